@@ -1,0 +1,33 @@
+# shellcheck shell=bash
+# What every script here opens with: stop at the first error, stand at the root of the tree, and
+# find the programs that a plain user's PATH leaves out.
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+export PATH="$PATH:$HOME/.cargo/bin:/usr/local/sbin:/usr/sbin:/sbin"
+
+# One profile for the demo, the tests and the lints, so that everything is compiled once.
+# shellcheck disable=SC2034 # read by the scripts that source this one
+cargo_flags=(--profile checked --workspace)
+if [ "${CI:-}" = true ]; then
+    cargo_flags+=(--locked)
+fi
+
+say() {
+    printf '\n== %s\n' "$*"
+}
+
+die() {
+    printf 'lull: %s\n' "$*" >&2
+    exit 1
+}
+
+# Runs a command as root: as it is, or by sudo.
+as_root() {
+    if [ "$(id -u)" = 0 ]; then
+        "$@"
+    elif command -v sudo >/dev/null; then
+        sudo "$@"
+    else
+        die "not root, and no sudo: run as root: $*"
+    fi
+}
