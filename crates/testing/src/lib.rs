@@ -1,0 +1,126 @@
+//! What the tests of Lull share.
+//!
+//! Some tests need a right or a kernel that not every machine has. Such a test opens with
+//! [`needs!`]; where something is missing it passes, and says by name what was skipped and why:
+//!
+//! ```no_run
+//! // #[test]
+//! fn a_pinned_program_outlives_the_command() {
+//!     lull_testing::needs!(lull_testing::bpf(), lull_testing::command("ip"));
+//!     // ...
+//! }
+//! ```
+//!
+//! libtest hides what a passing test prints. So the name and the reason are also appended to the
+//! file that `LULL_SKIPPED_FILE` names; `make test` shows that list at its end, and with `CI=true`
+//! a list that is not empty fails the run.
+#![forbid(unsafe_code)]
+
+mod probe;
+pub mod trace;
+
+use std::fs::OpenOptions;
+use std::io::{self, Write};
+use std::path::Path;
+
+pub use probe::{Missing, bpf, command, root, user_namespaces};
+
+/// Says that `test` was skipped, and why: on stderr, and in the file that `LULL_SKIPPED_FILE`
+/// names.
+///
+/// The test itself then returns; [`needs!`] does both.
+///
+/// # Panics
+/// If that file cannot be written: a skip that nobody hears of would count as a pass.
+pub fn skip(test: &str, why: &str) {
+    eprintln!("SKIPPED {test}: {why}");
+    if let Some(list) = std::env::var_os("LULL_SKIPPED_FILE") {
+        record(Path::new(&list), test, why)
+            .unwrap_or_else(|error| panic!("{}: {error}", Path::new(&list).display()));
+    }
+}
+
+/// Appends one line to `list`, in one write: test binaries and their threads share the file.
+fn record(list: &Path, test: &str, why: &str) -> io::Result<()> {
+    let line = format!("{test}: {}\n", why.replace('\n', " "));
+    OpenOptions::new().create(true).append(true).open(list)?.write_all(line.as_bytes())
+}
+
+/// The name of the function that holds a local item of the type name `local`, without its crate.
+#[doc(hidden)]
+pub fn enclosing(local: &str) -> &str {
+    let path = local.rsplit_once("::").map_or(local, |(function, _)| function);
+    path.trim_end_matches("::{{closure}}")
+}
+
+/// Skips the rest of a test unless each argument, a probe such as [`bpf()`], is `Ok`.
+///
+/// Reports the test by its path and the first missing thing by its reason, and returns. Usable in
+/// every function that returns `()`.
+#[macro_export]
+macro_rules! needs {
+    ($($probe:expr),+ $(,)?) => {
+        let found: ::core::result::Result<(), $crate::Missing> =
+            ::core::result::Result::Ok(())$(.and_then(|()| $probe))+;
+        if let ::core::result::Result::Err(missing) = found {
+            fn here() {}
+            let name = ::core::any::type_name_of_val(&here);
+            $crate::skip($crate::enclosing(name), &missing.to_string());
+            return;
+        }
+    };
+}
+
+#[cfg(test)]
+mod tests {
+    use std::process::{self, Command};
+    use std::{env, fs};
+
+    use super::*;
+
+    #[test]
+    fn each_skip_is_one_line_of_the_list() {
+        let list = env::temp_dir().join(format!("lull-skipped-{}", process::id()));
+        record(&list, "kernel::loads", "no BTF").unwrap();
+        record(&list, "kernel::exec", "two\nlines").unwrap();
+        let text = fs::read_to_string(&list).unwrap();
+        fs::remove_file(&list).unwrap();
+        assert_eq!(text, "kernel::loads: no BTF\nkernel::exec: two lines\n");
+    }
+
+    #[test]
+    fn the_name_is_that_of_the_test() {
+        fn here() {}
+        let name = core::any::type_name_of_val(&here);
+        assert!(enclosing(name).ends_with("tests::the_name_is_that_of_the_test"), "{name}");
+        assert_eq!(enclosing("load::twice::{{closure}}::here"), "load::twice");
+    }
+
+    /// What the test below runs in a process of its own, with a list of its own.
+    #[test]
+    fn needs_what_nobody_has() {
+        if env::var_os("LULL_TESTING_INNER").is_none() {
+            return;
+        }
+        needs!(Ok(()), command("lull-no-such-program"));
+        panic!("went on without it");
+    }
+
+    #[test]
+    fn a_missing_thing_ends_the_test_and_is_listed() {
+        let list = env::temp_dir().join(format!("lull-needs-{}", process::id()));
+        let output = Command::new(env::current_exe().unwrap())
+            .args(["--exact", "tests::needs_what_nobody_has"])
+            .env("LULL_TESTING_INNER", "1")
+            .env("LULL_SKIPPED_FILE", &list)
+            .output()
+            .unwrap();
+        let text = fs::read_to_string(&list).unwrap();
+        fs::remove_file(&list).unwrap();
+        assert!(output.status.success());
+        assert!(
+            text.contains("needs_what_nobody_has: no lull-no-such-program on the PATH"),
+            "{text}"
+        );
+    }
+}
