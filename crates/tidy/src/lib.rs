@@ -1,0 +1,67 @@
+//! The house rules that no other tool checks.
+//!
+//! `tests/tree.rs` reads the whole tree and fails with a list of what is against a rule. Each rule
+//! has tests of its own, on small made-up trees, that prove that it can fail.
+#![forbid(unsafe_code)]
+
+mod docs;
+mod layers;
+mod manifest;
+mod purity;
+mod rust;
+mod text;
+mod tree;
+mod unsafety;
+
+use std::fmt;
+
+pub use tree::Tree;
+
+/// Something against a rule.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Finding {
+    /// The file, from the root of the tree.
+    pub path: String,
+    /// The line, from 1; `None` where the file as a whole is meant.
+    pub line: Option<usize>,
+    /// The rule, and the way out.
+    pub what: String,
+}
+
+impl Finding {
+    fn in_file(path: impl Into<String>, what: impl Into<String>) -> Self {
+        Finding { path: path.into(), line: None, what: what.into() }
+    }
+
+    fn at(path: impl Into<String>, line: usize, what: impl Into<String>) -> Self {
+        Finding { path: path.into(), line: Some(line), what: what.into() }
+    }
+}
+
+impl fmt::Display for Finding {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.line {
+            Some(line) => write!(f, "{}:{line}: {}", self.path, self.what),
+            None => write!(f, "{}: {}", self.path, self.what),
+        }
+    }
+}
+
+/// Everything in `tree` that is against a rule, by file and line.
+pub fn check(tree: &Tree) -> Vec<Finding> {
+    let rules: [fn(&Tree) -> Vec<Finding>; 9] = [
+        text::long_files,
+        text::machine_paths,
+        text::markers,
+        layers::imports,
+        purity::pure_crates,
+        unsafety::unsafe_code,
+        docs::missing_docs,
+        docs::decisions,
+        docs::plans,
+    ];
+    let mut findings: Vec<Finding> = rules.iter().flat_map(|rule| rule(tree)).collect();
+    findings.sort();
+    findings.dedup();
+    findings
+}

@@ -1,0 +1,218 @@
+//! Rust source as words and paths, without comments and the contents of strings.
+
+use std::str::FromStr;
+
+use proc_macro2::{Delimiter, TokenStream, TokenTree};
+
+/// A token, or the border of a bracketed group.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Token {
+    Ident(String),
+    Punct(char),
+    Open(Delimiter),
+    Close(Delimiter),
+    Literal,
+}
+
+/// The tokens of a file, each with its line.
+pub(crate) struct Source {
+    tokens: Vec<(Token, usize)>,
+}
+
+impl Source {
+    /// The tokens of `text`, or `None` if it is not Rust.
+    pub(crate) fn parse(text: &str) -> Option<Source> {
+        let mut tokens = Vec::new();
+        flatten(TokenStream::from_str(text).ok()?, &mut tokens);
+        Some(Source { tokens })
+    }
+
+    /// The same without the bodies of modules under `#[cfg(test)]`.
+    pub(crate) fn without_tests(self) -> Source {
+        let mut kept = Vec::new();
+        let mut at = 0;
+        while at < self.tokens.len() {
+            match self.test_module(at) {
+                Some(end) => at = end,
+                None => {
+                    kept.push(self.tokens[at].clone());
+                    at += 1;
+                }
+            }
+        }
+        Source { tokens: kept }
+    }
+
+    /// If a `#[cfg(test)] mod name { … }` begins at `at`, where it ends.
+    fn test_module(&self, at: usize) -> Option<usize> {
+        let mut next = self.shape(at, "#[cfg(test)]")?;
+        while self.is_punct(next, '#') {
+            next = self.closing(next + 1)?;
+        }
+        if self.ident(next) == Some("pub") {
+            next += 1;
+            if self.token(next) == Some(&Token::Open(Delimiter::Parenthesis)) {
+                next = self.closing(next)?;
+            }
+        }
+        (self.ident(next) == Some("mod")).then_some(())?;
+        self.closing(next + 2)
+    }
+
+    /// Behind the group that opens at `at`.
+    fn closing(&self, at: usize) -> Option<usize> {
+        matches!(self.token(at), Some(Token::Open(_))).then_some(())?;
+        let mut depth = 0;
+        for (offset, (token, _)) in self.tokens[at..].iter().enumerate() {
+            match token {
+                Token::Open(_) => depth += 1,
+                Token::Close(_) => depth -= 1,
+                _ => {}
+            }
+            if depth == 0 {
+                return Some(at + offset + 1);
+            }
+        }
+        None
+    }
+
+    /// Behind the tokens of `pattern`, if they stand at `at`.
+    fn shape(&self, at: usize, pattern: &str) -> Option<usize> {
+        let pattern = Source::parse(pattern)?;
+        let end = at + pattern.tokens.len();
+        let here = self.tokens.get(at..end)?;
+        here.iter().zip(&pattern.tokens).all(|(a, b)| a.0 == b.0).then_some(end)
+    }
+
+    /// Whether the tokens of `pattern` stand anywhere.
+    pub(crate) fn has(&self, pattern: &str) -> bool {
+        (0..self.tokens.len()).any(|at| self.shape(at, pattern).is_some())
+    }
+
+    /// The lines on which the tokens of `pattern` begin.
+    pub(crate) fn lines_of(&self, pattern: &str) -> Vec<usize> {
+        (0..self.tokens.len())
+            .filter(|&at| self.shape(at, pattern).is_some())
+            .map(|at| self.tokens[at].1)
+            .collect()
+    }
+
+    /// All paths, `use` trees written out: `use std::{fs, net::*}` gives `std::fs` and
+    /// `std::net::*`. A single name is a path of one part.
+    pub(crate) fn paths(&self) -> Vec<(String, usize)> {
+        let mut found = Vec::new();
+        let mut at = 0;
+        while at < self.tokens.len() {
+            at = self.path(at, "", &mut found);
+        }
+        found
+    }
+
+    /// Reads one path at `at`, with what stands in braces behind it; returns where it ends.
+    fn path(&self, at: usize, prefix: &str, found: &mut Vec<(String, usize)>) -> usize {
+        let Some(first) = self.ident(at) else {
+            return at + 1;
+        };
+        let mut path = format!("{prefix}{first}");
+        let mut next = at + 1;
+        while self.is_punct(next, ':') && self.is_punct(next + 1, ':') {
+            next += 2;
+            if let Some(part) = self.ident(next) {
+                path = format!("{path}::{part}");
+                next += 1;
+            } else if self.is_punct(next, '*') {
+                path.push_str("::*");
+                next += 1;
+            } else if self.token(next) == Some(&Token::Open(Delimiter::Brace)) {
+                let end = self.closing(next).unwrap_or(self.tokens.len());
+                let prefix = format!("{path}::");
+                let mut inner = next + 1;
+                while inner < end {
+                    if self.is_punct(inner, '*') {
+                        found.push((format!("{path}::*"), self.tokens[inner].1));
+                    }
+                    inner = self.path(inner, &prefix, found);
+                }
+                return end;
+            } else {
+                break;
+            }
+        }
+        found.push((path, self.tokens[at].1));
+        next
+    }
+
+    fn token(&self, at: usize) -> Option<&Token> {
+        self.tokens.get(at).map(|(token, _)| token)
+    }
+
+    fn ident(&self, at: usize) -> Option<&str> {
+        match self.token(at) {
+            Some(Token::Ident(name)) => Some(name),
+            _ => None,
+        }
+    }
+
+    fn is_punct(&self, at: usize, c: char) -> bool {
+        self.token(at) == Some(&Token::Punct(c))
+    }
+}
+
+fn flatten(stream: TokenStream, into: &mut Vec<(Token, usize)>) {
+    for tree in stream {
+        let line = tree.span().start().line;
+        match tree {
+            TokenTree::Ident(ident) => into.push((Token::Ident(ident.to_string()), line)),
+            TokenTree::Punct(punct) => into.push((Token::Punct(punct.as_char()), line)),
+            TokenTree::Literal(_) => into.push((Token::Literal, line)),
+            TokenTree::Group(group) => {
+                into.push((Token::Open(group.delimiter()), line));
+                flatten(group.stream(), into);
+                into.push((Token::Close(group.delimiter()), group.span_close().start().line));
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn paths(text: &str) -> Vec<String> {
+        Source::parse(text).unwrap().paths().into_iter().map(|(path, _)| path).collect()
+    }
+
+    #[test]
+    fn use_trees_are_written_out() {
+        let found = paths("use std::{fs, net::{self, TcpStream}, io::*};");
+        for path in ["std::fs", "std::net::self", "std::net::TcpStream", "std::io::*"] {
+            assert!(found.contains(&path.to_owned()), "{path} in {found:?}");
+        }
+    }
+
+    #[test]
+    fn comments_and_strings_are_no_code() {
+        let text = "//! std::fs\n/* std::net */ const A: &str = \"std::thread\";";
+        assert!(paths(text).iter().all(|path| !path.starts_with("std")));
+    }
+
+    #[test]
+    fn lines_are_those_of_the_file() {
+        let source = Source::parse("fn f() {\n    unsafe { g() }\n}\n").unwrap();
+        assert_eq!(source.lines_of("unsafe"), [2]);
+    }
+
+    #[test]
+    fn test_modules_are_left_out() {
+        let text = "#[cfg(test)]\n#[allow(x)]\npub(crate) mod tests { use std::fs; }\nfn f() {}";
+        let source = Source::parse(text).unwrap().without_tests();
+        assert!(!source.has("fs"));
+        assert!(source.has("fn f()"));
+        assert!(Source::parse("#[cfg(test)] use std::fs;").unwrap().without_tests().has("fs"));
+    }
+
+    #[test]
+    fn what_is_no_rust_is_told() {
+        assert!(Source::parse("fn f( {").is_none());
+    }
+}

@@ -1,0 +1,151 @@
+//! Rules on the text of a file, whatever its language.
+
+use crate::{Finding, Tree};
+
+/// A file over so many lines is a sign that it holds two things.
+const LONG: usize = 600;
+/// How a long file says why; what follows is the reason.
+const LONG_BECAUSE: &str = "tidy: long because ";
+/// The reason stands within so many lines of the top.
+const TOP: usize = 20;
+/// Endings of the files that people read as programs.
+const PROGRAMS: &[&str] = &[".rs", ".c", ".h", ".js", ".sh", ".py"];
+
+/// Texts that came from elsewhere, or that a tool wrote.
+fn is_verbatim(path: &str) -> bool {
+    let name = path.rsplit('/').next().unwrap_or(path);
+    name.starts_with("LICENSE") || name == "Cargo.lock"
+}
+
+/// Programs and scripts of more than [`LONG`] lines that do not say why.
+pub(crate) fn long_files(tree: &Tree) -> Vec<Finding> {
+    tree.files()
+        .filter(|(path, text)| {
+            PROGRAMS.iter().any(|ending| path.ends_with(ending)) || text.starts_with("#!/")
+        })
+        .filter_map(|(path, text)| {
+            let lines = text.lines().count();
+            let says_why = text.lines().take(TOP).any(|line| {
+                line.split_once(LONG_BECAUSE).is_some_and(|(_, why)| !why.trim().is_empty())
+            });
+            (lines > LONG && !says_why).then(|| {
+                let what = format!(
+                    "{lines} lines: split it, or say why in its first {TOP} lines: \
+                     `{LONG_BECAUSE}…`"
+                );
+                Finding::in_file(path, what)
+            })
+        })
+        .collect()
+}
+
+/// Folders of one person's machine. Spelt in halves, so that this file passes its own rule.
+const HOMES: &[&str] =
+    &[concat!("/ho", "me/"), concat!("/ro", "ot/"), concat!("/Us", "ers/"), concat!("/wo", "rk/")];
+
+/// Paths that are there on one machine only.
+pub(crate) fn machine_paths(tree: &Tree) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    for (path, text) in tree.files().filter(|(path, _)| !is_verbatim(path)) {
+        for (number, line) in text.lines().enumerate() {
+            if let Some(home) = HOMES.iter().find(|home| has_absolute(line, home)) {
+                let what = format!("`{home}…` is a path of one machine: write `~` or a variable");
+                findings.push(Finding::at(path, number + 1, what));
+            }
+        }
+    }
+    findings
+}
+
+/// Whether `line` has `folder` as the beginning of an absolute path, not inside a longer one or
+/// behind a variable.
+fn has_absolute(line: &str, folder: &str) -> bool {
+    line.match_indices(folder).any(|(at, _)| {
+        let before = line[..at].chars().next_back();
+        !before.is_some_and(|c| c.is_alphanumeric() || "._-~})/*".contains(c))
+    })
+}
+
+/// Marks that say "later". Spelt in halves, so that this file passes its own rule.
+const MARKERS: &[&str] = &[concat!("TO", "DO"), concat!("FIX", "ME"), concat!("XX", "X")];
+
+/// Marks that say "later": what is open goes to the tracker, where it is found again.
+pub(crate) fn markers(tree: &Tree) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    for (path, text) in tree.files().filter(|(path, _)| !is_verbatim(path)) {
+        for (number, line) in text.lines().enumerate() {
+            let mut words = line.split(|c: char| !c.is_alphanumeric() && c != '_');
+            if let Some(marker) = words.find(|word| MARKERS.contains(word)) {
+                let what = format!("`{marker}`: do it, or open an issue that says it");
+                findings.push(Finding::at(path, number + 1, what));
+            }
+        }
+    }
+    findings
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::tree::made_up;
+
+    fn lines(first: &str, count: usize) -> String {
+        format!("{first}\n{}", "x\n".repeat(count - 1))
+    }
+
+    #[test]
+    fn a_long_file_says_why() {
+        let bare = lines("x", LONG + 1);
+        let reason = lines("/* tidy: long because the kernel's types are generated */", 9_000);
+        let empty = lines("// tidy: long because ", LONG + 1);
+        let tree = made_up(&[
+            ("a.rs", &bare),
+            ("b.js", &empty),
+            ("run", &lines("#!/bin/sh", LONG + 1)),
+            ("vmlinux.h", &reason),
+            ("short.rs", &lines("x", LONG)),
+            ("data.csv", &bare),
+        ]);
+        let findings = long_files(&tree);
+        let paths: Vec<_> = findings.iter().map(|finding| finding.path.as_str()).collect();
+        assert_eq!(paths, ["a.rs", "b.js", "run"]);
+        assert!(findings[0].what.starts_with("601 lines"), "{}", findings[0]);
+    }
+
+    #[test]
+    fn the_reason_stands_at_the_top() {
+        let late = format!("{}// tidy: long because late\n", "x\n".repeat(LONG));
+        assert_eq!(long_files(&made_up(&[("a.rs", &late)])).len(), 1);
+    }
+
+    #[test]
+    fn paths_of_one_machine_are_found() {
+        for home in HOMES {
+            let text = format!("fine\nDATA = \"{home}me/data\"\n");
+            let findings = machine_paths(&made_up(&[("plan.toml", &text)]));
+            assert_eq!(findings.len(), 1, "{home}");
+            assert_eq!(findings[0].line, Some(2));
+        }
+    }
+
+    #[test]
+    fn the_same_names_within_a_path_are_fine() {
+        let mut text = String::new();
+        for home in HOMES {
+            text +=
+                &format!("..{home} ~{home} $HOME{home} ${{X}}{home} docs{home} https:/{home}\n");
+        }
+        let tree = made_up(&[("a.md", &text), ("LICENSE", concat!("/ho", "me/x"))]);
+        assert_eq!(machine_paths(&tree), []);
+    }
+
+    #[test]
+    fn markers_are_whole_words() {
+        for marker in MARKERS {
+            let text = format!("fn f() {{}} // {marker}: later\n");
+            assert_eq!(markers(&made_up(&[("a.rs", &text)])).len(), 1, "{marker}");
+        }
+        let tree = made_up(&[("a.sh", "mktemp -d /tmp/lull.XXXXXX # MASTODON")]);
+        assert_eq!(markers(&tree), []);
+    }
+}
