@@ -1,0 +1,87 @@
+//! What a congestion controller takes and gives.
+
+use crate::{Rate, Timestamp, Window};
+
+/// One acknowledgement, as the transport saw it.
+///
+/// `delivered` counts packets, wraps around, and is what tells rounds apart: a packet remembers
+/// the count at its sending, and once it is delivered every packet that was in flight before it
+/// has left the network.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Ack {
+    /// When the acknowledgement arrived.
+    pub now: Timestamp,
+    /// Packets delivered so far, with those of this acknowledgement.
+    pub delivered: u32,
+    /// The same count at the time when the newest packet of this acknowledgement was sent.
+    pub prior_delivered: u32,
+    /// Packets newly acknowledged or selectively acknowledged.
+    pub acked: u32,
+    /// Packets newly marked lost.
+    pub lost: u32,
+    /// Packets in flight before this acknowledgement.
+    pub in_flight: u32,
+    /// Round-trip time of the newest packet in microseconds; `None` without a valid sample.
+    pub rtt_micros: Option<core::num::NonZeroU32>,
+    /// The newest packet was sent when the application, not the window, was the limit.
+    pub app_limited: bool,
+    /// The transport knows that the receiver may have held this acknowledgement back
+    /// (RFC 1122 §4.2.3.2).
+    pub maybe_delayed: bool,
+}
+
+/// How fast, and in what bursts, the window is to be sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Pacing {
+    /// The rate to spread packets by.
+    pub rate: Rate,
+    /// Packets that may leave together.
+    pub burst: u32,
+}
+
+/// A congestion controller: acknowledgements, losses, marks, timeouts and pauses in; window and
+/// pace out.
+///
+/// Calling order: `handle_ack` for each acknowledgement, in order of arrival, with the losses
+/// that it revealed in [`Ack::lost`]; `handle_loss` for losses found otherwise; `handle_mark` at most once a window of data (RFC 3168
+/// §6.1.2); `handle_timeout` when the retransmission timer fires; `handle_idle` before sending
+/// again after more than a retransmission timeout of silence. After each of them, read
+/// [`window`](Controller::window), [`packets`](Controller::packets) and
+/// [`pacing`](Controller::pacing), which change at no other time.
+pub trait Controller {
+    /// An acknowledgement has arrived.
+    fn handle_ack(&mut self, ack: &Ack);
+
+    /// The transport has found a loss without an acknowledgement (a reordering timer, RFC 8985
+    /// §6.3) or enters recovery. `delivered` is the count of [`Ack::delivered`].
+    fn handle_loss(&mut self, now: Timestamp, delivered: u32);
+
+    /// The network has marked a packet (ECN echo) or the host's own queue has refused one.
+    /// `delivered` is the count of [`Ack::delivered`].
+    fn handle_mark(&mut self, now: Timestamp, delivered: u32);
+
+    /// The retransmission timer has fired. `delivered` is the count of [`Ack::delivered`].
+    fn handle_timeout(&mut self, now: Timestamp, delivered: u32);
+
+    /// The connection was silent for more than a retransmission timeout and is about to send.
+    fn handle_idle(&mut self, now: Timestamp);
+
+    /// The congestion window.
+    fn window(&self) -> Window;
+
+    /// The slow-start threshold.
+    fn slow_start_threshold(&self) -> Window;
+
+    /// Whole packets that may be in flight, with `in_flight` of them there now. Never zero when
+    /// nothing is in flight.
+    fn packets(&self, in_flight: u32) -> u32;
+
+    /// The pace for a smoothed round-trip time in microseconds and packets of `packet_bytes`
+    /// payload; `None` means as fast as acknowledgements allow.
+    fn pacing(&self, smoothed_rtt_micros: u32, packet_bytes: u32) -> Option<Pacing>;
+}
+
+/// `true` if a wrapping count `a` has reached `b`.
+pub(crate) const fn reached(a: u32, b: u32) -> bool {
+    a.wrapping_sub(b) as i32 >= 0
+}

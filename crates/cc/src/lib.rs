@@ -1,0 +1,23 @@
+//! Congestion controllers, without a clock, a socket or an allocation per ACK.
+//!
+//! Everything here is integer arithmetic on values that come in as arguments, so that the same
+//! controller runs in the kernel (through its C mirror, `bpf/nice.h`), in the simulator and over
+//! user-space sockets, and so that a trace of events always gives the same windows.
+#![forbid(unsafe_code)]
+
+pub mod controller;
+pub mod cubic;
+pub mod nice;
+pub mod reno;
+mod rtt;
+pub mod time;
+pub mod units;
+pub mod vegas;
+
+pub use controller::{Ack, Controller, Pacing};
+pub use cubic::Cubic;
+pub use nice::{Base, Nice, NiceParameters, Refinements};
+pub use reno::Reno;
+pub use time::Timestamp;
+pub use units::{Bytes, Rate, Window};
+pub use vegas::Vegas;

@@ -1,0 +1,583 @@
+//! TCP Nice (Nice §2.2, §2.3; SSR §4.1.2): a window that yields to a queue before it overflows.
+//!
+//! ```text
+//!               every ACK: acked/2        Diff > α
+//!   Slow start ───────────────────▶ ... ──────────────▶ Congestion avoidance (Vegas or Reno)
+//!        ▲                                                │  ▲          │
+//!        │ W ≥ 2 and W < ssthresh                 trigger │  │ no       │ loss, mark:
+//!        │                                          W/2   │  │ trigger  │ W/2 once a round
+//!        │                                                ▼  │ +1, 0, −1▼
+//!   Pairs: W < 2, two packets each 2/W smoothed RTTs ◀── Settling: one round for the cut to act
+//!        (+1 without trigger, W/2 with it, not below 1/48; a timeout leads here: W ← min(W, 1))
+//! ```
+//!
+//! This is the reference; `bpf/nice.h` is its mirror for the kernel, and a test feeds both the
+//! same events. Change them together.
+
+use crate::controller::{Ack, Controller, Pacing};
+use crate::rtt::{Rounds, RttHistory};
+use crate::vegas;
+use crate::{Rate, Timestamp, Window};
+
+const SHIFT: u32 = Window::SHIFT;
+const ONE: u64 = Window::ONE.raw();
+const TWO: u64 = Window::TWO.raw();
+/// A window beyond any path of today; keeps every product below 64 bits.
+pub(crate) const WINDOW_LIMIT: u64 = (1 << 20) << SHIFT;
+/// Round-trip times above this are cut: 16.7 s keeps window times RTT below 2^60.
+const RTT_LIMIT: u32 = (1 << 24) - 1;
+/// Linux holds a single packet's acknowledgement back by 40 ms at the least, others by more.
+const RECEIVER_DELAY: u32 = 35_000;
+/// Rounds without congestion until a new flow has the whole threshold.
+const PROBATION_ROUNDS: u32 = 64;
+
+/// What the window does while the detector is silent (SSR §4.1.2: any TCP-friendly rule).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Base {
+    /// Vegas' −1, 0, +1 a round, as the papers' prototype.
+    #[default]
+    Vegas,
+    /// Reno's +1 a round.
+    Reno,
+}
+
+/// The constants of Nice. Fractions are fixed point with 16 fractional bits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct NiceParameters {
+    /// The window is never halved below this (Nice §2.3: 1/48).
+    pub min_window: Window,
+    /// t of Nice §2.2: the share of the queue above which a packet counts as congested.
+    pub threshold: u32,
+    /// f of Nice §2.2: the share of a round's packets above which the window is halved.
+    pub fraction: u32,
+    /// Vegas' α in packets: fewer queued, and the window grows.
+    pub alpha: u32,
+    /// Vegas' β in packets: more queued, and the window shrinks.
+    pub beta: u32,
+    /// Queueing delay that never counts, in microseconds: on a path of microseconds the jitter of
+    /// the hosts is larger than any share of the queue.
+    pub delay_floor_micros: u32,
+    /// What happens in rounds without congestion.
+    pub base: Base,
+    /// `false` for the base alone, without the interference trigger.
+    pub detector: bool,
+    /// What goes beyond the letter of the papers.
+    pub refinements: Refinements,
+}
+
+/// Refinements within the papers' design: each keeps the window at or below what Reno's would be,
+/// and `docs/algorithm.md` says with measurements what it gives and what it costs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Refinements {
+    /// Growth above two packets is limited by the room below the trigger, so that many flows
+    /// that grow at once do not jump over it.
+    pub headroom: bool,
+    /// In a crowd, growth below two packets is half the window instead of a whole packet, so that
+    /// the flows at the floor do not wake with a packet each.
+    pub gentle: bool,
+    /// After a cut, one round for it to take effect: what is in flight was sent before it.
+    pub settle: bool,
+    /// Cuts by the detector leave the slow-start threshold at half of where they began, so that
+    /// a flow is back soon when the foreground has gone.
+    pub recall: bool,
+    /// Where the queue is so short that delay gives no warning, a loss cuts to a quarter.
+    pub shallow: bool,
+    /// A new flow has a quarter of the threshold until it has seen rounds without congestion.
+    pub probation: bool,
+}
+
+impl Refinements {
+    /// The letter of the papers.
+    pub const NONE: Refinements = Refinements {
+        probation: false,
+        headroom: false,
+        gentle: false,
+        settle: false,
+        recall: false,
+        shallow: false,
+    };
+    /// All of them.
+    pub const ALL: Refinements = Refinements {
+        headroom: true,
+        gentle: true,
+        settle: true,
+        recall: true,
+        shallow: true,
+        probation: true,
+    };
+
+    /// One bit each, in the order of `enum nice_refinement` of the kernel's mirror.
+    pub const fn bits(self) -> u32 {
+        let Refinements { headroom, gentle, settle, recall, shallow, probation } = self;
+        headroom as u32
+            | (gentle as u32) << 1
+            | (settle as u32) << 2
+            | (recall as u32) << 3
+            | (shallow as u32) << 4
+            | (probation as u32) << 5
+    }
+
+    /// The refinements of these bits; others than [`bits`](Self::bits) gives are ignored.
+    pub const fn from_bits(bits: u32) -> Self {
+        Refinements {
+            headroom: bits & 1 != 0,
+            gentle: bits & 2 != 0,
+            settle: bits & 4 != 0,
+            recall: bits & 8 != 0,
+            shallow: bits & 16 != 0,
+            probation: bits & 32 != 0,
+        }
+    }
+}
+
+/// `numerator / denominator` with 16 fractional bits.
+pub const fn fixed(numerator: u32, denominator: u32) -> u32 {
+    (((numerator as u64) << SHIFT) / denominator as u64) as u32
+}
+
+impl NiceParameters {
+    /// The constants of the papers' kernel prototype: t = 0.2, f = 0.5, α = 1, β = 3, 1/48
+    /// (Nice §2.3), Vegas below.
+    pub const fn prototype() -> Self {
+        NiceParameters {
+            min_window: Window::ONE_48TH,
+            threshold: fixed(1, 5),
+            fraction: fixed(1, 2),
+            alpha: fixed(1, 1),
+            beta: fixed(3, 1),
+            delay_floor_micros: 500,
+            base: Base::Vegas,
+            detector: true,
+            refinements: Refinements::NONE,
+        }
+    }
+
+    /// The constants of the papers' simulations: as the prototype, with t = 0.1 (Nice §4.1).
+    pub const fn simulation() -> Self {
+        NiceParameters { threshold: fixed(1, 10), ..Self::prototype() }
+    }
+
+    /// What `lull` uses: the prototype with all refinements.
+    pub const fn refined() -> Self {
+        NiceParameters { refinements: Refinements::ALL, ..Self::prototype() }
+    }
+
+    /// Vegas(α, β) alone, in packets (Nice §2.1): no detector, no window below two.
+    pub const fn vegas(alpha: u32, beta: u32) -> Self {
+        NiceParameters {
+            min_window: Window::TWO,
+            alpha: fixed(alpha, 1),
+            beta: fixed(beta, 1),
+            detector: false,
+            refinements: Refinements::NONE,
+            ..Self::prototype()
+        }
+    }
+}
+
+impl Default for NiceParameters {
+    fn default() -> Self {
+        Self::refined()
+    }
+}
+
+/// What a round has counted so far.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Round {
+    /// Packets that met a queue above the trigger.
+    congested: u32,
+    /// Packets that gave a sample.
+    sampled: u32,
+    /// Sum of round-trip times, weighted by packets.
+    rtt_sum: u64,
+    low: u32,
+    high: u32,
+    /// The round is over; its operation waits for the rest of the pair.
+    pending: bool,
+    /// The window was cut, and what is in flight was sent before that.
+    reacted: bool,
+    /// Some packet was limited by the window, not by the application.
+    unlimited: bool,
+}
+
+/// The Nice controller.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Nice {
+    parameters: NiceParameters,
+    window: u64,
+    ssthresh: u64,
+    rounds: Rounds,
+    rtt: RttHistory,
+    round: Round,
+    last_high: u32,
+    round_start: u64,
+    yielded: u64,
+    passed: u32,
+    congested: u32,
+    /// The sample before, whatever it was good for.
+    last_rtt: u32,
+    /// Rounds without congestion, up to [`PROBATION_ROUNDS`].
+    clean: u32,
+}
+
+impl Nice {
+    /// The window a connection starts with. The papers leave it open (Linux 2.4 had two); ten,
+    /// as RFC 6928 allows, would let 64 flows overfill any buffer before their first sample.
+    pub const INITIAL_WINDOW: Window = Window::TWO;
+
+    /// A controller for a connection that has sent nothing yet.
+    pub fn new(parameters: NiceParameters) -> Self {
+        Self::with_window(parameters, Self::INITIAL_WINDOW, Window::MAX)
+    }
+
+    /// A controller that takes over a connection in the middle: its window stays, and there is no
+    /// second slow start above `ssthresh`.
+    pub fn with_window(parameters: NiceParameters, window: Window, ssthresh: Window) -> Self {
+        Nice {
+            parameters,
+            window: window.raw(),
+            ssthresh: ssthresh.raw(),
+            rounds: Rounds::default(),
+            rtt: RttHistory::default(),
+            round: Round::default(),
+            last_high: 0,
+            round_start: 0,
+            yielded: 0,
+            passed: 0,
+            congested: 0,
+            last_rtt: 0,
+            clean: 0,
+        }
+    }
+
+    /// The 5th percentile of the round-trip time in microseconds: the empty queue. 0 before the
+    /// first sample.
+    pub fn min_rtt_micros(&self) -> u32 {
+        self.rtt.min_rtt
+    }
+
+    /// The round-trip time of the full queue in microseconds. 0 before the first sample.
+    pub fn max_rtt_micros(&self) -> u32 {
+        self.rtt.max_rtt
+    }
+
+    /// Rounds so far.
+    pub fn rounds(&self) -> u32 {
+        self.passed
+    }
+
+    /// Rounds in which the detector has signalled congestion.
+    pub fn rounds_congested(&self) -> u32 {
+        self.congested
+    }
+
+    /// Time spent yielding in microseconds: in rounds that ended in a cut or ran below two packets.
+    pub fn yielded_micros(&self) -> u64 {
+        self.yielded
+    }
+
+    /// Nice §2.2: the round-trip time above which a packet has met congestion,
+    /// (1 − t)·min_rtt + t·max_rtt, but never less than the floor above min_rtt.
+    pub fn trigger_rtt_micros(&self) -> u32 {
+        let range = u64::from(self.rtt.max_rtt - self.rtt.min_rtt);
+        let delay = (range * u64::from(self.threshold())) >> SHIFT;
+        self.rtt.min_rtt + (delay as u32).max(self.parameters.delay_floor_micros)
+    }
+
+    /// t of Nice §2.2. `probation`: a quarter of it at first, all of it after sixty-four rounds
+    /// without congestion. A flow that comes late takes the foreground's queue for the path, and
+    /// twice that for its end; what it knows of the path it learns while it yields.
+    fn threshold(&self) -> u32 {
+        let full = self.parameters.threshold;
+        if !self.parameters.refinements.probation {
+            return full;
+        }
+        full / 4 + full / 4 * 3 / PROBATION_ROUNDS * self.clean.min(PROBATION_ROUNDS)
+    }
+
+    /// RFC 1122 §4.2.3.2: a receiver may hold back the acknowledgement of a single packet. Alone in
+    /// flight it always may; else the sample then stands out from the one before by what receivers
+    /// wait at the least. A queue that has grown so much at once is believed with the next sample.
+    fn is_maybe_delayed(&self, ack: &Ack, rtt: u32) -> bool {
+        let stands_out = self.last_rtt > 0 && rtt >= self.last_rtt + RECEIVER_DELAY;
+        ack.maybe_delayed || ack.in_flight <= 1 || (ack.acked == 1 && stands_out)
+    }
+
+    /// Nice §2.2, per ACK.
+    fn sample(&mut self, ack: &Ack, rtt: u32) {
+        let rtt = rtt.min(RTT_LIMIT);
+        if self.rtt.is_empty() {
+            self.rtt.remember(ack.now.as_micros(), rtt, rtt);
+        }
+        let is_congested = rtt > self.trigger_rtt_micros();
+        // What the receiver may have added can only hide the absence of a queue.
+        let is_maybe_delayed = self.is_maybe_delayed(ack, rtt);
+        self.last_rtt = rtt;
+        if is_congested && is_maybe_delayed {
+            return;
+        }
+        let round = &mut self.round;
+        if is_congested {
+            round.congested += ack.acked;
+        }
+        round.sampled += ack.acked;
+        round.rtt_sum += u64::from(rtt) * u64::from(ack.acked);
+        if round.low == 0 || rtt < round.low {
+            round.low = rtt;
+        }
+        round.high = round.high.max(rtt);
+    }
+
+    /// W ← W/2, not below the floor, which never raises a window that a timeout left below it.
+    fn halve(&mut self) {
+        let floor = self.parameters.min_window.raw().min(self.window);
+        self.window = (self.window / 2).max(floor);
+    }
+
+    /// Reno's rule: what overflowed once is not to be reached in slow start again.
+    fn halve_for_loss(&mut self) {
+        self.halve();
+        self.ssthresh = self.ssthresh.min(self.window);
+    }
+
+    /// The detector's rule (Nice §2.2).
+    fn halve_for_delay(&mut self) {
+        let is_first = self.window >= self.ssthresh;
+        self.halve();
+        // Of a run of cuts only the first says something about the path; the others say how long
+        // the foreground stayed.
+        if is_first || !self.parameters.refinements.recall {
+            self.ssthresh = self.window;
+        }
+    }
+
+    /// A reaction to loss, mark or timeout closes the round: what it counted is settled.
+    fn settle(&mut self, delivered: u32) {
+        self.round = Round { reacted: true, ..self.carried() };
+        self.rounds.settle(delivered);
+    }
+
+    /// What a reaction leaves of the round.
+    fn carried(&self) -> Round {
+        let Round { low, high, unlimited, .. } = self.round;
+        Round { low, high, unlimited, ..Round::default() }
+    }
+
+    /// Nice §2.2: a lost packet means Reno's rule; once a round.
+    fn lose(&mut self, delivered: u32, prior_delivered: u32) {
+        self.rtt.remember_full(self.round.high.max(self.last_high));
+        if self.rounds.is_new_loss(prior_delivered) {
+            self.halve_for_loss();
+            if self.parameters.refinements.shallow && self.is_shallow() {
+                self.halve_for_loss();
+            }
+            self.settle(delivered);
+        }
+    }
+
+    /// A queue that holds less than half the path: its overflow comes before any long delay.
+    fn is_shallow(&self) -> bool {
+        self.rtt.max_rtt < self.rtt.min_rtt + self.rtt.min_rtt / 2
+    }
+
+    /// The additive step below two packets: the literal +1, of one pair's round (Nice §2.3).
+    ///
+    /// `gentle`: half the window. In packets per RTT the literal step grows as W/2 and a halving
+    /// takes W²/4, so that a crowd of small windows keeps any queue above the trigger most of the
+    /// time; with half the window, growth and cut are equal when half of the rounds are congested.
+    /// A flow that had four packets to itself is no part of a crowd. And where the queue is as
+    /// good as empty, a quarter of the way to the trigger, the foreground has gone or pauses, and
+    /// the window is taken four times.
+    fn small_step(&self, observed: u32) -> u64 {
+        let Refinements { gentle, recall, .. } = self.parameters.refinements;
+        let trigger_delay = self.trigger_rtt_micros() - self.rtt.min_rtt;
+        let empty = (trigger_delay / 4).max(self.parameters.delay_floor_micros);
+        if !gentle || (recall && self.ssthresh >= TWO) {
+            ONE
+        } else if observed <= self.rtt.min_rtt + empty {
+            (3 * self.window).min(ONE)
+        } else {
+            self.window / 2
+        }
+    }
+
+    /// The additive step of congestion avoidance: literally one packet. `headroom`: a quarter of
+    /// what would bring the RTT half way to the trigger if every flow at the bottleneck took the
+    /// same step at once.
+    fn step(&self, observed: u32) -> u64 {
+        if !self.parameters.refinements.headroom {
+            return ONE;
+        }
+        let target = self.rtt.min_rtt + (self.trigger_rtt_micros() - self.rtt.min_rtt) / 2;
+        let room = u64::from(target.saturating_sub(observed));
+        (self.window * room / u64::from(observed) / 4).min(ONE)
+    }
+
+    fn grow(&mut self, observed: u32) {
+        if self.window < TWO {
+            self.window += self.small_step(observed);
+            return;
+        }
+        let NiceParameters { base, alpha, beta, delay_floor_micros, .. } = self.parameters;
+        // Queueing below the floor is jitter, and no packet of ours.
+        let empty = self.rtt.min_rtt + delay_floor_micros;
+        let diff =
+            if observed < empty { 0 } else { vegas::diff(self.window, self.rtt.min_rtt, observed) };
+        if self.window < self.ssthresh {
+            // The slow start itself is per ACK; it ends when the queue begins.
+            if base == Base::Vegas && diff > u64::from(alpha) {
+                self.ssthresh = self.window;
+            }
+            return;
+        }
+        if base == Base::Reno || diff < u64::from(alpha) {
+            self.window += self.step(observed);
+        } else if diff > u64::from(beta) {
+            self.window = (self.window - ONE).max(TWO);
+        }
+        self.window = self.window.min(WINDOW_LIMIT);
+    }
+
+    /// Nice §2.2, per round.
+    fn end_round(&mut self, now: u64) {
+        let round = self.round;
+        let mut is_yielding = round.reacted || self.window < TWO;
+        let mut is_settling = false;
+        self.passed += 1;
+        if round.sampled > 0 {
+            let observed = (round.rtt_sum / u64::from(round.sampled)) as u32;
+            // numCong > f · (packets of the round), in packets that gave a sample.
+            let is_congested = self.parameters.detector
+                && (u64::from(round.congested) << SHIFT)
+                    > u64::from(self.parameters.fraction) * u64::from(round.sampled);
+            if is_congested && !round.reacted {
+                self.congested += 1;
+                is_yielding = true;
+                // What is in flight was sent before the halving and would report the same queue
+                // again. A pair is alone in flight and reports anew.
+                is_settling = self.parameters.refinements.settle && self.window >= TWO;
+                self.halve_for_delay();
+            } else if !round.reacted {
+                self.clean = (self.clean + 1).min(PROBATION_ROUNDS);
+                if round.unlimited {
+                    self.grow(observed);
+                }
+            }
+            self.rtt.remember(now, round.low, observed);
+        }
+        if is_yielding && self.round_start > 0 && now > self.round_start {
+            self.yielded += now - self.round_start;
+        }
+        self.round_start = now;
+        self.start_round();
+        self.round.reacted = is_settling;
+    }
+
+    fn start_round(&mut self) {
+        self.last_high = self.round.high;
+        self.round = Round::default();
+    }
+}
+
+impl Controller for Nice {
+    fn handle_ack(&mut self, ack: &Ack) {
+        self.rounds.start(ack.delivered, ack.acked);
+        if let (Some(rtt), true) = (ack.rtt_micros, ack.acked > 0) {
+            self.sample(ack, rtt.get());
+        }
+        // While the round waits for the pair to return, what it was is settled.
+        self.round.unlimited |= !ack.app_limited && !self.round.pending;
+        if ack.lost > 0 {
+            self.lose(ack.delivered, ack.prior_delivered);
+        }
+        // The slow start is open in the papers. Vegas doubles every other round, here half of what
+        // Reno adds every round; nothing is added in a round with a reaction.
+        if self.window >= TWO
+            && self.window < self.ssthresh
+            && !ack.app_limited
+            && !self.round.reacted
+        {
+            let half = u32::from(self.parameters.base == Base::Vegas);
+            let step = u64::from(ack.acked) << (SHIFT - half);
+            self.window = (self.window + step).min(self.ssthresh).min(WINDOW_LIMIT);
+        }
+        // Nice §2.3: below two packets the pair is the round, so wait for all of it; that is, until
+        // nothing is in flight or, where pairs have come to overlap, until another round has passed.
+        let mut is_whole = self.window >= TWO || ack.in_flight <= ack.acked + ack.lost;
+        if ack.acked > 0 && self.rounds.pass(ack.delivered, ack.prior_delivered) {
+            is_whole |= self.round.pending;
+            self.round.pending = true;
+        }
+        if self.round.pending && is_whole {
+            self.end_round(ack.now.as_micros());
+        }
+    }
+
+    fn handle_loss(&mut self, _now: Timestamp, delivered: u32) {
+        self.lose(delivered, delivered);
+    }
+
+    /// As a loss, but no packet met a full queue.
+    fn handle_mark(&mut self, _now: Timestamp, delivered: u32) {
+        self.halve_for_loss();
+        self.settle(delivered);
+    }
+
+    /// W ← min(W, 1): a timeout never raises a window that was below one already.
+    fn handle_timeout(&mut self, _now: Timestamp, delivered: u32) {
+        self.halve_for_loss();
+        self.window = self.window.min(ONE);
+        self.settle(delivered);
+    }
+
+    /// After a pause the network may be another: start again as a new connection would.
+    fn handle_idle(&mut self, _now: Timestamp) {
+        self.window = self.window.min(Self::INITIAL_WINDOW.raw());
+        let reacted = self.round.reacted;
+        self.start_round();
+        self.round.reacted = reacted;
+    }
+
+    fn window(&self) -> Window {
+        Window::from_raw(self.window)
+    }
+
+    fn slow_start_threshold(&self) -> Window {
+        Window::from_raw(self.ssthresh)
+    }
+
+    /// Whole packets, and never less than one pair, which the pacing rate spreads (Nice §2.3). The
+    /// next pair waits for the last one, however long that takes: a packet alone would wait at the
+    /// receiver for company.
+    fn packets(&self, in_flight: u32) -> u32 {
+        match in_flight {
+            _ if self.window >= TWO => (self.window >> SHIFT) as u32,
+            0 => 2,
+            _ => in_flight,
+        }
+    }
+
+    /// Below two packets exactly W per RTT, which is a pair each 2/W RTTs; above, a quarter more
+    /// than the window needs (twice in slow start), so that acknowledgements set the pace and
+    /// pacing only takes the bursts apart (Nice §2.3 plans it).
+    fn pacing(&self, smoothed_rtt_micros: u32, packet_bytes: u32) -> Option<Pacing> {
+        if smoothed_rtt_micros == 0 {
+            return None;
+        }
+        let rtt = u64::from(smoothed_rtt_micros);
+        let bytes = self.window * u64::from(packet_bytes);
+        // A million is below 2^20: the product fits, or else the window is so large that its
+        // fraction does not matter.
+        let mut rate = if bytes < 1 << 43 {
+            (bytes * 1_000_000 / rtt) >> SHIFT
+        } else {
+            (bytes >> SHIFT) * 1_000_000 / rtt
+        };
+        if self.window >= TWO {
+            rate += if self.window < self.ssthresh { rate } else { rate / 4 };
+        }
+        let burst = if self.window < TWO { 2 } else { 1 };
+        // 0 would mean unpaced.
+        Some(Pacing { rate: Rate::from_bytes_per_second(rate.max(1)), burst })
+    }
+}

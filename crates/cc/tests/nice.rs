@@ -1,0 +1,450 @@
+//! Nice, rule by rule.
+
+use core::num::NonZeroU32;
+
+use lull_cc::{Ack, Base, Controller, Nice, NiceParameters, Timestamp, Window};
+
+/// A connection over a path whose round-trip time the test sets.
+struct Path {
+    nice: Nice,
+    now: u64,
+    delivered: u32,
+}
+
+impl Path {
+    fn new(parameters: NiceParameters, window: f64) -> Self {
+        let window = Window::from_raw((window * 65536.0) as u64);
+        let mut nice = Nice::with_window(parameters, window, window);
+        // The first acknowledgement of all opens the first round, and closes none.
+        nice.handle_ack(&Ack {
+            delivered: 1000,
+            prior_delivered: 999,
+            app_limited: true,
+            ..Ack::default()
+        });
+        Path { nice, now: 1_000_000, delivered: 1000 }
+    }
+
+    fn window(&self) -> f64 {
+        self.nice.window().as_f64()
+    }
+
+    /// One whole round: packets acknowledged one by one after the given round-trip times in µs,
+    /// and then the first packet that was sent after the round began, which ends it.
+    fn round(&mut self, rtts: &[u32]) -> f64 {
+        let sent_before = self.delivered.wrapping_sub(1);
+        for &rtt in rtts {
+            self.now += u64::from(rtt) / rtts.len() as u64;
+            self.acknowledge(1, sent_before, Some(rtt));
+        }
+        self.acknowledge(1, self.delivered, None);
+        self.window()
+    }
+
+    fn acknowledge(&mut self, acked: u32, prior_delivered: u32, rtt: Option<u32>) {
+        self.delivered += acked;
+        self.nice.handle_ack(&Ack {
+            now: Timestamp::from_micros(self.now),
+            delivered: self.delivered,
+            prior_delivered,
+            acked,
+            in_flight: if rtt.is_some() { 100 } else { acked },
+            rtt_micros: rtt.and_then(NonZeroU32::new),
+            ..Ack::default()
+        });
+    }
+
+    /// A round of `packets` whose first acknowledgement reveals `lost` losses.
+    fn lossy_round(&mut self, packets: u32, lost: u32, rtt: u32) -> f64 {
+        self.now += u64::from(rtt);
+        let sent_at = self.delivered;
+        self.delivered += packets;
+        self.nice.handle_ack(&Ack {
+            now: Timestamp::from_micros(self.now),
+            delivered: self.delivered,
+            prior_delivered: sent_at,
+            acked: packets,
+            lost,
+            in_flight: packets + lost,
+            rtt_micros: NonZeroU32::new(rtt),
+            ..Ack::default()
+        });
+        self.window()
+    }
+
+    /// Shows the path's empty queue. Returns the window after it.
+    fn see_min_rtt(&mut self, rtt: u32) -> f64 {
+        self.round(&[rtt])
+    }
+}
+
+fn prototype() -> NiceParameters {
+    NiceParameters::prototype()
+}
+
+#[test]
+fn nice_2_3_max_rtt_starts_at_twice_min_rtt() {
+    let mut path = Path::new(prototype(), 10.0);
+    path.round(&[100_000; 10]);
+    assert_eq!(path.nice.min_rtt_micros(), 100_000);
+    assert_eq!(path.nice.max_rtt_micros(), 200_000);
+}
+
+#[test]
+fn nice_2_2_a_packet_is_congested_above_the_weighted_rtt() {
+    // (1 − t)·100 ms + t·200 ms for the thresholds of §2.3 and §4.1, and others.
+    for (numerator, denominator, trigger) in [(1, 5, 120_000), (1, 10, 110_000), (1, 2, 150_000)] {
+        let threshold = lull_cc::nice::fixed(numerator, denominator);
+        let mut path = Path::new(NiceParameters { threshold, ..prototype() }, 10.0);
+        path.round(&[100_000; 10]);
+        assert!(
+            path.nice.trigger_rtt_micros().abs_diff(trigger) <= 2,
+            "t = {numerator}/{denominator}"
+        );
+    }
+}
+
+#[test]
+fn nice_2_2_the_window_is_halved_when_more_than_f_of_the_round_is_congested() {
+    // (congested packets of ten, halved?) at f = 0.5: not at exactly half.
+    for (congested, is_halved) in [(0, false), (4, false), (5, false), (6, true), (10, true)] {
+        let mut path = Path::new(prototype(), 10.0);
+        path.round(&[100_000; 10]);
+        let before = path.window();
+        let mut rtts = [105_000; 10];
+        rtts[10 - congested..].fill(150_000);
+        path.round(&rtts);
+        assert_eq!(path.nice.rounds_congested() == 1, is_halved, "{congested} of 10");
+        if is_halved {
+            assert_eq!(path.window(), before / 2.0, "{congested} of 10");
+        }
+    }
+}
+
+#[test]
+fn one_sample_counts_for_all_packets_of_its_acknowledgement() {
+    let mut path = Path::new(prototype(), 10.0);
+    path.round(&[100_000; 10]);
+    // Nine packets under one late sample, one early one: nine tenths are congested.
+    let sent_before = path.delivered - 1;
+    path.acknowledge(1, sent_before, Some(100_000));
+    path.acknowledge(9, sent_before, Some(150_000));
+    path.acknowledge(1, path.delivered, None);
+    assert_eq!(path.nice.rounds_congested(), 1);
+}
+
+#[test]
+fn a_sample_that_the_receiver_may_have_delayed_is_no_congestion() {
+    let mut path = Path::new(prototype(), 4.0);
+    path.round(&[100_000; 4]);
+    for _ in 0..10 {
+        path.now += 140_000;
+        path.delivered += 1;
+        path.nice.handle_ack(&Ack {
+            now: Timestamp::from_micros(path.now),
+            delivered: path.delivered,
+            prior_delivered: path.delivered - 1,
+            acked: 1,
+            in_flight: 1,
+            rtt_micros: NonZeroU32::new(140_000),
+            maybe_delayed: true,
+            ..Ack::default()
+        });
+    }
+    assert_eq!(path.nice.rounds_congested(), 0);
+    assert_eq!(path.nice.max_rtt_micros(), 200_000);
+}
+
+#[test]
+fn a_single_packet_held_back_by_the_receiver_is_no_congestion() {
+    // Four packets in flight: two are acknowledged at once, one after the receiver's 40 ms.
+    let mut path = Path::new(prototype(), 4.0);
+    path.round(&[100_000; 4]);
+    for _ in 0..10 {
+        let sent_before = path.delivered - 1;
+        for (acked, rtt) in [(2, 100_000), (1, 140_000)] {
+            path.delivered += acked;
+            path.now += u64::from(rtt) / 2;
+            path.nice.handle_ack(&Ack {
+                now: Timestamp::from_micros(path.now),
+                delivered: path.delivered,
+                prior_delivered: sent_before,
+                acked,
+                in_flight: 4,
+                rtt_micros: NonZeroU32::new(rtt),
+                ..Ack::default()
+            });
+        }
+        path.acknowledge(1, path.delivered, None);
+    }
+    assert_eq!(path.nice.rounds_congested(), 0);
+    // A receiver that acknowledges each packet at once is believed.
+    let mut path = Path::new(prototype(), 4.0);
+    path.round(&[100_000; 4]);
+    let sent_before = path.delivered - 1;
+    for in_flight in [4, 3, 2] {
+        path.delivered += 1;
+        path.nice.handle_ack(&Ack {
+            now: Timestamp::from_micros(path.now),
+            delivered: path.delivered,
+            prior_delivered: sent_before,
+            acked: 1,
+            in_flight,
+            rtt_micros: NonZeroU32::new(140_000),
+            ..Ack::default()
+        });
+    }
+    path.acknowledge(1, path.delivered, None);
+    assert_eq!(path.nice.rounds_congested(), 1);
+}
+
+#[test]
+fn nice_2_3_the_next_pair_waits_for_the_last_one() {
+    let path = Path::new(prototype(), 1.5);
+    assert_eq!([0, 1, 2].map(|in_flight| path.nice.packets(in_flight)), [2, 1, 2]);
+    let path = Path::new(prototype(), 2.0);
+    assert_eq!([0, 1, 2].map(|in_flight| path.nice.packets(in_flight)), [2, 2, 2]);
+}
+
+#[test]
+fn microseconds_of_jitter_are_no_congestion() {
+    let mut path = Path::new(prototype(), 10.0);
+    path.round(&[50; 10]);
+    // Ten times min_rtt, yet below the floor of 500 µs.
+    path.round(&[540; 10]);
+    path.round(&[540; 10]);
+    assert_eq!(path.nice.rounds_congested(), 0);
+    path.round(&[560; 10]);
+    path.round(&[560; 10]);
+    assert!(path.nice.rounds_congested() > 0);
+}
+
+#[test]
+fn nice_2_1_vegas_keeps_between_alpha_and_beta_packets_queued() {
+    // W = 20, min 100 ms; observed, change; packets queued are 20·(o − min)/o.
+    for (observed, change) in [(100_000, 1.0), (105_000, 1.0), (107_000, 0.0), (115_000, 0.0)] {
+        let mut path = Path::new(prototype(), 19.0);
+        assert_eq!(path.see_min_rtt(100_000), 20.0);
+        assert_eq!(path.round(&[observed; 20]) - 20.0, change, "observed {observed} µs");
+    }
+    // Above β: 20·20/120 = 3.3; the detector must not see it first.
+    let mut path = Path::new(NiceParameters { threshold: 65_535, ..prototype() }, 19.0);
+    path.see_min_rtt(100_000);
+    assert_eq!(path.round(&[120_000; 20]), 19.0);
+}
+
+#[test]
+fn ssr_4_1_2_reno_below_the_detector_adds_one_a_round() {
+    let mut path = Path::new(NiceParameters { base: Base::Reno, ..prototype() }, 19.0);
+    path.see_min_rtt(100_000);
+    assert_eq!(path.round(&[115_000; 20]), 21.0);
+}
+
+#[test]
+fn nice_2_2_a_loss_halves_the_window_once_a_round() {
+    let mut path = Path::new(prototype(), 16.0);
+    path.round(&[100_000; 16]);
+    let before = path.window();
+    let sent_at = path.delivered;
+    // Three acknowledgements of one flight, each with a loss.
+    let sent_at = sent_at - 1;
+    for _ in 0..3 {
+        path.delivered += 2;
+        path.nice.handle_ack(&Ack {
+            now: Timestamp::from_micros(path.now),
+            delivered: path.delivered,
+            prior_delivered: sent_at,
+            acked: 2,
+            lost: 1,
+            in_flight: 16,
+            rtt_micros: NonZeroU32::new(100_000),
+            ..Ack::default()
+        });
+    }
+    assert_eq!(path.window(), before / 2.0);
+    // The next flight may be halved again.
+    path.lossy_round(4, 1, 100_000);
+    assert_eq!(path.window(), before / 4.0);
+}
+
+#[test]
+fn a_mark_is_answered_like_a_loss() {
+    let mut path = Path::new(prototype(), 16.0);
+    path.round(&[100_000; 16]);
+    let before = path.window();
+    path.nice.handle_mark(Timestamp::from_micros(path.now), path.delivered);
+    assert_eq!(path.window(), before / 2.0);
+}
+
+#[test]
+fn a_timeout_leaves_at_most_one_packet_and_never_raises() {
+    for (before, after) in [(16.0, 1.0), (1.5, 0.75), (1.0, 0.5), (0.25, 0.125)] {
+        let mut path = Path::new(prototype(), before);
+        path.nice.handle_timeout(Timestamp::from_micros(path.now), 0);
+        assert_eq!(path.window(), after, "from {before}");
+    }
+}
+
+#[test]
+fn nice_2_3_the_window_halves_down_to_one_48th() {
+    let mut path = Path::new(prototype(), 4.0);
+    path.see_min_rtt(100_000);
+    for _ in 0..20 {
+        path.round(&[190_000; 2]);
+    }
+    assert_eq!(path.nice.window(), Window::ONE_48TH);
+}
+
+#[test]
+fn nice_2_3_below_two_packets_a_pair_is_sent_each_two_over_w_rtts() {
+    // Window, seconds between pairs of 1448-byte packets at a smoothed RTT of 50 ms.
+    for (window, interval) in [(1.0, 0.1), (0.5, 0.2), (1.0 / 16.0, 1.6), (1.0 / 48.0, 4.8)] {
+        let path = Path::new(prototype(), window);
+        let pace = path.nice.pacing(50_000, 1448).expect("paced");
+        assert_eq!(path.nice.packets(0), 2);
+        assert_eq!(pace.burst, 2);
+        let seconds = 2.0 * 1448.0 / pace.rate.bytes_per_second() as f64;
+        assert!((seconds / interval - 1.0).abs() < 0.01, "W = {window}: {seconds} s");
+    }
+}
+
+#[test]
+fn nice_2_3_below_two_packets_the_pair_is_the_round() {
+    let mut path = Path::new(prototype(), 0.25);
+    // One acknowledgement of two is no round yet; with the second the literal +1 comes.
+    let sent_at = path.delivered;
+    for (in_flight, window) in [(2, 0.25), (1, 1.25)] {
+        path.delivered += 1;
+        path.nice.handle_ack(&Ack {
+            now: Timestamp::from_micros(path.now),
+            delivered: path.delivered,
+            prior_delivered: sent_at,
+            acked: 1,
+            in_flight,
+            rtt_micros: NonZeroU32::new(100_000),
+            ..Ack::default()
+        });
+        assert_eq!(path.window(), window, "{in_flight} in flight");
+    }
+}
+
+#[test]
+fn a_rate_is_never_zero_which_would_mean_unpaced() {
+    let path = Path::new(prototype(), 1.0 / 48.0);
+    let pace = path.nice.pacing(u32::MAX, 1).expect("paced");
+    assert!(pace.rate.bytes_per_second() >= 1);
+}
+
+#[test]
+fn a_window_that_the_application_did_not_use_does_not_grow() {
+    let mut path = Path::new(prototype(), 10.0);
+    for _ in 0..5 {
+        path.delivered += 2;
+        path.now += 100_000;
+        path.nice.handle_ack(&Ack {
+            now: Timestamp::from_micros(path.now),
+            delivered: path.delivered,
+            prior_delivered: path.delivered - 2,
+            acked: 2,
+            in_flight: 2,
+            rtt_micros: NonZeroU32::new(100_000),
+            app_limited: true,
+            ..Ack::default()
+        });
+    }
+    assert_eq!(path.window(), 10.0);
+}
+
+#[test]
+fn after_a_pause_a_connection_starts_like_a_new_one() {
+    let mut path = Path::new(prototype(), 40.0);
+    path.nice.handle_idle(Timestamp::from_micros(path.now));
+    assert_eq!(path.nice.window(), Nice::INITIAL_WINDOW);
+    let mut path = Path::new(prototype(), 0.25);
+    path.nice.handle_idle(Timestamp::from_micros(path.now));
+    assert_eq!(path.window(), 0.25);
+}
+
+#[test]
+fn a_loss_tells_the_rtt_of_the_full_queue() {
+    // A buffer of a quarter of the BDP: 2 · min_rtt is never seen.
+    let mut path = Path::new(prototype(), 16.0);
+    path.round(&[100_000; 16]);
+    assert_eq!(path.nice.max_rtt_micros(), 200_000);
+    path.round(&[118_000; 8]);
+    path.lossy_round(8, 1, 125_000);
+    assert_eq!(path.nice.max_rtt_micros(), 125_000);
+    assert!(path.nice.trigger_rtt_micros().abs_diff(105_000) <= 2);
+}
+
+#[test]
+fn ssr_4_1_2_one_outlier_in_twenty_slots_is_dropped() {
+    let mut path = Path::new(prototype(), 2.0);
+    // Twenty slots of ten seconds; one holds a low outlier, one a high one.
+    for slot in 0..20u32 {
+        path.now += 10_000_000;
+        let rtt = match slot {
+            7 => 60_000,
+            13 => 900_000,
+            _ => 100_000,
+        };
+        path.round(&[rtt; 2]);
+    }
+    assert_eq!(path.nice.min_rtt_micros(), 100_000);
+    assert_eq!(path.nice.max_rtt_micros(), 200_000);
+}
+
+#[test]
+fn ssr_4_1_2_a_longer_route_is_believed_after_the_window() {
+    let mut path = Path::new(prototype(), 2.0);
+    path.round(&[50_000; 2]);
+    path.round(&[50_000; 2]);
+    for _ in 0..22 {
+        path.now += 10_000_000;
+        path.round(&[180_000; 2]);
+    }
+    assert_eq!(path.nice.min_rtt_micros(), 180_000);
+    let before = path.window();
+    path.round(&[180_000; 2]);
+    assert!(path.window() > before, "the window grows again on the new route");
+}
+
+#[test]
+fn nice_2_2_a_much_shorter_route_is_believed_at_once() {
+    let mut path = Path::new(prototype(), 8.0);
+    path.round(&[200_000; 8]);
+    path.round(&[50_000; 8]);
+    path.round(&[50_000; 8]);
+    assert_eq!(path.nice.min_rtt_micros(), 50_000);
+    assert_eq!(path.nice.max_rtt_micros(), 100_000);
+}
+
+#[test]
+fn slow_start_ends_when_a_packet_is_queued() {
+    let mut nice = Nice::new(prototype());
+    assert!(nice.window() < nice.slow_start_threshold());
+    let mut delivered = 0u32;
+    let mut rounds = 0u32;
+    // A path that queues whatever exceeds 20 packets in flight, 5 ms each.
+    while nice.window() < nice.slow_start_threshold() {
+        rounds += 1;
+        assert!(rounds < 20, "slow start must end");
+        let sent_at = delivered;
+        let window = nice.packets(0);
+        let rtt = 100_000 + window.saturating_sub(20) * 5_000;
+        for i in 0..window {
+            delivered += 1;
+            nice.handle_ack(&Ack {
+                now: Timestamp::from_micros(u64::from(rounds) * 200_000 + u64::from(i)),
+                delivered,
+                prior_delivered: sent_at,
+                acked: 1,
+                in_flight: window - i,
+                rtt_micros: NonZeroU32::new(rtt),
+                ..Ack::default()
+            });
+        }
+    }
+    assert!(nice.window() <= Window::from_packets(40), "{}", nice.window());
+    assert!(rounds > 4, "it grows by half a round, not by double");
+}
