@@ -1,0 +1,308 @@
+// SPDX-License-Identifier: (GPL-2.0 OR BSD-2-Clause)
+/*
+ * What `lull exec` attaches to a cgroup: every TCP connection that a process of the cgroup opens
+ * or accepts takes the chosen congestion control and the chosen DSCP, whatever the process asks
+ * for itself. UDP is counted and otherwise left alone.
+ *
+ * The hooks belong to sockets, not to processes: a socket runs those of the cgroup in which it
+ * was made, for life, and what a listener accepts belongs to the listener's cgroup.
+ */
+#include <linux/bpf.h>
+#include "kernel.h"
+#include <bpf/bpf_endian.h>
+#define NICE_TYPES_ONLY
+#include "nice.h"
+#include "exec.h"
+
+#define INLINE inline __attribute__((always_inline))
+
+/* Set before loading. */
+const volatile char congestion[CONGESTION_NAME_SIZE] = "reno";
+/* The TOS byte, or traffic class, of every packet; 0: left to the program. */
+const volatile u8 traffic_class = 0;
+/* Tests of the way round old kernels, see ask_parent(). */
+const volatile bool mapped_by_parent = false;
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, u32);
+	__type(value, struct exec_counters);
+} counters SEC(".maps");
+
+/* One entry, of no meaning, for each socket that the parent has to mend. */
+struct {
+	__uint(type, BPF_MAP_TYPE_RINGBUF);
+	__uint(max_entries, 4096);
+} requests SEC(".maps");
+
+/* When each connection was opened. */
+struct {
+	__uint(type, BPF_MAP_TYPE_SK_STORAGE);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__type(key, int);
+	__type(value, u64);
+} opened SEC(".maps");
+
+/* Nice's state of each socket: the loader puts the map of the congestion control here. */
+struct {
+	__uint(type, BPF_MAP_TYPE_SK_STORAGE);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__type(key, int);
+	__type(value, struct nice);
+} sockets SEC(".maps");
+
+enum {
+	FAMILY_INET = 2,
+	FAMILY_INET6 = 10,
+	ETHERNET_IP = 0x0800,
+	ETHERNET_IPV6 = 0x86dd,
+	LEVEL_IP = 0,
+	LEVEL_TCP = 6,
+	LEVEL_IPV6 = 41,
+	OPTION_TOS = 1,
+	OPTION_CONGESTION = 13,
+	OPTION_TCLASS = 67,
+	PROTOCOL_TCP = 6,
+	PROTOCOL_UDP = 17,
+	PROTOCOL_MPTCP = 262,
+	STATE_CLOSE = 7,
+};
+
+static INLINE struct exec_counters *counted(void)
+{
+	u32 zero = 0;
+
+	return bpf_map_lookup_elem(&counters, &zero);
+}
+
+static INLINE void add(u64 *counter, u64 amount)
+{
+	__sync_fetch_and_add(counter, amount);
+}
+
+static INLINE u64 now_us(void)
+{
+	return bpf_ktime_get_ns() / 1000;
+}
+
+/*
+ * An IPv6 socket that talks IPv4 takes its TOS byte from IP_TOS, which bpf_setsockopt refuses
+ * for this family before Linux 6.13. The parent does it with the system call then.
+ */
+static INLINE void ask_parent(void)
+{
+	u32 *request = bpf_ringbuf_reserve(&requests, sizeof(*request), 0);
+
+	if (!request)
+		return;
+	*request = 0;
+	bpf_ringbuf_submit(request, 0);
+}
+
+static INLINE bool is_mapped(struct bpf_sock_ops *ops)
+{
+	return !ops->remote_ip6[0] && !ops->remote_ip6[1] &&
+	       ops->remote_ip6[2] == bpf_htonl(0xffff);
+}
+
+static INLINE void mark(struct bpf_sock_ops *ops, bool listens)
+{
+	int class = traffic_class;
+
+	if (!class)
+		return;
+	if (ops->family == FAMILY_INET) {
+		bpf_setsockopt(ops, LEVEL_IP, OPTION_TOS, &class, sizeof(class));
+		return;
+	}
+	bpf_setsockopt(ops, LEVEL_IPV6, OPTION_TCLASS, &class, sizeof(class));
+	/* A listener hands its TOS byte on to what it accepts, and answers with it. */
+	if ((listens || is_mapped(ops)) &&
+	    (mapped_by_parent ||
+	     bpf_setsockopt(ops, LEVEL_IP, OPTION_TOS, &class, sizeof(class))))
+		ask_parent();
+}
+
+static INLINE bool choose(void *socket)
+{
+	char name[CONGESTION_NAME_SIZE];
+	int i;
+
+	for (i = 0; i < CONGESTION_NAME_SIZE; i++)
+		name[i] = congestion[i];
+	return !bpf_setsockopt(socket, LEVEL_TCP, OPTION_CONGESTION, name, sizeof(name));
+}
+
+static INLINE void open_connection(struct bpf_sock_ops *ops)
+{
+	struct exec_counters *c = counted();
+	struct bpf_sock *sk = ops->sk;
+	u64 *when;
+
+	if (!c || !sk)
+		return;
+	when = bpf_sk_storage_get(&opened, sk, 0, BPF_SK_STORAGE_GET_F_CREATE);
+	/* The second time for the same connection: it was seen when it began to connect. */
+	if (!when || *when)
+		return;
+	*when = now_us();
+	add(&c->connections, 1);
+}
+
+static INLINE void close_connection(struct bpf_sock_ops *ops)
+{
+	struct exec_counters *c = counted();
+	struct bpf_sock *sk = ops->sk;
+	struct nice *state;
+	u64 *when;
+
+	if (!c || !sk)
+		return;
+	when = bpf_sk_storage_get(&opened, sk, 0, 0);
+	if (!when || !*when)
+		return;
+	add(&c->lived_us, now_us() - *when);
+	*when = 0;
+	state = bpf_sk_storage_get(&sockets, sk, 0, 0);
+	if (state)
+		add(&c->yielded_us, state->yielded_us);
+}
+
+SEC("sockops")
+int lull_sock_ops(struct bpf_sock_ops *ops)
+{
+	struct exec_counters *c;
+
+	switch (ops->op) {
+	case BPF_SOCK_OPS_TCP_LISTEN_CB:
+		choose(ops);
+		mark(ops, true);
+		break;
+	case BPF_SOCK_OPS_TCP_CONNECT_CB:
+	case BPF_SOCK_OPS_PASSIVE_ESTABLISHED_CB:
+		c = counted();
+		if (!choose(ops) && c)
+			add(&c->refused, 1);
+		mark(ops, false);
+		open_connection(ops);
+		bpf_sock_ops_cb_flags_set(ops, ops->bpf_sock_ops_cb_flags |
+						       BPF_SOCK_OPS_STATE_CB_FLAG);
+		break;
+	case BPF_SOCK_OPS_STATE_CB:
+		if (ops->args[1] == STATE_CLOSE)
+			close_connection(ops);
+		break;
+	}
+	return 1;
+}
+
+/* Puts our class in the place of the program's; a single byte is a valid TOS, too. */
+static INLINE void rewrite_class(struct bpf_sockopt *ctx)
+{
+	u8 *value = ctx->optval;
+
+	if (value + sizeof(int) > (u8 *)ctx->optval_end)
+		return;
+	value[0] = traffic_class;
+	value[1] = 0;
+	value[2] = 0;
+	value[3] = 0;
+	ctx->optlen = sizeof(int);
+}
+
+static INLINE void rewrite_congestion(struct bpf_sockopt *ctx)
+{
+	char *value = ctx->optval;
+	int i;
+
+	if (value + CONGESTION_NAME_SIZE > (char *)ctx->optval_end)
+		return;
+	for (i = 0; i < CONGESTION_NAME_SIZE; i++)
+		value[i] = congestion[i];
+	ctx->optlen = CONGESTION_NAME_SIZE;
+}
+
+/*
+ * The program's own choices, which OpenSSH and rsync make, give way to ours. The call succeeds,
+ * and a later getsockopt tells the truth.
+ */
+SEC("cgroup/setsockopt")
+int lull_setsockopt(struct bpf_sockopt *ctx)
+{
+	struct bpf_sock *sk = ctx->sk;
+
+	if (!sk || (sk->protocol != PROTOCOL_TCP && sk->protocol != PROTOCOL_MPTCP))
+		return 1;
+	if (ctx->level == LEVEL_TCP && ctx->optname == OPTION_CONGESTION) {
+		/* Chosen here, it needs no privilege of the program; the call itself is skipped.
+		 * MPTCP has to see the name to hand it to its subflows. */
+		if (sk->protocol == PROTOCOL_TCP && choose(sk))
+			ctx->optlen = -1;
+		else
+			rewrite_congestion(ctx);
+	} else if (traffic_class && ((ctx->level == LEVEL_IP && ctx->optname == OPTION_TOS) ||
+				     (ctx->level == LEVEL_IPV6 && ctx->optname == OPTION_TCLASS))) {
+		rewrite_class(ctx);
+	}
+	return 1;
+}
+
+/* Counts what leaves the sockets of the cgroup, and lets it pass. */
+SEC("cgroup_skb/egress")
+int lull_egress(struct __sk_buff *skb)
+{
+	struct exec_counters *c = counted();
+	u32 header, protocol;
+	u8 byte = 0;
+
+	if (!c)
+		return 1;
+	if (skb->protocol == bpf_htons(ETHERNET_IP)) {
+		if (bpf_skb_load_bytes(skb, 0, &byte, 1))
+			return 1;
+		header = (byte & 0xf) * 4;
+		if (bpf_skb_load_bytes(skb, 9, &byte, 1))
+			return 1;
+	} else if (skb->protocol == bpf_htons(ETHERNET_IPV6)) {
+		/* What hides behind extension headers is not counted. */
+		header = 40;
+		if (bpf_skb_load_bytes(skb, 6, &byte, 1))
+			return 1;
+	} else {
+		return 1;
+	}
+	protocol = byte;
+	if (protocol == PROTOCOL_UDP) {
+		header += 8;
+		if (skb->len > header)
+			add(&c->udp_bytes, skb->len - header);
+	} else if (protocol == PROTOCOL_TCP) {
+		if (bpf_skb_load_bytes(skb, header + 12, &byte, 1))
+			return 1;
+		header += (byte >> 4) * 4;
+		if (skb->len > header)
+			add(&c->tcp_bytes, skb->len - header);
+	}
+	return 1;
+}
+
+/* Sums up the connections that are still open, into the counters. */
+SEC("iter/bpf_sk_storage_map")
+int lull_open(struct bpf_iter__bpf_sk_storage_map *ctx)
+{
+	struct exec_counters *c = counted();
+	struct sock *sk = ctx->sk;
+	u64 *when = ctx->value;
+	struct nice *state;
+
+	if (!c || !sk || !when || !*when)
+		return 0;
+	add(&c->open_lived_us, now_us() - *when);
+	state = bpf_sk_storage_get(&sockets, sk, 0, 0);
+	if (state)
+		add(&c->open_yielded_us, state->yielded_us);
+	return 0;
+}
+
+char LICENSE[] SEC("license") = "Dual BSD/GPL";

@@ -1,0 +1,275 @@
+// SPDX-License-Identifier: (GPL-2.0 OR BSD-2-Clause)
+/*
+ * TCP Nice as a congestion control of the kernel; with other parameters, Vegas.
+ *
+ * This file turns the kernel's callbacks into the events of nice.h and writes window and pace
+ * back. `cong_control` leaves both wholly to us; what the kernel writes in between
+ * (tcp_enter_loss, tcp_init_cwnd_reduction, undo) is overwritten at the next acknowledgement.
+ */
+#include "kernel.h"
+#define NICE_INLINE inline __attribute__((always_inline))
+#define NICE_CALLBACK __attribute__((noinline))
+#define NICE_FOR(count, callback, context) bpf_loop(count, callback, context, 0)
+#define NICE_OPAQUE(variable) asm volatile("" : "+r"(variable))
+#include "nice.h"
+
+/* Set before loading. */
+const volatile struct nice_params params = {
+	.min_window = NICE_ONE / 48,
+	.threshold = NICE_ONE / 5,
+	.fraction = NICE_ONE / 2,
+	.alpha = NICE_ONE,
+	.beta = 3 * NICE_ONE,
+	.delay_floor_us = 500,
+	.base = NICE_BASE_VEGAS,
+	.detector = 1,
+	.refinements = NICE_HEADROOM | NICE_GENTLE | NICE_SETTLE | NICE_RECALL | NICE_SHALLOW |
+		       NICE_PROBATION,
+};
+
+/* From Linux 6.10 `cong_control` gets the ACK number and flags before the rate sample. */
+const volatile u32 cong_control_has_ack = 1;
+
+/* More than the 104 bytes of icsk_ca_priv, and readable by an iterator over all namespaces. */
+struct {
+	__uint(type, BPF_MAP_TYPE_SK_STORAGE_LOCAL);
+	__uint(map_flags, BPF_F_NO_PREALLOC_LOCAL);
+	__type(key, int);
+	__type(value, struct nice);
+} sockets SEC(".maps");
+
+/* tcp_congestion_ops programs get a tcp_sock under the name of its first member. */
+static NICE_INLINE struct tcp_sock *tcp_of(struct sock *sk)
+{
+	return (struct tcp_sock *)sk;
+}
+
+static NICE_INLINE struct nice_params parameters(void)
+{
+	struct nice_params p = {
+		.min_window = params.min_window,
+		.threshold = params.threshold,
+		.fraction = params.fraction,
+		.alpha = params.alpha,
+		.beta = params.beta,
+		.delay_floor_us = params.delay_floor_us,
+		.base = params.base,
+		.detector = params.detector,
+		.refinements = params.refinements,
+	};
+
+	return p;
+}
+
+static NICE_INLINE u32 packets_in_flight(const struct tcp_sock *tp)
+{
+	return tp->packets_out - (tp->sacked_out + tp->lost_out) + tp->retrans_out;
+}
+
+/* Bytes per second between the two packets of a pair: 15 us. */
+#define PAIR_RATE 100000000
+
+/* A pace in bytes per second, or what the application allows if that is less
+ * (SO_MAX_PACING_RATE): with cong_control the kernel leaves that to us. */
+static NICE_INLINE void set_pace(struct sock *sk, u64 rate)
+{
+	u64 most = sk->sk_max_pacing_rate;
+
+	sk->sk_pacing_rate = rate < most ? rate : most;
+}
+
+/* Writes the window and its pace to the socket. */
+static NICE_INLINE void apply(struct sock *sk, const struct nice *n)
+{
+	struct tcp_sock *tp = tcp_of(sk);
+	u64 rate = nice_pacing_rate(n, tp->srtt_us >> 3, tp->mss_cache);
+
+	/* An fq qdisc sets PACING_FQ, takes what is due later at once, and drops what is due in
+	 * more than ten seconds, as a pair at 1/48 may be. TCP's own timer holds it as long as
+	 * it takes. */
+	sk->sk_pacing_status = PACING_NEEDED;
+	if (rate)
+		set_pace(sk, rate);
+	tp->snd_cwnd = nice_cwnd(n, packets_in_flight(tp));
+}
+
+static NICE_INLINE struct nice *open_socket(struct sock *sk)
+{
+	struct tcp_sock *tp = tcp_of(sk);
+	struct nice *n = bpf_sk_storage_get(&sockets, sk, 0, BPF_SK_STORAGE_CREATE);
+
+	if (!n)
+		return 0;
+	/* A new connection starts with two packets: ten from each of many flows would overfill
+	 * any buffer before the first sample. One that is taken over keeps its window, and has
+	 * its slow start behind it. */
+	if (!tp->delivered && !tp->packets_out)
+		nice_init(n, NICE_TWO, ~0U);
+	else
+		nice_init(n, (u64)tp->snd_cwnd << NICE_SHIFT, (u64)tp->snd_cwnd << NICE_SHIFT);
+	return n;
+}
+
+static NICE_INLINE struct nice *find_socket(struct sock *sk)
+{
+	struct nice *n = bpf_sk_storage_get(&sockets, sk, 0, 0);
+
+	/* The allocation in `init` may have failed; the connection waits with two packets. */
+	return n && n->window ? n : open_socket(sk);
+}
+
+SEC("struct_ops")
+void BPF_PROG(tcp_nice_init, struct sock *sk)
+{
+	struct nice *n = open_socket(sk);
+
+	if (n)
+		apply(sk, n);
+	else
+		tcp_of(sk)->snd_cwnd = 2;
+}
+
+/*
+ * The kernel asks this before each attempt to send, and takes the pause after a packet from the
+ * pacing rate when it sends it. Below two packets two leave together and the pause of 2/W RTTs
+ * follows (Nice 2.3). A window of two never lets both go as one buffer (tcp_cwnd_test halves it),
+ * so the first is sent at a rate that makes no pause, and the second at half the rate, which makes
+ * it the pause of both.
+ */
+SEC("struct_ops")
+u32 BPF_PROG(tcp_nice_min_tso_segs, struct sock *sk)
+{
+	struct tcp_sock *tp = tcp_of(sk);
+	struct nice *n = bpf_sk_storage_get(&sockets, sk, 0, 0);
+	u64 rate;
+
+	if (!n || n->window >= NICE_TWO)
+		return 1;
+	rate = nice_pacing_rate(n, tp->srtt_us >> 3, tp->mss_cache);
+	if (!rate)
+		return 1;
+	sk->sk_pacing_status = PACING_NEEDED;
+	if (packets_in_flight(tp) || tp->data_segs_out == n->pair_began + 1) {
+		/* The second, or the first had gone alone for want of data. */
+		set_pace(sk, rate / 2 ? rate / 2 : 1);
+	} else {
+		n->pair_began = tp->data_segs_out;
+		set_pace(sk, PAIR_RATE);
+	}
+	return 1;
+}
+
+SEC("struct_ops")
+u32 BPF_PROG(tcp_nice_ssthresh, struct sock *sk)
+{
+	struct nice *n = bpf_sk_storage_get(&sockets, sk, 0, 0);
+
+	return n ? nice_cwnd(n, 0) : 2;
+}
+
+SEC("struct_ops")
+void BPF_PROG(tcp_nice_set_state, struct sock *sk, u8 state)
+{
+	struct tcp_sock *tp = tcp_of(sk);
+	struct nice_params p = parameters();
+	struct nice *n;
+
+	if (state < CA_CWR)
+		return;
+	n = find_socket(sk);
+	if (!n)
+		return;
+	if (state == CA_LOSS) {
+		nice_on_timeout(&p, n, tp->delivered);
+		return;
+	}
+	if (state == CA_RECOVERY)
+		nice_on_loss(&p, n, tp->delivered, tp->delivered);
+	else
+		nice_on_mark(&p, n, tp->delivered);
+	apply(sk, n);
+}
+
+SEC("struct_ops")
+void BPF_PROG(tcp_nice_cwnd_event, struct sock *sk, u32 event)
+{
+	struct tcp_sock *tp = tcp_of(sk);
+	struct nice *n;
+
+	if (event != CA_EVENT_TX_START)
+		return;
+	n = bpf_sk_storage_get(&sockets, sk, 0, 0);
+	/* Between pairs the connection is silent by its own will. */
+	if (!n || n->window < NICE_TWO)
+		return;
+	if ((u32)bpf_jiffies64() - tp->lsndtime <= tp->inet_conn.icsk_rto)
+		return;
+	nice_on_idle(n);
+	apply(sk, n);
+}
+
+static NICE_INLINE void acknowledge(struct sock *sk, const struct rate_sample *rs)
+{
+	struct tcp_sock *tp = tcp_of(sk);
+	struct nice_params p = parameters();
+	struct nice *n = find_socket(sk);
+	struct nice_ack ack = {};
+
+	if (!n) {
+		tp->snd_cwnd = 2;
+		return;
+	}
+	ack.now_us = tp->tcp_mstamp;
+	ack.delivered = tp->delivered;
+	ack.acked = rs->acked_sacked;
+	ack.lost = rs->losses > 0 ? rs->losses : 0;
+	ack.in_flight = rs->prior_in_flight;
+	ack.app_limited = rs->is_app_limited;
+	ack.maybe_delayed = rs->is_ack_delayed;
+	if (rs->prior_mstamp) {
+		ack.prior_delivered = rs->prior_delivered;
+		if (rs->rtt_us >= 0)
+			ack.rtt_us = rs->rtt_us > NICE_RTT_LIMIT ? NICE_RTT_LIMIT :
+			      rs->rtt_us		 ? (u32)rs->rtt_us :
+							   1;
+	} else {
+		/* Nothing was delivered: about what the newest packet would remember. */
+		ack.prior_delivered = tp->delivered - rs->prior_in_flight;
+		ack.acked = 0;
+	}
+	nice_on_ack(&p, n, &ack);
+	apply(sk, n);
+}
+
+SEC("struct_ops")
+u32 BPF_PROG(tcp_nice_undo_cwnd, struct sock *sk)
+{
+	/* Nothing that the kernel undoes raises the window. */
+	return tcp_of(sk)->snd_cwnd;
+}
+
+SEC("struct_ops")
+void tcp_nice_cong_control(unsigned long long *ctx)
+{
+	struct sock *sk = (struct sock *)ctx[0];
+
+	/* The verifier sees only the branch that fits the running kernel. */
+	if (cong_control_has_ack)
+		acknowledge(sk, (const struct rate_sample *)ctx[3]);
+	else
+		acknowledge(sk, (const struct rate_sample *)ctx[1]);
+}
+
+SEC(".struct_ops.link")
+struct tcp_congestion_ops nice = {
+	.init = (void *)tcp_nice_init,
+	.min_tso_segs = (void *)tcp_nice_min_tso_segs,
+	.ssthresh = (void *)tcp_nice_ssthresh,
+	.set_state = (void *)tcp_nice_set_state,
+	.cwnd_event = (void *)tcp_nice_cwnd_event,
+	.cong_control = (void *)tcp_nice_cong_control,
+	.undo_cwnd = (void *)tcp_nice_undo_cwnd,
+	.name = "nice",
+};
+
+char LICENSE[] SEC("license") = "Dual BSD/GPL";

@@ -1,0 +1,577 @@
+/* SPDX-License-Identifier: (GPL-2.0 OR BSD-2-Clause) */
+/*
+ * TCP Nice in plain C: the mirror of crates/cc (nice.rs, rtt.rs, vegas.rs), the reference.
+ *
+ * No kernel call, no clock, no memory of its own. The includer provides u32, s32, u64, bool,
+ * NICE_INLINE, NICE_CALLBACK, NICE_FOR(count, callback, context) and NICE_OPAQUE(variable). Windows are packets in fixed point with 16 fractional bits, times microseconds.
+ * The conformance test feeds this file and the Rust the same events; every field must be equal.
+ *
+ * "Nice" cites Venkataramani, Kokku, Dahlin: TCP Nice (OSDI 2002); "SSR" cites Safe Speculative
+ * Replication, whose section 4 refines it.
+ */
+#ifndef LULL_NICE_H
+#define LULL_NICE_H
+
+#define NICE_SHIFT 16
+#define NICE_ONE (1ULL << NICE_SHIFT)
+#define NICE_TWO (2ULL << NICE_SHIFT)
+/* A window beyond any path of today; keeps every product below 64 bits. */
+#define NICE_WINDOW_LIMIT ((1ULL << 20) << NICE_SHIFT)
+/* Round-trip times above this are cut: 16.7 s keeps window times RTT below 2^60. */
+#define NICE_RTT_LIMIT ((1U << 24) - 1)
+
+/* SSR 4.1.2 asks for percentiles and decay, and leaves the window open: 20 slots, so that one
+ * slot is five per cent, each at least ten seconds and one round long. See docs/algorithm.md. */
+#define NICE_SLOTS 20
+#define NICE_SLOTS_ALLOCATED 32
+#define NICE_SLOT_US 10000000ULL
+
+/* Rounds without congestion until a new flow has the whole threshold. */
+#define NICE_PROBATION_ROUNDS 64
+
+/* Linux holds a single packet's acknowledgement back by 40 ms at the least, others by more. */
+#define NICE_RECEIVER_DELAY_US 35000
+
+enum nice_base { NICE_BASE_VEGAS = 0, NICE_BASE_RENO = 1 };
+
+/* What goes beyond the letter of the papers; docs/algorithm.md says why, with measurements. */
+enum nice_refinement {
+	NICE_HEADROOM = 1, /* growth above two packets is limited by the room below the trigger */
+	NICE_GENTLE = 2,   /* in a crowd, growth below two packets is half the window */
+	NICE_SETTLE = 4,   /* after a cut, one round for it to take effect */
+	NICE_RECALL = 8,   /* a run of cuts leaves ssthresh at half of where it began */
+	NICE_SHALLOW = 16, /* where delay gives no warning, a loss cuts to a quarter */
+	NICE_PROBATION = 32, /* a new flow has a quarter of the threshold at first */
+};
+
+struct nice_params {
+	u64 min_window;	    /* Nice 2.3: 1/48 */
+	u32 threshold;	    /* t of Nice 2.2, 16 fractional bits */
+	u32 fraction;	    /* f of Nice 2.2, 16 fractional bits */
+	u32 alpha;	    /* Vegas, packets with 16 fractional bits */
+	u32 beta;	    /* Vegas, packets with 16 fractional bits */
+	u32 delay_floor_us; /* queueing delay that never counts as congestion */
+	u32 base;	    /* enum nice_base */
+	u32 detector;	    /* 0: the base alone, without the interference trigger */
+	u32 refinements;    /* of enum nice_refinement */
+};
+
+/* One acknowledgement, as the transport saw it. */
+struct nice_ack {
+	u64 now_us;
+	u32 delivered;	     /* packets delivered so far, this ACK's included */
+	u32 prior_delivered; /* the same count when the newest packet of this ACK was sent */
+	u32 acked;	     /* packets newly acknowledged or selectively acknowledged */
+	u32 lost;	     /* packets newly marked lost */
+	u32 in_flight;	     /* packets in flight before this ACK */
+	u32 rtt_us;	     /* 0: no sample */
+	u32 app_limited;     /* the newest packet was sent for want of data, not of window */
+	u32 maybe_delayed;   /* the transport knows that the receiver may have held this ACK back */
+};
+
+struct nice_slot {
+	u32 low;  /* lowest RTT of the slot */
+	u32 high; /* highest mean RTT of a round */
+	u32 full; /* highest RTT seen around a loss, 0: no loss */
+};
+
+struct nice {
+	u64 window;
+	u64 ssthresh;
+	u64 slot_start_us;
+	u64 round_start_us;
+	u64 rtt_sum;	 /* of the round, weighted by packets */
+	u64 yielded_us; /* time in rounds that ended in a reduction or ran below two packets */
+	u32 min_rtt;
+	u32 max_rtt;
+	u32 round_end; /* the round ends when a packet sent at or after this count is delivered */
+	u32 loss_end;  /* no second reaction before a packet sent after this count is delivered */
+	u32 num_cong;
+	u32 num_sampled;
+	u32 round_low;
+	u32 round_high;
+	u32 last_high;
+	u32 rounds;
+	u32 rounds_congested;
+	u32 slot;
+	u32 slots;
+	u32 started;  /* round_end and loss_end are valid */
+	u32 pending;  /* a round has passed, its operation waits for the pair to return */
+	u32 reacted;  /* a loss, a mark or a timeout has cut the window in this round */
+	u32 unlimited; /* some packet of the round was limited by the window */
+	u32 pair_began; /* the transport's: segments sent when the pair was begun */
+	u32 clean;	/* rounds without congestion, up to NICE_PROBATION_ROUNDS */
+	u32 last_rtt;	/* the sample before, whatever it was good for */
+	struct nice_slot history[NICE_SLOTS_ALLOCATED];
+};
+
+/* A program that only reads the state wants no functions. */
+#ifndef NICE_TYPES_ONLY
+
+static NICE_INLINE u64 nice_min64(u64 a, u64 b)
+{
+	return a < b ? a : b;
+}
+
+static NICE_INLINE u32 nice_min32(u32 a, u32 b)
+{
+	return a < b ? a : b;
+}
+
+static NICE_INLINE u32 nice_max32(u32 a, u32 b)
+{
+	return a > b ? a : b;
+}
+
+static NICE_INLINE void nice_reset_round(struct nice *n)
+{
+	n->rtt_sum = 0;
+	n->num_cong = 0;
+	n->num_sampled = 0;
+	n->round_low = 0;
+	n->last_high = n->round_high;
+	n->round_high = 0;
+	n->pending = 0;
+	n->reacted = 0;
+	n->unlimited = 0;
+}
+
+static NICE_INLINE void nice_init(struct nice *n, u64 window, u64 ssthresh)
+{
+	__builtin_memset(n, 0, sizeof(*n));
+	n->window = window;
+	n->ssthresh = ssthresh;
+}
+
+/* A slot by its number; the mask proves the bound to the verifier. */
+static NICE_INLINE struct nice_slot *nice_slot_at(struct nice *n, u32 slot)
+{
+	u64 index = slot;
+
+	NICE_OPAQUE(index);
+	return &n->history[index & (NICE_SLOTS_ALLOCATED - 1)];
+}
+
+/* The two lowest and highest values of the slots so far. */
+struct nice_extremes {
+	const struct nice *n;
+	u32 low, second_low;
+	u32 high, second_high;
+	u32 full, second_full;
+};
+
+static NICE_CALLBACK long nice_see_slot(u32 i, struct nice_extremes *e)
+{
+	const struct nice_slot *s;
+
+	if (i >= NICE_SLOTS)
+		return 1;
+	s = &e->n->history[i];
+	if (s->low < e->low) {
+		e->second_low = e->low;
+		e->low = s->low;
+	} else if (s->low < e->second_low) {
+		e->second_low = s->low;
+	}
+	if (s->high > e->high) {
+		e->second_high = e->high;
+		e->high = s->high;
+	} else if (s->high > e->second_high) {
+		e->second_high = s->high;
+	}
+	if (s->full > e->full) {
+		e->second_full = e->full;
+		e->full = s->full;
+	} else if (s->full > e->second_full) {
+		e->second_full = s->full;
+	}
+	return 0;
+}
+
+/*
+ * min_rtt and max_rtt out of the slots (SSR 4.1.2: 5th and 95th percentile).
+ * With twenty slots one value at each end is an outlier and dropped; with fewer, none is.
+ */
+static NICE_INLINE void nice_estimate(struct nice *n)
+{
+	struct nice_extremes e = { .n = n, .low = ~0U, .second_low = ~0U };
+
+	/* The verifier follows every path of a plain loop; a callback it checks once. */
+	NICE_FOR(n->slots, nice_see_slot, &e);
+	if (n->slots >= NICE_SLOTS) {
+		e.low = e.second_low;
+		e.high = e.second_high;
+		if (e.second_full)
+			e.full = e.second_full;
+	}
+	n->min_rtt = e.low;
+	/* Nice 2.3: max_rtt is 2 min_rtt until something better is known. A loss is better: the
+	 * queue was full then. */
+	n->max_rtt = nice_max32(e.high, e.full ? e.full : 2 * e.low);
+	/* A buffer below an eighth of the BDP can't be told from a loss by chance. */
+	n->max_rtt = nice_max32(n->max_rtt, n->min_rtt + n->min_rtt / 8);
+}
+
+/* The slot that is filled now; opens the next one when this one's time is over. */
+static NICE_INLINE void nice_remember(struct nice *n, u64 now_us, u32 low, u32 high)
+{
+	struct nice_slot *s;
+	u32 slot;
+
+	/* Another path: less than half of what was the shortest. Nothing known holds. */
+	if (n->slots && low < n->min_rtt / 2)
+		n->slots = 0;
+	if (!n->slots || now_us - n->slot_start_us >= NICE_SLOT_US) {
+		slot = n->slots ? n->slot + 1 : 0;
+		if (slot >= NICE_SLOTS)
+			slot = 0;
+		n->slot = slot;
+		if (n->slots < NICE_SLOTS)
+			n->slots++;
+		n->slot_start_us = now_us;
+		s = nice_slot_at(n, slot);
+		s->low = low;
+		s->high = high;
+		s->full = 0;
+		nice_estimate(n);
+		return;
+	}
+	s = nice_slot_at(n, n->slot);
+	if (low >= s->low && high <= s->high)
+		return;
+	s->low = nice_min32(s->low, low);
+	s->high = nice_max32(s->high, high);
+	nice_estimate(n);
+}
+
+/*
+ * t of Nice 2.2. `probation`: a quarter of it at first, all of it after sixty-four rounds without
+ * congestion. A flow that comes late takes the foreground's queue for the path, and twice that for
+ * its end; what it knows of the path it learns while it yields.
+ */
+static NICE_INLINE u32 nice_threshold(const struct nice_params *p, const struct nice *n)
+{
+	if (!(p->refinements & NICE_PROBATION))
+		return p->threshold;
+	return p->threshold / 4 + p->threshold / 4 * 3 / NICE_PROBATION_ROUNDS *
+					  nice_min32(n->clean, NICE_PROBATION_ROUNDS);
+}
+
+/* Nice 2.2: the RTT above which a packet has met congestion. */
+static NICE_INLINE u32 nice_trigger_rtt(const struct nice_params *p, const struct nice *n)
+{
+	u64 delay = ((u64)(n->max_rtt - n->min_rtt) * nice_threshold(p, n)) >> NICE_SHIFT;
+
+	if (delay < p->delay_floor_us)
+		delay = p->delay_floor_us;
+	return n->min_rtt + (u32)delay;
+}
+
+/*
+ * RFC 1122 4.2.3.2: a receiver may hold back the acknowledgement of a single packet. Alone in
+ * flight it always may; else the sample then stands out from the one before by what receivers wait
+ * at the least. A queue that has grown so much at once is believed with the next sample.
+ */
+static NICE_INLINE bool nice_is_maybe_delayed(const struct nice *n, const struct nice_ack *a,
+					      u32 rtt)
+{
+	if (a->maybe_delayed || a->in_flight <= 1)
+		return 1;
+	return a->acked == 1 && n->last_rtt && rtt >= n->last_rtt + NICE_RECEIVER_DELAY_US;
+}
+
+/* Nice 2.2, per ACK: count the packets that met a queue. */
+static NICE_INLINE void nice_sample(const struct nice_params *p, struct nice *n,
+				    const struct nice_ack *a)
+{
+	u32 rtt = nice_min32(a->rtt_us, NICE_RTT_LIMIT);
+	u32 trigger;
+	bool delayed;
+
+	if (!n->slots)
+		nice_remember(n, a->now_us, rtt, rtt);
+	trigger = nice_trigger_rtt(p, n);
+	delayed = nice_is_maybe_delayed(n, a, rtt);
+	n->last_rtt = rtt;
+	/* What the receiver may have added can only hide the absence of a queue. */
+	if (rtt > trigger && delayed)
+		return;
+	if (rtt > trigger)
+		n->num_cong += a->acked;
+	n->num_sampled += a->acked;
+	n->rtt_sum += (u64)rtt * a->acked;
+	if (!n->round_low || rtt < n->round_low)
+		n->round_low = rtt;
+	n->round_high = nice_max32(n->round_high, rtt);
+}
+
+/* W/2, not below the floor, which never raises a window that a timeout left below it. */
+static NICE_INLINE void nice_halve(const struct nice_params *p, struct nice *n)
+{
+	u64 half = n->window / 2;
+
+	if (half < p->min_window)
+		half = nice_min64(p->min_window, n->window);
+	n->window = half;
+}
+
+/* Reno's rule: what overflowed once is not to be reached in slow start again. */
+static NICE_INLINE void nice_halve_for_loss(const struct nice_params *p, struct nice *n)
+{
+	nice_halve(p, n);
+	n->ssthresh = nice_min64(n->ssthresh, n->window);
+}
+
+/* The detector's rule (Nice 2.2). Of a run of cuts only the first says something about the path;
+ * the others say how long the foreground stayed. */
+static NICE_INLINE void nice_halve_for_delay(const struct nice_params *p, struct nice *n)
+{
+	bool is_first = n->window >= n->ssthresh;
+
+	nice_halve(p, n);
+	if (is_first || !(p->refinements & NICE_RECALL))
+		n->ssthresh = n->window;
+}
+
+/* A queue that holds less than half the path: its overflow comes before any long delay. */
+static NICE_INLINE bool nice_is_shallow(const struct nice *n)
+{
+	return n->max_rtt < n->min_rtt + n->min_rtt / 2;
+}
+
+/* A reaction to loss, mark or timeout closes the round: what it counted is settled. */
+static NICE_INLINE void nice_settle(struct nice *n, u32 delivered)
+{
+	n->num_cong = 0;
+	n->num_sampled = 0;
+	n->rtt_sum = 0;
+	n->pending = 0;
+	n->reacted = 1;
+	n->loss_end = delivered;
+	n->round_end = delivered;
+	n->started = 1;
+}
+
+/* Nice 2.2: a lost packet means Reno's rule; once a round. */
+static NICE_INLINE void nice_on_loss(const struct nice_params *p, struct nice *n, u32 delivered,
+				     u32 prior_delivered)
+{
+	u32 seen = nice_max32(n->round_high, n->last_high);
+	struct nice_slot *s = nice_slot_at(n, n->slot);
+
+	if (n->slots && seen > s->full) {
+		s->full = seen;
+		nice_estimate(n);
+	}
+	if (n->started && (s32)(prior_delivered - n->loss_end) < 0)
+		return;
+	nice_halve_for_loss(p, n);
+	if ((p->refinements & NICE_SHALLOW) && nice_is_shallow(n))
+		nice_halve_for_loss(p, n);
+	nice_settle(n, delivered);
+}
+
+/* ECN echo or local congestion: as a loss, but no packet met a full queue. The caller tells it
+ * once a window of data, as RFC 3168 has it. */
+static NICE_INLINE void nice_on_mark(const struct nice_params *p, struct nice *n, u32 delivered)
+{
+	nice_halve_for_loss(p, n);
+	nice_settle(n, delivered);
+}
+
+/* W = min(W, 1): a timeout never raises a window that was below one already. */
+static NICE_INLINE void nice_on_timeout(const struct nice_params *p, struct nice *n,
+					u32 delivered)
+{
+	nice_halve_for_loss(p, n);
+	n->window = nice_min64(n->window, NICE_ONE);
+	nice_settle(n, delivered);
+}
+
+/* After a pause the network may be another: start again as a new connection would. */
+static NICE_INLINE void nice_on_idle(struct nice *n)
+{
+	u32 reacted = n->reacted;
+
+	n->window = nice_min64(n->window, NICE_TWO);
+	nice_reset_round(n);
+	n->reacted = reacted;
+}
+
+/* Vegas (Nice 2.1): Diff = (W/min - W/observed) * min, in packets with 16 fractional bits.
+ * Queueing below the floor is jitter, and no packet of ours. */
+static NICE_INLINE u64 nice_diff(const struct nice_params *p, const struct nice *n, u32 observed)
+{
+	if (observed <= n->min_rtt || observed < n->min_rtt + p->delay_floor_us)
+		return 0;
+	return n->window * (observed - n->min_rtt) / observed;
+}
+
+/*
+ * The additive step below two packets: the literal +1, of one pair's round (Nice 2.3).
+ * `gentle`: half the window. In packets per RTT the literal step grows as W/2 and a halving takes
+ * W^2/4, so that a crowd of small windows keeps any queue above the trigger most of the time; with
+ * half the window, growth and cut are equal when half of the rounds are congested. A flow that
+ * had four packets to itself is no part of a crowd. And where the queue is as good as empty, a
+ * quarter of the way to the trigger, the foreground has gone or pauses, and the window is taken
+ * four times.
+ */
+static NICE_INLINE u64 nice_small_step(const struct nice_params *p, const struct nice *n,
+				       u32 observed)
+{
+	u32 empty = (nice_trigger_rtt(p, n) - n->min_rtt) / 4;
+
+	if (!(p->refinements & NICE_GENTLE) ||
+	    ((p->refinements & NICE_RECALL) && n->ssthresh >= NICE_TWO))
+		return NICE_ONE;
+	if (observed <= n->min_rtt + nice_max32(empty, p->delay_floor_us))
+		return nice_min64(3 * n->window, NICE_ONE);
+	return n->window / 2;
+}
+
+/*
+ * The additive step of congestion avoidance: literally one packet. `headroom`: a quarter of what
+ * would bring the RTT half way to the trigger if every flow at the bottleneck took the same step
+ * at once.
+ */
+static NICE_INLINE u64 nice_step(const struct nice_params *p, const struct nice *n, u32 observed)
+{
+	u32 target;
+
+	if (!(p->refinements & NICE_HEADROOM))
+		return NICE_ONE;
+	target = n->min_rtt + (nice_trigger_rtt(p, n) - n->min_rtt) / 2;
+	if (!observed || observed >= target)
+		return 0;
+	return nice_min64(NICE_ONE, n->window * (target - observed) / observed / 4);
+}
+
+static NICE_INLINE void nice_grow(const struct nice_params *p, struct nice *n, u32 observed)
+{
+	u64 diff;
+
+	if (n->window < NICE_TWO) {
+		n->window += nice_small_step(p, n, observed);
+		return;
+	}
+	diff = nice_diff(p, n, observed);
+	if (n->window < n->ssthresh) {
+		/* The slow start itself is per ACK; it ends when the queue begins. */
+		if (p->base == NICE_BASE_VEGAS && diff > p->alpha)
+			n->ssthresh = n->window;
+		return;
+	}
+	if (p->base == NICE_BASE_RENO || diff < p->alpha)
+		n->window += nice_step(p, n, observed);
+	else if (diff > p->beta)
+		n->window = n->window - NICE_ONE < NICE_TWO ? NICE_TWO : n->window - NICE_ONE;
+	n->window = nice_min64(n->window, NICE_WINDOW_LIMIT);
+}
+
+/* Nice 2.2, per round. */
+static NICE_INLINE void nice_round(const struct nice_params *p, struct nice *n, u64 now_us)
+{
+	bool yielding = n->reacted || n->window < NICE_TWO;
+	bool settling = 0;
+	u32 observed;
+
+	n->rounds++;
+	if (n->num_sampled) {
+		observed = (u32)(n->rtt_sum / n->num_sampled);
+		/* numCong > f * (packets of the round), in packets that gave a sample. */
+		if (p->detector && !n->reacted &&
+		    ((u64)n->num_cong << NICE_SHIFT) > (u64)p->fraction * n->num_sampled) {
+			n->rounds_congested++;
+			yielding = 1;
+			/* What is in flight was sent before the halving and would report the
+			 * same queue again. A pair is alone in flight and reports anew. */
+			settling = (p->refinements & NICE_SETTLE) && n->window >= NICE_TWO;
+			nice_halve_for_delay(p, n);
+		} else if (!n->reacted) {
+			n->clean = nice_min32(n->clean + 1, NICE_PROBATION_ROUNDS);
+			if (n->unlimited)
+				nice_grow(p, n, observed);
+		}
+		nice_remember(n, now_us, n->round_low, observed);
+	}
+	if (yielding && n->round_start_us && now_us > n->round_start_us)
+		n->yielded_us += now_us - n->round_start_us;
+	n->round_start_us = now_us;
+	nice_reset_round(n);
+	n->reacted = settling;
+}
+
+static NICE_INLINE void nice_on_ack(const struct nice_params *p, struct nice *n,
+				    const struct nice_ack *a)
+{
+	bool whole;
+
+	if (!n->started) {
+		n->started = 1;
+		n->round_end = a->delivered - a->acked;
+		n->loss_end = n->round_end;
+	}
+	if (a->rtt_us && a->acked)
+		nice_sample(p, n, a);
+	/* While the round waits for the pair to return, what it was is settled. */
+	if (!a->app_limited && !n->pending)
+		n->unlimited = 1;
+	if (a->lost)
+		nice_on_loss(p, n, a->delivered, a->prior_delivered);
+	/* Slow start: half of what Reno adds, as Vegas doubles every other round. */
+	if (n->window >= NICE_TWO && n->window < n->ssthresh && !a->app_limited && !n->reacted) {
+		u64 step = (u64)a->acked << (NICE_SHIFT - (p->base == NICE_BASE_VEGAS));
+
+		n->window = nice_min64(nice_min64(n->window + step, n->ssthresh),
+				       NICE_WINDOW_LIMIT);
+	}
+	/* Nice 2.3: below two packets the pair is the round, so wait for all of it; that is, until
+	 * nothing is in flight or, where pairs have come to overlap, another round has passed. */
+	whole = n->window >= NICE_TWO || a->in_flight <= a->acked + a->lost;
+	if (a->acked && (s32)(a->prior_delivered - n->round_end) >= 0) {
+		n->round_end = a->delivered;
+		if (n->pending)
+			whole = 1;
+		n->pending = 1;
+	}
+	if (n->pending && whole)
+		nice_round(p, n, a->now_us);
+}
+
+/* What the transport may have in flight: whole packets, and never less than one pair, which the
+ * pacing rate spreads (Nice 2.3). The next pair waits for the last one, however long that takes:
+ * a packet alone would wait at the receiver for company. */
+static NICE_INLINE u32 nice_cwnd(const struct nice *n, u32 in_flight)
+{
+	if (n->window >= NICE_TWO)
+		return (u32)(n->window >> NICE_SHIFT);
+	return in_flight ? in_flight : 2;
+}
+
+/*
+ * Bytes per second. Below two packets exactly W per RTT, which is a pair each 2/W RTTs; above,
+ * a quarter more than the window needs (twice in slow start), so that ACKs set the pace and
+ * pacing only takes the bursts apart.
+ */
+static NICE_INLINE u64 nice_pacing_rate(const struct nice *n, u32 srtt_us, u32 mss)
+{
+	u64 rate;
+
+	if (!srtt_us)
+		return 0;
+	/* A million is below 2^20: the product fits, or else the window is so large that its
+	 * fraction does not matter. */
+	rate = n->window * mss;
+	if (rate < (1ULL << 43))
+		rate = (rate * 1000000 / srtt_us) >> NICE_SHIFT;
+	else
+		rate = (rate >> NICE_SHIFT) * 1000000 / srtt_us;
+	if (n->window >= NICE_TWO)
+		rate += n->window < n->ssthresh ? rate : rate / 4;
+	/* 0 would mean unpaced. */
+	return rate ? rate : 1;
+}
+
+#endif /* NICE_TYPES_ONLY */
+
+#endif

@@ -1,0 +1,63 @@
+// SPDX-License-Identifier: (GPL-2.0 OR BSD-2-Clause)
+/*
+ * Writes one record for each socket that has a state in the map of a congestion control. The map
+ * knows no network namespace, so the sockets of all of them are seen.
+ */
+#include <linux/bpf.h>
+#include "kernel.h"
+#include <bpf/bpf_endian.h>
+#define NICE_TYPES_ONLY
+#include "nice.h"
+#include "status.h"
+
+enum { FAMILY_INET = 2 };
+
+/* Never created: it tells the loader how large a state this program reads. */
+struct {
+	__uint(type, BPF_MAP_TYPE_SK_STORAGE);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__type(key, int);
+	__type(value, struct nice);
+} sockets SEC(".maps");
+
+SEC("iter/bpf_sk_storage_map")
+int lull_status(struct bpf_iter__bpf_sk_storage_map *ctx)
+{
+	struct status_record record = {};
+	struct sock *sk = ctx->sk;
+	struct nice *n = ctx->value;
+	struct tcp_sock *tp;
+
+	if (!sk || !n)
+		return 0;
+	tp = bpf_skc_to_tcp_sock(sk);
+	if (!tp)
+		return 0;
+	record.window = n->window;
+	record.yielded_us = n->yielded_us;
+	record.min_rtt_us = n->min_rtt;
+	record.max_rtt_us = n->max_rtt;
+	record.rounds = n->rounds;
+	record.rounds_congested = n->rounds_congested;
+	record.srtt_us = tp->srtt_us >> 3;
+	record.bytes_acked = tp->bytes_acked;
+	record.bytes_sent = tp->bytes_sent;
+	record.family = sk->__sk_common.skc_family;
+	record.state = sk->__sk_common.skc_state;
+	record.local_port = sk->__sk_common.skc_num;
+	record.remote_port = bpf_ntohs(sk->__sk_common.skc_dport);
+	if (record.family == FAMILY_INET) {
+		*(u32 *)record.local = sk->__sk_common.skc_rcv_saddr;
+		*(u32 *)record.remote = sk->__sk_common.skc_daddr;
+	} else {
+		BPF_CORE_READ_INTO(&record.local, sk, __sk_common.skc_v6_rcv_saddr);
+		BPF_CORE_READ_INTO(&record.remote, sk, __sk_common.skc_v6_daddr);
+	}
+	record.netns = BPF_CORE_READ(sk, __sk_common.skc_net.net, ns.inum);
+	record.inode = BPF_CORE_READ(sk, sk_socket, file, f_inode, i_ino);
+	record.cgroup = BPF_CORE_READ(sk, sk_cgrp_data.cgroup, kn, id);
+	bpf_seq_write(ctx->meta->seq, &record, sizeof(record));
+	return 0;
+}
+
+char LICENSE[] SEC("license") = "Dual BSD/GPL";

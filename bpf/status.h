@@ -1,0 +1,28 @@
+/* SPDX-License-Identifier: (GPL-2.0 OR BSD-2-Clause) */
+/* One socket, as status.bpf.c writes it and crates/kernel/src/status.rs, its mirror, reads it. */
+#ifndef LULL_STATUS_H
+#define LULL_STATUS_H
+
+struct status_record {
+	u64 window;
+	u64 yielded_us;
+	u64 bytes_acked;
+	u64 bytes_sent;
+	u64 inode;
+	u64 cgroup;
+	u32 netns;
+	u32 family;
+	u32 state;
+	u32 min_rtt_us;
+	u32 max_rtt_us;
+	u32 srtt_us;
+	u32 rounds;
+	u32 rounds_congested;
+	u16 local_port;
+	u16 remote_port;
+	u32 reserved;
+	u8 local[16]; /* IPv4 addresses in the first four bytes */
+	u8 remote[16];
+};
+
+#endif
