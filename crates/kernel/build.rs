@@ -1,0 +1,47 @@
+//! Compiles the programs of `bpf/` and writes a typed skeleton for each.
+
+use std::env;
+use std::path::{Path, PathBuf};
+
+use libbpf_cargo::SkeletonBuilder;
+
+/// Every program of `bpf/`; each becomes a module of the same name.
+const PROGRAMS: [&str; 3] = ["exec", "nice", "status"];
+
+fn main() {
+    let bpf = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../bpf");
+    let out = PathBuf::from(env::var_os("OUT_DIR").expect("cargo sets OUT_DIR"));
+    println!("cargo::rerun-if-changed={}", bpf.display());
+    for name in PROGRAMS {
+        let source = bpf.join(format!("{name}.bpf.c"));
+        SkeletonBuilder::new()
+            .source(&source)
+            .clang_args(clang_arguments(&bpf))
+            .build_and_generate(out.join(format!("{name}.skel.rs")))
+            .unwrap_or_else(|error| {
+                panic!(
+                    "cannot compile {}: {error:?}\n\
+                     the packages clang, libelf-dev, zlib1g-dev and linux-libc-dev are needed",
+                    source.display()
+                )
+            });
+    }
+}
+
+/// What clang needs beside libbpf's own headers: ours, and the directory in which Debian keeps
+/// `asm/types.h`, which the compiler for the BPF target does not search by itself.
+fn clang_arguments(bpf: &Path) -> Vec<String> {
+    let architecture = env::var("CARGO_CFG_TARGET_ARCH").expect("cargo sets the architecture");
+    let mut arguments = vec![
+        format!("-I{}", bpf.display()),
+        "-Wall".to_owned(),
+        "-Wextra".to_owned(),
+        "-Wno-unused-parameter".to_owned(),
+        "-mcpu=v3".to_owned(),
+    ];
+    let headers = PathBuf::from(format!("/usr/include/{architecture}-linux-gnu"));
+    if headers.is_dir() {
+        arguments.push(format!("-idirafter{}", headers.display()));
+    }
+    arguments
+}

@@ -1,0 +1,128 @@
+//! A cgroup with its hooks: everything that has to stand before a process may enter, and has to
+//! go when the last one has left.
+
+use std::fs;
+use std::mem::MaybeUninit;
+use std::path::Path;
+
+use libbpf_rs::OpenObject;
+
+use crate::cgroup::{Cgroup, Hierarchy};
+use crate::error::Result;
+use crate::hooks::{Dscp, Hooks};
+use crate::load::{load_automatically, unload_unused};
+use crate::machine;
+use crate::mounts::Bpffs;
+use crate::parameters::Parameters;
+use crate::state::State;
+
+/// What the connections of a background cgroup get.
+#[derive(Clone, Debug)]
+pub struct Choice {
+    /// The congestion control.
+    pub congestion: String,
+    /// What packets are marked with.
+    pub dscp: Dscp,
+    /// Load it under that name with these parameters if the kernel does not have it; it goes
+    /// when the last cgroup that uses it has gone.
+    pub automatic: Option<Parameters>,
+    /// Mark IPv4 traffic of IPv6 sockets by system calls, as on kernels before 6.13; for tests.
+    pub mapped_by_parent: bool,
+}
+
+/// A cgroup whose sockets are background ones.
+pub(crate) struct Background<'obj> {
+    pub(crate) cgroup: Cgroup,
+    pub(crate) hooks: Hooks<'obj>,
+    hierarchy: Hierarchy,
+    bpffs: Option<Bpffs>,
+}
+
+impl<'obj> Background<'obj> {
+    /// Removes what earlier runs left, and sets up a new cgroup.
+    pub(crate) fn set_up(
+        choice: &Choice,
+        storage: &'obj mut MaybeUninit<OpenObject>,
+    ) -> Result<Self> {
+        machine::check_privilege("lull exec")?;
+        machine::check_btf()?;
+        let hierarchy = Hierarchy::open()?;
+        // The lock on the state is kept until the cgroup exists, which from then on keeps an
+        // automatically loaded congestion control alive.
+        let bpffs = match choice.automatic {
+            Some(_) => Some(Bpffs::mount()?),
+            None => Bpffs::find(),
+        };
+        let state = match (choice.automatic, &bpffs) {
+            (Some(parameters), Some(bpffs)) => {
+                let state = State::open(bpffs)?;
+                load_automatically(&state, &choice.congestion, parameters)?;
+                Some(state)
+            }
+            (_, bpffs) => {
+                machine::check_congestion(&choice.congestion)?;
+                existing(bpffs.as_ref())?
+            }
+        };
+        let result = Self::attach(choice, storage, &hierarchy, state.as_ref());
+        let mut alive = hierarchy.reap();
+        if result.is_ok() {
+            alive.push(choice.congestion.clone());
+        }
+        tidy(state, &alive);
+        let (cgroup, hooks) = result?;
+        Ok(Background { cgroup, hooks, hierarchy, bpffs })
+    }
+
+    fn attach(
+        choice: &Choice,
+        storage: &'obj mut MaybeUninit<OpenObject>,
+        hierarchy: &Hierarchy,
+        state: Option<&State<'_>>,
+    ) -> Result<(Cgroup, Hooks<'obj>)> {
+        let sockets =
+            state.and_then(|state| state.find(&choice.congestion)).map(|place| place.sockets());
+        let hooks = Hooks::load(
+            storage,
+            &choice.congestion,
+            choice.dscp,
+            sockets.as_deref(),
+            choice.mapped_by_parent,
+        )?;
+        let cgroup = hierarchy.create(&choice.congestion)?;
+        match hooks.attach(cgroup.as_fd()) {
+            Ok(()) => Ok((cgroup, hooks)),
+            Err(error) => {
+                cgroup.remove();
+                Err(error)
+            }
+        }
+    }
+
+    /// Removes the cgroup unless processes are left in it, and what nobody needs any more.
+    pub(crate) fn tear_down(self) {
+        // The lock first: whoever sets up meanwhile must not find the congestion control loaded
+        // and then lose it.
+        let state = existing(self.bpffs.as_ref()).ok().flatten();
+        self.cgroup.remove();
+        tidy(state, &self.hierarchy.reap());
+    }
+}
+
+fn existing(bpffs: Option<&Bpffs>) -> Result<Option<State<'_>>> {
+    bpffs.map_or(Ok(None), State::open_existing)
+}
+
+fn tidy(state: Option<State<'_>>, alive: &[String]) {
+    // In a cgroup namespace we do not see who else may use it.
+    if let Some(state) = state
+        && sees_all_cgroups()
+    {
+        unload_unused(&state, alive);
+    }
+}
+
+/// The first cgroup namespace has this number in every kernel (include/linux/proc_ns.h).
+fn sees_all_cgroups() -> bool {
+    fs::read_link("/proc/self/ns/cgroup").is_ok_and(|link| link == Path::new("cgroup:[4026531835]"))
+}

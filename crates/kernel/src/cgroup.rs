@@ -1,0 +1,301 @@
+//! A cgroup v2 of its own for each program in the background.
+//!
+//! A cgroup of ours is called `lull.CONGESTION.PID.COUNT`, after the congestion control that it
+//! keeps alive and the `lull` that made it. It lies inside the cgroup that `lull` runs in, so
+//! that limits on that one still hold, and has no controllers of its own, so it may lie anywhere.
+//! While its `lull` lives, a lock on its directory keeps others from removing it.
+
+use std::fs::{self, File, TryLockError};
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::unix::fs::MetadataExt;
+use std::path::{Component, Path, PathBuf};
+use std::thread;
+use std::time::Duration;
+
+use nix::sys::statfs::{CGROUP2_SUPER_MAGIC, fstatfs};
+
+use crate::error::{Error, Result};
+use crate::{mounts, sys};
+
+const PREFIX: &str = "lull.";
+
+/// Trees deeper than this hold no cgroup of ours.
+const DEEPEST: usize = 64;
+
+/// The cgroup v2 hierarchy, as far as this process may see it.
+#[derive(Debug)]
+pub(crate) struct Hierarchy {
+    root: OwnedFd,
+    /// The cgroup of this process, below `root`.
+    own: PathBuf,
+}
+
+impl Hierarchy {
+    /// Finds the hierarchy wherever it is mounted; where it is not, mounts it out of sight.
+    pub(crate) fn open() -> Result<Self> {
+        let kinds =
+            fs::read_to_string("/proc/filesystems").map_err(Error::io("read /proc/filesystems"))?;
+        if !kinds.split_whitespace().any(|kind| kind == "cgroup2") {
+            return Err(Error::NoCgroup);
+        }
+        let text = fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
+        let own = own_cgroup(&text);
+        // A whole hierarchy before a part of it, and one that holds our own cgroup.
+        let mut mounts = mounts::of_kind("self", "cgroup2");
+        mounts.retain(|mount| own.starts_with(&mount.root));
+        mounts.sort_by_key(|mount| mount.root.components().count());
+        for mount in mounts {
+            let Ok(root) = File::open(&mount.point) else { continue };
+            // Another mount may lie on top.
+            if fstatfs(&root).is_ok_and(|stat| stat.filesystem_type() == CGROUP2_SUPER_MAGIC) {
+                let own = own.strip_prefix(&mount.root).unwrap_or(Path::new("")).to_owned();
+                return Ok(Hierarchy { root: root.into(), own });
+            }
+        }
+        let root = sys::detached_cgroup2().map_err(|source| Error::CgroupUnreachable { source })?;
+        let own = own.strip_prefix("/").unwrap_or(&own).to_owned();
+        Ok(Hierarchy { root, own })
+    }
+
+    /// A path that leads to the root whether it is mounted in sight or not.
+    fn path(&self) -> PathBuf {
+        PathBuf::from(format!("/proc/self/fd/{}", self.root.as_raw_fd()))
+    }
+
+    /// Makes a cgroup for a program that runs on `congestion`.
+    pub(crate) fn create(&self, congestion: &str) -> Result<Cgroup> {
+        let mut first_error = None;
+        // Only a threaded cgroup, which cannot hold whole processes, makes us go further up.
+        for parent in self.own.ancestors() {
+            match Cgroup::create_in(&self.path().join(parent), congestion) {
+                Ok(Some(cgroup)) => return Ok(cgroup),
+                Ok(None) => {}
+                Err(error) => {
+                    first_error.get_or_insert(error);
+                }
+            }
+        }
+        let source = first_error.unwrap_or_else(|| io::ErrorKind::Unsupported.into());
+        if matches!(
+            source.kind(),
+            io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem
+        ) {
+            return Err(Error::Permission {
+                what: "to make a cgroup".to_owned(),
+                missing: "write access to the cgroup v2 hierarchy".to_owned(),
+            });
+        }
+        Err(Error::Io { what: "make a cgroup".to_owned(), source })
+    }
+
+    /// Removes every cgroup of ours that holds no process and belongs to no living `lull`.
+    ///
+    /// Returns the congestion controls that the others keep alive.
+    pub(crate) fn reap(&self) -> Vec<String> {
+        let mut alive = Vec::new();
+        reap_below(&self.path(), DEEPEST, &mut alive);
+        alive
+    }
+}
+
+/// The path of the v2 cgroup out of `/proc/self/cgroup`, the root if there is none in sight.
+fn own_cgroup(text: &str) -> PathBuf {
+    let path = text.lines().find_map(|line| line.strip_prefix("0::")).unwrap_or("/");
+    let path = Path::new(path);
+    // A process outside its cgroup namespace sees "/..".
+    if path.components().any(|component| component == Component::ParentDir) {
+        return PathBuf::from("/");
+    }
+    path.to_owned()
+}
+
+/// The congestion control in the name of a cgroup of ours.
+fn congestion_of(name: &str) -> Option<&str> {
+    let (congestion, rest) = name.strip_prefix(PREFIX)?.split_once('.')?;
+    let (pid, count) = rest.split_once('.')?;
+    let number = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+    (number(pid) && number(count)).then_some(congestion)
+}
+
+fn children(directory: &Path) -> impl Iterator<Item = PathBuf> {
+    fs::read_dir(directory)
+        .into_iter()
+        .flatten()
+        .flatten()
+        .filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()))
+        .map(|entry| entry.path())
+}
+
+fn reap_below(directory: &Path, depth: usize, alive: &mut Vec<String>) {
+    if depth == 0 {
+        return;
+    }
+    for child in children(directory) {
+        reap_below(&child, depth - 1, alive);
+        let Some(congestion) =
+            child.file_name().and_then(|name| name.to_str()).and_then(congestion_of)
+        else {
+            continue;
+        };
+        if !reap_one(&child) {
+            alive.push(congestion.to_owned());
+        }
+    }
+}
+
+/// Whether the cgroup is gone.
+fn reap_one(path: &Path) -> bool {
+    let lock = match File::open(path) {
+        Ok(lock) => lock,
+        Err(error) => return error.kind() == io::ErrorKind::NotFound,
+    };
+    match lock.try_lock() {
+        Ok(()) => remove_empty(path),
+        Err(TryLockError::WouldBlock | TryLockError::Error(_)) => false,
+    }
+}
+
+/// Removes a cgroup, and the empty ones that the program made inside it.
+fn remove_empty(path: &Path) -> bool {
+    for child in children(path) {
+        if child.file_name().and_then(|name| name.to_str()).and_then(congestion_of).is_none() {
+            remove_empty(&child);
+        }
+    }
+    match fs::remove_dir(path) {
+        Ok(()) => true,
+        Err(error) => error.kind() == io::ErrorKind::NotFound,
+    }
+}
+
+/// A cgroup of ours, locked against removal by others.
+#[derive(Debug)]
+pub(crate) struct Cgroup {
+    path: PathBuf,
+    directory: File,
+}
+
+impl Cgroup {
+    /// None if `parent` is threaded.
+    fn create_in(parent: &Path, congestion: &str) -> io::Result<Option<Self>> {
+        let pid = std::process::id();
+        let mut count = 0;
+        loop {
+            let path = parent.join(format!("{PREFIX}{congestion}.{pid}.{count}"));
+            match fs::create_dir(&path) {
+                Ok(()) => {}
+                // Left over, or of a process that has our number in another namespace.
+                Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
+                    count += 1;
+                    continue;
+                }
+                Err(error) => return Err(error),
+            }
+            let Some(directory) = lock_existing(&path)? else { continue };
+            let cgroup = Cgroup { path, directory };
+            let kind = fs::read_to_string(cgroup.path.join("cgroup.type")).unwrap_or_default();
+            if kind.trim() == "domain invalid" {
+                cgroup.remove();
+                return Ok(None);
+            }
+            return Ok(Some(cgroup));
+        }
+    }
+
+    /// The directory, to attach programs to.
+    pub(crate) fn as_fd(&self) -> BorrowedFd<'_> {
+        self.directory.as_fd()
+    }
+
+    /// `cgroup.procs`, open for writing.
+    pub(crate) fn procs(&self) -> Result<OwnedFd> {
+        fs::OpenOptions::new()
+            .write(true)
+            .open(self.path.join("cgroup.procs"))
+            .map(OwnedFd::from)
+            .map_err(Error::io("open the cgroup's list of processes"))
+    }
+
+    /// Moves a process with all its threads.
+    pub(crate) fn admit(&self, pid: i32) -> Result<()> {
+        match fs::write(self.path.join("cgroup.procs"), pid.to_string()) {
+            Ok(()) => Ok(()),
+            Err(error) if error.raw_os_error() == Some(libc::ESRCH) => {
+                Err(Error::NoProcess { pid })
+            }
+            Err(source) => Err(Error::CannotMove { pid, source }),
+        }
+    }
+
+    /// The processes of the cgroup and of those inside it.
+    pub(crate) fn processes(&self) -> Vec<i32> {
+        let mut processes = Vec::new();
+        list_processes(&self.path, DEEPEST, &mut processes);
+        processes
+    }
+
+    /// Removes the cgroup unless a process is left in it; tells whether it is gone.
+    pub(crate) fn remove(self) -> bool {
+        // A process that has just been waited for may be counted for a moment longer.
+        for _ in 0..50 {
+            if remove_empty(&self.path) {
+                return true;
+            }
+            if !self.processes().is_empty() {
+                return false;
+            }
+            thread::sleep(Duration::from_millis(1));
+        }
+        false
+    }
+}
+
+/// Locks a directory that others remove after locking it, too; None if they were faster.
+pub(crate) fn lock_existing(path: &Path) -> io::Result<Option<File>> {
+    let directory = match File::open(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        other => other?,
+    };
+    directory.lock()?;
+    match fs::metadata(path) {
+        Ok(now) if now.ino() == directory.metadata()?.ino() => Ok(Some(directory)),
+        Ok(_) => Ok(None),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+fn list_processes(directory: &Path, depth: usize, processes: &mut Vec<i32>) {
+    if depth == 0 {
+        return;
+    }
+    let list = fs::read_to_string(directory.join("cgroup.procs")).unwrap_or_default();
+    // Zero stands for a process outside our namespace of process numbers.
+    let numbers = list.lines().filter_map(|line| line.parse::<i32>().ok());
+    processes.extend(numbers.filter(|&pid| pid != 0));
+    for child in children(directory) {
+        list_processes(&child, depth - 1, processes);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_own_cgroup_is_the_line_of_the_unified_hierarchy() {
+        assert_eq!(own_cgroup("4:memory:/a\n0::/user.slice/b\n"), Path::new("/user.slice/b"));
+        assert_eq!(own_cgroup("4:memory:/a\n"), Path::new("/"));
+        assert_eq!(own_cgroup("0::/../../x\n"), Path::new("/"));
+    }
+
+    #[test]
+    fn only_our_names_are_ours() {
+        assert_eq!(congestion_of("lull.nice.12.0"), Some("nice"));
+        assert_eq!(congestion_of("lull.nice_2.12.3"), Some("nice_2"));
+        for name in ["lull", "lull.nice", "lull.nice.12", "lull.nice.x.0", "lull.nice.1.", "nice"] {
+            assert_eq!(congestion_of(name), None, "{name}");
+        }
+    }
+}

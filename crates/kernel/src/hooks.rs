@@ -1,0 +1,195 @@
+//! The programs of `bpf/exec.bpf.c`, which make the sockets of a cgroup background ones.
+
+use std::cell::Cell;
+use std::io::Read;
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::path::Path;
+use std::rc::Rc;
+use std::time::Duration;
+
+use libbpf_rs::skel::{OpenSkel, SkelBuilder};
+use libbpf_rs::{
+    Iter, MapCore, MapFlags, MapHandle, OpenObject, ProgramAttachType, RingBuffer,
+    RingBufferBuilder,
+};
+use serde::Serialize;
+
+use crate::error::{Error, Result};
+use crate::skeletons::exec::{ExecSkel, ExecSkelBuilder};
+use crate::sys;
+
+/// The differentiated services code point that packets carry.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Dscp {
+    /// Lower effort, 000001 (RFC 8622): networks that know it send it after all else.
+    #[default]
+    Le,
+    /// What the program chooses.
+    None,
+}
+
+impl Dscp {
+    /// The TOS byte of IPv4 or traffic class of IPv6, if it is ours to choose.
+    pub fn traffic_class(self) -> Option<u8> {
+        match self {
+            Dscp::Le => Some(1 << 2),
+            Dscp::None => None,
+        }
+    }
+}
+
+/// What the hooks counted; the mirror of `struct exec_counters`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Counters {
+    pub(crate) tcp_bytes: u64,
+    pub(crate) udp_bytes: u64,
+    pub(crate) connections: u64,
+    /// Connections that did not take the congestion control.
+    pub(crate) refused: u64,
+    /// How long the connections lived, all together.
+    pub(crate) lived: Duration,
+    /// The part of it that was spent yielding.
+    pub(crate) yielded: Duration,
+}
+
+/// The loaded programs.
+pub(crate) struct Hooks<'obj> {
+    skeleton: ExecSkel<'obj>,
+    /// The congestion control keeps a state that we can read.
+    pub(crate) knows_yielding: bool,
+}
+
+impl<'obj> Hooks<'obj> {
+    /// Loads the programs into the kernel.
+    ///
+    /// `sockets` is the pinned map of a congestion control of ours. `mapped_by_parent` leaves
+    /// the marking of IPv4 traffic of IPv6 sockets to system calls, as on old kernels.
+    pub(crate) fn load(
+        storage: &'obj mut MaybeUninit<OpenObject>,
+        congestion: &str,
+        dscp: Dscp,
+        sockets: Option<&Path>,
+        mapped_by_parent: bool,
+    ) -> Result<Self> {
+        let mut open = ExecSkelBuilder::default()
+            .open(storage)
+            .map_err(Error::bpf("open the programs of a background cgroup"))?;
+        let rodata = open.maps.rodata_data.as_deref_mut().expect("the programs have constants");
+        rodata.congestion.fill(0);
+        for (to, &from) in rodata.congestion.iter_mut().zip(congestion.as_bytes()) {
+            *to = from as _;
+        }
+        rodata.traffic_class = dscp.traffic_class().unwrap_or(0);
+        rodata.mapped_by_parent = mapped_by_parent;
+        let mut knows_yielding = false;
+        if let Some(path) = sockets {
+            let pinned =
+                MapHandle::from_pinned_path(path).map_err(Error::bpf("open the map of sockets"))?;
+            // Another version of Lull may keep another state.
+            if pinned.value_size() == open.maps.sockets.value_size() {
+                open.maps
+                    .sockets
+                    .reuse_fd(pinned.as_fd())
+                    .map_err(Error::bpf("share the map of sockets"))?;
+                knows_yielding = true;
+            }
+        }
+        let skeleton =
+            open.load().map_err(Error::bpf("load the programs of a background cgroup"))?;
+        Ok(Hooks { skeleton, knows_yielding })
+    }
+
+    /// Attaches the programs to a cgroup for as long as it exists.
+    pub(crate) fn attach(&self, cgroup: BorrowedFd<'_>) -> Result<()> {
+        let programs = &self.skeleton.progs;
+        for (program, kind) in [
+            (programs.lull_sock_ops.as_fd(), ProgramAttachType::CgroupSockOps),
+            (programs.lull_setsockopt.as_fd(), ProgramAttachType::CgroupSetsockopt),
+            (programs.lull_egress.as_fd(), ProgramAttachType::CgroupInetEgress),
+        ] {
+            sys::attach_to_cgroup(program, cgroup, kind)
+                .map_err(Error::io("attach a program to the cgroup"))?;
+        }
+        Ok(())
+    }
+
+    /// Reads the counters, the connections that are still open included.
+    pub(crate) fn counters(&self) -> Result<Counters> {
+        // A counter of the open ones adds up over calls, so only the difference counts.
+        let before = self.read()?;
+        let link = self
+            .skeleton
+            .progs
+            .lull_open
+            .attach_iter(self.skeleton.maps.opened.as_fd())
+            .map_err(Error::bpf("list open connections"))?;
+        let mut nothing = Vec::new();
+        Iter::new(&link)
+            .map_err(Error::bpf("list open connections"))?
+            .read_to_end(&mut nothing)
+            .map_err(Error::io("list open connections"))?;
+        let after = self.read()?;
+        let micros = Duration::from_micros;
+        let [tcp_bytes, udp_bytes, connections, refused, lived, yielded, ..] = after;
+        Ok(Counters {
+            tcp_bytes,
+            udp_bytes,
+            connections,
+            refused,
+            lived: micros(lived + (after[6] - before[6])),
+            yielded: micros(yielded + (after[7] - before[7])),
+        })
+    }
+
+    fn read(&self) -> Result<[u64; 8]> {
+        let bytes = self
+            .skeleton
+            .maps
+            .counters
+            .lookup(&0u32.to_ne_bytes(), MapFlags::ANY)
+            .map_err(Error::bpf("read the counters"))?
+            .unwrap_or_default();
+        let mut words = [0; 8];
+        for (word, chunk) in words.iter_mut().zip(bytes.chunks_exact(8)) {
+            *word = u64::from_ne_bytes(chunk.try_into().expect("chunks have eight bytes"));
+        }
+        Ok(words)
+    }
+
+    /// Listens for sockets that only a system call can mend.
+    pub(crate) fn requests(&self) -> Result<Requests<'_>> {
+        let asked = Rc::new(Cell::new(false));
+        let seen = Rc::clone(&asked);
+        let mut builder = RingBufferBuilder::new();
+        builder
+            .add(&self.skeleton.maps.requests, move |_| {
+                seen.set(true);
+                0
+            })
+            .map_err(Error::bpf("listen to the programs"))?;
+        let ring = builder.build().map_err(Error::bpf("listen to the programs"))?;
+        Ok(Requests { ring, asked })
+    }
+}
+
+/// Requests of the hooks to mend what they cannot.
+pub(crate) struct Requests<'hooks> {
+    ring: RingBuffer<'hooks>,
+    asked: Rc<Cell<bool>>,
+}
+
+impl Requests<'_> {
+    /// Readable when there is a request.
+    pub(crate) fn raw_fd(&self) -> i32 {
+        self.ring.epoll_fd()
+    }
+
+    /// Whether there was one since the last call.
+    pub(crate) fn take(&self) -> bool {
+        // Overruns are no matter: one request stands for all.
+        let _ = self.ring.consume();
+        self.asked.replace(false)
+    }
+}

@@ -1,0 +1,198 @@
+//! Registers a congestion control with the kernel, and takes it out again.
+
+use std::fs;
+use std::mem::{MaybeUninit, offset_of};
+use std::thread;
+use std::time::Duration;
+
+use libbpf_rs::OpenObject;
+use libbpf_rs::skel::{OpenSkel, SkelBuilder};
+use lull_cc::Window;
+
+use crate::cgroup::Hierarchy;
+use crate::error::{Error, Result};
+use crate::machine;
+use crate::mounts::Bpffs;
+use crate::parameters::{Algorithm, Parameters};
+use crate::skeletons::nice::{NiceSkelBuilder, OpenNiceSkel, types};
+use crate::state::{Place, Record, State};
+use crate::status;
+
+/// TCP_CONG_NON_RESTRICTED of the kernel: any process may choose it.
+const NON_RESTRICTED: u32 = 1;
+
+/// What [`load`] did.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Loaded {
+    /// It was registered.
+    New,
+    /// `lull exec` had registered it with the same parameters; now it stays when that ends.
+    Kept,
+}
+
+/// Registers a congestion control under a name until [`unload`], or the next boot.
+///
+/// # Errors
+/// Whatever keeps the kernel from taking it; nothing is left behind then.
+pub fn load(name: &str, parameters: Parameters) -> Result<Loaded> {
+    machine::check_name(name)?;
+    machine::check_privilege("loading a congestion control")?;
+    machine::check_kernel()?;
+    let bpffs = Bpffs::mount()?;
+    let state = State::open(&bpffs)?;
+    let Some(place) = state.find(name) else {
+        register(&state.place(name), name, Record { parameters, automatic: false })?;
+        return Ok(Loaded::New);
+    };
+    let old = Record::read(&place.record())?;
+    if old == Some(Record { parameters, automatic: true }) {
+        Record { parameters, automatic: false }.replace(&place.record())?;
+        return Ok(Loaded::Kept);
+    }
+    Err(Error::AlreadyLoaded {
+        name: name.to_owned(),
+        parameters: old.map_or("by another version of Lull".to_owned(), |record| {
+            let how = if record.automatic { ", by lull exec" } else { "" };
+            format!("{}{how}", record.parameters)
+        }),
+    })
+}
+
+/// Registers a congestion control for as long as `lull exec` needs it, unless it is there.
+pub(crate) fn load_automatically(
+    state: &State<'_>,
+    name: &str,
+    parameters: Parameters,
+) -> Result<()> {
+    if state.find(name).is_some() || machine::has_congestion(name)? {
+        return Ok(());
+    }
+    machine::check_kernel()?;
+    register(&state.place(name), name, Record { parameters, automatic: true })
+}
+
+/// Unloads what `lull exec` loaded for itself and no cgroup needs any more.
+///
+/// `alive` are the congestion controls that cgroups are named after.
+pub(crate) fn unload_unused(state: &State<'_>, alive: &[String]) {
+    for name in state.names() {
+        let Some(place) = state.find(&name) else { continue };
+        let automatic =
+            Record::read(&place.record()).is_ok_and(|record| record.is_some_and(|r| r.automatic));
+        if automatic && !alive.contains(&name) {
+            place.remove();
+            wait_until_gone(&name);
+        }
+    }
+}
+
+/// What [`unload`] left running.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Unloaded {
+    /// Sockets that keep the congestion control until they are closed.
+    pub sockets: usize,
+}
+
+/// Takes a congestion control of ours out of the kernel.
+///
+/// # Errors
+/// [`Error::InUse`] if sockets or programs run on it, unless `force`d; [`Error::NotLoaded`].
+pub fn unload(name: &str, force: bool) -> Result<Unloaded> {
+    machine::check_privilege("unloading a congestion control")?;
+    let missing = |loaded: String| Error::NotLoaded { name: name.to_owned(), loaded };
+    let bpffs = Bpffs::find().ok_or_else(|| missing("nothing is".to_owned()))?;
+    let Some(state) = State::open_existing(&bpffs)? else {
+        return Err(missing("nothing is".to_owned()));
+    };
+    let Some(place) = state.find(name) else {
+        let names = state.names();
+        let loaded = if names.is_empty() { "nothing is".into() } else { names.join(", ") + " is" };
+        return Err(missing(loaded));
+    };
+    // The cgroups are looked at first, so that what has just ended is not counted.
+    let programs = Hierarchy::open()
+        .map(|hierarchy| hierarchy.reap().iter().filter(|alive| *alive == name).count())
+        .unwrap_or(0);
+    let sockets = status::count_sockets(&place).unwrap_or(0);
+    if !force && (sockets > 0 || programs > 0) {
+        let users = format!("{}, {}", plural(sockets, "socket"), plural(programs, "program"));
+        return Err(Error::InUse { name: name.to_owned(), users });
+    }
+    place.remove();
+    wait_until_gone(name);
+    Ok(Unloaded { sockets })
+}
+
+fn plural(count: usize, what: &str) -> String {
+    if count == 1 { format!("1 {what}") } else { format!("{count} {what}s") }
+}
+
+/// The kernel drops a link some time after its last pin.
+fn wait_until_gone(name: &str) {
+    for _ in 0..200 {
+        if !machine::available_congestion().split_whitespace().any(|other| other == name) {
+            return;
+        }
+        thread::sleep(Duration::from_millis(5));
+    }
+}
+
+fn register(place: &Place, name: &str, record: Record) -> Result<()> {
+    if machine::has_congestion(name)? {
+        return Err(Error::NameTaken { name: name.to_owned() });
+    }
+    let result = try_register(place, name, record);
+    if result.is_err() {
+        place.remove();
+    }
+    result
+}
+
+/// Opens the congestion control of `bpf/`, to be registered under a name.
+pub(crate) fn open_as<'o>(
+    object: &'o mut MaybeUninit<OpenObject>,
+    name: &str,
+    restricted: bool,
+) -> Result<OpenNiceSkel<'o>> {
+    let mut open = NiceSkelBuilder::default()
+        .open(object)
+        .map_err(Error::bpf("open the congestion control"))?;
+    let has_ack = machine::cong_control_has_ack()?;
+    let rodata = open.maps.rodata_data.as_deref_mut().expect("the program has constants");
+    rodata.cong_control_has_ack = has_ack.into();
+    let operations = open.maps.nice.initial_value_mut().expect("operations have a value");
+    let at = offset_of!(types::tcp_congestion_ops, name);
+    operations[at..at + 16].fill(0);
+    operations[at..at + name.len()].copy_from_slice(name.as_bytes());
+    let at = offset_of!(types::tcp_congestion_ops, flags);
+    let flags = if restricted { 0 } else { NON_RESTRICTED };
+    operations[at..at + 4].copy_from_slice(&flags.to_ne_bytes());
+    Ok(open)
+}
+
+fn try_register(place: &Place, name: &str, record: Record) -> Result<()> {
+    let mut object = MaybeUninit::uninit();
+    let parameters = record.parameters;
+    let mut open = open_as(&mut object, name, parameters.restricted)?;
+    let rodata = open.maps.rodata_data.as_deref_mut().expect("the program has constants");
+    rodata.params.threshold = parameters.threshold;
+    rodata.params.fraction = parameters.fraction;
+    rodata.params.min_window = parameters.min_window.raw();
+    if parameters.algorithm == Algorithm::Vegas {
+        rodata.params.detector = 0;
+        rodata.params.refinements = 0;
+        rodata.params.min_window = Window::TWO.raw();
+    }
+
+    let mut loaded = open.load().map_err(Error::bpf("load the congestion control"))?;
+    fs::create_dir(place.directory())
+        .map_err(Error::io(format!("make 'lull/{name}' in the BPF file system")))?;
+    loaded.maps.sockets.pin(place.sockets()).map_err(Error::bpf("pin a map"))?;
+    record.pin(&place.record())?;
+    let mut link = loaded
+        .maps
+        .nice
+        .attach_struct_ops()
+        .map_err(Error::bpf("register the congestion control"))?;
+    link.pin(place.link()).map_err(Error::bpf("pin the congestion control"))
+}

@@ -1,0 +1,192 @@
+//! What this kernel can do and what this process may do.
+
+use std::fs;
+use std::path::Path;
+
+use libbpf_rs::btf::types::{FuncProto, Ptr, Struct};
+use libbpf_rs::btf::{Btf, BtfType, ReferencesType};
+use nix::sys::socket::{AddressFamily, SockFlag, SockType, socket};
+use std::os::fd::AsFd;
+
+use crate::error::{Error, Result};
+use crate::sys;
+
+/// Linux 6.4 has links for struct_ops, which are what can be pinned.
+const OLDEST_KERNEL: (u32, u32) = (6, 4);
+
+const CAP_NET_ADMIN: u32 = 12;
+const CAP_SYS_ADMIN: u32 = 21;
+const CAP_PERFMON: u32 = 38;
+const CAP_BPF: u32 = 39;
+
+/// Checks the capabilities that loading and attaching BPF programs need.
+///
+/// # Errors
+/// [`Error::Permission`] names those that are missing; `what` begins its message.
+pub fn check_privilege(what: &str) -> Result<()> {
+    // libbpf would tell the whole story on standard error; ours is one line.
+    libbpf_rs::set_print(None);
+    let status =
+        fs::read_to_string("/proc/self/status").map_err(Error::io("read /proc/self/status"))?;
+    let missing = missing_capabilities(&status);
+    if missing.is_empty() {
+        return Ok(());
+    }
+    Err(Error::Permission { what: what.to_owned(), missing: missing.join(", ") })
+}
+
+fn missing_capabilities(status: &str) -> Vec<&'static str> {
+    let effective = status
+        .lines()
+        .find_map(|line| line.strip_prefix("CapEff:"))
+        .and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok())
+        .unwrap_or(0);
+    let has = |capability: u32| effective >> capability & 1 == 1;
+    let mut missing = Vec::new();
+    // CAP_SYS_ADMIN includes the two younger ones.
+    if !has(CAP_SYS_ADMIN) {
+        if !has(CAP_BPF) {
+            missing.push("CAP_BPF");
+        }
+        if !has(CAP_PERFMON) {
+            missing.push("CAP_PERFMON");
+        }
+    }
+    if !has(CAP_NET_ADMIN) {
+        missing.push("CAP_NET_ADMIN");
+    }
+    missing
+}
+
+/// Checks that the kernel is young enough and describes its types.
+///
+/// # Errors
+/// [`Error::OldKernel`] or [`Error::NoBtf`].
+pub fn check_kernel() -> Result<()> {
+    let release = release()?;
+    if version(&release).is_none_or(|version| version < OLDEST_KERNEL) {
+        return Err(Error::OldKernel { release });
+    }
+    check_btf()
+}
+
+/// Checks that the kernel describes its types, which every program of ours is relocated against.
+///
+/// # Errors
+/// [`Error::NoBtf`].
+pub(crate) fn check_btf() -> Result<()> {
+    if Path::new("/sys/kernel/btf/vmlinux").exists() { Ok(()) } else { Err(Error::NoBtf) }
+}
+
+fn release() -> Result<String> {
+    let name = nix::sys::utsname::uname().map_err(Error::errno("ask for the kernel's version"))?;
+    Ok(name.release().to_string_lossy().into_owned())
+}
+
+/// Major and minor version out of a string like `6.12.3-amd64`.
+fn version(release: &str) -> Option<(u32, u32)> {
+    let mut parts = release.split(|c: char| !c.is_ascii_digit());
+    Some((parts.next()?.parse().ok()?, parts.next()?.parse().ok()?))
+}
+
+/// Whether `cong_control` gets the ACK number and flags before the rate sample, as from Linux
+/// 6.10, and in older ones to which it was carried back.
+///
+/// # Errors
+/// [`Error::NoBtf`] if the kernel does not describe the function.
+pub(crate) fn cong_control_has_ack() -> Result<bool> {
+    let btf = Btf::from_vmlinux().map_err(|_| Error::NoBtf)?;
+    let operations: Struct<'_> = btf.type_by_name("tcp_congestion_ops").ok_or(Error::NoBtf)?;
+    let member = operations
+        .iter()
+        .find(|member| member.name.is_some_and(|name| name == "cong_control"))
+        .ok_or(Error::NoBtf)?;
+    let pointer: Ptr<'_> = btf.type_by_id(member.ty).ok_or(Error::NoBtf)?;
+    let target: BtfType<'_> = pointer.referenced_type().skip_mods_and_typedefs();
+    let function = FuncProto::try_from(target).map_err(|_| Error::NoBtf)?;
+    Ok(function.iter().count() > 2)
+}
+
+/// Checks that the kernel, or a module that it can load, has a congestion control.
+///
+/// # Errors
+/// [`Error::UnknownCongestion`] lists what there is.
+pub fn check_congestion(name: &str) -> Result<()> {
+    if has_congestion(name)? {
+        return Ok(());
+    }
+    let available = available_congestion();
+    Err(Error::UnknownCongestion { name: name.to_owned(), available })
+}
+
+/// The congestion controls that are registered now, separated by spaces.
+pub(crate) fn available_congestion() -> String {
+    fs::read_to_string("/proc/sys/net/ipv4/tcp_available_congestion_control")
+        .map_or_else(|_| "a list that cannot be read".to_owned(), |list| list.trim().to_owned())
+}
+
+/// Tries the name on a socket: it sees what this process may use, and loads modules.
+pub(crate) fn has_congestion(name: &str) -> Result<bool> {
+    let socket = socket(AddressFamily::Inet, SockType::Stream, SockFlag::SOCK_CLOEXEC, None)
+        .or_else(|_| socket(AddressFamily::Inet6, SockType::Stream, SockFlag::SOCK_CLOEXEC, None))
+        .map_err(Error::errno("make a TCP socket"))?;
+    match sys::set_option(socket.as_fd(), libc::IPPROTO_TCP, libc::TCP_CONGESTION, name.as_bytes())
+    {
+        Ok(()) => Ok(true),
+        Err(error) if error.raw_os_error() == Some(libc::ENOENT) => Ok(false),
+        Err(source) => Err(Error::Io { what: format!("choose '{name}' for a socket"), source }),
+    }
+}
+
+/// Checks that `name` can be a congestion control's.
+///
+/// # Errors
+/// [`Error::BadName`].
+pub fn check_name(name: &str) -> Result<()> {
+    // The kernel takes no hyphen (bpf_obj_name_cpy).
+    let good = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_';
+    if (1..=15).contains(&name.len()) && name.chars().all(good) {
+        Ok(())
+    } else {
+        Err(Error::BadName { name: name.to_owned() })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_release_gives_its_version() {
+        for (release, expected) in [
+            ("6.12.3-amd64", Some((6, 12))),
+            ("6.4.0", Some((6, 4))),
+            ("7.0-rc1", Some((7, 0))),
+            ("2.6.60", Some((2, 6))),
+            ("linux", None),
+        ] {
+            assert_eq!(version(release), expected, "{release}");
+        }
+    }
+
+    #[test]
+    fn missing_capabilities_are_named() {
+        assert_eq!(
+            missing_capabilities("CapEff:\t0000000000000000\n"),
+            ["CAP_BPF", "CAP_PERFMON", "CAP_NET_ADMIN"]
+        );
+        assert!(missing_capabilities("CapEff:\t000001ffffffffff\n").is_empty());
+        let without_net_admin = format!("CapEff:\t{:016x}\n", 1u64 << CAP_SYS_ADMIN);
+        assert_eq!(missing_capabilities(&without_net_admin), ["CAP_NET_ADMIN"]);
+    }
+
+    #[test]
+    fn names_are_what_the_kernel_takes() {
+        for name in ["nice", "nice_2", "a", "abcdefghijklmno"] {
+            assert!(check_name(name).is_ok(), "{name}");
+        }
+        for name in ["", "abcdefghijklmnop", "Nice", "a b", "a.b", "a-b", "../x", "é"] {
+            assert!(check_name(name).is_err(), "{name}");
+        }
+    }
+}

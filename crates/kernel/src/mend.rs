@@ -1,0 +1,114 @@
+//! Sockets that were made outside a background cgroup, made background ones by system calls.
+//!
+//! A socket runs the hooks of the cgroup it was made in, so for older ones `pidfd_getfd` fetches
+//! a duplicate and setsockopt does the rest. It reaches sockets in other network namespaces, and
+//! MPTCP ones with all their subflows, which a BPF iterator does not.
+
+use std::fs;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+use crate::hooks::Dscp;
+use crate::status::socket_inode;
+use crate::sys;
+
+const PROTOCOL_MPTCP: i32 = 262;
+
+/// What was mended of one process, and what was not.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Mended {
+    pub(crate) connections: usize,
+    pub(crate) listeners: usize,
+    /// Connections that wait in a listener's queue, out of reach until they are accepted.
+    pub(crate) waiting: usize,
+    /// What the kernel said of those that stay in the foreground.
+    pub(crate) refused: Vec<String>,
+}
+
+impl Mended {
+    pub(crate) fn add(&mut self, other: Mended) {
+        self.connections += other.connections;
+        self.listeners += other.listeners;
+        self.waiting += other.waiting;
+        self.refused.extend(other.refused);
+    }
+}
+
+/// The descriptors of a process that are sockets, as duplicates of ours.
+fn sockets(pid: i32) -> io::Result<Vec<OwnedFd>> {
+    let process = sys::pidfd_open(pid)?;
+    let mut sockets = Vec::new();
+    for entry in fs::read_dir(format!("/proc/{pid}/fd"))?.flatten() {
+        let is_socket = fs::read_link(entry.path()).is_ok_and(|to| socket_inode(&to).is_some());
+        let number = entry.file_name().to_str().and_then(|name| name.parse().ok());
+        let (true, Some(number)) = (is_socket, number) else { continue };
+        match sys::pidfd_getfd(process.as_fd(), number) {
+            Ok(socket) => sockets.push(socket),
+            // Closed meanwhile.
+            Err(error) if error.raw_os_error() == Some(libc::EBADF) => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(sockets)
+}
+
+/// Makes every TCP and MPTCP socket of a process a background one.
+pub(crate) fn mend_process(pid: i32, congestion: &str, dscp: Dscp) -> io::Result<Mended> {
+    let mut mended = Mended::default();
+    for socket in sockets(pid)? {
+        let socket = socket.as_fd();
+        let Some(family) = tcp_family(socket) else { continue };
+        if let Err(error) = mend(socket, family, congestion, dscp) {
+            mended.refused.push(error.to_string());
+        } else if sys::int_option(socket, libc::SOL_SOCKET, libc::SO_ACCEPTCONN)? == 1 {
+            mended.listeners += 1;
+            mended.waiting += sys::accept_queue(socket).unwrap_or(0) as usize;
+        } else {
+            mended.connections += 1;
+        }
+    }
+    Ok(mended)
+}
+
+/// Marks the IPv4 traffic of a process's IPv6 sockets.
+pub(crate) fn mark_mapped(pid: i32, class: u8) -> io::Result<()> {
+    for socket in sockets(pid)? {
+        let socket = socket.as_fd();
+        if tcp_family(socket) == Some(libc::AF_INET6) {
+            set_int(socket, libc::IPPROTO_IP, libc::IP_TOS, class)?;
+        }
+    }
+    Ok(())
+}
+
+/// The address family of a TCP or MPTCP socket; None for any other.
+fn tcp_family(socket: BorrowedFd<'_>) -> Option<i32> {
+    let option = |name| sys::int_option(socket, libc::SOL_SOCKET, name).ok();
+    let protocol = option(libc::SO_PROTOCOL)?;
+    if protocol != libc::IPPROTO_TCP && protocol != PROTOCOL_MPTCP {
+        return None;
+    }
+    option(libc::SO_DOMAIN).filter(|&family| family == libc::AF_INET || family == libc::AF_INET6)
+}
+
+fn mend(socket: BorrowedFd<'_>, family: i32, congestion: &str, dscp: Dscp) -> io::Result<()> {
+    sys::set_option(socket, libc::IPPROTO_TCP, libc::TCP_CONGESTION, congestion.as_bytes())?;
+    let Some(class) = dscp.traffic_class() else { return Ok(()) };
+    if family == libc::AF_INET6 {
+        match set_int(socket, libc::IPPROTO_IPV6, libc::IPV6_TCLASS, class) {
+            // MPTCP has no such option; its IPv6 subflows keep their class.
+            Err(error) if error.raw_os_error() == Some(libc::EOPNOTSUPP) => {
+                return Err(io::Error::other(
+                    "MPTCP over IPv6 is in the background without a DSCP",
+                ));
+            }
+            other => other?,
+        }
+    }
+    // For an IPv6 socket it is what its IPv4 traffic carries.
+    set_int(socket, libc::IPPROTO_IP, libc::IP_TOS, class)
+}
+
+fn set_int(socket: BorrowedFd<'_>, level: i32, name: i32, value: u8) -> io::Result<()> {
+    sys::set_option(socket, level, name, &i32::from(value).to_ne_bytes())
+}

@@ -1,0 +1,213 @@
+//! Runs a program in the background, in the place of this process.
+
+use std::ffi::OsString;
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::process::ExitStatusExt;
+use std::process::{Child, Command};
+use std::time::{Duration, Instant};
+use std::{io, process};
+
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::sys::signal::Signal;
+use nix::sys::wait::{Id, WaitPidFlag, WaitStatus, waitid};
+use nix::unistd::Pid;
+
+use crate::background::{Background, Choice};
+use crate::error::{Error, Result};
+use crate::hooks::Requests;
+use crate::signals::{Received, Signals};
+use crate::{mend, sys};
+
+/// How the program ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ending {
+    /// With an exit code.
+    Exited(i32),
+    /// By a signal.
+    Killed(i32),
+}
+
+/// What the program sent, and how it yielded.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Summary {
+    /// From start to end.
+    pub elapsed: Duration,
+    /// TCP connections that were opened or accepted.
+    pub connections: u64,
+    /// Those of them that did not take the congestion control.
+    pub refused: u64,
+    /// Payload sent over TCP, retransmissions included.
+    pub tcp_bytes: u64,
+    /// Payload sent over UDP, which was not slowed.
+    pub udp_bytes: u64,
+    /// How long the connections lived, all together.
+    pub lived: Duration,
+    /// The part of it that was spent yielding; None if the congestion control does not tell.
+    pub yielded: Option<Duration>,
+    /// Processes of the program that go on in the background.
+    pub survivors: usize,
+}
+
+/// A program that has ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Outcome {
+    /// How.
+    pub ending: Ending,
+    /// What it did.
+    pub summary: Summary,
+}
+
+/// Runs a program whose TCP connections, its children's included, get what is chosen.
+///
+/// Standard input and output, the terminal and the process group are ours. Signals to this
+/// process go on to the program. Children of the program that outlive it stay what they are.
+///
+/// # Errors
+/// Whatever keeps the program from running; no cgroup and nothing loaded is left behind then.
+///
+/// # Panics
+/// If `program` is empty.
+pub fn run(program: &[OsString], choice: &Choice) -> Result<Outcome> {
+    let signals = Signals::block()?;
+    let mut storage = MaybeUninit::uninit();
+    let background = Background::set_up(choice, &mut storage)?;
+    let result = run_in(&background, program, choice, &signals);
+    background.tear_down();
+    result
+}
+
+fn run_in(
+    background: &Background<'_>,
+    program: &[OsString],
+    choice: &Choice,
+    signals: &Signals,
+) -> Result<Outcome> {
+    // Sockets that the program inherits, from inetd or systemd, were made outside.
+    mend::mend_process(process::id() as i32, &choice.congestion, choice.dscp)
+        .map_err(Error::io("look through inherited sockets"))?;
+    let requests = background.hooks.requests()?;
+    if let Some(signal) = signals.ended_early() {
+        return Err(Error::Interrupted { signal });
+    }
+    let started = Instant::now();
+    let mut child = spawn(background, program, signals)?;
+    let process =
+        sys::pidfd_open(child.id() as i32).map_err(Error::io("watch over the program"))?;
+    let supervisor = Supervisor { background, choice, signals, requests, process };
+    let ending = supervisor.attend(&mut child)?;
+    let elapsed = started.elapsed();
+    let counters = background.hooks.counters()?;
+    let summary = Summary {
+        elapsed,
+        connections: counters.connections,
+        refused: counters.refused,
+        tcp_bytes: counters.tcp_bytes,
+        udp_bytes: counters.udp_bytes,
+        lived: counters.lived,
+        yielded: background.hooks.knows_yielding.then_some(counters.yielded),
+        survivors: background.cgroup.processes().len(),
+    };
+    Ok(Outcome { ending, summary })
+}
+
+fn spawn(background: &Background<'_>, program: &[OsString], signals: &Signals) -> Result<Child> {
+    let (name, arguments) = program.split_first().expect("a program has a name");
+    let mut command = Command::new(name);
+    command.args(arguments);
+    let procs = background.cgroup.procs()?;
+    sys::enter_before_exec(&mut command, procs, signals.mask, signals.child);
+    command.spawn().map_err(|source| {
+        let program = name.to_string_lossy().into_owned();
+        if let Some(source) = sys::setup_error(&source) {
+            return Error::Io { what: "put the program into its cgroup".to_owned(), source };
+        }
+        if source.kind() == io::ErrorKind::NotFound {
+            return Error::ProgramNotFound { program };
+        }
+        Error::ProgramNotExecutable { program, source }
+    })
+}
+
+/// Stands between the program and those who started it.
+struct Supervisor<'run, 'obj> {
+    background: &'run Background<'obj>,
+    choice: &'run Choice,
+    signals: &'run Signals,
+    requests: Requests<'run>,
+    /// Readable when the program has ended.
+    process: OwnedFd,
+}
+
+impl Supervisor<'_, '_> {
+    /// Waits for the program's end.
+    fn attend(&self, child: &mut Child) -> Result<Ending> {
+        let pid = child.id() as i32;
+        // A program with thousands of sockets must not keep us busy with them alone.
+        let mut rest_until = Instant::now();
+        loop {
+            while let Some(received) = self.signals.next() {
+                relay(received, pid);
+            }
+            if let Some(status) = child.try_wait().map_err(Error::io("wait for the program"))? {
+                return Ok(match (status.code(), status.signal()) {
+                    (Some(code), _) => Ending::Exited(code),
+                    (None, signal) => Ending::Killed(signal.unwrap_or(libc::SIGKILL)),
+                });
+            }
+            stop_with(pid);
+            let now = Instant::now();
+            if now >= rest_until && self.requests.take() {
+                self.mark_mapped();
+                rest_until = Instant::now() + 10 * now.elapsed();
+            }
+            self.wait(rest_until);
+        }
+    }
+
+    /// Until there is a signal, the end, or a request.
+    fn wait(&self, rest_until: Instant) {
+        let rest = rest_until.saturating_duration_since(Instant::now());
+        let requests = sys::borrow(self.requests.raw_fd(), &self.requests);
+        let mut descriptors = vec![
+            PollFd::new(self.signals.as_fd(), PollFlags::POLLIN),
+            PollFd::new(self.process.as_fd(), PollFlags::POLLIN),
+        ];
+        let timeout = if rest.is_zero() {
+            descriptors.push(PollFd::new(requests, PollFlags::POLLIN));
+            PollTimeout::NONE
+        } else {
+            let milliseconds = rest.as_millis().clamp(1, 1000);
+            PollTimeout::from(milliseconds as u16)
+        };
+        let _ = poll(&mut descriptors, timeout);
+    }
+
+    fn mark_mapped(&self) {
+        let Some(class) = self.choice.dscp.traffic_class() else { return };
+        for pid in self.background.cgroup.processes() {
+            // It may have ended, or hide its descriptors from us; its congestion control holds.
+            let _ = mend::mark_mapped(pid, class);
+        }
+    }
+}
+
+/// Hands a signal on to the program if it has not got it itself.
+fn relay(received: Received, pid: i32) {
+    if received.number != libc::SIGCHLD && received.by_process {
+        let _ = sys::kill(pid, received.number);
+    }
+}
+
+/// When the terminal stops the program, stops us too, so that the shell sees it.
+fn stop_with(pid: i32) {
+    let flags = WaitPidFlag::WSTOPPED | WaitPidFlag::WNOHANG;
+    let Ok(WaitStatus::Stopped(_, signal)) = waitid(Id::Pid(Pid::from_raw(pid)), flags) else {
+        return;
+    };
+    if matches!(signal, Signal::SIGTSTP | Signal::SIGTTIN | Signal::SIGTTOU) {
+        let _ = sys::kill(process::id() as i32, libc::SIGSTOP);
+        // Here we have been continued, and the program with us unless we alone were.
+        let _ = sys::kill(pid, libc::SIGCONT);
+    }
+}

@@ -1,0 +1,71 @@
+//! Signals, taken out of a queue while a program runs in our place.
+
+use std::os::fd::{AsFd, BorrowedFd};
+
+use nix::sys::signal::{SigSet, SigmaskHow, Signal, sigprocmask};
+use nix::sys::signalfd::{SfdFlags, SignalFd};
+
+use crate::error::{Error, Result};
+use crate::sys;
+
+/// A signal out of the queue.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Received {
+    pub(crate) number: i32,
+    /// A process sent it to us alone. What the terminal sends goes to the program as well.
+    pub(crate) by_process: bool,
+}
+
+/// All signals of this process, blocked and queued until it is dropped.
+#[derive(Debug)]
+pub(crate) struct Signals {
+    queue: SignalFd,
+    /// What was blocked before; the program starts with it.
+    pub(crate) mask: SigSet,
+    /// What SIGCHLD did before; without its default action nobody can be waited for.
+    pub(crate) child: sys::Disposition,
+}
+
+impl Signals {
+    pub(crate) fn block() -> Result<Self> {
+        let mut mask = SigSet::empty();
+        sigprocmask(SigmaskHow::SIG_BLOCK, Some(&SigSet::all()), Some(&mut mask))
+            .map_err(Error::errno("block signals"))?;
+        let flags = SfdFlags::SFD_CLOEXEC | SfdFlags::SFD_NONBLOCK;
+        let queue = SignalFd::with_flags(&SigSet::all(), flags)
+            .map_err(Error::errno("open a queue of signals"))?;
+        let child = sys::default_action(libc::SIGCHLD);
+        Ok(Signals { queue, mask, child })
+    }
+
+    pub(crate) fn as_fd(&self) -> BorrowedFd<'_> {
+        self.queue.as_fd()
+    }
+
+    /// The next signal, if there is one.
+    pub(crate) fn next(&self) -> Option<Received> {
+        let info = self.queue.read_signal().ok()??;
+        Some(Received { number: info.ssi_signo as i32, by_process: info.ssi_code <= 0 })
+    }
+
+    /// Whether a signal came that would have ended us before the program was started.
+    pub(crate) fn ended_early(&self) -> Option<i32> {
+        let ends = [Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP, Signal::SIGQUIT];
+        std::iter::from_fn(|| self.next())
+            .map(|received| received.number)
+            .find(|&number| ends.iter().any(|&signal| signal as i32 == number))
+    }
+}
+
+impl Drop for Signals {
+    fn drop(&mut self) {
+        let _ = sigprocmask(SigmaskHow::SIG_SETMASK, Some(&self.mask), None);
+    }
+}
+
+/// Ends this process by `signal` as the program was ended, without a core file.
+///
+/// Returns when that signal does not end it, as for the first process of a container.
+pub fn die_by(signal: i32) {
+    sys::die_by(signal);
+}

@@ -1,0 +1,15 @@
+//! What libbpf-cargo wrote from `bpf/`.
+
+#![allow(missing_docs, unreachable_pub, dead_code, clippy::all, clippy::undocumented_unsafe_blocks)]
+
+pub(crate) mod exec {
+    include!(concat!(env!("OUT_DIR"), "/exec.skel.rs"));
+}
+
+pub(crate) mod nice {
+    include!(concat!(env!("OUT_DIR"), "/nice.skel.rs"));
+}
+
+pub(crate) mod status {
+    include!(concat!(env!("OUT_DIR"), "/status.skel.rs"));
+}

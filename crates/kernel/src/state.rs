@@ -1,0 +1,234 @@
+//! What is loaded, kept in the BPF file system so that it outlives the command.
+//!
+//! `<bpffs>/lull/NAME/` holds three pins: `link` keeps the congestion control registered,
+//! `sockets` is the map with the state of each socket, `record` the parameters. `link` comes
+//! last: a directory without one was left by a command that was killed, and is removed by the
+//! next one. A lock on `<bpffs>/lull` lets one command at a time change anything.
+
+use std::fs::{self, File};
+use std::io;
+use std::path::{Path, PathBuf};
+use std::time::SystemTime;
+
+use libbpf_rs::{MapCore, MapFlags, MapHandle, MapType, libbpf_sys};
+use lull_cc::Window;
+
+use crate::cgroup::lock_existing;
+use crate::error::{Error, Result};
+use crate::mounts::Bpffs;
+use crate::parameters::{Algorithm, Parameters};
+
+const DIRECTORY: &str = "lull";
+const LINK: &str = "link";
+const SOCKETS: &str = "sockets";
+const RECORD: &str = "record";
+
+/// The directory of all that is loaded, locked.
+#[derive(Debug)]
+pub(crate) struct State<'bpffs> {
+    directory: PathBuf,
+    _lock: File,
+    /// The path leads through its descriptor.
+    _bpffs: &'bpffs Bpffs,
+}
+
+/// Where the pins of one name are.
+#[derive(Clone, Debug)]
+pub(crate) struct Place(PathBuf);
+
+impl<'bpffs> State<'bpffs> {
+    /// Opens the state, and makes it if there is none.
+    pub(crate) fn open(bpffs: &'bpffs Bpffs) -> Result<Self> {
+        loop {
+            match fs::create_dir(bpffs.path().join(DIRECTORY)) {
+                Err(error) if error.kind() != io::ErrorKind::AlreadyExists => {
+                    return Err(Error::io("make 'lull' in the BPF file system")(error));
+                }
+                _ => {}
+            }
+            if let Some(state) = Self::open_existing(bpffs)? {
+                return Ok(state);
+            }
+        }
+    }
+
+    /// Opens the state if there is any.
+    pub(crate) fn open_existing(bpffs: &'bpffs Bpffs) -> Result<Option<Self>> {
+        let directory = bpffs.path().join(DIRECTORY);
+        let lock =
+            lock_existing(&directory).map_err(Error::io("open 'lull' in the BPF file system"))?;
+        let Some(lock) = lock else { return Ok(None) };
+        let state = State { directory, _lock: lock, _bpffs: bpffs };
+        state.remove_half_made();
+        Ok(Some(state))
+    }
+
+    fn remove_half_made(&self) {
+        for name in self.names() {
+            let place = self.place(&name);
+            if !place.link().exists() {
+                place.remove();
+            }
+        }
+    }
+
+    /// The names of what is loaded, sorted.
+    pub(crate) fn names(&self) -> Vec<String> {
+        let mut names: Vec<String> = fs::read_dir(&self.directory)
+            .into_iter()
+            .flatten()
+            .flatten()
+            .filter_map(|entry| entry.file_name().into_string().ok())
+            .collect();
+        names.sort();
+        names
+    }
+
+    pub(crate) fn place(&self, name: &str) -> Place {
+        Place(self.directory.join(name))
+    }
+
+    /// The place of a name, if it is loaded.
+    pub(crate) fn find(&self, name: &str) -> Option<Place> {
+        let place = self.place(name);
+        place.link().exists().then_some(place)
+    }
+}
+
+impl Drop for State<'_> {
+    fn drop(&mut self) {
+        // Fails while anything is loaded, and nothing is left when nothing is.
+        let _ = fs::remove_dir(&self.directory);
+    }
+}
+
+impl Place {
+    pub(crate) fn directory(&self) -> &Path {
+        &self.0
+    }
+
+    pub(crate) fn link(&self) -> PathBuf {
+        self.0.join(LINK)
+    }
+
+    pub(crate) fn sockets(&self) -> PathBuf {
+        self.0.join(SOCKETS)
+    }
+
+    pub(crate) fn record(&self) -> PathBuf {
+        self.0.join(RECORD)
+    }
+
+    /// When it was loaded.
+    pub(crate) fn since(&self) -> Option<SystemTime> {
+        fs::metadata(self.link()).and_then(|metadata| metadata.modified()).ok()
+    }
+
+    /// Removes every pin; the link goes first, so that an interruption leaves no half.
+    pub(crate) fn remove(&self) {
+        for path in [self.link(), self.sockets(), self.record()] {
+            let _ = fs::remove_file(path);
+        }
+        let _ = fs::remove_dir(&self.0);
+    }
+}
+
+/// What the map `record` says about a loaded congestion control.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Record {
+    pub(crate) parameters: Parameters,
+    /// Loaded by `lull exec` for the length of its use.
+    pub(crate) automatic: bool,
+}
+
+impl Record {
+    const VERSION: u64 = 1;
+    const WORDS: usize = 7;
+
+    fn to_bytes(self) -> Vec<u8> {
+        let p = self.parameters;
+        let words: [u64; Self::WORDS] = [
+            Self::VERSION,
+            u64::from(self.automatic),
+            u64::from(p.algorithm == Algorithm::Vegas),
+            u64::from(p.threshold),
+            u64::from(p.fraction),
+            p.min_window.raw(),
+            u64::from(p.restricted),
+        ];
+        words.iter().flat_map(|word| word.to_ne_bytes()).collect()
+    }
+
+    /// None if another version of Lull wrote it.
+    fn from_bytes(bytes: &[u8]) -> Option<Self> {
+        let words: Vec<u64> = bytes
+            .chunks_exact(8)
+            .map(|chunk| u64::from_ne_bytes(chunk.try_into().expect("chunks have eight bytes")))
+            .collect();
+        let [Self::VERSION, automatic, vegas, threshold, fraction, min_window, restricted] =
+            words[..]
+        else {
+            return None;
+        };
+        Some(Record {
+            automatic: automatic != 0,
+            parameters: Parameters {
+                algorithm: if vegas == 0 { Algorithm::Nice } else { Algorithm::Vegas },
+                threshold: u32::try_from(threshold).ok()?,
+                fraction: u32::try_from(fraction).ok()?,
+                min_window: Window::from_raw(min_window),
+                restricted: restricted != 0,
+            },
+        })
+    }
+
+    /// Pins a new map that holds the record.
+    pub(crate) fn pin(self, path: &Path) -> Result<()> {
+        let options = libbpf_sys::bpf_map_create_opts {
+            sz: size_of::<libbpf_sys::bpf_map_create_opts>() as libbpf_sys::size_t,
+            ..Default::default()
+        };
+        let size = (Self::WORDS * 8) as u32;
+        let mut map = MapHandle::create(MapType::Array, Some("lull_record"), 4, size, 1, &options)
+            .map_err(Error::bpf("make a map"))?;
+        self.write(&map)?;
+        map.pin(path).map_err(Error::bpf("pin a map"))
+    }
+
+    fn write(self, map: &MapHandle) -> Result<()> {
+        map.update(&0u32.to_ne_bytes(), &self.to_bytes(), MapFlags::ANY)
+            .map_err(Error::bpf("write the parameters down"))
+    }
+
+    /// Writes it over the pinned one.
+    pub(crate) fn replace(self, path: &Path) -> Result<()> {
+        let map =
+            MapHandle::from_pinned_path(path).map_err(Error::bpf("open the parameters' map"))?;
+        self.write(&map)
+    }
+
+    /// Reads the pinned record; None if another version of Lull wrote it.
+    pub(crate) fn read(path: &Path) -> Result<Option<Self>> {
+        let map =
+            MapHandle::from_pinned_path(path).map_err(Error::bpf("open the parameters' map"))?;
+        let bytes = map
+            .lookup(&0u32.to_ne_bytes(), MapFlags::ANY)
+            .map_err(Error::bpf("read the parameters"))?;
+        Ok(bytes.as_deref().and_then(Self::from_bytes))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_record_survives_the_map() {
+        let parameters = Parameters { restricted: true, ..Parameters::default() };
+        let record = Record { parameters, automatic: true };
+        assert_eq!(Record::from_bytes(&record.to_bytes()), Some(record));
+        let mut other = record.to_bytes();
+        other[0] = 99;
+        assert_eq!(Record::from_bytes(&other), None);
+    }
+}

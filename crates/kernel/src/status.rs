@@ -1,0 +1,319 @@
+//! What is loaded, and the sockets that run it in every network namespace.
+
+use std::collections::HashMap;
+use std::fs;
+use std::io::Read;
+use std::mem::MaybeUninit;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::os::fd::AsFd;
+use std::time::{Duration, UNIX_EPOCH};
+
+use libbpf_rs::skel::{OpenSkel, SkelBuilder};
+use libbpf_rs::{Iter, MapCore, MapHandle};
+use lull_cc::Window;
+
+use crate::error::{Error, Result};
+use crate::machine;
+use crate::mounts::Bpffs;
+use crate::parameters::Parameters;
+use crate::skeletons::status::StatusSkelBuilder;
+use crate::state::{Place, Record, State};
+
+/// A congestion control that is loaded.
+#[derive(Clone, Debug)]
+pub struct Status {
+    /// Its name.
+    pub name: String,
+    /// What it was loaded with; None if another version of Lull loaded it.
+    pub parameters: Option<Parameters>,
+    /// Loaded by `lull exec`, and unloaded when its last program ends.
+    pub automatic: bool,
+    /// When it was loaded, since the Unix epoch.
+    pub since: Duration,
+    /// The sockets that run it.
+    pub sockets: Vec<Socket>,
+}
+
+/// A socket on a congestion control of ours. Listeners, which run none, are not among them.
+#[derive(Clone, Debug)]
+pub struct Socket {
+    /// Local address and port.
+    pub local: SocketAddr,
+    /// Remote address and port.
+    pub remote: SocketAddr,
+    /// State of the connection, as `ss` calls it.
+    pub state: &'static str,
+    /// Inode of its network namespace, as `ls -l /proc/self/ns/net` shows it.
+    pub network_namespace: u32,
+    /// Inode of the socket, as `ls -l /proc/PID/fd` shows it; 0 once no process holds it.
+    pub inode: u64,
+    /// Identity of its cgroup: the inode of the directory.
+    pub cgroup: u64,
+    /// The window W.
+    pub window: Window,
+    /// 5th percentile of the round-trip time.
+    pub min_rtt: Duration,
+    /// 95th percentile of the round-trip time.
+    pub max_rtt: Duration,
+    /// Smoothed round-trip time.
+    pub srtt: Duration,
+    /// Rounds that have passed.
+    pub rounds: u32,
+    /// Those that found other traffic in the way.
+    pub rounds_congested: u32,
+    /// Time spent yielding: in rounds that ended in a reduction or ran below two packets.
+    pub yielded: Duration,
+    /// Payload that the other side has acknowledged.
+    pub bytes_acked: u64,
+    /// Payload sent, retransmissions included.
+    pub bytes_sent: u64,
+    /// A process that holds it, if one is found.
+    pub owner: Option<Owner>,
+}
+
+/// A process that holds a socket.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Owner {
+    /// Its number.
+    pub pid: i32,
+    /// Its short name.
+    pub command: String,
+}
+
+/// Everything that is loaded, by name.
+///
+/// # Errors
+/// If the process may not ask.
+pub fn status() -> Result<Vec<Status>> {
+    machine::check_privilege("reading what is loaded")?;
+    let Some(bpffs) = Bpffs::find() else { return Ok(Vec::new()) };
+    let Some(state) = State::open_existing(&bpffs)? else { return Ok(Vec::new()) };
+    let mut all = Vec::new();
+    for name in state.names() {
+        let Some(place) = state.find(&name) else { continue };
+        let sockets = sockets(&place)?;
+        let record = Record::read(&place.record())?.filter(|_| sockets.is_some());
+        let since =
+            place.since().and_then(|time| time.duration_since(UNIX_EPOCH).ok()).unwrap_or_default();
+        all.push(Status {
+            name,
+            parameters: record.map(|record| record.parameters),
+            automatic: record.is_some_and(|record| record.automatic),
+            since,
+            sockets: sockets.unwrap_or_default(),
+        });
+    }
+    drop(state);
+    if all.iter().any(|status| !status.sockets.is_empty()) {
+        let owners = owners();
+        for socket in all.iter_mut().flat_map(|status| &mut status.sockets) {
+            socket.owner = owners.get(&socket.inode).cloned();
+        }
+    }
+    Ok(all)
+}
+
+/// The size of `struct status_record`.
+const RECORD_SIZE: usize = 120;
+
+/// None if another version of Lull keeps another state of them.
+fn sockets(place: &Place) -> Result<Option<Vec<Socket>>> {
+    let bytes = read_records(place)?;
+    Ok(bytes.map(|bytes| bytes.chunks_exact(RECORD_SIZE).map(parse).collect()))
+}
+
+/// How many sockets run what is loaded at a place.
+pub(crate) fn count_sockets(place: &Place) -> Result<usize> {
+    Ok(read_records(place)?.map_or(0, |bytes| bytes.len() / RECORD_SIZE))
+}
+
+fn read_records(place: &Place) -> Result<Option<Vec<u8>>> {
+    let map = MapHandle::from_pinned_path(place.sockets())
+        .map_err(Error::bpf("open the map of sockets"))?;
+    let mut object = MaybeUninit::uninit();
+    let mut open = StatusSkelBuilder::default()
+        .open(&mut object)
+        .map_err(Error::bpf("open the program that lists sockets"))?;
+    if map.value_size() != open.maps.sockets.value_size() {
+        return Ok(None);
+    }
+    open.maps
+        .sockets
+        .set_autocreate(false)
+        .map_err(Error::bpf("open the program that lists sockets"))?;
+    let loaded = open.load().map_err(Error::bpf("load the program that lists sockets"))?;
+    let link =
+        loaded.progs.lull_status.attach_iter(map.as_fd()).map_err(Error::bpf("list sockets"))?;
+    let mut bytes = Vec::new();
+    Iter::new(&link)
+        .map_err(Error::bpf("list sockets"))?
+        .read_to_end(&mut bytes)
+        .map_err(Error::io("list sockets"))?;
+    Ok(Some(bytes))
+}
+
+/// Takes fields off the front of a record.
+struct Fields<'a>(&'a [u8]);
+
+impl Fields<'_> {
+    fn take<const N: usize>(&mut self) -> [u8; N] {
+        let (head, tail) = self.0.split_first_chunk().expect("a record is long enough");
+        self.0 = tail;
+        *head
+    }
+
+    fn long(&mut self) -> u64 {
+        u64::from_ne_bytes(self.take())
+    }
+
+    fn word(&mut self) -> u32 {
+        u32::from_ne_bytes(self.take())
+    }
+
+    fn micros(&mut self) -> Duration {
+        Duration::from_micros(self.word().into())
+    }
+
+    fn port(&mut self) -> u16 {
+        u16::from_ne_bytes(self.take())
+    }
+}
+
+/// The mirror of `struct status_record` in bpf/status.h, in its order.
+fn parse(record: &[u8]) -> Socket {
+    let mut fields = Fields(record);
+    let window = Window::from_raw(fields.long());
+    let yielded = Duration::from_micros(fields.long());
+    let bytes_acked = fields.long();
+    let bytes_sent = fields.long();
+    let inode = fields.long();
+    let cgroup = fields.long();
+    let network_namespace = fields.word();
+    let family = fields.word() as i32;
+    let state = state_name(fields.word());
+    let min_rtt = fields.micros();
+    let max_rtt = fields.micros();
+    let srtt = fields.micros();
+    let rounds = fields.word();
+    let rounds_congested = fields.word();
+    let local_port = fields.port();
+    let remote_port = fields.port();
+    fields.word();
+    let local = address(family, fields.take());
+    let remote = address(family, fields.take());
+    Socket {
+        local: SocketAddr::new(local, local_port),
+        remote: SocketAddr::new(remote, remote_port),
+        state,
+        network_namespace,
+        inode,
+        cgroup,
+        window,
+        min_rtt,
+        max_rtt,
+        srtt,
+        rounds,
+        rounds_congested,
+        yielded,
+        bytes_acked,
+        bytes_sent,
+        owner: None,
+    }
+}
+
+fn address(family: i32, bytes: [u8; 16]) -> IpAddr {
+    if family == libc::AF_INET {
+        let [a, b, c, d, ..] = bytes;
+        Ipv4Addr::new(a, b, c, d).into()
+    } else {
+        Ipv6Addr::from(bytes).into()
+    }
+}
+
+/// The states of include/net/tcp_states.h.
+fn state_name(state: u32) -> &'static str {
+    const NAMES: [&str; 13] = [
+        "UNKNOWN",
+        "ESTAB",
+        "SYN-SENT",
+        "SYN-RECV",
+        "FIN-WAIT-1",
+        "FIN-WAIT-2",
+        "TIME-WAIT",
+        "UNCONN",
+        "CLOSE-WAIT",
+        "LAST-ACK",
+        "LISTEN",
+        "CLOSING",
+        "NEW-SYN-RECV",
+    ];
+    NAMES.get(state as usize).copied().unwrap_or(NAMES[0])
+}
+
+/// The holder of every socket that we may see.
+fn owners() -> HashMap<u64, Owner> {
+    let mut owners = HashMap::new();
+    let processes = fs::read_dir("/proc").into_iter().flatten().flatten();
+    for process in processes {
+        let Some(pid) = process.file_name().to_str().and_then(|name| name.parse().ok()) else {
+            continue;
+        };
+        let mut command = None;
+        for descriptor in fs::read_dir(process.path().join("fd")).into_iter().flatten().flatten() {
+            let Some(inode) =
+                fs::read_link(descriptor.path()).ok().as_deref().and_then(socket_inode)
+            else {
+                continue;
+            };
+            let command = command.get_or_insert_with(|| {
+                let name = fs::read_to_string(process.path().join("comm")).unwrap_or_default();
+                name.trim_end().to_owned()
+            });
+            owners.entry(inode).or_insert_with(|| Owner { pid, command: command.clone() });
+        }
+    }
+    owners
+}
+
+/// The inode in `socket:[123]`.
+pub(crate) fn socket_inode(link: &std::path::Path) -> Option<u64> {
+    link.to_str()?.strip_prefix("socket:[")?.strip_suffix(']')?.parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_record_is_read_in_the_order_of_the_header() {
+        let mut bytes = Vec::new();
+        for long in [1u64 << 16, 2, 3, 4, 5, 6] {
+            bytes.extend(long.to_ne_bytes());
+        }
+        for word in [7u32, libc::AF_INET as u32, 1, 8, 9, 10, 11, 12] {
+            bytes.extend(word.to_ne_bytes());
+        }
+        for port in [80u16, 443] {
+            bytes.extend(port.to_ne_bytes());
+        }
+        bytes.extend(0u32.to_ne_bytes());
+        bytes.extend([127, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]);
+        bytes.extend([10, 0, 0, 2, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]);
+        // The compiler rounds the C structure up to a multiple of eight.
+        assert_eq!(bytes.len().next_multiple_of(8), RECORD_SIZE);
+        let socket = parse(&bytes);
+        assert_eq!(socket.local, "127.0.0.1:80".parse().unwrap());
+        assert_eq!(socket.remote, "10.0.0.2:443".parse().unwrap());
+        assert_eq!(socket.state, "ESTAB");
+        assert_eq!(socket.window, Window::ONE);
+        assert_eq!(socket.rounds_congested, 12);
+        assert_eq!(socket.srtt, Duration::from_micros(10));
+    }
+
+    #[test]
+    fn only_sockets_have_a_socket_inode() {
+        assert_eq!(socket_inode("socket:[12]".as_ref()), Some(12));
+        assert_eq!(socket_inode("pipe:[12]".as_ref()), None);
+        assert_eq!(socket_inode("/dev/null".as_ref()), None);
+    }
+}

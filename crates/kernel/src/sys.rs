@@ -1,0 +1,199 @@
+//! The system calls that no safe crate wraps. All unsafe code of the crate is here.
+
+use std::ffi::{c_int, c_void};
+use std::io;
+use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::os::unix::process::CommandExt;
+use std::process::Command;
+
+use libbpf_rs::{ProgramAttachType, libbpf_sys};
+use nix::sys::signal::{SigSet, SigmaskHow};
+
+/// Errno values are small; the child adds this to those of its own set-up, so that the parent
+/// can tell them from those of `execve`.
+const SETUP_FAILED: i32 = 1 << 20;
+
+fn check(result: c_int) -> io::Result<c_int> {
+    if result < 0 { Err(io::Error::last_os_error()) } else { Ok(result) }
+}
+
+fn owned(result: libc::c_long) -> io::Result<OwnedFd> {
+    let fd = check(c_int::try_from(result).expect("a descriptor fits into an int"))?;
+    // SAFETY: the system call succeeded, so `fd` is open and nobody else knows it.
+    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+}
+
+/// A descriptor that stands for the process `pid`, whatever happens to its number later.
+pub(crate) fn pidfd_open(pid: i32) -> io::Result<OwnedFd> {
+    // SAFETY: takes two integers and touches no memory of ours.
+    owned(unsafe { libc::syscall(libc::SYS_pidfd_open, pid, 0) })
+}
+
+/// A duplicate of descriptor `fd` of another process.
+pub(crate) fn pidfd_getfd(process: BorrowedFd<'_>, fd: i32) -> io::Result<OwnedFd> {
+    // SAFETY: takes three integers and touches no memory of ours.
+    owned(unsafe { libc::syscall(libc::SYS_pidfd_getfd, process.as_raw_fd(), fd, 0) })
+}
+
+/// Mounts cgroup v2 without a place in the file system; gone when the descriptor is closed.
+pub(crate) fn detached_cgroup2() -> io::Result<OwnedFd> {
+    const FSOPEN_CLOEXEC: c_int = 1;
+    const FSMOUNT_CLOEXEC: c_int = 1;
+    const FSCONFIG_CMD_CREATE: c_int = 6;
+    let name = c"cgroup2";
+    // SAFETY: `name` is a string that outlives the call.
+    let context = owned(unsafe { libc::syscall(libc::SYS_fsopen, name.as_ptr(), FSOPEN_CLOEXEC) })?;
+    // SAFETY: this command of fsconfig reads neither key nor value.
+    let created = unsafe {
+        libc::syscall(
+            libc::SYS_fsconfig,
+            context.as_raw_fd(),
+            FSCONFIG_CMD_CREATE,
+            std::ptr::null::<c_void>(),
+            std::ptr::null::<c_void>(),
+            0,
+        )
+    };
+    check(created as c_int)?;
+    // SAFETY: takes three integers and touches no memory of ours.
+    owned(unsafe { libc::syscall(libc::SYS_fsmount, context.as_raw_fd(), FSMOUNT_CLOEXEC, 0) })
+}
+
+/// Attaches a program to a cgroup for as long as the cgroup exists, beside those of others.
+pub(crate) fn attach_to_cgroup(
+    program: BorrowedFd<'_>,
+    cgroup: BorrowedFd<'_>,
+    kind: ProgramAttachType,
+) -> io::Result<()> {
+    // SAFETY: takes integers; both descriptors are open for the length of the call.
+    let result = unsafe {
+        libbpf_sys::bpf_prog_attach(
+            program.as_raw_fd(),
+            cgroup.as_raw_fd(),
+            kind as libbpf_sys::bpf_attach_type,
+            libbpf_sys::BPF_F_ALLOW_MULTI,
+        )
+    };
+    // libbpf returns the negative errno and sets it, too.
+    check(result).map(drop)
+}
+
+/// Reads an integer option of a socket.
+pub(crate) fn int_option(socket: BorrowedFd<'_>, level: c_int, name: c_int) -> io::Result<c_int> {
+    let mut value: c_int = 0;
+    let mut length = size_of::<c_int>() as libc::socklen_t;
+    // SAFETY: `value` and `length` live through the call, and `length` is the size of `value`.
+    check(unsafe {
+        libc::getsockopt(socket.as_raw_fd(), level, name, (&raw mut value).cast(), &raw mut length)
+    })?;
+    Ok(value)
+}
+
+/// Sets an option of a socket.
+pub(crate) fn set_option(
+    socket: BorrowedFd<'_>,
+    level: c_int,
+    name: c_int,
+    value: &[u8],
+) -> io::Result<()> {
+    // SAFETY: `value` lives through the call and its length is passed with it.
+    check(unsafe {
+        libc::setsockopt(
+            socket.as_raw_fd(),
+            level,
+            name,
+            value.as_ptr().cast(),
+            value.len() as libc::socklen_t,
+        )
+    })
+    .map(drop)
+}
+
+/// How many connections wait to be accepted from a listener.
+pub(crate) fn accept_queue(listener: BorrowedFd<'_>) -> io::Result<u32> {
+    let mut info = std::mem::MaybeUninit::<libc::tcp_info>::zeroed();
+    let mut length = size_of::<libc::tcp_info>() as libc::socklen_t;
+    // SAFETY: `info` and `length` live through the call, and `length` is the size of `info`;
+    // a tcp_info is made of integers, for which all zeroes is a value.
+    let info = unsafe {
+        check(libc::getsockopt(
+            listener.as_raw_fd(),
+            libc::IPPROTO_TCP,
+            libc::TCP_INFO,
+            info.as_mut_ptr().cast(),
+            &raw mut length,
+        ))?;
+        info.assume_init()
+    };
+    // For a listener the kernel puts the length of its queue here.
+    Ok(info.tcpi_unacked)
+}
+
+/// A descriptor that `owner` keeps open, for which its library hands out the number only.
+pub(crate) fn borrow<T>(fd: i32, _owner: &T) -> BorrowedFd<'_> {
+    // SAFETY: `_owner` is borrowed for as long as the result, and closes `fd` when dropped only.
+    unsafe { BorrowedFd::borrow_raw(fd) }
+}
+
+/// Sends any signal, real-time ones included.
+pub(crate) fn kill(pid: i32, signal: i32) -> io::Result<()> {
+    // SAFETY: takes two integers and touches no memory of ours.
+    check(unsafe { libc::kill(pid, signal) }).map(drop)
+}
+
+/// What a signal does before and after we start.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Disposition(libc::sighandler_t);
+
+/// Gives a signal its default action and returns what it had.
+pub(crate) fn default_action(signal: i32) -> Disposition {
+    // SAFETY: SIG_DFL is a valid action; no handler of ours is replaced, for we set none.
+    Disposition(unsafe { libc::signal(signal, libc::SIG_DFL) })
+}
+
+/// Ends this process by `signal`, as if it had come from outside, and without a core file.
+///
+/// Returns when the signal does not end processes, or not this one.
+pub(crate) fn die_by(signal: i32) {
+    let none = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+    // SAFETY: `none` lives through the call.
+    unsafe { libc::setrlimit(libc::RLIMIT_CORE, &raw const none) };
+    default_action(signal);
+    let mut set = std::mem::MaybeUninit::<libc::sigset_t>::uninit();
+    // SAFETY: sigemptyset initialises the set that the other calls read.
+    unsafe {
+        libc::sigemptyset(set.as_mut_ptr());
+        libc::sigaddset(set.as_mut_ptr(), signal);
+        libc::sigprocmask(libc::SIG_UNBLOCK, set.as_ptr(), std::ptr::null_mut());
+        libc::raise(signal);
+    }
+}
+
+/// Has the child enter a cgroup before it becomes the program.
+///
+/// `procs` is the cgroup's `cgroup.procs`, open for writing; `mask` and `child` are the signal
+/// mask and the action of SIGCHLD that the program shall find.
+pub(crate) fn enter_before_exec(
+    command: &mut Command,
+    procs: OwnedFd,
+    mask: SigSet,
+    child: Disposition,
+) {
+    let enter = move || {
+        nix::unistd::write(&procs, c"0".to_bytes())
+            .map_err(|errno| io::Error::from_raw_os_error(errno as i32 + SETUP_FAILED))?;
+        // SAFETY: restores an action that this process was started with.
+        unsafe { libc::signal(libc::SIGCHLD, child.0) };
+        nix::sys::signal::sigprocmask(SigmaskHow::SIG_SETMASK, Some(&mask), None)
+            .map_err(|errno| io::Error::from_raw_os_error(errno as i32 + SETUP_FAILED))?;
+        Ok(())
+    };
+    // SAFETY: between fork and exec the closure makes three system calls and allocates nothing.
+    unsafe { command.pre_exec(enter) };
+}
+
+/// Tells an error of the child's set-up, which it returns, from one of `execve`.
+pub(crate) fn setup_error(error: &io::Error) -> Option<io::Error> {
+    let errno = error.raw_os_error()?;
+    (errno >= SETUP_FAILED).then(|| io::Error::from_raw_os_error(errno - SETUP_FAILED))
+}

@@ -1,0 +1,148 @@
+//! One algorithm, two compilations: `bpf/nice.h` and `lull_cc::Nice` give the same windows.
+
+use std::io::{Read, Write};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use lull_cc::{Base, Controller, Nice, NiceParameters, Refinements, Window};
+use lull_testing::trace::{Event, History, seed};
+
+const EVENTS: usize = 200_000;
+const ANSWER: usize = 9;
+
+fn compile() -> PathBuf {
+    let bpf = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../bpf");
+    let program = Path::new(env!("CARGO_TARGET_TMPDIR")).join("host_trace");
+    let compiler = std::env::var("CC").unwrap_or_else(|_| "cc".to_owned());
+    let status = Command::new(&compiler)
+        .args(["-O2", "-Wall", "-Wextra", "-Werror", "-o"])
+        .arg(&program)
+        .arg(bpf.join("host_trace.c"))
+        .status()
+        .unwrap_or_else(|error| panic!("cannot run the C compiler {compiler}: {error}"));
+    assert!(status.success(), "{compiler} cannot compile nice.h for the host");
+    program
+}
+
+fn parameter_words(p: &NiceParameters) -> [u64; 9] {
+    [
+        p.min_window.raw(),
+        p.threshold.into(),
+        p.fraction.into(),
+        p.alpha.into(),
+        p.beta.into(),
+        p.delay_floor_micros.into(),
+        match p.base {
+            Base::Vegas => 0,
+            Base::Reno => 1,
+        },
+        p.detector.into(),
+        p.refinements.bits().into(),
+    ]
+}
+
+fn event_words(event: &Event) -> [u64; 10] {
+    match *event {
+        Event::Ack(ack) => [
+            0,
+            ack.now.as_micros(),
+            ack.delivered.into(),
+            ack.prior_delivered.into(),
+            ack.acked.into(),
+            ack.lost.into(),
+            ack.in_flight.into(),
+            ack.rtt_micros.map_or(0, |rtt| rtt.get().into()),
+            ack.app_limited.into(),
+            ack.maybe_delayed.into(),
+        ],
+        Event::Loss(now, delivered) => other(1, now.as_micros(), delivered),
+        Event::Mark(now, delivered) => other(2, now.as_micros(), delivered),
+        Event::Timeout(now, delivered) => other(3, now.as_micros(), delivered),
+        Event::Idle(now) => other(4, now.as_micros(), 0),
+    }
+}
+
+fn other(kind: u64, now: u64, delivered: u32) -> [u64; 10] {
+    [kind, now, delivered.into(), 0, 0, 0, 0, 0, 0, 0]
+}
+
+fn answer_of(nice: &Nice, event: &Event) -> [u64; ANSWER] {
+    let (rtt, in_flight) = match event {
+        Event::Ack(ack) => (ack.rtt_micros.map_or(0, |rtt| rtt.get()), ack.in_flight),
+        _ => (0, 0),
+    };
+    [
+        nice.window().raw(),
+        nice.slow_start_threshold().raw(),
+        nice.min_rtt_micros().into(),
+        nice.max_rtt_micros().into(),
+        nice.rounds().into(),
+        nice.rounds_congested().into(),
+        nice.yielded_micros(),
+        nice.packets(in_flight).into(),
+        nice.pacing(rtt, 1448).map_or(0, |pace| pace.rate.bytes_per_second()),
+    ]
+}
+
+fn bytes(words: &[u64]) -> impl Iterator<Item = u8> + '_ {
+    words.iter().flat_map(|word| word.to_le_bytes())
+}
+
+fn run_in_c(program: &Path, parameters: &NiceParameters, events: &[Event]) -> Vec<u64> {
+    let mut child = Command::new(program)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .expect("the compiled mirror starts");
+    let mut input: Vec<u8> = bytes(&parameter_words(parameters)).collect();
+    events.iter().for_each(|event| input.extend(bytes(&event_words(event))));
+    let mut stdin = child.stdin.take().expect("stdin is piped");
+    let writer = std::thread::spawn(move || stdin.write_all(&input));
+    let mut output = Vec::new();
+    child.stdout.take().expect("stdout is piped").read_to_end(&mut output).expect("output");
+    writer.join().expect("the writer ends").expect("the mirror reads all events");
+    assert!(child.wait().expect("the mirror ends").success());
+    output.chunks_exact(8).map(|word| u64::from_le_bytes(word.try_into().expect("8"))).collect()
+}
+
+#[test]
+fn the_kernel_mirror_gives_the_same_windows_bit_for_bit() {
+    let program = compile();
+    let prototype = NiceParameters::prototype();
+    let refined = NiceParameters::refined();
+    let headroom = Refinements { headroom: true, ..Refinements::NONE };
+    let recall = Refinements { settle: true, recall: true, ..Refinements::NONE };
+    let sets = [
+        prototype,
+        refined,
+        NiceParameters::simulation(),
+        NiceParameters::vegas(1, 3),
+        NiceParameters::vegas(0, 0),
+        NiceParameters { refinements: headroom, base: Base::Reno, ..prototype },
+        NiceParameters { refinements: recall, base: Base::Reno, ..prototype },
+        NiceParameters { min_window: Window::ONE, ..refined },
+    ];
+    let seed = seed();
+    for parameters in &sets {
+        let histories = [("plausible", History::plausible(seed)), ("wild", History::wild(seed))];
+        for (kind, history) in histories {
+            let events: Vec<Event> = history.take(EVENTS).collect();
+            let in_c = run_in_c(&program, parameters, &events);
+            assert_eq!(in_c.len(), EVENTS * ANSWER, "the mirror answers every event");
+            let mut nice = Nice::new(*parameters);
+            for (i, event) in events.iter().enumerate() {
+                event.feed(&mut nice);
+                assert_eq!(
+                    in_c[i * ANSWER..(i + 1) * ANSWER],
+                    answer_of(&nice, event),
+                    "LULL_SEED={seed} {kind} event {i} {event:?}\n{parameters:?}"
+                );
+            }
+            // A trace on which the algorithm never acts would prove nothing.
+            assert!(nice.rounds() > 1_000, "{kind}: {} rounds", nice.rounds());
+            if parameters.detector {
+                assert!(nice.rounds_congested() > 100, "{kind}: {}", nice.rounds_congested());
+            }
+        }
+    }
+}
