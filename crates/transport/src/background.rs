@@ -1,0 +1,174 @@
+//! Streams and listeners together with what keeps them in the background.
+
+use std::io::{self, IoSlice, IoSliceMut, Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::ops::{Deref, DerefMut};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
+
+use crate::error::Result;
+use crate::guard::{Before, Guard};
+use crate::options::{Carrier, Options};
+use crate::user_space::UserSpaceNice;
+
+/// A stream whose traffic is background traffic.
+///
+/// Reads, writes and everything else are the stream's own. Dropped, it closes the stream; what is
+/// still to be sent then is sent in the background, too.
+#[derive(Debug)]
+pub struct Background<S> {
+    stream: S,
+    guard: ClosingGuard,
+}
+
+/// Looks after the rest when stream and guard go together.
+#[derive(Debug)]
+struct ClosingGuard(Option<Guard>);
+
+impl Drop for ClosingGuard {
+    fn drop(&mut self) {
+        if let Some(guard) = &self.0 {
+            guard.keep_for_the_rest();
+        }
+    }
+}
+
+impl<S> Background<S> {
+    pub(crate) fn new(stream: S, guard: Guard) -> Self {
+        Background { stream, guard: ClosingGuard(Some(guard)) }
+    }
+
+    fn guard(&self) -> &Guard {
+        self.guard.0.as_ref().expect("taken out only together with the stream")
+    }
+
+    /// What carries the connection.
+    pub fn carrier(&self) -> Carrier {
+        self.guard().carrier()
+    }
+
+    /// The controller as it is now, if it runs in user space.
+    pub fn user_space_nice(&self) -> Option<UserSpaceNice> {
+        self.guard().user_space_nice()
+    }
+
+    /// The stream, and what keeps it in the background.
+    pub fn into_parts(self) -> (S, Guard) {
+        let Background { stream, mut guard } = self;
+        let guard = guard.0.take().expect("taken out only together with the stream");
+        (stream, guard)
+    }
+
+    /// The stream as a foreground one: somebody waits for it now.
+    ///
+    /// # Errors
+    /// Those of [`Guard::into_foreground`]; the stream is closed then.
+    pub fn into_foreground(self) -> Result<S>
+    where
+        S: AsFd,
+    {
+        let (stream, guard) = self.into_parts();
+        guard.into_foreground(&stream)?;
+        Ok(stream)
+    }
+}
+
+impl<S> Deref for Background<S> {
+    type Target = S;
+
+    fn deref(&self) -> &S {
+        &self.stream
+    }
+}
+
+impl<S> DerefMut for Background<S> {
+    fn deref_mut(&mut self) -> &mut S {
+        &mut self.stream
+    }
+}
+
+impl<S: AsFd> AsFd for Background<S> {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.stream.as_fd()
+    }
+}
+
+impl<S: AsRawFd> AsRawFd for Background<S> {
+    fn as_raw_fd(&self) -> RawFd {
+        self.stream.as_raw_fd()
+    }
+}
+
+impl<S: Read> Read for Background<S> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        self.stream.read(buffer)
+    }
+
+    fn read_vectored(&mut self, buffers: &mut [IoSliceMut<'_>]) -> io::Result<usize> {
+        self.stream.read_vectored(buffers)
+    }
+}
+
+impl<S: Write> Write for Background<S> {
+    fn write(&mut self, buffer: &[u8]) -> io::Result<usize> {
+        self.stream.write(buffer)
+    }
+
+    fn write_vectored(&mut self, buffers: &[IoSlice<'_>]) -> io::Result<usize> {
+        self.stream.write_vectored(buffers)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.stream.flush()
+    }
+}
+
+/// A listener whose connections are background connections.
+///
+/// With the kernel's carrier they are so however they are accepted. With the user-space carrier
+/// they start at a pace of two packets in 100 ms, and [`accept`](Self::accept) puts them under
+/// control; what is accepted from the listener itself stays at that pace.
+#[derive(Debug)]
+pub struct BackgroundListener<L> {
+    listener: L,
+    carrier: Carrier,
+    before: Before,
+    options: Options,
+}
+
+impl<L> BackgroundListener<L> {
+    pub(crate) fn new(listener: L, carrier: Carrier, before: Before, options: Options) -> Self {
+        BackgroundListener { listener, carrier, before, options: options.carrier(carrier) }
+    }
+
+    /// What carries the connections.
+    pub fn carrier(&self) -> Carrier {
+        self.carrier
+    }
+
+    /// Puts a stream that was accepted from this listener by other means under control.
+    ///
+    /// # Errors
+    /// Those of [`Options::guard`].
+    pub fn accepted<S: AsFd>(&self, stream: S) -> Result<Background<S>> {
+        self.options.stream_since(stream, self.before.clone())
+    }
+}
+
+impl BackgroundListener<TcpListener> {
+    /// Waits for a connection, and returns it with the address of its other end.
+    ///
+    /// # Errors
+    /// Those of [`TcpListener::accept`], and as an [`io::Error`] those of [`Options::guard`].
+    pub fn accept(&self) -> io::Result<(Background<TcpStream>, SocketAddr)> {
+        let (stream, address) = self.listener.accept()?;
+        Ok((self.accepted(stream)?, address))
+    }
+}
+
+impl<L> Deref for BackgroundListener<L> {
+    type Target = L;
+
+    fn deref(&self) -> &L {
+        &self.listener
+    }
+}

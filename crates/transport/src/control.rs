@@ -1,0 +1,198 @@
+//! The thread that runs the user-space carrier: one for all sockets of the process, which ends
+//! when there are none.
+
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use lull_cc::{NiceParameters, Timestamp};
+
+use crate::error::{Error, Result};
+use crate::info::{Phase, TcpInfo};
+use crate::sys;
+use crate::user_space::UserSpaceNice;
+
+/// A socket under control. The thread holds it weakly: it goes with the last guard.
+#[derive(Debug)]
+pub(crate) struct Control {
+    /// A duplicate of the application's descriptor.
+    socket: OwnedFd,
+    /// None once it has been stopped.
+    nice: Mutex<Option<UserSpaceNice>>,
+    /// The socket itself, while what the application left behind when it closed is sent.
+    rest: Mutex<Option<Arc<Control>>>,
+}
+
+/// When a socket is due. Ordered by time, then by age.
+#[derive(Debug)]
+struct Due {
+    at: Timestamp,
+    number: u64,
+    control: Weak<Control>,
+}
+
+impl PartialEq for Due {
+    fn eq(&self, other: &Self) -> bool {
+        self.cmp(other).is_eq()
+    }
+}
+
+impl Eq for Due {}
+
+impl PartialOrd for Due {
+    fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl Ord for Due {
+    fn cmp(&self, other: &Self) -> std::cmp::Ordering {
+        (self.at, self.number).cmp(&(other.at, other.number))
+    }
+}
+
+#[derive(Debug)]
+struct Schedule {
+    due: BinaryHeap<Reverse<Due>>,
+    /// Sockets that the thread looks at just now, outside the heap.
+    busy: usize,
+    running: bool,
+    numbers: u64,
+}
+
+/// What is due so soon is looked at together: a thousand wakes a second are enough for any number
+/// of sockets.
+const TOGETHER: Duration = Duration::from_millis(1);
+
+static SCHEDULE: Mutex<Schedule> =
+    Mutex::new(Schedule { due: BinaryHeap::new(), busy: 0, running: false, numbers: 0 });
+static CHANGED: Condvar = Condvar::new();
+
+/// What a panic of another thread left is whole: nothing here panics between two writes.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Time since the first use, on the monotonic clock.
+fn now() -> Timestamp {
+    static EPOCH: OnceLock<Instant> = OnceLock::new();
+    Timestamp::ZERO + EPOCH.get_or_init(Instant::now).elapsed()
+}
+
+/// How many sockets of this process the user-space carrier looks after. A socket that was closed
+/// counts until the thread comes by, a second at most.
+pub fn controlled_sockets() -> usize {
+    let schedule = lock(&SCHEDULE);
+    schedule.due.len() + schedule.busy
+}
+
+impl Control {
+    /// Puts a connected socket under control.
+    pub(crate) fn start(socket: OwnedFd, parameters: NiceParameters) -> Result<Arc<Self>> {
+        let control = Arc::new(Control {
+            socket,
+            nice: Mutex::new(Some(UserSpaceNice::new(parameters))),
+            rest: Mutex::new(None),
+        });
+        let Some(at) = control.look()? else { return Err(Error::NotConnected) };
+        let mut schedule = lock(&SCHEDULE);
+        if !schedule.running {
+            thread::Builder::new()
+                .name("background-tcp".to_owned())
+                .spawn(run)
+                .map_err(Error::Thread)?;
+            schedule.running = true;
+        }
+        schedule.numbers += 1;
+        let number = schedule.numbers;
+        schedule.due.push(Reverse(Due { at, number, control: Arc::downgrade(&control) }));
+        CHANGED.notify_one();
+        Ok(control)
+    }
+
+    /// The controller as it is now.
+    pub(crate) fn nice(&self) -> Option<UserSpaceNice> {
+        lock(&self.nice).clone()
+    }
+
+    /// Sets no pace any more, from the return of this on.
+    pub(crate) fn stop(&self) {
+        *lock(&self.nice) = None;
+    }
+
+    /// Keeps the socket under control until what it has to send is sent: for an application that
+    /// closes it now.
+    pub(crate) fn keep_for_the_rest(self: &Arc<Self>) {
+        if TcpInfo::of(self.socket.as_fd()).is_ok_and(|info| has_rest(&info)) {
+            *lock(&self.rest) = Some(Arc::clone(self));
+        }
+    }
+
+    /// Looks at the connection, sets its pace, and says when to look again; `None` once there is
+    /// nothing to control any more.
+    fn look(&self) -> Result<Option<Timestamp>> {
+        let info = TcpInfo::of(self.socket.as_fd())?;
+        if info.phase == Phase::Closed {
+            return Ok(None);
+        }
+        let mut nice = lock(&self.nice);
+        let Some(nice) = nice.as_mut() else { return Ok(None) };
+        nice.handle_sample(now(), &info);
+        if let Some(rate) = nice.poll_rate() {
+            sys::set_max_pacing_rate(self.socket.as_fd(), rate.bytes_per_second())
+                .map_err(Error::system("set SO_MAX_PACING_RATE"))?;
+        }
+        if !has_rest(&info) {
+            lock(&self.rest).take();
+        }
+        Ok(Some(nice.poll_timeout()))
+    }
+}
+
+fn has_rest(info: &TcpInfo) -> bool {
+    info.phase != Phase::Closed && !info.is_idle()
+}
+
+/// The thread.
+fn run() {
+    let mut ready = Vec::new();
+    let mut schedule = lock(&SCHEDULE);
+    loop {
+        let now = now();
+        // Not without something that is due by itself, or one socket would be looked at early.
+        let is_due = schedule.due.peek().is_some_and(|due| due.0.at <= now);
+        let soon = if is_due { now + TOGETHER } else { now };
+        while schedule.due.peek().is_some_and(|due| due.0.at <= soon) {
+            ready.extend(schedule.due.pop());
+        }
+        if ready.is_empty() {
+            let Some(Reverse(next)) = schedule.due.peek() else {
+                schedule.running = false;
+                return;
+            };
+            let wait = next.at.saturating_since(now).max(Duration::from_micros(1));
+            schedule =
+                CHANGED.wait_timeout(schedule, wait).unwrap_or_else(PoisonError::into_inner).0;
+            continue;
+        }
+        schedule.busy = ready.len();
+        drop(schedule);
+        ready.retain_mut(|Reverse(due)| {
+            let Some(control) = due.control.upgrade() else { return false };
+            // An error here means that the socket can't be controlled any more; it keeps its
+            // last pace.
+            let next = control.look().ok().flatten();
+            if next.is_none() {
+                lock(&control.rest).take();
+            }
+            due.at = next.unwrap_or(Timestamp::FAR_FUTURE);
+            next.is_some()
+        });
+        schedule = lock(&SCHEDULE);
+        schedule.busy = 0;
+        schedule.due.extend(ready.drain(..));
+    }
+}

@@ -1,0 +1,93 @@
+//! What keeps a socket in the background.
+
+use std::ffi::OsString;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
+
+use lull_cc::NiceParameters;
+use nix::sys::socket::{getsockopt, sockopt};
+
+use crate::Carrier;
+use crate::control::Control;
+use crate::error::{Error, Result};
+use crate::options::{set_congestion_control, set_rate, set_traffic_class, traffic_class};
+use crate::user_space::UserSpaceNice;
+
+/// What a socket was before.
+#[derive(Clone, Debug)]
+pub(crate) struct Before {
+    congestion_control: OsString,
+    traffic_class: i32,
+}
+
+impl Before {
+    pub(crate) fn of(socket: BorrowedFd<'_>) -> Result<Self> {
+        let congestion_control =
+            getsockopt(&socket, sockopt::TcpCongestion).map_err(|_| Error::NotTcp)?;
+        Ok(Before { congestion_control, traffic_class: traffic_class(socket)? })
+    }
+}
+
+/// A socket's place in the background.
+///
+/// With the user-space carrier, the guard is what a socket is controlled by: dropped, it leaves
+/// the socket at the pace that it has, and nobody raises or lowers it any more. It holds a
+/// duplicate of the descriptor, so the connection ends when both are closed, or by `shutdown`.
+/// With the kernel's carrier it does nothing, and holds nothing.
+#[derive(Debug)]
+pub struct Guard {
+    before: Before,
+    control: Option<Arc<Control>>,
+}
+
+impl Guard {
+    pub(crate) fn kernel(before: Before) -> Self {
+        Guard { before, control: None }
+    }
+
+    pub(crate) fn user_space(
+        socket: BorrowedFd<'_>,
+        before: Before,
+        parameters: NiceParameters,
+    ) -> Result<Self> {
+        let duplicate: OwnedFd =
+            socket.try_clone_to_owned().map_err(Error::system("duplicate a descriptor"))?;
+        let control = Control::start(duplicate, parameters)?;
+        Ok(Guard { before, control: Some(control) })
+    }
+
+    /// What carries the connection.
+    pub fn carrier(&self) -> Carrier {
+        if self.control.is_some() { Carrier::UserSpace } else { Carrier::Kernel }
+    }
+
+    /// The controller as it is now, if it runs in user space.
+    pub fn user_space_nice(&self) -> Option<UserSpaceNice> {
+        self.control.as_ref().and_then(|control| control.nice())
+    }
+
+    /// Puts `socket`, which this guard was made for, back to what it was before.
+    ///
+    /// # Errors
+    /// [`Error::System`] if its old congestion control is no longer there, or not for this user.
+    /// The pace is free even then.
+    pub fn into_foreground(self, socket: impl AsFd) -> Result<()> {
+        let Guard { before, control } = self;
+        let socket = socket.as_fd();
+        if let Some(control) = control {
+            // The thread may be about to set a pace: wait until it has gone.
+            control.stop();
+            set_rate(socket, u64::MAX)?;
+        }
+        set_traffic_class(socket, before.traffic_class)?;
+        let name = before.congestion_control.to_string_lossy();
+        set_congestion_control(socket, &name).map_err(Error::errno("restore a congestion control"))
+    }
+
+    /// For an application that closes its socket now.
+    pub(crate) fn keep_for_the_rest(&self) {
+        if let Some(control) = &self.control {
+            control.keep_for_the_rest();
+        }
+    }
+}

@@ -1,0 +1,63 @@
+//! Background sockets for applications: TCP that yields to everybody else.
+//!
+//! A socket or listener is put in the background by the best carrier that the machine has:
+//!
+//! - [`Carrier::Kernel`]: the congestion control `nice`, where `lull kernel load` has registered
+//!   it. One system call; nothing of this crate runs afterwards.
+//! - [`Carrier::UserSpace`]: the same controller in a thread of this process, which reads
+//!   `TCP_INFO` and sets `SO_MAX_PACING_RATE`. Needs no privilege and no module, on Linux 4.18 and
+//!   later; sees smoothed round-trip times only ([`UserSpaceNice`] says what that costs).
+//!
+//! Packets are also marked as lower effort (RFC 8622), unless [`Options::dscp`] says otherwise.
+//!
+//! ```no_run
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let stream = std::net::TcpStream::connect("192.0.2.1:873")?;
+//! let mut stream = lull_transport::background(stream)?;
+//! std::io::copy(&mut std::fs::File::open("backup.tar")?, &mut stream)?;
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! The user-space thread belongs to the process: a child made by `fork` has none, and its sockets
+//! keep their pace. A child that was started by `exec` may be put in the background by
+//! `lull exec` instead.
+
+#[cfg(feature = "tokio")]
+mod asynchronous;
+mod background;
+mod control;
+mod error;
+mod guard;
+mod info;
+mod options;
+mod recover;
+mod sys;
+mod user_space;
+
+use std::os::fd::AsFd;
+
+pub use background::{Background, BackgroundListener};
+pub use control::controlled_sockets;
+pub use error::{Error, Result};
+pub use guard::Guard;
+pub use info::{Phase, TcpInfo};
+pub use options::{Carrier, Dscp, Options};
+pub use recover::mean_rtt_micros;
+pub use user_space::UserSpaceNice;
+
+/// Makes a connected stream a background one, by the best carrier, marked as lower effort.
+///
+/// # Errors
+/// Those of [`Options::guard`].
+pub fn background<S: AsFd>(stream: S) -> Result<Background<S>> {
+    Options::new().stream(stream)
+}
+
+/// Makes a listener a background one, by the best carrier, marked as lower effort.
+///
+/// # Errors
+/// Those of [`Options::prepare`].
+pub fn background_listener<L: AsFd>(listener: L) -> Result<BackgroundListener<L>> {
+    Options::new().listener(listener)
+}

@@ -1,0 +1,279 @@
+//! What makes a socket a background one.
+
+use std::ffi::OsString;
+use std::io;
+use std::net::{SocketAddr, TcpStream};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+
+use lull_cc::NiceParameters;
+use nix::errno::Errno;
+use nix::sys::socket::{
+    AddressFamily, SockFlag, SockType, SockaddrLike, SockaddrStorage, connect, getsockname,
+    getsockopt, setsockopt, socket, sockopt,
+};
+
+use crate::error::{Error, Result};
+use crate::guard::{Before, Guard};
+use crate::sys;
+use crate::user_space::UserSpaceNice;
+use crate::{Background, BackgroundListener};
+
+/// The congestion control under the user-space carrier: it answers losses, and every user may
+/// choose it.
+const UNDERLYING: &str = "reno";
+/// The longest name of a congestion control: the kernel's TCP_CA_NAME_MAX less the final zero.
+const LONGEST_NAME: usize = 15;
+
+/// What carries a background connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Carrier {
+    /// The kernel's `nice`, which judges each acknowledgement.
+    Kernel,
+    /// The same controller in a thread of this process, a few times a round-trip time.
+    UserSpace,
+}
+
+impl std::fmt::Display for Carrier {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Carrier::Kernel => "kernel",
+            Carrier::UserSpace => "user space",
+        })
+    }
+}
+
+/// The class that packets ask the network for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Dscp {
+    /// Lower effort, 000001 (RFC 8622): networks that know it send it after all else.
+    #[default]
+    Le,
+    /// What the application has chosen.
+    None,
+}
+
+/// How sockets are made background ones.
+///
+/// ```no_run
+/// use std::io::Write;
+///
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let mut stream = lull_transport::Options::new().connect("192.0.2.1:873".parse()?)?;
+/// eprintln!("in the background by {}", stream.carrier());
+/// stream.write_all(b"what nobody waits for")?;
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone, Debug)]
+pub struct Options {
+    congestion_control: String,
+    carrier: Option<Carrier>,
+    dscp: Dscp,
+    parameters: NiceParameters,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Options {
+            congestion_control: "nice".to_owned(),
+            carrier: None,
+            dscp: Dscp::Le,
+            parameters: NiceParameters::refined(),
+        }
+    }
+}
+
+impl Options {
+    /// The kernel's `nice` if it is there, else control from user space; packets marked as lower
+    /// effort.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// The name under which `lull kernel load` has registered Nice; `nice` by default.
+    pub fn congestion_control(mut self, name: impl Into<String>) -> Self {
+        self.congestion_control = name.into();
+        self
+    }
+
+    /// This carrier or an error, instead of the best one.
+    pub fn carrier(mut self, carrier: Carrier) -> Self {
+        self.carrier = Some(carrier);
+        self
+    }
+
+    /// The class of the packets; lower effort by default.
+    pub fn dscp(mut self, dscp: Dscp) -> Self {
+        self.dscp = dscp;
+        self
+    }
+
+    /// The constants of the user-space carrier; those of the kernel's are given to
+    /// `lull kernel load`.
+    pub fn parameters(mut self, parameters: NiceParameters) -> Self {
+        self.parameters = parameters;
+        self
+    }
+
+    /// Sets what can be set before a socket connects or listens: class, congestion control and,
+    /// for the user-space carrier, a first pace. Not needed with [`connect`](Self::connect) and
+    /// [`listener`](Self::listener).
+    ///
+    /// # Errors
+    /// [`Error::NotTcp`]; [`Error::NoKernelCarrier`] if that carrier was asked for;
+    /// [`Error::BadName`].
+    pub fn prepare(&self, socket: impl AsFd) -> Result<Carrier> {
+        let socket = socket.as_fd();
+        let carrier = self.choose(socket)?;
+        if carrier == Carrier::UserSpace {
+            set_rate(socket, UserSpaceNice::initial_rate().bytes_per_second())?;
+        }
+        self.set_class(socket)?;
+        Ok(carrier)
+    }
+
+    /// Puts a connected TCP socket in the background: it stays there until the guard's
+    /// [`into_foreground`](Guard::into_foreground).
+    ///
+    /// For a socket that somebody else owns. [`stream`](Self::stream) keeps the two together,
+    /// and looks after what is still to be sent when the socket is closed.
+    ///
+    /// # Errors
+    /// Those of [`prepare`](Self::prepare), and for the user-space carrier
+    /// [`Error::NotConnected`], [`Error::OldKernel`] and [`Error::Thread`].
+    pub fn guard(&self, socket: impl AsFd) -> Result<Guard> {
+        let socket = socket.as_fd();
+        self.guard_since(socket, Before::of(socket)?)
+    }
+
+    /// As [`guard`](Self::guard), for a socket that was something else before it was prepared.
+    fn guard_since(&self, socket: BorrowedFd<'_>, before: Before) -> Result<Guard> {
+        let carrier = self.choose(socket)?;
+        let guard = match carrier {
+            Carrier::Kernel => Guard::kernel(before),
+            Carrier::UserSpace => Guard::user_space(socket, before, self.parameters)?,
+        };
+        self.set_class(socket)?;
+        Ok(guard)
+    }
+
+    /// Makes a connected stream a background one: a `TcpStream` of std or Tokio, or anything
+    /// with the descriptor of a TCP connection.
+    ///
+    /// # Errors
+    /// Those of [`guard`](Self::guard).
+    pub fn stream<S: AsFd>(&self, stream: S) -> Result<Background<S>> {
+        let before = Before::of(stream.as_fd())?;
+        self.stream_since(stream, before)
+    }
+
+    pub(crate) fn stream_since<S: AsFd>(&self, stream: S, before: Before) -> Result<Background<S>> {
+        let guard = self.guard_since(stream.as_fd(), before)?;
+        Ok(Background::new(stream, guard))
+    }
+
+    /// Makes a listener a background one: what it accepts is in the background from its first
+    /// packet.
+    ///
+    /// # Errors
+    /// Those of [`prepare`](Self::prepare).
+    pub fn listener<L: AsFd>(&self, listener: L) -> Result<BackgroundListener<L>> {
+        let before = Before::of(listener.as_fd())?;
+        let carrier = self.prepare(&listener)?;
+        Ok(BackgroundListener::new(listener, carrier, before, self.clone()))
+    }
+
+    /// Connects to `address` in the background, from the handshake on.
+    ///
+    /// # Errors
+    /// Those of [`guard`](Self::guard), and [`Error::System`] if nobody answers.
+    pub fn connect(&self, address: SocketAddr) -> Result<Background<TcpStream>> {
+        let family = match address {
+            SocketAddr::V4(_) => AddressFamily::Inet,
+            SocketAddr::V6(_) => AddressFamily::Inet6,
+        };
+        let socket = socket(family, SockType::Stream, SockFlag::SOCK_CLOEXEC, None)
+            .map_err(Error::errno("make a socket"))?;
+        let before = Before::of(socket.as_fd())?;
+        self.prepare(&socket)?;
+        let address = SockaddrStorage::from(address);
+        match connect(socket.as_raw_fd(), &address) {
+            Ok(()) => self.stream_since(TcpStream::from(socket), before),
+            Err(errno) => Err(Error::errno("connect")(errno)),
+        }
+    }
+
+    /// Chooses the carrier and sets the congestion control that belongs to it.
+    fn choose(&self, socket: BorrowedFd<'_>) -> Result<Carrier> {
+        let name = &self.congestion_control;
+        if name.is_empty() || name.len() > LONGEST_NAME {
+            return Err(Error::BadName { name: name.clone() });
+        }
+        if self.carrier != Some(Carrier::UserSpace) {
+            match set_congestion_control(socket, name) {
+                Ok(()) => return Ok(Carrier::Kernel),
+                Err(errno) if is_not_tcp(errno) => return Err(Error::NotTcp),
+                // Not registered, or only for processes with CAP_NET_ADMIN.
+                Err(errno) if self.carrier.is_some() => {
+                    let source = io::Error::from(errno);
+                    return Err(Error::NoKernelCarrier { name: name.clone(), source });
+                }
+                Err(_) => {}
+            }
+        }
+        match set_congestion_control(socket, UNDERLYING) {
+            Err(errno) if is_not_tcp(errno) => Err(Error::NotTcp),
+            // Whatever else the machine uses stays below the pace, too.
+            _ => Ok(Carrier::UserSpace),
+        }
+    }
+
+    fn set_class(&self, socket: BorrowedFd<'_>) -> Result<()> {
+        match self.dscp {
+            // The codepoint stands above the two bits of ECN, which TCP looks after itself.
+            Dscp::Le => set_traffic_class(socket, 1 << 2),
+            Dscp::None => Ok(()),
+        }
+    }
+}
+
+/// What sockets that are not TCP's answer to an option of TCP, and what is no socket at all.
+fn is_not_tcp(errno: Errno) -> bool {
+    matches!(errno, Errno::EOPNOTSUPP | Errno::ENOPROTOOPT | Errno::ENOTSOCK)
+}
+
+pub(crate) fn set_congestion_control(socket: BorrowedFd<'_>, name: &str) -> nix::Result<()> {
+    setsockopt(&socket, sockopt::TcpCongestion, &OsString::from(name))
+}
+
+pub(crate) fn set_rate(socket: BorrowedFd<'_>, bytes_per_second: u64) -> Result<()> {
+    sys::set_max_pacing_rate(socket, bytes_per_second)
+        .map_err(Error::system("set SO_MAX_PACING_RATE"))
+}
+
+fn is_v6(socket: BorrowedFd<'_>) -> Result<bool> {
+    let name: SockaddrStorage =
+        getsockname(socket.as_raw_fd()).map_err(Error::errno("ask for a socket's address"))?;
+    Ok(name.family() == Some(AddressFamily::Inet6))
+}
+
+/// The byte that holds the class in both versions of IP.
+pub(crate) fn traffic_class(socket: BorrowedFd<'_>) -> Result<i32> {
+    let read = |result: nix::Result<i32>| result.map_err(Error::errno("read the traffic class"));
+    if is_v6(socket)? {
+        read(getsockopt(&socket, sockopt::Ipv6TClass))
+    } else {
+        read(getsockopt(&socket, sockopt::Ipv4Tos))
+    }
+}
+
+pub(crate) fn set_traffic_class(socket: BorrowedFd<'_>, class: i32) -> Result<()> {
+    let error = Error::errno("set the traffic class");
+    if is_v6(socket)? {
+        // An IPv6 socket may speak IPv4 to a mapped address; where it cannot, this is refused.
+        let _ = setsockopt(&socket, sockopt::Ipv4Tos, &class);
+        setsockopt(&socket, sockopt::Ipv6TClass, &class).map_err(error)
+    } else {
+        setsockopt(&socket, sockopt::Ipv4Tos, &class).map_err(error)
+    }
+}

@@ -1,0 +1,55 @@
+//! The system calls that no safe crate wraps. All unsafe code of the crate is here.
+
+use std::io;
+use std::mem::{MaybeUninit, offset_of};
+use std::os::fd::{AsRawFd, BorrowedFd};
+
+/// `SO_MAX_PACING_RATE` of asm-generic/socket.h, which x86, ARM and RISC-V use.
+const SO_MAX_PACING_RATE: libc::c_int = 47;
+
+fn check(result: libc::c_int) -> io::Result<()> {
+    if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+}
+
+/// `TCP_INFO`. Fields that the kernel does not know are zero; how many bytes it wrote comes back
+/// too.
+pub(crate) fn tcp_info(socket: BorrowedFd<'_>) -> io::Result<(libc::tcp_info, usize)> {
+    let mut info = MaybeUninit::<libc::tcp_info>::zeroed();
+    let mut length = size_of::<libc::tcp_info>() as libc::socklen_t;
+    // SAFETY: `info` and `length` live through the call, and `length` is the size of `info`.
+    check(unsafe {
+        libc::getsockopt(
+            socket.as_raw_fd(),
+            libc::IPPROTO_TCP,
+            libc::TCP_INFO,
+            info.as_mut_ptr().cast(),
+            &raw mut length,
+        )
+    })?;
+    // SAFETY: a tcp_info is made of integers, for which all zeroes is a value.
+    Ok((unsafe { info.assume_init() }, length as usize))
+}
+
+/// Whether so many bytes of `TCP_INFO` reach as far as the count of delivered packets (Linux
+/// 4.18), the youngest field that the controller cannot do without.
+pub(crate) fn tells_delivered(length: usize) -> bool {
+    length >= offset_of!(libc::tcp_info, tcpi_delivered) + size_of::<u32>()
+}
+
+/// Limits the kernel's pacing of a socket, in bytes per second; `u64::MAX` for no limit.
+///
+/// Paces from then on even without an fq queue discipline.
+pub(crate) fn set_max_pacing_rate(socket: BorrowedFd<'_>, rate: u64) -> io::Result<()> {
+    // `unsigned long` is what the kernel takes; 32-bit kernels count to 4 GB/s.
+    let rate = libc::c_ulong::try_from(rate).unwrap_or(libc::c_ulong::MAX);
+    // SAFETY: `rate` lives through the call and its size is passed with it.
+    check(unsafe {
+        libc::setsockopt(
+            socket.as_raw_fd(),
+            libc::SOL_SOCKET,
+            SO_MAX_PACING_RATE,
+            (&raw const rate).cast(),
+            size_of_val(&rate) as libc::socklen_t,
+        )
+    })
+}

@@ -1,0 +1,234 @@
+//! The user-space carrier without its socket: samples of `TCP_INFO` in, a pacing rate out.
+
+use std::collections::VecDeque;
+use std::num::NonZeroU32;
+use std::time::Duration;
+
+use lull_cc::{Ack, Controller, Nice, NiceParameters, Rate, Timestamp, Window};
+
+use crate::info::{Phase, TcpInfo};
+use crate::recover::mean_rtt_micros;
+
+/// Looks at the connection in a round-trip time. The paper counts packets (Nice §2.2); several
+/// looks stand in for them: f of a round's packets is judged by the mean of each quarter.
+const LOOKS_PER_ROUND: u32 = 4;
+/// The least time between two looks: what a thread can do for some hundred sockets.
+const SHORTEST_INTERVAL: Duration = Duration::from_millis(5);
+/// The longest time between two looks at a connection that is silent.
+const LONGEST_INTERVAL: Duration = Duration::from_secs(1);
+/// The round-trip time that a connection is taken to have before it has measured one.
+const UNKNOWN_RTT_MICROS: u32 = 100_000;
+/// The payload of a packet before the handshake has agreed on one: Ethernet's 1500 bytes less
+/// headers and timestamps.
+const UNKNOWN_PACKET_BYTES: u32 = 1448;
+/// Two packets leave at least so often, whatever the window: with a longer silence than this,
+/// routers and programs take a connection for dead. It matters for round-trip times above 625 ms.
+const LONGEST_PAUSE_SECONDS: u64 = 60;
+/// Looks that are remembered to tell rounds apart.
+const REMEMBERED: usize = 32;
+
+/// TCP Nice over a connection of the kernel's, from outside: looks at its state several times a
+/// round-trip time, and says how fast it may send.
+///
+/// Calling order: [`handle_sample`](Self::handle_sample) with the state of the connection, at
+/// first at once, then when [`poll_timeout`](Self::poll_timeout) says so; after each call,
+/// [`poll_rate`](Self::poll_rate) for what is to be set as `SO_MAX_PACING_RATE`. It knows no
+/// clock: the time comes in, and only differences matter.
+///
+/// How it differs from `nice` in the kernel (`docs/sockets.md` has measurements):
+///
+/// - Round-trip times come out of the smoothed one as means of about a quarter of a round,
+///   see [`mean_rtt_micros`]. Such a quarter counts as congested or not as a whole.
+/// - The window acts through the pace, window / smoothed RTT, not through acknowledgements; it
+///   is at most a quarter of a round late. The kernel's own window stays an upper bound.
+/// - Below two packets the kernel still sends pairs (its smallest burst), each 2/W round trips, as
+///   Nice §2.3 asks; but the kernel does not pace the first ten packets of a connection.
+#[derive(Clone, Debug)]
+pub struct UserSpaceNice {
+    nice: Nice,
+    last: Option<TcpInfo>,
+    /// When how many packets had been delivered, oldest first.
+    past: VecDeque<(Timestamp, u32)>,
+    /// When a packet was last in flight or waiting.
+    active: Timestamp,
+    /// Looks since then, once the pause is longer than a retransmission timeout.
+    pauses: u32,
+    rate: Rate,
+    told: Option<Rate>,
+    due: Timestamp,
+    mean_rtt_micros: u32,
+}
+
+impl UserSpaceNice {
+    /// A controller for a connection, new or old: it starts with a window of two packets.
+    pub fn new(parameters: NiceParameters) -> Self {
+        UserSpaceNice {
+            nice: Nice::new(parameters),
+            last: None,
+            past: VecDeque::with_capacity(REMEMBERED),
+            active: Timestamp::ZERO,
+            pauses: 0,
+            rate: Self::initial_rate(),
+            told: None,
+            due: Timestamp::ZERO,
+            mean_rtt_micros: 0,
+        }
+    }
+
+    /// The rate for a connection of which nothing is known yet: the initial window over a
+    /// round-trip time of 100 ms.
+    pub fn initial_rate() -> Rate {
+        pace(Nice::INITIAL_WINDOW, UNKNOWN_PACKET_BYTES, UNKNOWN_RTT_MICROS)
+    }
+
+    /// Takes the state of the connection at the time `now`, which never runs backwards.
+    pub fn handle_sample(&mut self, now: Timestamp, info: &TcpInfo) {
+        let Some(last) = self.last.replace(*info) else {
+            self.active = now;
+            return self.finish(now, info);
+        };
+        let acked = info.delivered.wrapping_sub(last.delivered);
+        let lost = info.retransmitted.wrapping_sub(last.retransmitted);
+        if acked > 0 || lost > 0 || !info.is_idle() {
+            self.active = now;
+            self.pauses = 0;
+        } else if now.saturating_since(self.active) > silence(info) {
+            // RFC 5681 §4.1: after a pause the network may be another.
+            if self.pauses == 0 {
+                self.nice.handle_idle(now);
+            }
+            self.pauses += 1;
+        }
+        if info.timed_out {
+            // What is sent again from here on, is sent because of the timeout.
+            if !last.timed_out {
+                self.nice.handle_timeout(now, info.delivered);
+            }
+        } else if acked == 0 && lost > 0 {
+            self.nice.handle_loss(now, info.delivered);
+        }
+        if info.delivered_marked != last.delivered_marked {
+            self.nice.handle_mark(now, info.delivered);
+        }
+        if let Some(ack) = self.acknowledgement(now, &last, info) {
+            self.mean_rtt_micros = ack.rtt_micros.map_or(0, NonZeroU32::get);
+            self.nice.handle_ack(&ack);
+        }
+        self.finish(now, info);
+    }
+
+    /// The acknowledgement that stands for all since the last look; none if there was none.
+    fn acknowledgement(&self, now: Timestamp, last: &TcpInfo, info: &TcpInfo) -> Option<Ack> {
+        let acked = info.delivered.wrapping_sub(last.delivered);
+        if acked == 0 {
+            return None;
+        }
+        let lost = info.retransmitted.wrapping_sub(last.retransmitted);
+        // A timeout has been reported already.
+        let lost = if info.timed_out { 0 } else { lost };
+        let samples = info.acks.wrapping_sub(last.acks).clamp(1, acked);
+        let lowest = if is_known(info.min_rtt_micros) { info.min_rtt_micros } else { 1 };
+        let rtt = mean_rtt_micros(last.srtt_micros, info.srtt_micros, samples).max(lowest);
+        Some(Ack {
+            now,
+            delivered: info.delivered,
+            prior_delivered: self.delivered_before(now, rtt, info.delivered),
+            acked,
+            lost,
+            in_flight: info.unacked.saturating_add(acked).saturating_add(lost),
+            rtt_micros: NonZeroU32::new(rtt),
+            app_limited: !is_limited_by_pace(last, info),
+            // A packet alone waits for the receiver's timer.
+            maybe_delayed: acked == 1,
+        })
+    }
+
+    /// The count of delivered packets when what is acknowledged now was sent.
+    fn delivered_before(&self, now: Timestamp, rtt_micros: u32, delivered: u32) -> u32 {
+        // Half the distance of two looks, so that a round is not late by a whole one.
+        let rtt = rtt_micros - rtt_micros / (2 * LOOKS_PER_ROUND);
+        let sent = now.as_micros().saturating_sub(u64::from(rtt));
+        let before = |past: &&(Timestamp, u32)| past.0.as_micros() <= sent;
+        let found = self.past.iter().rev().find(before).or(self.past.front());
+        found.map_or(delivered, |past| past.1)
+    }
+
+    fn finish(&mut self, now: Timestamp, info: &TcpInfo) {
+        if self.past.len() == REMEMBERED {
+            self.past.pop_front();
+        }
+        self.past.push_back((now, info.delivered));
+        let srtt = if info.srtt_micros > 0 { info.srtt_micros } else { UNKNOWN_RTT_MICROS };
+        let packet = if info.packet_bytes > 0 { info.packet_bytes } else { UNKNOWN_PACKET_BYTES };
+        self.rate = pace(self.nice.window(), packet, srtt);
+        let interval = Duration::from_micros(u64::from(srtt / LOOKS_PER_ROUND));
+        let interval = (interval * (1 << self.pauses.min(16))).max(SHORTEST_INTERVAL);
+        self.due = now + interval.min(LONGEST_INTERVAL);
+    }
+
+    /// The rate to set, if it is another than the last one that was returned.
+    pub fn poll_rate(&mut self) -> Option<Rate> {
+        let is_new = self.told != Some(self.rate);
+        self.told = Some(self.rate);
+        is_new.then_some(self.rate)
+    }
+
+    /// When to call [`handle_sample`](Self::handle_sample) again: at once before the first
+    /// sample, never when the connection is closed.
+    pub fn poll_timeout(&self) -> Timestamp {
+        let is_closed = self.last.is_some_and(|info| info.phase == Phase::Closed);
+        if is_closed { Timestamp::FAR_FUTURE } else { self.due }
+    }
+
+    /// The window in packets.
+    pub fn window(&self) -> Window {
+        self.nice.window()
+    }
+
+    /// The pace that follows from it.
+    pub fn rate(&self) -> Rate {
+        self.rate
+    }
+
+    /// The mean round-trip time that the last acknowledgements showed, in microseconds. 0 before
+    /// the first.
+    pub fn mean_rtt_micros(&self) -> u32 {
+        self.mean_rtt_micros
+    }
+
+    /// The controller: its thresholds and counts.
+    pub fn nice(&self) -> &Nice {
+        &self.nice
+    }
+}
+
+fn is_known(rtt_micros: u32) -> bool {
+    rtt_micros != 0 && rtt_micros != u32::MAX
+}
+
+/// A pause after which a window says nothing any more.
+fn silence(info: &TcpInfo) -> Duration {
+    Duration::from_micros(u64::from(info.rto_micros.max(200_000)))
+}
+
+/// Nothing but our pace kept the connection from sending more: it had something to send, and
+/// room in the kernel's and in the receiver's window.
+fn is_limited_by_pace(last: &TcpInfo, info: &TcpInfo) -> bool {
+    let waited = info.receiver_limited_micros.saturating_sub(last.receiver_limited_micros);
+    info.unsent_bytes > 0
+        && info.unacked < info.cwnd
+        && waited <= u64::from(info.srtt_micros / LOOKS_PER_ROUND / 2)
+}
+
+/// Window over round-trip time: Nice §2.3's pair each 2/W round trips, and for larger windows
+/// the pacing that it plans. Never 0, which the kernel takes for no limit.
+fn pace(window: Window, packet_bytes: u32, srtt_micros: u32) -> Rate {
+    // The largest window has 36 bits, a packet 16, a million 20.
+    let bytes = u128::from(window.raw()) * u128::from(packet_bytes) * 1_000_000;
+    let rate = (bytes / u128::from(srtt_micros.max(1))) >> Window::SHIFT;
+    let floor = 2 * u64::from(packet_bytes) / LONGEST_PAUSE_SECONDS;
+    Rate::from_bytes_per_second(u64::try_from(rate).unwrap_or(u64::MAX / 8).max(floor).max(1))
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,273 @@
+//! The controller on made-up connections.
+
+use std::time::Duration;
+
+use lull_cc::{Controller, NiceParameters, Rate, Reno, Timestamp, Window};
+use proptest::prelude::*;
+
+use super::{LONGEST_INTERVAL, LONGEST_PAUSE_SECONDS, SHORTEST_INTERVAL, UserSpaceNice, pace};
+use crate::info::{Phase, TcpInfo};
+
+/// A connection of 50 ms whose kernel reports what a test says.
+struct Connection {
+    nice: UserSpaceNice,
+    now: Timestamp,
+    info: TcpInfo,
+}
+
+impl Connection {
+    fn new() -> Self {
+        let info = TcpInfo {
+            packet_bytes: 1448,
+            cwnd: 100,
+            srtt_micros: 50_000,
+            min_rtt_micros: 50_000,
+            rto_micros: 250_000,
+            unacked: 10,
+            unsent_bytes: 100_000,
+            ..TcpInfo::default()
+        };
+        let mut nice = UserSpaceNice::new(NiceParameters::refined());
+        nice.handle_sample(Timestamp::ZERO, &info);
+        Connection { nice, now: Timestamp::ZERO, info }
+    }
+
+    /// Waits until the next look is due, and shows `change`.
+    fn look(&mut self, change: impl FnOnce(&mut TcpInfo)) {
+        self.now = self.nice.poll_timeout();
+        change(&mut self.info);
+        self.nice.handle_sample(self.now, &self.info);
+    }
+
+    /// A round-trip time in which `packets` come back after `rtt_micros` each.
+    fn round(&mut self, packets: u32, rtt_micros: u32) {
+        let end = self.now + Duration::from_micros(rtt_micros.into());
+        while self.now < end {
+            self.look(|info| {
+                info.delivered += packets / 4;
+                info.acks += (packets / 8).max(1);
+                for _ in 0..(packets / 8).max(1) {
+                    info.srtt_micros = (7 * u64::from(info.srtt_micros) + u64::from(rtt_micros))
+                        .div_ceil(8) as u32;
+                }
+            });
+        }
+    }
+
+    fn window(&self) -> f64 {
+        self.nice.window().as_f64()
+    }
+}
+
+#[test]
+fn the_first_pace_is_the_initial_window_over_the_round_trip_time() {
+    let mut connection = Connection::new();
+    // Two packets of 1448 bytes in 50 ms.
+    assert_eq!(connection.nice.poll_rate(), Some(Rate::from_bytes_per_second(57_920)));
+    assert_eq!(connection.nice.poll_rate(), None);
+}
+
+#[test]
+fn without_a_measured_round_trip_time_the_pace_is_slower() {
+    assert_eq!(UserSpaceNice::initial_rate(), Rate::from_bytes_per_second(28_960));
+    let mut nice = UserSpaceNice::new(NiceParameters::refined());
+    nice.handle_sample(Timestamp::ZERO, &TcpInfo::default());
+    assert_eq!(nice.poll_rate(), Some(UserSpaceNice::initial_rate()));
+}
+
+#[test]
+fn it_looks_four_times_a_round_trip_and_not_more_often_than_every_5_ms() {
+    for (srtt_micros, interval) in
+        [(50_000, 12_500), (8000, 5000), (30, 5000), (9_000_000, 1_000_000)]
+    {
+        let mut nice = UserSpaceNice::new(NiceParameters::refined());
+        nice.handle_sample(Timestamp::ZERO, &TcpInfo { srtt_micros, ..TcpInfo::default() });
+        assert_eq!(nice.poll_timeout(), Timestamp::from_micros(interval), "{srtt_micros}");
+    }
+}
+
+#[test]
+fn an_empty_queue_lets_it_grow_as_far_as_it_fills_its_pace() {
+    let mut connection = Connection::new();
+    (0..10).for_each(|_| connection.round(16, 50_000));
+    assert!(connection.window() > 10.0, "{}", connection.window());
+
+    let mut limited = Connection::new();
+    limited.info.unsent_bytes = 0;
+    (0..10).for_each(|_| limited.round(16, 50_000));
+    assert!(limited.window() <= 2.0, "{}", limited.window());
+}
+
+#[test]
+fn the_kernels_and_the_receivers_windows_are_bounds() {
+    for limit in [
+        |info: &mut TcpInfo| info.cwnd = info.unacked,
+        |info: &mut TcpInfo| info.receiver_limited_micros += 12_000,
+    ] {
+        let mut connection = Connection::new();
+        for _ in 0..40 {
+            connection.look(|info| {
+                info.delivered += 4;
+                info.acks += 2;
+                limit(info);
+            });
+        }
+        assert!(connection.window() <= 2.0, "{}", connection.window());
+    }
+}
+
+/// Nice §2.2: more than f of a round's packets beyond (1 − t)·min_rtt + t·max_rtt, and the window
+/// is halved; below one packet too.
+#[test]
+fn a_queue_halves_the_window_down_to_the_floor() {
+    let mut connection = Connection::new();
+    (0..10).for_each(|_| connection.round(16, 50_000));
+    let before = connection.window();
+    (0..3).for_each(|_| connection.round(16, 80_000));
+    assert!(connection.window() <= before / 2.0, "{before} {}", connection.window());
+    (0..60).for_each(|_| connection.round(16, 80_000));
+    assert_eq!(connection.nice.window(), Window::ONE_48TH);
+    // Two packets each 96 round-trip times.
+    let expected = 2.0 * 1448.0 / (96.0 * f64::from(connection.info.srtt_micros) * 1e-6);
+    let rate = connection.nice.rate().bytes_per_second() as f64;
+    assert!((rate - expected).abs() <= 2.0, "{rate} {expected}");
+}
+
+/// Nice §2.2: a lost packet means Reno's rule.
+#[test]
+fn a_loss_halves_and_a_timeout_leaves_one_packet() {
+    let mut connection = Connection::new();
+    (0..10).for_each(|_| connection.round(16, 50_000));
+    let before = connection.window();
+    connection.look(|info| {
+        info.retransmitted += 1;
+        info.delivered += 4;
+        info.acks += 2;
+    });
+    assert!(connection.window() <= before / 2.0, "{before} {}", connection.window());
+    connection.look(|info| {
+        info.timed_out = true;
+        info.retransmitted += 1;
+    });
+    assert!(connection.window() <= 1.0, "{}", connection.window());
+    // The same timeout, still being recovered from.
+    let before = connection.nice.window();
+    connection.look(|info| info.retransmitted += 1);
+    assert_eq!(connection.nice.window(), before);
+}
+
+/// RFC 3168 §6.1.2: as to a loss.
+#[test]
+fn a_mark_halves() {
+    let mut connection = Connection::new();
+    (0..10).for_each(|_| connection.round(16, 50_000));
+    let before = connection.window();
+    connection.look(|info| info.delivered_marked += 1);
+    assert!(connection.window() <= before / 2.0, "{before} {}", connection.window());
+}
+
+#[test]
+fn a_silent_connection_falls_back_to_two_packets_and_is_looked_at_less_often() {
+    let mut connection = Connection::new();
+    (0..10).for_each(|_| connection.round(16, 50_000));
+    assert!(connection.window() > 2.0);
+    let start = connection.now;
+    let mut looks = 0;
+    while connection.now.saturating_since(start) < Duration::from_secs(60) {
+        connection.look(|info| (info.unacked, info.unsent_bytes) = (0, 0));
+        looks += 1;
+    }
+    assert!(connection.window() <= 2.0, "{}", connection.window());
+    assert!(looks < 90, "{looks} looks in a minute");
+    connection.look(|info| info.unsent_bytes = 1000);
+    let interval = connection.nice.poll_timeout().saturating_since(connection.now);
+    assert!(interval < Duration::from_millis(20), "{interval:?}");
+}
+
+#[test]
+fn a_closed_connection_is_not_looked_at_again() {
+    let mut connection = Connection::new();
+    connection.look(|info| info.phase = Phase::Closed);
+    assert_eq!(connection.nice.poll_timeout(), Timestamp::FAR_FUTURE);
+}
+
+/// What may happen to a connection between two looks.
+#[derive(Clone, Copy, Debug)]
+struct Step {
+    delivered: u32,
+    acks: u32,
+    srtt_micros: u32,
+    retransmitted: u32,
+    marked: bool,
+    timed_out: bool,
+    unacked: u32,
+    unsent_bytes: u32,
+    late_micros: u64,
+}
+
+prop_compose! {
+    fn step()(
+        delivered in prop_oneof![Just(0u32), 0..4u32, 0..200u32],
+        acks in 0..300u32,
+        srtt_micros in prop_oneof![10..1000u32, 10_000..200_000u32, 1..5_000_000u32],
+        retransmitted in prop_oneof![9 => Just(0u32), 1 => 0..20u32],
+        marked in prop::bool::weighted(0.02),
+        timed_out in prop::bool::weighted(0.05),
+        unacked in 0..100u32,
+        unsent_bytes in prop_oneof![Just(0u32), 0..1_000_000u32],
+        late_micros in prop_oneof![Just(0u64), 0..2_000_000u64],
+    ) -> Step {
+        Step {
+            delivered, acks, srtt_micros, retransmitted, marked, timed_out, unacked, unsent_bytes,
+            late_micros,
+        }
+    }
+}
+
+proptest! {
+    /// On every history: the pace is never above that of Reno's window, never 0, which would mean
+    /// no limit, and the next look is neither past nor far.
+    #[test]
+    fn never_faster_than_reno_and_never_unlimited(steps in prop::collection::vec(step(), 1..200)) {
+        let mut nice = UserSpaceNice::new(NiceParameters::refined());
+        let mut reno = Reno::with_window(Window::TWO);
+        let mut info = TcpInfo { packet_bytes: 1448, cwnd: 80, srtt_micros: 40_000, ..TcpInfo::default() };
+        let mut now = Timestamp::from_micros(1);
+        nice.handle_sample(now, &info);
+        for step in steps {
+            let last = info;
+            now = nice.poll_timeout() + Duration::from_micros(step.late_micros);
+            info.delivered = info.delivered.wrapping_add(step.delivered);
+            info.acks = info.acks.wrapping_add(step.acks);
+            info.srtt_micros = step.srtt_micros;
+            info.retransmitted += step.retransmitted;
+            info.delivered_marked += u32::from(step.marked);
+            info.timed_out = step.timed_out;
+            (info.unacked, info.unsent_bytes) = (step.unacked, step.unsent_bytes);
+
+            // The same events to Reno, but for pauses, which only lower a window.
+            if info.timed_out {
+                if !last.timed_out {
+                    reno.handle_timeout(now, info.delivered);
+                }
+            } else if step.delivered == 0 && step.retransmitted > 0 {
+                reno.handle_loss(now, info.delivered);
+            }
+            if step.marked {
+                reno.handle_mark(now, info.delivered);
+            }
+            if let Some(ack) = nice.acknowledgement(now, &last, &info) {
+                prop_assert!(ack.rtt_micros.is_some());
+                reno.handle_ack(&ack);
+            }
+            nice.handle_sample(now, &info);
+
+            prop_assert!(nice.window() <= reno.window(), "{} {}", nice.window(), reno.window());
+            prop_assert!(nice.rate() <= pace(reno.window(), 1448, info.srtt_micros));
+            let least = 2 * 1448 / LONGEST_PAUSE_SECONDS;
+            prop_assert!(nice.rate().bytes_per_second() >= least);
+            let interval = nice.poll_timeout().saturating_since(now);
+            prop_assert!((SHORTEST_INTERVAL..=LONGEST_INTERVAL).contains(&interval));
+        }
+    }
+}

@@ -1,0 +1,367 @@
+//! Background sockets on this machine's kernel, over loopback.
+
+use std::io::{self, Read, Write};
+use std::net::{Ipv4Addr, Ipv6Addr, Shutdown, SocketAddr, TcpListener, TcpStream, UdpSocket};
+use std::os::fd::AsFd;
+use std::os::unix::net::UnixStream;
+use std::os::unix::process::CommandExt;
+use std::process::Command;
+use std::thread;
+use std::time::{Duration, Instant};
+use std::{env, fs};
+
+use lull_cc::NiceParameters;
+use lull_kernel::{Held, hold};
+use lull_testing::{bpf, needs, root};
+use lull_transport::{
+    Background, Carrier, Dscp, Error, Options, Phase, TcpInfo, background, controlled_sockets,
+};
+use nix::sys::socket::{getsockopt, sockopt};
+
+/// No congestion control has this name.
+const MISSING: &str = "lull-missing";
+/// Lower effort as the byte of the IP header (RFC 8622).
+const LE: i32 = 4;
+
+/// A variant of `nice` under a name of its own, for as long as the test runs.
+fn registered(suffix: &str) -> (String, Held) {
+    let name = format!("lt{suffix}{}", std::process::id() % 1_000_000);
+    let held = hold(&name, &NiceParameters::refined()).unwrap();
+    (name, held)
+}
+
+fn user_space() -> Options {
+    Options::new().congestion_control(MISSING)
+}
+
+fn loopback() -> (TcpListener, SocketAddr) {
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+    let address = listener.local_addr().unwrap();
+    (listener, address)
+}
+
+/// Both ends of a connection over loopback.
+fn pair() -> (TcpStream, TcpStream) {
+    let (listener, address) = loopback();
+    let stream = TcpStream::connect(address).unwrap();
+    (stream, listener.accept().unwrap().0)
+}
+
+fn congestion_control(socket: impl AsFd) -> String {
+    getsockopt(&socket.as_fd(), sockopt::TcpCongestion).unwrap().into_string().unwrap()
+}
+
+fn tos(socket: impl AsFd) -> i32 {
+    getsockopt(&socket.as_fd(), sockopt::Ipv4Tos).unwrap()
+}
+
+fn traffic_class(socket: impl AsFd) -> i32 {
+    getsockopt(&socket.as_fd(), sockopt::Ipv6TClass).unwrap()
+}
+
+fn max_pacing_rate(socket: impl AsFd) -> u64 {
+    TcpInfo::of(socket).unwrap().max_pacing_rate
+}
+
+/// Waits until `is_done`, ten seconds at most.
+fn wait_until(what: &str, mut is_done: impl FnMut() -> bool) {
+    let end = Instant::now() + Duration::from_secs(10);
+    while !is_done() {
+        assert!(Instant::now() < end, "{what}");
+        thread::sleep(Duration::from_millis(5));
+    }
+}
+
+/// Writes for `time` and returns how much the stream took.
+fn write_for(stream: &mut TcpStream, time: Duration) -> usize {
+    stream.set_write_timeout(Some(Duration::from_millis(50))).unwrap();
+    let end = Instant::now() + time;
+    let mut written = 0;
+    while Instant::now() < end {
+        match stream.write(&[0; 16_384]) {
+            Ok(bytes) => written += bytes,
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+            Err(error) => panic!("{error}"),
+        }
+    }
+    written
+}
+
+/// Reads everything until the end.
+fn drain(mut stream: TcpStream) -> thread::JoinHandle<u64> {
+    thread::spawn(move || {
+        let mut buffer = [0; 65_536];
+        let mut total = 0;
+        while let Ok(read @ 1..) = stream.read(&mut buffer) {
+            total += read as u64;
+        }
+        total
+    })
+}
+
+#[test]
+fn the_kernel_carries_where_nice_is_registered() {
+    needs!(bpf());
+    let (name, _held) = registered("k");
+    let (stream, peer) = pair();
+    let mut stream = Options::new().congestion_control(&name).stream(stream).unwrap();
+    assert_eq!(stream.carrier(), Carrier::Kernel);
+    assert_eq!(congestion_control(&stream), name);
+    assert_eq!(max_pacing_rate(&stream), u64::MAX);
+    let received = drain(peer);
+    stream.write_all(&[0; 100_000]).unwrap();
+    drop(stream);
+    assert_eq!(received.join().unwrap(), 100_000);
+}
+
+#[test]
+fn user_space_carries_where_it_is_not() {
+    let (stream, peer) = pair();
+    let mut stream = user_space().stream(stream).unwrap();
+    assert_eq!(stream.carrier(), Carrier::UserSpace);
+    assert_eq!(congestion_control(&stream), "reno");
+    let received = drain(peer);
+    let written = write_for(&mut stream, Duration::from_secs(1));
+    let nice = stream.user_space_nice().unwrap();
+    assert!(nice.nice().rounds() > 10, "{} rounds", nice.nice().rounds());
+    assert_eq!(
+        max_pacing_rate(&stream),
+        stream.user_space_nice().unwrap().rate().bytes_per_second()
+    );
+    drop(stream);
+    assert_eq!(received.join().unwrap(), written as u64);
+}
+
+#[test]
+fn a_carrier_can_be_asked_for() {
+    let (stream, _peer) = pair();
+    let options = user_space().carrier(Carrier::Kernel);
+    let error = options.stream(stream).unwrap_err();
+    assert!(matches!(error, Error::NoKernelCarrier { .. }), "{error}");
+    assert!(error.to_string().contains("lull kernel load"), "{error}");
+
+    needs!(bpf());
+    let (name, _held) = registered("a");
+    let (stream, _peer) = pair();
+    let options = Options::new().congestion_control(&name).carrier(Carrier::UserSpace);
+    assert_eq!(options.stream(stream).unwrap().carrier(), Carrier::UserSpace);
+}
+
+#[test]
+fn packets_are_marked_in_both_versions_of_ip() {
+    let (stream, _peer) = pair();
+    assert_eq!(tos(background(stream).unwrap()), LE);
+    let (stream, _peer) = pair();
+    assert_eq!(tos(user_space().dscp(Dscp::None).stream(stream).unwrap()), 0);
+
+    let Ok(listener) = TcpListener::bind((Ipv6Addr::LOCALHOST, 0)) else {
+        return lull_testing::skip("packets_are_marked_in_both_versions_of_ip", "no IPv6");
+    };
+    let stream = user_space().connect(listener.local_addr().unwrap()).unwrap();
+    assert_eq!(traffic_class(&stream), LE);
+    // A socket of IPv6 that speaks IPv4.
+    let (listener, address) = loopback();
+    let SocketAddr::V4(v4) = address else { unreachable!() };
+    let stream = user_space().connect((v4.ip().to_ipv6_mapped(), v4.port()).into()).unwrap();
+    assert_eq!((traffic_class(&stream), tos(&stream)), (LE, LE));
+    drop(listener);
+}
+
+#[test]
+fn what_a_listener_accepts_inherits_the_kernels_carrier() {
+    needs!(bpf());
+    let (name, _held) = registered("l");
+    let (listener, address) = loopback();
+    let listener = Options::new().congestion_control(&name).listener(listener).unwrap();
+    assert_eq!(listener.carrier(), Carrier::Kernel);
+    let _client = TcpStream::connect(address).unwrap();
+    // By any means of accepting.
+    let (plain, _) = TcpListener::accept(&listener).unwrap();
+    assert_eq!((congestion_control(&plain), tos(&plain)), (name.clone(), LE));
+    let _client = TcpStream::connect(address).unwrap();
+    let (stream, _) = listener.accept().unwrap();
+    assert_eq!((stream.carrier(), congestion_control(&stream)), (Carrier::Kernel, name));
+}
+
+#[test]
+fn what_a_listener_accepts_is_under_control_of_user_space() {
+    let (listener, address) = loopback();
+    let listener = user_space().listener(listener).unwrap();
+    assert_eq!(listener.carrier(), Carrier::UserSpace);
+    let _client = TcpStream::connect(address).unwrap();
+    let (stream, peer) = listener.accept().unwrap();
+    assert_eq!((stream.carrier(), tos(&stream)), (Carrier::UserSpace, LE));
+    assert!(peer.ip().is_loopback());
+    assert!(stream.user_space_nice().is_some());
+    // What was accepted past it is slow, not unlimited.
+    let _client = TcpStream::connect(address).unwrap();
+    let (plain, _) = TcpListener::accept(&listener).unwrap();
+    assert_eq!(max_pacing_rate(&plain), 28_960);
+}
+
+#[test]
+fn a_dropped_guard_ends_the_control() {
+    let (mut stream, peer) = pair();
+    let guard = user_space().guard(&stream).unwrap();
+    let received = drain(peer);
+    write_for(&mut stream, Duration::from_millis(300));
+    drop(guard);
+    // One look may be under way.
+    thread::sleep(Duration::from_millis(50));
+    let rate = max_pacing_rate(&stream);
+    write_for(&mut stream, Duration::from_millis(500));
+    assert_eq!(max_pacing_rate(&stream), rate);
+    assert_ne!(rate, u64::MAX);
+    stream.shutdown(Shutdown::Both).unwrap();
+    received.join().unwrap();
+}
+
+#[test]
+fn a_stream_in_the_foreground_is_as_it_was() {
+    let (stream, peer) = pair();
+    let before = congestion_control(&stream);
+    let mut stream = user_space().stream(stream).unwrap();
+    assert_ne!(max_pacing_rate(&stream), u64::MAX);
+    write_for(&mut stream, Duration::from_millis(50));
+    match stream.into_foreground() {
+        Ok(stream) => {
+            thread::sleep(Duration::from_millis(50));
+            assert_eq!(max_pacing_rate(&stream), u64::MAX);
+            assert_eq!((congestion_control(&stream), tos(&stream)), (before, 0));
+        }
+        // A plain user may not go back to a congestion control that is restricted.
+        Err(error) => assert!(root().is_err(), "{error}"),
+    }
+    drop(peer);
+}
+
+/// Also when it was connected by us, and was never anything but a background one.
+#[test]
+fn a_connection_knows_what_it_would_have_been() {
+    needs!(root());
+    let (listener, address) = loopback();
+    let default = congestion_control(&listener);
+    let stream = user_space().connect(address).unwrap().into_foreground().unwrap();
+    assert_eq!((congestion_control(&stream), tos(&stream)), (default, 0));
+}
+
+/// All that the process has under control goes away, and with it the thread. Runs in a process of
+/// its own, since the other tests have sockets under control, too.
+#[test]
+fn closed_sockets_leave_no_work() {
+    if !in_process_of_its_own("closed_sockets_leave_no_work", None) {
+        return;
+    }
+    let threads = || fs::read_dir("/proc/self/task").unwrap().count();
+    let before = threads();
+    let (stream, peer) = pair();
+    let (reset, reset_peer) = pair();
+    let stream = user_space().stream(stream).unwrap();
+    let reset = user_space().stream(reset).unwrap();
+    assert_eq!((controlled_sockets(), threads()), (2, before + 1));
+    // Closed by us.
+    drop(stream);
+    wait_until("one is closed", || controlled_sockets() == 1);
+    drop(peer);
+    // Closed by the other end and by us, while the descriptor is still open.
+    drop(reset_peer);
+    reset.shutdown(Shutdown::Both).unwrap();
+    wait_until("both are closed", || controlled_sockets() == 0);
+    wait_until("the thread has ended", || threads() == before);
+    // And a new one starts when there is work again.
+    let (stream, _peer) = pair();
+    let stream = user_space().stream(stream).unwrap();
+    assert_eq!(controlled_sockets(), 1);
+    drop((stream, reset));
+    wait_until("all are closed", || controlled_sockets() == 0);
+}
+
+/// The application is done, the kernel is not: the pace is still looked after, and the connection
+/// ends when all has arrived.
+#[test]
+fn what_a_closed_stream_left_is_sent_in_the_background() {
+    let (stream, peer) = pair();
+    let mut stream = user_space().stream(stream).unwrap();
+    stream.set_nonblocking(true).unwrap();
+    let mut written = 0;
+    while let Ok(bytes) = stream.write(&[0; 65_536]) {
+        written += bytes as u64;
+    }
+    assert!(written > 100_000, "{written}");
+    drop(stream);
+    // 28 packets a second would take minutes.
+    let start = Instant::now();
+    assert_eq!(drain(peer).join().unwrap(), written);
+    assert!(start.elapsed() < Duration::from_secs(60), "{:?}", start.elapsed());
+}
+
+#[test]
+fn only_tcp_connections_can_be_in_the_background() {
+    for carrier in [None, Some(Carrier::Kernel), Some(Carrier::UserSpace)] {
+        let options = carrier.map_or(Options::new(), |carrier| Options::new().carrier(carrier));
+        let udp = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+        assert!(matches!(options.stream(udp), Err(Error::NotTcp)));
+        let (unix, _other) = UnixStream::pair().unwrap();
+        assert!(matches!(options.stream(unix), Err(Error::NotTcp)));
+        let file = fs::File::open("/dev/null").unwrap();
+        assert!(matches!(options.stream(file), Err(Error::NotTcp)));
+    }
+    let (listener, _) = loopback();
+    assert!(matches!(user_space().stream(listener), Err(Error::NotConnected)));
+    for name in ["", "a-name-of-16-chars"] {
+        let (stream, _peer) = pair();
+        let error = Options::new().congestion_control(name).stream(stream).unwrap_err();
+        assert!(matches!(error, Error::BadName { .. }), "{error}");
+    }
+}
+
+#[test]
+fn a_port_where_nobody_listens_is_an_error() {
+    let (listener, address) = loopback();
+    drop(listener);
+    let error = user_space().connect(address).unwrap_err();
+    assert_eq!(error.to_string(), "cannot connect: Connection refused (os error 111)");
+}
+
+/// `nobody` may not load anything, and has the user-space carrier all the same.
+#[test]
+fn no_privilege_is_needed() {
+    if !in_process_of_its_own("no_privilege_is_needed", Some(65_534)) {
+        return;
+    }
+    assert!(root().is_err());
+    let (listener, address) = loopback();
+    let mut stream: Background<TcpStream> = user_space().connect(address).unwrap();
+    assert_eq!((stream.carrier(), tos(&stream)), (Carrier::UserSpace, LE));
+    let received = drain(listener.accept().unwrap().0);
+    write_for(&mut stream, Duration::from_millis(500));
+    assert!(stream.user_space_nice().unwrap().nice().rounds() > 5);
+    assert_eq!(TcpInfo::of(&stream).unwrap().phase, Phase::Open);
+    stream.shutdown(Shutdown::Both).unwrap();
+    received.join().unwrap();
+}
+
+/// `true` in a process that runs this test alone, as user `uid` if that is given and this one is
+/// root; `false` in this process, after that one has passed.
+fn in_process_of_its_own(test: &str, uid: Option<u32>) -> bool {
+    const MARK: &str = "LULL_TEST_ALONE";
+    if env::var_os(MARK).is_some() {
+        return true;
+    }
+    // A copy, where every user may read it.
+    let folder = tempfile::tempdir().unwrap();
+    let program = folder.path().join("sockets");
+    fs::copy(env::current_exe().unwrap(), &program).unwrap();
+    let everyone = std::os::unix::fs::PermissionsExt::from_mode(0o755);
+    fs::set_permissions(folder.path(), everyone).unwrap();
+    let mut command = Command::new(&program);
+    command.args(["--exact", test, "--nocapture"]).env(MARK, "1").current_dir("/");
+    if let (Some(uid), Ok(())) = (uid, root()) {
+        command.uid(uid).gid(uid);
+    }
+    let output = command.output().unwrap();
+    let said = String::from_utf8_lossy(&output.stdout);
+    let complained = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success() && said.contains("1 passed"), "{said}{complained}");
+    false
+}
