@@ -1,0 +1,288 @@
+//! Running a part of a program so that nothing it starts outlives it.
+//!
+//! [`contain`] forks. The child is the first process of a process namespace: when it ends, the
+//! kernel kills everything in there. It dies with its parent, so it does not matter which of the
+//! two somebody kills, nor with which signal. It also has a mount namespace of its own, so that
+//! mounts are gone with it, and for an ordinary user a user namespace, in which that user may
+//! make networks.
+
+use std::ffi::CStr;
+use std::fs::{self, File};
+use std::io::{self, PipeReader, Write};
+use std::os::fd::{AsFd, AsRawFd};
+use std::os::unix::fs::symlink;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::Path;
+
+use nix::errno::Errno;
+use nix::mount::{MsFlags, mount};
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::sched::{CloneFlags, unshare};
+use nix::sys::signal::{SigSet, Signal, kill};
+use nix::sys::signalfd::{SfdFlags, SignalFd};
+use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
+use nix::unistd::{ForkResult, Pid, getgid, getuid};
+
+use super::{Emulator, Error, sys};
+
+/// `CAP_NET_ADMIN` and `CAP_SYS_ADMIN` of capabilities(7).
+const NETWORK_CAPABILITIES: u64 = 1 << 12 | 1 << 21;
+
+/// What a shell reports of a program that a signal ended: 128 and the signal's number.
+const SIGNALLED: i32 = 128;
+
+/// Proof that the caller runs inside [`contain`].
+#[derive(Debug)]
+pub struct Container {
+    // Only `contain` makes one.
+    _private: (),
+}
+
+/// Runs `body` in a process that takes everything with it when it ends, and returns its exit
+/// code. Signals that are sent to the caller meanwhile go on to that process.
+///
+/// As root, `body` runs as root. Otherwise it runs as root of a new user namespace, in which it
+/// may make networks and nothing else that the user may not.
+///
+/// # Errors
+/// [`Error::Threads`] unless it is called before the first thread is started,
+/// [`Error::UserNamespaces`] or [`Error::Permission`] if the machine refuses.
+pub fn contain(body: impl FnOnce(&Container) -> u8) -> Result<u8, Error> {
+    let threads = sys::thread_count().map_err(|error| Error::system("counting threads", error))?;
+    if threads != 1 {
+        return Err(Error::Threads(threads));
+    }
+    enter_namespaces()?;
+    let supervisor = Supervisor::new()?;
+    // The child waits at one end: when the parent is gone, the other end is closed.
+    let (alive, parent) = io::pipe().map_err(|error| Error::system("making a pipe", error))?;
+    // What is buffered would be written twice.
+    let _ = io::stdout().flush();
+    match sys::fork().map_err(|error| Error::system("forking", error))? {
+        ForkResult::Parent { child } => {
+            drop(alive);
+            let code = supervisor.wait(child);
+            drop(parent);
+            code
+        }
+        ForkResult::Child => {
+            drop(parent);
+            drop(supervisor);
+            let run = AssertUnwindSafe(|| match settle(&alive) {
+                Ok(()) => body(&Container { _private: () }),
+                Err(error) => {
+                    eprintln!("lull: {}", chain(&error));
+                    super::session::FAILED
+                }
+            });
+            // A panic has been printed; 101 is what it makes of an ordinary process.
+            let code = catch_unwind(run).unwrap_or(101);
+            let _ = io::stdout().flush();
+            sys::exit_child(code)
+        }
+    }
+}
+
+/// An error and what caused it, in one line.
+pub(crate) fn chain(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        text.push_str(": ");
+        text.push_str(&error.to_string());
+        cause = error.source();
+    }
+    text
+}
+
+/// The caller's children will be in a new process namespace, and for an ordinary user the caller
+/// itself in a new user namespace.
+fn enter_namespaces() -> Result<(), Error> {
+    if has_network_capabilities() {
+        return unshare(CloneFlags::CLONE_NEWPID).map_err(|error| match error {
+            Errno::EPERM => Error::Permission(error.into()),
+            other => Error::system("making a process namespace", other),
+        });
+    }
+    let (user, group) = (getuid(), getgid());
+    unshare(CloneFlags::CLONE_NEWUSER | CloneFlags::CLONE_NEWPID)
+        .map_err(|error| Error::UserNamespaces(error.into()))?;
+    // user_namespaces(7): without privilege only one's own ids can be mapped, and the group only
+    // once setgroups(2) is given up.
+    for (file, text) in [
+        ("setgroups", "deny".to_owned()),
+        ("uid_map", format!("0 {user} 1")),
+        ("gid_map", format!("0 {group} 1")),
+    ] {
+        fs::write(format!("/proc/self/{file}"), text).map_err(Error::UserNamespaces)?;
+    }
+    Ok(())
+}
+
+/// Whether this process may make networks as it is.
+fn has_network_capabilities() -> bool {
+    let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let effective = status.lines().find_map(|line| line.strip_prefix("CapEff:"));
+    effective
+        .and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok())
+        .is_some_and(|mask| mask & NETWORK_CAPABILITIES == NETWORK_CAPABILITIES)
+}
+
+/// In the child: dies with the parent, and has mounts of its own.
+fn settle(alive: &PipeReader) -> Result<(), Error> {
+    nix::sys::prctl::set_pdeathsig(Signal::SIGKILL)
+        .map_err(|error| Error::system("asking to die with the parent", error))?;
+    // The parent may have died before that.
+    let mut end = [PollFd::new(alive.as_fd(), PollFlags::empty())];
+    let closed = poll(&mut end, PollTimeout::ZERO).unwrap_or(0) > 0;
+    if closed {
+        sys::exit_child(1);
+    }
+    unshare(CloneFlags::CLONE_NEWNS)
+        .map_err(|error| Error::system("making a mount namespace", error))?;
+    mount_at(None, "/", None, MsFlags::MS_REC | MsFlags::MS_PRIVATE)
+        .map_err(|error| Error::system("making the mounts private", error))?;
+    // Process numbers as the contained programs see them. A container may forbid it; most
+    // programs do without.
+    let flags = MsFlags::MS_NOSUID | MsFlags::MS_NODEV | MsFlags::MS_NOEXEC;
+    let _ = mount_at(Some("proc".as_ref()), "/proc", Some(c"proc"), flags);
+    Ok(())
+}
+
+fn mount_at(
+    source: Option<&Path>,
+    target: impl AsRef<Path>,
+    kind: Option<&CStr>,
+    flags: MsFlags,
+) -> io::Result<()> {
+    mount(source, target.as_ref(), kind, flags, None::<&CStr>)?;
+    Ok(())
+}
+
+impl Container {
+    /// Makes the hosts of `emulator` known by name to the programs in the container:
+    /// `ip netns exec right1 …` runs a program on the first host on the right.
+    ///
+    /// # Errors
+    /// [`Error::System`] if `/run/netns` cannot be covered.
+    pub fn name_hosts(&self, emulator: &Emulator) -> Result<(), Error> {
+        let folder = cover_names().map_err(|error| Error::system("covering /run/netns", error))?;
+        for host in emulator.hosts() {
+            let target = folder.join(host.name());
+            let source = format!("/proc/self/fd/{}", host.namespace().as_raw_fd());
+            File::create(&target)
+                .and_then(|_| mount_at(Some(source.as_ref()), &target, None, MsFlags::MS_BIND))
+                .map_err(|error| {
+                    Error::system(format!("naming the host {}", host.name()), error)
+                })?;
+        }
+        Ok(())
+    }
+}
+
+/// An empty `/run/netns` that only this mount namespace sees.
+fn cover_names() -> io::Result<&'static Path> {
+    let names = Path::new("/run/netns");
+    let tmpfs =
+        |target: &Path| mount_at(Some("lull".as_ref()), target, Some(c"tmpfs"), MsFlags::MS_NOSUID);
+    if names.is_dir() {
+        tmpfs(names)?;
+        return Ok(names);
+    }
+    // There is nothing to cover, and making it would leave it behind on the machine: cover /run
+    // and show in there what was in it before.
+    let run = Path::new("/run");
+    let before = File::open(run)?;
+    let inside = format!("/proc/self/fd/{}", before.as_raw_fd());
+    tmpfs(run)?;
+    for entry in fs::read_dir(&inside)? {
+        let entry = entry?;
+        let (source, target) = (entry.path(), run.join(entry.file_name()));
+        let kind = entry.file_type()?;
+        // What cannot be shown is missing from /run, and nothing else.
+        let _ = if kind.is_symlink() {
+            fs::read_link(&source).and_then(|to| symlink(to, &target))
+        } else {
+            let made = if kind.is_dir() {
+                fs::create_dir(&target)
+            } else {
+                File::create(&target).map(drop)
+            };
+            let flags = MsFlags::MS_BIND | MsFlags::MS_REC;
+            made.and_then(|()| mount_at(Some(&source), &target, None, flags))
+        };
+    }
+    fs::create_dir(names)?;
+    Ok(names)
+}
+
+/// Waits for a child while passing on the signals that this process gets.
+#[derive(Debug)]
+pub(super) struct Supervisor {
+    signals: SignalFd,
+}
+
+impl Supervisor {
+    /// From now on this process gets these signals only through [`Supervisor::wait`]; so do
+    /// threads started later.
+    pub(super) fn new() -> Result<Self, Error> {
+        let mut set = SigSet::empty();
+        for signal in [
+            Signal::SIGCHLD,
+            Signal::SIGINT,
+            Signal::SIGTERM,
+            Signal::SIGHUP,
+            Signal::SIGQUIT,
+            Signal::SIGUSR1,
+            Signal::SIGUSR2,
+        ] {
+            set.add(signal);
+        }
+        let error = |error| Error::system("waiting for signals", error);
+        set.thread_block().map_err(error)?;
+        let signals = SignalFd::with_flags(&set, SfdFlags::SFD_CLOEXEC).map_err(error)?;
+        Ok(Supervisor { signals })
+    }
+
+    /// Waits until `child` has ended and returns its exit code, as a shell would. Other children
+    /// that have ended are put away.
+    pub(super) fn wait(&self, child: Pid) -> Result<u8, Error> {
+        loop {
+            if let Some(code) = reap(child)? {
+                return Ok(code);
+            }
+            let received = match self.signals.read_signal() {
+                Ok(received) => received,
+                Err(Errno::EINTR) => continue,
+                Err(error) => return Err(Error::system("waiting for signals", error)),
+            };
+            let Some(received) = received else { continue };
+            // What the terminal sends, it sends to the child as well.
+            let by_a_process = received.ssi_code <= 0;
+            let signal = Signal::try_from(received.ssi_signo as i32);
+            if let (true, Ok(signal)) = (by_a_process, signal)
+                && signal != Signal::SIGCHLD
+            {
+                // The child may have ended in this moment.
+                let _ = kill(child, signal);
+            }
+        }
+    }
+}
+
+/// Puts away every child that has ended; the exit code of `child` if it is among them.
+fn reap(child: Pid) -> Result<Option<u8>, Error> {
+    let mut code = None;
+    loop {
+        let (process, status) = match waitpid(None, Some(WaitPidFlag::WNOHANG)) {
+            Ok(WaitStatus::Exited(process, status)) => (process, status),
+            Ok(WaitStatus::Signaled(process, signal, _)) => (process, SIGNALLED + signal as i32),
+            Ok(WaitStatus::StillAlive) | Err(Errno::ECHILD) => return Ok(code),
+            Ok(_) | Err(Errno::EINTR) => continue,
+            Err(error) => return Err(Error::system("waiting for a child", error)),
+        };
+        if process == child {
+            code = Some(status as u8);
+        }
+    }
+}

@@ -1,0 +1,420 @@
+//! The thread that moves the packets.
+//!
+//! It sleeps in `ppoll` until a host sends or a packet is due, and never spins: a spinning thread
+//! takes a core from the hosts whose kernels it emulates a network for.
+
+use std::collections::HashMap;
+use std::collections::VecDeque;
+use std::net::IpAddr;
+use std::os::fd::AsFd;
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, Sender, TryRecvError};
+use std::time::{Duration, Instant};
+
+use lull_cc::Timestamp;
+use lull_sim::queue::{Dropped, QueuedPacket, Verdict};
+use nix::errno::Errno;
+use nix::poll::{PollFd, PollFlags, ppoll};
+use nix::sys::eventfd::EventFd;
+use nix::sys::time::TimeSpec;
+use nix::time::{ClockId, clock_gettime};
+
+use super::bottleneck::{Bottleneck, Departure};
+use super::frame::{Frame, HEADROOM, Headers};
+use super::host::{HARDWARE_ADDRESS, Host, Port};
+use super::statistics::{FlowKey, Sample, WindowTally};
+use super::{Error, Link, Topology, sys};
+
+/// Packets read from one host before deliveries that are due get their turn.
+const READ_BATCH: usize = 64;
+
+/// What other threads ask of this one.
+pub(super) enum Command {
+    /// The window that is being counted, and the flows that it names by number.
+    Snapshot(Sender<(WindowTally, Vec<FlowKey>)>),
+    /// End the window and begin one of this name.
+    Mark(String, Sender<()>),
+    /// End.
+    Stop,
+}
+
+/// What the thread hands back when it ends.
+pub(super) struct Outcome {
+    pub(super) windows: Vec<WindowTally>,
+    pub(super) flows: Vec<FlowKey>,
+    pub(super) series: [Vec<Sample>; 2],
+    pub(super) cpu: Duration,
+    pub(super) overruns: u64,
+    pub(super) unroutable: u64,
+}
+
+/// The time series being made of one direction.
+#[derive(Default)]
+struct Sampling {
+    delay: Duration,
+    packets: u32,
+    dropped: u64,
+    bytes: std::collections::BTreeMap<u32, u64>,
+    samples: Vec<Sample>,
+}
+
+/// A direction: its bottleneck, and the packets on their way behind it.
+struct Direction {
+    bottleneck: Bottleneck<Frame>,
+    delay: Duration,
+    flying: VecDeque<(Timestamp, Frame)>,
+    sampling: Sampling,
+}
+
+pub(super) struct Engine {
+    ports: Vec<Port>,
+    /// Hosts on the left; ports below are theirs.
+    left: usize,
+    by_address: HashMap<IpAddr, usize>,
+    directions: [Direction; 2],
+    flow_numbers: HashMap<FlowKey, u32>,
+    flows: Vec<FlowKey>,
+    window: WindowTally,
+    windows: Vec<WindowTally>,
+    interval: Option<Duration>,
+    next_sample: Timestamp,
+    overruns: u64,
+    unroutable: u64,
+    origin: Instant,
+    scratch: Box<[u8]>,
+}
+
+fn seconds(time: Timestamp) -> f64 {
+    time.as_nanos() as f64 / 1e9
+}
+
+impl Engine {
+    pub(super) fn new(topology: &Topology, hosts: &[Host], ports: Vec<Port>) -> Self {
+        let direction = |link: &Link| Direction {
+            bottleneck: Bottleneck::new(
+                topology.discipline(link).queue(topology.limit(link), link.seed),
+                link.rate.clone(),
+            ),
+            delay: link.delay,
+            flying: VecDeque::new(),
+            sampling: Sampling::default(),
+        };
+        let addresses = hosts.iter().enumerate().flat_map(|(port, host)| {
+            [(IpAddr::V4(host.v4()), port), (IpAddr::V6(host.v6()), port)]
+        });
+        Engine {
+            ports,
+            left: topology.left,
+            by_address: addresses.collect(),
+            directions: [direction(&topology.forward), direction(&topology.reverse)],
+            flow_numbers: HashMap::new(),
+            flows: Vec::new(),
+            window: WindowTally { name: "start".to_owned(), ..WindowTally::default() },
+            windows: Vec::new(),
+            interval: topology.series,
+            next_sample: topology.series.map_or(Timestamp::FAR_FUTURE, |i| Timestamp::ZERO + i),
+            overruns: 0,
+            unroutable: 0,
+            origin: Instant::now(),
+            scratch: vec![0; HEADROOM + 65_536].into(),
+        }
+    }
+
+    fn now(&self) -> Timestamp {
+        Timestamp::ZERO + self.origin.elapsed()
+    }
+
+    /// Runs until it is told to stop.
+    pub(super) fn run(
+        mut self,
+        commands: &Receiver<Command>,
+        wake: &Arc<EventFd>,
+    ) -> Result<Outcome, Error> {
+        sys::raise_priority();
+        // The kernel may otherwise let a thread sleep 50 µs longer than asked.
+        let _ = nix::sys::prctl::set_timerslack(1);
+        let mut readable: Vec<usize> = Vec::new();
+        loop {
+            let mut more = false;
+            for &port in &readable {
+                more |= self.read(port)?;
+            }
+            self.advance(self.now());
+            self.deliver()?;
+            if !self.obey(commands) {
+                break;
+            }
+            self.wait(&mut readable, more, wake)?;
+        }
+        self.finish()
+    }
+
+    /// Sleeps until a host has sent, a packet is due or a command has come; `more` if something
+    /// is known to be there already.
+    fn wait(&self, readable: &mut Vec<usize>, more: bool, wake: &EventFd) -> Result<(), Error> {
+        let mut polled: Vec<PollFd<'_>> = self
+            .ports
+            .iter()
+            .map(|port| PollFd::new(port.descriptor().as_fd(), PollFlags::POLLIN))
+            .collect();
+        polled.push(PollFd::new(wake.as_fd(), PollFlags::POLLIN));
+        let now = self.now();
+        let timeout = if more {
+            Some(Duration::ZERO)
+        } else {
+            self.next_due().map(|due| due.saturating_since(now))
+        };
+        match ppoll(&mut polled, timeout.map(TimeSpec::from), None) {
+            Ok(_) | Err(Errno::EINTR) => {}
+            Err(error) => return Err(Error::system("waiting for packets", error)),
+        }
+        readable.clear();
+        for (port, polled) in polled[..self.ports.len()].iter().enumerate() {
+            if polled.any() == Some(true) {
+                readable.push(port);
+            }
+        }
+        if polled[self.ports.len()].any() == Some(true) {
+            let _ = wake.read();
+        }
+        Ok(())
+    }
+
+    /// When something has to be delivered at the earliest.
+    fn next_due(&self) -> Option<Timestamp> {
+        let due = |direction: &Direction| match direction.flying.front() {
+            Some((due, _)) => Some(*due),
+            None => direction.bottleneck.next().map(|at| at + direction.delay),
+        };
+        self.directions.iter().filter_map(due).min()
+    }
+
+    /// Obeys what has been asked; whether to go on.
+    fn obey(&mut self, commands: &Receiver<Command>) -> bool {
+        loop {
+            match commands.try_recv() {
+                Err(TryRecvError::Empty) => return true,
+                Err(TryRecvError::Disconnected) | Ok(Command::Stop) => return false,
+                Ok(Command::Snapshot(answer)) => {
+                    let mut window = self.window.clone();
+                    self.close(&mut window);
+                    // Whoever asked may have gone.
+                    let _ = answer.send((window, self.flows.clone()));
+                }
+                Ok(Command::Mark(name, answer)) => {
+                    self.begin_window(name);
+                    let _ = answer.send(());
+                }
+            }
+        }
+    }
+
+    /// Fills in what is known of a window only at its end.
+    fn close(&self, window: &mut WindowTally) {
+        let now = self.now();
+        let start = Timestamp::from_nanos((window.start_s * 1e9) as u64);
+        window.end_s = seconds(now);
+        for (tally, direction) in window.directions.iter_mut().zip(&self.directions) {
+            tally.capacity = direction.bottleneck.capacity(start, now).0;
+        }
+    }
+
+    fn begin_window(&mut self, name: String) {
+        let mut ended = std::mem::take(&mut self.window);
+        self.close(&mut ended);
+        self.window.name = name;
+        self.window.start_s = ended.end_s;
+        self.windows.push(ended);
+    }
+
+    /// Reads what a host has sent; whether there may be more.
+    fn read(&mut self, port: usize) -> Result<bool, Error> {
+        for _ in 0..READ_BATCH {
+            let (into, descriptor) = match &self.ports[port] {
+                Port::Tun(descriptor) => (&mut self.scratch[HEADROOM..], descriptor),
+                Port::Packet(descriptor) => (&mut self.scratch[..], descriptor),
+            };
+            let read = match nix::unistd::read(descriptor, into) {
+                Ok(read) => read,
+                Err(Errno::EAGAIN) => return Ok(false),
+                Err(Errno::EINTR) => continue,
+                Err(error) => return Err(Error::system("reading a packet", error)),
+            };
+            let end = match &self.ports[port] {
+                Port::Tun(_) => HEADROOM + read,
+                Port::Packet(_) => read,
+            };
+            if end > HEADROOM {
+                self.arrive(port, end)?;
+            }
+        }
+        Ok(true)
+    }
+
+    /// A packet of `port` lies in the scratch buffer, up to `end`.
+    fn arrive(&mut self, port: usize, end: usize) -> Result<(), Error> {
+        let Some(Headers { key, payload }) = Headers::parse(&self.scratch[HEADROOM..end]) else {
+            return Ok(());
+        };
+        let Some(&to) = self.by_address.get(&key.destination) else {
+            // Multicast is what kernels send of their own accord.
+            self.unroutable += u64::from(!key.destination.is_multicast());
+            return Ok(());
+        };
+        let flow = match self.flow_numbers.get(&key) {
+            Some(&flow) => flow,
+            None => {
+                let flow = self.flows.len() as u32;
+                self.flows.push(key);
+                self.flow_numbers.insert(key, flow);
+                flow
+            }
+        };
+        let buffer = self.scratch[..end].into();
+        let frame = Frame { buffer, flow, port: to, payload, marked: false };
+        let direction = match (port < self.left, to < self.left) {
+            (true, false) => 0,
+            (false, true) => 1,
+            // Hosts of one side are neighbours: nothing lies between them.
+            _ => return self.send(frame),
+        };
+        let now = self.now();
+        self.advance(now);
+        let bottleneck = &mut self.directions[direction].bottleneck;
+        let verdict = bottleneck.arrive(now, frame);
+        let backlog = bottleneck.backlog().0;
+        if verdict != Verdict::Dropped {
+            let longest = &mut self.window.directions[direction].longest_queue;
+            *longest = backlog.max(*longest);
+        }
+        self.count_drops(direction);
+        Ok(())
+    }
+
+    /// Lets both bottlenecks do what they did up to `now`, and takes the samples that were due.
+    fn advance(&mut self, now: Timestamp) {
+        while self.next_sample <= now {
+            let at = self.next_sample;
+            self.advance_to(at);
+            self.sample(at);
+            self.next_sample = at + self.interval.unwrap_or(Duration::MAX);
+        }
+        self.advance_to(now);
+    }
+
+    fn advance_to(&mut self, now: Timestamp) {
+        let sampled = self.interval.is_some();
+        for (index, direction) in self.directions.iter_mut().enumerate() {
+            let tally = &mut self.window.directions[index];
+            let Direction { bottleneck, delay, flying, sampling } = direction;
+            bottleneck.advance(now, |departure| {
+                let Departure { packet, waited, at } = departure;
+                let bytes = packet.bytes().0;
+                tally.count(packet.flow, packet.dscp(), |tally| {
+                    tally.counts.packets += 1;
+                    tally.counts.bytes += bytes;
+                    tally.counts.payload_bytes += u64::from(packet.payload);
+                    tally.counts.marked += u64::from(packet.marked);
+                    tally.delay.record(waited);
+                });
+                if sampled {
+                    sampling.delay += waited;
+                    sampling.packets += 1;
+                    *sampling.bytes.entry(packet.flow).or_default() += bytes;
+                }
+                flying.push_back((at + *delay, packet));
+            });
+        }
+        for index in 0..self.directions.len() {
+            self.count_drops(index);
+        }
+    }
+
+    fn count_drops(&mut self, index: usize) {
+        let direction = &mut self.directions[index];
+        let tally = &mut self.window.directions[index];
+        for Dropped { packet, .. } in direction.bottleneck.effects.dropped.drain(..) {
+            tally.count(packet.flow, packet.dscp(), |tally| tally.counts.dropped += 1);
+            direction.sampling.dropped += 1;
+        }
+    }
+
+    fn sample(&mut self, at: Timestamp) {
+        for direction in &mut self.directions {
+            let sampling = &mut direction.sampling;
+            let mean = (sampling.packets > 0)
+                .then(|| sampling.delay.as_secs_f64() * 1e3 / f64::from(sampling.packets));
+            sampling.samples.push(Sample {
+                time_s: seconds(at),
+                queue_bytes: direction.bottleneck.backlog().0,
+                queueing_delay_ms: mean,
+                dropped: std::mem::take(&mut sampling.dropped),
+                bytes: std::mem::take(&mut sampling.bytes).into_iter().collect(),
+            });
+            sampling.delay = Duration::ZERO;
+            sampling.packets = 0;
+        }
+    }
+
+    /// Hands over what is due.
+    fn deliver(&mut self) -> Result<(), Error> {
+        for index in 0..self.directions.len() {
+            loop {
+                let now = self.now();
+                let flying = &mut self.directions[index].flying;
+                if flying.front().is_none_or(|(due, _)| *due > now) {
+                    break;
+                }
+                let Some((due, frame)) = flying.pop_front() else { break };
+                self.window.timing.record(now.saturating_since(due));
+                self.send(frame)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Gives a packet to the host it is for.
+    fn send(&mut self, mut frame: Frame) -> Result<(), Error> {
+        let result = match &self.ports[frame.port] {
+            Port::Tun(descriptor) => nix::unistd::write(descriptor, frame.packet()),
+            Port::Packet(descriptor) => {
+                let kind = if frame.is_v4() { libc::ETH_P_IP } else { libc::ETH_P_IPV6 };
+                frame.buffer[..6].copy_from_slice(&HARDWARE_ADDRESS);
+                frame.buffer[6..12].copy_from_slice(&HARDWARE_ADDRESS);
+                frame.buffer[12..14].copy_from_slice(&(kind as u16).to_be_bytes());
+                nix::unistd::write(descriptor, &frame.buffer)
+            }
+        };
+        match result {
+            Ok(_) => Ok(()),
+            // The receiving host has no room: told by the record.
+            Err(Errno::EAGAIN | Errno::ENOBUFS | Errno::ENOMEM | Errno::EINTR) => {
+                self.overruns += 1;
+                Ok(())
+            }
+            // The host has switched its device off: a cable that is not plugged in.
+            Err(Errno::EIO | Errno::ENETDOWN) => Ok(()),
+            Err(error) => Err(Error::system("delivering a packet", error)),
+        }
+    }
+
+    fn finish(mut self) -> Result<Outcome, Error> {
+        self.begin_window(String::new());
+        for port in &self.ports {
+            if let Port::Packet(socket) = port {
+                self.overruns += sys::packet_socket_drops(socket)
+                    .map_err(|error| Error::system("reading a socket's statistics", error))?;
+            }
+        }
+        let cpu = clock_gettime(ClockId::CLOCK_THREAD_CPUTIME_ID)
+            .map_err(|error| Error::system("reading the thread's processor time", error))?;
+        Ok(Outcome {
+            windows: self.windows,
+            flows: self.flows,
+            series: self.directions.map(|direction| direction.sampling.samples),
+            cpu: cpu.into(),
+            overruns: self.overruns,
+            unroutable: self.unroutable,
+        })
+    }
+}

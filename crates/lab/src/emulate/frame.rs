@@ -1,0 +1,247 @@
+//! IP packets on their way through the emulator.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+use lull_cc::Bytes;
+use lull_sim::queue::QueuedPacket;
+
+use super::statistics::FlowKey;
+
+/// Room in front of each packet for the Ethernet header that packet sockets need.
+pub(super) const HEADROOM: usize = 14;
+
+const PROTOCOL_TCP: u8 = 6;
+const PROTOCOL_UDP: u8 = 17;
+/// RFC 3168 §5: both bits of the ECN field.
+const CONGESTION_EXPERIENCED: u8 = 0b11;
+
+/// A packet and what has been read from its headers.
+#[derive(Debug)]
+pub(super) struct Frame {
+    /// [`HEADROOM`], then the IP packet.
+    pub(super) buffer: Box<[u8]>,
+    /// The flow's number in the statistics.
+    pub(super) flow: u32,
+    /// The host it goes to.
+    pub(super) port: usize,
+    /// Bytes behind the transport header.
+    pub(super) payload: u32,
+    /// Whether this emulator has marked it.
+    pub(super) marked: bool,
+}
+
+/// What the headers say.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Headers {
+    pub(super) key: FlowKey,
+    pub(super) payload: u32,
+}
+
+impl Headers {
+    /// Reads an IPv4 or IPv6 packet; none for anything else.
+    pub(super) fn parse(packet: &[u8]) -> Option<Headers> {
+        match packet.first()? >> 4 {
+            4 => Self::parse_v4(packet),
+            6 => Self::parse_v6(packet),
+            _ => None,
+        }
+    }
+
+    /// RFC 791 §3.1.
+    fn parse_v4(packet: &[u8]) -> Option<Headers> {
+        let header = packet.get(..20)?;
+        let header_bytes = usize::from(header[0] & 0xf) * 4;
+        let address = |at: usize| {
+            IpAddr::V4(Ipv4Addr::new(header[at], header[at + 1], header[at + 2], header[at + 3]))
+        };
+        let fragment_offset = u16::from_be_bytes([header[6], header[7]]) & 0x1fff;
+        // Only the first fragment has ports.
+        let transport = if fragment_offset == 0 { packet.get(header_bytes..)? } else { &[] };
+        Some(Self::with_transport(address(12), address(16), header[9], transport))
+    }
+
+    /// RFC 8200 §3. Extension headers are rare: flows with them are known by addresses only.
+    fn parse_v6(packet: &[u8]) -> Option<Headers> {
+        let header = packet.get(..40)?;
+        let address = |at: usize| {
+            let mut octets = [0; 16];
+            octets.copy_from_slice(&header[at..at + 16]);
+            IpAddr::V6(Ipv6Addr::from(octets))
+        };
+        Some(Self::with_transport(address(8), address(24), header[6], &packet[40..]))
+    }
+
+    fn with_transport(
+        source: IpAddr,
+        destination: IpAddr,
+        protocol: u8,
+        transport: &[u8],
+    ) -> Headers {
+        let header_bytes = match protocol {
+            // RFC 9293 §3.1: the data offset, in words of four bytes.
+            PROTOCOL_TCP => transport.get(12).map(|offset| usize::from(offset >> 4) * 4),
+            PROTOCOL_UDP => Some(8),
+            _ => None,
+        };
+        let ports = header_bytes.and_then(|_| transport.get(..4));
+        let port = |at: usize| ports.map_or(0, |p| u16::from_be_bytes([p[at], p[at + 1]]));
+        let key = FlowKey {
+            source,
+            destination,
+            protocol,
+            source_port: port(0),
+            destination_port: port(2),
+        };
+        let payload = transport.len().saturating_sub(header_bytes.unwrap_or(0));
+        Headers { key, payload: payload as u32 }
+    }
+}
+
+impl Frame {
+    /// The IP packet.
+    pub(super) fn packet(&self) -> &[u8] {
+        &self.buffer[HEADROOM..]
+    }
+
+    pub(super) fn is_v4(&self) -> bool {
+        self.packet()[0] >> 4 == 4
+    }
+
+    /// The traffic class: DSCP and ECN.
+    fn traffic_class(&self) -> u8 {
+        let packet = self.packet();
+        if self.is_v4() { packet[1] } else { packet[0] << 4 | packet[1] >> 4 }
+    }
+}
+
+impl QueuedPacket for Frame {
+    fn bytes(&self) -> Bytes {
+        Bytes(self.packet().len() as u64)
+    }
+
+    fn dscp(&self) -> u8 {
+        self.traffic_class() >> 2
+    }
+
+    fn ecn_capable(&self) -> bool {
+        self.traffic_class() & CONGESTION_EXPERIENCED != 0
+    }
+
+    fn mark_ce(&mut self) {
+        self.marked = true;
+        let is_v4 = self.is_v4();
+        let packet = &mut self.buffer[HEADROOM..];
+        if is_v4 {
+            let before = u16::from_be_bytes([packet[0], packet[1]]);
+            packet[1] |= CONGESTION_EXPERIENCED;
+            let after = u16::from_be_bytes([packet[0], packet[1]]);
+            // RFC 1624 §3, equation 3: the checksum follows a changed word.
+            let checksum = u16::from_be_bytes([packet[10], packet[11]]);
+            let mut sum = u32::from(!checksum) + u32::from(!before) + u32::from(after);
+            sum = (sum & 0xffff) + (sum >> 16);
+            sum = (sum & 0xffff) + (sum >> 16);
+            packet[10..12].copy_from_slice(&(!(sum as u16)).to_be_bytes());
+        } else {
+            packet[1] |= CONGESTION_EXPERIENCED << 4;
+        }
+    }
+
+    fn flow(&self) -> u64 {
+        u64::from(self.flow)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The one's complement sum over an IPv4 header: all ones if its checksum is right.
+    fn sum(header: &[u8]) -> u16 {
+        let mut sum = 0u32;
+        for word in header.chunks(2) {
+            sum += u32::from(u16::from_be_bytes([word[0], word[1]]));
+            sum = (sum & 0xffff) + (sum >> 16);
+        }
+        sum as u16
+    }
+
+    fn v4(traffic_class: u8) -> Vec<u8> {
+        let mut packet = vec![0u8; 20 + 32 + 100];
+        packet[0] = 0x45;
+        packet[1] = traffic_class;
+        packet[2..4].copy_from_slice(&152u16.to_be_bytes());
+        packet[8] = 64;
+        packet[9] = PROTOCOL_TCP;
+        packet[12..20].copy_from_slice(&[10, 1, 0, 1, 10, 2, 0, 1]);
+        let checksum = !sum(&packet[..20]);
+        packet[10..12].copy_from_slice(&checksum.to_be_bytes());
+        packet[20..24].copy_from_slice(&[0x12, 0x34, 0, 80]);
+        packet[32] = 8 << 4;
+        packet
+    }
+
+    fn v6(traffic_class: u8) -> Vec<u8> {
+        let mut packet = vec![0u8; 40 + 8 + 10];
+        packet[0] = 0x60 | traffic_class >> 4;
+        packet[1] = traffic_class << 4 | 0xa;
+        packet[6] = PROTOCOL_UDP;
+        packet[23] = 1;
+        packet[39] = 2;
+        packet[40..44].copy_from_slice(&[0, 53, 0x12, 0x34]);
+        packet
+    }
+
+    fn frame(packet: &[u8]) -> Frame {
+        let mut buffer = vec![0; HEADROOM];
+        buffer.extend_from_slice(packet);
+        Frame { buffer: buffer.into(), flow: 0, port: 0, payload: 0, marked: false }
+    }
+
+    #[test]
+    fn addresses_ports_and_payload_are_read() {
+        let headers = Headers::parse(&v4(0)).unwrap();
+        assert_eq!(headers.payload, 100);
+        assert_eq!(headers.key.to_string(), "10.1.0.1:4660 > 10.2.0.1:80 tcp");
+        let headers = Headers::parse(&v6(0)).unwrap();
+        assert_eq!(headers.payload, 10);
+        assert_eq!(headers.key.to_string(), "[::1]:53 > [::2]:4660 udp");
+    }
+
+    #[test]
+    fn what_is_cut_short_or_no_ip_is_not_read_beyond_its_end() {
+        for packet in [v4(0), v6(0)] {
+            for length in 0..packet.len() {
+                let _ = Headers::parse(&packet[..length]);
+            }
+        }
+        assert_eq!(Headers::parse(&[]), None);
+        assert_eq!(Headers::parse(&[0xff; 60]), None);
+        // A header that claims to be longer than the packet.
+        let mut packet = v4(0);
+        packet[0] = 0x4f;
+        packet.truncate(30);
+        assert_eq!(Headers::parse(&packet), None);
+    }
+
+    #[test]
+    fn a_marked_packet_says_congestion_experienced_and_keeps_a_right_checksum() {
+        // Every DSCP with ECT(0) and ECT(1).
+        for traffic_class in (0..=255u8).filter(|class| [1, 2].contains(&(class & 3))) {
+            for packet in [v4(traffic_class), v6(traffic_class)] {
+                let mut frame = frame(&packet);
+                assert_eq!(frame.dscp(), traffic_class >> 2);
+                assert!(frame.ecn_capable());
+                frame.mark_ce();
+                assert!(frame.marked);
+                assert_eq!(frame.traffic_class(), traffic_class | 3);
+                if frame.is_v4() {
+                    assert_eq!(sum(&frame.packet()[..20]), 0xffff);
+                } else {
+                    assert_eq!(frame.packet()[1] & 0xf, 0xa, "the flow label is not touched");
+                }
+            }
+        }
+        assert!(!frame(&v4(4)).ecn_capable());
+        assert!(!frame(&v6(4)).ecn_capable());
+    }
+}

@@ -1,0 +1,223 @@
+//! A link emulator in user space: real TCP stacks over a bottleneck that this process plays.
+//!
+//! Every host is a network namespace with one port. What a host sends is routed by destination
+//! address; between the sides lies, in each direction, a queue under a discipline of
+//! [`lull_sim::queue`], a link of a fixed rate or of a recorded one, and a propagation delay.
+//! Hosts of one side are neighbours, with nothing between them.
+//!
+//! Queue and link run on a virtual clock that follows from the packets' arrival times alone, so
+//! a thread that wakes late neither loses capacity nor adds queueing; only the delivery at the
+//! far end depends on timers, and how late it was is part of every [`Record`].
+//!
+//! ```no_run
+//! use lull_lab::emulate::{Emulator, Topology};
+//!
+//! # fn main() -> Result<(), lull_lab::emulate::Error> {
+//! let emulator = Emulator::start(&Topology::default())?;
+//! let server = emulator.right(0).clone();
+//! let listener = server.enter(|| std::net::TcpListener::bind((server.v4(), 80)))?;
+//! emulator.mark("transfer")?;
+//! // ... connect from emulator.left(0), or run emulator.left(0).command("curl") ...
+//! let record = emulator.finish()?;
+//! println!("{:.3} of the link was used", record.total.forward.utilisation());
+//! # drop(listener);
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! One thread moves all packets: 3 % of a processor at 10 Mbit/s, a third at 100 Mbit/s. At
+//! 1 Gbit/s it is close to its limit and delivers up to 40 ms late, so keep links at 100 Mbit/s
+//! or below.
+//!
+//! Nothing the emulator makes has a name in the file system or a device outside its own
+//! namespaces: when the process ends, however it ends, all of it is gone, and emulators that run
+//! at the same time never meet.
+
+use std::sync::Arc;
+use std::sync::mpsc::{Sender, channel};
+use std::thread::{self, JoinHandle};
+
+use nix::sys::eventfd::{EfdFlags, EventFd};
+
+mod bottleneck;
+mod contain;
+mod engine;
+mod error;
+mod frame;
+mod host;
+mod netlink;
+mod session;
+mod statistics;
+mod sys;
+mod topology;
+mod trace;
+mod wire;
+
+pub(crate) use contain::chain;
+pub use contain::{Container, contain};
+use engine::{Command, Engine, Outcome};
+pub use error::Error;
+pub use host::Host;
+use host::Hosts;
+pub use lull_sim::queue::Discipline;
+pub use session::Session;
+use statistics::WindowTally;
+pub use statistics::{
+    ClassStatistics, Counts, DirectionStatistics, FlowKey, FlowStatistics, LinkDescription, Record,
+    Sample, Series, Spread, TopologyDescription, Window,
+};
+pub use sys::{process_exists, set_congestion_control, set_dscp, tcp_min_rtt};
+pub use topology::{Backend, Buffer, Link, LinkRate, ParseError, Topology, parse_duration};
+pub use trace::Trace;
+pub use wire::Wire;
+
+/// A running emulator. Dropping it ends it.
+#[derive(Debug)]
+pub struct Emulator {
+    description: TopologyDescription,
+    interval_s: Option<f64>,
+    hosts: Vec<Host>,
+    left: usize,
+    commands: Sender<Command>,
+    wake: Arc<EventFd>,
+    thread: Option<JoinHandle<Result<Outcome, Error>>>,
+}
+
+impl Emulator {
+    /// Makes the hosts and begins to move packets.
+    ///
+    /// # Errors
+    /// [`Error::Topology`] before anything is made, [`Error::Permission`] and [`Error::Tun`] if
+    /// this process may not make hosts, [`Error::Sysctl`] if the kernel does not have the
+    /// topology's congestion control. After an error nothing is left behind.
+    pub fn start(topology: &Topology) -> Result<Self, Error> {
+        topology.validate()?;
+        let Hosts { hosts, ports, backend, congestion_control } = Hosts::make(topology)?;
+        let (commands, received) = channel();
+        let wake = EventFd::from_flags(EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_NONBLOCK)
+            .map_err(|error| Error::system("making an event descriptor", error))?;
+        let wake = Arc::new(wake);
+        let engine = Engine::new(topology, &hosts, ports);
+        let thread = {
+            let wake = Arc::clone(&wake);
+            thread::Builder::new()
+                .name("emulator".to_owned())
+                .spawn(move || engine.run(&received, &wake))
+                .map_err(|error| Error::system("starting a thread", error))?
+        };
+        Ok(Emulator {
+            description: TopologyDescription::new(topology, backend, congestion_control),
+            interval_s: topology.series.map(|interval| interval.as_secs_f64()),
+            hosts,
+            left: topology.left,
+            commands,
+            wake,
+            thread: Some(thread),
+        })
+    }
+
+    /// The host number `index` of the left side, counted from 0.
+    ///
+    /// # Panics
+    /// If there are not so many.
+    pub fn left(&self, index: usize) -> &Host {
+        &self.hosts[..self.left][index]
+    }
+
+    /// The host number `index` of the right side, counted from 0.
+    ///
+    /// # Panics
+    /// If there are not so many.
+    pub fn right(&self, index: usize) -> &Host {
+        &self.hosts[self.left..][index]
+    }
+
+    /// All hosts, left ones first.
+    pub fn hosts(&self) -> &[Host] {
+        &self.hosts
+    }
+
+    /// What is emulated, with everything filled in that [`Topology`] leaves open.
+    pub fn description(&self) -> &TopologyDescription {
+        &self.description
+    }
+
+    fn command(&self, command: Command) -> Result<(), Error> {
+        self.commands.send(command).map_err(|_| Error::Stopped)?;
+        self.wake.write(1).map_err(|error| Error::system("waking the emulator", error))?;
+        Ok(())
+    }
+
+    /// What has been counted since the last mark, or since the start.
+    ///
+    /// # Errors
+    /// [`Error::Stopped`] if the emulator has failed.
+    pub fn statistics(&self) -> Result<Window, Error> {
+        let (answer, answered) = channel();
+        self.command(Command::Snapshot(answer))?;
+        let (window, flows) = answered.recv().map_err(|_| Error::Stopped)?;
+        Ok(window.window(&flows))
+    }
+
+    /// Ends the window of the statistics that is being counted and begins one called `name`.
+    ///
+    /// # Errors
+    /// [`Error::Stopped`] if the emulator has failed.
+    pub fn mark(&self, name: impl Into<String>) -> Result<(), Error> {
+        let (answer, answered) = channel();
+        self.command(Command::Mark(name.into(), answer))?;
+        answered.recv().map_err(|_| Error::Stopped)
+    }
+
+    /// Ends the emulator and returns all that it counted.
+    ///
+    /// # Errors
+    /// Whatever made the emulator's thread end early.
+    pub fn finish(mut self) -> Result<Record, Error> {
+        let mut outcome = self.stop().ok_or(Error::Stopped)??;
+        for host in &self.hosts {
+            outcome.overruns += host::device_drops(host)?;
+        }
+        Ok(self.record(outcome))
+    }
+
+    fn record(&self, outcome: Outcome) -> Record {
+        let mut total = outcome.windows.first().cloned().unwrap_or_default();
+        outcome.windows[1..].iter().for_each(|window| total.merge(window));
+        total.name = "total".to_owned();
+        let finished = |window: &WindowTally| window.window(&outcome.flows);
+        let [forward, reverse] = outcome.series;
+        Record {
+            topology: self.description.clone(),
+            total: finished(&total),
+            windows: outcome.windows.iter().map(finished).collect(),
+            series: self.interval_s.map(|interval_s| Series {
+                interval_s,
+                flows: outcome.flows.clone(),
+                forward,
+                reverse,
+            }),
+            cpu_s: outcome.cpu.as_secs_f64(),
+            overruns: outcome.overruns,
+            unroutable: outcome.unroutable,
+        }
+    }
+
+    /// Tells the thread to end, and waits for it; none if that has been done already.
+    fn stop(&mut self) -> Option<Result<Outcome, Error>> {
+        let thread = self.thread.take()?;
+        // If the thread has ended already, it says why.
+        let _ = self.command(Command::Stop);
+        Some(thread.join().unwrap_or_else(|payload| std::panic::resume_unwind(payload)))
+    }
+}
+
+impl Drop for Emulator {
+    fn drop(&mut self) {
+        if let Some(thread) = self.thread.take() {
+            let _ = self.command(Command::Stop);
+            // A panic of the thread has been printed; a second one here would abort.
+            let _ = thread.join();
+        }
+    }
+}

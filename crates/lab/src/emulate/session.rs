@@ -1,0 +1,237 @@
+//! One program over an emulated link: what `lull lab emulate` does.
+
+use std::ffi::OsString;
+use std::fs::File;
+use std::io::{self, Write};
+use std::path::PathBuf;
+use std::process::Command;
+use std::time::Duration;
+
+use lull_cc::{Bytes, Rate};
+use nix::unistd::Pid;
+use serde::Serialize;
+
+use super::contain::{Container, Supervisor, chain};
+use super::statistics::{Counts, DirectionStatistics, LinkDescription, Record, Spread};
+use super::{Emulator, Error, Topology, contain};
+
+/// The exit code if the emulator itself fails; `env`, `timeout` and `nohup` use the same.
+pub(super) const FAILED: u8 = 125;
+/// The exit code if the program is there and cannot be run, as shells have it.
+const NOT_EXECUTABLE: u8 = 126;
+/// The exit code if there is no such program, as shells have it.
+const NOT_FOUND: u8 = 127;
+/// Flows that the table for people lists at most in each direction.
+const LISTED_FLOWS: usize = 8;
+
+/// A program and the network it is to run in.
+#[derive(Clone, Debug)]
+pub struct Session {
+    /// The network.
+    pub topology: Topology,
+    /// The program and its arguments; empty for the user's shell.
+    pub command: Vec<OsString>,
+    /// Where to write the record: a file, or `-` for the standard output.
+    pub json: Option<PathBuf>,
+}
+
+/// The record of a session.
+#[derive(Serialize)]
+struct SessionRecord<'a> {
+    command: Vec<String>,
+    seed: u64,
+    version: &'static str,
+    exit_code: u8,
+    #[serde(flatten)]
+    record: &'a Record,
+}
+
+impl Session {
+    /// Runs the program on the first host on the left and returns its exit code: 128 and the
+    /// signal's number if a signal ended it, 125 if the emulator failed.
+    ///
+    /// The program finds the hosts' addresses in `LULL_LEFT_1`, `LULL_RIGHT_1` and so on, with
+    /// `_V6` appended for IPv6, and runs others elsewhere with `ip netns exec right1 PROGRAM`.
+    /// When it ends, everything it has started ends too.
+    ///
+    /// # Errors
+    /// [`Error::Topology`] for a network that cannot be; otherwise those of [`contain`].
+    pub fn run(&self) -> Result<u8, Error> {
+        self.topology.validate()?;
+        contain(|container| {
+            self.run_contained(container).unwrap_or_else(|error| {
+                eprintln!("lull: {}", chain(&error));
+                FAILED
+            })
+        })
+    }
+
+    fn run_contained(&self, container: &Container) -> Result<u8, Error> {
+        let json: Option<Box<dyn Write>> = match &self.json {
+            None => None,
+            Some(path) if path.as_os_str() == "-" => Some(Box::new(io::stdout())),
+            Some(path) => {
+                // Before the program runs: its work is not to be lost for a wrong path.
+                let file = File::create(path).map_err(|error| {
+                    Error::system(format!("writing to {}", path.display()), error)
+                })?;
+                Some(Box::new(file))
+            }
+        };
+        let supervisor = Supervisor::new()?;
+        let emulator = Emulator::start(&self.topology)?;
+        container.name_hosts(&emulator)?;
+        let mut command = self.prepare(&emulator);
+        let code = match command.spawn() {
+            Ok(child) => supervisor.wait(Pid::from_raw(child.id() as i32))?,
+            Err(error) => {
+                let program = command.get_program().to_string_lossy();
+                eprintln!("lull: {program} cannot be run: {error}");
+                if error.kind() == io::ErrorKind::NotFound { NOT_FOUND } else { NOT_EXECUTABLE }
+            }
+        };
+        let record = emulator.finish()?;
+        // Where nobody reads the table, the exit code still counts.
+        let _ = write_table(&mut io::stderr().lock(), &record);
+        if let Some(mut json) = json {
+            self.write_record(&mut json, &record, code)
+                .map_err(|error| Error::system("writing the record", error))?;
+        }
+        Ok(code)
+    }
+
+    /// The program with its environment, on the first host on the left.
+    fn prepare(&self, emulator: &Emulator) -> Command {
+        let host = emulator.left(0);
+        let mut command = match self.command.split_first() {
+            Some((program, arguments)) => {
+                let mut command = host.command(program);
+                command.args(arguments);
+                command
+            }
+            None => host.command(std::env::var_os("SHELL").unwrap_or_else(|| "/bin/sh".into())),
+        };
+        for host in emulator.hosts() {
+            // left1 → LULL_LEFT_1
+            let digits = host.name().trim_start_matches(|c: char| !c.is_ascii_digit());
+            let side = &host.name()[..host.name().len() - digits.len()];
+            let name = format!("LULL_{}_{digits}", side.to_ascii_uppercase());
+            command.env(&name, host.v4().to_string());
+            command.env(format!("{name}_V6"), host.v6().to_string());
+        }
+        command
+    }
+
+    fn write_record(&self, to: &mut dyn Write, record: &Record, exit_code: u8) -> io::Result<()> {
+        let record = SessionRecord {
+            command: self.command.iter().map(|word| word.to_string_lossy().into_owned()).collect(),
+            seed: record.topology.forward.seed,
+            version: env!("CARGO_PKG_VERSION"),
+            exit_code,
+            record,
+        };
+        serde_json::to_writer_pretty(&mut *to, &record)?;
+        writeln!(to)?;
+        to.flush()
+    }
+}
+
+/// The record in a few lines for people.
+fn write_table(to: &mut impl Write, record: &Record) -> io::Result<()> {
+    let topology = &record.topology;
+    let seconds = record.total.seconds();
+    let delay = topology.forward.delay_s + topology.reverse.delay_s;
+    let round_trip = Duration::from_secs_f64(delay);
+    writeln!(
+        to,
+        "\n{seconds:.1} s over a round-trip time of {round_trip:?}, {} by default",
+        topology.congestion_control
+    )?;
+    writeln!(
+        to,
+        "{:<34} {:>10} {:>13} {:>7} {:>6}   queueing delay in ms: mean, p50, p95, p99, max",
+        "", "sent", "rate", "dropped", "marked"
+    )?;
+    let directions = [
+        ("left > right", &topology.forward, &record.total.forward),
+        ("right > left", &topology.reverse, &record.total.reverse),
+    ];
+    for (name, link, statistics) in directions {
+        let used = statistics.utilisation() * 100.0;
+        let title = format!("{name}, {used:.1} % of {}", describe(link));
+        writeln!(to, "{title}")?;
+        write_counts(to, "  all", &statistics.all, seconds)?;
+        write_parts(to, statistics, seconds)?;
+    }
+    let Spread { p50_ms, p99_ms, max_ms, .. } = record.total.timing_error.unwrap_or_default();
+    writeln!(
+        to,
+        "the emulator delivered {p50_ms:.3} ms late (median; p99 {p99_ms:.3}, max {max_ms:.3}) and \
+         used {:.1} % of a processor",
+        record.cpu_s / seconds.max(1e-9) * 100.0
+    )?;
+    if record.overruns > 0 {
+        writeln!(
+            to,
+            "WARNING: this machine was too slow and lost {} packets before the bottleneck: the \
+             figures do not hold; take a lower rate",
+            record.overruns
+        )?;
+    }
+    if record.unroutable > 0 {
+        writeln!(to, "{} packets went to addresses that no host has", record.unroutable)?;
+    }
+    Ok(())
+}
+
+fn describe(link: &LinkDescription) -> String {
+    let rate = match &link.trace {
+        Some(trace) => format!("the trace {trace}"),
+        None => Rate::from_bits_per_second(link.rate_bit_s).to_string(),
+    };
+    let buffer = match link.buffer {
+        lull_sim::queue::Limit::Bytes(bytes) => Bytes(bytes).to_string(),
+        lull_sim::queue::Limit::Packets(packets) => format!("{packets} packets"),
+    };
+    format!("{rate}, {} with {buffer}", link.discipline.name())
+}
+
+/// Classes where there is more than one, and the largest flows.
+fn write_parts(
+    to: &mut impl Write,
+    statistics: &DirectionStatistics,
+    seconds: f64,
+) -> io::Result<()> {
+    if statistics.classes.len() > 1 {
+        for class in &statistics.classes {
+            write_counts(to, &format!("  dscp {}", class.dscp), &class.counts, seconds)?;
+        }
+    }
+    let mut flows: Vec<_> = statistics.flows.iter().collect();
+    flows.sort_by_key(|flow| std::cmp::Reverse(flow.counts.bytes));
+    for flow in flows.iter().take(LISTED_FLOWS) {
+        write_counts(to, &format!("  {}", flow.flow), &flow.counts, seconds)?;
+    }
+    if let Some(more) = flows.len().checked_sub(LISTED_FLOWS + 1) {
+        writeln!(to, "  and {} smaller flows", more + 1)?;
+    }
+    Ok(())
+}
+
+fn write_counts(to: &mut impl Write, title: &str, counts: &Counts, seconds: f64) -> io::Result<()> {
+    let rate = Rate::from_bits_per_second((counts.bytes as f64 * 8.0 / seconds.max(1e-9)) as u64);
+    write!(
+        to,
+        "{title:<34} {:>10} {:>13} {:>7} {:>6}",
+        Bytes(counts.bytes).to_string(),
+        rate.to_string(),
+        counts.dropped,
+        counts.marked
+    )?;
+    match counts.queueing_delay {
+        None => writeln!(to),
+        Some(Spread { mean_ms, p50_ms, p95_ms, p99_ms, max_ms }) => {
+            writeln!(to, "   {mean_ms:.2}, {p50_ms:.2}, {p95_ms:.2}, {p99_ms:.2}, {max_ms:.2}")
+        }
+    }
+}

@@ -1,0 +1,265 @@
+//! The system calls that the emulator needs and that no safe crate wraps. All of this crate's
+//! unsafe code is here.
+
+use std::ffi::CStr;
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd, RawFd};
+use std::os::unix::process::CommandExt;
+use std::process::Command;
+use std::sync::Arc;
+use std::time::Duration;
+
+use nix::errno::Errno;
+use nix::sched::{CloneFlags, setns};
+use nix::sys::signal::{SigSet, SigmaskHow, sigprocmask};
+use nix::unistd::{ForkResult, Pid};
+
+/// `TUNSETIFF` of linux/if_tun.h.
+const TUNSETIFF: libc::c_ulong = 0x4004_54ca;
+/// `PACKET_IGNORE_OUTGOING` of linux/if_packet.h.
+const PACKET_IGNORE_OUTGOING: libc::c_int = 23;
+
+/// An `ifreq` with a device's name in it.
+fn interface_request(name: &str) -> libc::ifreq {
+    assert!(name.len() < libc::IFNAMSIZ, "device names have at most 15 characters");
+    // SAFETY: `ifreq` is a plain C structure of integers, arrays and a pointer: all zeros is a
+    // value of it.
+    let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
+    for (to, from) in request.ifr_name.iter_mut().zip(name.bytes()) {
+        *to = from as libc::c_char;
+    }
+    request
+}
+
+/// Makes a TUN device called `name` in the calling thread's network namespace. It lives as long
+/// as the descriptor, through which IP packets without any header are read and written.
+pub(super) fn open_tun(name: &str) -> io::Result<OwnedFd> {
+    let device = nix::fcntl::open(
+        c"/dev/net/tun",
+        nix::fcntl::OFlag::O_RDWR | nix::fcntl::OFlag::O_CLOEXEC | nix::fcntl::OFlag::O_NONBLOCK,
+        nix::sys::stat::Mode::empty(),
+    )?;
+    let mut request = interface_request(name);
+    request.ifr_ifru.ifru_flags = (libc::IFF_TUN | libc::IFF_NO_PI) as libc::c_short;
+    // SAFETY: TUNSETIFF reads and writes one `ifreq`; `request` is one and outlives the call.
+    let result = unsafe { libc::ioctl(device.as_raw_fd(), TUNSETIFF as _, &raw mut request) };
+    Errno::result(result)?;
+    Ok(device)
+}
+
+fn set_option(
+    socket: &OwnedFd,
+    level: libc::c_int,
+    name: libc::c_int,
+    value: libc::c_int,
+) -> io::Result<()> {
+    // SAFETY: pointer and length describe `value`, which outlives the call.
+    let result = unsafe {
+        libc::setsockopt(
+            socket.as_raw_fd(),
+            level,
+            name,
+            (&raw const value).cast(),
+            size_of_val(&value) as libc::socklen_t,
+        )
+    };
+    Errno::result(result)?;
+    Ok(())
+}
+
+/// Opens a socket for the Ethernet frames that arrive at the device `index` of the calling
+/// thread's network namespace; frames written to it leave there.
+pub(super) fn open_packet_socket(index: u32) -> io::Result<OwnedFd> {
+    let kind = libc::SOCK_RAW | libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK;
+    // SAFETY: no pointers. Protocol 0 receives nothing until the socket is bound.
+    let socket = Errno::result(unsafe { libc::socket(libc::AF_PACKET, kind, 0) })?;
+    // SAFETY: the descriptor was opened just now and belongs to nobody else.
+    let socket = unsafe { OwnedFd::from_raw_fd(socket) };
+    set_option(&socket, libc::SOL_PACKET, PACKET_IGNORE_OUTGOING, 1)?;
+    // As much as a long burst: forced where we may, else what the machine allows.
+    let bytes = 32 << 20;
+    set_option(&socket, libc::SOL_SOCKET, libc::SO_RCVBUFFORCE, bytes)
+        .or_else(|_| set_option(&socket, libc::SOL_SOCKET, libc::SO_RCVBUF, bytes))?;
+    set_option(&socket, libc::SOL_SOCKET, libc::SO_SNDBUFFORCE, bytes)
+        .or_else(|_| set_option(&socket, libc::SOL_SOCKET, libc::SO_SNDBUF, bytes))?;
+    // SAFETY: `sockaddr_ll` is a plain C structure of integers: all zeros is a value of it.
+    let mut address: libc::sockaddr_ll = unsafe { std::mem::zeroed() };
+    address.sll_family = libc::AF_PACKET as u16;
+    address.sll_protocol = (libc::ETH_P_ALL as u16).to_be();
+    address.sll_ifindex = index as libc::c_int;
+    // SAFETY: pointer and length describe `address`, which outlives the call.
+    let result = unsafe {
+        libc::bind(
+            socket.as_raw_fd(),
+            (&raw const address).cast(),
+            size_of_val(&address) as libc::socklen_t,
+        )
+    };
+    Errno::result(result)?;
+    Ok(socket)
+}
+
+/// Frames that the packet socket had no room for, since the last call.
+pub(super) fn packet_socket_drops(socket: &OwnedFd) -> io::Result<u64> {
+    // SAFETY: `tpacket_stats` is two integers: all zeros is a value of it.
+    let mut statistics: libc::tpacket_stats = unsafe { std::mem::zeroed() };
+    let mut length = size_of_val(&statistics) as libc::socklen_t;
+    // SAFETY: the kernel writes at most `length` bytes, the size of `statistics`.
+    let result = unsafe {
+        libc::getsockopt(
+            socket.as_raw_fd(),
+            libc::SOL_PACKET,
+            libc::PACKET_STATISTICS,
+            (&raw mut statistics).cast(),
+            &raw mut length,
+        )
+    };
+    Errno::result(result)?;
+    Ok(u64::from(statistics.tp_drops))
+}
+
+/// `struct ethtool_value` of linux/ethtool.h.
+#[repr(C)]
+struct EthtoolValue {
+    command: u32,
+    data: u32,
+}
+
+/// Switches off what a device would leave to hardware that is not there: checksums,
+/// segmentation, merging. Without this, packet sockets see segments of 64 kB with no checksum.
+pub(super) fn disable_offloads(socket: &OwnedFd, name: &str) -> io::Result<()> {
+    // ETHTOOL_STXCSUM, _STSO, _SGSO, _SGRO of linux/ethtool.h.
+    for command in [0x17, 0x1f, 0x24, 0x2c] {
+        let mut value = EthtoolValue { command, data: 0 };
+        let mut request = interface_request(name);
+        request.ifr_ifru.ifru_data = (&raw mut value).cast();
+        // SAFETY: SIOCETHTOOL reads one `ifreq` and, through its pointer, one `ethtool_value`;
+        // both outlive the call.
+        let result =
+            unsafe { libc::ioctl(socket.as_raw_fd(), libc::SIOCETHTOOL as _, &raw mut request) };
+        Errno::result(result)?;
+    }
+    Ok(())
+}
+
+/// Lets `command` run in a network namespace, and with no signal blocked.
+pub(super) fn enter_on_exec(command: &mut Command, namespace: Arc<OwnedFd>) {
+    let enter = move || {
+        setns(namespace.as_fd(), CloneFlags::CLONE_NEWNET)?;
+        sigprocmask(SigmaskHow::SIG_SETMASK, Some(&SigSet::empty()), None)?;
+        Ok(())
+    };
+    // SAFETY: between fork and exec the closure makes two system calls, allocates nothing and
+    // takes no lock.
+    unsafe { command.pre_exec(enter) };
+}
+
+/// Lets the calling thread run as soon as it has something to do, however busy the machine is.
+/// Only root gets that; without it the thread runs as any other.
+///
+/// On two processors with three busy loops beside it, packets are then delivered 0.05 ms late at
+/// the 99th percentile, and 3 to 6 ms late with an ordinary thread of the highest priority.
+pub(super) fn raise_priority() {
+    // SAFETY: `sched_param` is a plain C structure of integers: all zeros is a value of it.
+    let mut parameters: libc::sched_param = unsafe { std::mem::zeroed() };
+    parameters.sched_priority = 1;
+    // SAFETY: the pointer is to a `sched_param` that outlives the call; 0 is the calling thread.
+    let _ = unsafe { libc::sched_setscheduler(0, libc::SCHED_RR, &raw const parameters) };
+}
+
+/// Forks a process that has one thread.
+///
+/// # Panics
+/// If there is more than one: the child would inherit locks that nobody ever releases.
+pub(super) fn fork() -> io::Result<ForkResult> {
+    assert_eq!(thread_count()?, 1, "only a process of one thread may fork");
+    // SAFETY: there is one thread, so no lock is held by another one in the child.
+    Ok(unsafe { nix::unistd::fork() }?)
+}
+
+/// Threads of this process.
+pub(super) fn thread_count() -> io::Result<usize> {
+    Ok(std::fs::read_dir("/proc/self/task")?.count())
+}
+
+/// Ends a forked child at once, without running what the parent has registered for its own exit.
+pub(super) fn exit_child(code: u8) -> ! {
+    // SAFETY: `_exit` has no precondition.
+    unsafe { libc::_exit(i32::from(code)) }
+}
+
+/// The smallest round-trip time that the kernel has seen on a TCP socket (`tcpi_min_rtt` of
+/// tcp(7)'s `TCP_INFO`).
+///
+/// # Errors
+/// If the descriptor is no TCP socket, or the kernel does not tell (before Linux 4.6).
+pub fn tcp_min_rtt(socket: &impl AsFd) -> io::Result<Duration> {
+    /// Where linux/tcp.h has tcpi_min_rtt, in bytes; the structure only ever grows at its end.
+    const MIN_RTT_OFFSET: usize = 148;
+    let mut information = [0u8; 256];
+    let mut length = information.len() as libc::socklen_t;
+    let descriptor: RawFd = socket.as_fd().as_raw_fd();
+    // SAFETY: the kernel writes at most `length` bytes, the size of `information`.
+    let result = unsafe {
+        libc::getsockopt(
+            descriptor,
+            libc::IPPROTO_TCP,
+            libc::TCP_INFO,
+            information.as_mut_ptr().cast(),
+            &raw mut length,
+        )
+    };
+    Errno::result(result)?;
+    if (length as usize) < MIN_RTT_OFFSET + 4 {
+        return Err(io::ErrorKind::Unsupported.into());
+    }
+    let mut micros = [0; 4];
+    micros.copy_from_slice(&information[MIN_RTT_OFFSET..MIN_RTT_OFFSET + 4]);
+    Ok(Duration::from_micros(u64::from(u32::from_ne_bytes(micros))))
+}
+
+/// Sets the congestion control of a TCP socket.
+///
+/// # Errors
+/// If the kernel does not have it, or does not allow it to this user.
+pub fn set_congestion_control(socket: &impl AsFd, name: &CStr) -> io::Result<()> {
+    let descriptor: RawFd = socket.as_fd().as_raw_fd();
+    // SAFETY: pointer and length describe `name`, which outlives the call.
+    let result = unsafe {
+        libc::setsockopt(
+            descriptor,
+            libc::IPPROTO_TCP,
+            libc::TCP_CONGESTION,
+            name.as_ptr().cast(),
+            name.count_bytes() as libc::socklen_t,
+        )
+    };
+    Errno::result(result)?;
+    Ok(())
+}
+
+/// Sets the differentiated-services codepoint of a socket's IPv4 packets.
+///
+/// # Errors
+/// If the descriptor is no IPv4 socket.
+pub fn set_dscp(socket: &impl AsFd, dscp: u8) -> io::Result<()> {
+    let traffic_class = libc::c_int::from(dscp << 2);
+    let descriptor: RawFd = socket.as_fd().as_raw_fd();
+    // SAFETY: pointer and length describe `traffic_class`, which outlives the call.
+    let result = unsafe {
+        libc::setsockopt(
+            descriptor,
+            libc::IPPROTO_IP,
+            libc::IP_TOS,
+            (&raw const traffic_class).cast(),
+            size_of_val(&traffic_class) as libc::socklen_t,
+        )
+    };
+    Errno::result(result)?;
+    Ok(())
+}
+
+/// Whether a process with this id is there; one that has ended and was not waited for counts.
+pub fn process_exists(id: u32) -> bool {
+    nix::sys::signal::kill(Pid::from_raw(id as i32), None) != Err(Errno::ESRCH)
+}

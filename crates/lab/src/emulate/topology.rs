@@ -1,0 +1,366 @@
+//! What is to be emulated: hosts on both sides, one bottleneck between them.
+
+use std::str::FromStr;
+use std::time::Duration;
+
+use lull_cc::{Bytes, Rate};
+use lull_sim::queue::{Discipline, Limit};
+use serde::{Deserialize, Serialize};
+
+use super::{Error, Trace};
+
+/// Hosts on both sides of one bottleneck.
+#[derive(Clone, Debug)]
+pub struct Topology {
+    /// Hosts on the left side, 1 to [`Topology::MAX_HOSTS`].
+    pub left: usize,
+    /// Hosts on the right side, 1 to [`Topology::MAX_HOSTS`].
+    pub right: usize,
+    /// The bottleneck from left to right.
+    pub forward: Link,
+    /// The bottleneck from right to left.
+    pub reverse: Link,
+    /// How packets are caught.
+    pub backend: Backend,
+    /// The hosts' default congestion control (`net.ipv4.tcp_congestion_control`). None stands
+    /// for [`Topology::PREFERRED_CONGESTION_CONTROL`] where the kernel allows it, else for the
+    /// machine's default; the record tells which it was.
+    pub congestion_control: Option<String>,
+    /// The largest packet, IP header included, in bytes.
+    pub mtu: u32,
+    /// The interval of the time series; none for no series.
+    pub series: Option<Duration>,
+}
+
+/// One direction of the bottleneck.
+#[derive(Clone, Debug)]
+pub struct Link {
+    /// How fast it sends.
+    pub rate: LinkRate,
+    /// Propagation delay in this direction, behind the bottleneck.
+    pub delay: Duration,
+    /// What may wait. The packet being sent does not count. Under priority, each class has so
+    /// much.
+    pub buffer: Buffer,
+    /// What is done with the packets that wait.
+    pub discipline: Discipline,
+    /// Feeds the discipline's randomness.
+    pub seed: u64,
+}
+
+/// How fast a link sends.
+#[derive(Clone, Debug)]
+pub enum LinkRate {
+    /// Always the same.
+    Fixed(Rate),
+    /// What a trace says.
+    Trace(Trace),
+}
+
+impl LinkRate {
+    /// The rate, of a trace the average.
+    pub fn mean(&self) -> Rate {
+        match self {
+            LinkRate::Fixed(rate) => *rate,
+            LinkRate::Trace(trace) => trace.mean_rate(),
+        }
+    }
+}
+
+/// How much may wait at a link.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Buffer {
+    /// So many bytes.
+    Bytes(Bytes),
+    /// So many packets.
+    Packets(u64),
+    /// So many times the bandwidth-delay product: rate × (forward delay + reverse delay). Never
+    /// less than one packet.
+    Bdp(f64),
+}
+
+/// How packets get from the hosts' kernels into the emulator. Both give the same figures.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Backend {
+    /// TUN where `/dev/net/tun` can be opened, else packet sockets.
+    #[default]
+    Auto,
+    /// One TUN device for each host.
+    Tun,
+    /// One pair of virtual Ethernet devices and one packet socket for each host; needs no device
+    /// node, so it also works inside an unprivileged user namespace.
+    Packet,
+}
+
+impl Default for Topology {
+    /// One host on each side of the default link, both ways.
+    fn default() -> Self {
+        Topology::symmetric(Link::default())
+    }
+}
+
+impl Default for Link {
+    /// 10 Mbit/s, 25 ms one way, drop-tail with a buffer of one bandwidth-delay product.
+    fn default() -> Self {
+        Link {
+            rate: LinkRate::Fixed(Rate::from_bits_per_second(10_000_000)),
+            delay: Duration::from_millis(25),
+            buffer: Buffer::Bdp(1.0),
+            discipline: Discipline::DropTail,
+            seed: 1,
+        }
+    }
+}
+
+impl Topology {
+    /// The most hosts on one side.
+    pub const MAX_HOSTS: usize = 1000;
+
+    /// The hosts' default congestion control unless another one is asked for: what most machines
+    /// use.
+    pub const PREFERRED_CONGESTION_CONTROL: &'static str = "cubic";
+
+    /// One host on each side of `link`, the same in both directions.
+    pub fn symmetric(link: Link) -> Self {
+        Topology {
+            left: 1,
+            right: 1,
+            forward: link.clone(),
+            reverse: link,
+            backend: Backend::Auto,
+            congestion_control: None,
+            mtu: 1500,
+            series: None,
+        }
+    }
+
+    /// The round-trip time of a lone small packet: both propagation delays.
+    pub fn round_trip(&self) -> Duration {
+        self.forward.delay + self.reverse.delay
+    }
+
+    /// What may wait at `link`, which is one of this topology's.
+    pub fn limit(&self, link: &Link) -> Limit {
+        match link.buffer {
+            Buffer::Bytes(bytes) => Limit::Bytes(bytes.0),
+            Buffer::Packets(packets) => Limit::Packets(packets),
+            Buffer::Bdp(multiple) => {
+                let product = link.rate.mean().bytes_in(self.round_trip()).0;
+                let bytes = (product as f64 * multiple).round() as u64;
+                Limit::Bytes(bytes.max(u64::from(self.mtu)))
+            }
+        }
+    }
+
+    /// The discipline of `link`, with the parameters filled in that depend on the link: RED's
+    /// time for a packet, CoDel's largest packet.
+    pub(super) fn discipline(&self, link: &Link) -> Discipline {
+        let mtu = u64::from(self.mtu);
+        match link.discipline {
+            Discipline::Red(mut parameters) if parameters.packet_time_nanos == 0 => {
+                let time = link.rate.mean().time_for(Bytes(mtu));
+                parameters.packet_time_nanos = u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
+                Discipline::Red(parameters)
+            }
+            Discipline::Codel(mut parameters) => {
+                parameters.max_packet = mtu;
+                Discipline::Codel(parameters)
+            }
+            Discipline::FqCodel(mut parameters) => {
+                parameters.codel.max_packet = mtu;
+                Discipline::FqCodel(parameters)
+            }
+            other => other,
+        }
+    }
+
+    /// # Errors
+    /// [`Error::Topology`] if something cannot be, told in one line with what may be.
+    pub fn validate(&self) -> Result<(), Error> {
+        let error = |text: String| Err(Error::Topology(text));
+        for (side, hosts) in [("left", self.left), ("right", self.right)] {
+            if !(1..=Self::MAX_HOSTS).contains(&hosts) {
+                let most = Self::MAX_HOSTS;
+                return error(format!(
+                    "{hosts} hosts on the {side} side: there may be 1 to {most}"
+                ));
+            }
+        }
+        // IPv6's smallest MTU (RFC 8200 §5), and Ethernet's jumbo frames.
+        if !(1280..=9000).contains(&self.mtu) {
+            return error(format!("an MTU of {} bytes: it may be 1280 to 9000", self.mtu));
+        }
+        if self.series.is_some_and(|interval| interval < Duration::from_millis(1)) {
+            return error("a time series needs an interval of at least 1 ms".to_owned());
+        }
+        for link in [&self.forward, &self.reverse] {
+            if link.rate.mean().bits_per_second() < 1000 {
+                return error(format!("a rate of {}: the least is 1 kbit", link.rate.mean()));
+            }
+            if link.delay > Duration::from_secs(60) {
+                return error(format!("a delay of {:?}: the most is 60 s", link.delay));
+            }
+            match link.buffer {
+                Buffer::Bytes(bytes) if bytes.0 < u64::from(self.mtu) => {
+                    return error(format!(
+                        "a buffer of {bytes} holds no packet of {} B: give it more, or count in \
+                         packets",
+                        self.mtu
+                    ));
+                }
+                Buffer::Packets(0) => {
+                    return error("a buffer of 0 packets lets nothing pass: the least is 1".into());
+                }
+                Buffer::Bdp(multiple) if !(multiple > 0.0 && multiple <= 1e6) => {
+                    return error(format!("a buffer of {multiple} BDP: it must be more than 0"));
+                }
+                Buffer::Bdp(_) if self.round_trip().is_zero() => {
+                    return error(
+                        "without delay the bandwidth-delay product is 0: give the buffer in bytes \
+                         (64kB) or packets (100p)"
+                            .to_owned(),
+                    );
+                }
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+}
+
+/// A value that could not be read; it tells what may be written.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct ParseError(String);
+
+impl FromStr for Buffer {
+    type Err = ParseError;
+
+    /// Reads `1bdp`, `0.25bdp`, `100p`, `64kB`, `1MB`, `62500B`.
+    fn from_str(text: &str) -> Result<Self, ParseError> {
+        let error = || {
+            ParseError(format!(
+                "'{text}' is not a buffer: write 1bdp, 64kB or 100p (packets), for example"
+            ))
+        };
+        let (number, unit) = split_number(text).ok_or_else(error)?;
+        let whole = number.round() as u64;
+        match unit.to_ascii_lowercase().as_str() {
+            "bdp" if number > 0.0 => Ok(Buffer::Bdp(number)),
+            "p" | "packets" if number.fract() == 0.0 && number > 0.0 => Ok(Buffer::Packets(whole)),
+            "b" => Ok(Buffer::Bytes(Bytes(whole))),
+            "kb" => Ok(Buffer::Bytes(Bytes((number * 1e3).round() as u64))),
+            "mb" => Ok(Buffer::Bytes(Bytes((number * 1e6).round() as u64))),
+            _ => Err(error()),
+        }
+    }
+}
+
+impl FromStr for Backend {
+    type Err = ParseError;
+
+    fn from_str(text: &str) -> Result<Self, ParseError> {
+        match text {
+            "auto" => Ok(Backend::Auto),
+            "tun" => Ok(Backend::Tun),
+            "packet" => Ok(Backend::Packet),
+            _ => Err(ParseError(format!("'{text}' is not a back end: write auto, tun or packet"))),
+        }
+    }
+}
+
+/// Reads a duration: `25ms`, `0.5s`, `300us`.
+///
+/// # Errors
+/// One line that says what may be written.
+pub fn parse_duration(text: &str) -> Result<Duration, ParseError> {
+    let error = || {
+        ParseError(format!("'{text}' is not a time: write a number and us, ms or s, as in 25ms"))
+    };
+    let (number, unit) = split_number(text).ok_or_else(error)?;
+    let scale = match unit {
+        "us" | "µs" => 1e-6,
+        "ms" => 1e-3,
+        "s" => 1.0,
+        _ => return Err(error()),
+    };
+    Duration::try_from_secs_f64(number * scale).map_err(|_| error())
+}
+
+/// The number that `text` opens with, and the rest.
+fn split_number(text: &str) -> Option<(f64, &str)> {
+    let text = text.trim();
+    let end = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
+    let (number, unit) = text.split_at(end);
+    Some((number.parse().ok()?, unit.trim()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_buffer_is_read_with_its_unit() {
+        for (text, buffer) in [
+            ("1bdp", Buffer::Bdp(1.0)),
+            ("0.25BDP", Buffer::Bdp(0.25)),
+            ("100p", Buffer::Packets(100)),
+            ("64kB", Buffer::Bytes(Bytes(64_000))),
+            ("1.5MB", Buffer::Bytes(Bytes(1_500_000))),
+            ("62500 B", Buffer::Bytes(Bytes(62_500))),
+        ] {
+            assert_eq!(text.parse(), Ok(buffer), "{text}");
+        }
+        for text in ["", "10", "bdp", "-1p", "1.5p", "0p", "0bdp", "10GB", "1e3p", "..p"] {
+            assert!(text.parse::<Buffer>().is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn a_duration_is_read_with_its_unit() {
+        assert_eq!(parse_duration("25ms"), Ok(Duration::from_millis(25)));
+        assert_eq!(parse_duration("0.5s"), Ok(Duration::from_millis(500)));
+        assert_eq!(parse_duration("300us"), Ok(Duration::from_micros(300)));
+        for text in ["", "25", "ms", "-1ms", "1h", "1e3ms", "999999999999999999999s"] {
+            assert!(parse_duration(text).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn the_bandwidth_delay_product_counts_both_directions() {
+        let mut topology = Topology::default();
+        assert_eq!(topology.limit(&topology.forward), Limit::Bytes(62_500));
+        topology.reverse.delay = Duration::from_millis(75);
+        assert_eq!(topology.limit(&topology.forward), Limit::Bytes(125_000));
+        topology.forward.buffer = Buffer::Bdp(0.001);
+        assert_eq!(topology.limit(&topology.forward), Limit::Bytes(1500));
+    }
+
+    #[test]
+    fn what_cannot_be_is_told_before_anything_is_made() {
+        let mut spoilt: Vec<(&str, Topology)> = Vec::new();
+        let mut spoil = |name, change: fn(&mut Topology)| {
+            let mut topology = Topology::default();
+            change(&mut topology);
+            spoilt.push((name, topology));
+        };
+        spoil("no host", |t| t.left = 0);
+        spoil("too many hosts", |t| t.right = Topology::MAX_HOSTS + 1);
+        spoil("tiny buffer", |t| t.forward.buffer = Buffer::Bytes(Bytes(1499)));
+        spoil("no packet", |t| t.reverse.buffer = Buffer::Packets(0));
+        spoil("no buffer", |t| t.forward.buffer = Buffer::Bdp(f64::NAN));
+        spoil("no delay", |t| {
+            t.forward.delay = Duration::ZERO;
+            t.reverse.delay = Duration::ZERO;
+        });
+        spoil("long delay", |t| t.forward.delay = Duration::from_secs(61));
+        spoil("small MTU", |t| t.mtu = 1279);
+        spoil("series", |t| t.series = Some(Duration::ZERO));
+        for (name, topology) in spoilt {
+            let error = topology.validate().expect_err(name).to_string();
+            assert!(!error.contains('\n'), "{name}: {error}");
+        }
+        assert!(Topology::default().validate().is_ok());
+    }
+}

@@ -1,0 +1,338 @@
+//! Verdicts: what the cells of a plan show, held against what the plan demands.
+
+use std::collections::BTreeSet;
+
+use serde::Serialize;
+use serde_json::{Map, Value};
+
+use crate::plan::{Check, Expression, Of, Plan};
+use crate::record::CellRecord;
+
+/// What a plan's cells show.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Results {
+    /// The plan's name.
+    pub id: String,
+    /// Its title.
+    pub title: String,
+    /// A row for each combination of the sweep's values; repetitions are averaged.
+    pub rows: Vec<Row>,
+    /// What the plan's checks say.
+    pub verdicts: Vec<Verdict>,
+    /// Metrics and checks that have a value in no cell, and why.
+    pub without_value: Vec<String>,
+    /// Cells in which the emulator delivered one packet in a hundred more than a millisecond
+    /// late, and how late: the machine had other things to do. What such a cell shows is in doubt.
+    pub disturbed: Vec<(String, f64)>,
+}
+
+/// How late one packet in a hundred may be delivered, in milliseconds.
+const LATE_MS: f64 = 1.0;
+
+/// A combination of the sweep's values.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Row {
+    /// The values.
+    pub values: Map<String, Value>,
+    /// How many repetitions there are.
+    pub repetitions: usize,
+    /// The metrics' means over them, in the plan's order; none where a cell has no such value.
+    pub metrics: Vec<Option<f64>>,
+    /// The checks that its cells miss, by number.
+    pub missed: Vec<usize>,
+}
+
+/// What a check says.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Verdict {
+    /// The check's name.
+    pub name: String,
+    /// Where its demand comes from.
+    pub source: Option<String>,
+    /// Whether it is met; none if there is nothing to judge.
+    pub is_met: Option<bool>,
+    /// In a few words, and by how much it is missed.
+    pub why: String,
+    /// Values judged.
+    pub judged: usize,
+    /// Those of them that are as demanded.
+    pub met: usize,
+    /// The part of them that must be.
+    pub share: f64,
+    /// The cells furthest from what is demanded, worst first, ten at most; all of them met it if
+    /// the margin of the first is not negative.
+    pub worst: Vec<Judged>,
+    /// Cells beyond the bound that none may pass.
+    pub beyond: Vec<Judged>,
+}
+
+/// A value held against its bound.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Judged {
+    /// The cell.
+    pub key: String,
+    /// Its value.
+    pub value: f64,
+    /// What is demanded.
+    pub bound: f64,
+    /// How far the value is on the right side; negative where it is not.
+    pub margin: f64,
+}
+
+/// A cell with all that expressions may name.
+struct Quantified<'a> {
+    cell: &'a CellRecord,
+    quantities: Value,
+}
+
+/// Holds the cells of a plan against its checks.
+pub fn judge(plan: &Plan, cells: &[CellRecord]) -> Results {
+    let mut without_value = Vec::new();
+    let disturbed = disturbed(cells);
+    let cells = quantify(plan, cells, &mut without_value);
+    let mut rows = rows(plan, &cells);
+    let mut verdicts = Vec::new();
+    for (number, check) in plan.checks.iter().enumerate() {
+        let (verdict, misses) = verdict(check, &cells, &mut without_value);
+        let missing: Vec<&CellRecord> = cells
+            .iter()
+            .filter(|cell| misses.contains(&cell.cell.key))
+            .map(|cell| cell.cell)
+            .collect();
+        for row in &mut rows {
+            if missing.iter().any(|cell| row.is_of(cell)) {
+                row.missed.push(number);
+            }
+        }
+        verdicts.push(verdict);
+    }
+    Results {
+        id: plan.id.clone(),
+        title: plan.title.clone(),
+        rows,
+        verdicts,
+        without_value,
+        disturbed,
+    }
+}
+
+/// The worst first.
+fn disturbed(cells: &[CellRecord]) -> Vec<(String, f64)> {
+    let late = |cell: &CellRecord| {
+        let late = cell.phases.iter().filter_map(|phase| phase.timing_error);
+        let worst = late.map(|late| late.p99_ms).fold(0.0, f64::max);
+        (worst > LATE_MS).then(|| (cell.key.clone(), worst))
+    };
+    let mut late: Vec<(String, f64)> = cells.iter().filter_map(late).collect();
+    late.sort_by(|(_, a), (_, b)| b.total_cmp(a));
+    late
+}
+
+impl Row {
+    fn is_of(&self, cell: &CellRecord) -> bool {
+        self.values.iter().all(|(name, value)| cell.values.get(name) == Some(value))
+    }
+}
+
+/// Whether a cell is among those that an expression selects.
+fn is_selected(only: Option<&Expression>, quantities: &Value) -> Result<bool, String> {
+    only.map_or(Ok(true), |only| only.holds(quantities).map_err(|error| error.to_string()))
+}
+
+/// A cell's quantities with the plan's metrics among them.
+pub(crate) fn quantities(plan: &Plan, cell: &CellRecord) -> Value {
+    let cells = quantify(plan, std::slice::from_ref(cell), &mut Vec::new());
+    cells.into_iter().next().map(|cell| cell.quantities).unwrap_or_default()
+}
+
+/// Adds the metrics to each cell's quantities, each after those before it.
+fn quantify<'a>(
+    plan: &Plan,
+    cells: &'a [CellRecord],
+    without_value: &mut Vec<String>,
+) -> Vec<Quantified<'a>> {
+    let mut quantified: Vec<Quantified<'a>> = cells
+        .iter()
+        .map(|cell| {
+            let mut quantities = cell.quantities();
+            quantities["metric"] = Value::Object(Map::new());
+            Quantified { cell, quantities }
+        })
+        .collect();
+    for metric in &plan.metrics {
+        let mut found = false;
+        let mut why = None;
+        for Quantified { quantities, .. } in &mut quantified {
+            match is_selected(metric.only.as_ref(), quantities) {
+                Ok(false) => {}
+                Ok(true) => match metric.value.number(quantities) {
+                    Ok(value) => {
+                        quantities["metric"][&metric.name] = value.into();
+                        found = true;
+                    }
+                    Err(error) => why = Some(error.to_string()),
+                },
+                Err(error) => why = Some(error),
+            }
+        }
+        if let (false, Some(why)) = (found, why) {
+            without_value.push(format!("metric {}: {why}", metric.name));
+        }
+    }
+    quantified
+}
+
+fn rows(plan: &Plan, cells: &[Quantified<'_>]) -> Vec<Row> {
+    let mut rows: Vec<(Row, Vec<Vec<f64>>)> = Vec::new();
+    for Quantified { cell, quantities } in cells {
+        let values: Map<String, Value> = plan
+            .axes
+            .iter()
+            .filter_map(|axis| Some((axis.name.clone(), cell.values.get(&axis.name)?.clone())))
+            .collect();
+        let at = rows.iter().position(|(row, _)| row.values == values).unwrap_or_else(|| {
+            let row = Row { values, repetitions: 0, metrics: Vec::new(), missed: Vec::new() };
+            rows.push((row, vec![Vec::new(); plan.metrics.len()]));
+            rows.len() - 1
+        });
+        let (row, sums) = &mut rows[at];
+        row.repetitions += 1;
+        for (metric, values) in plan.metrics.iter().zip(sums) {
+            values.extend(quantities["metric"][&metric.name].as_f64());
+        }
+    }
+    rows.into_iter()
+        .map(|(mut row, sums)| {
+            row.metrics = sums.iter().map(|values| mean(values)).collect();
+            row
+        })
+        .collect()
+}
+
+fn mean(values: &[f64]) -> Option<f64> {
+    (!values.is_empty()).then(|| values.iter().sum::<f64>() / values.len() as f64)
+}
+
+/// The middle value, or the mean of the two in the middle.
+fn median(values: &[f64]) -> Option<f64> {
+    let mut sorted = values.to_vec();
+    sorted.sort_by(f64::total_cmp);
+    let middle = sorted.len() / 2;
+    match sorted.len() {
+        0 => None,
+        odd if odd % 2 == 1 => Some(sorted[middle]),
+        _ => Some((sorted[middle - 1] + sorted[middle]) / 2.0),
+    }
+}
+
+/// The check's verdict, and the keys of the cells that miss what is demanded.
+fn verdict(
+    check: &Check,
+    cells: &[Quantified<'_>],
+    without_value: &mut Vec<String>,
+) -> (Verdict, BTreeSet<String>) {
+    let (demand, is_least) = match (&check.at_least, &check.at_most) {
+        (Some(demand), _) => (demand, true),
+        (None, Some(demand)) => (demand, false),
+        (None, None) => unreachable!("plans are checked when they are read"),
+    };
+    let limit = if is_least { &check.never_below } else { &check.never_above };
+    let judged = |key: &str, value: f64, bound: f64| {
+        let margin = if is_least { value - bound } else { bound - value };
+        Judged { key: key.to_owned(), value, bound, margin }
+    };
+    let mut judgements = Vec::new();
+    let mut beyond = Vec::new();
+    let mut why_not = None;
+    for Quantified { cell, quantities } in cells {
+        let evaluate = || -> Result<Option<(f64, f64, Option<f64>)>, String> {
+            if !is_selected(check.only.as_ref(), quantities)? {
+                return Ok(None);
+            }
+            let number =
+                |expression: &Expression| expression.number(quantities).map_err(|e| e.to_string());
+            let limit = limit.as_ref().map(number).transpose()?;
+            Ok(Some((number(&check.value)?, number(demand)?, limit)))
+        };
+        match evaluate() {
+            Ok(None) => {}
+            Ok(Some((value, bound, limit))) => {
+                judgements.push(judged(&cell.key, value, bound));
+                let limit = limit.map(|limit| judged(&cell.key, value, limit));
+                beyond.extend(limit.filter(|limit| limit.margin < 0.0));
+            }
+            Err(error) => why_not = Some(error),
+        }
+    }
+    if let (true, Some(why)) = (judgements.is_empty(), why_not) {
+        without_value.push(format!("check '{}': {why}", check.name));
+    }
+    let summary = match check.of {
+        Of::Each => None,
+        Of::Mean => Some(("mean", mean as fn(&[f64]) -> Option<f64>)),
+        Of::Median => Some(("median", median as fn(&[f64]) -> Option<f64>)),
+    };
+    if let Some((name, summarise)) = summary {
+        let values: Vec<f64> = judgements.iter().map(|one| one.value).collect();
+        let bounds: Vec<f64> = judgements.iter().map(|one| one.bound).collect();
+        let key = format!("{name} of {}", values.len());
+        let one = summarise(&values).zip(mean(&bounds));
+        judgements = one.map(|(value, bound)| judged(&key, value, bound)).into_iter().collect();
+    }
+    judgements.sort_by(|a, b| a.margin.total_cmp(&b.margin));
+    beyond.sort_by(|a, b| a.margin.total_cmp(&b.margin));
+    let misses: BTreeSet<String> =
+        judgements.iter().filter(|one| one.margin < 0.0).map(|one| one.key.clone()).collect();
+    let met = judgements.len() - misses.len();
+    // Rounded so that 0.8 of 5 cells are 4, whatever 0.8 is in binary.
+    let needed = (check.share * judgements.len() as f64 - 1e-9).ceil() as usize;
+    let is_met = (!judgements.is_empty()).then_some(met >= needed && beyond.is_empty());
+    let why = explain(&judgements, &beyond, met, needed, check.share);
+    let verdict = Verdict {
+        name: check.name.clone(),
+        source: check.source.clone(),
+        is_met,
+        why,
+        judged: judgements.len(),
+        met,
+        share: check.share,
+        worst: judgements.iter().take(10).cloned().collect(),
+        beyond,
+    };
+    (verdict, misses)
+}
+
+fn explain(
+    judgements: &[Judged],
+    beyond: &[Judged],
+    met: usize,
+    needed: usize,
+    share: f64,
+) -> String {
+    let Some(worst) = judgements.first() else { return "nothing to judge".to_owned() };
+    let at = |one: &Judged| {
+        let side = if one.margin < 0.0 { "misses" } else { "meets" };
+        format!("{:.4} {side} {:.4} by {:.4} ({})", one.value, one.bound, one.margin.abs(), one.key)
+    };
+    let mut text = if judgements.len() == 1 {
+        at(worst)
+    } else {
+        format!("{met} of {} cells, worst: {}", judgements.len(), at(worst))
+    };
+    if share < 1.0 {
+        text = format!("{text}; needed {needed}");
+    }
+    if let Some(worst) = beyond.first() {
+        text = format!(
+            "{text}; {} beyond the bound for all, worst {:.4} against {:.4} ({})",
+            beyond.len(),
+            worst.value,
+            worst.bound,
+            worst.key
+        );
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,127 @@
+use serde_json::json;
+
+use super::*;
+use crate::record::{GroupRecord, PhaseRecord};
+
+/// A plan over `flows` whose cells have one phase and one group; `more` is added to it.
+fn plan(more: &str) -> Plan {
+    let text = format!(
+        "id = 'made-up'\ntitle = 'Made up'\n[paper]\nsource = 'a'\nstatement = 'b'\n\
+         [topology]\nrate = '10mbit'\nrtt = '20ms'\n\
+         [[axes]]\nname = 'flows'\nvalues = [1, 2, 3, 4, 5]\n\
+         [[groups]]\nname = 'a'\nkind = 'bulk'\ncontrol = 'cubic'\nphases = ['p']\n\
+         [[phases]]\nname = 'p'\nsettle = '1s'\nmeasure = '1s'\n{more}"
+    );
+    Plan::parse("made-up.toml", &text, false).unwrap()
+}
+
+/// The record of a cell with `flows`, whose group received so many Mbit/s.
+fn cell(flows: u32, repetition: u32, goodput_mbit: f64) -> CellRecord {
+    let group = GroupRecord { goodput_mbit, ..GroupRecord::default() };
+    let phase = PhaseRecord {
+        name: "p".to_owned(),
+        groups: [("a".to_owned(), group)].into(),
+        ..PhaseRecord::default()
+    };
+    CellRecord {
+        key: format!("flows={flows} repetition={repetition}"),
+        values: json!({ "flows": flows }).as_object().unwrap().clone(),
+        repetition,
+        phases: vec![phase],
+        ..CellRecord::default()
+    }
+}
+
+fn check(more: &str, goodputs: &[f64]) -> Verdict {
+    let text = format!("[[checks]]\nname = 'c'\nvalue = 'goodput.a.p'\n{more}");
+    let cells: Vec<CellRecord> =
+        goodputs.iter().zip(1..).map(|(goodput, flows)| cell(flows, 1, *goodput)).collect();
+    judge(&plan(&text), &cells).verdicts.remove(0)
+}
+
+#[test]
+fn every_cell_must_meet_a_check_without_a_share() {
+    assert_eq!(check("at_least = 9", &[9.0, 9.1, 9.2]).is_met, Some(true));
+    let verdict = check("at_least = 9", &[9.0, 8.5, 9.2]);
+    assert_eq!((verdict.is_met, verdict.met, verdict.judged), (Some(false), 2, 3));
+    assert_eq!(verdict.worst[0].key, "flows=2 repetition=1");
+    assert!((verdict.worst[0].margin + 0.5).abs() < 1e-9);
+    assert!(verdict.why.contains("misses"), "{}", verdict.why);
+    assert_eq!(check("at_most = 9", &[9.0, 8.5, 9.2]).met, 2);
+}
+
+#[test]
+fn a_share_of_the_cells_is_enough_where_the_check_says_so() {
+    let five = [9.0, 9.0, 9.0, 9.0, 1.0];
+    assert_eq!(check("at_least = 9\nshare = 0.8", &five).is_met, Some(true));
+    assert_eq!(check("at_least = 9\nshare = 0.81", &five).is_met, Some(false));
+    assert_eq!(check("at_least = 9\nshare = 0.8\nnever_below = 2", &five).is_met, Some(false));
+    assert_eq!(check("at_least = 9\nshare = 0.8\nnever_below = 1", &five).is_met, Some(true));
+    let beyond = check("at_most = 5\nshare = 0\nnever_above = 8.9", &five).beyond;
+    assert_eq!(beyond.len(), 4);
+}
+
+#[test]
+fn a_bound_may_differ_from_cell_to_cell() {
+    assert_eq!(check("at_least = '10 - flows'", &[9.0, 8.0, 7.0]).is_met, Some(true));
+    assert_eq!(check("at_least = '10 - flows'", &[9.0, 8.0, 6.9]).is_met, Some(false));
+}
+
+#[test]
+fn a_check_may_speak_of_some_cells_only() {
+    let verdict = check("at_least = 9\nwhere = 'flows >= 2'", &[1.0, 9.0]);
+    assert_eq!((verdict.is_met, verdict.judged), (Some(true), 1));
+    assert_eq!(check("at_least = 9\nwhere = 'flows > 5'", &[1.0]).is_met, None);
+}
+
+#[test]
+fn a_check_may_speak_of_the_mean_or_the_median() {
+    let goodputs = [1.0, 2.0, 30.0];
+    assert_eq!(check("at_least = 11\nof = 'mean'", &goodputs).is_met, Some(true));
+    assert_eq!(check("at_least = 11\nof = 'median'", &goodputs).is_met, Some(false));
+    assert_eq!(median(&[4.0, 1.0, 3.0, 2.0]), Some(2.5));
+    assert_eq!(median(&[]), None);
+}
+
+#[test]
+fn repetitions_are_one_row_with_their_mean() {
+    let plan = plan("[[metrics]]\nname = 'm'\nvalue = 'goodput.a.p * 2'\n");
+    let cells = [cell(1, 1, 2.0), cell(2, 1, 5.0), cell(1, 2, 4.0)];
+    let rows = judge(&plan, &cells).rows;
+    let seen: Vec<_> = rows.iter().map(|row| (row.repetitions, row.metrics[0])).collect();
+    assert_eq!(seen, [(2, Some(6.0)), (1, Some(10.0))]);
+}
+
+#[test]
+fn a_metric_may_use_those_before_it_and_one_without_a_value_is_named() {
+    let plan = plan(
+        "[[metrics]]\nname = 'm'\nvalue = 'goodput.a.p'\n\
+         [[metrics]]\nname = 'n'\nvalue = 'metric.m + 1'\n\
+         [[metrics]]\nname = 'typo'\nvalue = 'goodputs.a.p'\n\
+         [[checks]]\nname = 'c'\nvalue = 'metric.typo'\nat_least = 1\n",
+    );
+    let results = judge(&plan, &[cell(1, 1, 2.0)]);
+    assert_eq!(results.rows[0].metrics, [Some(2.0), Some(3.0), None]);
+    assert_eq!(results.without_value.len(), 2, "{:?}", results.without_value);
+    assert!(results.without_value[0].contains("goodputs.a.p"), "{:?}", results.without_value);
+    assert_eq!(results.verdicts[0].is_met, None);
+}
+
+#[test]
+fn a_row_names_the_checks_that_its_cells_miss() {
+    let text = "[[checks]]\nname = 'c'\nvalue = 'goodput.a.p'\nat_least = 5\n";
+    let rows = judge(&plan(text), &[cell(1, 1, 9.0), cell(2, 1, 1.0)]).rows;
+    assert_eq!(rows.iter().map(|row| row.missed.len()).collect::<Vec<_>>(), [0, 1]);
+}
+
+#[test]
+fn cells_in_which_the_emulator_was_late_are_named() {
+    let late = |flows, p99_ms| {
+        let mut cell = cell(flows, 1, 5.0);
+        cell.phases[0].timing_error = Some(crate::emulate::Spread { p99_ms, ..Default::default() });
+        cell
+    };
+    let disturbed = judge(&plan(""), &[late(1, 0.2), late(2, 1.5), late(3, 2.5)]).disturbed;
+    let keys: Vec<&str> = disturbed.iter().map(|(key, _)| key.as_str()).collect();
+    assert_eq!(keys, ["flows=3 repetition=1", "flows=2 repetition=1"]);
+}

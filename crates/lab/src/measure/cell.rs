@@ -1,0 +1,102 @@
+//! The measurements of one cell.
+
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+use std::time::{Duration, Instant};
+
+use super::link::View;
+use super::tally;
+use crate::emulate::{Record, Window};
+use crate::plan::Group;
+use crate::record::{CpuRecord, GroupRecord, LinkRecord, PhaseRecord};
+use crate::traffic::Tally;
+
+/// A phase that has passed.
+#[derive(Clone, Debug)]
+pub(crate) struct ObservedPhase {
+    pub(crate) name: String,
+    pub(crate) title: Option<String>,
+    /// The emulator's window from its beginning until measuring began.
+    pub(crate) settling: String,
+    /// The emulator's window while it was measured.
+    pub(crate) measured: String,
+    /// When it began.
+    pub(crate) begin: Instant,
+    /// When measuring began and ended, with what all groups had done by then.
+    pub(crate) before: (Instant, Vec<Tally>),
+    pub(crate) after: (Instant, Vec<Tally>),
+    /// Processor time while it was measured.
+    pub(crate) cpu: CpuRecord,
+    /// The groups that were there, by number.
+    pub(crate) active: Vec<usize>,
+}
+
+/// All that was seen of a cell.
+#[derive(Debug)]
+pub(crate) struct Observed {
+    pub(crate) begin: Instant,
+    pub(crate) groups: Vec<Group>,
+    /// The addresses that each group's data go between.
+    pub(crate) hosts: Vec<(IpAddr, IpAddr)>,
+    pub(crate) phases: Vec<ObservedPhase>,
+    /// What the emulator has seen; none of a plain wire.
+    pub(crate) record: Option<Record>,
+    /// The interval of the series to keep, if any.
+    pub(crate) keep_series: Option<Duration>,
+}
+
+impl Observed {
+    /// The emulator's window of this name.
+    pub(super) fn window<'a>(record: &'a Record, name: &str) -> Option<&'a Window> {
+        record.windows.iter().find(|window| window.name == name)
+    }
+
+    /// What a phase is without what the emulator saw.
+    pub(super) fn bare_phase(&self, phase: &ObservedPhase) -> PhaseRecord {
+        let since = |at: Instant| at.saturating_duration_since(self.begin).as_secs_f64();
+        PhaseRecord {
+            name: phase.name.clone(),
+            title: phase.title.clone(),
+            begin_s: since(phase.begin),
+            measured_from_s: since(phase.before.0),
+            measured_to_s: since(phase.after.0),
+            utilisation: None,
+            queueing: None,
+            timing_error: None,
+            cpu: phase.cpu,
+            groups: BTreeMap::new(),
+            series: None,
+        }
+    }
+
+    /// What a group's sockets saw in a phase.
+    pub(super) fn bare_group(&self, number: usize, phase: &ObservedPhase) -> GroupRecord {
+        let group = &self.groups[number];
+        let mut record = GroupRecord {
+            title: group.title.clone(),
+            control: group.control.clone(),
+            count: group.count,
+            ..GroupRecord::default()
+        };
+        let before = (phase.before.0, &phase.before.1[number]);
+        let after = (phase.after.0, &phase.after.1[number]);
+        tally::fill(&mut record, group, before, after);
+        record
+    }
+}
+
+/// The link, where one was emulated, and the phases' records.
+pub(crate) fn measure(observed: &Observed) -> (Option<LinkRecord>, Vec<PhaseRecord>) {
+    if let Some(record) = &observed.record {
+        let view = View::new(observed, record);
+        let phases = observed.phases.iter().filter_map(|phase| view.phase(phase)).collect();
+        return (Some(view.link), phases);
+    }
+    let phase = |phase: &ObservedPhase| {
+        let groups = phase.active.iter().map(|&number| {
+            (observed.groups[number].name.clone(), observed.bare_group(number, phase))
+        });
+        PhaseRecord { groups: groups.collect(), ..observed.bare_phase(phase) }
+    };
+    (None, observed.phases.iter().map(phase).collect())
+}

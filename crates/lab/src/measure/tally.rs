@@ -1,0 +1,136 @@
+//! What the sockets of a group tell.
+
+use std::time::Instant;
+
+use crate::plan::{Group, Kind};
+use crate::record::{GroupRecord, Latency, rounded};
+use crate::traffic::Tally;
+
+/// Fills in what a group did between two tallies.
+pub(super) fn fill(
+    record: &mut GroupRecord,
+    group: &Group,
+    (from, before): (Instant, &Tally),
+    (to, after): (Instant, &Tally),
+) {
+    let seconds = (to - from).as_secs_f64();
+    let megabits = |bytes: u64| rounded(bytes as f64 * 8.0 / 1e6 / seconds);
+    record.goodput_mbit = megabits(after.received - before.received);
+    record.retransmitted = after.retransmitted.saturating_sub(before.retransmitted);
+    let samples = after.samples - before.samples;
+    if samples > 0 {
+        let srtt = (after.srtt_sum - before.srtt_sum).as_secs_f64() / samples as f64;
+        record.srtt_ms = Some(rounded(srtt * 1e3));
+        let windows = after.window_sum - before.window_sum;
+        record.window = Some(rounded(windows as f64 / samples as f64));
+    }
+    match group.kind {
+        Kind::Bulk { .. } => {
+            let flows = flows(before, after, group.count);
+            record.fairness = fairness(&flows).map(rounded);
+            record.flows_mbit = flows.iter().map(|bytes| megabits(*bytes)).collect();
+        }
+        Kind::Requests { .. } => record.latency = latency(before, after, from, to),
+        Kind::Command { .. } => {}
+    }
+}
+
+/// Bytes that each connection of a group received, ascending. Connections without any are among
+/// them; those of an earlier activity are not.
+fn flows(before: &Tally, after: &Tally, count: u32) -> Vec<u64> {
+    let mut flows: Vec<u64> = after
+        .by_flow
+        .iter()
+        .map(|(flow, bytes)| bytes - before.by_flow.get(flow).copied().unwrap_or(0))
+        .filter(|bytes| *bytes > 0)
+        .collect();
+    let silent = (count as usize).saturating_sub(flows.len());
+    flows.extend(std::iter::repeat_n(0, silent));
+    flows.sort_unstable();
+    flows
+}
+
+/// Jain's index (Jain, Chiu, Hawe 1984); none if nothing was received.
+fn fairness(flows: &[u64]) -> Option<f64> {
+    let sum: f64 = flows.iter().map(|bytes| *bytes as f64).sum();
+    let squares: f64 = flows.iter().map(|bytes| (*bytes as f64).powi(2)).sum();
+    (squares > 0.0).then(|| sum * sum / (flows.len() as f64 * squares))
+}
+
+/// Latencies of the requests that were made and answered between `from` and `to`; none without
+/// any.
+fn latency(before: &Tally, after: &Tally, from: Instant, to: Instant) -> Option<Latency> {
+    let mut latencies: Vec<f64> = after
+        .answered
+        .iter()
+        .filter(|answered| answered.asked >= from && answered.asked <= to)
+        .map(|answered| answered.latency.as_secs_f64() * 1e3)
+        .collect();
+    if latencies.is_empty() {
+        return None;
+    }
+    latencies.sort_by(f64::total_cmp);
+    let quantile = |share: f64| {
+        let rank = (share * latencies.len() as f64).ceil() as usize;
+        rounded(latencies[rank.clamp(1, latencies.len()) - 1])
+    };
+    Some(Latency {
+        count: latencies.len() as u64,
+        unanswered: after.open.iter().filter(|asked| **asked >= from).count() as u64,
+        failed: after.failed - before.failed,
+        mean_ms: rounded(latencies.iter().sum::<f64>() / latencies.len() as f64),
+        p50_ms: quantile(0.50),
+        p95_ms: quantile(0.95),
+        p99_ms: quantile(0.99),
+        max_ms: quantile(1.0),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::traffic::Answered;
+
+    #[test]
+    fn jain_s_index_is_1_of_equals_and_1_over_n_of_one_who_has_all() {
+        assert_eq!(fairness(&[5, 5, 5, 5]), Some(1.0));
+        assert_eq!(fairness(&[0, 0, 0, 7]), Some(0.25));
+        assert_eq!(fairness(&[0, 0]), None);
+    }
+
+    #[test]
+    fn connections_without_a_byte_count_as_flows() {
+        let flow = |port: u16| std::net::SocketAddr::from(([10, 1, 0, 1], port));
+        let mut before = Tally::default();
+        before.by_flow.insert(flow(1), 100);
+        before.by_flow.insert(flow(2), 50);
+        let mut after = before.clone();
+        // The first has ended before, the second goes on, the third is new, a fourth is silent.
+        after.by_flow.insert(flow(2), 80);
+        after.by_flow.insert(flow(3), 10);
+        assert_eq!(flows(&before, &after, 3), [0, 10, 30]);
+    }
+
+    #[test]
+    fn only_requests_made_while_it_was_measured_count() {
+        let from = Instant::now();
+        let at = |seconds| from + Duration::from_secs(seconds);
+        let answered = |asked, millis| Answered { asked, latency: Duration::from_millis(millis) };
+        let after = Tally {
+            answered: vec![
+                answered(from - Duration::from_secs(1), 9000),
+                answered(at(1), 100),
+                answered(at(2), 300),
+            ],
+            open: vec![from - Duration::from_secs(1), at(9)],
+            failed: 3,
+            ..Tally::default()
+        };
+        let before = Tally { failed: 1, ..Tally::default() };
+        let latency = latency(&before, &after, from, at(10)).unwrap();
+        assert_eq!((latency.count, latency.unanswered, latency.failed), (2, 1, 2));
+        assert_eq!((latency.mean_ms, latency.p50_ms, latency.p99_ms), (200.0, 100.0, 300.0));
+    }
+}

@@ -1,0 +1,285 @@
+//! From a plan to its cells: the sweep's combinations, with values filled in.
+
+use std::collections::BTreeMap;
+
+use serde_json::{Map, Value, json};
+
+use super::scenario::Scenario;
+use super::{Axis, Plan, PlanError, hash};
+
+/// One run: a combination of the sweep's values and a seed.
+#[derive(Clone, Debug)]
+pub struct Cell {
+    /// Its name within the plan: `foreground=cubic rtt=50ms repetition=1`. Stable.
+    pub key: String,
+    /// SHA-256 of all that decides what it does, apart from the programs that run it.
+    pub hash: String,
+    /// The axes' values and those of the choices, by name.
+    pub values: Map<String, Value>,
+    /// Counted from 1.
+    pub repetition: u32,
+    /// Feeds everything random in it.
+    pub seed: u64,
+    /// What it does.
+    pub scenario: Scenario,
+    /// The same as it is written, for the process that runs it.
+    pub written: Value,
+}
+
+/// A part of a plan's cells: of the axes named, only these values.
+#[derive(Clone, Debug, Default)]
+pub struct Selection {
+    wanted: BTreeMap<String, Vec<String>>,
+}
+
+impl Selection {
+    /// From arguments `AXIS=VALUE`; more values of one axis may follow behind commas, or as
+    /// arguments of their own.
+    ///
+    /// # Errors
+    /// [`PlanError::Selection`] if one has no `=`.
+    pub fn new<'a>(arguments: impl IntoIterator<Item = &'a str>) -> Result<Self, PlanError> {
+        let mut wanted: BTreeMap<String, Vec<String>> = BTreeMap::new();
+        for argument in arguments {
+            let Some((axis, values)) = argument.split_once('=') else {
+                return Err(PlanError::Selection(format!(
+                    "'{argument}' selects nothing: write AXIS=VALUE, or AXIS=VALUE,VALUE"
+                )));
+            };
+            let values = values.split(',').map(|value| value.trim().to_owned());
+            wanted.entry(axis.trim().to_owned()).or_default().extend(values);
+        }
+        Ok(Selection { wanted })
+    }
+
+    fn check(&self, axes: &[Axis]) -> Result<(), PlanError> {
+        for (name, values) in &self.wanted {
+            let Some(axis) = axes.iter().find(|axis| axis.name == *name) else {
+                let known: Vec<_> = axes.iter().map(|axis| axis.name.as_str()).collect();
+                return Err(PlanError::Selection(format!(
+                    "there is no axis '{name}': there are {}",
+                    known.join(", ")
+                )));
+            };
+            let known: Vec<String> = axis.values.iter().map(shown).collect();
+            if let Some(value) = values.iter().find(|value| !known.contains(value)) {
+                return Err(PlanError::Selection(format!(
+                    "the axis '{name}' has no value '{value}' here: it has {}",
+                    known.join(", ")
+                )));
+            }
+        }
+        Ok(())
+    }
+
+    fn takes(&self, axis: &str, value: &Value) -> bool {
+        self.wanted.get(axis).is_none_or(|wanted| wanted.contains(&shown(value)))
+    }
+}
+
+/// A value as keys and tables show it.
+pub(crate) fn shown(value: &Value) -> String {
+    value.as_str().map_or_else(|| value.to_string(), str::to_owned)
+}
+
+/// Whether every key of `pattern` is a name whose value is the pattern's, or among its list.
+fn matches(pattern: &BTreeMap<String, Value>, values: &Map<String, Value>) -> bool {
+    pattern.iter().filter(|(name, _)| *name != "value").all(|(name, wanted)| {
+        let Some(value) = values.get(name) else { return false };
+        wanted.as_array().map_or(wanted == value, |wanted| wanted.contains(value))
+    })
+}
+
+impl Plan {
+    /// The cells of a part of the plan, in a stable order: the last axis changes first.
+    /// Repetition number n has the seed `seed` + n − 1.
+    ///
+    /// # Errors
+    /// [`PlanError::Selection`], or [`PlanError::File`] for a cell that cannot be.
+    pub fn cells(&self, selection: &Selection, seed: u64) -> Result<Vec<Cell>, PlanError> {
+        selection.check(&self.axes)?;
+        let mut combinations: Vec<Vec<&Value>> = vec![Vec::new()];
+        for axis in &self.axes {
+            let taken = |value: &&Value| selection.takes(&axis.name, value);
+            combinations = combinations
+                .iter()
+                .flat_map(|so_far| {
+                    axis.values.iter().filter(taken).map(|value| {
+                        let mut longer = so_far.clone();
+                        longer.push(value);
+                        longer
+                    })
+                })
+                .collect();
+        }
+        let mut cells = Vec::new();
+        // Repetitions come last, so that a run that is cut short has each cell once.
+        for repetition in 1..=self.repetitions {
+            for combination in &combinations {
+                let values: Map<String, Value> = self
+                    .axes
+                    .iter()
+                    .zip(combination)
+                    .map(|(axis, value)| (axis.name.clone(), (*value).clone()))
+                    .collect();
+                if !self.file.exclude.iter().any(|pattern| matches(pattern, &values)) {
+                    cells.push(self.cell(values, repetition, seed)?);
+                }
+            }
+        }
+        Ok(cells)
+    }
+
+    fn cell(
+        &self,
+        mut values: Map<String, Value>,
+        repetition: u32,
+        seed: u64,
+    ) -> Result<Cell, PlanError> {
+        let mut key: Vec<String> = self
+            .axes
+            .iter()
+            .map(|axis| format!("{}={}", axis.name, shown(&values[&axis.name])))
+            .collect();
+        key.push(format!("repetition={repetition}"));
+        let axes = values.clone();
+        self.choose(&mut values)?;
+        let mut written = json!({
+            "topology": self.file.topology,
+            "groups": self.file.groups,
+            "phases": self.file.phases,
+        });
+        if !self.file.controls.is_null() {
+            written["controls"] = self.file.controls.clone();
+        }
+        substitute(&mut written, &values, &mut Vec::new())
+            .map_err(|(path, text)| self.error_at(&path, &text))?;
+        let mut scenario: Scenario =
+            serde_path_to_error::deserialize(&written).map_err(|error| {
+                let path: Vec<String> = error
+                    .path()
+                    .iter()
+                    .map(|segment| segment.to_string().trim_matches(['[', ']']).to_owned())
+                    .collect();
+                self.error_at(&path, &error.inner().to_string())
+            })?;
+        scenario.validate().and_then(|()| scenario.prune(&Value::Object(values.clone()))).map_err(
+            |text| {
+                let section = text.split([':', '.']).next().unwrap_or_default().to_owned();
+                self.error(&[&section], text)
+            },
+        )?;
+        let seed = seed.wrapping_add(u64::from(repetition) - 1);
+        // The choices' values are in what is written, or are only held against results.
+        let decides = json!({ "scenario": written, "values": axes, "seed": seed });
+        Ok(Cell {
+            key: key.join(" "),
+            hash: hash(decides.to_string().as_bytes()),
+            values,
+            repetition,
+            seed,
+            scenario,
+            written,
+        })
+    }
+
+    fn error_at(&self, path: &[String], text: &str) -> PlanError {
+        let path: Vec<&str> = path.iter().map(String::as_str).collect();
+        self.error(&path, format!("{}: {text}", path.join(".")))
+    }
+
+    /// Adds the values of the choices.
+    fn choose(&self, values: &mut Map<String, Value>) -> Result<(), PlanError> {
+        for (name, choice) in &self.file.choices {
+            let error = |text: String| {
+                Err(self.error(&["choices", name], format!("choices.{name}: {text}")))
+            };
+            let Some(entry) = choice.iter().find(|entry| matches(entry, values)) else {
+                return error(
+                    "no entry matches some cell: end with an entry that has a value only".into(),
+                );
+            };
+            let axes: Vec<&str> = self.axes.iter().map(|axis| axis.name.as_str()).collect();
+            if let Some(stranger) = choice
+                .iter()
+                .flat_map(BTreeMap::keys)
+                .find(|key| *key != "value" && !axes.contains(&key.as_str()))
+            {
+                return error(format!("'{stranger}' is no axis: there are {}", axes.join(", ")));
+            }
+            let Some(value) = entry.get("value") else {
+                return error("every entry needs the key 'value'".to_owned());
+            };
+            values.insert(name.clone(), value.clone());
+        }
+        Ok(())
+    }
+}
+
+type Misspelt = (Vec<String>, String);
+
+/// Replaces `$name` and `${name}` in all texts of `value`. A text that is nothing else takes the type of the
+/// name's value. `$` before a capital letter is left alone: that is a variable of the shell's.
+fn substitute(
+    value: &mut Value,
+    values: &Map<String, Value>,
+    path: &mut Vec<String>,
+) -> Result<(), Misspelt> {
+    match value {
+        Value::String(text) => {
+            if let Some(replaced) = fill(text, values).map_err(|error| (path.clone(), error))? {
+                *value = replaced;
+            }
+        }
+        Value::Array(list) => {
+            for (at, element) in list.iter_mut().enumerate() {
+                path.push(at.to_string());
+                substitute(element, values, path)?;
+                path.pop();
+            }
+        }
+        Value::Object(table) => {
+            for (key, element) in table.iter_mut() {
+                path.push(key.clone());
+                substitute(element, values, path)?;
+                path.pop();
+            }
+        }
+        _ => {}
+    }
+    Ok(())
+}
+
+fn fill(text: &str, values: &Map<String, Value>) -> Result<Option<Value>, String> {
+    let mut filled = String::new();
+    let mut rest = text;
+    let mut changed = false;
+    while let Some(at) = rest.find('$') {
+        filled.push_str(&rest[..at]);
+        let behind = &rest[at + 1..];
+        let is_other = |c: char| !(c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_');
+        // ${name}text, or $name and then anything that no name contains.
+        let braced = behind.strip_prefix('{').and_then(|inside| inside.split_once('}'));
+        let (name, after) = match braced {
+            Some((name, after)) if !name.contains(is_other) => (name, after),
+            _ => behind.split_at(behind.find(is_other).unwrap_or(behind.len())),
+        };
+        if name.is_empty() {
+            filled.push('$');
+            rest = behind;
+            continue;
+        }
+        let Some(value) = values.get(name) else {
+            let known: Vec<_> = values.keys().map(|name| format!("${name}")).collect();
+            return Err(format!("there is no ${name}: there are {}", known.join(", ")));
+        };
+        if at == 0 && after.is_empty() && !changed {
+            return Ok(Some(value.clone()));
+        }
+        filled.push_str(&shown(value));
+        rest = after;
+        changed = true;
+    }
+    filled.push_str(rest);
+    Ok(changed.then_some(Value::String(filled)))
+}

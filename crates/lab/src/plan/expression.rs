@@ -1,0 +1,159 @@
+//! Expressions over an experiment's quantities: `goodput.foreground.beside / link.rate_mbit`.
+//!
+//! The language is that of Jinja's expressions: numbers, strings, `+ - * / ** %`, comparisons,
+//! `and`, `or`, `not`, `in`, attributes, `a if condition else b`, and the functions `min`, `max`,
+//! `abs`. A division never truncates, and a quantity that is not there is an error instead of a
+//! zero.
+
+use std::sync::OnceLock;
+
+use minijinja::value::{Rest, Serde};
+use minijinja::{Environment, UndefinedBehavior, Value};
+use serde::{Deserialize, Deserializer, Serialize};
+
+/// An expression that has been checked for its grammar.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(transparent)]
+pub struct Expression(String);
+
+/// Why an expression has no value.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("'{expression}': {why}")]
+pub struct ExpressionError {
+    expression: String,
+    why: String,
+}
+
+fn environment() -> &'static Environment<'static> {
+    static ENVIRONMENT: OnceLock<Environment<'static>> = OnceLock::new();
+    ENVIRONMENT.get_or_init(|| {
+        let mut environment = Environment::new();
+        environment.set_undefined_behavior(UndefinedBehavior::Strict);
+        let fold = |values: Rest<f64>, pick: fn(f64, f64) -> f64| {
+            values.iter().copied().reduce(pick).map_or(Value::UNDEFINED, Value::from)
+        };
+        environment.add_function("min", move |values: Rest<f64>| fold(values, f64::min));
+        environment.add_function("max", move |values: Rest<f64>| fold(values, f64::max));
+        environment.add_function("abs", f64::abs);
+        environment
+    })
+}
+
+impl Expression {
+    /// Reads an expression.
+    ///
+    /// # Errors
+    /// What the grammar does not allow.
+    pub fn new(text: impl Into<String>) -> Result<Self, ExpressionError> {
+        let expression = Expression(text.into());
+        environment()
+            .compile_expression(&expression.0)
+            .map(drop)
+            .map_err(|error| expression.error(&error))?;
+        Ok(expression)
+    }
+
+    /// As it was written.
+    pub fn text(&self) -> &str {
+        &self.0
+    }
+
+    fn error(&self, error: &minijinja::Error) -> ExpressionError {
+        let why = error.detail().map_or_else(|| error.kind().to_string(), str::to_owned);
+        ExpressionError { expression: self.0.clone(), why }
+    }
+
+    fn value(&self, quantities: &serde_json::Value) -> Result<Value, ExpressionError> {
+        environment()
+            .compile_expression(&self.0)
+            .and_then(|expression| expression.eval(Value::from(Serde(quantities))))
+            .map_err(|error| self.error(&error))
+    }
+
+    /// Its value as a number.
+    ///
+    /// # Errors
+    /// If a quantity is not there, or the value is no finite number.
+    pub fn number(&self, quantities: &serde_json::Value) -> Result<f64, ExpressionError> {
+        let value = self.value(quantities)?;
+        let number = f64::try_from(value.clone()).ok().filter(|number| number.is_finite());
+        number.ok_or_else(|| ExpressionError {
+            expression: self.0.clone(),
+            why: format!("its value {value:?} is no finite number"),
+        })
+    }
+
+    /// Whether it is true.
+    ///
+    /// # Errors
+    /// If a quantity is not there.
+    pub fn holds(&self, quantities: &serde_json::Value) -> Result<bool, ExpressionError> {
+        Ok(self.value(quantities)?.is_true())
+    }
+}
+
+impl<'de> Deserialize<'de> for Expression {
+    /// From text, or from a bare number.
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        #[derive(Deserialize)]
+        #[serde(untagged, expecting = "an expression as text, or a number")]
+        enum Written {
+            Text(String),
+            Number(f64),
+        }
+        let text = match Written::deserialize(deserializer)? {
+            Written::Text(text) => text,
+            Written::Number(number) => number.to_string(),
+        };
+        Expression::new(text).map_err(serde::de::Error::custom)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn number(text: &str) -> Result<f64, ExpressionError> {
+        let quantities = json!({
+            "flows": 8,
+            "buffer": "1bdp",
+            "goodput": { "foreground": { "alone": 9.5, "beside": 9.31 } },
+            "time_to_80": { "background": { "left": null } },
+        });
+        Expression::new(text).and_then(|expression| expression.number(&quantities))
+    }
+
+    #[test]
+    fn expressions_have_the_values_of_arithmetic() {
+        for (text, value) in [
+            ("1/48", 1.0 / 48.0),
+            ("goodput.foreground.beside / goodput.foreground.alone", 9.31 / 9.5),
+            ("0.97 - (flows / 48) / (43 + 43)", 0.97 - 8.0 / 48.0 / 86.0),
+            ("max(1, flows, 3) + min(2.5, 4) + abs(-1)", 11.5),
+            ("2 ** 3", 8.0),
+            ("3 if buffer == '1bdp' and flows >= 8 else 4", 3.0),
+            ("3 if flows in [1, 64] else 4", 4.0),
+        ] {
+            assert!((number(text).unwrap() - value).abs() < 1e-12, "{text}");
+        }
+    }
+
+    #[test]
+    fn what_is_not_there_has_no_value() {
+        for text in [
+            "goodput.foreground.left",
+            "goodput.nobody.alone",
+            "nothing + 1",
+            "time_to_80.background.left",
+            "time_to_80.background.left + 1",
+            "1 / 0",
+            "buffer",
+            "1 +",
+            "(",
+        ] {
+            assert!(number(text).is_err(), "{text}: {:?}", number(text));
+        }
+    }
+}

@@ -1,0 +1,202 @@
+//! A plan as its file spells it.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use super::expression::Expression;
+
+/// The place of the paper, and what to hold against it.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Paper {
+    /// The paper and its section, figure or table; of a plan of ours, the place that it extends.
+    pub source: String,
+    /// What stands there.
+    pub statement: String,
+    /// The value to hold against, in words.
+    pub value: Option<String>,
+}
+
+/// One axis of the sweep.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Axis {
+    /// Its name: `$name` stands for its value.
+    pub name: String,
+    /// Its values: numbers, texts or booleans.
+    pub values: Vec<Value>,
+    /// What it is called in plots and tables.
+    pub title: Option<String>,
+}
+
+impl Axis {
+    /// What it is called for people.
+    pub fn title(&self) -> &str {
+        self.title.as_deref().unwrap_or(&self.name)
+    }
+}
+
+/// A quantity that the table of results shows for each cell.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Metric {
+    /// Its name: later metrics, checks and plots call it `metric.NAME`.
+    pub name: String,
+    /// What it is called for people.
+    pub title: Option<String>,
+    /// Its unit, for people.
+    #[serde(default)]
+    pub unit: String,
+    /// Its value.
+    pub value: Expression,
+    /// The cells that have it.
+    #[serde(rename = "where")]
+    pub only: Option<Expression>,
+    /// Whether it is only for expressions, and not shown.
+    #[serde(default)]
+    pub hidden: bool,
+}
+
+/// How the cells of a check are put together.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Of {
+    /// Each cell by itself.
+    #[default]
+    Each,
+    /// The mean over all cells.
+    Mean,
+    /// The median over all cells.
+    Median,
+}
+
+/// What the results must show.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Check {
+    /// What it is called for people.
+    pub name: String,
+    /// The quantity.
+    pub value: Expression,
+    /// The cells that it holds for.
+    #[serde(rename = "where")]
+    pub only: Option<Expression>,
+    /// The least that it may be.
+    pub at_least: Option<Expression>,
+    /// The most that it may be.
+    pub at_most: Option<Expression>,
+    /// The part of the cells in which it must be so.
+    #[serde(default = "all")]
+    pub share: f64,
+    /// With `at_least`: no cell may be below this, whatever the share.
+    pub never_below: Option<Expression>,
+    /// With `at_most`: no cell may be above this, whatever the share.
+    pub never_above: Option<Expression>,
+    /// Whether it speaks of each cell, or of their mean or median.
+    #[serde(default)]
+    pub of: Of,
+    /// Where the demand comes from.
+    pub source: Option<String>,
+}
+
+fn all() -> f64 {
+    1.0
+}
+
+/// How a plot is drawn.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum PlotKind {
+    /// A line over `x` for each value of `series`.
+    Lines,
+    /// A group of bars for each value of `x`, a bar for each value of `series`.
+    Bars,
+}
+
+/// A plot, or one for each value of `panels`.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Plot {
+    /// The end of its file's name.
+    pub name: String,
+    /// Its title.
+    pub title: String,
+    /// How it is drawn.
+    pub kind: PlotKind,
+    /// The axis of the sweep from left to right.
+    pub x: String,
+    /// What is drawn upwards.
+    pub y: Expression,
+    /// What stands beside that axis, with the unit.
+    pub y_title: String,
+    /// The axis of the sweep that tells lines or bars apart.
+    pub series: Option<String>,
+    /// An axis of the sweep; each of its values gets a panel of its own.
+    pub panels: Option<String>,
+    /// The cells that are drawn. Cells that differ in nothing drawn are averaged, with a range.
+    #[serde(rename = "where")]
+    pub only: Option<Expression>,
+    /// A value to draw as a level line: what the paper has, or what is demanded.
+    pub level: Option<f64>,
+    /// What the level is.
+    pub level_title: Option<String>,
+    /// Whether the upward axis is logarithmic.
+    #[serde(default)]
+    pub log: bool,
+}
+
+/// A value that depends on others: the first entry whose keys all match gives it.
+pub(super) type Choice = Vec<BTreeMap<String, Value>>;
+
+/// What `--quick` changes.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Quick {
+    #[serde(default)]
+    pub(super) axes: BTreeMap<String, Vec<Value>>,
+    #[serde(default)]
+    pub(super) choices: BTreeMap<String, Choice>,
+    #[serde(default)]
+    pub(super) exclude: Vec<BTreeMap<String, Value>>,
+    pub(super) repetitions: Option<u32>,
+}
+
+/// A whole file. What may contain `$axis` stays as it is.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct PlanFile {
+    pub(super) id: String,
+    pub(super) title: String,
+    #[serde(default)]
+    pub(super) about: String,
+    pub(super) paper: Paper,
+    #[serde(default)]
+    pub(super) axes: Vec<Axis>,
+    #[serde(default)]
+    pub(super) choices: BTreeMap<String, Choice>,
+    #[serde(default)]
+    pub(super) exclude: Vec<BTreeMap<String, Value>>,
+    #[serde(default = "once")]
+    pub(super) repetitions: u32,
+    /// The interval of the time series kept in records; none are kept without it.
+    pub(super) series: Option<super::Spelled<super::Time>>,
+    pub(super) topology: Value,
+    #[serde(default)]
+    pub(super) controls: Value,
+    pub(super) groups: Value,
+    pub(super) phases: Value,
+    #[serde(default)]
+    pub(super) metrics: Vec<Metric>,
+    #[serde(default)]
+    pub(super) checks: Vec<Check>,
+    #[serde(default)]
+    pub(super) plots: Vec<Plot>,
+    #[serde(default)]
+    pub(super) quick: Quick,
+}
+
+fn once() -> u32 {
+    1
+}

@@ -1,0 +1,247 @@
+//! Plans: experiments as data.
+//!
+//! A plan is a TOML file. It names a network, congestion controls, groups of traffic and phases,
+//! and the axes of a sweep; `$axis` anywhere in the first four stands for the axis's value. Each
+//! combination of values, once for each repetition, is a cell: a run of its own. Metrics, checks
+//! and plots are expressions over what the cells measured.
+
+use std::fs;
+use std::path::Path;
+
+use serde_json::{Value, json};
+use sha2::{Digest, Sha256};
+
+mod control;
+mod error;
+mod expand;
+mod expression;
+mod file;
+mod group;
+mod library;
+mod locate;
+mod network;
+mod scenario;
+mod spelled;
+
+pub use control::{Algorithm, BaseName, Carrier, Control, RefinementName};
+pub use error::PlanError;
+pub(crate) use expand::shown;
+pub use expand::{Cell, Selection};
+pub use expression::{Expression, ExpressionError};
+use file::PlanFile;
+pub use file::{Axis, Check, Metric, Of, Paper, Plot, PlotKind};
+pub use group::{Group, Kind};
+pub use library::Library;
+pub use network::{Emulated, Network};
+pub use scenario::{Phase, Scenario};
+pub use spelled::{Spelled, Time};
+
+/// An experiment.
+#[derive(Clone, Debug)]
+pub struct Plan {
+    /// The name it is run by.
+    pub id: String,
+    /// What it is, in a line.
+    pub title: String,
+    /// More about it.
+    pub about: String,
+    /// What to hold the results against.
+    pub paper: Paper,
+    /// The axes of its sweep; with `--quick` those of the subset.
+    pub axes: Vec<Axis>,
+    /// How often each combination is run.
+    pub repetitions: u32,
+    /// The interval of the time series kept in records, if any are kept.
+    pub series: Option<std::time::Duration>,
+    /// What the table of results shows.
+    pub metrics: Vec<Metric>,
+    /// What the results must show.
+    pub checks: Vec<Check>,
+    /// What is drawn.
+    pub plots: Vec<Plot>,
+    /// SHA-256 of its text and of whether it is the quick subset.
+    pub hash: String,
+    /// Whether it is the quick subset.
+    pub quick: bool,
+    file: PlanFile,
+    name: String,
+    text: String,
+}
+
+/// Whether expressions can call something by this name.
+fn is_name(text: &str) -> bool {
+    text.starts_with(|c: char| c.is_ascii_lowercase())
+        && text.chars().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_')
+}
+
+/// SHA-256 of `bytes`, in hexadecimal.
+fn hash(bytes: &[u8]) -> String {
+    Sha256::digest(bytes).iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+impl Plan {
+    /// Reads a plan from its text; `name` is what error messages call the file. With `quick`, the
+    /// subset that the plan gives for it.
+    ///
+    /// # Errors
+    /// [`PlanError::File`]: one line with the file, the line and the key.
+    pub fn parse(name: &str, text: &str, quick: bool) -> Result<Self, PlanError> {
+        let file: PlanFile = toml::from_str(text).map_err(|error| PlanError::File {
+            file: name.to_owned(),
+            line: error.span().map(|span| locate::line_at(text, span.start)),
+            text: error.message().trim().replace('\n', "; "),
+        })?;
+        let mut plan = Plan {
+            id: file.id.clone(),
+            title: file.title.clone(),
+            about: file.about.clone(),
+            paper: file.paper.clone(),
+            axes: file.axes.clone(),
+            repetitions: file.repetitions,
+            series: file.series.as_ref().map(|series| series.value.0),
+            metrics: file.metrics.clone(),
+            checks: file.checks.clone(),
+            plots: file.plots.clone(),
+            hash: hash(format!("{quick}\n{text}").as_bytes()),
+            quick,
+            file,
+            name: name.to_owned(),
+            text: text.to_owned(),
+        };
+        if quick {
+            plan.become_quick()?;
+        }
+        plan.validate()?;
+        Ok(plan)
+    }
+
+    /// Reads a plan from a file.
+    ///
+    /// # Errors
+    /// [`PlanError::Folder`] if it cannot be read, and those of [`Plan::parse`].
+    pub fn read(path: &Path, quick: bool) -> Result<Self, PlanError> {
+        let text = fs::read_to_string(path)
+            .map_err(|source| PlanError::Folder { path: path.to_owned(), source })?;
+        Plan::parse(&path.display().to_string(), &text, quick)
+    }
+
+    fn error(&self, key: &[&str], text: impl Into<String>) -> PlanError {
+        PlanError::File {
+            file: self.name.clone(),
+            line: locate::line_of(&self.text, key),
+            text: text.into(),
+        }
+    }
+
+    fn become_quick(&mut self) -> Result<(), PlanError> {
+        let quick = self.file.quick.clone();
+        for (name, values) in quick.axes {
+            let Some(axis) = self.axes.iter_mut().find(|axis| axis.name == name) else {
+                return Err(self.error(
+                    &["quick", "axes", &name],
+                    format!("quick.axes.{name}: there is no axis of this name"),
+                ));
+            };
+            axis.values = values;
+        }
+        for (name, choice) in quick.choices {
+            if self.file.choices.insert(name.clone(), choice).is_none() {
+                return Err(self.error(
+                    &["quick", "choices", &name],
+                    format!("quick.choices.{name}: there is no choice of this name"),
+                ));
+            }
+        }
+        self.file.exclude.extend(quick.exclude);
+        self.repetitions = quick.repetitions.unwrap_or(self.repetitions);
+        Ok(())
+    }
+
+    fn validate(&self) -> Result<(), PlanError> {
+        let is_id = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
+        if self.id.is_empty() || !self.id.chars().all(is_id) {
+            let text = "id: it consists of small letters, digits and '-'";
+            return Err(self.error(&["id"], text));
+        }
+        if !(1..=1000).contains(&self.repetitions) {
+            return Err(self.error(&["repetitions"], "repetitions: there may be 1 to 1000"));
+        }
+        for (at, axis) in self.axes.iter().enumerate() {
+            let error = |text: &str| {
+                Err(self.error(&["axes", &at.to_string()], format!("axes.{}: {text}", axis.name)))
+            };
+            if !is_name(&axis.name) || RESERVED.contains(&axis.name.as_str()) {
+                return error(
+                    "a name consists of small letters, digits and '_', and is none that results \
+                     have",
+                );
+            }
+            if self.axes[..at].iter().any(|other| other.name == axis.name) {
+                return error("there are two axes of this name");
+            }
+            if axis.values.is_empty() || axis.values.iter().any(|v| v.is_array() || v.is_object()) {
+                return error("values must be a list of texts, numbers or booleans");
+            }
+        }
+        for (at, check) in self.checks.iter().enumerate() {
+            if check.at_least.is_some() == check.at_most.is_some() {
+                return Err(self.error(
+                    &["checks", &at.to_string()],
+                    format!("checks: '{}' needs either at_least or at_most", check.name),
+                ));
+            }
+        }
+        for (at, plot) in self.plots.iter().enumerate() {
+            for axis in
+                [Some(&plot.x), plot.series.as_ref(), plot.panels.as_ref()].into_iter().flatten()
+            {
+                if !self.axes.iter().any(|other| other.name == *axis) {
+                    return Err(self.error(
+                        &["plots", &at.to_string()],
+                        format!("plots: '{}' draws '{axis}', which is no axis", plot.name),
+                    ));
+                }
+            }
+        }
+        // Whatever can be wrong with a cell is told before the first one runs.
+        let cells = self.cells(&Selection::default(), 1)?;
+        if cells.is_empty() {
+            return Err(self.error(&["exclude"], "exclude: it leaves no cell"));
+        }
+        Ok(())
+    }
+
+    /// What the plan is, for `lull lab list --json` and the headers of records.
+    pub fn summary(&self) -> Value {
+        json!({ "id": self.id, "title": self.title, "paper": self.paper, "quick": self.quick })
+    }
+}
+
+/// Names that the results of a cell have already.
+const RESERVED: &[&str] = &[
+    "link",
+    "metric",
+    "seed",
+    "goodput",
+    "sent",
+    "share",
+    "mean_rtt",
+    "srtt",
+    "window",
+    "retransmitted",
+    "timing_error",
+    "seconds",
+    "drops",
+    "loss",
+    "fairness",
+    "latency",
+    "utilisation",
+    "queueing",
+    "time_to_80",
+    "time_to_90",
+    "cpu",
+    "flow",
+];
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,112 @@
+//! What lies between the hosts of an experiment.
+
+use std::time::Duration;
+
+use lull_cc::Rate;
+use serde::Deserialize;
+
+use super::spelled::{Spelled, Time};
+use crate::emulate::{Buffer, Discipline, Link, LinkRate, Topology};
+
+/// What lies between the hosts.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(try_from = "NetworkText")]
+pub enum Network {
+    /// An emulated bottleneck.
+    Emulated(Emulated),
+    /// A wire between two hosts, as fast as the machine is. Such a cell runs alone.
+    Wire,
+}
+
+/// Hosts on both sides of one bottleneck.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Emulated {
+    /// Rate of the bottleneck, in both directions.
+    pub rate: Spelled<Rate>,
+    /// Propagation delay there and back.
+    pub rtt: Spelled<Time>,
+    /// What may wait at the bottleneck, in each direction.
+    pub buffer: Spelled<Buffer>,
+    /// What is done with what waits: `droptail`, `priority`, `red`, `red-ecn`, `codel`,
+    /// `fq-codel`.
+    pub queue: Spelled<Discipline>,
+    /// Hosts on the left, which send.
+    pub left: usize,
+    /// Hosts on the right.
+    pub right: usize,
+}
+
+/// A network as it is written.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct NetworkText {
+    kind: Option<NetworkKind>,
+    rate: Option<Spelled<Rate>>,
+    rtt: Option<Spelled<Time>>,
+    buffer: Option<Spelled<Buffer>>,
+    queue: Option<Spelled<Discipline>>,
+    left: Option<usize>,
+    right: Option<usize>,
+}
+
+#[derive(Clone, Copy, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+enum NetworkKind {
+    #[default]
+    Emulator,
+    Wire,
+}
+
+impl TryFrom<NetworkText> for Network {
+    type Error = String;
+
+    fn try_from(text: NetworkText) -> Result<Self, String> {
+        let NetworkText { kind, rate, rtt, buffer, queue, left, right } = text;
+        if kind.unwrap_or_default() == NetworkKind::Wire {
+            let is_bare = rate.is_none() && rtt.is_none() && buffer.is_none() && queue.is_none();
+            return if is_bare && left.is_none() && right.is_none() {
+                Ok(Network::Wire)
+            } else {
+                Err("a wire has no other keys than its kind".to_owned())
+            };
+        }
+        let need = |key| format!("an emulated link needs the key '{key}'");
+        Ok(Network::Emulated(Emulated {
+            rate: rate.ok_or_else(|| need("rate"))?,
+            rtt: rtt.ok_or_else(|| need("rtt"))?,
+            buffer: buffer.unwrap_or_else(|| "1bdp".parse().expect("a buffer")),
+            queue: queue.unwrap_or_else(|| "droptail".parse().expect("a queue discipline")),
+            left: left.unwrap_or(1),
+            right: right.unwrap_or(1),
+        }))
+    }
+}
+
+impl Network {
+    /// How many hosts there are on the left and on the right.
+    pub(super) fn hosts(&self) -> (usize, usize) {
+        match self {
+            Network::Emulated(emulated) => (emulated.left, emulated.right),
+            Network::Wire => (1, 1),
+        }
+    }
+}
+
+impl Emulated {
+    /// As the emulator takes it; `seed` feeds the queues' randomness.
+    pub fn topology(&self, series: Duration, seed: u64) -> Topology {
+        let link = Link {
+            rate: LinkRate::Fixed(self.rate.value),
+            delay: self.rtt.value.0 / 2,
+            buffer: self.buffer.value,
+            discipline: self.queue.value,
+            seed,
+        };
+        Topology {
+            left: self.left,
+            right: self.right,
+            series: Some(series),
+            ..Topology::symmetric(link)
+        }
+    }
+}

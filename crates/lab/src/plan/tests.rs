@@ -1,0 +1,251 @@
+use super::*;
+
+/// A plan of one cell that can be run.
+const SMALL: &str = r#"
+id = "small"
+title = "A small plan"
+[paper]
+source = "TCP Nice §4"
+statement = "…"
+[topology]
+rate = "10mbit"
+rtt = "20ms"
+[[groups]]
+name = "foreground"
+kind = "bulk"
+control = "cubic"
+phases = ["alone"]
+[[phases]]
+name = "alone"
+settle = "1s"
+measure = "2s"
+"#;
+
+/// Two axes, a choice, an exclusion, a condition, and a subset.
+const SWEEP: &str = r#"
+id = "sweep"
+title = "A sweep"
+repetitions = 2
+[paper]
+source = "TCP Nice §4"
+statement = "…"
+[[axes]]
+name = "rtt"
+values = ["20ms", "200ms"]
+[[axes]]
+name = "flows"
+values = [1, 8]
+[choices]
+measure = [{ rtt = "200ms", value = "40s" }, { value = "20s" }]
+[[exclude]]
+rtt = "200ms"
+flows = [8, 64]
+[quick]
+repetitions = 1
+[quick.axes]
+rtt = ["20ms"]
+[quick.choices]
+measure = [{ value = "5s" }]
+[topology]
+rate = "10mbit"
+rtt = "$rtt"
+[[groups]]
+name = "background"
+kind = "bulk"
+control = "reno"
+count = "$flows"
+phases = ["both", "many"]
+[[groups]]
+name = "others"
+kind = "command"
+when = "flows == 8"
+phases = ["both"]
+program = ["sh", "-c", "ping -c ${flows} $LULL_RIGHT_1"]
+[[phases]]
+name = "both"
+settle = "1s"
+measure = "$measure"
+[[phases]]
+name = "many"
+when = "flows > 1"
+settle = "0s"
+measure = "1s"
+"#;
+
+fn parse(text: &str) -> Plan {
+    Plan::parse("plan.toml", text, false).unwrap()
+}
+
+fn all(plan: &Plan) -> Vec<Cell> {
+    plan.cells(&Selection::default(), 7).unwrap()
+}
+
+#[test]
+fn a_plan_without_axes_has_one_cell() {
+    let plan = parse(SMALL);
+    let cells = all(&plan);
+    let [cell] = &cells[..] else { panic!("{cells:?}") };
+    assert_eq!((cell.key.as_str(), cell.seed), ("repetition=1", 7));
+    assert_eq!(cell.scenario.duration(), std::time::Duration::from_secs(3));
+    let Network::Emulated(link) = &cell.scenario.topology else { panic!("{cell:?}") };
+    assert_eq!(link.buffer.text(), "1bdp");
+}
+
+#[test]
+fn a_sweep_is_a_product_without_what_is_excluded() {
+    let keys: Vec<String> = all(&parse(SWEEP)).into_iter().map(|cell| cell.key).collect();
+    assert_eq!(
+        keys,
+        [
+            "rtt=20ms flows=1 repetition=1",
+            "rtt=20ms flows=8 repetition=1",
+            "rtt=200ms flows=1 repetition=1",
+            "rtt=20ms flows=1 repetition=2",
+            "rtt=20ms flows=8 repetition=2",
+            "rtt=200ms flows=1 repetition=2",
+        ]
+    );
+}
+
+#[test]
+fn values_are_filled_in_with_their_types() {
+    let cells = all(&parse(SWEEP));
+    let eight = &cells[1].scenario;
+    assert_eq!(eight.group("background").unwrap().count, 8);
+    let Kind::Command { program, .. } = &eight.group("others").unwrap().kind else { panic!() };
+    assert_eq!(program[2], "ping -c 8 $LULL_RIGHT_1");
+    let names = |cell: &Cell| -> Vec<String> {
+        cell.scenario.phases.iter().map(|phase| phase.name.clone()).collect()
+    };
+    assert_eq!(names(&cells[1]), ["both", "many"]);
+    assert_eq!(names(&cells[2]), ["both"]);
+    assert!(cells[2].scenario.group("others").is_none());
+    let measured = |cell: &Cell| cell.scenario.phases[0].measure.text().to_owned();
+    assert_eq!((measured(&cells[1]), measured(&cells[2])), ("20s".into(), "40s".into()));
+    assert_eq!((cells[0].seed, cells[3].seed), (7, 8));
+}
+
+#[test]
+fn the_quick_subset_changes_axes_choices_and_repetitions() {
+    let quick = Plan::parse("plan.toml", SWEEP, true).unwrap();
+    let cells = all(&quick);
+    assert_eq!(cells.len(), 2);
+    assert_eq!(cells[0].scenario.phases[0].measure.text(), "5s");
+    assert_ne!(quick.hash, parse(SWEEP).hash);
+}
+
+#[test]
+fn a_selection_takes_values_of_axes() {
+    let plan = parse(SWEEP);
+    let select = |arguments: &[&str]| -> Result<usize, String> {
+        let selection = Selection::new(arguments.iter().copied()).map_err(|e| e.to_string())?;
+        plan.cells(&selection, 1).map(|cells| cells.len()).map_err(|error| error.to_string())
+    };
+    assert_eq!(select(&["flows=8"]), Ok(2));
+    assert_eq!(select(&["flows=1,8", "rtt=20ms"]), Ok(4));
+    assert_eq!(select(&["flows=8", "flows=1"]), Ok(6));
+    for (arguments, word) in [("flows", "AXIS=VALUE"), ("flow=8", "flows"), ("flows=9", "1, 8")] {
+        let error = select(&[arguments]).unwrap_err();
+        assert!(error.contains(word) && !error.contains('\n'), "{error}");
+    }
+}
+
+#[test]
+fn a_cell_s_hash_changes_with_what_it_does_and_nothing_else() {
+    let hash = |text: &str| all(&parse(text))[0].hash.clone();
+    let check = "[[checks]]\nname = 'a'\nvalue = '1'\nat_least = 1\n";
+    assert_eq!(hash(SMALL), hash(&format!("{SMALL}{check}")));
+    assert_eq!(hash(SMALL), hash(&SMALL.replace("A small plan", "Another title")));
+    for (from, to) in [("2s", "3s"), ("cubic", "reno"), ("10mbit", "11mbit")] {
+        assert_ne!(hash(SMALL), hash(&SMALL.replace(from, to)), "{to}");
+    }
+    let plan = parse(SMALL);
+    let other = plan.cells(&Selection::default(), 8).unwrap();
+    assert_ne!(all(&plan)[0].hash, other[0].hash);
+}
+
+/// What is wrong is told in one line that names the file, the line and the key.
+#[test]
+fn what_cannot_be_is_told_with_its_line_and_the_way_out() {
+    let spoilt: &[(&str, &str, &str, &[&str])] = &[
+        ("a typo", "title =", "titel =", &["plan.toml:3", "titel", "title"]),
+        ("no TOML", "id = \"small\"", "id = ", &["plan.toml:2"]),
+        ("a rate without a unit", "\"10mbit\"", "\"10\"", &[":8", "topology.rate", "mbit"]),
+        ("a number for a text", "\"20ms\"", "20", &[":9", "topology.rtt"]),
+        ("no rate", "rate = \"10mbit\"\n", "", &["topology", "rate"]),
+        ("no phase", "[\"alone\"]", "[\"alone\", \"beside\"]", &["groups", "beside", "alone"]),
+        ("an unknown name", "\"20ms\"", "\"$rtt\"", &[":9", "topology.rtt", "$rtt"]),
+        ("no control", "control = \"cubic\"\n", "", &["groups", "foreground", "control"]),
+        ("an unknown kind", "\"bulk\"", "\"bulky\"", &["groups.0", "bulk", "requests"]),
+        ("a key of another kind", "control =", "think = \"1s\"\ncontrol =", &["groups", "think"]),
+        ("a bad name", "name = \"foreground\"", "name = \"Foreground\"", &["groups", "letters"]),
+        ("no time", "measure = \"2s\"", "measure = \"0s\"", &["phases", "alone"]),
+        ("a bad time", "settle = \"1s\"", "settle = \"1h\"", &["phases.0.settle", "ms"]),
+        ("an id with capitals", "\"small\"", "\"Small\"", &[":2", "id"]),
+    ];
+    for (what, from, to, words) in spoilt {
+        assert!(SMALL.contains(from), "{what}");
+        let text = SMALL.replacen(from, to, 1);
+        let error = Plan::parse("plan.toml", &text, false).expect_err(what).to_string();
+        assert!(!error.contains('\n'), "{what}: {error}");
+        assert!(error.starts_with("plan.toml"), "{what}: {error}");
+        for word in *words {
+            assert!(error.contains(word), "{what}: no {word} in: {error}");
+        }
+    }
+}
+
+#[test]
+fn what_is_added_and_cannot_be_is_told_too() {
+    for (what, added, words) in [
+        ("a check without a bound", "[[checks]]\nname = 'a'\nvalue = '1'", &["at_least"][..]),
+        (
+            "two bounds",
+            "[[checks]]\nname = 'a'\nvalue = '1'\nat_least = 1\nat_most = 2",
+            &["either"],
+        ),
+        ("half an expression", "[[metrics]]\nname = 'a'\nvalue = '1 +'", &["'1 +'"]),
+        (
+            "a plot of no axis",
+            "[[plots]]\nname = 'a'\ntitle = 'a'\nkind = 'bars'\nx = 'rtt'\ny = '1'\ny_title = 'a'",
+            &["rtt", "no axis"],
+        ),
+        ("an axis of a quantity's name", "[[axes]]\nname = 'goodput'\nvalues = [1]", &["goodput"]),
+        ("an axis without values", "[[axes]]\nname = 'a'\nvalues = []", &["values"]),
+        (
+            "an exclusion of all",
+            "[[axes]]\nname = 'a'\nvalues = [1]\n[[exclude]]\na = 1",
+            &["no cell"],
+        ),
+        (
+            "a choice with a hole",
+            "[[axes]]\nname = 'a'\nvalues = [1, 2]\n[choices]\nb = [{ a = 1, value = 2 }]",
+            &["choices.b"],
+        ),
+        (
+            "a threshold of 2",
+            "[controls.nice]\nalgorithm = 'nice'\nthreshold = 2",
+            &["controls.nice", "threshold"],
+        ),
+        (
+            "an unknown refinement",
+            "[controls.nice]\nalgorithm = 'nice'\nrefinements = ['x']",
+            &["controls.nice.refinements", "headroom"],
+        ),
+        (
+            "vegas in user space",
+            "[controls.v]\nalgorithm = 'vegas'\ncarrier = 'user-space'",
+            &["user-space"],
+        ),
+        ("a quick axis of no name", "[quick.axes]\nx = [1]", &["quick.axes.x"]),
+        ("too many repetitions", "[quick]\nrepetitions = 100000", &["repetitions"]),
+    ] {
+        let quick = added.contains("[quick");
+        let text = format!("{SMALL}\n{added}\n");
+        let error = Plan::parse("plan.toml", &text, quick).expect_err(what).to_string();
+        assert!(!error.contains('\n'), "{what}: {error}");
+        for word in words {
+            assert!(error.contains(word), "{what}: no {word} in: {error}");
+        }
+    }
+}

@@ -1,0 +1,162 @@
+//! What all plots look like.
+
+use plotters::coord::Shift;
+use plotters::element::DashedPathElement;
+use plotters::prelude::*;
+use plotters::style::text_anchor::{HPos, Pos, VPos};
+
+/// The area that plots are drawn on.
+pub(super) type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;
+
+/// Colours that people tell apart whatever their eyes, after Okabe and Ito ("Color universal
+/// design", 2008), without yellow, which white swallows.
+const COLOURS: [RGBColor; 7] = [
+    RGBColor(0, 114, 178),
+    RGBColor(213, 94, 0),
+    RGBColor(0, 158, 115),
+    RGBColor(204, 121, 167),
+    RGBColor(230, 159, 0),
+    RGBColor(86, 180, 233),
+    RGBColor(0, 0, 0),
+];
+
+/// The font of all texts.
+pub(super) const FONT: &str = "DejaVu Sans, Arial, sans-serif";
+/// Texts of axes and legends, in pixels.
+pub(super) const SMALL: f64 = 12.0;
+/// Titles of panels.
+pub(super) const MIDDLE: f64 = 13.0;
+/// Titles of plots.
+pub(super) const LARGE: f64 = 16.0;
+/// Lines of grids and frames.
+pub(super) const GRID: RGBColor = RGBColor(222, 222, 222);
+/// Texts.
+pub(super) const INK: RGBColor = RGBColor(40, 40, 40);
+
+/// The colour of the n-th line or bar.
+pub(super) fn colour(number: usize) -> RGBColor {
+    COLOURS[number % COLOURS.len()]
+}
+
+/// How the n-th line is dashed, in pixels of line and gap: colours are not the only difference.
+pub(super) fn dash(number: usize) -> Option<(u32, u32)> {
+    [None, Some((8, 3)), Some((3, 3)), Some((12, 4)), Some((5, 2)), Some((2, 4)), Some((9, 6))]
+        [number % 7]
+}
+
+/// A text style; `across` and `down` say which point of the text is placed.
+pub(super) fn text(size: f64, across: HPos, down: VPos) -> TextStyle<'static> {
+    (FONT, size).into_font().color(&INK).pos(Pos::new(across, down))
+}
+
+/// The width of a text in pixels: the backend has no font to ask.
+pub(super) fn width(text: &str, size: f64) -> i32 {
+    (text.chars().count() as f64 * size * 0.56).ceil() as i32
+}
+
+/// Writes a text, its reference point at `at`.
+pub(super) fn write(
+    area: &Area<'_>,
+    words: &str,
+    at: (i32, i32),
+    style: &TextStyle<'_>,
+) -> Result<(), DrawingAreaErrorKind<std::io::Error>> {
+    area.draw(&Text::new(words.to_owned(), at, style.clone()))
+}
+
+/// A line from point to point, in pixels, in the style of the n-th series.
+pub(super) fn line(
+    area: &Area<'_>,
+    points: Vec<(i32, i32)>,
+    number: usize,
+    stroke: u32,
+) -> Result<(), DrawingAreaErrorKind<std::io::Error>> {
+    let style = colour(number).stroke_width(stroke);
+    match dash(number) {
+        None => area.draw(&PathElement::new(points, style)),
+        Some((length, gap)) => {
+            area.draw(&DashedPathElement::new(points, length as i32, gap as i32, style))
+        }
+    }
+}
+
+/// What a legend shows of a series.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Key {
+    /// A piece of its line.
+    Line,
+    /// A piece of its bars.
+    Bar,
+}
+
+/// A legend in one row: a piece of each series and its name, from `at` to the right.
+pub(super) fn legend(
+    area: &Area<'_>,
+    names: &[String],
+    key: Key,
+    at: (i32, i32),
+) -> Result<(), DrawingAreaErrorKind<std::io::Error>> {
+    let mut x = at.0;
+    let style = text(SMALL, HPos::Left, VPos::Center);
+    for (number, name) in names.iter().enumerate() {
+        match key {
+            Key::Line => line(area, vec![(x, at.1), (x + 28, at.1)], number, 3)?,
+            Key::Bar => {
+                let corners = [(x + 12, at.1 - 6), (x + 28, at.1 + 6)];
+                area.draw(&Rectangle::new(corners, colour(number).filled()))?;
+            }
+        }
+        write(area, name, (x + 34, at.1), &style)?;
+        x += 34 + width(name, SMALL) + 22;
+    }
+    Ok(())
+}
+
+/// Steps of a round length, about `count` of them, from 0 or the first one from `low` to `high`.
+pub(super) fn steps(low: f64, high: f64, count: usize) -> Vec<f64> {
+    let rough = (high - low).max(1e-12) / count.max(1) as f64;
+    let power = 10f64.powf(rough.log10().floor());
+    let step = [1.0, 2.0, 5.0, 10.0]
+        .into_iter()
+        .map(|factor| factor * power)
+        .find(|step| *step >= rough - 1e-12)
+        .unwrap_or(10.0 * power);
+    let first = (low / step - 1e-9).ceil() as i64;
+    let last = (high / step + 1e-9).floor() as i64;
+    (first..=last).map(|at| at as f64 * step).collect()
+}
+
+/// A number beside an axis: no more digits than it needs.
+pub(super) fn label(number: f64) -> String {
+    let digits = match number.abs() {
+        0.0 => 0,
+        large if large >= 10.0 => 0,
+        middle if middle >= 1.0 => 1,
+        _ => 3,
+    };
+    let text = format!("{number:.digits$}");
+    if text.contains('.') {
+        text.trim_end_matches('0').trim_end_matches('.').to_owned()
+    } else {
+        text
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn steps_are_round_and_cover_the_range() {
+        assert_eq!(steps(0.0, 10.5, 5), [0.0, 5.0, 10.0]);
+        assert_eq!(steps(0.0, 1.0, 5).len(), 6);
+        assert_eq!(steps(-2.0, 2.0, 4), [-2.0, -1.0, 0.0, 1.0, 2.0]);
+    }
+
+    #[test]
+    fn labels_have_no_needless_digits() {
+        for (number, text) in [(0.0, "0"), (10.0, "10"), (2.5, "2.5"), (0.05, "0.05"), (1.0, "1")] {
+            assert_eq!(label(number), text);
+        }
+    }
+}

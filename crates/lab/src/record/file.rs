@@ -1,0 +1,136 @@
+//! Record files: written line by line, so that an interrupted run loses at most its running cells.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+
+use super::{CellRecord, Header, Line};
+
+/// Why a record cannot be read or written.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum RecordError {
+    /// The system refused.
+    #[error("the record {path} cannot be used: {source}")]
+    System {
+        /// The file or its folder.
+        path: PathBuf,
+        /// The system's reason.
+        source: io::Error,
+    },
+    /// A line is no line of a record.
+    #[error(
+        "{path}:{line}: this is no line of a record ({why}): move the file away, or begin it anew \
+         (--fresh)"
+    )]
+    Line {
+        /// The file.
+        path: PathBuf,
+        /// The line, counted from 1.
+        line: usize,
+        /// What is wrong with it.
+        why: String,
+    },
+}
+
+/// What a record holds.
+#[derive(Clone, Debug, Default)]
+pub struct RecordFile {
+    /// The first header and those of the runs that went on.
+    pub headers: Vec<Header>,
+    /// The cells that ran; of those that ran more than once, the last run.
+    pub cells: Vec<CellRecord>,
+}
+
+impl RecordFile {
+    /// Reads a record; one that is not there is empty.
+    ///
+    /// # Errors
+    /// [`RecordError`]. A last line that was cut short is left out: its run was killed.
+    pub fn read(path: &Path) -> Result<Self, RecordError> {
+        let text = match fs::read_to_string(path) {
+            Ok(text) => text,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Self::default()),
+            Err(source) => return Err(RecordError::System { path: path.to_owned(), source }),
+        };
+        let mut record = RecordFile::default();
+        for (number, line) in text.split_inclusive('\n').enumerate() {
+            let is_whole = line.ends_with('\n');
+            match serde_json::from_str(line) {
+                Ok(Line::Header(header)) => record.headers.push(header),
+                Ok(Line::Cell(cell)) => {
+                    record.cells.retain(|other| other.key != cell.key || other.seed != cell.seed);
+                    record.cells.push(*cell);
+                }
+                Ok(Line::Failed(_)) => {}
+                Err(_) if !is_whole => {}
+                Err(error) => {
+                    return Err(RecordError::Line {
+                        path: path.to_owned(),
+                        line: number + 1,
+                        why: error.to_string(),
+                    });
+                }
+            }
+        }
+        Ok(record)
+    }
+}
+
+/// Writes a record.
+#[derive(Debug)]
+pub struct Recorder {
+    path: PathBuf,
+    file: File,
+}
+
+impl Recorder {
+    /// Goes on with the record at `path`, or begins it; with `fresh`, what was there is dropped.
+    ///
+    /// # Errors
+    /// [`RecordError::System`].
+    pub fn open(path: &Path, fresh: bool) -> Result<Self, RecordError> {
+        let error = |source| RecordError::System { path: path.to_owned(), source };
+        if let Some(folder) = path.parent() {
+            fs::create_dir_all(folder).map_err(error)?;
+        }
+        if !fresh {
+            cut_half_a_line(path).map_err(error)?;
+        }
+        let file = OpenOptions::new()
+            .create(true)
+            .append(!fresh)
+            .write(true)
+            .truncate(fresh)
+            .open(path)
+            .map_err(error)?;
+        Ok(Recorder { path: path.to_owned(), file })
+    }
+
+    /// Adds a line; when it returns, the line survives a crash of the machine.
+    ///
+    /// # Errors
+    /// [`RecordError::System`].
+    pub fn write(&mut self, line: &Line) -> Result<(), RecordError> {
+        let mut text = serde_json::to_vec(line).map_err(io::Error::from);
+        if let Ok(text) = &mut text {
+            text.push(b'\n');
+        }
+        text.and_then(|text| self.file.write_all(&text))
+            .and_then(|()| self.file.sync_data())
+            .map_err(|source| RecordError::System { path: self.path.clone(), source })
+    }
+}
+
+/// Takes off the last line of a run that was killed while it wrote.
+fn cut_half_a_line(path: &Path) -> io::Result<()> {
+    let text = match fs::read(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+        text => text?,
+    };
+    let whole = text.iter().rposition(|byte| *byte == b'\n').map_or(0, |at| at + 1);
+    if whole < text.len() {
+        OpenOptions::new().write(true).open(path)?.set_len(whole as u64)?;
+    }
+    Ok(())
+}

@@ -1,0 +1,212 @@
+//! Records: what every run writes down, and all that tables and plots are drawn from.
+//!
+//! A record is a file of JSON lines. The first is a header, and each run that goes on with the
+//! file adds another; then comes a line for each cell as it ends.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+
+mod file;
+mod header;
+mod quantities;
+
+pub use file::{RecordError, RecordFile, Recorder};
+pub use header::Header;
+pub(crate) use header::cores;
+
+use crate::emulate::Spread;
+
+/// A line of a record.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "line", rename_all = "snake_case")]
+pub enum Line {
+    /// Where what follows comes from.
+    Header(Header),
+    /// A cell that ran.
+    Cell(Box<CellRecord>),
+    /// A cell that did not.
+    Failed(Failed),
+}
+
+/// A cell that could not be run to its end.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Failed {
+    /// Its name within the plan.
+    pub key: String,
+    /// What was to be run.
+    pub hash: String,
+    /// Why not.
+    pub error: String,
+}
+
+/// What a cell measured.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct CellRecord {
+    /// Its name within the plan.
+    pub key: String,
+    /// SHA-256 of all that decides what it does.
+    pub hash: String,
+    /// The values of the sweep.
+    pub values: Map<String, Value>,
+    /// Counted from 1.
+    pub repetition: u32,
+    /// What its randomness was fed with.
+    pub seed: u64,
+    /// From its start to its end, in seconds.
+    pub duration_s: f64,
+    /// The bottleneck, where there is one.
+    pub link: Option<LinkRecord>,
+    /// Its phases, in order.
+    pub phases: Vec<PhaseRecord>,
+    /// Processor time of the whole cell, traffic and emulator, in seconds.
+    pub cpu_s: f64,
+    /// Processor time of the emulator alone.
+    pub emulator_cpu_s: f64,
+    /// Where it ran among others: the processors' load of one minute when it ended.
+    pub load: f64,
+}
+
+/// The bottleneck.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct LinkRecord {
+    /// Rate in Mbit/s.
+    pub rate_mbit: f64,
+    /// Propagation delay there and back, in milliseconds.
+    pub rtt_ms: f64,
+    /// Bandwidth-delay product in packets of 1500 bytes.
+    pub bdp: f64,
+    /// What may wait, in packets of 1500 bytes.
+    pub buffer: f64,
+    /// The queue discipline.
+    pub queue: String,
+}
+
+/// What was measured in a phase, after it had settled.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct PhaseRecord {
+    /// Its name.
+    pub name: String,
+    /// What it is called for people, where that differs.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub title: Option<String>,
+    /// When it began, in seconds since the emulator's start.
+    pub begin_s: f64,
+    /// When measuring began.
+    pub measured_from_s: f64,
+    /// When measuring ended.
+    pub measured_to_s: f64,
+    /// The part of the link's capacity that was used, 0 to 1, from left to right.
+    pub utilisation: Option<f64>,
+    /// How long packets waited at the bottleneck, from left to right.
+    pub queueing: Option<Spread>,
+    /// How much later than due the emulator delivered packets.
+    pub timing_error: Option<Spread>,
+    /// Processor time while it was measured.
+    pub cpu: CpuRecord,
+    /// The groups that were there.
+    pub groups: BTreeMap<String, GroupRecord>,
+    /// Time series, if the plan keeps them.
+    pub series: Option<SeriesRecord>,
+}
+
+/// Processor time, in seconds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct CpuRecord {
+    /// Of the cell's process, in user and kernel mode. What the kernel does in interrupts while
+    /// the process runs is in it on kernels that do not count interrupts separately.
+    pub process_s: f64,
+    /// What all processors did that is counted for no task: interrupts while nothing ran, and
+    /// where the kernel counts them separately, all of them. Only of cells that run alone.
+    pub interrupts_s: Option<f64>,
+    /// Of all other tasks of the machine. Only of cells that run alone.
+    pub others_s: Option<f64>,
+}
+
+/// Four decimals are more than any measurement here is good for, and half of a record's size.
+pub(crate) fn rounded(value: f64) -> f64 {
+    (value * 1e4).round() / 1e4
+}
+
+/// Time series of a whole phase, its settling included.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct SeriesRecord {
+    /// The interval in seconds; the first one begins with the phase.
+    pub interval_s: f64,
+    /// Mbit/s on the link, headers included, by group.
+    pub mbit: BTreeMap<String, Vec<f64>>,
+    /// Mean queueing delay in milliseconds.
+    pub queueing_ms: Vec<f64>,
+}
+
+/// What a group did in a phase.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct GroupRecord {
+    /// What it is called for people, where that differs.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub title: Option<String>,
+    /// The congestion control it was set to.
+    pub control: String,
+    /// Connections, clients or programs.
+    pub count: u32,
+    /// Payload that its receivers read, in Mbit/s.
+    pub goodput_mbit: f64,
+    /// What passed the link, headers included, in Mbit/s.
+    pub sent_mbit: f64,
+    /// Packets that passed the link.
+    pub packets: u64,
+    /// Packets that the queue threw away.
+    pub dropped: u64,
+    /// Propagation delay and mean queueing delay of its packets and their acknowledgements, in
+    /// milliseconds.
+    pub rtt_ms: Option<f64>,
+    /// Mean of the smoothed round-trip times that its senders' kernels had (`TCP_INFO`).
+    pub srtt_ms: Option<f64>,
+    /// Mean of the congestion windows that its senders' kernels had, in packets.
+    pub window: Option<f64>,
+    /// Segments sent again.
+    pub retransmitted: u64,
+    /// Jain's index of its connections' goodputs, 1/n to 1.
+    pub fairness: Option<f64>,
+    /// Each connection's goodput in Mbit/s, ascending.
+    pub flows_mbit: Vec<f64>,
+    /// How long its requests took.
+    pub latency: Option<Latency>,
+    /// Seconds from the phase's beginning until it had 80 % of the link for half a second.
+    pub time_to_80_s: Option<f64>,
+    /// Seconds from the phase's beginning until it had 90 % of what it had while it was measured.
+    pub time_to_90_s: Option<f64>,
+}
+
+/// How long requests took, from the first packet of a fresh connection, or from the request over
+/// a standing one, to the last byte received.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Latency {
+    /// Requests made and answered while it was measured.
+    pub count: u64,
+    /// Requests made and not answered while it was measured.
+    pub unanswered: u64,
+    /// Requests whose connections failed.
+    pub failed: u64,
+    /// The mean, in milliseconds.
+    pub mean_ms: f64,
+    /// The median.
+    pub p50_ms: f64,
+    /// The 95th percentile.
+    pub p95_ms: f64,
+    /// The 99th percentile.
+    pub p99_ms: f64,
+    /// The longest.
+    pub max_ms: f64,
+}
+
+impl CellRecord {
+    /// The phase called `name`.
+    pub fn phase(&self, name: &str) -> Option<&PhaseRecord> {
+        self.phases.iter().find(|phase| phase.name == name)
+    }
+}
+
+#[cfg(test)]
+mod tests;

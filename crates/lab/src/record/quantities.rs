@@ -1,0 +1,96 @@
+//! What a cell measured, arranged as expressions name it.
+
+use std::collections::BTreeMap;
+
+use serde_json::{Map, Value, json};
+
+use super::{CellRecord, GroupRecord};
+
+/// A quantity of a group, by its name in expressions.
+type Quantity = (&'static str, fn(&GroupRecord) -> Value);
+
+const QUANTITIES: &[Quantity] = &[
+    ("goodput", |group| json!(group.goodput_mbit)),
+    ("sent", |group| json!(group.sent_mbit)),
+    ("mean_rtt", |group| json!(group.rtt_ms)),
+    ("srtt", |group| json!(group.srtt_ms)),
+    ("window", |group| json!(group.window)),
+    ("drops", |group| json!(group.dropped)),
+    ("loss", |group| json!(loss(group))),
+    ("retransmitted", |group| json!(group.retransmitted)),
+    ("fairness", |group| json!(group.fairness)),
+    ("latency", |group| json!(group.latency)),
+    ("time_to_80", |group| json!(group.time_to_80_s)),
+    ("time_to_90", |group| json!(group.time_to_90_s)),
+];
+
+fn loss(group: &GroupRecord) -> f64 {
+    let all = group.packets + group.dropped;
+    if all == 0 { 0.0 } else { group.dropped as f64 / all as f64 }
+}
+
+impl CellRecord {
+    /// What expressions are evaluated over: the sweep's values by their names, `link`, and
+    ///
+    /// | name | what | unit |
+    /// |---|---|---|
+    /// | `goodput.GROUP.PHASE` | payload received | Mbit/s |
+    /// | `sent.GROUP.PHASE`, `share.GROUP.PHASE` | what passed the link | Mbit/s, part of the link |
+    /// | `mean_rtt.GROUP.PHASE`, `srtt.GROUP.PHASE` | mean round-trip time, by the link and by TCP | ms |
+    /// | `window.GROUP.PHASE` | mean congestion window that the kernel shows | packets |
+    /// | `drops.GROUP.PHASE`, `loss.GROUP.PHASE` | packets dropped | packets, part |
+    /// | `retransmitted.GROUP.PHASE` | segments sent again | packets |
+    /// | `fairness.GROUP.PHASE` | Jain's index | |
+    /// | `latency.GROUP.PHASE.mean_ms`, `.p50_ms`, `.p95_ms`, `.p99_ms`, `.count` | requests | ms |
+    /// | `time_to_80.GROUP.PHASE`, `time_to_90.GROUP.PHASE` | from the phase's beginning | s |
+    /// | `utilisation.PHASE`, `queueing.PHASE.mean_ms`, … | of the link | part, ms |
+    /// | `seconds.PHASE` | how long it was measured | s |
+    /// | `cpu.cell_s`, `cpu.emulator_s` | processor time of the whole cell | s |
+    /// | `cpu.PHASE.process_s`, `.interrupts_s`, `.others_s` | the same while it was measured | s |
+    ///
+    /// A phase that the cell does not have, and a quantity that was not observed, is not there.
+    pub fn quantities(&self) -> Value {
+        let mut all = self.values.clone();
+        if let Some(link) = &self.link {
+            all.insert("link".to_owned(), json!(link));
+        }
+        all.insert("seed".to_owned(), json!(self.seed));
+        all.insert("repetition".to_owned(), json!(self.repetition));
+        let mut cpu = json!({ "cell_s": self.cpu_s, "emulator_s": self.emulator_cpu_s });
+        for phase in &self.phases {
+            cpu[&phase.name] = json!(phase.cpu);
+        }
+        all.insert("cpu".to_owned(), cpu);
+        let mut by_group: BTreeMap<&str, BTreeMap<&str, Map<String, Value>>> = BTreeMap::new();
+        let mut put = |quantity, group, phase: &str, value: Value| {
+            if !value.is_null() {
+                let groups = by_group.entry(quantity).or_default();
+                groups.entry(group).or_default().insert(phase.to_owned(), value);
+            }
+        };
+        for phase in &self.phases {
+            for (name, group) in &phase.groups {
+                for (quantity, value) in QUANTITIES {
+                    put(quantity, name, &phase.name, value(group));
+                }
+                if let Some(link) = &self.link {
+                    put("share", name, &phase.name, json!(group.sent_mbit / link.rate_mbit));
+                }
+            }
+        }
+        for (quantity, groups) in by_group {
+            all.insert(quantity.to_owned(), json!(groups));
+        }
+        let by_phase = |value: fn(&super::PhaseRecord) -> Value| {
+            let phases = self.phases.iter().map(|phase| (phase.name.clone(), value(phase)));
+            Value::Object(phases.filter(|(_, value)| !value.is_null()).collect())
+        };
+        let seconds =
+            |phase: &super::PhaseRecord| json!(phase.measured_to_s - phase.measured_from_s);
+        all.insert("seconds".to_owned(), by_phase(seconds));
+        all.insert("utilisation".to_owned(), by_phase(|phase| json!(phase.utilisation)));
+        all.insert("queueing".to_owned(), by_phase(|phase| json!(phase.queueing)));
+        all.insert("timing_error".to_owned(), by_phase(|phase| json!(phase.timing_error)));
+        Value::Object(all)
+    }
+}

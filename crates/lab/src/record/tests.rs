@@ -1,0 +1,126 @@
+use std::fs;
+
+use serde_json::json;
+
+use super::*;
+use crate::plan::Plan;
+
+const PLAN: &str = "id = 'p'\ntitle = 'P'\n[paper]\nsource = 'a'\nstatement = 'b'\n\
+    [topology]\nrate = '10mbit'\nrtt = '20ms'\n\
+    [[groups]]\nname = 'a'\nkind = 'bulk'\ncontrol = 'cubic'\nphases = ['p']\n\
+    [[phases]]\nname = 'p'\nsettle = '1s'\nmeasure = '1s'\n";
+
+fn header() -> Header {
+    let plan = Plan::parse("p.toml", PLAN, false).unwrap();
+    Header::new(vec!["lull".to_owned(), "lab".to_owned()], 3, &plan)
+}
+
+fn cell(key: &str, cpu_s: f64) -> CellRecord {
+    CellRecord { key: key.to_owned(), cpu_s, ..CellRecord::default() }
+}
+
+#[test]
+fn a_header_says_where_the_record_comes_from() {
+    let header = header();
+    let line = serde_json::to_value(Line::Header(header.clone())).unwrap();
+    assert_eq!(line["line"], "header");
+    for key in ["command", "seed", "plan", "plan_hash", "commit", "kernel", "cores"] {
+        assert!(!line[key].is_null() || key == "commit", "{key}: {line}");
+    }
+    assert_eq!((line["seed"].as_u64(), line["plan"]["id"].as_str()), (Some(3), Some("p")));
+    assert_eq!(header.plan_hash.len(), 64);
+    assert!(header.started_unix_s > 1_700_000_000);
+}
+
+#[test]
+fn a_record_is_read_as_it_was_written() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("deep/p.jsonl");
+    let mut recorder = Recorder::open(&path, false).unwrap();
+    recorder.write(&Line::Header(header())).unwrap();
+    recorder.write(&Line::Cell(Box::new(cell("a", 1.0)))).unwrap();
+    let failed = Failed { key: "b".into(), hash: "h".into(), error: "no".into() };
+    recorder.write(&Line::Failed(failed)).unwrap();
+    // The same cell again: the last run counts.
+    recorder.write(&Line::Cell(Box::new(cell("a", 2.0)))).unwrap();
+    let record = RecordFile::read(&path).unwrap();
+    assert_eq!(
+        record.headers,
+        [header()].map(|h| Header { started_unix_s: record.headers[0].started_unix_s, ..h })
+    );
+    assert_eq!(record.cells, [cell("a", 2.0)]);
+    let first = fs::read_to_string(&path).unwrap().lines().next().unwrap().to_owned();
+    assert!(first.starts_with("{\"line\":\"header\""), "{first}");
+}
+
+#[test]
+fn a_run_that_was_killed_while_it_wrote_goes_on() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("p.jsonl");
+    let mut recorder = Recorder::open(&path, false).unwrap();
+    recorder.write(&Line::Cell(Box::new(cell("a", 1.0)))).unwrap();
+    let half = fs::read_to_string(&path).unwrap() + "{\"line\":\"cell\",\"key\":\"b";
+    fs::write(&path, half).unwrap();
+    assert_eq!(RecordFile::read(&path).unwrap().cells.len(), 1);
+    let mut recorder = Recorder::open(&path, false).unwrap();
+    recorder.write(&Line::Cell(Box::new(cell("c", 1.0)))).unwrap();
+    let keys: Vec<String> =
+        RecordFile::read(&path).unwrap().cells.into_iter().map(|cell| cell.key).collect();
+    assert_eq!(keys, ["a", "c"]);
+    Recorder::open(&path, true).unwrap();
+    assert!(RecordFile::read(&path).unwrap().cells.is_empty());
+}
+
+#[test]
+fn what_is_no_record_is_told_with_its_line() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("p.jsonl");
+    assert!(RecordFile::read(&path).unwrap().headers.is_empty());
+    fs::write(&path, "{\"line\":\"failed\",\"key\":\"\",\"hash\":\"\",\"error\":\"\"}\nnonsense\n")
+        .unwrap();
+    let error = RecordFile::read(&path).unwrap_err().to_string();
+    assert!(error.contains("p.jsonl:2") && error.contains("--fresh"), "{error}");
+    let folder = RecordFile::read(std::path::Path::new("/")).unwrap_err().to_string();
+    assert!(!folder.contains('\n'), "{folder}");
+}
+
+#[test]
+fn quantities_are_named_as_the_documentation_says() {
+    let group = GroupRecord {
+        goodput_mbit: 9.0,
+        sent_mbit: 5.0,
+        packets: 90,
+        dropped: 10,
+        ..GroupRecord::default()
+    };
+    let phase = PhaseRecord {
+        name: "alone".to_owned(),
+        measured_from_s: 2.0,
+        measured_to_s: 5.0,
+        utilisation: Some(0.5),
+        groups: [("a".to_owned(), group)].into(),
+        ..PhaseRecord::default()
+    };
+    let link = LinkRecord { rate_mbit: 10.0, ..LinkRecord::default() };
+    let record = CellRecord {
+        values: json!({ "flows": 8 }).as_object().unwrap().clone(),
+        link: Some(link),
+        phases: vec![phase],
+        ..CellRecord::default()
+    };
+    let quantities = record.quantities();
+    for (path, value) in [
+        ("/flows", 8.0),
+        ("/link/rate_mbit", 10.0),
+        ("/goodput/a/alone", 9.0),
+        ("/share/a/alone", 0.5),
+        ("/loss/a/alone", 0.1),
+        ("/utilisation/alone", 0.5),
+        ("/seconds/alone", 3.0),
+        ("/cpu/alone/process_s", 0.0),
+    ] {
+        let found = quantities.pointer(path).and_then(Value::as_f64);
+        assert_eq!(found, Some(value), "{path}");
+    }
+    assert!(quantities.pointer("/srtt/a/alone").is_none());
+}

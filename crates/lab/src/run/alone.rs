@@ -1,0 +1,34 @@
+//! A cell's process: what it starts ends with it, and it ends with the runner.
+
+use nix::sys::signal::Signal;
+
+use super::processor::Tasks;
+use crate::emulate::{self, Container, contain};
+
+/// Where a cell runs.
+#[derive(Debug)]
+pub struct Surroundings<'a> {
+    pub(super) container: Option<&'a Container>,
+    pub(super) tasks: Option<Tasks>,
+}
+
+impl Surroundings<'_> {
+    /// A process that it shares with others, for tests: files of programs go under the system's
+    /// folder for such things.
+    pub fn shared() -> Self {
+        Surroundings { container: None, tasks: Tasks::open().ok() }
+    }
+}
+
+/// Runs `work` in a process that takes everything with it when it ends, and that ends with the
+/// thread that started this one; returns its exit code.
+///
+/// # Errors
+/// Those of [`contain`]: the machine refuses, or this process has threads already.
+pub fn alone(work: impl FnOnce(&Surroundings<'_>) -> u8) -> Result<u8, emulate::Error> {
+    // Without it the cell only lives on until its time is over.
+    let _ = nix::sys::prctl::set_pdeathsig(Signal::SIGKILL);
+    // Without them a cell counts its own time only.
+    let tasks = Tasks::open().ok();
+    contain(|container| work(&Surroundings { container: Some(container), tasks }))
+}

@@ -1,0 +1,47 @@
+//! The congestion controls of a run: registered under names of its own, and gone with it.
+
+use std::collections::BTreeMap;
+
+use super::RunError;
+use crate::plan::{Carrier, Cell, Control};
+
+/// All variants that the cells of a run need.
+#[derive(Debug)]
+pub(super) struct Controls {
+    held: Vec<(Control, lull_kernel::Held)>,
+}
+
+impl Controls {
+    /// Registers each variant once, however many cells use it.
+    pub(super) fn register(plan: &str, cells: &[&Cell]) -> Result<Self, RunError> {
+        let mut controls = Controls { held: Vec::new() };
+        let used = cells.iter().flat_map(|cell| &cell.scenario.controls);
+        let by_kernel = used.filter(|(_, control)| control.carrier == Carrier::Kernel);
+        for (name, control) in by_kernel {
+            if controls.held.iter().any(|(other, _)| other == control) {
+                continue;
+            }
+            let parameters = control.parameters().expect("plans are checked when they are read");
+            // At most 15 characters, and no other process has this number.
+            let own = format!("lab{}_{}", std::process::id(), controls.held.len());
+            let held = lull_kernel::hold(&own, &parameters).map_err(|source| {
+                RunError::Control { plan: plan.to_owned(), name: name.clone(), source }
+            })?;
+            controls.held.push((control.clone(), held));
+        }
+        Ok(controls)
+    }
+
+    /// What the kernel calls the controls of a cell.
+    pub(super) fn names(&self, cell: &Cell) -> BTreeMap<String, String> {
+        let name = |control: &Control| {
+            let held = self.held.iter().find(|(other, _)| other == control);
+            held.map(|(_, held)| held.name().to_owned())
+        };
+        cell.scenario
+            .controls
+            .iter()
+            .filter_map(|(alias, control)| Some((alias.clone(), name(control)?)))
+            .collect()
+    }
+}

@@ -1,0 +1,57 @@
+//! What lies between the hosts of a cell.
+
+use crate::emulate::{Emulator, Error, Host, Record, Window, Wire};
+use crate::plan;
+
+/// An emulated bottleneck, or a plain wire, which sees nothing.
+#[derive(Debug)]
+pub(super) enum Network {
+    Emulated(Box<Emulator>),
+    Wire(Wire),
+}
+
+impl Network {
+    pub(super) fn make(
+        network: &plan::Network,
+        series: std::time::Duration,
+        seed: u64,
+    ) -> Result<Self, Error> {
+        Ok(match network {
+            plan::Network::Emulated(emulated) => {
+                Network::Emulated(Box::new(Emulator::start(&emulated.topology(series, seed))?))
+            }
+            plan::Network::Wire => Network::Wire(Wire::new()?),
+        })
+    }
+
+    pub(super) fn hosts(&self) -> &[Host] {
+        match self {
+            Network::Emulated(emulator) => emulator.hosts(),
+            Network::Wire(wire) => wire.hosts(),
+        }
+    }
+
+    /// Begins a window of the statistics.
+    pub(super) fn mark(&self, name: &str) -> Result<(), Error> {
+        match self {
+            Network::Emulated(emulator) => emulator.mark(name),
+            Network::Wire(_) => Ok(()),
+        }
+    }
+
+    /// What has been seen since the last mark.
+    pub(super) fn statistics(&self) -> Result<Option<Window>, Error> {
+        match self {
+            Network::Emulated(emulator) => emulator.statistics().map(Some),
+            Network::Wire(_) => Ok(None),
+        }
+    }
+
+    /// Ends it.
+    pub(super) fn finish(self) -> Result<Option<Record>, Error> {
+        match self {
+            Network::Emulated(emulator) => emulator.finish().map(Some),
+            Network::Wire(_) => Ok(None),
+        }
+    }
+}

@@ -1,0 +1,174 @@
+//! Processor time, with what the kernel does for nobody.
+//!
+//! A packet costs time in four places: in the system calls of its sender and receiver; in
+//! interrupts that the kernel handles while one of them runs; while something else runs; and while
+//! nothing runs, as the timers of pacing mostly are. A process's own time has the first two, or
+//! on kernels that count interrupts separately only the first. The rest appears nowhere but in
+//! what the processors did altogether. So a cell that runs alone counts
+//!
+//! > its process + (time not idle - time of all tasks)
+//!
+//! and subtracts what the second term was in a phase without traffic. The time that processors
+//! were idle is exact on kernels without a tick while idle, and told in steps of 10 ms; the time of
+//! tasks is exact to nanoseconds (`/proc/PID/schedstat`).
+
+use std::collections::BTreeMap;
+use std::fs::{self, File};
+use std::io;
+use std::os::fd::AsRawFd;
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use nix::sys::resource::{UsageWho, getrusage};
+
+use crate::record::{CpuRecord, rounded};
+
+/// Ticks of `/proc/stat` per second: USER_HZ, which is 100 on all Linux machines of today.
+const TICKS: f64 = 100.0;
+
+/// All tasks of the machine, also for who sees only its own.
+#[derive(Debug)]
+pub(super) struct Tasks(File);
+
+impl Tasks {
+    /// Must be called before the process gets a process namespace of its own.
+    pub(super) fn open() -> io::Result<Self> {
+        File::open("/proc").map(Tasks)
+    }
+
+    fn folder(&self) -> PathBuf {
+        format!("/proc/self/fd/{}", self.0.as_raw_fd()).into()
+    }
+
+    /// How long each task that is there has run, by its number.
+    fn times(&self) -> BTreeMap<u32, Duration> {
+        let mut times = BTreeMap::new();
+        for process in fs::read_dir(self.folder()).into_iter().flatten().flatten() {
+            let name = process.file_name();
+            if !name.to_string_lossy().starts_with(|c: char| c.is_ascii_digit()) {
+                continue;
+            }
+            let tasks = fs::read_dir(process.path().join("task"));
+            for task in tasks.into_iter().flatten().flatten() {
+                let schedule = fs::read_to_string(task.path().join("schedstat"));
+                let schedule = schedule.unwrap_or_default();
+                let ran = schedule.split_whitespace().next().and_then(|text| text.parse().ok());
+                let number = task.file_name().to_string_lossy().parse().ok();
+                if let (Some(number), Some(nanos)) = (number, ran) {
+                    times.insert(number, Duration::from_nanos(nanos));
+                }
+            }
+        }
+        times
+    }
+}
+
+/// Processor time up to a moment.
+#[derive(Clone, Debug)]
+pub(super) struct Reading {
+    at: Instant,
+    process: Duration,
+    machine: Option<Machine>,
+}
+
+/// The time of all tasks, and how long processors did not work for us.
+#[derive(Clone, Debug)]
+struct Machine {
+    tasks: BTreeMap<u32, Duration>,
+    idle_s: f64,
+    cores: usize,
+}
+
+impl Machine {
+    /// Seconds that tasks ran since an earlier reading. The last moments of those that ended in
+    /// between are missing.
+    fn tasks_since(&self, earlier: &Machine) -> f64 {
+        let ran = self.tasks.iter().map(|(number, time)| {
+            time.saturating_sub(earlier.tasks.get(number).copied().unwrap_or_default())
+        });
+        ran.sum::<Duration>().as_secs_f64()
+    }
+}
+
+impl Reading {
+    /// Reads the process's time and, given the tasks, the machine's.
+    pub(super) fn now(tasks: Option<&Tasks>) -> Self {
+        Reading {
+            at: Instant::now(),
+            process: process_time(),
+            machine: tasks.and_then(|tasks| {
+                let (idle_s, cores) = idle()?;
+                Some(Machine { tasks: tasks.times(), idle_s, cores })
+            }),
+        }
+    }
+
+    /// What was used from an earlier reading until this one.
+    pub(super) fn since(&self, earlier: &Reading) -> CpuRecord {
+        let seconds = (self.at - earlier.at).as_secs_f64();
+        let process_s = self.process.saturating_sub(earlier.process).as_secs_f64();
+        let mut record = CpuRecord { process_s: rounded(process_s), ..CpuRecord::default() };
+        if let (Some(machine), Some(before)) = (&self.machine, &earlier.machine) {
+            let tasks_s = machine.tasks_since(before);
+            let busy_s = seconds * machine.cores as f64 - (machine.idle_s - before.idle_s);
+            record.interrupts_s = Some(rounded(busy_s - tasks_s));
+            record.others_s = Some(rounded(tasks_s - process_s));
+        }
+        record
+    }
+}
+
+/// Processor time of this process and of its children that have ended.
+pub(super) fn process_time() -> Duration {
+    let of = |who| {
+        getrusage(who).map_or(Duration::ZERO, |usage| {
+            let time = |value: nix::sys::time::TimeVal| {
+                Duration::new(value.tv_sec() as u64, value.tv_usec() as u32 * 1000)
+            };
+            time(usage.user_time()) + time(usage.system_time())
+        })
+    };
+    of(UsageWho::RUSAGE_SELF) + of(UsageWho::RUSAGE_CHILDREN)
+}
+
+/// Seconds that all processors were idle, waited for disks or were taken by a hypervisor, and how
+/// many there are.
+fn idle() -> Option<(f64, usize)> {
+    parse_idle(&fs::read_to_string("/proc/stat").ok()?)
+}
+
+fn parse_idle(stat: &str) -> Option<(f64, usize)> {
+    let all = stat.lines().find_map(|line| line.strip_prefix("cpu "))?;
+    let ticks: Vec<f64> = all.split_whitespace().filter_map(|text| text.parse().ok()).collect();
+    let cores = stat
+        .lines()
+        .filter_map(|line| line.strip_prefix("cpu"))
+        .filter(|rest| rest.starts_with(|c: char| c.is_ascii_digit()))
+        .count();
+    // proc(5): user, nice, system, idle, iowait, irq, softirq, steal.
+    let (idle, waiting, stolen) = (ticks.get(3)?, ticks.get(4)?, ticks.get(7)?);
+    Some(((idle + waiting + stolen) / TICKS, cores))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn idle_time_is_idle_waiting_and_stolen() {
+        let stat = "cpu  1 2 3 400 50 6 7 8 0 0\ncpu0 1 1 1 1 1 1 1 1 0 0\ncpu1 0 0\nintr 5\n";
+        assert_eq!(parse_idle(stat), Some((4.58, 2)));
+        assert_eq!(parse_idle("intr 5"), None);
+    }
+
+    #[test]
+    fn time_that_is_spent_is_seen() {
+        let tasks = Tasks::open().unwrap();
+        let before = Reading::now(Some(&tasks));
+        let end = Instant::now() + Duration::from_millis(300);
+        while Instant::now() < end {}
+        let used = Reading::now(Some(&tasks)).since(&before);
+        assert!(used.process_s > 0.1, "{used:?}");
+        assert!(used.others_s.is_some() && used.interrupts_s.is_some(), "{used:?}");
+    }
+}

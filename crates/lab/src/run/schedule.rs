@@ -1,0 +1,95 @@
+//! Which cell runs when.
+
+use std::sync::mpsc::channel;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use super::cost::{Budget, cores_of};
+use super::{Isolation, Order, RunError, Surroundings, cell, estimate, process};
+use crate::emulate::chain;
+use crate::plan::Scenario;
+use crate::record::CellRecord;
+
+/// What happens to a cell.
+pub(super) enum Step {
+    Began {
+        key: String,
+    },
+    Ended {
+        key: String,
+        hash: String,
+        result: Result<Box<CellRecord>, String>,
+        /// About how long the others will take.
+        left: Duration,
+    },
+}
+
+struct Running {
+    order: Order,
+    scenario: Scenario,
+    since: Instant,
+}
+
+/// Runs all orders, as many at once as the budget carries. The first that fits is next: dear
+/// cells do not hold up cheap ones behind them, and begin in their turn when there is room.
+pub(super) fn run(
+    orders: Vec<Order>,
+    isolation: &Isolation,
+    budget: &Budget,
+    mut step: impl FnMut(Step) -> Result<(), RunError>,
+) -> Result<(), RunError> {
+    let (ended, results) = channel();
+    let mut waiting: Vec<(Order, Scenario)> = Vec::new();
+    for order in orders {
+        let scenario = order.scenario().expect("plans are checked when they are read");
+        waiting.push((order, scenario));
+    }
+    // The dearest first: what is left at the end is small and fills the gaps.
+    waiting.sort_by(|(_, a), (_, b)| {
+        let work = |scenario: &Scenario| cores_of(scenario) * scenario.duration().as_secs_f64();
+        work(b).total_cmp(&work(a))
+    });
+    let mut running: Vec<Running> = Vec::new();
+    thread::scope(|scope| {
+        while !waiting.is_empty() || !running.is_empty() {
+            loop {
+                let taken: f64 = running.iter().map(|cell| cores_of(&cell.scenario)).sum();
+                let fits = waiting.iter().position(|(_, scenario)| {
+                    budget.carries(running.len(), taken, cores_of(scenario))
+                });
+                let Some(next) = fits else { break };
+                let (order, scenario) = waiting.remove(next);
+                step(Step::Began { key: order.key.clone() })?;
+                let (ended, job) = (ended.clone(), order.clone());
+                scope.spawn(move || {
+                    let result = match isolation {
+                        Isolation::Processes(lull) => process::run(lull, &job),
+                        Isolation::Threads => cell::conduct(&job, &Surroundings::shared(), &mut ())
+                            .map_err(|error| chain(&error)),
+                    };
+                    // Whoever listens has given up.
+                    let _ = ended.send((job.hash, result));
+                });
+                running.push(Running { order, scenario, since: Instant::now() });
+            }
+            let (hash, result) = results.recv().expect("a sender is kept");
+            let Some(at) = running.iter().position(|cell| cell.order.hash == hash) else {
+                continue;
+            };
+            let Running { order, .. } = running.swap_remove(at);
+            let left = time_left(&waiting, &running, budget);
+            step(Step::Ended { key: order.key, hash, result: result.map(Box::new), left })?;
+        }
+        Ok(())
+    })
+}
+
+fn time_left(waiting: &[(Order, Scenario)], running: &[Running], budget: &Budget) -> Duration {
+    let others = estimate(waiting.iter().map(|(_, scenario)| scenario), budget);
+    let rest = |cell: &Running| cell.scenario.duration().saturating_sub(cell.since.elapsed());
+    let cost = |cell: &Running| cores_of(&cell.scenario).min(budget.cores).min(1e3);
+    let now: f64 = running.iter().map(|cell| rest(cell).as_secs_f64() * cost(cell)).sum();
+    let longest = running.iter().map(rest).max().unwrap_or_default();
+    let cores = if budget.cores.is_finite() { budget.cores } else { budget.jobs as f64 };
+    longest.max(others + Duration::from_secs_f64(now / cores))
+}

@@ -1,0 +1,269 @@
+//! The traffic of a cell, phase by phase.
+
+use std::ffi::CString;
+use std::net::IpAddr;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use super::Surroundings;
+use super::cell::{CellError, Order, Tick, Watch};
+use super::network::Network;
+use super::processor::{Reading, Tasks};
+use crate::emulate::Host;
+use crate::measure::{ObservedPhase, Owners, ends_of};
+use crate::plan::{Carrier, Group, Phase, Scenario};
+use crate::traffic::{Placed, Programs, Scratch, Tally, Traffic, TrafficError, is_sockets};
+
+/// How often whoever watches a cell is told of it.
+const TICK: Duration = Duration::from_millis(500);
+
+/// Where a group's traffic is made.
+#[derive(Clone, Copy, Debug)]
+enum Part {
+    Sockets(usize),
+    Program(usize),
+}
+
+/// The traffic of a cell.
+pub(super) struct Stage<'a> {
+    groups: Vec<Group>,
+    /// Who makes each group's traffic.
+    parts: Vec<Part>,
+    /// The addresses that each group's data go between.
+    pub(super) hosts: Vec<(IpAddr, IpAddr)>,
+    running: Vec<bool>,
+    /// For whoever watches; only then kept up to date.
+    owners: Owners,
+    traffic: Traffic,
+    // Before the room for their files.
+    programs: Programs,
+    _scratch: Option<Scratch>,
+    /// All tasks of the machine, if the cell runs alone.
+    tasks: Option<&'a Tasks>,
+}
+
+impl<'a> Stage<'a> {
+    pub(super) fn set(
+        order: &Order,
+        scenario: &Scenario,
+        network: &Network,
+        surroundings: &'a Surroundings<'a>,
+    ) -> Result<Self, CellError> {
+        let host = |name: &str| -> Result<Host, CellError> {
+            let found = network.hosts().iter().find(|host| host.name() == name);
+            found.cloned().ok_or_else(|| CellError::Scenario(format!("there is no host '{name}'")))
+        };
+        let (mut sockets, mut programs) = (Vec::new(), Vec::new());
+        let (mut parts, mut hosts) = (Vec::new(), Vec::new());
+        for group in &scenario.groups {
+            let control = order.controls.get(&group.control).unwrap_or(&group.control);
+            let user_space = scenario
+                .controls
+                .get(&group.control)
+                .filter(|control| control.carrier == Carrier::UserSpace)
+                .map(|control| control.parameters().map_err(CellError::Scenario))
+                .transpose()?;
+            let placed = Placed {
+                from: host(&group.from)?,
+                to: host(&group.to)?,
+                control: CString::new(control.as_str())
+                    .map_err(|_| CellError::Scenario("a control's name holds a NUL".to_owned()))?,
+                user_space,
+                group: group.clone(),
+            };
+            hosts.push((placed.from.v4().into(), placed.to.v4().into()));
+            let (part, list) = if is_sockets(group) {
+                (Part::Sockets(sockets.len()), &mut sockets)
+            } else {
+                (Part::Program(programs.len()), &mut programs)
+            };
+            list.push(placed);
+            parts.push(part);
+        }
+        let scratch = (!programs.is_empty())
+            .then(|| Scratch::new(surroundings.container))
+            .transpose()
+            .map_err(TrafficError::system("making room for files"))?;
+        let mut environment = addresses(network);
+        if let Some(scratch) = &scratch {
+            environment.push(("LULL_SCRATCH".to_owned(), scratch.path().display().to_string()));
+        }
+        let lull = order.lull.clone().unwrap_or_else(|| "lull".into());
+        Ok(Stage {
+            groups: scenario.groups.clone(),
+            running: vec![false; parts.len()],
+            owners: Owners::new(&scenario.groups, &hosts),
+            parts,
+            hosts,
+            traffic: Traffic::start(sockets, order.seed)?,
+            programs: Programs::start(programs, environment, &lull)?,
+            _scratch: scratch,
+            tasks: match network {
+                Network::Wire(_) => surroundings.tasks.as_ref(),
+                Network::Emulated(_) => None,
+            },
+        })
+    }
+
+    /// Begins and ends groups, waits until the phase has settled, and measures.
+    pub(super) fn phase(
+        &mut self,
+        network: &Network,
+        phase: &Phase,
+        watch: &mut dyn Watch,
+    ) -> Result<ObservedPhase, CellError> {
+        let settling = format!("{}, settling", phase.name);
+        network.mark(&settling)?;
+        let begin = Instant::now();
+        self.change(phase)?;
+        let settled = begin + phase.settle.value.0;
+        let owners = self.owners.clone();
+        let mut audience = Audience { watch, network, phase, begin, settled, last: None, owners };
+        audience.wait(self, settled)?;
+        network.mark(&phase.name)?;
+        let cpu_before = Reading::now(self.tasks);
+        let before = self.tally()?;
+        audience.last = None;
+        audience.wait(self, begin + phase.duration())?;
+        self.owners = audience.owners;
+        let after = self.tally()?;
+        let cpu = Reading::now(self.tasks).since(&cpu_before);
+        network.mark("between phases")?;
+        let active = self.active();
+        Ok(ObservedPhase {
+            name: phase.name.clone(),
+            title: phase.title.clone(),
+            settling,
+            measured: phase.name.clone(),
+            begin,
+            before,
+            after,
+            cpu,
+            active,
+        })
+    }
+
+    /// Begins and ends groups. Who leaves goes before who comes.
+    fn change(&mut self, phase: &Phase) -> Result<(), CellError> {
+        let wanted: Vec<bool> =
+            self.groups.iter().map(|group| group.phases.contains(&phase.name)).collect();
+        for (number, part) in self.parts.iter().enumerate() {
+            match part {
+                _ if !self.running[number] || wanted[number] => {}
+                Part::Sockets(group) => self.traffic.end(*group)?,
+                Part::Program(group) => self.programs.end(*group)?,
+            }
+        }
+        for (number, part) in self.parts.iter().enumerate() {
+            match part {
+                _ if self.running[number] || !wanted[number] => {}
+                Part::Sockets(group) => self.traffic.begin(*group)?,
+                Part::Program(group) => self.programs.begin(*group)?,
+            }
+        }
+        self.running = wanted;
+        Ok(())
+    }
+
+    /// The groups that are there, by number.
+    fn active(&self) -> Vec<usize> {
+        (0..self.parts.len()).filter(|number| self.running[*number]).collect()
+    }
+
+    /// What all groups have done so far; of those of programs, which nobody counts, nothing.
+    fn tally(&self) -> Result<(Instant, Vec<Tally>), CellError> {
+        let (at, tallies) = self.traffic.tally()?;
+        let of = |part: &Part| match part {
+            Part::Sockets(group) => tallies[*group].clone(),
+            Part::Program(_) => Tally::default(),
+        };
+        Ok((at, self.parts.iter().map(of).collect()))
+    }
+
+    /// Ends all that runs, and tells what went wrong with it.
+    pub(super) fn close(&mut self) -> Result<(), CellError> {
+        self.traffic.finish()?;
+        for part in &self.parts {
+            if let Part::Program(group) = part {
+                self.programs.end(*group)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Whoever watches a phase.
+struct Audience<'a> {
+    watch: &'a mut dyn Watch,
+    network: &'a Network,
+    phase: &'a Phase,
+    begin: Instant,
+    settled: Instant,
+    /// When it was told the last time, and what each group had sent by then.
+    last: Option<(f64, Vec<u64>)>,
+    owners: Owners,
+}
+
+impl Audience<'_> {
+    fn wait(&mut self, stage: &Stage<'_>, until: Instant) -> Result<(), CellError> {
+        loop {
+            let left = until.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return Ok(());
+            }
+            if self.watch.is_watching() {
+                thread::sleep(left.min(TICK));
+                self.tell(stage)?;
+            } else {
+                thread::sleep(left);
+            }
+        }
+    }
+
+    fn tell(&mut self, stage: &Stage<'_>) -> Result<(), CellError> {
+        let Some(window) = self.network.statistics()? else { return Ok(()) };
+        let tallies = stage.tally()?.1;
+        let active = stage.active();
+        self.owners.learn(&window, &tallies, &active);
+        let sent: Vec<u64> = active
+            .iter()
+            .map(|group| {
+                let flows = window.forward.flows.iter().chain(&window.reverse.flows);
+                let own =
+                    flows.filter(|statistics| self.owners.is_of(*group, ends_of(&statistics.flow)));
+                own.map(|statistics| statistics.counts.payload_bytes).sum()
+            })
+            .collect();
+        let start = (window.start_s, vec![0; sent.len()]);
+        let (last_s, last) = self.last.take().unwrap_or_else(|| start.clone());
+        let rate = |bytes: u64, before: u64, seconds: f64| {
+            bytes.saturating_sub(before) as f64 * 8.0 / 1e6 / seconds.max(1e-3)
+        };
+        let groups = active.iter().zip(sent.iter().zip(&last)).map(|(group, (bytes, before))| {
+            (
+                stage.groups[*group].name.as_str(),
+                rate(*bytes, *before, window.end_s - last_s),
+                rate(*bytes, 0, window.seconds()),
+            )
+        });
+        self.watch.tick(&Tick {
+            phase: self.phase,
+            since: self.begin.elapsed(),
+            is_measured: Instant::now() >= self.settled,
+            groups: groups.collect(),
+            queueing_ms: window.forward.all.queueing_delay.map(|delay| delay.p50_ms),
+        });
+        self.last = Some((window.end_s, sent));
+        Ok(())
+    }
+}
+
+/// The hosts' addresses, as `lull lab emulate` tells them to programs.
+fn addresses(network: &Network) -> Vec<(String, String)> {
+    let variable = |host: &Host| {
+        let digits = host.name().trim_start_matches(|c: char| !c.is_ascii_digit());
+        let side = &host.name()[..host.name().len() - digits.len()];
+        (format!("LULL_{}_{digits}", side.to_ascii_uppercase()), host.v4().to_string())
+    };
+    network.hosts().iter().map(variable).collect()
+}

@@ -1,0 +1,168 @@
+//! Groups that are programs of others.
+
+use std::fs::File;
+use std::io::{self, Read, Seek};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::thread;
+use std::time::Duration;
+
+use nix::sys::memfd::{MFdFlags, memfd_create};
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+
+use super::{Placed, TrafficError};
+use crate::plan::Kind;
+
+/// How long a program may take to end after it was asked to.
+const PATIENCE: Duration = Duration::from_secs(2);
+
+/// A program that was started, and what it complains of.
+#[derive(Debug)]
+struct Program {
+    group: String,
+    name: String,
+    child: Child,
+    errors: File,
+}
+
+/// The programs of a cell. Those that run end with this.
+#[derive(Debug)]
+pub(crate) struct Programs {
+    groups: Vec<Placed>,
+    running: Vec<(usize, Program)>,
+    servers: Vec<Program>,
+    environment: Vec<(String, String)>,
+    lull: PathBuf,
+}
+
+impl Programs {
+    /// Starts the servers of all groups; `lull` is the program that runs others in the
+    /// background.
+    pub(crate) fn start(
+        groups: Vec<Placed>,
+        environment: Vec<(String, String)>,
+        lull: &Path,
+    ) -> Result<Self, TrafficError> {
+        let mut programs = Programs {
+            groups,
+            running: Vec::new(),
+            servers: Vec::new(),
+            environment,
+            lull: lull.to_owned(),
+        };
+        for placed in programs.groups.clone() {
+            if let Kind::Command { server, .. } = &placed.group.kind
+                && let Some((program, arguments)) = server.split_first()
+            {
+                let mut command = placed.to.command(program);
+                command.args(arguments);
+                let server = programs.spawn(&placed, command)?;
+                programs.servers.push(server);
+            }
+        }
+        Ok(programs)
+    }
+
+    fn spawn(&self, placed: &Placed, mut command: Command) -> Result<Program, TrafficError> {
+        let group = placed.group.name.clone();
+        let name = command.get_program().to_string_lossy().into_owned();
+        command.envs(self.environment.iter().map(|(name, value)| (name, value)));
+        let mut spawn = || -> io::Result<(Child, File)> {
+            let errors = File::from(memfd_create(c"errors", MFdFlags::MFD_CLOEXEC)?);
+            command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(errors.try_clone()?);
+            Ok((command.spawn()?, errors))
+        };
+        match spawn() {
+            Ok((child, errors)) => Ok(Program { group, name, child, errors }),
+            Err(source) => Err(TrafficError::Program { group, program: name, source }),
+        }
+    }
+
+    /// Lets a group begin, by its number in the list given to [`Programs::start`].
+    pub(crate) fn begin(&mut self, group: usize) -> Result<(), TrafficError> {
+        let placed = self.groups[group].clone();
+        let Kind::Command { program, background, .. } = &placed.group.kind else { return Ok(()) };
+        for _ in 0..placed.group.count {
+            let mut command = if *background {
+                let mut command = placed.from.command(&self.lull);
+                command.args(["exec", "--quiet", "--"]);
+                command.args(program);
+                command
+            } else {
+                let (name, arguments) = program.split_first().expect("a group has a program");
+                let mut command = placed.from.command(name);
+                command.args(arguments);
+                command
+            };
+            if !placed.group.control.is_empty() {
+                command.env("LULL_CONTROL", &*placed.control.to_string_lossy());
+            }
+            let program = self.spawn(&placed, command)?;
+            self.running.push((group, program));
+        }
+        Ok(())
+    }
+
+    /// Ends a group.
+    ///
+    /// # Errors
+    /// [`TrafficError::Failed`] if one of its programs, or one of the servers, had failed by
+    /// itself.
+    pub(crate) fn end(&mut self, group: usize) -> Result<(), TrafficError> {
+        let (mut ended, running): (Vec<_>, Vec<_>) =
+            std::mem::take(&mut self.running).into_iter().partition(|(other, _)| *other == group);
+        self.running = running;
+        let own = ended.iter_mut().map(|(_, program)| program.check());
+        let all = own.chain(self.servers.iter_mut().map(Program::check));
+        let result = all.collect::<Result<(), TrafficError>>();
+        for (_, program) in &mut ended {
+            program.stop();
+        }
+        result
+    }
+}
+
+impl Program {
+    /// Whether it runs, or has done its work.
+    fn check(&mut self) -> Result<(), TrafficError> {
+        match self.child.try_wait() {
+            Ok(Some(status)) if !status.success() => Err(self.failure(status)),
+            _ => Ok(()),
+        }
+    }
+
+    fn failure(&mut self, status: ExitStatus) -> TrafficError {
+        let mut said = String::new();
+        // What cannot be read is not quoted.
+        let _ = self.errors.rewind().and_then(|()| self.errors.read_to_string(&mut said));
+        let last = said.lines().rfind(|line| !line.trim().is_empty()).unwrap_or("it said nothing");
+        TrafficError::Failed {
+            group: self.group.clone(),
+            program: self.name.clone(),
+            why: format!("{status}: {last}"),
+        }
+    }
+
+    /// Ends it and puts it away.
+    fn stop(&mut self) {
+        // `lull exec` passes it on to what it runs; SIGKILL would leave that behind.
+        let _ = kill(Pid::from_raw(self.child.id() as i32), Signal::SIGTERM);
+        let step = Duration::from_millis(10);
+        for _ in 0..PATIENCE.as_millis() / step.as_millis() {
+            if !matches!(self.child.try_wait(), Ok(None)) {
+                return;
+            }
+            thread::sleep(step);
+        }
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+impl Drop for Programs {
+    fn drop(&mut self) {
+        let running = self.running.iter_mut().map(|(_, program)| program);
+        running.chain(&mut self.servers).for_each(Program::stop);
+    }
+}

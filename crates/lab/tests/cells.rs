@@ -1,0 +1,331 @@
+//! Short cells of every kind of traffic on this machine's kernel, and a miniature plan from its
+//! text to its verdicts.
+
+use std::path::Path;
+
+use lull_lab::judge::judge;
+use lull_lab::plan::{Plan, Selection};
+use lull_lab::plot;
+use lull_lab::record::{CellRecord, GroupRecord, PhaseRecord};
+use lull_lab::run::{Event, Isolation, Outcome, Runner};
+use lull_testing::{bpf, command, needs, root};
+
+/// A plan over 10 Mbit/s and 20 ms; `rest` has its groups, phases and all else.
+fn plan(rest: &str) -> Plan {
+    let text = format!(
+        "id = 'test'\ntitle = 'A test'\n[paper]\nsource = 'TCP Nice §4'\nstatement = '…'\n{rest}"
+    );
+    Plan::parse("test.toml", &text, false).unwrap()
+}
+
+const LINK: &str = "[topology]\nrate = '10mbit'\nrtt = '20ms'\n";
+
+fn runner(out: &Path) -> Runner {
+    Runner {
+        isolation: Isolation::Threads,
+        out: out.to_owned(),
+        seed: 1,
+        jobs: Some(2),
+        selection: Selection::default(),
+        fresh: false,
+        command: vec!["test".to_owned()],
+    }
+}
+
+/// Runs a plan of one cell.
+fn run_one(plan: &Plan) -> CellRecord {
+    let out = tempfile::tempdir().unwrap();
+    let Outcome { mut cells, failed, .. } = runner(out.path()).run(plan, |_| {}).unwrap();
+    assert!(failed.is_empty(), "{failed:?}");
+    assert_eq!(cells.len(), 1);
+    cells.remove(0)
+}
+
+fn group<'a>(phase: &'a PhaseRecord, name: &str) -> &'a GroupRecord {
+    phase.groups.get(name).unwrap_or_else(|| panic!("no group {name} in {phase:?}"))
+}
+
+#[test]
+fn bulk_flows_share_a_link_and_leave_it() {
+    needs!(root());
+    let cell = run_one(&plan(&format!(
+        "{LINK}
+         [[groups]]
+         name = 'first'
+         kind = 'bulk'
+         control = 'reno'
+         spread = '0s'
+         phases = ['alone', 'both']
+         [[groups]]
+         name = 'second'
+         kind = 'bulk'
+         control = 'cubic'
+         count = 4
+         phases = ['both', 'left']
+         [[phases]]
+         name = 'alone'
+         settle = '1s'
+         measure = '2s'
+         [[phases]]
+         name = 'both'
+         settle = '1s'
+         measure = '2s'
+         [[phases]]
+         name = 'left'
+         settle = '1s'
+         measure = '1s'"
+    )));
+    let [alone, both, left] = &cell.phases[..] else { panic!("{cell:?}") };
+    let first = group(alone, "first");
+    assert!((9.0..10.0).contains(&first.goodput_mbit), "{first:?}");
+    assert_eq!((first.flows_mbit.len(), first.fairness), (1, Some(1.0)));
+    let rtt = first.rtt_ms.unwrap();
+    assert!((20.0..42.0).contains(&rtt), "{rtt}");
+    // TCP's own idea of it, which has a packet's time on the link in it.
+    assert!((first.srtt_ms.unwrap() - rtt).abs() < 5.0, "{first:?}");
+    assert!(first.time_to_80_s.is_some_and(|time| time < 2.0), "{first:?}");
+    assert!(alone.utilisation.unwrap() > 0.95 && !alone.groups.contains_key("second"));
+
+    let (first, second) = (group(both, "first"), group(both, "second"));
+    let sum = first.goodput_mbit + second.goodput_mbit;
+    // 9.65 is the link's; what waited before the window began is counted in it.
+    assert!((9.0..10.0).contains(&sum), "{first:?} {second:?}");
+    assert_eq!(second.flows_mbit.len(), 4);
+    assert!(second.fairness.unwrap() > 0.3 && second.goodput_mbit > 3.0, "{second:?}");
+
+    assert!(!left.groups.contains_key("first"));
+    assert!(group(left, "second").goodput_mbit > 9.0, "{left:?}");
+    assert!(cell.cpu_s > 0.0 && cell.emulator_cpu_s > 0.0);
+}
+
+#[test]
+fn requests_take_the_time_that_the_path_takes() {
+    needs!(root());
+    let requests = |name: &str, connections: &str| {
+        format!(
+            "[[groups]]
+             name = '{name}'
+             kind = 'requests'
+             control = 'cubic'
+             object = '10kB'
+             think = '50ms'
+             connections = '{connections}'
+             phases = ['p']\n"
+        )
+    };
+    let cell = run_one(&plan(&format!(
+        "{LINK}{}{}[[phases]]\nname = 'p'\nsettle = '1s'\nmeasure = '5s'",
+        requests("fresh", "fresh"),
+        requests("standing", "persistent"),
+    )));
+    let phase = &cell.phases[0];
+    // A handshake and a request take a round trip each; 10 kB leave in one window, in 8 ms.
+    for (name, least) in [("fresh", 48.0), ("standing", 28.0)] {
+        let latency = group(phase, name).latency.unwrap();
+        assert!(latency.count >= 20 && latency.failed == 0, "{name}: {latency:?}");
+        assert!((least..least + 15.0).contains(&latency.p50_ms), "{name}: {latency:?}");
+        assert!(latency.mean_ms >= least && latency.p99_ms >= latency.p95_ms, "{latency:?}");
+        let expected = latency.count as f64 * 10e3 * 8.0 / 1e6 / 5.0;
+        let goodput = group(phase, name).goodput_mbit;
+        assert!((goodput / expected - 1.0).abs() < 0.1, "{name}: {goodput} {expected}");
+    }
+}
+
+/// A server that throws away what it gets, and a client that sends.
+const PROGRAMS: &str = r#"
+[[groups]]
+name = "program"
+kind = "command"
+phases = ["p"]
+program = ["sh", "-c", "exec python3 -c 'import os, socket\ns = socket.create_connection((os.environ[\"LULL_RIGHT_1\"], 9000))\nwhile True: s.sendall(bytes(65536))'"]
+server = ["python3", "-c", "import socket\ns = socket.create_server((\"\", 9000))\nwhile True:\n  c, _ = s.accept()\n  while c.recv(65536): pass"]
+"#;
+
+#[test]
+fn programs_are_traffic_too() {
+    needs!(root(), command("python3"));
+    let cell = run_one(&plan(&format!(
+        "{LINK}{PROGRAMS}
+         [[phases]]
+         name = 'before'
+         settle = '1s'
+         measure = '500ms'
+         [[phases]]
+         name = 'p'
+         settle = '2s'
+         measure = '3s'"
+    )));
+    let program = group(cell.phase("p").unwrap(), "program");
+    assert!(program.goodput_mbit > 9.0, "{program:?}");
+    assert!(cell.phase("before").unwrap().utilisation.unwrap() < 0.01);
+}
+
+#[test]
+fn a_program_that_fails_fails_its_cell_with_what_it_said() {
+    needs!(root());
+    let out = tempfile::tempdir().unwrap();
+    let plan = plan(&format!(
+        "{LINK}
+         [[groups]]
+         name = 'broken'
+         kind = 'command'
+         phases = ['p']
+         program = ['sh', '-c', 'echo out of tapes >&2; exit 3']
+         [[phases]]
+         name = 'p'
+         settle = '0s'
+         measure = '500ms'"
+    ));
+    let outcome = runner(out.path()).run(&plan, |_| {}).unwrap();
+    assert!(outcome.cells.is_empty());
+    let error = &outcome.failed[0].error;
+    assert!(error.contains("broken") && error.contains("out of tapes"), "{error}");
+}
+
+#[test]
+fn nice_of_both_carriers_is_a_background() {
+    needs!(bpf());
+    let cell = |carrier: &str| {
+        run_one(&plan(&format!(
+            "{LINK}
+             [controls.background]
+             algorithm = 'nice'
+             carrier = '{carrier}'
+             [[groups]]
+             name = 'foreground'
+             kind = 'bulk'
+             control = 'cubic'
+             phases = ['p']
+             [[groups]]
+             name = 'background'
+             kind = 'bulk'
+             control = 'background'
+             count = 2
+             phases = ['p']
+             [[phases]]
+             name = 'p'
+             settle = '3s'
+             measure = '4s'"
+        )))
+    };
+    for carrier in ["kernel", "user-space"] {
+        let cell = cell(carrier);
+        let phase = &cell.phases[0];
+        let (foreground, background) = (group(phase, "foreground"), group(phase, "background"));
+        assert!(foreground.goodput_mbit > 7.0, "{carrier}: {foreground:?} {background:?}");
+        assert!(background.packets > 0, "{carrier}: {background:?}");
+    }
+    let left = std::fs::read_to_string("/proc/sys/net/ipv4/tcp_available_congestion_control");
+    let own = format!("lab{}_", std::process::id());
+    assert!(!left.unwrap().contains(&own), "the variant is still registered");
+}
+
+#[test]
+fn a_wire_has_no_bottleneck_and_its_pace_is_what_was_asked_for() {
+    needs!(root());
+    let cell = run_one(&plan(
+        "[topology]
+         kind = 'wire'
+         [[groups]]
+         name = 'paced'
+         kind = 'bulk'
+         control = 'cubic'
+         pace = '200mbit'
+         phases = ['p']
+         [[phases]]
+         name = 'quiet'
+         settle = '100ms'
+         measure = '500ms'
+         [[phases]]
+         name = 'p'
+         settle = '500ms'
+         measure = '2s'",
+    ));
+    assert!(cell.link.is_none());
+    let phase = cell.phase("p").unwrap();
+    let goodput = group(phase, "paced").goodput_mbit;
+    assert!((180.0..205.0).contains(&goodput), "{goodput}");
+    assert!(phase.cpu.process_s > 0.0 && phase.cpu.interrupts_s.is_some(), "{:?}", phase.cpu);
+}
+
+/// Two controls, one of which does not exist: four cells, two of which fail.
+const MINIATURE: &str = "
+    repetitions = 2
+    [[axes]]
+    name = 'control'
+    values = ['cubic', 'no-such-control']
+    [topology]
+    rate = '10mbit'
+    rtt = '20ms'
+    [[groups]]
+    name = 'a'
+    kind = 'bulk'
+    control = '$control'
+    phases = ['p']
+    [[phases]]
+    name = 'p'
+    settle = '500ms'
+    measure = '1s'
+    [[metrics]]
+    name = 'used'
+    value = 'share.a.p'
+    [[checks]]
+    name = 'it is used'
+    value = 'metric.used'
+    at_least = 0.5
+    [[plots]]
+    name = 'used'
+    title = 'Use of the link'
+    kind = 'bars'
+    x = 'control'
+    y = 'metric.used'
+    y_title = 'part of the link'";
+
+#[test]
+fn a_plan_is_run_judged_drawn_and_gone_on_with() {
+    needs!(root());
+    let text = MINIATURE.replace("\n    ", "\n");
+    let (before, after) = text.split_once("[[axes]]").unwrap();
+    let text = format!(
+        "id = 'test'\ntitle = 'A test'\n{before}\n[paper]\nsource = 'a'\nstatement = 'b'\n\
+         [[axes]]{after}"
+    );
+    let plan = Plan::parse("test.toml", &text, false).unwrap();
+    let out = tempfile::tempdir().unwrap();
+    let runner = runner(out.path());
+    let mut events = Vec::new();
+    let outcome = runner.run(&plan, |event| events.push(event)).unwrap();
+    assert_eq!((outcome.cells.len(), outcome.failed.len()), (2, 2));
+    assert!(outcome.failed[0].error.contains("no-such-control"), "{:?}", outcome.failed);
+    let Event::Planned { recorded, cells, .. } = &events[0] else { panic!("{events:?}") };
+    assert_eq!((*recorded, *cells), (0, 4));
+    assert_eq!(events.iter().filter(|event| matches!(event, Event::Ended { .. })).count(), 4);
+
+    let results = judge(&plan, &outcome.cells);
+    assert_eq!(results.rows.len(), 1);
+    assert_eq!(results.rows[0].repetitions, 2);
+    assert_eq!(results.verdicts[0].is_met, Some(true), "{:?}", results.verdicts[0]);
+
+    let drawn = plot::draw(&plan, &outcome.cells, out.path()).unwrap();
+    let svg = std::fs::read_to_string(&drawn[0]).unwrap();
+    for word in ["<svg", "Use of the link", "cubic", "part of the link"] {
+        assert!(svg.contains(word), "no {word} in the plot");
+    }
+
+    // Only what is missing is run again: the cells that failed, and those that are new.
+    let again = |runner: &Runner| {
+        let mut planned = (0, 0);
+        let outcome = runner.run(&plan, |event| {
+            if let Event::Planned { recorded, cells, .. } = event {
+                planned = (recorded, cells);
+            }
+        });
+        let outcome = outcome.unwrap();
+        (planned, outcome.cells.len(), outcome.headers.len())
+    };
+    let only = Selection::new(["control=cubic"]).unwrap();
+    let selected = Runner { selection: only, ..runner.clone() };
+    assert_eq!(again(&selected), ((2, 0), 2, 1));
+    assert_eq!(again(&Runner { seed: 2, ..selected.clone() }), ((1, 1), 2, 2));
+    assert_eq!(again(&Runner { fresh: true, ..selected }), ((0, 2), 2, 1));
+}

@@ -1,0 +1,316 @@
+//! Rate, delay, buffer, class and trace of real flows.
+
+use std::ffi::CStr;
+use std::io::{Read, Write};
+use std::net::{TcpListener, TcpStream, UdpSocket};
+use std::path::Path;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use lull_cc::{Bytes, Timestamp};
+use lull_lab::emulate::{
+    Backend, Buffer, Discipline, Emulator, Link, LinkRate, Topology, Trace, contain, set_dscp,
+    tcp_min_rtt,
+};
+use lull_testing::{Missing, needs, root};
+
+use crate::bulk::Bulk;
+
+/// 10 Mbit/s, of each 1500 bytes 1448 are payload of TCP with timestamps.
+const PAYLOAD_RATE: f64 = 10e6 / 8.0 * 1448.0 / 1500.0;
+
+/// The codepoint of the lower-effort class.
+const LOWER_EFFORT: u8 = 1;
+
+fn tun() -> Result<(), Missing> {
+    root()?;
+    match std::fs::File::open("/dev/net/tun") {
+        Ok(_) => Ok(()),
+        Err(error) => Err(Missing::new(format!("/dev/net/tun: {error}"))),
+    }
+}
+
+fn fills_the_link(backend: Backend, congestion_control: &'static CStr, ipv6: bool) {
+    let topology = Topology { backend, ..Topology::default() };
+    let emulator = Emulator::start(&topology).unwrap();
+    let bulk = Bulk { ipv6, ..Bulk::new(congestion_control) };
+    let received = bulk.run(emulator.left(0), emulator.right(0));
+    let record = emulator.finish().unwrap();
+    let payload_rate = if ipv6 { PAYLOAD_RATE * 1428.0 / 1448.0 } else { PAYLOAD_RATE };
+    let share = received / payload_rate;
+    eprintln!(
+        "{backend:?} {congestion_control:?}: {:.3} Mbit/s, {share:.4} of the payload rate, {:?}, \
+         processor {:.3} s",
+        received * 8.0 / 1e6,
+        record.total.timing_error.unwrap(),
+        record.cpu_s,
+    );
+    assert!((0.97..1.005).contains(&share), "{share}");
+    assert_eq!(record.overruns, 0);
+    assert_eq!(record.unroutable, 0);
+}
+
+#[test]
+fn a_flow_fills_10_mbit_at_50_ms_over_tun() {
+    needs!(tun());
+    fills_the_link(Backend::Tun, c"reno", false);
+    fills_the_link(Backend::Tun, c"cubic", true);
+    fills_the_link(Backend::Tun, c"bbr", false);
+}
+
+#[test]
+fn a_flow_fills_10_mbit_at_50_ms_over_packet_sockets() {
+    needs!(root());
+    fills_the_link(Backend::Packet, c"reno", true);
+    fills_the_link(Backend::Packet, c"cubic", false);
+}
+
+#[test]
+fn the_round_trip_takes_both_delays_and_half_a_millisecond_at_most() {
+    needs!(tun());
+    for backend in [Backend::Tun, Backend::Packet] {
+        let mut topology = Topology { backend, ..Topology::default() };
+        topology.forward.delay = Duration::from_millis(10);
+        topology.reverse.delay = Duration::from_millis(40);
+        let emulator = Emulator::start(&topology).unwrap();
+        let (left, right) = (emulator.left(0), emulator.right(0));
+        let listener = right.enter(|| TcpListener::bind((right.v4(), 0))).unwrap().unwrap();
+        let address = listener.local_addr().unwrap();
+        let echo = thread::spawn(move || {
+            let (mut stream, _) = listener.accept().unwrap();
+            let mut byte = [0];
+            while stream.read(&mut byte).unwrap() == 1 {
+                stream.write_all(&byte).unwrap();
+            }
+        });
+        let mut stream = left
+            .enter(|| TcpStream::connect_timeout(&address, Duration::from_secs(5)))
+            .unwrap()
+            .unwrap();
+        stream.set_nodelay(true).unwrap();
+        for _ in 0..30 {
+            stream.write_all(&[1]).unwrap();
+            stream.read_exact(&mut [0]).unwrap();
+        }
+        let min_rtt = tcp_min_rtt(&stream).unwrap();
+        drop(stream);
+        echo.join().unwrap();
+        eprintln!("{backend:?}: min RTT {min_rtt:?}");
+        assert!(min_rtt >= Duration::from_millis(50), "{min_rtt:?}");
+        assert!(min_rtt <= Duration::from_micros(50_500), "{min_rtt:?}");
+    }
+}
+
+/// Sends `packets` datagrams of 1500 bytes with their headers at once, and counts those that
+/// arrive.
+fn burst(emulator: &Emulator, packets: u32) -> u32 {
+    let (left, right) = (emulator.left(0), emulator.right(0));
+    let receiver = right.enter(|| UdpSocket::bind((right.v4(), 0))).unwrap().unwrap();
+    let sender = left.enter(|| UdpSocket::bind((left.v4(), 0))).unwrap().unwrap();
+    let address = receiver.local_addr().unwrap();
+    let counter = thread::spawn(move || {
+        receiver.set_read_timeout(Some(Duration::from_millis(400))).unwrap();
+        let mut buffer = [0; 2000];
+        (0..packets).take_while(|_| receiver.recv(&mut buffer).is_ok()).count() as u32
+    });
+    for _ in 0..packets {
+        sender.send_to(&[0; 1472], address).unwrap();
+    }
+    counter.join().unwrap()
+}
+
+#[test]
+fn a_burst_loses_exactly_what_does_not_fit_into_the_buffer() {
+    needs!(tun());
+    // So slow that nothing is sent while the burst lasts: one packet takes 12 ms.
+    let link = Link {
+        rate: LinkRate::Fixed("1mbit".parse().unwrap()),
+        delay: Duration::from_millis(5),
+        ..Link::default()
+    };
+    for (buffer, fits) in [
+        (Buffer::Packets(10), 10),
+        (Buffer::Bytes(Bytes(15_000)), 10),
+        (Buffer::Bytes(Bytes(14_999)), 9),
+        // 1 Mbit/s × 10 ms are 1250 bytes; twelve of these hold ten packets.
+        (Buffer::Bdp(12.0), 10),
+    ] {
+        for backend in [Backend::Tun, Backend::Packet] {
+            let link = Link { buffer, ..link.clone() };
+            let topology = Topology { backend, ..Topology::symmetric(link) };
+            let emulator = Emulator::start(&topology).unwrap();
+            let received = burst(&emulator, 30);
+            let record = emulator.finish().unwrap();
+            // One more than fits: the one being sent does not count.
+            assert_eq!(received, fits + 1, "{buffer:?} {backend:?}");
+            let counts = record.total.forward.all;
+            let received = u64::from(received);
+            assert_eq!((counts.packets, counts.dropped), (received, 30 - received));
+            assert_eq!(record.overruns, 0);
+        }
+    }
+}
+
+#[test]
+fn under_priority_the_lower_class_gets_what_the_higher_leaves() {
+    needs!(tun());
+    let mut topology = Topology { left: 2, right: 2, ..Topology::default() };
+    topology.forward.discipline = "priority".parse::<Discipline>().unwrap();
+    let emulator = Emulator::start(&topology).unwrap();
+    let (high, low) = thread::scope(|scope| {
+        let low = scope.spawn(|| {
+            let bulk = Bulk { dscp: LOWER_EFFORT, ..Bulk::new(c"cubic") };
+            bulk.run(emulator.left(1), emulator.right(1))
+        });
+        let high = Bulk::new(c"cubic").run(emulator.left(0), emulator.right(0));
+        (high, low.join().unwrap())
+    });
+    let record = emulator.finish().unwrap();
+    eprintln!("high {:.4}, low {:.4} of the payload rate", high / PAYLOAD_RATE, low / PAYLOAD_RATE);
+    assert!(high / PAYLOAD_RATE >= 0.97, "{high}");
+    assert!(low / PAYLOAD_RATE < 0.02, "{low}");
+    let classes: Vec<_> = record.total.forward.classes.iter().map(|class| class.dscp).collect();
+    assert_eq!(classes, [0, LOWER_EFFORT]);
+}
+
+#[test]
+fn a_trace_gives_a_flow_what_it_has() {
+    let file = Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("../../../shared/data/mahimahi/ATT-LTE-driving-2016.down.gz");
+    let present =
+        if file.exists() { Ok(()) } else { Err(Missing::new(format!("no {}", file.display()))) };
+    needs!(tun(), present);
+    let trace = Trace::read(&file).unwrap();
+    let mut topology = Topology::default();
+    topology.forward.rate = LinkRate::Trace(trace.clone());
+    topology.forward.buffer = Buffer::Packets(2000);
+    topology.series = Some(Duration::from_millis(100));
+    let emulator = Emulator::start(&topology).unwrap();
+    // Datagrams at 60 Mbit/s, more than the link ever has.
+    let (left, right) = (emulator.left(0), emulator.right(0));
+    let receiver = right.enter(|| UdpSocket::bind((right.v4(), 0))).unwrap().unwrap();
+    let sender = left.enter(|| UdpSocket::bind((left.v4(), 0))).unwrap().unwrap();
+    sender.connect(receiver.local_addr().unwrap()).unwrap();
+    let start = Instant::now();
+    let mut sent = 0;
+    while start.elapsed() < Duration::from_secs(4) {
+        // However late this thread is, it catches up.
+        while sent < 5 * start.elapsed().as_millis() + 20 {
+            sender.send(&[0; 1472]).unwrap();
+            sent += 1;
+        }
+        thread::sleep(Duration::from_millis(5));
+    }
+    let record = emulator.finish().unwrap();
+    let forward = &record.total.forward;
+    let seconds = record.total.seconds();
+    let end = Timestamp::from_nanos((seconds * 1e9) as u64);
+    // What the trace has at 0 passed before anything was there.
+    let expected = trace.opportunities_until(end) - trace.opportunities_until(Timestamp::ZERO);
+    assert_eq!(forward.capacity_bytes, expected * Trace::OPPORTUNITY_BYTES);
+    eprintln!("{:.4} of the trace's {:.0} kB", forward.utilisation(), expected as f64 * 1.5);
+    assert!(forward.utilisation() > 0.99, "{}", forward.utilisation());
+    // The series adds up to the whole.
+    let series = record.series.unwrap();
+    let sampled: u64 = series.forward.iter().flat_map(|sample| &sample.bytes).map(|b| b.1).sum();
+    let last = series.forward.last().unwrap();
+    assert!((seconds - last.time_s) < 0.1);
+    assert!(sampled <= forward.all.bytes && sampled as f64 > forward.all.bytes as f64 * 0.95);
+}
+
+#[test]
+fn windows_add_up_to_the_whole() {
+    needs!(tun());
+    let emulator = Emulator::start(&Topology::default()).unwrap();
+    assert_eq!(burst(&emulator, 10), 10);
+    emulator.mark("second").unwrap();
+    assert_eq!(burst(&emulator, 20), 20);
+    let snapshot = emulator.statistics().unwrap();
+    assert_eq!((snapshot.name.as_str(), snapshot.forward.all.packets), ("second", 20));
+    let record = emulator.finish().unwrap();
+    let names: Vec<_> = record.windows.iter().map(|window| window.name.as_str()).collect();
+    assert_eq!(names, ["start", "second"]);
+    let packets = record.windows.iter().map(|window| window.forward.all.packets);
+    assert_eq!(packets.collect::<Vec<_>>(), [10, 20]);
+    assert_eq!(record.total.forward.all.packets, 30);
+    assert_eq!(record.total.forward.flows.len(), 2);
+    assert_eq!(record.total.forward.all.payload_bytes, 30 * 1472);
+    // 20 packets of 1.2 ms each at once: the last one waits for 19.
+    let longest = record.total.forward.all.queueing_delay.unwrap().max_ms;
+    assert!((20.0..23.5).contains(&longest), "{longest}");
+}
+
+#[test]
+fn neighbours_of_one_side_do_not_meet_the_bottleneck() {
+    needs!(tun());
+    let mut link = Link { delay: Duration::from_secs(1), ..Link::default() };
+    link.discipline = Discipline::DropTail;
+    let emulator = Emulator::start(&Topology { left: 2, ..Topology::symmetric(link) }).unwrap();
+    let (one, two) = (emulator.left(0), emulator.left(1));
+    let listener = two.enter(|| TcpListener::bind((two.v6(), 0))).unwrap().unwrap();
+    let address = listener.local_addr().unwrap();
+    let start = Instant::now();
+    let stream = one.enter(|| TcpStream::connect(address)).unwrap().unwrap();
+    assert!(start.elapsed() < Duration::from_millis(500));
+    drop(stream);
+    assert_eq!(emulator.finish().unwrap().total.forward.all.packets, 0);
+}
+
+#[test]
+fn an_algorithm_that_the_kernel_does_not_have_is_told() {
+    needs!(root());
+    let congestion_control = Some("no_such_algorithm".to_owned());
+    let error = Emulator::start(&Topology { congestion_control, ..Topology::default() })
+        .map(drop)
+        .unwrap_err()
+        .to_string();
+    assert!(error.starts_with("'no_such_algorithm' cannot be"), "{error}");
+}
+
+#[test]
+fn a_socket_made_on_a_host_is_the_hosts_and_its_marks_are_seen() {
+    needs!(tun());
+    let emulator = Emulator::start(&Topology::default()).unwrap();
+    let (left, right) = (emulator.left(0), emulator.right(0));
+    let output = left.command("cat").arg("/proc/self/net/dev").output().unwrap();
+    assert!(String::from_utf8(output.stdout).unwrap().contains("lull0"));
+    let sender = left.enter(|| UdpSocket::bind((left.v4(), 0))).unwrap().unwrap();
+    set_dscp(&sender, LOWER_EFFORT).unwrap();
+    sender.send_to(&[0; 10], (right.v4(), 9)).unwrap();
+    thread::sleep(Duration::from_millis(100));
+    let record = emulator.finish().unwrap();
+    assert_eq!(record.total.forward.classes[0].dscp, LOWER_EFFORT);
+}
+
+#[test]
+fn a_controlled_queue_marks_what_can_be_marked_and_keeps_the_delay_low() {
+    needs!(tun());
+    let link = Link {
+        buffer: Buffer::Packets(1000),
+        discipline: "fq-codel".parse().unwrap(),
+        ..Link::default()
+    };
+    let emulator = Emulator::start(&Topology::symmetric(link)).unwrap();
+    let (left, right) = (emulator.left(0), emulator.right(0));
+    for host in [left, right] {
+        host.set_sysctl("net.ipv4.tcp_ecn", "1").unwrap();
+    }
+    let received = Bulk::new(c"cubic").run(left, right);
+    let counts = emulator.finish().unwrap().total.forward.all;
+    let delay = counts.queueing_delay.unwrap();
+    eprintln!(
+        "{:.3} of the payload rate, {} marked, {} dropped, {delay:?}",
+        received / PAYLOAD_RATE,
+        counts.marked,
+        counts.dropped
+    );
+    assert!(counts.marked > 0 && counts.dropped == 0, "{counts:?}");
+    assert!(received / PAYLOAD_RATE > 0.85, "{received}");
+    assert!(delay.p50_ms < 25.0, "{delay:?}");
+}
+
+#[test]
+fn a_process_with_threads_cannot_be_contained() {
+    let error = contain(|_| 0).unwrap_err();
+    assert!(error.to_string().contains("first thing in main"), "{error}");
+}

@@ -1,0 +1,4 @@
+//! The emulator against this machine's kernel. Every run is short and bounded.
+
+mod bulk;
+mod links;
