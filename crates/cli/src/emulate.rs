@@ -1,0 +1,151 @@
+//! `lull lab emulate`: a program over an emulated link.
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use anyhow::Context;
+use lull_cc::Rate;
+use lull_lab::emulate::{
+    Backend, Buffer, Discipline, Error, Link, LinkRate, Session, Topology, Trace, parse_duration,
+};
+
+/// The exit code for arguments that make no sense, the same as clap's.
+const USAGE: u8 = 2;
+
+const EXAMPLES: &str = "\
+Examples:
+  lull lab emulate -- sh -c 'ip netns exec right1 iperf3 -s -1 & sleep 1; iperf3 -c $LULL_RIGHT_1'
+      one flow over 10 Mbit/s and 50 ms, the receiver on the first host on the right
+  lull lab emulate --rate 5mbit --rate-up 1mbit --delay 15ms --queue fq-codel
+      a shell behind an asymmetric line; \"up\" is from the shell to the right side
+  lull lab emulate --trace Verizon-LTE-short.down.gz --buffer 100p --json record.json -- ./test.sh
+      the link of a telephone on the move, and a record of all flows
+
+COMMAND runs on the host left1. Inside, LULL_LEFT_1, LULL_RIGHT_1, LULL_RIGHT_1_V6 and so on are the
+hosts' addresses, and `ip netns exec right1 PROGRAM` runs a program on another host. When COMMAND
+ends, everything it started ends, and nothing is left on the machine. It needs no root where user
+namespaces are allowed. The exit code is COMMAND's: 128 and the number if a signal ended it; 125 if
+the emulator failed, 2 for wrong arguments.";
+
+/// Run a program over an emulated link: real TCP, a link of your making
+#[derive(Debug, clap::Args)]
+#[command(after_help = EXAMPLES)]
+pub(crate) struct Args {
+    /// Rate of the bottleneck in both directions
+    #[arg(long, value_name = "RATE", default_value = "10mbit", conflicts_with = "trace")]
+    rate: Rate,
+    /// Rate from left to right, where it differs
+    #[arg(long, value_name = "RATE", conflicts_with = "trace_up")]
+    rate_up: Option<Rate>,
+    /// Recorded link instead of a rate, in mahimahi's format, plain or .gz
+    #[arg(long, value_name = "FILE")]
+    trace: Option<PathBuf>,
+    /// Recorded link from left to right, where it differs
+    #[arg(long, value_name = "FILE")]
+    trace_up: Option<PathBuf>,
+    /// Propagation delay of each direction [default: 25ms]
+    #[arg(long, value_name = "TIME", value_parser = parse_duration, conflicts_with = "rtt")]
+    delay: Option<Duration>,
+    /// Propagation delay from left to right, where it differs
+    #[arg(long, value_name = "TIME", value_parser = parse_duration, conflicts_with = "rtt")]
+    delay_up: Option<Duration>,
+    /// Round-trip time; half of it is each direction's delay
+    #[arg(long, value_name = "TIME", value_parser = parse_duration)]
+    rtt: Option<Duration>,
+    /// What may wait: 1bdp, 64kB, 100p (packets)
+    #[arg(long, value_name = "SIZE", default_value = "1bdp")]
+    buffer: Buffer,
+    /// What may wait from left to right, where it differs
+    #[arg(long, value_name = "SIZE")]
+    buffer_up: Option<Buffer>,
+    /// Queue discipline: droptail, priority (by DSCP), red, red-ecn, codel, fq-codel
+    #[arg(long, value_name = "NAME", default_value = "droptail")]
+    queue: Discipline,
+    /// Queue discipline from left to right, where it differs
+    #[arg(long, value_name = "NAME")]
+    queue_up: Option<Discipline>,
+    /// Hosts on the left side
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    left: usize,
+    /// Hosts on the right side
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    right: usize,
+    /// The hosts' default congestion control [default: cubic where the kernel allows it]
+    #[arg(long, value_name = "NAME")]
+    congestion_control: Option<String>,
+    /// How packets are caught: auto, tun (needs /dev/net/tun), packet
+    #[arg(long, value_name = "NAME", default_value = "auto")]
+    backend: Backend,
+    /// Interval of the time series in the record, such as 100ms; none without it
+    #[arg(long, value_name = "TIME", value_parser = parse_duration, requires = "json")]
+    series: Option<Duration>,
+    /// Write a record as JSON; - is the standard output
+    #[arg(long, value_name = "FILE")]
+    json: Option<PathBuf>,
+    /// Seed of the queues' randomness
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    seed: u64,
+    /// The program to run; without one, your shell
+    #[arg(last = true, value_name = "COMMAND")]
+    command: Vec<OsString>,
+}
+
+impl Args {
+    fn topology(&self) -> Result<Topology, Error> {
+        let rate = |trace: Option<&PathBuf>, rate: Rate| match trace {
+            Some(path) => Trace::read(path).map(LinkRate::Trace),
+            None => Ok(LinkRate::Fixed(rate)),
+        };
+        let half = self.rtt.map(|round_trip| round_trip / 2);
+        let down = half.or(self.delay).unwrap_or(Link::default().delay);
+        let reverse = Link {
+            rate: rate(self.trace.as_ref(), self.rate)?,
+            delay: down,
+            buffer: self.buffer,
+            discipline: self.queue,
+            seed: self.seed,
+        };
+        let mut forward = Link {
+            delay: half.or(self.delay_up).unwrap_or(down),
+            buffer: self.buffer_up.unwrap_or(self.buffer),
+            discipline: self.queue_up.unwrap_or(self.queue),
+            ..reverse.clone()
+        };
+        if let Some(fixed) = self.rate_up {
+            forward.rate = LinkRate::Fixed(fixed);
+        } else if let Some(path) = &self.trace_up {
+            forward.rate = rate(Some(path), self.rate)?;
+        }
+        Ok(Topology {
+            left: self.left,
+            right: self.right,
+            forward,
+            reverse,
+            backend: self.backend,
+            congestion_control: self.congestion_control.clone(),
+            series: self.series,
+            ..Topology::default()
+        })
+    }
+}
+
+/// Runs the program and passes its exit code on.
+///
+/// # Errors
+/// Whatever keeps the emulator from starting, apart from wrong arguments: those are told in one
+/// line, with the exit code 2.
+pub(crate) fn run(arguments: Args) -> anyhow::Result<ExitCode> {
+    let outcome = arguments.topology().and_then(|topology| {
+        let Args { command, json, .. } = arguments;
+        Session { topology, command, json }.run()
+    });
+    match outcome {
+        Err(error @ (Error::Topology(_) | Error::Trace { .. })) => {
+            eprintln!("lull: {error}");
+            Ok(ExitCode::from(USAGE))
+        }
+        outcome => Ok(ExitCode::from(outcome.context("the emulator could not be started")?)),
+    }
+}

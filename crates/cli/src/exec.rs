@@ -1,0 +1,273 @@
+//! `lull exec`: a program in the background.
+
+use std::ffi::OsString;
+use std::fs;
+use std::io::{self, Write};
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use anyhow::Context;
+use lull_cc::Bytes;
+use lull_kernel::{Adopted, Choice, Dscp, Ending, Error, Outcome, Parameters, Summary};
+use serde_json::{Value, json};
+
+/// Exit codes of env(1), nice(1) and timeout(1) for what went wrong before the program ran.
+const FAILED: u8 = 125;
+const NOT_EXECUTABLE: u8 = 126;
+const NOT_FOUND: u8 = 127;
+
+/// What `--cc` has to be for us to load it.
+const NICE: &str = "nice";
+
+/// Run a program with all of its TCP traffic in the background.
+///
+/// Every connection that the program and its children open or accept uses TCP Nice and carries
+/// the DSCP for lower effort, whatever they ask for themselves. Exit code, signals, terminal and
+/// standard input are the program's; 125, 126 and 127 are lull's own, as env's.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    /// Congestion control; nice is loaded if need be
+    #[arg(long, value_name = "NAME", default_value = NICE)]
+    cc: String,
+    /// Mark of the packets: le (lower effort, RFC 8622), or none (left to the program)
+    #[arg(long, value_name = "DSCP", default_value = "le", value_parser = parse_dscp)]
+    dscp: Dscp,
+    /// Move a running process into the background instead of starting one
+    #[arg(long, value_name = "PID", conflicts_with = "program")]
+    pid: Option<i32>,
+    /// With --pid: its descendants, too
+    #[arg(long, requires = "pid", conflicts_with = "program")]
+    children: bool,
+    /// Say what was sent as a line of JSON, on standard error or in FILE
+    #[arg(long, value_name = "FILE", num_args = 0..=1, require_equals = true)]
+    json: Option<Option<PathBuf>>,
+    /// Say nothing at the end
+    #[arg(long, short, conflicts_with = "json")]
+    quiet: bool,
+    /// Load the congestion control under its name if need be, as for nice; for tests
+    #[arg(long, hide = true)]
+    automatic: bool,
+    /// Do what kernels before 6.13 need for IPv4 over IPv6 sockets; for tests
+    #[arg(long, hide = true)]
+    mapped_by_parent: bool,
+    /// The program and its arguments
+    #[arg(trailing_var_arg = true, required_unless_present = "pid")]
+    program: Vec<OsString>,
+}
+
+fn parse_dscp(text: &str) -> Result<Dscp, &'static str> {
+    match text.to_ascii_lowercase().as_str() {
+        "le" => Ok(Dscp::Le),
+        "none" => Ok(Dscp::None),
+        _ => Err("it is le or none"),
+    }
+}
+
+/// The exit code for arguments that make no sense.
+pub(crate) const USAGE: u8 = FAILED;
+
+pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
+    let result = match args.pid {
+        Some(pid) => adopt(pid, &args),
+        None => start(&args),
+    };
+    Ok(result.unwrap_or_else(|error| {
+        let code = match error.downcast_ref() {
+            Some(Error::ProgramNotFound { .. }) => NOT_FOUND,
+            Some(Error::ProgramNotExecutable { .. }) => NOT_EXECUTABLE,
+            _ => FAILED,
+        };
+        crate::complain(&error);
+        if let Some(&Error::Interrupted { signal }) = error.downcast_ref() {
+            lull_kernel::die_by(signal);
+        }
+        ExitCode::from(code)
+    }))
+}
+
+fn choice(args: &Args) -> Choice {
+    Choice {
+        congestion: args.cc.clone(),
+        dscp: args.dscp,
+        automatic: (args.automatic || args.cc == NICE).then(Parameters::default),
+        mapped_by_parent: args.mapped_by_parent,
+    }
+}
+
+fn start(args: &Args) -> anyhow::Result<ExitCode> {
+    let outcome = lull_kernel::run(&args.program, &choice(args))?;
+    if !args.quiet {
+        let text = match &args.json {
+            Some(_) => summary_json(args, &outcome).to_string(),
+            None => format!("lull: {}", sentence(&outcome.summary)),
+        };
+        say(args, &text);
+    }
+    match outcome.ending {
+        Ending::Exited(code) => Ok(ExitCode::from(u8::try_from(code).unwrap_or(FAILED))),
+        Ending::Killed(signal) => {
+            lull_kernel::die_by(signal);
+            // As a shell says it, where that signal does not end us.
+            Ok(ExitCode::from(128u8.wrapping_add(u8::try_from(signal).unwrap_or(0))))
+        }
+    }
+}
+
+/// What was done is done: a summary that cannot be written changes no exit code.
+fn say(args: &Args, text: &str) {
+    match &args.json {
+        Some(Some(path)) => {
+            if let Err(error) = fs::write(path, format!("{text}\n")) {
+                let error = anyhow::Error::new(error);
+                crate::complain(&error.context(format!("cannot write {}", path.display())));
+            }
+        }
+        _ => {
+            let _ = writeln!(io::stderr(), "{text}");
+        }
+    }
+}
+
+fn count(number: u64, what: &str) -> String {
+    if number == 1 { format!("1 {what}") } else { format!("{number} {what}s") }
+}
+
+fn share(summary: &Summary) -> Option<f64> {
+    let yielded = summary.yielded?;
+    let lived = summary.lived.as_secs_f64();
+    (lived > 0.0).then(|| (yielded.as_secs_f64() / lived).min(1.0))
+}
+
+fn sentence(summary: &Summary) -> String {
+    let mut text = format!(
+        "sent {} over TCP in {}",
+        Bytes(summary.tcp_bytes),
+        count(summary.connections, "connection"),
+    );
+    if let (Some(yielded), Some(share)) = (summary.yielded, share(summary)) {
+        text += &format!(
+            ", yielding for {:.1} s, {:.0} % of their time",
+            yielded.as_secs_f64(),
+            100.0 * share
+        );
+    }
+    text += &format!("; {} over UDP, not slowed", Bytes(summary.udp_bytes));
+    if summary.refused > 0 {
+        text += &format!("; {} in the foreground", count(summary.refused, "connection"));
+    }
+    if summary.survivors > 0 {
+        let verb = if summary.survivors == 1 { "goes" } else { "go" };
+        let processes = count(summary.survivors as u64, "process").replace("processs", "processes");
+        text += &format!("; {processes} {verb} on in the background");
+    }
+    text
+}
+
+fn summary_json(args: &Args, outcome: &Outcome) -> Value {
+    let summary = &outcome.summary;
+    let (code, signal) = match outcome.ending {
+        Ending::Exited(code) => (Some(code), None),
+        Ending::Killed(signal) => (None, Some(signal)),
+    };
+    json!({
+        "program": args.program.iter().map(|part| part.to_string_lossy()).collect::<Vec<_>>(),
+        "exit_code": code,
+        "signal": signal,
+        "congestion": args.cc,
+        "dscp": args.dscp,
+        "seconds": summary.elapsed.as_secs_f64(),
+        "connections": summary.connections,
+        "connections_in_the_foreground": summary.refused,
+        "tcp_bytes": summary.tcp_bytes,
+        "udp_bytes": summary.udp_bytes,
+        "connection_seconds": summary.lived.as_secs_f64(),
+        "yielding_seconds": summary.yielded.map(|time| time.as_secs_f64()),
+        "yielding_share": share(summary),
+        "surviving_processes": summary.survivors,
+    })
+}
+
+fn adopt(pid: i32, args: &Args) -> anyhow::Result<ExitCode> {
+    let adopted = lull_kernel::adopt(pid, args.children, &choice(args))?;
+    if args.quiet {
+        return Ok(ExitCode::SUCCESS);
+    }
+    if args.json.is_some() {
+        say(args, &adopted_json(args, &adopted).to_string());
+        return Ok(ExitCode::SUCCESS);
+    }
+    let mut out = io::stdout().lock();
+    let processes = match adopted.processes.len() {
+        1 => format!("process {pid} is"),
+        more => format!("process {pid} and {} of its descendants are", more - 1),
+    };
+    writeln!(
+        out,
+        "{processes} in the background now, with {} and {}",
+        count(adopted.connections as u64, "open connection"),
+        count(adopted.listeners as u64, "listener"),
+    )
+    .context("cannot write")?;
+    for what in &adopted.foreground {
+        writeln!(out, "in the foreground stays: {what}").context("cannot write")?;
+    }
+    if adopted.connections + adopted.listeners > 0 {
+        let note = "sockets from before can still be changed by the process itself";
+        writeln!(out, "{note}").context("cannot write")?;
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn adopted_json(args: &Args, adopted: &Adopted) -> Value {
+    json!({
+        "processes": adopted.processes,
+        "congestion": args.cc,
+        "dscp": args.dscp,
+        "connections": adopted.connections,
+        "listeners": adopted.listeners,
+        "foreground": adopted.foreground,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    fn summary() -> Summary {
+        Summary {
+            elapsed: Duration::from_secs(10),
+            connections: 2,
+            refused: 0,
+            tcp_bytes: 1_500_000,
+            udp_bytes: 0,
+            lived: Duration::from_secs(8),
+            yielded: Some(Duration::from_secs(2)),
+            survivors: 0,
+        }
+    }
+
+    #[test]
+    fn the_summary_is_one_sentence() {
+        assert_eq!(
+            sentence(&summary()),
+            "sent 1.5 MB over TCP in 2 connections, yielding for 2.0 s, 25 % of their time; \
+             0 B over UDP, not slowed"
+        );
+        let other =
+            Summary { yielded: None, connections: 1, refused: 1, survivors: 2, ..summary() };
+        assert_eq!(
+            sentence(&other),
+            "sent 1.5 MB over TCP in 1 connection; 0 B over UDP, not slowed; \
+             1 connection in the foreground; 2 processes go on in the background"
+        );
+    }
+
+    #[test]
+    fn a_dscp_is_le_or_none() {
+        assert_eq!(parse_dscp("LE"), Ok(Dscp::Le));
+        assert_eq!(parse_dscp("none"), Ok(Dscp::None));
+        assert!(parse_dscp("ef").is_err());
+    }
+}

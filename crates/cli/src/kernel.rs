@@ -1,0 +1,289 @@
+//! `lull kernel`: the congestion control that the kernel runs for us.
+
+use std::io::{self, Write};
+use std::process::ExitCode;
+use std::time::Duration;
+
+use anyhow::Context;
+use lull_cc::Bytes;
+use lull_kernel::{Algorithm, Error, Loaded, MinWindow, Parameters, Socket, Status};
+use serde_json::{Value, json};
+
+/// Load TCP Nice into the kernel, unload it, and see who uses it.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, clap::Subcommand)]
+enum Command {
+    /// Load it until it is unloaded or the machine starts anew
+    Load(Load),
+    /// Unload it
+    Unload(Unload),
+    /// Show what is loaded, and the sockets that run it in every network namespace
+    Status {
+        /// As JSON
+        #[arg(long)]
+        json: bool,
+    },
+}
+
+#[derive(Debug, clap::Args)]
+struct Load {
+    /// The name that programs choose it by
+    #[arg(long, default_value = "nice")]
+    name: String,
+    /// t: queueing delay, as a part of the largest, that counts as interference
+    #[arg(long, default_value_t = 0.2, allow_negative_numbers = true)]
+    threshold: f64,
+    /// f: part of a round's packets that must see it for the window to be halved
+    #[arg(long, default_value_t = 0.5, allow_negative_numbers = true)]
+    fraction: f64,
+    /// Smallest window in packets, such as 1/48
+    #[arg(long, default_value = "1/48", allow_hyphen_values = true)]
+    min_window: String,
+    /// nice, or vegas, which it is built on, for comparison
+    #[arg(long, value_enum, default_value_t = Kind::Nice)]
+    algorithm: Kind,
+    /// Only processes with CAP_NET_ADMIN may choose it
+    #[arg(long)]
+    restrict: bool,
+    /// Say what was done as JSON
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Clone, Copy, Debug, clap::ValueEnum)]
+enum Kind {
+    Nice,
+    Vegas,
+}
+
+#[derive(Debug, clap::Args)]
+struct Unload {
+    /// The name that it was loaded by
+    #[arg(long, default_value = "nice")]
+    name: String,
+    /// Even if it is in use: open connections keep it, new ones go to the foreground
+    #[arg(long)]
+    force: bool,
+    /// Say what was done as JSON
+    #[arg(long)]
+    json: bool,
+}
+
+pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
+    let result = match args.command {
+        Command::Load(args) => load(&args),
+        Command::Unload(args) => unload(&args),
+        Command::Status { json } => status(json),
+    };
+    match result {
+        Ok(()) => Ok(ExitCode::SUCCESS),
+        Err(error) => {
+            let usage = matches!(
+                error.downcast_ref(),
+                Some(Error::BadName { .. } | Error::BadParameter { .. })
+            );
+            crate::complain(&error);
+            Ok(ExitCode::from(if usage { crate::USAGE } else { 1 }))
+        }
+    }
+}
+
+fn say(text: &str) -> anyhow::Result<()> {
+    writeln!(io::stdout(), "{text}").context("cannot write")
+}
+
+fn load(args: &Load) -> anyhow::Result<()> {
+    let algorithm = match args.algorithm {
+        Kind::Nice => Algorithm::Nice,
+        Kind::Vegas => Algorithm::Vegas,
+    };
+    let min_window: MinWindow = args.min_window.parse()?;
+    let parameters =
+        Parameters::new(algorithm, args.threshold, args.fraction, min_window, args.restrict)?;
+    let loaded = lull_kernel::load(&args.name, parameters)?;
+    if args.json {
+        let mut value = parameters_json(&parameters);
+        value["name"] = json!(args.name);
+        return say(&value.to_string());
+    }
+    let name = &args.name;
+    match loaded {
+        Loaded::New => say(&format!("loaded '{name}' ({parameters})")),
+        Loaded::Kept => say(&format!("'{name}' was loaded by lull exec and stays now")),
+    }
+}
+
+fn unload(args: &Unload) -> anyhow::Result<()> {
+    let unloaded = lull_kernel::unload(&args.name, args.force)?;
+    if args.json {
+        let value = json!({ "name": args.name, "sockets_that_keep_it": unloaded.sockets });
+        return say(&value.to_string());
+    }
+    let kept = match unloaded.sockets {
+        0 => String::new(),
+        1 => "; 1 open connection keeps it".to_owned(),
+        more => format!("; {more} open connections keep it"),
+    };
+    say(&format!("unloaded '{}'{kept}", args.name))
+}
+
+fn status(as_json: bool) -> anyhow::Result<()> {
+    let all = lull_kernel::status()?;
+    if as_json {
+        return say(&Value::from_iter(all.iter().map(status_json)).to_string());
+    }
+    if all.is_empty() {
+        return say("nothing is loaded");
+    }
+    for status in &all {
+        say(&headline(status))?;
+        table(&status.sockets)?;
+    }
+    Ok(())
+}
+
+fn headline(status: &Status) -> String {
+    let parameters =
+        status.parameters.map_or("loaded by another version of Lull".to_owned(), |parameters| {
+            parameters.to_string()
+        });
+    let how = if status.automatic { "by lull exec " } else { "" };
+    let sockets = match status.sockets.len() {
+        1 => "1 socket".to_owned(),
+        count => format!("{count} sockets"),
+    };
+    format!("{}: {parameters}; loaded {how}at {}; {sockets}", status.name, utc(status.since))
+}
+
+fn table(sockets: &[Socket]) -> anyhow::Result<()> {
+    if sockets.is_empty() {
+        return Ok(());
+    }
+    let mut rows = vec![
+        [
+            "local",
+            "remote",
+            "state",
+            "W",
+            "min rtt",
+            "max rtt",
+            "srtt",
+            "congested",
+            "acked",
+            "netns",
+            "process",
+        ]
+        .map(str::to_owned),
+    ];
+    let milliseconds = |time: Duration| format!("{:.2} ms", time.as_secs_f64() * 1e3);
+    for socket in sockets {
+        rows.push([
+            socket.local.to_string(),
+            socket.remote.to_string(),
+            socket.state.to_owned(),
+            socket.window.to_string(),
+            milliseconds(socket.min_rtt),
+            milliseconds(socket.max_rtt),
+            milliseconds(socket.srtt),
+            format!("{} of {}", socket.rounds_congested, socket.rounds),
+            Bytes(socket.bytes_acked).to_string(),
+            socket.network_namespace.to_string(),
+            socket
+                .owner
+                .as_ref()
+                .map_or("-".to_owned(), |owner| format!("{} ({})", owner.command, owner.pid)),
+        ]);
+    }
+    let width = |column: usize| rows.iter().map(|row| row[column].chars().count()).max();
+    let widths: Vec<usize> = (0..11).map(|column| width(column).unwrap_or(0)).collect();
+    for row in &rows {
+        let cells: Vec<String> =
+            row.iter().zip(&widths).map(|(cell, &width)| format!("{cell:width$}")).collect();
+        say(format!("  {}", cells.join("  ")).trim_end())?;
+    }
+    Ok(())
+}
+
+fn parameters_json(parameters: &Parameters) -> Value {
+    json!({
+        "algorithm": parameters.algorithm(),
+        "threshold": parameters.threshold(),
+        "fraction": parameters.fraction(),
+        "min_window": parameters.min_window().as_f64(),
+        "restricted": parameters.restricted(),
+    })
+}
+
+fn status_json(status: &Status) -> Value {
+    json!({
+        "name": status.name,
+        "parameters": status.parameters.as_ref().map(parameters_json),
+        "loaded_by": if status.automatic { "exec" } else { "load" },
+        "since": utc(status.since),
+        "sockets": status.sockets.iter().map(socket_json).collect::<Vec<_>>(),
+    })
+}
+
+fn socket_json(socket: &Socket) -> Value {
+    json!({
+        "local": socket.local,
+        "remote": socket.remote,
+        "state": socket.state,
+        "network_namespace": socket.network_namespace,
+        "inode": socket.inode,
+        "cgroup": socket.cgroup,
+        "window_packets": socket.window.as_f64(),
+        "min_rtt_us": socket.min_rtt.as_micros() as u64,
+        "max_rtt_us": socket.max_rtt.as_micros() as u64,
+        "srtt_us": socket.srtt.as_micros() as u64,
+        "rounds": socket.rounds,
+        "rounds_congested": socket.rounds_congested,
+        "yielding_seconds": socket.yielded.as_secs_f64(),
+        "bytes_acked": socket.bytes_acked,
+        "bytes_sent": socket.bytes_sent,
+        "pid": socket.owner.as_ref().map(|owner| owner.pid),
+        "command": socket.owner.as_ref().map(|owner| owner.command.as_str()),
+    })
+}
+
+/// Date and time of a Unix time, in the form of RFC 3339.
+fn utc(since: Duration) -> String {
+    let seconds = since.as_secs();
+    let (days, second) = (seconds / 86_400, seconds % 86_400);
+    // The Gregorian calendar repeats every 400 years of 146 097 days; years begin in March here,
+    // so that the leap day is the last.
+    let days = days + 719_468;
+    let (era, day) = (days / 146_097, days % 146_097);
+    let year = (day - day / 1_460 + day / 36_524 - day / 146_096) / 365;
+    let day = day - (365 * year + year / 4 - year / 100);
+    let month = (5 * day + 2) / 153;
+    let day = day - (153 * month + 2) / 5 + 1;
+    let month = if month < 10 { month + 3 } else { month - 9 };
+    let year = year + era * 400 + u64::from(month <= 2);
+    let (hour, minute, second) = (second / 3_600, second / 60 % 60, second % 60);
+    format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}Z")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_unix_time_is_shown_as_a_date() {
+        for (seconds, expected) in [
+            (0, "1970-01-01T00:00:00Z"),
+            (951_782_399, "2000-02-28T23:59:59Z"),
+            (951_782_400, "2000-02-29T00:00:00Z"),
+            (1_709_251_199, "2024-02-29T23:59:59Z"),
+            (1_735_689_599, "2024-12-31T23:59:59Z"),
+            (4_107_542_400, "2100-03-01T00:00:00Z"),
+        ] {
+            assert_eq!(utc(Duration::from_secs(seconds)), expected);
+        }
+    }
+}

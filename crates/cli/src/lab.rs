@@ -1,0 +1,251 @@
+//! `lull lab run`, `list`: experiments, and what they show.
+
+use std::io::{self, IsTerminal, Read, Write};
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use anyhow::Context;
+use lull_lab::judge::{Results, judge};
+use lull_lab::plan::{Cell, Library, Network, Plan, PlanError, Selection};
+use lull_lab::run::{self, Budget, Isolation, Outcome, RunError, Runner, Surroundings};
+use serde_json::{Value, json};
+
+mod demo;
+mod progress;
+mod table;
+
+pub(crate) use demo::{DemoArgs, demo};
+use progress::Progress;
+
+/// The exit code for plans and selections that make no sense, the same as clap's.
+const USAGE: u8 = 2;
+
+/// Run experiments, and hold what they show against what is demanded
+#[derive(Debug, clap::Args)]
+pub(crate) struct RunArgs {
+    /// The plans: names, or patterns with *
+    #[arg(required_unless_present = "only", value_name = "PLAN")]
+    plans: Vec<String>,
+    /// Only the subset that each plan gives for a quick look
+    #[arg(long)]
+    quick: bool,
+    /// Where records go; a run that was interrupted goes on with what is there
+    #[arg(long, value_name = "DIR", default_value = "out")]
+    out: PathBuf,
+    /// Seed of the first repetition
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    seed: u64,
+    /// Cells at once [default: by what the machine carries]
+    #[arg(long, value_name = "N")]
+    jobs: Option<usize>,
+    /// Only cells with these values: AXIS=VALUE, or AXIS=VALUE,VALUE
+    #[arg(long, value_name = "AXIS=VALUE", num_args = 1..)]
+    only: Vec<String>,
+    /// Drop what an earlier run recorded
+    #[arg(long)]
+    fresh: bool,
+    /// Exit with 1 if a check is missed
+    #[arg(long)]
+    check: bool,
+    /// Show the results as JSON
+    #[arg(long)]
+    json: bool,
+    /// The folder of plans [default: ./plans, or what lull was built with]
+    #[arg(long = "plans", value_name = "DIR")]
+    folder: Option<PathBuf>,
+}
+
+/// Show the experiments that there are
+#[derive(Debug, clap::Args)]
+pub(crate) struct ListArgs {
+    /// The plans: names, or patterns with * [default: all]
+    #[arg(value_name = "PLAN")]
+    plans: Vec<String>,
+    /// As JSON
+    #[arg(long)]
+    json: bool,
+    /// The folder of plans [default: ./plans, or what lull was built with]
+    #[arg(long = "plans", value_name = "DIR")]
+    folder: Option<PathBuf>,
+}
+
+/// Runs plans and shows what came of them.
+pub(crate) fn run(args: RunArgs) -> anyhow::Result<ExitCode> {
+    usage(try_run(&args))
+}
+
+/// Shows the plans.
+pub(crate) fn list(args: ListArgs) -> anyhow::Result<ExitCode> {
+    usage(try_list(&args))
+}
+
+/// What is wrong with a plan or a selection is told on one line, with an exit code of its own.
+fn usage(result: anyhow::Result<ExitCode>) -> anyhow::Result<ExitCode> {
+    match result {
+        Err(error)
+            if error.is::<PlanError>()
+                || matches!(error.downcast_ref(), Some(RunError::Plan(_))) =>
+        {
+            crate::complain(&error);
+            Ok(ExitCode::from(USAGE))
+        }
+        result => result,
+    }
+}
+
+fn try_run(args: &RunArgs) -> anyhow::Result<ExitCode> {
+    // `--only rate=10mbit kernel-matrix`: what selects nothing is a plan.
+    let (only, more): (Vec<&String>, Vec<&String>) =
+        args.only.iter().partition(|argument| argument.contains('='));
+    let patterns: Vec<String> = args.plans.iter().chain(more).cloned().collect();
+    if patterns.is_empty() {
+        let text = "no plan is named: see 'lull lab list'".to_owned();
+        return Err(PlanError::Selection(text).into());
+    }
+    let plans = Library::open(args.folder.as_deref())?.find(&patterns, args.quick)?;
+    let runner = Runner {
+        isolation: Isolation::Processes(
+            std::env::current_exe().context("this program cannot find itself")?,
+        ),
+        out: args.out.clone(),
+        seed: args.seed,
+        jobs: args.jobs,
+        selection: Selection::new(only.into_iter().map(String::as_str))?,
+        fresh: args.fresh,
+        command: std::env::args().collect(),
+    };
+    let mut code = ExitCode::SUCCESS;
+    let mut shown = Vec::new();
+    for plan in &plans {
+        let mut progress = Progress::new(&plan.id, args.seed);
+        let outcome = runner.run(plan, |event| progress.show(&event))?;
+        progress.end();
+        let results = judge(plan, &outcome.cells);
+        let drawn = lull_lab::plot::draw(plan, &outcome.cells, &args.out)?;
+        let is_missed = results.verdicts.iter().any(|verdict| verdict.is_met == Some(false));
+        if !outcome.failed.is_empty() || (args.check && is_missed) {
+            code = ExitCode::FAILURE;
+        }
+        if args.json {
+            let mut value = results_json(plan, &outcome, &results)?;
+            value["plots"] = json!(drawn);
+            shown.push(value);
+        } else {
+            let mut text = Vec::new();
+            table::write(&mut text, plan, &outcome, &results, &drawn)?;
+            io::stdout().write_all(&text).context("cannot write")?;
+        }
+    }
+    if args.json {
+        let text = serde_json::to_string_pretty(&json!({ "plans": shown }))?;
+        writeln!(io::stdout(), "{text}").context("cannot write")?;
+    }
+    Ok(code)
+}
+
+fn results_json(plan: &Plan, outcome: &Outcome, results: &Results) -> anyhow::Result<Value> {
+    let mut value = serde_json::to_value(results)?;
+    value["paper"] = serde_json::to_value(&plan.paper)?;
+    value["record"] = json!(outcome.record);
+    value["failed"] = serde_json::to_value(&outcome.failed)?;
+    value["header"] = serde_json::to_value(outcome.headers.last())?;
+    let names: Vec<&str> = plan.metrics.iter().map(|metric| metric.name.as_str()).collect();
+    value["metrics"] = json!(names);
+    Ok(value)
+}
+
+fn try_list(args: &ListArgs) -> anyhow::Result<ExitCode> {
+    let patterns = if args.plans.is_empty() { vec!["*".to_owned()] } else { args.plans.clone() };
+    let library = Library::open(args.folder.as_deref())?;
+    let plans = library.find(&patterns, false)?.into_iter().zip(library.find(&patterns, true)?);
+    let budget = Budget::of_this_machine(None);
+    let mut shown = Vec::new();
+    let mut out = Vec::new();
+    for (plan, quick) in plans {
+        let cells = |plan: &Plan| plan.cells(&Selection::default(), 1);
+        let (full, quick) = (cells(&plan)?, cells(&quick)?);
+        let time = |cells: &[Cell]| run::estimate(cells.iter().map(|cell| &cell.scenario), &budget);
+        let (time, quick_time) = (time(&full), time(&quick));
+        let runs = runs_on(&full);
+        if args.json {
+            let mut value = plan.summary();
+            value["about"] = json!(plan.about.trim());
+            value["runs"] = json!(runs);
+            value["cells"] = json!(full.len());
+            value["seconds"] = json!(time.as_secs());
+            value["quick_cells"] = json!(quick.len());
+            value["quick_seconds"] = json!(quick_time.as_secs());
+            shown.push(value);
+            continue;
+        }
+        writeln!(out, "{}: {}", plan.id, plan.title)?;
+        writeln!(
+            out,
+            "    {runs}; {}, about {}; --quick: {}, about {}",
+            count(full.len()),
+            duration(time),
+            count(quick.len()),
+            duration(quick_time)
+        )?;
+        writeln!(out, "    {}", plan.paper.source)?;
+        if let Some(value) = &plan.paper.value {
+            writeln!(out, "    {value}")?;
+        }
+    }
+    if args.json {
+        out = serde_json::to_vec_pretty(&json!({ "plans": shown }))?;
+        out.push(b'\n');
+    }
+    io::stdout().write_all(&out).context("cannot write")?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Where cells run.
+fn runs_on(cells: &[Cell]) -> &'static str {
+    match cells.first().map(|cell| &cell.scenario.topology) {
+        Some(Network::Wire) => "real kernel over a wire",
+        _ => "real kernel over the emulator",
+    }
+}
+
+/// So many cells.
+fn count(cells: usize) -> String {
+    if cells == 1 { "1 cell".to_owned() } else { format!("{cells} cells") }
+}
+
+/// A time as people say it.
+fn duration(time: Duration) -> String {
+    let seconds = time.as_secs();
+    match seconds {
+        0..120 => format!("{seconds} s"),
+        120..7200 => format!("{} min", seconds.div_ceil(60)),
+        _ => format!("{:.1} h", seconds as f64 / 3600.0),
+    }
+}
+
+/// Runs one cell that is told on the standard input, and writes its record to the standard
+/// output: what [`Isolation::Processes`] starts.
+pub(crate) fn cell() -> anyhow::Result<ExitCode> {
+    let mut text = String::new();
+    io::stdin().read_to_string(&mut text).context("no order can be read")?;
+    let order: run::Order = serde_json::from_str(&text).context("this is no order")?;
+    let work = |surroundings: &Surroundings<'_>| -> anyhow::Result<()> {
+        let record = run::conduct(&order, surroundings, &mut ())?;
+        let text = serde_json::to_string(&record)?;
+        writeln!(io::stdout(), "{text}").context("cannot write")
+    };
+    let code = run::alone(|surroundings| match work(surroundings) {
+        Ok(()) => 0,
+        Err(error) => {
+            crate::complain(&error);
+            1
+        }
+    })?;
+    Ok(ExitCode::from(code))
+}
+
+/// Whether people watch.
+fn is_watched() -> bool {
+    io::stderr().is_terminal()
+}

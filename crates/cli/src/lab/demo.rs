@@ -1,0 +1,207 @@
+//! `lull lab demo`: the main job, to be seen.
+
+use std::io::{self, IsTerminal, Write};
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitCode, Stdio};
+use std::time::Duration;
+
+use anyhow::{Context, bail};
+use lull_lab::judge::judge;
+use lull_lab::plan::{Library, Network, Plan, Scenario, Selection};
+use lull_lab::record::{CellRecord, Header, Line, RecordFile, Recorder};
+use lull_lab::run::{self, Order, Surroundings, Tick, Watch};
+
+/// Show a download that does not notice an rsync under `lull exec`, in about a minute
+#[derive(Debug, clap::Args)]
+pub(crate) struct DemoArgs {
+    /// Where the plot and the record go
+    #[arg(long, value_name = "DIR", default_value = "out")]
+    out: PathBuf,
+}
+
+/// Runs the plan `demo` with a live table, and draws it.
+pub(crate) fn demo(args: &DemoArgs) -> anyhow::Result<ExitCode> {
+    lull_kernel::check_privilege("the demo, which loads a congestion control,")?;
+    lull_kernel::check_kernel()?;
+    let is_there = Command::new("rsync").arg("--version").stdout(Stdio::null()).status();
+    is_there.context("the demo needs rsync: install it (apt-get install rsync)")?;
+    let plan = Library::built_in()
+        .find(&["demo".to_owned()], false)?
+        .pop()
+        .context("this lull was built without the plan 'demo'")?;
+    let code = run::alone(|surroundings| match show(&plan, &args.out, surroundings) {
+        Ok(()) => 0,
+        Err(error) => {
+            crate::complain(&error);
+            1
+        }
+    })?;
+    if code != 0 {
+        // What was killed before it could tidy up, the next `lull exec` puts away.
+        let lull = std::env::current_exe().context("this program cannot find itself")?;
+        let _ = Command::new(lull).args(["exec", "--quiet", "true"]).stderr(Stdio::null()).status();
+    }
+    Ok(ExitCode::from(code))
+}
+
+fn show(plan: &Plan, out: &Path, surroundings: &Surroundings<'_>) -> anyhow::Result<()> {
+    let cells = plan.cells(&Selection::default(), 1)?;
+    let [cell] = &cells[..] else { bail!("the plan 'demo' must have one cell") };
+    let path = run::record_path(out, plan);
+    // Before the minute that it takes: its work is not to be lost for a wrong path.
+    let mut recorder = Recorder::open(&path, true)?;
+    recorder.write(&Line::Header(Header::new(std::env::args().collect(), 1, plan)))?;
+    let Network::Emulated(link) = &cell.scenario.topology else { bail!("the demo needs a link") };
+    println!(
+        "A link of {}, {} and {} of buffer between network namespaces; {} s on the real kernel.\n",
+        link.rate.value,
+        link.rtt,
+        link.buffer,
+        cell.scenario.duration().as_secs()
+    );
+    let order = Order::new(plan, cell, Default::default());
+    let mut table = Table::new(&cell.scenario);
+    table.draw()?;
+    let record = run::conduct(&order, surroundings, &mut table)?;
+    recorder.write(&Line::Cell(Box::new(record)))?;
+    let record = RecordFile::read(&path)?;
+    let [cell] = &record.cells[..] else { bail!("the record does not hold the cell") };
+    table.finish(cell)?;
+    let svg = out.join("demo.svg");
+    lull_lab::plot::timeline(cell, &plan.title, &svg)?;
+    println!();
+    for verdict in judge(plan, &record.cells).verdicts {
+        let word = if verdict.is_met == Some(true) { "met" } else { "MISSED" };
+        println!("{word}: {}: {}", verdict.name, verdict.why);
+    }
+    println!("plot: {}, record: {}", svg.display(), path.display());
+    Ok(())
+}
+
+/// A row for each phase, drawn again and again on a terminal.
+struct Table {
+    rows: Vec<Row>,
+    groups: Vec<(String, String)>,
+    /// Lines drawn that the next drawing replaces.
+    drawn: usize,
+    is_terminal: bool,
+    ticks: u32,
+}
+
+struct Row {
+    phase: String,
+    title: String,
+    /// Mbit/s of each group, where it is there.
+    rates: Vec<Option<f64>>,
+    queueing_ms: Option<f64>,
+    /// What is going on.
+    note: String,
+}
+
+impl Table {
+    fn new(scenario: &Scenario) -> Self {
+        let groups: Vec<(String, String)> = scenario
+            .groups
+            .iter()
+            .map(|group| {
+                (group.name.clone(), group.title.clone().unwrap_or_else(|| group.name.clone()))
+            })
+            .collect();
+        let rows = scenario.phases.iter().map(|phase| Row {
+            phase: phase.name.clone(),
+            title: phase.title.clone().unwrap_or_else(|| phase.name.clone()),
+            rates: vec![None; groups.len()],
+            queueing_ms: None,
+            note: String::new(),
+        });
+        let is_terminal = io::stdout().is_terminal();
+        Table { rows: rows.collect(), groups, drawn: 0, is_terminal, ticks: 0 }
+    }
+
+    /// The whole table; elsewhere than on a terminal nothing, until the end.
+    fn draw(&mut self) -> io::Result<()> {
+        if !self.is_terminal {
+            return Ok(());
+        }
+        let text = self.text();
+        let mut out = io::stdout().lock();
+        if self.drawn > 0 {
+            // Up to the first line of the last drawing, and clear what is below.
+            write!(out, "\x1b[{}A\x1b[J", self.drawn)?;
+        }
+        self.drawn = text.lines().count();
+        write!(out, "{text}")?;
+        out.flush()
+    }
+
+    fn text(&self) -> String {
+        let mut text = format!("{:<26}", "");
+        for (_, title) in &self.groups {
+            text += &format!("{title:>18}");
+        }
+        text += "   median wait in the queue\n";
+        for row in &self.rows {
+            text += &format!("{:<26}", row.title);
+            for rate in &row.rates {
+                let rate = rate.map_or("-".to_owned(), |rate| format!("{rate:.2} Mbit/s"));
+                text += &format!("{rate:>18}");
+            }
+            let wait = row.queueing_ms.map_or("-".to_owned(), |wait| format!("{wait:.1} ms"));
+            text += &format!("{:>12}   {}", wait, row.note);
+            text.truncate(text.trim_end().len());
+            text.push('\n');
+        }
+        text
+    }
+
+    fn row(&mut self, phase: &str) -> Option<&mut Row> {
+        self.rows.iter_mut().find(|row| row.phase == phase)
+    }
+
+    /// What the record holds, in the end.
+    fn finish(&mut self, cell: &CellRecord) -> io::Result<()> {
+        let groups = self.groups.clone();
+        for phase in &cell.phases {
+            let Some(row) = self.row(&phase.name) else { continue };
+            row.note.clear();
+            row.queueing_ms = phase.queueing.map(|delay| delay.p50_ms);
+            row.rates = groups
+                .iter()
+                .map(|(name, _)| phase.groups.get(name).map(|group| group.goodput_mbit))
+                .collect();
+        }
+        if self.is_terminal { self.draw() } else { write!(io::stdout(), "\n{}", self.text()) }
+    }
+}
+
+impl Watch for Table {
+    fn tick(&mut self, tick: &Tick<'_>) {
+        let groups = self.groups.clone();
+        let rate = |name: &str| tick.groups.iter().find(|(group, ..)| *group == name);
+        let left = tick.phase.duration().saturating_sub(tick.since).as_secs();
+        let doing = if tick.is_measured { "measuring" } else { "settling" };
+        self.ticks += 1;
+        let is_shown = self.ticks.is_multiple_of(4);
+        if let Some(row) = self.row(&tick.phase.name) {
+            row.rates = groups.iter().map(|(name, _)| rate(name).map(|(_, now, _)| *now)).collect();
+            row.queueing_ms = tick.queueing_ms;
+            row.note = format!("{doing}, {left} s left");
+            if left == 0 && tick.since + Duration::from_millis(600) > tick.phase.duration() {
+                row.note.clear();
+            }
+        }
+        if !self.is_terminal && is_shown {
+            let parts: Vec<String> = groups
+                .iter()
+                .filter_map(|(name, title)| {
+                    rate(name).map(|(_, now, _)| format!("{title} {now:.2} Mbit/s"))
+                })
+                .collect();
+            let title = tick.phase.title.as_deref().unwrap_or(&tick.phase.name);
+            let since = tick.since.as_secs();
+            println!("{title}, {since} s: {}", parts.join(", "));
+        }
+        // Where nobody sees the table, the demo goes on all the same.
+        let _ = self.draw();
+    }
+}

@@ -1,0 +1,90 @@
+//! How a run goes on: a bar on a terminal, lines elsewhere.
+
+use std::io::{self, Write};
+use std::time::Instant;
+
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use lull_lab::run::Event;
+
+use super::{count, duration, is_watched};
+
+/// Shows the events of a run on the standard error.
+#[derive(Debug)]
+pub(crate) struct Progress {
+    plan: String,
+    seed: u64,
+    bar: ProgressBar,
+    cells: usize,
+    ended: usize,
+    since: Instant,
+}
+
+impl Progress {
+    pub(crate) fn new(plan: &str, seed: u64) -> Self {
+        let target =
+            if is_watched() { ProgressDrawTarget::stderr() } else { ProgressDrawTarget::hidden() };
+        let bar = ProgressBar::with_draw_target(Some(0), target);
+        let style = ProgressStyle::with_template("{prefix} [{bar:30}] {pos}/{len}, {msg}")
+            .expect("the template is well formed");
+        bar.set_style(style.progress_chars("=> "));
+        bar.set_prefix(plan.to_owned());
+        let since = Instant::now();
+        Progress { plan: plan.to_owned(), seed, bar, cells: 0, ended: 0, since }
+    }
+
+    fn say(&self, text: &str) {
+        // Where nobody reads it, the run goes on all the same.
+        if is_watched() {
+            self.bar.suspend(|| drop(writeln!(io::stderr(), "{text}")));
+        } else {
+            let _ = writeln!(io::stderr(), "{text}");
+        }
+    }
+
+    pub(crate) fn show(&mut self, event: &Event) {
+        match event {
+            Event::Planned { recorded, cells, time, older } => {
+                self.cells = *cells;
+                self.bar.set_length(*cells as u64);
+                let mut text = format!(
+                    "{}: {}, about {}, seed {}",
+                    self.plan,
+                    count(*cells),
+                    duration(*time),
+                    self.seed
+                );
+                if *recorded > 0 {
+                    text = format!("{text}; {recorded} more are recorded already");
+                }
+                if let Some(older) = older {
+                    text = format!("{text}, some by commit {older} (--fresh runs them again)");
+                }
+                self.say(&text);
+                self.bar.set_message(format!("about {} left", duration(*time)));
+            }
+            Event::Began { .. } => {}
+            Event::Ended { key, failure, left } => {
+                self.ended += 1;
+                self.bar.inc(1);
+                self.bar.set_message(format!("about {} left", duration(*left)));
+                if let Some(failure) = failure {
+                    self.say(&format!("{}: {key}: failed: {failure}", self.plan));
+                } else if !is_watched() {
+                    let (ended, cells) = (self.ended, self.cells);
+                    let left = duration(*left);
+                    self.say(&format!(
+                        "{}: {ended} of {cells}, about {left} left: {key}",
+                        self.plan
+                    ));
+                }
+            }
+        }
+    }
+
+    pub(crate) fn end(&self) {
+        self.bar.finish_and_clear();
+        if self.cells > 0 {
+            self.say(&format!("{}: done in {}", self.plan, duration(self.since.elapsed())));
+        }
+    }
+}

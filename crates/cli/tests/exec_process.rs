@@ -1,0 +1,244 @@
+//! `lull exec` stands in for the program that it runs: exit codes, signals, input, terminal, and
+//! what is left when one of the two is killed.
+
+mod support;
+
+use std::io::{BufRead, BufReader, Write};
+use std::os::unix::process::ExitStatusExt;
+use std::process::Stdio;
+use std::time::Duration;
+use std::{fs, thread};
+
+use lull_testing::needs;
+use serde_json::Value;
+use support::{Kept, LULL, Variant, cgroups, eventually, finish, lull, program, runs, shell};
+
+/// The cgroups that a `lull` with this number made.
+fn cgroups_of(pid: &str) -> Vec<std::path::PathBuf> {
+    cgroups(&format!("lull.reno.{pid}."))
+}
+
+#[test]
+fn the_exit_code_is_the_programs() {
+    needs!(lull_testing::bpf());
+    for code in [0, 1, 7, 125, 255] {
+        let script = format!("exit {code}");
+        let said = finish(&mut lull(&["exec", "--cc", "reno", "--", "sh", "-c", &script]));
+        assert_eq!(said.code(), Some(code));
+        assert_eq!(
+            said.err,
+            "lull: sent 0 B over TCP in 0 connections; 0 B over UDP, not slowed\n"
+        );
+    }
+}
+
+#[test]
+fn a_quiet_run_says_nothing_and_a_json_run_one_line() {
+    needs!(lull_testing::bpf());
+    let said = finish(&mut lull(&["exec", "--quiet", "--cc", "reno", "true"]));
+    assert_eq!((said.code(), said.err.as_str()), (Some(0), ""));
+    let said = finish(&mut lull(&["exec", "--json", "--cc", "reno", "--", "sh", "-c", "exit 3"]));
+    assert_eq!(said.err.lines().count(), 1);
+    let summary: Value = serde_json::from_str(&said.err).unwrap();
+    assert_eq!((&summary["exit_code"], &summary["signal"]), (&3.into(), &Value::Null));
+    assert_eq!((&summary["congestion"], &summary["dscp"]), (&"reno".into(), &"le".into()));
+    let file = std::env::temp_dir().join(support::unique_name());
+    let argument = format!("--json={}", file.display());
+    let said = finish(&mut lull(&["exec", &argument, "--cc", "reno", "true"]));
+    let text = fs::read_to_string(&file).unwrap();
+    fs::remove_file(&file).unwrap();
+    assert_eq!(said.err, "");
+    assert_eq!(serde_json::from_str::<Value>(&text).unwrap()["exit_code"], 0);
+}
+
+#[test]
+fn death_by_signal_is_passed_on() {
+    needs!(lull_testing::bpf());
+    for signal in [1, 2, 3, 6, 9, 11, 15, 34, 64] {
+        let script = format!("kill -{signal} $$; sleep 5");
+        let said = finish(&mut lull(&["exec", "--cc", "reno", "--", "sh", "-c", &script]));
+        assert_eq!(said.status.signal(), Some(signal), "{said:?}");
+        assert!(!said.status.core_dumped());
+        assert!(said.err.starts_with("lull: sent"), "{said:?}");
+    }
+}
+
+#[test]
+fn signals_go_on_to_the_program() {
+    needs!(lull_testing::bpf());
+    let script = "for s in HUP INT TERM USR1 USR2 WINCH; do trap \"echo $s\" $s; done
+        trap 'echo ALRM; exit 9' ALRM
+        echo ready; while :; do sleep 0.02; done";
+    let mut command = lull(&["exec", "--cc", "reno", "--", "sh", "-c", script]);
+    let mut kept = Kept::spawn(command.stdout(Stdio::piped()));
+    let mut lines = BufReader::new(kept.0.stdout.take().unwrap()).lines();
+    let mut next = || lines.next().unwrap().unwrap();
+    assert_eq!(next(), "ready");
+    for signal in ["HUP", "INT", "TERM", "USR1", "USR2", "WINCH", "ALRM"] {
+        let pid = kept.pid();
+        finish(&mut shell("kill -$1 $2", &[signal, &pid])).ok();
+        assert_eq!(next(), signal);
+    }
+    assert_eq!(kept.0.wait().unwrap().code(), Some(9));
+}
+
+#[test]
+fn masks_and_ignored_signals_are_inherited() {
+    needs!(lull_testing::bpf());
+    let script = "grep -E '^Sig(Blk|Ign)' /proc/self/status";
+    let plain = finish(&mut shell("trap '' HUP USR1; exec sh -c \"$1\"", &[script])).ok();
+    let inside = finish(&mut shell(
+        "trap '' HUP USR1; exec \"$LULL\" exec --cc reno -- sh -c \"$1\"",
+        &[script],
+    ));
+    assert_eq!(inside.ok(), plain);
+}
+
+#[test]
+fn standard_input_passes_through() {
+    needs!(lull_testing::bpf());
+    let mut command = lull(&["exec", "--cc", "reno", "--", "wc", "-c"]);
+    let mut kept = Kept::spawn(command.stdin(Stdio::piped()).stdout(Stdio::piped()));
+    let mut input = kept.0.stdin.take().unwrap();
+    input.write_all(&vec![b'x'; 300_000]).unwrap();
+    drop(input);
+    let mut line = String::new();
+    BufReader::new(kept.0.stdout.take().unwrap()).read_line(&mut line).unwrap();
+    assert_eq!(line.trim(), "300000");
+}
+
+#[test]
+fn a_terminal_works_with_its_control_characters() {
+    needs!(lull_testing::bpf(), lull_testing::command("python3"));
+    let mut command = std::process::Command::new("python3");
+    let said = finish(command.arg(program("terminal.py")).env("LULL", LULL));
+    assert_eq!(said.ok(), "ok\n");
+}
+
+#[test]
+fn what_cannot_be_run_has_the_codes_of_env() {
+    needs!(lull_testing::bpf());
+    let run = |program: &str| finish(&mut lull(&["exec", "--cc", "reno", "--", program]));
+    run("/nonexistent/program").fails(127, "cannot find '/nonexistent/program'");
+    run("lull-no-such-program").fails(127, "cannot find 'lull-no-such-program'");
+    run("/etc/passwd").fails(126, "cannot run '/etc/passwd': Permission denied");
+    run("/").fails(126, "cannot run '/'");
+}
+
+#[test]
+fn nothing_is_left_after_an_end_of_any_kind() {
+    needs!(lull_testing::bpf());
+    for program in ["true", "/nonexistent/program", "/etc/passwd"] {
+        let mut command = lull(&["exec", "--quiet", "--cc", "reno", "--", program]);
+        let mut child = command.stderr(Stdio::null()).spawn().unwrap();
+        child.wait().unwrap();
+        assert_eq!(cgroups_of(&child.id().to_string()), Vec::<std::path::PathBuf>::new());
+    }
+}
+
+/// `lull` is killed; the program's later connections are background ones, and its cgroup goes
+/// with the next run after its end.
+#[test]
+fn a_program_that_outlives_lull_stays_in_the_background() {
+    needs!(lull_testing::bpf(), lull_testing::command("python3"));
+    let nice = Variant::unloaded();
+    let mut command = lull(&["exec", "--cc", &nice.0, "--automatic", "--", "python3"]);
+    command.arg(program("peer.py")).stdin(Stdio::piped()).stdout(Stdio::piped());
+    let mut kept = Kept::spawn(&mut command);
+    let mut input = kept.0.stdin.take().unwrap();
+    let mut lines = BufReader::new(kept.0.stdout.take().unwrap()).lines();
+    let mut next = || lines.next().unwrap().unwrap();
+    assert_eq!(next(), "ready");
+    let cgroup = nice.cgroups().pop().expect("there is a cgroup");
+    let program = fs::read_to_string(cgroup.join("cgroup.procs")).unwrap().trim().to_owned();
+    kept.0.kill().unwrap();
+    kept.0.wait().unwrap();
+
+    // Other runs leave it alone.
+    finish(&mut lull(&["exec", "--cc", "reno", "--", "true"])).ok();
+    assert!(nice.is_loaded() && cgroup.exists());
+    writeln!(input, "new").unwrap();
+    let expected = vec![format!("{}/4", nice.0); 4].join(" ");
+    assert_eq!(next(), expected);
+
+    drop(input);
+    eventually("the program ends", || !runs(&program));
+    finish(&mut lull(&["exec", "--cc", "reno", "--", "true"])).ok();
+    assert!(!cgroup.exists());
+    assert!(!nice.is_loaded(), "nobody needs it any more");
+}
+
+#[test]
+fn children_that_outlive_the_program_are_told_of() {
+    needs!(lull_testing::bpf());
+    let mut command = lull(&["exec", "--cc", "reno", "--", "sh", "-c", "sleep 30 & echo $!"]);
+    command.stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut kept = Kept::spawn(&mut command);
+    let mut line = String::new();
+    BufReader::new(kept.0.stdout.take().unwrap()).read_line(&mut line).unwrap();
+    let sleeper = line.trim().to_owned();
+    let mut told = String::new();
+    BufReader::new(kept.0.stderr.take().unwrap()).read_line(&mut told).unwrap();
+    assert_eq!(kept.0.wait().unwrap().code(), Some(0));
+    assert!(told.ends_with("; 1 process goes on in the background\n"), "{told}");
+    let cgroup = cgroups_of(&kept.pid()).pop().expect("the cgroup stays");
+    finish(&mut shell("kill $1", &[&sleeper])).ok();
+    eventually("the child ends", || !runs(&sleeper));
+    finish(&mut lull(&["exec", "--cc", "reno", "--", "true"])).ok();
+    assert!(!cgroup.exists());
+}
+
+/// Kills at a different moment each time, from before the first system call to after the end.
+#[test]
+fn a_hundred_kills_leave_nothing() {
+    needs!(lull_testing::bpf());
+    let nice = Variant::unloaded();
+    let mut command = lull(&["exec", "--cc", &nice.0, "--automatic", "--", "sleep", "0.02"]);
+    command.stderr(Stdio::null());
+    for round in 0..100u64 {
+        let mut kept = Kept::spawn(&mut command);
+        thread::sleep(Duration::from_micros(1_000 * (round % 100)));
+        kept.0.kill().unwrap();
+        kept.0.wait().unwrap();
+    }
+    eventually("the last program ends", || {
+        nice.cgroups().iter().all(|cgroup| {
+            fs::read_to_string(cgroup.join("cgroup.procs")).unwrap_or_default().is_empty()
+        })
+    });
+    finish(&mut lull(&["exec", "--cc", "reno", "--", "true"])).ok();
+    assert_eq!(nice.cgroups(), Vec::<std::path::PathBuf>::new());
+    assert!(!nice.is_loaded());
+    assert_eq!(nice.status(), None);
+}
+
+#[test]
+fn nice_is_loaded_and_unloaded_as_needed() {
+    needs!(lull_testing::bpf());
+    let nice = Variant::unloaded();
+    let arguments = ["exec", "--cc", &nice.0, "--automatic", "--", "sleep", "30"];
+    let first = Kept::spawn(lull(&arguments).stderr(Stdio::null()));
+    eventually("it is loaded", || nice.is_loaded() && nice.cgroups().len() == 1);
+    assert_eq!(nice.status().unwrap()["loaded_by"], "exec");
+    let second = Kept::spawn(lull(&arguments).stderr(Stdio::null()));
+    eventually("both run", || nice.cgroups().len() == 2);
+    let end = |kept: &Kept| finish(&mut shell("kill -TERM $1", &[&kept.pid()])).ok();
+    let mut first = first;
+    let mut second = second;
+    end(&first);
+    assert_eq!(first.0.wait().unwrap().signal(), Some(15));
+    assert!(nice.is_loaded(), "the other still needs it");
+    end(&second);
+    second.0.wait().unwrap();
+    assert!(!nice.is_loaded());
+
+    // What is loaded for good stays.
+    let mut third = Kept::spawn(lull(&arguments).stderr(Stdio::null()));
+    eventually("it is loaded", || nice.is_loaded() && nice.cgroups().len() == 1);
+    let said = finish(&mut lull(&["kernel", "load", "--name", &nice.0])).ok();
+    assert!(said.contains("stays now"), "{said}");
+    end(&third);
+    third.0.wait().unwrap();
+    assert!(nice.is_loaded());
+    assert_eq!(nice.status().unwrap()["loaded_by"], "load");
+}

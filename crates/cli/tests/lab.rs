@@ -1,0 +1,261 @@
+//! `lull lab run` and `list` as a user runs them.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use lull_lab::emulate::process_exists;
+use lull_testing::{bpf, needs, root};
+use serde_json::Value;
+
+/// Two cells of two seconds, one check that is met and one that is not.
+const PLAN: &str = "
+id = 'mini'
+title = 'A miniature'
+[paper]
+source = 'TCP Nice §4'
+statement = 'little interference'
+value = '97 %'
+[[axes]]
+name = 'control'
+values = ['cubic', 'reno']
+[quick.axes]
+control = ['cubic']
+[topology]
+rate = '5mbit'
+rtt = '20ms'
+[[groups]]
+name = 'a'
+kind = 'bulk'
+control = '$control'
+phases = ['p']
+[[phases]]
+name = 'p'
+settle = '1s'
+measure = '1s'
+[[metrics]]
+name = 'used'
+title = 'use of the link'
+value = 'share.a.p'
+[[checks]]
+name = 'used'
+value = 'metric.used'
+at_least = 0.5
+[[checks]]
+name = 'impossible'
+value = 'metric.used'
+at_least = 2
+[[plots]]
+name = 'used'
+title = 'Use'
+kind = 'lines'
+x = 'control'
+y = 'metric.used'
+y_title = 'part'
+";
+
+/// A folder with a plan in `plans/mini.toml`.
+struct Bench {
+    folder: tempfile::TempDir,
+}
+
+impl Bench {
+    fn new(plan: &str) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        fs::create_dir(folder.path().join("plans")).unwrap();
+        fs::write(folder.path().join("plans/mini.toml"), plan).unwrap();
+        Bench { folder }
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
+    fn lab(&self, arguments: &[&str]) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_lull"));
+        command.arg("lab").args(arguments).current_dir(self.folder.path()).stdin(Stdio::null());
+        command
+    }
+
+    fn run(&self, arguments: &[&str]) -> Output {
+        self.lab(arguments).output().unwrap()
+    }
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+fn lines(path: &Path) -> Vec<Value> {
+    let text = fs::read_to_string(path).unwrap();
+    text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+}
+
+#[test]
+fn the_built_in_plans_are_listed_with_their_cost() {
+    let empty = tempfile::tempdir().unwrap();
+    let list = |arguments: &[&str]| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_lull"));
+        command.args(["lab", "list"]).args(arguments).current_dir(empty.path());
+        let output = command.output().unwrap();
+        assert!(output.status.success(), "{}", text(&output.stderr));
+        text(&output.stdout)
+    };
+    let shown = list(&[]);
+    for word in ["kernel-matrix", "kernel-latecomer", "kernel-cpu", "demo", "cells", "--quick"] {
+        assert!(shown.contains(word), "no {word} in {shown}");
+    }
+    let json: Value = serde_json::from_str(&list(&["--json", "kernel-m*"])).unwrap();
+    let [plan] = &json["plans"].as_array().unwrap()[..] else { panic!("{json}") };
+    for key in ["id", "title", "paper", "runs", "cells", "seconds", "quick_cells", "quick_seconds"]
+    {
+        assert!(!plan[key].is_null(), "{key}: {plan}");
+    }
+    assert!(plan["quick_seconds"].as_u64().unwrap() <= 360, "{plan}");
+}
+
+#[test]
+fn what_makes_no_sense_is_told_on_one_line_with_an_exit_code_of_its_own() {
+    let bench = Bench::new(PLAN);
+    let spoilt = Bench::new(&PLAN.replace("rtt = '20ms'", "rtt = '20'"));
+    let misnamed = Bench::new(&PLAN.replace("'mini'", "'other'"));
+    for (bench, arguments, word) in [
+        (&bench, &["run", "no-such-plan"][..], "there are mini"),
+        (&bench, &["run", "mini", "--only", "control=bbr"], "cubic, reno"),
+        (&bench, &["run", "mini", "--only", "speed=1"], "there are control"),
+        (&bench, &["run", "mini", "--plans", "nowhere"], "nowhere"),
+        (&bench, &["run"], "PLAN"),
+        (&bench, &["run", "--only", "control=cubic"], "no plan"),
+        (&bench, &["run", "--only", "control=cubic", "no-such-plan"], "no-such-plan"),
+        (&spoilt, &["run", "mini"], "mini.toml:15: topology.rtt"),
+        (&misnamed, &["list"], "the file's name"),
+    ] {
+        let output = bench.run(arguments);
+        let said = text(&output.stderr);
+        assert_eq!(output.status.code(), Some(2), "{arguments:?}: {said}");
+        assert!(said.contains(word), "{arguments:?}: no {word} in {said}");
+        assert_eq!(said.lines().count(), 1, "{arguments:?}: {said}");
+    }
+}
+
+#[test]
+fn a_run_is_recorded_judged_drawn_and_gone_on_with() {
+    needs!(root());
+    let bench = Bench::new(PLAN);
+    let first = bench.run(&["run", "mini", "--seed", "5"]);
+    assert!(first.status.success(), "{}", text(&first.stderr));
+    let shown = text(&first.stdout);
+    for word in ["use of the link", "met     used", "MISSED  impossible", "to hold against: 97 %"] {
+        assert!(shown.contains(word), "no {word} in {shown}");
+    }
+    assert!(text(&first.stderr).contains("seed 5"), "{}", text(&first.stderr));
+    let record = lines(&bench.path("out/mini.jsonl"));
+    assert_eq!(record.len(), 3);
+    assert_eq!((record[0]["line"].as_str(), record[0]["seed"].as_u64()), (Some("header"), Some(5)));
+    assert_eq!(record[0]["command"][2], "run");
+    assert!(record[1]["phases"][0]["groups"]["a"]["goodput_mbit"].as_f64().unwrap() > 4.0);
+    assert!(fs::read_to_string(bench.path("out/mini-used.svg")).unwrap().contains("<svg"));
+
+    // Everything is there: only the table is made again, and a missed check may fail it.
+    let begun = Instant::now();
+    let again = bench.run(&["run", "mini", "--seed", "5", "--json", "--check"]);
+    assert!(begun.elapsed() < Duration::from_secs(2));
+    assert_eq!(again.status.code(), Some(1), "{}", text(&again.stderr));
+    let json: Value = serde_json::from_slice(&again.stdout).unwrap();
+    let plan = &json["plans"][0];
+    assert_eq!(plan["verdicts"][0]["is_met"], true, "{plan}");
+    assert_eq!(plan["verdicts"][1]["is_met"], false, "{plan}");
+    assert_eq!(plan["rows"].as_array().unwrap().len(), 2);
+    assert_eq!(plan["header"]["seed"], 5);
+
+    let quick = bench.run(&["run", "m*", "--quick", "--out", "elsewhere"]);
+    assert!(quick.status.success(), "{}", text(&quick.stderr));
+    assert_eq!(lines(&bench.path("elsewhere/mini.quick.jsonl")).len(), 2);
+}
+
+#[test]
+fn a_cell_that_cannot_run_is_told_and_the_others_run() {
+    needs!(root());
+    let bench = Bench::new(&PLAN.replace("'reno'", "'no-such-control'"));
+    let output = bench.run(&["run", "mini"]);
+    assert_eq!(output.status.code(), Some(1));
+    let said = text(&output.stdout);
+    assert!(said.contains("failed: control=no-such-control"), "{said}");
+    assert!(said.contains("tcp_available_congestion_control"), "{said}");
+    let record = lines(&bench.path("out/mini.jsonl"));
+    let kinds: Vec<_> = record.iter().map(|line| line["line"].as_str().unwrap()).collect();
+    assert_eq!(kinds.iter().filter(|kind| **kind == "cell").count(), 1, "{kinds:?}");
+    assert_eq!(kinds.iter().filter(|kind| **kind == "failed").count(), 1, "{kinds:?}");
+}
+
+/// The processes below `parent`, which are cells and what they started.
+fn descendants(parent: u32) -> Vec<u32> {
+    let mut found = Vec::new();
+    let children = fs::read_to_string(format!("/proc/{parent}/task/{parent}/children"));
+    let tasks = fs::read_dir(format!("/proc/{parent}/task")).into_iter().flatten().flatten();
+    let all = tasks.filter_map(|task| fs::read_to_string(task.path().join("children")).ok());
+    for list in all.chain(children) {
+        for child in list.split_whitespace().filter_map(|child| child.parse().ok()) {
+            found.push(child);
+            found.extend(descendants(child));
+        }
+    }
+    found
+}
+
+fn wait_for<T>(what: &str, mut probe: impl FnMut() -> Option<T>) -> T {
+    let end = Instant::now() + Duration::from_secs(10);
+    while Instant::now() < end {
+        if let Some(found) = probe() {
+            return found;
+        }
+        thread::sleep(Duration::from_millis(50));
+    }
+    panic!("{what} did not happen within ten seconds");
+}
+
+fn kill(child: &mut Child) {
+    child.kill().unwrap();
+    child.wait().unwrap();
+}
+
+#[test]
+fn a_run_that_is_killed_leaves_nothing_and_goes_on_later() {
+    needs!(bpf());
+    let plan = PLAN.replace("[topology]", "[controls.nice]\nalgorithm = 'nice'\n[topology]");
+    let plan = plan.replace("'reno'", "'nice'").replace("settle = '1s'", "settle = '2s'");
+    let bench = Bench::new(&plan);
+    let mut child = bench
+        .lab(&["run", "mini", "--jobs", "1"])
+        .stderr(Stdio::null())
+        .stdout(Stdio::null())
+        .spawn()
+        .unwrap();
+    let id = child.id();
+    // In the second cell: its supervisor and the contained process.
+    let record = bench.path("out/mini.jsonl");
+    let cells = wait_for("a second cell", || {
+        let is_one = fs::read_to_string(&record).is_ok_and(|text| text.lines().count() == 2);
+        let below = descendants(id);
+        (is_one && below.len() >= 2).then_some(below)
+    });
+    let registered = || {
+        let path = "/proc/sys/net/ipv4/tcp_available_congestion_control";
+        fs::read_to_string(path).unwrap().contains(&format!("lab{id}_"))
+    };
+    assert!(registered());
+    kill(&mut child);
+    wait_for("the end of all cells", || {
+        (!cells.iter().any(|id| process_exists(*id))).then_some(())
+    });
+    wait_for("the end of the variant", || (!registered()).then_some(()));
+    let output = bench.run(&["run", "mini", "--jobs", "1"]);
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    assert!(
+        text(&output.stderr).contains("1 more are recorded already"),
+        "{}",
+        text(&output.stderr)
+    );
+}

@@ -1,0 +1,215 @@
+//! What the tests of the command share.
+#![allow(dead_code)]
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Output, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// The binary under test.
+pub(crate) const LULL: &str = env!("CARGO_BIN_EXE_lull");
+
+/// No single command of a test takes longer.
+const LIMIT: Duration = Duration::from_secs(60);
+
+/// A program that lies beside the tests.
+pub(crate) fn program(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/programs").join(name)
+}
+
+/// `lull` with arguments.
+pub(crate) fn lull(arguments: &[&str]) -> Command {
+    let mut command = Command::new(LULL);
+    command.args(arguments).stdin(Stdio::null());
+    command
+}
+
+/// A shell script, in which `$LULL` is the binary and `$1` and so on are the arguments.
+pub(crate) fn shell(script: &str, arguments: &[&str]) -> Command {
+    let mut command = Command::new("sh");
+    command.args(["-c", script, "sh"]).args(arguments).env("LULL", LULL).stdin(Stdio::null());
+    command
+}
+
+/// The same in mount and process namespaces of its own, where it is the first process and may
+/// mount and unmount what it likes.
+pub(crate) fn private_shell(script: &str, arguments: &[&str]) -> Command {
+    let mut command = Command::new("unshare");
+    command
+        .args(["--mount", "--pid", "--fork", "--kill-child", "--mount-proc"])
+        .args(["sh", "-c", script, "sh"])
+        .args(arguments)
+        .env("LULL", LULL)
+        .stdin(Stdio::null());
+    command
+}
+
+/// A name for a congestion control that no other test has.
+pub(crate) fn unique_name() -> String {
+    static COUNT: AtomicU32 = AtomicU32::new(0);
+    let count = COUNT.fetch_add(1, Ordering::Relaxed);
+    format!("t{}_{count}", std::process::id())
+}
+
+/// Runs a command to its end, which must come soon.
+pub(crate) fn finish(command: &mut Command) -> Said {
+    let child = command
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap_or_else(|error| panic!("{command:?}: {error}"));
+    let pid = child.id().to_string();
+    let started = Instant::now();
+    let waiting = thread::spawn(move || child.wait_with_output());
+    while !waiting.is_finished() {
+        if started.elapsed() > LIMIT {
+            let _ = Command::new("kill").args(["-KILL", &pid]).status();
+            panic!("{command:?} took longer than {LIMIT:?}");
+        }
+        thread::sleep(Duration::from_millis(2));
+    }
+    Said::new(waiting.join().unwrap().unwrap())
+}
+
+/// What a command said.
+#[derive(Debug)]
+pub(crate) struct Said {
+    pub(crate) status: ExitStatus,
+    pub(crate) out: String,
+    pub(crate) err: String,
+}
+
+impl Said {
+    fn new(output: Output) -> Self {
+        let text = |bytes| String::from_utf8_lossy(bytes).into_owned();
+        Said { status: output.status, out: text(&output.stdout), err: text(&output.stderr) }
+    }
+
+    pub(crate) fn code(&self) -> Option<i32> {
+        self.status.code()
+    }
+
+    /// Asserts success and returns what was printed.
+    #[track_caller]
+    pub(crate) fn ok(self) -> String {
+        assert!(self.status.success(), "{self:?}");
+        self.out
+    }
+
+    /// Asserts failure with a code and one line of explanation that holds `words`.
+    #[track_caller]
+    pub(crate) fn fails(&self, code: i32, words: &str) {
+        assert_eq!(self.code(), Some(code), "{self:?}");
+        assert_eq!(self.err.trim_end().lines().count(), 1, "{self:?}");
+        assert!(self.err.starts_with("lull: "), "{self:?}");
+        assert!(self.err.contains(words), "no '{words}' in {self:?}");
+    }
+}
+
+/// A congestion control of Lull under a name of its own, unloaded at the end.
+#[derive(Debug)]
+pub(crate) struct Variant(pub(crate) String);
+
+impl Variant {
+    pub(crate) fn load(arguments: &[&str]) -> Self {
+        let name = unique_name();
+        finish(lull(&["kernel", "load", "--name", &name]).args(arguments)).ok();
+        Variant(name)
+    }
+
+    /// A name that is not loaded, unloaded at the end should it come to be.
+    pub(crate) fn unloaded() -> Self {
+        Variant(unique_name())
+    }
+
+    /// Whether the kernel has it.
+    pub(crate) fn is_loaded(&self) -> bool {
+        fs::read_to_string("/proc/sys/net/ipv4/tcp_available_congestion_control")
+            .unwrap()
+            .split_whitespace()
+            .any(|name| name == self.0)
+    }
+
+    /// Its entry in `lull kernel status --json`.
+    pub(crate) fn status(&self) -> Option<serde_json::Value> {
+        let text = finish(&mut lull(&["kernel", "status", "--json"])).ok();
+        let all: serde_json::Value = serde_json::from_str(&text).unwrap();
+        all.as_array().unwrap().iter().find(|status| status["name"] == self.0.as_str()).cloned()
+    }
+
+    /// The cgroups that are named after it.
+    pub(crate) fn cgroups(&self) -> Vec<PathBuf> {
+        cgroups(&format!("lull.{}.", self.0))
+    }
+}
+
+impl Drop for Variant {
+    fn drop(&mut self) {
+        let _ = lull(&["kernel", "unload", "--force", "--name", &self.0])
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .status();
+    }
+}
+
+/// The cgroups whose names begin so.
+pub(crate) fn cgroups(prefix: &str) -> Vec<PathBuf> {
+    fn walk(directory: &Path, prefix: &str, found: &mut Vec<PathBuf>) {
+        for entry in fs::read_dir(directory).into_iter().flatten().flatten() {
+            if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
+                if entry.file_name().to_str().is_some_and(|name| name.starts_with(prefix)) {
+                    found.push(entry.path());
+                }
+                walk(&entry.path(), prefix, found);
+            }
+        }
+    }
+    let mountinfo = fs::read_to_string("/proc/self/mountinfo").unwrap();
+    let root = mountinfo
+        .lines()
+        .find(|line| line.contains(" - cgroup2 "))
+        .and_then(|line| line.split(' ').nth(4))
+        .expect("cgroup v2 is mounted");
+    let mut found = Vec::new();
+    walk(Path::new(root), prefix, &mut found);
+    found
+}
+
+/// A child that is killed at the end of the test, whatever its end.
+#[derive(Debug)]
+pub(crate) struct Kept(pub(crate) Child);
+
+impl Kept {
+    pub(crate) fn spawn(command: &mut Command) -> Self {
+        Kept(command.spawn().unwrap_or_else(|error| panic!("{command:?}: {error}")))
+    }
+
+    pub(crate) fn pid(&self) -> String {
+        self.0.id().to_string()
+    }
+}
+
+impl Drop for Kept {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// Waits until something is so, within reason.
+#[track_caller]
+pub(crate) fn eventually(what: &str, mut is_so: impl FnMut() -> bool) {
+    let started = Instant::now();
+    while !is_so() {
+        assert!(started.elapsed() < Duration::from_secs(10), "never: {what}");
+        thread::sleep(Duration::from_millis(5));
+    }
+}
+
+/// Whether a process runs.
+pub(crate) fn runs(pid: &str) -> bool {
+    fs::read_to_string(format!("/proc/{pid}/stat"))
+        .is_ok_and(|stat| !stat.rsplit_once(')').is_some_and(|(_, rest)| rest.starts_with(" Z")))
+}
