@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # Installs what Lull needs and this machine has not: Debian packages, and the Rust toolchain.
 #
-#   scripts/setup.sh          to build, to run the demo and the tests
+#   scripts/setup.sh          to build, and to run the demo
+#   scripts/setup.sh test     and to run the tests
 #   scripts/setup.sh lint     and to check the scripts
 #
 # Touches nothing when nothing is missing.
@@ -34,13 +35,22 @@ need libelf-dev /usr/include/libelf.h
 need zlib1g-dev /usr/include/zlib.h
 need ca-certificates /etc/ssl/certs/ca-certificates.crt
 
-# To run the demo and the tests: namespaces and links, and programs that know nothing of Lull.
+# To run the demo: namespaces and links, and a program that knows nothing of Lull.
 need iproute2 ip tc
 need util-linux unshare setsid
 need ethtool ethtool
-need iperf3 iperf3
 need rsync rsync
-need python3 python3
+
+# To run the tests: one program of each kind that docs/sockets.md has an example for, and more.
+if [ "${1:-}" = test ]; then
+    need curl curl
+    need golang-go go
+    need haproxy haproxy
+    need iperf3 iperf3
+    need nginx-light nginx
+    need nodejs node
+    need python3 python3
+fi
 
 if [ "${1:-}" = lint ]; then
     need shellcheck shellcheck
@@ -56,10 +66,38 @@ apt_update() {
     fi
 }
 
+# The servers among the packages are here to be started by tests, on ports of their own. Debian
+# would start them at once and at each boot; this says no to the first.
+policy=/usr/sbin/policy-rc.d
+policy_is_ours=no
+trap 'if [ $policy_is_ours = yes ]; then as_root rm -f $policy; fi' EXIT
+
+hold_services() {
+    [ -e $policy ] && return
+    policy_is_ours=yes
+    printf '#!/bin/sh\nexit 101\n' | as_root tee $policy >/dev/null
+    as_root chmod 755 $policy
+}
+
+# And this to the second: for each package that was installed just now and has a service.
+disable_services() {
+    local package
+    command -v systemctl >/dev/null || return 0
+    for package in "$@"; do
+        case $package in
+            haproxy) as_root systemctl disable haproxy >/dev/null 2>&1 || true ;;
+            iperf3) as_root systemctl disable iperf3 >/dev/null 2>&1 || true ;;
+            nginx-light) as_root systemctl disable nginx >/dev/null 2>&1 || true ;;
+        esac
+    done
+}
+
 # apt-get install, after one apt-get update. Never asks, never removes a package.
 apt_install() {
     apt_update
+    hold_services
     as_root "${apt[@]}" install -y --no-install-recommends --no-remove "$@"
+    disable_services "$@"
 }
 
 # Whether the distribution has PACKAGE.

@@ -5,7 +5,7 @@
 # CI=true such a list fails the run: a machine that skips proves nothing.
 # shellcheck source=scripts/env.sh
 . "$(dirname "$0")/env.sh"
-scripts/setup.sh
+scripts/setup.sh test
 
 LULL_SKIPPED_FILE=$(mktemp "${TMPDIR:-/tmp}/lull-skipped.XXXXXX")
 export LULL_SKIPPED_FILE
