@@ -2,6 +2,7 @@
 
 import os
 import pty
+import select
 import signal
 import subprocess
 import sys
@@ -18,9 +19,9 @@ def count(*_):
 signal.signal(signal.SIGINT, count)
 print("started", flush=True)
 for line in sys.stdin:
-    print("got", line.strip(), interrupts, flush=True)
     if line.strip() == "default":
         signal.signal(signal.SIGINT, signal.SIG_DFL)
+    print("got", line.strip(), interrupts, flush=True)
 """
 
 controller, terminal = pty.openpty()
@@ -39,7 +40,9 @@ def read_until(words):
     seen = ""
     deadline = time.monotonic() + 10
     while words not in seen:
-        assert time.monotonic() < deadline, seen
+        left = deadline - time.monotonic()
+        ready, _, _ = select.select([controller], [], [], max(left, 0))
+        assert ready, f"no {words!r} in {seen!r}"
         seen += os.read(controller, 1000).decode()
     return seen
 
