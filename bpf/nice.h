@@ -3,7 +3,8 @@
  * TCP Nice in plain C: the mirror of crates/cc (nice.rs, rtt.rs, vegas.rs), the reference.
  *
  * No kernel call, no clock, no memory of its own. The includer provides u32, s32, u64, bool,
- * NICE_INLINE, NICE_CALLBACK, NICE_FOR(count, callback, context) and NICE_OPAQUE(variable). Windows are packets in fixed point with 16 fractional bits, times microseconds.
+ * NICE_INLINE, NICE_CALLBACK, NICE_FOR(count, callback, context) and NICE_OPAQUE(variable).
+ * Windows are packets in fixed point with 16 fractional bits, times microseconds.
  * The conformance test feeds this file and the Rust the same events; every field must be equal.
  *
  * "Nice" cites Venkataramani, Kokku, Dahlin: TCP Nice (OSDI 2002); "SSR" cites Safe Speculative

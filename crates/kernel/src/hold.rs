@@ -4,7 +4,7 @@ use std::mem::MaybeUninit;
 
 use libbpf_rs::Link;
 use libbpf_rs::skel::OpenSkel;
-use lull_cc::{Base, NiceParameters};
+use lull_cc::NiceParameters;
 
 use crate::error::{Error, Result};
 use crate::{load, machine};
@@ -37,22 +37,7 @@ pub fn hold(name: &str, parameters: &NiceParameters) -> Result<Held> {
         return Err(Error::NameTaken { name: name.to_owned() });
     }
     let mut object = MaybeUninit::uninit();
-    let mut open = load::open_as(&mut object, name, false)?;
-    let rodata = open.maps.rodata_data.as_deref_mut().expect("the program has constants");
-    let params = &mut rodata.params;
-    params.min_window = parameters.min_window.raw();
-    params.threshold = parameters.threshold;
-    params.fraction = parameters.fraction;
-    params.alpha = parameters.alpha;
-    params.beta = parameters.beta;
-    params.delay_floor_us = parameters.delay_floor_micros;
-    // The order of `enum nice_base`.
-    params.base = match parameters.base {
-        Base::Vegas => 0,
-        Base::Reno => 1,
-    };
-    params.detector = parameters.detector.into();
-    params.refinements = parameters.refinements.bits();
+    let open = load::open_as(&mut object, name, false, parameters)?;
     let mut loaded = open.load().map_err(Error::bpf("load the congestion control"))?;
     let link = loaded
         .maps

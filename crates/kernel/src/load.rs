@@ -7,13 +7,13 @@ use std::time::Duration;
 
 use libbpf_rs::OpenObject;
 use libbpf_rs::skel::{OpenSkel, SkelBuilder};
-use lull_cc::Window;
+use lull_cc::{Base, NiceParameters};
 
 use crate::cgroup::Hierarchy;
 use crate::error::{Error, Result};
 use crate::machine;
 use crate::mounts::Bpffs;
-use crate::parameters::{Algorithm, Parameters};
+use crate::parameters::Parameters;
 use crate::skeletons::nice::{NiceSkelBuilder, OpenNiceSkel, types};
 use crate::state::{Place, Record, State};
 use crate::status;
@@ -148,11 +148,12 @@ fn register(place: &Place, name: &str, record: Record) -> Result<()> {
     result
 }
 
-/// Opens the congestion control of `bpf/`, to be registered under a name.
+/// Opens the congestion control of `bpf/`, to be registered under a name with its parameters.
 pub(crate) fn open_as<'o>(
     object: &'o mut MaybeUninit<OpenObject>,
     name: &str,
     restricted: bool,
+    parameters: &NiceParameters,
 ) -> Result<OpenNiceSkel<'o>> {
     let mut open = NiceSkelBuilder::default()
         .open(object)
@@ -160,6 +161,20 @@ pub(crate) fn open_as<'o>(
     let has_ack = machine::cong_control_has_ack()?;
     let rodata = open.maps.rodata_data.as_deref_mut().expect("the program has constants");
     rodata.cong_control_has_ack = has_ack.into();
+    let params = &mut rodata.params;
+    params.min_window = parameters.min_window.raw();
+    params.threshold = parameters.threshold;
+    params.fraction = parameters.fraction;
+    params.alpha = parameters.alpha;
+    params.beta = parameters.beta;
+    params.delay_floor_us = parameters.delay_floor_micros;
+    // The order of `enum nice_base`.
+    params.base = match parameters.base {
+        Base::Vegas => 0,
+        Base::Reno => 1,
+    };
+    params.detector = parameters.detector.into();
+    params.refinements = parameters.refinements.bits();
     let operations = open.maps.nice.initial_value_mut().expect("operations have a value");
     let at = offset_of!(types::tcp_congestion_ops, name);
     operations[at..at + 16].fill(0);
@@ -173,17 +188,7 @@ pub(crate) fn open_as<'o>(
 fn try_register(place: &Place, name: &str, record: Record) -> Result<()> {
     let mut object = MaybeUninit::uninit();
     let parameters = record.parameters;
-    let mut open = open_as(&mut object, name, parameters.restricted)?;
-    let rodata = open.maps.rodata_data.as_deref_mut().expect("the program has constants");
-    rodata.params.threshold = parameters.threshold;
-    rodata.params.fraction = parameters.fraction;
-    rodata.params.min_window = parameters.min_window.raw();
-    if parameters.algorithm == Algorithm::Vegas {
-        rodata.params.detector = 0;
-        rodata.params.refinements = 0;
-        rodata.params.min_window = Window::TWO.raw();
-    }
-
+    let open = open_as(&mut object, name, parameters.restricted, &parameters.nice())?;
     let mut loaded = open.load().map_err(Error::bpf("load the congestion control"))?;
     fs::create_dir(place.directory())
         .map_err(Error::io(format!("make 'lull/{name}' in the BPF file system")))?;

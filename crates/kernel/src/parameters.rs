@@ -3,7 +3,7 @@
 use std::fmt;
 use std::str::FromStr;
 
-use lull_cc::Window;
+use lull_cc::{NiceParameters, Window};
 use serde::Serialize;
 
 use crate::error::{Error, Result};
@@ -95,6 +95,19 @@ impl Parameters {
     /// The algorithm.
     pub fn algorithm(&self) -> Algorithm {
         self.algorithm
+    }
+
+    /// What the controller of `cc` calls them.
+    pub(crate) fn nice(&self) -> NiceParameters {
+        match self.algorithm {
+            Algorithm::Vegas => NiceParameters::vegas(1, 3),
+            Algorithm::Nice => NiceParameters {
+                threshold: self.threshold,
+                fraction: self.fraction,
+                min_window: self.min_window,
+                ..NiceParameters::refined()
+            },
+        }
     }
 
     /// Whether only processes with CAP_NET_ADMIN may choose it.
