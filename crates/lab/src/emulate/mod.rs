@@ -25,7 +25,7 @@
 //! # }
 //! ```
 //!
-//! One thread moves all packets: 3 % of a processor at 10 Mbit/s, a third at 100 Mbit/s. At
+//! One thread moves all packets: 6 % of a processor at 10 Mbit/s, a third at 100 Mbit/s. At
 //! 1 Gbit/s it is close to its limit and delivers up to 40 ms late, so keep links at 100 Mbit/s
 //! or below.
 //!
