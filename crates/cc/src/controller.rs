@@ -23,6 +23,14 @@ pub struct Ack {
     pub in_flight: u32,
     /// Round-trip time of the newest packet in microseconds; `None` without a valid sample.
     pub rtt_micros: Option<core::num::NonZeroU32>,
+    /// How long the newest packet travelled one way, in microseconds, with an offset between the
+    /// two clocks that is the same for the whole connection (RFC 7323 §3); `None` where the
+    /// transport has no time stamps.
+    pub one_way_micros: Option<u32>,
+    /// The time in which `delivered - prior_delivered` packets were delivered, in microseconds:
+    /// the longer of the times in which they were sent and acknowledged, so that their quotient
+    /// is a delivery rate. `None` without a valid sample.
+    pub interval_micros: Option<core::num::NonZeroU32>,
     /// The newest packet was sent when the application, not the window, was the limit.
     pub app_limited: bool,
     /// The transport knows that the receiver may have held this acknowledgement back
@@ -43,10 +51,10 @@ pub struct Pacing {
 /// pace out.
 ///
 /// Calling order: `handle_ack` for each acknowledgement, in order of arrival, with the losses
-/// that it revealed in [`Ack::lost`]; `handle_loss` for losses found otherwise; `handle_mark` at most once a window of data (RFC 3168
-/// §6.1.2); `handle_timeout` when the retransmission timer fires; `handle_idle` before sending
-/// again after more than a retransmission timeout of silence. After each of them, read
-/// [`window`](Controller::window), [`packets`](Controller::packets) and
+/// that it revealed in [`Ack::lost`]; `handle_loss` for losses found otherwise; `handle_mark` at most
+/// once a window of data (RFC 3168 §6.1.2); `handle_timeout` when the retransmission timer fires;
+/// `handle_idle` before sending again after more than a retransmission timeout of silence. After
+/// each of them, read [`window`](Controller::window), [`packets`](Controller::packets) and
 /// [`pacing`](Controller::pacing), which change at no other time.
 pub trait Controller {
     /// An acknowledgement has arrived.

@@ -151,6 +151,8 @@ impl History {
             lost: random.below(8).saturating_sub(5),
             in_flight: random.below(100),
             rtt_micros: NonZeroU32::new(rtt),
+            one_way_micros: Some(random.below(u32::MAX)).filter(|_| !random.one_in(5)),
+            interval_micros: NonZeroU32::new(random.below(1 << 26)),
             app_limited: random.one_in(5),
             maybe_delayed: random.one_in(5),
         }
@@ -174,6 +176,8 @@ impl History {
         let rtt = self.base_rtt + self.queue + jitter;
         self.now += Duration::from_micros(u64::from(rtt / (1 + self.random.below(16))));
         let overflows = self.queue == self.buffer && self.random.one_in(3);
+        let one_way = self.base_rtt / 2 + self.queue + jitter / 2;
+        let interval = rtt.max(self.base_rtt + self.queue);
         Ack {
             now: self.now,
             delivered: self.delivered,
@@ -182,6 +186,8 @@ impl History {
             lost: u32::from(overflows || self.random.one_in(2_000)),
             in_flight,
             rtt_micros: NonZeroU32::new(rtt).filter(|_| !self.random.one_in(20)),
+            one_way_micros: Some(one_way),
+            interval_micros: NonZeroU32::new(interval),
             app_limited: self.random.one_in(10),
             maybe_delayed: in_flight == 1,
         }

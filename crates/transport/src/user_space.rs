@@ -137,6 +137,8 @@ impl UserSpaceNice {
             lost,
             in_flight: info.unacked.saturating_add(acked).saturating_add(lost),
             rtt_micros: NonZeroU32::new(rtt),
+            one_way_micros: None,
+            interval_micros: None,
             app_limited: !is_limited_by_pace(last, info),
             // A packet alone waits for the receiver's timer.
             maybe_delayed: acked == 1,
