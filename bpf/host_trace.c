@@ -2,7 +2,7 @@
 /*
  * nice.h on the host, for the conformance test: events from standard input, state to standard
  * output, both as 64-bit words. The first nine words are the parameters; an event is ten words,
- * its kind first; an answer is nine.
+ * its kind first; an answer is ten.
  */
 #include <stdbool.h>
 #include <stdint.h>
@@ -29,7 +29,7 @@ enum { EVENT_ACK = 0, EVENT_LOSS = 1, EVENT_MARK = 2, EVENT_TIMEOUT = 3, EVENT_I
 int main(void)
 {
 	struct nice n;
-	u64 w[10], answer[9];
+	u64 w[10], answer[10];
 	struct nice_params p;
 
 	if (fread(w, 8, 9, stdin) != 9)
@@ -87,7 +87,8 @@ int main(void)
 		answer[6] = n.yielded_us;
 		answer[7] = nice_cwnd(&n, a.in_flight);
 		answer[8] = nice_pacing_rate(&n, a.rtt_us, 1448);
-		if (fwrite(answer, 8, 9, stdout) != 9)
+		answer[9] = nice_spacing(&p, &n);
+		if (fwrite(answer, 8, 10, stdout) != 10)
 			return 1;
 	}
 	return 0;

@@ -23,8 +23,7 @@ const volatile struct nice_params params = {
 	.delay_floor_us = 500,
 	.base = NICE_BASE_VEGAS,
 	.detector = 1,
-	.refinements = NICE_HEADROOM | NICE_GENTLE | NICE_SETTLE | NICE_RECALL | NICE_SHALLOW |
-		       NICE_PROBATION,
+	.refinements = NICE_HEADROOM | NICE_GENTLE | NICE_SHALLOW | NICE_PROBATION | NICE_SPACED,
 };
 
 /* From Linux 6.10 `cong_control` gets the ACK number and flags before the rate sample. */
@@ -69,6 +68,16 @@ static NICE_INLINE u32 packets_in_flight(const struct tcp_sock *tp)
 /* Bytes per second between the two packets of a pair: 15 us. */
 #define PAIR_RATE 100000000
 
+#define MICROS 1000000ULL
+
+/* The pace at which a packet makes a pause of so many microseconds; 0 would mean unpaced. */
+static NICE_INLINE u64 pace_of(u32 bytes, u64 pause_us)
+{
+	u64 pace = bytes * MICROS / (pause_us ? pause_us : 1);
+
+	return pace ? pace : 1;
+}
+
 /* A pace in bytes per second, or what the application allows if that is less
  * (SO_MAX_PACING_RATE): with cong_control the kernel leaves that to us. */
 static NICE_INLINE void set_pace(struct sock *sk, u64 rate)
@@ -91,6 +100,9 @@ static NICE_INLINE void apply(struct sock *sk, const struct nice *n)
 	if (rate)
 		set_pace(sk, rate);
 	tp->snd_cwnd = nice_cwnd(n, packets_in_flight(tp));
+	/* The second packet of a pair may still be due. */
+	if (tp->snd_cwnd < 2 && tp->data_segs_out == n->pair_began + 1)
+		tp->snd_cwnd = 2;
 }
 
 static NICE_INLINE struct nice *open_socket(struct sock *sk)
@@ -133,15 +145,16 @@ void BPF_PROG(tcp_nice_init, struct sock *sk)
  * The kernel asks this before each attempt to send, and takes the pause after a packet from the
  * pacing rate when it sends it. Below two packets two leave together and the pause of 2/W RTTs
  * follows (Nice 2.3). A window of two never lets both go as one buffer (tcp_cwnd_test halves it),
- * so the first is sent at a rate that makes no pause, and the second at half the rate, which makes
- * it the pause of both.
+ * so the first is sent at a rate that makes the pause within the pair, and the second at half the
+ * rate, which makes it the pause of both.
  */
 SEC("struct_ops")
 u32 BPF_PROG(tcp_nice_min_tso_segs, struct sock *sk)
 {
 	struct tcp_sock *tp = tcp_of(sk);
 	struct nice *n = bpf_sk_storage_get(&sockets, sk, 0, 0);
-	u64 rate;
+	struct nice_params p = parameters();
+	u64 rate, pause, spacing;
 
 	if (!n || n->window >= NICE_TWO)
 		return 1;
@@ -149,12 +162,15 @@ u32 BPF_PROG(tcp_nice_min_tso_segs, struct sock *sk)
 	if (!rate)
 		return 1;
 	sk->sk_pacing_status = PACING_NEEDED;
+	spacing = nice_spacing(&p, n);
 	if (packets_in_flight(tp) || tp->data_segs_out == n->pair_began + 1) {
 		/* The second, or the first had gone alone for want of data. */
-		set_pace(sk, rate / 2 ? rate / 2 : 1);
+		pause = 2ULL * tp->mss_cache * MICROS / rate;
+		pause = pause > 2 * spacing ? pause - spacing : pause / 2;
+		set_pace(sk, pace_of(tp->mss_cache, pause));
 	} else {
 		n->pair_began = tp->data_segs_out;
-		set_pace(sk, PAIR_RATE);
+		set_pace(sk, spacing ? pace_of(tp->mss_cache, spacing) : PAIR_RATE);
 	}
 	return 1;
 }

@@ -30,6 +30,9 @@
 /* Rounds without congestion until a new flow has the whole threshold. */
 #define NICE_PROBATION_ROUNDS 64
 
+/* The second packet of a pair must find the acknowledgement of the first still held back. */
+#define NICE_LARGEST_SPACING_US 20000
+
 /* Linux holds a single packet's acknowledgement back by 40 ms at the least, others by more. */
 #define NICE_RECEIVER_DELAY_US 35000
 
@@ -37,12 +40,11 @@ enum nice_base { NICE_BASE_VEGAS = 0, NICE_BASE_RENO = 1 };
 
 /* What goes beyond the letter of the papers; docs/algorithm.md says why, with measurements. */
 enum nice_refinement {
-	NICE_HEADROOM = 1, /* growth above two packets is limited by the room below the trigger */
-	NICE_GENTLE = 2,   /* in a crowd, growth below two packets is half the window */
-	NICE_SETTLE = 4,   /* after a cut, one round for it to take effect */
-	NICE_RECALL = 8,   /* a run of cuts leaves ssthresh at half of where it began */
-	NICE_SHALLOW = 16, /* where delay gives no warning, a loss cuts to a quarter */
-	NICE_PROBATION = 32, /* a new flow has a quarter of the threshold at first */
+	NICE_HEADROOM = 1,  /* growth above two packets is limited by the room below the trigger */
+	NICE_GENTLE = 2,    /* growth below two packets is half the window */
+	NICE_SHALLOW = 4,   /* where delay gives no warning, a loss cuts to a quarter */
+	NICE_PROBATION = 8, /* a new flow has a quarter of the threshold at first */
+	NICE_SPACED = 16,   /* the two packets of a pair leave apart */
 };
 
 struct nice_params {
@@ -316,22 +318,19 @@ static NICE_INLINE void nice_halve(const struct nice_params *p, struct nice *n)
 	n->window = half;
 }
 
-/* Reno's rule: what overflowed once is not to be reached in slow start again. */
+/* A loss, a mark or a timeout, as Reno has it: slow start ends here next time. */
 static NICE_INLINE void nice_halve_for_loss(const struct nice_params *p, struct nice *n)
 {
 	nice_halve(p, n);
-	n->ssthresh = nice_min64(n->ssthresh, n->window);
+	n->ssthresh = n->window;
 }
 
-/* The detector's rule (Nice 2.2). Of a run of cuts only the first says something about the path;
- * the others say how long the foreground stayed. */
+/* The detector's rule (Nice 2.2). Reno has not cut here, so the slow-start threshold may go down,
+ * but not up. */
 static NICE_INLINE void nice_halve_for_delay(const struct nice_params *p, struct nice *n)
 {
-	bool is_first = n->window >= n->ssthresh;
-
 	nice_halve(p, n);
-	if (is_first || !(p->refinements & NICE_RECALL))
-		n->ssthresh = n->window;
+	n->ssthresh = nice_min64(n->ssthresh, n->window);
 }
 
 /* A queue that holds less than half the path: its overflow comes before any long delay. */
@@ -412,18 +411,16 @@ static NICE_INLINE u64 nice_diff(const struct nice_params *p, const struct nice 
  * The additive step below two packets: the literal +1, of one pair's round (Nice 2.3).
  * `gentle`: half the window. In packets per RTT the literal step grows as W/2 and a halving takes
  * W^2/4, so that a crowd of small windows keeps any queue above the trigger most of the time; with
- * half the window, growth and cut are equal when half of the rounds are congested. A flow that
- * had four packets to itself is no part of a crowd. And where the queue is as good as empty, a
- * quarter of the way to the trigger, the foreground has gone or pauses, and the window is taken
- * four times.
+ * half the window, growth and cut are equal when half of the rounds are congested. Where the queue
+ * is as good as empty, a quarter of the way to the trigger, the foreground has gone or pauses, and
+ * the window is taken four times.
  */
 static NICE_INLINE u64 nice_small_step(const struct nice_params *p, const struct nice *n,
 				       u32 observed)
 {
 	u32 empty = (nice_trigger_rtt(p, n) - n->min_rtt) / 4;
 
-	if (!(p->refinements & NICE_GENTLE) ||
-	    ((p->refinements & NICE_RECALL) && n->ssthresh >= NICE_TWO))
+	if (!(p->refinements & NICE_GENTLE))
 		return NICE_ONE;
 	if (observed <= n->min_rtt + nice_max32(empty, p->delay_floor_us))
 		return nice_min64(3 * n->window, NICE_ONE);
@@ -447,7 +444,8 @@ static NICE_INLINE u64 nice_step(const struct nice_params *p, const struct nice 
 	return nice_min64(NICE_ONE, n->window * (target - observed) / observed / 4);
 }
 
-static NICE_INLINE void nice_grow(const struct nice_params *p, struct nice *n, u32 observed)
+static NICE_INLINE void nice_grow(const struct nice_params *p, struct nice *n, u32 observed,
+				  bool in_slow_start)
 {
 	u64 diff;
 
@@ -456,7 +454,7 @@ static NICE_INLINE void nice_grow(const struct nice_params *p, struct nice *n, u
 		return;
 	}
 	diff = nice_diff(p, n, observed);
-	if (n->window < n->ssthresh) {
+	if (in_slow_start) {
 		/* The slow start itself is per ACK; it ends when the queue begins. */
 		if (p->base == NICE_BASE_VEGAS && diff > p->alpha)
 			n->ssthresh = n->window;
@@ -469,11 +467,11 @@ static NICE_INLINE void nice_grow(const struct nice_params *p, struct nice *n, u
 	n->window = nice_min64(n->window, NICE_WINDOW_LIMIT);
 }
 
-/* Nice 2.2, per round. */
-static NICE_INLINE void nice_round(const struct nice_params *p, struct nice *n, u64 now_us)
+/* Nice 2.2, per round; `in_slow_start`: the acknowledgement that ends it was met there. */
+static NICE_INLINE void nice_round(const struct nice_params *p, struct nice *n, u64 now_us,
+				   bool in_slow_start)
 {
 	bool yielding = n->reacted || n->window < NICE_TWO;
-	bool settling = 0;
 	u32 observed;
 
 	n->rounds++;
@@ -484,14 +482,11 @@ static NICE_INLINE void nice_round(const struct nice_params *p, struct nice *n, 
 		    ((u64)n->num_cong << NICE_SHIFT) > (u64)p->fraction * n->num_sampled) {
 			n->rounds_congested++;
 			yielding = 1;
-			/* What is in flight was sent before the halving and would report the
-			 * same queue again. A pair is alone in flight and reports anew. */
-			settling = (p->refinements & NICE_SETTLE) && n->window >= NICE_TWO;
 			nice_halve_for_delay(p, n);
 		} else if (!n->reacted) {
 			n->clean = nice_min32(n->clean + 1, NICE_PROBATION_ROUNDS);
 			if (n->unlimited)
-				nice_grow(p, n, observed);
+				nice_grow(p, n, observed, in_slow_start);
 		}
 		nice_remember(n, now_us, n->round_low, observed);
 	}
@@ -499,13 +494,12 @@ static NICE_INLINE void nice_round(const struct nice_params *p, struct nice *n, 
 		n->yielded_us += now_us - n->round_start_us;
 	n->round_start_us = now_us;
 	nice_reset_round(n);
-	n->reacted = settling;
 }
 
 static NICE_INLINE void nice_on_ack(const struct nice_params *p, struct nice *n,
 				    const struct nice_ack *a)
 {
-	bool whole;
+	bool whole, in_slow_start;
 
 	if (!n->started) {
 		n->started = 1;
@@ -520,7 +514,8 @@ static NICE_INLINE void nice_on_ack(const struct nice_params *p, struct nice *n,
 	if (a->lost)
 		nice_on_loss(p, n, a->delivered, a->prior_delivered);
 	/* Slow start: half of what Reno adds, as Vegas doubles every other round. */
-	if (n->window >= NICE_TWO && n->window < n->ssthresh && !a->app_limited && !n->reacted) {
+	in_slow_start = n->window >= NICE_TWO && n->window < n->ssthresh;
+	if (in_slow_start && !a->app_limited && !n->reacted) {
 		u64 step = (u64)a->acked << (NICE_SHIFT - (p->base == NICE_BASE_VEGAS));
 
 		n->window = nice_min64(nice_min64(n->window + step, n->ssthresh),
@@ -536,7 +531,7 @@ static NICE_INLINE void nice_on_ack(const struct nice_params *p, struct nice *n,
 		n->pending = 1;
 	}
 	if (n->pending && whole)
-		nice_round(p, n, a->now_us);
+		nice_round(p, n, a->now_us, in_slow_start);
 }
 
 /* What the transport may have in flight: whole packets, and never less than one pair, which the
@@ -571,6 +566,15 @@ static NICE_INLINE u64 nice_pacing_rate(const struct nice *n, u32 srtt_us, u32 m
 		rate += n->window < n->ssthresh ? rate : rate / 4;
 	/* 0 would mean unpaced. */
 	return rate ? rate : 1;
+}
+
+/* From the first packet of a pair to the second, in microseconds: a quarter of the round trip, so
+ * that the first has left any link that holds four packets of this path. */
+static NICE_INLINE u32 nice_spacing(const struct nice_params *p, const struct nice *n)
+{
+	if (n->window >= NICE_TWO || !(p->refinements & NICE_SPACED))
+		return 0;
+	return nice_min32(n->min_rtt / 4, NICE_LARGEST_SPACING_US);
 }
 
 #endif /* NICE_TYPES_ONLY */

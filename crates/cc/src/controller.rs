@@ -43,8 +43,10 @@ pub struct Ack {
 pub struct Pacing {
     /// The rate to spread packets by.
     pub rate: Rate,
-    /// Packets that may leave together.
+    /// Packets that are sent as one; the pause that `rate` asks for follows the last of them.
     pub burst: u32,
+    /// The time from one packet of a burst to the next, in microseconds; within that pause.
+    pub spacing_micros: u32,
 }
 
 /// A congestion controller: acknowledgements, losses, marks, timeouts and pauses in; window and

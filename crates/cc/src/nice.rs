@@ -1,14 +1,14 @@
 //! TCP Nice (Nice §2.2, §2.3; SSR §4.1.2): a window that yields to a queue before it overflows.
 //!
 //! ```text
-//!               every ACK: acked/2        Diff > α
-//!   Slow start ───────────────────▶ ... ──────────────▶ Congestion avoidance (Vegas or Reno)
-//!        ▲                                                │  ▲          │
-//!        │ W ≥ 2 and W < ssthresh                 trigger │  │ no       │ loss, mark:
-//!        │                                          W/2   │  │ trigger  │ W/2 once a round
-//!        │                                                ▼  │ +1, 0, −1▼
-//!   Pairs: W < 2, two packets each 2/W smoothed RTTs ◀── Settling: one round for the cut to act
-//!        (+1 without trigger, W/2 with it, not below 1/48; a timeout leads here: W ← min(W, 1))
+//!  Slow start ──────────────▶ Congestion avoidance ──────────────▶ Pairs, W < 2
+//!  each ACK    Diff > α, or   each round without    a cut leaves   two packets each 2/W RTTs
+//!  + acked/2   the first cut  congestion: Vegas'    W < 2          each pair without
+//!                             −1, 0, +1 or Reno's +1               congestion: +1
+//!                                     ▲                               │
+//!                                     └───────── W ≥ 2 again ─────────┘
+//!  A cut, at most one a round: the detector's, a loss or a mark: W ← W/2, not below 1/48.
+//!  A timeout: W ← min(W/2, 1).
 //! ```
 //!
 //! This is the reference; `bpf/nice.h` is its mirror for the kernel, and a test feeds both the
@@ -28,6 +28,9 @@ pub(crate) const WINDOW_LIMIT: u64 = (1 << 20) << SHIFT;
 const RTT_LIMIT: u32 = (1 << 24) - 1;
 /// Linux holds a single packet's acknowledgement back by 40 ms at the least, others by more.
 const RECEIVER_DELAY: u32 = 35_000;
+/// The second packet of a pair must find the acknowledgement of the first still held back, which
+/// Linux does for 40 ms at the least.
+const LARGEST_SPACING: u32 = 20_000;
 /// Rounds without congestion until a new flow has the whole threshold.
 const PROBATION_ROUNDS: u32 = 64;
 
@@ -75,46 +78,36 @@ pub struct Refinements {
     /// In a crowd, growth below two packets is half the window instead of a whole packet, so that
     /// the flows at the floor do not wake with a packet each.
     pub gentle: bool,
-    /// After a cut, one round for it to take effect: what is in flight was sent before it.
-    pub settle: bool,
-    /// Cuts by the detector leave the slow-start threshold at half of where they began, so that
-    /// a flow is back soon when the foreground has gone.
-    pub recall: bool,
     /// Where the queue is so short that delay gives no warning, a loss cuts to a quarter.
     pub shallow: bool,
     /// A new flow has a quarter of the threshold until it has seen rounds without congestion.
     pub probation: bool,
+    /// The two packets of a pair leave apart, so that on a slow link the second does not wait for
+    /// the first and report that as a queue.
+    pub spaced: bool,
 }
 
 impl Refinements {
     /// The letter of the papers.
     pub const NONE: Refinements = Refinements {
-        probation: false,
         headroom: false,
         gentle: false,
-        settle: false,
-        recall: false,
         shallow: false,
+        probation: false,
+        spaced: false,
     };
     /// All of them.
-    pub const ALL: Refinements = Refinements {
-        headroom: true,
-        gentle: true,
-        settle: true,
-        recall: true,
-        shallow: true,
-        probation: true,
-    };
+    pub const ALL: Refinements =
+        Refinements { headroom: true, gentle: true, shallow: true, probation: true, spaced: true };
 
     /// One bit each, in the order of `enum nice_refinement` of the kernel's mirror.
     pub const fn bits(self) -> u32 {
-        let Refinements { headroom, gentle, settle, recall, shallow, probation } = self;
+        let Refinements { headroom, gentle, shallow, probation, spaced } = self;
         headroom as u32
             | (gentle as u32) << 1
-            | (settle as u32) << 2
-            | (recall as u32) << 3
-            | (shallow as u32) << 4
-            | (probation as u32) << 5
+            | (shallow as u32) << 2
+            | (probation as u32) << 3
+            | (spaced as u32) << 4
     }
 
     /// The refinements of these bits; others than [`bits`](Self::bits) gives are ignored.
@@ -122,10 +115,9 @@ impl Refinements {
         Refinements {
             headroom: bits & 1 != 0,
             gentle: bits & 2 != 0,
-            settle: bits & 4 != 0,
-            recall: bits & 8 != 0,
-            shallow: bits & 16 != 0,
-            probation: bits & 32 != 0,
+            shallow: bits & 4 != 0,
+            probation: bits & 8 != 0,
+            spaced: bits & 16 != 0,
         }
     }
 }
@@ -334,21 +326,17 @@ impl Nice {
         self.window = (self.window / 2).max(floor);
     }
 
-    /// Reno's rule: what overflowed once is not to be reached in slow start again.
+    /// A loss, a mark or a timeout, as Reno has it (RFC 5681 §3.1): slow start ends here next time.
     fn halve_for_loss(&mut self) {
         self.halve();
-        self.ssthresh = self.ssthresh.min(self.window);
+        self.ssthresh = self.window;
     }
 
-    /// The detector's rule (Nice §2.2).
+    /// The detector's rule (Nice §2.2). Reno has not cut here, so the slow-start threshold may go
+    /// down, but not up.
     fn halve_for_delay(&mut self) {
-        let is_first = self.window >= self.ssthresh;
         self.halve();
-        // Of a run of cuts only the first says something about the path; the others say how long
-        // the foreground stayed.
-        if is_first || !self.parameters.refinements.recall {
-            self.ssthresh = self.window;
-        }
+        self.ssthresh = self.ssthresh.min(self.window);
     }
 
     /// A reaction to loss, mark or timeout closes the round: what it counted is settled.
@@ -385,14 +373,12 @@ impl Nice {
     /// `gentle`: half the window. In packets per RTT the literal step grows as W/2 and a halving
     /// takes W²/4, so that a crowd of small windows keeps any queue above the trigger most of the
     /// time; with half the window, growth and cut are equal when half of the rounds are congested.
-    /// A flow that had four packets to itself is no part of a crowd. And where the queue is as
-    /// good as empty, a quarter of the way to the trigger, the foreground has gone or pauses, and
-    /// the window is taken four times.
+    /// Where the queue is as good as empty, a quarter of the way to the trigger, the foreground
+    /// has gone or pauses, and the window is taken four times.
     fn small_step(&self, observed: u32) -> u64 {
-        let Refinements { gentle, recall, .. } = self.parameters.refinements;
         let trigger_delay = self.trigger_rtt_micros() - self.rtt.min_rtt;
         let empty = (trigger_delay / 4).max(self.parameters.delay_floor_micros);
-        if !gentle || (recall && self.ssthresh >= TWO) {
+        if !self.parameters.refinements.gentle {
             ONE
         } else if observed <= self.rtt.min_rtt + empty {
             (3 * self.window).min(ONE)
@@ -413,7 +399,7 @@ impl Nice {
         (self.window * room / u64::from(observed) / 4).min(ONE)
     }
 
-    fn grow(&mut self, observed: u32) {
+    fn grow(&mut self, observed: u32, in_slow_start: bool) {
         if self.window < TWO {
             self.window += self.small_step(observed);
             return;
@@ -423,7 +409,7 @@ impl Nice {
         let empty = self.rtt.min_rtt + delay_floor_micros;
         let diff =
             if observed < empty { 0 } else { vegas::diff(self.window, self.rtt.min_rtt, observed) };
-        if self.window < self.ssthresh {
+        if in_slow_start {
             // The slow start itself is per ACK; it ends when the queue begins.
             if base == Base::Vegas && diff > u64::from(alpha) {
                 self.ssthresh = self.window;
@@ -438,11 +424,10 @@ impl Nice {
         self.window = self.window.min(WINDOW_LIMIT);
     }
 
-    /// Nice §2.2, per round.
-    fn end_round(&mut self, now: u64) {
+    /// Nice §2.2, per round. `in_slow_start`: the acknowledgement that ends it was met there.
+    fn end_round(&mut self, now: u64, in_slow_start: bool) {
         let round = self.round;
         let mut is_yielding = round.reacted || self.window < TWO;
-        let mut is_settling = false;
         self.passed += 1;
         if round.sampled > 0 {
             let observed = (round.rtt_sum / u64::from(round.sampled)) as u32;
@@ -453,14 +438,11 @@ impl Nice {
             if is_congested && !round.reacted {
                 self.congested += 1;
                 is_yielding = true;
-                // What is in flight was sent before the halving and would report the same queue
-                // again. A pair is alone in flight and reports anew.
-                is_settling = self.parameters.refinements.settle && self.window >= TWO;
                 self.halve_for_delay();
             } else if !round.reacted {
                 self.clean = (self.clean + 1).min(PROBATION_ROUNDS);
                 if round.unlimited {
-                    self.grow(observed);
+                    self.grow(observed, in_slow_start);
                 }
             }
             self.rtt.remember(now, round.low, observed);
@@ -470,7 +452,15 @@ impl Nice {
         }
         self.round_start = now;
         self.start_round();
-        self.round.reacted = is_settling;
+    }
+
+    /// From the first packet of a pair to the second, in microseconds. `spaced`: a quarter of the
+    /// round trip, so that the first has left any link that holds four packets of this path.
+    fn spacing(&self) -> u32 {
+        if self.window >= TWO || !self.parameters.refinements.spaced {
+            return 0;
+        }
+        (self.rtt.min_rtt / 4).min(LARGEST_SPACING)
     }
 
     fn start_round(&mut self) {
@@ -492,11 +482,8 @@ impl Controller for Nice {
         }
         // The slow start is open in the papers. Vegas doubles every other round, here half of what
         // Reno adds every round; nothing is added in a round with a reaction.
-        if self.window >= TWO
-            && self.window < self.ssthresh
-            && !ack.app_limited
-            && !self.round.reacted
-        {
+        let in_slow_start = self.window >= TWO && self.window < self.ssthresh;
+        if in_slow_start && !ack.app_limited && !self.round.reacted {
             let half = u32::from(self.parameters.base == Base::Vegas);
             let step = u64::from(ack.acked) << (SHIFT - half);
             self.window = (self.window + step).min(self.ssthresh).min(WINDOW_LIMIT);
@@ -509,7 +496,7 @@ impl Controller for Nice {
             self.round.pending = true;
         }
         if self.round.pending && is_whole {
-            self.end_round(ack.now.as_micros());
+            self.end_round(ack.now.as_micros(), in_slow_start);
         }
     }
 
@@ -578,6 +565,7 @@ impl Controller for Nice {
         }
         let burst = if self.window < TWO { 2 } else { 1 };
         // 0 would mean unpaced.
-        Some(Pacing { rate: Rate::from_bytes_per_second(rate.max(1)), burst })
+        let rate = Rate::from_bytes_per_second(rate.max(1));
+        Some(Pacing { rate, burst, spacing_micros: self.spacing() })
     }
 }

@@ -65,11 +65,12 @@ impl Controller for Reno {
             self.halve();
             self.settle(ack.delivered);
         }
-        // RFC 5681 §3.1: in slow start one packet for each that is acknowledged.
+        // RFC 5681 §3.1: below the threshold one packet for each that is acknowledged, also for
+        // those of the acknowledgement that passes it.
         let in_slow_start = self.window < self.ssthresh;
         if in_slow_start && !ack.app_limited && !self.reacted {
             let step = u64::from(ack.acked) << Window::SHIFT;
-            self.window = (self.window + step).min(self.ssthresh).min(WINDOW_LIMIT);
+            self.window = (self.window + step).min(WINDOW_LIMIT);
         }
         if ack.acked > 0 && self.rounds.pass(ack.delivered, ack.prior_delivered) {
             // RFC 5681 §3.1: in congestion avoidance one packet a round-trip time.

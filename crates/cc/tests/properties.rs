@@ -11,7 +11,7 @@ fn parameter_sets() -> Vec<NiceParameters> {
     let prototype = NiceParameters::prototype();
     let mut sets = vec![NiceParameters::simulation(), NiceParameters::vegas(1, 3)];
     for base in [Base::Vegas, Base::Reno] {
-        for bits in 0..64 {
+        for bits in 0..=Refinements::ALL.bits() {
             let refinements = Refinements::from_bits(bits);
             assert_eq!(refinements.bits(), bits);
             sets.push(NiceParameters { refinements, base, ..prototype });

@@ -69,10 +69,9 @@ pub enum BaseName {
 pub enum RefinementName {
     Headroom,
     Gentle,
-    Settle,
-    Recall,
     Shallow,
     Probation,
+    Spaced,
 }
 
 impl Control {
@@ -109,10 +108,9 @@ impl Control {
             Refinements {
                 headroom: has(RefinementName::Headroom),
                 gentle: has(RefinementName::Gentle),
-                settle: has(RefinementName::Settle),
-                recall: has(RefinementName::Recall),
                 shallow: has(RefinementName::Shallow),
                 probation: has(RefinementName::Probation),
+                spaced: has(RefinementName::Spaced),
             }
         });
         if self.carrier == Carrier::UserSpace && self.algorithm != Algorithm::Nice {

@@ -1,0 +1,98 @@
+//! What goes beyond the letter of the papers (docs/algorithm.md), one refinement at a time.
+//!
+//! The path is empty at 100 ms, so max_rtt starts at 200 ms, and the trigger of t = 0.2 is 120 ms.
+
+use lull_cc::{Controller, NiceParameters, Refinements};
+
+mod path;
+use path::Path;
+
+const EMPTY: u32 = 100_000;
+
+/// A connection with some refinements, which has seen the path empty for one round in which the
+/// application was the limit, so that its window is still this one.
+fn path(refinements: Refinements, window: f64, empty: u32) -> Path {
+    let parameters = NiceParameters { refinements, ..NiceParameters::prototype() };
+    let mut path = Path::new(parameters, window);
+    path.app_limited = true;
+    path.round(&[empty; 2]);
+    path.app_limited = false;
+    path
+}
+
+fn assert_near(value: f64, wanted: f64, case: &str) {
+    assert!((value - wanted).abs() < 0.003, "{case}: {value}, not {wanted}");
+}
+
+#[test]
+fn headroom_leaves_a_quarter_of_the_way_half_way_to_the_trigger() {
+    // Half way is 110 ms. (observed ms, step of a window of 20 by the letter, with headroom)
+    for (observed, literal, step) in [(100, 1.0, 0.5), (102, 1.0, 0.392), (104, 1.0, 0.288)] {
+        for (headroom, wanted) in [(false, literal), (true, step)] {
+            let mut path = path(Refinements { headroom, ..Refinements::NONE }, 20.0, EMPTY);
+            let window = path.round(&[observed * 1000; 20]);
+            assert_near(window, 20.0 + wanted, &format!("{observed} ms"));
+        }
+    }
+}
+
+#[test]
+fn gentle_grows_a_small_window_by_half_and_fourfold_when_nothing_waits() {
+    // As good as empty is up to 105 ms. (window, observed ms, by the letter, gentle)
+    for (window, observed, literal, gentle) in [
+        (0.5, 110, 1.5, 0.75),
+        (0.5, 102, 1.5, 1.5),
+        (0.125, 110, 1.125, 0.1875),
+        (0.125, 102, 1.125, 0.5),
+        (1.0, 110, 2.0, 1.5),
+    ] {
+        for (is_gentle, wanted) in [(false, literal), (true, gentle)] {
+            let mut path =
+                path(Refinements { gentle: is_gentle, ..Refinements::NONE }, window, EMPTY);
+            let case = format!("W = {window} at {observed} ms");
+            assert_near(path.round(&[observed * 1000; 2]), wanted, &case);
+        }
+    }
+}
+
+#[test]
+fn shallow_cuts_to_a_quarter_where_the_queue_is_shorter_than_half_the_path() {
+    // (RTT around the loss in ms, by the letter, shallow)
+    for (full, literal, quarter) in [(140, 5.0, 2.5), (160, 5.0, 5.0)] {
+        for (shallow, wanted) in [(false, literal), (true, quarter)] {
+            let mut path = path(Refinements { shallow, ..Refinements::NONE }, 10.0, EMPTY);
+            let after = path.lossy_round(10, 1, full * 1000);
+            assert_near(after, wanted, &format!("full at {full} ms"));
+        }
+    }
+}
+
+#[test]
+fn probation_gives_a_new_flow_a_quarter_of_the_threshold_and_all_of_it_in_64_rounds() {
+    let mut path = path(Refinements { probation: true, ..Refinements::NONE }, 10.0, EMPTY);
+    // The round that showed the path was one without congestion.
+    for (rounds, trigger) in [(0, 105_234), (31, 112_500), (32, 120_000), (32, 120_000)] {
+        for _ in 0..rounds {
+            path.round(&[EMPTY; 4]);
+        }
+        let is = path.nice.trigger_rtt_micros();
+        assert!(is.abs_diff(trigger) <= 200, "{is} µs, not {trigger}, {rounds} rounds later");
+    }
+}
+
+#[test]
+fn spaced_parts_a_pair_by_a_quarter_of_the_path_and_20_ms_at_most() {
+    // (window, min_rtt in µs, spacing)
+    for (window, min_rtt, spacing) in
+        [(1.0, 20_000, 5_000), (0.1, 60_000, 15_000), (1.0, 200_000, 20_000), (2.0, 20_000, 0)]
+    {
+        for is_spaced in [false, true] {
+            let refinements = Refinements { spaced: is_spaced, ..Refinements::NONE };
+            let path = path(refinements, window, min_rtt);
+            let pacing = path.nice.pacing(min_rtt, 1448).expect("a paced window");
+            let wanted = if is_spaced { spacing } else { 0 };
+            assert_eq!(pacing.spacing_micros, wanted, "W = {window}, {min_rtt} µs");
+            assert_eq!(pacing.burst, if window < 2.0 { 2 } else { 1 });
+        }
+    }
+}
