@@ -79,7 +79,7 @@ int main(void)
 			return 2;
 		}
 		answer[0] = n.window;
-		answer[1] = n.ssthresh;
+		answer[1] = nice_slow_start_end(&n);
 		answer[2] = n.min_rtt;
 		answer[3] = n.max_rtt;
 		answer[4] = n.rounds;

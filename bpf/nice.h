@@ -45,6 +45,7 @@ enum nice_refinement {
 	NICE_SHALLOW = 4,   /* where delay gives no warning, a loss cuts to a quarter */
 	NICE_PROBATION = 8, /* a new flow has a quarter of the threshold at first */
 	NICE_SPACED = 16,   /* the two packets of a pair leave apart */
+	NICE_RECALL = 32,   /* slow start to half of where the detector's run of cuts began */
 };
 
 struct nice_params {
@@ -81,6 +82,7 @@ struct nice_slot {
 struct nice {
 	u64 window;
 	u64 ssthresh;
+	u64 recall; /* half of where the detector's run of cuts began; 0 after any other cut */
 	u64 slot_start_us;
 	u64 round_start_us;
 	u64 rtt_sum;	 /* of the round, weighted by packets */
@@ -103,6 +105,7 @@ struct nice {
 	u32 reacted;  /* a loss, a mark or a timeout has cut the window in this round */
 	u32 unlimited; /* some packet of the round was limited by the window */
 	u32 pair_began; /* the transport's: segments sent when the pair was begun */
+	u32 quiet;	/* the last round was without congestion */
 	u32 clean;	/* rounds without congestion, up to NICE_PROBATION_ROUNDS */
 	u32 last_rtt;	/* the sample before, whatever it was good for */
 	struct nice_slot history[NICE_SLOTS_ALLOCATED];
@@ -323,14 +326,27 @@ static NICE_INLINE void nice_halve_for_loss(const struct nice_params *p, struct 
 {
 	nice_halve(p, n);
 	n->ssthresh = n->window;
+	n->recall = 0;
 }
 
 /* The detector's rule (Nice 2.2). Reno has not cut here, so the slow-start threshold may go down,
- * but not up. */
+ * but not up. `recall`: of a run of cuts only the first says something about the path; the others
+ * say how long the foreground stayed. */
 static NICE_INLINE void nice_halve_for_delay(const struct nice_params *p, struct nice *n)
 {
+	bool is_first = n->window > n->recall;
+
 	nice_halve(p, n);
 	n->ssthresh = nice_min64(n->ssthresh, n->window);
+	if (is_first && (p->refinements & NICE_RECALL))
+		n->recall = n->window;
+}
+
+/* Where slow start ends. Up to the mark of `recall` it goes only from quiet to quiet round, or it
+ * would make up for the cuts. */
+static NICE_INLINE u64 nice_slow_start_end(const struct nice *n)
+{
+	return n->quiet && n->ssthresh < n->recall ? n->recall : n->ssthresh;
 }
 
 /* A queue that holds less than half the path: its overflow comes before any long delay. */
@@ -394,6 +410,7 @@ static NICE_INLINE void nice_on_idle(struct nice *n)
 	u32 reacted = n->reacted;
 
 	n->window = nice_min64(n->window, NICE_TWO);
+	n->recall = 0;
 	nice_reset_round(n);
 	n->reacted = reacted;
 }
@@ -456,8 +473,10 @@ static NICE_INLINE void nice_grow(const struct nice_params *p, struct nice *n, u
 	diff = nice_diff(p, n, observed);
 	if (in_slow_start) {
 		/* The slow start itself is per ACK; it ends when the queue begins. */
-		if (p->base == NICE_BASE_VEGAS && diff > p->alpha)
-			n->ssthresh = n->window;
+		if (p->base == NICE_BASE_VEGAS && diff > p->alpha) {
+			n->ssthresh = nice_min64(n->ssthresh, n->window);
+			n->recall = nice_min64(n->recall, n->window);
+		}
 		return;
 	}
 	if (p->base == NICE_BASE_RENO || diff < p->alpha)
@@ -471,15 +490,17 @@ static NICE_INLINE void nice_grow(const struct nice_params *p, struct nice *n, u
 static NICE_INLINE void nice_round(const struct nice_params *p, struct nice *n, u64 now_us,
 				   bool in_slow_start)
 {
-	bool yielding = n->reacted || n->window < NICE_TWO;
+	bool yielding = n->reacted || n->window < NICE_TWO, congested;
 	u32 observed;
 
 	n->rounds++;
 	if (n->num_sampled) {
 		observed = (u32)(n->rtt_sum / n->num_sampled);
 		/* numCong > f * (packets of the round), in packets that gave a sample. */
-		if (p->detector && !n->reacted &&
-		    ((u64)n->num_cong << NICE_SHIFT) > (u64)p->fraction * n->num_sampled) {
+		congested = p->detector && ((u64)n->num_cong << NICE_SHIFT) >
+						   (u64)p->fraction * n->num_sampled;
+		n->quiet = !congested && !n->reacted;
+		if (congested && !n->reacted) {
 			n->rounds_congested++;
 			yielding = 1;
 			nice_halve_for_delay(p, n);
@@ -514,11 +535,11 @@ static NICE_INLINE void nice_on_ack(const struct nice_params *p, struct nice *n,
 	if (a->lost)
 		nice_on_loss(p, n, a->delivered, a->prior_delivered);
 	/* Slow start: half of what Reno adds, as Vegas doubles every other round. */
-	in_slow_start = n->window >= NICE_TWO && n->window < n->ssthresh;
+	in_slow_start = n->window >= NICE_TWO && n->window < nice_slow_start_end(n);
 	if (in_slow_start && !a->app_limited && !n->reacted) {
 		u64 step = (u64)a->acked << (NICE_SHIFT - (p->base == NICE_BASE_VEGAS));
 
-		n->window = nice_min64(nice_min64(n->window + step, n->ssthresh),
+		n->window = nice_min64(nice_min64(n->window + step, nice_slow_start_end(n)),
 				       NICE_WINDOW_LIMIT);
 	}
 	/* Nice 2.3: below two packets the pair is the round, so wait for all of it; that is, until
@@ -563,7 +584,7 @@ static NICE_INLINE u64 nice_pacing_rate(const struct nice *n, u32 srtt_us, u32 m
 	else
 		rate = (rate >> NICE_SHIFT) * 1000000 / srtt_us;
 	if (n->window >= NICE_TWO)
-		rate += n->window < n->ssthresh ? rate : rate / 4;
+		rate += n->window < nice_slow_start_end(n) ? rate : rate / 4;
 	/* 0 would mean unpaced. */
 	return rate ? rate : 1;
 }

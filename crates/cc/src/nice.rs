@@ -85,6 +85,9 @@ pub struct Refinements {
     /// The two packets of a pair leave apart, so that on a slow link the second does not wait for
     /// the first and report that as a queue.
     pub spaced: bool,
+    /// A run of cuts by the detector leaves a mark at half of where it began, up to which the
+    /// window is back by slow start when the foreground has gone.
+    pub recall: bool,
 }
 
 impl Refinements {
@@ -95,19 +98,27 @@ impl Refinements {
         shallow: false,
         probation: false,
         spaced: false,
+        recall: false,
     };
     /// All of them.
-    pub const ALL: Refinements =
-        Refinements { headroom: true, gentle: true, shallow: true, probation: true, spaced: true };
+    pub const ALL: Refinements = Refinements {
+        headroom: true,
+        gentle: true,
+        shallow: true,
+        probation: true,
+        spaced: true,
+        recall: true,
+    };
 
     /// One bit each, in the order of `enum nice_refinement` of the kernel's mirror.
     pub const fn bits(self) -> u32 {
-        let Refinements { headroom, gentle, shallow, probation, spaced } = self;
+        let Refinements { headroom, gentle, shallow, probation, spaced, recall } = self;
         headroom as u32
             | (gentle as u32) << 1
             | (shallow as u32) << 2
             | (probation as u32) << 3
             | (spaced as u32) << 4
+            | (recall as u32) << 5
     }
 
     /// The refinements of these bits; others than [`bits`](Self::bits) gives are ignored.
@@ -118,6 +129,7 @@ impl Refinements {
             shallow: bits & 4 != 0,
             probation: bits & 8 != 0,
             spaced: bits & 16 != 0,
+            recall: bits & 32 != 0,
         }
     }
 }
@@ -198,6 +210,11 @@ pub struct Nice {
     parameters: NiceParameters,
     window: u64,
     ssthresh: u64,
+    /// Half of the window at which the detector's last run of cuts began; 0 after anything else
+    /// that cut it.
+    recall: u64,
+    /// The last round was without congestion.
+    quiet: bool,
     rounds: Rounds,
     rtt: RttHistory,
     round: Round,
@@ -229,6 +246,8 @@ impl Nice {
             parameters,
             window: window.raw(),
             ssthresh: ssthresh.raw(),
+            recall: 0,
+            quiet: false,
             rounds: Rounds::default(),
             rtt: RttHistory::default(),
             round: Round::default(),
@@ -330,13 +349,28 @@ impl Nice {
     fn halve_for_loss(&mut self) {
         self.halve();
         self.ssthresh = self.window;
+        self.recall = 0;
     }
 
     /// The detector's rule (Nice §2.2). Reno has not cut here, so the slow-start threshold may go
     /// down, but not up.
+    ///
+    /// `recall`: of a run of cuts only the first says something about the path; the others say how
+    /// long the foreground stayed. As long as nothing but the detector cuts, Reno's window would
+    /// still be above the one that the run began with.
     fn halve_for_delay(&mut self) {
+        let is_first = self.window > self.recall;
         self.halve();
         self.ssthresh = self.ssthresh.min(self.window);
+        if is_first && self.parameters.refinements.recall {
+            self.recall = self.window;
+        }
+    }
+
+    /// Where slow start ends. Up to the mark of `recall` it goes only from quiet to quiet round, or
+    /// it would make up for the cuts.
+    fn slow_start_end(&self) -> u64 {
+        if self.quiet { self.ssthresh.max(self.recall) } else { self.ssthresh }
     }
 
     /// A reaction to loss, mark or timeout closes the round: what it counted is settled.
@@ -412,7 +446,8 @@ impl Nice {
         if in_slow_start {
             // The slow start itself is per ACK; it ends when the queue begins.
             if base == Base::Vegas && diff > u64::from(alpha) {
-                self.ssthresh = self.window;
+                self.ssthresh = self.ssthresh.min(self.window);
+                self.recall = self.recall.min(self.window);
             }
             return;
         }
@@ -435,6 +470,7 @@ impl Nice {
             let is_congested = self.parameters.detector
                 && (u64::from(round.congested) << SHIFT)
                     > u64::from(self.parameters.fraction) * u64::from(round.sampled);
+            self.quiet = !is_congested && !round.reacted;
             if is_congested && !round.reacted {
                 self.congested += 1;
                 is_yielding = true;
@@ -482,11 +518,11 @@ impl Controller for Nice {
         }
         // The slow start is open in the papers. Vegas doubles every other round, here half of what
         // Reno adds every round; nothing is added in a round with a reaction.
-        let in_slow_start = self.window >= TWO && self.window < self.ssthresh;
+        let in_slow_start = self.window >= TWO && self.window < self.slow_start_end();
         if in_slow_start && !ack.app_limited && !self.round.reacted {
             let half = u32::from(self.parameters.base == Base::Vegas);
             let step = u64::from(ack.acked) << (SHIFT - half);
-            self.window = (self.window + step).min(self.ssthresh).min(WINDOW_LIMIT);
+            self.window = (self.window + step).min(self.slow_start_end()).min(WINDOW_LIMIT);
         }
         // Nice §2.3: below two packets the pair is the round, so wait for all of it; that is, until
         // nothing is in flight or, where pairs have come to overlap, until another round has passed.
@@ -520,6 +556,7 @@ impl Controller for Nice {
     /// After a pause the network may be another: start again as a new connection would.
     fn handle_idle(&mut self, _now: Timestamp) {
         self.window = self.window.min(Self::INITIAL_WINDOW.raw());
+        self.recall = 0;
         let reacted = self.round.reacted;
         self.start_round();
         self.round.reacted = reacted;
@@ -530,7 +567,7 @@ impl Controller for Nice {
     }
 
     fn slow_start_threshold(&self) -> Window {
-        Window::from_raw(self.ssthresh)
+        Window::from_raw(self.slow_start_end())
     }
 
     /// Whole packets, and never less than one pair, which the pacing rate spreads (Nice §2.3). The
@@ -561,7 +598,7 @@ impl Controller for Nice {
             (bytes >> SHIFT) * 1_000_000 / rtt
         };
         if self.window >= TWO {
-            rate += if self.window < self.ssthresh { rate } else { rate / 4 };
+            rate += if self.window < self.slow_start_end() { rate } else { rate / 4 };
         }
         let burst = if self.window < TWO { 2 } else { 1 };
         // 0 would mean unpaced.

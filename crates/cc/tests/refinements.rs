@@ -96,3 +96,31 @@ fn spaced_parts_a_pair_by_a_quarter_of_the_path_and_20_ms_at_most() {
         }
     }
 }
+
+#[test]
+fn recall_brings_a_flow_back_by_slow_start_to_half_of_where_it_was_pushed_down() {
+    for recall in [false, true] {
+        let mut path = path(Refinements { recall, ..Refinements::NONE }, 40.0, EMPTY);
+        for window in [20.0, 10.0, 5.0, 2.5, 1.25] {
+            assert_eq!(path.round(&[2 * EMPTY; 40]), window);
+        }
+        assert_eq!(path.round(&[EMPTY; 2]), 2.25, "the foreground has gone");
+        assert_eq!(path.nice.slow_start_threshold().as_f64(), if recall { 20.0 } else { 1.25 });
+        // Eight packets: half of each in slow start, else one for the round.
+        let after = path.round(&[EMPTY; 8]);
+        assert_eq!(after, if recall { 6.75 } else { 3.25 });
+    }
+}
+
+#[test]
+fn recall_ends_with_a_loss() {
+    let mut path = path(Refinements { recall: true, ..Refinements::NONE }, 40.0, EMPTY);
+    path.round(&[2 * EMPTY; 40]);
+    path.round(&[2 * EMPTY; 20]);
+    path.app_limited = true;
+    path.round(&[EMPTY; 10]);
+    path.app_limited = false;
+    assert_eq!(path.nice.slow_start_threshold().as_f64(), 20.0);
+    assert_eq!(path.lossy_round(10, 1, EMPTY), 5.0);
+    assert_eq!(path.nice.slow_start_threshold().as_f64(), 5.0);
+}

@@ -72,6 +72,7 @@ pub enum RefinementName {
     Shallow,
     Probation,
     Spaced,
+    Recall,
 }
 
 impl Control {
@@ -111,6 +112,7 @@ impl Control {
                 shallow: has(RefinementName::Shallow),
                 probation: has(RefinementName::Probation),
                 spaced: has(RefinementName::Spaced),
+                recall: has(RefinementName::Recall),
             }
         });
         if self.carrier == Carrier::UserSpace && self.algorithm != Algorithm::Nice {
