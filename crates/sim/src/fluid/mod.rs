@@ -75,14 +75,15 @@ pub struct SteadyState {
 
 /// Equation 1: I ≤ 4m·e^(−B(1−t)γ/m) / ((μτ + B)γ).
 ///
-/// Above 1 it says nothing; [`FluidParameters::broken_assumptions`] tells why.
+/// It needs t < 1: without a multiplicative decrease nothing bounds I. Above 1 it says nothing;
+/// [`FluidParameters::broken_assumptions`] tells why.
 ///
 /// ```
-/// use lull_sim::fluid::{FluidParameters, NiceRules, bound};
+/// use lull_sim::fluid::{FluidParameters, NiceRules, bound, interference};
 ///
-/// // 10 Mbit/s, 512-byte packets, 100 ms, one BDP of buffer, t = 0.1, four Reno flows.
+/// // 10 Mbit/s, 512-byte packets, 100 ms, three quarters of a BDP of buffer, four Reno flows.
 /// let parameters = FluidParameters {
-///     buffer: 244.0,
+///     buffer: 183.0,
 ///     reno_flows: 4,
 ///     nice_flows: 16,
 ///     threshold: 0.1,
@@ -91,8 +92,10 @@ pub struct SteadyState {
 ///     round_trip: 0.1,
 ///     nice: NiceRules::default(),
 /// };
-/// // 16 · e^−27.45 / 244.
-/// assert!((bound(&parameters) / 7.857e-14 - 1.0).abs() < 1e-3);
+/// // 4 · 4 · e^(−183 · 0.9 · 0.5 / 4) / (427 · 0.5).
+/// assert!((bound(&parameters) / 8.583e-11 - 1.0).abs() < 1e-3);
+/// assert!(interference(&parameters)?.per_period < bound(&parameters));
+/// # Ok::<(), lull_sim::fluid::ParameterError>(())
 /// ```
 pub fn bound(parameters: &FluidParameters) -> f64 {
     4.0 * remainder(parameters) / parameters.capacity()

@@ -317,16 +317,18 @@ fn section_3_the_additive_decrease_alone_is_not_enough() {
     // t = 1 is Vegas with α = β = 0: the interference grows with the number of flows.
     let vegas = |nice_flows| FluidParameters { threshold: 1.0, ..network(2, nice_flows) };
     let found: Vec<f64> = [4, 16, 64].map(|flows| per_period(&vegas(flows))).to_vec();
-    assert!(found.is_sorted() && found[0] > 0.02 && found[2] > 0.2, "{found:?}");
+    assert!(found.is_sorted() && found[0] > 0.02, "{found:?}");
+    // Nothing is left of equation 1 at t = 1.
+    assert!(found[2] > 4.0 * bound(&vegas(64)), "{found:?}");
 }
 
 #[test]
 fn theorem_1_counts_no_queueing_delay() {
-    // Four Reno flows beside sixty-four of Nice: 10⁻³ of the packets of a period, but each of the
-    // round trips in which Nice holds the queue at q_t is 6 % longer.
+    // Four Reno flows beside sixty-four of Nice: 4 · 10⁻⁵ of the packets of a period, but each
+    // round trip in which Nice holds the queue at q_t is 6 % longer.
     let p = network(4, 64);
     let Interference { per_period, per_second } = interference(&p).unwrap();
-    assert!(per_period < 1e-3 && per_second > 0.005, "{per_period}, {per_second}");
+    assert!(per_period < 1e-4 && per_second > 0.01, "{per_period}, {per_second}");
     assert!(per_second > bound(&p) && per_second < throughput_bound(&p));
     // It is what a threshold costs: with t → 0 it goes, but for what is left of the decrease.
     let gentle = FluidParameters { threshold: 0.01, ..p };
