@@ -7,6 +7,8 @@
 
 pub mod controller;
 pub mod cubic;
+pub mod filler;
+mod fixed;
 pub mod nice;
 pub mod reno;
 mod rtt;
@@ -16,6 +18,7 @@ pub mod vegas;
 
 pub use controller::{Ack, Controller, Pacing};
 pub use cubic::Cubic;
+pub use filler::Filler;
 pub use nice::{Base, Nice, NiceParameters, Refinements};
 pub use reno::Reno;
 pub use time::Timestamp;
