@@ -5,22 +5,31 @@
 //! user-space sockets, and so that a trace of events always gives the same windows.
 #![forbid(unsafe_code)]
 
+pub mod bbr;
 pub mod controller;
 pub mod cubic;
+mod delay;
 pub mod filler;
 mod fixed;
+pub mod ledbat;
+pub mod ledbat_plus_plus;
 pub mod nice;
 pub mod reno;
 mod rtt;
+pub mod tcp_lp;
 pub mod time;
 pub mod units;
 pub mod vegas;
 
+pub use bbr::Bbr;
 pub use controller::{Ack, Controller, Pacing};
 pub use cubic::Cubic;
 pub use filler::Filler;
+pub use ledbat::Ledbat;
+pub use ledbat_plus_plus::LedbatPlusPlus;
 pub use nice::{Base, Nice, NiceParameters, Refinements};
 pub use reno::Reno;
+pub use tcp_lp::{TcpLp, TcpLpParameters};
 pub use time::Timestamp;
 pub use units::{Bytes, Rate, Window};
 pub use vegas::Vegas;
