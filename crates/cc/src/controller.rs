@@ -91,6 +91,45 @@ pub trait Controller {
     fn pacing(&self, smoothed_rtt_micros: u32, packet_bytes: u32) -> Option<Pacing>;
 }
 
+/// So that connections with different controllers fit one collection.
+impl<C: Controller + ?Sized> Controller for Box<C> {
+    fn handle_ack(&mut self, ack: &Ack) {
+        (**self).handle_ack(ack);
+    }
+
+    fn handle_loss(&mut self, now: Timestamp, delivered: u32) {
+        (**self).handle_loss(now, delivered);
+    }
+
+    fn handle_mark(&mut self, now: Timestamp, delivered: u32) {
+        (**self).handle_mark(now, delivered);
+    }
+
+    fn handle_timeout(&mut self, now: Timestamp, delivered: u32) {
+        (**self).handle_timeout(now, delivered);
+    }
+
+    fn handle_idle(&mut self, now: Timestamp) {
+        (**self).handle_idle(now);
+    }
+
+    fn window(&self) -> Window {
+        (**self).window()
+    }
+
+    fn slow_start_threshold(&self) -> Window {
+        (**self).slow_start_threshold()
+    }
+
+    fn packets(&self, in_flight: u32) -> u32 {
+        (**self).packets(in_flight)
+    }
+
+    fn pacing(&self, smoothed_rtt_micros: u32, packet_bytes: u32) -> Option<Pacing> {
+        (**self).pacing(smoothed_rtt_micros, packet_bytes)
+    }
+}
+
 /// `true` if a wrapping count `a` has reached `b`.
 pub(crate) const fn reached(a: u32, b: u32) -> bool {
     a.wrapping_sub(b) as i32 >= 0

@@ -16,6 +16,7 @@
 //! a list that is not empty fails the run.
 #![forbid(unsafe_code)]
 
+pub mod pipe;
 mod probe;
 pub mod trace;
 

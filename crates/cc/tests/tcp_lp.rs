@@ -1,0 +1,196 @@
+//! TCP-LP, rule by rule and on a bottleneck.
+
+use core::num::NonZeroU32;
+use core::time::Duration;
+
+use lull_cc::{Ack, Controller, Reno, TcpLp, TcpLpParameters, Timestamp};
+use lull_testing::pipe::Pipe;
+use lull_testing::trace::{Event, History, seed};
+
+const RTT: u32 = 100_000;
+
+/// A connection whose one-way delays the test sets. It has seen a range of 10 to 110 ms, its
+/// window has grown to 64 packets, and it is not inferring.
+struct Path {
+    lp: TcpLp,
+    now: u64,
+    delivered: u32,
+}
+
+impl Path {
+    fn new() -> Self {
+        let mut path = Path { lp: TcpLp::default(), now: 1_000_000, delivered: 0 };
+        path.ack(1, 0, 10_000);
+        path.ack(53, 0, 10_000);
+        assert_eq!(path.window(), 64.0);
+        path
+    }
+
+    /// With the range known: the delays were at their worst once, and that was long ago.
+    fn with_range() -> Self {
+        let mut path = Path::new();
+        path.ack(0, 0, 110_000);
+        for _ in 0..200 {
+            path.ack(0, 0, 10_000);
+        }
+        assert_eq!(path.window(), 64.0);
+        path
+    }
+
+    /// Acknowledgements of packets that were sent after all before.
+    fn ack(&mut self, acked: u32, lost: u32, one_way: u32) {
+        self.ack_of(acked, lost, one_way, self.delivered);
+    }
+
+    fn ack_of(&mut self, acked: u32, lost: u32, one_way: u32, prior_delivered: u32) {
+        self.delivered += acked;
+        self.lp.handle_ack(&Ack {
+            now: Timestamp::from_micros(self.now),
+            delivered: self.delivered,
+            prior_delivered,
+            acked,
+            lost,
+            in_flight: 1_000,
+            rtt_micros: NonZeroU32::new(RTT),
+            one_way_micros: Some(one_way.wrapping_sub(50_000)),
+            ..Ack::default()
+        });
+    }
+
+    /// So many samples of a delay, of packets that were sent before anything that was decided.
+    fn smooth_to(&mut self, one_way: u32) {
+        let sent_before = self.delivered.wrapping_sub(1_000);
+        for _ in 0..200 {
+            self.ack_of(0, 0, one_way, sent_before);
+        }
+    }
+
+    fn window(&self) -> f64 {
+        self.lp.window().as_f64()
+    }
+}
+
+#[test]
+fn congestion_begins_above_fifteen_hundredths_of_the_range_of_delays() {
+    // The range is 10 to 110 ms.
+    for (one_way, is_early) in [(10_000, false), (24_900, false), (25_100, true), (60_000, true)] {
+        let mut path = Path::with_range();
+        path.smooth_to(one_way);
+        path.ack(1, 0, one_way);
+        assert_eq!(path.lp.is_inferring(), is_early, "{one_way} µs");
+        assert_eq!(path.window() < 64.0, is_early, "{one_way} µs");
+    }
+}
+
+#[test]
+fn the_delay_is_smoothed_with_one_eighth() {
+    // From 10 ms one sample of 110 ms moves the mean by 12.5 ms, which is below 25 ms; two more
+    // samples of it are above.
+    let mut path = Path::new();
+    path.ack(1, 0, 110_000);
+    assert!(!path.lp.is_inferring());
+    path.ack(1, 0, 110_000);
+    assert!(path.lp.is_inferring());
+}
+
+#[test]
+fn the_first_indication_halves_the_window_and_one_during_inference_leaves_one_packet() {
+    let mut path = Path::with_range();
+    path.smooth_to(60_000);
+    path.ack(1, 0, 60_000);
+    assert_eq!(path.window(), 32.0);
+    path.now += u64::from(RTT);
+    path.ack(1, 0, 60_000);
+    assert_eq!(path.window(), 1.0);
+}
+
+#[test]
+fn an_indication_of_a_packet_that_was_sent_before_the_cut_is_no_second_one() {
+    let mut path = Path::with_range();
+    path.smooth_to(60_000);
+    let sent_before = path.delivered;
+    path.ack(1, 0, 60_000);
+    for _ in 0..31 {
+        path.ack_of(1, 0, 60_000, sent_before);
+    }
+    assert_eq!(path.window(), 32.0);
+}
+
+#[test]
+fn nothing_grows_for_ten_round_trips_of_inference_and_then_a_packet_a_round() {
+    let mut path = Path::with_range();
+    path.smooth_to(60_000);
+    path.ack(1, 0, 60_000);
+    path.smooth_to(10_000);
+    // The rest of the round of the cut.
+    path.ack(1, 0, 10_000);
+    for round in 1..10 {
+        path.now += u64::from(RTT);
+        path.ack(32, 0, 10_000);
+        assert_eq!(path.window(), 32.0, "round {round}");
+        assert!(path.lp.is_inferring(), "round {round}");
+    }
+    for window in [33.0, 34.0, 35.0] {
+        path.now += u64::from(RTT);
+        path.ack(32, 0, 10_000);
+        assert!(!path.lp.is_inferring());
+        assert_eq!(path.window(), window);
+    }
+}
+
+#[test]
+fn rfc_5681_3_1_a_loss_halves_the_window_once_a_round() {
+    let mut path = Path::new();
+    let sent_before = path.delivered;
+    path.ack(1, 3, 10_000);
+    path.ack_of(1, 1, 10_000, sent_before);
+    assert_eq!(path.window(), 32.0);
+    assert!(!path.lp.is_inferring());
+}
+
+#[test]
+#[should_panic(expected = "101")]
+fn a_threshold_above_the_range_is_refused() {
+    TcpLp::new(TcpLpParameters { threshold_percent: 101, ..TcpLpParameters::default() });
+}
+
+#[test]
+fn without_one_way_delays_it_is_reno() {
+    let seed = seed();
+    let (mut lp, mut reno) = (TcpLp::default(), Reno::new());
+    let mut compared = 0;
+    for event in History::plausible(seed).take(50_000) {
+        // Reno takes a window of one packet up to two when it loses; TCP-LP here does not.
+        let is_loss = !matches!(event, Event::Ack(ack) if ack.lost == 0);
+        if is_loss && reno.packets(0) < 2 {
+            continue;
+        }
+        let event = match event {
+            Event::Ack(ack) => Event::Ack(Ack { one_way_micros: None, ..ack }),
+            other => other,
+        };
+        event.feed(&mut lp);
+        event.feed(&mut reno);
+        assert_eq!(lp.window(), reno.window(), "LULL_SEED={seed} {event:?}");
+        compared += 1;
+    }
+    assert!(compared > 40_000, "{compared}");
+}
+
+#[test]
+fn tcp_lp_yields_to_reno_and_fills_the_link_alone() {
+    let mut pipe: Pipe<Box<dyn Controller>> = Pipe::new(1_000, Duration::from_millis(49), 50);
+    let lp = pipe.add(Box::new(TcpLp::default()));
+    pipe.run_until(Duration::from_secs(60));
+    let before = pipe.delivered(lp);
+    pipe.run_until(Duration::from_secs(120));
+    let alone = f64::from(pipe.delivered(lp) - before) / 60_000.0;
+    assert!(alone > 0.7, "{alone}");
+    let reno = pipe.add(Box::new(Reno::new()));
+    pipe.run_until(Duration::from_secs(150));
+    let before = [lp, reno].map(|id| pipe.delivered(id));
+    pipe.run_until(Duration::from_secs(270));
+    let [lp, reno] = [pipe.delivered(lp) - before[0], pipe.delivered(reno) - before[1]];
+    let share = f64::from(lp) / f64::from(lp + reno);
+    assert!(share < 0.15, "{share}");
+}

@@ -1,0 +1,293 @@
+//! A bottleneck for tests of congestion controllers: one drop-tail queue, a delay, and flows that
+//! always have something to send.
+//!
+//! It knows no connection, no sequence numbers and no second link; packets are counted, not
+//! repeated. What needs more than that is tested in the simulator.
+
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BinaryHeap, VecDeque};
+
+use core::num::NonZeroU32;
+use core::time::Duration;
+
+use lull_cc::{Ack, Controller, Timestamp};
+
+/// Payload of every packet.
+const PACKET_BYTES: u32 = 1448;
+/// Packets behind one that was delivered until it counts as lost (RFC 5681 §3.2).
+const REORDERING: u64 = 3;
+/// The least retransmission timeout (RFC 6298 §2.4).
+const MIN_TIMEOUT: Duration = Duration::from_secs(1);
+
+/// What a packet remembers of its sending.
+#[derive(Clone, Copy, Debug)]
+struct Sent {
+    at: Timestamp,
+    delivered: u32,
+    delivered_at: Timestamp,
+    /// When the newest packet was sent that was delivered before.
+    first_sent: Timestamp,
+}
+
+#[derive(Debug)]
+struct Flow<C> {
+    controller: C,
+    in_flight: BTreeMap<u64, Sent>,
+    next_number: u64,
+    delivered: u32,
+    delivered_at: Timestamp,
+    first_sent: Timestamp,
+    lost: u64,
+    smoothed_rtt: u32,
+    /// When the pace allows the next packet.
+    next_send: Timestamp,
+    timeout: Timestamp,
+    /// When it is looked at next.
+    wake: Timestamp,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Happening {
+    /// The packet at the head of the queue has been sent over the bottleneck.
+    Departure,
+    /// Flow and number of the packet.
+    Acknowledgement(usize, u64),
+    /// The flow may send, or its timer may have fired.
+    Wake(usize),
+}
+
+/// The bottleneck and its flows. Deterministic.
+///
+/// Add flows, then [`run_until`](Pipe::run_until) again and again.
+#[derive(Debug)]
+pub struct Pipe<C> {
+    now: Timestamp,
+    service: Duration,
+    delay: Duration,
+    buffer: usize,
+    /// Flow and number of each packet; the first one is being sent.
+    queue: VecDeque<(usize, u64)>,
+    flows: Vec<Flow<C>>,
+    happenings: BinaryHeap<Reverse<(Timestamp, u64, Happening)>>,
+    next_happening: u64,
+    /// Integral of the queue over time, in packet-nanoseconds.
+    queued: u128,
+    queued_since: Timestamp,
+    counted_since: Timestamp,
+}
+
+impl<C: Controller> Pipe<C> {
+    /// A bottleneck of so many packets a second, with a round trip of `rtt` beside the queue, and
+    /// room for `buffer` packets.
+    pub fn new(packets_per_second: u64, rtt: Duration, buffer: usize) -> Self {
+        Pipe {
+            now: Timestamp::from_micros(1),
+            service: Duration::from_nanos(1_000_000_000 / packets_per_second),
+            delay: rtt / 2,
+            buffer,
+            queue: VecDeque::new(),
+            flows: Vec::new(),
+            happenings: BinaryHeap::new(),
+            next_happening: 0,
+            queued: 0,
+            queued_since: Timestamp::ZERO,
+            counted_since: Timestamp::ZERO,
+        }
+    }
+
+    /// Adds a flow that starts now. Returns its number.
+    pub fn add(&mut self, controller: C) -> usize {
+        let id = self.flows.len();
+        self.flows.push(Flow {
+            controller,
+            in_flight: BTreeMap::new(),
+            next_number: 0,
+            delivered: 0,
+            delivered_at: self.now,
+            first_sent: self.now,
+            lost: 0,
+            smoothed_rtt: 0,
+            next_send: self.now,
+            timeout: Timestamp::FAR_FUTURE,
+            wake: self.now,
+        });
+        self.at(self.now, Happening::Wake(id));
+        id
+    }
+
+    /// Runs until that long after the beginning.
+    pub fn run_until(&mut self, time: Duration) {
+        let end = Timestamp::ZERO + time;
+        while let Some(&Reverse((when, _, happening))) = self.happenings.peek()
+            && when <= end
+        {
+            self.happenings.pop();
+            self.now = when;
+            match happening {
+                Happening::Departure => self.depart(),
+                Happening::Acknowledgement(id, number) => self.acknowledge(id, number),
+                // The others were overtaken by an earlier one.
+                Happening::Wake(id) if self.flows[id].wake == when => {
+                    self.flows[id].wake = Timestamp::FAR_FUTURE;
+                    self.wake(id);
+                }
+                Happening::Wake(_) => {}
+            }
+        }
+        self.now = end;
+    }
+
+    /// The controller of a flow.
+    pub fn controller(&self, id: usize) -> &C {
+        &self.flows[id].controller
+    }
+
+    /// Packets of a flow that were delivered so far.
+    pub fn delivered(&self, id: usize) -> u32 {
+        self.flows[id].delivered
+    }
+
+    /// Packets of a flow that were lost so far.
+    pub fn lost(&self, id: usize) -> u64 {
+        self.flows[id].lost
+    }
+
+    /// Packets in the queue now.
+    pub fn queue(&self) -> usize {
+        self.queue.len()
+    }
+
+    /// The mean length of the queue in packets since this was asked last.
+    pub fn mean_queue(&mut self) -> f64 {
+        self.count_queue();
+        let time = self.now.saturating_since(self.counted_since).as_nanos();
+        let mean = self.queued as f64 / time.max(1) as f64;
+        self.queued = 0;
+        self.counted_since = self.now;
+        mean
+    }
+
+    fn at(&mut self, when: Timestamp, happening: Happening) {
+        self.happenings.push(Reverse((when, self.next_happening, happening)));
+        self.next_happening += 1;
+    }
+
+    fn count_queue(&mut self) {
+        let time = self.now.saturating_since(self.queued_since).as_nanos();
+        self.queued += time * self.queue.len() as u128;
+        self.queued_since = self.now;
+    }
+
+    fn depart(&mut self) {
+        self.count_queue();
+        let (id, number) = self.queue.pop_front().expect("a packet was being sent");
+        self.at(self.now + self.delay + self.delay, Happening::Acknowledgement(id, number));
+        if !self.queue.is_empty() {
+            self.at(self.now + self.service, Happening::Departure);
+        }
+    }
+
+    fn enqueue(&mut self, id: usize, number: u64) {
+        self.count_queue();
+        if self.queue.len() < self.buffer {
+            self.queue.push_back((id, number));
+            if self.queue.len() == 1 {
+                self.at(self.now + self.service, Happening::Departure);
+            }
+        }
+    }
+
+    fn acknowledge(&mut self, id: usize, number: u64) {
+        let now = self.now;
+        let delay = self.delay;
+        let flow = &mut self.flows[id];
+        // One that was given up came after all; nobody waits for it any more.
+        let Some(sent) = flow.in_flight.get(&number).copied() else {
+            return;
+        };
+        let in_flight = flow.in_flight.len() as u32;
+        flow.in_flight.remove(&number);
+        let kept = flow.in_flight.split_off(&number.saturating_sub(REORDERING));
+        let lost = std::mem::replace(&mut flow.in_flight, kept).len() as u32;
+        flow.lost += u64::from(lost);
+        flow.delivered += 1;
+        let rtt = micros(now.saturating_since(sent.at));
+        flow.smoothed_rtt =
+            if flow.smoothed_rtt == 0 { rtt } else { flow.smoothed_rtt / 8 * 7 + rtt / 8 };
+        // What the acknowledgement stood for was sent and acknowledged in these times; the longer
+        // of them gives no rate above the bottleneck's.
+        let sending = sent.at.saturating_since(sent.first_sent);
+        let interval = micros(now.saturating_since(sent.delivered_at).max(sending));
+        flow.delivered_at = now;
+        flow.first_sent = sent.at;
+        flow.timeout = now + MIN_TIMEOUT.max(Duration::from_micros(4 * u64::from(rtt)));
+        flow.controller.handle_ack(&Ack {
+            now,
+            delivered: flow.delivered,
+            prior_delivered: sent.delivered,
+            acked: 1,
+            lost,
+            in_flight,
+            rtt_micros: NonZeroU32::new(rtt),
+            one_way_micros: Some(rtt - micros(delay)),
+            interval_micros: NonZeroU32::new(interval),
+            app_limited: false,
+            maybe_delayed: false,
+        });
+        self.wake(id);
+    }
+
+    fn wake(&mut self, id: usize) {
+        let now = self.now;
+        let flow = &mut self.flows[id];
+        if now >= flow.timeout {
+            flow.lost += flow.in_flight.len() as u64;
+            flow.in_flight.clear();
+            flow.controller.handle_timeout(now, flow.delivered);
+            flow.timeout = now + 2 * MIN_TIMEOUT;
+        }
+        self.send(id);
+        let flow = &mut self.flows[id];
+        let is_paced = flow.next_send > now;
+        let next = if is_paced { flow.next_send.min(flow.timeout) } else { flow.timeout };
+        if next < flow.wake {
+            flow.wake = next;
+            self.at(next, Happening::Wake(id));
+        }
+    }
+
+    fn send(&mut self, id: usize) {
+        loop {
+            let now = self.now;
+            let flow = &mut self.flows[id];
+            let in_flight = flow.in_flight.len() as u32;
+            let is_open = in_flight < flow.controller.packets(in_flight);
+            if !is_open || flow.next_send > now {
+                return;
+            }
+            if in_flight == 0 {
+                flow.delivered_at = now;
+                flow.first_sent = now;
+                flow.timeout = now + 2 * MIN_TIMEOUT;
+            }
+            if let Some(pacing) = flow.controller.pacing(flow.smoothed_rtt, PACKET_BYTES) {
+                let bytes = lull_cc::Bytes(u64::from(PACKET_BYTES));
+                flow.next_send = now + pacing.rate.time_for(bytes);
+            }
+            let number = flow.next_number;
+            flow.next_number += 1;
+            let sent = Sent {
+                at: now,
+                delivered: flow.delivered,
+                delivered_at: flow.delivered_at,
+                first_sent: flow.first_sent,
+            };
+            flow.in_flight.insert(number, sent);
+            self.enqueue(id, number);
+        }
+    }
+}
+
+fn micros(time: Duration) -> u32 {
+    u32::try_from(time.as_micros()).unwrap_or(u32::MAX)
+}
