@@ -1,6 +1,10 @@
 //! What holds on every trace, whatever the network does.
 
-use lull_cc::{Base, Controller, Cubic, Nice, NiceParameters, Refinements, Reno, Vegas, Window};
+use lull_cc::filler::PROTOCOLS;
+use lull_cc::{
+    Base, Bbr, Controller, Cubic, Filler, Ledbat, LedbatPlusPlus, Nice, NiceParameters,
+    Refinements, Reno, TcpLp, Vegas, Window,
+};
 use lull_testing::trace::{Event, History, seed};
 
 const EVENTS: usize = 100_000;
@@ -67,6 +71,39 @@ fn the_window_never_falls_below_its_floor() {
     }
 }
 
+/// A new controller of every kind but Nice, each with the floor of its window.
+fn peers() -> Vec<(String, Box<dyn Controller>, Window)> {
+    let mut peers: Vec<(String, Box<dyn Controller>, Window)> = vec![
+        ("Reno".into(), Box::new(Reno::new()), Window::ONE),
+        ("CUBIC".into(), Box::new(Cubic::new()), Window::ONE),
+        ("Vegas".into(), Box::new(Vegas::new(1, 3)), Window::ONE),
+        ("LEDBAT".into(), Box::new(Ledbat::new()), Window::ONE),
+        ("LEDBAT++".into(), Box::new(LedbatPlusPlus::new()), Window::ONE),
+        ("TCP-LP".into(), Box::new(TcpLp::default()), Window::ONE),
+        ("BBR".into(), Box::new(Bbr::new(1)), Window::ONE),
+    ];
+    for protocol in PROTOCOLS {
+        let filler = Box::new(Filler::new(protocol));
+        peers.push((protocol.name.into(), filler, Window::ONE));
+    }
+    peers
+}
+
+/// Checks that an event that speaks of congestion has left no larger window.
+fn assert_not_raised(before: Window, event: &Event, after: Window, context: &str) {
+    match event {
+        Event::Ack(ack) if ack.lost == 0 => {}
+        Event::Ack(ack) if after > before => {
+            // A loss that belongs to the last reaction; the round may still grow.
+            assert!(
+                after.raw() - before.raw() <= u64::from(ack.acked.max(1)) << Window::SHIFT,
+                "{context} {event:?}: from {before} to {after}"
+            );
+        }
+        _ => assert!(after <= before, "{context} {event:?}: from {before} to {after}"),
+    }
+}
+
 #[test]
 fn no_congestion_event_raises_the_window() {
     for (seed, events) in histories() {
@@ -75,18 +112,78 @@ fn no_congestion_event_raises_the_window() {
             for event in &events {
                 let before = nice.window();
                 event.feed(&mut nice);
-                match event {
-                    Event::Ack(ack) if ack.lost == 0 => {}
-                    Event::Ack(ack) if nice.window() > before => {
-                        // A loss that belongs to the last reaction; the round may still grow.
-                        assert!(
-                            nice.window().raw() - before.raw() <= u64::from(ack.acked.max(1)) << 16
-                        );
-                    }
-                    _ => assert!(nice.window() <= before, "LULL_SEED={seed} {event:?}"),
-                }
+                assert_not_raised(before, event, nice.window(), &format!("LULL_SEED={seed}"));
             }
         }
+    }
+}
+
+/// The filler paper's decreases are decreases (§3), and so are those of the other peers. Reno and
+/// CUBIC take a window of one packet up to two (RFC 5681 §3.1 equation 4), and BBR conserves what
+/// is in flight whatever its window was.
+#[test]
+fn no_congestion_event_raises_the_window_of_a_background_peer() {
+    for (seed, events) in histories() {
+        for (name, mut peer, _) in peers() {
+            if ["Reno", "CUBIC", "BBR"].contains(&name.as_str()) {
+                continue;
+            }
+            for event in &events {
+                let before = peer.window();
+                event.feed(&mut peer);
+                assert_not_raised(
+                    before,
+                    event,
+                    peer.window(),
+                    &format!("LULL_SEED={seed} {name}"),
+                );
+            }
+        }
+    }
+}
+
+#[test]
+fn no_peer_s_window_falls_below_a_packet_or_beyond_any_path() {
+    for (seed, events) in histories() {
+        for (name, mut peer, floor) in peers() {
+            for event in &events {
+                event.feed(&mut peer);
+                let window = peer.window();
+                assert!(
+                    (floor..=Window::from_packets(1 << 20)).contains(&window),
+                    "LULL_SEED={seed} {name} {event:?}: {window}"
+                );
+            }
+        }
+    }
+}
+
+/// With SACK's constants the filler's engine is Reno, but that Reno takes a window of one packet
+/// up to two when it loses.
+#[test]
+fn the_filler_s_engine_with_sack_s_constants_is_reno() {
+    let sack = PROTOCOLS[0];
+    assert_eq!(sack.name, "SACK");
+    for (seed, events) in histories() {
+        let mut reno = Reno::new();
+        let mut filler = Filler::with_window(sack, Reno::INITIAL_WINDOW, Window::MAX);
+        let mut compared = 0;
+        for event in &events {
+            let is_loss = !matches!(event, Event::Ack(ack) if ack.lost == 0);
+            if is_loss && reno.window() < Window::TWO {
+                continue;
+            }
+            event.feed(&mut reno);
+            event.feed(&mut filler);
+            assert_eq!(filler.window(), reno.window(), "LULL_SEED={seed} {event:?}");
+            assert_eq!(
+                filler.slow_start_threshold(),
+                reno.slow_start_threshold(),
+                "LULL_SEED={seed} {event:?}"
+            );
+            compared += 1;
+        }
+        assert!(compared > EVENTS / 2, "LULL_SEED={seed}: {compared}");
     }
 }
 
@@ -104,29 +201,43 @@ fn min_rtt_stays_below_max_rtt() {
 
 #[test]
 fn the_same_trace_gives_the_same_state() {
+    fn run<C: Controller>(mut controller: C, events: &[Event]) -> C {
+        events.iter().for_each(|event| event.feed(&mut controller));
+        controller
+    }
     for (_, events) in histories().take(2) {
-        let run = || {
-            let mut nice = Nice::new(NiceParameters::prototype());
-            events.iter().for_each(|event| event.feed(&mut nice));
-            nice
-        };
-        assert_eq!(run(), run());
+        let nice = || run(Nice::new(NiceParameters::prototype()), &events);
+        assert_eq!(nice(), nice());
+        for protocol in PROTOCOLS {
+            let filler = || run(Filler::new(protocol), &events);
+            assert_eq!(filler(), filler(), "{}", protocol.name);
+        }
+        let ledbat = || run(Ledbat::new(), &events);
+        assert_eq!(ledbat(), ledbat());
+        let ledbat_plus_plus = || run(LedbatPlusPlus::new(), &events);
+        assert_eq!(ledbat_plus_plus(), ledbat_plus_plus());
+        let tcp_lp = || run(TcpLp::default(), &events);
+        assert_eq!(tcp_lp(), tcp_lp());
+        let bbr = || run(Bbr::new(7), &events);
+        assert_eq!(bbr(), bbr());
     }
 }
 
 #[test]
 fn every_controller_may_always_send_something() {
     for (seed, events) in histories() {
-        let (mut reno, mut cubic, mut vegas) = (Reno::new(), Cubic::new(), Vegas::new(1, 3));
-        for event in &events {
-            event.feed(&mut reno);
-            event.feed(&mut cubic);
-            event.feed(&mut vegas);
-            assert!(reno.packets(0) >= 1, "LULL_SEED={seed} {event:?}");
-            assert!(cubic.packets(0) >= 1, "LULL_SEED={seed} {event:?}");
-            assert!(vegas.packets(0) >= 2, "LULL_SEED={seed} {event:?}");
-            let pace = vegas.pacing(50_000, 1448);
-            assert!(pace.is_none_or(|pace| pace.rate.bits_per_second() > 0));
+        for (name, mut peer, _) in peers() {
+            for event in &events {
+                event.feed(&mut peer);
+                assert!(peer.packets(0) >= 1, "LULL_SEED={seed} {name} {event:?}");
+                for smoothed_rtt in [0, 50_000, u32::MAX] {
+                    let pace = peer.pacing(smoothed_rtt, 1448);
+                    assert!(
+                        pace.is_none_or(|pace| pace.rate.bits_per_second() > 0 && pace.burst > 0),
+                        "LULL_SEED={seed} {name} {event:?}: {pace:?}"
+                    );
+                }
+            }
         }
     }
 }
