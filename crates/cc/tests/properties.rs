@@ -35,13 +35,17 @@ fn histories() -> impl Iterator<Item = (u64, Vec<Event>)> {
 }
 
 /// Nice §7: always less aggressive than AIMD TCP.
+///
+/// Pauses are left out. After one both slow-start again: Reno to what its last loss left, Nice to
+/// what its last cut left, and that may have been a later one by the detector, at a larger window.
 #[test]
 fn nice_never_has_a_larger_window_than_reno() {
     for (seed, events) in histories() {
         for parameters in parameter_sets() {
             let mut nice = Nice::new(parameters);
             let mut reno = Reno::new();
-            for (i, event) in events.iter().enumerate() {
+            let is_pause = |event: &Event| matches!(event, Event::Idle(_));
+            for (i, event) in events.iter().enumerate().filter(|(_, event)| !is_pause(event)) {
                 event.feed(&mut nice);
                 event.feed(&mut reno);
                 assert!(
@@ -71,36 +75,38 @@ fn the_window_never_falls_below_its_floor() {
     }
 }
 
-/// A new controller of every kind but Nice, each with the floor of its window.
-fn peers() -> Vec<(String, Box<dyn Controller>, Window)> {
-    let mut peers: Vec<(String, Box<dyn Controller>, Window)> = vec![
-        ("Reno".into(), Box::new(Reno::new()), Window::ONE),
-        ("CUBIC".into(), Box::new(Cubic::new()), Window::ONE),
-        ("Vegas".into(), Box::new(Vegas::new(1, 3)), Window::ONE),
-        ("LEDBAT".into(), Box::new(Ledbat::new()), Window::ONE),
-        ("LEDBAT++".into(), Box::new(LedbatPlusPlus::new()), Window::ONE),
-        ("TCP-LP".into(), Box::new(TcpLp::default()), Window::ONE),
-        ("BBR".into(), Box::new(Bbr::new(1)), Window::ONE),
+/// A new controller of every kind but Nice, by its name.
+fn peers() -> Vec<(String, Box<dyn Controller>)> {
+    let mut peers: Vec<(String, Box<dyn Controller>)> = vec![
+        ("Reno".into(), Box::new(Reno::new())),
+        ("CUBIC".into(), Box::new(Cubic::new())),
+        ("Vegas".into(), Box::new(Vegas::new(1, 3))),
+        ("LEDBAT".into(), Box::new(Ledbat::new())),
+        ("LEDBAT++".into(), Box::new(LedbatPlusPlus::new())),
+        ("TCP-LP".into(), Box::new(TcpLp::default())),
+        ("BBR".into(), Box::new(Bbr::new(1))),
     ];
     for protocol in PROTOCOLS {
         let filler = Box::new(Filler::new(protocol));
-        peers.push((protocol.name.into(), filler, Window::ONE));
+        peers.push((protocol.name.into(), filler));
     }
     peers
 }
 
 /// Checks that an event that speaks of congestion has left no larger window.
-fn assert_not_raised(before: Window, event: &Event, after: Window, context: &str) {
+fn assert_not_raised(before: Window, event: &Event, after: Window, seed: u64, name: &str) {
     match event {
         Event::Ack(ack) if ack.lost == 0 => {}
         Event::Ack(ack) if after > before => {
             // A loss that belongs to the last reaction; the round may still grow.
             assert!(
                 after.raw() - before.raw() <= u64::from(ack.acked.max(1)) << Window::SHIFT,
-                "{context} {event:?}: from {before} to {after}"
+                "LULL_SEED={seed} {name} {event:?}: from {before} to {after}"
             );
         }
-        _ => assert!(after <= before, "{context} {event:?}: from {before} to {after}"),
+        _ => {
+            assert!(after <= before, "LULL_SEED={seed} {name} {event:?}: from {before} to {after}")
+        }
     }
 }
 
@@ -112,7 +118,7 @@ fn no_congestion_event_raises_the_window() {
             for event in &events {
                 let before = nice.window();
                 event.feed(&mut nice);
-                assert_not_raised(before, event, nice.window(), &format!("LULL_SEED={seed}"));
+                assert_not_raised(before, event, nice.window(), seed, "Nice");
             }
         }
     }
@@ -124,19 +130,14 @@ fn no_congestion_event_raises_the_window() {
 #[test]
 fn no_congestion_event_raises_the_window_of_a_background_peer() {
     for (seed, events) in histories() {
-        for (name, mut peer, _) in peers() {
+        for (name, mut peer) in peers() {
             if ["Reno", "CUBIC", "BBR"].contains(&name.as_str()) {
                 continue;
             }
             for event in &events {
                 let before = peer.window();
                 event.feed(&mut peer);
-                assert_not_raised(
-                    before,
-                    event,
-                    peer.window(),
-                    &format!("LULL_SEED={seed} {name}"),
-                );
+                assert_not_raised(before, event, peer.window(), seed, &name);
             }
         }
     }
@@ -145,12 +146,12 @@ fn no_congestion_event_raises_the_window_of_a_background_peer() {
 #[test]
 fn no_peer_s_window_falls_below_a_packet_or_beyond_any_path() {
     for (seed, events) in histories() {
-        for (name, mut peer, floor) in peers() {
+        for (name, mut peer) in peers() {
             for event in &events {
                 event.feed(&mut peer);
                 let window = peer.window();
                 assert!(
-                    (floor..=Window::from_packets(1 << 20)).contains(&window),
+                    (Window::ONE..=Window::from_packets(1 << 20)).contains(&window),
                     "LULL_SEED={seed} {name} {event:?}: {window}"
                 );
             }
@@ -226,7 +227,7 @@ fn the_same_trace_gives_the_same_state() {
 #[test]
 fn every_controller_may_always_send_something() {
     for (seed, events) in histories() {
-        for (name, mut peer, _) in peers() {
+        for (name, mut peer) in peers() {
             for event in &events {
                 event.feed(&mut peer);
                 assert!(peer.packets(0) >= 1, "LULL_SEED={seed} {name} {event:?}");
