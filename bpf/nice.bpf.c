@@ -12,6 +12,7 @@
 #define NICE_FOR(count, callback, context) bpf_loop(count, callback, context, 0)
 #define NICE_OPAQUE(variable) asm volatile("" : "+r"(variable))
 #include "nice.h"
+#include "socket.h"
 
 /* Set before loading. */
 const volatile struct nice_params params = {
@@ -38,12 +39,6 @@ struct {
 	__type(value, struct nice);
 } sockets SEC(".maps");
 
-/* tcp_congestion_ops programs get a tcp_sock under the name of its first member. */
-static NICE_INLINE struct tcp_sock *tcp_of(struct sock *sk)
-{
-	return (struct tcp_sock *)sk;
-}
-
 static NICE_INLINE struct nice_params parameters(void)
 {
 	struct nice_params p = {
@@ -61,11 +56,6 @@ static NICE_INLINE struct nice_params parameters(void)
 	return p;
 }
 
-static NICE_INLINE u32 packets_in_flight(const struct tcp_sock *tp)
-{
-	return tp->packets_out - (tp->sacked_out + tp->lost_out) + tp->retrans_out;
-}
-
 /* Bytes per second between the two packets of a pair: 15 us. */
 #define PAIR_RATE 100000000
 
@@ -77,15 +67,6 @@ static NICE_INLINE u64 pace_of(u32 bytes, u64 pause_us)
 	u64 pace = bytes * MICROS / (pause_us ? pause_us : 1);
 
 	return pace ? pace : 1;
-}
-
-/* A pace in bytes per second, or what the application allows if that is less
- * (SO_MAX_PACING_RATE): with cong_control the kernel leaves that to us. */
-static NICE_INLINE void set_pace(struct sock *sk, u64 rate)
-{
-	u64 most = sk->sk_max_pacing_rate;
-
-	sk->sk_pacing_rate = rate < most ? rate : most;
 }
 
 /* Writes the window and its pace to the socket. */
@@ -219,7 +200,7 @@ void BPF_PROG(tcp_nice_cwnd_event, struct sock *sk, u32 event)
 	/* Between pairs the connection is silent by its own will. */
 	if (!n || n->window < NICE_TWO)
 		return;
-	if ((u32)bpf_jiffies64() - tp->lsndtime <= tp->inet_conn.icsk_rto)
+	if (!was_silent(tp))
 		return;
 	nice_on_idle(n);
 	apply(sk, n);
@@ -238,22 +219,16 @@ static NICE_INLINE void acknowledge(struct sock *sk, const struct rate_sample *r
 	}
 	ack.now_us = tp->tcp_mstamp;
 	ack.delivered = tp->delivered;
-	ack.acked = rs->acked_sacked;
-	ack.lost = rs->losses > 0 ? rs->losses : 0;
+	ack.prior_delivered = prior_delivered(tp, rs);
+	ack.acked = newly_acked(rs);
+	ack.lost = newly_lost(rs);
 	ack.in_flight = rs->prior_in_flight;
 	ack.app_limited = rs->is_app_limited;
 	ack.maybe_delayed = rs->is_ack_delayed;
-	if (rs->prior_mstamp) {
-		ack.prior_delivered = rs->prior_delivered;
-		if (rs->rtt_us >= 0)
-			ack.rtt_us = rs->rtt_us > NICE_RTT_LIMIT ? NICE_RTT_LIMIT :
+	if (rs->prior_mstamp && rs->rtt_us >= 0)
+		ack.rtt_us = rs->rtt_us > NICE_RTT_LIMIT ? NICE_RTT_LIMIT :
 			      rs->rtt_us		 ? (u32)rs->rtt_us :
 							   1;
-	} else {
-		/* Nothing was delivered: about what the newest packet would remember. */
-		ack.prior_delivered = tp->delivered - rs->prior_in_flight;
-		ack.acked = 0;
-	}
 	nice_on_ack(&p, n, &ack);
 	apply(sk, n);
 }

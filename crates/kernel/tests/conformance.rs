@@ -1,30 +1,35 @@
-//! One algorithm, two compilations: `bpf/nice.h` and `lull_cc::Nice` give the same windows.
+//! One algorithm, two compilations: `bpf/nice.h` and `lull_cc::Nice`, `bpf/background.h` and
+//! `lull_cc::Filler` give the same windows.
 
 use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use lull_cc::{Base, Controller, Nice, NiceParameters, Refinements, Window};
+use lull_cc::filler::{Decrease, Limit, PROTOCOLS, Protocol, Timeout};
+use lull_cc::{Base, Controller, Filler, Nice, NiceParameters, Refinements, Reno, Window};
 use lull_testing::trace::{Event, History, seed};
 
 const EVENTS: usize = 200_000;
-const ANSWER: usize = 10;
+/// Words in an answer of each mirror.
+const NICE_ANSWER: usize = 10;
+const BACKGROUND_ANSWER: usize = 3;
 
-fn compile() -> PathBuf {
+/// Compiles `bpf/host_<name>.c`.
+fn compile(name: &str) -> PathBuf {
     let bpf = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../bpf");
-    let program = Path::new(env!("CARGO_TARGET_TMPDIR")).join("host_trace");
+    let program = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("host_{name}"));
     let compiler = std::env::var("CC").unwrap_or_else(|_| "cc".to_owned());
     let status = Command::new(&compiler)
         .args(["-O2", "-Wall", "-Wextra", "-Werror", "-o"])
         .arg(&program)
-        .arg(bpf.join("host_trace.c"))
+        .arg(bpf.join(format!("host_{name}.c")))
         .status()
         .unwrap_or_else(|error| panic!("cannot run the C compiler {compiler}: {error}"));
-    assert!(status.success(), "{compiler} cannot compile nice.h for the host");
+    assert!(status.success(), "{compiler} cannot compile {name}.h for the host");
     program
 }
 
-fn parameter_words(p: &NiceParameters) -> [u64; 9] {
+fn nice_words(p: &NiceParameters) -> [u64; 9] {
     [
         p.min_window.raw(),
         p.threshold.into(),
@@ -66,7 +71,34 @@ fn other(kind: u64, now: u64, delivered: u32) -> [u64; 10] {
     [kind, now, delivered.into(), 0, 0, 0, 0, 0, 0, 0]
 }
 
-fn answer_of(nice: &Nice, event: &Event) -> [u64; ANSWER] {
+/// In the order of `struct background_params`.
+fn background_words(protocol: &Protocol) -> [u64; 6] {
+    let (decrease, amount) = match protocol.decrease {
+        Decrease::Linear(packets) => (0, packets),
+        Decrease::LessPower(exponent) => (1, exponent.0),
+        Decrease::Multiplicative(factor) => (2, factor.0),
+        Decrease::Power(exponent) => (3, exponent.0),
+        Decrease::Logarithmic(factor) => (4, factor),
+    };
+    let (limit, limit_amount, factor) = match protocol.regrowth {
+        None => (0, 0, 0),
+        Some(regrowth) => match regrowth.limit {
+            Limit::Linear(packets) => (1, packets, regrowth.factor.0),
+            Limit::Power(exponent) => (2, exponent.0, regrowth.factor.0),
+        },
+    };
+    let hold = match protocol.timeout {
+        Timeout::Halve => 0,
+        Timeout::Hold(exponent) => exponent.0,
+    };
+    [decrease, amount, limit, limit_amount, factor, hold].map(u64::from)
+}
+
+fn background_answer(filler: &Filler) -> [u64; BACKGROUND_ANSWER] {
+    [filler.window().raw(), filler.slow_start_threshold().raw(), filler.packets(0).into()]
+}
+
+fn nice_answer(nice: &Nice, event: &Event) -> [u64; NICE_ANSWER] {
     let (rtt, in_flight) = match event {
         Event::Ack(ack) => (ack.rtt_micros.map_or(0, |rtt| rtt.get()), ack.in_flight),
         _ => (0, 0),
@@ -91,13 +123,13 @@ fn bytes(words: &[u64]) -> impl Iterator<Item = u8> + '_ {
     words.iter().flat_map(|word| word.to_le_bytes())
 }
 
-fn run_in_c(program: &Path, parameters: &NiceParameters, events: &[Event]) -> Vec<u64> {
+fn run_in_c(program: &Path, parameters: &[u64], events: &[Event]) -> Vec<u64> {
     let mut child = Command::new(program)
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .spawn()
         .expect("the compiled mirror starts");
-    let mut input: Vec<u8> = bytes(&parameter_words(parameters)).collect();
+    let mut input: Vec<u8> = bytes(parameters).collect();
     events.iter().for_each(|event| input.extend(bytes(&event_words(event))));
     let mut stdin = child.stdin.take().expect("stdin is piped");
     let writer = std::thread::spawn(move || stdin.write_all(&input));
@@ -109,8 +141,8 @@ fn run_in_c(program: &Path, parameters: &NiceParameters, events: &[Event]) -> Ve
 }
 
 #[test]
-fn the_kernel_mirror_gives_the_same_windows_bit_for_bit() {
-    let program = compile();
+fn the_kernel_s_nice_gives_the_same_windows_bit_for_bit() {
+    let program = compile("nice");
     let prototype = NiceParameters::prototype();
     let refined = NiceParameters::refined();
     let headroom = Refinements { headroom: true, ..Refinements::NONE };
@@ -130,14 +162,14 @@ fn the_kernel_mirror_gives_the_same_windows_bit_for_bit() {
         let histories = [("plausible", History::plausible(seed)), ("wild", History::wild(seed))];
         for (kind, history) in histories {
             let events: Vec<Event> = history.take(EVENTS).collect();
-            let in_c = run_in_c(&program, parameters, &events);
-            assert_eq!(in_c.len(), EVENTS * ANSWER, "the mirror answers every event");
+            let in_c = run_in_c(&program, &nice_words(parameters), &events);
+            assert_eq!(in_c.len(), EVENTS * NICE_ANSWER, "the mirror answers every event");
             let mut nice = Nice::new(*parameters);
             for (i, event) in events.iter().enumerate() {
                 event.feed(&mut nice);
                 assert_eq!(
-                    in_c[i * ANSWER..(i + 1) * ANSWER],
-                    answer_of(&nice, event),
+                    in_c[i * NICE_ANSWER..(i + 1) * NICE_ANSWER],
+                    nice_answer(&nice, event),
                     "LULL_SEED={seed} {kind} event {i} {event:?}\n{parameters:?}"
                 );
             }
@@ -147,5 +179,53 @@ fn the_kernel_mirror_gives_the_same_windows_bit_for_bit() {
                 assert!(nice.rounds_congested() > 100, "{kind}: {}", nice.rounds_congested());
             }
         }
+    }
+}
+
+#[test]
+fn the_kernel_s_background_gives_the_same_windows_bit_for_bit() {
+    let program = compile("background");
+    let seed = seed();
+    for protocol in PROTOCOLS {
+        let histories = [("plausible", History::plausible(seed)), ("wild", History::wild(seed))];
+        for (kind, history) in histories {
+            let events: Vec<Event> = history.take(EVENTS).collect();
+            let in_c = run_in_c(&program, &background_words(&protocol), &events);
+            assert_eq!(in_c.len(), EVENTS * BACKGROUND_ANSWER, "the mirror answers every event");
+            let mut filler = Filler::with_window(protocol, Reno::INITIAL_WINDOW, Window::MAX);
+            let mut cuts = 0;
+            for (i, event) in events.iter().enumerate() {
+                let before = filler.window();
+                event.feed(&mut filler);
+                cuts += usize::from(filler.window() < before);
+                assert_eq!(
+                    in_c[i * BACKGROUND_ANSWER..(i + 1) * BACKGROUND_ANSWER],
+                    background_answer(&filler),
+                    "LULL_SEED={seed} {kind} event {i} {event:?}\n{protocol:?}"
+                );
+            }
+            // A trace on which the algorithm never acts would prove nothing.
+            assert!(cuts > 500, "{} {kind}: {cuts} cuts", protocol.name);
+        }
+    }
+}
+
+/// The defaults of `background.bpf.c`, which the kernel runs with unless told.
+#[test]
+fn the_kernel_s_background_is_tcp_background() {
+    let source = include_str!("../../../bpf/background.bpf.c");
+    let [decrease, amount, limit, limit_amount, factor, hold] =
+        background_words(&Protocol::TCP_BACKGROUND);
+    assert_eq!((decrease, limit), (2, 2), "multiplicative, up to a power");
+    for line in [
+        "const volatile struct background_params params = {".to_owned(),
+        ".decrease = BACKGROUND_MULTIPLICATIVE,".to_owned(),
+        format!(".amount = {amount},"),
+        ".limit = BACKGROUND_LIMIT_POWER,".to_owned(),
+        format!(".limit_amount = {limit_amount},"),
+        format!(".factor = {factor},"),
+        format!(".hold = {hold},"),
+    ] {
+        assert!(source.contains(&line), "bpf/background.bpf.c lacks {line}");
     }
 }

@@ -181,16 +181,14 @@ impl Controller for Filler {
 
     /// Algorithm 1: slow start from one packet.
     fn handle_timeout(&mut self, _now: Timestamp, delivered: u32) {
-        self.ssthresh = match self.protocol.timeout {
-            Timeout::Halve => (self.window / 2).max(TWO),
-            // The start of a connection has no threshold that could be held.
-            Timeout::Hold(_)
-                if self.phase != Phase::Avoidance && self.ssthresh != Window::MAX.raw() =>
-            {
-                self.ssthresh
-            }
-            Timeout::Hold(exponent) => fixed::power(self.window, exponent.0).max(TWO),
+        // The start of a connection has no threshold that could be held.
+        let is_held = self.phase != Phase::Avoidance && self.ssthresh != Window::MAX.raw();
+        let ssthresh = match self.protocol.timeout {
+            Timeout::Halve => self.window / 2,
+            Timeout::Hold(_) if is_held => self.ssthresh,
+            Timeout::Hold(exponent) => fixed::power(self.window, exponent.0),
         };
+        self.ssthresh = ssthresh.max(TWO);
         self.window = ONE;
         self.phase = Phase::SlowStart;
         self.settle(delivered);

@@ -1,0 +1,234 @@
+/* SPDX-License-Identifier: (GPL-2.0 OR BSD-2-Clause) */
+/*
+ * TCP-Background and the LowPri families in plain C: the mirror of crates/cc/src/filler, the
+ * reference.
+ *
+ * No kernel call, no clock, no memory of its own. The includer provides u32, s32, u64, bool and
+ * BACKGROUND_INLINE. Windows are packets in fixed point with 16 fractional bits. The conformance
+ * test feeds this file and the Rust the same events; every field must be equal.
+ *
+ * Sections and tables are of Ott, Warnky, Liberatore: Congestion control for low-priority filler
+ * traffic. docs/algorithm-filler.md lists what it leaves open.
+ */
+#ifndef LULL_BACKGROUND_H
+#define LULL_BACKGROUND_H
+
+#include "fixed.h"
+
+#define BACKGROUND_ONE FIXED_ONE
+#define BACKGROUND_TWO (2 * FIXED_ONE)
+/* A window beyond any path of today; keeps every product below 64 bits. */
+#define BACKGROUND_WINDOW_LIMIT ((1ULL << 20) << FIXED_SHIFT)
+/* What an unset slow-start threshold holds. */
+#define BACKGROUND_NO_THRESHOLD 0xffffffffULL
+/* RFC 6928: the window of a new connection, and the most that a pause leaves. */
+#define BACKGROUND_INITIAL_WINDOW (10 * FIXED_ONE)
+
+/* What a drop leaves of the window, with `amount`. */
+enum background_decrease {
+	BACKGROUND_LINEAR = 0,	       /* 3.1: less so many packets */
+	BACKGROUND_LESS_POWER = 1,     /* 3.2: less its power of so many hundredths */
+	BACKGROUND_MULTIPLICATIVE = 2, /* 3.3: so many hundredths of it */
+	BACKGROUND_POWER = 3,	       /* 3.4: its power of so many hundredths */
+	BACKGROUND_LOGARITHMIC = 4,    /* 3.5: less so many times its natural logarithm */
+};
+
+/* How far the slow start after a drop goes, with `limit_amount` (3.6, table 5). */
+enum background_limit {
+	BACKGROUND_NO_REGROWTH = 0,  /* there is none */
+	BACKGROUND_LIMIT_LINEAR = 1, /* the window before, less so many packets */
+	BACKGROUND_LIMIT_POWER = 2,  /* its power of so many hundredths */
+};
+
+struct background_params {
+	u32 decrease;	  /* enum background_decrease */
+	u32 amount;	  /* packets, hundredths or a factor */
+	u32 limit;	  /* enum background_limit */
+	u32 limit_amount; /* packets or hundredths */
+	u32 factor;	  /* 3.6: hundredths of a packet for each acknowledged one */
+	u32 hold;	  /* 4.4: hundredths of the power that a timeout leaves; 0: half */
+};
+
+/* One acknowledgement, as the transport saw it. */
+struct background_ack {
+	u32 delivered;	     /* packets delivered so far, this ACK's included */
+	u32 prior_delivered; /* the same count when the newest packet of this ACK was sent */
+	u32 acked;	     /* packets newly acknowledged or selectively acknowledged */
+	u32 lost;	     /* packets newly marked lost */
+	u32 app_limited;     /* the newest packet was sent for want of data, not of window */
+};
+
+enum background_phase {
+	BACKGROUND_SLOW_START = 0, /* algorithm 1: at the start and after a timeout */
+	BACKGROUND_REGROWTH = 1,   /* 3.6: after a drop */
+	BACKGROUND_AVOIDANCE = 2,  /* algorithm 1: a packet a round */
+};
+
+struct background {
+	u64 window;
+	u64 ssthresh;
+	u32 round_end; /* the round ends when a packet sent at or after this count is delivered */
+	u32 loss_end;  /* no second reaction before a packet sent after this count is delivered */
+	u32 phase;     /* enum background_phase */
+	u32 started;   /* round_end and loss_end are valid */
+	u32 reacted;   /* the window was cut, and what is in flight was sent before that */
+	u32 unlimited; /* some packet of the round was limited by the window */
+};
+
+/* A program that only reads the state wants no functions. */
+#ifndef BACKGROUND_TYPES_ONLY
+
+static BACKGROUND_INLINE u64 background_min(u64 a, u64 b)
+{
+	return a < b ? a : b;
+}
+
+static BACKGROUND_INLINE u64 background_less(u64 a, u64 b)
+{
+	return a > b ? a - b : 0;
+}
+
+static BACKGROUND_INLINE void background_init(struct background *b, u64 window, u64 ssthresh)
+{
+	__builtin_memset(b, 0, sizeof(*b));
+	b->window = background_min(window, BACKGROUND_WINDOW_LIMIT);
+	b->ssthresh = ssthresh;
+	b->phase = window < ssthresh ? BACKGROUND_SLOW_START : BACKGROUND_AVOIDANCE;
+}
+
+/* A reaction closes the round. */
+static BACKGROUND_INLINE void background_settle(struct background *b, u32 delivered)
+{
+	b->round_end = delivered;
+	b->loss_end = delivered;
+	b->started = 1;
+	b->reacted = 1;
+}
+
+/* 3.1 to 3.5. The paper has no floor: two packets, as RFC 5681 3.1 has for Reno, but a drop raises
+ * no window that a timeout left below that. */
+static BACKGROUND_INLINE u64 background_decreased(const struct background_params *p, u64 window,
+						  u64 power)
+{
+	u64 decreased;
+
+	switch (p->decrease) {
+	case BACKGROUND_LINEAR:
+		decreased = background_less(window, p->amount * BACKGROUND_ONE);
+		break;
+	case BACKGROUND_LESS_POWER:
+		decreased = window - power;
+		break;
+	case BACKGROUND_MULTIPLICATIVE:
+		decreased = window * p->amount / 100;
+		break;
+	case BACKGROUND_POWER:
+		decreased = power;
+		break;
+	default:
+		decreased = background_less(window, p->amount * fixed_ln(window));
+		break;
+	}
+	if (decreased < BACKGROUND_TWO)
+		decreased = BACKGROUND_TWO;
+	return background_min(decreased, window);
+}
+
+static BACKGROUND_INLINE void background_drop(const struct background_params *p,
+					      struct background *b, u32 delivered)
+{
+	u64 before = b->window;
+	u64 limit = 0;
+	u64 power = 0;
+
+	if (p->decrease == BACKGROUND_LESS_POWER || p->decrease == BACKGROUND_POWER)
+		power = fixed_power(before, p->amount);
+	b->window = background_decreased(p, before, power);
+	b->ssthresh = b->window;
+	b->phase = BACKGROUND_AVOIDANCE;
+	if (p->limit == BACKGROUND_LIMIT_LINEAR)
+		limit = background_less(before, p->limit_amount * BACKGROUND_ONE);
+	else if (p->limit == BACKGROUND_LIMIT_POWER)
+		limit = fixed_power(before, p->limit_amount);
+	/* 3.6. A power grows slower than a share: 0.75 cwnd is above cwnd^0.95 from 316 packets.
+	 * There the window is where the slow start would have ended, or beyond. */
+	if (limit > b->window) {
+		b->ssthresh = limit;
+		b->phase = BACKGROUND_REGROWTH;
+	}
+	background_settle(b, delivered);
+}
+
+/* Algorithm 1: slow start from one packet. */
+static BACKGROUND_INLINE void background_on_timeout(const struct background_params *p,
+						    struct background *b, u32 delivered)
+{
+	/* The start of a connection has no threshold that could be held. */
+	bool held = b->phase != BACKGROUND_AVOIDANCE && b->ssthresh != BACKGROUND_NO_THRESHOLD;
+	u64 ssthresh = b->window / 2;
+
+	if (p->hold)
+		ssthresh = held ? b->ssthresh : fixed_power(b->window, p->hold);
+	b->ssthresh = ssthresh < BACKGROUND_TWO ? BACKGROUND_TWO : ssthresh;
+	b->window = BACKGROUND_ONE;
+	b->phase = BACKGROUND_SLOW_START;
+	background_settle(b, delivered);
+	/* What is acknowledged from here on was sent again after the timeout. */
+	b->reacted = 0;
+}
+
+/* RFC 5681 4.1: after a pause no more than Reno's initial window. */
+static BACKGROUND_INLINE void background_on_idle(struct background *b)
+{
+	b->window = background_min(b->window, BACKGROUND_INITIAL_WINDOW);
+	if (b->phase == BACKGROUND_AVOIDANCE && b->window < b->ssthresh)
+		b->phase = BACKGROUND_SLOW_START;
+}
+
+static BACKGROUND_INLINE void background_on_ack(const struct background_params *p,
+						struct background *b,
+						const struct background_ack *a)
+{
+	u64 factor = 0;
+
+	if (!b->started) {
+		b->started = 1;
+		b->round_end = a->delivered - a->acked;
+		b->loss_end = b->round_end;
+	}
+	if (!a->app_limited)
+		b->unlimited = 1;
+	if (a->lost && (s32)(a->prior_delivered - b->loss_end) >= 0)
+		background_drop(p, b, a->delivered);
+	if (!b->reacted && !a->app_limited) {
+		if (b->phase == BACKGROUND_SLOW_START)
+			factor = 100;
+		else if (b->phase == BACKGROUND_REGROWTH)
+			factor = p->factor;
+	}
+	if (factor) {
+		b->window += a->acked * factor * BACKGROUND_ONE / 100;
+		b->window = background_min(background_min(b->window, b->ssthresh),
+					   BACKGROUND_WINDOW_LIMIT);
+	}
+	if (a->acked && (s32)(a->prior_delivered - b->round_end) >= 0) {
+		b->round_end = a->delivered;
+		if (b->phase == BACKGROUND_AVOIDANCE && !b->reacted && b->unlimited)
+			b->window = background_min(b->window + BACKGROUND_ONE,
+						   BACKGROUND_WINDOW_LIMIT);
+		b->reacted = 0;
+		b->unlimited = 0;
+	}
+	if (b->window >= b->ssthresh)
+		b->phase = BACKGROUND_AVOIDANCE;
+}
+
+/* What the transport may have in flight: whole packets. */
+static BACKGROUND_INLINE u32 background_cwnd(const struct background *b)
+{
+	return (u32)(b->window >> FIXED_SHIFT);
+}
+
+#endif /* BACKGROUND_TYPES_ONLY */
+
+#endif

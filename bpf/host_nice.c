@@ -1,0 +1,79 @@
+// SPDX-License-Identifier: (GPL-2.0 OR BSD-2-Clause)
+/* nice.h on the host, for the conformance test. */
+#define HOST_PARAMETERS 9
+#define HOST_ANSWERS 10
+#include "host.h"
+
+#define NICE_INLINE HOST_INLINE
+#define NICE_CALLBACK
+#define NICE_FOR(count, callback, context)                                                 \
+	do {                                                                               \
+		u32 nice_i;                                                                \
+		for (nice_i = 0; nice_i < (count); nice_i++)                               \
+			if (callback(nice_i, context))                                     \
+				break;                                                     \
+	} while (0)
+#define NICE_OPAQUE(variable) (void)(variable)
+#include "nice.h"
+
+static struct nice n;
+static struct nice_params p;
+
+static void host_start(const u64 *w)
+{
+	p = (struct nice_params){
+		.min_window = w[0],
+		.threshold = w[1],
+		.fraction = w[2],
+		.alpha = w[3],
+		.beta = w[4],
+		.delay_floor_us = w[5],
+		.base = w[6],
+		.detector = w[7],
+		.refinements = w[8],
+	};
+	nice_init(&n, NICE_TWO, ~0U);
+}
+
+static void host_step(const struct host_event *event, u64 *answer)
+{
+	struct nice_ack a = {
+		.now_us = event->now_us,
+		.delivered = event->delivered,
+		.prior_delivered = event->prior_delivered,
+		.acked = event->acked,
+		.lost = event->lost,
+		.in_flight = event->in_flight,
+		.rtt_us = event->rtt_us,
+		.app_limited = event->app_limited,
+		.maybe_delayed = event->maybe_delayed,
+	};
+
+	switch (event->kind) {
+	case EVENT_ACK:
+		nice_on_ack(&p, &n, &a);
+		break;
+	case EVENT_LOSS:
+		nice_on_loss(&p, &n, a.delivered, a.delivered);
+		break;
+	case EVENT_MARK:
+		nice_on_mark(&p, &n, a.delivered);
+		break;
+	case EVENT_TIMEOUT:
+		nice_on_timeout(&p, &n, a.delivered);
+		break;
+	default:
+		nice_on_idle(&n);
+		break;
+	}
+	answer[0] = n.window;
+	answer[1] = nice_slow_start_end(&n);
+	answer[2] = n.min_rtt;
+	answer[3] = n.max_rtt;
+	answer[4] = n.rounds;
+	answer[5] = n.rounds_congested;
+	answer[6] = n.yielded_us;
+	answer[7] = nice_cwnd(&n, a.in_flight);
+	answer[8] = nice_pacing_rate(&n, a.rtt_us, 1448);
+	answer[9] = nice_spacing(&p, &n);
+}
