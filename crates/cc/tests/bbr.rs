@@ -235,15 +235,27 @@ fn the_round_after_a_loss_sends_as_many_packets_as_arrive_then_the_window_is_bac
 }
 
 #[test]
-fn rfc_5681_3_1_a_timeout_leaves_one_packet_and_the_window_comes_back() {
+fn rfc_5681_3_1_a_timeout_leaves_one_packet_and_the_window_is_back_after_as_many_packets() {
     let mut hand = Hand::new();
     for _ in 0..12 {
         hand.round(100, MIN_RTT_MICROS);
     }
     let before = hand.bbr.packets(0);
-    hand.bbr.handle_timeout(Timestamp::from_micros(hand.now), hand.delivered);
-    assert_eq!(hand.bbr.packets(0), 1);
-    hand.ack(1, 0, 1, MIN_RTT_MICROS);
+    let at = hand.delivered;
+    let timeout = |hand: &mut Hand| {
+        hand.bbr.handle_timeout(Timestamp::from_micros(hand.now), hand.delivered);
+        assert_eq!(hand.bbr.packets(0), 1);
+    };
+    timeout(&mut hand);
+    hand.round(1, MIN_RTT_MICROS);
+    // A second one does not make it wait for more.
+    timeout(&mut hand);
+    // Few enough rounds that the bandwidth is not forgotten.
+    while hand.delivered + 60 < at + before {
+        hand.round(60, MIN_RTT_MICROS);
+        assert!(hand.bbr.packets(0) < before);
+    }
+    hand.round(60, MIN_RTT_MICROS);
     assert!(hand.bbr.packets(0) >= before, "{}", hand.bbr.packets(0));
 }
 

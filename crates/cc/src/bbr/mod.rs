@@ -18,8 +18,9 @@
 //!
 //! Left out: the long-term sampling that answers token-bucket policers, and the correction for
 //! packets that wait in the host's own qdisc. What a loss does (one round of packet conservation,
-//! then back to the window before) is in, its recovery taken to last until a packet that was sent
-//! after its beginning is delivered.
+//! then back to the window before) is in. A controller sees no scoreboard, so recovery is taken to
+//! last until a packet that was sent after its beginning is delivered, and after a timeout until
+//! a window of packets is.
 
 mod aggregation;
 mod bandwidth;
@@ -97,7 +98,10 @@ enum Recovery {
     /// A loss was found without an acknowledgement; the next one begins the recovery.
     Due,
     Fast,
-    Timeout,
+    /// Until that count of delivered packets, when all that was in flight has been sent again.
+    Timeout {
+        until: u32,
+    },
 }
 
 /// The BBR controller. It needs [`Ack::interval_micros`], and its pace kept.
@@ -396,8 +400,12 @@ impl Bbr {
 
     /// Enters and leaves recovery. `true` while the window is what conservation says.
     fn recover(&mut self, ack: &Ack, is_past_recovery: bool) -> bool {
-        let is_in_recovery = matches!(self.recovery, Recovery::Fast | Recovery::Timeout);
-        if is_in_recovery && is_past_recovery {
+        let is_over = match self.recovery {
+            Recovery::None | Recovery::Due => false,
+            Recovery::Fast => is_past_recovery,
+            Recovery::Timeout { until } => reached(ack.delivered, until),
+        };
+        if is_over {
             self.packets = self.packets.max(self.prior_packets);
             self.recovery = Recovery::None;
             self.conserving = false;
@@ -506,11 +514,17 @@ impl Controller for Bbr {
     /// Version 1 does not know marks.
     fn handle_mark(&mut self, _now: Timestamp, _delivered: u32) {}
 
-    /// One packet, as for everybody (RFC 5681 §3.1); the window comes back when the packets that
-    /// are sent now are delivered. What Startup took for growth before says nothing any more.
+    /// One packet, as for everybody (RFC 5681 §3.1), then one more for each that is acknowledged;
+    /// the window before comes back when what was in flight has been sent again. What Startup took
+    /// for growth before says nothing any more.
     fn handle_timeout(&mut self, _now: Timestamp, delivered: u32) {
+        let in_flight_at_most = match self.recovery {
+            // Repeated: what was in flight at first is still to come.
+            Recovery::Timeout { until } => until.wrapping_sub(delivered),
+            _ => self.packets as u32,
+        };
         self.save_window();
-        self.recovery = Recovery::Timeout;
+        self.recovery = Recovery::Timeout { until: delivered.wrapping_add(in_flight_at_most) };
         self.conserving = false;
         self.full_bandwidth = 0;
         self.packets = 1;
