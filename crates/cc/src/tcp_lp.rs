@@ -1,5 +1,5 @@
-//! TCP-LP (Kuzmanovic, Knightly: TCP-LP: low-priority service via end-point congestion control):
-//! Reno that backs off when the one-way delay says that a queue begins.
+//! TCP-LP (Kuzmanovic, Knightly: TCP-LP: A distributed algorithm for low priority data transfer,
+//! INFOCOM 2003): Reno that backs off when the one-way delay says that a queue begins.
 //!
 //! ```text
 //!   new connection            smoothed delay above 15 % of its range:

@@ -291,3 +291,113 @@ impl<C: Controller> Pipe<C> {
 fn micros(time: Duration) -> u32 {
     u32::try_from(time.as_micros()).unwrap_or(u32::MAX)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use lull_cc::{Pacing, Rate, Window};
+
+    /// A window that never moves, and a pace if there is one.
+    struct Fixed {
+        packets: u32,
+        rate: Option<Rate>,
+        lost: u32,
+        timeouts: u32,
+        rate_samples: Vec<u64>,
+    }
+
+    impl Fixed {
+        fn new(packets: u32) -> Self {
+            Fixed { packets, rate: None, lost: 0, timeouts: 0, rate_samples: Vec::new() }
+        }
+    }
+
+    impl Controller for Fixed {
+        fn handle_ack(&mut self, ack: &Ack) {
+            self.lost += ack.lost;
+            let delivered = u64::from(ack.delivered - ack.prior_delivered);
+            let interval = ack.interval_micros.expect("an interval").get();
+            self.rate_samples.push(delivered * 1_000_000 / u64::from(interval));
+        }
+        fn handle_loss(&mut self, _now: Timestamp, _delivered: u32) {}
+        fn handle_mark(&mut self, _now: Timestamp, _delivered: u32) {}
+        fn handle_timeout(&mut self, _now: Timestamp, _delivered: u32) {
+            self.timeouts += 1;
+        }
+        fn handle_idle(&mut self, _now: Timestamp) {}
+        fn window(&self) -> Window {
+            Window::from_packets(self.packets)
+        }
+        fn slow_start_threshold(&self) -> Window {
+            self.window()
+        }
+        fn packets(&self, _in_flight: u32) -> u32 {
+            self.packets
+        }
+        fn pacing(&self, _smoothed_rtt_micros: u32, _packet_bytes: u32) -> Option<Pacing> {
+            self.rate.map(|rate| Pacing { rate, burst: 1 })
+        }
+    }
+
+    /// A bottleneck of 1000 packets a second and a BDP of 50, run for 100 s.
+    fn run(controller: Fixed, buffer: usize) -> Pipe<Fixed> {
+        let mut pipe = Pipe::new(1_000, Duration::from_millis(49), buffer);
+        pipe.add(controller);
+        pipe.run_until(Duration::from_secs(100));
+        pipe
+    }
+
+    #[test]
+    fn a_window_below_the_bdp_is_delivered_once_a_round_trip() {
+        for window in [1, 10, 25, 50] {
+            let pipe = run(Fixed::new(window), 100);
+            // 50 ms a round in 100 s, but for the last one.
+            assert!(pipe.delivered(0).abs_diff(window * 2_000) <= window, "{window}");
+        }
+    }
+
+    #[test]
+    fn what_a_window_has_above_the_bdp_stands_in_the_queue() {
+        for window in [60, 75, 100] {
+            let mut pipe = run(Fixed::new(window), 100);
+            assert!(pipe.delivered(0) > 99_900, "{window}");
+            // The packet that is being sent counts too.
+            let queue = pipe.mean_queue();
+            assert!((queue - f64::from(window - 49)).abs() < 0.5, "{window}: {queue}");
+            assert_eq!(pipe.lost(0), 0, "{window}");
+        }
+    }
+
+    #[test]
+    fn what_the_buffer_does_not_hold_is_lost_and_every_loss_is_told() {
+        let pipe = run(Fixed::new(200), 100);
+        assert!(pipe.delivered(0) > 99_900 && pipe.queue() <= 100);
+        assert!(pipe.lost(0) > 1_000);
+        assert_eq!(u64::from(pipe.controller(0).lost), pipe.lost(0));
+        assert_eq!(pipe.controller(0).timeouts, 0);
+    }
+
+    #[test]
+    fn a_pace_below_the_bottleneck_is_kept_and_leaves_no_queue() {
+        let rate = Rate::from_bytes_per_second(400 * u64::from(PACKET_BYTES));
+        let mut pipe = run(Fixed { rate: Some(rate), ..Fixed::new(1_000) }, 100);
+        assert!(pipe.delivered(0).abs_diff(40_000) < 30, "{}", pipe.delivered(0));
+        assert!(pipe.mean_queue() < 0.5);
+    }
+
+    #[test]
+    fn no_delivery_rate_is_above_the_bottleneck_and_most_are_near_it() {
+        let pipe = run(Fixed::new(100), 100);
+        let samples = &pipe.controller(0).rate_samples[200..];
+        assert!(samples.iter().all(|&rate| (990..=1_000).contains(&rate)));
+    }
+
+    #[test]
+    fn two_equal_flows_share_equally() {
+        let mut pipe = Pipe::new(1_000, Duration::from_millis(49), 200);
+        let ids = [0, 1].map(|_| pipe.add(Fixed::new(60)));
+        pipe.run_until(Duration::from_secs(100));
+        let [first, second] = ids.map(|id| pipe.delivered(id));
+        assert!(first.abs_diff(second) <= 60 && first + second > 99_900, "{first} and {second}");
+    }
+}

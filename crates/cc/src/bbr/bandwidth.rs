@@ -1,7 +1,7 @@
 //! The bandwidth that BBR has seen of late.
 
-/// Rounds that a sample counts for after its own: two cycles of gains would be too few, so
-/// one cycle and two rounds.
+/// Rounds that a sample counts for after its own: a cycle of gains, so that what one probe found is
+/// known until the next, and two rounds.
 const ROUNDS: u32 = 10;
 const SLOTS: usize = ROUNDS as usize + 1;
 
