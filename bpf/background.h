@@ -208,8 +208,11 @@ static BACKGROUND_INLINE void background_on_ack(const struct background_params *
 	}
 	if (factor) {
 		b->window += a->acked * factor * BACKGROUND_ONE / 100;
-		b->window = background_min(background_min(b->window, b->ssthresh),
-					   BACKGROUND_WINDOW_LIMIT);
+		/* The slow start after a drop stops at its limit; the first one with the
+		 * acknowledgement that passes the threshold. */
+		if (b->phase != BACKGROUND_SLOW_START)
+			b->window = background_min(b->window, b->ssthresh);
+		b->window = background_min(b->window, BACKGROUND_WINDOW_LIMIT);
 	}
 	if (a->acked && (s32)(a->prior_delivered - b->round_end) >= 0) {
 		b->round_end = a->delivered;

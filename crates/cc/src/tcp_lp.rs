@@ -176,7 +176,7 @@ impl Controller for TcpLp {
         let in_slow_start = self.window < self.ssthresh;
         if in_slow_start && may_grow && !ack.app_limited {
             let step = u64::from(ack.acked) << Window::SHIFT;
-            self.window = (self.window + step).min(self.ssthresh).min(WINDOW_LIMIT);
+            self.window = (self.window + step).min(WINDOW_LIMIT);
         }
         if ack.acked > 0 && self.rounds.pass(ack.delivered, ack.prior_delivered) {
             if !in_slow_start && may_grow && self.unlimited {

@@ -566,6 +566,6 @@ impl Controller for Bbr {
         };
         let bytes = bytes_per_second(rate, packet_bytes).max(1);
         let burst = burst(bytes, packet_bytes) as u32;
-        Some(Pacing { rate: Rate::from_bytes_per_second(bytes), burst })
+        Some(Pacing { spacing_micros: 0, rate: Rate::from_bytes_per_second(bytes), burst })
     }
 }

@@ -137,10 +137,13 @@ impl Filler {
         self.reacted = true;
     }
 
-    /// Per acknowledgement: `factor` packets for each that is acknowledged, up to the threshold.
+    /// Per acknowledgement: `factor` packets for each that is acknowledged. The slow start after a
+    /// drop stops at its limit; the first one as Reno's does, with the acknowledgement that passes
+    /// the threshold (RFC 5681 §3.1).
     fn slow_start(&mut self, factor: Hundredths, acked: u32) {
         let step = u64::from(acked) * u64::from(factor.0) * ONE / 100;
-        self.window = (self.window + step).min(self.ssthresh).min(WINDOW_LIMIT);
+        let limit = if self.phase == Phase::SlowStart { WINDOW_LIMIT } else { self.ssthresh };
+        self.window = (self.window + step).min(limit).min(WINDOW_LIMIT);
     }
 }
 
