@@ -60,7 +60,7 @@ static void host_step(const struct host_event *event, u64 *answer)
 		nice_on_mark(&p, &n, a.delivered);
 		break;
 	case EVENT_TIMEOUT:
-		nice_on_timeout(&p, &n, a.delivered);
+		nice_on_timeout(&n, a.delivered);
 		break;
 	default:
 		nice_on_idle(&n);

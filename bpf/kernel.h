@@ -166,6 +166,7 @@ struct tcp_congestion_ops {
 	char name[16];
 	u32 flags;
 	void (*init)(struct sock *sk);
+	void (*release)(struct sock *sk);
 };
 
 #endif

@@ -138,8 +138,15 @@ u32 BPF_PROG(tcp_nice_min_tso_segs, struct sock *sk)
 	struct nice_params p = parameters();
 	u64 rate, pause, spacing;
 
-	if (!n || n->window >= NICE_TWO)
+	if (!n)
 		return 1;
+	if (n->window >= NICE_TWO) {
+		/* Where the congestion control was chosen in TCP_CONNECT_CB, `init` came before
+		 * the handshake, and the kernel's ten packets after it. */
+		if (!tp->data_segs_out && tp->snd_cwnd > nice_cwnd(n, 0))
+			tp->snd_cwnd = nice_cwnd(n, 0);
+		return 1;
+	}
 	rate = nice_pacing_rate(n, tp->srtt_us >> 3, tp->mss_cache);
 	if (!rate)
 		return 1;
@@ -178,14 +185,24 @@ void BPF_PROG(tcp_nice_set_state, struct sock *sk, u8 state)
 	if (!n)
 		return;
 	if (state == CA_LOSS) {
-		nice_on_timeout(&p, n, tp->delivered);
+		nice_on_timeout(n, tp->delivered);
 		return;
 	}
+	/* What is lost was sent a window ago: where a mark or a loss has cut since, this is the same
+	 * congestion. */
 	if (state == CA_RECOVERY)
-		nice_on_loss(&p, n, tp->delivered, tp->delivered);
+		nice_on_loss(&p, n, tp->delivered, tp->delivered - tp->packets_out);
 	else
 		nice_on_mark(&p, n, tp->delivered);
 	apply(sk, n);
+}
+
+/* The socket closes, or goes on with another congestion control, which must not find our pauses. */
+SEC("struct_ops")
+void BPF_PROG(tcp_nice_release, struct sock *sk)
+{
+	sk->sk_pacing_status = PACING_NONE;
+	bpf_sk_storage_delete(&sockets, sk);
 }
 
 SEC("struct_ops")
@@ -255,6 +272,7 @@ void tcp_nice_cong_control(unsigned long long *ctx)
 SEC(".struct_ops.link")
 struct tcp_congestion_ops nice = {
 	.init = (void *)tcp_nice_init,
+	.release = (void *)tcp_nice_release,
 	.min_tso_segs = (void *)tcp_nice_min_tso_segs,
 	.ssthresh = (void *)tcp_nice_ssthresh,
 	.set_state = (void *)tcp_nice_set_state,

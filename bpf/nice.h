@@ -30,6 +30,9 @@
 /* Rounds without congestion until a new flow has the whole threshold. */
 #define NICE_PROBATION_ROUNDS 64
 
+/* The step doubles with each eight rounds in which the queue was as good as empty, up to 2^6. */
+#define NICE_EMPTY_ROUNDS 48
+
 /* The second packet of a pair must find the acknowledgement of the first still held back. */
 #define NICE_LARGEST_SPACING_US 20000
 
@@ -105,6 +108,7 @@ struct nice {
 	u32 reacted;  /* a loss, a mark or a timeout has cut the window in this round */
 	u32 unlimited; /* some packet of the round was limited by the window */
 	u32 pair_began; /* the transport's: segments sent when the pair was begun */
+	u32 empty;	/* rounds in a row in which the queue was as good as empty */
 	u32 quiet;	/* the last round was without congestion */
 	u32 clean;	/* rounds without congestion, up to NICE_PROBATION_ROUNDS */
 	u32 last_rtt;	/* the sample before, whatever it was good for */
@@ -396,10 +400,10 @@ static NICE_INLINE void nice_on_mark(const struct nice_params *p, struct nice *n
 }
 
 /* W = min(W, 1): a timeout never raises a window that was below one already. */
-static NICE_INLINE void nice_on_timeout(const struct nice_params *p, struct nice *n,
-					u32 delivered)
+static NICE_INLINE void nice_on_timeout(struct nice *n, u32 delivered)
 {
-	nice_halve_for_loss(p, n);
+	n->ssthresh = n->window / 2;
+	n->recall = 0;
 	n->window = nice_min64(n->window, NICE_ONE);
 	nice_settle(n, delivered);
 }
@@ -424,22 +428,26 @@ static NICE_INLINE u64 nice_diff(const struct nice_params *p, const struct nice 
 	return n->window * (observed - n->min_rtt) / observed;
 }
 
+/* Below this the queue is as good as empty: a quarter of the way to the trigger. The foreground has
+ * gone, or pauses. */
+static NICE_INLINE u32 nice_empty_rtt(const struct nice_params *p, const struct nice *n)
+{
+	return n->min_rtt + nice_max32((nice_trigger_rtt(p, n) - n->min_rtt) / 4, p->delay_floor_us);
+}
+
 /*
  * The additive step below two packets: the literal +1, of one pair's round (Nice 2.3).
  * `gentle`: half the window. In packets per RTT the literal step grows as W/2 and a halving takes
  * W^2/4, so that a crowd of small windows keeps any queue above the trigger most of the time; with
  * half the window, growth and cut are equal when half of the rounds are congested. Where the queue
- * is as good as empty, a quarter of the way to the trigger, the foreground has gone or pauses, and
- * the window is taken four times.
+ * is as good as empty, the window is taken four times.
  */
 static NICE_INLINE u64 nice_small_step(const struct nice_params *p, const struct nice *n,
 				       u32 observed)
 {
-	u32 empty = (nice_trigger_rtt(p, n) - n->min_rtt) / 4;
-
 	if (!(p->refinements & NICE_GENTLE))
 		return NICE_ONE;
-	if (observed <= n->min_rtt + nice_max32(empty, p->delay_floor_us))
+	if (observed <= nice_empty_rtt(p, n))
 		return nice_min64(3 * n->window, NICE_ONE);
 	return n->window / 2;
 }
@@ -447,18 +455,21 @@ static NICE_INLINE u64 nice_small_step(const struct nice_params *p, const struct
 /*
  * The additive step of congestion avoidance: literally one packet. `headroom`: a quarter of what
  * would bring the RTT half way to the trigger if every flow at the bottleneck took the same step
- * at once.
+ * at once. That is little where the path is long and the window small; so as long as the queue
+ * stays as good as empty it doubles every eight rounds, up to the literal one.
  */
 static NICE_INLINE u64 nice_step(const struct nice_params *p, const struct nice *n, u32 observed)
 {
 	u32 target;
+	u64 step;
 
 	if (!(p->refinements & NICE_HEADROOM))
 		return NICE_ONE;
 	target = n->min_rtt + (nice_trigger_rtt(p, n) - n->min_rtt) / 2;
 	if (!observed || observed >= target)
 		return 0;
-	return nice_min64(NICE_ONE, n->window * (target - observed) / observed / 4);
+	step = n->window * (target - observed) / observed / 4;
+	return nice_min64(NICE_ONE, step << (n->empty / 8));
 }
 
 static NICE_INLINE void nice_grow(const struct nice_params *p, struct nice *n, u32 observed,
@@ -500,6 +511,8 @@ static NICE_INLINE void nice_round(const struct nice_params *p, struct nice *n, 
 		congested = p->detector && ((u64)n->num_cong << NICE_SHIFT) >
 						   (u64)p->fraction * n->num_sampled;
 		n->quiet = !congested && !n->reacted;
+		n->empty = n->quiet && observed <= nice_empty_rtt(p, n) ?
+				   nice_min32(n->empty + 1, NICE_EMPTY_ROUNDS) : 0;
 		if (congested && !n->reacted) {
 			n->rounds_congested++;
 			yielding = 1;

@@ -25,12 +25,15 @@ static SOCKET_INLINE bool was_silent(const struct tcp_sock *tp)
 }
 
 /* A pace in bytes per second, or what the application allows if that is less
- * (SO_MAX_PACING_RATE): with cong_control the kernel leaves that to us. */
+ * (SO_MAX_PACING_RATE): with cong_control the kernel leaves that to us. A pace of 0 would mean
+ * none, from whichever side it comes. */
 static SOCKET_INLINE void set_pace(struct sock *sk, u64 rate)
 {
 	u64 most = sk->sk_max_pacing_rate;
 
-	sk->sk_pacing_rate = rate < most ? rate : most;
+	if (most && most < rate)
+		rate = most;
+	sk->sk_pacing_rate = rate ? rate : 1;
 }
 
 /* The count of delivered packets when the newest one of this ACK was sent. Where nothing was
