@@ -8,7 +8,7 @@
 //!                                     ▲                               │
 //!                                     └───────── W ≥ 2 again ─────────┘
 //!  A cut, at most one a round: the detector's, a loss or a mark: W ← W/2, not below 1/48.
-//!  A timeout: W ← min(W/2, 1).
+//!  A timeout: W ← min(W, 1).
 //! ```
 //!
 //! This is the reference; `bpf/nice.h` is its mirror for the kernel, and a test feeds both the
@@ -31,6 +31,8 @@ const RECEIVER_DELAY: u32 = 35_000;
 /// The second packet of a pair must find the acknowledgement of the first still held back, which
 /// Linux does for 40 ms at the least.
 const LARGEST_SPACING: u32 = 20_000;
+/// The step doubles with each eight rounds in which the queue was as good as empty, up to 2^6.
+const EMPTY_ROUNDS: u32 = 48;
 /// Rounds without congestion until a new flow has the whole threshold.
 const PROBATION_ROUNDS: u32 = 64;
 
@@ -227,6 +229,8 @@ pub struct Nice {
     last_rtt: u32,
     /// Rounds without congestion, up to [`PROBATION_ROUNDS`].
     clean: u32,
+    /// Rounds in a row in which the queue was as good as empty, up to [`EMPTY_ROUNDS`].
+    empty: u32,
 }
 
 impl Nice {
@@ -258,6 +262,7 @@ impl Nice {
             congested: 0,
             last_rtt: 0,
             clean: 0,
+            empty: 0,
         }
     }
 
@@ -402,19 +407,23 @@ impl Nice {
         self.rtt.max_rtt < self.rtt.min_rtt + self.rtt.min_rtt / 2
     }
 
+    /// Below this the queue is as good as empty: a quarter of the way to the trigger. The
+    /// foreground has gone, or pauses.
+    fn empty_rtt(&self) -> u32 {
+        let trigger_delay = self.trigger_rtt_micros() - self.rtt.min_rtt;
+        self.rtt.min_rtt + (trigger_delay / 4).max(self.parameters.delay_floor_micros)
+    }
+
     /// The additive step below two packets: the literal +1, of one pair's round (Nice §2.3).
     ///
     /// `gentle`: half the window. In packets per RTT the literal step grows as W/2 and a halving
     /// takes W²/4, so that a crowd of small windows keeps any queue above the trigger most of the
     /// time; with half the window, growth and cut are equal when half of the rounds are congested.
-    /// Where the queue is as good as empty, a quarter of the way to the trigger, the foreground
-    /// has gone or pauses, and the window is taken four times.
+    /// Where the queue is as good as empty, the window is taken four times.
     fn small_step(&self, observed: u32) -> u64 {
-        let trigger_delay = self.trigger_rtt_micros() - self.rtt.min_rtt;
-        let empty = (trigger_delay / 4).max(self.parameters.delay_floor_micros);
         if !self.parameters.refinements.gentle {
             ONE
-        } else if observed <= self.rtt.min_rtt + empty {
+        } else if observed <= self.empty_rtt() {
             (3 * self.window).min(ONE)
         } else {
             self.window / 2
@@ -423,14 +432,15 @@ impl Nice {
 
     /// The additive step of congestion avoidance: literally one packet. `headroom`: a quarter of
     /// what would bring the RTT half way to the trigger if every flow at the bottleneck took the
-    /// same step at once.
+    /// same step at once. That is little where the path is long and the window small; so as long
+    /// as the queue stays as good as empty it doubles every eight rounds, up to the literal one.
     fn step(&self, observed: u32) -> u64 {
         if !self.parameters.refinements.headroom {
             return ONE;
         }
         let target = self.rtt.min_rtt + (self.trigger_rtt_micros() - self.rtt.min_rtt) / 2;
         let room = u64::from(target.saturating_sub(observed));
-        (self.window * room / u64::from(observed) / 4).min(ONE)
+        ((self.window * room / u64::from(observed) / 4) << (self.empty / 8)).min(ONE)
     }
 
     fn grow(&mut self, observed: u32, in_slow_start: bool) {
@@ -471,6 +481,8 @@ impl Nice {
                 && (u64::from(round.congested) << SHIFT)
                     > u64::from(self.parameters.fraction) * u64::from(round.sampled);
             self.quiet = !is_congested && !round.reacted;
+            let is_empty = self.quiet && observed <= self.empty_rtt();
+            self.empty = if is_empty { (self.empty + 1).min(EMPTY_ROUNDS) } else { 0 };
             if is_congested && !round.reacted {
                 self.congested += 1;
                 is_yielding = true;
@@ -548,7 +560,8 @@ impl Controller for Nice {
 
     /// W ← min(W, 1): a timeout never raises a window that was below one already.
     fn handle_timeout(&mut self, _now: Timestamp, delivered: u32) {
-        self.halve_for_loss();
+        self.ssthresh = self.window / 2;
+        self.recall = 0;
         self.window = self.window.min(ONE);
         self.settle(delivered);
     }

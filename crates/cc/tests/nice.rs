@@ -207,7 +207,7 @@ fn a_mark_is_answered_like_a_loss() {
 
 #[test]
 fn a_timeout_leaves_at_most_one_packet_and_never_raises() {
-    for (before, after) in [(16.0, 1.0), (1.5, 0.75), (1.0, 0.5), (0.25, 0.125)] {
+    for (before, after) in [(16.0, 1.0), (1.5, 1.0), (1.0, 1.0), (0.25, 0.25)] {
         let mut path = Path::new(prototype(), before);
         path.nice.handle_timeout(Timestamp::from_micros(path.now), 0);
         assert_eq!(path.window(), after, "from {before}");

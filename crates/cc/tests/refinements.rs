@@ -37,6 +37,27 @@ fn headroom_leaves_a_quarter_of_the_way_half_way_to_the_trigger() {
 }
 
 #[test]
+fn headroom_doubles_every_eight_empty_rounds_up_to_one_packet() {
+    let headroom = Refinements { headroom: true, ..Refinements::NONE };
+    let mut path = path(headroom, 4.0, EMPTY);
+    // The round that showed the path was empty, too. A tenth of the window is the room, so:
+    let mut window = path.window();
+    let mut steps = Vec::new();
+    for _ in 0..40 {
+        let after = path.round(&[EMPTY; 4]);
+        steps.push(after - window);
+        window = after;
+    }
+    let ratio = |round: usize| steps[round] / (steps[0] * 2.0);
+    assert!(steps[0] < 0.11, "{steps:?}");
+    assert!((1.0..1.3).contains(&ratio(8)) && steps[39] == 1.0, "{steps:?}");
+    // One round with a queue, and the step is small again.
+    path.round(&[106_000; 4]);
+    let before = path.window();
+    assert!(path.round(&[EMPTY; 4]) - before < 1.0);
+}
+
+#[test]
 fn gentle_grows_a_small_window_by_half_and_fourfold_when_nothing_waits() {
     // As good as empty is up to 105 ms. (window, observed ms, by the letter, gentle)
     for (window, observed, literal, gentle) in [
