@@ -208,6 +208,9 @@ fn adopt(pid: i32, args: &Args) -> anyhow::Result<ExitCode> {
         count(adopted.listeners as u64, "listener"),
     )
     .context("cannot write")?;
+    for what in &adopted.left_cgroup {
+        writeln!(out, "{what}").context("cannot write")?;
+    }
     for what in &adopted.foreground {
         writeln!(out, "in the foreground stays: {what}").context("cannot write")?;
     }
@@ -226,6 +229,7 @@ fn adopted_json(args: &Args, adopted: &Adopted) -> Value {
         "connections": adopted.connections,
         "listeners": adopted.listeners,
         "foreground": adopted.foreground,
+        "left_their_cgroup": adopted.left_cgroup,
     })
 }
 

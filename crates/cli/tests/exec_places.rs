@@ -113,6 +113,82 @@ fn a_running_process_is_moved_and_its_sockets_are_mended() {
     assert!(!cgroup.exists());
 }
 
+/// A cgroup like one of systemd's, removed at the end.
+struct Service(PathBuf);
+
+impl Service {
+    fn make() -> Self {
+        let service = Service(support::cgroup_root().join(support::unique_name()));
+        fs::create_dir(&service.0).unwrap();
+        service
+    }
+
+    fn name(&self) -> String {
+        format!("/{}", self.0.file_name().unwrap().to_str().unwrap())
+    }
+
+    fn take(&self, pid: &str) {
+        fs::write(self.0.join("cgroup.procs"), pid).unwrap();
+    }
+}
+
+impl Drop for Service {
+    fn drop(&mut self) {
+        for inside in fs::read_dir(&self.0).into_iter().flatten().flatten() {
+            let _ = fs::remove_dir(inside.path());
+        }
+        let _ = fs::remove_dir(&self.0);
+    }
+}
+
+fn cgroup_of(pid: &str) -> String {
+    let text = fs::read_to_string(format!("/proc/{pid}/cgroup")).unwrap();
+    text.lines().find_map(|line| line.strip_prefix("0::")).unwrap().to_owned()
+}
+
+#[test]
+fn a_process_that_is_moved_stays_inside_its_cgroup() {
+    needs!(lull_testing::bpf());
+    let (one, other) = (Service::make(), Service::make());
+    let mut command = shell("sleep 30 & echo $!; wait", &[]);
+    let mut kept = Kept::spawn(command.stdout(Stdio::piped()));
+    let mut line = String::new();
+    BufReader::new(kept.0.stdout.take().unwrap()).read_line(&mut line).unwrap();
+    let (shell, sleeper) = (kept.pid(), line.trim());
+    one.take(&shell);
+    other.take(sleeper);
+    // The second time it moves from ours to another of ours, not to one inside it.
+    for congestion in ["reno", "cubic"] {
+        let mut command = lull(&["exec", "--cc", congestion, "--children", "--pid", &shell]);
+        let said = finish(&mut command).ok();
+        assert!(!said.contains("left cgroup"), "{said}");
+        for (service, pid) in [(&one, &*shell), (&other, sleeper)] {
+            let (home, own) = (service.name(), cgroup_of(pid));
+            let inside = own.strip_prefix(&format!("{home}/lull.{congestion}."));
+            assert!(inside.is_some_and(|rest| !rest.contains('/')), "{home} {own}");
+        }
+    }
+    finish(&mut support::shell("kill $1", &[sleeper])).ok();
+    kept.0.wait().unwrap();
+}
+
+#[test]
+fn a_process_that_has_to_leave_its_cgroup_is_told_of() {
+    needs!(lull_testing::bpf());
+    let service = Service::make();
+    let kept = Kept::spawn(&mut shell("exec sleep 30", &[]));
+    let pid = kept.pid();
+    service.take(&pid);
+    fs::write(service.0.join("cgroup.max.descendants"), "0").unwrap();
+    let said = finish(&mut lull(&["exec", "--cc", "reno", "--pid", &pid])).ok();
+    let told = format!(
+        "process {pid} left cgroup {}, whose limits no longer hold: no other can be made inside it",
+        service.name()
+    );
+    assert!(said.lines().any(|line| line.starts_with(&told)), "{said}");
+    assert!(cgroup_of(&pid).contains("/lull.reno."));
+}
+
 #[test]
 fn descendants_are_moved_when_asked_for() {
     needs!(lull_testing::bpf());
@@ -144,8 +220,8 @@ fn a_process_that_is_not_there_cannot_be_moved() {
     exec("4194304").fails(125, "there is no process 4194304");
     exec("-1").fails(125, "");
     exec("x").fails(125, "invalid value 'x' for '--pid");
-    // A kernel thread.
-    exec("2").fails(125, "process 2 cannot be moved");
+    exec("1").fails(125, "process 1 cannot be moved: it is the first process");
+    exec("2").fails(125, "process 2 cannot be moved: it is a thread of the kernel");
     assert_eq!(nice.cgroups(), Vec::<PathBuf>::new());
 }
 

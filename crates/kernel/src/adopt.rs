@@ -3,11 +3,17 @@
 use std::collections::BTreeSet;
 use std::fs;
 use std::mem::MaybeUninit;
+use std::path::PathBuf;
 
 use crate::background::{Background, Choice};
+use crate::cgroup::Cgroup;
 use crate::error::{Error, Result};
+use crate::machine;
 use crate::mend::{self, Mended};
 use crate::signals::Signals;
+
+/// PF_KTHREAD of the kernel, in the flags of `/proc/PID/stat`.
+const KERNEL_THREAD: u32 = 0x0020_0000;
 
 /// What [`adopt`] did.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -20,36 +26,116 @@ pub struct Adopted {
     pub listeners: usize,
     /// What stays in the foreground, one line each.
     pub foreground: Vec<String>,
+    /// Processes that had to leave their cgroup for the background, one line each.
+    pub left_cgroup: Vec<String>,
 }
 
 /// Moves a process, and its descendants if `children`, into a background cgroup, and changes
 /// the sockets that it has.
 ///
+/// The background cgroup lies inside the one that the process is in, so that limits still hold
+/// and `systemctl stop` still reaches it. Where none can be made there, it lies inside the one
+/// of the caller, and [`Adopted::left_cgroup`] says so.
+///
 /// # Errors
-/// [`Error::NoProcess`], [`Error::CannotMove`], or whatever keeps a cgroup from being set up;
-/// nothing is left behind then.
+/// [`Error::NoProcess`], [`Error::CannotMove`], [`Error::NotToBeMoved`], or whatever keeps a cgroup
+/// from being set up; nothing is left behind then.
 pub fn adopt(pid: i32, children: bool, choice: &Choice) -> Result<Adopted> {
     if pid <= 0 || !fs::exists(format!("/proc/{pid}")).unwrap_or(false) {
         return Err(Error::NoProcess { pid });
+    }
+    machine::check_privilege("lull exec")?;
+    if pid == 1 {
+        let why = "it is the first process, which all others come from: name one of those";
+        return Err(Error::NotToBeMoved { pid, why });
+    }
+    if is_kernel_thread(pid) {
+        let why = "it is a thread of the kernel: name a process that runs a program";
+        return Err(Error::NotToBeMoved { pid, why });
     }
     // Nobody shall interrupt us between the cgroup and its first process.
     let _signals = Signals::block()?;
     let mut storage = MaybeUninit::uninit();
     let background = Background::set_up(choice, &mut storage)?;
-    let result = move_all(&background, pid, children, choice);
+    let mut shelters = Shelters { background: &background, choice, inside: Vec::new() };
+    let result = move_all(&mut shelters, pid, children);
+    let Shelters { inside, .. } = shelters;
     if result.is_err() {
+        for shelter in inside {
+            shelter.cgroup.map(Cgroup::remove);
+        }
         background.tear_down();
+    } else {
+        // Where nobody needed it.
+        background.cgroup.remove();
     }
     result
 }
 
-fn move_all(
-    background: &Background<'_>,
-    pid: i32,
-    children: bool,
-    choice: &Choice,
-) -> Result<Adopted> {
-    background.cgroup.admit(pid)?;
+fn is_kernel_thread(pid: i32) -> bool {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    // The name of the process stands in parentheses, and may hold some itself.
+    let fields = stat.rsplit_once(')').map_or("", |(_, rest)| rest);
+    let flags = fields.split_whitespace().nth(6).and_then(|flags| flags.parse::<u32>().ok());
+    flags.is_some_and(|flags| flags & KERNEL_THREAD != 0)
+}
+
+/// The background cgroups for the processes of each cgroup.
+struct Shelters<'run, 'obj> {
+    background: &'run Background<'obj>,
+    choice: &'run Choice,
+    inside: Vec<Shelter>,
+}
+
+struct Shelter {
+    /// The cgroup that the processes were in.
+    home: PathBuf,
+    /// Inside that one; None if it is the one of the caller.
+    cgroup: Option<Cgroup>,
+    /// Why there is none inside it.
+    why: Option<String>,
+}
+
+impl Shelters<'_, '_> {
+    /// Moves a process; says so if it had to leave its cgroup.
+    fn admit(&mut self, pid: i32) -> Result<Option<String>> {
+        let hierarchy = &self.background.hierarchy;
+        let home = hierarchy.home_of(pid).map_err(|_| Error::NoProcess { pid })?;
+        let index = match self.inside.iter().position(|shelter| shelter.home == home) {
+            Some(index) => index,
+            None => {
+                self.inside.push(self.make(home)?);
+                self.inside.len() - 1
+            }
+        };
+        let shelter = &self.inside[index];
+        shelter.cgroup.as_ref().unwrap_or(&self.background.cgroup).admit(pid)?;
+        Ok(shelter.why.as_ref().map(|why| {
+            let home = shelter.home.display();
+            format!("process {pid} left cgroup {home}, whose limits no longer hold: {why}")
+        }))
+    }
+
+    fn make(&self, home: PathBuf) -> Result<Shelter> {
+        if self.background.hierarchy.is_own(&home) {
+            return Ok(Shelter { home, cgroup: None, why: None });
+        }
+        match self.background.hierarchy.create_inside(&home, &self.choice.congestion) {
+            Ok(cgroup) => {
+                if let Err(error) = self.background.hooks.attach(cgroup.as_fd()) {
+                    cgroup.remove();
+                    return Err(error);
+                }
+                Ok(Shelter { home, cgroup: Some(cgroup), why: None })
+            }
+            Err(why) => Ok(Shelter { home, cgroup: None, why: Some(why) }),
+        }
+    }
+}
+
+fn move_all(shelters: &mut Shelters<'_, '_>, pid: i32, children: bool) -> Result<Adopted> {
+    let choice = shelters.choice;
+    let mut left_cgroup = Vec::from_iter(shelters.admit(pid)?);
     let mut moved = BTreeSet::from([pid]);
     // What a process of the cgroup forks is born in it: a pass without news is the last one.
     loop {
@@ -58,8 +144,9 @@ fn move_all(
             break;
         }
         for child in news {
-            match background.cgroup.admit(child) {
-                Ok(()) | Err(Error::NoProcess { .. }) => {}
+            match shelters.admit(child) {
+                Ok(left) => left_cgroup.extend(left),
+                Err(Error::NoProcess { .. }) => {}
                 Err(error) => return Err(error),
             }
             moved.insert(child);
@@ -92,6 +179,7 @@ fn move_all(
         connections: mended.connections,
         listeners: mended.listeners,
         foreground,
+        left_cgroup,
     })
 }
 

@@ -34,7 +34,7 @@ pub struct Choice {
 pub(crate) struct Background<'obj> {
     pub(crate) cgroup: Cgroup,
     pub(crate) hooks: Hooks<'obj>,
-    hierarchy: Hierarchy,
+    pub(crate) hierarchy: Hierarchy,
     bpffs: Option<Bpffs>,
 }
 

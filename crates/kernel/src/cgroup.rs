@@ -1,9 +1,10 @@
 //! A cgroup v2 of its own for each program in the background.
 //!
 //! A cgroup of ours is called `lull.CONGESTION.PID.COUNT`, after the congestion control that it
-//! keeps alive and the `lull` that made it. It lies inside the cgroup that `lull` runs in, so
-//! that limits on that one still hold, and has no controllers of its own, so it may lie anywhere.
-//! While its `lull` lives, a lock on its directory keeps others from removing it.
+//! keeps alive and the `lull` that made it. It lies inside the cgroup that `lull` runs in, and for
+//! a process that runs already inside the one that this is in, so that limits on that one still
+//! hold. It has no controllers of its own, so it may lie anywhere. While its `lull` lives, a lock
+//! on its directory keeps others from removing it.
 
 use std::fs::{self, File, TryLockError};
 use std::io;
@@ -27,6 +28,8 @@ const DEEPEST: usize = 64;
 #[derive(Debug)]
 pub(crate) struct Hierarchy {
     root: OwnedFd,
+    /// The cgroup that `root` is, as `/proc/PID/cgroup` calls it.
+    top: PathBuf,
     /// The cgroup of this process, below `root`.
     own: PathBuf,
 }
@@ -50,12 +53,12 @@ impl Hierarchy {
             // Another mount may lie on top.
             if fstatfs(&root).is_ok_and(|stat| stat.filesystem_type() == CGROUP2_SUPER_MAGIC) {
                 let own = own.strip_prefix(&mount.root).unwrap_or(Path::new("")).to_owned();
-                return Ok(Hierarchy { root: root.into(), own });
+                return Ok(Hierarchy { root: root.into(), top: mount.root, own });
             }
         }
         let root = sys::detached_cgroup2().map_err(|source| Error::CgroupUnreachable { source })?;
         let own = own.strip_prefix("/").unwrap_or(&own).to_owned();
-        Ok(Hierarchy { root, own })
+        Ok(Hierarchy { root, top: PathBuf::from("/"), own })
     }
 
     /// A path that leads to the root whether it is mounted in sight or not.
@@ -89,6 +92,38 @@ impl Hierarchy {
         Err(Error::Io { what: "make a cgroup".to_owned(), source })
     }
 
+    /// The cgroup that a process was put into by others than us, as `/proc/PID/cgroup` calls it.
+    pub(crate) fn home_of(&self, pid: i32) -> io::Result<PathBuf> {
+        let text = fs::read_to_string(format!("/proc/{pid}/cgroup"))?;
+        Ok(without_ours(cgroup_in(&text)).to_owned())
+    }
+
+    /// Whether that is the cgroup in which [`create`](Self::create) makes others.
+    pub(crate) fn is_own(&self, home: &Path) -> bool {
+        home.strip_prefix(&self.top).is_ok_and(|below| below == self.own)
+    }
+
+    /// Makes a cgroup for processes that run already, inside the one that they are in, so that
+    /// whoever limits or stops that one still reaches them.
+    ///
+    /// # Errors
+    /// Why there can be none: one line.
+    pub(crate) fn create_inside(&self, home: &Path, congestion: &str) -> Result<Cgroup, String> {
+        let below = home
+            .strip_prefix(&self.top)
+            .ok()
+            .filter(|_| !leads_out(home))
+            .ok_or("it lies outside what is mounted or visible here")?;
+        // Nothing stands in the way of a child where processes are: controllers that are handed on
+        // exclude both together, except in the root, which limits nothing.
+        let home = self.path().join(below);
+        match Cgroup::create_in(&home, congestion) {
+            Ok(Some(cgroup)) => Ok(cgroup),
+            Ok(None) => Err("it is threaded".to_owned()),
+            Err(error) => Err(format!("no other can be made inside it: {error}")),
+        }
+    }
+
     /// Removes every cgroup of ours that holds no process and belongs to no living `lull`.
     ///
     /// Returns the congestion controls that the others keep alive.
@@ -99,15 +134,29 @@ impl Hierarchy {
     }
 }
 
+/// The path of the v2 cgroup out of `/proc/PID/cgroup`.
+fn cgroup_in(text: &str) -> &Path {
+    Path::new(text.lines().find_map(|line| line.strip_prefix("0::")).unwrap_or("/"))
+}
+
+/// From outside of a cgroup namespace, paths into it begin with "/..".
+fn leads_out(path: &Path) -> bool {
+    path.components().any(|component| component == Component::ParentDir)
+}
+
 /// The path of the v2 cgroup out of `/proc/self/cgroup`, the root if there is none in sight.
 fn own_cgroup(text: &str) -> PathBuf {
-    let path = text.lines().find_map(|line| line.strip_prefix("0::")).unwrap_or("/");
-    let path = Path::new(path);
-    // A process outside its cgroup namespace sees "/..".
-    if path.components().any(|component| component == Component::ParentDir) {
-        return PathBuf::from("/");
-    }
-    path.to_owned()
+    let path = cgroup_in(text);
+    if leads_out(path) { PathBuf::from("/") } else { path.to_owned() }
+}
+
+/// The cgroup around ours. Hooks of an outer one have the last word over those of an inner one:
+/// a process that is moved again has to leave the cgroup that it was moved to before.
+fn without_ours(path: &Path) -> &Path {
+    let is_ours = |path: &&Path| {
+        path.file_name().and_then(|name| name.to_str()).and_then(congestion_of).is_some()
+    };
+    path.ancestors().find(|path| !is_ours(path)).unwrap_or(path)
 }
 
 /// The congestion control in the name of a cgroup of ours.
@@ -288,6 +337,19 @@ mod tests {
         assert_eq!(own_cgroup("4:memory:/a\n0::/user.slice/b\n"), Path::new("/user.slice/b"));
         assert_eq!(own_cgroup("4:memory:/a\n"), Path::new("/"));
         assert_eq!(own_cgroup("0::/../../x\n"), Path::new("/"));
+    }
+
+    #[test]
+    fn a_process_that_was_moved_before_belongs_to_where_it_was() {
+        for (text, home) in [
+            ("0::/a.service\n", "/a.service"),
+            ("0::/a.service/lull.nice.12.0\n", "/a.service"),
+            ("0::/lull.nice.12.0/lull.reno.13.0\n", "/"),
+            ("0::/lull.nice.12.0/its.own\n", "/lull.nice.12.0/its.own"),
+            ("0::/\n", "/"),
+        ] {
+            assert_eq!(without_ours(cgroup_in(text)), Path::new(home), "{text}");
+        }
     }
 
     #[test]

@@ -115,7 +115,15 @@ pub enum Error {
         /// As it was given.
         pid: i32,
     },
-    /// A process that cannot be moved, such as a kernel thread.
+    /// A process that must not be moved, or that has no sockets of a program.
+    #[error("process {pid} cannot be moved: {why}")]
+    NotToBeMoved {
+        /// As it was given.
+        pid: i32,
+        /// Why, and what to do instead.
+        why: &'static str,
+    },
+    /// A process that the kernel does not move.
     #[error("process {pid} cannot be moved: {source}")]
     CannotMove {
         /// As it was given.

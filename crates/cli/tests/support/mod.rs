@@ -154,6 +154,17 @@ impl Drop for Variant {
     }
 }
 
+/// Where cgroup v2 is mounted.
+pub(crate) fn cgroup_root() -> PathBuf {
+    let mountinfo = fs::read_to_string("/proc/self/mountinfo").unwrap();
+    let root = mountinfo
+        .lines()
+        .find(|line| line.contains(" - cgroup2 "))
+        .and_then(|line| line.split(' ').nth(4))
+        .expect("cgroup v2 is mounted");
+    PathBuf::from(root)
+}
+
 /// The cgroups whose names begin so.
 pub(crate) fn cgroups(prefix: &str) -> Vec<PathBuf> {
     fn walk(directory: &Path, prefix: &str, found: &mut Vec<PathBuf>) {
@@ -166,14 +177,8 @@ pub(crate) fn cgroups(prefix: &str) -> Vec<PathBuf> {
             }
         }
     }
-    let mountinfo = fs::read_to_string("/proc/self/mountinfo").unwrap();
-    let root = mountinfo
-        .lines()
-        .find(|line| line.contains(" - cgroup2 "))
-        .and_then(|line| line.split(' ').nth(4))
-        .expect("cgroup v2 is mounted");
     let mut found = Vec::new();
-    walk(Path::new(root), prefix, &mut found);
+    walk(&cgroup_root(), prefix, &mut found);
     found
 }
 
