@@ -5,7 +5,6 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use anyhow::Context;
 use lull_cc::Rate;
 use lull_lab::emulate::{
     Backend, Buffer, Discipline, Error, Link, LinkRate, Session, Topology, Trace, parse_duration,
@@ -13,6 +12,8 @@ use lull_lab::emulate::{
 
 /// The exit code for arguments that make no sense, the same as clap's.
 const USAGE: u8 = 2;
+/// The exit code if the emulator fails, which leaves all below it to the program, as env's does.
+const FAILED: u8 = 125;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -134,8 +135,8 @@ impl Args {
 /// Runs the program and passes its exit code on.
 ///
 /// # Errors
-/// Whatever keeps the emulator from starting, apart from wrong arguments: those are told in one
-/// line, with the exit code 2.
+/// None: what goes wrong is told in one line, with the exit code 2 for wrong arguments and 125 for
+/// whatever else keeps the emulator from starting.
 pub(crate) fn run(arguments: Args) -> anyhow::Result<ExitCode> {
     let outcome = arguments.topology().and_then(|topology| {
         let Args { command, json, .. } = arguments;
@@ -146,6 +147,12 @@ pub(crate) fn run(arguments: Args) -> anyhow::Result<ExitCode> {
             eprintln!("lull: {error}");
             Ok(ExitCode::from(USAGE))
         }
-        outcome => Ok(ExitCode::from(outcome.context("the emulator could not be started")?)),
+        Err(error) => {
+            crate::complain(
+                &anyhow::Error::new(error).context("the emulator could not be started"),
+            );
+            Ok(ExitCode::from(FAILED))
+        }
+        Ok(code) => Ok(ExitCode::from(code)),
     }
 }

@@ -69,6 +69,22 @@ fn the_exit_code_is_the_programs() {
 }
 
 #[test]
+fn an_emulator_that_cannot_start_leaves_the_lower_exit_codes_to_the_program() {
+    needs!(user_namespaces(), command("unshare"), command("setpriv"));
+    // Here no user namespace may be made any more.
+    let script = "echo 0 >/proc/sys/user/max_user_namespaces &&
+                  exec setpriv --bounding-set=-sys_admin \"$1\" lab emulate -- true";
+    let output = Command::new("unshare")
+        .args(["--user", "--map-root-user", "sh", "-c", script, "sh"])
+        .arg(env!("CARGO_BIN_EXE_lull"))
+        .output()
+        .unwrap();
+    assert_eq!(output.status.code(), Some(125), "{}", stderr(&output));
+    assert!(stderr(&output).starts_with("lull: the emulator could not be started: "));
+    assert_eq!(stderr(&output).lines().count(), 1);
+}
+
+#[test]
 fn the_program_finds_the_other_hosts_by_address_and_by_name() {
     needs!(networks(), command("ip"));
     let script = "echo $LULL_LEFT_1 $LULL_RIGHT_2 $LULL_RIGHT_2_V6
