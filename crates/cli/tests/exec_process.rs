@@ -4,7 +4,7 @@
 mod support;
 
 use std::io::{BufRead, BufReader, Write};
-use std::os::unix::process::ExitStatusExt;
+use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::process::Stdio;
 use std::time::Duration;
 use std::{fs, thread};
@@ -80,6 +80,36 @@ fn signals_go_on_to_the_program() {
         assert_eq!(next(), signal);
     }
     assert_eq!(kept.0.wait().unwrap().code(), Some(9));
+}
+
+#[test]
+fn signals_to_the_whole_process_group_arrive_once() {
+    needs!(lull_testing::bpf());
+    let script = "for s in TERM USR1; do trap \"echo $s\" $s; done; trap 'exit 9' ALRM
+        echo ready; while :; do sleep 0.02; done";
+    let mut command = lull(&["exec", "--cc", "reno", "--", "sh", "-c", script]);
+    command.process_group(0).stdout(Stdio::piped()).stderr(Stdio::null());
+    let mut kept = Kept::spawn(&mut command);
+    let mut lines = BufReader::new(kept.0.stdout.take().unwrap()).lines();
+    let mut next = || lines.next().unwrap().unwrap();
+    assert_eq!(next(), "ready");
+    let pid = kept.pid();
+    let send = |signal, to: &str| finish(&mut shell("kill -$1 -- $2", &[signal, to])).ok();
+    // The same signal again and again: none is taken for an earlier one.
+    for _ in 0..3 {
+        send("TERM", &format!("-{pid}"));
+        assert_eq!(next(), "TERM");
+        // A second one would come first.
+        thread::sleep(Duration::from_millis(200));
+        send("USR1", &pid);
+        assert_eq!(next(), "USR1");
+        send("TERM", &pid);
+        assert_eq!(next(), "TERM");
+    }
+    send("ALRM", &pid);
+    assert_eq!(kept.0.wait().unwrap().code(), Some(9));
+    // Nobody of the group is left.
+    assert_ne!(finish(&mut shell("kill -0 -- -$1", &[&pid])).code(), Some(0));
 }
 
 #[test]

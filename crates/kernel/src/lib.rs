@@ -24,6 +24,7 @@ mod skeletons;
 mod state;
 mod status;
 mod sys;
+mod witness;
 
 pub use adopt::{Adopted, adopt};
 pub use background::Choice;

@@ -6,7 +6,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::process::ExitStatusExt;
 use std::process::{Child, Command};
 use std::time::{Duration, Instant};
-use std::{io, process};
+use std::{io, process, thread};
 
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::signal::Signal;
@@ -17,7 +17,8 @@ use crate::background::{Background, Choice};
 use crate::error::{Error, Result};
 use crate::hooks::Requests;
 use crate::signals::{Received, Signals};
-use crate::{mend, sys};
+use crate::witness::{PATIENCE, Witness};
+use crate::{mend, sys, witness};
 
 /// How the program ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -61,7 +62,10 @@ pub struct Outcome {
 /// Runs a program whose TCP connections, its children's included, get what is chosen.
 ///
 /// Standard input and output, the terminal and the process group are ours. Signals to this
-/// process go on to the program. Children of the program that outlive it stay what they are.
+/// process go on to the program; those to the whole process group, or to all processes of a
+/// service, it gets itself, once. What cannot be told from them is a signal by name to all that
+/// are called `lull` or have its command line (`pkill -f`). Children of the program that outlive
+/// it stay what they are.
 ///
 /// # Errors
 /// Whatever keeps the program from running; no cgroup and nothing loaded is left behind then.
@@ -94,7 +98,8 @@ fn run_in(
     let mut child = spawn(background, program, signals)?;
     let process =
         sys::pidfd_open(child.id() as i32).map_err(Error::io("watch over the program"))?;
-    let supervisor = Supervisor { background, choice, signals, requests, process };
+    let witness = Witness::start().ok();
+    let mut supervisor = Supervisor { background, choice, signals, requests, process, witness };
     let ending = supervisor.attend(&mut child)?;
     let elapsed = started.elapsed();
     let counters = background.hooks.counters()?;
@@ -137,18 +142,17 @@ struct Supervisor<'run, 'obj> {
     requests: Requests<'run>,
     /// Readable when the program has ended.
     process: OwnedFd,
+    witness: Option<Witness>,
 }
 
 impl Supervisor<'_, '_> {
     /// Waits for the program's end.
-    fn attend(&self, child: &mut Child) -> Result<Ending> {
+    fn attend(&mut self, child: &mut Child) -> Result<Ending> {
         let pid = child.id() as i32;
         // A program with thousands of sockets must not keep us busy with them alone.
         let mut rest_until = Instant::now();
         loop {
-            while let Some(received) = self.signals.next() {
-                relay(received, pid);
-            }
+            self.relay(pid);
             if let Some(status) = child.try_wait().map_err(Error::io("wait for the program"))? {
                 return Ok(match (status.code(), status.signal()) {
                     (Some(code), _) => Ending::Exited(code),
@@ -162,6 +166,19 @@ impl Supervisor<'_, '_> {
                 rest_until = Instant::now() + 10 * now.elapsed();
             }
             self.wait(rest_until);
+        }
+    }
+
+    /// Hands signals on to the program that it has not got itself.
+    fn relay(&mut self, pid: i32) {
+        let mut received: Vec<Received> = self.signals.queued().collect();
+        if received.is_empty() {
+            return;
+        }
+        thread::sleep(PATIENCE);
+        received.extend(self.signals.queued());
+        for number in witness::for_us_alone(&mut self.witness, &received, pid) {
+            let _ = sys::kill(pid, number);
         }
     }
 
@@ -189,13 +206,6 @@ impl Supervisor<'_, '_> {
             // It may have ended, or hide its descriptors from us; its congestion control holds.
             let _ = mend::mark_mapped(pid, class);
         }
-    }
-}
-
-/// Hands a signal on to the program if it has not got it itself.
-fn relay(received: Received, pid: i32) {
-    if received.number != libc::SIGCHLD && received.by_process {
-        let _ = sys::kill(pid, received.number);
     }
 }
 

@@ -12,7 +12,7 @@ use crate::sys;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Received {
     pub(crate) number: i32,
-    /// A process sent it to us alone. What the terminal sends goes to the program as well.
+    /// A process sent it. What the terminal sends goes to the program as well.
     pub(crate) by_process: bool,
 }
 
@@ -46,6 +46,11 @@ impl Signals {
     pub(crate) fn next(&self) -> Option<Received> {
         let info = self.queue.read_signal().ok()??;
         Some(Received { number: info.ssi_signo as i32, by_process: info.ssi_code <= 0 })
+    }
+
+    /// All that there are now, without those of children.
+    pub(crate) fn queued(&self) -> impl Iterator<Item = Received> {
+        std::iter::from_fn(|| self.next()).filter(|received| received.number != libc::SIGCHLD)
     }
 
     /// Whether a signal came that would have ended us before the program was started.

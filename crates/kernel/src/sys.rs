@@ -1,6 +1,6 @@
 //! The system calls that no safe crate wraps. All unsafe code of the crate is here.
 
-use std::ffi::{c_int, c_void};
+use std::ffi::{CStr, c_int, c_uint, c_void};
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::os::unix::process::CommandExt;
@@ -133,6 +133,28 @@ pub(crate) fn accept_queue(listener: BorrowedFd<'_>) -> io::Result<u32> {
 pub(crate) fn borrow<T>(fd: i32, _owner: &T) -> BorrowedFd<'_> {
     // SAFETY: `_owner` is borrowed for as long as the result, and closes `fd` when dropped only.
     unsafe { BorrowedFd::borrow_raw(fd) }
+}
+
+/// Forks a process of some name that holds no descriptor and does nothing. The caller has all
+/// signals blocked, and so has that one: it ends by SIGKILL alone, and at the end of the caller.
+pub(crate) fn fork_idle(name: &'static CStr) -> io::Result<c_int> {
+    let parent = std::process::id() as c_int;
+    // SAFETY: the child makes system calls only, allocates nothing and never returns from here.
+    let pid = check(unsafe { libc::fork() })?;
+    if pid == 0 {
+        // SAFETY: `name` lives for ever; all else are integers. No descriptor is used afterwards.
+        unsafe {
+            libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL);
+            libc::prctl(libc::PR_SET_NAME, name.as_ptr());
+            libc::syscall(libc::SYS_close_range, 0, c_uint::MAX, 0);
+            // It may have ended before it was asked about its end.
+            while libc::getppid() == parent {
+                libc::pause();
+            }
+            libc::_exit(0);
+        }
+    }
+    Ok(pid)
 }
 
 /// Sends any signal, real-time ones included.

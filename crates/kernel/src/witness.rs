@@ -1,0 +1,89 @@
+//! Tells a signal to many processes from one to this process alone.
+//!
+//! `kill %1` in a shell, `kill 0` in a script, timeout(1) and systemd's `KillMode=control-group` send
+//! a signal to the whole process group or cgroup: to the program as well as to us. `kill $!` and
+//! a supervisor send it to us alone, and expect it to arrive at the program. What comes with a
+//! signal is the same in both cases, sender included. So another process of our process group
+//! and cgroup stands by with every signal blocked: what is pending there went to all.
+
+use std::fs;
+use std::io;
+use std::time::Duration;
+
+use nix::sys::wait::waitpid;
+use nix::unistd::{Pid, getpgid};
+
+use crate::signals::Received;
+use crate::sys;
+
+/// Whoever sends to one process after the other is done within this time: systemd, and timeout(1),
+/// which sends to its child and then to all.
+pub(crate) const PATIENCE: Duration = Duration::from_millis(20);
+
+/// A process that does nothing but collect signals; ends when this is dropped, or with us.
+#[derive(Debug)]
+pub(crate) struct Witness(i32);
+
+impl Witness {
+    pub(crate) fn start() -> io::Result<Self> {
+        sys::fork_idle(c"lull-witness").map(Witness)
+    }
+
+    /// The signals that it has got, one bit for each.
+    fn signals(&self) -> u64 {
+        pending(&fs::read_to_string(format!("/proc/{}/status", self.0)).unwrap_or_default())
+    }
+}
+
+impl Drop for Witness {
+    fn drop(&mut self) {
+        let _ = sys::kill(self.0, libc::SIGKILL);
+        let _ = waitpid(Pid::from_raw(self.0), None);
+    }
+}
+
+fn pending(status: &str) -> u64 {
+    let mask = status.lines().find_map(|line| line.strip_prefix("ShdPnd:"));
+    mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).unwrap_or(0)
+}
+
+/// Which of the signals that we got the program has not got itself. The witness is replaced when
+/// it has seen some, for they stay with it.
+///
+/// Without a witness all are passed on that a process sent: twice is better than never.
+pub(crate) fn for_us_alone(
+    witness: &mut Option<Witness>,
+    received: &[Received],
+    program: i32,
+) -> Vec<i32> {
+    let seen = witness.as_ref().map_or(0, Witness::signals);
+    // A program that has left our process group, as a shell does, gets nothing that goes to it.
+    let is_with_us = getpgid(Some(Pid::from_raw(program))) == getpgid(None);
+    let has_got = |number: i32| is_with_us && seen & bit(number) != 0;
+    let alone = received
+        .iter()
+        .filter(|received| received.by_process && !has_got(received.number))
+        .map(|received| received.number)
+        .collect();
+    if seen != 0 {
+        *witness = Witness::start().ok();
+    }
+    alone
+}
+
+fn bit(signal: i32) -> u64 {
+    1 << (signal - 1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pending_signals_are_read_from_the_status() {
+        let status = "SigPnd:\t0000000000000001\nShdPnd:\t0000000000004002\nSigBlk:\tffff\n";
+        assert_eq!(pending(status), bit(libc::SIGTERM) | bit(libc::SIGINT));
+        assert_eq!(pending(""), 0);
+        assert_eq!(bit(64), 1 << 63);
+    }
+}
