@@ -232,7 +232,19 @@ fn wrong_arguments_are_told_on_one_line() {
     exec(&["--dscp", "ef", "true"]).fails(125, "invalid value 'ef' for '--dscp <DSCP>'");
     exec(&["--bogus", "true"]).fails(125, "unexpected argument '--bogus'");
     exec(&["--children", "true"]).fails(125, "'--children' cannot be used with");
-    finish(&mut lull(&["bogus"])).fails(2, "unrecognized subcommand 'bogus'");
+    finish(&mut lull(&["bogus"])).fails(2, "unrecognized subcommand 'bogus' (see 'lull --help')");
+    finish(&mut lull(&["kernel", "load", "--bogus"])).fails(2, "(see 'lull kernel load --help')");
+}
+
+#[test]
+fn what_no_congestion_control_can_be_called_is_told_with_the_known_ones() {
+    for name in ["", "a_name_of_16_byt", "a/b"] {
+        let said = finish(&mut lull(&["exec", "--cc", name, "--", "true"]));
+        let known = fs::read_to_string("/proc/sys/net/ipv4/tcp_available_congestion_control");
+        let first = known.unwrap().split_whitespace().next().unwrap().to_owned();
+        said.fails(125, &format!("'{name}' is no name of a congestion control"));
+        said.fails(125, &format!("this kernel has {first}"));
+    }
 }
 
 #[test]

@@ -44,6 +44,7 @@ impl<'obj> Background<'obj> {
         choice: &Choice,
         storage: &'obj mut MaybeUninit<OpenObject>,
     ) -> Result<Self> {
+        machine::check_congestion_name(&choice.congestion)?;
         machine::check_privilege("lull exec")?;
         machine::check_btf()?;
         let hierarchy = Hierarchy::open()?;

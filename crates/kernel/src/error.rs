@@ -57,6 +57,17 @@ pub enum Error {
         /// What is there, separated by spaces.
         available: String,
     },
+    /// A name that no congestion control can have.
+    #[error(
+        "'{name}' is no name of a congestion control, which has 1 to 15 bytes: \
+         this kernel has {available}"
+    )]
+    BadCongestion {
+        /// What was asked for.
+        name: String,
+        /// What is there, separated by spaces.
+        available: String,
+    },
     /// A name that the kernel would not take.
     #[error("'{name}' is not a name: use 1 to 15 of a-z, 0-9 and '_'")]
     BadName {

@@ -14,6 +14,9 @@ use crate::sys;
 /// Linux 6.4 has links for struct_ops, which are what can be pinned.
 const OLDEST_KERNEL: (u32, u32) = (6, 4);
 
+/// TCP_CA_NAME_MAX of the kernel less the final zero.
+const LONGEST_NAME: usize = 15;
+
 const CAP_NET_ADMIN: u32 = 12;
 const CAP_SYS_ADMIN: u32 = 21;
 const CAP_PERFMON: u32 = 38;
@@ -110,13 +113,26 @@ pub(crate) fn cong_control_has_ack() -> Result<bool> {
 /// Checks that the kernel, or a module that it can load, has a congestion control.
 ///
 /// # Errors
-/// [`Error::UnknownCongestion`] lists what there is.
+/// [`Error::BadCongestion`] for what can be no such name, [`Error::UnknownCongestion`] for what is
+/// none; both list what there is.
 pub fn check_congestion(name: &str) -> Result<()> {
+    check_congestion_name(name)?;
     if has_congestion(name)? {
         return Ok(());
     }
     let available = available_congestion();
     Err(Error::UnknownCongestion { name: name.to_owned(), available })
+}
+
+/// Checks that the kernel would read `name` as it is: it cuts longer ones off at 15 bytes.
+///
+/// Other people's names may have characters that [`check_name`] keeps from ours; a slash, which
+/// no cgroup could be named after, is in none of the kernel's.
+pub(crate) fn check_congestion_name(name: &str) -> Result<()> {
+    if (1..=LONGEST_NAME).contains(&name.len()) && !name.contains('/') {
+        return Ok(());
+    }
+    Err(Error::BadCongestion { name: name.to_owned(), available: available_congestion() })
 }
 
 /// The congestion controls that are registered now, separated by spaces.
@@ -145,7 +161,7 @@ pub(crate) fn has_congestion(name: &str) -> Result<bool> {
 pub fn check_name(name: &str) -> Result<()> {
     // The kernel takes no hyphen (bpf_obj_name_cpy).
     let good = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_';
-    if (1..=15).contains(&name.len()) && name.chars().all(good) {
+    if (1..=LONGEST_NAME).contains(&name.len()) && name.chars().all(good) {
         Ok(())
     } else {
         Err(Error::BadName { name: name.to_owned() })
@@ -178,6 +194,16 @@ mod tests {
         assert!(missing_capabilities("CapEff:\t000001ffffffffff\n").is_empty());
         let without_net_admin = format!("CapEff:\t{:016x}\n", 1u64 << CAP_SYS_ADMIN);
         assert_eq!(missing_capabilities(&without_net_admin), ["CAP_NET_ADMIN"]);
+    }
+
+    #[test]
+    fn a_name_that_the_kernel_would_cut_is_refused() {
+        for name in ["reno", "nice", "dctcp-2.x", "abcdefghijklmno"] {
+            assert!(check_congestion_name(name).is_ok(), "{name}");
+        }
+        for name in ["", "abcdefghijklmnop", "a/b", "../cubic"] {
+            assert!(check_congestion_name(name).is_err(), "{name}");
+        }
     }
 
     #[test]
