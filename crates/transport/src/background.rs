@@ -13,7 +13,9 @@ use crate::user_space::UserSpaceNice;
 /// A stream whose traffic is background traffic.
 ///
 /// Reads, writes and everything else are the stream's own. Dropped, it closes the stream; what is
-/// still to be sent then is sent in the background, too.
+/// still to be sent then is sent in the background, too. For that, the user-space carrier keeps
+/// the connection open, for two minutes at most in which nothing of it arrives; the kernel has
+/// its own rules for the connections of nobody (`tcp_orphan_retries` of tcp(7)).
 #[derive(Debug)]
 pub struct Background<S> {
     stream: S,

@@ -13,7 +13,7 @@ use lull_cc::{NiceParameters, Timestamp};
 use crate::error::{Error, Result};
 use crate::info::{Phase, TcpInfo};
 use crate::sys;
-use crate::user_space::UserSpaceNice;
+use crate::user_space::{LONGEST_PAUSE_SECONDS, UserSpaceNice};
 
 /// A socket under control. The thread holds it weakly: it goes with the last guard.
 #[derive(Debug)]
@@ -22,8 +22,34 @@ pub(crate) struct Control {
     socket: OwnedFd,
     /// None once it has been stopped.
     nice: Mutex<Option<UserSpaceNice>>,
-    /// The socket itself, while what the application left behind when it closed is sent.
-    rest: Mutex<Option<Arc<Control>>>,
+    /// While what the application left behind when it closed is sent.
+    rest: Mutex<Option<Rest>>,
+}
+
+/// What an application left to be sent when it closed its socket.
+#[derive(Debug)]
+struct Rest {
+    /// The socket itself, which the application holds no more.
+    _control: Arc<Control>,
+    progress: Progress,
+}
+
+/// When something was last delivered.
+#[derive(Clone, Copy, Debug)]
+struct Progress {
+    delivered: u32,
+    since: Timestamp,
+}
+
+impl Progress {
+    /// Whether nothing was delivered for [`LONGEST_STANDSTILL`]: the other end has gone without a
+    /// word, or does not read. The kernel's rules for closed sockets decide from then on.
+    fn has_ended(&mut self, now: Timestamp, delivered: u32) -> bool {
+        if self.delivered != delivered {
+            *self = Progress { delivered, since: now };
+        }
+        now.saturating_since(self.since) >= LONGEST_STANDSTILL
+    }
 }
 
 /// When a socket is due. Ordered by time, then by age.
@@ -66,6 +92,10 @@ struct Schedule {
 /// What is due so soon is looked at together: a thousand wakes a second are enough for any number
 /// of sockets.
 const TOGETHER: Duration = Duration::from_millis(1);
+
+/// How long a descriptor is kept for the rest while nothing of it is delivered. Twice the longest
+/// pause that the pace itself makes.
+const LONGEST_STANDSTILL: Duration = Duration::from_secs(2 * LONGEST_PAUSE_SECONDS);
 
 static SCHEDULE: Mutex<Schedule> =
     Mutex::new(Schedule { due: BinaryHeap::new(), busy: 0, running: false, numbers: 0 });
@@ -123,11 +153,14 @@ impl Control {
         *lock(&self.nice) = None;
     }
 
-    /// Keeps the socket under control until what it has to send is sent: for an application that
-    /// closes it now.
+    /// Keeps the socket under control until what it has to send is sent, or gets no further: for an
+    /// application that closes it now.
     pub(crate) fn keep_for_the_rest(self: &Arc<Self>) {
-        if TcpInfo::of(self.socket.as_fd()).is_ok_and(|info| has_rest(&info)) {
-            *lock(&self.rest) = Some(Arc::clone(self));
+        if let Ok(info) = TcpInfo::of(self.socket.as_fd())
+            && has_rest(&info)
+        {
+            let progress = Progress { delivered: info.delivered, since: now() };
+            *lock(&self.rest) = Some(Rest { _control: Arc::clone(self), progress });
         }
     }
 
@@ -140,14 +173,14 @@ impl Control {
         }
         let mut nice = lock(&self.nice);
         let Some(nice) = nice.as_mut() else { return Ok(None) };
-        nice.handle_sample(now(), &info);
+        let now = now();
+        nice.handle_sample(now, &info);
         if let Some(rate) = nice.poll_rate() {
             sys::set_max_pacing_rate(self.socket.as_fd(), rate.bytes_per_second())
                 .map_err(Error::system("set SO_MAX_PACING_RATE"))?;
         }
-        if !has_rest(&info) {
-            lock(&self.rest).take();
-        }
+        lock(&self.rest)
+            .take_if(|rest| !has_rest(&info) || rest.progress.has_ended(now, info.delivered));
         Ok(Some(nice.poll_timeout()))
     }
 }
@@ -194,5 +227,20 @@ fn run() {
         schedule = lock(&SCHEDULE);
         schedule.busy = 0;
         schedule.due.extend(ready.drain(..));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_rest_is_kept_for_as_long_as_some_of_it_arrives() {
+        let at = |seconds| Timestamp::ZERO + Duration::from_secs(seconds);
+        let mut progress = Progress { delivered: 7, since: at(0) };
+        assert!(!progress.has_ended(at(119), 7));
+        assert!(!progress.has_ended(at(119), 8), "one packet is progress");
+        assert!(!progress.has_ended(at(238), 8));
+        assert!(progress.has_ended(at(239), 8));
     }
 }

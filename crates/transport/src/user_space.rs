@@ -23,7 +23,7 @@ const UNKNOWN_RTT_MICROS: u32 = 100_000;
 const UNKNOWN_PACKET_BYTES: u32 = 1448;
 /// Two packets leave at least so often, whatever the window: with a longer silence than this,
 /// routers and programs take a connection for dead. It matters for round-trip times above 625 ms.
-const LONGEST_PAUSE_SECONDS: u64 = 60;
+pub(crate) const LONGEST_PAUSE_SECONDS: u64 = 60;
 /// Looks that are remembered to tell rounds apart.
 const REMEMBERED: usize = 32;
 
