@@ -12,6 +12,7 @@ fn main() {
     let bpf = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../bpf");
     let out = PathBuf::from(env::var_os("OUT_DIR").expect("cargo sets OUT_DIR"));
     println!("cargo::rerun-if-changed={}", bpf.display());
+    println!("cargo::rustc-env=LULL_STATE={}", state(&bpf.join("nice.h")));
     for name in PROGRAMS {
         let source = bpf.join(format!("{name}.bpf.c"));
         SkeletonBuilder::new()
@@ -26,6 +27,16 @@ fn main() {
                 )
             });
     }
+}
+
+/// A number that is another one whenever the state that Nice keeps of a socket, or what it means,
+/// may be another: of the text that declares it (FNV-1a, 64 bits).
+fn state(header: &Path) -> u64 {
+    let text = std::fs::read(header)
+        .unwrap_or_else(|error| panic!("cannot read {}: {error}", header.display()));
+    text.iter().fold(0xcbf2_9ce4_8422_2325, |hash, &byte| {
+        (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
+    })
 }
 
 /// What clang needs beside libbpf's own headers: ours, and the directory in which Debian keeps

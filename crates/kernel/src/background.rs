@@ -14,7 +14,7 @@ use crate::load::{load_automatically, unload_unused};
 use crate::machine;
 use crate::mounts::Bpffs;
 use crate::parameters::Parameters;
-use crate::state::State;
+use crate::state::{Place, State};
 
 /// What the connections of a background cgroup get.
 #[derive(Clone, Debug)]
@@ -81,8 +81,10 @@ impl<'obj> Background<'obj> {
         hierarchy: &Hierarchy,
         state: Option<&State<'_>>,
     ) -> Result<(Cgroup, Hooks<'obj>)> {
-        let sockets =
-            state.and_then(|state| state.find(&choice.congestion)).map(|place| place.sockets());
+        let sockets = state
+            .and_then(|state| state.find(&choice.congestion))
+            .filter(Place::is_ours)
+            .map(|place| place.sockets());
         let hooks = Hooks::load(
             storage,
             &choice.congestion,

@@ -64,7 +64,7 @@ pub(crate) struct Hooks<'obj> {
 impl<'obj> Hooks<'obj> {
     /// Loads the programs into the kernel.
     ///
-    /// `sockets` is the pinned map of a congestion control of ours. `mapped_by_parent` leaves
+    /// `sockets` is the pinned map of a congestion control of this version of Lull. `mapped_by_parent` leaves
     /// the marking of IPv4 traffic of IPv6 sockets to system calls, as on old kernels.
     pub(crate) fn load(
         storage: &'obj mut MaybeUninit<OpenObject>,
@@ -87,14 +87,11 @@ impl<'obj> Hooks<'obj> {
         if let Some(path) = sockets {
             let pinned =
                 MapHandle::from_pinned_path(path).map_err(Error::bpf("open the map of sockets"))?;
-            // Another version of Lull may keep another state.
-            if pinned.value_size() == open.maps.sockets.value_size() {
-                open.maps
-                    .sockets
-                    .reuse_fd(pinned.as_fd())
-                    .map_err(Error::bpf("share the map of sockets"))?;
-                knows_yielding = true;
-            }
+            open.maps
+                .sockets
+                .reuse_fd(pinned.as_fd())
+                .map_err(Error::bpf("share the map of sockets"))?;
+            knows_yielding = true;
         }
         let skeleton =
             open.load().map_err(Error::bpf("load the programs of a background cgroup"))?;

@@ -119,6 +119,11 @@ impl Place {
         self.0.join(RECORD)
     }
 
+    /// Whether the state of its sockets is what this version of Lull knows.
+    pub(crate) fn is_ours(&self) -> bool {
+        Record::read_all(&self.record()).is_ok_and(|found| found.is_some_and(|(_, ours)| ours))
+    }
+
     /// When it was loaded.
     pub(crate) fn since(&self) -> Option<SystemTime> {
         fs::metadata(self.link()).and_then(|metadata| metadata.modified()).ok()
@@ -142,8 +147,15 @@ pub(crate) struct Record {
 }
 
 impl Record {
-    const VERSION: u64 = 1;
-    const WORDS: usize = 7;
+    /// Of the words of the record.
+    const VERSION: u64 = 2;
+    const WORDS: usize = 8;
+    /// Of the state that is kept of each socket: another one may have the same size and another
+    /// meaning. It follows from the text of `bpf/nice.h`, so nobody has to remember to raise it.
+    const STATE: u64 = match u64::from_str_radix(env!("LULL_STATE"), 10) {
+        Ok(state) => state,
+        Err(_) => panic!("build.rs writes a number"),
+    };
 
     fn to_bytes(self) -> Vec<u8> {
         let p = self.parameters;
@@ -155,22 +167,24 @@ impl Record {
             u64::from(p.fraction),
             p.min_window.raw(),
             u64::from(p.restricted),
+            Self::STATE,
         ];
         words.iter().flat_map(|word| word.to_ne_bytes()).collect()
     }
 
-    /// None if another version of Lull wrote it.
-    fn from_bytes(bytes: &[u8]) -> Option<Self> {
+    /// The record, and whether the state of sockets is as we know it. None if another version of
+    /// Lull wrote it.
+    fn from_bytes(bytes: &[u8]) -> Option<(Self, bool)> {
         let words: Vec<u64> = bytes
             .chunks_exact(8)
             .map(|chunk| u64::from_ne_bytes(chunk.try_into().expect("chunks have eight bytes")))
             .collect();
-        let [Self::VERSION, automatic, vegas, threshold, fraction, min_window, restricted] =
+        let [Self::VERSION, automatic, vegas, threshold, fraction, min_window, restricted, state] =
             words[..]
         else {
             return None;
         };
-        Some(Record {
+        let record = Record {
             automatic: automatic != 0,
             parameters: Parameters {
                 algorithm: if vegas == 0 { Algorithm::Nice } else { Algorithm::Vegas },
@@ -179,7 +193,8 @@ impl Record {
                 min_window: Window::from_raw(min_window),
                 restricted: restricted != 0,
             },
-        })
+        };
+        Some((record, state == Self::STATE))
     }
 
     /// Pins a new map that holds the record.
@@ -209,6 +224,10 @@ impl Record {
 
     /// Reads the pinned record; None if another version of Lull wrote it.
     pub(crate) fn read(path: &Path) -> Result<Option<Self>> {
+        Ok(Self::read_all(path)?.map(|(record, _)| record))
+    }
+
+    fn read_all(path: &Path) -> Result<Option<(Self, bool)>> {
         let map =
             MapHandle::from_pinned_path(path).map_err(Error::bpf("open the parameters' map"))?;
         let bytes = map
@@ -226,9 +245,17 @@ mod tests {
     fn a_record_survives_the_map() {
         let parameters = Parameters { restricted: true, ..Parameters::default() };
         let record = Record { parameters, automatic: true };
-        assert_eq!(Record::from_bytes(&record.to_bytes()), Some(record));
+        assert_eq!(Record::from_bytes(&record.to_bytes()), Some((record, true)));
+    }
+
+    #[test]
+    fn what_another_version_wrote_is_recognised() {
+        let record = Record { parameters: Parameters::default(), automatic: false };
         let mut other = record.to_bytes();
-        other[0] = 99;
+        other[0] ^= 0xff;
         assert_eq!(Record::from_bytes(&other), None);
+        let mut other = record.to_bytes();
+        *other.last_mut().unwrap() ^= 1;
+        assert_eq!(Record::from_bytes(&other), Some((record, false)));
     }
 }
