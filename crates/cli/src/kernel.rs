@@ -35,16 +35,16 @@ struct Load {
     /// The name that programs choose it by
     #[arg(long, default_value = "nice")]
     name: String,
-    /// t: queueing delay, as a part of the largest, that counts as interference
-    #[arg(long, default_value_t = 0.2, allow_negative_numbers = true)]
-    threshold: f64,
-    /// f: part of a round's packets that must see it for the window to be halved
-    #[arg(long, default_value_t = 0.5, allow_negative_numbers = true)]
-    fraction: f64,
-    /// Smallest window in packets, such as 1/48
-    #[arg(long, default_value = "1/48", allow_hyphen_values = true)]
-    min_window: String,
-    /// nice, or vegas, which it is built on, for comparison
+    /// t: queueing delay, as a part of the largest, that counts as interference [default: 0.2]
+    #[arg(long, value_parser = number, allow_negative_numbers = true)]
+    threshold: Option<f64>,
+    /// f: part of a round's packets that must see it for the window to be halved [default: 0.5]
+    #[arg(long, value_parser = number, allow_negative_numbers = true)]
+    fraction: Option<f64>,
+    /// Smallest window in packets, from 1/48 to 1 [default: 1/48]
+    #[arg(long, allow_hyphen_values = true)]
+    min_window: Option<String>,
+    /// nice, or vegas, which it is built on, for comparison; vegas has none of the above
     #[arg(long, value_enum, default_value_t = Kind::Nice)]
     algorithm: Kind,
     /// Only processes with CAP_NET_ADMIN may choose it
@@ -53,6 +53,50 @@ struct Load {
     /// Say what was done as JSON
     #[arg(long)]
     json: bool,
+}
+
+fn number(text: &str) -> Result<f64, &'static str> {
+    text.parse().map_err(|_| "write a number such as 0.2")
+}
+
+/// What is wrong with options that are right by themselves.
+#[derive(Debug)]
+struct Misuse(String);
+
+impl std::error::Error for Misuse {}
+
+impl std::fmt::Display for Misuse {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl Load {
+    fn parameters(&self) -> anyhow::Result<Parameters> {
+        let defaults = Parameters::default();
+        let algorithm = match self.algorithm {
+            Kind::Nice => Algorithm::Nice,
+            Kind::Vegas => Algorithm::Vegas,
+        };
+        for (option, is_given) in [
+            ("--threshold", self.threshold.is_some()),
+            ("--fraction", self.fraction.is_some()),
+            ("--min-window", self.min_window.is_some()),
+        ] {
+            if is_given && algorithm != Algorithm::Nice {
+                let text =
+                    format!("{option} is of nice, and vegas has nothing like it: leave it out");
+                return Err(Misuse(text).into());
+            }
+        }
+        let min_window = match &self.min_window {
+            Some(text) => text.parse()?,
+            None => MinWindow::default(),
+        };
+        let threshold = self.threshold.unwrap_or(defaults.threshold());
+        let fraction = self.fraction.unwrap_or(defaults.fraction());
+        Ok(Parameters::new(algorithm, threshold, fraction, min_window, self.restrict)?)
+    }
 }
 
 #[derive(Clone, Copy, Debug, clap::ValueEnum)]
@@ -83,10 +127,11 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
     match result {
         Ok(()) => Ok(ExitCode::SUCCESS),
         Err(error) => {
-            let usage = matches!(
-                error.downcast_ref(),
-                Some(Error::BadName { .. } | Error::BadParameter { .. })
-            );
+            let usage = error.is::<Misuse>()
+                || matches!(
+                    error.downcast_ref(),
+                    Some(Error::BadName { .. } | Error::BadParameter { .. })
+                );
             crate::complain(&error);
             Ok(ExitCode::from(if usage { crate::USAGE } else { 1 }))
         }
@@ -98,13 +143,7 @@ fn say(text: &str) -> anyhow::Result<()> {
 }
 
 fn load(args: &Load) -> anyhow::Result<()> {
-    let algorithm = match args.algorithm {
-        Kind::Nice => Algorithm::Nice,
-        Kind::Vegas => Algorithm::Vegas,
-    };
-    let min_window: MinWindow = args.min_window.parse()?;
-    let parameters =
-        Parameters::new(algorithm, args.threshold, args.fraction, min_window, args.restrict)?;
+    let parameters = args.parameters()?;
     let loaded = lull_kernel::load(&args.name, parameters)?;
     if args.json {
         let mut value = parameters_json(&parameters);
@@ -210,11 +249,13 @@ fn table(sockets: &[Socket]) -> anyhow::Result<()> {
 }
 
 fn parameters_json(parameters: &Parameters) -> Value {
+    let is_nice = parameters.algorithm() == Algorithm::Nice;
+    let of_nice = |value: f64| is_nice.then_some(value);
     json!({
         "algorithm": parameters.algorithm(),
-        "threshold": parameters.threshold(),
-        "fraction": parameters.fraction(),
-        "min_window": parameters.min_window().as_f64(),
+        "threshold": of_nice(parameters.threshold()),
+        "fraction": of_nice(parameters.fraction()),
+        "min_window": of_nice(parameters.min_window().as_f64()),
         "restricted": parameters.restricted(),
     })
 }

@@ -61,6 +61,7 @@ fn json_tells_what_was_done() {
     let said = load(&nice.0, &["--json", "--algorithm", "vegas"]).ok();
     let value: Value = serde_json::from_str(&said).unwrap();
     assert_eq!((&value["name"], &value["algorithm"]), (&json!(nice.0), &json!("vegas")));
+    assert_eq!(value["threshold"], Value::Null);
     let value: Value = serde_json::from_str(&unload(&nice.0, &["--json"]).ok()).unwrap();
     assert_eq!(value, json!({ "name": nice.0, "sockets_that_keep_it": 0 }));
 }
@@ -71,7 +72,11 @@ fn parameters_outside_their_range_are_refused() {
         ("t", ["--threshold", "0"], "--threshold 0 is out of range: above 0 and below 1"),
         ("t", ["--threshold", "1"], "--threshold 1 is out of range"),
         ("t", ["--threshold", "nan"], "--threshold NaN is out of range"),
-        ("t", ["--threshold", "x"], "invalid value 'x' for '--threshold"),
+        (
+            "t",
+            ["--threshold", "x"],
+            "'x' for '--threshold <THRESHOLD>': write a number such as 0.2",
+        ),
         ("t", ["--fraction", "-0.5"], "--fraction -0.5 is out of range: above 0, 1 at most"),
         ("t", ["--fraction", "1.5"], "--fraction 1.5 is out of range"),
         ("t", ["--min-window", "1/49"], "--min-window '1/49' is out of range"),
@@ -83,6 +88,15 @@ fn parameters_outside_their_range_are_refused() {
         ("", ["--fraction", "0.5"], "'' is not a name"),
     ] {
         load(name, &arguments).fails(2, words);
+    }
+}
+
+#[test]
+fn what_vegas_does_not_have_is_not_ignored() {
+    for option in ["--threshold", "--fraction", "--min-window"] {
+        // Also the default, since it would have no effect.
+        load("t", &["--algorithm", "vegas", option, "0.5"])
+            .fails(2, &format!("{option} is of nice, and vegas has nothing like it: leave it out"));
     }
 }
 
