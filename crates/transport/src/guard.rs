@@ -68,6 +68,11 @@ impl Guard {
 
     /// Puts `socket`, which this guard was made for, back to what it was before.
     ///
+    /// What is sent next may still wait for the end of the pause that followed the last packets in
+    /// the background: with the user-space carrier 2/W round-trip times (Nice §2.3), a minute at
+    /// most. The kernel keeps that as a time stamp of the connection, which neither another pace
+    /// nor another congestion control takes back.
+    ///
     /// # Errors
     /// [`Error::System`] if its old congestion control is no longer there, or not for this user.
     /// The pace is free even then.

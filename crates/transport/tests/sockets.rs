@@ -235,6 +235,25 @@ fn a_stream_in_the_foreground_is_as_it_was() {
     drop(peer);
 }
 
+/// With the kernel's carrier, too: it then goes as fast as it may.
+#[test]
+fn the_kernels_carrier_lets_go_of_a_stream() {
+    needs!(bpf());
+    let (name, _held) = registered("f");
+    let (stream, peer) = pair();
+    let before = congestion_control(&stream);
+    let mut stream = Options::new().congestion_control(&name).stream(stream).unwrap();
+    assert_eq!((congestion_control(&stream), tos(&stream)), (name, LE));
+    let received = drain(peer);
+    stream.write_all(&[0; 100_000]).unwrap();
+    let mut stream = stream.into_foreground().unwrap();
+    assert_eq!((congestion_control(&stream), tos(&stream)), (before, 0));
+    assert_eq!(max_pacing_rate(&stream), u64::MAX);
+    stream.write_all(&[0; 1_000_000]).unwrap();
+    drop(stream);
+    assert_eq!(received.join().unwrap(), 1_100_000);
+}
+
 /// Also when it was connected by us, and was never anything but a background one.
 #[test]
 fn a_connection_knows_what_it_would_have_been() {
