@@ -61,12 +61,30 @@ impl Error {
     }
 }
 
-/// For functions that already speak of [`io::Error`], such as `accept`.
+/// For functions that already speak of [`io::Error`], such as `accept`: its kind is the kernel's, its
+/// message says what was tried, too.
 impl From<Error> for io::Error {
     fn from(error: Error) -> Self {
-        match error {
-            Error::System { source, .. } => source,
-            other => io::Error::other(other),
-        }
+        let kind = match &error {
+            Error::System { source, .. }
+            | Error::NoKernelCarrier { source, .. }
+            | Error::Thread(source) => source.kind(),
+            _ => io::ErrorKind::Other,
+        };
+        io::Error::new(kind, error)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn as_an_io_error_it_says_what_was_tried_and_of_which_kind_it_is() {
+        let refused = io::Error::from_raw_os_error(libc::ECONNREFUSED);
+        let error = io::Error::from(Error::system("connect")(refused));
+        assert_eq!(error.kind(), io::ErrorKind::ConnectionRefused);
+        assert_eq!(error.to_string(), "cannot connect: Connection refused (os error 111)");
+        assert_eq!(io::Error::from(Error::NotTcp).kind(), io::ErrorKind::Other);
     }
 }
