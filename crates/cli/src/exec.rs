@@ -19,12 +19,22 @@ const NOT_FOUND: u8 = 127;
 /// What `--cc` has to be for us to load it.
 const NICE: &str = "nice";
 
+const EXAMPLES: &str = "\
+Examples:
+  sudo lull exec -- sudo -u \"$USER\" rsync -a /data host:/backup
+      rsync with your own files and keys; without the inner sudo it runs as root
+  sudo lull exec -- nginx -g 'daemon off;'
+      a server and what it asks of others; it gives up root by itself
+  sudo lull exec --pid \"$(systemctl show -P MainPID backup.service)\" --children
+      a service that runs already, inside its unit";
+
 /// Run a program with all of its TCP traffic in the background.
 ///
 /// Every connection that the program and its children open or accept uses TCP Nice and carries
 /// the DSCP for lower effort, whatever they ask for themselves. Exit code, signals, terminal and
-/// standard input are the program's; 125, 126 and 127 are lull's own, as env's.
+/// standard input are the program's; 125, 126 and 127 are lull's own, as env's. It needs root.
 #[derive(Debug, clap::Args)]
+#[command(after_help = EXAMPLES)]
 pub(crate) struct Args {
     /// Congestion control; nice is loaded if need be
     #[arg(long, value_name = "NAME", default_value = NICE)]

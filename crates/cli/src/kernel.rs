@@ -30,7 +30,17 @@ enum Command {
     },
 }
 
+const LOAD_EXAMPLES: &str = "\
+Examples:
+  sudo lull kernel load
+      from now on any program may choose 'nice' for a connection
+  sudo lull kernel load --name nicer --threshold 0.1 --fraction 0.25
+      a variant that yields earlier, for 'lull exec --cc nicer'
+  sudo lull kernel load --name vegas_alone --algorithm vegas
+      what Nice is built on, for comparison";
+
 #[derive(Debug, clap::Args)]
+#[command(after_help = LOAD_EXAMPLES)]
 struct Load {
     /// The name that programs choose it by
     #[arg(long, default_value = "nice")]
@@ -248,6 +258,7 @@ fn table(sockets: &[Socket]) -> anyhow::Result<()> {
     Ok(())
 }
 
+/// Null stands for what the algorithm does not have.
 fn parameters_json(parameters: &Parameters) -> Value {
     let is_nice = parameters.algorithm() == Algorithm::Nice;
     let of_nice = |value: f64| is_nice.then_some(value);

@@ -7,12 +7,21 @@ mod lab;
 
 use std::process::ExitCode;
 
-use clap::Parser;
 use clap::error::ErrorKind;
+use clap::{CommandFactory, Parser};
+
+const EXAMPLES: &str = "\
+Examples:
+  sudo lull exec -- sudo -u \"$USER\" rsync -a /data host:/backup
+      a backup that nobody notices
+  sudo lull exec --pid 1234
+      the same for a process that runs already
+  sudo lull lab demo
+      see a download that does not notice an rsync, in about a minute";
 
 /// Traffic in the background that nobody notices.
 #[derive(Debug, Parser)]
-#[command(name = "lull", version)]
+#[command(name = "lull", version, after_help = EXAMPLES)]
 struct Cli {
     #[command(subcommand)]
     command: Command,
@@ -85,25 +94,44 @@ fn explain(error: &clap::Error) -> ExitCode {
         let _ = error.print();
         return ExitCode::from(error.exit_code().try_into().unwrap_or(USAGE));
     }
-    let command = std::env::args().nth(1).filter(|name| !name.starts_with('-'));
-    eprintln!(
-        "lull: {} (see 'lull {}--help')",
-        one_line(&error.to_string()),
-        command.as_ref().map_or(String::new(), |name| format!("{name} "))
-    );
+    let path = command_path(std::env::args().skip(1));
+    eprintln!("lull: {} (see '{} --help')", one_line(&error.to_string()), path.join(" "));
+    let command = path.get(1).map(String::as_str);
     // A wrapper keeps the program's exit codes free.
-    ExitCode::from(if command.as_deref() == Some("exec") { exec::USAGE } else { USAGE })
+    ExitCode::from(if command == Some("exec") { exec::USAGE } else { USAGE })
 }
 
-/// The lines of clap's message down to its usage, as one.
+/// The command that the arguments lead to, as far as there is one: `lull kernel load`.
+fn command_path(arguments: impl Iterator<Item = String>) -> Vec<String> {
+    let mut command = &Cli::command();
+    let mut path = vec![command.get_name().to_owned()];
+    for argument in arguments {
+        let Some(inner) = command.find_subcommand(&argument) else { break };
+        path.push(argument);
+        command = inner;
+    }
+    path
+}
+
+/// The lines of clap's message down to its usage, as one; its tips as further clauses.
 fn one_line(message: &str) -> String {
-    let lines: Vec<&str> = message
+    let mut text = String::new();
+    for line in message
         .lines()
         .map(str::trim)
         .take_while(|line| !line.starts_with("Usage:") && !line.starts_with("For more"))
         .filter(|line| !line.is_empty())
-        .collect();
-    lines.join(" ").trim_start_matches("error: ").to_owned()
+    {
+        let (separator, line) = match line.strip_prefix("tip: ") {
+            Some(tip) => ("; ", tip),
+            None => (" ", line),
+        };
+        if !text.is_empty() {
+            text.push_str(separator);
+        }
+        text.push_str(line);
+    }
+    text.trim_start_matches("error: ").to_owned()
 }
 
 #[cfg(test)]
@@ -112,7 +140,6 @@ mod tests {
 
     #[test]
     fn the_arguments_are_consistent() {
-        use clap::CommandFactory;
         Cli::command().debug_assert();
     }
 
@@ -123,5 +150,25 @@ mod tests {
             one_line(&error.to_string()),
             "invalid value 'ef' for '--dscp <DSCP>': it is le or none"
         );
+        let error = Cli::try_parse_from(["lull", "exec", "--bogus", "true"]).unwrap_err();
+        assert_eq!(
+            one_line(&error.to_string()),
+            "unexpected argument '--bogus' found; to pass '--bogus' as a value, use '-- --bogus'"
+        );
+    }
+
+    #[test]
+    fn help_is_pointed_to_where_there_is_some() {
+        for (arguments, path) in [
+            (&["kernel", "load", "--bogus"][..], "lull kernel load"),
+            (&["kernel", "bogus"], "lull kernel"),
+            (&["lab", "emulate", "--", "exec"], "lull lab emulate"),
+            (&["exec", "--bogus", "kernel"], "lull exec"),
+            (&["bogus"], "lull"),
+            (&["--bogus", "kernel"], "lull"),
+        ] {
+            let found = command_path(arguments.iter().map(|&argument| argument.to_owned()));
+            assert_eq!(found.join(" "), path);
+        }
     }
 }

@@ -230,7 +230,7 @@ fn wrong_arguments_are_told_on_one_line() {
     let exec = |arguments: &[&str]| finish(lull(&["exec"]).args(arguments));
     exec(&[]).fails(125, "PROGRAM");
     exec(&["--dscp", "ef", "true"]).fails(125, "invalid value 'ef' for '--dscp <DSCP>'");
-    exec(&["--bogus", "true"]).fails(125, "unexpected argument '--bogus'");
+    exec(&["--bogus", "true"]).fails(125, "found; to pass '--bogus' as a value, use '-- --bogus'");
     exec(&["--children", "true"]).fails(125, "'--children' cannot be used with");
     finish(&mut lull(&["bogus"])).fails(2, "unrecognized subcommand 'bogus' (see 'lull --help')");
     finish(&mut lull(&["kernel", "load", "--bogus"])).fails(2, "(see 'lull kernel load --help')");
