@@ -111,6 +111,24 @@ while got < 100000:
     assert_eq!(summary["yielding_seconds"], Value::Null, "reno does not tell");
 }
 
+/// The client connects and writes 100 kB at once; nothing of that is acknowledged.
+#[test]
+fn the_first_flight_of_a_client_is_two_packets() {
+    needs!(lull_testing::bpf(), lull_testing::command("python3"), lull_testing::command("ip"));
+    const MSS: u32 = 1460;
+    let first_flight = |congestion: &str| -> u32 {
+        let mut command = Command::new("unshare");
+        command.args(["--net", "python3"]).arg(program("first_flight.py"));
+        command.args([LULL, "exec", "--quiet", "--cc", congestion, "--"]);
+        finish(command.stdin(Stdio::null())).ok().trim().parse().unwrap()
+    };
+    // RFC 6928: what the kernel sends by itself, and what is thus seen here.
+    assert_eq!(first_flight("reno"), 10 * MSS);
+    let nice = Variant::load(&[]);
+    let sent = first_flight(&nice.0);
+    assert!((1..=2 * MSS).contains(&sent), "{sent} bytes, {} packets", sent.div_ceil(MSS));
+}
+
 #[test]
 fn nice_tells_how_long_it_yielded() {
     needs!(lull_testing::bpf(), lull_testing::command("python3"));
