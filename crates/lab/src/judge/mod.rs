@@ -8,6 +8,10 @@ use serde_json::{Map, Value};
 use crate::plan::{Check, Expression, Of, Plan};
 use crate::record::CellRecord;
 
+mod table;
+
+pub use table::{Column, Table, TableRow, number};
+
 /// What a plan's cells show.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Results {
@@ -53,6 +57,10 @@ pub struct Verdict {
     pub is_met: Option<bool>,
     /// In a few words, and by how much it is missed.
     pub why: String,
+    /// Why the results differ from what is demanded, as the plan explains it.
+    pub explanation: Option<String>,
+    /// Where the values judged lie; none if there is nothing to judge.
+    pub range: Option<Range>,
     /// Values judged.
     pub judged: usize,
     /// Those of them that are as demanded.
@@ -77,6 +85,27 @@ pub struct Judged {
     pub bound: f64,
     /// How far the value is on the right side; negative where it is not.
     pub margin: f64,
+}
+
+/// Where values lie.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct Range {
+    /// The smallest.
+    pub low: f64,
+    /// The one in the middle.
+    pub median: f64,
+    /// The largest.
+    pub high: f64,
+}
+
+impl Range {
+    fn of(values: &[f64]) -> Option<Self> {
+        median(values).map(|median| Range {
+            low: values.iter().copied().fold(f64::INFINITY, f64::min),
+            median,
+            high: values.iter().copied().fold(f64::NEG_INFINITY, f64::max),
+        })
+    }
 }
 
 /// A cell with all that expressions may name.
@@ -288,11 +317,14 @@ fn verdict(
     let needed = (check.share * judgements.len() as f64 - 1e-9).ceil() as usize;
     let is_met = (!judgements.is_empty()).then_some(met >= needed && beyond.is_empty());
     let why = explain(&judgements, &beyond, met, needed, check.share);
+    let values: Vec<f64> = judgements.iter().map(|one| one.value).collect();
     let verdict = Verdict {
         name: check.name.clone(),
         source: check.source.clone(),
         is_met,
         why,
+        explanation: check.why.clone(),
+        range: Range::of(&values),
         judged: judgements.len(),
         met,
         share: check.share,
@@ -312,7 +344,8 @@ fn explain(
     let Some(worst) = judgements.first() else { return "nothing to judge".to_owned() };
     let at = |one: &Judged| {
         let side = if one.margin < 0.0 { "misses" } else { "meets" };
-        format!("{:.4} {side} {:.4} by {:.4} ({})", one.value, one.bound, one.margin.abs(), one.key)
+        let [value, bound, margin] = [one.value, one.bound, one.margin.abs()].map(|n| number(n, 4));
+        format!("{value} {side} {bound} by {margin} ({})", one.key)
     };
     let mut text = if judgements.len() == 1 {
         at(worst)
@@ -324,10 +357,10 @@ fn explain(
     }
     if let Some(worst) = beyond.first() {
         text = format!(
-            "{text}; {} beyond the bound for all, worst {:.4} against {:.4} ({})",
+            "{text}; {} beyond the bound for all, worst {} against {} ({})",
             beyond.len(),
-            worst.value,
-            worst.bound,
+            number(worst.value, 4),
+            number(worst.bound, 4),
             worst.key
         );
     }

@@ -99,6 +99,8 @@ pub struct Check {
     pub of: Of,
     /// Where the demand comes from.
     pub source: Option<String>,
+    /// Where results differ: why, for the report.
+    pub why: Option<String>,
 }
 
 fn all() -> f64 {
@@ -172,6 +174,8 @@ pub(super) struct PlanFile {
     #[serde(default)]
     pub(super) about: String,
     pub(super) paper: Paper,
+    /// Where results differ from the paper: why, for the report.
+    pub(super) why: Option<String>,
     #[serde(default)]
     pub(super) axes: Vec<Axis>,
     #[serde(default)]

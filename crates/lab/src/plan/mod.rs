@@ -47,6 +47,8 @@ pub struct Plan {
     pub about: String,
     /// What to hold the results against.
     pub paper: Paper,
+    /// Why the results differ from the paper's, where they do.
+    pub why: Option<String>,
     /// The axes of its sweep; with `--quick` those of the subset.
     pub axes: Vec<Axis>,
     /// How often each combination is run.
@@ -96,6 +98,7 @@ impl Plan {
             title: file.title.clone(),
             about: file.about.clone(),
             paper: file.paper.clone(),
+            why: file.why.clone(),
             axes: file.axes.clone(),
             repetitions: file.repetitions,
             series: file.series.as_ref().map(|series| series.value.0),

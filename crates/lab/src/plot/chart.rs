@@ -1,19 +1,15 @@
 //! Lines and bars over the values of an axis.
 
-use std::path::Path;
-
 use plotters::element::DashedPathElement;
 use plotters::prelude::*;
 use plotters::style::text_anchor::{HPos, VPos};
 
-use super::PlotError;
+use super::{Figure, PlotError};
 use super::data::{Panel, Point, values};
 use super::style::{
-    self, Area, GRID, INK, Key, LARGE, MIDDLE, SMALL, colour, label, text, width, write,
+    self, Area, Drawn, GRID, INK, Key, LARGE, MIDDLE, SMALL, colour, label, text, width, write,
 };
 use crate::plan::{Plan, Plot, PlotKind};
-
-type Drawn = Result<(), DrawingAreaErrorKind<std::io::Error>>;
 
 /// A panel's size, in pixels.
 const PANEL: (u32, u32) = (380, 300);
@@ -27,39 +23,42 @@ pub(super) fn draw(
     plan: &Plan,
     plot: &Plot,
     panels: &[Panel],
-    path: &Path,
-) -> Result<(), PlotError> {
+) -> Result<Figure, PlotError> {
     let columns = panels.len().min(COLUMNS);
     let rows = panels.len().div_ceil(columns);
     let least = width(&plot.title, LARGE).max(420) as u32 + 40;
     let across = (PANEL.0 * columns as u32).max(least);
     let size = (across, HEAD + PANEL.1 * rows as u32);
-    let area = SVGBackend::new(path, size).into_drawing_area();
-    let draw = || -> Drawn {
-        area.fill(&WHITE)?;
+    let svg = style::document(size, |area| {
         let title = text(LARGE, HPos::Left, VPos::Center);
-        write(&area, &plot.title, (16, 20), &title)?;
+        write(area, &plot.title, (16, 20), &title)?;
         let names: Vec<String> =
             panels[0].series.iter().map(|series| series.name.clone()).collect();
         if names.len() > 1 {
             let own =
                 plot.series.as_ref().and_then(|name| plan.axes.iter().find(|a| a.name == *name));
             let heading = own.map_or(String::new(), |axis| format!("{}:", axis.title()));
-            write(&area, &heading, (16, 46), &text(SMALL, HPos::Left, VPos::Center))?;
+            write(area, &heading, (16, 46), &text(SMALL, HPos::Left, VPos::Center))?;
             let key = match plot.kind {
                 PlotKind::Lines => Key::Line,
                 PlotKind::Bars => Key::Bar,
             };
-            style::legend(&area, &names, key, (28 + width(&heading, SMALL), 46))?;
+            style::legend(area, &names, key, (28 + width(&heading, SMALL), 46))?;
         }
         let scale = Scale::of(plot, panels);
         let (_, below) = area.split_vertically(HEAD);
         for (panel, place) in panels.iter().zip(below.split_evenly((rows, columns))) {
             draw_panel(plan, plot, panel, &scale, &place)?;
         }
-        area.present()
-    };
-    draw().map_err(PlotError::drawing(path))
+        Ok(())
+    });
+    Ok(Figure {
+        name: plot.name.clone(),
+        title: plot.title.clone(),
+        width: size.0,
+        height: size.1,
+        svg: svg.map_err(PlotError::drawing(&plot.name))?,
+    })
 }
 
 /// The upward axis, the same in all panels.

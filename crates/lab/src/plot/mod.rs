@@ -1,5 +1,6 @@
 //! Plots, drawn as SVG from records alone.
 
+use std::fs;
 use std::path::{Path, PathBuf};
 
 mod chart;
@@ -17,10 +18,10 @@ use crate::record::CellRecord;
 #[non_exhaustive]
 pub enum PlotError {
     /// The file cannot be written, or something has no place on it.
-    #[error("the plot {path} cannot be drawn: {why}")]
+    #[error("the plot {what} cannot be drawn: {why}")]
     Drawing {
-        /// The file.
-        path: PathBuf,
+        /// The file or the plot's name.
+        what: String,
         /// The reason.
         why: String,
     },
@@ -30,26 +31,52 @@ pub enum PlotError {
 }
 
 impl PlotError {
-    fn drawing<E: std::fmt::Display>(path: &Path) -> impl Fn(E) -> Self + '_ {
-        move |error| PlotError::Drawing { path: path.to_owned(), why: error.to_string() }
+    fn drawing<E: std::fmt::Display>(what: impl std::fmt::Display) -> impl Fn(E) -> Self {
+        move |error| PlotError::Drawing { what: what.to_string(), why: error.to_string() }
     }
 }
 
-/// Draws a plan's plots into the folder `out`, and returns their files. A plot for which no cell
-/// has a value is left out.
+/// A plot that is drawn.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Figure {
+    /// The plot's name.
+    pub name: String,
+    /// Its title.
+    pub title: String,
+    /// Its width in pixels.
+    pub width: u32,
+    /// Its height in pixels.
+    pub height: u32,
+    /// The whole document.
+    pub svg: String,
+}
+
+/// Draws a plan's plots, in the plan's order. A plot for which no cell has a value is left out.
+///
+/// # Errors
+/// [`PlotError::Drawing`].
+pub fn figures(plan: &Plan, cells: &[CellRecord]) -> Result<Vec<Figure>, PlotError> {
+    let mut drawn = Vec::new();
+    for plot in &plan.plots {
+        let panels = data::panels(plan, plot, cells);
+        if !panels.is_empty() {
+            drawn.push(chart::draw(plan, plot, &panels)?);
+        }
+    }
+    Ok(drawn)
+}
+
+/// Draws a plan's plots into the folder `out`, and returns their files.
 ///
 /// # Errors
 /// [`PlotError`].
 pub fn draw(plan: &Plan, cells: &[CellRecord], out: &Path) -> Result<Vec<PathBuf>, PlotError> {
     let mut drawn = Vec::new();
-    for plot in &plan.plots {
+    for figure in figures(plan, cells)? {
         let subset = if plan.quick { ".quick" } else { "" };
-        let path = out.join(format!("{}-{}{subset}.svg", plan.id, plot.name));
-        let panels = data::panels(plan, plot, cells);
-        if !panels.is_empty() {
-            chart::draw(plan, plot, &panels, &path)?;
-            drawn.push(path);
-        }
+        let path = out.join(format!("{}-{}{subset}.svg", plan.id, figure.name));
+        fs::write(&path, figure.svg).map_err(PlotError::drawing(path.display()))?;
+        drawn.push(path);
     }
     Ok(drawn)
 }

@@ -8,6 +8,9 @@ use plotters::style::text_anchor::{HPos, Pos, VPos};
 /// The area that plots are drawn on.
 pub(super) type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;
 
+/// Whether something could be drawn.
+pub(super) type Drawn = Result<(), DrawingAreaErrorKind<std::io::Error>>;
+
 /// Colours that people tell apart whatever their eyes, after Okabe and Ito ("Color universal
 /// design", 2008), without yellow, which white swallows.
 const COLOURS: [RGBColor; 7] = [
@@ -32,6 +35,20 @@ pub(super) const LARGE: f64 = 16.0;
 pub(super) const GRID: RGBColor = RGBColor(222, 222, 222);
 /// Texts.
 pub(super) const INK: RGBColor = RGBColor(40, 40, 40);
+
+/// An SVG document of a size in pixels, on white ground.
+pub(super) fn document(
+    size: (u32, u32),
+    draw: impl FnOnce(&Area<'_>) -> Drawn,
+) -> Result<String, DrawingAreaErrorKind<std::io::Error>> {
+    let mut svg = String::new();
+    let area = SVGBackend::with_string(&mut svg, size).into_drawing_area();
+    area.fill(&WHITE)?;
+    draw(&area)?;
+    area.present()?;
+    drop(area);
+    Ok(svg)
+}
 
 /// The colour of the n-th line or bar.
 pub(super) fn colour(number: usize) -> RGBColor {
@@ -60,7 +77,7 @@ pub(super) fn write(
     words: &str,
     at: (i32, i32),
     style: &TextStyle<'_>,
-) -> Result<(), DrawingAreaErrorKind<std::io::Error>> {
+) -> Drawn {
     area.draw(&Text::new(words.to_owned(), at, style.clone()))
 }
 
@@ -70,7 +87,7 @@ pub(super) fn line(
     points: Vec<(i32, i32)>,
     number: usize,
     stroke: u32,
-) -> Result<(), DrawingAreaErrorKind<std::io::Error>> {
+) -> Drawn {
     let style = colour(number).stroke_width(stroke);
     match dash(number) {
         None => area.draw(&PathElement::new(points, style)),
@@ -95,7 +112,7 @@ pub(super) fn legend(
     names: &[String],
     key: Key,
     at: (i32, i32),
-) -> Result<(), DrawingAreaErrorKind<std::io::Error>> {
+) -> Drawn {
     let mut x = at.0;
     let style = text(SMALL, HPos::Left, VPos::Center);
     for (number, name) in names.iter().enumerate() {

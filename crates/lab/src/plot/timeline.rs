@@ -1,15 +1,14 @@
 //! One cell over time: what each group sent, and how long packets waited.
 
+use std::fs;
 use std::path::Path;
 
 use plotters::prelude::*;
 use plotters::style::text_anchor::{HPos, VPos};
 
 use super::PlotError;
-use super::style::{self, Area, GRID, INK, Key, LARGE, SMALL, colour, label, text, write};
+use super::style::{self, Area, Drawn, GRID, INK, Key, LARGE, SMALL, colour, label, text, write};
 use crate::record::{CellRecord, PhaseRecord, SeriesRecord};
-
-type Drawn = Result<(), DrawingAreaErrorKind<std::io::Error>>;
 
 /// The plot's size, in pixels.
 const SIZE: (u32, u32) = (1000, 600);
@@ -48,22 +47,21 @@ pub fn timeline(cell: &CellRecord, title: &str, path: &Path) -> Result<(), PlotE
             names.push(name.clone());
         }
     }
-    let area = SVGBackend::new(path, SIZE).into_drawing_area();
-    let draw = || -> Drawn {
-        area.fill(&WHITE)?;
-        write(&area, title, (16, 22), &text(LARGE, HPos::Left, VPos::Center))?;
+    let svg = style::document(SIZE, |area| {
+        write(area, title, (16, 22), &text(LARGE, HPos::Left, VPos::Center))?;
         let titles: Vec<String> = names.iter().map(|name| group_title(&phases, name)).collect();
-        style::legend(&area, &titles, Key::Line, (SIDES.0, 50))?;
+        style::legend(area, &titles, Key::Line, (SIDES.0, 50))?;
         for (number, (phase, _)) in phases.iter().enumerate() {
-            view.band(number, phase, &area)?;
+            view.band(number, phase, area)?;
         }
-        view.frames(&area)?;
+        view.frames(area)?;
         for (phase, series) in &phases {
-            view.phase(phase, series, &names, &area)?;
+            view.phase(phase, series, &names, area)?;
         }
-        area.present()
-    };
-    draw().map_err(PlotError::drawing(path))
+        Ok(())
+    });
+    let svg = svg.map_err(PlotError::drawing(path.display()))?;
+    fs::write(path, svg).map_err(PlotError::drawing(path.display()))
 }
 
 /// What a group is called for people.

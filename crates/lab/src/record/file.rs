@@ -4,7 +4,7 @@ use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
-use super::{CellRecord, Header, Line};
+use super::{CellRecord, Failed, Header, Line};
 
 /// Why a record cannot be read or written.
 #[derive(Debug, thiserror::Error)]
@@ -21,7 +21,7 @@ pub enum RecordError {
     /// A line is no line of a record.
     #[error(
         "{path}:{line}: this is no line of a record ({why}): move the file away, or begin it anew \
-         (--fresh)"
+         (lull lab run --fresh)"
     )]
     Line {
         /// The file.
@@ -40,6 +40,8 @@ pub struct RecordFile {
     pub headers: Vec<Header>,
     /// The cells that ran; of those that ran more than once, the last run.
     pub cells: Vec<CellRecord>,
+    /// The cells that failed and did not run since, each with its last failure.
+    pub failed: Vec<Failed>,
 }
 
 impl RecordFile {
@@ -60,9 +62,13 @@ impl RecordFile {
                 Ok(Line::Header(header)) => record.headers.push(header),
                 Ok(Line::Cell(cell)) => {
                     record.cells.retain(|other| other.key != cell.key || other.seed != cell.seed);
+                    record.failed.retain(|other| other.hash != cell.hash);
                     record.cells.push(*cell);
                 }
-                Ok(Line::Failed(_)) => {}
+                Ok(Line::Failed(failed)) => {
+                    record.failed.retain(|other| other.hash != failed.hash);
+                    record.failed.push(failed);
+                }
                 Err(_) if !is_whole => {}
                 Err(error) => {
                     return Err(RecordError::Line {

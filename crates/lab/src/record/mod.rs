@@ -13,7 +13,7 @@ mod header;
 mod quantities;
 
 pub use file::{RecordError, RecordFile, Recorder};
-pub use header::Header;
+pub use header::{Header, commit};
 pub(crate) use header::cores;
 
 use crate::emulate::Spread;
