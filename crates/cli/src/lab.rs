@@ -1,4 +1,4 @@
-//! `lull lab run`, `list`: experiments, and what they show.
+//! `lull lab run`, `list`, `report`: experiments, and what they show.
 
 use std::io::{self, IsTerminal, Read, Write};
 use std::path::PathBuf;
@@ -8,15 +8,18 @@ use std::time::Duration;
 use anyhow::Context;
 use lull_lab::judge::{Results, judge};
 use lull_lab::plan::{Cell, Library, Network, Plan, PlanError, Selection};
+use lull_lab::report::ReportError;
 use lull_lab::run::{self, Budget, Isolation, Outcome, RunError, Runner, Surroundings};
 use serde_json::{Value, json};
 
 mod demo;
 mod progress;
+mod report;
 mod table;
 
 pub(crate) use demo::{DemoArgs, demo};
 use progress::Progress;
+pub(crate) use report::{ReportArgs, report};
 
 /// The exit code for plans and selections that make no sense, the same as clap's.
 const USAGE: u8 = 2;
@@ -85,7 +88,8 @@ fn usage(result: anyhow::Result<ExitCode>) -> anyhow::Result<ExitCode> {
     match result {
         Err(error)
             if error.is::<PlanError>()
-                || matches!(error.downcast_ref(), Some(RunError::Plan(_))) =>
+                || matches!(error.downcast_ref(), Some(RunError::Plan(_)))
+                || matches!(error.downcast_ref(), Some(ReportError::Plan(_))) =>
         {
             crate::complain(&error);
             Ok(ExitCode::from(USAGE))

@@ -42,6 +42,7 @@ enum Lab {
     Emulate(Box<emulate::Args>),
     Run(lab::RunArgs),
     List(lab::ListArgs),
+    Report(lab::ReportArgs),
     Demo(lab::DemoArgs),
     /// Run one cell; what `lull lab run` starts
     #[command(hide = true)]
@@ -62,6 +63,7 @@ fn main() -> ExitCode {
         Command::Lab(Lab::Emulate(args)) => emulate::run(*args),
         Command::Lab(Lab::Run(args)) => lab::run(args),
         Command::Lab(Lab::List(args)) => lab::list(args),
+        Command::Lab(Lab::Report(args)) => lab::report(args),
         Command::Lab(Lab::Demo(args)) => lab::demo(&args),
         Command::Lab(Lab::Cell) => lab::cell(),
     };

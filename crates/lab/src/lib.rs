@@ -1,4 +1,5 @@
-//! The lab: real kernels over an emulated link, experiments as data, and plots drawn from records.
+//! The lab: real kernels over an emulated link, experiments as data, and plots and a report drawn
+//! from records alone.
 
 pub mod emulate;
 pub mod judge;
@@ -6,6 +7,7 @@ mod measure;
 pub mod plan;
 pub mod plot;
 pub mod record;
+pub mod report;
 pub mod run;
 mod traffic;
 

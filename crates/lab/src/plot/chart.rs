@@ -4,11 +4,11 @@ use plotters::element::DashedPathElement;
 use plotters::prelude::*;
 use plotters::style::text_anchor::{HPos, VPos};
 
-use super::{Figure, PlotError};
 use super::data::{Panel, Point, values};
 use super::style::{
     self, Area, Drawn, GRID, INK, Key, LARGE, MIDDLE, SMALL, colour, label, text, width, write,
 };
+use super::{Figure, PlotError};
 use crate::plan::{Plan, Plot, PlotKind};
 
 /// A panel's size, in pixels.
@@ -19,11 +19,7 @@ const COLUMNS: usize = 3;
 const HEAD: u32 = 64;
 
 /// Draws a plot.
-pub(super) fn draw(
-    plan: &Plan,
-    plot: &Plot,
-    panels: &[Panel],
-) -> Result<Figure, PlotError> {
+pub(super) fn draw(plan: &Plan, plot: &Plot, panels: &[Panel]) -> Result<Figure, PlotError> {
     let columns = panels.len().min(COLUMNS);
     let rows = panels.len().div_ceil(columns);
     let least = width(&plot.title, LARGE).max(420) as u32 + 40;

@@ -72,22 +72,12 @@ pub(super) fn width(text: &str, size: f64) -> i32 {
 }
 
 /// Writes a text, its reference point at `at`.
-pub(super) fn write(
-    area: &Area<'_>,
-    words: &str,
-    at: (i32, i32),
-    style: &TextStyle<'_>,
-) -> Drawn {
+pub(super) fn write(area: &Area<'_>, words: &str, at: (i32, i32), style: &TextStyle<'_>) -> Drawn {
     area.draw(&Text::new(words.to_owned(), at, style.clone()))
 }
 
 /// A line from point to point, in pixels, in the style of the n-th series.
-pub(super) fn line(
-    area: &Area<'_>,
-    points: Vec<(i32, i32)>,
-    number: usize,
-    stroke: u32,
-) -> Drawn {
+pub(super) fn line(area: &Area<'_>, points: Vec<(i32, i32)>, number: usize, stroke: u32) -> Drawn {
     let style = colour(number).stroke_width(stroke);
     match dash(number) {
         None => area.draw(&PathElement::new(points, style)),
@@ -107,12 +97,7 @@ pub(super) enum Key {
 }
 
 /// A legend in one row: a piece of each series and its name, from `at` to the right.
-pub(super) fn legend(
-    area: &Area<'_>,
-    names: &[String],
-    key: Key,
-    at: (i32, i32),
-) -> Drawn {
+pub(super) fn legend(area: &Area<'_>, names: &[String], key: Key, at: (i32, i32)) -> Drawn {
     let mut x = at.0;
     let style = text(SMALL, HPos::Left, VPos::Center);
     for (number, name) in names.iter().enumerate() {

@@ -13,8 +13,8 @@ mod header;
 mod quantities;
 
 pub use file::{RecordError, RecordFile, Recorder};
-pub use header::{Header, commit};
 pub(crate) use header::cores;
+pub use header::{Header, commit};
 
 use crate::emulate::Spread;
 

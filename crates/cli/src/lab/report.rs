@@ -1,0 +1,143 @@
+//! `lull lab report`: what all plans show, as a page or as JSON.
+
+use std::fs;
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use anyhow::{Context, bail};
+use lull_lab::plan::{Library, PlanError};
+use lull_lab::record;
+use lull_lab::report::Report;
+use serde_json::json;
+
+const EXAMPLES: &str = "\
+Examples:
+  lull lab report
+      all plans by the records in report/, as the page report/index.html
+  lull lab report out 'kernel-*' --out /tmp
+      some plans, by the records of runs with --out out
+  lull lab report --json report
+      {\"rows\": [{\"id\", \"verdict\", \"paper\", \"measured\", \"why\"}]} of all plans that have checks
+
+The verdict is 'met' if all cells of a plan are recorded and all of its checks are met, and 'missed'
+otherwise; \"why\" says what is missing, also that a plan was not run. Cells that an earlier text of
+a plan recorded count if they do what it says now. Where only the quick subset is recorded, that is
+judged, and said.
+
+The exit code is 0, with --check 1 if a verdict is 'missed'; 1 if a record cannot be read or the
+page cannot be written; 2 if a plan or a folder makes no sense.";
+
+/// The page's name.
+const PAGE: &str = "index.html";
+
+/// Show what all experiments show, beside what the papers state
+#[derive(Debug, clap::Args)]
+#[command(after_help = EXAMPLES)]
+pub(crate) struct ReportArgs {
+    /// The folder of records [default: report], and the plans: names, or patterns with *
+    /// [default: all]
+    #[arg(value_name = "DIR|PLAN")]
+    what: Vec<String>,
+    /// Where the page index.html goes [default: beside the records]
+    #[arg(long, value_name = "DIR")]
+    out: Option<PathBuf>,
+    /// Only what runs with --quick recorded
+    #[arg(long)]
+    quick: bool,
+    /// Show the verdicts as JSON, and make no page
+    #[arg(long, conflicts_with = "out")]
+    json: bool,
+    /// Exit with 1 if a verdict is 'missed'
+    #[arg(long)]
+    check: bool,
+    /// The folder of plans [default: ./plans, or what lull was built with]
+    #[arg(long = "plans", value_name = "DIR")]
+    folder: Option<PathBuf>,
+}
+
+/// Shows what the records of a folder show.
+pub(crate) fn report(args: ReportArgs) -> anyhow::Result<ExitCode> {
+    super::usage(try_report(&args))
+}
+
+fn try_report(args: &ReportArgs) -> anyhow::Result<ExitCode> {
+    let library = Library::open(args.folder.as_deref())?;
+    let (folder, patterns) = folder_and_plans(&args.what, &library)?;
+    let mut experiments: Vec<Vec<_>> =
+        library.find(&patterns, true)?.into_iter().map(|quick| vec![quick]).collect();
+    if !args.quick {
+        for (plans, full) in experiments.iter_mut().zip(library.find(&patterns, false)?) {
+            plans.insert(0, full);
+        }
+    }
+    let report = Report::read(experiments, &folder, record::commit())?;
+    if args.json {
+        let text = serde_json::to_string_pretty(&json!({ "rows": report.rows() }))?;
+        writeln!(io::stdout(), "{text}").context("cannot write")?;
+    } else {
+        let page = write_page(&report, args.out.as_deref().unwrap_or(&folder))?;
+        let mut text = Vec::new();
+        for entry in &report.entries {
+            writeln!(
+                text,
+                "{:<10}  {}: {}",
+                entry.standing.words(),
+                entry.plan.id,
+                entry.measured()
+            )?;
+        }
+        writeln!(text, "page: {}", page.display())?;
+        io::stdout().write_all(&text).context("cannot write")?;
+    }
+    let is_missed = report.rows().iter().any(|row| row.verdict != "met");
+    Ok(if args.check && is_missed { ExitCode::FAILURE } else { ExitCode::SUCCESS })
+}
+
+/// Which of the arguments is the folder of records: one at most may be a folder, all others are
+/// plans.
+fn folder_and_plans(
+    arguments: &[String],
+    library: &Library,
+) -> Result<(PathBuf, Vec<String>), PlanError> {
+    let is_plan = |text: &str| text.contains('*') || library.names().any(|name| name == text);
+    let (folders, plans): (Vec<&String>, Vec<&String>) =
+        arguments.iter().partition(|text| Path::new(text).is_dir());
+    if let Some(stranger) = plans.iter().find(|text| !is_plan(text)) {
+        return Err(PlanError::Selection(format!(
+            "'{stranger}' is neither a folder of records nor a plan: see 'lull lab list'"
+        )));
+    }
+    let folder = match &folders[..] {
+        [] => PathBuf::from("report"),
+        [one] => PathBuf::from(one),
+        [first, second, ..] => {
+            return Err(PlanError::Selection(format!(
+                "there are two folders of records, '{first}' and '{second}': name one"
+            )));
+        }
+    };
+    if !folder.is_dir() {
+        return Err(PlanError::Selection(format!(
+            "there are no records in '{0}': 'lull lab run PLAN --out {0}' makes some",
+            folder.display()
+        )));
+    }
+    let all = vec!["*".to_owned()];
+    Ok((folder, if plans.is_empty() { all } else { plans.into_iter().cloned().collect() }))
+}
+
+/// Writes the page, and returns its file.
+fn write_page(report: &Report, out: &Path) -> anyhow::Result<PathBuf> {
+    let path = out.join(PAGE);
+    // A page of somebody else's is not ours to replace.
+    let is_foreign = fs::read_to_string(&path)
+        .is_ok_and(|text| !text.contains("<meta name=\"generator\" content=\"lull lab report\"/>"));
+    if is_foreign {
+        bail!("{} is no report of lull's: choose another folder (--out)", path.display());
+    }
+    let page = report.html()?;
+    let write = || fs::create_dir_all(out).and_then(|()| fs::write(&path, page));
+    write().with_context(|| format!("the page {} cannot be written", path.display()))?;
+    Ok(path)
+}

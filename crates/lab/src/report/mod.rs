@@ -1,0 +1,363 @@
+//! The report: what all plans show, held against the papers, from records alone.
+//!
+//! A record counts for a plan as far as its cells do what the plan says now: what another plan
+//! recorded under the same name is left out, and told.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use serde::Serialize;
+
+mod page;
+
+use crate::judge::{Range, Results, Verdict, judge, number};
+use crate::plan::{Plan, PlanError, Selection};
+use crate::plot::PlotError;
+use crate::record::{CellRecord, Failed, Header, RecordError, RecordFile};
+use crate::run::record_path;
+
+/// Why there is no report.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ReportError {
+    /// There is no folder of records.
+    #[error("the records in {folder} cannot be read: {source}")]
+    Folder {
+        /// The folder.
+        folder: PathBuf,
+        /// The system's reason.
+        source: io::Error,
+    },
+    /// A plan makes no sense.
+    #[error(transparent)]
+    Plan(#[from] PlanError),
+    /// A record cannot be read.
+    #[error(transparent)]
+    Record(#[from] RecordError),
+    /// A figure cannot be drawn.
+    #[error(transparent)]
+    Plot(#[from] PlotError),
+    /// The page cannot be made.
+    #[error("the page cannot be made: {0}")]
+    Page(#[from] minijinja::Error),
+}
+
+/// Where a plan stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Standing {
+    /// All cells are recorded, and all checks are met.
+    Met,
+    /// A check is missed.
+    Missed,
+    /// No check is missed so far, but cells are missing, or a check has nothing to judge.
+    Incomplete,
+    /// No cell of it is recorded.
+    NotRun,
+    /// It is recorded, and has no checks.
+    Unjudged,
+}
+
+impl Standing {
+    /// All of them, the best first.
+    pub const ALL: [Standing; 5] = [
+        Standing::Met,
+        Standing::Missed,
+        Standing::Incomplete,
+        Standing::NotRun,
+        Standing::Unjudged,
+    ];
+
+    /// For people.
+    pub fn words(self) -> &'static str {
+        match self {
+            Standing::Met => "met",
+            Standing::Missed => "missed",
+            Standing::Incomplete => "incomplete",
+            Standing::NotRun => "not run",
+            Standing::Unjudged => "not judged",
+        }
+    }
+}
+
+/// A plan and what its record shows.
+#[derive(Clone, Debug)]
+pub struct Entry {
+    /// The plan, or its quick subset if only that is recorded.
+    pub plan: Plan,
+    /// Where the record is, or would be.
+    pub record: PathBuf,
+    /// The runs that wrote the record.
+    pub headers: Vec<Header>,
+    /// The cells that do what the plan says now, in the plan's order.
+    pub cells: Vec<CellRecord>,
+    /// How many cells the plan has.
+    pub planned: usize,
+    /// Cells in the record that do something else: the plan has been changed since.
+    pub foreign: usize,
+    /// Cells in the record that do what the plan says, with seeds of another run.
+    pub reseeded: usize,
+    /// Cells of the plan that failed when they ran last.
+    pub failed: Vec<Failed>,
+    /// What the cells show.
+    pub results: Results,
+    /// What that means.
+    pub standing: Standing,
+}
+
+/// A row of `lull lab report --json`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct ReportRow {
+    /// The plan's name.
+    pub id: String,
+    /// `met` if all cells are recorded and all checks are met, `missed` otherwise.
+    pub verdict: &'static str,
+    /// The paper's value, or its statement where it has none.
+    pub paper: String,
+    /// Where the values lie that the checks judge; empty if there are none.
+    pub measured: String,
+    /// What the checks say, what is missing, and why results differ.
+    pub why: String,
+}
+
+/// What all plans show.
+#[derive(Clone, Debug)]
+pub struct Report {
+    /// The plans, in the order they were given.
+    pub entries: Vec<Entry>,
+    /// The commit of the tree that makes the report, where it is known.
+    pub commit: Option<String>,
+}
+
+impl Report {
+    /// Reads the records in `folder`. Each experiment is given as its plans in order of
+    /// preference, the full one and its quick subset: the first of them that anything is recorded
+    /// of is shown. `commit` is that of the tree, which the page compares with the records'.
+    ///
+    /// # Errors
+    /// [`ReportError::Folder`] if the folder is not there, and those of plans and records.
+    ///
+    /// # Panics
+    /// If an experiment has no plan.
+    pub fn read(
+        experiments: Vec<Vec<Plan>>,
+        folder: &Path,
+        commit: Option<String>,
+    ) -> Result<Self, ReportError> {
+        fs::read_dir(folder)
+            .map_err(|source| ReportError::Folder { folder: folder.to_owned(), source })?;
+        let mut entries = Vec::new();
+        for plans in experiments {
+            let mut chosen: Option<Entry> = None;
+            for plan in plans {
+                let entry = Entry::read(plan, folder)?;
+                let is_better = !entry.cells.is_empty();
+                if is_better || chosen.is_none() {
+                    chosen = Some(entry);
+                }
+                if is_better {
+                    break;
+                }
+            }
+            entries.push(chosen.expect("an experiment has a plan"));
+        }
+        Ok(Report { entries, commit })
+    }
+
+    /// A row for each plan that has checks.
+    pub fn rows(&self) -> Vec<ReportRow> {
+        let judged = self.entries.iter().filter(|entry| !entry.plan.checks.is_empty());
+        judged.map(Entry::row).collect()
+    }
+
+    /// How many plans stand so.
+    pub fn count(&self, standing: Standing) -> usize {
+        self.entries.iter().filter(|entry| entry.standing == standing).count()
+    }
+
+    /// The whole report as one page that refers to nothing outside it.
+    ///
+    /// # Errors
+    /// [`ReportError::Plot`], [`ReportError::Page`].
+    pub fn html(&self) -> Result<String, ReportError> {
+        page::html(self)
+    }
+}
+
+impl Entry {
+    /// Reads a plan's record and judges it.
+    fn read(plan: Plan, folder: &Path) -> Result<Self, ReportError> {
+        let path = record_path(folder, &plan);
+        let record = RecordFile::read(&path)?;
+        let recorded: BTreeMap<&str, &CellRecord> =
+            record.cells.iter().map(|cell| (cell.hash.as_str(), cell)).collect();
+        let mut seeds: Vec<u64> = Vec::new();
+        for header in &record.headers {
+            if !seeds.contains(&header.seed) {
+                seeds.push(header.seed);
+            }
+        }
+        if seeds.is_empty() {
+            seeds.push(1);
+        }
+        // Of runs with different seeds, the one of which most is there; of equals, the last.
+        let mut planned = Vec::new();
+        let mut cells: Vec<CellRecord> = Vec::new();
+        let mut fitting = 0;
+        for seed in seeds {
+            let all = plan.cells(&Selection::default(), seed)?;
+            let found = all.iter().filter_map(|cell| recorded.get(cell.hash.as_str()));
+            let found: Vec<CellRecord> = found.map(|cell| (*cell).clone()).collect();
+            fitting += found.len();
+            if planned.is_empty() || found.len() >= cells.len() {
+                planned = all;
+                cells = found;
+            }
+        }
+        let is_planned = |failed: &Failed| planned.iter().any(|cell| cell.hash == failed.hash);
+        let failed: Vec<Failed> = record.failed.iter().filter(|f| is_planned(f)).cloned().collect();
+        let results = judge(&plan, &cells);
+        let standing = standing(&plan, &results, cells.len(), planned.len());
+        Ok(Entry {
+            record: path,
+            planned: planned.len(),
+            // Repetitions of runs with seeds beside each other share cells.
+            foreign: record.cells.len().saturating_sub(fitting),
+            reseeded: fitting.min(record.cells.len()) - cells.len(),
+            headers: record.headers,
+            cells,
+            failed,
+            results,
+            standing,
+            plan,
+        })
+    }
+
+    fn row(&self) -> ReportRow {
+        ReportRow {
+            id: self.plan.id.clone(),
+            verdict: if self.standing == Standing::Met { "met" } else { "missed" },
+            paper: self.paper().to_owned(),
+            measured: self.measured(),
+            why: self.why(),
+        }
+    }
+
+    /// The paper's value, or its statement where it has none.
+    pub fn paper(&self) -> &str {
+        self.plan.paper.value.as_deref().unwrap_or(&self.plan.paper.statement)
+    }
+
+    /// Where the values lie that the checks judge.
+    pub fn measured(&self) -> String {
+        let told = |verdict: &Verdict| {
+            verdict.range.map(|range| format!("{}: {}", verdict.name, range_text(range)))
+        };
+        self.results.verdicts.iter().filter_map(told).collect::<Vec<_>>().join("; ")
+    }
+
+    /// What the checks say, those that are not met first, and why.
+    fn why(&self) -> String {
+        let mut parts = Vec::new();
+        if self.standing == Standing::NotRun {
+            parts.push("not run".to_owned());
+        }
+        parts.extend(self.gaps());
+        if self.standing != Standing::NotRun {
+            let mut verdicts: Vec<&Verdict> = self.results.verdicts.iter().collect();
+            verdicts.sort_by_key(|verdict| match verdict.is_met {
+                Some(false) => 0,
+                None => 1,
+                Some(true) => 2,
+            });
+            for verdict in verdicts {
+                parts.push(format!("{}: {}", verdict.name, verdict.why));
+                parts.extend(verdict.explanation.as_deref().map(one_line));
+            }
+            parts.extend(self.plan.why.as_deref().map(one_line));
+        }
+        parts.join("; ")
+    }
+
+    /// What is not as the plan has it.
+    pub fn gaps(&self) -> Vec<String> {
+        let mut gaps = Vec::new();
+        let out = self.record.parent().unwrap_or(Path::new(".")).display();
+        if self.plan.quick {
+            gaps.push("the quick subset only".to_owned());
+        }
+        if !self.cells.is_empty() && self.cells.len() < self.planned {
+            gaps.push(format!(
+                "{} of {} cells are recorded: 'lull lab run {}{} --out {out}' goes on",
+                self.cells.len(),
+                self.planned,
+                self.plan.id,
+                if self.plan.quick { " --quick" } else { "" },
+            ));
+        }
+        if let Some(failed) = self.failed.first() {
+            gaps.push(format!(
+                "{} failed, such as {}: {}",
+                self.failed.len(),
+                failed.key,
+                failed.error
+            ));
+        }
+        if self.foreign > 0 {
+            let mut hashes: Vec<&str> = Vec::new();
+            for header in self.headers.iter().filter(|header| header.plan_hash != self.plan.hash) {
+                let hash = short(&header.plan_hash);
+                if !hashes.contains(&hash) {
+                    hashes.push(hash);
+                }
+            }
+            gaps.push(format!(
+                "{} in the record are of another plan ({}) and left out",
+                cells(self.foreign),
+                hashes.join(", ")
+            ));
+        }
+        if self.reseeded > 0 {
+            gaps.push(format!(
+                "{} in the record have other seeds and are left out",
+                cells(self.reseeded)
+            ));
+        }
+        gaps
+    }
+}
+
+fn standing(plan: &Plan, results: &Results, recorded: usize, planned: usize) -> Standing {
+    let says = |what: Option<bool>| results.verdicts.iter().any(|verdict| verdict.is_met == what);
+    match () {
+        () if recorded == 0 => Standing::NotRun,
+        () if plan.checks.is_empty() => Standing::Unjudged,
+        () if says(Some(false)) => Standing::Missed,
+        () if recorded < planned || says(None) => Standing::Incomplete,
+        () => Standing::Met,
+    }
+}
+
+fn cells(count: usize) -> String {
+    if count == 1 { "1 cell".to_owned() } else { format!("{count} cells") }
+}
+
+/// Enough of a hash to tell it from others.
+fn short(hash: &str) -> &str {
+    hash.get(..12).unwrap_or(hash)
+}
+
+fn range_text(range: Range) -> String {
+    let [low, median, high] = [range.low, range.median, range.high].map(|value| number(value, 3));
+    if low == high { low } else { format!("{low} … {high}, median {median}") }
+}
+
+/// A text of several lines as one.
+fn one_line(text: &str) -> String {
+    text.split_whitespace().collect::<Vec<_>>().join(" ")
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,279 @@
+//! The report as a page. All texts are escaped by the template engine; figures and the style sheet
+//! are the only things that are not, and neither comes from a plan or a record.
+
+use minijinja::syntax::SyntaxConfig;
+use minijinja::value::Serde;
+use minijinja::{Environment, UndefinedBehavior, Value};
+use serde::Serialize;
+
+use super::{Entry, Report, ReportError, Standing, range_text, short};
+use crate::judge::{Table, Verdict, number};
+use crate::plan::{Check, Of};
+use crate::plot;
+use crate::record::Header;
+
+/// The end of its name switches escaping on.
+const NAME: &str = "page.html";
+const TEMPLATE: &str = include_str!("page.html");
+/// Without `<` and `&`, which mean something where it is put.
+const STYLE: &str = include_str!("page.css");
+
+/// Tables with more rows are folded.
+const MOST_ROWS: usize = 12;
+
+#[derive(Serialize)]
+struct Page<'a> {
+    style: &'static str,
+    version: &'static str,
+    commit: Option<&'a str>,
+    counts: Vec<String>,
+    sections: Vec<Section<'a>>,
+}
+
+#[derive(Serialize)]
+struct Section<'a> {
+    id: &'a str,
+    title: &'a str,
+    about: &'a str,
+    standing: Standing,
+    words: &'static str,
+    paper: Paper<'a>,
+    measured: String,
+    figures: Vec<Picture>,
+    checks: Vec<CheckRow<'a>>,
+    /// Why results differ, by paragraph.
+    why: Vec<&'a str>,
+    notes: Vec<String>,
+    table: Table,
+    is_folded: bool,
+    cells: usize,
+    planned: usize,
+    record: String,
+    plan_hash: &'a str,
+    runs: Vec<Run<'a>>,
+}
+
+#[derive(Serialize)]
+struct Paper<'a> {
+    source: &'a str,
+    statement: &'a str,
+    value: Option<&'a str>,
+    /// What the table of all plans shows.
+    told: &'a str,
+}
+
+#[derive(Serialize)]
+struct Picture {
+    title: String,
+    width: u32,
+    height: u32,
+    /// The SVG document without its outermost element.
+    content: String,
+}
+
+#[derive(Serialize)]
+struct CheckRow<'a> {
+    name: &'a str,
+    source: Option<&'a str>,
+    demand: String,
+    standing: Standing,
+    words: &'static str,
+    judged: usize,
+    met: usize,
+    measured: String,
+    why: &'a str,
+    explanation: Option<&'a str>,
+    /// Cells that miss it, worst first.
+    misses: Vec<String>,
+}
+
+/// A run that wrote into the record.
+#[derive(Serialize)]
+struct Run<'a> {
+    command: String,
+    seed: u64,
+    commit: Option<&'a str>,
+    is_this_commit: bool,
+    plan_hash: &'a str,
+    is_this_plan: bool,
+    version: &'a str,
+    kernel: &'a str,
+    cores: usize,
+}
+
+pub(super) fn html(report: &Report) -> Result<String, ReportError> {
+    let mut environment = Environment::new();
+    environment.set_undefined_behavior(UndefinedBehavior::Strict);
+    environment.set_syntax(SyntaxConfig::builder().trim_blocks(true).lstrip_blocks(true).build()?);
+    environment.add_template(NAME, TEMPLATE)?;
+    let commit = report.commit.as_deref();
+    let sections = report.entries.iter().map(|entry| section(entry, commit));
+    let counts = Standing::ALL.into_iter().filter_map(|standing| {
+        let count = report.count(standing);
+        (count > 0).then(|| format!("{count} {}", standing.words()))
+    });
+    let page = Page {
+        style: STYLE,
+        version: env!("CARGO_PKG_VERSION"),
+        commit,
+        counts: counts.collect(),
+        sections: sections.collect::<Result<_, _>>()?,
+    };
+    Ok(environment.get_template(NAME)?.render(Value::from(Serde(&page)))?)
+}
+
+fn section<'a>(entry: &'a Entry, commit: Option<&str>) -> Result<Section<'a>, ReportError> {
+    let plan = &entry.plan;
+    let table = entry.results.table(plan);
+    let verdicts = plan.checks.iter().zip(&entry.results.verdicts);
+    let is_run = entry.standing != Standing::NotRun;
+    Ok(Section {
+        id: &plan.id,
+        title: &plan.title,
+        about: plan.about.trim(),
+        standing: entry.standing,
+        words: entry.standing.words(),
+        paper: Paper {
+            source: &plan.paper.source,
+            statement: &plan.paper.statement,
+            value: plan.paper.value.as_deref(),
+            told: entry.paper(),
+        },
+        measured: entry.measured(),
+        figures: plot::figures(plan, &entry.cells)?.into_iter().map(picture).collect(),
+        checks: verdicts.map(|(check, verdict)| check_row(check, verdict, is_run)).collect(),
+        why: plan.why.as_deref().map_or(Vec::new(), |text| {
+            text.split("\n\n").map(str::trim).filter(|part| !part.is_empty()).collect()
+        }),
+        notes: notes(entry),
+        is_folded: table.rows.len() > MOST_ROWS,
+        table,
+        cells: entry.cells.len(),
+        planned: entry.planned,
+        record: file_name(&entry.record),
+        plan_hash: short(&plan.hash),
+        runs: entry.headers.iter().map(|header| run(header, &plan.hash, commit)).collect(),
+    })
+}
+
+/// A plot's document without its outermost element, which the page writes anew: it scales, and
+/// needs no name space.
+fn picture(figure: plot::Figure) -> Picture {
+    let begin = figure.svg.find('>').map_or(0, |at| at + 1);
+    let end = figure.svg.rfind("</svg>").unwrap_or(figure.svg.len());
+    assert!(figure.svg.starts_with("<svg ") && begin <= end, "a plot is one SVG element");
+    Picture {
+        content: figure.svg[begin..end].trim().to_owned(),
+        title: figure.title,
+        width: figure.width,
+        height: figure.height,
+    }
+}
+
+fn check_row<'a>(check: &'a Check, verdict: &'a Verdict, is_run: bool) -> CheckRow<'a> {
+    let standing = match verdict.is_met {
+        Some(true) => Standing::Met,
+        Some(false) => Standing::Missed,
+        None if is_run => Standing::Incomplete,
+        None => Standing::NotRun,
+    };
+    let beyond = verdict.beyond.iter();
+    let misses = beyond.chain(verdict.worst.iter().filter(|one| one.margin < 0.0)).map(|one| {
+        let [value, bound, margin] =
+            [one.value, one.bound, one.margin.abs()].map(|value| number(value, 4));
+        format!("{}: {value} misses {bound} by {margin}", one.key)
+    });
+    CheckRow {
+        name: &check.name,
+        source: check.source.as_deref(),
+        demand: demand(check),
+        standing,
+        words: if verdict.is_met.is_none() && is_run {
+            "nothing to judge"
+        } else {
+            standing.words()
+        },
+        judged: verdict.judged,
+        met: verdict.met,
+        measured: verdict.range.map(range_text).unwrap_or_default(),
+        why: &verdict.why,
+        explanation: verdict.explanation.as_deref(),
+        misses: misses.take(10).collect(),
+    }
+}
+
+/// What a check demands, in the words of its plan.
+fn demand(check: &Check) -> String {
+    let of = match check.of {
+        Of::Each => "",
+        Of::Mean => "mean of ",
+        Of::Median => "median of ",
+    };
+    let mut text = format!("{of}{}", check.value.text());
+    let bounds = [
+        (" ≥ ", &check.at_least),
+        (" ≤ ", &check.at_most),
+        (", never below ", &check.never_below),
+        (", never above ", &check.never_above),
+    ];
+    for (words, bound) in bounds {
+        if let Some(bound) = bound {
+            text = text + words + bound.text();
+        }
+    }
+    if let Some(only) = &check.only {
+        text = format!("{text}, where {}", only.text());
+    }
+    if check.share < 1.0 {
+        text = format!("{text}, in {} % of the cells", number(check.share * 100.0, 3));
+    }
+    text
+}
+
+/// What a reader must know before trusting the figures.
+fn notes(entry: &Entry) -> Vec<String> {
+    let mut notes = entry.gaps();
+    if let Some((key, late_ms)) = entry.results.disturbed.first() {
+        notes.push(format!(
+            "in doubt: in {} the emulator was late, worst by {} ms ({key})",
+            super::cells(entry.results.disturbed.len()),
+            number(*late_ms, 3)
+        ));
+    }
+    if entry.standing != Standing::NotRun {
+        let without = entry.results.without_value.iter();
+        notes.extend(without.map(|what| format!("without a value in any cell: {what}")));
+    }
+    notes
+}
+
+fn run<'a>(header: &'a Header, plan_hash: &str, commit: Option<&str>) -> Run<'a> {
+    // Where the program lay on the machine that ran it tells nothing.
+    let program = header.command.first().map(|program| file_name(std::path::Path::new(program)));
+    let arguments = header.command.iter().skip(1).map(|argument| quoted(argument));
+    Run {
+        command: program.into_iter().chain(arguments).collect::<Vec<_>>().join(" "),
+        seed: header.seed,
+        commit: header.commit.as_deref(),
+        is_this_commit: header.commit.as_deref() == commit,
+        plan_hash: short(&header.plan_hash),
+        is_this_plan: header.plan_hash == plan_hash,
+        version: &header.version,
+        kernel: &header.kernel,
+        cores: header.cores,
+    }
+}
+
+fn file_name(path: &std::path::Path) -> String {
+    path.file_name().unwrap_or_default().to_string_lossy().into_owned()
+}
+
+/// An argument as a shell takes it.
+fn quoted(argument: &str) -> String {
+    let is_plain = |c: char| c.is_alphanumeric() || "-_=.,/:@%+".contains(c);
+    if !argument.is_empty() && argument.chars().all(is_plain) {
+        argument.to_owned()
+    } else {
+        format!("'{}'", argument.replace('\'', r"'\''"))
+    }
+}
