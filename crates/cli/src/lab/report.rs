@@ -1,5 +1,6 @@
 //! `lull lab report`: what all plans show, as a page or as JSON.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
@@ -9,7 +10,6 @@ use anyhow::{Context, bail};
 use lull_lab::plan::{Library, PlanError};
 use lull_lab::record;
 use lull_lab::report::Report;
-use serde_json::json;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -73,7 +73,7 @@ fn try_report(args: &ReportArgs) -> anyhow::Result<ExitCode> {
     }
     let report = Report::read(experiments, &folder, record::commit())?;
     if args.json {
-        let text = serde_json::to_string_pretty(&json!({ "rows": report.rows() }))?;
+        let text = serde_json::to_string_pretty(&BTreeMap::from([("rows", report.rows())]))?;
         writeln!(io::stdout(), "{text}").context("cannot write")?;
     } else {
         let page = write_page(&report, args.out.as_deref().unwrap_or(&folder))?;

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use serde_json::{Map, Value, json};
 
+use super::locate::Fault;
 use super::scenario::Scenario;
 use super::{Axis, Plan, PlanError, hash};
 
@@ -163,12 +164,10 @@ impl Plan {
                     .collect();
                 self.error_at(&path, &error.inner().to_string())
             })?;
-        scenario.validate().and_then(|()| scenario.prune(&Value::Object(values.clone()))).map_err(
-            |text| {
-                let section = text.split([':', '.']).next().unwrap_or_default().to_owned();
-                self.error(&[&section], text)
-            },
-        )?;
+        scenario
+            .validate()
+            .and_then(|()| scenario.prune(&Value::Object(values.clone())))
+            .map_err(|(path, text)| self.error(&as_strs(&path), text))?;
         let seed = seed.wrapping_add(u64::from(repetition) - 1);
         // The choices' values are in what is written, or are only held against results.
         let decides = json!({ "scenario": written, "values": axes, "seed": seed });
@@ -184,7 +183,7 @@ impl Plan {
     }
 
     fn error_at(&self, path: &[String], text: &str) -> PlanError {
-        let path: Vec<&str> = path.iter().map(String::as_str).collect();
+        let path = as_strs(path);
         self.error(&path, format!("{}: {text}", path.join(".")))
     }
 
@@ -216,7 +215,9 @@ impl Plan {
     }
 }
 
-type Misspelt = (Vec<String>, String);
+fn as_strs(path: &[String]) -> Vec<&str> {
+    path.iter().map(String::as_str).collect()
+}
 
 /// Replaces `$name` and `${name}` in all texts of `value`. A text that is nothing else takes the type of the
 /// name's value. `$` before a capital letter is left alone: that is a variable of the shell's.
@@ -224,7 +225,7 @@ fn substitute(
     value: &mut Value,
     values: &Map<String, Value>,
     path: &mut Vec<String>,
-) -> Result<(), Misspelt> {
+) -> Result<(), Fault> {
     match value {
         Value::String(text) => {
             if let Some(replaced) = fill(text, values).map_err(|error| (path.clone(), error))? {

@@ -2,6 +2,14 @@
 
 use toml::de::{DeTable, DeValue};
 
+/// What cannot be: the path to the key that is wrong, and why, in one line.
+pub(super) type Fault = (Vec<String>, String);
+
+/// A fault at the end of a path.
+pub(super) fn fault(path: &[&str], text: impl Into<String>) -> Fault {
+    (path.iter().map(|name| (*name).to_owned()).collect(), text.into())
+}
+
 /// The line, counted from 1, of the byte at `offset`.
 pub(super) fn line_at(text: &str, offset: usize) -> usize {
     text.as_bytes()[..offset.min(text.len())].iter().filter(|byte| **byte == b'\n').count() + 1

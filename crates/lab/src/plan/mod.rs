@@ -186,6 +186,23 @@ impl Plan {
                 return error("values must be a list of texts, numbers or booleans");
             }
         }
+        let named = |name: &str| self.axes.iter().any(|axis| axis.name == name);
+        // With --quick, those of the subset stand behind the plan's own by now.
+        let own = match self.quick {
+            true => &self.file.exclude[..self.file.exclude.len() - self.file.quick.exclude.len()],
+            false => &self.file.exclude[..],
+        };
+        let lists = [(&["exclude"][..], own), (&["quick", "exclude"], &self.file.quick.exclude)];
+        for (path, list) in lists {
+            for (at, pattern) in list.iter().enumerate() {
+                if let Some(stranger) = pattern.keys().find(|name| !named(name)) {
+                    let at = at.to_string();
+                    let place = [path, &[&at, stranger]].concat();
+                    let text = format!("{}: '{stranger}' is no axis", path.join("."));
+                    return Err(self.error(&place, text));
+                }
+            }
+        }
         for (at, check) in self.checks.iter().enumerate() {
             if check.at_least.is_some() == check.at_most.is_some() {
                 return Err(self.error(

@@ -6,6 +6,7 @@ use std::time::Duration;
 use serde::Deserialize;
 
 use super::expression::Expression;
+use super::locate::{Fault, fault};
 use super::spelled::{Spelled, Time};
 use super::{Control, Group, Network};
 
@@ -56,7 +57,8 @@ impl Scenario {
         values: &serde_json::Map<String, serde_json::Value>,
     ) -> Result<Self, String> {
         let mut scenario = Scenario::deserialize(written).map_err(|error| error.to_string())?;
-        scenario.prune(&serde_json::Value::Object(values.clone()))?;
+        let values = serde_json::Value::Object(values.clone());
+        scenario.prune(&values).map_err(|(_, text)| text)?;
         Ok(scenario)
     }
 
@@ -72,96 +74,110 @@ impl Scenario {
 
     /// Leaves out the phases that a cell with these values does not have, and the groups without
     /// a phase.
-    pub(super) fn prune(&mut self, values: &serde_json::Value) -> Result<(), String> {
+    pub(super) fn prune(&mut self, values: &serde_json::Value) -> Result<(), Fault> {
         let mut kept = Vec::new();
-        for phase in self.phases.drain(..) {
+        for (at, phase) in self.phases.drain(..).enumerate() {
             let holds = phase.when.as_ref().map_or(Ok(true), |when| when.holds(values));
-            if holds.map_err(|error| format!("phases: {error}"))? {
+            let wrong =
+                |error| fault(&["phases", &at.to_string(), "when"], format!("phases: {error}"));
+            if holds.map_err(wrong)? {
                 kept.push(phase);
             }
         }
         self.phases = kept;
         let mut kept = Vec::new();
-        for mut group in self.groups.drain(..) {
+        for (at, mut group) in self.groups.drain(..).enumerate() {
             let holds = group.when.as_ref().map_or(Ok(true), |when| when.holds(values));
             group.phases.retain(|name| self.phases.iter().any(|phase| phase.name == *name));
-            let holds = holds.map_err(|error| format!("groups: {error}"))?;
-            if holds && !group.phases.is_empty() {
+            let wrong =
+                |error| fault(&["groups", &at.to_string(), "when"], format!("groups: {error}"));
+            if holds.map_err(wrong)? && !group.phases.is_empty() {
                 kept.push(group);
             }
         }
         self.groups = kept;
         match self.phases.is_empty() {
-            true => Err("phases: there must be at least one".to_owned()),
+            true => Err(fault(&["phases"], "phases: there must be at least one")),
             false => self.check_names(),
         }
     }
 
-    fn check_names(&self) -> Result<(), String> {
+    fn check_names(&self) -> Result<(), Fault> {
         for (at, group) in self.groups.iter().enumerate() {
             if self.groups[..at].iter().any(|other| other.name == group.name) {
-                return Err(format!("groups: some cell has two called '{}'", group.name));
+                let text = format!("groups: some cell has two called '{}'", group.name);
+                return Err(fault(&["groups"], text));
             }
         }
         Ok(())
     }
 
-    /// What cannot be, in one line.
-    pub(super) fn validate(&self) -> Result<(), String> {
+    /// What cannot be. Nothing has been left out yet, so that places are those of the file.
+    pub(super) fn validate(&self) -> Result<(), Fault> {
         if let Network::Emulated(emulated) = &self.topology {
             let topology = emulated.topology(Duration::from_millis(100), 1);
-            topology.validate().map_err(|error| format!("topology: {error}"))?;
+            let wrong = |error| fault(&["topology"], format!("topology: {error}"));
+            topology.validate().map_err(wrong)?;
         }
         let mut names: Vec<&str> = Vec::new();
-        for phase in &self.phases {
+        for (at, phase) in self.phases.iter().enumerate() {
+            let at = at.to_string();
             if !super::is_name(&phase.name) || names.contains(&phase.name.as_str()) {
-                return Err(format!(
+                let text = format!(
                     "phases: the name '{}' must be the only one of its kind, of small letters, \
                      digits and '_'",
                     phase.name
-                ));
+                );
+                return Err(fault(&["phases", &at, "name"], text));
             }
             names.push(&phase.name);
             if phase.measure.value.0.is_zero() || phase.duration() > Duration::from_secs(3600) {
-                return Err(format!(
+                let text = format!(
                     "phases: '{}' must measure something, and last an hour at most",
                     phase.name
-                ));
+                );
+                return Err(fault(&["phases", &at, "measure"], text));
             }
         }
-        for group in &self.groups {
+        for (at, group) in self.groups.iter().enumerate() {
             let name = &group.name;
-            let error = |text: String| Err(format!("groups: '{name}': {text}"));
+            let at = at.to_string();
+            let error = |key: &str, text: String| {
+                Err(fault(&["groups", &at, key], format!("groups: '{name}': {text}")))
+            };
             if let Some(phase) = group.phases.iter().find(|phase| !names.contains(&&***phase)) {
                 let names = names.join(", ");
-                return error(format!("there is no phase '{phase}': there are {names}"));
+                return error("phases", format!("there is no phase '{phase}': there are {names}"));
             }
             let (left, right) = self.topology.hosts();
             let hosts = [("left", left), ("right", right)];
-            for host in [&group.from, &group.to] {
+            for (key, host) in [("from", &group.from), ("to", &group.to)] {
                 let is = hosts.iter().any(|(side, count)| {
                     host.strip_prefix(side)
                         .and_then(|number| number.parse().ok())
                         .is_some_and(|number: usize| (1..=*count).contains(&number))
                 });
                 if !is {
-                    return error(format!(
-                        "there is no host '{host}': hosts are called left1, right1 and so on"
-                    ));
+                    let text = "hosts are called left1, right1 and so on";
+                    return error(key, format!("there is no host '{host}': {text}"));
                 }
             }
             if group.from == group.to {
-                return error("it must run between two hosts".to_owned());
+                return error("to", "it must run between two hosts".to_owned());
             }
             if group.dscp > 63 {
-                return error("a DSCP is 0 to 63".to_owned());
+                return error("dscp", "a DSCP is 0 to 63".to_owned());
             }
             if !(1..=4096).contains(&group.count) {
-                return error("count may be 1 to 4096".to_owned());
+                return error("count", "count may be 1 to 4096".to_owned());
             }
         }
         for (name, control) in &self.controls {
-            control.parameters().map_err(|text| format!("controls.{name}: {text}"))?;
+            control.parameters().map_err(|text| {
+                // It begins with the key; where it does not, the control is found.
+                let key = text.split(' ').next().unwrap_or_default().to_owned();
+                fault(&["controls", name, &key], format!("controls.{name}: {text}"))
+            })?;
         }
         Ok(())
     }

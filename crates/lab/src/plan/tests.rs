@@ -249,3 +249,159 @@ fn what_is_added_and_cannot_be_is_told_too() {
         }
     }
 }
+
+/// Every section that a plan may have, a key to a line.
+const WHOLE: &str = r#"
+id = "whole"
+title = "All sections"
+about = "…"
+why = "…"
+repetitions = 2
+series = "100ms"
+[paper]
+source = "TCP Nice §4"
+statement = "…"
+value = "…"
+[[axes]]
+name = "flows"
+values = [1, 8]
+title = "flows"
+[[exclude]]
+flows = 8
+[choices]
+measure = [
+    { flows = 1, value = "2s" },
+    { value = "3s" },
+]
+[quick]
+repetitions = 1
+[quick.axes]
+flows = [1]
+[quick.choices]
+measure = [{ value = "1s" }]
+[[quick.exclude]]
+flows = 8
+[topology]
+rate = "10mbit"
+rtt = "20ms"
+buffer = "1bdp"
+queue = "droptail"
+left = 2
+right = 2
+[controls.nice]
+algorithm = "nice"
+threshold = 0.2
+refinements = []
+[[groups]]
+name = "foreground"
+title = "foreground"
+kind = "bulk"
+control = "cubic"
+phases = ["alone"]
+from = "left2"
+to = "right2"
+dscp = 0
+spread = "1s"
+pace = "1mbit"
+[[groups]]
+name = "background"
+kind = "bulk"
+control = "nice"
+count = "$flows"
+when = "flows == 1"
+phases = ["alone"]
+[[phases]]
+name = "alone"
+title = "alone"
+settle = "1s"
+measure = "$measure"
+when = "flows < 9"
+[[metrics]]
+name = "kept"
+title = "kept"
+unit = "×"
+value = "goodput.foreground.alone"
+where = "flows == 1"
+hidden = true
+[[checks]]
+name = "kept"
+source = "…"
+why = "…"
+value = "metric.kept"
+where = "flows == 1"
+at_least = 0.9
+share = 0.8
+never_below = 0.5
+of = "each"
+[[plots]]
+name = "kept"
+title = "kept"
+kind = "lines"
+x = "flows"
+y = "metric.kept"
+y_title = "kept"
+series = "flows"
+panels = "flows"
+where = "flows == 1"
+level = 1
+level_title = "all"
+log = true
+"#;
+
+/// `WHOLE` with line number `at` replaced, read in full or as its subset.
+fn error_with(at: usize, line: &str, quick: bool) -> Option<String> {
+    let mut lines: Vec<&str> = WHOLE.lines().collect();
+    lines[at - 1] = line;
+    Plan::parse("plan.toml", &lines.join("\n"), quick).err().map(|error| error.to_string())
+}
+
+#[test]
+fn every_misspelt_key_is_told_with_its_line() {
+    for quick in [false, true] {
+        Plan::parse("plan.toml", WHOLE, quick).unwrap();
+    }
+    let mut tried = 0;
+    for (at, line) in (1..).zip(WHOLE.lines()) {
+        let (Some((key, value)), false) = (line.split_once(" = "), line.starts_with(' ')) else {
+            continue;
+        };
+        // The names of choices are free; that nothing else gives $measure is told where it is used.
+        if key == "measure" && !value.starts_with('"') {
+            continue;
+        }
+        let error = error_with(at, &format!("{key}x = {value}"), true)
+            .unwrap_or_else(|| panic!("{line} is taken with another key"));
+        assert!(error.starts_with(&format!("plan.toml:{at}: ")), "{line}: {error}");
+        assert!(error.contains(&format!("{key}x")), "{line}: {error}");
+        assert!(!error.contains('\n'), "{line}: {error}");
+        tried += 1;
+    }
+    assert!(tried > 70, "{tried}");
+}
+
+#[test]
+fn every_value_that_cannot_be_is_told_with_its_line() {
+    for (line, spoilt) in [
+        ("rtt = \"20ms\"", "rtt = \"20\""),
+        ("queue = \"droptail\"", "queue = \"fifo\""),
+        ("threshold = 0.2", "threshold = 2"),
+        ("control = \"nice\"", "control = 5"),
+        ("count = \"$flows\"", "count = \"$flow\""),
+        ("count = \"$flows\"", "count = 0"),
+        ("from = \"left2\"", "from = \"left3\""),
+        ("to = \"right2\"", "to = \"left2\""),
+        ("dscp = 0", "dscp = 64"),
+        ("when = \"flows == 1\"", "when = \"flow == 1\""),
+        ("when = \"flows < 9\"", "when = \"flow < 9\""),
+        ("measure = \"$measure\"", "measure = \"0s\""),
+        ("value = \"metric.kept\"", "value = \"metric.kept +\""),
+        ("of = \"each\"", "of = \"all\""),
+        ("kind = \"lines\"", "kind = \"pie\""),
+        ("share = 0.8", "share = \"most\""),
+    ] {
+        let at = WHOLE.lines().position(|other| other == line).unwrap() + 1;
+        let error = error_with(at, spoilt, false).unwrap_or_else(|| panic!("{spoilt} is taken"));
+        assert!(error.starts_with(&format!("plan.toml:{at}: ")), "{spoilt}: {error}");
+        assert!(!error.contains('\n'), "{spoilt}: {error}");
+    }
+}

@@ -11,40 +11,141 @@ use super::style::{
 use super::{Figure, PlotError};
 use crate::plan::{Plan, Plot, PlotKind};
 
-/// A panel's size, in pixels.
-const PANEL: (u32, u32) = (380, 300);
-/// Panels beside each other.
-const COLUMNS: usize = 3;
-/// Room above the panels: title and legend.
-const HEAD: u32 = 64;
+/// A panel's size in pixels, if nothing needs more.
+const PANEL: (i32, i32) = (380, 300);
+/// The width that panels beside each other share.
+const ACROSS: i32 = 3 * PANEL.0;
+/// The least width of a plot.
+const LEAST: i32 = 460;
+/// Room above the panels' frames, and right of them.
+const TOP: i32 = 30;
+const RIGHT: i32 = 14;
+/// Room below the panels' frames, for a line of values and the axis's title.
+const BELOW: i32 = 52;
+/// The least width of a bar.
+const BAR: f64 = 5.0;
+/// The height of a line of small text.
+const LINE: i32 = 15;
+
+/// Where everything goes. Texts have the room they need: titles and legends go on in another
+/// line, panels become wider, and where that is not enough, values stand upright below the axis.
+struct Layout {
+    title: Vec<String>,
+    heading: String,
+    names: Vec<String>,
+    legend: Vec<(i32, i32)>,
+    /// Room above the panels.
+    head: i32,
+    columns: usize,
+    rows: usize,
+    panel: (i32, i32),
+    /// Room left of the panels' frames and below them.
+    left: i32,
+    below: i32,
+    /// The values of the axis from left to right.
+    values: Vec<String>,
+    is_upright: bool,
+    /// Every how many of the values are written.
+    every: usize,
+}
+
+impl Layout {
+    fn of(plan: &Plan, plot: &Plot, panels: &[Panel], scale: &Scale) -> Self {
+        let widest = |texts: &mut dyn Iterator<Item = &String>| {
+            texts.map(|words| width(words, SMALL)).max().unwrap_or(0)
+        };
+        let values = values(plan, Some(&plot.x));
+        let value = widest(&mut values.iter());
+        let left = (widest(&mut scale.ticks().iter().map(|(_, words)| words)) + 32).max(62);
+        let beside = left + RIGHT;
+        let count = values.len().max(1) as i32;
+        let series = panels.first().map_or(0, |panel| panel.series.len());
+        let for_bars = match plot.kind {
+            PlotKind::Bars => (f64::from(count) * series as f64 * BAR / 0.8) as i32 + beside,
+            PlotKind::Lines => 0,
+        };
+        let for_values = count * (value + 8) + beside;
+        // Beyond half as much again, nobody would be thankful for it.
+        let for_values = if for_values <= PANEL.0 * 3 / 2 { for_values } else { 0 };
+        let across = PANEL.0.max(for_bars).max(for_values).min(ACROSS);
+        let columns = panels.len().clamp(1, (ACROSS / across) as usize);
+        let across = across.max(LEAST / columns as i32);
+        let part = (across - beside) / count;
+        let is_upright = part < value + 4;
+        let below = BELOW + if is_upright { value - LINE + 2 } else { 0 };
+        let all = across * columns as i32;
+        let title = style::wrap(&plot.title, LARGE, all - 32);
+        let mut layout = Layout {
+            heading: String::new(),
+            names: Vec::new(),
+            legend: Vec::new(),
+            head: 14 + 20 * title.len() as i32,
+            title,
+            columns,
+            rows: panels.len().div_ceil(columns),
+            panel: (across, PANEL.1 + below - BELOW),
+            left,
+            below,
+            values,
+            is_upright,
+            every: if is_upright { (LINE + part - 1) / part.max(1) } else { 1 } as usize,
+        };
+        if series > 1 {
+            layout.names = panels[0].series.iter().map(|series| series.name.clone()).collect();
+            let own = plan.axes.iter().find(|axis| Some(&axis.name) == plot.series.as_ref());
+            layout.heading = own.map_or(String::new(), |axis| format!("{}:", axis.title()));
+            let first = (28 + width(&layout.heading, SMALL), layout.head + 10);
+            layout.legend = style::places(&layout.names, first, 16, all - 16);
+            layout.head = layout.legend.last().map_or(layout.head, |(_, y)| y + style::ROW);
+        }
+        layout
+    }
+
+    fn size(&self) -> (u32, u32) {
+        let across = self.panel.0 * self.columns as i32;
+        (across as u32, (self.head + self.panel.1 * self.rows as i32) as u32)
+    }
+
+    /// Title and legend.
+    fn draw_head(&self, kind: PlotKind, area: &Area<'_>) -> Drawn {
+        for (at, line) in (0..).zip(&self.title) {
+            write(area, line, (16, 20 + 20 * at), &text(LARGE, HPos::Left, VPos::Center))?;
+        }
+        let y = 24 + 20 * self.title.len() as i32;
+        write(area, &self.heading, (16, y), &text(SMALL, HPos::Left, VPos::Center))?;
+        let key = match kind {
+            PlotKind::Lines => Key::Line,
+            PlotKind::Bars => Key::Bar,
+        };
+        style::legend(area, &self.names, key, &self.legend)
+    }
+
+    /// The values below an axis.
+    fn draw_values(&self, frame: &Frame, area: &Area<'_>) -> Drawn {
+        for (number, name) in self.values.iter().enumerate().step_by(self.every) {
+            let style = if self.is_upright {
+                let end = text(SMALL, HPos::Right, VPos::Center);
+                end.transform(FontTransform::Rotate270)
+            } else {
+                text(SMALL, HPos::Center, VPos::Top)
+            };
+            let x = frame.x(number as f64, self.values.len());
+            write(area, name, (x, frame.bottom + 7), &style)?;
+        }
+        Ok(())
+    }
+}
 
 /// Draws a plot.
 pub(super) fn draw(plan: &Plan, plot: &Plot, panels: &[Panel]) -> Result<Figure, PlotError> {
-    let columns = panels.len().min(COLUMNS);
-    let rows = panels.len().div_ceil(columns);
-    let least = width(&plot.title, LARGE).max(420) as u32 + 40;
-    let across = (PANEL.0 * columns as u32).max(least);
-    let size = (across, HEAD + PANEL.1 * rows as u32);
+    let scale = Scale::of(plot, panels);
+    let layout = Layout::of(plan, plot, panels, &scale);
+    let size = layout.size();
     let svg = style::document(size, |area| {
-        let title = text(LARGE, HPos::Left, VPos::Center);
-        write(area, &plot.title, (16, 20), &title)?;
-        let names: Vec<String> =
-            panels[0].series.iter().map(|series| series.name.clone()).collect();
-        if names.len() > 1 {
-            let own =
-                plot.series.as_ref().and_then(|name| plan.axes.iter().find(|a| a.name == *name));
-            let heading = own.map_or(String::new(), |axis| format!("{}:", axis.title()));
-            write(area, &heading, (16, 46), &text(SMALL, HPos::Left, VPos::Center))?;
-            let key = match plot.kind {
-                PlotKind::Lines => Key::Line,
-                PlotKind::Bars => Key::Bar,
-            };
-            style::legend(area, &names, key, (28 + width(&heading, SMALL), 46))?;
-        }
-        let scale = Scale::of(plot, panels);
-        let (_, below) = area.split_vertically(HEAD);
-        for (panel, place) in panels.iter().zip(below.split_evenly((rows, columns))) {
-            draw_panel(plan, plot, panel, &scale, &place)?;
+        layout.draw_head(plot.kind, area)?;
+        let (_, below) = area.split_vertically(layout.head);
+        for (panel, place) in panels.iter().zip(below.split_evenly((layout.rows, layout.columns))) {
+            draw_panel(plan, plot, panel, &scale, &layout, &place)?;
         }
         Ok(())
     });
@@ -78,7 +179,8 @@ impl Scale {
         }
         // Bars and shares are read from zero.
         let low = low.min(0.0);
-        let room = (high - low).max(1e-9) * 0.08;
+        let span = high - low;
+        let room = if span > 0.0 { span * 0.08 } else { 1.0 };
         Scale { low: if low < 0.0 { low - room } else { 0.0 }, high: high + room, is_log: false }
     }
 
@@ -91,8 +193,13 @@ impl Scale {
     /// Where lines of the grid go, and what stands beside them.
     fn ticks(&self) -> Vec<(f64, String)> {
         let steps = if self.is_log {
+            // Between the powers of ten only where there are few of them.
+            let decades = self.high - self.low;
+            let factors: &[f64] = if decades < 2.5 { &[1.0, 2.0, 5.0] } else { &[1.0] };
+            let every = (decades / 8.0).ceil().max(1.0) as i32;
             (self.low.floor() as i32..=self.high.ceil() as i32)
-                .flat_map(|power| [1.0, 2.0, 5.0].map(|factor| factor * 10f64.powi(power)))
+                .filter(|power| power.rem_euclid(every) == 0)
+                .flat_map(|power| factors.iter().map(move |factor| factor * 10f64.powi(power)))
                 .filter(|value| (self.low..=self.high).contains(&value.log10()))
                 .collect()
         } else {
@@ -122,9 +229,17 @@ impl Frame {
     }
 }
 
-fn draw_panel(plan: &Plan, plot: &Plot, panel: &Panel, scale: &Scale, area: &Area<'_>) -> Drawn {
-    let (across, down) = area.dim_in_pixel();
-    let frame = Frame { left: 62, right: across as i32 - 14, top: 30, bottom: down as i32 - 52 };
+fn draw_panel(
+    plan: &Plan,
+    plot: &Plot,
+    panel: &Panel,
+    scale: &Scale,
+    layout: &Layout,
+    area: &Area<'_>,
+) -> Drawn {
+    let (across, down) = layout.panel;
+    let (left, right, bottom) = (layout.left, across - RIGHT, down - layout.below);
+    let frame = Frame { left, right, top: TOP, bottom };
     let title = plot.panels.as_ref().map_or(String::new(), |name| {
         let axis = plan.axes.iter().find(|axis| axis.name == *name);
         format!("{} {}", axis.map_or(name.as_str(), |axis| axis.title()), panel.name)
@@ -137,14 +252,11 @@ fn draw_panel(plan: &Plan, plot: &Plot, panel: &Panel, scale: &Scale, area: &Are
     }
     let upward = text(SMALL, HPos::Center, VPos::Center).transform(FontTransform::Rotate270);
     write(area, &plot.y_title, (14, (frame.top + frame.bottom) / 2), &upward)?;
-    let names = values(plan, Some(&plot.x));
+    layout.draw_values(&frame, area)?;
     let centred = text(SMALL, HPos::Center, VPos::Top);
-    for (number, name) in names.iter().enumerate() {
-        write(area, name, (frame.x(number as f64, names.len()), frame.bottom + 7), &centred)?;
-    }
     let axis = plan.axes.iter().find(|axis| axis.name == plot.x);
     let words = axis.map_or(plot.x.as_str(), |axis| axis.title());
-    write(area, words, ((frame.left + frame.right) / 2, frame.bottom + 27), &centred)?;
+    write(area, words, ((frame.left + frame.right) / 2, down - 25), &centred)?;
     if let Some(level) = plot.level {
         let y = frame.y(scale.place(level));
         let style = INK.stroke_width(1);
@@ -203,7 +315,10 @@ fn draw_lines(panel: &Panel, scale: &Scale, frame: &Frame, area: &Area<'_>) -> D
     for (number, series) in panel.series.iter().enumerate() {
         let count = series.points.len();
         // Beside each other, so that ranges do not hide each other.
-        let shift = (number as i32 - panel.series.len() as i32 / 2) * 5;
+        let part = f64::from(frame.right - frame.left) / count.max(1) as f64;
+        let step = (part / (panel.series.len() + 1) as f64).min(5.0);
+        let middle = (panel.series.len() as f64 - 1.0) / 2.0;
+        let shift = ((number as f64 - middle) * step).round() as i32;
         let placed: Vec<(i32, Point)> = series
             .points
             .iter()

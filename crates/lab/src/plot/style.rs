@@ -50,15 +50,17 @@ pub(super) fn document(
     Ok(svg)
 }
 
-/// The colour of the n-th line or bar.
+/// The colour of the n-th line or bar. From the eighth on they are lighter.
 pub(super) fn colour(number: usize) -> RGBColor {
-    COLOURS[number % COLOURS.len()]
+    let RGBColor(red, green, blue) = COLOURS[number % COLOURS.len()];
+    let lighter = |part: u8| if number / COLOURS.len() % 2 == 1 { 128 + part / 2 } else { part };
+    RGBColor(lighter(red), lighter(green), lighter(blue))
 }
 
 /// How the n-th line is dashed, in pixels of line and gap: colours are not the only difference.
 pub(super) fn dash(number: usize) -> Option<(u32, u32)> {
     [None, Some((8, 3)), Some((3, 3)), Some((12, 4)), Some((5, 2)), Some((2, 4)), Some((9, 6))]
-        [number % 7]
+        [(number + number / COLOURS.len()) % 7]
 }
 
 /// A text style; `across` and `down` say which point of the text is placed.
@@ -96,32 +98,69 @@ pub(super) enum Key {
     Bar,
 }
 
-/// A legend in one row: a piece of each series and its name, from `at` to the right.
-pub(super) fn legend(area: &Area<'_>, names: &[String], key: Key, at: (i32, i32)) -> Drawn {
-    let mut x = at.0;
+/// Breaks a text into lines of `most` pixels; a word longer than that has a line of its own.
+pub(super) fn wrap(words: &str, size: f64, most: i32) -> Vec<String> {
+    let mut lines: Vec<String> = Vec::new();
+    for word in words.split_whitespace() {
+        match lines.last_mut() {
+            Some(line) if width(&format!("{line} {word}"), size) <= most => {
+                line.push(' ');
+                line.push_str(word);
+            }
+            _ => lines.push(word.to_owned()),
+        }
+    }
+    lines
+}
+
+/// The distance between rows of a legend.
+pub(super) const ROW: i32 = 18;
+
+/// Where the entries of a legend go: from `first` to the right, and once `right` is reached, in a
+/// row below that begins at `left`.
+pub(super) fn places(
+    names: &[String],
+    first: (i32, i32),
+    left: i32,
+    right: i32,
+) -> Vec<(i32, i32)> {
+    let mut at = first;
+    let place = |name: &String| {
+        let needed = 34 + width(name, SMALL);
+        if at.0 + needed > right && at.0 > left {
+            at = (left, at.1 + ROW);
+        }
+        let place = at;
+        at.0 += needed + 22;
+        place
+    };
+    names.iter().map(place).collect()
+}
+
+/// A legend: a piece of each series and its name, at the places that [`places`] gives.
+pub(super) fn legend(area: &Area<'_>, names: &[String], key: Key, places: &[(i32, i32)]) -> Drawn {
     let style = text(SMALL, HPos::Left, VPos::Center);
-    for (number, name) in names.iter().enumerate() {
+    for (number, (name, (x, y))) in names.iter().zip(places.iter().copied()).enumerate() {
         match key {
-            Key::Line => line(area, vec![(x, at.1), (x + 28, at.1)], number, 3)?,
+            Key::Line => line(area, vec![(x, y), (x + 28, y)], number, 3)?,
             Key::Bar => {
-                let corners = [(x + 12, at.1 - 6), (x + 28, at.1 + 6)];
+                let corners = [(x + 12, y - 6), (x + 28, y + 6)];
                 area.draw(&Rectangle::new(corners, colour(number).filled()))?;
             }
         }
-        write(area, name, (x + 34, at.1), &style)?;
-        x += 34 + width(name, SMALL) + 22;
+        write(area, name, (x + 34, y), &style)?;
     }
     Ok(())
 }
 
 /// Steps of a round length, about `count` of them, from 0 or the first one from `low` to `high`.
 pub(super) fn steps(low: f64, high: f64, count: usize) -> Vec<f64> {
-    let rough = (high - low).max(1e-12) / count.max(1) as f64;
+    let rough = (high - low).max(f64::MIN_POSITIVE) / count.max(1) as f64;
     let power = 10f64.powf(rough.log10().floor());
     let step = [1.0, 2.0, 5.0, 10.0]
         .into_iter()
         .map(|factor| factor * power)
-        .find(|step| *step >= rough - 1e-12)
+        .find(|step| *step >= rough * (1.0 - 1e-9))
         .unwrap_or(10.0 * power);
     let first = (low / step - 1e-9).ceil() as i64;
     let last = (high / step + 1e-9).floor() as i64;
@@ -132,6 +171,8 @@ pub(super) fn steps(low: f64, high: f64, count: usize) -> Vec<f64> {
 pub(super) fn label(number: f64) -> String {
     let digits = match number.abs() {
         0.0 => 0,
+        tiny if tiny < 0.000_999 => return power_of_ten(number),
+        huge if huge >= 99_999.0 => return power_of_ten(number),
         large if large >= 10.0 => 0,
         middle if middle >= 1.0 => 1,
         _ => 3,
@@ -142,6 +183,11 @@ pub(super) fn label(number: f64) -> String {
     } else {
         text
     }
+}
+
+/// A number of two digits and a power of ten.
+fn power_of_ten(number: f64) -> String {
+    format!("{number:.1e}").replacen(".0e", "e", 1)
 }
 
 #[cfg(test)]
@@ -157,8 +203,36 @@ mod tests {
 
     #[test]
     fn labels_have_no_needless_digits() {
-        for (number, text) in [(0.0, "0"), (10.0, "10"), (2.5, "2.5"), (0.05, "0.05"), (1.0, "1")] {
+        for (number, text) in [
+            (0.0, "0"),
+            (10.0, "10"),
+            (2.5, "2.5"),
+            (0.05, "0.05"),
+            (1.0, "1"),
+            (1e-11, "1e-11"),
+            (2.5e6, "2.5e6"),
+        ] {
             assert_eq!(label(number), text);
+        }
+    }
+
+    #[test]
+    fn long_titles_and_legends_go_on_in_the_next_line() {
+        let lines = wrap("a title of many words", 10.0, 70);
+        assert_eq!(lines.join(" "), "a title of many words");
+        assert!(lines.len() > 1 && lines.iter().all(|line| width(line, 10.0) <= 70), "{lines:?}");
+        assert_eq!(wrap("unbreakable", 10.0, 5), ["unbreakable"]);
+        let names = ["reno", "cubic", "nice"].map(str::to_owned);
+        let all = places(&names, (50, 10), 5, 1000);
+        assert!(all.iter().all(|(_, y)| *y == 10), "{all:?}");
+        assert!(all[0].0 == 50 && all[1].0 > 50 + 34 && all[2].0 > all[1].0, "{all:?}");
+        assert_eq!(places(&names, (50, 10), 5, 60), [(5, 28), (5, 46), (5, 64)]);
+    }
+
+    #[test]
+    fn no_two_of_the_first_fourteen_series_have_one_colour() {
+        for number in 0..14 {
+            assert!((0..number).all(|other| colour(other) != colour(number)), "{number}");
         }
     }
 }

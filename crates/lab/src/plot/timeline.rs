@@ -50,7 +50,8 @@ pub fn timeline(cell: &CellRecord, title: &str, path: &Path) -> Result<(), PlotE
     let svg = style::document(SIZE, |area| {
         write(area, title, (16, 22), &text(LARGE, HPos::Left, VPos::Center))?;
         let titles: Vec<String> = names.iter().map(|name| group_title(&phases, name)).collect();
-        style::legend(area, &titles, Key::Line, (SIDES.0, 50))?;
+        let places = style::places(&titles, (SIDES.0, 50), SIDES.0, SIDES.1);
+        style::legend(area, &titles, Key::Line, &places)?;
         for (number, (phase, _)) in phases.iter().enumerate() {
             view.band(number, phase, area)?;
         }

@@ -1,0 +1,204 @@
+//! `lull lab report` as a user runs it, on made-up records.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+
+use lull_lab::plan::{Plan, Selection};
+use lull_lab::record::{CellRecord, GroupRecord, Header, Line, PhaseRecord, Recorder};
+use lull_lab::run::record_path;
+use serde_json::Value;
+
+/// Two cells; 5 Mbit/s are demanded.
+const PLAN: &str = "
+id = 'mini'
+title = 'A miniature'
+[paper]
+source = 'TCP Nice §4'
+statement = 'little interference'
+value = '5 Mbit/s'
+[[axes]]
+name = 'control'
+values = ['cubic', 'reno']
+[topology]
+rate = '10mbit'
+rtt = '20ms'
+[[groups]]
+name = 'a'
+kind = 'bulk'
+control = '$control'
+phases = ['p']
+[[phases]]
+name = 'p'
+settle = '1s'
+measure = '1s'
+[[checks]]
+name = 'goodput'
+value = 'goodput.a.p'
+at_least = 5
+";
+
+/// A folder with the plans `mini` and `other`, and records of `mini` in `report/`.
+struct Bench {
+    folder: tempfile::TempDir,
+}
+
+impl Bench {
+    fn new(goodputs: &[f64]) -> Self {
+        let bench = Bench { folder: tempfile::tempdir().unwrap() };
+        fs::create_dir(bench.path("plans")).unwrap();
+        fs::write(bench.path("plans/mini.toml"), PLAN).unwrap();
+        fs::write(bench.path("plans/other.toml"), PLAN.replace("'mini'", "'other'")).unwrap();
+        let plan = Plan::parse("mini.toml", PLAN, false).unwrap();
+        let path = record_path(&bench.path("report"), &plan);
+        let mut recorder = Recorder::open(&path, false).unwrap();
+        let header = Header::new(vec!["lull".to_owned()], 1, &plan);
+        recorder.write(&Line::Header(header)).unwrap();
+        for (cell, goodput) in plan.cells(&Selection::default(), 1).unwrap().iter().zip(goodputs) {
+            let group = GroupRecord { goodput_mbit: *goodput, ..GroupRecord::default() };
+            let phase = PhaseRecord {
+                name: "p".to_owned(),
+                groups: [("a".to_owned(), group)].into(),
+                ..PhaseRecord::default()
+            };
+            let record = CellRecord {
+                key: cell.key.clone(),
+                hash: cell.hash.clone(),
+                values: cell.values.clone(),
+                seed: cell.seed,
+                phases: vec![phase],
+                ..CellRecord::default()
+            };
+            recorder.write(&Line::Cell(Box::new(record))).unwrap();
+        }
+        bench
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
+    fn report(&self, arguments: &[&str]) -> Output {
+        report_in(self.folder.path(), arguments)
+    }
+}
+
+fn report_in(folder: &Path, arguments: &[&str]) -> Output {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_lull"));
+    command.args(["lab", "report"]).args(arguments).current_dir(folder).stdin(Stdio::null());
+    command.output().unwrap()
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+fn verdicts(output: &Output) -> Vec<(String, String)> {
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    let json: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let rows = json["rows"].as_array().unwrap().iter();
+    rows.map(|row| {
+        for key in ["id", "verdict", "paper", "measured", "why"] {
+            assert!(row[key].is_string(), "{key}: {row}");
+        }
+        (row["id"].as_str().unwrap().to_owned(), row["verdict"].as_str().unwrap().to_owned())
+    })
+    .collect()
+}
+
+#[test]
+fn the_page_is_written_beside_the_records_or_where_it_is_wanted() {
+    let bench = Bench::new(&[6.0, 7.0]);
+    let output = bench.report(&[]);
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    let shown = text(&output.stdout);
+    for words in
+        ["met         mini: goodput: 6.000", "not run     other", "page: report/index.html"]
+    {
+        assert!(shown.contains(words), "no {words} in {shown}");
+    }
+    let page = fs::read_to_string(bench.path("report/index.html")).unwrap();
+    assert!(page.contains("id=\"mini\"") && page.contains("id=\"other\""));
+    // Again, over its own page; and elsewhere, one plan only.
+    assert!(bench.report(&[]).status.success());
+    assert!(bench.report(&["mini", "report", "--out", "deep/er"]).status.success());
+    let page = fs::read_to_string(bench.path("deep/er/index.html")).unwrap();
+    assert!(page.contains("id=\"mini\"") && !page.contains("id=\"other\""));
+}
+
+#[test]
+fn the_verdicts_are_printed_as_json() {
+    let bench = Bench::new(&[6.0, 7.0]);
+    let row = |id: &str, verdict: &str| (id.to_owned(), verdict.to_owned());
+    let all = verdicts(&bench.report(&["--json", "report"]));
+    assert_eq!(all, [row("mini", "met"), row("other", "missed")]);
+    assert_eq!(verdicts(&bench.report(&["--json", "m*"])), [row("mini", "met")]);
+    assert!(!bench.path("report/index.html").exists());
+    let missed = Bench::new(&[6.0, 4.0]);
+    let output = missed.report(&["--json", "report", "mini"]);
+    assert_eq!(verdicts(&output), [row("mini", "missed")]);
+    let json: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(json["rows"][0]["paper"], "5 Mbit/s");
+    assert!(json["rows"][0]["why"].as_str().unwrap().contains("by 1.0000"), "{json}");
+    assert_eq!(json.as_object().unwrap().len(), 1);
+}
+
+#[test]
+fn a_missed_verdict_fails_where_that_is_wanted() {
+    let bench = Bench::new(&[6.0, 7.0]);
+    assert_eq!(bench.report(&["--check", "mini"]).status.code(), Some(0));
+    assert_eq!(bench.report(&["--check", "--json"]).status.code(), Some(1));
+    assert_eq!(Bench::new(&[1.0, 7.0]).report(&["--check", "mini"]).status.code(), Some(1));
+}
+
+#[test]
+fn without_plans_of_its_own_a_folder_is_judged_by_those_that_lull_was_built_with() {
+    let folder = tempfile::tempdir().unwrap();
+    fs::create_dir(folder.path().join("report")).unwrap();
+    let rows = verdicts(&report_in(folder.path(), &["--json"]));
+    assert!(rows.iter().any(|(id, _)| id == "kernel-matrix"), "{rows:?}");
+    assert!(rows.iter().all(|(_, verdict)| verdict == "missed"), "{rows:?}");
+}
+
+#[test]
+fn what_makes_no_sense_is_told_on_one_line_with_the_way_out() {
+    let bench = Bench::new(&[6.0, 7.0]);
+    fs::create_dir(bench.path("site")).unwrap();
+    fs::write(bench.path("site/index.html"), "<h1>somebody's</h1>").unwrap();
+    let broken = Bench::new(&[6.0, 7.0]);
+    fs::write(broken.path("report/mini.jsonl"), "nonsense\n").unwrap();
+    let spoilt = Bench::new(&[6.0, 7.0]);
+    fs::write(spoilt.path("plans/mini.toml"), PLAN.replace("rtt =", "rrt =")).unwrap();
+    let empty = tempfile::tempdir().unwrap();
+    for (folder, arguments, code, words) in [
+        (bench.folder.path(), &["no-such-thing"][..], 2, &["no-such-thing", "lull lab list"][..]),
+        (bench.folder.path(), &["no-*"], 2, &["there are mini, other"]),
+        (bench.folder.path(), &["report", "plans"], 2, &["two folders"]),
+        (bench.folder.path(), &["--plans", "nowhere"], 2, &["nowhere"]),
+        (bench.folder.path(), &["--json", "--out", "x"], 2, &["--out"]),
+        (bench.folder.path(), &["--out", "site"], 1, &["site/index.html", "--out"]),
+        (bench.folder.path(), &["--out", "plans/mini.toml"], 1, &["plans/mini.toml"]),
+        (broken.folder.path(), &[], 1, &["mini.jsonl:1"]),
+        (spoilt.folder.path(), &[], 2, &["mini.toml:13", "topology.rrt"]),
+        (empty.path(), &[], 2, &["'report'", "lull lab run"]),
+    ] {
+        let output = report_in(folder, arguments);
+        let said = text(&output.stderr);
+        assert_eq!(output.status.code(), Some(code), "{arguments:?}: {said}");
+        assert_eq!(said.lines().count(), 1, "{arguments:?}: {said}");
+        for word in words {
+            assert!(said.contains(word), "{arguments:?}: no {word} in {said}");
+        }
+    }
+    let site = fs::read_to_string(bench.path("site/index.html")).unwrap();
+    assert_eq!(site, "<h1>somebody's</h1>");
+}
+
+#[test]
+fn the_help_has_examples() {
+    let output = report_in(Path::new("."), &["--help"]);
+    let shown = text(&output.stdout);
+    for words in ["Examples:", "--json", "exit code", "lull lab report out 'kernel-*'"] {
+        assert!(shown.contains(words), "no {words} in {shown}");
+    }
+}
