@@ -22,6 +22,8 @@ const TOP: i32 = 30;
 const RIGHT: i32 = 14;
 /// Room below the panels' frames, for a line of values and the axis's title.
 const BELOW: i32 = 52;
+/// The widest title of a level that stands beside the frame.
+const WIDEST_LEVEL: i32 = 90;
 /// The least width of a bar.
 const BAR: f64 = 5.0;
 /// The height of a line of small text.
@@ -39,8 +41,9 @@ struct Layout {
     columns: usize,
     rows: usize,
     panel: (i32, i32),
-    /// Room left of the panels' frames and below them.
+    /// Room left of the panels' frames, right of them and below them.
     left: i32,
+    right: i32,
     below: i32,
     /// The values of the axis from left to right.
     values: Vec<String>,
@@ -57,7 +60,10 @@ impl Layout {
         let values = values(plan, Some(&plot.x));
         let value = widest(&mut values.iter());
         let left = (widest(&mut scale.ticks().iter().map(|(_, words)| words)) + 32).max(62);
-        let beside = left + RIGHT;
+        let level = plot.level.and(plot.level_title.as_deref());
+        let level = level.map_or(0, |words| width(words, SMALL) + 10);
+        let right = if level <= WIDEST_LEVEL { level.max(RIGHT) } else { RIGHT };
+        let beside = left + right;
         let count = values.len().max(1) as i32;
         let series = panels.first().map_or(0, |panel| panel.series.len());
         let for_bars = match plot.kind {
@@ -85,6 +91,7 @@ impl Layout {
             rows: panels.len().div_ceil(columns),
             panel: (across, PANEL.1 + below - BELOW),
             left,
+            right,
             below,
             values,
             is_upright,
@@ -238,7 +245,7 @@ fn draw_panel(
     area: &Area<'_>,
 ) -> Drawn {
     let (across, down) = layout.panel;
-    let (left, right, bottom) = (layout.left, across - RIGHT, down - layout.below);
+    let (left, right, bottom) = (layout.left, across - layout.right, down - layout.below);
     let frame = Frame { left, right, top: TOP, bottom };
     let title = plot.panels.as_ref().map_or(String::new(), |name| {
         let axis = plan.axes.iter().find(|axis| axis.name == *name);
@@ -257,25 +264,37 @@ fn draw_panel(
     let axis = plan.axes.iter().find(|axis| axis.name == plot.x);
     let words = axis.map_or(plot.x.as_str(), |axis| axis.title());
     write(area, words, ((frame.left + frame.right) / 2, down - 25), &centred)?;
-    if let Some(level) = plot.level {
-        let y = frame.y(scale.place(level));
-        let style = INK.stroke_width(1);
-        area.draw(&DashedPathElement::new(vec![(frame.left, y), (frame.right, y)], 4, 3, style))?;
-        let words = plot.level_title.as_deref().unwrap_or("");
-        write(
-            area,
-            words,
-            (frame.right - 2, y - 3),
-            &text(SMALL - 1.0, HPos::Right, VPos::Bottom),
-        )?;
-    }
     let corners =
         [(frame.left, frame.top), (frame.left, frame.bottom), (frame.right, frame.bottom)];
     area.draw(&PathElement::new(corners.to_vec(), INK))?;
     match plot.kind {
-        PlotKind::Bars => draw_bars(panel, scale, &frame, area),
-        PlotKind::Lines => draw_lines(panel, scale, &frame, area),
+        PlotKind::Bars => draw_bars(panel, scale, &frame, area)?,
+        PlotKind::Lines => draw_lines(panel, scale, &frame, area)?,
     }
+    draw_level(plot, scale, layout, &frame, area)
+}
+
+/// The level line, over the data, and its title: beside the frame, or if it is too long for that,
+/// on white ground above the line.
+fn draw_level(
+    plot: &Plot,
+    scale: &Scale,
+    layout: &Layout,
+    frame: &Frame,
+    area: &Area<'_>,
+) -> Drawn {
+    let Some(level) = plot.level else { return Ok(()) };
+    let y = frame.y(scale.place(level));
+    let style = INK.stroke_width(1);
+    area.draw(&DashedPathElement::new(vec![(frame.left, y), (frame.right, y)], 4, 3, style))?;
+    let words = plot.level_title.as_deref().unwrap_or("");
+    if layout.right > RIGHT {
+        return write(area, words, (frame.right + 5, y), &text(SMALL, HPos::Left, VPos::Center));
+    }
+    let left = frame.right - width(words, SMALL) - 4;
+    let ground = [(left, y - LINE - 1), (frame.right, y - 2)];
+    area.draw(&Rectangle::new(ground, WHITE.filled()))?;
+    write(area, words, (frame.right - 2, y - 2), &text(SMALL, HPos::Right, VPos::Bottom))
 }
 
 /// A range, where there is more than one cell.

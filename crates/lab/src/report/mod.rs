@@ -3,7 +3,7 @@
 //! A record counts for a plan as far as its cells do what the plan says now: what another plan
 //! recorded under the same name is left out, and told.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -205,12 +205,12 @@ impl Entry {
         // Of runs with different seeds, the one of which most is there; of equals, the last.
         let mut planned = Vec::new();
         let mut cells: Vec<CellRecord> = Vec::new();
-        let mut fitting = 0;
+        let mut fitting = BTreeSet::new();
         for seed in seeds {
             let all = plan.cells(&Selection::default(), seed)?;
             let found = all.iter().filter_map(|cell| recorded.get(cell.hash.as_str()));
             let found: Vec<CellRecord> = found.map(|cell| (*cell).clone()).collect();
-            fitting += found.len();
+            fitting.extend(found.iter().map(|cell| cell.hash.clone()));
             if planned.is_empty() || found.len() >= cells.len() {
                 planned = all;
                 cells = found;
@@ -223,9 +223,8 @@ impl Entry {
         Ok(Entry {
             record: path,
             planned: planned.len(),
-            // Repetitions of runs with seeds beside each other share cells.
-            foreign: record.cells.len().saturating_sub(fitting),
-            reseeded: fitting.min(record.cells.len()) - cells.len(),
+            foreign: record.cells.iter().filter(|cell| !fitting.contains(&cell.hash)).count(),
+            reseeded: fitting.len() - cells.len(),
             headers: record.headers,
             cells,
             failed,
@@ -298,12 +297,8 @@ impl Entry {
             ));
         }
         if let Some(failed) = self.failed.first() {
-            gaps.push(format!(
-                "{} failed, such as {}: {}",
-                self.failed.len(),
-                failed.key,
-                failed.error
-            ));
+            let count = cells(self.failed.len());
+            gaps.push(format!("{count} failed, such as {}: {}", failed.key, failed.error));
         }
         if self.foreign > 0 {
             let mut hashes: Vec<&str> = Vec::new();
@@ -313,17 +308,14 @@ impl Entry {
                     hashes.push(hash);
                 }
             }
-            gaps.push(format!(
-                "{} in the record are of another plan ({}) and left out",
-                cells(self.foreign),
-                hashes.join(", ")
-            ));
+            let which = match hashes.is_empty() {
+                true => String::new(),
+                false => format!(" ({})", hashes.join(", ")),
+            };
+            gaps.push(format!("left out: {} of another plan{which}", cells(self.foreign)));
         }
         if self.reseeded > 0 {
-            gaps.push(format!(
-                "{} in the record have other seeds and are left out",
-                cells(self.reseeded)
-            ));
+            gaps.push(format!("left out: {} with other seeds", cells(self.reseeded)));
         }
         gaps
     }

@@ -196,7 +196,7 @@ fn check_row<'a>(check: &'a Check, verdict: &'a Verdict, is_run: bool) -> CheckR
         judged: verdict.judged,
         met: verdict.met,
         measured: verdict.range.map(range_text).unwrap_or_default(),
-        why: &verdict.why,
+        why: if is_run { &verdict.why } else { "–" },
         explanation: verdict.explanation.as_deref(),
         misses: misses.take(10).collect(),
     }

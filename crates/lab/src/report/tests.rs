@@ -184,7 +184,7 @@ fn what_another_plan_recorded_is_left_out_and_told() {
     assert_eq!(report.entries[0].standing, Standing::NotRun);
     let why = row(&report).why;
     let hash = plan(&other, false).hash;
-    assert!(why.contains("2 cells in the record are of another plan"), "{why}");
+    assert!(why.contains("left out: 2 cells of another plan"), "{why}");
     assert!(why.contains(&hash[..12]), "{why}");
     assert!(report.html().unwrap().contains("(another text)"));
 }
@@ -220,11 +220,7 @@ fn of_runs_with_different_seeds_the_fuller_one_counts() {
     record(folder.path(), &plan(PLAN, false), 5, &[4.0]);
     let first = report(PLAN, folder.path());
     assert_eq!(row(&first).verdict, "met");
-    assert!(
-        row(&first).why.contains("1 cell in the record have other seeds"),
-        "{}",
-        row(&first).why
-    );
+    assert!(row(&first).why.contains("left out: 1 cell with other seeds"), "{}", row(&first).why);
     record(folder.path(), &plan(PLAN, false), 5, &[4.0, 4.0]);
     assert_eq!(row(&report(PLAN, folder.path())).verdict, "missed");
 }
@@ -240,7 +236,7 @@ fn cells_that_failed_are_told_until_they_run() {
         Failed { key: second.key.clone(), hash: second.hash.clone(), error: "no room".into() };
     recorder.write(&Line::Failed(failed)).unwrap();
     let why = row(&report(PLAN, folder.path())).why;
-    assert!(why.contains("1 failed, such as flows=2 repetition=1: no room"), "{why}");
+    assert!(why.contains("1 cell failed, such as flows=2 repetition=1: no room"), "{why}");
     recorder.write(&measured(&second, 6.0)).unwrap();
     assert_eq!(row(&report(PLAN, folder.path())).verdict, "met");
 }
