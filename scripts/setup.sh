@@ -104,9 +104,13 @@ apt_install() {
 apt_has() {
     command -v apt-get >/dev/null || return 1
     apt_update
-    local policy
-    policy=$(LC_ALL=C apt-cache policy "$1")
-    [[ $policy =~ Candidate:\ [0-9] ]]
+    [ -n "$(apt_version "$1")" ]
+}
+
+# The version of PACKAGE that apt-get would install, without Debian's own part: 1.96.0. Empty for
+# none.
+apt_version() {
+    LC_ALL=C apt-cache policy "$1" | sed -n 's/^ *Candidate: \([0-9][0-9:.]*\).*$/\1/p'
 }
 
 if [ ${#missing[@]} -gt 0 ]; then
@@ -119,11 +123,15 @@ fi
 # Rust. rustup follows rust-toolchain.toml by itself; a Rust without rustup must be new enough.
 wanted=$(sed -n 's/^channel = "\(.*\)"$/\1/p' rust-toolchain.toml)
 
+is_new_enough() {
+    [ "$(printf '%s\n' "$wanted" "$1" | sort -V | head -n 1)" = "$wanted" ]
+}
+
 rust_is_there() {
     local have
     have=$(rustc --version 2>/dev/null | cut -d ' ' -f 2) || return 1
     [ -n "$have" ] && cargo --version >/dev/null 2>&1 || return 1
-    [ "$(printf '%s\n' "$wanted" "$have" | sort -V | head -n 1)" = "$wanted" ]
+    is_new_enough "$have"
 }
 
 install_toolchain() {
@@ -132,15 +140,22 @@ install_toolchain() {
         die "rustup could not install Rust $wanted: see above"
 }
 
+in_the_way="If Debian's own rustc or cargo is in the way, remove it, then run it again."
+
 if ! rust_is_there; then
     if command -v rustup >/dev/null; then
         install_toolchain
     elif apt_has rustup; then
         say "installing rustup"
-        apt_install rustup || die "apt-get could not install rustup. If Debian's own rustc or cargo \
-is in the way, remove it, then run it again."
+        apt_install rustup || die "apt-get could not install rustup. $in_the_way"
         install_toolchain
+    elif apt_has rustc-web && is_new_enough "$(apt_version rustc-web)"; then
+        # Debian 12 has no rustup, and its rustc is of 2022. This is the Rust that it builds its
+        # browsers with, and goes with theirs.
+        say "installing Rust $(apt_version rustc-web), Debian's for its browsers"
+        apt_install rustc-web cargo-web rustfmt-web rust-web-clippy ||
+            die "apt-get could not install rustc-web. $in_the_way"
     fi
-    rust_is_there || die "Rust $wanted or newer is missing, and this distribution has no rustup: \
-install it from https://rustup.rs, then run it again."
+    rust_is_there || die "Rust $wanted or newer is missing, and this distribution has neither \
+rustup nor such a Rust: install it from https://rustup.rs, then run it again."
 fi
