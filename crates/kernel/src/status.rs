@@ -9,7 +9,7 @@ use std::os::fd::AsFd;
 use std::time::{Duration, UNIX_EPOCH};
 
 use libbpf_rs::skel::{OpenSkel, SkelBuilder};
-use libbpf_rs::{Iter, MapCore, MapHandle};
+use libbpf_rs::{Iter, MapHandle};
 use lull_cc::Window;
 
 use crate::error::{Error, Result};

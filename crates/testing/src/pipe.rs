@@ -335,7 +335,7 @@ mod tests {
             self.packets
         }
         fn pacing(&self, _smoothed_rtt_micros: u32, _packet_bytes: u32) -> Option<Pacing> {
-            self.rate.map(|rate| Pacing { rate, burst: 1 })
+            self.rate.map(|rate| Pacing { rate, burst: 1, spacing_micros: 0 })
         }
     }
 
