@@ -59,7 +59,7 @@ pub enum Error {
     },
     /// A name that no congestion control can have.
     #[error(
-        "'{name}' is no name of a congestion control, which has 1 to 15 bytes: \
+        "'{name}' is no name of a congestion control, which has 1 to 15 bytes and no slash: \
          this kernel has {available}"
     )]
     BadCongestion {

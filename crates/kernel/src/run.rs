@@ -94,11 +94,12 @@ fn run_in(
     if let Some(signal) = signals.ended_early() {
         return Err(Error::Interrupted { signal });
     }
+    // Before the program, so that it gets no signal that the witness has missed.
+    let witness = Witness::start().ok();
     let started = Instant::now();
     let mut child = spawn(background, program, signals)?;
     let process =
         sys::pidfd_open(child.id() as i32).map_err(Error::io("watch over the program"))?;
-    let witness = Witness::start().ok();
     let mut supervisor = Supervisor { background, choice, signals, requests, process, witness };
     let ending = supervisor.attend(&mut child)?;
     let elapsed = started.elapsed();
