@@ -6,7 +6,7 @@ use lull_cc::{Bytes, Timestamp};
 use serde::{Deserialize, Serialize};
 
 use super::codel::Control;
-use super::random::mix;
+use crate::random::mix;
 use super::{Cause, CodelParameters, Dequeued, Effects, Fifo, Limit, QueuedPacket, Verdict};
 
 /// FQ-CoDel's parameters.

@@ -19,7 +19,6 @@ mod codel;
 mod drop_tail;
 mod fq_codel;
 mod priority;
-mod random;
 mod red;
 
 pub use codel::{Codel, CodelParameters};

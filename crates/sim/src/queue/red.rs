@@ -9,7 +9,7 @@ use core::time::Duration;
 use lull_cc::{Bytes, Timestamp};
 use serde::{Deserialize, Serialize};
 
-use super::random::Random;
+use crate::random::Random;
 use super::{Cause, Dequeued, Effects, Fifo, Limit, QueuedPacket, Verdict};
 
 /// RED's parameters. The defaults are those of Nice §4.2, experiment 4: gentle, thresholds at

@@ -1,0 +1,116 @@
+//! What a link counts.
+
+use hdrhistogram::Histogram;
+
+/// Counts of a link since the beginning of the run.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct LinkCounters {
+    /// Packets that came.
+    pub arrived: u64,
+    /// Packets that the loss model took.
+    pub lost: u64,
+    /// Packets that the queue threw away.
+    pub dropped: u64,
+    /// Packets that the queue marked "congestion experienced".
+    pub marked: u64,
+    /// Packets that came out at the far end.
+    pub delivered: u64,
+    /// Packets waiting now.
+    pub queued: u64,
+    /// Packets being sent or propagating now.
+    pub in_flight: u64,
+    /// Bytes waiting now.
+    pub queued_bytes: u64,
+    /// Bytes whose sending has begun.
+    pub sent_bytes: u64,
+}
+
+impl LinkCounters {
+    /// Whether every packet that came is accounted for.
+    pub const fn is_conserved(&self) -> bool {
+        self.arrived
+            == self.lost + self.dropped + self.delivered + self.queued + self.in_flight
+    }
+
+    /// The share of `nanos` nanoseconds in which a link of `bits_per_second` was busy with what it
+    /// sent between `earlier` and this count; 1 is full use.
+    pub fn utilisation(&self, earlier: &LinkCounters, bits_per_second: u64, nanos: u64) -> f64 {
+        let bits = (self.sent_bytes - earlier.sent_bytes) * 8;
+        bits as f64 * 1e9 / (bits_per_second as f64 * nanos as f64)
+    }
+}
+
+/// What is known of the packets of one DSCP.
+#[derive(Clone, Debug)]
+pub struct ClassDelay {
+    /// The codepoint.
+    pub dscp: u8,
+    /// Packets sent.
+    pub packets: u64,
+    /// Bytes sent.
+    pub bytes: u64,
+    /// Packets dropped by the queue.
+    pub dropped: u64,
+    /// Sum of the waiting times in nanoseconds.
+    pub waited_nanos: u128,
+    /// Waiting times in nanoseconds, to three digits.
+    pub waiting: Histogram<u64>,
+}
+
+impl ClassDelay {
+    /// The mean waiting time in nanoseconds, exact; 0 without packets.
+    pub fn mean_nanos(&self) -> f64 {
+        if self.packets == 0 { 0.0 } else { self.waited_nanos as f64 / self.packets as f64 }
+    }
+}
+
+/// How long packets waited in a queue, by DSCP, in order of the codepoints' first appearance.
+#[derive(Clone, Debug, Default)]
+pub struct ClassDelays {
+    classes: Vec<ClassDelay>,
+}
+
+impl ClassDelays {
+    /// All classes that have sent or lost a packet.
+    pub fn classes(&self) -> &[ClassDelay] {
+        &self.classes
+    }
+
+    /// What is known of a codepoint.
+    pub fn class(&self, dscp: u8) -> Option<&ClassDelay> {
+        self.classes.iter().find(|class| class.dscp == dscp)
+    }
+
+    fn class_mut(&mut self, dscp: u8) -> &mut ClassDelay {
+        // A link sees a few codepoints: looking through them is faster than any index.
+        let at = match self.classes.iter().position(|class| class.dscp == dscp) {
+            Some(at) => at,
+            None => {
+                // Three digits is within what the histogram supports; it grows by itself.
+                let waiting = Histogram::new(3).expect("three digits are supported");
+                self.classes.push(ClassDelay {
+                    dscp,
+                    packets: 0,
+                    bytes: 0,
+                    dropped: 0,
+                    waited_nanos: 0,
+                    waiting,
+                });
+                self.classes.len() - 1
+            }
+        };
+        &mut self.classes[at]
+    }
+
+    pub(super) fn record(&mut self, dscp: u8, waited: u64, bytes: u32) {
+        let class = self.class_mut(dscp);
+        class.packets += 1;
+        class.bytes += u64::from(bytes);
+        class.waited_nanos += u128::from(waited);
+        class.waiting.saturating_record(waited);
+    }
+
+    pub(super) fn record_drop(&mut self, dscp: u8) {
+        self.class_mut(dscp).dropped += 1;
+    }
+}

@@ -1,0 +1,139 @@
+//! What travels over links.
+
+use lull_cc::{Bytes, Timestamp};
+
+use crate::queue::QueuedPacket;
+
+/// The two ECN bits of a packet (RFC 3168 §5), without the difference between ECT(0) and ECT(1).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Ecn {
+    /// Its ends do not speak ECN: a router can only drop it.
+    #[default]
+    NotCapable,
+    /// Its ends speak ECN.
+    Capable,
+    /// Some router has met congestion.
+    CongestionExperienced,
+}
+
+/// A packet on a link, in a queue or on its way into one.
+///
+/// It is copied from place to place, and fits a cache line of 64 bytes.
+#[derive(Clone, Copy, Debug)]
+pub struct Packet {
+    /// When its sender gave it to the network.
+    pub sent: Timestamp,
+    /// The connection or datagram source that it belongs to.
+    pub(crate) owner: u32,
+    /// Where the link that it is on stands in the list of all routes.
+    pub(crate) hop: u32,
+    /// Its length on links, headers included.
+    pub bytes: u32,
+    /// Which connection of those that have used the same place one after the other.
+    pub(crate) generation: u16,
+    /// Its differentiated-services codepoint.
+    pub dscp: u8,
+    /// Its ECN bits.
+    pub ecn: Ecn,
+    /// What it carries.
+    pub body: Body,
+}
+
+/// What a packet carries.
+#[derive(Clone, Copy, Debug)]
+pub enum Body {
+    /// A request for a connection.
+    Syn,
+    /// The answer to it.
+    SynAck,
+    /// A TCP segment with data.
+    Data(DataHeader),
+    /// A TCP segment without data.
+    Ack(AckHeader),
+    /// A datagram.
+    Datagram,
+}
+
+/// The header of a segment with data. Segments are numbered, not bytes: every segment but the
+/// last of a message is full, and none is cut anew when it is sent again.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct DataHeader {
+    /// The segment's number, from 0.
+    pub number: u32,
+    /// Bytes of payload.
+    pub payload: u32,
+    /// The sender has reduced its window after an echo (RFC 3168 §6.1.2, CWR).
+    pub window_reduced: bool,
+    /// The last segment of the connection (FIN).
+    pub last: bool,
+}
+
+/// Blocks of selective acknowledgement in a header: three fit beside a timestamp (RFC 2018 §3).
+pub const SACK_BLOCKS: usize = 3;
+
+/// Segments from the first number to before the second.
+pub type SackBlock = (u32, u32);
+
+/// The header of an acknowledgement.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct AckHeader {
+    /// The number of the next segment expected: everything before has arrived.
+    pub cumulative: u32,
+    /// Segments from there that the receiver has room for.
+    pub window: u32,
+    /// How long the newest segment was under way, in microseconds (RFC 7323 §3, time stamps).
+    pub one_way_micros: u32,
+    /// What has arrived beyond (RFC 2018); the first `blocks` count.
+    pub sack: [SackBlock; SACK_BLOCKS],
+    /// How many blocks are filled in.
+    pub blocks: u8,
+    /// Congestion was experienced (RFC 3168 §6.1.3, ECE).
+    pub echo: bool,
+}
+
+impl AckHeader {
+    /// The blocks that are filled in, the one with the newest segment first (RFC 2018 §4).
+    pub fn sack_blocks(&self) -> &[SackBlock] {
+        &self.sack[..usize::from(self.blocks)]
+    }
+}
+
+impl QueuedPacket for Packet {
+    fn bytes(&self) -> Bytes {
+        Bytes(u64::from(self.bytes))
+    }
+
+    fn dscp(&self) -> u8 {
+        self.dscp
+    }
+
+    fn ecn_capable(&self) -> bool {
+        self.ecn != Ecn::NotCapable
+    }
+
+    fn mark_ce(&mut self) {
+        assert!(self.ecn_capable(), "a packet that is not ECN-capable can't be marked");
+        self.ecn = Ecn::CongestionExperienced;
+    }
+
+    fn flow(&self) -> u64 {
+        // The two directions of a connection are two flows to a router, and sources of datagrams
+        // are numbered by themselves.
+        let kind = match self.body {
+            Body::Syn | Body::Data(_) => 0,
+            Body::SynAck | Body::Ack(_) => 1,
+            Body::Datagram => 2,
+        };
+        u64::from(self.owner) << 2 | kind
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_packet_fits_a_cache_line() {
+        assert!(size_of::<Packet>() <= 64, "{} bytes", size_of::<Packet>());
+    }
+}

@@ -1,0 +1,120 @@
+//! Connections of a simulation and their timers.
+
+use lull_cc::Timestamp;
+
+use crate::events::EventQueue;
+use crate::tcp::{Receiver, Sender};
+
+use super::Event;
+
+/// Both ends of a connection and the ways between them.
+#[derive(Debug)]
+pub(super) struct Connection {
+    pub(super) sender: Sender,
+    pub(super) receiver: Receiver,
+    /// Where the ways begin in the list of all routes.
+    pub(super) forward: u32,
+    pub(super) backward: u32,
+    pub(super) header_bytes: u32,
+    pub(super) source: u32,
+    pub(super) client: u32,
+    pub(super) dscp: u8,
+}
+
+/// What a timer is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum TimerKind {
+    Retransmission,
+    Pacing,
+    Acknowledgement,
+}
+
+/// When the events of a place's timers are scheduled.
+///
+/// A deadline that moves back, as that of the retransmission timer does with each acknowledgement,
+/// schedules nothing: the event that is there finds it later, and moves on. One that is not this
+/// time is of no use any more, and passed over.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Timers([Timestamp; 3]);
+
+impl Timers {
+    const NONE: Timers = Timers([Timestamp::FAR_FUTURE; 3]);
+
+    /// Makes sure that an event comes at `deadline` or before.
+    pub(super) fn arm(
+        &mut self,
+        events: &mut EventQueue<Event>,
+        kind: TimerKind,
+        place: u32,
+        deadline: Timestamp,
+    ) {
+        let scheduled = &mut self.0[kind as usize];
+        if deadline < *scheduled {
+            *scheduled = deadline;
+            events.insert(deadline, Event::Timer(kind, place));
+        }
+    }
+
+    /// An event comes: whether it is the one that is scheduled.
+    pub(super) fn expire(&mut self, kind: TimerKind, now: Timestamp) -> bool {
+        let scheduled = &mut self.0[kind as usize];
+        let is_scheduled = *scheduled == now;
+        if is_scheduled {
+            *scheduled = Timestamp::FAR_FUTURE;
+        }
+        is_scheduled
+    }
+}
+
+/// A place that connections use one after the other.
+#[derive(Debug)]
+pub(super) struct Place {
+    /// Which of them: packets of one before are told by it.
+    pub(super) generation: u16,
+    pub(super) timers: Timers,
+    pub(super) connection: Option<Connection>,
+}
+
+/// All connections. Places are used again, so that memory follows the connections open, not those
+/// that ever were.
+#[derive(Debug, Default)]
+pub(super) struct Connections {
+    places: Vec<Place>,
+    free: Vec<u32>,
+}
+
+impl Connections {
+    /// Puts a connection into a free place.
+    pub(super) fn add(&mut self, connection: Connection) -> u32 {
+        if let Some(at) = self.free.pop() {
+            let place = &mut self.places[at as usize];
+            place.connection = Some(connection);
+            return at;
+        }
+        let at = u32::try_from(self.places.len()).expect("four thousand million connections");
+        self.places.push(Place {
+            generation: 0,
+            timers: Timers::NONE,
+            connection: Some(connection),
+        });
+        at
+    }
+
+    /// Takes the connection out of its place. Packets of it that are still under way will find
+    /// nobody.
+    pub(super) fn remove(&mut self, at: u32) -> Option<Connection> {
+        let place = &mut self.places[at as usize];
+        place.generation = place.generation.wrapping_add(1);
+        place.timers = Timers::NONE;
+        self.free.push(at);
+        place.connection.take()
+    }
+
+    pub(super) fn place(&mut self, at: u32) -> &mut Place {
+        &mut self.places[at as usize]
+    }
+
+    pub(super) fn get(&self, at: u32) -> Option<&Connection> {
+        self.places[at as usize].connection.as_ref()
+    }
+}

@@ -1,0 +1,422 @@
+//! A network in operation.
+//!
+//! ```text
+//!   source ──▶ Sender ──▶ link ──▶ link ──▶ link ──▶ Receiver
+//!                 ▲                                      │
+//!                 └──── link ◀── link ◀── link ◀─────────┘
+//! ```
+//!
+//! Everything that happens is an event of the [`EventQueue`](crate::events::EventQueue): a packet
+//! comes out of a link, a timer fires, a source has something to send. Events of one nanosecond
+//! happen in the order in which they were scheduled. Nothing else decides, so a run is determined
+//! by what was built and by its seed.
+
+use std::collections::BTreeMap;
+
+use core::time::Duration;
+
+use lull_cc::Timestamp;
+
+use crate::events::EventQueue;
+use crate::link::{ClassDelays, Link, LinkCounters};
+use crate::packet::{Body, Ecn, Packet};
+use crate::random::Random;
+use crate::tcp::{Sender, Transmit};
+use crate::topology::{LinkId, NoRouteError, NodeId, Topology};
+
+mod connection;
+mod record;
+mod sources;
+
+use connection::{Connection, Connections, TimerKind};
+pub use record::{
+    Conservation, DatagramDelays, LinkSample, Sample, SourceCounters, SourceSample, Transfer,
+};
+use sources::Source;
+pub use sources::SourceId;
+
+/// What can happen.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Event {
+    /// A packet comes out of a link.
+    Delivery(u32),
+    /// A timer of a connection.
+    Timer(TimerKind, u32),
+    /// A source has something to send.
+    Source(u32),
+    /// The state is to be sampled.
+    Sample,
+}
+
+/// The end of a route.
+const END: u32 = u32::MAX;
+
+/// Links, and the ways over them, one behind the other, each with an end.
+#[derive(Debug, Default)]
+struct Network {
+    links: Vec<Link>,
+    hops: Vec<u32>,
+    routes: BTreeMap<(NodeId, NodeId), u32>,
+    /// Packets given to links, and taken from them for good.
+    sent: u64,
+    received: u64,
+}
+
+impl Network {
+    /// Gives a packet to the link that it stands at.
+    fn forward(&mut self, events: &mut EventQueue<Event>, now: Timestamp, packet: Packet) {
+        let link = self.hops[packet.hop as usize];
+        if let Some(due) = self.links[link as usize].arrive(now, packet) {
+            events.insert(due, Event::Delivery(link));
+        }
+    }
+
+    fn send(&mut self, events: &mut EventQueue<Event>, now: Timestamp, packet: Packet) {
+        self.sent += 1;
+        self.forward(events, now, packet);
+    }
+}
+
+/// A simulation of a topology and of traffic over it.
+///
+/// Calling order: [`new`](Simulation::new); then [`observe_link`](Simulation::observe_link),
+/// [`sample_every`](Simulation::sample_every) and the `add_…` of sources, which may come later as
+/// well, for times that have not passed; [`run_until`](Simulation::run_until) as often as one
+/// likes, with counts and records to be read in between.
+#[derive(Debug)]
+pub struct Simulation {
+    topology: Topology,
+    seed: u64,
+    now: Timestamp,
+    events: EventQueue<Event>,
+    network: Network,
+    connections: Connections,
+    sources: Vec<Source>,
+    transfers: Vec<Transfer>,
+    observed: Vec<LinkId>,
+    sampling: Option<Duration>,
+    samples: Vec<Sample>,
+    happened: u64,
+}
+
+impl Simulation {
+    /// A network at time zero with no traffic. All randomness comes from `seed`, and each link and
+    /// source has its own.
+    pub fn new(topology: Topology, seed: u64) -> Self {
+        let links = topology
+            .links()
+            .map(|(LinkId(at), parameters)| {
+                Link::new(parameters, Random::of_part(seed, u64::from(at)).bits())
+            })
+            .collect();
+        Simulation {
+            topology,
+            seed,
+            now: Timestamp::ZERO,
+            events: EventQueue::default(),
+            network: Network { links, ..Network::default() },
+            connections: Connections::default(),
+            sources: Vec::new(),
+            transfers: Vec::new(),
+            observed: Vec::new(),
+            sampling: None,
+            samples: Vec::new(),
+            happened: 0,
+        }
+    }
+
+    /// Measures the queueing delays of a link from now on, and puts it into samples.
+    pub fn observe_link(&mut self, link: LinkId) {
+        self.network.links[link.0 as usize].observe();
+        if !self.observed.contains(&link) {
+            self.observed.push(link);
+        }
+    }
+
+    /// Takes a sample after each `interval` from now on.
+    ///
+    /// # Panics
+    /// If the interval is zero, or samples are being taken already.
+    pub fn sample_every(&mut self, interval: Duration) {
+        assert!(!interval.is_zero(), "samples are taken at intervals above zero");
+        assert!(self.sampling.is_none(), "samples are being taken already");
+        self.sampling = Some(interval);
+        self.events.insert(self.now + interval, Event::Sample);
+    }
+
+    /// Where the way between two nodes begins in the list of hops.
+    fn route(&mut self, from: NodeId, to: NodeId) -> Result<u32, NoRouteError> {
+        if let Some(&start) = self.network.routes.get(&(from, to)) {
+            return Ok(start);
+        }
+        let links = self.topology.route(from, to)?;
+        let start = u32::try_from(self.network.hops.len()).expect("four thousand million hops");
+        self.network.hops.extend(links.iter().map(|link| link.0));
+        self.network.hops.push(END);
+        self.network.routes.insert((from, to), start);
+        Ok(start)
+    }
+
+    /// Lets everything happen up to `end`, with what happens at `end` itself.
+    ///
+    /// # Panics
+    /// If `end` has passed.
+    pub fn run_until(&mut self, end: Timestamp) {
+        assert!(end >= self.now, "the simulation is at {}, and {end} has passed", self.now);
+        while let Some((now, event)) = self.events.pop(end) {
+            self.now = now;
+            self.happened += 1;
+            match event {
+                Event::Delivery(link) => self.deliver(now, link),
+                Event::Timer(kind, place) => self.handle_timer(now, kind, place),
+                Event::Source(source) => self.handle_source(now, source),
+                Event::Sample => self.take_sample(now),
+            }
+        }
+        self.now = end;
+    }
+
+    fn deliver(&mut self, now: Timestamp, link: u32) {
+        let (mut packet, next) = self.network.links[link as usize].deliver(now);
+        if let Some(due) = next {
+            self.events.insert(due, Event::Delivery(link));
+        }
+        packet.hop += 1;
+        if self.network.hops[packet.hop as usize] == END {
+            self.network.received += 1;
+            self.receive(now, &packet);
+        } else {
+            self.network.forward(&mut self.events, now, packet);
+        }
+    }
+
+    /// A packet has reached its destination.
+    fn receive(&mut self, now: Timestamp, packet: &Packet) {
+        if let Body::Datagram = packet.body {
+            let nanos = (now - packet.sent).as_nanos() as u64;
+            self.sources[packet.owner as usize].handle_datagram(packet.bytes, nanos);
+            return;
+        }
+        let place = self.connections.place(packet.owner);
+        let Some(connection) = &mut place.connection else { return };
+        if place.generation != packet.generation {
+            return;
+        }
+        match &packet.body {
+            Body::Data(data) => {
+                let marked = packet.ecn == Ecn::CongestionExperienced;
+                connection.receiver.handle_data(now, data, packet.sent, marked);
+                self.acknowledge(now, packet.owner);
+            }
+            Body::Syn => self.answer(now, packet.owner, Body::SynAck),
+            Body::Ack(header) => {
+                connection.sender.handle_ack(now, header);
+                self.transmit(now, packet.owner);
+            }
+            Body::SynAck => {
+                connection.sender.handle_syn_ack(now);
+                self.transmit(now, packet.owner);
+            }
+            Body::Datagram => {}
+        }
+    }
+
+    fn handle_timer(&mut self, now: Timestamp, kind: TimerKind, at: u32) {
+        let place = self.connections.place(at);
+        if !place.timers.expire(kind, now) {
+            return;
+        }
+        let Some(connection) = &mut place.connection else { return };
+        match kind {
+            TimerKind::Retransmission => connection.sender.handle_timeout(now),
+            TimerKind::Pacing => {}
+            TimerKind::Acknowledgement => {
+                connection.receiver.handle_timeout(now);
+                return self.acknowledge(now, at);
+            }
+        }
+        self.transmit(now, at);
+    }
+
+    /// Sends what the receiver wants sent, and sets its timer.
+    fn acknowledge(&mut self, now: Timestamp, at: u32) {
+        let place = self.connections.place(at);
+        let Some(connection) = &mut place.connection else { return };
+        if let Some(deadline) = connection.receiver.deadline() {
+            place.timers.arm(&mut self.events, TimerKind::Acknowledgement, at, deadline);
+        } else if let Some(header) = connection.receiver.poll_transmit() {
+            self.answer(now, at, Body::Ack(header));
+        }
+    }
+
+    /// Sends a packet without data from the receiver.
+    fn answer(&mut self, now: Timestamp, at: u32, body: Body) {
+        let place = self.connections.place(at);
+        let Some(Connection { backward, header_bytes, dscp, .. }) = place.connection else {
+            return;
+        };
+        let packet = Packet {
+            sent: now,
+            owner: at,
+            hop: backward,
+            bytes: header_bytes,
+            generation: place.generation,
+            dscp,
+            // RFC 3168 §6.1.4: acknowledgements are not ECN-capable.
+            ecn: Ecn::NotCapable,
+            body,
+        };
+        self.network.send(&mut self.events, now, packet);
+    }
+
+    /// Sends what the sender wants sent, takes note of what is complete, and sets its timers.
+    fn transmit(&mut self, now: Timestamp, at: u32) {
+        let place = self.connections.place(at);
+        let Some(connection) = &mut place.connection else { return };
+        while let Some(transmit) = connection.sender.poll_transmit(now) {
+            let (body, payload, ecn) = match transmit {
+                Transmit::Syn => (Body::Syn, 0, Ecn::NotCapable),
+                Transmit::Data { header, ecn_capable } => {
+                    let ecn = if ecn_capable { Ecn::Capable } else { Ecn::NotCapable };
+                    (Body::Data(header), header.payload, ecn)
+                }
+            };
+            let packet = Packet {
+                sent: now,
+                owner: at,
+                hop: connection.forward,
+                bytes: connection.header_bytes + payload,
+                generation: place.generation,
+                dscp: connection.dscp,
+                ecn,
+                body,
+            };
+            self.network.send(&mut self.events, now, packet);
+        }
+        let sender = &mut connection.sender;
+        let deadline = sender.retransmission_deadline();
+        if deadline < Timestamp::FAR_FUTURE {
+            place.timers.arm(&mut self.events, TimerKind::Retransmission, at, deadline);
+        }
+        if let Some(deadline) = sender.pacing_deadline(now) {
+            place.timers.arm(&mut self.events, TimerKind::Pacing, at, deadline);
+        }
+        let (source, client) = (connection.source, connection.client);
+        let first_transfer = self.transfers.len();
+        while let Some(completed) = sender.poll_completed() {
+            self.transfers.push(Transfer {
+                source: SourceId(source),
+                client,
+                bytes: completed.bytes,
+                requested: completed.written,
+                first_sent: completed.first_sent,
+                acknowledged: completed.acknowledged,
+            });
+        }
+        let is_finished = sender.is_finished();
+        if is_finished && let Some(connection) = self.connections.remove(at) {
+            self.sources[source as usize].handle_finished(at, &connection);
+        }
+        for _ in first_transfer..self.transfers.len() {
+            self.handle_completed(now, source, client);
+        }
+    }
+
+    /// The present.
+    pub fn now(&self) -> Timestamp {
+        self.now
+    }
+
+    /// The seed.
+    pub fn seed(&self) -> u64 {
+        self.seed
+    }
+
+    /// Events that have happened.
+    pub fn events(&self) -> u64 {
+        self.happened
+    }
+
+    /// Counts of a link, and what waits there now.
+    pub fn link(&mut self, link: LinkId) -> LinkCounters {
+        self.network.links[link.0 as usize].counters(self.now)
+    }
+
+    /// Queueing delays of a link by class; none if it is not observed.
+    pub fn delays(&mut self, link: LinkId) -> Option<&ClassDelays> {
+        let link = &mut self.network.links[link.0 as usize];
+        link.counters(self.now);
+        link.delays()
+    }
+
+    /// Counts of a source.
+    pub fn source(&self, source: SourceId) -> SourceCounters {
+        self.sources[source.0 as usize].counters(&self.connections)
+    }
+
+    /// Delays of the datagrams of a source; none if it is no source of datagrams.
+    pub fn datagram_delays(&self, source: SourceId) -> Option<&DatagramDelays> {
+        self.sources[source.0 as usize].datagram_delays()
+    }
+
+    /// The sending ends of the connections that a source has open.
+    pub fn senders(&self, source: SourceId) -> impl Iterator<Item = &Sender> {
+        let places = self.sources[source.0 as usize].open().iter();
+        places.filter_map(|&at| self.connections.get(at)).map(|connection| &connection.sender)
+    }
+
+    /// All sources, in the order in which they were added.
+    pub fn sources(&self) -> impl ExactSizeIterator<Item = SourceId> + use<> {
+        (0..self.sources.len() as u32).map(SourceId)
+    }
+
+    /// Messages that are complete, in that order, since the last call of
+    /// [`take_transfers`](Simulation::take_transfers).
+    pub fn transfers(&self) -> &[Transfer] {
+        &self.transfers
+    }
+
+    /// Hands over the messages that are complete.
+    pub fn take_transfers(&mut self) -> Vec<Transfer> {
+        core::mem::take(&mut self.transfers)
+    }
+
+    /// Samples taken so far.
+    pub fn samples(&self) -> &[Sample] {
+        &self.samples
+    }
+
+    /// Where all packets are.
+    pub fn conservation(&mut self) -> Conservation {
+        let mut conservation = Conservation {
+            sent: self.network.sent,
+            received: self.network.received,
+            ..Conservation::default()
+        };
+        for link in &mut self.network.links {
+            let counters = link.counters(self.now);
+            debug_assert!(counters.is_conserved(), "a link made or lost a packet: {counters:?}");
+            conservation.add(&counters);
+        }
+        conservation
+    }
+
+    fn take_sample(&mut self, now: Timestamp) {
+        let Some(interval) = self.sampling else { return };
+        let sources = (0..).map(SourceId).zip(&self.sources);
+        let sources = sources.map(|(id, source)| source.sample(id, &self.connections)).collect();
+        let links = self
+            .observed
+            .iter()
+            .map(|&link| {
+                let counters = self.network.links[link.0 as usize].counters(now);
+                LinkSample { link, counters }
+            })
+            .collect();
+        self.samples.push(Sample { at: now, sources, links });
+        self.events.insert(now + interval, Event::Sample);
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,96 @@
+//! Spreading packets over time, one by one or in pairs.
+
+use lull_cc::{Pacing, Rate};
+
+/// When the next packet may leave.
+///
+/// A burst of `n` packets leaves back to back, and the next one begins as many packet times after
+/// the beginning of this one. With the rate and the pairs that `Nice` asks for below two packets,
+/// this is Nice §2.3: two packets, and the next two 2/W smoothed round-trip times later.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Pacer {
+    /// When the next burst may begin, in nanoseconds.
+    next: u64,
+    /// Packets that may still leave with the burst that has begun.
+    left: u32,
+}
+
+impl Pacer {
+    /// When the next packet may leave.
+    pub(super) fn due(&self) -> u64 {
+        if self.left > 0 { 0 } else { self.next }
+    }
+
+    /// A packet leaves at `now`.
+    pub(super) fn send(&mut self, now: u64, packet_bytes: u32, pacing: Option<Pacing>) {
+        let Some(Pacing { rate, burst }) = pacing.filter(|pacing| pacing.rate != Rate::default())
+        else {
+            *self = Pacer::default();
+            return;
+        };
+        // What `Rate::time_for` gives, in 64 bits.
+        let gap = (u64::from(packet_bytes) * 8_000_000_000).div_ceil(rate.bits_per_second());
+        if self.left > 0 && now < self.next {
+            self.left -= 1;
+            self.next += gap;
+        } else {
+            // Late is late: time that went by unused gives no credit.
+            self.left = burst.saturating_sub(1);
+            self.next = now + gap;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn pacing(burst: u32) -> Option<Pacing> {
+        // A thousand bytes in 1 ms.
+        Some(Pacing { rate: Rate::from_bits_per_second(8_000_000), burst })
+    }
+
+    #[test]
+    fn single_packets_leave_one_gap_apart() {
+        let mut pacer = Pacer::default();
+        pacer.send(500, 1_000, pacing(1));
+        assert_eq!(pacer.due(), 1_000_500);
+        pacer.send(1_000_500, 1_000, pacing(1));
+        assert_eq!(pacer.due(), 2_000_500);
+    }
+
+    #[test]
+    fn nice_2_3_the_next_pair_is_due_two_gaps_after_the_first_packet() {
+        let mut pacer = Pacer::default();
+        pacer.send(0, 1_000, pacing(2));
+        assert_eq!(pacer.due(), 0, "the second packet leaves with the first");
+        pacer.send(0, 1_000, pacing(2));
+        assert_eq!(pacer.due(), 2_000_000);
+    }
+
+    #[test]
+    fn time_that_went_by_gives_no_credit() {
+        let mut pacer = Pacer::default();
+        pacer.send(0, 1_000, pacing(1));
+        pacer.send(50_000_000, 1_000, pacing(1));
+        assert_eq!(pacer.due(), 51_000_000);
+    }
+
+    #[test]
+    fn a_packet_left_over_from_a_burst_does_not_outlive_its_time() {
+        let mut pacer = Pacer::default();
+        pacer.send(0, 1_000, pacing(2));
+        pacer.send(9_000_000, 1_000, pacing(2));
+        assert_eq!(pacer.due(), 0, "this one began a burst of its own");
+        pacer.send(9_000_000, 1_000, pacing(2));
+        assert_eq!(pacer.due(), 11_000_000);
+    }
+
+    #[test]
+    fn without_a_pace_nothing_waits() {
+        let mut pacer = Pacer::default();
+        pacer.send(0, 1_000, pacing(1));
+        pacer.send(1_000_000, 1_000, None);
+        assert_eq!(pacer.due(), 0);
+    }
+}

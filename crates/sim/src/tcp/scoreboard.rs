@@ -1,0 +1,402 @@
+//! What the sender knows of the segments that it has sent (RFC 6675 §2, §4).
+//!
+//! Every number of RFC 6675 is kept up to date as segments change their state, so that neither
+//! `pipe` nor `IsLost` ever walks over the window:
+//!
+//! ```text
+//!            send                 SACK
+//!  (unsent) ──────▶ outstanding ───────────▶ sacked ──────┐
+//!                     │    ▲      SACK         ▲          │ cumulative
+//!          3 above are│    │timeout: all       │ SACK     │ acknowledgement
+//!          sacked     ▼    ▼ not sacked        │          ▼
+//!                    lost ───────────────▶ lost, sent again ──▶ (gone)
+//! ```
+
+use std::collections::VecDeque;
+
+use crate::packet::{SACK_BLOCKS, SackBlock};
+
+/// RFC 6675 §2: duplicate acknowledgements, or segments above, that make a loss.
+pub(super) const DUP_THRESH: usize = 3;
+
+/// The receiver has it.
+const SACKED: u8 = 1;
+/// It is taken for lost.
+const LOST: u8 = 2;
+/// It was sent again and may be in the network.
+const AGAIN: u8 = 4;
+/// It has been sent more than once, so its round-trip time is ambiguous.
+const AMBIGUOUS: u8 = 8;
+/// The application was the limit when it was sent.
+const APP_LIMITED: u8 = 16;
+/// It is the last of the connection.
+const LAST: u8 = 32;
+
+/// What a segment remembers of the moment when it was sent.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Stamp {
+    /// When it was sent, in nanoseconds.
+    pub(super) sent: u64,
+    /// When the latest delivery before that had happened.
+    pub(super) delivered_time: u64,
+    /// When the segment of that delivery was sent.
+    pub(super) first_sent: u64,
+    /// How many segments had been delivered.
+    pub(super) delivered: u32,
+    /// Whether the application was the limit.
+    pub(super) app_limited: bool,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Segment {
+    sent: u64,
+    delivered_time: u64,
+    first_sent: u64,
+    delivered: u32,
+    payload: u16,
+    flags: u8,
+}
+
+impl Segment {
+    fn has(&self, flag: u8) -> bool {
+        self.flags & flag != 0
+    }
+
+    fn stamp(&mut self, stamp: Stamp) {
+        self.sent = stamp.sent;
+        self.delivered_time = stamp.delivered_time;
+        self.first_sent = stamp.first_sent;
+        self.delivered = stamp.delivered;
+        self.flags &= !APP_LIMITED;
+        self.flags |= if stamp.app_limited { APP_LIMITED } else { 0 };
+    }
+}
+
+/// What an acknowledgement has delivered.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Delivery {
+    /// Segments newly acknowledged or selectively acknowledged.
+    pub(super) segments: u32,
+    /// Payload newly acknowledged cumulatively.
+    pub(super) bytes: u64,
+    /// The newest of them.
+    pub(super) newest: Option<Newest>,
+}
+
+/// The segment of an acknowledgement that was sent last.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Newest {
+    pub(super) stamp: Stamp,
+    /// It was sent more than once.
+    pub(super) is_ambiguous: bool,
+}
+
+impl Delivery {
+    fn see(&mut self, segment: &Segment) {
+        self.segments += 1;
+        if self.newest.is_none_or(|newest| segment.sent >= newest.stamp.sent) {
+            let Segment { sent, delivered_time, first_sent, delivered, .. } = *segment;
+            let app_limited = segment.has(APP_LIMITED);
+            let stamp = Stamp { sent, delivered_time, first_sent, delivered, app_limited };
+            self.newest = Some(Newest { stamp, is_ambiguous: segment.has(AMBIGUOUS) });
+        }
+    }
+}
+
+/// Segments sent and not yet acknowledged cumulatively.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Scoreboard {
+    /// The number of the first (SND.UNA).
+    first: u32,
+    segments: VecDeque<Segment>,
+    /// Segments that are sacked, lost, or sent again and under way. Without selective
+    /// acknowledgements `sacked` counts duplicate ones (RFC 6582: the window is inflated).
+    sacked: u32,
+    lost: u32,
+    again: u32,
+    /// Lost ones that have not been sent again.
+    to_mend: u32,
+    /// The highest three sacked numbers plus one, ascending; 0 for none.
+    highest: [u32; DUP_THRESH],
+    /// Everything below has been looked at for losses.
+    frontier: u32,
+    /// RFC 6675 §2, HighRxt plus one: nothing below is to be sent again in this recovery.
+    cursor: u32,
+    /// The blocks of the acknowledgement before: all within is sacked already.
+    known: [SackBlock; SACK_BLOCKS],
+}
+
+impl Scoreboard {
+    /// The first number that has not been acknowledged (SND.UNA).
+    pub(super) fn first(&self) -> u32 {
+        self.first
+    }
+
+    /// The number of the next new segment (SND.NXT).
+    pub(super) fn next(&self) -> u32 {
+        self.first + self.outstanding()
+    }
+
+    /// Segments not yet acknowledged cumulatively.
+    pub(super) fn outstanding(&self) -> u32 {
+        self.segments.len() as u32
+    }
+
+    /// Segments in the network: RFC 6675 §4, `pipe`.
+    pub(super) fn in_flight(&self) -> u32 {
+        // Neither those that have arrived nor those that are lost, but each copy sent again.
+        self.outstanding() + self.again - self.sacked - self.lost
+    }
+
+    /// Segments taken for lost and not sent again.
+    pub(super) fn to_mend(&self) -> u32 {
+        self.to_mend
+    }
+
+    /// Segments taken for lost, sent again or not.
+    pub(super) fn lost(&self) -> u32 {
+        self.lost
+    }
+
+    /// Duplicate acknowledgements, or sacked segments.
+    pub(super) fn sacked(&self) -> u32 {
+        self.sacked
+    }
+
+    fn index(&self, number: u32) -> usize {
+        (number - self.first) as usize
+    }
+
+    /// A new segment has been sent; gives its number.
+    pub(super) fn push(&mut self, stamp: Stamp, payload: u32, is_last: bool) -> u32 {
+        let number = self.next();
+        let payload = u16::try_from(payload).expect("a segment has less than 64 KiB");
+        let flags = if is_last { LAST } else { 0 };
+        let mut segment =
+            Segment { sent: 0, delivered_time: 0, first_sent: 0, delivered: 0, payload, flags };
+        segment.stamp(stamp);
+        self.segments.push_back(segment);
+        number
+    }
+
+    /// A segment is sent again; gives its payload and whether it is the last.
+    pub(super) fn push_again(&mut self, number: u32, stamp: Stamp) -> (u32, bool) {
+        let index = self.index(number);
+        let segment = &mut self.segments[index];
+        assert!(!segment.has(SACKED), "segment {number} has arrived, it is not sent again");
+        if !segment.has(AGAIN) {
+            self.again += 1;
+            if segment.has(LOST) {
+                self.to_mend -= 1;
+            }
+        }
+        segment.flags |= AGAIN | AMBIGUOUS;
+        segment.stamp(stamp);
+        (u32::from(segment.payload), segment.has(LAST))
+    }
+
+    /// Everything before `cumulative` has arrived.
+    pub(super) fn acknowledge(&mut self, cumulative: u32, delivery: &mut Delivery) {
+        while self.first < cumulative {
+            let Some(segment) = self.segments.pop_front() else {
+                panic!("segment {} was acknowledged before it was sent", self.first);
+            };
+            self.first += 1;
+            delivery.bytes += u64::from(segment.payload);
+            if segment.has(SACKED) {
+                self.sacked -= 1;
+            } else {
+                delivery.see(&segment);
+            }
+            self.forget_loss(segment.flags);
+        }
+        self.frontier = self.frontier.max(self.first);
+        self.cursor = self.cursor.max(self.first);
+    }
+
+    fn forget_loss(&mut self, flags: u8) {
+        if flags & AGAIN != 0 {
+            self.again -= 1;
+        }
+        if flags & LOST != 0 {
+            self.lost -= 1;
+            if flags & AGAIN == 0 {
+                self.to_mend -= 1;
+            }
+        }
+    }
+
+    /// What lies in these blocks has arrived (RFC 6675 §4, `Update`).
+    pub(super) fn select(&mut self, blocks: &[SackBlock], delivery: &mut Delivery) {
+        let mut fresh = [(0, 0); SACK_BLOCKS];
+        for (at, &(start, end)) in blocks.iter().enumerate() {
+            assert!(start <= end && end <= self.next(), "a block of what was never sent");
+            let (mut start, end) = (start.max(self.first), end);
+            fresh[at] = (start, end.max(start));
+            // Blocks grow at one end mostly. What the acknowledgement before has told already is
+            // passed over, so that a long block costs no more than a short one.
+            while start < end {
+                let known = self.known.iter().find(|(from, to)| (*from..*to).contains(&start));
+                if let Some(&(_, to)) = known {
+                    start = to;
+                } else {
+                    self.sack(start, delivery);
+                    start += 1;
+                }
+            }
+        }
+        self.known = fresh;
+    }
+
+    fn sack(&mut self, number: u32, delivery: &mut Delivery) {
+        let index = self.index(number);
+        let segment = &mut self.segments[index];
+        if segment.has(SACKED) {
+            return;
+        }
+        delivery.see(segment);
+        let flags = segment.flags;
+        segment.flags = flags & !(LOST | AGAIN) | SACKED;
+        self.forget_loss(flags);
+        self.sacked += 1;
+        // An insertion into three ascending numbers.
+        let mut above = number + 1;
+        for place in self.highest.iter_mut().rev() {
+            if above > *place {
+                core::mem::swap(&mut above, place);
+            }
+        }
+    }
+
+    /// RFC 6675 §4, `IsLost`: marks every segment with three sacked ones above it, which is both
+    /// its rules where segments are full. Gives the number of new losses from `from` on.
+    pub(super) fn detect(&mut self, from: u32) -> u32 {
+        let mut found = 0;
+        // The lowest of the highest three: all below it have three above.
+        let end = self.highest[0].saturating_sub(1);
+        while self.frontier < end {
+            let number = self.frontier;
+            self.frontier += 1;
+            if self.mark_lost(number) && number >= from {
+                found += 1;
+            }
+        }
+        found
+    }
+
+    /// Takes a segment for lost; `false` if it was already, or has arrived.
+    pub(super) fn mark_lost(&mut self, number: u32) -> bool {
+        let index = self.index(number);
+        let segment = &mut self.segments[index];
+        if segment.flags & (SACKED | LOST) != 0 {
+            return false;
+        }
+        segment.flags |= LOST;
+        self.lost += 1;
+        if !segment.has(AGAIN) {
+            self.to_mend += 1;
+        }
+        true
+    }
+
+    /// After a timeout everything that has not arrived is lost, and so is what was sent again
+    /// (RFC 6675 §5.1; RFC 2018 §8 would forget what is sacked as well, for receivers that renege).
+    pub(super) fn mark_all_lost(&mut self, keep_sacked: bool) {
+        if !keep_sacked {
+            self.sacked = 0;
+        }
+        for segment in &mut self.segments {
+            if !segment.has(SACKED) {
+                segment.flags = segment.flags & !AGAIN | LOST;
+            }
+        }
+        self.again = 0;
+        self.lost = self.outstanding() - self.sacked;
+        self.to_mend = self.lost;
+        self.cursor = self.first;
+        self.frontier = self.next();
+    }
+
+    /// A recovery begins: RFC 6675 §5 step 4.
+    pub(super) fn restart(&mut self) {
+        self.cursor = self.first;
+    }
+
+    /// RFC 6675 §4, `NextSeg` rule 1: the next lost segment that was not sent again.
+    pub(super) fn next_lost(&mut self) -> Option<u32> {
+        if self.to_mend == 0 {
+            return None;
+        }
+        while self.cursor < self.next() {
+            let segment = &self.segments[self.index(self.cursor)];
+            if segment.has(LOST) && !segment.has(AGAIN) {
+                return Some(self.cursor);
+            }
+            self.cursor += 1;
+        }
+        None
+    }
+
+    /// `NextSeg` rule 3: the next segment below the highest sacked one that has not arrived, lost
+    /// or not, and was not sent again.
+    pub(super) fn next_missing(&mut self) -> Option<u32> {
+        let end = self.highest[DUP_THRESH - 1];
+        while self.cursor < end {
+            let segment = &self.segments[self.index(self.cursor)];
+            if segment.flags & (SACKED | AGAIN) == 0 {
+                return Some(self.cursor);
+            }
+            self.cursor += 1;
+        }
+        None
+    }
+
+    /// `NextSeg` rule 4: the highest segment that has not arrived.
+    pub(super) fn highest_missing(&self) -> Option<u32> {
+        let from_end = self.segments.iter().rev().position(|segment| !segment.has(SACKED))?;
+        Some(self.next() - 1 - from_end as u32)
+    }
+
+    /// Without selective acknowledgements: one more segment has arrived, nobody knows which. It is
+    /// taken for the first after those that arrived already.
+    pub(super) fn duplicate(&mut self, delivery: &mut Delivery) {
+        // One of those outstanding is the hole; and what is lost has not arrived.
+        if self.sacked + self.lost.max(1) < self.outstanding() {
+            self.sacked += 1;
+            delivery.see(&self.segments[self.sacked as usize]);
+        }
+    }
+
+    /// Without selective acknowledgements: everything before `cumulative` has arrived, of which
+    /// duplicate acknowledgements have told some already: one segment filled the hole, the others
+    /// had been told of.
+    pub(super) fn acknowledge_plain(&mut self, cumulative: u32, delivery: &mut Delivery) {
+        let told = self.sacked;
+        let acknowledged = cumulative - self.first;
+        let before = delivery.segments;
+        self.sacked = 0;
+        self.acknowledge(cumulative, delivery);
+        let left = told.saturating_sub(acknowledged.saturating_sub(1));
+        // What is lost has not arrived, and neither has the next hole.
+        self.sacked = left.min(self.outstanding().saturating_sub(self.lost.max(1)));
+        delivery.segments = before + acknowledged - (told - left).min(acknowledged - 1);
+    }
+
+    /// Without selective acknowledgements: forgets what duplicate ones have told.
+    pub(super) fn forget_duplicates(&mut self) {
+        self.sacked = 0;
+    }
+
+    /// Whether the counts agree with the segments; for tests.
+    #[cfg(test)]
+    pub(super) fn is_consistent(&self) -> bool {
+        let count = |test: &dyn Fn(&Segment) -> bool| {
+            self.segments.iter().filter(|segment| test(segment)).count() as u32
+        };
+        self.sacked == count(&|segment| segment.has(SACKED))
+            && self.lost == count(&|segment| segment.has(LOST))
+            && self.again == count(&|segment| segment.has(AGAIN))
+            && self.to_mend == count(&|segment| segment.has(LOST) && !segment.has(AGAIN))
+            && count(&|segment| segment.has(SACKED) && segment.has(LOST | AGAIN)) == 0
+    }
+}
