@@ -18,19 +18,18 @@ pub enum Ecn {
 
 /// A packet on a link, in a queue or on its way into one.
 ///
-/// It is copied from place to place, and fits a cache line of 64 bytes.
+/// It is copied from place to place. Together with the time of its arrival and the number of another
+/// it fits a cache line of 64 bytes, which is why the fields are no wider than they must be.
 #[derive(Clone, Copy, Debug)]
 pub struct Packet {
-    /// When its sender gave it to the network.
-    pub sent: Timestamp,
     /// The connection or datagram source that it belongs to.
     pub(crate) owner: u32,
     /// Where the link that it is on stands in the list of all routes.
     pub(crate) hop: u32,
-    /// Its length on links, headers included.
-    pub bytes: u32,
     /// Which connection of those that have used the same place one after the other.
     pub(crate) generation: u16,
+    /// Its length on links, headers included.
+    pub bytes: u16,
     /// Its differentiated-services codepoint.
     pub dscp: u8,
     /// Its ECN bits.
@@ -46,12 +45,29 @@ pub enum Body {
     Syn,
     /// The answer to it.
     SynAck,
-    /// A TCP segment with data.
-    Data(DataHeader),
+    /// A TCP segment with data, and when it was sent.
+    Data(SentAt, DataHeader),
     /// A TCP segment without data.
     Ack(AckHeader),
-    /// A datagram.
-    Datagram,
+    /// A datagram, and when it was sent.
+    Datagram(SentAt),
+}
+
+/// A time in two halves, so that packets need no more than the alignment of these.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SentAt([u32; 2]);
+
+impl From<Timestamp> for SentAt {
+    fn from(time: Timestamp) -> Self {
+        let nanos = time.as_nanos();
+        SentAt([nanos as u32, (nanos >> 32) as u32])
+    }
+}
+
+impl From<SentAt> for Timestamp {
+    fn from(SentAt([low, high]): SentAt) -> Self {
+        Timestamp::from_nanos(u64::from(high) << 32 | u64::from(low))
+    }
 }
 
 /// The header of a segment with data. Segments are numbered, not bytes: every segment but the
@@ -61,7 +77,7 @@ pub struct DataHeader {
     /// The segment's number, from 0.
     pub number: u32,
     /// Bytes of payload.
-    pub payload: u32,
+    pub payload: u16,
     /// The sender has reduced its window after an echo (RFC 3168 §6.1.2, CWR).
     pub window_reduced: bool,
     /// The last segment of the connection (FIN).
@@ -120,9 +136,9 @@ impl QueuedPacket for Packet {
         // The two directions of a connection are two flows to a router, and sources of datagrams
         // are numbered by themselves.
         let kind = match self.body {
-            Body::Syn | Body::Data(_) => 0,
+            Body::Syn | Body::Data(..) => 0,
             Body::SynAck | Body::Ack(_) => 1,
-            Body::Datagram => 2,
+            Body::Datagram(_) => 2,
         };
         u64::from(self.owner) << 2 | kind
     }
@@ -133,7 +149,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_packet_fits_a_cache_line() {
-        assert!(size_of::<Packet>() <= 64, "{} bytes", size_of::<Packet>());
+    fn a_packet_leaves_room_for_a_time_and_a_number_in_a_cache_line() {
+        assert!(size_of::<Packet>() + 12 <= 64, "{} bytes", size_of::<Packet>());
+    }
+
+    #[test]
+    fn a_time_survives_its_halving() {
+        for nanos in [0, 1, 0xffff_ffff, 0x1_0000_0000, u64::MAX] {
+            let time = Timestamp::from_nanos(nanos);
+            assert_eq!(Timestamp::from(SentAt::from(time)), time);
+        }
     }
 }

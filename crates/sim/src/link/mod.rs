@@ -8,18 +8,19 @@
 //!
 //! A packet that arrives in the nanosecond in which the link becomes free finds it free.
 
-use std::collections::VecDeque;
-
 use core::time::Duration;
 
 use lull_cc::{Rate, Timestamp};
 use serde::{Deserialize, Serialize};
 
 use crate::packet::Packet;
-use crate::queue::{Discipline, Effects, Limit, Queue, QueuedPacket, Verdict};
+use crate::queue::{Dequeued, Discipline, Effects, Limit, Queue, QueuedPacket, Verdict};
 use crate::random::Random;
 
+mod lanes;
 mod statistics;
+
+use lanes::{Lane, Pool};
 
 pub use statistics::{ClassDelay, ClassDelays, LinkCounters};
 
@@ -84,184 +85,244 @@ pub enum Loss {
     Bernoulli(f64),
 }
 
-/// A packet under way, and when it arrives.
-#[derive(Clone, Copy, Debug)]
-struct InFlight {
-    arrives: Timestamp,
-    packet: Packet,
-}
-
-/// A link in operation.
-///
-/// Calling order, with `now` never before that of an earlier call: [`arrive`](Link::arrive) when a
-/// packet comes; [`deliver`](Link::deliver) at the time that `arrive` or the last `deliver` gave.
+/// What a link does with every packet: a cache line.
 #[derive(Debug)]
-pub(crate) struct Link {
+#[repr(align(64))]
+struct Link {
     /// Bits per second; zero for none.
     rate: u64,
     delay: u64,
     /// When the packet being sent has left. Beyond it the link is free.
     free_at: u64,
+    arrived: u64,
+    delivered: u64,
+    sent_bytes: u64,
+    lane: Lane,
     /// Packets up to this length need not pass the queue when nothing waits: it would hand them
     /// out as they came. Zero for disciplines that learn from every packet.
-    bypass_bytes: u32,
+    bypass_bytes: u16,
     /// The discipline knows that the link is free and nothing waits.
     idle: bool,
+    /// Something waits, or the discipline does not know yet that nothing does.
+    backlogged: bool,
+}
+
+/// What a link needs once packets wait, are lost or are measured. An access link that is never
+/// congested does not touch it: thousands of them must not push each other out of the cache.
+#[derive(Debug)]
+struct Rare {
     loss: Loss,
-    counters: LinkCounters,
-    lane: VecDeque<InFlight>,
+    lost: u64,
+    dropped: u64,
+    marked: u64,
     queue: Queue<Packet>,
     effects: Effects<Packet>,
     random: Random,
     delays: Option<Box<ClassDelays>>,
 }
 
-impl Link {
-    /// A link with nothing on it. `seed` feeds the discipline and the losses.
-    pub(crate) fn new(parameters: &LinkParameters, seed: u64) -> Self {
+/// Links in operation, by number.
+///
+/// Calling order for each link, with `now` never before that of an earlier call:
+/// [`arrive`](Links::arrive) when a packet comes; [`deliver`](Links::deliver) at the time that
+/// `arrive` or the last `deliver` gave.
+#[derive(Debug, Default)]
+pub(crate) struct Links {
+    links: Vec<Link>,
+    rare: Vec<Rare>,
+    pool: Pool,
+}
+
+impl Links {
+    /// Adds a link with nothing on it. `seed` feeds the discipline and the losses.
+    pub(crate) fn add(&mut self, parameters: &LinkParameters, seed: u64) {
         let LinkParameters { bits_per_second, delay_nanos, discipline, buffer, loss } = *parameters;
         assert!(bits_per_second != Some(0), "a link of no rate never sends anything");
-        let bypass_bytes = match discipline {
-            Discipline::DropTail | Discipline::Priority(_) => match buffer {
-                Limit::Packets(0) => 0,
-                Limit::Packets(_) => u32::MAX,
-                Limit::Bytes(bytes) => u32::try_from(bytes).unwrap_or(u32::MAX),
-            },
-            Discipline::Red(_) | Discipline::Codel(_) | Discipline::FqCodel(_) => 0,
+        let bypass_bytes = match (discipline, buffer) {
+            _ if loss != Loss::None => 0,
+            (Discipline::Red(_) | Discipline::Codel(_) | Discipline::FqCodel(_), _) => 0,
+            (_, Limit::Packets(0)) => 0,
+            (_, Limit::Packets(_)) => u16::MAX,
+            (_, Limit::Bytes(bytes)) => u16::try_from(bytes).unwrap_or(u16::MAX),
         };
         let mut random = Random::new(seed);
-        Link {
+        self.links.push(Link {
             rate: bits_per_second.unwrap_or(0),
             delay: delay_nanos,
             free_at: 0,
+            arrived: 0,
+            delivered: 0,
+            sent_bytes: 0,
+            lane: Lane::EMPTY,
             bypass_bytes,
             idle: true,
+            backlogged: false,
+        });
+        self.rare.push(Rare {
             loss,
-            counters: LinkCounters::default(),
-            lane: VecDeque::new(),
+            lost: 0,
+            dropped: 0,
+            marked: 0,
             queue: discipline.queue(buffer, random.bits()),
             effects: Effects::default(),
             random,
             delays: None,
-        }
+        });
     }
 
-    /// Measures the queueing delay of each class from now on.
-    pub(crate) fn observe(&mut self) {
-        self.delays = Some(Box::default());
+    /// How many there are.
+    pub(crate) fn len(&self) -> usize {
+        self.links.len()
     }
 
-    pub(crate) fn delays(&self) -> Option<&ClassDelays> {
-        self.delays.as_deref()
+    /// Measures the queueing delay of each class of a link from now on.
+    pub(crate) fn observe(&mut self, link: usize) {
+        // Also of packets that do not wait.
+        self.links[link].bypass_bytes = 0;
+        self.rare[link].delays = Some(Box::default());
+    }
+
+    /// What was measured, with what has left the queue by `now`.
+    pub(crate) fn delays(&mut self, link: usize, now: Timestamp) -> Option<&ClassDelays> {
+        self.links[link].catch_up(&mut self.rare[link], &mut self.pool, now.as_nanos());
+        self.rare[link].delays.as_deref()
     }
 
     /// Everything counted so far, with the queue as it is at `now`.
-    pub(crate) fn counters(&mut self, now: Timestamp) -> LinkCounters {
-        self.catch_up(now.as_nanos());
+    pub(crate) fn counters(&mut self, link: usize, now: Timestamp) -> LinkCounters {
+        let (link, rare) = (&mut self.links[link], &mut self.rare[link]);
+        link.catch_up(rare, &mut self.pool, now.as_nanos());
         LinkCounters {
-            queued: self.queue.packets(),
-            queued_bytes: self.queue.bytes().0,
-            in_flight: self.lane.len() as u64,
-            ..self.counters
+            arrived: link.arrived,
+            lost: rare.lost,
+            dropped: rare.dropped,
+            marked: rare.marked,
+            delivered: link.delivered,
+            queued: rare.queue.packets(),
+            queued_bytes: rare.queue.bytes().0,
+            in_flight: link.lane.count(&self.pool),
+            sent_bytes: link.sent_bytes,
         }
     }
 
     /// A packet comes. Gives the time of the next delivery if none was due before.
-    pub(crate) fn arrive(&mut self, now: Timestamp, packet: Packet) -> Option<Timestamp> {
-        self.counters.arrived += 1;
-        if self.is_lost() {
-            self.counters.lost += 1;
-            return None;
-        }
-        let was_empty = self.lane.is_empty();
-        let now = now.as_nanos();
-        if self.rate == 0 {
-            self.counters.sent_bytes += u64::from(packet.bytes);
-            self.launch(now, packet);
+    pub(crate) fn arrive(&mut self, link: usize, now: Timestamp, packet: Packet) -> Option<Timestamp> {
+        let (link, rare, pool) = (&mut self.links[link], &mut self.rare[link], &mut self.pool);
+        link.arrived += 1;
+        let was_empty = link.lane.is_empty();
+        link.catch_up(rare, pool, now.as_nanos());
+        if link.idle && packet.bytes <= link.bypass_bytes {
+            link.transmit(pool, now.as_nanos(), packet);
         } else {
-            self.catch_up(now);
-            if self.idle && packet.bytes <= self.bypass_bytes {
-                self.transmit(now, packet, 0);
-            } else {
-                self.enqueue(now, packet);
-            }
+            link.arrive_slowly(rare, pool, now, packet);
         }
-        if was_empty { self.lane.front().map(|first| first.arrives) } else { None }
-    }
-
-    fn enqueue(&mut self, now: u64, packet: Packet) {
-        let verdict = self.queue.enqueue(Timestamp::from_nanos(now), packet, &mut self.effects);
-        // FQ-CoDel drops others than the packet that has come.
-        if verdict != Verdict::Queued || !self.effects.dropped.is_empty() {
-            self.take_effects();
-        }
-        // Also where it was dropped: the discipline is told anew that nothing waits.
-        self.idle = false;
-        self.catch_up(now);
+        if was_empty { link.lane.due(pool) } else { None }
     }
 
     /// The packet whose time has come, and when the next one arrives.
     ///
     /// # Panics
     /// If no packet is due now.
-    pub(crate) fn deliver(&mut self, now: Timestamp) -> (Packet, Option<Timestamp>) {
-        let first = self.lane.pop_front().filter(|first| first.arrives == now);
-        let Some(InFlight { packet, .. }) = first else {
-            panic!("no packet of this link is due at {now}");
+    pub(crate) fn deliver(&mut self, link: usize, now: Timestamp) -> (Packet, Option<Timestamp>) {
+        let (link, rare, pool) = (&mut self.links[link], &mut self.rare[link], &mut self.pool);
+        let Some((arrives, packet)) = link.lane.pop(pool) else {
+            panic!("no packet of this link is under way at {now}");
         };
-        self.counters.delivered += 1;
-        if self.rate > 0 {
-            self.catch_up(now.as_nanos());
-        }
+        assert_eq!(arrives, now, "a packet is delivered when its time has come");
+        link.delivered += 1;
+        link.catch_up(rare, pool, now.as_nanos());
         // The last packet of the lane left when the link became free, so with an empty lane the
         // link has been free by now, and nothing can wait.
-        debug_assert!(!self.lane.is_empty() || self.queue.is_empty(), "a free link left packets");
-        (packet, self.lane.front().map(|next| next.arrives))
+        debug_assert!(!link.lane.is_empty() || rare.queue.is_empty(), "a free link left packets");
+        (packet, link.lane.due(pool))
+    }
+}
+
+impl Link {
+    fn arrive_slowly(&mut self, rare: &mut Rare, pool: &mut Pool, now: Timestamp, packet: Packet) {
+        if rare.is_lost(self.arrived) {
+            rare.lost += 1;
+            return;
+        }
+        if self.rate == 0 {
+            rare.record(packet.dscp, 0, packet.bytes);
+            return self.transmit(pool, now.as_nanos(), packet);
+        }
+        let verdict = rare.queue.enqueue(now, packet, &mut rare.effects);
+        // FQ-CoDel drops others than the packet that has come.
+        if verdict != Verdict::Queued || !rare.effects.dropped.is_empty() {
+            rare.take_effects();
+        }
+        // Also where it was dropped: the discipline is told anew that nothing waits.
+        self.idle = false;
+        self.backlogged = true;
+        self.catch_up(rare, pool, now.as_nanos());
     }
 
     /// Takes from the queue what has left it by now.
-    fn catch_up(&mut self, now: u64) {
-        while !self.idle && self.free_at <= now {
-            let start = Timestamp::from_nanos(self.free_at);
-            let dequeued = self.queue.dequeue(start, &mut self.effects);
-            if !self.effects.dropped.is_empty() || self.effects.marked > 0 {
-                self.take_effects();
-            }
-            match dequeued {
-                Some(dequeued) => {
-                    let waited = dequeued.waited.as_nanos() as u64;
-                    self.transmit(self.free_at, dequeued.packet, waited);
-                }
-                None => {
-                    self.idle = true;
-                    // A packet that comes later starts when it comes.
-                    self.free_at = now;
-                }
-            }
+    fn catch_up(&mut self, rare: &mut Rare, pool: &mut Pool, now: u64) {
+        if self.free_at > now {
+            return;
+        }
+        if self.backlogged {
+            self.drain(rare, pool, now);
+        } else {
+            self.idle = true;
         }
         if self.idle {
+            // A packet that comes later starts when it comes.
             self.free_at = now;
         }
     }
 
-    fn transmit(&mut self, start: u64, packet: Packet, waited: u64) {
-        if let Some(delays) = &mut self.delays {
-            delays.record(packet.dscp, waited, packet.bytes);
+    fn drain(&mut self, rare: &mut Rare, pool: &mut Pool, now: u64) {
+        while self.backlogged && self.free_at <= now {
+            let start = self.free_at;
+            let dequeued = rare.queue.dequeue(Timestamp::from_nanos(start), &mut rare.effects);
+            if !rare.effects.dropped.is_empty() || rare.effects.marked > 0 {
+                rare.take_effects();
+            }
+            match dequeued {
+                Some(Dequeued { packet, waited }) => {
+                    rare.record(packet.dscp, waited.as_nanos() as u64, packet.bytes);
+                    self.transmit(pool, start, packet);
+                }
+                None => {
+                    self.idle = true;
+                    self.backlogged = false;
+                }
+            }
         }
-        self.counters.sent_bytes += u64::from(packet.bytes);
-        self.idle = false;
-        self.free_at = start + serialization_nanos(packet.bytes, self.rate);
-        self.launch(self.free_at, packet);
     }
 
-    fn launch(&mut self, leaves: u64, packet: Packet) {
-        let arrives = Timestamp::from_nanos(leaves + self.delay);
-        self.lane.push_back(InFlight { arrives, packet });
+    fn transmit(&mut self, pool: &mut Pool, start: u64, packet: Packet) {
+        self.sent_bytes += u64::from(packet.bytes);
+        if self.rate > 0 {
+            self.idle = false;
+            self.free_at = start + serialization_nanos(packet.bytes, self.rate);
+        }
+        self.lane.push(pool, Timestamp::from_nanos(self.free_at + self.delay), packet);
+    }
+}
+
+impl Rare {
+    fn is_lost(&mut self, arrived: u64) -> bool {
+        match self.loss {
+            Loss::None => false,
+            Loss::EveryNth(n) => n > 0 && arrived.is_multiple_of(n),
+            Loss::Bernoulli(probability) => self.random.uniform() < probability,
+        }
+    }
+
+    fn record(&mut self, dscp: u8, waited: u64, bytes: u16) {
+        if let Some(delays) = &mut self.delays {
+            delays.record(dscp, waited, bytes);
+        }
     }
 
     fn take_effects(&mut self) {
-        self.counters.dropped += self.effects.dropped.len() as u64;
-        self.counters.marked += self.effects.marked;
+        self.dropped += self.effects.dropped.len() as u64;
+        self.marked += self.effects.marked;
         if let Some(delays) = &mut self.delays {
             for dropped in &self.effects.dropped {
                 delays.record_drop(dropped.packet.dscp());
@@ -270,21 +331,11 @@ impl Link {
         self.effects.dropped.clear();
         self.effects.marked = 0;
     }
-
-    fn is_lost(&mut self) -> bool {
-        match self.loss {
-            Loss::None => false,
-            Loss::EveryNth(n) => n > 0 && self.counters.arrived.is_multiple_of(n),
-            Loss::Bernoulli(probability) => self.random.uniform() < probability,
-        }
-    }
 }
 
 /// How long the link is busy with a packet, rounded up to the next nanosecond.
-fn serialization_nanos(bytes: u32, rate: u64) -> u64 {
-    // 2^32 bytes are below 2^63 / (8 · 10^9) · 2^30: the product fits for every packet of up to
-    // two gigabytes, without the 128 bits of `Rate::time_for`.
-    debug_assert!(bytes < 1 << 31, "a packet of {bytes} bytes");
+fn serialization_nanos(bytes: u16, rate: u64) -> u64 {
+    // What `Rate::time_for` gives, in 64 bits.
     (u64::from(bytes) * 8_000_000_000).div_ceil(rate)
 }
 

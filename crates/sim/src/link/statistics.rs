@@ -102,7 +102,7 @@ impl ClassDelays {
         &mut self.classes[at]
     }
 
-    pub(super) fn record(&mut self, dscp: u8, waited: u64, bytes: u32) {
+    pub(super) fn record(&mut self, dscp: u8, waited: u64, bytes: u16) {
         let class = self.class_mut(dscp);
         class.packets += 1;
         class.bytes += u64::from(bytes);

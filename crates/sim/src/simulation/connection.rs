@@ -15,7 +15,7 @@ pub(super) struct Connection {
     /// Where the ways begin in the list of all routes.
     pub(super) forward: u32,
     pub(super) backward: u32,
-    pub(super) header_bytes: u32,
+    pub(super) header_bytes: u16,
     pub(super) source: u32,
     pub(super) client: u32,
     pub(super) dscp: u8,

@@ -18,7 +18,7 @@ use core::time::Duration;
 use lull_cc::Timestamp;
 
 use crate::events::EventQueue;
-use crate::link::{ClassDelays, Link, LinkCounters};
+use crate::link::{ClassDelays, LinkCounters, Links};
 use crate::packet::{Body, Ecn, Packet};
 use crate::random::Random;
 use crate::tcp::{Sender, Transmit};
@@ -54,7 +54,7 @@ const END: u32 = u32::MAX;
 /// Links, and the ways over them, one behind the other, each with an end.
 #[derive(Debug, Default)]
 struct Network {
-    links: Vec<Link>,
+    links: Links,
     hops: Vec<u32>,
     routes: BTreeMap<(NodeId, NodeId), u32>,
     /// Packets given to links, and taken from them for good.
@@ -66,7 +66,7 @@ impl Network {
     /// Gives a packet to the link that it stands at.
     fn forward(&mut self, events: &mut EventQueue<Event>, now: Timestamp, packet: Packet) {
         let link = self.hops[packet.hop as usize];
-        if let Some(due) = self.links[link as usize].arrive(now, packet) {
+        if let Some(due) = self.links.arrive(link as usize, now, packet) {
             events.insert(due, Event::Delivery(link));
         }
     }
@@ -103,12 +103,10 @@ impl Simulation {
     /// A network at time zero with no traffic. All randomness comes from `seed`, and each link and
     /// source has its own.
     pub fn new(topology: Topology, seed: u64) -> Self {
-        let links = topology
-            .links()
-            .map(|(LinkId(at), parameters)| {
-                Link::new(parameters, Random::of_part(seed, u64::from(at)).bits())
-            })
-            .collect();
+        let mut links = Links::default();
+        for (LinkId(at), parameters) in topology.links() {
+            links.add(parameters, Random::of_part(seed, u64::from(at)).bits());
+        }
         Simulation {
             topology,
             seed,
@@ -127,7 +125,7 @@ impl Simulation {
 
     /// Measures the queueing delays of a link from now on, and puts it into samples.
     pub fn observe_link(&mut self, link: LinkId) {
-        self.network.links[link.0 as usize].observe();
+        self.network.links.observe(link.0 as usize);
         if !self.observed.contains(&link) {
             self.observed.push(link);
         }
@@ -177,7 +175,7 @@ impl Simulation {
     }
 
     fn deliver(&mut self, now: Timestamp, link: u32) {
-        let (mut packet, next) = self.network.links[link as usize].deliver(now);
+        let (mut packet, next) = self.network.links.deliver(link as usize, now);
         if let Some(due) = next {
             self.events.insert(due, Event::Delivery(link));
         }
@@ -192,8 +190,8 @@ impl Simulation {
 
     /// A packet has reached its destination.
     fn receive(&mut self, now: Timestamp, packet: &Packet) {
-        if let Body::Datagram = packet.body {
-            let nanos = (now - packet.sent).as_nanos() as u64;
+        if let Body::Datagram(sent) = packet.body {
+            let nanos = (now - sent.into()).as_nanos() as u64;
             self.sources[packet.owner as usize].handle_datagram(packet.bytes, nanos);
             return;
         }
@@ -203,9 +201,9 @@ impl Simulation {
             return;
         }
         match &packet.body {
-            Body::Data(data) => {
+            Body::Data(sent, data) => {
                 let marked = packet.ecn == Ecn::CongestionExperienced;
-                connection.receiver.handle_data(now, data, packet.sent, marked);
+                connection.receiver.handle_data(now, data, (*sent).into(), marked);
                 self.acknowledge(now, packet.owner);
             }
             Body::Syn => self.answer(now, packet.owner, Body::SynAck),
@@ -217,7 +215,7 @@ impl Simulation {
                 connection.sender.handle_syn_ack(now);
                 self.transmit(now, packet.owner);
             }
-            Body::Datagram => {}
+            Body::Datagram(_) => {}
         }
     }
 
@@ -256,7 +254,6 @@ impl Simulation {
             return;
         };
         let packet = Packet {
-            sent: now,
             owner: at,
             hop: backward,
             bytes: header_bytes,
@@ -278,12 +275,11 @@ impl Simulation {
                 Transmit::Syn => (Body::Syn, 0, Ecn::NotCapable),
                 Transmit::Data { header, ecn_capable } => {
                     let ecn = if ecn_capable { Ecn::Capable } else { Ecn::NotCapable };
-                    (Body::Data(header), header.payload, ecn)
+                    (Body::Data(now.into(), header), header.payload, ecn)
                 }
             };
             let packet = Packet {
-                sent: now,
-                owner: at,
+                    owner: at,
                 hop: connection.forward,
                 bytes: connection.header_bytes + payload,
                 generation: place.generation,
@@ -339,14 +335,12 @@ impl Simulation {
 
     /// Counts of a link, and what waits there now.
     pub fn link(&mut self, link: LinkId) -> LinkCounters {
-        self.network.links[link.0 as usize].counters(self.now)
+        self.network.links.counters(link.0 as usize, self.now)
     }
 
     /// Queueing delays of a link by class; none if it is not observed.
     pub fn delays(&mut self, link: LinkId) -> Option<&ClassDelays> {
-        let link = &mut self.network.links[link.0 as usize];
-        link.counters(self.now);
-        link.delays()
+        self.network.links.delays(link.0 as usize, self.now)
     }
 
     /// Counts of a source.
@@ -393,8 +387,8 @@ impl Simulation {
             received: self.network.received,
             ..Conservation::default()
         };
-        for link in &mut self.network.links {
-            let counters = link.counters(self.now);
+        for link in 0..self.network.links.len() {
+            let counters = self.network.links.counters(link, self.now);
             debug_assert!(counters.is_conserved(), "a link made or lost a packet: {counters:?}");
             conservation.add(&counters);
         }
@@ -409,7 +403,7 @@ impl Simulation {
             .observed
             .iter()
             .map(|&link| {
-                let counters = self.network.links[link.0 as usize].counters(now);
+                let counters = self.network.links.counters(link.0 as usize, now);
                 LinkSample { link, counters }
             })
             .collect();

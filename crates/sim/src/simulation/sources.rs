@@ -104,7 +104,7 @@ impl Source {
         }
     }
 
-    pub(super) fn handle_datagram(&mut self, bytes: u32, delay_nanos: u64) {
+    pub(super) fn handle_datagram(&mut self, bytes: u16, delay_nanos: u64) {
         self.counters.datagrams_received += 1;
         self.counters.datagram_bytes += u64::from(bytes);
         if let Kind::Datagrams { delays, .. } = &mut self.kind {
@@ -349,14 +349,13 @@ impl Simulation {
         *next = schedule.next().filter(|due| due.at < *stop);
         source.counters.datagrams_sent += 1;
         let packet = Packet {
-            sent: now,
             owner: at,
             hop: *forward,
             bytes,
             generation: 0,
             dscp: *dscp,
             ecn: Ecn::NotCapable,
-            body: Body::Datagram,
+            body: Body::Datagram(now.into()),
         };
         if let Some(due) = next {
             self.events.insert(due.at, Event::Source(at));

@@ -108,10 +108,10 @@ impl Default for DelayedAck {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Parameters {
-    /// Payload of a full segment in bytes.
-    pub segment_bytes: u32,
+    /// Payload of a full segment in bytes; with headers, a packet is below 64 KiB.
+    pub segment_bytes: u16,
     /// What headers add to every packet in bytes; also the length of an acknowledgement.
-    pub header_bytes: u32,
+    pub header_bytes: u16,
     /// The advertised window in segments.
     pub receive_window: u32,
     /// How losses are found and mended.

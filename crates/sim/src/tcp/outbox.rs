@@ -21,7 +21,7 @@ pub struct Completed {
 struct Message {
     /// The segment after its last one.
     end: u32,
-    last_payload: u32,
+    last_payload: u16,
     bytes: u64,
     written: Timestamp,
     first_sent: Option<Timestamp>,
@@ -30,7 +30,7 @@ struct Message {
 /// Messages that were written and not yet acknowledged to their ends.
 #[derive(Clone, Debug)]
 pub(super) struct Outbox {
-    segment_bytes: u32,
+    segment_bytes: u16,
     /// Segments written so far; `u32::MAX` for data without an end.
     limit: u32,
     closing: bool,
@@ -41,7 +41,7 @@ pub(super) struct Outbox {
 }
 
 impl Outbox {
-    pub(super) fn new(segment_bytes: u32) -> Self {
+    pub(super) fn new(segment_bytes: u16) -> Self {
         assert!(segment_bytes > 0, "a segment carries at least one byte");
         Outbox {
             segment_bytes,
@@ -68,14 +68,14 @@ impl Outbox {
         let end =
             u32::try_from(u64::from(self.limit) + segments).ok().filter(|&end| end < u32::MAX);
         let end = end.expect("a connection numbers fewer than 2^32 segments");
-        self.push(now, end, (bytes - (segments - 1) * full) as u32, bytes);
+        self.push(now, end, (bytes - (segments - 1) * full) as u16, bytes);
     }
 
     pub(super) fn write_without_end(&mut self, now: Timestamp) {
         self.push(now, u32::MAX, self.segment_bytes, u64::MAX);
     }
 
-    fn push(&mut self, now: Timestamp, end: u32, last_payload: u32, bytes: u64) {
+    fn push(&mut self, now: Timestamp, end: u32, last_payload: u16, bytes: u64) {
         assert!(!self.closing, "a connection that was closed can't be written to");
         assert!(self.limit < u32::MAX, "nothing comes behind data without an end");
         self.limit = end;
@@ -102,7 +102,7 @@ impl Outbox {
     }
 
     /// The next new segment, `number`, is sent: its payload, and whether it is the last.
-    pub(super) fn take(&mut self, now: Timestamp, number: u32) -> (u32, bool) {
+    pub(super) fn take(&mut self, now: Timestamp, number: u32) -> (u16, bool) {
         let message = &mut self.messages[self.sending];
         message.first_sent.get_or_insert(now);
         let is_end = number + 1 == message.end;

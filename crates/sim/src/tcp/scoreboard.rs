@@ -168,9 +168,8 @@ impl Scoreboard {
     }
 
     /// A new segment has been sent; gives its number.
-    pub(super) fn push(&mut self, stamp: Stamp, payload: u32, is_last: bool) -> u32 {
+    pub(super) fn push(&mut self, stamp: Stamp, payload: u16, is_last: bool) -> u32 {
         let number = self.next();
-        let payload = u16::try_from(payload).expect("a segment has less than 64 KiB");
         let flags = if is_last { LAST } else { 0 };
         let mut segment =
             Segment { sent: 0, delivered_time: 0, first_sent: 0, delivered: 0, payload, flags };
@@ -180,7 +179,7 @@ impl Scoreboard {
     }
 
     /// A segment is sent again; gives its payload and whether it is the last.
-    pub(super) fn push_again(&mut self, number: u32, stamp: Stamp) -> (u32, bool) {
+    pub(super) fn push_again(&mut self, number: u32, stamp: Stamp) -> (u16, bool) {
         let index = self.index(number);
         let segment = &mut self.segments[index];
         assert!(!segment.has(SACKED), "segment {number} has arrived, it is not sent again");
@@ -192,7 +191,7 @@ impl Scoreboard {
         }
         segment.flags |= AGAIN | AMBIGUOUS;
         segment.stamp(stamp);
-        (u32::from(segment.payload), segment.has(LAST))
+        (segment.payload, segment.has(LAST))
     }
 
     /// Everything before `cumulative` has arrived.

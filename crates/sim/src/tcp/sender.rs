@@ -541,7 +541,7 @@ impl Sender {
             self.restart_timer(now);
         }
         if self.parameters.pacing {
-            let bytes = self.parameters.segment_bytes;
+            let bytes = u32::from(self.parameters.segment_bytes);
             let pacing = self.controller.pacing(self.timer.smoothed_rtt_micros(), bytes);
             self.pacer.send(now, bytes, pacing);
         }

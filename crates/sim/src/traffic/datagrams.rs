@@ -34,14 +34,14 @@ pub enum Pattern {
         /// Bits per second.
         bits_per_second: u64,
         /// The length of each datagram.
-        bytes: u32,
+        bytes: u16,
     },
     /// With exponential gaps.
     Poisson {
         /// Bits per second on average.
         bits_per_second: u64,
         /// The length of each datagram.
-        bytes: u32,
+        bytes: u16,
     },
     /// At a constant rate for a while, and nothing for a while, both of Pareto distributed length:
     /// many of them together are self-similar (Nice §4.2, "other results").
@@ -49,7 +49,7 @@ pub enum Pattern {
         /// Bits per second while it is on.
         bits_per_second: u64,
         /// The length of each datagram.
-        bytes: u32,
+        bytes: u16,
         /// Mean time on, in nanoseconds.
         on_nanos: u64,
         /// Mean time off, in nanoseconds.
@@ -63,14 +63,14 @@ pub enum Pattern {
         /// Bits per second within a burst.
         bits_per_second: u64,
         /// The length of each datagram.
-        bytes: u32,
+        bytes: u16,
         /// The bytes of a burst.
         burst_bytes: u64,
         /// From the beginning of a burst to that of the next one, in nanoseconds.
         every_nanos: u64,
     },
     /// As recorded: nanoseconds after the start, and length. Times must not decrease.
-    Trace(Vec<(u64, u32)>),
+    Trace(Vec<(u64, u16)>),
 }
 
 /// A datagram that is due.
@@ -79,7 +79,7 @@ pub struct Due {
     /// When.
     pub at: Timestamp,
     /// Its length.
-    pub bytes: u32,
+    pub bytes: u16,
 }
 
 /// Gives the datagrams of a pattern one after the other.
@@ -119,7 +119,7 @@ impl Schedule {
 }
 
 /// The time of a datagram at a rate.
-fn gap(bytes: u32, bits_per_second: u64) -> Duration {
+fn gap(bytes: u16, bits_per_second: u64) -> Duration {
     lull_cc::Rate::from_bits_per_second(bits_per_second).time_for(lull_cc::Bytes(bytes.into()))
 }
 
@@ -158,7 +158,7 @@ impl Iterator for Schedule {
                 }
                 let at = self.next;
                 let left = burst_bytes - self.given;
-                let bytes = bytes.min(u32::try_from(left).unwrap_or(u32::MAX));
+                let bytes = bytes.min(u16::try_from(left).unwrap_or(u16::MAX));
                 self.given += u64::from(bytes);
                 self.next += gap(bytes, bits_per_second);
                 Some(Due { at, bytes })
