@@ -62,11 +62,7 @@ fn build(flows: u32) -> Simulation {
         Limit::Packets(1_000),
     );
     let built = Dumbbell {
-        bottleneck: LinkParameters::drop_tail(
-            rate,
-            Duration::from_millis(40),
-            Limit::Packets(bdp),
-        ),
+        bottleneck: LinkParameters::drop_tail(rate, Duration::from_millis(40), Limit::Packets(bdp)),
         back: None,
         access: vec![access],
         pairs: flows,

@@ -9,11 +9,11 @@ use crate::queue::QueuedPacket;
 pub enum Ecn {
     /// Its ends do not speak ECN: a router can only drop it.
     #[default]
-    NotCapable,
+    NotCapable = 0,
     /// Its ends speak ECN.
-    Capable,
+    Capable = 2,
     /// Some router has met congestion.
-    CongestionExperienced,
+    CongestionExperienced = 3,
 }
 
 /// A packet on a link, in a queue or on its way into one.
@@ -26,16 +26,41 @@ pub struct Packet {
     pub(crate) owner: u32,
     /// Where the link that it is on stands in the list of all routes.
     pub(crate) hop: u32,
-    /// Which connection of those that have used the same place one after the other.
-    pub(crate) generation: u16,
     /// Its length on links, headers included.
     pub bytes: u16,
-    /// Its differentiated-services codepoint.
-    pub dscp: u8,
-    /// Its ECN bits.
-    pub ecn: Ecn,
+    /// Which connection of those that have used the same place one after the other. Each lasts a
+    /// round-trip time at least, so no packet lives to see the count come round.
+    pub(crate) generation: u8,
+    /// Codepoint and ECN bits.
+    pub class: TrafficClass,
     /// What it carries.
     pub body: Body,
+}
+
+/// The traffic class of a packet (RFC 2474 §3, RFC 3168 §5): six bits of codepoint, two of ECN.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct TrafficClass(u8);
+
+impl TrafficClass {
+    /// The class of this codepoint, below 64, and ECN bits.
+    pub const fn new(dscp: u8, ecn: Ecn) -> Self {
+        assert!(dscp < 64, "a codepoint has six bits");
+        TrafficClass(dscp << 2 | ecn as u8)
+    }
+
+    /// The differentiated-services codepoint.
+    pub const fn dscp(self) -> u8 {
+        self.0 >> 2
+    }
+
+    /// The ECN bits.
+    pub const fn ecn(self) -> Ecn {
+        match self.0 & 3 {
+            0 => Ecn::NotCapable,
+            3 => Ecn::CongestionExperienced,
+            _ => Ecn::Capable,
+        }
+    }
 }
 
 /// What a packet carries.
@@ -120,16 +145,16 @@ impl QueuedPacket for Packet {
     }
 
     fn dscp(&self) -> u8 {
-        self.dscp
+        self.class.dscp()
     }
 
     fn ecn_capable(&self) -> bool {
-        self.ecn != Ecn::NotCapable
+        self.class.ecn() != Ecn::NotCapable
     }
 
     fn mark_ce(&mut self) {
         assert!(self.ecn_capable(), "a packet that is not ECN-capable can't be marked");
-        self.ecn = Ecn::CongestionExperienced;
+        self.class = TrafficClass::new(self.class.dscp(), Ecn::CongestionExperienced);
     }
 
     fn flow(&self) -> u64 {
@@ -151,6 +176,16 @@ mod tests {
     #[test]
     fn a_packet_leaves_room_for_a_time_and_a_number_in_a_cache_line() {
         assert!(size_of::<Packet>() + 12 <= 64, "{} bytes", size_of::<Packet>());
+    }
+
+    #[test]
+    fn a_traffic_class_holds_codepoint_and_ecn() {
+        for dscp in 0..64 {
+            for ecn in [Ecn::NotCapable, Ecn::Capable, Ecn::CongestionExperienced] {
+                let class = TrafficClass::new(dscp, ecn);
+                assert_eq!((class.dscp(), class.ecn()), (dscp, ecn));
+            }
+        }
     }
 
     #[test]

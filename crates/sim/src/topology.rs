@@ -269,8 +269,7 @@ mod tests {
 
     #[test]
     fn a_dumbbell_leads_over_its_bottleneck_and_back() {
-        let dumbbell =
-            Dumbbell { bottleneck: link(), back: None, access: vec![link()], pairs: 3 };
+        let dumbbell = Dumbbell { bottleneck: link(), back: None, access: vec![link()], pairs: 3 };
         let built = dumbbell.build();
         assert_eq!(built.topology.links().len(), 2 + 3 * 2 * 2);
         for (&left, &right) in built.left.iter().zip(&built.right) {
@@ -283,8 +282,7 @@ mod tests {
 
     #[test]
     fn without_access_links_connections_begin_at_the_routers() {
-        let built =
-            Dumbbell { bottleneck: link(), back: None, access: vec![], pairs: 2 }.build();
+        let built = Dumbbell { bottleneck: link(), back: None, access: vec![], pairs: 2 }.build();
         assert_eq!(built.left[0], built.left[1]);
         let there = built.topology.route(built.left[0], built.right[1]).unwrap();
         assert_eq!(there, [built.bottleneck]);

@@ -206,7 +206,12 @@ impl Links {
     }
 
     /// A packet comes. Gives the time of the next delivery if none was due before.
-    pub(crate) fn arrive(&mut self, link: usize, now: Timestamp, packet: Packet) -> Option<Timestamp> {
+    pub(crate) fn arrive(
+        &mut self,
+        link: usize,
+        now: Timestamp,
+        packet: Packet,
+    ) -> Option<Timestamp> {
         let (link, rare, pool) = (&mut self.links[link], &mut self.rare[link], &mut self.pool);
         link.arrived += 1;
         let was_empty = link.lane.is_empty();
@@ -245,7 +250,7 @@ impl Link {
             return;
         }
         if self.rate == 0 {
-            rare.record(packet.dscp, 0, packet.bytes);
+            rare.record(packet.dscp(), 0, packet.bytes);
             return self.transmit(pool, now.as_nanos(), packet);
         }
         let verdict = rare.queue.enqueue(now, packet, &mut rare.effects);
@@ -284,7 +289,7 @@ impl Link {
             }
             match dequeued {
                 Some(Dequeued { packet, waited }) => {
-                    rare.record(packet.dscp, waited.as_nanos() as u64, packet.bytes);
+                    rare.record(packet.dscp(), waited.as_nanos() as u64, packet.bytes);
                     self.transmit(pool, start, packet);
                 }
                 None => {

@@ -28,8 +28,7 @@ pub struct LinkCounters {
 impl LinkCounters {
     /// Whether every packet that came is accounted for.
     pub const fn is_conserved(&self) -> bool {
-        self.arrived
-            == self.lost + self.dropped + self.delivered + self.queued + self.in_flight
+        self.arrived == self.lost + self.dropped + self.delivered + self.queued + self.in_flight
     }
 
     /// The share of `nanos` nanoseconds in which a link of `bits_per_second` was busy with what it

@@ -1,0 +1,166 @@
+//! A link by itself.
+
+use super::*;
+use crate::packet::{Body, Ecn, TrafficClass};
+use crate::queue::{CodelParameters, PriorityParameters};
+
+fn packet(owner: u32, bytes: u16, dscp: u8) -> Packet {
+    let body = Body::Datagram(Timestamp::ZERO.into());
+    Packet {
+        owner,
+        hop: 0,
+        generation: 0,
+        bytes,
+        class: TrafficClass::new(dscp, Ecn::NotCapable),
+        body,
+    }
+}
+
+fn at(micros: u64) -> Timestamp {
+    Timestamp::from_micros(micros)
+}
+
+/// A link of a byte a microsecond and a delay of 5 ms.
+fn link(discipline: Discipline, buffer: Limit) -> LinkParameters {
+    let rate = Rate::from_bits_per_second(8_000_000);
+    LinkParameters {
+        discipline,
+        ..LinkParameters::drop_tail(rate, Duration::from_millis(5), buffer)
+    }
+}
+
+/// Sends packets of 1000 bytes at these times, in microseconds, with these codepoints; gives the
+/// number of each that arrives, and when.
+fn arrivals(parameters: &LinkParameters, sent: &[(u64, u8)]) -> Vec<(u32, u64)> {
+    let mut links = Links::default();
+    links.add(parameters, 1);
+    let mut arrived = Vec::new();
+    let mut due = None;
+    let deliver = |links: &mut Links, due: &mut Option<Timestamp>, until: Timestamp| {
+        let mut arrived = Vec::new();
+        while let Some(time) = due.filter(|time| *time <= until) {
+            let (packet, next) = links.deliver(0, time);
+            arrived.push((packet.owner, time.as_micros()));
+            *due = next;
+        }
+        arrived
+    };
+    for (number, &(micros, dscp)) in sent.iter().enumerate() {
+        arrived.extend(deliver(&mut links, &mut due, at(micros)));
+        let next = links.arrive(0, at(micros), packet(number as u32, 1_000, dscp));
+        assert!(next.is_none() || due.is_none(), "one delivery is scheduled at a time");
+        due = due.or(next);
+        assert!(links.counters(0, at(micros)).is_conserved());
+    }
+    arrived.extend(deliver(&mut links, &mut due, Timestamp::FAR_FUTURE));
+    let end = links.counters(0, at(1_000_000_000));
+    assert!(end.is_conserved() && end.queued == 0 && end.in_flight == 0, "{end:?}");
+    arrived
+}
+
+#[test]
+fn packets_leave_one_after_the_other_and_arrive_a_delay_later() {
+    let link = link(Discipline::DropTail, Limit::Packets(10));
+    let expected = [(0, 6_000), (1, 7_000), (2, 8_000), (3, 56_000)];
+    assert_eq!(arrivals(&link, &[(0, 0), (0, 0), (300, 0), (50_000, 0)]), expected);
+}
+
+#[test]
+fn the_packet_being_sent_does_not_count_against_the_buffer() {
+    let link = link(Discipline::DropTail, Limit::Packets(2));
+    let expected = [(0, 6_000), (1, 7_000), (2, 8_000)];
+    assert_eq!(arrivals(&link, &[(0, 0), (1, 0), (2, 0), (3, 0), (999, 0)]), expected);
+    // In the nanosecond in which the link becomes free there is room again.
+    assert_eq!(arrivals(&link, &[(0, 0), (1, 0), (2, 0), (1_000, 0)]).len(), 4);
+}
+
+#[test]
+fn a_link_of_no_rate_delays_and_nothing_else() {
+    let link = LinkParameters::delay(Duration::from_millis(3));
+    assert_eq!(arrivals(&link, &[(0, 0), (0, 0), (7, 0)]), [(0, 3_000), (1, 3_000), (2, 3_007)]);
+}
+
+#[test]
+fn the_lower_class_waits_for_the_higher_but_is_not_interrupted() {
+    let link = link(Discipline::Priority(PriorityParameters::default()), Limit::Packets(10));
+    // Two low ones, of which one is being sent when two high ones come.
+    let sent = [(0, 1), (1, 1), (2, 0), (1_500, 0)];
+    assert_eq!(arrivals(&link, &sent), [(0, 6_000), (2, 7_000), (3, 8_000), (1, 9_000)]);
+}
+
+#[test]
+fn deterministic_losses_take_each_nth_packet() {
+    let link = LinkParameters {
+        loss: Loss::EveryNth(3),
+        ..LinkParameters::delay(Duration::from_millis(3))
+    };
+    let arrived = arrivals(&link, &[(0, 0); 9]);
+    assert_eq!(arrived.iter().map(|one| one.0).collect::<Vec<_>>(), [0, 1, 3, 4, 6, 7]);
+}
+
+#[test]
+fn losses_by_chance_have_their_probability() {
+    let link = LinkParameters {
+        loss: Loss::Bernoulli(0.1),
+        ..LinkParameters::delay(Duration::from_millis(3))
+    };
+    let arrived = arrivals(&link, &[(0, 0); 20_000]).len() as f64;
+    assert!((arrived / 18_000.0 - 1.0).abs() < 0.01, "{arrived}");
+}
+
+/// A link that wakes up for every departure, as one would write it down.
+fn departures_one_by_one(parameters: &LinkParameters, sent: &[(u64, u8)]) -> Vec<(u32, u64)> {
+    let mut random = Random::new(1);
+    let mut queue: Queue<Packet> = parameters.discipline.queue(parameters.buffer, random.bits());
+    let mut effects = Effects::default();
+    let mut sent = sent.iter().enumerate().peekable();
+    let (mut free_at, mut is_busy) = (0, false);
+    let mut arrived = Vec::new();
+    loop {
+        let next = sent.peek().map(|(_, (micros, _))| *micros);
+        // Departures come before arrivals of the same moment.
+        if is_busy && next.is_none_or(|next| free_at <= next) {
+            match queue.dequeue(at(free_at), &mut effects) {
+                Some(Dequeued { packet, .. }) => {
+                    free_at += 1_000;
+                    arrived.push((packet.owner, free_at + 5_000));
+                }
+                None => is_busy = false,
+            }
+            continue;
+        }
+        let Some((number, &(micros, dscp))) = sent.next() else { break };
+        queue.enqueue(at(micros), packet(number as u32, 1_000, dscp), &mut effects);
+        if !is_busy {
+            (is_busy, free_at) = (true, micros);
+        }
+    }
+    arrived
+}
+
+#[test]
+fn catching_up_later_gives_what_an_event_for_each_departure_would() {
+    for seed in 0..20 {
+        let mut random = Random::new(seed);
+        let mut micros = 0;
+        let sent: Vec<_> = (0..3_000)
+            .map(|_| {
+                // Bursts and pauses around the capacity of a packet a millisecond.
+                micros +=
+                    if random.below(50) == 0 { random.below(30_000) } else { random.below(900) };
+                (micros, random.below(2) as u8)
+            })
+            .collect();
+        for discipline in [
+            Discipline::DropTail,
+            Discipline::Priority(PriorityParameters::default()),
+            "red".parse().unwrap(),
+            Discipline::Codel(CodelParameters::default()),
+            "fq-codel".parse().unwrap(),
+        ] {
+            let link = link(discipline, Limit::Packets(30));
+            let expected = departures_one_by_one(&link, &sent);
+            assert_eq!(arrivals(&link, &sent), expected, "{} {seed}", discipline.name());
+        }
+    }
+}

@@ -6,8 +6,8 @@ use lull_cc::{Bytes, Timestamp};
 use serde::{Deserialize, Serialize};
 
 use super::codel::Control;
-use crate::random::mix;
 use super::{Cause, CodelParameters, Dequeued, Effects, Fifo, Limit, QueuedPacket, Verdict};
+use crate::random::mix;
 
 /// FQ-CoDel's parameters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]

@@ -9,8 +9,8 @@ use core::time::Duration;
 use lull_cc::{Bytes, Timestamp};
 use serde::{Deserialize, Serialize};
 
-use crate::random::Random;
 use super::{Cause, Dequeued, Effects, Fifo, Limit, QueuedPacket, Verdict};
+use crate::random::Random;
 
 /// RED's parameters. The defaults are those of Nice §4.2, experiment 4: gentle, thresholds at
 /// one and two thirds of the buffer, the rest as Floyd recommended.

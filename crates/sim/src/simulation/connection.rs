@@ -70,7 +70,7 @@ impl Timers {
 #[derive(Debug)]
 pub(super) struct Place {
     /// Which of them: packets of one before are told by it.
-    pub(super) generation: u16,
+    pub(super) generation: u8,
     pub(super) timers: Timers,
     pub(super) connection: Option<Connection>,
 }

@@ -19,7 +19,7 @@ use lull_cc::Timestamp;
 
 use crate::events::EventQueue;
 use crate::link::{ClassDelays, LinkCounters, Links};
-use crate::packet::{Body, Ecn, Packet};
+use crate::packet::{Body, Ecn, Packet, TrafficClass};
 use crate::random::Random;
 use crate::tcp::{Sender, Transmit};
 use crate::topology::{LinkId, NoRouteError, NodeId, Topology};
@@ -202,7 +202,7 @@ impl Simulation {
         }
         match &packet.body {
             Body::Data(sent, data) => {
-                let marked = packet.ecn == Ecn::CongestionExperienced;
+                let marked = packet.class.ecn() == Ecn::CongestionExperienced;
                 connection.receiver.handle_data(now, data, (*sent).into(), marked);
                 self.acknowledge(now, packet.owner);
             }
@@ -258,9 +258,8 @@ impl Simulation {
             hop: backward,
             bytes: header_bytes,
             generation: place.generation,
-            dscp,
             // RFC 3168 §6.1.4: acknowledgements are not ECN-capable.
-            ecn: Ecn::NotCapable,
+            class: TrafficClass::new(dscp, Ecn::NotCapable),
             body,
         };
         self.network.send(&mut self.events, now, packet);
@@ -279,12 +278,11 @@ impl Simulation {
                 }
             };
             let packet = Packet {
-                    owner: at,
+                owner: at,
                 hop: connection.forward,
                 bytes: connection.header_bytes + payload,
                 generation: place.generation,
-                dscp: connection.dscp,
-                ecn,
+                class: TrafficClass::new(connection.dscp, ecn),
                 body,
             };
             self.network.send(&mut self.events, now, packet);

@@ -9,7 +9,7 @@ use lull_cc::{Timestamp, Window};
 use super::connection::{Connection, Connections};
 use super::record::{DatagramDelays, SourceCounters, SourceSample};
 use super::{Event, Simulation};
-use crate::packet::{Body, Ecn, Packet};
+use crate::packet::{Body, Ecn, Packet, TrafficClass};
 use crate::random::Random;
 use crate::tcp::{Receiver, Sender};
 use crate::topology::NoRouteError;
@@ -319,7 +319,8 @@ impl Simulation {
 
     /// Makes sure that an event comes with the next request.
     fn schedule_documents(&mut self, at: u32) {
-        let Kind::Documents { requests, scheduled, .. } = &mut self.sources[at as usize].kind else {
+        let Kind::Documents { requests, scheduled, .. } = &mut self.sources[at as usize].kind
+        else {
             return;
         };
         if let Some(next) = requests.next_time()
@@ -353,8 +354,7 @@ impl Simulation {
             hop: *forward,
             bytes,
             generation: 0,
-            dscp: *dscp,
-            ecn: Ecn::NotCapable,
+            class: TrafficClass::new(*dscp, Ecn::NotCapable),
             body: Body::Datagram(now.into()),
         };
         if let Some(due) = next {

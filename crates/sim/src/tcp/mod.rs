@@ -124,6 +124,9 @@ pub struct Parameters {
     pub handshake: bool,
     /// Whether the controller's pacing rate is kept to.
     pub pacing: bool,
+    /// A rate that is never exceeded whatever the controller says, as the socket option
+    /// `SO_MAX_PACING_RATE` sets it: rate-limited background flows (Nice §4.2, "other results").
+    pub max_pacing_bits_per_second: Option<u64>,
     /// The retransmission timer.
     pub retransmission: RtoParameters,
     /// Delayed acknowledgements.
@@ -143,6 +146,7 @@ impl Default for Parameters {
             ecn: false,
             handshake: true,
             pacing: true,
+            max_pacing_bits_per_second: None,
             retransmission: RtoParameters::default(),
             delayed_ack: DelayedAck::default(),
         }
@@ -158,3 +162,6 @@ fn nanos(duration: Duration) -> u64 {
 fn micros(nanos: u64) -> u32 {
     u32::try_from(nanos / 1_000).unwrap_or(u32::MAX)
 }
+
+#[cfg(test)]
+mod tests;

@@ -76,12 +76,17 @@ impl Receiver {
 
     /// A segment arrives that was sent at `sent`; `marked` says whether it carries "congestion
     /// experienced".
-    pub fn handle_data(&mut self, now: Timestamp, data: &DataHeader, sent: Timestamp, marked: bool) {
+    pub fn handle_data(
+        &mut self,
+        now: Timestamp,
+        data: &DataHeader,
+        sent: Timestamp,
+        marked: bool,
+    ) {
         // RFC 3168 §6.1.3: the answer to the echo ends it, a mark begins it anew.
         self.echo = (self.echo && !data.window_reduced) || marked;
         self.counters.marked += u64::from(marked);
-        self.one_way_micros =
-            u32::try_from((now - sent).as_nanos() / 1_000).unwrap_or(u32::MAX);
+        self.one_way_micros = u32::try_from((now - sent).as_nanos() / 1_000).unwrap_or(u32::MAX);
         let had_hole = !self.blocks.is_empty();
         let is_in_order = data.number == self.next;
         let is_new = if is_in_order {
@@ -99,8 +104,7 @@ impl Receiver {
         self.quick = self.quick.saturating_add(1);
         // RFC 5681 §4.2: out of order, or filling a hole: at once. The end of the connection too,
         // since nothing else will come to keep it company.
-        let at_once =
-            !is_in_order || had_hole || data.last || self.quick <= self.delayed_ack.quick;
+        let at_once = !is_in_order || had_hole || data.last || self.quick <= self.delayed_ack.quick;
         self.due = match self.due {
             _ if at_once => Due::Now,
             Due::Now => Due::Now,
@@ -135,8 +139,7 @@ impl Receiver {
         let is_new = before.is_none_or(|(_, end)| number >= end);
         if is_new {
             let joins_before = before.is_some_and(|(_, end)| end == number);
-            let joins_after =
-                self.blocks.get(after).is_some_and(|&(start, _)| start == number + 1);
+            let joins_after = self.blocks.get(after).is_some_and(|&(start, _)| start == number + 1);
             match (joins_before, joins_after) {
                 (true, true) => {
                     self.blocks[after - 1].1 = self.blocks[after].1;
@@ -227,4 +230,128 @@ impl Receiver {
 
 fn contains((start, end): SackBlock, number: u32) -> bool {
     (start..end).contains(&number)
+}
+
+#[cfg(test)]
+mod tests {
+    use core::time::Duration;
+
+    use super::*;
+    use crate::tcp::{DelayedAck, Recovery};
+
+    fn receiver(delayed_ack: DelayedAck) -> Receiver {
+        let recovery = Recovery::Sack;
+        Receiver::new(&Parameters { delayed_ack, recovery, ..Parameters::default() })
+    }
+
+    fn data(number: u32) -> DataHeader {
+        DataHeader { number, payload: 1_000, ..DataHeader::default() }
+    }
+
+    fn at(millis: u64) -> Timestamp {
+        Timestamp::from_micros(millis * 1_000)
+    }
+
+    /// The acknowledgement that a segment which was 7 ms under way causes at once.
+    fn receive(receiver: &mut Receiver, number: u32) -> Option<AckHeader> {
+        receiver.handle_data(at(107), &data(number), at(100), false);
+        receiver.poll_transmit()
+    }
+
+    fn sack(receiver: &mut Receiver, number: u32) -> (u32, Vec<SackBlock>) {
+        let header = receive(receiver, number).expect("out of order is acknowledged at once");
+        (header.cumulative, header.sack_blocks().to_vec())
+    }
+
+    #[test]
+    fn rfc_5681_4_2_every_second_segment_is_acknowledged() {
+        let mut receiver = receiver(DelayedAck::default());
+        assert_eq!(receive(&mut receiver, 0), None);
+        let header = receive(&mut receiver, 1).unwrap();
+        assert_eq!((header.cumulative, header.one_way_micros), (2, 7_000));
+        assert_eq!(receive(&mut receiver, 2), None);
+    }
+
+    #[test]
+    fn rfc_1122_4_2_3_2_a_segment_alone_is_acknowledged_after_the_timeout() {
+        let mut receiver = receiver(DelayedAck::default());
+        assert_eq!(receive(&mut receiver, 0), None);
+        let deadline = at(107) + Duration::from_millis(40);
+        assert_eq!(receiver.deadline(), Some(deadline));
+        receiver.handle_timeout(at(146));
+        assert_eq!(receiver.poll_transmit(), None);
+        receiver.handle_timeout(deadline);
+        assert_eq!(receiver.poll_transmit().unwrap().cumulative, 1);
+        assert_eq!(receiver.deadline(), None);
+    }
+
+    #[test]
+    fn without_delay_and_while_quick_each_segment_is_acknowledged() {
+        let mut off = receiver(DelayedAck::OFF);
+        assert!((0..4).all(|number| receive(&mut off, number).is_some()));
+        let mut quick = receiver(DelayedAck { quick: 2, ..DelayedAck::default() });
+        let answered = [0, 1, 2, 3].map(|number| receive(&mut quick, number).is_some());
+        assert_eq!(answered, [true, true, false, true]);
+    }
+
+    #[test]
+    fn rfc_2018_4_the_block_of_the_newest_segment_comes_first() {
+        let mut receiver = receiver(DelayedAck::OFF);
+        receive(&mut receiver, 0);
+        assert_eq!(sack(&mut receiver, 2), (1, vec![(2, 3)]));
+        assert_eq!(sack(&mut receiver, 3), (1, vec![(2, 4)]));
+        assert_eq!(sack(&mut receiver, 5), (1, vec![(5, 6), (2, 4)]));
+        assert_eq!(sack(&mut receiver, 7), (1, vec![(7, 8), (5, 6), (2, 4)]));
+        assert_eq!(sack(&mut receiver, 9), (1, vec![(9, 10), (7, 8), (5, 6)]));
+        assert_eq!(sack(&mut receiver, 4), (1, vec![(2, 6), (9, 10), (7, 8)]));
+        // The hole is filled: at once, and everything up to the next one.
+        assert_eq!(sack(&mut receiver, 1), (6, vec![(9, 10), (7, 8)]));
+        assert_eq!(sack(&mut receiver, 6), (8, vec![(9, 10)]));
+        assert_eq!(sack(&mut receiver, 8), (10, vec![]));
+    }
+
+    #[test]
+    fn what_arrives_twice_is_counted_once_and_acknowledged_at_once() {
+        let mut receiver = receiver(DelayedAck::default());
+        receive(&mut receiver, 0);
+        assert!(receive(&mut receiver, 0).is_some());
+        assert!(receive(&mut receiver, 3).is_some());
+        assert!(receive(&mut receiver, 3).is_some());
+        let ReceiverCounters { segments, bytes, duplicates, .. } = *receiver.counters();
+        assert_eq!((segments, bytes, duplicates), (2, 2_000, 2));
+    }
+
+    #[test]
+    fn rfc_3168_6_1_3_the_echo_lasts_until_the_window_was_reduced() {
+        let mut receiver = receiver(DelayedAck::OFF);
+        let mut echo = |number, marked, window_reduced| {
+            let header = DataHeader { window_reduced, ..data(number) };
+            receiver.handle_data(at(1), &header, at(0), marked);
+            receiver.poll_transmit().unwrap().echo
+        };
+        assert!(!echo(0, false, false));
+        assert!(echo(1, true, false));
+        assert!(echo(2, false, false));
+        assert!(!echo(3, false, true));
+        assert!(echo(4, true, true), "a new mark on the very segment that answers the old one");
+    }
+
+    #[test]
+    fn any_order_of_arrival_ends_with_everything_expected() {
+        for seed in 0..50 {
+            let mut random = crate::random::Random::new(seed);
+            let mut numbers: Vec<u32> = (0..200).collect();
+            for at in (1..numbers.len()).rev() {
+                numbers.swap(at, random.below(at as u64 + 1) as usize);
+            }
+            let mut receiver = receiver(DelayedAck::OFF);
+            for &number in &numbers {
+                let header = receive(&mut receiver, number).unwrap();
+                for &(start, end) in header.sack_blocks() {
+                    assert!(header.cumulative < start && start < end, "seed {seed}");
+                }
+            }
+            assert_eq!((receiver.next(), receiver.counters().segments), (200, 200), "seed {seed}");
+        }
+    }
 }

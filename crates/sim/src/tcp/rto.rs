@@ -36,8 +36,7 @@ impl RetransmissionTimer {
             ),
         };
         self.estimate = Some((smoothed, variation));
-        let RtoParameters { minimum_nanos, maximum_nanos, granularity_nanos, .. } =
-            self.parameters;
+        let RtoParameters { minimum_nanos, maximum_nanos, granularity_nanos, .. } = self.parameters;
         // §2.3: RTO ← SRTT + max(G, 4·RTTVAR); §2.4: one second at the least, or what is set;
         // §2.5: a maximum may be placed.
         self.timeout = (smoothed + (4 * variation).max(granularity_nanos))
@@ -66,9 +65,8 @@ impl RetransmissionTimer {
 
     /// The same in microseconds; 0 before the first measurement.
     pub(super) fn smoothed_rtt_micros(&self) -> u32 {
-        self.estimate.map_or(0, |(smoothed, _)| {
-            u32::try_from(smoothed.div_ceil(1_000)).unwrap_or(u32::MAX)
-        })
+        self.estimate
+            .map_or(0, |(smoothed, _)| u32::try_from(smoothed.div_ceil(1_000)).unwrap_or(u32::MAX))
     }
 }
 

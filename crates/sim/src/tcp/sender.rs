@@ -12,7 +12,7 @@
 use core::num::NonZeroU32;
 use core::time::Duration;
 
-use lull_cc::{Ack, Controller, Timestamp};
+use lull_cc::{Ack, Controller, Pacing, Rate, Timestamp};
 
 use super::delivery::DeliveryRate;
 use super::outbox::{Completed, Outbox};
@@ -62,7 +62,9 @@ pub enum Transmit {
 enum State {
     Closed,
     /// A SYN is to be sent, for the first time or again.
-    Opening { again: bool },
+    Opening {
+        again: bool,
+    },
     /// A SYN was sent, at this time if it was the first one.
     SynSent(Option<u64>),
     Established,
@@ -75,9 +77,14 @@ enum State {
 enum Mending {
     Open,
     /// Until this segment is acknowledged (RecoveryPoint); whether the rescue was used.
-    Recovery { until: u32, rescued: bool },
+    Recovery {
+        until: u32,
+        rescued: bool,
+    },
     /// After a timeout.
-    Loss { until: u32 },
+    Loss {
+        until: u32,
+    },
 }
 
 /// The sending end of a connection.
@@ -346,7 +353,12 @@ impl Sender {
             return ack;
         };
         ack.prior_delivered = stamp.delivered;
-        ack.app_limited = stamp.app_limited;
+        // RFC 6582 §3.2 step 3: the window does not grow in a recovery, which without selective
+        // acknowledgements may take many rounds. What a controller understands is that the window
+        // was not the limit.
+        ack.app_limited = stamp.app_limited
+            || (self.parameters.recovery != Recovery::Sack
+                && matches!(self.mending, Mending::Recovery { .. }));
         ack.one_way_micros = Some(header.one_way_micros);
         let rtt = now.as_nanos() - stamp.sent;
         // RFC 6298 §3: a segment sent twice tells nothing.
@@ -540,11 +552,19 @@ impl Sender {
             // RFC 6298 §5.1.
             self.restart_timer(now);
         }
+        let bytes = u32::from(self.parameters.segment_bytes);
+        let mut pacing = None;
         if self.parameters.pacing {
-            let bytes = u32::from(self.parameters.segment_bytes);
-            let pacing = self.controller.pacing(self.timer.smoothed_rtt_micros(), bytes);
-            self.pacer.send(now, bytes, pacing);
+            pacing = self.controller.pacing(self.timer.smoothed_rtt_micros(), bytes);
         }
+        if let Some(limit) = self.parameters.max_pacing_bits_per_second {
+            let limit = Rate::from_bits_per_second(limit);
+            pacing = match pacing {
+                Some(pacing) => Some(Pacing { rate: pacing.rate.min(limit), ..pacing }),
+                None => Some(Pacing { rate: limit, burst: 1 }),
+            };
+        }
+        self.pacer.send(now, bytes, pacing);
     }
 
     /// The next message that was acknowledged to its end. To be asked until it gives nothing.

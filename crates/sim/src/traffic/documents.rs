@@ -148,7 +148,9 @@ impl Requests {
             Requests::Logged { requests } => {
                 requests.pop_front().map(|request| (request.client, request.bytes))
             }
-            Requests::Think { due, .. } => due.pop().map(|Reverse((_, client, bytes))| (client, bytes)),
+            Requests::Think { due, .. } => {
+                due.pop().map(|Reverse((_, client, bytes))| (client, bytes))
+            }
             Requests::Poisson { next, mean_gap, sizes, client, random, .. } => {
                 let bytes = sizes.draw(random);
                 *client += 1;

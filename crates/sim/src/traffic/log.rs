@@ -114,9 +114,8 @@ pub fn requests<'a>(
 
 /// Seconds since 1970 of `01/Aug/1995:06:00:00 +0000`.
 fn seconds_of(date: &str) -> Option<i64> {
-    const MONTHS: [&str; 12] = [
-        "Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec",
-    ];
+    const MONTHS: [&str; 12] =
+        ["Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"];
     let (date, zone) = date.split_once(' ')?;
     let mut parts = date.split(['/', ':']);
     let number = |part: Option<&str>, range: core::ops::RangeInclusive<i64>| {
@@ -174,7 +173,8 @@ mod tests {
 
     #[test]
     fn so_is_one_of_the_combined_format_with_quotation_marks() {
-        let line = r#"c2 - bob [17/May/2015:10:05:00 +0200] "GET /a"b HTTP/1.1" 304 - "http://x/" "M""#;
+        let line =
+            r#"c2 - bob [17/May/2015:10:05:00 +0200] "GET /a"b HTTP/1.1" 304 - "http://x/" "M""#;
         let entry = LogEntry::parse(line).unwrap();
         assert_eq!((entry.request, entry.status, entry.bytes), ("GET /a\"b HTTP/1.1", 304, 0));
         assert_eq!(entry.seconds, 1_431_849_900);
@@ -207,11 +207,7 @@ mod tests {
         let request = |at_nanos, client, bytes| Request { at_nanos, client, bytes };
         assert_eq!(
             requests(lines).unwrap(),
-            [
-                request(0, 0, 10),
-                request(2_000_000_000, 1, 20),
-                request(2_500_000_000, 0, 30)
-            ]
+            [request(0, 0, 10), request(2_000_000_000, 1, 20), request(2_500_000_000, 0, 30)]
         );
     }
 

@@ -1,0 +1,510 @@
+//! The sending end against acknowledgements made by hand: the RFCs, sentence by sentence.
+
+use std::sync::{Arc, Mutex};
+
+use core::time::Duration;
+
+use lull_cc::{Ack, Controller, Pacing, Rate, Timestamp, Window};
+
+use super::*;
+use crate::packet::AckHeader;
+
+/// What a controller was told.
+#[derive(Clone, Debug, PartialEq)]
+enum Told {
+    Ack(Ack),
+    Mark,
+    Timeout,
+    Idle,
+}
+
+/// A controller that keeps its window, writes down what it is told, and may pace.
+struct Fixed {
+    packets: u32,
+    pacing: Option<Pacing>,
+    told: Arc<Mutex<Vec<Told>>>,
+}
+
+impl Fixed {
+    fn tell(&self, told: Told) {
+        self.told.lock().unwrap().push(told);
+    }
+}
+
+impl Controller for Fixed {
+    fn handle_ack(&mut self, ack: &Ack) {
+        self.tell(Told::Ack(*ack));
+    }
+
+    fn handle_loss(&mut self, _: Timestamp, _: u32) {
+        panic!("losses are found by acknowledgements");
+    }
+
+    fn handle_mark(&mut self, _: Timestamp, _: u32) {
+        self.tell(Told::Mark);
+    }
+
+    fn handle_timeout(&mut self, _: Timestamp, _: u32) {
+        self.tell(Told::Timeout);
+    }
+
+    fn handle_idle(&mut self, _: Timestamp) {
+        self.tell(Told::Idle);
+    }
+
+    fn window(&self) -> Window {
+        Window::from_packets(self.packets)
+    }
+
+    fn slow_start_threshold(&self) -> Window {
+        Window::MAX
+    }
+
+    fn packets(&self, _: u32) -> u32 {
+        self.packets
+    }
+
+    fn pacing(&self, _: u32, _: u32) -> Option<Pacing> {
+        self.pacing
+    }
+}
+
+/// A sender with a clock in milliseconds.
+struct Bench {
+    sender: Sender,
+    now: Timestamp,
+    told: Arc<Mutex<Vec<Told>>>,
+}
+
+const PLAIN: Parameters = Parameters {
+    segment_bytes: 1_000,
+    header_bytes: 40,
+    receive_window: 1_000,
+    recovery: Recovery::Sack,
+    limited_transmit: true,
+    ecn: false,
+    handshake: false,
+    pacing: true,
+    max_pacing_bits_per_second: None,
+    retransmission: RtoParameters::LINUX,
+    delayed_ack: DelayedAck::OFF,
+};
+
+impl Bench {
+    fn new(parameters: Parameters, packets: u32) -> Self {
+        Self::paced(parameters, packets, None)
+    }
+
+    fn paced(parameters: Parameters, packets: u32, pacing: Option<Pacing>) -> Self {
+        let told = Arc::default();
+        let fixed = Fixed { packets, pacing, told: Arc::clone(&told) };
+        let mut sender = Sender::new(parameters, Box::new(fixed));
+        sender.open();
+        Bench { sender, now: Timestamp::ZERO, told }
+    }
+
+    /// A sender with data without an end, of which it has sent a window.
+    fn running(parameters: Parameters, packets: u32) -> Self {
+        let mut bench = Bench::new(parameters, packets);
+        bench.sender.write_without_end(Timestamp::ZERO);
+        assert_eq!(bench.numbers(), (0..packets).collect::<Vec<_>>());
+        bench
+    }
+
+    fn at(&mut self, millis: u64) -> &mut Self {
+        self.now = Timestamp::from_micros(millis * 1_000);
+        self
+    }
+
+    /// Everything that is to be sent now.
+    fn transmits(&mut self) -> Vec<Transmit> {
+        core::iter::from_fn(|| self.sender.poll_transmit(self.now)).collect()
+    }
+
+    /// The numbers of the segments that are to be sent now.
+    fn numbers(&mut self) -> Vec<u32> {
+        self.transmits()
+            .into_iter()
+            .map(|transmit| match transmit {
+                Transmit::Data { header, .. } => header.number,
+                Transmit::Syn => panic!("a connection is opened once"),
+            })
+            .collect()
+    }
+
+    fn acknowledge(&mut self, header: AckHeader) -> Vec<u32> {
+        self.sender.handle_ack(self.now, &header);
+        self.numbers()
+    }
+
+    /// Acknowledges everything before `cumulative`, and these blocks.
+    fn ack(&mut self, cumulative: u32, sack: &[(u32, u32)]) -> Vec<u32> {
+        let mut header = AckHeader { cumulative, window: 1_000, ..AckHeader::default() };
+        header.sack[..sack.len()].copy_from_slice(sack);
+        header.blocks = sack.len() as u8;
+        self.acknowledge(header)
+    }
+
+    fn time_out(&mut self) -> Vec<u32> {
+        self.now = self.sender.retransmission_deadline();
+        self.sender.handle_timeout(self.now);
+        self.numbers()
+    }
+
+    fn told(&self) -> Vec<Told> {
+        self.told.lock().unwrap().clone()
+    }
+
+    /// Losses that the controller was told of.
+    fn losses(&self) -> u32 {
+        let lost = |told: &Told| if let Told::Ack(ack) = told { ack.lost } else { 0 };
+        self.told().iter().map(lost).sum()
+    }
+
+    fn last_ack(&self) -> Ack {
+        match self.told().pop() {
+            Some(Told::Ack(ack)) => ack,
+            other => panic!("the controller was told {other:?}"),
+        }
+    }
+}
+
+#[test]
+fn the_window_is_filled_and_kept_full() {
+    let mut bench = Bench::running(PLAIN, 4);
+    assert_eq!(bench.at(100).ack(1, &[]), [4]);
+    assert_eq!(bench.ack(3, &[]), [5, 6]);
+    assert_eq!(bench.sender.in_flight(), 4);
+}
+
+#[test]
+fn the_advertised_window_holds_back_what_the_congestion_window_would_allow() {
+    let mut bench = Bench::new(Parameters { receive_window: 3, ..PLAIN }, 10);
+    bench.sender.write_without_end(Timestamp::ZERO);
+    assert_eq!(bench.numbers(), [0, 1, 2]);
+    let header = AckHeader { cumulative: 2, window: 3, ..AckHeader::default() };
+    assert_eq!(bench.at(100).acknowledge(header), [3, 4]);
+    assert_eq!(bench.acknowledge(AckHeader { cumulative: 3, window: 3, ..header }), [5]);
+    // The last one was sent when neither window nor data were the limit, but the receiver.
+    bench.at(200).acknowledge(AckHeader { cumulative: 6, window: 3, ..header });
+    assert!(bench.last_ack().app_limited);
+}
+
+#[test]
+fn rfc_6675_4_three_sacked_segments_above_make_a_loss() {
+    let mut bench = Bench::running(PLAIN, 10);
+    // RFC 3042: the first two duplicates send new segments, which the window allows.
+    assert_eq!(bench.at(100).ack(0, &[(1, 2)]), [10]);
+    assert_eq!(bench.ack(0, &[(1, 3)]), [11]);
+    assert_eq!(bench.losses(), 0);
+    // The third shows the loss; it is mended at once, and its place in the window is free.
+    assert_eq!(bench.ack(0, &[(1, 4)]), [0, 12]);
+    assert_eq!(bench.losses(), 1);
+    assert_eq!(bench.sender.counters().recoveries, 1);
+}
+
+#[test]
+fn rfc_3042_without_limited_transmit_the_first_duplicates_send_nothing() {
+    let parameters = Parameters { limited_transmit: false, ..PLAIN };
+    let mut bench = Bench::running(parameters, 10);
+    assert_eq!(bench.at(100).ack(0, &[(1, 2)]), []);
+    assert_eq!(bench.ack(0, &[(1, 3)]), []);
+    assert_eq!(bench.ack(0, &[(1, 4)])[0], 0);
+}
+
+#[test]
+fn rfc_6675_5_all_losses_of_a_window_are_mended_in_one_recovery() {
+    let mut bench = Bench::running(PLAIN, 10);
+    // 0, 2 and 4 are lost.
+    assert_eq!(bench.at(100).ack(0, &[(1, 2)]), [10]);
+    assert_eq!(bench.ack(0, &[(3, 4), (1, 2)]), [11]);
+    assert_eq!(bench.ack(0, &[(5, 6), (3, 4), (1, 2)]), [0, 12]);
+    assert_eq!(bench.ack(0, &[(5, 7), (3, 4), (1, 2)]), [2, 13]);
+    assert_eq!(bench.ack(0, &[(5, 8), (3, 4), (1, 2)]), [4, 14]);
+    // The controller hears of the loss that began it; the others belong to it.
+    assert_eq!(bench.losses(), 1);
+    assert_eq!(bench.sender.counters().losses, 3);
+    // The recovery point is what had been sent when it began.
+    bench.at(200).ack(12, &[]);
+    assert_eq!(bench.sender.counters().recoveries, 1);
+}
+
+#[test]
+fn rfc_6675_5_a_loss_beyond_the_recovery_point_is_news() {
+    let mut bench = Bench::running(PLAIN, 10);
+    bench.at(100).ack(0, &[(1, 4)]);
+    assert_eq!(bench.losses(), 1);
+    // 10 to 13 were sent meanwhile; the recovery ends, and 12 is lost.
+    bench.at(200).ack(10, &[]);
+    bench.ack(12, &[]);
+    bench.ack(12, &[(13, 16)]);
+    assert_eq!((bench.losses(), bench.sender.counters().recoveries), (2, 2));
+}
+
+#[test]
+fn rfc_6675_4_rule_3_sends_what_may_be_lost_when_there_is_nothing_new() {
+    let mut bench = Bench::new(PLAIN, 10);
+    bench.sender.write(Timestamp::ZERO, 8_000);
+    assert_eq!(bench.numbers().len(), 8);
+    // 0 and 5 have not arrived; 5 has two sacked segments above it, which is one short of a loss.
+    let sent = bench.at(100).ack(0, &[(6, 8), (1, 5)]);
+    assert_eq!(sent, [0, 5]);
+    assert_eq!(bench.sender.counters().losses, 1);
+}
+
+#[test]
+fn rfc_6675_4_rule_4_rescues_the_last_segment_once() {
+    let mut bench = Bench::new(PLAIN, 10);
+    bench.sender.write(Timestamp::ZERO, 8_000);
+    bench.numbers();
+    // 0 and the last two are lost: nothing above them can tell.
+    assert_eq!(bench.at(100).ack(0, &[(1, 6)]), [0, 7]);
+    assert_eq!(bench.ack(0, &[(1, 6)]), []);
+    // The rescued one arrives, and shows the last hole.
+    assert_eq!(bench.at(200).ack(6, &[(7, 8)]), [6]);
+    assert_eq!(bench.sender.counters().timeouts, 0);
+}
+
+#[test]
+fn rfc_6582_3_2_each_partial_acknowledgement_shows_the_next_hole() {
+    let parameters = Parameters { recovery: Recovery::NewReno, ..PLAIN };
+    let mut bench = Bench::running(parameters, 10);
+    // 0 and 4 are lost.
+    assert_eq!(bench.at(100).ack(0, &[]), [10]);
+    assert_eq!(bench.ack(0, &[]), [11]);
+    assert_eq!(bench.ack(0, &[])[0], 0);
+    for _ in 0..5 {
+        bench.ack(0, &[]);
+    }
+    assert_eq!(bench.at(200).ack(4, &[])[0], 4);
+    assert!(bench.last_ack().app_limited, "the window does not grow in a recovery");
+    assert_eq!(bench.losses(), 1);
+    let next = bench.sender.counters().segments as u32 - 2;
+    bench.at(300).ack(next, &[]);
+    let counters = bench.sender.counters();
+    assert_eq!((counters.recoveries, counters.timeouts, counters.losses), (1, 0, 2));
+}
+
+#[test]
+fn rfc_5681_3_2_reno_ends_its_recovery_with_anything_new() {
+    let parameters = Parameters { recovery: Recovery::Reno, ..PLAIN };
+    let mut bench = Bench::running(parameters, 10);
+    bench.at(100);
+    for _ in 0..8 {
+        bench.ack(0, &[]);
+    }
+    assert_eq!(bench.sender.counters().recoveries, 1);
+    bench.at(200).ack(4, &[]);
+    // The next hole needs three duplicates of its own.
+    assert_eq!(bench.sender.counters().retransmissions, 1);
+    for _ in 0..3 {
+        bench.ack(4, &[]);
+    }
+    assert_eq!(bench.sender.counters().retransmissions, 2);
+    assert_eq!((bench.losses(), bench.sender.counters().recoveries), (2, 2));
+}
+
+#[test]
+fn rfc_6298_5_a_timeout_sends_everything_again_and_doubles() {
+    let mut bench = Bench::running(PLAIN, 4);
+    // §2.1: a second before the first measurement.
+    assert_eq!(bench.sender.retransmission_deadline(), Timestamp::from_micros(1_000_000));
+    assert_eq!(bench.time_out(), [0, 1, 2, 3]);
+    assert_eq!(bench.told(), [Told::Timeout]);
+    // §5.5 and §5.6: two seconds from then.
+    assert_eq!(bench.sender.retransmission_deadline(), Timestamp::from_micros(3_000_000));
+    assert_eq!(bench.time_out(), [0, 1, 2, 3]);
+    assert_eq!(bench.sender.retransmission_deadline(), Timestamp::from_micros(7_000_000));
+    // §5.2: everything acknowledged stops the timer. §3: a segment sent twice measures nothing.
+    let mut bench = Bench::new(PLAIN, 4);
+    bench.sender.write(Timestamp::ZERO, 1_000);
+    bench.numbers();
+    bench.time_out();
+    bench.at(1_100).ack(1, &[]);
+    assert_eq!(bench.sender.retransmission_deadline(), Timestamp::FAR_FUTURE);
+    assert_eq!(bench.last_ack().rtt_micros, None);
+}
+
+#[test]
+fn rfc_6675_5_1_after_a_timeout_what_is_sacked_is_not_sent_again() {
+    let mut bench = Bench::running(PLAIN, 4);
+    bench.at(100).ack(0, &[(2, 4)]);
+    assert_eq!(bench.time_out()[..2], [0, 1]);
+    assert_eq!(bench.losses(), 0, "the timeout was told as such");
+}
+
+#[test]
+fn rfc_6298_5_3_each_acknowledgement_of_new_data_restarts_the_timer() {
+    let mut bench = Bench::running(PLAIN, 4);
+    bench.at(100).ack(1, &[]);
+    let first = bench.sender.retransmission_deadline();
+    // 100 ms, and 200 ms at least on top.
+    assert_eq!(first, Timestamp::from_micros(400_000));
+    bench.at(150).ack(2, &[]);
+    assert!(bench.sender.retransmission_deadline() > first);
+    let second = bench.sender.retransmission_deadline();
+    bench.at(160).ack(2, &[(3, 4)]);
+    assert_eq!(bench.sender.retransmission_deadline(), second);
+}
+
+#[test]
+fn rfc_3168_6_1_2_the_window_is_reduced_once_for_each_window_of_data() {
+    let mut bench = Bench::new(Parameters { ecn: true, ..PLAIN }, 4);
+    bench.sender.write_without_end(Timestamp::ZERO);
+    let sent = bench.transmits();
+    assert!(sent.iter().all(|one| matches!(one, Transmit::Data { ecn_capable: true, .. })));
+    let echo =
+        |cumulative| AckHeader { cumulative, window: 99, echo: true, ..AckHeader::default() };
+    let now = bench.at(100).now;
+    bench.sender.handle_ack(now, &echo(1));
+    let reduced: Vec<_> = bench
+        .transmits()
+        .iter()
+        .map(|one| matches!(one, Transmit::Data { header, .. } if header.window_reduced))
+        .collect();
+    assert_eq!(reduced, [true], "the next new segment says so");
+    for cumulative in 2..4 {
+        bench.acknowledge(echo(cumulative));
+    }
+    assert_eq!(bench.sender.counters().marks, 1);
+    bench.acknowledge(echo(4));
+    assert_eq!(bench.sender.counters().marks, 2, "that window of data is over");
+}
+
+#[test]
+fn rfc_3168_6_1_5_segments_sent_again_are_not_ecn_capable() {
+    let mut bench = Bench::running(Parameters { ecn: true, ..PLAIN }, 10);
+    let header = AckHeader { window: 99, sack: [(1, 4), (0, 0), (0, 0)], ..AckHeader::default() };
+    bench.sender.handle_ack(bench.now, &AckHeader { blocks: 1, ..header });
+    let again = bench.transmits()[0];
+    assert!(matches!(again, Transmit::Data { header, ecn_capable: false } if header.number == 0));
+}
+
+#[test]
+fn rfc_5681_4_1_the_controller_hears_of_a_silence_before_the_next_segment() {
+    let mut bench = Bench::new(PLAIN, 4);
+    bench.sender.write(Timestamp::ZERO, 1_000);
+    bench.numbers();
+    bench.at(100).ack(1, &[]);
+    bench.at(200);
+    bench.sender.write(bench.now, 1_000);
+    bench.numbers();
+    bench.at(300).ack(2, &[]);
+    assert!(!bench.told().contains(&Told::Idle));
+    bench.at(900);
+    bench.sender.write(bench.now, 1_000);
+    assert_eq!(bench.numbers(), [2]);
+    assert_eq!(bench.told().last(), Some(&Told::Idle));
+}
+
+#[test]
+fn the_syn_is_sent_again_and_then_measures_nothing() {
+    let mut bench = Bench::new(Parameters { handshake: true, ..PLAIN }, 4);
+    bench.sender.write_without_end(Timestamp::ZERO);
+    assert_eq!(bench.transmits(), [Transmit::Syn]);
+    bench.now = bench.sender.retransmission_deadline();
+    assert_eq!(bench.now, Timestamp::from_micros(1_000_000));
+    bench.sender.handle_timeout(bench.now);
+    assert_eq!(bench.transmits(), [Transmit::Syn]);
+    assert_eq!(bench.sender.retransmission_deadline(), Timestamp::from_micros(3_000_000));
+    bench.at(1_100).sender.handle_syn_ack(Timestamp::from_micros(1_100_000));
+    assert_eq!(bench.sender.smoothed_rtt(), None);
+    assert_eq!(bench.numbers(), [0, 1, 2, 3]);
+}
+
+#[test]
+fn the_handshake_measures_the_first_round_trip_time() {
+    let mut bench = Bench::new(Parameters { handshake: true, ..PLAIN }, 4);
+    bench.sender.write_without_end(Timestamp::ZERO);
+    bench.transmits();
+    bench.at(80).sender.handle_syn_ack(Timestamp::from_micros(80_000));
+    assert_eq!(bench.sender.smoothed_rtt(), Some(Duration::from_millis(80)));
+}
+
+#[test]
+fn nice_2_3_pairs_leave_together_and_the_next_one_waits_for_its_time() {
+    // W = 1/2 at 100 ms: two packets of 1000 bytes each 400 ms.
+    let pacing = Pacing { rate: Rate::from_bytes_per_second(5_000), burst: 2 };
+    let mut bench = Bench::paced(PLAIN, 2, Some(pacing));
+    bench.sender.write_without_end(Timestamp::ZERO);
+    assert_eq!(bench.numbers(), [0, 1]);
+    assert_eq!(bench.at(100).ack(2, &[]), []);
+    let due = bench.sender.pacing_deadline(bench.now);
+    assert_eq!(due, Some(Timestamp::from_micros(400_000)));
+    assert_eq!(bench.at(399).numbers(), []);
+    assert_eq!(bench.at(400).numbers(), [2, 3]);
+}
+
+#[test]
+fn a_paced_window_leaves_packet_by_packet() {
+    let pacing = Pacing { rate: Rate::from_bytes_per_second(1_000_000), burst: 1 };
+    let mut bench = Bench::paced(PLAIN, 3, Some(pacing));
+    bench.sender.write_without_end(Timestamp::ZERO);
+    for (millis, number) in [(0, 0), (1, 1), (2, 2)] {
+        assert_eq!(bench.at(millis).numbers(), [number]);
+    }
+    assert_eq!(bench.sender.pacing_deadline(bench.now), None, "now the window is the limit");
+}
+
+#[test]
+fn a_rate_limit_paces_what_the_controller_would_not() {
+    let parameters = Parameters { max_pacing_bits_per_second: Some(8_000_000), ..PLAIN };
+    let mut bench = Bench::new(parameters, 3);
+    bench.sender.write_without_end(Timestamp::ZERO);
+    assert_eq!(bench.numbers(), [0]);
+    assert_eq!(bench.at(1).numbers(), [1]);
+}
+
+#[test]
+fn the_controller_learns_the_round_trip_the_way_and_the_rate() {
+    let mut bench = Bench::running(PLAIN, 4);
+    let header = AckHeader { window: 99, one_way_micros: 30_000, ..AckHeader::default() };
+    bench.at(100).acknowledge(AckHeader { cumulative: 2, ..header });
+    let ack = bench.last_ack();
+    assert_eq!((ack.acked, ack.delivered, ack.prior_delivered, ack.in_flight), (2, 2, 0, 4));
+    assert_eq!(ack.rtt_micros.map(u32::from), Some(100_000));
+    assert_eq!(ack.one_way_micros, Some(30_000));
+    assert_eq!(ack.interval_micros.map(u32::from), Some(100_000));
+    // 4 and 5 were sent at 100 ms, with two delivered before.
+    bench.at(110).acknowledge(AckHeader { cumulative: 4, ..header });
+    bench.at(200).acknowledge(AckHeader { cumulative: 6, ..header });
+    let ack = bench.last_ack();
+    assert_eq!((ack.delivered, ack.prior_delivered), (6, 2));
+    assert_eq!(ack.interval_micros.map(u32::from), Some(100_000));
+    assert!(!ack.app_limited);
+}
+
+#[test]
+fn an_application_that_sends_less_than_the_window_is_told_apart() {
+    let mut bench = Bench::new(PLAIN, 10);
+    bench.sender.write(Timestamp::ZERO, 2_000);
+    assert_eq!(bench.numbers(), [0, 1]);
+    bench.sender.write(Timestamp::ZERO, 2_000);
+    assert_eq!(bench.numbers(), [2, 3]);
+    bench.at(100).ack(2, &[]);
+    assert!(!bench.last_ack().app_limited, "these were sent before it ran out of data");
+    bench.ack(4, &[]);
+    assert!(bench.last_ack().app_limited);
+}
+
+#[test]
+fn a_transfer_is_complete_with_the_acknowledgement_of_its_last_segment() {
+    let mut bench = Bench::new(PLAIN, 2);
+    bench.at(5);
+    bench.sender.write(bench.now, 2_500);
+    bench.sender.close(bench.now);
+    let sent = bench.at(10).transmits();
+    assert_eq!(sent.len(), 2);
+    let last = bench.at(60).ack(2, &[]);
+    assert_eq!((last, bench.sender.is_finished()), (vec![2], false));
+    bench.at(120).ack(3, &[]);
+    assert!(bench.sender.is_finished());
+    let at = |millis: u64| Timestamp::from_micros(millis * 1_000);
+    assert_eq!(
+        bench.sender.poll_completed(),
+        Some(Completed { bytes: 2_500, written: at(5), first_sent: at(10), acknowledged: at(120) })
+    );
+    assert_eq!(bench.sender.poll_completed(), None);
+    assert_eq!(bench.sender.counters().acknowledged_bytes, 2_500);
+    assert_eq!(bench.sender.retransmission_deadline(), Timestamp::FAR_FUTURE);
+}
