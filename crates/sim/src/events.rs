@@ -110,6 +110,19 @@ impl<E: Copy> EventQueue<E> {
         Some((Timestamp::from_nanos(time), event))
     }
 
+    /// An event that is likely to be the next one, or one of the next: a guess that costs nothing.
+    pub fn upcoming(&self) -> Option<E> {
+        if let Some(&(_, event)) = self.present.get(self.served) {
+            return Some(event);
+        }
+        if self.levels == 0 {
+            return None;
+        }
+        let level = self.levels.trailing_zeros() as usize;
+        let slot = self.occupied[level].trailing_zeros() as usize;
+        self.slots[level * SLOTS + slot].first().map(|&(_, event)| event)
+    }
+
     fn next(&mut self, limit: u64) -> Option<(u64, E)> {
         loop {
             if let Some(&(time, event)) = self.present.get(self.served) {
@@ -213,6 +226,15 @@ mod tests {
         queue.insert(at(2_000), 'e');
         assert_eq!(queue.pop(at(70_000)), Some((at(2_000), 'e')));
         assert_eq!(queue.pop(at(70_000)), Some((at(70_000), 'c')));
+    }
+
+    #[test]
+    fn the_upcoming_event_of_a_single_one_is_that() {
+        let mut queue = EventQueue::default();
+        assert_eq!(queue.upcoming(), None);
+        queue.insert(at(70_000), 'a');
+        assert_eq!(queue.upcoming(), Some('a'));
+        assert_eq!(queue.len(), 1);
     }
 
     #[test]

@@ -151,8 +151,8 @@ pub enum Discipline {
     #[default]
     #[serde(rename = "droptail")]
     DropTail,
-    /// Two classes by DSCP, each with a buffer of its own; the lower is served when the higher
-    /// is empty.
+    /// Two classes by DSCP, with a buffer for each or one for both; the lower is served when the
+    /// higher is empty.
     Priority(PriorityParameters),
     /// Random early detection (Floyd and Jacobson 1993).
     Red(RedParameters),
@@ -165,7 +165,8 @@ pub enum Discipline {
 impl Discipline {
     /// An empty queue under this discipline.
     ///
-    /// `limit` is the buffer's size; with [`Discipline::Priority`] each class has so much.
+    /// `limit` is the buffer's size; with [`Discipline::Priority`] each class has so much, unless
+    /// they share it.
     /// `seed` feeds RED's dice and FQ-CoDel's hash; the others have no randomness.
     pub fn queue<P: QueuedPacket>(self, limit: Limit, seed: u64) -> Queue<P> {
         match self {
@@ -309,6 +310,13 @@ impl<P: QueuedPacket> Fifo<P> {
         let (arrived, packet) = self.packets.pop_front()?;
         self.bytes -= packet.bytes().0;
         Some(Dequeued { packet, waited: now.saturating_since(arrived) })
+    }
+
+    /// Takes the packet that came last.
+    fn pop_back(&mut self) -> Option<P> {
+        let (_, packet) = self.packets.pop_back()?;
+        self.bytes -= packet.bytes().0;
+        Some(packet)
     }
 
     fn len(&self) -> u64 {

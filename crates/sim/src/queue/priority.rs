@@ -7,7 +7,7 @@ use lull_cc::{Bytes, Timestamp};
 use serde::{Deserialize, Serialize};
 
 use super::{
-    DSCP_CLASS_SELECTOR_1, DSCP_LOWER_EFFORT, Dequeued, DropTail, Effects, Limit, QueuedPacket,
+    Cause, DSCP_CLASS_SELECTOR_1, DSCP_LOWER_EFFORT, Dequeued, Effects, Fifo, Limit, QueuedPacket,
     Verdict,
 };
 
@@ -18,24 +18,29 @@ pub struct PriorityParameters {
     /// Whether class selector 1 is low as well as LE. Networks that predate LE used it so
     /// (RFC 8622 §7).
     pub class_selector_1_is_low: bool,
+    /// One buffer for both classes instead of one for each: a packet of the higher class that does
+    /// not fit takes the place of the youngest ones of the lower class (filler §4.4: packets that
+    /// were received already are dropped). If nothing of the lower class waits it is dropped itself.
+    pub single_queue: bool,
 }
 
-/// Two drop-tail buffers, the higher class served first.
+/// Two classes, the higher one served first.
 ///
-/// Each class has a buffer of its own: in a shared one background packets would take the room
-/// of foreground packets, which would then be dropped although their class is never made to
-/// wait.
+/// Each class has a buffer of its own, unless a single one is asked for, in which the higher class
+/// pushes the lower one out. Were it just to fill up, background packets would take the room of
+/// foreground packets, which would then be dropped although their class is never made to wait.
 #[derive(Clone, Debug)]
 pub struct Priority<P> {
     parameters: PriorityParameters,
-    high: DropTail<P>,
-    low: DropTail<P>,
+    limit: Limit,
+    high: Fifo<P>,
+    low: Fifo<P>,
 }
 
 impl<P: QueuedPacket> Priority<P> {
-    /// Empty buffers, `limit` for each class.
+    /// Empty buffers, `limit` for each class, or for both together in a single queue.
     pub fn new(parameters: PriorityParameters, limit: Limit) -> Self {
-        Priority { parameters, high: DropTail::new(limit), low: DropTail::new(limit) }
+        Priority { parameters, limit, high: Fifo::default(), low: Fifo::default() }
     }
 
     fn is_low(&self, packet: &P) -> bool {
@@ -52,23 +57,46 @@ impl<P: QueuedPacket> Priority<P> {
         packet: P,
         effects: &mut Effects<P>,
     ) -> Verdict {
-        let class = if self.is_low(&packet) { &mut self.low } else { &mut self.high };
-        class.enqueue(now, packet, effects)
+        let is_low = self.is_low(&packet);
+        let Priority { parameters, limit, high, low } = self;
+        if parameters.single_queue {
+            let allows = |high: &Fifo<P>, low: &Fifo<P>| {
+                let packets = high.len() + low.len() + 1;
+                limit.allows(packets, high.bytes + low.bytes + packet.bytes().0)
+            };
+            // Nothing is pushed out for a packet that would not fit into an empty buffer either.
+            let can_fit = !is_low && limit.allows(high.len() + 1, high.bytes + packet.bytes().0);
+            while can_fit && !allows(high, low) {
+                let Some(pushed_out) = low.pop_back() else { break };
+                effects.drop(pushed_out, Cause::Overflow);
+            }
+            if !allows(high, low) {
+                effects.drop(packet, Cause::Overflow);
+                return Verdict::Dropped;
+            }
+        }
+        let class = if is_low { low } else { high };
+        if !class.has_room(*limit, &packet) {
+            effects.drop(packet, Cause::Overflow);
+            return Verdict::Dropped;
+        }
+        class.push(now, packet);
+        Verdict::Queued
     }
 
     pub(super) fn dequeue(
         &mut self,
         now: Timestamp,
-        effects: &mut Effects<P>,
+        _effects: &mut Effects<P>,
     ) -> Option<Dequeued<P>> {
-        self.high.dequeue(now, effects).or_else(|| self.low.dequeue(now, effects))
+        self.high.pop(now).or_else(|| self.low.pop(now))
     }
 
     pub(super) fn packets(&self) -> u64 {
-        self.high.packets() + self.low.packets()
+        self.high.len() + self.low.len()
     }
 
     pub(super) fn bytes(&self) -> Bytes {
-        Bytes(self.high.bytes().0 + self.low.bytes().0)
+        Bytes(self.high.bytes + self.low.bytes)
     }
 }

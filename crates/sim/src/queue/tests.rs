@@ -53,6 +53,8 @@ fn disciplines() -> Vec<Discipline> {
         .map(|name| name.parse().unwrap())
         .collect();
     all.push(Discipline::Codel(CodelParameters { ecn: true, ..CodelParameters::default() }));
+    let single_queue = PriorityParameters { single_queue: true, ..PriorityParameters::default() };
+    all.push(Discipline::Priority(single_queue));
     // So few queues that flows meet in one.
     all.push(Discipline::FqCodel(FqCodelParameters { flows: 2, ..FqCodelParameters::default() }));
     all
@@ -96,7 +98,8 @@ fn lower_effort_is_low_and_class_selector_1_only_if_asked() {
         (DSCP_CLASS_SELECTOR_1, true, true),
         (46, true, false),
     ] {
-        let parameters = PriorityParameters { class_selector_1_is_low };
+        let parameters =
+            PriorityParameters { class_selector_1_is_low, ..PriorityParameters::default() };
         let mut queue = Discipline::Priority(parameters).queue(Limit::Packets(2), 1);
         let mut effects = Effects::default();
         queue.enqueue(Timestamp::ZERO, Numbered { dscp, ..packet(1) }, &mut effects);
@@ -104,6 +107,26 @@ fn lower_effort_is_low_and_class_selector_1_only_if_asked() {
         let first = queue.dequeue(Timestamp::ZERO, &mut effects).unwrap().packet.number;
         assert_eq!(first == 2, low, "codepoint {dscp}");
     }
+}
+
+#[test]
+fn in_a_single_queue_the_higher_class_pushes_the_lower_one_out() {
+    let parameters = PriorityParameters { single_queue: true, ..PriorityParameters::default() };
+    let mut queue = Discipline::Priority(parameters).queue(Limit::Packets(3), 1);
+    let mut effects = Effects::default();
+    let low = |number| Numbered { dscp: DSCP_LOWER_EFFORT, ..packet(number) };
+    for number in 0..3 {
+        assert_eq!(queue.enqueue(millis(0), low(number), &mut effects), Verdict::Queued);
+    }
+    assert_eq!(queue.enqueue(millis(0), low(3), &mut effects), Verdict::Dropped);
+    for number in 4..7 {
+        assert_eq!(queue.enqueue(millis(0), packet(number), &mut effects), Verdict::Queued);
+    }
+    // Filler §4.4: what was received already goes, the youngest first; then there is nothing left.
+    assert_eq!(queue.enqueue(millis(0), packet(7), &mut effects), Verdict::Dropped);
+    let dropped: Vec<_> = effects.dropped.iter().map(|one| one.packet.number).collect();
+    assert_eq!(dropped, [3, 2, 1, 0, 7]);
+    assert_eq!(queue.packets(), 3);
 }
 
 #[test]
@@ -475,7 +498,8 @@ proptest! {
         seed in any::<u64>(),
     ) {
         for discipline in disciplines() {
-            let classes = if matches!(discipline, Discipline::Priority(_)) { 2 } else { 1 };
+            let separate = matches!(discipline, Discipline::Priority(p) if !p.single_queue);
+            let classes = if separate { 2 } else { 1 };
             let mut queue = discipline.queue(limit, seed);
             let mut effects = Effects::default();
             let mut now = Timestamp::ZERO;

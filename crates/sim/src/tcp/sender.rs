@@ -380,7 +380,9 @@ impl Sender {
         if !header.echo || !self.parameters.ecn {
             return;
         }
-        if self.mending == Mending::Open && self.board.first() >= self.mark_until {
+        // Something sent after the reduction must have arrived: the first of it tells the receiver
+        // to stop, and until then every acknowledgement echoes.
+        if self.mending == Mending::Open && self.board.first() > self.mark_until {
             self.controller.handle_mark(now, self.rate.delivered());
             self.mark_until = self.board.next();
             self.window_reduced = true;
