@@ -10,8 +10,7 @@
 #include <linux/bpf.h>
 #include "kernel.h"
 #include <bpf/bpf_endian.h>
-#define NICE_TYPES_ONLY
-#include "nice.h"
+#include "nice_types.h"
 #include "exec.h"
 
 #define INLINE inline __attribute__((always_inline))

@@ -6,8 +6,7 @@
 #include <linux/bpf.h>
 #include "kernel.h"
 #include <bpf/bpf_endian.h>
-#define NICE_TYPES_ONLY
-#include "nice.h"
+#include "nice_types.h"
 #include "status.h"
 
 enum { FAMILY_INET = 2 };

@@ -12,7 +12,7 @@ fn main() {
     let bpf = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../bpf");
     let out = PathBuf::from(env::var_os("OUT_DIR").expect("cargo sets OUT_DIR"));
     println!("cargo::rerun-if-changed={}", bpf.display());
-    println!("cargo::rustc-env=LULL_STATE={}", state(&bpf.join("nice.h")));
+    println!("cargo::rustc-env=LULL_STATE={}", state(&bpf.join("nice_types.h")));
     for name in PROGRAMS {
         let source = bpf.join(format!("{name}.bpf.c"));
         SkeletonBuilder::new()

@@ -151,7 +151,7 @@ impl Record {
     const VERSION: u64 = 2;
     const WORDS: usize = 8;
     /// Of the state that is kept of each socket: another one may have the same size and another
-    /// meaning. It follows from the text of `bpf/nice.h`, so nobody has to remember to raise it.
+    /// meaning. It follows from the text of `bpf/nice_types.h`, so nobody has to remember to raise it.
     const STATE: u64 = match u64::from_str_radix(env!("LULL_STATE"), 10) {
         Ok(state) => state,
         Err(_) => panic!("build.rs writes a number"),

@@ -4,8 +4,8 @@ use lull_cc::{Pacing, Rate};
 
 /// When the next packet may leave.
 ///
-/// A burst of `n` packets leaves back to back, and the next one begins as many packet times after
-/// the beginning of this one. With the rate and the pairs that `Nice` asks for below two packets,
+/// The packets of a burst of `n` leave one spacing apart, and the next burst begins `n` packet times
+/// after the beginning of this one. With the rate and the pairs that `Nice` asks for below two packets,
 /// this is Nice §2.3: two packets, and the next two 2/W smoothed round-trip times later.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Pacer {
@@ -13,18 +13,25 @@ pub(super) struct Pacer {
     next: u64,
     /// Packets that may still leave with the burst that has begun.
     left: u32,
+    /// When the next of them may leave.
+    within: u64,
 }
 
 impl Pacer {
     /// When the next packet may leave.
     pub(super) fn due(&self) -> u64 {
-        if self.left > 0 { 0 } else { self.next }
+        if self.left > 0 { self.within } else { self.next }
+    }
+
+    /// Packets of the burst that has begun which have not left.
+    pub(super) fn left(&self) -> u32 {
+        self.left
     }
 
     /// A packet leaves at `now`.
     pub(super) fn send(&mut self, now: u64, packet_bytes: u32, pacing: Option<Pacing>) {
-        let Some(Pacing { rate, burst }) = pacing.filter(|pacing| pacing.rate != Rate::default())
-        else {
+        let is_paced = |pacing: &Pacing| pacing.rate != Rate::default();
+        let Some(Pacing { rate, burst, spacing_micros }) = pacing.filter(is_paced) else {
             *self = Pacer::default();
             return;
         };
@@ -38,6 +45,7 @@ impl Pacer {
             self.left = burst.saturating_sub(1);
             self.next = now + gap;
         }
+        self.within = now + u64::from(spacing_micros) * 1_000;
     }
 }
 
@@ -47,7 +55,7 @@ mod tests {
 
     fn pacing(burst: u32) -> Option<Pacing> {
         // A thousand bytes in 1 ms.
-        Some(Pacing { rate: Rate::from_bits_per_second(8_000_000), burst })
+        Some(Pacing { rate: Rate::from_bits_per_second(8_000_000), burst, spacing_micros: 0 })
     }
 
     #[test]
@@ -66,6 +74,16 @@ mod tests {
         assert_eq!(pacer.due(), 0, "the second packet leaves with the first");
         pacer.send(0, 1_000, pacing(2));
         assert_eq!(pacer.due(), 2_000_000);
+    }
+
+    #[test]
+    fn the_packets_of_a_pair_leave_one_spacing_apart_and_the_next_pair_does_not_wait_for_that() {
+        let mut pacer = Pacer::default();
+        let spaced = pacing(2).map(|pacing| Pacing { spacing_micros: 300, ..pacing });
+        pacer.send(0, 1_000, spaced);
+        assert_eq!((pacer.left(), pacer.due()), (1, 300_000));
+        pacer.send(300_000, 1_000, spaced);
+        assert_eq!((pacer.left(), pacer.due()), (0, 2_000_000));
     }
 
     #[test]

@@ -12,7 +12,7 @@
 use core::num::NonZeroU32;
 use core::time::Duration;
 
-use lull_cc::{Ack, Controller, Pacing, Rate, Timestamp};
+use lull_cc::{Ack, Controller, Pacing, Rate, Timestamp, Window};
 
 use super::delivery::DeliveryRate;
 use super::outbox::{Completed, Outbox};
@@ -446,7 +446,10 @@ impl Sender {
             // RFC 5681 §3.2 step 1 without RFC 3042: duplicates send nothing new.
             counted += self.board.sacked();
         }
-        self.forced || self.controller.packets(in_flight) > counted
+        // Nice §2.3: a pair that has begun is sent to its end, although with its first packet in
+        // flight no other may begin.
+        let is_within_pair = self.pacer.left() > 0 && self.controller.window() < Window::TWO;
+        self.forced || is_within_pair || self.controller.packets(in_flight) > counted
     }
 
     fn has_new(&self) -> bool {
@@ -563,7 +566,7 @@ impl Sender {
             let limit = Rate::from_bits_per_second(limit);
             pacing = match pacing {
                 Some(pacing) => Some(Pacing { rate: pacing.rate.min(limit), ..pacing }),
-                None => Some(Pacing { rate: limit, burst: 1 }),
+                None => Some(Pacing { rate: limit, burst: 1, spacing_micros: 0 }),
             };
         }
         self.pacer.send(now, bytes, pacing);

@@ -425,7 +425,7 @@ fn the_handshake_measures_the_first_round_trip_time() {
 #[test]
 fn nice_2_3_pairs_leave_together_and_the_next_one_waits_for_its_time() {
     // W = 1/2 at 100 ms: two packets of 1000 bytes each 400 ms.
-    let pacing = Pacing { rate: Rate::from_bytes_per_second(5_000), burst: 2 };
+    let pacing = Pacing { rate: Rate::from_bytes_per_second(5_000), burst: 2, spacing_micros: 0 };
     let mut bench = Bench::paced(PLAIN, 2, Some(pacing));
     bench.sender.write_without_end(Timestamp::ZERO);
     assert_eq!(bench.numbers(), [0, 1]);
@@ -438,7 +438,7 @@ fn nice_2_3_pairs_leave_together_and_the_next_one_waits_for_its_time() {
 
 #[test]
 fn a_paced_window_leaves_packet_by_packet() {
-    let pacing = Pacing { rate: Rate::from_bytes_per_second(1_000_000), burst: 1 };
+    let pacing = Pacing { rate: Rate::from_bytes_per_second(1_000_000), burst: 1, spacing_micros: 0 };
     let mut bench = Bench::paced(PLAIN, 3, Some(pacing));
     bench.sender.write_without_end(Timestamp::ZERO);
     for (millis, number) in [(0, 0), (1, 1), (2, 2)] {

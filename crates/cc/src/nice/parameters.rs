@@ -1,0 +1,154 @@
+//! The constants of Nice, and the refinements that go beyond the papers' letter.
+
+use crate::Window;
+
+/// What the window does while the detector is silent (SSR §4.1.2: any TCP-friendly rule).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Base {
+    /// Vegas' −1, 0, +1 a round, as the papers' prototype.
+    #[default]
+    Vegas,
+    /// Reno's +1 a round.
+    Reno,
+}
+
+/// The constants of Nice. Fractions are fixed point with 16 fractional bits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct NiceParameters {
+    /// The window is never halved below this (Nice §2.3: 1/48).
+    pub min_window: Window,
+    /// t of Nice §2.2: the share of the queue above which a packet counts as congested.
+    pub threshold: u32,
+    /// f of Nice §2.2: the share of a round's packets above which the window is halved.
+    pub fraction: u32,
+    /// Vegas' α in packets: fewer queued, and the window grows.
+    pub alpha: u32,
+    /// Vegas' β in packets: more queued, and the window shrinks.
+    pub beta: u32,
+    /// Queueing delay that never counts, in microseconds: on a path of microseconds the jitter of
+    /// the hosts is larger than any share of the queue.
+    pub delay_floor_micros: u32,
+    /// What happens in rounds without congestion.
+    pub base: Base,
+    /// `false` for the base alone, without the interference trigger.
+    pub detector: bool,
+    /// What goes beyond the letter of the papers.
+    pub refinements: Refinements,
+}
+
+/// Refinements within the papers' design: each keeps the window at or below what Reno's would be,
+/// and `docs/algorithm.md` says with measurements what it gives and what it costs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Refinements {
+    /// Growth above two packets is limited by the room below the trigger, so that many flows
+    /// that grow at once do not jump over it.
+    pub headroom: bool,
+    /// In a crowd, growth below two packets is half the window instead of a whole packet, so that
+    /// the flows at the floor do not wake with a packet each.
+    pub gentle: bool,
+    /// Where the queue is so short that delay gives no warning, a loss cuts to a quarter.
+    pub shallow: bool,
+    /// A new flow has a quarter of the threshold until it has seen rounds without congestion.
+    pub probation: bool,
+    /// The two packets of a pair leave apart, so that on a slow link the second does not wait for
+    /// the first and report that as a queue.
+    pub spaced: bool,
+    /// A run of cuts by the detector leaves a mark at half of where it began, up to which the
+    /// window is back by slow start when the foreground has gone.
+    pub recall: bool,
+}
+
+impl Refinements {
+    /// The letter of the papers.
+    pub const NONE: Refinements = Refinements {
+        headroom: false,
+        gentle: false,
+        shallow: false,
+        probation: false,
+        spaced: false,
+        recall: false,
+    };
+    /// All of them.
+    pub const ALL: Refinements = Refinements {
+        headroom: true,
+        gentle: true,
+        shallow: true,
+        probation: true,
+        spaced: true,
+        recall: true,
+    };
+
+    /// One bit each, in the order of `enum nice_refinement` of the kernel's mirror.
+    pub const fn bits(self) -> u32 {
+        let Refinements { headroom, gentle, shallow, probation, spaced, recall } = self;
+        headroom as u32
+            | (gentle as u32) << 1
+            | (shallow as u32) << 2
+            | (probation as u32) << 3
+            | (spaced as u32) << 4
+            | (recall as u32) << 5
+    }
+
+    /// The refinements of these bits; others than [`bits`](Self::bits) gives are ignored.
+    pub const fn from_bits(bits: u32) -> Self {
+        Refinements {
+            headroom: bits & 1 != 0,
+            gentle: bits & 2 != 0,
+            shallow: bits & 4 != 0,
+            probation: bits & 8 != 0,
+            spaced: bits & 16 != 0,
+            recall: bits & 32 != 0,
+        }
+    }
+}
+
+/// `numerator / denominator` with 16 fractional bits.
+pub const fn fixed(numerator: u32, denominator: u32) -> u32 {
+    (((numerator as u64) << Window::SHIFT) / denominator as u64) as u32
+}
+
+impl NiceParameters {
+    /// The constants of the papers' kernel prototype: t = 0.2, f = 0.5, α = 1, β = 3, 1/48
+    /// (Nice §2.3), Vegas below.
+    pub const fn prototype() -> Self {
+        NiceParameters {
+            min_window: Window::ONE_48TH,
+            threshold: fixed(1, 5),
+            fraction: fixed(1, 2),
+            alpha: fixed(1, 1),
+            beta: fixed(3, 1),
+            delay_floor_micros: 500,
+            base: Base::Vegas,
+            detector: true,
+            refinements: Refinements::NONE,
+        }
+    }
+
+    /// The constants of the papers' simulations: as the prototype, with t = 0.1 (Nice §4.1).
+    pub const fn simulation() -> Self {
+        NiceParameters { threshold: fixed(1, 10), ..Self::prototype() }
+    }
+
+    /// What `lull` uses: the prototype with all refinements.
+    pub const fn refined() -> Self {
+        NiceParameters { refinements: Refinements::ALL, ..Self::prototype() }
+    }
+
+    /// Vegas(α, β) alone, in packets (Nice §2.1): no detector, no window below two.
+    pub const fn vegas(alpha: u32, beta: u32) -> Self {
+        NiceParameters {
+            min_window: Window::TWO,
+            alpha: fixed(alpha, 1),
+            beta: fixed(beta, 1),
+            detector: false,
+            refinements: Refinements::NONE,
+            ..Self::prototype()
+        }
+    }
+}
+
+impl Default for NiceParameters {
+    fn default() -> Self {
+        Self::refined()
+    }
+}
