@@ -193,7 +193,7 @@ impl Scale {
 
     /// Where a value is between bottom (0) and top (1).
     fn place(&self, value: f64) -> f64 {
-        let value = if self.is_log { value.max(1e-12).log10() } else { value };
+        let value = if self.is_log { value.max(f64::MIN_POSITIVE).log10() } else { value };
         ((value - self.low) / (self.high - self.low)).clamp(0.0, 1.0)
     }
 

@@ -12,8 +12,8 @@ pub(super) type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;
 pub(super) type Drawn = Result<(), DrawingAreaErrorKind<std::io::Error>>;
 
 /// Colours that people tell apart whatever their eyes, after Okabe and Ito ("Color universal
-/// design", 2008), without yellow, which white swallows.
-const COLOURS: [RGBColor; 7] = [
+/// design", 2008), with grey for yellow, which white swallows.
+const COLOURS: [RGBColor; 8] = [
     RGBColor(0, 114, 178),
     RGBColor(213, 94, 0),
     RGBColor(0, 158, 115),
@@ -21,6 +21,7 @@ const COLOURS: [RGBColor; 7] = [
     RGBColor(230, 159, 0),
     RGBColor(86, 180, 233),
     RGBColor(0, 0, 0),
+    RGBColor(150, 150, 150),
 ];
 
 /// The font of all texts.
@@ -50,7 +51,7 @@ pub(super) fn document(
     Ok(svg)
 }
 
-/// The colour of the n-th line or bar. From the eighth on they are lighter.
+/// The colour of the n-th line or bar. From the ninth on they are lighter.
 pub(super) fn colour(number: usize) -> RGBColor {
     let RGBColor(red, green, blue) = COLOURS[number % COLOURS.len()];
     let lighter = |part: u8| if number / COLOURS.len() % 2 == 1 { 128 + part / 2 } else { part };
@@ -60,7 +61,7 @@ pub(super) fn colour(number: usize) -> RGBColor {
 /// How the n-th line is dashed, in pixels of line and gap: colours are not the only difference.
 pub(super) fn dash(number: usize) -> Option<(u32, u32)> {
     [None, Some((8, 3)), Some((3, 3)), Some((12, 4)), Some((5, 2)), Some((2, 4)), Some((9, 6))]
-        [(number + number / COLOURS.len()) % 7]
+        [number % 7]
 }
 
 /// A text style; `across` and `down` say which point of the text is placed.
@@ -230,8 +231,8 @@ mod tests {
     }
 
     #[test]
-    fn no_two_of_the_first_fourteen_series_have_one_colour() {
-        for number in 0..14 {
+    fn no_two_of_the_first_sixteen_series_have_one_colour() {
+        for number in 0..16 {
             assert!((0..number).all(|other| colour(other) != colour(number)), "{number}");
         }
     }
