@@ -58,7 +58,6 @@ pub fn estimate<'a>(scenarios: impl Iterator<Item = &'a Scenario>, budget: &Budg
     for scenario in scenarios {
         let time = scenario.duration() + OVERHEAD;
         // A cell that is dearer than the budget still runs, alone.
-        // A cell that is dearer than the budget still runs, alone.
         let cores = cores_of(scenario);
         work += time.as_secs_f64() * cores.min(budget.cores);
         let jobs = if cores.is_infinite() { budget.jobs as f64 } else { 1.0 };
