@@ -239,7 +239,7 @@ pub(crate) fn cell() -> anyhow::Result<ExitCode> {
         let text = serde_json::to_string(&record)?;
         writeln!(io::stdout(), "{text}").context("cannot write")
     };
-    let code = run::alone(|surroundings| match work(surroundings) {
+    let code = run::alone(&[], |surroundings| match work(surroundings) {
         Ok(()) => 0,
         Err(error) => {
             crate::complain(&error);

@@ -29,7 +29,7 @@ pub(crate) fn demo(args: &DemoArgs) -> anyhow::Result<ExitCode> {
         .find(&["demo".to_owned()], false)?
         .pop()
         .context("this lull was built without the plan 'demo'")?;
-    let code = run::alone(|surroundings| match show(&plan, &args.out, surroundings) {
+    let code = run::alone(&[&args.out], |surroundings| match show(&plan, &args.out, surroundings) {
         Ok(()) => 0,
         Err(error) => {
             crate::complain(&error);

@@ -80,15 +80,17 @@ impl<'a> Stage<'a> {
             list.push(placed);
             parts.push(part);
         }
+        let lull = order.lull.clone().unwrap_or_else(|| "lull".into());
+        let mut needed = surroundings.needed.clone();
+        needed.extend(order.lull.clone());
         let scratch = (!programs.is_empty())
-            .then(|| Scratch::new(surroundings.container))
+            .then(|| Scratch::new(surroundings.container, &needed))
             .transpose()
             .map_err(TrafficError::system("making room for files"))?;
         let mut environment = addresses(network);
         if let Some(scratch) = &scratch {
             environment.push(("LULL_SCRATCH".to_owned(), scratch.path().display().to_string()));
         }
-        let lull = order.lull.clone().unwrap_or_else(|| "lull".into());
         Ok(Stage {
             groups: scenario.groups.clone(),
             running: vec![false; parts.len()],

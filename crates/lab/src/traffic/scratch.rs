@@ -8,8 +8,8 @@ use nix::mount::{MsFlags, mount};
 
 use crate::emulate::Container;
 
-/// Folders that nobody misses while a cell runs, the first that is there: the cell sees files of
-/// its own in it, and nobody else sees anything of that.
+/// Folders that nobody misses while a cell runs, the first that is there and holds nothing that is
+/// needed: the cell sees files of its own in it, and nobody else sees anything of that.
 const COVERED: &[&str] = &["/mnt", "/media", "/srv", "/tmp"];
 
 /// A folder that is gone when the cell is.
@@ -23,15 +23,26 @@ pub(crate) struct Scratch {
 impl Scratch {
     /// Inside a container, a file system in memory that only the container sees; it ends with the
     /// container, however that ends. Otherwise a folder under the system's one for such things.
-    pub(crate) fn new(container: Option<&Container>) -> io::Result<Self> {
+    /// `needed` are the places that stay in sight, besides this program and its working directory.
+    pub(crate) fn new(container: Option<&Container>, needed: &[PathBuf]) -> io::Result<Self> {
         if container.is_none() {
             let name = format!("lull-scratch-{}", std::process::id());
             let path = std::env::temp_dir().join(name);
             fs::create_dir_all(&path)?;
             return Ok(Scratch { path, is_ordinary: true });
         }
-        let covered = COVERED.iter().map(Path::new).find(|path| path.is_dir());
-        let path = covered.ok_or(io::ErrorKind::NotFound)?.to_owned();
+        let own = [std::env::current_exe(), std::env::current_dir()].into_iter().flatten();
+        let needed: Vec<PathBuf> = own.chain(needed.iter().cloned()).collect();
+        let covered = first_free(COVERED.iter().map(Path::new), &needed);
+        let path = covered.ok_or_else(|| {
+            let text = format!(
+                "no folder can be covered with a file system in memory: each of {} is missing, or \
+                 holds this program, its working directory or the results (--out): make one of them",
+                COVERED.join(", ")
+            );
+            io::Error::new(io::ErrorKind::NotFound, text)
+        })?;
+        let path = path.to_owned();
         let flags = MsFlags::MS_NOSUID | MsFlags::MS_NODEV;
         mount(Some("lull"), &path, Some("tmpfs"), flags, Some("size=25%"))?;
         Ok(Scratch { path, is_ordinary: false })
@@ -42,11 +53,55 @@ impl Scratch {
     }
 }
 
+/// The first of some folders that is there and that none of the places needed lies in.
+fn first_free<'a>(
+    mut folders: impl Iterator<Item = &'a Path>,
+    needed: &[PathBuf],
+) -> Option<&'a Path> {
+    // What is not there cannot be hidden; it counts by its name, because it may yet be made.
+    let real = |path: &Path| {
+        path.canonicalize().or_else(|_| std::path::absolute(path)).unwrap_or(path.to_owned())
+    };
+    let needed: Vec<PathBuf> = needed.iter().map(|path| real(path)).collect();
+    folders.find(|folder| {
+        folder.is_dir() && !needed.iter().any(|needed| needed.starts_with(real(folder)))
+    })
+}
+
 impl Drop for Scratch {
     fn drop(&mut self) {
         if self.is_ordinary {
             // What cannot be removed here, the system's cleaning does.
             let _ = fs::remove_dir_all(&self.path);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_folder_is_not_covered_if_something_needed_lies_in_it() {
+        let root = tempfile::tempdir().unwrap();
+        let path = |name: &str| root.path().join(name);
+        let folders = ["missing", "one", "two", "three"].map(path);
+        for folder in &folders[1..] {
+            fs::create_dir(folder).unwrap();
+        }
+        let free = |needed: &[PathBuf]| {
+            let found = first_free(folders.iter().map(PathBuf::as_path), needed);
+            found.map(|path| path.file_name().unwrap().to_str().unwrap().to_owned())
+        };
+        assert_eq!(free(&[]).as_deref(), Some("one"));
+        // The folder itself, what is to be made in it, and what a link leads to.
+        assert_eq!(free(&[path("one")]).as_deref(), Some("two"));
+        assert_eq!(free(&[path("one/yet/to/be/made")]).as_deref(), Some("two"));
+        std::os::unix::fs::symlink(path("two"), path("link")).unwrap();
+        assert_eq!(free(&[path("one"), path("link")]).as_deref(), Some("three"));
+        // A name that only begins alike lies elsewhere.
+        assert_eq!(free(&[path("one-more")]).as_deref(), Some("one"));
+        assert_eq!(free(&[root.path().to_owned()]).as_deref(), Some("one"));
+        assert_eq!(free(&["one", "two", "three"].map(path)), None);
     }
 }
