@@ -24,8 +24,24 @@ pub(crate) use report::{ReportArgs, report};
 /// The exit code for plans and selections that make no sense, the same as clap's.
 const USAGE: u8 = 2;
 
+const RUN_EXAMPLES: &str = "\
+Examples:
+  lull lab run kernel-matrix --quick
+      the subset for a first look, in some minutes
+  lull lab run kernel-matrix --only flows=8 rtt=20ms,50ms
+      the cells with these values; what is in the record already is not run again
+  lull lab run kernel-matrix --only flows=8 --fresh
+      these cells once more; the others stay in the record
+  lull lab run 'kernel-*' --out results --seed 7 --json
+      several plans, and the results as JSON
+
+A plan's axes are in its file, and in the keys of the cells as they end. The exit code is 1 if a cell
+could not be run, with --check also if a check is missed, and 2 for plans and selections that make no
+sense.";
+
 /// Run experiments, and hold what they show against what is demanded
 #[derive(Debug, clap::Args)]
+#[command(after_help = RUN_EXAMPLES)]
 pub(crate) struct RunArgs {
     /// The plans: names, or patterns with *
     #[arg(required_unless_present = "only", value_name = "PLAN")]
@@ -45,7 +61,7 @@ pub(crate) struct RunArgs {
     /// Only cells with these values: AXIS=VALUE, or AXIS=VALUE,VALUE
     #[arg(long, value_name = "AXIS=VALUE", num_args = 1..)]
     only: Vec<String>,
-    /// Drop what an earlier run recorded
+    /// Run the cells again that are recorded already
     #[arg(long)]
     fresh: bool,
     /// Exit with 1 if a check is missed

@@ -53,14 +53,21 @@ impl Selection {
         Ok(Selection { wanted })
     }
 
+    /// Whether it takes every cell.
+    pub(crate) fn is_all(&self) -> bool {
+        self.wanted.is_empty()
+    }
+
     fn check(&self, axes: &[Axis]) -> Result<(), PlanError> {
         for (name, values) in &self.wanted {
             let Some(axis) = axes.iter().find(|axis| axis.name == *name) else {
                 let known: Vec<_> = axes.iter().map(|axis| axis.name.as_str()).collect();
-                return Err(PlanError::Selection(format!(
-                    "there is no axis '{name}': there are {}",
-                    known.join(", ")
-                )));
+                let known = match &known[..] {
+                    [] => "the plan has no axes: run it without --only".to_owned(),
+                    known => format!("there are {}", known.join(", ")),
+                };
+                let text = format!("there is no axis '{name}': {known}");
+                return Err(PlanError::Selection(text));
             };
             let known: Vec<String> = axis.values.iter().map(shown).collect();
             if let Some(value) = values.iter().find(|value| !known.contains(value)) {

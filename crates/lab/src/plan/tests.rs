@@ -148,6 +148,9 @@ fn a_selection_takes_values_of_axes() {
         let error = select(&[arguments]).unwrap_err();
         assert!(error.contains(word) && !error.contains('\n'), "{error}");
     }
+    let selection = Selection::new(["flows=8"]).unwrap();
+    let error = parse(SMALL).cells(&selection, 1).unwrap_err().to_string();
+    assert_eq!(error, "there is no axis 'flows': the plan has no axes: run it without --only");
 }
 
 #[test]
