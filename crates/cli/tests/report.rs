@@ -51,7 +51,7 @@ impl Bench {
         fs::write(bench.path("plans/other.toml"), PLAN.replace("'mini'", "'other'")).unwrap();
         let plan = Plan::parse("mini.toml", PLAN, false).unwrap();
         let path = record_path(&bench.path("report"), &plan);
-        let mut recorder = Recorder::open(&path, false).unwrap();
+        let mut recorder = Recorder::open(&path).unwrap();
         let header = Header::new(vec!["lull".to_owned()], 1, &plan);
         recorder.write(&Line::Header(header)).unwrap();
         for (cell, goodput) in plan.cells(&Selection::default(), 1).unwrap().iter().zip(goodputs) {

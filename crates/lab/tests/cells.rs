@@ -327,5 +327,9 @@ fn a_plan_is_run_judged_drawn_and_gone_on_with() {
     let selected = Runner { selection: only, ..runner.clone() };
     assert_eq!(again(&selected), ((2, 0), 2, 1));
     assert_eq!(again(&Runner { seed: 2, ..selected.clone() }), ((1, 1), 2, 2));
-    assert_eq!(again(&Runner { fresh: true, ..selected }), ((0, 2), 2, 1));
+    // Only the cells selected are dropped: those of the other seed, and the header, stay.
+    assert_eq!(again(&Runner { fresh: true, ..selected.clone() }), ((0, 2), 2, 3));
+    assert_eq!(again(&Runner { seed: 2, ..selected.clone() }), ((2, 0), 2, 3));
+    let all = Runner { fresh: true, selection: Selection::default(), ..selected };
+    assert_eq!(again(&all), ((0, 4), 2, 1));
 }

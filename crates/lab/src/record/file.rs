@@ -1,6 +1,6 @@
 //! Record files: written line by line, so that an interrupted run loses at most its running cells.
 
-use std::fs::{self, File, OpenOptions};
+use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
@@ -31,6 +31,9 @@ pub enum RecordError {
         /// What is wrong with it.
         why: String,
     },
+    /// Somebody else writes it.
+    #[error("another run is writing the record {0}: wait for its end, or write elsewhere (--out)")]
+    InUse(PathBuf),
 }
 
 /// What a record holds.
@@ -83,34 +86,66 @@ impl RecordFile {
     }
 }
 
-/// Writes a record.
+/// Writes a record. Whoever has one is the only one who writes that file: it is locked until the
+/// recorder is dropped, or its process ends.
 #[derive(Debug)]
 pub struct Recorder {
     path: PathBuf,
     file: File,
+    /// What had the name before: who opened it then must not get its lock.
+    _replaced: Option<File>,
 }
 
 impl Recorder {
-    /// Goes on with the record at `path`, or begins it; with `fresh`, what was there is dropped.
+    /// Goes on with the record at `path`, or begins it.
     ///
     /// # Errors
-    /// [`RecordError::System`].
-    pub fn open(path: &Path, fresh: bool) -> Result<Self, RecordError> {
+    /// [`RecordError::InUse`] if another recorder has it, else [`RecordError::System`].
+    pub fn open(path: &Path) -> Result<Self, RecordError> {
         let error = |source| RecordError::System { path: path.to_owned(), source };
         if let Some(folder) = path.parent() {
             fs::create_dir_all(folder).map_err(error)?;
         }
-        if !fresh {
-            cut_half_a_line(path).map_err(error)?;
+        let file = OpenOptions::new().create(true).append(true).open(path).map_err(error)?;
+        let mut recorder = Recorder { path: path.to_owned(), file, _replaced: None };
+        recorder.lock()?;
+        cut_half_a_line(path).map_err(error)?;
+        Ok(recorder)
+    }
+
+    fn lock(&mut self) -> Result<(), RecordError> {
+        match self.file.try_lock() {
+            Err(TryLockError::WouldBlock) => Err(RecordError::InUse(self.path.clone())),
+            // A file system without locks is no reason not to measure.
+            Ok(()) | Err(TryLockError::Error(_)) => Ok(()),
         }
+    }
+
+    /// Drops the lines that `keep` does not want. Whenever the process ends, the record is the old
+    /// or the new one.
+    ///
+    /// # Errors
+    /// [`RecordError::System`].
+    pub fn retain(&mut self, keep: impl Fn(&Line) -> bool) -> Result<(), RecordError> {
+        let path = self.path.clone();
+        let error = |source| RecordError::System { path: path.clone(), source };
+        let bytes = fs::read(&path).map_err(error)?;
+        let text = String::from_utf8_lossy(&bytes);
+        let is_kept = |line: &&str| serde_json::from_str(line).is_ok_and(|line| keep(&line));
+        let kept: String = text.split_inclusive('\n').filter(is_kept).collect();
+        let beside = path.with_extension("jsonl.new");
         let file = OpenOptions::new()
             .create(true)
-            .append(!fresh)
+            .truncate(true)
             .write(true)
-            .truncate(fresh)
-            .open(path)
+            .open(&beside)
+            .and_then(|mut file| file.write_all(kept.as_bytes()).and_then(|()| file.sync_data()))
+            // From here on as `open` does, for a file that has no other name yet.
+            .and_then(|()| OpenOptions::new().append(true).open(&beside))
             .map_err(error)?;
-        Ok(Recorder { path: path.to_owned(), file })
+        self._replaced = Some(std::mem::replace(&mut self.file, file));
+        self.lock()?;
+        fs::rename(&beside, &path).map_err(error)
     }
 
     /// Adds a line; when it returns, the line survives a crash of the machine.

@@ -1,5 +1,6 @@
 //! Where a record comes from.
 
+use std::path::Path;
 use std::process::Command;
 use std::time::SystemTime;
 
@@ -9,7 +10,8 @@ use serde_json::Value;
 /// The first line of a record.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Header {
-    /// The command line.
+    /// The command line. Of the program only the name: where it lies says something about the
+    /// machine, and nothing about the run.
     pub command: Vec<String>,
     /// The seed of the first repetition.
     pub seed: u64,
@@ -33,14 +35,43 @@ pub struct Header {
 impl Header {
     /// A header for a run that begins now, on this machine.
     pub fn new(command: Vec<String>, seed: u64, plan: &crate::plan::Plan) -> Self {
-        let kernel = nix::sys::utsname::uname()
-            .map(|name| name.release().to_string_lossy().into_owned())
-            .unwrap_or_default();
+        let Origin { command, seed, commit, version, kernel, cores, started_unix_s } =
+            Origin::new(command, seed);
         Header {
             command,
             seed,
             plan: plan.summary(),
             plan_hash: plan.hash.clone(),
+            commit,
+            version,
+            kernel,
+            cores,
+            started_unix_s,
+        }
+    }
+}
+
+/// What every record opens with, also one of no plan.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct Origin {
+    command: Vec<String>,
+    seed: u64,
+    commit: Option<String>,
+    version: String,
+    kernel: String,
+    cores: usize,
+    started_unix_s: u64,
+}
+
+impl Origin {
+    /// Of what begins now, on this machine.
+    pub(crate) fn new(command: Vec<String>, seed: u64) -> Self {
+        let kernel = nix::sys::utsname::uname()
+            .map(|name| name.release().to_string_lossy().into_owned())
+            .unwrap_or_default();
+        Origin {
+            command: without_folder(command),
+            seed,
             commit: commit(),
             version: env!("CARGO_PKG_VERSION").to_owned(),
             kernel,
@@ -48,6 +79,16 @@ impl Header {
             started_unix_s: now(),
         }
     }
+}
+
+/// A command line whose program has lost its folder.
+fn without_folder(mut command: Vec<String>) -> Vec<String> {
+    if let Some(program) = command.first_mut()
+        && let Some(name) = Path::new(program.as_str()).file_name()
+    {
+        *program = name.to_string_lossy().into_owned();
+    }
+    command
 }
 
 /// Processors that this process may use.

@@ -12,7 +12,7 @@ const PLAN: &str = "id = 'p'\ntitle = 'P'\n[paper]\nsource = 'a'\nstatement = 'b
 
 fn header() -> Header {
     let plan = Plan::parse("p.toml", PLAN, false).unwrap();
-    Header::new(vec!["lull".to_owned(), "lab".to_owned()], 3, &plan)
+    Header::new(vec!["/opt/lull/lull".to_owned(), "lab".to_owned()], 3, &plan)
 }
 
 fn cell(key: &str, cpu_s: f64) -> CellRecord {
@@ -29,6 +29,8 @@ fn a_header_says_where_the_record_comes_from() {
     }
     assert_eq!((line["seed"].as_u64(), line["plan"]["id"].as_str()), (Some(3), Some("p")));
     assert_eq!(header.plan_hash.len(), 64);
+    // Where the program lay is the machine's business.
+    assert_eq!(header.command, ["lull", "lab"]);
     assert!(header.started_unix_s > 1_700_000_000);
 }
 
@@ -36,7 +38,7 @@ fn a_header_says_where_the_record_comes_from() {
 fn a_record_is_read_as_it_was_written() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("deep/p.jsonl");
-    let mut recorder = Recorder::open(&path, false).unwrap();
+    let mut recorder = Recorder::open(&path).unwrap();
     recorder.write(&Line::Header(header())).unwrap();
     recorder.write(&Line::Cell(Box::new(cell("a", 1.0)))).unwrap();
     let failed = Failed { key: "b".into(), hash: "h".into(), error: "no".into() };
@@ -57,18 +59,55 @@ fn a_record_is_read_as_it_was_written() {
 fn a_run_that_was_killed_while_it_wrote_goes_on() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("p.jsonl");
-    let mut recorder = Recorder::open(&path, false).unwrap();
+    let mut recorder = Recorder::open(&path).unwrap();
     recorder.write(&Line::Cell(Box::new(cell("a", 1.0)))).unwrap();
+    drop(recorder);
     let half = fs::read_to_string(&path).unwrap() + "{\"line\":\"cell\",\"key\":\"b";
     fs::write(&path, half).unwrap();
     assert_eq!(RecordFile::read(&path).unwrap().cells.len(), 1);
-    let mut recorder = Recorder::open(&path, false).unwrap();
+    let mut recorder = Recorder::open(&path).unwrap();
     recorder.write(&Line::Cell(Box::new(cell("c", 1.0)))).unwrap();
     let keys: Vec<String> =
         RecordFile::read(&path).unwrap().cells.into_iter().map(|cell| cell.key).collect();
     assert_eq!(keys, ["a", "c"]);
-    Recorder::open(&path, true).unwrap();
-    assert!(RecordFile::read(&path).unwrap().cells.is_empty());
+}
+
+#[test]
+fn only_what_is_wanted_stays_and_the_rest_is_as_it_was_written() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("p.jsonl");
+    let mut recorder = Recorder::open(&path).unwrap();
+    recorder.write(&Line::Header(header())).unwrap();
+    for key in ["a", "b", "c"] {
+        recorder.write(&Line::Cell(Box::new(cell(key, 1.0)))).unwrap();
+    }
+    let lines: Vec<String> =
+        fs::read_to_string(&path).unwrap().lines().map(str::to_owned).collect();
+    recorder.retain(|line| !matches!(line, Line::Cell(cell) if cell.key == "b")).unwrap();
+    // What is written next goes behind it.
+    recorder.write(&Line::Cell(Box::new(cell("d", 1.0)))).unwrap();
+    let after = fs::read_to_string(&path).unwrap();
+    let after: Vec<&str> = after.lines().collect();
+    assert_eq!(after[..3], [&lines[0], &lines[1], &lines[3]]);
+    assert!(after.len() == 4 && after[3].contains("\"d\""), "{after:?}");
+    assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1);
+    recorder.retain(|_| false).unwrap();
+    assert_eq!(fs::read_to_string(&path).unwrap(), "");
+}
+
+#[test]
+fn a_record_has_one_writer_at_a_time() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("p.jsonl");
+    let mut first = Recorder::open(&path).unwrap();
+    let refused = || Recorder::open(&path).unwrap_err();
+    assert!(matches!(refused(), RecordError::InUse(_)), "{}", refused());
+    assert!(refused().to_string().contains("another run"), "{}", refused());
+    // Also when the file has become another one.
+    first.retain(|_| false).unwrap();
+    assert!(matches!(refused(), RecordError::InUse(_)), "{}", refused());
+    drop(first);
+    Recorder::open(&path).unwrap();
 }
 
 #[test]

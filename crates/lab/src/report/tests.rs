@@ -90,7 +90,7 @@ fn measured(cell: &Cell, goodput_mbit: f64) -> Line {
 
 /// A run of `plan` whose first cells receive so many Mbit/s; the others are not recorded.
 fn record(folder: &Path, plan: &Plan, seed: u64, goodputs: &[f64]) {
-    let mut recorder = Recorder::open(&record_path(folder, plan), false).unwrap();
+    let mut recorder = Recorder::open(&record_path(folder, plan)).unwrap();
     let command = ["/some/where/lull", "lab", "run", "made-*"].map(str::to_owned).to_vec();
     let header = Header { commit: Some("c0ffee".to_owned()), ..Header::new(command, seed, plan) };
     recorder.write(&Line::Header(header)).unwrap();
@@ -231,7 +231,7 @@ fn cells_that_failed_are_told_until_they_run() {
     let whole = plan(PLAN, false);
     record(folder.path(), &whole, 1, &[6.0]);
     let second = whole.cells(&Selection::default(), 1).unwrap().remove(1);
-    let mut recorder = Recorder::open(&record_path(folder.path(), &whole), false).unwrap();
+    let mut recorder = Recorder::open(&record_path(folder.path(), &whole)).unwrap();
     let failed =
         Failed { key: second.key.clone(), hash: second.hash.clone(), error: "no room".into() };
     recorder.write(&Line::Failed(failed)).unwrap();

@@ -99,7 +99,7 @@ pub struct Runner {
     pub jobs: Option<usize>,
     /// Which cells.
     pub selection: Selection,
-    /// Drop what an earlier run recorded.
+    /// Drop what an earlier run recorded of the cells selected.
     pub fresh: bool,
     /// The command line, for the record.
     pub command: Vec<String>,
@@ -132,10 +132,19 @@ impl Runner {
     pub fn run(&self, plan: &Plan, mut show: impl FnMut(Event)) -> Result<Outcome, RunError> {
         let cells = plan.cells(&self.selection, self.seed)?;
         let path = record_path(&self.out, plan);
-        let before = if self.fresh { RecordFile::default() } else { RecordFile::read(&path)? };
-        let is_recorded = |cell: &Cell| before.cells.iter().any(|old| old.hash == cell.hash);
-        let (recorded, missing): (Vec<&Cell>, Vec<&Cell>) =
-            cells.iter().partition(|cell| is_recorded(cell));
+        let mut before = self.recorded(&path)?;
+        let is_missing = |before: &RecordFile, cell: &Cell| {
+            !before.cells.iter().any(|old| old.hash == cell.hash)
+        };
+        // Who has nothing to write also reads records that are not theirs to write.
+        let mut recorder = None;
+        if cells.iter().any(|cell| is_missing(&before, cell)) {
+            recorder = Some(Recorder::open(&path)?);
+            // Another run may have ended since.
+            before = self.recorded(&path)?;
+        }
+        let (missing, recorded): (Vec<&Cell>, Vec<&Cell>) =
+            cells.iter().partition(|cell| is_missing(&before, cell));
         let budget = Budget::of_this_machine(self.jobs);
         let header = Header::new(self.command.clone(), self.seed, plan);
         let older = before
@@ -151,9 +160,11 @@ impl Runner {
             older,
         });
         let mut failed = Vec::new();
-        if !missing.is_empty() {
+        if let (Some(recorder), false) = (&mut recorder, missing.is_empty()) {
             let controls = Controls::register(&plan.id, &missing)?;
-            let mut recorder = Recorder::open(&path, self.fresh)?;
+            if self.fresh {
+                self.drop_old(recorder, &cells)?;
+            }
             recorder.write(&Line::Header(header))?;
             let orders =
                 missing.iter().map(|cell| Order::new(plan, cell, controls.names(cell))).collect();
@@ -187,6 +198,25 @@ impl Runner {
                 .collect(),
             headers: after.headers,
             failed,
+        })
+    }
+
+    /// What is not run again.
+    fn recorded(&self, path: &Path) -> Result<RecordFile, RecordError> {
+        if self.fresh { Ok(RecordFile::default()) } else { RecordFile::read(path) }
+    }
+
+    /// Takes the cells that are run again out of a record; with all cells selected, everything.
+    fn drop_old(&self, recorder: &mut Recorder, cells: &[Cell]) -> Result<(), RecordError> {
+        if self.selection.is_all() {
+            return recorder.retain(|_| false);
+        }
+        recorder.retain(|line| match line {
+            Line::Header(_) => true,
+            Line::Cell(old) => {
+                !cells.iter().any(|cell| cell.key == old.key && cell.seed == old.seed)
+            }
+            Line::Failed(old) => !cells.iter().any(|cell| cell.key == old.key),
         })
     }
 }
