@@ -1,8 +1,8 @@
 //! Queue and server of one direction, on a virtual clock.
 //!
 //! The time at which a packet leaves follows from the times at which packets arrived and from
-//! nothing else: it does not matter how late the thread that asks gets round to it. Only the
-//! delivery at the far end depends on the machine's timers.
+//! nothing else: it does not matter how late the thread that asks gets round to it. How arrivals
+//! get their times is [`super::arrival`]'s matter, and delivery at the far end that of timers.
 
 use std::time::Duration;
 

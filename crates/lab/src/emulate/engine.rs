@@ -5,8 +5,9 @@
 
 use std::collections::HashMap;
 use std::collections::VecDeque;
+use std::io::IoSliceMut;
 use std::net::IpAddr;
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, AsRawFd};
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, TryRecvError};
 use std::time::{Duration, Instant};
@@ -16,17 +17,22 @@ use lull_sim::queue::{Dropped, QueuedPacket, Verdict};
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, ppoll};
 use nix::sys::eventfd::EventFd;
+use nix::sys::socket::{ControlMessageOwned, MsgFlags, recvmsg};
 use nix::sys::time::TimeSpec;
 use nix::time::{ClockId, clock_gettime};
 
+use super::arrival::{Arrival, Arrivals, Calendar};
 use super::bottleneck::{Bottleneck, Departure};
 use super::frame::{Frame, HEADROOM, Headers};
+use super::goodput::Passed;
 use super::host::{HARDWARE_ADDRESS, Host, Port};
 use super::statistics::{FlowKey, Sample, WindowTally};
 use super::{Error, Link, Topology, sys};
 
 /// Packets read from one host before deliveries that are due get their turn.
 const READ_BATCH: usize = 64;
+/// A call to the kernel that takes longer than this has slept.
+const SLEPT: Duration = Duration::from_micros(20);
 
 /// What other threads ask of this one.
 pub(super) enum Command {
@@ -74,6 +80,14 @@ pub(super) struct Engine {
     directions: [Direction; 2],
     flow_numbers: HashMap<FlowKey, u32>,
     flows: Vec<FlowKey>,
+    /// What has passed of each flow.
+    passed: Vec<Passed>,
+    /// Packets that have been read, each with its direction.
+    arrivals: Arrivals<(usize, Frame)>,
+    /// When there was nothing to read, as far as it is known.
+    idle_at: Timestamp,
+    /// Room for what the kernel says about a packet.
+    control: Vec<u8>,
     window: WindowTally,
     windows: Vec<WindowTally>,
     interval: Option<Duration>,
@@ -109,6 +123,10 @@ impl Engine {
             directions: [direction(&topology.forward), direction(&topology.reverse)],
             flow_numbers: HashMap::new(),
             flows: Vec::new(),
+            passed: Vec::new(),
+            arrivals: Arrivals::new(),
+            idle_at: Timestamp::ZERO,
+            control: nix::cmsg_space!(TimeSpec),
             window: WindowTally { name: "start".to_owned(), ..WindowTally::default() },
             windows: Vec::new(),
             interval: topology.series,
@@ -135,11 +153,7 @@ impl Engine {
         let _ = nix::sys::prctl::set_timerslack(1);
         let mut readable: Vec<usize> = Vec::new();
         loop {
-            let mut more = false;
-            for &port in &readable {
-                more |= self.read(port)?;
-            }
-            self.advance(self.now());
+            let more = self.take_in(&readable)?;
             self.deliver()?;
             if !self.obey(commands) {
                 break;
@@ -149,9 +163,37 @@ impl Engine {
         self.finish()
     }
 
+    /// Reads what has come, and lets it meet the bottlenecks; whether there is more to do at once.
+    fn take_in(&mut self, readable: &[usize]) -> Result<bool, Error> {
+        // What came before this moment is read now.
+        let begun = self.now();
+        let mut until = begun;
+        let mut more = false;
+        for &port in readable {
+            if let Some(last) = self.read(port)? {
+                more = true;
+                // What is still there came later than that.
+                until = until.min(last);
+            }
+        }
+        if !more {
+            self.idle_at = begun;
+        }
+        if !self.is_stamped() {
+            until = self.now();
+        }
+        self.admit(until);
+        Ok(more || !self.arrivals.is_empty())
+    }
+
+    /// Whether the kernel says when packets came.
+    fn is_stamped(&self) -> bool {
+        matches!(self.ports.first(), Some(Port::Packet(_)))
+    }
+
     /// Sleeps until a host has sent, a packet is due or a command has come; `more` if something
     /// is known to be there already.
-    fn wait(&self, readable: &mut Vec<usize>, more: bool, wake: &EventFd) -> Result<(), Error> {
+    fn wait(&mut self, readable: &mut Vec<usize>, more: bool, wake: &EventFd) -> Result<(), Error> {
         let mut polled: Vec<PollFd<'_>> = self
             .ports
             .iter()
@@ -176,6 +218,10 @@ impl Engine {
         }
         if polled[self.ports.len()].any() == Some(true) {
             let _ = wake.read();
+        }
+        let woke = self.now();
+        if woke.saturating_since(now) > SLEPT {
+            self.idle_at = woke;
         }
         Ok(())
     }
@@ -227,35 +273,67 @@ impl Engine {
         self.windows.push(ended);
     }
 
-    /// Reads what a host has sent; whether there may be more.
-    fn read(&mut self, port: usize) -> Result<bool, Error> {
+    /// Reads what a host has sent. If there may be more, returns when the last of it came.
+    fn read(&mut self, port: usize) -> Result<Option<Timestamp>, Error> {
+        let mut calendar = None;
+        if self.is_stamped() {
+            let time = clock_gettime(ClockId::CLOCK_REALTIME)
+                .map_err(|error| Error::system("reading the calendar's clock", error))?;
+            calendar = Some(Calendar::new(time.into(), self.now()));
+        }
+        let mut last = Timestamp::ZERO;
         for _ in 0..READ_BATCH {
-            let (into, descriptor) = match &self.ports[port] {
-                Port::Tun(descriptor) => (&mut self.scratch[HEADROOM..], descriptor),
-                Port::Packet(descriptor) => (&mut self.scratch[..], descriptor),
-            };
-            let read = match nix::unistd::read(descriptor, into) {
-                Ok(read) => read,
-                Err(Errno::EAGAIN) => return Ok(false),
+            let (end, stamp) = match self.receive(port) {
+                Ok(received) => received,
+                Err(Errno::EAGAIN) => return Ok(None),
                 Err(Errno::EINTR) => continue,
                 Err(error) => return Err(Error::system("reading a packet", error)),
             };
-            let end = match &self.ports[port] {
-                Port::Tun(_) => HEADROOM + read,
-                Port::Packet(_) => read,
+            let now = self.now();
+            let (at, late) = match calendar.zip(stamp) {
+                Some((calendar, stamp)) => (calendar.time_of(stamp).min(now), Duration::ZERO),
+                None => (now, now.saturating_since(self.idle_at)),
             };
+            last = last.max(at);
             if end > HEADROOM {
-                self.arrive(port, end)?;
+                self.arrive(port, end, at, late)?;
             }
         }
-        Ok(true)
+        Ok(Some(last))
     }
 
-    /// A packet of `port` lies in the scratch buffer, up to `end`.
-    fn arrive(&mut self, port: usize, end: usize) -> Result<(), Error> {
-        let Some(Headers { key, payload }) = Headers::parse(&self.scratch[HEADROOM..end]) else {
+    /// Reads a packet of a host into the scratch buffer; its end there, and the kernel's stamp.
+    fn receive(&mut self, port: usize) -> nix::Result<(usize, Option<Duration>)> {
+        let descriptor = match &self.ports[port] {
+            Port::Tun(descriptor) => {
+                let read = nix::unistd::read(descriptor, &mut self.scratch[HEADROOM..])?;
+                return Ok((HEADROOM + read, None));
+            }
+            Port::Packet(descriptor) => descriptor.as_raw_fd(),
+        };
+        let mut room = [IoSliceMut::new(&mut self.scratch)];
+        let control = Some(&mut self.control[..]);
+        let message = recvmsg::<()>(descriptor, &mut room, control, MsgFlags::empty())?;
+        let stamp = message.cmsgs()?.find_map(|said| match said {
+            ControlMessageOwned::ScmTimestampns(time) => Some(Duration::from(time)),
+            _ => None,
+        });
+        Ok((message.bytes, stamp))
+    }
+
+    /// A packet of `port` lies in the scratch buffer, up to `end`. It came at `at`, or up to
+    /// `late` before.
+    fn arrive(
+        &mut self,
+        port: usize,
+        end: usize,
+        at: Timestamp,
+        late: Duration,
+    ) -> Result<(), Error> {
+        let Some(headers) = Headers::parse(&self.scratch[HEADROOM..end]) else {
             return Ok(());
         };
+        let Headers { key, payload, segment } = headers;
         let Some(&to) = self.by_address.get(&key.destination) else {
             // Multicast is what kernels send of their own accord.
             self.unroutable += u64::from(!key.destination.is_multicast());
@@ -266,29 +344,38 @@ impl Engine {
             None => {
                 let flow = self.flows.len() as u32;
                 self.flows.push(key);
+                self.passed.push(Passed::default());
                 self.flow_numbers.insert(key, flow);
                 flow
             }
         };
         let buffer = self.scratch[..end].into();
-        let frame = Frame { buffer, flow, port: to, payload, marked: false };
+        let frame = Frame { buffer, flow, port: to, payload, segment, marked: false };
         let direction = match (port < self.left, to < self.left) {
             (true, false) => 0,
             (false, true) => 1,
             // Hosts of one side are neighbours: nothing lies between them.
             _ => return self.send(frame),
         };
-        let now = self.now();
-        self.advance(now);
-        let bottleneck = &mut self.directions[direction].bottleneck;
-        let verdict = bottleneck.arrive(now, frame);
-        let backlog = bottleneck.backlog().0;
-        if verdict != Verdict::Dropped {
-            let longest = &mut self.window.directions[direction].longest_queue;
-            *longest = backlog.max(*longest);
-        }
-        self.count_drops(direction);
+        self.arrivals.push(at, late, (direction, frame));
         Ok(())
+    }
+
+    /// Lets what came up to `until` meet the bottlenecks, and those do what they did up to then.
+    fn admit(&mut self, until: Timestamp) {
+        for Arrival { at, late, packet: (direction, frame) } in self.arrivals.settle(until) {
+            self.window.arrival.record(late);
+            self.advance(at);
+            let bottleneck = &mut self.directions[direction].bottleneck;
+            let verdict = bottleneck.arrive(at, frame);
+            let backlog = bottleneck.backlog().0;
+            if verdict != Verdict::Dropped {
+                let longest = &mut self.window.directions[direction].longest_queue;
+                *longest = backlog.max(*longest);
+            }
+            self.count_drops(direction);
+        }
+        self.advance(until);
     }
 
     /// Lets both bottlenecks do what they did up to `now`, and takes the samples that were due.
@@ -304,16 +391,22 @@ impl Engine {
 
     fn advance_to(&mut self, now: Timestamp) {
         let sampled = self.interval.is_some();
+        let passed = &mut self.passed;
         for (index, direction) in self.directions.iter_mut().enumerate() {
             let tally = &mut self.window.directions[index];
             let Direction { bottleneck, delay, flying, sampling } = direction;
             bottleneck.advance(now, |departure| {
                 let Departure { packet, waited, at } = departure;
                 let bytes = packet.bytes().0;
+                let new = match packet.segment {
+                    Some(segment) => passed[packet.flow as usize].pass(segment, packet.payload),
+                    None => packet.payload,
+                };
                 tally.count(packet.flow, packet.dscp(), |tally| {
                     tally.counts.packets += 1;
                     tally.counts.bytes += bytes;
                     tally.counts.payload_bytes += u64::from(packet.payload);
+                    tally.counts.goodput_bytes += u64::from(new);
                     tally.counts.marked += u64::from(packet.marked);
                     tally.delay.record(waited);
                 });

@@ -5,6 +5,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use lull_cc::Bytes;
 use lull_sim::queue::QueuedPacket;
 
+use super::goodput::Segment;
 use super::statistics::FlowKey;
 
 /// Room in front of each packet for the Ethernet header that packet sockets need.
@@ -12,6 +13,8 @@ pub(super) const HEADROOM: usize = 14;
 
 const PROTOCOL_TCP: u8 = 6;
 const PROTOCOL_UDP: u8 = 17;
+/// RFC 9293 §3.1: the flag that opens a connection.
+const TCP_SYN: u8 = 0b10;
 /// RFC 3168 §5: both bits of the ECN field.
 const CONGESTION_EXPERIENCED: u8 = 0b11;
 
@@ -26,6 +29,8 @@ pub(super) struct Frame {
     pub(super) port: usize,
     /// Bytes behind the transport header.
     pub(super) payload: u32,
+    /// Of TCP: where they lie in their flow.
+    pub(super) segment: Option<Segment>,
     /// Whether this emulator has marked it.
     pub(super) marked: bool,
 }
@@ -35,6 +40,7 @@ pub(super) struct Frame {
 pub(super) struct Headers {
     pub(super) key: FlowKey,
     pub(super) payload: u32,
+    pub(super) segment: Option<Segment>,
 }
 
 impl Headers {
@@ -93,7 +99,12 @@ impl Headers {
             destination_port: port(2),
         };
         let payload = transport.len().saturating_sub(header_bytes.unwrap_or(0));
-        Headers { key, payload: payload as u32 }
+        let tcp = transport.get(..20).filter(|_| protocol == PROTOCOL_TCP);
+        let segment = tcp.map(|header| Segment {
+            sequence: u32::from_be_bytes([header[4], header[5], header[6], header[7]]),
+            is_first: header[13] & TCP_SYN != 0,
+        });
+        Headers { key, payload: payload as u32, segment }
     }
 }
 
@@ -176,6 +187,7 @@ mod tests {
         let checksum = !sum(&packet[..20]);
         packet[10..12].copy_from_slice(&checksum.to_be_bytes());
         packet[20..24].copy_from_slice(&[0x12, 0x34, 0, 80]);
+        packet[24..28].copy_from_slice(&0x0102_0304u32.to_be_bytes());
         packet[32] = 8 << 4;
         packet
     }
@@ -194,16 +206,22 @@ mod tests {
     fn frame(packet: &[u8]) -> Frame {
         let mut buffer = vec![0; HEADROOM];
         buffer.extend_from_slice(packet);
-        Frame { buffer: buffer.into(), flow: 0, port: 0, payload: 0, marked: false }
+        Frame { buffer: buffer.into(), flow: 0, port: 0, payload: 0, segment: None, marked: false }
     }
 
     #[test]
     fn addresses_ports_and_payload_are_read() {
         let headers = Headers::parse(&v4(0)).unwrap();
         assert_eq!(headers.payload, 100);
+        let segment = Segment { sequence: 0x0102_0304, is_first: false };
+        assert_eq!(headers.segment, Some(segment));
+        let mut opening = v4(0);
+        opening[33] = TCP_SYN;
+        let first = Headers::parse(&opening).unwrap().segment;
+        assert_eq!(first, Some(Segment { is_first: true, ..segment }));
         assert_eq!(headers.key.to_string(), "10.1.0.1:4660 > 10.2.0.1:80 tcp");
         let headers = Headers::parse(&v6(0)).unwrap();
-        assert_eq!(headers.payload, 10);
+        assert_eq!((headers.payload, headers.segment), (10, None));
         assert_eq!(headers.key.to_string(), "[::1]:53 > [::2]:4660 udp");
     }
 

@@ -13,6 +13,8 @@ use std::sync::Arc;
 use std::thread::{self, JoinHandle};
 
 use nix::sched::{CloneFlags, setns, unshare};
+use nix::sys::socket::setsockopt;
+use nix::sys::socket::sockopt::ReceiveTimestampns;
 
 use super::netlink::Netlink;
 use super::{Backend, Error, Topology, sys};
@@ -315,7 +317,9 @@ fn attach(name: &str, host: BorrowedFd<'_>, mtu: u32) -> io::Result<OwnedFd> {
     let index = nix::net::if_::if_nametoindex(name)?;
     netlink.set_up(index, mtu)?;
     sys::disable_offloads(netlink.socket(), name)?;
-    sys::open_packet_socket(index)
+    let socket = sys::open_packet_socket(index)?;
+    setsockopt(&socket, ReceiveTimestampns, &true)?;
+    Ok(socket)
 }
 
 /// Inside a host: switches its device on and gives it addresses.

@@ -5,9 +5,11 @@
 //! [`lull_sim::queue`], a link of a fixed rate or of a recorded one, and a propagation delay.
 //! Hosts of one side are neighbours, with nothing between them.
 //!
-//! Queue and link run on a virtual clock that follows from the packets' arrival times alone, so
-//! a thread that wakes late neither loses capacity nor adds queueing; only the delivery at the
-//! far end depends on timers, and how late it was is part of every [`Record`].
+//! Queue and link run on a virtual clock that follows from the packets' arrival times alone. A
+//! thread that wakes late loses no capacity. Over packet sockets it adds no queueing either, for
+//! the kernel stamps what arrives. TUN has no stamps: there, packets that came while the thread
+//! was away come at once when it is back. How late arrivals were taken in, and how late packets
+//! were delivered at the far end, which depends on timers, is part of every [`Record`].
 //!
 //! ```no_run
 //! use lull_lab::emulate::{Emulator, Topology};
@@ -39,11 +41,13 @@ use std::thread::{self, JoinHandle};
 
 use nix::sys::eventfd::{EfdFlags, EventFd};
 
+mod arrival;
 mod bottleneck;
 mod contain;
 mod engine;
 mod error;
 mod frame;
+mod goodput;
 mod host;
 mod netlink;
 mod session;

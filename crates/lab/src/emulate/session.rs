@@ -14,6 +14,7 @@ use serde::Serialize;
 use super::contain::{Container, Supervisor, chain};
 use super::statistics::{Counts, DirectionStatistics, LinkDescription, Record, Spread};
 use super::{Emulator, Error, Topology, contain};
+use crate::record::Origin;
 
 /// The exit code if the emulator itself fails; `env`, `timeout` and `nohup` use the same.
 pub(super) const FAILED: u8 = 125;
@@ -33,14 +34,16 @@ pub struct Session {
     pub command: Vec<OsString>,
     /// Where to write the record: a file, or `-` for the standard output.
     pub json: Option<PathBuf>,
+    /// The command line that asked for it, for the record.
+    pub asked: Vec<String>,
 }
 
-/// The record of a session.
+/// The record of a session. It opens as those of runs do.
 #[derive(Serialize)]
 struct SessionRecord<'a> {
-    command: Vec<String>,
-    seed: u64,
-    version: &'static str,
+    #[serde(flatten)]
+    origin: &'a Origin,
+    program: Vec<String>,
     exit_code: u8,
     #[serde(flatten)]
     record: &'a Record,
@@ -58,15 +61,20 @@ impl Session {
     /// [`Error::Topology`] for a network that cannot be; otherwise those of [`contain`].
     pub fn run(&self) -> Result<u8, Error> {
         self.topology.validate()?;
+        // Inside, git might not trust a tree that seems to be somebody else's.
+        let origin = self
+            .json
+            .is_some()
+            .then(|| Origin::new(self.asked.clone(), self.topology.forward.seed));
         contain(|container| {
-            self.run_contained(container).unwrap_or_else(|error| {
+            self.run_contained(container, origin.as_ref()).unwrap_or_else(|error| {
                 eprintln!("lull: {}", chain(&error));
                 FAILED
             })
         })
     }
 
-    fn run_contained(&self, container: &Container) -> Result<u8, Error> {
+    fn run_contained(&self, container: &Container, origin: Option<&Origin>) -> Result<u8, Error> {
         let json: Option<Box<dyn Write>> = match &self.json {
             None => None,
             Some(path) if path.as_os_str() == "-" => Some(Box::new(io::stdout())),
@@ -93,8 +101,8 @@ impl Session {
         let record = emulator.finish()?;
         // Where nobody reads the table, the exit code still counts.
         let _ = write_table(&mut io::stderr().lock(), &record);
-        if let Some(mut json) = json {
-            self.write_record(&mut json, &record, code)
+        if let Some((mut json, origin)) = json.zip(origin) {
+            self.write_record(&mut json, origin, &record, code)
                 .map_err(|error| Error::system("writing the record", error))?;
         }
         Ok(code)
@@ -122,11 +130,16 @@ impl Session {
         command
     }
 
-    fn write_record(&self, to: &mut dyn Write, record: &Record, exit_code: u8) -> io::Result<()> {
+    fn write_record(
+        &self,
+        to: &mut dyn Write,
+        origin: &Origin,
+        record: &Record,
+        exit_code: u8,
+    ) -> io::Result<()> {
         let record = SessionRecord {
-            command: self.command.iter().map(|word| word.to_string_lossy().into_owned()).collect(),
-            seed: record.topology.forward.seed,
-            version: env!("CARGO_PKG_VERSION"),
+            origin,
+            program: self.command.iter().map(|word| word.to_string_lossy().into_owned()).collect(),
             exit_code,
             record,
         };
@@ -149,8 +162,8 @@ fn write_table(to: &mut impl Write, record: &Record) -> io::Result<()> {
     )?;
     writeln!(
         to,
-        "{:<34} {:>10} {:>13} {:>7} {:>6}   queueing delay in ms: mean, p50, p95, p99, max",
-        "", "sent", "rate", "dropped", "marked"
+        "{:<34} {:>10} {:>13} {:>13} {:>7} {:>6}   queueing delay in ms: mean, p50, p95, p99, max",
+        "", "sent", "rate", "goodput", "dropped", "marked"
     )?;
     let directions = [
         ("left > right", &topology.forward, &record.total.forward),
@@ -163,11 +176,15 @@ fn write_table(to: &mut impl Write, record: &Record) -> io::Result<()> {
         write_counts(to, "  all", &statistics.all, seconds)?;
         write_parts(to, statistics, seconds)?;
     }
-    let Spread { p50_ms, p99_ms, max_ms, .. } = record.total.timing_error.unwrap_or_default();
+    let late = |spread: Option<Spread>| {
+        let Spread { p50_ms, p99_ms, max_ms, .. } = spread.unwrap_or_default();
+        format!("{p50_ms:.3} ms late (median; p99 {p99_ms:.3}, max {max_ms:.3})")
+    };
     writeln!(
         to,
-        "the emulator delivered {p50_ms:.3} ms late (median; p99 {p99_ms:.3}, max {max_ms:.3}) and \
-         used {:.1} % of a processor",
+        "the emulator took packets in {} and delivered {}; it used {:.1} % of a processor",
+        late(record.total.arrival_error),
+        late(record.total.timing_error),
         record.cpu_s / seconds.max(1e-9) * 100.0
     )?;
     if record.overruns > 0 {
@@ -219,12 +236,15 @@ fn write_parts(
 }
 
 fn write_counts(to: &mut impl Write, title: &str, counts: &Counts, seconds: f64) -> io::Result<()> {
-    let rate = Rate::from_bits_per_second((counts.bytes as f64 * 8.0 / seconds.max(1e-9)) as u64);
+    let rate = |bytes: u64| {
+        Rate::from_bits_per_second((bytes as f64 * 8.0 / seconds.max(1e-9)) as u64).to_string()
+    };
     write!(
         to,
-        "{title:<34} {:>10} {:>13} {:>7} {:>6}",
+        "{title:<34} {:>10} {:>13} {:>13} {:>7} {:>6}",
         Bytes(counts.bytes).to_string(),
-        rate.to_string(),
+        rate(counts.bytes),
+        rate(counts.goodput_bytes),
         counts.dropped,
         counts.marked
     )?;

@@ -69,8 +69,11 @@ pub struct Counts {
     pub packets: u64,
     /// Their bytes, IP headers included.
     pub bytes: u64,
-    /// Their bytes behind the transport header, retransmissions included.
+    /// Their bytes behind the transport header, those that TCP sent again included.
     pub payload_bytes: u64,
+    /// The goodput: payload without what TCP had sent before. What passes the link arrives, so
+    /// these are the bytes that receivers can read.
+    pub goodput_bytes: u64,
     /// Packets that the queue threw away.
     pub dropped: u64,
     /// Packets that the queue marked "congestion experienced".
@@ -136,6 +139,12 @@ pub struct Window {
     pub reverse: DirectionStatistics,
     /// How much later than due packets were handed to the receiving host.
     pub timing_error: Option<Spread>,
+    /// By how much later than they came packets met the queue, on its clock. Packet sockets have
+    /// the kernel's stamps; what is left is what turned up behind younger packets. TUN has none:
+    /// a packet counts from when it is read, and is late by the time since the thread woke up or
+    /// last found nothing to read. How long the waking took is not in that, and is like what
+    /// `timing_error` has.
+    pub arrival_error: Option<Spread>,
 }
 
 impl Window {
@@ -304,6 +313,7 @@ impl Tally {
         self.counts.packets += other.counts.packets;
         self.counts.bytes += other.counts.bytes;
         self.counts.payload_bytes += other.counts.payload_bytes;
+        self.counts.goodput_bytes += other.counts.goodput_bytes;
         self.counts.dropped += other.counts.dropped;
         self.counts.marked += other.counts.marked;
         self.delay.merge(&other.delay);
@@ -378,6 +388,7 @@ pub(super) struct WindowTally {
     /// Forward, reverse.
     pub(super) directions: [DirectionTally; 2],
     pub(super) timing: Distribution,
+    pub(super) arrival: Distribution,
 }
 
 impl WindowTally {
@@ -386,6 +397,7 @@ impl WindowTally {
             mine.merge(its);
         }
         self.timing.merge(&other.timing);
+        self.arrival.merge(&other.arrival);
         self.start_s = self.start_s.min(other.start_s);
         self.end_s = self.end_s.max(other.end_s);
     }
@@ -398,6 +410,7 @@ impl WindowTally {
             forward: self.directions[0].statistics(keys),
             reverse: self.directions[1].statistics(keys),
             timing_error: self.timing.spread(),
+            arrival_error: self.arrival.spread(),
         }
     }
 }

@@ -63,6 +63,7 @@ impl Observed {
             utilisation: None,
             queueing: None,
             timing_error: None,
+            arrival_error: None,
             cpu: phase.cpu,
             groups: BTreeMap::new(),
             series: None,

@@ -21,7 +21,7 @@ const PACKET: f64 = 1500.0;
 struct Sum {
     packets: u64,
     bytes: u64,
-    payload_bytes: u64,
+    goodput_bytes: u64,
     dropped: u64,
     delay_ms: f64,
 }
@@ -30,10 +30,10 @@ impl Sum {
     fn of<'a>(flows: impl Iterator<Item = &'a FlowStatistics>) -> Self {
         let mut sum = Sum::default();
         for flow in flows {
-            let Counts { packets, bytes, payload_bytes, dropped, queueing_delay, .. } = flow.counts;
+            let Counts { packets, bytes, goodput_bytes, dropped, queueing_delay, .. } = flow.counts;
             sum.packets += packets;
             sum.bytes += bytes;
-            sum.payload_bytes += payload_bytes;
+            sum.goodput_bytes += goodput_bytes;
             sum.dropped += dropped;
             sum.delay_ms += queueing_delay.map_or(0.0, |delay| delay.mean_ms) * packets as f64;
         }
@@ -126,6 +126,7 @@ impl<'a> View<'a> {
             utilisation: Some(rounded(measured.forward.utilisation())),
             queueing: rounded_spread(measured.forward.all.queueing_delay),
             timing_error: rounded_spread(measured.timing_error),
+            arrival_error: rounded_spread(measured.arrival_error),
             groups,
             series: self.observed.keep_series.zip(stretch).map(|(keep, stretch)| {
                 let interval_s = stretch.series.interval_s;
@@ -185,9 +186,8 @@ impl<'a> View<'a> {
             rounded(self.link.rtt_ms + delay + acknowledgements.mean_delay_ms().unwrap_or(0.0))
         });
         if let Kind::Command { .. } = self.observed.groups[number].kind {
-            // What a program reads of it is not seen: payload that passed the link, sent again
-            // or not.
-            record.goodput_mbit = megabits(data.payload_bytes);
+            // What a program reads of it is not seen; what passed the link can be read.
+            record.goodput_mbit = megabits(data.goodput_bytes);
         }
         record
     }

@@ -250,6 +250,7 @@ const RESERVED: &[&str] = &[
     "window",
     "retransmitted",
     "timing_error",
+    "arrival_error",
     "seconds",
     "drops",
     "loss",

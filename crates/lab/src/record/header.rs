@@ -96,7 +96,8 @@ pub(crate) fn cores() -> usize {
     std::thread::available_parallelism().map_or(1, usize::from)
 }
 
-/// Seconds since 1970. The one place of the lab that reads the calendar's clock.
+/// Seconds since 1970. The one place of the lab that asks for the date; the emulator reads that
+/// clock only to translate the kernel's stamps.
 #[allow(clippy::disallowed_methods)]
 fn now() -> u64 {
     SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).map_or(0, |time| time.as_secs())

@@ -13,8 +13,8 @@ mod header;
 mod quantities;
 
 pub use file::{RecordError, RecordFile, Recorder};
-pub(crate) use header::cores;
 pub use header::{Header, commit};
+pub(crate) use header::{Origin, cores};
 
 use crate::emulate::Spread;
 
@@ -103,6 +103,9 @@ pub struct PhaseRecord {
     pub queueing: Option<Spread>,
     /// How much later than due the emulator delivered packets.
     pub timing_error: Option<Spread>,
+    /// By how much later than they came packets met the queue.
+    #[serde(default)]
+    pub arrival_error: Option<Spread>,
     /// Processor time while it was measured.
     pub cpu: CpuRecord,
     /// The groups that were there.

@@ -91,6 +91,7 @@ impl CellRecord {
         all.insert("utilisation".to_owned(), by_phase(|phase| json!(phase.utilisation)));
         all.insert("queueing".to_owned(), by_phase(|phase| json!(phase.queueing)));
         all.insert("timing_error".to_owned(), by_phase(|phase| json!(phase.timing_error)));
+        all.insert("arrival_error".to_owned(), by_phase(|phase| json!(phase.arrival_error)));
         Value::Object(all)
     }
 }

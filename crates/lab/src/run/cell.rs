@@ -69,7 +69,7 @@ pub struct Tick<'a> {
     pub since: Duration,
     /// Whether it is being measured.
     pub is_measured: bool,
-    /// The groups that are there: names, and payload on the link in Mbit/s since the last tick
+    /// The groups that are there: names, and goodput on the link in Mbit/s since the last tick
     /// and since the phase began or its measuring did.
     pub groups: Vec<(&'a str, f64, f64)>,
     /// Median queueing delay at the bottleneck in milliseconds, since the same time.

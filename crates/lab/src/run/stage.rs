@@ -233,7 +233,7 @@ impl Audience<'_> {
                 let flows = window.forward.flows.iter().chain(&window.reverse.flows);
                 let own =
                     flows.filter(|statistics| self.owners.is_of(*group, ends_of(&statistics.flow)));
-                own.map(|statistics| statistics.counts.payload_bytes).sum()
+                own.map(|statistics| statistics.counts.goodput_bytes).sum()
             })
             .collect();
         let start = (window.start_s, vec![0; sent.len()]);

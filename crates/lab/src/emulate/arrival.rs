@@ -1,0 +1,137 @@
+//! When packets came, which is not when they are read.
+//!
+//! A queue is fair to time only if it sees packets in the order and at the distances in which
+//! they came. A thread that wakes late finds several at once, from several hosts; the kernel's
+//! stamps put them back where they belong.
+
+use std::time::Duration;
+
+use lull_cc::Timestamp;
+
+/// A packet that has come.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Arrival<P> {
+    /// When it is taken to have come. Never before the one that was taken before it.
+    pub(super) at: Timestamp,
+    /// By how much that is too late, as far as it is known.
+    pub(super) late: Duration,
+    pub(super) packet: P,
+}
+
+/// Packets that were read and have not met the bottleneck.
+#[derive(Debug)]
+pub(super) struct Arrivals<P> {
+    waiting: Vec<Arrival<P>>,
+    /// Up to here all is settled.
+    settled: Timestamp,
+}
+
+impl<P> Arrivals<P> {
+    pub(super) fn new() -> Self {
+        Arrivals { waiting: Vec::new(), settled: Timestamp::ZERO }
+    }
+
+    /// A packet that came at `at`, or up to `late` before.
+    pub(super) fn push(&mut self, at: Timestamp, late: Duration, packet: P) {
+        self.waiting.push(Arrival { at, late, packet });
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.waiting.is_empty()
+    }
+
+    /// Settles the time up to and including `until`, and returns what came in it, in order. What
+    /// turns up later and is older comes at `until`.
+    pub(super) fn settle(&mut self, until: Timestamp) -> Vec<Arrival<P>> {
+        // Stable: equal stamps keep the order in which they were read.
+        self.waiting.sort_by_key(|arrival| arrival.at);
+        let taken = self.waiting.partition_point(|arrival| arrival.at <= until);
+        let mut taken: Vec<_> = self.waiting.drain(..taken).collect();
+        for Arrival { at, late, .. } in &mut taken {
+            *late += self.settled.saturating_since(*at);
+            *at = self.settled.max(*at);
+        }
+        self.settled = self.settled.max(until);
+        taken
+    }
+}
+
+/// Translates the kernel's stamps, which are the calendar's time.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Calendar {
+    /// The calendar's time in nanoseconds, less the emulator's.
+    ahead: i128,
+}
+
+impl Calendar {
+    /// Both clocks' times of the same moment. Valid for moments around it: the calendar is
+    /// corrected now and then.
+    pub(super) fn new(calendar: Duration, now: Timestamp) -> Self {
+        Calendar { ahead: calendar.as_nanos() as i128 - i128::from(now.as_nanos()) }
+    }
+
+    /// The emulator's time of a stamp; its beginning for what is older.
+    pub(super) fn time_of(&self, stamp: Duration) -> Timestamp {
+        let nanos = stamp.as_nanos() as i128 - self.ahead;
+        Timestamp::from_nanos(u64::try_from(nanos.max(0)).unwrap_or(u64::MAX))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn micros(micros: u64) -> Timestamp {
+        Timestamp::from_micros(micros)
+    }
+
+    /// Pushes (stamp, name) pairs.
+    fn push(arrivals: &mut Arrivals<char>, all: &[(u64, char)]) {
+        for (at, name) in all {
+            arrivals.push(micros(*at), Duration::ZERO, *name);
+        }
+    }
+
+    /// Names, times and lateness in microseconds.
+    fn settle(arrivals: &mut Arrivals<char>, until: u64) -> Vec<(char, u64, u128)> {
+        let all = arrivals.settle(micros(until));
+        all.iter().map(|one| (one.packet, one.at.as_micros(), one.late.as_micros())).collect()
+    }
+
+    #[test]
+    fn packets_of_several_hosts_meet_in_the_order_in_which_they_came() {
+        let mut arrivals = Arrivals::new();
+        // Read host by host.
+        push(&mut arrivals, &[(10, 'a'), (30, 'b'), (50, 'c'), (20, 'd'), (30, 'e')]);
+        let settled = settle(&mut arrivals, 40);
+        assert_eq!(settled, [('a', 10, 0), ('d', 20, 0), ('b', 30, 0), ('e', 30, 0)]);
+        // What came while they were read waits for what may have come before it.
+        assert!(!arrivals.is_empty());
+        push(&mut arrivals, &[(45, 'f')]);
+        assert_eq!(settle(&mut arrivals, 60), [('f', 45, 0), ('c', 50, 0)]);
+        assert!(arrivals.is_empty());
+    }
+
+    #[test]
+    fn what_turns_up_too_late_comes_as_early_as_it_can_and_is_told() {
+        let mut arrivals = Arrivals::new();
+        assert_eq!(settle(&mut arrivals, 100), []);
+        push(&mut arrivals, &[(90, 'a'), (110, 'b')]);
+        arrivals.push(micros(120), Duration::from_micros(7), 'c');
+        assert_eq!(settle(&mut arrivals, 200), [('a', 100, 10), ('b', 110, 0), ('c', 120, 7)]);
+        // Time never runs backwards.
+        assert_eq!(settle(&mut arrivals, 50), []);
+        push(&mut arrivals, &[(1, 'd')]);
+        assert_eq!(settle(&mut arrivals, 300), [('d', 200, 199)]);
+    }
+
+    #[test]
+    fn the_calendars_stamps_become_the_emulators_time() {
+        let calendar = Calendar::new(Duration::from_secs(1_700_000_000), micros(500));
+        let stamp = Duration::from_secs(1_700_000_000);
+        assert_eq!(calendar.time_of(stamp), micros(500));
+        assert_eq!(calendar.time_of(stamp - Duration::from_micros(400)), micros(100));
+        assert_eq!(calendar.time_of(stamp + Duration::from_micros(3)), micros(503));
+        assert_eq!(calendar.time_of(Duration::ZERO), Timestamp::ZERO);
+    }
+}
