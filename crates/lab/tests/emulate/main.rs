@@ -2,3 +2,4 @@
 
 mod bulk;
 mod links;
+mod pairs;
