@@ -438,7 +438,8 @@ fn nice_2_3_pairs_leave_together_and_the_next_one_waits_for_its_time() {
 
 #[test]
 fn a_paced_window_leaves_packet_by_packet() {
-    let pacing = Pacing { rate: Rate::from_bytes_per_second(1_000_000), burst: 1, spacing_micros: 0 };
+    let pacing =
+        Pacing { rate: Rate::from_bytes_per_second(1_000_000), burst: 1, spacing_micros: 0 };
     let mut bench = Bench::paced(PLAIN, 3, Some(pacing));
     bench.sender.write_without_end(Timestamp::ZERO);
     for (millis, number) in [(0, 0), (1, 1), (2, 2)] {
