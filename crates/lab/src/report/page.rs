@@ -225,7 +225,7 @@ fn demand(check: &Check) -> String {
         text = format!("{text}, where {}", only.text());
     }
     if check.share < 1.0 {
-        text = format!("{text}, in {} % of the cells", number(check.share * 100.0, 3));
+        text = format!("{text}, in {} % of the cells", (check.share * 1000.0).round() / 10.0);
     }
     text
 }
