@@ -13,7 +13,9 @@ trap 'rm -f "$LULL_SKIPPED_FILE"' EXIT
 
 say "tests"
 status=0
-cargo test "${cargo_flags[@]}" --no-fail-fast "$@" </dev/null || status=$?
+# A shell's background jobs ignore these, and every test would inherit it.
+env --default-signal=INT,QUIT \
+    cargo test "${cargo_flags[@]}" --no-fail-fast "$@" </dev/null || status=$?
 
 if [ -s "$LULL_SKIPPED_FILE" ]; then
     say "SKIPPED on this machine, and why"
