@@ -6,7 +6,7 @@
 //!                 └──── link ◀── link ◀── link ◀─────────┘
 //! ```
 //!
-//! Everything that happens is an event of the [`EventQueue`](crate::events::EventQueue): a packet
+//! Everything that happens is an event of the [`EventQueue`]: a packet
 //! comes out of a link, a timer fires, a source has something to send. Events of one nanosecond
 //! happen in the order in which they were scheduled. Nothing else decides, so a run is determined
 //! by what was built and by its seed.
