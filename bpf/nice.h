@@ -486,6 +486,9 @@ static NICE_INLINE u64 nice_pacing_rate(const struct nice *n, u32 srtt_us, u32 m
 
 	if (!srtt_us)
 		return 0;
+	/* Pairs are far apart, and the mean over eight of them still holds the queue that has gone. */
+	if (n->window < NICE_TWO && n->last_rtt && n->last_rtt < srtt_us)
+		srtt_us = n->last_rtt;
 	/* A million is below 2^20: the product fits, or else the window is so large that its
 	 * fraction does not matter. */
 	rate = n->window * mss;

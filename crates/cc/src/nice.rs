@@ -454,7 +454,12 @@ impl Controller for Nice {
         if smoothed_rtt_micros == 0 {
             return None;
         }
-        let rtt = u64::from(smoothed_rtt_micros);
+        // Pairs are far apart, and the mean over eight of them still holds the queue that has gone.
+        let rtt = match self.last_rtt {
+            last if self.window < TWO && last > 0 => smoothed_rtt_micros.min(last),
+            _ => smoothed_rtt_micros,
+        };
+        let rtt = u64::from(rtt);
         let bytes = self.window * u64::from(packet_bytes);
         // A million is below 2^20: the product fits, or else the window is so large that its
         // fraction does not matter.
