@@ -198,12 +198,7 @@ impl<P: QueuedPacket> Codel<P> {
         packet: P,
         effects: &mut Effects<P>,
     ) -> Verdict {
-        if !self.fifo.has_room(self.limit, &packet) {
-            effects.drop(packet, Cause::Overflow);
-            return Verdict::Dropped;
-        }
-        self.fifo.push(now, packet);
-        Verdict::Queued
+        self.fifo.push_or_drop(self.limit, now, packet, effects)
     }
 
     pub(super) fn dequeue(

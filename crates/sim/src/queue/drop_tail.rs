@@ -2,7 +2,7 @@
 
 use lull_cc::{Bytes, Timestamp};
 
-use super::{Cause, Dequeued, Effects, Fifo, Limit, QueuedPacket, Verdict};
+use super::{Dequeued, Effects, Fifo, Limit, QueuedPacket, Verdict};
 
 /// A buffer of fixed size served in order of arrival.
 #[derive(Clone, Debug)]
@@ -23,12 +23,7 @@ impl<P: QueuedPacket> DropTail<P> {
         packet: P,
         effects: &mut Effects<P>,
     ) -> Verdict {
-        if !self.fifo.has_room(self.limit, &packet) {
-            effects.drop(packet, Cause::Overflow);
-            return Verdict::Dropped;
-        }
-        self.fifo.push(now, packet);
-        Verdict::Queued
+        self.fifo.push_or_drop(self.limit, now, packet, effects)
     }
 
     pub(super) fn dequeue(

@@ -306,6 +306,22 @@ impl<P: QueuedPacket> Fifo<P> {
         self.packets.push_back((now, packet));
     }
 
+    /// Queues the packet, or drops it if it does not fit.
+    fn push_or_drop(
+        &mut self,
+        limit: Limit,
+        now: Timestamp,
+        packet: P,
+        effects: &mut Effects<P>,
+    ) -> Verdict {
+        if !self.has_room(limit, &packet) {
+            effects.drop(packet, Cause::Overflow);
+            return Verdict::Dropped;
+        }
+        self.push(now, packet);
+        Verdict::Queued
+    }
+
     fn pop(&mut self, now: Timestamp) -> Option<Dequeued<P>> {
         let (arrived, packet) = self.packets.pop_front()?;
         self.bytes -= packet.bytes().0;
