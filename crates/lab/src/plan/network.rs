@@ -13,7 +13,7 @@ use crate::emulate::{Buffer, Discipline, Link, LinkRate, Topology};
 #[serde(try_from = "NetworkText")]
 pub enum Network {
     /// An emulated bottleneck.
-    Emulated(Emulated),
+    Emulated(Box<Emulated>),
     /// A wire between two hosts, as fast as the machine is. Such a cell runs alone.
     Wire,
 }
@@ -30,6 +30,12 @@ pub struct Emulated {
     /// What is done with what waits: `droptail`, `priority`, `red`, `red-ecn`, `codel`,
     /// `fq-codel`.
     pub queue: Spelled<Discipline>,
+    /// Rate from right to left, where it differs.
+    pub reverse_rate: Option<Spelled<Rate>>,
+    /// What may wait from right to left, where it differs.
+    pub reverse_buffer: Option<Spelled<Buffer>>,
+    /// The hosts' default congestion control: that of programs.
+    pub control: Option<String>,
     /// Hosts on the left, which send.
     pub left: usize,
     /// Hosts on the right.
@@ -45,6 +51,9 @@ struct NetworkText {
     rtt: Option<Spelled<Time>>,
     buffer: Option<Spelled<Buffer>>,
     queue: Option<Spelled<Discipline>>,
+    reverse_rate: Option<Spelled<Rate>>,
+    reverse_buffer: Option<Spelled<Buffer>>,
+    control: Option<String>,
     left: Option<usize>,
     right: Option<usize>,
 }
@@ -61,24 +70,30 @@ impl TryFrom<NetworkText> for Network {
     type Error = String;
 
     fn try_from(text: NetworkText) -> Result<Self, String> {
-        let NetworkText { kind, rate, rtt, buffer, queue, left, right } = text;
+        let NetworkText { kind, rate, rtt, buffer, queue, left, right, .. } = text;
+        let (reverse_rate, reverse_buffer) = (text.reverse_rate, text.reverse_buffer);
+        let control = text.control;
         if kind.unwrap_or_default() == NetworkKind::Wire {
             let is_bare = rate.is_none() && rtt.is_none() && buffer.is_none() && queue.is_none();
-            return if is_bare && left.is_none() && right.is_none() {
+            let is_even = reverse_rate.is_none() && reverse_buffer.is_none() && control.is_none();
+            return if is_bare && is_even && left.is_none() && right.is_none() {
                 Ok(Network::Wire)
             } else {
                 Err("a wire has no other keys than its kind".to_owned())
             };
         }
         let need = |key| format!("an emulated link needs the key '{key}'");
-        Ok(Network::Emulated(Emulated {
+        Ok(Network::Emulated(Box::new(Emulated {
             rate: rate.ok_or_else(|| need("rate"))?,
             rtt: rtt.ok_or_else(|| need("rtt"))?,
             buffer: buffer.unwrap_or_else(|| "1bdp".parse().expect("a buffer")),
             queue: queue.unwrap_or_else(|| "droptail".parse().expect("a queue discipline")),
+            reverse_rate,
+            reverse_buffer,
+            control,
             left: left.unwrap_or(1),
             right: right.unwrap_or(1),
-        }))
+        })))
     }
 }
 
@@ -102,7 +117,14 @@ impl Emulated {
             discipline: self.queue.value,
             seed,
         };
+        let reverse = Link {
+            rate: LinkRate::Fixed(self.reverse_rate.as_ref().unwrap_or(&self.rate).value),
+            buffer: self.reverse_buffer.as_ref().unwrap_or(&self.buffer).value,
+            ..link.clone()
+        };
         Topology {
+            reverse,
+            congestion_control: self.control.clone(),
             left: self.left,
             right: self.right,
             series: Some(series),
