@@ -8,7 +8,7 @@ use super::link::View;
 use super::tally;
 use crate::emulate::{Record, Window};
 use crate::plan::Group;
-use crate::record::{CpuRecord, GroupRecord, LinkRecord, PhaseRecord};
+use crate::record::{CpuRecord, GroupRecord, LinkRecord, PhaseRecord, rounded};
 use crate::traffic::Tally;
 
 /// A phase that has passed.
@@ -82,6 +82,9 @@ impl Observed {
         let before = (phase.before.0, &phase.before.1[number]);
         let after = (phase.after.0, &phase.after.1[number]);
         tally::fill(&mut record, group, before, after);
+        // Who had ended before the phase began has it in the phase that it ended in.
+        let completed = after.1.completed.filter(|(end, _)| *end >= phase.begin);
+        record.completion_s = completed.map(|(_, time)| rounded(time.as_secs_f64()));
         record
     }
 }

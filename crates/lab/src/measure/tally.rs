@@ -1,10 +1,10 @@
 //! What the sockets of a group tell.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
-use crate::plan::{Group, Kind};
-use crate::record::{GroupRecord, Latency, rounded};
-use crate::traffic::Tally;
+use crate::plan::{Group, Kind, Probes};
+use crate::record::{ActionRecord, GroupRecord, Latency, Transfers, rounded};
+use crate::traffic::{Tally, Transfer};
 
 /// Fills in what a group did between two tallies.
 pub(super) fn fill(
@@ -24,7 +24,7 @@ pub(super) fn fill(
         let windows = after.window_sum - before.window_sum;
         record.window = Some(rounded(windows as f64 / samples as f64));
     }
-    match group.kind {
+    match &group.kind {
         Kind::Bulk { .. } => {
             let flows = flows(before, after, group.count);
             record.fairness = fairness(&flows).map(rounded);
@@ -32,6 +32,7 @@ pub(super) fn fill(
         }
         Kind::Requests { .. } => record.latency = latency(before, after, from, to),
         Kind::Command { .. } => {}
+        Kind::Probes(probes) => record.transfers = Some(transfers(probes, after, from)),
     }
 }
 
@@ -55,6 +56,29 @@ fn fairness(flows: &[u64]) -> Option<f64> {
     let sum: f64 = flows.iter().map(|bytes| *bytes as f64).sum();
     let squares: f64 = flows.iter().map(|bytes| (*bytes as f64).powi(2)).sum();
     (squares > 0.0).then(|| sum * sum / (flows.len() as f64 * squares))
+}
+
+/// The transfers of probes that began at `from` or later and have ended.
+fn transfers(probes: &Probes, after: &Tally, from: Instant) -> Transfers {
+    let megabits = |bytes: u64, time: Duration| bytes as f64 * 8.0 / 1e6 / time.as_secs_f64();
+    let of = |action: usize| {
+        let is_own = |one: &&Transfer| one.action == action && one.asked >= from;
+        let own = || after.transfers.iter().filter(is_own);
+        ActionRecord {
+            seconds: own().map(|one| rounded(one.time.as_secs_f64())).collect(),
+            beside_mbit: match probes.actions[action].secondary {
+                None => Vec::new(),
+                Some(_) => {
+                    own().map(|one| rounded(megabits(one.received_beside, one.time))).collect()
+                }
+            },
+        }
+    };
+    let actions = probes.actions.iter().enumerate();
+    Transfers {
+        bytes: probes.bytes,
+        actions: actions.map(|(number, action)| (action.name.clone(), of(number))).collect(),
+    }
 }
 
 /// Latencies of the requests that were made and answered between `from` and `to`; none without
@@ -88,8 +112,6 @@ fn latency(before: &Tally, after: &Tally, from: Instant, to: Instant) -> Option<
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use super::*;
     use crate::traffic::Answered;
 

@@ -6,6 +6,7 @@ use lull_cc::{Bytes, Rate};
 use serde::Deserialize;
 
 use super::expression::Expression;
+use super::probes::{Action, Probes};
 use super::spelled::{Spelled, Time};
 use crate::emulate::Buffer;
 
@@ -38,8 +39,7 @@ pub struct Group {
 }
 
 /// What a group of traffic does.
-#[derive(Clone, Debug, PartialEq, Deserialize)]
-#[serde(rename_all = "snake_case")]
+#[derive(Clone, Debug, PartialEq)]
 pub enum Kind {
     /// Each connection sends as fast as it may, until it is ended.
     Bulk {
@@ -64,6 +64,8 @@ pub enum Kind {
         /// Whether `lull exec` runs the program.
         background: bool,
     },
+    /// Transfers whose time is taken, alone and beside others.
+    Probes(Probes),
 }
 
 /// A group as it is written: all keys of all kinds.
@@ -88,6 +90,9 @@ struct GroupText {
     program: Option<Vec<String>>,
     server: Option<Vec<String>>,
     background: Option<bool>,
+    rest: Option<Spelled<Time>>,
+    rounds: Option<u32>,
+    actions: Option<Vec<Action>>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Deserialize)]
@@ -96,6 +101,7 @@ enum KindName {
     Bulk,
     Requests,
     Command,
+    Probes,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Deserialize)]
@@ -130,16 +136,23 @@ impl TryFrom<GroupText> for Group {
                 "the group's name '{name}' must consist of small letters, digits and '_'"
             ));
         }
-        let foreign = [
-            ("pace", text.pace.is_some(), KindName::Bulk),
-            ("object", text.object.is_some(), KindName::Requests),
-            ("think", text.think.is_some(), KindName::Requests),
-            ("connections", text.connections.is_some(), KindName::Requests),
-            ("program", text.program.is_some(), KindName::Command),
-            ("server", text.server.is_some(), KindName::Command),
-            ("background", text.background.is_some(), KindName::Command),
+        use KindName::{Bulk, Command, Requests};
+        let own: [(&str, bool, &[KindName]); 12] = [
+            ("pace", text.pace.is_some(), &[Bulk]),
+            ("object", text.object.is_some(), &[Requests, KindName::Probes]),
+            ("think", text.think.is_some(), &[Requests, KindName::Probes]),
+            ("connections", text.connections.is_some(), &[Requests]),
+            ("program", text.program.is_some(), &[Command]),
+            ("server", text.server.is_some(), &[Command]),
+            ("background", text.background.is_some(), &[Command]),
+            ("control", text.control.is_some(), &[Bulk, Requests, Command]),
+            ("count", text.count.is_some(), &[Bulk, Requests, Command]),
+            ("rest", text.rest.is_some(), &[KindName::Probes]),
+            ("rounds", text.rounds.is_some(), &[KindName::Probes]),
+            ("actions", text.actions.is_some(), &[KindName::Probes]),
         ];
-        if let Some((key, ..)) = foreign.iter().find(|(_, is, kind)| *is && *kind != text.kind) {
+        let stranger = own.iter().find(|(_, is, kinds)| *is && !kinds.contains(&text.kind));
+        if let Some((key, ..)) = stranger {
             return Err(format!("the group '{name}': '{key}' belongs to another kind of group"));
         }
         let need = |key: &str| format!("the group '{name}': its kind needs the key '{key}'");
@@ -160,10 +173,21 @@ impl TryFrom<GroupText> for Group {
                 server: text.server.unwrap_or_default(),
                 background: text.background.unwrap_or(false),
             },
+            KindName::Probes => Kind::Probes(Probes {
+                bytes: text.object.ok_or_else(|| need("object"))?.value.0.0,
+                rest: text.rest.map_or(Duration::ZERO, |rest| rest.value.0),
+                think: text.think.ok_or_else(|| need("think"))?.value.0,
+                rounds: text.rounds.ok_or_else(|| need("rounds"))?,
+                actions: text.actions.ok_or_else(|| need("actions"))?,
+            }),
         };
+        if let Kind::Probes(probes) = &kind {
+            probes.check().map_err(|error| format!("the group '{name}': {error}"))?;
+        }
         let control = match (text.control, text.kind) {
             (Some(control), _) => control,
-            (None, KindName::Command) => String::new(),
+            // Each action has its own.
+            (None, KindName::Command | KindName::Probes) => String::new(),
             (None, _) => return Err(need("control")),
         };
         Ok(Group {

@@ -20,6 +20,7 @@ mod group;
 mod library;
 mod locate;
 mod network;
+mod probes;
 mod scenario;
 mod spelled;
 
@@ -33,6 +34,7 @@ pub use file::{Axis, Check, Metric, Of, Paper, Plot, PlotKind};
 pub use group::{Group, Kind};
 pub use library::Library;
 pub use network::{Emulated, Network};
+pub use probes::{Action, Probes};
 pub use scenario::{Phase, Scenario};
 pub use spelled::{Spelled, Time};
 
@@ -262,6 +264,8 @@ const RESERVED: &[&str] = &[
     "time_to_90",
     "cpu",
     "flow",
+    "transfer",
+    "completion",
 ];
 
 #[cfg(test)]

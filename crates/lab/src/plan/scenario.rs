@@ -8,7 +8,7 @@ use serde::Deserialize;
 use super::expression::Expression;
 use super::locate::{Fault, fault};
 use super::spelled::{Spelled, Time};
-use super::{Control, Group, Network};
+use super::{Action, Carrier, Control, Group, Kind, Network};
 
 /// A cell with all of the sweep's values filled in.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
@@ -40,6 +40,9 @@ pub struct Phase {
     pub measure: Spelled<Time>,
     /// The cells that have this phase: an expression over the sweep's values.
     pub when: Option<Expression>,
+    /// Groups of programs or probes; once all of them have done their work, measuring ends.
+    #[serde(default)]
+    pub until: Vec<String>,
 }
 
 impl Phase {
@@ -96,6 +99,13 @@ impl Scenario {
             }
         }
         self.groups = kept;
+        for phase in &mut self.phases {
+            let is_there = |name: &String| {
+                let found = self.groups.iter().find(|group| group.name == *name);
+                found.is_some_and(|group| group.phases.contains(&phase.name))
+            };
+            phase.until.retain(is_there);
+        }
         match self.phases.is_empty() {
             true => Err(fault(&["phases"], "phases: there must be at least one")),
             false => self.check_names(),
@@ -138,6 +148,21 @@ impl Scenario {
                 );
                 return Err(fault(&["phases", &at, "measure"], text));
             }
+            for name in &phase.until {
+                let is_finite = |group: &Group| {
+                    matches!(group.kind, Kind::Command { .. } | Kind::Probes(_))
+                        && group.name == *name
+                        && group.phases.contains(&phase.name)
+                };
+                if !self.groups.iter().any(is_finite) {
+                    let text = format!(
+                        "phases: '{}' cannot wait for '{name}': it can for groups of kind \
+                         'command' or 'probes' that it has",
+                        phase.name
+                    );
+                    return Err(fault(&["phases", &at, "until"], text));
+                }
+            }
         }
         for (at, group) in self.groups.iter().enumerate() {
             let name = &group.name;
@@ -170,6 +195,17 @@ impl Scenario {
             }
             if !(1..=4096).contains(&group.count) {
                 return error("count", "count may be 1 to 4096".to_owned());
+            }
+            if let Kind::Probes(probes) = &group.kind {
+                let mut names = probes.actions.iter().flat_map(Action::controls);
+                let is_ours = |name: &str| {
+                    let control = self.controls.get(name);
+                    control.is_some_and(|control| control.carrier == Carrier::UserSpace)
+                };
+                if let Some(name) = names.find(|name| is_ours(name)) {
+                    let text = format!("probes take controls of the kernel only, and not '{name}'");
+                    return error("actions", text);
+                }
             }
         }
         for (name, control) in &self.controls {

@@ -11,10 +11,12 @@ use serde_json::{Map, Value};
 mod file;
 mod header;
 mod quantities;
+mod transfers;
 
 pub use file::{RecordError, RecordFile, Recorder};
 pub use header::{Header, commit};
 pub(crate) use header::{Origin, cores};
+pub use transfers::{ActionRecord, Transfers};
 
 use crate::emulate::Spread;
 
@@ -180,6 +182,13 @@ pub struct GroupRecord {
     pub time_to_80_s: Option<f64>,
     /// Seconds from the phase's beginning until it had 90 % of what it had while it was measured.
     pub time_to_90_s: Option<f64>,
+    /// Its transfers, if it is one of probes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub transfers: Option<Transfers>,
+    /// Seconds from the beginning of its programs to the end of the last one, in the phase in which
+    /// that was.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub completion_s: Option<f64>,
 }
 
 /// How long requests took, from the first packet of a fresh connection, or from the request over

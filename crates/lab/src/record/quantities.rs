@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde_json::{Map, Value, json};
 
-use super::{CellRecord, GroupRecord};
+use super::{CellRecord, GroupRecord, Transfers};
 
 /// A quantity of a group, by its name in expressions.
 type Quantity = (&'static str, fn(&GroupRecord) -> Value);
@@ -22,6 +22,8 @@ const QUANTITIES: &[Quantity] = &[
     ("latency", |group| json!(group.latency)),
     ("time_to_80", |group| json!(group.time_to_80_s)),
     ("time_to_90", |group| json!(group.time_to_90_s)),
+    ("transfer", |group| json!(group.transfers.as_ref().map(Transfers::quantities))),
+    ("completion", |group| json!(group.completion_s)),
 ];
 
 fn loss(group: &GroupRecord) -> f64 {
@@ -43,6 +45,8 @@ impl CellRecord {
     /// | `fairness.GROUP.PHASE` | Jain's index | |
     /// | `latency.GROUP.PHASE.mean_ms`, `.p50_ms`, `.p95_ms`, `.p99_ms`, `.count` | requests | ms |
     /// | `time_to_80.GROUP.PHASE`, `time_to_90.GROUP.PHASE` | from the phase's beginning | s |
+    /// | `transfer.GROUP.PHASE.ACTION.mean_s`, `.mean_mbit`, `.count`, … | probes | s, Mbit/s |
+    /// | `completion.GROUP.PHASE` | from its programs' beginning to the end of the last | s |
     /// | `utilisation.PHASE`, `queueing.PHASE.mean_ms`, … | of the link | part, ms |
     /// | `seconds.PHASE` | how long it was measured | s |
     /// | `cpu.cell_s`, `cpu.emulator_s` | processor time of the whole cell | s |

@@ -16,6 +16,8 @@ use crate::traffic::{Placed, Programs, Scratch, Tally, Traffic, TrafficError, is
 
 /// How often whoever watches a cell is told of it.
 const TICK: Duration = Duration::from_millis(500);
+/// How often a phase that ends with its groups' work looks whether they have done it.
+const LOOK: Duration = Duration::from_millis(50);
 
 /// Where a group's traffic is made.
 #[derive(Clone, Copy, Debug)]
@@ -56,18 +58,22 @@ impl<'a> Stage<'a> {
         let (mut sockets, mut programs) = (Vec::new(), Vec::new());
         let (mut parts, mut hosts) = (Vec::new(), Vec::new());
         for group in &scenario.groups {
-            let control = order.controls.get(&group.control).unwrap_or(&group.control);
             let user_space = scenario
                 .controls
                 .get(&group.control)
                 .filter(|control| control.carrier == Carrier::UserSpace)
                 .map(|control| control.parameters().map_err(CellError::Scenario))
                 .transpose()?;
+            let known = |name: &str| {
+                CString::new(order.controls.get(name).map_or(name, String::as_str))
+                    .map_err(|_| CellError::Scenario("a control's name holds a NUL".to_owned()))
+            };
+            let controls = group.kind.controls().map(|name| Ok((name.to_owned(), known(name)?)));
             let placed = Placed {
                 from: host(&group.from)?,
                 to: host(&group.to)?,
-                control: CString::new(control.as_str())
-                    .map_err(|_| CellError::Scenario("a control's name holds a NUL".to_owned()))?,
+                control: known(&group.control)?,
+                controls: controls.collect::<Result<_, CellError>>()?,
                 user_space,
                 group: group.clone(),
             };
@@ -120,12 +126,14 @@ impl<'a> Stage<'a> {
         self.change(phase)?;
         let settled = begin + phase.settle.value.0;
         let owners = self.owners.clone();
-        let mut audience = Audience { watch, network, phase, begin, settled, last: None, owners };
+        let mut audience =
+            Audience { watch, network, phase, begin, settled, last: None, owners, until: &[] };
         audience.wait(self, settled)?;
         network.mark(&phase.name)?;
         let cpu_before = Reading::now(self.tasks);
         let before = self.tally()?;
         audience.last = None;
+        audience.until = &phase.until;
         audience.wait(self, begin + phase.duration())?;
         self.owners = audience.owners;
         let after = self.tally()?;
@@ -172,12 +180,29 @@ impl<'a> Stage<'a> {
         (0..self.parts.len()).filter(|number| self.running[*number]).collect()
     }
 
+    /// Whether all groups of these names have done their work.
+    fn are_done(&self, names: &[String]) -> Result<bool, CellError> {
+        for (group, part) in self.groups.iter().zip(&self.parts) {
+            let is_done = match part {
+                _ if !names.contains(&group.name) => true,
+                Part::Sockets(group) => self.traffic.is_done(*group)?,
+                Part::Program(group) => self.programs.completed(*group).is_some(),
+            };
+            if !is_done {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
     /// What all groups have done so far; of those of programs, which nobody counts, nothing.
     fn tally(&self) -> Result<(Instant, Vec<Tally>), CellError> {
         let (at, tallies) = self.traffic.tally()?;
         let of = |part: &Part| match part {
             Part::Sockets(group) => tallies[*group].clone(),
-            Part::Program(_) => Tally::default(),
+            Part::Program(group) => {
+                Tally { completed: self.programs.completed(*group), ..Tally::default() }
+            }
         };
         Ok((at, self.parts.iter().map(of).collect()))
     }
@@ -204,20 +229,31 @@ struct Audience<'a> {
     /// When it was told the last time, and what each group had sent by then.
     last: Option<(f64, Vec<u64>)>,
     owners: Owners,
+    /// The groups that end the wait when all of them have done their work.
+    until: &'a [String],
 }
 
 impl Audience<'_> {
     fn wait(&mut self, stage: &Stage<'_>, until: Instant) -> Result<(), CellError> {
+        let mut told = Instant::now();
         loop {
-            let left = until.saturating_duration_since(Instant::now());
-            if left.is_zero() {
+            let now = Instant::now();
+            let left = until.saturating_duration_since(now);
+            let is_over = !self.until.is_empty() && stage.are_done(self.until)?;
+            if left.is_zero() || is_over {
                 return Ok(());
             }
+            let mut sleep = left;
             if self.watch.is_watching() {
-                thread::sleep(left.min(TICK));
+                sleep = sleep.min((told + TICK).saturating_duration_since(now));
+            }
+            if !self.until.is_empty() {
+                sleep = sleep.min(LOOK);
+            }
+            thread::sleep(sleep);
+            if self.watch.is_watching() && told.elapsed() >= TICK {
                 self.tell(stage)?;
-            } else {
-                thread::sleep(left);
+                told = Instant::now();
             }
         }
     }

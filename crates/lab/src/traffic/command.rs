@@ -4,11 +4,13 @@ use std::fs::File;
 use std::io::{self, Read, Seek};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::{Arc, OnceLock};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use nix::sys::memfd::{MFdFlags, memfd_create};
 use nix::sys::signal::{Signal, kill};
+use nix::sys::wait::{Id, WaitPidFlag, waitid};
 use nix::unistd::Pid;
 
 use super::{Placed, TrafficError};
@@ -24,6 +26,8 @@ struct Program {
     name: String,
     child: Child,
     errors: File,
+    /// When it ended.
+    ended: Arc<OnceLock<Instant>>,
 }
 
 /// The programs of a cell. Those that run end with this.
@@ -31,6 +35,8 @@ struct Program {
 pub(crate) struct Programs {
     groups: Vec<Placed>,
     running: Vec<(usize, Program)>,
+    /// When each group began, if it has.
+    began: Vec<Option<Instant>>,
     servers: Vec<Program>,
     environment: Vec<(String, String)>,
     lull: PathBuf,
@@ -45,6 +51,7 @@ impl Programs {
         lull: &Path,
     ) -> Result<Self, TrafficError> {
         let mut programs = Programs {
+            began: vec![None; groups.len()],
             groups,
             running: Vec::new(),
             servers: Vec::new(),
@@ -74,7 +81,10 @@ impl Programs {
             Ok((command.spawn()?, errors))
         };
         match spawn() {
-            Ok((child, errors)) => Ok(Program { group, name, child, errors }),
+            Ok((child, errors)) => {
+                let ended = watched(Pid::from_raw(child.id() as i32));
+                Ok(Program { group, name, child, errors, ended })
+            }
             Err(source) => Err(TrafficError::Program { group, program: name, source }),
         }
     }
@@ -83,6 +93,7 @@ impl Programs {
     pub(crate) fn begin(&mut self, group: usize) -> Result<(), TrafficError> {
         let placed = self.groups[group].clone();
         let Kind::Command { program, background, .. } = &placed.group.kind else { return Ok(()) };
+        self.began[group] = Some(Instant::now());
         for _ in 0..placed.group.count {
             let mut command = if *background {
                 let mut command = placed.from.command(&self.lull);
@@ -102,6 +113,15 @@ impl Programs {
             self.running.push((group, program));
         }
         Ok(())
+    }
+
+    /// When the last program of a group that is there had ended, and how long after the group's
+    /// beginning; none as long as one of them runs.
+    pub(crate) fn completed(&self, group: usize) -> Option<(Instant, Duration)> {
+        let own = self.running.iter().filter(|(other, _)| *other == group);
+        let ends = own.map(|(_, program)| program.ended.get().copied());
+        let last = ends.collect::<Option<Vec<Instant>>>()?.into_iter().max()?;
+        Some((last, last.saturating_duration_since(self.began[group]?)))
     }
 
     /// Ends a group.
@@ -158,6 +178,21 @@ impl Program {
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
+}
+
+/// Waits for a child in a thread of its own, and leaves it to be collected by whoever started it.
+fn watched(child: Pid) -> Arc<OnceLock<Instant>> {
+    let ended = Arc::new(OnceLock::new());
+    let to_be_set = Arc::clone(&ended);
+    let wait = move || {
+        let flags = WaitPidFlag::WEXITED | WaitPidFlag::WNOWAIT;
+        while waitid(Id::Pid(child), flags) == Err(nix::errno::Errno::EINTR) {}
+        // It is set nowhere else.
+        let _ = to_be_set.set(Instant::now());
+    };
+    // Without the thread nobody knows when it ended; it is traffic all the same.
+    let _ = thread::Builder::new().name("child".to_owned()).spawn(wait);
+    ended
 }
 
 impl Drop for Programs {

@@ -14,11 +14,14 @@ use nix::errno::Errno;
 use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTimeout};
 use nix::sys::eventfd::EventFd;
 
+mod probes;
+
 use super::random::Random;
 use super::requests::{Client, Server, Turn};
 use super::socket::{Role, connecting, listener};
 use super::{Answered, Placed, Tally, TrafficError, sys};
 use crate::plan::Kind;
+use probes::{Prober, Sending};
 
 /// How often the senders' round-trip times are asked for.
 const SAMPLE_INTERVAL: Duration = Duration::from_millis(100);
@@ -34,6 +37,8 @@ const WAKE: u64 = 0;
 pub(super) enum Order {
     Begin(usize),
     End(usize),
+    /// Whether a group has done all it has to do.
+    IsDone(usize, Sender<bool>),
     Tally(Sender<(Instant, Vec<Tally>)>),
     Stop,
 }
@@ -44,6 +49,11 @@ enum Due {
     Sample,
     /// A connection or a client of a group begins, in the group's n-th activity.
     Begin {
+        group: usize,
+        activity: u32,
+    },
+    /// A group of probes takes its next action.
+    Probe {
         group: usize,
         activity: u32,
     },
@@ -60,6 +70,7 @@ enum Socket {
     Receiver { stream: TcpStream, peer: SocketAddr },
     Client(Client),
     Server(Server),
+    Probe(Sending),
 }
 
 impl Socket {
@@ -69,6 +80,7 @@ impl Socket {
             Socket::Sender(stream) | Socket::Receiver { stream, .. } => stream.as_fd(),
             Socket::Client(client) => client.stream.as_fd(),
             Socket::Server(server) => server.stream.as_fd(),
+            Socket::Probe(sending) => sending.stream.as_fd(),
         }
     }
 
@@ -78,6 +90,9 @@ impl Socket {
             Socket::Listener(_) | Socket::Receiver { .. } => false,
             // A sender never gets data, and is told of errors in any case.
             Socket::Sender(_) => return EpollFlags::EPOLLOUT,
+            // Neither does a probe's, which has something to send for some time only.
+            Socket::Probe(sending) if sending.has_more() => return EpollFlags::EPOLLOUT,
+            Socket::Probe(_) => return EpollFlags::empty(),
             Socket::Client(client) => client.is_asking(),
             Socket::Server(server) => server.is_sending(),
         };
@@ -103,6 +118,8 @@ struct State {
     /// Counts how often it has begun.
     activity: u32,
     tally: Tally,
+    /// Of a group of probes, what it does next.
+    prober: Option<Prober>,
 }
 
 #[derive(Debug)]
@@ -152,8 +169,9 @@ impl Engine {
             };
             let address =
                 listener.local_addr().map_err(TrafficError::system("asking for an address"))?;
-            let tally = Tally::default();
-            engine.groups.push(State { placed, address, active: false, activity: 0, tally });
+            let (tally, prober) = (Tally::default(), Prober::new(&placed));
+            let (active, activity) = (false, 0);
+            engine.groups.push(State { placed, address, active, activity, tally, prober });
             engine.add(group, Socket::Listener(listener))?;
         }
         Ok(engine)
@@ -224,6 +242,10 @@ impl Engine {
                 }
                 Ok(Order::Begin(group)) => self.begin(group),
                 Ok(Order::End(group)) => self.end(group),
+                Ok(Order::IsDone(group, answer)) => {
+                    let prober = self.groups[group].prober.as_ref();
+                    let _ = answer.send(prober.is_some_and(Prober::is_done));
+                }
                 Ok(Order::Tally(answer)) => {
                     // Whoever asked may have gone.
                     let _ = answer.send((Instant::now(), self.tallies()));
@@ -238,6 +260,9 @@ impl Engine {
         state.activity += 1;
         let activity = state.activity;
         let spread = state.placed.group.spread;
+        if self.begin_probes(group) {
+            return;
+        }
         let now = Instant::now();
         for _ in 0..self.groups[group].placed.group.count {
             let at = now + self.random.within(spread);
@@ -254,7 +279,10 @@ impl Engine {
                 entry.group == group
                     && matches!(
                         entry.socket,
-                        Socket::Sender(_) | Socket::Client(_) | Socket::Server(_)
+                        Socket::Sender(_)
+                            | Socket::Client(_)
+                            | Socket::Server(_)
+                            | Socket::Probe(_)
                     )
             })
             .map(|(token, _)| *token)
@@ -271,7 +299,7 @@ impl Engine {
     /// Closes a socket.
     fn remove(&mut self, token: u64) {
         let Some(entry) = self.entries.remove(&token) else { return };
-        if let (Socket::Sender(_) | Socket::Server(_), Ok(information)) =
+        if let (Socket::Sender(_) | Socket::Server(_) | Socket::Probe(_), Ok(information)) =
             (&entry.socket, sys::tcp_info(&entry.socket.descriptor()))
         {
             let tally = &mut self.groups[entry.group].tally;
@@ -287,7 +315,7 @@ impl Engine {
             let tally = &mut tallies[entry.group];
             match &entry.socket {
                 Socket::Client(client) if client.is_waiting() => tally.open.push(client.asked),
-                Socket::Sender(stream) => {
+                Socket::Sender(stream) | Socket::Probe(Sending { stream, .. }) => {
                     let information = sys::tcp_info(stream);
                     tally.retransmitted +=
                         information.map_or(0, |information| u64::from(information.retransmitted));
@@ -308,6 +336,12 @@ impl Engine {
                 let state = &self.groups[group];
                 if state.active && state.activity == activity {
                     self.connect(group)?;
+                }
+            }
+            Due::Probe { group, activity } => {
+                let state = &self.groups[group];
+                if state.active && state.activity == activity {
+                    self.probe(group)?;
                 }
             }
             Due::Ask { token } => {
@@ -408,13 +442,21 @@ impl Engine {
                     self.lose(token);
                 }
             }
+            Socket::Probe(sending) => {
+                if sending.turn(&self.scratch).is_err() {
+                    self.lose(token);
+                }
+            }
             Socket::Receiver { stream, peer } => {
-                let (read, ended) = read(stream, &mut self.scratch);
+                let (peer, (read, ended)) = (*peer, read(stream, &mut self.scratch));
                 tally.received += read;
-                *tally.by_flow.entry(*peer).or_default() += read;
+                if self.groups[group].prober.is_none() {
+                    *self.groups[group].tally.by_flow.entry(peer).or_default() += read;
+                }
                 if ended {
                     self.remove(token);
                 }
+                self.probe_received(group, peer, read);
             }
             Socket::Server(server) => {
                 if server.turn(&mut self.scratch) == Turn::Ended {
@@ -457,6 +499,11 @@ impl Engine {
         let state = &mut self.groups[group];
         state.tally.failed += 1;
         let activity = state.activity;
+        if state.prober.is_some() {
+            self.remove(token);
+            self.lose_probe(group, token);
+            return;
+        }
         self.remove(token);
         self.schedule(Instant::now() + RETRY, Due::Begin { group, activity });
     }

@@ -102,6 +102,8 @@ pub(crate) struct Placed {
     pub(crate) control: CString,
     /// The controller's constants, if it runs in user space and not in the kernel.
     pub(crate) user_space: Option<NiceParameters>,
+    /// What the kernel calls the controls of a group that has more than one.
+    pub(crate) controls: BTreeMap<String, CString>,
 }
 
 impl Placed {
@@ -125,6 +127,19 @@ pub(crate) struct Answered {
     pub(crate) latency: Duration,
 }
 
+/// A probe's transfer that has come in full.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Transfer {
+    /// The action, by its number.
+    pub(crate) action: usize,
+    /// When its connection was asked for.
+    pub(crate) asked: Instant,
+    /// From then until the last byte had come.
+    pub(crate) time: Duration,
+    /// Payload that those beside it received meanwhile.
+    pub(crate) received_beside: u64,
+}
+
 /// What a group has done since the beginning.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Tally {
@@ -146,6 +161,10 @@ pub(crate) struct Tally {
     pub(crate) open: Vec<Instant>,
     /// Requests that failed: connections refused or reset.
     pub(crate) failed: u64,
+    /// Transfers of probes.
+    pub(crate) transfers: Vec<Transfer>,
+    /// Of programs: when the last of them had ended, and how long after its group's beginning.
+    pub(crate) completed: Option<(Instant, Duration)>,
     /// All flows of data it ever had.
     pub(crate) flows: BTreeSet<Ends>,
 }
@@ -191,6 +210,13 @@ impl Traffic {
     /// Ends a group: its connections are reset, so nothing that waits in them is sent.
     pub(crate) fn end(&self, group: usize) -> Result<(), TrafficError> {
         self.order(Order::End(group))
+    }
+
+    /// Whether a group has done all it has to do; only probes ever have.
+    pub(crate) fn is_done(&self, group: usize) -> Result<bool, TrafficError> {
+        let (answer, answered) = channel();
+        self.order(Order::IsDone(group, answer))?;
+        answered.recv().map_err(|_| TrafficError::Stopped)
     }
 
     /// What all groups have done so far, and when that was.

@@ -24,6 +24,11 @@ impl Random {
         (self.next() >> 11) as f64 / (1u64 << 53) as f64
     }
 
+    /// A number below `count`, all of them alike.
+    pub(super) fn below(&mut self, count: usize) -> usize {
+        (self.uniform() * count as f64) as usize
+    }
+
     /// Evenly distributed from nothing to `most`.
     pub(super) fn within(&mut self, most: Duration) -> Duration {
         most.mul_f64(self.uniform())

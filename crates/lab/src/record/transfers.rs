@@ -1,0 +1,90 @@
+//! Transfers of probes: how long each took.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+
+/// The transfers of a group of probes in a phase.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Transfers {
+    /// The size of each, in bytes.
+    pub bytes: u64,
+    /// By action, in the order in which they were made.
+    pub actions: BTreeMap<String, ActionRecord>,
+}
+
+/// The transfers of one action.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct ActionRecord {
+    /// From the first packet of its connection to the last byte received, in seconds.
+    pub seconds: Vec<f64>,
+    /// What those beside it received meanwhile, in Mbit/s; empty if it had none.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub beside_mbit: Vec<f64>,
+}
+
+impl Transfers {
+    /// What expressions call `transfer.GROUP.PHASE`: for each action that has a transfer, its
+    /// count, times and bandwidths.
+    pub(super) fn quantities(&self) -> Value {
+        let of = |action: &ActionRecord| {
+            let mbit: Vec<f64> = action
+                .seconds
+                .iter()
+                .map(|seconds| self.bytes as f64 * 8.0 / 1e6 / seconds.max(1e-9))
+                .collect();
+            let ([mean_s, min_s, max_s], [mean_mbit, min_mbit, max_mbit]) =
+                (summary(&action.seconds), summary(&mbit));
+            let mut quantities = json!({
+                "count": action.seconds.len(),
+                "mean_s": mean_s, "min_s": min_s, "max_s": max_s,
+                "mean_mbit": mean_mbit, "min_mbit": min_mbit, "max_mbit": max_mbit,
+            });
+            if !action.beside_mbit.is_empty() {
+                quantities["beside_mbit"] = json!(summary(&action.beside_mbit)[0]);
+            }
+            quantities
+        };
+        let made = self.actions.iter().filter(|(_, action)| !action.seconds.is_empty());
+        Value::Object(made.map(|(name, action)| (name.clone(), of(action))).collect())
+    }
+}
+
+/// Mean, least and greatest of some values, of which there is one at least.
+fn summary(values: &[f64]) -> [f64; 3] {
+    let fold = |pick: fn(f64, f64) -> f64| values.iter().copied().reduce(pick).unwrap_or(f64::NAN);
+    [values.iter().sum::<f64>() / values.len() as f64, fold(f64::min), fold(f64::max)]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_mean_bandwidth_is_that_of_the_transfers_and_not_that_of_the_mean_time() {
+        let made = |seconds: &[f64], beside: &[f64]| ActionRecord {
+            seconds: seconds.to_vec(),
+            beside_mbit: beside.to_vec(),
+        };
+        let transfers = Transfers {
+            bytes: 1_000_000,
+            actions: [
+                ("alone".to_owned(), made(&[8.0, 2.0], &[])),
+                ("beside".to_owned(), made(&[4.0], &[3.0])),
+                ("never".to_owned(), made(&[], &[])),
+            ]
+            .into(),
+        };
+        let all = transfers.quantities();
+        let alone = &all["alone"];
+        assert_eq!((alone["count"].as_u64(), alone["mean_s"].as_f64()), (Some(2), Some(5.0)));
+        assert_eq!((alone["min_s"].as_f64(), alone["max_s"].as_f64()), (Some(2.0), Some(8.0)));
+        assert_eq!(alone["mean_mbit"].as_f64(), Some(2.5));
+        assert_eq!(alone["min_mbit"].as_f64(), Some(1.0));
+        assert!(alone.get("beside_mbit").is_none());
+        assert_eq!(all["beside"]["beside_mbit"].as_f64(), Some(3.0));
+        // What was never tried has no value instead of a zero.
+        assert!(all.get("never").is_none());
+    }
+}
