@@ -115,6 +115,23 @@ pub enum PlotKind {
     Lines,
     /// A group of bars for each value of `x`, a bar for each value of `series`.
     Bars,
+    /// A point for each combination, where `x` and `y` have it; those of a value of `series` are
+    /// joined in the plan's order.
+    Points,
+}
+
+/// What is drawn upwards, by a name of its own.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Entry {
+    /// What it is called.
+    pub name: String,
+    /// Its value.
+    pub y: Expression,
+    /// Where its range begins; without it, the range is that of the cells.
+    pub low: Option<Expression>,
+    /// Where its range ends.
+    pub high: Option<Expression>,
 }
 
 /// A plot, or one for each value of `panels`.
@@ -127,14 +144,23 @@ pub struct Plot {
     pub title: String,
     /// How it is drawn.
     pub kind: PlotKind,
-    /// The axis of the sweep from left to right.
+    /// The axis of the sweep from left to right; of points, an expression.
     pub x: String,
+    /// Of points: what stands below that axis, with the unit.
+    pub x_title: Option<String>,
     /// What is drawn upwards.
-    pub y: Expression,
+    pub y: Option<Expression>,
+    /// In place of `y` and `series`: several quantities of a cell, each a line or a bar.
+    #[serde(default)]
+    pub entries: Vec<Entry>,
     /// What stands beside that axis, with the unit.
     pub y_title: String,
     /// The axis of the sweep that tells lines or bars apart.
     pub series: Option<String>,
+    /// Of points: the cells whose points stand alone.
+    pub alone: Option<Expression>,
+    /// What these are.
+    pub alone_title: Option<String>,
     /// An axis of the sweep; each of its values gets a panel of its own.
     pub panels: Option<String>,
     /// The cells that are drawn. Cells that differ in nothing drawn are averaged, with a range.
@@ -147,6 +173,38 @@ pub struct Plot {
     /// Whether the upward axis is logarithmic.
     #[serde(default)]
     pub log: bool,
+}
+
+impl Plot {
+    /// The axes of the sweep that it names.
+    pub(super) fn axes(&self) -> impl Iterator<Item = &String> {
+        let x = (self.kind != PlotKind::Points).then_some(&self.x);
+        [x, self.series.as_ref(), self.panels.as_ref()].into_iter().flatten()
+    }
+
+    /// What cannot be, in one line.
+    pub(super) fn check(&self) -> Result<(), String> {
+        if self.y.is_some() != self.entries.is_empty() {
+            return Err("needs either 'y' or 'entries'".to_owned());
+        }
+        if !self.entries.is_empty() && self.series.is_some() {
+            return Err("has a series for each of its entries: leave out 'series'".to_owned());
+        }
+        let is_points = self.kind == PlotKind::Points;
+        let is_for_points =
+            self.alone.is_some() || self.alone_title.is_some() || self.x_title.is_some();
+        if !is_points && is_for_points {
+            let text = "is no plot of points: leave out 'x_title', 'alone' and 'alone_title'";
+            return Err(text.to_owned());
+        }
+        if is_points && (self.y.is_none() || self.panels.is_some() || self.level.is_some()) {
+            return Err("draws points: it needs 'y', and has neither panels nor a level".to_owned());
+        }
+        if is_points {
+            Expression::new(&*self.x).map_err(|error| format!("draws {error}"))?;
+        }
+        Ok(())
+    }
 }
 
 /// A value that depends on others: the first entry whose keys all match gives it.

@@ -30,7 +30,7 @@ pub(crate) use expand::shown;
 pub use expand::{Cell, Selection};
 pub use expression::{Expression, ExpressionError};
 use file::PlanFile;
-pub use file::{Axis, Check, Metric, Of, Paper, Plot, PlotKind};
+pub use file::{Axis, Check, Entry, Metric, Of, Paper, Plot, PlotKind};
 pub use group::{Group, Kind};
 pub use library::Library;
 pub use network::{Emulated, Network};
@@ -214,9 +214,10 @@ impl Plan {
             }
         }
         for (at, plot) in self.plots.iter().enumerate() {
-            for axis in
-                [Some(&plot.x), plot.series.as_ref(), plot.panels.as_ref()].into_iter().flatten()
-            {
+            plot.check().map_err(|text| {
+                self.error(&["plots", &at.to_string()], format!("plots: '{}' {text}", plot.name))
+            })?;
+            for axis in plot.axes() {
                 if !self.axes.iter().any(|other| other.name == *axis) {
                     return Err(self.error(
                         &["plots", &at.to_string()],

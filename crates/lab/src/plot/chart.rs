@@ -68,7 +68,7 @@ impl Layout {
         let series = panels.first().map_or(0, |panel| panel.series.len());
         let for_bars = match plot.kind {
             PlotKind::Bars => (f64::from(count) * series as f64 * BAR / 0.8) as i32 + beside,
-            PlotKind::Lines => 0,
+            PlotKind::Lines | PlotKind::Points => 0,
         };
         let for_values = count * (value + 8) + beside;
         // Beyond half as much again, nobody would be thankful for it.
@@ -121,7 +121,7 @@ impl Layout {
         let y = 24 + 20 * self.title.len() as i32;
         write(area, &self.heading, (16, y), &text(SMALL, HPos::Left, VPos::Center))?;
         let key = match kind {
-            PlotKind::Lines => Key::Line,
+            PlotKind::Lines | PlotKind::Points => Key::Line,
             PlotKind::Bars => Key::Bar,
         };
         style::legend(area, &self.names, key, &self.legend)
@@ -166,7 +166,7 @@ pub(super) fn draw(plan: &Plan, plot: &Plot, panels: &[Panel]) -> Result<Figure,
 }
 
 /// The upward axis, the same in all panels.
-struct Scale {
+pub(super) struct Scale {
     low: f64,
     high: f64,
     is_log: bool,
@@ -181,7 +181,12 @@ impl Scale {
         let level = plot.level.into_iter();
         let high = points().map(|p| p.high).chain(level.clone()).fold(f64::MIN, f64::max);
         let low = points().map(|p| p.low).chain(level).fold(f64::MAX, f64::min);
-        if plot.log && low > 0.0 {
+        Scale::over(low, high, plot.log)
+    }
+
+    /// A scale for values between these.
+    pub(super) fn over(low: f64, high: f64, is_log: bool) -> Self {
+        if is_log && low > 0.0 {
             return Scale { low: low.log10() - 0.1, high: high.log10() + 0.1, is_log: true };
         }
         // Bars and shares are read from zero.
@@ -192,13 +197,13 @@ impl Scale {
     }
 
     /// Where a value is between bottom (0) and top (1).
-    fn place(&self, value: f64) -> f64 {
+    pub(super) fn place(&self, value: f64) -> f64 {
         let value = if self.is_log { value.max(f64::MIN_POSITIVE).log10() } else { value };
         ((value - self.low) / (self.high - self.low)).clamp(0.0, 1.0)
     }
 
     /// Where lines of the grid go, and what stands beside them.
-    fn ticks(&self) -> Vec<(f64, String)> {
+    pub(super) fn ticks(&self) -> Vec<(f64, String)> {
         let steps = if self.is_log {
             // Between the powers of ten only where there are few of them.
             let decades = self.high - self.low;
@@ -217,15 +222,15 @@ impl Scale {
 }
 
 /// The rectangle that data are drawn in.
-struct Frame {
-    left: i32,
-    right: i32,
-    top: i32,
-    bottom: i32,
+pub(super) struct Frame {
+    pub(super) left: i32,
+    pub(super) right: i32,
+    pub(super) top: i32,
+    pub(super) bottom: i32,
 }
 
 impl Frame {
-    fn y(&self, share: f64) -> i32 {
+    pub(super) fn y(&self, share: f64) -> i32 {
         self.bottom - (share * f64::from(self.bottom - self.top)).round() as i32
     }
 
@@ -269,7 +274,7 @@ fn draw_panel(
     area.draw(&PathElement::new(corners.to_vec(), INK))?;
     match plot.kind {
         PlotKind::Bars => draw_bars(panel, scale, &frame, area)?,
-        PlotKind::Lines => draw_lines(panel, scale, &frame, area)?,
+        PlotKind::Lines | PlotKind::Points => draw_lines(panel, scale, &frame, area)?,
     }
     draw_level(plot, scale, layout, &frame, area)
 }
@@ -299,7 +304,7 @@ fn draw_level(
 
 /// A range, where there is more than one cell.
 fn draw_range(point: Point, x: i32, scale: &Scale, frame: &Frame, area: &Area<'_>) -> Drawn {
-    if point.count < 2 {
+    if !point.has_range {
         return Ok(());
     }
     let (low, high) = (frame.y(scale.place(point.low)), frame.y(scale.place(point.high)));

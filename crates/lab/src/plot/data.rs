@@ -1,6 +1,8 @@
 //! What a plot shows, gathered from cells.
 
-use crate::plan::{Plan, Plot, shown};
+use serde_json::Value;
+
+use crate::plan::{Expression, Plan, Plot, shown};
 use crate::record::CellRecord;
 
 /// A panel: one value of the axis of panels.
@@ -26,7 +28,8 @@ pub(super) struct Point {
     pub(super) mean: f64,
     pub(super) low: f64,
     pub(super) high: f64,
-    pub(super) count: usize,
+    /// Whether there is more than one value.
+    pub(super) has_range: bool,
 }
 
 impl Point {
@@ -35,7 +38,7 @@ impl Point {
             mean: values.iter().sum::<f64>() / values.len() as f64,
             low: values.iter().copied().fold(f64::INFINITY, f64::min),
             high: values.iter().copied().fold(f64::NEG_INFINITY, f64::max),
-            count: values.len(),
+            has_range: values.len() > 1,
         })
     }
 }
@@ -48,37 +51,80 @@ pub(super) fn values(plan: &Plan, axis: Option<&String>) -> Vec<String> {
     }
 }
 
+/// The cells that are drawn, with all that expressions may name.
+fn quantified<'a>(
+    plan: &Plan,
+    plot: &Plot,
+    cells: &'a [CellRecord],
+) -> Vec<(&'a CellRecord, Value)> {
+    let is_drawn = |quantities: &Value| {
+        plot.only.as_ref().is_none_or(|only| only.holds(quantities).unwrap_or(false))
+    };
+    cells
+        .iter()
+        .map(|cell| (cell, crate::judge::quantities(plan, cell)))
+        .filter(|(_, quantities)| is_drawn(quantities))
+        .collect()
+}
+
+/// What is drawn of a cell: in the middle, and where its range ends.
+#[derive(Clone, Copy)]
+struct Drawn<'a> {
+    y: &'a Expression,
+    low: Option<&'a Expression>,
+    high: Option<&'a Expression>,
+}
+
+impl Drawn<'_> {
+    fn point(&self, cells: &[&Value]) -> Option<Point> {
+        let all = |expression: &Expression| -> Vec<f64> {
+            cells.iter().filter_map(|quantities| expression.number(quantities).ok()).collect()
+        };
+        let mut point = Point::of(&all(self.y))?;
+        if let Some(low) = self.low.and_then(|low| Point::of(&all(low))) {
+            (point.low, point.has_range) = (low.low, true);
+        }
+        if let Some(high) = self.high.and_then(|high| Point::of(&all(high))) {
+            (point.high, point.has_range) = (high.high, true);
+        }
+        Some(point)
+    }
+}
+
 /// The panels of a plot that have anything on them.
 pub(super) fn panels(plan: &Plan, plot: &Plot, cells: &[CellRecord]) -> Vec<Panel> {
-    let quantified: Vec<(&CellRecord, f64)> = cells
-        .iter()
-        .filter_map(|cell| {
-            let quantities = crate::judge::quantities(plan, cell);
-            let is_drawn =
-                plot.only.as_ref().is_none_or(|only| only.holds(&quantities).unwrap_or(false));
-            let value = is_drawn.then(|| plot.y.number(&quantities).ok()).flatten()?;
-            Some((cell, value))
-        })
-        .collect();
+    let quantified = quantified(plan, plot, cells);
     let has = |cell: &CellRecord, axis: Option<&String>, value: &str| {
         axis.is_none_or(|axis| cell.values.get(axis).is_some_and(|own| shown(own) == value))
     };
+    // Each line or bar: its name, the value of the axis of series that it is of, and what it draws.
+    let of_axis = plot.y.iter().flat_map(|y| {
+        let drawn = Drawn { y, low: None, high: None };
+        let names = values(plan, plot.series.as_ref());
+        names.into_iter().map(move |name| (name.clone(), Some(name), drawn))
+    });
+    let of_entries = plot.entries.iter().map(|entry| {
+        let drawn = Drawn { y: &entry.y, low: entry.low.as_ref(), high: entry.high.as_ref() };
+        (entry.name.clone(), None, drawn)
+    });
+    let all: Vec<(String, Option<String>, Drawn<'_>)> = of_axis.chain(of_entries).collect();
     let mut panels = Vec::new();
     for panel in values(plan, plot.panels.as_ref()) {
         let mut series = Vec::new();
-        for name in values(plan, plot.series.as_ref()) {
+        for (name, value, drawn) in &all {
             let points: Vec<Option<Point>> = values(plan, Some(&plot.x))
                 .iter()
                 .map(|x| {
-                    let own = quantified.iter().filter(|(cell, _)| {
+                    let is_own = |cell: &CellRecord| {
                         has(cell, plot.panels.as_ref(), &panel)
-                            && has(cell, plot.series.as_ref(), &name)
+                            && value.as_ref().is_none_or(|own| has(cell, plot.series.as_ref(), own))
                             && has(cell, Some(&plot.x), x)
-                    });
-                    Point::of(&own.map(|(_, value)| *value).collect::<Vec<f64>>())
+                    };
+                    let own = quantified.iter().filter(|(cell, _)| is_own(cell));
+                    drawn.point(&own.map(|(_, quantities)| quantities).collect::<Vec<_>>())
                 })
                 .collect();
-            series.push(Series { name, points });
+            series.push(Series { name: name.clone(), points });
         }
         if series.iter().any(|series| series.points.iter().any(Option::is_some)) {
             panels.push(Panel { name: panel, series });
@@ -99,4 +145,51 @@ pub(super) fn panels(plan: &Plan, plot: &Plot, cells: &[CellRecord]) -> Vec<Pane
         });
     }
     panels
+}
+
+/// Points of one colour: those that are joined, in the plan's order, and those that stand alone.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(super) struct Trace {
+    pub(super) name: String,
+    pub(super) joined: Vec<(f64, f64)>,
+    pub(super) alone: Vec<(f64, f64)>,
+}
+
+/// A combination of the sweep's values, and where its repetitions have their points.
+struct Combination<'a> {
+    cell: &'a CellRecord,
+    is_alone: bool,
+    points: Vec<(f64, f64)>,
+}
+
+/// The traces of a plot of points. Repetitions are averaged.
+pub(super) fn traces(plan: &Plan, plot: &Plot, cells: &[CellRecord]) -> Vec<Trace> {
+    let (Ok(x), Some(y)) = (Expression::new(&*plot.x), &plot.y) else { return Vec::new() };
+    let mut combinations: Vec<Combination<'_>> = Vec::new();
+    for (cell, quantities) in quantified(plan, plot, cells) {
+        let (Ok(x), Ok(y)) = (x.number(&quantities), y.number(&quantities)) else { continue };
+        let is_alone = plot.alone.as_ref().is_some_and(|a| a.holds(&quantities).unwrap_or(false));
+        match combinations.iter_mut().find(|other| other.cell.values == cell.values) {
+            Some(combination) => combination.points.push((x, y)),
+            None => combinations.push(Combination { cell, is_alone, points: vec![(x, y)] }),
+        }
+    }
+    let mean = |points: &[(f64, f64)]| {
+        let count = points.len() as f64;
+        let sum = points.iter().fold((0.0, 0.0), |sum, point| (sum.0 + point.0, sum.1 + point.1));
+        (sum.0 / count, sum.1 / count)
+    };
+    let trace = |name: String| {
+        let is_own = |cell: &CellRecord| {
+            let own = plot.series.as_ref().and_then(|axis| cell.values.get(axis));
+            plot.series.is_none() || own.is_some_and(|own| shown(own) == name)
+        };
+        let points = |wanted: bool| {
+            let own = combinations.iter().filter(|one| one.is_alone == wanted && is_own(one.cell));
+            own.map(|one| mean(&one.points)).collect()
+        };
+        Trace { joined: points(false), alone: points(true), name: name.clone() }
+    };
+    let traces = values(plan, plot.series.as_ref()).into_iter().map(trace);
+    traces.filter(|trace| !(trace.joined.is_empty() && trace.alone.is_empty())).collect()
 }

@@ -5,12 +5,13 @@ use std::path::{Path, PathBuf};
 
 mod chart;
 mod data;
+mod points;
 mod style;
 mod timeline;
 
 pub use timeline::timeline;
 
-use crate::plan::Plan;
+use crate::plan::{Plan, PlotKind};
 use crate::record::CellRecord;
 
 /// Why a plot could not be drawn.
@@ -58,6 +59,13 @@ pub struct Figure {
 pub fn figures(plan: &Plan, cells: &[CellRecord]) -> Result<Vec<Figure>, PlotError> {
     let mut drawn = Vec::new();
     for plot in &plan.plots {
+        if plot.kind == PlotKind::Points {
+            let traces = data::traces(plan, plot, cells);
+            if !traces.is_empty() {
+                drawn.push(points::draw(plan, plot, &traces)?);
+            }
+            continue;
+        }
         let panels = data::panels(plan, plot, cells);
         if !panels.is_empty() {
             drawn.push(chart::draw(plan, plot, &panels)?);
@@ -80,3 +88,6 @@ pub fn draw(plan: &Plan, cells: &[CellRecord], out: &Path) -> Result<Vec<PathBuf
     }
     Ok(drawn)
 }
+
+#[cfg(test)]
+mod tests;

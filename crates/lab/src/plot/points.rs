@@ -1,0 +1,115 @@
+//! Points over a quantity instead of an axis: what is gained against what it costs.
+
+use plotters::prelude::*;
+use plotters::style::text_anchor::{HPos, VPos};
+
+use super::chart::{Frame, Scale};
+use super::data::Trace;
+use super::style::{
+    self, Area, Drawn, GRID, INK, Key, LARGE, SMALL, colour, label, text, width, write,
+};
+use super::{Figure, PlotError};
+use crate::plan::{Plan, Plot};
+
+/// Width and height in pixels, without what stands above the frame.
+const SIZE: (i32, i32) = (720, 420);
+/// Room left of the frame, right of it, above and below.
+const ROOM: (i32, i32, i32, i32) = (72, 24, 12, 52);
+/// Half the side of a square that stands alone.
+const SQUARE: i32 = 6;
+
+/// Draws a plot of points.
+pub(super) fn draw(plan: &Plan, plot: &Plot, traces: &[Trace]) -> Result<Figure, PlotError> {
+    let title = style::wrap(&plot.title, LARGE, SIZE.0 - 32);
+    let below_title = 24 + 20 * title.len() as i32;
+    let names: Vec<String> = traces.iter().map(|trace| trace.name.clone()).collect();
+    let axis = plan.axes.iter().find(|axis| Some(&axis.name) == plot.series.as_ref());
+    let heading = axis.map_or(String::new(), |axis| format!("{}:", axis.title()));
+    let first = (28 + width(&heading, SMALL), below_title);
+    let alone = plot.alone_title.clone().unwrap_or_default();
+    let entries: Vec<String> = names.iter().cloned().chain([alone.clone()]).collect();
+    let places = style::places(&entries, first, 16, SIZE.0 - 16);
+    let head = places.last().map_or(below_title, |(_, y)| *y) + style::ROW;
+    let frame = Frame {
+        left: ROOM.0,
+        right: SIZE.0 - ROOM.1,
+        top: head + ROOM.2,
+        bottom: head + SIZE.1 - ROOM.3,
+    };
+    let size = (SIZE.0 as u32, (head + SIZE.1) as u32);
+    let svg = style::document(size, |area| {
+        for (at, line) in (0..).zip(&title) {
+            write(area, line, (16, 20 + 20 * at), &text(LARGE, HPos::Left, VPos::Center))?;
+        }
+        let small = text(SMALL, HPos::Left, VPos::Center);
+        write(area, &heading, (16, below_title), &small)?;
+        style::legend(area, &names, Key::Line, &places[..names.len()])?;
+        if let (false, Some((x, y))) = (alone.is_empty(), places.last()) {
+            square(area, (x + 22, *y), INK)?;
+            write(area, &alone, (x + 34, *y), &small)?;
+        }
+        draw_points(plot, traces, &frame, area)
+    });
+    Ok(Figure {
+        name: plot.name.clone(),
+        title: plot.title.clone(),
+        width: size.0,
+        height: size.1,
+        svg: svg.map_err(PlotError::drawing(&plot.name))?,
+    })
+}
+
+fn square(area: &Area<'_>, (x, y): (i32, i32), colour: RGBColor) -> Drawn {
+    let corners = [(x - SQUARE, y - SQUARE), (x + SQUARE, y + SQUARE)];
+    area.draw(&Rectangle::new(corners, colour.filled()))?;
+    area.draw(&Rectangle::new(corners, INK.stroke_width(1)))
+}
+
+fn draw_points(plot: &Plot, traces: &[Trace], frame: &Frame, area: &Area<'_>) -> Drawn {
+    let all = || traces.iter().flat_map(|trace| trace.joined.iter().chain(&trace.alone));
+    let scale = |value: fn(&(f64, f64)) -> f64| {
+        let (low, high) =
+            all().map(value).fold((f64::MAX, f64::MIN), |(low, high), v| (low.min(v), high.max(v)));
+        Scale::over(low, high, plot.log)
+    };
+    let (across, up) = (scale(|point| point.0), scale(|point| point.1));
+    let x = |value: f64| {
+        let span = f64::from(frame.right - frame.left);
+        frame.left + (across.place(value) * span).round() as i32
+    };
+    let y = |value: f64| frame.y(up.place(value));
+    for (value, words) in up.ticks() {
+        area.draw(&PathElement::new(vec![(frame.left, y(value)), (frame.right, y(value))], GRID))?;
+        write(area, &words, (frame.left - 6, y(value)), &text(SMALL, HPos::Right, VPos::Center))?;
+    }
+    for (value, _) in across.ticks() {
+        area.draw(&PathElement::new(vec![(x(value), frame.top), (x(value), frame.bottom)], GRID))?;
+        let below = text(SMALL, HPos::Center, VPos::Top);
+        write(area, &label(value), (x(value), frame.bottom + 7), &below)?;
+    }
+    let upward = text(SMALL, HPos::Center, VPos::Center).transform(FontTransform::Rotate270);
+    write(area, &plot.y_title, (16, (frame.top + frame.bottom) / 2), &upward)?;
+    let x_title = plot.x_title.as_deref().unwrap_or(&plot.x);
+    let centre = ((frame.left + frame.right) / 2, frame.bottom + 27);
+    write(area, x_title, centre, &text(SMALL, HPos::Center, VPos::Top))?;
+    let corners =
+        [(frame.left, frame.top), (frame.left, frame.bottom), (frame.right, frame.bottom)];
+    area.draw(&PathElement::new(corners.to_vec(), INK))?;
+    for (number, trace) in traces.iter().enumerate() {
+        let points: Vec<(i32, i32)> =
+            trace.joined.iter().map(|point| (x(point.0), y(point.1))).collect();
+        if points.len() > 1 {
+            style::line(area, points.clone(), number, 2)?;
+        }
+        for point in points {
+            area.draw(&Circle::new(point, 4, colour(number).filled()))?;
+        }
+    }
+    // Above all lines.
+    for (number, trace) in traces.iter().enumerate() {
+        for point in &trace.alone {
+            square(area, (x(point.0), y(point.1)), colour(number))?;
+        }
+    }
+    Ok(())
+}
