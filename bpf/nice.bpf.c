@@ -24,8 +24,7 @@ const volatile struct nice_params params = {
 	.delay_floor_us = 500,
 	.base = NICE_BASE_VEGAS,
 	.detector = 1,
-	.refinements = NICE_HEADROOM | NICE_GENTLE | NICE_SHALLOW | NICE_PROBATION | NICE_SPACED |
-		       NICE_RECALL,
+	.refinements = NICE_HEADROOM | NICE_GENTLE | NICE_PROBATION | NICE_SPACED | NICE_RECALL,
 };
 
 /* From Linux 6.10 `cong_control` gets the ACK number and flags before the rate sample. */

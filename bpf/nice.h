@@ -250,12 +250,6 @@ static NICE_INLINE u64 nice_slow_start_end(const struct nice *n)
 	return n->quiet && n->ssthresh < n->recall ? n->recall : n->ssthresh;
 }
 
-/* A queue that holds less than half the path: its overflow comes before any long delay. */
-static NICE_INLINE bool nice_is_shallow(const struct nice *n)
-{
-	return n->max_rtt < n->min_rtt + n->min_rtt / 2;
-}
-
 /* A reaction to loss, mark or timeout closes the round: what it counted is settled. */
 static NICE_INLINE void nice_settle(struct nice *n, u32 delivered)
 {
@@ -283,8 +277,6 @@ static NICE_INLINE void nice_on_loss(const struct nice_params *p, struct nice *n
 	if (n->started && (s32)(prior_delivered - n->loss_end) < 0)
 		return;
 	nice_halve_for_loss(p, n);
-	if ((p->refinements & NICE_SHALLOW) && nice_is_shallow(n))
-		nice_halve_for_loss(p, n);
 	nice_settle(n, delivered);
 }
 

@@ -38,10 +38,9 @@ enum nice_base { NICE_BASE_VEGAS = 0, NICE_BASE_RENO = 1 };
 enum nice_refinement {
 	NICE_HEADROOM = 1,  /* growth above two packets is limited by the room below the trigger */
 	NICE_GENTLE = 2,    /* growth below two packets is half the window */
-	NICE_SHALLOW = 4,   /* where delay gives no warning, a loss cuts to a quarter */
-	NICE_PROBATION = 8, /* a new flow has a quarter of the threshold at first */
-	NICE_SPACED = 16,   /* the two packets of a pair leave apart */
-	NICE_RECALL = 32,   /* slow start to half of where the detector's run of cuts began */
+	NICE_PROBATION = 4, /* a new flow has a quarter of the threshold at first */
+	NICE_SPACED = 8,    /* the two packets of a pair leave apart */
+	NICE_RECALL = 16,   /* slow start to half of where the detector's run of cuts began */
 };
 
 struct nice_params {

@@ -248,16 +248,8 @@ impl Nice {
         self.rtt.remember_full(self.round.high.max(self.last_high));
         if self.rounds.is_new_loss(prior_delivered) {
             self.halve_for_loss();
-            if self.parameters.refinements.shallow && self.is_shallow() {
-                self.halve_for_loss();
-            }
             self.settle(delivered);
         }
-    }
-
-    /// A queue that holds less than half the path: its overflow comes before any long delay.
-    fn is_shallow(&self) -> bool {
-        self.rtt.max_rtt < self.rtt.min_rtt + self.rtt.min_rtt / 2
     }
 
     /// Below this the queue is as good as empty: a quarter of the way to the trigger. The

@@ -77,18 +77,6 @@ fn gentle_grows_a_small_window_by_half_and_fourfold_when_nothing_waits() {
 }
 
 #[test]
-fn shallow_cuts_to_a_quarter_where_the_queue_is_shorter_than_half_the_path() {
-    // (RTT around the loss in ms, by the letter, shallow)
-    for (full, literal, quarter) in [(140, 5.0, 2.5), (160, 5.0, 5.0)] {
-        for (shallow, wanted) in [(false, literal), (true, quarter)] {
-            let mut path = path(Refinements { shallow, ..Refinements::NONE }, 10.0, EMPTY);
-            let after = path.lossy_round(10, 1, full * 1000);
-            assert_near(after, wanted, &format!("full at {full} ms"));
-        }
-    }
-}
-
-#[test]
 fn probation_gives_a_new_flow_a_quarter_of_the_threshold_and_all_of_it_in_64_rounds() {
     let mut path = path(Refinements { probation: true, ..Refinements::NONE }, 10.0, EMPTY);
     // The round that showed the path was one without congestion.

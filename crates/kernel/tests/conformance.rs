@@ -146,7 +146,7 @@ fn the_kernel_s_nice_gives_the_same_windows_bit_for_bit() {
     let prototype = NiceParameters::prototype();
     let refined = NiceParameters::refined();
     let headroom = Refinements { headroom: true, ..Refinements::NONE };
-    let shallow = Refinements { shallow: true, ..Refinements::NONE };
+    let gentle = Refinements { gentle: true, ..Refinements::NONE };
     let sets = [
         prototype,
         refined,
@@ -154,7 +154,7 @@ fn the_kernel_s_nice_gives_the_same_windows_bit_for_bit() {
         NiceParameters::vegas(1, 3),
         NiceParameters::vegas(0, 0),
         NiceParameters { refinements: headroom, base: Base::Reno, ..prototype },
-        NiceParameters { refinements: shallow, base: Base::Reno, ..prototype },
+        NiceParameters { refinements: gentle, base: Base::Reno, ..prototype },
         NiceParameters { min_window: Window::ONE, ..refined },
     ];
     let seed = seed();

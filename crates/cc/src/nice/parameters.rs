@@ -46,8 +46,6 @@ pub struct Refinements {
     /// In a crowd, growth below two packets is half the window instead of a whole packet, so that
     /// the flows at the floor do not wake with a packet each.
     pub gentle: bool,
-    /// Where the queue is so short that delay gives no warning, a loss cuts to a quarter.
-    pub shallow: bool,
     /// A new flow has a quarter of the threshold until it has seen rounds without congestion.
     pub probation: bool,
     /// The two packets of a pair leave apart, so that on a slow link the second does not wait for
@@ -63,7 +61,6 @@ impl Refinements {
     pub const NONE: Refinements = Refinements {
         headroom: false,
         gentle: false,
-        shallow: false,
         probation: false,
         spaced: false,
         recall: false,
@@ -72,7 +69,6 @@ impl Refinements {
     pub const ALL: Refinements = Refinements {
         headroom: true,
         gentle: true,
-        shallow: true,
         probation: true,
         spaced: true,
         recall: true,
@@ -80,13 +76,12 @@ impl Refinements {
 
     /// One bit each, in the order of `enum nice_refinement` of the kernel's mirror.
     pub const fn bits(self) -> u32 {
-        let Refinements { headroom, gentle, shallow, probation, spaced, recall } = self;
+        let Refinements { headroom, gentle, probation, spaced, recall } = self;
         headroom as u32
             | (gentle as u32) << 1
-            | (shallow as u32) << 2
-            | (probation as u32) << 3
-            | (spaced as u32) << 4
-            | (recall as u32) << 5
+            | (probation as u32) << 2
+            | (spaced as u32) << 3
+            | (recall as u32) << 4
     }
 
     /// The refinements of these bits; others than [`bits`](Self::bits) gives are ignored.
@@ -94,10 +89,9 @@ impl Refinements {
         Refinements {
             headroom: bits & 1 != 0,
             gentle: bits & 2 != 0,
-            shallow: bits & 4 != 0,
-            probation: bits & 8 != 0,
-            spaced: bits & 16 != 0,
-            recall: bits & 32 != 0,
+            probation: bits & 4 != 0,
+            spaced: bits & 8 != 0,
+            recall: bits & 16 != 0,
         }
     }
 }

@@ -69,7 +69,6 @@ pub enum BaseName {
 pub enum RefinementName {
     Headroom,
     Gentle,
-    Shallow,
     Probation,
     Spaced,
     Recall,
@@ -109,7 +108,6 @@ impl Control {
             Refinements {
                 headroom: has(RefinementName::Headroom),
                 gentle: has(RefinementName::Gentle),
-                shallow: has(RefinementName::Shallow),
                 probation: has(RefinementName::Probation),
                 spaced: has(RefinementName::Spaced),
                 recall: has(RefinementName::Recall),
