@@ -10,6 +10,7 @@
 #include "kernel.h"
 #define BACKGROUND_INLINE inline __attribute__((always_inline))
 #include "background.h"
+#define SOCKET_STATE struct background
 #include "socket.h"
 
 /* Set before loading. Table 5, last row: 0.75 cwnd, then slow start by a half to cwnd^0.95. */
@@ -21,17 +22,6 @@ const volatile struct background_params params = {
 	.factor = 50,
 	.hold = 0,
 };
-
-/* From Linux 6.10 `cong_control` gets the ACK number and flags before the rate sample. */
-const volatile u32 cong_control_has_ack = 1;
-
-/* Readable by an iterator over all namespaces, as nice's. */
-struct {
-	__uint(type, BPF_MAP_TYPE_SK_STORAGE_LOCAL);
-	__uint(map_flags, BPF_F_NO_PREALLOC_LOCAL);
-	__type(key, int);
-	__type(value, struct background);
-} sockets SEC(".maps");
 
 static BACKGROUND_INLINE struct background_params parameters(void)
 {
@@ -141,15 +131,11 @@ void BPF_PROG(tcp_background_set_state, struct sock *sk, u8 state)
 	apply(sk, b);
 }
 
-SEC("struct_ops")
-void BPF_PROG(tcp_background_cwnd_event, struct sock *sk, u32 event)
+static BACKGROUND_INLINE void resume(struct sock *sk)
 {
-	struct background *b;
+	struct background *b = bpf_sk_storage_get(&sockets, sk, 0, 0);
 
-	if (event != CA_EVENT_TX_START || !was_silent(tcp_of(sk)))
-		return;
-	b = bpf_sk_storage_get(&sockets, sk, 0, 0);
-	if (!b || !b->window)
+	if (!b || !b->window || !was_silent(tcp_of(sk)))
 		return;
 	background_on_idle(b);
 	apply(sk, b);
@@ -175,33 +161,14 @@ static BACKGROUND_INLINE void acknowledge(struct sock *sk, const struct rate_sam
 	apply(sk, b);
 }
 
-SEC("struct_ops")
-u32 BPF_PROG(tcp_background_undo_cwnd, struct sock *sk)
-{
-	/* The paper undoes nothing. */
-	return tcp_of(sk)->snd_cwnd;
-}
-
-SEC("struct_ops")
-void tcp_background_cong_control(unsigned long long *ctx)
-{
-	struct sock *sk = (struct sock *)ctx[0];
-
-	/* The verifier sees only the branch that fits the running kernel. */
-	if (cong_control_has_ack)
-		acknowledge(sk, (const struct rate_sample *)ctx[3]);
-	else
-		acknowledge(sk, (const struct rate_sample *)ctx[1]);
-}
-
 SEC(".struct_ops.link")
 struct tcp_congestion_ops background = {
 	.init = (void *)tcp_background_init,
 	.ssthresh = (void *)tcp_background_ssthresh,
 	.set_state = (void *)tcp_background_set_state,
-	.cwnd_event = (void *)tcp_background_cwnd_event,
-	.cong_control = (void *)tcp_background_cong_control,
-	.undo_cwnd = (void *)tcp_background_undo_cwnd,
+	.cwnd_event = (void *)socket_cwnd_event,
+	.cong_control = (void *)socket_cong_control,
+	.undo_cwnd = (void *)socket_undo_cwnd,
 	.name = "background",
 };
 

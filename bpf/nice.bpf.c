@@ -12,6 +12,7 @@
 #define NICE_FOR(count, callback, context) bpf_loop(count, callback, context, 0)
 #define NICE_OPAQUE(variable) asm volatile("" : "+r"(variable))
 #include "nice.h"
+#define SOCKET_STATE struct nice
 #include "socket.h"
 
 /* Set before loading. */
@@ -26,17 +27,6 @@ const volatile struct nice_params params = {
 	.detector = 1,
 	.refinements = NICE_HEADROOM | NICE_GENTLE | NICE_PROBATION | NICE_SPACED | NICE_RECALL,
 };
-
-/* From Linux 6.10 `cong_control` gets the ACK number and flags before the rate sample. */
-const volatile u32 cong_control_has_ack = 1;
-
-/* More than the 104 bytes of icsk_ca_priv, and readable by an iterator over all namespaces. */
-struct {
-	__uint(type, BPF_MAP_TYPE_SK_STORAGE_LOCAL);
-	__uint(map_flags, BPF_F_NO_PREALLOC_LOCAL);
-	__type(key, int);
-	__type(value, struct nice);
-} sockets SEC(".maps");
 
 static NICE_INLINE struct nice_params parameters(void)
 {
@@ -204,19 +194,14 @@ void BPF_PROG(tcp_nice_release, struct sock *sk)
 	bpf_sk_storage_delete(&sockets, sk);
 }
 
-SEC("struct_ops")
-void BPF_PROG(tcp_nice_cwnd_event, struct sock *sk, u32 event)
+static NICE_INLINE void resume(struct sock *sk)
 {
-	struct tcp_sock *tp = tcp_of(sk);
-	struct nice *n;
+	struct nice *n = bpf_sk_storage_get(&sockets, sk, 0, 0);
 
-	if (event != CA_EVENT_TX_START)
-		return;
-	n = bpf_sk_storage_get(&sockets, sk, 0, 0);
 	/* Between pairs the connection is silent by its own will. */
 	if (!n || n->window < NICE_TWO)
 		return;
-	if (!was_silent(tp))
+	if (!was_silent(tcp_of(sk)))
 		return;
 	nice_on_idle(n);
 	apply(sk, n);
@@ -249,25 +234,6 @@ static NICE_INLINE void acknowledge(struct sock *sk, const struct rate_sample *r
 	apply(sk, n);
 }
 
-SEC("struct_ops")
-u32 BPF_PROG(tcp_nice_undo_cwnd, struct sock *sk)
-{
-	/* Nothing that the kernel undoes raises the window. */
-	return tcp_of(sk)->snd_cwnd;
-}
-
-SEC("struct_ops")
-void tcp_nice_cong_control(unsigned long long *ctx)
-{
-	struct sock *sk = (struct sock *)ctx[0];
-
-	/* The verifier sees only the branch that fits the running kernel. */
-	if (cong_control_has_ack)
-		acknowledge(sk, (const struct rate_sample *)ctx[3]);
-	else
-		acknowledge(sk, (const struct rate_sample *)ctx[1]);
-}
-
 SEC(".struct_ops.link")
 struct tcp_congestion_ops nice = {
 	.init = (void *)tcp_nice_init,
@@ -275,9 +241,9 @@ struct tcp_congestion_ops nice = {
 	.min_tso_segs = (void *)tcp_nice_min_tso_segs,
 	.ssthresh = (void *)tcp_nice_ssthresh,
 	.set_state = (void *)tcp_nice_set_state,
-	.cwnd_event = (void *)tcp_nice_cwnd_event,
-	.cong_control = (void *)tcp_nice_cong_control,
-	.undo_cwnd = (void *)tcp_nice_undo_cwnd,
+	.cwnd_event = (void *)socket_cwnd_event,
+	.cong_control = (void *)socket_cong_control,
+	.undo_cwnd = (void *)socket_undo_cwnd,
 	.name = "nice",
 };
 

@@ -1,6 +1,10 @@
 /* SPDX-License-Identifier: (GPL-2.0 OR BSD-2-Clause) */
 /*
- * What every congestion control of ours asks the kernel's socket. The includer has kernel.h.
+ * What the congestion controls of ours have in common: what they ask the kernel's socket, where
+ * they keep its state, and the callbacks that differ in nothing.
+ *
+ * The includer has kernel.h, defines SOCKET_STATE, the type of the state, and the functions
+ * `acknowledge` and `resume`.
  */
 #ifndef LULL_SOCKET_H
 #define LULL_SOCKET_H
@@ -51,6 +55,49 @@ static SOCKET_INLINE u32 newly_acked(const struct rate_sample *rs)
 static SOCKET_INLINE u32 newly_lost(const struct rate_sample *rs)
 {
 	return rs->losses > 0 ? rs->losses : 0;
+}
+
+/* An acknowledgement, after all that the kernel itself does with it. */
+static void acknowledge(struct sock *sk, const struct rate_sample *rs);
+/* The first packet after a time with nothing in flight is about to leave. */
+static void resume(struct sock *sk);
+
+/* From Linux 6.10 `cong_control` gets the ACK number and flags before the rate sample. Set before
+ * loading. */
+const volatile u32 cong_control_has_ack = 1;
+
+/* More than the 104 bytes of icsk_ca_priv, and readable by an iterator over all namespaces. */
+struct {
+	__uint(type, BPF_MAP_TYPE_SK_STORAGE_LOCAL);
+	__uint(map_flags, BPF_F_NO_PREALLOC_LOCAL);
+	__type(key, int);
+	__type(value, SOCKET_STATE);
+} sockets SEC(".maps");
+
+SEC("struct_ops")
+void socket_cong_control(unsigned long long *ctx)
+{
+	struct sock *sk = (struct sock *)ctx[0];
+
+	/* The verifier sees only the branch that fits the running kernel. */
+	if (cong_control_has_ack)
+		acknowledge(sk, (const struct rate_sample *)ctx[3]);
+	else
+		acknowledge(sk, (const struct rate_sample *)ctx[1]);
+}
+
+SEC("struct_ops")
+u32 BPF_PROG(socket_undo_cwnd, struct sock *sk)
+{
+	/* Nothing that the kernel undoes raises a window of ours. */
+	return tcp_of(sk)->snd_cwnd;
+}
+
+SEC("struct_ops")
+void BPF_PROG(socket_cwnd_event, struct sock *sk, u32 event)
+{
+	if (event == CA_EVENT_TX_START)
+		resume(sk);
 }
 
 #endif
