@@ -37,6 +37,9 @@ static BACKGROUND_INLINE struct background_params parameters(void)
 	return p;
 }
 
+/* What the kernel does by itself (net.ipv4.tcp_min_tso_segs). */
+#define MIN_TSO_SEGS 2
+
 /* The kernel's own limit of a threshold (TCP_INFINITE_SSTHRESH). */
 #define NO_SSTHRESH 0x7fffffff
 
@@ -73,8 +76,9 @@ static BACKGROUND_INLINE struct background *open_socket(struct sock *sk)
 
 	if (!b)
 		return 0;
-	/* One that is taken over keeps its window, and has its slow start behind it. */
-	if (!tp->delivered && !tp->packets_out) {
+	/* One that is taken over keeps its window, and has its slow start behind it. Its SYN counts
+	 * as delivered in one that is new. */
+	if (!tp->data_segs_out) {
 		background_init(b, BACKGROUND_INITIAL_WINDOW, BACKGROUND_NO_THRESHOLD);
 	} else {
 		window = (u64)(tp->snd_cwnd ? tp->snd_cwnd : 1) << FIXED_SHIFT;
@@ -102,6 +106,22 @@ void BPF_PROG(tcp_background_init, struct sock *sk)
 		tcp_of(sk)->snd_cwnd = 2;
 }
 
+/*
+ * The kernel asks this before each attempt to send. Where the congestion control was chosen in
+ * TCP_CONNECT_CB, `init` came before the handshake, and the kernel's ten packets after it: the first
+ * flight is what algorithm 1 has, as in a connection that chose before.
+ */
+SEC("struct_ops")
+u32 BPF_PROG(tcp_background_min_tso_segs, struct sock *sk)
+{
+	struct tcp_sock *tp = tcp_of(sk);
+	struct background *b = bpf_sk_storage_get(&sockets, sk, 0, 0);
+
+	if (b && !tp->data_segs_out && tp->snd_cwnd > background_cwnd(b))
+		tp->snd_cwnd = background_cwnd(b);
+	return MIN_TSO_SEGS;
+}
+
 SEC("struct_ops")
 u32 BPF_PROG(tcp_background_ssthresh, struct sock *sk)
 {
@@ -126,9 +146,21 @@ void BPF_PROG(tcp_background_set_state, struct sock *sk, u8 state)
 		background_on_timeout(&p, b, tp->delivered);
 		return;
 	}
-	/* Recovery, or a mark. */
-	background_drop(&p, b, tp->delivered);
+	/* What is lost was sent a window ago: where a mark or a loss has cut since, this is the same
+	 * congestion. */
+	if (state == CA_RECOVERY)
+		background_on_loss(&p, b, tp->delivered, tp->delivered - tp->packets_out);
+	else
+		background_drop(&p, b, tp->delivered);
 	apply(sk, b);
+}
+
+/* The socket closes, or goes on with another congestion control, which must not find our state or
+ * our pace. */
+SEC("struct_ops")
+void BPF_PROG(tcp_background_release, struct sock *sk)
+{
+	forget(sk);
 }
 
 static BACKGROUND_INLINE void resume(struct sock *sk)
@@ -164,6 +196,8 @@ static BACKGROUND_INLINE void acknowledge(struct sock *sk, const struct rate_sam
 SEC(".struct_ops.link")
 struct tcp_congestion_ops background = {
 	.init = (void *)tcp_background_init,
+	.release = (void *)tcp_background_release,
+	.min_tso_segs = (void *)tcp_background_min_tso_segs,
 	.ssthresh = (void *)tcp_background_ssthresh,
 	.set_state = (void *)tcp_background_set_state,
 	.cwnd_event = (void *)socket_cwnd_event,

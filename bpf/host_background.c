@@ -38,6 +38,8 @@ static void host_step(const struct host_event *event, u64 *answer)
 		background_on_ack(&p, &b, &a);
 		break;
 	case EVENT_LOSS:
+		background_on_loss(&p, &b, a.delivered, a.delivered);
+		break;
 	case EVENT_MARK:
 		background_drop(&p, &b, a.delivered);
 		break;

@@ -191,7 +191,7 @@ SEC("struct_ops")
 void BPF_PROG(tcp_nice_release, struct sock *sk)
 {
 	sk->sk_pacing_status = PACING_NONE;
-	bpf_sk_storage_delete(&sockets, sk);
+	forget(sk);
 }
 
 static NICE_INLINE void resume(struct sock *sk)

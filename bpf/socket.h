@@ -74,6 +74,14 @@ struct {
 	__type(value, SOCKET_STATE);
 } sockets SEC(".maps");
 
+/* Leaves a socket as another congestion control expects it: without a state, and with the pace of a
+ * new one, which an fq qdisc obeys until the next acknowledgement. */
+static SOCKET_INLINE void forget(struct sock *sk)
+{
+	sk->sk_pacing_rate = sk->sk_max_pacing_rate;
+	bpf_sk_storage_delete(&sockets, sk);
+}
+
 SEC("struct_ops")
 void socket_cong_control(unsigned long long *ctx)
 {

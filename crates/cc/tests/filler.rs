@@ -331,8 +331,13 @@ fn rfc_5681_4_1_a_pause_leaves_no_more_than_the_initial_window() {
     let mut path = Path::new("TCP-Background", 100.0);
     path.drop();
     path.filler.handle_idle(Timestamp::ZERO);
-    assert_eq!(path.window(), 10.0);
+    assert_eq!(path.window(), 1.0);
     assert!(is_near(path.ssthresh(), 100f64.powf(0.95)));
+    // One that began with another window goes back to that.
+    let ten = Window::from_packets(10);
+    let mut filler = Filler::with_window(Protocol::TCP_BACKGROUND, ten, Window::MAX);
+    filler.handle_idle(Timestamp::ZERO);
+    assert_eq!(filler.window(), ten);
 }
 
 #[test]

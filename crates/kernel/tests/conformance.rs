@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use lull_cc::filler::{Decrease, Limit, PROTOCOLS, Protocol, Timeout};
-use lull_cc::{Base, Controller, Filler, Nice, NiceParameters, Refinements, Reno, Window};
+use lull_cc::{Base, Controller, Filler, Nice, NiceParameters, Refinements, Window};
 use lull_testing::trace::{Event, History, seed};
 
 const EVENTS: usize = 200_000;
@@ -192,7 +192,7 @@ fn the_kernel_s_background_gives_the_same_windows_bit_for_bit() {
             let events: Vec<Event> = history.take(EVENTS).collect();
             let in_c = run_in_c(&program, &background_words(&protocol), &events);
             assert_eq!(in_c.len(), EVENTS * BACKGROUND_ANSWER, "the mirror answers every event");
-            let mut filler = Filler::with_window(protocol, Reno::INITIAL_WINDOW, Window::MAX);
+            let mut filler = Filler::new(protocol);
             let mut cuts = 0;
             for (i, event) in events.iter().enumerate() {
                 let before = filler.window();

@@ -56,6 +56,8 @@ pub struct Filler {
     phase: Phase,
     window: u64,
     ssthresh: u64,
+    /// What a new connection begins with, and the most that a pause leaves.
+    initial: u64,
     rounds: Rounds,
     /// The window was cut, and what is in flight was sent before that.
     reacted: bool,
@@ -79,12 +81,17 @@ impl Filler {
     /// If `window` is below one packet: the powers of §3 mean nothing there.
     pub fn with_window(protocol: Protocol, window: Window, ssthresh: Window) -> Self {
         assert!(window >= Window::ONE, "a window of {window} packets");
-        let phase = if window < ssthresh { Phase::SlowStart } else { Phase::Avoidance };
+        let (phase, initial) = if window < ssthresh {
+            (Phase::SlowStart, window)
+        } else {
+            (Phase::Avoidance, Self::INITIAL_WINDOW)
+        };
         Filler {
             protocol,
             phase,
             window: window.raw().min(WINDOW_LIMIT),
             ssthresh: ssthresh.raw(),
+            initial: initial.raw(),
             rounds: Rounds::default(),
             reacted: false,
             unlimited: false,
@@ -199,9 +206,9 @@ impl Controller for Filler {
         self.reacted = false;
     }
 
-    /// RFC 5681 §4.1: after a pause no more than Reno's initial window.
+    /// RFC 5681 §4.1: after a pause no more than the initial window.
     fn handle_idle(&mut self, _now: Timestamp) {
-        self.window = self.window.min(crate::Reno::INITIAL_WINDOW.raw());
+        self.window = self.window.min(self.initial);
         if self.phase == Phase::Avoidance && self.window < self.ssthresh {
             self.phase = Phase::SlowStart;
         }
