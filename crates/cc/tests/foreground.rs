@@ -1,0 +1,326 @@
+//! The foregrounds that everything is compared with, rule by rule: Reno (RFC 5681, with the
+//! recoveries of RFC 6582 and RFC 6675) and CUBIC (RFC 9438).
+
+use core::num::NonZeroU32;
+use core::time::Duration;
+
+use lull_cc::{Ack, Controller, Cubic, Reno, Timestamp, Window};
+
+/// A connection whose acknowledgements the test makes.
+struct Connection<C> {
+    control: C,
+    now: Timestamp,
+    rtt: Duration,
+    delivered: u32,
+    app_limited: bool,
+}
+
+impl<C: Controller> Connection<C> {
+    fn new(control: C, rtt_millis: u64) -> Self {
+        let rtt = Duration::from_millis(rtt_millis);
+        let now = Timestamp::ZERO + Duration::from_secs(1);
+        Connection { control, now, rtt, delivered: 1_000, app_limited: false }
+    }
+
+    /// `acked` packets, the newest of which was sent at the count `sent_at`.
+    fn acknowledge(&mut self, acked: u32, lost: u32, sent_at: u32) -> f64 {
+        self.delivered += acked;
+        self.control.handle_ack(&Ack {
+            now: self.now,
+            delivered: self.delivered,
+            prior_delivered: sent_at,
+            acked,
+            lost,
+            in_flight: 10_000,
+            rtt_micros: NonZeroU32::new(self.rtt.as_micros() as u32),
+            app_limited: self.app_limited,
+            ..Ack::default()
+        });
+        self.window()
+    }
+
+    /// One window of packets, acknowledged one by one in a round-trip time.
+    fn round(&mut self) -> f64 {
+        let packets = self.control.packets(0);
+        let sent_at = self.delivered;
+        for _ in 0..packets {
+            self.now += self.rtt / packets;
+            self.acknowledge(1, 0, sent_at);
+        }
+        self.window()
+    }
+
+    /// Slow start up to so many packets, by one acknowledgement.
+    fn grow_to(mut self, packets: u32) -> Self {
+        let window = self.control.packets(0);
+        self.acknowledge(packets - window, 0, self.delivered);
+        assert_eq!(self.window(), f64::from(packets));
+        self
+    }
+
+    /// A loss in what was sent last.
+    fn lose(&mut self) -> f64 {
+        self.acknowledge(0, 1, self.delivered)
+    }
+
+    fn mark(&mut self) -> f64 {
+        self.control.handle_mark(self.now, self.delivered);
+        self.window()
+    }
+
+    fn time_out(&mut self) -> f64 {
+        self.control.handle_timeout(self.now, self.delivered);
+        self.window()
+    }
+
+    fn window(&self) -> f64 {
+        self.control.window().as_f64()
+    }
+
+    fn ssthresh(&self) -> f64 {
+        self.control.slow_start_threshold().as_f64()
+    }
+}
+
+/// A Reno of so many packets in congestion avoidance, or as good as: its next round adds one.
+fn reno_in_avoidance(packets: f64) -> Connection<Reno> {
+    let window = Window::from_raw((2.0 * packets * 65_536.0) as u64);
+    let mut reno = Connection::new(Reno::with_window(window), 100);
+    assert_eq!(reno.lose(), packets);
+    // What was sent before the loss is acknowledged: that round adds nothing.
+    reno.acknowledge(1, 0, reno.delivered - 1);
+    assert_eq!(reno.acknowledge(1, 0, reno.delivered), packets);
+    reno
+}
+
+fn is_near(value: f64, expected: f64, share: f64) -> bool {
+    (value / expected - 1.0).abs() < share
+}
+
+#[test]
+fn rfc_6928_2_a_connection_begins_with_ten_packets() {
+    assert_eq!(Reno::new().window(), Window::from_packets(10));
+    assert_eq!(Cubic::new().window(), Window::from_packets(10));
+}
+
+#[test]
+fn rfc_5681_3_1_slow_start_adds_a_packet_for_each_that_is_acknowledged() {
+    for (acked, window) in [(1, 11.0), (2, 12.0), (10, 20.0), (90, 100.0)] {
+        let mut reno = Connection::new(Reno::new(), 100);
+        assert_eq!(reno.acknowledge(acked, 0, reno.delivered), window, "Reno, {acked}");
+        // RFC 9438 4.10: the same.
+        let mut cubic = Connection::new(Cubic::new(), 100);
+        assert_eq!(cubic.acknowledge(acked, 0, cubic.delivered), window, "CUBIC, {acked}");
+    }
+}
+
+#[test]
+fn rfc_5681_3_1_congestion_avoidance_adds_a_packet_a_round() {
+    for packets in [2.0, 5.0, 10.0, 100.0] {
+        let mut reno = reno_in_avoidance(packets);
+        let rounds: Vec<f64> = (0..3).map(|_| reno.round()).collect();
+        assert_eq!(rounds, [packets + 1.0, packets + 2.0, packets + 3.0]);
+    }
+}
+
+#[test]
+fn rfc_5681_3_1_equation_4_a_loss_leaves_half_and_at_least_two() {
+    for (before, after) in [(100, 50.0), (20, 10.0), (7, 3.5), (4, 2.0), (3, 2.0), (2, 2.0)] {
+        let reno = || Connection::new(Reno::with_window(Window::from_packets(before)), 100);
+        let mut lossy = reno();
+        assert_eq!((lossy.lose(), lossy.ssthresh()), (after, after), "a loss at {before}");
+        // RFC 3168 6.1.2: a mark as a loss.
+        let mut marked = reno();
+        assert_eq!((marked.mark(), marked.ssthresh()), (after, after), "a mark at {before}");
+    }
+}
+
+/// RFC 6582 3.2 by its variable "recover", RFC 6675 5 by RecoveryPoint: what was sent before the
+/// reaction belongs to it.
+#[test]
+fn rfc_6582_3_2_and_rfc_6675_5_all_losses_of_a_window_are_one_reaction() {
+    // When the lost packets were sent, counted from the reaction; the halvings that follow.
+    for (sent_at, halvings) in
+        [(&[-10, -1][..], 0), (&[-100, -50, -1], 0), (&[0], 1), (&[-1, 5], 1), (&[3, 2, 1], 1)]
+    {
+        let mut reno = Connection::new(Reno::with_window(Window::from_packets(64)), 100);
+        assert_eq!(reno.lose(), 32.0);
+        let reaction = reno.delivered;
+        reno.acknowledge(50, 0, reaction - 1);
+        for &sent_at in sent_at {
+            let sent_at = reaction.checked_add_signed(sent_at).unwrap();
+            reno.acknowledge(0, 3, sent_at);
+        }
+        assert_eq!(reno.window(), 32.0 / f64::from(1 << halvings), "{sent_at:?}");
+    }
+    let mut cubic = Connection::new(Cubic::new(), 100).grow_to(100);
+    assert_eq!(cubic.lose(), 70.0);
+    assert_eq!(cubic.acknowledge(0, 3, cubic.delivered - 1), 70.0, "RFC 9438 4.6, once");
+}
+
+#[test]
+fn rfc_6675_5_recovery_adds_nothing_to_the_window() {
+    let mut reno = Connection::new(Reno::with_window(Window::from_packets(64)), 100);
+    assert_eq!(reno.lose(), 32.0);
+    let reaction = reno.delivered;
+    for _ in 0..32 {
+        assert_eq!(reno.acknowledge(1, 0, reaction - 1), 32.0);
+    }
+}
+
+#[test]
+fn rfc_5681_3_1_a_timeout_leaves_one_packet_and_slow_starts_to_half() {
+    for (before, ssthresh) in [(100, 50.0), (20, 10.0), (3, 2.0), (1, 2.0)] {
+        let mut reno = Connection::new(Reno::with_window(Window::from_packets(before)), 100);
+        assert_eq!((reno.time_out(), reno.ssthresh()), (1.0, ssthresh), "{before}");
+        // 1, 2, 4 … with the acknowledgements of what is sent again.
+        assert_eq!(reno.round(), 2.0, "{before}");
+    }
+    let mut reno = Connection::new(Reno::with_window(Window::from_packets(32)), 100);
+    reno.time_out();
+    let rounds: Vec<f64> = (0..6).map(|_| reno.round()).collect();
+    assert_eq!(rounds, [2.0, 4.0, 8.0, 16.0, 17.0, 18.0]);
+}
+
+#[test]
+fn rfc_5681_4_1_a_pause_leaves_no_more_than_the_initial_window() {
+    for (before, after) in [(100, 10.0), (11, 10.0), (10, 10.0), (3, 3.0)] {
+        let mut reno = Reno::with_window(Window::from_packets(before));
+        reno.handle_idle(Timestamp::ZERO);
+        assert_eq!(reno.window().as_f64(), after, "Reno, {before}");
+    }
+    let mut cubic = Connection::new(Cubic::new(), 100).grow_to(100);
+    cubic.control.handle_idle(cubic.now);
+    assert_eq!(cubic.window(), 10.0, "CUBIC");
+}
+
+/// RFC 7661's reason, and RFC 9438 5.8: a window that was not used says nothing about the path.
+#[test]
+fn rfc_9438_5_8_what_the_application_limits_does_not_grow() {
+    let mut starting = Connection::new(Reno::new(), 100);
+    starting.app_limited = true;
+    assert_eq!((starting.round(), starting.round()), (10.0, 10.0), "Reno, slow start");
+    let mut avoiding = reno_in_avoidance(10.0);
+    avoiding.app_limited = true;
+    // A round is limited if none of its packets was not.
+    avoiding.round();
+    assert_eq!(avoiding.round(), avoiding.round(), "Reno, avoidance");
+    for losses in [0, 1] {
+        let mut cubic = Connection::new(Cubic::new(), 100).grow_to(100);
+        (0..losses).for_each(|_| {
+            cubic.lose();
+        });
+        cubic.app_limited = true;
+        let before = cubic.window();
+        assert_eq!((cubic.round(), cubic.round()), (before, before), "CUBIC, {losses}");
+    }
+}
+
+#[test]
+fn rfc_9438_4_6_a_loss_leaves_seven_tenths_and_at_least_two() {
+    for (before, after) in [(1_000, 700.0), (100, 70.0), (20, 14.0), (11, 7.7)] {
+        let cubic = || Connection::new(Cubic::new(), 100).grow_to(before);
+        let mut lossy = cubic();
+        assert!(is_near(lossy.lose(), after, 1e-4), "a loss at {before}: {}", lossy.window());
+        assert_eq!(lossy.ssthresh(), lossy.window());
+        let mut marked = cubic();
+        assert!(is_near(marked.mark(), after, 1e-4), "a mark at {before}: {}", marked.window());
+    }
+    let mut cubic = Connection::new(Cubic::new(), 100);
+    let cuts: Vec<f64> = (0..8).map(|_| cubic.mark()).collect();
+    assert_eq!(cuts.last(), Some(&2.0), "{cuts:?}");
+}
+
+/// Where the cubic function rules: a long round trip and a large window, so that Reno would be far
+/// behind. The times are told in parts of K.
+#[test]
+fn rfc_9438_4_2_the_window_follows_the_cubic_function() {
+    const W_MAX: f64 = 1_000.0;
+    // Equation 2: K = cbrt(W_max (1 - beta) / C).
+    let k = (W_MAX * 0.3 / 0.4f64).cbrt();
+    for part in [0.25, 0.5, 0.75, 1.0, 1.25, 1.5] {
+        let mut cubic = Connection::new(Cubic::new(), 100).grow_to(W_MAX as u32);
+        cubic.lose();
+        let start = cubic.now;
+        while cubic.now.saturating_since(start).as_secs_f64() < part * k {
+            cubic.round();
+        }
+        // Equation 1, at the end of the round trip that the window is for.
+        let time = cubic.now.saturating_since(start).as_secs_f64();
+        let expected = 0.4 * (time - k).powi(3) + W_MAX;
+        assert!(is_near(cubic.window(), expected, 0.02), "{part}: {} {expected}", cubic.window());
+    }
+}
+
+/// Far beyond the plateau the function is steep; the window follows it by a half a round at most.
+#[test]
+fn rfc_9438_4_2_a_round_adds_half_of_the_window_at_most() {
+    let mut cubic = Connection::new(Cubic::new(), 100).grow_to(100);
+    cubic.lose();
+    // The epoch begins with the first acknowledgement; then nothing comes for a minute.
+    cubic.acknowledge(1, 0, cubic.delivered);
+    cubic.now += Duration::from_secs(60);
+    for _ in 0..5 {
+        let before = cubic.window();
+        let growth = cubic.round() / before;
+        assert!((1.3..1.7).contains(&growth), "{growth}");
+    }
+}
+
+/// Where Reno would be faster: a short round trip and a small window.
+#[test]
+fn rfc_9438_4_3_where_reno_would_be_faster_the_window_follows_its_estimate() {
+    for before in [20u32, 40, 60] {
+        let mut cubic = Connection::new(Cubic::new(), 1).grow_to(before);
+        let start = cubic.lose();
+        // alpha = 3 (1 - beta)/(1 + beta) a round, until the window is back where it was …
+        for round in 1..=8 {
+            let expected = start + f64::from(round) * 9.0 / 17.0;
+            let window = cubic.round();
+            assert!(is_near(window, expected, 0.03), "{before}, {round}: {window} {expected}");
+        }
+        while cubic.window() < f64::from(before) + 1.0 {
+            cubic.round();
+        }
+        // … and one packet from there.
+        let there = cubic.window();
+        let later = (0..5).map(|_| cubic.round()).last().unwrap();
+        assert!(is_near(later - there, 5.0, 0.15), "{before}: {there} {later}");
+    }
+}
+
+/// A flow that lost before it was back at its last maximum takes 0.85 of what it had for the next
+/// one, and so reaches its plateau sooner.
+#[test]
+fn rfc_9438_4_7_a_lower_maximum_is_lowered_further() {
+    // The plateau: where the window has all but stopped growing.
+    let plateau = |reductions: u32| {
+        let mut cubic = Connection::new(Cubic::new(), 100).grow_to(1_000);
+        (0..reductions).for_each(|_| {
+            cubic.mark();
+        });
+        let mut last = cubic.round();
+        loop {
+            let window = cubic.round();
+            if window - last < 0.2 {
+                return window;
+            }
+            last = window;
+        }
+    };
+    for (reductions, w_max) in [(1, 1_000.0), (2, 0.85 * 700.0)] {
+        let reached = plateau(reductions);
+        assert!(is_near(reached, w_max, 0.04), "{reductions}: {reached} {w_max}");
+    }
+}
+
+#[test]
+fn rfc_9438_4_8_a_timeout_leaves_one_packet_and_slow_starts_to_seven_tenths() {
+    for before in [1_000, 100, 20] {
+        let mut cubic = Connection::new(Cubic::new(), 100).grow_to(before);
+        assert_eq!(cubic.time_out(), 1.0, "{before}");
+        assert!(is_near(cubic.ssthresh(), 0.7 * f64::from(before), 1e-3), "{before}");
+        let rounds: Vec<f64> = (0..3).map(|_| cubic.round()).collect();
+        assert_eq!(rounds, [2.0, 4.0, 8.0], "{before}");
+    }
+}
