@@ -39,13 +39,44 @@ impl Reno {
         }
     }
 
-    /// RFC 5681 §3.1 equation 4: ssthresh = max(flight/2, 2).
-    fn halve(&mut self) {
-        self.ssthresh = (self.window / 2).max(Window::TWO.raw());
-        self.window = self.ssthresh;
+    /// An acknowledgement, before anything else is made of it. `true` if what it says of congestion
+    /// is not part of the last reaction (RFC 6582 §3.2, RFC 6675 §5).
+    pub(crate) fn see(&mut self, ack: &Ack) -> bool {
+        self.rounds.start(ack.delivered, ack.acked);
+        self.unlimited |= !ack.app_limited;
+        self.rounds.is_new_loss(ack.prior_delivered)
     }
 
-    fn settle(&mut self, delivered: u32) {
+    /// The growth that an acknowledgement allows, unless something else forbids it.
+    pub(crate) fn grow(&mut self, ack: &Ack, may_grow: bool) {
+        let may_grow = may_grow && !self.reacted;
+        // RFC 5681 §3.1: below the threshold one packet for each that is acknowledged, also for
+        // those of the acknowledgement that passes it.
+        let in_slow_start = self.window < self.ssthresh;
+        if in_slow_start && may_grow && !ack.app_limited {
+            let step = u64::from(ack.acked) << Window::SHIFT;
+            self.window = (self.window + step).min(WINDOW_LIMIT);
+        }
+        if ack.acked > 0 && self.rounds.pass(ack.delivered, ack.prior_delivered) {
+            // RFC 5681 §3.1: in congestion avoidance one packet a round-trip time.
+            if !in_slow_start && may_grow && self.unlimited {
+                self.window = (self.window + ONE).min(WINDOW_LIMIT);
+            }
+            self.reacted = false;
+            self.unlimited = false;
+        }
+    }
+
+    /// RFC 5681 §3.1 equation 4: ssthresh = max(flight/2, 2).
+    pub(crate) fn halve(&mut self, delivered: u32) {
+        let half = (self.window / 2).max(Window::TWO.raw());
+        self.cut(half, half, delivered);
+    }
+
+    /// A reaction: another window and another threshold.
+    pub(crate) fn cut(&mut self, window: u64, ssthresh: u64, delivered: u32) {
+        self.window = window;
+        self.ssthresh = ssthresh;
         self.rounds.settle(delivered);
         self.reacted = true;
     }
@@ -59,27 +90,11 @@ impl Default for Reno {
 
 impl Controller for Reno {
     fn handle_ack(&mut self, ack: &Ack) {
-        self.rounds.start(ack.delivered, ack.acked);
-        self.unlimited |= !ack.app_limited;
-        if ack.lost > 0 && self.rounds.is_new_loss(ack.prior_delivered) {
-            self.halve();
-            self.settle(ack.delivered);
+        let is_new = self.see(ack);
+        if ack.lost > 0 && is_new {
+            self.halve(ack.delivered);
         }
-        // RFC 5681 §3.1: below the threshold one packet for each that is acknowledged, also for
-        // those of the acknowledgement that passes it.
-        let in_slow_start = self.window < self.ssthresh;
-        if in_slow_start && !ack.app_limited && !self.reacted {
-            let step = u64::from(ack.acked) << Window::SHIFT;
-            self.window = (self.window + step).min(WINDOW_LIMIT);
-        }
-        if ack.acked > 0 && self.rounds.pass(ack.delivered, ack.prior_delivered) {
-            // RFC 5681 §3.1: in congestion avoidance one packet a round-trip time.
-            if !in_slow_start && !self.reacted && self.unlimited {
-                self.window = (self.window + ONE).min(WINDOW_LIMIT);
-            }
-            self.reacted = false;
-            self.unlimited = false;
-        }
+        self.grow(ack, true);
     }
 
     fn handle_loss(&mut self, now: Timestamp, delivered: u32) {
@@ -87,15 +102,13 @@ impl Controller for Reno {
     }
 
     fn handle_mark(&mut self, _now: Timestamp, delivered: u32) {
-        self.halve();
-        self.settle(delivered);
+        self.halve(delivered);
     }
 
     /// RFC 5681 §3.1: the loss window is one packet.
     fn handle_timeout(&mut self, _now: Timestamp, delivered: u32) {
-        self.halve();
+        self.halve(delivered);
         self.window = ONE;
-        self.settle(delivered);
         // What is acknowledged from here on was sent again after the timeout.
         self.reacted = false;
     }

@@ -14,9 +14,7 @@
 
 use crate::controller::{Ack, Controller, Pacing};
 use crate::delay::RelativeDelay;
-use crate::nice::WINDOW_LIMIT;
-use crate::rtt::Rounds;
-use crate::{Timestamp, Window};
+use crate::{Reno, Timestamp, Window};
 
 const ONE: u64 = Window::ONE.raw();
 
@@ -62,19 +60,16 @@ struct Delays {
 pub struct TcpLp {
     parameters: TcpLpParameters,
     phase: Phase,
-    window: u64,
-    ssthresh: u64,
+    /// What it is as long as no queue begins.
+    reno: Reno,
     one_way: RelativeDelay,
     delays: Option<Delays>,
-    rounds: Rounds,
-    reacted: bool,
-    unlimited: bool,
     rtt: u32,
 }
 
 impl TcpLp {
     /// Reno's initial window (RFC 6928 §2).
-    pub const INITIAL_WINDOW: Window = crate::Reno::INITIAL_WINDOW;
+    pub const INITIAL_WINDOW: Window = Reno::INITIAL_WINDOW;
 
     /// A controller for a new connection.
     ///
@@ -86,13 +81,9 @@ impl TcpLp {
         TcpLp {
             parameters,
             phase: Phase::Increase,
-            window: Self::INITIAL_WINDOW.raw(),
-            ssthresh: Window::MAX.raw(),
+            reno: Reno::new(),
             one_way: RelativeDelay::default(),
             delays: None,
-            rounds: Rounds::default(),
-            reacted: false,
-            unlimited: false,
             rtt: 0,
         }
     }
@@ -120,26 +111,20 @@ impl TcpLp {
     /// Congestion begins: half the window, and one packet if that did not help. From there the
     /// increase is linear.
     fn yield_early(&mut self, now: u64, delivered: u32) {
-        self.window = match self.phase {
-            Phase::Increase => (self.window / 2).max(ONE),
+        let window = match self.phase {
+            Phase::Increase => (self.reno.window().raw() / 2).max(ONE),
             Phase::Inference { .. } => ONE,
         };
-        self.ssthresh = self.window;
+        self.reno.cut(window, window, delivered);
         let length = u64::from(self.parameters.inference_rtts) * u64::from(self.rtt);
         self.phase = Phase::Inference { until: now + length };
-        self.settle(delivered);
     }
 
     /// RFC 5681 §3.1, but that nothing raises a window of one packet.
     fn halve(&mut self, delivered: u32) {
-        self.ssthresh = (self.window / 2).max(Window::TWO.raw());
-        self.window = self.ssthresh.min(self.window);
-        self.settle(delivered);
-    }
-
-    fn settle(&mut self, delivered: u32) {
-        self.rounds.settle(delivered);
-        self.reacted = true;
+        let window = self.reno.window().raw();
+        let half = (window / 2).max(Window::TWO.raw());
+        self.reno.cut(half.min(window), half, delivered);
     }
 }
 
@@ -152,16 +137,14 @@ impl Default for TcpLp {
 impl Controller for TcpLp {
     fn handle_ack(&mut self, ack: &Ack) {
         let now = ack.now.as_micros();
-        self.rounds.start(ack.delivered, ack.acked);
-        self.unlimited |= !ack.app_limited;
+        // The paper lets every ACK indicate congestion; but what is in flight was sent before the
+        // cut and reports the same queue again, and every first cut would be followed by the
+        // second at once. So once a round, as for losses.
+        let is_new = self.reno.see(ack);
         if let Some(rtt) = ack.rtt_micros {
             self.rtt = rtt.get();
         }
         let is_early = ack.one_way_micros.is_some_and(|one_way| self.sample(one_way));
-        // The paper lets every ACK indicate congestion; but what is in flight was sent before the
-        // cut and reports the same queue again, and every first cut would be followed by the
-        // second at once. So once a round, as for losses.
-        let is_new = self.rounds.is_new_loss(ack.prior_delivered);
         if ack.lost > 0 && is_new {
             self.halve(ack.delivered);
         } else if is_early && is_new && ack.acked > 0 {
@@ -172,19 +155,7 @@ impl Controller for TcpLp {
         {
             self.phase = Phase::Increase;
         }
-        let may_grow = self.phase == Phase::Increase && !self.reacted;
-        let in_slow_start = self.window < self.ssthresh;
-        if in_slow_start && may_grow && !ack.app_limited {
-            let step = u64::from(ack.acked) << Window::SHIFT;
-            self.window = (self.window + step).min(WINDOW_LIMIT);
-        }
-        if ack.acked > 0 && self.rounds.pass(ack.delivered, ack.prior_delivered) {
-            if !in_slow_start && may_grow && self.unlimited {
-                self.window = (self.window + ONE).min(WINDOW_LIMIT);
-            }
-            self.reacted = false;
-            self.unlimited = false;
-        }
+        self.reno.grow(ack, self.phase == Phase::Increase);
     }
 
     fn handle_loss(&mut self, now: Timestamp, delivered: u32) {
@@ -196,32 +167,27 @@ impl Controller for TcpLp {
         self.halve(delivered);
     }
 
-    /// RFC 5681 §3.1: the loss window is one packet.
-    fn handle_timeout(&mut self, _now: Timestamp, delivered: u32) {
-        self.halve(delivered);
-        self.window = ONE;
-        // What is acknowledged from here on was sent again after the timeout.
-        self.reacted = false;
+    fn handle_timeout(&mut self, now: Timestamp, delivered: u32) {
+        self.reno.handle_timeout(now, delivered);
     }
 
-    /// RFC 5681 §4.1: no more than the initial window after a pause.
-    fn handle_idle(&mut self, _now: Timestamp) {
-        self.window = self.window.min(Self::INITIAL_WINDOW.raw());
+    fn handle_idle(&mut self, now: Timestamp) {
+        self.reno.handle_idle(now);
     }
 
     fn window(&self) -> Window {
-        Window::from_raw(self.window)
+        self.reno.window()
     }
 
     fn slow_start_threshold(&self) -> Window {
-        Window::from_raw(self.ssthresh)
+        self.reno.slow_start_threshold()
     }
 
-    fn packets(&self, _in_flight: u32) -> u32 {
-        (self.window >> Window::SHIFT) as u32
+    fn packets(&self, in_flight: u32) -> u32 {
+        self.reno.packets(in_flight)
     }
 
-    fn pacing(&self, _smoothed_rtt_micros: u32, _packet_bytes: u32) -> Option<Pacing> {
-        None
+    fn pacing(&self, smoothed_rtt_micros: u32, packet_bytes: u32) -> Option<Pacing> {
+        self.reno.pacing(smoothed_rtt_micros, packet_bytes)
     }
 }
