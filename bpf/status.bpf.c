@@ -6,6 +6,7 @@
 #include <linux/bpf.h>
 #include "kernel.h"
 #include <bpf/bpf_endian.h>
+#include "background_types.h"
 #include "nice_types.h"
 #include "status.h"
 
@@ -19,25 +20,42 @@ struct {
 	__type(value, struct nice);
 } sockets SEC(".maps");
 
+/* Set before loading: the states are nice's. The verifier sees only the branch that fits. */
+const volatile bool is_nice = true;
+
+static inline __attribute__((always_inline)) void tell_state(struct status_record *record,
+							     const void *state)
+{
+	if (is_nice) {
+		const struct nice *n = state;
+
+		record->window = n->window;
+		record->yielded_us = n->yielded_us;
+		record->min_rtt_us = n->min_rtt;
+		record->max_rtt_us = n->max_rtt;
+		record->rounds = n->rounds;
+		record->rounds_congested = n->rounds_congested;
+	} else {
+		const struct background *b = state;
+
+		record->window = b->window;
+	}
+}
+
 SEC("iter/bpf_sk_storage_map")
 int lull_status(struct bpf_iter__bpf_sk_storage_map *ctx)
 {
 	struct status_record record = {};
 	struct sock *sk = ctx->sk;
-	struct nice *n = ctx->value;
+	void *state = ctx->value;
 	struct tcp_sock *tp;
 
-	if (!sk || !n)
+	if (!sk || !state)
 		return 0;
 	tp = bpf_skc_to_tcp_sock(sk);
 	if (!tp)
 		return 0;
-	record.window = n->window;
-	record.yielded_us = n->yielded_us;
-	record.min_rtt_us = n->min_rtt;
-	record.max_rtt_us = n->max_rtt;
-	record.rounds = n->rounds;
-	record.rounds_congested = n->rounds_congested;
+	tell_state(&record, state);
 	record.srtt_us = tp->srtt_us >> 3;
 	record.bytes_acked = tp->bytes_acked;
 	record.bytes_sent = tp->bytes_sent;

@@ -12,7 +12,8 @@ fn main() {
     let bpf = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../bpf");
     let out = PathBuf::from(env::var_os("OUT_DIR").expect("cargo sets OUT_DIR"));
     println!("cargo::rerun-if-changed={}", bpf.display());
-    println!("cargo::rustc-env=LULL_STATE={}", state(&bpf.join("nice_types.h")));
+    let headers = ["background_types.h", "nice_types.h"].map(|name| bpf.join(name));
+    println!("cargo::rustc-env=LULL_STATE={}", state(&headers));
     for name in PROGRAMS {
         let source = bpf.join(format!("{name}.bpf.c"));
         SkeletonBuilder::new()
@@ -29,12 +30,14 @@ fn main() {
     }
 }
 
-/// A number that is another one whenever the state that Nice keeps of a socket, or what it means,
-/// may be another: of the text that declares it (FNV-1a, 64 bits).
-fn state(header: &Path) -> u64 {
-    let text = std::fs::read(header)
-        .unwrap_or_else(|error| panic!("cannot read {}: {error}", header.display()));
-    text.iter().fold(0xcbf2_9ce4_8422_2325, |hash, &byte| {
+/// A number that is another one whenever the state that a congestion control keeps of a socket, or
+/// what it means, may be another: of the text that declares it (FNV-1a, 64 bits).
+fn state(headers: &[PathBuf]) -> u64 {
+    let text = headers.iter().flat_map(|header| {
+        std::fs::read(header)
+            .unwrap_or_else(|error| panic!("cannot read {}: {error}", header.display()))
+    });
+    text.fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
         (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
     })
 }

@@ -16,8 +16,12 @@ const FAILED: u8 = 125;
 const NOT_EXECUTABLE: u8 = 126;
 const NOT_FOUND: u8 = 127;
 
+/// `--cc` cannot do here what it is for. Not env's code for what went wrong, since nothing did.
+const REFUSED: u8 = 2;
+
 /// What `--cc` has to be for us to load it.
 const NICE: &str = "nice";
+const BACKGROUND: &str = "background";
 
 const EXAMPLES: &str = "\
 Examples:
@@ -26,19 +30,27 @@ Examples:
   sudo lull exec -- nginx -g 'daemon off;'
       a server and what it asks of others; it gives up root by itself
   sudo lull exec --pid \"$(systemctl show -P MainPID backup.service)\" --children
-      a service that runs already, inside its unit";
+      a service that runs already, inside its unit
+  sudo lull exec --cc background --network-honours-le -- rsync -a /data host:/backup
+      on a network of your own that serves lower effort after everything else: uses what is left
+      sooner than nice, and does not yield anywhere else";
 
 /// Run a program with all of its TCP traffic in the background.
 ///
 /// Every connection that the program and its children open or accept uses TCP Nice and carries
 /// the DSCP for lower effort, whatever they ask for themselves. Exit code, signals, terminal and
-/// standard input are the program's; 125, 126 and 127 are lull's own, as env's. It needs root.
+/// standard input are the program's; 125, 126 and 127 are lull's own, as env's, and 2 says that it
+/// refused --cc background. It needs root.
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Args {
-    /// Congestion control; nice is loaded if need be
+    /// Congestion control; nice and background are loaded if need be
     #[arg(long, value_name = "NAME", default_value = NICE)]
     cc: String,
+    /// The network serves packets of lower effort last, on every link that may be full; without that
+    /// background, which does not yield by itself, is refused
+    #[arg(long)]
+    network_honours_le: bool,
     /// Mark of the packets: le (lower effort, RFC 8622), or none (left to the program)
     #[arg(long, value_name = "DSCP", default_value = "le", value_parser = parse_dscp)]
     dscp: Dscp,
@@ -85,6 +97,7 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
         let code = match error.downcast_ref() {
             Some(Error::ProgramNotFound { .. }) => NOT_FOUND,
             Some(Error::ProgramNotExecutable { .. }) => NOT_EXECUTABLE,
+            Some(Error::NeedsLowerClass { .. } | Error::NeedsMark { .. }) => REFUSED,
             _ => FAILED,
         };
         crate::complain(&error);
@@ -96,10 +109,16 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
 }
 
 fn choice(args: &Args) -> Choice {
+    let automatic = match args.cc.as_str() {
+        BACKGROUND => Some(Parameters::background(false)),
+        NICE => Some(Parameters::default()),
+        _ => args.automatic.then(Parameters::default),
+    };
     Choice {
         congestion: args.cc.clone(),
         dscp: args.dscp,
-        automatic: (args.automatic || args.cc == NICE).then(Parameters::default),
+        automatic,
+        network_honours_le: args.network_honours_le,
         mapped_by_parent: args.mapped_by_parent,
     }
 }

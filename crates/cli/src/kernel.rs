@@ -37,14 +37,16 @@ Examples:
   sudo lull kernel load --name nicer --threshold 0.1 --fraction 0.25
       a variant that yields earlier, for 'lull exec --cc nicer'
   sudo lull kernel load --name vegas_alone --algorithm vegas
-      what Nice is built on, for comparison";
+      what Nice is built on, for comparison
+  sudo lull kernel load --algorithm background
+      TCP-Background as 'background', for networks that serve lower effort last";
 
 #[derive(Debug, clap::Args)]
 #[command(after_help = LOAD_EXAMPLES)]
 struct Load {
-    /// The name that programs choose it by
-    #[arg(long, default_value = "nice")]
-    name: String,
+    /// The name that programs choose it by [default: nice, or background for that]
+    #[arg(long)]
+    name: Option<String>,
     /// t: queueing delay, as a part of the largest, that counts as interference [default: 0.2]
     #[arg(long, value_parser = number, allow_negative_numbers = true)]
     threshold: Option<f64>,
@@ -54,7 +56,8 @@ struct Load {
     /// Smallest window in packets, from 1/48 to 1 [default: 1/48]
     #[arg(long, allow_hyphen_values = true)]
     min_window: Option<String>,
-    /// nice, or vegas, which it is built on, for comparison; vegas has none of the above
+    /// nice; vegas, which it is built on, for comparison; or background, which does not yield by
+    /// itself and needs a network that serves lower effort last. Only nice has any of the above
     #[arg(long, value_enum, default_value_t = Kind::Nice)]
     algorithm: Kind,
     /// Only processes with CAP_NET_ADMIN may choose it
@@ -82,11 +85,20 @@ impl std::fmt::Display for Misuse {
 }
 
 impl Load {
+    fn name(&self) -> &str {
+        match (&self.name, self.algorithm) {
+            (Some(name), _) => name,
+            (None, Kind::Background) => "background",
+            (None, Kind::Nice | Kind::Vegas) => "nice",
+        }
+    }
+
     fn parameters(&self) -> anyhow::Result<Parameters> {
         let defaults = Parameters::default();
-        let algorithm = match self.algorithm {
-            Kind::Nice => Algorithm::Nice,
-            Kind::Vegas => Algorithm::Vegas,
+        let (algorithm, called) = match self.algorithm {
+            Kind::Nice => (Algorithm::Nice, "nice"),
+            Kind::Vegas => (Algorithm::Vegas, "vegas"),
+            Kind::Background => (Algorithm::Background, "background"),
         };
         for (option, is_given) in [
             ("--threshold", self.threshold.is_some()),
@@ -95,9 +107,12 @@ impl Load {
         ] {
             if is_given && algorithm != Algorithm::Nice {
                 let text =
-                    format!("{option} is of nice, and vegas has nothing like it: leave it out");
+                    format!("{option} is of nice, and {called} has nothing like it: leave it out");
                 return Err(Misuse(text).into());
             }
+        }
+        if algorithm == Algorithm::Background {
+            return Ok(Parameters::background(self.restrict));
         }
         let min_window = match &self.min_window {
             Some(text) => text.parse()?,
@@ -113,6 +128,7 @@ impl Load {
 enum Kind {
     Nice,
     Vegas,
+    Background,
 }
 
 #[derive(Debug, clap::Args)]
@@ -154,13 +170,13 @@ fn say(text: &str) -> anyhow::Result<()> {
 
 fn load(args: &Load) -> anyhow::Result<()> {
     let parameters = args.parameters()?;
-    let loaded = lull_kernel::load(&args.name, parameters)?;
+    let name = args.name();
+    let loaded = lull_kernel::load(name, parameters)?;
     if args.json {
         let mut value = parameters_json(&parameters);
-        value["name"] = json!(args.name);
+        value["name"] = json!(name);
         return say(&value.to_string());
     }
-    let name = &args.name;
     match loaded {
         Loaded::New => say(&format!("loaded '{name}' ({parameters})")),
         Loaded::Kept => say(&format!("'{name}' was loaded by lull exec and stays now")),
@@ -230,16 +246,21 @@ fn table(sockets: &[Socket]) -> anyhow::Result<()> {
         .map(str::to_owned),
     ];
     let milliseconds = |time: Duration| format!("{:.2} ms", time.as_secs_f64() * 1e3);
+    let of_nice = |text: Option<String>| text.unwrap_or("-".to_owned());
     for socket in sockets {
         rows.push([
             socket.local.to_string(),
             socket.remote.to_string(),
             socket.state.to_owned(),
             socket.window.to_string(),
-            milliseconds(socket.min_rtt),
-            milliseconds(socket.max_rtt),
+            of_nice(socket.yielding.map(|yielding| milliseconds(yielding.min_rtt))),
+            of_nice(socket.yielding.map(|yielding| milliseconds(yielding.max_rtt))),
             milliseconds(socket.srtt),
-            format!("{} of {}", socket.rounds_congested, socket.rounds),
+            of_nice(
+                socket.yielding.map(|yielding| {
+                    format!("{} of {}", yielding.rounds_congested, yielding.rounds)
+                }),
+            ),
             Bytes(socket.bytes_acked).to_string(),
             socket.network_namespace.to_string(),
             socket
@@ -282,6 +303,7 @@ fn status_json(status: &Status) -> Value {
 }
 
 fn socket_json(socket: &Socket) -> Value {
+    let yielding = socket.yielding;
     json!({
         "local": socket.local,
         "remote": socket.remote,
@@ -290,12 +312,12 @@ fn socket_json(socket: &Socket) -> Value {
         "inode": socket.inode,
         "cgroup": socket.cgroup,
         "window_packets": socket.window.as_f64(),
-        "min_rtt_us": socket.min_rtt.as_micros() as u64,
-        "max_rtt_us": socket.max_rtt.as_micros() as u64,
+        "min_rtt_us": yielding.map(|yielding| yielding.min_rtt.as_micros() as u64),
+        "max_rtt_us": yielding.map(|yielding| yielding.max_rtt.as_micros() as u64),
         "srtt_us": socket.srtt.as_micros() as u64,
-        "rounds": socket.rounds,
-        "rounds_congested": socket.rounds_congested,
-        "yielding_seconds": socket.yielded.as_secs_f64(),
+        "rounds": yielding.map(|yielding| yielding.rounds),
+        "rounds_congested": yielding.map(|yielding| yielding.rounds_congested),
+        "yielding_seconds": yielding.map(|yielding| yielding.yielded.as_secs_f64()),
         "bytes_acked": socket.bytes_acked,
         "bytes_sent": socket.bytes_sent,
         "pid": socket.owner.as_ref().map(|owner| owner.pid),

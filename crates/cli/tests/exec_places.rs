@@ -256,6 +256,47 @@ fn an_unknown_congestion_control_is_told_with_the_known_ones() {
     assert_eq!(support::cgroups("lull.bogus."), Vec::<PathBuf>::new());
 }
 
+/// Whoever asks, and before anything else is looked at.
+#[test]
+fn background_is_refused_unless_the_network_honours_its_mark() {
+    let exec = |arguments: &[&str]| finish(lull(&["exec", "--cc"]).args(arguments));
+    exec(&["background", "--", "true"]).fails(2, "'background' does not yield by itself");
+    exec(&["background", "--", "true"]).fails(2, "say so with --network-honours-le, or take");
+    exec(&["background", "--network-honours-le", "--dscp", "none", "--", "true"])
+        .fails(2, "leave out --dscp none");
+    needs!(lull_testing::bpf());
+    let pid = std::process::id().to_string();
+    exec(&["background", "--pid", &pid]).fails(2, "'background' does not yield by itself");
+    // Under any name, and nothing is left of the attempt.
+    let background = Variant::load(&["--algorithm", "background"]);
+    exec(&[&background.0, "--", "true"]).fails(2, "does not yield by itself");
+    assert_eq!(background.cgroups(), Vec::<PathBuf>::new());
+    let honoured = [&background.0, "--network-honours-le", "--quiet", "--", "true"];
+    assert_eq!(exec(&honoured).code(), Some(0));
+}
+
+#[test]
+fn background_is_loaded_and_unloaded_as_needed() {
+    needs!(lull_testing::bpf(), lull_testing::command("python3"));
+    let script = "import socket
+listener = socket.create_server(('127.0.0.1', 0))
+client = socket.create_connection(listener.getsockname())
+print(client.getsockopt(6, 13, 16).rstrip(bytes(1)).decode(), client.getsockopt(0, 1))";
+    let is_loaded = || {
+        fs::read_to_string("/proc/sys/net/ipv4/tcp_available_congestion_control")
+            .unwrap()
+            .split_whitespace()
+            .any(|name| name == "background")
+    };
+    let was_loaded = is_loaded();
+    let exec = ["exec", "--cc", "background", "--network-honours-le", "--json", "--", "python3"];
+    let said = finish(lull(&exec).args(["-c", script]));
+    assert_eq!(said.out, "background 4\n", "{said:?}");
+    let summary: Value = serde_json::from_str(&said.err).unwrap();
+    assert_eq!(summary["yielding_seconds"], Value::Null, "it does not yield: {summary}");
+    eventually("it is as before", || is_loaded() == was_loaded);
+}
+
 /// A copy of the binary where other users may run it.
 struct Public(PathBuf);
 

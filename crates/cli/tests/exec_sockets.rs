@@ -38,6 +38,9 @@ fn every_kind_of_connection_takes_congestion_control_and_dscp() {
     check_all(connections(&["--cc", "reno"], &[]), "reno", LOWER_EFFORT, true);
     let nice = Variant::load(&[]);
     check_all(connections(&["--cc", &nice.0], &[]), &nice.0, LOWER_EFFORT, true);
+    let background = Variant::load(&["--algorithm", "background"]);
+    let exec = ["--cc", &background.0, "--network-honours-le"];
+    check_all(connections(&exec, &[]), &background.0, LOWER_EFFORT, true);
 }
 
 #[test]
@@ -111,22 +114,25 @@ while got < 100000:
     assert_eq!(summary["yielding_seconds"], Value::Null, "reno does not tell");
 }
 
-/// The client connects and writes 100 kB at once; nothing of that is acknowledged.
+/// The client connects and writes 100 kB at once; nothing of that is acknowledged. Two packets are
+/// Nice's, one is TCP-Background's (algorithm 1 of its paper).
 #[test]
-fn the_first_flight_of_a_client_is_two_packets() {
+fn the_first_flight_of_a_client_is_two_packets_or_one() {
     needs!(lull_testing::bpf(), lull_testing::command("python3"), lull_testing::command("ip"));
     const MSS: u32 = 1460;
-    let first_flight = |congestion: &str| -> u32 {
+    let first_flight = |exec: &[&str]| -> u32 {
         let mut command = Command::new("unshare");
         command.args(["--net", "python3"]).arg(program("first_flight.py"));
-        command.args([LULL, "exec", "--quiet", "--cc", congestion, "--"]);
+        command.args([LULL, "exec", "--quiet"]).args(exec).arg("--");
         finish(command.stdin(Stdio::null())).ok().trim().parse().unwrap()
     };
     // RFC 6928: what the kernel sends by itself, and what is thus seen here.
-    assert_eq!(first_flight("reno"), 10 * MSS);
+    assert_eq!(first_flight(&["--cc", "reno"]), 10 * MSS);
     let nice = Variant::load(&[]);
-    let sent = first_flight(&nice.0);
+    let sent = first_flight(&["--cc", &nice.0]);
     assert!((1..=2 * MSS).contains(&sent), "{sent} bytes, {} packets", sent.div_ceil(MSS));
+    let background = Variant::load(&["--algorithm", "background"]);
+    assert_eq!(first_flight(&["--cc", &background.0, "--network-honours-le"]), MSS);
 }
 
 #[test]

@@ -92,12 +92,45 @@ fn parameters_outside_their_range_are_refused() {
 }
 
 #[test]
-fn what_vegas_does_not_have_is_not_ignored() {
-    for option in ["--threshold", "--fraction", "--min-window"] {
-        // Also the default, since it would have no effect.
-        load("t", &["--algorithm", "vegas", option, "0.5"])
-            .fails(2, &format!("{option} is of nice, and vegas has nothing like it: leave it out"));
+fn what_others_do_not_have_of_nice_is_not_ignored() {
+    for algorithm in ["vegas", "background"] {
+        for option in ["--threshold", "--fraction", "--min-window"] {
+            // Also the default, since it would have no effect.
+            let words = format!("{option} is of nice, and {algorithm} has nothing like it: leave");
+            load("t", &["--algorithm", algorithm, option, "0.5"]).fails(2, &words);
+        }
     }
+}
+
+/// Two ends of a connection, one of which sends.
+#[test]
+fn the_status_of_background_tells_its_windows_and_nothing_of_yielding() {
+    needs!(lull_testing::bpf(), lull_testing::command("python3"));
+    let background = Variant::unloaded();
+    let said = load(&background.0, &["--algorithm", "background"]).ok();
+    let what = "background, which needs a network's lower class";
+    assert_eq!(said, format!("loaded '{}' ({what})\n", background.0));
+    let exec = ["exec", "--quiet", "--network-honours-le", "--cc", &background.0, "--", "python3"];
+    let mut command = lull(&exec);
+    command.arg(program("peer.py")).stdin(Stdio::piped()).stdout(Stdio::piped());
+    let mut kept = Kept::spawn(&mut command);
+    let mut lines = BufReader::new(kept.0.stdout.take().unwrap()).lines();
+    assert_eq!(lines.next().unwrap().unwrap(), "ready");
+    let status = background.status().unwrap();
+    assert_eq!(status["parameters"]["algorithm"], "background");
+    assert_eq!(status["parameters"]["threshold"], Value::Null);
+    let sockets = status["sockets"].as_array().unwrap();
+    assert_eq!(sockets.len(), 2, "{status}");
+    for socket in sockets {
+        assert!(socket["window_packets"].as_f64().unwrap() >= 1.0, "{socket}");
+        assert!(socket["srtt_us"].as_u64().unwrap() > 0, "{socket}");
+        assert_eq!(socket["rounds"], Value::Null, "{socket}");
+        assert_eq!(socket["yielding_seconds"], Value::Null, "{socket}");
+    }
+    let table = finish(&mut lull(&["kernel", "status"])).ok();
+    assert!(table.contains(&format!("{}: {what}; loaded at 2", background.0)), "{table}");
+    drop(kept.0.stdin.take());
+    assert!(kept.0.wait().unwrap().success());
 }
 
 #[test]

@@ -8,12 +8,12 @@ use std::path::Path;
 use libbpf_rs::OpenObject;
 
 use crate::cgroup::{Cgroup, Hierarchy};
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::hooks::{Dscp, Hooks};
 use crate::load::{load_automatically, unload_unused};
 use crate::machine;
 use crate::mounts::Bpffs;
-use crate::parameters::Parameters;
+use crate::parameters::{Algorithm, Parameters};
 use crate::state::{Place, State};
 
 /// What the connections of a background cgroup get.
@@ -26,8 +26,29 @@ pub struct Choice {
     /// Load it under that name with these parameters if the kernel does not have it; it goes
     /// when the last cgroup that uses it has gone.
     pub automatic: Option<Parameters>,
+    /// The network serves packets of lower effort last; whoever asks for a congestion control that
+    /// does not yield by itself has to say so.
+    pub network_honours_le: bool,
     /// Mark IPv4 traffic of IPv6 sockets by system calls, as on kernels before 6.13; for tests.
     pub mapped_by_parent: bool,
+}
+
+impl Choice {
+    /// §4.2 and table 8 of the filler paper: without priorities TCP-Background is as obtrusive as any
+    /// TCP, and its authors advise against it.
+    fn check(&self, algorithm: Option<Algorithm>) -> Result<()> {
+        if algorithm.is_none_or(Algorithm::yields) {
+            return Ok(());
+        }
+        let name = || self.congestion.clone();
+        if !self.network_honours_le {
+            return Err(Error::NeedsLowerClass { name: name() });
+        }
+        if self.dscp != Dscp::Le {
+            return Err(Error::NeedsMark { name: name() });
+        }
+        Ok(())
+    }
 }
 
 /// A cgroup whose sockets are background ones.
@@ -45,6 +66,7 @@ impl<'obj> Background<'obj> {
         storage: &'obj mut MaybeUninit<OpenObject>,
     ) -> Result<Self> {
         machine::check_congestion_name(&choice.congestion)?;
+        choice.check(choice.automatic.map(|parameters| parameters.algorithm()))?;
         machine::check_privilege("lull exec")?;
         machine::check_btf()?;
         let hierarchy = Hierarchy::open()?;
@@ -81,10 +103,12 @@ impl<'obj> Background<'obj> {
         hierarchy: &Hierarchy,
         state: Option<&State<'_>>,
     ) -> Result<(Cgroup, Hooks<'obj>)> {
-        let sockets = state
-            .and_then(|state| state.find(&choice.congestion))
-            .filter(Place::is_ours)
-            .map(|place| place.sockets());
+        let place = state.and_then(|state| state.find(&choice.congestion));
+        let algorithm = place.as_ref().and_then(Place::algorithm);
+        // One that was loaded under another name.
+        choice.check(algorithm)?;
+        let sockets =
+            place.filter(|_| algorithm.is_some_and(Algorithm::yields)).map(|place| place.sockets());
         let hooks = Hooks::load(
             storage,
             &choice.congestion,

@@ -68,6 +68,25 @@ pub enum Error {
         /// What is there, separated by spaces.
         available: String,
     },
+    /// A congestion control that does not yield by itself, on a network that is not said to help.
+    #[error(
+        "'{name}' does not yield by itself: it is unobtrusive only where the network serves packets \
+         of lower effort (DSCP LE) after all others; say so with --network-honours-le, or take \
+         --cc nice, which yields on any network"
+    )]
+    NeedsLowerClass {
+        /// What was asked for.
+        name: String,
+    },
+    /// The same without the mark that the network could serve it by.
+    #[error(
+        "'{name}' relies on the network to serve its packets last, which knows them by their DSCP: \
+         leave out --dscp none"
+    )]
+    NeedsMark {
+        /// What was asked for.
+        name: String,
+    },
     /// A name that the kernel would not take.
     #[error("'{name}' is not a name: use 1 to 15 of a-z, 0-9 and '_'")]
     BadName {

@@ -3,11 +3,10 @@
 use std::mem::MaybeUninit;
 
 use libbpf_rs::Link;
-use libbpf_rs::skel::OpenSkel;
-use lull_cc::NiceParameters;
 
+use crate::control::{Constants, Control};
 use crate::error::{Error, Result};
-use crate::{load, machine};
+use crate::machine;
 
 /// A congestion control that is registered until this value is dropped, or its process ends,
 /// however that happens. Sockets that run it then keep it until they are closed.
@@ -24,12 +23,12 @@ impl Held {
     }
 }
 
-/// Registers a congestion control with any parameters at all for as long as the returned value
+/// Registers a congestion control with any constants at all for as long as the returned value
 /// lives. Nothing is pinned; for research and tests. What people use is [`crate::load`].
 ///
 /// # Errors
 /// Whatever keeps the kernel from taking it; nothing is left behind then.
-pub fn hold(name: &str, parameters: &NiceParameters) -> Result<Held> {
+pub fn hold(name: &str, constants: impl Into<Constants>) -> Result<Held> {
     machine::check_name(name)?;
     machine::check_privilege("loading a congestion control")?;
     machine::check_kernel()?;
@@ -37,12 +36,6 @@ pub fn hold(name: &str, parameters: &NiceParameters) -> Result<Held> {
         return Err(Error::NameTaken { name: name.to_owned() });
     }
     let mut object = MaybeUninit::uninit();
-    let open = load::open_as(&mut object, name, false, parameters)?;
-    let mut loaded = open.load().map_err(Error::bpf("load the congestion control"))?;
-    let link = loaded
-        .maps
-        .nice
-        .attach_struct_ops()
-        .map_err(Error::bpf("register the congestion control"))?;
-    Ok(Held { name: name.to_owned(), _link: link })
+    let mut control = Control::load(&mut object, name, false, &constants.into())?;
+    Ok(Held { name: name.to_owned(), _link: control.register()? })
 }

@@ -1,15 +1,16 @@
-//! The kernel's half of Lull: registers TCP Nice with the kernel, runs programs in the
+//! The kernel's half of Lull: registers TCP Nice and TCP-Background with the kernel, runs programs in the
 //! background, and reads their state back.
 //!
 //! - [`load`], [`unload`], [`status`](fn@status): a congestion control of `bpf/`, pinned in the
 //!   BPF file system so that it outlives the command.
-//! - [`hold`]: a variant of it with any parameters, for as long as the process lives.
+//! - [`hold`]: a variant of it with any constants, for as long as the process lives.
 //! - [`run`]: a program whose TCP connections, its children's included, are background ones.
 //! - [`adopt`]: the same for a process that runs already.
 
 mod adopt;
 mod background;
 mod cgroup;
+mod control;
 mod error;
 mod hold;
 mod hooks;
@@ -28,6 +29,7 @@ mod witness;
 
 pub use adopt::{Adopted, adopt};
 pub use background::Choice;
+pub use control::Constants;
 pub use error::{Error, Result};
 pub use hold::{Held, hold};
 pub use hooks::Dscp;
@@ -36,4 +38,4 @@ pub use machine::{check_congestion, check_kernel, check_name, check_privilege};
 pub use parameters::{Algorithm, MinWindow, Parameters};
 pub use run::{Ending, Outcome, Summary, run};
 pub use signals::die_by;
-pub use status::{Owner, Socket, Status, status};
+pub use status::{Owner, Socket, Status, Yielding, status};

@@ -1,25 +1,18 @@
 //! Registers a congestion control with the kernel, and takes it out again.
 
 use std::fs;
-use std::mem::{MaybeUninit, offset_of};
+use std::mem::MaybeUninit;
 use std::thread;
 use std::time::Duration;
 
-use libbpf_rs::OpenObject;
-use libbpf_rs::skel::{OpenSkel, SkelBuilder};
-use lull_cc::{Base, NiceParameters};
-
 use crate::cgroup::Hierarchy;
+use crate::control::Control;
 use crate::error::{Error, Result};
 use crate::machine;
 use crate::mounts::Bpffs;
 use crate::parameters::Parameters;
-use crate::skeletons::nice::{NiceSkelBuilder, OpenNiceSkel, types};
 use crate::state::{Place, Record, State};
 use crate::status;
-
-/// TCP_CONG_NON_RESTRICTED of the kernel: any process may choose it.
-const NON_RESTRICTED: u32 = 1;
 
 /// What [`load`] did.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -148,56 +141,15 @@ fn register(place: &Place, name: &str, record: Record) -> Result<()> {
     result
 }
 
-/// Opens the congestion control of `bpf/`, to be registered under a name with its parameters.
-pub(crate) fn open_as<'o>(
-    object: &'o mut MaybeUninit<OpenObject>,
-    name: &str,
-    restricted: bool,
-    parameters: &NiceParameters,
-) -> Result<OpenNiceSkel<'o>> {
-    let mut open = NiceSkelBuilder::default()
-        .open(object)
-        .map_err(Error::bpf("open the congestion control"))?;
-    let has_ack = machine::cong_control_has_ack()?;
-    let rodata = open.maps.rodata_data.as_deref_mut().expect("the program has constants");
-    rodata.cong_control_has_ack = has_ack.into();
-    let params = &mut rodata.params;
-    params.min_window = parameters.min_window.raw();
-    params.threshold = parameters.threshold;
-    params.fraction = parameters.fraction;
-    params.alpha = parameters.alpha;
-    params.beta = parameters.beta;
-    params.delay_floor_us = parameters.delay_floor_micros;
-    // The order of `enum nice_base`.
-    params.base = match parameters.base {
-        Base::Vegas => 0,
-        Base::Reno => 1,
-    };
-    params.detector = parameters.detector.into();
-    params.refinements = parameters.refinements.bits();
-    let operations = open.maps.nice.initial_value_mut().expect("operations have a value");
-    let at = offset_of!(types::tcp_congestion_ops, name);
-    operations[at..at + 16].fill(0);
-    operations[at..at + name.len()].copy_from_slice(name.as_bytes());
-    let at = offset_of!(types::tcp_congestion_ops, flags);
-    let flags = if restricted { 0 } else { NON_RESTRICTED };
-    operations[at..at + 4].copy_from_slice(&flags.to_ne_bytes());
-    Ok(open)
-}
-
 fn try_register(place: &Place, name: &str, record: Record) -> Result<()> {
     let mut object = MaybeUninit::uninit();
     let parameters = record.parameters;
-    let open = open_as(&mut object, name, parameters.restricted, &parameters.nice())?;
-    let mut loaded = open.load().map_err(Error::bpf("load the congestion control"))?;
+    let mut control =
+        Control::load(&mut object, name, parameters.restricted, &parameters.constants())?;
     fs::create_dir(place.directory())
         .map_err(Error::io(format!("make 'lull/{name}' in the BPF file system")))?;
-    loaded.maps.sockets.pin(place.sockets()).map_err(Error::bpf("pin a map"))?;
+    control.pin_sockets(&place.sockets())?;
     record.pin(&place.record())?;
-    let mut link = loaded
-        .maps
-        .nice
-        .attach_struct_ops()
-        .map_err(Error::bpf("register the congestion control"))?;
+    let mut link = control.register()?;
     link.pin(place.link()).map_err(Error::bpf("pin the congestion control"))
 }

@@ -3,9 +3,11 @@
 use std::fmt;
 use std::str::FromStr;
 
+use lull_cc::filler::Protocol;
 use lull_cc::{NiceParameters, Window};
 use serde::Serialize;
 
+use crate::control::Constants;
 use crate::error::{Error, Result};
 
 /// Which algorithm of `bpf/` is registered.
@@ -17,6 +19,15 @@ pub enum Algorithm {
     Nice,
     /// Vegas alone, which Nice is built on; for comparison.
     Vegas,
+    /// TCP-Background, for networks that serve a lower class last: it does not yield by itself.
+    Background,
+}
+
+impl Algorithm {
+    /// Whether it yields by itself, and keeps the state of `bpf/nice_types.h` for that.
+    pub fn yields(self) -> bool {
+        self != Algorithm::Background
+    }
 }
 
 /// The parameters of a congestion control, in fixed point as the kernel takes them.
@@ -47,6 +58,11 @@ impl Default for Parameters {
 }
 
 impl Parameters {
+    /// Those of TCP-Background, which are all constants of its paper (table 5, last row).
+    pub fn background(restricted: bool) -> Self {
+        Parameters { algorithm: Algorithm::Background, restricted, ..Parameters::default() }
+    }
+
     /// Parameters within their ranges.
     ///
     /// # Errors
@@ -98,15 +114,16 @@ impl Parameters {
     }
 
     /// What the controller of `cc` calls them.
-    pub(crate) fn nice(&self) -> NiceParameters {
+    pub(crate) fn constants(&self) -> Constants {
         match self.algorithm {
-            Algorithm::Vegas => NiceParameters::vegas(1, 3),
-            Algorithm::Nice => NiceParameters {
+            Algorithm::Vegas => Constants::Nice(NiceParameters::vegas(1, 3)),
+            Algorithm::Nice => Constants::Nice(NiceParameters {
                 threshold: self.threshold,
                 fraction: self.fraction,
                 min_window: self.min_window,
                 ..NiceParameters::refined()
-            },
+            }),
+            Algorithm::Background => Constants::Background(Protocol::TCP_BACKGROUND),
         }
     }
 
@@ -125,6 +142,7 @@ impl fmt::Display for Parameters {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.algorithm {
             Algorithm::Vegas => write!(f, "vegas")?,
+            Algorithm::Background => write!(f, "background, which needs a network's lower class")?,
             Algorithm::Nice => write!(
                 f,
                 "threshold {}, fraction {}, minimum window {}",

@@ -2,6 +2,10 @@
 
 #![allow(missing_docs, unreachable_pub, dead_code, clippy::all, clippy::undocumented_unsafe_blocks)]
 
+pub(crate) mod background {
+    include!(concat!(env!("OUT_DIR"), "/background.skel.rs"));
+}
+
 pub(crate) mod exec {
     include!(concat!(env!("OUT_DIR"), "/exec.skel.rs"));
 }

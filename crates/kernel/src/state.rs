@@ -119,9 +119,10 @@ impl Place {
         self.0.join(RECORD)
     }
 
-    /// Whether the state of its sockets is what this version of Lull knows.
-    pub(crate) fn is_ours(&self) -> bool {
-        Record::read_all(&self.record()).is_ok_and(|found| found.is_some_and(|(_, ours)| ours))
+    /// The algorithm, if the state of its sockets is what this version of Lull knows.
+    pub(crate) fn algorithm(&self) -> Option<Algorithm> {
+        let (record, is_ours) = Record::read_all(&self.record()).ok()??;
+        is_ours.then_some(record.parameters.algorithm)
     }
 
     /// When it was loaded.
@@ -151,7 +152,7 @@ impl Record {
     const VERSION: u64 = 2;
     const WORDS: usize = 8;
     /// Of the state that is kept of each socket: another one may have the same size and another
-    /// meaning. It follows from the text of `bpf/nice_types.h`, so nobody has to remember to raise it.
+    /// meaning. It follows from the text of `bpf/*_types.h`, so nobody has to remember to raise it.
     const STATE: u64 = match u64::from_str_radix(env!("LULL_STATE"), 10) {
         Ok(state) => state,
         Err(_) => panic!("build.rs writes a number"),
@@ -162,7 +163,11 @@ impl Record {
         let words: [u64; Self::WORDS] = [
             Self::VERSION,
             u64::from(self.automatic),
-            u64::from(p.algorithm == Algorithm::Vegas),
+            match p.algorithm {
+                Algorithm::Nice => 0,
+                Algorithm::Vegas => 1,
+                Algorithm::Background => 2,
+            },
             u64::from(p.threshold),
             u64::from(p.fraction),
             p.min_window.raw(),
@@ -179,15 +184,28 @@ impl Record {
             .chunks_exact(8)
             .map(|chunk| u64::from_ne_bytes(chunk.try_into().expect("chunks have eight bytes")))
             .collect();
-        let [Self::VERSION, automatic, vegas, threshold, fraction, min_window, restricted, state] =
-            words[..]
+        let [
+            Self::VERSION,
+            automatic,
+            algorithm,
+            threshold,
+            fraction,
+            min_window,
+            restricted,
+            state,
+        ] = words[..]
         else {
             return None;
         };
         let record = Record {
             automatic: automatic != 0,
             parameters: Parameters {
-                algorithm: if vegas == 0 { Algorithm::Nice } else { Algorithm::Vegas },
+                algorithm: match algorithm {
+                    0 => Algorithm::Nice,
+                    1 => Algorithm::Vegas,
+                    2 => Algorithm::Background,
+                    _ => return None,
+                },
                 threshold: u32::try_from(threshold).ok()?,
                 fraction: u32::try_from(fraction).ok()?,
                 min_window: Window::from_raw(min_window),
@@ -243,9 +261,11 @@ mod tests {
 
     #[test]
     fn a_record_survives_the_map() {
-        let parameters = Parameters { restricted: true, ..Parameters::default() };
-        let record = Record { parameters, automatic: true };
-        assert_eq!(Record::from_bytes(&record.to_bytes()), Some((record, true)));
+        for algorithm in [Algorithm::Nice, Algorithm::Vegas, Algorithm::Background] {
+            let parameters = Parameters { algorithm, restricted: true, ..Parameters::default() };
+            let record = Record { parameters, automatic: true };
+            assert_eq!(Record::from_bytes(&record.to_bytes()), Some((record, true)));
+        }
     }
 
     #[test]

@@ -15,7 +15,7 @@ use lull_cc::Window;
 use crate::error::{Error, Result};
 use crate::machine;
 use crate::mounts::Bpffs;
-use crate::parameters::Parameters;
+use crate::parameters::{Algorithm, Parameters};
 use crate::skeletons::status::StatusSkelBuilder;
 use crate::state::{Place, Record, State};
 
@@ -51,24 +51,31 @@ pub struct Socket {
     pub cgroup: u64,
     /// The window W.
     pub window: Window,
-    /// 5th percentile of the round-trip time.
-    pub min_rtt: Duration,
-    /// 95th percentile of the round-trip time.
-    pub max_rtt: Duration,
     /// Smoothed round-trip time.
     pub srtt: Duration,
-    /// Rounds that have passed.
-    pub rounds: u32,
-    /// Those that found other traffic in the way.
-    pub rounds_congested: u32,
-    /// Time spent yielding: in rounds that ended in a reduction or ran below two packets.
-    pub yielded: Duration,
+    /// How it yields; None if it does not by itself, as TCP-Background.
+    pub yielding: Option<Yielding>,
     /// Payload that the other side has acknowledged.
     pub bytes_acked: u64,
     /// Payload sent, retransmissions included.
     pub bytes_sent: u64,
     /// A process that holds it, if one is found.
     pub owner: Option<Owner>,
+}
+
+/// What a congestion control that yields by itself keeps.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Yielding {
+    /// 5th percentile of the round-trip time.
+    pub min_rtt: Duration,
+    /// 95th percentile of the round-trip time.
+    pub max_rtt: Duration,
+    /// Rounds that have passed.
+    pub rounds: u32,
+    /// Those that found other traffic in the way.
+    pub rounds_congested: u32,
+    /// Time spent yielding: in rounds that ended in a reduction or ran below two packets.
+    pub yielded: Duration,
 }
 
 /// A process that holds a socket.
@@ -118,21 +125,20 @@ const RECORD_SIZE: usize = 120;
 
 /// None if another version of Lull keeps another state of them.
 fn sockets(place: &Place) -> Result<Option<Vec<Socket>>> {
-    let bytes = read_records(place)?;
-    Ok(bytes.map(|bytes| bytes.chunks_exact(RECORD_SIZE).map(parse).collect()))
+    let Some((algorithm, bytes)) = read_records(place)? else { return Ok(None) };
+    let records = bytes.chunks_exact(RECORD_SIZE);
+    Ok(Some(records.map(|record| parse(record, algorithm.yields())).collect()))
 }
 
 /// How many sockets run what is loaded at a place.
 pub(crate) fn count_sockets(place: &Place) -> Result<usize> {
-    Ok(read_records(place)?.map_or(0, |bytes| bytes.len() / RECORD_SIZE))
+    Ok(read_records(place)?.map_or(0, |(_, bytes)| bytes.len() / RECORD_SIZE))
 }
 
-fn read_records(place: &Place) -> Result<Option<Vec<u8>>> {
+fn read_records(place: &Place) -> Result<Option<(Algorithm, Vec<u8>)>> {
     let map = MapHandle::from_pinned_path(place.sockets())
         .map_err(Error::bpf("open the map of sockets"))?;
-    if !place.is_ours() {
-        return Ok(None);
-    }
+    let Some(algorithm) = place.algorithm() else { return Ok(None) };
     let mut object = MaybeUninit::uninit();
     let mut open = StatusSkelBuilder::default()
         .open(&mut object)
@@ -141,6 +147,8 @@ fn read_records(place: &Place) -> Result<Option<Vec<u8>>> {
         .sockets
         .set_autocreate(false)
         .map_err(Error::bpf("open the program that lists sockets"))?;
+    let rodata = open.maps.rodata_data.as_deref_mut().expect("the program has constants");
+    rodata.is_nice = algorithm.yields();
     let loaded = open.load().map_err(Error::bpf("load the program that lists sockets"))?;
     let link =
         loaded.progs.lull_status.attach_iter(map.as_fd()).map_err(Error::bpf("list sockets"))?;
@@ -149,7 +157,7 @@ fn read_records(place: &Place) -> Result<Option<Vec<u8>>> {
         .map_err(Error::bpf("list sockets"))?
         .read_to_end(&mut bytes)
         .map_err(Error::io("list sockets"))?;
-    Ok(Some(bytes))
+    Ok(Some((algorithm, bytes)))
 }
 
 /// Takes fields off the front of a record.
@@ -180,7 +188,7 @@ impl Fields<'_> {
 }
 
 /// The mirror of `struct status_record` in bpf/status.h, in its order.
-fn parse(record: &[u8]) -> Socket {
+fn parse(record: &[u8], yields: bool) -> Socket {
     let mut fields = Fields(record);
     let window = Window::from_raw(fields.long());
     let yielded = Duration::from_micros(fields.long());
@@ -209,12 +217,14 @@ fn parse(record: &[u8]) -> Socket {
         inode,
         cgroup,
         window,
-        min_rtt,
-        max_rtt,
         srtt,
-        rounds,
-        rounds_congested,
-        yielded,
+        yielding: yields.then_some(Yielding {
+            min_rtt,
+            max_rtt,
+            rounds,
+            rounds_congested,
+            yielded,
+        }),
         bytes_acked,
         bytes_sent,
         owner: None,
@@ -301,13 +311,14 @@ mod tests {
         bytes.extend([10, 0, 0, 2, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]);
         // The compiler rounds the C structure up to a multiple of eight.
         assert_eq!(bytes.len().next_multiple_of(8), RECORD_SIZE);
-        let socket = parse(&bytes);
+        let socket = parse(&bytes, true);
         assert_eq!(socket.local, "127.0.0.1:80".parse().unwrap());
         assert_eq!(socket.remote, "10.0.0.2:443".parse().unwrap());
         assert_eq!(socket.state, "ESTAB");
         assert_eq!(socket.window, Window::ONE);
-        assert_eq!(socket.rounds_congested, 12);
+        assert_eq!(socket.yielding.unwrap().rounds_congested, 12);
         assert_eq!(socket.srtt, Duration::from_micros(10));
+        assert_eq!(parse(&bytes, false).yielding, None);
     }
 
     #[test]

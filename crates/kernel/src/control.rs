@@ -1,0 +1,150 @@
+//! The congestion controls of `bpf/`, loaded into the kernel with their constants.
+
+use std::mem::{MaybeUninit, offset_of};
+use std::path::Path;
+
+use libbpf_rs::skel::{OpenSkel, SkelBuilder};
+use libbpf_rs::{Link, OpenObject};
+use lull_cc::filler::{Decrease, Limit, Protocol, Timeout};
+use lull_cc::{Base, NiceParameters};
+
+use crate::error::{Error, Result};
+use crate::machine;
+use crate::skeletons::background::{BackgroundSkel, BackgroundSkelBuilder, types as background};
+use crate::skeletons::nice::{NiceSkel, NiceSkelBuilder, types as nice};
+
+/// TCP_CONG_NON_RESTRICTED of the kernel: any process may choose it.
+const NON_RESTRICTED: u32 = 1;
+
+/// What a congestion control runs with, and so which one it is.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Constants {
+    /// `bpf/nice.bpf.c`: Nice, or with its parts switched off Vegas.
+    Nice(NiceParameters),
+    /// `bpf/background.bpf.c`: TCP-Background, or another protocol of its paper.
+    Background(Protocol),
+}
+
+impl From<&NiceParameters> for Constants {
+    fn from(parameters: &NiceParameters) -> Self {
+        Constants::Nice(*parameters)
+    }
+}
+
+impl From<&Protocol> for Constants {
+    fn from(protocol: &Protocol) -> Self {
+        Constants::Background(*protocol)
+    }
+}
+
+/// The programs of a congestion control in the kernel, not yet registered.
+pub(crate) enum Control<'obj> {
+    Nice(NiceSkel<'obj>),
+    Background(BackgroundSkel<'obj>),
+}
+
+impl<'obj> Control<'obj> {
+    /// Loads the programs, to be registered under a name.
+    pub(crate) fn load(
+        object: &'obj mut MaybeUninit<OpenObject>,
+        name: &str,
+        restricted: bool,
+        constants: &Constants,
+    ) -> Result<Self> {
+        let opening = "open the congestion control";
+        let loading = "load the congestion control";
+        let has_ack = machine::cong_control_has_ack()?;
+        match constants {
+            Constants::Nice(parameters) => {
+                let mut open =
+                    NiceSkelBuilder::default().open(object).map_err(Error::bpf(opening))?;
+                let rodata = open.maps.rodata_data.as_deref_mut().expect("it has constants");
+                rodata.cong_control_has_ack = has_ack.into();
+                set_nice(&mut rodata.params, parameters);
+                let operations = open.maps.nice.initial_value_mut().expect("it has operations");
+                describe(operations, name, restricted)?;
+                Ok(Control::Nice(open.load().map_err(Error::bpf(loading))?))
+            }
+            Constants::Background(protocol) => {
+                let mut open =
+                    BackgroundSkelBuilder::default().open(object).map_err(Error::bpf(opening))?;
+                let rodata = open.maps.rodata_data.as_deref_mut().expect("it has constants");
+                rodata.cong_control_has_ack = has_ack.into();
+                set_background(&mut rodata.params, protocol);
+                let operations =
+                    open.maps.background.initial_value_mut().expect("it has operations");
+                describe(operations, name, restricted)?;
+                Ok(Control::Background(open.load().map_err(Error::bpf(loading))?))
+            }
+        }
+    }
+
+    /// Pins the map with the state of each socket.
+    pub(crate) fn pin_sockets(&mut self, path: &Path) -> Result<()> {
+        let pinned = match self {
+            Control::Nice(skeleton) => skeleton.maps.sockets.pin(path),
+            Control::Background(skeleton) => skeleton.maps.sockets.pin(path),
+        };
+        pinned.map_err(Error::bpf("pin a map"))
+    }
+
+    /// Registers it for as long as the link lives.
+    pub(crate) fn register(&mut self) -> Result<Link> {
+        let link = match self {
+            Control::Nice(skeleton) => skeleton.maps.nice.attach_struct_ops(),
+            Control::Background(skeleton) => skeleton.maps.background.attach_struct_ops(),
+        };
+        link.map_err(Error::bpf("register the congestion control"))
+    }
+}
+
+fn set_nice(to: &mut nice::nice_params, from: &NiceParameters) {
+    to.min_window = from.min_window.raw();
+    to.threshold = from.threshold;
+    to.fraction = from.fraction;
+    to.alpha = from.alpha;
+    to.beta = from.beta;
+    to.delay_floor_us = from.delay_floor_micros;
+    // The order of `enum nice_base`.
+    to.base = match from.base {
+        Base::Vegas => 0,
+        Base::Reno => 1,
+    };
+    to.detector = from.detector.into();
+    to.refinements = from.refinements.bits();
+}
+
+fn set_background(to: &mut background::background_params, from: &Protocol) {
+    // The order of `enum background_decrease`.
+    (to.decrease, to.amount) = match from.decrease {
+        Decrease::Linear(packets) => (0, packets),
+        Decrease::LessPower(exponent) => (1, exponent.0),
+        Decrease::Multiplicative(factor) => (2, factor.0),
+        Decrease::Power(exponent) => (3, exponent.0),
+        Decrease::Logarithmic(factor) => (4, factor),
+    };
+    // The order of `enum background_limit`.
+    (to.limit, to.limit_amount, to.factor) = match from.regrowth {
+        None => (0, 0, 0),
+        Some(regrowth) => match regrowth.limit {
+            Limit::Linear(packets) => (1, packets, regrowth.factor.0),
+            Limit::Power(exponent) => (2, exponent.0, regrowth.factor.0),
+        },
+    };
+    to.hold = match from.timeout {
+        Timeout::Halve => 0,
+        Timeout::Hold(exponent) => exponent.0,
+    };
+}
+
+/// Fills in the operations what is known only now. They are the same structure in both programs.
+fn describe(operations: &mut [u8], name: &str, restricted: bool) -> Result<()> {
+    use nice::tcp_congestion_ops as Operations;
+
+    let flags = if restricted { 0 } else { NON_RESTRICTED };
+    let mut set = |at: usize, bytes: &[u8]| operations[at..at + bytes.len()].copy_from_slice(bytes);
+    set(offset_of!(Operations, name), &[0; 16]);
+    set(offset_of!(Operations, name), name.as_bytes());
+    set(offset_of!(Operations, flags), &flags.to_ne_bytes());
+    Ok(())
+}
