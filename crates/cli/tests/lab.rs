@@ -7,7 +7,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use lull_lab::emulate::process_exists;
-use lull_testing::{bpf, needs, root};
+use lull_testing::{bpf, command, needs, root};
 use serde_json::Value;
 
 /// Two cells of two seconds, one check that is met and one that is not.
@@ -188,6 +188,17 @@ fn a_cell_that_cannot_run_is_told_and_the_others_run() {
     let kinds: Vec<_> = record.iter().map(|line| line["line"].as_str().unwrap()).collect();
     assert_eq!(kinds.iter().filter(|kind| **kind == "cell").count(), 1, "{kinds:?}");
     assert_eq!(kinds.iter().filter(|kind| **kind == "failed").count(), 1, "{kinds:?}");
+}
+
+/// The one experiment that shows what `lull exec --cc background` is refused for; a minute at most.
+#[test]
+fn background_is_unnoticed_where_the_network_serves_it_last_and_only_there() {
+    needs!(bpf(), command("python3"));
+    let empty = tempfile::tempdir().unwrap();
+    let mut command = Command::new(env!("CARGO_BIN_EXE_lull"));
+    command.args(["lab", "run", "exec-background", "--quick", "--check", "--out", "out"]);
+    let output = command.current_dir(empty.path()).stdin(Stdio::null()).output().unwrap();
+    assert!(output.status.success(), "{}{}", text(&output.stdout), text(&output.stderr));
 }
 
 /// The processes below `parent`, which are cells and what they started.

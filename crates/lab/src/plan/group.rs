@@ -61,7 +61,7 @@ pub enum Kind {
         program: Vec<String>,
         /// A program on the receiving host, there from the first phase to the last.
         server: Vec<String>,
-        /// Whether `lull exec` runs the program.
+        /// Whether `lull exec` runs the program, with the group's control if it has one.
         background: bool,
     },
     /// Transfers whose time is taken, alone and beside others.

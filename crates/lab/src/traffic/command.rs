@@ -97,8 +97,8 @@ impl Programs {
         for _ in 0..placed.group.count {
             let mut command = if *background {
                 let mut command = placed.from.command(&self.lull);
-                command.args(["exec", "--quiet", "--"]);
-                command.args(program);
+                command.args(["exec", "--quiet"]).args(choice(&placed.control.to_string_lossy()));
+                command.arg("--").args(program);
                 command
             } else {
                 let (name, arguments) = program.split_first().expect("a group has a program");
@@ -140,6 +140,16 @@ impl Programs {
             program.stop();
         }
         result
+    }
+}
+
+/// The options of `lull exec` for a congestion control.
+fn choice(control: &str) -> Vec<&str> {
+    match control {
+        "" => Vec::new(),
+        // Whether the network honours its mark is what such a plan is about.
+        "background" => vec!["--cc", control, "--network-honours-le"],
+        _ => vec!["--cc", control],
     }
 }
 
