@@ -201,6 +201,7 @@ struct tcp_congestion_ops background = {
 	.ssthresh = (void *)tcp_background_ssthresh,
 	.set_state = (void *)tcp_background_set_state,
 	.cwnd_event = (void *)socket_cwnd_event,
+	.cwnd_event_tx_start = (void *)socket_cwnd_event_tx_start,
 	.cong_control = (void *)socket_cong_control,
 	.undo_cwnd = (void *)socket_undo_cwnd,
 	.name = "background",

@@ -152,14 +152,16 @@ struct rate_sample {
 	bool is_ack_delayed;
 } RELOCATED;
 
-/* States and events of net/tcp.h, which are not part of any stable header. */
+/* States of uapi/linux/tcp.h, and events of net/tcp.h, which no stable header has: their values are
+ * relocated like offsets. */
 enum { CA_OPEN = 0, CA_DISORDER = 1, CA_CWR = 2, CA_RECOVERY = 3, CA_LOSS = 4 };
-enum { CA_EVENT_TX_START = 0 };
+enum tcp_ca_event { CA_EVENT_TX_START = 0 };
 
 struct tcp_congestion_ops {
 	u32 (*ssthresh)(struct sock *sk);
 	void (*set_state)(struct sock *sk, u8 state);
 	void (*cwnd_event)(struct sock *sk, u32 event);
+	void (*cwnd_event_tx_start)(struct sock *sk); /* from Linux 7.1 */
 	u32 (*min_tso_segs)(struct sock *sk);
 	void (*cong_control)(struct sock *sk, const struct rate_sample *rs);
 	u32 (*undo_cwnd)(struct sock *sk);

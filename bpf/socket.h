@@ -101,11 +101,21 @@ u32 BPF_PROG(socket_undo_cwnd, struct sock *sk)
 	return tcp_of(sk)->snd_cwnd;
 }
 
+/* Before Linux 7.1 the beginning of sending is one event of many; from there on it has an operation
+ * of its own, and the others may have moved down to its number. */
 SEC("struct_ops")
 void BPF_PROG(socket_cwnd_event, struct sock *sk, u32 event)
 {
-	if (event == CA_EVENT_TX_START)
+	if (bpf_core_enum_value_exists(enum tcp_ca_event, CA_EVENT_TX_START) &&
+	    event == bpf_core_enum_value(enum tcp_ca_event, CA_EVENT_TX_START))
 		resume(sk);
+}
+
+/* The loader leaves it out where the kernel has no such operation. */
+SEC("struct_ops")
+void BPF_PROG(socket_cwnd_event_tx_start, struct sock *sk)
+{
+	resume(sk);
 }
 
 #endif

@@ -146,5 +146,9 @@ fn describe(operations: &mut [u8], name: &str, restricted: bool) -> Result<()> {
     set(offset_of!(Operations, name), &[0; 16]);
     set(offset_of!(Operations, name), name.as_bytes());
     set(offset_of!(Operations, flags), &flags.to_ne_bytes());
+    // An operation that the kernel does not have is refused unless it is null.
+    if !machine::has_tx_start_operation()? {
+        set(offset_of!(Operations, cwnd_event_tx_start), &[0; size_of::<usize>()]);
+    }
     Ok(())
 }

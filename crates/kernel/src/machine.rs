@@ -4,7 +4,7 @@ use std::fs;
 use std::path::Path;
 
 use libbpf_rs::btf::types::{FuncProto, Ptr, Struct};
-use libbpf_rs::btf::{Btf, BtfType, ReferencesType};
+use libbpf_rs::btf::{Btf, BtfType, ReferencesType, TypeId};
 use nix::sys::socket::{AddressFamily, SockFlag, SockType, socket};
 use std::os::fd::AsFd;
 
@@ -99,15 +99,30 @@ fn version(release: &str) -> Option<(u32, u32)> {
 /// [`Error::NoBtf`] if the kernel does not describe the function.
 pub(crate) fn cong_control_has_ack() -> Result<bool> {
     let btf = Btf::from_vmlinux().map_err(|_| Error::NoBtf)?;
-    let operations: Struct<'_> = btf.type_by_name("tcp_congestion_ops").ok_or(Error::NoBtf)?;
-    let member = operations
-        .iter()
-        .find(|member| member.name.is_some_and(|name| name == "cong_control"))
-        .ok_or(Error::NoBtf)?;
-    let pointer: Ptr<'_> = btf.type_by_id(member.ty).ok_or(Error::NoBtf)?;
+    let id = operation(&btf, "cong_control")?.ok_or(Error::NoBtf)?;
+    let pointer: Ptr<'_> = btf.type_by_id(id).ok_or(Error::NoBtf)?;
     let target: BtfType<'_> = pointer.referenced_type().skip_mods_and_typedefs();
     let function = FuncProto::try_from(target).map_err(|_| Error::NoBtf)?;
     Ok(function.iter().count() > 2)
+}
+
+/// Whether the beginning of sending has an operation of its own, as from Linux 7.1, and is no
+/// longer one of the events of `cwnd_event`.
+///
+/// # Errors
+/// [`Error::NoBtf`] if the kernel does not describe its congestion controls.
+pub(crate) fn has_tx_start_operation() -> Result<bool> {
+    let btf = Btf::from_vmlinux().map_err(|_| Error::NoBtf)?;
+    Ok(operation(&btf, "cwnd_event_tx_start")?.is_some())
+}
+
+/// The type of an operation of the kernel's congestion controls, if they have one of that name.
+fn operation(btf: &Btf<'_>, name: &str) -> Result<Option<TypeId>> {
+    let operations: Struct<'_> = btf.type_by_name("tcp_congestion_ops").ok_or(Error::NoBtf)?;
+    let mut members = operations.iter();
+    Ok(members
+        .find(|member| member.name.is_some_and(|found| found == name))
+        .map(|member| member.ty))
 }
 
 /// Checks that the kernel, or a module that it can load, has a congestion control.
