@@ -61,7 +61,7 @@ pub(crate) struct Args {
     /// What may wait from left to right, where it differs
     #[arg(long, value_name = "SIZE")]
     buffer_up: Option<Buffer>,
-    /// Queue discipline: droptail, priority (by DSCP), red, red-ecn, codel, fq-codel
+    /// Queue discipline: droptail, priority (by DSCP), priority-single (one buffer), red, red-ecn, codel, fq-codel
     #[arg(long, value_name = "NAME", default_value = "droptail")]
     queue: Discipline,
     /// Queue discipline from left to right, where it differs

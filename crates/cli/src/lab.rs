@@ -8,6 +8,7 @@ use std::time::Duration;
 use anyhow::Context;
 use lull_lab::judge::{Results, judge};
 use lull_lab::plan::{Cell, Library, Network, Plan, PlanError, Selection};
+use lull_lab::record::CellRecord;
 use lull_lab::report::ReportError;
 use lull_lab::run::{self, Budget, Isolation, Outcome, RunError, Runner, Surroundings};
 use serde_json::{Value, json};
@@ -61,6 +62,10 @@ pub(crate) struct RunArgs {
     /// Only cells with these values: AXIS=VALUE, or AXIS=VALUE,VALUE
     #[arg(long, value_name = "AXIS=VALUE", num_args = 1..)]
     only: Vec<String>,
+    /// Where data are that simulations need, such as logs [default: shared/data beside the working
+    /// folder, or beside one around it]
+    #[arg(long, value_name = "DIR")]
+    data: Option<PathBuf>,
     /// Run the cells again that are recorded already
     #[arg(long)]
     fresh: bool,
@@ -133,6 +138,7 @@ fn try_run(args: &RunArgs) -> anyhow::Result<ExitCode> {
         jobs: args.jobs,
         selection: Selection::new(only.into_iter().map(String::as_str))?,
         fresh: args.fresh,
+        data: args.data.clone(),
         command: std::env::args().collect(),
     };
     let mut code = ExitCode::SUCCESS;
@@ -169,6 +175,21 @@ fn results_json(plan: &Plan, outcome: &Outcome, results: &Results) -> anyhow::Re
     value["paper"] = serde_json::to_value(&plan.paper)?;
     value["record"] = json!(outcome.record);
     value["failed"] = serde_json::to_value(&outcome.failed)?;
+    let cost = |cell: &CellRecord| {
+        let (Some(simulation), Some(cost)) = (cell.simulation, cell.cost) else { return None };
+        Some(json!({
+            "key": cell.key,
+            "events": simulation.events,
+            "delivered_packets": simulation.delivered_packets,
+            "wall_s": cost.wall_s,
+            "cpu_s": cost.cpu_s,
+            "memory_bytes_per_flow": cost.memory_bytes_per_flow,
+        }))
+    };
+    let simulated: Vec<Value> = outcome.cells.iter().filter_map(cost).collect();
+    if !simulated.is_empty() {
+        value["simulated"] = json!(simulated);
+    }
     value["header"] = serde_json::to_value(outcome.headers.last())?;
     let names: Vec<&str> = plan.metrics.iter().map(|metric| metric.name.as_str()).collect();
     value["metrics"] = json!(names);
@@ -225,6 +246,7 @@ fn try_list(args: &ListArgs) -> anyhow::Result<ExitCode> {
 fn runs_on(cells: &[Cell]) -> &'static str {
     match cells.first().map(|cell| &cell.scenario.topology) {
         Some(Network::Wire) => "real kernel over a wire",
+        Some(Network::Simulated(_)) => "packet simulator",
         _ => "real kernel over the emulator",
     }
 }
@@ -255,6 +277,11 @@ pub(crate) fn cell() -> anyhow::Result<ExitCode> {
         let text = serde_json::to_string(&record)?;
         writeln!(io::stdout(), "{text}").context("cannot write")
     };
+    if order.is_simulated() {
+        // It makes nothing that would have to be taken down.
+        work(&Surroundings::shared())?;
+        return Ok(ExitCode::SUCCESS);
+    }
     let code = run::alone(&[], |surroundings| match work(surroundings) {
         Ok(()) => 0,
         Err(error) => {

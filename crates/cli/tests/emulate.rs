@@ -40,7 +40,10 @@ fn what_makes_no_sense_is_told_with_the_way_out() {
         (&["--rate", "10"][..], "write a number and bit, kbit, mbit or gbit"),
         (&["--delay", "5"], "write a number and us, ms or s"),
         (&["--buffer", "3q"], "write 1bdp, 64kB or 100p"),
-        (&["--queue", "fifo"], "write droptail, priority, red, red-ecn, codel or fq-codel"),
+        (
+            &["--queue", "fifo"],
+            "write droptail, priority, priority-single, red, red-ecn, codel or fq-codel",
+        ),
         (&["--backend", "tap"], "write auto, tun or packet"),
         (&["--buffer", "100B"], "holds no packet of 1500 B: give it more"),
         (&["--left", "0"], "there may be 1 to 1000"),

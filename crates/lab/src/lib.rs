@@ -9,6 +9,8 @@ pub mod plot;
 pub mod record;
 pub mod report;
 pub mod run;
+mod simulate;
 mod traffic;
 
+pub use simulate::SimulateError;
 pub use traffic::TrafficError;

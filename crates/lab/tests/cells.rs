@@ -28,6 +28,7 @@ fn runner(out: &Path) -> Runner {
         jobs: Some(2),
         selection: Selection::default(),
         fresh: false,
+        data: None,
         command: vec!["test".to_owned()],
     }
 }

@@ -22,6 +22,7 @@ fn run(more: &str) -> Outcome {
         jobs: Some(1),
         selection: Selection::default(),
         fresh: false,
+        data: None,
         command: vec!["test".to_owned()],
     };
     runner.run(&plan, |_| {}).unwrap()

@@ -23,7 +23,7 @@ pub enum Ecn {
 #[derive(Clone, Copy, Debug)]
 pub struct Packet {
     /// The connection or datagram source that it belongs to.
-    pub(crate) owner: u32,
+    pub(crate) owner: Owner,
     /// Where the link that it is on stands in the list of all routes.
     pub(crate) hop: u32,
     /// Its length on links, headers included.
@@ -35,6 +35,27 @@ pub struct Packet {
     pub class: TrafficClass,
     /// What it carries.
     pub body: Body,
+}
+
+/// Whom a packet belongs to: the place of a connection or the number of a source of datagrams, and
+/// the group that statistics count it for. Sixteen million connections at once are more than any
+/// memory holds, which leaves a byte for the group.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Owner(u32);
+
+impl Owner {
+    pub(crate) fn new(place: u32, group: u8) -> Self {
+        assert!(place < 1 << 24, "sixteen million connections or sources");
+        Owner(u32::from(group) << 24 | place)
+    }
+
+    pub(crate) const fn place(self) -> u32 {
+        self.0 & 0x00ff_ffff
+    }
+
+    pub(crate) const fn group(self) -> u8 {
+        (self.0 >> 24) as u8
+    }
 }
 
 /// The traffic class of a packet (RFC 2474 §3, RFC 3168 §5): six bits of codepoint, two of ECN.
@@ -165,7 +186,7 @@ impl QueuedPacket for Packet {
             Body::SynAck | Body::Ack(_) => 1,
             Body::Datagram(_) => 2,
         };
-        u64::from(self.owner) << 2 | kind
+        u64::from(self.owner.place()) << 2 | kind
     }
 }
 

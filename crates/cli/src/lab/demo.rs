@@ -61,7 +61,7 @@ fn show(plan: &Plan, out: &Path, surroundings: &Surroundings<'_>) -> anyhow::Res
         link.buffer,
         cell.scenario.duration().as_secs()
     );
-    let order = Order::new(plan, cell, Default::default());
+    let order = Order::new(plan, cell, Default::default(), None);
     let mut table = Table::new(&cell.scenario);
     table.draw()?;
     let record = run::conduct(&order, surroundings, &mut table)?;

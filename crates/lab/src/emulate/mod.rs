@@ -71,6 +71,7 @@ pub use statistics::{
     Sample, Series, Spread, TopologyDescription, Window,
 };
 pub use sys::{process_exists, set_congestion_control, set_dscp, tcp_min_rtt};
+pub(crate) use topology::suited;
 pub use topology::{Backend, Buffer, Link, LinkRate, ParseError, Topology, parse_duration};
 pub use trace::Trace;
 pub use wire::Wire;

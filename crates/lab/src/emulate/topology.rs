@@ -153,26 +153,9 @@ impl Topology {
         }
     }
 
-    /// The discipline of `link`, with the parameters filled in that depend on the link: RED's
-    /// time for a packet, CoDel's largest packet.
+    /// The discipline of `link`, suited to it.
     pub(super) fn discipline(&self, link: &Link) -> Discipline {
-        let mtu = u64::from(self.mtu);
-        match link.discipline {
-            Discipline::Red(mut parameters) if parameters.packet_time_nanos == 0 => {
-                let time = link.rate.mean().time_for(Bytes(mtu));
-                parameters.packet_time_nanos = u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
-                Discipline::Red(parameters)
-            }
-            Discipline::Codel(mut parameters) => {
-                parameters.max_packet = mtu;
-                Discipline::Codel(parameters)
-            }
-            Discipline::FqCodel(mut parameters) => {
-                parameters.codel.max_packet = mtu;
-                Discipline::FqCodel(parameters)
-            }
-            other => other,
-        }
+        suited(link.discipline, link.rate.mean(), u64::from(self.mtu))
     }
 
     /// # Errors
@@ -226,6 +209,27 @@ impl Topology {
             }
         }
         Ok(())
+    }
+}
+
+/// A discipline with the parameters filled in that depend on its link: RED's time for a packet,
+/// CoDel's largest packet.
+pub(crate) fn suited(discipline: Discipline, rate: Rate, packet_bytes: u64) -> Discipline {
+    match discipline {
+        Discipline::Red(mut parameters) if parameters.packet_time_nanos == 0 => {
+            let time = rate.time_for(Bytes(packet_bytes));
+            parameters.packet_time_nanos = u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
+            Discipline::Red(parameters)
+        }
+        Discipline::Codel(mut parameters) => {
+            parameters.max_packet = packet_bytes;
+            Discipline::Codel(parameters)
+        }
+        Discipline::FqCodel(mut parameters) => {
+            parameters.codel.max_packet = packet_bytes;
+            Discipline::FqCodel(parameters)
+        }
+        other => other,
     }
 }
 

@@ -61,7 +61,7 @@ struct Stretch<'a> {
 }
 
 /// All of a spread's values rounded.
-fn rounded_spread(spread: Option<Spread>) -> Option<Spread> {
+pub(crate) fn rounded_spread(spread: Option<Spread>) -> Option<Spread> {
     spread.map(|Spread { mean_ms, p50_ms, p95_ms, p99_ms, max_ms }| Spread {
         mean_ms: rounded(mean_ms),
         p50_ms: rounded(p50_ms),

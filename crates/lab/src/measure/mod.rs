@@ -3,8 +3,10 @@
 mod cell;
 mod link;
 mod owners;
-mod series;
+pub(crate) mod series;
 mod tally;
 
 pub(crate) use cell::{Observed, ObservedPhase, measure};
+pub(crate) use link::rounded_spread;
 pub(crate) use owners::{Owners, ends_of};
+pub(crate) use tally::fairness;

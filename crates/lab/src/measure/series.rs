@@ -10,7 +10,7 @@ use crate::emulate::{FlowKey, Sample};
 const HELD: Duration = Duration::from_millis(500);
 
 /// Bytes of some flows, sample by sample.
-pub(super) fn bytes_of(
+pub(crate) fn bytes_of(
     samples: &[Sample],
     flows: &[FlowKey],
     is_of: impl Fn(&FlowKey) -> bool,
@@ -26,14 +26,14 @@ pub(super) fn bytes_of(
 }
 
 /// The samples whose intervals lie within the given times, in seconds since the emulator's start.
-pub(super) fn within(samples: &[Sample], interval_s: f64, from_s: f64, to_s: f64) -> &[Sample] {
+pub(crate) fn within(samples: &[Sample], interval_s: f64, from_s: f64, to_s: f64) -> &[Sample] {
     let begin = samples.partition_point(|sample| sample.time_s - interval_s < from_s - 1e-9);
     let end = samples.partition_point(|sample| sample.time_s <= to_s + 1e-9);
     &samples[begin..end.max(begin)]
 }
 
 /// Seconds until `level` bytes per second were reached, and held on average for half a second.
-pub(super) fn time_to(bytes: &[u64], interval_s: f64, level: f64) -> Option<f64> {
+pub(crate) fn time_to(bytes: &[u64], interval_s: f64, level: f64) -> Option<f64> {
     let held = ((HELD.as_secs_f64() / interval_s).round() as usize).max(1);
     let wanted = level * interval_s * held as f64;
     bytes
@@ -44,7 +44,7 @@ pub(super) fn time_to(bytes: &[u64], interval_s: f64, level: f64) -> Option<f64>
 
 /// Averages a series of so many Mbit/s or milliseconds over intervals that are `factor` times as
 /// long. An incomplete interval at the end is left out.
-pub(super) fn coarser(values: &[f64], factor: usize) -> Vec<f64> {
+pub(crate) fn coarser(values: &[f64], factor: usize) -> Vec<f64> {
     let round = |value: f64| (value * 1e3).round() / 1e3;
     values
         .chunks_exact(factor.max(1))
@@ -53,7 +53,7 @@ pub(super) fn coarser(values: &[f64], factor: usize) -> Vec<f64> {
 }
 
 /// Mean queueing delays in milliseconds; where nothing left, that of the sample before.
-pub(super) fn queueing(samples: &[Sample]) -> Vec<f64> {
+pub(crate) fn queueing(samples: &[Sample]) -> Vec<f64> {
     let mut last = 0.0;
     samples
         .iter()
@@ -65,7 +65,7 @@ pub(super) fn queueing(samples: &[Sample]) -> Vec<f64> {
 }
 
 /// Mbit/s of each group over a stretch of samples.
-pub(super) fn rates(
+pub(crate) fn rates(
     bytes: &BTreeMap<String, Vec<u64>>,
     interval_s: f64,
     factor: usize,

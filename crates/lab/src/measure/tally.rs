@@ -31,8 +31,8 @@ pub(super) fn fill(
             record.flows_mbit = flows.iter().map(|bytes| megabits(*bytes)).collect();
         }
         Kind::Requests { .. } => record.latency = latency(before, after, from, to),
-        Kind::Command { .. } => {}
         Kind::Probes(probes) => record.transfers = Some(transfers(probes, after, from)),
+        Kind::Command { .. } | Kind::Documents(_) | Kind::Datagrams(_) => {}
     }
 }
 
@@ -52,7 +52,7 @@ fn flows(before: &Tally, after: &Tally, count: u32) -> Vec<u64> {
 }
 
 /// Jain's index (Jain, Chiu, Hawe 1984); none if nothing was received.
-fn fairness(flows: &[u64]) -> Option<f64> {
+pub(crate) fn fairness(flows: &[u64]) -> Option<f64> {
     let sum: f64 = flows.iter().map(|bytes| *bytes as f64).sum();
     let squares: f64 = flows.iter().map(|bytes| (*bytes as f64).powi(2)).sum();
     (squares > 0.0).then(|| sum * sum / (flows.len() as f64 * squares))

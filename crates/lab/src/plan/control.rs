@@ -1,16 +1,68 @@
 //! Congestion controls of ours, with parameters of their own.
 
+use std::collections::BTreeMap;
+use std::str::FromStr;
+
+use lull_cc::filler::{PROTOCOLS, Protocol};
 use lull_cc::{Base, NiceParameters, Refinements, Window};
 use serde::Deserialize;
 
 /// Which algorithm of ours a control is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "lowercase")]
+#[serde(try_from = "String")]
 pub enum Algorithm {
     /// TCP Nice.
     Nice,
     /// Vegas, which Nice is built on.
     Vegas,
+    /// Reno's window.
+    Reno,
+    /// CUBIC.
+    Cubic,
+    /// BBR.
+    Bbr,
+    /// LEDBAT.
+    Ledbat,
+    /// LEDBAT++.
+    LedbatPlusPlus,
+    /// TCP-LP.
+    TcpLp,
+    /// A protocol of the filler paper, by the paper's name: TCP-Background, LowPri1 and so on.
+    Filler(&'static Protocol),
+}
+
+/// The names of those that are no protocol of the filler paper.
+const NAMES: [(&str, Algorithm); 8] = [
+    ("nice", Algorithm::Nice),
+    ("vegas", Algorithm::Vegas),
+    ("reno", Algorithm::Reno),
+    ("cubic", Algorithm::Cubic),
+    ("bbr", Algorithm::Bbr),
+    ("ledbat", Algorithm::Ledbat),
+    ("ledbat++", Algorithm::LedbatPlusPlus),
+    ("tcp-lp", Algorithm::TcpLp),
+];
+
+impl FromStr for Algorithm {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let own = NAMES.iter().find(|(name, _)| *name == text).map(|(_, algorithm)| *algorithm);
+        own.or_else(|| Protocol::by_name(text).map(Algorithm::Filler)).ok_or_else(|| {
+            let names = NAMES.iter().map(|(name, _)| *name);
+            let all: Vec<&str> =
+                names.chain(PROTOCOLS.iter().map(|protocol| protocol.name)).collect();
+            format!("there is no algorithm '{text}': there are {}", all.join(", "))
+        })
+    }
+}
+
+impl TryFrom<String> for Algorithm {
+    type Error = String;
+
+    fn try_from(text: String) -> Result<Self, String> {
+        text.parse()
+    }
 }
 
 /// A congestion control of ours with parameters of its own. What is left open is as
@@ -29,6 +81,8 @@ pub struct Control {
     pub fraction: Option<f64>,
     /// The smallest window in packets, such as `1/48`.
     pub min_window: Option<String>,
+    /// The window a connection begins with, in packets; simulated only.
+    pub initial_window: Option<u32>,
     /// α of Vegas, in packets.
     pub alpha: Option<u32>,
     /// β of Vegas, in packets.
@@ -74,16 +128,92 @@ pub enum RefinementName {
     Recall,
 }
 
+impl Algorithm {
+    /// Whether it is one controller with Nice.
+    fn is_nice_s(self) -> bool {
+        matches!(self, Algorithm::Nice | Algorithm::Vegas)
+    }
+
+    fn has_initial_window(self) -> bool {
+        self.is_nice_s() || matches!(self, Algorithm::Reno | Algorithm::Filler(_))
+    }
+}
+
 impl Control {
-    /// The controller's constants.
+    /// A control that leaves everything open.
+    pub fn plain(algorithm: Algorithm) -> Self {
+        Control {
+            algorithm,
+            carrier: Carrier::default(),
+            threshold: None,
+            fraction: None,
+            min_window: None,
+            initial_window: None,
+            alpha: None,
+            beta: None,
+            base: None,
+            detector: None,
+            refinements: None,
+        }
+    }
+
+    /// What a group names: a control of the plan, or an algorithm as it is.
+    ///
+    /// # Errors
+    /// What there is, in one line, if it is neither.
+    pub fn named(name: &str, controls: &BTreeMap<String, Control>) -> Result<Self, String> {
+        match controls.get(name) {
+            Some(control) => Ok(control.clone()),
+            None => name.parse().map(Control::plain),
+        }
+    }
+
+    /// Whether the kernel can run it.
+    pub(super) fn check_kernel_s(&self) -> Result<(), String> {
+        if !self.algorithm.is_nice_s() {
+            return Err("the kernel has no such control of ours: 'nice' and 'vegas' are".to_owned());
+        }
+        match (self.initial_window, self.min_window.as_deref()) {
+            (Some(_), _) => Err("initial_window belongs to kind = 'simulator'".to_owned()),
+            (_, Some("2")) => Err("min_window = 2 belongs to kind = 'simulator'".to_owned()),
+            _ => Ok(()),
+        }
+    }
+
+    /// A key of Nice's that is there, if one is.
+    fn nice_key(&self) -> Option<&'static str> {
+        [
+            ("threshold", self.threshold.is_some()),
+            ("fraction", self.fraction.is_some()),
+            ("min_window", self.min_window.is_some()),
+            ("alpha", self.alpha.is_some()),
+            ("beta", self.beta.is_some()),
+            ("base", self.base.is_some()),
+            ("detector", self.detector.is_some()),
+            ("refinements", self.refinements.is_some()),
+        ]
+        .into_iter()
+        .find_map(|(key, is)| is.then_some(key))
+    }
+
+    /// The controller's constants, of Nice and Vegas.
     ///
     /// # Errors
     /// What is outside its range, in one line.
     pub fn parameters(&self) -> Result<NiceParameters, String> {
         let usual = match self.algorithm {
             Algorithm::Nice => NiceParameters::refined(),
-            Algorithm::Vegas => NiceParameters::vegas(1, 3),
+            _ => NiceParameters::vegas(1, 3),
         };
+        if let (false, Some(key)) = (self.algorithm.is_nice_s(), self.nice_key()) {
+            return Err(format!("{key} belongs to the algorithms 'nice' and 'vegas'"));
+        }
+        if self.initial_window.is_some_and(|window| !(1..=1000).contains(&window)) {
+            return Err("initial_window: it is 1 to 1000 packets".to_owned());
+        }
+        if self.initial_window.is_some() && !self.algorithm.has_initial_window() {
+            return Err("initial_window: this algorithm begins with a window of its own".to_owned());
+        }
         let fixed = |name: &str, value: Option<f64>, usual: u32| match value {
             None => Ok(usual),
             // Neither may round to 0.
@@ -97,8 +227,10 @@ impl Control {
             Some(value) if value <= 1000 => Ok(value << Window::SHIFT),
             Some(value) => Err(format!("{name} = {value}: it is 1000 packets at most")),
         };
-        let min_window = match &self.min_window {
+        let min_window = match self.min_window.as_deref() {
             None => usual.min_window,
+            // No window for the kernel's command line, where it ends at 1; an ablation.
+            Some("2") => Window::TWO,
             Some(text) => {
                 text.parse::<lull_kernel::MinWindow>().map_err(|error| error.to_string())?.window()
             }

@@ -5,8 +5,12 @@ use std::time::Duration;
 use lull_cc::{Bytes, Rate};
 use serde::Deserialize;
 
+use lull_sim::tcp::Recovery;
+
 use super::expression::Expression;
 use super::probes::{Action, Probes};
+use super::simulated::TcpOptions;
+use super::sources::{Arrivals, Datagrams, Documents, PatternName, SourceText};
 use super::spelled::{Spelled, Time};
 use crate::emulate::Buffer;
 
@@ -34,6 +38,8 @@ pub struct Group {
     pub spread: Duration,
     /// The cells that have it: an expression over the sweep's values.
     pub when: Option<Expression>,
+    /// How its connections speak TCP, where they are simulated.
+    pub tcp: TcpOptions,
     /// What it does.
     pub kind: Kind,
 }
@@ -45,6 +51,8 @@ pub enum Kind {
     Bulk {
         /// `SO_MAX_PACING_RATE` of each connection.
         pace: Option<u64>,
+        /// What it sends again and again instead: so many bytes each so often.
+        messages: Option<(u64, Duration)>,
     },
     /// Clients that fetch objects one after another.
     Requests {
@@ -66,6 +74,10 @@ pub enum Kind {
     },
     /// Transfers whose time is taken, alone and beside others.
     Probes(Probes),
+    /// Clients that ask for documents as a log says; simulated only.
+    Documents(Documents),
+    /// Datagrams; simulated only.
+    Datagrams(Datagrams),
 }
 
 /// A group as it is written: all keys of all kinds.
@@ -93,6 +105,27 @@ struct GroupText {
     rest: Option<Spelled<Time>>,
     rounds: Option<u32>,
     actions: Option<Vec<Action>>,
+    message: Option<Spelled<Size>>,
+    every: Option<Spelled<Time>>,
+    arrivals: Option<Arrivals>,
+    pattern: Option<PatternName>,
+    log: Option<String>,
+    begin: Option<Spelled<Time>>,
+    length: Option<Spelled<Time>>,
+    speed: Option<f64>,
+    scale: Option<f64>,
+    rate: Option<Spelled<Rate>>,
+    size: Option<Spelled<Size>>,
+    on: Option<Spelled<Time>>,
+    off: Option<Spelled<Time>>,
+    shape: Option<f64>,
+    burst: Option<Spelled<Size>>,
+    file: Option<String>,
+    recovery: Option<Recovery>,
+    delayed_acks: Option<bool>,
+    ecn: Option<bool>,
+    receive_window: Option<Spelled<Buffer>>,
+    access_delay: Option<Spelled<Time>>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Deserialize)]
@@ -102,6 +135,8 @@ enum KindName {
     Requests,
     Command,
     Probes,
+    Documents,
+    Datagrams,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Deserialize)]
@@ -113,7 +148,7 @@ enum Connections {
 
 /// An amount of data, spelled `100kB`.
 #[derive(Clone, Copy, Debug, PartialEq)]
-struct Size(Bytes);
+pub(super) struct Size(pub(super) Bytes);
 
 impl std::str::FromStr for Size {
     type Err = String;
@@ -126,40 +161,92 @@ impl std::str::FromStr for Size {
     }
 }
 
+impl GroupText {
+    /// A key that is there and does nothing for its kind, if there is one.
+    fn stranger(&self) -> Option<&'static str> {
+        use KindName::{Bulk, Command, Datagrams, Documents, Probes, Requests};
+        let own: [(&str, bool, &[KindName]); 28] = [
+            ("pace", self.pace.is_some(), &[Bulk]),
+            ("message", self.message.is_some(), &[Bulk]),
+            ("every", self.every.is_some(), &[Bulk, Datagrams]),
+            ("object", self.object.is_some(), &[Requests, Probes]),
+            ("think", self.think.is_some(), &[Requests, Probes]),
+            ("connections", self.connections.is_some(), &[Requests, Documents]),
+            ("program", self.program.is_some(), &[Command]),
+            ("server", self.server.is_some(), &[Command]),
+            ("background", self.background.is_some(), &[Command]),
+            ("rest", self.rest.is_some(), &[Probes]),
+            ("rounds", self.rounds.is_some(), &[Probes]),
+            ("actions", self.actions.is_some(), &[Probes]),
+            ("arrivals", self.arrivals.is_some(), &[Documents]),
+            ("pattern", self.pattern.is_some(), &[Datagrams]),
+            ("log", self.log.is_some(), &[Documents, Datagrams]),
+            ("begin", self.begin.is_some(), &[Documents, Datagrams]),
+            ("length", self.length.is_some(), &[Documents, Datagrams]),
+            ("speed", self.speed.is_some(), &[Documents, Datagrams]),
+            ("scale", self.scale.is_some(), &[Documents, Datagrams]),
+            ("rate", self.rate.is_some(), &[Datagrams]),
+            ("size", self.size.is_some(), &[Datagrams]),
+            ("on", self.on.is_some(), &[Datagrams]),
+            ("off", self.off.is_some(), &[Datagrams]),
+            ("shape", self.shape.is_some(), &[Datagrams]),
+            ("burst", self.burst.is_some(), &[Datagrams]),
+            ("file", self.file.is_some(), &[Datagrams]),
+            ("control", self.control.is_some(), &[Bulk, Requests, Command, Documents]),
+            ("count", self.count.is_some(), &[Bulk, Requests, Command, Datagrams]),
+        ];
+        let stranger = own.iter().find(|(_, is, kinds)| *is && !kinds.contains(&self.kind));
+        stranger.map(|(key, ..)| *key)
+    }
+}
+
 impl TryFrom<GroupText> for Group {
     type Error = String;
 
     fn try_from(text: GroupText) -> Result<Self, String> {
-        let name = text.name;
+        let name = text.name.clone();
         if !super::is_name(&name) {
             return Err(format!(
                 "the group's name '{name}' must consist of small letters, digits and '_'"
             ));
         }
-        use KindName::{Bulk, Command, Requests};
-        let own: [(&str, bool, &[KindName]); 12] = [
-            ("pace", text.pace.is_some(), &[Bulk]),
-            ("object", text.object.is_some(), &[Requests, KindName::Probes]),
-            ("think", text.think.is_some(), &[Requests, KindName::Probes]),
-            ("connections", text.connections.is_some(), &[Requests]),
-            ("program", text.program.is_some(), &[Command]),
-            ("server", text.server.is_some(), &[Command]),
-            ("background", text.background.is_some(), &[Command]),
-            ("control", text.control.is_some(), &[Bulk, Requests, Command]),
-            ("count", text.count.is_some(), &[Bulk, Requests, Command]),
-            ("rest", text.rest.is_some(), &[KindName::Probes]),
-            ("rounds", text.rounds.is_some(), &[KindName::Probes]),
-            ("actions", text.actions.is_some(), &[KindName::Probes]),
-        ];
-        let stranger = own.iter().find(|(_, is, kinds)| *is && !kinds.contains(&text.kind));
-        if let Some((key, ..)) = stranger {
+        if let Some(key) = text.stranger() {
             return Err(format!("the group '{name}': '{key}' belongs to another kind of group"));
         }
         let need = |key: &str| format!("the group '{name}': its kind needs the key '{key}'");
+        let wrong = |error: String| format!("the group '{name}': {error}");
+        let source = SourceText {
+            log: text.log,
+            begin: text.begin,
+            length: text.length,
+            speed: text.speed,
+            scale: text.scale,
+            rate: text.rate,
+            size: text.size,
+            on: text.on,
+            off: text.off,
+            shape: text.shape,
+            burst: text.burst,
+            every: text.every.clone(),
+            file: text.file,
+        };
         let kind = match text.kind {
-            KindName::Bulk => {
-                Kind::Bulk { pace: text.pace.map(|rate| rate.value.bytes_per_second()) }
-            }
+            KindName::Bulk => Kind::Bulk {
+                pace: text.pace.map(|rate| rate.value.bytes_per_second()),
+                messages: match (text.message, text.every) {
+                    (None, None) => None,
+                    (Some(bytes), Some(every)) if !every.value.0.is_zero() => {
+                        Some((bytes.value.0.0, every.value.0))
+                    }
+                    _ => return Err(wrong("a 'message' is sent 'every' so often".to_owned())),
+                },
+            },
+            KindName::Documents => Kind::Documents(Documents {
+                section: source.section().map_err(wrong)?,
+                arrivals: text.arrivals.unwrap_or_default(),
+                persistent: text.connections == Some(Connections::Persistent),
+            }),
+            KindName::Datagrams => Kind::Datagrams(source.datagrams(text.pattern).map_err(wrong)?),
             KindName::Requests => Kind::Requests {
                 bytes: text.object.ok_or_else(|| need("object"))?.value.0.0,
                 think: text.think.ok_or_else(|| need("think"))?.value.0,
@@ -186,8 +273,8 @@ impl TryFrom<GroupText> for Group {
         }
         let control = match (text.control, text.kind) {
             (Some(control), _) => control,
-            // Each action has its own.
-            (None, KindName::Command | KindName::Probes) => String::new(),
+            // Each action of probes has its own; datagrams need none.
+            (None, KindName::Command | KindName::Probes | KindName::Datagrams) => String::new(),
             (None, _) => return Err(need("control")),
         };
         Ok(Group {
@@ -200,6 +287,13 @@ impl TryFrom<GroupText> for Group {
             dscp: text.dscp.unwrap_or(0),
             spread: text.spread.map_or(Duration::from_millis(500), |spread| spread.value.0),
             when: text.when,
+            tcp: TcpOptions {
+                recovery: text.recovery,
+                delayed_acks: text.delayed_acks,
+                ecn: text.ecn,
+                receive_window: text.receive_window,
+                access_delay: text.access_delay,
+            },
             kind,
             name,
         })

@@ -22,6 +22,8 @@ mod locate;
 mod network;
 mod probes;
 mod scenario;
+mod simulated;
+mod sources;
 mod spelled;
 
 pub use control::{Algorithm, BaseName, Carrier, Control, RefinementName};
@@ -36,6 +38,8 @@ pub use library::Library;
 pub use network::{Emulated, Network};
 pub use probes::{Action, Probes};
 pub use scenario::{Phase, Scenario};
+pub use simulated::{Capacity, Simulated, TcpOptions};
+pub use sources::{Arrivals, Datagrams, Documents, Section};
 pub use spelled::{Spelled, Time};
 
 /// An experiment.
@@ -267,6 +271,17 @@ const RESERVED: &[&str] = &[
     "flow",
     "transfer",
     "completion",
+    "goodputs",
+    "sharing",
+    "transferred",
+    "waiting",
+    "timeouts",
+    "delay",
+    "demand",
+    "simulation",
+    "cost",
+    "reference",
+    "repetition",
 ];
 
 #[cfg(test)]

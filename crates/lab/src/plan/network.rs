@@ -5,6 +5,8 @@ use std::time::Duration;
 use lull_cc::Rate;
 use serde::Deserialize;
 
+use super::group::Size;
+use super::simulated::Simulated;
 use super::spelled::{Spelled, Time};
 use crate::emulate::{Buffer, Discipline, Link, LinkRate, Topology};
 
@@ -14,6 +16,8 @@ use crate::emulate::{Buffer, Discipline, Link, LinkRate, Topology};
 pub enum Network {
     /// An emulated bottleneck.
     Emulated(Box<Emulated>),
+    /// A simulated bottleneck: no kernel, no clock, no packet that exists.
+    Simulated(Box<Simulated>),
     /// A wire between two hosts, as fast as the machine is. Such a cell runs alone.
     Wire,
 }
@@ -27,8 +31,8 @@ pub struct Emulated {
     pub rtt: Spelled<Time>,
     /// What may wait at the bottleneck, in each direction.
     pub buffer: Spelled<Buffer>,
-    /// What is done with what waits: `droptail`, `priority`, `red`, `red-ecn`, `codel`,
-    /// `fq-codel`.
+    /// What is done with what waits: `droptail`, `priority`, `priority-single`, `red`, `red-ecn`,
+    /// `codel`, `fq-codel`.
     pub queue: Spelled<Discipline>,
     /// Rate from right to left, where it differs.
     pub reverse_rate: Option<Spelled<Rate>>,
@@ -45,17 +49,53 @@ pub struct Emulated {
 /// A network as it is written.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct NetworkText {
+pub(super) struct NetworkText {
     kind: Option<NetworkKind>,
-    rate: Option<Spelled<Rate>>,
-    rtt: Option<Spelled<Time>>,
-    buffer: Option<Spelled<Buffer>>,
-    queue: Option<Spelled<Discipline>>,
+    pub(super) rate: Option<Spelled<Rate>>,
+    pub(super) rtt: Option<Spelled<Time>>,
+    pub(super) buffer: Option<Spelled<Buffer>>,
+    pub(super) queue: Option<Spelled<Discipline>>,
     reverse_rate: Option<Spelled<Rate>>,
     reverse_buffer: Option<Spelled<Buffer>>,
     control: Option<String>,
     left: Option<usize>,
     right: Option<usize>,
+    pub(super) demand_of: Option<String>,
+    pub(super) spare: Option<f64>,
+    pub(super) access_rate: Option<Spelled<Rate>>,
+    pub(super) access_delay: Option<Spelled<Time>>,
+    pub(super) packet: Option<Spelled<Size>>,
+    pub(super) header: Option<Spelled<Size>>,
+}
+
+impl NetworkText {
+    /// A key of emulated links only that is there, if one is. One host on each side is what a
+    /// simulated link has: each connection has a pair of its own there.
+    fn emulated_key(&self) -> Option<&'static str> {
+        [
+            ("left", self.left.is_some_and(|hosts| hosts != 1)),
+            ("right", self.right.is_some_and(|hosts| hosts != 1)),
+            ("reverse_rate", self.reverse_rate.is_some()),
+            ("reverse_buffer", self.reverse_buffer.is_some()),
+            ("control", self.control.is_some()),
+        ]
+        .into_iter()
+        .find_map(|(key, is)| is.then_some(key))
+    }
+
+    /// A key of the simulator's that is there, if one is.
+    fn simulated_key(&self) -> Option<&'static str> {
+        [
+            ("demand_of", self.demand_of.is_some()),
+            ("spare", self.spare.is_some()),
+            ("access_rate", self.access_rate.is_some()),
+            ("access_delay", self.access_delay.is_some()),
+            ("packet", self.packet.is_some()),
+            ("header", self.header.is_some()),
+        ]
+        .into_iter()
+        .find_map(|(key, is)| is.then_some(key))
+    }
 }
 
 #[derive(Clone, Copy, Default, PartialEq, Eq, Deserialize)]
@@ -63,6 +103,7 @@ struct NetworkText {
 enum NetworkKind {
     #[default]
     Emulator,
+    Simulator,
     Wire,
 }
 
@@ -70,6 +111,15 @@ impl TryFrom<NetworkText> for Network {
     type Error = String;
 
     fn try_from(text: NetworkText) -> Result<Self, String> {
+        if text.kind == Some(NetworkKind::Simulator) {
+            if let Some(key) = text.emulated_key() {
+                return Err(format!("'{key}' belongs to an emulated link"));
+            }
+            return Simulated::new(text).map(|network| Network::Simulated(Box::new(network)));
+        }
+        if let Some(key) = text.simulated_key() {
+            return Err(format!("'{key}' belongs to kind = 'simulator'"));
+        }
         let NetworkText { kind, rate, rtt, buffer, queue, left, right, .. } = text;
         let (reverse_rate, reverse_buffer) = (text.reverse_rate, text.reverse_buffer);
         let control = text.control;
@@ -102,7 +152,7 @@ impl Network {
     pub(super) fn hosts(&self) -> (usize, usize) {
         match self {
             Network::Emulated(emulated) => (emulated.left, emulated.right),
-            Network::Wire => (1, 1),
+            Network::Wire | Network::Simulated(_) => (1, 1),
         }
     }
 }

@@ -8,7 +8,7 @@ use serde::Deserialize;
 use super::expression::Expression;
 use super::locate::{Fault, fault};
 use super::spelled::{Spelled, Time};
-use super::{Action, Carrier, Control, Group, Kind, Network};
+use super::{Action, Capacity, Carrier, Control, Group, Kind, Network};
 
 /// A cell with all of the sweep's values filled in.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
@@ -129,6 +129,18 @@ impl Scenario {
             let wrong = |error| fault(&["topology"], format!("topology: {error}"));
             topology.validate().map_err(wrong)?;
         }
+        if let Network::Simulated(simulated) = &self.topology {
+            simulated
+                .validate()
+                .map_err(|error| fault(&["topology"], format!("topology: {error}")))?;
+            if let Capacity::Demand { group: name, .. } = &simulated.capacity {
+                let own = self.groups.iter().find(|group| group.name == *name);
+                if !own.is_some_and(|group| matches!(group.kind, Kind::Documents(_))) {
+                    let text = format!("topology: no group of documents is called '{name}'");
+                    return Err(fault(&["topology", "demand_of"], text));
+                }
+            }
+        }
         let mut names: Vec<&str> = Vec::new();
         for (at, phase) in self.phases.iter().enumerate() {
             let at = at.to_string();
@@ -193,8 +205,9 @@ impl Scenario {
             if group.dscp > 63 {
                 return error("dscp", "a DSCP is 0 to 63".to_owned());
             }
-            if !(1..=4096).contains(&group.count) {
-                return error("count", "count may be 1 to 4096".to_owned());
+            let most = if self.is_simulated() { 100_000 } else { 4096 };
+            if !(1..=most).contains(&group.count) {
+                return error("count", format!("count may be 1 to {most}"));
             }
             if let Kind::Probes(probes) = &group.kind {
                 let mut names = probes.actions.iter().flat_map(Action::controls);
@@ -207,6 +220,12 @@ impl Scenario {
                     return error("actions", text);
                 }
             }
+            if let Err((key, text)) = self.check_carrier(group) {
+                return error(key, text);
+            }
+        }
+        if self.groups.len() > 255 {
+            return Err(fault(&["groups"], "groups: there may be 255"));
         }
         for (name, control) in &self.controls {
             control.parameters().map_err(|text| {
@@ -214,7 +233,45 @@ impl Scenario {
                 let key = text.split(' ').next().unwrap_or_default().to_owned();
                 fault(&["controls", name, &key], format!("controls.{name}: {text}"))
             })?;
+            if !self.is_simulated()
+                && let Err(text) = control.check_kernel_s()
+            {
+                return Err(fault(&["controls", name], format!("controls.{name}: {text}")));
+            }
         }
         Ok(())
+    }
+
+    /// Whether it takes no kernel.
+    pub fn is_simulated(&self) -> bool {
+        matches!(self.topology, Network::Simulated(_))
+    }
+
+    /// What the network, simulated or not, cannot carry: the key, and why.
+    fn check_carrier(&self, group: &Group) -> Result<(), (&'static str, String)> {
+        if !self.is_simulated() {
+            let only = "belongs to kind = 'simulator'";
+            return match (&group.kind, group.tcp.key()) {
+                (Kind::Documents(_) | Kind::Datagrams(_), _) => {
+                    Err(("kind", format!("traffic of this kind {only}")))
+                }
+                (Kind::Bulk { messages: Some(_), .. }, _) => {
+                    Err(("message", format!("'message' {only}")))
+                }
+                (_, Some(key)) => Err((key, format!("'{key}' {only}"))),
+                (_, None) => Ok(()),
+            };
+        }
+        match group.kind {
+            Kind::Command { .. } => Err(("kind", "programs do not run in the simulator".into())),
+            Kind::Probes(_) => Err(("kind", "probes take the kernel's sockets".to_owned())),
+            Kind::Datagrams(_) if group.tcp.access_delay.is_none() && group.tcp.key().is_some() => {
+                Err(("kind", "datagrams do not speak TCP".to_owned()))
+            }
+            Kind::Datagrams(_) => Ok(()),
+            _ => Control::named(&group.control, &self.controls)
+                .map(drop)
+                .map_err(|text| ("control", text)),
+        }
     }
 }

@@ -56,18 +56,54 @@ pub struct CellRecord {
     pub repetition: u32,
     /// What its randomness was fed with.
     pub seed: u64,
-    /// From its start to its end, in seconds.
+    /// From its start to its end, in seconds. A simulated cell has no such time: see `cost`.
+    #[serde(default, skip_serializing_if = "is_default")]
     pub duration_s: f64,
     /// The bottleneck, where there is one.
     pub link: Option<LinkRecord>,
     /// Its phases, in order.
     pub phases: Vec<PhaseRecord>,
     /// Processor time of the whole cell, traffic and emulator, in seconds.
+    #[serde(default, skip_serializing_if = "is_default")]
     pub cpu_s: f64,
     /// Processor time of the emulator alone.
+    #[serde(default, skip_serializing_if = "is_default")]
     pub emulator_cpu_s: f64,
     /// Where it ran among others: the processors' load of one minute when it ended.
+    #[serde(default, skip_serializing_if = "is_default")]
     pub load: f64,
+    /// What was simulated, if it was.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub simulation: Option<SimulationRecord>,
+    /// What simulating it cost: all of a simulated cell that another run may have otherwise.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cost: Option<CostRecord>,
+}
+
+/// Counts of a simulated cell, the same on every machine.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SimulationRecord {
+    /// Events that happened.
+    pub events: u64,
+    /// Data packets and datagrams that reached their destination.
+    pub delivered_packets: u64,
+}
+
+/// What a simulated cell cost on this machine.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct CostRecord {
+    /// Seconds from the beginning of the simulation to its end.
+    pub wall_s: f64,
+    /// Processor time of these, in seconds.
+    pub cpu_s: f64,
+    /// Memory that the process has got from the system meanwhile, for each connection that was open
+    /// at the end, in bytes.
+    pub memory_bytes_per_flow: f64,
+}
+
+/// Whether a value says nothing, and need not be written.
+fn is_default<T: Default + PartialEq>(value: &T) -> bool {
+    *value == T::default()
 }
 
 /// The bottleneck.
@@ -109,6 +145,7 @@ pub struct PhaseRecord {
     #[serde(default)]
     pub arrival_error: Option<Spread>,
     /// Processor time while it was measured.
+    #[serde(default, skip_serializing_if = "is_default")]
     pub cpu: CpuRecord,
     /// The groups that were there.
     pub groups: BTreeMap<String, GroupRecord>,
@@ -189,6 +226,37 @@ pub struct GroupRecord {
     /// that was.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub completion_s: Option<f64>,
+    /// Bytes of payload that arrived; simulated only, as all that follows.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub transferred_bytes: Option<u64>,
+    /// How long its packets waited at the bottleneck.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub waiting: Option<Spread>,
+    /// How long its datagrams were under way.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub delay: Option<Spread>,
+    /// Retransmission timeouts of its senders.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub timeouts: Option<u64>,
+    /// What the section of a log that it plays asks for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub demand: Option<DemandRecord>,
+}
+
+/// What a section of a log asks for, as it is played.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct DemandRecord {
+    /// Documents.
+    pub requests: u64,
+    /// Clients.
+    pub clients: u64,
+    /// Bytes of all documents.
+    pub bytes: u64,
+    /// Their mean rate in Mbit/s (Nice §4.2: all bytes over the duration).
+    pub mbit: f64,
+    /// Clients that are there, on average: from the first request of a visit to its last one, where
+    /// a visit ends if nothing is asked for in five minutes of the log's clock.
+    pub active_clients: f64,
 }
 
 /// How long requests took, from the first packet of a fresh connection, or from the request over
@@ -214,6 +282,13 @@ pub struct Latency {
 }
 
 impl CellRecord {
+    /// All that was measured, without what simulating it cost: of a simulated cell the same on every
+    /// machine, and byte by byte when it is written.
+    #[must_use]
+    pub fn measured(&self) -> CellRecord {
+        CellRecord { cost: None, ..self.clone() }
+    }
+
     /// The phase called `name`.
     pub fn phase(&self, name: &str) -> Option<&PhaseRecord> {
         self.phases.iter().find(|phase| phase.name == name)

@@ -1,20 +1,22 @@
 //! One cell: makes the network, conducts the traffic through the phases, and measures.
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 use super::Surroundings;
+use super::cost::limit_of;
 use super::network::Network;
 use super::processor::process_time;
 use super::stage::Stage;
 use crate::emulate;
 use crate::measure::{Observed, ObservedPhase, measure};
-use crate::plan::{Cell, Phase, Plan, Scenario};
+use crate::plan::{self, Cell, Phase, Plan, Scenario};
 use crate::record::{CellRecord, rounded};
+use crate::simulate::{self, SimulateError};
 use crate::traffic::TrafficError;
 
 /// The interval of the emulator's time series.
@@ -30,6 +32,9 @@ pub enum CellError {
     /// The traffic.
     #[error(transparent)]
     Traffic(#[from] TrafficError),
+    /// The simulator, or the data it needs.
+    #[error(transparent)]
+    Simulate(#[from] SimulateError),
     /// What is to be run makes no sense.
     #[error("the cell makes no sense: {0}")]
     Scenario(String),
@@ -58,6 +63,8 @@ pub struct Order {
     series_ms: Option<u64>,
     /// The `lull` that runs programs in the background.
     pub(super) lull: Option<PathBuf>,
+    /// The folder of data that the simulator reads logs from.
+    data: PathBuf,
 }
 
 /// How a cell goes, twice a second.
@@ -97,8 +104,14 @@ impl Watch for () {
 }
 
 impl Order {
-    /// The order for a cell; `controls` is what the kernel calls the plan's own controls.
-    pub fn new(plan: &Plan, cell: &Cell, controls: BTreeMap<String, String>) -> Self {
+    /// The order for a cell; `controls` is what the kernel calls the plan's own controls, `data` the
+    /// folder of data, if it is not the usual one.
+    pub fn new(
+        plan: &Plan,
+        cell: &Cell,
+        controls: BTreeMap<String, String>,
+        data: Option<&Path>,
+    ) -> Self {
         Order {
             key: cell.key.clone(),
             hash: cell.hash.clone(),
@@ -109,6 +122,18 @@ impl Order {
             controls,
             series_ms: plan.series.map(|series| series.as_millis() as u64),
             lull: std::env::current_exe().ok(),
+            data: data.map_or_else(simulate::data::usual_folder, Path::to_owned),
+        }
+    }
+
+    fn identity(&self) -> simulate::Identity {
+        simulate::Identity {
+            key: self.key.clone(),
+            hash: self.hash.clone(),
+            values: self.values.clone(),
+            repetition: self.repetition,
+            seed: self.seed,
+            keep_series: self.series_ms.map(Duration::from_millis),
         }
     }
 
@@ -120,9 +145,14 @@ impl Order {
         Scenario::of(&self.scenario, &self.values).map_err(CellError::Scenario)
     }
 
-    /// How long its phases take.
-    pub fn duration(&self) -> Duration {
-        self.scenario().map_or(Duration::ZERO, |scenario| scenario.duration())
+    /// How long it may take before something is wrong with it.
+    pub(super) fn limit(&self) -> Duration {
+        self.scenario().map_or(Duration::ZERO, |scenario| limit_of(&scenario))
+    }
+
+    /// Whether it needs nothing of the kernel.
+    pub fn is_simulated(&self) -> bool {
+        self.scenario().is_ok_and(|scenario| scenario.is_simulated())
     }
 }
 
@@ -137,6 +167,9 @@ pub fn conduct(
 ) -> Result<CellRecord, CellError> {
     let begin = Instant::now();
     let scenario = order.scenario()?;
+    if let plan::Network::Simulated(network) = &scenario.topology {
+        return Ok(simulate::conduct(order.identity(), &scenario, network, &order.data)?);
+    }
     let network = Network::make(&scenario.topology, SERIES, order.seed)?;
     let mut stage = Stage::set(order, &scenario, &network, surroundings)?;
     let phases = scenario.phases.iter().map(|phase| stage.phase(&network, phase, watch)).collect();
@@ -179,6 +212,7 @@ pub fn conduct(
         cpu_s: rounded(process_time().as_secs_f64()),
         emulator_cpu_s: rounded(emulator_cpu_s),
         load: load(),
+        ..CellRecord::default()
     })
 }
 

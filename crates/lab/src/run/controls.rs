@@ -15,7 +15,8 @@ impl Controls {
     /// Registers each variant once, however many cells use it.
     pub(super) fn register(plan: &str, cells: &[&Cell]) -> Result<Self, RunError> {
         let mut controls = Controls { held: Vec::new() };
-        let used = cells.iter().flat_map(|cell| &cell.scenario.controls);
+        let on_kernel = cells.iter().filter(|cell| !cell.scenario.is_simulated());
+        let used = on_kernel.flat_map(|cell| &cell.scenario.controls);
         let by_kernel = used.filter(|(_, control)| control.carrier == Carrier::Kernel);
         for (name, control) in by_kernel {
             if controls.held.iter().any(|(other, _)| other == control) {

@@ -22,6 +22,7 @@ use schedule::Step;
 
 use crate::plan::{Cell, Plan, PlanError, Selection};
 use crate::record::{CellRecord, Failed, Header, Line, RecordError, RecordFile, Recorder};
+use crate::simulate::{self, SimulateError};
 
 /// Why a run could not be made. What keeps single cells from running is in the record instead.
 #[derive(Debug, thiserror::Error)]
@@ -33,6 +34,9 @@ pub enum RunError {
     /// The record cannot be used.
     #[error(transparent)]
     Record(#[from] RecordError),
+    /// Data that the simulator needs are not there.
+    #[error(transparent)]
+    Data(SimulateError),
     /// A congestion control of the plan cannot be had.
     #[error("the congestion control '{name}' of the plan {plan} cannot be had: {source}")]
     Control {
@@ -101,6 +105,8 @@ pub struct Runner {
     pub selection: Selection,
     /// Drop what an earlier run recorded of the cells selected.
     pub fresh: bool,
+    /// The folder of data that the simulator reads logs from, if it is not the usual one.
+    pub data: Option<PathBuf>,
     /// The command line, for the record.
     pub command: Vec<String>,
 }
@@ -161,13 +167,16 @@ impl Runner {
         });
         let mut failed = Vec::new();
         if let (Some(recorder), false) = (&mut recorder, missing.is_empty()) {
+            self.check_data(&missing)?;
             let controls = Controls::register(&plan.id, &missing)?;
             if self.fresh {
                 self.drop_old(recorder, &cells)?;
             }
             recorder.write(&Line::Header(header))?;
-            let orders =
-                missing.iter().map(|cell| Order::new(plan, cell, controls.names(cell))).collect();
+            let orders = missing
+                .iter()
+                .map(|cell| Order::new(plan, cell, controls.names(cell), self.data.as_deref()))
+                .collect();
             schedule::run(orders, &self.isolation, &budget, |step| {
                 match step {
                     Step::Began { key } => show(Event::Began { key }),
@@ -199,6 +208,14 @@ impl Runner {
             headers: after.headers,
             failed,
         })
+    }
+
+    /// Data that are missing are told once, and not by each cell.
+    fn check_data(&self, cells: &[&Cell]) -> Result<(), RunError> {
+        let usual = simulate::data::usual_folder;
+        let folder = self.data.clone().unwrap_or_else(usual);
+        let check = |cell: &&Cell| simulate::data::check(&cell.scenario, &folder);
+        cells.iter().try_for_each(check).map_err(RunError::Data)
     }
 
     /// What is not run again.

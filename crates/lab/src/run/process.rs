@@ -9,13 +9,10 @@ use std::time::{Duration, Instant};
 use super::Order;
 use crate::record::CellRecord;
 
-/// How much longer than its phases a cell may take before it is ended.
-const GRACE: Duration = Duration::from_secs(30);
-
 /// Runs an order with `lull lab cell`, which reads it from its standard input and writes the
 /// record to its standard output. The error is one line.
 pub(super) fn run(lull: &Path, order: &Order) -> Result<CellRecord, String> {
-    let limit = order.duration().mul_f64(1.1) + GRACE;
+    let limit = order.limit();
     let mut child = Command::new(lull)
         .args(["lab", "cell"])
         .stdin(Stdio::piped())

@@ -4,7 +4,7 @@ use std::sync::mpsc::channel;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use super::cost::{Budget, cores_of};
+use super::cost::{Budget, cores_of, time_of};
 use super::{Isolation, Order, RunError, Surroundings, cell, estimate, process};
 use crate::emulate::chain;
 use crate::plan::Scenario;
@@ -46,7 +46,7 @@ pub(super) fn run(
     }
     // The dearest first: what is left at the end is small and fills the gaps.
     waiting.sort_by(|(_, a), (_, b)| {
-        let work = |scenario: &Scenario| cores_of(scenario) * scenario.duration().as_secs_f64();
+        let work = |scenario: &Scenario| cores_of(scenario) * time_of(scenario).as_secs_f64();
         work(b).total_cmp(&work(a))
     });
     let mut running: Vec<Running> = Vec::new();
@@ -86,7 +86,7 @@ pub(super) fn run(
 
 fn time_left(waiting: &[(Order, Scenario)], running: &[Running], budget: &Budget) -> Duration {
     let others = estimate(waiting.iter().map(|(_, scenario)| scenario), budget);
-    let rest = |cell: &Running| cell.scenario.duration().saturating_sub(cell.since.elapsed());
+    let rest = |cell: &Running| time_of(&cell.scenario).saturating_sub(cell.since.elapsed());
     let cost = |cell: &Running| cores_of(&cell.scenario).min(budget.cores).min(1e3);
     let now: f64 = running.iter().map(|cell| rest(cell).as_secs_f64() * cost(cell)).sum();
     let longest = running.iter().map(rest).max().unwrap_or_default();

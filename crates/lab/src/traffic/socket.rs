@@ -43,7 +43,7 @@ fn prepare(placed: &Placed, host: &Host, role: Role) -> Result<std::os::fd::Owne
             if placed.group.dscp > 0 {
                 set_dscp(&made, placed.group.dscp)?;
             }
-            if let crate::plan::Kind::Bulk { pace: Some(bytes) } = placed.group.kind {
+            if let crate::plan::Kind::Bulk { pace: Some(bytes), .. } = placed.group.kind {
                 sys::set_pace(&made, bytes)?;
             }
             Ok(())

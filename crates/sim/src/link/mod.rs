@@ -14,7 +14,7 @@ use lull_cc::{Rate, Timestamp};
 use serde::{Deserialize, Serialize};
 
 use crate::packet::Packet;
-use crate::queue::{Dequeued, Discipline, Effects, Limit, Queue, QueuedPacket, Verdict};
+use crate::queue::{Dequeued, Discipline, Effects, Limit, Queue, Verdict};
 use crate::random::Random;
 
 mod lanes;
@@ -255,7 +255,7 @@ impl Link {
             return;
         }
         if self.rate == 0 {
-            rare.record(packet.dscp(), 0, packet.bytes);
+            rare.record(&packet, 0);
             return self.transmit(pool, now.as_nanos(), packet);
         }
         let verdict = rare.queue.enqueue(now, packet, &mut rare.effects);
@@ -294,7 +294,7 @@ impl Link {
             }
             match dequeued {
                 Some(Dequeued { packet, waited }) => {
-                    rare.record(packet.dscp(), waited.as_nanos() as u64, packet.bytes);
+                    rare.record(&packet, waited.as_nanos() as u64);
                     self.transmit(pool, start, packet);
                 }
                 None => {
@@ -324,9 +324,9 @@ impl Rare {
         }
     }
 
-    fn record(&mut self, dscp: u8, waited: u64, bytes: u16) {
+    fn record(&mut self, packet: &Packet, waited: u64) {
         if let Some(delays) = &mut self.delays {
-            delays.record(dscp, waited, bytes);
+            delays.record(packet, waited);
         }
     }
 
@@ -335,7 +335,7 @@ impl Rare {
         self.marked += self.effects.marked;
         if let Some(delays) = &mut self.delays {
             for dropped in &self.effects.dropped {
-                delays.record_drop(dropped.packet.dscp());
+                delays.record_drop(&dropped.packet);
             }
         }
         self.effects.dropped.clear();

@@ -2,6 +2,9 @@
 
 use hdrhistogram::Histogram;
 
+use crate::packet::Packet;
+use crate::queue::QueuedPacket;
+
 /// Counts of a link since the beginning of the run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LinkCounters {
@@ -39,9 +42,11 @@ impl LinkCounters {
     }
 }
 
-/// What is known of the packets of one DSCP.
+/// What is known of the packets of one group of sources and one DSCP.
 #[derive(Clone, Debug)]
 pub struct ClassDelay {
+    /// The group that the sources were given.
+    pub group: u8,
     /// The codepoint.
     pub dscp: u8,
     /// Packets sent.
@@ -63,7 +68,7 @@ impl ClassDelay {
     }
 }
 
-/// How long packets waited in a queue, by DSCP, in order of the codepoints' first appearance.
+/// How long packets waited in a queue, by group and DSCP, in order of their first appearance.
 #[derive(Clone, Debug, Default)]
 pub struct ClassDelays {
     classes: Vec<ClassDelay>,
@@ -75,19 +80,22 @@ impl ClassDelays {
         &self.classes
     }
 
-    /// What is known of a codepoint.
+    /// What is known of a codepoint; where several groups use it, of the first of them.
     pub fn class(&self, dscp: u8) -> Option<&ClassDelay> {
         self.classes.iter().find(|class| class.dscp == dscp)
     }
 
-    fn class_mut(&mut self, dscp: u8) -> &mut ClassDelay {
-        // A link sees a few codepoints: looking through them is faster than any index.
-        let at = match self.classes.iter().position(|class| class.dscp == dscp) {
+    fn class_mut(&mut self, packet: &Packet) -> &mut ClassDelay {
+        let (group, dscp) = (packet.owner.group(), packet.dscp());
+        let is_of = |class: &ClassDelay| class.dscp == dscp && class.group == group;
+        // A link sees a few classes: looking through them is faster than any index.
+        let at = match self.classes.iter().position(is_of) {
             Some(at) => at,
             None => {
                 // Three digits is within what the histogram supports; it grows by itself.
                 let waiting = Histogram::new(3).expect("three digits are supported");
                 self.classes.push(ClassDelay {
+                    group,
                     dscp,
                     packets: 0,
                     bytes: 0,
@@ -101,15 +109,16 @@ impl ClassDelays {
         &mut self.classes[at]
     }
 
-    pub(super) fn record(&mut self, dscp: u8, waited: u64, bytes: u16) {
-        let class = self.class_mut(dscp);
+    pub(super) fn record(&mut self, packet: &Packet, waited: u64) {
+        let class = self.class_mut(packet);
         class.packets += 1;
-        class.bytes += u64::from(bytes);
+        class.bytes += u64::from(packet.bytes);
         class.waited_nanos += u128::from(waited);
-        class.waiting.saturating_record(waited);
+        // `saturating_record` would not let it grow.
+        class.waiting.record(waited).expect("a histogram that grows takes every value");
     }
 
-    pub(super) fn record_drop(&mut self, dscp: u8) {
-        self.class_mut(dscp).dropped += 1;
+    pub(super) fn record_drop(&mut self, packet: &Packet) {
+        self.class_mut(packet).dropped += 1;
     }
 }

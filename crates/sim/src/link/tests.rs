@@ -1,13 +1,13 @@
 //! A link by itself.
 
 use super::*;
-use crate::packet::{Body, Ecn, TrafficClass};
+use crate::packet::{Body, Ecn, Owner, TrafficClass};
 use crate::queue::{CodelParameters, PriorityParameters};
 
 fn packet(owner: u32, bytes: u16, dscp: u8) -> Packet {
     let body = Body::Datagram(Timestamp::ZERO.into());
     Packet {
-        owner,
+        owner: Owner::new(owner, 0),
         hop: 0,
         generation: 0,
         bytes,
@@ -40,7 +40,7 @@ fn arrivals(parameters: &LinkParameters, sent: &[(u64, u8)]) -> Vec<(u32, u64)> 
         let mut arrived = Vec::new();
         while let Some(time) = due.filter(|time| *time <= until) {
             let (packet, next) = links.deliver(0, time);
-            arrived.push((packet.owner, time.as_micros()));
+            arrived.push((packet.owner.place(), time.as_micros()));
             *due = next;
         }
         arrived
@@ -123,7 +123,7 @@ fn departures_one_by_one(parameters: &LinkParameters, sent: &[(u64, u8)]) -> Vec
             match queue.dequeue(at(free_at), &mut effects) {
                 Some(Dequeued { packet, .. }) => {
                     free_at += 1_000;
-                    arrived.push((packet.owner, free_at + 5_000));
+                    arrived.push((packet.owner.place(), free_at + 5_000));
                 }
                 None => is_busy = false,
             }
@@ -163,4 +163,34 @@ fn catching_up_later_gives_what_an_event_for_each_departure_would() {
             assert_eq!(arrivals(&link, &sent), expected, "{} {seed}", discipline.name());
         }
     }
+}
+
+#[test]
+fn groups_of_one_codepoint_are_counted_apart() {
+    let mut links = Links::default();
+    links.add(&link(Discipline::DropTail, Limit::Packets(1)), 1);
+    links.observe(0);
+    for (number, group) in [(0, 1), (1, 2), (2, 2)] {
+        let packet = Packet { owner: Owner::new(number, group), ..packet(0, 1_000, 0) };
+        links.arrive(0, at(0), packet);
+    }
+    let delays = links.delays(0, at(0)).unwrap();
+    let told: Vec<_> =
+        delays.classes().iter().map(|class| (class.group, class.packets, class.dropped)).collect();
+    assert_eq!(told, [(1, 1, 0), (2, 0, 1)]);
+}
+
+#[test]
+fn percentiles_reach_as_far_as_packets_have_waited() {
+    let mut links = Links::default();
+    links.add(&link(Discipline::DropTail, Limit::Packets(9)), 1);
+    links.observe(0);
+    for number in 0..10 {
+        links.arrive(0, at(0), packet(number, 1_000, 0));
+    }
+    // A millisecond each: the last one waits for nine.
+    let class = &links.delays(0, at(10_000)).unwrap().classes()[0];
+    let longest = class.waiting.value_at_quantile(1.0) as f64;
+    assert!((longest / 9e6 - 1.0).abs() < 0.001, "{longest}");
+    assert_eq!(class.mean_nanos(), 4.5e6);
 }

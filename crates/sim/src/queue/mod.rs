@@ -184,7 +184,13 @@ impl Discipline {
     pub const fn name(self) -> &'static str {
         match self {
             Discipline::DropTail => "droptail",
-            Discipline::Priority(_) => "priority",
+            Discipline::Priority(parameters) => {
+                if parameters.single_queue {
+                    "priority-single"
+                } else {
+                    "priority"
+                }
+            }
             Discipline::Red(parameters) => {
                 if parameters.ecn {
                     "red-ecn"
@@ -206,8 +212,8 @@ impl core::fmt::Display for ParseDisciplineError {
     fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
         write!(
             f,
-            "'{}' is not a queue discipline: write droptail, priority, red, red-ecn, codel or \
-             fq-codel",
+            "'{}' is not a queue discipline: write droptail, priority, priority-single, red, \
+             red-ecn, codel or fq-codel",
             self.0
         )
     }
@@ -223,6 +229,10 @@ impl core::str::FromStr for Discipline {
         Ok(match text {
             "droptail" => Discipline::DropTail,
             "priority" => Discipline::Priority(PriorityParameters::default()),
+            "priority-single" => {
+                let single_queue = true;
+                Discipline::Priority(PriorityParameters { single_queue, ..Default::default() })
+            }
             "red" => Discipline::Red(RedParameters::default()),
             "red-ecn" => Discipline::Red(RedParameters { ecn: true, ..RedParameters::default() }),
             "codel" => Discipline::Codel(CodelParameters::default()),

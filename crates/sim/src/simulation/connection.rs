@@ -19,6 +19,8 @@ pub(super) struct Connection {
     pub(super) source: u32,
     pub(super) client: u32,
     pub(super) dscp: u8,
+    /// What statistics count its packets for.
+    pub(super) group: u8,
 }
 
 /// What a timer is for.

@@ -19,7 +19,7 @@ use lull_cc::Timestamp;
 
 use crate::events::EventQueue;
 use crate::link::{ClassDelays, LinkCounters, Links};
-use crate::packet::{Body, Ecn, Packet, TrafficClass};
+use crate::packet::{Body, Ecn, Owner, Packet, TrafficClass};
 use crate::random::Random;
 use crate::tcp::{Sender, Transmit};
 use crate::topology::{LinkId, NoRouteError, NodeId, Topology};
@@ -197,10 +197,11 @@ impl Simulation {
     fn receive(&mut self, now: Timestamp, packet: &Packet) {
         if let Body::Datagram(sent) = packet.body {
             let nanos = (now - sent.into()).as_nanos() as u64;
-            self.sources[packet.owner as usize].handle_datagram(packet.bytes, nanos);
+            self.sources[packet.owner.place() as usize].handle_datagram(packet.bytes, nanos);
             return;
         }
-        let place = self.connections.place(packet.owner);
+        let at = packet.owner.place();
+        let place = self.connections.place(at);
         let Some(connection) = &mut place.connection else { return };
         if place.generation != packet.generation {
             return;
@@ -209,16 +210,16 @@ impl Simulation {
             Body::Data(sent, data) => {
                 let marked = packet.class.ecn() == Ecn::CongestionExperienced;
                 connection.receiver.handle_data(now, data, (*sent).into(), marked);
-                self.acknowledge(now, packet.owner);
+                self.acknowledge(now, at);
             }
-            Body::Syn => self.answer(now, packet.owner, Body::SynAck),
+            Body::Syn => self.answer(now, at, Body::SynAck),
             Body::Ack(header) => {
                 connection.sender.handle_ack(now, header);
-                self.transmit(now, packet.owner);
+                self.transmit(now, at);
             }
             Body::SynAck => {
                 connection.sender.handle_syn_ack(now);
-                self.transmit(now, packet.owner);
+                self.transmit(now, at);
             }
             Body::Datagram(_) => {}
         }
@@ -255,11 +256,11 @@ impl Simulation {
     /// Sends a packet without data from the receiver.
     fn answer(&mut self, now: Timestamp, at: u32, body: Body) {
         let place = self.connections.place(at);
-        let Some(Connection { backward, header_bytes, dscp, .. }) = place.connection else {
+        let Some(Connection { backward, header_bytes, dscp, group, .. }) = place.connection else {
             return;
         };
         let packet = Packet {
-            owner: at,
+            owner: Owner::new(at, group),
             hop: backward,
             bytes: header_bytes,
             generation: place.generation,
@@ -283,7 +284,7 @@ impl Simulation {
                 }
             };
             let packet = Packet {
-                owner: at,
+                owner: Owner::new(at, connection.group),
                 hop: connection.forward,
                 bytes: connection.header_bytes + payload,
                 generation: place.generation,

@@ -9,7 +9,7 @@ use lull_cc::{Timestamp, Window};
 use super::connection::{Connection, Connections};
 use super::record::{DatagramDelays, SourceCounters, SourceSample};
 use super::{Event, Simulation};
-use crate::packet::{Body, Ecn, Packet, TrafficClass};
+use crate::packet::{Body, Ecn, Owner, Packet, TrafficClass};
 use crate::random::Random;
 use crate::tcp::{Receiver, Sender};
 use crate::topology::NoRouteError;
@@ -32,6 +32,8 @@ pub(super) struct Source {
     counters: SourceCounters,
     /// The places of its open connections, in the order in which they were opened.
     open: Vec<u32>,
+    /// What links count its packets for.
+    group: u8,
 }
 
 #[derive(Debug)]
@@ -65,7 +67,7 @@ enum Kind {
 
 impl Source {
     fn new(kind: Kind) -> Self {
-        Source { kind, counters: SourceCounters::default(), open: Vec::new() }
+        Source { kind, counters: SourceCounters::default(), open: Vec::new(), group: 0 }
     }
 
     pub(super) fn open(&self) -> &[u32] {
@@ -137,6 +139,12 @@ impl Simulation {
         SourceId(at)
     }
 
+    /// Has links count what a source sends, and what answers it, for this group: their statistics
+    /// keep groups apart. Without it a source is of group 0.
+    pub fn set_group(&mut self, source: SourceId, group: u8) {
+        self.sources[source.0 as usize].group = group;
+    }
+
     fn ways(&mut self, from: crate::NodeId, to: crate::NodeId) -> Result<Way, NoRouteError> {
         Ok((self.route(from, to)?, self.route(to, from)?))
     }
@@ -203,6 +211,7 @@ impl Simulation {
     }
 
     fn connect(&mut self, at: u32, tcp: &Tcp, (forward, backward): Way, client: u32) -> u32 {
+        let group = self.sources[at as usize].group;
         let mut sender = Sender::new(tcp.parameters, tcp.controller.make());
         sender.open();
         let place = self.connections.add(Connection {
@@ -214,6 +223,7 @@ impl Simulation {
             source: at,
             client,
             dscp: tcp.dscp,
+            group,
         });
         let source = &mut self.sources[at as usize];
         source.counters.opened += 1;
@@ -247,6 +257,11 @@ impl Simulation {
             due = Some(due.map_or(*next, |stop| stop.min(*next)));
         }
         let (way, tcp) = (*way, is_first.then(|| flow.tcp.clone()));
+        source.counters.written += u64::from(match demand {
+            Demand::Backlogged => false,
+            Demand::Bytes(_) => is_first,
+            Demand::Periodic { .. } => writes,
+        });
         let place = match tcp {
             Some(tcp) => self.connect(at, &tcp, way, 0),
             None => match self.sources[at as usize].open.first() {
@@ -292,6 +307,7 @@ impl Simulation {
                 *scheduled = Timestamp::FAR_FUTURE;
                 break;
             };
+            source.counters.written += 1;
             let is_shared = *connections == traffic::Connections::PerClient;
             let known = clients.get(&client).copied().filter(|_| is_shared);
             let place = match known {
@@ -343,6 +359,7 @@ impl Simulation {
 
     fn handle_datagrams(&mut self, now: Timestamp, at: u32) {
         let source = &mut self.sources[at as usize];
+        let group = source.group;
         let Kind::Datagrams { schedule, next, stop, forward, dscp, .. } = &mut source.kind else {
             return;
         };
@@ -350,7 +367,7 @@ impl Simulation {
         *next = schedule.next().filter(|due| due.at < *stop);
         source.counters.datagrams_sent += 1;
         let packet = Packet {
-            owner: at,
+            owner: Owner::new(at, group),
             hop: *forward,
             bytes,
             generation: 0,

@@ -1,0 +1,207 @@
+//! Traffic that only the simulator makes: documents by a log, and datagrams.
+
+use std::time::Duration;
+
+use lull_cc::Rate;
+use lull_sim::traffic::Pattern;
+use serde::Deserialize;
+
+use super::group::Size;
+use super::spelled::{Spelled, Time};
+
+/// A stretch of a web server's log, played at a speed.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Section {
+    /// The log's file in the folder of data, in the Common Log Format, plain or compressed by gzip.
+    pub log: String,
+    /// Where it begins, counted from the log's first line.
+    pub begin: Duration,
+    /// How long it is, on the log's clock.
+    pub length: Duration,
+    /// How much faster than on the log's clock it is played.
+    pub speed: f64,
+    /// How much larger than in the log documents are.
+    pub scale: f64,
+}
+
+/// Clients that ask for documents as a log says.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Documents {
+    /// What they ask for.
+    pub section: Section,
+    /// Whether a client's pauses are kept, or its requests' times.
+    pub arrivals: Arrivals,
+    /// Whether a client has one connection for all of its documents.
+    pub persistent: bool,
+}
+
+/// When a client asks.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Arrivals {
+    /// At the times of the log, whatever became of the documents before.
+    #[default]
+    Logged,
+    /// As long after the end of its last document as the log has between the two requests.
+    Think,
+}
+
+/// Datagrams that nobody holds back.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Datagrams {
+    /// By a rule.
+    Pattern(Pattern),
+    /// As a file in the folder of data has them: a line for each, seconds and bytes on the link.
+    Recorded {
+        /// The file.
+        file: String,
+    },
+    /// Each document of a log as a burst at this rate: traffic that was recorded once, and does not
+    /// adapt (filler §4.1).
+    Log {
+        /// The documents.
+        section: Section,
+        /// The rate of a burst; bursts that meet follow one another.
+        rate: Rate,
+        /// The length of a full datagram on the link.
+        bytes: u16,
+    },
+}
+
+/// The name of a way to send datagrams.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub(super) enum PatternName {
+    Constant,
+    Poisson,
+    Pareto,
+    Bursts,
+    Recorded,
+    Log,
+}
+
+/// The keys of both kinds, as they are written.
+#[derive(Debug)]
+pub(super) struct SourceText {
+    pub(super) log: Option<String>,
+    pub(super) begin: Option<Spelled<Time>>,
+    pub(super) length: Option<Spelled<Time>>,
+    pub(super) speed: Option<f64>,
+    pub(super) scale: Option<f64>,
+    pub(super) rate: Option<Spelled<Rate>>,
+    pub(super) size: Option<Spelled<Size>>,
+    pub(super) on: Option<Spelled<Time>>,
+    pub(super) off: Option<Spelled<Time>>,
+    pub(super) shape: Option<f64>,
+    pub(super) burst: Option<Spelled<Size>>,
+    pub(super) every: Option<Spelled<Time>>,
+    pub(super) file: Option<String>,
+}
+
+fn need<T>(value: Option<T>, key: &str) -> Result<T, String> {
+    value.ok_or_else(|| format!("its kind needs the key '{key}'"))
+}
+
+fn nanos(key: &str, time: Option<Spelled<Time>>) -> Result<u64, String> {
+    let time = need(time, key)?;
+    match u64::try_from(time.value.0.as_nanos()) {
+        Ok(nanos) if nanos > 0 => Ok(nanos),
+        _ => Err(format!("{key} = {time}: it must be above 0")),
+    }
+}
+
+impl SourceText {
+    /// The section of a log.
+    pub(super) fn section(self) -> Result<Section, String> {
+        let above_zero = |key: &str, value: Option<f64>| match value {
+            None => Ok(1.0),
+            Some(value) if value > 0.0 && value <= 1e6 => Ok(value),
+            Some(value) => Err(format!("{key} = {value}: it must be above 0")),
+        };
+        let section = Section {
+            log: need(self.log, "log")?,
+            begin: self.begin.map_or(Duration::ZERO, |begin| begin.value.0),
+            length: need(self.length, "length")?.value.0,
+            speed: above_zero("speed", self.speed)?,
+            scale: above_zero("scale", self.scale)?,
+        };
+        if section.length.is_zero() {
+            return Err("length = 0s: it must be above 0".to_owned());
+        }
+        Ok(section)
+    }
+
+    pub(super) fn datagrams(self, pattern: Option<PatternName>) -> Result<Datagrams, String> {
+        let pattern = need(pattern, "pattern")?;
+        self.refuse_strangers(pattern)?;
+        let bytes = match &self.size {
+            None => 1500,
+            Some(size) => u16::try_from(size.value.0.0)
+                .map_err(|_| format!("size = {size}: it is 65535B at most"))?,
+        };
+        let rate = |rate: Option<Spelled<Rate>>| match need(rate, "rate")? {
+            rate if rate.value.bits_per_second() > 0 => Ok::<_, String>(rate.value),
+            rate => Err(format!("rate = {rate}: it must be above 0")),
+        };
+        let bits_per_second = |text: Option<Spelled<Rate>>| rate(text).map(Rate::bits_per_second);
+        let pattern = match pattern {
+            PatternName::Recorded => {
+                return Ok(Datagrams::Recorded { file: need(self.file, "file")? });
+            }
+            PatternName::Log => {
+                let rate = rate(self.rate.clone())?;
+                return Ok(Datagrams::Log { section: self.section()?, rate, bytes });
+            }
+            PatternName::Constant => {
+                Pattern::Constant { bits_per_second: bits_per_second(self.rate)?, bytes }
+            }
+            PatternName::Poisson => {
+                Pattern::Poisson { bits_per_second: bits_per_second(self.rate)?, bytes }
+            }
+            PatternName::Pareto => {
+                let shape = need(self.shape, "shape")?;
+                if !(shape > 1.0 && shape <= 100.0) {
+                    return Err(format!("shape = {shape}: only above 1 there is a mean"));
+                }
+                Pattern::OnOffPareto {
+                    bits_per_second: bits_per_second(self.rate)?,
+                    bytes,
+                    on_nanos: nanos("on", self.on)?,
+                    off_nanos: nanos("off", self.off)?,
+                    shape,
+                }
+            }
+            PatternName::Bursts => Pattern::Bursts {
+                bits_per_second: bits_per_second(self.rate)?,
+                bytes,
+                burst_bytes: need(self.burst, "burst")?.value.0.0,
+                every_nanos: nanos("every", self.every)?,
+            },
+        };
+        Ok(Datagrams::Pattern(pattern))
+    }
+
+    /// A key that another pattern has would do nothing.
+    fn refuse_strangers(&self, pattern: PatternName) -> Result<(), String> {
+        use PatternName::{Bursts, Constant, Log, Pareto, Poisson, Recorded};
+        let own: [(&str, bool, &[PatternName]); 13] = [
+            ("log", self.log.is_some(), &[Log]),
+            ("begin", self.begin.is_some(), &[Log]),
+            ("length", self.length.is_some(), &[Log]),
+            ("speed", self.speed.is_some(), &[Log]),
+            ("scale", self.scale.is_some(), &[Log]),
+            ("rate", self.rate.is_some(), &[Constant, Poisson, Pareto, Bursts, Log]),
+            ("size", self.size.is_some(), &[Constant, Poisson, Pareto, Bursts, Log]),
+            ("on", self.on.is_some(), &[Pareto]),
+            ("off", self.off.is_some(), &[Pareto]),
+            ("shape", self.shape.is_some(), &[Pareto]),
+            ("burst", self.burst.is_some(), &[Bursts]),
+            ("every", self.every.is_some(), &[Bursts]),
+            ("file", self.file.is_some(), &[Recorded]),
+        ];
+        match own.iter().find(|(_, is, patterns)| *is && !patterns.contains(&pattern)) {
+            Some((key, ..)) => Err(format!("'{key}' belongs to another pattern of datagrams")),
+            None => Ok(()),
+        }
+    }
+}

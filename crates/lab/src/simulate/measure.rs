@@ -1,0 +1,498 @@
+//! What a simulation shows, phase by phase.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use hdrhistogram::Histogram;
+use lull_cc::Timestamp;
+use lull_sim::SourceId;
+use lull_sim::link::{ClassDelay, ClassDelays, LinkCounters};
+use lull_sim::simulation::{DatagramDelays, SourceCounters, Transfer};
+
+use super::build::{Stage, Stay, is_backward};
+use super::seconds;
+use crate::emulate::Spread;
+use crate::measure::{fairness, rounded_spread, series};
+use crate::plan::{Group, Kind, Phase, Scenario};
+use crate::record::{GroupRecord, Latency, PhaseRecord, SeriesRecord, rounded};
+
+/// How often state is looked at: the interval of time series, as of the emulator's.
+const INTERVAL: Duration = Duration::from_millis(100);
+
+/// All that was seen of a run.
+pub(super) struct Course {
+    phases: Vec<Observed>,
+    transfers: Vec<Transfer>,
+}
+
+/// What was seen of a phase.
+struct Observed {
+    begin: Timestamp,
+    before: Snapshot,
+    after: Snapshot,
+    /// For each group, sums over what its connections had at each look while it was measured.
+    states: Vec<State>,
+    /// For each group, bytes that it sent over the bottleneck in each interval of the phase.
+    bytes: Vec<Vec<u64>>,
+    /// Mean waiting time in each interval, in milliseconds.
+    queueing_ms: Vec<f64>,
+}
+
+/// All counts at one time.
+struct Snapshot {
+    at: Timestamp,
+    link: LinkCounters,
+    forward: ClassDelays,
+    backward: ClassDelays,
+    /// By group, those of its source in the stay of that time.
+    sources: Vec<Vec<SourceCounters>>,
+    datagrams: Vec<Vec<DatagramDelays>>,
+}
+
+/// Sums over connections and looks.
+#[derive(Clone, Copy, Default)]
+struct State {
+    window: f64,
+    windows: u64,
+    smoothed_rtt: f64,
+    rtts: u64,
+}
+
+/// The stay of a group in a phase.
+fn stay(stays: &[Stay], phase: usize) -> Option<&Stay> {
+    stays.iter().find(|stay| (stay.phases.0..=stay.phases.1).contains(&phase))
+}
+
+/// A group's sources in a phase.
+fn sources_in(stays: &[Stay], phase: usize) -> &[SourceId] {
+    stay(stays, phase).map_or(&[], |stay| &stay.sources)
+}
+
+impl Snapshot {
+    fn take(stage: &mut Stage, phase: usize) -> Self {
+        let simulation = &mut stage.simulation;
+        let delays = |delays: Option<&ClassDelays>| delays.cloned().unwrap_or_default();
+        Snapshot {
+            at: simulation.now(),
+            link: simulation.link(stage.forward),
+            forward: delays(simulation.delays(stage.forward)),
+            backward: delays(simulation.delays(stage.backward)),
+            sources: stage
+                .stays
+                .iter()
+                .map(|stays| {
+                    sources_in(stays, phase).iter().map(|id| simulation.source(*id)).collect()
+                })
+                .collect(),
+            datagrams: stage
+                .stays
+                .iter()
+                .map(|stays| {
+                    let all = sources_in(stays, phase).iter();
+                    all.filter_map(|id| simulation.datagram_delays(*id).cloned()).collect()
+                })
+                .collect(),
+        }
+    }
+}
+
+impl Course {
+    /// Lets the phases pass.
+    pub(super) fn run(stage: &mut Stage, scenario: &Scenario) -> Self {
+        let mut phases = Vec::new();
+        let mut begin = Timestamp::ZERO;
+        for (number, phase) in scenario.phases.iter().enumerate() {
+            phases.push(Observed::see(stage, scenario, number, phase, begin));
+            begin += phase.duration();
+        }
+        Course { phases, transfers: stage.simulation.take_transfers() }
+    }
+
+    /// The phases' records.
+    pub(super) fn phases(
+        &self,
+        stage: &Stage,
+        scenario: &Scenario,
+        keep_series: Option<Duration>,
+    ) -> Vec<PhaseRecord> {
+        let mut records = Vec::new();
+        for (number, phase) in scenario.phases.iter().enumerate() {
+            records.push(self.phase(stage, scenario, number, phase, keep_series));
+        }
+        records
+    }
+
+    fn phase(
+        &self,
+        stage: &Stage,
+        scenario: &Scenario,
+        number: usize,
+        phase: &Phase,
+        keep_series: Option<Duration>,
+    ) -> PhaseRecord {
+        let observed = &self.phases[number];
+        let (before, after) = (&observed.before, &observed.after);
+        let length = seconds(after.at) - seconds(before.at);
+        let mut groups = BTreeMap::new();
+        let mut rates = BTreeMap::new();
+        for (at, group) in scenario.groups.iter().enumerate() {
+            if let Some(stay) = stay(&stage.stays[at], number) {
+                let record = self.group(stage, group, at, observed, stay);
+                groups.insert(group.name.clone(), record);
+                rates.insert(group.name.clone(), observed.bytes[at].clone());
+            }
+        }
+        let rate = stage.rate.bits_per_second();
+        let nanos = (after.at - before.at).as_nanos() as u64;
+        let waited = Waited::of(&before.forward, &after.forward, None);
+        PhaseRecord {
+            name: phase.name.clone(),
+            title: phase.title.clone(),
+            begin_s: rounded(seconds(observed.begin)),
+            measured_from_s: rounded(seconds(before.at)),
+            measured_to_s: rounded(seconds(before.at) + length),
+            utilisation: Some(rounded(after.link.utilisation(&before.link, rate, nanos))),
+            queueing: waited.spread(),
+            groups,
+            series: keep_series.map(|keep| {
+                let interval_s = INTERVAL.as_secs_f64();
+                let factor = (keep.as_secs_f64() / interval_s).round().max(1.0) as usize;
+                SeriesRecord {
+                    interval_s: interval_s * factor as f64,
+                    mbit: series::rates(&rates, interval_s, factor),
+                    queueing_ms: series::coarser(&observed.queueing_ms, factor),
+                }
+            }),
+            ..PhaseRecord::default()
+        }
+    }
+
+    fn group(
+        &self,
+        stage: &Stage,
+        group: &Group,
+        at: usize,
+        observed: &Observed,
+        stay: &Stay,
+    ) -> GroupRecord {
+        let (before, after) = (&observed.before, &observed.after);
+        let length = seconds(after.at) - seconds(before.at);
+        let megabits = |bytes: u64| rounded(bytes as f64 * 8.0 / 1e6 / length);
+        let pairs = || before.sources[at].iter().zip(&after.sources[at]);
+        let sum = |count: fn(&SourceCounters) -> u64| -> u64 {
+            pairs().map(|(before, after)| count(after) - count(before)).sum()
+        };
+        let number = Some(at as u8);
+        let forward = Waited::of(&before.forward, &after.forward, number);
+        let backward = Waited::of(&before.backward, &after.backward, number);
+        let (data, answers) =
+            if is_backward(group) { (backward, forward) } else { (forward, backward) };
+        let transferred = sum(SourceCounters::goodput_bytes);
+        let state = observed.states[at];
+        let mean = |sum: f64, count: u64| (count > 0).then(|| rounded(sum / count as f64));
+        let mut record = GroupRecord {
+            title: group.title.clone(),
+            control: group.control.clone(),
+            count: group.count,
+            goodput_mbit: megabits(transferred),
+            sent_mbit: megabits(data.bytes),
+            packets: data.packets,
+            dropped: data.dropped,
+            retransmitted: sum(|counters| counters.sent.retransmissions),
+            timeouts: Some(sum(|counters| counters.sent.timeouts)),
+            transferred_bytes: Some(transferred),
+            waiting: data.spread(),
+            demand: stage.demands[at],
+            window: mean(state.window, state.windows),
+            srtt_ms: mean(state.smoothed_rtt * 1e3, state.rtts),
+            ..GroupRecord::default()
+        };
+        record.rtt_ms = data.mean_ms().map(|waited| {
+            let path = stage.round_trips[at].as_secs_f64() * 1e3;
+            rounded(path + waited + answers.mean_ms().unwrap_or(0.0))
+        });
+        match &group.kind {
+            Kind::Bulk { .. } | Kind::Datagrams(_) => {
+                let mut flows: Vec<u64> = pairs()
+                    .map(|(before, after)| after.goodput_bytes() - before.goodput_bytes())
+                    .collect();
+                flows.sort_unstable();
+                record.fairness = fairness(&flows).map(rounded);
+                record.flows_mbit = flows.iter().map(|bytes| megabits(*bytes)).collect();
+            }
+            Kind::Requests { .. } | Kind::Documents(_) => {
+                let asked = sum(|counters| counters.written);
+                record.latency = self.latency(stay, asked, before.at, after.at);
+            }
+            Kind::Command { .. } | Kind::Probes(_) => {}
+        }
+        if let Kind::Datagrams(_) = group.kind {
+            record.timeouts = None;
+            record.delay = one_way(&before.datagrams[at], &after.datagrams[at]);
+        }
+        let bytes_per_second = |megabits: f64| megabits * 1e6 / 8.0;
+        let time_to = |level: f64| {
+            let time = series::time_to(&observed.bytes[at], INTERVAL.as_secs_f64(), level);
+            time.map(rounded)
+        };
+        record.time_to_80_s = time_to(0.8 * stage.rate.bytes_per_second() as f64);
+        if record.sent_mbit > 0.0 {
+            record.time_to_90_s = time_to(0.9 * bytes_per_second(record.sent_mbit));
+        }
+        record
+    }
+
+    /// How long the documents took that were asked for between two times (Nice §4.1: from the
+    /// first packet sent to the acknowledgement of the last), also if they were complete later.
+    fn latency(&self, stay: &Stay, asked: u64, from: Timestamp, to: Timestamp) -> Option<Latency> {
+        let own = self.transfers.iter().filter(|transfer| {
+            stay.sources.contains(&transfer.source)
+                && transfer.requested > from
+                && transfer.requested <= to
+        });
+        let mut latencies: Vec<f64> = own.map(|own| own.latency_nanos() as f64 / 1e6).collect();
+        if latencies.is_empty() {
+            return None;
+        }
+        latencies.sort_by(f64::total_cmp);
+        let count = latencies.len();
+        let quantile = |share: f64| {
+            let rank = (share * count as f64).ceil() as usize;
+            rounded(latencies[rank.clamp(1, count) - 1])
+        };
+        Some(Latency {
+            count: count as u64,
+            unanswered: asked.saturating_sub(count as u64),
+            failed: 0,
+            mean_ms: rounded(latencies.iter().sum::<f64>() / count as f64),
+            p50_ms: quantile(0.50),
+            p95_ms: quantile(0.95),
+            p99_ms: quantile(0.99),
+            max_ms: quantile(1.0),
+        })
+    }
+}
+
+impl Observed {
+    fn see(
+        stage: &mut Stage,
+        scenario: &Scenario,
+        number: usize,
+        phase: &Phase,
+        begin: Timestamp,
+    ) -> Self {
+        let groups = scenario.groups.len();
+        let mut progress = Progress {
+            number,
+            sent: sent(stage, groups),
+            waited: waited(stage),
+            states: vec![State::default(); groups],
+            bytes: vec![Vec::new(); groups],
+            queueing_ms: Vec::new(),
+        };
+        let settled = begin + phase.settle.value.0;
+        progress.pass(stage, settled);
+        progress.states.fill(State::default());
+        let before = Snapshot::take(stage, number);
+        progress.pass(stage, begin + phase.duration());
+        let after = Snapshot::take(stage, number);
+        let Progress { states, bytes, queueing_ms, .. } = progress;
+        Observed { begin, before, after, states, bytes, queueing_ms }
+    }
+}
+
+/// A phase that is going on.
+struct Progress {
+    number: usize,
+    /// Bytes that each group had sent over the bottleneck at the last look.
+    sent: Vec<u64>,
+    /// Packets, and how long they had waited, at the last look.
+    waited: (u64, u128),
+    states: Vec<State>,
+    bytes: Vec<Vec<u64>>,
+    queueing_ms: Vec<f64>,
+}
+
+impl Progress {
+    /// Lets time pass until `end`, with a look after each interval.
+    fn pass(&mut self, stage: &mut Stage, end: Timestamp) {
+        while stage.simulation.now() < end {
+            let next = stage.simulation.now() + INTERVAL;
+            stage.simulation.run_until(next.min(end));
+            self.look(stage);
+        }
+    }
+
+    fn look(&mut self, stage: &mut Stage) {
+        let sent = sent(stage, self.bytes.len());
+        for ((series, now), before) in self.bytes.iter_mut().zip(&sent).zip(&self.sent) {
+            series.push(now - before);
+        }
+        self.sent = sent;
+        let (packets, nanos) = waited(stage);
+        let (packets_before, nanos_before) = self.waited;
+        let mean = match packets - packets_before {
+            // Where nothing left, as in the interval before.
+            0 => self.queueing_ms.last().copied().unwrap_or(0.0),
+            packets => (nanos - nanos_before) as f64 / 1e6 / packets as f64,
+        };
+        self.queueing_ms.push(mean);
+        self.waited = (packets, nanos);
+        for (state, stays) in self.states.iter_mut().zip(&stage.stays) {
+            for sender in
+                sources_in(stays, self.number).iter().flat_map(|id| stage.simulation.senders(*id))
+            {
+                state.window += sender.controller().window().as_f64();
+                state.windows += 1;
+                if let Some(rtt) = sender.smoothed_rtt() {
+                    state.smoothed_rtt += rtt.as_secs_f64();
+                    state.rtts += 1;
+                }
+            }
+        }
+    }
+}
+
+/// Bytes that each group has sent over the bottleneck, in the direction of its data or that of its
+/// acknowledgements, whichever is more.
+fn sent(stage: &mut Stage, groups: usize) -> Vec<u64> {
+    let mut most = vec![0; groups];
+    for link in [stage.forward, stage.backward] {
+        let mut sums = vec![0; groups];
+        for class in stage.simulation.delays(link).map_or(&[][..], ClassDelays::classes) {
+            sums[usize::from(class.group)] += class.bytes;
+        }
+        for (most, sum) in most.iter_mut().zip(sums) {
+            *most = sum.max(*most);
+        }
+    }
+    most
+}
+
+/// Packets that have left the queue from left to right, and how long they waited in nanoseconds.
+fn waited(stage: &mut Stage) -> (u64, u128) {
+    let classes = stage.simulation.delays(stage.forward).map_or(&[][..], ClassDelays::classes);
+    classes.iter().fold((0, 0), |(packets, nanos), class| {
+        (packets + class.packets, nanos + class.waited_nanos)
+    })
+}
+
+/// What a link counted between two times of one group, or of all.
+#[derive(Default)]
+struct Waited {
+    packets: u64,
+    bytes: u64,
+    dropped: u64,
+    nanos: u128,
+    times: Times,
+}
+
+impl Waited {
+    fn of(before: &ClassDelays, after: &ClassDelays, group: Option<u8>) -> Self {
+        let is_of = |class: &&ClassDelay| group.is_none_or(|group| group == class.group);
+        let mut sum = Waited::default();
+        for class in after.classes().iter().filter(is_of) {
+            sum.packets += class.packets;
+            sum.bytes += class.bytes;
+            sum.dropped += class.dropped;
+            sum.nanos += class.waited_nanos;
+            sum.times.add(&class.waiting);
+        }
+        for class in before.classes().iter().filter(is_of) {
+            sum.packets -= class.packets;
+            sum.bytes -= class.bytes;
+            sum.dropped -= class.dropped;
+            sum.nanos -= class.waited_nanos;
+            sum.times.subtract(&class.waiting);
+        }
+        sum
+    }
+
+    fn mean_ms(&self) -> Option<f64> {
+        (self.packets > 0).then(|| self.nanos as f64 / 1e6 / self.packets as f64)
+    }
+
+    fn spread(&self) -> Option<Spread> {
+        self.mean_ms().and_then(|mean_ms| self.times.spread(mean_ms))
+    }
+}
+
+/// How long datagrams were under way that arrived between two times.
+fn one_way(before: &[DatagramDelays], after: &[DatagramDelays]) -> Option<Spread> {
+    let mut times = Times::default();
+    let mut sum = 0;
+    for delays in after {
+        times.add(&delays.delays);
+        sum += delays.sum_nanos;
+    }
+    for delays in before {
+        times.subtract(&delays.delays);
+        sum -= delays.sum_nanos;
+    }
+    let count: u64 = times.0.values().sum();
+    (count > 0).then(|| times.spread(sum as f64 / 1e6 / count as f64)).flatten()
+}
+
+/// How often each time was counted, in nanoseconds: histograms, added and subtracted.
+#[derive(Default)]
+struct Times(BTreeMap<u64, u64>);
+
+impl Times {
+    fn add(&mut self, times: &Histogram<u64>) {
+        for bin in times.iter_recorded() {
+            *self.0.entry(bin.value_iterated_to()).or_default() += bin.count_at_value();
+        }
+    }
+
+    /// Takes away what was counted before: none of it can be missing.
+    fn subtract(&mut self, times: &Histogram<u64>) {
+        for bin in times.iter_recorded() {
+            *self.0.entry(bin.value_iterated_to()).or_default() -= bin.count_at_value();
+        }
+    }
+
+    /// The percentiles, beside a mean that is known exactly.
+    fn spread(&self, mean_ms: f64) -> Option<Spread> {
+        let all: u64 = self.0.values().sum();
+        let quantile = |share: f64| {
+            let rank = ((share * all as f64).ceil() as u64).max(1);
+            let mut passed = 0;
+            let reached = self.0.iter().find(|(_, count)| {
+                passed += **count;
+                passed >= rank
+            });
+            reached.map_or(0.0, |(nanos, _)| *nanos as f64 / 1e6)
+        };
+        rounded_spread((all > 0).then(|| Spread {
+            mean_ms,
+            p50_ms: quantile(0.50),
+            p95_ms: quantile(0.95),
+            p99_ms: quantile(0.99),
+            max_ms: quantile(1.0),
+        }))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn percentiles_are_those_of_what_came_since() {
+        let mut times: Histogram<u64> = Histogram::new(3).unwrap();
+        for millis in 1..=100 {
+            times.record(millis * 10_000_000).unwrap();
+        }
+        let before = times.clone();
+        for millis in 1..=200 {
+            times.record(millis * 1_000_000).unwrap();
+        }
+        let mut since = Times::default();
+        since.add(&times);
+        since.subtract(&before);
+        let spread = since.spread(100.5).unwrap();
+        let near = |value: f64, expected: f64| (value / expected - 1.0).abs() < 0.002;
+        assert!(near(spread.p50_ms, 100.0) && near(spread.p95_ms, 190.0), "{spread:?}");
+        assert!(near(spread.max_ms, 200.0) && spread.mean_ms == 100.5, "{spread:?}");
+    }
+}

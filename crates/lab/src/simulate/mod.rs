@@ -1,0 +1,124 @@
+//! Cells over the packet simulator: no kernel, no clock, and the same results on every machine.
+
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use lull_cc::Timestamp;
+
+mod build;
+mod controllers;
+pub(crate) mod data;
+mod measure;
+
+use build::Stage;
+use measure::Course;
+
+use crate::plan::{Scenario, Simulated};
+use crate::record::{CellRecord, CostRecord, SimulationRecord, rounded};
+
+/// Why a cell could not be simulated.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum SimulateError {
+    /// A file of data cannot be read.
+    #[error("the data {path} cannot be read: {source}: name the folder where it lies (--data DIR)")]
+    Data {
+        /// The file.
+        path: PathBuf,
+        /// The system's reason.
+        source: std::io::Error,
+    },
+    /// A file of data holds something else.
+    #[error("{path}:{line}: {why}: is this another file (--data DIR)?")]
+    Line {
+        /// The file.
+        path: PathBuf,
+        /// The line, counted from 1.
+        line: usize,
+        /// What is wrong with it.
+        why: String,
+    },
+    /// A section of a log has no documents.
+    #[error("the section from {from:?} of {log} has no documents: choose another ('begin')")]
+    Empty {
+        /// The log.
+        log: String,
+        /// Where the section begins.
+        from: Duration,
+    },
+    /// The simulator has a fault.
+    #[error("the simulator has made or lost a packet: this is a fault of lull's")]
+    Conservation,
+    /// The plan makes no sense, and was not checked.
+    #[error("the cell makes no sense: {0}")]
+    Scenario(String),
+}
+
+/// What of a cell's record is not measured.
+pub(crate) struct Identity {
+    pub(crate) key: String,
+    pub(crate) hash: String,
+    pub(crate) values: serde_json::Map<String, serde_json::Value>,
+    pub(crate) repetition: u32,
+    pub(crate) seed: u64,
+    /// The interval of the series to keep, if any.
+    pub(crate) keep_series: Option<Duration>,
+}
+
+/// Simulates a cell, with files out of the folder `data`.
+pub(crate) fn conduct(
+    identity: Identity,
+    scenario: &Scenario,
+    network: &Simulated,
+    data: &Path,
+) -> Result<CellRecord, SimulateError> {
+    let mut stage = Stage::set(scenario, network, data, identity.seed)?;
+    // What was read of the data is no cost of simulating.
+    let (begin, cpu, memory) = (Instant::now(), cpu_time(), resident_bytes());
+    let course = Course::run(&mut stage, scenario);
+    let (wall, cpu) = (begin.elapsed(), cpu_time().saturating_sub(cpu));
+    let grown = resident_bytes().saturating_sub(memory);
+    if !stage.simulation.conservation().holds() {
+        return Err(SimulateError::Conservation);
+    }
+    let open = stage.open_connections().max(1);
+    let phases = course.phases(&stage, scenario, identity.keep_series);
+    Ok(CellRecord {
+        key: identity.key,
+        hash: identity.hash,
+        values: identity.values,
+        repetition: identity.repetition,
+        seed: identity.seed,
+        link: Some(stage.link_record(network)),
+        phases,
+        simulation: Some(SimulationRecord {
+            events: stage.simulation.events(),
+            delivered_packets: stage.delivered_packets(),
+        }),
+        cost: Some(CostRecord {
+            wall_s: rounded(wall.as_secs_f64()),
+            cpu_s: rounded(cpu.as_secs_f64()),
+            memory_bytes_per_flow: (grown / open) as f64,
+        }),
+        ..CellRecord::default()
+    })
+}
+
+/// A time of the simulation, in seconds.
+fn seconds(time: Timestamp) -> f64 {
+    time.as_nanos() as f64 / 1e9
+}
+
+/// The thread's time on a processor: other cells of the process are none of its business.
+fn cpu_time() -> Duration {
+    let text = std::fs::read_to_string("/proc/thread-self/schedstat").unwrap_or_default();
+    let nanos = text.split(' ').next().and_then(|text| text.parse().ok());
+    Duration::from_nanos(nanos.unwrap_or(0))
+}
+
+/// Memory of this process that is resident.
+fn resident_bytes() -> u64 {
+    let text = std::fs::read_to_string("/proc/self/statm").unwrap_or_default();
+    let pages: u64 = text.split(' ').nth(1).and_then(|text| text.parse().ok()).unwrap_or(0);
+    pages * 4096
+}
