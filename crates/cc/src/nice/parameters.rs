@@ -66,13 +66,8 @@ impl Refinements {
         recall: false,
     };
     /// All of them.
-    pub const ALL: Refinements = Refinements {
-        headroom: true,
-        gentle: true,
-        probation: true,
-        spaced: true,
-        recall: true,
-    };
+    pub const ALL: Refinements =
+        Refinements { headroom: true, gentle: true, probation: true, spaced: true, recall: true };
 
     /// One bit each, in the order of `enum nice_refinement` of the kernel's mirror.
     pub const fn bits(self) -> u32 {
