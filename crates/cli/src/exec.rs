@@ -33,7 +33,7 @@ Examples:
       a service that runs already, inside its unit
   sudo lull exec --cc background --network-honours-le -- rsync -a /data host:/backup
       on a network of your own that serves lower effort after everything else: uses what is left
-      sooner than nice, and does not yield anywhere else";
+      sooner than nice, and does not yield by itself";
 
 /// Run a program with all of its TCP traffic in the background.
 ///
