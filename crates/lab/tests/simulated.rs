@@ -227,3 +227,145 @@ fn a_lower_class_waits_for_the_higher_one_and_is_told_apart() {
     // 20 ms of propagation and 1.2 ms on the link.
     assert!((21.2..22.5).contains(&high.delay.unwrap().mean_ms), "{high:?}");
 }
+
+/// A log: seconds from its beginning, client and bytes of each request.
+fn log(requests: &[(u32, &str, u64)]) -> String {
+    let line = |&(at, client, bytes): &(u32, &str, u64)| {
+        let (minutes, seconds) = (at / 60, at % 60);
+        let date = format!("01/Aug/1995:06:{minutes:02}:{seconds:02} +0000");
+        format!("{client} - - [{date}] \"GET /{client} HTTP/1.0\" 200 {bytes}\n")
+    };
+    requests.iter().map(line).collect()
+}
+
+/// A plan of one group of documents; `network` has the topology, `more` keys of the group.
+fn documents(network: &str, more: &str) -> Plan {
+    plan(&format!(
+        "[topology]\nkind = 'simulator'\nrtt = '40ms'\n{network}
+         [controls.two]
+         algorithm = 'reno'
+         initial_window = 2
+         [[groups]]
+         name = 'documents'
+         kind = 'documents'
+         control = 'two'
+         log = 'log.clf'
+         delayed_acks = false
+         phases = ['p', 'drain']
+         {more}
+         [[phases]]
+         name = 'p'
+         settle = '0s'
+         measure = '20s'
+         [[phases]]
+         name = 'drain'
+         settle = '0s'
+         measure = '20s'"
+    ))
+}
+
+fn run_with_log(plan: &Plan, requests: &[(u32, &str, u64)]) -> CellRecord {
+    let out = tempfile::tempdir().unwrap();
+    std::fs::write(out.path().join("log.clf"), log(requests)).unwrap();
+    run_in(out.path(), plan).remove(0)
+}
+
+#[test]
+fn a_link_may_be_as_fast_as_the_demand_and_what_is_to_be_spare() {
+    // Before and behind the section lies what is none of it.
+    let mut requests = vec![(0, "before", 1), (3, "before", 500_000)];
+    requests.extend((0..10).map(|at| (10 + 2 * at, if at < 5 { "a" } else { "b" }, 100_000)));
+    requests.push((30, "behind", 500_000));
+    let section = "begin = '10s'\nlength = '20s'\nspeed = 2\nscale = 0.5";
+    let cell = run_with_log(&documents("demand_of = 'documents'\nspare = 1", section), &requests);
+    // Ten documents of 50 kB in ten seconds.
+    let demand = group(&cell.phases[0], "documents").demand.unwrap();
+    assert_eq!((demand.requests, demand.clients, demand.bytes, demand.mbit), (10, 2, 500_000, 0.4));
+    // Each client is there for eight seconds of twenty.
+    assert!((demand.active_clients - 0.8).abs() < 1e-9, "{demand:?}");
+    assert_eq!(cell.link.as_ref().unwrap().rate_mbit, 0.8);
+    let latency = group(&cell.phases[0], "documents").latency.unwrap();
+    assert_eq!((latency.count, latency.unanswered), (10, 0));
+}
+
+#[test]
+fn a_document_s_latency_is_that_of_its_packets() {
+    let plan = documents("rate = '10mbit'", "length = '20s'");
+    let cell = run_with_log(&plan, &[(0, "a", 10_000), (5, "a", 1_000)]);
+    let latency = group(&cell.phases[0], "documents").latency.unwrap();
+    assert_eq!(latency.count, 2);
+    // Seven segments are two, four and one: three round trips, each with a packet's 1.2 ms on the
+    // link; a single one is one.
+    assert!((121.0..127.0).contains(&latency.max_ms), "{latency:?}");
+    assert!((40.0..41.5).contains(&latency.p50_ms), "{latency:?}");
+}
+
+#[test]
+fn documents_count_that_are_complete_in_a_later_phase() {
+    let plan = |connections: &str, arrivals: &str| {
+        let more =
+            format!("length = '20s'\nconnections = '{connections}'\narrivals = '{arrivals}'");
+        documents("rate = '1mbit'", &more)
+    };
+    // Eight seconds of the link, asked for two seconds before the phase ends.
+    let late = [(0, "a", 1_000), (18, "a", 1_000_000), (19, "a", 1_000)];
+    let latency = |connections: &str, arrivals: &str| {
+        let cell = run_with_log(&plan(connections, arrivals), &late);
+        let latency = |phase: usize| group(&cell.phases[phase], "documents").latency;
+        (latency(0).unwrap(), latency(1))
+    };
+    let (logged, afterwards) = latency("fresh", "logged");
+    assert_eq!((logged.count, logged.unanswered, afterwards), (3, 0, None));
+    assert!((8_000.0..12_000.0).contains(&logged.max_ms), "{logged:?}");
+    // Behind each other over one connection.
+    let (logged, _) = latency("persistent", "logged");
+    assert_eq!((logged.count, logged.unanswered), (3, 0));
+    // Who thinks for a second asks for the last one after the one before: in the later phase.
+    let (thinking, afterwards) = latency("fresh", "think");
+    assert_eq!((thinking.count, thinking.unanswered), (2, 0));
+    assert_eq!(afterwards.map(|latency| latency.count), Some(1));
+}
+
+#[test]
+fn data_that_are_missing_are_told_before_any_cell_runs() {
+    let plan = documents("rate = '1mbit'", "length = '20s'");
+    let out = tempfile::tempdir().unwrap();
+    let error = runner(out.path(), 1).run(&plan, |_| {}).unwrap_err().to_string();
+    assert!(error.contains("log.clf") && error.contains("--data DIR"), "{error}");
+    assert!(!error.contains('\n'), "{error}");
+    // What is there and no log is told with its line.
+    std::fs::write(out.path().join("log.clf"), "nonsense\n").unwrap();
+    let outcome = runner(out.path(), 1).run(&plan, |_| {}).unwrap();
+    assert!(outcome.failed[0].error.contains("log.clf:1:"), "{:?}", outcome.failed);
+}
+
+#[test]
+fn datagrams_are_sent_as_a_file_has_them_or_as_a_log_s_documents() {
+    let plan = |rest: &str| {
+        plan(&format!(
+            "{LINK}
+             [[groups]]
+             name = 'd'
+             kind = 'datagrams'
+             phases = ['p']
+             {rest}
+             [[phases]]
+             name = 'p'
+             settle = '0s'
+             measure = '10s'"
+        ))
+    };
+    let out = tempfile::tempdir().unwrap();
+    std::fs::write(out.path().join("trace.txt"), "0.5 1000\n1 40\n\n1 1500\n").unwrap();
+    std::fs::write(out.path().join("log.clf"), log(&[(0, "a", 4_000), (1, "b", 100)])).unwrap();
+    let cell = |rest: &str| run_in(out.path(), &plan(rest)).remove(0);
+    let recorded = cell("pattern = 'recorded'\nfile = 'trace.txt'");
+    let recorded = group(&recorded.phases[0], "d");
+    assert_eq!((recorded.packets, recorded.transferred_bytes), (3, Some(2_540)));
+    let log = cell("pattern = 'log'\nlog = 'log.clf'\nlength = '10s'\nrate = '5mbit'");
+    let log = group(&log.phases[0], "d");
+    // 1500, 1500 and 1000 bytes, and 100.
+    assert_eq!((log.packets, log.transferred_bytes), (4, Some(4_100)));
+    // At half of the link's rate none waits.
+    assert_eq!(log.waiting.unwrap().max_ms, 0.0);
+}

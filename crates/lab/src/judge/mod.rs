@@ -1,15 +1,17 @@
 //! Verdicts: what the cells of a plan show, held against what the plan demands.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde::Serialize;
 use serde_json::{Map, Value};
 
-use crate::plan::{Check, Expression, Of, Plan};
+use crate::plan::{Axis, Check, Expression, Of, Plan};
 use crate::record::CellRecord;
 
+mod interval;
 mod table;
 
+pub(crate) use interval::half_width;
 pub use table::{Column, Table, TableRow, number};
 
 /// What a plan's cells show.
@@ -34,7 +36,7 @@ pub struct Results {
 const LATE_MS: f64 = 1.0;
 
 /// A combination of the sweep's values.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Row {
     /// The values.
     pub values: Map<String, Value>,
@@ -42,6 +44,8 @@ pub struct Row {
     pub repetitions: usize,
     /// The metrics' means over them, in the plan's order; none where a cell has no such value.
     pub metrics: Vec<Option<f64>>,
+    /// Half the width of each mean's 95 % confidence interval; none without repetitions.
+    pub intervals: Vec<Option<f64>>,
     /// The checks that its cells miss, by number.
     pub missed: Vec<usize>,
 }
@@ -168,10 +172,31 @@ fn is_selected(only: Option<&Expression>, quantities: &Value) -> Result<bool, St
     only.map_or(Ok(true), |only| only.holds(quantities).map_err(|error| error.to_string()))
 }
 
-/// A cell's quantities with the plan's metrics among them.
-pub(crate) fn quantities(plan: &Plan, cell: &CellRecord) -> Value {
-    let cells = quantify(plan, std::slice::from_ref(cell), &mut Vec::new());
-    cells.into_iter().next().map(|cell| cell.quantities).unwrap_or_default()
+/// Each cell's quantities with the plan's metrics among them.
+pub(crate) fn quantities(plan: &Plan, cells: &[CellRecord]) -> Vec<Value> {
+    let cells = quantify(plan, cells, &mut Vec::new());
+    cells.into_iter().map(|cell| cell.quantities).collect()
+}
+
+/// The cells that another one may look at, by the names of the plan's references: which, if it is
+/// there.
+fn references(plan: &Plan, cells: &[Quantified<'_>]) -> Vec<Vec<Option<usize>>> {
+    let axes = |cell: &CellRecord, other: &BTreeMap<String, Value>| -> Vec<Option<Value>> {
+        let value =
+            |axis: &Axis| other.get(&axis.name).or_else(|| cell.values.get(&axis.name)).cloned();
+        plan.axes.iter().map(value).collect()
+    };
+    let none = BTreeMap::new();
+    let key = |cell: &CellRecord, other| {
+        serde_json::json!([cell.repetition, axes(cell, other)]).to_string()
+    };
+    let places: BTreeMap<String, usize> =
+        cells.iter().enumerate().map(|(at, cell)| (key(cell.cell, &none), at)).collect();
+    let of = |cell: &Quantified<'_>| {
+        let all = plan.references.values();
+        all.map(|other| places.get(&key(cell.cell, other)).copied()).collect()
+    };
+    cells.iter().map(of).collect()
 }
 
 /// Adds the metrics to each cell's quantities, each after those before it.
@@ -188,6 +213,13 @@ fn quantify<'a>(
             Quantified { cell, quantities }
         })
         .collect();
+    let references = references(plan, &quantified);
+    let bare: Vec<Value> = quantified.iter().map(|cell| cell.quantities.clone()).collect();
+    for (cell, others) in quantified.iter_mut().zip(&references) {
+        let named = plan.references.keys().zip(others);
+        let seen = named.filter_map(|(name, at)| Some((name.clone(), bare[(*at)?].clone())));
+        cell.quantities["reference"] = Value::Object(seen.collect());
+    }
     for metric in &plan.metrics {
         let mut found = false;
         let mut why = None;
@@ -207,6 +239,16 @@ fn quantify<'a>(
         if let (false, Some(why)) = (found, why) {
             without_value.push(format!("metric {}: {why}", metric.name));
         }
+        // Metrics that follow may look at this one in other cells as well.
+        let values: Vec<Value> =
+            quantified.iter().map(|cell| cell.quantities["metric"][&metric.name].clone()).collect();
+        for (cell, others) in quantified.iter_mut().zip(&references) {
+            for (name, at) in plan.references.keys().zip(others) {
+                if let Some(value) = at.map(|at| &values[at]).filter(|value| !value.is_null()) {
+                    cell.quantities["reference"][name]["metric"][&metric.name] = value.clone();
+                }
+            }
+        }
     }
     quantified
 }
@@ -220,7 +262,7 @@ fn rows(plan: &Plan, cells: &[Quantified<'_>]) -> Vec<Row> {
             .filter_map(|axis| Some((axis.name.clone(), cell.values.get(&axis.name)?.clone())))
             .collect();
         let at = rows.iter().position(|(row, _)| row.values == values).unwrap_or_else(|| {
-            let row = Row { values, repetitions: 0, metrics: Vec::new(), missed: Vec::new() };
+            let row = Row { values, ..Row::default() };
             rows.push((row, vec![Vec::new(); plan.metrics.len()]));
             rows.len() - 1
         });
@@ -233,6 +275,7 @@ fn rows(plan: &Plan, cells: &[Quantified<'_>]) -> Vec<Row> {
     rows.into_iter()
         .map(|(mut row, sums)| {
             row.metrics = sums.iter().map(|values| mean(values)).collect();
+            row.intervals = sums.iter().map(|values| half_width(values)).collect();
             row
         })
         .collect()

@@ -33,7 +33,8 @@ pub struct Column {
 pub struct TableRow {
     /// The axes' values.
     pub values: Vec<String>,
-    /// The metrics' means; none where a cell has no such value.
+    /// The metrics' means, with their 95 % intervals where there are repetitions; none where a cell
+    /// has no such value.
     pub metrics: Vec<Option<String>>,
     /// How many repetitions there are.
     pub repetitions: usize,
@@ -60,7 +61,9 @@ impl Results {
             values: axes.iter().map(|axis| shown(&row.values[&axis.name])).collect(),
             metrics: metrics
                 .iter()
-                .map(|(at, _)| row.metrics[*at].map(|value| number(value, 3)))
+                .map(|(at, _)| {
+                    row.metrics[*at].map(|value| with_interval(value, row.intervals[*at]))
+                })
                 .collect(),
             repetitions: row.repetitions,
             missed: row.missed.iter().map(|at| plan.checks[*at].name.clone()).collect(),
@@ -85,6 +88,12 @@ impl Results {
                 .collect(),
         }
     }
+}
+
+/// A mean and half the width of its interval.
+fn with_interval(value: f64, half: Option<f64>) -> String {
+    let mean = number(value, 3);
+    half.map_or_else(|| mean.clone(), |half| format!("{mean} ± {}", number(half, 2)))
 }
 
 /// A number for people: `digits` behind the point, fewer from 10 on, and a power of ten for what

@@ -108,6 +108,32 @@ fn a_metric_may_use_those_before_it_and_one_without_a_value_is_named() {
 }
 
 #[test]
+fn a_metric_may_look_at_other_cells_and_their_metrics() {
+    let plan = plan(
+        "[references.one]\nflows = 1\n\
+         [[metrics]]\nname = 'm'\nvalue = 'goodput.a.p + 1'\n\
+         [[metrics]]\nname = 'n'\nvalue = 'metric.m / reference.one.metric.m'\n\
+         [[metrics]]\nname = 'o'\nvalue = 'reference.one.goodput.a.p'\n",
+    );
+    // The second repetition has no cell with one flow.
+    let rows = judge(&plan, &[cell(1, 1, 3.0), cell(2, 1, 7.0), cell(2, 2, 9.0)]).rows;
+    assert_eq!(rows[1].metrics, [Some(9.0), Some(2.0), Some(3.0)]);
+    assert_eq!(rows[0].metrics, [Some(4.0), Some(1.0), Some(3.0)]);
+}
+
+#[test]
+fn repetitions_have_a_confidence_interval() {
+    let plan = plan("[[metrics]]\nname = 'm'\nvalue = 'goodput.a.p'\n");
+    let results = judge(&plan, &[cell(1, 1, 1.0), cell(1, 2, 3.0), cell(2, 1, 5.0)]);
+    // 12.706 · sqrt(2 / 2).
+    assert_eq!(results.rows[0].intervals, [Some(12.706)]);
+    assert_eq!(results.rows[1].intervals, [None]);
+    let told: Vec<_> = results.table(&plan).rows.into_iter().map(|row| row.metrics).collect();
+    assert_eq!(told[0], [Some("2.000 ± 12.7".to_owned())]);
+    assert_eq!(told[1], [Some("5.000".to_owned())]);
+}
+
+#[test]
 fn a_row_names_the_checks_that_its_cells_miss() {
     let text = "[[checks]]\nname = 'c'\nvalue = 'goodput.a.p'\nat_least = 5\n";
     let rows = judge(&plan(text), &[cell(1, 1, 9.0), cell(2, 1, 1.0)]).rows;

@@ -2,7 +2,7 @@
 //!
 //! The language is that of Jinja's expressions: numbers, strings, `+ - * / ** %`, comparisons,
 //! `and`, `or`, `not`, `in`, attributes, `a if condition else b`, and the functions `min`, `max`,
-//! `abs`. A division never truncates, and a quantity that is not there is an error instead of a
+//! `abs`, and `sharing` of lists of goodputs. A division never truncates, and a quantity that is not there is an error instead of a
 //! zero.
 
 use std::sync::OnceLock;
@@ -35,6 +35,9 @@ fn environment() -> &'static Environment<'static> {
         environment.add_function("min", move |values: Rest<f64>| fold(values, f64::min));
         environment.add_function("max", move |values: Rest<f64>| fold(values, f64::max));
         environment.add_function("abs", f64::abs);
+        environment.add_function("sharing", |lists: Rest<Vec<f64>>| {
+            crate::record::sharing(&lists.concat()).map_or(Value::UNDEFINED, Value::from)
+        });
         environment
     })
 }

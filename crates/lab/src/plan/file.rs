@@ -240,6 +240,9 @@ pub(super) struct PlanFile {
     pub(super) choices: BTreeMap<String, Choice>,
     #[serde(default)]
     pub(super) exclude: Vec<BTreeMap<String, Value>>,
+    /// Other cells that expressions may look at: names, and the values in which they differ.
+    #[serde(default)]
+    pub(super) references: BTreeMap<String, BTreeMap<String, Value>>,
     #[serde(default = "once")]
     pub(super) repetitions: u32,
     /// The interval of the time series kept in records; none are kept without it.

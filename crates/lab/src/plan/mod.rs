@@ -5,6 +5,7 @@
 //! combination of values, once for each repetition, is a cell: a run of its own. Metrics, checks
 //! and plots are expressions over what the cells measured.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
 
@@ -57,6 +58,8 @@ pub struct Plan {
     pub why: Option<String>,
     /// The axes of its sweep; with `--quick` those of the subset.
     pub axes: Vec<Axis>,
+    /// Other cells that expressions may look at, by the values in which they differ from their own.
+    pub references: BTreeMap<String, BTreeMap<String, Value>>,
     /// How often each combination is run.
     pub repetitions: u32,
     /// The interval of the time series kept in records, if any are kept.
@@ -106,6 +109,7 @@ impl Plan {
             paper: file.paper.clone(),
             why: file.why.clone(),
             axes: file.axes.clone(),
+            references: file.references.clone(),
             repetitions: file.repetitions,
             series: file.series.as_ref().map(|series| series.value.0),
             metrics: file.metrics.clone(),
@@ -207,6 +211,16 @@ impl Plan {
                     let text = format!("{}: '{stranger}' is no axis", path.join("."));
                     return Err(self.error(&place, text));
                 }
+            }
+        }
+        for (name, other) in &self.references {
+            if let Some(stranger) = other.keys().find(|axis| !named(axis)) {
+                let text = format!("references.{name}: '{stranger}' is no axis");
+                return Err(self.error(&["references", name, stranger], text));
+            }
+            if !is_name(name) {
+                let text = format!("references.{name}: a name is small letters, digits and '_'");
+                return Err(self.error(&["references", name], text));
             }
         }
         for (at, check) in self.checks.iter().enumerate() {

@@ -240,6 +240,7 @@ fn what_is_added_and_cannot_be_is_told_too() {
             "[controls.v]\nalgorithm = 'vegas'\ncarrier = 'user-space'",
             &["user-space"],
         ),
+        ("a reference to no axis", "[references.a]\nx = 1", &["references.a", "'x'"]),
         ("a quick axis of no name", "[quick.axes]\nx = [1]", &["quick.axes.x"]),
         ("too many repetitions", "[quick]\nrepetitions = 100000", &["repetitions"]),
     ] {

@@ -2,6 +2,7 @@
 
 use serde_json::Value;
 
+use crate::judge::half_width;
 use crate::plan::{Expression, Plan, Plot, shown};
 use crate::record::CellRecord;
 
@@ -22,7 +23,8 @@ pub(super) struct Series {
     pub(super) points: Vec<Option<Point>>,
 }
 
-/// Cells that differ in nothing drawn.
+/// Cells that differ in nothing drawn: their mean, and its 95 % confidence interval if they are
+/// repetitions of one, else their range.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Point {
     pub(super) mean: f64,
@@ -33,13 +35,19 @@ pub(super) struct Point {
 }
 
 impl Point {
-    fn of(values: &[f64]) -> Option<Self> {
-        (!values.is_empty()).then(|| Point {
-            mean: values.iter().sum::<f64>() / values.len() as f64,
-            low: values.iter().copied().fold(f64::INFINITY, f64::min),
-            high: values.iter().copied().fold(f64::NEG_INFINITY, f64::max),
-            has_range: values.len() > 1,
-        })
+    fn of(values: &[f64], are_repetitions: bool) -> Option<Self> {
+        let mean = values.iter().sum::<f64>() / values.len() as f64;
+        let low = values.iter().copied().fold(f64::INFINITY, f64::min);
+        let high = values.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+        let (low, high) = match half_width(values).filter(|_| are_repetitions) {
+            // What is never below zero has no interval that is, and an axis of decades no place for
+            // one.
+            Some(half) if low >= 0.0 && mean < half => (low, mean + half),
+            Some(half) => (mean - half, mean + half),
+            None => (low, high),
+        };
+        let has_range = values.len() > 1;
+        (!values.is_empty()).then_some(Point { mean, low, high, has_range })
     }
 }
 
@@ -62,7 +70,7 @@ fn quantified<'a>(
     };
     cells
         .iter()
-        .map(|cell| (cell, crate::judge::quantities(plan, cell)))
+        .zip(crate::judge::quantities(plan, cells))
         .filter(|(_, quantities)| is_drawn(quantities))
         .collect()
 }
@@ -76,15 +84,17 @@ struct Drawn<'a> {
 }
 
 impl Drawn<'_> {
-    fn point(&self, cells: &[&Value]) -> Option<Point> {
+    fn point(&self, cells: &[&(&CellRecord, Value)]) -> Option<Point> {
+        let (first, _) = cells.first()?;
+        let are_repetitions = cells.iter().all(|(cell, _)| cell.values == first.values);
         let all = |expression: &Expression| -> Vec<f64> {
-            cells.iter().filter_map(|quantities| expression.number(quantities).ok()).collect()
+            cells.iter().filter_map(|(_, quantities)| expression.number(quantities).ok()).collect()
         };
-        let mut point = Point::of(&all(self.y))?;
-        if let Some(low) = self.low.and_then(|low| Point::of(&all(low))) {
+        let mut point = Point::of(&all(self.y), are_repetitions)?;
+        if let Some(low) = self.low.and_then(|low| Point::of(&all(low), false)) {
             (point.low, point.has_range) = (low.low, true);
         }
-        if let Some(high) = self.high.and_then(|high| Point::of(&all(high))) {
+        if let Some(high) = self.high.and_then(|high| Point::of(&all(high), false)) {
             (point.high, point.has_range) = (high.high, true);
         }
         Some(point)
@@ -121,7 +131,7 @@ pub(super) fn panels(plan: &Plan, plot: &Plot, cells: &[CellRecord]) -> Vec<Pane
                             && has(cell, Some(&plot.x), x)
                     };
                     let own = quantified.iter().filter(|(cell, _)| is_own(cell));
-                    drawn.point(&own.map(|(_, quantities)| quantities).collect::<Vec<_>>())
+                    drawn.point(&own.collect::<Vec<_>>())
                 })
                 .collect();
             series.push(Series { name: name.clone(), points });

@@ -16,6 +16,7 @@ mod transfers;
 pub use file::{RecordError, RecordFile, Recorder};
 pub use header::{Header, commit};
 pub(crate) use header::{Origin, cores};
+pub(crate) use quantities::sharing;
 pub use transfers::{ActionRecord, Transfers};
 
 use crate::emulate::Spread;

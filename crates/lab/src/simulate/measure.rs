@@ -28,6 +28,9 @@ pub(super) struct Course {
 /// What was seen of a phase.
 struct Observed {
     begin: Timestamp,
+    /// When measuring began and ended.
+    from: Timestamp,
+    to: Timestamp,
     before: Snapshot,
     after: Snapshot,
     /// For each group, sums over what its connections had at each look while it was measured.
@@ -40,7 +43,6 @@ struct Observed {
 
 /// All counts at one time.
 struct Snapshot {
-    at: Timestamp,
     link: LinkCounters,
     forward: ClassDelays,
     backward: ClassDelays,
@@ -73,7 +75,6 @@ impl Snapshot {
         let simulation = &mut stage.simulation;
         let delays = |delays: Option<&ClassDelays>| delays.cloned().unwrap_or_default();
         Snapshot {
-            at: simulation.now(),
             link: simulation.link(stage.forward),
             forward: delays(simulation.delays(stage.forward)),
             backward: delays(simulation.delays(stage.backward)),
@@ -132,7 +133,6 @@ impl Course {
     ) -> PhaseRecord {
         let observed = &self.phases[number];
         let (before, after) = (&observed.before, &observed.after);
-        let length = seconds(after.at) - seconds(before.at);
         let mut groups = BTreeMap::new();
         let mut rates = BTreeMap::new();
         for (at, group) in scenario.groups.iter().enumerate() {
@@ -143,14 +143,14 @@ impl Course {
             }
         }
         let rate = stage.rate.bits_per_second();
-        let nanos = (after.at - before.at).as_nanos() as u64;
+        let nanos = (observed.to - observed.from).as_nanos() as u64;
         let waited = Waited::of(&before.forward, &after.forward, None);
         PhaseRecord {
             name: phase.name.clone(),
             title: phase.title.clone(),
             begin_s: rounded(seconds(observed.begin)),
-            measured_from_s: rounded(seconds(before.at)),
-            measured_to_s: rounded(seconds(before.at) + length),
+            measured_from_s: rounded(seconds(observed.from)),
+            measured_to_s: rounded(seconds(observed.to)),
             utilisation: Some(rounded(after.link.utilisation(&before.link, rate, nanos))),
             queueing: waited.spread(),
             groups,
@@ -176,7 +176,7 @@ impl Course {
         stay: &Stay,
     ) -> GroupRecord {
         let (before, after) = (&observed.before, &observed.after);
-        let length = seconds(after.at) - seconds(before.at);
+        let length = seconds(observed.to) - seconds(observed.from);
         let megabits = |bytes: u64| rounded(bytes as f64 * 8.0 / 1e6 / length);
         let pairs = || before.sources[at].iter().zip(&after.sources[at]);
         let sum = |count: fn(&SourceCounters) -> u64| -> u64 {
@@ -222,7 +222,7 @@ impl Course {
             }
             Kind::Requests { .. } | Kind::Documents(_) => {
                 let asked = sum(|counters| counters.written);
-                record.latency = self.latency(stay, asked, before.at, after.at);
+                record.latency = self.latency(stay, asked, observed.from, observed.to);
             }
             Kind::Command { .. } | Kind::Probes(_) => {}
         }
@@ -247,8 +247,8 @@ impl Course {
     fn latency(&self, stay: &Stay, asked: u64, from: Timestamp, to: Timestamp) -> Option<Latency> {
         let own = self.transfers.iter().filter(|transfer| {
             stay.sources.contains(&transfer.source)
-                && transfer.requested > from
-                && transfer.requested <= to
+                && transfer.requested >= from
+                && transfer.requested < to
         });
         let mut latencies: Vec<f64> = own.map(|own| own.latency_nanos() as f64 / 1e6).collect();
         if latencies.is_empty() {
@@ -290,14 +290,14 @@ impl Observed {
             bytes: vec![Vec::new(); groups],
             queueing_ms: Vec::new(),
         };
-        let settled = begin + phase.settle.value.0;
-        progress.pass(stage, settled);
+        let (from, to) = (begin + phase.settle.value.0, begin + phase.duration());
+        progress.pass(stage, from);
         progress.states.fill(State::default());
         let before = Snapshot::take(stage, number);
-        progress.pass(stage, begin + phase.duration());
+        progress.pass(stage, to);
         let after = Snapshot::take(stage, number);
         let Progress { states, bytes, queueing_ms, .. } = progress;
-        Observed { begin, before, after, states, bytes, queueing_ms }
+        Observed { begin, from, to, before, after, states, bytes, queueing_ms }
     }
 }
 
@@ -314,8 +314,10 @@ struct Progress {
 }
 
 impl Progress {
-    /// Lets time pass until `end`, with a look after each interval.
+    /// Lets time pass until just before `end`, with a look after each interval. What happens at a
+    /// phase's end, such as the first request of the next one, is that one's.
     fn pass(&mut self, stage: &mut Stage, end: Timestamp) {
+        let end = Timestamp::from_nanos(end.as_nanos().saturating_sub(1));
         while stage.simulation.now() < end {
             let next = stage.simulation.now() + INTERVAL;
             stage.simulation.run_until(next.min(end));
