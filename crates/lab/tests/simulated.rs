@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use lull_lab::plan::{Plan, Selection};
+use lull_lab::plan::{Network, Plan, Selection};
 use lull_lab::record::{CellRecord, GroupRecord, PhaseRecord};
 use lull_lab::run::{Isolation, Runner};
 
@@ -368,4 +368,96 @@ fn datagrams_are_sent_as_a_file_has_them_or_as_a_log_s_documents() {
     assert_eq!((log.packets, log.transferred_bytes), (4, Some(4_100)));
     // At half of the link's rate none waits.
     assert_eq!(log.waiting.unwrap().max_ms, 0.0);
+}
+
+#[test]
+fn one_cell_may_be_simulated_and_emulated() {
+    let plan = plan(
+        "[[axes]]
+         name = 'network'
+         values = ['simulator', 'emulator']
+         [topology]
+         kind = '$network'
+         rate = '10mbit'
+         rtt = '50ms'
+         [controls.nice]
+         algorithm = 'nice'
+         [[groups]]
+         name = 'foreground'
+         kind = 'bulk'
+         control = 'cubic'
+         phases = ['p']
+         [[groups]]
+         name = 'background'
+         kind = 'bulk'
+         control = 'nice'
+         count = 8
+         phases = ['p']
+         [[phases]]
+         name = 'p'
+         settle = '1s'
+         measure = '2s'",
+    );
+    let cells = plan.cells(&Selection::default(), 1).unwrap();
+    assert!(matches!(cells[0].scenario.topology, Network::Simulated(_)), "{:?}", cells[0]);
+    assert!(matches!(cells[1].scenario.topology, Network::Emulated(_)), "{:?}", cells[1]);
+}
+
+/// A plan that can be simulated, with a line for each key.
+const WHOLE: &str = "id = 'test'
+title = 'A test'
+paper = { source = 'TCP Nice §4', statement = '…' }
+topology.kind = 'simulator'
+topology.demand_of = 'documents'
+topology.spare = 1
+topology.rtt = '100ms'
+topology.packet = '512B'
+topology.header = '40B'
+topology.access_delay = '1ms'
+controls.two.algorithm = 'reno'
+controls.two.initial_window = 2
+groups = [
+    { name = 'documents', kind = 'documents', control = 'two', log = 'a.gz', length = '9s', phases = ['p'] },
+    { name = 'bulk', kind = 'bulk', control = 'LowPri3.7', message = '1MB', every = '2s', phases = ['p'] },
+    { name = 'noise', kind = 'datagrams', pattern = 'poisson', rate = '1mbit', phases = ['p'] },
+]
+phases = [{ name = 'p', settle = '1s', measure = '1s' }]
+";
+
+#[test]
+fn what_cannot_be_simulated_is_told_with_its_line_and_the_way_out() {
+    Plan::parse("plan.toml", WHOLE, false).unwrap();
+    for (from, to, line, words) in [
+        ("topology.spare = 1\n", "", 4, &["'spare'", "'rate'"][..]),
+        ("spare = 1", "spare = -2", 4, &["spare"]),
+        ("demand_of = 'documents'", "demand_of = 'bulk'", 5, &["no group of documents", "bulk"]),
+        ("packet = '512B'", "packet = '40B'", 4, &["packet", "header"]),
+        ("packet = '512B'", "packet = '70kB'", 4, &["packet", "65535B"]),
+        ("kind = 'simulator'", "kind = 'emulator'", 4, &["demand_of", "simulator"]),
+        ("rtt = '100ms'", "rtt = '100ms'\ntopology.left = 2", 4, &["left", "emulated"]),
+        ("'reno'", "'renno'", 11, &["renno", "vegas", "TCP-Background", "LowPri6.2"]),
+        ("initial_window = 2", "initial_window = 0", 12, &["initial_window"]),
+        ("initial_window = 2", "threshold = 0.1", 12, &["threshold", "nice"]),
+        ("'LowPri3.7'", "'LowPri9'", 15, &["LowPri9", "LowPri5.1"]),
+        ("every = '2s', ", "", 15, &["bulk", "every"]),
+        ("rate = '1mbit', ", "", 16, &["noise", "rate"]),
+        ("'poisson'", "'pareto'", 16, &["noise", "shape"]),
+        ("'poisson', ", "'poisson', on = '1s', ", 16, &["noise", "'on'", "pattern"]),
+        ("length = '9s', ", "", 14, &["documents", "length"]),
+        ("length = '9s', ", "length = '9s', speed = 0, ", 14, &["documents", "speed"]),
+        ("length = '9s', ", "length = '9s', burst = '1kB', ", 14, &["documents", "burst"]),
+        ("kind = 'bulk', ", "kind = 'bulk', recovery = 'fack', ", 15, &["fack", "new_reno"]),
+    ] {
+        assert!(WHOLE.contains(from), "{from}");
+        let text = WHOLE.replacen(from, to, 1);
+        let Err(error) = Plan::parse("plan.toml", &text, false) else {
+            panic!("{to} is taken");
+        };
+        let error = error.to_string();
+        assert!(!error.contains('\n'), "{to}: {error}");
+        assert!(error.starts_with(&format!("plan.toml:{line}: ")), "{to}: {error}");
+        for word in words {
+            assert!(error.contains(word), "{to}: no {word} in: {error}");
+        }
+    }
 }

@@ -208,11 +208,11 @@ impl Control {
         if let (false, Some(key)) = (self.algorithm.is_nice_s(), self.nice_key()) {
             return Err(format!("{key} belongs to the algorithms 'nice' and 'vegas'"));
         }
-        if self.initial_window.is_some_and(|window| !(1..=1000).contains(&window)) {
-            return Err("initial_window: it is 1 to 1000 packets".to_owned());
+        if let Some(window) = self.initial_window.filter(|window| !(1..=1000).contains(window)) {
+            return Err(format!("initial_window = {window}: it is 1 to 1000 packets"));
         }
         if self.initial_window.is_some() && !self.algorithm.has_initial_window() {
-            return Err("initial_window: this algorithm begins with a window of its own".to_owned());
+            return Err("initial_window is fixed: this algorithm has one of its own".to_owned());
         }
         let fixed = |name: &str, value: Option<f64>, usual: u32| match value {
             None => Ok(usual),
