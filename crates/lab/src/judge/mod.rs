@@ -297,6 +297,14 @@ fn median(values: &[f64]) -> Option<f64> {
     }
 }
 
+/// What a cell contributes to a check.
+struct Part {
+    value: f64,
+    per: f64,
+    bound: f64,
+    limit: Option<f64>,
+}
+
 /// The check's verdict, and the keys of the cells that miss what is demanded.
 fn verdict(
     check: &Check,
@@ -314,21 +322,29 @@ fn verdict(
         Judged { key: key.to_owned(), value, bound, margin }
     };
     let mut judgements = Vec::new();
+    let mut parts = Vec::new();
     let mut beyond = Vec::new();
     let mut why_not = None;
     for Quantified { cell, quantities } in cells {
-        let evaluate = || -> Result<Option<(f64, f64, Option<f64>)>, String> {
+        let evaluate = || -> Result<Option<Part>, String> {
             if !is_selected(check.only.as_ref(), quantities)? {
                 return Ok(None);
             }
             let number =
                 |expression: &Expression| expression.number(quantities).map_err(|e| e.to_string());
             let limit = limit.as_ref().map(number).transpose()?;
-            Ok(Some((number(&check.value)?, number(demand)?, limit)))
+            let per = check.per.as_ref().map_or(Ok(1.0), number)?;
+            let (value, bound) = (number(&check.value)?, number(demand)?);
+            match (value / per).is_finite() {
+                true => Ok(Some(Part { value, per, bound, limit })),
+                false => Err(format!("{value} cannot be divided by {per}")),
+            }
         };
         match evaluate() {
             Ok(None) => {}
-            Ok(Some((value, bound, limit))) => {
+            Ok(Some(Part { value, per, bound, limit })) => {
+                parts.push((value, per));
+                let value = value / per;
                 judgements.push(judged(&cell.key, value, bound));
                 let limit = limit.map(|limit| judged(&cell.key, value, limit));
                 beyond.extend(limit.filter(|limit| limit.margin < 0.0));
@@ -345,10 +361,11 @@ fn verdict(
         Of::Median => Some(("median", median as fn(&[f64]) -> Option<f64>)),
     };
     if let Some((name, summarise)) = summary {
-        let values: Vec<f64> = judgements.iter().map(|one| one.value).collect();
+        let (values, pers): (Vec<f64>, Vec<f64>) = parts.into_iter().unzip();
         let bounds: Vec<f64> = judgements.iter().map(|one| one.bound).collect();
         let key = format!("{name} of {}", values.len());
-        let one = summarise(&values).zip(mean(&bounds));
+        let value = summarise(&values).zip(summarise(&pers)).map(|(value, per)| value / per);
+        let one = value.zip(mean(&bounds));
         judgements = one.map(|(value, bound)| judged(&key, value, bound)).into_iter().collect();
     }
     judgements.sort_by(|a, b| a.margin.total_cmp(&b.margin));

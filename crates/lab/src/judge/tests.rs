@@ -151,3 +151,16 @@ fn cells_in_which_the_emulator_was_late_are_named() {
     let keys: Vec<&str> = disturbed.iter().map(|(key, _)| key.as_str()).collect();
     assert_eq!(keys, ["flows=3 repetition=1", "flows=2 repetition=1"]);
 }
+
+#[test]
+fn a_quotient_of_means_is_not_the_mean_of_quotients() {
+    // 2 / 1, 8 / 4 and 3 / 9: their mean is 1.44.
+    let per = "per = 'flows ** 2'\nat_least = 1";
+    let goodputs = [2.0, 8.0, 3.0];
+    let each = check(per, &goodputs);
+    assert_eq!((each.met, each.judged), (2, 3));
+    assert!((each.worst[0].value - 3.0 / 9.0).abs() < 1e-9);
+    let mean = check(&format!("of = 'mean'\n{per}"), &goodputs);
+    assert!((mean.worst[0].value - 13.0 / 14.0).abs() < 1e-9, "{mean:?}");
+    assert_eq!((mean.is_met, mean.judged), (Some(false), 1));
+}

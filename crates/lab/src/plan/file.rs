@@ -80,6 +80,9 @@ pub struct Check {
     pub name: String,
     /// The quantity.
     pub value: Expression,
+    /// What the quantity is divided by. Where cells are put together, so is this, by itself: a
+    /// quotient of means is not the mean of quotients.
+    pub per: Option<Expression>,
     /// The cells that it holds for.
     #[serde(rename = "where")]
     pub only: Option<Expression>,
