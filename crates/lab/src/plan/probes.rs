@@ -163,6 +163,7 @@ until = ['probe']
             ("rest = '1s'", "control = 'reno'", &["'control'"]),
             ("until = ['probe']", "until = ['probes']", &["'probes'", "'command'"]),
             ("until = ['probe']", "until = ['flows']", &["'flows'", "'command'"]),
+            ("settle = '0s'", "settle = '1s'", &["'p'", "settle"]),
             ("reverse_rate = '1mbit'", "reverse_rate = '1'", &["reverse_rate", "mbit"]),
         ] {
             let error = error(from, to);

@@ -160,6 +160,14 @@ impl Scenario {
                 );
                 return Err(fault(&["phases", &at, "measure"], text));
             }
+            if !phase.until.is_empty() && !phase.settle.value.0.is_zero() {
+                let text = format!(
+                    "phases: '{}' waits for groups that begin with it: settle must be 0s, and what \
+                     is to settle needs a phase before it",
+                    phase.name
+                );
+                return Err(fault(&["phases", &at, "settle"], text));
+            }
             for name in &phase.until {
                 let is_finite = |group: &Group| {
                     matches!(group.kind, Kind::Command { .. } | Kind::Probes(_))
