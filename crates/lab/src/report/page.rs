@@ -34,7 +34,8 @@ struct Page<'a> {
 struct Section<'a> {
     id: &'a str,
     title: &'a str,
-    about: &'a str,
+    /// More about it, by paragraph.
+    about: Vec<&'a str>,
     standing: Standing,
     words: &'static str,
     paper: Paper<'a>,
@@ -122,6 +123,11 @@ pub(super) fn html(report: &Report) -> Result<String, ReportError> {
     Ok(environment.get_template(NAME)?.render(Value::from(Serde(&page)))?)
 }
 
+/// Pieces of a text that an empty line lies between.
+fn paragraphs(text: &str) -> Vec<&str> {
+    text.split("\n\n").map(str::trim).filter(|part| !part.is_empty()).collect()
+}
+
 fn section<'a>(entry: &'a Entry, commit: Option<&str>) -> Result<Section<'a>, ReportError> {
     let plan = &entry.plan;
     let table = entry.results.table(plan);
@@ -130,7 +136,7 @@ fn section<'a>(entry: &'a Entry, commit: Option<&str>) -> Result<Section<'a>, Re
     Ok(Section {
         id: &plan.id,
         title: &plan.title,
-        about: plan.about.trim(),
+        about: paragraphs(&plan.about),
         standing: entry.standing,
         words: entry.standing.words(),
         paper: Paper {
@@ -142,9 +148,7 @@ fn section<'a>(entry: &'a Entry, commit: Option<&str>) -> Result<Section<'a>, Re
         measured: entry.measured(),
         figures: plot::figures(plan, &entry.cells)?.into_iter().map(picture).collect(),
         checks: verdicts.map(|(check, verdict)| check_row(check, verdict, is_run)).collect(),
-        why: plan.why.as_deref().map_or(Vec::new(), |text| {
-            text.split("\n\n").map(str::trim).filter(|part| !part.is_empty()).collect()
-        }),
+        why: plan.why.as_deref().map_or(Vec::new(), paragraphs),
         notes: notes(entry),
         is_folded: table.rows.len() > MOST_ROWS,
         table,
@@ -210,6 +214,9 @@ fn demand(check: &Check) -> String {
         Of::Median => "median of ",
     };
     let mut text = format!("{of}{}", check.value.text());
+    if let Some(per) = &check.per {
+        text = format!("{text} per {of}{}", per.text());
+    }
     let bounds = [
         (" ≥ ", &check.at_least),
         (" ≤ ", &check.at_most),

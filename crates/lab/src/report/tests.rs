@@ -12,7 +12,11 @@ use crate::record::{GroupRecord, Line, PhaseRecord, Recorder};
 const PLAN: &str = "
 id = 'made-up'
 title = 'Made up'
-about = 'For tests.'
+about = '''
+For tests.
+
+For nothing else.
+'''
 [paper]
 source = 'TCP Nice §4'
 statement = 'little interference'
@@ -325,6 +329,8 @@ fn the_page_has_a_row_and_a_section_for_each_plan() {
         for words in ["TCP Nice §4", "little interference", "For tests.", "metric.goodput ≥ 5"] {
             assert!(text.contains(words), "{id}: no {words}");
         }
+        let about = section.descendants().filter(|node| node.attribute("class") == Some("about"));
+        assert_eq!(about.map(all_text).collect::<Vec<_>>(), ["For tests.", "For nothing else."]);
         let figures: Vec<_> =
             section.descendants().filter(|node| node.has_tag_name("figure")).collect();
         let titles: Vec<_> = section
