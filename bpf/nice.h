@@ -15,6 +15,11 @@
 
 #include "nice_types.h"
 
+static NICE_INLINE u64 nice_max64(u64 a, u64 b)
+{
+	return a > b ? a : b;
+}
+
 static NICE_INLINE u64 nice_min64(u64 a, u64 b)
 {
 	return a < b ? a : b;
@@ -470,7 +475,8 @@ static NICE_INLINE u32 nice_cwnd(const struct nice *n, u32 in_flight)
 /*
  * Bytes per second. Below two packets exactly W per RTT, which is a pair each 2/W RTTs; above,
  * a quarter more than the window needs (twice in slow start), so that ACKs set the pace and
- * pacing only takes the bursts apart.
+ * pacing only takes the bursts apart; not so far apart that the receiver would acknowledge each
+ * packet by its timer.
  */
 static NICE_INLINE u64 nice_pacing_rate(const struct nice *n, u32 srtt_us, u32 mss)
 {
@@ -488,8 +494,10 @@ static NICE_INLINE u64 nice_pacing_rate(const struct nice *n, u32 srtt_us, u32 m
 		rate = (rate * 1000000 / srtt_us) >> NICE_SHIFT;
 	else
 		rate = (rate >> NICE_SHIFT) * 1000000 / srtt_us;
-	if (n->window >= NICE_TWO)
+	if (n->window >= NICE_TWO) {
 		rate += n->window < nice_slow_start_end(n) ? rate : rate / 4;
+		rate = nice_max64(rate, mss * 1000000ULL / NICE_LARGEST_SPACING_US);
+	}
 	/* 0 would mean unpaced. */
 	return rate ? rate : 1;
 }

@@ -26,7 +26,7 @@
 /* The step doubles with each eight rounds in which the queue was as good as empty, up to 2^6. */
 #define NICE_EMPTY_ROUNDS 48
 
-/* The second packet of a pair must find the acknowledgement of the first still held back. */
+/* A packet must find the acknowledgement of the one before still held back. */
 #define NICE_LARGEST_SPACING_US 20000
 
 /* Linux holds a single packet's acknowledgement back by 40 ms at the least, others by more. */

@@ -32,8 +32,8 @@ pub(crate) const WINDOW_LIMIT: u64 = (1 << 20) << SHIFT;
 const RTT_LIMIT: u32 = (1 << 24) - 1;
 /// Linux holds a single packet's acknowledgement back by 40 ms at the least, others by more.
 const RECEIVER_DELAY: u32 = 35_000;
-/// The second packet of a pair must find the acknowledgement of the first still held back, which
-/// Linux does for 40 ms at the least.
+/// A packet must find the acknowledgement of the one before still held back, which Linux does for
+/// 40 ms at the least: an acknowledgement that had to wait for that time looks like a queue.
 const LARGEST_SPACING: u32 = 20_000;
 /// The step doubles with each eight rounds in which the queue was as good as empty, up to 2^6.
 const EMPTY_ROUNDS: u32 = 48;
@@ -441,7 +441,8 @@ impl Controller for Nice {
 
     /// Below two packets exactly W per RTT, which is a pair each 2/W RTTs; above, a quarter more
     /// than the window needs (twice in slow start), so that acknowledgements set the pace and
-    /// pacing only takes the bursts apart (Nice §2.3 plans it).
+    /// pacing only takes the bursts apart (Nice §2.3 plans it); not so far apart that the receiver
+    /// would acknowledge each packet by its timer.
     fn pacing(&self, smoothed_rtt_micros: u32, packet_bytes: u32) -> Option<Pacing> {
         if smoothed_rtt_micros == 0 {
             return None;
@@ -462,6 +463,7 @@ impl Controller for Nice {
         };
         if self.window >= TWO {
             rate += if self.window < self.slow_start_end() { rate } else { rate / 4 };
+            rate = rate.max(u64::from(packet_bytes) * 1_000_000 / u64::from(LARGEST_SPACING));
         }
         let burst = if self.window < TWO { 2 } else { 1 };
         // 0 would mean unpaced.

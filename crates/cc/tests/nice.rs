@@ -258,6 +258,20 @@ fn nice_2_3_below_two_packets_the_pair_is_the_round() {
 }
 
 #[test]
+fn packets_leave_before_the_receiver_would_acknowledge_the_one_before_by_its_timer() {
+    // (window, smoothed RTT in ms, ms from packet to packet): a quarter more than the window needs,
+    // and half of the 40 ms at most that a receiver waits for a second packet.
+    for (window, rtt, gap) in
+        [(2.0, 200, 20.0), (4.0, 400, 20.0), (2.0, 25, 10.0), (10.0, 200, 16.0), (40.0, 50, 1.0)]
+    {
+        let path = Path::new(prototype(), window);
+        let pace = path.nice.pacing(rtt * 1000, 1448).expect("paced");
+        let is = 1448.0 * 1e3 / pace.rate.bytes_per_second() as f64;
+        assert!((is / gap - 1.0).abs() < 0.01, "W = {window} at {rtt} ms: {is} ms");
+    }
+}
+
+#[test]
 fn a_rate_is_never_zero_which_would_mean_unpaced() {
     let path = Path::new(prototype(), 1.0 / 48.0);
     let pace = path.nice.pacing(u32::MAX, 1).expect("paced");
