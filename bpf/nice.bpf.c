@@ -86,7 +86,7 @@ static NICE_INLINE struct nice *open_socket(struct sock *sk)
 	/* A new connection starts with two packets: ten from each of many flows would overfill
 	 * any buffer before the first sample. One that is taken over keeps its window, and has
 	 * its slow start behind it. */
-	if (!tp->delivered && !tp->packets_out)
+	if (!tp->data_segs_out)
 		nice_init(n, NICE_TWO, ~0U);
 	else
 		nice_init(n, (u64)tp->snd_cwnd << NICE_SHIFT, (u64)tp->snd_cwnd << NICE_SHIFT);

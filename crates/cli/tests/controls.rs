@@ -54,10 +54,10 @@ print(json.dumps(said))";
     }
 }
 
-/// Algorithm 1 of the filler paper. What a connection sends first when the hooks of `lull exec`
+/// Two packets are Nice's, one is algorithm 1's of the filler paper. What a connection sends first when the hooks of `lull exec`
 /// have chosen is `the_first_flight_of_a_client` in exec_sockets.rs.
 #[test]
-fn a_connection_of_background_begins_with_one_packet_whichever_side_it_is() {
+fn a_connection_begins_with_two_packets_or_one_whichever_side_it_is() {
     needs!(lull_testing::bpf(), lull_testing::command("python3"), lull_testing::command("ip"));
     let script = "import json, socket, struct, sys
 def window(sock):
@@ -73,8 +73,11 @@ accepted, _ = listener.accept()
 late = socket.create_connection(listener.getsockname())
 late.setsockopt(6, 13, sys.argv[1].encode())
 print(json.dumps([window(early), window(accepted), window(late)]))";
-    let background = Variant::load(&["--algorithm", "background"]);
-    assert_eq!(python(script, &[&background.0]), serde_json::json!([1, 1, 1]));
+    for (algorithm, first) in [("nice", 2), ("background", 1)] {
+        let control = Variant::load(&["--algorithm", algorithm]);
+        let windows = serde_json::json!([first, first, first]);
+        assert_eq!(python(script, &[&control.0]), windows, "{algorithm}");
+    }
 }
 
 /// RFC 5681 4.1. The kernel tells the beginning of sending by an event, from 7.1 by an operation.

@@ -126,7 +126,7 @@ select.select([], [client], [], 10)
 client.send(bytes(2_000_000))
 
 flight = 0
-for _ in range(12):
+for _ in range(60):
     peer.listen()
     peer.answer(peer.sent)
     flight = window()
