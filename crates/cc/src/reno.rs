@@ -105,7 +105,9 @@ impl Controller for Reno {
         self.halve(delivered);
     }
 
-    /// RFC 5681 §3.1: the loss window is one packet.
+    /// RFC 5681 §3.1: the loss window is one packet. It holds the threshold where the same segment
+    /// times out again; here it falls again, as in the simulator of both papers, whose LowPri3.7 is
+    /// there to avoid that (filler §4.4).
     fn handle_timeout(&mut self, _now: Timestamp, delivered: u32) {
         self.halve(delivered);
         self.window = ONE;
