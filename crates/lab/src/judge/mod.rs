@@ -129,7 +129,9 @@ pub fn judge(plan: &Plan, cells: &[CellRecord]) -> Results {
         let (verdict, misses) = verdict(check, &cells, &mut without_value);
         let missing: Vec<&CellRecord> = cells
             .iter()
-            .filter(|cell| misses.contains(&cell.cell.key))
+            .filter(|cell| {
+                misses.contains(&cell.cell.key) || misses.contains(combination(&cell.cell.key))
+            })
             .map(|cell| cell.cell)
             .collect();
         for row in &mut rows {
@@ -305,6 +307,31 @@ struct Part {
     limit: Option<f64>,
 }
 
+/// A cell's key without its repetition.
+fn combination(key: &str) -> &str {
+    key.rsplit_once("repetition=").map_or(key, |(before, _)| before.trim_end())
+}
+
+/// The means over the repetitions of each combination; `parts` are the values and what they are
+/// divided by.
+fn averaged(
+    all: &[Judged],
+    parts: &[(f64, f64)],
+    judged: impl Fn(&str, f64, f64) -> Judged,
+) -> Vec<Judged> {
+    let mut combinations: BTreeMap<&str, [Vec<f64>; 3]> = BTreeMap::new();
+    for (one, (value, per)) in all.iter().zip(parts) {
+        let sums = combinations.entry(combination(&one.key)).or_default();
+        for (sums, value) in sums.iter_mut().zip([*value, *per, one.bound]) {
+            sums.push(value);
+        }
+    }
+    let averaged = combinations.iter().filter_map(|(key, [values, pers, bounds])| {
+        Some(judged(key, mean(values)? / mean(pers)?, mean(bounds)?))
+    });
+    averaged.collect()
+}
+
 /// The check's verdict, and the keys of the cells that miss what is demanded.
 fn verdict(
     check: &Check,
@@ -357,6 +384,10 @@ fn verdict(
     }
     let summary = match check.of {
         Of::Each => None,
+        Of::Combination => {
+            judgements = averaged(&judgements, &parts, judged);
+            None
+        }
         Of::Mean => Some(("mean", mean as fn(&[f64]) -> Option<f64>)),
         Of::Median => Some(("median", median as fn(&[f64]) -> Option<f64>)),
     };

@@ -134,6 +134,19 @@ fn repetitions_have_a_confidence_interval() {
 }
 
 #[test]
+fn a_check_may_speak_of_combinations() {
+    let plan =
+        plan("[[checks]]\nname = 'c'\nvalue = 'goodput.a.p'\nat_least = 5\nof = 'combination'\n");
+    let cells = [cell(1, 1, 4.0), cell(1, 2, 7.0), cell(2, 1, 4.0), cell(2, 2, 5.0)];
+    let results = judge(&plan, &cells);
+    let verdict = &results.verdicts[0];
+    assert_eq!((verdict.is_met, verdict.judged, verdict.met), (Some(false), 2, 1));
+    assert_eq!((verdict.worst[0].key.as_str(), verdict.worst[0].value), ("flows=2", 4.5));
+    let missed: Vec<usize> = results.rows.iter().map(|row| row.missed.len()).collect();
+    assert_eq!(missed, [0, 1]);
+}
+
+#[test]
 fn a_row_names_the_checks_that_its_cells_miss() {
     let text = "[[checks]]\nname = 'c'\nvalue = 'goodput.a.p'\nat_least = 5\n";
     let rows = judge(&plan(text), &[cell(1, 1, 9.0), cell(2, 1, 1.0)]).rows;

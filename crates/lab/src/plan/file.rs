@@ -66,6 +66,8 @@ pub enum Of {
     /// Each cell by itself.
     #[default]
     Each,
+    /// Each combination of the sweep's values: the mean over its repetitions.
+    Combination,
     /// The mean over all cells.
     Mean,
     /// The median over all cells.
@@ -97,7 +99,7 @@ pub struct Check {
     pub never_below: Option<Expression>,
     /// With `at_most`: no cell may be above this, whatever the share.
     pub never_above: Option<Expression>,
-    /// Whether it speaks of each cell, or of their mean or median.
+    /// Whether it speaks of each cell, of each combination's mean, or of the mean or median of all.
     #[serde(default)]
     pub of: Of,
     /// Where the demand comes from.

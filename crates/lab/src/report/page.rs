@@ -210,6 +210,7 @@ fn check_row<'a>(check: &'a Check, verdict: &'a Verdict, is_run: bool) -> CheckR
 fn demand(check: &Check) -> String {
     let of = match check.of {
         Of::Each => "",
+        Of::Combination => "mean over repetitions of ",
         Of::Mean => "mean of ",
         Of::Median => "median of ",
     };
