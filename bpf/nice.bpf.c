@@ -24,7 +24,7 @@ const volatile struct nice_params params = {
 	.beta = 3 * NICE_ONE,
 	.delay_floor_us = 500,
 	.base = NICE_BASE_VEGAS,
-	.detector = 1,
+	.detector = NICE_DETECTOR_HALVES,
 	.refinements = NICE_HEADROOM | NICE_GENTLE | NICE_PROBATION | NICE_SPACED | NICE_RECALL,
 };
 

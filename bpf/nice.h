@@ -227,6 +227,16 @@ static NICE_INLINE void nice_halve(const struct nice_params *p, struct nice *n)
 	n->window = half;
 }
 
+/* W - 1, with the same floor. */
+static NICE_INLINE void nice_take_one(const struct nice_params *p, struct nice *n)
+{
+	u64 less = n->window > NICE_ONE ? n->window - NICE_ONE : 0;
+
+	if (less < p->min_window)
+		less = nice_min64(p->min_window, n->window);
+	n->window = less;
+}
+
 /* A loss, a mark or a timeout, as Reno has it: slow start ends here next time. */
 static NICE_INLINE void nice_halve_for_loss(const struct nice_params *p, struct nice *n)
 {
@@ -242,7 +252,10 @@ static NICE_INLINE void nice_halve_for_delay(const struct nice_params *p, struct
 {
 	bool is_first = n->window > n->recall;
 
-	nice_halve(p, n);
+	if (p->detector == NICE_DETECTOR_TAKES_ONE)
+		nice_take_one(p, n);
+	else
+		nice_halve(p, n);
 	n->ssthresh = nice_min64(n->ssthresh, n->window);
 	if (is_first && (p->refinements & NICE_RECALL))
 		n->recall = n->window;

@@ -43,6 +43,13 @@ enum nice_refinement {
 	NICE_RECALL = 16,   /* slow start to half of where the detector's run of cuts began */
 };
 
+/* What the interference trigger does. */
+enum nice_detector {
+	NICE_DETECTOR_NONE = 0, /* the base alone */
+	NICE_DETECTOR_HALVES = 1,
+	NICE_DETECTOR_TAKES_ONE = 2, /* a packet off, as Vegas does: an ablation */
+};
+
 struct nice_params {
 	u64 min_window;	    /* Nice 2.3: 1/48 */
 	u32 threshold;	    /* t of Nice 2.2, 16 fractional bits */
@@ -51,7 +58,7 @@ struct nice_params {
 	u32 beta;	    /* Vegas, packets with 16 fractional bits */
 	u32 delay_floor_us; /* queueing delay that never counts as congestion */
 	u32 base;	    /* enum nice_base */
-	u32 detector;	    /* 0: the base alone, without the interference trigger */
+	u32 detector;	    /* enum nice_detector */
 	u32 refinements;    /* of enum nice_refinement */
 };
 

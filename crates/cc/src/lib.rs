@@ -27,7 +27,7 @@ pub use cubic::Cubic;
 pub use filler::Filler;
 pub use ledbat::Ledbat;
 pub use ledbat_plus_plus::LedbatPlusPlus;
-pub use nice::{Base, Nice, NiceParameters, Refinements};
+pub use nice::{Base, Nice, NiceParameters, Reaction, Refinements};
 pub use reno::Reno;
 pub use tcp_lp::{TcpLp, TcpLpParameters};
 pub use time::Timestamp;

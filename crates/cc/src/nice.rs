@@ -21,7 +21,7 @@ use crate::{Rate, Timestamp, Window};
 
 mod parameters;
 
-pub use parameters::{Base, NiceParameters, Refinements, fixed};
+pub use parameters::{Base, NiceParameters, Reaction, Refinements, fixed};
 
 const SHIFT: u32 = Window::SHIFT;
 const ONE: u64 = Window::ONE.raw();
@@ -218,7 +218,13 @@ impl Nice {
     /// still be above the one that the run began with.
     fn halve_for_delay(&mut self) {
         let is_first = self.window > self.recall;
-        self.halve();
+        match self.parameters.reaction {
+            Reaction::Half => self.halve(),
+            Reaction::Packet => {
+                let floor = self.parameters.min_window.raw().min(self.window);
+                self.window = self.window.saturating_sub(ONE).max(floor);
+            }
+        }
         self.ssthresh = self.ssthresh.min(self.window);
         if is_first && self.parameters.refinements.recall {
             self.recall = self.window;

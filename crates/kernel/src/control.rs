@@ -6,7 +6,7 @@ use std::path::Path;
 use libbpf_rs::skel::{OpenSkel, SkelBuilder};
 use libbpf_rs::{Link, OpenObject};
 use lull_cc::filler::{Decrease, Limit, Protocol, Timeout};
-use lull_cc::{Base, NiceParameters};
+use lull_cc::{Base, NiceParameters, Reaction};
 
 use crate::error::{Error, Result};
 use crate::machine;
@@ -110,7 +110,12 @@ fn set_nice(to: &mut nice::nice_params, from: &NiceParameters) {
         Base::Vegas => 0,
         Base::Reno => 1,
     };
-    to.detector = from.detector.into();
+    // The order of `enum nice_detector`.
+    to.detector = match (from.detector, from.reaction) {
+        (false, _) => 0,
+        (true, Reaction::Half) => 1,
+        (true, Reaction::Packet) => 2,
+    };
     to.refinements = from.refinements.bits();
 }
 

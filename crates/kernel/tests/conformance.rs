@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use lull_cc::filler::{Decrease, Limit, PROTOCOLS, Protocol, Timeout};
-use lull_cc::{Base, Controller, Filler, Nice, NiceParameters, Refinements, Window};
+use lull_cc::{Base, Controller, Filler, Nice, NiceParameters, Reaction, Refinements, Window};
 use lull_testing::trace::{Event, History, seed};
 
 const EVENTS: usize = 200_000;
@@ -41,7 +41,11 @@ fn nice_words(p: &NiceParameters) -> [u64; 9] {
             Base::Vegas => 0,
             Base::Reno => 1,
         },
-        p.detector.into(),
+        match (p.detector, p.reaction) {
+            (false, _) => 0,
+            (true, Reaction::Half) => 1,
+            (true, Reaction::Packet) => 2,
+        },
         p.refinements.bits().into(),
     ]
 }
@@ -156,6 +160,7 @@ fn the_kernel_s_nice_gives_the_same_windows_bit_for_bit() {
         NiceParameters { refinements: headroom, base: Base::Reno, ..prototype },
         NiceParameters { refinements: gentle, base: Base::Reno, ..prototype },
         NiceParameters { min_window: Window::ONE, ..refined },
+        NiceParameters { reaction: Reaction::Packet, ..NiceParameters::simulation() },
     ];
     let seed = seed();
     for parameters in &sets {

@@ -12,6 +12,16 @@ pub enum Base {
     Reno,
 }
 
+/// What the detector does to the window (Nice §2.2).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Reaction {
+    /// Halves it: the paper's multiplicative decrease.
+    #[default]
+    Half,
+    /// Takes one packet off, as Vegas does: an ablation, which shows what the halving is for.
+    Packet,
+}
+
 /// The constants of Nice. Fractions are fixed point with 16 fractional bits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NiceParameters {
@@ -32,6 +42,8 @@ pub struct NiceParameters {
     pub base: Base,
     /// `false` for the base alone, without the interference trigger.
     pub detector: bool,
+    /// What the interference trigger does.
+    pub reaction: Reaction,
     /// What goes beyond the letter of the papers.
     pub refinements: Refinements,
 }
@@ -109,6 +121,7 @@ impl NiceParameters {
             delay_floor_micros: 500,
             base: Base::Vegas,
             detector: true,
+            reaction: Reaction::Half,
             refinements: Refinements::NONE,
         }
     }
