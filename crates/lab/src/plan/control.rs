@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::str::FromStr;
 
 use lull_cc::filler::{PROTOCOLS, Protocol};
-use lull_cc::{Base, NiceParameters, Refinements, Window};
+use lull_cc::{Base, NiceParameters, Reaction, Refinements, Window};
 use serde::Deserialize;
 
 /// Which algorithm of ours a control is.
@@ -91,6 +91,8 @@ pub struct Control {
     pub base: Option<BaseName>,
     /// Whether the interference trigger is there.
     pub detector: Option<bool>,
+    /// What the interference trigger does to the window: `half`, or for an ablation `packet`.
+    pub decrease: Option<DecreaseName>,
     /// The refinements, by name; all of them where this is left open.
     pub refinements: Option<Vec<RefinementName>>,
 }
@@ -114,6 +116,16 @@ pub enum BaseName {
     Vegas,
     /// [`Base::Reno`].
     Reno,
+}
+
+/// What the interference trigger does, by name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum DecreaseName {
+    /// [`Reaction::Half`].
+    Half,
+    /// [`Reaction::Packet`].
+    Packet,
 }
 
 /// A refinement, by the name of its field in [`Refinements`].
@@ -153,6 +165,7 @@ impl Control {
             beta: None,
             base: None,
             detector: None,
+            decrease: None,
             refinements: None,
         }
     }
@@ -190,6 +203,7 @@ impl Control {
             ("beta", self.beta.is_some()),
             ("base", self.base.is_some()),
             ("detector", self.detector.is_some()),
+            ("decrease", self.decrease.is_some()),
             ("refinements", self.refinements.is_some()),
         ]
         .into_iter()
@@ -260,6 +274,11 @@ impl Control {
                 Some(BaseName::Reno) => Base::Reno,
             },
             detector: self.detector.unwrap_or(usual.detector),
+            reaction: match self.decrease {
+                None => usual.reaction,
+                Some(DecreaseName::Half) => Reaction::Half,
+                Some(DecreaseName::Packet) => Reaction::Packet,
+            },
             refinements,
             ..usual
         })

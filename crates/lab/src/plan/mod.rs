@@ -27,7 +27,7 @@ mod simulated;
 mod sources;
 mod spelled;
 
-pub use control::{Algorithm, BaseName, Carrier, Control, RefinementName};
+pub use control::{Algorithm, BaseName, Carrier, Control, DecreaseName, RefinementName};
 pub use error::PlanError;
 pub(crate) use expand::shown;
 pub use expand::{Cell, Selection};
