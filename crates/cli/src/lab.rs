@@ -35,7 +35,7 @@ Examples:
       these cells once more; the others stay in the record
   lull lab run 'kernel-*' --out results --seed 7 --json
       several plans, and the results as JSON
-  lull lab run 'nice-fig*' --quick
+  lull lab run nice-fig3 nice-fig4 --quick
       simulations, in a minute on any machine; those that play a log find it by --data
 
 A plan's axes are in its file, and in the keys of the cells as they end. The exit code is 1 if a cell
