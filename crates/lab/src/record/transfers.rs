@@ -25,10 +25,13 @@ pub struct ActionRecord {
 }
 
 impl Transfers {
-    /// What expressions call `transfer.GROUP.PHASE`: for each action that has a transfer, its
-    /// count, times and bandwidths.
+    /// What expressions call `transfer.GROUP.PHASE`: for each action the count of its
+    /// transfers, and if there are any, their times and bandwidths.
     pub(super) fn quantities(&self) -> Value {
         let of = |action: &ActionRecord| {
+            if action.seconds.is_empty() {
+                return json!({ "count": 0 });
+            }
             let mbit: Vec<f64> = action
                 .seconds
                 .iter()
@@ -46,8 +49,7 @@ impl Transfers {
             }
             quantities
         };
-        let made = self.actions.iter().filter(|(_, action)| !action.seconds.is_empty());
-        Value::Object(made.map(|(name, action)| (name.clone(), of(action))).collect())
+        Value::Object(self.actions.iter().map(|(name, one)| (name.clone(), of(one))).collect())
     }
 }
 
@@ -84,7 +86,7 @@ mod tests {
         assert_eq!(alone["min_mbit"].as_f64(), Some(1.0));
         assert!(alone.get("beside_mbit").is_none());
         assert_eq!(all["beside"]["beside_mbit"].as_f64(), Some(3.0));
-        // What was never tried has no value instead of a zero.
-        assert!(all.get("never").is_none());
+        // What was never tried has been tried no times, and took no time that could be told.
+        assert_eq!(all["never"], json!({ "count": 0 }));
     }
 }
