@@ -461,3 +461,43 @@ fn what_cannot_be_simulated_is_told_with_its_line_and_the_way_out() {
         }
     }
 }
+
+#[test]
+fn a_plan_may_say_how_soon_a_timeout_comes() {
+    // A path longer than the usual first timeout, and one that stands still for longer than the
+    // usual least one.
+    let timeouts = |rtt: &str, key: &str| {
+        let cell = run_one(&plan(&format!(
+            "[topology]
+             kind = 'simulator'
+             rate = '10mbit'
+             rtt = '{rtt}'
+             queue = 'priority'
+             [[groups]]
+             name = 'flow'
+             kind = 'bulk'
+             control = 'reno'
+             dscp = 1
+             receive_window = '10p'
+             {key}
+             phases = ['all']
+             [[groups]]
+             name = 'bursts'
+             kind = 'datagrams'
+             pattern = 'bursts'
+             burst = '1MB'
+             every = '4s'
+             rate = '10mbit'
+             phases = ['all']
+             [[phases]]
+             name = 'all'
+             settle = '0s'
+             measure = '60s'"
+        )));
+        group(&cell.phases[0], "flow").timeouts.unwrap()
+    };
+    assert!(timeouts("4s", "") > 0);
+    assert_eq!(timeouts("4s", "first_timeout = '10s'"), 0);
+    assert!(timeouts("40ms", "") > 0);
+    assert_eq!(timeouts("40ms", "least_timeout = '2s'"), 0);
+}

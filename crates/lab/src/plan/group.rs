@@ -126,6 +126,8 @@ struct GroupText {
     ecn: Option<bool>,
     receive_window: Option<Spelled<Buffer>>,
     access_delay: Option<Spelled<Time>>,
+    first_timeout: Option<Spelled<Time>>,
+    least_timeout: Option<Spelled<Time>>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Deserialize)]
@@ -293,6 +295,8 @@ impl TryFrom<GroupText> for Group {
                 ecn: text.ecn,
                 receive_window: text.receive_window,
                 access_delay: text.access_delay,
+                first_timeout: text.first_timeout,
+                least_timeout: text.least_timeout,
             },
             kind,
             name,

@@ -273,6 +273,7 @@ const RESERVED: &[&str] = &[
     "timing_error",
     "arrival_error",
     "seconds",
+    "packets",
     "drops",
     "loss",
     "fairness",

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use lull_cc::Rate;
 use lull_sim::queue::Limit;
-use lull_sim::tcp::{DelayedAck, Parameters, Recovery};
+use lull_sim::tcp::{DelayedAck, Parameters, Recovery, RtoParameters};
 
 use super::group::Size;
 use super::network::NetworkText;
@@ -145,18 +145,32 @@ pub struct TcpOptions {
     pub receive_window: Option<Spelled<Buffer>>,
     /// Propagation delay of its hosts' access links, where it differs from the others'.
     pub access_delay: Option<Spelled<Time>>,
+    /// The retransmission timeout before the first round-trip time is known.
+    pub first_timeout: Option<Spelled<Time>>,
+    /// The least retransmission timeout after that.
+    pub least_timeout: Option<Spelled<Time>>,
 }
 
 impl TcpOptions {
     /// A key that is there, if one is.
     pub(super) fn key(&self) -> Option<&'static str> {
-        let TcpOptions { recovery, delayed_acks, ecn, receive_window, access_delay } = self;
+        let TcpOptions {
+            recovery,
+            delayed_acks,
+            ecn,
+            receive_window,
+            access_delay,
+            first_timeout,
+            least_timeout,
+        } = self;
         [
             ("recovery", recovery.is_some()),
             ("delayed_acks", delayed_acks.is_some()),
             ("ecn", ecn.is_some()),
             ("receive_window", receive_window.is_some()),
             ("access_delay", access_delay.is_some()),
+            ("first_timeout", first_timeout.is_some()),
+            ("least_timeout", least_timeout.is_some()),
         ]
         .into_iter()
         .find_map(|(key, is)| is.then_some(key))
@@ -171,6 +185,10 @@ impl TcpOptions {
             Buffer::Bdp(multiple) => multiple * network.bdp(rate),
         };
         let usual = Parameters::default();
+        let nanos = |time: &Option<Spelled<Time>>, usual: u64| {
+            let nanos = time.as_ref().map(|time| u64::try_from(time.value.0.as_nanos()));
+            nanos.map_or(usual, |nanos| nanos.unwrap_or(u64::MAX).min(u64::MAX >> 8))
+        };
         Parameters {
             segment_bytes,
             header_bytes: network.header,
@@ -185,6 +203,11 @@ impl TcpOptions {
                 Some(true) | None => usual.delayed_ack,
             },
             max_pacing_bits_per_second: pace.map(Rate::bits_per_second),
+            retransmission: RtoParameters {
+                initial_nanos: nanos(&self.first_timeout, usual.retransmission.initial_nanos),
+                minimum_nanos: nanos(&self.least_timeout, usual.retransmission.minimum_nanos),
+                ..usual.retransmission
+            },
             ..usual
         }
     }

@@ -15,6 +15,7 @@ const QUANTITIES: &[Quantity] = &[
     ("mean_rtt", |group| json!(group.rtt_ms)),
     ("srtt", |group| json!(group.srtt_ms)),
     ("window", |group| json!(group.window)),
+    ("packets", |group| json!(group.packets)),
     ("drops", |group| json!(group.dropped)),
     ("loss", |group| json!(loss(group))),
     ("retransmitted", |group| json!(group.retransmitted)),
@@ -59,6 +60,7 @@ impl CellRecord {
     /// | `sent.GROUP.PHASE`, `share.GROUP.PHASE` | what passed the link | Mbit/s, part of the link |
     /// | `mean_rtt.GROUP.PHASE`, `srtt.GROUP.PHASE` | mean round-trip time, by the link and by TCP | ms |
     /// | `window.GROUP.PHASE` | mean congestion window that the kernel shows | packets |
+    /// | `packets.GROUP.PHASE` | packets of data that passed the link | packets |
     /// | `drops.GROUP.PHASE`, `loss.GROUP.PHASE` | packets dropped | packets, part |
     /// | `retransmitted.GROUP.PHASE` | segments sent again | packets |
     /// | `fairness.GROUP.PHASE` | Jain's index | |

@@ -153,6 +153,7 @@ fn quantities_are_named_as_the_documentation_says() {
         ("/link/rate_mbit", 10.0),
         ("/goodput/a/alone", 9.0),
         ("/share/a/alone", 0.5),
+        ("/packets/a/alone", 90.0),
         ("/loss/a/alone", 0.1),
         ("/utilisation/alone", 0.5),
         ("/seconds/alone", 3.0),
