@@ -2,8 +2,8 @@
 //!
 //! The language is that of Jinja's expressions: numbers, strings, `+ - * / ** %`, comparisons,
 //! `and`, `or`, `not`, `in`, attributes, `a if condition else b`, and the functions `min`, `max`,
-//! `abs`, and `sharing` of lists of goodputs. A division never truncates, and a quantity that is not there is an error instead of a
-//! zero.
+//! `abs`, and `sharing_of` lists of goodputs. A division never truncates, and a quantity that is not
+//! there is an error instead of a zero.
 
 use std::sync::OnceLock;
 
@@ -35,7 +35,7 @@ fn environment() -> &'static Environment<'static> {
         environment.add_function("min", move |values: Rest<f64>| fold(values, f64::min));
         environment.add_function("max", move |values: Rest<f64>| fold(values, f64::max));
         environment.add_function("abs", f64::abs);
-        environment.add_function("sharing", |lists: Rest<Vec<f64>>| {
+        environment.add_function("sharing_of", |lists: Rest<Vec<f64>>| {
             crate::record::sharing(&lists.concat()).map_or(Value::UNDEFINED, Value::from)
         });
         environment
@@ -124,6 +124,8 @@ mod tests {
             "buffer": "1bdp",
             "goodput": { "foreground": { "alone": 9.5, "beside": 9.31 } },
             "time_to_80": { "background": { "left": null } },
+            "goodputs": { "near": { "p": [1, 2] }, "far": { "p": [3] } },
+            "sharing": { "near": { "p": 0.47 } },
         });
         Expression::new(text).and_then(|expression| expression.number(&quantities))
     }
@@ -138,6 +140,7 @@ mod tests {
             ("2 ** 3", 8.0),
             ("3 if buffer == '1bdp' and flows >= 8 else 4", 3.0),
             ("3 if flows in [1, 64] else 4", 4.0),
+            ("sharing_of(goodputs.near.p, goodputs.far.p)", 0.5),
         ] {
             assert!((number(text).unwrap() - value).abs() < 1e-12, "{text}");
         }

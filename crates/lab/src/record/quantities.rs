@@ -68,7 +68,7 @@ impl CellRecord {
     /// | `transferred.GROUP.PHASE` | payload that arrived | bytes |
     /// | `waiting.GROUP.PHASE.mean_ms`, … | how long its packets waited at the bottleneck | ms |
     /// | `delay.GROUP.PHASE.mean_ms`, … | how long its datagrams were under way | ms |
-    /// | `goodputs.GROUP.PHASE` | each connection's goodput, for `sharing(…)` | Mbit/s |
+    /// | `goodputs.GROUP.PHASE` | each connection's goodput, for `sharing_of(…)` | Mbit/s |
     /// | `sharing.GROUP.PHASE` | sample standard deviation of these over their mean | |
     /// | `demand.GROUP.PHASE.mbit`, `.active_clients`, … | what its log asks for | |
     /// | `simulation.events`, `.delivered_packets`, `cost.wall_s`, … | of a simulated cell | |
