@@ -40,6 +40,7 @@ struct host_event {
 	u64 rtt_us;
 	u64 app_limited;
 	u64 maybe_delayed;
+	u64 is_small;
 };
 
 /* Takes the parameters. */

@@ -47,6 +47,7 @@ static void host_step(const struct host_event *event, u64 *answer)
 		.rtt_us = event->rtt_us,
 		.app_limited = event->app_limited,
 		.maybe_delayed = event->maybe_delayed,
+		.is_small = event->is_small,
 	};
 
 	switch (event->kind) {

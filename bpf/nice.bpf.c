@@ -213,6 +213,7 @@ static NICE_INLINE void acknowledge(struct sock *sk, const struct rate_sample *r
 	struct nice_params p = parameters();
 	struct nice *n = find_socket(sk);
 	struct nice_ack ack = {};
+	u64 bytes;
 
 	if (!n) {
 		tp->snd_cwnd = 2;
@@ -226,6 +227,10 @@ static NICE_INLINE void acknowledge(struct sock *sk, const struct rate_sample *r
 	ack.in_flight = rs->prior_in_flight;
 	ack.app_limited = rs->is_app_limited;
 	ack.maybe_delayed = rs->is_ack_delayed;
+	/* What is acknowledged selectively is not counted in bytes. */
+	bytes = tp->bytes_acked - n->bytes_acked;
+	n->bytes_acked = tp->bytes_acked;
+	ack.is_small = bytes && bytes < (u64)ack.acked * tp->mss_cache * 3 / 4;
 	if (rs->prior_mstamp && rs->rtt_us >= 0)
 		ack.rtt_us = rs->rtt_us > NICE_RTT_LIMIT ? NICE_RTT_LIMIT :
 			      rs->rtt_us		 ? (u32)rs->rtt_us :

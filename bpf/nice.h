@@ -197,11 +197,18 @@ static NICE_INLINE void nice_sample(const struct nice_params *p, struct nice *n,
 				    const struct nice_ack *a)
 {
 	u32 rtt = nice_min32(a->rtt_us, NICE_RTT_LIMIT);
-	u32 trigger;
+	u32 trigger, shortest;
 	bool delayed;
 
-	if (!n->slots)
+	/* A full packet's own time on a slow link is no queue: what small ones have shown of the
+	 * path does not count as soon as full ones do. */
+	if (n->of_small && !a->is_small)
+		n->slots = 0;
+	if (!n->slots) {
+		n->of_small = a->is_small;
+		n->round_low = 0;
 		nice_remember(n, a->now_us, rtt, rtt);
+	}
 	trigger = nice_trigger_rtt(p, n);
 	delayed = nice_is_maybe_delayed(n, a, rtt);
 	n->last_rtt = rtt;
@@ -212,8 +219,10 @@ static NICE_INLINE void nice_sample(const struct nice_params *p, struct nice *n,
 		n->num_cong += a->acked;
 	n->num_sampled += a->acked;
 	n->rtt_sum += (u64)rtt * a->acked;
-	if (!n->round_low || rtt < n->round_low)
-		n->round_low = rtt;
+	/* A small packet among full ones does not tell how short the path is for those. */
+	shortest = a->is_small ? nice_max32(rtt, n->min_rtt) : rtt;
+	if (!n->round_low || shortest < n->round_low)
+		n->round_low = shortest;
 	n->round_high = nice_max32(n->round_high, rtt);
 }
 

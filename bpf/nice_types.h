@@ -73,6 +73,7 @@ struct nice_ack {
 	u32 rtt_us;	     /* 0: no sample */
 	u32 app_limited;     /* the newest packet was sent for want of data, not of window */
 	u32 maybe_delayed;   /* the transport knows that the receiver may have held this ACK back */
+	u32 is_small;	     /* less than three quarters of a full packet each, on average */
 };
 
 struct nice_slot {
@@ -88,6 +89,7 @@ struct nice {
 	u64 slot_start_us;
 	u64 round_start_us;
 	u64 rtt_sum;	 /* of the round, weighted by packets */
+	u64 bytes_acked; /* the transport's: what was acknowledged at the last ACK */
 	u64 yielded_us; /* time in rounds that ended in a reduction or ran below two packets */
 	u32 min_rtt;
 	u32 max_rtt;
@@ -106,6 +108,7 @@ struct nice {
 	u32 pending;  /* a round has passed, its operation waits for the pair to return */
 	u32 reacted;  /* a loss, a mark or a timeout has cut the window in this round */
 	u32 unlimited; /* some packet of the round was limited by the window */
+	u32 of_small;	/* nothing but small packets has shown the path so far */
 	u32 pair_began; /* the transport's: segments sent when the pair was begun */
 	u32 empty;	/* rounds in a row in which the queue was as good as empty */
 	u32 quiet;	/* the last round was without congestion */

@@ -36,6 +36,9 @@ pub struct Ack {
     /// The transport knows that the receiver may have held this acknowledgement back
     /// (RFC 1122 §4.2.3.2).
     pub maybe_delayed: bool,
+    /// The packets acknowledged were on average less than three quarters of a full one, so that
+    /// their round-trip time lacks what a full one needs on the wire.
+    pub is_small: bool,
 }
 
 /// How fast, and in what bursts, the window is to be sent.

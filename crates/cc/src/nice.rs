@@ -72,6 +72,8 @@ pub struct Nice {
     quiet: bool,
     rounds: Rounds,
     rtt: RttHistory,
+    /// Nothing but small packets has shown the path so far.
+    is_of_small: bool,
     round: Round,
     last_high: u32,
     round_start: u64,
@@ -107,6 +109,7 @@ impl Nice {
             quiet: false,
             rounds: Rounds::default(),
             rtt: RttHistory::default(),
+            is_of_small: false,
             round: Round::default(),
             last_high: 0,
             round_start: 0,
@@ -175,7 +178,14 @@ impl Nice {
     /// Nice §2.2, per ACK.
     fn sample(&mut self, ack: &Ack, rtt: u32) {
         let rtt = rtt.min(RTT_LIMIT);
+        // A full packet's own time on a slow link is no queue: what small ones have shown of the
+        // path does not count as soon as full ones do.
+        if self.is_of_small && !ack.is_small {
+            self.rtt.forget();
+        }
         if self.rtt.is_empty() {
+            self.is_of_small = ack.is_small;
+            self.round.low = 0;
             self.rtt.remember(ack.now.as_micros(), rtt, rtt);
         }
         let is_congested = rtt > self.trigger_rtt_micros();
@@ -191,8 +201,10 @@ impl Nice {
         }
         round.sampled += ack.acked;
         round.rtt_sum += u64::from(rtt) * u64::from(ack.acked);
-        if round.low == 0 || rtt < round.low {
-            round.low = rtt;
+        // A small packet among full ones does not tell how short the path is for those.
+        let shortest = if ack.is_small { rtt.max(self.rtt.min_rtt) } else { rtt };
+        if round.low == 0 || shortest < round.low {
+            round.low = shortest;
         }
         round.high = round.high.max(rtt);
     }

@@ -49,12 +49,17 @@ impl RttHistory {
         self.slots == 0
     }
 
+    /// Nothing that is known holds any more.
+    pub(crate) fn forget(&mut self) {
+        self.slots = 0;
+    }
+
     /// Takes a round's lowest and mean round-trip time, in microseconds.
     pub(crate) fn remember(&mut self, now: u64, low: u32, high: u32) {
         // A route change to a shorter path (Nice §2.2): less than half of what was the shortest
         // can be no noise, and nothing that was known of the old path holds.
         if low < self.min_rtt / 2 {
-            self.slots = 0;
+            self.forget();
         }
         if self.slots == 0 || now.wrapping_sub(self.slot_start) >= SLOT_MICROS {
             self.slot = if self.slots == 0 { 0 } else { (self.slot + 1) % SLOTS };

@@ -196,6 +196,25 @@ fn nice_2_2_a_loss_halves_the_window_once_a_round() {
     assert_eq!(path.window(), before / 4.0);
 }
 
+/// On a link that takes 8 ms for a full packet and nothing to speak of for a small one.
+#[test]
+fn what_small_packets_show_of_the_path_ends_with_the_first_full_one() {
+    let mut path = Path::new(prototype(), 4.0);
+    path.is_small = true;
+    path.round(&[25_000; 4]);
+    assert_eq!(path.nice.min_rtt_micros(), 25_000);
+    path.is_small = false;
+    path.round(&[33_000; 4]);
+    assert_eq!(path.nice.min_rtt_micros(), 33_000);
+    assert_eq!(path.nice.rounds_congested(), 0);
+    // A small one now and then does not take that back, and a queue that it met counts.
+    path.is_small = true;
+    path.round(&[25_000; 4]);
+    assert_eq!(path.nice.min_rtt_micros(), 33_000);
+    path.round(&[60_000; 4]);
+    assert_eq!(path.nice.rounds_congested(), 1);
+}
+
 #[test]
 fn a_mark_is_answered_like_a_loss() {
     let mut path = Path::new(prototype(), 16.0);

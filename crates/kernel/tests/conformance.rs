@@ -50,7 +50,7 @@ fn nice_words(p: &NiceParameters) -> [u64; 9] {
     ]
 }
 
-fn event_words(event: &Event) -> [u64; 10] {
+fn event_words(event: &Event) -> [u64; 11] {
     match *event {
         Event::Ack(ack) => [
             0,
@@ -63,6 +63,7 @@ fn event_words(event: &Event) -> [u64; 10] {
             ack.rtt_micros.map_or(0, |rtt| rtt.get().into()),
             ack.app_limited.into(),
             ack.maybe_delayed.into(),
+            ack.is_small.into(),
         ],
         Event::Loss(now, delivered) => other(1, now.as_micros(), delivered),
         Event::Mark(now, delivered) => other(2, now.as_micros(), delivered),
@@ -71,8 +72,8 @@ fn event_words(event: &Event) -> [u64; 10] {
     }
 }
 
-fn other(kind: u64, now: u64, delivered: u32) -> [u64; 10] {
-    [kind, now, delivered.into(), 0, 0, 0, 0, 0, 0, 0]
+fn other(kind: u64, now: u64, delivered: u32) -> [u64; 11] {
+    [kind, now, delivered.into(), 0, 0, 0, 0, 0, 0, 0, 0]
 }
 
 /// In the order of `struct background_params`.

@@ -233,6 +233,7 @@ impl<C: Controller> Pipe<C> {
             interval_micros: NonZeroU32::new(interval),
             app_limited: false,
             maybe_delayed: false,
+            is_small: false,
         });
         self.wake(id);
     }

@@ -155,6 +155,7 @@ impl History {
             interval_micros: NonZeroU32::new(random.below(1 << 26)),
             app_limited: random.one_in(5),
             maybe_delayed: random.one_in(5),
+            is_small: random.one_in(5),
         }
     }
 
@@ -190,6 +191,7 @@ impl History {
             interval_micros: NonZeroU32::new(interval),
             app_limited: self.random.one_in(10),
             maybe_delayed: in_flight == 1,
+            is_small: self.random.one_in(50),
         }
     }
 }

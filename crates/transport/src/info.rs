@@ -55,6 +55,8 @@ pub struct TcpInfo {
     pub rto_micros: u32,
     /// Packets delivered (`tcpi_delivered`).
     pub delivered: u32,
+    /// Payload acknowledged cumulatively (`tcpi_bytes_acked`).
+    pub acked_bytes: u64,
     /// Packets delivered with a mark of congestion (`tcpi_delivered_ce`).
     pub delivered_marked: u32,
     /// Packets sent again (`tcpi_total_retrans`).
@@ -102,6 +104,7 @@ impl TcpInfo {
             min_rtt_micros: info.tcpi_min_rtt,
             rto_micros: info.tcpi_rto,
             delivered: info.tcpi_delivered,
+            acked_bytes: info.tcpi_bytes_acked,
             delivered_marked: info.tcpi_delivered_ce,
             retransmitted: info.tcpi_total_retrans,
             acks: info.tcpi_segs_in.wrapping_sub(info.tcpi_data_segs_in),

@@ -142,6 +142,7 @@ impl UserSpaceNice {
             app_limited: !is_limited_by_pace(last, info),
             // A packet alone waits for the receiver's timer.
             maybe_delayed: acked == 1,
+            is_small: is_small(last, info, acked),
         })
     }
 
@@ -206,6 +207,13 @@ impl UserSpaceNice {
 
 fn is_known(rtt_micros: u32) -> bool {
     rtt_micros != 0 && rtt_micros != u32::MAX
+}
+
+/// Packets of less than three quarters of a full one, as far as it is known: what was acknowledged
+/// selectively is not counted in bytes.
+fn is_small(last: &TcpInfo, info: &TcpInfo, acked: u32) -> bool {
+    let bytes = info.acked_bytes.saturating_sub(last.acked_bytes);
+    bytes > 0 && bytes < u64::from(acked) * u64::from(info.packet_bytes) * 3 / 4
 }
 
 /// A pause after which a window says nothing any more.

@@ -14,6 +14,8 @@ pub(crate) struct Path {
     pub(crate) delivered: u32,
     /// The application sends less than the window allows.
     pub(crate) app_limited: bool,
+    /// It sends small packets.
+    pub(crate) is_small: bool,
 }
 
 impl Path {
@@ -27,7 +29,7 @@ impl Path {
             app_limited: true,
             ..Ack::default()
         });
-        Path { nice, now: 1_000_000, delivered: 1000, app_limited: false }
+        Path { nice, now: 1_000_000, delivered: 1000, app_limited: false, is_small: false }
     }
 
     pub(crate) fn window(&self) -> f64 {
@@ -55,6 +57,7 @@ impl Path {
             acked,
             in_flight: if rtt.is_some() { 100 } else { acked },
             app_limited: self.app_limited,
+            is_small: self.is_small,
             rtt_micros: rtt.and_then(NonZeroU32::new),
             ..Ack::default()
         });

@@ -347,6 +347,12 @@ impl Sender {
             lost,
             in_flight,
             interval_micros,
+            is_small: delivery.bytes > 0
+                && delivery.bytes
+                    < u64::from(delivery.segments)
+                        * u64::from(self.parameters.segment_bytes)
+                        * 3
+                        / 4,
             ..Ack::default()
         };
         let Some(Newest { stamp, is_ambiguous }) = delivery.newest else {
