@@ -349,9 +349,7 @@ impl Sender {
             interval_micros,
             is_small: delivery.bytes > 0
                 && delivery.bytes
-                    < u64::from(delivery.segments)
-                        * u64::from(self.parameters.segment_bytes)
-                        * 3
+                    < u64::from(delivery.segments) * u64::from(self.parameters.segment_bytes) * 3
                         / 4,
             ..Ack::default()
         };
