@@ -86,7 +86,7 @@ fn signals_go_on_to_the_program() {
 fn signals_to_the_whole_process_group_arrive_once() {
     needs!(lull_testing::bpf());
     let script = "for s in TERM USR1; do trap \"echo $s\" $s; done; trap 'exit 9' ALRM
-        echo ready; for i in $(seq 1000); do sleep 0.02; done";
+        turns=$(seq 1000); echo ready; for i in $turns; do sleep 0.02; done";
     let mut command = lull(&["exec", "--cc", "reno", "--", "sh", "-c", script]);
     command.process_group(0).stdout(Stdio::piped()).stderr(Stdio::null());
     let mut kept = Kept::spawn(&mut command);
