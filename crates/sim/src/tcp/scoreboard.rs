@@ -83,6 +83,14 @@ pub(super) struct Delivery {
     pub(super) newest: Option<Newest>,
 }
 
+impl Delivery {
+    /// Whether the segments were on average less than three quarters of a full one, as far as it is
+    /// known: what was acknowledged selectively is not counted in bytes.
+    pub(super) fn is_of_small(&self, segment_bytes: u16) -> bool {
+        self.bytes > 0 && self.bytes < u64::from(self.segments) * u64::from(segment_bytes) * 3 / 4
+    }
+}
+
 /// The segment of an acknowledgement that was sent last.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Newest {

@@ -347,10 +347,7 @@ impl Sender {
             lost,
             in_flight,
             interval_micros,
-            is_small: delivery.bytes > 0
-                && delivery.bytes
-                    < u64::from(delivery.segments) * u64::from(self.parameters.segment_bytes) * 3
-                        / 4,
+            is_small: delivery.is_of_small(self.parameters.segment_bytes),
             ..Ack::default()
         };
         let Some(Newest { stamp, is_ambiguous }) = delivery.newest else {
