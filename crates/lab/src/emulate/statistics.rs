@@ -5,7 +5,7 @@ use std::fmt;
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
-use hdrhistogram::Histogram;
+use hdrhistogram::{Counter, Histogram};
 use lull_sim::queue::Discipline;
 use lull_sim::queue::Limit;
 use serde::{Deserialize, Serialize, Serializer};
@@ -60,6 +60,20 @@ pub struct Spread {
     pub p99_ms: f64,
     /// The largest.
     pub max_ms: f64,
+}
+
+impl Spread {
+    /// Of values in nanoseconds whose mean in milliseconds is known; none of none.
+    pub(crate) fn of<C: Counter>(nanos: &Histogram<C>, mean_ms: f64) -> Option<Self> {
+        let millis = |nanos: u64| nanos as f64 / 1e6;
+        (!nanos.is_empty()).then(|| Spread {
+            mean_ms,
+            p50_ms: millis(nanos.value_at_quantile(0.50)),
+            p95_ms: millis(nanos.value_at_quantile(0.95)),
+            p99_ms: millis(nanos.value_at_quantile(0.99)),
+            max_ms: millis(nanos.max()),
+        })
+    }
 }
 
 /// Packets of a flow, of a class, or of all.
@@ -290,14 +304,7 @@ impl Distribution {
     }
 
     pub(super) fn spread(&self) -> Option<Spread> {
-        let millis = |nanos: u64| nanos as f64 / 1e6;
-        (!self.0.is_empty()).then(|| Spread {
-            mean_ms: self.0.mean() / 1e6,
-            p50_ms: millis(self.0.value_at_quantile(0.50)),
-            p95_ms: millis(self.0.value_at_quantile(0.95)),
-            p99_ms: millis(self.0.value_at_quantile(0.99)),
-            max_ms: millis(self.0.max()),
-        })
+        Spread::of(&self.0, self.0.mean() / 1e6)
     }
 }
 

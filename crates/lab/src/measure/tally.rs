@@ -84,30 +84,14 @@ fn transfers(probes: &Probes, after: &Tally, from: Instant) -> Transfers {
 /// Latencies of the requests that were made and answered between `from` and `to`; none without
 /// any.
 fn latency(before: &Tally, after: &Tally, from: Instant, to: Instant) -> Option<Latency> {
-    let mut latencies: Vec<f64> = after
+    let latencies = after
         .answered
         .iter()
         .filter(|answered| answered.asked >= from && answered.asked <= to)
         .map(|answered| answered.latency.as_secs_f64() * 1e3)
         .collect();
-    if latencies.is_empty() {
-        return None;
-    }
-    latencies.sort_by(f64::total_cmp);
-    let quantile = |share: f64| {
-        let rank = (share * latencies.len() as f64).ceil() as usize;
-        rounded(latencies[rank.clamp(1, latencies.len()) - 1])
-    };
-    Some(Latency {
-        count: latencies.len() as u64,
-        unanswered: after.open.iter().filter(|asked| **asked >= from).count() as u64,
-        failed: after.failed - before.failed,
-        mean_ms: rounded(latencies.iter().sum::<f64>() / latencies.len() as f64),
-        p50_ms: quantile(0.50),
-        p95_ms: quantile(0.95),
-        p99_ms: quantile(0.99),
-        max_ms: quantile(1.0),
-    })
+    let unanswered = after.open.iter().filter(|asked| **asked >= from).count() as u64;
+    Latency::of(latencies, unanswered, after.failed - before.failed)
 }
 
 #[cfg(test)]

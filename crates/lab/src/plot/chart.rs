@@ -156,13 +156,7 @@ pub(super) fn draw(plan: &Plan, plot: &Plot, panels: &[Panel]) -> Result<Figure,
         }
         Ok(())
     });
-    Ok(Figure {
-        name: plot.name.clone(),
-        title: plot.title.clone(),
-        width: size.0,
-        height: size.1,
-        svg: svg.map_err(PlotError::drawing(&plot.name))?,
-    })
+    Ok(Figure::of(plot, size, svg.map_err(PlotError::drawing(&plot.name))?))
 }
 
 /// The upward axis, the same in all panels.

@@ -11,7 +11,7 @@ mod timeline;
 
 pub use timeline::timeline;
 
-use crate::plan::{Plan, PlotKind};
+use crate::plan::{Plan, Plot, PlotKind};
 use crate::record::CellRecord;
 
 /// Why a plot could not be drawn.
@@ -50,6 +50,13 @@ pub struct Figure {
     pub height: u32,
     /// The whole document.
     pub svg: String,
+}
+
+impl Figure {
+    /// What was drawn of a plot.
+    fn of(plot: &Plot, (width, height): (u32, u32), svg: String) -> Self {
+        Figure { name: plot.name.clone(), title: plot.title.clone(), width, height, svg }
+    }
 }
 
 /// Draws a plan's plots, in the plan's order. A plot for which no cell has a value is left out.

@@ -50,13 +50,7 @@ pub(super) fn draw(plan: &Plan, plot: &Plot, traces: &[Trace]) -> Result<Figure,
         }
         draw_points(plot, traces, &frame, area)
     });
-    Ok(Figure {
-        name: plot.name.clone(),
-        title: plot.title.clone(),
-        width: size.0,
-        height: size.1,
-        svg: svg.map_err(PlotError::drawing(&plot.name))?,
-    })
+    Ok(Figure::of(plot, size, svg.map_err(PlotError::drawing(&plot.name))?))
 }
 
 fn square(area: &Area<'_>, (x, y): (i32, i32), colour: RGBColor) -> Drawn {

@@ -282,6 +282,29 @@ pub struct Latency {
     pub max_ms: f64,
 }
 
+impl Latency {
+    /// Of what was answered in so many milliseconds, with nearest-rank percentiles; none of none.
+    pub(crate) fn of(mut answered_ms: Vec<f64>, unanswered: u64, failed: u64) -> Option<Self> {
+        answered_ms.sort_by(f64::total_cmp);
+        let count = answered_ms.len();
+        let longest = *answered_ms.last()?;
+        let quantile = |share: f64| {
+            let rank = (share * count as f64).ceil() as usize;
+            rounded(answered_ms[rank.clamp(1, count) - 1])
+        };
+        Some(Latency {
+            count: count as u64,
+            unanswered,
+            failed,
+            mean_ms: rounded(answered_ms.iter().sum::<f64>() / count as f64),
+            p50_ms: quantile(0.50),
+            p95_ms: quantile(0.95),
+            p99_ms: quantile(0.99),
+            max_ms: rounded(longest),
+        })
+    }
+}
+
 impl CellRecord {
     /// All that was measured, without what simulating it cost: of a simulated cell the same on every
     /// machine, and byte by byte when it is written.

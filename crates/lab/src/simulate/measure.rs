@@ -250,26 +250,9 @@ impl Course {
                 && transfer.requested >= from
                 && transfer.requested < to
         });
-        let mut latencies: Vec<f64> = own.map(|own| own.latency_nanos() as f64 / 1e6).collect();
-        if latencies.is_empty() {
-            return None;
-        }
-        latencies.sort_by(f64::total_cmp);
-        let count = latencies.len();
-        let quantile = |share: f64| {
-            let rank = (share * count as f64).ceil() as usize;
-            rounded(latencies[rank.clamp(1, count) - 1])
-        };
-        Some(Latency {
-            count: count as u64,
-            unanswered: asked.saturating_sub(count as u64),
-            failed: 0,
-            mean_ms: rounded(latencies.iter().sum::<f64>() / count as f64),
-            p50_ms: quantile(0.50),
-            p95_ms: quantile(0.95),
-            p99_ms: quantile(0.99),
-            max_ms: quantile(1.0),
-        })
+        let latencies: Vec<f64> = own.map(|own| own.latency_nanos() as f64 / 1e6).collect();
+        let unanswered = asked.saturating_sub(latencies.len() as u64);
+        Latency::of(latencies, unanswered, 0)
     }
 }
 
@@ -380,32 +363,31 @@ fn waited(stage: &mut Stage) -> (u64, u128) {
 }
 
 /// What a link counted between two times of one group, or of all.
-#[derive(Default)]
 struct Waited {
     packets: u64,
     bytes: u64,
     dropped: u64,
     nanos: u128,
-    times: Times,
+    times: Histogram<u64>,
 }
 
 impl Waited {
     fn of(before: &ClassDelays, after: &ClassDelays, group: Option<u8>) -> Self {
         let is_of = |class: &&ClassDelay| group.is_none_or(|group| group == class.group);
-        let mut sum = Waited::default();
+        let mut sum = Waited { packets: 0, bytes: 0, dropped: 0, nanos: 0, times: no_times() };
         for class in after.classes().iter().filter(is_of) {
             sum.packets += class.packets;
             sum.bytes += class.bytes;
             sum.dropped += class.dropped;
             sum.nanos += class.waited_nanos;
-            sum.times.add(&class.waiting);
+            add(&mut sum.times, &class.waiting);
         }
         for class in before.classes().iter().filter(is_of) {
             sum.packets -= class.packets;
             sum.bytes -= class.bytes;
             sum.dropped -= class.dropped;
             sum.nanos -= class.waited_nanos;
-            sum.times.subtract(&class.waiting);
+            subtract(&mut sum.times, &class.waiting);
         }
         sum
     }
@@ -415,64 +397,38 @@ impl Waited {
     }
 
     fn spread(&self) -> Option<Spread> {
-        self.mean_ms().and_then(|mean_ms| self.times.spread(mean_ms))
+        self.mean_ms().and_then(|mean_ms| rounded_spread(Spread::of(&self.times, mean_ms)))
     }
 }
 
 /// How long datagrams were under way that arrived between two times.
 fn one_way(before: &[DatagramDelays], after: &[DatagramDelays]) -> Option<Spread> {
-    let mut times = Times::default();
+    let mut times = no_times();
     let mut sum = 0;
     for delays in after {
-        times.add(&delays.delays);
+        add(&mut times, &delays.delays);
         sum += delays.sum_nanos;
     }
     for delays in before {
-        times.subtract(&delays.delays);
+        subtract(&mut times, &delays.delays);
         sum -= delays.sum_nanos;
     }
-    let count: u64 = times.0.values().sum();
-    (count > 0).then(|| times.spread(sum as f64 / 1e6 / count as f64)).flatten()
+    rounded_spread(Spread::of(&times, sum as f64 / 1e6 / times.len() as f64))
 }
 
-/// How often each time was counted, in nanoseconds: histograms, added and subtracted.
-#[derive(Default)]
-struct Times(BTreeMap<u64, u64>);
+/// Nothing counted yet, in nanoseconds and with the digits of the simulator's own.
+fn no_times() -> Histogram<u64> {
+    Histogram::new(3).expect("three digits are supported")
+}
 
-impl Times {
-    fn add(&mut self, times: &Histogram<u64>) {
-        for bin in times.iter_recorded() {
-            *self.0.entry(bin.value_iterated_to()).or_default() += bin.count_at_value();
-        }
-    }
+/// The same times counted further on.
+fn add(times: &mut Histogram<u64>, others: &Histogram<u64>) {
+    times.add(others).expect("a histogram that grows takes every value");
+}
 
-    /// Takes away what was counted before: none of it can be missing.
-    fn subtract(&mut self, times: &Histogram<u64>) {
-        for bin in times.iter_recorded() {
-            *self.0.entry(bin.value_iterated_to()).or_default() -= bin.count_at_value();
-        }
-    }
-
-    /// The percentiles, beside a mean that is known exactly.
-    fn spread(&self, mean_ms: f64) -> Option<Spread> {
-        let all: u64 = self.0.values().sum();
-        let quantile = |share: f64| {
-            let rank = ((share * all as f64).ceil() as u64).max(1);
-            let mut passed = 0;
-            let reached = self.0.iter().find(|(_, count)| {
-                passed += **count;
-                passed >= rank
-            });
-            reached.map_or(0.0, |(nanos, _)| *nanos as f64 / 1e6)
-        };
-        rounded_spread((all > 0).then(|| Spread {
-            mean_ms,
-            p50_ms: quantile(0.50),
-            p95_ms: quantile(0.95),
-            p99_ms: quantile(0.99),
-            max_ms: quantile(1.0),
-        }))
-    }
+/// Takes away what was counted before.
+fn subtract(times: &mut Histogram<u64>, before: &Histogram<u64>) {
+    times.subtract(before).expect("what was counted before is among it");
 }
 
 #[cfg(test)]
@@ -489,10 +445,10 @@ mod tests {
         for millis in 1..=200 {
             times.record(millis * 1_000_000).unwrap();
         }
-        let mut since = Times::default();
-        since.add(&times);
-        since.subtract(&before);
-        let spread = since.spread(100.5).unwrap();
+        let mut since = no_times();
+        add(&mut since, &times);
+        subtract(&mut since, &before);
+        let spread = Spread::of(&since, 100.5).unwrap();
         let near = |value: f64, expected: f64| (value / expected - 1.0).abs() < 0.002;
         assert!(near(spread.p50_ms, 100.0) && near(spread.p95_ms, 190.0), "{spread:?}");
         assert!(near(spread.max_ms, 200.0) && spread.mean_ms == 100.5, "{spread:?}");
