@@ -1,50 +1,17 @@
 //! Short cells of every kind of traffic on this machine's kernel, and a miniature plan from its
 //! text to its verdicts.
 
-use std::path::Path;
+mod common;
 
+use common::{group, plan, run_one, runner};
 use lull_lab::judge::judge;
 use lull_lab::plan::{Plan, Selection};
 use lull_lab::plot;
-use lull_lab::record::{CellRecord, GroupRecord, PhaseRecord};
-use lull_lab::run::{Event, Isolation, Outcome, Runner};
+use lull_lab::run::{Event, Runner};
 use lull_testing::{bpf, command, needs, root};
 
-/// A plan over 10 Mbit/s and 20 ms; `rest` has its groups, phases and all else.
-fn plan(rest: &str) -> Plan {
-    let text = format!(
-        "id = 'test'\ntitle = 'A test'\n[paper]\nsource = 'TCP Nice §4'\nstatement = '…'\n{rest}"
-    );
-    Plan::parse("test.toml", &text, false).unwrap()
-}
-
+/// 10 Mbit/s and 20 ms.
 const LINK: &str = "[topology]\nrate = '10mbit'\nrtt = '20ms'\n";
-
-fn runner(out: &Path) -> Runner {
-    Runner {
-        isolation: Isolation::Threads,
-        out: out.to_owned(),
-        seed: 1,
-        jobs: Some(2),
-        selection: Selection::default(),
-        fresh: false,
-        data: None,
-        command: vec!["test".to_owned()],
-    }
-}
-
-/// Runs a plan of one cell.
-fn run_one(plan: &Plan) -> CellRecord {
-    let out = tempfile::tempdir().unwrap();
-    let Outcome { mut cells, failed, .. } = runner(out.path()).run(plan, |_| {}).unwrap();
-    assert!(failed.is_empty(), "{failed:?}");
-    assert_eq!(cells.len(), 1);
-    cells.remove(0)
-}
-
-fn group<'a>(phase: &'a PhaseRecord, name: &str) -> &'a GroupRecord {
-    phase.groups.get(name).unwrap_or_else(|| panic!("no group {name} in {phase:?}"))
-}
 
 #[test]
 fn bulk_flows_share_a_link_and_leave_it() {

@@ -1,37 +1,16 @@
 //! Probes, programs that are waited for, and links that are not the same both ways, in short cells
 //! on this machine's kernel.
 
-use lull_lab::plan::{Plan, Selection};
-use lull_lab::record::CellRecord;
-use lull_lab::run::{Isolation, Outcome, Runner};
+mod common;
+
+use common::{plan, run, run_one};
+use lull_lab::plan::Plan;
 use lull_testing::{bpf, needs, root};
 use serde_json::Value;
 
-/// Runs a plan of one cell over 10 Mbit/s and 20 ms; `more` goes on with the topology.
-fn run(more: &str) -> Outcome {
-    let text = format!(
-        "id = 'test'\ntitle = 'A test'\n[paper]\nsource = 'TCP Nice §5'\nstatement = '…'\n\
-         [topology]\nrate = '10mbit'\nrtt = '20ms'\n{more}"
-    );
-    let plan = Plan::parse("test.toml", &text, false).unwrap();
-    let out = tempfile::tempdir().unwrap();
-    let runner = Runner {
-        isolation: Isolation::Threads,
-        out: out.path().to_owned(),
-        seed: 1,
-        jobs: Some(1),
-        selection: Selection::default(),
-        fresh: false,
-        data: None,
-        command: vec!["test".to_owned()],
-    };
-    runner.run(&plan, |_| {}).unwrap()
-}
-
-fn run_one(more: &str) -> CellRecord {
-    let Outcome { mut cells, failed, .. } = run(more);
-    assert!(failed.is_empty(), "{failed:?}");
-    cells.remove(0)
+/// A plan over 10 Mbit/s and 20 ms; `more` goes on with the topology.
+fn over(more: &str) -> Plan {
+    plan(&format!("[topology]\nrate = '10mbit'\nrtt = '20ms'\n{more}"))
 }
 
 fn number(quantities: &Value, path: &str) -> f64 {
@@ -39,8 +18,8 @@ fn number(quantities: &Value, path: &str) -> f64 {
     found.unwrap_or_else(|| panic!("no {path} in {quantities}"))
 }
 
-fn probes(actions: &str, rounds: u32, controls: &str) -> String {
-    format!(
+fn probes(actions: &str, rounds: u32, controls: &str) -> Plan {
+    over(&format!(
         "{controls}
          [[groups]]
          name = 'probe'
@@ -56,7 +35,7 @@ fn probes(actions: &str, rounds: u32, controls: &str) -> String {
          settle = '0s'
          measure = '60s'
          until = ['probe']"
-    )
+    ))
 }
 
 #[test]
@@ -111,7 +90,7 @@ fn a_probe_hardly_notices_nice_beside_it() {
 #[test]
 fn a_phase_ends_with_the_last_of_its_programs_whose_time_is_told() {
     needs!(root());
-    let cell = run_one(
+    let cell = run_one(&over(
         "[[groups]]
          name = 'short'
          kind = 'command'
@@ -133,7 +112,7 @@ fn a_phase_ends_with_the_last_of_its_programs_whose_time_is_told() {
          settle = '0s'
          measure = '20s'
          until = ['short', 'long']",
-    );
+    ));
     let all = cell.quantities();
     let short = number(&all, "/completion/short/p");
     assert!((0.5..0.8).contains(&short), "{short}");
@@ -150,7 +129,8 @@ fn a_phase_ends_with_the_last_of_its_programs_whose_time_is_told() {
 fn a_program_that_fails_is_not_waited_for_until_the_end() {
     needs!(root());
     let begin = std::time::Instant::now();
-    let outcome = run("[[groups]]
+    let outcome = run(&over(
+        "[[groups]]
          name = 'broken'
          kind = 'command'
          phases = ['p']
@@ -159,7 +139,8 @@ fn a_program_that_fails_is_not_waited_for_until_the_end() {
          name = 'p'
          settle = '0s'
          measure = '60s'
-         until = ['broken']");
+         until = ['broken']",
+    ));
     assert!(outcome.cells.is_empty());
     assert!(outcome.failed[0].error.contains("no paper"), "{:?}", outcome.failed);
     assert!(begin.elapsed().as_secs() < 20);
@@ -168,7 +149,7 @@ fn a_program_that_fails_is_not_waited_for_until_the_end() {
 #[test]
 fn a_link_has_a_rate_for_the_way_back_and_programs_have_the_topology_s_control() {
     needs!(root());
-    let cell = run_one(
+    let cell = run_one(&over(
         "reverse_rate = '1mbit'
          reverse_buffer = '30p'
          control = 'reno'
@@ -197,7 +178,7 @@ fn a_link_has_a_rate_for_the_way_back_and_programs_have_the_topology_s_control()
          name = 'back'
          settle = '2s'
          measure = '2s'",
-    );
+    ));
     let all = cell.quantities();
     let (there, back) = (number(&all, "/goodput/there/there"), number(&all, "/goodput/back/back"));
     assert!((8.5..10.0).contains(&there), "{there}");

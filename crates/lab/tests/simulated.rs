@@ -1,49 +1,20 @@
 //! Cells over the packet simulator: what they measure, and that it is always the same.
 
+mod common;
+
 use std::path::Path;
 
+use common::{group, plan, run_one, runner};
 use lull_lab::plan::{Network, Plan, Selection};
-use lull_lab::record::{CellRecord, GroupRecord, PhaseRecord};
-use lull_lab::run::{Isolation, Runner};
-
-/// A plan over a simulated network; `rest` has its groups, phases and all else.
-fn plan(rest: &str) -> Plan {
-    let text = format!(
-        "id = 'test'\ntitle = 'A test'\n[paper]\nsource = 'TCP Nice §4'\nstatement = '…'\n{rest}"
-    );
-    Plan::parse("test.toml", &text, false).unwrap()
-}
+use lull_lab::record::CellRecord;
+use lull_lab::run::Runner;
 
 const LINK: &str = "[topology]\nkind = 'simulator'\nrate = '10mbit'\nrtt = '40ms'\n";
 
-fn runner(out: &Path, jobs: usize) -> Runner {
-    Runner {
-        isolation: Isolation::Threads,
-        out: out.to_owned(),
-        seed: 1,
-        jobs: Some(jobs),
-        selection: Selection::default(),
-        fresh: false,
-        data: Some(out.to_owned()),
-        command: vec!["test".to_owned()],
-    }
-}
-
 fn run_in(folder: &Path, plan: &Plan) -> Vec<CellRecord> {
-    let outcome = runner(folder, 1).run(plan, |_| {}).unwrap();
+    let outcome = runner(folder).run(plan, |_| {}).unwrap();
     assert!(outcome.failed.is_empty(), "{:?}", outcome.failed);
     outcome.cells
-}
-
-fn run_one(plan: &Plan) -> CellRecord {
-    let out = tempfile::tempdir().unwrap();
-    let mut cells = run_in(out.path(), plan);
-    assert_eq!(cells.len(), 1);
-    cells.remove(0)
-}
-
-fn group<'a>(phase: &'a PhaseRecord, name: &str) -> &'a GroupRecord {
-    phase.groups.get(name).unwrap_or_else(|| panic!("no group {name} in {phase:?}"))
 }
 
 #[test]
@@ -157,7 +128,8 @@ fn the_same_seed_gives_the_same_bytes_whatever_runs_at_once() {
     let plan = sweep();
     let told = |jobs: usize| -> Vec<String> {
         let out = tempfile::tempdir().unwrap();
-        let outcome = runner(out.path(), jobs).run(&plan, |_| {}).unwrap();
+        let runner = Runner { jobs: Some(jobs), ..runner(out.path()) };
+        let outcome = runner.run(&plan, |_| {}).unwrap();
         assert!(outcome.failed.is_empty(), "{:?}", outcome.failed);
         let cells = outcome.cells.iter().map(CellRecord::measured);
         cells.map(|cell| serde_json::to_string(&cell).unwrap()).collect()
@@ -168,7 +140,7 @@ fn the_same_seed_gives_the_same_bytes_whatever_runs_at_once() {
     assert_eq!(first, told(4));
     // Another seed is another run: the test could fail.
     let out = tempfile::tempdir().unwrap();
-    let other = Runner { seed: 2, ..runner(out.path(), 2) }.run(&plan, |_| {}).unwrap();
+    let other = Runner { seed: 2, ..runner(out.path()) }.run(&plan, |_| {}).unwrap();
     let others: Vec<String> =
         other.cells.iter().map(|cell| serde_json::to_string(&cell.phases).unwrap()).collect();
     let differs = |(one, other): (&String, &String)| !one.contains(other.as_str());
@@ -330,12 +302,12 @@ fn documents_count_that_are_complete_in_a_later_phase() {
 fn data_that_are_missing_are_told_before_any_cell_runs() {
     let plan = documents("rate = '1mbit'", "length = '20s'");
     let out = tempfile::tempdir().unwrap();
-    let error = runner(out.path(), 1).run(&plan, |_| {}).unwrap_err().to_string();
+    let error = runner(out.path()).run(&plan, |_| {}).unwrap_err().to_string();
     assert!(error.contains("log.clf") && error.contains("--data DIR"), "{error}");
     assert!(!error.contains('\n'), "{error}");
     // What is there and no log is told with its line.
     std::fs::write(out.path().join("log.clf"), "nonsense\n").unwrap();
-    let outcome = runner(out.path(), 1).run(&plan, |_| {}).unwrap();
+    let outcome = runner(out.path()).run(&plan, |_| {}).unwrap();
     assert!(outcome.failed[0].error.contains("log.clf:1:"), "{:?}", outcome.failed);
 }
 
