@@ -163,10 +163,11 @@ static NICE_INLINE void nice_remember(struct nice *n, u64 now_us, u32 low, u32 h
  */
 static NICE_INLINE u32 nice_threshold(const struct nice_params *p, const struct nice *n)
 {
+	u32 clean = nice_min32(n->clean, NICE_PROBATION_ROUNDS);
+
 	if (!(p->refinements & NICE_PROBATION))
 		return p->threshold;
-	return p->threshold / 4 + p->threshold / 4 * 3 / NICE_PROBATION_ROUNDS *
-					  nice_min32(n->clean, NICE_PROBATION_ROUNDS);
+	return p->threshold * (NICE_PROBATION_ROUNDS + 3 * clean) / (4 * NICE_PROBATION_ROUNDS);
 }
 
 /* Nice 2.2: the RTT above which a packet has met congestion. */

@@ -164,7 +164,8 @@ impl Nice {
         if !self.parameters.refinements.probation {
             return full;
         }
-        full / 4 + full / 4 * 3 / PROBATION_ROUNDS * self.clean.min(PROBATION_ROUNDS)
+        let clean = self.clean.min(PROBATION_ROUNDS);
+        full * (PROBATION_ROUNDS + 3 * clean) / (4 * PROBATION_ROUNDS)
     }
 
     /// RFC 1122 §4.2.3.2: a receiver may hold back the acknowledgement of a single packet. Alone in

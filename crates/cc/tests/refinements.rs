@@ -85,7 +85,7 @@ fn probation_gives_a_new_flow_a_quarter_of_the_threshold_and_all_of_it_in_64_rou
             path.round(&[EMPTY; 4]);
         }
         let is = path.nice.trigger_rtt_micros();
-        assert!(is.abs_diff(trigger) <= 200, "{is} µs, not {trigger}, {rounds} rounds later");
+        assert!(is.abs_diff(trigger) <= 2, "{is} µs, not {trigger}, {rounds} rounds later");
     }
 }
 
