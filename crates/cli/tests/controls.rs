@@ -122,7 +122,7 @@ fn a_mark_and_a_loss_of_the_same_window_cut_once() {
     for (algorithm, parameters) in [("nice", &UNDISTURBED[..]), ("background", &[])] {
         let control = Variant::load(&[&["--algorithm", algorithm], parameters].concat());
         let mut command = Command::new("unshare");
-        command.args(["--net", "python3"]).arg(program("marks.py")).arg(&control.0);
+        command.args(["--net", "python3", "-B"]).arg(program("marks.py")).arg(&control.0);
         let said = finish(command.stdin(Stdio::null())).ok();
         let said: Value = serde_json::from_str(&said).unwrap();
         let window = |when: &str| said[when].as_u64().unwrap();

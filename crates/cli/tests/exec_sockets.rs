@@ -122,7 +122,7 @@ fn the_first_flight_of_a_client_is_two_packets_or_one() {
     const MSS: u32 = 1460;
     let first_flight = |exec: &[&str]| -> u32 {
         let mut command = Command::new("unshare");
-        command.args(["--net", "python3"]).arg(program("first_flight.py"));
+        command.args(["--net", "python3", "-B"]).arg(program("first_flight.py"));
         command.args([LULL, "exec", "--quiet"]).args(exec).arg("--");
         finish(command.stdin(Stdio::null())).ok().trim().parse().unwrap()
     };
