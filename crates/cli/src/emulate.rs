@@ -140,7 +140,7 @@ impl Args {
 pub(crate) fn run(arguments: Args) -> anyhow::Result<ExitCode> {
     let outcome = arguments.topology().and_then(|topology| {
         let Args { command, json, .. } = arguments;
-        Session { topology, command, json, asked: std::env::args().collect() }.run()
+        Session { topology, command, json, asked: crate::words() }.run()
     });
     match outcome {
         Err(error @ (Error::Topology(_) | Error::Trace { .. })) => {

@@ -141,7 +141,7 @@ fn try_run(args: &RunArgs) -> anyhow::Result<ExitCode> {
         selection: Selection::new(only.into_iter().map(String::as_str))?,
         fresh: args.fresh,
         data: args.data.clone(),
-        command: std::env::args().collect(),
+        command: crate::words(),
     };
     let mut code = ExitCode::SUCCESS;
     let mut shown = Vec::new();

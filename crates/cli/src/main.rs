@@ -96,11 +96,16 @@ fn explain(error: &clap::Error) -> ExitCode {
         let _ = error.print();
         return ExitCode::from(error.exit_code().try_into().unwrap_or(USAGE));
     }
-    let path = command_path(std::env::args().skip(1));
+    let path = command_path(words().into_iter().skip(1));
     eprintln!("lull: {} (see '{} --help')", one_line(&error.to_string()), path.join(" "));
     let command = path.get(1).map(String::as_str);
     // A wrapper keeps the program's exit codes free.
     ExitCode::from(if command == Some("exec") { exec::USAGE } else { USAGE })
+}
+
+/// The program's arguments to be shown: those that are no UTF-8 as near to it as can be.
+fn words() -> Vec<String> {
+    std::env::args_os().map(|word| word.to_string_lossy().into_owned()).collect()
 }
 
 /// The command that the arguments lead to, as far as there is one: `lull kernel load`.

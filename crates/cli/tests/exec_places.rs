@@ -3,8 +3,10 @@
 
 mod support;
 
+use std::ffi::OsStr;
 use std::fs;
 use std::io::{BufRead, BufReader, Lines, Write};
+use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 use std::process::{ChildStdin, ChildStdout, Command, Stdio};
 
@@ -234,6 +236,9 @@ fn wrong_arguments_are_told_on_one_line() {
     exec(&["--children", "true"]).fails(125, "'--children' cannot be used with");
     finish(&mut lull(&["bogus"])).fails(2, "unrecognized subcommand 'bogus' (see 'lull --help')");
     finish(&mut lull(&["kernel", "load", "--bogus"])).fails(2, "(see 'lull kernel load --help')");
+    let no_text = OsStr::from_bytes(b"--\xff");
+    finish(lull(&["kernel", "load"]).arg(no_text))
+        .fails(2, "unexpected argument '--\u{fffd}' found");
 }
 
 #[test]

@@ -52,7 +52,7 @@ fn show(plan: &Plan, out: &Path, surroundings: &Surroundings<'_>) -> anyhow::Res
     // Before the time that it takes: its work is not to be lost for a wrong path.
     let mut recorder = Recorder::open(&path)?;
     recorder.retain(|_| false)?;
-    recorder.write(&Line::Header(Header::new(std::env::args().collect(), 1, plan)))?;
+    recorder.write(&Line::Header(Header::new(crate::words(), 1, plan)))?;
     let Network::Emulated(link) = &cell.scenario.topology else { bail!("the demo needs a link") };
     println!(
         "A link of {}, {} and {} of buffer between network namespaces; {} s on the real kernel.\n",
