@@ -8,6 +8,7 @@
 //! packets of 512 bytes and a buffer of one bandwidth-delay product. With more or fewer flows the
 //! bottleneck grows or shrinks with them, so that each flow does the same.
 
+use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use lull_cc::{Rate, Reno, Timestamp, Vegas, Window};
@@ -21,12 +22,10 @@ use lull_sim::{Dumbbell, Simulation};
 const PACKET: u16 = 512;
 const HEADER: u16 = 40;
 
-fn main() {
-    let mut numbers = std::env::args().skip(1).map(|text| text.parse::<u64>());
-    let mut number = |default| numbers.next().map_or(Ok(default), |number| number);
-    let (Ok(flows), Ok(seconds)) = (number(20), number(120)) else {
-        eprintln!("usage: dumbbell [FLOWS [SECONDS]]");
-        return;
+fn main() -> ExitCode {
+    let Some((flows, seconds)) = asked() else {
+        eprintln!("usage: dumbbell [FLOWS [SECONDS]], at least one of each");
+        return ExitCode::from(2);
     };
     let resident = resident_bytes();
     let mut simulation = build(flows as u32);
@@ -51,6 +50,20 @@ fn main() {
         println!("memory per flow            {} B", (after - before) / flows);
     }
     assert!(simulation.conservation().holds(), "packets were made or have vanished");
+    ExitCode::SUCCESS
+}
+
+/// Flows and seconds; none if the arguments are something else.
+fn asked() -> Option<(u64, u64)> {
+    let numbers = std::env::args_os().skip(1).map(|word| word.to_str()?.parse().ok());
+    let numbers: Vec<u64> = numbers.collect::<Option<_>>()?;
+    let (flows, seconds) = match numbers[..] {
+        [] => (20, 120),
+        [flows] => (flows, 120),
+        [flows, seconds] => (flows, seconds),
+        _ => return None,
+    };
+    (flows > 0 && flows <= u64::from(u32::MAX) && seconds > 0).then_some((flows, seconds))
 }
 
 fn build(flows: u32) -> Simulation {
