@@ -17,7 +17,7 @@ use std::path::Path;
 use nix::errno::Errno;
 use nix::mount::{MsFlags, mount};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
-use nix::sched::{CloneFlags, unshare};
+use nix::sched::{CloneFlags, setns, unshare};
 use nix::sys::signal::{SigSet, Signal, kill};
 use nix::sys::signalfd::{SfdFlags, SignalFd};
 use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
@@ -38,8 +38,19 @@ pub struct Container {
     _private: (),
 }
 
+/// What becomes of signals that the caller of [`contain`] gets meanwhile.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Signals {
+    /// They go on to the contained process, which answers them.
+    Pass,
+    /// One that asks to end ends the contained process at once; the exit code is 128 and its
+    /// number, as a shell has it.
+    End,
+}
+
 /// Runs `body` in a process that takes everything with it when it ends, and returns its exit
-/// code. Signals that are sent to the caller meanwhile go on to that process.
+/// code. `signals` says what becomes of those that the caller gets meanwhile. Once it has returned,
+/// the caller's children are where they would have been without it, as far as the machine allows.
 ///
 /// As root, `body` runs as root. Otherwise it runs as root of a new user namespace, in which it
 /// may make networks and nothing else that the user may not.
@@ -47,11 +58,13 @@ pub struct Container {
 /// # Errors
 /// [`Error::Threads`] unless it is called before the first thread is started,
 /// [`Error::UserNamespaces`] or [`Error::Permission`] if the machine refuses.
-pub fn contain(body: impl FnOnce(&Container) -> u8) -> Result<u8, Error> {
+pub fn contain(signals: Signals, body: impl FnOnce(&Container) -> u8) -> Result<u8, Error> {
     let threads = sys::thread_count().map_err(|error| Error::system("counting threads", error))?;
     if threads != 1 {
         return Err(Error::Threads(threads));
     }
+    // pid_namespaces(7): once the first process of a namespace has ended, nobody can fork into it.
+    let before = File::open("/proc/self/ns/pid_for_children");
     enter_namespaces()?;
     let supervisor = Supervisor::new()?;
     // The child waits at one end: when the parent is gone, the other end is closed.
@@ -61,8 +74,12 @@ pub fn contain(body: impl FnOnce(&Container) -> u8) -> Result<u8, Error> {
     match sys::fork().map_err(|error| Error::system("forking", error))? {
         ForkResult::Parent { child } => {
             drop(alive);
-            let code = supervisor.wait(child);
+            let code = supervisor.wait(child, signals);
             drop(parent);
+            if let Ok(before) = before {
+                // An ordinary user may not, and has nothing to put away either.
+                let _ = setns(before, CloneFlags::CLONE_NEWPID);
+            }
             code
         }
         ForkResult::Child => {
@@ -246,10 +263,11 @@ impl Supervisor {
 
     /// Waits until `child` has ended and returns its exit code, as a shell would. Other children
     /// that have ended are put away.
-    pub(super) fn wait(&self, child: Pid) -> Result<u8, Error> {
+    pub(super) fn wait(&self, child: Pid, signals: Signals) -> Result<u8, Error> {
+        let mut ended_by = None;
         loop {
             if let Some(code) = reap(child)? {
-                return Ok(code);
+                return Ok(ended_by.map_or(code, |signal| (SIGNALLED + signal as i32) as u8));
             }
             let received = match self.signals.read_signal() {
                 Ok(received) => received,
@@ -260,12 +278,18 @@ impl Supervisor {
             // What the terminal sends, it sends to the child as well.
             let by_a_process = received.ssi_code <= 0;
             let signal = Signal::try_from(received.ssi_signo as i32);
-            if let (true, Ok(signal)) = (by_a_process, signal)
-                && signal != Signal::SIGCHLD
-            {
-                // The child may have ended in this moment.
-                let _ = kill(child, signal);
-            }
+            // The child may have ended in this moment.
+            let _ = match (signals, signal) {
+                (_, Ok(Signal::SIGCHLD) | Err(_)) => continue,
+                (Signals::Pass, Ok(signal)) if by_a_process => kill(child, signal),
+                (Signals::Pass, _) | (Signals::End, Ok(Signal::SIGUSR1 | Signal::SIGUSR2)) => {
+                    continue;
+                }
+                (Signals::End, Ok(signal)) => {
+                    ended_by = Some(signal);
+                    kill(child, Signal::SIGKILL)
+                }
+            };
         }
     }
 }

@@ -58,7 +58,7 @@ mod trace;
 mod wire;
 
 pub(crate) use contain::chain;
-pub use contain::{Container, contain};
+pub use contain::{Container, Signals, contain};
 use engine::{Command, Engine, Outcome};
 pub use error::Error;
 pub use host::Host;

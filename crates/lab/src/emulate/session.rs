@@ -11,7 +11,7 @@ use lull_cc::{Bytes, Rate};
 use nix::unistd::Pid;
 use serde::Serialize;
 
-use super::contain::{Container, Supervisor, chain};
+use super::contain::{Container, Signals, Supervisor, chain};
 use super::statistics::{Counts, DirectionStatistics, LinkDescription, Record, Spread};
 use super::{Emulator, Error, Topology, contain};
 use crate::record::Origin;
@@ -66,7 +66,7 @@ impl Session {
             .json
             .is_some()
             .then(|| Origin::new(self.asked.clone(), self.topology.forward.seed));
-        contain(|container| {
+        contain(Signals::Pass, |container| {
             self.run_contained(container, origin.as_ref()).unwrap_or_else(|error| {
                 eprintln!("lull: {}", chain(&error));
                 FAILED
@@ -91,7 +91,7 @@ impl Session {
         container.name_hosts(&emulator)?;
         let mut command = self.prepare(&emulator);
         let code = match command.spawn() {
-            Ok(child) => supervisor.wait(Pid::from_raw(child.id() as i32))?,
+            Ok(child) => supervisor.wait(Pid::from_raw(child.id() as i32), Signals::Pass)?,
             Err(error) => {
                 let program = command.get_program().to_string_lossy();
                 eprintln!("lull: {program} cannot be run: {error}");

@@ -9,8 +9,8 @@ use std::time::{Duration, Instant};
 
 use lull_cc::{Bytes, Timestamp};
 use lull_lab::emulate::{
-    Backend, Buffer, Discipline, Emulator, Link, LinkRate, Topology, Trace, contain, set_dscp,
-    tcp_min_rtt,
+    Backend, Buffer, Discipline, Emulator, Link, LinkRate, Signals, Topology, Trace, contain,
+    set_dscp, tcp_min_rtt,
 };
 use lull_testing::{Missing, needs, root};
 
@@ -343,6 +343,6 @@ fn a_controlled_queue_marks_what_can_be_marked_and_keeps_the_delay_low() {
 
 #[test]
 fn a_process_with_threads_cannot_be_contained() {
-    let error = contain(|_| 0).unwrap_err();
+    let error = contain(Signals::Pass, |_| 0).unwrap_err();
     assert!(error.to_string().contains("first thing in main"), "{error}");
 }
