@@ -289,8 +289,15 @@ pub fn parse_duration(text: &str) -> Result<Duration, ParseError> {
         "s" => 1.0,
         _ => return Err(error()),
     };
-    Duration::try_from_secs_f64(number * scale).map_err(|_| error())
+    let time = Duration::try_from_secs_f64(number * scale).map_err(|_| error())?;
+    if time > LONGEST {
+        return Err(ParseError(format!("'{text}' is more than a year")));
+    }
+    Ok(time)
 }
+
+/// The longest duration that is read: far from what sums of some could overflow.
+const LONGEST: Duration = Duration::from_secs(365 * 86_400);
 
 /// The number that `text` opens with, and the rest.
 fn split_number(text: &str) -> Option<(f64, &str)> {
@@ -326,7 +333,9 @@ mod tests {
         assert_eq!(parse_duration("25ms"), Ok(Duration::from_millis(25)));
         assert_eq!(parse_duration("0.5s"), Ok(Duration::from_millis(500)));
         assert_eq!(parse_duration("300us"), Ok(Duration::from_micros(300)));
-        for text in ["", "25", "ms", "-1ms", "1h", "1e3ms", "999999999999999999999s"] {
+        for text in
+            ["", "25", "ms", "-1ms", "1h", "1e3ms", "10000000000s", "999999999999999999999s"]
+        {
             assert!(parse_duration(text).is_err(), "{text}");
         }
     }
