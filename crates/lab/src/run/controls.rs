@@ -1,6 +1,7 @@
 //! The congestion controls of a run: registered under names of its own, and gone with it.
 
 use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use super::RunError;
 use crate::plan::{Carrier, Cell, Control};
@@ -23,8 +24,9 @@ impl Controls {
                 continue;
             }
             let parameters = control.parameters().expect("plans are checked when they are read");
-            // At most 15 characters, and no other process has this number.
-            let own = format!("lab{}_{}", std::process::id(), controls.held.len());
+            // At most 15 characters. No other process has this number, and no other run of this one.
+            static NEXT: AtomicU32 = AtomicU32::new(0);
+            let own = format!("lab{}_{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
             let held = lull_kernel::hold(&own, &parameters).map_err(|source| {
                 RunError::Control { plan: plan.to_owned(), name: name.clone(), source }
             })?;
