@@ -8,7 +8,7 @@ use lull_lab::judge::judge;
 use lull_lab::plan::{Plan, Selection};
 use lull_lab::plot;
 use lull_lab::run::{Event, Runner};
-use lull_testing::{bpf, command, needs, root};
+use lull_testing::{bpf, needs, root};
 
 /// 10 Mbit/s and 20 ms.
 const LINK: &str = "[topology]\nrate = '10mbit'\nrtt = '20ms'\n";
@@ -97,57 +97,6 @@ fn requests_take_the_time_that_the_path_takes() {
         let goodput = group(phase, name).goodput_mbit;
         assert!((goodput / expected - 1.0).abs() < 0.1, "{name}: {goodput} {expected}");
     }
-}
-
-/// A server that throws away what it gets, and a client that sends.
-const PROGRAMS: &str = r#"
-[[groups]]
-name = "program"
-kind = "command"
-phases = ["p"]
-program = ["sh", "-c", "exec python3 -c 'import os, socket\ns = socket.create_connection((os.environ[\"LULL_RIGHT_1\"], 9000))\nwhile True: s.sendall(bytes(65536))'"]
-server = ["python3", "-c", "import socket\ns = socket.create_server((\"\", 9000))\nwhile True:\n  c, _ = s.accept()\n  while c.recv(65536): pass"]
-"#;
-
-#[test]
-fn programs_are_traffic_too() {
-    needs!(root(), command("python3"));
-    let cell = run_one(&plan(&format!(
-        "{LINK}{PROGRAMS}
-         [[phases]]
-         name = 'before'
-         settle = '1s'
-         measure = '500ms'
-         [[phases]]
-         name = 'p'
-         settle = '2s'
-         measure = '3s'"
-    )));
-    let program = group(cell.phase("p").unwrap(), "program");
-    assert!(program.goodput_mbit > 9.0, "{program:?}");
-    assert!(cell.phase("before").unwrap().utilisation.unwrap() < 0.01);
-}
-
-#[test]
-fn a_program_that_fails_fails_its_cell_with_what_it_said() {
-    needs!(root());
-    let out = tempfile::tempdir().unwrap();
-    let plan = plan(&format!(
-        "{LINK}
-         [[groups]]
-         name = 'broken'
-         kind = 'command'
-         phases = ['p']
-         program = ['sh', '-c', 'echo out of tapes >&2; exit 3']
-         [[phases]]
-         name = 'p'
-         settle = '0s'
-         measure = '500ms'"
-    ));
-    let outcome = runner(out.path()).run(&plan, |_| {}).unwrap();
-    assert!(outcome.cells.is_empty());
-    let error = &outcome.failed[0].error;
-    assert!(error.contains("broken") && error.contains("out of tapes"), "{error}");
 }
 
 #[test]

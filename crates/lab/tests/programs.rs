@@ -1,0 +1,104 @@
+//! Programs as traffic, in short cells on this machine's kernel.
+
+mod common;
+
+use common::{group, plan, run_one, runner};
+use lull_testing::{bpf, command, needs, root};
+
+/// 10 Mbit/s and 20 ms.
+const LINK: &str = "[topology]\nrate = '10mbit'\nrtt = '20ms'\n";
+
+/// A server that throws away what it gets, and a client that sends.
+const PROGRAMS: &str = r#"
+[[groups]]
+name = "program"
+kind = "command"
+phases = ["p"]
+program = ["sh", "-c", "exec python3 -c 'import os, socket\ns = socket.create_connection((os.environ[\"LULL_RIGHT_1\"], 9000))\nwhile True: s.sendall(bytes(65536))'"]
+server = ["python3", "-c", "import socket\ns = socket.create_server((\"\", 9000))\nwhile True:\n  c, _ = s.accept()\n  while c.recv(65536): pass"]
+"#;
+
+#[test]
+fn programs_are_traffic_too() {
+    needs!(root(), command("python3"));
+    let cell = run_one(&plan(&format!(
+        "{LINK}{PROGRAMS}
+         [[phases]]
+         name = 'before'
+         settle = '1s'
+         measure = '500ms'
+         [[phases]]
+         name = 'p'
+         settle = '2s'
+         measure = '3s'"
+    )));
+    let program = group(cell.phase("p").unwrap(), "program");
+    assert!(program.goodput_mbit > 9.0, "{program:?}");
+    assert!(cell.phase("before").unwrap().utilisation.unwrap() < 0.01);
+}
+
+#[test]
+fn a_program_that_fails_fails_its_cell_with_what_it_said() {
+    needs!(root());
+    let out = tempfile::tempdir().unwrap();
+    let plan = plan(&format!(
+        "{LINK}
+         [[groups]]
+         name = 'broken'
+         kind = 'command'
+         phases = ['p']
+         program = ['sh', '-c', 'echo out of tapes >&2; exit 3']
+         [[phases]]
+         name = 'p'
+         settle = '0s'
+         measure = '500ms'"
+    ));
+    let outcome = runner(out.path()).run(&plan, |_| {}).unwrap();
+    assert!(outcome.cells.is_empty());
+    let error = &outcome.failed[0].error;
+    assert!(error.contains("broken") && error.contains("out of tapes"), "{error}");
+}
+
+/// Small packets take less time on a slow link than full ones: their round-trip time must not
+/// become the path's, from where each full packet looks like a queue.
+#[test]
+fn nice_that_began_with_small_messages_fills_a_slow_link() {
+    needs!(bpf(), command("python3"));
+    let cell = run_one(&plan(
+        r#"[topology]
+         rate = '1500kbit'
+         rtt = '25ms'
+         buffer = '20p'
+         [controls.nice]
+         algorithm = 'nice'
+         [[groups]]
+         name = 'talk'
+         kind = 'command'
+         control = 'nice'
+         phases = ['p']
+         program = ['python3', '-c', """
+import os, socket
+s = socket.socket()
+s.setsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, os.environ['LULL_CONTROL'].encode())
+s.connect((os.environ['LULL_RIGHT_1'], 9000))
+for _ in range(20):
+    s.sendall(bytes(40))
+    s.recv(40)
+while True: s.sendall(bytes(16384))
+"""]
+         server = ['python3', '-c', """
+import socket
+c, _ = socket.create_server(('', 9000)).accept()
+for _ in range(20):
+    c.recv(40)
+    c.sendall(bytes(40))
+while c.recv(65536): pass
+"""]
+         [[phases]]
+         name = 'p'
+         settle = '6s'
+         measure = '8s'"#,
+    ));
+    let talk = group(&cell.phases[0], "talk");
+    assert!(talk.goodput_mbit > 0.75, "{talk:?}");
+}
