@@ -12,6 +12,7 @@ mod interval;
 mod table;
 
 pub(crate) use interval::half_width;
+use interval::slope;
 pub use table::{Column, Table, TableRow, number};
 
 /// What a plan's cells show.
@@ -305,6 +306,8 @@ struct Part {
     per: f64,
     bound: f64,
     limit: Option<f64>,
+    /// Its value of the axis that a slope is over.
+    place: Option<f64>,
 }
 
 /// A cell's key without its repetition.
@@ -332,6 +335,35 @@ fn averaged(
     averaged.collect()
 }
 
+/// What a slope over an axis is of: a cell's key without its repetition and its value of the axis.
+fn over(axis: &str, key: &str) -> String {
+    let of_axis = |word: &&str| word.split_once('=').is_some_and(|(name, _)| name == axis);
+    let others = combination(key).split(' ').filter(|word| !of_axis(word) && !word.is_empty());
+    ["over", axis].into_iter().chain(others).collect::<Vec<_>>().join(" ")
+}
+
+/// How much the value rises each time that an axis doubles; `places` are the cells' values of it.
+fn slopes(
+    all: &[Judged],
+    axis: &str,
+    places: &[f64],
+    is_least: bool,
+    judged: impl Fn(&str, f64, f64) -> Judged,
+) -> Vec<Judged> {
+    let mut combinations: BTreeMap<String, (Vec<(f64, f64)>, Vec<f64>)> = BTreeMap::new();
+    for (one, place) in all.iter().zip(places) {
+        let (points, bounds) = combinations.entry(over(axis, &one.key)).or_default();
+        points.push((place.log2(), one.value));
+        bounds.push(one.bound);
+    }
+    let slopes = combinations.iter().filter_map(|(key, (points, bounds))| {
+        let (slope, half) = slope(points)?;
+        let kinder = if is_least { slope + half } else { slope - half };
+        Some(judged(key, kinder, mean(bounds)?))
+    });
+    slopes.collect()
+}
+
 /// The check's verdict, and the keys of the cells that miss what is demanded.
 fn verdict(
     check: &Check,
@@ -350,6 +382,7 @@ fn verdict(
     };
     let mut judgements = Vec::new();
     let mut parts = Vec::new();
+    let mut places = Vec::new();
     let mut beyond = Vec::new();
     let mut why_not = None;
     for Quantified { cell, quantities } in cells {
@@ -362,15 +395,20 @@ fn verdict(
             let limit = limit.as_ref().map(number).transpose()?;
             let per = check.per.as_ref().map_or(Ok(1.0), number)?;
             let (value, bound) = (number(&check.value)?, number(demand)?);
+            let place = check.over.as_ref().and_then(|axis| cell.values.get(axis)?.as_f64());
+            if let Some(place) = place.filter(|place| *place <= 0.0) {
+                return Err(format!("{place} cannot be doubled"));
+            }
             match (value / per).is_finite() {
-                true => Ok(Some(Part { value, per, bound, limit })),
+                true => Ok(Some(Part { value, per, bound, limit, place })),
                 false => Err(format!("{value} cannot be divided by {per}")),
             }
         };
         match evaluate() {
             Ok(None) => {}
-            Ok(Some(Part { value, per, bound, limit })) => {
+            Ok(Some(Part { value, per, bound, limit, place })) => {
                 parts.push((value, per));
+                places.extend(place);
                 let value = value / per;
                 judgements.push(judged(&cell.key, value, bound));
                 let limit = limit.map(|limit| judged(&cell.key, value, limit));
@@ -386,6 +424,11 @@ fn verdict(
         Of::Each => None,
         Of::Combination => {
             judgements = averaged(&judgements, &parts, judged);
+            None
+        }
+        Of::Slope => {
+            let axis = check.over.as_deref().expect("plans are checked when they are read");
+            judgements = slopes(&judgements, axis, &places, is_least, judged);
             None
         }
         Of::Mean => Some(("mean", mean as fn(&[f64]) -> Option<f64>)),

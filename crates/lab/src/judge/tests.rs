@@ -134,6 +134,22 @@ fn repetitions_have_a_confidence_interval() {
 }
 
 #[test]
+fn a_check_may_speak_of_a_slope_as_far_as_it_is_sure() {
+    let slope = "of = 'slope'\nover = 'flows'\n";
+    let upward = [1.0, 2.0, 2.6, 3.0, 3.3];
+    let verdict = check(&format!("{slope}at_most = 0"), &upward);
+    assert_eq!((verdict.is_met, verdict.judged), (Some(false), 1));
+    // One Mbit/s each time that the flows double.
+    let value = verdict.worst[0].value;
+    assert!((0.9..1.0).contains(&value) && verdict.why.contains("(over flows)"), "{verdict:?}");
+    assert_eq!(check(&format!("{slope}at_least = 1"), &upward).is_met, Some(true));
+    // What may be chance is no trend.
+    let verdict = check(&format!("{slope}at_most = 0"), &[1.0, 3.0, 1.5, 3.0, 1.6]);
+    assert_eq!(verdict.is_met, Some(true), "{verdict:?}");
+    assert_eq!(check(&format!("{slope}at_most = 0"), &[1.0, 2.0]).is_met, None);
+}
+
+#[test]
 fn a_check_may_speak_of_combinations() {
     let plan =
         plan("[[checks]]\nname = 'c'\nvalue = 'goodput.a.p'\nat_least = 5\nof = 'combination'\n");

@@ -9,4 +9,3 @@ mod tally;
 pub(crate) use cell::{Observed, ObservedPhase, measure};
 pub(crate) use link::rounded_spread;
 pub(crate) use owners::{Owners, ends_of};
-pub(crate) use tally::fairness;

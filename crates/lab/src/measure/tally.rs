@@ -26,9 +26,7 @@ pub(super) fn fill(
     }
     match &group.kind {
         Kind::Bulk { .. } => {
-            let flows = flows(before, after, group.count);
-            record.fairness = fairness(&flows).map(rounded);
-            record.flows_mbit = flows.iter().map(|bytes| megabits(*bytes)).collect();
+            record.divide(flows(before, after, group.count), seconds);
         }
         Kind::Requests { .. } => record.latency = latency(before, after, from, to),
         Kind::Probes(probes) => record.transfers = Some(transfers(probes, after, from)),
@@ -36,7 +34,7 @@ pub(super) fn fill(
     }
 }
 
-/// Bytes that each connection of a group received, ascending. Connections without any are among
+/// Bytes that each connection of a group received. Connections without any are among
 /// them; those of an earlier activity are not.
 fn flows(before: &Tally, after: &Tally, count: u32) -> Vec<u64> {
     let mut flows: Vec<u64> = after
@@ -47,15 +45,7 @@ fn flows(before: &Tally, after: &Tally, count: u32) -> Vec<u64> {
         .collect();
     let silent = (count as usize).saturating_sub(flows.len());
     flows.extend(std::iter::repeat_n(0, silent));
-    flows.sort_unstable();
     flows
-}
-
-/// Jain's index (Jain, Chiu, Hawe 1984); none if nothing was received.
-pub(crate) fn fairness(flows: &[u64]) -> Option<f64> {
-    let sum: f64 = flows.iter().map(|bytes| *bytes as f64).sum();
-    let squares: f64 = flows.iter().map(|bytes| (*bytes as f64).powi(2)).sum();
-    (squares > 0.0).then(|| sum * sum / (flows.len() as f64 * squares))
 }
 
 /// The transfers of probes that began at `from` or later and have ended.
@@ -100,13 +90,6 @@ mod tests {
     use crate::traffic::Answered;
 
     #[test]
-    fn jain_s_index_is_1_of_equals_and_1_over_n_of_one_who_has_all() {
-        assert_eq!(fairness(&[5, 5, 5, 5]), Some(1.0));
-        assert_eq!(fairness(&[0, 0, 0, 7]), Some(0.25));
-        assert_eq!(fairness(&[0, 0]), None);
-    }
-
-    #[test]
     fn connections_without_a_byte_count_as_flows() {
         let flow = |port: u16| std::net::SocketAddr::from(([10, 1, 0, 1], port));
         let mut before = Tally::default();
@@ -116,7 +99,9 @@ mod tests {
         // The first has ended before, the second goes on, the third is new, a fourth is silent.
         after.by_flow.insert(flow(2), 80);
         after.by_flow.insert(flow(3), 10);
-        assert_eq!(flows(&before, &after, 3), [0, 10, 30]);
+        let mut flows = flows(&before, &after, 3);
+        flows.sort_unstable();
+        assert_eq!(flows, [0, 10, 30]);
     }
 
     #[test]

@@ -2,12 +2,13 @@
 //!
 //! The language is that of Jinja's expressions: numbers, strings, `+ - * / ** %`, comparisons,
 //! `and`, `or`, `not`, `in`, attributes, `a if condition else b`, and the functions `min`, `max`,
-//! `abs`, and `sharing_of` lists of goodputs. A division never truncates, and a quantity that is not
-//! there is an error instead of a zero.
+//! `abs`, `sharing_of` lists of goodputs, and `theorem1`. A division never truncates, and a quantity
+//! that is not there is an error instead of a zero.
 
 use std::sync::OnceLock;
 
-use minijinja::value::{Rest, Serde};
+use lull_sim::fluid::{self, FluidParameters, NiceRules};
+use minijinja::value::{Kwargs, Rest, Serde};
 use minijinja::{Environment, UndefinedBehavior, Value};
 use serde::{Deserialize, Deserializer, Serialize};
 
@@ -38,8 +39,36 @@ fn environment() -> &'static Environment<'static> {
         environment.add_function("sharing_of", |lists: Rest<Vec<f64>>| {
             crate::record::sharing(&lists.concat()).map_or(Value::UNDEFINED, Value::from)
         });
+        environment.add_function("theorem1", theorem1);
         environment
     })
+}
+
+/// What Nice §3 says of a network: `path` and `buffer` in packets, `reno` and `nice` flows, and the
+/// `threshold`. It has the `bound` of equation 1 and the fluid model's interference `per_period`,
+/// which that bounds, and `per_second` with a bound of ours, `second_bound`.
+fn theorem1(named: Kwargs) -> Result<Value, minijinja::Error> {
+    // Interference is a ratio, the same for every round-trip time.
+    let parameters = FluidParameters {
+        buffer: named.get("buffer")?,
+        reno_flows: named.get("reno")?,
+        nice_flows: named.get("nice")?,
+        threshold: named.get("threshold")?,
+        decrease: 0.5,
+        service_rate: named.get("path")?,
+        round_trip: 1.0,
+        nice: NiceRules::default(),
+    };
+    named.assert_all_used()?;
+    let of_the_model = fluid::interference(&parameters).map_err(|error| {
+        minijinja::Error::new(minijinja::ErrorKind::InvalidOperation, error.to_string())
+    })?;
+    Ok(Value::from(Serde(serde_json::json!({
+        "bound": fluid::bound(&parameters),
+        "per_period": of_the_model.per_period,
+        "per_second": of_the_model.per_second,
+        "second_bound": fluid::throughput_bound(&parameters),
+    }))))
 }
 
 impl Expression {
@@ -144,6 +173,10 @@ mod tests {
         ] {
             assert!((number(text).unwrap() - value).abs() < 1e-12, "{text}");
         }
+        // 4 · 4 · e^(−183 · 0.9 · 0.5 / 4) / (427 · 0.5).
+        let theorem = "theorem1(path=244, buffer=183, reno=4, nice=16, threshold=0.1)";
+        assert!((number(&format!("{theorem}.bound")).unwrap() / 8.583e-11 - 1.0).abs() < 1e-3);
+        assert!(number(&format!("{theorem}.per_second")).unwrap() > 1e-4);
     }
 
     #[test]
@@ -155,6 +188,8 @@ mod tests {
             "time_to_80.background.left",
             "time_to_80.background.left + 1",
             "1 / 0",
+            "theorem1(path=244, buffer=0, reno=4, nice=16, threshold=0.1).bound",
+            "theorem1(path=244).bound",
             "buffer",
             "1 +",
             "(",

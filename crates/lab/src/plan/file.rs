@@ -72,6 +72,10 @@ pub enum Of {
     Mean,
     /// The median over all cells.
     Median,
+    /// For each combination of the other axes' values, how much the value rises each time that the
+    /// axis `over` doubles (least squares over all repetitions); judged is the end of its 95 %
+    /// confidence interval that is kinder to the demand: what is missed is missed beyond doubt.
+    Slope,
 }
 
 /// What the results must show.
@@ -99,9 +103,12 @@ pub struct Check {
     pub never_below: Option<Expression>,
     /// With `at_most`: no cell may be above this, whatever the share.
     pub never_above: Option<Expression>,
-    /// Whether it speaks of each cell, of each combination's mean, or of the mean or median of all.
+    /// Whether it speaks of each cell, of each combination's mean, of the mean or median of all, or
+    /// of a slope.
     #[serde(default)]
     pub of: Of,
+    /// Of a slope: the axis, whose values are numbers above zero.
+    pub over: Option<String>,
     /// Where the demand comes from.
     pub source: Option<String>,
     /// Where results differ: why, for the report.
@@ -110,6 +117,26 @@ pub struct Check {
 
 fn all() -> f64 {
     1.0
+}
+
+impl Check {
+    /// What cannot be, in one line.
+    pub(super) fn check(&self, axes: &[Axis]) -> Result<(), String> {
+        if self.at_least.is_some() == self.at_most.is_some() {
+            return Err("needs either at_least or at_most".to_owned());
+        }
+        if (self.of == Of::Slope) != self.over.is_some() {
+            return Err("has 'over' with of = 'slope', and only then".to_owned());
+        }
+        let Some(over) = &self.over else { return Ok(()) };
+        match axes.iter().find(|axis| axis.name == *over) {
+            None => Err(format!("is over '{over}', which is no axis")),
+            Some(axis) if axis.values.iter().any(|value| value.as_f64().is_none()) => {
+                Err(format!("is over '{over}', whose values are no numbers"))
+            }
+            Some(_) => Ok(()),
+        }
+    }
 }
 
 /// How a plot is drawn.

@@ -224,12 +224,9 @@ impl Plan {
             }
         }
         for (at, check) in self.checks.iter().enumerate() {
-            if check.at_least.is_some() == check.at_most.is_some() {
-                return Err(self.error(
-                    &["checks", &at.to_string()],
-                    format!("checks: '{}' needs either at_least or at_most", check.name),
-                ));
-            }
+            check.check(&self.axes).map_err(|text| {
+                self.error(&["checks", &at.to_string()], format!("checks: '{}' {text}", check.name))
+            })?;
         }
         for (at, plot) in self.plots.iter().enumerate() {
             plot.check().map_err(|text| {
@@ -291,6 +288,7 @@ const RESERVED: &[&str] = &[
     "transferred",
     "waiting",
     "timeouts",
+    "cuts",
     "delay",
     "demand",
     "simulation",

@@ -207,6 +207,16 @@ fn what_is_added_and_cannot_be_is_told_too() {
             "[[checks]]\nname = 'a'\nvalue = '1'\nat_least = 1\nat_most = 2",
             &["either"],
         ),
+        (
+            "a slope over nothing",
+            "[[checks]]\nname = 'a'\nvalue = '1'\nat_most = 1\nof = 'slope'",
+            &["'a'", "over"],
+        ),
+        (
+            "a slope over no axis",
+            "[[checks]]\nname = 'a'\nvalue = '1'\nat_most = 1\nof = 'slope'\nover = 'flows'",
+            &["flows", "no axis"],
+        ),
         ("half an expression", "[[metrics]]\nname = 'a'\nvalue = '1 +'", &["'1 +'"]),
         (
             "a plot of no axis",

@@ -137,13 +137,16 @@ pub struct PhaseRecord {
     /// When measuring ended.
     pub measured_to_s: f64,
     /// The part of the link's capacity that was used, 0 to 1, from left to right.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub utilisation: Option<f64>,
     /// How long packets waited at the bottleneck, from left to right.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub queueing: Option<Spread>,
     /// How much later than due the emulator delivered packets.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub timing_error: Option<Spread>,
     /// By how much later than they came packets met the queue.
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub arrival_error: Option<Spread>,
     /// Processor time while it was measured.
     #[serde(default, skip_serializing_if = "is_default")]
@@ -151,6 +154,7 @@ pub struct PhaseRecord {
     /// The groups that were there.
     pub groups: BTreeMap<String, GroupRecord>,
     /// Time series, if the plan keeps them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub series: Option<SeriesRecord>,
 }
 
@@ -162,8 +166,10 @@ pub struct CpuRecord {
     pub process_s: f64,
     /// What all processors did that is counted for no task: interrupts while nothing ran, and
     /// where the kernel counts them separately, all of them. Only of cells that run alone.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub interrupts_s: Option<f64>,
     /// Of all other tasks of the machine. Only of cells that run alone.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub others_s: Option<f64>,
 }
 
@@ -181,6 +187,16 @@ pub struct SeriesRecord {
     pub mbit: BTreeMap<String, Vec<f64>>,
     /// Mean queueing delay in milliseconds.
     pub queueing_ms: Vec<f64>,
+}
+
+/// Of how many connections a record holds each goodput: those of a crowd would be most of it.
+pub const MOST_FLOWS: usize = 16;
+
+/// Jain's index (Jain, Chiu, Hawe 1984); none if nothing was received.
+fn fairness(flows: &[u64]) -> Option<f64> {
+    let sum: f64 = flows.iter().map(|bytes| *bytes as f64).sum();
+    let squares: f64 = flows.iter().map(|bytes| (*bytes as f64).powi(2)).sum();
+    (squares > 0.0).then(|| sum * sum / (flows.len() as f64 * squares))
 }
 
 /// What a group did in a phase.
@@ -203,22 +219,31 @@ pub struct GroupRecord {
     pub dropped: u64,
     /// Propagation delay and mean queueing delay of its packets and their acknowledgements, in
     /// milliseconds.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rtt_ms: Option<f64>,
     /// Mean of the smoothed round-trip times that its senders' kernels had (`TCP_INFO`).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub srtt_ms: Option<f64>,
     /// Mean of the congestion windows that its senders' kernels had, in packets.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub window: Option<f64>,
     /// Segments sent again.
     pub retransmitted: u64,
     /// Jain's index of its connections' goodputs, 1/n to 1.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub fairness: Option<f64>,
-    /// Each connection's goodput in Mbit/s, ascending.
+    /// Each connection's goodput in Mbit/s, ascending; of more than [`MOST_FLOWS`] none, as its
+    /// fairness says enough of a crowd.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub flows_mbit: Vec<f64>,
     /// How long its requests took.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub latency: Option<Latency>,
     /// Seconds from the phase's beginning until it had 80 % of the link for half a second.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub time_to_80_s: Option<f64>,
     /// Seconds from the phase's beginning until it had 90 % of what it had while it was measured.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub time_to_90_s: Option<f64>,
     /// Its transfers, if it is one of probes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -239,6 +264,9 @@ pub struct GroupRecord {
     /// Retransmission timeouts of its senders.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub timeouts: Option<u64>,
+    /// How often they took congestion for seen: recoveries begun, timeouts, and reductions for marks.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cuts: Option<u64>,
     /// What the section of a log that it plays asks for.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub demand: Option<DemandRecord>,
@@ -280,6 +308,18 @@ pub struct Latency {
     pub p99_ms: f64,
     /// The longest.
     pub max_ms: f64,
+}
+
+impl GroupRecord {
+    /// Takes down how the connections' payload, in bytes of a time of so many seconds, was divided.
+    pub(crate) fn divide(&mut self, mut flows: Vec<u64>, seconds: f64) {
+        flows.sort_unstable();
+        self.fairness = fairness(&flows).map(rounded);
+        if flows.len() <= MOST_FLOWS {
+            let megabits = |bytes: &u64| rounded(*bytes as f64 * 8.0 / 1e6 / seconds);
+            self.flows_mbit = flows.iter().map(megabits).collect();
+        }
+    }
 }
 
 impl Latency {

@@ -25,6 +25,7 @@ const QUANTITIES: &[Quantity] = &[
     ("waiting", |group| json!(group.waiting)),
     ("delay", |group| json!(group.delay)),
     ("timeouts", |group| json!(group.timeouts)),
+    ("cuts", |group| json!(group.cuts)),
     ("demand", |group| json!(group.demand)),
     ("sharing", |group| json!(sharing(&group.flows_mbit))),
     ("goodputs", |group| match group.flows_mbit.is_empty() {
@@ -63,6 +64,7 @@ impl CellRecord {
     /// | `packets.GROUP.PHASE` | packets of data that passed the link | packets |
     /// | `drops.GROUP.PHASE`, `loss.GROUP.PHASE` | packets dropped | packets, part |
     /// | `retransmitted.GROUP.PHASE` | segments sent again | packets |
+    /// | `timeouts.GROUP.PHASE`, `cuts.GROUP.PHASE` | timeouts, and reactions to congestion of every kind | |
     /// | `fairness.GROUP.PHASE` | Jain's index | |
     /// | `latency.GROUP.PHASE.mean_ms`, `.p50_ms`, `.p95_ms`, `.p99_ms`, `.count` | requests | ms |
     /// | `transferred.GROUP.PHASE` | payload that arrived | bytes |

@@ -164,3 +164,20 @@ fn quantities_are_named_as_the_documentation_says() {
     }
     assert!(quantities.pointer("/srtt/a/alone").is_none());
 }
+
+#[test]
+fn of_a_few_connections_each_goodput_is_kept_and_of_a_crowd_its_fairness() {
+    let divided = |flows: &[u64]| {
+        let mut group = GroupRecord::default();
+        group.divide(flows.to_vec(), 2.0);
+        group
+    };
+    let few = divided(&[1_000_000, 250_000]);
+    assert_eq!(few.flows_mbit, [1.0, 4.0]);
+    assert_eq!(few.fairness, Some(0.7353));
+    assert_eq!(divided(&[5; MOST_FLOWS]).flows_mbit.len(), MOST_FLOWS);
+    let crowd = divided(&[5; MOST_FLOWS + 1]);
+    assert_eq!((crowd.flows_mbit.len(), crowd.fairness), (0, Some(1.0)));
+    assert_eq!(divided(&[0, 0, 0, 7]).fairness, Some(0.25));
+    assert_eq!(divided(&[0, 0]).fairness, None);
+}

@@ -213,6 +213,7 @@ fn demand(check: &Check) -> String {
         Of::Combination => "mean over repetitions of ",
         Of::Mean => "mean of ",
         Of::Median => "median of ",
+        Of::Slope => "for each doubling of its axis, as far as sure, ",
     };
     let mut text = format!("{of}{}", check.value.text());
     if let Some(per) = &check.per {

@@ -8,11 +8,12 @@ use lull_cc::Timestamp;
 use lull_sim::SourceId;
 use lull_sim::link::{ClassDelay, ClassDelays, LinkCounters};
 use lull_sim::simulation::{DatagramDelays, SourceCounters, Transfer};
+use lull_sim::tcp::SenderCounters;
 
 use super::build::{Stage, Stay, is_backward};
 use super::seconds;
 use crate::emulate::Spread;
-use crate::measure::{fairness, rounded_spread, series};
+use crate::measure::{rounded_spread, series};
 use crate::plan::{Group, Kind, Phase, Scenario};
 use crate::record::{GroupRecord, Latency, PhaseRecord, SeriesRecord, rounded};
 
@@ -200,6 +201,10 @@ impl Course {
             dropped: data.dropped,
             retransmitted: sum(|counters| counters.sent.retransmissions),
             timeouts: Some(sum(|counters| counters.sent.timeouts)),
+            cuts: Some(sum(|counters| {
+                let SenderCounters { recoveries, timeouts, marks, .. } = counters.sent;
+                recoveries + timeouts + marks
+            })),
             transferred_bytes: Some(transferred),
             waiting: data.spread(),
             demand: stage.demands[at],
@@ -213,12 +218,9 @@ impl Course {
         });
         match &group.kind {
             Kind::Bulk { .. } | Kind::Datagrams(_) => {
-                let mut flows: Vec<u64> = pairs()
-                    .map(|(before, after)| after.goodput_bytes() - before.goodput_bytes())
-                    .collect();
-                flows.sort_unstable();
-                record.fairness = fairness(&flows).map(rounded);
-                record.flows_mbit = flows.iter().map(|bytes| megabits(*bytes)).collect();
+                let each =
+                    pairs().map(|(before, after)| after.goodput_bytes() - before.goodput_bytes());
+                record.divide(each.collect(), length);
             }
             Kind::Requests { .. } | Kind::Documents(_) => {
                 let asked = sum(|counters| counters.written);
@@ -227,7 +229,7 @@ impl Course {
             Kind::Command { .. } | Kind::Probes(_) => {}
         }
         if let Kind::Datagrams(_) = group.kind {
-            record.timeouts = None;
+            (record.timeouts, record.cuts) = (None, None);
             record.delay = one_way(&before.datagrams[at], &after.datagrams[at]);
         }
         let bytes_per_second = |megabits: f64| megabits * 1e6 / 8.0;
