@@ -58,7 +58,8 @@ pub struct Verdict {
     pub name: String,
     /// Where its demand comes from.
     pub source: Option<String>,
-    /// Whether it is met; none if there is nothing to judge.
+    /// Whether it is met; none if there is nothing to judge, or if no cell misses it and some have
+    /// no value.
     pub is_met: Option<bool>,
     /// In a few words, and by how much it is missed.
     pub why: String,
@@ -384,6 +385,7 @@ fn verdict(
     let mut parts = Vec::new();
     let mut places = Vec::new();
     let mut beyond = Vec::new();
+    let mut lacking = Vec::new();
     let mut why_not = None;
     for Quantified { cell, quantities } in cells {
         let evaluate = || -> Result<Option<Part>, String> {
@@ -414,10 +416,13 @@ fn verdict(
                 let limit = limit.map(|limit| judged(&cell.key, value, limit));
                 beyond.extend(limit.filter(|limit| limit.margin < 0.0));
             }
-            Err(error) => why_not = Some(error),
+            Err(error) => {
+                lacking.push(cell.key.as_str());
+                why_not = Some(error);
+            }
         }
     }
-    if let (true, Some(why)) = (judgements.is_empty(), why_not) {
+    if let (true, Some(why)) = (judgements.is_empty(), &why_not) {
         without_value.push(format!("check '{}': {why}", check.name));
     }
     let summary = match check.of {
@@ -449,8 +454,14 @@ fn verdict(
     let met = judgements.len() - misses.len();
     // Rounded so that 0.8 of 5 cells are 4, whatever 0.8 is in binary.
     let needed = (check.share * judgements.len() as f64 - 1e-9).ceil() as usize;
-    let is_met = (!judgements.is_empty()).then_some(met >= needed && beyond.is_empty());
-    let why = explain(&judgements, &beyond, met, needed, check.share);
+    let is_missed = met < needed || !beyond.is_empty();
+    // What was not observed might be what is demanded, or the worst of all.
+    let is_open = judgements.is_empty() || (!is_missed && !lacking.is_empty());
+    let is_met = (!is_open).then_some(!is_missed);
+    let mut why = explain(&judgements, &beyond, met, needed, check.share);
+    if let (false, Some(first)) = (judgements.is_empty(), lacking.first()) {
+        why = format!("{why}; {} without a value, such as {first}", lacking.len());
+    }
     let values: Vec<f64> = judgements.iter().map(|one| one.value).collect();
     let verdict = Verdict {
         name: check.name.clone(),

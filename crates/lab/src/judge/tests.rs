@@ -134,6 +134,20 @@ fn repetitions_have_a_confidence_interval() {
 }
 
 #[test]
+fn a_cell_without_a_value_leaves_a_check_open_that_no_other_misses() {
+    let open = "value = 'goodput.a.p if flows != 2 else goodput.nobody.p'";
+    let judged = |demand: &str| {
+        let text = format!("[[checks]]\nname = 'c'\n{open}\n{demand}");
+        let cells = [cell(1, 1, 9.0), cell(2, 1, 9.0), cell(3, 1, 8.0)];
+        judge(&plan(&text), &cells).verdicts.remove(0)
+    };
+    let verdict = judged("at_least = 8");
+    assert_eq!((verdict.is_met, verdict.judged), (None, 2));
+    assert!(verdict.why.ends_with("1 without a value, such as flows=2 repetition=1"));
+    assert_eq!(judged("at_least = 9").is_met, Some(false));
+}
+
+#[test]
 fn a_check_may_speak_of_a_slope_as_far_as_it_is_sure() {
     let slope = "of = 'slope'\nover = 'flows'\n";
     let upward = [1.0, 2.0, 2.6, 3.0, 3.3];

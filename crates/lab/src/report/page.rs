@@ -192,7 +192,7 @@ fn check_row<'a>(check: &'a Check, verdict: &'a Verdict, is_run: bool) -> CheckR
         source: check.source.as_deref(),
         demand: demand(check),
         standing,
-        words: if verdict.is_met.is_none() && is_run {
+        words: if verdict.is_met.is_none() && verdict.judged == 0 && is_run {
             "nothing to judge"
         } else {
             standing.words()
