@@ -116,18 +116,21 @@ fn goodput_beside(flows: usize) -> (f64, f64) {
 #[test]
 fn the_foreground_keeps_95_per_cent_beside_four_flows_of_user_space() {
     needs!(root());
-    // In real time a machine that is busy with something else takes from either figure: the
-    // promise is kept if one of three runs shows it.
-    let runs: Vec<String> = (0..3)
-        .map_while(|_| {
-            let (alone, _) = goodput_beside(0);
-            let (beside, background) = goodput_beside(4);
-            let figures = format!("{beside:.2} of {alone:.2} Mbit/s beside {background:.2}");
-            println!("{figures}");
-            (beside < 0.95 * alone).then_some(figures)
-        })
-        .collect();
-    assert!(runs.len() < 3, "{runs:?}");
+    // In real time a machine that is busy with something else takes from either figure: two of
+    // three runs must show it.
+    let (mut kept, mut missed) = (0, Vec::new());
+    while kept < 2 {
+        let (alone, _) = goodput_beside(0);
+        let (beside, background) = goodput_beside(4);
+        let figures = format!("{beside:.2} of {alone:.2} Mbit/s beside {background:.2}");
+        println!("{figures}");
+        if beside < 0.95 * alone {
+            missed.push(figures);
+            assert!(missed.len() < 2, "{missed:?}");
+        } else {
+            kept += 1;
+        }
+    }
 }
 
 /// Looks at a connection so often that hardly two acknowledgements fall between two looks gives

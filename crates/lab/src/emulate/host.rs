@@ -70,6 +70,15 @@ impl Host {
         self.v6
     }
 
+    /// The variables that tell a program its addresses: `LULL_LEFT_1` and `LULL_LEFT_1_V6` for left1.
+    pub fn variables(&self) -> [(String, String); 2] {
+        let digits = self.name().trim_start_matches(|c: char| !c.is_ascii_digit());
+        let side = &self.name()[..self.name().len() - digits.len()];
+        let name = format!("LULL_{}_{digits}", side.to_ascii_uppercase());
+        let v6 = format!("{name}_V6");
+        [(name, self.v4().to_string()), (v6, self.v6().to_string())]
+    }
+
     /// Its network namespace.
     pub fn namespace(&self) -> BorrowedFd<'_> {
         self.namespace.as_fd()

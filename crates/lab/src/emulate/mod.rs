@@ -51,6 +51,7 @@ mod goodput;
 mod host;
 mod netlink;
 mod session;
+mod socket;
 mod statistics;
 mod sys;
 mod topology;
@@ -65,12 +66,13 @@ pub use host::Host;
 use host::Hosts;
 pub use lull_sim::queue::Discipline;
 pub use session::Session;
+pub use socket::{set_congestion_control, set_dscp};
 use statistics::WindowTally;
 pub use statistics::{
     ClassStatistics, Counts, DirectionStatistics, FlowKey, FlowStatistics, LinkDescription, Record,
     Sample, Series, Spread, TopologyDescription, Window,
 };
-pub use sys::{process_exists, set_congestion_control, set_dscp, tcp_min_rtt};
+pub use sys::process_exists;
 pub(crate) use topology::suited;
 pub use topology::{Backend, Buffer, Link, LinkRate, ParseError, Topology, parse_duration};
 pub use trace::Trace;
@@ -97,6 +99,7 @@ impl Emulator {
     /// topology's congestion control. After an error nothing is left behind.
     pub fn start(topology: &Topology) -> Result<Self, Error> {
         topology.validate()?;
+        sys::raise_open_files();
         let Hosts { hosts, ports, backend, congestion_control } = Hosts::make(topology)?;
         let (commands, received) = channel();
         let wake = EventFd::from_flags(EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_NONBLOCK)

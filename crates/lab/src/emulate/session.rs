@@ -13,7 +13,7 @@ use serde::Serialize;
 
 use super::contain::{Container, Signals, Supervisor, chain};
 use super::statistics::{Counts, DirectionStatistics, LinkDescription, Record, Spread};
-use super::{Emulator, Error, Topology, contain};
+use super::{Emulator, Error, Host, Topology, contain};
 use crate::record::Origin;
 
 /// The exit code if the emulator itself fails; `env`, `timeout` and `nohup` use the same.
@@ -119,14 +119,7 @@ impl Session {
             }
             None => host.command(std::env::var_os("SHELL").unwrap_or_else(|| "/bin/sh".into())),
         };
-        for host in emulator.hosts() {
-            // left1 → LULL_LEFT_1
-            let digits = host.name().trim_start_matches(|c: char| !c.is_ascii_digit());
-            let side = &host.name()[..host.name().len() - digits.len()];
-            let name = format!("LULL_{}_{digits}", side.to_ascii_uppercase());
-            command.env(&name, host.v4().to_string());
-            command.env(format!("{name}_V6"), host.v6().to_string());
-        }
+        command.envs(emulator.hosts().iter().flat_map(Host::variables));
         command
     }
 

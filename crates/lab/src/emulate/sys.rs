@@ -1,16 +1,15 @@
-//! The system calls that the emulator needs and that no safe crate wraps. All of this crate's
-//! unsafe code is here.
+//! The system calls that the emulator needs and that no safe crate wraps. Unsafe code of this crate
+//! is here and in `traffic/sys.rs`.
 
-use std::ffi::CStr;
 use std::io;
-use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
 use std::os::unix::process::CommandExt;
 use std::process::Command;
-use std::sync::Arc;
-use std::time::Duration;
+use std::sync::{Arc, OnceLock};
 
 use nix::errno::Errno;
 use nix::sched::{CloneFlags, setns};
+use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use nix::sys::signal::{SigSet, SigmaskHow, sigprocmask};
 use nix::unistd::{ForkResult, Pid};
 
@@ -142,15 +141,35 @@ pub(super) fn disable_offloads(socket: &OwnedFd, name: &str) -> io::Result<()> {
     Ok(())
 }
 
-/// Lets `command` run in a network namespace, and with no signal blocked.
+/// The soft limit of open files before [`raise_open_files`].
+static OPEN_FILES: OnceLock<u64> = OnceLock::new();
+
+/// Lets this process open as many files as it may: each host and each connection needs two, and the
+/// usual limit of 1024 is for programs that still call `select`.
+pub(super) fn raise_open_files() {
+    // Where it cannot be raised, opening one too many says so.
+    if let Ok((soft, hard)) = getrlimit(Resource::RLIMIT_NOFILE)
+        && soft < hard
+        && setrlimit(Resource::RLIMIT_NOFILE, hard, hard).is_ok()
+    {
+        let _ = OPEN_FILES.set(soft);
+    }
+}
+
+/// Lets `command` run in a network namespace, with no signal blocked and the limits that this
+/// process had.
 pub(super) fn enter_on_exec(command: &mut Command, namespace: Arc<OwnedFd>) {
     let enter = move || {
         setns(namespace.as_fd(), CloneFlags::CLONE_NEWNET)?;
         sigprocmask(SigmaskHow::SIG_SETMASK, Some(&SigSet::empty()), None)?;
+        if let Some(&soft) = OPEN_FILES.get() {
+            let (_, hard) = getrlimit(Resource::RLIMIT_NOFILE)?;
+            setrlimit(Resource::RLIMIT_NOFILE, soft, hard)?;
+        }
         Ok(())
     };
-    // SAFETY: between fork and exec the closure makes two system calls, allocates nothing and
-    // takes no lock.
+    // SAFETY: between fork and exec the closure makes system calls only, allocates nothing and
+    // takes no lock: to read a `OnceLock` is to read an atomic.
     unsafe { command.pre_exec(enter) };
 }
 
@@ -186,77 +205,6 @@ pub(super) fn thread_count() -> io::Result<usize> {
 pub(super) fn exit_child(code: u8) -> ! {
     // SAFETY: `_exit` has no precondition.
     unsafe { libc::_exit(i32::from(code)) }
-}
-
-/// The smallest round-trip time that the kernel has seen on a TCP socket (`tcpi_min_rtt` of
-/// tcp(7)'s `TCP_INFO`).
-///
-/// # Errors
-/// If the descriptor is no TCP socket, or the kernel does not tell (before Linux 4.6).
-pub fn tcp_min_rtt(socket: &impl AsFd) -> io::Result<Duration> {
-    /// Where linux/tcp.h has tcpi_min_rtt, in bytes; the structure only ever grows at its end.
-    const MIN_RTT_OFFSET: usize = 148;
-    let mut information = [0u8; 256];
-    let mut length = information.len() as libc::socklen_t;
-    let descriptor: RawFd = socket.as_fd().as_raw_fd();
-    // SAFETY: the kernel writes at most `length` bytes, the size of `information`.
-    let result = unsafe {
-        libc::getsockopt(
-            descriptor,
-            libc::IPPROTO_TCP,
-            libc::TCP_INFO,
-            information.as_mut_ptr().cast(),
-            &raw mut length,
-        )
-    };
-    Errno::result(result)?;
-    if (length as usize) < MIN_RTT_OFFSET + 4 {
-        return Err(io::ErrorKind::Unsupported.into());
-    }
-    let mut micros = [0; 4];
-    micros.copy_from_slice(&information[MIN_RTT_OFFSET..MIN_RTT_OFFSET + 4]);
-    Ok(Duration::from_micros(u64::from(u32::from_ne_bytes(micros))))
-}
-
-/// Sets the congestion control of a TCP socket.
-///
-/// # Errors
-/// If the kernel does not have it, or does not allow it to this user.
-pub fn set_congestion_control(socket: &impl AsFd, name: &CStr) -> io::Result<()> {
-    let descriptor: RawFd = socket.as_fd().as_raw_fd();
-    // SAFETY: pointer and length describe `name`, which outlives the call.
-    let result = unsafe {
-        libc::setsockopt(
-            descriptor,
-            libc::IPPROTO_TCP,
-            libc::TCP_CONGESTION,
-            name.as_ptr().cast(),
-            name.count_bytes() as libc::socklen_t,
-        )
-    };
-    Errno::result(result)?;
-    Ok(())
-}
-
-/// Sets the differentiated-services codepoint of a socket's IPv4 packets.
-///
-/// # Errors
-/// If the descriptor is no IPv4 socket.
-pub fn set_dscp(socket: &impl AsFd, dscp: u8) -> io::Result<()> {
-    let traffic_class = libc::c_int::from(dscp << 2);
-    let descriptor: RawFd = socket.as_fd().as_raw_fd();
-    // SAFETY: pointer and length describe `traffic_class`, which outlives the call.
-    let result = unsafe {
-        libc::setsockopt(
-            descriptor,
-            libc::IPPROTO_IP,
-            libc::IP_TOS,
-            (&raw const traffic_class).cast(),
-            size_of_val(&traffic_class) as libc::socklen_t,
-        )
-    };
-    Errno::result(result)?;
-    Ok(())
 }
 
 /// Whether a process with this id is there; one that has ended and was not waited for counts.

@@ -298,10 +298,5 @@ impl Audience<'_> {
 
 /// The hosts' addresses, as `lull lab emulate` tells them to programs.
 fn addresses(network: &Network) -> Vec<(String, String)> {
-    let variable = |host: &Host| {
-        let digits = host.name().trim_start_matches(|c: char| !c.is_ascii_digit());
-        let side = &host.name()[..host.name().len() - digits.len()];
-        (format!("LULL_{}_{digits}", side.to_ascii_uppercase()), host.v4().to_string())
-    };
-    network.hosts().iter().map(variable).collect()
+    network.hosts().iter().flat_map(Host::variables).collect()
 }

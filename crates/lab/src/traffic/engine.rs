@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, TryRecvError};
 use std::time::{Duration, Instant};
 
-use lull_transport::Guard;
+use lull_transport::{Guard, TcpInfo};
 use nix::errno::Errno;
 use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTimeout};
 use nix::sys::eventfd::EventFd;
@@ -300,7 +300,7 @@ impl Engine {
     fn remove(&mut self, token: u64) {
         let Some(entry) = self.entries.remove(&token) else { return };
         if let (Socket::Sender(_) | Socket::Server(_) | Socket::Probe(_), Ok(information)) =
-            (&entry.socket, sys::tcp_info(&entry.socket.descriptor()))
+            (&entry.socket, TcpInfo::of(entry.socket.descriptor()))
         {
             let tally = &mut self.groups[entry.group].tally;
             tally.retransmitted += u64::from(information.retransmitted);
@@ -316,7 +316,7 @@ impl Engine {
             match &entry.socket {
                 Socket::Client(client) if client.is_waiting() => tally.open.push(client.asked),
                 Socket::Sender(stream) | Socket::Probe(Sending { stream, .. }) => {
-                    let information = sys::tcp_info(stream);
+                    let information = TcpInfo::of(stream);
                     tally.retransmitted +=
                         information.map_or(0, |information| u64::from(information.retransmitted));
                 }
@@ -368,13 +368,13 @@ impl Engine {
                 Socket::Server(server) if server.is_sending() => &server.stream,
                 _ => continue,
             };
-            let Ok(information) = sys::tcp_info(stream) else { continue };
-            if information.srtt.is_zero() {
+            let Ok(information) = TcpInfo::of(stream) else { continue };
+            if information.srtt_micros == 0 {
                 continue;
             }
             let tally = &mut self.groups[entry.group].tally;
-            tally.srtt_sum += information.srtt;
-            tally.window_sum += u64::from(information.window);
+            tally.srtt_sum += Duration::from_micros(information.srtt_micros.into());
+            tally.window_sum += u64::from(information.cwnd);
             tally.samples += 1;
         }
     }

@@ -10,9 +10,10 @@ use std::time::{Duration, Instant};
 use lull_cc::{Bytes, Timestamp};
 use lull_lab::emulate::{
     Backend, Buffer, Discipline, Emulator, Link, LinkRate, Signals, Topology, Trace, contain,
-    set_dscp, tcp_min_rtt,
+    set_dscp,
 };
 use lull_testing::{Missing, needs, root};
+use lull_transport::TcpInfo;
 
 use crate::bulk::Bulk;
 
@@ -98,7 +99,8 @@ fn the_round_trip_takes_both_delays_and_half_a_millisecond_at_most() {
             stream.write_all(&[1]).unwrap();
             stream.read_exact(&mut [0]).unwrap();
         }
-        let min_rtt = tcp_min_rtt(&stream).unwrap();
+        let micros = TcpInfo::of(&stream).unwrap().min_rtt_micros;
+        let min_rtt = Duration::from_micros(micros.into());
         drop(stream);
         echo.join().unwrap();
         eprintln!("{backend:?}: min RTT {min_rtt:?}");
