@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: (GPL-2.0 OR BSD-2-Clause) */
 /*
  * The mirrors on the host, for the conformance test: parameters and events from standard input,
- * state to standard output, all as 64-bit words. First come the parameters, then events of ten
+ * state to standard output, all as 64-bit words. First come the parameters, then events of eleven
  * words each, its kind first; each is answered.
  *
  * The includer defines HOST_PARAMETERS and HOST_ANSWERS, the numbers of words, and the functions

@@ -10,8 +10,6 @@ use lull_lab::emulate::{
     Backend, Buffer, Discipline, Error, Link, LinkRate, Session, Topology, Trace, parse_duration,
 };
 
-/// The exit code for arguments that make no sense, the same as clap's.
-const USAGE: u8 = 2;
 /// The exit code if the emulator fails, which leaves all below it to the program, as env's does.
 const FAILED: u8 = 125;
 
@@ -145,7 +143,7 @@ pub(crate) fn run(arguments: Args) -> anyhow::Result<ExitCode> {
     match outcome {
         Err(error @ (Error::Topology(_) | Error::Trace { .. })) => {
             eprintln!("lull: {error}");
-            Ok(ExitCode::from(USAGE))
+            Ok(ExitCode::from(crate::USAGE))
         }
         Err(error) => {
             crate::complain(

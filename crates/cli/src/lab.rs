@@ -22,9 +22,6 @@ pub(crate) use demo::{DemoArgs, demo};
 use progress::Progress;
 pub(crate) use report::{ReportArgs, report};
 
-/// The exit code for plans and selections that make no sense, the same as clap's.
-const USAGE: u8 = 2;
-
 const RUN_EXAMPLES: &str = "\
 Examples:
   lull lab run kernel-matrix --quick
@@ -115,7 +112,7 @@ fn usage(result: anyhow::Result<ExitCode>) -> anyhow::Result<ExitCode> {
                 || matches!(error.downcast_ref(), Some(ReportError::Plan(_))) =>
         {
             crate::complain(&error);
-            Ok(ExitCode::from(USAGE))
+            Ok(ExitCode::from(crate::USAGE))
         }
         result => result,
     }

@@ -17,7 +17,7 @@ Examples:
   sudo lull exec --pid 1234
       the same for a process that runs already
   sudo lull lab demo
-      see a download that does not notice an rsync, in about a minute";
+      see a download that does not notice an rsync, in 80 seconds";
 
 /// Traffic in the background that nobody notices.
 #[derive(Debug, Parser)]

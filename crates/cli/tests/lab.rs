@@ -1,6 +1,7 @@
 //! `lull lab run` and `list` as a user runs them.
 
 use std::fs;
+use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::thread;
@@ -269,4 +270,24 @@ fn a_run_that_is_killed_leaves_nothing_and_goes_on_later() {
         "{}",
         text(&output.stderr)
     );
+}
+
+#[test]
+fn a_demo_ends_at_once_with_the_signal_that_asks_for_it() {
+    needs!(bpf(), command("rsync"));
+    for (signal, code) in [("INT", 130), ("TERM", 143)] {
+        let out = tempfile::tempdir().unwrap();
+        let mut demo = Command::new(env!("CARGO_BIN_EXE_lull"));
+        demo.args(["lab", "demo", "--out"]).arg(out.path()).stdout(Stdio::piped());
+        let mut demo = demo.spawn().unwrap();
+        let mut said = BufReader::new(demo.stdout.take().unwrap()).lines();
+        assert!(said.next().unwrap().unwrap().starts_with("A link of"));
+        // Any time will do; after a moment its hosts and programs are there.
+        thread::sleep(Duration::from_secs(1));
+        let asked = Instant::now();
+        let kill = Command::new("kill").args(["-s", signal, &demo.id().to_string()]).status();
+        assert!(kill.unwrap().success());
+        assert_eq!(demo.wait().unwrap().code(), Some(code), "{signal}");
+        assert!(asked.elapsed() < Duration::from_secs(10), "{signal}: {:?}", asked.elapsed());
+    }
 }

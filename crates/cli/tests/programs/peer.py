@@ -1,6 +1,6 @@
 """Connects to itself, says "ready", and answers each line of standard input with its state.
 
-`new` opens another connection first; `accept` accepts one on the listener.
+`new` opens another connection first.
 """
 
 import socket
