@@ -10,6 +10,7 @@ use crate::cgroup::Cgroup;
 use crate::error::{Error, Result};
 use crate::machine;
 use crate::mend::{self, Mended};
+use crate::process::parent;
 use crate::signals::Signals;
 
 /// PF_KTHREAD of the kernel, in the flags of `/proc/PID/stat`.
@@ -193,9 +194,4 @@ fn children_of(processes: &BTreeSet<i32>) -> Vec<i32> {
         .filter(|pid| !processes.contains(pid))
         .filter(|&pid| parent(pid).is_some_and(|parent| processes.contains(&parent)))
         .collect()
-}
-
-fn parent(pid: i32) -> Option<i32> {
-    let status = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
-    status.lines().find_map(|line| line.strip_prefix("PPid:"))?.trim().parse().ok()
 }

@@ -19,6 +19,7 @@ mod machine;
 mod mend;
 mod mounts;
 mod parameters;
+mod process;
 mod run;
 mod signals;
 mod skeletons;

@@ -12,6 +12,7 @@ use nix::sched::CloneFlags;
 use nix::sys::statfs::{BPF_FS_MAGIC, fstatfs};
 
 use crate::error::{Error, Result};
+use crate::process::parent;
 
 /// Where everybody mounts the BPF file system.
 const BPFFS: &str = "/sys/fs/bpf";
@@ -120,18 +121,11 @@ fn oldest_ancestor() -> Option<String> {
     let namespace = |pid: &str| fs::read_link(format!("/proc/{pid}/ns/mnt")).ok();
     let mut ancestors = vec!["self".to_owned()];
     while let Some(parent) = parent(&ancestors[ancestors.len() - 1]) {
-        ancestors.push(parent);
+        ancestors.push(parent.to_string());
     }
     ancestors.push("1".to_owned());
     let elder = ancestors.into_iter().rev().find(|pid| namespace(pid).is_some())?;
     (namespace(&elder) != namespace("self")).then_some(elder)
-}
-
-/// The parent of a process in our namespace of processes.
-fn parent(pid: &str) -> Option<String> {
-    let status = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
-    let parent = status.lines().find_map(|line| line.strip_prefix("PPid:"))?.trim();
-    (parent != "0").then(|| parent.to_owned())
 }
 
 /// Mounts it where bpftool and systemd do, for the oldest ancestor if we may.
