@@ -37,6 +37,37 @@ impl From<&Protocol> for Constants {
     }
 }
 
+impl Constants {
+    /// What the programs are given: the fields of `struct nice_params` or `struct background_params`,
+    /// in their order. So whoever compares the algorithms compares with the codes of the kernel, too.
+    pub fn words(&self) -> Vec<u64> {
+        match self {
+            Constants::Nice(parameters) => {
+                let mut to = nice::nice_params::default();
+                set_nice(&mut to, parameters);
+                vec![
+                    to.min_window,
+                    to.threshold.into(),
+                    to.fraction.into(),
+                    to.alpha.into(),
+                    to.beta.into(),
+                    to.delay_floor_us.into(),
+                    to.base.into(),
+                    to.detector.into(),
+                    to.refinements.into(),
+                ]
+            }
+            Constants::Background(protocol) => {
+                let mut to = background::background_params::default();
+                set_background(&mut to, protocol);
+                [to.decrease, to.amount, to.limit, to.limit_amount, to.factor, to.hold]
+                    .map(u64::from)
+                    .to_vec()
+            }
+        }
+    }
+}
+
 /// The programs of a congestion control in the kernel, not yet registered.
 pub(crate) enum Control<'obj> {
     Nice(NiceSkel<'obj>),

@@ -5,8 +5,9 @@ use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use lull_cc::filler::{Decrease, Limit, PROTOCOLS, Protocol, Timeout};
+use lull_cc::filler::{PROTOCOLS, Protocol};
 use lull_cc::{Base, Controller, Filler, Nice, NiceParameters, Reaction, Refinements, Window};
+use lull_kernel::Constants;
 use lull_testing::trace::{Event, History, seed};
 
 const EVENTS: usize = 200_000;
@@ -27,27 +28,6 @@ fn compile(name: &str) -> PathBuf {
         .unwrap_or_else(|error| panic!("cannot run the C compiler {compiler}: {error}"));
     assert!(status.success(), "{compiler} cannot compile {name}.h for the host");
     program
-}
-
-fn nice_words(p: &NiceParameters) -> [u64; 9] {
-    [
-        p.min_window.raw(),
-        p.threshold.into(),
-        p.fraction.into(),
-        p.alpha.into(),
-        p.beta.into(),
-        p.delay_floor_micros.into(),
-        match p.base {
-            Base::Vegas => 0,
-            Base::Reno => 1,
-        },
-        match (p.detector, p.reaction) {
-            (false, _) => 0,
-            (true, Reaction::Half) => 1,
-            (true, Reaction::Packet) => 2,
-        },
-        p.refinements.bits().into(),
-    ]
 }
 
 fn event_words(event: &Event) -> [u64; 11] {
@@ -74,29 +54,6 @@ fn event_words(event: &Event) -> [u64; 11] {
 
 fn other(kind: u64, now: u64, delivered: u32) -> [u64; 11] {
     [kind, now, delivered.into(), 0, 0, 0, 0, 0, 0, 0, 0]
-}
-
-/// In the order of `struct background_params`.
-fn background_words(protocol: &Protocol) -> [u64; 6] {
-    let (decrease, amount) = match protocol.decrease {
-        Decrease::Linear(packets) => (0, packets),
-        Decrease::LessPower(exponent) => (1, exponent.0),
-        Decrease::Multiplicative(factor) => (2, factor.0),
-        Decrease::Power(exponent) => (3, exponent.0),
-        Decrease::Logarithmic(factor) => (4, factor),
-    };
-    let (limit, limit_amount, factor) = match protocol.regrowth {
-        None => (0, 0, 0),
-        Some(regrowth) => match regrowth.limit {
-            Limit::Linear(packets) => (1, packets, regrowth.factor.0),
-            Limit::Power(exponent) => (2, exponent.0, regrowth.factor.0),
-        },
-    };
-    let hold = match protocol.timeout {
-        Timeout::Halve => 0,
-        Timeout::Hold(exponent) => exponent.0,
-    };
-    [decrease, amount, limit, limit_amount, factor, hold].map(u64::from)
 }
 
 fn background_answer(filler: &Filler) -> [u64; BACKGROUND_ANSWER] {
@@ -128,13 +85,13 @@ fn bytes(words: &[u64]) -> impl Iterator<Item = u8> + '_ {
     words.iter().flat_map(|word| word.to_le_bytes())
 }
 
-fn run_in_c(program: &Path, parameters: &[u64], events: &[Event]) -> Vec<u64> {
+fn run_in_c(program: &Path, constants: impl Into<Constants>, events: &[Event]) -> Vec<u64> {
     let mut child = Command::new(program)
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .spawn()
         .expect("the compiled mirror starts");
-    let mut input: Vec<u8> = bytes(parameters).collect();
+    let mut input: Vec<u8> = bytes(&constants.into().words()).collect();
     events.iter().for_each(|event| input.extend(bytes(&event_words(event))));
     let mut stdin = child.stdin.take().expect("stdin is piped");
     let writer = std::thread::spawn(move || stdin.write_all(&input));
@@ -168,7 +125,7 @@ fn the_kernel_s_nice_gives_the_same_windows_bit_for_bit() {
         let histories = [("plausible", History::plausible(seed)), ("wild", History::wild(seed))];
         for (kind, history) in histories {
             let events: Vec<Event> = history.take(EVENTS).collect();
-            let in_c = run_in_c(&program, &nice_words(parameters), &events);
+            let in_c = run_in_c(&program, parameters, &events);
             assert_eq!(in_c.len(), EVENTS * NICE_ANSWER, "the mirror answers every event");
             let mut nice = Nice::new(*parameters);
             for (i, event) in events.iter().enumerate() {
@@ -196,7 +153,7 @@ fn the_kernel_s_background_gives_the_same_windows_bit_for_bit() {
         let histories = [("plausible", History::plausible(seed)), ("wild", History::wild(seed))];
         for (kind, history) in histories {
             let events: Vec<Event> = history.take(EVENTS).collect();
-            let in_c = run_in_c(&program, &background_words(&protocol), &events);
+            let in_c = run_in_c(&program, &protocol, &events);
             assert_eq!(in_c.len(), EVENTS * BACKGROUND_ANSWER, "the mirror answers every event");
             let mut filler = Filler::new(protocol);
             let mut cuts = 0;
@@ -220,8 +177,10 @@ fn the_kernel_s_background_gives_the_same_windows_bit_for_bit() {
 #[test]
 fn the_kernel_s_background_is_tcp_background() {
     let source = include_str!("../../../bpf/background.bpf.c");
-    let [decrease, amount, limit, limit_amount, factor, hold] =
-        background_words(&Protocol::TCP_BACKGROUND);
+    let words = Constants::from(&Protocol::TCP_BACKGROUND).words();
+    let [decrease, amount, limit, limit_amount, factor, hold] = words[..] else {
+        panic!("{words:?} are not those of struct background_params");
+    };
     assert_eq!((decrease, limit), (2, 2), "multiplicative, up to a power");
     for line in [
         "const volatile struct background_params params = {".to_owned(),
