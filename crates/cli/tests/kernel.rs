@@ -55,6 +55,20 @@ fn a_name_is_loaded_once_and_unloaded_once() {
 }
 
 #[test]
+fn no_name_leads_out_of_the_folder_of_what_is_loaded() {
+    needs!(lull_testing::bpf());
+    let nice = Variant::load(&[]);
+    let around = format!("../lull/{}", nice.0);
+    for name in [&*around, "..", ".", "", "sixteen_chars_ab"] {
+        unload(name, &["--force"]).fails(2, &format!("'{name}' is not a name"));
+    }
+    let exec = ["exec", "--automatic", "--cc", "..", "--", "true"];
+    finish(&mut lull(&exec)).fails(125, "'..' is not a name");
+    assert!(nice.is_loaded());
+    unload(&nice.0, &[]).ok();
+}
+
+#[test]
 fn json_tells_what_was_done() {
     needs!(lull_testing::bpf());
     let nice = Variant::unloaded();

@@ -60,6 +60,7 @@ pub(crate) fn load_automatically(
     if state.find(name).is_some() || machine::has_congestion(name)? {
         return Ok(());
     }
+    machine::check_name(name)?;
     machine::check_kernel()?;
     register(&state.place(name), name, Record { parameters, automatic: true })
 }
@@ -89,8 +90,10 @@ pub struct Unloaded {
 /// Takes a congestion control of ours out of the kernel.
 ///
 /// # Errors
-/// [`Error::InUse`] if sockets or programs run on it, unless `force`d; [`Error::NotLoaded`].
+/// [`Error::InUse`] if sockets or programs run on it, unless `force`d; [`Error::NotLoaded`];
+/// [`Error::BadName`] for what nothing can have been loaded by.
 pub fn unload(name: &str, force: bool) -> Result<Unloaded> {
+    machine::check_name(name)?;
     machine::check_privilege("unloading a congestion control")?;
     let missing = |loaded: String| Error::NotLoaded { name: name.to_owned(), loaded };
     let bpffs = Bpffs::find().ok_or_else(|| missing("nothing is".to_owned()))?;

@@ -15,6 +15,7 @@ use lull_cc::Window;
 
 use crate::cgroup::lock_existing;
 use crate::error::{Error, Result};
+use crate::machine;
 use crate::mounts::Bpffs;
 use crate::parameters::{Algorithm, Parameters};
 
@@ -90,6 +91,8 @@ impl<'bpffs> State<'bpffs> {
 
     /// The place of a name, if it is loaded.
     pub(crate) fn find(&self, name: &str) -> Option<Place> {
+        // Other people's congestion controls may be called what leads out of the directory.
+        machine::check_name(name).ok()?;
         let place = self.place(name);
         place.link().exists().then_some(place)
     }
