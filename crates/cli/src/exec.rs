@@ -128,7 +128,7 @@ fn start(args: &Args) -> anyhow::Result<ExitCode> {
     if !args.quiet {
         let text = match &args.json {
             Some(_) => summary_json(args, &outcome).to_string(),
-            None => format!("lull: {}", sentence(&outcome.summary)),
+            None => told(&outcome.summary),
         };
         say(args, &text);
     }
@@ -165,6 +165,16 @@ fn share(summary: &Summary) -> Option<f64> {
     let yielded = summary.yielded?;
     let lived = summary.lived.as_secs_f64();
     (lived > 0.0).then(|| (yielded.as_secs_f64() / lived).min(1.0))
+}
+
+/// The sentence, and what is not as it was asked for on lines of its own.
+fn told(summary: &Summary) -> String {
+    let lines = [sentence(summary)].into_iter().chain(exceptions(&summary.foreground));
+    lines.map(|line| format!("lull: {line}")).collect::<Vec<_>>().join("\n")
+}
+
+fn exceptions(foreground: &[String]) -> impl Iterator<Item = String> {
+    foreground.iter().map(|what| format!("in the foreground stays: {what}"))
 }
 
 fn sentence(summary: &Summary) -> String {
@@ -213,6 +223,7 @@ fn summary_json(args: &Args, outcome: &Outcome) -> Value {
         "yielding_seconds": summary.yielded.map(|time| time.as_secs_f64()),
         "yielding_share": share(summary),
         "surviving_processes": summary.survivors,
+        "foreground": summary.foreground,
     })
 }
 
@@ -240,8 +251,8 @@ fn adopt(pid: i32, args: &Args) -> anyhow::Result<ExitCode> {
     for what in &adopted.left_cgroup {
         writeln!(out, "{what}").context("cannot write")?;
     }
-    for what in &adopted.foreground {
-        writeln!(out, "in the foreground stays: {what}").context("cannot write")?;
+    for line in exceptions(&adopted.foreground) {
+        writeln!(out, "{line}").context("cannot write")?;
     }
     if adopted.connections + adopted.listeners > 0 {
         let note = "sockets from before can still be changed by the process itself";
@@ -278,6 +289,7 @@ mod tests {
             lived: Duration::from_secs(8),
             yielded: Some(Duration::from_secs(2)),
             survivors: 0,
+            foreground: Vec::new(),
         }
     }
 
@@ -295,6 +307,14 @@ mod tests {
             "sent 1.5 MB over TCP in 1 connection; 0 B over UDP, not slowed; \
              1 connection in the foreground; 2 processes go on in the background"
         );
+    }
+
+    #[test]
+    fn what_stays_in_the_foreground_has_lines_of_its_own() {
+        assert_eq!(told(&summary()), format!("lull: {}", sentence(&summary())));
+        let text = told(&Summary { foreground: vec!["a".into(), "b".into()], ..summary() });
+        let lines: Vec<_> = text.lines().skip(1).collect();
+        assert_eq!(lines, ["a", "b"].map(|what| format!("lull: in the foreground stays: {what}")));
     }
 
     #[test]

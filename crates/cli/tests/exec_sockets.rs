@@ -196,6 +196,30 @@ subprocess.run([sys.argv[1], 'exec', '--cc', 'reno', '--', 'python3', '-c', inne
     assert_eq!(finish(&mut command).ok().trim(), "reno 4");
 }
 
+#[test]
+fn inherited_sockets_that_stay_in_the_foreground_are_told_of() {
+    needs!(lull_testing::bpf(), lull_testing::command("python3"));
+    let script = "import socket, subprocess, sys
+listener = socket.create_server(('127.0.0.1', 0))
+client = socket.create_connection(listener.getsockname())
+multi = socket.socket(socket.AF_INET6, socket.SOCK_STREAM, 262)
+subprocess.run([sys.argv[1], 'exec', '--cc', 'reno', *sys.argv[2:], '--', 'true'], check=True,
+    pass_fds=[listener.fileno(), multi.fileno()])";
+    let exec = |arguments: &[&str]| {
+        let mut command = Command::new("python3");
+        finish(command.args(["-c", script, LULL]).args(arguments).stdin(Stdio::null()))
+    };
+    let stays = [
+        "1 connection that a listener has not accepted yet",
+        "MPTCP over IPv6 is in the background without a DSCP",
+    ];
+    let said = exec(&[]);
+    let lines: Vec<_> = said.err.lines().skip(1).collect();
+    assert_eq!(lines, stays.map(|what| format!("lull: in the foreground stays: {what}")));
+    let summary: Value = serde_json::from_str(&exec(&["--json"]).err).unwrap();
+    assert_eq!(summary["foreground"], json!(stays));
+}
+
 /// Subflows that join later, from either side, after the program has set options of its own.
 #[test]
 fn subflows_that_join_are_in_the_background() {

@@ -164,14 +164,7 @@ fn move_all(shelters: &mut Shelters<'_, '_>, pid: i32, children: bool) -> Result
             }
         }
     }
-    if mended.waiting > 0 {
-        let connections = match mended.waiting {
-            1 => "1 connection".to_owned(),
-            more => format!("{more} connections"),
-        };
-        foreground.push(format!("{connections} that a listener has not accepted yet"));
-    }
-    foreground.extend(mended.refused);
+    foreground.extend(mended.foreground());
     if !children && !children_of(&moved).is_empty() {
         foreground.push("children that run already: move them with --children".to_owned());
     }

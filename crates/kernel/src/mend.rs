@@ -32,6 +32,17 @@ impl Mended {
         self.waiting += other.waiting;
         self.refused.extend(other.refused);
     }
+
+    /// What stays in the foreground, one line each.
+    pub(crate) fn foreground(&self) -> Vec<String> {
+        let waiting = match self.waiting {
+            0 => None,
+            1 => Some("1 connection".to_owned()),
+            more => Some(format!("{more} connections")),
+        };
+        let waiting = waiting.map(|what| format!("{what} that a listener has not accepted yet"));
+        waiting.into_iter().chain(self.refused.iter().cloned()).collect()
+    }
 }
 
 /// The descriptors of a process that are sockets, as duplicates of ours.

@@ -48,6 +48,8 @@ pub struct Summary {
     pub yielded: Option<Duration>,
     /// Processes of the program that go on in the background.
     pub survivors: usize,
+    /// What it was given from outside and stays in the foreground, one line each.
+    pub foreground: Vec<String>,
 }
 
 /// A program that has ended.
@@ -88,7 +90,7 @@ fn run_in(
     signals: &Signals,
 ) -> Result<Outcome> {
     // Sockets that the program inherits, from inetd or systemd, were made outside.
-    mend::mend_process(process::id() as i32, &choice.congestion, choice.dscp)
+    let inherited = mend::mend_process(process::id() as i32, &choice.congestion, choice.dscp)
         .map_err(Error::io("look through inherited sockets"))?;
     let requests = background.hooks.requests()?;
     if let Some(signal) = signals.ended_early() {
@@ -113,6 +115,7 @@ fn run_in(
         lived: counters.lived,
         yielded: background.hooks.knows_yielding.then_some(counters.yielded),
         survivors: background.cgroup.processes().len(),
+        foreground: inherited.foreground(),
     };
     Ok(Outcome { ending, summary })
 }
