@@ -69,6 +69,50 @@ fn system_calls_mark_mapped_connections_where_the_hooks_may_not() {
     check_all(said, "reno", LOWER_EFFORT, false);
 }
 
+/// The limit of most logins is 1024, and busy servers raise theirs.
+#[test]
+fn more_mapped_connections_are_marked_than_we_may_have_open() {
+    needs!(lull_testing::bpf(), lull_testing::command("python3"));
+    let script = "import socket, time
+listener = socket.socket(socket.AF_INET6)
+listener.bind(('::', 0))
+listener.listen(100)
+sockets = []
+for _ in range(100):
+    client = socket.socket(socket.AF_INET6)
+    client.connect(('::ffff:127.0.0.1', listener.getsockname()[1]))
+    sockets += [client, listener.accept()[0]]
+def marked():
+    return sum(sock.getsockopt(0, 1) & 0xfc == 4 for sock in sockets)
+deadline = time.monotonic() + 5
+while marked() < 200 and time.monotonic() < deadline:
+    time.sleep(0.05)
+print(marked())";
+    let mut command = support::shell(
+        "ulimit -S -n 64; exec \"$LULL\" exec --quiet --cc reno --mapped-by-parent -- \
+            sh -c 'ulimit -S -n 1024; exec python3 -c \"$1\"' sh \"$1\"",
+        &[script],
+    );
+    assert_eq!(finish(&mut command).ok(), "200\n");
+}
+
+#[test]
+fn what_cannot_be_marked_is_told_of() {
+    needs!(lull_testing::bpf(), lull_testing::command("python3"));
+    let script = "import socket, time
+listener = socket.socket(socket.AF_INET6)
+listener.bind(('::', 0))
+listener.listen()
+time.sleep(0.3)";
+    let mut command = Command::new("python3");
+    command.arg(program("denied.py")).args(["to fetch", LULL, "exec", "--cc", "reno"]);
+    command.args(["--mapped-by-parent", "--", "python3", "-c", script]).stdin(Stdio::null());
+    let said = finish(&mut command);
+    let told =
+        "lull: in the foreground stays: the DSCP of IPv4 connections of IPv6 sockets of process ";
+    assert!(said.err.lines().nth(1).is_some_and(|line| line.starts_with(told)), "{said:?}");
+}
+
 #[test]
 fn a_restricted_congestion_control_serves_programs_without_privilege() {
     needs!(lull_testing::bpf(), lull_testing::command("python3"), lull_testing::command("setpriv"));

@@ -158,7 +158,7 @@ fn move_all(shelters: &mut Shelters<'_, '_>, pid: i32, children: bool) -> Result
     for &process in &moved {
         match mend::mend_process(process, &choice.congestion, choice.dscp) {
             Ok(of_process) => mended.add(of_process),
-            Err(error) if error.raw_os_error() == Some(libc::ESRCH) => {}
+            Err(error) if mend::has_ended(&error) => {}
             Err(error) => {
                 foreground.push(format!("all open connections of process {process}: {error}"));
             }

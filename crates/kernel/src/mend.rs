@@ -45,28 +45,32 @@ impl Mended {
     }
 }
 
-/// The descriptors of a process that are sockets, as duplicates of ours.
-fn sockets(pid: i32) -> io::Result<Vec<OwnedFd>> {
+/// The descriptors of a process that are sockets, as duplicates of ours. Each is fetched when its
+/// turn comes: a busy server has more of them than we may have open.
+fn sockets(pid: i32) -> io::Result<impl Iterator<Item = io::Result<OwnedFd>>> {
     let process = sys::pidfd_open(pid)?;
-    let mut sockets = Vec::new();
-    for entry in fs::read_dir(format!("/proc/{pid}/fd"))?.flatten() {
-        let is_socket = fs::read_link(entry.path()).is_ok_and(|to| socket_inode(&to).is_some());
-        let number = entry.file_name().to_str().and_then(|name| name.parse().ok());
-        let (true, Some(number)) = (is_socket, number) else { continue };
+    let entries = fs::read_dir(format!("/proc/{pid}/fd"))?.flatten();
+    Ok(entries.filter_map(move |entry| {
+        let number = entry.file_name().to_str()?.parse().ok()?;
+        socket_inode(&fs::read_link(entry.path()).ok()?)?;
         match sys::pidfd_getfd(process.as_fd(), number) {
-            Ok(socket) => sockets.push(socket),
             // Closed meanwhile.
-            Err(error) if error.raw_os_error() == Some(libc::EBADF) => {}
-            Err(error) => return Err(error),
+            Err(error) if error.raw_os_error() == Some(libc::EBADF) => None,
+            other => Some(other),
         }
-    }
-    Ok(sockets)
+    }))
+}
+
+/// Whether an error says that the process has ended meanwhile.
+pub(crate) fn has_ended(error: &io::Error) -> bool {
+    matches!(error.raw_os_error(), Some(libc::ESRCH | libc::ENOENT))
 }
 
 /// Makes every TCP and MPTCP socket of a process a background one.
 pub(crate) fn mend_process(pid: i32, congestion: &str, dscp: Dscp) -> io::Result<Mended> {
     let mut mended = Mended::default();
     for socket in sockets(pid)? {
+        let socket = socket?;
         let socket = socket.as_fd();
         let Some(family) = tcp_family(socket) else { continue };
         if let Err(error) = mend(socket, family, congestion, dscp) {
@@ -83,13 +87,16 @@ pub(crate) fn mend_process(pid: i32, congestion: &str, dscp: Dscp) -> io::Result
 
 /// Marks the IPv4 traffic of a process's IPv6 sockets.
 pub(crate) fn mark_mapped(pid: i32, class: u8) -> io::Result<()> {
+    let mut result = Ok(());
     for socket in sockets(pid)? {
+        let socket = socket?;
         let socket = socket.as_fd();
         if tcp_family(socket) == Some(libc::AF_INET6) {
-            set_int(socket, libc::IPPROTO_IP, libc::IP_TOS, class)?;
+            // One that cannot be marked must not keep the others from it.
+            result = result.and(set_int(socket, libc::IPPROTO_IP, libc::IP_TOS, class));
         }
     }
-    Ok(())
+    result
 }
 
 /// The address family of a TCP or MPTCP socket; None for any other.

@@ -1,5 +1,6 @@
 //! Runs a program in the background, in the place of this process.
 
+use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, OwnedFd};
@@ -48,7 +49,8 @@ pub struct Summary {
     pub yielded: Option<Duration>,
     /// Processes of the program that go on in the background.
     pub survivors: usize,
-    /// What it was given from outside and stays in the foreground, one line each.
+    /// What stays in the foreground, one line each: of the sockets that it was given from outside,
+    /// and of marks that only system calls can set.
     pub foreground: Vec<String>,
 }
 
@@ -102,9 +104,14 @@ fn run_in(
     let mut child = spawn(background, program, signals)?;
     let process =
         sys::pidfd_open(child.id() as i32).map_err(Error::io("watch over the program"))?;
-    let mut supervisor = Supervisor { background, choice, signals, requests, process, witness };
+    let unmarked = BTreeMap::new();
+    let mut supervisor =
+        Supervisor { background, choice, signals, requests, process, witness, unmarked };
     let ending = supervisor.attend(&mut child)?;
     let elapsed = started.elapsed();
+    let unmarked = supervisor.unmarked.into_iter().map(|(pid, error)| {
+        format!("the DSCP of IPv4 connections of IPv6 sockets of process {pid}: {error}")
+    });
     let counters = background.hooks.counters()?;
     let summary = Summary {
         elapsed,
@@ -115,7 +122,7 @@ fn run_in(
         lived: counters.lived,
         yielded: background.hooks.knows_yielding.then_some(counters.yielded),
         survivors: background.cgroup.processes().len(),
-        foreground: inherited.foreground(),
+        foreground: inherited.foreground().into_iter().chain(unmarked).collect(),
     };
     Ok(Outcome { ending, summary })
 }
@@ -147,6 +154,8 @@ struct Supervisor<'run, 'obj> {
     /// Readable when the program has ended.
     process: OwnedFd,
     witness: Option<Witness>,
+    /// The processes with sockets that could not be marked, and why.
+    unmarked: BTreeMap<i32, io::Error>,
 }
 
 impl Supervisor<'_, '_> {
@@ -204,11 +213,13 @@ impl Supervisor<'_, '_> {
         let _ = poll(&mut descriptors, timeout);
     }
 
-    fn mark_mapped(&self) {
+    fn mark_mapped(&mut self) {
         let Some(class) = self.choice.dscp.traffic_class() else { return };
         for pid in self.background.cgroup.processes() {
-            // It may have ended, or hide its descriptors from us; its congestion control holds.
-            let _ = mend::mark_mapped(pid, class);
+            match mend::mark_mapped(pid, class) {
+                Err(error) if !mend::has_ended(&error) => self.unmarked.insert(pid, error),
+                _ => self.unmarked.remove(&pid),
+            };
         }
     }
 }
