@@ -169,12 +169,17 @@ fn share(summary: &Summary) -> Option<f64> {
 
 /// The sentence, and what is not as it was asked for on lines of its own.
 fn told(summary: &Summary) -> String {
-    let lines = [sentence(summary)].into_iter().chain(exceptions(&summary.foreground));
+    let exceptions = exceptions(&summary.left_cgroup, &summary.foreground);
+    let lines = [sentence(summary)].into_iter().chain(exceptions);
     lines.map(|line| format!("lull: {line}")).collect::<Vec<_>>().join("\n")
 }
 
-fn exceptions(foreground: &[String]) -> impl Iterator<Item = String> {
-    foreground.iter().map(|what| format!("in the foreground stays: {what}"))
+fn exceptions<'a>(
+    left_cgroup: impl IntoIterator<Item = &'a String>,
+    foreground: &[String],
+) -> impl Iterator<Item = String> {
+    let stays = foreground.iter().map(|what| format!("in the foreground stays: {what}"));
+    left_cgroup.into_iter().cloned().chain(stays)
 }
 
 fn sentence(summary: &Summary) -> String {
@@ -224,6 +229,7 @@ fn summary_json(args: &Args, outcome: &Outcome) -> Value {
         "yielding_share": share(summary),
         "surviving_processes": summary.survivors,
         "foreground": summary.foreground,
+        "left_its_cgroup": summary.left_cgroup,
     })
 }
 
@@ -248,10 +254,7 @@ fn adopt(pid: i32, args: &Args) -> anyhow::Result<ExitCode> {
         count(adopted.listeners as u64, "listener"),
     )
     .context("cannot write")?;
-    for what in &adopted.left_cgroup {
-        writeln!(out, "{what}").context("cannot write")?;
-    }
-    for line in exceptions(&adopted.foreground) {
+    for line in exceptions(&adopted.left_cgroup, &adopted.foreground) {
         writeln!(out, "{line}").context("cannot write")?;
     }
     if adopted.connections + adopted.listeners > 0 {
@@ -290,6 +293,7 @@ mod tests {
             yielded: Some(Duration::from_secs(2)),
             survivors: 0,
             foreground: Vec::new(),
+            left_cgroup: None,
         }
     }
 
@@ -310,11 +314,13 @@ mod tests {
     }
 
     #[test]
-    fn what_stays_in_the_foreground_has_lines_of_its_own() {
+    fn exceptions_have_lines_of_their_own() {
         assert_eq!(told(&summary()), format!("lull: {}", sentence(&summary())));
-        let text = told(&Summary { foreground: vec!["a".into(), "b".into()], ..summary() });
+        let foreground = vec!["a".into(), "b".into()];
+        let text = told(&Summary { foreground, left_cgroup: Some("c".into()), ..summary() });
         let lines: Vec<_> = text.lines().skip(1).collect();
-        assert_eq!(lines, ["a", "b"].map(|what| format!("lull: in the foreground stays: {what}")));
+        let stays = "lull: in the foreground stays:";
+        assert_eq!(lines, ["lull: c".to_owned(), format!("{stays} a"), format!("{stays} b")]);
     }
 
     #[test]

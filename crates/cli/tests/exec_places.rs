@@ -12,7 +12,10 @@ use std::process::{ChildStdin, ChildStdout, Command, Stdio};
 
 use lull_testing::needs;
 use serde_json::Value;
-use support::{Kept, LULL, Variant, eventually, finish, lull, private_shell, program, shell};
+use support::{
+    Kept, LULL, Service, Variant, cgroup_of, eventually, finish, lull, private_shell, program,
+    shell,
+};
 
 /// A network namespace with a name and a loopback, deleted at the end.
 struct Namespace(String);
@@ -115,39 +118,6 @@ fn a_running_process_is_moved_and_its_sockets_are_mended() {
     assert!(!cgroup.exists());
 }
 
-/// A cgroup like one of systemd's, removed at the end.
-struct Service(PathBuf);
-
-impl Service {
-    fn make() -> Self {
-        let service = Service(support::cgroup_root().join(support::unique_name()));
-        fs::create_dir(&service.0).unwrap();
-        service
-    }
-
-    fn name(&self) -> String {
-        format!("/{}", self.0.file_name().unwrap().to_str().unwrap())
-    }
-
-    fn take(&self, pid: &str) {
-        fs::write(self.0.join("cgroup.procs"), pid).unwrap();
-    }
-}
-
-impl Drop for Service {
-    fn drop(&mut self) {
-        for inside in fs::read_dir(&self.0).into_iter().flatten().flatten() {
-            let _ = fs::remove_dir(inside.path());
-        }
-        let _ = fs::remove_dir(&self.0);
-    }
-}
-
-fn cgroup_of(pid: &str) -> String {
-    let text = fs::read_to_string(format!("/proc/{pid}/cgroup")).unwrap();
-    text.lines().find_map(|line| line.strip_prefix("0::")).unwrap().to_owned()
-}
-
 #[test]
 fn a_process_that_is_moved_stays_inside_its_cgroup() {
     needs!(lull_testing::bpf());
@@ -189,6 +159,33 @@ fn a_process_that_has_to_leave_its_cgroup_is_told_of() {
     );
     assert!(said.lines().any(|line| line.starts_with(&told)), "{said}");
     assert!(cgroup_of(&pid).contains("/lull.reno."));
+}
+
+/// The cgroup of `lull` itself, of which the program and the process are.
+#[test]
+fn a_program_that_has_to_leave_the_cgroup_is_told_of() {
+    needs!(lull_testing::bpf());
+    let service = Service::make();
+    let folder = service.0.to_str().unwrap();
+    let left = format!("left cgroup {}, whose limits no longer hold: ", service.name());
+    let full = "echo $$ >$1/cgroup.procs; echo 0 >$1/cgroup.max.descendants; ";
+    let said = finish(&mut shell(&format!("{full} \"$LULL\" exec --cc reno -- true"), &[folder]));
+    let told = format!("lull: the program {left}no other can be made inside it: ");
+    assert!(said.err.lines().nth(1).is_some_and(|line| line.starts_with(&told)), "{said:?}");
+    let json = format!("{full} \"$LULL\" exec --cc reno --json -- true");
+    let summary: Value = serde_json::from_str(&finish(&mut shell(&json, &[folder])).err).unwrap();
+    assert!(summary["left_its_cgroup"].as_str().unwrap().contains(&left), "{summary}");
+
+    let running = "sleep 30 & \"$LULL\" exec --cc reno --pid $!; kill $!";
+    let said = finish(&mut shell(&format!("{full} {running}"), &[folder])).ok();
+    assert!(said.lines().any(|line| line.starts_with("process") && line.contains(&left)), "{said}");
+
+    fs::write(service.0.join("cgroup.max.descendants"), "max").unwrap();
+    let threaded = "mkdir $1/t; echo $$ >$1/cgroup.procs; echo threaded >$1/t/cgroup.type
+        echo $$ >$1/t/cgroup.procs; \"$LULL\" exec --cc reno -- true";
+    let said = finish(&mut shell(threaded, &[folder]));
+    let told = format!("{}/t, whose limits no longer hold: it is threaded", service.name());
+    assert!(said.err.contains(&told), "{said:?}");
 }
 
 #[test]

@@ -6,7 +6,7 @@ use std::mem::MaybeUninit;
 use std::path::PathBuf;
 
 use crate::background::{Background, Choice};
-use crate::cgroup::Cgroup;
+use crate::cgroup::{self, Cgroup};
 use crate::error::{Error, Result};
 use crate::machine;
 use crate::mend::{self, Mended};
@@ -93,7 +93,7 @@ struct Shelter {
     home: PathBuf,
     /// Inside that one; None if it is the one of the caller.
     cgroup: Option<Cgroup>,
-    /// Why there is none inside it.
+    /// Why it lies outside that one.
     why: Option<String>,
 }
 
@@ -111,15 +111,14 @@ impl Shelters<'_, '_> {
         };
         let shelter = &self.inside[index];
         shelter.cgroup.as_ref().unwrap_or(&self.background.cgroup).admit(pid)?;
-        Ok(shelter.why.as_ref().map(|why| {
-            let home = shelter.home.display();
-            format!("process {pid} left cgroup {home}, whose limits no longer hold: {why}")
-        }))
+        let who = format!("process {pid}");
+        Ok(shelter.why.as_ref().map(|why| cgroup::left(&who, &shelter.home, why)))
     }
 
     fn make(&self, home: PathBuf) -> Result<Shelter> {
         if self.background.hierarchy.is_own(&home) {
-            return Ok(Shelter { home, cgroup: None, why: None });
+            let why = self.background.why_outside.clone();
+            return Ok(Shelter { home, cgroup: None, why });
         }
         match self.background.hierarchy.create_inside(&home, &self.choice.congestion) {
             Ok(cgroup) => {

@@ -54,6 +54,8 @@ impl Choice {
 /// A cgroup whose sockets are background ones.
 pub(crate) struct Background<'obj> {
     pub(crate) cgroup: Cgroup,
+    /// Why it lies outside the cgroup of this process, if it does.
+    pub(crate) why_outside: Option<String>,
     pub(crate) hooks: Hooks<'obj>,
     pub(crate) hierarchy: Hierarchy,
     bpffs: Option<Bpffs>,
@@ -93,8 +95,8 @@ impl<'obj> Background<'obj> {
             alive.push(choice.congestion.clone());
         }
         tidy(state, &alive);
-        let (cgroup, hooks) = result?;
-        Ok(Background { cgroup, hooks, hierarchy, bpffs })
+        let (cgroup, why_outside, hooks) = result?;
+        Ok(Background { cgroup, why_outside, hooks, hierarchy, bpffs })
     }
 
     fn attach(
@@ -102,7 +104,7 @@ impl<'obj> Background<'obj> {
         storage: &'obj mut MaybeUninit<OpenObject>,
         hierarchy: &Hierarchy,
         state: Option<&State<'_>>,
-    ) -> Result<(Cgroup, Hooks<'obj>)> {
+    ) -> Result<(Cgroup, Option<String>, Hooks<'obj>)> {
         let place = state.and_then(|state| state.find(&choice.congestion));
         let algorithm = place.as_ref().and_then(Place::algorithm);
         // One that was loaded under another name.
@@ -116,9 +118,9 @@ impl<'obj> Background<'obj> {
             sockets.as_deref(),
             choice.mapped_by_parent,
         )?;
-        let cgroup = hierarchy.create(&choice.congestion)?;
+        let (cgroup, why_outside) = hierarchy.create(&choice.congestion)?;
         match hooks.attach(cgroup.as_fd()) {
-            Ok(()) => Ok((cgroup, hooks)),
+            Ok(()) => Ok((cgroup, why_outside, hooks)),
             Err(error) => {
                 cgroup.remove();
                 Err(error)

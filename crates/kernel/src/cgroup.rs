@@ -3,7 +3,7 @@
 //! A cgroup of ours is called `lull.CONGESTION.PID.COUNT`, after the congestion control that it
 //! keeps alive and the `lull` that made it. It lies inside the cgroup that `lull` runs in, and for
 //! a process that runs already inside the one that this is in, so that limits on that one still
-//! hold. It has no controllers of its own, so it may lie anywhere. While its `lull` lives, a lock
+//! hold; where none can be made there it lies elsewhere, and whoever asked is told. It has no controllers of its own, so it may lie anywhere. While its `lull` lives, a lock
 //! on its directory keeps others from removing it.
 
 use std::fs::{self, File, TryLockError};
@@ -66,18 +66,20 @@ impl Hierarchy {
         PathBuf::from(format!("/proc/self/fd/{}", self.root.as_raw_fd()))
     }
 
-    /// Makes a cgroup for a program that runs on `congestion`.
-    pub(crate) fn create(&self, congestion: &str) -> Result<Cgroup> {
+    /// Makes a cgroup for a program that runs on `congestion`. Where none can be made inside the
+    /// one of this process, it lies further up, since the program is to be in the background all
+    /// the same; then it comes with the reason.
+    pub(crate) fn create(&self, congestion: &str) -> Result<(Cgroup, Option<String>)> {
+        let mut why = None;
         let mut first_error = None;
-        // Only a threaded cgroup, which cannot hold whole processes, makes us go further up.
         for parent in self.own.ancestors() {
-            match Cgroup::create_in(&self.path().join(parent), congestion) {
-                Ok(Some(cgroup)) => return Ok(cgroup),
-                Ok(None) => {}
-                Err(error) => {
-                    first_error.get_or_insert(error);
-                }
-            }
+            let error = match Cgroup::create_in(&self.path().join(parent), congestion) {
+                Ok(Some(cgroup)) => return Ok((cgroup, why)),
+                Ok(None) => None,
+                Err(error) => Some(error),
+            };
+            why.get_or_insert_with(|| why_not_inside(error.as_ref()));
+            first_error = first_error.or(error);
         }
         let source = first_error.unwrap_or_else(|| io::ErrorKind::Unsupported.into());
         if matches!(
@@ -98,7 +100,12 @@ impl Hierarchy {
         Ok(without_ours(cgroup_in(&text)).to_owned())
     }
 
-    /// Whether that is the cgroup in which [`create`](Self::create) makes others.
+    /// The cgroup of this process, as `/proc/PID/cgroup` calls it.
+    pub(crate) fn own(&self) -> PathBuf {
+        self.top.join(&self.own)
+    }
+
+    /// Whether that is the cgroup of this process.
     pub(crate) fn is_own(&self, home: &Path) -> bool {
         home.strip_prefix(&self.top).is_ok_and(|below| below == self.own)
     }
@@ -119,8 +126,8 @@ impl Hierarchy {
         let home = self.path().join(below);
         match Cgroup::create_in(&home, congestion) {
             Ok(Some(cgroup)) => Ok(cgroup),
-            Ok(None) => Err("it is threaded".to_owned()),
-            Err(error) => Err(format!("no other can be made inside it: {error}")),
+            Ok(None) => Err(why_not_inside(None)),
+            Err(error) => Err(why_not_inside(Some(&error))),
         }
     }
 
@@ -132,6 +139,18 @@ impl Hierarchy {
         reap_below(&self.path(), DEEPEST, &mut alive);
         alive
     }
+}
+
+/// Without an error it is threaded, and so cannot hold whole processes.
+fn why_not_inside(error: Option<&io::Error>) -> String {
+    error.map_or("it is threaded".to_owned(), |error| {
+        format!("no other can be made inside it: {error}")
+    })
+}
+
+/// What somebody is told who had to leave a cgroup.
+pub(crate) fn left(who: &str, home: &Path, why: &str) -> String {
+    format!("{who} left cgroup {}, whose limits no longer hold: {why}", home.display())
 }
 
 /// The path of the v2 cgroup out of `/proc/PID/cgroup`.

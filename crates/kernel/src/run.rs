@@ -19,7 +19,7 @@ use crate::error::{Error, Result};
 use crate::hooks::Requests;
 use crate::signals::{Received, Signals};
 use crate::witness::{PATIENCE, Witness};
-use crate::{mend, sys, witness};
+use crate::{cgroup, mend, sys, witness};
 
 /// How the program ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -52,6 +52,8 @@ pub struct Summary {
     /// What stays in the foreground, one line each: of the sockets that it was given from outside,
     /// and of marks that only system calls can set.
     pub foreground: Vec<String>,
+    /// That the program had to leave the cgroup of this process for the background.
+    pub left_cgroup: Option<String>,
 }
 
 /// A program that has ended.
@@ -113,6 +115,10 @@ fn run_in(
         format!("the DSCP of IPv4 connections of IPv6 sockets of process {pid}: {error}")
     });
     let counters = background.hooks.counters()?;
+    let left_cgroup = background
+        .why_outside
+        .as_ref()
+        .map(|why| cgroup::left("the program", &background.hierarchy.own(), why));
     let summary = Summary {
         elapsed,
         connections: counters.connections,
@@ -123,6 +129,7 @@ fn run_in(
         yielded: background.hooks.knows_yielding.then_some(counters.yielded),
         survivors: background.cgroup.processes().len(),
         foreground: inherited.foreground().into_iter().chain(unmarked).collect(),
+        left_cgroup,
     };
     Ok(Outcome { ending, summary })
 }

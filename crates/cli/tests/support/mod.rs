@@ -182,6 +182,41 @@ pub(crate) fn cgroups(prefix: &str) -> Vec<PathBuf> {
     found
 }
 
+/// A cgroup like one of systemd's, removed at the end.
+#[derive(Debug)]
+pub(crate) struct Service(pub(crate) PathBuf);
+
+impl Service {
+    pub(crate) fn make() -> Self {
+        let service = Service(cgroup_root().join(unique_name()));
+        fs::create_dir(&service.0).unwrap();
+        service
+    }
+
+    pub(crate) fn name(&self) -> String {
+        format!("/{}", self.0.file_name().unwrap().to_str().unwrap())
+    }
+
+    pub(crate) fn take(&self, pid: &str) {
+        fs::write(self.0.join("cgroup.procs"), pid).unwrap();
+    }
+}
+
+impl Drop for Service {
+    fn drop(&mut self) {
+        for inside in fs::read_dir(&self.0).into_iter().flatten().flatten() {
+            let _ = fs::remove_dir(inside.path());
+        }
+        let _ = fs::remove_dir(&self.0);
+    }
+}
+
+/// The cgroup of a process, below where it is mounted.
+pub(crate) fn cgroup_of(pid: &str) -> String {
+    let text = fs::read_to_string(format!("/proc/{pid}/cgroup")).unwrap();
+    text.lines().find_map(|line| line.strip_prefix("0::")).unwrap().to_owned()
+}
+
 /// A child that is killed at the end of the test, whatever its end.
 #[derive(Debug)]
 pub(crate) struct Kept(pub(crate) Child);
