@@ -16,6 +16,10 @@ use crate::signals::Signals;
 /// PF_KTHREAD of the kernel, in the flags of `/proc/PID/stat`.
 const KERNEL_THREAD: u32 = 0x0020_0000;
 
+/// How often the processes are looked through for descendants. Each generation takes one, and
+/// whatever forks meanwhile another; what is faster than that is told of.
+const PASSES: usize = 64;
+
 /// What [`adopt`] did.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Adopted {
@@ -115,6 +119,19 @@ impl Shelters<'_, '_> {
         Ok(shelter.why.as_ref().map(|why| cgroup::left(&who, &shelter.home, why)))
     }
 
+    /// Whether a process runs in none of them.
+    fn lack(&self, pid: i32) -> bool {
+        let inside = self.inside.iter().filter_map(|shelter| shelter.cgroup.as_ref());
+        // What has ended needs none.
+        inside.chain([&self.background.cgroup]).all(|cgroup| cgroup.holds(pid).is_ok_and(|is| !is))
+    }
+
+    /// The children of processes, as far as they are not among them and have no shelter. What a
+    /// process in a shelter forks is born there, and is no news.
+    fn homeless_children(&self, processes: &BTreeSet<i32>) -> Vec<i32> {
+        children_of(processes).filter(|&child| self.lack(child)).collect()
+    }
+
     fn make(&self, home: PathBuf) -> Result<Shelter> {
         if self.background.hierarchy.is_own(&home) {
             let why = self.background.why_outside.clone();
@@ -137,10 +154,17 @@ fn move_all(shelters: &mut Shelters<'_, '_>, pid: i32, children: bool) -> Result
     let choice = shelters.choice;
     let mut left_cgroup = Vec::from_iter(shelters.admit(pid)?);
     let mut moved = BTreeSet::from([pid]);
-    // What a process of the cgroup forks is born in it: a pass without news is the last one.
-    loop {
-        let news = if children { children_of(&moved) } else { Vec::new() };
+    let mut foreground = Vec::new();
+    let mut passes = 0;
+    while children {
+        let news = shelters.homeless_children(&moved);
         if news.is_empty() {
+            break;
+        }
+        passes += 1;
+        if passes > PASSES {
+            let what = "children that were started meanwhile: move them with --children once more";
+            foreground.push(what.to_owned());
             break;
         }
         for child in news {
@@ -153,7 +177,6 @@ fn move_all(shelters: &mut Shelters<'_, '_>, pid: i32, children: bool) -> Result
         }
     }
     let mut mended = Mended::default();
-    let mut foreground = Vec::new();
     for &process in &moved {
         match mend::mend_process(process, &choice.congestion, choice.dscp) {
             Ok(of_process) => mended.add(of_process),
@@ -164,7 +187,7 @@ fn move_all(shelters: &mut Shelters<'_, '_>, pid: i32, children: bool) -> Result
         }
     }
     foreground.extend(mended.foreground());
-    if !children && !children_of(&moved).is_empty() {
+    if !children && !shelters.homeless_children(&moved).is_empty() {
         foreground.push("children that run already: move them with --children".to_owned());
     }
     Ok(Adopted {
@@ -177,7 +200,7 @@ fn move_all(shelters: &mut Shelters<'_, '_>, pid: i32, children: bool) -> Result
 }
 
 /// The children of processes that are not among them.
-fn children_of(processes: &BTreeSet<i32>) -> Vec<i32> {
+fn children_of(processes: &BTreeSet<i32>) -> impl Iterator<Item = i32> {
     fs::read_dir("/proc")
         .into_iter()
         .flatten()
@@ -185,5 +208,4 @@ fn children_of(processes: &BTreeSet<i32>) -> Vec<i32> {
         .filter_map(|entry| entry.file_name().to_str()?.parse().ok())
         .filter(|pid| !processes.contains(pid))
         .filter(|&pid| parent(pid).is_some_and(|parent| processes.contains(&parent)))
-        .collect()
 }

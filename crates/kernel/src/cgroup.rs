@@ -73,7 +73,7 @@ impl Hierarchy {
         let mut why = None;
         let mut first_error = None;
         for parent in self.own.ancestors() {
-            let error = match Cgroup::create_in(&self.path().join(parent), congestion) {
+            let error = match Cgroup::create_in(self, parent, congestion) {
                 Ok(Some(cgroup)) => return Ok((cgroup, why)),
                 Ok(None) => None,
                 Err(error) => Some(error),
@@ -96,8 +96,7 @@ impl Hierarchy {
 
     /// The cgroup that a process was put into by others than us, as `/proc/PID/cgroup` calls it.
     pub(crate) fn home_of(&self, pid: i32) -> io::Result<PathBuf> {
-        let text = fs::read_to_string(format!("/proc/{pid}/cgroup"))?;
-        Ok(without_ours(cgroup_in(&text)).to_owned())
+        Ok(without_ours(&cgroup_of(pid)?).to_owned())
     }
 
     /// The cgroup of this process, as `/proc/PID/cgroup` calls it.
@@ -123,8 +122,7 @@ impl Hierarchy {
             .ok_or("it lies outside what is mounted or visible here")?;
         // Nothing stands in the way of a child where processes are: controllers that are handed on
         // exclude both together, except in the root, which limits nothing.
-        let home = self.path().join(below);
-        match Cgroup::create_in(&home, congestion) {
+        match Cgroup::create_in(self, below, congestion) {
             Ok(Some(cgroup)) => Ok(cgroup),
             Ok(None) => Err(why_not_inside(None)),
             Err(error) => Err(why_not_inside(Some(&error))),
@@ -151,6 +149,12 @@ fn why_not_inside(error: Option<&io::Error>) -> String {
 /// What somebody is told who had to leave a cgroup.
 pub(crate) fn left(who: &str, home: &Path, why: &str) -> String {
     format!("{who} left cgroup {}, whose limits no longer hold: {why}", home.display())
+}
+
+/// The v2 cgroup that a process is in, as `/proc/PID/cgroup` calls it.
+fn cgroup_of(pid: i32) -> io::Result<PathBuf> {
+    let text = fs::read_to_string(format!("/proc/{pid}/cgroup"))?;
+    Ok(cgroup_in(&text).to_owned())
 }
 
 /// The path of the v2 cgroup out of `/proc/PID/cgroup`.
@@ -241,16 +245,23 @@ fn remove_empty(path: &Path) -> bool {
 #[derive(Debug)]
 pub(crate) struct Cgroup {
     path: PathBuf,
+    /// As `/proc/PID/cgroup` calls it.
+    called: PathBuf,
     directory: File,
 }
 
 impl Cgroup {
-    /// None if `parent` is threaded.
-    fn create_in(parent: &Path, congestion: &str) -> io::Result<Option<Self>> {
+    /// `parent` lies below the root of the hierarchy; None if it is threaded.
+    fn create_in(
+        hierarchy: &Hierarchy,
+        parent: &Path,
+        congestion: &str,
+    ) -> io::Result<Option<Self>> {
         let pid = std::process::id();
         let mut count = 0;
         loop {
-            let path = parent.join(format!("{PREFIX}{congestion}.{pid}.{count}"));
+            let below = parent.join(format!("{PREFIX}{congestion}.{pid}.{count}"));
+            let path = hierarchy.path().join(&below);
             match fs::create_dir(&path) {
                 Ok(()) => {}
                 // Left over, or of a process that has our number in another namespace.
@@ -261,7 +272,7 @@ impl Cgroup {
                 Err(error) => return Err(error),
             }
             let Some(directory) = lock_existing(&path)? else { continue };
-            let cgroup = Cgroup { path, directory };
+            let cgroup = Cgroup { path, called: hierarchy.top.join(below), directory };
             let kind = fs::read_to_string(cgroup.path.join("cgroup.type")).unwrap_or_default();
             if kind.trim() == "domain invalid" {
                 cgroup.remove();
@@ -294,6 +305,14 @@ impl Cgroup {
             }
             Err(source) => Err(Error::CannotMove { pid, source }),
         }
+    }
+
+    /// Whether a process is in the cgroup or in one inside it.
+    ///
+    /// # Errors
+    /// If there is no such process.
+    pub(crate) fn holds(&self, pid: i32) -> io::Result<bool> {
+        Ok(cgroup_of(pid)?.starts_with(&self.called))
     }
 
     /// The processes of the cgroup and of those inside it.
