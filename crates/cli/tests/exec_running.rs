@@ -2,12 +2,13 @@
 
 mod support;
 
+use std::fs;
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Command, Stdio};
 
 use lull_testing::needs;
 use serde_json::Value;
-use support::{Kept, Variant, finish, lull, shell};
+use support::{Kept, Service, Variant, cgroup_of, finish, lull, shell};
 
 /// The limit of most logins is 1024, and busy servers raise theirs.
 #[test]
@@ -69,4 +70,47 @@ print(outside)";
     let processes = report["processes"].as_array().unwrap().len();
     assert!((1..=1 + outside).contains(&processes), "{processes}, {outside} outside");
     assert_eq!(report["foreground"], serde_json::json!([]));
+}
+
+/// A program on the cgroup around it that bears no others below keeps the first one where it is.
+#[test]
+fn children_that_cannot_be_moved_keep_no_others_from_it() {
+    needs!(lull_testing::bpf(), lull_testing::command("python3"));
+    let script = "import ctypes, os, platform, struct, sys
+def bpf(command, attributes):
+    number = {'x86_64': 321, 'aarch64': 280}[platform.machine()]
+    result = ctypes.CDLL(None).syscall(number, command, attributes.ljust(128, bytes(1)), 128)
+    assert result >= 0
+    return result
+LOAD, ATTACH, SOCK_OPS, CGROUP_SOCK_OPS = 5, 8, 13, 3
+code = struct.pack('BBhiBBhi', 0xb7, 0, 0, 1, 0x95, 0, 0, 0)
+code, licence = (ctypes.create_string_buffer(data) for data in (code, b'GPL'))
+program = bpf(LOAD, struct.pack('IIPP', SOCK_OPS, 2, *map(ctypes.addressof, (code, licence))))
+folder = os.open(sys.argv[1], os.O_RDONLY)
+bpf(ATTACH, struct.pack('IIII', folder, program, CGROUP_SOCK_OPS, 0))";
+    let service = Service::make();
+    let mut attach = Command::new("python3");
+    finish(attach.args(["-c", script]).arg(&service.0)).ok();
+    let mut command = shell("for i in 1 2; do sleep 30 & echo $!; done; wait", &[]);
+    let mut kept = Kept::spawn(command.stdout(Stdio::piped()));
+    let lines = BufReader::new(kept.0.stdout.take().unwrap()).lines();
+    let sleepers: Vec<String> = lines.take(2).map(Result::unwrap).collect();
+    service.take(&sleepers[0]);
+
+    let nice = Variant::load(&[]);
+    let exec = ["exec", "--cc", &nice.0, "--children", "--json", "--pid", &kept.pid()];
+    let said = finish(&mut lull(&exec));
+    let places: Vec<String> = sleepers.iter().map(|pid| cgroup_of(pid)).collect();
+    for pid in &sleepers {
+        finish(&mut shell("kill $1", &[pid])).ok();
+    }
+    kept.0.wait().unwrap();
+    let report: Value = serde_json::from_str(&said.ok()).unwrap();
+    let processes = report["processes"].as_array().unwrap();
+    assert_eq!(processes.len(), 2, "{report}");
+    let stays = format!("process {}: cannot attach a program to the cgroup: ", sleepers[0]);
+    assert!(report["foreground"][0].as_str().unwrap().starts_with(&stays), "{report}");
+    assert_eq!(places[0], service.name());
+    assert!(places[1].contains("/lull."), "{places:?}");
+    assert!(!fs::read_dir(&service.0).unwrap().flatten().any(|inside| inside.path().is_dir()));
 }

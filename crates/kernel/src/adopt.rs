@@ -42,9 +42,11 @@ pub struct Adopted {
 /// and `systemctl stop` still reaches it. Where none can be made there, it lies inside the one
 /// of the caller, and [`Adopted::left_cgroup`] says so.
 ///
+/// Descendants that cannot be moved keep no others from it: [`Adopted::foreground`] names them.
+///
 /// # Errors
 /// [`Error::NoProcess`], [`Error::CannotMove`], [`Error::NotToBeMoved`], or whatever keeps a cgroup
-/// from being set up; nothing is left behind then.
+/// from being set up for the process itself; nothing is left behind then.
 pub fn adopt(pid: i32, children: bool, choice: &Choice) -> Result<Adopted> {
     if pid <= 0 || !fs::exists(format!("/proc/{pid}")).unwrap_or(false) {
         return Err(Error::NoProcess { pid });
@@ -65,13 +67,13 @@ pub fn adopt(pid: i32, children: bool, choice: &Choice) -> Result<Adopted> {
     let mut shelters = Shelters { background: &background, choice, inside: Vec::new() };
     let result = move_all(&mut shelters, pid, children);
     let Shelters { inside, .. } = shelters;
+    // Where nobody needed them.
+    for shelter in inside {
+        shelter.cgroup.map(Cgroup::remove);
+    }
     if result.is_err() {
-        for shelter in inside {
-            shelter.cgroup.map(Cgroup::remove);
-        }
         background.tear_down();
     } else {
-        // Where nobody needed it.
         background.cgroup.remove();
     }
     result
@@ -154,10 +156,12 @@ fn move_all(shelters: &mut Shelters<'_, '_>, pid: i32, children: bool) -> Result
     let choice = shelters.choice;
     let mut left_cgroup = Vec::from_iter(shelters.admit(pid)?);
     let mut moved = BTreeSet::from([pid]);
+    // Also those that cannot be moved: their children may be.
+    let mut seen = moved.clone();
     let mut foreground = Vec::new();
     let mut passes = 0;
     while children {
-        let news = shelters.homeless_children(&moved);
+        let news = shelters.homeless_children(&seen);
         if news.is_empty() {
             break;
         }
@@ -168,12 +172,16 @@ fn move_all(shelters: &mut Shelters<'_, '_>, pid: i32, children: bool) -> Result
             break;
         }
         for child in news {
+            seen.insert(child);
             match shelters.admit(child) {
-                Ok(left) => left_cgroup.extend(left),
+                Ok(left) => {
+                    moved.insert(child);
+                    left_cgroup.extend(left);
+                }
                 Err(Error::NoProcess { .. }) => {}
-                Err(error) => return Err(error),
+                Err(error @ Error::CannotMove { .. }) => foreground.push(error.to_string()),
+                Err(error) => foreground.push(format!("process {child}: {error}")),
             }
-            moved.insert(child);
         }
     }
     let mut mended = Mended::default();
