@@ -8,7 +8,7 @@ use std::process::ExitCode;
 
 use anyhow::Context;
 use lull_cc::Bytes;
-use lull_kernel::{Adopted, Choice, Dscp, Ending, Error, Outcome, Parameters, Summary};
+use lull_kernel::{Adopted, Choice, Dscp, Ending, Error, Outcome, Parameters, Summary, Traffic};
 use serde_json::{Value, json};
 
 /// Exit codes of env(1), nice(1) and timeout(1) for what went wrong before the program ran.
@@ -161,9 +161,9 @@ fn count(number: u64, what: &str) -> String {
     if number == 1 { format!("1 {what}") } else { format!("{number} {what}s") }
 }
 
-fn share(summary: &Summary) -> Option<f64> {
-    let yielded = summary.yielded?;
-    let lived = summary.lived.as_secs_f64();
+fn share(traffic: &Traffic) -> Option<f64> {
+    let yielded = traffic.yielded?;
+    let lived = traffic.lived.as_secs_f64();
     (lived > 0.0).then(|| (yielded.as_secs_f64() / lived).min(1.0))
 }
 
@@ -183,22 +183,10 @@ fn exceptions<'a>(
 }
 
 fn sentence(summary: &Summary) -> String {
-    let mut text = format!(
-        "sent {} over TCP in {}",
-        Bytes(summary.tcp_bytes),
-        count(summary.connections, "connection"),
-    );
-    if let (Some(yielded), Some(share)) = (summary.yielded, share(summary)) {
-        text += &format!(
-            ", yielding for {:.1} s, {:.0} % of their time",
-            yielded.as_secs_f64(),
-            100.0 * share
-        );
-    }
-    text += &format!("; {} over UDP, not slowed", Bytes(summary.udp_bytes));
-    if summary.refused > 0 {
-        text += &format!("; {} in the foreground", count(summary.refused, "connection"));
-    }
+    let mut text = match &summary.traffic {
+        Ok(traffic) => sent(traffic),
+        Err(why) => format!("what was sent is not known: {why}"),
+    };
     if summary.survivors > 0 {
         let verb = if summary.survivors == 1 { "goes" } else { "go" };
         let processes = count(summary.survivors as u64, "process").replace("processs", "processes");
@@ -207,8 +195,30 @@ fn sentence(summary: &Summary) -> String {
     text
 }
 
+fn sent(traffic: &Traffic) -> String {
+    let mut text = format!(
+        "sent {} over TCP in {}",
+        Bytes(traffic.tcp_bytes),
+        count(traffic.connections, "connection"),
+    );
+    if let (Some(yielded), Some(share)) = (traffic.yielded, share(traffic)) {
+        text += &format!(
+            ", yielding for {:.1} s, {:.0} % of their time",
+            yielded.as_secs_f64(),
+            100.0 * share
+        );
+    }
+    text += &format!("; {} over UDP, not slowed", Bytes(traffic.udp_bytes));
+    if traffic.refused > 0 {
+        text += &format!("; {} in the foreground", count(traffic.refused, "connection"));
+    }
+    text
+}
+
+/// Null stands for what is not known.
 fn summary_json(args: &Args, outcome: &Outcome) -> Value {
     let summary = &outcome.summary;
+    let traffic = summary.traffic.as_ref().ok();
     let (code, signal) = match outcome.ending {
         Ending::Exited(code) => (Some(code), None),
         Ending::Killed(signal) => (None, Some(signal)),
@@ -220,13 +230,14 @@ fn summary_json(args: &Args, outcome: &Outcome) -> Value {
         "congestion": args.cc,
         "dscp": args.dscp,
         "seconds": summary.elapsed.as_secs_f64(),
-        "connections": summary.connections,
-        "connections_in_the_foreground": summary.refused,
-        "tcp_bytes": summary.tcp_bytes,
-        "udp_bytes": summary.udp_bytes,
-        "connection_seconds": summary.lived.as_secs_f64(),
-        "yielding_seconds": summary.yielded.map(|time| time.as_secs_f64()),
-        "yielding_share": share(summary),
+        "connections": traffic.map(|traffic| traffic.connections),
+        "connections_in_the_foreground": traffic.map(|traffic| traffic.refused),
+        "tcp_bytes": traffic.map(|traffic| traffic.tcp_bytes),
+        "udp_bytes": traffic.map(|traffic| traffic.udp_bytes),
+        "connection_seconds": traffic.map(|traffic| traffic.lived.as_secs_f64()),
+        "yielding_seconds": traffic.and_then(|traffic| traffic.yielded).map(|t| t.as_secs_f64()),
+        "yielding_share": traffic.and_then(share),
+        "not_counted": summary.traffic.as_ref().err(),
         "surviving_processes": summary.survivors,
         "foreground": summary.foreground,
         "left_its_cgroup": summary.left_cgroup,
@@ -282,15 +293,21 @@ mod tests {
 
     use super::*;
 
-    fn summary() -> Summary {
-        Summary {
-            elapsed: Duration::from_secs(10),
+    fn traffic() -> Traffic {
+        Traffic {
             connections: 2,
             refused: 0,
             tcp_bytes: 1_500_000,
             udp_bytes: 0,
             lived: Duration::from_secs(8),
             yielded: Some(Duration::from_secs(2)),
+        }
+    }
+
+    fn summary() -> Summary {
+        Summary {
+            elapsed: Duration::from_secs(10),
+            traffic: Ok(traffic()),
             survivors: 0,
             foreground: Vec::new(),
             left_cgroup: None,
@@ -304,12 +321,15 @@ mod tests {
             "sent 1.5 MB over TCP in 2 connections, yielding for 2.0 s, 25 % of their time; \
              0 B over UDP, not slowed"
         );
-        let other =
-            Summary { yielded: None, connections: 1, refused: 1, survivors: 2, ..summary() };
+        let other = Traffic { yielded: None, connections: 1, refused: 1, ..traffic() };
         assert_eq!(
-            sentence(&other),
+            sentence(&Summary { traffic: Ok(other), survivors: 2, ..summary() }),
             "sent 1.5 MB over TCP in 1 connection; 0 B over UDP, not slowed; \
              1 connection in the foreground; 2 processes go on in the background"
+        );
+        assert_eq!(
+            sentence(&Summary { traffic: Err("why".into()), survivors: 1, ..summary() }),
+            "what was sent is not known: why; 1 process goes on in the background"
         );
     }
 

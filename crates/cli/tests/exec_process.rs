@@ -5,7 +5,7 @@ mod support;
 
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::process::{CommandExt, ExitStatusExt};
-use std::process::Stdio;
+use std::process::{Command, Stdio};
 use std::time::Duration;
 use std::{fs, thread};
 
@@ -30,6 +30,35 @@ fn the_exit_code_is_the_programs() {
             "lull: sent 0 B over TCP in 0 connections; 0 B over UDP, not slowed\n"
         );
     }
+}
+
+/// A filter of system calls lets nobody list the open connections.
+#[test]
+fn the_exit_code_is_the_programs_even_if_nothing_can_be_counted() {
+    needs!(lull_testing::bpf(), lull_testing::command("python3"));
+    let run = |how: &[&str]| {
+        let mut command = Command::new("python3");
+        command.arg(program("denied.py")).args(["to count", LULL, "exec", "--cc", "reno"]);
+        finish(command.args(how).args(["--", "sh", "-c", "exit 7"]).stdin(Stdio::null()))
+    };
+    let said = run(&[]);
+    assert_eq!(said.code(), Some(7), "{said:?}");
+    assert!(said.err.starts_with("lull: what was sent is not known: to list open"), "{said:?}");
+    let said = run(&["--json"]);
+    let summary: Value = serde_json::from_str(&said.err).unwrap();
+    assert_eq!((&summary["exit_code"], &summary["tcp_bytes"]), (&7.into(), &Value::Null));
+    assert!(summary["not_counted"].as_str().unwrap().starts_with("to list open"), "{summary}");
+}
+
+#[test]
+fn a_program_that_cannot_be_watched_over_is_killed() {
+    needs!(lull_testing::bpf(), lull_testing::command("python3"));
+    let mut command = Command::new("python3");
+    command.arg(program("denied.py")).args(["to watch others", LULL, "exec", "--cc", "reno", "--"]);
+    command.args(["sleep", "20"]).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+    let mut kept = Kept::spawn(&mut command);
+    assert_eq!(kept.0.wait().unwrap().code(), Some(125));
+    assert_eq!(cgroups_of(&kept.pid()), Vec::<std::path::PathBuf>::new());
 }
 
 #[test]
@@ -141,7 +170,7 @@ fn standard_input_passes_through() {
 #[test]
 fn a_terminal_works_with_its_control_characters() {
     needs!(lull_testing::bpf(), lull_testing::command("python3"));
-    let mut command = std::process::Command::new("python3");
+    let mut command = Command::new("python3");
     let said = finish(command.arg(program("terminal.py")).env("LULL", LULL));
     assert_eq!(said.ok(), "ok\n");
 }

@@ -37,6 +37,6 @@ pub use hooks::Dscp;
 pub use load::{Loaded, Unloaded, load, unload};
 pub use machine::{check_congestion, check_kernel, check_name, check_privilege};
 pub use parameters::{Algorithm, MinWindow, Parameters};
-pub use run::{Ending, Outcome, Summary, run};
+pub use run::{Ending, Outcome, Summary, Traffic, run};
 pub use signals::die_by;
 pub use status::{Owner, Socket, Status, Yielding, status};

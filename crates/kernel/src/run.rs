@@ -32,9 +32,7 @@ pub enum Ending {
 
 /// What the program sent, and how it yielded.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Summary {
-    /// From start to end.
-    pub elapsed: Duration,
+pub struct Traffic {
     /// TCP connections that were opened or accepted.
     pub connections: u64,
     /// Those of them that did not take the congestion control.
@@ -47,6 +45,15 @@ pub struct Summary {
     pub lived: Duration,
     /// The part of it that was spent yielding; None if the congestion control does not tell.
     pub yielded: Option<Duration>,
+}
+
+/// What is to be said of a program that has ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Summary {
+    /// From start to end.
+    pub elapsed: Duration,
+    /// What was counted, or why it cannot be told.
+    pub traffic: Result<Traffic, String>,
     /// Processes of the program that go on in the background.
     pub survivors: usize,
     /// What stays in the foreground, one line each: of the sockets that it was given from outside,
@@ -74,7 +81,8 @@ pub struct Outcome {
 /// it stay what they are.
 ///
 /// # Errors
-/// Whatever keeps the program from running; no cgroup and nothing loaded is left behind then.
+/// Whatever keeps the program from running, or us from waiting for its end, in which case it is
+/// killed; no cgroup and nothing loaded is left behind then.
 ///
 /// # Panics
 /// If `program` is empty.
@@ -104,34 +112,53 @@ fn run_in(
     let witness = Witness::start().ok();
     let started = Instant::now();
     let mut child = spawn(background, program, signals)?;
-    let process =
-        sys::pidfd_open(child.id() as i32).map_err(Error::io("watch over the program"))?;
-    let unmarked = BTreeMap::new();
-    let mut supervisor =
-        Supervisor { background, choice, signals, requests, process, witness, unmarked };
-    let ending = supervisor.attend(&mut child)?;
+    let supervised = sys::pidfd_open(child.id() as i32)
+        .map_err(Error::io("watch over the program"))
+        .and_then(|process| {
+            let unmarked = BTreeMap::new();
+            let mut supervisor =
+                Supervisor { background, choice, signals, requests, process, witness, unmarked };
+            let ending = supervisor.attend(&mut child)?;
+            Ok((ending, supervisor.unmarked))
+        });
+    let (ending, unmarked) = match supervised {
+        Ok(supervised) => supervised,
+        Err(error) => {
+            // Nobody would hand its signals on, nor learn how it ended.
+            let _ = child.kill();
+            let _ = child.wait();
+            return Err(error);
+        }
+    };
     let elapsed = started.elapsed();
-    let unmarked = supervisor.unmarked.into_iter().map(|(pid, error)| {
+    let unmarked = unmarked.into_iter().map(|(pid, error)| {
         format!("the DSCP of IPv4 connections of IPv6 sockets of process {pid}: {error}")
     });
-    let counters = background.hooks.counters()?;
     let left_cgroup = background
         .why_outside
         .as_ref()
         .map(|why| cgroup::left("the program", &background.hierarchy.own(), why));
     let summary = Summary {
         elapsed,
+        // Whoever runs a program through us wants to know first how it ended.
+        traffic: traffic(background).map_err(|error| error.to_string()),
+        survivors: background.cgroup.processes().len(),
+        foreground: inherited.foreground().into_iter().chain(unmarked).collect(),
+        left_cgroup,
+    };
+    Ok(Outcome { ending, summary })
+}
+
+fn traffic(background: &Background<'_>) -> Result<Traffic> {
+    let counters = background.hooks.counters()?;
+    Ok(Traffic {
         connections: counters.connections,
         refused: counters.refused,
         tcp_bytes: counters.tcp_bytes,
         udp_bytes: counters.udp_bytes,
         lived: counters.lived,
         yielded: background.hooks.knows_yielding.then_some(counters.yielded),
-        survivors: background.cgroup.processes().len(),
-        foreground: inherited.foreground().into_iter().chain(unmarked).collect(),
-        left_cgroup,
-    };
-    Ok(Outcome { ending, summary })
+    })
 }
 
 fn spawn(background: &Background<'_>, program: &[OsString], signals: &Signals) -> Result<Child> {
