@@ -66,15 +66,38 @@ pub(crate) struct Args {
     /// Say nothing at the end
     #[arg(long, short, conflicts_with = "json")]
     quiet: bool,
-    /// Load the congestion control under its name if need be, as for nice; for tests
-    #[arg(long, hide = true)]
-    automatic: bool,
+    /// Load an algorithm under the name of --cc if need be, as nice under its own; for tests
+    #[arg(
+        long,
+        hide = true,
+        num_args = 0..=1,
+        require_equals = true,
+        value_enum,
+        default_missing_value = NICE
+    )]
+    automatic: Option<Automatic>,
     /// Do what kernels before 6.13 need for IPv4 over IPv6 sockets; for tests
     #[arg(long, hide = true)]
     mapped_by_parent: bool,
     /// The program and its arguments
     #[arg(trailing_var_arg = true, required_unless_present = "pid")]
     program: Vec<OsString>,
+}
+
+/// What can be loaded for the length of a run.
+#[derive(Clone, Copy, Debug, clap::ValueEnum)]
+enum Automatic {
+    Nice,
+    Background,
+}
+
+impl Automatic {
+    fn parameters(self) -> Parameters {
+        match self {
+            Automatic::Nice => Parameters::default(),
+            Automatic::Background => Parameters::background(false),
+        }
+    }
 }
 
 fn parse_dscp(text: &str) -> Result<Dscp, &'static str> {
@@ -110,14 +133,14 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
 
 fn choice(args: &Args) -> Choice {
     let automatic = match args.cc.as_str() {
-        BACKGROUND => Some(Parameters::background(false)),
-        NICE => Some(Parameters::default()),
-        _ => args.automatic.then(Parameters::default),
+        BACKGROUND => Some(Automatic::Background),
+        NICE => Some(Automatic::Nice),
+        _ => args.automatic,
     };
     Choice {
         congestion: args.cc.clone(),
         dscp: args.dscp,
-        automatic,
+        automatic: automatic.map(Automatic::parameters),
         network_honours_le: args.network_honours_le,
         mapped_by_parent: args.mapped_by_parent,
     }
@@ -291,6 +314,9 @@ fn adopted_json(args: &Args, adopted: &Adopted) -> Value {
 mod tests {
     use std::time::Duration;
 
+    use clap::Parser;
+    use lull_kernel::Algorithm;
+
     use super::*;
 
     fn traffic() -> Traffic {
@@ -341,6 +367,27 @@ mod tests {
         let lines: Vec<_> = text.lines().skip(1).collect();
         let stays = "lull: in the foreground stays:";
         assert_eq!(lines, ["lull: c".to_owned(), format!("{stays} a"), format!("{stays} b")]);
+    }
+
+    #[derive(clap::Parser)]
+    struct Line {
+        #[command(flatten)]
+        args: Args,
+    }
+
+    #[test]
+    fn nice_and_background_are_loaded_as_what_they_are_called() {
+        let loaded = |words: &[&str]| {
+            let line = Line::try_parse_from([&["exec"], words, &["true"]].concat()).unwrap();
+            choice(&line.args).automatic.map(|parameters| parameters.algorithm())
+        };
+        assert_eq!(loaded(&[]), Some(Algorithm::Nice));
+        assert_eq!(loaded(&["--cc", "nice"]), Some(Algorithm::Nice));
+        assert_eq!(loaded(&["--cc", "background"]), Some(Algorithm::Background));
+        assert_eq!(loaded(&["--cc", "other"]), None);
+        assert_eq!(loaded(&["--cc", "other", "--automatic"]), Some(Algorithm::Nice));
+        let background = ["--cc", "other", "--automatic=background"];
+        assert_eq!(loaded(&background), Some(Algorithm::Background));
     }
 
     #[test]
