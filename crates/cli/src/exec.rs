@@ -16,9 +16,6 @@ const FAILED: u8 = 125;
 const NOT_EXECUTABLE: u8 = 126;
 const NOT_FOUND: u8 = 127;
 
-/// `--cc` cannot do here what it is for. Not env's code for what went wrong, since nothing did.
-const REFUSED: u8 = 2;
-
 /// What `--cc` has to be for us to load it.
 const NICE: &str = "nice";
 const BACKGROUND: &str = "background";
@@ -39,8 +36,7 @@ Examples:
 ///
 /// Every connection that the program and its children open or accept uses TCP Nice and carries
 /// the DSCP for lower effort, whatever they ask for themselves. Exit code, signals, terminal and
-/// standard input are the program's; 125, 126 and 127 are lull's own, as env's, and 2 says that it
-/// refused --cc background. It needs root.
+/// standard input are the program's; 125, 126 and 127 are lull's own, as env's. It needs root.
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Args {
@@ -120,7 +116,6 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
         let code = match error.downcast_ref() {
             Some(Error::ProgramNotFound { .. }) => NOT_FOUND,
             Some(Error::ProgramNotExecutable { .. }) => NOT_EXECUTABLE,
-            Some(Error::NeedsLowerClass { .. } | Error::NeedsMark { .. }) => REFUSED,
             _ => FAILED,
         };
         crate::complain(&error);

@@ -262,16 +262,16 @@ fn an_unknown_congestion_control_is_told_with_the_known_ones() {
 #[test]
 fn background_is_refused_unless_the_network_honours_its_mark() {
     let exec = |arguments: &[&str]| finish(lull(&["exec", "--cc"]).args(arguments));
-    exec(&["background", "--", "true"]).fails(2, "'background' does not yield by itself");
-    exec(&["background", "--", "true"]).fails(2, "say so with --network-honours-le, or take");
+    exec(&["background", "--", "true"]).fails(125, "'background' does not yield by itself");
+    exec(&["background", "--", "true"]).fails(125, "say so with --network-honours-le, or take");
     exec(&["background", "--network-honours-le", "--dscp", "none", "--", "true"])
-        .fails(2, "leave out --dscp none");
+        .fails(125, "leave out --dscp none");
     needs!(lull_testing::bpf());
     let pid = std::process::id().to_string();
-    exec(&["background", "--pid", &pid]).fails(2, "'background' does not yield by itself");
+    exec(&["background", "--pid", &pid]).fails(125, "'background' does not yield by itself");
     // Under any name, and nothing is left of the attempt.
     let background = Variant::load(&["--algorithm", "background"]);
-    exec(&[&background.0, "--", "true"]).fails(2, "does not yield by itself");
+    exec(&[&background.0, "--", "true"]).fails(125, "does not yield by itself");
     assert_eq!(background.cgroups(), Vec::<PathBuf>::new());
     let honoured = [&background.0, "--network-honours-le", "--quiet", "--", "true"];
     assert_eq!(exec(&honoured).code(), Some(0));
