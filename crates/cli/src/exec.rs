@@ -56,7 +56,8 @@ pub(crate) struct Args {
     /// With --pid: its descendants, too
     #[arg(long, requires = "pid", conflicts_with = "program")]
     children: bool,
-    /// Say what was sent as a line of JSON, on standard error or in FILE
+    /// Say what was sent, or moved, as a line of JSON in FILE, or on standard error; with --pid on
+    /// standard output, which is no program's then
     #[arg(long, value_name = "FILE", num_args = 0..=1, require_equals = true)]
     json: Option<Option<PathBuf>>,
     /// Say nothing at the end
@@ -148,7 +149,7 @@ fn start(args: &Args) -> anyhow::Result<ExitCode> {
             Some(_) => summary_json(args, &outcome).to_string(),
             None => told(&outcome.summary),
         };
-        say(args, &text);
+        say(args, &text, &mut io::stderr());
     }
     match outcome.ending {
         Ending::Exited(code) => Ok(ExitCode::from(u8::try_from(code).unwrap_or(FAILED))),
@@ -161,7 +162,7 @@ fn start(args: &Args) -> anyhow::Result<ExitCode> {
 }
 
 /// What was done is done: a summary that cannot be written changes no exit code.
-fn say(args: &Args, text: &str) {
+fn say(args: &Args, text: &str, otherwise: &mut dyn Write) {
     match &args.json {
         Some(Some(path)) => {
             if let Err(error) = fs::write(path, format!("{text}\n")) {
@@ -170,7 +171,7 @@ fn say(args: &Args, text: &str) {
             }
         }
         _ => {
-            let _ = writeln!(io::stderr(), "{text}");
+            let _ = writeln!(otherwise, "{text}");
         }
     }
 }
@@ -268,7 +269,7 @@ fn adopt(pid: i32, args: &Args) -> anyhow::Result<ExitCode> {
         return Ok(ExitCode::SUCCESS);
     }
     if args.json.is_some() {
-        say(args, &adopted_json(args, &adopted).to_string());
+        say(args, &adopted_json(args, &adopted).to_string(), &mut io::stdout());
         return Ok(ExitCode::SUCCESS);
     }
     let mut out = io::stdout().lock();

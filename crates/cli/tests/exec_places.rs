@@ -198,11 +198,12 @@ fn descendants_are_moved_when_asked_for() {
     let pid = kept.pid();
     let nice = Variant::load(&[]);
     let said = finish(&mut lull(&["exec", "--cc", &nice.0, "--json", "--pid", &pid]));
-    let report: Value = serde_json::from_str(&said.err).unwrap();
+    assert_eq!(said.err, "");
+    let report: Value = serde_json::from_str(&said.ok()).unwrap();
     assert_eq!(report["processes"].as_array().unwrap().len(), 1);
     assert!(report["foreground"].to_string().contains("--children"), "{report}");
     let said = finish(&mut lull(&["exec", "--cc", &nice.0, "--children", "--json", "--pid", &pid]));
-    let report: Value = serde_json::from_str(&said.err).unwrap();
+    let report: Value = serde_json::from_str(&said.ok()).unwrap();
     let processes = report["processes"].as_array().unwrap();
     assert_eq!(processes.len(), 3, "{report}");
     for process in processes {
