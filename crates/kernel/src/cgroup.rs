@@ -184,8 +184,9 @@ fn without_ours(path: &Path) -> &Path {
 
 /// The congestion control in the name of a cgroup of ours.
 fn congestion_of(name: &str) -> Option<&str> {
-    let (congestion, rest) = name.strip_prefix(PREFIX)?.split_once('.')?;
-    let (pid, count) = rest.split_once('.')?;
+    // From behind: the name of a congestion control may hold dots.
+    let (rest, count) = name.strip_prefix(PREFIX)?.rsplit_once('.')?;
+    let (congestion, pid) = rest.rsplit_once('.')?;
     let number = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
     (number(pid) && number(count)).then_some(congestion)
 }
@@ -394,6 +395,7 @@ mod tests {
     fn only_our_names_are_ours() {
         assert_eq!(congestion_of("lull.nice.12.0"), Some("nice"));
         assert_eq!(congestion_of("lull.nice_2.12.3"), Some("nice_2"));
+        assert_eq!(congestion_of("lull.dctcp-2.x.12.3"), Some("dctcp-2.x"));
         for name in ["lull", "lull.nice", "lull.nice.12", "lull.nice.x.0", "lull.nice.1.", "nice"] {
             assert_eq!(congestion_of(name), None, "{name}");
         }
