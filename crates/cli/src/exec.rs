@@ -177,7 +177,12 @@ fn say(args: &Args, text: &str, otherwise: &mut dyn Write) {
 }
 
 fn count(number: u64, what: &str) -> String {
-    if number == 1 { format!("1 {what}") } else { format!("{number} {what}s") }
+    let ending = match what.ends_with('s') {
+        _ if number == 1 => "",
+        true => "es",
+        false => "s",
+    };
+    format!("{number} {what}{ending}")
 }
 
 fn share(traffic: &Traffic) -> Option<f64> {
@@ -208,7 +213,7 @@ fn sentence(summary: &Summary) -> String {
     };
     if summary.survivors > 0 {
         let verb = if summary.survivors == 1 { "goes" } else { "go" };
-        let processes = count(summary.survivors as u64, "process").replace("processs", "processes");
+        let processes = count(summary.survivors as u64, "process");
         text += &format!("; {processes} {verb} on in the background");
     }
     text

@@ -253,10 +253,8 @@ subprocess.run([sys.argv[1], 'exec', '--cc', 'reno', *sys.argv[2:], '--', 'true'
         let mut command = Command::new("python3");
         finish(command.args(["-c", script, LULL]).args(arguments).stdin(Stdio::null()))
     };
-    let stays = [
-        "1 connection that a listener has not accepted yet",
-        "MPTCP over IPv6 is in the background without a DSCP",
-    ];
+    let stays =
+        ["1 connection that a listener has not accepted yet", "the DSCP of MPTCP over IPv6"];
     let said = exec(&[]);
     let lines: Vec<_> = said.err.lines().skip(1).collect();
     assert_eq!(lines, stays.map(|what| format!("lull: in the foreground stays: {what}")));

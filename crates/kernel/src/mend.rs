@@ -116,9 +116,7 @@ fn mend(socket: BorrowedFd<'_>, family: i32, congestion: &str, dscp: Dscp) -> io
         match set_int(socket, libc::IPPROTO_IPV6, libc::IPV6_TCLASS, class) {
             // MPTCP has no such option; its IPv6 subflows keep their class.
             Err(error) if error.raw_os_error() == Some(libc::EOPNOTSUPP) => {
-                return Err(io::Error::other(
-                    "MPTCP over IPv6 is in the background without a DSCP",
-                ));
+                return Err(io::Error::other("the DSCP of MPTCP over IPv6"));
             }
             other => other?,
         }
