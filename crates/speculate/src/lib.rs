@@ -1,0 +1,15 @@
+//! The core of safe speculative replication (SSR): what may be wanted next, in which order it is
+//! fetched, and how much of that a server bears.
+//!
+//! | module | what | paper |
+//! |---|---|---|
+//! | [`log`] | reads access logs | |
+//!
+//! Everything in this crate is pure: time comes in as a [`lull_cc::Timestamp`], randomness as a
+//! number that was drawn, the key of the clients' hashes as an argument; effects go out as values.
+//! Equal calls give equal results on every machine. `docs/predictor.md` and `docs/budget.md` list
+//! what the papers say, what they leave open, and what we do there.
+
+#![forbid(unsafe_code)]
+
+pub mod log;

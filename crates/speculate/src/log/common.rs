@@ -1,0 +1,78 @@
+//! The Common Log Format, and the combined one, which has referer and agent behind it.
+//!
+//! ```text
+//! c00001 - - [01/Aug/1995:06:00:00 +0000] "GET /images/logo.gif HTTP/1.0" 200 1713
+//! c00001 - - [01/Aug/1995:06:00:00 +0000] "GET / HTTP/1.1" 200 1713 "http://a/" "Mozilla/5.0"
+//! ```
+
+use std::borrow::Cow;
+
+use lull_cc::Bytes;
+
+use super::{Entry, LineError, Part, date, request_line};
+
+pub(super) fn parse(line: &str) -> Result<Entry<'_>, LineError> {
+    let missing = |part| move || LineError::Missing(part);
+    let invalid = |part| move || LineError::Invalid(part);
+    let (client, rest) = line.split_once(' ').ok_or_else(missing(Part::Client))?;
+    let (users, rest) = rest.split_once('[').ok_or_else(missing(Part::Date))?;
+    let (date, rest) = rest.split_once(']').ok_or_else(missing(Part::Date))?;
+    let at = date::common(date).ok_or_else(invalid(Part::Date))?;
+    let (_, rest) = rest.split_once('"').ok_or_else(missing(Part::Request))?;
+    let end = end_of_request(rest).ok_or_else(missing(Part::Status))?;
+    let (method, target) = request_line(&rest[..end]);
+    let rest = &rest[end + 2..];
+    let (status, rest) = rest.split_once(' ').ok_or_else(missing(Part::Length))?;
+    let status = status.parse().map_err(|_| LineError::Invalid(Part::Status))?;
+    let (bytes, rest) = rest.split_once(' ').unwrap_or((rest, ""));
+    let bytes = match bytes.trim_end() {
+        "-" => 0,
+        bytes => bytes.parse().map_err(|_| LineError::Invalid(Part::Length))?,
+    };
+    let (referer, agent) = behind(rest);
+    Ok(Entry {
+        at,
+        client: Cow::Borrowed(client),
+        method: Cow::Borrowed(method),
+        target: Cow::Borrowed(target),
+        status,
+        bytes: Bytes(bytes),
+        referer: referer.filter(|text| *text != "-").map(Cow::Borrowed),
+        agent: agent.map(|text| Cow::Borrowed(if text == "-" { "" } else { text })),
+        took: None,
+        prefetch: false,
+        private: is_user(users),
+    })
+}
+
+/// Requests may hold quotation marks, and a combined log has more of them behind. What ends a
+/// request is one in front of the three digits of a status.
+fn end_of_request(rest: &str) -> Option<usize> {
+    rest.match_indices("\" ").map(|(at, _)| at).find(|&at| {
+        let behind = &rest.as_bytes()[at + 2..];
+        behind.len() >= 3
+            && behind[..3].iter().all(u8::is_ascii_digit)
+            && matches!(behind.get(3), None | Some(b' '))
+    })
+}
+
+/// The last of the two words in front of the date is the user who signed in.
+fn is_user(users: &str) -> bool {
+    let user = users.trim_end().rsplit(' ').next().unwrap_or("-");
+    !matches!(user, "" | "-" | "\"\"")
+}
+
+/// ` "referer" "agent"`.
+fn behind(rest: &str) -> (Option<&str>, Option<&str>) {
+    let Some((referer, rest)) = rest.trim_start().strip_prefix('"').and_then(|rest| {
+        // Neither may hold a bare `" "`: servers escape quotation marks.
+        rest.split_once("\" \"")
+    }) else {
+        return (None, None);
+    };
+    let end = rest.match_indices('"').map(|(at, _)| at).find(|&at| {
+        matches!(rest.as_bytes().get(at + 1), None | Some(b' ' | b'\r'))
+            && !rest[..at].ends_with('\\')
+    });
+    (Some(referer), end.map(|end| &rest[..end]))
+}

@@ -1,0 +1,159 @@
+//! Access logs of web servers, line by line: bytes in, an [`Entry`] or a typed error out.
+//!
+//! | format | whose | told by |
+//! |---|---|---|
+//! | [`Common`](Format::Common) | NCSA's, Apache's `common` | the date in brackets, then the request in quotation marks |
+//! | [`Combined`](Format::Combined) | Apache's `combined`, nginx's default | the same, with referer and agent behind |
+//! | [`Extended`](Format::Extended) | W3C's draft, IIS, CloudFront | lines that begin with `#`, of which `#Fields:` names the columns |
+//! | [`JsonLines`](Format::JsonLines) | nginx and others with a JSON format of their own | an object a line |
+//! | [`Caddy`](Format::Caddy) | Caddy's default | an object a line that holds an object `request` |
+
+mod common;
+mod date;
+mod extended;
+mod json;
+mod reader;
+
+use std::borrow::Cow;
+
+use core::time::Duration;
+
+use lull_cc::{Bytes, Timestamp};
+
+pub use reader::{BadLines, Reader};
+
+/// Longer lines are not read: no server writes them, and what they would cost has no bound.
+pub const LONGEST_LINE: usize = 64 * 1024;
+
+/// How a log is written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Format {
+    /// The Common Log Format.
+    Common,
+    /// The same with referer and agent.
+    Combined,
+    /// The extended format of the W3C's draft, whose columns a directive names.
+    Extended,
+    /// A flat JSON object a line, by the names of nginx's variables or other usual ones.
+    JsonLines,
+    /// Caddy's JSON.
+    Caddy,
+}
+
+/// A request as the log has it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Entry<'a> {
+    /// When, since 1970 in UTC; most formats count in whole seconds.
+    pub at: Timestamp,
+    /// Who asked, an address as a rule. Whoever keeps it hashes it first: [`crate::ClientHasher`].
+    pub client: Cow<'a, str>,
+    /// The method; empty if what the client sent was no request, such as a port scan.
+    pub method: Cow<'a, str>,
+    /// What was asked for, with its query; in such a case, what the client sent.
+    pub target: Cow<'a, str>,
+    /// The status of the answer.
+    pub status: u16,
+    /// Bytes that were sent; none where the log has a dash.
+    pub bytes: Bytes,
+    /// The page that led here, if the log says.
+    pub referer: Option<Cow<'a, str>>,
+    /// The user agent, if the log has a place for it; empty if the client sent none.
+    pub agent: Option<Cow<'a, str>>,
+    /// How long the answer took, if the log says.
+    pub took: Option<Duration>,
+    /// Whether the client said that it fetches ahead (`Sec-Purpose`, `Purpose` or `X-Moz`).
+    pub prefetch: bool,
+    /// Whether the answer is one person's: a user was signed in, or the answer set a cookie or
+    /// forbade shared caches.
+    pub private: bool,
+}
+
+/// A part of a line.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Part {
+    /// Who asked.
+    Client,
+    /// When.
+    Date,
+    /// Method and target.
+    Request,
+    /// The status of the answer.
+    Status,
+    /// Bytes sent.
+    Length,
+}
+
+impl core::fmt::Display for Part {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.write_str(match self {
+            Part::Client => "client",
+            Part::Date => "date",
+            Part::Request => "request",
+            Part::Status => "status",
+            Part::Length => "length",
+        })
+    }
+}
+
+/// Why a line is none of the log.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, thiserror::Error)]
+pub enum LineError {
+    /// It is longer than [`LONGEST_LINE`].
+    #[error("the line is longer than 64 KiB")]
+    TooLong,
+    /// Servers escape what is no UTF-8; a line that has it was damaged.
+    #[error("the line is not UTF-8")]
+    NotUtf8,
+    /// The line ends too early, or its format has no such column.
+    #[error("no {0}")]
+    Missing(Part),
+    /// The part is there, and is none.
+    #[error("the {0} cannot be read")]
+    Invalid(Part),
+    /// A line of the extended format before any `#Fields:`.
+    #[error("no #Fields directive above the line")]
+    NoFields,
+    /// A line of the extended format with more or fewer columns than `#Fields:` names.
+    #[error("the line has not as many columns as #Fields names")]
+    Columns,
+    /// Not one JSON object.
+    #[error("the line is no JSON object")]
+    NotJson,
+}
+
+/// A request line, `GET /a HTTP/1.1`, as method and target; no method if it is none.
+fn request_line(line: &str) -> (&str, &str) {
+    match line.split_once(' ') {
+        Some((method, rest))
+            if !method.is_empty() && method.bytes().all(|b| b.is_ascii_uppercase()) =>
+        {
+            // HTTP/0.9 had no version, and old logs have such lines.
+            let target = match rest.rsplit_once(' ') {
+                Some((target, version)) if version.starts_with("HTTP/") => target,
+                _ => rest,
+            };
+            (method, target.trim_end())
+        }
+        _ => ("", line),
+    }
+}
+
+/// Whether a header says that the client fetches ahead: `Sec-Purpose: prefetch;prerender`,
+/// `Purpose: prefetch`, `X-Moz: prefetch`, and Safari's `preview`.
+fn is_prefetch(value: &str) -> bool {
+    ["prefetch", "preview", "prerender"].iter().any(|word| value.contains(word))
+}
+
+/// Whether a `Cache-Control` forbids shared caches.
+fn is_private(cache_control: &str) -> bool {
+    let mut directives = cache_control.split(',').map(str::trim);
+    directives.any(|one| {
+        ["private", "no-store"].iter().any(|word| {
+            let (name, _) = one.split_once('=').unwrap_or((one, ""));
+            name.eq_ignore_ascii_case(word)
+        })
+    })
+}
+
+#[cfg(test)]
+mod tests;
