@@ -4,6 +4,7 @@
 //! | module | what | paper |
 //! |---|---|---|
 //! | [`log`] | reads access logs | |
+//! | [`observe`] | makes visits out of requests: clients without addresses, URLs as numbers | SSR §5.1 |
 //!
 //! Everything in this crate is pure: time comes in as a [`lull_cc::Timestamp`], randomness as a
 //! number that was drawn, the key of the clients' hashes as an argument; effects go out as values.
@@ -13,3 +14,5 @@
 #![forbid(unsafe_code)]
 
 pub mod log;
+pub mod observe;
+mod table;

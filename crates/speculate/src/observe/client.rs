@@ -1,0 +1,100 @@
+//! Clients without their addresses.
+
+use core::net::IpAddr;
+
+use siphasher::sip::SipHasher24;
+
+/// Turns what a log or a connection says of a client into numbers that lead nowhere without the
+/// key: SipHash-2-4, a pseudo-random function (Aumasson and Bernstein, 2012).
+///
+/// The key is drawn at random when a program starts and never stored, so what is stored of a model
+/// can't be joined with anything.
+#[derive(Clone)]
+pub struct ClientHasher {
+    keyed: SipHasher24,
+}
+
+impl core::fmt::Debug for ClientHasher {
+    /// Without the key.
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.write_str("ClientHasher")
+    }
+}
+
+/// A client for as long as its session lasts: an address together with a user agent, so that most
+/// of the people behind one address are apart.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ClientId(pub(crate) u64);
+
+/// Where a client comes from, which it can't choose as it can choose its user agent: what "distinct
+/// clients" are counted by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Origin(pub(crate) u64);
+
+impl ClientHasher {
+    /// A hasher with a secret key.
+    pub fn new(key: [u8; 16]) -> Self {
+        ClientHasher { keyed: SipHasher24::new_with_key(&key) }
+    }
+
+    /// The origin of an address. Those of one IPv6 network of 64 bits are one origin: whoever has
+    /// one address there has them all.
+    pub fn origin(&self, address: &str) -> Origin {
+        match address.parse() {
+            Ok(IpAddr::V6(address)) if address.to_ipv4_mapped().is_none() => {
+                Origin(self.hash(b'6', &[&address.octets()[..8]]))
+            }
+            _ => Origin(self.hash(b'a', &[address.as_bytes()])),
+        }
+    }
+
+    /// The client of an address and a user agent.
+    pub fn client(&self, address: &str, agent: &str) -> ClientId {
+        ClientId(
+            self.hash(b'c', &[&address.len().to_le_bytes(), address.as_bytes(), agent.as_bytes()]),
+        )
+    }
+
+    /// The hash of anything else that a stranger may choose; so nobody can make it collide.
+    pub(crate) fn text(&self, text: &str) -> u64 {
+        self.hash(b't', &[text.as_bytes()])
+    }
+
+    fn hash(&self, purpose: u8, parts: &[&[u8]]) -> u64 {
+        use core::hash::Hasher as _;
+        let mut hasher = self.keyed;
+        hasher.write(&[purpose]);
+        for part in parts {
+            hasher.write(part);
+        }
+        hasher.finish()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn another_key_gives_other_numbers() {
+        let (one, other) = (ClientHasher::new([1; 16]), ClientHasher::new([2; 16]));
+        assert_eq!(one.client("192.0.2.7", "x"), one.client("192.0.2.7", "x"));
+        assert_ne!(one.client("192.0.2.7", "x"), other.client("192.0.2.7", "x"));
+        assert_ne!(one.origin("192.0.2.7"), other.origin("192.0.2.7"));
+    }
+
+    #[test]
+    fn a_client_is_address_and_agent_its_origin_the_address_alone() {
+        let hasher = ClientHasher::new([1; 16]);
+        assert_ne!(hasher.client("192.0.2.7", "x"), hasher.client("192.0.2.7", "y"));
+        assert_ne!(hasher.client("192.0.2.7", "1x"), hasher.client("192.0.2.71", "x"));
+        assert_ne!(hasher.origin("192.0.2.7"), hasher.origin("192.0.2.8"));
+        assert_eq!(hasher.origin("2001:db8::1"), hasher.origin("2001:db8::ffff:2"));
+        assert_ne!(hasher.origin("2001:db8::1"), hasher.origin("2001:db8:0:1::1"));
+    }
+
+    #[test]
+    fn the_key_is_not_shown() {
+        assert_eq!(format!("{:?}", ClientHasher::new([1; 16])), "ClientHasher");
+    }
+}

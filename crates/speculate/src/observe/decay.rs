@@ -1,0 +1,119 @@
+//! Counts that forget: what happened a half-life ago counts half.
+
+use core::time::Duration;
+
+use lull_cc::Timestamp;
+
+/// Forward decay (Cormode, Shkapenyuk, Srivastava and Xu, 2009): instead of shrinking all counts as
+/// time goes by, each new event counts for more, by 2^(time / half-life). Shares of counts are then
+/// those of decayed counts, and nothing that does not change is ever touched.
+#[derive(Clone, Debug)]
+pub(crate) struct Decay {
+    half_life_seconds: u64,
+    /// Where an event counts 1; none before the first.
+    base: Option<u64>,
+    latest: u64,
+    /// The second that was asked for last, and what it counts.
+    cached: (u64, f32),
+}
+
+/// Half-lives after which all counts are scaled down, so that they stay within a float's 2^127.
+const SCALED_AFTER: u64 = 64;
+/// What they are multiplied by.
+pub(crate) const SCALE: f32 = 1.0 / (1u64 << 32) as f32 / (1u64 << 32) as f32;
+
+impl Decay {
+    /// # Panics
+    /// If the half-life is under a second.
+    pub(crate) fn new(half_life: Duration) -> Self {
+        assert!(half_life.as_secs() > 0, "a half-life is a second at least");
+        Decay {
+            half_life_seconds: half_life.as_secs(),
+            base: None,
+            latest: 0,
+            cached: (u64::MAX, 1.0),
+        }
+    }
+
+    /// What an event counts now, and whether all counts are to be multiplied by [`SCALE`] first.
+    ///
+    /// A date far ahead, as a damaged log may have, moves time by one half-life at most.
+    pub(crate) fn event(&mut self, at: Timestamp) -> (f32, bool) {
+        let seconds = at.as_nanos() / 1_000_000_000;
+        if seconds == self.cached.0 {
+            return (self.cached.1, false);
+        }
+        let half_life = self.half_life_seconds;
+        let base = *self.base.get_or_insert_with(|| {
+            self.latest = seconds;
+            seconds
+        });
+        self.latest = self.latest.max(seconds.min(self.latest.saturating_add(half_life)));
+        let scale = self.latest - base > SCALED_AFTER * half_life;
+        if scale {
+            self.base = Some(base + SCALED_AFTER * half_life);
+        }
+        let counts = self.now(seconds);
+        self.cached = (seconds, counts);
+        (counts, scale)
+    }
+
+    /// What an event counts at a time; a count divided by it is in events of then.
+    pub(crate) fn at(&self, at: Timestamp) -> f32 {
+        self.now(at.as_nanos() / 1_000_000_000)
+    }
+
+    fn now(&self, seconds: u64) -> f32 {
+        let Some(base) = self.base else { return 1.0 };
+        let since = seconds.min(self.latest) as f64 - base as f64;
+        // Before the base by a century or by a second is the same: it does not count any more.
+        libm::exp2((since / self.half_life_seconds as f64).max(-60.0)) as f32
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(seconds: u64) -> Timestamp {
+        Timestamp::from_nanos(seconds * 1_000_000_000)
+    }
+
+    #[test]
+    fn an_event_counts_double_after_a_half_life() {
+        let mut decay = Decay::new(Duration::from_secs(100));
+        for (seconds, expected) in [(1_000, 1.0), (1_100, 2.0), (1_050, 1.414), (1_300, 4.0)] {
+            let (counts, scale) = decay.event(at(seconds));
+            assert!((counts - expected).abs() < 1e-3 && !scale, "{seconds}: {counts}");
+        }
+        // The jump of two half-lives was taken for one; so the next step is a whole one.
+        assert_eq!(decay.event(at(1_301)).0, 8.0);
+    }
+
+    #[test]
+    fn shares_survive_the_scaling() {
+        let mut decay = Decay::new(Duration::from_secs(10));
+        let mut count = 0.0;
+        let mut scalings = 0;
+        for second in 0..2_000 {
+            let (counts, scale) = decay.event(at(second));
+            if scale {
+                count *= SCALE;
+                scalings += 1;
+            }
+            count += counts;
+        }
+        // The sum of 2^(−k/10): what an event a second amounts to in the end.
+        let events = count / decay.at(at(1_999));
+        assert!((events - 14.94).abs() < 0.05, "{events}");
+        assert_eq!(scalings, 3);
+    }
+
+    #[test]
+    fn a_damaged_date_does_not_make_everything_old() {
+        let mut decay = Decay::new(Duration::from_secs(100));
+        decay.event(at(1_000));
+        assert_eq!(decay.event(at(1_000_000_000)), (2.0, false));
+        assert_eq!(decay.event(at(1_001)).0.floor(), 1.0);
+    }
+}

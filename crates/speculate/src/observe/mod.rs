@@ -1,0 +1,209 @@
+//! Requests as visits: by clients without addresses, of URLs as numbers.
+//!
+//! An [`Observer`] takes the entries of a log, or the requests of a running server, in order. It
+//! says of each what predictors may learn from it ([`Visit`]), or why nothing ([`Ignored`]).
+//! What it keeps is bounded by [`Limits`], whatever clients send.
+
+mod client;
+mod decay;
+mod robots;
+mod sessions;
+mod urls;
+
+use core::time::Duration;
+
+use lull_cc::{Bytes, Timestamp};
+
+pub use client::{ClientHasher, ClientId, Origin};
+pub(crate) use decay::{Decay, SCALE};
+pub use sessions::Step;
+pub use urls::{DISTINCT_CLIENTS, Kind, UrlId, Urls};
+
+use crate::log::Entry;
+use sessions::{SessionId, Sessions};
+use urls::Answer;
+
+/// What an observer keeps at most.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// URLs: 64 bytes each and the length of the path; under 2^24.
+    pub urls: usize,
+    /// Clients: up to 1.2 kB each.
+    pub sessions: usize,
+    /// A session ends, and its client is forgotten, so long after its last request.
+    pub session_window: Duration,
+    /// After this time a request counts half.
+    pub half_life: Duration,
+}
+
+impl Default for Limits {
+    /// A million URLs, 65,536 clients, half an hour, and a week.
+    fn default() -> Self {
+        Limits {
+            urls: 1 << 20,
+            sessions: 1 << 16,
+            session_window: Duration::from_secs(30 * 60),
+            half_life: Duration::from_secs(7 * 24 * 3600),
+        }
+    }
+}
+
+/// A request that predictors may learn from. It is the last step of [`Observer::history`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Visit {
+    /// When.
+    pub at: Timestamp,
+    /// What was asked for, without its query.
+    pub url: UrlId,
+    /// A page, or something in it.
+    pub kind: Kind,
+    /// Whether it can be suggested at all, once enough clients know it: a URL with a query can't.
+    pub cacheable: bool,
+    /// The client, for as long as its session lasts.
+    pub client: ClientId,
+    /// Where the client comes from.
+    pub origin: Origin,
+    session: SessionId,
+}
+
+/// Why nothing is learned from a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Ignored {
+    /// It was no `GET`.
+    Method,
+    /// Its target is no path, or a longer one than servers have.
+    Target,
+    /// The answer was neither the object nor that it has not changed.
+    Status,
+    /// The client is a robot: by its user agent, or because it asked for `/robots.txt`.
+    Robot,
+    /// The client fetched ahead: learning from that would confirm itself.
+    Prefetch,
+    /// The page that the client has before it, once more.
+    Reload,
+}
+
+/// Longer paths are not kept.
+const LONGEST_PATH: usize = 1024;
+
+/// Makes visits out of requests.
+#[derive(Clone, Debug)]
+pub struct Observer {
+    hasher: ClientHasher,
+    urls: Urls,
+    sessions: Sessions,
+}
+
+impl Observer {
+    /// An observer that has seen nothing.
+    ///
+    /// # Panics
+    /// If a limit is 0, `urls` is not below 2^24, or the half-life is under a second.
+    pub fn new(hasher: ClientHasher, limits: Limits) -> Self {
+        Observer {
+            hasher,
+            urls: Urls::new(limits.urls, limits.half_life),
+            sessions: Sessions::new(limits.sessions, limits.session_window),
+        }
+    }
+
+    /// Takes the next request.
+    ///
+    /// # Errors
+    /// If nothing is to be learned from it.
+    pub fn observe(&mut self, entry: &Entry<'_>) -> Result<Visit, Ignored> {
+        if entry.prefetch {
+            return Err(Ignored::Prefetch);
+        }
+        if entry.method != "GET" {
+            return Err(Ignored::Method);
+        }
+        let (path, query) = path_and_query(&entry.target).ok_or(Ignored::Target)?;
+        let agent = entry.agent.as_deref();
+        let client = self.hasher.client(&entry.client, agent.unwrap_or(""));
+        let session = self.sessions.enter(client, entry.at, || agent.is_some_and(robots::is_robot));
+        if path == "/robots.txt" {
+            self.sessions.mark_robot(session);
+        }
+        if self.sessions.is_robot(session) {
+            return Err(Ignored::Robot);
+        }
+        let hash = self.hasher.text(path);
+        if entry.private || is_gone(entry.status) {
+            self.urls.bar(path, hash);
+        }
+        if !matches!(entry.status, 200 | 304) {
+            return Err(Ignored::Status);
+        }
+        let origin = self.hasher.origin(&entry.client);
+        let whole = entry.status == 200 && query.is_none();
+        let answer = Answer {
+            at: entry.at,
+            bytes: whole.then_some(entry.bytes.0),
+            took: entry.took.filter(|_| whole),
+            public: (whole && !entry.private).then_some(origin),
+        };
+        let url = self.urls.note(path, hash, answer);
+        let kind = Kind::of(path);
+        self.sessions.step(session, url, kind).ok_or(Ignored::Reload)?;
+        let cacheable = query.is_none() && !entry.private;
+        Ok(Visit { at: entry.at, url, kind, cacheable, client, origin, session })
+    }
+
+    /// What the client of the visit that was observed last did in its session, that visit last.
+    pub fn history(&self, visit: &Visit) -> &[Step] {
+        self.sessions.steps(visit.session)
+    }
+
+    /// What a client did in its session, if it lasts.
+    pub fn history_of(&self, client: ClientId) -> &[Step] {
+        self.sessions.steps_of(client)
+    }
+
+    /// The URLs that are known.
+    pub fn urls(&self) -> &Urls {
+        &self.urls
+    }
+
+    /// The number of a target's path; none if nobody got it lately.
+    pub fn url(&self, target: &str) -> Option<UrlId> {
+        let (path, _) = path_and_query(target)?;
+        self.urls.find(path, self.hasher.text(path))
+    }
+
+    /// Forgets the clients whose session has ended. Requests do that by the way; where none come
+    /// for long, somebody has to call.
+    pub fn forget(&mut self, now: Timestamp) {
+        self.sessions.forget(now);
+    }
+
+    /// Memory that it takes, without what the allocator adds.
+    pub fn resident(&self) -> Bytes {
+        Bytes(self.urls.resident().0 + self.sessions.resident().0)
+    }
+}
+
+/// Path and query of a target: a path as a rule, a whole URL if a proxy was asked.
+fn path_and_query(target: &str) -> Option<(&str, Option<&str>)> {
+    let path = if target.starts_with('/') {
+        target
+    } else {
+        let (_, rest) = target.split_once("://")?;
+        &rest[rest.find('/')?..]
+    };
+    let path = path.split('#').next().unwrap_or(path);
+    let (path, query) = match path.split_once('?') {
+        Some((path, query)) => (path, Some(query)),
+        None => (path, None),
+    };
+    (path.len() <= LONGEST_PATH).then_some((path, query))
+}
+
+/// Whether a status says that the URL is no longer for everybody to get: it leads elsewhere, is
+/// forbidden or gone. Overload and mistakes of clients say nothing about it.
+fn is_gone(status: u16) -> bool {
+    matches!(status, 301 | 302 | 303 | 307 | 308 | 401 | 403 | 404 | 410)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,274 @@
+//! What each client did lately, for as long as its session lasts.
+
+use core::time::Duration;
+
+use lull_cc::{Bytes, Timestamp};
+
+use super::{ClientId, Kind, UrlId};
+use crate::table::{Entry, Table, mix};
+
+/// A request of a session.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Step {
+    /// What was asked for.
+    pub url: UrlId,
+    /// How many pages the session had with it: pages count from 1, and what a page has in it has
+    /// the number of the page.
+    pub page: u32,
+    /// A page, or something in it.
+    pub kind: Kind,
+}
+
+/// The place of a session, which is good until the next request is observed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct SessionId(u32);
+
+#[derive(Clone, Debug)]
+struct Session {
+    client: ClientId,
+    seen: Timestamp,
+    robot: bool,
+    steps: Vec<Step>,
+}
+
+impl Entry for Session {
+    type Worth = Timestamp;
+
+    fn hash(&self) -> u64 {
+        mix(self.client.0)
+    }
+
+    fn worth(&self) -> Timestamp {
+        self.seen
+    }
+}
+
+/// Steps that a session remembers. A window of ten pages has about that many with what is in them.
+const STEPS: usize = 96;
+/// Sessions that are looked at for their end with each request: more than one, so that all are
+/// looked at more often than as many requests come.
+const SWEPT: usize = 2;
+
+/// The sessions of the last time, up to a limit.
+#[derive(Clone, Debug)]
+pub(crate) struct Sessions {
+    table: Table<Session>,
+    window: Duration,
+    latest: Timestamp,
+    swept: usize,
+}
+
+impl Sessions {
+    pub(super) fn new(limit: usize, window: Duration) -> Self {
+        Sessions { table: Table::new(limit), window, latest: Timestamp::ZERO, swept: 0 }
+    }
+
+    /// The session of a client, a new one if its last request is a window ago. `is_robot` is asked
+    /// for new ones only.
+    pub(super) fn enter(
+        &mut self,
+        client: ClientId,
+        at: Timestamp,
+        is_robot: impl FnOnce() -> bool,
+    ) -> SessionId {
+        // A date far ahead, as a damaged log may have, moves time by one window at most.
+        let bounded = if self.table.len() == 0 { at } else { at.min(self.latest + self.window) };
+        self.latest = self.latest.max(bounded);
+        for _ in 0..SWEPT {
+            self.forget_next();
+        }
+        if let Some(place) = self.find(client) {
+            let (latest, window) = (self.latest, self.window);
+            let session = self.table.get_mut(place);
+            if latest.saturating_since(session.seen) > window {
+                session.steps = Vec::new();
+                session.robot = is_robot();
+            }
+            session.seen = latest;
+            return SessionId(place);
+        }
+        let session = Session { client, seen: self.latest, robot: is_robot(), steps: Vec::new() };
+        SessionId(self.table.insert(session).0)
+    }
+
+    fn find(&self, client: ClientId) -> Option<u32> {
+        self.table.find(mix(client.0), |session| session.client == client)
+    }
+
+    /// Forgets every session that ended before `at`.
+    pub(super) fn forget(&mut self, at: Timestamp) {
+        self.latest = self.latest.max(at);
+        for _ in 0..self.table.len() {
+            self.forget_next();
+        }
+    }
+
+    /// Leaves nothing of the next session if it has ended, not even the hash of its client.
+    fn forget_next(&mut self) {
+        let count = self.table.len();
+        if count == 0 {
+            return;
+        }
+        self.swept = (self.swept + 1) % count;
+        let place = self.swept as u32;
+        let (latest, window) = (self.latest, self.window);
+        let session = self.table.get_mut(place);
+        if session.seen > Timestamp::ZERO && latest.saturating_since(session.seen) > window {
+            // The least worth of all, so it is the first to make room; under a number that no
+            // client has but by a chance of 2^−64, so that it is never found.
+            let nobody = Session {
+                client: ClientId(mix(u64::from(place))),
+                seen: Timestamp::ZERO,
+                robot: true,
+                steps: Vec::new(),
+            };
+            self.table.replace(place, nobody);
+        }
+    }
+
+    /// Adds a step, and gives the number of its page; none if the page is the one before again.
+    pub(super) fn step(&mut self, id: SessionId, url: UrlId, kind: Kind) -> Option<u32> {
+        let steps = &mut self.table.get_mut(id.0).steps;
+        let page = steps.last().map_or(0, |step| step.page);
+        let again = steps.iter().rev().find(|step| step.kind == Kind::Page);
+        if kind == Kind::Page && again.is_some_and(|step| step.url == url) {
+            return None;
+        }
+        if steps.len() >= STEPS {
+            steps.drain(..STEPS / 2);
+        }
+        let page = if kind == Kind::Page { page.saturating_add(1) } else { page };
+        steps.push(Step { url, page, kind });
+        Some(page)
+    }
+
+    pub(super) fn is_robot(&self, id: SessionId) -> bool {
+        self.table.get(id.0).is_none_or(|session| session.robot)
+    }
+
+    pub(super) fn mark_robot(&mut self, id: SessionId) {
+        let session = self.table.get_mut(id.0);
+        session.robot = true;
+        session.steps = Vec::new();
+    }
+
+    /// The steps of a session, the latest last.
+    pub(super) fn steps(&self, id: SessionId) -> &[Step] {
+        self.table.get(id.0).map_or(&[], |session| &session.steps)
+    }
+
+    /// The steps of a client whose session lasts.
+    pub(super) fn steps_of(&self, client: ClientId) -> &[Step] {
+        let session = self.find(client).and_then(|place| self.table.get(place));
+        match session {
+            Some(session) if self.latest.saturating_since(session.seen) <= self.window => {
+                &session.steps
+            }
+            _ => &[],
+        }
+    }
+
+    /// Memory that they take at most when all are full.
+    pub(super) fn resident(&self) -> Bytes {
+        let steps = self.table.len() * STEPS * size_of::<Step>();
+        Bytes(self.table.resident() + steps as u64)
+    }
+
+    #[cfg(test)]
+    fn remembered(&mut self) -> usize {
+        self.table.entries_mut().filter(|session| session.seen > Timestamp::ZERO).count()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::observe::urls::Urls;
+
+    fn at(second: u64) -> Timestamp {
+        Timestamp::from_nanos(second * 1_000_000_000)
+    }
+
+    fn sessions(limit: usize) -> Sessions {
+        Sessions::new(limit, Duration::from_secs(100))
+    }
+
+    fn url(number: u32) -> UrlId {
+        let mut urls = Urls::new(1_000, Duration::from_secs(1));
+        (0..=number)
+            .map(|n| {
+                let answer = crate::observe::urls::Answer {
+                    at: at(1),
+                    bytes: None,
+                    took: None,
+                    public: None,
+                };
+                urls.note(&format!("/{n}"), u64::from(n) << 32, answer)
+            })
+            .last()
+            .unwrap()
+    }
+
+    #[test]
+    fn pages_are_numbered_and_what_is_in_them_has_their_number() {
+        let mut sessions = sessions(10);
+        let id = sessions.enter(ClientId(1), at(1), || false);
+        let mut step = |number, kind| sessions.step(id, url(number), kind);
+        assert_eq!(step(0, Kind::Embedded), Some(0));
+        assert_eq!(step(1, Kind::Page), Some(1));
+        assert_eq!(step(2, Kind::Embedded), Some(1));
+        assert_eq!(step(1, Kind::Page), None, "a reload");
+        assert_eq!(step(3, Kind::Page), Some(2));
+        assert_eq!(step(1, Kind::Page), Some(3));
+        let pages: Vec<_> = sessions.steps(id).iter().map(|step| step.page).collect();
+        assert_eq!(pages, [0, 1, 1, 2, 3]);
+    }
+
+    #[test]
+    fn a_session_is_forgotten_after_its_window() {
+        let mut sessions = sessions(10);
+        for client in 0..5 {
+            let id = sessions.enter(ClientId(client), at(1 + client * 30), || client == 0);
+            sessions.step(id, url(1), Kind::Page);
+        }
+        assert_eq!(sessions.steps_of(ClientId(1)).len(), 1);
+        sessions.forget(at(121));
+        assert_eq!(sessions.remembered(), 4);
+        sessions.forget(at(500));
+        assert_eq!(sessions.remembered(), 0);
+        assert_eq!(sessions.steps_of(ClientId(1)), []);
+        // And without being asked to, while others come.
+        for second in 500..510 {
+            sessions.enter(ClientId(7), at(second), || false);
+        }
+        for second in 700..710 {
+            sessions.enter(ClientId(8), at(second), || false);
+        }
+        assert_eq!(sessions.remembered(), 1);
+    }
+
+    #[test]
+    fn a_client_that_comes_back_later_has_a_new_session() {
+        let mut sessions = sessions(10);
+        let id = sessions.enter(ClientId(1), at(1), || true);
+        assert!(sessions.is_robot(id));
+        sessions.enter(ClientId(2), at(90), || false);
+        let id = sessions.enter(ClientId(1), at(102), || false);
+        assert!(!sessions.is_robot(id));
+        assert_eq!(sessions.steps(id), []);
+    }
+
+    #[test]
+    fn neither_clients_nor_steps_grow_without_bound() {
+        let mut sessions = sessions(10);
+        let two = [url(1), url(2)];
+        for client in 0..1_000 {
+            let id = sessions.enter(ClientId(client), at(1), || false);
+            for url in two.repeat(STEPS) {
+                sessions.step(id, url, Kind::Page);
+                assert!(sessions.steps(id).len() <= STEPS);
+            }
+        }
+        assert_eq!(sessions.table.len(), 10);
+    }
+}

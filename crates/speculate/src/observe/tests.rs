@@ -1,0 +1,153 @@
+use std::borrow::Cow;
+
+use proptest::prelude::*;
+
+use super::*;
+
+fn entry(second: u64, client: &str, target: &str) -> Entry<'static> {
+    Entry {
+        at: Timestamp::from_nanos(second * 1_000_000_000),
+        client: Cow::Owned(client.to_owned()),
+        method: Cow::Borrowed("GET"),
+        target: Cow::Owned(target.to_owned()),
+        status: 200,
+        bytes: Bytes(1_000),
+        referer: None,
+        agent: Some(Cow::Borrowed("Mozilla/5.0 (X11)")),
+        took: None,
+        prefetch: false,
+        private: false,
+    }
+}
+
+fn observer() -> Observer {
+    Observer::new(ClientHasher::new([7; 16]), Limits::default())
+}
+
+#[test]
+fn a_visit_is_the_last_step_of_its_client() {
+    let mut observer = observer();
+    observer.observe(&entry(1, "a", "/1")).unwrap();
+    observer.observe(&entry(1, "b", "/2")).unwrap();
+    let visit = observer.observe(&entry(2, "a", "/3?q")).unwrap();
+    let paths: Vec<_> = observer
+        .history(&visit)
+        .iter()
+        .map(|step| observer.urls().path(step.url).unwrap())
+        .collect();
+    assert_eq!(paths, ["/1", "/3"]);
+    assert_eq!(observer.history(&visit), observer.history_of(visit.client));
+    assert_eq!((visit.kind, visit.cacheable), (Kind::Page, false));
+    assert_eq!(observer.url("http://site/1#top"), observer.url("/1"));
+    assert!(observer.url("/1").is_some() && observer.url("/4").is_none());
+}
+
+#[test]
+fn nothing_is_learned_from_what_is_no_visit() {
+    let with = |change: fn(&mut Entry<'_>)| {
+        let mut one = entry(1, "a", "/1");
+        change(&mut one);
+        observer().observe(&one)
+    };
+    for (result, expected) in [
+        (with(|entry| entry.prefetch = true), Ignored::Prefetch),
+        (with(|entry| entry.method = "POST".into()), Ignored::Method),
+        (with(|entry| entry.method = "".into()), Ignored::Method),
+        (with(|entry| entry.target = "*".into()), Ignored::Target),
+        (with(|entry| entry.target = format!("/{}", "x".repeat(2_000)).into()), Ignored::Target),
+        (with(|entry| entry.status = 404), Ignored::Status),
+        (with(|entry| entry.status = 206), Ignored::Status),
+        (with(|entry| entry.agent = Some("Googlebot/2.1".into())), Ignored::Robot),
+        (with(|entry| entry.agent = Some("".into())), Ignored::Robot),
+        (with(|entry| entry.target = "/robots.txt".into()), Ignored::Robot),
+    ] {
+        assert_eq!(result, Err(expected));
+    }
+    assert!(with(|entry| entry.agent = None).is_ok(), "a log without agents");
+    assert!(with(|entry| entry.status = 304).is_ok());
+}
+
+#[test]
+fn who_asked_for_the_rules_of_robots_stays_one() {
+    let mut observer = observer();
+    assert!(observer.observe(&entry(1, "a", "/1")).is_ok());
+    assert_eq!(observer.observe(&entry(2, "a", "/robots.txt")), Err(Ignored::Robot));
+    assert_eq!(observer.observe(&entry(3, "a", "/2")), Err(Ignored::Robot));
+    assert!(observer.observe(&entry(4, "b", "/2")).is_ok());
+    assert!(observer.observe(&entry(4 + 1_801, "a", "/2")).is_ok(), "another day, another client");
+}
+
+#[test]
+fn a_reload_is_no_step() {
+    let mut observer = observer();
+    observer.observe(&entry(1, "a", "/1")).unwrap();
+    observer.observe(&entry(1, "a", "/x.png")).unwrap();
+    assert_eq!(observer.observe(&entry(2, "a", "/1")), Err(Ignored::Reload));
+}
+
+/// Public after visits of twelve clients, which suffice whatever classes they fall into here.
+fn known(observer: &mut Observer, change: impl Fn(&mut Entry<'_>)) -> bool {
+    for client in 0..12 {
+        let mut one = entry(1, &format!("192.0.2.{client}"), "/1");
+        change(&mut one);
+        let _ = observer.observe(&one);
+    }
+    observer.url("/1").is_some_and(|url| observer.urls().is_public(url))
+}
+
+#[test]
+fn a_url_is_public_only_if_distinct_clients_got_it_publicly() {
+    assert!(known(&mut observer(), |_| {}));
+    for (why, change) in [
+        ("one client", (|entry| entry.client = "192.0.2.1".into()) as fn(&mut Entry<'_>)),
+        ("one network", |entry| entry.client = format!("2001:db8::{}", &entry.client[8..]).into()),
+        ("signed in", |entry| entry.private = true),
+        ("not whole", |entry| entry.status = 304),
+        ("with a query", |entry| entry.target = "/1?id=2".into()),
+        ("robots", |entry| entry.agent = Some("bot".into())),
+        ("prefetches", |entry| entry.prefetch = true),
+    ] {
+        assert!(!known(&mut observer(), change), "{why}");
+    }
+}
+
+#[test]
+fn one_private_or_lost_answer_starts_the_count_anew() {
+    for change in [(|entry| entry.private = true) as fn(&mut Entry<'_>), |entry| entry.status = 403]
+    {
+        let mut observer = observer();
+        assert!(known(&mut observer, |_| {}));
+        let mut one = entry(2, "x", "/1");
+        change(&mut one);
+        let _ = observer.observe(&one);
+        assert!(!observer.url("/1").is_some_and(|url| observer.urls().is_public(url)));
+    }
+}
+
+#[test]
+fn overload_bars_no_url() {
+    let mut observer = observer();
+    assert!(known(&mut observer, |_| {}));
+    for status in [500, 503, 429, 408, 206] {
+        let mut one = entry(2, "x", "/1");
+        one.status = status;
+        assert_eq!(observer.observe(&one), Err(Ignored::Status));
+    }
+    assert!(observer.url("/1").is_some_and(|url| observer.urls().is_public(url)));
+}
+
+proptest! {
+    /// Whatever is asked for, in whatever order of times, the observer stays within its limits.
+    #[test]
+    fn no_client_grows_the_observer_without_bound(
+        requests in prop::collection::vec((0u64..1_000_000, 0u32..40, "/[a-c]{0,3}(\\?x)?"), 0..300)
+    ) {
+        let limits = Limits { urls: 8, sessions: 4, ..Limits::default() };
+        let mut observer = Observer::new(ClientHasher::new([7; 16]), limits);
+        for (second, client, target) in requests {
+            let _ = observer.observe(&entry(second, &client.to_string(), &target));
+            prop_assert!(observer.urls().len() <= 8);
+            prop_assert!(observer.resident().0 < 16_384);
+        }
+    }
+}

@@ -1,0 +1,108 @@
+//! Numbers by hash: open addressing with linear probing.
+
+/// Numbers that are found by the hash of what they stand for.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Index {
+    slots: Vec<Slot>,
+    count: usize,
+}
+
+/// The upper half of a hash, and a number; `EMPTY` where there is none.
+#[derive(Clone, Copy, Debug)]
+struct Slot {
+    tag: u32,
+    number: u32,
+}
+
+const EMPTY: u32 = u32::MAX;
+const VACANT: Slot = Slot { tag: 0, number: EMPTY };
+const FIRST_SLOTS: usize = 16;
+
+impl Index {
+    /// The number with this hash for which `is` holds.
+    pub(super) fn find(&self, hash: u64, is: impl Fn(u32) -> bool) -> Option<u32> {
+        if self.slots.is_empty() {
+            return None;
+        }
+        let tag = tag(hash);
+        let mut at = self.home(tag);
+        loop {
+            let slot = self.slots[at];
+            if slot.number == EMPTY {
+                return None;
+            }
+            if slot.tag == tag && is(slot.number) {
+                return Some(slot.number);
+            }
+            at = self.behind(at);
+        }
+    }
+
+    /// Adds a number that is not there yet.
+    pub(super) fn insert(&mut self, hash: u64, number: u32) {
+        debug_assert_ne!(number, EMPTY);
+        // Probes are short up to three quarters full.
+        if 4 * (self.count + 1) > 3 * self.slots.len() {
+            self.grow();
+        }
+        self.place(Slot { tag: tag(hash), number });
+        self.count += 1;
+    }
+
+    /// Takes a number out that is there.
+    pub(super) fn remove(&mut self, hash: u64, number: u32) {
+        let mut at = self.home(tag(hash));
+        while self.slots[at].number != number {
+            debug_assert_ne!(self.slots[at].number, EMPTY, "{number} is not in the index");
+            at = self.behind(at);
+        }
+        self.count -= 1;
+        // What stands behind moves up if the hole lies on its way from home, so that no search
+        // ends at the hole too early.
+        let mut hole = at;
+        let mut next = self.behind(hole);
+        while self.slots[next].number != EMPTY {
+            let home = self.home(self.slots[next].tag);
+            let mask = self.slots.len() - 1;
+            if (next.wrapping_sub(home) & mask) >= (next.wrapping_sub(hole) & mask) {
+                self.slots[hole] = self.slots[next];
+                hole = next;
+            }
+            next = self.behind(next);
+        }
+        self.slots[hole] = VACANT;
+    }
+
+    /// Bytes that it takes.
+    pub(super) fn resident(&self) -> u64 {
+        (self.slots.capacity() * size_of::<Slot>()) as u64
+    }
+
+    fn home(&self, tag: u32) -> usize {
+        tag as usize & (self.slots.len() - 1)
+    }
+
+    fn behind(&self, at: usize) -> usize {
+        (at + 1) & (self.slots.len() - 1)
+    }
+
+    fn place(&mut self, slot: Slot) {
+        let mut at = self.home(slot.tag);
+        while self.slots[at].number != EMPTY {
+            at = self.behind(at);
+        }
+        self.slots[at] = slot;
+    }
+
+    fn grow(&mut self) {
+        let count = (2 * self.slots.len()).max(FIRST_SLOTS);
+        let before = core::mem::replace(&mut self.slots, vec![VACANT; count]);
+        for slot in before.into_iter().filter(|slot| slot.number != EMPTY) {
+            self.place(slot);
+        }
+    }
+}
+
+fn tag(hash: u64) -> u32 {
+    (hash >> 32) as u32
+}

@@ -1,0 +1,200 @@
+//! A table that finds by hash and never grows beyond a limit.
+//!
+//! The standard library's map has a random order, and a tree of a million entries costs twenty
+//! cache misses to search. Here entries lie in one vector by number, and an index of hashes says
+//! which; no result depends on where in the index something stands.
+
+mod index;
+
+use index::Index;
+
+/// What a [`Table`] holds.
+pub(crate) trait Entry {
+    /// What decides who makes room in a full table: the least goes.
+    type Worth: PartialOrd;
+
+    /// The hash that it is found by.
+    fn hash(&self) -> u64;
+
+    /// What it is worth to keep.
+    fn worth(&self) -> Self::Worth;
+}
+
+/// Entries by number, up to a limit.
+#[derive(Clone, Debug)]
+pub(crate) struct Table<T> {
+    index: Index,
+    entries: Vec<T>,
+    limit: usize,
+    hand: usize,
+}
+
+/// So many entries under the hand are compared when one must go: the victim of eight is among the
+/// least eighth as a rule, and the search is bounded, whoever asks for it.
+const COMPARED: usize = 8;
+
+impl<T: Entry> Table<T> {
+    /// An empty table of at most `limit` entries.
+    ///
+    /// # Panics
+    /// If the limit is 0.
+    pub(crate) fn new(limit: usize) -> Self {
+        assert!(limit > 0, "a table needs room");
+        Table { index: Index::default(), entries: Vec::new(), limit, hand: 0 }
+    }
+
+    /// The number of the entry with this hash for which `is` holds.
+    pub(crate) fn find(&self, hash: u64, is: impl Fn(&T) -> bool) -> Option<u32> {
+        self.index.find(hash, |number| is(&self.entries[number as usize]))
+    }
+
+    pub(crate) fn get(&self, number: u32) -> Option<&T> {
+        self.entries.get(number as usize)
+    }
+
+    pub(crate) fn get_mut(&mut self, number: u32) -> &mut T {
+        &mut self.entries[number as usize]
+    }
+
+    /// Puts an entry in that is not there yet, and hands out what had to make room for it.
+    pub(crate) fn insert(&mut self, entry: T) -> (u32, Option<T>) {
+        let hash = entry.hash();
+        if self.entries.len() < self.limit {
+            let number = self.entries.len() as u32;
+            self.entries.push(entry);
+            self.index.insert(hash, number);
+            return (number, None);
+        }
+        let number = self.least();
+        let evicted = core::mem::replace(&mut self.entries[number as usize], entry);
+        self.index.remove(evicted.hash(), number);
+        self.index.insert(hash, number);
+        (number, Some(evicted))
+    }
+
+    /// Changes an entry into one with another hash.
+    pub(crate) fn replace(&mut self, number: u32, entry: T) -> T {
+        let hash = entry.hash();
+        let before = core::mem::replace(&mut self.entries[number as usize], entry);
+        self.index.remove(before.hash(), number);
+        self.index.insert(hash, number);
+        before
+    }
+
+    /// The least worthy of the next few entries.
+    pub(crate) fn least(&mut self) -> u32 {
+        self.least_by(T::worth)
+    }
+
+    /// The least of the next few entries by another measure.
+    pub(crate) fn least_by<W: PartialOrd>(&mut self, worth: impl Fn(&T) -> W) -> u32 {
+        let count = self.entries.len();
+        let mut least = self.hand % count;
+        for at in 1..COMPARED.min(count) {
+            let other = (self.hand + at) % count;
+            if worth(&self.entries[other]) < worth(&self.entries[least]) {
+                least = other;
+            }
+        }
+        self.hand = (self.hand + COMPARED) % count;
+        least as u32
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.entries.len()
+    }
+
+    pub(crate) fn entries_mut(&mut self) -> impl Iterator<Item = &mut T> {
+        self.entries.iter_mut()
+    }
+
+    /// Bytes that the table itself takes, without what entries point to.
+    pub(crate) fn resident(&self) -> u64 {
+        self.index.resident() + (self.entries.capacity() * size_of::<T>()) as u64
+    }
+}
+
+/// SplitMix64's output function: every bit of the result depends on every bit of `value`.
+pub(crate) const fn mix(value: u64) -> u64 {
+    let value = (value ^ (value >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    let value = (value ^ (value >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    value ^ (value >> 31)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[derive(Clone, Copy, Debug, PartialEq)]
+    struct Counted {
+        key: u64,
+        worth: u32,
+    }
+
+    impl Entry for Counted {
+        type Worth = u32;
+
+        fn hash(&self) -> u64 {
+            // Few different ones, so that many entries share a place.
+            mix(self.key % 7)
+        }
+
+        fn worth(&self) -> u32 {
+            self.worth
+        }
+    }
+
+    fn find(table: &Table<Counted>, key: u64) -> Option<u32> {
+        table.find(mix(key % 7), |entry| entry.key == key)
+    }
+
+    #[test]
+    fn a_full_table_gives_up_the_least_of_a_few() {
+        let mut table = Table::new(4);
+        for (key, worth) in [(1, 9), (2, 8), (3, 1), (4, 7)] {
+            assert_eq!(table.insert(Counted { key, worth }).1, None);
+        }
+        let (number, evicted) = table.insert(Counted { key: 5, worth: 5 });
+        assert_eq!((number, evicted), (2, Some(Counted { key: 3, worth: 1 })));
+        assert_eq!((find(&table, 3), find(&table, 5), table.len()), (None, Some(2), 4));
+    }
+
+    proptest! {
+        /// As a map that is told of every eviction.
+        #[test]
+        fn it_finds_what_is_in_it_and_nothing_else(
+            limit in 1usize..40,
+            steps in prop::collection::vec((0u64..60, any::<u32>(), any::<bool>()), 0..400),
+        ) {
+            let mut table: Table<Counted> = Table::new(limit);
+            let mut model: BTreeMap<u64, (u32, Counted)> = BTreeMap::new();
+            for (key, worth, replace) in steps {
+                let entry = Counted { key, worth };
+                if let Some((number, there)) = model.get_mut(&key) {
+                    table.get_mut(*number).worth = worth;
+                    there.worth = worth;
+                } else if replace && table.len() > 0 {
+                    let number = table.least();
+                    let before = table.replace(number, entry);
+                    prop_assert!(model.remove(&before.key).is_some());
+                    model.insert(key, (number, entry));
+                } else {
+                    let (number, evicted) = table.insert(entry);
+                    if let Some(evicted) = evicted {
+                        prop_assert_eq!(model.remove(&evicted.key), Some((number, evicted)));
+                    }
+                    model.insert(key, (number, entry));
+                }
+                prop_assert!(table.len() <= limit);
+                for key in 0..60 {
+                    let expected = model.get(&key).map(|(number, _)| *number);
+                    prop_assert_eq!(find(&table, key), expected);
+                }
+            }
+        }
+    }
+}
