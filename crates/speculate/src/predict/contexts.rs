@@ -1,0 +1,293 @@
+//! How often each URL followed each context, in bounded memory.
+
+use core::time::Duration;
+
+use lull_cc::{Bytes, Timestamp};
+
+use crate::observe::{Decay, Origin, SCALE, UrlId};
+use crate::table::{Entry, Table, mix};
+
+/// URLs in a block: with these a block is one cache line of 64 bytes.
+const PER_BLOCK: usize = 6;
+/// No block.
+const NONE: u32 = u32::MAX;
+/// Searches for a context that gives its blocks up, eight contexts each.
+const STEALING_TRIES: usize = 4;
+
+/// Some of the URLs that followed a context. They stand in about the order of how often they did,
+/// so that most searches end in the first block.
+#[derive(Clone, Debug)]
+struct Block {
+    urls: [Option<UrlId>; PER_BLOCK],
+    /// How often, decayed.
+    weights: [f32; PER_BLOCK],
+    /// A bit for each of 16 classes of origins that made it follow.
+    origins: [u16; PER_BLOCK],
+    next: u32,
+}
+
+/// A place of a block: a URL, its weight, and its classes of clients.
+type Place = (Option<UrlId>, f32, u16);
+
+impl Block {
+    fn get(&self, at: usize) -> Place {
+        (self.urls[at], self.weights[at], self.origins[at])
+    }
+
+    fn set(&mut self, at: usize, place: Place) {
+        (self.urls[at], self.weights[at], self.origins[at]) = place;
+    }
+
+    /// Whether so many classes of clients made it follow.
+    fn is_known(&self, at: usize, clients: u32) -> bool {
+        self.origins[at].count_ones() >= clients
+    }
+}
+
+#[derive(Clone, Debug)]
+struct Context {
+    key: u64,
+    /// How often it occurred, decayed.
+    weight: f32,
+    first: u32,
+    blocks: u8,
+}
+
+impl Entry for Context {
+    type Worth = f32;
+
+    fn hash(&self) -> u64 {
+        self.key
+    }
+
+    fn worth(&self) -> f32 {
+        self.weight
+    }
+}
+
+/// What contexts take at most.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Room {
+    /// Contexts, 24 bytes each.
+    pub(super) contexts: usize,
+    /// Blocks of six followers, 64 bytes each.
+    pub(super) blocks: usize,
+    /// Blocks that one context may have.
+    pub(super) blocks_per_context: u8,
+    /// Classes of clients from which on a follower is known.
+    pub(super) clients: u32,
+}
+
+/// Contexts by key, each with those that followed it most.
+#[derive(Clone, Debug)]
+pub(super) struct Contexts {
+    table: Table<Context>,
+    blocks: Vec<Block>,
+    free: Vec<u32>,
+    room: Room,
+    decay: Decay,
+}
+
+/// A URL that followed a context.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct Follower {
+    pub(super) url: UrlId,
+    pub(super) weight: f32,
+    /// Classes of clients that made it follow: never more than there were clients.
+    pub(super) clients: u32,
+}
+
+/// The key of a context: the pages, the latest last. Mixed one by one, so that neither their order
+/// nor their number is lost.
+pub(super) fn key(pages: &[UrlId]) -> u64 {
+    pages.iter().fold(0x9e37_79b9_7f4a_7c15, |key, page| mix(key ^ u64::from(page.raw())))
+}
+
+impl Contexts {
+    pub(super) fn new(room: Room, half_life: Duration) -> Self {
+        Contexts {
+            table: Table::new(room.contexts),
+            blocks: Vec::new(),
+            free: Vec::new(),
+            room,
+            decay: Decay::new(half_life),
+        }
+    }
+
+    /// What an event counts at a time, once the counts are ready for it.
+    pub(super) fn event(&mut self, at: Timestamp) -> f32 {
+        let (counts, scale) = self.decay.event(at);
+        if scale {
+            self.table.entries_mut().for_each(|context| context.weight *= SCALE);
+            for block in &mut self.blocks {
+                block.weights.iter_mut().for_each(|weight| *weight *= SCALE);
+            }
+        }
+        counts
+    }
+
+    /// What an event counts now: counts divided by it are in events of now.
+    pub(super) fn now(&self, at: Timestamp) -> f32 {
+        self.decay.at(at)
+    }
+
+    /// A context occurs.
+    pub(super) fn occur(&mut self, key: u64, counts: f32) {
+        if let Some(number) = self.find(key) {
+            self.table.get_mut(number).weight += counts;
+            return;
+        }
+        let context = Context { key, weight: counts, first: NONE, blocks: 0 };
+        if let (_, Some(evicted)) = self.table.insert(context) {
+            self.release(evicted.first);
+        }
+    }
+
+    /// A URL follows a context, if that is known.
+    pub(super) fn follow(&mut self, key: u64, url: UrlId, origin: Origin, counts: f32) {
+        let Some(number) = self.find(key) else { return };
+        let class = 1 << (mix(origin.0 ^ key) % 16);
+        let Context { first, blocks, weight, .. } = *self.table.get_mut(number);
+        let (mut block, mut last) = (first, NONE);
+        while block != NONE {
+            let here = &mut self.blocks[block as usize];
+            if let Some(at) = here.urls.iter().position(|other| *other == Some(url)) {
+                here.weights[at] += counts;
+                here.origins[at] |= class;
+                self.move_up(block, at, last);
+                return;
+            }
+            (last, block) = (block, here.next);
+        }
+        // Space is at the end of the last block, or in a new one behind it.
+        let new = (Some(url), counts, class);
+        if let Some(here) = self.blocks.get_mut(last as usize)
+            && let Some(at) = here.urls.iter().position(Option::is_none)
+        {
+            here.set(at, new);
+            return;
+        }
+        if blocks < self.room.blocks_per_context
+            && let Some(added) = self.block(key, weight)
+        {
+            self.blocks[added as usize].set(0, new);
+            let context = self.table.get_mut(number);
+            context.blocks += 1;
+            match self.blocks.get_mut(last as usize) {
+                Some(last) => last.next = added,
+                None => context.first = added,
+            }
+            return;
+        }
+        self.displace(first, new);
+    }
+
+    /// Space-saving (Metwally, Agrawal and El Abbadi, 2005): a newcomer takes the place of the least
+    /// with its count, and so is overestimated by that at most. Who made it follow is counted anew.
+    ///
+    /// Those that few clients know go first. So a single client, whatever it asks for, displaces one
+    /// of the others at most.
+    fn displace(&mut self, first: u32, (url, counts, class): Place) {
+        let mut least = ((true, f32::INFINITY), NONE, 0);
+        let mut block = first;
+        while let Some(here) = self.blocks.get(block as usize) {
+            for at in 0..PER_BLOCK {
+                let worth = (here.is_known(at, self.room.clients), here.weights[at]);
+                if worth < least.0 {
+                    least = (worth, block, at);
+                }
+            }
+            block = here.next;
+        }
+        let ((_, weight), block, at) = least;
+        if let Some(here) = self.blocks.get_mut(block as usize) {
+            here.set(at, (url, weight + counts, class));
+        }
+    }
+
+    /// Lets a follower change places with the one before it, in the same block or at the end of the
+    /// one above, if it has more weight.
+    fn move_up(&mut self, block: u32, at: usize, above: u32) {
+        let (block_over, over) = match at.checked_sub(1) {
+            Some(over) => (block, over),
+            None if above != NONE => (above, PER_BLOCK - 1),
+            None => return,
+        };
+        let one = self.blocks[block as usize].get(at);
+        let other = self.blocks[block_over as usize].get(over);
+        if one.1 > other.1 {
+            self.blocks[block as usize].set(at, other);
+            self.blocks[block_over as usize].set(over, one);
+        }
+    }
+
+    /// An empty block for the context with this key and weight; when all are in use another one
+    /// gives up its own. None if no such is found.
+    fn block(&mut self, key: u64, weight: f32) -> Option<u32> {
+        const EMPTY: Block = Block {
+            urls: [None; PER_BLOCK],
+            weights: [0.0; PER_BLOCK],
+            origins: [0; PER_BLOCK],
+            next: NONE,
+        };
+        if self.free.is_empty() && self.blocks.len() < self.room.blocks {
+            self.blocks.push(EMPTY);
+            return Some(self.blocks.len() as u32 - 1);
+        }
+        // Only from contexts that occurred less than this one: what is new does not displace what
+        // is known, until it is known better. Bounded, as there may be none.
+        for _ in 0..STEALING_TRIES {
+            if !self.free.is_empty() {
+                break;
+            }
+            let keeps = |one: &Context| one.first == NONE || one.key == key || one.weight > weight;
+            let least = self.table.least_by(|one| if keeps(one) { f32::MAX } else { one.weight });
+            let context = self.table.get_mut(least);
+            if keeps(context) {
+                continue;
+            }
+            let first = core::mem::replace(&mut context.first, NONE);
+            context.blocks = 0;
+            context.weight = 0.0;
+            self.release(first);
+        }
+        let block = self.free.pop()?;
+        self.blocks[block as usize] = EMPTY;
+        Some(block)
+    }
+
+    fn release(&mut self, first: u32) {
+        let mut block = first;
+        while block != NONE {
+            self.free.push(block);
+            block = self.blocks[block as usize].next;
+        }
+    }
+
+    fn find(&self, key: u64) -> Option<u32> {
+        self.table.find(key, |context| context.key == key)
+    }
+
+    /// How often a context occurred, and what followed it; none if it is not known.
+    pub(super) fn followers(&self, key: u64) -> Option<(f32, impl Iterator<Item = Follower>)> {
+        let context = self.table.get(self.find(key)?)?;
+        let mut at = (context.first, 0);
+        let followers = core::iter::from_fn(move || {
+            if at.1 == PER_BLOCK {
+                at = (self.blocks[at.0 as usize].next, 0);
+            }
+            let block = self.blocks.get(at.0 as usize)?;
+            let url = block.urls[at.1]?;
+            let (weight, clients) = (block.weights[at.1], block.origins[at.1].count_ones());
+            at.1 += 1;
+            Some(Follower { url, weight, clients })
+        });
+        Some((context.weight, followers))
+    }
+
+    pub(super) fn resident(&self) -> Bytes {
+        let blocks = self.blocks.capacity() * size_of::<Block>();
+        let free = self.free.capacity() * size_of::<u32>();
+        Bytes(self.table.resident() + (blocks + free) as u64)
+    }
+}

@@ -1,0 +1,89 @@
+//! What a client may want next (SSR §3.1.1): a ranked list with probabilities, learned online.
+//!
+//! | predictor | what it is |
+//! |---|---|
+//! | [`Ppm`] with [`PpmParameters::paper`] | PPM-n/w of Nice §6.1 and SSR §3.1.1 |
+//! | [`Ppm`] with [`PpmParameters::markov`] | a Markov model of first order, with images |
+//! | [`TopN`] | what is wanted most, whatever the client did |
+//! | [`Ppm`] with [`PpmParameters::shipped`] | the default, chosen by measuring: `docs/predictor.md` |
+
+mod contexts;
+mod ppm;
+mod top_n;
+
+use lull_cc::{Bytes, Timestamp};
+
+use crate::observe::{Kind, Step, UrlId, Urls, Visit};
+
+pub use ppm::{Backoff, Counted, Ppm, PpmParameters};
+pub use top_n::TopN;
+
+/// A URL that may be wanted.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Candidate {
+    /// What.
+    pub url: UrlId,
+    /// The probability that the client asks for it within the predictor's window, from 0 to 1.
+    pub probability: f32,
+}
+
+/// What is asked of a predictor.
+#[derive(Clone, Copy, Debug)]
+pub struct Question<'a> {
+    /// When.
+    pub at: Timestamp,
+    /// The client's pages, the latest last; at least one for more than general advice.
+    pub pages: &'a [UrlId],
+    /// What the client has already, in ascending order: it is not suggested.
+    pub held: &'a [UrlId],
+}
+
+/// Learns from visits, and ranks what comes next.
+///
+/// Both calls take bounded time and memory, whatever clients do. Equal calls give equal answers.
+pub trait Predictor {
+    /// Learns from the last step of `history`, which `visit` describes.
+    fn train(&mut self, visit: &Visit, history: &[Step], urls: &Urls);
+
+    /// Replaces `ranked` by what may come next, the most probable first, and by number where
+    /// probabilities are equal. All of it may be suggested: [`Urls::is_public`].
+    fn rank(&self, question: &Question<'_>, urls: &Urls, ranked: &mut Vec<Candidate>);
+
+    /// Memory that it takes, without what the allocator adds.
+    fn resident(&self) -> Bytes;
+}
+
+/// What a question is made of, out of a client's history.
+#[derive(Clone, Debug, Default)]
+pub struct Asker {
+    pages: Vec<UrlId>,
+    held: Vec<UrlId>,
+}
+
+impl Asker {
+    /// The question of a client with this history. The memory of the one before is used again.
+    pub fn ask(&mut self, at: Timestamp, history: &[Step]) -> Question<'_> {
+        self.pages.clear();
+        self.pages.extend(history.iter().filter(|s| s.kind == Kind::Page).map(|step| step.url));
+        self.held.clear();
+        self.held.extend(history.iter().map(|step| step.url));
+        self.held.sort_unstable();
+        Question { at, pages: &self.pages, held: &self.held }
+    }
+}
+
+/// Sorts candidates by probability, as [`Predictor::rank`] promises.
+fn sort(ranked: &mut [Candidate]) {
+    ranked.sort_unstable_by(|a, b| b.probability.total_cmp(&a.probability).then(a.url.cmp(&b.url)));
+}
+
+/// Sorts candidates by their priority ([`Urls::priority`]) and takes the priorities with them: the
+/// order in which they are worth fetching, where bytes are what is short.
+pub fn prioritise(ranked: &[Candidate], urls: &Urls, into: &mut Vec<(f32, Candidate)>) {
+    into.clear();
+    into.extend(ranked.iter().map(|one| (urls.priority(one.url, one.probability), *one)));
+    into.sort_unstable_by(|(a, one), (b, other)| b.total_cmp(a).then(one.url.cmp(&other.url)));
+}
+
+#[cfg(test)]
+mod tests;

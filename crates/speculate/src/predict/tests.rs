@@ -1,0 +1,359 @@
+use std::borrow::Cow;
+use std::time::Duration;
+
+use proptest::prelude::*;
+
+use super::*;
+use crate::log::Entry;
+use crate::observe::{ClientHasher, Limits, Observer};
+
+/// A site with a predictor, and a clock that goes on by a second with each request.
+struct Site<P> {
+    observer: Observer,
+    predictor: P,
+    second: u64,
+}
+
+impl<P: Predictor> Site<P> {
+    fn new(predictor: P) -> Self {
+        let observer = Observer::new(ClientHasher::new([7; 16]), Limits::default());
+        Site { observer, predictor, second: 1_000 }
+    }
+
+    fn visit(&mut self, client: &str, target: &str) {
+        self.second += 1;
+        let entry = Entry {
+            at: self.now(),
+            client: Cow::Borrowed(client),
+            method: Cow::Borrowed("GET"),
+            target: Cow::Borrowed(target),
+            status: 200,
+            bytes: Bytes(1_000),
+            referer: None,
+            agent: None,
+            took: None,
+            prefetch: false,
+            private: false,
+        };
+        if let Ok(visit) = self.observer.observe(&entry) {
+            let history = self.observer.history(&visit);
+            self.predictor.train(&visit, history, self.observer.urls());
+        }
+    }
+
+    /// So many clients of their own go the same way.
+    fn walk(&mut self, name: &str, clients: u32, path: &[&str]) {
+        for client in 0..clients {
+            for target in path {
+                self.visit(&format!("{name}{client}"), target);
+            }
+        }
+    }
+
+    fn now(&self) -> Timestamp {
+        Timestamp::from_nanos(self.second * 1_000_000_000)
+    }
+
+    /// What is suggested to a client that got these pages.
+    fn ask(&self, pages: &[&str]) -> Vec<(String, f32)> {
+        let pages: Vec<UrlId> = pages.iter().filter_map(|page| self.observer.url(page)).collect();
+        let mut held = pages.clone();
+        held.sort_unstable();
+        let question = Question { at: self.now(), pages: &pages, held: &held };
+        let mut ranked = Vec::new();
+        self.predictor.rank(&question, self.observer.urls(), &mut ranked);
+        let path = |one: &Candidate| self.observer.urls().path(one.url).unwrap().to_owned();
+        ranked.iter().map(|one| (path(one), one.probability)).collect()
+    }
+
+    fn paths(&self, pages: &[&str]) -> Vec<String> {
+        let mut paths: Vec<_> = self.ask(pages).into_iter().map(|(path, _)| path).collect();
+        paths.sort();
+        paths
+    }
+}
+
+fn longest(order: usize, window: u32) -> PpmParameters {
+    PpmParameters::paper(order, window)
+}
+
+#[test]
+fn a_window_is_that_of_its_definition() {
+    let walk = ["/a", "/a.png", "/b", "/b.png", "/c", "/c.png", "/d"];
+    for (counted, window, expected) in [
+        (Counted::All, 1, &["/a.png", "/b"] as &[&str]),
+        (Counted::All, 2, &["/a.png", "/b", "/b.png", "/c"]),
+        (Counted::All, 3, &["/a.png", "/b", "/b.png", "/c", "/c.png", "/d"]),
+        (Counted::Ahead, 1, &["/b", "/b.png"]),
+        (Counted::Ahead, 2, &["/b", "/b.png", "/c", "/c.png"]),
+    ] {
+        let mut site = Site::new(Ppm::new(PpmParameters { counted, ..longest(1, window) }));
+        site.walk("x", 20, &walk);
+        assert_eq!(site.paths(&["/a"]), expected, "{counted:?}, w = {window}");
+        assert!(site.ask(&["/a"]).iter().all(|(_, probability)| *probability == 1.0));
+    }
+}
+
+#[test]
+fn a_probability_is_the_share_of_occurrences() {
+    let mut site = Site::new(Ppm::new(longest(1, 1)));
+    site.walk("x", 30, &["/a", "/b"]);
+    site.walk("y", 10, &["/a", "/c"]);
+    let ranked = site.ask(&["/a"]);
+    assert_eq!(ranked.iter().map(|(path, _)| path.as_str()).collect::<Vec<_>>(), ["/b", "/c"]);
+    assert!((ranked[0].1 - 0.75).abs() < 1e-3 && (ranked[1].1 - 0.25).abs() < 1e-3, "{ranked:?}");
+}
+
+#[test]
+fn what_comes_twice_in_a_window_counts_once() {
+    let mut site = Site::new(Ppm::new(longest(1, 5)));
+    site.walk("x", 20, &["/a", "/b", "/c", "/b"]);
+    site.walk("y", 20, &["/a", "/c"]);
+    let b = site.ask(&["/a"]).into_iter().find(|(path, _)| path == "/b").unwrap();
+    assert!((b.1 - 0.5).abs() < 1e-3, "{b:?}");
+}
+
+#[test]
+fn longer_contexts_know_where_the_client_came_from() {
+    let walks = |site: &mut Site<Ppm>| {
+        site.walk("x", 20, &["/x", "/m", "/after-x"]);
+        site.walk("y", 20, &["/y", "/m", "/after-y"]);
+    };
+    let mut site = Site::new(Ppm::new(longest(2, 1)));
+    walks(&mut site);
+    assert_eq!(site.paths(&["/x", "/m"]), ["/after-x"]);
+    assert_eq!(site.paths(&["/m"]), ["/after-x", "/after-y"]);
+    assert_eq!(site.paths(&["/never", "/m"]), ["/after-x", "/after-y"]);
+    let backoff = Backoff::Escape;
+    let mut site = Site::new(Ppm::new(PpmParameters { backoff, ..longest(2, 1) }));
+    walks(&mut site);
+    let ranked = site.ask(&["/x", "/m"]);
+    // One follower in twenty occurrences escapes with 1 / 21 to the shorter context's half.
+    assert_eq!(ranked[0], ("/after-x".to_owned(), 1.0));
+    assert!((ranked[1].1 - 0.5 / 21.0).abs() < 1e-3, "{ranked:?}");
+    let backoff = Backoff::Blend { discount: 1.0 };
+    let mut site = Site::new(Ppm::new(PpmParameters { backoff, ..longest(2, 1) }));
+    walks(&mut site);
+    assert_eq!(site.ask(&["/x", "/m"])[0].0, "/after-x");
+    // And what is popular, where nothing is known.
+    assert_eq!(site.ask(&[])[0].0, "/m");
+}
+
+#[test]
+fn the_popular_is_ranked_by_its_share_of_pages() {
+    let mut site = Site::new(TopN::new(Duration::from_secs(3_600_000)));
+    site.walk("x", 30, &["/a", "/a.png", "/b"]);
+    site.walk("y", 20, &["/c", "/a"]);
+    let ranked = site.ask(&["/b"]);
+    let order: Vec<_> = ranked.iter().map(|(path, _)| path.as_str()).collect();
+    assert_eq!(order, ["/a", "/a.png", "/c"]);
+    for (one, share) in ranked.iter().zip([0.5, 0.3, 0.2]) {
+        assert!((one.1 - share).abs() < 0.01, "{ranked:?}");
+    }
+}
+
+#[test]
+fn what_people_did_long_ago_counts_less() {
+    let half_life = Duration::from_secs(100);
+    for parameters in [longest(1, 1), PpmParameters::shipped()] {
+        let mut site = Site::new(Ppm::new(PpmParameters { half_life, ..parameters }));
+        site.walk("x", 100, &["/a", "/b"]);
+        site.second += 100;
+        site.visit("z", "/other");
+        site.second += 100;
+        site.walk("y", 30, &["/a", "/c"]);
+        assert_eq!(site.ask(&["/a"])[0].0, "/c");
+    }
+}
+
+#[test]
+fn one_client_teaches_nobody_its_path() {
+    let all = ["/a", "/b", "/c", "/d", "/e"];
+    for parameters in [longest(1, 1), longest(2, 5), longest(3, 10), PpmParameters::shipped()] {
+        let mut site = Site::new(Ppm::new(parameters));
+        // All five are public, each by visits of its own.
+        for page in all {
+            site.walk(page, 20, &[page]);
+        }
+        let popular = site.ask(&["/a"]);
+        for _ in 0..50 {
+            for page in all {
+                site.visit("own", page);
+            }
+        }
+        // Whatever pages are claimed, what is suggested is what is popular, in that order.
+        for pages in [&["/a"] as &[&str], &["/a", "/b"], &["/a", "/b", "/c"], &["/e", "/a"]] {
+            let told = site.ask(pages).len();
+            let expected = popular.len().saturating_sub(pages.len() - 1);
+            assert_eq!(told, expected, "{parameters:?}: {pages:?}");
+            if parameters.backoff == Backoff::Longest {
+                assert_eq!(told, 0);
+            }
+        }
+    }
+}
+
+#[test]
+fn three_clients_are_enough_and_two_are_not() {
+    let mut site = Site::new(Ppm::new(longest(1, 1)));
+    site.walk("b", 20, &["/b"]);
+    site.walk("pair", 2, &["/a", "/b"]);
+    assert_eq!(site.paths(&["/a"]), [] as [&str; 0]);
+    // More than three, as two may share a class.
+    site.walk("others", 6, &["/a", "/b"]);
+    assert_eq!(site.paths(&["/a"]), ["/b"]);
+}
+
+#[test]
+fn a_flood_of_one_client_does_not_displace_what_many_do() {
+    let small = PpmParameters {
+        contexts: 64,
+        followers: 240,
+        followers_per_context: 12,
+        ..PpmParameters::paper(2, 5)
+    };
+    let mut site = Site::new(Ppm::new(small));
+    site.walk("x", 40, &["/a", "/b", "/c"]);
+    for number in 0..5_000 {
+        site.visit("flood", &format!("/{}", number * 7919 % 1_000));
+        if number % 10 == 0 {
+            site.visit("flood", "/a");
+        }
+    }
+    assert_eq!(site.paths(&["/a"]), ["/b", "/c"]);
+}
+
+#[test]
+fn what_cannot_be_cached_is_a_context_and_no_candidate() {
+    let mut site = Site::new(Ppm::new(longest(1, 1)));
+    site.walk("x", 20, &["/search?q=1", "/found", "/search?q=2"]);
+    assert_eq!(site.paths(&["/search"]), ["/found"]);
+    assert_eq!(site.paths(&["/found"]), [] as [&str; 0]);
+}
+
+#[test]
+fn priorities_put_the_cheap_in_front_of_the_dear() {
+    let mut site = Site::new(Ppm::new(longest(1, 1)));
+    site.walk("x", 30, &["/a", "/dear"]);
+    site.walk("y", 20, &["/a", "/cheap"]);
+    let urls = site.observer.urls();
+    let one = |path, probability| Candidate { url: site.observer.url(path).unwrap(), probability };
+    let mut by_priority = Vec::new();
+    prioritise(&[one("/dear", 0.6), one("/cheap", 0.4)], urls, &mut by_priority);
+    let order: Vec<_> = by_priority.iter().map(|(_, one)| one.url).collect();
+    assert_eq!(order, [one("/dear", 0.6).url, one("/cheap", 0.4).url], "at equal cost");
+    assert_eq!(by_priority[0].0, urls.priority(order[0], 0.6));
+}
+
+/// Some clients that visit some pages.
+fn visits() -> impl Strategy<Value = Vec<(u32, u32)>> {
+    prop::collection::vec((0u32..30, 0u32..40), 0..600)
+}
+
+fn target(number: u32) -> String {
+    if number % 4 == 3 { format!("/{number}.png") } else { format!("/{number}") }
+}
+
+proptest! {
+    /// What a predictor ranks is public, not held, sorted and a probability; and the same each time.
+    #[test]
+    fn a_ranking_keeps_its_promises(visits in visits(), which in 0usize..5, asked in 0u32..40) {
+        let parameters = [
+            longest(1, 1),
+            longest(3, 10),
+            PpmParameters { backoff: Backoff::Escape, ..longest(2, 5) },
+            PpmParameters { clients: 1, ..PpmParameters::shipped() },
+            PpmParameters { followers: 60, contexts: 16, followers_per_context: 12, ..longest(2, 5) },
+        ];
+        let mut site = Site::new(Ppm::new(parameters[which]));
+        let mut again = Site::new(Ppm::new(parameters[which]));
+        for (client, page) in &visits {
+            for site in [&mut site, &mut again] {
+                site.visit(&client.to_string(), &target(*page));
+            }
+        }
+        let asked = target(asked);
+        let ranked = site.ask(&[&asked]);
+        prop_assert_eq!(&ranked, &again.ask(&[&asked]));
+        for (path, probability) in &ranked {
+            prop_assert!((0.0..=1.0).contains(probability), "{} {}", path, probability);
+            prop_assert!(site.observer.urls().is_public(site.observer.url(path).unwrap()));
+            prop_assert_ne!(path, &asked);
+        }
+        prop_assert!(ranked.is_sorted_by(|a, b| a.1 >= b.1));
+        let mut paths: Vec<_> = ranked.iter().map(|(path, _)| path).collect();
+        paths.sort();
+        paths.dedup();
+        prop_assert_eq!(paths.len(), ranked.len());
+    }
+
+    /// With room for all of them, the counts are those of a model that keeps everything.
+    #[test]
+    fn counts_are_those_of_the_definition(visits in visits(), order in 1usize..4, window in 1u32..6) {
+        let parameters = PpmParameters { clients: 1, followers_per_context: 240, ..longest(order, window) };
+        let mut site = Site::new(Ppm::new(parameters));
+        let mut clients: std::collections::BTreeMap<u32, Vec<u32>> = Default::default();
+        for (client, page) in &visits {
+            site.visit(&client.to_string(), &target(*page));
+            clients.entry(*client).or_default().push(*page);
+        }
+        // A reload is no visit.
+        let is_page = |number: &u32| number % 4 != 3;
+        for requests in clients.values_mut() {
+            let mut kept: Vec<u32> = Vec::new();
+            for request in requests.drain(..) {
+                let last = kept.iter().rev().find(|request| is_page(request));
+                if !(is_page(&request) && last == Some(&request)) {
+                    kept.push(request);
+                }
+            }
+            *requests = kept;
+        }
+        // Of one page before, for all pages: occurrences, and how often each URL came behind.
+        for asked in (0..40).filter(is_page) {
+            let mut occurrences = 0.0f32;
+            let mut followers: std::collections::BTreeMap<u32, f32> = Default::default();
+            for requests in clients.values() {
+                for (at, _) in requests.iter().enumerate().filter(|(_, request)| **request == asked) {
+                    occurrences += 1.0;
+                    let mut pages = 0;
+                    let mut seen = std::collections::BTreeSet::new();
+                    for behind in &requests[at + 1..] {
+                        if pages == window {
+                            break;
+                        }
+                        pages += u32::from(is_page(behind));
+                        if *behind != asked && seen.insert(*behind) {
+                            *followers.entry(*behind).or_default() += 1.0;
+                        }
+                    }
+                }
+            }
+            for (path, probability) in site.ask(&[&target(asked)]) {
+                let number: u32 = path[1..].trim_end_matches(".png").parse().unwrap();
+                let expected = followers.get(&number).copied().unwrap_or(0.0) / occurrences;
+                prop_assert!(
+                    (probability - expected).abs() < 0.01,
+                    "{} behind {}: {} for {}", number, asked, probability, expected
+                );
+            }
+        }
+    }
+
+    /// Whatever clients do, what is kept stays within what the parameters say.
+    #[test]
+    fn memory_is_bounded(visits in visits()) {
+        let parameters = PpmParameters {
+            contexts: 16,
+            followers: 60,
+            followers_per_context: 12,
+            ..PpmParameters::paper(3, 10)
+        };
+        let mut site = Site::new(Ppm::new(parameters));
+        for (client, page) in visits {
+            site.visit(&client.to_string(), &target(page));
+        }
+        // Twice the entries, as vectors grow by doubling, and what is bounded by the window.
+        prop_assert!(site.predictor.resident().0 < 2 * (16 * 40 + 10 * 68) + 4_096);
+    }
+}

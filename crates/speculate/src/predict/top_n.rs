@@ -1,0 +1,88 @@
+//! What is wanted most, whatever the client did: the baseline that every predictor has to beat.
+
+use core::time::Duration;
+
+use lull_cc::{Bytes, Timestamp};
+
+use super::{Candidate, Predictor, Question, sort};
+use crate::observe::{Decay, Kind, SCALE, Step, UrlId, Urls, Visit};
+
+/// URLs that are remembered: as many as a hint list is ever long, and some that the client has.
+const REMEMBERED: usize = 128;
+
+/// The most popular URLs, by their share of the pages that were visited.
+#[derive(Clone, Debug)]
+pub struct TopN {
+    /// The most popular in about that order; exact when ranked.
+    top: Vec<(UrlId, f32)>,
+    /// Visits of pages, decayed.
+    pages: f32,
+    decay: Decay,
+}
+
+impl TopN {
+    /// A predictor that has learned nothing; after `half_life` a visit counts half.
+    ///
+    /// # Panics
+    /// If the half-life is under a second.
+    pub fn new(half_life: Duration) -> Self {
+        TopN { top: Vec::with_capacity(REMEMBERED), pages: 0.0, decay: Decay::new(half_life) }
+    }
+
+    /// The popular URLs, each with its share of pages: of a hundred pages that are visited, so many
+    /// have it in them, or are it.
+    pub(super) fn shares(&self, urls: &Urls, at: Timestamp) -> impl Iterator<Item = (UrlId, f32)> {
+        let pages = (self.pages / self.decay.at(at)).max(1.0);
+        self.top
+            .iter()
+            .filter(|(url, _)| urls.is_public(*url))
+            .map(move |(url, _)| (*url, (urls.popularity(*url, at) / pages).min(1.0)))
+    }
+}
+
+impl Predictor for TopN {
+    fn train(&mut self, visit: &Visit, _: &[Step], urls: &Urls) {
+        let (counts, scale) = self.decay.event(visit.at);
+        if scale {
+            self.pages *= SCALE;
+            self.top.iter_mut().for_each(|(_, weight)| *weight *= SCALE);
+        }
+        if visit.kind == Kind::Page {
+            self.pages += counts;
+        }
+        if !visit.cacheable {
+            return;
+        }
+        // In the same scale as the pages, so that it stays right when nobody looks at it.
+        let weight = urls.popularity(visit.url, visit.at) * counts;
+        match self.top.iter().position(|(url, _)| *url == visit.url) {
+            Some(at) => self.top[at].1 = weight,
+            None if self.top.len() < REMEMBERED => self.top.push((visit.url, weight)),
+            None => {
+                let least = self.top.last_mut().expect("it is full");
+                if weight <= least.1 {
+                    return;
+                }
+                *least = (visit.url, weight);
+            }
+        }
+        // What was visited moves up to its place, so that the last is always the least.
+        let at = self.top.iter().position(|(url, _)| *url == visit.url).expect("it is there");
+        let place = self.top[..at].partition_point(|(_, other)| *other >= weight);
+        self.top[place..=at].rotate_right(1);
+    }
+
+    fn rank(&self, question: &Question<'_>, urls: &Urls, ranked: &mut Vec<Candidate>) {
+        ranked.clear();
+        ranked.extend(
+            self.shares(urls, question.at)
+                .filter(|(url, _)| question.held.binary_search(url).is_err())
+                .map(|(url, probability)| Candidate { url, probability }),
+        );
+        sort(ranked);
+    }
+
+    fn resident(&self) -> Bytes {
+        Bytes((self.top.capacity() * size_of::<(UrlId, f32)>()) as u64)
+    }
+}
