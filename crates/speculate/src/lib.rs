@@ -6,6 +6,7 @@
 //! | [`log`] | reads access logs | |
 //! | [`observe`] | makes visits out of requests: clients without addresses, URLs as numbers | SSR §5.1 |
 //! | [`predict`] | ranks what a client may want next | SSR §3.1.1, Nice §6.1 |
+//! | [`evaluate`] | measures predictors on a log | |
 //!
 //! Everything in this crate is pure: time comes in as a [`lull_cc::Timestamp`], randomness as a
 //! number that was drawn, the key of the clients' hashes as an argument; effects go out as values.
@@ -14,6 +15,7 @@
 
 #![forbid(unsafe_code)]
 
+pub mod evaluate;
 pub mod log;
 pub mod observe;
 pub mod predict;

@@ -1,0 +1,139 @@
+//! How good predictors are on a log: trained as it goes, measured on its later part.
+//!
+//! Each client has a cache that keeps what it got for as long as its session lasts (SSR §5.3.1 has
+//! one that never evicts). When it has asked for a page, each predictor gives a list; what is on the
+//! list and not in the cache is fetched before the client's next page, after what the page itself
+//! has in it (SSR §5.1). So an object of the page at hand is never a hit, and costs nothing.
+//!
+//! Each predictor is measured with lists of several lengths, the most probable first, and with
+//! several thresholds of priority. The thresholds give a curve of hit rate over bytes, on which
+//! predictors are compared at equal bytes.
+
+mod clients;
+mod tally;
+
+use lull_cc::Timestamp;
+
+use crate::log::Entry;
+use crate::observe::{Ignored, Kind, Observer};
+use crate::predict::{Asker, Candidate, Predictor, prioritise};
+
+use clients::Clients;
+pub use tally::{Measured, Point};
+
+/// What is measured, and when.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Plan {
+    /// When each slice of the log begins, in ascending order. What comes before the first only
+    /// trains; a slice ends where the next one begins.
+    pub slices: Vec<Timestamp>,
+    /// Lengths of lists.
+    pub lengths: Vec<usize>,
+    /// Least priorities, in seconds for each byte ([`crate::observe::Urls::priority`]).
+    pub priorities: Vec<f32>,
+}
+
+impl Plan {
+    /// The plan for a log from `first` to `last`: it trains on the share `train` of the time, takes
+    /// the share `validate` behind it to choose by, and the rest to judge by. Lists up to 50, and
+    /// priorities from what a small page is worth that comes for sure down to a large object that
+    /// hardly ever does.
+    pub fn split(first: Timestamp, last: Timestamp, train: f64, validate: f64) -> Self {
+        let length = last.saturating_since(first);
+        let at = |share: f64| first + length.mul_f64(share.clamp(0.0, 1.0));
+        Plan {
+            slices: vec![at(train), at(train + validate)],
+            lengths: vec![1, 2, 3, 5, 10, 20, 50],
+            priorities: (0..20).map(|k| 2e-4 / (1u32 << k) as f32).collect(),
+        }
+    }
+
+    fn slice(&self, at: Timestamp) -> Option<usize> {
+        self.slices.partition_point(|begin| *begin <= at).checked_sub(1)
+    }
+
+    fn ways(&self) -> usize {
+        self.lengths.len() + self.priorities.len()
+    }
+}
+
+/// What came out of an evaluation.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Evaluation {
+    /// For each slice and each predictor, in their order.
+    pub slices: Vec<Vec<Measured>>,
+    /// Requests that were learned from.
+    pub visits: u64,
+    /// Requests that were not, by reason.
+    pub ignored: std::collections::BTreeMap<Ignored, u64>,
+}
+
+/// A predictor with its name.
+pub struct Contestant<'a> {
+    /// What it is called in the result.
+    pub name: String,
+    /// The predictor, which goes on learning.
+    pub predictor: &'a mut dyn Predictor,
+}
+
+/// Takes a log in order, and measures what predictors make of it.
+pub fn evaluate<'e>(
+    entries: impl IntoIterator<Item = Entry<'e>>,
+    observer: &mut Observer,
+    contestants: &mut [Contestant<'_>],
+    plan: &Plan,
+) -> Evaluation {
+    let mut clients = Clients::new(plan, contestants.len());
+    let mut asker = Asker::default();
+    let mut ranked: Vec<Candidate> = Vec::new();
+    let mut by_priority = Vec::new();
+    let mut ignored = std::collections::BTreeMap::new();
+    let mut visits = 0;
+    for entry in entries {
+        let visit = match observer.observe(&entry) {
+            Ok(visit) => visit,
+            Err(why) => {
+                *ignored.entry(why).or_default() += 1;
+                continue;
+            }
+        };
+        visits += 1;
+        let history = observer.history(&visit);
+        let urls = observer.urls();
+        let slice = plan.slice(visit.at);
+        // A session that begins has this visit alone.
+        clients.demand(&visit, slice, history.len() == 1, urls);
+        for contestant in contestants.iter_mut() {
+            contestant.predictor.train(&visit, history, urls);
+        }
+        if visit.kind == Kind::Page && slice.is_some() {
+            let question = asker.ask(visit.at, history);
+            for (which, contestant) in contestants.iter().enumerate() {
+                contestant.predictor.rank(&question, urls, &mut ranked);
+                prioritise(&ranked, urls, &mut by_priority);
+                clients.advise(visit.client, which, slice, &ranked, &by_priority);
+            }
+        }
+    }
+    let slices = clients.finish(observer.urls());
+    let slices = slices
+        .into_iter()
+        .map(|slice| {
+            let measured = slice.chunks(plan.ways()).zip(contestants.iter());
+            measured.map(|(ways, one)| Measured::new(one.name.clone(), plan, ways)).collect()
+        })
+        .collect();
+    Evaluation { slices, visits, ignored }
+}
+
+/// The predictor with the best page hit rate over a range of equal bytes, for choosing by a
+/// validation slice; the first of equals. None if there is none.
+pub fn best<'a>(slice: &'a [Measured], bytes_per_page: &[f64]) -> Option<&'a Measured> {
+    let score = |one: &Measured| -> f64 {
+        bytes_per_page.iter().map(|bytes| one.page_hit_rate_at(*bytes)).sum()
+    };
+    slice.iter().rev().max_by(|a, b| score(a).total_cmp(&score(b)))
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,146 @@
+use std::borrow::Cow;
+use std::time::Duration;
+
+use lull_cc::{Bytes, Timestamp};
+
+use super::*;
+use crate::observe::{ClientHasher, Limits};
+use crate::predict::{Ppm, PpmParameters, TopN};
+
+fn at(second: u64) -> Timestamp {
+    Timestamp::from_nanos(second * 1_000_000_000)
+}
+
+fn entry(second: u64, client: u64, target: &'static str) -> Entry<'static> {
+    Entry {
+        at: at(second),
+        client: Cow::Owned(client.to_string()),
+        method: Cow::Borrowed("GET"),
+        target: Cow::Borrowed(target),
+        status: 200,
+        bytes: Bytes(1_000),
+        referer: None,
+        agent: None,
+        took: None,
+        prefetch: false,
+        private: false,
+    }
+}
+
+/// Clients one after the other, each ten seconds, that all go the same way.
+fn walks(clients: u64, path: &[&'static str]) -> Vec<Entry<'static>> {
+    (0..clients)
+        .flat_map(|client| {
+            let step = |(at, target): (usize, &&'static str)| {
+                entry(10 * client + at as u64, client, target)
+            };
+            path.iter().enumerate().map(step).collect::<Vec<_>>()
+        })
+        .collect()
+}
+
+fn measure(entries: Vec<Entry<'static>>, predictor: &mut dyn Predictor, plan: &Plan) -> Evaluation {
+    let mut observer = Observer::new(ClientHasher::new([7; 16]), Limits::default());
+    let mut contestants = [Contestant { name: "one".to_owned(), predictor }];
+    evaluate(entries, &mut observer, &mut contestants, plan)
+}
+
+/// Everything behind the twentieth client is measured.
+fn plan(lengths: &[usize]) -> Plan {
+    Plan { slices: vec![at(200)], lengths: lengths.to_vec(), priorities: vec![1e-3, 1e-9] }
+}
+
+#[test]
+fn a_path_that_all_take_is_foreseen_from_its_second_page_on() {
+    let entries = walks(40, &["/a", "/b", "/c"]);
+    let result = measure(entries, &mut Ppm::new(PpmParameters::markov()), &plan(&[1, 10]));
+    assert_eq!(result.visits, 120);
+    let measured = &result.slices[0][0];
+    assert_eq!((measured.pages, measured.requests), (60, 60));
+    for point in &measured.by_length {
+        assert!((point.page_hit_rate - 2.0 / 3.0).abs() < 1e-9, "{point:?}");
+        assert_eq!((point.precision, point.recall), (1.0, 1.0));
+        assert_eq!((point.wasted_bytes, point.hit_rate), (0, point.page_hit_rate));
+        assert!((point.bytes_per_page - 2_000.0 / 3.0).abs() < 1e-9, "{point:?}");
+    }
+    // No priority is above a second for each kilobyte, and all are above a second for each gigabyte.
+    assert_eq!(measured.by_priority[0].page_hit_rate, 0.0);
+    assert_eq!(measured.by_priority[1].page_hit_rate, measured.by_length[0].page_hit_rate);
+}
+
+#[test]
+fn what_is_in_the_page_itself_is_no_hit_and_costs_nothing() {
+    let entries = walks(40, &["/a", "/a.png", "/b", "/b.png"]);
+    let result = measure(entries, &mut Ppm::new(PpmParameters::markov()), &plan(&[10]));
+    let point = &result.slices[0][0].by_length[0];
+    // Of two pages and two images only the second page: its image is suggested too late.
+    assert_eq!((point.page_hit_rate, point.hit_rate), (0.5, 0.25));
+    assert_eq!((point.precision, point.wasted_bytes), (1.0, 0));
+    let mut ahead = Ppm::new(PpmParameters::shipped());
+    let entries = walks(40, &["/a", "/a.png", "/b", "/b.png"]);
+    let result = measure(entries, &mut ahead, &plan(&[10]));
+    assert_eq!(result.slices[0][0].by_length[0].hit_rate, 0.5, "the image of the next page too");
+}
+
+#[test]
+fn what_nobody_wanted_is_waste_also_at_the_end_of_a_session() {
+    // Behind /a half of the clients go to /b and half to /c; a list of two fetches both.
+    let mut entries = Vec::new();
+    for client in 0..80 {
+        entries.push(entry(10 * client, client, "/a"));
+        entries.push(entry(10 * client + 1, client, if client % 2 == 0 { "/b" } else { "/c" }));
+    }
+    let result = measure(entries, &mut Ppm::new(PpmParameters::markov()), &plan(&[2]));
+    let point = &result.slices[0][0].by_length[0];
+    assert_eq!((point.page_hit_rate, point.precision), (0.5, 0.5));
+    assert_eq!(point.wasted_bytes, 60 * 1_000);
+}
+
+#[test]
+fn a_page_that_the_client_has_is_no_demand() {
+    let entries = walks(40, &["/a", "/b", "/a", "/b"]);
+    let result = measure(entries, &mut TopN::new(Duration::from_secs(3_600)), &plan(&[5]));
+    let measured = &result.slices[0][0];
+    assert_eq!(measured.pages, 40);
+    assert_eq!(measured.by_length[0].page_hit_rate, 0.5);
+}
+
+#[test]
+fn slices_are_counted_apart() {
+    let plan = Plan { slices: vec![at(200), at(300)], lengths: vec![1], priorities: vec![] };
+    let result = measure(walks(40, &["/a", "/b"]), &mut Ppm::new(PpmParameters::markov()), &plan);
+    let pages: Vec<_> = result.slices.iter().map(|slice| slice[0].pages).collect();
+    assert_eq!(pages, [20, 20]);
+    let split = Plan::split(at(100), at(200), 0.5, 0.25);
+    assert_eq!(split.slices, [at(150), at(175)]);
+}
+
+#[test]
+fn curves_are_read_between_their_points() {
+    let point = |bytes_per_page, page_hit_rate| Point {
+        length: None,
+        priority: Some(1.0),
+        page_hit_rate,
+        hit_rate: 0.0,
+        precision: 0.0,
+        recall: 0.0,
+        bytes_per_page,
+        wasted_bytes: 0,
+    };
+    let measured = |name: &str, by_priority| Measured {
+        name: name.to_owned(),
+        pages: 1,
+        requests: 1,
+        by_length: Vec::new(),
+        by_priority,
+    };
+    let one = measured("one", vec![point(0.0, 0.0), point(100.0, 0.2), point(300.0, 0.4)]);
+    for (bytes, expected) in [(0.0, 0.0), (50.0, 0.1), (100.0, 0.2), (200.0, 0.3), (900.0, 0.4)] {
+        assert!((one.page_hit_rate_at(bytes) - expected).abs() < 1e-9, "{bytes}");
+    }
+    let other = measured("other", vec![point(100.0, 0.3), point(300.0, 0.35)]);
+    let slice = [one.clone(), other, one];
+    assert_eq!(best(&slice, &[100.0]).unwrap().name, "other");
+    assert_eq!(best(&slice, &[300.0]).map(|best| core::ptr::eq(best, &slice[0])), Some(true));
+    assert_eq!(best(&[], &[300.0]), None);
+}
