@@ -7,6 +7,7 @@
 //! | [`observe`] | makes visits out of requests: clients without addresses, URLs as numbers | SSR §5.1 |
 //! | [`predict`] | ranks what a client may want next | SSR §3.1.1, Nice §6.1 |
 //! | [`evaluate`] | measures predictors on a log | |
+//! | [`scheduler`] | demand first, then speculation by priority | SSR §3.1.2, §3.1.3 |
 //!
 //! Everything in this crate is pure: time comes in as a [`lull_cc::Timestamp`], randomness as a
 //! number that was drawn, the key of the clients' hashes as an argument; effects go out as values.
@@ -19,4 +20,5 @@ pub mod evaluate;
 pub mod log;
 pub mod observe;
 pub mod predict;
+pub mod scheduler;
 mod table;
