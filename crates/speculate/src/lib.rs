@@ -8,6 +8,7 @@
 //! | [`predict`] | ranks what a client may want next | SSR §3.1.1, Nice §6.1 |
 //! | [`evaluate`] | measures predictors on a log | |
 //! | [`scheduler`] | demand first, then speculation by priority | SSR §3.1.2, §3.1.3 |
+//! | [`budget`] | how many prefetches a second the server bears, and who gets them | SSR §5.2 |
 //!
 //! Everything in this crate is pure: time comes in as a [`lull_cc::Timestamp`], randomness as a
 //! number that was drawn, the key of the clients' hashes as an argument; effects go out as values.
@@ -16,6 +17,7 @@
 
 #![forbid(unsafe_code)]
 
+pub mod budget;
 pub mod evaluate;
 pub mod log;
 pub mod observe;

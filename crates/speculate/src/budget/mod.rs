@@ -1,0 +1,353 @@
+//! How many prefetches a second a server bears, and who gets them (SSR §5.2).
+//!
+//! The server is a black box that is probed with requests for representative objects. Answers in
+//! time let the budget grow, late ones halve it. Clients ask for hints; as many get a list as the
+//! budget has room for.
+//!
+//! Nothing here sends or waits: [`Budget::poll`] says when a probe is due, and for what,
+//! [`Budget::handle_sample`] takes how long it took, [`Budget::ask`] answers a client. Time comes
+//! in with each call, randomness as a number that the caller has drawn.
+//!
+//! ```text
+//!             thresholds known            above: probe again at once
+//!  ┌────────┐ ──────────────▶ ┌──────────┐ ──────────────────────▶ ┌──────────┐
+//!  │ Paused │                 │ Counting │                         │ Checking │
+//!  └────────┘ ◀────────────── └──────────┘ ◀────────────────────── └──────────┘
+//!   budget 0,  time to learn    │      ▲    below: it was an outlier, and counts as below
+//!   learns     again            └──────┘    above: budget / 2, count from 0
+//!                         below: count + 1;
+//!                         at 5: budget + 1, count from 0
+//! ```
+//!
+//! With thresholds that are given it starts in Counting and never pauses, as the paper's prototype.
+
+mod share;
+mod thresholds;
+
+use core::time::Duration;
+
+use lull_cc::Timestamp;
+
+pub use share::{Grant, Rationing};
+pub use thresholds::{Learning, ObjectId, Thresholds};
+
+use share::Share;
+use thresholds::Known;
+
+/// How the budget grows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Growth {
+    /// By one request a second (SSR §5.2.2).
+    Additive,
+    /// To twice as much until the first decrease, by one from then on: what slow start is to TCP.
+    /// Ours: at 1 more each half second a server with room for 500 needs four minutes.
+    DoublingFirst,
+}
+
+/// The parameters of a [`Budget`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Parameters {
+    /// τ, the length of an epoch: one probe each.
+    pub epoch: Duration,
+    /// Samples below the threshold that let the budget grow.
+    pub samples: u32,
+    /// How it grows.
+    pub growth: Growth,
+    /// Requests a second that the budget never exceeds.
+    pub most: u32,
+    /// D, the files of a document: the length of a full list.
+    pub document: u32,
+    /// Who gets a list.
+    pub rationing: Rationing,
+    /// Times from which on an answer is late.
+    pub thresholds: Thresholds,
+    /// Without an answer for so long a probe has failed, where no threshold says so earlier.
+    pub patience: Duration,
+}
+
+impl Parameters {
+    /// The prototype's (SSR §5.2.2): epochs of 100 ms, five samples, by one up and by half down; a
+    /// document of ten files (the lists of §5.3.1). Thresholds are given by hand there.
+    pub fn paper(thresholds: impl IntoIterator<Item = Duration>) -> Self {
+        Parameters {
+            epoch: Duration::from_millis(100),
+            samples: 5,
+            growth: Growth::Additive,
+            most: 10_000,
+            document: 10,
+            rationing: Rationing::Paper,
+            thresholds: Thresholds::Given(thresholds.into_iter().collect()),
+            patience: Duration::from_secs(10),
+        }
+    }
+
+    /// What Lull ships: the same, with thresholds that it finds by itself for `objects` objects, a
+    /// budget that doubles at first, and lists as long as there is budget for one.
+    pub fn shipped(objects: usize) -> Self {
+        Parameters {
+            growth: Growth::DoublingFirst,
+            rationing: Rationing::shipped(),
+            thresholds: Thresholds::Learned { objects, learning: Learning::default() },
+            ..Parameters::paper([])
+        }
+    }
+}
+
+/// A probe that is to be sent: a request for a representative object, timed from its first byte out
+/// to the last byte in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Probe {
+    /// What to ask for.
+    pub object: ObjectId,
+    number: u64,
+}
+
+/// What a sample led to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// In time; counted.
+    Below,
+    /// In time, and the budget grew.
+    Grown,
+    /// Late: the same is to be probed again, now.
+    Again(Probe),
+    /// Late again: the budget was halved.
+    Halved,
+    /// Taken to learn from, or between learning and not.
+    Learned,
+    /// Of a probe that was given up before.
+    Stale,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    /// Nobody prefetches, so that what is learned is what the server is like without.
+    Paused { since: Timestamp },
+    /// So many samples were below.
+    Counting(u32),
+    /// The last sample was above; so many were below before.
+    Checking(u32),
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Sent {
+    probe: Probe,
+    at: Timestamp,
+}
+
+/// The monitor and the rationing of the hint server, for one server.
+#[derive(Clone, Debug)]
+pub struct Budget {
+    parameters: Parameters,
+    known: Known,
+    state: State,
+    /// B, in requests a second.
+    budget: u32,
+    doubling: bool,
+    epoch_ends: Option<Timestamp>,
+    sent: Option<Sent>,
+    probes: u64,
+    next_object: usize,
+    /// When the last pause ended.
+    resumed: Timestamp,
+    share: Share,
+}
+
+impl Budget {
+    /// A budget of 0 for a server of which nothing is known yet.
+    ///
+    /// # Panics
+    /// If there is no object to probe, or a parameter is 0 that must not be.
+    pub fn new(parameters: Parameters, now: Timestamp) -> Self {
+        assert!(parameters.epoch > Duration::ZERO, "an epoch takes time");
+        assert!(parameters.samples > 0, "a budget grows after a sample at least");
+        assert!(parameters.document > 0, "a list has room for a file");
+        let known = Known::new(&parameters.thresholds);
+        let share = Share::new(parameters.epoch, parameters.document, parameters.rationing, now);
+        let state = match parameters.thresholds {
+            Thresholds::Given(_) => State::Counting(0),
+            Thresholds::Learned { .. } => State::Paused { since: now },
+        };
+        Budget {
+            doubling: parameters.growth == Growth::DoublingFirst,
+            parameters,
+            known,
+            state,
+            budget: 0,
+            epoch_ends: None,
+            sent: None,
+            probes: 0,
+            next_object: 0,
+            resumed: now,
+            share,
+        }
+    }
+
+    /// B in force, in requests a second; 0 while prefetching is paused.
+    pub fn budget(&self) -> u32 {
+        match self.state {
+            State::Paused { .. } => 0,
+            State::Counting(_) | State::Checking(_) => self.budget,
+        }
+    }
+
+    /// The time from which on an answer for this object is late; none as long as it is not known.
+    pub fn threshold(&self, object: ObjectId) -> Option<Duration> {
+        self.known.threshold(object)
+    }
+
+    /// Whether prefetching is paused to learn thresholds.
+    pub fn is_paused(&self) -> bool {
+        matches!(self.state, State::Paused { .. })
+    }
+
+    /// Forgets all thresholds that were learned, and learns them anew: for whoever knows that the
+    /// server changed. No sample ever does that.
+    pub fn relearn(&mut self, now: Timestamp) {
+        if self.known.forget() {
+            self.pause(now);
+        }
+    }
+
+    /// When to poll next, if no sample comes before.
+    pub fn next_poll(&self) -> Timestamp {
+        let epoch = self.epoch_ends.unwrap_or(Timestamp::ZERO);
+        match self.sent {
+            Some(sent) => self.overdue(&sent),
+            None => epoch,
+        }
+    }
+
+    /// Time has come to `now`. Gives a probe that is to be sent now: the one of a new epoch, or the
+    /// second one for an answer that is overdue.
+    ///
+    /// One probe is under way at a time, so a server that answers none gets no more of them than
+    /// its patience allows (SSR §5.2.1.1: probing adds load).
+    pub fn poll(&mut self, now: Timestamp) -> Option<Probe> {
+        if let Some(sent) = self.sent {
+            if now < self.overdue(&sent) {
+                return None;
+            }
+            // It is late already, however long it is going to take.
+            self.sent = None;
+            if let Outcome::Again(probe) = self.judge(now, sent.probe.object, None) {
+                return Some(probe);
+            }
+        }
+        self.pause_in_time(now);
+        if self.epoch_ends.is_some_and(|ends| now < ends) {
+            return None;
+        }
+        self.epoch_ends = Some(now + self.parameters.epoch);
+        let object = ObjectId(self.next_object as u32);
+        self.next_object = (self.next_object + 1) % self.known.objects();
+        Some(self.send(now, object))
+    }
+
+    /// An answer to a probe came after `time`, or none is going to come.
+    pub fn handle_sample(
+        &mut self,
+        now: Timestamp,
+        probe: Probe,
+        time: Option<Duration>,
+    ) -> Outcome {
+        match self.sent {
+            Some(sent) if sent.probe == probe => {
+                self.sent = None;
+                self.judge(now, probe.object, time)
+            }
+            _ => Outcome::Stale,
+        }
+    }
+
+    /// A client asks for hints. `draw` is uniform in its 64 bits and drawn for this call alone.
+    pub fn ask(&mut self, now: Timestamp, draw: u64) -> Grant {
+        self.share.ask(now, self.budget(), draw)
+    }
+
+    fn judge(&mut self, now: Timestamp, object: ObjectId, time: Option<Duration>) -> Outcome {
+        let below = match (time, self.known.threshold(object)) {
+            (Some(time), Some(threshold)) => time < threshold,
+            _ => false,
+        };
+        match self.state {
+            State::Paused { since } => {
+                if let Some(time) = time {
+                    self.known.learn(now.saturating_since(since), object, time);
+                }
+                if self.known.learned_all() {
+                    // Nothing was earned in the pause.
+                    self.share.settle(now, 0);
+                    self.state = State::Counting(0);
+                    self.resumed = now;
+                }
+                Outcome::Learned
+            }
+            State::Counting(count) | State::Checking(count) if below => {
+                let count = count + 1;
+                if count < self.parameters.samples {
+                    self.state = State::Counting(count);
+                    return Outcome::Below;
+                }
+                self.state = State::Counting(0);
+                self.grow(now);
+                Outcome::Grown
+            }
+            // SSR §5.2.2: one sample above may be an outlier, so the same is probed again at once.
+            State::Counting(count) => {
+                self.state = State::Checking(count);
+                Outcome::Again(self.send(now, object))
+            }
+            // SSR §5.2.2: a second one means that the server is loaded.
+            State::Checking(_) => {
+                self.state = State::Counting(0);
+                self.doubling = false;
+                self.change(now, self.budget / 2);
+                Outcome::Halved
+            }
+        }
+    }
+
+    fn grow(&mut self, now: Timestamp) {
+        let more = if self.doubling { self.budget.max(1) } else { 1 };
+        self.change(now, self.budget.saturating_add(more).min(self.parameters.most));
+    }
+
+    /// What was earned at the budget before is settled first.
+    fn change(&mut self, now: Timestamp, budget: u32) {
+        self.share.settle(now, self.budget());
+        self.budget = budget;
+    }
+
+    fn send(&mut self, now: Timestamp, object: ObjectId) -> Probe {
+        self.probes += 1;
+        let probe = Probe { object, number: self.probes };
+        self.sent = Some(Sent { probe, at: now });
+        probe
+    }
+
+    /// When the answer to a probe is late.
+    fn overdue(&self, sent: &Sent) -> Timestamp {
+        // While it learns, late answers are what it wants to know.
+        let threshold = self.known.threshold(sent.probe.object).filter(|_| !self.is_paused());
+        sent.at + threshold.unwrap_or(self.parameters.patience).min(self.parameters.patience)
+    }
+
+    fn pause_in_time(&mut self, now: Timestamp) {
+        let since = now.saturating_since(self.resumed);
+        let counting = matches!(self.state, State::Counting(_));
+        if counting && self.known.pause_after().is_some_and(|after| since >= after) {
+            self.pause(now);
+        }
+    }
+
+    fn pause(&mut self, now: Timestamp) {
+        self.share.settle(now, self.budget());
+        self.known.begin();
+        self.sent = None;
+        self.state = State::Paused { since: now };
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,166 @@
+//! Who gets a list of hints (SSR §5.2.1.2, §5.2.2).
+
+use core::time::Duration;
+
+use lull_cc::Timestamp;
+
+const SECOND: u64 = 1_000_000_000;
+
+/// How the budget is shared out among the clients that ask.
+///
+/// In both ways lists are paid from what the budget has earned, so that no run of luck hands out
+/// more than it: in any time t at budget B at most B·t requests, and two documents and B·τ that may
+/// have been saved up.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Rationing {
+    /// By chance: with N clients in the last epoch each one of this epoch gets a document with
+    /// p = min(1, B·τ / (N·D)), those beyond N get nothing, and all of those who get nothing come
+    /// again in the next epoch (SSR §5.2.2).
+    Paper,
+    /// Who comes while there is budget for a document gets one; the others come again within a
+    /// range of times, each at one of its own.
+    ///
+    /// With epochs of 100 ms most sites have none or one client in each, for which the paper's N
+    /// wastes most of the budget.
+    FirstCome {
+        /// The least time to wait.
+        from: Duration,
+        /// The longest.
+        to: Duration,
+    },
+}
+
+impl Rationing {
+    /// First come, first served, and 1 to 30 seconds to wait.
+    pub const fn shipped() -> Self {
+        Rationing::FirstCome { from: Duration::from_secs(1), to: Duration::from_secs(30) }
+    }
+}
+
+/// What a client gets.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Grant {
+    /// A list of hints.
+    List {
+        /// Of so many files at most.
+        length: u32,
+        /// When to begin: lists of an epoch are spread over it, so that the load is (SSR §5.2.1.2).
+        after: Duration,
+    },
+    /// An empty list, and when to ask again.
+    Empty {
+        /// After this time.
+        again: Duration,
+    },
+}
+
+#[derive(Clone, Debug)]
+pub(super) struct Share {
+    epoch: Duration,
+    document: u32,
+    rationing: Rationing,
+    /// When the epoch at hand began.
+    began: Timestamp,
+    /// Clients that asked in it, and in the one before.
+    asked: u64,
+    asked_before: u64,
+    /// What was earned and not handed out, in billionths of a request; and when it was settled.
+    earned: u64,
+    settled: Timestamp,
+}
+
+impl Share {
+    pub(super) fn new(
+        epoch: Duration,
+        document: u32,
+        rationing: Rationing,
+        now: Timestamp,
+    ) -> Self {
+        Share {
+            epoch,
+            document,
+            rationing,
+            began: now,
+            asked: 0,
+            asked_before: 0,
+            earned: 0,
+            settled: now,
+        }
+    }
+
+    /// Settles what was earned since the last time at this budget.
+    pub(super) fn settle(&mut self, now: Timestamp, budget: u32) {
+        let nanos = nanos(now.saturating_since(self.settled));
+        self.settled = self.settled.max(now);
+        // Requests a second times nanoseconds are billionths of requests.
+        let earned = self.earned.saturating_add(u64::from(budget).saturating_mul(nanos));
+        // What clients did not come for is not saved for later (SSR §5.2.2), but for as much as it
+        // takes to hand out whole documents at a budget below one in each epoch.
+        let most = 2 * self.price() + u64::from(budget).saturating_mul(self.epoch_nanos());
+        self.earned = earned.min(most);
+    }
+
+    pub(super) fn ask(&mut self, now: Timestamp, budget: u32, draw: u64) -> Grant {
+        self.settle(now, budget);
+        let into_epoch = self.roll(now);
+        self.asked += 1;
+        // One draw for two decisions, each by half of its bits.
+        let (chance, place) = (draw >> 32, draw & u64::from(u32::MAX));
+        let affordable = self.earned >= self.price() && budget > 0;
+        let left = self.epoch_nanos() - into_epoch;
+        let empty = match self.rationing {
+            Rationing::Paper => {
+                // A client that comes where none was expected is taken for the one of its epoch.
+                let expected = self.asked_before.max(1);
+                let share = u128::from(budget) * u128::from(self.epoch_nanos());
+                let p = (share << 32) / (u128::from(expected) * u128::from(self.price()));
+                let lucky = u128::from(chance) < p && self.asked <= expected;
+                (!lucky).then(|| Duration::from_nanos(left))
+            }
+            Rationing::FirstCome { .. } => None,
+        };
+        if let Some(again) = empty {
+            return Grant::Empty { again };
+        }
+        if !affordable {
+            let again = match self.rationing {
+                Rationing::Paper => Duration::from_nanos(left),
+                Rationing::FirstCome { from, to } => from + part(to.saturating_sub(from), place),
+            };
+            return Grant::Empty { again };
+        }
+        self.earned -= self.price();
+        let after = part(Duration::from_nanos(left), place);
+        Grant::List { length: self.document, after }
+    }
+
+    /// Goes to the epoch of `now`; gives the nanoseconds since it began.
+    fn roll(&mut self, now: Timestamp) -> u64 {
+        let since = nanos(now.saturating_since(self.began));
+        let epochs = since / self.epoch_nanos();
+        if epochs > 0 {
+            self.asked_before = if epochs == 1 { self.asked } else { 0 };
+            self.asked = 0;
+            self.began += Duration::from_nanos(epochs * self.epoch_nanos());
+        }
+        since % self.epoch_nanos()
+    }
+
+    /// What a document costs, in billionths of a request.
+    fn price(&self) -> u64 {
+        u64::from(self.document) * SECOND
+    }
+
+    fn epoch_nanos(&self) -> u64 {
+        nanos(self.epoch)
+    }
+}
+
+fn nanos(time: Duration) -> u64 {
+    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
+}
+
+/// The part of a time that 32 bits say, from none to nearly all of it.
+fn part(of: Duration, bits: u64) -> Duration {
+    Duration::from_nanos(((u128::from(nanos(of)) * u128::from(bits)) >> 32) as u64)
+}

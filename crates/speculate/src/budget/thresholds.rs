@@ -1,0 +1,143 @@
+//! From which time on an answer says that the server is loaded.
+//!
+//! SSR §5.2.2 has thresholds given by hand and names it future work to find them: response times are
+//! nearly constant at low load and rise sharply beyond a knee. So a threshold is to stand a little
+//! above what is usual at low load, and what is usual has to be learned without taking a load for
+//! usual.
+//!
+//! - It is learned only while prefetching is paused, and after what was under way is done.
+//! - A window of samples counts by its median, which a few late ones don't move.
+//! - Of all windows the least counts. A threshold only ever falls, so that no overload, however
+//!   long, can raise one; a start under load is mended by the first pause at low load.
+
+use core::time::Duration;
+
+/// A representative object, counted from 0.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct ObjectId(pub u32);
+
+/// Where thresholds come from.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Thresholds {
+    /// By hand, one for each object (SSR §5.2.2).
+    Given(Vec<Duration>),
+    /// Found by itself.
+    Learned {
+        /// How many objects there are.
+        objects: usize,
+        /// How they are learned.
+        learning: Learning,
+    },
+}
+
+/// How thresholds are learned.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Learning {
+    /// Samples of an object in a window.
+    pub window: usize,
+    /// What prefetches that were under way when the pause began have to end in.
+    pub drain: Duration,
+    /// From the end of a pause to the next one.
+    pub every: Duration,
+    /// How many times what is usual is late.
+    pub factor: u32,
+    /// What is added to that, for objects that come so fast that the jitter of machines is most of
+    /// their time.
+    pub slack: Duration,
+}
+
+impl Default for Learning {
+    /// Twenty samples; a second; ten minutes; twice the usual and a millisecond.
+    fn default() -> Self {
+        Learning {
+            window: 20,
+            drain: Duration::from_secs(1),
+            every: Duration::from_secs(600),
+            factor: 2,
+            slack: Duration::from_millis(1),
+        }
+    }
+}
+
+#[derive(Clone, Debug, Default)]
+struct Object {
+    threshold: Option<Duration>,
+    /// Samples of the pause at hand, up to a window.
+    samples: Vec<Duration>,
+}
+
+/// What is known of the objects.
+#[derive(Clone, Debug)]
+pub(super) struct Known {
+    objects: Vec<Object>,
+    learning: Option<Learning>,
+}
+
+impl Known {
+    pub(super) fn new(thresholds: &Thresholds) -> Self {
+        let (objects, learning) = match thresholds {
+            Thresholds::Given(given) => {
+                let object = |one: &Duration| Object { threshold: Some(*one), samples: Vec::new() };
+                (given.iter().map(object).collect(), None)
+            }
+            Thresholds::Learned { objects, learning } => {
+                assert!(learning.window > 0, "a median is of one sample at least");
+                (vec![Object::default(); *objects], Some(*learning))
+            }
+        };
+        let known = Known { objects, learning };
+        assert!(!known.objects.is_empty(), "a monitor needs an object to probe");
+        known
+    }
+
+    pub(super) fn objects(&self) -> usize {
+        self.objects.len()
+    }
+
+    pub(super) fn threshold(&self, object: ObjectId) -> Option<Duration> {
+        self.objects.get(object.0 as usize)?.threshold
+    }
+
+    /// From the end of a pause to the next one; none if thresholds are given.
+    pub(super) fn pause_after(&self) -> Option<Duration> {
+        self.learning.map(|learning| learning.every)
+    }
+
+    /// A pause begins.
+    pub(super) fn begin(&mut self) {
+        self.objects.iter_mut().for_each(|object| object.samples.clear());
+    }
+
+    /// A sample, so long after the pause began.
+    pub(super) fn learn(&mut self, paused_for: Duration, object: ObjectId, time: Duration) {
+        let Some(learning) = self.learning else { return };
+        let Some(object) = self.objects.get_mut(object.0 as usize) else { return };
+        if paused_for < learning.drain || object.samples.len() >= learning.window {
+            return;
+        }
+        object.samples.push(time);
+        if object.samples.len() < learning.window {
+            return;
+        }
+        let mut sorted = object.samples.clone();
+        sorted.sort_unstable();
+        let median = sorted[sorted.len() / 2];
+        let threshold = median.saturating_mul(learning.factor).saturating_add(learning.slack);
+        // Never up: what is slow today may be an overload that lasts.
+        object.threshold = Some(object.threshold.map_or(threshold, |known| known.min(threshold)));
+    }
+
+    /// Whether each object had its window in this pause.
+    pub(super) fn learned_all(&self) -> bool {
+        let window = self.learning.map_or(0, |learning| learning.window);
+        self.objects.iter().all(|object| object.samples.len() >= window)
+    }
+
+    /// Forgets what was learned; false if there is nothing to learn.
+    pub(super) fn forget(&mut self) -> bool {
+        if self.learning.is_some() {
+            self.objects.fill(Object::default());
+        }
+        self.learning.is_some()
+    }
+}
