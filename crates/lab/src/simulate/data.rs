@@ -7,9 +7,9 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use flate2::read::MultiGzDecoder;
-use lull_sim::traffic::{Request, log};
+use lull_sim::traffic::Request;
 
-use super::SimulateError;
+use super::{SimulateError, log};
 use crate::plan::{Datagrams, Kind, Scenario, Section};
 use crate::record::{DemandRecord, rounded};
 
@@ -55,7 +55,7 @@ fn text(path: &Path) -> Result<String, SimulateError> {
 /// numbered anew.
 pub(super) fn requests(data: &Path, section: &Section) -> Result<Vec<Request>, SimulateError> {
     let path = data.join(&section.log);
-    let all = log::requests(text(&path)?.lines()).map_err(|(line, error)| SimulateError::Line {
+    let all = log::requests(&text(&path)?).map_err(|(line, error)| SimulateError::Line {
         path,
         line,
         why: error.to_string(),

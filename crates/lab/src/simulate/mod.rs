@@ -8,6 +8,7 @@ use lull_cc::Timestamp;
 mod build;
 mod controllers;
 pub(crate) mod data;
+mod log;
 mod measure;
 
 use build::Stage;

@@ -12,12 +12,10 @@ use crate::topology::NodeId;
 
 pub mod datagrams;
 pub mod documents;
-pub mod log;
 pub mod sizes;
 
 pub use datagrams::{Datagrams, Pattern};
 pub use documents::{Arrivals, Connections, Documents, Request};
-pub use log::{LogEntry, LogError};
 pub use sizes::{FlowSizes, SizesError};
 
 /// Makes a congestion controller for each new connection.
