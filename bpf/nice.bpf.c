@@ -25,7 +25,8 @@ const volatile struct nice_params params = {
 	.delay_floor_us = 500,
 	.base = NICE_BASE_VEGAS,
 	.detector = NICE_DETECTOR_HALVES,
-	.refinements = NICE_HEADROOM | NICE_GENTLE | NICE_PROBATION | NICE_SPACED | NICE_RECALL,
+	.refinements = NICE_HEADROOM | NICE_GENTLE | NICE_PROBATION | NICE_SPACED | NICE_RECALL |
+		       NICE_LEAST,
 };
 
 static NICE_INLINE struct nice_params parameters(void)

@@ -41,6 +41,7 @@ enum nice_refinement {
 	NICE_PROBATION = 4, /* a new flow has a quarter of the threshold at first */
 	NICE_SPACED = 8,    /* the two packets of a pair leave apart */
 	NICE_RECALL = 16,   /* slow start to half of where the detector's run of cuts began */
+	NICE_LEAST = 32,    /* Vegas looks at the least RTT of a round, not at the mean */
 };
 
 /* What the interference trigger does. */

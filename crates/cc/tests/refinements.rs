@@ -122,6 +122,20 @@ fn recall_brings_a_flow_back_by_slow_start_to_half_of_where_it_was_pushed_down()
 }
 
 #[test]
+fn least_lets_vegas_see_what_stands_in_the_queue_and_not_what_bursts_add() {
+    let burst = [EMPTY, EMPTY + 18_000, EMPTY + 18_000, EMPTY + 18_000];
+    let standing = [EMPTY + 15_000; 4];
+    // (round-trip times of a round, the window behind it by the letter, and with `least`)
+    for (samples, mean, least) in [(burst, 39.0, 41.0), (standing, 39.0, 39.0)] {
+        for (is_least, wanted) in [(false, mean), (true, least)] {
+            let refinements = Refinements { least: is_least, ..Refinements::NONE };
+            let mut path = path(refinements, 40.0, EMPTY);
+            assert_near(path.round(&samples), wanted, &format!("{samples:?}, least: {is_least}"));
+        }
+    }
+}
+
+#[test]
 fn recall_ends_with_a_loss() {
     let mut path = path(Refinements { recall: true, ..Refinements::NONE }, 40.0, EMPTY);
     path.round(&[2 * EMPTY; 40]);

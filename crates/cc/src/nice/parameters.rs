@@ -66,6 +66,9 @@ pub struct Refinements {
     /// A run of cuts by the detector leaves a mark at half of where it began, up to which the
     /// window is back by slow start when the foreground has gone.
     pub recall: bool,
+    /// What Vegas takes for the round-trip time of a round is its least one instead of the mean, so
+    /// that neither its own bursts nor the path's jitter look like a queue.
+    pub least: bool,
 }
 
 impl Refinements {
@@ -76,19 +79,27 @@ impl Refinements {
         probation: false,
         spaced: false,
         recall: false,
+        least: false,
     };
     /// All of them.
-    pub const ALL: Refinements =
-        Refinements { headroom: true, gentle: true, probation: true, spaced: true, recall: true };
+    pub const ALL: Refinements = Refinements {
+        headroom: true,
+        gentle: true,
+        probation: true,
+        spaced: true,
+        recall: true,
+        least: true,
+    };
 
     /// One bit each, in the order of `enum nice_refinement` of the kernel's mirror.
     pub const fn bits(self) -> u32 {
-        let Refinements { headroom, gentle, probation, spaced, recall } = self;
+        let Refinements { headroom, gentle, probation, spaced, recall, least } = self;
         headroom as u32
             | (gentle as u32) << 1
             | (probation as u32) << 2
             | (spaced as u32) << 3
             | (recall as u32) << 4
+            | (least as u32) << 5
     }
 
     /// The refinements of these bits; others than [`bits`](Self::bits) gives are ignored.
@@ -99,6 +110,7 @@ impl Refinements {
             probation: bits & 4 != 0,
             spaced: bits & 8 != 0,
             recall: bits & 16 != 0,
+            least: bits & 32 != 0,
         }
     }
 }

@@ -138,6 +138,8 @@ pub enum RefinementName {
     Probation,
     Spaced,
     Recall,
+    /// [`Refinements::least`].
+    Least,
 }
 
 impl Algorithm {
@@ -257,6 +259,7 @@ impl Control {
                 probation: has(RefinementName::Probation),
                 spaced: has(RefinementName::Spaced),
                 recall: has(RefinementName::Recall),
+                least: has(RefinementName::Least),
             }
         });
         if self.carrier == Carrier::UserSpace && self.algorithm != Algorithm::Nice {
