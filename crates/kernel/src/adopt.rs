@@ -159,14 +159,12 @@ fn move_all(shelters: &mut Shelters<'_, '_>, pid: i32, children: bool) -> Result
     // Also those that cannot be moved: their children may be.
     let mut seen = moved.clone();
     let mut foreground = Vec::new();
-    let mut passes = 0;
-    while children {
-        let news = shelters.homeless_children(&seen);
+    for pass in 0.. {
+        let news = if children { shelters.homeless_children(&seen) } else { Vec::new() };
         if news.is_empty() {
             break;
         }
-        passes += 1;
-        if passes > PASSES {
+        if pass == PASSES {
             let what = "children that were started meanwhile: move them with --children once more";
             foreground.push(what.to_owned());
             break;

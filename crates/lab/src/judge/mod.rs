@@ -351,16 +351,16 @@ fn slopes(
     is_least: bool,
     judged: impl Fn(&str, f64, f64) -> Judged,
 ) -> Vec<Judged> {
-    let mut combinations: BTreeMap<String, (Vec<(f64, f64)>, Vec<f64>)> = BTreeMap::new();
+    let mut combinations: BTreeMap<String, Vec<(f64, &Judged)>> = BTreeMap::new();
     for (one, place) in all.iter().zip(places) {
-        let (points, bounds) = combinations.entry(over(axis, &one.key)).or_default();
-        points.push((place.log2(), one.value));
-        bounds.push(one.bound);
+        combinations.entry(over(axis, &one.key)).or_default().push((place.log2(), one));
     }
-    let slopes = combinations.iter().filter_map(|(key, (points, bounds))| {
-        let (slope, half) = slope(points)?;
+    let slopes = combinations.iter().filter_map(|(key, cells)| {
+        let points: Vec<_> = cells.iter().map(|(place, one)| (*place, one.value)).collect();
+        let bounds: Vec<_> = cells.iter().map(|(_, one)| one.bound).collect();
+        let (slope, half) = slope(&points)?;
         let kinder = if is_least { slope + half } else { slope - half };
-        Some(judged(key, kinder, mean(bounds)?))
+        Some(judged(key, kinder, mean(&bounds)?))
     });
     slopes.collect()
 }

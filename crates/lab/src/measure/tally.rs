@@ -1,9 +1,9 @@
 //! What the sockets of a group tell.
 
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use crate::plan::{Group, Kind, Probes};
-use crate::record::{ActionRecord, GroupRecord, Latency, Transfers, rounded};
+use crate::record::{ActionRecord, GroupRecord, Latency, Transfers, megabits, rounded};
 use crate::traffic::{Tally, Transfer};
 
 /// Fills in what a group did between two tallies.
@@ -14,8 +14,7 @@ pub(super) fn fill(
     (to, after): (Instant, &Tally),
 ) {
     let seconds = (to - from).as_secs_f64();
-    let megabits = |bytes: u64| rounded(bytes as f64 * 8.0 / 1e6 / seconds);
-    record.goodput_mbit = megabits(after.received - before.received);
+    record.goodput_mbit = megabits(after.received - before.received, seconds);
     record.retransmitted = after.retransmitted.saturating_sub(before.retransmitted);
     let samples = after.samples - before.samples;
     if samples > 0 {
@@ -50,7 +49,6 @@ fn flows(before: &Tally, after: &Tally, count: u32) -> Vec<u64> {
 
 /// The transfers of probes that began at `from` or later and have ended.
 fn transfers(probes: &Probes, after: &Tally, from: Instant) -> Transfers {
-    let megabits = |bytes: u64, time: Duration| bytes as f64 * 8.0 / 1e6 / time.as_secs_f64();
     let of = |action: usize| {
         let is_own = |one: &&Transfer| one.action == action && one.asked >= from;
         let own = || after.transfers.iter().filter(is_own);
@@ -59,7 +57,7 @@ fn transfers(probes: &Probes, after: &Tally, from: Instant) -> Transfers {
             beside_mbit: match probes.actions[action].secondary {
                 None => Vec::new(),
                 Some(_) => {
-                    own().map(|one| rounded(megabits(one.received_beside, one.time))).collect()
+                    own().map(|one| megabits(one.received_beside, one.time.as_secs_f64())).collect()
                 }
             },
         }
@@ -86,6 +84,8 @@ fn latency(before: &Tally, after: &Tally, from: Instant, to: Instant) -> Option<
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
     use crate::traffic::Answered;
 

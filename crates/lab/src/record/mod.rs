@@ -178,6 +178,11 @@ pub(crate) fn rounded(value: f64) -> f64 {
     (value * 1e4).round() / 1e4
 }
 
+/// Bytes of a time of so many seconds in Mbit/s.
+pub(crate) fn megabits(bytes: u64, seconds: f64) -> f64 {
+    rounded(bytes as f64 * 8.0 / 1e6 / seconds)
+}
+
 /// Time series of a whole phase, its settling included.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct SeriesRecord {
@@ -316,8 +321,7 @@ impl GroupRecord {
         flows.sort_unstable();
         self.fairness = fairness(&flows).map(rounded);
         if flows.len() <= MOST_FLOWS {
-            let megabits = |bytes: &u64| rounded(*bytes as f64 * 8.0 / 1e6 / seconds);
-            self.flows_mbit = flows.iter().map(megabits).collect();
+            self.flows_mbit = flows.iter().map(|bytes| megabits(*bytes, seconds)).collect();
         }
     }
 }

@@ -15,7 +15,7 @@ use super::seconds;
 use crate::emulate::Spread;
 use crate::measure::{rounded_spread, series};
 use crate::plan::{Group, Kind, Phase, Scenario};
-use crate::record::{GroupRecord, Latency, PhaseRecord, SeriesRecord, rounded};
+use crate::record::{GroupRecord, Latency, PhaseRecord, SeriesRecord, megabits, rounded};
 
 /// How often state is looked at: the interval of time series, as of the emulator's.
 const INTERVAL: Duration = Duration::from_millis(100);
@@ -178,7 +178,6 @@ impl Course {
     ) -> GroupRecord {
         let (before, after) = (&observed.before, &observed.after);
         let length = seconds(observed.to) - seconds(observed.from);
-        let megabits = |bytes: u64| rounded(bytes as f64 * 8.0 / 1e6 / length);
         let pairs = || before.sources[at].iter().zip(&after.sources[at]);
         let sum = |count: fn(&SourceCounters) -> u64| -> u64 {
             pairs().map(|(before, after)| count(after) - count(before)).sum()
@@ -195,8 +194,8 @@ impl Course {
             title: group.title.clone(),
             control: group.control.clone(),
             count: group.count,
-            goodput_mbit: megabits(transferred),
-            sent_mbit: megabits(data.bytes),
+            goodput_mbit: megabits(transferred, length),
+            sent_mbit: megabits(data.bytes, length),
             packets: data.packets,
             dropped: data.dropped,
             retransmitted: sum(|counters| counters.sent.retransmissions),

@@ -45,7 +45,7 @@ pub enum Format {
 pub struct Entry<'a> {
     /// When, since 1970 in UTC; most formats count in whole seconds.
     pub at: Timestamp,
-    /// Who asked, an address as a rule. Whoever keeps it hashes it first: [`crate::ClientHasher`].
+    /// Who asked, an address as a rule. Whoever keeps it hashes it first: [`crate::observe::ClientHasher`].
     pub client: Cow<'a, str>,
     /// The method; empty if what the client sent was no request, such as a port scan.
     pub method: Cow<'a, str>,
