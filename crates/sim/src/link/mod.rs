@@ -200,7 +200,7 @@ impl Links {
             delivered: link.delivered,
             queued: rare.queue.packets(),
             queued_bytes: rare.queue.bytes().0,
-            in_flight: link.lane.len(&self.pool),
+            in_flight: link.lane.count(&self.pool),
             sent_bytes: link.sent_bytes,
         }
     }
@@ -219,7 +219,7 @@ impl Links {
     ) -> Option<Timestamp> {
         let (link, rare, pool) = (&mut self.links[link], &mut self.rare[link], &mut self.pool);
         link.arrived += 1;
-        let was_empty = link.lane.is_empty(pool);
+        let was_empty = link.lane.is_empty();
         link.catch_up(rare, pool, now.as_nanos());
         if link.idle && packet.bytes <= link.bypass_bytes {
             link.transmit(pool, now.as_nanos(), packet);
@@ -243,10 +243,7 @@ impl Links {
         link.catch_up(rare, pool, now.as_nanos());
         // The last packet of the lane left when the link became free, so with an empty lane the
         // link has been free by now, and nothing can wait.
-        debug_assert!(
-            !link.lane.is_empty(pool) || rare.queue.is_empty(),
-            "a free link left packets"
-        );
+        debug_assert!(!link.lane.is_empty() || rare.queue.is_empty(), "a free link left packets");
         (packet, link.lane.due(pool))
     }
 }
