@@ -220,7 +220,8 @@ fn values(arguments: &[String], name: &str, default: &str) -> Vec<String> {
 }
 
 fn main() -> ExitCode {
-    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let words = std::env::args_os().skip(1);
+    let arguments: Vec<String> = words.map(|word| word.to_string_lossy().into_owned()).collect();
     match sweep(&arguments) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {

@@ -7,7 +7,9 @@
 //! Trains on the first half of the time, chooses on the next sixth, and judges on the rest. With NAME only
 //! predictors that have it in their names.
 
+use std::ffi::OsString;
 use std::io::Read;
+use std::path::Path;
 use std::process::ExitCode;
 
 use flate2::read::MultiGzDecoder;
@@ -20,13 +22,18 @@ use lull_speculate::predict::{Backoff, Counted, Ppm, PpmParameters, Predictor, T
 const BYTES: &[f64] = &[1e3, 2e3, 5e3, 1e4, 2e4, 5e4, 1e5];
 
 fn main() -> ExitCode {
-    let mut arguments = std::env::args().skip(1);
-    let Some(path) = arguments.next() else {
-        eprintln!("usage: predictors LOG[.gz] [NAME]");
-        return ExitCode::from(2);
+    let arguments: Vec<OsString> = std::env::args_os().skip(1).collect();
+    let (path, only) = match &arguments[..] {
+        [path] => (Path::new(path), String::new()),
+        [path, name] => (Path::new(path), name.to_string_lossy().into_owned()),
+        _ => {
+            eprintln!("usage: predictors LOG[.gz] [NAME]");
+            return ExitCode::from(2);
+        }
     };
-    let only = arguments.next().unwrap_or_default();
-    let bytes = match read(&path) {
+    let bytes = read(path);
+    let path = path.display();
+    let bytes = match bytes {
         Ok(bytes) => bytes,
         Err(error) => {
             eprintln!("{path}: {error}");
@@ -65,9 +72,9 @@ fn main() -> ExitCode {
     ExitCode::SUCCESS
 }
 
-fn read(path: &str) -> std::io::Result<Vec<u8>> {
+fn read(path: &Path) -> std::io::Result<Vec<u8>> {
     let bytes = std::fs::read(path)?;
-    if !path.ends_with(".gz") {
+    if path.extension().is_none_or(|extension| extension != "gz") {
         return Ok(bytes);
     }
     let mut plain = Vec::new();

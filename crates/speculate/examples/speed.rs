@@ -26,12 +26,15 @@ const PRESENT: u64 = 2_000;
 const HINTS: usize = 500;
 
 fn main() -> ExitCode {
-    let mut numbers = std::env::args().skip(1).map(|word| word.parse::<u64>());
-    let lines = numbers.next().unwrap_or(Ok(200_000));
-    let urls = numbers.next().unwrap_or(Ok(20_000));
-    let (Ok(lines), Ok(urls @ 4..)) = (lines, urls) else {
-        eprintln!("usage: speed [LINES [URLS]], of the latter at least 4");
-        return ExitCode::from(2);
+    let numbers = std::env::args_os().skip(1).map(|word| word.to_str()?.parse().ok());
+    let (lines, urls) = match numbers.collect::<Option<Vec<u64>>>().as_deref() {
+        Some([]) => (200_000, 20_000),
+        Some([lines @ (1..)]) => (*lines, 20_000),
+        Some([lines @ (1..), urls @ (4..)]) => (*lines, *urls),
+        _ => {
+            eprintln!("usage: speed [LINES [URLS]], at least 1 and 4");
+            return ExitCode::from(2);
+        }
     };
     println!("{lines} lines, {urls} URLs");
     measure("ppm-2/10", PpmParameters::paper(2, 10), lines, urls);
