@@ -212,6 +212,12 @@ impl Control {
         .find_map(|(key, is)| is.then_some(key))
     }
 
+    /// All that makes it this control, with every constant that the plan leaves open.
+    pub(super) fn decisive(&self) -> String {
+        let Control { algorithm, carrier, initial_window, .. } = self;
+        format!("{algorithm:?} {carrier:?} {initial_window:?} {:?}", self.parameters())
+    }
+
     /// The controller's constants, of Nice and Vegas.
     ///
     /// # Errors

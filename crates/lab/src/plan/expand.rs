@@ -177,7 +177,10 @@ impl Plan {
             .map_err(|(path, text)| self.error(&as_strs(&path), text))?;
         let seed = seed.wrapping_add(u64::from(repetition) - 1);
         // The choices' values are in what is written, or are only held against results.
-        let decides = json!({ "scenario": written, "values": axes, "seed": seed });
+        let mut decides = json!({ "scenario": written, "values": axes, "seed": seed });
+        if !self.file.controls.is_null() {
+            decides["scenario"]["controls"] = json!(scenario.decisive_controls());
+        }
         Ok(Cell {
             key: key.join(" "),
             hash: hash(decides.to_string().as_bytes()),

@@ -70,6 +70,18 @@ impl Scenario {
         self.phases.iter().map(Phase::duration).sum()
     }
 
+    /// What the controls that are used come down to, by name: what is left open in a plan is of
+    /// another cell once we mean something else by it, and a control that nobody uses is of none.
+    pub(super) fn decisive_controls(&self) -> BTreeMap<&str, String> {
+        let of_group = |group: &'_ Group| -> Vec<String> {
+            let others = group.kind.controls().map(str::to_owned);
+            [group.control.clone()].into_iter().chain(others).collect()
+        };
+        let used: Vec<String> = self.groups.iter().flat_map(of_group).collect();
+        let controls = self.controls.iter().filter(|(name, _)| used.contains(name));
+        controls.map(|(name, control)| (name.as_str(), control.decisive())).collect()
+    }
+
     /// The group called `name`.
     pub fn group(&self, name: &str) -> Option<&Group> {
         self.groups.iter().find(|group| group.name == name)

@@ -162,6 +162,15 @@ fn a_cell_s_hash_changes_with_what_it_does_and_nothing_else() {
     for (from, to) in [("2s", "3s"), ("cubic", "reno"), ("10mbit", "11mbit")] {
         assert_ne!(hash(SMALL), hash(&SMALL.replace(from, to)), "{to}");
     }
+    // Of the controls, what those used come down to.
+    let with = |controls: &str| {
+        hash(&format!("{}\n{controls}", SMALL.replace("control = \"cubic\"", "control = \"ours\"")))
+    };
+    let ours = "[controls.ours]\nalgorithm = 'nice'\n";
+    assert_eq!(with(ours), with(&format!("{ours}[controls.other]\nalgorithm = 'vegas'\n")));
+    assert_eq!(with(ours), with(&format!("{ours}fraction = 0.5\n")), "as it is if left open");
+    assert_ne!(with(ours), with(&format!("{ours}refinements = []\n")));
+    assert_ne!(with(ours), with(&format!("{ours}carrier = 'user-space'\n")));
     let plan = parse(SMALL);
     let other = plan.cells(&Selection::default(), 8).unwrap();
     assert_ne!(all(&plan)[0].hash, other[0].hash);
