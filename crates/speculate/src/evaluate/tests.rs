@@ -1,7 +1,7 @@
 use std::borrow::Cow;
 use std::time::Duration;
 
-use lull_cc::{Bytes, Timestamp};
+use lull_cc::Timestamp;
 
 use super::*;
 use crate::observe::{ClientHasher, Limits};
@@ -12,19 +12,7 @@ fn at(second: u64) -> Timestamp {
 }
 
 fn entry(second: u64, client: u64, target: &'static str) -> Entry<'static> {
-    Entry {
-        at: at(second),
-        client: Cow::Owned(client.to_string()),
-        method: Cow::Borrowed("GET"),
-        target: Cow::Borrowed(target),
-        status: 200,
-        bytes: Bytes(1_000),
-        referer: None,
-        agent: None,
-        took: None,
-        prefetch: false,
-        private: false,
-    }
+    Entry { client: Cow::Owned(client.to_string()), ..Entry::page(at(second), "", target) }
 }
 
 /// Clients one after the other, each ten seconds, that all go the same way.

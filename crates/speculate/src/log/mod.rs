@@ -68,6 +68,26 @@ pub struct Entry<'a> {
     pub private: bool,
 }
 
+#[cfg(test)]
+impl<'a> Entry<'a> {
+    /// A page of a thousand bytes that somebody got.
+    pub(crate) fn page(at: Timestamp, client: &'a str, target: &'a str) -> Self {
+        Entry {
+            at,
+            client: Cow::Borrowed(client),
+            method: Cow::Borrowed("GET"),
+            target: Cow::Borrowed(target),
+            status: 200,
+            bytes: Bytes(1_000),
+            referer: None,
+            agent: None,
+            took: None,
+            prefetch: false,
+            private: false,
+        }
+    }
+}
+
 /// A part of a line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Part {

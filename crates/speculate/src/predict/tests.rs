@@ -1,4 +1,3 @@
-use std::borrow::Cow;
 use std::time::Duration;
 
 use proptest::prelude::*;
@@ -22,19 +21,7 @@ impl<P: Predictor> Site<P> {
 
     fn visit(&mut self, client: &str, target: &str) {
         self.second += 1;
-        let entry = Entry {
-            at: self.now(),
-            client: Cow::Borrowed(client),
-            method: Cow::Borrowed("GET"),
-            target: Cow::Borrowed(target),
-            status: 200,
-            bytes: Bytes(1_000),
-            referer: None,
-            agent: None,
-            took: None,
-            prefetch: false,
-            private: false,
-        };
+        let entry = Entry::page(self.now(), client, target);
         if let Ok(visit) = self.observer.observe(&entry) {
             let history = self.observer.history(&visit);
             self.predictor.train(&visit, history, self.observer.urls());
