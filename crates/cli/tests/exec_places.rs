@@ -436,11 +436,7 @@ for sock in mapped, client, server, *late, *multi:
     name = sock.getsockopt(6, 13, 16).rstrip(bytes(1)).decode()
     print(name, sock.getsockopt(0, 1) & 0xfc, end=' ')
 print()";
-    let mut command = Command::new("python3");
-    command.args(["-c", script]).stdin(Stdio::piped()).stdout(Stdio::piped());
-    let mut kept = Kept::spawn(&mut command);
-    let mut lines = BufReader::new(kept.0.stdout.take().unwrap()).lines();
-    assert_eq!(lines.next().unwrap().unwrap(), "ready");
+    let (mut kept, mut lines) = Kept::ready(script);
     let nice = Variant::load(&[]);
     let said = finish(&mut lull(&["exec", "--cc", &nice.0, "--pid", &kept.pid()])).ok();
     assert!(said.contains("with 5 open connections and 3 listeners\n"), "{said}");

@@ -23,11 +23,7 @@ for _ in range(100):
 print('ready', flush=True)
 sys.stdin.readline()
 print({sock.getsockopt(6, 13, 16).rstrip(bytes(1)).decode() for sock in sockets})";
-    let mut command = Command::new("python3");
-    command.args(["-c", script]).stdin(Stdio::piped()).stdout(Stdio::piped());
-    let mut kept = Kept::spawn(&mut command);
-    let mut lines = BufReader::new(kept.0.stdout.take().unwrap()).lines();
-    assert_eq!(lines.next().unwrap().unwrap(), "ready");
+    let (mut kept, mut lines) = Kept::ready(script);
     let nice = Variant::load(&[]);
     let mut command =
         shell("ulimit -S -n 64; exec \"$LULL\" exec --cc $1 --pid $2", &[&nice.0, &kept.pid()]);
@@ -56,11 +52,7 @@ while time.monotonic() < deadline:
     if select.select([0], [], [], 0.001)[0]:
         break
 print(outside)";
-    let mut command = Command::new("python3");
-    command.args(["-c", script]).stdin(Stdio::piped()).stdout(Stdio::piped());
-    let mut kept = Kept::spawn(&mut command);
-    let mut lines = BufReader::new(kept.0.stdout.take().unwrap()).lines();
-    assert_eq!(lines.next().unwrap().unwrap(), "ready");
+    let (mut kept, mut lines) = Kept::ready(script);
     let exec = ["exec", "--cc", "reno", "--children", "--json", "--pid", &kept.pid()];
     let said = finish(&mut lull(&exec));
     // It may be over already.

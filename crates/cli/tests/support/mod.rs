@@ -2,8 +2,9 @@
 #![allow(dead_code)]
 
 use std::fs;
+use std::io::{BufRead, BufReader, Lines};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, ExitStatus, Output, Stdio};
+use std::process::{Child, ChildStdout, Command, ExitStatus, Output, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -224,6 +225,16 @@ pub(crate) struct Kept(pub(crate) Child);
 impl Kept {
     pub(crate) fn spawn(command: &mut Command) -> Self {
         Kept(command.spawn().unwrap_or_else(|error| panic!("{command:?}: {error}")))
+    }
+
+    /// A Python program that reads its standard input and has said "ready"; with what it says next.
+    pub(crate) fn ready(script: &str) -> (Self, Lines<BufReader<ChildStdout>>) {
+        let mut command = Command::new("python3");
+        command.args(["-c", script]).stdin(Stdio::piped()).stdout(Stdio::piped());
+        let mut kept = Kept::spawn(&mut command);
+        let mut lines = BufReader::new(kept.0.stdout.take().unwrap()).lines();
+        assert_eq!(lines.next().unwrap().unwrap(), "ready");
+        (kept, lines)
     }
 
     pub(crate) fn pid(&self) -> String {
