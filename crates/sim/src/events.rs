@@ -13,8 +13,9 @@
 //!
 //! When nothing nearer is left, the present jumps to the earliest event of the nearest slot, and
 //! the others of that slot move down to finer levels. Each event moves a few times at the most,
-//! always between the ends of vectors, whatever the number of events waiting: there is no
-//! logarithm, and no allocation once the vectors have grown.
+//! from one row of events to the end of another, whatever the number of events waiting: there is
+//! no logarithm, and no allocation once there are blocks enough. An event may be a cache line long:
+//! what is read in a row costs little, where a look at a place of its own would wait for memory.
 //!
 //! Events of the same nanosecond come out in the order in which they went in. They can't be told
 //! apart by any digit, so they always wait in the same slot, and moving keeps their order.
@@ -26,6 +27,88 @@ const BITS: u32 = 6;
 const SLOTS: usize = 1 << BITS;
 /// 64 bits of nanoseconds.
 const LEVELS: usize = 64usize.div_ceil(BITS as usize);
+
+/// Events of a block: with events of a cache line each, and the number of the next block, a
+/// kilobyte.
+const BLOCK: usize = 15;
+/// No block.
+const NONE: u32 = u32::MAX;
+
+/// Events on a level at which those of a slot are a few microseconds apart at the most: soon
+/// enough for what they need to be still in the processor's cache when they come.
+const SOON: usize = 2;
+
+/// Some events in the order of their insertion, and the block with those behind them.
+#[derive(Clone, Debug)]
+#[repr(align(64))]
+struct Block<E> {
+    events: [(u64, E); BLOCK],
+    next: u32,
+}
+
+/// A list of events: blocks, of which all but the last are full.
+#[derive(Clone, Copy, Debug)]
+struct List {
+    earliest: u64,
+    first: u32,
+    last: u32,
+    /// Events in the last block.
+    filled: u32,
+}
+
+impl List {
+    const EMPTY: List = List { earliest: u64::MAX, first: NONE, last: NONE, filled: 0 };
+}
+
+/// The blocks of all lists. One that was given back last is taken first, so that a few pages of
+/// memory, which stay in the processor's cache, hold the events that come and go.
+#[derive(Clone, Debug)]
+struct Blocks<E> {
+    blocks: Vec<Block<E>>,
+    free: u32,
+}
+
+impl<E: Copy> Blocks<E> {
+    fn push(&mut self, list: &mut List, time: u64, event: E) {
+        if list.filled as usize == BLOCK || list.first == NONE {
+            let block = self.take((time, event));
+            if list.first == NONE {
+                list.first = block;
+            } else {
+                self.blocks[list.last as usize].next = block;
+            }
+            list.last = block;
+            list.filled = 0;
+        }
+        self.blocks[list.last as usize].events[list.filled as usize] = (time, event);
+        list.filled += 1;
+        list.earliest = list.earliest.min(time);
+    }
+
+    fn take(&mut self, filler: (u64, E)) -> u32 {
+        if self.free == NONE {
+            let block = u32::try_from(self.blocks.len()).ok().filter(|&block| block != NONE);
+            self.blocks.push(Block { events: [filler; BLOCK], next: NONE });
+            return block.expect("sixty thousand million events");
+        }
+        let block = self.free;
+        self.free = core::mem::replace(&mut self.blocks[block as usize].next, NONE);
+        block
+    }
+
+    /// Gives a block back, and the one behind it in its list.
+    fn release(&mut self, block: u32) -> u32 {
+        let next = core::mem::replace(&mut self.blocks[block as usize].next, self.free);
+        self.free = block;
+        next
+    }
+
+    /// The events in a block of a list.
+    fn events(&self, list: &List, block: u32) -> &[(u64, E)] {
+        let filled = if block == list.last { list.filled as usize } else { BLOCK };
+        &self.blocks[block as usize].events[..filled]
+    }
+}
 
 /// Events with the time at which each is due.
 ///
@@ -39,12 +122,11 @@ pub struct EventQueue<E> {
     levels: u32,
     /// Bit n of a level is set when its slot n has an event.
     occupied: [u64; LEVELS],
-    slots: Vec<Vec<(u64, E)>>,
-    /// Events of the present, in order, up to `served` already taken.
-    present: Vec<(u64, E)>,
+    slots: Vec<List>,
+    blocks: Blocks<E>,
+    /// Events of the present, in order, up to `served` of its first block already taken.
+    present: List,
     served: usize,
-    /// A slot on its way to finer levels.
-    moving: Vec<(u64, E)>,
     len: usize,
 }
 
@@ -54,10 +136,10 @@ impl<E> Default for EventQueue<E> {
             now: 0,
             levels: 0,
             occupied: [0; LEVELS],
-            slots: core::iter::repeat_with(Vec::new).take(LEVELS * SLOTS).collect(),
-            present: Vec::new(),
+            slots: vec![List::EMPTY; LEVELS * SLOTS],
+            blocks: Blocks { blocks: Vec::new(), free: NONE },
+            present: List::EMPTY,
             served: 0,
-            moving: Vec::new(),
             len: 0,
         }
     }
@@ -99,37 +181,43 @@ impl<E: Copy> EventQueue<E> {
         let level = level as usize;
         self.levels |= 1 << level;
         self.occupied[level] |= 1 << slot;
-        self.slots[level * SLOTS + slot].push((time, event));
+        self.blocks.push(&mut self.slots[level * SLOTS + slot], time, event);
     }
 
     /// Takes the next event that is due at `limit` or before, with its time.
     pub fn pop(&mut self, limit: Timestamp) -> Option<(Timestamp, E)> {
-        let limit = limit.as_nanos();
-        let (time, event) = self.next(limit)?;
+        self.pop_expecting(limit, |_| ())
+    }
+
+    /// Like [`pop`](EventQueue::pop), and shows events that come soon: all that do at once, and
+    /// then all of them again. It is a hint, which memory can be fetched by, all of it at a time:
+    /// some events are never shown, and those shown may come late.
+    pub fn pop_expecting(
+        &mut self,
+        limit: Timestamp,
+        expect: impl FnMut(&E),
+    ) -> Option<(Timestamp, E)> {
+        let (time, event) = self.next(limit.as_nanos(), expect)?;
         self.len -= 1;
         Some((Timestamp::from_nanos(time), event))
     }
 
-    /// An event that is likely to be the next one, or one of the next: a guess that costs nothing.
-    pub fn upcoming(&self) -> Option<E> {
-        if let Some(&(_, event)) = self.present.get(self.served) {
-            return Some(event);
-        }
-        if self.levels == 0 {
-            return None;
-        }
-        let level = self.levels.trailing_zeros() as usize;
-        let slot = self.occupied[level].trailing_zeros() as usize;
-        self.slots[level * SLOTS + slot].first().map(|&(_, event)| event)
-    }
-
-    fn next(&mut self, limit: u64) -> Option<(u64, E)> {
+    fn next(&mut self, limit: u64, mut expect: impl FnMut(&E)) -> Option<(u64, E)> {
         loop {
-            if let Some(&(time, event)) = self.present.get(self.served) {
+            let present = self.present.first;
+            if present != NONE {
+                let events = self.blocks.events(&self.present, present);
+                let (time, event) = events[self.served];
                 if time > limit {
                     return None;
                 }
                 self.served += 1;
+                if self.served == events.len() {
+                    self.served = 0;
+                    let is_last = present == self.present.last;
+                    let next = self.blocks.release(present);
+                    self.present.first = if is_last { NONE } else { next };
+                }
                 return Some((time, event));
             }
             if self.levels == 0 {
@@ -137,42 +225,61 @@ impl<E: Copy> EventQueue<E> {
             }
             let level = self.levels.trailing_zeros() as usize;
             let slot = self.occupied[level].trailing_zeros() as usize;
-            let index = level * SLOTS + slot;
-            if let [(time, event)] = self.slots[index][..] {
-                // Alone in its slot, it is the next one, and need not pass the levels below.
-                if time > limit {
-                    return None;
-                }
-                self.slots[index].clear();
-                self.vacate(level, slot);
-                self.now = time;
-                return Some((time, event));
-            }
-            let earliest = self.slots[index].iter().map(|&(time, _)| time).min()?;
-            if earliest > limit {
+            let list = self.slots[level * SLOTS + slot];
+            if list.earliest > limit {
                 return None;
             }
-            self.vacate(level, slot);
-            self.now = earliest;
+            self.slots[level * SLOTS + slot] = List::EMPTY;
+            self.occupied[level] &= !(1 << slot);
+            if self.occupied[level] == 0 {
+                self.levels &= !(1 << level);
+            }
+            self.now = list.earliest;
+            if list.first == list.last && list.filled == 1 {
+                // Alone in its slot, it is the next one, and need not pass the levels below.
+                let next = self.blocks.events(&list, list.first)[0];
+                self.blocks.release(list.first);
+                return Some(next);
+            }
             if level == 0 {
-                self.present.clear();
-                self.served = 0;
-                core::mem::swap(&mut self.present, &mut self.slots[index]);
+                self.present = list;
                 continue;
             }
-            core::mem::swap(&mut self.moving, &mut self.slots[index]);
-            for at in 0..self.moving.len() {
-                let (time, event) = self.moving[at];
-                self.place(time, event);
+            if level == SOON {
+                self.each(&list, &mut expect);
+                self.each(&list, &mut expect);
             }
-            self.moving.clear();
+            self.move_down(list);
         }
     }
 
-    fn vacate(&mut self, level: usize, slot: usize) {
-        self.occupied[level] &= !(1 << slot);
-        if self.occupied[level] == 0 {
-            self.levels &= !(1 << level);
+    /// Shows the events of a list.
+    fn each(&self, list: &List, expect: &mut impl FnMut(&E)) {
+        let mut block = list.first;
+        loop {
+            for (_, event) in self.blocks.events(list, block) {
+                expect(event);
+            }
+            if block == list.last {
+                return;
+            }
+            block = self.blocks.blocks[block as usize].next;
+        }
+    }
+
+    /// Puts the events of a list where they belong now.
+    fn move_down(&mut self, list: List) {
+        let mut block = list.first;
+        loop {
+            for at in 0..self.blocks.events(&list, block).len() {
+                let (time, event) = self.blocks.blocks[block as usize].events[at];
+                self.place(time, event);
+            }
+            let is_last = block == list.last;
+            block = self.blocks.release(block);
+            if is_last {
+                return;
+            }
         }
     }
 }
@@ -229,12 +336,33 @@ mod tests {
     }
 
     #[test]
-    fn the_upcoming_event_of_a_single_one_is_that() {
+    fn events_that_come_soon_are_shown_twice_and_in_full_before_the_first_comes() {
         let mut queue = EventQueue::default();
-        assert_eq!(queue.upcoming(), None);
-        queue.insert(at(70_000), 'a');
-        assert_eq!(queue.upcoming(), Some('a'));
-        assert_eq!(queue.len(), 1);
+        // A slot of the level of microseconds, with more events than a block holds.
+        for event in 0..40 {
+            queue.insert(at(8_192 + event * 64), event);
+        }
+        let mut shown = Vec::new();
+        let first = queue.pop_expecting(Timestamp::FAR_FUTURE, |event| shown.push(*event));
+        assert_eq!(first, Some((at(8_192), 0)));
+        assert_eq!(shown, (0..40).chain(0..40).collect::<Vec<_>>());
+        for event in 1..40 {
+            let next = queue.pop_expecting(Timestamp::FAR_FUTURE, |_| panic!("shown again"));
+            assert_eq!(next, Some((at(8_192 + event * 64), event)));
+        }
+    }
+
+    #[test]
+    fn blocks_are_used_again() {
+        let mut queue = EventQueue::default();
+        for round in 0..1_000 {
+            for event in 0..100 {
+                queue.insert(at(round * 1_000_000 + event * 7_919), event);
+            }
+            while queue.pop(Timestamp::FAR_FUTURE).is_some() {}
+        }
+        let blocks = queue.blocks.blocks.len();
+        assert!(blocks <= 100, "{blocks} blocks for a hundred events at a time");
     }
 
     #[test]

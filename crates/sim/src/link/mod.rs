@@ -3,8 +3,7 @@
 //! A link does not wake up when a packet has been sent. When a packet arrives, or another one is
 //! delivered, it first catches up: whatever became free before now is taken from the queue at the
 //! very times at which the link became free, so the discipline sees the calls that it would see
-//! if each had an event of its own. Packets under way lie in one lane in order, so that the event
-//! queue holds one entry a link, and one event a packet.
+//! if each had an event of its own. A packet under way is an event, its delivery, and nothing else.
 //!
 //! A packet that arrives in the nanosecond in which the link becomes free finds it free.
 
@@ -17,10 +16,7 @@ use crate::packet::Packet;
 use crate::queue::{Dequeued, Discipline, Effects, Limit, Queue, Verdict};
 use crate::random::Random;
 
-mod lanes;
 mod statistics;
-
-use lanes::{Lane, Pool};
 
 pub use statistics::{ClassDelay, ClassDelays, LinkCounters};
 
@@ -97,7 +93,10 @@ struct Link {
     arrived: u64,
     delivered: u64,
     sent_bytes: u64,
-    lane: Lane,
+    /// Packets on their way.
+    in_flight: u64,
+    /// Its number among all links.
+    number: u32,
     /// Packets up to this length need not pass the queue when nothing waits: it would hand them
     /// out as they came. Zero for disciplines that learn from every packet.
     bypass_bytes: u16,
@@ -124,13 +123,18 @@ struct Rare {
 /// Links in operation, by number.
 ///
 /// Calling order for each link, with `now` never before that of an earlier call:
-/// [`arrive`](Links::arrive) when a packet comes; [`deliver`](Links::deliver) at the time that
-/// `arrive` or the last `deliver` gave.
+/// [`arrive`](Links::arrive) when a packet comes; [`deliver`](Links::deliver) when one that the
+/// link has put on a [`Wire`] gets to its end.
 #[derive(Debug, Default)]
 pub(crate) struct Links {
     links: Vec<Link>,
     rare: Vec<Rare>,
-    pool: Pool,
+}
+
+/// What carries packets from where a link sends them to its end.
+pub(crate) trait Wire {
+    /// A packet has left, and gets to the end of the link at `arrives`, in order with all others.
+    fn carry(&mut self, arrives: Timestamp, link: u32, packet: Packet);
 }
 
 impl Links {
@@ -153,7 +157,8 @@ impl Links {
             arrived: 0,
             delivered: 0,
             sent_bytes: 0,
-            lane: Lane::EMPTY,
+            in_flight: 0,
+            number: u32::try_from(self.links.len()).expect("four thousand million links"),
             bypass_bytes,
             idle: true,
             backlogged: false,
@@ -183,15 +188,25 @@ impl Links {
     }
 
     /// What was measured, with what has left the queue by `now`.
-    pub(crate) fn delays(&mut self, link: usize, now: Timestamp) -> Option<&ClassDelays> {
-        self.links[link].catch_up(&mut self.rare[link], &mut self.pool, now.as_nanos());
+    pub(crate) fn delays(
+        &mut self,
+        wire: &mut impl Wire,
+        link: usize,
+        now: Timestamp,
+    ) -> Option<&ClassDelays> {
+        self.links[link].catch_up(&mut self.rare[link], wire, now.as_nanos());
         self.rare[link].delays.as_deref()
     }
 
     /// Everything counted so far, with the queue as it is at `now`.
-    pub(crate) fn counters(&mut self, link: usize, now: Timestamp) -> LinkCounters {
+    pub(crate) fn counters(
+        &mut self,
+        wire: &mut impl Wire,
+        link: usize,
+        now: Timestamp,
+    ) -> LinkCounters {
         let (link, rare) = (&mut self.links[link], &mut self.rare[link]);
-        link.catch_up(rare, &mut self.pool, now.as_nanos());
+        link.catch_up(rare, wire, now.as_nanos());
         LinkCounters {
             arrived: link.arrived,
             lost: rare.lost,
@@ -200,63 +215,62 @@ impl Links {
             delivered: link.delivered,
             queued: rare.queue.packets(),
             queued_bytes: rare.queue.bytes().0,
-            in_flight: link.lane.count(&self.pool),
+            in_flight: link.in_flight,
             sent_bytes: link.sent_bytes,
         }
     }
 
-    /// Has the processor fetch what the next delivery of a link will need.
-    pub(crate) fn touch(&self, link: usize) {
-        core::hint::black_box(self.links[link].lane.due(&self.pool));
+    /// Has the processor fetch what an arrival or a delivery will need.
+    pub(crate) fn touch(&self, link: u32) {
+        core::hint::black_box(self.links[link as usize].free_at);
     }
 
-    /// A packet comes. Gives the time of the next delivery if none was due before.
+    /// A packet comes.
     pub(crate) fn arrive(
         &mut self,
-        link: usize,
+        wire: &mut impl Wire,
+        link: u32,
         now: Timestamp,
         packet: Packet,
-    ) -> Option<Timestamp> {
-        let (link, rare, pool) = (&mut self.links[link], &mut self.rare[link], &mut self.pool);
+    ) {
+        let (link, rare) = (&mut self.links[link as usize], &mut self.rare[link as usize]);
         link.arrived += 1;
-        let was_empty = link.lane.is_empty();
-        link.catch_up(rare, pool, now.as_nanos());
+        link.catch_up(rare, wire, now.as_nanos());
         if link.idle && packet.bytes <= link.bypass_bytes {
-            link.transmit(pool, now.as_nanos(), packet);
+            link.transmit(wire, now.as_nanos(), packet);
         } else {
-            link.arrive_slowly(rare, pool, now, packet);
+            link.arrive_slowly(rare, wire, now, packet);
         }
-        if was_empty { link.lane.due(pool) } else { None }
     }
 
-    /// The packet whose time has come, and when the next one arrives.
-    ///
-    /// # Panics
-    /// If no packet is due now.
-    pub(crate) fn deliver(&mut self, link: usize, now: Timestamp) -> (Packet, Option<Timestamp>) {
-        let (link, rare, pool) = (&mut self.links[link], &mut self.rare[link], &mut self.pool);
-        let Some((arrives, packet)) = link.lane.pop(pool) else {
-            panic!("no packet of this link is under way at {now}");
-        };
-        assert_eq!(arrives, now, "a packet is delivered when its time has come");
+    /// A packet has got to the end of the link.
+    pub(crate) fn deliver(&mut self, wire: &mut impl Wire, link: u32, now: Timestamp) {
+        let (link, rare) = (&mut self.links[link as usize], &mut self.rare[link as usize]);
+        assert!(link.in_flight > 0, "a link delivered what it had not sent");
+        link.in_flight -= 1;
         link.delivered += 1;
-        link.catch_up(rare, pool, now.as_nanos());
-        // The last packet of the lane left when the link became free, so with an empty lane the
-        // link has been free by now, and nothing can wait.
-        debug_assert!(!link.lane.is_empty() || rare.queue.is_empty(), "a free link left packets");
-        (packet, link.lane.due(pool))
+        link.catch_up(rare, wire, now.as_nanos());
+        // The last packet under way left when the link became free, so without one the link has
+        // been free by now, and nothing can wait.
+        debug_assert!(link.in_flight > 0 || rare.queue.is_empty(), "a free link left packets");
     }
 }
 
 impl Link {
-    fn arrive_slowly(&mut self, rare: &mut Rare, pool: &mut Pool, now: Timestamp, packet: Packet) {
+    fn arrive_slowly(
+        &mut self,
+        rare: &mut Rare,
+        wire: &mut impl Wire,
+        now: Timestamp,
+        packet: Packet,
+    ) {
         if rare.is_lost(self.arrived) {
             rare.lost += 1;
             return;
         }
         if self.rate == 0 {
             rare.record(&packet, 0);
-            return self.transmit(pool, now.as_nanos(), packet);
+            return self.transmit(wire, now.as_nanos(), packet);
         }
         let verdict = rare.queue.enqueue(now, packet, &mut rare.effects);
         // FQ-CoDel drops others than the packet that has come.
@@ -266,16 +280,16 @@ impl Link {
         // Also where it was dropped: the discipline is told anew that nothing waits.
         self.idle = false;
         self.backlogged = true;
-        self.catch_up(rare, pool, now.as_nanos());
+        self.catch_up(rare, wire, now.as_nanos());
     }
 
     /// Takes from the queue what has left it by now.
-    fn catch_up(&mut self, rare: &mut Rare, pool: &mut Pool, now: u64) {
+    fn catch_up(&mut self, rare: &mut Rare, wire: &mut impl Wire, now: u64) {
         if self.free_at > now {
             return;
         }
         if self.backlogged {
-            self.drain(rare, pool, now);
+            self.drain(rare, wire, now);
         } else {
             self.idle = true;
         }
@@ -285,7 +299,7 @@ impl Link {
         }
     }
 
-    fn drain(&mut self, rare: &mut Rare, pool: &mut Pool, now: u64) {
+    fn drain(&mut self, rare: &mut Rare, wire: &mut impl Wire, now: u64) {
         while self.backlogged && self.free_at <= now {
             let start = self.free_at;
             let dequeued = rare.queue.dequeue(Timestamp::from_nanos(start), &mut rare.effects);
@@ -295,7 +309,7 @@ impl Link {
             match dequeued {
                 Some(Dequeued { packet, waited }) => {
                     rare.record(&packet, waited.as_nanos() as u64);
-                    self.transmit(pool, start, packet);
+                    self.transmit(wire, start, packet);
                 }
                 None => {
                     self.idle = true;
@@ -305,13 +319,14 @@ impl Link {
         }
     }
 
-    fn transmit(&mut self, pool: &mut Pool, start: u64, packet: Packet) {
+    fn transmit(&mut self, wire: &mut impl Wire, start: u64, packet: Packet) {
         self.sent_bytes += u64::from(packet.bytes);
         if self.rate > 0 {
             self.idle = false;
             self.free_at = start + serialization_nanos(packet.bytes, self.rate);
         }
-        self.lane.push(pool, Timestamp::from_nanos(self.free_at + self.delay), packet);
+        self.in_flight += 1;
+        wire.carry(Timestamp::from_nanos(self.free_at + self.delay), self.number, packet);
     }
 }
 

@@ -1,6 +1,7 @@
 //! A link by itself.
 
 use super::*;
+use crate::events::EventQueue;
 use crate::packet::{Body, Ecn, Owner, TrafficClass};
 use crate::queue::{CodelParameters, PriorityParameters};
 
@@ -29,31 +30,39 @@ fn link(discipline: Discipline, buffer: Limit) -> LinkParameters {
     }
 }
 
+/// A wire that keeps what is on it.
+#[derive(Default)]
+struct Kept(EventQueue<Packet>);
+
+impl Wire for Kept {
+    fn carry(&mut self, arrives: Timestamp, link: u32, packet: Packet) {
+        assert_eq!(link, 0, "there is one link");
+        self.0.insert(arrives, packet);
+    }
+}
+
 /// Sends packets of 1000 bytes at these times, in microseconds, with these codepoints; gives the
 /// number of each that arrives, and when.
 fn arrivals(parameters: &LinkParameters, sent: &[(u64, u8)]) -> Vec<(u32, u64)> {
     let mut links = Links::default();
     links.add(parameters, 1);
+    let mut wire = Kept::default();
     let mut arrived = Vec::new();
-    let mut due = None;
-    let deliver = |links: &mut Links, due: &mut Option<Timestamp>, until: Timestamp| {
-        let mut arrived = Vec::new();
-        while let Some(time) = due.filter(|time| *time <= until) {
-            let (packet, next) = links.deliver(0, time);
+    let mut deliver = |links: &mut Links, wire: &mut Kept, until: Timestamp| {
+        while let Some((time, packet)) = wire.0.pop(until) {
+            links.deliver(wire, 0, time);
             arrived.push((packet.owner.place(), time.as_micros()));
-            *due = next;
         }
-        arrived
     };
     for (number, &(micros, dscp)) in sent.iter().enumerate() {
-        arrived.extend(deliver(&mut links, &mut due, at(micros)));
-        let next = links.arrive(0, at(micros), packet(number as u32, 1_000, dscp));
-        assert!(next.is_none() || due.is_none(), "one delivery is scheduled at a time");
-        due = due.or(next);
-        assert!(links.counters(0, at(micros)).is_conserved());
+        deliver(&mut links, &mut wire, at(micros));
+        links.arrive(&mut wire, 0, at(micros), packet(number as u32, 1_000, dscp));
+        let counters = links.counters(&mut wire, 0, at(micros));
+        assert!(counters.is_conserved());
+        assert_eq!(counters.in_flight, wire.0.len() as u64);
     }
-    arrived.extend(deliver(&mut links, &mut due, Timestamp::FAR_FUTURE));
-    let end = links.counters(0, at(1_000_000_000));
+    deliver(&mut links, &mut wire, Timestamp::FAR_FUTURE);
+    let end = links.counters(&mut wire, 0, at(1_000_000_000));
     assert!(end.is_conserved() && end.queued == 0 && end.in_flight == 0, "{end:?}");
     arrived
 }
@@ -170,11 +179,12 @@ fn groups_of_one_codepoint_are_counted_apart() {
     let mut links = Links::default();
     links.add(&link(Discipline::DropTail, Limit::Packets(1)), 1);
     links.observe(0);
+    let mut wire = Kept::default();
     for (number, group) in [(0, 1), (1, 2), (2, 2)] {
         let packet = Packet { owner: Owner::new(number, group), ..packet(0, 1_000, 0) };
-        links.arrive(0, at(0), packet);
+        links.arrive(&mut wire, 0, at(0), packet);
     }
-    let delays = links.delays(0, at(0)).unwrap();
+    let delays = links.delays(&mut wire, 0, at(0)).unwrap();
     let told: Vec<_> =
         delays.classes().iter().map(|class| (class.group, class.packets, class.dropped)).collect();
     assert_eq!(told, [(1, 1, 0), (2, 0, 1)]);
@@ -185,11 +195,12 @@ fn percentiles_reach_as_far_as_packets_have_waited() {
     let mut links = Links::default();
     links.add(&link(Discipline::DropTail, Limit::Packets(9)), 1);
     links.observe(0);
+    let mut wire = Kept::default();
     for number in 0..10 {
-        links.arrive(0, at(0), packet(number, 1_000, 0));
+        links.arrive(&mut wire, 0, at(0), packet(number, 1_000, 0));
     }
     // A millisecond each: the last one waits for nine.
-    let class = &links.delays(0, at(10_000)).unwrap().classes()[0];
+    let class = &links.delays(&mut wire, 0, at(10_000)).unwrap().classes()[0];
     let longest = class.waiting.value_at_quantile(1.0) as f64;
     assert!((longest / 9e6 - 1.0).abs() < 0.001, "{longest}");
     assert_eq!(class.mean_nanos(), 4.5e6);

@@ -3,6 +3,7 @@
 use lull_cc::Timestamp;
 
 use crate::events::EventQueue;
+use crate::packet::{Body, Packet};
 use crate::tcp::{Receiver, Sender};
 
 use super::Event;
@@ -114,6 +115,19 @@ impl Connections {
 
     pub(super) fn place(&mut self, at: u32) -> &mut Place {
         &mut self.places[at as usize]
+    }
+
+    /// Has the processor fetch what a packet at its destination will need.
+    pub(super) fn touch(&self, packet: &Packet) {
+        if let Body::Datagram(_) = packet.body {
+            return;
+        }
+        let place = &self.places[packet.owner.place() as usize];
+        let Some(connection) = &place.connection else { return };
+        match packet.body {
+            Body::Ack(_) => connection.sender.touch(),
+            _ => connection.receiver.touch(),
+        }
     }
 
     pub(super) fn get(&self, at: u32) -> Option<&Connection> {
