@@ -6,6 +6,7 @@
 //! | [`log`] | reads access logs | |
 //! | [`observe`] | makes visits out of requests: clients without addresses, URLs as numbers | SSR §5.1 |
 //! | [`predict`] | ranks what a client may want next | SSR §3.1.1, Nice §6.1 |
+//! | [`model`] | what was learned, to be written and read | |
 //! | [`evaluate`] | measures predictors on a log | |
 //! | [`scheduler`] | demand first, then speculation by priority | SSR §3.1.2, §3.1.3 |
 //! | [`budget`] | how many prefetches a second the server bears, and who gets them | SSR §5.2 |
@@ -20,6 +21,7 @@
 pub mod budget;
 pub mod evaluate;
 pub mod log;
+pub mod model;
 pub mod observe;
 pub mod predict;
 pub mod scheduler;

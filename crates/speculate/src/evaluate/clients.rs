@@ -1,6 +1,9 @@
 //! The clients of an evaluation, each with a cache for every way to use every predictor.
 
+use core::time::Duration;
 use std::collections::{BTreeMap, BTreeSet};
+
+use lull_cc::Timestamp;
 
 use super::Plan;
 use super::tally::Tally;
@@ -24,6 +27,8 @@ struct Advice {
 
 #[derive(Clone, Debug, Default)]
 struct Client {
+    /// When it asked for something last.
+    seen: Timestamp,
     /// What it asked for itself.
     demanded: BTreeSet<UrlId>,
     pages: u64,
@@ -37,18 +42,37 @@ pub(super) struct Clients<'p> {
     plan: &'p Plan,
     contestants: usize,
     clients: BTreeMap<ClientId, Client>,
+    /// The same by when they asked for something last.
+    by_time: BTreeSet<(Timestamp, ClientId)>,
+    /// After this time a session has ended.
+    window: Duration,
     /// For each slice, each predictor and each way.
     tallies: Vec<Vec<Tally>>,
 }
 
 impl<'p> Clients<'p> {
-    pub(super) fn new(plan: &'p Plan, contestants: usize) -> Self {
+    pub(super) fn new(plan: &'p Plan, contestants: usize, window: Duration) -> Self {
         let tallies = vec![Tally::default(); contestants * plan.ways()];
         Clients {
             plan,
             contestants,
             clients: BTreeMap::new(),
+            by_time: BTreeSet::new(),
+            window,
             tallies: vec![tallies; plan.slices.len()],
+        }
+    }
+
+    /// Lets those go whose session has ended, once they fetched what they were advised: who gives a
+    /// list does not know that the client leaves.
+    pub(super) fn leave(&mut self, now: Timestamp, urls: &Urls) {
+        while let Some((seen, id)) = self.by_time.first().copied()
+            && now.saturating_since(seen) > self.window
+        {
+            self.by_time.remove(&(seen, id));
+            if let Some(mut client) = self.clients.remove(&id) {
+                self.fetch(&mut client, urls);
+            }
         }
     }
 
@@ -57,15 +81,19 @@ impl<'p> Clients<'p> {
     pub(super) fn demand(
         &mut self,
         visit: &Visit,
+        now: Timestamp,
         slice: Option<usize>,
         begins: bool,
         urls: &Urls,
     ) {
         let mut client = self.clients.remove(&visit.client).unwrap_or_default();
+        self.by_time.remove(&(client.seen, visit.client));
+        self.by_time.insert((now, visit.client));
         if begins {
             self.fetch(&mut client, urls);
             client = Client::default();
         }
+        client.seen = now;
         if visit.kind == Kind::Page {
             self.fetch(&mut client, urls);
             client.pages += 1;
@@ -149,8 +177,13 @@ impl<'p> Clients<'p> {
         }
     }
 
-    /// The tallies, once the last lists are fetched too: who gives a list does not know that the
-    /// client leaves.
+    #[cfg(test)]
+    pub(super) fn present(&self) -> usize {
+        assert_eq!(self.clients.len(), self.by_time.len());
+        self.clients.len()
+    }
+
+    /// The tallies, once the last lists are fetched too.
     pub(super) fn finish(mut self, urls: &Urls) -> Vec<Vec<Tally>> {
         for mut client in core::mem::take(&mut self.clients).into_values() {
             self.fetch(&mut client, urls);

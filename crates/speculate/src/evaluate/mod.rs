@@ -12,6 +12,8 @@
 mod clients;
 mod tally;
 
+use std::collections::BTreeMap;
+
 use lull_cc::Timestamp;
 
 use crate::log::Entry;
@@ -65,7 +67,7 @@ pub struct Evaluation {
     /// Requests that were learned from.
     pub visits: u64,
     /// Requests that were not, by reason.
-    pub ignored: std::collections::BTreeMap<Ignored, u64>,
+    pub ignored: BTreeMap<Ignored, u64>,
 }
 
 /// A predictor with its name.
@@ -83,47 +85,90 @@ pub fn evaluate<'e>(
     contestants: &mut [Contestant<'_>],
     plan: &Plan,
 ) -> Evaluation {
-    let mut clients = Clients::new(plan, contestants.len());
-    let mut asker = Asker::default();
-    let mut ranked: Vec<Candidate> = Vec::new();
-    let mut by_priority = Vec::new();
-    let mut ignored = std::collections::BTreeMap::new();
-    let mut visits = 0;
+    let mut evaluator = Evaluator::new(observer, contestants, plan);
     for entry in entries {
-        let visit = match observer.observe(&entry) {
+        evaluator.take(&entry);
+    }
+    evaluator.finish()
+}
+
+/// The same for whoever has one entry at a time.
+///
+/// It remembers clients for as long as their sessions last.
+pub struct Evaluator<'a, 'c> {
+    observer: &'a mut Observer,
+    contestants: &'a mut [Contestant<'c>],
+    clients: Clients<'a>,
+    plan: &'a Plan,
+    asker: Asker,
+    ranked: Vec<Candidate>,
+    by_priority: Vec<(f32, Candidate)>,
+    visits: u64,
+    ignored: BTreeMap<Ignored, u64>,
+}
+
+impl<'a, 'c> Evaluator<'a, 'c> {
+    /// An evaluation that begins.
+    pub fn new(
+        observer: &'a mut Observer,
+        contestants: &'a mut [Contestant<'c>],
+        plan: &'a Plan,
+    ) -> Self {
+        Evaluator {
+            clients: Clients::new(plan, contestants.len(), observer.limits().session_window),
+            observer,
+            contestants,
+            plan,
+            asker: Asker::default(),
+            ranked: Vec::new(),
+            by_priority: Vec::new(),
+            visits: 0,
+            ignored: BTreeMap::new(),
+        }
+    }
+
+    /// Takes the next entry of the log.
+    pub fn take(&mut self, entry: &Entry<'_>) {
+        let visit = match self.observer.observe(entry) {
             Ok(visit) => visit,
             Err(why) => {
-                *ignored.entry(why).or_default() += 1;
-                continue;
+                *self.ignored.entry(why).or_default() += 1;
+                return;
             }
         };
-        visits += 1;
-        let history = observer.history(&visit);
-        let urls = observer.urls();
-        let slice = plan.slice(visit.at);
+        self.visits += 1;
+        let history = self.observer.history(&visit);
+        let urls = self.observer.urls();
+        let slice = self.plan.slice(visit.at);
+        self.clients.leave(self.observer.now(), urls);
         // A session that begins has this visit alone.
-        clients.demand(&visit, slice, history.len() == 1, urls);
-        for contestant in contestants.iter_mut() {
+        self.clients.demand(&visit, self.observer.now(), slice, history.len() == 1, urls);
+        for contestant in self.contestants.iter_mut() {
             contestant.predictor.train(&visit, history, urls);
         }
         if visit.kind == Kind::Page && slice.is_some() {
-            let question = asker.ask(visit.at, history);
-            for (which, contestant) in contestants.iter().enumerate() {
-                contestant.predictor.rank(&question, urls, &mut ranked);
-                prioritise(&ranked, urls, &mut by_priority);
-                clients.advise(visit.client, which, slice, &ranked, &by_priority);
+            let question = self.asker.ask(visit.at, history);
+            for (which, contestant) in self.contestants.iter().enumerate() {
+                contestant.predictor.rank(&question, urls, &mut self.ranked);
+                prioritise(&self.ranked, urls, &mut self.by_priority);
+                self.clients.advise(visit.client, which, slice, &self.ranked, &self.by_priority);
             }
         }
     }
-    let slices = clients.finish(observer.urls());
-    let slices = slices
-        .into_iter()
-        .map(|slice| {
-            let measured = slice.chunks(plan.ways()).zip(contestants.iter());
-            measured.map(|(ways, one)| Measured::new(one.name.clone(), plan, ways)).collect()
-        })
-        .collect();
-    Evaluation { slices, visits, ignored }
+
+    /// What came out of it.
+    pub fn finish(self) -> Evaluation {
+        let (plan, contestants) = (self.plan, self.contestants);
+        let slices = self.clients.finish(self.observer.urls());
+        let slices = slices
+            .into_iter()
+            .map(|slice| {
+                let measured = slice.chunks(plan.ways()).zip(contestants.iter());
+                measured.map(|(ways, one)| Measured::new(one.name.clone(), plan, ways)).collect()
+            })
+            .collect();
+        Evaluation { slices, visits: self.visits, ignored: self.ignored }
+    }
 }
 
 /// The predictor with the best page hit rate over a range of equal bytes, for choosing by a

@@ -94,6 +94,34 @@ fn a_page_that_the_client_has_is_no_demand() {
 }
 
 #[test]
+fn clients_are_remembered_for_as_long_as_their_sessions_last() {
+    // Sessions end after half an hour, and a client comes every ten seconds.
+    let entries = walks(1_000, &["/a", "/b"]);
+    let (mut predictor, plan) = (Ppm::new(PpmParameters::markov()), plan(&[10]));
+    let mut observer = Observer::new(ClientHasher::new([7; 16]), Limits::default());
+    let mut contestants = [Contestant { name: "one".to_owned(), predictor: &mut predictor }];
+    let mut evaluator = Evaluator::new(&mut observer, &mut contestants, &plan);
+    for entry in &entries {
+        evaluator.take(entry);
+        assert!(evaluator.clients.present() <= 181, "{}", evaluator.clients.present());
+    }
+    let point = evaluator.finish().slices[0][0].by_length[0];
+    assert_eq!((point.precision, point.wasted_bytes), (1.0, 0));
+}
+
+#[test]
+fn what_was_advised_counts_also_of_clients_that_left() {
+    let mut entries = walks(40, &["/a", "/b"]);
+    for client in 100..200 {
+        entries.push(entry(10 * client, client, "/a"));
+    }
+    entries.push(entry(100_000, 7, "/b"));
+    let result = measure(entries, &mut Ppm::new(PpmParameters::markov()), &plan(&[1]));
+    let point = &result.slices[0][0].by_length[0];
+    assert_eq!(point.wasted_bytes, 100 * 1_000);
+}
+
+#[test]
 fn slices_are_counted_apart() {
     let plan = Plan { slices: vec![at(200), at(300)], lengths: vec![1], priorities: vec![] };
     let result = measure(walks(40, &["/a", "/b"]), &mut Ppm::new(PpmParameters::markov()), &plan);

@@ -48,11 +48,13 @@ pub(super) fn parse(line: &str) -> Result<Entry<'_>, LineError> {
 /// Requests may hold quotation marks, and a combined log has more of them behind. What ends a
 /// request is one in front of the three digits of a status.
 fn end_of_request(rest: &str) -> Option<usize> {
-    rest.match_indices("\" ").map(|(at, _)| at).find(|&at| {
-        let behind = &rest.as_bytes()[at + 2..];
-        behind.len() >= 3
-            && behind[..3].iter().all(u8::is_ascii_digit)
-            && matches!(behind.get(3), None | Some(b' '))
+    rest.match_indices('"').map(|(at, _)| at).find(|&at| match &rest.as_bytes()[at + 1..] {
+        [b' ', status @ ..] => {
+            status.len() >= 3
+                && status[..3].iter().all(u8::is_ascii_digit)
+                && matches!(status.get(3), None | Some(b' '))
+        }
+        _ => false,
     })
 }
 
@@ -66,7 +68,9 @@ fn is_user(users: &str) -> bool {
 fn behind(rest: &str) -> (Option<&str>, Option<&str>) {
     let Some((referer, rest)) = rest.trim_start().strip_prefix('"').and_then(|rest| {
         // Neither may hold a bare `" "`: servers escape quotation marks.
-        rest.split_once("\" \"")
+        let mut marks = rest.match_indices('"').map(|(at, _)| at);
+        let end = marks.find(|&at| rest.as_bytes()[at + 1..].starts_with(b" \""))?;
+        Some((&rest[..end], &rest[end + 3..]))
     }) else {
         return (None, None);
     };

@@ -40,6 +40,18 @@ pub enum Format {
     Caddy,
 }
 
+impl core::fmt::Display for Format {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.write_str(match self {
+            Format::Common => "common",
+            Format::Combined => "combined",
+            Format::Extended => "W3C extended",
+            Format::JsonLines => "JSON lines",
+            Format::Caddy => "Caddy",
+        })
+    }
+}
+
 /// A request as the log has it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Entry<'a> {

@@ -7,8 +7,8 @@ use siphasher::sip::SipHasher24;
 /// Turns what a log or a connection says of a client into numbers that lead nowhere without the
 /// key: SipHash-2-4, a pseudo-random function (Aumasson and Bernstein, 2012).
 ///
-/// The key is drawn at random when a program starts and never stored, so what is stored of a model
-/// can't be joined with anything.
+/// The key is drawn at random. It is never stored with a model, so that what is stored there can't be
+/// joined with anything.
 #[derive(Clone)]
 pub struct ClientHasher {
     keyed: SipHasher24,
@@ -58,6 +58,11 @@ impl ClientHasher {
     /// The hash of anything else that a stranger may choose; so nobody can make it collide.
     pub(crate) fn text(&self, text: &str) -> u64 {
         self.hash(b't', &[text.as_bytes()])
+    }
+
+    /// Tells whether two keys are the same, and nothing else about them.
+    pub(crate) fn fingerprint(&self) -> u64 {
+        self.hash(b'k', &[])
     }
 
     fn hash(&self, purpose: u8, parts: &[&[u8]]) -> u64 {

@@ -1,8 +1,11 @@
 //! Counts that forget: what happened a half-life ago counts half.
 
 use core::time::Duration;
+use std::io::{Read, Write};
 
 use lull_cc::Timestamp;
+
+use crate::model::{ReadError, Sink, Source};
 
 /// Forward decay (Cormode, Shkapenyuk, Srivastava and Xu, 2009): instead of shrinking all counts as
 /// time goes by, each new event counts for more, by 2^(time / half-life). Shares of counts are then
@@ -60,7 +63,52 @@ impl Decay {
 
     /// What an event counts at a time; a count divided by it is in events of then.
     pub(crate) fn at(&self, at: Timestamp) -> f32 {
-        self.now(at.as_nanos() / 1_000_000_000)
+        let seconds = at.as_nanos() / 1_000_000_000;
+        if seconds == self.cached.0 { self.cached.1 } else { self.now(seconds) }
+    }
+
+    /// The latest time that it was told of.
+    pub(crate) fn latest(&self) -> Timestamp {
+        Timestamp::from_nanos(self.latest.saturating_mul(1_000_000_000))
+    }
+
+    pub(crate) fn write<W: Write>(&self, to: &mut Sink<W>) -> std::io::Result<()> {
+        to.u8(u8::from(self.base.is_some()))?;
+        to.u64(self.base.unwrap_or(0))?;
+        to.u64(self.latest)?;
+        to.u64(self.cached.0)?;
+        to.f32(self.cached.1)
+    }
+
+    /// # Panics
+    /// If the half-life is under a second.
+    pub(crate) fn read<R: Read>(
+        half_life: Duration,
+        from: &mut Source<R>,
+    ) -> Result<Self, ReadError> {
+        let has_base = from.u8()?;
+        let base = from.u64()?;
+        let latest = from.u64()?;
+        let cached = (from.u64()?, from.weight()?);
+        let mut decay = Decay::new(half_life);
+        let is_sound = match has_base {
+            0 => (base, latest, cached) == (0, 0, decay.cached),
+            1 => {
+                // What a `Timestamp` can say, within what `event` lets through.
+                let furthest = SCALED_AFTER * decay.half_life_seconds;
+                latest <= u64::MAX / 1_000_000_000
+                    && latest.checked_sub(base).is_some_and(|since| since <= furthest)
+                    && cached.1 > 0.0
+                    && cached.1 <= 1.0 / SCALE
+            }
+            _ => false,
+        };
+        if !is_sound {
+            return Err(ReadError::Invalid("clock"));
+        }
+        decay.base = (has_base == 1).then_some(base);
+        (decay.latest, decay.cached) = (latest, cached);
+        Ok(decay)
     }
 
     fn now(&self, seconds: u64) -> f32 {

@@ -11,6 +11,7 @@ mod sessions;
 mod urls;
 
 use core::time::Duration;
+use std::io::{self, Read, Write};
 
 use lull_cc::{Bytes, Timestamp};
 
@@ -20,31 +21,83 @@ pub use sessions::Step;
 pub use urls::{DISTINCT_CLIENTS, Kind, UrlId, Urls};
 
 use crate::log::Entry;
+use crate::model::{ReadError, Sink, Source};
 use sessions::{SessionId, Sessions};
 use urls::Answer;
 
 /// What an observer keeps at most.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// URLs: 64 bytes each and the length of the path; under 2^24.
+    /// URLs: 48 bytes each, up to 22 for the index, and the path; under 2^24.
     pub urls: usize,
-    /// Clients: up to 1.2 kB each.
+    /// The paths of all URLs together, at least as much as the longest may have, 1 KiB.
+    pub path_bytes: Bytes,
+    /// Clients: up to 1.3 kB each; under 2^32.
     pub sessions: usize,
-    /// A session ends, and its client is forgotten, so long after its last request.
+    /// A session ends, and its client is forgotten, so long after its last request; under 500 years.
     pub session_window: Duration,
-    /// After this time a request counts half.
+    /// After this time a request counts half; a second at least, and under 500 years.
     pub half_life: Duration,
 }
 
+/// Longer times make no sense, and their nanoseconds overflow.
+pub(crate) const LONGEST_TIME: Duration = Duration::from_secs(500 * 366 * 24 * 3600);
+
 impl Default for Limits {
-    /// A million URLs, 65,536 clients, half an hour, and a week.
+    /// A million URLs with paths of 256 bytes on average, 65,536 clients, half an hour, and a week.
     fn default() -> Self {
         Limits {
             urls: 1 << 20,
+            path_bytes: Bytes(256 << 20),
             sessions: 1 << 16,
             session_window: Duration::from_secs(30 * 60),
             half_life: Duration::from_secs(7 * 24 * 3600),
         }
+    }
+}
+
+impl Limits {
+    /// Memory that an observer takes at most, without what the allocator adds.
+    pub fn most_resident(&self) -> Bytes {
+        let sessions = Sessions::most_resident(self.sessions);
+        Bytes(Urls::most_resident(self).saturating_add(sessions))
+    }
+
+    /// What is out of its range.
+    fn fault(&self) -> Option<&'static str> {
+        let is_time = |time: Duration| time < LONGEST_TIME;
+        if !(1..1 << urls::PLACE_BITS).contains(&self.urls) {
+            Some("limit of URLs")
+        } else if self.path_bytes.0 < LONGEST_PATH as u64 {
+            Some("limit of paths")
+        } else if self.sessions == 0 || u32::try_from(self.sessions).is_err() {
+            Some("limit of clients")
+        } else if !is_time(self.session_window) {
+            Some("window of a session")
+        } else if self.half_life.as_secs() == 0 || !is_time(self.half_life) {
+            Some("half-life")
+        } else {
+            None
+        }
+    }
+
+    pub(crate) fn write<W: Write>(&self, to: &mut Sink<W>) -> io::Result<()> {
+        to.count(self.urls)?;
+        to.u64(self.path_bytes.0)?;
+        to.count(self.sessions)?;
+        to.duration(self.session_window)?;
+        to.duration(self.half_life)
+    }
+
+    pub(crate) fn read<R: Read>(from: &mut Source<R>) -> Result<Self, ReadError> {
+        let limits = Limits {
+            urls: from.count()?,
+            path_bytes: Bytes(from.u64()?),
+            sessions: from.count()?,
+            session_window: from.duration()?,
+            half_life: from.duration()?,
+        };
+        limits.fault().map_or(Ok(limits), |fault| Err(ReadError::Invalid(fault)))
     }
 }
 
@@ -67,7 +120,8 @@ pub struct Visit {
 }
 
 /// Why nothing is learned from a request.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, serde::Serialize)]
+#[serde(rename_all = "snake_case")]
 pub enum Ignored {
     /// It was no `GET`.
     Method,
@@ -81,6 +135,22 @@ pub enum Ignored {
     Prefetch,
     /// The page that the client has before it, once more.
     Reload,
+    /// The URLs that are known leave no room for one with a path as long.
+    Room,
+}
+
+impl core::fmt::Display for Ignored {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.write_str(match self {
+            Ignored::Method => "other methods than GET",
+            Ignored::Target => "targets that are no path",
+            Ignored::Status => "answers without the object",
+            Ignored::Robot => "robots",
+            Ignored::Prefetch => "prefetches",
+            Ignored::Reload => "reloads",
+            Ignored::Room => "paths without room",
+        })
+    }
 }
 
 /// Longer paths are not kept.
@@ -90,6 +160,7 @@ const LONGEST_PATH: usize = 1024;
 #[derive(Clone, Debug)]
 pub struct Observer {
     hasher: ClientHasher,
+    limits: Limits,
     urls: Urls,
     sessions: Sessions,
 }
@@ -98,13 +169,39 @@ impl Observer {
     /// An observer that has seen nothing.
     ///
     /// # Panics
-    /// If a limit is 0, `urls` is not below 2^24, or the half-life is under a second.
+    /// If a limit is out of its range.
     pub fn new(hasher: ClientHasher, limits: Limits) -> Self {
+        assert_eq!(limits.fault(), None, "out of its range");
         Observer {
             hasher,
-            urls: Urls::new(limits.urls, limits.half_life),
+            limits,
+            urls: Urls::new(&limits),
             sessions: Sessions::new(limits.sessions, limits.session_window),
         }
+    }
+
+    /// Reads the URLs; there are no sessions.
+    pub(crate) fn read<R: Read>(
+        hasher: ClientHasher,
+        limits: Limits,
+        from: &mut Source<R>,
+    ) -> Result<Self, ReadError> {
+        let urls = Urls::read(&limits, |path| hasher.text(path), from)?;
+        Ok(Observer { urls, ..Observer::new(hasher, limits) })
+    }
+
+    pub(crate) fn hasher(&self) -> &ClientHasher {
+        &self.hasher
+    }
+
+    /// Its limits.
+    pub fn limits(&self) -> &Limits {
+        &self.limits
+    }
+
+    /// Begins the counts of clients anew that have not come to [`DISTINCT_CLIENTS`].
+    pub(crate) fn count_anew(&mut self) {
+        self.urls.count_anew();
     }
 
     /// Takes the next request.
@@ -121,7 +218,9 @@ impl Observer {
         let (path, query) = path_and_query(&entry.target).ok_or(Ignored::Target)?;
         let agent = entry.agent.as_deref();
         let client = self.hasher.client(&entry.client, agent.unwrap_or(""));
-        let session = self.sessions.enter(client, entry.at, || agent.is_some_and(robots::is_robot));
+        let session = self.sessions.enter(client, entry.at, || {
+            (self.hasher.origin(&entry.client), agent.is_some_and(robots::is_robot))
+        });
         if path == "/robots.txt" {
             self.sessions.mark_robot(session);
         }
@@ -135,7 +234,7 @@ impl Observer {
         if !matches!(entry.status, 200 | 304) {
             return Err(Ignored::Status);
         }
-        let origin = self.hasher.origin(&entry.client);
+        let origin = self.sessions.origin(session);
         let whole = entry.status == 200 && query.is_none();
         let answer = Answer {
             at: entry.at,
@@ -143,8 +242,7 @@ impl Observer {
             took: entry.took.filter(|_| whole),
             public: (whole && !entry.private).then_some(origin),
         };
-        let url = self.urls.note(path, hash, answer);
-        let kind = Kind::of(path);
+        let (url, kind) = self.urls.note(path, hash, answer).ok_or(Ignored::Room)?;
         self.sessions.step(session, url, kind).ok_or(Ignored::Reload)?;
         let cacheable = query.is_none() && !entry.private;
         Ok(Visit { at: entry.at, url, kind, cacheable, client, origin, session })
@@ -169,6 +267,11 @@ impl Observer {
     pub fn url(&self, target: &str) -> Option<UrlId> {
         let (path, _) = path_and_query(target)?;
         self.urls.find(path, self.hasher.text(path))
+    }
+
+    /// The latest time that sessions are measured by.
+    pub(crate) fn now(&self) -> Timestamp {
+        self.sessions.now()
     }
 
     /// Forgets the clients whose session has ended. Requests do that by the way; where none come

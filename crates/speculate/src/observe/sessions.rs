@@ -4,8 +4,8 @@ use core::time::Duration;
 
 use lull_cc::{Bytes, Timestamp};
 
-use super::{ClientId, Kind, UrlId};
-use crate::table::{Entry, Table, mix};
+use super::{ClientId, Kind, Origin, UrlId};
+use crate::table::{Entry, Table, grow_within, mix};
 
 /// A request of a session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -26,6 +26,7 @@ pub(crate) struct SessionId(u32);
 #[derive(Clone, Debug)]
 struct Session {
     client: ClientId,
+    origin: Origin,
     seen: Timestamp,
     robot: bool,
     steps: Vec<Step>,
@@ -63,13 +64,13 @@ impl Sessions {
         Sessions { table: Table::new(limit), window, latest: Timestamp::ZERO, swept: 0 }
     }
 
-    /// The session of a client, a new one if its last request is a window ago. `is_robot` is asked
-    /// for new ones only.
+    /// The session of a client, a new one if its last request is a window ago. Where the client comes
+    /// from, and whether it is a robot, is asked for new ones only.
     pub(super) fn enter(
         &mut self,
         client: ClientId,
         at: Timestamp,
-        is_robot: impl FnOnce() -> bool,
+        who: impl FnOnce() -> (Origin, bool),
     ) -> SessionId {
         // A date far ahead, as a damaged log may have, moves time by one window at most.
         let bounded = if self.table.len() == 0 { at } else { at.min(self.latest + self.window) };
@@ -82,12 +83,13 @@ impl Sessions {
             let session = self.table.get_mut(place);
             if latest.saturating_since(session.seen) > window {
                 session.steps = Vec::new();
-                session.robot = is_robot();
+                (session.origin, session.robot) = who();
             }
             session.seen = latest;
             return SessionId(place);
         }
-        let session = Session { client, seen: self.latest, robot: is_robot(), steps: Vec::new() };
+        let (origin, robot) = who();
+        let session = Session { client, origin, seen: self.latest, robot, steps: Vec::new() };
         SessionId(self.table.insert(session).0)
     }
 
@@ -118,6 +120,7 @@ impl Sessions {
             // client has but by a chance of 2^−64, so that it is never found.
             let nobody = Session {
                 client: ClientId(mix(u64::from(place))),
+                origin: Origin(0),
                 seen: Timestamp::ZERO,
                 robot: true,
                 steps: Vec::new(),
@@ -138,8 +141,19 @@ impl Sessions {
             steps.drain(..STEPS / 2);
         }
         let page = if kind == Kind::Page { page.saturating_add(1) } else { page };
+        grow_within(steps, STEPS);
         steps.push(Step { url, page, kind });
         Some(page)
+    }
+
+    /// Where its client comes from.
+    pub(super) fn origin(&self, id: SessionId) -> Origin {
+        self.table.get(id.0).map_or(Origin(0), |session| session.origin)
+    }
+
+    /// The time by which sessions end.
+    pub(super) fn now(&self) -> Timestamp {
+        self.latest
     }
 
     pub(super) fn is_robot(&self, id: SessionId) -> bool {
@@ -174,6 +188,12 @@ impl Sessions {
         Bytes(self.table.resident() + steps as u64)
     }
 
+    /// The same for `limit` sessions.
+    pub(super) fn most_resident(limit: usize) -> u64 {
+        let steps = limit as u64 * (STEPS * size_of::<Step>()) as u64;
+        Table::<Session>::most_resident(limit).saturating_add(steps)
+    }
+
     #[cfg(test)]
     fn remembered(&mut self) -> usize {
         self.table.entries_mut().filter(|session| session.seen > Timestamp::ZERO).count()
@@ -183,10 +203,14 @@ impl Sessions {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::observe::urls::Urls;
+    use crate::observe::{Limits, Urls};
 
     fn at(second: u64) -> Timestamp {
         Timestamp::from_nanos(second * 1_000_000_000)
+    }
+
+    fn who(robot: bool) -> (Origin, bool) {
+        (Origin(7), robot)
     }
 
     fn sessions(limit: usize) -> Sessions {
@@ -194,7 +218,7 @@ mod tests {
     }
 
     fn url(number: u32) -> UrlId {
-        let mut urls = Urls::new(1_000, Duration::from_secs(1));
+        let mut urls = Urls::new(&Limits::default());
         (0..=number)
             .map(|n| {
                 let answer = crate::observe::urls::Answer {
@@ -203,7 +227,7 @@ mod tests {
                     took: None,
                     public: None,
                 };
-                urls.note(&format!("/{n}"), u64::from(n) << 32, answer)
+                urls.note(&format!("/{n}"), u64::from(n) << 32, answer).unwrap().0
             })
             .last()
             .unwrap()
@@ -212,7 +236,7 @@ mod tests {
     #[test]
     fn pages_are_numbered_and_what_is_in_them_has_their_number() {
         let mut sessions = sessions(10);
-        let id = sessions.enter(ClientId(1), at(1), || false);
+        let id = sessions.enter(ClientId(1), at(1), || who(false));
         let mut step = |number, kind| sessions.step(id, url(number), kind);
         assert_eq!(step(0, Kind::Embedded), Some(0));
         assert_eq!(step(1, Kind::Page), Some(1));
@@ -228,7 +252,7 @@ mod tests {
     fn a_session_is_forgotten_after_its_window() {
         let mut sessions = sessions(10);
         for client in 0..5 {
-            let id = sessions.enter(ClientId(client), at(1 + client * 30), || client == 0);
+            let id = sessions.enter(ClientId(client), at(1 + client * 30), || who(client == 0));
             sessions.step(id, url(1), Kind::Page);
         }
         assert_eq!(sessions.steps_of(ClientId(1)).len(), 1);
@@ -239,10 +263,10 @@ mod tests {
         assert_eq!(sessions.steps_of(ClientId(1)), []);
         // And without being asked to, while others come.
         for second in 500..510 {
-            sessions.enter(ClientId(7), at(second), || false);
+            sessions.enter(ClientId(7), at(second), || who(false));
         }
         for second in 700..710 {
-            sessions.enter(ClientId(8), at(second), || false);
+            sessions.enter(ClientId(8), at(second), || who(false));
         }
         assert_eq!(sessions.remembered(), 1);
     }
@@ -250,10 +274,10 @@ mod tests {
     #[test]
     fn a_client_that_comes_back_later_has_a_new_session() {
         let mut sessions = sessions(10);
-        let id = sessions.enter(ClientId(1), at(1), || true);
+        let id = sessions.enter(ClientId(1), at(1), || who(true));
         assert!(sessions.is_robot(id));
-        sessions.enter(ClientId(2), at(90), || false);
-        let id = sessions.enter(ClientId(1), at(102), || false);
+        sessions.enter(ClientId(2), at(90), || who(false));
+        let id = sessions.enter(ClientId(1), at(102), || who(false));
         assert!(!sessions.is_robot(id));
         assert_eq!(sessions.steps(id), []);
     }
@@ -263,7 +287,7 @@ mod tests {
         let mut sessions = sessions(10);
         let two = [url(1), url(2)];
         for client in 0..1_000 {
-            let id = sessions.enter(ClientId(client), at(1), || false);
+            let id = sessions.enter(ClientId(client), at(1), || who(false));
             for url in two.repeat(STEPS) {
                 sessions.step(id, url, Kind::Page);
                 assert!(sessions.steps(id).len() <= STEPS);

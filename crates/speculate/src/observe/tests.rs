@@ -125,6 +125,22 @@ fn one_private_or_lost_answer_starts_the_count_anew() {
 }
 
 #[test]
+fn a_path_for_which_there_is_no_room_is_not_learned() {
+    let limits = Limits { path_bytes: Bytes(1_024), ..Limits::default() };
+    let mut observer = Observer::new(ClientHasher::new([7; 16]), limits);
+    observer.observe(&entry(1, "a", "/short")).unwrap();
+    observer.observe(&entry(2, "a", "/other")).unwrap();
+    // Without either of the two there is still too little.
+    let long = format!("/{}", "x".repeat(1_022));
+    for second in 3..9 {
+        assert_eq!(observer.observe(&entry(second, "a", &long)), Err(Ignored::Room));
+    }
+    let visit = observer.observe(&entry(9, "a", "/third")).unwrap();
+    assert_eq!(observer.history(&visit).len(), 3);
+    assert!(observer.url("/short").is_some() && observer.url("/other").is_some());
+}
+
+#[test]
 fn overload_bars_no_url() {
     let mut observer = observer();
     assert!(known(&mut observer, |_| {}));
@@ -142,12 +158,14 @@ proptest! {
     fn no_client_grows_the_observer_without_bound(
         requests in prop::collection::vec((0u64..1_000_000, 0u32..40, "/[a-c]{0,3}(\\?x)?"), 0..300)
     ) {
-        let limits = Limits { urls: 8, sessions: 4, ..Limits::default() };
+        let limits =
+            Limits { urls: 8, path_bytes: Bytes(1_024), sessions: 4, ..Limits::default() };
+        prop_assert!(limits.most_resident().0 < 16_384);
         let mut observer = Observer::new(ClientHasher::new([7; 16]), limits);
         for (second, client, target) in requests {
             let _ = observer.observe(&entry(second, &client.to_string(), &target));
             prop_assert!(observer.urls().len() <= 8);
-            prop_assert!(observer.resident().0 < 16_384);
+            prop_assert!(observer.resident() <= limits.most_resident());
         }
     }
 }

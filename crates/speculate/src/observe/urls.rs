@@ -2,11 +2,13 @@
 
 use core::num::NonZeroU32;
 use core::time::Duration;
+use std::io::{self, Read, Write};
 
 use lull_cc::{Bytes, Timestamp};
 
-use super::Origin;
 use super::decay::{Decay, SCALE};
+use super::{LONGEST_PATH, Limits, Origin};
+use crate::model::{ReadError, Sink, Source};
 use crate::table::{Entry, Table, mix};
 
 /// A URL's number. One whose URL had to make room names nothing any more.
@@ -32,10 +34,15 @@ impl UrlId {
     pub(crate) fn raw(self) -> u32 {
         self.0.get()
     }
+
+    /// The same number again; none if there is none like it.
+    pub(crate) fn from_raw(raw: u32) -> Option<Self> {
+        NonZeroU32::new(raw).map(UrlId)
+    }
 }
 
 /// The lower bits of a [`UrlId`] are a place in the table, the upper ones count who was there.
-const PLACE_BITS: u32 = 24;
+pub(super) const PLACE_BITS: u32 = 24;
 const PLACE: u32 = (1 << PLACE_BITS) - 1;
 
 /// What a URL is to a browser.
@@ -114,6 +121,7 @@ pub struct Urls {
     table: Table<Url>,
     decay: Decay,
     path_bytes: u64,
+    most_path_bytes: u64,
 }
 
 /// An answer, as far as it says something about the URL.
@@ -129,22 +137,26 @@ pub(super) struct Answer {
 
 impl Urls {
     /// # Panics
-    /// If the limit is 0, or not below 2^24.
-    pub(super) fn new(limit: usize, half_life: Duration) -> Self {
-        assert!(limit < 1 << PLACE_BITS, "{limit} URLs are more than the numbers for them");
-        Urls { table: Table::new(limit), decay: Decay::new(half_life), path_bytes: 0 }
+    /// If the half-life is under a second, or there is room for no URL.
+    pub(super) fn new(limits: &Limits) -> Self {
+        Urls {
+            table: Table::new(limits.urls),
+            decay: Decay::new(limits.half_life),
+            path_bytes: 0,
+            most_path_bytes: limits.path_bytes.0,
+        }
     }
 
-    /// Notes an answer, and gives the number of its URL.
-    pub(super) fn note(&mut self, path: &str, hash: u64, answer: Answer) -> UrlId {
+    /// Notes an answer, and gives the number and the kind of its URL; none if there is no room.
+    pub(super) fn note(&mut self, path: &str, hash: u64, answer: Answer) -> Option<(UrlId, Kind)> {
         let (counts, scale) = self.decay.event(answer.at);
         if scale {
             self.table.entries_mut().for_each(|url| url.weight *= SCALE);
         }
-        let place = self
-            .table
-            .find(hash, |url| &*url.path == path)
-            .unwrap_or_else(|| self.enter(path, hash));
+        let place = match self.table.find(hash, |url| &*url.path == path) {
+            Some(place) => place,
+            None => self.enter(path, hash)?,
+        };
         let url = self.table.get_mut(place);
         url.weight += counts;
         if let Some(bytes) = answer.bytes {
@@ -162,7 +174,7 @@ impl Urls {
         if let Some(origin) = answer.public {
             url.origins |= 1 << (mix(origin.0 ^ url.hash) % 32);
         }
-        UrlId::new(url.generation, place)
+        Some((UrlId::new(url.generation, place), url.kind))
     }
 
     /// The URL was for one person, or is gone: whoever got it before does not count any more.
@@ -172,7 +184,9 @@ impl Urls {
         }
     }
 
-    fn enter(&mut self, path: &str, hash: u64) -> u32 {
+    /// Makes an entry for a path. None if paths take all the room they may, and the one that would
+    /// go is not long enough to make room for this one; the next time it is another's turn.
+    fn enter(&mut self, path: &str, hash: u64) -> Option<u32> {
         let url = Url {
             path: path.into(),
             hash,
@@ -183,13 +197,26 @@ impl Urls {
             generation: 0,
             kind: Kind::of(path),
         };
-        let (place, evicted) = self.table.insert(url);
-        self.path_bytes += path.len() as u64;
+        let with_it = self.path_bytes + path.len() as u64;
+        let (place, evicted) = if with_it <= self.most_path_bytes {
+            self.table.insert(url)
+        } else {
+            if self.table.len() == 0 {
+                return None;
+            }
+            let place = self.table.least();
+            let freed = self.table.get(place).map_or(0, |url| url.path.len() as u64);
+            if with_it - freed > self.most_path_bytes {
+                return None;
+            }
+            (place, Some(self.table.replace(place, url)))
+        };
+        self.path_bytes = with_it;
         if let Some(evicted) = evicted {
             self.path_bytes -= evicted.path.len() as u64;
             self.table.get_mut(place).generation = evicted.generation.wrapping_add(1);
         }
-        place
+        Some(place)
     }
 
     fn get(&self, id: UrlId) -> Option<&Url> {
@@ -219,7 +246,12 @@ impl Urls {
     /// The clients are counted by a bit for each of 32 classes, which is too little to find one of
     /// them again, and never more than there were.
     pub fn is_public(&self, id: UrlId) -> bool {
-        self.get(id).is_some_and(|url| url.origins.count_ones() >= DISTINCT_CLIENTS)
+        self.clients(id) >= DISTINCT_CLIENTS
+    }
+
+    /// How many distinct clients got it publicly: at least so many, and 32 at most.
+    pub fn clients(&self, id: UrlId) -> u32 {
+        self.get(id).map_or(0, |url| url.origins.count_ones())
     }
 
     /// The length of its answers.
@@ -260,6 +292,26 @@ impl Urls {
         self.get(id).map_or(0.0, |url| url.weight / self.decay.at(at))
     }
 
+    /// The time of the latest answer.
+    pub(crate) fn latest(&self) -> Timestamp {
+        self.decay.latest()
+    }
+
+    /// How many may be suggested.
+    pub fn public(&self) -> usize {
+        let urls = self.table.entries().iter();
+        urls.filter(|url| url.origins.count_ones() >= DISTINCT_CLIENTS).count()
+    }
+
+    /// Begins the counts anew that have not come to [`DISTINCT_CLIENTS`].
+    pub(super) fn count_anew(&mut self) {
+        for url in self.table.entries_mut() {
+            if url.origins.count_ones() < DISTINCT_CLIENTS {
+                url.origins = 0;
+            }
+        }
+    }
+
     /// How many are known.
     pub fn len(&self) -> usize {
         self.table.len()
@@ -273,6 +325,64 @@ impl Urls {
     /// Memory that they take, without what the allocator adds.
     pub fn resident(&self) -> Bytes {
         Bytes(self.table.resident() + self.path_bytes)
+    }
+
+    /// The same once all limits are reached.
+    pub(super) fn most_resident(limits: &Limits) -> u64 {
+        Table::<Url>::most_resident(limits.urls).saturating_add(limits.path_bytes.0)
+    }
+
+    /// Writes all but the hashes, which depend on the key.
+    pub(crate) fn write<W: Write>(&self, to: &mut Sink<W>) -> io::Result<()> {
+        self.decay.write(to)?;
+        to.count(self.table.hand())?;
+        to.count(self.table.len())?;
+        for url in self.table.entries() {
+            to.u16(u16::try_from(url.path.len()).map_err(io::Error::other)?)?;
+            to.bytes(url.path.as_bytes())?;
+            to.f32(url.weight)?;
+            to.u32(url.bytes)?;
+            to.u32(url.micros)?;
+            to.u32(url.origins)?;
+            to.u8(url.generation)?;
+        }
+        Ok(())
+    }
+
+    /// Reads the same; `hash` gives the hash of a path.
+    pub(super) fn read<R: Read>(
+        limits: &Limits,
+        hash: impl Fn(&str) -> u64,
+        from: &mut Source<R>,
+    ) -> Result<Self, ReadError> {
+        let invalid = || ReadError::Invalid("table of URLs");
+        let mut urls = Urls::new(limits);
+        urls.decay = Decay::read(limits.half_life, from)?;
+        let hand = from.count()?;
+        let mut path = [0; LONGEST_PATH];
+        for _ in 0..from.count()? {
+            let path = path.get_mut(..usize::from(from.u16()?)).ok_or_else(invalid)?;
+            from.bytes(path)?;
+            let path = core::str::from_utf8(path).map_err(|_| invalid())?;
+            urls.path_bytes += path.len() as u64;
+            let is_path = path.starts_with('/') && !path.contains(['?', '#']);
+            if !is_path || urls.path_bytes > urls.most_path_bytes {
+                return Err(invalid());
+            }
+            let url = Url {
+                path: path.into(),
+                hash: hash(path),
+                weight: from.weight()?,
+                bytes: from.u32()?,
+                micros: from.u32()?,
+                origins: from.u32()?,
+                generation: from.u8()?,
+                kind: Kind::of(path),
+            };
+            urls.table.restore(url, |one, other| one.path == other.path).ok_or_else(invalid)?;
+        }
+        urls.table.set_hand(hand).ok_or_else(invalid)?;
+        Ok(urls)
     }
 }
 
@@ -290,7 +400,13 @@ mod tests {
     }
 
     fn urls(limit: usize) -> Urls {
-        Urls::new(limit, Duration::from_secs(3600))
+        let half_life = Duration::from_secs(3600);
+        Urls::new(&Limits { urls: limit, half_life, ..Limits::default() })
+    }
+
+    /// Notes an answer for which there is room.
+    fn note(urls: &mut Urls, path: &str, hash: u64, answer: Answer) -> UrlId {
+        urls.note(path, hash, answer).expect("there is room").0
     }
 
     #[test]
@@ -312,27 +428,27 @@ mod tests {
     fn five_distinct_clients_make_a_url_public_and_one_does_not() {
         let mut urls = urls(10);
         for _ in 0..1_000 {
-            let id = urls.note("/own", 1, answer(1, 10, 7));
+            let id = note(&mut urls, "/own", 1, answer(1, 10, 7));
             assert!(!urls.is_public(id));
         }
         let mut first = None;
         for origin in 0..100 {
-            let id = urls.note("/known", 2, answer(1, 10, origin));
+            let id = note(&mut urls, "/known", 2, answer(1, 10, origin));
             assert!(origin >= 4 || !urls.is_public(id), "after {origin} others");
             first = first.or(urls.is_public(id).then_some(origin + 1));
         }
         // Two clients may share a class, so that it takes a few more than five.
         assert!((5..=12).contains(&first.unwrap()), "{first:?}");
         urls.bar("/known", 2);
-        let id = urls.note("/known", 2, Answer { public: None, ..answer(1, 10, 0) });
+        let id = note(&mut urls, "/known", 2, Answer { public: None, ..answer(1, 10, 0) });
         assert!(!urls.is_public(id));
     }
 
     #[test]
     fn a_number_names_nothing_once_its_url_made_room() {
         let mut urls = urls(1);
-        let one = urls.note("/1", 1, answer(1, 10, 0));
-        let two = urls.note("/2", 2, answer(2, 20, 0));
+        let one = note(&mut urls, "/1", 1, answer(1, 10, 0));
+        let two = note(&mut urls, "/2", 2, answer(2, 20, 0));
         assert_ne!(one, two);
         assert_eq!((urls.path(one), urls.path(two)), (None, Some("/2")));
         assert_eq!((urls.bytes(one), urls.bytes(two)), (Bytes(0), Bytes(20)));
@@ -342,27 +458,50 @@ mod tests {
     }
 
     #[test]
+    fn paths_take_no_more_room_than_they_may() {
+        let path_bytes = Bytes(3_000);
+        let mut urls = Urls::new(&Limits { urls: 100, path_bytes, ..Limits::default() });
+        let long = |number: u64| format!("/{number}{}", "x".repeat(900));
+        for number in 0..3 {
+            assert!(urls.note(&long(number), number, answer(1, 10, 0)).is_some());
+        }
+        // The least of the three makes room; two bytes alone would not.
+        let before = urls.note(&long(0), 0, answer(1, 10, 0)).unwrap().0;
+        assert!(urls.note(&long(4), 4, answer(1, 10, 0)).is_some());
+        assert_eq!((urls.len(), urls.path_bytes), (3, 3 * 902));
+        assert_eq!(urls.path(before), Some(long(0).as_str()), "it came twice");
+        let mut small =
+            Urls::new(&Limits { urls: 100, path_bytes: Bytes(1_100), ..Limits::default() });
+        for number in 0..200 {
+            small.note(&format!("/{number}"), number, answer(1, 10, 0)).unwrap();
+        }
+        assert!(small.note(&long(7), 1_000, answer(1, 10, 0)).is_none());
+        assert!(small.note("/0a", 1_001, answer(1, 10, 0)).is_some());
+        assert!(small.path_bytes <= 1_100);
+    }
+
+    #[test]
     fn a_broken_off_answer_hardly_changes_the_length() {
         let mut urls = urls(1);
-        let id = urls.note("/", 1, answer(1, 1_000, 0));
-        urls.note("/", 1, answer(1, 200, 0));
+        let id = note(&mut urls, "/", 1, answer(1, 1_000, 0));
+        note(&mut urls, "/", 1, answer(1, 200, 0));
         assert_eq!(urls.bytes(id), Bytes(900));
-        urls.note("/", 1, answer(1, 1_200, 0));
+        note(&mut urls, "/", 1, answer(1, 1_200, 0));
         assert_eq!(urls.bytes(id), Bytes(1_200));
     }
 
     #[test]
     fn priority_is_benefit_for_cost() {
         let mut urls = urls(10);
-        let small = urls.note("/small", 1, answer(1, 1_500, 0));
-        let large = urls.note("/large", 2, answer(1, 999_500, 0));
-        let image = urls.note("/small.gif", 3, answer(1, 1_500, 0));
+        let small = note(&mut urls, "/small", 1, answer(1, 1_500, 0));
+        let large = note(&mut urls, "/large", 2, answer(1, 999_500, 0));
+        let image = note(&mut urls, "/small.gif", 3, answer(1, 1_500, 0));
         // 0.1 s and 1.2 µs for 2000 bytes.
         assert!((urls.priority(small, 0.5) - 0.5 * 0.1012 / 2_000.0).abs() < 1e-9);
         assert!(urls.priority(small, 0.1) > urls.priority(large, 0.9));
         assert_eq!(urls.priority(image, 0.6), urls.priority(small, 0.1));
         let slow = Answer { took: Some(Duration::from_secs(2)), ..answer(1, 1_500, 0) };
-        let slow = urls.note("/slow", 4, slow);
+        let slow = note(&mut urls, "/slow", 4, slow);
         assert!(urls.priority(slow, 0.1) > urls.priority(small, 0.9));
     }
 }

@@ -1,14 +1,16 @@
 //! How often each URL followed each context, in bounded memory.
 
 use core::time::Duration;
+use std::io::{self, Read, Write};
 
 use lull_cc::{Bytes, Timestamp};
 
+use crate::model::{ReadError, Sink, Source};
 use crate::observe::{Decay, Origin, SCALE, UrlId};
-use crate::table::{Entry, Table, mix};
+use crate::table::{Entry, Table, grow_within, mix};
 
 /// URLs in a block: with these a block is one cache line of 64 bytes.
-const PER_BLOCK: usize = 6;
+pub(super) const PER_BLOCK: usize = 6;
 /// No block.
 const NONE: u32 = u32::MAX;
 /// Searches for a context that gives its blocks up, eight contexts each.
@@ -30,6 +32,13 @@ struct Block {
 type Place = (Option<UrlId>, f32, u16);
 
 impl Block {
+    const EMPTY: Block = Block {
+        urls: [None; PER_BLOCK],
+        weights: [0.0; PER_BLOCK],
+        origins: [0; PER_BLOCK],
+        next: NONE,
+    };
+
     fn get(&self, at: usize) -> Place {
         (self.urls[at], self.weights[at], self.origins[at])
     }
@@ -224,14 +233,9 @@ impl Contexts {
     /// An empty block for the context with this key and weight; when all are in use another one
     /// gives up its own. None if no such is found.
     fn block(&mut self, key: u64, weight: f32) -> Option<u32> {
-        const EMPTY: Block = Block {
-            urls: [None; PER_BLOCK],
-            weights: [0.0; PER_BLOCK],
-            origins: [0; PER_BLOCK],
-            next: NONE,
-        };
         if self.free.is_empty() && self.blocks.len() < self.room.blocks {
-            self.blocks.push(EMPTY);
+            grow_within(&mut self.blocks, self.room.blocks);
+            self.blocks.push(Block::EMPTY);
             return Some(self.blocks.len() as u32 - 1);
         }
         // Only from contexts that occurred less than this one: what is new does not displace what
@@ -252,13 +256,14 @@ impl Contexts {
             self.release(first);
         }
         let block = self.free.pop()?;
-        self.blocks[block as usize] = EMPTY;
+        self.blocks[block as usize] = Block::EMPTY;
         Some(block)
     }
 
     fn release(&mut self, first: u32) {
         let mut block = first;
         while block != NONE {
+            grow_within(&mut self.free, self.room.blocks);
             self.free.push(block);
             block = self.blocks[block as usize].next;
         }
@@ -271,23 +276,114 @@ impl Contexts {
     /// How often a context occurred, and what followed it; none if it is not known.
     pub(super) fn followers(&self, key: u64) -> Option<(f32, impl Iterator<Item = Follower>)> {
         let context = self.table.get(self.find(key)?)?;
+        let followers = self.places(context).filter_map(|(url, weight, origins)| {
+            Some(Follower { url: url?, weight, clients: origins.count_ones() })
+        });
+        Some((context.weight, followers))
+    }
+
+    /// The places of a context's followers.
+    fn places(&self, context: &Context) -> impl Iterator<Item = Place> {
         let mut at = (context.first, 0);
-        let followers = core::iter::from_fn(move || {
+        core::iter::from_fn(move || {
             if at.1 == PER_BLOCK {
                 at = (self.blocks[at.0 as usize].next, 0);
             }
-            let block = self.blocks.get(at.0 as usize)?;
-            let url = block.urls[at.1]?;
-            let (weight, clients) = (block.weights[at.1], block.origins[at.1].count_ones());
+            let place = self.blocks.get(at.0 as usize)?.get(at.1);
             at.1 += 1;
-            Some(Follower { url, weight, clients })
-        });
-        Some((context.weight, followers))
+            place.0.map(|_| place)
+        })
+    }
+
+    /// How many contexts are known, and how many followers they have room for.
+    pub(super) fn len(&self) -> (usize, usize) {
+        (self.table.len(), (self.blocks.len() - self.free.len()) * PER_BLOCK)
+    }
+
+    /// Forgets who made what follow of which too few did.
+    pub(super) fn count_anew(&mut self) {
+        for block in &mut self.blocks {
+            for at in 0..PER_BLOCK {
+                if !block.is_known(at, self.room.clients) {
+                    block.origins[at] = 0;
+                }
+            }
+        }
     }
 
     pub(super) fn resident(&self) -> Bytes {
         let blocks = self.blocks.capacity() * size_of::<Block>();
         let free = self.free.capacity() * size_of::<u32>();
         Bytes(self.table.resident() + (blocks + free) as u64)
+    }
+
+    /// The same once all room is taken.
+    pub(super) fn most_resident(room: &Room) -> u64 {
+        let block = (size_of::<Block>() + size_of::<u32>()) as u64;
+        Table::<Context>::most_resident(room.contexts) + room.blocks as u64 * block
+    }
+
+    /// Writes each context with its followers. Which blocks they stand in decides nothing, so that is
+    /// left out.
+    pub(super) fn write<W: Write>(&self, to: &mut Sink<W>) -> io::Result<()> {
+        self.decay.write(to)?;
+        to.count(self.table.hand())?;
+        to.count(self.table.len())?;
+        for context in self.table.entries() {
+            to.u64(context.key)?;
+            to.f32(context.weight)?;
+            to.u16(u16::try_from(self.places(context).count()).map_err(io::Error::other)?)?;
+            for (url, weight, origins) in self.places(context) {
+                to.u32(url.map_or(0, UrlId::raw))?;
+                to.f32(weight)?;
+                to.u16(origins)?;
+            }
+        }
+        Ok(())
+    }
+
+    pub(super) fn read<R: Read>(
+        room: Room,
+        half_life: Duration,
+        from: &mut Source<R>,
+    ) -> Result<Self, ReadError> {
+        let invalid = || ReadError::Invalid("table of contexts");
+        let mut all = Contexts::new(room, half_life);
+        all.decay = Decay::read(half_life, from)?;
+        let hand = from.count()?;
+        for _ in 0..from.count()? {
+            let mut context =
+                Context { key: from.u64()?, weight: from.weight()?, first: NONE, blocks: 0 };
+            for follower in 0..usize::from(from.u16()?) {
+                let url = UrlId::from_raw(from.u32()?).ok_or_else(invalid)?;
+                let place = (Some(url), from.weight()?, from.u16()?);
+                if follower % PER_BLOCK == 0 {
+                    all.append(&mut context).ok_or_else(invalid)?;
+                }
+                let last = all.blocks.last_mut().ok_or_else(invalid)?;
+                last.set(follower % PER_BLOCK, place);
+            }
+            all.table.restore(context, |one, other| one.key == other.key).ok_or_else(invalid)?;
+        }
+        all.table.set_hand(hand).ok_or_else(invalid)?;
+        Ok(all)
+    }
+
+    /// Gives a context that is read one more block, behind the last one that was made, which is its
+    /// own if it has any.
+    fn append(&mut self, context: &mut Context) -> Option<()> {
+        let added = u32::try_from(self.blocks.len()).ok()?;
+        if self.blocks.len() >= self.room.blocks || context.blocks >= self.room.blocks_per_context {
+            return None;
+        }
+        if context.blocks == 0 {
+            context.first = added;
+        } else {
+            self.blocks.last_mut()?.next = added;
+        }
+        context.blocks += 1;
+        grow_within(&mut self.blocks, self.room.blocks);
+        self.blocks.push(Block::EMPTY);
+        Some(())
     }
 }

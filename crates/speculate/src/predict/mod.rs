@@ -15,7 +15,7 @@ use lull_cc::{Bytes, Timestamp};
 
 use crate::observe::{Kind, Step, UrlId, Urls, Visit};
 
-pub use ppm::{Backoff, Counted, Ppm, PpmParameters};
+pub use ppm::{Backoff, Context, Counted, Explained, Explanation, Ppm, PpmParameters, Withheld};
 pub use top_n::TopN;
 
 /// A URL that may be wanted.

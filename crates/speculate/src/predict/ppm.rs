@@ -11,112 +11,20 @@
 //!                                └─ in B itself ─┘└─ window of w = 2 ─────▶   Counted::Ahead
 //! ```
 
-use core::time::Duration;
+use std::io::{self, Read, Write};
 
 use lull_cc::Bytes;
 
-use super::contexts::{Contexts, Room, key};
+use super::contexts::{Contexts, key};
 use super::{Candidate, Predictor, Question, TopN, sort};
+use crate::model::{ReadError, Sink, Source};
 use crate::observe::{Kind, Step, UrlId, Urls, Visit};
 
-/// What of a window counts.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Counted {
-    /// Everything up to the w-th page behind the context, that page included: the papers' window
-    /// (Nice §6.1).
-    All,
-    /// Only what comes with the next page or later: the next w pages with all that is in them.
-    ///
-    /// What is in the page that the client just got is asked for at once by the browser, whoever
-    /// suggests it.
-    Ahead,
-}
+mod explain;
+mod parameters;
 
-/// What becomes of contexts of fewer pages than n.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Backoff {
-    /// Only the longest context that is known predicts.
-    Longest,
-    /// Shorter contexts predict what longer ones don't, with the probability that those leave over:
-    /// PPM's escape by method C (Moffat, 1990), the share of followers among occurrences and
-    /// followers.
-    Escape,
-    /// All predict together, from general popularity up: a context that occurred N times and was
-    /// followed by D URLs has N / (N + c·D) of the say, and leaves the rest to the shorter one. With
-    /// c = 1 that is the smoothing of Witten and Bell (1991), whose weights are those of method C.
-    Blend {
-        /// c, in occurrences for each URL that followed.
-        discount: f32,
-    },
-}
-
-/// The parameters of a [`Ppm`].
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct PpmParameters {
-    /// n: the pages of the longest context, 1 to 4.
-    pub order: usize,
-    /// w: the pages of the window, 1 to 16.
-    pub window: u32,
-    /// What of it counts.
-    pub counted: Counted,
-    /// What the second page of the window counts, if the first counts 1; the third counts the square
-    /// of it, and so on. With 1 probabilities are those of the papers; below, they say what is wanted
-    /// soon rather than late. Above 0, up to 1.
-    pub fade: f32,
-    /// What shorter contexts do.
-    pub backoff: Backoff,
-    /// So many classes of clients, of 16, must have gone from a context to a URL before that is
-    /// told to others: so nobody learns the path of a single client by asking for it. 1 to 16.
-    pub clients: u32,
-    /// After this time an occurrence counts half.
-    pub half_life: Duration,
-    /// Contexts that are remembered, 24 bytes each and up to 22 for the index.
-    pub contexts: usize,
-    /// Followers of contexts that are remembered in all, 11 bytes each.
-    pub followers: usize,
-    /// Followers that one context remembers.
-    pub followers_per_context: usize,
-}
-
-/// Three clients: the one who asks, and two others, so that neither of these is known by being the
-/// only one.
-const CLIENTS: u32 = 3;
-/// Followers in a block of [`Contexts`].
-const PER_BLOCK: usize = 6;
-
-impl PpmParameters {
-    /// PPM-n/w of Nice §6.1: n = 2 there; w = 5 conservative, 10 aggressive. What a context that is
-    /// not known leaves to shorter ones is open there.
-    pub fn paper(order: usize, window: u32) -> Self {
-        PpmParameters {
-            order,
-            window,
-            counted: Counted::All,
-            fade: 1.0,
-            backoff: Backoff::Longest,
-            clients: CLIENTS,
-            half_life: Duration::from_secs(7 * 24 * 3600),
-            contexts: 1 << 20,
-            followers: 24 << 20,
-            followers_per_context: 60,
-        }
-    }
-
-    /// A Markov model of first order: what is asked for behind a page, up to and with the next one.
-    pub fn markov() -> Self {
-        PpmParameters::paper(1, 1)
-    }
-
-    /// What Lull ships, chosen on the validation slices of two logs: `docs/predictor.md`.
-    pub fn shipped() -> Self {
-        PpmParameters {
-            counted: Counted::Ahead,
-            fade: 0.5,
-            backoff: Backoff::Blend { discount: 0.3 },
-            ..PpmParameters::paper(1, 5)
-        }
-    }
-}
+pub use explain::{Context, Explained, Explanation, Withheld};
+pub use parameters::{Backoff, Counted, PpmParameters};
 
 /// Prediction by partial matching.
 #[derive(Clone, Debug)]
@@ -134,26 +42,45 @@ impl Ppm {
     /// # Panics
     /// If a parameter is out of its range.
     pub fn new(parameters: PpmParameters) -> Self {
-        let PpmParameters { order, window, fade, clients, followers_per_context, .. } = parameters;
-        assert!((1..=4).contains(&order), "contexts of {order} pages are not of 1 to 4");
-        assert!((1..=16).contains(&window), "a window of {window} pages is not of 1 to 16");
-        assert!(fade > 0.0 && fade <= 1.0, "a second page counts above 0 and up to 1, not {fade}");
-        assert!((1..=16).contains(&clients), "{clients} classes of clients are not 1 to 16");
-        let blocks_per_context = followers_per_context.div_ceil(PER_BLOCK);
-        let blocks_per_context = u8::try_from(blocks_per_context).ok().filter(|blocks| *blocks > 0);
-        let room = Room {
-            contexts: parameters.contexts,
-            blocks: parameters.followers.div_ceil(PER_BLOCK),
-            blocks_per_context: blocks_per_context
-                .expect("a context has from one to 1530 followers"),
-            clients,
-        };
+        assert_eq!(parameters.fault(), None, "out of its range");
         Ppm {
             parameters,
-            contexts: Contexts::new(room, parameters.half_life),
+            contexts: Contexts::new(parameters.room(), parameters.half_life),
             top: TopN::new(parameters.half_life),
             pages: Vec::new(),
         }
+    }
+
+    pub(crate) fn write<W: Write>(&self, to: &mut Sink<W>) -> io::Result<()> {
+        self.contexts.write(to)?;
+        self.top.write(to)
+    }
+
+    pub(crate) fn read<R: Read>(
+        parameters: PpmParameters,
+        from: &mut Source<R>,
+    ) -> Result<Self, ReadError> {
+        Ok(Ppm {
+            parameters,
+            contexts: Contexts::read(parameters.room(), parameters.half_life, from)?,
+            top: TopN::read(parameters.half_life, from)?,
+            pages: Vec::new(),
+        })
+    }
+
+    /// Begins the counts of clients anew that have not come to [`PpmParameters::clients`].
+    pub(crate) fn count_anew(&mut self) {
+        self.contexts.count_anew();
+    }
+
+    /// How many contexts are known.
+    pub fn contexts(&self) -> usize {
+        self.contexts.len().0
+    }
+
+    /// How many followers contexts have room for by now.
+    pub fn followers(&self) -> usize {
+        self.contexts.len().1
     }
 
     /// Its parameters.
@@ -197,7 +124,8 @@ impl Ppm {
     ) -> Option<(f32, f32)> {
         let pages = &question.pages[question.pages.len().checked_sub(order)?..];
         let (weight, followers) = self.contexts.followers(key(pages))?;
-        let occurrences = weight / self.contexts.now(question.at);
+        // At a date long ago what occurred since then would be infinitely much.
+        let occurrences = (weight / self.contexts.now(question.at)).min(f32::MAX);
         let mut count = 0.0;
         into.clear();
         for follower in followers {

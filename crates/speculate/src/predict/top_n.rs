@@ -1,10 +1,12 @@
 //! What is wanted most, whatever the client did: the baseline that every predictor has to beat.
 
 use core::time::Duration;
+use std::io::{self, Read, Write};
 
 use lull_cc::{Bytes, Timestamp};
 
 use super::{Candidate, Predictor, Question, sort};
+use crate::model::{ReadError, Sink, Source};
 use crate::observe::{Decay, Kind, SCALE, Step, UrlId, Urls, Visit};
 
 /// URLs that are remembered: as many as a hint list is ever long, and some that the client has.
@@ -38,6 +40,42 @@ impl TopN {
             .filter(|(url, _)| urls.is_public(*url))
             .map(move |(url, _)| (*url, (urls.popularity(*url, at) / pages).min(1.0)))
     }
+
+    /// Memory that it takes, whatever it learns.
+    pub(super) const RESIDENT: u64 = (REMEMBERED * size_of::<(UrlId, f32)>()) as u64;
+
+    pub(super) fn write<W: Write>(&self, to: &mut Sink<W>) -> io::Result<()> {
+        self.decay.write(to)?;
+        to.f32(self.pages)?;
+        to.count(self.top.len())?;
+        for (url, weight) in &self.top {
+            to.u32(url.raw())?;
+            to.f32(*weight)?;
+        }
+        Ok(())
+    }
+
+    pub(super) fn read<R: Read>(
+        half_life: Duration,
+        from: &mut Source<R>,
+    ) -> Result<Self, ReadError> {
+        let invalid = || ReadError::Invalid("list of popular URLs");
+        let mut all = TopN::new(half_life);
+        all.decay = Decay::read(half_life, from)?;
+        all.pages = from.weight()?;
+        let count = from.count()?;
+        if count > REMEMBERED {
+            return Err(invalid());
+        }
+        for _ in 0..count {
+            let url = UrlId::from_raw(from.u32()?).ok_or_else(invalid)?;
+            if all.top.iter().any(|(other, _)| *other == url) {
+                return Err(invalid());
+            }
+            all.top.push((url, from.weight()?));
+        }
+        Ok(all)
+    }
 }
 
 impl Predictor for TopN {
@@ -53,21 +91,25 @@ impl Predictor for TopN {
         if !visit.cacheable {
             return;
         }
-        // In the same scale as the pages, so that it stays right when nobody looks at it.
-        let weight = urls.popularity(visit.url, visit.at) * counts;
-        match self.top.iter().position(|(url, _)| *url == visit.url) {
-            Some(at) => self.top[at].1 = weight,
-            None if self.top.len() < REMEMBERED => self.top.push((visit.url, weight)),
+        // In the same scale as the pages, so that it stays right when nobody looks at it. A date long
+        // ago makes much of what is popular now, which must not become infinite and so stay for ever.
+        let weight = (urls.popularity(visit.url, visit.at) * counts).min(f32::MAX);
+        let at = match self.top.iter().position(|(url, _)| *url == visit.url) {
+            Some(at) => at,
+            None if self.top.len() < REMEMBERED => {
+                self.top.push((visit.url, weight));
+                self.top.len() - 1
+            }
             None => {
-                let least = self.top.last_mut().expect("it is full");
-                if weight <= least.1 {
+                let last = self.top.len() - 1;
+                if weight <= self.top[last].1 {
                     return;
                 }
-                *least = (visit.url, weight);
+                last
             }
-        }
+        };
+        self.top[at] = (visit.url, weight);
         // What was visited moves up to its place, so that the last is always the least.
-        let at = self.top.iter().position(|(url, _)| *url == visit.url).expect("it is there");
         let place = self.top[..at].partition_point(|(_, other)| *other >= weight);
         self.top[place..=at].rotate_right(1);
     }

@@ -38,15 +38,14 @@ impl Index {
         }
     }
 
-    /// Adds a number that is not there yet.
-    pub(super) fn insert(&mut self, hash: u64, number: u32) {
+    /// Adds a number that is not there yet, and says how many places behind its own it stands.
+    pub(super) fn insert(&mut self, hash: u64, number: u32) -> usize {
         debug_assert_ne!(number, EMPTY);
-        // Probes are short up to three quarters full.
-        if 4 * (self.count + 1) > 3 * self.slots.len() {
+        if is_crowded(self.count + 1, self.slots.len()) {
             self.grow();
         }
-        self.place(Slot { tag: tag(hash), number });
         self.count += 1;
+        self.place(Slot { tag: tag(hash), number })
     }
 
     /// Takes a number out that is there.
@@ -78,6 +77,15 @@ impl Index {
         (self.slots.capacity() * size_of::<Slot>()) as u64
     }
 
+    /// Bytes that an index of `count` numbers takes.
+    pub(super) fn most_resident(count: usize) -> u64 {
+        let mut slots = FIRST_SLOTS;
+        while is_crowded(count, slots) {
+            slots *= 2;
+        }
+        (slots * size_of::<Slot>()) as u64
+    }
+
     fn home(&self, tag: u32) -> usize {
         tag as usize & (self.slots.len() - 1)
     }
@@ -86,12 +94,15 @@ impl Index {
         (at + 1) & (self.slots.len() - 1)
     }
 
-    fn place(&mut self, slot: Slot) {
+    fn place(&mut self, slot: Slot) -> usize {
         let mut at = self.home(slot.tag);
+        let mut steps = 0;
         while self.slots[at].number != EMPTY {
             at = self.behind(at);
+            steps += 1;
         }
         self.slots[at] = slot;
+        steps
     }
 
     fn grow(&mut self) {
@@ -101,6 +112,11 @@ impl Index {
             self.place(slot);
         }
     }
+}
+
+/// Probes are short up to three quarters full.
+fn is_crowded(count: usize, slots: usize) -> bool {
+    4 * count > 3 * slots
 }
 
 fn tag(hash: u64) -> u32 {

@@ -33,6 +33,10 @@ pub(crate) struct Table<T> {
 /// least eighth as a rule, and the search is bounded, whoever asks for it.
 const COMPARED: usize = 8;
 
+/// Where hashes are spread as they should be, the farthest of a million entries stands some hundred
+/// places behind its own. A saved table whose entries stand farther was made to be slow.
+const FARTHEST: usize = 4096;
+
 impl<T: Entry> Table<T> {
     /// An empty table of at most `limit` entries.
     ///
@@ -61,6 +65,7 @@ impl<T: Entry> Table<T> {
         let hash = entry.hash();
         if self.entries.len() < self.limit {
             let number = self.entries.len() as u32;
+            grow_within(&mut self.entries, self.limit);
             self.entries.push(entry);
             self.index.insert(hash, number);
             return (number, None);
@@ -70,6 +75,30 @@ impl<T: Entry> Table<T> {
         self.index.remove(evicted.hash(), number);
         self.index.insert(hash, number);
         (number, Some(evicted))
+    }
+
+    /// Puts the entry of the next number back into a table that was saved. None if that cannot have
+    /// been: there is no room, or one that is the same, or the hash was chosen to be like others.
+    pub(crate) fn restore(&mut self, entry: T, is_same: impl Fn(&T, &T) -> bool) -> Option<()> {
+        let hash = entry.hash();
+        let number = self.entries.len();
+        if number >= self.limit || self.find(hash, |other| is_same(other, &entry)).is_some() {
+            return None;
+        }
+        grow_within(&mut self.entries, self.limit);
+        self.entries.push(entry);
+        (self.index.insert(hash, u32::try_from(number).ok()?) <= FARTHEST).then_some(())
+    }
+
+    /// Where the search for the least goes on.
+    pub(crate) fn hand(&self) -> usize {
+        self.hand
+    }
+
+    /// Sets the same in a table that was saved; none if it cannot have been there.
+    pub(crate) fn set_hand(&mut self, hand: usize) -> Option<()> {
+        self.hand = hand;
+        (hand == 0 || hand < self.entries.len()).then_some(())
     }
 
     /// Changes an entry into one with another hash.
@@ -104,6 +133,11 @@ impl<T: Entry> Table<T> {
         self.entries.len()
     }
 
+    /// The entries by number.
+    pub(crate) fn entries(&self) -> &[T] {
+        &self.entries
+    }
+
     pub(crate) fn entries_mut(&mut self) -> impl Iterator<Item = &mut T> {
         self.entries.iter_mut()
     }
@@ -111,6 +145,20 @@ impl<T: Entry> Table<T> {
     /// Bytes that the table itself takes, without what entries point to.
     pub(crate) fn resident(&self) -> u64 {
         self.index.resident() + (self.entries.capacity() * size_of::<T>()) as u64
+    }
+
+    /// What a table of `limit` entries takes once it is full.
+    pub(crate) fn most_resident(limit: usize) -> u64 {
+        Index::most_resident(limit) + limit as u64 * size_of::<T>() as u64
+    }
+}
+
+/// Makes room for one more as vectors do, by doubling, but for no more than `limit` in all: a vector
+/// that doubles at its limit takes twice what was granted.
+pub(crate) fn grow_within<T>(entries: &mut Vec<T>, limit: usize) {
+    let count = entries.len();
+    if count == entries.capacity() && count < limit {
+        entries.reserve_exact(count.max(4).min(limit - count));
     }
 }
 
@@ -161,6 +209,40 @@ mod tests {
         let (number, evicted) = table.insert(Counted { key: 5, worth: 5 });
         assert_eq!((number, evicted), (2, Some(Counted { key: 3, worth: 1 })));
         assert_eq!((find(&table, 3), find(&table, 5), table.len()), (None, Some(2), 4));
+    }
+
+    #[test]
+    fn a_table_takes_no_more_than_it_says() {
+        for limit in [1, 3, 4, 12, 13, 100, 1_000, 4_097] {
+            let mut table = Table::new(limit);
+            for key in 0..2 * limit as u64 {
+                table.insert(Counted { key, worth: 1 });
+            }
+            assert_eq!(table.resident(), Table::<Counted>::most_resident(limit), "{limit}");
+        }
+    }
+
+    #[test]
+    fn a_table_is_put_back_entry_by_entry() {
+        let same = |a: &Counted, b: &Counted| a.key == b.key;
+        let mut table = Table::new(2);
+        let one = |key| Counted { key, worth: 1 };
+        assert_eq!(table.restore(one(1), same), Some(()));
+        assert_eq!(table.restore(one(1), same), None, "twice");
+        assert_eq!(table.restore(one(2), same), Some(()));
+        assert_eq!(table.restore(one(3), same), None, "no room");
+        assert_eq!((find(&table, 1), find(&table, 2)), (Some(0), Some(1)));
+        assert_eq!((table.set_hand(1), table.set_hand(2)), (Some(()), None));
+    }
+
+    #[test]
+    fn hashes_that_were_chosen_to_be_alike_are_refused() {
+        // All stand behind each other; a search would go through half of them.
+        let mut table = Table::new(1 << 20);
+        let alike = |key: u64| Counted { key: key * 7, worth: 1 };
+        let taken =
+            (0..1u64 << 20).take_while(|key| table.restore(alike(*key), |_, _| false).is_some());
+        assert_eq!(taken.count(), FARTHEST + 1);
     }
 
     proptest! {

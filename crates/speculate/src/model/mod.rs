@@ -1,0 +1,185 @@
+//! A model: what was learned of a site, to be kept beyond the end of a program.
+//!
+//! What is written holds the URLs with what is known of each, what followed which pages, and the
+//! clocks of the decay. It holds no address, no hash of one and no session. What it has of clients are
+//! the classes that [`Urls::is_public`](crate::observe::Urls::is_public) counts, which lead nowhere
+//! without the key of the [`ClientHasher`]; and the key is not written.
+//!
+//! Under another key a client may fall into another class, and so be counted twice. So when a model
+//! that was read goes on learning under another key than before, counts that are not complete begin
+//! anew: a URL that four clients got needs five more. What was public remains so.
+
+mod wire;
+
+use std::io::{self, Read, Write};
+
+use lull_cc::{Bytes, Timestamp};
+
+use crate::log::Entry;
+use crate::observe::{ClientHasher, Ignored, Limits, Observer, Visit};
+use crate::predict::{Ppm, PpmParameters, Predictor as _};
+
+pub(crate) use wire::{Sink, Source};
+
+/// How every model begins. The first byte makes it no text in any encoding.
+pub const MAGIC: [u8; 8] = *b"\x89LULLPPM";
+
+/// The version of what is written; no other is read.
+pub const VERSION: u16 = 1;
+
+/// Why a model cannot be read.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ReadError {
+    /// It begins as no model does.
+    #[error("this is no model")]
+    NoModel,
+    /// Another version of the program wrote it.
+    #[error("the model has version {0} and only version {VERSION} can be read: train it anew")]
+    Version(u16),
+    /// It ends too early.
+    #[error("the model is cut off: take an older copy, or train it anew")]
+    Truncated,
+    /// Its bytes are not those that were written.
+    #[error("the model is damaged, its checksum is wrong: take an older copy, or train it anew")]
+    Checksum,
+    /// It holds what no model does.
+    #[error("the model is damaged, its {0} cannot be: take an older copy, or train it anew")]
+    Invalid(&'static str),
+    /// It may grow beyond what is granted.
+    #[error("the model may take {needed}, and {most} are granted: train one with lower limits")]
+    TooLarge {
+        /// What it takes once its limits are reached.
+        needed: Bytes,
+        /// What it may take.
+        most: Bytes,
+    },
+    /// It could not be read at all.
+    #[error(transparent)]
+    Io(io::Error),
+}
+
+/// A site's URLs and what follows what, which belong together: the predictor knows URLs by the
+/// numbers that the observer gives them.
+#[derive(Clone, Debug)]
+pub struct Model {
+    observer: Observer,
+    predictor: Ppm,
+    /// Which key the clients are counted by.
+    counted_by: u64,
+}
+
+impl Model {
+    /// A model that has learned nothing.
+    ///
+    /// # Panics
+    /// If a limit or a parameter is out of its range.
+    pub fn new(hasher: ClientHasher, limits: Limits, parameters: PpmParameters) -> Self {
+        let counted_by = hasher.fingerprint();
+        Model {
+            observer: Observer::new(hasher, limits),
+            predictor: Ppm::new(parameters),
+            counted_by,
+        }
+    }
+
+    /// Learns from the next request.
+    ///
+    /// # Errors
+    /// If nothing is to be learned from it.
+    pub fn learn(&mut self, entry: &Entry<'_>) -> Result<Visit, Ignored> {
+        let key = self.observer.hasher().fingerprint();
+        if self.counted_by != key {
+            self.counted_by = key;
+            self.observer.count_anew();
+            self.predictor.count_anew();
+        }
+        let visit = self.observer.observe(entry)?;
+        let history = self.observer.history(&visit);
+        self.predictor.train(&visit, history, self.observer.urls());
+        Ok(visit)
+    }
+
+    /// The URLs, and the clients whose sessions last.
+    pub fn observer(&self) -> &Observer {
+        &self.observer
+    }
+
+    /// What follows what.
+    pub fn predictor(&self) -> &Ppm {
+        &self.predictor
+    }
+
+    /// Forgets the clients whose session has ended: [`Observer::forget`].
+    pub fn forget(&mut self, now: Timestamp) {
+        self.observer.forget(now);
+    }
+
+    /// The time of the latest request that it learned from, by which its counts are decayed.
+    pub fn latest(&self) -> Timestamp {
+        self.observer.urls().latest()
+    }
+
+    /// Memory that it takes, without what the allocator adds.
+    pub fn resident(&self) -> Bytes {
+        Bytes(self.observer.resident().0 + self.predictor.resident().0)
+    }
+
+    /// Memory that a model takes at most.
+    pub fn most_resident(limits: &Limits, parameters: &PpmParameters) -> Bytes {
+        Bytes(limits.most_resident().0 + parameters.most_resident().0)
+    }
+
+    /// Writes it. Equal models give equal bytes on every machine.
+    ///
+    /// # Errors
+    /// If `to` does.
+    pub fn write(&self, to: impl Write) -> io::Result<()> {
+        let mut to = Sink::new(to);
+        to.bytes(&MAGIC)?;
+        to.u16(VERSION)?;
+        to.u64(self.counted_by)?;
+        self.observer.limits().write(&mut to)?;
+        self.predictor.parameters().write(&mut to)?;
+        self.observer.urls().write(&mut to)?;
+        self.predictor.write(&mut to)?;
+        to.finish()
+    }
+
+    /// Reads a model that may take `most` memory once its limits are reached.
+    ///
+    /// It takes memory for what it has read, not for what the bytes claim. It ranks as the model did
+    /// that was written; under the same key it also goes on learning as that would have, once the
+    /// sessions of all its clients had ended.
+    ///
+    /// # Errors
+    /// [`ReadError`], if it is no model, or damaged.
+    pub fn read(from: impl Read, hasher: ClientHasher, most: Bytes) -> Result<Self, ReadError> {
+        let mut from = Source::new(from);
+        let magic = from.array().map_err(|error| match error {
+            ReadError::Truncated => ReadError::NoModel,
+            other => other,
+        })?;
+        if magic != MAGIC {
+            return Err(ReadError::NoModel);
+        }
+        match from.u16()? {
+            VERSION => {}
+            other => return Err(ReadError::Version(other)),
+        }
+        let counted_by = from.u64()?;
+        let limits = Limits::read(&mut from)?;
+        let parameters = PpmParameters::read(&mut from)?;
+        let needed = Model::most_resident(&limits, &parameters);
+        if needed > most {
+            return Err(ReadError::TooLarge { needed, most });
+        }
+        let observer = Observer::read(hasher, limits, &mut from)?;
+        let predictor = Ppm::read(parameters, &mut from)?;
+        from.finish()?;
+        Ok(Model { observer, predictor, counted_by })
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,317 @@
+use std::time::Duration;
+
+use proptest::prelude::*;
+use siphasher::sip::SipHasher24;
+
+use super::*;
+use crate::observe::UrlId;
+use crate::predict::{Asker, Backoff, Candidate, Question};
+
+const GIBIBYTE: Bytes = Bytes(1 << 30);
+
+fn at(second: u64) -> Timestamp {
+    Timestamp::from_nanos(second * 1_000_000_000)
+}
+
+fn key(number: u8) -> ClientHasher {
+    ClientHasher::new([number; 16])
+}
+
+fn fresh() -> Model {
+    Model::new(key(1), Limits::default(), PpmParameters::shipped())
+}
+
+fn bytes(model: &Model) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    model.write(&mut bytes).unwrap();
+    bytes
+}
+
+fn read(bytes: &[u8], key: ClientHasher) -> Result<Model, ReadError> {
+    Model::read(bytes, key, GIBIBYTE)
+}
+
+/// Puts the right checksum behind what a model may have in front of it.
+fn sealed(body: &[u8]) -> Vec<u8> {
+    let checksum = SipHasher24::new().hash(body);
+    [body, &checksum.to_le_bytes()].concat()
+}
+
+fn body(bytes: &[u8]) -> &[u8] {
+    &bytes[..bytes.len() - 8]
+}
+
+/// So many clients of their own go the same way, a request a second.
+fn walk(model: &mut Model, second: &mut u64, name: &str, clients: u32, path: &[&str]) {
+    for client in 0..clients {
+        for target in path {
+            *second += 1;
+            let _ = model.learn(&Entry::page(at(*second), &format!("{name}{client}"), target));
+        }
+    }
+}
+
+/// A model of a small site.
+fn small() -> Model {
+    let mut model = fresh();
+    walk(&mut model, &mut 1_000, "192.0.2.", 30, &["/a", "/a.png", "/b", "/b.png", "/c"]);
+    model
+}
+
+fn answer(model: &Model, pages: &[&str]) -> Vec<Candidate> {
+    let pages: Vec<UrlId> = pages.iter().filter_map(|page| model.observer().url(page)).collect();
+    let mut held = pages.clone();
+    held.sort_unstable();
+    let question = Question { at: model.latest(), pages: &pages, held: &held };
+    let mut ranked = Vec::new();
+    model.predictor().rank(&question, model.observer().urls(), &mut ranked);
+    ranked
+}
+
+#[test]
+fn a_model_is_the_same_under_any_key_and_ranks_the_same() {
+    let model = small();
+    for hasher in [key(1), key(2)] {
+        let again = read(&bytes(&model), hasher).unwrap();
+        assert_eq!(bytes(&again), bytes(&model));
+        let ranked = answer(&again, &["/a"]);
+        assert_eq!(ranked, answer(&model, &["/a"]));
+        assert!(ranked.len() > 2, "{ranked:?}");
+        assert_eq!(again.latest(), model.latest());
+    }
+}
+
+#[test]
+fn the_bytes_are_the_same_on_every_machine() {
+    let bytes = bytes(&small());
+    assert_eq!(&bytes[..10], b"\x89LULLPPM\x01\x00");
+    // Whoever changes what is written changes `VERSION` too.
+    assert_eq!((bytes.len(), SipHasher24::new().hash(&bytes)), (446, 13_874_952_558_412_060_233));
+}
+
+#[test]
+fn nothing_in_it_says_who_the_clients_were() {
+    let bytes = bytes(&small());
+    let has = |needle: &[u8]| bytes.windows(needle.len()).any(|window| window == needle);
+    assert!(has(b"/a.png"));
+    assert!(!has(b"192.0.2."));
+    for client in 0..30 {
+        let address = format!("192.0.2.{client}");
+        assert!(!has(&key(1).client(&address, "").0.to_le_bytes()), "the client {address}");
+        assert!(!has(&key(1).origin(&address).0.to_le_bytes()), "the origin {address}");
+    }
+    assert!(!has(&[1; 16]), "the key");
+}
+
+#[test]
+fn counts_that_are_not_complete_begin_anew_under_another_key() {
+    // Each client has another class under each key, so eight keys make one of it eight.
+    let mut model = fresh();
+    let mut second = 1_000;
+    walk(&mut model, &mut second, "public", 12, &["/public"]);
+    let clients = |model: &Model, path: &str| {
+        model.observer().urls().clients(model.observer().url(path).unwrap())
+    };
+    for number in 0..8 {
+        model = read(&bytes(&model), key(number)).unwrap();
+        second += 10_000;
+        walk(&mut model, &mut second, "own", 1, &["/own", "/public"]);
+        assert_eq!(clients(&model, "/own"), 1, "by key {number}");
+        assert!(clients(&model, "/public") >= 5);
+        assert_eq!(answer(&model, &["/own"]).len(), 1, "by popularity");
+    }
+    let context = model.predictor().explain(
+        &Question {
+            at: model.latest(),
+            pages: &[model.observer().url("/own").unwrap()],
+            held: &[],
+        },
+        model.observer().urls(),
+    );
+    assert_eq!(context.candidates[0].clients, Some(1), "{context:?}");
+    // Nothing is lost before something is learned, and under the same key nothing at all.
+    let four = |number: u8, model: &Model| {
+        let mut model = read(&bytes(model), key(number)).unwrap();
+        let before = clients(&model, "/few");
+        walk(&mut model, &mut 200_000, "four", 1, &["/few"]);
+        (before, clients(&model, "/few"))
+    };
+    let mut model = fresh();
+    walk(&mut model, &mut 1_000, "few", 4, &["/few"]);
+    let before = clients(&model, "/few");
+    assert!((2..=4).contains(&before), "{before}");
+    assert_eq!(four(2, &model), (before, 1));
+    let same = four(1, &model);
+    assert!(same.0 == before && same.1 >= before, "{same:?}");
+}
+
+#[test]
+fn what_is_no_model_is_told_as_what_it_is() {
+    let good = bytes(&small());
+    let with = |change: &dyn Fn(&mut Vec<u8>)| {
+        let mut body = body(&good).to_vec();
+        change(&mut body);
+        sealed(&body)
+    };
+    let limit = |at: usize, value: u32| {
+        with(&move |body| body[at..at + 4].copy_from_slice(&value.to_le_bytes()))
+    };
+    for (bytes, words) in [
+        (Vec::new(), "no model"),
+        (b"GET / HTTP/1.1".to_vec(), "no model"),
+        (with(&|body| body[8] = 2), "version 2"),
+        (good[..good.len() - 9].to_vec(), "cut off"),
+        (good[..good.len() - 1].to_vec(), "cut off"),
+        ([&good[..], b"x"].concat(), "its end"),
+        ([&good[..good.len() - 1], b"x"].concat(), "checksum"),
+        (limit(18, 0), "its limit of URLs"),
+        (limit(18, 1 << 24), "its limit of URLs"),
+        (limit(22, 7), "its limit of paths"),
+        (limit(30, 0), "its limit of clients"),
+        (limit(30, u32::MAX), "1.07 GB are granted"),
+        (limit(50, 9), "its length of contexts"),
+        (limit(54, 17), "its window"),
+        (with(&|body| body[58] = 2), "its way to count"),
+        (limit(59, f32::NAN.to_bits()), "its fading"),
+        (with(&|body| body[63] = 3), "its way to use shorter contexts"),
+        (limit(64, f32::INFINITY.to_bits()), "its discount"),
+        (limit(68, 0), "its least number of clients"),
+        (limit(80, 0), "its limit of contexts"),
+        (limit(84, u32::MAX), "its limit of followers"),
+        (limit(88, 1_531), "its limit of the followers of a context"),
+        // The clock of the URLs, the hand, and how many there are.
+        (with(&|body| body[92] = 2), "its clock"),
+        (limit(121, 1_000), "its table of URLs"),
+        (limit(125, u32::MAX), "its table of URLs"),
+    ] {
+        let error = read(&bytes, key(1)).unwrap_err().to_string();
+        assert!(error.contains(words) && !error.contains('\n'), "no '{words}' in '{error}'");
+    }
+    struct Broken;
+    impl Read for Broken {
+        fn read(&mut self, _: &mut [u8]) -> io::Result<usize> {
+            Err(io::Error::other("the disk is broken"))
+        }
+    }
+    let error = Model::read(Broken, key(1), GIBIBYTE).unwrap_err();
+    assert_eq!(error.to_string(), "the disk is broken");
+}
+
+#[test]
+fn every_damaged_byte_and_every_cut_is_found() {
+    let good = bytes(&small());
+    for at in 0..good.len() {
+        let mut bytes = good.clone();
+        bytes[at] ^= 0x10;
+        assert!(read(&bytes, key(1)).is_err(), "byte {at}");
+        assert!(read(&good[..at], key(1)).is_err(), "{at} bytes");
+    }
+}
+
+#[test]
+fn the_limits_keep_a_model_below_a_gibibyte() {
+    for parameters in [PpmParameters::shipped(), PpmParameters::paper(2, 10)] {
+        let limits = Limits::default();
+        let most = Model::most_resident(&limits, &parameters).0;
+        // What the allocator adds to each path, and what is there twice while the largest table grows.
+        let allocator = limits.urls as u64 * 24;
+        let growth = PpmParameters::most_resident(&parameters).0 / 2;
+        assert!(most + allocator + growth < GIBIBYTE.0, "{most} + {allocator} + {growth}");
+    }
+}
+
+/// Some clients that visit some pages.
+fn visits() -> impl Strategy<Value = Vec<(u32, u32)>> {
+    prop::collection::vec((0u32..30, 0u32..40), 0..400)
+}
+
+/// Pages and images with paths of all lengths.
+fn target(number: u32) -> String {
+    let ending = if number % 4 == 3 { ".png" } else { "" };
+    format!("/{number}{}{ending}", "x".repeat(3 * number as usize))
+}
+
+fn parameters(which: usize) -> PpmParameters {
+    let tight = PpmParameters { contexts: 16, followers: 60, ..PpmParameters::paper(2, 5) };
+    [
+        PpmParameters::shipped(),
+        PpmParameters { clients: 1, ..PpmParameters::paper(3, 10) },
+        PpmParameters { followers_per_context: 12, ..tight },
+        PpmParameters { backoff: Backoff::Escape, half_life: Duration::from_secs(5), ..tight },
+    ][which]
+}
+
+fn limits(which: usize) -> Limits {
+    let tight = Limits { urls: 24, path_bytes: Bytes(1_024), ..Limits::default() };
+    [Limits::default(), Limits { half_life: Duration::from_secs(5), ..tight }][which % 2]
+}
+
+/// What came of each visit, without where its session stands.
+type Learned = Result<(UrlId, bool, crate::observe::ClientId), Ignored>;
+
+fn learn(model: &mut Model, visits: &[(u32, u32)], begin: u64) -> Vec<Learned> {
+    let one = |(second, (client, page)): (u64, &(u32, u32))| {
+        let (client, target) = (client.to_string(), target(*page));
+        let visit = model.learn(&Entry::page(at(second), &client, &target));
+        visit.map(|visit| (visit.url, visit.cacheable, visit.client))
+    };
+    (begin..).zip(visits).map(one).collect()
+}
+
+proptest! {
+    /// A model that is read is the one that was written, whatever it learned, in what room, and
+    /// whatever it learns next.
+    #[test]
+    fn a_model_goes_on_as_if_it_had_never_been_away(
+        before in visits(),
+        after in visits(),
+        which in 0usize..4,
+    ) {
+        let mut model = Model::new(key(1), limits(which), parameters(which));
+        learn(&mut model, &before, 1_000);
+        // Sessions are not kept, so they end for both.
+        model.forget(at(10_000));
+        let mut again = read(&bytes(&model), key(1)).unwrap();
+        prop_assert_eq!(bytes(&again), bytes(&model));
+        prop_assert_eq!(learn(&mut again, &after, 10_001), learn(&mut model, &after, 10_001));
+        for page in 0..40 {
+            let pages = [target(page * 7 % 40), target(page)];
+            let pages: Vec<&str> = pages.iter().map(String::as_str).collect();
+            prop_assert_eq!(answer(&again, &pages), answer(&model, &pages));
+        }
+        prop_assert_eq!(bytes(&again), bytes(&model));
+        let most = Model::most_resident(&limits(which), &parameters(which));
+        prop_assert!(again.resident() <= most && model.resident() <= most);
+    }
+
+    /// Whoever can compute a checksum gets no further than to a model that keeps its promises.
+    #[test]
+    fn a_forged_model_is_refused_or_works(
+        which in 0usize..4,
+        visits in visits(),
+        changes in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..4),
+        end in prop::option::of(any::<prop::sample::Index>()),
+    ) {
+        let mut model = Model::new(key(1), limits(which), parameters(which));
+        learn(&mut model, &visits, 1_000);
+        let mut forged = body(&bytes(&model)).to_vec();
+        for (at, byte) in changes {
+            let at = at.index(forged.len());
+            forged[at] = byte;
+        }
+        if let Some(end) = end {
+            forged.truncate(end.index(forged.len()));
+        }
+        if let Ok(mut model) = read(&sealed(&forged), key(1)) {
+            learn(&mut model, &visits, 5_000);
+            let mut asker = Asker::default();
+            let history = model.observer().history_of(key(1).client("1", ""));
+            let question = asker.ask(at(6_000), history);
+            let mut ranked = Vec::new();
+            model.predictor().rank(&question, model.observer().urls(), &mut ranked);
+            prop_assert!(ranked.iter().all(|one| (0.0..=1.0).contains(&one.probability)), "{:?}", ranked);
+            let again = read(&bytes(&model), key(1));
+            prop_assert!(again.is_ok(), "{:?}", again.err());
+        }
+    }
+}

@@ -1,0 +1,135 @@
+//! Why a predictor suggests what it does, and nothing else.
+
+use core::cmp::Reverse;
+
+use super::{Backoff, Ppm};
+use crate::observe::{UrlId, Urls};
+use crate::predict::contexts::{Follower, key};
+use crate::predict::{Predictor as _, Question};
+
+/// A context of the question that is known.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Context {
+    /// How many of the last pages it is.
+    pub pages: usize,
+    /// How often clients had it, decayed, in occurrences of the time of the question.
+    pub occurrences: f32,
+    /// How many URLs followed it.
+    pub followers: usize,
+}
+
+/// Why a URL that followed is not suggested.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Withheld {
+    /// The client has it.
+    Held,
+    /// It had to make room for other URLs.
+    Gone,
+    /// Too few distinct clients got it publicly: [`Urls::is_public`].
+    NotPublic,
+    /// Too few distinct clients went there from this context: [`super::PpmParameters::clients`].
+    FewClients,
+}
+
+/// A URL that came up.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Explained {
+    /// What.
+    pub url: UrlId,
+    /// The probability that it is ranked by; of what is withheld, its share of the occurrences of the
+    /// longest context that it followed.
+    pub probability: f32,
+    /// How many distinct clients went there from a context, the most of any: at least so many, and 16
+    /// at most. None if it followed no context and is only popular.
+    pub clients: Option<u32>,
+    /// Why it is not suggested; none if it is.
+    pub withheld: Option<Withheld>,
+}
+
+/// What a predictor makes of a question.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Explanation {
+    /// The contexts that have a say, the longest first.
+    pub contexts: Vec<Context>,
+    /// What is suggested, in the order of [`crate::predict::Predictor::rank`]; then what is not, the
+    /// most probable first.
+    pub candidates: Vec<Explained>,
+}
+
+impl Ppm {
+    /// Why this question is answered as it is. It takes longer than the answer.
+    pub fn explain(&self, question: &Question<'_>, urls: &Urls) -> Explanation {
+        let mut ranked = Vec::new();
+        self.rank(question, urls, &mut ranked);
+        let mut candidates: Vec<Explained> = ranked
+            .iter()
+            .map(|one| Explained {
+                url: one.url,
+                probability: one.probability,
+                clients: None,
+                withheld: None,
+            })
+            .collect();
+        let mut contexts = Vec::new();
+        for (pages, weight, followers) in self.used(question) {
+            contexts.push(Context {
+                pages,
+                occurrences: weight / self.contexts.now(question.at),
+                followers: followers.len(),
+            });
+            for follower in followers {
+                if let Some(one) = candidates.iter_mut().find(|one| one.url == follower.url) {
+                    one.clients = one.clients.max(Some(follower.clients));
+                } else if let Some(withheld) = self.withheld(&follower, question, urls) {
+                    candidates.push(Explained {
+                        url: follower.url,
+                        probability: (follower.weight / weight).min(1.0),
+                        clients: Some(follower.clients),
+                        withheld: Some(withheld),
+                    });
+                }
+            }
+        }
+        let (_, others) = candidates.split_at_mut(ranked.len());
+        others.sort_unstable_by(|a, b| {
+            b.probability.total_cmp(&a.probability).then(a.url.cmp(&b.url))
+        });
+        Explanation { contexts, candidates }
+    }
+
+    fn withheld(
+        &self,
+        follower: &Follower,
+        question: &Question<'_>,
+        urls: &Urls,
+    ) -> Option<Withheld> {
+        if question.held.binary_search(&follower.url).is_ok() {
+            Some(Withheld::Held)
+        } else if urls.path(follower.url).is_none() {
+            Some(Withheld::Gone)
+        } else if !urls.is_public(follower.url) {
+            Some(Withheld::NotPublic)
+        } else if follower.clients < self.parameters.clients {
+            Some(Withheld::FewClients)
+        } else {
+            None
+        }
+    }
+
+    /// The contexts that have a say, the longest first: their lengths, weights and followers.
+    fn used(&self, question: &Question<'_>) -> Vec<(usize, f32, Vec<Follower>)> {
+        let known = |order: usize| {
+            let pages = &question.pages[question.pages.len().checked_sub(order)?..];
+            let (weight, followers) = self.contexts.followers(key(pages))?;
+            (weight > 0.0).then(|| (order, weight, followers.collect()))
+        };
+        let orders = 1..=self.parameters.order;
+        let mut used: Vec<(usize, f32, Vec<Follower>)> = match self.parameters.backoff {
+            Backoff::Longest => orders.rev().find_map(known).into_iter().collect(),
+            Backoff::Escape => orders.filter_map(known).collect(),
+            Backoff::Blend { .. } => orders.map_while(known).collect(),
+        };
+        used.sort_by_key(|(order, ..)| Reverse(*order));
+        used
+    }
+}

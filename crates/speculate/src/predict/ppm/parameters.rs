@@ -1,0 +1,207 @@
+//! What a [`Ppm`](super::Ppm) can be told to do otherwise.
+
+use core::time::Duration;
+use std::io::{self, Read, Write};
+
+use lull_cc::Bytes;
+
+use crate::model::{ReadError, Sink, Source};
+use crate::observe::LONGEST_TIME;
+use crate::predict::TopN;
+use crate::predict::contexts::{Contexts, PER_BLOCK, Room};
+
+/// What of a window counts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Counted {
+    /// Everything up to the w-th page behind the context, that page included: the papers' window
+    /// (Nice §6.1).
+    All,
+    /// Only what comes with the next page or later: the next w pages with all that is in them.
+    ///
+    /// What is in the page that the client just got is asked for at once by the browser, whoever
+    /// suggests it.
+    Ahead,
+}
+
+/// What becomes of contexts of fewer pages than n.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Backoff {
+    /// Only the longest context that is known predicts.
+    Longest,
+    /// Shorter contexts predict what longer ones don't, with the probability that those leave over:
+    /// PPM's escape by method C (Moffat, 1990), the share of followers among occurrences and
+    /// followers.
+    Escape,
+    /// All predict together, from general popularity up: a context that occurred N times and was
+    /// followed by D URLs has N / (N + c·D) of the say, and leaves the rest to the shorter one. With
+    /// c = 1 that is the smoothing of Witten and Bell (1991), whose weights are those of method C.
+    Blend {
+        /// c, in occurrences for each URL that followed; 0 or more.
+        discount: f32,
+    },
+}
+
+/// The parameters of a [`Ppm`].
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct PpmParameters {
+    /// n: the pages of the longest context, 1 to 4.
+    pub order: usize,
+    /// w: the pages of the window, 1 to 16.
+    pub window: u32,
+    /// What of it counts.
+    pub counted: Counted,
+    /// What the second page of the window counts, if the first counts 1; the third counts the square
+    /// of it, and so on. With 1 probabilities are those of the papers; below, they say what is wanted
+    /// soon rather than late. Above 0, up to 1.
+    pub fade: f32,
+    /// What shorter contexts do.
+    pub backoff: Backoff,
+    /// So many classes of clients, of 16, must have gone from a context to a URL before that is
+    /// told to others: so nobody learns the path of a single client by asking for it. 1 to 16.
+    pub clients: u32,
+    /// After this time an occurrence counts half; a second at least, and under 500 years.
+    pub half_life: Duration,
+    /// Contexts that are remembered, 24 bytes each and up to 22 for the index; up to 2^28.
+    pub contexts: usize,
+    /// Followers of contexts that are remembered in all, 12 bytes each; up to 2^30.
+    pub followers: usize,
+    /// Followers that one context remembers; up to 1530.
+    pub followers_per_context: usize,
+}
+
+/// Three clients: the one who asks, and two others, so that neither of these is known by being the
+/// only one.
+const CLIENTS: u32 = 3;
+/// The most of [`PpmParameters::contexts`], [`PpmParameters::followers`] and of a context's blocks.
+const MOST_CONTEXTS: usize = 1 << 28;
+const MOST_FOLLOWERS: usize = 1 << 30;
+const MOST_BLOCKS: usize = 255;
+
+impl PpmParameters {
+    /// PPM-n/w of Nice §6.1: n = 2 there; w = 5 conservative, 10 aggressive. What a context that is
+    /// not known leaves to shorter ones is open there.
+    pub fn paper(order: usize, window: u32) -> Self {
+        PpmParameters {
+            order,
+            window,
+            counted: Counted::All,
+            fade: 1.0,
+            backoff: Backoff::Longest,
+            clients: CLIENTS,
+            half_life: Duration::from_secs(7 * 24 * 3600),
+            contexts: 1 << 20,
+            followers: 24 << 20,
+            followers_per_context: 60,
+        }
+    }
+
+    /// A Markov model of first order: what is asked for behind a page, up to and with the next one.
+    pub fn markov() -> Self {
+        PpmParameters::paper(1, 1)
+    }
+
+    /// What Lull ships, chosen on the validation slices of two logs: `docs/predictor.md`.
+    pub fn shipped() -> Self {
+        PpmParameters {
+            counted: Counted::Ahead,
+            fade: 0.5,
+            backoff: Backoff::Blend { discount: 0.3 },
+            ..PpmParameters::paper(1, 5)
+        }
+    }
+
+    /// Memory that a predictor takes at most, without what the allocator adds.
+    pub fn most_resident(&self) -> Bytes {
+        // The pages that it looks at fit into the last part.
+        Bytes(Contexts::most_resident(&self.room()) + TopN::RESIDENT + 1024)
+    }
+
+    /// What is out of its range.
+    pub(super) fn fault(&self) -> Option<&'static str> {
+        let is_discount = |c: f32| c.is_finite() && c >= 0.0;
+        if !(1..=4).contains(&self.order) {
+            Some("length of contexts")
+        } else if !(1..=16).contains(&self.window) {
+            Some("window")
+        } else if !(self.fade > 0.0 && self.fade <= 1.0) {
+            Some("fading")
+        } else if matches!(self.backoff, Backoff::Blend { discount } if !is_discount(discount)) {
+            Some("discount")
+        } else if !(1..=16).contains(&self.clients) {
+            Some("least number of clients")
+        } else if self.half_life.as_secs() == 0 || self.half_life >= LONGEST_TIME {
+            Some("half-life")
+        } else if !(1..=MOST_CONTEXTS).contains(&self.contexts) {
+            Some("limit of contexts")
+        } else if !(1..=MOST_FOLLOWERS).contains(&self.followers) {
+            Some("limit of followers")
+        } else if !(1..=PER_BLOCK * MOST_BLOCKS).contains(&self.followers_per_context) {
+            Some("limit of the followers of a context")
+        } else {
+            None
+        }
+    }
+
+    pub(super) fn room(&self) -> Room {
+        Room {
+            contexts: self.contexts,
+            blocks: self.followers.div_ceil(PER_BLOCK),
+            // Within what `fault` lets through.
+            blocks_per_context: self.followers_per_context.div_ceil(PER_BLOCK).min(MOST_BLOCKS)
+                as u8,
+            clients: self.clients,
+        }
+    }
+
+    pub(crate) fn write<W: Write>(&self, to: &mut Sink<W>) -> io::Result<()> {
+        let (backoff, discount) = match self.backoff {
+            Backoff::Longest => (0, 0.0),
+            Backoff::Escape => (1, 0.0),
+            Backoff::Blend { discount } => (2, discount),
+        };
+        to.count(self.order)?;
+        to.u32(self.window)?;
+        to.u8(match self.counted {
+            Counted::All => 0,
+            Counted::Ahead => 1,
+        })?;
+        to.f32(self.fade)?;
+        to.u8(backoff)?;
+        to.f32(discount)?;
+        to.u32(self.clients)?;
+        to.duration(self.half_life)?;
+        to.count(self.contexts)?;
+        to.count(self.followers)?;
+        to.count(self.followers_per_context)
+    }
+
+    pub(crate) fn read<R: Read>(from: &mut Source<R>) -> Result<Self, ReadError> {
+        let order = from.count()?;
+        let window = from.u32()?;
+        let counted = match from.u8()? {
+            0 => Counted::All,
+            1 => Counted::Ahead,
+            _ => return Err(ReadError::Invalid("way to count")),
+        };
+        let fade = from.f32()?;
+        let backoff = match (from.u8()?, from.f32()?) {
+            (0, _) => Backoff::Longest,
+            (1, _) => Backoff::Escape,
+            (2, discount) => Backoff::Blend { discount },
+            _ => return Err(ReadError::Invalid("way to use shorter contexts")),
+        };
+        let parameters = PpmParameters {
+            order,
+            window,
+            counted,
+            fade,
+            backoff,
+            clients: from.u32()?,
+            half_life: from.duration()?,
+            contexts: from.count()?,
+            followers: from.count()?,
+            followers_per_context: from.count()?,
+        };
+        parameters.fault().map_or(Ok(parameters), |fault| Err(ReadError::Invalid(fault)))
+    }
+}
