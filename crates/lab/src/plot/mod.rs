@@ -96,5 +96,32 @@ pub fn draw(plan: &Plan, cells: &[CellRecord], out: &Path) -> Result<Vec<PathBuf
     Ok(drawn)
 }
 
+/// A line of [`curves`].
+#[derive(Clone, Debug, PartialEq)]
+pub struct Curve {
+    /// What it is called in the legend.
+    pub name: String,
+    /// Its points, in the order in which they are joined.
+    pub points: Vec<(f64, f64)>,
+}
+
+/// Draws lines over a quantity, such as what is gained over what it costs, as an SVG document.
+///
+/// # Errors
+/// [`PlotError::Drawing`].
+pub fn curves(
+    title: &str,
+    x_title: &str,
+    y_title: &str,
+    curves: &[Curve],
+) -> Result<String, PlotError> {
+    let trace = |curve: &Curve| data::Trace {
+        name: curve.name.clone(),
+        joined: curve.points.clone(),
+        alone: Vec::new(),
+    };
+    points::curves(title, x_title, y_title, &curves.iter().map(trace).collect::<Vec<_>>())
+}
+
 #[cfg(test)]
 mod tests;

@@ -108,3 +108,19 @@ fn a_plot_that_says_too_little_or_too_much_is_told() {
         assert!(error.starts_with("p.toml:") && error.contains(word), "{plot}: {error}");
     }
 }
+
+#[test]
+fn curves_of_no_plan_are_drawn_with_their_names() {
+    let curve = |name: &str, points: &[(f64, f64)]| Curve {
+        name: name.to_owned(),
+        points: points.to_vec(),
+    };
+    let all = [curve("one", &[(0.0, 0.0), (2.0, 0.5)]), curve("other", &[(1.0, 0.1)])];
+    let svg = curves("Gain", "cost, kB", "gain", &all).unwrap();
+    for words in ["Gain", "cost, kB", "gain", ">\none\n<", ">\nother\n<"] {
+        assert!(svg.contains(words), "no {words} in {svg}");
+    }
+    assert_eq!(svg.matches("<circle").count(), 3, "{svg}");
+    // Without anything to draw it is an empty frame.
+    assert!(curves("Nothing", "x", "y", &[]).unwrap().contains("Nothing"));
+}
