@@ -1,0 +1,130 @@
+//! Each target for some seconds, on good input with bytes changed.
+
+use lull_fuzz::seeds;
+use proptest::prelude::*;
+use proptest::sample::Index;
+
+/// A change of some bytes.
+#[derive(Clone, Debug)]
+enum Change {
+    Set(Index, u8),
+    /// Four bytes that stand for a number which programs like to trip over.
+    Number(Index, u32),
+    Insert(Index, Vec<u8>),
+    Remove(Index, usize),
+    /// What stands at one place comes once more at another.
+    Repeat(Index, Index, usize),
+    Cut(Index),
+}
+
+fn change() -> impl Strategy<Value = Change> {
+    let numbers = prop_oneof![
+        Just(0u32),
+        Just(1),
+        Just(u32::MAX),
+        Just(f32::NAN.to_bits()),
+        Just(f32::INFINITY.to_bits()),
+        Just(f32::MAX.to_bits()),
+        Just((-1.0f32).to_bits()),
+        any::<u32>(),
+    ];
+    let at = any::<Index>;
+    prop_oneof![
+        4 => (at(), any::<u8>()).prop_map(|(at, byte)| Change::Set(at, byte)),
+        4 => (at(), numbers).prop_map(|(at, number)| Change::Number(at, number)),
+        2 => (at(), prop::collection::vec(any::<u8>(), 1..20)).prop_map(|(at, all)| Change::Insert(at, all)),
+        2 => (at(), 1usize..40).prop_map(|(at, count)| Change::Remove(at, count)),
+        2 => (at(), at(), 1usize..80).prop_map(|(to, from, count)| Change::Repeat(to, from, count)),
+        1 => at().prop_map(Change::Cut),
+    ]
+}
+
+fn changed(good: &[u8], changes: &[Change]) -> Vec<u8> {
+    let mut bytes = good.to_vec();
+    for change in changes {
+        if bytes.is_empty() {
+            break;
+        }
+        let count = bytes.len();
+        let up_to = |at: usize, more: usize| at..(at + more).min(count);
+        match change {
+            Change::Set(at, byte) => bytes[at.index(count)] = *byte,
+            Change::Number(at, number) => {
+                let place = up_to(at.index(count), 4);
+                let number = number.to_le_bytes();
+                bytes[place.clone()].copy_from_slice(&number[..place.len()]);
+            }
+            Change::Insert(at, all) => {
+                let at = at.index(count);
+                bytes.splice(at..at, all.iter().copied());
+            }
+            Change::Remove(at, more) => drop(bytes.drain(up_to(at.index(count), *more))),
+            Change::Repeat(to, from, more) => {
+                let (to, part) = (to.index(count), bytes[up_to(from.index(count), *more)].to_vec());
+                bytes.splice(to..to, part);
+            }
+            Change::Cut(at) => bytes.truncate(at.index(count)),
+        }
+    }
+    bytes
+}
+
+fn cases(cases: u32) -> ProptestConfig {
+    // A case that fails is printed whole; it belongs into a test of its own, not into a file.
+    ProptestConfig { cases, failure_persistence: None, ..ProptestConfig::default() }
+}
+
+proptest! {
+    #![proptest_config(cases(2_000))]
+
+    #[test]
+    fn a_log_with_other_bytes_is_read_or_its_lines_are_bad(
+        which in 0..seeds::LOGS.len(),
+        changes in prop::collection::vec(change(), 0..6),
+    ) {
+        lull_fuzz::log(&changed(seeds::LOGS[which].as_bytes(), &changes));
+    }
+
+    #[test]
+    fn whatever_is_no_log_at_all_has_bad_lines(bytes in prop::collection::vec(any::<u8>(), 0..400)) {
+        lull_fuzz::log(&bytes);
+    }
+
+    #[test]
+    fn whatever_is_no_model_at_all_is_refused(bytes in prop::collection::vec(any::<u8>(), 0..400)) {
+        lull_fuzz::model(&bytes);
+    }
+}
+
+proptest! {
+    #![proptest_config(cases(1_000))]
+
+    #[test]
+    fn a_model_with_other_bytes_is_refused_or_works(
+        which in any::<Index>(),
+        changes in prop::collection::vec(change(), 0..4),
+    ) {
+        let models = seeds::models();
+        let good = lull_fuzz::body(&models[which.index(models.len())]);
+        lull_fuzz::model(&changed(&good, &changes));
+    }
+}
+
+#[test]
+fn the_seeds_are_good() {
+    for log in seeds::LOGS {
+        let reader = lull_speculate::log::Reader::detect(log.split('\n').map(str::as_bytes));
+        let mut reader = reader.expect(log);
+        let entries = log.split('\n').filter_map(|line| reader.read(line.as_bytes())).count();
+        assert!(entries > 0 && reader.bad().is_empty(), "{log}");
+        lull_fuzz::log(log.as_bytes());
+    }
+    for model in seeds::models() {
+        assert!(model.predictor().contexts() > 1 && model.observer().urls().public() > 1);
+        let sealed = lull_fuzz::sealed(&lull_fuzz::body(&model));
+        let mut written = Vec::new();
+        model.write(&mut written).unwrap();
+        assert_eq!(sealed, written);
+        lull_fuzz::model(&sealed);
+    }
+}
