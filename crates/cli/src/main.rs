@@ -1,9 +1,11 @@
 //! The `lull` command: parses arguments and prints, nothing else.
 
+mod durable;
 mod emulate;
 mod exec;
 mod kernel;
 mod lab;
+mod predict;
 
 use std::process::ExitCode;
 
@@ -34,6 +36,9 @@ enum Command {
     /// Emulate links and run experiments
     #[command(subcommand)]
     Lab(Lab),
+    /// Learn from access logs what visitors may want next
+    #[command(subcommand)]
+    Predict(predict::Command),
 }
 
 #[derive(Debug, clap::Subcommand)]
@@ -66,6 +71,7 @@ fn main() -> ExitCode {
         Command::Lab(Lab::Report(args)) => lab::report(args),
         Command::Lab(Lab::Demo(args)) => lab::demo(&args),
         Command::Lab(Lab::Cell) => lab::cell(),
+        Command::Predict(command) => predict::run(command),
     };
     result.unwrap_or_else(|error| {
         complain(&error);
@@ -169,6 +175,7 @@ mod tests {
         for (arguments, path) in [
             (&["kernel", "load", "--bogus"][..], "lull kernel load"),
             (&["kernel", "bogus"], "lull kernel"),
+            (&["predict", "eval", "--split", "2"], "lull predict eval"),
             (&["lab", "emulate", "--", "exec"], "lull lab emulate"),
             (&["exec", "--bogus", "kernel"], "lull exec"),
             (&["bogus"], "lull"),

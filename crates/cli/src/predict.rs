@@ -1,0 +1,211 @@
+//! `lull predict`: what visitors of a site may want next, learned from its access logs.
+
+use std::fs::{File, OpenOptions};
+use std::io::{self, ErrorKind, IsTerminal, Read, Write};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::Path;
+use std::process::ExitCode;
+
+use anyhow::{Context, bail};
+use lull_cc::Bytes;
+use lull_speculate::model::{MAGIC, Model, ReadError};
+use lull_speculate::observe::ClientHasher;
+
+mod eval;
+mod explain;
+mod input;
+mod train;
+
+/// Memory that a model may take.
+const MOST: Bytes = Bytes(1 << 30);
+
+#[derive(Debug, clap::Subcommand)]
+pub(crate) enum Command {
+    Train(train::Args),
+    Eval(eval::Args),
+    Explain(explain::Args),
+}
+
+/// What is wrong with arguments that are right by themselves.
+#[derive(Debug)]
+struct Misuse(String);
+
+impl std::error::Error for Misuse {}
+
+impl std::fmt::Display for Misuse {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+pub(crate) fn run(command: Command) -> anyhow::Result<ExitCode> {
+    let result = match command {
+        Command::Train(args) => train::run(&args),
+        Command::Eval(args) => eval::run(&args),
+        Command::Explain(args) => explain::run(&args),
+    };
+    match result {
+        Ok(()) => Ok(ExitCode::SUCCESS),
+        Err(error) if error.is::<Misuse>() => {
+            crate::complain(&error);
+            Ok(ExitCode::from(crate::USAGE))
+        }
+        Err(error) => Err(error),
+    }
+}
+
+/// A secret that was drawn at random.
+fn random_key() -> anyhow::Result<[u8; 16]> {
+    let mut key = [0; 16];
+    File::open("/dev/urandom")
+        .and_then(|mut file| file.read_exact(&mut key))
+        .context("no key can be drawn from /dev/urandom")?;
+    Ok(key)
+}
+
+/// The key in a file that only its owner may read; it is made if there is none.
+fn key_of(path: &Path) -> anyhow::Result<[u8; 16]> {
+    let shown = path.display();
+    let key = random_key()?;
+    let made = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path);
+    match made {
+        Ok(mut file) => {
+            file.write_all(&key)
+                .and_then(|()| file.sync_all())
+                .with_context(|| format!("the key {shown} cannot be written"))?;
+            return Ok(key);
+        }
+        Err(error) if error.kind() == ErrorKind::AlreadyExists => {}
+        Err(error) => return Err(error).context(format!("the key {shown} cannot be made")),
+    }
+    let mut there = Vec::new();
+    File::open(path)
+        .and_then(|file| file.take(17).read_to_end(&mut there))
+        .with_context(|| format!("the key {shown} cannot be read"))?;
+    match <[u8; 16]>::try_from(there) {
+        Ok(key) => Ok(key),
+        Err(_) => bail!("{shown} is no key, which has 16 bytes: name a file that is not there yet"),
+    }
+}
+
+/// Whether something is there that is no model, and so is not ours to replace.
+fn is_foreign(path: &Path) -> bool {
+    let mut head = Vec::new();
+    let read = File::open(path).and_then(|file| file.take(8).read_to_end(&mut head));
+    read.is_ok() && !head.is_empty() && head != MAGIC
+}
+
+/// The model in a file; none if there is no file.
+fn read_model(path: &Path, hasher: ClientHasher) -> anyhow::Result<Option<Model>> {
+    let file = match File::open(path) {
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
+        result => result.with_context(|| format!("{} cannot be read", path.display()))?,
+    };
+    match Model::read(file, hasher, MOST) {
+        Ok(model) => Ok(Some(model)),
+        Err(ReadError::NoModel) => bail!(
+            "{} is no model of lull's: 'lull predict train --model FILE LOG' makes one",
+            path.display()
+        ),
+        Err(error) => Err(error).with_context(|| format!("{} cannot be read", path.display())),
+    }
+}
+
+/// A part of the whole.
+fn share(text: &str) -> Result<f64, &'static str> {
+    let share = text.parse::<f64>().ok().filter(|share| *share > 0.0 && *share < 1.0);
+    share.ok_or("write a part of the time between 0 and 1, such as 0.5")
+}
+
+/// A text out of a log, of which nothing may tell a terminal what to do.
+fn plain(text: &str) -> String {
+    let mut plain = String::with_capacity(text.len());
+    for character in text.chars() {
+        if character.is_control() {
+            plain.extend(character.escape_default());
+        } else {
+            plain.push(character);
+        }
+    }
+    plain
+}
+
+/// A count of something.
+fn count(number: u64, one: &str, more: &str) -> String {
+    format!("{number} {}", if number == 1 { one } else { more })
+}
+
+/// Rows with columns below each other: the first to the left, all others to the right, the last free.
+fn table(rows: &[Vec<String>]) -> String {
+    let columns = rows.iter().map(Vec::len).max().unwrap_or(0);
+    let width = |column: usize| {
+        rows.iter().filter_map(|row| row.get(column)).map(|cell| cell.chars().count()).max()
+    };
+    let widths: Vec<usize> = (0..columns).map(|column| width(column).unwrap_or(0)).collect();
+    let mut text = String::new();
+    for row in rows {
+        let mut line = String::new();
+        for (column, (cell, width)) in row.iter().zip(&widths).enumerate() {
+            line += &match column {
+                0 => format!("{cell:<width$}"),
+                _ if column + 1 == columns => format!("  {cell}"),
+                _ => format!("  {cell:>width$}"),
+            };
+        }
+        text += line.trim_end();
+        text.push('\n');
+    }
+    text
+}
+
+fn say(text: &str) -> anyhow::Result<()> {
+    io::stdout().write_all(text.as_bytes()).context("cannot write")
+}
+
+/// Whether people watch.
+fn is_watched() -> bool {
+    io::stderr().is_terminal()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt;
+
+    use super::*;
+
+    #[test]
+    fn a_key_is_made_once_and_only_its_owner_reads_it() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("key");
+        let key = key_of(&path).unwrap();
+        assert_eq!(key_of(&path).unwrap(), key);
+        assert_ne!(key, random_key().unwrap());
+        assert_eq!(std::fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
+        for wrong in [15, 17] {
+            std::fs::write(&path, vec![0; wrong]).unwrap();
+            assert!(key_of(&path).unwrap_err().to_string().contains("no key"));
+        }
+    }
+
+    #[test]
+    fn a_share_is_between_none_and_all() {
+        assert_eq!(share("0.5"), Ok(0.5));
+        for text in ["0", "1", "-0.5", "1.5", "NaN", "half", ""] {
+            assert!(share(text).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn nothing_of_a_log_reaches_the_terminal() {
+        assert_eq!(plain("/a\u{1b}[2J/é\n\u{9b}"), "/a\\u{1b}[2J/é\\n\\u{9b}");
+    }
+
+    #[test]
+    fn columns_stand_below_each_other() {
+        let row = |cells: [&str; 3]| cells.map(str::to_owned).to_vec();
+        assert_eq!(
+            table(&[row(["a", "10", "x y"]), row(["bb", "1", ""])]),
+            "a   10  x y\nbb   1\n"
+        );
+    }
+}

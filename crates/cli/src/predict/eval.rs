@@ -1,0 +1,276 @@
+//! `lull predict eval`: how good predictors are on a log of one's own.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, bail};
+use lull_cc::Timestamp;
+use lull_lab::plot::{Curve, curves};
+use lull_speculate::evaluate::{Contestant, Evaluation, Evaluator, Measured, Plan, Point};
+use lull_speculate::observe::{ClientHasher, Limits, Observer};
+use lull_speculate::predict::{Ppm, PpmParameters, Predictor, TopN};
+use serde_json::{Map, Value, json};
+
+use super::input::{Contents, Logs};
+use super::{say, table};
+
+const EXAMPLES: &str = "\
+Examples:
+  lull predict eval access.log.1 access.log
+      train on the first half of the time, and measure on the rest
+  lull predict eval --split 0.7 --json access.log
+      the same as JSON, trained on seven tenths
+  lull predict eval --plot rates.svg access.log
+      and draw the hit rate over what is fetched
+
+The log is split by its time. The first part only trains; learning goes on throughout. A third of the
+rest is the validation slice, by which the default was chosen on other logs; what is shown is of the
+last part. Each client has a cache for as long as its session lasts. A list is fetched behind the page
+at hand, so that what is in that page is no hit and costs nothing; the first page of a session counts
+as a miss. Single figures are of lists of the ten most probable. The standard input is held in memory.
+
+The exit code is 1 if a log cannot be read or nothing is left to measure, or if the plot cannot be
+written; 2 if the arguments make no sense.";
+
+/// Single figures are of lists of so many.
+const LENGTH: usize = 10;
+/// The part of what does not train that is the validation slice.
+const VALIDATION: f64 = 1.0 / 3.0;
+/// Bytes a page at which predictors are compared.
+const BYTES: [f64; 7] = [1e3, 2e3, 5e3, 1e4, 2e4, 5e4, 1e5];
+
+/// Measure how good predictors are on access logs
+#[derive(Debug, clap::Args)]
+#[command(after_help = EXAMPLES)]
+pub(crate) struct Args {
+    /// Access logs; - is the standard input
+    #[arg(required = true, value_name = "LOG")]
+    logs: Vec<PathBuf>,
+    /// The part of the time that only trains
+    #[arg(long, value_name = "PART", default_value = "0.5", value_parser = super::share,
+          allow_negative_numbers = true)]
+    split: f64,
+    /// Draw the hit rate over bytes that are fetched, as SVG
+    #[arg(long, value_name = "FILE")]
+    plot: Option<PathBuf>,
+    /// As JSON
+    #[arg(long)]
+    json: bool,
+}
+
+pub(super) fn run(args: &Args) -> anyhow::Result<()> {
+    let mut logs = Logs::find(&args.logs)?;
+    logs.hold()?;
+    let mut span: Option<(Timestamp, Timestamp)> = None;
+    logs.show("looking");
+    let contents = logs.read(|entry| {
+        let (first, last) = span.unwrap_or((entry.at, entry.at));
+        span = Some((first.min(entry.at), last.max(entry.at)));
+    });
+    logs.hide();
+    let contents = contents?;
+    let Some((first, last)) = span else {
+        bail!("there is no request to measure by: all logs are empty");
+    };
+    if first == last {
+        bail!("all requests are of one second, which cannot be split: name more logs");
+    }
+    let plan = Plan::split(first, last, args.split, (1.0 - args.split) * VALIDATION);
+    logs.show("measuring");
+    let evaluation = measure(&logs, &plan);
+    logs.hide();
+    let result = Results { contents, evaluation: evaluation?, split: args.split };
+    if result.test().first().is_none_or(|one| one.pages == 0) {
+        bail!(
+            "nobody asked for a page in the last part of the log's time: name more logs, or train on \
+             less (--split)"
+        );
+    }
+    if let Some(path) = &args.plot {
+        draw(result.test(), path)?;
+    }
+    let text = if args.json {
+        format!("{}\n", serde_json::to_string_pretty(&result.json())?)
+    } else {
+        result.text(args.plot.as_deref())
+    };
+    say(&text)
+}
+
+/// All that is measured: the default, the baselines, and the papers' grid.
+fn contestants() -> Vec<(String, Box<dyn Predictor>)> {
+    let ppm = |parameters| Box::new(Ppm::new(parameters)) as Box<dyn Predictor>;
+    let shipped = PpmParameters::shipped();
+    let mut all: Vec<(String, Box<dyn Predictor>)> = vec![
+        ("default".to_owned(), ppm(shipped)),
+        ("markov".to_owned(), ppm(PpmParameters::markov())),
+        ("top_n".to_owned(), Box::new(TopN::new(shipped.half_life))),
+    ];
+    for order in 1..=3 {
+        // PPM-1/1 is the Markov model by another name.
+        for window in [1, 5, 10].into_iter().filter(|window| (order, *window) != (1, 1)) {
+            all.push((format!("{order}/{window}"), ppm(PpmParameters::paper(order, window))));
+        }
+    }
+    all
+}
+
+fn measure(logs: &Logs, plan: &Plan) -> anyhow::Result<Evaluation> {
+    let mut predictors = contestants();
+    let mut contestants: Vec<Contestant<'_>> = predictors
+        .iter_mut()
+        .map(|(name, predictor)| Contestant { name: name.clone(), predictor: &mut **predictor })
+        .collect();
+    // Nothing is kept, and the same log gives the same figures each time.
+    let mut observer = Observer::new(ClientHasher::new([0; 16]), Limits::default());
+    let mut evaluator = Evaluator::new(&mut observer, &mut contestants, plan);
+    logs.read(|entry| evaluator.take(entry))?;
+    Ok(evaluator.finish())
+}
+
+/// Draws the curve of each predictor that people look for; the grid would hide them.
+fn draw(slice: &[Measured], path: &Path) -> anyhow::Result<()> {
+    let shown = ["default", "markov", "top_n", "1/5", "2/5", "2/10"];
+    let curve = |one: &Measured| {
+        let point = |point: &Point| (point.bytes_per_page / 1e3, point.page_hit_rate);
+        Curve { name: title(&one.name), points: one.by_priority.iter().map(point).collect() }
+    };
+    let all: Vec<Curve> = shown
+        .iter()
+        .filter_map(|name| slice.iter().find(|one| one.name == *name))
+        .map(curve)
+        .collect();
+    let title = "Pages that were there before they were asked for";
+    let svg = curves(title, "fetched ahead for each page, kB", "page hit rate", &all)?;
+    fs::write(path, svg).with_context(|| format!("the plot {} cannot be written", path.display()))
+}
+
+/// What a predictor is called for people.
+fn title(name: &str) -> String {
+    match name {
+        "top_n" => "top-N".to_owned(),
+        grid if grid.contains('/') => format!("PPM-{grid}"),
+        other => other.to_owned(),
+    }
+}
+
+struct Results {
+    contents: Vec<Contents>,
+    evaluation: Evaluation,
+    split: f64,
+}
+
+impl Results {
+    /// The last part.
+    fn test(&self) -> &[Measured] {
+        self.evaluation.slices.last().map_or(&[], Vec::as_slice)
+    }
+
+    fn json(&self) -> Value {
+        let validation = self.evaluation.slices.first().map_or(&[] as &[Measured], Vec::as_slice);
+        let test_from = self.split + (1.0 - self.split) * VALIDATION;
+        let mut value = slice_json(self.test());
+        value["validation"] = slice_json(validation);
+        value["slices"] = json!({
+            "train": [0.0, self.split],
+            "validation": [self.split, test_from],
+            "test": [test_from, 1.0],
+        });
+        value["list_length"] = json!(LENGTH);
+        value["visits"] = json!(self.evaluation.visits);
+        value["ignored"] = json!(self.evaluation.ignored);
+        value["logs"] = self.contents.iter().map(Contents::json).collect();
+        value
+    }
+
+    fn text(&self, plot: Option<&Path>) -> String {
+        let mut text: String = self.contents.iter().map(Contents::text).collect();
+        let test = self.test();
+        if let Some(first) = test.first() {
+            let from = self.split + (1.0 - self.split) * VALIDATION;
+            text += &format!(
+                "the last {:.0} % of the time: {} pages, {} requests that clients did not have\n\n",
+                (1.0 - from) * 100.0,
+                first.pages,
+                first.requests
+            );
+        }
+        let mut columns: Vec<String> =
+            ["lists of 10", "pages", "all", "precision", "recall", "wasted", "kB/page", "|"]
+                .map(str::to_owned)
+                .to_vec();
+        columns.extend(BYTES.map(|bytes| format!("{} kB", bytes / 1e3)));
+        columns.push(String::new());
+        let mut rows = vec![columns];
+        for one in test {
+            let Some(point) = headline(one) else { continue };
+            let mut row = vec![
+                title(&one.name),
+                format!("{:.3}", point.page_hit_rate),
+                format!("{:.3}", point.hit_rate),
+                format!("{:.3}", point.precision),
+                format!("{:.3}", point.recall),
+                lull_cc::Bytes(point.wasted_bytes).to_string(),
+                format!("{:.1}", point.bytes_per_page / 1e3),
+                "|".to_owned(),
+            ];
+            row.extend(BYTES.map(|bytes| format!("{:.3}", one.page_hit_rate_at(bytes))));
+            row.push(String::new());
+            rows.push(row);
+        }
+        text += &table(&rows);
+        text += "\npages, all: hits of what clients did not have; precision: of what was fetched; \
+                 recall: of what\ncame behind a session's first page; behind the line: hits of pages \
+                 at so much fetched for each page\n";
+        if let Some(plot) = plot {
+            text += &format!("plot: {}\n", plot.display());
+        }
+        text
+    }
+}
+
+/// The point that single figures are of.
+fn headline(one: &Measured) -> Option<&Point> {
+    one.by_length.iter().find(|point| point.length == Some(LENGTH))
+}
+
+/// The predictors of a slice by name, and the papers' grid.
+fn slice_json(slice: &[Measured]) -> Value {
+    let named = |name: &str| slice.iter().find(|one| one.name == name).map(measured_json);
+    let mut predictors = Map::new();
+    // The paper's aggressive one (Nice §6.1).
+    for (key, name) in
+        [("ppm", "2/10"), ("markov", "markov"), ("top_n", "top_n"), ("default", "default")]
+    {
+        predictors.insert(key.to_owned(), json!(named(name)));
+    }
+    let mut grid = Map::new();
+    for order in 1..=3 {
+        for window in [1, 5, 10] {
+            let key = format!("{order}/{window}");
+            let name = if key == "1/1" { "markov" } else { &key };
+            grid.insert(key.clone(), json!(named(name)));
+        }
+    }
+    json!({ "predictors": predictors, "ppm_grid": grid })
+}
+
+fn measured_json(one: &Measured) -> Value {
+    let point = headline(one);
+    let equal = BYTES.map(
+        |bytes| json!({ "bytes_per_page": bytes, "page_hit_rate": one.page_hit_rate_at(bytes) }),
+    );
+    json!({
+        "hit_rate": point.map(|point| point.hit_rate),
+        "page_hit_rate": point.map(|point| point.page_hit_rate),
+        "precision": point.map(|point| point.precision),
+        "recall": point.map(|point| point.recall),
+        "bytes_per_page": point.map(|point| point.bytes_per_page),
+        "wasted_bytes": point.map(|point| point.wasted_bytes),
+        "pages": one.pages,
+        "requests": one.requests,
+        "by_length": one.by_length,
+        "by_priority": one.by_priority,
+        "at_equal_bytes": equal,
+    })
+}

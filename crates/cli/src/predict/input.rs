@@ -1,0 +1,347 @@
+//! Access logs as they lie on disks: several of them, rotated, compressed, damaged.
+
+use std::collections::VecDeque;
+use std::fs::{self, File};
+use std::io::{self, BufRead, BufReader, Cursor, Read};
+use std::path::PathBuf;
+use std::time::Duration;
+
+use anyhow::{Context, bail};
+use flate2::bufread::MultiGzDecoder;
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use lull_cc::Timestamp;
+use lull_speculate::log::{BadLines, Entry, LONGEST_LINE, LineError, Reader};
+use serde_json::{Value, json};
+
+/// Lines that are looked at to find the format: as many as [`Reader::detect`] looks at, and some that
+/// are empty or directives.
+const HEAD: usize = 256;
+/// How gzip begins, whatever the file is called.
+const GZIP: [u8; 2] = [0x1f, 0x8b];
+
+/// A log that is named on the command line.
+#[derive(Debug)]
+enum Source {
+    File(PathBuf),
+    /// The standard input, which can be read once.
+    Stream,
+    /// What the standard input held.
+    Held(Vec<u8>),
+}
+
+impl Source {
+    fn name(&self) -> String {
+        match self {
+            Source::File(path) => path.display().to_string(),
+            Source::Stream | Source::Held(_) => "the standard input".to_owned(),
+        }
+    }
+}
+
+/// The logs of a command line, in the order of their times.
+#[derive(Debug)]
+pub(super) struct Logs {
+    sources: Vec<Source>,
+    bar: ProgressBar,
+}
+
+impl Logs {
+    /// Finds logs, and reads the beginnings of several to put them into order: rotated logs are named
+    /// by people, or by a pattern of the shell that has the latest first.
+    pub(super) fn find(paths: &[PathBuf]) -> anyhow::Result<Self> {
+        let mut sources = Vec::new();
+        for path in paths {
+            let is_stream = path.as_os_str() == "-";
+            if is_stream && sources.iter().any(|source| matches!(source, Source::Stream)) {
+                return Err(
+                    super::Misuse("'-' stands there twice, and can be read once".into()).into()
+                );
+            }
+            if !is_stream && path.is_dir() {
+                bail!("{} is a folder: name the logs in it", path.display());
+            }
+            sources.push(if is_stream { Source::Stream } else { Source::File(path.clone()) });
+        }
+        let hidden = ProgressBar::hidden();
+        let mut logs = Logs { sources, bar: hidden };
+        if logs.sources.len() > 1 {
+            if logs.sources.iter().any(|source| matches!(source, Source::Stream)) {
+                logs.hold()?;
+            }
+            let mut timed = Vec::new();
+            for source in core::mem::take(&mut logs.sources) {
+                timed.push((first_time(&source, &logs.bar)?, source));
+            }
+            // A stable sort: those without a time come first, and equal ones as they were named.
+            timed.sort_by_key(|(time, _)| *time);
+            logs.sources = timed.into_iter().map(|(_, source)| source).collect();
+        }
+        Ok(logs)
+    }
+
+    /// Makes sure that all can be read more than once.
+    pub(super) fn hold(&mut self) -> anyhow::Result<()> {
+        for source in &mut self.sources {
+            if matches!(source, Source::Stream) {
+                let mut bytes = Vec::new();
+                let mut from = unpacked(io::stdin().lock()).context("no standard input")?;
+                from.read_to_end(&mut bytes).with_context(|| broken(&source.name(), 0))?;
+                *source = Source::Held(bytes);
+            }
+        }
+        Ok(())
+    }
+
+    /// Shows how far each of the next passes has come, on a terminal.
+    pub(super) fn show(&mut self, what: &'static str) {
+        if !super::is_watched() {
+            return;
+        }
+        let length = |source: &Source| match source {
+            Source::File(path) => fs::metadata(path).ok().map(|metadata| metadata.len()),
+            Source::Stream => None,
+            Source::Held(bytes) => Some(bytes.len() as u64),
+        };
+        let total: Option<u64> = self.sources.iter().map(length).sum();
+        let (bar, template) = match total {
+            Some(total) => (ProgressBar::new(total), "{prefix} [{bar:30}] {percent} %, {eta} left"),
+            None => (ProgressBar::no_length(), "{prefix} {bytes}, {elapsed}"),
+        };
+        bar.set_draw_target(ProgressDrawTarget::stderr());
+        let style = ProgressStyle::with_template(template).expect("the template is well formed");
+        bar.set_style(style.progress_chars("=> "));
+        bar.set_prefix(what);
+        bar.enable_steady_tick(Duration::from_millis(200));
+        self.bar = bar;
+    }
+
+    /// Takes the bar away.
+    pub(super) fn hide(&mut self) {
+        self.bar.finish_and_clear();
+        self.bar = ProgressBar::hidden();
+    }
+
+    /// Reads all logs, and says what was in each.
+    ///
+    /// # Errors
+    /// If a log cannot be read, or has lines of which none is a request.
+    pub(super) fn read(&self, mut take: impl FnMut(&Entry<'_>)) -> anyhow::Result<Vec<Contents>> {
+        let mut all = Vec::new();
+        for source in &self.sources {
+            let name = source.name();
+            let Some(mut log) = Open::new(source, &self.bar)? else {
+                all.push(Contents { name, reader: None });
+                continue;
+            };
+            let mut line = Vec::new();
+            while log.next(&mut line).with_context(|| broken(&name, log.reader.lines()))? {
+                if let Some(entry) = log.reader.read(&line) {
+                    take(&entry);
+                }
+            }
+            all.push(Contents { name, reader: Some(log.reader) });
+        }
+        Ok(all)
+    }
+}
+
+fn broken(name: &str, lines: u64) -> String {
+    format!("{name} is broken behind line {lines}: copy it again, or leave it out")
+}
+
+/// The time of a log's first request; none if it is empty.
+fn first_time(source: &Source, bar: &ProgressBar) -> anyhow::Result<Option<Timestamp>> {
+    let Some(log) = Open::new(source, bar)? else { return Ok(None) };
+    let mut reader = log.reader.clone();
+    Ok(log.head.iter().find_map(|line| reader.read(line)).map(|entry| entry.at))
+}
+
+/// What was in a log.
+#[derive(Debug)]
+pub(super) struct Contents {
+    name: String,
+    /// None if there was nothing.
+    reader: Option<Reader>,
+}
+
+impl Contents {
+    /// The requests that were read.
+    pub(super) fn entries(&self) -> u64 {
+        self.reader.as_ref().map_or(0, Reader::entries)
+    }
+
+    pub(super) fn json(&self) -> Value {
+        let Some(reader) = &self.reader else {
+            return json!({ "log": self.name, "format": null, "lines": 0, "requests": 0, "bad": [] });
+        };
+        let bad = |(why, bad): (&LineError, &BadLines)| {
+            json!({
+                "reason": why.to_string(),
+                "lines": bad.count,
+                "first": bad.first,
+                "sample": bad.sample,
+            })
+        };
+        json!({
+            "log": self.name,
+            "format": reader.format().to_string(),
+            "lines": reader.lines(),
+            "requests": reader.entries(),
+            "bad": reader.bad().iter().map(bad).collect::<Vec<Value>>(),
+        })
+    }
+
+    pub(super) fn text(&self) -> String {
+        let Some(reader) = &self.reader else { return format!("{}: empty\n", self.name) };
+        let mut text = format!(
+            "{}: {}, {}, {}\n",
+            self.name,
+            reader.format(),
+            super::count(reader.lines(), "line", "lines"),
+            super::count(reader.entries(), "request", "requests"),
+        );
+        for (why, bad) in reader.bad() {
+            text += &format!(
+                "  {}: {why}; line {}: {}\n",
+                super::count(bad.count, "bad line", "bad lines"),
+                bad.first,
+                super::plain(&bad.sample)
+            );
+        }
+        text
+    }
+}
+
+/// A log that is read.
+struct Open<'a> {
+    head: VecDeque<Vec<u8>>,
+    lines: Lines<Box<dyn BufRead + 'a>>,
+    reader: Reader,
+}
+
+impl<'a> Open<'a> {
+    /// Opens a log and finds its format out; none if it is empty.
+    fn new(source: &'a Source, bar: &ProgressBar) -> anyhow::Result<Option<Self>> {
+        let name = source.name();
+        let from: Box<dyn Read + 'a> = match source {
+            Source::File(path) => {
+                Box::new(File::open(path).with_context(|| format!("{name} cannot be read"))?)
+            }
+            Source::Stream => Box::new(io::stdin().lock()),
+            Source::Held(bytes) => Box::new(&bytes[..]),
+        };
+        let from = unpacked(bar.wrap_read(from)).with_context(|| broken(&name, 0))?;
+        let mut lines = Lines { from };
+        let mut head = VecDeque::new();
+        let mut line = Vec::new();
+        while head.len() < HEAD && lines.next(&mut line).with_context(|| broken(&name, 0))? {
+            head.push_back(core::mem::take(&mut line));
+        }
+        if head.iter().all(|line| line.trim_ascii().is_empty()) && head.len() < HEAD {
+            return Ok(None);
+        }
+        let Some(reader) = Reader::detect(head.iter().map(Vec::as_slice)) else {
+            bail!(
+                "{name} has no line of an access log that is known: those are Common, Combined, W3C \
+                 extended, JSON lines and Caddy's, plain or by gzip"
+            );
+        };
+        Ok(Some(Open { head, lines, reader }))
+    }
+
+    /// Reads the next line, first those that were looked at.
+    fn next(&mut self, line: &mut Vec<u8>) -> io::Result<bool> {
+        match self.head.pop_front() {
+            Some(first) => {
+                *line = first;
+                Ok(true)
+            }
+            None => self.lines.next(line),
+        }
+    }
+}
+
+/// What a log holds, whether it is packed or not.
+fn unpacked<'a>(from: impl Read + 'a) -> io::Result<Box<dyn BufRead + 'a>> {
+    let mut from = BufReader::with_capacity(1 << 16, from);
+    let mut first = Vec::new();
+    (&mut from).take(2).read_to_end(&mut first)?;
+    let is_packed = first == GZIP;
+    let whole = Cursor::new(first).chain(from);
+    Ok(if is_packed {
+        Box::new(BufReader::with_capacity(1 << 16, MultiGzDecoder::new(whole)))
+    } else {
+        Box::new(whole)
+    })
+}
+
+/// Lines of a bounded length.
+struct Lines<R> {
+    from: R,
+}
+
+impl<R: BufRead> Lines<R> {
+    /// Reads the next line without its end; false behind the last one. Of a line that is too long
+    /// comes so much that readers see it.
+    fn next(&mut self, line: &mut Vec<u8>) -> io::Result<bool> {
+        line.clear();
+        let most = LONGEST_LINE as u64 + 2;
+        let count = (&mut self.from).take(most).read_until(b'\n', line)?;
+        if line.last() == Some(&b'\n') {
+            line.pop();
+        } else if count as u64 == most {
+            self.from.skip_until(b'\n')?;
+        }
+        Ok(count > 0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn lines(bytes: &[u8]) -> Vec<Vec<u8>> {
+        let mut lines = Lines { from: bytes };
+        let mut all = Vec::new();
+        let mut line = Vec::new();
+        while lines.next(&mut line).unwrap() {
+            all.push(line.clone());
+        }
+        all
+    }
+
+    #[test]
+    fn lines_end_where_they_do_and_long_ones_are_cut() {
+        assert_eq!(lines(b""), [] as [Vec<u8>; 0]);
+        assert_eq!(lines(b"a\n\nb"), [b"a".to_vec(), Vec::new(), b"b".to_vec()]);
+        for (length, kept) in [
+            (LONGEST_LINE, LONGEST_LINE),
+            (LONGEST_LINE + 1, LONGEST_LINE + 1),
+            (LONGEST_LINE + 2, LONGEST_LINE + 2),
+            (10 * LONGEST_LINE, LONGEST_LINE + 2),
+        ] {
+            let text = [vec![b'x'; length], b"\nb\n".to_vec()].concat();
+            let all = lines(&text);
+            assert_eq!(all.iter().map(Vec::len).collect::<Vec<_>>(), [kept, 1], "{length}");
+        }
+    }
+
+    #[test]
+    fn what_is_packed_is_told_by_its_bytes() {
+        use std::io::Write as _;
+        let mut packer = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
+        packer.write_all(b"one\n").unwrap();
+        let member = packer.finish().unwrap();
+        // Rotation may put one behind the other.
+        let two = [&member[..], &member[..]].concat();
+        for (bytes, expected) in
+            [(&two[..], "one\none\n"), (b"one\n", "one\n"), (b"1", "1"), (b"", "")]
+        {
+            let mut text = String::new();
+            unpacked(bytes).unwrap().read_to_string(&mut text).unwrap();
+            assert_eq!(text, expected);
+        }
+        let mut text = String::new();
+        assert!(unpacked(&member[..member.len() - 5]).unwrap().read_to_string(&mut text).is_err());
+    }
+}

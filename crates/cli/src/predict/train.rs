@@ -1,0 +1,151 @@
+//! `lull predict train`: learns a model from logs.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::PathBuf;
+
+use anyhow::{Context, bail};
+use lull_cc::Bytes;
+use lull_speculate::model::Model;
+use lull_speculate::observe::{ClientHasher, Ignored, Limits};
+use lull_speculate::predict::PpmParameters;
+use serde_json::json;
+
+use super::input::{Contents, Logs};
+use super::{count, say};
+use crate::durable::Replacement;
+
+const EXAMPLES: &str = "\
+Examples:
+  lull predict train --model site.model access.log.2.gz access.log.1 access.log
+      learn from what there is; rotated logs are put into the order of their times
+  lull predict train --model site.model access.log
+      the next day: the model goes on from where it was
+  zstdcat access.log.zst | lull predict train --model site.model -
+      a log from another program
+  lull predict train --model site.model --key site.key access.log
+      count distinct clients over all days; otherwise each run counts them from the beginning
+
+Logs are Common, Combined, W3C extended, JSON lines or Caddy's, plain or packed by gzip. Lines that
+cannot be read are counted and shown. The model holds no address and nothing that leads to one. It is
+replaced as a whole once all is read, so that no failure and no kill damages the one that is there.
+
+The exit code is 1 if a log, the model or the key cannot be read or written, or if no log holds a
+request; 2 if the arguments make no sense.";
+
+/// Learn what visitors of a site may want next, from its access logs
+#[derive(Debug, clap::Args)]
+#[command(after_help = EXAMPLES)]
+pub(crate) struct Args {
+    /// Access logs; - is the standard input
+    #[arg(required = true, value_name = "LOG")]
+    logs: Vec<PathBuf>,
+    /// The model, which goes on learning if it is there
+    #[arg(long, value_name = "FILE")]
+    model: PathBuf,
+    /// Begin with an empty model, whatever is there
+    #[arg(long)]
+    fresh: bool,
+    /// A secret that clients are counted by, made if it is not there. Whoever has it and the model
+    /// can try out which addresses may have been where: keep it as you keep the logs
+    #[arg(long, value_name = "FILE")]
+    key: Option<PathBuf>,
+    /// Say what was learned as JSON
+    #[arg(long)]
+    json: bool,
+}
+
+pub(super) fn run(args: &Args) -> anyhow::Result<()> {
+    let key = args.key.as_deref().map_or_else(super::random_key, super::key_of)?;
+    let hasher = ClientHasher::new(key);
+    if super::is_foreign(&args.model) {
+        bail!("{} is there, and no model: name another file", args.model.display());
+    }
+    let unwritten = || format!("the model {} cannot be written", args.model.display());
+    // From here on nobody else trains this model, whose learning would be lost.
+    let replacement = Replacement::begin(&args.model).with_context(unwritten)?;
+    let before = if args.fresh {
+        None
+    } else {
+        super::read_model(&args.model, hasher.clone()).map_err(|error| {
+            // Whoever trains can also do without what was there.
+            let text = format!("{error:#} (--fresh begins anew)");
+            error.context(text)
+        })?
+    };
+    let continued = before.is_some();
+    let mut model =
+        before.unwrap_or_else(|| Model::new(hasher, Limits::default(), PpmParameters::shipped()));
+    let mut logs = Logs::find(&args.logs)?;
+    let (mut visits, mut ignored) = (0, BTreeMap::new());
+    logs.show("training");
+    let contents = logs.read(|entry| match model.learn(entry) {
+        Ok(_) => visits += 1,
+        Err(why) => *ignored.entry(why).or_insert(0u64) += 1,
+    });
+    logs.hide();
+    let contents = contents?;
+    if contents.iter().all(|log| log.entries() == 0) {
+        bail!("there is no request to learn from: all logs are empty");
+    }
+    replacement.finish(|to| model.write(to)).with_context(unwritten)?;
+    let learned = Learned { model: &model, contents, visits, ignored, continued, args };
+    if args.json { learned.json() } else { learned.text() }
+}
+
+struct Learned<'a> {
+    model: &'a Model,
+    contents: Vec<Contents>,
+    visits: u64,
+    ignored: BTreeMap<Ignored, u64>,
+    continued: bool,
+    args: &'a Args,
+}
+
+impl Learned<'_> {
+    fn file_bytes(&self) -> u64 {
+        fs::metadata(&self.args.model).map_or(0, |metadata| metadata.len())
+    }
+
+    fn json(&self) -> anyhow::Result<()> {
+        let urls = self.model.observer().urls();
+        let value = json!({
+            "logs": self.contents.iter().map(Contents::json).collect::<Vec<_>>(),
+            "visits": self.visits,
+            "ignored": self.ignored,
+            "model": {
+                "file": self.args.model,
+                "continued": self.continued,
+                "urls": urls.len(),
+                "public_urls": urls.public(),
+                "contexts": self.model.predictor().contexts(),
+                "followers": self.model.predictor().followers(),
+                "resident_bytes": self.model.resident().0,
+                "file_bytes": self.file_bytes(),
+            },
+        });
+        say(&format!("{}\n", serde_json::to_string_pretty(&value)?))
+    }
+
+    fn text(&self) -> anyhow::Result<()> {
+        let mut text: String = self.contents.iter().map(Contents::text).collect();
+        text += &format!("learned from {}", count(self.visits, "visit", "visits"));
+        let mut separator = "; not from";
+        for (why, number) in &self.ignored {
+            text += &format!("{separator} {number} {why}");
+            separator = ",";
+        }
+        let urls = self.model.observer().urls();
+        text += &format!(
+            "\n{}: {}: {}, {} of them public; {}; {} of memory, {} on disk\n",
+            self.args.model.display(),
+            if self.continued { "goes on" } else { "new" },
+            count(urls.len() as u64, "URL", "URLs"),
+            urls.public(),
+            count(self.model.predictor().contexts() as u64, "context", "contexts"),
+            self.model.resident(),
+            Bytes(self.file_bytes()),
+        );
+        say(&text)
+    }
+}
