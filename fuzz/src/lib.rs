@@ -1,5 +1,5 @@
-//! What must hold of any bytes that reach Lull from outside: each function takes some, and panics if it
-//! does not hold.
+//! What must hold of any bytes that reach Lull from outside: each function takes some, and panics
+//! if it does not hold.
 //!
 //! `fuzz_targets/` hands them what libFuzzer makes up, `tests/` what proptest does.
 
@@ -34,8 +34,8 @@ fn hasher() -> ClientHasher {
     ClientHasher::new([7; 16])
 }
 
-/// A log: each line is a request, none or bad in each format; a model that learns from it keeps to its
-/// room, and is the same when it is written and read.
+/// A log: each line is a request, none or bad in each format; a model that learns from it keeps to
+/// its room, and is the same when it is written and read.
 pub fn log(bytes: &[u8]) {
     let lines = || bytes.split(|byte| *byte == b'\n');
     let detected = Reader::detect(lines()).map(|reader| reader.format());
@@ -63,8 +63,8 @@ pub fn log(bytes: &[u8]) {
     assert!(readable || detected.is_none(), "{detected:?} reads nothing");
 }
 
-/// A model, as it is, and as what stands between the version and a checksum that is right: it is refused,
-/// or it is one that can be worked with.
+/// A model, as it is, and as what stands between the version and a checksum that is right: it is
+/// refused, or it is one that can be worked with.
 pub fn model(bytes: &[u8]) {
     for bytes in [bytes, &sealed(bytes)] {
         match Model::read(bytes, hasher(), Bytes(1 << 30)) {

@@ -6,11 +6,11 @@ use std::io::{self, BufWriter, ErrorKind, Write};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-/// A file that is about to be replaced. What is written goes into a draft beside it, which takes the
-/// file's place once it is on the disk; so whoever reads sees the old file or the new one.
+/// A file that is about to be replaced. What is written goes into a draft beside it, which takes
+/// the file's place once it is on the disk; so whoever reads sees the old file or the new one.
 ///
-/// A draft that a killed program left behind is used again, so that none pile up. Links and permissions
-/// stay as they are.
+/// A draft that a killed program left behind is used again, so that none pile up. Links and
+/// permissions stay as they are.
 #[derive(Debug)]
 pub(crate) struct Replacement {
     path: PathBuf,
@@ -23,8 +23,8 @@ impl Replacement {
     /// Begins to replace a file, which nobody else can do until this one has ended.
     ///
     /// # Errors
-    /// If something else than a file is there, if another program is replacing it, or if nothing can
-    /// be written beside it.
+    /// If something else than a file is there, if another program is replacing it, or if nothing
+    /// can be written beside it.
     pub(crate) fn begin(path: &Path) -> io::Result<Self> {
         let path = match fs::canonicalize(path) {
             Err(error) if error.kind() == ErrorKind::NotFound => path.to_owned(),

@@ -135,7 +135,8 @@ fn count(number: u64, one: &str, more: &str) -> String {
     format!("{number} {}", if number == 1 { one } else { more })
 }
 
-/// Rows with columns below each other: the first to the left, all others to the right, the last free.
+/// Rows with columns below each other: the first to the left, all others to the right, the last
+/// free.
 fn table(rows: &[Vec<String>]) -> String {
     let columns = rows.iter().map(Vec::len).max().unwrap_or(0);
     let width = |column: usize| {

@@ -23,11 +23,12 @@ Examples:
   lull predict eval --plot rates.svg access.log
       and draw the hit rate over what is fetched
 
-The log is split by its time. The first part only trains; learning goes on throughout. A third of the
-rest is the validation slice, by which the default was chosen on other logs; what is shown is of the
-last part. Each client has a cache for as long as its session lasts. A list is fetched behind the page
-at hand, so that what is in that page is no hit and costs nothing; the first page of a session counts
-as a miss. Single figures are of lists of the ten most probable. The standard input is held in memory.
+The log is split by its time. The first part only trains; learning goes on throughout. A third of
+the rest is the validation slice, by which the default was chosen on other logs; what is shown is of
+the last part. Each client has a cache for as long as its session lasts. A list is fetched behind the
+page at hand, so that what is in that page is no hit and costs nothing; the first page of a session
+counts as a miss. Single figures are of lists of the ten most probable. The standard input is held in
+memory.
 
 The exit code is 1 if a log cannot be read or nothing is left to measure, or if the plot cannot be
 written; 2 if the arguments make no sense.";
@@ -82,8 +83,8 @@ pub(super) fn run(args: &Args) -> anyhow::Result<()> {
     let result = Results { contents, evaluation: evaluation?, split: args.split };
     if result.test().first().is_none_or(|one| one.pages == 0) {
         bail!(
-            "nobody asked for a page in the last part of the log's time: name more logs, or train on \
-             less (--split)"
+            "nobody asked for a page in the last part of the log's time: name more logs, or train \
+             on less (--split)"
         );
     }
     if let Some(path) = &args.plot {
@@ -220,8 +221,8 @@ impl Results {
         }
         text += &table(&rows);
         text += "\npages, all: hits of what clients did not have; precision: of what was fetched; \
-                 recall: of what\ncame behind a session's first page; behind the line: hits of pages \
-                 at so much fetched for each page\n";
+                 recall: of what\ncame behind a session's first page; behind the line: hits of \
+                 pages at so much fetched for each page\n";
         if let Some(plot) = plot {
             text += &format!("plot: {}\n", plot.display());
         }

@@ -21,9 +21,9 @@ Examples:
       all of it, as JSON
 
 Columns: the probability that the page is wanted within the next pages; its bytes; the time that is
-saved if it is there already; the priority, in milliseconds that are saved on average for each kilobyte
-that is fetched; the clients that went there from these pages and those that got it at all, as far as
-they are counted (16 and 32 at most; - for what is only popular).
+saved if it is there already; the priority, in milliseconds that are saved on average for each
+kilobyte that is fetched; the clients that went there from these pages and those that got it at all,
+as far as they are counted (16 and 32 at most; - for what is only popular).
 
 The exit code is 1 if the model cannot be read, and 2 if the arguments make no sense.";
 

@@ -13,8 +13,8 @@ use lull_cc::Timestamp;
 use lull_speculate::log::{BadLines, Entry, LONGEST_LINE, LineError, Reader};
 use serde_json::{Value, json};
 
-/// Lines that are looked at to find the format: as many as [`Reader::detect`] looks at, and some that
-/// are empty or directives.
+/// Lines that are looked at to find the format: as many as [`Reader::detect`] looks at, and some
+/// that are empty or directives.
 const HEAD: usize = 256;
 /// How gzip begins, whatever the file is called.
 const GZIP: [u8; 2] = [0x1f, 0x8b];
@@ -46,8 +46,8 @@ pub(super) struct Logs {
 }
 
 impl Logs {
-    /// Finds logs, and reads the beginnings of several to put them into order: rotated logs are named
-    /// by people, or by a pattern of the shell that has the latest first.
+    /// Finds logs, and reads the beginnings of several to put them into order: rotated logs are
+    /// named by people, or by a pattern of the shell that has the latest first.
     pub(super) fn find(paths: &[PathBuf]) -> anyhow::Result<Self> {
         let mut sources = Vec::new();
         for path in paths {
@@ -172,7 +172,13 @@ impl Contents {
 
     pub(super) fn json(&self) -> Value {
         let Some(reader) = &self.reader else {
-            return json!({ "log": self.name, "format": null, "lines": 0, "requests": 0, "bad": [] });
+            return json!({
+                "log": self.name,
+                "format": null,
+                "lines": 0,
+                "requests": 0,
+                "bad": [],
+            });
         };
         let bad = |(why, bad): (&LineError, &BadLines)| {
             json!({
@@ -242,8 +248,8 @@ impl<'a> Open<'a> {
         }
         let Some(reader) = Reader::detect(head.iter().map(Vec::as_slice)) else {
             bail!(
-                "{name} has no line of an access log that is known: those are Common, Combined, W3C \
-                 extended, JSON lines and Caddy's, plain or by gzip"
+                "{name} has no line of an access log that is known: those are Common, Combined, \
+                 W3C extended, JSON lines and Caddy's, plain or by gzip"
             );
         };
         Ok(Some(Open { head, lines, reader }))

@@ -27,8 +27,9 @@ Examples:
       count distinct clients over all days; otherwise each run counts them from the beginning
 
 Logs are Common, Combined, W3C extended, JSON lines or Caddy's, plain or packed by gzip. Lines that
-cannot be read are counted and shown. The model holds no address and nothing that leads to one. It is
-replaced as a whole once all is read, so that no failure and no kill damages the one that is there.
+cannot be read are counted and shown. The model holds no address and nothing that leads to one. It
+is replaced as a whole once all is read, so that no failure and no kill damages the one that is
+there.
 
 The exit code is 1 if a log, the model or the key cannot be read or written, or if no log holds a
 request; 2 if the arguments make no sense.";

@@ -1,9 +1,9 @@
 //! How good predictors are on a log: trained as it goes, measured on its later part.
 //!
 //! Each client has a cache that keeps what it got for as long as its session lasts (SSR §5.3.1 has
-//! one that never evicts). When it has asked for a page, each predictor gives a list; what is on the
-//! list and not in the cache is fetched before the client's next page, after what the page itself
-//! has in it (SSR §5.1). So an object of the page at hand is never a hit, and costs nothing.
+//! one that never evicts). When it has asked for a page, each predictor gives a list; what is on
+//! the list and not in the cache is fetched before the client's next page, after what the page
+//! itself has in it (SSR §5.1). So an object of the page at hand is never a hit, and costs nothing.
 //!
 //! Each predictor is measured with lists of several lengths, the most probable first, and with
 //! several thresholds of priority. The thresholds give a curve of hit rate over bytes, on which

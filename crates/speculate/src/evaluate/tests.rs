@@ -51,7 +51,8 @@ fn a_path_that_all_take_is_foreseen_from_its_second_page_on() {
         assert_eq!((point.wasted_bytes, point.hit_rate), (0, point.page_hit_rate));
         assert!((point.bytes_per_page - 2_000.0 / 3.0).abs() < 1e-9, "{point:?}");
     }
-    // No priority is above a second for each kilobyte, and all are above a second for each gigabyte.
+    // No priority is above a second for each kilobyte, and all are above a second for each
+    // gigabyte.
     assert_eq!(measured.by_priority[0].page_hit_rate, 0.0);
     assert_eq!(measured.by_priority[1].page_hit_rate, measured.by_length[0].page_hit_rate);
 }

@@ -1,9 +1,9 @@
 //! A model: what was learned of a site, to be kept beyond the end of a program.
 //!
 //! What is written holds the URLs with what is known of each, what followed which pages, and the
-//! clocks of the decay. It holds no address, no hash of one and no session. What it has of clients are
-//! the classes that [`Urls::is_public`](crate::observe::Urls::is_public) counts, which lead nowhere
-//! without the key of the [`ClientHasher`]; and the key is not written.
+//! clocks of the decay. It holds no address, no hash of one and no session. What it has of clients
+//! are the classes that [`Urls::is_public`](crate::observe::Urls::is_public) counts, which lead
+//! nowhere without the key of the [`ClientHasher`]; and the key is not written.
 //!
 //! Under another key a client may fall into another class, and so be counted twice. So when a model
 //! that was read goes on learning under another key than before, counts that are not complete begin
@@ -65,7 +65,8 @@ pub enum ReadError {
 pub struct Model {
     observer: Observer,
     predictor: Ppm,
-    /// Which key the clients are counted by.
+    /// Which key the observer has, and which one its clients were counted by.
+    key: u64,
     counted_by: u64,
 }
 
@@ -75,11 +76,12 @@ impl Model {
     /// # Panics
     /// If a limit or a parameter is out of its range.
     pub fn new(hasher: ClientHasher, limits: Limits, parameters: PpmParameters) -> Self {
-        let counted_by = hasher.fingerprint();
+        let key = hasher.fingerprint();
         Model {
             observer: Observer::new(hasher, limits),
             predictor: Ppm::new(parameters),
-            counted_by,
+            key,
+            counted_by: key,
         }
     }
 
@@ -88,9 +90,8 @@ impl Model {
     /// # Errors
     /// If nothing is to be learned from it.
     pub fn learn(&mut self, entry: &Entry<'_>) -> Result<Visit, Ignored> {
-        let key = self.observer.hasher().fingerprint();
-        if self.counted_by != key {
-            self.counted_by = key;
+        if self.counted_by != self.key {
+            self.counted_by = self.key;
             self.observer.count_anew();
             self.predictor.count_anew();
         }
@@ -148,9 +149,9 @@ impl Model {
 
     /// Reads a model that may take `most` memory once its limits are reached.
     ///
-    /// It takes memory for what it has read, not for what the bytes claim. It ranks as the model did
-    /// that was written; under the same key it also goes on learning as that would have, once the
-    /// sessions of all its clients had ended.
+    /// It takes memory for what it has read, not for what the bytes claim. It ranks as the model
+    /// did that was written; under the same key it also goes on learning as that would have, once
+    /// the sessions of all its clients had ended.
     ///
     /// # Errors
     /// [`ReadError`], if it is no model, or damaged.
@@ -167,7 +168,7 @@ impl Model {
             VERSION => {}
             other => return Err(ReadError::Version(other)),
         }
-        let counted_by = from.u64()?;
+        let (key, counted_by) = (hasher.fingerprint(), from.u64()?);
         let limits = Limits::read(&mut from)?;
         let parameters = PpmParameters::read(&mut from)?;
         let needed = Model::most_resident(&limits, &parameters);
@@ -177,7 +178,7 @@ impl Model {
         let observer = Observer::read(hasher, limits, &mut from)?;
         let predictor = Ppm::read(parameters, &mut from)?;
         from.finish()?;
-        Ok(Model { observer, predictor, counted_by })
+        Ok(Model { observer, predictor, key, counted_by })
     }
 }
 

@@ -213,7 +213,8 @@ fn the_limits_keep_a_model_below_a_gibibyte() {
     for parameters in [PpmParameters::shipped(), PpmParameters::paper(2, 10)] {
         let limits = Limits::default();
         let most = Model::most_resident(&limits, &parameters).0;
-        // What the allocator adds to each path, and what is there twice while the largest table grows.
+        // What the allocator adds to each path, and what is there twice while the largest table
+        // grows.
         let allocator = limits.urls as u64 * 24;
         let growth = PpmParameters::most_resident(&parameters).0 / 2;
         assert!(most + allocator + growth < GIBIBYTE.0, "{most} + {allocator} + {growth}");
@@ -309,7 +310,8 @@ proptest! {
             let question = asker.ask(at(6_000), history);
             let mut ranked = Vec::new();
             model.predictor().rank(&question, model.observer().urls(), &mut ranked);
-            prop_assert!(ranked.iter().all(|one| (0.0..=1.0).contains(&one.probability)), "{:?}", ranked);
+            let is_probability = |one: &Candidate| (0.0..=1.0).contains(&one.probability);
+            prop_assert!(ranked.iter().all(is_probability), "{:?}", ranked);
             let again = read(&bytes(&model), key(1));
             prop_assert!(again.is_ok(), "{:?}", again.err());
         }

@@ -7,8 +7,8 @@ use siphasher::sip::SipHasher24;
 /// Turns what a log or a connection says of a client into numbers that lead nowhere without the
 /// key: SipHash-2-4, a pseudo-random function (Aumasson and Bernstein, 2012).
 ///
-/// The key is drawn at random. It is never stored with a model, so that what is stored there can't be
-/// joined with anything.
+/// The key is drawn at random. It is never stored with a model, so that what is stored there can't
+/// be joined with anything.
 #[derive(Clone)]
 pub struct ClientHasher {
     keyed: SipHasher24,

@@ -34,7 +34,8 @@ pub struct Limits {
     pub path_bytes: Bytes,
     /// Clients: up to 1.3 kB each; under 2^32.
     pub sessions: usize,
-    /// A session ends, and its client is forgotten, so long after its last request; under 500 years.
+    /// A session ends, and its client is forgotten, so long after its last request; under 500
+    /// years.
     pub session_window: Duration,
     /// After this time a request counts half; a second at least, and under 500 years.
     pub half_life: Duration,
@@ -188,10 +189,6 @@ impl Observer {
     ) -> Result<Self, ReadError> {
         let urls = Urls::read(&limits, |path| hasher.text(path), from)?;
         Ok(Observer { urls, ..Observer::new(hasher, limits) })
-    }
-
-    pub(crate) fn hasher(&self) -> &ClientHasher {
-        &self.hasher
     }
 
     /// Its limits.

@@ -64,8 +64,8 @@ impl Sessions {
         Sessions { table: Table::new(limit), window, latest: Timestamp::ZERO, swept: 0 }
     }
 
-    /// The session of a client, a new one if its last request is a window ago. Where the client comes
-    /// from, and whether it is a robot, is asked for new ones only.
+    /// The session of a client, a new one if its last request is a window ago. Where the client
+    /// comes from, and whether it is a robot, is asked for new ones only.
     pub(super) fn enter(
         &mut self,
         client: ClientId,

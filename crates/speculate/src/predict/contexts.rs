@@ -191,11 +191,12 @@ impl Contexts {
         self.displace(first, new);
     }
 
-    /// Space-saving (Metwally, Agrawal and El Abbadi, 2005): a newcomer takes the place of the least
-    /// with its count, and so is overestimated by that at most. Who made it follow is counted anew.
+    /// Space-saving (Metwally, Agrawal and El Abbadi, 2005): a newcomer takes the place of the
+    /// least with its count, and so is overestimated by that at most. Who made it follow is counted
+    /// anew.
     ///
-    /// Those that few clients know go first. So a single client, whatever it asks for, displaces one
-    /// of the others at most.
+    /// Those that few clients know go first. So a single client, whatever it asks for, displaces
+    /// one of the others at most.
     fn displace(&mut self, first: u32, (url, counts, class): Place) {
         let mut least = ((true, f32::INFINITY), NONE, 0);
         let mut block = first;
@@ -323,8 +324,8 @@ impl Contexts {
         Table::<Context>::most_resident(room.contexts) + room.blocks as u64 * block
     }
 
-    /// Writes each context with its followers. Which blocks they stand in decides nothing, so that is
-    /// left out.
+    /// Writes each context with its followers. Which blocks they stand in decides nothing, so that
+    /// is left out.
     pub(super) fn write<W: Write>(&self, to: &mut Sink<W>) -> io::Result<()> {
         self.decay.write(to)?;
         to.count(self.table.hand())?;

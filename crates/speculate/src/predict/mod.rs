@@ -5,7 +5,8 @@
 //! | [`Ppm`] with [`PpmParameters::paper`] | PPM-n/w of Nice §6.1 and SSR §3.1.1 |
 //! | [`Ppm`] with [`PpmParameters::markov`] | a Markov model of first order, with images |
 //! | [`TopN`] | what is wanted most, whatever the client did |
-//! | [`Ppm`] with [`PpmParameters::shipped`] | the default, chosen by measuring: `docs/predictor.md` |
+//! | [`Ppm`] with [`PpmParameters::shipped`] | the default, chosen by measuring:
+//! `docs/predictor.md` |
 
 mod contexts;
 mod ppm;

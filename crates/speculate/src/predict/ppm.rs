@@ -113,8 +113,8 @@ impl Ppm {
         }
     }
 
-    /// What followed a context: how often the context occurred, how many URLs followed, and those of
-    /// them that may be told, each with its share of the occurrences.
+    /// What followed a context: how often the context occurred, how many URLs followed, and those
+    /// of them that may be told, each with its share of the occurrences.
     fn shares(
         &self,
         question: &Question<'_>,

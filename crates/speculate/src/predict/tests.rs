@@ -282,7 +282,8 @@ fn target(number: u32) -> String {
 }
 
 proptest! {
-    /// What a predictor ranks is public, not held, sorted and a probability; and the same each time.
+    /// What a predictor ranks is public, not held, sorted and a probability; and the same each
+    /// time.
     #[test]
     fn a_ranking_keeps_its_promises(visits in visits(), which in 0usize..5, asked in 0u32..40) {
         let parameters = [

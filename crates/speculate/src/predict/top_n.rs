@@ -91,8 +91,9 @@ impl Predictor for TopN {
         if !visit.cacheable {
             return;
         }
-        // In the same scale as the pages, so that it stays right when nobody looks at it. A date long
-        // ago makes much of what is popular now, which must not become infinite and so stay for ever.
+        // In the same scale as the pages, so that it stays right when nobody looks at it. A date
+        // long ago makes much of what is popular now, which must not become infinite and so stay
+        // for ever.
         let weight = (urls.popularity(visit.url, visit.at) * counts).min(f32::MAX);
         let at = match self.top.iter().position(|(url, _)| *url == visit.url) {
             Some(at) => at,

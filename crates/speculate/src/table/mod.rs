@@ -153,8 +153,8 @@ impl<T: Entry> Table<T> {
     }
 }
 
-/// Makes room for one more as vectors do, by doubling, but for no more than `limit` in all: a vector
-/// that doubles at its limit takes twice what was granted.
+/// Makes room for one more as vectors do, by doubling, but for no more than `limit` in all: a
+/// vector that doubles at its limit takes twice what was granted.
 pub(crate) fn grow_within<T>(entries: &mut Vec<T>, limit: usize) {
     let count = entries.len();
     if count == entries.capacity() && count < limit {

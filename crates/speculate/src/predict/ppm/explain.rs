@@ -36,11 +36,11 @@ pub enum Withheld {
 pub struct Explained {
     /// What.
     pub url: UrlId,
-    /// The probability that it is ranked by; of what is withheld, its share of the occurrences of the
-    /// longest context that it followed.
+    /// The probability that it is ranked by; of what is withheld, its share of the occurrences of
+    /// the longest context that it followed.
     pub probability: f32,
-    /// How many distinct clients went there from a context, the most of any: at least so many, and 16
-    /// at most. None if it followed no context and is only popular.
+    /// How many distinct clients went there from a context, the most of any: at least so many, and
+    /// 16 at most. None if it followed no context and is only popular.
     pub clients: Option<u32>,
     /// Why it is not suggested; none if it is.
     pub withheld: Option<Withheld>,
@@ -51,8 +51,8 @@ pub struct Explained {
 pub struct Explanation {
     /// The contexts that have a say, the longest first.
     pub contexts: Vec<Context>,
-    /// What is suggested, in the order of [`crate::predict::Predictor::rank`]; then what is not, the
-    /// most probable first.
+    /// What is suggested, in the order of [`crate::predict::Predictor::rank`]; then what is not,
+    /// the most probable first.
     pub candidates: Vec<Explained>,
 }
 

@@ -33,8 +33,9 @@ pub enum Backoff {
     /// followers.
     Escape,
     /// All predict together, from general popularity up: a context that occurred N times and was
-    /// followed by D URLs has N / (N + c·D) of the say, and leaves the rest to the shorter one. With
-    /// c = 1 that is the smoothing of Witten and Bell (1991), whose weights are those of method C.
+    /// followed by D URLs has N / (N + c·D) of the say, and leaves the rest to the shorter one.
+    /// With c = 1 that is the smoothing of Witten and Bell (1991), whose weights are those of
+    /// method C.
     Blend {
         /// c, in occurrences for each URL that followed; 0 or more.
         discount: f32,
@@ -50,9 +51,9 @@ pub struct PpmParameters {
     pub window: u32,
     /// What of it counts.
     pub counted: Counted,
-    /// What the second page of the window counts, if the first counts 1; the third counts the square
-    /// of it, and so on. With 1 probabilities are those of the papers; below, they say what is wanted
-    /// soon rather than late. Above 0, up to 1.
+    /// What the second page of the window counts, if the first counts 1; the third counts the
+    /// square of it, and so on. With 1 probabilities are those of the papers; below, they say what
+    /// is wanted soon rather than late. Above 0, up to 1.
     pub fade: f32,
     /// What shorter contexts do.
     pub backoff: Backoff,
