@@ -64,13 +64,19 @@ impl<'p> Clients<'p> {
     }
 
     /// Lets those go whose session has ended, once they fetched what they were advised: who gives a
-    /// list does not know that the client leaves.
-    pub(super) fn leave(&mut self, now: Timestamp, urls: &Urls) {
+    /// list does not know that the client leaves. `lasts` says of whom nothing was learned for long
+    /// whether the session lasts all the same, by requests that nothing is learned from.
+    pub(super) fn leave(&mut self, now: Timestamp, urls: &Urls, lasts: impl Fn(ClientId) -> bool) {
         while let Some((seen, id)) = self.by_time.first().copied()
             && now.saturating_since(seen) > self.window
         {
             self.by_time.remove(&(seen, id));
-            if let Some(mut client) = self.clients.remove(&id) {
+            let Some(mut client) = self.clients.remove(&id) else { continue };
+            if lasts(id) {
+                client.seen = now;
+                self.by_time.insert((now, id));
+                self.clients.insert(id, client);
+            } else {
                 self.fetch(&mut client, urls);
             }
         }

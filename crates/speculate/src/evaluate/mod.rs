@@ -140,7 +140,8 @@ impl<'a, 'c> Evaluator<'a, 'c> {
         let history = self.observer.history(&visit);
         let urls = self.observer.urls();
         let slice = self.plan.slice(visit.at);
-        self.clients.leave(self.observer.now(), urls);
+        let lasts = |client| !self.observer.history_of(client).is_empty();
+        self.clients.leave(self.observer.now(), urls, lasts);
         // A session that begins has this visit alone.
         self.clients.demand(&visit, self.observer.now(), slice, history.len() == 1, urls);
         for contestant in self.contestants.iter_mut() {

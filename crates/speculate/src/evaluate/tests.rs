@@ -123,6 +123,18 @@ fn what_was_advised_counts_also_of_clients_that_left() {
 }
 
 #[test]
+fn requests_that_nothing_is_learned_from_keep_a_session_up() {
+    let mut entries = walks(40, &["/a", "/b"]);
+    entries.push(entry(1_000, 99, "/a"));
+    entries.push(Entry { status: 404, ..entry(2_500, 99, "/missing") });
+    entries.push(entry(4_000, 99, "/b"));
+    let plan = Plan { slices: vec![at(900)], ..plan(&[1]) };
+    let result = measure(entries, &mut Ppm::new(PpmParameters::markov()), &plan);
+    let measured = &result.slices[0][0];
+    assert_eq!((measured.pages, measured.by_length[0].page_hit_rate), (2, 0.5));
+}
+
+#[test]
 fn slices_are_counted_apart() {
     let plan = Plan { slices: vec![at(200), at(300)], lengths: vec![1], priorities: vec![] };
     let result = measure(walks(40, &["/a", "/b"]), &mut Ppm::new(PpmParameters::markov()), &plan);

@@ -42,7 +42,7 @@ pub enum Backoff {
     },
 }
 
-/// The parameters of a [`Ppm`].
+/// The parameters of a [`Ppm`](super::Ppm).
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct PpmParameters {
     /// n: the pages of the longest context, 1 to 4.
