@@ -5,6 +5,8 @@
  * This file turns the kernel's callbacks into the events of nice.h and writes window and pace
  * back. `cong_control` leaves both wholly to us; what the kernel writes in between
  * (tcp_enter_loss, tcp_init_cwnd_reduction, undo) is overwritten at the next acknowledgement.
+ * The kernel paces none of the first ten data segments of a connection, whatever the rate: until
+ * then a window below two packets sends a pair each round trip (docs/algorithm.md).
  */
 #include "kernel.h"
 #define NICE_INLINE inline __attribute__((always_inline))
@@ -15,7 +17,7 @@
 #define SOCKET_STATE struct nice
 #include "socket.h"
 
-/* Set before loading. */
+/* Set before loading: NiceParameters::refined() unless told. */
 const volatile struct nice_params params = {
 	.min_window = NICE_ONE / 48,
 	.threshold = NICE_ONE / 5,

@@ -6,6 +6,8 @@
  * NICE_INLINE, NICE_CALLBACK, NICE_FOR(count, callback, context) and NICE_OPAQUE(variable).
  * Windows are packets in fixed point with 16 fractional bits, times microseconds.
  * The conformance test feeds this file and the Rust the same events; every field must be equal.
+ * The letter of the papers is `refinements` = 0; nice.bpf.c has all of them on, so that below two
+ * packets the step is W/2 or 3W, and no more than one packet (`gentle`), not the literal +1.
  *
  * "Nice" cites Venkataramani, Kokku, Dahlin: TCP Nice (OSDI 2002); "SSR" cites Safe Speculative
  * Replication, whose section 4 refines it.
@@ -101,8 +103,9 @@ static NICE_CALLBACK long nice_see_slot(u32 i, struct nice_extremes *e)
 }
 
 /*
- * min_rtt and max_rtt out of the slots (SSR 4.1.2: 5th and 95th percentile).
- * With twenty slots one value at each end is an outlier and dropped; with fewer, none is.
+ * min_rtt and max_rtt out of the slots, in place of the 5th and the 95th percentile of SSR 4.1.2 and
+ * their decaying averages (docs/algorithm.md says why). With twenty slots one value at each end is
+ * an outlier and dropped; with fewer, none is.
  */
 static NICE_INLINE void nice_estimate(struct nice *n)
 {
@@ -247,7 +250,9 @@ static NICE_INLINE void nice_take_one(const struct nice_params *p, struct nice *
 	n->window = less;
 }
 
-/* A loss, a mark or a timeout, as Reno has it: slow start ends here next time. */
+/* A loss, for which Nice 2.2 has Reno's rules, or a mark (RFC 3168 6.1.2). It is half of the window;
+ * RFC 5681 3.1 equation 4 and RFC 6675 5 step 4.2 have half of what is in flight, which is no more.
+ * Slow start ends here next time, as in Reno. */
 static NICE_INLINE void nice_halve_for_loss(const struct nice_params *p, struct nice *n)
 {
 	nice_halve(p, n);

@@ -14,8 +14,8 @@
 /* Round-trip times above this are cut: 16.7 s keeps window times RTT below 2^60. */
 #define NICE_RTT_LIMIT ((1U << 24) - 1)
 
-/* SSR 4.1.2 asks for percentiles and decay, and leaves the window open: 20 slots, so that one
- * slot is five per cent, each at least ten seconds and one round long. See docs/algorithm.md. */
+/* In place of SSR 4.1.2's percentiles and decaying averages: 20 slots, so that one slot is five per
+ * cent of them, each at least ten seconds and one round long. See docs/algorithm.md. */
 #define NICE_SLOTS 20
 #define NICE_SLOTS_ALLOCATED 32
 #define NICE_SLOT_US 10000000ULL

@@ -11,6 +11,10 @@
 //!  A timeout: W ← min(W, 1).
 //! ```
 //!
+//! That is the letter of the papers. The refinements, all of them on unless told otherwise, change
+//! its steps: below two packets `gentle` adds W/2 or 3·W, and no more than one packet; above,
+//! `headroom` adds a part of one; `recall` lets slow start come again.
+//!
 //! This is the reference; `bpf/nice.h` is its mirror for the kernel, and a test feeds both the
 //! same events. Change them together.
 
@@ -122,13 +126,15 @@ impl Nice {
         }
     }
 
-    /// The 5th percentile of the round-trip time in microseconds: the empty queue. 0 before the
-    /// first sample.
+    /// The round-trip time of the empty queue in microseconds: the lowest that the last twenty
+    /// slots saw, without one outlier once there are twenty. 0 before the first sample.
     pub fn min_rtt_micros(&self) -> u32 {
         self.rtt.min_rtt
     }
 
-    /// The round-trip time of the full queue in microseconds. 0 before the first sample.
+    /// The round-trip time of the full queue in microseconds: the highest mean of a round, but at
+    /// least what was seen around a loss or, without one, twice
+    /// [`min_rtt_micros`](Self::min_rtt_micros). 0 before the first sample.
     pub fn max_rtt_micros(&self) -> u32 {
         self.rtt.max_rtt
     }
@@ -216,7 +222,9 @@ impl Nice {
         self.window = (self.window / 2).max(floor);
     }
 
-    /// A loss, a mark or a timeout, as Reno has it (RFC 5681 §3.1): slow start ends here next time.
+    /// A loss, for which Nice §2.2 has Reno's rules, or a mark (RFC 3168 §6.1.2). It is half of the
+    /// window; RFC 5681 §3.1 equation 4 and RFC 6675 §5 step 4.2 have half of what is in flight,
+    /// which is no more. Slow start ends here next time, as in Reno.
     fn halve_for_loss(&mut self) {
         self.halve();
         self.ssthresh = self.window;

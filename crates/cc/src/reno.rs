@@ -67,7 +67,9 @@ impl Reno {
         }
     }
 
-    /// RFC 5681 §3.1 equation 4: ssthresh = max(flight/2, 2).
+    /// RFC 5681 §3.1 equation 4 and RFC 6675 §5 step 4.2 have ssthresh = max(FlightSize/2, 2). Here
+    /// it is half of the window, as in Linux (`tcp_reno_ssthresh`): what the application leaves
+    /// unused does not grow, so the two are close.
     pub(crate) fn halve(&mut self, delivered: u32) {
         let half = (self.window / 2).max(Window::TWO.raw());
         self.cut(half, half, delivered);

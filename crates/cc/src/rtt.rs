@@ -2,7 +2,8 @@
 
 use crate::controller::reached;
 
-/// Slots of the window. One slot of twenty is the five per cent of SSR §4.1.2.
+/// Slots of the window. One slot of twenty is five per cent of them, after SSR §4.1.2, which asks
+/// for five per cent of the samples.
 pub(crate) const SLOTS: usize = 20;
 /// The least time a slot covers. It also covers at least one round, so the window is at least
 /// 200 s and, at long rounds, twenty rounds. The papers leave its length open.
@@ -85,8 +86,9 @@ impl RttHistory {
         }
     }
 
-    /// SSR §4.1.2: the 5th and the 95th percentile. With twenty slots one value at each end is an
-    /// outlier and dropped; with fewer, none is.
+    /// In place of the 5th and the 95th percentile of SSR §4.1.2 and their decaying averages: the
+    /// lowest and the highest of the slots. With twenty slots one value at each end is an outlier
+    /// and dropped; with fewer, none is. Why is in `docs/algorithm.md`.
     fn estimate(&mut self) {
         let (mut low, mut second_low) = (u32::MAX, u32::MAX);
         let (mut high, mut full) = (Highest::default(), Highest::default());

@@ -66,9 +66,11 @@ pub struct Socket {
 /// What a congestion control that yields by itself keeps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Yielding {
-    /// 5th percentile of the round-trip time.
+    /// Round-trip time of the empty queue: the lowest of the last 200 seconds or more, without one
+    /// outlier.
     pub min_rtt: Duration,
-    /// 95th percentile of the round-trip time.
+    /// Round-trip time of the full queue: the highest mean of a round, but at least what was seen
+    /// around a loss or, without one, twice min_rtt.
     pub max_rtt: Duration,
     /// Rounds that have passed.
     pub rounds: u32,
