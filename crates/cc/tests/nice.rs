@@ -1,4 +1,5 @@
-//! Nice, rule by rule.
+//! Nice, rule by rule. A test is named after the section that its rule comes from; where the papers
+//! are silent, the rule is in the table of that name in `docs/algorithm.md`.
 
 use core::num::NonZeroU32;
 
@@ -50,8 +51,9 @@ fn nice_2_2_the_window_is_halved_when_more_than_f_of_the_round_is_congested() {
     }
 }
 
+/// Nice §2.2 counts packets, and is silent about acknowledgements of several.
 #[test]
-fn one_sample_counts_for_all_packets_of_its_acknowledgement() {
+fn nice_2_2_one_sample_counts_for_all_packets_of_its_acknowledgement() {
     let mut path = Path::new(prototype(), 10.0);
     path.round(&[100_000; 10]);
     // Nine packets under one late sample, one early one: nine tenths are congested.
@@ -63,7 +65,7 @@ fn one_sample_counts_for_all_packets_of_its_acknowledgement() {
 }
 
 #[test]
-fn a_sample_that_the_receiver_may_have_delayed_is_no_congestion() {
+fn rfc_1122_4_2_3_2_a_sample_that_the_receiver_may_have_delayed_is_no_congestion() {
     let mut path = Path::new(prototype(), 4.0);
     path.round(&[100_000; 4]);
     for _ in 0..10 {
@@ -85,7 +87,7 @@ fn a_sample_that_the_receiver_may_have_delayed_is_no_congestion() {
 }
 
 #[test]
-fn a_single_packet_held_back_by_the_receiver_is_no_congestion() {
+fn rfc_1122_4_2_3_2_a_single_packet_held_back_by_the_receiver_is_no_congestion() {
     // Four packets in flight: two are acknowledged at once, one after the receiver's 40 ms.
     let mut path = Path::new(prototype(), 4.0);
     path.round(&[100_000; 4]);
@@ -135,8 +137,9 @@ fn nice_2_3_the_next_pair_waits_for_the_last_one() {
     assert_eq!([0, 1, 2].map(|in_flight| path.nice.packets(in_flight)), [2, 2, 2]);
 }
 
+/// Nice §2.2 lets any delay above the threshold count, and is silent about jitter.
 #[test]
-fn microseconds_of_jitter_are_no_congestion() {
+fn nice_2_2_microseconds_of_jitter_are_no_congestion() {
     let mut path = Path::new(prototype(), 10.0);
     path.round(&[50; 10]);
     // Ten times min_rtt, yet below the floor of 500 µs.
@@ -196,9 +199,10 @@ fn nice_2_2_a_loss_halves_the_window_once_a_round() {
     assert_eq!(path.window(), before / 4.0);
 }
 
-/// On a link that takes 8 ms for a full packet and nothing to speak of for a small one.
+/// Nice §2.2 takes all packets for alike. On a link that takes 8 ms for a full packet and nothing to
+/// speak of for a small one.
 #[test]
-fn what_small_packets_show_of_the_path_ends_with_the_first_full_one() {
+fn nice_2_2_what_small_packets_show_of_the_path_ends_with_the_first_full_one() {
     let mut path = Path::new(prototype(), 4.0);
     path.is_small = true;
     path.round(&[25_000; 4]);
@@ -216,7 +220,7 @@ fn what_small_packets_show_of_the_path_ends_with_the_first_full_one() {
 }
 
 #[test]
-fn a_mark_is_answered_like_a_loss() {
+fn rfc_3168_6_1_2_a_mark_is_answered_like_a_loss() {
     let mut path = Path::new(prototype(), 16.0);
     path.round(&[100_000; 16]);
     let before = path.window();
@@ -224,8 +228,9 @@ fn a_mark_is_answered_like_a_loss() {
     assert_eq!(path.window(), before / 2.0);
 }
 
+/// RFC 5681 §3.1's loss window is one packet, more than a window that Nice §2.3 has brought below.
 #[test]
-fn a_timeout_leaves_at_most_one_packet_and_never_raises() {
+fn rfc_5681_3_1_a_timeout_leaves_at_most_one_packet_and_never_raises() {
     for (before, after) in [(16.0, 1.0), (1.5, 1.0), (1.0, 1.0), (0.25, 0.25)] {
         let mut path = Path::new(prototype(), before);
         path.nice.handle_timeout(Timestamp::from_micros(path.now), 0);
@@ -276,8 +281,9 @@ fn nice_2_3_below_two_packets_the_pair_is_the_round() {
     }
 }
 
+/// Nice §2.3 plans pacing.
 #[test]
-fn packets_leave_before_the_receiver_would_acknowledge_the_one_before_by_its_timer() {
+fn rfc_1122_4_2_3_2_packets_leave_before_the_receiver_acknowledges_by_its_timer() {
     // (window, smoothed RTT in ms, ms from packet to packet): a quarter more than the window needs,
     // and half of the 40 ms at most that a receiver waits for a second packet.
     for (window, rtt, gap) in
@@ -291,14 +297,14 @@ fn packets_leave_before_the_receiver_would_acknowledge_the_one_before_by_its_tim
 }
 
 #[test]
-fn a_rate_is_never_zero_which_would_mean_unpaced() {
+fn nice_2_3_a_rate_is_never_zero_which_would_mean_unpaced() {
     let path = Path::new(prototype(), 1.0 / 48.0);
     let pace = path.nice.pacing(u32::MAX, 1).expect("paced");
     assert!(pace.rate.bytes_per_second() >= 1);
 }
 
 #[test]
-fn a_window_that_the_application_did_not_use_does_not_grow() {
+fn rfc_7661_a_window_that_the_application_did_not_use_does_not_grow() {
     let mut path = Path::new(prototype(), 10.0);
     for _ in 0..5 {
         path.delivered += 2;
@@ -318,7 +324,7 @@ fn a_window_that_the_application_did_not_use_does_not_grow() {
 }
 
 #[test]
-fn after_a_pause_a_connection_starts_like_a_new_one() {
+fn rfc_5681_4_1_after_a_pause_a_connection_starts_like_a_new_one() {
     let mut path = Path::new(prototype(), 40.0);
     path.nice.handle_idle(Timestamp::from_micros(path.now));
     assert_eq!(path.nice.window(), Nice::INITIAL_WINDOW);
@@ -327,8 +333,9 @@ fn after_a_pause_a_connection_starts_like_a_new_one() {
     assert_eq!(path.window(), 0.25);
 }
 
+/// SSR §4.1.2's maxRTT is that of the full queue, which in a short buffer no percentile shows.
 #[test]
-fn a_loss_tells_the_rtt_of_the_full_queue() {
+fn ssr_4_1_2_a_loss_tells_the_rtt_of_the_full_queue() {
     // A buffer of a quarter of the BDP: 2 · min_rtt is never seen.
     let mut path = Path::new(prototype(), 16.0);
     path.round(&[100_000; 16]);
@@ -381,8 +388,9 @@ fn nice_2_2_a_much_shorter_route_is_believed_at_once() {
     assert_eq!(path.nice.max_rtt_micros(), 100_000);
 }
 
+/// Nice §2.1 is silent about slow start; it ends where Vegas would stop growing.
 #[test]
-fn slow_start_ends_when_a_packet_is_queued() {
+fn nice_2_1_slow_start_ends_when_a_packet_is_queued() {
     let mut nice = Nice::new(prototype());
     assert!(nice.window() < nice.slow_start_threshold());
     let mut delivered = 0u32;
