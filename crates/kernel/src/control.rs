@@ -188,3 +188,39 @@ fn describe(operations: &mut [u8], name: &str, restricted: bool) -> Result<()> {
     }
     Ok(())
 }
+
+#[cfg(test)]
+mod tests {
+    use lull_cc::NiceParameters;
+    use lull_testing::{bpf, needs};
+
+    use super::*;
+
+    /// What the kernel runs with unless told, as the compiler has it.
+    #[test]
+    fn the_defaults_of_the_program_are_those_of_the_reference() {
+        let mut object = MaybeUninit::uninit();
+        let open = NiceSkelBuilder::default().open(&mut object).unwrap();
+        let defaults = open.maps.rodata_data.as_deref().expect("it has constants").params;
+        let mut refined = nice::nice_params::default();
+        set_nice(&mut refined, &NiceParameters::refined());
+        assert_eq!(format!("{defaults:?}"), format!("{refined:?}"));
+    }
+
+    /// So what is wrong about the kernel's types is told when it is loaded, and never runs.
+    #[test]
+    fn a_cong_control_of_the_other_signature_does_not_load() {
+        needs!(bpf());
+        libbpf_rs::set_print(None);
+        let has_ack = machine::cong_control_has_ack().unwrap();
+        for (told, is_loaded) in [(has_ack, true), (!has_ack, false)] {
+            let mut object = MaybeUninit::uninit();
+            let mut open = NiceSkelBuilder::default().open(&mut object).unwrap();
+            let rodata = open.maps.rodata_data.as_deref_mut().expect("it has constants");
+            rodata.cong_control_has_ack = told.into();
+            let operations = open.maps.nice.initial_value_mut().expect("it has operations");
+            describe(operations, "never_attached", false).unwrap();
+            assert_eq!(open.load().is_ok(), is_loaded, "with the ACK: {told}");
+        }
+    }
+}

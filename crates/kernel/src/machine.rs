@@ -98,8 +98,16 @@ fn version(release: &str) -> Option<(u32, u32)> {
 /// # Errors
 /// [`Error::NoBtf`] if the kernel does not describe the function.
 pub(crate) fn cong_control_has_ack() -> Result<bool> {
-    let btf = Btf::from_vmlinux().map_err(|_| Error::NoBtf)?;
-    let id = operation(&btf, "cong_control")?.ok_or(Error::NoBtf)?;
+    has_ack(&types()?)
+}
+
+/// The types of the running kernel.
+fn types() -> Result<Btf<'static>> {
+    Btf::from_vmlinux().map_err(|_| Error::NoBtf)
+}
+
+fn has_ack(btf: &Btf<'_>) -> Result<bool> {
+    let id = operation(btf, "cong_control")?.ok_or(Error::NoBtf)?;
     let pointer: Ptr<'_> = btf.type_by_id(id).ok_or(Error::NoBtf)?;
     let target: BtfType<'_> = pointer.referenced_type().skip_mods_and_typedefs();
     let function = FuncProto::try_from(target).map_err(|_| Error::NoBtf)?;
@@ -112,8 +120,11 @@ pub(crate) fn cong_control_has_ack() -> Result<bool> {
 /// # Errors
 /// [`Error::NoBtf`] if the kernel does not describe its congestion controls.
 pub(crate) fn has_tx_start_operation() -> Result<bool> {
-    let btf = Btf::from_vmlinux().map_err(|_| Error::NoBtf)?;
-    Ok(operation(&btf, "cwnd_event_tx_start")?.is_some())
+    has_tx_start(&types()?)
+}
+
+fn has_tx_start(btf: &Btf<'_>) -> Result<bool> {
+    Ok(operation(btf, "cwnd_event_tx_start")?.is_some())
 }
 
 /// The type of an operation of the kernel's congestion controls, if they have one of that name.
@@ -185,7 +196,66 @@ pub fn check_name(name: &str) -> Result<()> {
 
 #[cfg(test)]
 mod tests {
+    use std::process::Command;
+
     use super::*;
+
+    /// The types of a made-up kernel whose congestion controls have these operations; clang, which
+    /// builds the programs too, describes them.
+    fn kernel_with(operations: &str) -> Btf<'static> {
+        let folder = tempfile::tempdir().unwrap();
+        let [source, object] = ["types.c", "types.o"].map(|name| folder.path().join(name));
+        let text = format!(
+            "struct sock; struct rate_sample; typedef unsigned int u32; typedef unsigned char u8;
+             {operations} operations;"
+        );
+        fs::write(&source, text).unwrap();
+        let mut clang = Command::new("clang");
+        clang.args(["-target", "bpf", "-g", "-O2", "-c", "-o"]).args([&object, &source]);
+        assert!(clang.status().unwrap().success(), "{clang:?}");
+        Btf::from_path(&object).unwrap()
+    }
+
+    #[test]
+    fn the_signature_of_cong_control_is_read_from_the_kernels_types() {
+        for (parameters, expected) in [
+            // Linux 6.9, and 6.10.
+            ("struct sock *sk, const struct rate_sample *rs", false),
+            ("struct sock *sk, u32 ack, int flag, const struct rate_sample *rs", true),
+        ] {
+            let kernel = kernel_with(&format!(
+                "struct tcp_congestion_ops {{ u32 (*ssthresh)(struct sock *sk);
+                                              void (*cong_control)({parameters}); }}"
+            ));
+            assert_eq!(has_ack(&kernel).unwrap(), expected, "{parameters}");
+        }
+    }
+
+    #[test]
+    fn the_operation_for_the_beginning_of_sending_is_found_where_there_is_one() {
+        for (operation, expected) in [
+            // Linux 6.18, and 7.1.
+            ("", false),
+            ("void (*cwnd_event_tx_start)(struct sock *sk);", true),
+        ] {
+            let kernel = kernel_with(&format!(
+                "struct tcp_congestion_ops {{ void (*cwnd_event)(struct sock *sk, u8 event);
+                                              {operation} }}"
+            ));
+            assert_eq!(has_tx_start(&kernel).unwrap(), expected, "{operation}");
+        }
+    }
+
+    #[test]
+    fn a_kernel_that_does_not_describe_its_congestion_controls_is_told() {
+        let without_the_structure = kernel_with("struct tcp_sock { u32 snd_cwnd; }");
+        let without_the_operation =
+            kernel_with("struct tcp_congestion_ops { u32 (*ssthresh)(struct sock *sk); }");
+        for kernel in [&without_the_structure, &without_the_operation] {
+            assert!(matches!(has_ack(kernel), Err(Error::NoBtf)));
+        }
+        assert!(matches!(has_tx_start(&without_the_structure), Err(Error::NoBtf)));
+    }
 
     #[test]
     fn a_release_gives_its_version() {

@@ -109,7 +109,12 @@ fn the_kernel_s_nice_gives_the_same_windows_bit_for_bit() {
     let refined = NiceParameters::refined();
     let headroom = Refinements { headroom: true, ..Refinements::NONE };
     let gentle = Refinements { gentle: true, ..Refinements::NONE };
-    let sets = [
+    // Each refinement alone, and all but one.
+    let bits = Refinements::ALL.bits();
+    let one_by_one = (0..bits.count_ones())
+        .flat_map(|one| [1 << one, bits & !(1 << one)])
+        .map(|bits| NiceParameters { refinements: Refinements::from_bits(bits), ..prototype });
+    let mut sets = vec![
         prototype,
         refined,
         NiceParameters::simulation(),
@@ -120,6 +125,7 @@ fn the_kernel_s_nice_gives_the_same_windows_bit_for_bit() {
         NiceParameters { min_window: Window::ONE, ..refined },
         NiceParameters { reaction: Reaction::Packet, ..NiceParameters::simulation() },
     ];
+    sets.extend(one_by_one);
     let seed = seed();
     for parameters in &sets {
         let histories = [("plausible", History::plausible(seed)), ("wild", History::wild(seed))];
