@@ -9,8 +9,18 @@ use lull_cc::Bytes;
 use lull_kernel::{Algorithm, Error, Loaded, MinWindow, Parameters, Socket, Status};
 use serde_json::{Value, json};
 
+const EXAMPLES: &str = "\
+Examples:
+  sudo lull kernel load
+      from now on any program may choose 'nice' for a connection
+  sudo lull kernel status
+      who has
+  sudo lull kernel unload
+      as it was before";
+
 /// Load TCP Nice into the kernel, unload it, and see who uses it.
 #[derive(Debug, clap::Args)]
+#[command(after_help = EXAMPLES)]
 pub(crate) struct Args {
     #[command(subcommand)]
     command: Command,
@@ -23,12 +33,29 @@ enum Command {
     /// Unload it
     Unload(Unload),
     /// Show what is loaded, and the sockets that run it in every network namespace
+    #[command(after_help = STATUS_EXAMPLES)]
     Status {
         /// As JSON
         #[arg(long)]
         json: bool,
     },
 }
+
+const STATUS_EXAMPLES: &str = "\
+Examples:
+  sudo lull kernel status
+      a table of the sockets with their windows and round-trip times
+  sudo lull kernel status --json | jq '.[].sockets[] | {command, remote, window_packets}'
+      the same for a program; times are in microseconds";
+
+const UNLOAD_EXAMPLES: &str = "\
+Examples:
+  sudo lull kernel unload
+      unless a connection or a program of 'lull exec' uses it
+  sudo lull kernel unload --name nicer
+      what 'lull kernel load --name nicer' has loaded
+  sudo lull kernel unload --force --json
+      whoever uses it; how many connections keep it is said as JSON";
 
 const LOAD_EXAMPLES: &str = "\
 Examples:
@@ -132,6 +159,7 @@ enum Kind {
 }
 
 #[derive(Debug, clap::Args)]
+#[command(after_help = UNLOAD_EXAMPLES)]
 struct Unload {
     /// The name that it was loaded by
     #[arg(long, default_value = "nice")]

@@ -79,8 +79,18 @@ pub(crate) struct RunArgs {
     folder: Option<PathBuf>,
 }
 
+const LIST_EXAMPLES: &str = "\
+Examples:
+  lull lab list
+      all of them: cells, how long they take, and what the paper says
+  lull lab list 'kernel-*' 'fill-*'
+      some
+  lull lab list --json nice-fig3 | jq '.plans[].quick_seconds'
+      how long the subset takes";
+
 /// Show the experiments that there are
 #[derive(Debug, clap::Args)]
+#[command(after_help = LIST_EXAMPLES)]
 pub(crate) struct ListArgs {
     /// The plans: names, or patterns with * [default: all]
     #[arg(value_name = "PLAN")]

@@ -21,6 +21,19 @@ Examples:
   sudo lull lab demo
       see a download that does not notice an rsync, in 80 seconds";
 
+const LAB_EXAMPLES: &str = "\
+Examples:
+  sudo lull lab demo
+      see a download that does not notice an rsync, in 80 seconds
+  lull lab emulate --rate 5mbit --rtt 40ms
+      a shell behind a slow line of your making
+  lull lab list 'nice-*'
+      the experiments of the paper on Nice, and what they cost
+  lull lab run kernel-matrix --quick
+      one of them, a first look
+  lull lab report out
+      what the runs have shown, as a page";
+
 /// Traffic in the background that nobody notices.
 #[derive(Debug, Parser)]
 #[command(name = "lull", version, after_help = EXAMPLES)]
@@ -34,7 +47,7 @@ enum Command {
     Exec(exec::Args),
     Kernel(kernel::Args),
     /// Emulate links and run experiments
-    #[command(subcommand)]
+    #[command(subcommand, after_help = LAB_EXAMPLES)]
     Lab(Lab),
     /// Learn from access logs what visitors may want next
     #[command(subcommand)]
@@ -69,7 +82,7 @@ fn main() -> ExitCode {
         Command::Lab(Lab::Run(args)) => lab::run(args),
         Command::Lab(Lab::List(args)) => lab::list(args),
         Command::Lab(Lab::Report(args)) => lab::report(args),
-        Command::Lab(Lab::Demo(args)) => lab::demo(&args),
+        Command::Lab(Lab::Demo(args)) => lab::demo(args),
         Command::Lab(Lab::Cell) => lab::cell(),
         Command::Predict(command) => predict::run(command),
     };
@@ -154,6 +167,58 @@ mod tests {
     #[test]
     fn the_arguments_are_consistent() {
         Cli::command().debug_assert();
+    }
+
+    /// The commands that are shown, each with the words that lead to it.
+    fn commands(command: clap::Command, before: &str) -> Vec<(String, clap::Command)> {
+        let path = format!("{before} {}", command.get_name()).trim_start().to_owned();
+        let inner: Vec<clap::Command> =
+            command.get_subcommands().filter(|inner| !inner.is_hide_set()).cloned().collect();
+        let below = inner.into_iter().flat_map(|inner| commands(inner, &path));
+        [(path.clone(), command)].into_iter().chain(below).collect()
+    }
+
+    /// The words of a line of shell, up to a pipe.
+    fn words_of(line: &str) -> Vec<String> {
+        let mut words = vec![String::new()];
+        let mut quote = None;
+        for c in line.chars() {
+            match (quote, c) {
+                (None, '\'' | '"') => quote = Some(c),
+                (Some(open), _) if c == open => quote = None,
+                (None, '|') => break,
+                (None, ' ') => words.push(String::new()),
+                _ => words.last_mut().expect("there is one").push(c),
+            }
+        }
+        // What the shell puts in where it runs a command is a number here.
+        let word = |word: String| if word.starts_with("$(") { "1".to_owned() } else { word };
+        words.into_iter().filter(|word| !word.is_empty()).map(word).collect()
+    }
+
+    #[test]
+    fn the_help_of_each_command_has_examples_that_it_understands() {
+        let all = commands(Cli::command(), "");
+        let paths: Vec<&str> = all.iter().map(|(path, _)| path.as_str()).collect();
+        for known in ["lull", "lull exec", "lull kernel unload", "lull lab demo"] {
+            assert!(paths.contains(&known), "{paths:?}");
+        }
+        for (path, mut command) in all {
+            let help = command.render_long_help().to_string();
+            let (_, examples) =
+                help.split_once("\nExamples:\n").unwrap_or_else(|| panic!("{path}: {help}"));
+            let lines = examples.lines().filter_map(|line| line.strip_prefix("  "));
+            let calls: Vec<&str> = lines
+                .map(|line| line.strip_prefix("sudo ").unwrap_or(line))
+                .filter(|line| line.starts_with("lull "))
+                .collect();
+            assert!(!calls.is_empty(), "{path}: {examples}");
+            for call in calls {
+                assert!(call.starts_with(&path), "{path}: {call}");
+                let parsed = Cli::try_parse_from(words_of(call));
+                assert!(parsed.is_ok(), "{path}: {call}: {}", parsed.unwrap_err());
+            }
+        }
     }
 
     #[test]

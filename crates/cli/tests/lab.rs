@@ -132,6 +132,8 @@ fn what_makes_no_sense_is_told_on_one_line_with_an_exit_code_of_its_own() {
         (&bench, &["run", "--only", "control=cubic", "no-such-plan"], "no-such-plan"),
         (&spoilt, &["run", "mini"], "mini.toml:15: topology.rtt"),
         (&misnamed, &["list"], "the file's name"),
+        (&bench, &["demo", "--plans", "plans"], "there are mini"),
+        (&bench, &["demo", "--json=yes"], "--json"),
     ] {
         let output = bench.run(arguments);
         let said = text(&output.stderr);
@@ -270,6 +272,64 @@ fn a_run_that_is_killed_leaves_nothing_and_goes_on_later() {
         "{}",
         text(&output.stderr)
     );
+}
+
+/// What `make demo` takes after the build: its phases, and what is around them, which is measured
+/// here with phases of a few seconds.
+#[test]
+fn the_demo_shows_its_table_draws_its_plot_and_ends_within_90_seconds() {
+    needs!(bpf(), command("rsync"));
+    let seconds = |bench: &Bench, folder: &[&str]| {
+        let output = bench.run(&[&["list", "--json", "demo"], folder].concat());
+        assert!(output.status.success(), "{}", text(&output.stderr));
+        let json: Value = serde_json::from_slice(&output.stdout).unwrap();
+        Duration::from_secs(json["plans"][0]["seconds"].as_u64().unwrap())
+    };
+    let shortened = |line: &str| match line.split_once(" = ") {
+        Some(("settle", _)) => "settle = \"1s\"\n".to_owned(),
+        Some(("measure", _)) => "measure = \"2s\"\n".to_owned(),
+        _ => format!("{line}\n"),
+    };
+    let plan = include_str!("../../../plans/demo.toml");
+    let bench = Bench::new(PLAN);
+    fs::create_dir(bench.path("whole")).unwrap();
+    fs::write(bench.path("whole/demo.toml"), plan).unwrap();
+    fs::create_dir(bench.path("short")).unwrap();
+    let short: String = plan.lines().map(shortened).collect();
+    fs::write(bench.path("short/demo.toml"), short).unwrap();
+    let whole = seconds(&bench, &["--plans", "whole"]);
+    let short = seconds(&bench, &["--plans", "short"]);
+    assert!(short <= Duration::from_secs(15) && whole > short, "{short:?}, {whole:?}");
+
+    let begun = Instant::now();
+    let output = bench.run(&["demo", "--plans", "short"]);
+    let around = begun.elapsed().saturating_sub(short);
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    assert!(whole + around < Duration::from_secs(90), "{whole:?} and {around:?} around it");
+    let shown = text(&output.stdout);
+    for title in ["download alone", "beside rsync", "beside lull exec rsync", "the user has gone"] {
+        let row = shown.lines().rev().find(|line| line.starts_with(&format!("{title}   ")));
+        let row = row.unwrap_or_else(|| panic!("no row '{title}' in {shown}"));
+        assert!(row.contains("Mbit/s"), "{row}");
+    }
+    assert!(fs::read_to_string(bench.path("out/demo.svg")).unwrap().contains("<svg"));
+    let record = lines(&bench.path("out/demo.jsonl"));
+    assert_eq!(record.len(), 2, "{record:?}");
+    let phases = record[1]["phases"].as_array().unwrap();
+    assert_eq!(phases.len(), 4);
+    assert!(phases[0]["groups"]["download"]["goodput_mbit"].as_f64().unwrap() > 1.0);
+
+    let output = bench.run(&["demo", "--plans", "short", "--json", "--out", "json"]);
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    let json: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let plan = &json["plans"][0];
+    assert_eq!(
+        (plan["id"].as_str(), plan["plots"][0].as_str()),
+        (Some("demo"), Some("json/demo.svg"))
+    );
+    assert_eq!(plan["verdicts"].as_array().unwrap().len(), 2, "{plan}");
+    assert_eq!(plan["rows"][0]["metrics"].as_array().unwrap().len(), 4, "{plan}");
+    assert!(bench.path("json/demo.svg").exists());
 }
 
 #[test]

@@ -9,34 +9,56 @@ use anyhow::{Context, bail};
 use lull_lab::judge::judge;
 use lull_lab::plan::{Library, Network, Plan, Scenario, Selection};
 use lull_lab::record::{CellRecord, Header, Line, RecordFile, Recorder};
-use lull_lab::run::{self, Order, Surroundings, Tick, Watch};
+use lull_lab::run::{self, Order, Outcome, Surroundings, Tick, Watch};
+use serde_json::json;
+
+const EXAMPLES: &str = "\
+Examples:
+  sudo lull lab demo
+      a live table; then the plot out/demo.svg and the record out/demo.jsonl
+  sudo lull lab demo --json --out /tmp/demo
+      no table; what was measured and what the checks say, as 'lull lab run --json' has it";
 
 /// Show a download that does not notice an rsync under `lull exec`, in 80 seconds
 #[derive(Debug, clap::Args)]
+#[command(after_help = EXAMPLES)]
 pub(crate) struct DemoArgs {
     /// Where the plot and the record go
     #[arg(long, value_name = "DIR", default_value = "out")]
     out: PathBuf,
+    /// Show the results as JSON instead of the table
+    #[arg(long)]
+    json: bool,
+    /// The folder of the plan 'demo' [default: what lull was built with]
+    #[arg(long = "plans", value_name = "DIR")]
+    folder: Option<PathBuf>,
 }
 
 /// Runs the plan `demo` with a live table, and draws it.
-pub(crate) fn demo(args: &DemoArgs) -> anyhow::Result<ExitCode> {
+pub(crate) fn demo(args: DemoArgs) -> anyhow::Result<ExitCode> {
+    super::usage(try_demo(&args))
+}
+
+fn try_demo(args: &DemoArgs) -> anyhow::Result<ExitCode> {
+    let library = match &args.folder {
+        Some(folder) => Library::open(Some(folder))?,
+        None => Library::built_in(),
+    };
+    let plan = library
+        .find(&["demo".to_owned()], false)?
+        .pop()
+        .context("this lull was built without the plan 'demo'")?;
     lull_kernel::check_privilege("the demo, which loads a congestion control,")?;
     lull_kernel::check_kernel()?;
     let is_there = Command::new("rsync").arg("--version").stdout(Stdio::null()).status();
     is_there.context("the demo needs rsync: install it (apt-get install rsync)")?;
-    let plan = Library::built_in()
-        .find(&["demo".to_owned()], false)?
-        .pop()
-        .context("this lull was built without the plan 'demo'")?;
-    let code =
-        run::alone(&[&args.out], |surroundings| match show(&plan, &args.out, surroundings) {
-            Ok(()) => 0,
-            Err(error) => {
-                crate::complain(&error);
-                1
-            }
-        })?;
+    let code = run::alone(&[&args.out], |surroundings| match show(&plan, args, surroundings) {
+        Ok(()) => 0,
+        Err(error) => {
+            crate::complain(&error);
+            1
+        }
+    })?;
     if code != 0 {
         // What was killed before it could tidy up, the next `lull exec` puts away.
         let lull = std::env::current_exe().context("this program cannot find itself")?;
@@ -45,7 +67,8 @@ pub(crate) fn demo(args: &DemoArgs) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::from(code))
 }
 
-fn show(plan: &Plan, out: &Path, surroundings: &Surroundings<'_>) -> anyhow::Result<()> {
+fn show(plan: &Plan, args: &DemoArgs, surroundings: &Surroundings<'_>) -> anyhow::Result<()> {
+    let out = &args.out;
     let cells = plan.cells(&Selection::default(), 1)?;
     let [cell] = &cells[..] else { bail!("the plan 'demo' must have one cell") };
     let path = run::record_path(out, plan);
@@ -54,25 +77,34 @@ fn show(plan: &Plan, out: &Path, surroundings: &Surroundings<'_>) -> anyhow::Res
     recorder.retain(|_| false)?;
     recorder.write(&Line::Header(Header::new(crate::words(), 1, plan)))?;
     let Network::Emulated(link) = &cell.scenario.topology else { bail!("the demo needs a link") };
-    println!(
-        "A link of {}, {} and {} of buffer between network namespaces; {} s on the real kernel.\n",
-        link.rate.value,
-        link.rtt,
-        link.buffer,
-        cell.scenario.duration().as_secs()
-    );
     let order = Order::new(plan, cell, Default::default(), None);
-    let mut table = Table::new(&cell.scenario);
-    table.draw()?;
-    let record = run::conduct(&order, surroundings, &mut table)?;
+    let mut table = (!args.json).then(|| Table::new(&cell.scenario));
+    let record = match &mut table {
+        Some(table) => {
+            println!(
+                "A link of {}, {} and {} of buffer between network namespaces; {} s on the real \
+                 kernel.\n",
+                link.rate.value,
+                link.rtt,
+                link.buffer,
+                cell.scenario.duration().as_secs()
+            );
+            table.draw()?;
+            run::conduct(&order, surroundings, table)?
+        }
+        None => run::conduct(&order, surroundings, &mut ())?,
+    };
     recorder.write(&Line::Cell(Box::new(record)))?;
-    let record = RecordFile::read(&path)?;
-    let [cell] = &record.cells[..] else { bail!("the record does not hold the cell") };
-    table.finish(cell)?;
+    let RecordFile { headers, cells, failed } = RecordFile::read(&path)?;
+    let [cell] = &cells[..] else { bail!("the record does not hold the cell") };
     let svg = out.join("demo.svg");
     lull_lab::plot::timeline(cell, &plan.title, &svg)?;
+    let Some(table) = &mut table else {
+        return show_json(plan, Outcome { record: path, headers, cells, failed }, &svg);
+    };
+    table.finish(cell)?;
     println!();
-    let verdicts = judge(plan, &record.cells).verdicts;
+    let verdicts = judge(plan, &cells).verdicts;
     for verdict in &verdicts {
         let word = if verdict.is_met == Some(true) { "met" } else { "MISSED" };
         println!("{word}: {}: {}", verdict.name, verdict.why);
@@ -86,6 +118,14 @@ fn show(plan: &Plan, out: &Path, surroundings: &Surroundings<'_>) -> anyhow::Res
     }
     println!("plot: {}, record: {}", svg.display(), path.display());
     Ok(())
+}
+
+/// As `lull lab run --json` shows a plan.
+fn show_json(plan: &Plan, outcome: Outcome, svg: &Path) -> anyhow::Result<()> {
+    let mut value = super::results_json(plan, &outcome, &judge(plan, &outcome.cells))?;
+    value["plots"] = json!([svg]);
+    let text = serde_json::to_string_pretty(&json!({ "plans": [value] }))?;
+    writeln!(io::stdout(), "{text}").context("cannot write")
 }
 
 /// A row for each phase, drawn again and again on a terminal.
