@@ -2,7 +2,10 @@
 
 use std::net::Ipv4Addr;
 
+use lull_cc::NiceParameters;
+use lull_testing::{bpf, needs};
 use lull_transport::{Background, Carrier, Options};
+use nix::sys::socket::{getsockopt, sockopt};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 
@@ -31,6 +34,43 @@ async fn a_tokio_stream_is_a_background_stream() {
     stream.read_to_string(&mut text).await.unwrap();
     assert_eq!(text, "LATER");
     server.await.unwrap();
+}
+
+#[tokio::test]
+async fn the_kernel_carries_streams_and_listeners_of_tokio_where_nice_is_registered() {
+    needs!(bpf());
+    let name = format!("lttokio{}", std::process::id() % 1_000_000);
+    let _held = lull_kernel::hold(&name, &NiceParameters::refined()).unwrap();
+    let options = Options::new().congestion_control(&name);
+    let is_carried = |stream: &Background<TcpStream>| {
+        let runs = getsockopt(&**stream, sockopt::TcpCongestion).unwrap();
+        assert_eq!((stream.carrier(), runs.to_str().unwrap()), (Carrier::Kernel, name.as_str()));
+        assert!(stream.user_space_nice().is_none());
+    };
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let listener = options.listener(listener).unwrap();
+    assert_eq!(listener.carrier(), Carrier::Kernel);
+    let client = async {
+        let mut stream = options.connect_tokio(address).await.unwrap();
+        is_carried(&stream);
+        stream.write_all(&[1; 50_000]).await.unwrap();
+        stream.shutdown().await.unwrap();
+        let mut answer = Vec::new();
+        stream.read_to_end(&mut answer).await.unwrap();
+        answer
+    };
+    let server = async {
+        let (mut stream, _) = listener.accept().await.unwrap();
+        is_carried(&stream);
+        let mut question = Vec::new();
+        stream.read_to_end(&mut question).await.unwrap();
+        stream.write_all(&[2; 50_000]).await.unwrap();
+        stream.shutdown().await.unwrap();
+        question
+    };
+    let (answer, question) = tokio::join!(client, server);
+    assert!(question == [1; 50_000] && answer == [2; 50_000]);
 }
 
 /// The pace is looked after while the runtime does something else.
