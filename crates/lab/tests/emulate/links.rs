@@ -1,9 +1,9 @@
 //! Rate, delay, buffer, class and trace of real flows.
 
 use std::ffi::CStr;
+use std::fs;
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream, UdpSocket};
-use std::path::Path;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -207,20 +207,29 @@ fn under_priority_the_lower_class_gets_what_the_higher_leaves() {
     assert_eq!(classes, [0, LOWER_EFFORT]);
 }
 
+/// A trace as of a telephone in a train: 6 Mbit/s, 24, and a tunnel, again and again.
+fn train() -> String {
+    let slow = (1..=500).step_by(2).map(|millis| (millis, 1));
+    let fast = (501..=1100).map(|millis| (millis, 2));
+    let times = slow.chain(fast).flat_map(|(millis, packets)| vec![millis; packets]);
+    // The last time ends the tunnel, and is the length of the cycle.
+    times.chain([1400]).map(|millis| format!("{millis}\n")).collect()
+}
+
 #[test]
 fn a_trace_gives_a_flow_what_it_has() {
-    let file = Path::new(env!("CARGO_MANIFEST_DIR"))
-        .join("../../../shared/data/mahimahi/ATT-LTE-driving-2016.down.gz");
-    let present =
-        if file.exists() { Ok(()) } else { Err(Missing::new(format!("no {}", file.display()))) };
-    needs!(tun(), present);
+    needs!(tun());
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("train.down");
+    fs::write(&file, train()).unwrap();
     let trace = Trace::read(&file).unwrap();
+    assert_eq!((trace.name(), trace.cycle()), ("train.down", Duration::from_millis(1400)));
     let mut topology = Topology::default();
     topology.forward.rate = LinkRate::Trace(trace.clone());
     topology.forward.buffer = Buffer::Packets(2000);
     topology.series = Some(Duration::from_millis(100));
     let emulator = Emulator::start(&topology).unwrap();
-    // Datagrams at 60 Mbit/s, more than the link ever has.
+    // Datagrams at 36 Mbit/s, more than the link ever has.
     let (left, right) = (emulator.left(0), emulator.right(0));
     let receiver = right.enter(|| UdpSocket::bind((right.v4(), 0))).unwrap().unwrap();
     let sender = left.enter(|| UdpSocket::bind((left.v4(), 0))).unwrap().unwrap();
@@ -229,7 +238,7 @@ fn a_trace_gives_a_flow_what_it_has() {
     let mut sent = 0;
     while start.elapsed() < Duration::from_secs(4) {
         // However late this thread is, it catches up.
-        while sent < 5 * start.elapsed().as_millis() + 20 {
+        while sent < 3 * start.elapsed().as_millis() + 20 {
             sender.send(&[0; 1472]).unwrap();
             sent += 1;
         }
@@ -341,6 +350,42 @@ fn a_controlled_queue_marks_what_can_be_marked_and_keeps_the_delay_low() {
     assert!(counts.marked > 0 && counts.dropped == 0, "{counts:?}");
     assert!(received / PAYLOAD_RATE > 0.85, "{received}");
     assert!(delay.p50_ms < 25.0, "{delay:?}");
+}
+
+/// The buffer is 120 ms long, and under drop-tail one flow keeps more than half of it full. RED's
+/// lower threshold is a third of it (Nice §4.2, experiment 4), CoDel's target 5 ms (RFC 8289 §3.2).
+/// RED's average looks back 500 packets, 0.6 s here: it goes on cutting when the first burst is long
+/// over, so within seconds the link is not full.
+#[test]
+fn red_and_codel_tell_a_real_flow_before_the_buffer_is_full() {
+    needs!(tun());
+    for (queue, ecn, least, longest_ms) in
+        [("red", "0", 0.5, 60.0), ("red-ecn", "1", 0.5, 60.0), ("codel", "0", 0.85, 25.0)]
+    {
+        let link = Link {
+            buffer: Buffer::Packets(100),
+            discipline: queue.parse().unwrap(),
+            ..Link::default()
+        };
+        let emulator = Emulator::start(&Topology::symmetric(link)).unwrap();
+        let (left, right) = (emulator.left(0), emulator.right(0));
+        for host in [left, right] {
+            host.set_sysctl("net.ipv4.tcp_ecn", ecn).unwrap();
+        }
+        let received = Bulk::new(c"cubic").run(left, right);
+        let counts = emulator.finish().unwrap().total.forward.all;
+        let delay = counts.queueing_delay.unwrap();
+        eprintln!(
+            "{queue}: {:.3} of the payload rate, {} marked, {} dropped, {delay:?}",
+            received / PAYLOAD_RATE,
+            counts.marked,
+            counts.dropped
+        );
+        assert!(received / PAYLOAD_RATE > least, "{queue}: {received}");
+        assert!(delay.p50_ms < longest_ms, "{queue}: {delay:?}");
+        assert_eq!(counts.marked > 0, ecn == "1", "{queue}: {counts:?}");
+        assert!(counts.marked + counts.dropped > 0, "{queue}: {counts:?}");
+    }
 }
 
 #[test]

@@ -16,12 +16,13 @@ fn median(times: impl Iterator<Item = f64>) -> f64 {
     *times.get(times.len() / 2).expect("there are none")
 }
 
+/// When a flow of Nice sent its packets of data, in seconds; over the idle link of 10 Mbit/s and
+/// 50 ms, after the warm-up.
+///
 /// A threshold of nearly nothing makes every packet a delayed one, so that the window stays at its
 /// floor of 1/4 without anybody else on the link: the round trip is always 50 ms. Then a pair
 /// leaves every 2/W = 8 round trips, and its second packet a quarter of one after the first.
-#[test]
-fn below_two_packets_a_pair_leaves_every_2_over_w_round_trips() {
-    needs!(bpf());
+fn departures(name: &str, duration: Duration, warm_up: Duration) -> Vec<f64> {
     let parameters = NiceParameters {
         min_window: Window::from_ratio(1, 4),
         threshold: 1,
@@ -29,14 +30,13 @@ fn below_two_packets_a_pair_leaves_every_2_over_w_round_trips() {
         delay_floor_micros: 0,
         ..NiceParameters::default()
     };
-    let name = format!("pairs{}", std::process::id());
+    let name = format!("{name}{}", std::process::id());
     let held = lull_kernel::hold(&name, &parameters).unwrap();
     let topology = Topology { series: Some(Duration::from_millis(1)), ..Topology::default() };
     let emulator = Emulator::start(&topology).unwrap();
     let bulk = Bulk {
-        duration: Duration::from_secs(14),
-        // Two packets, one, a half, a quarter: 15 round trips; and room for a late start.
-        warm_up: Duration::from_secs(4),
+        duration,
+        warm_up,
         ..Bulk::new(Box::leak(CString::new(held.name()).unwrap().into_boxed_c_str()))
     };
     bulk.run(emulator.left(0), emulator.right(0));
@@ -46,15 +46,24 @@ fn below_two_packets_a_pair_leaves_every_2_over_w_round_trips() {
     // The link is idle but for this flow, so a sample of a millisecond holds one packet at most,
     // and a packet leaves 1.2 ms after it was sent.
     let samples = record.series.unwrap().forward;
-    let start = samples.first().unwrap().time_s + bulk.warm_up.as_secs_f64();
-    let sent: Vec<f64> = samples
-        .iter()
-        .filter(|sample| {
-            sample.time_s > start && sample.bytes.iter().any(|(_, bytes)| *bytes > 1000)
-        })
-        .map(|sample| sample.time_s)
-        .collect();
-    let gaps: Vec<f64> = sent.windows(2).map(|pair| pair[1] - pair[0]).collect();
+    let start = samples.first().unwrap().time_s + warm_up.as_secs_f64();
+    let sent = samples.iter().filter(|sample| {
+        sample.time_s >= start && sample.bytes.iter().any(|(_, bytes)| *bytes > 1000)
+    });
+    sent.map(|sample| sample.time_s).collect()
+}
+
+/// From each packet to the next.
+fn gaps(sent: &[f64]) -> Vec<f64> {
+    sent.windows(2).map(|pair| pair[1] - pair[0]).collect()
+}
+
+#[test]
+fn below_two_packets_a_pair_leaves_every_2_over_w_round_trips() {
+    needs!(bpf());
+    // Two packets, one, a half, a quarter: 15 round trips; and room for a late start.
+    let sent = departures("pairs", Duration::from_secs(14), Duration::from_secs(4));
+    let gaps = gaps(&sent);
     let is_within = |gap: &f64| *gap < 0.1;
     let within = median(gaps.iter().copied().filter(is_within));
     let apart = median(gaps.iter().copied().filter(|gap| !is_within(gap))) + within;
@@ -74,4 +83,22 @@ fn below_two_packets_a_pair_leaves_every_2_over_w_round_trips() {
     assert!((0.010..0.016).contains(&within), "{within}: {gaps:?}");
     assert!((0.36..0.48).contains(&apart), "{apart}: {gaps:?}");
     assert!(alternating * 10 >= 9 * (gaps.len() - 1), "{gaps:?}");
+}
+
+/// The kernel paces none of the first ten (docs/algorithm.md). The window is below two from the sixth
+/// on at the latest: that one and those behind it leave in pairs, a round trip apart, until the
+/// pauses begin with the tenth.
+#[test]
+fn the_first_ten_packets_of_a_connection_wait_for_round_trips_and_for_no_pause() {
+    needs!(bpf());
+    let sent = departures("first", Duration::from_secs(4), Duration::ZERO);
+    let gaps = gaps(&sent);
+    eprintln!("{gaps:.3?}");
+    assert!(sent.len() >= 20, "{gaps:?}");
+    // A round trip, and 40 ms of a receiver that waits for a second packet.
+    assert!(gaps[..9].iter().all(|gap| *gap < 0.1), "{gaps:?}");
+    let [first_ten, next_ten] = [sent[9] - sent[0], sent[19] - sent[10]];
+    assert!((0.14..0.4).contains(&first_ten), "{first_ten}: {gaps:?}");
+    // Four pauses of eight round trips are 1.6 s.
+    assert!(next_ten > 1.0, "{next_ten}: {gaps:?}");
 }
