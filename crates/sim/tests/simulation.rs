@@ -2,10 +2,11 @@
 
 mod common;
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use common::{MS, Path, bottleneck, mbit, path, reno, seconds, seed, without_delayed_acks};
-use lull_cc::{Nice, NiceParameters, Timestamp, Vegas};
+use lull_cc::{Nice, NiceParameters, Timestamp, Vegas, Window};
 use lull_sim::link::{LinkParameters, Loss};
 use lull_sim::queue::{DSCP_LOWER_EFFORT, Discipline, Limit, PriorityParameters, RedParameters};
 use lull_sim::random::Random;
@@ -21,7 +22,14 @@ fn nice() -> ControllerFactory {
 }
 
 /// A dumbbell with a bit of everything on it, all of it drawn from `seed`.
-fn anything(seed: u64) -> (Simulation, LinkId) {
+struct Anything {
+    simulation: Simulation,
+    bottleneck: LinkId,
+    /// The smallest window that the connections of a source may have.
+    floors: BTreeMap<SourceId, Window>,
+}
+
+fn anything(seed: u64) -> Anything {
     let mut random = Random::new(seed);
     let disciplines: [Discipline; 6] = [
         Discipline::DropTail,
@@ -43,6 +51,7 @@ fn anything(seed: u64) -> (Simulation, LinkId) {
     let mut simulation = Simulation::new(built.topology, seed);
     simulation.observe_link(built.bottleneck);
     simulation.sample_every(100 * MS);
+    let mut floors = BTreeMap::new();
     for pair in 0..8 {
         let (from, to) = (built.left[pair], built.right[pair]);
         let parameters = Parameters {
@@ -52,14 +61,15 @@ fn anything(seed: u64) -> (Simulation, LinkId) {
             receive_window: [4, 40, 1 << 20][random.below(3) as usize],
             ..Parameters::default()
         };
-        let (controller, dscp) = match random.below(3) {
-            0 => (reno(), 0),
-            1 => (ControllerFactory::new(|| Vegas::new(1, 3)), 0),
-            _ => (nice(), DSCP_LOWER_EFFORT),
+        // After a timeout Reno and Vegas have one packet (RFC 5681 §3.1); Nice §2.3: 1/48.
+        let (controller, dscp, floor) = match random.below(3) {
+            0 => (reno(), 0, Window::ONE),
+            1 => (ControllerFactory::new(|| Vegas::new(1, 3)), 0, Window::ONE),
+            _ => (nice(), DSCP_LOWER_EFFORT, Window::ONE_48TH),
         };
         let tcp = Tcp { parameters, controller, dscp };
         let start = Timestamp::from_micros(random.below(1_000_000));
-        match random.below(4) {
+        let source = match random.below(4) {
             0 => {
                 let demand = [
                     Demand::Backlogged,
@@ -67,7 +77,7 @@ fn anything(seed: u64) -> (Simulation, LinkId) {
                     Demand::Periodic { bytes: 20_000, every_nanos: 300_000_000 },
                 ][random.below(3) as usize];
                 let stop = Some(start + Duration::from_secs(5));
-                simulation.add_flow(Flow { from, to, tcp, start, stop, demand }).unwrap();
+                simulation.add_flow(Flow { from, to, tcp, start, stop, demand }).unwrap()
             }
             1 => {
                 let requests = (0..200)
@@ -86,7 +96,7 @@ fn anything(seed: u64) -> (Simulation, LinkId) {
                     [Connections::PerDocument, Connections::PerClient][random.below(2) as usize];
                 let pairs = vec![(from, to)];
                 let documents = Documents { pairs, tcp, connections, arrivals };
-                simulation.add_documents(documents).unwrap();
+                simulation.add_documents(documents).unwrap()
             }
             2 => {
                 let pattern = Pattern::OnOffPareto {
@@ -98,22 +108,24 @@ fn anything(seed: u64) -> (Simulation, LinkId) {
                 };
                 let stop = None;
                 let datagrams = Datagrams { from, to, dscp: 0, start, stop, pattern };
-                simulation.add_datagrams(datagrams).unwrap();
+                simulation.add_datagrams(datagrams).unwrap()
             }
             _ => {
                 let demand = Demand::Backlogged;
-                simulation.add_flow(Flow { from, to, tcp, start, stop: None, demand }).unwrap();
+                simulation.add_flow(Flow { from, to, tcp, start, stop: None, demand }).unwrap()
             }
-        }
+        };
+        floors.insert(source, floor);
     }
-    (simulation, built.bottleneck)
+    Anything { simulation, bottleneck: built.bottleneck, floors }
 }
 
 #[test]
 fn no_packet_is_made_or_vanishes_and_no_window_falls_below_its_floor() {
     let first = seed();
+    let mut narrowest = Window::ONE;
     for seed in first..first + 150 {
-        let (mut simulation, bottleneck) = anything(seed);
+        let Anything { mut simulation, bottleneck, floors } = anything(seed);
         let mut random = Random::new(seed);
         for _ in 0..10 {
             let step = Duration::from_micros(random.below(2_000_000));
@@ -123,22 +135,24 @@ fn no_packet_is_made_or_vanishes_and_no_window_falls_below_its_floor() {
             assert!(simulation.link(bottleneck).is_conserved(), "seed {seed}");
             for source in simulation.sources() {
                 for sender in simulation.senders(source) {
-                    // Nice §2.3: 1/48, which a timeout may halve; Reno's is one packet.
-                    let window = sender.controller().window().raw();
-                    assert!(window > 0, "seed {seed}: {sender:?}");
+                    let window = sender.controller().window();
+                    assert!(window >= floors[&source], "seed {seed}: {sender:?}");
+                    narrowest = narrowest.min(window);
                     // A negative count of 32 bits would be above this.
                     assert!(sender.in_flight() < 1 << 31, "seed {seed}: {sender:?}");
                 }
             }
         }
     }
+    // Some did go where Reno's floor would hold them.
+    assert!(narrowest < Window::ONE);
 }
 
 #[test]
 fn what_arrives_was_sent_and_acknowledged_bytes_have_arrived() {
     let first = seed();
     for seed in first..first + 50 {
-        let (mut simulation, _) = anything(seed);
+        let Anything { mut simulation, .. } = anything(seed);
         simulation.run_until(seconds(10));
         for source in simulation.sources() {
             let counters = simulation.source(source);
@@ -156,7 +170,7 @@ fn the_same_seed_gives_the_same_records() {
     let first = seed();
     for seed in first..first + 20 {
         let run = |steps: &[u64]| {
-            let (mut simulation, bottleneck) = anything(seed);
+            let Anything { mut simulation, bottleneck, .. } = anything(seed);
             for &step in steps {
                 simulation.run_until(seconds(step));
             }
@@ -177,8 +191,8 @@ fn the_same_seed_gives_the_same_records() {
 
 #[test]
 fn a_simulation_may_run_on_another_thread() {
-    let (mut simulation, _) = anything(seed());
-    let (mut same, _) = anything(seed());
+    let Anything { mut simulation, .. } = anything(seed());
+    let Anything { simulation: mut same, .. } = anything(seed());
     let there = std::thread::spawn(move || {
         simulation.run_until(seconds(5));
         simulation.samples().to_vec()
