@@ -406,7 +406,7 @@ fn what_cannot_be_simulated_is_told_with_its_line_and_the_way_out() {
         ("packet = '512B'", "packet = '40B'", 4, &["packet", "header"]),
         ("packet = '512B'", "packet = '70kB'", 4, &["packet", "65535B"]),
         ("kind = 'simulator'", "kind = 'emulator'", 4, &["demand_of", "simulator"]),
-        ("rtt = '100ms'", "rtt = '100ms'\ntopology.left = 2", 4, &["left", "emulated"]),
+        ("rtt = '100ms'", "rtt = '100ms'\ntopology.control = 'reno'", 4, &["control", "emulated"]),
         ("'reno'", "'renno'", 11, &["renno", "vegas", "TCP-Background", "LowPri6.2"]),
         ("initial_window = 2", "initial_window = 0", 12, &["initial_window"]),
         ("initial_window = 2", "threshold = 0.1", 12, &["threshold", "nice"]),

@@ -29,7 +29,7 @@ pub(super) fn fill(
         }
         Kind::Requests { .. } => record.latency = latency(before, after, from, to),
         Kind::Probes(probes) => record.transfers = Some(transfers(probes, after, from)),
-        Kind::Command { .. } | Kind::Documents(_) | Kind::Datagrams(_) => {}
+        Kind::Command { .. } | Kind::Documents(_) | Kind::Datagrams(_) | Kind::Flows(_) => {}
     }
 }
 

@@ -10,7 +10,7 @@ use lull_sim::tcp::Recovery;
 use super::expression::Expression;
 use super::probes::{Action, Probes};
 use super::simulated::TcpOptions;
-use super::sources::{Arrivals, Datagrams, Documents, PatternName, SourceText};
+use super::sources::{Arrivals, Datagrams, Documents, Flows, PatternName, SourceText};
 use super::spelled::{Spelled, Time};
 use crate::emulate::Buffer;
 
@@ -26,7 +26,7 @@ pub struct Group {
     pub control: String,
     /// The phases in which it is there.
     pub phases: Vec<String>,
-    /// How many connections, clients or programs.
+    /// How many connections, clients or programs; of flows, pairs of hosts that take turns.
     pub count: u32,
     /// The host that sends the data.
     pub from: String,
@@ -78,6 +78,8 @@ pub enum Kind {
     Documents(Documents),
     /// Datagrams; simulated only.
     Datagrams(Datagrams),
+    /// Connections that come by chance, and end with what they have to send; simulated only.
+    Flows(Flows),
 }
 
 /// A group as it is written: all keys of all kinds.
@@ -121,6 +123,9 @@ struct GroupText {
     shape: Option<f64>,
     burst: Option<Spelled<Size>>,
     file: Option<String>,
+    sizes: Option<serde_json::Value>,
+    load: Option<f64>,
+    per_second: Option<f64>,
     recovery: Option<Recovery>,
     delayed_acks: Option<bool>,
     ecn: Option<bool>,
@@ -139,6 +144,7 @@ enum KindName {
     Probes,
     Documents,
     Datagrams,
+    Flows,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Deserialize)]
@@ -166,8 +172,8 @@ impl std::str::FromStr for Size {
 impl GroupText {
     /// A key that is there and does nothing for its kind, if there is one.
     fn stranger(&self) -> Option<&'static str> {
-        use KindName::{Bulk, Command, Datagrams, Documents, Probes, Requests};
-        let own: [(&str, bool, &[KindName]); 28] = [
+        use KindName::{Bulk, Command, Datagrams, Documents, Flows, Probes, Requests};
+        let own: [(&str, bool, &[KindName]); 31] = [
             ("pace", self.pace.is_some(), &[Bulk]),
             ("message", self.message.is_some(), &[Bulk]),
             ("every", self.every.is_some(), &[Bulk, Datagrams]),
@@ -194,8 +200,11 @@ impl GroupText {
             ("shape", self.shape.is_some(), &[Datagrams]),
             ("burst", self.burst.is_some(), &[Datagrams]),
             ("file", self.file.is_some(), &[Datagrams]),
-            ("control", self.control.is_some(), &[Bulk, Requests, Command, Documents]),
-            ("count", self.count.is_some(), &[Bulk, Requests, Command, Datagrams]),
+            ("sizes", self.sizes.is_some(), &[Flows]),
+            ("load", self.load.is_some(), &[Flows]),
+            ("per_second", self.per_second.is_some(), &[Flows]),
+            ("control", self.control.is_some(), &[Bulk, Requests, Command, Documents, Flows]),
+            ("count", self.count.is_some(), &[Bulk, Requests, Command, Datagrams, Flows]),
         ];
         let stranger = own.iter().find(|(_, is, kinds)| *is && !kinds.contains(&self.kind));
         stranger.map(|(key, ..)| *key)
@@ -249,6 +258,10 @@ impl TryFrom<GroupText> for Group {
                 persistent: text.connections == Some(Connections::Persistent),
             }),
             KindName::Datagrams => Kind::Datagrams(source.datagrams(text.pattern).map_err(wrong)?),
+            KindName::Flows => {
+                let sizes = text.sizes.ok_or_else(|| need("sizes"))?;
+                Kind::Flows(Flows::new(&sizes, text.load, text.per_second).map_err(wrong)?)
+            }
             KindName::Requests => Kind::Requests {
                 bytes: text.object.ok_or_else(|| need("object"))?.value.0.0,
                 think: text.think.ok_or_else(|| need("think"))?.value.0,

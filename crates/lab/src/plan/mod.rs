@@ -40,7 +40,7 @@ pub use network::{Emulated, Network};
 pub use probes::{Action, Probes};
 pub use scenario::{Phase, Scenario};
 pub use simulated::{Capacity, Simulated, TcpOptions};
-pub use sources::{Arrivals, Datagrams, Documents, Section};
+pub use sources::{Arrivals, Datagrams, Documents, Flows, Intensity, Section, Sizes};
 pub use spelled::{Spelled, Time};
 
 /// An experiment.

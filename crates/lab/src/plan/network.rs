@@ -55,11 +55,12 @@ pub(super) struct NetworkText {
     pub(super) rtt: Option<Spelled<Time>>,
     pub(super) buffer: Option<Spelled<Buffer>>,
     pub(super) queue: Option<Spelled<Discipline>>,
-    reverse_rate: Option<Spelled<Rate>>,
-    reverse_buffer: Option<Spelled<Buffer>>,
+    pub(super) reverse_rate: Option<Spelled<Rate>>,
+    pub(super) reverse_buffer: Option<Spelled<Buffer>>,
     control: Option<String>,
-    left: Option<usize>,
-    right: Option<usize>,
+    pub(super) left: Option<usize>,
+    pub(super) right: Option<usize>,
+    pub(super) bottlenecks: Option<usize>,
     pub(super) demand_of: Option<String>,
     pub(super) spare: Option<f64>,
     pub(super) access_rate: Option<Spelled<Rate>>,
@@ -69,23 +70,10 @@ pub(super) struct NetworkText {
 }
 
 impl NetworkText {
-    /// A key of emulated links only that is there, if one is. One host on each side is what a
-    /// simulated link has: each connection has a pair of its own there.
-    fn emulated_key(&self) -> Option<&'static str> {
-        [
-            ("left", self.left.is_some_and(|hosts| hosts != 1)),
-            ("right", self.right.is_some_and(|hosts| hosts != 1)),
-            ("reverse_rate", self.reverse_rate.is_some()),
-            ("reverse_buffer", self.reverse_buffer.is_some()),
-            ("control", self.control.is_some()),
-        ]
-        .into_iter()
-        .find_map(|(key, is)| is.then_some(key))
-    }
-
     /// A key of the simulator's that is there, if one is.
     fn simulated_key(&self) -> Option<&'static str> {
         [
+            ("bottlenecks", self.bottlenecks.is_some()),
             ("demand_of", self.demand_of.is_some()),
             ("spare", self.spare.is_some()),
             ("access_rate", self.access_rate.is_some()),
@@ -112,8 +100,10 @@ impl TryFrom<NetworkText> for Network {
 
     fn try_from(text: NetworkText) -> Result<Self, String> {
         if text.kind == Some(NetworkKind::Simulator) {
-            if let Some(key) = text.emulated_key() {
-                return Err(format!("'{key}' belongs to an emulated link"));
+            if text.control.is_some() {
+                return Err(
+                    "'control' belongs to an emulated link: it is that of programs".to_owned()
+                );
             }
             return Simulated::new(text).map(|network| Network::Simulated(Box::new(network)));
         }
@@ -148,13 +138,21 @@ impl TryFrom<NetworkText> for Network {
 }
 
 impl Network {
-    /// How many hosts there are on the left and on the right.
-    pub(super) fn hosts(&self) -> (usize, usize) {
-        match self {
+    /// Where a host of this name is: at which router, counted from 0 at the left.
+    pub(super) fn router(&self, host: &str) -> Option<usize> {
+        let (left, right) = match self {
+            Network::Simulated(simulated) => return simulated.router(host),
             Network::Emulated(emulated) => (emulated.left, emulated.right),
-            Network::Wire | Network::Simulated(_) => (1, 1),
-        }
+            Network::Wire => (1, 1),
+        };
+        let is = |side, hosts| numbered(host, side).is_some_and(|at| (1..=hosts).contains(&at));
+        if is("left", left) { Some(0) } else { is("right", right).then_some(1) }
     }
+}
+
+/// The number of a host that is called `word` and a number.
+pub(super) fn numbered(host: &str, word: &str) -> Option<usize> {
+    host.strip_prefix(word)?.parse().ok()
 }
 
 impl Emulated {

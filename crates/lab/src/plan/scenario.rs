@@ -101,12 +101,17 @@ impl Scenario {
         }
         self.phases = kept;
         let mut kept = Vec::new();
-        for (at, mut group) in self.groups.drain(..).enumerate() {
+        for (at, mut group) in std::mem::take(&mut self.groups).into_iter().enumerate() {
             let holds = group.when.as_ref().map_or(Ok(true), |when| when.holds(values));
             group.phases.retain(|name| self.phases.iter().any(|phase| phase.name == *name));
             let wrong =
                 |error| fault(&["groups", &at.to_string(), "when"], format!("groups: {error}"));
             if holds.map_err(wrong)? && !group.phases.is_empty() {
+                // Not before: a cell may leave out what its network cannot carry.
+                self.check_carrier(&group).map_err(|(key, text)| {
+                    let text = format!("groups: '{}': {text}", group.name);
+                    fault(&["groups", &at.to_string(), key], text)
+                })?;
                 kept.push(group);
             }
         }
@@ -206,21 +211,26 @@ impl Scenario {
                 let names = names.join(", ");
                 return error("phases", format!("there is no phase '{phase}': there are {names}"));
             }
-            let (left, right) = self.topology.hosts();
-            let hosts = [("left", left), ("right", right)];
             for (key, host) in [("from", &group.from), ("to", &group.to)] {
-                let is = hosts.iter().any(|(side, count)| {
-                    host.strip_prefix(side)
-                        .and_then(|number| number.parse().ok())
-                        .is_some_and(|number: usize| (1..=*count).contains(&number))
-                });
-                if !is {
-                    let text = "hosts are called left1, right1 and so on";
-                    return error(key, format!("there is no host '{host}': {text}"));
+                if self.topology.router(host).is_none() {
+                    let text = match self.topology {
+                        Network::Simulated(_) => "left1, right1, router1 and so on",
+                        Network::Emulated(_) | Network::Wire => "left1, right1 and so on",
+                    };
+                    return error(
+                        key,
+                        format!("there is no host '{host}': they are called {text}"),
+                    );
                 }
             }
             if group.from == group.to {
                 return error("to", "it must run between two hosts".to_owned());
+            }
+            if self.is_simulated()
+                && self.topology.router(&group.from) == self.topology.router(&group.to)
+            {
+                let text = "it must run over a bottleneck: both ends are at the same router";
+                return error("to", text.to_owned());
             }
             if group.dscp > 63 {
                 return error("dscp", "a DSCP is 0 to 63".to_owned());
@@ -239,9 +249,6 @@ impl Scenario {
                     let text = format!("probes take controls of the kernel only, and not '{name}'");
                     return error("actions", text);
                 }
-            }
-            if let Err((key, text)) = self.check_carrier(group) {
-                return error(key, text);
             }
         }
         if self.groups.len() > 255 {
@@ -272,7 +279,7 @@ impl Scenario {
         if !self.is_simulated() {
             let only = "belongs to kind = 'simulator'";
             return match (&group.kind, group.tcp.key()) {
-                (Kind::Documents(_) | Kind::Datagrams(_), _) => {
+                (Kind::Documents(_) | Kind::Datagrams(_) | Kind::Flows(_), _) => {
                     Err(("kind", format!("traffic of this kind {only}")))
                 }
                 (Kind::Bulk { messages: Some(_), .. }, _) => {

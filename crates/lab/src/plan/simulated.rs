@@ -1,4 +1,4 @@
-//! A network that is simulated: a dumbbell of the packet simulator.
+//! A network that is simulated: a dumbbell of the packet simulator, or bottlenecks in a row.
 
 use std::time::Duration;
 
@@ -7,23 +7,35 @@ use lull_sim::queue::Limit;
 use lull_sim::tcp::{DelayedAck, Parameters, Recovery, RtoParameters};
 
 use super::group::Size;
-use super::network::NetworkText;
+use super::network::{NetworkText, numbered};
 use super::spelled::{Spelled, Time};
 use crate::emulate::{Buffer, Discipline};
 
-/// A bottleneck between two routers. Every connection has a host of its own on either side.
+/// A bottleneck between two routers, or several in a row, which is called a parking lot. Every
+/// connection has a host of its own on either side.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Simulated {
-    /// Rate of the bottleneck, in both directions.
+    /// How many bottlenecks there are from the leftmost router to the rightmost one, all alike.
+    pub bottlenecks: usize,
+    /// Rate of a bottleneck, in both directions.
     pub capacity: Capacity,
-    /// Propagation delay of the bottleneck there and back: twice what ns-2 calls a link's delay.
+    /// Rate from right to left, where it differs.
+    pub reverse_rate: Option<Rate>,
+    /// Propagation delay of a bottleneck there and back: twice what ns-2 calls a link's delay.
     /// That of the access links comes on top.
     pub rtt: Spelled<Time>,
     /// What may wait at the bottleneck, in each direction. Multiples of the bandwidth-delay product
     /// count whole packets.
     pub buffer: Spelled<Buffer>,
+    /// What may wait from right to left, where it differs.
+    pub reverse_buffer: Option<Spelled<Buffer>>,
     /// What is done with what waits.
     pub queue: Spelled<Discipline>,
+    /// Names that hosts may have on the left, `left1` and so on. Connections of one name do not
+    /// share a host.
+    pub left: usize,
+    /// The same on the right.
+    pub right: usize,
     /// Rate of the links between hosts and routers; none for links that are never busy.
     pub access_rate: Option<Rate>,
     /// Propagation delay of each of them.
@@ -33,6 +45,9 @@ pub struct Simulated {
     /// What headers add to every packet; also the length of an acknowledgement.
     pub header: u16,
 }
+
+/// More in a row than any experiment needs.
+const MOST_BOTTLENECKS: usize = 100;
 
 /// How fast the bottleneck is.
 #[derive(Clone, Debug, PartialEq)]
@@ -72,10 +87,15 @@ impl Simulated {
             return Err(format!("packet = {packet}B has no room behind {header}B of header"));
         }
         Ok(Simulated {
+            bottlenecks: text.bottlenecks.unwrap_or(1),
             capacity,
+            reverse_rate: text.reverse_rate.map(|rate| rate.value),
             rtt: text.rtt.ok_or("a simulated link needs the key 'rtt'")?,
             buffer: text.buffer.unwrap_or_else(|| "1bdp".parse().expect("a buffer")),
+            reverse_buffer: text.reverse_buffer,
             queue: text.queue.unwrap_or_else(|| "droptail".parse().expect("a queue discipline")),
+            left: text.left.unwrap_or(1),
+            right: text.right.unwrap_or(1),
             access_rate: text.access_rate.map(|rate| rate.value),
             access_delay: text.access_delay.map_or(Duration::ZERO, |delay| delay.value.0),
             packet,
@@ -83,7 +103,22 @@ impl Simulated {
         })
     }
 
-    /// Propagation delay there and back, with that of the access links.
+    /// The router at which a host is, counted from 0 at the left: `left1` is at the first one,
+    /// `right1` at the last, `router2` at the second.
+    pub fn router(&self, host: &str) -> Option<usize> {
+        let last = self.bottlenecks;
+        let sides = [("left", self.left, 0), ("right", self.right, last)];
+        let on_a_side = sides.into_iter().find_map(|(side, hosts, router)| {
+            let at = numbered(host, side)?;
+            (1..=hosts).contains(&at).then_some(router)
+        });
+        on_a_side.or_else(|| {
+            let at = numbered(host, "router")?.checked_sub(1)?;
+            (at <= last).then_some(at)
+        })
+    }
+
+    /// Propagation delay there and back over one bottleneck, with that of the access links.
     pub fn round_trip(&self) -> Duration {
         self.rtt.value.0 + 4 * self.access_delay
     }
@@ -93,9 +128,18 @@ impl Simulated {
         rate.bytes_per_second() as f64 * self.round_trip().as_secs_f64() / f64::from(self.packet)
     }
 
-    /// What may wait at the bottleneck.
+    /// What may wait at a bottleneck.
     pub fn limit(&self, rate: Rate) -> Limit {
-        match self.buffer.value {
+        self.limit_of(&self.buffer, rate)
+    }
+
+    /// What may wait from right to left.
+    pub fn reverse_limit(&self, rate: Rate) -> Limit {
+        self.limit_of(self.reverse_buffer.as_ref().unwrap_or(&self.buffer), rate)
+    }
+
+    fn limit_of(&self, buffer: &Spelled<Buffer>, rate: Rate) -> Limit {
+        match buffer.value {
             Buffer::Bytes(bytes) => Limit::Bytes(bytes.0),
             Buffer::Packets(packets) => Limit::Packets(packets),
             // ns-2's queues count packets.
@@ -114,15 +158,35 @@ impl Simulated {
             }
             Capacity::Rate(_) | Capacity::Demand { .. } => {}
         }
-        let round_trip = self.round_trip();
+        if !(1..=MOST_BOTTLENECKS).contains(&self.bottlenecks) {
+            return Err(format!("bottlenecks: there may be 1 to {MOST_BOTTLENECKS} in a row"));
+        }
+        let is_even = self.reverse_rate.is_none() && self.reverse_buffer.is_none();
+        if self.bottlenecks > 1 && !is_even {
+            return Err("bottlenecks in a row are the same both ways: leave out 'reverse_rate' \
+                        and 'reverse_buffer'"
+                .to_owned());
+        }
+        if let Some(rate) = self.reverse_rate.filter(|rate| rate.bits_per_second() < 1000) {
+            let rate = rate.bits_per_second();
+            return Err(format!("a reverse_rate of {rate} bit/s: the least is 1 kbit"));
+        }
+        let round_trip = self.rtt.value.0 * self.bottlenecks as u32 + 4 * self.access_delay;
         if round_trip > Duration::from_secs(120) {
             return Err(format!("a round-trip time of {round_trip:?}: the most is 120 s"));
         }
-        match self.buffer.value {
+        [Some(&self.buffer), self.reverse_buffer.as_ref()]
+            .into_iter()
+            .flatten()
+            .try_for_each(|buffer| self.validate_buffer(buffer))
+    }
+
+    fn validate_buffer(&self, buffer: &Spelled<Buffer>) -> Result<(), String> {
+        match buffer.value {
             Buffer::Bytes(bytes) if bytes.0 < u64::from(self.packet) => {
-                Err(format!("a buffer of {} holds no packet of {} B", self.buffer, self.packet))
+                Err(format!("a buffer of {buffer} holds no packet of {} B", self.packet))
             }
-            Buffer::Bdp(_) if round_trip.is_zero() => {
+            Buffer::Bdp(_) if self.round_trip().is_zero() => {
                 Err("without delay the bandwidth-delay product is 0: give the buffer in packets \
                      (100p) or bytes (64kB)"
                     .to_owned())

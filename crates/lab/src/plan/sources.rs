@@ -1,9 +1,9 @@
-//! Traffic that only the simulator makes: documents by a log, and datagrams.
+//! Traffic that only the simulator makes: documents by a log, datagrams, and flows by chance.
 
 use std::time::Duration;
 
 use lull_cc::Rate;
-use lull_sim::traffic::Pattern;
+use lull_sim::traffic::{FlowSizes, Pattern};
 use serde::Deserialize;
 
 use super::group::Size;
@@ -66,6 +66,84 @@ pub enum Datagrams {
         /// The length of a full datagram on the link.
         bytes: u16,
     },
+}
+
+/// Connections whose beginnings are a Poisson process, and whose sizes are drawn from a
+/// distribution. None waits for another one.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Flows {
+    /// How large they are.
+    pub sizes: Sizes,
+    /// How many there are.
+    pub intensity: Intensity,
+}
+
+/// A distribution of sizes: rows of bytes, and the probability of a size up to that.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Sizes {
+    /// Of a file in the folder of data, a row in each line.
+    File(String),
+    /// As the plan has it.
+    Table(FlowSizes),
+}
+
+/// How many flows begin.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Intensity {
+    /// As many as fill this part of a bottleneck on average, with full packets.
+    Load(f64),
+    /// So many each second on average.
+    PerSecond(f64),
+}
+
+impl Flows {
+    /// From what is written.
+    pub(super) fn new(
+        sizes: &serde_json::Value,
+        load: Option<f64>,
+        per_second: Option<f64>,
+    ) -> Result<Self, String> {
+        let within = |key: &str, value: f64, most: f64| match value > 0.0 && value <= most {
+            true => Ok(value),
+            false => Err(format!("{key} = {value}: it must be above 0, and {most} at most")),
+        };
+        // More than ten times what the link carries is a slip.
+        let intensity = match (load, per_second) {
+            (Some(load), None) => Intensity::Load(within("load", load, 10.0)?),
+            (None, Some(rate)) => Intensity::PerSecond(within("per_second", rate, 1e6)?),
+            _ => {
+                return Err("flows need either 'load', a part of the link, or 'per_second', how \
+                            many begin"
+                    .to_owned());
+            }
+        };
+        Ok(Flows { sizes: Sizes::new(sizes)?, intensity })
+    }
+}
+
+impl Sizes {
+    fn new(written: &serde_json::Value) -> Result<Self, String> {
+        if let Some(file) = written.as_str() {
+            return Ok(Sizes::File(file.to_owned()));
+        }
+        let rows = || -> Option<String> {
+            let row = |row: &serde_json::Value| {
+                let [bytes, probability] = &row.as_array()?[..] else { return None };
+                Some(format!("{} {}\n", bytes.as_f64()?, probability.as_f64()?))
+            };
+            written.as_array()?.iter().map(row).collect()
+        };
+        let rows = rows().ok_or(
+            "sizes: write the name of a file, or rows of bytes and the probability of a size up \
+             to that: [[1000, 0.5], [50000, 1]]",
+        )?;
+        let sizes = rows.parse::<FlowSizes>().map_err(|error| format!("sizes: {error}"))?;
+        // A mean below one byte has no gap between flows.
+        match sizes.mean() >= 1.0 {
+            true => Ok(Sizes::Table(sizes)),
+            false => Err("sizes: the mean must be a byte at least".to_owned()),
+        }
+    }
 }
 
 /// The name of a way to send datagrams.

@@ -1,5 +1,6 @@
 //! From a scenario to a simulation: links, and sources of traffic for each stay of a group.
 
+use std::ops::Range;
 use std::path::Path;
 use std::time::Duration;
 
@@ -7,23 +8,27 @@ use lull_cc::{Rate, Timestamp};
 use lull_sim::link::LinkParameters;
 use lull_sim::queue::Limit;
 use lull_sim::random::Random;
-use lull_sim::topology::DumbbellNodes;
+use lull_sim::topology::{ParkingLot, Topology};
 use lull_sim::traffic::{self, Demand, Documents, Flow, Pattern, Request, Tcp};
 use lull_sim::{Dumbbell, LinkId, NodeId, Simulation, SourceId};
 
 use super::data::{self, nanos};
 use super::{SimulateError, controllers};
 use crate::emulate::suited;
-use crate::plan::{Arrivals, Capacity, Control, Datagrams, Group, Kind, Scenario, Simulated};
+use crate::plan::{
+    Arrivals, Capacity, Control, Datagrams, Flows, Group, Intensity, Kind, Scenario, Simulated,
+};
 use crate::record::{DemandRecord, LinkRecord, rounded};
 
 /// A simulation with all of its traffic, and whose it is.
 pub(super) struct Stage {
     pub(super) simulation: Simulation,
-    /// The bottleneck from left to right, and back.
-    pub(super) forward: LinkId,
-    pub(super) backward: LinkId,
+    /// The bottlenecks, each from left to right, and the links back beside them.
+    pub(super) forward: Vec<LinkId>,
+    pub(super) backward: Vec<LinkId>,
     pub(super) rate: Rate,
+    /// For each group, the routers where its data begin and end.
+    ways: Vec<(usize, usize)>,
     /// For each group, what it sends in each of its stays.
     pub(super) stays: Vec<Vec<Stay>>,
     /// What groups of documents ask for.
@@ -40,24 +45,37 @@ pub(super) struct Stay {
     pub(super) sources: Vec<SourceId>,
 }
 
+/// The nodes and links of a network.
+struct Wires {
+    topology: Topology,
+    /// The ends of each connection, on the left and on the right; group by group.
+    pairs: Vec<(NodeId, NodeId)>,
+    forward: Vec<LinkId>,
+    backward: Vec<LinkId>,
+}
+
 /// Between which nodes connections run: each has a pair of its own.
 struct Hosts {
-    nodes: DumbbellNodes,
+    pairs: Vec<(NodeId, NodeId)>,
     next: usize,
 }
 
 impl Hosts {
-    fn pair(&mut self, group: &Group) -> (NodeId, NodeId) {
-        let at = self.next % self.nodes.left.len();
+    /// The ends of the next connection, where its data begin and where they end.
+    fn pair(&mut self, (from, to): (usize, usize)) -> (NodeId, NodeId) {
+        let (left, right) = self.pairs[self.next % self.pairs.len()];
         self.next += 1;
-        let (left, right) = (self.nodes.left[at], self.nodes.right[at]);
-        if is_backward(group) { (right, left) } else { (left, right) }
+        if from > to { (right, left) } else { (left, right) }
     }
 }
 
-/// Whether a group's data go from right to left.
-pub(super) fn is_backward(group: &Group) -> bool {
-    group.from.starts_with("right")
+/// The routers where a group's data begin and end, counted from 0 at the left.
+fn way(network: &Simulated, group: &Group) -> Result<(usize, usize), SimulateError> {
+    let router = |host: &str| {
+        let no_host = || SimulateError::Scenario(format!("there is no host '{host}'"));
+        network.router(host).ok_or_else(no_host)
+    };
+    Ok((router(&group.from)?, router(&group.to)?))
 }
 
 /// What a group's randomness is numbered by, apart from links and sources.
@@ -96,24 +114,35 @@ impl Stage {
                 Rate::from_bits_per_second(((1.0 + spare) * demand.mbit * 1e6).round() as u64)
             }
         };
-        let nodes = dumbbell(scenario, network, rate, &logs).build();
-        let simulation = Simulation::new(nodes.topology.clone(), seed);
+        let groups = || scenario.groups.iter();
+        let ways: Vec<_> = groups().map(|group| way(network, group)).collect::<Result<_, _>>()?;
+        let round_trips = groups().zip(&ways).map(|(group, way)| round_trip(network, group, *way));
+        let round_trips = round_trips.collect();
+        let wires = match network.bottlenecks {
+            1 => dumbbell(scenario, network, rate, &logs),
+            _ => parking_lot(scenario, network, rate, &logs, &ways),
+        };
+        let mut simulation = Simulation::new(wires.topology, seed);
+        for (&forward, &backward) in wires.forward.iter().zip(&wires.backward) {
+            simulation.observe_link(forward);
+            simulation.observe_link(backward);
+        }
         let mut stage = Stage {
             simulation,
-            forward: nodes.bottleneck,
-            backward: nodes.back,
+            forward: wires.forward,
+            backward: wires.backward,
             rate,
+            ways,
             stays: Vec::new(),
             demands,
-            round_trips: scenario.groups.iter().map(|group| round_trip(network, group)).collect(),
+            round_trips,
             limit: network.limit(rate),
         };
-        stage.simulation.observe_link(stage.forward);
-        stage.simulation.observe_link(stage.backward);
-        let mut hosts = Hosts { nodes, next: 0 };
+        let mut hosts = Hosts { pairs: wires.pairs, next: 0 };
         for (number, group) in scenario.groups.iter().enumerate() {
             let random = Random::of_part(seed, GROUPS | number as u64);
-            let mut maker = Maker { scenario, network, folder, rate, group, random };
+            let way = stage.ways[number];
+            let mut maker = Maker { scenario, network, folder, rate, group, way, random };
             let mut stays = Vec::new();
             // The hosts stay the same from one stay to the next.
             let first = hosts.next;
@@ -131,7 +160,25 @@ impl Stage {
         Ok(stage)
     }
 
-    /// What the bottleneck is.
+    /// Whether a group's data go from right to left.
+    pub(super) fn is_backward(&self, group: usize) -> bool {
+        let (from, to) = self.ways[group];
+        from > to
+    }
+
+    /// The bottlenecks that a group's data cross.
+    pub(super) fn crossed(&self, group: usize) -> Range<usize> {
+        let (from, to) = self.ways[group];
+        from.min(to)..from.max(to)
+    }
+
+    /// The last bottleneck that they cross.
+    pub(super) fn last_crossed(&self, group: usize) -> usize {
+        let crossed = self.crossed(group);
+        if self.is_backward(group) { crossed.start } else { crossed.end - 1 }
+    }
+
+    /// What a bottleneck is.
     pub(super) fn link_record(&self, network: &Simulated) -> LinkRecord {
         let full = 1500.0;
         let rtt_s = network.round_trip().as_secs_f64();
@@ -189,8 +236,35 @@ fn access_delay(network: &Simulated, group: &Group) -> Duration {
     group.tcp.access_delay.as_ref().map_or(network.access_delay, |delay| delay.value.0)
 }
 
-fn round_trip(network: &Simulated, group: &Group) -> Duration {
-    network.rtt.value.0 + 4 * access_delay(network, group)
+fn round_trip(network: &Simulated, group: &Group, (from, to): (usize, usize)) -> Duration {
+    network.rtt.value.0 * from.abs_diff(to) as u32 + 4 * access_delay(network, group)
+}
+
+/// A bottleneck in one direction.
+fn bottleneck(network: &Simulated, rate: Rate, limit: Limit) -> LinkParameters {
+    LinkParameters {
+        discipline: suited(network.queue.value, rate, u64::from(network.packet)),
+        ..LinkParameters::drop_tail(rate, network.rtt.value.0 / 2, limit)
+    }
+}
+
+/// The access links of all connections, group by group; none where connections begin and end at
+/// the routers, because such links would do nothing.
+fn access(
+    scenario: &Scenario,
+    network: &Simulated,
+    logs: &[Option<Vec<Request>>],
+) -> Vec<Vec<Option<LinkParameters>>> {
+    let has_delay = |group: &Group| !access_delay(network, group).is_zero();
+    let has_access = network.access_rate.is_some() || scenario.groups.iter().any(has_delay);
+    let of_group = |(group, log): (&Group, &Option<Vec<Request>>)| {
+        let link = has_access.then(|| LinkParameters {
+            bits_per_second: network.access_rate.map(Rate::bits_per_second),
+            ..LinkParameters::delay(access_delay(network, group))
+        });
+        vec![link; pairs(group, log)]
+    };
+    scenario.groups.iter().zip(logs).map(of_group).collect()
 }
 
 fn dumbbell(
@@ -198,25 +272,61 @@ fn dumbbell(
     network: &Simulated,
     rate: Rate,
     logs: &[Option<Vec<Request>>],
-) -> Dumbbell {
-    let bottleneck = LinkParameters {
-        discipline: suited(network.queue.value, rate, u64::from(network.packet)),
-        ..LinkParameters::drop_tail(rate, network.rtt.value.0 / 2, network.limit(rate))
-    };
-    let has_delay = |group: &Group| !access_delay(network, group).is_zero();
-    let has_access = network.access_rate.is_some() || scenario.groups.iter().any(has_delay);
-    let mut access = Vec::new();
-    for (group, log) in scenario.groups.iter().zip(logs) {
-        let link = LinkParameters {
-            bits_per_second: network.access_rate.map(Rate::bits_per_second),
-            ..LinkParameters::delay(access_delay(network, group))
-        };
-        access.extend(std::iter::repeat_n(link, pairs(group, log)));
+) -> Wires {
+    let links: Vec<_> = access(scenario, network, logs).into_iter().flatten().collect();
+    let is_even = network.reverse_rate.is_none() && network.reverse_buffer.is_none();
+    let back = (!is_even).then(|| {
+        let rate = network.reverse_rate.unwrap_or(rate);
+        bottleneck(network, rate, network.reverse_limit(rate))
+    });
+    let built = Dumbbell {
+        bottleneck: bottleneck(network, rate, network.limit(rate)),
+        back,
+        pairs: links.len().max(1) as u32,
+        access: links.into_iter().flatten().collect(),
     }
-    let pairs = access.len().max(1) as u32;
-    // Without links of their own connections begin and end at the routers.
-    let access = if has_access { access } else { Vec::new() };
-    Dumbbell { bottleneck, back: None, access, pairs }
+    .build();
+    Wires {
+        topology: built.topology,
+        pairs: built.left.into_iter().zip(built.right).collect(),
+        forward: vec![built.bottleneck],
+        backward: vec![built.back],
+    }
+}
+
+fn parking_lot(
+    scenario: &Scenario,
+    network: &Simulated,
+    rate: Rate,
+    logs: &[Option<Vec<Request>>],
+    ways: &[(usize, usize)],
+) -> Wires {
+    let link = bottleneck(network, rate, network.limit(rate));
+    let bottlenecks = vec![link; network.bottlenecks];
+    // Each connection has hosts of its own, with links of its group's: they come afterwards.
+    let built = ParkingLot { bottlenecks, access: None, hosts: 1 }.build();
+    let routers: Vec<NodeId> = built.hosts.iter().map(|at_router| at_router[0]).collect();
+    let mut topology = built.topology;
+    let back = |ends: &[NodeId]| {
+        let way = topology.route(ends[1], ends[0]).expect("a row of bottlenecks leads back, too");
+        way[0]
+    };
+    let backward = routers.windows(2).map(back).collect();
+    let mut pairs = Vec::new();
+    for (links, &(from, to)) in access(scenario, network, logs).into_iter().zip(ways) {
+        for link in links {
+            let mut end = |router: NodeId| match link {
+                None => router,
+                Some(link) => {
+                    let host = topology.add_host();
+                    topology.add_links(host, router, link);
+                    host
+                }
+            };
+            pairs.push((end(routers[from.min(to)]), end(routers[from.max(to)])));
+        }
+    }
+    Wires { topology, pairs, forward: built.bottlenecks, backward }
 }
 
 /// Makes the sources of one group.
@@ -226,6 +336,8 @@ struct Maker<'a> {
     folder: &'a Path,
     rate: Rate,
     group: &'a Group,
+    /// The routers where its data begin and end.
+    way: (usize, usize),
     random: Random,
 }
 
@@ -267,14 +379,14 @@ impl Maker<'_> {
         phases: (usize, usize),
         log: &Option<Vec<Request>>,
     ) -> Result<Vec<SourceId>, SimulateError> {
-        let connected = "a dumbbell connects its hosts";
+        let connected = "routers in a row connect their hosts";
         let (begin, end) = self.times(phases);
         let group = self.group;
         let mut sources = Vec::new();
         match &group.kind {
             Kind::Bulk { pace, messages } => {
                 for _ in 0..group.count {
-                    let (from, to) = hosts.pair(group);
+                    let (from, to) = hosts.pair(self.way);
                     let demand = match *messages {
                         None => Demand::Backlogged,
                         Some((bytes, every)) => {
@@ -288,14 +400,14 @@ impl Maker<'_> {
             }
             Kind::Requests { bytes, think, persistent } => {
                 let until = end.unwrap_or(Timestamp::ZERO + self.scenario.duration());
-                let pairs = (0..group.count).map(|_| hosts.pair(group)).collect();
+                let pairs = (0..group.count).map(|_| hosts.pair(self.way)).collect();
                 let requests = self.thinking(begin, until, *bytes, *think);
                 let arrivals = traffic::Arrivals::Think(requests);
                 sources.push(self.documents(simulation, pairs, arrivals, *persistent)?);
             }
             Kind::Documents(documents) => {
                 let requests = log.as_deref().unwrap_or_default();
-                let pairs = (0..pairs(group, log)).map(|_| hosts.pair(group)).collect();
+                let pairs = (0..pairs(group, log)).map(|_| hosts.pair(self.way)).collect();
                 let end = end.map_or(u64::MAX, Timestamp::as_nanos);
                 let moved = requests.iter().map(|request| Request {
                     at_nanos: begin.as_nanos() + request.at_nanos,
@@ -310,7 +422,7 @@ impl Maker<'_> {
             }
             Kind::Datagrams(datagrams) => {
                 for _ in 0..group.count {
-                    let (from, to) = hosts.pair(group);
+                    let (from, to) = hosts.pair(self.way);
                     let (start, pattern) = match datagrams {
                         Datagrams::Pattern(pattern) => (self.start(begin), pattern.clone()),
                         Datagrams::Recorded { file } => {
@@ -326,6 +438,12 @@ impl Maker<'_> {
                         traffic::Datagrams { from, to, dscp, start, stop: end, pattern };
                     sources.push(simulation.add_datagrams(datagrams).expect(connected));
                 }
+            }
+            Kind::Flows(flows) => {
+                let until = end.unwrap_or(Timestamp::ZERO + self.scenario.duration());
+                let pairs = (0..group.count).map(|_| hosts.pair(self.way)).collect();
+                let arrivals = self.by_chance(flows, begin, until)?;
+                sources.push(self.documents(simulation, pairs, arrivals, false)?);
             }
             Kind::Command { .. } | Kind::Probes(_) => {
                 let text = "this traffic is not simulated".to_owned();
@@ -348,7 +466,27 @@ impl Maker<'_> {
         };
         let tcp = self.tcp(None)?;
         let documents = Documents { pairs, tcp, connections, arrivals };
-        Ok(simulation.add_documents(documents).expect("a dumbbell connects its hosts"))
+        Ok(simulation.add_documents(documents).expect("routers in a row connect their hosts"))
+    }
+
+    /// Flows that begin between two times.
+    fn by_chance(
+        &self,
+        flows: &Flows,
+        start: Timestamp,
+        stop: Timestamp,
+    ) -> Result<traffic::Arrivals, SimulateError> {
+        let sizes = data::sizes(self.folder, &flows.sizes)?;
+        let bits_per_second = match flows.intensity {
+            Intensity::Load(load) => {
+                let Simulated { packet, header, .. } = *self.network;
+                let payload = f64::from(packet - header) / f64::from(packet);
+                load * self.rate.bits_per_second() as f64 * payload
+            }
+            Intensity::PerSecond(rate) => rate * sizes.mean() * 8.0,
+        };
+        let rate = Rate::from_bits_per_second((bits_per_second.round() as u64).max(8));
+        Ok(traffic::Arrivals::Poisson { start, stop, rate, sizes })
     }
 
     /// Requests of clients that think for exponential times. What a client asks for comes later by

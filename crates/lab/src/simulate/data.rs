@@ -7,10 +7,10 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use flate2::read::MultiGzDecoder;
-use lull_sim::traffic::Request;
+use lull_sim::traffic::{FlowSizes, Request};
 
 use super::{SimulateError, log};
-use crate::plan::{Datagrams, Kind, Scenario, Section};
+use crate::plan::{Datagrams, Flows, Kind, Scenario, Section, Sizes};
 use crate::record::{DemandRecord, rounded};
 
 /// Where data lies if nobody says: in `shared/data` beside the working folder, or beside one that
@@ -28,7 +28,8 @@ pub(crate) fn check(scenario: &Scenario, data: &Path) -> Result<(), SimulateErro
         let file = match &group.kind {
             Kind::Documents(documents) => &documents.section.log,
             Kind::Datagrams(Datagrams::Log { section, .. }) => &section.log,
-            Kind::Datagrams(Datagrams::Recorded { file }) => file,
+            Kind::Datagrams(Datagrams::Recorded { file })
+            | Kind::Flows(Flows { sizes: Sizes::File(file), .. }) => file,
             _ => continue,
         };
         let path = data.join(file);
@@ -130,6 +131,21 @@ pub(super) fn recorded(data: &Path, file: &str) -> Result<Vec<(u64, u16)>, Simul
         datagrams.push((nanos, bytes));
     }
     Ok(datagrams)
+}
+
+/// The distribution that sizes are drawn from.
+pub(super) fn sizes(data: &Path, sizes: &Sizes) -> Result<FlowSizes, SimulateError> {
+    let file = match sizes {
+        Sizes::Table(table) => return Ok(table.clone()),
+        Sizes::File(file) => file,
+    };
+    let path = data.join(file);
+    let wrong = |why: String| SimulateError::Sizes { path: path.clone(), why };
+    let table = text(&path)?.parse::<FlowSizes>().map_err(|error| wrong(error.to_string()))?;
+    match table.mean() >= 1.0 {
+        true => Ok(table),
+        false => Err(wrong("the mean must be a byte at least".to_owned())),
+    }
 }
 
 /// Each document as a burst of datagrams at a rate, one after the other.

@@ -1,16 +1,17 @@
 //! What a simulation shows, phase by phase.
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 use std::time::Duration;
 
 use hdrhistogram::Histogram;
 use lull_cc::Timestamp;
-use lull_sim::SourceId;
 use lull_sim::link::{ClassDelay, ClassDelays, LinkCounters};
 use lull_sim::simulation::{DatagramDelays, SourceCounters, Transfer};
 use lull_sim::tcp::SenderCounters;
+use lull_sim::{LinkId, SourceId};
 
-use super::build::{Stage, Stay, is_backward};
+use super::build::{Stage, Stay};
 use super::seconds;
 use crate::emulate::Spread;
 use crate::measure::{rounded_spread, series};
@@ -44,9 +45,10 @@ struct Observed {
 
 /// All counts at one time.
 struct Snapshot {
-    link: LinkCounters,
-    forward: ClassDelays,
-    backward: ClassDelays,
+    links: Vec<LinkCounters>,
+    /// By bottleneck, from left to right and back.
+    forward: Vec<ClassDelays>,
+    backward: Vec<ClassDelays>,
     /// By group, those of its source in the stay of that time.
     sources: Vec<Vec<SourceCounters>>,
     datagrams: Vec<Vec<DatagramDelays>>,
@@ -74,11 +76,15 @@ fn sources_in(stays: &[Stay], phase: usize) -> &[SourceId] {
 impl Snapshot {
     fn take(stage: &mut Stage, phase: usize) -> Self {
         let simulation = &mut stage.simulation;
-        let delays = |delays: Option<&ClassDelays>| delays.cloned().unwrap_or_default();
+        let mut delays = |links: &[LinkId]| -> Vec<ClassDelays> {
+            let all = links.iter().map(|&link| simulation.delays(link).cloned());
+            all.map(Option::unwrap_or_default).collect()
+        };
+        let (forward, backward) = (delays(&stage.forward), delays(&stage.backward));
         Snapshot {
-            link: simulation.link(stage.forward),
-            forward: delays(simulation.delays(stage.forward)),
-            backward: delays(simulation.delays(stage.backward)),
+            links: stage.forward.iter().map(|&link| simulation.link(link)).collect(),
+            forward,
+            backward,
             sources: stage
                 .stays
                 .iter()
@@ -152,7 +158,7 @@ impl Course {
             begin_s: rounded(seconds(observed.begin)),
             measured_from_s: rounded(seconds(observed.from)),
             measured_to_s: rounded(seconds(observed.to)),
-            utilisation: Some(rounded(after.link.utilisation(&before.link, rate, nanos))),
+            utilisation: Some(rounded(utilisation(&before.links, &after.links, rate, nanos))),
             queueing: waited.spread(),
             groups,
             series: keep_series.map(|keep| {
@@ -183,10 +189,18 @@ impl Course {
             pairs().map(|(before, after)| count(after) - count(before)).sum()
         };
         let number = Some(at as u8);
-        let forward = Waited::of(&before.forward, &after.forward, number);
-        let backward = Waited::of(&before.backward, &after.backward, number);
-        let (data, answers) =
-            if is_backward(group) { (backward, forward) } else { (forward, backward) };
+        let on = |links: Range<usize>, is_forward: bool| match is_forward {
+            true => Waited::of(&before.forward[links.clone()], &after.forward[links], number),
+            false => Waited::of(&before.backward[links.clone()], &after.backward[links], number),
+        };
+        let is_forward = !stage.is_backward(at);
+        let (crossed, last) = (stage.crossed(at), stage.last_crossed(at));
+        // What passed the last bottleneck got through; drops and waiting are of all of them.
+        let (data, through) = (on(crossed.clone(), is_forward), on(last..last + 1, is_forward));
+        let wait_ms = |is_forward: bool| -> f64 {
+            let means = crossed.clone().map(|link| on(link..link + 1, is_forward).mean_ms());
+            means.map(|mean| mean.unwrap_or(0.0)).sum()
+        };
         let transferred = sum(SourceCounters::goodput_bytes);
         let state = observed.states[at];
         let mean = |sum: f64, count: u64| (count > 0).then(|| rounded(sum / count as f64));
@@ -195,8 +209,8 @@ impl Course {
             control: group.control.clone(),
             count: group.count,
             goodput_mbit: megabits(transferred, length),
-            sent_mbit: megabits(data.bytes, length),
-            packets: data.packets,
+            sent_mbit: megabits(through.bytes, length),
+            packets: through.packets,
             dropped: data.dropped,
             retransmitted: sum(|counters| counters.sent.retransmissions),
             timeouts: Some(sum(|counters| counters.sent.timeouts)),
@@ -211,9 +225,9 @@ impl Course {
             srtt_ms: mean(state.smoothed_rtt * 1e3, state.rtts),
             ..GroupRecord::default()
         };
-        record.rtt_ms = data.mean_ms().map(|waited| {
+        record.rtt_ms = data.mean_ms().map(|_| {
             let path = stage.round_trips[at].as_secs_f64() * 1e3;
-            rounded(path + waited + answers.mean_ms().unwrap_or(0.0))
+            rounded(path + wait_ms(is_forward) + wait_ms(!is_forward))
         });
         match &group.kind {
             Kind::Bulk { .. } | Kind::Datagrams(_) => {
@@ -221,7 +235,7 @@ impl Course {
                     pairs().map(|(before, after)| after.goodput_bytes() - before.goodput_bytes());
                 record.divide(each.collect(), length);
             }
-            Kind::Requests { .. } | Kind::Documents(_) => {
+            Kind::Requests { .. } | Kind::Documents(_) | Kind::Flows(_) => {
                 let asked = sum(|counters| counters.written);
                 record.latency = self.latency(stay, asked, observed.from, observed.to);
             }
@@ -339,31 +353,45 @@ impl Progress {
     }
 }
 
-/// Bytes that each group has sent over the bottleneck, in the direction of its data or that of its
-/// acknowledgements, whichever is more.
+/// The part of the time that the bottlenecks were busy, of their rate; the mean of several.
+fn utilisation(before: &[LinkCounters], after: &[LinkCounters], rate: u64, nanos: u64) -> f64 {
+    let all =
+        before.iter().zip(after).map(|(before, after)| after.utilisation(before, rate, nanos));
+    all.sum::<f64>() / after.len() as f64
+}
+
+/// Bytes that each group has sent over the last bottleneck that its data cross, in the direction of
+/// its data or that of its acknowledgements, whichever is more.
 fn sent(stage: &mut Stage, groups: usize) -> Vec<u64> {
     let mut most = vec![0; groups];
-    for link in [stage.forward, stage.backward] {
-        let mut sums = vec![0; groups];
-        for class in stage.simulation.delays(link).map_or(&[][..], ClassDelays::classes) {
-            sums[usize::from(class.group)] += class.bytes;
-        }
-        for (most, sum) in most.iter_mut().zip(sums) {
-            *most = sum.max(*most);
+    for at in 0..stage.forward.len() {
+        for link in [stage.forward[at], stage.backward[at]] {
+            let mut sums = vec![0; groups];
+            for class in stage.simulation.delays(link).map_or(&[][..], ClassDelays::classes) {
+                sums[usize::from(class.group)] += class.bytes;
+            }
+            for (group, sum) in sums.into_iter().enumerate() {
+                if stage.last_crossed(group) == at {
+                    most[group] = sum.max(most[group]);
+                }
+            }
         }
     }
     most
 }
 
-/// Packets that have left the queue from left to right, and how long they waited in nanoseconds.
+/// Packets that have left the queues from left to right, and how long they waited in nanoseconds.
 fn waited(stage: &mut Stage) -> (u64, u128) {
-    let classes = stage.simulation.delays(stage.forward).map_or(&[][..], ClassDelays::classes);
-    classes.iter().fold((0, 0), |(packets, nanos), class| {
-        (packets + class.packets, nanos + class.waited_nanos)
-    })
+    let mut sum = (0, 0);
+    for &link in &stage.forward {
+        for class in stage.simulation.delays(link).map_or(&[][..], ClassDelays::classes) {
+            sum = (sum.0 + class.packets, sum.1 + class.waited_nanos);
+        }
+    }
+    sum
 }
 
-/// What a link counted between two times of one group, or of all.
+/// What links counted between two times of one group, or of all.
 struct Waited {
     packets: u64,
     bytes: u64,
@@ -373,17 +401,17 @@ struct Waited {
 }
 
 impl Waited {
-    fn of(before: &ClassDelays, after: &ClassDelays, group: Option<u8>) -> Self {
+    fn of(before: &[ClassDelays], after: &[ClassDelays], group: Option<u8>) -> Self {
         let is_of = |class: &&ClassDelay| group.is_none_or(|group| group == class.group);
         let mut sum = Waited { packets: 0, bytes: 0, dropped: 0, nanos: 0, times: no_times() };
-        for class in after.classes().iter().filter(is_of) {
+        for class in after.iter().flat_map(ClassDelays::classes).filter(is_of) {
             sum.packets += class.packets;
             sum.bytes += class.bytes;
             sum.dropped += class.dropped;
             sum.nanos += class.waited_nanos;
             add(&mut sum.times, &class.waiting);
         }
-        for class in before.classes().iter().filter(is_of) {
+        for class in before.iter().flat_map(ClassDelays::classes).filter(is_of) {
             sum.packets -= class.packets;
             sum.bytes -= class.bytes;
             sum.dropped -= class.dropped;

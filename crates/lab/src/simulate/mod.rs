@@ -39,6 +39,14 @@ pub enum SimulateError {
         /// What is wrong with it.
         why: String,
     },
+    /// A file of sizes holds something else.
+    #[error("{path}: {why}: is this another file (--data DIR)?")]
+    Sizes {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it, and where.
+        why: String,
+    },
     /// A section of a log has no documents.
     #[error("the section from {from:?} of {log} has no documents: choose another ('begin')")]
     Empty {
