@@ -4,7 +4,9 @@ use std::fs;
 use std::path::Path;
 use std::sync::LazyLock;
 
-use lull_lab::plan::{Plan, PlanError};
+use lull_lab::judge::judge;
+use lull_lab::plan::{Plan, PlanError, Selection};
+use lull_lab::record::CellRecord;
 use proptest::prelude::*;
 use proptest::sample::Index;
 
@@ -264,4 +266,35 @@ fn the_shipped_plans_are_read_and_their_words_make_them_up() {
         read(text).unwrap();
         assert_eq!(tokens(text).concat(), *text);
     }
+}
+
+#[test]
+fn what_a_paper_prints_stands_in_its_plan_for_every_cell_that_is_held_against_it() {
+    let mut held = 0;
+    for (text, quick) in SHIPPED.iter().flat_map(|text| [(text, false), (text, true)]) {
+        let plan = Plan::parse("plan.toml", text, quick).unwrap();
+        // Nothing was measured: what has a value has it from the plan.
+        let cell = |cell: lull_lab::plan::Cell| CellRecord {
+            key: cell.key,
+            values: cell.values,
+            repetition: cell.repetition,
+            ..CellRecord::default()
+        };
+        let cells = plan.cells(&Selection::default(), 1).unwrap().into_iter().map(cell);
+        let cells: Vec<CellRecord> = cells.collect();
+        let results = judge(&plan, &cells);
+        for (at, metric) in plan.metrics.iter().enumerate() {
+            if !metric.name.starts_with("printed") {
+                continue;
+            }
+            for row in &results.rows {
+                let values = serde_json::Value::Object(row.values.clone());
+                let is_held = metric.only.as_ref().is_none_or(|only| only.holds(&values).unwrap());
+                let value = row.metrics[at];
+                assert_eq!(value.is_some(), is_held, "{}: {} of {values}", plan.id, metric.name);
+                held += usize::from(is_held);
+            }
+        }
+    }
+    assert!(held > 100, "{held}");
 }

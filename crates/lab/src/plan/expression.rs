@@ -1,7 +1,8 @@
 //! Expressions over an experiment's quantities: `goodput.foreground.beside / link.rate_mbit`.
 //!
 //! The language is that of Jinja's expressions: numbers, strings, `+ - * / ** %`, comparisons,
-//! `and`, `or`, `not`, `in`, attributes, `a if condition else b`, and the functions `min`, `max`,
+//! `and`, `or`, `not`, `in`, attributes, `a if condition else b`, tables such as
+//! `{ 'reno': 820, 'sack': 1007 }[protocol]`, and the functions `min`, `max`,
 //! `abs`, `sharing_of` lists of goodputs, and `theorem1`. A division never truncates, and a quantity
 //! that is not there is an error instead of a zero.
 
@@ -169,6 +170,7 @@ mod tests {
             ("2 ** 3", 8.0),
             ("3 if buffer == '1bdp' and flows >= 8 else 4", 3.0),
             ("3 if flows in [1, 64] else 4", 4.0),
+            ("{ '1bdp': { 'a': 2.5 }, '4bdp': { 'a': 3 } }[buffer]['a']", 2.5),
             ("sharing_of(goodputs.near.p, goodputs.far.p)", 0.5),
         ] {
             assert!((number(text).unwrap() - value).abs() < 1e-12, "{text}");
@@ -190,6 +192,7 @@ mod tests {
             "1 / 0",
             "theorem1(path=244, buffer=0, reno=4, nice=16, threshold=0.1).bound",
             "theorem1(path=244).bound",
+            "{ '4bdp': 3 }[buffer]",
             "buffer",
             "1 +",
             "(",
