@@ -191,6 +191,10 @@ impl Control {
         match (self.initial_window, self.min_window.as_deref()) {
             (Some(_), _) => Err("initial_window belongs to kind = 'simulator'".to_owned()),
             (_, Some("2")) => Err("min_window = 2 belongs to kind = 'simulator'".to_owned()),
+            // Figure 5 begins there; the kernel's ends above it.
+            _ if self.threshold == Some(0.0) => {
+                Err("threshold = 0 belongs to kind = 'simulator': it is above 0 here".to_owned())
+            }
             _ => Ok(()),
         }
     }
@@ -238,11 +242,16 @@ impl Control {
         }
         let fixed = |name: &str, value: Option<f64>, usual: u32| match value {
             None => Ok(usual),
-            // Neither may round to 0.
+            // Neither may round to 0 where it is above.
             Some(value) if value > 0.0 && value <= 1.0 => {
                 Ok(((value * 65_536.0).round() as u32).max(1))
             }
             Some(value) => Err(format!("{name} = {value}: it is above 0, and 1 at most")),
+        };
+        let threshold = match self.threshold {
+            // Any delay above the floor is congestion (Nice §4.2 experiment 3).
+            Some(0.0) => 0,
+            threshold => fixed("threshold", threshold, usual.threshold)?,
         };
         let packets = |name: &str, value: Option<u32>, usual: u32| match value {
             None => Ok(usual),
@@ -273,7 +282,7 @@ impl Control {
         }
         Ok(NiceParameters {
             min_window,
-            threshold: fixed("threshold", self.threshold, usual.threshold)?,
+            threshold,
             fraction: fixed("fraction", self.fraction, usual.fraction)?,
             alpha: packets("alpha", self.alpha, usual.alpha)?,
             beta: packets("beta", self.beta, usual.beta)?,

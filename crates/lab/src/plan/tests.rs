@@ -250,6 +250,11 @@ fn what_is_added_and_cannot_be_is_told_too() {
             &["controls.nice", "threshold"],
         ),
         (
+            "a threshold of 0 for the kernel",
+            "[controls.nice]\nalgorithm = 'nice'\nthreshold = 0",
+            &["controls.nice", "threshold", "simulator"],
+        ),
+        (
             "an unknown refinement",
             "[controls.nice]\nalgorithm = 'nice'\nrefinements = ['x']",
             &["controls.nice.refinements", "headroom"],
