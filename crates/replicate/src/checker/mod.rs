@@ -1,0 +1,279 @@
+//! Finds broken promises in a history of writes and reads, in time that grows with its length (with
+//! the logarithm for sorting).
+//!
+//! The promises are those of SSR §6.1: all sees one order of the commits, the reads of a session and
+//! of a replica never go back in it, a transaction is seen whole or not at all, and what was
+//! acknowledged longer than Δ before a read began is reflected in it.
+//!
+//! With one writer this needs no search. The log is the order; each read is given the least position
+//! in it that fits what it saw and is not before its floor, the highest position of the reads that
+//! had ended before it began. A least position leaves the most room for all later reads, so if a read
+//! finds none, no other assignment helps.
+//!
+//! What was read is told by the bodies, not by whoever served them: each body that is written has a
+//! number of its own in it. That a name does not exist is a version of it as well; a listing is one
+//! read of all names that may be there.
+
+use core::fmt;
+use core::time::Duration;
+use std::collections::BTreeMap;
+
+#[cfg(test)]
+mod tests;
+
+/// An object, by a number that the harness gives it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Name(pub u32);
+
+/// A body, by the number that is written in it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Body(pub u64);
+
+/// What a commit does, by object: its new body, or none: it is deleted.
+pub type Changes = BTreeMap<Name, Option<Body>>;
+
+/// A write that the origin has acknowledged.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Acknowledged {
+    /// The position that it was said to have, from 1.
+    pub position: u64,
+    /// What was written.
+    pub changes: Changes,
+    /// When the acknowledgement came, by the harness' clock.
+    pub at: Duration,
+}
+
+/// What a read saw of a name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Seen {
+    /// This body.
+    Body(Body),
+    /// That it exists.
+    Present,
+    /// That it does not exist.
+    Absent,
+}
+
+/// A read that was answered.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Read {
+    /// Whose: reads of a session never go back, whichever replica answers.
+    pub session: u64,
+    /// Who answered: reads of a replica never go back, whoever asks.
+    pub replica: u64,
+    /// When it began, by the harness' clock.
+    pub began: Duration,
+    /// When it ended.
+    pub ended: Duration,
+    /// Δ, as promised for this read; none for no bound.
+    pub bound: Option<Duration>,
+    /// What it saw, at once.
+    pub seen: Vec<(Name, Seen)>,
+}
+
+/// A broken promise. Reads are named by their place in the history.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Violation {
+    /// There is no position that fits all that the read saw: it is of no state that ever was, such
+    /// as one with half a transaction in it.
+    Torn {
+        /// Which read.
+        read: usize,
+    },
+    /// What the read saw had been overwritten at or before the floor: somebody has gone back.
+    Back {
+        /// Which read.
+        read: usize,
+        /// The position that the session or the replica had seen.
+        floor: u64,
+    },
+    /// The read reflects less than what was acknowledged longer than Δ before it began.
+    Stale {
+        /// Which read.
+        read: usize,
+        /// The position that it had to reflect.
+        required: u64,
+    },
+    /// The read saw what the log does not have.
+    Phantom {
+        /// Which read.
+        read: usize,
+    },
+    /// An acknowledged write is not in the log where it was said to be.
+    Lost {
+        /// Its position.
+        position: u64,
+    },
+}
+
+impl fmt::Display for Violation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Violation::Torn { read } => write!(f, "read {read} saw a state that never was"),
+            Violation::Back { read, floor } => {
+                write!(f, "read {read} went back behind {floor}, which had been seen before")
+            }
+            Violation::Stale { read, required } => {
+                write!(f, "read {read} was too stale: {required} was acknowledged long before")
+            }
+            Violation::Phantom { read } => write!(f, "read {read} saw what was never committed"),
+            Violation::Lost { position } => {
+                write!(f, "the acknowledged write at {position} is lost")
+            }
+        }
+    }
+}
+
+/// The log, as it was recovered at the end, made ready to be asked. Writes that were not
+/// acknowledged may be in it or not.
+#[derive(Debug)]
+pub struct Log {
+    commits: Vec<Changes>,
+    /// By name what it became, at which position; by position.
+    histories: BTreeMap<Name, Vec<(u64, Option<Body>)>>,
+    /// By name and body where the name got it.
+    positions: BTreeMap<(Name, Option<Body>), Vec<u64>>,
+}
+
+impl Log {
+    /// The log of these commits, the first at position 1.
+    pub fn new(commits: Vec<Changes>) -> Self {
+        let mut histories: BTreeMap<Name, Vec<_>> = BTreeMap::new();
+        let mut positions: BTreeMap<_, Vec<u64>> = BTreeMap::new();
+        for (position, changes) in (1..).zip(&commits) {
+            for (name, body) in changes {
+                histories.entry(*name).or_default().push((position, *body));
+                positions.entry((*name, *body)).or_default().push(position);
+            }
+        }
+        Log { commits, histories, positions }
+    }
+
+    fn end(&self) -> u64 {
+        self.commits.len() as u64
+    }
+
+    /// What a name is at a position.
+    fn at(&self, name: Name, position: u64) -> Option<Body> {
+        let history = self.histories.get(&name)?;
+        let next = history.partition_point(|(at, _)| *at <= position);
+        next.checked_sub(1).and_then(|last| history[last].1)
+    }
+
+    /// The least position from `floor` at which the name is what was seen.
+    fn earliest(&self, name: Name, seen: Seen, floor: u64) -> Option<u64> {
+        let now = self.at(name, floor);
+        let fits = match seen {
+            Seen::Body(body) => now == Some(body),
+            Seen::Present => now.is_some(),
+            Seen::Absent => now.is_none(),
+        };
+        if fits {
+            return Some(floor);
+        }
+        let next_of = |body: Option<Body>| {
+            let positions = self.positions.get(&(name, body))?;
+            positions.get(positions.partition_point(|at| *at <= floor)).copied()
+        };
+        match seen {
+            Seen::Body(body) => next_of(Some(body)),
+            Seen::Absent => next_of(None),
+            Seen::Present => {
+                // It does not exist at the floor, so whatever it becomes next that is not a
+                // deletion once more.
+                let history = self.histories.get(&name)?;
+                let next = history.partition_point(|(at, _)| *at <= floor);
+                history[next..].iter().find(|(_, body)| body.is_some()).map(|(at, _)| *at)
+            }
+        }
+    }
+
+    /// The least position from `floor` that fits all that was seen.
+    fn position(&self, seen: &[(Name, Seen)], floor: u64) -> Option<u64> {
+        let mut position = floor;
+        loop {
+            let start = position;
+            for (name, seen) in seen {
+                position = self.earliest(*name, *seen, position)?;
+            }
+            if position == start {
+                return (position <= self.end()).then_some(position);
+            }
+        }
+    }
+}
+
+/// All broken promises of a history, and no other ones.
+pub fn check(log: &Log, acknowledged: &[Acknowledged], reads: &[Read]) -> Vec<Violation> {
+    let mut violations = Vec::new();
+    for one in acknowledged {
+        let at = one.position.checked_sub(1).and_then(|at| usize::try_from(at).ok());
+        if at.and_then(|at| log.commits.get(at)) != Some(&one.changes) {
+            violations.push(Violation::Lost { position: one.position });
+        }
+    }
+    let required = required(log, acknowledged);
+    // A read that begins in the moment in which another one ends has not begun after it.
+    let mut moments: Vec<(Duration, bool, usize)> = Vec::with_capacity(2 * reads.len());
+    for (at, read) in reads.iter().enumerate() {
+        moments.push((read.began, false, at));
+        moments.push((read.ended.max(read.began), true, at));
+    }
+    moments.sort_unstable();
+    let mut sessions: BTreeMap<u64, u64> = BTreeMap::new();
+    let mut replicas: BTreeMap<u64, u64> = BTreeMap::new();
+    let mut positions = vec![0; reads.len()];
+    for (_, ends, at) in moments {
+        let read = &reads[at];
+        if ends {
+            for (floors, key) in [(&mut sessions, read.session), (&mut replicas, read.replica)] {
+                let floor = floors.entry(key).or_default();
+                *floor = (*floor).max(positions[at]);
+            }
+            continue;
+        }
+        let floor_of = |floors: &BTreeMap<u64, u64>, key| floors.get(key).copied().unwrap_or(0);
+        let floor =
+            floor_of(&sessions, &read.session).max(floor_of(&replicas, &read.replica));
+        match log.position(&read.seen, floor) {
+            Some(position) => {
+                positions[at] = position;
+                let required = read.bound.map_or(0, |bound| required(read.began, bound));
+                if log.position(&read.seen, position.max(required)).is_none() {
+                    violations.push(Violation::Stale { read: at, required });
+                }
+            }
+            None => violations.push(why(log, read, at, floor)),
+        }
+    }
+    violations
+}
+
+/// Why no position fits.
+fn why(log: &Log, read: &Read, at: usize, floor: u64) -> Violation {
+    let never = |(name, seen): &(Name, Seen)| log.earliest(*name, *seen, 0).is_none();
+    if read.seen.iter().any(never) {
+        Violation::Phantom { read: at }
+    } else if log.position(&read.seen, 0).is_none() {
+        Violation::Torn { read: at }
+    } else {
+        Violation::Back { read: at, floor }
+    }
+}
+
+/// What a read that began then has to reflect, with this Δ.
+fn required(log: &Log, acknowledged: &[Acknowledged]) -> impl Fn(Duration, Duration) -> u64 {
+    let mut by_time: Vec<(Duration, u64)> =
+        acknowledged.iter().map(|one| (one.at, one.position.min(log.end()))).collect();
+    by_time.sort_unstable();
+    let mut highest = 0;
+    for (_, position) in &mut by_time {
+        highest = highest.max(*position);
+        *position = highest;
+    }
+    move |began, bound| {
+        let Some(before) = began.checked_sub(bound) else { return 0 };
+        let count = by_time.partition_point(|(at, _)| *at < before);
+        count.checked_sub(1).map_or(0, |last| by_time[last].1)
+    }
+}

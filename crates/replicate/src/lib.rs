@@ -1,0 +1,36 @@
+//! Transparent replication (TRIP): the same files everywhere, sequentially consistent, stale by Δ at
+//! most, with bodies that are pushed ahead of need (SSR §3.2 and §6).
+//!
+//! | module | what | paper |
+//! |---|---|---|
+//! | [`types`], [`path`](mod@path), [`time`] | positions, versions, names, two kinds of time | §6.2 |
+//! | [`message`] | the protocol as values | §3.2, table I |
+//! | [`origin`] | the one place where writes happen: log, invalidations, queue of bodies | §6.2, §6.2.3.1 |
+//! | [`replica`] | applies what comes in an order that keeps the promises, and answers reads | §6.2.1, §6.2.2 |
+//! | [`merkle`] | finds what differs between two states | |
+//! | [`token`] | what a client that changes replicas carries | §6.1 |
+//! | [`checker`] | finds broken promises in a history of writes and reads | §6.1 |
+//! | `simulate` | origin, replicas, clients, network and disks that fail, from a seed (feature `simulate`) | |
+//!
+//! The state machines are pure: time comes in as a [`time::Reading`], effects go out as values.
+//! Equal calls give equal results. `docs/replication.md` lists what the paper says, what it leaves
+//! open and what we do there, with the argument for Δ.
+
+#![forbid(unsafe_code)]
+
+pub mod checker;
+mod faults;
+pub mod merkle;
+pub mod message;
+pub mod origin;
+pub mod path;
+pub mod replica;
+mod shelf;
+pub mod time;
+pub mod token;
+pub mod types;
+
+#[cfg(feature = "simulate")]
+pub use faults::Fault;
+pub use path::Path;
+pub use shelf::BodyEffect;

@@ -1,0 +1,164 @@
+//! Trees of hashes over a state: two states are compared by their root, and differ where the hashes
+//! of branches and leaves differ.
+//!
+//! A path's leaf is given by the first two bytes of its hash, its branch by the first of them: 256
+//! branches of 256 leaves. With a million objects a leaf has 15, so that three round trips bring
+//! the differences of any two states, and little else.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use blake3::Hasher;
+
+use crate::path::Path;
+use crate::types::{Digest, Version, hash_entry};
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct Leaf {
+    digest: Digest,
+    entries: Vec<(Path, Version)>,
+}
+
+/// The tree of one state; does not change with it.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct MerkleTree {
+    leaves: BTreeMap<u16, Leaf>,
+    branches: BTreeMap<u8, Digest>,
+    root: Digest,
+}
+
+/// The leaf in which a path stands.
+pub fn leaf_of(path: &Path) -> u16 {
+    let hash = blake3::hash(path.as_str().as_bytes());
+    u16::from_be_bytes([hash.as_bytes()[0], hash.as_bytes()[1]])
+}
+
+const fn branch_of(leaf: u16) -> u8 {
+    leaf.to_be_bytes()[0]
+}
+
+impl MerkleTree {
+    /// The tree of `state`, which is given by the order of the paths.
+    pub fn new<'a>(state: impl IntoIterator<Item = (&'a Path, Version)>) -> Self {
+        let mut leaves: BTreeMap<u16, Leaf> = BTreeMap::new();
+        for (path, version) in state {
+            let empty = || Leaf { digest: Digest::default(), entries: Vec::new() };
+            leaves
+                .entry(leaf_of(path))
+                .or_insert_with(empty)
+                .entries
+                .push((path.clone(), version));
+        }
+        for leaf in leaves.values_mut() {
+            let mut hasher = Hasher::new();
+            for (path, version) in &leaf.entries {
+                hasher.update(&version.sequence.0.to_le_bytes());
+                hash_entry(&mut hasher, path, Some(&version.content));
+            }
+            leaf.digest = Digest(*hasher.finalize().as_bytes());
+        }
+        let mut hashers: BTreeMap<u8, Hasher> = BTreeMap::new();
+        for (leaf, Leaf { digest, .. }) in &leaves {
+            let hasher = hashers.entry(branch_of(*leaf)).or_default();
+            hasher.update(&leaf.to_le_bytes());
+            hasher.update(&digest.0);
+        }
+        let branches: BTreeMap<u8, Digest> = hashers
+            .into_iter()
+            .map(|(branch, hasher)| (branch, Digest(*hasher.finalize().as_bytes())))
+            .collect();
+        let mut hasher = Hasher::new();
+        for (branch, digest) in &branches {
+            hasher.update(&[*branch]);
+            hasher.update(&digest.0);
+        }
+        let root = Digest(*hasher.finalize().as_bytes());
+        MerkleTree { leaves, branches, root }
+    }
+
+    /// The hash of all of it.
+    pub fn root(&self) -> Digest {
+        self.root
+    }
+
+    /// The branches that are not empty.
+    pub fn branches(&self) -> Vec<(u8, Digest)> {
+        self.branches.iter().map(|(branch, digest)| (*branch, *digest)).collect()
+    }
+
+    /// The leaves of `branch` that are not empty.
+    pub fn leaves(&self, branch: u8) -> Vec<(u16, Digest)> {
+        let range = u16::from_be_bytes([branch, 0])..=u16::from_be_bytes([branch, u8::MAX]);
+        self.leaves.range(range).map(|(leaf, Leaf { digest, .. })| (*leaf, *digest)).collect()
+    }
+
+    /// What stands in `leaf`, by the order of the paths.
+    pub fn entries(&self, leaf: u16) -> &[(Path, Version)] {
+        self.leaves.get(&leaf).map_or(&[], |leaf| &leaf.entries)
+    }
+
+    /// The branches in which the other tree is another.
+    pub fn differing_branches(&self, others: &[(u8, Digest)]) -> Vec<u8> {
+        differing(&self.branches(), others)
+    }
+
+    /// The leaves of `branch` in which the other tree is another.
+    pub fn differing_leaves(&self, branch: u8, others: &[(u16, Digest)]) -> Vec<u16> {
+        differing(&self.leaves(branch), others)
+    }
+}
+
+/// Keys that stand in one list only, or with another hash.
+fn differing<K: Copy + Ord>(ours: &[(K, Digest)], theirs: &[(K, Digest)]) -> Vec<K> {
+    let ours: BTreeSet<_> = ours.iter().collect();
+    let theirs: BTreeSet<_> = theirs.iter().collect();
+    let keys: BTreeSet<K> = ours.symmetric_difference(&theirs).map(|(key, _)| *key).collect();
+    keys.into_iter().collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use lull_cc::Bytes;
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::types::{Content, Metadata, Sequence};
+
+    fn state(versions: &BTreeMap<u16, u64>) -> BTreeMap<Path, Version> {
+        let entry = |(name, sequence): (&u16, &u64)| {
+            let content =
+                Content { digest: Digest([7; 32]), size: Bytes(1), metadata: Metadata::default() };
+            let path = Path::new(&format!("f{name}")).expect("a path");
+            (path, Version { sequence: Sequence(*sequence), content })
+        };
+        versions.iter().map(entry).collect()
+    }
+
+    fn tree(state: &BTreeMap<Path, Version>) -> MerkleTree {
+        MerkleTree::new(state.iter().map(|(path, version)| (path, *version)))
+    }
+
+    proptest! {
+        #[test]
+        fn what_differs_is_found_and_makes_the_states_equal(
+            ours in proptest::collection::btree_map(0..400_u16, 0..3_u64, 0..200),
+            theirs in proptest::collection::btree_map(0..400_u16, 0..3_u64, 0..200),
+        ) {
+            let (mut ours, theirs) = (state(&ours), state(&theirs));
+            let (old, new) = (tree(&ours), tree(&theirs));
+            let mut leaves = Vec::new();
+            for branch in old.differing_branches(&new.branches()) {
+                leaves.extend(old.differing_leaves(branch, &new.leaves(branch)));
+            }
+            prop_assert_eq!(leaves.is_empty(), ours == theirs);
+            prop_assert_eq!(old.root() == new.root(), ours == theirs);
+            for leaf in leaves {
+                prop_assert_ne!(old.entries(leaf), new.entries(leaf), "told for nothing");
+                for (path, _) in old.entries(leaf) {
+                    ours.remove(path);
+                }
+                ours.extend(new.entries(leaf).iter().cloned());
+            }
+            prop_assert_eq!(ours, theirs);
+        }
+    }
+}

@@ -1,0 +1,220 @@
+//! The protocol as values. How they become bytes is the wire's matter.
+//!
+//! Three channels, as SSR §3.2 has them (table I):
+//!
+//! | channel | order | priority | what |
+//! |---|---|---|---|
+//! | control | in order, lossless | normal | handshake, invalidations, heartbeats, re-sync, all that replicas say |
+//! | demand | any | normal | bodies that a read waits for |
+//! | speculative | any | background | bodies that may be wanted |
+//!
+//! ```text
+//! replica                          origin
+//!    │ Hello (position received)      │
+//!    ├───────────────────────────────▶│   compares the chains of hashes
+//!    │ Welcome (log) │ Refused        │
+//!    │◀───────────────────────────────┤
+//!    │ Invalidation …, Heartbeat …    │   in order; Heartbeat echoes the last Ping
+//!    │◀───────────────────────────────┤
+//!    │ Ping, Ack, Reads, Demand …     │
+//!    ├───────────────────────────────▶│
+//!    │ Body (demand, speculative)     │
+//!    │◀───────────────────────────────┤
+//!
+//! away longer than the log:
+//!    │ Welcome (re-sync to a root)    │
+//!    │◀───────────────────────────────┤
+//!    │ Ask (branches, leaves, entries)│
+//!    ├───────────────────────────────▶│
+//!    │ Tree (what was asked)          │
+//!    │◀───────────────────────────────┤
+//!    │ Resynced                       │
+//!    ├───────────────────────────────▶│   invalidations go on behind the root
+//! ```
+
+use thiserror::Error;
+
+use crate::path::Path;
+use crate::time::{LocalTime, WallTime};
+use crate::types::{Change, Digest, Incarnation, Position, ReplicaId, Sequence, Version};
+
+/// The version of the protocol that this code speaks.
+pub const PROTOCOL: u16 = 1;
+
+/// Which way a message goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Channel {
+    /// In order, at normal priority.
+    Control,
+    /// At normal priority, in any order.
+    Demand,
+    /// In the background, in any order.
+    Speculative,
+}
+
+/// Which connection a message belongs to. What comes from an earlier one is dropped, whichever
+/// channel it comes by.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Session {
+    /// The origin's life; zero in `Hello`, which does not know it yet.
+    pub origin: Incarnation,
+    /// The replica's life.
+    pub replica: Incarnation,
+    /// Counts the connections of the replica's life.
+    pub connection: u32,
+}
+
+/// A message with its session.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Frame<M> {
+    /// The connection it belongs to.
+    pub session: Session,
+    /// What is said.
+    pub message: M,
+}
+
+/// What replicas say. All of it goes by the control channel.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum ToOrigin {
+    /// The first message.
+    Hello {
+        /// The version of the protocol that is spoken.
+        protocol: u16,
+        /// Who speaks.
+        replica: ReplicaId,
+        /// Up to where invalidations are here; none if this replica has never had any state.
+        position: Option<Position>,
+        /// Up to where they are on its disk. The two differ by what waits to be applied.
+        committed: Sequence,
+    },
+    /// To be echoed.
+    Ping {
+        /// By the replica's clock; means nothing to the origin.
+        sent: LocalTime,
+    },
+    /// Up to where the replica answers reads, on stable storage.
+    Ack(Sequence),
+    /// How many speculative bodies came by this connection so far.
+    Taken(u64),
+    /// How often objects were read since the last report.
+    Reads(Vec<(Path, u32)>),
+    /// A read waits for this object.
+    Demand(Path),
+    /// Objects whose bodies are missing here, said to an origin that lost its queue in a crash.
+    Lacking(Vec<Path>),
+    /// A part of the tree to be told.
+    Ask(Ask),
+    /// The state is that of the root now.
+    Resynced(Sequence),
+}
+
+/// Parts of a tree of hashes, see [`crate::merkle`].
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum Ask {
+    /// The hashes of all branches.
+    Branches,
+    /// The hashes of the leaves of these branches.
+    Leaves(Vec<u8>),
+    /// What stands in these leaves.
+    Entries(Vec<u16>),
+}
+
+/// The answer to an [`Ask`]; those of leaves and entries come one for each.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum Tree {
+    /// The branches that are not empty.
+    Branches(Vec<(u8, Digest)>),
+    /// The leaves of a branch that are not empty.
+    Leaves(u8, Vec<(u16, Digest)>),
+    /// What stands in a leaf.
+    Entries(u16, Vec<(Path, Version)>),
+}
+
+/// What the origin says.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum ToReplica {
+    /// The handshake succeeded.
+    Welcome(Start),
+    /// It did not.
+    Refused(Refusal),
+    /// A commit, or a part of a large one (SSR §6.2, number 2 of figure 15).
+    Invalidation {
+        /// Its position.
+        sequence: Sequence,
+        /// Its time.
+        stamp: WallTime,
+        /// What it changes.
+        changes: Vec<Change>,
+        /// Whether further parts of the same commit follow.
+        more: bool,
+    },
+    /// Everything committed by the origin's time `stamp` has a sequence of `committed` at most.
+    Heartbeat {
+        /// The origin's time when this was said, never when it is received.
+        stamp: WallTime,
+        /// The last commit by then. Its invalidation went before.
+        committed: Sequence,
+        /// When the replica sent the last ping that has come.
+        echo: Option<LocalTime>,
+    },
+    /// A part of the tree that was asked for.
+    Tree(Tree),
+    /// What comes with a body, on the demand or speculative channel.
+    Body(BodyHeader),
+}
+
+/// How invalidations go on after the handshake.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum Start {
+    /// Behind the replica's position.
+    Log,
+    /// By comparing trees: the log does not reach back to the replica's position.
+    Resync {
+        /// What the tree is the state of.
+        position: Position,
+        /// The origin's time when the tree was taken.
+        stamp: WallTime,
+        /// The hash of the tree.
+        root: Digest,
+    },
+}
+
+/// What comes with a body.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct BodyHeader {
+    /// The object.
+    pub path: Path,
+    /// Which version the body is; none if the object does not exist at `at`.
+    pub version: Option<Version>,
+    /// The origin's sequence when it read the object: the version is the current one there.
+    pub at: Sequence,
+    /// Whether a read waits for it.
+    pub demand: bool,
+}
+
+/// Why the origin does not talk to a replica.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Error)]
+pub enum Refusal {
+    /// Another version of the protocol.
+    #[error("the origin speaks version {0} of the protocol: install the same release on both")]
+    Protocol(u16),
+    /// The replica is ahead of the origin's log.
+    #[error(
+        "the replica has commits that the origin has lost, its log ends at {0}: restore the origin \
+         from a newer backup, or give the replica an empty folder"
+    )]
+    Ahead(Sequence),
+    /// The replica followed another log.
+    #[error(
+        "the replica followed another history than the origin's: the origin was restored from an \
+         old backup, or is not the one it was. Restore a newer one, or give the replica an empty \
+         folder"
+    )]
+    Diverged,
+    /// The origin no longer knows whether it is the same log.
+    #[error(
+        "the replica was away for longer than the origin remembers, which begins at {0}: give the \
+         replica an empty folder"
+    )]
+    Forgotten(Sequence),
+}

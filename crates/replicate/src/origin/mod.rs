@@ -1,0 +1,670 @@
+//! The origin: the one place where writes happen (SSR §6.2).
+//!
+//! Calls say what has happened, `handle_…`; what is to be done is asked for, `poll_…`, until there
+//! is nothing more. See [`Origin`] for the order.
+
+mod image;
+mod peer;
+mod priority;
+mod queue;
+#[cfg(test)]
+mod tests;
+mod transaction;
+
+use core::time::Duration;
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+
+use lull_cc::Bytes;
+
+use crate::faults::{Fault, Faults};
+use crate::merkle::MerkleTree;
+use crate::message::{
+    BodyHeader, Frame, PROTOCOL, Refusal, Session, Start, ToOrigin, ToReplica,
+};
+use crate::path::Path;
+use crate::shelf::{BodyEffect, Shelf};
+use crate::time::{Drift, LocalTime, Reading, SlewedClock};
+use crate::types::{Digest, DiskFull, Position, ReplicaId, Sequence, Version};
+
+pub use image::{Append, Chain, Entry, Image};
+use peer::{Link, Peer, Phase, Snapshot};
+use priority::Decayed;
+pub use priority::{Demand, Priority, Prioritise, ReadsPerWriteAndByte};
+use queue::{Order, Place};
+pub use transaction::{CaseClashes, Put, Refused, RollbackError, Transaction, TransactionId};
+use transaction::{Appending, Queued};
+
+/// What an origin is told once.
+#[derive(Clone, Copy, Debug)]
+pub struct Config {
+    /// Bodies up to this size are stored with the log: one durable step instead of two.
+    pub inline: Bytes,
+    /// Commits that the log keeps, with the bodies that they overwrote.
+    pub log: usize,
+    /// Hashes of the log that are kept beyond it.
+    pub chain: usize,
+    /// Commits in one durable step, at most.
+    pub batch: usize,
+    /// Transactions that wait for the disk, at most: further ones are refused.
+    pub queue: usize,
+    /// Changes in one message, at most: larger commits go in parts.
+    pub part: usize,
+    /// Time between heartbeats.
+    pub heartbeat: Duration,
+    /// Speculative bodies under way to one replica, at most: what is handed out can't be overtaken
+    /// or absorbed any more.
+    pub under_way: usize,
+    /// Demand reads of one replica that wait, at most; one that asks for more is disconnected.
+    pub demands: usize,
+    /// Counts of reads and writes are halved after this time.
+    pub half_life: Duration,
+    /// What is done about paths that differ only in case.
+    pub case_clashes: CaseClashes,
+    /// How fast the clock that commits are stamped with follows the machine's.
+    pub slew: Drift,
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        Config {
+            inline: Bytes(16 * 1024),
+            log: 100_000,
+            chain: 10_000_000,
+            batch: 256,
+            queue: 4_096,
+            part: 512,
+            heartbeat: Duration::from_secs(1),
+            under_way: 16,
+            demands: 4_096,
+            half_life: Duration::from_secs(3_600),
+            case_clashes: CaseClashes::Allow,
+            // The most that NTP slews by (RFC 5905's reference implementation: 500 ppm).
+            slew: Drift(500),
+        }
+    }
+}
+
+/// What the origin asks its stores to do. Each is answered; appends in order, and one at a time.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Effect<P> {
+    /// Of the store of bodies: answered by [`Origin::handle_stored`] and [`Origin::handle_dropped`].
+    Body(BodyEffect<P>),
+    /// A durable step of the log: answered by [`Origin::handle_appended`].
+    Append(Append<P>),
+}
+
+/// What the origin tells whoever runs it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Event {
+    /// The transaction would survive a crash, and is position `sequence` for everybody.
+    Acknowledged {
+        /// The caller's name for it.
+        transaction: TransactionId,
+        /// Its position.
+        sequence: Sequence,
+    },
+    /// Nothing of the transaction has happened.
+    Refused {
+        /// The caller's name for it.
+        transaction: TransactionId,
+        /// Why.
+        why: Refused,
+    },
+    /// A replica answers reads with the state at `committed`, or a later one.
+    Progress {
+        /// Which.
+        replica: ReplicaId,
+        /// Up to where.
+        committed: Sequence,
+    },
+    /// A replica is not talked to. The message that says so is still to be sent.
+    Turned {
+        /// Which.
+        replica: ReplicaId,
+        /// Why.
+        why: Refusal,
+    },
+    /// A replica does not keep to the protocol: close its connections.
+    Close(ReplicaId),
+}
+
+/// Counts since they were last taken.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counters {
+    /// Writes that found an older version of the object in a queue, and took its place.
+    pub absorbed: u64,
+    /// Messages of earlier connections.
+    pub stale_frames: u64,
+    /// Re-syncs that were begun.
+    pub resyncs: u64,
+    /// Re-syncs that began anew because the log had passed the snapshot.
+    pub resyncs_again: u64,
+    /// Bodies that waited for their own deletion before they were stored.
+    pub dedup_waits: u64,
+    /// Commits that went in parts.
+    pub in_parts: u64,
+    /// Demand reads that were answered.
+    pub demands: u64,
+    /// Speculative bodies that were handed out.
+    pub pushed: u64,
+}
+
+/// The state machine of an origin. `P` is whatever bodies are made of, or point to; it is not looked
+/// into.
+///
+/// Order of calls: [`recover`](Origin::recover) with what is on stable storage; then any `handle_…`
+/// as things happen. After each of them, and when the time of [`poll_timeout`](Origin::poll_timeout)
+/// has come, [`poll_effect`](Origin::poll_effect) and [`poll_event`](Origin::poll_event) until they
+/// give none; and for each replica whose connection takes more, its
+/// [`poll_control`](Origin::poll_control), then [`poll_demand`](Origin::poll_demand), then
+/// [`poll_speculative`](Origin::poll_speculative). Nothing is queued for a replica that takes
+/// nothing: what it is told is read from the log and the state when it can be sent.
+///
+/// ```text
+/// transaction ─▶ queued ──────────────▶ ready ──────────▶ appending ──────▶ committed
+///                (bodies being stored)   (all durable)     (log being        acknowledged,
+///                   │ no room               │ clashes        written)        invalidations
+///                   ▼                       ▼                  │ no room     leave, bodies
+///                refused                 refused               ▼             are queued
+///                                                           refused
+/// ```
+#[derive(Debug)]
+pub struct Origin<P> {
+    config: Config,
+    policy: Box<dyn Prioritise>,
+    /// What is on stable storage; all that replicas are told comes from here.
+    image: Image,
+    begun: LocalTime,
+    clock: SlewedClock,
+    shelf: Shelf<P>,
+    queue: VecDeque<Queued<P>>,
+    appending: Option<Appending>,
+    /// The append that was not handed out yet.
+    append: Option<Append<P>>,
+    order: Order,
+    objects: BTreeMap<Path, Ranked>,
+    peers: BTreeMap<ReplicaId, Peer>,
+    snapshot: Option<Arc<Snapshot>>,
+    events: VecDeque<Event>,
+    counters: Counters,
+    faults: Faults,
+}
+
+/// An object's place in the order, and what it follows from.
+#[derive(Clone, Copy, Debug)]
+struct Ranked {
+    place: Place,
+    reads: Decayed,
+    writes: Decayed,
+}
+
+impl<P: Clone> Origin<P> {
+    /// An origin that goes on with what is on stable storage: the image, whose incarnation was
+    /// counted up there, and the bodies that were found intact, inline ones among them.
+    pub fn recover(
+        now: Reading,
+        config: Config,
+        policy: Box<dyn Prioritise>,
+        image: Image,
+        bodies: impl IntoIterator<Item = (Digest, Bytes)>,
+    ) -> Self {
+        let mut origin = Origin {
+            config,
+            policy,
+            begun: now.local,
+            clock: SlewedClock::new(now, image.stamp, config.slew),
+            shelf: Shelf::new(bodies),
+            queue: VecDeque::new(),
+            appending: None,
+            append: None,
+            order: Order::default(),
+            objects: BTreeMap::new(),
+            peers: BTreeMap::new(),
+            snapshot: None,
+            events: VecDeque::new(),
+            counters: Counters::default(),
+            faults: Faults::default(),
+            image,
+        };
+        let versions: Vec<_> =
+            origin.image.objects.iter().map(|(path, version)| (path.clone(), *version)).collect();
+        let before = origin.image.log.iter().flat_map(|entry| &entry.before).flatten();
+        let live = versions.iter().map(|(_, version)| version);
+        for version in live.chain(before) {
+            let digest = version.content.digest;
+            if origin.shelf.is_stored(&digest) {
+                origin.shelf.refer(&digest);
+            }
+        }
+        origin.shelf.collect();
+        for (path, version) in versions {
+            origin.rank(&path, version, 0);
+        }
+        origin
+    }
+
+    /// Sows a bug.
+    #[cfg(feature = "simulate")]
+    pub fn sow(&mut self, fault: Option<Fault>) {
+        self.faults = Faults::sown(fault);
+    }
+
+    /// The state on stable storage.
+    pub fn image(&self) -> &Image {
+        &self.image
+    }
+
+    /// The last commit.
+    pub fn last(&self) -> Position {
+        self.image.last()
+    }
+
+    /// Up to where a replica has said that it answers reads, and whether it is connected; none if
+    /// it has never come in this life of the origin.
+    pub fn progress(&self, replica: ReplicaId) -> Option<(Sequence, bool)> {
+        self.peers.get(&replica).map(|peer| (peer.committed, peer.link.is_some()))
+    }
+
+    /// Bodies that wait for a replica.
+    pub fn waiting(&self, replica: ReplicaId) -> u64 {
+        self.peers.get(&replica).map_or(0, |peer| peer.waiting.len())
+    }
+
+    /// The counts since the last call.
+    pub fn take_counters(&mut self) -> Counters {
+        self.counters.dedup_waits += self.shelf.take_waited();
+        core::mem::take(&mut self.counters)
+    }
+
+    /// A message has come from a replica, which is the one that its certificate says.
+    pub fn handle_frame(&mut self, now: Reading, replica: ReplicaId, frame: Frame<ToOrigin>) {
+        if let ToOrigin::Hello { protocol, replica: said, position, committed } = frame.message {
+            if said == replica {
+                self.hello(now, replica, frame.session, protocol, (position, committed));
+            } else {
+                self.events.push_back(Event::Close(replica));
+            }
+            return;
+        }
+        let link = self.peers.get_mut(&replica).and_then(|peer| peer.link.as_mut());
+        let Some(link) = link.filter(|link| link.session == frame.session) else {
+            self.counters.stale_frames += 1;
+            return;
+        };
+        let fine = match frame.message {
+            ToOrigin::Hello { .. } => false,
+            ToOrigin::Ping { sent } => {
+                link.echo = Some(sent);
+                true
+            }
+            ToOrigin::Ack(committed) => self.acknowledged(replica, committed),
+            ToOrigin::Taken(count) => {
+                let new = count.saturating_sub(link.taken);
+                let known = new <= link.under_way.len() as u64;
+                for _ in 0..new.min(link.under_way.len() as u64) {
+                    link.under_way.pop_front();
+                }
+                link.taken = count;
+                known
+            }
+            ToOrigin::Reads(counts) => {
+                self.read(now, counts);
+                true
+            }
+            ToOrigin::Demand(path) => {
+                link.demands.push_back(path);
+                link.demands.len() <= self.config.demands
+            }
+            ToOrigin::Lacking(paths) => {
+                self.lacking(replica, &paths);
+                true
+            }
+            ToOrigin::Ask(ask) => link.ask(ask),
+            ToOrigin::Resynced(sequence) => match &link.phase {
+                Phase::Resyncing { snapshot, .. } if snapshot.position.sequence == sequence => {
+                    link.phase = Phase::Streaming;
+                    link.cursor = sequence;
+                    link.part = 0;
+                    true
+                }
+                // An older snapshot, whose replacement is on its way there.
+                Phase::Resyncing { .. } => true,
+                Phase::Streaming => false,
+            },
+        };
+        if !fine {
+            self.disconnect(replica);
+            self.events.push_back(Event::Close(replica));
+        }
+    }
+
+    /// The connections of a replica are gone; `session` tells which ones, so that news of an old
+    /// one does not end its successor.
+    pub fn handle_disconnected(&mut self, replica: ReplicaId, session: Session) {
+        let link = self.peers.get(&replica).and_then(|peer| peer.link.as_ref());
+        let same = |link: &Link| {
+            (link.session.replica, link.session.connection) == (session.replica, session.connection)
+        };
+        if link.is_some_and(same) {
+            self.disconnect(replica);
+        }
+    }
+
+    fn disconnect(&mut self, replica: ReplicaId) {
+        let Some(peer) = self.peers.get_mut(&replica) else { return };
+        let Some(link) = peer.link.take() else { return };
+        // What was under way may not have come there. A body is the current one when it leaves,
+        // so the object waits again, whichever version it has by then.
+        for (path, _) in link.under_way {
+            if let Some(ranked) = self.objects.get(&path) {
+                peer.waiting.insert(ranked.place);
+            }
+        }
+    }
+
+    /// How a replica goes on: its state is compared with the log before anything is said (an origin
+    /// restored from an old backup must not pass for the one that the replica followed).
+    fn hello(
+        &mut self,
+        now: Reading,
+        replica: ReplicaId,
+        session: Session,
+        protocol: u16,
+        (position, committed): (Option<Position>, Sequence),
+    ) {
+        self.disconnect(replica);
+        let peer = self.peers.entry(replica).or_default();
+        let number = (session.replica, session.connection);
+        if number <= peer.newest {
+            self.counters.stale_frames += 1;
+            return;
+        }
+        peer.newest = number;
+        let session = Session { origin: self.image.incarnation, ..session };
+        let verdict = if protocol == PROTOCOL { self.compare(position) } else {
+            Err(Refusal::Protocol(PROTOCOL))
+        };
+        let peer = self.peers.entry(replica).or_default();
+        match verdict {
+            Err(why) => {
+                peer.refused = Some((session, why));
+                self.events.push_back(Event::Turned { replica, why });
+            }
+            Ok(cursor) => {
+                peer.refused = None;
+                peer.committed = committed;
+                if position.is_none() {
+                    for ranked in self.objects.values() {
+                        peer.waiting.insert(ranked.place);
+                    }
+                }
+                let start = match cursor {
+                    Some(_) if self.faults.has(Fault::InvalidationLostOnReconnect) => {
+                        (Start::Log, Phase::Streaming, self.last().sequence)
+                    }
+                    Some(cursor) => (Start::Log, Phase::Streaming, cursor),
+                    None => self.resync(now),
+                };
+                let link = Link::new(session, start, now.local);
+                self.peers.entry(replica).or_default().link = Some(link);
+            }
+        }
+    }
+
+    /// Where the log goes on for a replica at `position`, or none if it does not reach back so far.
+    fn compare(&self, position: Option<Position>) -> Result<Option<Sequence>, Refusal> {
+        let Some(position) = position else { return Ok(None) };
+        if position.sequence > self.last().sequence {
+            return Err(Refusal::Ahead(self.last().sequence));
+        }
+        match self.image.chain.at(position.sequence) {
+            None => Err(Refusal::Forgotten(self.image.chain.first())),
+            Some(chain) if chain != position.chain => Err(Refusal::Diverged),
+            Some(_) if position.sequence < self.image.log_after() => Ok(None),
+            Some(_) => Ok(Some(position.sequence)),
+        }
+    }
+
+    /// Begins a re-sync with a tree that the log still reaches back to.
+    fn resync(&mut self, now: Reading) -> (Start, Phase, Sequence) {
+        self.counters.resyncs += 1;
+        let after = self.image.log_after();
+        let usable = self.snapshot.take().filter(|snapshot| snapshot.position.sequence >= after);
+        let snapshot = usable.unwrap_or_else(|| {
+            let objects = self.image.objects.iter().map(|(path, version)| (path, *version));
+            let tree = MerkleTree::new(objects);
+            Arc::new(Snapshot { position: self.last(), stamp: self.clock.read(now), tree })
+        });
+        self.snapshot = Some(Arc::clone(&snapshot));
+        let start = Start::Resync {
+            position: snapshot.position,
+            stamp: snapshot.stamp,
+            root: snapshot.tree.root(),
+        };
+        let cursor = snapshot.position.sequence;
+        (start, Phase::Resyncing { snapshot, answers: VecDeque::new() }, cursor)
+    }
+
+    fn acknowledged(&mut self, replica: ReplicaId, committed: Sequence) -> bool {
+        let known = committed <= self.last().sequence;
+        if let Some(peer) = self.peers.get_mut(&replica)
+            && known
+            && committed > peer.committed
+        {
+            peer.committed = committed;
+            self.events.push_back(Event::Progress { replica, committed });
+        }
+        known
+    }
+
+    fn lacking(&mut self, replica: ReplicaId, paths: &[Path]) {
+        let Some(peer) = self.peers.get_mut(&replica) else { return };
+        for path in paths {
+            if let Some(ranked) = self.objects.get(path) {
+                peer.waiting.insert(ranked.place);
+            }
+        }
+    }
+
+    /// What is to be said to a replica next on the control channel.
+    pub fn poll_control(&mut self, now: Reading, replica: ReplicaId) -> Option<Frame<ToReplica>> {
+        let peer = self.peers.get_mut(&replica)?;
+        if let Some((session, why)) = peer.refused.take() {
+            return Some(Frame { session, message: ToReplica::Refused(why) });
+        }
+        let link = peer.link.as_mut()?;
+        if let Some(start) = link.greeting.take() {
+            return Some(link.frame(ToReplica::Welcome(start)));
+        }
+        if let Phase::Resyncing { snapshot, .. } = &link.phase {
+            if snapshot.position.sequence < self.image.log_after() {
+                self.counters.resyncs_again += 1;
+                let (start, phase, cursor) = self.resync(now);
+                let link = self.peers.get_mut(&replica)?.link.as_mut()?;
+                (link.phase, link.cursor) = (phase, cursor);
+                return Some(link.frame(ToReplica::Welcome(start)));
+            }
+            let tree = link.answer()?;
+            return Some(link.frame(ToReplica::Tree(tree)));
+        }
+        if link.cursor < self.image.last().sequence {
+            return self.invalidate(now, replica);
+        }
+        // In order behind the invalidations, so that it speaks for all of them.
+        if now.local < link.heartbeat_at {
+            return None;
+        }
+        link.heartbeat_at = now.local.plus(self.config.heartbeat);
+        let heartbeat = ToReplica::Heartbeat {
+            stamp: self.clock.read(now),
+            committed: link.cursor,
+            echo: link.echo,
+        };
+        Some(link.frame(heartbeat))
+    }
+
+    /// The next invalidation of a replica, or the next part of it.
+    fn invalidate(&mut self, now: Reading, replica: ReplicaId) -> Option<Frame<ToReplica>> {
+        let link = self.peers.get_mut(&replica)?.link.as_mut()?;
+        let Some(entry) = self.image.entry(link.cursor.next()) else {
+            // It is connected, but takes what it is told more slowly than the log moves on.
+            let (start, phase, cursor) = self.resync(now);
+            let link = self.peers.get_mut(&replica)?.link.as_mut()?;
+            (link.phase, link.cursor, link.part) = (phase, cursor, 0);
+            return Some(link.frame(ToReplica::Welcome(start)));
+        };
+        let commit = &entry.commit;
+        let end = commit.changes.len().min(link.part + self.config.part.max(1));
+        let more = end < commit.changes.len();
+        let message = ToReplica::Invalidation {
+            sequence: commit.sequence,
+            stamp: commit.stamp,
+            changes: commit.changes[link.part..end].to_vec(),
+            more,
+        };
+        if more {
+            self.counters.in_parts += u64::from(link.part == 0);
+            link.part = end;
+        } else {
+            link.part = 0;
+            link.cursor = commit.sequence;
+        }
+        Some(link.frame(message))
+    }
+
+    /// The next body that a read of the replica waits for (SSR §6.2, number 7 of figure 15).
+    pub fn poll_demand(&mut self, replica: ReplicaId) -> Option<Frame<BodyHeader>> {
+        let at = self.last().sequence;
+        let peer = self.peers.get_mut(&replica)?;
+        let link = peer.link.as_mut()?;
+        let path = link.demands.pop_front()?;
+        let version = self.image.objects.get(&path).copied();
+        if let Some(ranked) = self.objects.get(&path) {
+            peer.waiting.remove(ranked.place);
+        }
+        self.counters.demands += 1;
+        let message = BodyHeader { path, version, at, demand: true };
+        Some(Frame { session: link.session, message })
+    }
+
+    /// The next body to be pushed: the one that is worth most, in its current version (SSR §6.2,
+    /// numbers 4 and 6 of figure 15). Asked for when the background connection takes more, which is
+    /// what makes the queue drain as fast as there is spare capacity.
+    pub fn poll_speculative(&mut self, replica: ReplicaId) -> Option<Frame<BodyHeader>> {
+        let at = self.last().sequence;
+        let peer = self.peers.get_mut(&replica)?;
+        let link = peer.link.as_mut()?;
+        if link.greeting.is_some() || link.under_way.len() >= self.config.under_way {
+            return None;
+        }
+        let place = peer.waiting.first()?;
+        peer.waiting.remove(place);
+        let path = self.order.path(place)?.clone();
+        let version = *self.image.objects.get(&path)?;
+        link.under_way.push_back((path.clone(), version.sequence));
+        self.counters.pushed += 1;
+        let message = BodyHeader { path, version: Some(version), at, demand: false };
+        Some(Frame { session: link.session, message })
+    }
+
+    /// What a store is to do next.
+    pub fn poll_effect(&mut self) -> Option<Effect<P>> {
+        // Bodies first: the log refers to them.
+        if let Some(effect) = self.shelf.poll_effect() {
+            return Some(Effect::Body(effect));
+        }
+        self.append.take().map(Effect::Append)
+    }
+
+    /// What has come about.
+    pub fn poll_event(&mut self) -> Option<Event> {
+        self.events.pop_front()
+    }
+
+    /// When to ask the replicas' `poll_control` again, at the latest.
+    pub fn poll_timeout(&self) -> Option<LocalTime> {
+        let streaming = |link: &&Link| matches!(link.phase, Phase::Streaming);
+        let links = self.peers.values().filter_map(|peer| peer.link.as_ref());
+        links.filter(streaming).map(|link| link.heartbeat_at).min()
+    }
+
+    fn period(&self, now: LocalTime) -> u32 {
+        let half_life = self.config.half_life.as_nanos().max(1);
+        u32::try_from(now.since(self.begun).as_nanos() / half_life).unwrap_or(u32::MAX)
+    }
+
+    fn read(&mut self, now: Reading, counts: Vec<(Path, u32)>) {
+        let period = self.period(now.local);
+        for (path, count) in counts {
+            if let (Some(ranked), Some(version)) =
+                (self.objects.get_mut(&path), self.image.objects.get(&path).copied())
+            {
+                ranked.reads.add(count, period);
+                self.rank(&path, version, period);
+            }
+        }
+    }
+
+    /// Puts an object where it belongs in the order, for all replicas.
+    fn rank(&mut self, path: &Path, version: Version, period: u32) -> Place {
+        let old = self.objects.get(path).copied();
+        let (reads, writes) = old.map_or_else(Default::default, |old| (old.reads, old.writes));
+        let size = version.content.size;
+        let demand = Demand { reads: reads.at(period), writes: writes.at(period), size };
+        let priority = self.policy.priority(path, demand);
+        if let Some(old) = old
+            && old.place.priority() == priority
+        {
+            return old.place;
+        }
+        let place = self.order.insert(path.clone(), priority);
+        if let Some(old) = old {
+            for peer in self.peers.values_mut() {
+                peer.waiting.moved(old.place, place);
+            }
+            self.order.remove(old.place);
+        }
+        self.objects.insert(path.clone(), Ranked { place, reads, writes });
+        place
+    }
+
+    /// Queues the current version of an object for every replica.
+    fn queue_body(&mut self, path: &Path, version: Version, period: u32) {
+        if let Some(ranked) = self.objects.get_mut(path) {
+            ranked.writes.add(1, period);
+        }
+        let place = self.rank(path, version, period);
+        for peer in self.peers.values_mut() {
+            self.counters.absorbed += u64::from(!peer.waiting.insert(place));
+        }
+    }
+
+    fn unqueue_body(&mut self, path: &Path) {
+        if let Some(ranked) = self.objects.remove(path) {
+            for peer in self.peers.values_mut() {
+                peer.waiting.remove(ranked.place);
+            }
+            self.order.remove(ranked.place);
+        }
+    }
+
+    fn body_stored(&mut self, now: Reading, digest: &Digest, outcome: Result<(), DiskFull>) {
+        self.shelf.handle_stored(digest, outcome);
+        if outcome.is_err() {
+            self.refuse_those_with(digest);
+        }
+        self.form_append(now);
+    }
+
+    /// The store has a body, or no room for it.
+    pub fn handle_stored(&mut self, now: Reading, digest: &Digest, outcome: Result<(), DiskFull>) {
+        self.body_stored(now, digest, outcome);
+    }
+
+    /// The store has deleted a body.
+    pub fn handle_dropped(&mut self, now: Reading, digest: &Digest) {
+        self.shelf.handle_dropped(digest);
+        self.form_append(now);
+    }
+}

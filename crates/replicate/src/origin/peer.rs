@@ -1,0 +1,123 @@
+//! What an origin knows of one replica.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use super::queue::Waiting;
+use crate::merkle::MerkleTree;
+use crate::message::{Ask, Frame, Refusal, Session, Start, ToReplica, Tree};
+use crate::path::Path;
+use crate::time::{LocalTime, WallTime};
+use crate::types::{Incarnation, Position, Sequence};
+
+/// A tree that replicas compare theirs with, and what it is the state of.
+#[derive(Debug)]
+pub(crate) struct Snapshot {
+    pub(crate) position: Position,
+    pub(crate) stamp: WallTime,
+    pub(crate) tree: MerkleTree,
+}
+
+/// ```text
+///              Hello                        Hello, log too short
+///   (away) ──────────▶ Streaming      (away) ──────────────────▶ Resyncing
+///      ▲                  │  ▲                                     │  │
+///      │ disconnected     │  └─────────────────────────────────────┘  │ the log has passed
+///      └──────────────────┘                Resynced                   │ the snapshot
+///                                  Resyncing (a newer one) ◀──────────┘
+/// ```
+#[derive(Debug)]
+pub(crate) enum Phase {
+    /// Invalidations follow the log.
+    Streaming,
+    /// The replica compares its tree with a snapshot.
+    Resyncing { snapshot: Arc<Snapshot>, answers: VecDeque<Answer> },
+}
+
+/// A part of the tree to be told.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Answer {
+    Branches,
+    Leaves(u8),
+    Entries(u16),
+}
+
+/// A connection to a replica.
+#[derive(Debug)]
+pub(crate) struct Link {
+    pub(crate) session: Session,
+    pub(crate) phase: Phase,
+    /// Said before anything else.
+    pub(crate) greeting: Option<Start>,
+    /// The last commit whose invalidation was handed out in full.
+    pub(crate) cursor: Sequence,
+    /// Changes of the next one that were.
+    pub(crate) part: usize,
+    pub(crate) echo: Option<LocalTime>,
+    pub(crate) heartbeat_at: LocalTime,
+    pub(crate) demands: VecDeque<Path>,
+    /// Speculative bodies that were handed out, the oldest first, and how many came there.
+    pub(crate) under_way: VecDeque<(Path, Sequence)>,
+    pub(crate) taken: u64,
+}
+
+impl Link {
+    pub(crate) fn new(session: Session, start: (Start, Phase, Sequence), now: LocalTime) -> Self {
+        let (greeting, phase, cursor) = start;
+        Link {
+            session,
+            phase,
+            greeting: Some(greeting),
+            cursor,
+            part: 0,
+            echo: None,
+            heartbeat_at: now,
+            demands: VecDeque::new(),
+            under_way: VecDeque::new(),
+            taken: 0,
+        }
+    }
+
+    pub(crate) fn frame(&self, message: ToReplica) -> Frame<ToReplica> {
+        Frame { session: self.session, message }
+    }
+
+    /// Takes a question in; whether it is one that may be asked now. A replica asks for each part
+    /// once, so what waits is bounded by the tree.
+    pub(crate) fn ask(&mut self, ask: Ask) -> bool {
+        /// All parts of a tree.
+        const PARTS: usize = 1 + (1 << 8) + (1 << 16);
+        let Phase::Resyncing { answers, .. } = &mut self.phase else { return false };
+        match ask {
+            Ask::Branches => answers.push_back(Answer::Branches),
+            Ask::Leaves(branches) => answers.extend(branches.into_iter().map(Answer::Leaves)),
+            Ask::Entries(leaves) => answers.extend(leaves.into_iter().map(Answer::Entries)),
+        }
+        answers.len() <= PARTS
+    }
+
+    /// The next part of the tree that was asked for.
+    pub(crate) fn answer(&mut self) -> Option<Tree> {
+        let Phase::Resyncing { snapshot, answers } = &mut self.phase else { return None };
+        let tree = &snapshot.tree;
+        Some(match answers.pop_front()? {
+            Answer::Branches => Tree::Branches(tree.branches()),
+            Answer::Leaves(branch) => Tree::Leaves(branch, tree.leaves(branch)),
+            Answer::Entries(leaf) => Tree::Entries(leaf, tree.entries(leaf).to_vec()),
+        })
+    }
+}
+
+/// A replica, connected or not.
+#[derive(Debug, Default)]
+pub(crate) struct Peer {
+    pub(crate) link: Option<Link>,
+    /// The newest connection that has said hello: an older one's hello comes too late.
+    pub(crate) newest: (Incarnation, u32),
+    /// To be told, and nothing after it.
+    pub(crate) refused: Option<(Session, Refusal)>,
+    /// Bodies that wait. Kept while it is away; lost when the origin crashes (SSR §6.2.3.1).
+    pub(crate) waiting: Waiting,
+    /// Up to where it has said that it answers reads.
+    pub(crate) committed: Sequence,
+}

@@ -1,0 +1,123 @@
+//! Which body is worth most to a replica.
+
+use core::fmt::Debug;
+
+use lull_cc::Bytes;
+
+use crate::path::Path;
+
+/// What is known of an object when its body is put into the queue.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Demand {
+    /// Reads at all replicas of late.
+    pub reads: u32,
+    /// Writes of late, the newest among them.
+    pub writes: u32,
+    /// The size of the body.
+    pub size: Bytes,
+}
+
+/// How much a body is worth, in steps of a quarter of a power of two: what is nearer than that is
+/// equal, and served in the order in which there was room.
+///
+/// So coarse, because one order serves all replicas, and each move within it costs a step at every
+/// one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Priority(pub(crate) u8);
+
+impl Priority {
+    /// The priority of what has this benefit for its cost, in any unit; 2⁻³² … 2³² are told apart.
+    pub fn from_benefit(benefit: f64) -> Self {
+        // Exponent and the two bits behind the point: the logarithm to the base 2 in quarters, as
+        // far as it is monotonic, which is all that counts. Integers alone, so the same everywhere.
+        const QUARTERS: u32 = 50;
+        const LEAST: u64 = (1023 - 32) << 2;
+        if benefit.is_nan() || benefit <= 0.0 {
+            return Priority(0);
+        }
+        let quarters = (benefit.to_bits() >> QUARTERS).saturating_sub(LEAST);
+        Priority(u8::try_from(quarters).unwrap_or(u8::MAX))
+    }
+}
+
+/// A policy of what is worth how much. The paper leaves it open and has a default.
+pub trait Prioritise: Debug + Send {
+    /// The priority of an object.
+    fn priority(&self, path: &Path, demand: Demand) -> Priority;
+}
+
+/// The paper's default: the chance that the version is read before it is written again, by the
+/// frequencies of both, over its size (SSR §6.3.1).
+#[derive(Clone, Copy, Debug, Default)]
+pub struct ReadsPerWriteAndByte;
+
+impl Prioritise for ReadsPerWriteAndByte {
+    fn priority(&self, _: &Path, demand: Demand) -> Priority {
+        // One read more than was seen: what has never been read is pushed last, but it is pushed.
+        let reads = f64::from(demand.reads) + 1.0;
+        let writes = f64::from(demand.writes.max(1));
+        Priority::from_benefit(reads / writes / (demand.size.0.max(1) as f64) * SCALE)
+    }
+}
+
+/// Puts benefits into the middle of what priorities tell apart: a read a write of 64 kB is 1.
+const SCALE: f64 = 65_536.0;
+
+/// A count that is halved at the end of each period, so that it follows what is going on.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Decayed {
+    value: u32,
+    period: u32,
+}
+
+impl Decayed {
+    pub(crate) fn at(self, period: u32) -> u32 {
+        self.value.checked_shr(period.saturating_sub(self.period)).unwrap_or(0)
+    }
+
+    pub(crate) fn add(&mut self, count: u32, period: u32) {
+        *self = Decayed { value: self.at(period).saturating_add(count), period };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn priority(reads: u32, writes: u32, size: u64) -> Priority {
+        let path = Path::new("a").expect("a path");
+        ReadsPerWriteAndByte.priority(&path, Demand { reads, writes, size: Bytes(size) })
+    }
+
+    #[test]
+    fn what_is_read_often_written_seldom_and_small_goes_first() {
+        let usual = priority(10, 2, 10_000);
+        for (higher, what) in [
+            (priority(30, 2, 10_000), "reads"),
+            (priority(10, 1, 10_000), "writes"),
+            (priority(10, 2, 3_000), "size"),
+        ] {
+            assert!(higher > usual, "{what}: {higher:?} over {usual:?}");
+        }
+        assert_eq!(priority(10, 2, 10_000), priority(10, 2, 10_001), "no need to move it");
+    }
+
+    #[test]
+    fn priorities_are_monotonic_and_bounded() {
+        let benefits = [f64::NAN, -1.0, 0.0, 1e-300, 1e-9, 0.5, 0.6, 0.9, 1.0, 1e9, f64::INFINITY];
+        let all: Vec<_> = benefits.into_iter().map(Priority::from_benefit).collect();
+        assert!(all.is_sorted(), "{all:?}");
+        assert_eq!((all[0], all[10]), (Priority(0), Priority(255)));
+    }
+
+    #[test]
+    fn counts_are_halved_each_period() {
+        let mut count = Decayed::default();
+        count.add(8, 0);
+        for (period, expected) in [(0, 8), (1, 4), (3, 1), (4, 0), (40, 0), (u32::MAX, 0)] {
+            assert_eq!(count.at(period), expected, "period {period}");
+        }
+        count.add(1, 2);
+        assert_eq!(count.at(2), 3);
+    }
+}

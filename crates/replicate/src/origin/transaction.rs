@@ -1,0 +1,359 @@
+//! From a transaction to a commit: bodies durable, then the log durable, only then anybody is told.
+
+use core::ops::Bound;
+use std::collections::{BTreeMap, BTreeSet};
+
+use thiserror::Error;
+
+use super::{Append, Event, Origin};
+use crate::faults::Fault;
+use crate::path::Path;
+use crate::time::Reading;
+use crate::types::{
+    Change, Commit, Content, Digest, DiskFull, Metadata, Payload, Sequence,
+};
+
+/// A caller's name for a transaction.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct TransactionId(pub u64);
+
+/// What a transaction does to an object.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Put<P> {
+    /// Gives it this body.
+    Body(Payload<P>, Metadata),
+    /// Gives it a body that the store has.
+    Stored(Content),
+    /// Deletes it; fine if it does not exist.
+    Delete,
+}
+
+/// Changes that become visible at once.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Transaction<P> {
+    /// By object, so that none is changed twice.
+    pub changes: BTreeMap<Path, Put<P>>,
+}
+
+/// What is done about paths that differ only in case.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum CaseClashes {
+    /// They are two objects, as on Linux.
+    #[default]
+    Allow,
+    /// The second one is refused: replicas' file systems may take both for one.
+    Refuse,
+}
+
+/// Why nothing of a transaction has happened.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+pub enum Refused {
+    /// It changes nothing.
+    #[error("the transaction changes nothing: name a file")]
+    Empty,
+    /// No room for bodies or for the log.
+    #[error(transparent)]
+    Disk(#[from] DiskFull),
+    /// A body was said to be there, and is not.
+    #[error("the body {0} is not in the store any more: send it along")]
+    NotStored(Digest),
+    /// An object would lie below another one.
+    #[error("`{0}` is a file, and would have to be a folder too: delete it in the same transaction")]
+    FileAndFolder(Path),
+    /// Two paths differ only in case.
+    #[error("`{0}` and `{1}` differ only in case: rename one")]
+    Case(Path, Path),
+    /// Too many transactions wait for the disk.
+    #[error("too many writes wait for the disk: send fewer at a time")]
+    Busy,
+}
+
+/// Why there is no way back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+pub enum RollbackError {
+    /// The log does not reach back.
+    #[error("the log goes back to {0} only: choose a later state")]
+    TooOld(Sequence),
+    /// The state is that one already.
+    #[error("nothing was changed since {0}: there is nothing to roll back")]
+    Nothing(Sequence),
+}
+
+/// A transaction that waits.
+#[derive(Debug)]
+pub(super) struct Queued<P> {
+    id: TransactionId,
+    changes: Vec<(Path, Option<Content>)>,
+    /// Bodies that go into the log.
+    inline: Vec<Payload<P>>,
+    /// Bodies that this transaction refers to, so that they are kept.
+    held: Vec<Digest>,
+}
+
+/// What was handed to the log.
+#[derive(Debug)]
+pub(super) struct Appending {
+    ids: Vec<(TransactionId, Sequence)>,
+    held: Vec<Digest>,
+    inline: Vec<Digest>,
+    append: Append<()>,
+}
+
+impl<P: Clone> Origin<P> {
+    /// Somebody writes. The answer comes as an [`Event::Acknowledged`] or [`Event::Refused`].
+    /// Transactions are committed in the order of these calls.
+    pub fn handle_transaction(&mut self, now: Reading, id: TransactionId, writes: Transaction<P>) {
+        match self.admit(id, writes) {
+            Ok(queued) => {
+                self.queue.push_back(queued);
+                self.form_append(now);
+            }
+            Err(why) => self.events.push_back(Event::Refused { transaction: id, why }),
+        }
+    }
+
+    fn admit(&mut self, id: TransactionId, writes: Transaction<P>) -> Result<Queued<P>, Refused> {
+        if writes.changes.is_empty() {
+            return Err(Refused::Empty);
+        }
+        if self.queue.len() >= self.config.queue {
+            return Err(Refused::Busy);
+        }
+        let missing = writes.changes.values().find_map(|put| match put {
+            Put::Stored(content) if !self.shelf.is_stored(&content.digest) => Some(content.digest),
+            _ => None,
+        });
+        if let Some(digest) = missing {
+            return Err(Refused::NotStored(digest));
+        }
+        let mut queued =
+            Queued { id, changes: Vec::new(), inline: Vec::new(), held: Vec::new() };
+        for (path, put) in writes.changes {
+            let content = match put {
+                Put::Delete => None,
+                Put::Stored(content) => {
+                    self.shelf.refer(&content.digest);
+                    queued.held.push(content.digest);
+                    Some(content)
+                }
+                Put::Body(payload, metadata) => {
+                    let (digest, size) = (payload.digest, payload.size);
+                    if size <= self.config.inline {
+                        queued.inline.push(payload);
+                    } else {
+                        queued.held.push(digest);
+                        self.shelf.keep(payload);
+                    }
+                    Some(Content { digest, size, metadata })
+                }
+            };
+            queued.changes.push((path, content));
+        }
+        Ok(queued)
+    }
+
+    /// The state at `to` as a transaction, to be submitted like any other: the log goes on, nothing
+    /// is taken back from those who have seen it.
+    ///
+    /// # Errors
+    /// If the log does not reach back, or there is nothing to do.
+    pub fn rollback(&self, to: Sequence) -> Result<Transaction<P>, RollbackError> {
+        let then =
+            self.image.changed_since(to).ok_or(RollbackError::TooOld(self.image.log_after()))?;
+        if then.is_empty() {
+            return Err(RollbackError::Nothing(to));
+        }
+        let put = |content: Option<Content>| content.map_or(Put::Delete, Put::Stored);
+        Ok(Transaction { changes: then.into_iter().map(|(path, old)| (path, put(old))).collect() })
+    }
+
+    /// There was no room for a body: whoever needs it is refused as a whole.
+    pub(super) fn refuse_those_with(&mut self, digest: &Digest) {
+        let queue = core::mem::take(&mut self.queue);
+        for queued in queue {
+            if queued.held.contains(digest) {
+                self.refuse(queued, Refused::Disk(DiskFull));
+            } else {
+                self.queue.push_back(queued);
+            }
+        }
+    }
+
+    fn refuse(&mut self, queued: Queued<P>, why: Refused) {
+        for digest in &queued.held {
+            self.shelf.release(digest);
+        }
+        self.events.push_back(Event::Refused { transaction: queued.id, why });
+    }
+
+    fn is_ready(&self, queued: &Queued<P>) -> bool {
+        queued.held.iter().all(|digest| self.shelf.is_stored(digest))
+            && !queued.inline.iter().any(|payload| self.shelf.is_dropping(&payload.digest))
+    }
+
+    /// Hands what is ready to the log, as one durable step. In order: a transaction whose bodies
+    /// are still being stored holds up those behind it.
+    pub(super) fn form_append(&mut self, now: Reading) {
+        if self.appending.is_some() {
+            return;
+        }
+        let mut overlay = Overlay::default();
+        let mut commits = Vec::new();
+        let mut inline = Vec::new();
+        let mut ids = Vec::new();
+        let mut held = Vec::new();
+        let mut sequence = self.last().sequence;
+        while commits.len() < self.config.batch.max(1)
+            && self.queue.front().is_some_and(|queued| self.is_ready(queued))
+        {
+            let Some(queued) = self.queue.pop_front() else { break };
+            if let Err(why) = self.check(&overlay, &queued.changes) {
+                self.refuse(queued, why);
+                continue;
+            }
+            overlay.extend(&queued.changes);
+            sequence = sequence.next();
+            let changes =
+                queued.changes.into_iter().map(|(path, content)| Change { path, content });
+            let stamp = self.clock.read(now);
+            commits.push(Commit { sequence, stamp, changes: changes.collect() });
+            ids.push((queued.id, sequence));
+            held.extend(queued.held);
+            for payload in queued.inline {
+                // Within the batch a body may come twice; it is referred to each time.
+                self.shelf.expect(payload.digest, payload.size);
+                inline.push(payload);
+            }
+        }
+        if commits.is_empty() {
+            return;
+        }
+        let log_after = Sequence(sequence.0.saturating_sub(self.config.log as u64));
+        let chain = (self.config.chain as u64).max(self.config.log as u64);
+        let chain_from = Sequence(sequence.0.saturating_sub(chain));
+        let bare = Append { commits: commits.clone(), inline: Vec::new(), log_after, chain_from };
+        let digests = inline.iter().map(|payload: &Payload<P>| payload.digest).collect();
+        if self.faults.has(Fault::AcknowledgementBeforeDurable) {
+            self.acknowledge(&ids);
+        }
+        self.appending = Some(Appending { ids, held, inline: digests, append: bare });
+        self.append = Some(Append { commits, inline, log_after, chain_from });
+    }
+
+    fn acknowledge(&mut self, ids: &[(TransactionId, Sequence)]) {
+        for (transaction, sequence) in ids {
+            let (transaction, sequence) = (*transaction, *sequence);
+            self.events.push_back(Event::Acknowledged { transaction, sequence });
+        }
+    }
+
+    /// The log has the step on stable storage, or it had no room for it. Any other failure leaves
+    /// open what is on the disk: then the origin has to be started anew.
+    pub fn handle_appended(&mut self, now: Reading, outcome: Result<(), DiskFull>) {
+        let Some(Appending { ids, held, inline, append }) = self.appending.take() else { return };
+        for digest in &inline {
+            self.shelf.handle_stored(digest, outcome);
+        }
+        if let Err(full) = outcome {
+            for digest in held.iter().chain(&inline) {
+                self.shelf.release(digest);
+            }
+            for (transaction, _) in ids {
+                self.events.push_back(Event::Refused { transaction, why: Refused::Disk(full) });
+            }
+            self.form_append(now);
+            return;
+        }
+        let period = self.period(now.local);
+        let left = self.image.apply(&append);
+        for commit in &append.commits {
+            for change in &*commit.changes {
+                // A later commit of the same step may have changed it again.
+                match self.image.objects.get(&change.path).copied() {
+                    Some(version) => self.queue_body(&change.path, version, period),
+                    None => self.unqueue_body(&change.path),
+                }
+            }
+        }
+        // What a commit overwrote is kept as long as the log tells of it.
+        for version in left.iter().flat_map(|entry| &entry.before).flatten() {
+            self.shelf.release(&version.content.digest);
+        }
+        if !self.faults.has(Fault::AcknowledgementBeforeDurable) {
+            self.acknowledge(&ids);
+        }
+        self.form_append(now);
+    }
+
+    /// Whether the tree would still be one: no file below a file, no case clash if those are refused.
+    fn check(
+        &self,
+        overlay: &Overlay,
+        changes: &[(Path, Option<Content>)],
+    ) -> Result<(), Refused> {
+        let mut own = Overlay::default();
+        own.extend(changes);
+        let objects = &self.image.objects;
+        let exists = |path: &str| {
+            let newer = own.0.get(path).or_else(|| overlay.0.get(path));
+            newer.copied().unwrap_or_else(|| objects.contains_key(path))
+        };
+        for (path, _) in changes.iter().filter(|(_, content)| content.is_some()) {
+            if let Some(parent) = path.parents().find(|parent| exists(parent)) {
+                let parent = Path::new(parent).unwrap_or_else(|_| path.clone());
+                return Err(Refused::FileAndFolder(parent));
+            }
+            let below = format!("{path}/");
+            let is_below = |other: &&Path| other.as_str().starts_with(&below);
+            let from = (Bound::Included(below.as_str()), Bound::Unbounded);
+            let older = objects.range::<str, _>(from).map(|(path, _)| path).take_while(is_below);
+            let mut newer = [&overlay.0, &own.0].into_iter().flat_map(|layer| {
+                layer.range::<str, _>(from).map(|(path, _)| path).take_while(is_below)
+            });
+            let is_live = |other: &Path| exists(other.as_str());
+            if newer.any(is_live) || older.into_iter().any(is_live) {
+                return Err(Refused::FileAndFolder(path.clone()));
+            }
+        }
+        match self.config.case_clashes {
+            CaseClashes::Allow => Ok(()),
+            CaseClashes::Refuse => {
+                let mut after = overlay.clone();
+                after.extend(changes);
+                self.check_case(&after, changes)
+            }
+        }
+    }
+
+    fn check_case(
+        &self,
+        after: &Overlay,
+        changes: &[(Path, Option<Content>)],
+    ) -> Result<(), Refused> {
+        let new: BTreeMap<String, &Path> = changes
+            .iter()
+            .filter(|(_, content)| content.is_some())
+            .map(|(path, _)| (path.folded(), path))
+            .collect();
+        let live = |path: &&Path| after.0.get(*path).copied().unwrap_or(true);
+        let added = after.0.iter().filter(|(_, exists)| **exists).map(|(path, _)| path);
+        let all: BTreeSet<&Path> =
+            self.image.objects.keys().filter(live).chain(added).collect();
+        let clash = all.into_iter().find_map(|path| {
+            new.get(&path.folded()).filter(|other| **other != path).map(|other| (path, *other))
+        });
+        clash.map_or(Ok(()), |(one, other)| Err(Refused::Case(one.clone(), other.clone())))
+    }
+}
+
+/// What commits of one step have done to the tree so far: whether an object exists.
+#[derive(Clone, Debug, Default)]
+struct Overlay(BTreeMap<Path, bool>);
+
+impl Overlay {
+    fn extend(&mut self, changes: &[(Path, Option<Content>)]) {
+        for (path, content) in changes {
+            self.0.insert(path.clone(), content.is_some());
+        }
+    }
+}

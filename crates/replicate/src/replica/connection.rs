@@ -1,0 +1,287 @@
+//! What a replica says to its origin and hears from it on the control channel.
+
+use std::sync::Arc;
+
+use super::{Buffered, Event, Link, Partial, Replica};
+use crate::faults::Fault;
+use crate::message::{Frame, PROTOCOL, Start, ToOrigin, ToReplica};
+use crate::path::Path;
+use crate::time::{LocalTime, Reading, WallTime};
+use crate::types::{Change, Commit, Position, Sequence};
+
+use super::resync::Resync;
+
+/// Paths in one message, at most.
+const PATHS: usize = 1_000;
+
+impl<P: Clone> Replica<P> {
+    /// A new connection to the origin stands.
+    pub fn handle_connected(&mut self, now: Reading) {
+        self.disconnect();
+        self.connection += 1;
+        self.link = Link::Greeting;
+        self.taken = 0;
+        self.heard = now.local;
+        self.outbox.push_back(ToOrigin::Hello {
+            protocol: PROTOCOL,
+            replica: self.config.replica,
+            position: self.received,
+            committed: self.position(),
+        });
+    }
+
+    /// The connection is gone.
+    pub fn handle_disconnected(&mut self, now: Reading) {
+        if !matches!(self.link, Link::Turned(_)) {
+            self.disconnect();
+        }
+        // From now on the larger Δ counts: what waited for the smaller one may go on.
+        self.wake(now.local);
+    }
+
+    fn disconnect(&mut self) {
+        self.link = Link::Away;
+        self.outbox.clear();
+        self.partial = None;
+        self.demands.clear();
+        for buffered in &mut self.buffer {
+            buffered.waited = true;
+        }
+        if let Some(writing) = &mut self.writing
+            && writing.resync
+        {
+            // It will be applied; the origin hears of it by the next hello.
+            self.resync.as_mut().expect("it is being applied").untell();
+        } else {
+            self.resync = None;
+        }
+    }
+
+    /// Gives the connection up from this side.
+    fn close(&mut self, now: LocalTime) {
+        self.disconnect();
+        self.events.push_back(Event::Close);
+        self.wake(now);
+    }
+
+    pub(super) fn link_timeout(&self) -> Option<LocalTime> {
+        let silent = self.heard.plus(self.config.silence);
+        match self.link {
+            Link::Connected(_) => Some(silent.min(self.ping_at)),
+            Link::Greeting => Some(silent),
+            Link::Away | Link::Turned(_) => None,
+        }
+    }
+
+    pub(super) fn handle_link_timeout(&mut self, now: Reading) {
+        let linked = matches!(self.link, Link::Connected(_) | Link::Greeting);
+        if linked && self.heard.plus(self.config.silence) <= now.local {
+            self.close(now.local);
+        }
+        if self.is_connected() && self.ping_at <= now.local {
+            self.ping_at = now.local.plus(self.config.ping);
+            self.outbox.push_back(ToOrigin::Ping { sent: now.local });
+            let reads = core::mem::take(&mut self.reads);
+            let mut reads = reads.into_iter().peekable();
+            while reads.peek().is_some() {
+                let some = reads.by_ref().take(PATHS).collect();
+                self.outbox.push_back(ToOrigin::Reads(some));
+            }
+        }
+    }
+
+    /// A message of the control channel has come. They come in order.
+    pub fn handle_control(&mut self, now: Reading, frame: Frame<ToReplica>) {
+        let session = frame.session;
+        let ours = (session.replica, session.connection) == (self.incarnation, self.connection);
+        let fine = match (self.link, frame.message) {
+            (Link::Greeting, ToReplica::Refused(why)) if ours => {
+                self.disconnect();
+                self.link = Link::Turned(why);
+                self.events.push_back(Event::Refused(why));
+                self.wake(now.local);
+                true
+            }
+            (Link::Greeting, ToReplica::Welcome(start)) if ours => {
+                self.link = Link::Connected(session);
+                self.heard = now.local;
+                self.welcome(now, start);
+                true
+            }
+            (Link::Connected(known), message) if known == session => {
+                self.heard = now.local;
+                match message {
+                    ToReplica::Welcome(Start::Resync { position, stamp, root }) => {
+                        self.begin_resync(now, position, stamp, root);
+                        true
+                    }
+                    ToReplica::Invalidation { sequence, stamp, changes, more } => {
+                        self.invalidation(now, (sequence, stamp), changes, more)
+                    }
+                    ToReplica::Heartbeat { stamp, committed, echo } => {
+                        self.heartbeat(now, (stamp, committed), echo)
+                    }
+                    ToReplica::Tree(tree) => {
+                        let next = self.resync.as_mut().map_or(Err(()), |one| one.handle(tree));
+                        if let Ok(ask) = &next {
+                            self.outbox.extend(ask.clone().map(ToOrigin::Ask));
+                        }
+                        next.is_ok()
+                    }
+                    ToReplica::Welcome(Start::Log)
+                    | ToReplica::Refused(_)
+                    | ToReplica::Body(_) => false,
+                }
+            }
+            _ => {
+                self.counters.stale_frames += 1;
+                return;
+            }
+        };
+        if fine {
+            self.advance(now.local);
+        } else {
+            self.close(now.local);
+        }
+    }
+
+    fn welcome(&mut self, now: Reading, start: Start) {
+        self.events.push_back(Event::Connected);
+        let Link::Connected(session) = self.link else { return };
+        let new_life = self.origin.replace(session.origin) != Some(session.origin);
+        if new_life {
+            self.lease.forget_skew();
+        }
+        if self.taken > 0 {
+            self.outbox.push_back(ToOrigin::Taken(self.taken));
+        }
+        self.ping_at = now.local;
+        self.handle_link_timeout(now);
+        match start {
+            Start::Log => {
+                if new_life {
+                    self.tell_lacking();
+                }
+            }
+            Start::Resync { position, stamp, root } => {
+                self.begin_resync(now, position, stamp, root);
+            }
+        }
+        // The smaller Δ counts again: what is overdue by it comes before any read (§6.2.2).
+        let overdue = self.buffer.iter().filter(|one| one.waited && self.is_due(one, now.local));
+        self.counters.overdue += overdue.count() as u64;
+        self.wake(now.local);
+    }
+
+    /// Tells an origin that has lost its queue which bodies are missing.
+    pub(super) fn tell_lacking(&mut self) {
+        let invalid = self.image.objects.iter().filter(|(_, object)| !object.valid);
+        let paths: Vec<Path> = invalid.map(|(path, _)| path.clone()).collect();
+        for some in paths.chunks(PATHS) {
+            self.outbox.push_back(ToOrigin::Lacking(some.to_vec()));
+        }
+    }
+
+    fn begin_resync(
+        &mut self,
+        now: Reading,
+        position: Position,
+        stamp: WallTime,
+        root: crate::types::Digest,
+    ) {
+        // What is dropped here might have had to be applied before the comparison is done.
+        self.lease.revoke();
+        let _ = self.lease.said(now, stamp, self.faults);
+        self.buffer.clear();
+        self.partial = None;
+        self.received = self.image.position;
+        if let Some(writing) = &mut self.writing {
+            writing.commits = 0;
+            writing.resync = false;
+            self.received = writing.step.position;
+        }
+        self.resync = Some(Resync::new(position, root));
+    }
+
+    /// A commit, or a part of one; whether it is what has to come next.
+    fn invalidation(
+        &mut self,
+        now: Reading,
+        (sequence, stamp): (Sequence, WallTime),
+        changes: Vec<Change>,
+        more: bool,
+    ) -> bool {
+        if self.resync.as_ref().is_some_and(|resync| !resync.is_complete()) {
+            return false;
+        }
+        if sequence <= self.received() {
+            // Told again after a reconnection.
+            return true;
+        }
+        let Some(received) = self.received else { return false };
+        let lossy = self.faults.has(Fault::InvalidationLostOnReconnect);
+        if sequence != received.sequence.next() && !lossy {
+            return false;
+        }
+        let partial = match self.partial.take() {
+            None => Partial { sequence, changes, leaked: 0 },
+            Some(mut partial) if partial.sequence == sequence => {
+                partial.changes.extend(changes);
+                partial
+            }
+            Some(_) => return false,
+        };
+        let said = self.lease.said(now, stamp, self.faults);
+        let leak = self.faults.has(Fault::HalfATransaction);
+        if more && !leak {
+            self.partial = Some(partial);
+            return true;
+        }
+        let position = if more {
+            received
+        } else {
+            received.after(&Commit {
+                sequence,
+                stamp,
+                changes: partial.changes.as_slice().into(),
+            })
+        };
+        let changes: Arc<[Change]> = partial.changes[partial.leaked..].into();
+        self.buffer.push_back(Buffered { position, sequence, changes, said, waited: false });
+        if more {
+            self.partial = Some(Partial { leaked: partial.changes.len(), ..partial });
+        } else {
+            self.received = Some(position);
+        }
+        true
+    }
+
+    /// Whether the heartbeat speaks of what was told.
+    fn heartbeat(
+        &mut self,
+        now: Reading,
+        (stamp, committed): (WallTime, Sequence),
+        echo: Option<LocalTime>,
+    ) -> bool {
+        let lossy = self.faults.has(Fault::InvalidationLostOnReconnect);
+        if committed != self.received() && !lossy || self.partial.is_some() {
+            return false;
+        }
+        self.lease.heartbeat(now, stamp, echo, self.faults);
+        if self.lease.certified(now.local) {
+            self.counters.certified += 1;
+        } else {
+            self.counters.uncertified += 1;
+        }
+        match self.lease.exceeded(now.local) {
+            Some(skew) if !self.skew_told => {
+                self.skew_told = true;
+                self.events.push_back(Event::SkewExceeded(skew));
+            }
+            Some(_) => {}
+            None => self.skew_told = false,
+        }
+        self.wake(now.local);
+        true
+    }
+}

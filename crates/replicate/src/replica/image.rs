@@ -1,0 +1,49 @@
+//! What a replica keeps on stable storage.
+
+use std::collections::BTreeMap;
+
+use crate::path::Path;
+use crate::types::{Incarnation, Position, Version};
+
+/// An object as readers may see it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Object {
+    /// The version.
+    pub version: Version,
+    /// Whether its body is in the store. If not, a read has to wait for it.
+    pub valid: bool,
+}
+
+/// One durable step: all of it or nothing survives a crash, and readers see all of it or nothing.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Step {
+    /// Where the state is after it.
+    pub position: Option<Position>,
+    /// Objects that become others, or cease to exist.
+    pub changes: BTreeMap<Path, Option<Object>>,
+}
+
+/// The state of a replica on stable storage: what a start begins with, and what [`Step`]s change.
+/// The reference for stores: theirs must come to the same.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Image {
+    /// The replica's life. Whoever starts a replica counts it up first.
+    pub incarnation: Incarnation,
+    /// Where the state is; none before the first one.
+    pub position: Option<Position>,
+    /// All objects.
+    pub objects: BTreeMap<Path, Object>,
+}
+
+impl Image {
+    /// Does a step.
+    pub fn apply(&mut self, step: &Step) {
+        self.position = step.position;
+        for (path, object) in &step.changes {
+            match object {
+                Some(object) => self.objects.insert(path.clone(), *object),
+                None => self.objects.remove(path),
+            };
+        }
+    }
+}

@@ -1,0 +1,480 @@
+//! The replica: applies what comes from the origin in an order that keeps the promises, and answers
+//! reads (SSR §6.2.1, §6.2.2).
+//!
+//! Calls say what has happened, `handle_…`; what is to be done is asked for, `poll_…`, until there
+//! is nothing more. See [`Replica`] for the order.
+
+mod connection;
+mod image;
+mod lease;
+mod reads;
+mod resync;
+mod scheduler;
+#[cfg(test)]
+mod tests;
+
+use core::time::Duration;
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+
+use lull_cc::Bytes;
+
+use crate::faults::Faults;
+use crate::message::{Frame, Refusal, Session, ToOrigin};
+use crate::path::Path;
+use crate::shelf::{BodyEffect, Shelf};
+use crate::time::{LocalTime, Reading};
+use crate::types::{
+    Change, Digest, DiskFull, Incarnation, Position, ReplicaId, Sequence, Version,
+};
+
+pub use image::{Image, Object, Step};
+pub use lease::{Skew, Staleness};
+use lease::Lease;
+pub use reads::{Answer, Order, Outcome, ReadId, Request, What, Why};
+use reads::Waiting;
+use resync::Resync;
+
+/// What a replica is told once.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Config {
+    /// Its number at the origin.
+    pub replica: ReplicaId,
+    /// What it promises about staleness.
+    pub staleness: Staleness,
+    /// Whether a read may pass one that waits.
+    pub order: Order,
+    /// Time between pings.
+    pub ping: Duration,
+    /// Without a message from the origin for so long the connection is given up.
+    pub silence: Duration,
+    /// How long a body that was overwritten can still be fetched.
+    pub grace: Duration,
+    /// Bytes of bodies to keep, if there is a limit.
+    pub quota: Option<Bytes>,
+    /// After a full disk it is tried again in so long.
+    pub retry: Duration,
+    /// Demand reads under way at a time.
+    pub demands: usize,
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        Config {
+            replica: ReplicaId(0),
+            staleness: Staleness::default(),
+            order: Order::Conservative,
+            ping: Duration::from_secs(1),
+            silence: Duration::from_secs(10),
+            grace: Duration::from_secs(60),
+            quota: None,
+            retry: Duration::from_secs(1),
+            demands: 1_024,
+        }
+    }
+}
+
+/// What the replica asks its stores to do. Each is answered; steps come one at a time.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum Effect<P> {
+    /// Of the store of bodies: answered by [`Replica::handle_stored`] and
+    /// [`Replica::handle_dropped`].
+    Body(BodyEffect<P>),
+    /// A durable step of the state: answered by [`Replica::handle_committed`].
+    Commit(Arc<Step>),
+}
+
+/// What the replica tells whoever runs it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Event {
+    /// The origin talks to this replica.
+    Connected,
+    /// Give up the connections: the origin is silent, or does not keep to the protocol.
+    Close,
+    /// The origin does not want to talk to this replica.
+    Refused(Refusal),
+    /// The wall clocks of origin and replica are further apart than maxSkew. Nothing is broken by
+    /// that: leases are counted from echoes until they are closer.
+    SkewExceeded(Skew),
+    /// There is no room: bodies are discarded, and reads that need newer state wait.
+    DiskFull,
+}
+
+/// Counts since they were last taken.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Counters {
+    /// Commits applied because their bodies were there (§6.2.1 rule 2.1).
+    pub with_bodies: u64,
+    /// Commits applied because their deadline had come (rule 2.2).
+    pub at_deadline: u64,
+    /// Commits applied because a later demand body, or a session's token, asked for it (rule 2.3).
+    pub on_demand: u64,
+    /// Commits with several changes.
+    pub transactions: u64,
+    /// Bodies that came before their invalidation, and were kept.
+    pub early: u64,
+    /// Bodies that made an object valid after its invalidation was applied.
+    pub late: u64,
+    /// Bodies that were out of date, and were discarded.
+    pub stale: u64,
+    /// Bodies of which the content was not what had been announced.
+    pub corrupt: u64,
+    /// Speculative bodies for which there was no room.
+    pub refused: u64,
+    /// Objects given up for want of room.
+    pub evicted: u64,
+    /// Bodies that a read found missing.
+    pub missing: u64,
+    /// Bodies that were fetched after they had been overwritten.
+    pub graced: u64,
+    /// Commits whose bodies were here already, under another name.
+    pub deduplicated: u64,
+    /// Bodies that waited for their own deletion before they were stored.
+    pub dedup_waits: u64,
+    /// Invalidations that were overdue when the connection came back.
+    pub overdue: u64,
+    /// Re-syncs that were applied.
+    pub resyncs: u64,
+    /// Messages of earlier connections.
+    pub stale_frames: u64,
+    /// Heartbeats that counted by the wall clock.
+    pub certified: u64,
+    /// Heartbeats that counted by their echo.
+    pub uncertified: u64,
+    /// Demand reads that were sent.
+    pub demands: u64,
+    /// Reads that waited because the lease had run out.
+    pub blocked_stale: u64,
+    /// Reads that waited for an invalidation to be applied.
+    pub blocked_applying: u64,
+    /// Reads that waited for a body.
+    pub blocked_invalid: u64,
+    /// Reads that waited behind others.
+    pub blocked_order: u64,
+    /// Reads of sessions that had seen later state than was here.
+    pub blocked_behind: u64,
+    /// Reads that passed one that waited.
+    pub passed: u64,
+    /// Reads that were answered under the larger Δ of a disconnected replica only.
+    pub masked: u64,
+}
+
+/// A commit that was received, and not applied yet.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct Buffered {
+    /// The position when it is applied.
+    position: Position,
+    sequence: Sequence,
+    changes: Arc<[Change]>,
+    /// When it was made, at the earliest; unknown before the first heartbeat.
+    said: Option<LocalTime>,
+    /// Whether it waited while there was no connection.
+    waited: bool,
+}
+
+/// A commit of which the last part is still to come.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct Partial {
+    sequence: Sequence,
+    changes: Vec<Change>,
+    /// Changes that the bug of half transactions has let through.
+    leaked: usize,
+}
+
+/// A body that is kept although no object of the state has it, or not yet.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct Early {
+    version: Version,
+}
+
+/// A step that is being written.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct Writing {
+    step: Arc<Step>,
+    /// Commits of the buffer that it contains.
+    commits: usize,
+    resync: bool,
+    /// It is visible already, which it should not be.
+    exposed: bool,
+}
+
+/// ```text
+///            handle_connected        Welcome
+///   Away ──────────────────▶ Greeting ──────▶ Connected
+///    ▲                          │  Refused        │
+///    │ handle_disconnected,     ▼                 │
+///    └── silence, nonsense ── Turned ◀────────────┘ (Refused)
+/// ```
+///
+/// Only `Connected` has the small Δ.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+enum Link {
+    /// There is no connection.
+    Away,
+    /// Hello was said.
+    Greeting,
+    /// The origin talks to this replica.
+    Connected(Session),
+    /// The origin does not.
+    Turned(Refusal),
+}
+
+/// The state machine of a replica. `P` is whatever bodies are made of, or point to; it is not looked
+/// into.
+///
+/// Order of calls: [`recover`](Replica::recover) with what is on stable storage; then any `handle_…`
+/// as things happen, [`handle_timeout`](Replica::handle_timeout) when the time of
+/// [`poll_timeout`](Replica::poll_timeout) has come. After each of them
+/// [`poll_answer`](Replica::poll_answer), then [`poll_effect`](Replica::poll_effect),
+/// [`poll_send`](Replica::poll_send) and [`poll_event`](Replica::poll_event), each until it gives
+/// none. Answers come first, because an effect may delete a body that an answer names.
+///
+/// Readers see committed state only: what a step says becomes visible when it is on stable storage,
+/// all of it at once. So a restart never goes back, and a transaction is never seen by half.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Replica<P> {
+    config: Config,
+    incarnation: Incarnation,
+    /// The committed state.
+    image: Image,
+    /// Up to where invalidations were received.
+    received: Option<Position>,
+    buffer: VecDeque<Buffered>,
+    partial: Option<Partial>,
+    /// Commits up to here are applied without waiting for their bodies.
+    force: Sequence,
+    early: BTreeMap<(Sequence, Path), Early>,
+    shelf: Shelf<P>,
+    writing: Option<Writing>,
+    resync: Option<Resync>,
+    lease: Lease,
+    link: Link,
+    connection: u32,
+    /// The life of the origin that was last talked to.
+    origin: Option<Incarnation>,
+    taken: u64,
+    heard: LocalTime,
+    ping_at: LocalTime,
+    retry_at: Option<LocalTime>,
+    waiting: VecDeque<Waiting>,
+    /// Bodies that were asked for: zero until the answer comes, then the commit that has to be
+    /// applied to make use of it.
+    demands: BTreeMap<Path, Sequence>,
+    reads: BTreeMap<Path, u32>,
+    /// Bodies that were overwritten, by when they are given up.
+    grace: VecDeque<(LocalTime, Digest)>,
+    recent: BTreeMap<u64, Path>,
+    used: BTreeMap<Path, u64>,
+    uses: u64,
+    skew_told: bool,
+    outbox: VecDeque<ToOrigin>,
+    effects: VecDeque<Arc<Step>>,
+    answers: VecDeque<Answer>,
+    events: VecDeque<Event>,
+    counters: Counters,
+    faults: Faults,
+}
+
+impl<P: Clone> Replica<P> {
+    /// A replica that goes on with what is on stable storage: the image, whose incarnation was
+    /// counted up there, and the bodies that were found intact. An object whose body is not among
+    /// them is invalid, and fetched again.
+    pub fn recover(
+        now: Reading,
+        config: Config,
+        mut image: Image,
+        bodies: impl IntoIterator<Item = (Digest, Bytes)>,
+    ) -> Self {
+        let mut shelf = Shelf::new(bodies);
+        for object in image.objects.values_mut().filter(|object| object.valid) {
+            let digest = object.version.content.digest;
+            object.valid = shelf.is_stored(&digest);
+            if object.valid {
+                shelf.refer(&digest);
+            }
+        }
+        shelf.collect();
+        let mut replica = Replica {
+            config,
+            incarnation: image.incarnation,
+            received: image.position,
+            buffer: VecDeque::new(),
+            partial: None,
+            force: Sequence::ZERO,
+            early: BTreeMap::new(),
+            shelf,
+            writing: None,
+            resync: None,
+            lease: Lease::new(now, config.staleness),
+            link: Link::Away,
+            connection: 0,
+            origin: None,
+            taken: 0,
+            heard: now.local,
+            ping_at: now.local,
+            retry_at: None,
+            waiting: VecDeque::new(),
+            demands: BTreeMap::new(),
+            reads: BTreeMap::new(),
+            grace: VecDeque::new(),
+            recent: BTreeMap::new(),
+            used: BTreeMap::new(),
+            uses: 0,
+            skew_told: false,
+            outbox: VecDeque::new(),
+            effects: VecDeque::new(),
+            answers: VecDeque::new(),
+            events: VecDeque::new(),
+            counters: Counters::default(),
+            faults: Faults::default(),
+            image,
+        };
+        if config.quota.is_some() {
+            let valid = replica.image.objects.iter().filter(|(_, object)| object.valid);
+            let paths: Vec<_> = valid.map(|(path, _)| path.clone()).collect();
+            paths.iter().for_each(|path| replica.touch(path));
+        }
+        replica
+    }
+
+    /// Sows a bug.
+    #[cfg(feature = "simulate")]
+    pub fn sow(&mut self, fault: Option<crate::Fault>) {
+        self.faults = Faults::sown(fault);
+    }
+
+    /// The committed state.
+    pub fn image(&self) -> &Image {
+        &self.image
+    }
+
+    /// Where the committed state is.
+    pub fn position(&self) -> Sequence {
+        self.image.position.map_or(Sequence::ZERO, |position| position.sequence)
+    }
+
+    /// Up to where invalidations were received.
+    pub fn received(&self) -> Sequence {
+        self.received.map_or(Sequence::ZERO, |position| position.sequence)
+    }
+
+    /// Whether the origin talks to this replica.
+    pub fn is_connected(&self) -> bool {
+        matches!(self.link, Link::Connected(_))
+    }
+
+    /// Why the origin does not talk to this replica, if it has said so.
+    pub fn refusal(&self) -> Option<Refusal> {
+        match self.link {
+            Link::Turned(why) => Some(why),
+            _ => None,
+        }
+    }
+
+    /// How stale the state may be at most; none if nothing is known since the start.
+    pub fn staleness(&self, now: LocalTime) -> Option<Duration> {
+        self.lease.covered().map(|said| now.since(said))
+    }
+
+    /// Bounds of how far this machine's wall clock is ahead of the origin's.
+    pub fn skew(&self, now: LocalTime) -> Option<Skew> {
+        self.lease.skew(now)
+    }
+
+    /// Reads that wait.
+    pub fn waiting(&self) -> usize {
+        self.waiting.len()
+    }
+
+    /// Bytes in the store of bodies, with those on their way into and out of it.
+    pub fn bytes(&self) -> Bytes {
+        self.shelf.bytes()
+    }
+
+    /// The counts since the last call.
+    pub fn take_counters(&mut self) -> Counters {
+        self.counters.dedup_waits += self.shelf.take_waited();
+        core::mem::take(&mut self.counters)
+    }
+
+    /// The time of [`poll_timeout`](Replica::poll_timeout) has come. Nothing breaks if it comes late:
+    /// each read looks at the time itself.
+    pub fn handle_timeout(&mut self, now: Reading) {
+        self.handle_link_timeout(now);
+        while let Some((_, digest)) = self.grace.pop_front_if(|(until, _)| *until <= now.local) {
+            self.shelf.release(&digest);
+        }
+        if self.retry_at.is_some_and(|at| at <= now.local) {
+            self.retry_at = None;
+        }
+        self.advance(now.local);
+        self.wake(now.local);
+    }
+
+    /// When to call [`handle_timeout`](Replica::handle_timeout), at the latest.
+    pub fn poll_timeout(&self) -> Option<LocalTime> {
+        let deadline = match (self.buffer.front(), &self.writing) {
+            // A step that is being written comes first, and does not come by waiting.
+            (Some(front), None) => self.deadline(front),
+            _ => None,
+        };
+        let deadline = deadline.map(|at| self.retry_at.map_or(at, |retry| at.max(retry)));
+        let grace = self.grace.front().map(|(until, _)| *until);
+        [self.link_timeout(), deadline, grace, self.retry_at].into_iter().flatten().min()
+    }
+
+    /// What a store is to do next.
+    pub fn poll_effect(&mut self) -> Option<Effect<P>> {
+        if let Some(effect) = self.shelf.poll_effect() {
+            return Some(Effect::Body(effect));
+        }
+        self.effects.pop_front().map(Effect::Commit)
+    }
+
+    /// A read that was answered.
+    pub fn poll_answer(&mut self) -> Option<Answer> {
+        self.answers.pop_front()
+    }
+
+    /// What is to be said to the origin next, on the control channel.
+    pub fn poll_send(&mut self) -> Option<Frame<ToOrigin>> {
+        let message = self.outbox.pop_front()?;
+        let session = match self.link {
+            Link::Connected(session) => session,
+            Link::Away | Link::Greeting | Link::Turned(_) => Session {
+                origin: Incarnation::default(),
+                replica: self.incarnation,
+                connection: self.connection,
+            },
+        };
+        Some(Frame { session, message })
+    }
+
+    /// What has come about.
+    pub fn poll_event(&mut self) -> Option<Event> {
+        self.events.pop_front()
+    }
+
+    fn disk_full(&mut self, now: LocalTime) {
+        self.retry_at = Some(now.plus(self.config.retry));
+        self.events.push_back(Event::DiskFull);
+    }
+
+    /// The store has a body, or no room for it.
+    pub fn handle_stored(&mut self, now: Reading, digest: &Digest, outcome: Result<(), DiskFull>) {
+        self.shelf.handle_stored(digest, outcome);
+        match outcome {
+            Ok(()) => self.expose_early(digest),
+            Err(DiskFull) => {
+                self.forget_early(digest);
+                self.disk_full(now.local);
+            }
+        }
+        self.advance(now.local);
+    }
+
+    /// The store has deleted a body.
+    pub fn handle_dropped(&mut self, digest: &Digest) {
+        self.shelf.handle_dropped(digest);
+    }
+}

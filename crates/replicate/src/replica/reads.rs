@@ -1,0 +1,211 @@
+//! Reads: answered from the committed state, or kept until they can be (SSR §6.2.2, §6.2.3.2).
+
+use super::Replica;
+use crate::message::ToOrigin;
+use crate::path::Path;
+use crate::time::{LocalTime, Reading};
+use crate::types::{Sequence, Version};
+
+/// A caller's name for a read.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ReadId(pub u64);
+
+/// What is read.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum What {
+    /// The body of an object.
+    Object(Path),
+    /// All objects of a folder, at any depth; the root is the empty text. One read of all their
+    /// names, which needs no bodies.
+    Folder(String),
+}
+
+/// A read.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Request {
+    /// What is read.
+    pub what: What,
+    /// The state has to be this one or a later one: what the session's token says.
+    pub after: Sequence,
+}
+
+/// What a read gets.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum Outcome {
+    /// The body of this version; it is in the store.
+    Object(Version),
+    /// There is no such object.
+    Absent,
+    /// The objects of the folder, by name.
+    Folder(Vec<(Path, Version)>),
+}
+
+/// A read that was answered.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Answer {
+    /// Which.
+    pub id: ReadId,
+    /// The state that it was answered from: what the session's token has to say from now on.
+    pub at: Sequence,
+    /// What it gets.
+    pub outcome: Outcome,
+}
+
+/// Why a read waits. Whoever serves it may as well give an error, or name another replica
+/// (§6.2.2), after [`Replica::cancel_read`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Why {
+    /// The origin has not been heard for Δ.
+    Stale,
+    /// The state is behind what it has to be, which is on its way to the disk.
+    Applying,
+    /// The session has seen a later state elsewhere.
+    Behind,
+    /// The body has to be fetched.
+    Invalid,
+    /// An earlier read waits, and reads are answered in order.
+    Order,
+}
+
+/// Whether a read may pass one that waits (§6.2.3.2).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Order {
+    /// No: whoever reads two objects one after the other sees them in this order.
+    #[default]
+    Conservative,
+    /// Yes: for readers that do not depend on each other.
+    Aggressive,
+}
+
+/// A read that waits.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(super) struct Waiting {
+    id: ReadId,
+    request: Request,
+    why: Why,
+}
+
+impl<P: Clone> Replica<P> {
+    /// Somebody reads. The answer comes by [`poll_answer`](Replica::poll_answer); until then this
+    /// tells why it waits.
+    pub fn handle_read(&mut self, now: Reading, id: ReadId, request: Request) -> Option<Why> {
+        let behind = !self.waiting.is_empty();
+        let outcome = if behind && self.config.order == Order::Conservative {
+            Err(Why::Order)
+        } else {
+            self.attempt(now.local, &request)
+        };
+        match outcome {
+            Ok(outcome) => {
+                self.counters.passed += u64::from(behind);
+                self.answer(now.local, id, request, outcome);
+                None
+            }
+            Err(why) => {
+                let counters = &mut self.counters;
+                *match why {
+                    Why::Stale => &mut counters.blocked_stale,
+                    Why::Applying => &mut counters.blocked_applying,
+                    Why::Behind => &mut counters.blocked_behind,
+                    Why::Invalid => &mut counters.blocked_invalid,
+                    Why::Order => &mut counters.blocked_order,
+                } += 1;
+                self.waiting.push_back(Waiting { id, request, why });
+                Some(why)
+            }
+        }
+    }
+
+    /// Nobody waits for the read any more.
+    pub fn cancel_read(&mut self, now: Reading, id: ReadId) {
+        self.waiting.retain(|waiting| waiting.id != id);
+        self.wake(now.local);
+    }
+
+    /// Why a read waits, if it does.
+    pub fn why(&self, id: ReadId) -> Option<Why> {
+        self.waiting.iter().find(|waiting| waiting.id == id).map(|waiting| waiting.why)
+    }
+
+    /// Answers the reads that can be answered now.
+    pub(super) fn wake(&mut self, now: LocalTime) {
+        let mut at = 0;
+        while let Some(waiting) = self.waiting.get(at) {
+            let request = waiting.request.clone();
+            match self.attempt(now, &request) {
+                Ok(outcome) => {
+                    if let Some(Waiting { id, request, .. }) = self.waiting.remove(at) {
+                        self.answer(now, id, request, outcome);
+                    }
+                }
+                Err(why) => {
+                    if let Some(waiting) = self.waiting.get_mut(at) {
+                        waiting.why = why;
+                    }
+                    if self.config.order == Order::Conservative {
+                        return;
+                    }
+                    at += 1;
+                }
+            }
+        }
+    }
+
+    fn answer(&mut self, now: LocalTime, id: ReadId, request: Request, outcome: Outcome) {
+        self.counters.masked += u64::from(!self.lease.holds(now, true));
+        if let (What::Object(path), Outcome::Object(_)) = (&request.what, &outcome) {
+            *self.reads.entry(path.clone()).or_default() += 1;
+            self.touch(path);
+        }
+        self.answers.push_back(Answer { id, at: self.position(), outcome });
+    }
+
+    /// Answers a read, or does what will make it possible.
+    fn attempt(&mut self, now: LocalTime, request: &Request) -> Result<Outcome, Why> {
+        if !self.lease.holds(now, self.is_connected()) {
+            return Err(Why::Stale);
+        }
+        let overdue = self.buffer.front().is_some_and(|front| self.is_due(front, now));
+        if overdue || self.resync.is_some() {
+            self.advance(now);
+            return Err(Why::Applying);
+        }
+        if request.after > self.position() {
+            self.force = self.force.max(request.after);
+            self.advance(now);
+            let here = request.after <= self.received();
+            return Err(if here { Why::Applying } else { Why::Behind });
+        }
+        match &request.what {
+            What::Folder(folder) => {
+                let within = self.image.objects.iter().filter(|(path, _)| path.is_within(folder));
+                let within = within.map(|(path, object)| (path.clone(), object.version));
+                Ok(Outcome::Folder(within.collect()))
+            }
+            What::Object(path) => match self.image.objects.get(path) {
+                None => Ok(Outcome::Absent),
+                Some(object) if object.valid => Ok(Outcome::Object(object.version)),
+                Some(_) => {
+                    self.demand(now, path);
+                    Err(Why::Invalid)
+                }
+            },
+        }
+    }
+
+    /// Asks the origin for a body, unless it was asked already.
+    fn demand(&mut self, now: LocalTime, path: &Path) {
+        let disk = self.retry_at.is_some_and(|at| now < at);
+        let version = self.image.objects.get(path).map(|object| object.version.sequence);
+        let here = version.is_some_and(|at| self.early.contains_key(&(at, path.clone())));
+        let asked = self.demands.get(path);
+        let asked = asked.is_some_and(|at| *at == Sequence::ZERO || *at > self.position());
+        let many = self.demands.len() >= self.config.demands;
+        if !self.is_connected() || disk || here || asked || many {
+            return;
+        }
+        self.demands.insert(path.clone(), Sequence::ZERO);
+        self.counters.demands += 1;
+        self.outbox.push_back(ToOrigin::Demand(path.clone()));
+    }
+}

@@ -1,0 +1,136 @@
+//! A replica that was away for longer than the log: compares its tree with the origin's, and takes
+//! over the differences in one step.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::{Image, Object};
+use crate::merkle::MerkleTree;
+use crate::message::{Ask, Tree};
+use crate::path::Path;
+use crate::types::{Digest, Position, Version};
+
+/// ```text
+///   Waiting ──▶ Branches ──▶ Leaves ──▶ Entries ──▶ Complete ──▶ (applied as one step)
+///   (a step is       │                                  ▲
+///    being written)  └──────────────────────────────────┘ the roots are equal
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+enum State {
+    /// The state that is to be compared is about to change.
+    Waiting,
+    /// Compares branches.
+    Branches,
+    /// Compares the leaves of these branches, and has found these to differ.
+    Leaves(BTreeSet<u8>, Vec<u16>),
+    /// Waits for these leaves.
+    Entries(BTreeSet<u16>),
+    /// Knows all differences.
+    Complete,
+}
+
+/// A comparison that is under way.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(super) struct Resync {
+    /// What the state will be that of.
+    pub(super) position: Position,
+    root: Digest,
+    state: State,
+    own: Option<MerkleTree>,
+    fetched: BTreeMap<u16, Vec<(Path, Version)>>,
+    /// The connection that asked for it is gone.
+    untold: bool,
+}
+
+impl Resync {
+    pub(super) fn new(position: Position, root: Digest) -> Self {
+        let state = State::Waiting;
+        Resync { position, root, state, own: None, fetched: BTreeMap::new(), untold: false }
+    }
+
+    /// The connection is gone: nobody is to be told that it is done.
+    pub(super) fn untell(&mut self) {
+        self.untold = true;
+    }
+
+    pub(super) fn is_untold(&self) -> bool {
+        self.untold
+    }
+
+    pub(super) fn is_waiting(&self) -> bool {
+        self.state == State::Waiting
+    }
+
+    pub(super) fn is_complete(&self) -> bool {
+        self.state == State::Complete
+    }
+
+    /// The state stands still: compares it; gives the first question.
+    pub(super) fn begin(&mut self, image: &Image) -> Option<Ask> {
+        let versions = image.objects.iter().map(|(path, object)| (path, object.version));
+        let tree = MerkleTree::new(versions);
+        let equal = tree.root() == self.root;
+        self.own = Some(tree);
+        self.state = if equal { State::Complete } else { State::Branches };
+        (!equal).then_some(Ask::Branches)
+    }
+
+    /// An answer has come; gives the next question, or nothing as long as answers are missing. An
+    /// answer that was not asked for is an error.
+    pub(super) fn handle(&mut self, told: Tree) -> Result<Option<Ask>, ()> {
+        let own = self.own.as_ref().ok_or(())?;
+        match (&mut self.state, told) {
+            (State::Branches, Tree::Branches(theirs)) => {
+                let differ = own.differing_branches(&theirs);
+                if differ.is_empty() {
+                    // Two trees of one root have the same branches.
+                    return Err(());
+                }
+                self.state = State::Leaves(differ.iter().copied().collect(), Vec::new());
+                Ok(Some(Ask::Leaves(differ)))
+            }
+            (State::Leaves(missing, differ), Tree::Leaves(branch, theirs)) => {
+                if !missing.remove(&branch) {
+                    return Err(());
+                }
+                differ.extend(own.differing_leaves(branch, &theirs));
+                if !missing.is_empty() {
+                    return Ok(None);
+                }
+                let differ = core::mem::take(differ);
+                self.state = State::Entries(differ.iter().copied().collect());
+                if differ.is_empty() { Err(()) } else { Ok(Some(Ask::Entries(differ))) }
+            }
+            (State::Entries(missing), Tree::Entries(leaf, entries)) => {
+                if !missing.remove(&leaf) {
+                    return Err(());
+                }
+                self.fetched.insert(leaf, entries);
+                if missing.is_empty() {
+                    self.state = State::Complete;
+                }
+                Ok(None)
+            }
+            _ => Err(()),
+        }
+    }
+
+    /// What the differences make of the state; `stored` tells which bodies are here.
+    pub(super) fn changes(&self, stored: impl Fn(&Digest) -> bool) -> BTreeMap<Path, Option<Object>> {
+        let mut changes = BTreeMap::new();
+        let Some(own) = &self.own else { return changes };
+        for (leaf, entries) in &self.fetched {
+            for (path, _) in own.entries(*leaf) {
+                changes.insert(path.clone(), None);
+            }
+            for (path, version) in entries {
+                if own.entries(*leaf).contains(&(path.clone(), *version)) {
+                    changes.remove(path);
+                } else {
+                    let valid = stored(&version.content.digest);
+                    changes.insert(path.clone(), Some(Object { version: *version, valid }));
+                }
+            }
+        }
+        changes
+    }
+}

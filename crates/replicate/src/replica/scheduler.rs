@@ -1,0 +1,418 @@
+//! The scheduler: when invalidations and bodies are applied (SSR §6.2.1).
+//!
+//! C1: what has sequence N is applied after all invalidations below N. Here commits leave the buffer
+//! from the front only, and a body makes an object valid only in the version that the state has.
+//!
+//! C2: an invalidation is applied by its deadline. Here no read is answered while one is overdue.
+//!
+//! A commit at the front of the buffer is applied when
+//! 1. all of its bodies are in the store, so that no object becomes invalid by it (rule 2.1);
+//!    deletions have no body to wait for;
+//! 2. its deadline has come (rule 2.2);
+//! 3. a demand body, or a session's token, with its sequence or a higher one is here (rule 2.3).
+
+use core::time::Duration;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use lull_cc::Bytes;
+
+use super::{Buffered, Early, Link, Object, Replica, Step, Writing};
+use crate::faults::Fault;
+use crate::message::{BodyHeader, Frame, ToOrigin};
+use crate::path::Path;
+use crate::time::{LocalTime, Reading};
+use crate::types::{Digest, DiskFull, Payload, Sequence};
+
+/// Why a commit is applied.
+enum Because {
+    Bodies,
+    Deadline,
+    Demand,
+}
+
+impl<P: Clone> Replica<P> {
+    /// A body has come on the demand or the speculative channel; without a payload the object does
+    /// not exist. Bodies may come before the invalidation that they belong to, and after a newer
+    /// one.
+    pub fn handle_body(
+        &mut self,
+        now: Reading,
+        frame: Frame<BodyHeader>,
+        payload: Option<Payload<P>>,
+    ) {
+        // A speculative body may overtake the welcome.
+        let number = (frame.session.replica, frame.session.connection);
+        let ours = match self.link {
+            Link::Connected(session) => session == frame.session,
+            Link::Greeting => number == (self.incarnation, self.connection),
+            Link::Away | Link::Turned(_) => false,
+        };
+        if !ours {
+            self.counters.stale_frames += 1;
+            return;
+        }
+        let BodyHeader { path, version, at, demand } = frame.message;
+        if demand {
+            self.demands.remove(&path);
+        } else {
+            self.taken += 1;
+            if self.is_connected() {
+                self.outbox.push_back(ToOrigin::Taken(self.taken));
+            }
+        }
+        let committed = self.position();
+        match (version, payload) {
+            (Some(version), Some(payload)) => {
+                let content = version.content;
+                if (payload.digest, payload.size) != (content.digest, content.size) {
+                    self.counters.corrupt += 1;
+                } else if version.sequence <= committed && !self.lacks(&path, version.sequence) {
+                    // "If the locally stored sequence number already exceeds an update's sequence
+                    // number, the replica must discard the update" (rule 1).
+                    self.counters.stale += 1;
+                } else if !demand && self.is_full_for(content.size, &content.digest) {
+                    self.counters.refused += 1;
+                } else {
+                    self.counters.early += u64::from(version.sequence > self.received());
+                    let early = Early { version };
+                    if self.early.insert((version.sequence, path.clone()), early).is_none() {
+                        self.shelf.keep(payload);
+                        self.expose_early(&content.digest);
+                    }
+                    if demand {
+                        self.apply_for(&path, version.sequence);
+                    }
+                }
+            }
+            // It does not exist at `at`: the deletion is told by then.
+            (None, _) if demand => self.apply_for(&path, at),
+            _ => self.counters.corrupt += 1,
+        }
+        self.advance(now.local);
+        self.wake(now.local);
+    }
+
+    /// A read waits for what is at `sequence` (rule 2.3).
+    fn apply_for(&mut self, path: &Path, sequence: Sequence) {
+        self.force = self.force.max(sequence);
+        self.demands.insert(path.clone(), sequence);
+    }
+
+    /// Whether the state has the object in this version, and without its body.
+    fn lacks(&self, path: &Path, sequence: Sequence) -> bool {
+        let object = self.image.objects.get(path);
+        object.is_some_and(|object| object.version.sequence == sequence && !object.valid)
+    }
+
+    /// Whether there is no room for a body that nobody waits for: speculation does not evict.
+    fn is_full_for(&self, size: Bytes, digest: &Digest) -> bool {
+        let Some(quota) = self.config.quota else { return false };
+        !self.shelf.is_stored(digest) && self.shelf.bytes().0 + size.0 > quota.0
+    }
+
+    pub(super) fn forget_early(&mut self, digest: &Digest) {
+        let demands = &mut self.demands;
+        self.early.retain(|(_, path), early| {
+            let keep = early.version.content.digest != *digest;
+            if !keep {
+                demands.remove(path);
+            }
+            keep
+        });
+    }
+
+    /// The bug of bodies that become visible too early.
+    pub(super) fn expose_early(&mut self, digest: &Digest) {
+        if !self.faults.has(Fault::BodyBeforeInvalidations) || !self.shelf.is_stored(digest) {
+            return;
+        }
+        for ((_, path), early) in &self.early {
+            if early.version.content.digest == *digest {
+                self.shelf.refer(digest);
+                let object = Object { version: early.version, valid: true };
+                self.image.objects.insert(path.clone(), object);
+            }
+        }
+    }
+
+    /// When a commit has to be applied, at the latest (C2).
+    pub(super) fn deadline(&self, buffered: &Buffered) -> Option<LocalTime> {
+        match buffered.said {
+            Some(said) => self.lease.deadline(said, self.is_connected()),
+            // Nothing tells how old it is.
+            None => Some(LocalTime::from_nanos(i64::MIN)),
+        }
+    }
+
+    pub(super) fn is_due(&self, buffered: &Buffered, now: LocalTime) -> bool {
+        self.deadline(buffered).is_some_and(|deadline| deadline <= now)
+    }
+
+    fn because(&self, buffered: &Buffered, now: LocalTime) -> Option<Because> {
+        let mut bodies = buffered.changes.iter().filter_map(|change| change.content.as_ref());
+        if bodies.all(|content| self.shelf.is_stored(&content.digest)) {
+            Some(Because::Bodies)
+        } else if self.is_due(buffered, now) {
+            Some(Because::Deadline)
+        } else if buffered.sequence <= self.force {
+            Some(Because::Demand)
+        } else {
+            None
+        }
+    }
+
+    /// Begins the next step, if there is anything to do and none is being written.
+    pub(super) fn advance(&mut self, now: LocalTime) {
+        if self.writing.is_some() || self.retry_at.is_some_and(|at| now < at) {
+            return;
+        }
+        if let Some(resync) = &mut self.resync {
+            if resync.is_waiting() {
+                let ask = resync.begin(&self.image);
+                self.outbox.extend(ask.map(ToOrigin::Ask));
+            }
+            if !resync.is_complete() {
+                return;
+            }
+            let position = resync.position;
+            let changes = resync.changes(|digest| self.shelf.is_stored(digest));
+            self.received = Some(position);
+            self.write(Step { position: Some(position), changes }, 0, true);
+            return;
+        }
+        let mut step = Step { position: self.image.position, changes: BTreeMap::new() };
+        let mut commits = 0;
+        while let Some(buffered) = self.buffer.get(commits) {
+            let Some(because) = self.because(buffered, now) else { break };
+            commits += 1;
+            step.position = Some(buffered.position);
+            let mut named = true;
+            for change in &*buffered.changes {
+                let object = change.content.map(|content| {
+                    let version = crate::types::Version { sequence: buffered.sequence, content };
+                    named &= self.early.contains_key(&(buffered.sequence, change.path.clone()));
+                    Object { version, valid: self.shelf.is_stored(&content.digest) }
+                });
+                step.changes.insert(change.path.clone(), object);
+            }
+            let counters = &mut self.counters;
+            counters.transactions += u64::from(buffered.changes.len() > 1);
+            match because {
+                Because::Bodies => {
+                    counters.with_bodies += 1;
+                    counters.deduplicated += u64::from(!named);
+                }
+                Because::Deadline => counters.at_deadline += 1,
+                Because::Demand => counters.on_demand += 1,
+            }
+        }
+        self.use_late_bodies(&mut step);
+        self.make_room(&mut step);
+        if commits > 0 || !step.changes.is_empty() {
+            self.write(step, commits, false);
+        }
+    }
+
+    /// Bodies whose invalidation was applied without them.
+    fn use_late_bodies(&mut self, step: &mut Step) {
+        let upto = step.position.map_or(Sequence::ZERO, |position| position.sequence);
+        let mut done = Vec::new();
+        for (key @ (sequence, path), early) in &self.early {
+            if *sequence > upto {
+                break;
+            }
+            let object = match step.changes.get(path) {
+                Some(object) => *object,
+                None => self.image.objects.get(path).copied(),
+            };
+            match object {
+                Some(object) if object.version.sequence == *sequence => {
+                    let digest = early.version.content.digest;
+                    if object.valid {
+                        done.push(key.clone());
+                    } else if object.version.content.digest != digest {
+                        // The invalidation, which comes by a channel of its own, is believed.
+                        self.counters.corrupt += 1;
+                        done.push(key.clone());
+                    } else if self.shelf.is_stored(&digest) {
+                        self.counters.late += 1;
+                        let object = Object { valid: true, ..object };
+                        step.changes.insert(path.clone(), Some(object));
+                    }
+                }
+                _ => {
+                    self.counters.stale += 1;
+                    done.push(key.clone());
+                }
+            }
+        }
+        // What the step itself makes use of has to stay until the step refers to it.
+        for key in done {
+            let taken = step.changes.get(&key.1).copied().flatten();
+            if taken.is_none_or(|object| object.version.sequence != key.0)
+                && let Some(early) = self.early.remove(&key)
+            {
+                self.shelf.release(&early.version.content.digest);
+            }
+        }
+    }
+
+    /// Gives up what was not read for longest, as far as the quota asks for it.
+    fn make_room(&mut self, step: &mut Step) {
+        let Some(quota) = self.config.quota else { return };
+        let mut excess = self.shelf.bytes().0.saturating_sub(quota.0);
+        if excess == 0 {
+            return;
+        }
+        while let Some((_, digest)) = self.grace.pop_front() {
+            self.shelf.release(&digest);
+        }
+        for path in self.recent.values() {
+            if excess == 0 {
+                return;
+            }
+            let Some(object) = self.image.objects.get(path).filter(|object| object.valid) else {
+                continue;
+            };
+            if !step.changes.contains_key(path) {
+                excess = excess.saturating_sub(object.version.content.size.0);
+                self.counters.evicted += 1;
+                step.changes.insert(path.clone(), Some(Object { valid: false, ..*object }));
+            }
+        }
+    }
+
+    /// An object was read, or has become valid.
+    pub(super) fn touch(&mut self, path: &Path) {
+        if self.config.quota.is_some() {
+            self.forget_use(path);
+            self.uses += 1;
+            self.recent.insert(self.uses, path.clone());
+            self.used.insert(path.clone(), self.uses);
+        }
+    }
+
+    fn forget_use(&mut self, path: &Path) {
+        if let Some(use_) = self.used.remove(path) {
+            self.recent.remove(&use_);
+        }
+    }
+
+    fn write(&mut self, step: Step, commits: usize, resync: bool) {
+        // So that no body is dropped while the step that needs it is being written.
+        for object in step.changes.values().flatten().filter(|object| object.valid) {
+            self.shelf.refer(&object.version.content.digest);
+        }
+        let step = Arc::new(step);
+        self.effects.push_back(Arc::clone(&step));
+        let exposed = self.faults.has(Fault::RestartThatGoesBack);
+        if exposed {
+            self.image.apply(&step);
+        }
+        self.writing = Some(Writing { step, commits, resync, exposed });
+    }
+
+    /// The step is on stable storage, or there was no room for it: then nothing of it is. Any other
+    /// failure leaves open what is on the disk: then the replica has to be started anew.
+    pub fn handle_committed(&mut self, now: Reading, outcome: Result<(), DiskFull>) {
+        let Some(Writing { step, commits, resync, exposed }) = self.writing.take() else { return };
+        if outcome.is_err() {
+            for object in step.changes.values().flatten().filter(|object| object.valid) {
+                self.shelf.release(&object.version.content.digest);
+            }
+            self.disk_full(now.local);
+            return;
+        }
+        let first = self.image.position.is_none();
+        for (path, object) in &step.changes {
+            if !exposed {
+                let old = self.image.objects.get(path).filter(|old| old.valid).copied();
+                if let Some(old) = old {
+                    let evicted = object.is_some_and(|object| object.version == old.version);
+                    let grace = if evicted { Duration::ZERO } else { self.config.grace };
+                    self.give_up(now.local, old.version.content.digest, grace);
+                }
+            }
+            match object {
+                Some(object) if object.valid => self.touch(path),
+                _ => self.forget_use(path),
+            }
+        }
+        if !exposed {
+            self.image.apply(&step);
+        }
+        for path in step.changes.keys() {
+            if let Some(object) = self.image.objects.get_mut(path) {
+                // It may have been lost while the step was being written.
+                object.valid &= self.shelf.is_stored(&object.version.content.digest);
+            }
+        }
+        self.buffer.drain(..commits);
+        self.release_used();
+        if self.is_connected() {
+            self.outbox.push_back(ToOrigin::Ack(self.position()));
+        }
+        if resync {
+            self.counters.resyncs += 1;
+            if self.resync.take().is_some_and(|resync| !resync.is_untold()) {
+                self.outbox.push_back(ToOrigin::Resynced(self.position()));
+            }
+            // To a replica that had nothing the origin pushes everything unasked.
+            if !first && self.is_connected() {
+                self.tell_lacking();
+            }
+        }
+        let position = self.position();
+        self.demands.retain(|_, at| *at == Sequence::ZERO || *at > position);
+        self.wake(now.local);
+        self.advance(now.local);
+    }
+
+    fn give_up(&mut self, now: LocalTime, digest: Digest, grace: Duration) {
+        if grace.is_zero() {
+            self.shelf.release(&digest);
+        } else {
+            self.grace.push_back((now.plus(grace), digest));
+        }
+    }
+
+    /// Early bodies that the state has taken over.
+    fn release_used(&mut self) {
+        let upto = self.position();
+        while let Some(entry) = self.early.first_entry() {
+            let (sequence, path) = entry.key();
+            let waits = self
+                .image
+                .objects
+                .get(path)
+                .is_some_and(|object| object.version.sequence == *sequence && !object.valid);
+            if *sequence > upto || waits {
+                break;
+            }
+            let early = entry.remove();
+            self.shelf.release(&early.version.content.digest);
+        }
+    }
+
+    /// A body that should be in the store is not there, or is not what it was: the objects that have
+    /// it are invalid, and are fetched again when they are read.
+    pub fn handle_missing(&mut self, now: Reading, digest: &Digest) {
+        self.counters.missing += 1;
+        self.shelf.lose(digest);
+        self.forget_early(digest);
+        self.grace.retain(|(_, other)| other != digest);
+        let has = |object: &&mut Object| object.valid && object.version.content.digest == *digest;
+        for object in self.image.objects.values_mut().filter(has) {
+            object.valid = false;
+        }
+        self.wake(now.local);
+    }
+
+    /// Whether an overwritten body can still be fetched here.
+    pub fn has_body(&mut self, digest: &Digest) -> bool {
+        let overwritten = self.grace.iter().any(|(_, other)| other == digest);
+        self.counters.graced += u64::from(overwritten);
+        overwritten || self.shelf.is_stored(digest)
+    }
+}

@@ -1,0 +1,264 @@
+//! Which bodies are in the store, and who needs them.
+//!
+//! Bodies are stored under their hash, so one body may stand for many versions, and a body may be
+//! wanted again while it is being deleted. Both are settled here: a body is dropped when nobody
+//! refers to it, and one that is wanted meanwhile is stored only when the deletion is done, because
+//! a store that runs both at once may end without the body.
+//!
+//! ```text
+//!              keep               stored
+//!   (absent) ───────▶ Storing ──────────────▶ Stored
+//!       ▲                │ no room, or            │ nobody refers to it
+//!       │◀───────────────┘ refers to it           ▼
+//!       │                      dropped        Dropping
+//!       └◀───────────────────────────────────────┤
+//!                     Storing ◀──────────────────┘ dropped, and wanted meanwhile
+//! ```
+
+use std::collections::{BTreeMap, VecDeque};
+
+use lull_cc::Bytes;
+
+use crate::types::{DiskFull, Digest, Payload};
+
+/// What the store has to do. Each is answered, in any order.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum BodyEffect<P> {
+    /// Store a body, and answer when it would survive a crash.
+    Store(Payload<P>),
+    /// Delete a body.
+    Drop(Digest),
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+enum State<P> {
+    Storing,
+    Stored,
+    Dropping { then: Option<Payload<P>> },
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct Entry<P> {
+    references: u32,
+    size: Bytes,
+    state: State<P>,
+}
+
+/// The bodies of one machine.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Shelf<P> {
+    entries: BTreeMap<Digest, Entry<P>>,
+    effects: VecDeque<BodyEffect<P>>,
+    bytes: u64,
+    waited: u64,
+}
+
+impl<P> Shelf<P> {
+    /// A shelf with the bodies that were found in the store. Those that nobody refers to are
+    /// dropped by [`Shelf::collect`].
+    pub(crate) fn new(found: impl IntoIterator<Item = (Digest, Bytes)>) -> Self {
+        let entry = |size| Entry { references: 0, size, state: State::Stored };
+        let entries: BTreeMap<_, _> =
+            found.into_iter().map(|(digest, size)| (digest, entry(size))).collect();
+        let bytes = entries.values().map(|entry| entry.size.0).sum();
+        Shelf { entries, effects: VecDeque::new(), bytes, waited: 0 }
+    }
+
+    /// Whether the body would survive a crash, and will not be deleted.
+    pub(crate) fn is_stored(&self, digest: &Digest) -> bool {
+        self.entries.get(digest).is_some_and(|entry| matches!(entry.state, State::Stored))
+    }
+
+    /// Whether the body is being deleted: who needs it has to wait, or to bring it again.
+    pub(crate) fn is_dropping(&self, digest: &Digest) -> bool {
+        self.entries.get(digest).is_some_and(|entry| matches!(entry.state, State::Dropping { .. }))
+    }
+
+    /// Bytes in the store, with those on their way into and out of it.
+    pub(crate) fn bytes(&self) -> Bytes {
+        Bytes(self.bytes)
+    }
+
+    /// How often a body had to wait for its own deletion.
+    pub(crate) fn take_waited(&mut self) -> u64 {
+        core::mem::take(&mut self.waited)
+    }
+
+    /// Stores a body unless it is there, and refers to it.
+    pub(crate) fn keep(&mut self, payload: Payload<P>) {
+        match self.entries.get_mut(&payload.digest) {
+            None => {
+                self.insert(payload.digest, payload.size, State::Storing);
+                self.effects.push_back(BodyEffect::Store(payload));
+            }
+            Some(entry) => {
+                entry.references += 1;
+                if let State::Dropping { then } = &mut entry.state {
+                    self.waited += u64::from(then.is_none());
+                    then.get_or_insert(payload);
+                }
+            }
+        }
+    }
+
+    /// Refers to a body that comes into the store by other means, unless it is being deleted.
+    pub(crate) fn expect(&mut self, digest: Digest, size: Bytes) -> bool {
+        match self.entries.get_mut(&digest) {
+            None => self.insert(digest, size, State::Storing),
+            Some(entry) if matches!(entry.state, State::Dropping { .. }) => return false,
+            Some(entry) => entry.references += 1,
+        }
+        true
+    }
+
+    fn insert(&mut self, digest: Digest, size: Bytes, state: State<P>) {
+        self.bytes += size.0;
+        self.entries.insert(digest, Entry { references: 1, size, state });
+    }
+
+    /// Refers once more to a body that is there.
+    ///
+    /// # Panics
+    /// If it is not.
+    pub(crate) fn refer(&mut self, digest: &Digest) {
+        let entry =
+            self.entries.get_mut(digest).filter(|entry| matches!(entry.state, State::Stored));
+        entry.expect("only bodies that are stored are referred to").references += 1;
+    }
+
+    /// One reference less. A body that was lost has none any more.
+    pub(crate) fn release(&mut self, digest: &Digest) {
+        let Some(entry) = self.entries.get_mut(digest) else { return };
+        entry.references = entry.references.saturating_sub(1);
+        if entry.references == 0 {
+            match &mut entry.state {
+                State::Storing => {}
+                State::Dropping { then } => *then = None,
+                State::Stored => {
+                    entry.state = State::Dropping { then: None };
+                    self.effects.push_back(BodyEffect::Drop(*digest));
+                }
+            }
+        }
+    }
+
+    /// The store has answered. Without room everybody who referred to the body goes without.
+    pub(crate) fn handle_stored(&mut self, digest: &Digest, outcome: Result<(), DiskFull>) {
+        let Some(entry) = self.entries.get_mut(digest) else { return };
+        if !matches!(entry.state, State::Storing) {
+            return;
+        }
+        if outcome.is_err() {
+            self.lose(digest);
+        } else if entry.references == 0 {
+            entry.state = State::Dropping { then: None };
+            self.effects.push_back(BodyEffect::Drop(*digest));
+        } else {
+            entry.state = State::Stored;
+        }
+    }
+
+    /// The store has deleted the body.
+    pub(crate) fn handle_dropped(&mut self, digest: &Digest) {
+        let Some(entry) = self.entries.get_mut(digest) else { return };
+        let State::Dropping { then } = &mut entry.state else { return };
+        match then.take() {
+            Some(payload) => {
+                entry.state = State::Storing;
+                self.effects.push_back(BodyEffect::Store(payload));
+            }
+            None => self.lose(digest),
+        }
+    }
+
+    /// The body is not in the store, or not what it should be.
+    pub(crate) fn lose(&mut self, digest: &Digest) {
+        if let Some(entry) = self.entries.remove(digest) {
+            self.bytes -= entry.size.0;
+        }
+    }
+
+    /// Drops what nobody refers to: after a start, when all references have been taken.
+    pub(crate) fn collect(&mut self) {
+        for (digest, entry) in &mut self.entries {
+            if entry.references == 0 && matches!(entry.state, State::Stored) {
+                entry.state = State::Dropping { then: None };
+                self.effects.push_back(BodyEffect::Drop(*digest));
+            }
+        }
+    }
+
+    pub(crate) fn poll_effect(&mut self) -> Option<BodyEffect<P>> {
+        self.effects.pop_front()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn payload(byte: u8) -> Payload<()> {
+        Payload { digest: Digest([byte; 32]), size: Bytes(10), bytes: () }
+    }
+
+    fn drained(shelf: &mut Shelf<()>) -> Vec<BodyEffect<()>> {
+        core::iter::from_fn(|| shelf.poll_effect()).collect()
+    }
+
+    #[test]
+    fn a_body_is_stored_once_and_dropped_when_nobody_refers_to_it() {
+        let mut shelf = Shelf::new([]);
+        let digest = payload(1).digest;
+        shelf.keep(payload(1));
+        shelf.keep(payload(1));
+        assert_eq!(drained(&mut shelf), [BodyEffect::Store(payload(1))]);
+        assert!(!shelf.is_stored(&digest));
+        shelf.handle_stored(&digest, Ok(()));
+        assert!(shelf.is_stored(&digest));
+        shelf.release(&digest);
+        assert_eq!(drained(&mut shelf), []);
+        shelf.release(&digest);
+        assert_eq!(drained(&mut shelf), [BodyEffect::Drop(digest)]);
+        shelf.handle_dropped(&digest);
+        assert_eq!(shelf.bytes(), Bytes(0));
+    }
+
+    #[test]
+    fn a_body_that_is_wanted_while_it_is_deleted_is_stored_afterwards() {
+        let mut shelf = Shelf::new([(payload(1).digest, Bytes(10))]);
+        let digest = payload(1).digest;
+        shelf.collect();
+        assert_eq!(drained(&mut shelf), [BodyEffect::Drop(digest)]);
+        assert!(!shelf.expect(digest, Bytes(10)), "it would be deleted with the old one");
+        shelf.keep(payload(1));
+        assert_eq!(drained(&mut shelf), [], "both at once may end without the body");
+        shelf.handle_dropped(&digest);
+        assert_eq!(drained(&mut shelf), [BodyEffect::Store(payload(1))]);
+        shelf.handle_stored(&digest, Ok(()));
+        assert!(shelf.is_stored(&digest));
+        assert_eq!(shelf.take_waited(), 1);
+    }
+
+    #[test]
+    fn a_body_that_nobody_wants_any_more_is_dropped_when_it_is_stored() {
+        let mut shelf = Shelf::new([]);
+        let digest = payload(1).digest;
+        shelf.keep(payload(1));
+        shelf.release(&digest);
+        drained(&mut shelf);
+        shelf.handle_stored(&digest, Ok(()));
+        assert_eq!(drained(&mut shelf), [BodyEffect::Drop(digest)]);
+    }
+
+    #[test]
+    fn without_room_the_body_is_not_there() {
+        let mut shelf = Shelf::new([]);
+        let digest = payload(1).digest;
+        shelf.keep(payload(1));
+        shelf.handle_stored(&digest, Err(DiskFull));
+        assert!(!shelf.is_stored(&digest));
+        assert_eq!(shelf.bytes(), Bytes(0));
+        shelf.release(&digest);
+        assert_eq!(drained(&mut shelf), [BodyEffect::Store(payload(1))]);
+    }
+}

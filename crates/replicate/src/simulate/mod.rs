@@ -1,0 +1,61 @@
+//! The state machines of origin and replicas among clients, networks and disks that fail, from a
+//! seed.
+//!
+//! Everything that a machine can't know is decided here by a seeded generator: how long a message
+//! takes, which connection breaks, what a crash leaves on a disk, how wrong a clock is. A run is a
+//! sequence of steps, each a message, a timer, the end of a disk operation or something that a client
+//! does. What clients see is recorded, and the [`checker`](crate::checker) looks at it at the end.
+//! Equal options give equal runs on every machine.
+
+mod clients;
+mod host;
+mod network;
+mod pool;
+mod situations;
+mod trouble;
+mod world;
+
+use crate::Fault;
+use crate::checker::Violation;
+
+pub use situations::{Situation, Situations};
+
+/// What a run is made of.
+#[derive(Clone, Copy, Debug)]
+pub struct Options {
+    /// Decides everything.
+    pub seed: u64,
+    /// Steps before everything is healed and has to come to rest.
+    pub steps: u64,
+    /// A bug in all machines.
+    pub fault: Option<Fault>,
+}
+
+/// What a run has shown.
+#[derive(Clone, Debug)]
+pub struct Outcome {
+    /// Steps, those until rest included.
+    pub steps: u64,
+    /// Reads that were answered.
+    pub reads: usize,
+    /// Writes that were acknowledged.
+    pub writes: usize,
+    /// What it came across.
+    pub situations: Situations,
+    /// Broken promises.
+    pub violations: Vec<Violation>,
+    /// What has not come to rest at the end, in words; or an old backup that was accepted.
+    pub stuck: Vec<String>,
+}
+
+impl Outcome {
+    /// Whether all promises were kept.
+    pub fn is_fine(&self) -> bool {
+        self.violations.is_empty() && self.stuck.is_empty()
+    }
+}
+
+/// Does a run.
+pub fn run(options: Options) -> Outcome {
+    world::World::new(options).run()
+}

@@ -1,0 +1,37 @@
+//! Places for what is under way, so that events can name it by a number.
+
+/// Values by number.
+#[derive(Clone, Debug)]
+pub(super) struct Pool<T> {
+    places: Vec<Option<T>>,
+    free: Vec<u32>,
+}
+
+impl<T> Default for Pool<T> {
+    fn default() -> Self {
+        Pool { places: Vec::new(), free: Vec::new() }
+    }
+}
+
+impl<T> Pool<T> {
+    pub(super) fn insert(&mut self, value: T) -> u32 {
+        if let Some(place) = self.free.pop() {
+            self.places[place as usize] = Some(value);
+            return place;
+        }
+        self.places.push(Some(value));
+        u32::try_from(self.places.len() - 1).expect("fewer values than 2³²")
+    }
+
+    pub(super) fn take(&mut self, place: u32) -> Option<T> {
+        let value = self.places.get_mut(place as usize)?.take()?;
+        self.free.push(place);
+        Some(value)
+    }
+
+    /// Takes all of them. Their places stay taken until nobody can name them any more.
+    pub(super) fn drain(&mut self) -> Vec<T> {
+        self.free.clear();
+        self.places.drain(..).flatten().collect()
+    }
+}

@@ -1,0 +1,189 @@
+//! What has to happen in runs for them to prove anything.
+
+use core::fmt;
+
+use crate::{origin, replica};
+
+macro_rules! situations {
+    ($($(#[$doc:meta])* $name:ident),* $(,)?) => {
+        /// Something that a run may come across.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+        pub enum Situation {
+            $($(#[$doc])* $name,)*
+        }
+
+        impl Situation {
+            /// All of them.
+            pub const ALL: &[Situation] = &[$(Situation::$name,)*];
+        }
+    };
+}
+
+situations! {
+    /// A rewrite took the place of an older version in a queue.
+    Absorbed,
+    /// Speculative bodies were pushed.
+    Pushed,
+    /// A body came before its invalidation.
+    EarlyBody,
+    /// A body came after its invalidation was applied.
+    LateBody,
+    /// A body came after a newer version.
+    StaleBody,
+    /// An invalidation was applied together with its body.
+    AppliedWithBody,
+    /// An invalidation was applied because its deadline had come.
+    AppliedAtDeadline,
+    /// An invalidation was applied for a demand body or a token.
+    AppliedOnDemand,
+    /// A commit of several changes was applied.
+    Transaction,
+    /// A commit went in parts.
+    InParts,
+    /// Transactions that change the tree in ways that are refused.
+    RefusedTransaction,
+    /// The origin was rolled back to an earlier state.
+    Rollback,
+    /// A replica compared trees.
+    Resync,
+    /// The log passed a replica that was comparing trees.
+    ResyncAgain,
+    /// A read waited because the origin was not heard for Δ.
+    BlockedByLease,
+    /// A read waited for an invalidation to be applied.
+    BlockedByApplying,
+    /// A read waited for a body.
+    BlockedByBody,
+    /// A read waited behind another one.
+    BlockedByOrder,
+    /// A read passed another one that waited.
+    Passed,
+    /// A read was cancelled while it waited.
+    Cancelled,
+    /// A session that had changed replicas waited for the newer state.
+    TokenWaited,
+    /// A read was answered only because the replica knew that it was cut.
+    Masked,
+    /// Invalidations were overdue when a connection came back.
+    OverdueOnReconnect,
+    /// A heartbeat counted by the wall clock.
+    SkewCertified,
+    /// A heartbeat counted by its echo.
+    SkewUncertified,
+    /// The clocks were found further apart than maxSkew.
+    SkewExceeded,
+    /// A wall clock was set.
+    ClockStepped,
+    /// Messages were delayed by more than Δ.
+    Delayed,
+    /// A link was cut without anybody being told.
+    Partition,
+    /// A connection was reset, and what was under way lost.
+    Reset,
+    /// A message of an earlier connection arrived.
+    StaleFrame,
+    /// The origin crashed.
+    OriginCrashed,
+    /// A replica crashed.
+    ReplicaCrashed,
+    /// A crash lost a write to a disk.
+    LostWrite,
+    /// A crash left a body torn.
+    TornBody,
+    /// A write survived a crash of the origin without having been acknowledged.
+    Unacknowledged,
+    /// A body on a disk went bad, and a read found it.
+    MissingBody,
+    /// The origin's disk was full.
+    OriginFull,
+    /// A replica's disk was full.
+    ReplicaFull,
+    /// A body was given up for want of room.
+    Evicted,
+    /// A speculative body was refused for want of room.
+    NoRoom,
+    /// A body was there already, under another name.
+    Deduplicated,
+    /// A body was wanted while it was being deleted.
+    DropRaced,
+    /// A body was fetched after it had been overwritten.
+    Graced,
+    /// A name was read that does not exist.
+    AbsentRead,
+    /// A folder was listed.
+    Listed,
+    /// An origin restored from an old backup was refused: it is behind.
+    BackupBehind,
+    /// An origin restored from an old backup was refused: it has written past the cursor.
+    BackupDiverged,
+}
+
+/// A set of situations.
+#[derive(Clone, Copy, Default, PartialEq, Eq)]
+pub struct Situations(u64);
+
+impl Situations {
+    /// Adds one.
+    pub fn add(&mut self, situation: Situation) {
+        self.0 |= 1 << situation as u32;
+    }
+
+    /// Adds one if it has been counted.
+    pub fn count(&mut self, situation: Situation, times: u64) {
+        if times > 0 {
+            self.add(situation);
+        }
+    }
+
+    /// Whether one is in it.
+    pub fn has(self, situation: Situation) -> bool {
+        self.0 & (1 << situation as u32) != 0
+    }
+
+    pub(super) fn of_origin(&mut self, counters: &origin::Counters) {
+        self.count(Situation::Absorbed, counters.absorbed);
+        self.count(Situation::Pushed, counters.pushed);
+        self.count(Situation::InParts, counters.in_parts);
+        self.count(Situation::ResyncAgain, counters.resyncs_again);
+        self.count(Situation::StaleFrame, counters.stale_frames);
+        self.count(Situation::DropRaced, counters.dedup_waits);
+    }
+
+    pub(super) fn of_replica(&mut self, counters: &replica::Counters) {
+        for (situation, times) in [
+            (Situation::EarlyBody, counters.early),
+            (Situation::LateBody, counters.late),
+            (Situation::StaleBody, counters.stale),
+            (Situation::AppliedWithBody, counters.with_bodies),
+            (Situation::AppliedAtDeadline, counters.at_deadline),
+            (Situation::AppliedOnDemand, counters.on_demand),
+            (Situation::Transaction, counters.transactions),
+            (Situation::Resync, counters.resyncs),
+            (Situation::BlockedByLease, counters.blocked_stale),
+            (Situation::BlockedByApplying, counters.blocked_applying),
+            (Situation::BlockedByBody, counters.blocked_invalid),
+            (Situation::BlockedByOrder, counters.blocked_order),
+            (Situation::Passed, counters.passed),
+            (Situation::TokenWaited, counters.blocked_behind),
+            (Situation::Masked, counters.masked),
+            (Situation::OverdueOnReconnect, counters.overdue),
+            (Situation::SkewCertified, counters.certified),
+            (Situation::SkewUncertified, counters.uncertified),
+            (Situation::StaleFrame, counters.stale_frames),
+            (Situation::MissingBody, counters.missing),
+            (Situation::Evicted, counters.evicted),
+            (Situation::NoRoom, counters.refused),
+            (Situation::Deduplicated, counters.deduplicated),
+            (Situation::DropRaced, counters.dedup_waits),
+            (Situation::Graced, counters.graced),
+        ] {
+            self.count(situation, times);
+        }
+    }
+}
+
+impl fmt::Debug for Situations {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_set().entries(Situation::ALL.iter().filter(|one| self.has(**one))).finish()
+    }
+}

@@ -1,0 +1,128 @@
+//! Session tokens: what a client that changes replicas carries, so that it never sees an older
+//! state than before (SSR §6.1 and §6.2.3.3 leave it to future work; the idea is Bayou's session
+//! guarantees).
+//!
+//! A token is the highest position that the session has seen, with a MAC: who could forge one could
+//! make replicas wait for commits that never come. It tells nothing else, and suits an HTTP header
+//! or a cookie.
+
+use core::fmt;
+
+use thiserror::Error;
+
+use crate::types::Sequence;
+
+/// A key of all replicas of one origin. The origin draws it, and hands it out.
+#[derive(Clone)]
+pub struct TokenKey([u8; 32]);
+
+impl TokenKey {
+    /// The key of these random bytes.
+    pub const fn new(bytes: [u8; 32]) -> Self {
+        TokenKey(bytes)
+    }
+
+    fn mac(&self, sequence: Sequence) -> blake3::Hash {
+        let mut message = [0; 32];
+        message[..24].copy_from_slice(b"lull session token 1\0\0\0\0");
+        message[24..].copy_from_slice(&sequence.0.to_be_bytes());
+        blake3::keyed_hash(&self.0, &message)
+    }
+}
+
+impl fmt::Debug for TokenKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("TokenKey(…)")
+    }
+}
+
+/// Why a token is not believed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+pub enum TokenError {
+    /// It is none.
+    #[error("the session token is not one of ours: start a session without it")]
+    Malformed,
+    /// No key of ours made it.
+    #[error("the session token was made with another key: start a session without it")]
+    Forged,
+}
+
+/// The keys that a replica believes in: tokens are made with the first. While keys are changed, the
+/// second is the old one.
+#[derive(Clone, Debug)]
+pub struct Keyring {
+    current: TokenKey,
+    previous: Option<TokenKey>,
+}
+
+const SEQUENCE_DIGITS: usize = 16;
+const MAC_DIGITS: usize = 64;
+
+impl Keyring {
+    /// A ring of the current key and, while it is being changed, the one before.
+    pub const fn new(current: TokenKey, previous: Option<TokenKey>) -> Self {
+        Keyring { current, previous }
+    }
+
+    /// The token of a session that has seen `sequence`.
+    pub fn issue(&self, sequence: Sequence) -> String {
+        format!("{:016x}{}", sequence.0, self.current.mac(sequence).to_hex())
+    }
+
+    /// The position that the bearer of `token` has seen.
+    ///
+    /// # Errors
+    /// If it is no token, or none of ours.
+    pub fn verify(&self, token: &str) -> Result<Sequence, TokenError> {
+        let digits = |text: &str| text.bytes().all(|b| b.is_ascii_digit() || (b'a'..=b'f').contains(&b));
+        if token.len() != SEQUENCE_DIGITS + MAC_DIGITS || !digits(token) {
+            return Err(TokenError::Malformed);
+        }
+        let (sequence, mac) = token.split_at(SEQUENCE_DIGITS);
+        let sequence =
+            Sequence(u64::from_str_radix(sequence, 16).map_err(|_| TokenError::Malformed)?);
+        let mac = blake3::Hash::from_hex(mac).map_err(|_| TokenError::Malformed)?;
+        let mut keys = core::iter::once(&self.current).chain(&self.previous);
+        // Hashes of BLAKE3 are compared in constant time.
+        if keys.any(|key| key.mac(sequence) == mac) { Ok(sequence) } else { Err(TokenError::Forged) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn ring(current: u8, previous: Option<u8>) -> Keyring {
+        Keyring::new(TokenKey::new([current; 32]), previous.map(|byte| TokenKey::new([byte; 32])))
+    }
+
+    #[test]
+    fn a_token_tells_the_position_it_was_made_of() {
+        for sequence in [Sequence::ZERO, Sequence(7), Sequence(u64::MAX)] {
+            let token = ring(1, None).issue(sequence);
+            assert_eq!(ring(1, None).verify(&token), Ok(sequence));
+            assert_eq!(ring(2, Some(1)).verify(&token), Ok(sequence), "while keys change");
+            assert_eq!(ring(2, None).verify(&token), Err(TokenError::Forged));
+        }
+    }
+
+    #[test]
+    fn a_token_of_which_one_digit_changed_is_not_believed() {
+        let ring = ring(1, None);
+        let token = ring.issue(Sequence(41));
+        for at in 0..token.len() {
+            let mut digits = token.clone().into_bytes();
+            digits[at] = if digits[at] == b'0' { b'1' } else { b'0' };
+            let forged = String::from_utf8(digits).expect("digits are text");
+            assert_eq!(ring.verify(&forged), Err(TokenError::Forged), "digit {at}");
+        }
+        for other in ["", "7", &token[1..], &token.to_uppercase(), &"ü".repeat(40)] {
+            assert_eq!(ring.verify(other), Err(TokenError::Malformed), "{other}");
+        }
+    }
+
+    #[test]
+    fn a_key_is_not_printed() {
+        assert_eq!(format!("{:?}", TokenKey::new([7; 32])), "TokenKey(…)");
+    }
+}
