@@ -26,6 +26,8 @@ pub mod origin;
 pub mod path;
 pub mod replica;
 mod shelf;
+#[cfg(feature = "simulate")]
+pub mod simulate;
 pub mod time;
 pub mod token;
 pub mod types;

@@ -8,6 +8,25 @@ use crate::{Finding, Tree};
 /// Crates that are pure as a whole.
 const PURE: &[&str] = &["cc", "sim", "speculate"];
 
+/// Crates of which some files or folders are pure: the rest gives them time and does what they say.
+const PURE_PARTS: &[(&str, &[&str])] = &[(
+    "replicate",
+    &[
+        "checker/",
+        "faults.rs",
+        "merkle.rs",
+        "message.rs",
+        "origin/",
+        "path.rs",
+        "replica/",
+        "shelf.rs",
+        "simulate/",
+        "time.rs",
+        "token.rs",
+        "types.rs",
+    ],
+)];
+
 /// Modules that no path may lead into.
 const MODULES: &[&str] = &["std::env", "std::fs", "std::net", "std::process", "std::thread"];
 /// Names that may not stand anywhere in a path.
@@ -45,6 +64,17 @@ pub(crate) fn pure_crates(tree: &Tree) -> Vec<Finding> {
     let workspace = manifest::workspace(tree);
     let mut findings = Vec::new();
     for one in manifest::crates(tree) {
+        if let Some((_, parts)) = PURE_PARTS.iter().find(|(name, _)| *name == one.name) {
+            let src = format!("crates/{}/src/", one.name);
+            let is_pure = |path: &str| {
+                let within = path.strip_prefix(&src).unwrap_or(path);
+                parts.iter().any(|part| within.starts_with(part))
+            };
+            for (path, text) in tree.under(&src, ".rs").filter(|(path, _)| is_pure(path)) {
+                pure_file(path, text, &mut findings);
+            }
+            continue;
+        }
         if !PURE.contains(&one.name.as_str()) {
             continue;
         }
@@ -57,21 +87,26 @@ pub(crate) fn pure_crates(tree: &Tree) -> Vec<Finding> {
         let src = format!("crates/{}/src/", one.name);
         let root = format!("{src}lib.rs");
         for (path, text) in tree.under(&src, ".rs") {
-            if path.ends_with("/tests.rs") || path.contains("/tests/") {
-                continue;
-            }
-            let Some(source) = Source::parse(text) else {
-                findings.push(Finding::in_file(path, "cannot be read as Rust"));
-                continue;
-            };
-            if path == root && !source.has("#![forbid(unsafe_code)]") {
+            let forbids = Source::parse(text)
+                .is_none_or(|source| source.has("#![forbid(unsafe_code)]"));
+            if path == root && !forbids {
                 findings
                     .push(Finding::in_file(path, "a pure crate says `#![forbid(unsafe_code)]`"));
             }
-            impurities(path, &source.without_tests(), &mut findings);
+            pure_file(path, text, &mut findings);
         }
     }
     findings
+}
+
+fn pure_file(path: &str, text: &str, findings: &mut Vec<Finding>) {
+    if path.ends_with("/tests.rs") || path.contains("/tests/") {
+        return;
+    }
+    match Source::parse(text) {
+        Some(source) => impurities(path, &source.without_tests(), findings),
+        None => findings.push(Finding::in_file(path, "cannot be read as Rust")),
+    }
 }
 
 fn impurities(path: &str, source: &Source, findings: &mut Vec<Finding>) {
@@ -150,6 +185,20 @@ mod tests {
             ("crates/lab/src/lib.rs", "use std::fs;"),
         ]);
         assert_eq!(pure_crates(&elsewhere), []);
+    }
+
+    #[test]
+    fn a_crate_may_be_pure_in_parts() {
+        let text = "use std::net::TcpStream;";
+        let tree = made_up(&[
+            ("crates/replicate/Cargo.toml", "[package]\nname = 'lull-replicate'\n"),
+            ("crates/replicate/src/origin/mod.rs", text),
+            ("crates/replicate/src/time.rs", text),
+            ("crates/replicate/src/daemon.rs", text),
+        ]);
+        let found = pure_crates(&tree);
+        let paths: Vec<_> = found.iter().map(|finding| finding.path.as_str()).collect();
+        assert_eq!(paths, ["crates/replicate/src/origin/mod.rs", "crates/replicate/src/time.rs"]);
     }
 
     #[test]

@@ -373,7 +373,6 @@ impl<P: Clone> Origin<P> {
         protocol: u16,
         (position, committed): (Option<Position>, Sequence),
     ) {
-        self.disconnect(replica);
         let peer = self.peers.entry(replica).or_default();
         let number = (session.replica, session.connection);
         if number <= peer.newest {
@@ -381,6 +380,7 @@ impl<P: Clone> Origin<P> {
             return;
         }
         peer.newest = number;
+        self.disconnect(replica);
         let session = Session { origin: self.image.incarnation, ..session };
         let verdict = if protocol == PROTOCOL { self.compare(position) } else {
             Err(Refusal::Protocol(PROTOCOL))

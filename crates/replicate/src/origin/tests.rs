@@ -1,0 +1,534 @@
+use super::*;
+use crate::message::Ask;
+use crate::time::WallTime;
+use crate::types::{Content, Incarnation, Metadata, Payload};
+
+const REPLICA: ReplicaId = ReplicaId(3);
+
+fn path(text: &str) -> Path {
+    Path::new(text).expect("a path")
+}
+
+fn reading(ms: i64) -> Reading {
+    let nanos = ms * 1_000_000;
+    Reading { local: LocalTime::from_nanos(nanos), wall: WallTime::from_nanos(nanos + 1_000) }
+}
+
+fn payload(body: u8, size: u64) -> Payload<()> {
+    Payload { digest: Digest([body; 32]), size: Bytes(size), bytes: () }
+}
+
+/// `"a1"` gives `a` a small body, `"a-"` deletes it. Names are all but the last character.
+fn transaction(text: &str) -> Transaction<()> {
+    let change = |text: &str| {
+        let (name, body) = text.split_at(text.len() - 1);
+        let put = body.parse().map_or(Put::Delete, |body| {
+            Put::Body(payload(body, 10), Metadata::default())
+        });
+        (path(name), put)
+    };
+    Transaction { changes: text.split(' ').map(change).collect() }
+}
+
+struct Bench {
+    origin: Origin<()>,
+    ms: i64,
+    count: u64,
+    connection: u32,
+}
+
+impl Bench {
+    fn new(config: Config) -> Self {
+        Bench::of(config, Image::empty([7; 32]), Vec::new())
+    }
+
+    fn of(config: Config, mut image: Image, bodies: Vec<(Digest, Bytes)>) -> Self {
+        image.incarnation = Incarnation(image.incarnation.0 + 1);
+        let policy = Box::new(ReadsPerWriteAndByte);
+        let origin = Origin::recover(reading(0), config, policy, image, bodies);
+        Bench { origin, ms: 0, count: 0, connection: 0 }
+    }
+
+    fn write(&mut self, text: &str) -> TransactionId {
+        self.submit(transaction(text))
+    }
+
+    fn submit(&mut self, transaction: Transaction<()>) -> TransactionId {
+        self.count += 1;
+        let id = TransactionId(self.count);
+        self.origin.handle_transaction(reading(self.ms), id, transaction);
+        id
+    }
+
+    fn disk(&mut self) {
+        let now = reading(self.ms);
+        while let Some(effect) = self.origin.poll_effect() {
+            match effect {
+                Effect::Body(BodyEffect::Store(payload)) => {
+                    self.origin.handle_stored(now, &payload.digest, Ok(()));
+                }
+                Effect::Body(BodyEffect::Drop(digest)) => {
+                    self.origin.handle_dropped(now, &digest);
+                }
+                Effect::Append(_) => self.origin.handle_appended(now, Ok(())),
+            }
+        }
+    }
+
+    fn events(&mut self) -> Vec<Event> {
+        core::iter::from_fn(|| self.origin.poll_event()).collect()
+    }
+
+    /// Writes, and lets it become durable.
+    fn committed(&mut self, text: &str) -> Sequence {
+        self.write(text);
+        self.disk();
+        match self.events()[..] {
+            [Event::Acknowledged { sequence, .. }] => sequence,
+            ref other => panic!("{text}: {other:?}"),
+        }
+    }
+
+    fn refused(&mut self, text: &str) -> Refused {
+        self.write(text);
+        self.disk();
+        match &self.events()[..] {
+            [Event::Refused { why, .. }] => why.clone(),
+            other => panic!("{text}: {other:?}"),
+        }
+    }
+
+    fn session(&self) -> Session {
+        Session {
+            origin: self.origin.image().incarnation,
+            replica: Incarnation(1),
+            connection: self.connection,
+        }
+    }
+
+    fn say(&mut self, message: ToOrigin) {
+        let frame = Frame { session: self.session(), message };
+        self.origin.handle_frame(reading(self.ms), REPLICA, frame);
+    }
+
+    fn hello(&mut self, position: Option<Position>) {
+        self.connection += 1;
+        let committed = position.map_or(Sequence::ZERO, |position| position.sequence);
+        let hello =
+            ToOrigin::Hello { protocol: PROTOCOL, replica: REPLICA, position, committed };
+        self.say(hello);
+    }
+
+    fn told(&mut self) -> Vec<ToReplica> {
+        let now = reading(self.ms);
+        let poll = || self.origin.poll_control(now, REPLICA).map(|frame| frame.message);
+        core::iter::from_fn(poll).collect()
+    }
+
+    /// The numbers of the bodies that are pushed, as far as they are handed out.
+    fn pushed(&mut self) -> Vec<u8> {
+        let poll = || self.origin.poll_speculative(REPLICA);
+        let bodies = core::iter::from_fn(poll);
+        bodies.map(|frame| frame.message.version.expect("a body").content.digest.0[0]).collect()
+    }
+}
+
+fn sequences(told: &[ToReplica]) -> Vec<u64> {
+    let sequence = |message: &ToReplica| match message {
+        ToReplica::Invalidation { sequence, .. } => Some(sequence.0),
+        _ => None,
+    };
+    told.iter().filter_map(sequence).collect()
+}
+
+#[test]
+fn nobody_is_told_before_body_and_log_are_durable() {
+    let mut bench = Bench::new(Config { inline: Bytes(0), ..Config::default() });
+    bench.hello(Some(Position::beginning([7; 32])));
+    bench.told();
+    let id = bench.write("a1");
+    let Some(Effect::Body(BodyEffect::Store(body))) = bench.origin.poll_effect() else {
+        panic!("the body comes first");
+    };
+    assert_eq!(bench.origin.poll_effect(), None, "the log waits for the body");
+    bench.origin.handle_stored(reading(0), &body.digest, Ok(()));
+    let Some(Effect::Append(append)) = bench.origin.poll_effect() else {
+        panic!("then the log");
+    };
+    assert_eq!(append.commits.len(), 1);
+    assert_eq!((bench.events(), bench.told(), bench.pushed()), (vec![], vec![], vec![]));
+    bench.origin.handle_appended(reading(0), Ok(()));
+    let sequence = Sequence(1);
+    assert_eq!(bench.events(), [Event::Acknowledged { transaction: id, sequence }]);
+    assert_eq!(sequences(&bench.told()), [1]);
+    assert_eq!(bench.pushed(), [1]);
+}
+
+#[test]
+fn small_bodies_go_with_the_log() {
+    let mut bench = Bench::new(Config { inline: Bytes(10), ..Config::default() });
+    bench.write("a1");
+    let Some(Effect::Append(append)) = bench.origin.poll_effect() else { panic!("one step") };
+    assert_eq!(append.inline, [payload(1, 10)]);
+}
+
+#[test]
+fn a_full_disk_refuses_whole_transactions() {
+    let mut bench = Bench::new(Config { inline: Bytes(0), ..Config::default() });
+    let both = bench.write("a1 b2");
+    let other = bench.write("c3");
+    bench.origin.handle_stored(reading(0), &Digest([1; 32]), Ok(()));
+    bench.origin.handle_stored(reading(0), &Digest([2; 32]), Err(DiskFull));
+    bench.origin.handle_stored(reading(0), &Digest([3; 32]), Ok(()));
+    while bench.origin.poll_effect().is_some() {}
+    let why = Refused::Disk(DiskFull);
+    assert_eq!(bench.events(), [Event::Refused { transaction: both, why: why.clone() }]);
+    bench.origin.handle_appended(reading(0), Err(DiskFull));
+    assert_eq!(bench.events(), [Event::Refused { transaction: other, why }]);
+    assert_eq!(bench.origin.last().sequence, Sequence::ZERO);
+    assert!(bench.origin.image().objects.is_empty());
+    assert_eq!(bench.committed("c3"), Sequence(1));
+}
+
+#[test]
+fn transactions_are_committed_in_order_and_together() {
+    let mut bench = Bench::new(Config { inline: Bytes(0), ..Config::default() });
+    bench.write("a1");
+    bench.write("b-");
+    bench.write("c-");
+    assert!(matches!(bench.origin.poll_effect(), Some(Effect::Body(_))));
+    assert_eq!(bench.origin.poll_effect(), None, "b waits behind a");
+    bench.origin.handle_stored(reading(0), &Digest([1; 32]), Ok(()));
+    let Some(Effect::Append(append)) = bench.origin.poll_effect() else { panic!("one step") };
+    let sequences: Vec<_> = append.commits.iter().map(|commit| commit.sequence.0).collect();
+    assert_eq!(sequences, [1, 2, 3], "one durable step for all that is ready");
+}
+
+#[test]
+fn a_tree_stays_a_tree() {
+    for (before, transaction, expected) in [
+        ("a/b1", "a2", Some(Refused::FileAndFolder(path("a")))),
+        ("a1", "a/b2", Some(Refused::FileAndFolder(path("a")))),
+        ("a1", "a/b/c2", Some(Refused::FileAndFolder(path("a")))),
+        ("a1", "a- a/b2", None),
+        ("a/b1", "a/b- a2", None),
+        ("x1", "a1 a/b2", Some(Refused::FileAndFolder(path("a")))),
+        ("a/b1", "ab2", None),
+        ("a.b1", "a2", None),
+    ] {
+        let mut bench = Bench::new(Config::default());
+        bench.committed(before);
+        match expected {
+            Some(why) => assert_eq!(bench.refused(transaction), why, "{before}, {transaction}"),
+            None => assert_eq!(bench.committed(transaction), Sequence(2), "{before}, {transaction}"),
+        }
+    }
+}
+
+#[test]
+fn a_tree_stays_a_tree_within_one_durable_step() {
+    let mut bench = Bench::new(Config::default());
+    let config = bench.write("x1");
+    for text in ["a1", "a/b2", "a-", "a/b3"] {
+        bench.write(text);
+    }
+    bench.disk();
+    let refused: Vec<_> = bench
+        .events()
+        .into_iter()
+        .filter_map(|event| match event {
+            Event::Refused { transaction, .. } => Some(transaction.0 - config.0),
+            _ => None,
+        })
+        .collect();
+    assert_eq!(refused, [2]);
+}
+
+#[test]
+fn case_clashes_are_refused_where_that_is_asked_for() {
+    let config = Config { case_clashes: CaseClashes::Refuse, ..Config::default() };
+    let clash = Refused::Case(path("README"), path("readme"));
+    let mut bench = Bench::new(config);
+    bench.committed("README1");
+    assert_eq!(bench.refused("readme2"), clash);
+    assert_eq!(bench.committed("README- readme2"), Sequence(2), "a rename");
+    let mut bench = Bench::new(Config::default());
+    bench.committed("README1");
+    assert_eq!(bench.committed("readme2"), Sequence(2));
+}
+
+#[test]
+fn stamps_never_go_back() {
+    let mut bench = Bench::new(Config::default());
+    bench.ms = 5_000;
+    bench.committed("a1");
+    let first = bench.origin.image().stamp;
+    // Started again, with a clock that was set back.
+    let image = bench.origin.image().clone();
+    let mut bench = Bench::of(Config::default(), image, Vec::new());
+    bench.committed("b2");
+    assert!(bench.origin.image().stamp >= first);
+}
+
+#[test]
+fn a_replica_goes_on_where_it_was() {
+    let mut bench = Bench::new(Config::default());
+    bench.committed("a1");
+    let position = bench.origin.last();
+    bench.committed("b2");
+    bench.committed("c3");
+    bench.hello(Some(position));
+    let told = bench.told();
+    assert_eq!(told[0], ToReplica::Welcome(Start::Log));
+    assert_eq!(sequences(&told), [2, 3]);
+    let Some(ToReplica::Heartbeat { committed, echo, .. }) = told.last() else {
+        panic!("a heartbeat behind the invalidations: {told:?}");
+    };
+    assert_eq!((*committed, *echo), (Sequence(3), None));
+    let sent = LocalTime::from_nanos(17);
+    bench.say(ToOrigin::Ping { sent });
+    bench.ms += 1_000;
+    let told = bench.told();
+    assert!(matches!(told[..], [ToReplica::Heartbeat { echo: Some(echo), .. }] if echo == sent));
+}
+
+#[test]
+fn another_history_is_refused_whether_shorter_or_longer() {
+    let mut bench = Bench::new(Config::default());
+    bench.committed("a1");
+    let backup = bench.origin.image().clone();
+    bench.committed("b2");
+    let position = bench.origin.last();
+    let bodies = vec![(Digest([1; 32]), Bytes(10))];
+    for (later, expected) in [
+        (&[][..], Refusal::Ahead(Sequence(1))),
+        (&["c3"][..], Refusal::Diverged),
+        (&["c3", "d4"][..], Refusal::Diverged),
+    ] {
+        let mut bench = Bench::of(Config::default(), backup.clone(), bodies.clone());
+        for text in later {
+            bench.committed(text);
+        }
+        bench.hello(Some(position));
+        assert_eq!(bench.told(), [ToReplica::Refused(expected)], "{later:?}");
+        assert_eq!(bench.events(), [Event::Turned { replica: REPLICA, why: expected }]);
+    }
+    let other = Position::beginning([8; 32]);
+    bench.hello(Some(other));
+    assert_eq!(bench.told(), [ToReplica::Refused(Refusal::Diverged)]);
+}
+
+#[test]
+fn a_replica_that_was_away_for_longer_than_the_log_compares_trees() {
+    let mut bench = Bench::new(Config { log: 2, chain: 4, ..Config::default() });
+    let begin = bench.origin.last();
+    bench.committed("a1");
+    let first = bench.origin.last();
+    for text in ["b2", "c3", "d4"] {
+        bench.committed(text);
+    }
+    bench.hello(Some(first));
+    let [ToReplica::Welcome(Start::Resync { position, .. })] = bench.told()[..] else {
+        panic!("a re-sync");
+    };
+    assert_eq!(position, bench.origin.last());
+    bench.say(ToOrigin::Ask(Ask::Branches));
+    assert!(matches!(bench.told()[..], [ToReplica::Tree(crate::message::Tree::Branches(_))]));
+    bench.say(ToOrigin::Resynced(position.sequence));
+    bench.committed("e5");
+    assert_eq!(sequences(&bench.told()), [5]);
+    bench.hello(Some(begin));
+    assert_eq!(bench.told(), [ToReplica::Refused(Refusal::Forgotten(Sequence(1)))]);
+}
+
+#[test]
+fn a_resync_that_the_log_passes_begins_anew() {
+    let mut bench = Bench::new(Config { log: 2, ..Config::default() });
+    bench.committed("a1");
+    bench.hello(None);
+    bench.told();
+    for text in ["b2", "c3", "d4"] {
+        bench.committed(text);
+    }
+    let told = bench.told();
+    assert!(matches!(told[..], [ToReplica::Welcome(Start::Resync { .. })]), "{told:?}");
+    bench.say(ToOrigin::Resynced(Sequence(1)));
+    assert_eq!(sequences(&bench.told()), [0_u64; 0], "that was the old one");
+    bench.say(ToOrigin::Resynced(Sequence(4)));
+    assert!(matches!(bench.told()[..], [ToReplica::Heartbeat { .. }]));
+}
+
+#[test]
+fn rewrites_are_absorbed_and_the_newest_version_is_pushed() {
+    let mut bench = Bench::new(Config { under_way: 1, ..Config::default() });
+    bench.hello(Some(bench.origin.last()));
+    bench.told();
+    for text in ["a1", "b2", "a3", "a4"] {
+        bench.committed(text);
+    }
+    let mut bodies = bench.pushed();
+    assert_eq!(bodies.len(), 1, "one at a time");
+    bench.say(ToOrigin::Taken(1));
+    bodies.extend(bench.pushed());
+    bodies.sort_unstable();
+    assert_eq!(bodies, [2, 4]);
+    bench.say(ToOrigin::Taken(2));
+    assert_eq!(bench.pushed(), [0_u8; 0]);
+    assert_eq!(bench.origin.take_counters().absorbed, 2);
+}
+
+#[test]
+fn what_was_under_way_when_the_connection_broke_is_pushed_again() {
+    let mut bench = Bench::new(Config::default());
+    let position = bench.origin.last();
+    bench.hello(Some(position));
+    bench.told();
+    bench.committed("a1");
+    bench.committed("b2");
+    assert_eq!(bench.pushed().len(), 2);
+    bench.say(ToOrigin::Taken(1));
+    bench.origin.handle_disconnected(REPLICA, bench.session());
+    assert_eq!(bench.origin.waiting(REPLICA), 1);
+    bench.hello(Some(position));
+    bench.told();
+    assert_eq!(bench.pushed().len(), 1);
+}
+
+#[test]
+fn a_demand_read_is_answered_with_the_current_version_and_the_origins_sequence() {
+    let mut bench = Bench::new(Config::default());
+    bench.hello(Some(bench.origin.last()));
+    bench.told();
+    for text in ["a1", "a2", "b3"] {
+        bench.committed(text);
+    }
+    bench.say(ToOrigin::Demand(path("a")));
+    bench.say(ToOrigin::Demand(path("x")));
+    let headers = [(); 2].map(|()| bench.origin.poll_demand(REPLICA).expect("an answer").message);
+    let version = headers[0].version.expect("a version");
+    assert_eq!((version.sequence, version.content.digest), (Sequence(2), Digest([2; 32])));
+    assert_eq!((headers[0].at, headers[1].at, headers[1].version), (Sequence(3), Sequence(3), None));
+    assert_eq!(bench.pushed(), [3], "a is there by now");
+}
+
+#[test]
+fn a_replica_that_says_nothing_costs_nothing_and_one_that_asks_for_too_much_is_closed() {
+    let mut bench = Bench::new(Config { demands: 3, log: 5, ..Config::default() });
+    bench.hello(Some(bench.origin.last()));
+    bench.told();
+    for _ in 0..20 {
+        bench.committed("a1 b2");
+    }
+    assert_eq!(bench.origin.image().log.len(), 5);
+    let told = bench.told();
+    assert!(matches!(told[..], [ToReplica::Welcome(Start::Resync { .. })]), "{told:?}");
+    for _ in 0..4 {
+        bench.say(ToOrigin::Demand(path("a")));
+    }
+    assert_eq!(bench.events(), [Event::Close(REPLICA)]);
+}
+
+#[test]
+fn nonsense_ends_the_connection() {
+    for (message, what) in [
+        (ToOrigin::Ack(Sequence(9)), "more than there is"),
+        (ToOrigin::Taken(7), "more than was sent"),
+        (ToOrigin::Resynced(Sequence(0)), "nobody compares trees"),
+        (ToOrigin::Ask(Ask::Branches), "nobody compares trees"),
+    ] {
+        let mut bench = Bench::new(Config::default());
+        bench.hello(Some(bench.origin.last()));
+        bench.told();
+        bench.say(message);
+        assert_eq!(bench.events(), [Event::Close(REPLICA)], "{what}");
+    }
+}
+
+#[test]
+fn a_hello_that_comes_late_does_not_end_its_successor() {
+    let mut bench = Bench::new(Config::default());
+    let position = bench.origin.last();
+    bench.hello(Some(position));
+    bench.hello(Some(position));
+    bench.told();
+    bench.connection -= 1;
+    let committed = Sequence::ZERO;
+    bench.say(ToOrigin::Hello {
+        protocol: PROTOCOL,
+        replica: REPLICA,
+        position: Some(position),
+        committed,
+    });
+    bench.connection += 1;
+    bench.committed("a1");
+    assert_eq!(sequences(&bench.told()), [1]);
+}
+
+#[test]
+fn large_commits_go_in_parts() {
+    let mut bench = Bench::new(Config { part: 2, ..Config::default() });
+    bench.hello(Some(bench.origin.last()));
+    bench.told();
+    bench.committed("a1 b2 c3 d4 e5");
+    let told = bench.told();
+    let parts: Vec<_> = told
+        .iter()
+        .filter_map(|message| match message {
+            ToReplica::Invalidation { changes, more, .. } => Some((changes.len(), *more)),
+            _ => None,
+        })
+        .collect();
+    assert_eq!(parts, [(2, true), (2, true), (1, false)]);
+}
+
+#[test]
+fn a_rollback_is_one_more_transaction() {
+    let mut bench = Bench::new(Config::default());
+    bench.committed("a1 b2");
+    bench.committed("a3 c4");
+    bench.committed("b-");
+    let back = bench.origin.rollback(Sequence(1)).expect("the log reaches back");
+    bench.submit(back);
+    bench.disk();
+    let objects = &bench.origin.image().objects;
+    let bodies: Vec<_> = objects
+        .iter()
+        .map(|(path, version)| (path.as_str(), version.content.digest.0[0], version.sequence.0))
+        .collect();
+    assert_eq!(bodies, [("a", 1, 4), ("b", 2, 4)]);
+    assert_eq!(bench.origin.rollback(Sequence(4)).err(), Some(RollbackError::Nothing(Sequence(4))));
+    let future = bench.origin.rollback(Sequence(9)).err();
+    assert_eq!(future, Some(RollbackError::NotYet(Sequence(4))));
+    let mut bench = Bench::new(Config { log: 1, ..Config::default() });
+    bench.committed("a1");
+    bench.committed("a2");
+    let past = bench.origin.rollback(Sequence::ZERO).err();
+    assert_eq!(past, Some(RollbackError::TooOld(Sequence(1))));
+}
+
+#[test]
+fn overwritten_bodies_are_kept_as_long_as_the_log_tells_of_them() {
+    let mut bench = Bench::new(Config { log: 1, ..Config::default() });
+    bench.committed("a1");
+    bench.committed("a2");
+    assert!(bench.origin.shelf.is_stored(&Digest([1; 32])));
+    bench.committed("b3");
+    assert!(!bench.origin.shelf.is_stored(&Digest([1; 32])));
+    let gone = Content { digest: Digest([1; 32]), size: Bytes(10), metadata: Metadata::default() };
+    let changes = [(path("a"), Put::Stored(gone))].into();
+    bench.submit(Transaction { changes });
+    let why = Refused::NotStored(Digest([1; 32]));
+    let transaction = TransactionId(bench.count);
+    assert_eq!(bench.events(), [Event::Refused { transaction, why }]);
+}
+
+#[test]
+fn reads_raise_what_is_pushed_first() {
+    let mut bench = Bench::new(Config { under_way: 1, ..Config::default() });
+    bench.hello(Some(bench.origin.last()));
+    bench.told();
+    bench.committed("a1");
+    bench.committed("b2");
+    bench.say(ToOrigin::Reads(vec![(path("b"), 100)]));
+    assert_eq!(bench.pushed(), [2]);
+}

@@ -74,6 +74,9 @@ pub enum RollbackError {
     /// The log does not reach back.
     #[error("the log goes back to {0} only: choose a later state")]
     TooOld(Sequence),
+    /// There is no such state yet.
+    #[error("the last state is {0}: choose that or an earlier one")]
+    NotYet(Sequence),
     /// The state is that one already.
     #[error("nothing was changed since {0}: there is nothing to roll back")]
     Nothing(Sequence),
@@ -158,6 +161,9 @@ impl<P: Clone> Origin<P> {
     /// # Errors
     /// If the log does not reach back, or there is nothing to do.
     pub fn rollback(&self, to: Sequence) -> Result<Transaction<P>, RollbackError> {
+        if to > self.last().sequence {
+            return Err(RollbackError::NotYet(self.last().sequence));
+        }
         let then =
             self.image.changed_since(to).ok_or(RollbackError::TooOld(self.image.log_after()))?;
         if then.is_empty() {

@@ -464,7 +464,10 @@ impl<P: Clone> Replica<P> {
     pub fn handle_stored(&mut self, now: Reading, digest: &Digest, outcome: Result<(), DiskFull>) {
         self.shelf.handle_stored(digest, outcome);
         match outcome {
-            Ok(()) => self.expose_early(digest),
+            Ok(()) => {
+                self.force_for_stored();
+                self.expose_early(digest);
+            }
             Err(DiskFull) => {
                 self.forget_early(digest);
                 self.disk_full(now.local);

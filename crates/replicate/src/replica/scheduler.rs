@@ -81,22 +81,30 @@ impl<P: Clone> Replica<P> {
                         self.expose_early(&content.digest);
                     }
                     if demand {
-                        self.apply_for(&path, version.sequence);
+                        self.demands.insert(path, version.sequence);
+                        self.force_for_stored();
                     }
                 }
             }
             // It does not exist at `at`: the deletion is told by then.
-            (None, _) if demand => self.apply_for(&path, at),
+            (None, _) if demand => {
+                self.force = self.force.max(at);
+                self.demands.insert(path, at);
+            }
             _ => self.counters.corrupt += 1,
         }
         self.advance(now.local);
         self.wake(now.local);
     }
 
-    /// A read waits for what is at `sequence` (rule 2.3).
-    fn apply_for(&mut self, path: &Path, sequence: Sequence) {
-        self.force = self.force.max(sequence);
-        self.demands.insert(path.clone(), sequence);
+    /// A demand body that is in the store has everything before it applied (rule 2.3).
+    pub(super) fn force_for_stored(&mut self) {
+        for (path, at) in &self.demands {
+            let early = self.early.get(&(*at, path.clone()));
+            if early.is_some_and(|early| self.shelf.is_stored(&early.version.content.digest)) {
+                self.force = self.force.max(*at);
+            }
+        }
     }
 
     /// Whether the state has the object in this version, and without its body.

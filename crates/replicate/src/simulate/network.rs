@@ -3,6 +3,7 @@
 use lull_sim::random::Random;
 
 use super::host::True;
+use crate::types::Incarnation;
 
 /// A way that messages take, in order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -32,6 +33,8 @@ pub(super) struct Link {
     pub(super) of_this_life: u32,
     /// The replica was welcomed on the present connection.
     pub(super) welcomed: bool,
+    /// Connections that the origin may still take for alive, by life and number.
+    pub(super) at_origin_before: Vec<(Incarnation, u32)>,
     last: [True; 4],
     /// The background connection is busy until then.
     pub(super) busy_until: True,
@@ -49,6 +52,7 @@ impl Link {
             connections: 0,
             of_this_life: 0,
             welcomed: false,
+            at_origin_before: Vec::new(),
             last: [0; 4],
             busy_until: 0,
         }

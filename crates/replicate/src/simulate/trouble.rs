@@ -1,0 +1,281 @@
+//! What breaks, and how everything has to come to rest when nothing breaks any more.
+
+use super::world::{Event, MS, Mend, World};
+use super::Situation;
+use crate::message::Refusal;
+use crate::types::Sequence;
+
+impl World {
+    pub(super) fn trouble(&mut self) {
+        if self.calm {
+            return;
+        }
+        let delay = self.some(110 * MS);
+        self.after(delay, Event::Trouble);
+        let replica = self.random.below(self.replicas.len() as u64) as usize;
+        match self.random.below(24) {
+            0..=3 => self.reset(replica),
+            4..=6 => {
+                // Long enough for the log to pass, now and then.
+                let most = if self.random.below(4) == 0 { 2_500 } else { 700 };
+                let length = self.random.below(most) * MS;
+                self.replicas[replica].link.cut_until = self.now + length;
+                self.situations.add(Situation::Partition);
+            }
+            7..=9 => {
+                self.replicas[replica].link.slow = (100 + self.random.below(500)) * MS;
+                self.situations.add(Situation::Delayed);
+                let length = (300 + self.random.below(900)) * MS;
+                self.after(length, Event::Mend(Mend::Slow { replica }));
+            }
+            10..=11 => self.crash_replica(replica),
+            12..=13 => self.crash_origin(),
+            14 => {
+                self.origin.disk.full = true;
+                self.situations.add(Situation::OriginFull);
+                let length = self.random.below(150) * MS;
+                self.after(length, Event::Mend(Mend::OriginDisk));
+            }
+            15 => {
+                self.replicas[replica].disk.full = true;
+                let length = self.random.below(200) * MS;
+                self.after(length, Event::Mend(Mend::ReplicaDisk { replica }));
+            }
+            16 => {
+                self.origin.disk.slow = true;
+                let length = self.random.below(400) * MS;
+                self.after(length, Event::Mend(Mend::OriginDisk));
+            }
+            17..=18 => {
+                self.replicas[replica].disk.slow = true;
+                let length = self.random.below(400) * MS;
+                self.after(length, Event::Mend(Mend::ReplicaDisk { replica }));
+            }
+            19..=20 => {
+                for _ in 0..3 {
+                    self.replicas[replica].disk.rot(&mut self.random);
+                }
+            }
+            21 => {
+                let by = self.random.below(4_000 * MS) as i64 - 2_000 * MS as i64;
+                self.situations.add(Situation::ClockStepped);
+                if self.random.below(2) == 0 {
+                    self.origin.clock.step(by);
+                } else {
+                    self.replicas[replica].clock.step(by);
+                }
+            }
+            22 => {
+                if self.origin.backup.is_none() {
+                    let mut backup = self.origin.disk.clone();
+                    backup.crash(&mut self.random);
+                    self.origin.backup = Some(backup);
+                }
+            }
+            _ => {
+                for replica in 0..self.replicas.len() {
+                    self.reset(replica);
+                }
+            }
+        }
+    }
+
+    fn reset(&mut self, replica: usize) {
+        let link = &self.replicas[replica].link;
+        let (Some(connection), at_origin) = (link.at_replica, link.at_origin) else { return };
+        self.situations.add(Situation::Reset);
+        let delay = self.some(20 * MS);
+        self.after(delay, Event::DownAtReplica { replica, connection });
+        if let Some(connection) = at_origin {
+            let delay = self.some(100 * MS);
+            self.after(delay, Event::DownAtOrigin { replica, connection });
+        }
+        // What is under way from now on is lost with it.
+        self.replicas[replica].link.dead = connection;
+    }
+
+    fn crash_replica(&mut self, replica: usize) {
+        let Some(mut machine) = self.replicas[replica].machine.take() else { return };
+        self.situations.add(Situation::ReplicaCrashed);
+        self.situations.of_replica(&machine.take_counters());
+        let damage = self.replicas[replica].disk.crash(&mut self.random);
+        self.situations.count(Situation::LostWrite, u64::from(damage.lost));
+        self.situations.count(Situation::TornBody, u64::from(damage.torn));
+        self.forget_timers_of_replica(replica);
+        let link = &mut self.replicas[replica].link;
+        link.at_replica = None;
+        link.welcomed = false;
+        if let Some(connection) = link.at_origin {
+            let delay = self.some(100 * MS);
+            self.after(delay, Event::DownAtOrigin { replica, connection });
+        }
+        let left = self.clients.replica_crashed(replica);
+        self.restart_sessions(left);
+        let delay = self.some(200 * MS);
+        self.after(delay, Event::StartReplica { replica });
+    }
+
+    fn crash_origin(&mut self) {
+        let Some(mut machine) = self.origin.machine.take() else { return };
+        self.situations.add(Situation::OriginCrashed);
+        self.situations.of_origin(&machine.take_counters());
+        let before = self.origin.disk.image.last().sequence;
+        let damage = self.origin.disk.crash(&mut self.random);
+        self.take_log();
+        let survived = damage.survived && self.origin.disk.image.last().sequence > before;
+        self.situations.count(Situation::Unacknowledged, u64::from(survived));
+        self.situations.count(Situation::LostWrite, u64::from(damage.lost));
+        self.situations.count(Situation::TornBody, u64::from(damage.torn));
+        self.forget_timers_of_origin();
+        self.clients.origin_crashed();
+        for replica in 0..self.replicas.len() {
+            let link = &mut self.replicas[replica].link;
+            link.at_origin = None;
+            link.at_origin_before.clear();
+            if let Some(connection) = link.at_replica {
+                let delay = self.some(50 * MS);
+                self.after(delay, Event::DownAtReplica { replica, connection });
+            }
+        }
+        let delay = self.some(150 * MS);
+        self.after(delay, Event::StartOrigin);
+    }
+
+    pub(super) fn mend(&mut self, mend: Mend) {
+        match mend {
+            Mend::Slow { replica } => self.replicas[replica].link.slow = 0,
+            Mend::OriginDisk => {
+                self.origin.disk.full = false;
+                self.origin.disk.slow = false;
+            }
+            Mend::ReplicaDisk { replica } => {
+                self.replicas[replica].disk.full = false;
+                self.replicas[replica].disk.slow = false;
+            }
+        }
+    }
+
+    /// Nothing breaks any more and nobody writes: all replicas come to the end of the log, and no
+    /// read is left waiting.
+    pub(super) fn settle(&mut self) {
+        self.calm = true;
+        self.mend(Mend::OriginDisk);
+        for replica in 0..self.replicas.len() {
+            self.mend(Mend::Slow { replica });
+            self.mend(Mend::ReplicaDisk { replica });
+            self.replicas[replica].link.cut_until = self.now;
+        }
+        // Long enough for what is under way, for restarts, and for links that are found silent.
+        let until = self.now + 6_000 * MS;
+        while self.step(until) {}
+        self.now = until;
+        for host in &mut self.replicas {
+            if let Some(machine) = &mut host.machine {
+                self.situations.of_replica(&machine.take_counters());
+            }
+        }
+        if let Some(machine) = &mut self.origin.machine {
+            self.situations.of_origin(&machine.take_counters());
+        }
+        if self.options.fault.is_none() {
+            self.expect_rest();
+        }
+    }
+
+    fn expect_rest(&mut self) {
+        let Some(origin) = &self.origin.machine else {
+            self.stuck.push("the origin did not start again".to_owned());
+            return;
+        };
+        let last = origin.last();
+        let mut stuck = Vec::new();
+        for (at, host) in self.replicas.iter().enumerate() {
+            let Some(machine) = &host.machine else {
+                stuck.push(format!("replica {at} did not start again"));
+                continue;
+            };
+            let here = machine.image().position;
+            if here != Some(last) {
+                stuck.push(format!("replica {at} is at {here:?} of {last:?}"));
+            }
+            let theirs = &origin.image().objects;
+            let ours = machine.image().objects.iter();
+            if !ours.map(|(path, object)| (path, &object.version)).eq(theirs) {
+                stuck.push(format!("replica {at} has other objects than the origin"));
+            }
+            if let Some(error) = self.lease_of(at) {
+                stuck.push(error);
+            }
+        }
+        let waiting = self.waiting_since(self.now - 1_000 * MS);
+        if waiting > 0 {
+            stuck.push(format!("{waiting} reads wait for over a second"));
+        }
+        self.stuck.extend(stuck);
+    }
+
+    /// What is wrong with a replica that is connected and undisturbed, and would not answer.
+    fn lease_of(&self, replica: usize) -> Option<String> {
+        let host = &self.replicas[replica];
+        let staleness = host.machine.as_ref()?.staleness(self.local(replica));
+        let fresh = staleness.is_some_and(|staleness| staleness < host.config.staleness.connected);
+        (!fresh).then(|| format!("replica {replica} would not answer: stale by {staleness:?}"))
+    }
+
+    /// The origin is restored from a backup that was made earlier on. Replicas that are further must
+    /// notice, also when it has written past them.
+    pub(super) fn restore(&mut self) {
+        let Some(backup) = self.origin.backup.take() else { return };
+        if self.options.fault.is_some() {
+            return;
+        }
+        let ahead: Vec<Sequence> = self
+            .replicas
+            .iter()
+            .map(|host| host.machine.as_ref().map_or(Sequence::ZERO, |machine| machine.received()))
+            .collect();
+        let incarnation = self.origin.disk.image.incarnation;
+        let restored = backup.image.last().sequence;
+        self.origin.machine = None;
+        self.origin.disk = backup;
+        self.origin.disk.image.incarnation = incarnation;
+        self.forget_timers_of_origin();
+        self.clients.origin_crashed();
+        for replica in 0..self.replicas.len() {
+            self.replicas[replica].link.at_origin = None;
+            self.replicas[replica].link.at_origin_before.clear();
+            let connection = self.replicas[replica].link.at_replica;
+            if let Some(connection) = connection {
+                self.after(0, Event::DownAtReplica { replica, connection });
+            }
+            // Nobody connects before the origin has written again.
+            self.replicas[replica].link.cut_until = self.now + 500 * MS;
+        }
+        self.after(0, Event::StartOrigin);
+        let furthest = ahead.iter().max().copied().unwrap_or_default();
+        let past = self.random.below(2) == 0;
+        let until = self.now + 2_000 * MS;
+        for _ in 0..20_000 {
+            let last = self.origin.machine.as_ref().map(|machine| machine.last().sequence);
+            let behind = last.is_some_and(|last| last <= furthest);
+            let early = self.replicas.iter().all(|host| host.link.cut_until > self.now);
+            if past && behind && early && self.clients_idle() {
+                self.submit();
+            }
+            if !self.step(until) {
+                break;
+            }
+        }
+        for (at, received) in ahead.into_iter().enumerate() {
+            let Some(machine) = &self.replicas[at].machine else { continue };
+            match machine.refusal() {
+                Some(Refusal::Ahead(_)) => self.situations.add(Situation::BackupBehind),
+                Some(Refusal::Diverged) => self.situations.add(Situation::BackupDiverged),
+                _ if received > restored => {
+                    self.stuck.push(format!("replica {at} took an old backup for its origin"));
+                }
+                _ => {}
+            }
+        }
+    }
+}

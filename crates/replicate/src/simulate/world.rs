@@ -1,0 +1,617 @@
+//! The run itself: events, and what each of them sets off.
+
+use core::time::Duration;
+
+use lull_cc::Timestamp;
+use lull_sim::events::EventQueue;
+use lull_sim::random::Random;
+
+use super::clients::Clients;
+use super::host::{Body, Clock, Disk, Done, Operation, True};
+use super::network::{Link, Way};
+use super::pool::Pool;
+use super::{Options, Outcome, Situation, Situations};
+use crate::message::{BodyHeader, Frame, Session, ToOrigin, ToReplica};
+use crate::origin::{self, Origin, ReadsPerWriteAndByte};
+use crate::replica::{self, Replica};
+use crate::time::LocalTime;
+use crate::types::{Commit, Incarnation, Payload, ReplicaId};
+
+/// Something that happens at a time.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Event {
+    /// A message for the origin arrives by a connection.
+    ToOrigin { replica: usize, connection: u32, slot: u32 },
+    /// A message for a replica.
+    ToReplica { replica: usize, connection: u32, slot: u32 },
+    /// A body for a replica.
+    Body { replica: usize, connection: u32, slot: u32 },
+    /// The background connection takes more.
+    Free { replica: usize },
+    /// A disk operation of the origin ends.
+    OriginDisk { epoch: u32, slot: u32 },
+    /// Of a replica.
+    ReplicaDisk { replica: usize, epoch: u32, slot: u32 },
+    /// A timer of the origin.
+    OriginTimer { epoch: u32 },
+    /// Of a replica.
+    ReplicaTimer { replica: usize, epoch: u32 },
+    /// A replica tries to connect.
+    Connect { replica: usize },
+    /// The replica's side hears that the connection is gone.
+    DownAtReplica { replica: usize, connection: u32 },
+    /// The origin's side does.
+    DownAtOrigin { replica: usize, connection: u32 },
+    /// The origin starts again.
+    StartOrigin,
+    /// A replica does.
+    StartReplica { replica: usize },
+    /// Somebody writes.
+    Write,
+    /// A session reads.
+    Read { session: usize },
+    /// A session reads again what it could not be given.
+    Again { session: usize },
+    /// A session loses patience with a read.
+    Cancel { session: usize, number: u32 },
+    /// Something breaks.
+    Trouble,
+    /// Something is mended.
+    Mend(Mend),
+}
+
+/// What is mended.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Mend {
+    Slow { replica: usize },
+    OriginDisk,
+    ReplicaDisk { replica: usize },
+}
+
+pub(super) struct OriginHost {
+    pub(super) machine: Option<Origin<Body>>,
+    pub(super) disk: Disk<origin::Image>,
+    pub(super) clock: Clock,
+    pub(super) epoch: u32,
+    pub(super) config: origin::Config,
+    timer: Option<True>,
+    /// All commits that were ever on stable storage.
+    pub(super) log: Vec<Commit>,
+    /// A copy of the disk from earlier on.
+    pub(super) backup: Option<Disk<origin::Image>>,
+}
+
+pub(super) struct ReplicaHost {
+    pub(super) machine: Option<Replica<Body>>,
+    pub(super) disk: Disk<replica::Image>,
+    pub(super) clock: Clock,
+    pub(super) epoch: u32,
+    pub(super) config: replica::Config,
+    pub(super) link: Link,
+    timer: Option<True>,
+    connecting: bool,
+}
+
+pub(super) struct World {
+    pub(super) options: Options,
+    pub(super) random: Random,
+    pub(super) now: True,
+    queue: EventQueue<Event>,
+    pub(super) origin: OriginHost,
+    pub(super) replicas: Vec<ReplicaHost>,
+    to_origin: Pool<Frame<ToOrigin>>,
+    to_replica: Pool<Frame<ToReplica>>,
+    bodies: Pool<(Frame<BodyHeader>, Option<Payload<Body>>)>,
+    pub(super) clients: Clients,
+    pub(super) situations: Situations,
+    /// Nothing breaks any more.
+    pub(super) calm: bool,
+    steps: u64,
+    pub(super) stuck: Vec<String>,
+}
+
+pub(super) const MS: True = 1_000_000;
+
+impl World {
+    pub(super) fn new(options: Options) -> Self {
+        let mut random = Random::new(options.seed);
+        let count = 2 + random.below(2) as usize;
+        let max_skew = 100 * MS as i64;
+        let identity = random.bits().to_le_bytes();
+        let mut identity32 = [0; 32];
+        identity32[..8].copy_from_slice(&identity);
+        let origin = OriginHost {
+            machine: None,
+            disk: Disk::new(origin::Image::empty(identity32)),
+            clock: Clock::new(&mut random, 200, 0),
+            epoch: 0,
+            config: origin::Config {
+                log: 6 + random.below(40) as usize,
+                chain: 1_000_000,
+                batch: 4,
+                queue: 8,
+                part: 2,
+                heartbeat: Duration::from_millis(60),
+                under_way: 1 + random.below(3) as usize,
+                half_life: Duration::from_secs(2),
+                ..origin::Config::default()
+            },
+            timer: None,
+            log: Vec::new(),
+            backup: None,
+        };
+        let order = if random.below(2) == 0 {
+            replica::Order::Conservative
+        } else {
+            replica::Order::Aggressive
+        };
+        let bounded = random.below(4) > 0;
+        let replicas = (0..count).map(|at| {
+            // Mostly within maxSkew, and often near to it.
+            let ahead = match random.below(6) {
+                0 => 0,
+                1 | 2 => -(max_skew * 8 / 10),
+                3 => max_skew / 2,
+                4 => random.below(2 * max_skew as u64) as i64 - max_skew,
+                _ => 30 * (random.below(2 * max_skew as u64) as i64 - max_skew),
+            };
+            let quota = (random.below(3) == 0).then(|| lull_cc::Bytes(60_000 + random.below(100_000)));
+            ReplicaHost {
+                machine: None,
+                disk: Disk::new(replica::Image::default()),
+                clock: Clock::new(&mut random, 200, ahead),
+                epoch: 0,
+                config: replica::Config {
+                    replica: ReplicaId(at as u32),
+                    staleness: replica::Staleness {
+                        connected: Duration::from_millis(300),
+                        disconnected: bounded.then_some(Duration::from_millis(1_500)),
+                        max_skew: Duration::from_nanos(max_skew as u64),
+                        ..replica::Staleness::default()
+                    },
+                    order,
+                    ping: Duration::from_millis(60),
+                    silence: Duration::from_millis(700),
+                    grace: Duration::from_millis(random.below(2) * 100),
+                    quota,
+                    retry: Duration::from_millis(50),
+                    demands: 64,
+                },
+                link: Link::new(&mut random),
+                timer: None,
+                connecting: false,
+            }
+        });
+        let replicas: Vec<_> = replicas.collect();
+        let clients = Clients::new(&mut random, replicas.len());
+        World {
+            options,
+            random,
+            now: 0,
+            queue: EventQueue::default(),
+            origin,
+            replicas,
+            to_origin: Pool::default(),
+            to_replica: Pool::default(),
+            bodies: Pool::default(),
+            clients,
+            situations: Situations::default(),
+            calm: false,
+            steps: 0,
+            stuck: Vec::new(),
+        }
+    }
+
+    pub(super) fn at(&mut self, time: True, event: Event) {
+        self.queue.insert(Timestamp::from_nanos(time.max(self.now)), event);
+    }
+
+    pub(super) fn after(&mut self, delay: True, event: Event) {
+        self.at(self.now + delay, event);
+    }
+
+    /// A time with this mean.
+    pub(super) fn some(&mut self, mean: True) -> True {
+        self.random.exponential(Duration::from_nanos(mean)).as_nanos() as True
+    }
+
+    pub(super) fn run(mut self) -> Outcome {
+        self.start_origin();
+        for replica in 0..self.replicas.len() {
+            self.start_replica(replica);
+        }
+        self.after(MS, Event::Write);
+        for session in 0..self.clients.sessions() {
+            let delay = self.some(20 * MS);
+            self.after(delay, Event::Read { session });
+        }
+        self.after(50 * MS, Event::Trouble);
+        while self.steps < self.options.steps {
+            if !self.step(u64::MAX) {
+                break;
+            }
+        }
+        self.settle();
+        let violations = self.clients.check(&self.origin.log);
+        self.restore();
+        Outcome {
+            steps: self.steps,
+            reads: self.clients.reads(),
+            writes: self.clients.acknowledged(),
+            situations: self.situations,
+            violations,
+            stuck: self.stuck,
+        }
+    }
+
+    /// Lets the next thing happen, if it does before `until`.
+    pub(super) fn step(&mut self, until: True) -> bool {
+        let Some((at, event)) = self.queue.pop(Timestamp::from_nanos(until)) else { return false };
+        self.now = at.as_nanos();
+        self.steps += 1;
+        self.happen(event);
+        true
+    }
+
+    fn happen(&mut self, event: Event) {
+        match event {
+            Event::ToOrigin { replica, connection, slot } => {
+                let Some(frame) = self.to_origin.take(slot) else { return };
+                if self.arrives(replica, connection, self.replicas[replica].link.at_origin) {
+                    self.with_origin(|machine, now| {
+                        machine.handle_frame(now, ReplicaId(replica as u32), frame);
+                    });
+                }
+            }
+            Event::ToReplica { replica, connection, slot } => {
+                let Some(frame) = self.to_replica.take(slot) else { return };
+                if self.arrives(replica, connection, self.replicas[replica].link.at_replica) {
+                    self.replicas[replica].link.welcomed |=
+                        matches!(frame.message, ToReplica::Welcome(_))
+                            && self.replicas[replica].link.at_replica == Some(connection);
+                    self.with_replica(replica, |machine, now| machine.handle_control(now, frame));
+                }
+            }
+            Event::Body { replica, connection, slot } => {
+                let Some((frame, payload)) = self.bodies.take(slot) else { return };
+                if self.arrives(replica, connection, self.replicas[replica].link.at_replica) {
+                    self.with_replica(replica, |machine, now| {
+                        machine.handle_body(now, frame, payload);
+                    });
+                }
+            }
+            Event::Free { replica: _ } => self.pump_origin(),
+            Event::OriginDisk { epoch, slot } => self.origin_disk(epoch, slot),
+            Event::ReplicaDisk { replica, epoch, slot } => {
+                let host = &mut self.replicas[replica];
+                if host.epoch == epoch
+                    && let Some(done) = host.disk.finish(slot)
+                {
+                    self.with_replica(replica, |machine, now| match done {
+                        Done::Stored(digest, outcome) => {
+                            machine.handle_stored(now, &digest, outcome);
+                        }
+                        Done::Dropped(digest) => machine.handle_dropped(&digest),
+                        Done::Step(outcome) => machine.handle_committed(now, outcome),
+                    });
+                }
+            }
+            Event::OriginTimer { epoch } => {
+                if self.origin.epoch == epoch {
+                    self.origin.timer = None;
+                    self.pump_origin();
+                }
+            }
+            Event::ReplicaTimer { replica, epoch } => {
+                if self.replicas[replica].epoch == epoch {
+                    self.replicas[replica].timer = None;
+                    self.with_replica(replica, Replica::handle_timeout);
+                }
+            }
+            Event::Connect { replica } => self.connect(replica),
+            Event::DownAtReplica { replica, connection } => {
+                if self.replicas[replica].link.at_replica == Some(connection) {
+                    self.lose_connection(replica);
+                    self.with_replica(replica, Replica::handle_disconnected);
+                }
+            }
+            Event::DownAtOrigin { replica, connection } => {
+                if self.replicas[replica].link.at_origin == Some(connection) {
+                    self.origin_loses(replica);
+                }
+            }
+            Event::StartOrigin => self.start_origin(),
+            Event::StartReplica { replica } => self.start_replica(replica),
+            Event::Write => self.write(),
+            Event::Read { session } => self.read(session),
+            Event::Again { session } => self.again(session),
+            Event::Cancel { session, number } => self.cancel(session, number),
+            Event::Trouble => self.trouble(),
+            Event::Mend(mend) => self.mend(mend),
+        }
+    }
+
+    /// Whether a message is still delivered: always by its own connection, and now and then one of
+    /// an older connection comes late.
+    fn arrives(&mut self, replica: usize, connection: u32, present: Option<u32>) -> bool {
+        let dead = connection <= self.replicas[replica].link.dead;
+        match present {
+            Some(present) if present == connection => !dead,
+            Some(_) => self.random.below(4) == 0,
+            None => false,
+        }
+    }
+
+    fn origin_disk(&mut self, epoch: u32, slot: u32) {
+        if self.origin.epoch != epoch {
+            return;
+        }
+        let Some(done) = self.origin.disk.finish(slot) else { return };
+        self.take_log();
+        self.with_origin(|machine, now| match done {
+            Done::Stored(digest, outcome) => machine.handle_stored(now, &digest, outcome),
+            Done::Dropped(digest) => machine.handle_dropped(now, &digest),
+            Done::Step(outcome) => machine.handle_appended(now, outcome),
+        });
+    }
+
+    /// Keeps what has become durable, further back than the origin's log.
+    pub(super) fn take_log(&mut self) {
+        let image = &self.origin.disk.image;
+        let known = self.origin.log.len() as u64;
+        let new = image.log.iter().filter(|entry| entry.commit.sequence.0 > known);
+        self.origin.log.extend(new.map(|entry| entry.commit.clone()));
+    }
+
+    fn start_origin(&mut self) {
+        let now = self.origin.clock.read(self.now);
+        let disk = &mut self.origin.disk;
+        disk.image.incarnation = Incarnation(disk.image.incarnation.0 + 1);
+        let policy = Box::new(ReadsPerWriteAndByte);
+        let mut machine = Origin::recover(
+            now,
+            self.origin.config,
+            policy,
+            disk.image.clone(),
+            disk.intact(),
+        );
+        machine.sow(self.options.fault);
+        self.origin.machine = Some(machine);
+        self.pump_origin();
+    }
+
+    fn start_replica(&mut self, replica: usize) {
+        let host = &mut self.replicas[replica];
+        let now = host.clock.read(self.now);
+        host.disk.image.incarnation = Incarnation(host.disk.image.incarnation.0 + 1);
+        let (image, bodies) = (host.disk.image.clone(), host.disk.intact());
+        let mut machine = Replica::recover(now, host.config, image, bodies);
+        machine.sow(self.options.fault);
+        host.machine = Some(machine);
+        host.link.of_this_life = 0;
+        self.connect_soon(replica, 5 * MS);
+        self.pump_replica(replica);
+    }
+
+    pub(super) fn connect_soon(&mut self, replica: usize, mean: True) {
+        if !self.replicas[replica].connecting {
+            self.replicas[replica].connecting = true;
+            let delay = self.some(mean);
+            self.after(delay, Event::Connect { replica });
+        }
+    }
+
+    fn connect(&mut self, replica: usize) {
+        let up = self.origin.machine.is_some();
+        let now = self.now;
+        let host = &mut self.replicas[replica];
+        host.connecting = false;
+        if host.machine.is_none() || host.link.at_replica.is_some() {
+            return;
+        }
+        if !up || host.link.cut_until > now {
+            self.connect_soon(replica, 60 * MS);
+            return;
+        }
+        let link = &mut host.link;
+        link.connections += 1;
+        link.of_this_life += 1;
+        link.at_replica = Some(link.connections);
+        link.welcomed = false;
+        // The origin's side learns of it by the hello, which ends an older connection there.
+        link.at_origin = Some(link.connections);
+        link.at_origin_before.push((host.disk.image.incarnation, link.of_this_life));
+        self.with_replica(replica, Replica::handle_connected);
+    }
+
+    /// The replica's side of a connection is gone.
+    pub(super) fn lose_connection(&mut self, replica: usize) {
+        let link = &mut self.replicas[replica].link;
+        link.at_replica = None;
+        link.welcomed = false;
+        self.connect_soon(replica, 60 * MS);
+    }
+
+    pub(super) fn origin_loses(&mut self, replica: usize) {
+        let host = &mut self.replicas[replica];
+        host.link.at_origin = None;
+        let gone = core::mem::take(&mut host.link.at_origin_before);
+        self.with_origin(|machine, _| {
+            for (life, connection) in gone {
+                let session = Session { replica: life, connection, ..Session::default() };
+                machine.handle_disconnected(ReplicaId(replica as u32), session);
+            }
+        });
+    }
+
+    pub(super) fn with_origin(
+        &mut self,
+        call: impl FnOnce(&mut Origin<Body>, crate::time::Reading),
+    ) {
+        let now = self.origin.clock.read(self.now);
+        if let Some(machine) = &mut self.origin.machine {
+            call(machine, now);
+            self.pump_origin();
+        }
+    }
+
+    pub(super) fn with_replica(
+        &mut self,
+        replica: usize,
+        call: impl FnOnce(&mut Replica<Body>, crate::time::Reading),
+    ) {
+        let host = &mut self.replicas[replica];
+        let now = host.clock.read(self.now);
+        if let Some(machine) = &mut host.machine {
+            call(machine, now);
+            self.pump_replica(replica);
+        }
+    }
+
+    /// Does what the origin asks for, until it asks for nothing more.
+    fn pump_origin(&mut self) {
+        let World { origin, random, .. } = self;
+        let Some(machine) = &mut origin.machine else { return };
+        let now = origin.clock.read(self.now);
+        let mut new = Vec::new();
+        while let Some(effect) = machine.poll_effect() {
+            let operation = match effect {
+                origin::Effect::Body(effect) => effect.into(),
+                origin::Effect::Append(append) => Operation::Step(append),
+            };
+            let slot = origin.disk.begin(operation);
+            let at = self.now + origin.disk.latency(random);
+            new.push((at, Event::OriginDisk { epoch: origin.epoch, slot }));
+        }
+        while let Some(event) = machine.poll_event() {
+            if matches!(event, origin::Event::Refused { .. }) {
+                self.situations.add(Situation::RefusedTransaction);
+            }
+            self.clients.handle_origin(self.now, &event);
+        }
+        for (at, host) in self.replicas.iter_mut().enumerate() {
+            let (id, link) = (ReplicaId(at as u32), &mut host.link);
+            let Some(connection) = link.at_origin else { continue };
+            while let Some(frame) = machine.poll_control(now, id) {
+                let arrival = link.arrival(self.now, Way::Control, random);
+                let slot = self.to_replica.insert(frame);
+                new.push((arrival, Event::ToReplica { replica: at, connection, slot }));
+            }
+            while let Some(frame) = machine.poll_demand(id) {
+                let digest = frame.message.version.map(|version| version.content.digest);
+                let payload = digest.and_then(|digest| origin.disk.body(&digest).cloned());
+                let arrival = link.arrival(self.now, Way::Demand, random);
+                let slot = self.bodies.insert((frame, payload));
+                new.push((arrival, Event::Body { replica: at, connection, slot }));
+            }
+            if link.busy_until <= self.now
+                && let Some(frame) = machine.poll_speculative(id)
+            {
+                let digest = frame.message.version.map(|version| version.content.digest);
+                let payload = digest.and_then(|digest| origin.disk.body(&digest).cloned());
+                let size = payload.as_ref().map_or(0, |payload| payload.size.0);
+                link.busy_until = self.now + link.service(size, random);
+                let arrival = link.arrival(link.busy_until, Way::Speculative, random);
+                new.push((link.busy_until, Event::Free { replica: at }));
+                let slot = self.bodies.insert((frame, payload));
+                new.push((arrival, Event::Body { replica: at, connection, slot }));
+            }
+        }
+        if let Some(local) = machine.poll_timeout() {
+            let when = origin.clock.when(local, self.now);
+            if origin.timer.is_none_or(|at| when < at) {
+                origin.timer = Some(when);
+                new.push((when, Event::OriginTimer { epoch: origin.epoch }));
+            }
+        }
+        for (at, event) in new {
+            self.at(at, event);
+        }
+    }
+
+    /// Does what a replica asks for, until it asks for nothing more.
+    fn pump_replica(&mut self, replica: usize) {
+        let mut closed = false;
+        loop {
+            let host = &mut self.replicas[replica];
+            let Some(machine) = &mut host.machine else { return };
+            while let Some(event) = machine.poll_event() {
+                match event {
+                    replica::Event::Close => closed = true,
+                    replica::Event::SkewExceeded(_) => {
+                        self.situations.add(Situation::SkewExceeded);
+                    }
+                    replica::Event::DiskFull => self.situations.add(Situation::ReplicaFull),
+                    replica::Event::Connected | replica::Event::Refused(_) => {}
+                }
+            }
+            if closed {
+                host.link.welcomed = false;
+            }
+            let Some(answer) = machine.poll_answer() else { break };
+            self.answered(replica, answer);
+        }
+        let World { replicas, random, .. } = self;
+        let host = &mut replicas[replica];
+        let Some(machine) = &mut host.machine else { return };
+        let mut new = Vec::new();
+        while let Some(effect) = machine.poll_effect() {
+            let operation = match effect {
+                replica::Effect::Body(effect) => effect.into(),
+                replica::Effect::Commit(step) => Operation::Step(step),
+            };
+            let slot = host.disk.begin(operation);
+            let at = self.now + host.disk.latency(random);
+            new.push((at, Event::ReplicaDisk { replica, epoch: host.epoch, slot }));
+        }
+        while let Some(frame) = machine.poll_send() {
+            let Some(connection) = host.link.at_replica else { continue };
+            let arrival = host.link.arrival(self.now, Way::ToOrigin, random);
+            let slot = self.to_origin.insert(frame);
+            new.push((arrival, Event::ToOrigin { replica, connection, slot }));
+        }
+        if let Some(local) = machine.poll_timeout() {
+            let when = host.clock.when(local, self.now);
+            if host.timer.is_none_or(|at| when < at) {
+                host.timer = Some(when);
+                new.push((when, Event::ReplicaTimer { replica, epoch: host.epoch }));
+            }
+        }
+        for (at, event) in new {
+            self.at(at, event);
+        }
+        if closed {
+            let connection = self.replicas[replica].link.at_replica;
+            self.lose_connection(replica);
+            if let Some(connection) = connection {
+                let delay = self.some(50 * MS);
+                self.after(delay, Event::DownAtOrigin { replica, connection });
+            }
+        }
+    }
+
+    pub(super) fn forget_timers_of_origin(&mut self) {
+        self.origin.epoch += 1;
+        self.origin.timer = None;
+    }
+
+    pub(super) fn forget_timers_of_replica(&mut self, replica: usize) {
+        self.replicas[replica].epoch += 1;
+        self.replicas[replica].timer = None;
+    }
+
+    /// Δ for an answer that is given now: the smaller one while there is a connection (§6.2.2).
+    pub(super) fn bound(&self, replica: usize) -> Option<Duration> {
+        let host = &self.replicas[replica];
+        if host.link.welcomed {
+            Some(host.config.staleness.connected)
+        } else {
+            host.config.staleness.disconnected
+        }
+    }
+
+    /// What a replica's clock for intervals shows.
+    pub(super) fn local(&self, replica: usize) -> LocalTime {
+        self.replicas[replica].clock.read(self.now).local
+    }
+}

@@ -1,0 +1,88 @@
+//! Origin, replicas and clients among networks and disks that fail, by many seeds.
+//!
+//! `LULL_REPLICATE_SEEDS` is how many (CI: 1,000), `LULL_REPLICATE_SEED` one alone, and
+//! `LULL_REPLICATE_STEPS` how long each is.
+
+use std::str::FromStr;
+
+use lull_replicate::Fault;
+use lull_replicate::simulate::{Options, Outcome, Situation, run};
+
+/// Few enough for a machine that does other things as well.
+const SEEDS: u64 = 300;
+const STEPS: u64 = 2_000;
+/// Seeds in which a bug has to be found.
+const SEEDS_OF_BUGS: u64 = 400;
+
+fn variable<T: FromStr>(name: &str) -> Option<T> {
+    std::env::var(name).ok()?.parse().ok()
+}
+
+fn steps() -> u64 {
+    variable("LULL_REPLICATE_STEPS").unwrap_or(STEPS)
+}
+
+fn seeds() -> std::ops::Range<u64> {
+    match variable("LULL_REPLICATE_SEED") {
+        Some(seed) => seed..seed + 1,
+        None => 0..variable("LULL_REPLICATE_SEEDS").unwrap_or(SEEDS),
+    }
+}
+
+fn outcome(seed: u64, fault: Option<Fault>) -> Outcome {
+    run(Options { seed, steps: steps(), fault })
+}
+
+#[test]
+fn promises_are_kept_whatever_fails() {
+    let (mut steps, mut reads, mut writes) = (0, 0, 0);
+    let mut counts = vec![0_u64; Situation::ALL.len()];
+    let seeds = seeds();
+    for seed in seeds.clone() {
+        let outcome = outcome(seed, None);
+        assert!(
+            outcome.is_fine(),
+            "LULL_REPLICATE_SEED={seed}: {:?} {:?}",
+            outcome.violations,
+            outcome.stuck
+        );
+        steps += outcome.steps;
+        reads += outcome.reads;
+        writes += outcome.writes;
+        for (count, situation) in counts.iter_mut().zip(Situation::ALL) {
+            *count += u64::from(outcome.situations.has(*situation));
+        }
+    }
+    let count = seeds.end - seeds.start;
+    println!("{count} seeds, {steps} steps, {reads} reads, {writes} writes");
+    for (count, situation) in counts.iter().zip(Situation::ALL) {
+        println!("{count:>8} {situation:?}");
+    }
+    // A run proves nothing about what it never came across.
+    if count >= 100 {
+        for (seen, situation) in counts.iter().zip(Situation::ALL) {
+            assert!(seen * 100 >= count, "{situation:?} in {seen} of {count} seeds only");
+        }
+    }
+}
+
+#[test]
+fn a_seed_gives_the_same_run_again() {
+    let [one, other] = [(); 2].map(|()| outcome(5, None));
+    assert_eq!(format!("{one:?}"), format!("{other:?}"));
+    assert_ne!(format!("{one:?}"), format!("{:?}", outcome(6, None)));
+}
+
+#[test]
+fn each_seeded_bug_is_found() {
+    for fault in Fault::ALL {
+        let found = (0..SEEDS_OF_BUGS).find(|seed| {
+            let outcome = outcome(*seed, Some(fault));
+            if let Some(violation) = outcome.violations.first() {
+                println!("{fault:?}: seed {seed}: {violation}");
+            }
+            !outcome.violations.is_empty()
+        });
+        assert!(found.is_some(), "{fault:?} was not found in {SEEDS_OF_BUGS} seeds");
+    }
+}
