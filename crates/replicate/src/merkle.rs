@@ -42,11 +42,7 @@ impl MerkleTree {
         let mut leaves: BTreeMap<u16, Leaf> = BTreeMap::new();
         for (path, version) in state {
             let empty = || Leaf { digest: Digest::default(), entries: Vec::new() };
-            leaves
-                .entry(leaf_of(path))
-                .or_insert_with(empty)
-                .entries
-                .push((path.clone(), version));
+            leaves.entry(leaf_of(path)).or_insert_with(empty).entries.push((path.clone(), version));
         }
         for leaf in leaves.values_mut() {
             let mut hasher = Hasher::new();

@@ -107,8 +107,7 @@ impl Path {
 
     /// Whether the file lies in `folder`, at any depth; the root is the empty text.
     pub fn is_within(&self, folder: &str) -> bool {
-        folder.is_empty()
-            || self.0.strip_prefix(folder).is_some_and(|rest| rest.starts_with('/'))
+        folder.is_empty() || self.0.strip_prefix(folder).is_some_and(|rest| rest.starts_with('/'))
     }
 
     /// What paths have in common that differ only in their case.
@@ -175,7 +174,8 @@ mod tests {
     fn a_path_knows_the_folders_above() {
         let path = Path::new("a/b/c").expect("a path");
         assert_eq!(path.parents().collect::<Vec<_>>(), ["a/b", "a"]);
-        for (folder, expected) in [("", true), ("a", true), ("a/b", true), ("a/b/c", false), ("a/", false)]
+        for (folder, expected) in
+            [("", true), ("a", true), ("a/b", true), ("a/b/c", false), ("a/", false)]
         {
             assert_eq!(path.is_within(folder), expected, "{folder:?}");
         }

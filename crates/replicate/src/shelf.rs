@@ -19,7 +19,7 @@ use std::collections::{BTreeMap, VecDeque};
 
 use lull_cc::Bytes;
 
-use crate::types::{DiskFull, Digest, Payload};
+use crate::types::{Digest, DiskFull, Payload};
 
 /// What the store has to do. Each is answered, in any order.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]

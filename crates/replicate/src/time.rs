@@ -160,7 +160,8 @@ mod tests {
 
     #[test]
     fn a_clock_never_goes_back() {
-        let mut clock = SlewedClock::new(at(0, 100), WallTime::from_nanos(900 * SECOND), Drift(500));
+        let mut clock =
+            SlewedClock::new(at(0, 100), WallTime::from_nanos(900 * SECOND), Drift(500));
         let mut last = WallTime::from_nanos(900 * SECOND);
         for (local, wall) in [(0, 100), (1, 50), (1, 2_000), (0, 60), (3, 3)] {
             let shown = clock.read(at(local, wall));

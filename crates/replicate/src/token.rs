@@ -74,7 +74,8 @@ impl Keyring {
     /// # Errors
     /// If it is no token, or none of ours.
     pub fn verify(&self, token: &str) -> Result<Sequence, TokenError> {
-        let digits = |text: &str| text.bytes().all(|b| b.is_ascii_digit() || (b'a'..=b'f').contains(&b));
+        let digits =
+            |text: &str| text.bytes().all(|b| b.is_ascii_digit() || (b'a'..=b'f').contains(&b));
         if token.len() != SEQUENCE_DIGITS + MAC_DIGITS || !digits(token) {
             return Err(TokenError::Malformed);
         }
@@ -84,7 +85,11 @@ impl Keyring {
         let mac = blake3::Hash::from_hex(mac).map_err(|_| TokenError::Malformed)?;
         let mut keys = core::iter::once(&self.current).chain(&self.previous);
         // Hashes of BLAKE3 are compared in constant time.
-        if keys.any(|key| key.mac(sequence) == mac) { Ok(sequence) } else { Err(TokenError::Forged) }
+        if keys.any(|key| key.mac(sequence) == mac) {
+            Ok(sequence)
+        } else {
+            Err(TokenError::Forged)
+        }
     }
 }
 

@@ -2,7 +2,7 @@
 //! which searches through all orders: on small random histories both come to the same.
 
 use core::time::Duration;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use lull_replicate::checker::{Body, Changes, Log, Name, Read, Seen, check};
 use proptest::prelude::*;
@@ -49,6 +49,9 @@ impl SequentialSpec for Store {
 /// What one session reads, one read after the other: of which names, and which bodies it saw.
 type Reads = Vec<Vec<(Name, Option<Body>)>>;
 
+/// The names of a read, the position that it sees, and another one for a part of it.
+type Drawn = (BTreeSet<Name>, usize, usize);
+
 fn name() -> impl Strategy<Value = Name> {
     (0..3_u32).prop_map(Name)
 }
@@ -73,11 +76,11 @@ fn history() -> impl Strategy<Value = (Vec<Changes>, Vec<Reads>)> {
             state.invoke(&Operation::Write(changes.clone()));
             states.push(state);
         }
-        let seen = |(mut reads, sorted): (Vec<_>, bool)| {
+        let seen = |(mut reads, sorted): (Vec<Drawn>, bool)| -> Reads {
             if sorted {
                 reads.sort_by_key(|(_, position, _)| *position);
             }
-            let one = |(names, position, other): (std::collections::BTreeSet<Name>, usize, usize)| {
+            let one = |(names, position, other): Drawn| {
                 let state = |at: usize| &states[at.min(states.len() - 1)];
                 let from = |at: usize| state(if at == 1 && other < 7 { other } else { position });
                 (0..).zip(names).map(|(at, name)| (name, from(at).0.get(&name).copied())).collect()

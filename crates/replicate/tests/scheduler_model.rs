@@ -4,8 +4,8 @@
 use core::time::Duration;
 
 use lull_cc::Bytes;
-use lull_replicate::message::{BodyHeader, Frame, Session, Start, ToOrigin, ToReplica};
 use lull_replicate::merkle::MerkleTree;
+use lull_replicate::message::{BodyHeader, Frame, Session, Start, ToOrigin, ToReplica};
 use lull_replicate::replica::{
     Config, Effect, Image, Order, Outcome, ReadId, Replica, Request, Staleness, What,
 };
@@ -18,12 +18,8 @@ use stateright::{Checker, Model, Property};
 
 /// What the origin does, at a second each: name and body, or a deletion. The second one is a
 /// transaction.
-const COMMITS: [&[(&str, Option<u8>)]; 4] = [
-    &[("a", Some(1))],
-    &[("a", Some(2)), ("b", Some(3))],
-    &[("b", None)],
-    &[("a", Some(4))],
-];
+const COMMITS: [&[(&str, Option<u8>)]; 4] =
+    [&[("a", Some(1))], &[("a", Some(2)), ("b", Some(3))], &[("b", None)], &[("a", Some(4))]];
 
 /// Reads, one after the other by one session.
 const READS: [&str; 3] = ["a", "b", "a"];
@@ -134,12 +130,10 @@ impl State {
 
     fn body(&mut self, path: Path, commits: usize, demand: bool) {
         let body = body_at(path.as_str(), commits);
-        let wrote = |commit: &usize| {
-            COMMITS[*commit].iter().any(|(name, _)| *name == path.as_str())
-        };
+        let wrote =
+            |commit: &usize| COMMITS[*commit].iter().any(|(name, _)| *name == path.as_str());
         let last = (0..commits).rev().find(wrote).map_or(0, |commit| commit as u64 + 1);
-        let version =
-            body.map(|body| Version { sequence: Sequence(last), content: content(body) });
+        let version = body.map(|body| Version { sequence: Sequence(last), content: content(body) });
         let payload =
             body.map(|body| Payload { digest: content(body).digest, size: Bytes(1), bytes: () });
         let header = BodyHeader { path, version, at: Sequence(commits as u64), demand };
@@ -208,7 +202,7 @@ impl Model for Scheduler {
         }
         // Bodies may come before their invalidation, and long after it.
         actions.extend(
-            (0..COMMITS.len() as u8).filter(|at| state.pushed & (1 << at) == 0).map(Action::Push),
+            (0..COMMITS.len() as u8).filter(|at| state.pushed & (1 << *at) == 0).map(Action::Push),
         );
         if state.asked.is_some() {
             actions.push(Action::Answer);
@@ -314,7 +308,8 @@ impl Model for Scheduler {
                 let position = state.replica.position().0 as usize;
                 ["a", "b"].iter().all(|name| {
                     let object = state.replica.image().objects.get(*name);
-                    object.map(|object| object.version.content.digest.0[0]) == body_at(name, position)
+                    object.map(|object| object.version.content.digest.0[0])
+                        == body_at(name, position)
                 })
             }),
             Property::sometimes("a read waits for a body", |_, state: &State| {

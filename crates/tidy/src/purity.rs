@@ -87,8 +87,8 @@ pub(crate) fn pure_crates(tree: &Tree) -> Vec<Finding> {
         let src = format!("crates/{}/src/", one.name);
         let root = format!("{src}lib.rs");
         for (path, text) in tree.under(&src, ".rs") {
-            let forbids = Source::parse(text)
-                .is_none_or(|source| source.has("#![forbid(unsafe_code)]"));
+            let forbids =
+                Source::parse(text).is_none_or(|source| source.has("#![forbid(unsafe_code)]"));
             if path == root && !forbids {
                 findings
                     .push(Finding::in_file(path, "a pure crate says `#![forbid(unsafe_code)]`"));

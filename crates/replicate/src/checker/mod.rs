@@ -233,8 +233,7 @@ pub fn check(log: &Log, acknowledged: &[Acknowledged], reads: &[Read]) -> Vec<Vi
             continue;
         }
         let floor_of = |floors: &BTreeMap<u64, u64>, key| floors.get(key).copied().unwrap_or(0);
-        let floor =
-            floor_of(&sessions, &read.session).max(floor_of(&replicas, &read.replica));
+        let floor = floor_of(&sessions, &read.session).max(floor_of(&replicas, &read.replica));
         match log.position(&read.seen, floor) {
             Some(position) => {
                 positions[at] = position;

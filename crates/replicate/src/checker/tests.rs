@@ -53,10 +53,16 @@ fn reads_never_go_back() {
         (vec![(1, 1, 0, "b-"), (1, 1, 2, "a1")], None, "b did not exist before 2 either"),
         (vec![(1, 1, 0, "b2"), (1, 1, 2, "b-"), (1, 1, 4, "a3")], None, "deleted at 4"),
         (vec![(1, 1, 0, "b2"), (1, 1, 2, "b-"), (1, 1, 4, "a1")], Some((2, 4)), "deleted at 4"),
-        (vec![(1, 1, 0, "b-"), (1, 1, 2, "b2"), (1, 1, 4, "b-"), (1, 1, 6, "b+")], Some((3, 4)), ""),
+        (
+            vec![(1, 1, 0, "b-"), (1, 1, 2, "b2"), (1, 1, 4, "b-"), (1, 1, 6, "b+")],
+            Some((3, 4)),
+            "",
+        ),
     ] {
-        let reads: Vec<Read> =
-            reads.iter().map(|(session, replica, began, seen)| read(*session, *replica, *began, seen)).collect();
+        let reads: Vec<Read> = reads
+            .iter()
+            .map(|(session, replica, began, seen)| read(*session, *replica, *began, seen))
+            .collect();
         let expected: Vec<_> =
             expected.map(|(read, floor)| Violation::Back { read, floor }).into_iter().collect();
         assert_eq!(check(&log, &[], &reads), expected, "{what}: {reads:?}");
@@ -88,7 +94,8 @@ fn a_read_of_several_names_is_of_one_state() {
 #[test]
 fn a_body_that_comes_back_counts_at_each_of_its_positions() {
     let log = log(&["a1", "a2", "a1"]);
-    let reads = [read(1, 1, 0, "a1"), read(1, 1, 2, "a2"), read(1, 1, 4, "a1"), read(1, 1, 6, "a2")];
+    let reads =
+        [read(1, 1, 0, "a1"), read(1, 1, 2, "a2"), read(1, 1, 4, "a1"), read(1, 1, 6, "a2")];
     assert_eq!(check(&log, &[], &reads), [Violation::Back { read: 3, floor: 3 }]);
 }
 

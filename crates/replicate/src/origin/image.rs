@@ -120,7 +120,9 @@ impl Image {
 
     fn change(&mut self, sequence: Sequence, change: &crate::types::Change) -> Option<Version> {
         match change.content {
-            Some(content) => self.objects.insert(change.path.clone(), Version { sequence, content }),
+            Some(content) => {
+                self.objects.insert(change.path.clone(), Version { sequence, content })
+            }
             None => self.objects.remove(&change.path),
         }
     }

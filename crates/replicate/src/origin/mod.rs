@@ -4,6 +4,7 @@
 //! is nothing more. See [`Origin`] for the order.
 
 mod image;
+mod interface;
 mod peer;
 mod priority;
 mod queue;
@@ -11,7 +12,6 @@ mod queue;
 mod tests;
 mod transaction;
 
-use core::time::Duration;
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
@@ -19,136 +19,20 @@ use lull_cc::Bytes;
 
 use crate::faults::{Fault, Faults};
 use crate::merkle::MerkleTree;
-use crate::message::{
-    BodyHeader, Frame, PROTOCOL, Refusal, Session, Start, ToOrigin, ToReplica,
-};
+use crate::message::{BodyHeader, Frame, PROTOCOL, Refusal, Session, Start, ToOrigin, ToReplica};
 use crate::path::Path;
-use crate::shelf::{BodyEffect, Shelf};
-use crate::time::{Drift, LocalTime, Reading, SlewedClock};
+use crate::shelf::Shelf;
+use crate::time::{LocalTime, Reading, SlewedClock};
 use crate::types::{Digest, DiskFull, Position, ReplicaId, Sequence, Version};
 
 pub use image::{Append, Chain, Entry, Image};
+pub use interface::{Config, Counters, Effect, Event};
 use peer::{Link, Peer, Phase, Snapshot};
 use priority::Decayed;
-pub use priority::{Demand, Priority, Prioritise, ReadsPerWriteAndByte};
+pub use priority::{Demand, Prioritise, Priority, ReadsPerWriteAndByte};
 use queue::{Order, Place};
-pub use transaction::{CaseClashes, Put, Refused, RollbackError, Transaction, TransactionId};
 use transaction::{Appending, Queued};
-
-/// What an origin is told once.
-#[derive(Clone, Copy, Debug)]
-pub struct Config {
-    /// Bodies up to this size are stored with the log: one durable step instead of two.
-    pub inline: Bytes,
-    /// Commits that the log keeps, with the bodies that they overwrote.
-    pub log: usize,
-    /// Hashes of the log that are kept beyond it.
-    pub chain: usize,
-    /// Commits in one durable step, at most.
-    pub batch: usize,
-    /// Transactions that wait for the disk, at most: further ones are refused.
-    pub queue: usize,
-    /// Changes in one message, at most: larger commits go in parts.
-    pub part: usize,
-    /// Time between heartbeats.
-    pub heartbeat: Duration,
-    /// Speculative bodies under way to one replica, at most: what is handed out can't be overtaken
-    /// or absorbed any more.
-    pub under_way: usize,
-    /// Demand reads of one replica that wait, at most; one that asks for more is disconnected.
-    pub demands: usize,
-    /// Counts of reads and writes are halved after this time.
-    pub half_life: Duration,
-    /// What is done about paths that differ only in case.
-    pub case_clashes: CaseClashes,
-    /// How fast the clock that commits are stamped with follows the machine's.
-    pub slew: Drift,
-}
-
-impl Default for Config {
-    fn default() -> Self {
-        Config {
-            inline: Bytes(16 * 1024),
-            log: 100_000,
-            chain: 10_000_000,
-            batch: 256,
-            queue: 4_096,
-            part: 512,
-            heartbeat: Duration::from_secs(1),
-            under_way: 16,
-            demands: 4_096,
-            half_life: Duration::from_secs(3_600),
-            case_clashes: CaseClashes::Allow,
-            // The most that NTP slews by (RFC 5905's reference implementation: 500 ppm).
-            slew: Drift(500),
-        }
-    }
-}
-
-/// What the origin asks its stores to do. Each is answered; appends in order, and one at a time.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Effect<P> {
-    /// Of the store of bodies: answered by [`Origin::handle_stored`] and [`Origin::handle_dropped`].
-    Body(BodyEffect<P>),
-    /// A durable step of the log: answered by [`Origin::handle_appended`].
-    Append(Append<P>),
-}
-
-/// What the origin tells whoever runs it.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Event {
-    /// The transaction would survive a crash, and is position `sequence` for everybody.
-    Acknowledged {
-        /// The caller's name for it.
-        transaction: TransactionId,
-        /// Its position.
-        sequence: Sequence,
-    },
-    /// Nothing of the transaction has happened.
-    Refused {
-        /// The caller's name for it.
-        transaction: TransactionId,
-        /// Why.
-        why: Refused,
-    },
-    /// A replica answers reads with the state at `committed`, or a later one.
-    Progress {
-        /// Which.
-        replica: ReplicaId,
-        /// Up to where.
-        committed: Sequence,
-    },
-    /// A replica is not talked to. The message that says so is still to be sent.
-    Turned {
-        /// Which.
-        replica: ReplicaId,
-        /// Why.
-        why: Refusal,
-    },
-    /// A replica does not keep to the protocol: close its connections.
-    Close(ReplicaId),
-}
-
-/// Counts since they were last taken.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Counters {
-    /// Writes that found an older version of the object in a queue, and took its place.
-    pub absorbed: u64,
-    /// Messages of earlier connections.
-    pub stale_frames: u64,
-    /// Re-syncs that were begun.
-    pub resyncs: u64,
-    /// Re-syncs that began anew because the log had passed the snapshot.
-    pub resyncs_again: u64,
-    /// Bodies that waited for their own deletion before they were stored.
-    pub dedup_waits: u64,
-    /// Commits that went in parts.
-    pub in_parts: u64,
-    /// Demand reads that were answered.
-    pub demands: u64,
-    /// Speculative bodies that were handed out.
-    pub pushed: u64,
-}
+pub use transaction::{CaseClashes, Put, Refused, RollbackError, Transaction, TransactionId};
 
 /// The state machine of an origin. `P` is whatever bodies are made of, or point to; it is not looked
 /// into.
@@ -382,7 +266,9 @@ impl<P: Clone> Origin<P> {
         peer.newest = number;
         self.disconnect(replica);
         let session = Session { origin: self.image.incarnation, ..session };
-        let verdict = if protocol == PROTOCOL { self.compare(position) } else {
+        let verdict = if protocol == PROTOCOL {
+            self.compare(position)
+        } else {
             Err(Refusal::Protocol(PROTOCOL))
         };
         let peer = self.peers.entry(replica).or_default();
@@ -649,17 +535,13 @@ impl<P: Clone> Origin<P> {
         }
     }
 
-    fn body_stored(&mut self, now: Reading, digest: &Digest, outcome: Result<(), DiskFull>) {
+    /// The store has a body, or no room for it.
+    pub fn handle_stored(&mut self, now: Reading, digest: &Digest, outcome: Result<(), DiskFull>) {
         self.shelf.handle_stored(digest, outcome);
         if outcome.is_err() {
             self.refuse_those_with(digest);
         }
         self.form_append(now);
-    }
-
-    /// The store has a body, or no room for it.
-    pub fn handle_stored(&mut self, now: Reading, digest: &Digest, outcome: Result<(), DiskFull>) {
-        self.body_stored(now, digest, outcome);
     }
 
     /// The store has deleted a body.

@@ -1,4 +1,5 @@
 use super::*;
+use crate::BodyEffect;
 use crate::message::Ask;
 use crate::time::WallTime;
 use crate::types::{Content, Incarnation, Metadata, Payload};
@@ -22,9 +23,9 @@ fn payload(body: u8, size: u64) -> Payload<()> {
 fn transaction(text: &str) -> Transaction<()> {
     let change = |text: &str| {
         let (name, body) = text.split_at(text.len() - 1);
-        let put = body.parse().map_or(Put::Delete, |body| {
-            Put::Body(payload(body, 10), Metadata::default())
-        });
+        let put = body
+            .parse()
+            .map_or(Put::Delete, |body| Put::Body(payload(body, 10), Metadata::default()));
         (path(name), put)
     };
     Transaction { changes: text.split(' ').map(change).collect() }
@@ -114,8 +115,7 @@ impl Bench {
     fn hello(&mut self, position: Option<Position>) {
         self.connection += 1;
         let committed = position.map_or(Sequence::ZERO, |position| position.sequence);
-        let hello =
-            ToOrigin::Hello { protocol: PROTOCOL, replica: REPLICA, position, committed };
+        let hello = ToOrigin::Hello { protocol: PROTOCOL, replica: REPLICA, position, committed };
         self.say(hello);
     }
 
@@ -220,7 +220,9 @@ fn a_tree_stays_a_tree() {
         bench.committed(before);
         match expected {
             Some(why) => assert_eq!(bench.refused(transaction), why, "{before}, {transaction}"),
-            None => assert_eq!(bench.committed(transaction), Sequence(2), "{before}, {transaction}"),
+            None => {
+                assert_eq!(bench.committed(transaction), Sequence(2), "{before}, {transaction}")
+            }
         }
     }
 }
@@ -407,7 +409,10 @@ fn a_demand_read_is_answered_with_the_current_version_and_the_origins_sequence()
     let headers = [(); 2].map(|()| bench.origin.poll_demand(REPLICA).expect("an answer").message);
     let version = headers[0].version.expect("a version");
     assert_eq!((version.sequence, version.content.digest), (Sequence(2), Digest([2; 32])));
-    assert_eq!((headers[0].at, headers[1].at, headers[1].version), (Sequence(3), Sequence(3), None));
+    assert_eq!(
+        (headers[0].at, headers[1].at, headers[1].version),
+        (Sequence(3), Sequence(3), None)
+    );
     assert_eq!(bench.pushed(), [3], "a is there by now");
 }
 

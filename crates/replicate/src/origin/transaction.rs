@@ -9,9 +9,7 @@ use super::{Append, Event, Origin};
 use crate::faults::Fault;
 use crate::path::Path;
 use crate::time::Reading;
-use crate::types::{
-    Change, Commit, Content, Digest, DiskFull, Metadata, Payload, Sequence,
-};
+use crate::types::{Change, Commit, Content, Digest, DiskFull, Metadata, Payload, Sequence};
 
 /// A caller's name for a transaction.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -58,7 +56,9 @@ pub enum Refused {
     #[error("the body {0} is not in the store any more: send it along")]
     NotStored(Digest),
     /// An object would lie below another one.
-    #[error("`{0}` is a file, and would have to be a folder too: delete it in the same transaction")]
+    #[error(
+        "`{0}` is a file, and would have to be a folder too: delete it in the same transaction"
+    )]
     FileAndFolder(Path),
     /// Two paths differ only in case.
     #[error("`{0}` and `{1}` differ only in case: rename one")]
@@ -129,8 +129,7 @@ impl<P: Clone> Origin<P> {
         if let Some(digest) = missing {
             return Err(Refused::NotStored(digest));
         }
-        let mut queued =
-            Queued { id, changes: Vec::new(), inline: Vec::new(), held: Vec::new() };
+        let mut queued = Queued { id, changes: Vec::new(), inline: Vec::new(), held: Vec::new() };
         for (path, put) in writes.changes {
             let content = match put {
                 Put::Delete => None,
@@ -292,11 +291,7 @@ impl<P: Clone> Origin<P> {
     }
 
     /// Whether the tree would still be one: no file below a file, no case clash if those are refused.
-    fn check(
-        &self,
-        overlay: &Overlay,
-        changes: &[(Path, Option<Content>)],
-    ) -> Result<(), Refused> {
+    fn check(&self, overlay: &Overlay, changes: &[(Path, Option<Content>)]) -> Result<(), Refused> {
         let mut own = Overlay::default();
         own.extend(changes);
         let objects = &self.image.objects;
@@ -343,8 +338,7 @@ impl<P: Clone> Origin<P> {
             .collect();
         let live = |path: &&Path| after.0.get(*path).copied().unwrap_or(true);
         let added = after.0.iter().filter(|(_, exists)| **exists).map(|(path, _)| path);
-        let all: BTreeSet<&Path> =
-            self.image.objects.keys().filter(live).chain(added).collect();
+        let all: BTreeSet<&Path> = self.image.objects.keys().filter(live).chain(added).collect();
         let clash = all.into_iter().find_map(|path| {
             new.get(&path.folded()).filter(|other| **other != path).map(|other| (path, *other))
         });

@@ -128,9 +128,9 @@ impl<P: Clone> Replica<P> {
                         }
                         next.is_ok()
                     }
-                    ToReplica::Welcome(Start::Log)
-                    | ToReplica::Refused(_)
-                    | ToReplica::Body(_) => false,
+                    ToReplica::Welcome(Start::Log) | ToReplica::Refused(_) | ToReplica::Body(_) => {
+                        false
+                    }
                 }
             }
             _ => {
@@ -240,11 +240,7 @@ impl<P: Clone> Replica<P> {
         let position = if more {
             received
         } else {
-            received.after(&Commit {
-                sequence,
-                stamp,
-                changes: partial.changes.as_slice().into(),
-            })
+            received.after(&Commit { sequence, stamp, changes: partial.changes.as_slice().into() })
         };
         let changes: Arc<[Change]> = partial.changes[partial.leaked..].into();
         self.buffer.push_back(Buffered { position, sequence, changes, said, waited: false });

@@ -94,7 +94,12 @@ impl Lease {
     }
 
     /// A commit stamped `stamp` was told of: when it can have been made at the earliest.
-    pub(super) fn said(&mut self, now: Reading, stamp: WallTime, faults: Faults) -> Option<LocalTime> {
+    pub(super) fn said(
+        &mut self,
+        now: Reading,
+        stamp: WallTime,
+        faults: Faults,
+    ) -> Option<LocalTime> {
         let by_wall = self.by_wall_clock(now, stamp, faults);
         self.horizon = self.horizon.max(by_wall);
         self.horizon
@@ -130,10 +135,7 @@ impl Lease {
         if let Some(known) = self.skew(now.local)
             && known.least.max(skew.least) <= known.most.min(skew.most)
         {
-            skew = Skew {
-                least: known.least.max(skew.least),
-                most: known.most.min(skew.most),
-            };
+            skew = Skew { least: known.least.max(skew.least), most: known.most.min(skew.most) };
         }
         self.certificate = Some(Certificate { measured: now.local, skew });
     }
@@ -167,7 +169,12 @@ impl Lease {
 
     /// When this machine's wall clock showed T − maxSkew (SSR §6.2.1, C2: deadlines are
     /// "timestamp + Δ − maxSkew").
-    fn by_wall_clock(&mut self, now: Reading, stamp: WallTime, faults: Faults) -> Option<LocalTime> {
+    fn by_wall_clock(
+        &mut self,
+        now: Reading,
+        stamp: WallTime,
+        faults: Faults,
+    ) -> Option<LocalTime> {
         let wall = self.clock.read(now);
         if !self.certified(now.local) {
             return None;
@@ -189,7 +196,8 @@ impl Lease {
     /// Until when what was said at `said` or later may be ignored (C2), or relied upon; none for
     /// ever.
     pub(super) fn deadline(&self, said: LocalTime, connected: bool) -> Option<LocalTime> {
-        let bound = if connected { Some(self.staleness.connected) } else { self.staleness.disconnected };
+        let bound =
+            if connected { Some(self.staleness.connected) } else { self.staleness.disconnected };
         bound.map(|bound| said.plus(self.staleness.drift.shorten(bound)))
     }
 
@@ -272,9 +280,13 @@ mod tests {
 
     #[test]
     fn skew_is_measured_and_told() {
-        for (stamp, certified, exceeded) in
-            [(60, true, false), (460, true, false), (-440, false, false), (900, false, true), (-900, false, true)]
-        {
+        for (stamp, certified, exceeded) in [
+            (60, true, false),
+            (460, true, false),
+            (-440, false, false),
+            (900, false, true),
+            (-900, false, true),
+        ] {
             let mut lease = lease();
             beat(&mut lease, 100, stamp, Some(20));
             let now = LocalTime::from_nanos(100 * MS);

@@ -24,15 +24,13 @@ use crate::message::{Frame, Refusal, Session, ToOrigin};
 use crate::path::Path;
 use crate::shelf::{BodyEffect, Shelf};
 use crate::time::{LocalTime, Reading};
-use crate::types::{
-    Change, Digest, DiskFull, Incarnation, Position, ReplicaId, Sequence, Version,
-};
+use crate::types::{Change, Digest, DiskFull, Incarnation, Position, ReplicaId, Sequence, Version};
 
 pub use image::{Image, Object, Step};
-pub use lease::{Skew, Staleness};
 use lease::Lease;
-pub use reads::{Answer, Order, Outcome, ReadId, Request, What, Why};
+pub use lease::{Skew, Staleness};
 use reads::Waiting;
+pub use reads::{Answer, Order, Outcome, ReadId, Request, What, Why};
 use resync::Resync;
 
 /// What a replica is told once.

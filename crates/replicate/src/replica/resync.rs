@@ -115,7 +115,10 @@ impl Resync {
     }
 
     /// What the differences make of the state; `stored` tells which bodies are here.
-    pub(super) fn changes(&self, stored: impl Fn(&Digest) -> bool) -> BTreeMap<Path, Option<Object>> {
+    pub(super) fn changes(
+        &self,
+        stored: impl Fn(&Digest) -> bool,
+    ) -> BTreeMap<Path, Option<Object>> {
         let mut changes = BTreeMap::new();
         let Some(own) = &self.own else { return changes };
         for (leaf, entries) in &self.fetched {

@@ -6,9 +6,9 @@ use std::collections::BTreeMap;
 use lull_cc::Bytes;
 use lull_sim::random::Random;
 
+use super::Situation;
 use super::host::{Body, True};
 use super::world::{Event, MS, World};
-use super::Situation;
 use crate::checker::{self, Acknowledged, Changes, Log, Name, Read, Seen, Violation};
 use crate::origin::{self, Put, Transaction, TransactionId};
 use crate::path::Path;
@@ -136,9 +136,9 @@ impl Clients {
 
     fn changes(&self, commit: &Commit) -> Changes {
         let change = |change: &crate::types::Change| {
-            let body = change.content.and_then(|content: Content| {
-                self.bodies.get(&content.digest).copied()
-            });
+            let body = change
+                .content
+                .and_then(|content: Content| self.bodies.get(&content.digest).copied());
             self.name(&change.path).map(|name| (name, body))
         };
         commit.changes.iter().filter_map(change).collect()
@@ -252,7 +252,9 @@ impl World {
 
     fn ask(&mut self, session: usize) {
         let one = &self.clients.sessions[session];
-        let Some(Reading { number, replica, what, folder, .. }) = one.reading.clone() else { return };
+        let Some(Reading { number, replica, what, folder, .. }) = one.reading.clone() else {
+            return;
+        };
         let what = match what {
             Some(at) => What::Object(self.clients.paths[at].clone()),
             None => What::Folder(folder.to_owned()),
@@ -335,9 +337,10 @@ impl World {
         if let Some(machine) = &mut host.machine {
             machine.handle_missing(now, digest);
         }
-        if let Some(reading) = &mut self.clients.sessions[session].reading {
-            self.clients.sessions[session].count += 1;
-            reading.number = self.clients.sessions[session].count;
+        let one = &mut self.clients.sessions[session];
+        if let Some(reading) = &mut one.reading {
+            one.count += 1;
+            reading.number = one.count;
         }
         // Through the queue of events: this is called while the replica is being asked.
         self.after(0, Event::Again { session });

@@ -139,7 +139,7 @@ pub(super) struct Damage {
 }
 
 /// A disk. What it has confirmed survives crashes; of the rest each part may or may not.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub(super) struct Disk<I: Durable> {
     pub(super) image: I,
     bodies: BTreeMap<Digest, Stored>,
@@ -150,7 +150,13 @@ pub(super) struct Disk<I: Durable> {
 
 impl<I: Durable> Disk<I> {
     pub(super) fn new(image: I) -> Self {
-        Disk { image, bodies: BTreeMap::new(), under_way: Pool::default(), full: false, slow: false }
+        Disk {
+            image,
+            bodies: BTreeMap::new(),
+            under_way: Pool::default(),
+            full: false,
+            slow: false,
+        }
     }
 
     pub(super) fn begin(&mut self, operation: Operation<I::Step>) -> u32 {

@@ -11,6 +11,7 @@ mod clients;
 mod host;
 mod network;
 mod pool;
+mod pump;
 mod situations;
 mod trouble;
 mod world;

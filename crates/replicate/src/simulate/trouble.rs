@@ -1,7 +1,7 @@
 //! What breaks, and how everything has to come to rest when nothing breaks any more.
 
-use super::world::{Event, MS, Mend, World};
 use super::Situation;
+use super::world::{Event, MS, Mend, World};
 use crate::message::Refusal;
 use crate::types::Sequence;
 

@@ -7,10 +7,10 @@ use lull_sim::events::EventQueue;
 use lull_sim::random::Random;
 
 use super::clients::Clients;
-use super::host::{Body, Clock, Disk, Done, Operation, True};
-use super::network::{Link, Way};
+use super::host::{Body, Clock, Disk, Done, True};
+use super::network::Link;
 use super::pool::Pool;
-use super::{Options, Outcome, Situation, Situations};
+use super::{Options, Outcome, Situations};
 use crate::message::{BodyHeader, Frame, Session, ToOrigin, ToReplica};
 use crate::origin::{self, Origin, ReadsPerWriteAndByte};
 use crate::replica::{self, Replica};
@@ -74,7 +74,7 @@ pub(super) struct OriginHost {
     pub(super) clock: Clock,
     pub(super) epoch: u32,
     pub(super) config: origin::Config,
-    timer: Option<True>,
+    pub(super) timer: Option<True>,
     /// All commits that were ever on stable storage.
     pub(super) log: Vec<Commit>,
     /// A copy of the disk from earlier on.
@@ -88,7 +88,7 @@ pub(super) struct ReplicaHost {
     pub(super) epoch: u32,
     pub(super) config: replica::Config,
     pub(super) link: Link,
-    timer: Option<True>,
+    pub(super) timer: Option<True>,
     connecting: bool,
 }
 
@@ -99,9 +99,9 @@ pub(super) struct World {
     queue: EventQueue<Event>,
     pub(super) origin: OriginHost,
     pub(super) replicas: Vec<ReplicaHost>,
-    to_origin: Pool<Frame<ToOrigin>>,
-    to_replica: Pool<Frame<ToReplica>>,
-    bodies: Pool<(Frame<BodyHeader>, Option<Payload<Body>>)>,
+    pub(super) to_origin: Pool<Frame<ToOrigin>>,
+    pub(super) to_replica: Pool<Frame<ToReplica>>,
+    pub(super) bodies: Pool<(Frame<BodyHeader>, Option<Payload<Body>>)>,
     pub(super) clients: Clients,
     pub(super) situations: Situations,
     /// Nothing breaks any more.
@@ -155,7 +155,8 @@ impl World {
                 4 => random.below(2 * max_skew as u64) as i64 - max_skew,
                 _ => 30 * (random.below(2 * max_skew as u64) as i64 - max_skew),
             };
-            let quota = (random.below(3) == 0).then(|| lull_cc::Bytes(60_000 + random.below(100_000)));
+            let quota =
+                (random.below(3) == 0).then(|| lull_cc::Bytes(60_000 + random.below(100_000)));
             ReplicaHost {
                 machine: None,
                 disk: Disk::new(replica::Image::default()),
@@ -266,9 +267,10 @@ impl World {
             Event::ToReplica { replica, connection, slot } => {
                 let Some(frame) = self.to_replica.take(slot) else { return };
                 if self.arrives(replica, connection, self.replicas[replica].link.at_replica) {
-                    self.replicas[replica].link.welcomed |=
-                        matches!(frame.message, ToReplica::Welcome(_))
-                            && self.replicas[replica].link.at_replica == Some(connection);
+                    let host = &mut self.replicas[replica];
+                    let present = (host.disk.image.incarnation, host.link.of_this_life);
+                    host.link.welcomed |= matches!(frame.message, ToReplica::Welcome(_))
+                        && (frame.session.replica, frame.session.connection) == present;
                     self.with_replica(replica, |machine, now| machine.handle_control(now, frame));
                 }
             }
@@ -368,13 +370,8 @@ impl World {
         let disk = &mut self.origin.disk;
         disk.image.incarnation = Incarnation(disk.image.incarnation.0 + 1);
         let policy = Box::new(ReadsPerWriteAndByte);
-        let mut machine = Origin::recover(
-            now,
-            self.origin.config,
-            policy,
-            disk.image.clone(),
-            disk.intact(),
-        );
+        let mut machine =
+            Origin::recover(now, self.origin.config, policy, disk.image.clone(), disk.intact());
         machine.sow(self.options.fault);
         self.origin.machine = Some(machine);
         self.pump_origin();
@@ -465,128 +462,6 @@ impl World {
         if let Some(machine) = &mut host.machine {
             call(machine, now);
             self.pump_replica(replica);
-        }
-    }
-
-    /// Does what the origin asks for, until it asks for nothing more.
-    fn pump_origin(&mut self) {
-        let World { origin, random, .. } = self;
-        let Some(machine) = &mut origin.machine else { return };
-        let now = origin.clock.read(self.now);
-        let mut new = Vec::new();
-        while let Some(effect) = machine.poll_effect() {
-            let operation = match effect {
-                origin::Effect::Body(effect) => effect.into(),
-                origin::Effect::Append(append) => Operation::Step(append),
-            };
-            let slot = origin.disk.begin(operation);
-            let at = self.now + origin.disk.latency(random);
-            new.push((at, Event::OriginDisk { epoch: origin.epoch, slot }));
-        }
-        while let Some(event) = machine.poll_event() {
-            if matches!(event, origin::Event::Refused { .. }) {
-                self.situations.add(Situation::RefusedTransaction);
-            }
-            self.clients.handle_origin(self.now, &event);
-        }
-        for (at, host) in self.replicas.iter_mut().enumerate() {
-            let (id, link) = (ReplicaId(at as u32), &mut host.link);
-            let Some(connection) = link.at_origin else { continue };
-            while let Some(frame) = machine.poll_control(now, id) {
-                let arrival = link.arrival(self.now, Way::Control, random);
-                let slot = self.to_replica.insert(frame);
-                new.push((arrival, Event::ToReplica { replica: at, connection, slot }));
-            }
-            while let Some(frame) = machine.poll_demand(id) {
-                let digest = frame.message.version.map(|version| version.content.digest);
-                let payload = digest.and_then(|digest| origin.disk.body(&digest).cloned());
-                let arrival = link.arrival(self.now, Way::Demand, random);
-                let slot = self.bodies.insert((frame, payload));
-                new.push((arrival, Event::Body { replica: at, connection, slot }));
-            }
-            if link.busy_until <= self.now
-                && let Some(frame) = machine.poll_speculative(id)
-            {
-                let digest = frame.message.version.map(|version| version.content.digest);
-                let payload = digest.and_then(|digest| origin.disk.body(&digest).cloned());
-                let size = payload.as_ref().map_or(0, |payload| payload.size.0);
-                link.busy_until = self.now + link.service(size, random);
-                let arrival = link.arrival(link.busy_until, Way::Speculative, random);
-                new.push((link.busy_until, Event::Free { replica: at }));
-                let slot = self.bodies.insert((frame, payload));
-                new.push((arrival, Event::Body { replica: at, connection, slot }));
-            }
-        }
-        if let Some(local) = machine.poll_timeout() {
-            let when = origin.clock.when(local, self.now);
-            if origin.timer.is_none_or(|at| when < at) {
-                origin.timer = Some(when);
-                new.push((when, Event::OriginTimer { epoch: origin.epoch }));
-            }
-        }
-        for (at, event) in new {
-            self.at(at, event);
-        }
-    }
-
-    /// Does what a replica asks for, until it asks for nothing more.
-    fn pump_replica(&mut self, replica: usize) {
-        let mut closed = false;
-        loop {
-            let host = &mut self.replicas[replica];
-            let Some(machine) = &mut host.machine else { return };
-            while let Some(event) = machine.poll_event() {
-                match event {
-                    replica::Event::Close => closed = true,
-                    replica::Event::SkewExceeded(_) => {
-                        self.situations.add(Situation::SkewExceeded);
-                    }
-                    replica::Event::DiskFull => self.situations.add(Situation::ReplicaFull),
-                    replica::Event::Connected | replica::Event::Refused(_) => {}
-                }
-            }
-            if closed {
-                host.link.welcomed = false;
-            }
-            let Some(answer) = machine.poll_answer() else { break };
-            self.answered(replica, answer);
-        }
-        let World { replicas, random, .. } = self;
-        let host = &mut replicas[replica];
-        let Some(machine) = &mut host.machine else { return };
-        let mut new = Vec::new();
-        while let Some(effect) = machine.poll_effect() {
-            let operation = match effect {
-                replica::Effect::Body(effect) => effect.into(),
-                replica::Effect::Commit(step) => Operation::Step(step),
-            };
-            let slot = host.disk.begin(operation);
-            let at = self.now + host.disk.latency(random);
-            new.push((at, Event::ReplicaDisk { replica, epoch: host.epoch, slot }));
-        }
-        while let Some(frame) = machine.poll_send() {
-            let Some(connection) = host.link.at_replica else { continue };
-            let arrival = host.link.arrival(self.now, Way::ToOrigin, random);
-            let slot = self.to_origin.insert(frame);
-            new.push((arrival, Event::ToOrigin { replica, connection, slot }));
-        }
-        if let Some(local) = machine.poll_timeout() {
-            let when = host.clock.when(local, self.now);
-            if host.timer.is_none_or(|at| when < at) {
-                host.timer = Some(when);
-                new.push((when, Event::ReplicaTimer { replica, epoch: host.epoch }));
-            }
-        }
-        for (at, event) in new {
-            self.at(at, event);
-        }
-        if closed {
-            let connection = self.replicas[replica].link.at_replica;
-            self.lose_connection(replica);
-            if let Some(connection) = connection {
-                let delay = self.some(50 * MS);
-                self.after(delay, Event::DownAtOrigin { replica, connection });
-            }
         }
     }
 

@@ -1,0 +1,260 @@
+//! Reads, connections and what is kept for how long.
+
+use super::*;
+
+#[test]
+fn reads_wait_when_the_origin_was_not_heard_for_delta() {
+    for (wait, connected, expected) in [
+        (9_999, true, "-"),
+        (10_000, true, "Stale"),
+        (10_000, false, "-"),
+        (59_999, false, "-"),
+        (60_000, false, "Stale"),
+    ] {
+        let mut bench = Bench::new(config());
+        if !connected {
+            bench.replica.handle_disconnected(reading(0));
+        }
+        bench.wait(wait);
+        assert_eq!(bench.read("a"), expected, "{wait} ms, connected {connected}");
+    }
+}
+
+#[test]
+fn a_blocked_read_goes_on_with_the_next_heartbeat() {
+    let mut bench = Bench::new(config());
+    bench.wait(10_000);
+    assert_eq!(bench.read("a"), "Stale");
+    bench.heartbeat(0);
+    assert_eq!(bench.answers(), [(1, "-".to_owned())]);
+}
+
+#[test]
+fn a_lost_connection_lets_the_larger_delta_count() {
+    let mut bench = Bench::new(config());
+    bench.wait(10_000);
+    assert_eq!(bench.read("a"), "Stale");
+    bench.replica.handle_disconnected(reading(bench.ms));
+    assert_eq!(bench.answers(), [(1, "-".to_owned())]);
+    assert_eq!(bench.replica.take_counters().masked, 1);
+}
+
+#[test]
+fn overdue_invalidations_come_before_reads_when_the_connection_is_back() {
+    let mut bench = Bench::new(config());
+    bench.commit(1, "a1");
+    bench.replica.handle_disconnected(reading(0));
+    bench.wait(20_000);
+    bench.disk();
+    assert_eq!(bench.read("a"), "-", "the buffer is frozen while there is no connection");
+    bench.connect(Start::Log);
+    assert_eq!(bench.read("a"), "Stale");
+    bench.heartbeat(1);
+    bench.disk();
+    assert_eq!(bench.state("a"), Some((1, false)));
+    assert_eq!(bench.replica.take_counters().overdue, 1);
+    bench.body(1, "a1", true);
+    bench.disk();
+    assert_eq!(bench.answers(), [(2, "1".to_owned())]);
+}
+
+#[test]
+fn what_is_told_again_after_a_reconnection_is_known() {
+    let mut bench = Bench::new(config());
+    bench.commit(1, "a1");
+    bench.replica.handle_disconnected(reading(0));
+    bench.connect(Start::Log);
+    bench.commit(1, "a1");
+    bench.commit(2, "a-");
+    assert_eq!(bench.replica.received(), Sequence(2));
+    assert!(bench.replica.is_connected());
+}
+
+#[test]
+fn nonsense_ends_the_connection() {
+    let heartbeat = |committed| ToReplica::Heartbeat {
+        stamp: reading(0).wall,
+        committed: Sequence(committed),
+        echo: None,
+    };
+    let invalidation = |sequence| ToReplica::Invalidation {
+        sequence: Sequence(sequence),
+        stamp: reading(0).wall,
+        changes: changes("a1"),
+        more: false,
+    };
+    for (message, what) in [
+        (invalidation(2), "a gap"),
+        (heartbeat(1), "a heartbeat that speaks of what was not told"),
+        (ToReplica::Welcome(Start::Log), "a second welcome"),
+        (ToReplica::Tree(crate::message::Tree::Branches(Vec::new())), "nobody has asked"),
+    ] {
+        let mut bench = Bench::new(config());
+        while bench.replica.poll_event().is_some() {}
+        bench.say(message);
+        assert!(!bench.replica.is_connected(), "{what}");
+        assert_eq!(bench.replica.poll_event(), Some(Event::Close), "{what}");
+    }
+}
+
+#[test]
+fn messages_of_an_earlier_connection_are_dropped() {
+    let mut bench = Bench::new(config());
+    let old = bench.session();
+    bench.replica.handle_disconnected(reading(0));
+    bench.connect(Start::Log);
+    let message = ToReplica::Invalidation {
+        sequence: Sequence(1),
+        stamp: reading(0).wall,
+        changes: changes("a1"),
+        more: false,
+    };
+    bench.replica.handle_control(reading(0), Frame { session: old, message });
+    assert_eq!(bench.replica.received(), Sequence::ZERO);
+    assert_eq!(bench.replica.take_counters().stale_frames, 1);
+}
+
+#[test]
+fn an_aggressive_read_passes_one_that_waits_and_a_conservative_one_does_not() {
+    for (order, expected) in [(Order::Aggressive, "-"), (Order::Conservative, "Order")] {
+        let mut bench = Bench::new(Config { order, ..config() });
+        bench.commit(1, "a1");
+        bench.wait(10_000);
+        bench.heartbeat(1);
+        bench.disk();
+        assert_eq!(bench.read("a"), "Invalid");
+        assert_eq!(bench.read("b"), expected, "{order:?}");
+        bench.replica.cancel_read(reading(bench.ms), ReadId(1));
+        let left: Vec<_> = bench.answers();
+        assert_eq!(left.is_empty(), order == Order::Aggressive, "{order:?}: {left:?}");
+    }
+}
+
+#[test]
+fn a_session_that_has_seen_more_elsewhere_has_it_applied_or_waits() {
+    let mut bench = Bench::new(config());
+    bench.commit(1, "a1");
+    bench.disk();
+    assert_eq!(bench.read_after("b", 0), "-");
+    assert_eq!(bench.read_after("b", 1), "Applying", "it is buffered here");
+    bench.disk();
+    assert_eq!(bench.answers(), [(2, "-".to_owned())]);
+    assert_eq!(bench.state("a"), Some((1, false)));
+    assert_eq!(bench.read_after("b", 2), "Behind", "it is not here yet");
+    bench.commit(2, "c2");
+    bench.disk();
+    assert_eq!(bench.answers(), [(3, "-".to_owned())]);
+}
+
+#[test]
+fn a_listing_is_one_read_of_all_names() {
+    let mut bench = Bench::new(config());
+    bench.commit(1, "a1 b2");
+    bench.wait(10_000);
+    bench.heartbeat(1);
+    bench.disk();
+    let request = Request { what: What::Folder(String::new()), after: Sequence::ZERO };
+    assert_eq!(bench.replica.handle_read(reading(bench.ms), ReadId(1), request), None);
+    assert_eq!(bench.answers(), [(1, "a b".to_owned())], "names need no bodies");
+}
+
+#[test]
+fn a_missing_body_makes_its_object_invalid_and_is_fetched_again() {
+    let mut bench = Bench::new(config());
+    bench.commit(1, "a1");
+    bench.body(1, "a1", false);
+    bench.disk();
+    bench.sent();
+    bench.replica.handle_missing(reading(0), &Digest([1; 32]));
+    assert_eq!(bench.read("a"), "Invalid");
+    assert_eq!(bench.sent(), [ToOrigin::Demand(path("a"))]);
+    bench.body(1, "a1", true);
+    bench.disk();
+    assert_eq!(bench.answers(), [(1, "1".to_owned())]);
+}
+
+#[test]
+fn a_body_that_is_here_under_another_name_is_not_waited_for() {
+    let mut bench = Bench::new(config());
+    bench.commit(1, "a1");
+    bench.body(1, "a1", false);
+    bench.disk();
+    bench.commit(2, "b1");
+    bench.commit(3, "a-");
+    bench.disk();
+    assert_eq!((bench.read("a"), bench.read("b")), ("-".to_owned(), "1".to_owned()));
+    bench.commit(4, "b-");
+    bench.disk();
+    assert_eq!(bench.replica.bytes(), Bytes(0), "nobody needs it any more");
+}
+
+#[test]
+fn what_was_not_read_for_longest_makes_room() {
+    let mut bench = Bench::new(Config { quota: Some(Bytes(25)), ..config() });
+    bench.commit(1, "a1");
+    bench.body(1, "a1", false);
+    bench.commit(2, "b2");
+    bench.body(2, "b2", false);
+    bench.disk();
+    assert_eq!(bench.read("a"), "1");
+    bench.commit(3, "c3");
+    bench.body(3, "c3", false);
+    bench.disk();
+    assert_eq!(bench.replica.take_counters().refused, 1, "speculation does not evict");
+    bench.wait(10_000);
+    bench.heartbeat(3);
+    bench.disk();
+    assert_eq!(bench.read("c"), "Invalid");
+    bench.body(3, "c3", true);
+    bench.disk();
+    assert_eq!(bench.answers(), [(2, "3".to_owned())]);
+    assert_eq!(bench.state("b"), Some((2, false)), "the one that was not read");
+    assert_eq!(bench.state("a"), Some((1, true)));
+}
+
+#[test]
+fn an_overwritten_body_can_be_fetched_for_a_while() {
+    let mut bench = Bench::new(Config { grace: Duration::from_secs(5), ..config() });
+    bench.commit(1, "a1");
+    bench.body(1, "a1", false);
+    bench.disk();
+    bench.commit(2, "a-");
+    bench.disk();
+    assert!(bench.replica.has_body(&Digest([1; 32])));
+    bench.wait(5_000);
+    bench.disk();
+    assert!(!bench.replica.has_body(&Digest([1; 32])));
+}
+
+#[test]
+fn a_restart_begins_with_what_was_committed_and_knows_nothing_of_time() {
+    let mut bench = Bench::new(config());
+    bench.commit(1, "a1");
+    bench.body(1, "a1", false);
+    bench.commit(2, "b2");
+    bench.disk();
+    let mut image = bench.replica.image().clone();
+    image.incarnation = Incarnation(1);
+    for (bodies, valid) in [(vec![(Digest([1; 32]), Bytes(10))], true), (vec![], false)] {
+        let mut replica = Replica::<()>::recover(reading(0), config(), image.clone(), bodies);
+        assert_eq!(replica.position(), Sequence(1));
+        assert_eq!(replica.received(), Sequence(1));
+        assert_eq!(replica.image().objects[&path("a")].valid, valid);
+        let request = Request { what: What::Object(path("a")), after: Sequence::ZERO };
+        assert_eq!(replica.handle_read(reading(0), ReadId(1), request), Some(Why::Stale));
+    }
+}
+
+#[test]
+fn counts_of_reads_are_reported() {
+    let mut bench = Bench::new(config());
+    bench.commit(1, "a1");
+    bench.body(1, "a1", false);
+    bench.disk();
+    for _ in 0..3 {
+        bench.read("a");
+    }
+    bench.sent();
+    bench.wait(1_000);
+    assert!(bench.sent().contains(&ToOrigin::Reads(vec![(path("a"), 3)])));
+}

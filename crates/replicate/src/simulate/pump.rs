@@ -1,0 +1,132 @@
+//! Does what the machines ask for: disks, messages, timers.
+
+use super::Situation;
+use super::host::Operation;
+use super::network::Way;
+use super::world::{Event, MS, World};
+use crate::types::ReplicaId;
+use crate::{origin, replica};
+
+impl World {
+    /// Does what the origin asks for, until it asks for nothing more.
+    pub(super) fn pump_origin(&mut self) {
+        let World { origin, random, .. } = self;
+        let Some(machine) = &mut origin.machine else { return };
+        let now = origin.clock.read(self.now);
+        let mut new = Vec::new();
+        while let Some(effect) = machine.poll_effect() {
+            let operation = match effect {
+                origin::Effect::Body(effect) => effect.into(),
+                origin::Effect::Append(append) => Operation::Step(append),
+            };
+            let slot = origin.disk.begin(operation);
+            let at = self.now + origin.disk.latency(random);
+            new.push((at, Event::OriginDisk { epoch: origin.epoch, slot }));
+        }
+        while let Some(event) = machine.poll_event() {
+            if matches!(event, origin::Event::Refused { .. }) {
+                self.situations.add(Situation::RefusedTransaction);
+            }
+            self.clients.handle_origin(self.now, &event);
+        }
+        for (at, host) in self.replicas.iter_mut().enumerate() {
+            let (id, link) = (ReplicaId(at as u32), &mut host.link);
+            let Some(connection) = link.at_origin else { continue };
+            while let Some(frame) = machine.poll_control(now, id) {
+                let arrival = link.arrival(self.now, Way::Control, random);
+                let slot = self.to_replica.insert(frame);
+                new.push((arrival, Event::ToReplica { replica: at, connection, slot }));
+            }
+            while let Some(frame) = machine.poll_demand(id) {
+                let digest = frame.message.version.map(|version| version.content.digest);
+                let payload = digest.and_then(|digest| origin.disk.body(&digest).cloned());
+                let arrival = link.arrival(self.now, Way::Demand, random);
+                let slot = self.bodies.insert((frame, payload));
+                new.push((arrival, Event::Body { replica: at, connection, slot }));
+            }
+            if link.busy_until <= self.now
+                && let Some(frame) = machine.poll_speculative(id)
+            {
+                let digest = frame.message.version.map(|version| version.content.digest);
+                let payload = digest.and_then(|digest| origin.disk.body(&digest).cloned());
+                let size = payload.as_ref().map_or(0, |payload| payload.size.0);
+                link.busy_until = self.now + link.service(size, random);
+                let arrival = link.arrival(link.busy_until, Way::Speculative, random);
+                new.push((link.busy_until, Event::Free { replica: at }));
+                let slot = self.bodies.insert((frame, payload));
+                new.push((arrival, Event::Body { replica: at, connection, slot }));
+            }
+        }
+        if let Some(local) = machine.poll_timeout() {
+            let when = origin.clock.when(local, self.now);
+            if origin.timer.is_none_or(|at| when < at) {
+                origin.timer = Some(when);
+                new.push((when, Event::OriginTimer { epoch: origin.epoch }));
+            }
+        }
+        for (at, event) in new {
+            self.at(at, event);
+        }
+    }
+
+    /// Does what a replica asks for, until it asks for nothing more.
+    pub(super) fn pump_replica(&mut self, replica: usize) {
+        let mut closed = false;
+        loop {
+            let host = &mut self.replicas[replica];
+            let Some(machine) = &mut host.machine else { return };
+            while let Some(event) = machine.poll_event() {
+                match event {
+                    replica::Event::Close => closed = true,
+                    replica::Event::SkewExceeded(_) => {
+                        self.situations.add(Situation::SkewExceeded);
+                    }
+                    replica::Event::DiskFull => self.situations.add(Situation::ReplicaFull),
+                    replica::Event::Connected | replica::Event::Refused(_) => {}
+                }
+            }
+            if closed {
+                host.link.welcomed = false;
+            }
+            let Some(answer) = machine.poll_answer() else { break };
+            self.answered(replica, answer);
+        }
+        let World { replicas, random, .. } = self;
+        let host = &mut replicas[replica];
+        let Some(machine) = &mut host.machine else { return };
+        let mut new = Vec::new();
+        while let Some(effect) = machine.poll_effect() {
+            let operation = match effect {
+                replica::Effect::Body(effect) => effect.into(),
+                replica::Effect::Commit(step) => Operation::Step(step),
+            };
+            let slot = host.disk.begin(operation);
+            let at = self.now + host.disk.latency(random);
+            new.push((at, Event::ReplicaDisk { replica, epoch: host.epoch, slot }));
+        }
+        while let Some(frame) = machine.poll_send() {
+            let Some(connection) = host.link.at_replica else { continue };
+            let arrival = host.link.arrival(self.now, Way::ToOrigin, random);
+            let slot = self.to_origin.insert(frame);
+            new.push((arrival, Event::ToOrigin { replica, connection, slot }));
+        }
+        if let Some(local) = machine.poll_timeout() {
+            let when = host.clock.when(local, self.now);
+            if host.timer.is_none_or(|at| when < at) {
+                host.timer = Some(when);
+                new.push((when, Event::ReplicaTimer { replica, epoch: host.epoch }));
+            }
+        }
+        for (at, event) in new {
+            self.at(at, event);
+        }
+        if closed {
+            let connection = self.replicas[replica].link.at_replica;
+            self.lose_connection(replica);
+            if let Some(connection) = connection {
+                let delay = self.some(50 * MS);
+                self.after(delay, Event::DownAtOrigin { replica, connection });
+            }
+        }
+    }
+}
