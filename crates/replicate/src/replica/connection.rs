@@ -25,7 +25,7 @@ impl<P: Clone> Replica<P> {
         self.outbox.push_back(ToOrigin::Hello {
             protocol: PROTOCOL,
             replica: self.config.replica,
-            position: self.received,
+            position: self.received_position(),
             committed: self.position(),
         });
     }
@@ -47,13 +47,10 @@ impl<P: Clone> Replica<P> {
         for buffered in &mut self.buffer {
             buffered.waited = true;
         }
-        if let Some(writing) = &mut self.writing
-            && writing.resync
-        {
-            // It will be applied; the origin hears of it by the next hello.
-            self.resync.as_mut().expect("it is being applied").untell();
-        } else {
-            self.resync = None;
+        self.resync = None;
+        if let Some(writing) = &mut self.writing {
+            // It will be applied all the same; the origin hears of it by the next hello.
+            writing.resync = false;
         }
     }
 
@@ -192,13 +189,9 @@ impl<P: Clone> Replica<P> {
         // What is dropped here might have had to be applied before the comparison is done.
         self.lease.revoke();
         let _ = self.lease.said(now, stamp, self.faults);
-        self.buffer.clear();
         self.partial = None;
-        self.received = self.image.position;
         if let Some(writing) = &mut self.writing {
-            writing.commits = 0;
             writing.resync = false;
-            self.received = writing.step.position;
         }
         self.resync = Some(Resync::new(position, root));
     }
@@ -218,7 +211,7 @@ impl<P: Clone> Replica<P> {
             // Told again after a reconnection.
             return true;
         }
-        let Some(received) = self.received else { return false };
+        let Some(received) = self.received_position() else { return false };
         let lossy = self.faults.has(Fault::InvalidationLostOnReconnect);
         if sequence != received.sequence.next() && !lossy {
             return false;
@@ -247,7 +240,8 @@ impl<P: Clone> Replica<P> {
         if more {
             self.partial = Some(Partial { leaked: partial.changes.len(), ..partial });
         } else {
-            self.received = Some(position);
+            // All that was acknowledged before this commit was made is here by now.
+            self.lease.cover(said);
         }
         true
     }

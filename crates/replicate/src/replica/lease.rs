@@ -105,6 +105,11 @@ impl Lease {
         self.horizon
     }
 
+    /// Everything that had been acknowledged by `said` was told.
+    pub(super) fn cover(&mut self, said: Option<LocalTime>) {
+        self.covered = self.covered.max(said);
+    }
+
     /// A heartbeat has come.
     pub(super) fn heartbeat(
         &mut self,

@@ -235,8 +235,7 @@ pub struct Replica<P> {
     incarnation: Incarnation,
     /// The committed state.
     image: Image,
-    /// Up to where invalidations were received.
-    received: Option<Position>,
+    /// Commits that were received and are not in the state.
     buffer: VecDeque<Buffered>,
     partial: Option<Partial>,
     /// Commits up to here are applied without waiting for their bodies.
@@ -295,7 +294,6 @@ impl<P: Clone> Replica<P> {
         let mut replica = Replica {
             config,
             incarnation: image.incarnation,
-            received: image.position,
             buffer: VecDeque::new(),
             partial: None,
             force: Sequence::ZERO,
@@ -353,7 +351,11 @@ impl<P: Clone> Replica<P> {
 
     /// Up to where invalidations were received.
     pub fn received(&self) -> Sequence {
-        self.received.map_or(Sequence::ZERO, |position| position.sequence)
+        self.received_position().map_or(Sequence::ZERO, |position| position.sequence)
+    }
+
+    fn received_position(&self) -> Option<Position> {
+        self.buffer.back().map(|last| last.position).or(self.image.position)
     }
 
     /// Whether the origin talks to this replica.

@@ -37,23 +37,12 @@ pub(super) struct Resync {
     state: State,
     own: Option<MerkleTree>,
     fetched: BTreeMap<u16, Vec<(Path, Version)>>,
-    /// The connection that asked for it is gone.
-    untold: bool,
 }
 
 impl Resync {
     pub(super) fn new(position: Position, root: Digest) -> Self {
         let state = State::Waiting;
-        Resync { position, root, state, own: None, fetched: BTreeMap::new(), untold: false }
-    }
-
-    /// The connection is gone: nobody is to be told that it is done.
-    pub(super) fn untell(&mut self) {
-        self.untold = true;
-    }
-
-    pub(super) fn is_untold(&self) -> bool {
-        self.untold
+        Resync { position, root, state, own: None, fetched: BTreeMap::new() }
     }
 
     pub(super) fn is_waiting(&self) -> bool {

@@ -177,6 +177,7 @@ impl<P: Clone> Replica<P> {
         }
         if let Some(resync) = &mut self.resync {
             if resync.is_waiting() {
+                self.buffer.clear();
                 let ask = resync.begin(&self.image);
                 self.outbox.extend(ask.map(ToOrigin::Ask));
             }
@@ -185,7 +186,6 @@ impl<P: Clone> Replica<P> {
             }
             let position = resync.position;
             let changes = resync.changes(|digest| self.shelf.is_stored(digest));
-            self.received = Some(position);
             self.write(Step { position: Some(position), changes }, 0, true);
             return;
         }
@@ -363,11 +363,10 @@ impl<P: Clone> Replica<P> {
         }
         if resync {
             self.counters.resyncs += 1;
-            if self.resync.take().is_some_and(|resync| !resync.is_untold()) {
-                self.outbox.push_back(ToOrigin::Resynced(self.position()));
-            }
+            self.resync = None;
+            self.outbox.push_back(ToOrigin::Resynced(self.position()));
             // To a replica that had nothing the origin pushes everything unasked.
-            if !first && self.is_connected() {
+            if !first {
                 self.tell_lacking();
             }
         }

@@ -37,6 +37,8 @@ struct Session {
     seen: Sequence,
     reading: Option<Reading>,
     count: u32,
+    /// The body that it has open, and where.
+    open: Option<(usize, Digest)>,
 }
 
 /// All clients, and their history.
@@ -61,6 +63,7 @@ impl Clients {
             seen: Sequence::ZERO,
             reading: None,
             count: 0,
+            open: None,
         };
         let sessions = (0..4 + random.below(4) as usize).map(session).collect();
         Clients {
@@ -225,6 +228,7 @@ impl World {
         if self.clients.sessions[session].reading.is_some() {
             return;
         }
+        self.read_on(session);
         if self.random.below(8) == 0 {
             let to = self.random.below(self.replicas.len() as u64) as usize;
             self.clients.sessions[session].replica = to;
@@ -248,6 +252,18 @@ impl World {
             self.after(delay, Event::Cancel { session, number });
         }
         self.ask(session);
+    }
+
+    /// Reads more of what it has open, which may have been overwritten by now.
+    fn read_on(&mut self, session: usize) {
+        let Some((replica, digest)) = self.clients.sessions[session].open else { return };
+        let host = &mut self.replicas[replica];
+        if let Some(machine) = &mut host.machine
+            && machine.has_body(&digest)
+            && !host.disk.holds(&digest)
+        {
+            self.stuck.push(format!("replica {replica} says it has {digest:?}, and has not"));
+        }
     }
 
     fn ask(&mut self, session: usize) {
@@ -317,6 +333,9 @@ impl World {
         let bound = self.bound(replica);
         let one = &mut self.clients.sessions[session];
         let Some(reading) = one.reading.take() else { return };
+        if let Outcome::Object(version) = &answer.outcome {
+            one.open = Some((replica, version.content.digest));
+        }
         one.seen = one.seen.max(answer.at);
         self.clients.history.push(Read {
             session: session as u64,

@@ -240,6 +240,11 @@ impl<I: Durable> Disk<I> {
         self.bodies.get(digest).filter(|stored| stored.intact).map(|stored| &stored.payload)
     }
 
+    /// Whether a body is there, intact or not.
+    pub(super) fn holds(&self, digest: &Digest) -> bool {
+        self.bodies.contains_key(digest)
+    }
+
     /// A body goes bad.
     pub(super) fn rot(&mut self, random: &mut Random) {
         let at = random.below(self.bodies.len().max(1) as u64) as usize;
