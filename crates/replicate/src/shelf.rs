@@ -50,6 +50,8 @@ pub(crate) struct Shelf<P> {
     entries: BTreeMap<Digest, Entry<P>>,
     effects: VecDeque<BodyEffect<P>>,
     bytes: u64,
+    /// Of these, on their way out.
+    leaving: u64,
     waited: u64,
 }
 
@@ -61,7 +63,7 @@ impl<P> Shelf<P> {
         let entries: BTreeMap<_, _> =
             found.into_iter().map(|(digest, size)| (digest, entry(size))).collect();
         let bytes = entries.values().map(|entry| entry.size.0).sum();
-        Shelf { entries, effects: VecDeque::new(), bytes, waited: 0 }
+        Shelf { entries, effects: VecDeque::new(), bytes, leaving: 0, waited: 0 }
     }
 
     /// Whether the body would survive a crash, and will not be deleted.
@@ -79,6 +81,11 @@ impl<P> Shelf<P> {
         Bytes(self.bytes)
     }
 
+    /// Bytes that stay: without those on their way out.
+    pub(crate) fn kept(&self) -> Bytes {
+        Bytes(self.bytes - self.leaving)
+    }
+
     /// How often a body had to wait for its own deletion.
     pub(crate) fn take_waited(&mut self) -> u64 {
         core::mem::take(&mut self.waited)
@@ -93,9 +100,12 @@ impl<P> Shelf<P> {
             }
             Some(entry) => {
                 entry.references += 1;
-                if let State::Dropping { then } = &mut entry.state {
-                    self.waited += u64::from(then.is_none());
-                    then.get_or_insert(payload);
+                if let State::Dropping { then } = &mut entry.state
+                    && then.is_none()
+                {
+                    *then = Some(payload);
+                    self.leaving -= entry.size.0;
+                    self.waited += 1;
                 }
             }
         }
@@ -133,9 +143,14 @@ impl<P> Shelf<P> {
         if entry.references == 0 {
             match &mut entry.state {
                 State::Storing => {}
-                State::Dropping { then } => *then = None,
+                State::Dropping { then } => {
+                    if then.take().is_some() {
+                        self.leaving += entry.size.0;
+                    }
+                }
                 State::Stored => {
                     entry.state = State::Dropping { then: None };
+                    self.leaving += entry.size.0;
                     self.effects.push_back(BodyEffect::Drop(*digest));
                 }
             }
@@ -152,6 +167,7 @@ impl<P> Shelf<P> {
             self.lose(digest);
         } else if entry.references == 0 {
             entry.state = State::Dropping { then: None };
+            self.leaving += entry.size.0;
             self.effects.push_back(BodyEffect::Drop(*digest));
         } else {
             entry.state = State::Stored;
@@ -175,6 +191,9 @@ impl<P> Shelf<P> {
     pub(crate) fn lose(&mut self, digest: &Digest) {
         if let Some(entry) = self.entries.remove(digest) {
             self.bytes -= entry.size.0;
+            if matches!(entry.state, State::Dropping { then: None }) {
+                self.leaving -= entry.size.0;
+            }
         }
     }
 
@@ -183,6 +202,7 @@ impl<P> Shelf<P> {
         for (digest, entry) in &mut self.entries {
             if entry.references == 0 && matches!(entry.state, State::Stored) {
                 entry.state = State::Dropping { then: None };
+                self.leaving += entry.size.0;
                 self.effects.push_back(BodyEffect::Drop(*digest));
             }
         }
@@ -248,6 +268,12 @@ mod tests {
         drained(&mut shelf);
         shelf.handle_stored(&digest, Ok(()));
         assert_eq!(drained(&mut shelf), [BodyEffect::Drop(digest)]);
+        assert_eq!((shelf.bytes(), shelf.kept()), (Bytes(10), Bytes(0)));
+        shelf.keep(payload(1));
+        assert_eq!(shelf.kept(), Bytes(10));
+        shelf.release(&digest);
+        shelf.handle_dropped(&digest);
+        assert_eq!((shelf.bytes(), shelf.kept()), (Bytes(0), Bytes(0)));
     }
 
     #[test]

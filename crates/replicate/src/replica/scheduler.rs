@@ -116,7 +116,7 @@ impl<P: Clone> Replica<P> {
     /// Whether there is no room for a body that nobody waits for: speculation does not evict.
     fn is_full_for(&self, size: Bytes, digest: &Digest) -> bool {
         let Some(quota) = self.config.quota else { return false };
-        !self.shelf.is_stored(digest) && self.shelf.bytes().0 + size.0 > quota.0
+        !self.shelf.is_stored(digest) && self.shelf.kept().0 + size.0 > quota.0
     }
 
     pub(super) fn forget_early(&mut self, digest: &Digest) {
@@ -215,15 +215,19 @@ impl<P: Clone> Replica<P> {
                 Because::Demand => counters.on_demand += 1,
             }
         }
-        self.use_late_bodies(&mut step);
-        self.make_room(&mut step);
+        let mut unused = self.use_late_bodies(&mut step);
+        self.make_room(&mut step, &mut unused);
         if commits > 0 || !step.changes.is_empty() {
             self.write(step, commits, false);
         }
+        // Only now: what was of no use under one name may be of use to the step under another.
+        for digest in unused {
+            self.shelf.release(&digest);
+        }
     }
 
-    /// Bodies whose invalidation was applied without them.
-    fn use_late_bodies(&mut self, step: &mut Step) {
+    /// Bodies whose invalidation was applied without them; gives those that are of no use.
+    fn use_late_bodies(&mut self, step: &mut Step) -> Vec<Digest> {
         let upto = step.position.map_or(Sequence::ZERO, |position| position.sequence);
         let mut done = Vec::new();
         for (key @ (sequence, path), early) in &self.early {
@@ -255,27 +259,18 @@ impl<P: Clone> Replica<P> {
                 }
             }
         }
-        // What the step itself makes use of has to stay until the step refers to it.
-        for key in done {
-            let taken = step.changes.get(&key.1).copied().flatten();
-            if taken.is_none_or(|object| object.version.sequence != key.0)
-                && let Some(early) = self.early.remove(&key)
-            {
-                self.shelf.release(&early.version.content.digest);
-            }
-        }
+        let removed = done.iter().filter_map(|key| self.early.remove(key));
+        removed.map(|early| early.version.content.digest).collect()
     }
 
     /// Gives up what was not read for longest, as far as the quota asks for it.
-    fn make_room(&mut self, step: &mut Step) {
+    fn make_room(&mut self, step: &mut Step, unused: &mut Vec<Digest>) {
         let Some(quota) = self.config.quota else { return };
-        let mut excess = self.shelf.bytes().0.saturating_sub(quota.0);
+        let mut excess = self.shelf.kept().0.saturating_sub(quota.0);
         if excess == 0 {
             return;
         }
-        while let Some((_, digest)) = self.grace.pop_front() {
-            self.shelf.release(&digest);
-        }
+        unused.extend(self.grace.drain(..).map(|(_, digest)| digest));
         for path in self.recent.values() {
             if excess == 0 {
                 return;
@@ -405,6 +400,9 @@ impl<P: Clone> Replica<P> {
     /// A body that should be in the store is not there, or is not what it was: the objects that have
     /// it are invalid, and are fetched again when they are read.
     pub fn handle_missing(&mut self, now: Reading, digest: &Digest) {
+        if !self.shelf.is_stored(digest) {
+            return;
+        }
         self.counters.missing += 1;
         self.shelf.lose(digest);
         self.forget_early(digest);

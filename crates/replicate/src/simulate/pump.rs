@@ -58,7 +58,8 @@ impl World {
             }
         }
         if let Some(local) = machine.poll_timeout() {
-            let when = origin.clock.when(local, self.now);
+            // A connection that only the origin takes for alive is not asked again and again.
+            let when = origin.clock.when(local, self.now).max(self.now + MS / 10);
             if origin.timer.is_none_or(|at| when < at) {
                 origin.timer = Some(when);
                 new.push((when, Event::OriginTimer { epoch: origin.epoch }));
