@@ -16,7 +16,7 @@ impl World {
         let mut new = Vec::new();
         while let Some(effect) = machine.poll_effect() {
             let operation = match effect {
-                origin::Effect::Body(effect) => effect.into(),
+                origin::Effect::Body(effect) => Operation::from(effect),
                 origin::Effect::Append(append) => Operation::Step(append),
             };
             let slot = origin.disk.begin(operation);
@@ -52,7 +52,7 @@ impl World {
                 let size = payload.as_ref().map_or(0, |payload| payload.size.0);
                 link.busy_until = self.now + link.service(size, random);
                 let arrival = link.arrival(link.busy_until, Way::Speculative, random);
-                new.push((link.busy_until, Event::Free { replica: at }));
+                new.push((link.busy_until, Event::Free));
                 let slot = self.bodies.insert((frame, payload));
                 new.push((arrival, Event::Body { replica: at, connection, slot }));
             }
@@ -98,7 +98,7 @@ impl World {
         let mut new = Vec::new();
         while let Some(effect) = machine.poll_effect() {
             let operation = match effect {
-                replica::Effect::Body(effect) => effect.into(),
+                replica::Effect::Body(effect) => Operation::from(effect),
                 replica::Effect::Commit(step) => Operation::Step(step),
             };
             let slot = host.disk.begin(operation);

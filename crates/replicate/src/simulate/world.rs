@@ -26,8 +26,8 @@ pub(super) enum Event {
     ToReplica { replica: usize, connection: u32, slot: u32 },
     /// A body for a replica.
     Body { replica: usize, connection: u32, slot: u32 },
-    /// The background connection takes more.
-    Free { replica: usize },
+    /// A background connection takes more.
+    Free,
     /// A disk operation of the origin ends.
     OriginDisk { epoch: u32, slot: u32 },
     /// Of a replica.
@@ -282,7 +282,7 @@ impl World {
                     });
                 }
             }
-            Event::Free { replica: _ } => self.pump_origin(),
+            Event::Free => self.pump_origin(),
             Event::OriginDisk { epoch, slot } => self.origin_disk(epoch, slot),
             Event::ReplicaDisk { replica, epoch, slot } => {
                 let host = &mut self.replicas[replica];
