@@ -67,8 +67,8 @@ fn commits() -> impl Strategy<Value = Vec<Changes>> {
 /// from another one.
 fn history() -> impl Strategy<Value = (Vec<Changes>, Vec<Reads>)> {
     let read = (proptest::collection::btree_set(name(), 1..3), 0..7_usize, 0..10_usize);
-    let session = proptest::collection::vec(read, 0..4);
-    let sessions = proptest::collection::vec((session, any::<bool>()), 1..4);
+    let session = proptest::collection::vec(read, 1..5);
+    let sessions = proptest::collection::vec((session, any::<bool>()), 2..4);
     (commits(), sessions).prop_map(|(commits, sessions)| {
         let mut states = vec![Store::default()];
         for changes in &commits {

@@ -242,7 +242,10 @@ impl<P: Clone> Replica<P> {
                 Some(object) if object.version.sequence == *sequence => {
                     let digest = early.version.content.digest;
                     if object.valid {
-                        done.push(key.clone());
+                        // What this step makes use of is kept until the step is on the disk.
+                        if !step.changes.contains_key(path) {
+                            done.push(key.clone());
+                        }
                     } else if object.version.content.digest != digest {
                         // The invalidation, which comes by a channel of its own, is believed.
                         self.counters.corrupt += 1;

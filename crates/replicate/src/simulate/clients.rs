@@ -362,7 +362,7 @@ impl World {
             reading.number = one.count;
         }
         // Through the queue of events: this is called while the replica is being asked.
-        self.after(0, Event::Again { session });
+        self.after(MS, Event::Again { session });
     }
 
     pub(super) fn again(&mut self, session: usize) {
