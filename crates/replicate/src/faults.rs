@@ -16,7 +16,9 @@ pub enum Fault {
     SkewWithTheWrongSign,
     /// The origin acknowledges before the log is on stable storage.
     AcknowledgementBeforeDurable,
-    /// A replica answers with state that is not on stable storage.
+    /// A replica answers with state that is not on stable storage, and its lease outlives it. With a
+    /// lease that ends with its process nobody would notice: before it answers again a replica has
+    /// heard of everything that it had answered with.
     RestartThatGoesBack,
     /// Parts of a large commit become visible one by one.
     HalfATransaction,

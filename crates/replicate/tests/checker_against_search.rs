@@ -60,14 +60,14 @@ fn name() -> impl Strategy<Value = Name> {
 fn commits() -> impl Strategy<Value = Vec<Changes>> {
     let body = prop_oneof![3 => (0..6_u64).prop_map(|body| Some(Body(body))), 1 => Just(None)];
     let changes = proptest::collection::btree_map(name(), body, 1..3);
-    proptest::collection::vec(changes, 0..6)
+    proptest::collection::vec(changes, 0..5)
 }
 
 /// Reads that are likely to be right: each sees the state at a position, a little of it now and then
 /// from another one.
 fn history() -> impl Strategy<Value = (Vec<Changes>, Vec<Reads>)> {
     let read = (proptest::collection::btree_set(name(), 1..3), 0..7_usize, 0..10_usize);
-    let session = proptest::collection::vec(read, 1..5);
+    let session = proptest::collection::vec(read, 1..4);
     let sessions = proptest::collection::vec((session, any::<bool>()), 2..4);
     (commits(), sessions).prop_map(|(commits, sessions)| {
         let mut states = vec![Store::default()];

@@ -48,6 +48,8 @@ pub(super) struct Clients {
     /// What was submitted, by the number of the transaction.
     written: Vec<Changes>,
     bodies: BTreeMap<Digest, Body>,
+    /// By name the last body that was submitted, and the one before.
+    last: BTreeMap<usize, [Payload<Body>; 2]>,
     made: u64,
     acknowledged: Vec<Acknowledged>,
     history: Vec<Read>,
@@ -71,6 +73,7 @@ impl Clients {
             sessions,
             written: Vec::new(),
             bodies: BTreeMap::new(),
+            last: BTreeMap::new(),
             made: 0,
             acknowledged: Vec::new(),
             history: Vec::new(),
@@ -133,6 +136,18 @@ impl Clients {
         Payload { digest, size, bytes: body }
     }
 
+    /// A body for a name: mostly a new one, now and then the one that it had before, which may be
+    /// being deleted just then.
+    fn next_body(&mut self, random: &mut Random, at: usize) -> Payload<Body> {
+        let body = match self.last.get(&at) {
+            Some([_, before]) if random.below(6) == 0 => before.clone(),
+            _ => self.body(random),
+        };
+        let newest = self.last.get(&at).map_or(&body, |[newest, _]| newest).clone();
+        self.last.insert(at, [body.clone(), newest]);
+        body
+    }
+
     fn name(&self, path: &Path) -> Option<Name> {
         self.paths.iter().position(|other| other == path).map(|at| Name(at as u32))
     }
@@ -193,7 +208,7 @@ impl World {
                         let version = machine.image().objects.get(from);
                         version.map_or(Put::Delete, |version| Put::Stored(version.content))
                     }
-                    _ => Put::Body(clients.body(random), Metadata::default()),
+                    _ => Put::Body(clients.next_body(random, at), Metadata::default()),
                 };
                 changes.insert(clients.paths[at].clone(), put);
             }

@@ -2,6 +2,7 @@
 
 use super::Situation;
 use super::world::{Event, MS, Mend, World};
+use crate::Fault;
 use crate::message::Refusal;
 use crate::types::Sequence;
 
@@ -28,8 +29,8 @@ impl World {
                 let length = (300 + self.random.below(900)) * MS;
                 self.after(length, Event::Mend(Mend::Slow { replica }));
             }
-            10..=11 => self.crash_replica(replica),
-            12..=13 => self.crash_origin(),
+            10..=11 => self.crash_soon(Some(replica)),
+            12..=13 => self.crash_soon(None),
             14 => {
                 self.origin.disk.full = true;
                 self.situations.add(Situation::OriginFull);
@@ -94,11 +95,35 @@ impl World {
         self.replicas[replica].link.dead = connection;
     }
 
+    /// A crash at any moment; every other one of a machine whose disk has a lot to do.
+    fn crash_soon(&mut self, replica: Option<usize>) {
+        if self.random.below(2) == 0 {
+            match replica {
+                Some(replica) => self.replicas[replica].disk.slow = true,
+                None => self.origin.disk.slow = true,
+            }
+        }
+        let delay = self.some(30 * MS);
+        self.after(delay, Event::Crash { replica });
+    }
+
+    pub(super) fn crash(&mut self, replica: Option<usize>) {
+        match replica {
+            _ if self.calm => {}
+            Some(replica) => self.crash_replica(replica),
+            None => self.crash_origin(),
+        }
+    }
+
     fn crash_replica(&mut self, replica: usize) {
         let Some(mut machine) = self.replicas[replica].machine.take() else { return };
         self.situations.add(Situation::ReplicaCrashed);
         self.situations.of_replica(&machine.take_counters());
+        if self.options.fault == Some(Fault::RestartThatGoesBack) {
+            self.replicas[replica].before = Some(Box::new(machine));
+        }
         let damage = self.replicas[replica].disk.crash(&mut self.random);
+        self.replicas[replica].disk.slow = false;
         self.situations.count(Situation::LostWrite, u64::from(damage.lost));
         self.situations.count(Situation::TornBody, u64::from(damage.torn));
         self.forget_timers_of_replica(replica);
@@ -111,7 +136,7 @@ impl World {
         }
         let left = self.clients.replica_crashed(replica);
         self.restart_sessions(left);
-        let delay = self.some(200 * MS);
+        let delay = self.some(120 * MS);
         self.after(delay, Event::StartReplica { replica });
     }
 
@@ -121,6 +146,7 @@ impl World {
         self.situations.of_origin(&machine.take_counters());
         let before = self.origin.disk.image.last().sequence;
         let damage = self.origin.disk.crash(&mut self.random);
+        self.origin.disk.slow = false;
         self.take_log();
         let survived = damage.survived && self.origin.disk.image.last().sequence > before;
         self.situations.count(Situation::Unacknowledged, u64::from(survived));

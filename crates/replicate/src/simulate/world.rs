@@ -54,6 +54,8 @@ pub(super) enum Event {
     Again { session: usize },
     /// A session loses patience with a read.
     Cancel { session: usize, number: u32 },
+    /// A replica crashes, or the origin.
+    Crash { replica: Option<usize> },
     /// Something breaks.
     Trouble,
     /// Something is mended.
@@ -88,6 +90,8 @@ pub(super) struct ReplicaHost {
     pub(super) epoch: u32,
     pub(super) config: replica::Config,
     pub(super) link: Link,
+    /// Its life before the last crash.
+    pub(super) before: Option<Box<Replica<Body>>>,
     pub(super) timer: Option<True>,
     connecting: bool,
 }
@@ -179,6 +183,7 @@ impl World {
                     demands: 64,
                 },
                 link: Link::new(&mut random),
+                before: None,
                 timer: None,
                 connecting: false,
             }
@@ -328,6 +333,7 @@ impl World {
             Event::Read { session } => self.read(session),
             Event::Again { session } => self.again(session),
             Event::Cancel { session, number } => self.cancel(session, number),
+            Event::Crash { replica } => self.crash(replica),
             Event::Trouble => self.trouble(),
             Event::Mend(mend) => self.mend(mend),
         }
@@ -384,6 +390,9 @@ impl World {
         let (image, bodies) = (host.disk.image.clone(), host.disk.intact());
         let mut machine = Replica::recover(now, host.config, image, bodies);
         machine.sow(self.options.fault);
+        if let Some(before) = host.before.take() {
+            machine.keep_lease(&before);
+        }
         host.machine = Some(machine);
         host.link.of_this_life = 0;
         self.connect_soon(replica, 5 * MS);
