@@ -1,6 +1,6 @@
 //! Origin, replicas and clients among networks and disks that fail, by many seeds.
 //!
-//! `LULL_REPLICATE_SEEDS` is how many (CI: 1,000), `LULL_REPLICATE_SEED` one alone, and
+//! `LULL_REPLICATE_SEEDS` is how many (1,000), `LULL_REPLICATE_SEED` one alone, and
 //! `LULL_REPLICATE_STEPS` how long each is.
 
 use std::str::FromStr;
@@ -9,8 +9,7 @@ use lull_replicate::Fault;
 use lull_replicate::checker::Violation;
 use lull_replicate::simulate::{Options, Outcome, Situation, run};
 
-/// Few enough for a machine that does other things as well.
-const SEEDS: u64 = 300;
+const SEEDS: u64 = 1_000;
 const STEPS: u64 = 2_000;
 /// Seeds in which a bug has to be found.
 const SEEDS_OF_BUGS: u64 = 1_000;
