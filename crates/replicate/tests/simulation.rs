@@ -12,7 +12,7 @@ use lull_replicate::simulate::{Options, Outcome, Situation, run};
 const SEEDS: u64 = 1_000;
 const STEPS: u64 = 2_000;
 /// Seeds in which a bug has to be found.
-const SEEDS_OF_BUGS: u64 = 1_000;
+const SEEDS_OF_BUGS: u64 = 5_000;
 
 fn variable<T: FromStr>(name: &str) -> Option<T> {
     std::env::var(name).ok()?.parse().ok()
