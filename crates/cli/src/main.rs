@@ -50,7 +50,7 @@ enum Command {
     #[command(subcommand, after_help = LAB_EXAMPLES)]
     Lab(Lab),
     /// Learn from access logs what visitors may want next
-    #[command(subcommand)]
+    #[command(subcommand, after_help = predict::EXAMPLES)]
     Predict(predict::Command),
 }
 

@@ -19,6 +19,15 @@ mod train;
 /// Memory that a model may take.
 const MOST: Bytes = Bytes(1 << 30);
 
+pub(crate) const EXAMPLES: &str = "\
+Examples:
+  lull predict eval access.log
+      whether the visitors of a site can be predicted at all
+  lull predict train --model site.model access.log
+      learns what they want next
+  lull predict explain --model site.model /docs/
+      what is suggested behind a page, and why nothing else";
+
 #[derive(Debug, clap::Subcommand)]
 pub(crate) enum Command {
     Train(train::Args),
