@@ -13,6 +13,7 @@ use core::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
+mod counters;
 mod delivery;
 mod outbox;
 mod pacer;
@@ -21,10 +22,11 @@ mod rto;
 mod scoreboard;
 mod sender;
 
+pub use counters::{ReceiverCounters, SenderCounters};
 pub use outbox::Completed;
-pub use receiver::{Receiver, ReceiverCounters};
+pub use receiver::Receiver;
 pub use rto::RetransmissionTimer;
-pub use sender::{Sender, SenderCounters, Transmit};
+pub use sender::{Sender, Transmit};
 
 /// How losses are found and mended.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]

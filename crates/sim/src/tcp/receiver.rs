@@ -5,20 +5,8 @@ use std::collections::VecDeque;
 use lull_cc::Timestamp;
 
 use super::Parameters;
+use super::counters::ReceiverCounters;
 use crate::packet::{AckHeader, DataHeader, SACK_BLOCKS, SackBlock};
-
-/// What a receiver has counted.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct ReceiverCounters {
-    /// Segments that arrived for the first time.
-    pub segments: u64,
-    /// Payload that arrived for the first time, in bytes: goodput.
-    pub bytes: u64,
-    /// Segments that had arrived before.
-    pub duplicates: u64,
-    /// Segments marked "congestion experienced".
-    pub marked: u64,
-}
 
 /// Why, and when, an acknowledgement is due.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -14,6 +14,7 @@ use core::time::Duration;
 
 use lull_cc::{Ack, Controller, Pacing, Rate, Timestamp, Window};
 
+use super::counters::SenderCounters;
 use super::delivery::DeliveryRate;
 use super::outbox::{Completed, Outbox};
 use super::pacer::Pacer;
@@ -23,25 +24,6 @@ use super::{Parameters, Recovery, micros, nanos};
 use crate::packet::{AckHeader, DataHeader};
 
 const NEVER: u64 = u64::MAX;
-
-/// What a sender has counted.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct SenderCounters {
-    /// Segments sent, with those sent again.
-    pub segments: u64,
-    /// Segments sent again.
-    pub retransmissions: u64,
-    /// Payload acknowledged, in bytes.
-    pub acknowledged_bytes: u64,
-    /// Segments found lost, without those that a timeout took for lost.
-    pub losses: u64,
-    /// Fast recoveries begun.
-    pub recoveries: u64,
-    /// Timeouts.
-    pub timeouts: u64,
-    /// Reductions for echoes of congestion.
-    pub marks: u64,
-}
 
 /// What a sender wants sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
