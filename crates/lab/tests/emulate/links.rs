@@ -31,29 +31,38 @@ fn tun() -> Result<(), Missing> {
     }
 }
 
+/// Where the machine has been away for so long, at p99, the flow has seen another path.
+const DISTURBED_MS: f64 = 1.0;
+
+/// Judges the first of three runs that was not disturbed, or the last.
 fn fills_the_link(backend: Backend, congestion_control: &'static CStr, ipv6: bool) {
-    let topology = Topology { backend, ..Topology::default() };
-    let emulator = Emulator::start(&topology).unwrap();
-    let bulk = Bulk { ipv6, ..Bulk::new(congestion_control) };
-    let received = bulk.run(emulator.left(0), emulator.right(0));
-    let record = emulator.finish().unwrap();
-    let payload_rate = if ipv6 { PAYLOAD_RATE * 1428.0 / 1448.0 } else { PAYLOAD_RATE };
-    let share = received / payload_rate;
-    eprintln!(
-        "{backend:?} {congestion_control:?}: {:.3} Mbit/s, {share:.4} of the payload rate, arrivals \
-         {:?}, deliveries {:?}, processor {:.3} s",
-        received * 8.0 / 1e6,
-        record.total.arrival_error.unwrap(),
-        record.total.timing_error.unwrap(),
-        record.cpu_s,
-    );
-    assert!((0.97..1.005).contains(&share), "{share}");
-    assert_eq!(record.overruns, 0);
-    assert_eq!(record.unroutable, 0);
-    if backend == Backend::Packet {
-        // However busy the machine is: what came while the thread was away is stamped.
-        let late = record.total.arrival_error.unwrap();
-        assert!(late.p99_ms < 0.5, "{late:?}");
+    for is_last in [false, false, true] {
+        let topology = Topology { backend, ..Topology::default() };
+        let emulator = Emulator::start(&topology).unwrap();
+        let bulk = Bulk { ipv6, ..Bulk::new(congestion_control) };
+        let received = bulk.run(emulator.left(0), emulator.right(0));
+        let record = emulator.finish().unwrap();
+        let payload_rate = if ipv6 { PAYLOAD_RATE * 1428.0 / 1448.0 } else { PAYLOAD_RATE };
+        let share = received / payload_rate;
+        let arrivals = record.total.arrival_error.unwrap();
+        let deliveries = record.total.timing_error.unwrap();
+        eprintln!(
+            "{backend:?} {congestion_control:?}: {:.3} Mbit/s, {share:.4} of the payload rate, \
+             arrivals {arrivals:?}, deliveries {deliveries:?}, processor {:.3} s",
+            received * 8.0 / 1e6,
+            record.cpu_s,
+        );
+        assert_eq!(record.overruns, 0);
+        assert_eq!(record.unroutable, 0);
+        if backend == Backend::Packet {
+            // However busy the machine is: what came while the thread was away is stamped.
+            assert!(arrivals.p99_ms < 0.5, "{arrivals:?}");
+        }
+        assert!(share < 1.005, "{share}");
+        if is_last || deliveries.p99_ms < DISTURBED_MS {
+            assert!(share >= 0.97, "{share}");
+            return;
+        }
     }
 }
 
