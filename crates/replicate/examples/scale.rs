@@ -2,6 +2,7 @@
 //! --example scale -- OBJECTS REPLICAS`. Disk and network are infinitely fast; bodies are off.
 
 use std::collections::BTreeMap;
+use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use lull_cc::Bytes;
@@ -42,10 +43,24 @@ fn drain(origin: &mut Origin<()>, replicas: u32) -> u64 {
     messages
 }
 
-fn main() {
-    let mut arguments = std::env::args().skip(1).map_while(|text| text.parse().ok());
-    let objects: u64 = arguments.next().unwrap_or(1_000_000);
-    let replicas = u32::try_from(arguments.next().unwrap_or(100)).unwrap_or(u32::MAX);
+/// Objects and replicas; none if the arguments are something else.
+fn asked() -> Option<(u64, u32)> {
+    let numbers = std::env::args_os().skip(1).map(|word| word.to_str()?.parse().ok());
+    let (objects, replicas) = match numbers.collect::<Option<Vec<u64>>>()?[..] {
+        [] => (1_000_000, 100),
+        [objects] => (objects, 100),
+        [objects, replicas] => (objects, replicas),
+        _ => return None,
+    };
+    let replicas = u32::try_from(replicas).ok()?;
+    (objects > 0 && replicas > 0).then_some((objects, replicas))
+}
+
+fn main() -> ExitCode {
+    let Some((objects, replicas)) = asked() else {
+        eprintln!("usage: scale [OBJECTS [REPLICAS]], at least one of each");
+        return ExitCode::from(2);
+    };
     let now = Reading::default();
     let config = Config { heartbeat: Duration::from_secs(1_000_000), ..Config::default() };
     let policy = Box::new(ReadsPerWriteAndByte);
@@ -77,4 +92,5 @@ fn main() {
     if let Some(line) = status.lines().find(|line| line.starts_with("VmHWM")) {
         println!("{line}");
     }
+    ExitCode::SUCCESS
 }
