@@ -99,18 +99,6 @@ fn number(text: &str) -> Result<f64, &'static str> {
     text.parse().map_err(|_| "write a number such as 0.2")
 }
 
-/// What is wrong with options that are right by themselves.
-#[derive(Debug)]
-struct Misuse(String);
-
-impl std::error::Error for Misuse {}
-
-impl std::fmt::Display for Misuse {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(&self.0)
-    }
-}
-
 impl Load {
     fn name(&self) -> &str {
         match (&self.name, self.algorithm) {
@@ -135,7 +123,7 @@ impl Load {
             if is_given && algorithm != Algorithm::Nice {
                 let text =
                     format!("{option} is of nice, and {called} has nothing like it: leave it out");
-                return Err(Misuse(text).into());
+                return Err(crate::Misuse(text).into());
             }
         }
         if algorithm == Algorithm::Background {
@@ -181,7 +169,7 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
     match result {
         Ok(()) => Ok(ExitCode::SUCCESS),
         Err(error) => {
-            let usage = error.is::<Misuse>()
+            let usage = error.is::<crate::Misuse>()
                 || matches!(
                     error.downcast_ref(),
                     Some(Error::BadName { .. } | Error::BadParameter { .. })

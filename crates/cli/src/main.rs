@@ -92,6 +92,18 @@ fn main() -> ExitCode {
     })
 }
 
+/// What is wrong with arguments that are right by themselves.
+#[derive(Debug)]
+struct Misuse(String);
+
+impl std::error::Error for Misuse {}
+
+impl std::fmt::Display for Misuse {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
 /// Says what went wrong on one line.
 fn complain(error: &anyhow::Error) {
     // Some messages quote their cause: it is said once.

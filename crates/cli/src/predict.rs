@@ -35,18 +35,6 @@ pub(crate) enum Command {
     Explain(explain::Args),
 }
 
-/// What is wrong with arguments that are right by themselves.
-#[derive(Debug)]
-struct Misuse(String);
-
-impl std::error::Error for Misuse {}
-
-impl std::fmt::Display for Misuse {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(&self.0)
-    }
-}
-
 pub(crate) fn run(command: Command) -> anyhow::Result<ExitCode> {
     let result = match command {
         Command::Train(args) => train::run(&args),
@@ -55,7 +43,7 @@ pub(crate) fn run(command: Command) -> anyhow::Result<ExitCode> {
     };
     match result {
         Ok(()) => Ok(ExitCode::SUCCESS),
-        Err(error) if error.is::<Misuse>() => {
+        Err(error) if error.is::<crate::Misuse>() => {
             crate::complain(&error);
             Ok(ExitCode::from(crate::USAGE))
         }

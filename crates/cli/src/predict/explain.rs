@@ -9,7 +9,8 @@ use lull_speculate::observe::{ClientHasher, DISTINCT_CLIENTS, Kind, UrlId};
 use lull_speculate::predict::{Explained, Explanation, Question, Withheld};
 use serde_json::{Value, json};
 
-use super::{Misuse, count, plain, say, table};
+use super::{count, plain, say, table};
+use crate::Misuse;
 
 const EXAMPLES: &str = "\
 Examples:

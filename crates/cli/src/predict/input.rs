@@ -54,7 +54,7 @@ impl Logs {
             let is_stream = path.as_os_str() == "-";
             if is_stream && sources.iter().any(|source| matches!(source, Source::Stream)) {
                 return Err(
-                    super::Misuse("'-' stands there twice, and can be read once".into()).into()
+                    crate::Misuse("'-' stands there twice, and can be read once".into()).into()
                 );
             }
             if !is_stream && path.is_dir() {
