@@ -1,8 +1,6 @@
 //! Logs and models that are as they should be, to begin with.
 
-use std::borrow::Cow;
-
-use lull_cc::{Bytes, Timestamp};
+use lull_cc::Timestamp;
 use lull_speculate::log::Entry;
 use lull_speculate::model::Model;
 use lull_speculate::observe::Limits;
@@ -47,17 +45,5 @@ pub fn models() -> Vec<Model> {
 
 /// A page that a client got.
 pub(crate) fn entry(at: Timestamp, client: usize, target: &str) -> Entry<'_> {
-    Entry {
-        at,
-        client: Cow::Owned(format!("192.0.2.{client}")),
-        method: Cow::Borrowed("GET"),
-        target: Cow::Borrowed(target),
-        status: 200,
-        bytes: Bytes(1_000),
-        referer: None,
-        agent: None,
-        took: None,
-        prefetch: false,
-        private: false,
-    }
+    Entry::page(at, format!("192.0.2.{client}"), target)
 }

@@ -1,4 +1,3 @@
-use std::borrow::Cow;
 use std::time::Duration;
 
 use lull_cc::Timestamp;
@@ -12,7 +11,7 @@ fn at(second: u64) -> Timestamp {
 }
 
 fn entry(second: u64, client: u64, target: &'static str) -> Entry<'static> {
-    Entry { client: Cow::Owned(client.to_string()), ..Entry::page(at(second), "", target) }
+    Entry::page(at(second), client.to_string(), target)
 }
 
 /// Clients one after the other, each ten seconds, that all go the same way.

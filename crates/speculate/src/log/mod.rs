@@ -80,15 +80,19 @@ pub struct Entry<'a> {
     pub private: bool,
 }
 
-#[cfg(test)]
 impl<'a> Entry<'a> {
-    /// A page of a thousand bytes that somebody got.
-    pub(crate) fn page(at: Timestamp, client: &'a str, target: &'a str) -> Self {
+    /// A page of a thousand bytes that a client got, and nothing more is known of: what made-up
+    /// logs begin with.
+    pub fn page(
+        at: Timestamp,
+        client: impl Into<Cow<'a, str>>,
+        target: impl Into<Cow<'a, str>>,
+    ) -> Self {
         Entry {
             at,
-            client: Cow::Borrowed(client),
+            client: client.into(),
             method: Cow::Borrowed("GET"),
-            target: Cow::Borrowed(target),
+            target: target.into(),
             status: 200,
             bytes: Bytes(1_000),
             referer: None,

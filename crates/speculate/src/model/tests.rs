@@ -46,7 +46,7 @@ fn walk(model: &mut Model, second: &mut u64, name: &str, clients: u32, path: &[&
     for client in 0..clients {
         for target in path {
             *second += 1;
-            let _ = model.learn(&Entry::page(at(*second), &format!("{name}{client}"), target));
+            let _ = model.learn(&Entry::page(at(*second), format!("{name}{client}"), *target));
         }
     }
 }

@@ -5,19 +5,9 @@ use proptest::prelude::*;
 use super::*;
 
 fn entry(second: u64, client: &str, target: &str) -> Entry<'static> {
-    Entry {
-        at: Timestamp::from_nanos(second * 1_000_000_000),
-        client: Cow::Owned(client.to_owned()),
-        method: Cow::Borrowed("GET"),
-        target: Cow::Owned(target.to_owned()),
-        status: 200,
-        bytes: Bytes(1_000),
-        referer: None,
-        agent: Some(Cow::Borrowed("Mozilla/5.0 (X11)")),
-        took: None,
-        prefetch: false,
-        private: false,
-    }
+    let at = Timestamp::from_nanos(second * 1_000_000_000);
+    let agent = Some(Cow::Borrowed("Mozilla/5.0 (X11)"));
+    Entry { agent, ..Entry::page(at, client.to_owned(), target.to_owned()) }
 }
 
 fn observer() -> Observer {
