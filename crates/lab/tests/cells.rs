@@ -7,7 +7,7 @@ use common::{group, plan, run_one, runner};
 use lull_lab::judge::judge;
 use lull_lab::plan::{Plan, Selection};
 use lull_lab::plot;
-use lull_lab::run::{Event, Runner};
+use lull_lab::run::{Event, MOST_AGAIN, Runner};
 use lull_testing::{bpf, needs, root};
 
 /// 10 Mbit/s and 20 ms.
@@ -249,4 +249,52 @@ fn a_plan_is_run_judged_drawn_and_gone_on_with() {
     assert_eq!(again(&Runner { seed: 2, ..selected.clone() }), ((2, 0), 2, 3));
     let all = Runner { fresh: true, selection: Selection::default(), ..selected };
     assert_eq!(again(&all), ((0, 4), 2, 1));
+}
+
+#[test]
+fn a_cell_in_which_the_emulator_was_late_is_run_again_and_the_better_run_kept() {
+    needs!(root());
+    let plan = plan(
+        "[topology]
+        rate = '2mbit'
+        rtt = '20ms'
+        [[groups]]
+        name = 'flow'
+        kind = 'bulk'
+        control = 'reno'
+        phases = ['all']
+        [[phases]]
+        name = 'all'
+        settle = '100ms'
+        measure = '500ms'",
+    );
+    let out = tempfile::tempdir().unwrap();
+    let runner = Runner { again: true, ..runner(out.path()) };
+    let record = runner.run(&plan, |_| {}).unwrap().record;
+    // As if it had been: a second late, so that whatever happens here is better.
+    let text = std::fs::read_to_string(&record).unwrap();
+    let late = |line: &str| {
+        let mut line: serde_json::Value = serde_json::from_str(line).unwrap();
+        if line["line"] == "cell" {
+            line["phases"][0]["timing_error"]["p99_ms"] = 1000.0.into();
+            line.as_object_mut().unwrap().remove("again");
+        }
+        line.to_string() + "\n"
+    };
+    std::fs::write(&record, text.lines().map(late).collect::<String>()).unwrap();
+    let planned = |runner: &Runner| {
+        let mut planned = Vec::new();
+        let outcome = runner.run(&plan, |event| {
+            if let Event::Planned { recorded, cells, disturbed, .. } = event {
+                planned.push((recorded, cells, disturbed));
+            }
+        });
+        (planned, outcome.unwrap().cells.remove(0))
+    };
+    let (passes, cell) = planned(&Runner { again: false, ..runner.clone() });
+    assert_eq!((passes, cell.again), (vec![(1, 0, 0)], 0));
+    let (passes, cell) = planned(&runner);
+    assert_eq!(passes[0], (0, 1, 1));
+    assert!(cell.late_ms() < 1000.0 && (1..=MOST_AGAIN).contains(&cell.again), "{cell:?}");
+    assert!(passes.len() <= 2 && (cell.again == 1 || passes.len() == 2), "{passes:?}");
 }

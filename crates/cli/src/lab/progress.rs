@@ -43,9 +43,9 @@ impl Progress {
 
     pub(crate) fn show(&mut self, event: &Event) {
         match event {
-            Event::Planned { recorded, cells, time, older } => {
-                self.cells = *cells;
-                self.bar.set_length(*cells as u64);
+            Event::Planned { recorded, cells, disturbed, time, older } => {
+                self.cells += *cells;
+                self.bar.set_length(self.cells as u64);
                 let mut text = format!(
                     "{}: {}, about {}, seed {}",
                     self.plan,
@@ -53,6 +53,10 @@ impl Progress {
                     duration(*time),
                     self.seed
                 );
+                if *disturbed > 0 {
+                    let which = if disturbed == cells { "all" } else { &disturbed.to_string() };
+                    text = format!("{text}; {which} because the emulator was late before");
+                }
                 if *recorded > 0 {
                     text = format!("{text}; {recorded} more are recorded already");
                 }

@@ -33,9 +33,6 @@ pub struct Results {
     pub disturbed: Vec<(String, f64)>,
 }
 
-/// How late one packet in a hundred may be delivered, in milliseconds.
-const LATE_MS: f64 = 1.0;
-
 /// A combination of the sweep's values.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Row {
@@ -155,12 +152,9 @@ pub fn judge(plan: &Plan, cells: &[CellRecord]) -> Results {
 
 /// The worst first.
 fn disturbed(cells: &[CellRecord]) -> Vec<(String, f64)> {
-    let late = |cell: &CellRecord| {
-        let late = cell.phases.iter().filter_map(|phase| phase.timing_error);
-        let worst = late.map(|late| late.p99_ms).fold(0.0, f64::max);
-        (worst > LATE_MS).then(|| (cell.key.clone(), worst))
-    };
-    let mut late: Vec<(String, f64)> = cells.iter().filter_map(late).collect();
+    let disturbed = cells.iter().filter(|cell| cell.is_disturbed());
+    let mut late: Vec<(String, f64)> =
+        disturbed.map(|cell| (cell.key.clone(), cell.late_ms())).collect();
     late.sort_by(|(_, a), (_, b)| b.total_cmp(a));
     late
 }

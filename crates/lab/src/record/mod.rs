@@ -70,6 +70,10 @@ pub struct CellRecord {
     /// Processor time of the emulator alone.
     #[serde(default, skip_serializing_if = "is_default")]
     pub emulator_cpu_s: f64,
+    /// How often it was run again because the emulator was late. The run in which it was least so is
+    /// kept.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub again: u32,
     /// Where it ran among others: the processors' load of one minute when it ended.
     #[serde(default, skip_serializing_if = "is_default")]
     pub load: f64,
@@ -79,6 +83,23 @@ pub struct CellRecord {
     /// What simulating it cost: all of a simulated cell that another run may have otherwise.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cost: Option<CostRecord>,
+}
+
+/// How late one packet in a hundred may be delivered, in milliseconds.
+const LATE_MS: f64 = 1.0;
+
+impl CellRecord {
+    /// How late the emulator delivered one packet in a hundred, in its worst phase, in milliseconds.
+    pub fn late_ms(&self) -> f64 {
+        let late = self.phases.iter().filter_map(|phase| phase.timing_error);
+        late.map(|late| late.p99_ms).fold(0.0, f64::max)
+    }
+
+    /// Whether the machine had other things to do, so that what the cell shows is in doubt: the
+    /// emulator delivered one packet in a hundred more than a millisecond late.
+    pub fn is_disturbed(&self) -> bool {
+        self.late_ms() > LATE_MS
+    }
 }
 
 /// Counts of a simulated cell, the same on every machine.
@@ -171,6 +192,10 @@ pub struct CpuRecord {
     /// Of all other tasks of the machine. Only of cells that run alone.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub others_s: Option<f64>,
+    /// What a hypervisor took from all processors together (`steal` of proc(5)): its machine had
+    /// others to serve.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub stolen_s: f64,
 }
 
 /// Four decimals are more than any measurement here is good for, and half of a record's size.

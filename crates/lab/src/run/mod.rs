@@ -63,12 +63,15 @@ pub enum Isolation {
 #[derive(Clone, Debug)]
 pub enum Event {
     /// So many cells were in the record already, and so many are to be run, which will take about
-    /// so long. `older` if what is there was recorded by another commit.
+    /// so long. `older` if what is there was recorded by another commit. Where the emulator was late
+    /// in some, it is said once more: those are run again.
     Planned {
         /// Cells that are not run again.
         recorded: usize,
         /// Cells to run.
         cells: usize,
+        /// Those of them that were run before, and disturbed.
+        disturbed: usize,
         /// An estimate.
         time: Duration,
         /// The other commit, where there is one.
@@ -90,6 +93,10 @@ pub enum Event {
     },
 }
 
+/// How often a cell is run again at most while the emulator is late in it. That alone is why,
+/// whatever it shows.
+pub const MOST_AGAIN: u32 = 2;
+
 /// A run of plans.
 #[derive(Clone, Debug)]
 pub struct Runner {
@@ -105,6 +112,9 @@ pub struct Runner {
     pub selection: Selection,
     /// Drop what an earlier run recorded of the cells selected.
     pub fresh: bool,
+    /// Run cells again in which the machine kept the emulator from being on time, each
+    /// [`MOST_AGAIN`] times at most.
+    pub again: bool,
     /// The folder of data that the simulator reads logs from, if it is not the usual one.
     pub data: Option<PathBuf>,
     /// The command line, for the record.
@@ -138,75 +148,22 @@ impl Runner {
     pub fn run(&self, plan: &Plan, mut show: impl FnMut(Event)) -> Result<Outcome, RunError> {
         let cells = plan.cells(&self.selection, self.seed)?;
         let path = record_path(&self.out, plan);
-        let mut before = self.recorded(&path)?;
-        let is_missing = |before: &RecordFile, cell: &Cell| {
-            !before.cells.iter().any(|old| old.hash == cell.hash)
-        };
-        // Who has nothing to write also reads records that are not theirs to write.
-        let mut recorder = None;
-        if cells.iter().any(|cell| is_missing(&before, cell)) {
-            recorder = Some(Recorder::open(&path)?);
-            // Another run may have ended since.
-            before = self.recorded(&path)?;
-        }
-        let (missing, recorded): (Vec<&Cell>, Vec<&Cell>) =
-            cells.iter().partition(|cell| is_missing(&before, cell));
-        let budget = Budget::of_this_machine(self.jobs);
-        let header = Header::new(self.command.clone(), self.seed, plan);
-        let older = before
-            .headers
-            .iter()
-            .filter(|_| !recorded.is_empty())
-            .find(|old| old.commit != header.commit)
-            .map(|old| old.commit.clone().unwrap_or_else(|| "unknown".to_owned()));
-        show(Event::Planned {
-            recorded: recorded.len(),
-            cells: missing.len(),
-            time: estimate(missing.iter().map(|cell| &cell.scenario), &budget),
-            older,
-        });
         let mut failed = Vec::new();
-        if let (Some(recorder), false) = (&mut recorder, missing.is_empty()) {
-            self.check_data(&missing)?;
-            let controls = Controls::register(&plan.id, &missing)?;
-            if self.fresh {
-                self.drop_old(recorder, &cells)?;
-            }
-            recorder.write(&Line::Header(header))?;
-            let orders = missing
-                .iter()
-                .map(|cell| Order::new(plan, cell, controls.names(cell), self.data.as_deref()))
-                .collect();
-            schedule::run(orders, &self.isolation, &budget, |step| {
-                match step {
-                    Step::Began { key } => show(Event::Began { key }),
-                    Step::Ended { key, hash, result, left } => {
-                        let failure = result.as_ref().err().cloned();
-                        recorder.write(&match result {
-                            Ok(record) => Line::Cell(record),
-                            Err(error) => {
-                                let line = Failed { key: key.clone(), hash, error };
-                                failed.push(line.clone());
-                                Line::Failed(line)
-                            }
-                        })?;
-                        show(Event::Ended { key, failure, left });
-                    }
-                }
-                Ok(())
-            })?;
+        let mut pass = Pass { runner: self, plan, cells: &cells, path: &path, is_first: true };
+        while pass.run(&mut show, &mut failed)? {
+            pass.is_first = false;
         }
         let after = RecordFile::read(&path)?;
         let by_hash: BTreeMap<&str, &CellRecord> =
             after.cells.iter().map(|cell| (cell.hash.as_str(), cell)).collect();
         Ok(Outcome {
-            record: path,
             cells: cells
                 .iter()
                 .filter_map(|cell| by_hash.get(cell.hash.as_str()).map(|cell| (*cell).clone()))
                 .collect(),
             headers: after.headers,
             failed,
+            record: path,
         })
     }
 
@@ -216,11 +173,6 @@ impl Runner {
         let folder = self.data.clone().unwrap_or_else(usual);
         let check = |cell: &&Cell| simulate::data::check(&cell.scenario, &folder);
         cells.iter().try_for_each(check).map_err(RunError::Data)
-    }
-
-    /// What is not run again.
-    fn recorded(&self, path: &Path) -> Result<RecordFile, RecordError> {
-        if self.fresh { Ok(RecordFile::default()) } else { RecordFile::read(path) }
     }
 
     /// Takes the cells that are run again out of a record; with all cells selected, everything.
@@ -235,5 +187,129 @@ impl Runner {
             }
             Line::Failed(old) => !cells.iter().any(|cell| cell.key == old.key),
         })
+    }
+}
+
+/// Once over the cells of a plan.
+struct Pass<'a> {
+    runner: &'a Runner,
+    plan: &'a Plan,
+    cells: &'a [Cell],
+    path: &'a Path,
+    is_first: bool,
+}
+
+impl Pass<'_> {
+    /// What was recorded before, as far as it counts.
+    fn recorded(&self) -> Result<RecordFile, RecordError> {
+        let starts_anew = self.runner.fresh && self.is_first;
+        if starts_anew { Ok(RecordFile::default()) } else { RecordFile::read(self.path) }
+    }
+
+    /// Whether a cell is to be run, given what is recorded: in the first pass where it has no
+    /// result, and in all where it was disturbed.
+    fn is_due(&self, before: &RecordFile, cell: &Cell) -> bool {
+        match before.cells.iter().find(|old| old.hash == cell.hash) {
+            Some(old) => self.runner.again && old.is_disturbed() && old.again < MOST_AGAIN,
+            None => self.is_first,
+        }
+    }
+
+    /// Runs the cells that are due. Returns whether it ran any.
+    fn run(
+        &self,
+        show: &mut impl FnMut(Event),
+        failed: &mut Vec<Failed>,
+    ) -> Result<bool, RunError> {
+        let mut before = self.recorded()?;
+        // Who has nothing to write also reads records that are not theirs to write.
+        let mut recorder = None;
+        if self.cells.iter().any(|cell| self.is_due(&before, cell)) {
+            recorder = Some(Recorder::open(self.path)?);
+            // Another run may have ended since.
+            before = self.recorded()?;
+        }
+        let (due, recorded): (Vec<&Cell>, Vec<&Cell>) =
+            self.cells.iter().partition(|cell| self.is_due(&before, cell));
+        let budget = Budget::of_this_machine(self.runner.jobs);
+        let header = Header::new(self.runner.command.clone(), self.runner.seed, self.plan);
+        if self.is_first || !due.is_empty() {
+            let old = |cell: &&&Cell| before.cells.iter().any(|old| old.hash == cell.hash);
+            show(Event::Planned {
+                recorded: recorded.len(),
+                cells: due.len(),
+                disturbed: due.iter().filter(old).count(),
+                time: estimate(due.iter().map(|cell| &cell.scenario), &budget),
+                older: before
+                    .headers
+                    .iter()
+                    .filter(|_| !recorded.is_empty())
+                    .find(|old| old.commit != header.commit)
+                    .map(|old| old.commit.clone().unwrap_or_else(|| "unknown".to_owned())),
+            });
+        }
+        let Some(mut recorder) = recorder.filter(|_| !due.is_empty()) else { return Ok(false) };
+        let plan = self.plan;
+        self.runner.check_data(&due)?;
+        let controls = Controls::register(&plan.id, &due)?;
+        if self.runner.fresh && self.is_first {
+            self.runner.drop_old(&mut recorder, self.cells)?;
+        }
+        if self.is_first {
+            recorder.write(&Line::Header(header))?;
+        }
+        let data = self.runner.data.as_deref();
+        let orders =
+            due.iter().map(|cell| Order::new(plan, cell, controls.names(cell), data)).collect();
+        schedule::run(orders, &self.runner.isolation, &budget, |step| {
+            match step {
+                Step::Began { key } => show(Event::Began { key }),
+                Step::Ended { key, hash, result, left } => {
+                    let failure = result.as_ref().err().cloned();
+                    let old = before.cells.iter().find(|old| old.hash == hash);
+                    recorder.write(&match (result, old) {
+                        (Ok(new), None) => Line::Cell(new),
+                        (Ok(new), Some(old)) => Line::Cell(Box::new(less_late(*new, old))),
+                        // It has a result, if one in doubt.
+                        (Err(_), Some(old)) => Line::Cell(Box::new(less_late(old.clone(), old))),
+                        (Err(error), None) => {
+                            let line = Failed { key: key.clone(), hash, error };
+                            failed.push(line.clone());
+                            Line::Failed(line)
+                        }
+                    })?;
+                    show(Event::Ended { key, failure, left });
+                }
+            }
+            Ok(())
+        })?;
+        Ok(true)
+    }
+}
+
+/// Of two runs of a cell the one in which the emulator was less late.
+fn less_late(new: CellRecord, old: &CellRecord) -> CellRecord {
+    let kept = if new.late_ms() < old.late_ms() { new } else { old.clone() };
+    CellRecord { again: old.again + 1, ..kept }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::emulate::Spread;
+    use crate::record::PhaseRecord;
+
+    fn late(p99_ms: f64, again: u32) -> CellRecord {
+        let timing_error = Some(Spread { p99_ms, ..Spread::default() });
+        let phase = PhaseRecord { timing_error, ..PhaseRecord::default() };
+        CellRecord { phases: vec![phase], again, ..CellRecord::default() }
+    }
+
+    #[test]
+    fn of_two_runs_of_a_cell_the_less_late_is_kept_and_the_run_counted() {
+        for (new, old, kept) in [(0.2, 1.5, 0.2), (2.0, 1.5, 1.5), (1.5, 1.5, 1.5)] {
+            let record = less_late(late(new, 0), &late(old, 1));
+            assert_eq!((record.late_ms(), record.again), (kept, 2), "{new} {old}");
+        }
     }
 }

@@ -68,6 +68,7 @@ impl Tasks {
 pub(super) struct Reading {
     at: Instant,
     process: Duration,
+    stolen_s: f64,
     machine: Option<Machine>,
 }
 
@@ -93,12 +94,13 @@ impl Machine {
 impl Reading {
     /// Reads the process's time and, given the tasks, the machine's.
     pub(super) fn now(tasks: Option<&Tasks>) -> Self {
+        let processors = processors();
         Reading {
             at: Instant::now(),
             process: process_time(),
-            machine: tasks.and_then(|tasks| {
-                let (idle_s, cores) = idle()?;
-                Some(Machine { tasks: tasks.times(), idle_s, cores })
+            stolen_s: processors.map_or(0.0, |all| all.stolen_s),
+            machine: tasks.zip(processors).map(|(tasks, Processors { idle_s, cores, .. })| {
+                Machine { tasks: tasks.times(), idle_s, cores }
             }),
         }
     }
@@ -107,7 +109,9 @@ impl Reading {
     pub(super) fn since(&self, earlier: &Reading) -> CpuRecord {
         let seconds = (self.at - earlier.at).as_secs_f64();
         let process_s = self.process.saturating_sub(earlier.process).as_secs_f64();
-        let mut record = CpuRecord { process_s: rounded(process_s), ..CpuRecord::default() };
+        let stolen_s = rounded(self.stolen_s - earlier.stolen_s);
+        let mut record =
+            CpuRecord { process_s: rounded(process_s), stolen_s, ..CpuRecord::default() };
         if let (Some(machine), Some(before)) = (&self.machine, &earlier.machine) {
             let tasks_s = machine.tasks_since(before);
             let busy_s = seconds * machine.cores as f64 - (machine.idle_s - before.idle_s);
@@ -131,13 +135,22 @@ pub(super) fn process_time() -> Duration {
     of(UsageWho::RUSAGE_SELF) + of(UsageWho::RUSAGE_CHILDREN)
 }
 
-/// Seconds that all processors were idle, waited for disks or were taken by a hypervisor, and how
-/// many there are.
-fn idle() -> Option<(f64, usize)> {
-    parse_idle(&fs::read_to_string("/proc/stat").ok()?)
+/// What the processors did for nobody, all together.
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct Processors {
+    /// Seconds that they were idle, waited for disks or were taken by a hypervisor.
+    idle_s: f64,
+    /// Those of them in which they were taken.
+    stolen_s: f64,
+    /// How many there are.
+    cores: usize,
 }
 
-fn parse_idle(stat: &str) -> Option<(f64, usize)> {
+fn processors() -> Option<Processors> {
+    parse_processors(&fs::read_to_string("/proc/stat").ok()?)
+}
+
+fn parse_processors(stat: &str) -> Option<Processors> {
     let all = stat.lines().find_map(|line| line.strip_prefix("cpu "))?;
     let ticks: Vec<f64> = all.split_whitespace().filter_map(|text| text.parse().ok()).collect();
     let cores = stat
@@ -147,7 +160,8 @@ fn parse_idle(stat: &str) -> Option<(f64, usize)> {
         .count();
     // proc(5): user, nice, system, idle, iowait, irq, softirq, steal.
     let (idle, waiting, stolen) = (ticks.get(3)?, ticks.get(4)?, ticks.get(7)?);
-    Some(((idle + waiting + stolen) / TICKS, cores))
+    let idle_s = (idle + waiting + stolen) / TICKS;
+    Some(Processors { idle_s, stolen_s: stolen / TICKS, cores })
 }
 
 #[cfg(test)]
@@ -157,8 +171,9 @@ mod tests {
     #[test]
     fn idle_time_is_idle_waiting_and_stolen() {
         let stat = "cpu  1 2 3 400 50 6 7 8 0 0\ncpu0 1 1 1 1 1 1 1 1 0 0\ncpu1 0 0\nintr 5\n";
-        assert_eq!(parse_idle(stat), Some((4.58, 2)));
-        assert_eq!(parse_idle("intr 5"), None);
+        let expected = Processors { idle_s: 4.58, stolen_s: 0.08, cores: 2 };
+        assert_eq!(parse_processors(stat), Some(expected));
+        assert_eq!(parse_processors("intr 5"), None);
     }
 
     #[test]
