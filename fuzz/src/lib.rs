@@ -6,6 +6,7 @@
 #![forbid(unsafe_code)]
 
 pub mod seeds;
+mod wire;
 
 use lull_cc::{Bytes, Timestamp};
 use lull_speculate::log::{Format, Reader};
@@ -13,6 +14,8 @@ use lull_speculate::model::{MAGIC, Model, ReadError, VERSION};
 use lull_speculate::observe::{ClientHasher, Limits, UrlId, Visit};
 use lull_speculate::predict::{Asker, PpmParameters, Predictor as _, Question};
 use siphasher::sip::SipHasher24;
+
+pub use wire::wire;
 
 const FORMATS: [Format; 5] =
     [Format::Common, Format::Combined, Format::Extended, Format::JsonLines, Format::Caddy];

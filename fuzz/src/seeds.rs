@@ -1,6 +1,15 @@
-//! Logs and models that are as they should be, to begin with.
+//! Logs, models and streams of frames that are as they should be, to begin with.
 
-use lull_cc::Timestamp;
+use lull_cc::{Bytes, Timestamp};
+use lull_replicate::message::{
+    Ask, BodyHeader, Channel, Frame, Refusal, Session, Start, ToOrigin, ToReplica, Tree,
+};
+use lull_replicate::path::Path;
+use lull_replicate::time::{LocalTime, WallTime};
+use lull_replicate::types::{
+    Change, Content, Digest, Incarnation, Metadata, Position, ReplicaId, Sequence, Version,
+};
+use lull_replicate::wire::{Attach, BodyPart, Message, Outline, PIECE, Preface, encode};
 use lull_speculate::log::Entry;
 use lull_speculate::model::Model;
 use lull_speculate::observe::Limits;
@@ -46,4 +55,79 @@ pub fn models() -> Vec<Model> {
 /// A page that a client got.
 pub(crate) fn entry(at: Timestamp, client: usize, target: &str) -> Entry<'_> {
     Entry::page(at, format!("192.0.2.{client}"), target)
+}
+
+/// A stream for each channel and direction, with every message; and what they open with.
+pub fn streams() -> Vec<Vec<u8>> {
+    let path = || Path::new("a/ä.html").expect("a path");
+    let (sequence, stamp) = (Sequence(7), WallTime::from_nanos(1_700_000_000_000_000_000));
+    let position = Position { sequence, chain: Digest([3; 32]) };
+    let (small, large) = (b"body".to_vec(), vec![b'l'; 2 * PIECE + 5]);
+    let content = |body: &[u8]| {
+        let metadata = Metadata { modified: stamp, executable: true };
+        Content { digest: Digest::of(body), size: Bytes(body.len() as u64), metadata }
+    };
+    let version = |body: &[u8]| Version { sequence, content: content(body) };
+    let changes = vec![
+        Change { path: path(), content: Some(content(&small)) },
+        Change { path: Path::new("b").expect("a path"), content: None },
+    ];
+    let hello = |position| ToOrigin::Hello {
+        protocol: 1,
+        replica: ReplicaId(2),
+        position,
+        committed: Sequence(5),
+    };
+    let header = |version| BodyHeader { path: path(), version, at: sequence, demand: true };
+    let to_origin = [
+        hello(None),
+        hello(Some(position)),
+        ToOrigin::Ping { sent: LocalTime::from_nanos(-9) },
+        ToOrigin::Ack(sequence),
+        ToOrigin::Taken(3),
+        ToOrigin::Reads(vec![(path(), 4)]),
+        ToOrigin::Demand(path()),
+        ToOrigin::Lacking(vec![path()]),
+        ToOrigin::Ask(Ask::Branches),
+        ToOrigin::Ask(Ask::Leaves(vec![1, 255])),
+        ToOrigin::Ask(Ask::Entries(vec![1, 65_535])),
+        ToOrigin::Resynced(sequence),
+    ];
+    let to_replica = [
+        ToReplica::Welcome(Start::Log),
+        ToReplica::Welcome(Start::Resync { position, stamp, root: Digest([4; 32]) }),
+        ToReplica::Refused(Refusal::Protocol(2)),
+        ToReplica::Refused(Refusal::Ahead(sequence)),
+        ToReplica::Refused(Refusal::Diverged),
+        ToReplica::Refused(Refusal::Forgotten(sequence)),
+        ToReplica::Invalidation { sequence, stamp, changes, more: true },
+        ToReplica::Heartbeat { stamp, committed: sequence, echo: None },
+        ToReplica::Heartbeat { stamp, committed: sequence, echo: Some(LocalTime::from_nanos(8)) },
+        ToReplica::Tree(Tree::Branches(vec![(1, Digest([5; 32]))])),
+        ToReplica::Tree(Tree::Leaves(1, vec![(257, Digest([6; 32]))])),
+        ToReplica::Tree(Tree::Entries(257, vec![(path(), version(&small))])),
+    ];
+    let mut bodies = vec![
+        BodyPart::Header(header(None)),
+        BodyPart::Header(header(Some(version(&small)))),
+        BodyPart::Piece { number: 0, bytes: small.clone() },
+        BodyPart::Header(header(Some(version(&large)))),
+    ];
+    bodies.extend(Outline::of(large.chunks(PIECE)).parts());
+    let pieces = (0..).zip(large.chunks(PIECE));
+    bodies.extend(pieces.map(|(number, bytes)| BodyPart::Piece { number, bytes: bytes.to_vec() }));
+    bodies.push(BodyPart::Header(header(Some(version(&small)))));
+    bodies.push(BodyPart::Broken);
+    let preface = Preface::ours(Channel::Speculative).encode().to_vec();
+    vec![stream(&to_origin), stream(&to_replica), stream(&bodies), stream(&[Attach]), preface]
+}
+
+fn stream<M: Message + Clone>(messages: &[M]) -> Vec<u8> {
+    let session = Session { origin: Incarnation(1), replica: Incarnation(2), connection: 3 };
+    let mut bytes = Vec::new();
+    for message in messages {
+        let frame = Frame { session, message: message.clone() };
+        encode(&frame, &mut bytes).expect("within the limits");
+    }
+    bytes
 }

@@ -92,6 +92,22 @@ proptest! {
     }
 
     #[test]
+    fn whatever_is_no_stream_of_frames_is_refused(
+        bytes in prop::collection::vec(any::<u8>(), 0..400),
+    ) {
+        lull_fuzz::wire(&bytes);
+    }
+
+    #[test]
+    fn frames_with_other_bytes_are_refused_or_come_as_they_were_sent(
+        which in any::<Index>(),
+        changes in prop::collection::vec(change(), 0..4),
+    ) {
+        let streams = seeds::streams();
+        lull_fuzz::wire(&changed(&streams[which.index(streams.len())], &changes));
+    }
+
+    #[test]
     fn whatever_is_no_model_is_refused(bytes in prop::collection::vec(any::<u8>(), 0..400)) {
         lull_fuzz::model(&bytes);
     }
@@ -119,6 +135,9 @@ fn the_seeds_are_good() {
         let entries = log.split('\n').filter_map(|line| reader.read(line.as_bytes())).count();
         assert!(entries > 0 && reader.bad().is_empty(), "{log}");
         lull_fuzz::log(log.as_bytes());
+    }
+    for stream in seeds::streams() {
+        lull_fuzz::wire(&stream);
     }
     for model in seeds::models() {
         assert!(model.predictor().contexts() > 1 && model.observer().urls().public() > 1);

@@ -9,6 +9,7 @@
 //! | [`replica`] | applies what comes in an order that keeps the promises, and answers reads | §6.2.1, §6.2.2 |
 //! | [`merkle`] | finds what differs between two states | |
 //! | [`token`] | what a client that changes replicas carries | §6.1 |
+//! | [`wire`] | the protocol as bytes | §3.2, table I |
 //! | [`checker`] | finds broken promises in a history of writes and reads | §6.1 |
 //! | `simulate` | origin, replicas, clients, network and disks that fail, from a seed (feature `simulate`) | |
 //!
@@ -31,6 +32,7 @@ pub mod simulate;
 pub mod time;
 pub mod token;
 pub mod types;
+pub mod wire;
 
 #[cfg(feature = "simulate")]
 pub use faults::Fault;

@@ -1,4 +1,4 @@
-//! The protocol as values. How they become bytes is the wire's matter.
+//! The protocol as values. How they become bytes is the matter of [`wire`](crate::wire).
 //!
 //! Three channels, as SSR §3.2 has them (table I):
 //!
@@ -40,6 +40,10 @@ use crate::types::{Change, Digest, Incarnation, Position, ReplicaId, Sequence, V
 
 /// The version of the protocol that this code speaks.
 pub const PROTOCOL: u16 = 1;
+/// Paths in one message, at most.
+pub const MOST_PATHS: usize = 1_000;
+/// Changes in one message, at most: larger commits go in parts.
+pub const MOST_CHANGES: usize = 1_000;
 
 /// Which way a message goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -159,8 +163,6 @@ pub enum ToReplica {
     },
     /// A part of the tree that was asked for.
     Tree(Tree),
-    /// What comes with a body, on the demand or speculative channel.
-    Body(BodyHeader),
 }
 
 /// How invalidations go on after the handshake.
@@ -179,7 +181,7 @@ pub enum Start {
     },
 }
 
-/// What comes with a body.
+/// What comes with a body, on the demand or speculative channel.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct BodyHeader {
     /// The object.

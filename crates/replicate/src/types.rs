@@ -61,6 +61,10 @@ impl fmt::Debug for Digest {
     }
 }
 
+/// The largest body: what a replica has to keep of one while it comes, 32 bytes a piece of it, is
+/// bounded by that.
+pub const LARGEST_BODY: Bytes = Bytes(16 << 30);
+
 /// What a file system tells of a file beside its bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Metadata {

@@ -24,6 +24,7 @@ const PURE_PARTS: &[(&str, &[&str])] = &[(
         "time.rs",
         "token.rs",
         "types.rs",
+        "wire/",
     ],
 )];
 

@@ -24,7 +24,8 @@ pub struct Config {
     pub batch: usize,
     /// Transactions that wait for the disk, at most: further ones are refused.
     pub queue: usize,
-    /// Changes in one message, at most: larger commits go in parts.
+    /// Changes in one message, at most: larger commits go in parts. Never above
+    /// [`MOST_CHANGES`](crate::message::MOST_CHANGES).
     pub part: usize,
     /// Time between heartbeats.
     pub heartbeat: Duration,

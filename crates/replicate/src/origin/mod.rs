@@ -19,7 +19,9 @@ use lull_cc::Bytes;
 
 use crate::faults::{Fault, Faults};
 use crate::merkle::MerkleTree;
-use crate::message::{BodyHeader, Frame, PROTOCOL, Refusal, Session, Start, ToOrigin, ToReplica};
+use crate::message::{
+    BodyHeader, Frame, MOST_CHANGES, PROTOCOL, Refusal, Session, Start, ToOrigin, ToReplica,
+};
 use crate::path::Path;
 use crate::shelf::Shelf;
 use crate::time::{LocalTime, Reading, SlewedClock};
@@ -401,7 +403,7 @@ impl<P: Clone> Origin<P> {
             return Some(link.frame(ToReplica::Welcome(start)));
         };
         let commit = &entry.commit;
-        let end = commit.changes.len().min(link.part + self.config.part.max(1));
+        let end = commit.changes.len().min(link.part + self.config.part.clamp(1, MOST_CHANGES));
         let more = end < commit.changes.len();
         let message = ToReplica::Invalidation {
             sequence: commit.sequence,

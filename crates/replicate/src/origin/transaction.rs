@@ -9,7 +9,9 @@ use super::{Append, Event, Origin};
 use crate::faults::Fault;
 use crate::path::Path;
 use crate::time::Reading;
-use crate::types::{Change, Commit, Content, Digest, DiskFull, Metadata, Payload, Sequence};
+use crate::types::{
+    Change, Commit, Content, Digest, DiskFull, LARGEST_BODY, Metadata, Payload, Sequence,
+};
 
 /// A caller's name for a transaction.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -55,6 +57,9 @@ pub enum Refused {
     /// A body was said to be there, and is not.
     #[error("the body {0} is not in the store any more: send it along")]
     NotStored(Digest),
+    /// A body is larger than bodies may be.
+    #[error("`{0}` has over {LARGEST_BODY}: cut it into several files")]
+    Large(Path),
     /// An object would lie below another one.
     #[error(
         "`{0}` is a file, and would have to be a folder too: delete it in the same transaction"
@@ -121,6 +126,14 @@ impl<P: Clone> Origin<P> {
         }
         if self.queue.len() >= self.config.queue {
             return Err(Refused::Busy);
+        }
+        let large = |put: &Put<P>| match put {
+            Put::Body(payload, _) => payload.size > LARGEST_BODY,
+            Put::Stored(content) => content.size > LARGEST_BODY,
+            Put::Delete => false,
+        };
+        if let Some((path, _)) = writes.changes.iter().find(|(_, put)| large(put)) {
+            return Err(Refused::Large(path.clone()));
         }
         let missing = writes.changes.values().find_map(|put| match put {
             Put::Stored(content) if !self.shelf.is_stored(&content.digest) => Some(content.digest),

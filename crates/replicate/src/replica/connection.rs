@@ -4,15 +4,12 @@ use std::sync::Arc;
 
 use super::{Buffered, Event, Link, Partial, Replica};
 use crate::faults::Fault;
-use crate::message::{Frame, PROTOCOL, Start, ToOrigin, ToReplica};
+use crate::message::{Frame, MOST_PATHS, PROTOCOL, Start, ToOrigin, ToReplica};
 use crate::path::Path;
 use crate::time::{LocalTime, Reading, WallTime};
 use crate::types::{Change, Commit, Position, Sequence};
 
 use super::resync::Resync;
-
-/// Paths in one message, at most.
-const PATHS: usize = 1_000;
 
 impl<P: Clone> Replica<P> {
     /// A new connection to the origin stands.
@@ -81,7 +78,7 @@ impl<P: Clone> Replica<P> {
             let reads = core::mem::take(&mut self.reads);
             let mut reads = reads.into_iter().peekable();
             while reads.peek().is_some() {
-                let some = reads.by_ref().take(PATHS).collect();
+                let some = reads.by_ref().take(MOST_PATHS).collect();
                 self.outbox.push_back(ToOrigin::Reads(some));
             }
         }
@@ -125,9 +122,7 @@ impl<P: Clone> Replica<P> {
                         }
                         next.is_ok()
                     }
-                    ToReplica::Welcome(Start::Log) | ToReplica::Refused(_) | ToReplica::Body(_) => {
-                        false
-                    }
+                    ToReplica::Welcome(Start::Log) | ToReplica::Refused(_) => false,
                 }
             }
             _ => {
@@ -174,7 +169,7 @@ impl<P: Clone> Replica<P> {
     pub(super) fn tell_lacking(&mut self) {
         let invalid = self.image.objects.iter().filter(|(_, object)| !object.valid);
         let paths: Vec<Path> = invalid.map(|(path, _)| path.clone()).collect();
-        for some in paths.chunks(PATHS) {
+        for some in paths.chunks(MOST_PATHS) {
             self.outbox.push_back(ToOrigin::Lacking(some.to_vec()));
         }
     }

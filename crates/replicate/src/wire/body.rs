@@ -1,0 +1,107 @@
+//! The messages of the two channels that carry bodies.
+
+use super::WireError;
+use super::cursor::{Reader, Writer};
+use super::pieces::PIECE;
+use super::sealed::Coded;
+use crate::message::BodyHeader;
+use crate::types::Digest;
+
+/// Hashes of pieces in one frame, at most: as long as a piece.
+pub(super) const MOST_HASHES: usize = PIECE / 32;
+const HASHES: (&str, usize) = ("hashes", MOST_HASHES);
+
+/// What a replica says on a channel of bodies, once: its session tells which connection this is a
+/// part of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Attach;
+
+/// What the origin says there. A body is a header; then, if it has more than one piece, the hashes of
+/// all its pieces; then the pieces in order. Before the last of them it may be broken off.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum BodyPart {
+    /// A body begins, or there is none.
+    Header(BodyHeader),
+    /// Hashes of the next pieces, up to 2048.
+    Hashes(Vec<Digest>),
+    /// The next piece: [`PIECE`] bytes, or what is left.
+    Piece {
+        /// Counts the pieces of the body, from zero.
+        number: u32,
+        /// The bytes.
+        bytes: Vec<u8>,
+    },
+    /// The rest of the body does not come: it was overwritten meanwhile, or the origin has lost it.
+    Broken,
+}
+
+const ATTACH: u8 = 0x21;
+const HEADER: u8 = 0x61;
+const OUTLINE: u8 = 0x62;
+const BYTES: u8 = 0x63;
+const BROKEN: u8 = 0x64;
+
+impl Coded for Attach {
+    const LONGEST: usize = super::HEADER - 4;
+
+    fn kind(&self) -> u8 {
+        ATTACH
+    }
+
+    fn write(&self, _: &mut Writer<'_>) -> Result<(), WireError> {
+        Ok(())
+    }
+
+    fn read(kind: u8, _: &mut Reader<'_>) -> Result<Self, WireError> {
+        if kind == ATTACH { Ok(Attach) } else { Err(WireError::Kind(kind)) }
+    }
+}
+
+impl Coded for BodyPart {
+    const LONGEST: usize = super::HEADER - 4 + 4 + PIECE;
+
+    fn kind(&self) -> u8 {
+        match self {
+            BodyPart::Header(_) => HEADER,
+            BodyPart::Hashes(_) => OUTLINE,
+            BodyPart::Piece { .. } => BYTES,
+            BodyPart::Broken => BROKEN,
+        }
+    }
+
+    fn write(&self, to: &mut Writer<'_>) -> Result<(), WireError> {
+        match self {
+            BodyPart::Header(BodyHeader { path, version, at, demand }) => {
+                to.path(path);
+                to.sequence(*at);
+                to.flag(*demand);
+                to.option(version.as_ref(), Writer::version)
+            }
+            BodyPart::Hashes(hashes) => to.list(HASHES, hashes, |to, hash| {
+                to.digest(hash);
+                Ok(())
+            }),
+            BodyPart::Piece { number, bytes } => {
+                to.u32(*number);
+                to.bytes(bytes);
+                Ok(())
+            }
+            BodyPart::Broken => Ok(()),
+        }
+    }
+
+    fn read(kind: u8, from: &mut Reader<'_>) -> Result<Self, WireError> {
+        Ok(match kind {
+            HEADER => BodyPart::Header(BodyHeader {
+                path: from.path()?,
+                at: from.sequence("at")?,
+                demand: from.flag("demand")?,
+                version: from.option("version", Reader::version)?,
+            }),
+            OUTLINE => BodyPart::Hashes(from.list(HASHES, 32, |from| from.digest("hash"))?),
+            BYTES => BodyPart::Piece { number: from.u32("number")?, bytes: from.rest().to_vec() },
+            BROKEN => BodyPart::Broken,
+            other => return Err(WireError::Kind(other)),
+        })
+    }
+}

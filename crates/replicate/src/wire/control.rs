@@ -1,0 +1,278 @@
+//! The messages of the control channel.
+
+use super::WireError;
+use super::cursor::{Reader, Writer};
+use super::sealed::Coded;
+use crate::message::{Ask, MOST_CHANGES, MOST_PATHS, Refusal, Start, ToOrigin, ToReplica, Tree};
+use crate::types::Change;
+
+/// What replicas may send in one frame: [`MOST_PATHS`] of the longest paths, with counts, are 4.1 MB.
+const LONGEST_TO_ORIGIN: usize = 5 << 20;
+/// What the origin may send in one frame: [`MOST_CHANGES`] changes of the longest paths are 4.3 MB;
+/// a leaf of the tree has all objects whose names hash there, 15 of a million.
+const LONGEST_TO_REPLICA: usize = 16 << 20;
+
+const PATHS: (&str, usize) = ("paths", MOST_PATHS);
+const CHANGES: (&str, usize) = ("changes", MOST_CHANGES);
+const BRANCHES: (&str, usize) = ("branches", 1 << 8);
+const LEAVES: (&str, usize) = ("leaves", 1 << 16);
+const LEAVES_OF_A_BRANCH: (&str, usize) = ("leaves", 1 << 8);
+/// The length of the frame is what limits these.
+const ENTRIES: (&str, usize) = ("entries", LONGEST_TO_REPLICA);
+
+/// The fewest bytes of a path, a change, an entry of a leaf.
+const PATH: usize = 2 + 1;
+const CHANGE: usize = PATH + 1;
+const ENTRY: usize = PATH + 57;
+
+mod kind {
+    pub(super) const HELLO: u8 = 0x01;
+    pub(super) const PING: u8 = 0x02;
+    pub(super) const ACK: u8 = 0x03;
+    pub(super) const TAKEN: u8 = 0x04;
+    pub(super) const READS: u8 = 0x05;
+    pub(super) const DEMAND: u8 = 0x06;
+    pub(super) const LACKING: u8 = 0x07;
+    pub(super) const ASK_BRANCHES: u8 = 0x08;
+    pub(super) const ASK_LEAVES: u8 = 0x09;
+    pub(super) const ASK_ENTRIES: u8 = 0x0a;
+    pub(super) const RESYNCED: u8 = 0x0b;
+    pub(super) const WELCOME_LOG: u8 = 0x41;
+    pub(super) const WELCOME_RESYNC: u8 = 0x42;
+    pub(super) const REFUSED: u8 = 0x43;
+    pub(super) const INVALIDATION: u8 = 0x44;
+    pub(super) const HEARTBEAT: u8 = 0x45;
+    pub(super) const BRANCHES: u8 = 0x46;
+    pub(super) const LEAVES: u8 = 0x47;
+    pub(super) const ENTRIES: u8 = 0x48;
+}
+
+impl Coded for ToOrigin {
+    const LONGEST: usize = LONGEST_TO_ORIGIN;
+
+    fn kind(&self) -> u8 {
+        match self {
+            ToOrigin::Hello { .. } => kind::HELLO,
+            ToOrigin::Ping { .. } => kind::PING,
+            ToOrigin::Ack(_) => kind::ACK,
+            ToOrigin::Taken(_) => kind::TAKEN,
+            ToOrigin::Reads(_) => kind::READS,
+            ToOrigin::Demand(_) => kind::DEMAND,
+            ToOrigin::Lacking(_) => kind::LACKING,
+            ToOrigin::Ask(Ask::Branches) => kind::ASK_BRANCHES,
+            ToOrigin::Ask(Ask::Leaves(_)) => kind::ASK_LEAVES,
+            ToOrigin::Ask(Ask::Entries(_)) => kind::ASK_ENTRIES,
+            ToOrigin::Resynced(_) => kind::RESYNCED,
+        }
+    }
+
+    fn write(&self, to: &mut Writer<'_>) -> Result<(), WireError> {
+        match self {
+            ToOrigin::Hello { protocol, replica, position, committed } => {
+                to.u16(*protocol);
+                to.replica(*replica);
+                to.sequence(*committed);
+                return to.option(position.as_ref(), |to, position| {
+                    to.position(position);
+                    Ok(())
+                });
+            }
+            ToOrigin::Ping { sent } => to.local(*sent),
+            ToOrigin::Ack(sequence) | ToOrigin::Resynced(sequence) => to.sequence(*sequence),
+            ToOrigin::Taken(count) => to.u64(*count),
+            ToOrigin::Reads(counts) => {
+                return to.list(PATHS, counts, |to, (path, count)| {
+                    to.path(path);
+                    to.u32(*count);
+                    Ok(())
+                });
+            }
+            ToOrigin::Demand(path) => to.path(path),
+            ToOrigin::Lacking(paths) => {
+                return to.list(PATHS, paths, |to, path| {
+                    to.path(path);
+                    Ok(())
+                });
+            }
+            ToOrigin::Ask(Ask::Branches) => {}
+            ToOrigin::Ask(Ask::Leaves(branches)) => {
+                return to.list(BRANCHES, branches, |to, branch| {
+                    to.u8(*branch);
+                    Ok(())
+                });
+            }
+            ToOrigin::Ask(Ask::Entries(leaves)) => {
+                return to.list(LEAVES, leaves, |to, leaf| {
+                    to.u16(*leaf);
+                    Ok(())
+                });
+            }
+        }
+        Ok(())
+    }
+
+    fn read(kind: u8, from: &mut Reader<'_>) -> Result<Self, WireError> {
+        Ok(match kind {
+            kind::HELLO => ToOrigin::Hello {
+                protocol: from.u16("protocol")?,
+                replica: from.replica("replica")?,
+                committed: from.sequence("committed")?,
+                position: from.option("position", Reader::position)?,
+            },
+            kind::PING => ToOrigin::Ping { sent: from.local("sent")? },
+            kind::ACK => ToOrigin::Ack(from.sequence("sequence")?),
+            kind::TAKEN => ToOrigin::Taken(from.u64("count")?),
+            kind::READS => {
+                let count = |from: &mut Reader<'_>| Ok((from.path()?, from.u32("count")?));
+                ToOrigin::Reads(from.list(PATHS, PATH + 4, count)?)
+            }
+            kind::DEMAND => ToOrigin::Demand(from.path()?),
+            kind::LACKING => ToOrigin::Lacking(from.list(PATHS, PATH, Reader::path)?),
+            kind::ASK_BRANCHES => ToOrigin::Ask(Ask::Branches),
+            kind::ASK_LEAVES => {
+                ToOrigin::Ask(Ask::Leaves(from.list(BRANCHES, 1, |from| from.u8("branch"))?))
+            }
+            kind::ASK_ENTRIES => {
+                ToOrigin::Ask(Ask::Entries(from.list(LEAVES, 2, |from| from.u16("leaf"))?))
+            }
+            kind::RESYNCED => ToOrigin::Resynced(from.sequence("sequence")?),
+            other => return Err(WireError::Kind(other)),
+        })
+    }
+}
+
+impl Coded for ToReplica {
+    const LONGEST: usize = LONGEST_TO_REPLICA;
+
+    fn kind(&self) -> u8 {
+        match self {
+            ToReplica::Welcome(Start::Log) => kind::WELCOME_LOG,
+            ToReplica::Welcome(Start::Resync { .. }) => kind::WELCOME_RESYNC,
+            ToReplica::Refused(_) => kind::REFUSED,
+            ToReplica::Invalidation { .. } => kind::INVALIDATION,
+            ToReplica::Heartbeat { .. } => kind::HEARTBEAT,
+            ToReplica::Tree(Tree::Branches(_)) => kind::BRANCHES,
+            ToReplica::Tree(Tree::Leaves(..)) => kind::LEAVES,
+            ToReplica::Tree(Tree::Entries(..)) => kind::ENTRIES,
+        }
+    }
+
+    fn write(&self, to: &mut Writer<'_>) -> Result<(), WireError> {
+        match self {
+            ToReplica::Welcome(Start::Log) => {}
+            ToReplica::Welcome(Start::Resync { position, stamp, root }) => {
+                to.position(position);
+                to.wall(*stamp);
+                to.digest(root);
+            }
+            ToReplica::Refused(why) => write_refusal(to, *why),
+            ToReplica::Invalidation { sequence, stamp, changes, more } => {
+                to.sequence(*sequence);
+                to.wall(*stamp);
+                to.flag(*more);
+                return to.list(CHANGES, changes, |to, change| {
+                    to.path(&change.path);
+                    to.option(change.content.as_ref(), Writer::content)
+                });
+            }
+            ToReplica::Heartbeat { stamp, committed, echo } => {
+                to.wall(*stamp);
+                to.sequence(*committed);
+                return to.option(echo.as_ref(), |to, echo| {
+                    to.local(*echo);
+                    Ok(())
+                });
+            }
+            ToReplica::Tree(Tree::Branches(branches)) => {
+                return to.list(BRANCHES, branches, |to, (branch, digest)| {
+                    to.u8(*branch);
+                    to.digest(digest);
+                    Ok(())
+                });
+            }
+            ToReplica::Tree(Tree::Leaves(branch, leaves)) => {
+                to.u8(*branch);
+                return to.list(LEAVES_OF_A_BRANCH, leaves, |to, (leaf, digest)| {
+                    to.u16(*leaf);
+                    to.digest(digest);
+                    Ok(())
+                });
+            }
+            ToReplica::Tree(Tree::Entries(leaf, entries)) => {
+                to.u16(*leaf);
+                return to.list(ENTRIES, entries, |to, (path, version)| {
+                    to.path(path);
+                    to.version(version)
+                });
+            }
+        }
+        Ok(())
+    }
+
+    fn read(kind: u8, from: &mut Reader<'_>) -> Result<Self, WireError> {
+        Ok(match kind {
+            kind::WELCOME_LOG => ToReplica::Welcome(Start::Log),
+            kind::WELCOME_RESYNC => ToReplica::Welcome(Start::Resync {
+                position: from.position()?,
+                stamp: from.wall("stamp")?,
+                root: from.digest("root")?,
+            }),
+            kind::REFUSED => ToReplica::Refused(read_refusal(from)?),
+            kind::INVALIDATION => ToReplica::Invalidation {
+                sequence: from.sequence("sequence")?,
+                stamp: from.wall("stamp")?,
+                more: from.flag("more")?,
+                changes: from.list(CHANGES, CHANGE, |from| {
+                    let path = from.path()?;
+                    Ok(Change { path, content: from.option("content", Reader::content)? })
+                })?,
+            },
+            kind::HEARTBEAT => ToReplica::Heartbeat {
+                stamp: from.wall("stamp")?,
+                committed: from.sequence("committed")?,
+                echo: from.option("echo", |from| from.local("echo"))?,
+            },
+            kind::BRANCHES => {
+                let branch = |from: &mut Reader<'_>| Ok((from.u8("branch")?, from.digest("hash")?));
+                ToReplica::Tree(Tree::Branches(from.list(BRANCHES, 33, branch)?))
+            }
+            kind::LEAVES => {
+                let branch = from.u8("branch")?;
+                let leaf = |from: &mut Reader<'_>| Ok((from.u16("leaf")?, from.digest("hash")?));
+                ToReplica::Tree(Tree::Leaves(branch, from.list(LEAVES_OF_A_BRANCH, 34, leaf)?))
+            }
+            kind::ENTRIES => {
+                let leaf = from.u16("leaf")?;
+                let entry = |from: &mut Reader<'_>| Ok((from.path()?, from.version()?));
+                ToReplica::Tree(Tree::Entries(leaf, from.list(ENTRIES, ENTRY, entry)?))
+            }
+            other => return Err(WireError::Kind(other)),
+        })
+    }
+}
+
+fn write_refusal(to: &mut Writer<'_>, why: Refusal) {
+    let (kind, value) = match why {
+        Refusal::Protocol(version) => (0, u64::from(version)),
+        Refusal::Ahead(last) => (1, last.0),
+        Refusal::Diverged => (2, 0),
+        Refusal::Forgotten(first) => (3, first.0),
+    };
+    to.u8(kind);
+    to.u64(value);
+}
+
+fn read_refusal(from: &mut Reader<'_>) -> Result<Refusal, WireError> {
+    let kind = from.u8("refusal")?;
+    let value = from.sequence("refusal")?;
+    match kind {
+        0 => {
+            let version = u16::try_from(value.0).map_err(|_| WireError::Value("refusal"))?;
+            Ok(Refusal::Protocol(version))
+        }
+        1 => Ok(Refusal::Ahead(value)),
+        2 if value.0 == 0 => Ok(Refusal::Diverged),
+        3 => Ok(Refusal::Forgotten(value)),
+        _ => Err(WireError::Value("refusal")),
+    }
+}

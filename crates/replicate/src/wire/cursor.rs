@@ -1,0 +1,248 @@
+//! Fields: integers in little-endian order, lists and texts behind their lengths.
+
+use lull_cc::Bytes;
+
+use super::WireError;
+use crate::path::Path;
+use crate::time::{LocalTime, WallTime};
+use crate::types::{
+    Content, Digest, LARGEST_BODY, Metadata, Position, ReplicaId, Sequence, Version,
+};
+
+/// Appends fields.
+pub struct Writer<'a>(&'a mut Vec<u8>);
+
+impl<'a> Writer<'a> {
+    pub(super) fn new(to: &'a mut Vec<u8>) -> Self {
+        Writer(to)
+    }
+
+    pub(super) fn u8(&mut self, value: u8) {
+        self.0.push(value);
+    }
+
+    pub(super) fn u16(&mut self, value: u16) {
+        self.0.extend_from_slice(&value.to_le_bytes());
+    }
+
+    pub(super) fn u32(&mut self, value: u32) {
+        self.0.extend_from_slice(&value.to_le_bytes());
+    }
+
+    pub(super) fn u64(&mut self, value: u64) {
+        self.0.extend_from_slice(&value.to_le_bytes());
+    }
+
+    fn i64(&mut self, value: i64) {
+        self.0.extend_from_slice(&value.to_le_bytes());
+    }
+
+    pub(super) fn flag(&mut self, value: bool) {
+        self.u8(u8::from(value));
+    }
+
+    pub(super) fn bytes(&mut self, value: &[u8]) {
+        self.0.extend_from_slice(value);
+    }
+
+    pub(super) fn digest(&mut self, value: &Digest) {
+        self.bytes(&value.0);
+    }
+
+    pub(super) fn sequence(&mut self, value: Sequence) {
+        self.u64(value.0);
+    }
+
+    pub(super) fn replica(&mut self, value: ReplicaId) {
+        self.u32(value.0);
+    }
+
+    pub(super) fn wall(&mut self, value: WallTime) {
+        self.i64(value.as_nanos());
+    }
+
+    pub(super) fn local(&mut self, value: LocalTime) {
+        self.i64(value.as_nanos());
+    }
+
+    pub(super) fn position(&mut self, value: &Position) {
+        self.sequence(value.sequence);
+        self.digest(&value.chain);
+    }
+
+    pub(super) fn path(&mut self, value: &Path) {
+        let text = value.as_str().as_bytes();
+        // A path has 4095 bytes at most.
+        self.u16(text.len() as u16);
+        self.bytes(text);
+    }
+
+    pub(super) fn content(&mut self, value: &Content) -> Result<(), WireError> {
+        if value.size > LARGEST_BODY {
+            return Err(WireError::Value("size"));
+        }
+        self.digest(&value.digest);
+        self.u64(value.size.0);
+        self.wall(value.metadata.modified);
+        self.flag(value.metadata.executable);
+        Ok(())
+    }
+
+    pub(super) fn version(&mut self, value: &Version) -> Result<(), WireError> {
+        self.sequence(value.sequence);
+        self.content(&value.content)
+    }
+
+    /// A value that may be missing, behind a flag.
+    pub(super) fn option<T>(
+        &mut self,
+        value: Option<&T>,
+        write: impl FnOnce(&mut Self, &T) -> Result<(), WireError>,
+    ) -> Result<(), WireError> {
+        self.flag(value.is_some());
+        value.map_or(Ok(()), |value| write(self, value))
+    }
+
+    /// A list behind its length.
+    pub(super) fn list<T>(
+        &mut self,
+        (what, limit): (&'static str, usize),
+        items: &[T],
+        mut write: impl FnMut(&mut Self, &T) -> Result<(), WireError>,
+    ) -> Result<(), WireError> {
+        let count = items.len();
+        let short = u32::try_from(count).ok().filter(|_| count <= limit);
+        self.u32(short.ok_or(WireError::Count { what, count, limit })?);
+        items.iter().try_for_each(|item| write(self, item))
+    }
+}
+
+/// Takes fields off the front.
+pub struct Reader<'a>(&'a [u8]);
+
+impl<'a> Reader<'a> {
+    pub(super) fn new(bytes: &'a [u8]) -> Self {
+        Reader(bytes)
+    }
+
+    /// Nothing may be left.
+    pub(super) fn end(&self) -> Result<(), WireError> {
+        if self.0.is_empty() { Ok(()) } else { Err(WireError::Rest(self.0.len())) }
+    }
+
+    /// All that is left.
+    pub(super) fn rest(&mut self) -> &'a [u8] {
+        core::mem::take(&mut self.0)
+    }
+
+    fn array<const N: usize>(&mut self, what: &'static str) -> Result<[u8; N], WireError> {
+        let (first, rest) = self.0.split_first_chunk().ok_or(WireError::Short(what))?;
+        self.0 = rest;
+        Ok(*first)
+    }
+
+    pub(super) fn u8(&mut self, what: &'static str) -> Result<u8, WireError> {
+        self.array(what).map(|[byte]| byte)
+    }
+
+    pub(super) fn u16(&mut self, what: &'static str) -> Result<u16, WireError> {
+        self.array(what).map(u16::from_le_bytes)
+    }
+
+    pub(super) fn u32(&mut self, what: &'static str) -> Result<u32, WireError> {
+        self.array(what).map(u32::from_le_bytes)
+    }
+
+    pub(super) fn u64(&mut self, what: &'static str) -> Result<u64, WireError> {
+        self.array(what).map(u64::from_le_bytes)
+    }
+
+    fn i64(&mut self, what: &'static str) -> Result<i64, WireError> {
+        self.array(what).map(i64::from_le_bytes)
+    }
+
+    /// Zero or one: each value has one way to be written.
+    pub(super) fn flag(&mut self, what: &'static str) -> Result<bool, WireError> {
+        match self.u8(what)? {
+            0 => Ok(false),
+            1 => Ok(true),
+            _ => Err(WireError::Value(what)),
+        }
+    }
+
+    pub(super) fn digest(&mut self, what: &'static str) -> Result<Digest, WireError> {
+        self.array(what).map(Digest)
+    }
+
+    pub(super) fn sequence(&mut self, what: &'static str) -> Result<Sequence, WireError> {
+        self.u64(what).map(Sequence)
+    }
+
+    pub(super) fn replica(&mut self, what: &'static str) -> Result<ReplicaId, WireError> {
+        self.u32(what).map(ReplicaId)
+    }
+
+    pub(super) fn wall(&mut self, what: &'static str) -> Result<WallTime, WireError> {
+        self.i64(what).map(WallTime::from_nanos)
+    }
+
+    pub(super) fn local(&mut self, what: &'static str) -> Result<LocalTime, WireError> {
+        self.i64(what).map(LocalTime::from_nanos)
+    }
+
+    pub(super) fn position(&mut self) -> Result<Position, WireError> {
+        Ok(Position { sequence: self.sequence("position")?, chain: self.digest("chain")? })
+    }
+
+    pub(super) fn path(&mut self) -> Result<Path, WireError> {
+        let length = usize::from(self.u16("path")?);
+        let text = self.0.get(..length).ok_or(WireError::Short("path"))?;
+        self.0 = &self.0[length..];
+        Ok(Path::from_bytes(text)?)
+    }
+
+    pub(super) fn content(&mut self) -> Result<Content, WireError> {
+        let digest = self.digest("digest")?;
+        let size = Bytes(self.u64("size")?);
+        if size > LARGEST_BODY {
+            return Err(WireError::Value("size"));
+        }
+        let modified = self.wall("modified")?;
+        let executable = self.flag("executable")?;
+        Ok(Content { digest, size, metadata: Metadata { modified, executable } })
+    }
+
+    pub(super) fn version(&mut self) -> Result<Version, WireError> {
+        Ok(Version { sequence: self.sequence("version")?, content: self.content()? })
+    }
+
+    pub(super) fn option<T>(
+        &mut self,
+        what: &'static str,
+        read: impl FnOnce(&mut Self) -> Result<T, WireError>,
+    ) -> Result<Option<T>, WireError> {
+        if self.flag(what)? { read(self).map(Some) } else { Ok(None) }
+    }
+
+    /// A list of items that take `least` bytes at least: room is made for as many as there can be
+    /// in what has come, whatever the length says.
+    pub(super) fn list<T>(
+        &mut self,
+        (what, limit): (&'static str, usize),
+        least: usize,
+        mut read: impl FnMut(&mut Self) -> Result<T, WireError>,
+    ) -> Result<Vec<T>, WireError> {
+        let count = usize::try_from(self.u32(what)?).unwrap_or(usize::MAX);
+        if count > limit {
+            return Err(WireError::Count { what, count, limit });
+        }
+        if count > self.0.len() / least {
+            return Err(WireError::Short(what));
+        }
+        let mut items = Vec::with_capacity(count);
+        for _ in 0..count {
+            items.push(read(self)?);
+        }
+        Ok(items)
+    }
+}

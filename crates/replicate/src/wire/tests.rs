@@ -1,0 +1,406 @@
+//! That messages come out as they went in, and that nothing else comes out of anything.
+
+use lull_cc::Bytes;
+use proptest::collection::vec;
+use proptest::prelude::*;
+
+use super::*;
+use crate::message::{Ask, BodyHeader, MOST_PATHS, Refusal, Start, ToOrigin, ToReplica, Tree};
+use crate::path::{LONGEST_PATH, Path};
+use crate::time::{LocalTime, WallTime};
+use crate::types::{
+    Change, Content, Digest, LARGEST_BODY, Metadata, Position, ReplicaId, Sequence, Version,
+};
+
+fn path() -> impl Strategy<Value = Path> {
+    let short = "[a-zäß€ ]{1,9}(/[a-z.…]{3,60}){0,3}";
+    let long = (1..=LONGEST_PATH).prop_map(|length| {
+        let names = "n".repeat(255) + "/";
+        names.repeat(16)[..length].trim_end_matches('/').to_owned()
+    });
+    prop_oneof![9 => short.prop_map(|text| text), 1 => long]
+        .prop_filter_map("no path", |text| Path::new(&text).ok())
+}
+
+fn digest() -> impl Strategy<Value = Digest> {
+    any::<[u8; 32]>().prop_map(Digest)
+}
+
+fn sequence() -> impl Strategy<Value = Sequence> {
+    any::<u64>().prop_map(Sequence)
+}
+
+fn wall() -> impl Strategy<Value = WallTime> {
+    any::<i64>().prop_map(WallTime::from_nanos)
+}
+
+fn local() -> impl Strategy<Value = LocalTime> {
+    any::<i64>().prop_map(LocalTime::from_nanos)
+}
+
+fn position() -> impl Strategy<Value = Position> {
+    (sequence(), digest()).prop_map(|(sequence, chain)| Position { sequence, chain })
+}
+
+fn content() -> impl Strategy<Value = Content> {
+    let size = 0..=LARGEST_BODY.0;
+    (digest(), size, wall(), any::<bool>()).prop_map(|(digest, size, modified, executable)| {
+        Content { digest, size: Bytes(size), metadata: Metadata { modified, executable } }
+    })
+}
+
+fn version() -> impl Strategy<Value = Version> {
+    (sequence(), content()).prop_map(|(sequence, content)| Version { sequence, content })
+}
+
+fn change() -> impl Strategy<Value = Change> {
+    (path(), prop::option::of(content())).prop_map(|(path, content)| Change { path, content })
+}
+
+fn to_origin() -> impl Strategy<Value = ToOrigin> {
+    let hello = (any::<u16>(), any::<u32>(), prop::option::of(position()), sequence());
+    prop_oneof![
+        hello.prop_map(|(protocol, replica, position, committed)| ToOrigin::Hello {
+            protocol,
+            replica: ReplicaId(replica),
+            position,
+            committed
+        }),
+        local().prop_map(|sent| ToOrigin::Ping { sent }),
+        sequence().prop_map(ToOrigin::Ack),
+        any::<u64>().prop_map(ToOrigin::Taken),
+        vec((path(), any::<u32>()), 0..20).prop_map(ToOrigin::Reads),
+        path().prop_map(ToOrigin::Demand),
+        vec(path(), 0..20).prop_map(ToOrigin::Lacking),
+        Just(ToOrigin::Ask(Ask::Branches)),
+        vec(any::<u8>(), 0..=256).prop_map(|branches| ToOrigin::Ask(Ask::Leaves(branches))),
+        vec(any::<u16>(), 0..600).prop_map(|leaves| ToOrigin::Ask(Ask::Entries(leaves))),
+        sequence().prop_map(ToOrigin::Resynced),
+    ]
+}
+
+fn refusal() -> impl Strategy<Value = Refusal> {
+    prop_oneof![
+        any::<u16>().prop_map(Refusal::Protocol),
+        sequence().prop_map(Refusal::Ahead),
+        Just(Refusal::Diverged),
+        sequence().prop_map(Refusal::Forgotten),
+    ]
+}
+
+fn tree() -> impl Strategy<Value = Tree> {
+    prop_oneof![
+        vec((any::<u8>(), digest()), 0..=256).prop_map(Tree::Branches),
+        (any::<u8>(), vec((any::<u16>(), digest()), 0..=256))
+            .prop_map(|(branch, leaves)| Tree::Leaves(branch, leaves)),
+        (any::<u16>(), vec((path(), version()), 0..20))
+            .prop_map(|(leaf, entries)| Tree::Entries(leaf, entries)),
+    ]
+}
+
+fn to_replica() -> impl Strategy<Value = ToReplica> {
+    let resync = (position(), wall(), digest());
+    let invalidation = (sequence(), wall(), vec(change(), 0..20), any::<bool>());
+    let heartbeat = (wall(), sequence(), prop::option::of(local()));
+    prop_oneof![
+        Just(ToReplica::Welcome(Start::Log)),
+        resync.prop_map(|(position, stamp, root)| {
+            ToReplica::Welcome(Start::Resync { position, stamp, root })
+        }),
+        refusal().prop_map(ToReplica::Refused),
+        invalidation.prop_map(|(sequence, stamp, changes, more)| ToReplica::Invalidation {
+            sequence,
+            stamp,
+            changes,
+            more
+        }),
+        heartbeat.prop_map(|(stamp, committed, echo)| ToReplica::Heartbeat {
+            stamp,
+            committed,
+            echo
+        }),
+        tree().prop_map(ToReplica::Tree),
+    ]
+}
+
+fn body_part() -> impl Strategy<Value = BodyPart> {
+    let header = (path(), prop::option::of(version()), sequence(), any::<bool>());
+    prop_oneof![
+        header.prop_map(|(path, version, at, demand)| {
+            BodyPart::Header(BodyHeader { path, version, at, demand })
+        }),
+        vec(digest(), 0..20).prop_map(BodyPart::Hashes),
+        (any::<u32>(), vec(any::<u8>(), 0..2_000))
+            .prop_map(|(number, bytes)| BodyPart::Piece { number, bytes }),
+        Just(BodyPart::Broken),
+    ]
+}
+
+fn session() -> impl Strategy<Value = Session> {
+    (any::<u64>(), any::<u64>(), any::<u32>()).prop_map(|(origin, replica, connection)| Session {
+        origin: Incarnation(origin),
+        replica: Incarnation(replica),
+        connection,
+    })
+}
+
+fn frames<M: core::fmt::Debug>(
+    message: impl Strategy<Value = M>,
+) -> impl Strategy<Value = Vec<Frame<M>>> {
+    let frame = (session(), message).prop_map(|(session, message)| Frame { session, message });
+    vec(frame, 0..6)
+}
+
+/// Sends frames, and takes them out of what comes in parts of these lengths.
+fn there_and_back<M>(frames: &[Frame<M>], parts: &[usize]) -> Result<(), TestCaseError>
+where
+    M: Message + Clone + PartialEq + core::fmt::Debug,
+{
+    let mut bytes = Vec::new();
+    for frame in frames {
+        encode(frame, &mut bytes).expect("it is within the limits");
+    }
+    let (mut decoder, mut got, mut rest) = (Frames::<M>::default(), Vec::new(), &bytes[..]);
+    let mut parts = parts.iter().cycle();
+    while !rest.is_empty() {
+        let (some, later) = rest.split_at(rest.len().min(*parts.next().unwrap_or(&7)));
+        rest = later;
+        decoder.extend(some);
+        while let Some(frame) = decoder.next().expect("it was just encoded") {
+            got.push(frame);
+        }
+    }
+    prop_assert_eq!(&got[..], frames);
+    prop_assert_eq!(decoder.pending(), 0);
+    Ok(())
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 200, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn what_replicas_say_comes_as_it_was_sent(
+        frames in frames(to_origin()),
+        parts in vec(1..3_000_usize, 1..5),
+    ) {
+        there_and_back(&frames, &parts)?;
+    }
+
+    #[test]
+    fn what_the_origin_says_comes_as_it_was_sent(
+        frames in frames(to_replica()),
+        parts in vec(1..3_000_usize, 1..5),
+    ) {
+        there_and_back(&frames, &parts)?;
+    }
+
+    #[test]
+    fn parts_of_bodies_come_as_they_were_sent(
+        frames in frames(body_part()),
+        parts in vec(1..3_000_usize, 1..5),
+    ) {
+        there_and_back(&frames, &parts)?;
+    }
+
+    #[test]
+    fn a_body_in_pieces_comes_whole_and_a_changed_one_is_not_taken_for_it(
+        size in prop_oneof![0..300_usize, (0..6 * PIECE), (0..6_usize).prop_map(|n| n * PIECE)],
+        seed in any::<u8>(),
+        damage in any::<prop::sample::Index>(),
+    ) {
+        let body: Vec<u8> = (0..size).map(|at| (at / 251) as u8 ^ at as u8 ^ seed).collect();
+        let (parts, digest) = sent(&body);
+        prop_assert_eq!(digest, Digest(*blake3::hash(&body).as_bytes()));
+        let (received, intact) = received(&parts).expect("in order");
+        prop_assert!(intact);
+        prop_assert_eq!(&received, &body);
+
+        let mut damaged = parts;
+        let at = damage.index(damaged.len());
+        let changed = match &mut damaged[at] {
+            BodyPart::Hashes(hashes) => {
+                hashes[0].0[31] ^= 1;
+                true
+            }
+            BodyPart::Piece { bytes, .. } => {
+                let at = damage.index(bytes.len());
+                bytes[at] ^= 0x10;
+                true
+            }
+            BodyPart::Header(_) | BodyPart::Broken => false,
+        };
+        let (received, intact) = self::received(&damaged).expect("in order");
+        prop_assert_eq!(intact, !changed);
+        // What was given out before the damage was found is the body's own.
+        prop_assert!(body.starts_with(&received));
+    }
+}
+
+/// A body as its parts, and its hash.
+fn sent(body: &[u8]) -> (Vec<BodyPart>, Digest) {
+    let digest = Digest::of(body);
+    let content = Content { digest, size: Bytes(body.len() as u64), metadata: Metadata::default() };
+    let version = Some(Version { sequence: Sequence(7), content });
+    let path = Path::new("a").expect("a path");
+    let header = BodyHeader { path, version, at: Sequence(9), demand: false };
+    let mut parts = vec![BodyPart::Header(header)];
+    parts.extend(Outline::of(body.chunks(PIECE)).parts());
+    parts.extend(
+        (0..)
+            .zip(body.chunks(PIECE))
+            .map(|(number, bytes)| BodyPart::Piece { number, bytes: bytes.to_vec() }),
+    );
+    (parts, digest)
+}
+
+/// What was given out of the parts of a body, and whether it is intact.
+fn received(parts: &[BodyPart]) -> Result<(Vec<u8>, bool), Unexpected> {
+    let (mut assembly, mut got) = (Assembly::default(), Vec::new());
+    for (at, part) in parts.iter().enumerate() {
+        match assembly.handle(part.clone())? {
+            Delivery::More => {}
+            Delivery::Bytes(bytes) => got.extend(bytes),
+            Delivery::Complete { last, intact, .. } => {
+                assert_eq!(at + 1, parts.len(), "complete before the last part");
+                got.extend(last);
+                return Ok((got, intact));
+            }
+        }
+    }
+    panic!("never complete");
+}
+
+#[test]
+fn a_body_that_is_broken_off_is_not_intact() {
+    let (parts, _) = sent(&vec![7; 3 * PIECE]);
+    for cut in 1..parts.len() {
+        let broken: Vec<_> = parts[..cut].iter().cloned().chain([BodyPart::Broken]).collect();
+        assert!(!received(&broken).expect("in order").1, "behind part {cut}");
+    }
+}
+
+#[test]
+fn parts_out_of_order_are_refused() {
+    let (parts, _) = sent(&vec![7; 3 * PIECE]);
+    for order in [&[1][..], &[2], &[0, 0], &[0, 2], &[0, 1, 1], &[0, 1, 3], &[0, 1, 2, 2]] {
+        let mut assembly = Assembly::default();
+        let last = order.iter().map(|at| assembly.handle(parts[*at].clone())).last();
+        assert_eq!(last, Some(Err(Unexpected)), "{order:?}");
+    }
+    let mut assembly = Assembly::default();
+    assert_eq!(assembly.handle(BodyPart::Broken), Err(Unexpected));
+}
+
+fn of(message: ToOrigin) -> Frame<ToOrigin> {
+    Frame { session: Session::default(), message }
+}
+
+#[test]
+fn what_the_peer_would_not_take_is_not_sent() {
+    let paths = |count| vec![Path::new("a").expect("a path"); count];
+    let mut bytes = vec![7];
+    assert_eq!(encode(&of(ToOrigin::Lacking(paths(MOST_PATHS))), &mut bytes), Ok(()));
+    bytes.truncate(1);
+    let error = encode(&of(ToOrigin::Lacking(paths(MOST_PATHS + 1))), &mut bytes);
+    let expected = WireError::Count { what: "paths", count: MOST_PATHS + 1, limit: MOST_PATHS };
+    assert_eq!((error, &bytes[..]), (Err(expected), &[7][..]));
+    let piece = BodyPart::Piece { number: 0, bytes: vec![0; PIECE + 1] };
+    let frame = Frame { session: Session::default(), message: piece };
+    assert!(matches!(encode(&frame, &mut bytes), Err(WireError::Long { .. })));
+    let content = Content {
+        digest: Digest::default(),
+        size: Bytes(LARGEST_BODY.0 + 1),
+        metadata: Metadata::default(),
+    };
+    let changes = vec![Change { path: paths(1)[0].clone(), content: Some(content) }];
+    let (sequence, stamp) = (Sequence(1), WallTime::default());
+    let message = ToReplica::Invalidation { sequence, stamp, changes, more: false };
+    let error = encode(&Frame { session: Session::default(), message }, &mut bytes);
+    assert_eq!((error, &bytes[..]), (Err(WireError::Value("size")), &[7][..]));
+}
+
+#[test]
+fn a_message_full_of_the_longest_paths_fits_its_frame() {
+    let longest = Path::new(&("n".repeat(255) + "/").repeat(16)[..LONGEST_PATH]).expect("a path");
+    let reads = ToOrigin::Reads(vec![(longest.clone(), u32::MAX); MOST_PATHS]);
+    assert_eq!(encode(&of(reads), &mut Vec::new()), Ok(()));
+    let content =
+        Content { digest: Digest::default(), size: LARGEST_BODY, metadata: Metadata::default() };
+    let change = Change { path: longest, content: Some(content) };
+    let message = ToReplica::Invalidation {
+        sequence: Sequence(1),
+        stamp: WallTime::default(),
+        changes: vec![change; crate::message::MOST_CHANGES],
+        more: false,
+    };
+    let frame = Frame { session: Session::default(), message };
+    assert_eq!(encode(&frame, &mut Vec::new()), Ok(()));
+}
+
+/// Where the first path of a frame with one begins, behind the number of paths.
+const FIRST: usize = HEADER + 4;
+
+#[test]
+fn a_frame_that_breaks_a_rule_is_refused_and_says_which() {
+    let mut good = Vec::new();
+    let path = Path::new("abc").expect("a path");
+    encode(&of(ToOrigin::Reads(vec![(path, 5)])), &mut good).expect("it is short");
+    let with = |at: usize, value: u8| {
+        let mut bytes = good.clone();
+        bytes[at] = value;
+        bytes
+    };
+    let limit = 5 << 20;
+    for (what, bytes, expected) in [
+        ("a length", with(3, 0xff), WireError::Long { length: 0xff00_0022, limit }),
+        ("a length too short", with(0, 20), WireError::Short("session")),
+        ("a kind", with(4, 0x41), WireError::Kind(0x41)),
+        ("a number of paths", with(HEADER + 1, 1), WireError::Short("paths")),
+        ("a limit", with(HEADER + 3, 1), {
+            WireError::Count { what: "paths", count: (1 << 24) + 1, limit: MOST_PATHS }
+        }),
+        ("a shorter path", with(FIRST, 2), WireError::Rest(1)),
+        ("a longer path", with(FIRST, 9), WireError::Short("path")),
+        ("an empty path", with(FIRST, 0), WireError::Path(PathError::Empty)),
+        ("an absolute path", with(FIRST + 2, b'/'), WireError::Path(PathError::Absolute)),
+        ("no text", with(FIRST + 2, 0xff), WireError::Path(PathError::Encoding)),
+    ] {
+        let mut decoder = Frames::<ToOrigin>::default();
+        decoder.extend(&bytes);
+        assert_eq!(decoder.next(), Err(expected), "{what}");
+    }
+    let mut decoder = Frames::<ToOrigin>::default();
+    decoder.extend(&good[..good.len() - 1]);
+    assert_eq!(decoder.next(), Ok(None), "a frame that has not come in full");
+}
+
+#[test]
+fn the_newest_version_that_both_know_is_spoken() {
+    let speaks = |oldest, newest| Preface { oldest, newest, channel: Channel::Control };
+    for (ours, theirs, expected) in [
+        ((1, 1), (1, 1), Some(1)),
+        ((1, 4), (2, 3), Some(3)),
+        ((2, 3), (1, 4), Some(3)),
+        ((1, 2), (2, 9), Some(2)),
+        ((1, 2), (3, 9), None),
+        ((3, 9), (1, 2), None),
+    ] {
+        let (ours, theirs) = (speaks(ours.0, ours.1), speaks(theirs.0, theirs.1));
+        assert_eq!(ours.agree(theirs).ok(), expected, "{ours:?} {theirs:?}");
+    }
+}
+
+#[test]
+fn a_preface_comes_as_it_was_sent_and_nothing_else_is_one() {
+    for channel in [Channel::Control, Channel::Demand, Channel::Speculative] {
+        let ours = Preface::ours(channel);
+        assert_eq!(Preface::decode(ours.encode()), Ok(ours));
+    }
+    assert_eq!(Preface::decode(*b"GET / HTTP/1"), Err(WireError::Stranger));
+    let mut bytes = Preface::ours(Channel::Demand).encode();
+    bytes[8] = 3;
+    assert_eq!(Preface::decode(bytes), Err(WireError::Channel(3)));
+    bytes[4..8].copy_from_slice(&[2, 0, 1, 0]);
+    bytes[8] = 0;
+    assert_eq!(Preface::decode(bytes), Err(WireError::Version { oldest: 2, newest: 1 }));
+}
