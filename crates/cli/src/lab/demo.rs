@@ -77,7 +77,7 @@ fn show(plan: &Plan, args: &DemoArgs, surroundings: &Surroundings<'_>) -> anyhow
     recorder.retain(|_| false)?;
     recorder.write(&Line::Header(Header::new(crate::words(), 1, plan)))?;
     let Network::Emulated(link) = &cell.scenario.topology else { bail!("the demo needs a link") };
-    let order = Order::new(plan, cell, Default::default(), None);
+    let order = Order::new(plan, cell, Default::default(), None, false);
     let mut table = (!args.json).then(|| Table::new(&cell.scenario));
     let record = match &mut table {
         Some(table) => {

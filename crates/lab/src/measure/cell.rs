@@ -27,6 +27,8 @@ pub(crate) struct ObservedPhase {
     pub(crate) after: (Instant, Vec<Tally>),
     /// Processor time while it was measured.
     pub(crate) cpu: CpuRecord,
+    /// How often it was measured before that.
+    pub(crate) again: u32,
     /// The groups that were there, by number.
     pub(crate) active: Vec<usize>,
 }
@@ -65,6 +67,7 @@ impl Observed {
             timing_error: None,
             arrival_error: None,
             cpu: phase.cpu,
+            again: phase.again,
             groups: BTreeMap::new(),
             series: None,
         }

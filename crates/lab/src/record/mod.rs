@@ -172,6 +172,9 @@ pub struct PhaseRecord {
     /// Processor time while it was measured.
     #[serde(default, skip_serializing_if = "is_default")]
     pub cpu: CpuRecord,
+    /// How often it had been measured before, while a hypervisor took the processors.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub again: u32,
     /// The groups that were there.
     pub groups: BTreeMap<String, GroupRecord>,
     /// Time series, if the plan keeps them.
@@ -192,8 +195,8 @@ pub struct CpuRecord {
     /// Of all other tasks of the machine. Only of cells that run alone.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub others_s: Option<f64>,
-    /// What a hypervisor took from all processors together (`steal` of proc(5)): its machine had
-    /// others to serve.
+    /// What a hypervisor took from the processors that the cell may use (`steal` of proc(5)): its
+    /// machine had others to serve.
     #[serde(default, skip_serializing_if = "is_default")]
     pub stolen_s: f64,
 }

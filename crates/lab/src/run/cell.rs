@@ -65,6 +65,8 @@ pub struct Order {
     pub(super) lull: Option<PathBuf>,
     /// The folder of data that the simulator reads logs from.
     data: PathBuf,
+    /// Measure phases again in which a hypervisor took the processors.
+    pub(super) again: bool,
 }
 
 /// How a cell goes, twice a second.
@@ -105,12 +107,14 @@ impl Watch for () {
 
 impl Order {
     /// The order for a cell; `controls` is what the kernel calls the plan's own controls, `data` the
-    /// folder of data, if it is not the usual one.
+    /// folder of data, if it is not the usual one, and `again` whether phases in which a hypervisor
+    /// took the processors are measured again.
     pub fn new(
         plan: &Plan,
         cell: &Cell,
         controls: BTreeMap<String, String>,
         data: Option<&Path>,
+        again: bool,
     ) -> Self {
         Order {
             key: cell.key.clone(),
@@ -123,6 +127,7 @@ impl Order {
             series_ms: plan.series.map(|series| series.as_millis() as u64),
             lull: std::env::current_exe().ok(),
             data: data.map_or_else(simulate::data::usual_folder, Path::to_owned),
+            again,
         }
     }
 

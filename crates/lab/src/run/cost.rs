@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use super::MOST_AGAIN;
 use crate::plan::{Capacity, Network, Scenario, Simulated};
 use crate::record;
 
@@ -86,7 +87,9 @@ pub(super) fn limit_of(scenario: &Scenario) -> Duration {
             simulating(network, scenario) * 50 + Duration::from_secs(600)
         }
         Network::Emulated(_) | Network::Wire => {
-            scenario.duration().mul_f64(1.1) + Duration::from_secs(30)
+            let measured: Duration =
+                scenario.phases.iter().map(|phase| phase.measure.value.0).sum();
+            (scenario.duration() + measured * MOST_AGAIN).mul_f64(1.1) + Duration::from_secs(30)
         }
     }
 }

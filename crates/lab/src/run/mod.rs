@@ -93,8 +93,8 @@ pub enum Event {
     },
 }
 
-/// How often a cell is run again at most while the emulator is late in it. That alone is why,
-/// whatever it shows.
+/// How often a cell is run again at most while the emulator is late in it, and a phase measured
+/// again. That alone is why, whatever it shows.
 pub const MOST_AGAIN: u32 = 2;
 
 /// A run of plans.
@@ -112,7 +112,8 @@ pub struct Runner {
     pub selection: Selection,
     /// Drop what an earlier run recorded of the cells selected.
     pub fresh: bool,
-    /// Run cells again in which the machine kept the emulator from being on time, each
+    /// Measure again what the machine has disturbed: a phase, right away, while a hypervisor takes
+    /// the processors, and a cell in which the emulator was late all the same; each
     /// [`MOST_AGAIN`] times at most.
     pub again: bool,
     /// The folder of data that the simulator reads logs from, if it is not the usual one.
@@ -259,8 +260,10 @@ impl Pass<'_> {
             recorder.write(&Line::Header(header))?;
         }
         let data = self.runner.data.as_deref();
-        let orders =
-            due.iter().map(|cell| Order::new(plan, cell, controls.names(cell), data)).collect();
+        let orders = due
+            .iter()
+            .map(|cell| Order::new(plan, cell, controls.names(cell), data, self.runner.again))
+            .collect();
         schedule::run(orders, &self.runner.isolation, &budget, |step| {
             match step {
                 Step::Began { key } => show(Event::Began { key }),

@@ -19,7 +19,9 @@ use std::os::fd::AsRawFd;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
+use nix::sched::sched_getaffinity;
 use nix::sys::resource::{UsageWho, getrusage};
+use nix::unistd::Pid;
 
 use crate::record::{CpuRecord, rounded};
 
@@ -140,28 +142,34 @@ pub(super) fn process_time() -> Duration {
 struct Processors {
     /// Seconds that they were idle, waited for disks or were taken by a hypervisor.
     idle_s: f64,
-    /// Those of them in which they were taken.
+    /// Seconds that those were taken on which this process may run.
     stolen_s: f64,
     /// How many there are.
     cores: usize,
 }
 
 fn processors() -> Option<Processors> {
-    parse_processors(&fs::read_to_string("/proc/stat").ok()?)
+    let allowed = sched_getaffinity(Pid::from_raw(0)).ok();
+    let is_ours = |processor| allowed.is_none_or(|set| set.is_set(processor).unwrap_or(false));
+    parse_processors(&fs::read_to_string("/proc/stat").ok()?, is_ours)
 }
 
-fn parse_processors(stat: &str) -> Option<Processors> {
-    let all = stat.lines().find_map(|line| line.strip_prefix("cpu "))?;
-    let ticks: Vec<f64> = all.split_whitespace().filter_map(|text| text.parse().ok()).collect();
-    let cores = stat
-        .lines()
-        .filter_map(|line| line.strip_prefix("cpu"))
-        .filter(|rest| rest.starts_with(|c: char| c.is_ascii_digit()))
-        .count();
-    // proc(5): user, nice, system, idle, iowait, irq, softirq, steal.
-    let (idle, waiting, stolen) = (ticks.get(3)?, ticks.get(4)?, ticks.get(7)?);
-    let idle_s = (idle + waiting + stolen) / TICKS;
-    Some(Processors { idle_s, stolen_s: stolen / TICKS, cores })
+fn parse_processors(stat: &str, is_ours: impl Fn(usize) -> bool) -> Option<Processors> {
+    let mut all = Processors { idle_s: 0.0, stolen_s: 0.0, cores: 0 };
+    for line in stat.lines().filter_map(|line| line.strip_prefix("cpu")) {
+        let mut words = line.split_ascii_whitespace();
+        // The first line is the sum of the others, and has no number.
+        let Some(number) = words.next().filter(|_| !line.starts_with(' ')) else { continue };
+        // proc(5): user, nice, system, idle, iowait, irq, softirq, steal.
+        let ticks: Vec<f64> = words.filter_map(|text| text.parse().ok()).collect();
+        let (idle, waiting, stolen) = (ticks.get(3)?, ticks.get(4)?, ticks.get(7)?);
+        all.idle_s += (idle + waiting + stolen) / TICKS;
+        if is_ours(number.parse().ok()?) {
+            all.stolen_s += stolen / TICKS;
+        }
+        all.cores += 1;
+    }
+    (all.cores > 0).then_some(all)
 }
 
 #[cfg(test)]
@@ -169,11 +177,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn idle_time_is_idle_waiting_and_stolen() {
-        let stat = "cpu  1 2 3 400 50 6 7 8 0 0\ncpu0 1 1 1 1 1 1 1 1 0 0\ncpu1 0 0\nintr 5\n";
-        let expected = Processors { idle_s: 4.58, stolen_s: 0.08, cores: 2 };
-        assert_eq!(parse_processors(stat), Some(expected));
-        assert_eq!(parse_processors("intr 5"), None);
+    fn idle_time_is_idle_waiting_and_stolen_and_what_was_stolen_counts_where_we_may_run() {
+        let stat = "cpu  2 4 6 500 60 12 14 20 0 0\ncpu0 1 2 3 400 50 6 7 8 0 0\n\
+                    cpu1 1 2 3 100 10 6 7 12 0 0\nintr 5\n";
+        let seen = parse_processors(stat, |processor| processor == 1).unwrap();
+        assert!((seen.idle_s - 5.8).abs() < 1e-9, "{seen:?}");
+        assert_eq!((seen.stolen_s, seen.cores), (0.12, 2));
+        assert_eq!(parse_processors("intr 5", |_| true), None);
     }
 
     #[test]

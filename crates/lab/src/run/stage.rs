@@ -5,19 +5,25 @@ use std::net::IpAddr;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use super::Surroundings;
 use super::cell::{CellError, Order, Tick, Watch};
 use super::network::Network;
 use super::processor::{Reading, Tasks};
+use super::{MOST_AGAIN, Surroundings};
 use crate::emulate::Host;
 use crate::measure::{ObservedPhase, Owners, ends_of};
 use crate::plan::{Carrier, Group, Phase, Scenario};
+use crate::record::cores;
 use crate::traffic::{Placed, Programs, Scratch, Tally, Traffic, TrafficError, is_sockets};
 
 /// How often whoever watches a cell is told of it.
 const TICK: Duration = Duration::from_millis(500);
 /// How often a phase that ends with its groups' work looks whether they have done it.
 const LOOK: Duration = Duration::from_millis(50);
+
+/// What part of the processors' time a hypervisor may take while a phase is measured. On the machine
+/// where this was found it took less than a thousandth most of the time, and the emulator delivered
+/// one packet in a hundred 0.3 ms late; then for a minute or two a twelfth, and 13 ms.
+const MOST_STOLEN: f64 = 0.005;
 
 /// Where a group's traffic is made.
 #[derive(Clone, Copy, Debug)]
@@ -42,6 +48,8 @@ pub(super) struct Stage<'a> {
     _scratch: Option<Scratch>,
     /// All tasks of the machine, if the cell runs alone.
     tasks: Option<&'a Tasks>,
+    /// Measure phases again in which a hypervisor took the processors.
+    again: bool,
 }
 
 impl<'a> Stage<'a> {
@@ -110,6 +118,7 @@ impl<'a> Stage<'a> {
                 Network::Wire(_) => surroundings.tasks.as_ref(),
                 Network::Emulated(_) => None,
             },
+            again: order.again,
         })
     }
 
@@ -129,22 +138,39 @@ impl<'a> Stage<'a> {
         let mut audience =
             Audience { watch, network, phase, begin, settled, last: None, owners, until: &[] };
         audience.wait(self, settled)?;
-        network.mark(&phase.name)?;
-        let cpu_before = Reading::now(self.tasks);
-        let before = self.tally()?;
-        audience.last = None;
-        audience.until = &phase.until;
-        audience.wait(self, begin + phase.duration())?;
+        let mut again = 0;
+        let (measured, before, after, cpu) = loop {
+            let measured = match again {
+                0 => phase.name.clone(),
+                again => format!("{}, again {again}", phase.name),
+            };
+            network.mark(&measured)?;
+            let cpu_before = Reading::now(self.tasks);
+            let before = self.tally()?;
+            audience.last = None;
+            audience.until = &phase.until;
+            // Not before it is due, but for what has to be measured again.
+            let from = if again == 0 { settled } else { Instant::now() };
+            audience.wait(self, from + phase.measure.value.0)?;
+            let after = self.tally()?;
+            let cpu = Reading::now(self.tasks).since(&cpu_before);
+            let seconds = (after.0 - before.0).as_secs_f64();
+            // Work that was waited for is done once.
+            let may_again = self.again && phase.until.is_empty() && again < MOST_AGAIN;
+            if !may_again || cpu.stolen_s <= MOST_STOLEN * seconds * cores() as f64 {
+                break (measured, before, after, cpu);
+            }
+            again += 1;
+        };
         self.owners = audience.owners;
-        let after = self.tally()?;
-        let cpu = Reading::now(self.tasks).since(&cpu_before);
         network.mark("between phases")?;
         let active = self.active();
         Ok(ObservedPhase {
             name: phase.name.clone(),
             title: phase.title.clone(),
             settling,
-            measured: phase.name.clone(),
+            measured,
+            again,
             begin,
             before,
             after,
