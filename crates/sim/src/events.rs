@@ -1,50 +1,45 @@
 //! The event queue: a timing wheel that is exact to the nanosecond.
 //!
-//! Time is read as digits of six bits. An event waits on the level of the highest digit in which
-//! its time differs from the present, in the slot of that digit:
+//! Time is read as digits of ten bits, and a last one of eleven. An event waits on the level of the
+//! highest digit in which its time differs from the present, in the slot of that digit:
 //!
 //! ```text
-//! level 0   64 slots of      1 ns   events of this very 64 ns
-//! level 1   64 slots of     64 ns
-//! level 2   64 slots of  4.096 µs
+//! present           the events of the present 2.048 µs, in order
+//! level 0   1024 slots of  2.048 µs
+//! level 1   1024 slots of  2.097 ms
+//! level 2   1024 slots of  2.147 s
 //!   …
-//! level 10  16 slots of   36.5 years
+//! level 5      8 slots of 73.1 years
 //! ```
 //!
 //! When nothing nearer is left, the present jumps to the earliest event of the nearest slot, and
-//! the others of that slot move down to finer levels. Each event moves a few times at the most,
-//! from one row of events to the end of another, whatever the number of events waiting: there is
-//! no logarithm, and no allocation once there are blocks enough. An event may be a cache line long:
-//! what is read in a row costs little, where a look at a place of its own would wait for memory.
+//! the others of that slot move down: to finer levels, or from the finest to the present, where
+//! they are put in order. So an event moves two or three times, from one row of events to the end
+//! of another, whatever the number of events waiting, and is compared with the few that are due
+//! within the same two microseconds. There is no allocation once there are blocks enough. An event
+//! may be a cache line long: what is read in a row costs little, where a look at a place of its
+//! own would wait for memory.
 //!
 //! Events of the same nanosecond come out in the order in which they went in. They can't be told
-//! apart by any digit, so they always wait in the same slot, and moving keeps their order.
+//! apart by any digit, so they always wait in the same slot; moving keeps their order, and so does
+//! putting them in order of time.
 
 use lull_cc::Timestamp;
 
-/// Bits of a digit.
-const BITS: u32 = 6;
+/// Bits of the last digit, by which no slot is chosen.
+const FINE: u32 = 11;
+/// Bits of the others.
+const BITS: u32 = 10;
 const SLOTS: usize = 1 << BITS;
 /// 64 bits of nanoseconds.
-const LEVELS: usize = 64usize.div_ceil(BITS as usize);
+const LEVELS: usize = (64 - FINE as usize).div_ceil(BITS as usize);
+/// Words of a level's bits.
+const WORDS: usize = SLOTS / 64;
 
-/// Events of a block: with events of a cache line each, and the number of the next block, a
-/// kilobyte.
-const BLOCK: usize = 15;
+/// Events of a block: with events of a cache line each, a kilobyte.
+const BLOCK: usize = 16;
 /// No block.
 const NONE: u32 = u32::MAX;
-
-/// Events on a level at which those of a slot are a few microseconds apart at the most: soon
-/// enough for what they need to be still in the processor's cache when they come.
-const SOON: usize = 2;
-
-/// Some events in the order of their insertion, and the block with those behind them.
-#[derive(Clone, Debug)]
-#[repr(align(64))]
-struct Block<E> {
-    events: [(u64, E); BLOCK],
-    next: u32,
-}
 
 /// A list of events: blocks, of which all but the last are full.
 #[derive(Clone, Copy, Debug)]
@@ -60,11 +55,18 @@ impl List {
     const EMPTY: List = List { earliest: u64::MAX, first: NONE, last: NONE, filled: 0 };
 }
 
+/// Some events in the order of their insertion.
+#[derive(Clone, Debug)]
+#[repr(align(64))]
+struct Block<E>([(u64, E); BLOCK]);
+
 /// The blocks of all lists. One that was given back last is taken first, so that a few pages of
 /// memory, which stay in the processor's cache, hold the events that come and go.
 #[derive(Clone, Debug)]
 struct Blocks<E> {
     blocks: Vec<Block<E>>,
+    /// The block behind each.
+    next: Vec<u32>,
     free: u32,
 }
 
@@ -75,12 +77,12 @@ impl<E: Copy> Blocks<E> {
             if list.first == NONE {
                 list.first = block;
             } else {
-                self.blocks[list.last as usize].next = block;
+                self.next[list.last as usize] = block;
             }
             list.last = block;
             list.filled = 0;
         }
-        self.blocks[list.last as usize].events[list.filled as usize] = (time, event);
+        self.blocks[list.last as usize].0[list.filled as usize] = (time, event);
         list.filled += 1;
         list.earliest = list.earliest.min(time);
     }
@@ -88,17 +90,18 @@ impl<E: Copy> Blocks<E> {
     fn take(&mut self, filler: (u64, E)) -> u32 {
         if self.free == NONE {
             let block = u32::try_from(self.blocks.len()).ok().filter(|&block| block != NONE);
-            self.blocks.push(Block { events: [filler; BLOCK], next: NONE });
+            self.blocks.push(Block([filler; BLOCK]));
+            self.next.push(NONE);
             return block.expect("sixty thousand million events");
         }
         let block = self.free;
-        self.free = core::mem::replace(&mut self.blocks[block as usize].next, NONE);
+        self.free = self.next[block as usize];
         block
     }
 
     /// Gives a block back, and the one behind it in its list.
     fn release(&mut self, block: u32) -> u32 {
-        let next = core::mem::replace(&mut self.blocks[block as usize].next, self.free);
+        let next = core::mem::replace(&mut self.next[block as usize], self.free);
         self.free = block;
         next
     }
@@ -106,7 +109,37 @@ impl<E: Copy> Blocks<E> {
     /// The events in a block of a list.
     fn events(&self, list: &List, block: u32) -> &[(u64, E)] {
         let filled = if block == list.last { list.filled as usize } else { BLOCK };
-        &self.blocks[block as usize].events[..filled]
+        &self.blocks[block as usize].0[..filled]
+    }
+}
+
+/// Slots that have events, and words of these bits that are not zero.
+#[derive(Clone, Copy, Debug, Default)]
+struct Occupied {
+    words: u64,
+    slots: [u64; WORDS],
+}
+
+impl Occupied {
+    fn set(&mut self, slot: usize) {
+        self.words |= 1 << (slot / 64);
+        self.slots[slot / 64] |= 1 << (slot % 64);
+    }
+
+    fn clear(&mut self, slot: usize) {
+        self.slots[slot / 64] &= !(1 << (slot % 64));
+        if self.slots[slot / 64] == 0 {
+            self.words &= !(1 << (slot / 64));
+        }
+    }
+
+    /// The first slot that has events.
+    fn first(&self) -> Option<usize> {
+        if self.words == 0 {
+            return None;
+        }
+        let word = self.words.trailing_zeros() as usize;
+        Some(word * 64 + self.slots[word].trailing_zeros() as usize)
     }
 }
 
@@ -118,15 +151,13 @@ impl<E: Copy> Blocks<E> {
 #[derive(Clone, Debug)]
 pub struct EventQueue<E> {
     now: u64,
-    /// Bit n is set when level n has an event.
-    levels: u32,
-    /// Bit n of a level is set when its slot n has an event.
-    occupied: [u64; LEVELS],
+    /// Events that differ from `now` in the last digit only, in order, up to `served` of them
+    /// already taken.
+    present: Vec<(u64, E)>,
+    served: usize,
+    occupied: [Occupied; LEVELS],
     slots: Vec<List>,
     blocks: Blocks<E>,
-    /// Events of the present, in order, up to `served` of its first block already taken.
-    present: List,
-    served: usize,
     len: usize,
 }
 
@@ -134,12 +165,11 @@ impl<E> Default for EventQueue<E> {
     fn default() -> Self {
         EventQueue {
             now: 0,
-            levels: 0,
-            occupied: [0; LEVELS],
-            slots: vec![List::EMPTY; LEVELS * SLOTS],
-            blocks: Blocks { blocks: Vec::new(), free: NONE },
-            present: List::EMPTY,
+            present: Vec::new(),
             served: 0,
+            occupied: [Occupied::default(); LEVELS],
+            slots: vec![List::EMPTY; LEVELS * SLOTS],
+            blocks: Blocks { blocks: Vec::new(), next: Vec::new(), free: NONE },
             len: 0,
         }
     }
@@ -169,101 +199,101 @@ impl<E: Copy> EventQueue<E> {
         let time = time.as_nanos();
         assert!(time >= self.now, "an event at {time} ns comes after {} ns has passed", self.now);
         self.len += 1;
-        self.place(time, event);
+        let difference = (time ^ self.now) >> FINE;
+        if difference > 0 {
+            self.place(difference, time, event);
+            return;
+        }
+        // Behind those of the same nanosecond. Most often all others are earlier.
+        let waiting = &self.present[self.served..];
+        let later = waiting.iter().rev().take_while(|(other, _)| *other > time).count();
+        self.present.insert(self.present.len() - later, (time, event));
     }
 
-    fn place(&mut self, time: u64, event: E) {
-        let level = match time ^ self.now {
-            0 => 0,
-            difference => (63 - difference.leading_zeros()) / BITS,
-        };
-        let slot = (time >> (level * BITS)) as usize % SLOTS;
+    /// Puts an event into its slot, where `difference` is what its time without the last digit
+    /// differs from the present in.
+    fn place(&mut self, difference: u64, time: u64, event: E) {
+        let level = (63 - difference.leading_zeros()) / BITS;
+        let slot = (time >> (FINE + level * BITS)) as usize % SLOTS;
         let level = level as usize;
-        self.levels |= 1 << level;
-        self.occupied[level] |= 1 << slot;
+        self.occupied[level].set(slot);
         self.blocks.push(&mut self.slots[level * SLOTS + slot], time, event);
     }
 
     /// Takes the next event that is due at `limit` or before, with its time.
     pub fn pop(&mut self, limit: Timestamp) -> Option<(Timestamp, E)> {
-        self.pop_expecting(limit, |_| ())
+        self.pop_expecting(limit, |_| ()).map(|(time, event)| (time, *event))
     }
 
-    /// Like [`pop`](EventQueue::pop), and shows events that come soon: all that do at once, and
-    /// then all of them again. It is a hint, which memory can be fetched by, all of it at a time:
-    /// some events are never shown, and those shown may come late.
+    /// Like [`pop`](EventQueue::pop), and shows events that come within two microseconds: all that
+    /// do at once, and then all of them again. It is a hint, which memory can be fetched by, all of
+    /// it at a time: some events are never shown, and those shown may come late.
+    #[inline]
     pub fn pop_expecting(
         &mut self,
         limit: Timestamp,
         expect: impl FnMut(&E),
-    ) -> Option<(Timestamp, E)> {
-        let (time, event) = self.next(limit.as_nanos(), expect)?;
+    ) -> Option<(Timestamp, &E)> {
+        if self.served == self.present.len() {
+            self.advance(limit.as_nanos(), expect)?;
+        }
+        let (time, event) = &self.present[self.served];
+        if *time > limit.as_nanos() {
+            return None;
+        }
+        self.served += 1;
+        self.now = *time;
         self.len -= 1;
-        Some((Timestamp::from_nanos(time), event))
+        Some((Timestamp::from_nanos(*time), event))
     }
 
-    fn next(&mut self, limit: u64, mut expect: impl FnMut(&E)) -> Option<(u64, E)> {
-        loop {
-            let present = self.present.first;
-            if present != NONE {
-                let events = self.blocks.events(&self.present, present);
-                let (time, event) = events[self.served];
-                if time > limit {
-                    return None;
-                }
-                self.served += 1;
-                if self.served == events.len() {
-                    self.served = 0;
-                    let is_last = present == self.present.last;
-                    let next = self.blocks.release(present);
-                    self.present.first = if is_last { NONE } else { next };
-                }
-                return Some((time, event));
-            }
-            if self.levels == 0 {
-                return None;
-            }
-            let level = self.levels.trailing_zeros() as usize;
-            let slot = self.occupied[level].trailing_zeros() as usize;
+    /// Moves on to the next events, if they are due at `limit` or before.
+    fn advance(&mut self, limit: u64, mut expect: impl FnMut(&E)) -> Option<()> {
+        self.present.clear();
+        self.served = 0;
+        while self.present.is_empty() {
+            let (level, slot) = self.nearest()?;
             let list = self.slots[level * SLOTS + slot];
             if list.earliest > limit {
                 return None;
             }
             self.slots[level * SLOTS + slot] = List::EMPTY;
-            self.occupied[level] &= !(1 << slot);
-            if self.occupied[level] == 0 {
-                self.levels &= !(1 << level);
-            }
+            self.occupied[level].clear(slot);
             self.now = list.earliest;
-            if list.first == list.last && list.filled == 1 {
+            let is_alone = list.first == list.last && list.filled == 1;
+            if level == 0 || is_alone {
                 // Alone in its slot, it is the next one, and need not pass the levels below.
-                let next = self.blocks.events(&list, list.first)[0];
-                self.blocks.release(list.first);
-                return Some(next);
+                self.take_all(list);
+            } else {
+                self.move_down(list);
             }
-            if level == 0 {
-                self.present = list;
-                continue;
-            }
-            if level == SOON {
-                self.each(&list, &mut expect);
-                self.each(&list, &mut expect);
-            }
-            self.move_down(list);
         }
+        // Stable: those of a nanosecond stay as they were inserted.
+        self.present.sort_by_key(|(time, _)| *time);
+        if self.present.len() > 1 {
+            for _ in 0..2 {
+                self.present.iter().for_each(|(_, event)| expect(event));
+            }
+        }
+        Some(())
     }
 
-    /// Shows the events of a list.
-    fn each(&self, list: &List, expect: &mut impl FnMut(&E)) {
+    /// The level and the slot of the events that are next after the present.
+    fn nearest(&self) -> Option<(usize, usize)> {
+        let levels = self.occupied.iter().enumerate();
+        levels.into_iter().find_map(|(level, occupied)| Some((level, occupied.first()?)))
+    }
+
+    /// Takes the events of a list into the present.
+    fn take_all(&mut self, list: List) {
         let mut block = list.first;
         loop {
-            for (_, event) in self.blocks.events(list, block) {
-                expect(event);
-            }
-            if block == list.last {
+            self.present.extend_from_slice(self.blocks.events(&list, block));
+            let is_last = block == list.last;
+            block = self.blocks.release(block);
+            if is_last {
                 return;
             }
-            block = self.blocks.blocks[block as usize].next;
         }
     }
 
@@ -272,8 +302,13 @@ impl<E: Copy> EventQueue<E> {
         let mut block = list.first;
         loop {
             for at in 0..self.blocks.events(&list, block).len() {
-                let (time, event) = self.blocks.blocks[block as usize].events[at];
-                self.place(time, event);
+                let (time, event) = self.blocks.blocks[block as usize].0[at];
+                let difference = (time ^ self.now) >> FINE;
+                if difference > 0 {
+                    self.place(difference, time, event);
+                } else {
+                    self.present.push((time, event));
+                }
             }
             let is_last = block == list.last;
             block = self.blocks.release(block);
@@ -338,17 +373,17 @@ mod tests {
     #[test]
     fn events_that_come_soon_are_shown_twice_and_in_full_before_the_first_comes() {
         let mut queue = EventQueue::default();
-        // A slot of the level of microseconds, with more events than a block holds.
+        // A slot of the finest level, with more events than a block holds.
         for event in 0..40 {
-            queue.insert(at(8_192 + event * 64), event);
+            queue.insert(at(8_192 + event * 32), event);
         }
         let mut shown = Vec::new();
         let first = queue.pop_expecting(Timestamp::FAR_FUTURE, |event| shown.push(*event));
-        assert_eq!(first, Some((at(8_192), 0)));
+        assert_eq!(first, Some((at(8_192), &0)));
         assert_eq!(shown, (0..40).chain(0..40).collect::<Vec<_>>());
         for event in 1..40 {
             let next = queue.pop_expecting(Timestamp::FAR_FUTURE, |_| panic!("shown again"));
-            assert_eq!(next, Some((at(8_192 + event * 64), event)));
+            assert_eq!(next, Some((at(8_192 + event * 32), &event)));
         }
     }
 

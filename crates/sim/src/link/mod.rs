@@ -134,7 +134,7 @@ pub(crate) struct Links {
 /// What carries packets from where a link sends them to its end.
 pub(crate) trait Wire {
     /// A packet has left, and gets to the end of the link at `arrives`, in order with all others.
-    fn carry(&mut self, arrives: Timestamp, link: u32, packet: Packet);
+    fn carry(&mut self, arrives: Timestamp, link: u32, packet: &Packet);
 }
 
 impl Links {
@@ -231,7 +231,7 @@ impl Links {
         wire: &mut impl Wire,
         link: u32,
         now: Timestamp,
-        packet: Packet,
+        packet: &Packet,
     ) {
         let (link, rare) = (&mut self.links[link as usize], &mut self.rare[link as usize]);
         link.arrived += 1;
@@ -262,17 +262,17 @@ impl Link {
         rare: &mut Rare,
         wire: &mut impl Wire,
         now: Timestamp,
-        packet: Packet,
+        packet: &Packet,
     ) {
         if rare.is_lost(self.arrived) {
             rare.lost += 1;
             return;
         }
         if self.rate == 0 {
-            rare.record(&packet, 0);
+            rare.record(packet, 0);
             return self.transmit(wire, now.as_nanos(), packet);
         }
-        let verdict = rare.queue.enqueue(now, packet, &mut rare.effects);
+        let verdict = rare.queue.enqueue(now, *packet, &mut rare.effects);
         // FQ-CoDel drops others than the packet that has come.
         if verdict != Verdict::Queued || !rare.effects.dropped.is_empty() {
             rare.take_effects();
@@ -309,7 +309,7 @@ impl Link {
             match dequeued {
                 Some(Dequeued { packet, waited }) => {
                     rare.record(&packet, waited.as_nanos() as u64);
-                    self.transmit(wire, start, packet);
+                    self.transmit(wire, start, &packet);
                 }
                 None => {
                     self.idle = true;
@@ -319,7 +319,7 @@ impl Link {
         }
     }
 
-    fn transmit(&mut self, wire: &mut impl Wire, start: u64, packet: Packet) {
+    fn transmit(&mut self, wire: &mut impl Wire, start: u64, packet: &Packet) {
         self.sent_bytes += u64::from(packet.bytes);
         if self.rate > 0 {
             self.idle = false;

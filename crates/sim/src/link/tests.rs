@@ -35,9 +35,9 @@ fn link(discipline: Discipline, buffer: Limit) -> LinkParameters {
 struct Kept(EventQueue<Packet>);
 
 impl Wire for Kept {
-    fn carry(&mut self, arrives: Timestamp, link: u32, packet: Packet) {
+    fn carry(&mut self, arrives: Timestamp, link: u32, packet: &Packet) {
         assert_eq!(link, 0, "there is one link");
-        self.0.insert(arrives, packet);
+        self.0.insert(arrives, *packet);
     }
 }
 
@@ -56,7 +56,7 @@ fn arrivals(parameters: &LinkParameters, sent: &[(u64, u8)]) -> Vec<(u32, u64)> 
     };
     for (number, &(micros, dscp)) in sent.iter().enumerate() {
         deliver(&mut links, &mut wire, at(micros));
-        links.arrive(&mut wire, 0, at(micros), packet(number as u32, 1_000, dscp));
+        links.arrive(&mut wire, 0, at(micros), &packet(number as u32, 1_000, dscp));
         let counters = links.counters(&mut wire, 0, at(micros));
         assert!(counters.is_conserved());
         assert_eq!(counters.in_flight, wire.0.len() as u64);
@@ -182,7 +182,7 @@ fn groups_of_one_codepoint_are_counted_apart() {
     let mut wire = Kept::default();
     for (number, group) in [(0, 1), (1, 2), (2, 2)] {
         let packet = Packet { owner: Owner::new(number, group), ..packet(0, 1_000, 0) };
-        links.arrive(&mut wire, 0, at(0), packet);
+        links.arrive(&mut wire, 0, at(0), &packet);
     }
     let delays = links.delays(&mut wire, 0, at(0)).unwrap();
     let told: Vec<_> =
@@ -197,7 +197,7 @@ fn percentiles_reach_as_far_as_packets_have_waited() {
     links.observe(0);
     let mut wire = Kept::default();
     for number in 0..10 {
-        links.arrive(&mut wire, 0, at(0), packet(number, 1_000, 0));
+        links.arrive(&mut wire, 0, at(0), &packet(number, 1_000, 0));
     }
     // A millisecond each: the last one waits for nine.
     let class = &links.delays(&mut wire, 0, at(10_000)).unwrap().classes()[0];

@@ -49,8 +49,8 @@ enum Event {
 }
 
 impl Wire for EventQueue<Event> {
-    fn carry(&mut self, arrives: Timestamp, link: u32, packet: Packet) {
-        self.insert(arrives, Event::Delivery(link, packet));
+    fn carry(&mut self, arrives: Timestamp, link: u32, packet: &Packet) {
+        self.insert(arrives, Event::Delivery(link, *packet));
     }
 }
 
@@ -72,7 +72,7 @@ struct Network {
 
 impl Network {
     /// Gives a packet to the link that it stands at.
-    fn forward(&mut self, events: &mut EventQueue<Event>, now: Timestamp, packet: Packet) {
+    fn forward(&mut self, events: &mut EventQueue<Event>, now: Timestamp, packet: &Packet) {
         let link = self.hops[packet.hop as usize];
         self.links.arrive(events, link, now, packet);
     }
@@ -86,7 +86,7 @@ impl Network {
         }
     }
 
-    fn send(&mut self, events: &mut EventQueue<Event>, now: Timestamp, packet: Packet) {
+    fn send(&mut self, events: &mut EventQueue<Event>, now: Timestamp, packet: &Packet) {
         self.sent += 1;
         self.forward(events, now, packet);
     }
@@ -188,8 +188,8 @@ impl Simulation {
             let Some((now, event)) = self.events.pop_expecting(end, touch) else { break };
             self.now = now;
             self.happened += 1;
-            match event {
-                Event::Delivery(link, packet) => self.deliver(now, link, packet),
+            match *event {
+                Event::Delivery(link, mut packet) => self.deliver(now, link, &mut packet),
                 Event::Timer(kind, place) => self.handle_timer(now, kind, place),
                 Event::Source(source) => self.handle_source(now, source),
                 Event::Sample => self.take_sample(now),
@@ -198,12 +198,12 @@ impl Simulation {
         self.now = end;
     }
 
-    fn deliver(&mut self, now: Timestamp, link: u32, mut packet: Packet) {
+    fn deliver(&mut self, now: Timestamp, link: u32, packet: &mut Packet) {
         self.network.links.deliver(&mut self.events, link, now);
         packet.hop += 1;
         if self.network.hops[packet.hop as usize] == END {
             self.network.received += 1;
-            self.receive(now, &packet);
+            self.receive(now, packet);
         } else {
             self.network.forward(&mut self.events, now, packet);
         }
@@ -284,7 +284,7 @@ impl Simulation {
             class: TrafficClass::new(dscp, Ecn::NotCapable),
             body,
         };
-        self.network.send(&mut self.events, now, packet);
+        self.network.send(&mut self.events, now, &packet);
     }
 
     /// Sends what the sender wants sent, takes note of what is complete, and sets its timers.
@@ -307,7 +307,7 @@ impl Simulation {
                 class: TrafficClass::new(connection.dscp, ecn),
                 body,
             };
-            self.network.send(&mut self.events, now, packet);
+            self.network.send(&mut self.events, now, &packet);
         }
         let sender = &mut connection.sender;
         let deadline = sender.retransmission_deadline();

@@ -377,6 +377,6 @@ impl Simulation {
         if let Some(due) = next {
             self.events.insert(due.at, Event::Source(at));
         }
-        self.network.send(&mut self.events, now, packet);
+        self.network.send(&mut self.events, now, &packet);
     }
 }
