@@ -6,3 +6,6 @@
 //! of TCP Nice §6.1.
 
 #![forbid(unsafe_code)]
+
+pub mod proxy;
+mod tls;

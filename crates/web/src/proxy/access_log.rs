@@ -1,0 +1,344 @@
+//! The access log in Combined format, written by a thread of its own.
+
+use std::fs::{File, OpenOptions};
+use std::io::{self, BufWriter, Write};
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use http::header::{HeaderValue, REFERER, USER_AGENT};
+use http::{Method, Uri, Version, request};
+
+use super::config::AccessLog;
+use super::error::{Error, Result};
+use super::event::{Event, Listener};
+
+/// Lines that may wait for the disk. Beyond these they are lost: no visitor waits for a log.
+const MOST_WAITING: usize = 8192;
+/// How long a line waits for others to be written with.
+const TOGETHER: Duration = Duration::from_millis(200);
+
+/// What a line says of a request.
+#[derive(Clone, Debug)]
+pub(crate) struct Line {
+    peer: IpAddr,
+    at: SystemTime,
+    method: Method,
+    target: Uri,
+    version: Version,
+    referer: Option<HeaderValue>,
+    agent: Option<HeaderValue>,
+}
+
+/// The time of day, for logs alone.
+#[allow(clippy::disallowed_methods)]
+fn time_of_day() -> SystemTime {
+    SystemTime::now()
+}
+
+impl Line {
+    pub(crate) fn new(peer: IpAddr, head: &request::Parts) -> Box<Self> {
+        Box::new(Line {
+            peer: peer.to_canonical(),
+            at: time_of_day(),
+            method: head.method.clone(),
+            target: head.uri.clone(),
+            version: head.version,
+            referer: head.headers.get(REFERER).cloned(),
+            agent: head.headers.get(USER_AGENT).cloned(),
+        })
+    }
+
+    /// `ADDRESS - - [TIME] "REQUEST" STATUS BYTES "REFERER" "AGENT"`
+    fn write(&self, to: &mut impl Write, status: u16, bytes: u64) -> io::Result<()> {
+        let target = self.target.path_and_query().map_or("-", |target| target.as_str());
+        write!(to, "{} - - [", self.peer)?;
+        write_time(to, self.at)?;
+        write!(to, "] \"{} ", self.method)?;
+        write_quoted(to, target.as_bytes())?;
+        write!(to, " {:?}\" {status} ", self.version)?;
+        if bytes == 0 {
+            to.write_all(b"-")?;
+        } else {
+            write!(to, "{bytes}")?;
+        }
+        for header in [&self.referer, &self.agent] {
+            to.write_all(b" \"")?;
+            write_quoted(to, header.as_ref().map_or(b"-", |value| value.as_bytes()))?;
+            to.write_all(b"\"")?;
+        }
+        to.write_all(b"\n")
+    }
+}
+
+/// So that no client writes lines of its own: quotes, backslashes and what is not printable ASCII
+/// become `\xHH`, as nginx has it.
+fn write_quoted(to: &mut impl Write, bytes: &[u8]) -> io::Result<()> {
+    for chunk in bytes.chunk_by(|&a, &b| is_plain(a) == is_plain(b)) {
+        if chunk.first().copied().is_some_and(is_plain) {
+            to.write_all(chunk)?;
+        } else {
+            for byte in chunk {
+                write!(to, "\\x{byte:02X}")?;
+            }
+        }
+    }
+    Ok(())
+}
+
+fn is_plain(byte: u8) -> bool {
+    (b' '..=b'~').contains(&byte) && byte != b'"' && byte != b'\\'
+}
+
+/// `10/Oct/2000:13:55:36 +0000`
+fn write_time(to: &mut impl Write, at: SystemTime) -> io::Result<()> {
+    const MONTHS: [&str; 12] =
+        ["Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"];
+    let seconds = at.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
+    let (year, month, day) = civil(seconds / 86_400);
+    let (hour, minute, second) = (seconds / 3600 % 24, seconds / 60 % 60, seconds % 60);
+    let month = MONTHS[month - 1];
+    write!(to, "{day:02}/{month}/{year}:{hour:02}:{minute:02}:{second:02} +0000")
+}
+
+/// Year, month from 1 and day from 1 of the Gregorian calendar, so many days after 1 January 1970.
+fn civil(days: u64) -> (u64, usize, u64) {
+    // Years begin in March here, so that the leap day is the last; 719,468 days lie between 1 March
+    // of year 0 and 1970. 400 years have 146,097 days.
+    let days = days + 719_468;
+    let (era, day) = (days / 146_097, days % 146_097);
+    let year = (day - day / 1460 + day / 36_524 - day / 146_096) / 365;
+    let day = day - (365 * year + year / 4 - year / 100);
+    let month = (5 * day + 2) / 153;
+    let day = day - (153 * month + 2) / 5 + 1;
+    let month = if month < 10 { month + 3 } else { month - 9 };
+    (era * 400 + year + u64::from(month <= 2), month as usize, day)
+}
+
+enum Message {
+    Line(Box<Line>, u16, u64),
+    Reopen,
+}
+
+/// Where the threads put their lines.
+#[derive(Clone)]
+pub(crate) struct LogSender {
+    lines: SyncSender<Message>,
+    lost: Arc<AtomicU64>,
+}
+
+impl LogSender {
+    /// Never waits.
+    pub(crate) fn write(&self, line: Box<Line>, status: u16, bytes: u64) {
+        if self.lines.try_send(Message::Line(line, status, bytes)).is_err() {
+            self.lost.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+}
+
+/// The thread that writes.
+pub(crate) struct Log {
+    sender: LogSender,
+    thread: JoinHandle<()>,
+}
+
+impl Log {
+    /// # Errors
+    /// [`Error::System`] if the file cannot be opened, or no thread be started.
+    pub(crate) fn start(to: &AccessLog, listener: Listener) -> Result<Self> {
+        let output = open(to).map_err(Error::system("open the access log"))?;
+        let (lines, received) = sync_channel(MOST_WAITING);
+        let lost = Arc::new(AtomicU64::new(0));
+        let writer = Writer {
+            to: to.clone(),
+            output,
+            received,
+            lost: Arc::clone(&lost),
+            listener,
+            has_told: false,
+        };
+        let thread = thread::Builder::new()
+            .name("access-log".to_owned())
+            .spawn(move || writer.run())
+            .map_err(Error::system("start the thread of the access log"))?;
+        Ok(Log { sender: LogSender { lines, lost }, thread })
+    }
+
+    pub(crate) fn sender(&self) -> LogSender {
+        self.sender.clone()
+    }
+
+    /// Opens the file anew, after what was written before.
+    pub(crate) fn reopen(&self) {
+        let _ = self.sender.lines.send(Message::Reopen);
+    }
+
+    /// Waits for the last line. All other senders are gone by now.
+    pub(crate) fn finish(self) {
+        drop(self.sender);
+        let _ = self.thread.join();
+    }
+}
+
+enum Output {
+    File(BufWriter<File>),
+    Stdout(BufWriter<io::Stdout>),
+}
+
+fn open(to: &AccessLog) -> io::Result<Output> {
+    Ok(match to {
+        AccessLog::Stdout => Output::Stdout(BufWriter::new(io::stdout())),
+        AccessLog::File(path) => {
+            Output::File(BufWriter::new(OpenOptions::new().create(true).append(true).open(path)?))
+        }
+    })
+}
+
+struct Writer {
+    to: AccessLog,
+    output: Output,
+    received: Receiver<Message>,
+    lost: Arc<AtomicU64>,
+    listener: Listener,
+    /// Whether the operator knows that lines are being lost.
+    has_told: bool,
+}
+
+impl Writer {
+    fn run(mut self) {
+        let mut is_clean = true;
+        loop {
+            let message = if is_clean {
+                self.received.recv().map_err(|_| RecvTimeoutError::Disconnected)
+            } else {
+                self.received.recv_timeout(TOGETHER)
+            };
+            let result = match message {
+                Ok(Message::Line(line, status, bytes)) => {
+                    is_clean = false;
+                    match &mut self.output {
+                        Output::File(file) => line.write(file, status, bytes),
+                        Output::Stdout(out) => line.write(out, status, bytes),
+                    }
+                }
+                Ok(Message::Reopen) => self.reopen(),
+                Err(RecvTimeoutError::Timeout) => {
+                    is_clean = true;
+                    self.flush()
+                }
+                Err(RecvTimeoutError::Disconnected) => {
+                    let result = self.flush();
+                    self.note(result);
+                    return;
+                }
+            };
+            self.note(result);
+        }
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        match &mut self.output {
+            Output::File(file) => file.flush(),
+            Output::Stdout(out) => out.flush(),
+        }
+    }
+
+    fn reopen(&mut self) -> io::Result<()> {
+        let flushed = self.flush();
+        self.output = open(&self.to)?;
+        flushed
+    }
+
+    /// Tells once that lines are lost, until they are not.
+    fn note(&mut self, result: io::Result<()>) {
+        let lost = self.lost.swap(0, Ordering::Relaxed);
+        let why = match result {
+            Err(error) => {
+                // What could not be written would stand before every later line.
+                if let Ok(output) = open(&self.to) {
+                    let old = std::mem::replace(&mut self.output, output);
+                    if let Output::File(file) = old {
+                        let _ = file.into_parts();
+                    }
+                }
+                Some(error.to_string())
+            }
+            Ok(()) if lost > 0 => Some(format!("the disk was too slow for {lost} of them")),
+            Ok(()) => None,
+        };
+        match why {
+            Some(why) if !self.has_told => {
+                self.has_told = true;
+                self.listener.tell(&Event::LogLost { why });
+            }
+            Some(_) => {}
+            None => self.has_told = false,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use http::Request;
+
+    use super::*;
+
+    fn line(target: &str, agent: &[u8]) -> String {
+        let head = Request::builder()
+            .uri(target)
+            .header("referer", "https://site.example/")
+            .header("user-agent", HeaderValue::from_bytes(agent).unwrap())
+            .body(())
+            .unwrap()
+            .into_parts()
+            .0;
+        let mut line = Line::new("192.0.2.7".parse().unwrap(), &head);
+        line.at = UNIX_EPOCH + Duration::from_secs(971_186_136);
+        let mut text = Vec::new();
+        line.write(&mut text, 200, 2326).unwrap();
+        String::from_utf8(text).unwrap()
+    }
+
+    #[test]
+    fn a_line_is_in_combined_format() {
+        assert_eq!(
+            line("/a?b=c", b"Mozilla/5.0"),
+            "192.0.2.7 - - [10/Oct/2000:13:55:36 +0000] \"GET /a?b=c HTTP/1.1\" 200 2326 \
+             \"https://site.example/\" \"Mozilla/5.0\"\n"
+        );
+    }
+
+    #[test]
+    fn no_client_writes_a_line_of_its_own() {
+        let line = line("/", b"x\" 500 \\ \xff");
+        assert!(line.ends_with("\"x\\x22 500 \\x5C \\xFF\"\n"), "{line}");
+        assert_eq!(line.lines().count(), 1);
+    }
+
+    #[test]
+    fn the_predictor_reads_what_is_written() {
+        let line = line("/page?q", b"Mozilla/5.0");
+        let mut reader = lull_speculate::log::Reader::new(lull_speculate::log::Format::Combined);
+        let entry = reader.read(line.trim_end().as_bytes()).unwrap();
+        assert_eq!((entry.client.as_ref(), entry.status), ("192.0.2.7", 200));
+        assert_eq!(entry.agent.as_deref(), Some("Mozilla/5.0"));
+    }
+
+    #[test]
+    fn days_become_dates() {
+        for (days, date) in [
+            (0, (1970, 1, 1)),
+            (59, (1970, 3, 1)),
+            (789, (1972, 2, 29)),
+            (11_016, (2000, 2, 29)),
+            (20_778, (2026, 11, 21)),
+            (47_540, (2100, 2, 28)),
+            (47_541, (2100, 3, 1)),
+        ] {
+            assert_eq!(civil(days), date, "{days}");
+        }
+    }
+}

@@ -1,0 +1,332 @@
+//! What a proxy is told: whom it asks, where it listens, and what it bears.
+
+use std::fmt;
+use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
+use std::num::NonZeroUsize;
+use std::path::PathBuf;
+use std::str::FromStr;
+use std::time::Duration;
+
+use http::HeaderValue;
+use http::uri::Authority;
+
+use super::error::{Error, Result};
+
+/// The server that the proxy stands in front of.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Upstream {
+    pub(crate) target: Target,
+    /// Whether it is spoken to over TLS.
+    pub(crate) secure: bool,
+    /// What stands in `Host` where the client gave none.
+    pub(crate) authority: HeaderValue,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Target {
+    Tcp { host: String, port: u16 },
+    Unix(PathBuf),
+}
+
+impl Upstream {
+    /// The address, if it is given as one and not as a name.
+    pub(crate) fn address(&self) -> Option<SocketAddr> {
+        match &self.target {
+            Target::Tcp { host, port } => {
+                Some(SocketAddr::new(host.parse::<IpAddr>().ok()?, *port))
+            }
+            Target::Unix(_) => None,
+        }
+    }
+}
+
+impl FromStr for Upstream {
+    type Err = Error;
+
+    fn from_str(given: &str) -> Result<Self> {
+        let error = |why| Error::Upstream { given: given.to_owned(), why };
+        if let Some(path) = given.strip_prefix("unix:") {
+            if !path.starts_with('/') {
+                return Err(error("the path of a unix socket begins with /"));
+            }
+            return Ok(Upstream {
+                target: Target::Unix(path.into()),
+                secure: false,
+                authority: HeaderValue::from_static("localhost"),
+            });
+        }
+        let (secure, rest) = if let Some(rest) = given.strip_prefix("http://") {
+            (false, rest)
+        } else if let Some(rest) = given.strip_prefix("https://") {
+            (true, rest)
+        } else {
+            return Err(error("it has no scheme"));
+        };
+        let rest = rest.strip_suffix('/').unwrap_or(rest);
+        if rest.contains(['/', '?', '#']) {
+            return Err(error("paths pass as they are, so it ends after the port"));
+        }
+        if rest.contains('@') {
+            return Err(error("it cannot hold a user name"));
+        }
+        let authority: Authority = rest.parse().map_err(|_| error("its host or port is wrong"))?;
+        let host = authority.host().trim_start_matches('[').trim_end_matches(']');
+        let has_port = authority.as_str().len() > authority.host().len();
+        let port = authority.port_u16();
+        if host.is_empty() || (has_port && port.is_none()) {
+            return Err(error("its host or port is wrong"));
+        }
+        Ok(Upstream {
+            target: Target::Tcp {
+                host: host.to_owned(),
+                port: port.unwrap_or(if secure { 443 } else { 80 }),
+            },
+            secure,
+            authority: HeaderValue::from_str(rest).map_err(|_| error("its host is wrong"))?,
+        })
+    }
+}
+
+impl fmt::Display for Upstream {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.target {
+            Target::Unix(path) => write!(f, "unix:{}", path.display()),
+            Target::Tcp { .. } => {
+                let scheme = if self.secure { "https" } else { "http" };
+                write!(f, "{scheme}://{}", self.authority.to_str().unwrap_or_default())
+            }
+        }
+    }
+}
+
+/// An address to listen on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Listen {
+    /// The address; port 0 lets the kernel choose.
+    pub address: SocketAddr,
+    /// Whether clients speak TLS there. `None`: if there is a certificate.
+    pub secure: Option<bool>,
+}
+
+impl FromStr for Listen {
+    type Err = Error;
+
+    fn from_str(given: &str) -> Result<Self> {
+        let (secure, rest) = if let Some(rest) = given.strip_prefix("http://") {
+            (Some(false), rest)
+        } else if let Some(rest) = given.strip_prefix("https://") {
+            (Some(true), rest)
+        } else {
+            (None, given)
+        };
+        let address = rest
+            .to_socket_addrs()
+            .ok()
+            .and_then(|mut addresses| addresses.next())
+            .ok_or_else(|| Error::Listen { given: given.to_owned() })?;
+        Ok(Listen { address, secure })
+    }
+}
+
+/// Where the certificate for clients lies.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CertificateFiles {
+    /// The chain in PEM, the server's own certificate first.
+    pub certificates: PathBuf,
+    /// Its private key in PEM.
+    pub key: PathBuf,
+}
+
+/// How much is borne.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// Open connections of clients. `None`: half of what the limit of descriptors leaves.
+    pub connections: Option<NonZeroUsize>,
+    /// Those of one address (IPv6: of one /64). `None`: an eighth of all.
+    pub connections_per_address: Option<NonZeroUsize>,
+    /// Requests that are with the upstream at a time. `None`: a quarter of the descriptors.
+    pub upstream_requests: Option<NonZeroUsize>,
+    /// Idle connections that are kept to the upstream, over all threads.
+    pub upstream_idle: usize,
+    /// Bytes of a request's or response's header section, 8 KiB at least.
+    pub header_bytes: usize,
+    /// Bytes of a request's target.
+    pub uri_bytes: usize,
+    /// Requests at a time on one HTTP/2 connection.
+    pub h2_streams: u32,
+    /// Streams that an HTTP/2 client may have reset before they were looked at. More is an attack
+    /// (CVE-2023-44487), and ends the connection.
+    pub h2_resets: usize,
+    /// Bytes a second that a request's body must bring, so that nobody occupies a connection with
+    /// a byte now and then. Zero: none.
+    pub body_rate: u64,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Limits {
+            connections: None,
+            connections_per_address: None,
+            upstream_requests: None,
+            upstream_idle: 128,
+            header_bytes: 64 << 10,
+            uri_bytes: 16 << 10,
+            h2_streams: 128,
+            h2_resets: 20,
+            body_rate: 128,
+        }
+    }
+}
+
+/// How long is waited.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Timeouts {
+    /// For the upstream to take a connection.
+    pub connect: Duration,
+    /// For the head of the upstream's answer, once the request is sent.
+    pub head: Duration,
+    /// For the next piece of the upstream's answer.
+    pub body: Duration,
+    /// How long a connection to the upstream is kept idle: less than common servers keep it (5 s
+    /// by Node and Apache), so that they rarely close one that is about to be used.
+    pub upstream_idle: Duration,
+    /// For a client's request head, from its first byte, and for its TLS handshake.
+    pub client_head: Duration,
+    /// For a client that neither sends the body it has announced nor takes its answer.
+    pub client_stalled: Duration,
+    /// How long a client's connection is kept idle.
+    pub client_idle: Duration,
+    /// How long what is under way may last once the proxy is to end.
+    pub drain: Duration,
+}
+
+impl Default for Timeouts {
+    fn default() -> Self {
+        Timeouts {
+            connect: Duration::from_secs(5),
+            head: Duration::from_secs(60),
+            body: Duration::from_secs(60),
+            upstream_idle: Duration::from_secs(4),
+            client_head: Duration::from_secs(10),
+            client_stalled: Duration::from_secs(30),
+            client_idle: Duration::from_secs(75),
+            drain: Duration::from_secs(30),
+        }
+    }
+}
+
+/// Where the access log goes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum AccessLog {
+    /// To standard output.
+    Stdout,
+    /// Appended to a file, which is opened anew on a reload, for log rotation.
+    File(PathBuf),
+}
+
+/// All of it.
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// The server behind.
+    pub upstream: Upstream,
+    /// Where clients come in.
+    pub listen: Vec<Listen>,
+    /// The certificate for them.
+    pub certificate: Option<CertificateFiles>,
+    /// What the upstream gets as `Host`, instead of the client's.
+    pub upstream_host: Option<HeaderValue>,
+    /// Certificates, in PEM, that an `https` upstream is judged by, instead of the system's.
+    pub upstream_roots: Option<PathBuf>,
+    /// Whether `X-Forwarded-*` of clients is believed: there is another proxy in front.
+    pub trust_forwarded: bool,
+    /// The name that this proxy adds to `Via`; none is added by default, because nginx as an
+    /// upstream stops compressing when it sees one.
+    pub via: Option<HeaderValue>,
+    /// Threads that carry the traffic. `None`: one for each core.
+    pub threads: Option<NonZeroUsize>,
+    /// How much is borne.
+    pub limits: Limits,
+    /// How long is waited.
+    pub timeouts: Timeouts,
+    /// Where the access log goes, if anywhere.
+    pub access_log: Option<AccessLog>,
+    /// What a marked connection is put in the background by.
+    pub background: lull_transport::Options,
+}
+
+impl Config {
+    /// In front of `upstream`, with the defaults of everything else and nothing to listen on.
+    pub fn new(upstream: Upstream) -> Self {
+        Config {
+            upstream,
+            listen: Vec::new(),
+            certificate: None,
+            upstream_host: None,
+            upstream_roots: None,
+            trust_forwarded: false,
+            via: None,
+            threads: None,
+            limits: Limits::default(),
+            timeouts: Timeouts::default(),
+            access_log: None,
+            background: lull_transport::Options::new(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_upstream_is_read_with_its_scheme_and_port() {
+        for (given, host, port, secure) in [
+            ("http://127.0.0.1:8080", "127.0.0.1", 8080, false),
+            ("http://site.example", "site.example", 80, false),
+            ("http://site.example/", "site.example", 80, false),
+            ("https://site.example", "site.example", 443, true),
+            ("https://[::1]:8443", "::1", 8443, true),
+            ("http://[2001:db8::1]", "2001:db8::1", 80, false),
+        ] {
+            let upstream: Upstream = given.parse().unwrap();
+            let expected = Target::Tcp { host: host.to_owned(), port };
+            assert_eq!((upstream.target, upstream.secure), (expected, secure), "{given}");
+        }
+        let upstream: Upstream = "unix:/run/app.sock".parse().unwrap();
+        assert_eq!(upstream.target, Target::Unix("/run/app.sock".into()));
+    }
+
+    #[test]
+    fn what_is_no_upstream_is_told_with_the_way_out() {
+        for given in [
+            "127.0.0.1:8080",
+            "ftp://site.example",
+            "http://",
+            "http://site.example/app",
+            "http://site.example?x",
+            "http://user@site.example",
+            "http://site.example:70000",
+            "http://site.example:",
+            "http://a b",
+            "unix:app.sock",
+        ] {
+            let error = given.parse::<Upstream>().unwrap_err().to_string();
+            assert!(error.contains("write http://HOST:PORT"), "{error}");
+            assert!(!error.contains('\n'));
+        }
+    }
+
+    #[test]
+    fn a_listener_may_say_whether_it_is_secure() {
+        for (given, secure) in [
+            ("127.0.0.1:0", None),
+            ("http://127.0.0.1:0", Some(false)),
+            ("https://127.0.0.1:0", Some(true)),
+            ("https://[::]:0", Some(true)),
+        ] {
+            assert_eq!(given.parse::<Listen>().unwrap().secure, secure, "{given}");
+        }
+        assert!("127.0.0.1".parse::<Listen>().is_err());
+        assert!("https://127.0.0.1:99999".parse::<Listen>().is_err());
+    }
+}

@@ -1,0 +1,239 @@
+//! An accepted connection, as the rest sees it: who is there, and whether its bytes yield.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
+
+use http::HeaderValue;
+use lull_transport::Carrier;
+
+use super::limits::Permit;
+use super::metrics::Opened;
+
+/// Whether what a connection sends yields to everybody else.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Place {
+    /// It competes like any other.
+    Demand,
+    /// TCP Nice: it takes what others leave.
+    Background,
+}
+
+/// A client's connection. Its task writes most of this, other threads may read.
+#[derive(Debug)]
+pub struct Connection {
+    peer: SocketAddr,
+    local: SocketAddr,
+    secure: bool,
+    /// The client's address, as `X-Forwarded-For` shows it.
+    pub(crate) shown_peer: HeaderValue,
+    wanted: AtomicU8,
+    actual: AtomicU8,
+    /// What the watch needs to know, see [`Snapshot`].
+    pub(crate) read: AtomicU64,
+    pub(crate) written: AtomicU64,
+    pub(crate) began: AtomicU32,
+    pub(crate) under_way: AtomicU32,
+    pub(crate) waiting_for_upstream: AtomicU32,
+    pub(crate) waiting_for_body: AtomicU32,
+    pub(crate) write_blocked: AtomicBool,
+    /// Close it by a reset, because its end would look like the end of a body.
+    pub(crate) reset: AtomicBool,
+    _opened: Opened,
+    _permit: Permit,
+}
+
+const DEMAND: u8 = 0;
+const BACKGROUND_BY_KERNEL: u8 = 1;
+const BACKGROUND_BY_USER_SPACE: u8 = 2;
+/// What was wanted could not be had, and is not tried again.
+const STUCK: u8 = 3;
+
+/// The numbers of a connection at one time.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Snapshot {
+    /// Bytes from and to the client, within TLS.
+    pub(crate) read: u64,
+    pub(crate) written: u64,
+    /// Requests so far, and those that have not ended.
+    pub(crate) began: u32,
+    pub(crate) under_way: u32,
+    /// Requests that wait for the upstream, or for the client to go on with their body.
+    pub(crate) waiting_for_upstream: u32,
+    pub(crate) waiting_for_body: u32,
+    /// Whether the client does not take what is sent.
+    pub(crate) write_blocked: bool,
+}
+
+impl Connection {
+    pub(crate) fn new(
+        peer: SocketAddr,
+        local: SocketAddr,
+        secure: bool,
+        opened: Opened,
+        permit: Permit,
+    ) -> Self {
+        let shown = peer.ip().to_canonical().to_string();
+        Connection {
+            peer,
+            local,
+            secure,
+            shown_peer: HeaderValue::from_maybe_shared(bytes::Bytes::from(shown))
+                .unwrap_or_else(|_| HeaderValue::from_static("unknown")),
+            wanted: AtomicU8::new(DEMAND),
+            actual: AtomicU8::new(DEMAND),
+            read: AtomicU64::new(0),
+            written: AtomicU64::new(0),
+            began: AtomicU32::new(0),
+            under_way: AtomicU32::new(0),
+            waiting_for_upstream: AtomicU32::new(0),
+            waiting_for_body: AtomicU32::new(0),
+            write_blocked: AtomicBool::new(false),
+            reset: AtomicBool::new(false),
+            _opened: opened,
+            _permit: permit,
+        }
+    }
+
+    /// The client's end.
+    pub fn peer(&self) -> SocketAddr {
+        self.peer
+    }
+
+    /// Our end.
+    pub fn local(&self) -> SocketAddr {
+        self.local
+    }
+
+    /// Whether it is TLS.
+    pub fn is_secure(&self) -> bool {
+        self.secure
+    }
+
+    /// Asks for a place: it takes effect before the connection's next byte leaves.
+    ///
+    /// The proxy does so for each request by itself, before a [`Site`](super::Site) sees it:
+    /// [`Place::Background`] with `X-Lull: 1`, else [`Place::Demand`].
+    pub fn put(&self, place: Place) {
+        let wanted = match place {
+            Place::Demand => DEMAND,
+            Place::Background => BACKGROUND_BY_KERNEL,
+        };
+        // Nearly always it is there already, and a load is cheaper than a store.
+        if self.wanted.load(Ordering::Relaxed) != wanted {
+            self.wanted.store(wanted, Ordering::Relaxed);
+        }
+    }
+
+    /// The place that was asked for last.
+    pub(crate) fn wanted(&self) -> Place {
+        match self.wanted.load(Ordering::Relaxed) {
+            DEMAND => Place::Demand,
+            _ => Place::Background,
+        }
+    }
+
+    /// What carries the connection in the background; `None` where it competes like any other,
+    /// which it also does if it was to be in the background and cannot.
+    pub fn carrier(&self) -> Option<Carrier> {
+        match self.actual.load(Ordering::Relaxed) {
+            BACKGROUND_BY_KERNEL => Some(Carrier::Kernel),
+            BACKGROUND_BY_USER_SPACE => Some(Carrier::UserSpace),
+            _ => None,
+        }
+    }
+
+    pub(crate) fn set_carrier(&self, carrier: Option<Carrier>) {
+        let actual = match carrier {
+            None => DEMAND,
+            Some(Carrier::Kernel) => BACKGROUND_BY_KERNEL,
+            Some(Carrier::UserSpace) => BACKGROUND_BY_USER_SPACE,
+        };
+        self.actual.store(actual, Ordering::Relaxed);
+    }
+
+    pub(crate) fn set_stuck(&self) {
+        self.actual.store(STUCK, Ordering::Relaxed);
+    }
+
+    pub(crate) fn snapshot(&self) -> Snapshot {
+        Snapshot {
+            read: self.read.load(Ordering::Relaxed),
+            written: self.written.load(Ordering::Relaxed),
+            began: self.began.load(Ordering::Relaxed),
+            under_way: self.under_way.load(Ordering::Relaxed),
+            waiting_for_upstream: self.waiting_for_upstream.load(Ordering::Relaxed),
+            waiting_for_body: self.waiting_for_body.load(Ordering::Relaxed),
+            write_blocked: self.write_blocked.load(Ordering::Relaxed),
+        }
+    }
+}
+
+/// One more in a number of the connection, for as long as this lives.
+#[derive(Debug)]
+pub(crate) struct Counted {
+    connection: Arc<Connection>,
+    of: fn(&Connection) -> &AtomicU32,
+}
+
+impl Counted {
+    fn new(connection: &Arc<Connection>, of: fn(&Connection) -> &AtomicU32) -> Self {
+        of(connection).fetch_add(1, Ordering::Relaxed);
+        Counted { connection: Arc::clone(connection), of }
+    }
+
+    /// A request that has not ended.
+    pub(crate) fn request(connection: &Arc<Connection>) -> Self {
+        connection.began.fetch_add(1, Ordering::Relaxed);
+        Self::new(connection, |connection| &connection.under_way)
+    }
+
+    /// A part of a request that may last longer than its answer.
+    pub(crate) fn ongoing(connection: &Arc<Connection>) -> Self {
+        Self::new(connection, |connection| &connection.under_way)
+    }
+
+    /// A request that waits for the upstream.
+    pub(crate) fn waiting_for_upstream(connection: &Arc<Connection>) -> Self {
+        Self::new(connection, |connection| &connection.waiting_for_upstream)
+    }
+
+    /// A request that waits for its body from the client.
+    pub(crate) fn waiting_for_body(connection: &Arc<Connection>) -> Self {
+        Self::new(connection, |connection| &connection.waiting_for_body)
+    }
+}
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        (self.of)(&self.connection).fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn connection() -> Arc<Connection> {
+        let peer = "[::ffff:192.0.2.7]:5000".parse().unwrap();
+        let local = "[::1]:80".parse().unwrap();
+        Arc::new(Connection::new(peer, local, false, Opened::new(&Arc::default()), Permit::none()))
+    }
+
+    #[test]
+    fn a_mapped_address_is_shown_as_the_one_it_is() {
+        assert_eq!(connection().shown_peer, "192.0.2.7");
+    }
+
+    #[test]
+    fn what_is_counted_ends_with_its_guard() {
+        let connection = connection();
+        let request = Counted::request(&connection);
+        let waiting = Counted::waiting_for_upstream(&connection);
+        let snapshot = connection.snapshot();
+        assert_eq!((snapshot.began, snapshot.under_way, snapshot.waiting_for_upstream), (1, 1, 1));
+        drop((request, waiting));
+        let snapshot = connection.snapshot();
+        assert_eq!((snapshot.began, snapshot.under_way, snapshot.waiting_for_upstream), (1, 0, 0));
+    }
+}

@@ -1,0 +1,137 @@
+//! What the proxy tells its operator: one line each, and never one for each request.
+
+use std::fmt;
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+/// Something that the operator wants to know.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Event {
+    /// Clients may come.
+    Listening {
+        /// Where.
+        address: SocketAddr,
+        /// Whether over TLS.
+        secure: bool,
+    },
+    /// A new certificate is used from now on.
+    CertificateLoaded,
+    /// The files of the certificate have changed and cannot be used: the old one stays.
+    CertificateKept {
+        /// What is wrong with the new one.
+        why: String,
+    },
+    /// The upstream cannot be reached, since now.
+    UpstreamDown {
+        /// What was tried, and what came of it.
+        why: String,
+    },
+    /// It can be reached again.
+    UpstreamUp,
+    /// A connection could not be put in the background, or not be taken back. Told once.
+    NotSwitched {
+        /// What the transport said.
+        why: String,
+    },
+    /// Lines of the access log were lost.
+    LogLost {
+        /// Why.
+        why: String,
+    },
+    /// Connections cannot be accepted for now.
+    CannotAccept {
+        /// What the kernel said.
+        why: String,
+    },
+    /// No new connections; waiting for what is under way.
+    Draining {
+        /// Connections that are still open.
+        connections: u64,
+    },
+    /// The end.
+    Stopped {
+        /// Connections that were cut.
+        cut: u64,
+    },
+}
+
+impl Event {
+    /// A name for machines.
+    pub fn name(&self) -> &'static str {
+        match self {
+            Event::Listening { .. } => "listening",
+            Event::CertificateLoaded => "certificate-loaded",
+            Event::CertificateKept { .. } => "certificate-kept",
+            Event::UpstreamDown { .. } => "upstream-down",
+            Event::UpstreamUp => "upstream-up",
+            Event::NotSwitched { .. } => "not-switched",
+            Event::LogLost { .. } => "log-lost",
+            Event::CannotAccept { .. } => "cannot-accept",
+            Event::Draining { .. } => "draining",
+            Event::Stopped { .. } => "stopped",
+        }
+    }
+
+    /// Whether it is bad news.
+    pub fn is_warning(&self) -> bool {
+        matches!(
+            self,
+            Event::CertificateKept { .. }
+                | Event::UpstreamDown { .. }
+                | Event::NotSwitched { .. }
+                | Event::LogLost { .. }
+                | Event::CannotAccept { .. }
+        )
+    }
+}
+
+impl fmt::Display for Event {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Event::Listening { address, secure: false } => {
+                write!(f, "listening on http://{address}")
+            }
+            Event::Listening { address, secure: true } => {
+                write!(f, "listening on https://{address}")
+            }
+            Event::CertificateLoaded => f.write_str("the new certificate is in use"),
+            Event::CertificateKept { why } => {
+                write!(f, "the certificate in use stays, because {why}")
+            }
+            Event::UpstreamDown { why } => write!(f, "the upstream is down: {why}"),
+            Event::UpstreamUp => f.write_str("the upstream is up again"),
+            Event::NotSwitched { why } => {
+                write!(f, "a connection keeps its congestion control: {why}")
+            }
+            Event::LogLost { why } => write!(f, "lines of the access log are lost: {why}"),
+            Event::CannotAccept { why } => write!(f, "cannot accept connections: {why}"),
+            Event::Draining { connections } => {
+                write!(f, "ending: waiting for {connections} connections")
+            }
+            Event::Stopped { cut: 0 } => f.write_str("ended"),
+            Event::Stopped { cut } => write!(f, "ended; {cut} connections were cut"),
+        }
+    }
+}
+
+/// Who is told.
+#[derive(Clone)]
+pub struct Listener(Arc<dyn Fn(&Event) + Send + Sync>);
+
+impl Listener {
+    /// Calls `tell` for each event, from any thread.
+    pub fn new(tell: impl Fn(&Event) + Send + Sync + 'static) -> Self {
+        Listener(Arc::new(tell))
+    }
+
+    pub(crate) fn tell(&self, event: &Event) {
+        (self.0)(event);
+    }
+}
+
+impl fmt::Debug for Listener {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Listener")
+    }
+}

@@ -1,0 +1,369 @@
+//! What is done to the heads of requests and responses (RFC 9110 §7.6, RFC 9112 §3, §6, §11).
+//!
+//! Pure: a head comes in, and goes out changed or refused.
+
+use http::header::{self, Entry, HeaderMap, HeaderName, HeaderValue};
+use http::uri::{Authority, PathAndQuery};
+use http::{Method, StatusCode, Uri, Version, request, response};
+
+/// The mark of a prefetch by the browser's script.
+pub const X_LULL: HeaderName = HeaderName::from_static("x-lull");
+/// What an upstream is told of a prefetch (Fetch standard §3.1, `Sec-Purpose`).
+pub const SEC_PURPOSE: HeaderName = HeaderName::from_static("sec-purpose");
+
+const KEEP_ALIVE: HeaderName = HeaderName::from_static("keep-alive");
+const PROXY_CONNECTION: HeaderName = HeaderName::from_static("proxy-connection");
+const HTTP2_SETTINGS: HeaderName = HeaderName::from_static("http2-settings");
+const X_FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
+const X_FORWARDED_PROTO: HeaderName = HeaderName::from_static("x-forwarded-proto");
+const X_FORWARDED_HOST: HeaderName = HeaderName::from_static("x-forwarded-host");
+
+/// Why a request is not passed on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Refusal {
+    pub(crate) status: StatusCode,
+    /// In a few words, for the client's developer.
+    pub(crate) why: &'static str,
+}
+
+const fn refuse<T>(status: StatusCode, why: &'static str) -> Result<T, Refusal> {
+    Err(Refusal { status, why })
+}
+
+/// What the checks found out.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Checked {
+    /// The host that the client means, if it said one.
+    pub(crate) host: Option<HeaderValue>,
+    /// Whether it is a prefetch of ours.
+    pub(crate) is_marked: bool,
+    /// Whether the client waits for `100 Continue` before it sends the body.
+    pub(crate) expects_continue: bool,
+}
+
+/// Refuses what two parsers could read in two ways, or what is over a limit.
+///
+/// hyper has refused before what is no HTTP at all, what has several lengths, folded lines or an
+/// unknown last coding; and has dropped `Content-Length` beside `Transfer-Encoding`.
+pub(crate) fn check(
+    head: &request::Parts,
+    has_body: bool,
+    most_uri_bytes: usize,
+) -> Result<Checked, Refusal> {
+    if head.method == Method::CONNECT {
+        return refuse(StatusCode::NOT_IMPLEMENTED, "this is no forward proxy");
+    }
+    check_target(head, most_uri_bytes)?;
+    check_framing(head, has_body)?;
+    Ok(Checked {
+        host: host(head)?,
+        is_marked: head.headers.get(X_LULL).is_some_and(|value| value == "1"),
+        expects_continue: has_body
+            && head.version == Version::HTTP_11
+            && head
+                .headers
+                .get(header::EXPECT)
+                .is_some_and(|value| value.as_bytes().eq_ignore_ascii_case(b"100-continue")),
+    })
+}
+
+fn check_target(head: &request::Parts, most_bytes: usize) -> Result<(), Refusal> {
+    let Some(target) = head.uri.path_and_query() else {
+        return refuse(StatusCode::BAD_REQUEST, "the target has no path");
+    };
+    if target.as_str().len() > most_bytes {
+        return refuse(StatusCode::URI_TOO_LONG, "the target is too long");
+    }
+    let is_asterisk = target.path() == "*" && head.method == Method::OPTIONS;
+    if !target.path().starts_with('/') && !is_asterisk {
+        return refuse(StatusCode::BAD_REQUEST, "the target does not begin with /");
+    }
+    Ok(())
+}
+
+fn check_framing(head: &request::Parts, has_body: bool) -> Result<(), Refusal> {
+    let mut codings = head.headers.get_all(header::TRANSFER_ENCODING).iter();
+    if let Some(coding) = codings.next()
+        && (codings.next().is_some() || !is_chunked(coding))
+    {
+        // RFC 9112 §6.1: a server that does not understand a coding answers 501.
+        return refuse(StatusCode::NOT_IMPLEMENTED, "the only transfer coding here is chunked");
+    }
+    let claims = head.headers.get(header::CONTENT_LENGTH);
+    if !has_body && claims.is_some_and(|length| length.as_bytes().iter().any(|&b| b != b'0')) {
+        return refuse(StatusCode::BAD_REQUEST, "Content-Length without a body");
+    }
+    Ok(())
+}
+
+fn is_chunked(coding: &HeaderValue) -> bool {
+    coding.as_bytes().trim_ascii().eq_ignore_ascii_case(b"chunked")
+}
+
+/// The host that is meant. RFC 9112 §3.2, §3.2.2: there is one `Host`, it is valid, and that of an
+/// absolute target goes before it. RFC 9113 §8.3.1: `Host` beside `:authority` says the same.
+fn host(head: &request::Parts) -> Result<Option<HeaderValue>, Refusal> {
+    let mut hosts = head.headers.get_all(header::HOST).iter();
+    let host = hosts.next();
+    if hosts.next().is_some() {
+        return refuse(StatusCode::BAD_REQUEST, "more than one Host");
+    }
+    if host.is_some_and(|host| !is_host(host.as_bytes())) {
+        return refuse(StatusCode::BAD_REQUEST, "the Host is invalid");
+    }
+    if let Some(authority) = head.uri.authority() {
+        if !is_host(authority.as_str().as_bytes()) {
+            return refuse(StatusCode::BAD_REQUEST, "the host of the target is invalid");
+        }
+        let differs = |host: &HeaderValue| !says(host, authority);
+        if head.version == Version::HTTP_2 && host.is_some_and(differs) {
+            return refuse(StatusCode::BAD_REQUEST, "Host and :authority differ");
+        }
+        return match HeaderValue::from_str(authority.as_str()) {
+            Ok(value) => Ok(Some(value)),
+            Err(_) => refuse(StatusCode::BAD_REQUEST, "the host of the target is invalid"),
+        };
+    }
+    if host.is_none() && head.version != Version::HTTP_10 {
+        return refuse(StatusCode::BAD_REQUEST, "no Host");
+    }
+    Ok(host.cloned())
+}
+
+fn says(host: &HeaderValue, authority: &Authority) -> bool {
+    host.as_bytes().eq_ignore_ascii_case(authority.as_str().as_bytes())
+}
+
+/// Whether these are the bytes of `uri-host [ ":" port ]` (RFC 9110 §7.2): no user, no path, no
+/// list of hosts.
+fn is_host(bytes: &[u8]) -> bool {
+    !bytes.is_empty()
+        && bytes
+            .iter()
+            .all(|&byte| byte.is_ascii_alphanumeric() || b"-._~:[]%!$&'()*+;=".contains(&byte))
+}
+
+/// What the upstream is told beside the client's own words.
+#[derive(Clone, Debug)]
+pub(crate) struct Forwarding<'a> {
+    /// The client's address.
+    pub(crate) peer: &'a HeaderValue,
+    pub(crate) is_secure: bool,
+    /// Whether what another proxy has said before is kept.
+    pub(crate) trusts: bool,
+    /// What stands in `Host` instead of the client's, and where the client gave none.
+    pub(crate) upstream_host: Option<&'a HeaderValue>,
+    pub(crate) upstream_authority: &'a HeaderValue,
+    pub(crate) via: Option<&'a HeaderValue>,
+}
+
+/// The body's framing on the way to the upstream.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Framing {
+    None,
+    /// `Content-Length` is there, or hyper sets it.
+    Length,
+    Chunked,
+}
+
+/// Makes of a client's request what goes upstream over HTTP/1.1. Returns the protocol that it is to
+/// be upgraded to, if the client asks for one that may pass.
+pub(crate) fn to_upstream(
+    head: &mut request::Parts,
+    checked: &Checked,
+    framing: Framing,
+    forwarding: &Forwarding<'_>,
+) -> Option<HeaderValue> {
+    let upgrade = upgrade_of(head);
+    // An absolute target, as HTTP/2 always has, becomes a path. It was checked that there is one.
+    if head.uri.authority().is_some() || head.uri.scheme().is_some() {
+        let path = head.uri.path_and_query().cloned();
+        head.uri = Uri::from(path.unwrap_or_else(|| PathAndQuery::from_static("/")));
+    }
+    let version = head.version;
+    head.version = Version::HTTP_11;
+    let headers = &mut head.headers;
+    let is_marked = headers.remove(X_LULL).is_some() && checked.is_marked;
+    remove_hop_by_hop(headers);
+    headers.remove(header::TE);
+    if !checked.expects_continue {
+        headers.remove(header::EXPECT);
+    }
+    match framing {
+        Framing::None => {}
+        Framing::Length => {
+            single(headers, header::CONTENT_LENGTH);
+        }
+        Framing::Chunked => {
+            headers.remove(header::CONTENT_LENGTH);
+            headers.insert(header::TRANSFER_ENCODING, HeaderValue::from_static("chunked"));
+        }
+    }
+    if let Some(protocol) = &upgrade {
+        headers.insert(header::CONNECTION, HeaderValue::from_static("upgrade"));
+        headers.insert(header::UPGRADE, protocol.clone());
+    }
+    if is_marked {
+        headers.entry(SEC_PURPOSE).or_insert(HeaderValue::from_static("prefetch"));
+    }
+    forward(headers, checked, forwarding);
+    if let Some(name) = forwarding.via {
+        add_via(headers, version, name);
+    }
+    upgrade
+}
+
+fn forward(headers: &mut HeaderMap, checked: &Checked, forwarding: &Forwarding<'_>) {
+    let Forwarding { peer, trusts, .. } = *forwarding;
+    if trusts {
+        append(headers, X_FORWARDED_FOR, peer);
+    } else {
+        headers.insert(X_FORWARDED_FOR, peer.clone());
+    }
+    let scheme = if forwarding.is_secure { "https" } else { "http" };
+    if !trusts || !headers.contains_key(X_FORWARDED_PROTO) {
+        headers.insert(X_FORWARDED_PROTO, HeaderValue::from_static(scheme));
+    }
+    match &checked.host {
+        Some(host) if !trusts || !headers.contains_key(X_FORWARDED_HOST) => {
+            headers.insert(X_FORWARDED_HOST, host.clone());
+        }
+        None if !trusts => {
+            headers.remove(X_FORWARDED_HOST);
+        }
+        _ => {}
+    }
+    let host =
+        forwarding.upstream_host.or(checked.host.as_ref()).unwrap_or(forwarding.upstream_authority);
+    headers.insert(header::HOST, host.clone());
+}
+
+/// Makes one list of all values and `value`.
+fn append(headers: &mut HeaderMap, name: HeaderName, value: &HeaderValue) {
+    let mut list = Vec::new();
+    for before in headers.get_all(&name) {
+        list.extend_from_slice(before.as_bytes());
+        list.extend_from_slice(b", ");
+    }
+    list.extend_from_slice(value.as_bytes());
+    // Pieces of valid values are one.
+    headers.insert(name, HeaderValue::from_bytes(&list).unwrap_or_else(|_| value.clone()));
+}
+
+/// RFC 9110 §7.6.3.
+fn add_via(headers: &mut HeaderMap, version: Version, name: &HeaderValue) {
+    let version: &[u8] = match version {
+        Version::HTTP_10 => b"1.0 ",
+        Version::HTTP_2 => b"2 ",
+        _ => b"1.1 ",
+    };
+    if let Ok(value) = HeaderValue::from_bytes(&[version, name.as_bytes()].concat()) {
+        append(headers, header::VIA, &value);
+    }
+}
+
+/// The protocol to upgrade to. Upgrades to HTTP/2 do not pass: what came behind would get past
+/// every rule of this module.
+fn upgrade_of(head: &request::Parts) -> Option<HeaderValue> {
+    let asks = head.version == Version::HTTP_11
+        && tokens(&head.headers, header::CONNECTION)
+            .any(|token| token.eq_ignore_ascii_case(b"upgrade"));
+    let mut protocols = head.headers.get_all(header::UPGRADE).iter();
+    let protocol = protocols.next().filter(|_| asks && protocols.next().is_none())?;
+    let is_single_token = protocol.as_bytes().iter().all(|&byte| is_token(byte) || byte == b'/');
+    let name = protocol.as_bytes();
+    let is_http = [&b"h2c"[..], b"h2"].iter().any(|other| name.eq_ignore_ascii_case(other))
+        || name.get(..4).is_some_and(|start| start.eq_ignore_ascii_case(b"http"));
+    (is_single_token && !name.is_empty() && !is_http).then(|| protocol.clone())
+}
+
+fn is_token(byte: u8) -> bool {
+    byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte)
+}
+
+/// The elements of a list header.
+fn tokens(headers: &HeaderMap, name: HeaderName) -> impl Iterator<Item = &[u8]> {
+    headers
+        .get_all(name)
+        .into_iter()
+        .flat_map(|value| value.as_bytes().split(|&byte| byte == b','))
+        .map(<[u8]>::trim_ascii)
+        .filter(|token| !token.is_empty())
+}
+
+/// RFC 9110 §7.6.1: what concerns one connection only, and what `Connection` names. What `Connection`
+/// may not name are the headers that say how the message is read.
+fn remove_hop_by_hop(headers: &mut HeaderMap) {
+    if headers.contains_key(header::CONNECTION) {
+        let named: Vec<HeaderName> = tokens(headers, header::CONNECTION)
+            .filter_map(|token| HeaderName::from_bytes(token).ok())
+            .filter(|name| {
+                ![header::HOST, header::CONTENT_LENGTH, header::CONTENT_TYPE].contains(name)
+            })
+            .collect();
+        for name in named {
+            headers.remove(name);
+        }
+        headers.remove(header::CONNECTION);
+    }
+    for name in
+        [KEEP_ALIVE, PROXY_CONNECTION, header::TRANSFER_ENCODING, header::UPGRADE, HTTP2_SETTINGS]
+    {
+        headers.remove(name);
+    }
+}
+
+/// Keeps the first value only.
+fn single(headers: &mut HeaderMap, name: HeaderName) {
+    if let Entry::Occupied(entry) = headers.entry(name)
+        && entry.iter().nth(1).is_some()
+    {
+        let (name, mut values) = entry.remove_entry_mult();
+        let first = values.next();
+        drop(values);
+        if let Some(first) = first {
+            headers.insert(name, first);
+        }
+    }
+}
+
+/// Why a response is not passed on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Unusable;
+
+/// Makes of an upstream's response what goes to the client.
+///
+/// # Errors
+/// [`Unusable`] if nobody could say where its body ends.
+pub(crate) fn to_client(head: &mut response::Parts, is_upgrade: bool) -> Result<(), Unusable> {
+    let headers = &mut head.headers;
+    let switches = head.status == StatusCode::SWITCHING_PROTOCOLS;
+    if switches && !is_upgrade {
+        return Err(Unusable);
+    }
+    let mut codings = headers.get_all(header::TRANSFER_ENCODING).iter();
+    if let Some(coding) = codings.next() {
+        if codings.next().is_some() || !is_chunked(coding) {
+            return Err(Unusable);
+        }
+        // RFC 9112 §6.3: the coding goes before a length.
+        headers.remove(header::CONTENT_LENGTH);
+    } else {
+        single(headers, header::CONTENT_LENGTH);
+    }
+    let protocol = if switches { headers.get(header::UPGRADE).cloned() } else { None };
+    remove_hop_by_hop(headers);
+    // The upstream speaks of another port of its own, past this proxy.
+    headers.remove(header::ALT_SVC);
+    if switches {
+        headers.insert(header::CONNECTION, HeaderValue::from_static("upgrade"));
+        if let Some(protocol) = protocol {
+            headers.insert(header::UPGRADE, protocol);
+        }
+    }
+    head.version = Version::HTTP_11;
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests;

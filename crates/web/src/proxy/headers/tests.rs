@@ -1,0 +1,319 @@
+use http::{Request, Response};
+use proptest::prelude::*;
+
+use super::*;
+
+static PEER: HeaderValue = HeaderValue::from_static("192.0.2.7");
+static AUTHORITY: HeaderValue = HeaderValue::from_static("127.0.0.1:8080");
+
+/// A head of HTTP/1.1 as hyper hands it over.
+fn head(target: &str, headers: &[(&str, &str)]) -> request::Parts {
+    let mut request = Request::builder().uri(target);
+    for (name, value) in headers {
+        request = request.header(*name, *value);
+    }
+    request.body(()).unwrap().into_parts().0
+}
+
+fn forwarding(trusts: bool) -> Forwarding<'static> {
+    Forwarding {
+        peer: &PEER,
+        is_secure: true,
+        trusts,
+        upstream_host: None,
+        upstream_authority: &AUTHORITY,
+        via: None,
+    }
+}
+
+/// What goes upstream of a request without a body.
+fn sent(headers: &[(&str, &str)], forwarding: &Forwarding<'_>) -> HeaderMap {
+    let mut head = head("/", headers);
+    let checked = check(&head, false, 1000).unwrap();
+    to_upstream(&mut head, &checked, Framing::None, forwarding);
+    head.headers
+}
+
+fn all(headers: &HeaderMap, name: &str) -> Vec<String> {
+    headers.get_all(name).iter().map(|value| value.to_str().unwrap().to_owned()).collect()
+}
+
+#[test]
+fn requests_that_two_parsers_could_read_in_two_ways_are_refused() {
+    let host = ("host", "site.example");
+    for (target, headers, has_body, status) in [
+        ("/", &[][..], false, 400),
+        ("/", &[host, host], false, 400),
+        ("/", &[host, ("host", "evil.example")], false, 400),
+        ("/", &[("host", "a b")], false, 400),
+        ("/", &[("host", "user@site.example")], false, 400),
+        ("/", &[("host", "site.example/path")], false, 400),
+        ("/", &[("host", "a.example, b.example")], false, 400),
+        ("/", &[("host", "")], false, 400),
+        ("http://user@site.example/", &[host], false, 400),
+        ("*", &[host], false, 400),
+        ("/", &[host, ("transfer-encoding", "gzip, chunked")], true, 501),
+        ("/", &[host, ("transfer-encoding", "identity")], true, 501),
+        (
+            "/",
+            &[host, ("transfer-encoding", "chunked"), ("transfer-encoding", "chunked")],
+            true,
+            501,
+        ),
+        ("/", &[host, ("transfer-encoding", "xchunked")], true, 501),
+        ("/", &[host, ("content-length", "5")], false, 400),
+        ("/", &[host, ("content-length", "-0")], false, 400),
+    ] {
+        let refusal = check(&head(target, headers), has_body, 1000).unwrap_err();
+        assert_eq!(refusal.status, status, "{target} {headers:?}: {}", refusal.why);
+    }
+}
+
+#[test]
+fn other_versions_have_other_rules_for_hosts() {
+    let mut old = head("/", &[]);
+    old.version = Version::HTTP_10;
+    assert_eq!(check(&old, false, 1000).unwrap().host, None, "HTTP/1.0 has no Host");
+    let mut h2 = head("https://site.example/", &[("host", "SITE.example")]);
+    h2.version = Version::HTTP_2;
+    assert_eq!(check(&h2, false, 1000).unwrap().host.unwrap(), "site.example");
+    h2.headers.insert(header::HOST, HeaderValue::from_static("evil.example"));
+    assert_eq!(check(&h2, false, 1000).unwrap_err().status, 400);
+}
+
+#[test]
+fn limits_and_methods_have_statuses_of_their_own() {
+    let host = [("host", "site.example")];
+    let long = format!("/{}", "x".repeat(1000));
+    assert_eq!(check(&head(&long, &host), false, 1000).unwrap_err().status, 414);
+    assert!(check(&head(&long[..1000], &host), false, 1000).is_ok());
+    let mut connect = head("/", &host);
+    connect.method = Method::CONNECT;
+    assert_eq!(check(&connect, false, 1000).unwrap_err().status, 501);
+    let mut options = head("*", &host);
+    options.method = Method::OPTIONS;
+    assert!(check(&options, false, 1000).is_ok());
+}
+
+#[test]
+fn the_host_of_an_absolute_target_goes_before_host() {
+    let mut head = head("http://site.example:81/a?b", &[("host", "evil.example")]);
+    let checked = check(&head, false, 1000).unwrap();
+    to_upstream(&mut head, &checked, Framing::None, &forwarding(false));
+    assert_eq!(head.uri, "/a?b");
+    assert_eq!(all(&head.headers, "host"), ["site.example:81"]);
+    assert_eq!(all(&head.headers, "x-forwarded-host"), ["site.example:81"]);
+}
+
+#[test]
+fn what_concerns_one_connection_does_not_pass() {
+    let sent = sent(
+        &[
+            ("host", "site.example"),
+            ("connection", "keep-alive, X-Hop ,x-also"),
+            ("connection", "host"),
+            ("keep-alive", "timeout=5"),
+            ("proxy-connection", "keep-alive"),
+            ("te", "trailers"),
+            ("upgrade", "h2c"),
+            ("http2-settings", "AAMAAABkAAQAoAAAAAIAAAAA"),
+            ("x-hop", "1"),
+            ("x-also", "2"),
+            ("accept", "text/html"),
+            ("trailer", "x-sum"),
+        ],
+        &forwarding(false),
+    );
+    let mut names: Vec<_> = sent.keys().map(HeaderName::as_str).collect();
+    names.sort_unstable();
+    assert_eq!(
+        names,
+        ["accept", "host", "trailer", "x-forwarded-for", "x-forwarded-host", "x-forwarded-proto"]
+    );
+    assert_eq!(all(&sent, "host"), ["site.example"]);
+}
+
+#[test]
+fn forwarded_headers_are_believed_only_where_it_is_said() {
+    let claims = [
+        ("host", "site.example"),
+        ("x-forwarded-for", "203.0.113.1"),
+        ("x-forwarded-for", "203.0.113.2, 203.0.113.3"),
+        ("x-forwarded-proto", "http"),
+        ("x-forwarded-host", "front.example"),
+        ("forwarded", "for=203.0.113.1"),
+    ];
+    let doubted = sent(&claims, &forwarding(false));
+    assert_eq!(all(&doubted, "x-forwarded-for"), ["192.0.2.7"]);
+    assert_eq!(all(&doubted, "x-forwarded-proto"), ["https"]);
+    assert_eq!(all(&doubted, "x-forwarded-host"), ["site.example"]);
+    let trusted = sent(&claims, &forwarding(true));
+    assert_eq!(
+        all(&trusted, "x-forwarded-for"),
+        ["203.0.113.1, 203.0.113.2, 203.0.113.3, 192.0.2.7"]
+    );
+    assert_eq!(all(&trusted, "x-forwarded-proto"), ["http"]);
+    assert_eq!(all(&trusted, "x-forwarded-host"), ["front.example"]);
+    for sent in [doubted, trusted] {
+        assert_eq!(all(&sent, "forwarded"), ["for=203.0.113.1"]);
+    }
+}
+
+#[test]
+fn the_mark_becomes_a_purpose() {
+    let host = ("host", "site.example");
+    let purpose = ("sec-purpose", "prefetch;prerender");
+    for (headers, expected) in [
+        (&[host][..], &[][..]),
+        (&[host, ("x-lull", "1")], &["prefetch"]),
+        (&[host, ("x-lull", "0")], &[]),
+        (&[host, purpose], &["prefetch;prerender"]),
+        (&[host, purpose, ("x-lull", "1")], &["prefetch;prerender"]),
+        // A mark that Connection takes away never was one for the upstream, nor a secret.
+        (&[host, ("connection", "x-lull"), ("x-lull", "1")], &["prefetch"]),
+    ] {
+        let sent = sent(headers, &forwarding(false));
+        assert_eq!(all(&sent, "sec-purpose"), expected, "{headers:?}");
+        assert!(!sent.contains_key(X_LULL));
+    }
+}
+
+#[test]
+fn the_host_may_be_rewritten_and_via_be_added() {
+    let other = HeaderValue::from_static("inner.example");
+    let name = HeaderValue::from_static("lull");
+    let forwarding =
+        Forwarding { upstream_host: Some(&other), via: Some(&name), ..forwarding(false) };
+    let sent = sent(&[("host", "site.example"), ("via", "1.0 cdn")], &forwarding);
+    assert_eq!(all(&sent, "host"), ["inner.example"]);
+    assert_eq!(all(&sent, "x-forwarded-host"), ["site.example"]);
+    assert_eq!(all(&sent, "via"), ["1.0 cdn, 1.1 lull"]);
+}
+
+#[test]
+fn a_body_has_one_framing() {
+    let host = ("host", "site.example");
+    let length = ("content-length", "5");
+    let framed = |headers: &[(&str, &str)], framing| {
+        let mut head = head("/", headers);
+        let checked = check(&head, true, 1000).unwrap();
+        to_upstream(&mut head, &checked, framing, &forwarding(false));
+        (all(&head.headers, "content-length"), all(&head.headers, "transfer-encoding"))
+    };
+    let none: Vec<String> = Vec::new();
+    assert_eq!(framed(&[host, length], Framing::Length), (vec!["5".to_owned()], none.clone()));
+    assert_eq!(
+        framed(&[host, ("transfer-encoding", "chunked")], Framing::Chunked),
+        (none.clone(), vec!["chunked".to_owned()])
+    );
+    assert_eq!(framed(&[host, length], Framing::Chunked), (none, vec!["chunked".to_owned()]));
+}
+
+#[test]
+fn only_upgrades_away_from_http_pass() {
+    for (connection, protocol, passes) in [
+        ("Upgrade", "websocket", true),
+        ("keep-alive, upgrade", "WebSocket", true),
+        ("keep-alive", "websocket", false),
+        ("upgrade", "h2c", false),
+        ("upgrade", "H2C", false),
+        ("upgrade", "HTTP/2.0", false),
+        ("upgrade", "websocket, h2c", false),
+        ("upgrade", "", false),
+    ] {
+        let mut head = head(
+            "/",
+            &[("host", "site.example"), ("connection", connection), ("upgrade", protocol)],
+        );
+        let checked = check(&head, false, 1000).unwrap();
+        let upgrade = to_upstream(&mut head, &checked, Framing::None, &forwarding(false));
+        assert_eq!(upgrade.is_some(), passes, "{connection}: {protocol}");
+        assert_eq!(head.headers.contains_key("upgrade"), passes);
+        assert_eq!(all(&head.headers, "connection"), if passes { &["upgrade"][..] } else { &[] });
+    }
+}
+
+fn reply(status: u16, headers: &[(&str, &str)]) -> response::Parts {
+    let mut response = Response::builder().status(status);
+    for (name, value) in headers {
+        response = response.header(*name, *value);
+    }
+    response.body(()).unwrap().into_parts().0
+}
+
+#[test]
+fn a_response_loses_what_is_the_upstreams_own() {
+    let mut head = reply(
+        200,
+        &[
+            ("connection", "close, x-hop"),
+            ("x-hop", "1"),
+            ("keep-alive", "timeout=5"),
+            ("transfer-encoding", "chunked"),
+            ("content-length", "7"),
+            ("alt-svc", "h3=\":443\""),
+            ("set-cookie", "a=1"),
+            ("set-cookie", "b=2"),
+        ],
+    );
+    to_client(&mut head, false).unwrap();
+    assert_eq!(head.headers.len(), 2, "{:?}", head.headers);
+    assert_eq!(all(&head.headers, "set-cookie"), ["a=1", "b=2"]);
+}
+
+#[test]
+fn a_response_whose_end_is_unclear_is_unusable() {
+    for (status, headers, upgrade) in [
+        (200, &[("transfer-encoding", "gzip, chunked")][..], false),
+        (200, &[("transfer-encoding", "gzip")], false),
+        (200, &[("transfer-encoding", "chunked"), ("transfer-encoding", "chunked")], false),
+        (101, &[("upgrade", "websocket")], false),
+    ] {
+        assert_eq!(to_client(&mut reply(status, headers), upgrade), Err(Unusable), "{headers:?}");
+    }
+    let mut twice = reply(200, &[("content-length", "5"), ("content-length", "5")]);
+    to_client(&mut twice, false).unwrap();
+    assert_eq!(all(&twice.headers, "content-length"), ["5"]);
+    let mut switch = reply(101, &[("upgrade", "websocket"), ("connection", "Upgrade")]);
+    to_client(&mut switch, true).unwrap();
+    assert_eq!(all(&switch.headers, "upgrade"), ["websocket"]);
+}
+
+proptest! {
+    /// Whatever the client says, what goes upstream has one host, one framing, and nothing that
+    /// speaks of the client's connection.
+    #[test]
+    fn no_request_goes_upstream_with_two_meanings(
+        names in proptest::collection::vec(
+            proptest::sample::select(&[
+                "connection", "content-length", "transfer-encoding", "te", "upgrade", "x-lull",
+                "expect", "keep-alive", "x-forwarded-for", "cookie", "proxy-connection",
+            ][..]),
+            0..8,
+        ),
+        values in proptest::collection::vec(
+            proptest::sample::select(&[
+                "close", "keep-alive, host", "5", "0", "chunked", "gzip", "trailers", "websocket",
+                "1", "100-continue", "content-length, transfer-encoding", "cookie",
+            ][..]),
+            8,
+        ),
+        framing in proptest::sample::select(&[Framing::None, Framing::Length, Framing::Chunked][..]),
+    ) {
+        let mut headers = vec![("host", "site.example")];
+        headers.extend(names.into_iter().zip(values));
+        let mut head = head("/", &headers);
+        if let Ok(checked) = check(&head, framing != Framing::None, 1000) {
+            let upgrade = to_upstream(&mut head, &checked, framing, &forwarding(false));
+            let count = |name: &str| head.headers.get_all(name).iter().count();
+            prop_assert_eq!(count("host"), 1);
+            prop_assert_eq!(count("x-forwarded-for"), 1);
+            prop_assert!(!(count("content-length") > 0 && count("transfer-encoding") > 0));
+            prop_assert_eq!(count("transfer-encoding"), usize::from(framing == Framing::Chunked));
+            for name in ["te", "keep-alive", "proxy-connection", "x-lull", "http2-settings"] {
+                prop_assert_eq!(count(name), 0);
+            }
+            prop_assert_eq!(count("connection"), usize::from(upgrade.is_some()));
+        }
+    }
+}

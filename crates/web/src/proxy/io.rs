@@ -1,0 +1,250 @@
+//! The bytes of both sides: counted, and on the client's side sent in the place that was asked for.
+
+use std::io::{self, IoSlice};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use lull_transport::{Guard, Options};
+use socket2::SockRef;
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::net::{TcpStream, UnixStream};
+use tokio_rustls::{client, server};
+
+use super::connection::{Connection, Place};
+use super::event::{Event, Listener};
+
+/// Polls the stream within, whichever it is.
+macro_rules! each {
+    ($stream:expr, $kind:ident, $inner:ident => $what:expr) => {
+        match $stream {
+            $kind::Plain($inner) => $what,
+            $kind::Tls($inner) => $what,
+        }
+    };
+}
+
+/// A client's stream.
+#[derive(Debug)]
+pub(crate) enum ClientStream {
+    Plain(TcpStream),
+    Tls(Box<server::TlsStream<TcpStream>>),
+}
+
+/// What puts connections in the background.
+#[derive(Debug)]
+pub(crate) struct Switch {
+    pub(crate) options: Options,
+    pub(crate) listener: Listener,
+    /// So that the operator hears of it once.
+    pub(crate) told: std::sync::atomic::AtomicBool,
+}
+
+/// A client's stream with its connection.
+pub(crate) struct ClientIo {
+    stream: ClientStream,
+    connection: Arc<Connection>,
+    switch: Arc<Switch>,
+    place: Place,
+    guard: Option<Guard>,
+}
+
+impl ClientIo {
+    pub(crate) fn new(
+        stream: ClientStream,
+        connection: Arc<Connection>,
+        switch: Arc<Switch>,
+    ) -> Self {
+        ClientIo { stream, connection, switch, place: Place::Demand, guard: None }
+    }
+
+    fn tcp(&self) -> &TcpStream {
+        match &self.stream {
+            ClientStream::Plain(tcp) => tcp,
+            ClientStream::Tls(tls) => tls.get_ref().0,
+        }
+    }
+
+    /// Moves to the place that was asked for. Called before each write, because only the owner of
+    /// the socket may touch it.
+    fn follow(&mut self) {
+        let wanted = self.connection.wanted();
+        if wanted == self.place {
+            return;
+        }
+        self.place = wanted;
+        let result = match (wanted, self.guard.take()) {
+            (Place::Background, _) => self.switch.options.guard(self.tcp()).map(Some),
+            (Place::Demand, Some(guard)) => guard.into_foreground(self.tcp()).map(|()| None),
+            (Place::Demand, None) => Ok(None),
+        };
+        match result {
+            Ok(guard) => {
+                self.connection.set_carrier(guard.as_ref().map(Guard::carrier));
+                self.guard = guard;
+            }
+            Err(error) => {
+                self.connection.set_stuck();
+                if !self.switch.told.swap(true, Ordering::Relaxed) {
+                    self.switch.listener.tell(&Event::NotSwitched { why: error.to_string() });
+                }
+            }
+        }
+    }
+
+    fn wrote(&self, result: &Poll<io::Result<usize>>) {
+        if let Poll::Ready(Ok(count)) = result {
+            self.connection.written.fetch_add(*count as u64, Ordering::Relaxed);
+        }
+        self.note_blocked(result.is_pending());
+    }
+
+    fn note_blocked(&self, is_blocked: bool) {
+        if self.connection.write_blocked.load(Ordering::Relaxed) != is_blocked {
+            self.connection.write_blocked.store(is_blocked, Ordering::Relaxed);
+        }
+    }
+}
+
+impl Drop for ClientIo {
+    fn drop(&mut self) {
+        if self.connection.reset.load(Ordering::Relaxed) {
+            let _ = SockRef::from(self.tcp()).set_linger(Some(Duration::ZERO));
+        }
+    }
+}
+
+impl AsyncRead for ClientIo {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        let before = buffer.filled().len();
+        let result =
+            each!(&mut self.stream, ClientStream, inner => Pin::new(inner).poll_read(cx, buffer));
+        let count = buffer.filled().len() - before;
+        if count > 0 {
+            self.connection.read.fetch_add(count as u64, Ordering::Relaxed);
+        }
+        result
+    }
+}
+
+impl AsyncWrite for ClientIo {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        self.follow();
+        let result =
+            each!(&mut self.stream, ClientStream, inner => Pin::new(inner).poll_write(cx, bytes));
+        self.wrote(&result);
+        result
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        slices: &[IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        self.follow();
+        let result = each!(&mut self.stream, ClientStream, inner => {
+            Pin::new(inner).poll_write_vectored(cx, slices)
+        });
+        self.wrote(&result);
+        result
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        each!(&self.stream, ClientStream, inner => inner.is_write_vectored())
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        // Plain TCP has nothing to flush. TLS has records that may not have left yet.
+        if let ClientStream::Tls(tls) = &mut self.stream {
+            let result = Pin::new(tls).poll_flush(cx);
+            self.note_blocked(result.is_pending());
+            return result;
+        }
+        Poll::Ready(Ok(()))
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        if self.connection.reset.load(Ordering::Relaxed) {
+            return Poll::Ready(Ok(()));
+        }
+        each!(&mut self.stream, ClientStream, inner => Pin::new(inner).poll_shutdown(cx))
+    }
+}
+
+/// A stream to the upstream, which counts what has come from there.
+pub(crate) struct UpstreamIo {
+    pub(crate) stream: UpstreamStream,
+    pub(crate) read: Arc<AtomicU64>,
+}
+
+pub(crate) enum UpstreamStream {
+    Plain(TcpStream),
+    Tls(Box<client::TlsStream<TcpStream>>),
+    Unix(UnixStream),
+}
+
+macro_rules! upstream {
+    ($stream:expr, $inner:ident => $what:expr) => {
+        match $stream {
+            UpstreamStream::Plain($inner) => $what,
+            UpstreamStream::Tls($inner) => $what,
+            UpstreamStream::Unix($inner) => $what,
+        }
+    };
+}
+
+impl AsyncRead for UpstreamIo {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        let before = buffer.filled().len();
+        let result = upstream!(&mut self.stream, inner => Pin::new(inner).poll_read(cx, buffer));
+        let count = buffer.filled().len() - before;
+        if count > 0 {
+            self.read.fetch_add(count as u64, Ordering::Relaxed);
+        }
+        result
+    }
+}
+
+impl AsyncWrite for UpstreamIo {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        upstream!(&mut self.stream, inner => Pin::new(inner).poll_write(cx, bytes))
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        slices: &[IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        upstream!(&mut self.stream, inner => Pin::new(inner).poll_write_vectored(cx, slices))
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        upstream!(&self.stream, inner => inner.is_write_vectored())
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        upstream!(&mut self.stream, inner => Pin::new(inner).poll_flush(cx))
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        upstream!(&mut self.stream, inner => Pin::new(inner).poll_shutdown(cx))
+    }
+}

@@ -1,0 +1,158 @@
+//! Counters, kept by each thread for itself so that counting costs next to nothing.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use super::error::Failure;
+
+/// The counters of one thread, on cache lines of their own.
+#[derive(Debug, Default)]
+#[repr(align(128))]
+pub(crate) struct Counters {
+    pub(crate) requests: Counter,
+    pub(crate) marked: Counter,
+    pub(crate) responses: [Counter; 6],
+    pub(crate) failures: [Counter; Failure::ALL.len()],
+    pub(crate) bytes_received: Counter,
+    pub(crate) bytes_sent: Counter,
+    pub(crate) connections: Counter,
+    pub(crate) closed: Counter,
+    pub(crate) upstream_connections: Counter,
+    pub(crate) retries: Counter,
+}
+
+/// A number that only grows.
+#[derive(Debug, Default)]
+pub(crate) struct Counter(AtomicU64);
+
+impl Counter {
+    pub(crate) fn add(&self, count: u64) {
+        self.0.fetch_add(count, Ordering::Relaxed);
+    }
+
+    pub(crate) fn increment(&self) {
+        self.add(1);
+    }
+
+    pub(crate) fn get(&self) -> u64 {
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
+impl Counters {
+    pub(crate) fn count_response(&self, status: u16) {
+        let class = usize::from(status / 100);
+        self.responses[class.min(5)].increment();
+    }
+
+    pub(crate) fn open_connections(&self) -> u64 {
+        self.connections.get().saturating_sub(self.closed.get())
+    }
+
+    pub(crate) fn count_failure(&self, failure: Failure) {
+        self.failures[failure.index()].increment();
+    }
+}
+
+/// A connection that is open, for as long as this lives.
+#[derive(Debug)]
+pub(crate) struct Opened(Arc<Counters>);
+
+impl Opened {
+    pub(crate) fn new(counters: &Arc<Counters>) -> Self {
+        counters.connections.increment();
+        Opened(Arc::clone(counters))
+    }
+}
+
+impl Drop for Opened {
+    fn drop(&mut self) {
+        self.0.closed.increment();
+    }
+}
+
+/// The counters of all threads; a clone is the same ones.
+#[derive(Clone, Debug)]
+pub struct Metrics {
+    pub(crate) threads: Arc<[Arc<Counters>]>,
+    pub(crate) refused_connections: Arc<Counter>,
+}
+
+impl Metrics {
+    pub(crate) fn new(threads: usize) -> Self {
+        Metrics {
+            threads: (0..threads).map(|_| Arc::default()).collect(),
+            refused_connections: Arc::default(),
+        }
+    }
+
+    /// What has been counted since the start.
+    pub fn totals(&self) -> Totals {
+        let sum = |of: &dyn Fn(&Counters) -> u64| self.threads.iter().map(|one| of(one)).sum();
+        let closed: u64 = sum(&|one| one.closed.get());
+        Totals {
+            requests: sum(&|one| one.requests.get()),
+            marked: sum(&|one| one.marked.get()),
+            responses: std::array::from_fn(|class| sum(&|one| one.responses[class].get())),
+            failures: std::array::from_fn(|kind| sum(&|one| one.failures[kind].get())),
+            bytes_received: sum(&|one| one.bytes_received.get()),
+            bytes_sent: sum(&|one| one.bytes_sent.get()),
+            open_connections: sum(&|one| one.connections.get()).saturating_sub(closed),
+            refused_connections: self.refused_connections.get(),
+            upstream_connections: sum(&|one| one.upstream_connections.get()),
+            retries: sum(&|one| one.retries.get()),
+        }
+    }
+}
+
+/// Sums over all threads.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Totals {
+    /// Requests that came in.
+    pub requests: u64,
+    /// Those with `X-Lull: 1`.
+    pub marked: u64,
+    /// Responses by the first digit of their status.
+    pub responses: [u64; 6],
+    /// Failures, in the order of [`Failure::ALL`].
+    pub failures: [u64; Failure::ALL.len()],
+    /// Bytes of bodies that clients sent.
+    pub bytes_received: u64,
+    /// Bytes of bodies that clients were sent.
+    pub bytes_sent: u64,
+    /// Connections of clients now.
+    pub open_connections: u64,
+    /// Connections of clients that were closed because their address had too many.
+    pub refused_connections: u64,
+    /// Connections that were made to the upstream.
+    pub upstream_connections: u64,
+    /// Requests that were sent a second time, because the upstream had closed an idle connection.
+    pub retries: u64,
+}
+
+impl Totals {
+    /// How often this failure happened.
+    pub fn failures_of(&self, failure: Failure) -> u64 {
+        self.failures[failure.index()]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_threads_are_summed() {
+        let metrics = Metrics::new(2);
+        metrics.threads[0].requests.increment();
+        metrics.threads[1].requests.add(2);
+        metrics.threads[1].count_response(404);
+        metrics.threads[0].count_failure(Failure::Reset);
+        metrics.threads[0].connections.add(3);
+        metrics.threads[0].closed.add(1);
+        let totals = metrics.totals();
+        assert_eq!((totals.requests, totals.responses[4], totals.open_connections), (3, 1, 2));
+        assert_eq!(totals.failures_of(Failure::Reset), 1);
+    }
+}

@@ -1,0 +1,55 @@
+//! A streaming reverse proxy for unmodified servers and browsers.
+//!
+//! Requests come over HTTP/1.1 or HTTP/2, with TLS or without, and go over kept HTTP/1.1
+//! connections to one upstream. Bodies pass as they come, in both directions, and no faster than
+//! the other side takes them. What a request may not say is in `headers`, what a client may not do
+//! in `watch` and `limits`.
+//!
+//! A request with `X-Lull: 1` is a prefetch: the connection that it came over is put in the
+//! background before its answer leaves, and back by the next request without it.
+//!
+//! The rest of NPS is a [`Site`], which sees each request and may change what comes back.
+//!
+//! ```no_run
+//! use lull_web::proxy::{Config, Listener, Server};
+//!
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let mut config = Config::new("http://127.0.0.1:8080".parse()?);
+//! config.listen.push("127.0.0.1:0".parse()?);
+//! let server = Server::start(config, None, Listener::new(|event| eprintln!("{event}")))?;
+//! println!("{}", server.addresses()[0].address);
+//! # Ok(())
+//! # }
+//! ```
+
+mod access_log;
+mod body;
+mod config;
+mod connection;
+mod error;
+mod event;
+mod headers;
+mod io;
+mod limits;
+mod metrics;
+mod pool;
+mod reply;
+mod server;
+mod service;
+mod signals;
+mod site;
+mod tunnel;
+mod upstream;
+mod watch;
+mod worker;
+
+pub use body::{Body, BoxError, RequestBody};
+pub use config::{AccessLog, CertificateFiles, Config, Limits, Listen, Timeouts, Upstream};
+pub use connection::{Connection, Place};
+pub use error::{Error, Failure, Result};
+pub use event::{Event, Listener};
+pub use headers::{SEC_PURPOSE, X_LULL};
+pub use metrics::{Metrics, Totals};
+pub use server::{Address, Server};
+pub use signals::Signals;
+pub use site::{Answerer, Decision, Exchange, Outcome, Site};

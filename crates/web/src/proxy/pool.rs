@@ -1,0 +1,179 @@
+//! Connections to the upstream: made, and kept while they are idle.
+
+use std::collections::VecDeque;
+use std::io;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use hyper::client::conn::http1;
+use hyper_util::rt::TokioIo;
+use rustls::RootCertStore;
+use rustls::pki_types::ServerName;
+use tokio::net::{TcpStream, UnixStream};
+use tokio_rustls::TlsConnector;
+
+use super::config::{Config, Target};
+use super::error::{Error, Failure, Result};
+use super::event::{Event, Listener};
+use super::io::{UpstreamIo, UpstreamStream};
+use super::metrics::Counters;
+use super::upstream::Link;
+use crate::tls;
+
+/// Idle connections of one thread. The one that was used last is used next, so that the others
+/// become old and go.
+pub(crate) struct Pool {
+    idle: Mutex<VecDeque<Box<Link>>>,
+    most: usize,
+    timeout: Duration,
+}
+
+impl Pool {
+    pub(crate) fn new(most: usize, timeout: Duration) -> Self {
+        Pool { idle: Mutex::default(), most, timeout }
+    }
+
+    fn idle(&self) -> MutexGuard<'_, VecDeque<Box<Link>>> {
+        self.idle.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The connection that was idle for the shortest time.
+    pub(crate) fn take(&self) -> Option<Box<Link>> {
+        let link = self.idle().pop_back()?;
+        (link.idle_since.elapsed() < self.timeout).then_some(link)
+    }
+
+    pub(crate) fn put(&self, mut link: Box<Link>) {
+        if self.most == 0 {
+            return;
+        }
+        link.idle_since = Instant::now();
+        let mut idle = self.idle();
+        let oldest = if idle.len() >= self.most { idle.pop_front() } else { None };
+        idle.push_back(link);
+        // Closing it takes a system call: not while others wait.
+        drop(idle);
+        drop(oldest);
+    }
+
+    /// Closes what has been idle for too long.
+    pub(crate) fn sweep(&self, now: Instant) {
+        let mut idle = self.idle();
+        let old = idle.partition_point(|link| now.duration_since(link.idle_since) >= self.timeout);
+        let old: Vec<_> = idle.drain(..old).collect();
+        drop(idle);
+        drop(old);
+    }
+
+    pub(crate) fn clear(&self) {
+        let all = std::mem::take(&mut *self.idle());
+        drop(all);
+    }
+}
+
+/// Makes connections to the upstream; shared by all threads.
+pub(crate) struct Connector {
+    target: Target,
+    /// As the operator wrote it.
+    shown: String,
+    tls: Option<(TlsConnector, ServerName<'static>)>,
+    patience: Duration,
+    http: http1::Builder,
+    listener: Listener,
+    is_down: AtomicBool,
+}
+
+impl Connector {
+    /// # Errors
+    /// [`Error::Tls`], [`Error::Read`] and [`Error::Pem`] if an `https` upstream cannot be judged.
+    pub(crate) fn new(config: &Config, listener: Listener) -> Result<Self> {
+        let tls = match (&config.upstream.target, config.upstream.secure) {
+            (Target::Tcp { host, .. }, true) => {
+                let roots = match &config.upstream_roots {
+                    Some(path) => tls::roots_of(path)?,
+                    None => system_roots(),
+                };
+                let name = ServerName::try_from(host.clone()).map_err(|_| Error::Upstream {
+                    given: config.upstream.to_string(),
+                    why: "no certificate can name its host",
+                })?;
+                Some((TlsConnector::from(Arc::new(tls::client(roots)?)), name))
+            }
+            _ => None,
+        };
+        let mut http = http1::Builder::new();
+        let header_bytes = config.limits.header_bytes.max(LEAST_HEADER_BYTES);
+        http.max_header_size(header_bytes).max_buf_size(header_bytes.max(BUFFER_BYTES));
+        Ok(Connector {
+            target: config.upstream.target.clone(),
+            shown: config.upstream.to_string(),
+            tls,
+            patience: config.timeouts.connect,
+            http,
+            listener,
+            is_down: AtomicBool::new(false),
+        })
+    }
+
+    /// Makes a connection, and tells when the upstream goes down and comes back.
+    pub(crate) async fn connect(
+        &self,
+        counters: &Counters,
+    ) -> std::result::Result<Box<Link>, Failure> {
+        counters.upstream_connections.increment();
+        let (failure, why) = match tokio::time::timeout(self.patience, self.open()).await {
+            Ok(Ok(stream)) => {
+                if self.is_down.load(Ordering::Relaxed)
+                    && self.is_down.swap(false, Ordering::Relaxed)
+                {
+                    self.listener.tell(&Event::UpstreamUp);
+                }
+                return self.handshake(stream).await;
+            }
+            Ok(Err(error)) => (Failure::Unreachable, error.to_string()),
+            Err(_) => (Failure::ConnectTimeout, format!("no answer in {:?}", self.patience)),
+        };
+        if !self.is_down.swap(true, Ordering::Relaxed) {
+            let why = format!("connecting to {}: {why}", self.shown);
+            self.listener.tell(&Event::UpstreamDown { why });
+        }
+        Err(failure)
+    }
+
+    async fn open(&self) -> io::Result<UpstreamStream> {
+        let tcp = match &self.target {
+            Target::Unix(path) => {
+                return Ok(UpstreamStream::Unix(UnixStream::connect(path).await?));
+            }
+            Target::Tcp { host, port } => TcpStream::connect((host.as_str(), *port)).await?,
+        };
+        tcp.set_nodelay(true)?;
+        Ok(match &self.tls {
+            None => UpstreamStream::Plain(tcp),
+            Some((connector, name)) => {
+                UpstreamStream::Tls(Box::new(connector.connect(name.clone(), tcp).await?))
+            }
+        })
+    }
+
+    async fn handshake(&self, stream: UpstreamStream) -> std::result::Result<Box<Link>, Failure> {
+        let read = Arc::new(AtomicU64::new(0));
+        let io = TokioIo::new(UpstreamIo { stream, read: Arc::clone(&read) });
+        let (sender, driver) = self.http.handshake(io).await.map_err(|_| Failure::Unreachable)?;
+        Ok(Link::new(sender, driver, read))
+    }
+}
+
+/// What hyper needs at least.
+pub(crate) const LEAST_HEADER_BYTES: usize = 8 << 10;
+/// How much of a body is read or written at a time. Below the size from which on the allocator of
+/// glibc asks the kernel for each buffer (128 KiB), and gives it back.
+pub(crate) const BUFFER_BYTES: usize = 64 << 10;
+
+fn system_roots() -> RootCertStore {
+    let mut roots = RootCertStore::empty();
+    // Those that cannot be read are missed when a certificate is judged by them.
+    roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
+    roots
+}

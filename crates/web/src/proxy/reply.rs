@@ -1,0 +1,204 @@
+//! What the client gets, and the account of it.
+
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::task::{Context, Poll};
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use http::header::{CACHE_CONTROL, CONNECTION, CONTENT_TYPE, HeaderValue};
+use http::{Method, Response, StatusCode, Version, request};
+use http_body::{Body as HttpBody, Frame, SizeHint};
+
+use super::access_log::Line;
+use super::body::{Body, BoxError};
+use super::connection::{Connection, Counted};
+use super::error::Failure;
+use super::site::{Exchange, Outcome};
+use super::worker::Worker;
+
+/// What is noted for a client that went away before it was answered, as nginx does.
+const GONE: u16 = 499;
+
+/// What is kept of an exchange until its end.
+pub(crate) struct Account {
+    worker: Arc<Worker>,
+    connection: Arc<Connection>,
+    version: Version,
+    is_head: bool,
+    started: Instant,
+    time_to_first_byte: Option<Duration>,
+    /// What the client was answered; [`GONE`] until then.
+    status: u16,
+    bytes: u64,
+    failure: Option<Failure>,
+    pub(crate) exchange: Option<Box<dyn Exchange>>,
+    line: Option<Box<Line>>,
+    is_closed: bool,
+    _ongoing: Counted,
+}
+
+impl Account {
+    pub(crate) fn open(
+        worker: &Arc<Worker>,
+        connection: &Arc<Connection>,
+        head: &request::Parts,
+        line: Option<Box<Line>>,
+    ) -> Self {
+        worker.counters.requests.increment();
+        Account {
+            worker: Arc::clone(worker),
+            connection: Arc::clone(connection),
+            version: head.version,
+            is_head: head.method == Method::HEAD,
+            started: Instant::now(),
+            time_to_first_byte: None,
+            status: GONE,
+            bytes: 0,
+            failure: None,
+            exchange: None,
+            line,
+            is_closed: false,
+            _ongoing: Counted::request(connection),
+        }
+    }
+
+    /// The upstream has begun to answer.
+    pub(crate) fn note_first_byte(&mut self) {
+        self.time_to_first_byte = Some(self.started.elapsed());
+    }
+
+    /// Sends this.
+    pub(crate) fn reply(mut self, response: Response<Body>) -> Response<Reply> {
+        self.status = response.status().as_u16();
+        let (is_head, is_close_delimited) = (self.is_head, self.version == Version::HTTP_10);
+        response.map(|body| Reply { body, is_head, is_close_delimited, account: Some(self) })
+    }
+
+    /// Answers in the proxy's own words.
+    pub(crate) fn fail(
+        mut self,
+        failure: Failure,
+        status: StatusCode,
+        why: &str,
+    ) -> Response<Reply> {
+        self.failure = Some(failure);
+        let reason = status.canonical_reason().unwrap_or_default();
+        let text = format!("{} {reason}: {why}\n", status.as_u16());
+        let mut response = Response::new(Body::full(text));
+        *response.status_mut() = status;
+        let headers = response.headers_mut();
+        headers.insert(CONTENT_TYPE, HeaderValue::from_static("text/plain; charset=utf-8"));
+        headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
+        if failure == Failure::Refused && self.version != Version::HTTP_2 {
+            // Where the next request would begin is in doubt.
+            headers.insert(CONNECTION, HeaderValue::from_static("close"));
+        }
+        self.reply(response)
+    }
+
+    fn close(mut self, failure: Option<Failure>) {
+        self.failure = self.failure.or(failure);
+        self.is_closed = true;
+        self.tell();
+    }
+
+    fn tell(&mut self) {
+        let counters = &self.worker.counters;
+        counters.count_response(self.status);
+        counters.bytes_sent.add(self.bytes);
+        if let Some(failure) = self.failure {
+            counters.count_failure(failure);
+        }
+        if let Some(exchange) = self.exchange.take() {
+            exchange.ended(&Outcome {
+                status: self.status,
+                bytes: self.bytes,
+                time_to_first_byte: self.time_to_first_byte,
+                duration: self.started.elapsed(),
+                failure: self.failure,
+            });
+        }
+        if let (Some(line), Some(log)) = (self.line.take(), &self.worker.log) {
+            log.write(line, self.status, self.bytes);
+        }
+    }
+}
+
+impl Drop for Account {
+    fn drop(&mut self) {
+        if !self.is_closed {
+            self.failure = self.failure.or(Some(Failure::Client));
+            self.tell();
+        }
+    }
+}
+
+/// The body that the client gets, whose end closes the account.
+pub(crate) struct Reply {
+    body: Body,
+    is_head: bool,
+    /// Whether the end of the connection may be the end of the body (HTTP/1.0).
+    is_close_delimited: bool,
+    account: Option<Account>,
+}
+
+impl Reply {
+    fn close(&mut self, failure: Option<Failure>) {
+        if let Some(account) = self.account.take() {
+            account.close(failure);
+        }
+    }
+}
+
+impl HttpBody for Reply {
+    type Data = Bytes;
+    type Error = BoxError;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
+        let polled = Pin::new(&mut self.body).poll_frame(cx);
+        match &polled {
+            Poll::Pending => {}
+            Poll::Ready(Some(Ok(frame))) => {
+                if let (Some(data), Some(account)) = (frame.data_ref(), &mut self.account) {
+                    account.bytes += data.len() as u64;
+                }
+                if frame.is_trailers() || self.body.is_end_stream() {
+                    self.close(None);
+                }
+            }
+            Poll::Ready(None) => self.close(None),
+            Poll::Ready(Some(Err(error))) => {
+                if self.is_close_delimited
+                    && let Some(account) = &self.account
+                {
+                    account.connection.reset.store(true, Ordering::Relaxed);
+                }
+                let failure = error.downcast_ref::<Failure>().copied();
+                self.close(Some(failure.unwrap_or(Failure::Garbage)));
+            }
+        }
+        polled
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
+    }
+}
+
+impl Drop for Reply {
+    fn drop(&mut self) {
+        // hyper does not ask a body for its end that is known, or that is not to be sent.
+        let is_whole = self.is_head || self.body.is_end_stream();
+        let failure = if is_whole { None } else { Some(Failure::Client) };
+        self.close(failure);
+    }
+}

@@ -1,0 +1,145 @@
+//! One request, from its head to the head of its answer.
+
+use std::convert::Infallible;
+use std::sync::Arc;
+
+use http::header::UPGRADE;
+use http::{Request, Response, StatusCode, request};
+use hyper::body::{Body as _, Incoming};
+use hyper::upgrade::OnUpgrade;
+
+use super::access_log::Line;
+use super::body::{Body, RequestBody, Upload};
+use super::connection::{Connection, Counted, Place};
+use super::error::Failure;
+use super::headers::{self, Checked, Forwarding, Framing};
+use super::reply::{Account, Reply};
+use super::site::Decision;
+use super::tunnel;
+use super::upstream::{self, Answer, UpstreamBody};
+use super::worker::Worker;
+
+/// Answers one request.
+pub(crate) async fn handle(
+    worker: Arc<Worker>,
+    connection: Arc<Connection>,
+    mut request: Request<Incoming>,
+) -> Result<Response<Reply>, Infallible> {
+    let on_upgrade =
+        request.headers().contains_key(UPGRADE).then(|| hyper::upgrade::on(&mut request));
+    let (mut head, incoming) = request.into_parts();
+    let line = worker.log.as_ref().map(|_| Line::new(connection.peer().ip(), &head));
+    let mut account = Account::open(&worker, &connection, &head, line);
+    let has_body = !incoming.is_end_stream();
+    let checked = match headers::check(&head, has_body, worker.config.limits.uri_bytes) {
+        Ok(checked) => checked,
+        Err(refusal) => return Ok(account.fail(Failure::Refused, refusal.status, refusal.why)),
+    };
+    connection.put(if checked.is_marked { Place::Background } else { Place::Demand });
+    if checked.is_marked {
+        worker.counters.marked.increment();
+    }
+    let decision = match &worker.site {
+        Some(site) => site.request(&mut head, &connection),
+        None => Decision::Forward,
+    };
+    let framing = match (has_body, incoming.size_hint().exact()) {
+        (false, _) => Framing::None,
+        (true, Some(_)) => Framing::Length,
+        (true, None) => Framing::Chunked,
+    };
+    let (body, upload) = if has_body {
+        let upload = Upload::new(!checked.expects_continue);
+        let body = RequestBody::new(incoming, Arc::clone(&upload), &connection, &worker.counters);
+        (body, Some(upload))
+    } else {
+        (RequestBody::empty(), None)
+    };
+    match decision {
+        Decision::Forward => {}
+        Decision::Watch(exchange) => account.exchange = Some(exchange),
+        Decision::Answer(response) => return Ok(account.reply(response)),
+        Decision::AnswerLater(answerer) => {
+            if let Some(upload) = &upload {
+                upload.open();
+            }
+            let response = answerer(Request::from_parts(head, body)).await;
+            return Ok(account.reply(response));
+        }
+    }
+    let outgoing = Outgoing { head, body, upload, checked, framing, on_upgrade };
+    Ok(match forward(&worker, &connection, outgoing, &mut account).await {
+        Ok(response) => account.reply(response),
+        Err(failure) => account.fail(failure, failure.status(), &failure.to_string()),
+    })
+}
+
+/// A request that goes upstream.
+struct Outgoing {
+    head: request::Parts,
+    body: RequestBody,
+    upload: Option<Arc<Upload>>,
+    checked: Checked,
+    framing: Framing,
+    on_upgrade: Option<OnUpgrade>,
+}
+
+async fn forward(
+    worker: &Arc<Worker>,
+    connection: &Arc<Connection>,
+    outgoing: Outgoing,
+    account: &mut Account,
+) -> Result<Response<Body>, Failure> {
+    let Outgoing { mut head, body, upload, checked, framing, on_upgrade } = outgoing;
+    let config = &worker.config;
+    let upgrade = headers::to_upstream(
+        &mut head,
+        &checked,
+        framing,
+        &Forwarding {
+            peer: &connection.shown_peer,
+            is_secure: connection.is_secure(),
+            trusts: config.trust_forwarded,
+            upstream_host: config.upstream_host.as_ref(),
+            upstream_authority: &config.upstream.authority,
+            via: config.via.as_ref(),
+        },
+    );
+    let waiting = Counted::waiting_for_upstream(connection);
+    let permit = match Arc::clone(&worker.upstream_room).try_acquire_owned() {
+        Ok(permit) => permit,
+        Err(_) => {
+            let room = Arc::clone(&worker.upstream_room).acquire_owned();
+            match tokio::time::timeout(config.timeouts.connect, room).await {
+                Ok(Ok(permit)) => permit,
+                _ => return Err(Failure::Busy),
+            }
+        }
+    };
+    let mut request = Request::from_parts(head, body);
+    if let Some(upload) = upload.as_ref().filter(|upload| !upload.is_open()) {
+        let upload = Arc::clone(upload);
+        hyper::ext::on_informational(&mut request, move |response| {
+            if response.status() == StatusCode::CONTINUE {
+                upload.open();
+            }
+        });
+    }
+    let answer = upstream::send(worker, request, upload.as_ref(), config.timeouts.head).await?;
+    drop(waiting);
+    account.note_first_byte();
+    let Answer { response, link } = answer;
+    let is_upgrade = upstream::is_upgrade(&response);
+    let (mut head, incoming) = response.into_parts();
+    headers::to_client(&mut head, upgrade.is_some()).map_err(|_| Failure::Garbage)?;
+    if let Some(on_upgrade) = on_upgrade.filter(|_| is_upgrade) {
+        tokio::spawn(tunnel::run(on_upgrade, link, permit));
+        return Ok(Response::from_parts(head, Body::empty()));
+    }
+    let body = UpstreamBody::new(incoming, link, worker, connection, permit);
+    let mut body = Body::upstream(body);
+    if let Some(exchange) = &mut account.exchange {
+        body = exchange.response(&mut head, body);
+    }
+    Ok(Response::from_parts(head, body))
+}

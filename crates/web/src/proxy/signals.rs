@@ -1,0 +1,70 @@
+//! A proxy that runs until it is told to end by a signal.
+
+use std::time::Duration;
+
+use tokio::runtime::Builder;
+use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::time::{sleep, timeout};
+
+use super::error::{Error, Result};
+use super::server::Server;
+
+/// How often it is looked whether all connections have ended.
+const LOOK: Duration = Duration::from_millis(20);
+
+/// The signals that a proxy obeys. Made before it starts, so that none of them ends the process in
+/// between.
+#[derive(Debug)]
+pub struct Signals {
+    runtime: tokio::runtime::Runtime,
+    terminate: Signal,
+    interrupt: Signal,
+    hang_up: Signal,
+}
+
+impl Signals {
+    /// Takes SIGTERM, SIGINT and SIGHUP over.
+    ///
+    /// # Errors
+    /// [`Error::System`] if they cannot be.
+    pub fn take() -> Result<Self> {
+        let runtime = Builder::new_current_thread()
+            .enable_all()
+            .build()
+            .map_err(Error::system("start an event loop"))?;
+        let entered = runtime.enter();
+        let take = |kind| signal(kind).map_err(Error::system("listen for signals"));
+        let terminate = take(SignalKind::terminate())?;
+        let interrupt = take(SignalKind::interrupt())?;
+        let hang_up = take(SignalKind::hangup())?;
+        drop(entered);
+        Ok(Signals { runtime, terminate, interrupt, hang_up })
+    }
+
+    /// Runs a proxy: SIGHUP reloads; SIGTERM and SIGINT end it after what is under way, a second
+    /// one at once.
+    pub fn run(self, server: Server) {
+        let Signals { runtime, mut terminate, mut interrupt, mut hang_up } = self;
+        runtime.block_on(async {
+            loop {
+                tokio::select! {
+                    _ = terminate.recv() => break,
+                    _ = interrupt.recv() => break,
+                    _ = hang_up.recv() => server.reload(),
+                }
+            }
+            server.drain();
+            let drained = async {
+                while !server.is_drained() {
+                    sleep(LOOK).await;
+                }
+            };
+            tokio::select! {
+                _ = terminate.recv() => {}
+                _ = interrupt.recv() => {}
+                _ = timeout(server.patience, drained) => {}
+            }
+        });
+        server.stop();
+    }
+}

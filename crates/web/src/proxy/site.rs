@@ -1,0 +1,86 @@
+//! The hook: what the rest of NPS sees of the traffic, and where it may change it.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::time::Duration;
+
+use http::{Request, Response, request, response};
+
+use super::body::{Body, RequestBody};
+use super::connection::Connection;
+use super::error::Failure;
+use super::metrics::Metrics;
+
+/// Looks at every request before it goes upstream. Without one the proxy is transparent.
+///
+/// It is called on the threads that carry the traffic: whatever takes long goes elsewhere.
+pub trait Site: Send + Sync + 'static {
+    /// Is told once, before the first request, where the counters are.
+    fn started(&self, metrics: &Metrics) {
+        let _ = metrics;
+    }
+
+    /// Looks at the head of a request as the client sent it, less what was malformed. What is
+    /// changed in it goes upstream, except that the proxy's own rules for headers come after it.
+    fn request(&self, head: &mut request::Parts, connection: &Connection) -> Decision;
+}
+
+/// What becomes of a request.
+pub enum Decision {
+    /// It goes upstream, and nobody hears of its response.
+    Forward,
+    /// It goes upstream, and this hears of its response.
+    Watch(Box<dyn Exchange>),
+    /// This is the answer.
+    Answer(Response<Body>),
+    /// The answer needs the request's body, or time.
+    AnswerLater(Answerer),
+}
+
+impl std::fmt::Debug for Decision {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Decision::Forward => "Forward",
+            Decision::Watch(_) => "Watch",
+            Decision::Answer(_) => "Answer",
+            Decision::AnswerLater(_) => "AnswerLater",
+        })
+    }
+}
+
+/// Makes an answer from a whole request.
+pub type Answerer = Box<
+    dyn FnOnce(Request<RequestBody>) -> Pin<Box<dyn Future<Output = Response<Body>> + Send>> + Send,
+>;
+
+/// What is kept for one request that goes upstream.
+pub trait Exchange: Send {
+    /// Looks at the head of the upstream's response, less the headers that are not to be passed
+    /// on, and may put another body in the place of `body`, such as one that transforms it. Who
+    /// does so removes `Content-Length`, or sets it.
+    fn response(&mut self, head: &mut response::Parts, body: Body) -> Body {
+        let _ = head;
+        body
+    }
+
+    /// The exchange has ended: all was sent, or something failed.
+    fn ended(self: Box<Self>, outcome: &Outcome) {
+        let _ = outcome;
+    }
+}
+
+/// How an exchange went.
+#[derive(Clone, Copy, Debug)]
+pub struct Outcome {
+    /// The status that the client got; 499 if it went away before.
+    pub status: u16,
+    /// Bytes of the response's body that were handed to the client's connection.
+    pub bytes: u64,
+    /// From the request's head to that of the upstream's answer, if there was one. For requests
+    /// without a body this is the upstream's time and that of the way to it.
+    pub time_to_first_byte: Option<Duration>,
+    /// From the request's head to the end.
+    pub duration: Duration,
+    /// What went wrong, if anything did.
+    pub failure: Option<Failure>,
+}

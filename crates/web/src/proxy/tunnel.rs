@@ -1,0 +1,22 @@
+//! What comes after an upgrade, such as WebSocket: bytes in both directions.
+
+use hyper::upgrade::OnUpgrade;
+use hyper_util::rt::TokioIo;
+use tokio::io::{AsyncWriteExt, copy_bidirectional};
+use tokio::sync::OwnedSemaphorePermit;
+
+use super::upstream::Link;
+
+/// Copies until both sides have ended, or one has failed. No timeout of its own: a WebSocket may be
+/// silent for hours, and TCP keep-alive notices a client that is gone.
+pub(crate) async fn run(client: OnUpgrade, link: Box<Link>, _permit: OwnedSemaphorePermit) {
+    // One after the other: each is ready soon, and neither needs the other for it.
+    let Some((mut upstream, already)) = link.into_stream().await else { return };
+    let Ok(client) = client.await else { return };
+    let mut client = TokioIo::new(client);
+    if client.write_all(&already).await.is_err() || client.flush().await.is_err() {
+        return;
+    }
+    // How it ended makes no difference: both are closed.
+    let _ = copy_bidirectional(&mut client, &mut upstream).await;
+}

@@ -1,0 +1,201 @@
+//! Clients that do not go on. Looked at now and then, so that no request pays for a timer.
+
+use std::time::{Duration, Instant};
+
+use super::config::{Limits, Timeouts};
+use super::connection::Snapshot;
+
+/// What is to be done with a connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Verdict {
+    Keep,
+    /// It has been idle for long enough.
+    Close,
+    /// Its client holds it up.
+    Cut,
+}
+
+/// A connection's history as far as its timeouts need it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Watch {
+    head: Duration,
+    stalled: Duration,
+    idle: Duration,
+    body_rate: u64,
+    /// HTTP/2 sends settings and pings of its own: bytes there are not the beginning of a head.
+    is_h2: bool,
+    last: Snapshot,
+    idle_since: Instant,
+    /// How much had been read when the connection became idle, and when more was first seen.
+    idle_read: u64,
+    head_since: Option<Instant>,
+    progress_since: Instant,
+    /// Since when a body has been waited for at every look, and how much had been read then.
+    body_since: Option<(Instant, u64)>,
+}
+
+impl Watch {
+    pub(crate) fn new(timeouts: &Timeouts, limits: &Limits, is_h2: bool, now: Instant) -> Self {
+        Watch {
+            head: timeouts.client_head,
+            stalled: timeouts.client_stalled,
+            idle: timeouts.client_idle,
+            body_rate: limits.body_rate,
+            is_h2,
+            last: Snapshot::default(),
+            idle_since: now,
+            idle_read: 0,
+            head_since: None,
+            progress_since: now,
+            body_since: None,
+        }
+    }
+
+    /// How long to the next look: a quarter of the shortest timeout, so that each is kept to
+    /// within that.
+    pub(crate) fn interval(&self) -> Duration {
+        let shortest = self.head.min(self.stalled).min(self.idle);
+        (shortest / 4).clamp(Duration::from_millis(20), Duration::from_secs(15))
+    }
+
+    /// Judges what has happened since the last look.
+    pub(crate) fn look(&mut self, now: Instant, seen: Snapshot) -> Verdict {
+        let last = std::mem::replace(&mut self.last, seen);
+        if (seen.read, seen.written) != (last.read, last.written) {
+            self.progress_since = now;
+        }
+        if seen.under_way == 0 {
+            self.look_idle(now, seen, last)
+        } else {
+            self.look_busy(now, seen)
+        }
+    }
+
+    fn look_idle(&mut self, now: Instant, seen: Snapshot, last: Snapshot) -> Verdict {
+        self.body_since = None;
+        if seen.began != last.began || last.under_way > 0 {
+            self.idle_since = now;
+            self.idle_read = seen.read;
+            self.head_since = None;
+        } else if seen.read != self.idle_read && !self.is_h2 {
+            let since = *self.head_since.get_or_insert(now);
+            if now.duration_since(since) >= self.head {
+                return Verdict::Cut;
+            }
+        }
+        if now.duration_since(self.idle_since) >= self.idle {
+            Verdict::Close
+        } else {
+            Verdict::Keep
+        }
+    }
+
+    fn look_busy(&mut self, now: Instant, seen: Snapshot) -> Verdict {
+        self.head_since = None;
+        let is_the_clients_turn =
+            seen.write_blocked || seen.waiting_for_body > 0 || seen.waiting_for_upstream == 0;
+        if !is_the_clients_turn {
+            // What it has sent meanwhile is with the upstream now, whoever was slow before.
+            self.progress_since = now;
+        } else if now.duration_since(self.progress_since) >= self.stalled {
+            return Verdict::Cut;
+        }
+        if seen.waiting_for_body == 0 {
+            self.body_since = None;
+            return Verdict::Keep;
+        }
+        let (since, read) = *self.body_since.get_or_insert((now, seen.read));
+        let waited = now.duration_since(since);
+        if waited < self.stalled {
+            return Verdict::Keep;
+        }
+        self.body_since = Some((now, seen.read));
+        let expected = self.body_rate.saturating_mul(waited.as_millis() as u64) / 1000;
+        if seen.read - read < expected { Verdict::Cut } else { Verdict::Keep }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SECOND: Duration = Duration::from_secs(1);
+
+    fn watch(is_h2: bool) -> (Watch, Instant) {
+        let start = Instant::now();
+        (Watch::new(&Timeouts::default(), &Limits::default(), is_h2, start), start)
+    }
+
+    /// Looks once a second while `at(second)` is seen, and returns the second and the verdict of
+    /// the first look that does not keep the connection.
+    fn run(is_h2: bool, at: impl Fn(u64) -> Snapshot) -> Option<(u64, Verdict)> {
+        let (mut watch, start) = watch(is_h2);
+        (1..=300).find_map(|second| {
+            let verdict = watch.look(start + SECOND * second as u32, at(second));
+            (verdict != Verdict::Keep).then_some((second, verdict))
+        })
+    }
+
+    #[test]
+    fn an_idle_connection_is_closed() {
+        assert_eq!(run(false, |_| Snapshot::default()), Some((75, Verdict::Close)));
+        assert_eq!(run(true, |_| Snapshot::default()), Some((75, Verdict::Close)));
+        let once = |second| Snapshot { began: u32::from(second >= 10), ..Snapshot::default() };
+        assert_eq!(run(false, once), Some((85, Verdict::Close)));
+    }
+
+    #[test]
+    fn a_head_that_comes_byte_by_byte_is_cut() {
+        let dribble = |second| Snapshot { read: second, ..Snapshot::default() };
+        assert_eq!(run(false, dribble), Some((11, Verdict::Cut)));
+        assert_eq!(run(true, dribble), Some((75, Verdict::Close)), "pings are no heads");
+    }
+
+    #[test]
+    fn who_waits_for_the_upstream_is_not_blamed() {
+        let waiting =
+            |_| Snapshot { began: 1, under_way: 1, waiting_for_upstream: 1, ..Snapshot::default() };
+        assert_eq!(run(false, waiting), None);
+    }
+
+    #[test]
+    fn who_does_not_take_the_answer_is_cut() {
+        let blocked = |second: u64| Snapshot {
+            began: 1,
+            under_way: 1,
+            written: second.min(100),
+            write_blocked: true,
+            waiting_for_upstream: 1,
+            ..Snapshot::default()
+        };
+        assert_eq!(run(false, blocked), Some((130, Verdict::Cut)));
+    }
+
+    #[test]
+    fn who_stops_within_the_body_is_cut() {
+        let stopped = |second: u64| Snapshot {
+            began: 1,
+            under_way: 1,
+            read: (second * 10_000).min(50_000),
+            waiting_for_body: 1,
+            waiting_for_upstream: 1,
+            ..Snapshot::default()
+        };
+        assert_eq!(run(false, stopped), Some((35, Verdict::Cut)));
+    }
+
+    #[test]
+    fn a_body_byte_by_byte_is_cut_and_a_slow_one_is_not() {
+        let sent = |rate: u64| {
+            move |second: u64| Snapshot {
+                began: 1,
+                under_way: 1,
+                read: second * rate,
+                waiting_for_body: 1,
+                ..Snapshot::default()
+            }
+        };
+        assert_eq!(run(false, sent(1)), Some((31, Verdict::Cut)));
+        assert_eq!(run(false, sent(200)), None);
+    }
+}

@@ -1,0 +1,330 @@
+//! A thread that carries traffic: its connections, from their first byte to their last.
+//!
+//! Each thread has a runtime, a pool and counters of its own, so that a request touches nothing
+//! that another thread writes.
+
+use std::convert::Infallible;
+use std::future::poll_fn;
+use std::net::{SocketAddr, TcpStream as StdTcpStream};
+use std::pin::{Pin, pin};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::{Context, Poll};
+use std::time::{Duration, Instant};
+
+use http::{Request, Response};
+use hyper::body::Incoming;
+use hyper::server::conn::{http1, http2};
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use socket2::{SockRef, TcpKeepalive};
+use tokio::net::TcpStream;
+use tokio::sync::{Notify, Semaphore, mpsc, watch};
+use tokio::time::{interval, sleep, timeout};
+use tokio_rustls::TlsAcceptor;
+
+use super::access_log::LogSender;
+use super::config::Config;
+use super::connection::Connection;
+use super::io::{ClientIo, ClientStream, Switch};
+use super::limits::Permit;
+use super::metrics::{Counters, Opened};
+use super::pool::{BUFFER_BYTES, Connector, LEAST_HEADER_BYTES, Pool};
+use super::reply::Reply;
+use super::service;
+use super::site::Site;
+use super::watch::{Verdict, Watch};
+
+/// What the threads are doing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Phase {
+    Running,
+    /// What is under way ends, nothing new begins.
+    Draining,
+    Ended,
+}
+
+/// A connection that was just accepted.
+pub(crate) struct Arrival {
+    pub(crate) stream: StdTcpStream,
+    pub(crate) peer: SocketAddr,
+    pub(crate) tls: Option<TlsAcceptor>,
+    pub(crate) opened: Opened,
+    pub(crate) permit: Permit,
+}
+
+/// What a thread needs for each request.
+pub(crate) struct Worker {
+    pub(crate) config: Arc<Config>,
+    pub(crate) connector: Arc<Connector>,
+    pub(crate) pool: Pool,
+    pub(crate) counters: Arc<Counters>,
+    pub(crate) site: Option<Arc<dyn Site>>,
+    /// Requests that may still go to the upstream, over all threads.
+    pub(crate) upstream_room: Arc<Semaphore>,
+    pub(crate) log: Option<LogSender>,
+    pub(crate) switch: Arc<Switch>,
+    is_draining: AtomicBool,
+    drain: Notify,
+    http1: http1::Builder,
+    http2: http2::Builder<TokioExecutor>,
+}
+
+/// TCP keep-alive of clients: notices those that are gone without a word, such as at the other end
+/// of a WebSocket, in two minutes.
+const TCP_KEEPALIVE_IDLE: Duration = Duration::from_secs(60);
+const TCP_KEEPALIVE_INTERVAL: Duration = Duration::from_secs(15);
+const TCP_KEEPALIVE_PROBES: u32 = 4;
+
+/// HTTP/2 asks for a sign of life this often, and waits so long for it.
+const H2_PING_INTERVAL: Duration = Duration::from_secs(30);
+const H2_PING_TIMEOUT: Duration = Duration::from_secs(15);
+/// What an HTTP/2 client may send ahead of the upstream's taking it: for one request, and for all
+/// of a connection.
+const H2_STREAM_WINDOW: u32 = 256 << 10;
+const H2_CONNECTION_WINDOW: u32 = 1 << 20;
+/// Streams that were reset because of the client's own errors before the connection ends.
+const H2_LOCAL_ERROR_RESETS: usize = 128;
+
+/// How often what is left is counted while draining.
+const DRAIN_LOOK: Duration = Duration::from_millis(20);
+
+/// What all threads share.
+pub(crate) struct Common {
+    pub(crate) config: Arc<Config>,
+    pub(crate) connector: Arc<Connector>,
+    pub(crate) site: Option<Arc<dyn Site>>,
+    pub(crate) upstream_room: Arc<Semaphore>,
+    pub(crate) log: Option<LogSender>,
+    pub(crate) switch: Arc<Switch>,
+    pub(crate) idle_per_thread: usize,
+}
+
+impl Worker {
+    pub(crate) fn new(common: &Common, counters: Arc<Counters>) -> Arc<Self> {
+        let limits = &common.config.limits;
+        let header_bytes = limits.header_bytes.max(LEAST_HEADER_BYTES);
+        let mut http1 = http1::Builder::new();
+        // Timeouts are the watch's, which makes no timer for each request.
+        http1
+            .header_read_timeout(None::<Duration>)
+            .max_header_size(header_bytes)
+            .max_buf_size(header_bytes.max(BUFFER_BYTES));
+        let mut http2 = http2::Builder::new(TokioExecutor::new());
+        http2
+            .timer(TokioTimer::new())
+            .max_concurrent_streams(limits.h2_streams)
+            .max_pending_accept_reset_streams(limits.h2_resets)
+            .max_local_error_reset_streams(H2_LOCAL_ERROR_RESETS)
+            .max_header_list_size(u32::try_from(header_bytes).unwrap_or(u32::MAX))
+            .initial_stream_window_size(H2_STREAM_WINDOW)
+            .initial_connection_window_size(H2_CONNECTION_WINDOW)
+            .max_send_buf_size(BUFFER_BYTES)
+            .keep_alive_interval(H2_PING_INTERVAL)
+            .keep_alive_timeout(H2_PING_TIMEOUT);
+        Arc::new(Worker {
+            config: Arc::clone(&common.config),
+            connector: Arc::clone(&common.connector),
+            pool: Pool::new(common.idle_per_thread, common.config.timeouts.upstream_idle),
+            counters,
+            site: common.site.clone(),
+            upstream_room: Arc::clone(&common.upstream_room),
+            log: common.log.clone(),
+            switch: Arc::clone(&common.switch),
+            is_draining: AtomicBool::new(false),
+            drain: Notify::new(),
+            http1,
+            http2,
+        })
+    }
+
+    /// Serves what arrives, until the end.
+    pub(crate) async fn run(
+        self: Arc<Self>,
+        mut arrivals: mpsc::UnboundedReceiver<Arrival>,
+        mut phase: watch::Receiver<Phase>,
+    ) {
+        let mut sweep = interval(
+            self.config
+                .timeouts
+                .upstream_idle
+                .clamp(Duration::from_millis(100), Duration::from_secs(1)),
+        );
+        let mut is_draining = false;
+        loop {
+            tokio::select! {
+                Some(arrival) = arrivals.recv() => {
+                    tokio::spawn(Arc::clone(&self).serve(arrival));
+                }
+                _ = sweep.tick() => self.pool.sweep(Instant::now()),
+                changed = phase.changed() => match *phase.borrow_and_update() {
+                    Phase::Running if changed.is_ok() => {}
+                    Phase::Draining if changed.is_ok() => {
+                        is_draining = true;
+                        self.is_draining.store(true, Ordering::Relaxed);
+                        self.drain.notify_waiters();
+                        self.pool.clear();
+                    }
+                    _ => return,
+                },
+                () = sleep(DRAIN_LOOK), if is_draining => {
+                    if self.counters.open_connections() == 0 && arrivals.is_empty() {
+                        return;
+                    }
+                }
+            }
+        }
+    }
+
+    async fn serve(self: Arc<Self>, arrival: Arrival) {
+        let Arrival { stream, peer, tls, opened, permit } = arrival;
+        let Ok(local) = stream.local_addr() else { return };
+        let socket = SockRef::from(&stream);
+        // Without either, the connection is slower or stays longer, but works.
+        let _ = socket.set_tcp_nodelay(true);
+        let _ = socket.set_tcp_keepalive(
+            &TcpKeepalive::new()
+                .with_time(TCP_KEEPALIVE_IDLE)
+                .with_interval(TCP_KEEPALIVE_INTERVAL)
+                .with_retries(TCP_KEEPALIVE_PROBES),
+        );
+        let Ok(tcp) = TcpStream::from_std(stream) else { return };
+        let connection = Arc::new(Connection::new(peer, local, tls.is_some(), opened, permit));
+        let patience = self.config.timeouts.client_head;
+        let (stream, is_h2) = match tls {
+            Some(acceptor) => {
+                let Ok(Ok(stream)) = timeout(patience, acceptor.accept(tcp)).await else { return };
+                let is_h2 = stream.get_ref().1.alpn_protocol() == Some(b"h2");
+                (ClientStream::Tls(Box::new(stream)), is_h2)
+            }
+            None => {
+                let Some(is_h2) = self.speaks_h2(&tcp).await else { return };
+                (ClientStream::Plain(tcp), is_h2)
+            }
+        };
+        let io = ClientIo::new(stream, Arc::clone(&connection), Arc::clone(&self.switch));
+        let io = TokioIo::new(io);
+        let (worker, of) = (Arc::clone(&self), Arc::clone(&connection));
+        let service = service_fn(move |request: Request<Incoming>| {
+            service::handle(Arc::clone(&worker), Arc::clone(&of), request)
+        });
+        if is_h2 {
+            self.drive(self.http2.serve_connection(io, service), &connection, true).await;
+        } else {
+            let served = self.http1.serve_connection(io, service).with_upgrades();
+            self.drive(served, &connection, false).await;
+        }
+    }
+
+    /// Whether a client without TLS begins as HTTP/2 does (RFC 9113 §3.3, prior knowledge). `None`
+    /// if it says nothing for as long as a connection may be idle, or the proxy is to end.
+    async fn speaks_h2(&self, tcp: &TcpStream) -> Option<bool> {
+        const PREFACE: &[u8] = b"PRI ";
+        let begin = async {
+            let mut start = [0; PREFACE.len()];
+            let mut since = None;
+            loop {
+                let count = tcp.peek(&mut start).await.ok().filter(|&count| count > 0)?;
+                if start[..count] != PREFACE[..count] {
+                    return Some(false);
+                }
+                if count == PREFACE.len() {
+                    return Some(true);
+                }
+                // A method that begins like it, in a packet that ends within it: the socket is
+                // readable, and stays so.
+                let since = *since.get_or_insert_with(Instant::now);
+                if since.elapsed() >= self.config.timeouts.client_head {
+                    return None;
+                }
+                sleep(DRAIN_LOOK).await;
+            }
+        };
+        let mut drain = pin!(self.drain.notified());
+        drain.as_mut().enable();
+        if self.is_draining.load(Ordering::Relaxed) {
+            return None;
+        }
+        tokio::select! {
+            begun = timeout(self.config.timeouts.client_idle, begin) => begun.ok().flatten(),
+            () = drain => None,
+        }
+    }
+
+    /// Drives a connection to its end, which comes early when its client holds it up or the proxy
+    /// is to end.
+    async fn drive<C: Drive>(&self, served: C, connection: &Connection, is_h2: bool) {
+        let mut served = pin!(served);
+        let timeouts = &self.config.timeouts;
+        let mut watch = Watch::new(timeouts, &self.config.limits, is_h2, Instant::now());
+        let every = watch.interval();
+        let mut look = pin!(sleep(every));
+        let mut drain = pin!(self.drain.notified());
+        let mut is_closing = false;
+        let mut is_armed = false;
+        // The timer and the notice of the end are polled only when they have something new to
+        // say: most polls are about a request.
+        poll_fn(|cx| {
+            if !is_armed {
+                is_armed = true;
+                drain.as_mut().enable();
+                let _ = drain.as_mut().poll(cx);
+                let _ = look.as_mut().poll(cx);
+            }
+            if !is_closing && self.is_draining.load(Ordering::Relaxed) {
+                is_closing = true;
+                served.as_mut().close();
+            }
+            while look.is_elapsed() {
+                match watch.look(Instant::now(), connection.snapshot()) {
+                    Verdict::Keep => {}
+                    Verdict::Close if is_closing => return Poll::Ready(()),
+                    Verdict::Close => {
+                        is_closing = true;
+                        served.as_mut().close();
+                    }
+                    Verdict::Cut => return Poll::Ready(()),
+                }
+                look.as_mut().reset(tokio::time::Instant::now() + every);
+                let _ = look.as_mut().poll(cx);
+            }
+            served.as_mut().poll_end(cx)
+        })
+        .await;
+    }
+}
+
+/// A connection that is served, whatever its version.
+trait Drive {
+    /// Ready when it has ended.
+    fn poll_end(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()>;
+    /// Ends it as soon as nothing is under way.
+    fn close(self: Pin<&mut Self>);
+}
+
+macro_rules! drive {
+    ($connection:ty) => {
+        impl<S, F> Drive for $connection
+        where
+            S: hyper::service::HttpService<
+                    Incoming,
+                    ResBody = Reply,
+                    Error = Infallible,
+                    Future = F,
+                >,
+            F: Future<Output = Result<Response<Reply>, Infallible>> + Send + 'static,
+        {
+            fn poll_end(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
+                // Errors are the client's, or were told to who waited for an answer.
+                self.poll(cx).map(|_| ())
+            }
+
+            fn close(self: Pin<&mut Self>) {
+                self.graceful_shutdown();
+            }
+        }
+    };
+}
+
+drive!(http1::UpgradeableConnection<TokioIo<ClientIo>, S>);
+drive!(http2::Connection<TokioIo<ClientIo>, S, TokioExecutor>);
