@@ -1,0 +1,380 @@
+//! Upstreams that fail, and clients that are slow: nobody gets half a body that looks whole, and
+//! nothing is buffered without bound.
+
+mod common;
+
+use std::fs;
+use std::io::{BufRead, Read};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use common::{Peer, header, nobody, proxy, proxy_with, upstream};
+use lull_web::proxy::{Event, Failure};
+
+const SHORT: Duration = Duration::from_millis(200);
+
+#[test]
+fn an_upstream_that_is_down_is_a_502_and_told_once() {
+    let address = nobody();
+    let proxy = proxy(address);
+    for _ in 0..3 {
+        let answer = proxy.get("/");
+        assert_eq!(answer.status(), 502);
+        assert_eq!(answer.header("cache-control"), Some("no-store"));
+        assert!(answer.text().contains("cannot be reached"), "{answer:?}");
+    }
+    let totals = proxy.wait("failures", |totals| totals.responses[5] == 3);
+    assert_eq!(totals.failures_of(Failure::Unreachable), 3);
+    assert_eq!(proxy.told(|event| matches!(event, Event::UpstreamDown { .. })), 1);
+
+    let listener = std::net::TcpListener::bind(address).unwrap();
+    thread::spawn(move || {
+        let mut peer =
+            Peer { stream: std::io::BufReader::new(listener.accept().unwrap().0), number: 0 };
+        peer.head();
+        peer.ok("back");
+    });
+    assert_eq!(proxy.get("/").text(), "back");
+    assert_eq!(proxy.told(|event| matches!(event, Event::UpstreamUp)), 1);
+}
+
+#[test]
+fn an_upstream_that_does_not_take_the_connection_is_a_504() {
+    // A backlog of one, which is full: the kernel answers no more SYNs.
+    let socket = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None).unwrap();
+    let any: std::net::SocketAddr = "127.0.0.1:0".parse().unwrap();
+    socket.bind(&any.into()).unwrap();
+    socket.listen(0).unwrap();
+    let address = socket.local_addr().unwrap().as_socket().unwrap();
+    let _first = std::net::TcpStream::connect(address).unwrap();
+    let proxy = proxy_with(address, |config| config.timeouts.connect = SHORT, None);
+    assert_eq!(proxy.get("/").status(), 504);
+    let totals = proxy.wait("failure", |totals| totals.responses[5] == 1);
+    assert_eq!(totals.failures_of(Failure::ConnectTimeout), 1);
+}
+
+#[test]
+fn an_upstream_that_does_not_answer_is_a_504() {
+    let proxy = proxy_with(
+        upstream(|mut peer| while peer.head().is_some() {}),
+        |config| config.timeouts.head = SHORT,
+        None,
+    );
+    assert_eq!(proxy.get("/").status(), 504);
+    let totals = proxy.wait("failure", |totals| totals.responses[5] == 1);
+    assert_eq!(totals.failures_of(Failure::HeadTimeout), 1);
+}
+
+#[test]
+fn the_upstreams_time_begins_when_the_body_has_gone() {
+    let proxy = proxy_with(
+        upstream(|mut peer| {
+            peer.head().unwrap();
+            assert_eq!(peer.body(4), b"slow");
+            peer.ok("in time");
+        }),
+        |config| config.timeouts.head = SHORT,
+        None,
+    );
+    let mut client = proxy.connect();
+    client.send("PUT / HTTP/1.1\r\nHost: a\r\nContent-Length: 4\r\nConnection: close\r\n\r\n");
+    for byte in [b"s", b"l", b"o", b"w"] {
+        thread::sleep(SHORT * 3 / 4);
+        client.send(byte);
+    }
+    assert_eq!(client.rest().text(), "in time");
+}
+
+#[test]
+fn what_is_no_http_is_a_502() {
+    for garbage in [
+        "SSH-2.0-OpenSSH_9.2\r\n",
+        "HTTP/1.1 200 OK\r\nContent-Length: 5, 6\r\n\r\nhello",
+        "HTTP/1.1 200 OK\r\nContent-Length: -5\r\n\r\nhello",
+        "HTTP/1.1 200 OK\r\nContent-Length: 5\r\nContent-Length: 6\r\n\r\nhello",
+        "HTTP/1.1 200 OK\r\nTransfer-Encoding: gzip, chunked\r\n\r\n0\r\n\r\n",
+        "HTTP/1.1 200 OK\r\nA: b\r\n folded\r\n\r\n",
+        "HTTP/1.1 200 OK\r\nA b\r\n\r\n",
+        "HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\n\r\n",
+        "\0\0\0\0",
+    ] {
+        let proxy = proxy(common::answering(move |_| garbage.to_owned()));
+        assert_eq!(proxy.get("/").status(), 502, "{garbage:?}");
+        let totals = proxy.wait("failure", |totals| totals.responses[5] == 1);
+        assert_eq!(totals.failures_of(Failure::Garbage), 1, "{garbage:?} {totals:?}");
+    }
+}
+
+#[test]
+fn headers_of_the_upstream_over_the_limit_are_a_502() {
+    let proxy = proxy(common::answering(|_| {
+        format!("HTTP/1.1 200 OK\r\nSet-Cookie: a={}\r\n\r\n", "x".repeat(100_000))
+    }));
+    assert_eq!(proxy.get("/").status(), 502);
+}
+
+/// How an upstream breaks off.
+#[derive(Clone, Copy, Debug)]
+enum Break {
+    Close,
+    Reset,
+    Stall,
+}
+
+fn breaking(head: &'static str, how: Break) -> common::Proxy {
+    proxy_with(
+        upstream(move |mut peer| {
+            peer.head().unwrap();
+            peer.send(format!("HTTP/1.1 200 OK\r\n{head}\r\n"));
+            peer.send(if head.contains("chunked") { "5\r\nhello\r\n" } else { "hello" });
+            // So that it is on its way before the end is.
+            thread::sleep(Duration::from_millis(50));
+            match how {
+                Break::Close => {}
+                Break::Reset => peer.reset(),
+                Break::Stall => {
+                    let _ = peer.head();
+                }
+            }
+        }),
+        |config| config.timeouts.body = SHORT,
+        None,
+    )
+}
+
+#[test]
+fn an_answer_that_breaks_off_never_looks_whole() {
+    for head in ["Content-Length: 100\r\n", "Transfer-Encoding: chunked\r\n"] {
+        for (how, failure) in [
+            (Break::Close, Failure::Reset),
+            (Break::Reset, Failure::Reset),
+            (Break::Stall, Failure::BodyTimeout),
+        ] {
+            let proxy = breaking(head, how);
+            let answer = proxy.get("/");
+            assert_eq!((answer.status(), answer.text().as_str()), (200, "hello"), "{how:?}");
+            assert!(!answer.is_whole, "{head:?} {how:?} {answer:?}");
+            let totals = proxy.wait("failure", |totals| totals.responses[2] == 1);
+            assert_eq!(totals.failures_of(failure), 1, "{head:?} {how:?} {totals:?}");
+        }
+    }
+}
+
+#[test]
+fn where_the_end_of_the_connection_is_that_of_the_body_it_is_reset() {
+    let proxy = breaking("Transfer-Encoding: chunked\r\n", Break::Close);
+    let answer = proxy.exchange("GET / HTTP/1.0\r\nHost: a\r\n\r\n");
+    assert_eq!(answer.header("content-length"), None);
+    assert!(answer.is_reset, "{answer:?}");
+}
+
+#[test]
+fn a_request_that_a_kept_connection_was_closed_under_is_sent_again_if_it_may_be() {
+    for (second, status, asked) in [
+        ("GET / HTTP/1.1\r\nHost: a\r\n\r\n", 200, 3),
+        ("DELETE / HTTP/1.1\r\nHost: a\r\n\r\n", 200, 3),
+        ("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 0\r\n\r\n", 502, 2),
+        ("PUT / HTTP/1.1\r\nHost: a\r\nContent-Length: 1\r\n\r\nx", 502, 2),
+    ] {
+        let heads = Arc::new(AtomicUsize::new(0));
+        let count = Arc::clone(&heads);
+        let proxy = proxy(upstream(move |mut peer| {
+            // The first connection closes as soon as its second request is there.
+            for number in 0.. {
+                if peer.head().is_none() {
+                    return;
+                }
+                count.fetch_add(1, Ordering::Relaxed);
+                if peer.number == 0 && number == 1 {
+                    return;
+                }
+                peer.ok("ok");
+            }
+        }));
+        let mut client = proxy.connect();
+        client.send("GET / HTTP/1.1\r\nHost: a\r\n\r\n");
+        assert_eq!(client.answer().status(), 200);
+        client.send(second);
+        assert_eq!(client.answer().status(), status, "{second:?}");
+        assert_eq!(heads.load(Ordering::Relaxed), asked, "{second:?}");
+        assert_eq!(proxy.totals().retries, u64::from(status == 200));
+    }
+}
+
+#[test]
+fn a_request_is_sent_again_once_and_not_after_a_byte_of_an_answer() {
+    for (says, asked) in [("", 3), ("HTTP/1.1 2", 2)] {
+        let heads = Arc::new(AtomicUsize::new(0));
+        let count = Arc::clone(&heads);
+        let proxy = proxy(upstream(move |mut peer| {
+            for number in 0.. {
+                if peer.head().is_none() {
+                    return;
+                }
+                count.fetch_add(1, Ordering::Relaxed);
+                if peer.number > 0 || number > 0 {
+                    peer.send(says);
+                    return;
+                }
+                peer.ok("ok");
+            }
+        }));
+        let mut client = proxy.connect();
+        client.send("GET / HTTP/1.1\r\nHost: a\r\n\r\n");
+        assert_eq!(client.answer().status(), 200);
+        client.send("GET / HTTP/1.1\r\nHost: a\r\n\r\n");
+        assert_eq!(client.answer().status(), 502);
+        assert_eq!(heads.load(Ordering::Relaxed), asked, "{says:?}");
+    }
+}
+
+#[test]
+fn a_post_does_not_meet_a_connection_that_was_closed_before() {
+    let proxy = proxy(upstream(|mut peer| {
+        peer.head();
+        peer.ok("ok");
+        // Closes, and has not said that it would.
+    }));
+    let post = "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 1\r\n\r\nx";
+    let mut client = proxy.connect();
+    for _ in 0..3 {
+        client.send(post);
+        assert_eq!(client.answer().status(), 200);
+        thread::sleep(Duration::from_millis(50));
+    }
+}
+
+#[test]
+fn more_requests_than_the_upstream_bears_wait_and_are_then_a_503() {
+    let proxy = proxy_with(
+        upstream(|mut peer| while peer.head().is_some() {}),
+        |config| {
+            config.limits.upstream_requests = std::num::NonZeroUsize::new(1);
+            config.timeouts.connect = SHORT;
+        },
+        None,
+    );
+    let mut first = proxy.connect();
+    first.send("GET / HTTP/1.1\r\nHost: a\r\n\r\n");
+    proxy.wait("first request", |totals| totals.upstream_connections == 1);
+    assert_eq!(proxy.get("/").status(), 503);
+}
+
+#[test]
+fn a_client_that_goes_away_takes_its_request_with_it() {
+    let (gone, told) = std::sync::mpsc::channel();
+    let gone = Mutex::new(gone);
+    let proxy = proxy(upstream(move |mut peer| {
+        peer.head().unwrap();
+        // Nothing more comes but the end.
+        let rest = peer.stream.read_to_end(&mut Vec::new());
+        gone.lock().unwrap().send(rest.is_ok()).unwrap();
+    }));
+    let mut client = proxy.connect();
+    client.send("GET / HTTP/1.1\r\nHost: a\r\n\r\n");
+    proxy.wait("request", |totals| totals.upstream_connections == 1);
+    drop(client);
+    assert!(told.recv_timeout(common::LIMIT).is_ok());
+    let totals = proxy.wait("end", |totals| totals.open_connections == 0);
+    assert_eq!(totals.failures_of(Failure::Client), 1);
+    assert_eq!(totals.responses[4], 1, "as 499");
+}
+
+/// The memory of this process that is in use, and of which `change` says how much more it took at
+/// the most.
+fn growth(change: impl FnOnce()) -> u64 {
+    fn resident() -> u64 {
+        let status = fs::read_to_string("/proc/self/status").unwrap();
+        let line = status.lines().find(|line| line.starts_with("VmRSS:")).unwrap();
+        line.split_whitespace().nth(1).unwrap().parse::<u64>().unwrap() * 1024
+    }
+    let before = resident();
+    let is_over = Arc::new(AtomicUsize::new(0));
+    let seen = Arc::clone(&is_over);
+    let watcher = thread::spawn(move || {
+        let mut most = 0;
+        while seen.load(Ordering::Relaxed) == 0 {
+            most = most.max(resident());
+            thread::sleep(Duration::from_millis(5));
+        }
+        most
+    });
+    change();
+    is_over.store(1, Ordering::Relaxed);
+    watcher.join().unwrap().saturating_sub(before)
+}
+
+const BIG: usize = 64 << 20;
+/// Far less than [`BIG`], and enough for the buffers of the tests that run beside.
+const SMALL: u64 = 24 << 20;
+
+#[test]
+fn a_big_answer_is_streamed_no_faster_than_it_is_taken() {
+    let sent = Arc::new(AtomicUsize::new(0));
+    let count = Arc::clone(&sent);
+    let proxy = proxy(upstream(move |mut peer| {
+        peer.head().unwrap();
+        peer.send(format!("HTTP/1.1 200 OK\r\nContent-Length: {BIG}\r\n\r\n"));
+        let piece = vec![b'x'; 1 << 16];
+        for _ in 0..BIG / piece.len() {
+            peer.send(&piece);
+            count.fetch_add(piece.len(), Ordering::Relaxed);
+        }
+    }));
+    let mut client = proxy.connect();
+    let grown = growth(|| {
+        client.send("GET / HTTP/1.1\r\nHost: a\r\n\r\n");
+        assert_eq!(header(&client.head(), "content-length"), Some(BIG.to_string().as_str()));
+        // Nobody reads: what is under way fills the sockets' buffers, and stands.
+        thread::sleep(Duration::from_millis(300));
+        assert!(sent.load(Ordering::Relaxed) < BIG / 2);
+        let mut taken = 0;
+        while taken < BIG {
+            let piece = client.0.fill_buf().unwrap().len();
+            assert_ne!(piece, 0);
+            client.0.consume(piece);
+            taken += piece;
+        }
+    });
+    assert!(grown < SMALL, "{grown} bytes more");
+}
+
+#[test]
+fn a_big_upload_is_streamed_no_faster_than_it_is_taken() {
+    let proxy = proxy(upstream(|mut peer| {
+        peer.head().unwrap();
+        thread::sleep(Duration::from_millis(300));
+        let mut taken = 0;
+        while taken < BIG {
+            let piece = peer.stream.fill_buf().unwrap().len();
+            assert_ne!(piece, 0);
+            peer.stream.consume(piece);
+            taken += piece;
+        }
+        peer.ok("all of it");
+    }));
+    let mut client = proxy.connect();
+    let grown = growth(|| {
+        client.send(format!("PUT / HTTP/1.1\r\nHost: a\r\nContent-Length: {BIG}\r\n\r\n"));
+        let piece = vec![b'x'; 1 << 16];
+        let started = Instant::now();
+        for _ in 0..BIG / piece.len() {
+            client.send(&piece);
+        }
+        assert!(started.elapsed() > Duration::from_millis(250), "it was held back");
+        assert_eq!(client.answer().text(), "all of it");
+    });
+    assert!(grown < SMALL, "{grown} bytes more");
+}
+
+#[test]
+fn a_proxy_does_not_ask_itself() {
+    let free = nobody();
+    let mut config = lull_web::proxy::Config::new(format!("http://{free}").parse().unwrap());
+    config.listen.push(free.to_string().parse().unwrap());
+    let listener = lull_web::proxy::Listener::new(|_| {});
+    let error = lull_web::proxy::Server::start(config, None, listener).unwrap_err();
+    assert!(error.to_string().contains("this proxy itself"), "{error}");
+}
