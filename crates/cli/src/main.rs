@@ -6,6 +6,7 @@ mod exec;
 mod kernel;
 mod lab;
 mod predict;
+mod web;
 
 use std::process::ExitCode;
 
@@ -18,6 +19,8 @@ Examples:
       a backup that nobody notices
   sudo lull exec --pid 1234
       the same for a process that runs already
+  lull web --upstream http://127.0.0.1:8080 --listen 0.0.0.0:80
+      stand in front of a web site
   sudo lull lab demo
       see a download that does not notice an rsync, in 80 seconds";
 
@@ -52,6 +55,8 @@ enum Command {
     /// Learn from access logs what visitors may want next
     #[command(subcommand, after_help = predict::EXAMPLES)]
     Predict(predict::Command),
+    // It holds far more options than the others.
+    Web(Box<web::Args>),
 }
 
 #[derive(Debug, clap::Subcommand)]
@@ -85,6 +90,7 @@ fn main() -> ExitCode {
         Command::Lab(Lab::Demo(args)) => lab::demo(args),
         Command::Lab(Lab::Cell) => lab::cell(),
         Command::Predict(command) => predict::run(command),
+        Command::Web(args) => web::run(*args),
     };
     result.unwrap_or_else(|error| {
         complain(&error);

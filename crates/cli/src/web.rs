@@ -1,0 +1,310 @@
+//! `lull web`: a proxy in front of a site.
+
+use std::io::Write;
+use std::num::NonZeroUsize;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use anyhow::Context;
+use http::HeaderValue;
+use lull_transport::{Dscp, Options};
+use lull_web::proxy::{
+    AccessLog, CertificateFiles, Config, Event, Limits, Listen, Listener, Server, Signals,
+    Timeouts, Upstream,
+};
+use serde_json::json;
+
+const EXAMPLES: &str = "\
+Examples:
+  lull web --upstream http://127.0.0.1:8080 --listen 0.0.0.0:80
+      in front of a site on this machine
+  lull web --upstream unix:/run/app.sock --listen https://[::]:443 --listen http://[::]:80 \\
+      --cert /etc/ssl/site.pem --key /etc/ssl/site.key
+      with TLS; SIGHUP loads a new certificate, and so does a change of the files
+  lull web --upstream http://127.0.0.1:8080 --listen 127.0.0.1:0 --json
+      on a free port, which is told as JSON";
+
+/// Stand in front of a web site as a reverse proxy.
+///
+/// SIGTERM and SIGINT end it after what is under way, a second one at once. What happens is told
+/// on standard error, one line each.
+#[derive(Debug, clap::Args)]
+#[command(after_help = EXAMPLES)]
+pub(crate) struct Args {
+    /// The site's server: http://HOST:PORT, https://HOST:PORT or unix:/PATH
+    #[arg(long, value_name = "URL")]
+    upstream: Upstream,
+    /// Where clients come in: HOST:PORT, http://HOST:PORT or https://HOST:PORT. May be repeated.
+    /// Without a scheme it is https if there is a certificate
+    #[arg(long, value_name = "ADDR", required = true)]
+    listen: Vec<Listen>,
+    /// The certificate chain for https, in PEM
+    #[arg(long, value_name = "FILE", requires = "key")]
+    cert: Option<PathBuf>,
+    /// Its private key, in PEM
+    #[arg(long, value_name = "FILE", requires = "cert")]
+    key: Option<PathBuf>,
+    /// What the upstream gets as Host, instead of the client's
+    #[arg(long, value_name = "HOST")]
+    upstream_host: Option<HeaderValue>,
+    /// Certificates, in PEM, that an https upstream is judged by, instead of the system's
+    #[arg(long, value_name = "FILE")]
+    upstream_ca: Option<PathBuf>,
+    /// Believe X-Forwarded-* of clients: another proxy stands in front of this one, and nobody
+    /// gets past it. Also lifts the limit per address
+    #[arg(long)]
+    trust_forwarded: bool,
+    /// Add this name to Via. nginx as an upstream stops compressing when it sees one
+    #[arg(long, value_name = "NAME")]
+    via: Option<HeaderValue>,
+    /// Write an access log in Combined format; - is standard output
+    #[arg(long, value_name = "FILE")]
+    access_log: Option<PathBuf>,
+    /// Threads that carry the traffic [default: one for each core]
+    #[arg(long, value_name = "N")]
+    threads: Option<NonZeroUsize>,
+    /// Tell what happens as JSON, one object a line
+    #[arg(long)]
+    json: bool,
+    #[command(flatten)]
+    limits: LimitArgs,
+    #[command(flatten)]
+    timeouts: TimeoutArgs,
+    #[command(flatten)]
+    background: BackgroundArgs,
+}
+
+#[derive(Debug, clap::Args)]
+#[command(next_help_heading = "Limits")]
+struct LimitArgs {
+    /// Open connections of clients [default: half of the open files that are allowed]
+    #[arg(long, value_name = "N")]
+    max_connections: Option<NonZeroUsize>,
+    /// Those of one address, IPv6: of one /64 [default: an eighth of all]
+    #[arg(long, value_name = "N")]
+    max_connections_per_address: Option<NonZeroUsize>,
+    /// Requests with the upstream at a time [default: a quarter of the open files]
+    #[arg(long, value_name = "N")]
+    max_upstream_requests: Option<NonZeroUsize>,
+    /// Idle connections that are kept to the upstream
+    #[arg(long, value_name = "N", default_value_t = Limits::default().upstream_idle)]
+    keepalive: usize,
+    /// Bytes of a request's or response's headers, 8192 at least
+    #[arg(long, value_name = "BYTES", default_value_t = Limits::default().header_bytes,
+        value_parser = header_bytes)]
+    max_header: usize,
+    /// Bytes of a request's target
+    #[arg(long, value_name = "BYTES", default_value_t = Limits::default().uri_bytes)]
+    max_uri: usize,
+    /// Requests at a time on one HTTP/2 connection
+    #[arg(long, value_name = "N", default_value_t = Limits::default().h2_streams)]
+    max_streams: u32,
+    /// Bytes a second that a request's body must bring, on the average of --client-timeout
+    #[arg(long, value_name = "BYTES", default_value_t = Limits::default().body_rate)]
+    min_body_rate: u64,
+}
+
+#[derive(Debug, clap::Args)]
+#[command(next_help_heading = "Timeouts, in seconds")]
+struct TimeoutArgs {
+    /// For the upstream to take a connection
+    #[arg(long, value_name = "S", default_value = "5", value_parser = seconds)]
+    connect_timeout: Duration,
+    /// For the upstream to begin its answer, and for each next piece of it
+    #[arg(long, value_name = "S", default_value = "60", value_parser = seconds)]
+    upstream_timeout: Duration,
+    /// How long a connection to the upstream is kept idle: less than the upstream keeps it
+    #[arg(long, value_name = "S", default_value = "4", value_parser = seconds)]
+    keepalive_timeout: Duration,
+    /// For a client's request head, from its first byte, and its TLS handshake
+    #[arg(long, value_name = "S", default_value = "10", value_parser = seconds)]
+    header_timeout: Duration,
+    /// For a client that neither sends the body it has announced nor takes its answer
+    #[arg(long, value_name = "S", default_value = "30", value_parser = seconds)]
+    client_timeout: Duration,
+    /// How long a client's connection is kept idle
+    #[arg(long, value_name = "S", default_value = "75", value_parser = seconds)]
+    idle_timeout: Duration,
+    /// How long what is under way may last once it is to end
+    #[arg(long, value_name = "S", default_value = "30", value_parser = seconds)]
+    drain_timeout: Duration,
+}
+
+#[derive(Debug, clap::Args)]
+#[command(next_help_heading = "Prefetches")]
+struct BackgroundArgs {
+    /// The congestion control that prefetches are sent by; without it in the kernel, lull paces
+    /// them itself
+    #[arg(long, value_name = "NAME", default_value = "nice")]
+    cc: String,
+    /// The class of their packets: le or none
+    #[arg(long, value_name = "DSCP", default_value = "le", value_parser = dscp)]
+    dscp: Dscp,
+}
+
+fn seconds(text: &str) -> Result<Duration, &'static str> {
+    const HELP: &str = "write a number of seconds above 0, such as 30 or 0.5";
+    let seconds: f64 = text.parse().map_err(|_| HELP)?;
+    Duration::try_from_secs_f64(seconds).ok().filter(|time| !time.is_zero()).ok_or(HELP)
+}
+
+fn header_bytes(text: &str) -> Result<usize, &'static str> {
+    let bytes = text.parse().ok().filter(|bytes| (8192..=1 << 20).contains(bytes));
+    bytes.ok_or("write a number of bytes from 8192 to 1048576")
+}
+
+fn dscp(text: &str) -> Result<Dscp, &'static str> {
+    match text {
+        "le" => Ok(Dscp::Le),
+        "none" => Ok(Dscp::None),
+        _ => Err("it is le or none"),
+    }
+}
+
+impl Args {
+    fn config(self) -> Config {
+        let mut config = Config::new(self.upstream);
+        config.listen = self.listen;
+        config.certificate = self
+            .cert
+            .zip(self.key)
+            .map(|(certificates, key)| CertificateFiles { certificates, key });
+        config.upstream_host = self.upstream_host;
+        config.upstream_roots = self.upstream_ca;
+        config.trust_forwarded = self.trust_forwarded;
+        config.via = self.via;
+        config.access_log = self.access_log.map(|path| {
+            if path.as_os_str() == "-" { AccessLog::Stdout } else { AccessLog::File(path) }
+        });
+        config.threads = self.threads;
+        let limits = self.limits;
+        config.limits = Limits {
+            connections: limits.max_connections,
+            // The proxy in front is one address.
+            connections_per_address: limits
+                .max_connections_per_address
+                .or(self.trust_forwarded.then_some(NonZeroUsize::MAX)),
+            upstream_requests: limits.max_upstream_requests,
+            upstream_idle: limits.keepalive,
+            header_bytes: limits.max_header,
+            uri_bytes: limits.max_uri,
+            h2_streams: limits.max_streams,
+            body_rate: limits.min_body_rate,
+            ..Limits::default()
+        };
+        let timeouts = self.timeouts;
+        config.timeouts = Timeouts {
+            connect: timeouts.connect_timeout,
+            head: timeouts.upstream_timeout,
+            body: timeouts.upstream_timeout,
+            upstream_idle: timeouts.keepalive_timeout,
+            client_head: timeouts.header_timeout,
+            client_stalled: timeouts.client_timeout,
+            client_idle: timeouts.idle_timeout,
+            drain: timeouts.drain_timeout,
+        };
+        config.background =
+            Options::new().congestion_control(self.background.cc).dscp(self.background.dscp);
+        config
+    }
+}
+
+pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
+    let json = args.json;
+    let listener = Listener::new(move |event| {
+        let line = if json { as_json(event) } else { as_text(event) };
+        // Who closes standard error does not want to hear of it.
+        let _ = writeln!(std::io::stderr().lock(), "{line}");
+    });
+    let signals = Signals::take().context("cannot run as a daemon")?;
+    let server = Server::start(args.config(), None, listener)?;
+    signals.run(server);
+    Ok(ExitCode::SUCCESS)
+}
+
+fn as_text(event: &Event) -> String {
+    format!("lull: {event}")
+}
+
+fn as_json(event: &Event) -> String {
+    let mut object = json!({
+        "event": event.name(),
+        "warning": event.is_warning(),
+        "text": event.to_string(),
+    });
+    match event {
+        Event::Listening { address, secure } => {
+            object["address"] = json!(address.to_string());
+            object["port"] = json!(address.port());
+            object["secure"] = json!(secure);
+        }
+        Event::Draining { connections } => object["connections"] = json!(connections),
+        Event::Stopped { cut } => object["cut"] = json!(cut),
+        Event::CertificateKept { why }
+        | Event::UpstreamDown { why }
+        | Event::NotSwitched { why }
+        | Event::LogLost { why }
+        | Event::CannotAccept { why } => object["why"] = json!(why),
+        _ => {}
+    }
+    object.to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+
+    #[derive(Debug, Parser)]
+    struct Command {
+        #[command(flatten)]
+        args: Args,
+    }
+
+    fn parse(arguments: &[&str]) -> Result<Config, clap::Error> {
+        let always = ["web", "--upstream", "http://127.0.0.1:8080", "--listen", "127.0.0.1:0"];
+        let command = Command::try_parse_from(always.iter().chain(arguments))?;
+        Ok(command.args.config())
+    }
+
+    #[test]
+    fn the_defaults_are_those_of_the_library() {
+        let config = parse(&[]).unwrap();
+        assert_eq!(config.limits, Limits::default());
+        assert_eq!(config.timeouts, Timeouts::default());
+    }
+
+    #[test]
+    fn what_makes_no_sense_is_told() {
+        for arguments in [
+            &["--cert", "a.pem"][..],
+            &["--connect-timeout", "0"],
+            &["--connect-timeout", "-1"],
+            &["--connect-timeout", "inf"],
+            &["--max-header", "100"],
+            &["--dscp", "ef"],
+            &["--listen", "nowhere"],
+            &["--threads", "0"],
+        ] {
+            assert!(parse(arguments).is_err(), "{arguments:?}");
+        }
+    }
+
+    #[test]
+    fn behind_another_proxy_all_clients_have_one_address() {
+        let limit = |arguments| parse(arguments).unwrap().limits.connections_per_address;
+        assert_eq!(limit(&[]), None);
+        assert_eq!(limit(&["--trust-forwarded"]), Some(NonZeroUsize::MAX));
+    }
+
+    #[test]
+    fn an_event_as_json_says_the_port() {
+        let event = Event::Listening { address: "127.0.0.1:8080".parse().unwrap(), secure: true };
+        let object: serde_json::Value = serde_json::from_str(&as_json(&event)).unwrap();
+        assert_eq!(object["event"], "listening");
+        assert_eq!(object["port"], 8080);
+        assert_eq!(object["secure"], true);
+    }
+}

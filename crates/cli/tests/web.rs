@@ -1,0 +1,175 @@
+//! `lull web` as a process: it says when it is ready, reloads, and ends as asked.
+
+mod support;
+
+use std::fs;
+use std::io::{BufRead, BufReader, Lines, Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::process::{ChildStderr, Command, Stdio};
+use std::thread;
+use std::time::Duration;
+
+use serde_json::Value;
+use support::{Kept, finish, lull};
+
+const LIMIT: Duration = Duration::from_secs(20);
+
+/// A proxy that listens, and what it tells.
+struct Web {
+    process: Kept,
+    told: Lines<BufReader<ChildStderr>>,
+    port: u16,
+}
+
+impl Web {
+    fn start(upstream: &str, arguments: &[&str]) -> Self {
+        let mut command =
+            lull(&["web", "--json", "--listen", "127.0.0.1:0", "--upstream", upstream]);
+        let mut process = Kept::spawn(command.args(arguments).stderr(Stdio::piped()));
+        let told = BufReader::new(process.0.stderr.take().unwrap()).lines();
+        let mut web = Web { process, told, port: 0 };
+        let port = web.wait_for("listening")["port"].as_u64().unwrap();
+        web.port = port.try_into().unwrap();
+        web
+    }
+
+    /// The next event of that name.
+    #[track_caller]
+    fn wait_for(&mut self, name: &str) -> Value {
+        for line in &mut self.told {
+            let event: Value = serde_json::from_str(&line.unwrap()).unwrap();
+            if event["event"] == name {
+                return event;
+            }
+        }
+        panic!("it ended and never told of '{name}'");
+    }
+
+    fn connect(&self) -> TcpStream {
+        let stream = TcpStream::connect(("127.0.0.1", self.port)).unwrap();
+        stream.set_read_timeout(Some(LIMIT)).unwrap();
+        stream
+    }
+
+    fn get(&self, path: &str) -> String {
+        let mut stream = self.connect();
+        ask(&mut stream, path);
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).unwrap();
+        answer
+    }
+
+    fn signal(&self, name: &str) {
+        let status = Command::new("kill").args([name, &self.process.pid()]).status().unwrap();
+        assert!(status.success());
+    }
+}
+
+fn ask(stream: &mut TcpStream, path: &str) {
+    write!(stream, "GET {path} HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n").unwrap();
+}
+
+/// An upstream that answers `ok` after `pause`.
+fn upstream(pause: Duration) -> String {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    thread::spawn(move || {
+        for stream in listener.incoming() {
+            let mut stream = BufReader::new(stream.unwrap());
+            thread::spawn(move || {
+                let mut line = String::new();
+                while stream.read_line(&mut line).is_ok_and(|count| count > 0) {
+                    if line == "\r\n" {
+                        thread::sleep(pause);
+                        let ok = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok";
+                        let _ = stream.get_mut().write_all(ok);
+                    }
+                    line.clear();
+                }
+            });
+        }
+    });
+    format!("http://{address}")
+}
+
+#[test]
+fn it_serves_from_when_it_says_so_until_it_is_told_to_end() {
+    let mut web = Web::start(&upstream(Duration::ZERO), &[]);
+    let answer = web.get("/");
+    assert!(answer.starts_with("HTTP/1.1 200 OK\r\n") && answer.ends_with("ok"), "{answer}");
+    web.signal("-TERM");
+    assert_eq!(web.wait_for("stopped")["cut"], 0);
+    assert!(web.process.0.wait().unwrap().success());
+}
+
+#[test]
+fn what_is_under_way_ends_first_and_a_second_signal_does_not_wait() {
+    let mut web = Web::start(&upstream(Duration::from_millis(500)), &[]);
+    let mut stream = web.connect();
+    ask(&mut stream, "/");
+    thread::sleep(Duration::from_millis(100));
+    web.signal("-INT");
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).unwrap();
+    assert!(answer.ends_with("ok"), "{answer}");
+    assert_eq!(web.wait_for("stopped")["cut"], 0);
+    assert!(web.process.0.wait().unwrap().success());
+
+    let mut web = Web::start(&upstream(LIMIT), &[]);
+    let mut stream = web.connect();
+    ask(&mut stream, "/");
+    thread::sleep(Duration::from_millis(100));
+    web.signal("-TERM");
+    web.wait_for("draining");
+    web.signal("-TERM");
+    assert_eq!(web.wait_for("stopped")["cut"], 1);
+    assert!(web.process.0.wait().unwrap().success());
+}
+
+#[test]
+fn the_end_is_not_waited_for_forever() {
+    let mut web = Web::start(&upstream(LIMIT), &["--drain-timeout", "0.2"]);
+    let mut stream = web.connect();
+    ask(&mut stream, "/");
+    thread::sleep(Duration::from_millis(100));
+    web.signal("-TERM");
+    assert_eq!(web.wait_for("stopped")["cut"], 1);
+    assert!(web.process.0.wait().unwrap().success());
+}
+
+#[test]
+fn a_hang_up_opens_the_log_anew() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("access.log");
+    let mut web = Web::start(&upstream(Duration::ZERO), &["--access-log", path.to_str().unwrap()]);
+    web.get("/one");
+    let rotated = folder.path().join("access.log.1");
+    fs::rename(&path, &rotated).unwrap();
+    web.signal("-HUP");
+    support::eventually("the new file", || path.exists());
+    web.get("/two");
+    web.signal("-TERM");
+    web.wait_for("stopped");
+    assert!(fs::read_to_string(&rotated).unwrap().contains("\"GET /one HTTP/1.1\" 200 2 "));
+    assert!(fs::read_to_string(&path).unwrap().contains("\"GET /two HTTP/1.1\" 200 2 "));
+}
+
+#[test]
+fn what_cannot_work_is_told_in_one_line() {
+    let taken = TcpListener::bind("127.0.0.1:0").unwrap();
+    let taken = taken.local_addr().unwrap().to_string();
+    let there = "http://127.0.0.1:1";
+    for (arguments, code, words) in [
+        (&["--upstream", there][..], 2, "--listen"),
+        (&["--upstream", "127.0.0.1:1", "--listen", "127.0.0.1:0"], 2, "http://HOST:PORT"),
+        (&["--upstream", there, "--listen", &taken], 1, "cannot listen on"),
+        (&["--upstream", there, "--listen", "https://127.0.0.1:0"], 1, "give --cert FILE"),
+        (
+            &["--upstream", there, "--listen", "127.0.0.1:0", "--cert", "/none", "--key", "/none"],
+            1,
+            "cannot read /none",
+        ),
+    ] {
+        finish(lull(&["web"]).args(arguments)).fails(code, words);
+    }
+}
