@@ -7,5 +7,6 @@
 
 #![forbid(unsafe_code)]
 
-pub mod proxy;
 mod tls;
+pub mod policy;
+pub mod proxy;

@@ -1,0 +1,111 @@
+//! Which browsers a prefetch helps.
+//!
+//! | browser | a `fetch` without credentials | the later navigation | so |
+//! |---|---|---|---|
+//! | Chromium and what is made of it | on a connection of its own | takes it from the cache | yes |
+//! | Firefox | on the connection of demand | has another cache entry | no |
+//! | Safari, and every browser on iOS | not known | not known | no |
+
+use http::HeaderMap;
+use http::header::USER_AGENT;
+
+use super::fields;
+use super::visitor::Excluded;
+
+/// The first Chromium with all that the script uses: `deliveryType` is the latest of it.
+const FIRST_CHROMIUM: u32 = 109;
+
+/// What robots call themselves; they come for the page and never for the next one.
+const ROBOTS: &[&str] = &["bot", "crawl", "spider", "slurp", "lighthouse", "preview", "monitor"];
+
+/// Whether a browser with this request head gains by a prefetch.
+pub(super) fn gains(headers: &HeaderMap) -> Result<(), Excluded> {
+    let agent = fields::single(headers, USER_AGENT).ok_or(Excluded::Browser)?;
+    let folded = agent.to_ascii_lowercase();
+    if ROBOTS.iter().any(|robot| folded.contains(robot)) {
+        return Err(Excluded::Robot);
+    }
+    // Chromium says what it is made of, to origins that are secure. It is hard to make up by
+    // mistake, so it counts for more than the user agent.
+    let version = if headers.contains_key("sec-ch-ua") {
+        let brands = fields::list(headers, "sec-ch-ua").ok_or(Excluded::Browser)?;
+        brands.iter().find_map(|brand| {
+            let version = brand.strip_prefix("\"Chromium\"")?.trim_start().strip_prefix(';')?;
+            number(version.trim_start().strip_prefix("v=\"")?)
+        })
+    } else {
+        agent.split_once("Chrome/").and_then(|(_, version)| number(version))
+    };
+    match version {
+        Some(version) if version >= FIRST_CHROMIUM => Ok(()),
+        _ => Err(Excluded::Browser),
+    }
+}
+
+/// The number that `text` begins with.
+fn number(text: &str) -> Option<u32> {
+    let end = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
+    text[..end].parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use http::HeaderValue;
+
+    use super::*;
+
+    const CHROME: &str = "Mozilla/5.0 (X11; Linux x86_64) AppleWebKit/537.36 (KHTML, like Gecko) Chrome/156.0.0.0 Safari/537.36";
+
+    #[test]
+    fn only_browsers_that_gain_are_asked_to_prefetch() {
+        let none = Err(Excluded::Browser);
+        for (agent, brands, expected) in [
+            (CHROME, "", Ok(())),
+            (CHROME, r#""Not)A;Brand";v="8", "Chromium";v="156", "Google Chrome";v="156""#, Ok(())),
+            (CHROME, r#""Brave";v="156", "Chromium"; v="156""#, Ok(())),
+            ("Mozilla/5.0 (X11) HeadlessChrome/156.0.0.0 Safari/537.36", "", Ok(())),
+            ("Mozilla/5.0 (X11) Chrome/156.0.0.0 Safari/537.36 Edg/156.0.0.0", "", Ok(())),
+            // Older ones, and others.
+            ("Mozilla/5.0 (X11) Chrome/108.0.0.0 Safari/537.36", "", none.clone()),
+            ("Mozilla/5.0 (X11) Chrome/64.0 Safari/537.36 Edge/17.1", "", none.clone()),
+            (CHROME, r#""Chromium";v="90""#, none.clone()),
+            (CHROME, r#""Other";v="156""#, none.clone()),
+            (
+                "Mozilla/5.0 (X11; Linux x86_64; rv:140.0) Gecko/20100101 Firefox/140.0",
+                "",
+                none.clone(),
+            ),
+            (
+                "Mozilla/5.0 (Macintosh) AppleWebKit/605.1.15 Version/18.0 Safari/605.1.15",
+                "",
+                none.clone(),
+            ),
+            (
+                "Mozilla/5.0 (iPhone) AppleWebKit/605.1.15 CriOS/156.0 Mobile Safari/604.1",
+                "",
+                none.clone(),
+            ),
+            ("curl/8.0", "", none.clone()),
+            ("", "", none.clone()),
+            // Robots, whatever they are made of.
+            (
+                "Mozilla/5.0 (compatible; Googlebot/2.1) Chrome/156.0.0.0 Safari/537.36",
+                "",
+                Err(Excluded::Robot),
+            ),
+            (
+                "Mozilla/5.0 Chrome/156.0.0.0 Safari/537.36 Chrome-Lighthouse",
+                "",
+                Err(Excluded::Robot),
+            ),
+        ] {
+            let mut headers = HeaderMap::new();
+            if !brands.is_empty() {
+                headers.insert("sec-ch-ua", HeaderValue::from_static(brands));
+            }
+            headers.insert(USER_AGENT, HeaderValue::from_str(agent).unwrap());
+            assert_eq!(gains(&headers), expected, "{agent} {brands}");
+        }
+        assert_eq!(gains(&HeaderMap::new()), none);
+    }
+}

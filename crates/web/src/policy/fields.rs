@@ -1,0 +1,79 @@
+//! Header fields that are lists.
+
+use http::HeaderMap;
+use http::header::{AsHeaderName, HeaderName, HeaderValue};
+
+/// The members of a comma-separated field, over all its lines, without the white space around them.
+/// A comma within a quoted string parts nothing.
+///
+/// `None` if a line holds what is no text: then nobody knows what it says.
+pub(crate) fn list(headers: &HeaderMap, name: impl AsHeaderName) -> Option<Vec<&str>> {
+    let mut members = Vec::new();
+    for value in headers.get_all(name) {
+        let value = value.to_str().ok()?;
+        let (mut start, mut quoted, mut escaped) = (0, false, false);
+        for (at, byte) in value.bytes().enumerate() {
+            match byte {
+                _ if escaped => escaped = false,
+                b'\\' if quoted => escaped = true,
+                b'"' => quoted = !quoted,
+                b',' if !quoted => {
+                    members.push(value[start..at].trim());
+                    start = at + 1;
+                }
+                _ => {}
+            }
+        }
+        members.push(value[start..].trim());
+    }
+    members.retain(|member| !member.is_empty());
+    Some(members)
+}
+
+/// The value of a field that stands once, as text.
+pub(crate) fn single(headers: &HeaderMap, name: impl AsHeaderName) -> Option<&str> {
+    let mut values = headers.get_all(name).iter();
+    let value = values.next()?.to_str().ok()?.trim();
+    values.next().is_none().then_some(value)
+}
+
+/// Replaces a field by one line. What came from header fields can stand in one.
+pub(crate) fn set(headers: &mut HeaderMap, name: HeaderName, value: &str) {
+    if let Ok(value) = HeaderValue::from_str(value) {
+        headers.insert(name, value);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn headers(values: &[&[u8]]) -> HeaderMap {
+        let mut headers = HeaderMap::new();
+        for value in values {
+            headers.append("x", HeaderValue::from_bytes(value).unwrap());
+        }
+        headers
+    }
+
+    #[test]
+    fn members_are_parted_by_commas_outside_of_quotes() {
+        for (values, expected) in [
+            (&[&b"a, b"[..], b"c"][..], &["a", "b", "c"][..]),
+            (&[br#"private="a, b", max-age=1"#], &[r#"private="a, b""#, "max-age=1"]),
+            (&[br#"x="\", y", z"#], &[r#"x="\", y""#, "z"]),
+            (&[b" , ,"], &[]),
+            (&[], &[]),
+        ] {
+            assert_eq!(list(&headers(values), "x").unwrap(), expected);
+        }
+        assert_eq!(list(&headers(&[b"a\xff"]), "x"), None);
+    }
+
+    #[test]
+    fn what_stands_twice_is_no_single_value() {
+        assert_eq!(single(&headers(&[b" a "]), "x"), Some("a"));
+        assert_eq!(single(&headers(&[b"a", b"b"]), "x"), None);
+        assert_eq!(single(&headers(&[]), "x"), None);
+    }
+}

@@ -1,0 +1,173 @@
+//! How long a reply may be kept.
+
+use std::time::{Duration, SystemTime};
+
+use http::HeaderMap;
+use http::header::{AGE, CACHE_CONTROL, DATE, EXPIRES, PRAGMA};
+
+use super::fields;
+
+/// No copy lives longer (SSR §5.1: it expires earlier than it would otherwise).
+pub const LONGEST_TTL: Duration = Duration::from_secs(300);
+/// So long where the site says nothing.
+pub const UNSTATED_TTL: Duration = Duration::from_secs(60);
+/// No copy for a visitor with cookies lives longer.
+pub const MEASURED_TTL: Duration = Duration::from_secs(60);
+
+/// Why a reply may not be kept.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Stale {
+    /// The site said so.
+    #[error("the site says `{0}`")]
+    Says(&'static str),
+    /// Its time is over.
+    #[error("it is stale already")]
+    Expired,
+    /// Nobody knows what its headers say.
+    #[error("its {0} cannot be read")]
+    Unreadable(&'static str),
+}
+
+/// How long a reply may be kept from `now` on: the shortest time that it states, at most five
+/// minutes; a minute if it states none.
+///
+/// `s-maxage` is meant for shared caches. It counts here too: who limits those, limits us.
+///
+/// # Errors
+/// If it may not be kept at all.
+pub fn ttl(headers: &HeaderMap, now: SystemTime) -> Result<Duration, Stale> {
+    let mut stated: Option<Duration> = None;
+    let mut state = |time: Duration| stated = Some(stated.map_or(time, |least| least.min(time)));
+
+    let directives =
+        fields::list(headers, CACHE_CONTROL).ok_or(Stale::Unreadable("Cache-Control"))?;
+    for directive in &directives {
+        let (name, value) = match directive.split_once('=') {
+            Some((name, value)) => (name.trim(), value.trim().trim_matches('"')),
+            None => (*directive, ""),
+        };
+        for bar in ["no-store", "no-cache", "private"] {
+            if name.eq_ignore_ascii_case(bar) {
+                return Err(Stale::Says(bar));
+            }
+        }
+        if name.eq_ignore_ascii_case("max-age") || name.eq_ignore_ascii_case("s-maxage") {
+            // What is no number counts as none (RFC 9111 §4.2.1).
+            state(seconds(value).unwrap_or(Duration::ZERO));
+        }
+    }
+    if directives.is_empty()
+        && fields::list(headers, PRAGMA)
+            .is_none_or(|words| words.iter().any(|word| word.eq_ignore_ascii_case("no-cache")))
+    {
+        return Err(Stale::Says("Pragma: no-cache"));
+    }
+    if headers.contains_key(EXPIRES) {
+        let date = |name| {
+            fields::single(headers, name).and_then(|text| httpdate::parse_http_date(text).ok())
+        };
+        // An invalid date is one in the past (RFC 9111 §5.3).
+        let sent = date(DATE).unwrap_or(now);
+        let left = date(EXPIRES).and_then(|expires| expires.duration_since(sent).ok());
+        state(left.unwrap_or(Duration::ZERO));
+    }
+    let Some(stated) = stated else {
+        return Ok(UNSTATED_TTL);
+    };
+    let age = match headers.contains_key(AGE) {
+        true => fields::single(headers, AGE).and_then(seconds).ok_or(Stale::Unreadable("Age"))?,
+        false => Duration::ZERO,
+    };
+    match stated.saturating_sub(age) {
+        Duration::ZERO => Err(Stale::Expired),
+        left => Ok(left.min(LONGEST_TTL)),
+    }
+}
+
+/// Seconds as caches write them; more than a number holds is very many (RFC 9111 §1.2.2).
+fn seconds(text: &str) -> Option<Duration> {
+    if text.is_empty() || !text.bytes().all(|byte| byte.is_ascii_digit()) {
+        return None;
+    }
+    Some(Duration::from_secs(text.parse().unwrap_or(u64::from(u32::MAX))))
+}
+
+#[cfg(test)]
+mod tests {
+    use http::header::{HeaderName, HeaderValue};
+    use proptest::prelude::*;
+
+    use super::*;
+
+    /// Sun, 06 Nov 1994 08:49:37 GMT.
+    fn now() -> SystemTime {
+        SystemTime::UNIX_EPOCH + Duration::from_secs(784_111_777)
+    }
+
+    fn ttl_of(fields: &[(&'static str, &str)]) -> Result<u64, Stale> {
+        let mut headers = HeaderMap::new();
+        for (name, value) in fields {
+            headers.append(
+                HeaderName::from_static(name),
+                HeaderValue::from_bytes(value.as_bytes()).unwrap(),
+            );
+        }
+        ttl(&headers, now()).map(|ttl| ttl.as_secs())
+    }
+
+    #[test]
+    fn a_copy_lives_as_long_as_the_site_says_and_five_minutes_at_most() {
+        const CC: &str = "cache-control";
+        const SENT: (&str, &str) = ("date", "Sun, 06 Nov 1994 08:49:37 GMT");
+        for (fields, expected) in [
+            (&[][..], Ok(60)),
+            (&[(CC, "public")], Ok(60)),
+            (&[(CC, "max-age=120")], Ok(120)),
+            (&[(CC, "Max-Age=\"120\"")], Ok(120)),
+            (&[(CC, "max-age=31536000, immutable")], Ok(300)),
+            (&[(CC, "max-age=99999999999999999999999")], Ok(300)),
+            (&[(CC, "max-age=100"), (CC, "max-age=50")], Ok(50)),
+            (&[(CC, "s-maxage=30, max-age=200")], Ok(30)),
+            (&[(CC, "s-maxage=30")], Ok(30)),
+            (&[(CC, "max-age=100, stale-while-revalidate=1000")], Ok(100)),
+            (&[(CC, "max-age=100"), ("age", "40")], Ok(60)),
+            (&[(CC, "max-age=100"), ("age", "100")], Err(Stale::Expired)),
+            (&[(CC, "max-age=100"), ("age", "-1")], Err(Stale::Unreadable("Age"))),
+            (&[("age", "5000")], Ok(60)),
+            // Never.
+            (&[(CC, "no-store")], Err(Stale::Says("no-store"))),
+            (&[(CC, "no-cache")], Err(Stale::Says("no-cache"))),
+            (&[(CC, "max-age=100, private")], Err(Stale::Says("private"))),
+            (&[(CC, "PRIVATE=\"set-cookie, x\"")], Err(Stale::Says("private"))),
+            (&[(CC, "max-age=100"), (CC, "no-cache=\"x\"")], Err(Stale::Says("no-cache"))),
+            (&[(CC, "max-age=0")], Err(Stale::Expired)),
+            (&[(CC, "max-age=-1")], Err(Stale::Expired)),
+            (&[(CC, "max-age=soon")], Err(Stale::Expired)),
+            (&[(CC, "max-age")], Err(Stale::Expired)),
+            (&[("pragma", "no-cache")], Err(Stale::Says("Pragma: no-cache"))),
+            (&[("pragma", "no-cache"), (CC, "max-age=70")], Ok(70)),
+            (&[(CC, "max-age=70\u{fc}")], Err(Stale::Unreadable("Cache-Control"))),
+            // By date.
+            (&[SENT, ("expires", "Sun, 06 Nov 1994 08:50:37 GMT")], Ok(60)),
+            (&[("expires", "Sun, 06 Nov 1994 08:50:07 GMT")], Ok(30)),
+            (&[SENT, ("expires", "Sun, 06 Nov 1994 08:49:37 GMT")], Err(Stale::Expired)),
+            (&[SENT, ("expires", "Thu, 19 Nov 1981 08:52:00 GMT")], Err(Stale::Expired)),
+            (&[("expires", "0")], Err(Stale::Expired)),
+            (&[("expires", "-1"), (CC, "max-age=100")], Err(Stale::Expired)),
+            (&[("expires", "Sun, 06 Nov 1994 08:50:37 GMT"), (CC, "max-age=200")], Ok(60)),
+        ] {
+            assert_eq!(ttl_of(fields), expected, "{fields:?}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn no_reply_is_kept_longer_than_five_minutes(
+            control in "[a-z0-9=, \"-]{0,40}", age in "[0-9-]{0,6}", expires in "[ -~]{0,30}",
+        ) {
+            if let Ok(ttl) = ttl_of(&[("cache-control", &control), ("age", &age), ("expires", &expires)]) {
+                prop_assert!((1..=300).contains(&ttl));
+            }
+        }
+    }
+}

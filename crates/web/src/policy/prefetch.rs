@@ -1,0 +1,344 @@
+//! Requests that fetch ahead, and the replies that they may have.
+
+use std::time::{Duration, SystemTime};
+
+use http::header::{
+    ACCEPT, AGE, AUTHORIZATION, CACHE_CONTROL, CONTENT_DISPOSITION, CONTENT_LENGTH, CONTENT_RANGE,
+    CONTENT_TYPE, COOKIE, ETAG, EXPIRES, HeaderName, HeaderValue, IF_MATCH, IF_MODIFIED_SINCE,
+    IF_NONE_MATCH, IF_RANGE, IF_UNMODIFIED_SINCE, LAST_MODIFIED, PRAGMA, RANGE, REFRESH,
+    SET_COOKIE, TRANSFER_ENCODING, VARY, WWW_AUTHENTICATE,
+};
+use http::{HeaderMap, Method, StatusCode, request, response};
+
+use super::bars::Offence;
+use super::freshness::{self, Stale};
+use super::visitor::{self, Excluded, Visitor};
+use super::{fields, target};
+
+/// The field by which the script marks a request that fetches ahead. Only the site's own pages can
+/// send it: from elsewhere a browser asks first (CORS), and nobody answers.
+pub const MARK: HeaderName = HeaderName::from_static("x-lull");
+
+/// How long a hint to a visitor with cookies is good for.
+const MARK_GOOD_FOR: Duration = Duration::from_secs(60);
+/// The clock that wrote a mark and the one that reads it may differ so much.
+const CLOCK_SLACK: Duration = Duration::from_secs(5);
+
+/// What `X-Lull` says: for whom the copy will be.
+///
+/// `1` for who has no cookies, `2-` and the time in seconds for who has harmless ones. The browser
+/// sends no cookies with a prefetch, so this is how the reply is known to need `Vary: Cookie`. Who
+/// makes one up changes nothing but the own cache.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mark {
+    /// [`Visitor::Cookieless`].
+    Cookieless,
+    /// [`Visitor::Measured`], and when that was seen.
+    Measured(SystemTime),
+}
+
+impl Mark {
+    /// The mark for a visitor who asks for hints now.
+    pub fn of(visitor: Visitor, now: SystemTime) -> Self {
+        match visitor {
+            Visitor::Cookieless => Mark::Cookieless,
+            Visitor::Measured => Mark::Measured(now),
+        }
+    }
+
+    /// The visitor whom the copy is for.
+    pub fn visitor(self) -> Visitor {
+        match self {
+            Mark::Cookieless => Visitor::Cookieless,
+            Mark::Measured(_) => Visitor::Measured,
+        }
+    }
+
+    /// As the header says it.
+    pub fn text(self) -> String {
+        match self {
+            Mark::Cookieless => "1".into(),
+            Mark::Measured(at) => {
+                let since = at.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+                format!("2-{}", since.as_secs())
+            }
+        }
+    }
+
+    fn parse(text: &str) -> Option<Self> {
+        if text == "1" {
+            return Some(Mark::Cookieless);
+        }
+        let seconds = text.strip_prefix("2-")?.parse::<u32>().ok()?;
+        Some(Mark::Measured(SystemTime::UNIX_EPOCH + Duration::from_secs(seconds.into())))
+    }
+
+    fn is_good(self, now: SystemTime) -> bool {
+        match self {
+            Mark::Cookieless => true,
+            Mark::Measured(at) => match now.duration_since(at) {
+                Ok(ago) => ago <= MARK_GOOD_FOR,
+                Err(ahead) => ahead.duration() <= CLOCK_SLACK,
+            },
+        }
+    }
+}
+
+/// Why a request is not let through as a prefetch.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum NotAhead {
+    /// `X-Lull` says nothing that we say.
+    #[error("its X-Lull is none of ours")]
+    Mark,
+    /// A hint that was good once.
+    #[error("its hint is too old")]
+    OldMark,
+    /// Somebody with cookies, without HTTPS.
+    #[error("it is for a visitor with cookies, and comes without HTTPS")]
+    WithoutHttps,
+    /// Not `GET`.
+    #[error("it is no GET")]
+    Method,
+    /// Says who somebody is, or asks for a part, or brings something.
+    #[error("it carries {0}")]
+    Carries(HeaderName),
+    /// Not from a script of the site.
+    #[error("it is not from a script of this site ({0})")]
+    Elsewhere(&'static str),
+    /// Nothing to spare.
+    #[error(transparent)]
+    Spares(#[from] Excluded),
+}
+
+/// Looks at the head of a request that carries `X-Lull`; its URL is for [`super::Policy::admit`] to
+/// look at.
+pub(super) fn ahead(
+    head: &request::Parts,
+    secure: bool,
+    now: SystemTime,
+) -> Result<Mark, NotAhead> {
+    let headers = &head.headers;
+    let mark = fields::single(headers, MARK).and_then(Mark::parse).ok_or(NotAhead::Mark)?;
+    if !mark.is_good(now) {
+        return Err(NotAhead::OldMark);
+    }
+    if mark.visitor() == Visitor::Measured && !secure {
+        return Err(NotAhead::WithoutHttps);
+    }
+    if head.method != Method::GET {
+        return Err(NotAhead::Method);
+    }
+    for name in [COOKIE, AUTHORIZATION, RANGE, TRANSFER_ENCODING] {
+        if headers.contains_key(&name) {
+            return Err(NotAhead::Carries(name));
+        }
+    }
+    if headers.contains_key(CONTENT_LENGTH) && fields::single(headers, CONTENT_LENGTH) != Some("0")
+    {
+        return Err(NotAhead::Carries(CONTENT_LENGTH));
+    }
+    // Browsers send these to secure origins only.
+    for (name, wanted) in [("sec-fetch-site", "same-origin"), ("sec-fetch-dest", "empty")] {
+        if headers.contains_key(name) && fields::single(headers, name) != Some(wanted) {
+            return Err(NotAhead::Elsewhere(name));
+        }
+    }
+    visitor::spares(headers)?;
+    Ok(mark)
+}
+
+/// What a browser asks for when it goes to a page.
+const PAGE: &str = "text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=0.8";
+
+/// Makes the head of a prefetch what the upstream server shall see: one of the kind that browsers
+/// send by themselves when they fetch a page ahead.
+pub fn upstream_request(headers: &mut HeaderMap) {
+    headers.remove(MARK);
+    // A 304 would make a copy of what the browser has from before, perhaps from when somebody was
+    // signed in.
+    for name in [IF_MATCH, IF_MODIFIED_SINCE, IF_NONE_MATCH, IF_RANGE, IF_UNMODIFIED_SINCE] {
+        headers.remove(name);
+    }
+    headers.insert("sec-purpose", HeaderValue::from_static("prefetch"));
+    if asks_for_a_page(headers) {
+        headers.insert(ACCEPT, HeaderValue::from_static(PAGE));
+        headers.insert("upgrade-insecure-requests", HeaderValue::from_static("1"));
+        if headers.contains_key("sec-fetch-dest") {
+            headers.insert("sec-fetch-dest", HeaderValue::from_static("document"));
+            headers.insert("sec-fetch-mode", HeaderValue::from_static("navigate"));
+        }
+    }
+}
+
+pub(crate) fn asks_for_a_page(headers: &HeaderMap) -> bool {
+    headers.get_all(ACCEPT).iter().any(|value| {
+        value.to_str().is_ok_and(|value| {
+            value.split(',').any(|range| {
+                range
+                    .split(';')
+                    .next()
+                    .is_some_and(|kind| kind.trim().eq_ignore_ascii_case("text/html"))
+            })
+        })
+    })
+}
+
+/// Fields that a script's request and the navigation after it have alike. What a reply varies on
+/// beyond these the navigation would not find.
+const ALIKE: &[&str] = &[
+    "accept-encoding",
+    "accept-language",
+    "authorization",
+    "cookie",
+    "host",
+    "origin",
+    "save-data",
+    "sec-ch-ua",
+    "sec-ch-ua-mobile",
+    "sec-ch-ua-platform",
+    "user-agent",
+];
+
+/// Why the reply to a prefetch is thrown away.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Unkept {
+    /// Not 200.
+    #[error("its status is {0}, not 200")]
+    Status(StatusCode),
+    /// Leads elsewhere.
+    #[error("it redirects")]
+    Redirect,
+    /// Sets a cookie.
+    #[error("it sets a cookie")]
+    SetCookie,
+    /// Not to be kept.
+    #[error("it may not be kept: {0}")]
+    Stale(#[from] Stale),
+    /// Differs by what nobody knows.
+    #[error("it varies on `{0}`, so that the navigation would not find it")]
+    Varies(String),
+    /// About credentials, a part, or a file.
+    #[error("it carries {0}")]
+    Carries(HeaderName),
+    /// A file.
+    #[error("it is a download")]
+    Download,
+}
+
+impl Unkept {
+    /// What its URL did, if that bars it. A server in trouble bars nothing.
+    pub fn offence(&self) -> Option<Offence> {
+        match self {
+            Unkept::Status(_) => None,
+            Unkept::Redirect => Some(Offence::Redirect),
+            Unkept::SetCookie => Some(Offence::SetCookie),
+            Unkept::Stale(_) | Unkept::Varies(_) | Unkept::Carries(_) | Unkept::Download => {
+                Some(Offence::NotPublic)
+            }
+        }
+    }
+}
+
+/// What a reply did that bars its URL, whoever asked for it.
+pub fn offence(head: &response::Parts) -> Option<Offence> {
+    if is_redirect(head) {
+        Some(Offence::Redirect)
+    } else if head.headers.contains_key(SET_COOKIE) {
+        Some(Offence::SetCookie)
+    } else {
+        None
+    }
+}
+
+fn is_redirect(head: &response::Parts) -> bool {
+    matches!(head.status.as_u16(), 300..=303 | 305..=308) || head.headers.contains_key(REFRESH)
+}
+
+/// Whether the reply to a prefetch may be kept; if so, how long, with the headers that make the
+/// browser do that.
+pub(super) fn reply(
+    head: &mut response::Parts,
+    visitor: Visitor,
+    now: SystemTime,
+) -> Result<Duration, Unkept> {
+    match offence(head) {
+        Some(Offence::Redirect) => return Err(Unkept::Redirect),
+        Some(_) => return Err(Unkept::SetCookie),
+        None => {}
+    }
+    if head.status != StatusCode::OK {
+        return Err(Unkept::Status(head.status));
+    }
+    let headers = &mut head.headers;
+    for name in [CONTENT_RANGE, WWW_AUTHENTICATE, CLEAR_SITE_DATA] {
+        if headers.contains_key(&name) {
+            return Err(Unkept::Carries(name));
+        }
+    }
+    if is_download(headers) {
+        return Err(Unkept::Download);
+    }
+    let mut ttl = freshness::ttl(headers, now)?;
+    if visitor == Visitor::Measured {
+        ttl = ttl.min(freshness::MEASURED_TTL);
+    }
+    vary(headers, visitor)?;
+
+    // The copy is for this browser, for so long, and not to be renewed: a 304 to somebody who has
+    // signed in meanwhile would renew the anonymous page, on servers whose ETags don't tell them
+    // apart. Things in a page may be renewed, that is cheaper.
+    fields::set(headers, CACHE_CONTROL, &format!("private, max-age={}", ttl.as_secs()));
+    for name in [EXPIRES, AGE, PRAGMA] {
+        headers.remove(name);
+    }
+    if is_page(headers) {
+        headers.remove(ETAG);
+        headers.remove(LAST_MODIFIED);
+    }
+    Ok(ttl)
+}
+
+/// Makes the reply one that a visitor with a cookie does not get, where that is possible.
+fn vary(headers: &mut HeaderMap, visitor: Visitor) -> Result<(), Unkept> {
+    let names = fields::list(headers, VARY).ok_or_else(|| Unkept::Varies("?".into()))?;
+    let is = |name: &str, other: &str| name.eq_ignore_ascii_case(other);
+    if let Some(name) = names.iter().find(|name| !ALIKE.iter().any(|alike| is(name, alike))) {
+        return Err(Unkept::Varies((*name).to_owned()));
+    }
+    let by_cookie = names.iter().any(|name| is(name, "cookie"));
+    match visitor {
+        // It would never be used: whoever has a cookie never hits.
+        Visitor::Measured if by_cookie => Err(Unkept::Varies("cookie".into())),
+        Visitor::Cookieless if !by_cookie => {
+            let mut names = names;
+            names.push("Cookie");
+            let merged = names.join(", ");
+            fields::set(headers, VARY, &merged);
+            Ok(())
+        }
+        _ => Ok(()),
+    }
+}
+
+fn is_download(headers: &HeaderMap) -> bool {
+    headers.get_all(CONTENT_DISPOSITION).iter().any(|value| {
+        let kind = value.as_bytes().split(|&byte| byte == b';').next().unwrap_or(b"");
+        !kind.trim_ascii().eq_ignore_ascii_case(b"inline")
+    })
+}
+
+fn is_page(headers: &HeaderMap) -> bool {
+    fields::single(headers, CONTENT_TYPE).is_none_or(|kind| {
+        let kind = kind.split(';').next().unwrap_or("").trim();
+        kind.eq_ignore_ascii_case("text/html") || kind.eq_ignore_ascii_case("application/xhtml+xml")
+    })
+}
+
+pub(super) const CLEAR_SITE_DATA: HeaderName = HeaderName::from_static("clear-site-data");
+
+/// The path and query of a request.
+pub(super) fn target_of(head: &request::Parts) -> Result<target::Target, target::Unfit> {
+    head.uri
+        .path_and_query()
+        .map_or(Err(target::Unfit::OtherOrigin), |path| target::Target::parse(path.as_str()))
+}

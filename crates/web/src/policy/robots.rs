@@ -1,0 +1,173 @@
+//! The rules of robots.txt (RFC 9309). What robots must not fetch is nothing to fetch unasked.
+//!
+//! The whole of it is small: the group of the name `lull` if there is one, else that of `*`; the
+//! longest matching rule; `allow` where two are equally long.
+
+use super::patterns::Pattern;
+
+/// The name that robots.txt may speak to.
+const NAME: &str = "lull";
+/// What is read of a file: at least 500 KiB by RFC 9309 §2.5.
+const LONGEST: usize = 500 * 1024;
+/// Rules that are kept of a file.
+const MOST_RULES: usize = 4096;
+
+/// What a site's robots.txt says.
+#[derive(Clone, Debug, Default)]
+pub struct Robots {
+    said: Said,
+}
+
+#[derive(Clone, Debug, Default)]
+enum Said {
+    /// Nobody has looked yet, or the server could not answer: nothing may be fetched
+    /// (RFC 9309 §2.3.1.4).
+    #[default]
+    Unknown,
+    Rules(Vec<(bool, Pattern)>),
+}
+
+/// Why robots.txt forbids a path.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Forbidden {
+    /// It is not known.
+    #[error("robots.txt is not known yet, or could not be read")]
+    Unknown,
+    /// A rule of it.
+    #[error("robots.txt disallows `{0}`")]
+    Rule(String),
+}
+
+impl Robots {
+    /// What the answer to `GET /robots.txt` says, by its status and body.
+    pub fn fetched(status: u16, body: &[u8]) -> Self {
+        match status {
+            200..=299 => Robots { said: Said::Rules(parse(body)) },
+            // RFC 9309 §2.3.1.3: there is none, so nothing is forbidden.
+            400..=499 => Robots { said: Said::Rules(Vec::new()) },
+            _ => Robots::default(),
+        }
+    }
+
+    /// Whether a decoded path, with its query, may be fetched.
+    ///
+    /// # Errors
+    /// If not.
+    pub fn check(&self, path: &str) -> Result<(), Forbidden> {
+        let Said::Rules(rules) = &self.said else {
+            return Err(Forbidden::Unknown);
+        };
+        let longest = rules
+            .iter()
+            .filter(|(_, pattern)| pattern.matches(path))
+            .max_by_key(|(allow, pattern)| (pattern.len(), *allow));
+        match longest {
+            Some((false, pattern)) => Err(Forbidden::Rule(pattern.text().to_owned())),
+            _ => Ok(()),
+        }
+    }
+}
+
+/// The rules for us.
+fn parse(body: &[u8]) -> Vec<(bool, Pattern)> {
+    let body = &body[..body.len().min(LONGEST)];
+    let body = String::from_utf8_lossy(body);
+    let body = body.strip_prefix('\u{feff}').unwrap_or(&body);
+    let (mut ours, mut everybodys) = (Vec::new(), Vec::new());
+    let (mut named, mut for_us, mut for_all, mut in_rules) = (false, false, false, false);
+    for line in body.split(['\n', '\r']) {
+        let line = line.split('#').next().unwrap_or("");
+        let Some((key, value)) = line.split_once(':') else {
+            continue;
+        };
+        let (key, value) = (key.trim(), value.trim());
+        if key.eq_ignore_ascii_case("user-agent") {
+            if in_rules {
+                (for_us, for_all, in_rules) = (false, false, false);
+            }
+            for_us |= value.eq_ignore_ascii_case(NAME);
+            for_all |= value == "*";
+            named |= for_us;
+        } else if key.eq_ignore_ascii_case("allow") || key.eq_ignore_ascii_case("disallow") {
+            in_rules = true;
+            // An empty rule says nothing.
+            if value.is_empty() || ours.len() + everybodys.len() >= MOST_RULES {
+                continue;
+            }
+            let rule = (key.eq_ignore_ascii_case("allow"), Pattern::new(value));
+            if for_us {
+                ours.push(rule.clone());
+            }
+            if for_all {
+                everybodys.push(rule);
+            }
+        }
+    }
+    if named { ours } else { everybodys }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn the_rules_for_us_are_found() {
+        let simple = "User-agent: *\nDisallow: /private\nAllow: /private/open\n";
+        let ours = "User-agent: *\nDisallow: /\n\nuser-agent: Lull\nDisallow: /slow # why\n";
+        let shared = "User-agent: other\nUser-agent: lull\nDisallow: /a\nUser-agent: *\nAllow: /\n";
+        let nothing = "User-agent: lull\nDisallow:\n\nUser-agent: *\nDisallow: /\n";
+        let later = "User-agent: lull\nDisallow: /a\nUser-agent: x\nDisallow: /b\nUser-agent: LULL\nDisallow: /c\n";
+        for (file, path, allowed) in [
+            (simple, "/", true),
+            (simple, "/private/x", false),
+            (simple, "/private/open/x", true),
+            (ours, "/anything", true),
+            (ours, "/slow/x", false),
+            (shared, "/a", false),
+            (shared, "/b", true),
+            (nothing, "/a", true),
+            (later, "/a", false),
+            (later, "/b", true),
+            (later, "/c", false),
+            ("User-agent: *\r\nDisallow: /*.pdf$\r\n", "/a.pdf", false),
+            ("User-agent: *\rDisallow: /x\r", "/x", false),
+            ("\u{feff}User-agent: *\nDisallow: /x", "/x", false),
+            ("User-agent: *\nDisallow: /p\nAllow: /p", "/p", true),
+            ("User-agent: lullaby\nDisallow: /", "/", true),
+            ("no robots here", "/", true),
+            ("", "/", true),
+        ] {
+            let robots = Robots::fetched(200, file.as_bytes());
+            assert_eq!(robots.check(path).is_ok(), allowed, "{file} {path}");
+        }
+    }
+
+    #[test]
+    fn without_robots_txt_nothing_is_forbidden_and_unread_it_forbids_all() {
+        for (status, allowed) in
+            [(404, true), (403, true), (500, false), (503, false), (302, false)]
+        {
+            let robots = Robots::fetched(status, b"User-agent: *\nDisallow: /\n");
+            assert_eq!(robots.check("/").is_ok(), allowed, "{status}");
+        }
+        assert_eq!(Robots::default().check("/"), Err(Forbidden::Unknown));
+    }
+
+    #[test]
+    fn a_long_file_is_read_to_a_limit() {
+        let file = format!("User-agent: *\n{}", "Disallow: /a\n".repeat(100_000));
+        let Said::Rules(rules) = Robots::fetched(200, file.as_bytes()).said else {
+            panic!("it was read");
+        };
+        assert_eq!(rules.len(), MOST_RULES);
+    }
+
+    proptest! {
+        #[test]
+        fn any_file_is_read(body: Vec<u8>, path in "/[a-z*$%]{0,9}") {
+            let _ = Robots::fetched(200, &body).check(&path);
+        }
+    }
+}

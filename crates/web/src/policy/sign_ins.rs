@@ -1,0 +1,93 @@
+//! Who was given a cookie just now.
+//!
+//! A visitor with harmless cookies keeps copies without `Vary: Cookie`. The reply that signs such a
+//! visitor in clears them (`Clear-Site-Data`); a prefetch that was asked for before, and comes
+//! after, would bring one back. So for as long as such a hint is good, a client that was given a
+//! cookie gets no more of these.
+
+use std::collections::{HashMap, VecDeque};
+use std::time::Duration;
+
+use lull_cc::Timestamp;
+
+/// How long clients are remembered: as long as a hint to a visitor with cookies is good, and the
+/// copy that it leads to.
+pub(super) const REMEMBERED_FOR: Duration = Duration::from_secs(120);
+/// Clients that are kept. Beyond that nobody with cookies prefetches, until there is room again.
+const MOST: usize = 1 << 16;
+
+/// A client, as the proxy tells them apart: a keyed hash of the address.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Client(pub u64);
+
+/// Clients that were given a cookie within the last two minutes.
+#[derive(Debug, Default)]
+pub struct SignIns {
+    last: HashMap<Client, Timestamp>,
+    order: VecDeque<(Timestamp, Client)>,
+    /// Until then somebody may be missing here.
+    full_until: Timestamp,
+}
+
+impl SignIns {
+    /// Takes note of a client that was given a cookie.
+    pub fn note(&mut self, client: Client, now: Timestamp) {
+        while let Some(&(at, client)) = self.order.front() {
+            if now.saturating_since(at) < REMEMBERED_FOR {
+                break;
+            }
+            self.order.pop_front();
+            if self.last.get(&client) == Some(&at) {
+                self.last.remove(&client);
+            }
+        }
+        if self.order.len() >= MOST {
+            self.full_until = now + REMEMBERED_FOR;
+            return;
+        }
+        self.last.insert(client, now);
+        self.order.push_back((now, client));
+    }
+
+    /// Whether `client` may have been given a cookie lately.
+    pub fn lately(&self, client: Client, now: Timestamp) -> bool {
+        now < self.full_until
+            || self.last.get(&client).is_some_and(|at| now.saturating_since(*at) < REMEMBERED_FOR)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(seconds: u64) -> Timestamp {
+        Timestamp::ZERO + Duration::from_secs(seconds)
+    }
+
+    #[test]
+    fn a_sign_in_is_remembered_for_as_long_as_a_hint_is_good() {
+        let mut sign_ins = SignIns::default();
+        sign_ins.note(Client(1), at(10));
+        for (client, now, expected) in
+            [(1, 10, true), (1, 129, true), (1, 130, false), (2, 11, false)]
+        {
+            assert_eq!(sign_ins.lately(Client(client), at(now)), expected, "{client} {now}");
+        }
+        sign_ins.note(Client(1), at(100));
+        sign_ins.note(Client(2), at(140));
+        assert!(sign_ins.lately(Client(1), at(219)));
+    }
+
+    #[test]
+    fn too_many_at_once_count_as_everybody() {
+        let mut sign_ins = SignIns::default();
+        for client in 0..=MOST as u64 {
+            sign_ins.note(Client(client), at(1));
+        }
+        assert!(sign_ins.order.len() <= MOST);
+        assert!(sign_ins.lately(Client(u64::MAX), at(2)));
+        sign_ins.note(Client(1), at(300));
+        assert!(!sign_ins.lately(Client(u64::MAX), at(300)));
+        assert_eq!(sign_ins.order.len(), 1);
+    }
+}

@@ -1,0 +1,377 @@
+//! Which URLs may be fetched ahead, by the URL alone.
+
+use percent_encoding::percent_decode_str;
+
+use super::actions;
+use super::patterns::Pattern;
+
+/// Longer ones are never fetched ahead; `lull-speculate` does not keep them either.
+const LONGEST: usize = 1024;
+
+/// A path of the site, with its query if it has one, that cannot be read in two ways.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Target {
+    path: String,
+    query: Option<String>,
+}
+
+/// Why a URL is never fetched ahead.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Unfit {
+    /// Not a path of the site.
+    #[error("it is no path of this site")]
+    OtherOrigin,
+    /// Too long.
+    #[error("it is longer than {LONGEST} bytes")]
+    TooLong,
+    /// Read differently by different programs.
+    #[error("it can be read in two ways: {0}")]
+    Ambiguous(Ambiguous),
+    /// Ours, or for machines.
+    #[error("`{0}` is for machines")]
+    Reserved(&'static str),
+    /// With a query.
+    #[error("it has a query, and the owner has not allowed that")]
+    Query,
+    /// Something may happen.
+    #[error("it looks like an action: `{0}`")]
+    Action(String),
+    /// The owner said no.
+    #[error("the owner denies `{0}`")]
+    Denied(String),
+}
+
+/// What makes a URL one that two programs read differently. Each has let something through some
+/// proxy.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Ambiguous {
+    /// A character that no URL has.
+    #[error("a control character, a space, or one outside of ASCII")]
+    Character,
+    /// A percent sign without two digits.
+    #[error("a percent sign without two hexadecimal digits")]
+    Escape,
+    /// Decoded once more it would say something else.
+    #[error("it is encoded twice")]
+    Twice,
+    /// No text once decoded.
+    #[error("no UTF-8 when decoded")]
+    Utf8,
+    /// `/` or `\` in disguise.
+    #[error("an encoded slash, or a backslash")]
+    Slash,
+    /// `.` or `..`.
+    #[error("`.` or `..`")]
+    Dots,
+    /// `//`.
+    #[error("an empty segment")]
+    Empty,
+    /// `;`, behind which sessions hide.
+    #[error("a path parameter (`;`)")]
+    Parameter,
+    /// `#`.
+    #[error("a fragment (`#`)")]
+    Fragment,
+}
+
+/// Folders that no page lives in: our own, and RFC 8615's.
+const RESERVED: &[&str] = &["/.lull", "/.well-known"];
+
+impl Target {
+    /// Reads a path with its query, as a request line has it.
+    ///
+    /// # Errors
+    /// If it is none, or could be read in two ways.
+    pub fn parse(text: &str) -> Result<Self, Unfit> {
+        // `//host/` would be another origin to a browser.
+        if !text.starts_with('/') || text.starts_with("//") {
+            return Err(Unfit::OtherOrigin);
+        }
+        if text.len() > LONGEST {
+            return Err(Unfit::TooLong);
+        }
+        if text.contains('#') {
+            return Err(Unfit::Ambiguous(Ambiguous::Fragment));
+        }
+        let (path, query) = match text.split_once('?') {
+            Some((path, query)) => (path, Some(query)),
+            None => (text, None),
+        };
+        let path = decode(path).map_err(Unfit::Ambiguous)?;
+        let query = query.map(decode).transpose().map_err(Unfit::Ambiguous)?;
+        segments(&path).map_err(Unfit::Ambiguous)?;
+        for reserved in RESERVED {
+            if path
+                .strip_prefix(reserved)
+                .is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+            {
+                return Err(Unfit::Reserved(reserved));
+            }
+        }
+        Ok(Target { path, query })
+    }
+
+    /// The path, decoded.
+    pub fn path(&self) -> &str {
+        &self.path
+    }
+
+    /// The query, decoded.
+    pub fn query(&self) -> Option<&str> {
+        self.query.as_deref()
+    }
+
+    /// Both, as patterns are held against it.
+    pub(super) fn whole(&self) -> String {
+        match &self.query {
+            Some(query) => format!("{}?{query}", self.path),
+            None => self.path.clone(),
+        }
+    }
+}
+
+/// Decodes once, and refuses what another program would decode to something else.
+fn decode(text: &str) -> Result<String, Ambiguous> {
+    if !text.bytes().all(|byte| byte.is_ascii_graphic()) {
+        return Err(Ambiguous::Character);
+    }
+    if text.contains('\\') {
+        return Err(Ambiguous::Slash);
+    }
+    if has_lone_percent(text) {
+        return Err(Ambiguous::Escape);
+    }
+    let decoded = percent_decode_str(text).decode_utf8().map_err(|_| Ambiguous::Utf8)?;
+    if decoded.chars().any(char::is_control) {
+        return Err(Ambiguous::Character);
+    }
+    // One that stands for itself, as in `100%25`, is fine.
+    if percent_decode_str(&decoded).any_escape() {
+        return Err(Ambiguous::Twice);
+    }
+    // Decoding must not have made a slash of anything.
+    let slashes = |text: &str| text.matches(['/', '\\', '?', '#']).count();
+    if slashes(&decoded) != slashes(text) {
+        return Err(Ambiguous::Slash);
+    }
+    Ok(decoded.into_owned())
+}
+
+trait AnyEscape {
+    /// Whether decoding changes anything.
+    fn any_escape(self) -> bool;
+}
+
+impl AnyEscape for percent_encoding::PercentDecode<'_> {
+    fn any_escape(self) -> bool {
+        matches!(std::borrow::Cow::from(self), std::borrow::Cow::Owned(_))
+    }
+}
+
+fn has_lone_percent(text: &str) -> bool {
+    let bytes = text.as_bytes();
+    bytes.iter().enumerate().any(|(at, &byte)| {
+        let digit = |ahead: usize| bytes.get(at + ahead).is_some_and(u8::is_ascii_hexdigit);
+        byte == b'%' && !(digit(1) && digit(2))
+    })
+}
+
+fn segments(path: &str) -> Result<(), Ambiguous> {
+    if path.contains(';') {
+        return Err(Ambiguous::Parameter);
+    }
+    let mut segments = path[1..].split('/').peekable();
+    while let Some(segment) = segments.next() {
+        // Spaces at the end are cut off by some file systems, and so are dots.
+        match segment.trim_end_matches([' ', '.']) {
+            "" if segment.is_empty() && segments.peek().is_none() => {}
+            "" if segment.is_empty() => return Err(Ambiguous::Empty),
+            "" => return Err(Ambiguous::Dots),
+            _ => {}
+        }
+    }
+    Ok(())
+}
+
+/// What the owner of a site says about its URLs.
+#[derive(Clone, Debug, Default)]
+pub struct OwnersRules {
+    /// Never fetched ahead.
+    pub deny: Vec<Pattern>,
+    /// Fetched ahead although it looks like an action.
+    pub allow: Vec<Pattern>,
+    /// Fetched ahead with a query.
+    pub allow_query: Vec<Pattern>,
+}
+
+impl OwnersRules {
+    /// Whether a URL may be fetched ahead, by these rules and by how it looks.
+    ///
+    /// # Errors
+    /// If not.
+    pub fn check(&self, target: &Target) -> Result<(), Unfit> {
+        let whole = target.whole();
+        let any = |patterns: &[Pattern]| {
+            patterns.iter().find(|pattern| pattern.matches(&whole)).map(|one| one.text().to_owned())
+        };
+        if let Some(denied) = any(&self.deny) {
+            return Err(Unfit::Denied(denied));
+        }
+        if target.query.is_some() && any(&self.allow_query).is_none() {
+            return Err(Unfit::Query);
+        }
+        if any(&self.allow).is_some() {
+            return Ok(());
+        }
+        match actions::action(&target.path, target.query()) {
+            Some(action) => Err(Unfit::Action(action)),
+            None => Ok(()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn nothing_slips_past_by_its_spelling() {
+        use Ambiguous::{Character, Dots, Empty, Escape, Fragment, Parameter, Slash, Twice, Utf8};
+        for (text, expected) in [
+            ("/a/../logout", Dots),
+            ("/a/./b", Dots),
+            ("/..", Dots),
+            ("/%2e%2e/etc", Dots),
+            ("/a/%2E", Dots),
+            ("/a/.../b", Dots),
+            ("/a/..%20/b", Dots),
+            ("/a%2flogout", Slash),
+            ("/a%2Flogout", Slash),
+            ("/a%5clogout", Slash),
+            ("/a\\logout", Slash),
+            ("/a%3fb", Slash),
+            ("/a%23b", Slash),
+            ("/a%00", Character),
+            ("/a%0d%0aSet-Cookie:x", Character),
+            ("/a\0", Character),
+            ("/a b", Character),
+            ("/caf\u{e9}", Character),
+            ("/a%7f", Character),
+            ("/%", Escape),
+            ("/%2", Escape),
+            ("/%zz", Escape),
+            ("/%252e%252e/x", Twice),
+            ("/%256cogout", Twice),
+            ("/%c0%ae%c0%ae/", Utf8),
+            ("/%ff", Utf8),
+            ("/a//b", Empty),
+            ("/a//", Empty),
+            ("/a;jsessionid=1", Parameter),
+            ("/a%3bb", Parameter),
+            ("/a#b", Fragment),
+        ] {
+            assert_eq!(Target::parse(text), Err(Unfit::Ambiguous(expected)), "{text}");
+        }
+    }
+
+    #[test]
+    fn other_origins_are_never_fetched() {
+        for text in [
+            "//other.example/",
+            "https://other.example/",
+            "http://this.example/",
+            "javascript:x",
+            "data:,x",
+            "index.html",
+            "",
+            "?x",
+            "\\\\other.example/",
+            "*",
+        ] {
+            assert_eq!(Target::parse(text), Err(Unfit::OtherOrigin), "{text}");
+        }
+        assert!(matches!(Target::parse("/\\other.example/"), Err(Unfit::Ambiguous(_))));
+        assert_eq!(Target::parse(&format!("/{}", "a".repeat(1024))), Err(Unfit::TooLong));
+    }
+
+    #[test]
+    fn plain_paths_are_read() {
+        for (text, path, query) in [
+            ("/", "/", None),
+            ("/a/b.html", "/a/b.html", None),
+            ("/a/", "/a/", None),
+            ("/caf%C3%A9", "/café", None),
+            ("/100%25", "/100%", None),
+            ("/a%20b", "/a b", None),
+            ("/..a/b..c", "/..a/b..c", None),
+            ("/.hidden", "/.hidden", None),
+            ("/.lulls", "/.lulls", None),
+            ("/a?x=1&y=%20", "/a", Some("x=1&y= ")),
+            ("/a?", "/a", Some("")),
+        ] {
+            let target = Target::parse(text).unwrap();
+            assert_eq!((target.path(), target.query()), (path, query), "{text}");
+        }
+    }
+
+    #[test]
+    fn what_is_for_machines_is_left_to_them() {
+        for text in ["/.lull/hints", "/.lull", "/%2elull/beacon", "/.well-known/security.txt"] {
+            assert!(matches!(Target::parse(text), Err(Unfit::Reserved(_))), "{text}");
+        }
+    }
+
+    fn patterns(texts: &[&str]) -> Vec<Pattern> {
+        texts.iter().map(|text| Pattern::new(text)).collect()
+    }
+
+    #[test]
+    fn the_owner_denies_and_allows() {
+        let rules = OwnersRules {
+            deny: patterns(&["/private/", "*.zip$"]),
+            allow: patterns(&["/blog/"]),
+            allow_query: patterns(&["/list?page="]),
+        };
+        let denied = |pattern: &str| Err(Unfit::Denied(pattern.into()));
+        for (text, expected) in [
+            ("/a", Ok(())),
+            ("/private/a", denied("/private/")),
+            ("/%70rivate/a", denied("/private/")),
+            ("/a.zip", denied("*.zip$")),
+            ("/a?x", Err(Unfit::Query)),
+            ("/a?", Err(Unfit::Query)),
+            ("/list?page=2", Ok(())),
+            ("/list?sort=x&page=2", Err(Unfit::Query)),
+            ("/list?page=2&do=delete", Err(Unfit::Action("delete".into()))),
+            ("/logout", Err(Unfit::Action("logout".into()))),
+            ("/l%6fgout", Err(Unfit::Action("logout".into()))),
+            ("/blog/how-to-delete-a-file", Ok(())),
+        ] {
+            assert_eq!(rules.check(&Target::parse(text).unwrap()), expected, "{text}");
+        }
+    }
+
+    proptest! {
+        /// Whoever decodes once more, or resolves dots, or merges slashes, reads the same.
+        #[test]
+        fn what_is_read_can_be_read_in_one_way_only(text in "/[a./%25eEfF;\\\\#?~-]{0,20}") {
+            if let Ok(target) = Target::parse(&text) {
+                let again = percent_decode_str(target.path()).decode_utf8().unwrap();
+                prop_assert_eq!(&again, target.path());
+                prop_assert!(!target.path().contains("//"));
+                prop_assert!(target.path().split('/').all(|part| part != "." && part != ".."));
+                prop_assert_eq!(
+                    target.path().matches('/').count(),
+                    text.split('?').next().unwrap().matches('/').count()
+                );
+            }
+        }
+
+        #[test]
+        fn any_text_is_read_or_refused(text in "\\PC*") {
+            let _ = Target::parse(&text);
+        }
+    }
+}

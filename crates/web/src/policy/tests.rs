@@ -1,0 +1,434 @@
+use http::header::{HeaderName, VARY};
+use http::{Request, Response};
+use proptest::prelude::*;
+
+use super::*;
+
+const CLIENT: Client = Client(7);
+
+/// Sun, 06 Nov 1994 08:49:37 GMT.
+fn wall() -> SystemTime {
+    SystemTime::UNIX_EPOCH + Duration::from_secs(784_111_777)
+}
+
+fn at(seconds: u64) -> Timestamp {
+    Timestamp::ZERO + Duration::from_secs(seconds)
+}
+
+fn policy() -> Policy {
+    let mut policy = Policy::new(Settings {
+        harmless: Harmless::default(),
+        urls: OwnersRules {
+            deny: vec![Pattern::new("/denied")],
+            allow: Vec::new(),
+            allow_query: vec![Pattern::new("/list?")],
+        },
+    });
+    policy.set_robots(Robots::fetched(200, b"User-agent: *\nDisallow: /robots-no\n"));
+    policy
+}
+
+fn asked(method: &str, url: &str, fields: &[(&str, &str)]) -> request::Parts {
+    let mut request = Request::builder().method(method).uri(url);
+    for (name, value) in fields {
+        request = request.header(*name, *value);
+    }
+    request.body(()).unwrap().into_parts().0
+}
+
+fn answered(status: u16, fields: &[(&str, &str)]) -> response::Parts {
+    let mut response = Response::builder().status(status);
+    for (name, value) in fields {
+        response = response.header(*name, *value);
+    }
+    response.body(()).unwrap().into_parts().0
+}
+
+fn admitted(visitor: Visitor) -> Admitted {
+    Admitted {
+        target: Target::parse("/a").unwrap(),
+        mark: Mark::of(visitor, wall()),
+        client: CLIENT,
+    }
+}
+
+#[test]
+fn only_what_our_script_sends_is_let_through_as_a_prefetch() {
+    let mark = Mark::of(Visitor::Measured, wall()).text();
+    let old = Mark::of(Visitor::Measured, wall() - Duration::from_secs(61)).text();
+    let ahead = Mark::of(Visitor::Measured, wall() + Duration::from_secs(6)).text();
+    let elsewhere = |name| Some(NotAhead::Elsewhere(name));
+    let carries = |name: &'static str| Some(NotAhead::Carries(HeaderName::from_static(name)));
+    for (method, fields, secure, expected) in [
+        ("GET", &[("x-lull", "1")][..], false, None),
+        ("GET", &[("x-lull", mark.as_str())], true, None),
+        ("GET", &[("x-lull", "1"), ("content-length", "0")], true, None),
+        (
+            "GET",
+            &[("x-lull", "1"), ("sec-fetch-site", "same-origin"), ("sec-fetch-dest", "empty")],
+            true,
+            None,
+        ),
+        // Marks that are none.
+        ("GET", &[], true, Some(NotAhead::Mark)),
+        ("GET", &[("x-lull", "")], true, Some(NotAhead::Mark)),
+        ("GET", &[("x-lull", "3")], true, Some(NotAhead::Mark)),
+        ("GET", &[("x-lull", "2")], true, Some(NotAhead::Mark)),
+        ("GET", &[("x-lull", "1"), ("x-lull", "1")], true, Some(NotAhead::Mark)),
+        ("GET", &[("x-lull", &old)], true, Some(NotAhead::OldMark)),
+        ("GET", &[("x-lull", &ahead)], true, Some(NotAhead::OldMark)),
+        ("GET", &[("x-lull", &mark)], false, Some(NotAhead::WithoutHttps)),
+        // Requests that do or say more.
+        ("POST", &[("x-lull", "1")], true, Some(NotAhead::Method)),
+        ("HEAD", &[("x-lull", "1")], true, Some(NotAhead::Method)),
+        ("GET", &[("x-lull", "1"), ("cookie", "_ga=1")], true, carries("cookie")),
+        ("GET", &[("x-lull", "1"), ("authorization", "x")], true, carries("authorization")),
+        ("GET", &[("x-lull", "1"), ("range", "bytes=0-1")], true, carries("range")),
+        ("GET", &[("x-lull", "1"), ("content-length", "3")], true, carries("content-length")),
+        (
+            "GET",
+            &[("x-lull", "1"), ("transfer-encoding", "chunked")],
+            true,
+            carries("transfer-encoding"),
+        ),
+        (
+            "GET",
+            &[("x-lull", "1"), ("sec-fetch-site", "cross-site")],
+            true,
+            elsewhere("sec-fetch-site"),
+        ),
+        (
+            "GET",
+            &[("x-lull", "1"), ("sec-fetch-dest", "document")],
+            true,
+            elsewhere("sec-fetch-dest"),
+        ),
+        ("GET", &[("x-lull", "1"), ("save-data", "on")], true, Some(Excluded::SaveData.into())),
+    ] {
+        let found = policy().admit(&asked(method, "/a", fields), secure, CLIENT, at(0), wall());
+        assert_eq!(found.err(), expected.map(Refusal::NotAhead), "{method} {fields:?}");
+    }
+}
+
+#[test]
+fn hints_and_prefetches_are_held_to_the_same_rules_of_urls() {
+    let mut policy = policy();
+    let barred = Target::parse("/barred").unwrap();
+    policy.bars.bar(&barred, Offence::SetCookie, at(0));
+    for (url, allowed) in [
+        ("/", true),
+        ("/a/b.html", true),
+        ("/list?page=2", true),
+        ("/a?page=2", false),
+        ("/denied/x", false),
+        ("/robots-no", false),
+        ("/%72obots-no", false),
+        ("/barred", false),
+        ("/logout", false),
+        ("/a/../b", false),
+        ("/.lull/hints", false),
+    ] {
+        assert_eq!(policy.may_hint(url, at(1)).is_ok(), allowed, "{url}");
+        let request = asked("GET", url, &[("x-lull", "1")]);
+        let found = policy.admit(&request, true, CLIENT, at(1), wall());
+        assert_eq!(found.is_ok(), allowed, "{url}");
+    }
+    assert!(policy.may_hint("https://other.example/", at(1)).is_err());
+    assert!(policy.may_hint("/barred", at(0) + BARRED_FOR).is_ok());
+}
+
+#[test]
+fn until_robots_txt_is_known_nothing_is_fetched_ahead() {
+    let mut policy = Policy::new(Settings::default());
+    assert_eq!(policy.may_hint("/", at(0)), Err(Refusal::Robots(Forbidden::Unknown)));
+    policy.set_robots(Robots::fetched(404, b""));
+    assert!(policy.may_hint("/", at(0)).is_ok());
+}
+
+#[test]
+fn upstream_sees_a_prefetch_of_the_usual_kind() {
+    let mut page = asked(
+        "GET",
+        "/a",
+        &[
+            ("x-lull", "1"),
+            ("accept", "text/html"),
+            ("sec-fetch-dest", "empty"),
+            ("sec-fetch-mode", "cors"),
+            ("if-none-match", "\"x\""),
+            ("if-modified-since", "Sun, 06 Nov 1994 08:49:37 GMT"),
+            ("user-agent", "x"),
+        ],
+    )
+    .headers;
+    upstream_request(&mut page);
+    for (name, expected) in [
+        ("x-lull", None),
+        ("if-none-match", None),
+        ("if-modified-since", None),
+        ("sec-purpose", Some("prefetch")),
+        ("sec-fetch-dest", Some("document")),
+        ("sec-fetch-mode", Some("navigate")),
+        ("user-agent", Some("x")),
+    ] {
+        assert_eq!(page.get(name).map(|value| value.to_str().unwrap()), expected, "{name}");
+    }
+    assert!(page["accept"].to_str().unwrap().starts_with("text/html,"));
+
+    let mut picture = asked("GET", "/a.png", &[("x-lull", "1"), ("accept", "*/*")]).headers;
+    upstream_request(&mut picture);
+    assert_eq!(picture["accept"], "*/*");
+    assert!(!picture.contains_key("sec-fetch-dest"));
+}
+
+#[test]
+fn only_public_replies_are_kept() {
+    use Unkept::{Carries, Download, Redirect, SetCookie, Status, Varies};
+    let status = |code| Status(StatusCode::from_u16(code).unwrap());
+    for (code, fields, expected) in [
+        (404, &[][..], status(404)),
+        (206, &[], status(206)),
+        (304, &[], status(304)),
+        (204, &[], status(204)),
+        (500, &[], status(500)),
+        (301, &[("location", "/b")], Redirect),
+        (302, &[("location", "/b")], Redirect),
+        (303, &[], Redirect),
+        (307, &[], Redirect),
+        (308, &[], Redirect),
+        (200, &[("refresh", "0; url=/b")], Redirect),
+        (200, &[("set-cookie", "a=1")], SetCookie),
+        (200, &[("set-cookie", "_ga=1")], SetCookie),
+        (200, &[("cache-control", "private")], Unkept::Stale(Stale::Says("private"))),
+        (200, &[("cache-control", "no-store")], Unkept::Stale(Stale::Says("no-store"))),
+        (200, &[("cache-control", "no-cache")], Unkept::Stale(Stale::Says("no-cache"))),
+        (200, &[("cache-control", "max-age=0")], Unkept::Stale(Stale::Expired)),
+        (200, &[("vary", "*")], Varies("*".into())),
+        (200, &[("vary", "Accept-Encoding, Accept")], Varies("Accept".into())),
+        (200, &[("vary", "Sec-Fetch-Dest")], Varies("Sec-Fetch-Dest".into())),
+        (
+            200,
+            &[("content-range", "bytes 0-1/2")],
+            Carries(HeaderName::from_static("content-range")),
+        ),
+        (
+            200,
+            &[("www-authenticate", "Basic")],
+            Carries(HeaderName::from_static("www-authenticate")),
+        ),
+        (
+            200,
+            &[("clear-site-data", "\"cookies\"")],
+            Carries(HeaderName::from_static("clear-site-data")),
+        ),
+        (200, &[("content-disposition", "attachment; filename=x")], Download),
+        (200, &[("content-disposition", "Attachment")], Download),
+        (200, &[("content-disposition", "x")], Download),
+    ] {
+        let mut policy = policy();
+        let mut head = answered(code, fields);
+        let found = policy.keep(&admitted(Visitor::Cookieless), &mut head, at(0), wall());
+        assert_eq!(found, Err(Refusal::Unkept(expected.clone())), "{code} {fields:?}");
+        // Trouble of the server passes; the rest is how the URL is.
+        let barred = policy.may_hint("/a", at(1)).is_err();
+        assert_eq!(barred, !matches!(expected, Status(_)), "{code} {fields:?}");
+    }
+}
+
+#[test]
+fn replies_to_cookieless_visitors_vary_on_cookies() {
+    for (vary, expected) in [
+        (&[][..], "Cookie"),
+        (&["Accept-Encoding"], "Accept-Encoding, Cookie"),
+        (&["accept-encoding", "User-Agent"], "accept-encoding, User-Agent, Cookie"),
+        (&["cookie"], "cookie"),
+        (&["Accept-Encoding, COOKIE"], "Accept-Encoding, COOKIE"),
+    ] {
+        let fields: Vec<_> = vary.iter().map(|value| ("vary", *value)).collect();
+        let mut head = answered(200, &fields);
+        policy().keep(&admitted(Visitor::Cookieless), &mut head, at(0), wall()).unwrap();
+        let lines: Vec<_> = head.headers.get_all(VARY).iter().collect();
+        assert_eq!(lines, [expected], "{vary:?}");
+    }
+}
+
+#[test]
+fn copies_for_visitors_with_cookies_live_a_minute() {
+    for (visitor, control, ttl) in [
+        (Visitor::Cookieless, "max-age=1000", 300),
+        (Visitor::Cookieless, "max-age=100", 100),
+        (Visitor::Measured, "max-age=1000", 60),
+        (Visitor::Measured, "max-age=30", 30),
+    ] {
+        let mut head = answered(
+            200,
+            &[
+                ("cache-control", control),
+                ("age", "0"),
+                ("expires", "Sun, 06 Nov 1994 10:49:37 GMT"),
+                ("pragma", "x"),
+                ("etag", "\"x\""),
+                ("last-modified", "Sun, 06 Nov 1994 08:49:37 GMT"),
+                ("content-type", "text/html; charset=utf-8"),
+            ],
+        );
+        let kept = policy().keep(&admitted(visitor), &mut head, at(0), wall()).unwrap();
+        assert_eq!(kept, Duration::from_secs(ttl));
+        assert_eq!(head.headers["cache-control"], format!("private, max-age={ttl}"));
+        for gone in ["age", "expires", "pragma", "etag", "last-modified"] {
+            assert!(!head.headers.contains_key(gone), "{gone}");
+        }
+        assert_eq!(head.headers.contains_key("vary"), visitor == Visitor::Cookieless);
+    }
+}
+
+#[test]
+fn what_is_in_a_page_may_be_renewed() {
+    let mut head = answered(200, &[("etag", "\"x\""), ("content-type", "text/css")]);
+    policy().keep(&admitted(Visitor::Cookieless), &mut head, at(0), wall()).unwrap();
+    assert_eq!(head.headers["etag"], "\"x\"");
+}
+
+#[test]
+fn what_varies_on_cookies_is_of_no_use_to_who_has_some() {
+    let mut head = answered(200, &[("vary", "Cookie")]);
+    let found = policy().keep(&admitted(Visitor::Measured), &mut head, at(0), wall());
+    assert_eq!(found, Err(Refusal::Unkept(Unkept::Varies("cookie".into()))));
+}
+
+#[test]
+fn a_new_cookie_clears_the_copies_of_who_had_harmless_ones() {
+    for (cookies, set, secure, cleared) in [
+        (Some("_ga=1"), Some("session=1"), true, true),
+        (Some("_ga=1"), Some("_gid=1"), true, false),
+        (Some("_ga=1"), None, true, false),
+        // Their copies carry `Vary: Cookie`, or there are none.
+        (None, Some("session=1"), true, false),
+        (Some("session=1"), Some("session=2"), true, false),
+        (Some("_ga=1"), Some("session=1"), false, false),
+    ] {
+        let fields: Vec<_> = cookies.map(|value| ("cookie", value)).into_iter().collect();
+        let mut head =
+            answered(200, &set.map(|value| ("set-cookie", value)).into_iter().collect::<Vec<_>>());
+        let mut policy = policy();
+        policy.observe(&asked("POST", "/in", &fields), secure, CLIENT, &mut head, at(10));
+        let found = head.headers.get("clear-site-data").map(|value| value.to_str().unwrap());
+        assert_eq!(found, cleared.then_some("\"cache\""), "{cookies:?} {set:?} {secure}");
+        assert_eq!(policy.still(&admitted(Visitor::Measured), at(11)).is_err(), cleared);
+        assert!(policy.still(&admitted(Visitor::Cookieless), at(11)).is_ok());
+    }
+}
+
+#[test]
+fn no_prefetch_of_before_a_sign_in_comes_after_it() {
+    let mut policy = policy();
+    let mark = Mark::of(Visitor::Measured, wall()).text();
+    let request = asked("GET", "/a", &[("x-lull", &mark)]);
+    let before = policy.admit(&request, true, CLIENT, at(0), wall()).unwrap();
+    let mut signed_in = answered(200, &[("set-cookie", "session=1")]);
+    policy.observe(
+        &asked("POST", "/in", &[("cookie", "_ga=1")]),
+        true,
+        CLIENT,
+        &mut signed_in,
+        at(1),
+    );
+    // One that is under way, and one that comes now.
+    assert_eq!(
+        policy.keep(&before, &mut answered(200, &[]), at(2), wall()),
+        Err(Refusal::SignedIn)
+    );
+    for later in 2..=60 {
+        let wall = wall() + Duration::from_secs(later);
+        let found = policy.admit(&request, true, CLIENT, at(later), wall);
+        assert_eq!(found, Err(Refusal::SignedIn));
+    }
+    // When the sign-in is forgotten, the hint is good no more.
+    let wall = wall() + Duration::from_secs(125);
+    let found = policy.admit(&request, true, CLIENT, at(125), wall);
+    assert_eq!(found, Err(Refusal::NotAhead(NotAhead::OldMark)));
+    // Somebody else is not concerned.
+    assert!(policy.admit(&request, true, Client(8), at(2), self::wall()).is_ok());
+}
+
+#[test]
+fn a_redirect_or_a_cookie_bars_the_url_whoever_saw_it() {
+    for (method, status, fields, barred) in [
+        ("GET", 302, &[("location", "/b")][..], true),
+        ("GET", 301, &[], true),
+        ("POST", 303, &[], true),
+        ("GET", 200, &[("set-cookie", "a=1")], true),
+        ("GET", 200, &[("refresh", "5")], true),
+        ("GET", 404, &[], false),
+        ("GET", 304, &[], false),
+        ("GET", 200, &[], false),
+    ] {
+        let mut policy = policy();
+        let request = asked(method, "/a", &[("cookie", "session=1")]);
+        policy.observe(&request, true, CLIENT, &mut answered(status, fields), at(0));
+        assert_eq!(policy.may_hint("/a", at(86_399)).is_err(), barred, "{status} {fields:?}");
+        assert!(policy.may_hint("/a", at(86_400)).is_ok());
+        assert!(policy.may_hint("/b", at(1)).is_ok());
+    }
+}
+
+#[test]
+fn a_page_that_opts_out_is_not_fetched_ahead() {
+    let mut policy = policy();
+    policy.opted_out("/a", Offence::OptOut, at(0));
+    let said = policy.may_hint("/a", at(1)).unwrap_err().to_string();
+    assert_eq!(said, "its page opts out within the last 24 hours");
+}
+
+#[test]
+fn a_refused_prefetch_leaves_nothing_behind() {
+    let head = refused();
+    assert_eq!(head.status, 204);
+    assert_eq!(head.headers["cache-control"], "no-store");
+    assert_eq!(head.headers.len(), 1);
+}
+
+#[test]
+fn every_no_says_why() {
+    let policy = policy();
+    for (url, why) in [
+        ("/logout", "it looks like an action: `logout`"),
+        ("/a?b", "it has a query, and the owner has not allowed that"),
+        ("/robots-no", "robots.txt disallows `/robots-no`"),
+        ("/denied", "the owner denies `/denied`"),
+        ("//x", "it is no path of this site"),
+        ("/a/..", "it can be read in two ways: `.` or `..`"),
+    ] {
+        assert_eq!(policy.may_hint(url, at(0)).unwrap_err().to_string(), why);
+    }
+}
+
+proptest! {
+    /// Whatever the upstream server says, what is kept is private, short-lived, and either varies
+    /// on cookies or lives for a minute.
+    #[test]
+    fn what_is_kept_is_bounded(
+        fields in prop::collection::vec(
+            (
+                prop::sample::select(&["cache-control", "vary", "expires", "age", "pragma", "etag", "date"][..]),
+                "[a-zA-Z0-9=, *\"-]{0,24}",
+            ),
+            0..6,
+        ),
+        measured: bool,
+    ) {
+        let fields: Vec<_> = fields.iter().map(|(name, value)| (*name, value.as_str())).collect();
+        let visitor = if measured { Visitor::Measured } else { Visitor::Cookieless };
+        let mut head = answered(200, &fields);
+        if let Ok(ttl) = policy().keep(&admitted(visitor), &mut head, at(0), wall()) {
+            let control = format!("private, max-age={}", ttl.as_secs());
+            prop_assert_eq!(head.headers.get_all("cache-control").iter().count(), 1);
+            prop_assert_eq!(&head.headers["cache-control"], &control);
+            let longest = if measured { MEASURED_TTL } else { LONGEST_TTL };
+            prop_assert!(ttl <= longest);
+            let varies = fields::list(&head.headers, VARY).unwrap();
+            let by_cookie = varies.iter().any(|name| name.eq_ignore_ascii_case("cookie"));
+            prop_assert_eq!(by_cookie, !measured);
+        }
+    }
+}

@@ -1,0 +1,181 @@
+//! Who may get the script and hints.
+
+use http::header::AUTHORIZATION;
+use http::{HeaderMap, Method};
+
+use super::browsers;
+use super::cookies::{self, Harmless, Sent};
+use super::fields;
+
+/// Somebody who may get hints, because nobody knows who it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Visitor {
+    /// Sends no cookies. What is fetched ahead carries `Vary: Cookie`, so that it is not used any
+    /// more as soon as there is one.
+    Cookieless,
+    /// Sends cookies of the list, and no others. With `Vary: Cookie` nothing would ever be used,
+    /// so what is fetched ahead lives for a minute at most, and is cleared when the site sets
+    /// another cookie.
+    Measured,
+}
+
+/// Why somebody gets neither script nor hints.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Excluded {
+    /// Not a request for a page.
+    #[error("the request is a {0}, only GET is safe to repeat")]
+    Method(Method),
+    /// Signed in by HTTP.
+    #[error("the request carries credentials (Authorization)")]
+    Authorization,
+    /// Perhaps signed in.
+    #[error("the request carries a cookie that is not on the list of harmless ones")]
+    Cookie,
+    /// `Clear-Site-Data` works over HTTPS only.
+    #[error("the request carries cookies, and comes without HTTPS, where none can be cleared")]
+    CookieWithoutHttps,
+    /// The user wants fewer bytes.
+    #[error("the browser asks to save data (Save-Data)")]
+    SaveData,
+    /// A network that has nothing to spare.
+    #[error("the browser's network is slow (ECT)")]
+    SlowNetwork,
+    /// A device that has nothing to spare.
+    #[error("the device has little memory (Device-Memory)")]
+    SmallDevice,
+    /// A browser that would not use what it prefetched.
+    #[error("the browser would not use what it fetched ahead, or is not known to")]
+    Browser,
+    /// Nobody who clicks.
+    #[error("the client is a robot")]
+    Robot,
+}
+
+/// Devices with so many GiB, or fewer, have better uses for it.
+const SMALL_DEVICE: f32 = 0.5;
+
+/// Who sends a request with these headers, over HTTPS if `secure`.
+///
+/// # Errors
+/// If whoever it is may not get hints.
+pub fn visitor(
+    headers: &HeaderMap,
+    secure: bool,
+    harmless: &Harmless,
+) -> Result<Visitor, Excluded> {
+    if headers.contains_key(AUTHORIZATION) {
+        return Err(Excluded::Authorization);
+    }
+    let visitor = match cookies::sent(headers, harmless) {
+        Sent::None => Visitor::Cookieless,
+        Sent::Harmless if secure => Visitor::Measured,
+        Sent::Harmless => return Err(Excluded::CookieWithoutHttps),
+        Sent::Others => return Err(Excluded::Cookie),
+    };
+    browsers::gains(headers)?;
+    spares(headers)?;
+    Ok(visitor)
+}
+
+/// The same for the request of a page: `GET`, or `HEAD`, whose reply has the headers of `GET`'s.
+///
+/// # Errors
+/// If its reply must not get the script.
+pub fn page_visitor(
+    method: &Method,
+    headers: &HeaderMap,
+    secure: bool,
+    harmless: &Harmless,
+) -> Result<Visitor, Excluded> {
+    if method != Method::GET && method != Method::HEAD {
+        return Err(Excluded::Method(method.clone()));
+    }
+    visitor(headers, secure, harmless)
+}
+
+/// Whether user, network and device have something to spare, as far as the headers say.
+pub(super) fn spares(headers: &HeaderMap) -> Result<(), Excluded> {
+    let says = |name: &str, words: &[&str]| {
+        headers.get_all(name).iter().any(|value| {
+            value.to_str().is_ok_and(|value| {
+                value.split([',', ';']).any(|one| {
+                    words.iter().any(|word| one.trim().trim_matches('"').eq_ignore_ascii_case(word))
+                })
+            })
+        })
+    };
+    if says("save-data", &["on"]) {
+        return Err(Excluded::SaveData);
+    }
+    if says("ect", &["2g", "slow-2g"]) {
+        return Err(Excluded::SlowNetwork);
+    }
+    for name in ["sec-ch-device-memory", "device-memory"] {
+        let memory = fields::single(headers, name).and_then(|text| text.parse::<f32>().ok());
+        if memory.is_some_and(|gib| gib <= SMALL_DEVICE) {
+            return Err(Excluded::SmallDevice);
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use http::header::{HeaderName, HeaderValue};
+
+    use super::*;
+
+    const CHROME: &str = "Mozilla/5.0 (X11) Chrome/156.0.0.0 Safari/537.36";
+
+    fn with(more: &[(&'static str, &'static str)]) -> HeaderMap {
+        let mut headers = HeaderMap::new();
+        headers.insert("user-agent", HeaderValue::from_static(CHROME));
+        for (name, value) in more {
+            headers.insert(HeaderName::from_static(name), HeaderValue::from_static(value));
+        }
+        headers
+    }
+
+    #[test]
+    fn only_who_is_unknown_and_has_to_spare_gets_hints() {
+        use Excluded::{
+            Authorization, Browser, Cookie, CookieWithoutHttps, SaveData, SlowNetwork, SmallDevice,
+        };
+        for (more, secure, expected) in [
+            (&[][..], true, Ok(Visitor::Cookieless)),
+            (&[], false, Ok(Visitor::Cookieless)),
+            (&[("cookie", "_ga=1")], true, Ok(Visitor::Measured)),
+            (&[("cookie", "_ga=1")], false, Err(CookieWithoutHttps)),
+            (&[("cookie", "session=1")], true, Err(Cookie)),
+            (&[("cookie", "_ga=1; session=1")], true, Err(Cookie)),
+            (&[("authorization", "Basic eA==")], true, Err(Authorization)),
+            (&[("user-agent", "Mozilla/5.0 Gecko/20100101 Firefox/140.0")], true, Err(Browser)),
+            (&[("save-data", "on")], true, Err(SaveData)),
+            (&[("save-data", "On;v=1")], true, Err(SaveData)),
+            (&[("save-data", "off")], true, Ok(Visitor::Cookieless)),
+            (&[("ect", "slow-2g")], true, Err(SlowNetwork)),
+            (&[("ect", "\"2g\"")], true, Err(SlowNetwork)),
+            (&[("ect", "3g")], true, Ok(Visitor::Cookieless)),
+            (&[("device-memory", "0.5")], true, Err(SmallDevice)),
+            (&[("sec-ch-device-memory", "0.25")], true, Err(SmallDevice)),
+            (&[("device-memory", "8")], true, Ok(Visitor::Cookieless)),
+        ] {
+            let found = visitor(&with(more), secure, &Harmless::default());
+            assert_eq!(found, expected, "{more:?}");
+        }
+    }
+
+    #[test]
+    fn only_pages_that_are_got_are_given_the_script() {
+        for (method, expected) in [
+            (Method::GET, true),
+            (Method::HEAD, true),
+            (Method::POST, false),
+            (Method::PUT, false),
+            (Method::OPTIONS, false),
+        ] {
+            let found = page_visitor(&method, &with(&[]), true, &Harmless::default());
+            assert_eq!(found.is_ok(), expected, "{method}");
+        }
+    }
+}
