@@ -9,4 +9,6 @@
 
 mod tls;
 pub mod policy;
+pub mod protocol;
 pub mod proxy;
+pub mod script;

@@ -1,0 +1,368 @@
+//! What the script in the browser and the proxy say to each other, in JSON:
+//! `docs/web-protocol.md`.
+//!
+//! Whatever comes from a browser may be made up. So it is read within limits, and what is beyond
+//! them is refused as a whole; what it means is for others to doubt.
+
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+/// The version that both sides speak. A page may be older than the proxy: its script then asks in
+/// an older version, and gets nothing.
+pub const VERSION: u8 = 1;
+/// Where hints are asked for, by `POST`.
+pub const HINTS_PATH: &str = "/.lull/hints";
+/// Where the browser reports, by `POST`.
+pub const BEACON_PATH: &str = "/.lull/beacon";
+/// Longer messages are not read.
+pub const LONGEST_MESSAGE: usize = 80 * 1024;
+
+/// Paths and URLs in messages are no longer; `lull-speculate` keeps no longer ones.
+const LONGEST_PATH: usize = 1024;
+/// Entries of a list in a message.
+const MOST_ENTRIES: usize = 64;
+/// Times are of one page; nobody waits longer.
+const LONGEST_TIME_MILLIS: f64 = 3_600_000.0;
+/// The largest whole number that a script can say exactly.
+const LARGEST_NUMBER: u64 = (1 << 53) - 1;
+/// SSR §5.2.2: a list is one document's worth. A browser asks for six things at a time.
+const MOST_HINTS: usize = 32;
+
+/// Why a message is not taken.
+#[derive(Debug, thiserror::Error)]
+pub enum Rejected {
+    /// Too long.
+    #[error("the message is {0} bytes long, {LONGEST_MESSAGE} are read")]
+    TooLong(usize),
+    /// Not what is expected.
+    #[error("the message is not as docs/web-protocol.md has it: {0}")]
+    Json(#[from] serde_json::Error),
+    /// Of another version.
+    #[error("the message is of version {0}, not {VERSION}")]
+    Version(u8),
+    /// Beyond a limit.
+    #[error("`{0}` is out of bounds")]
+    OutOfBounds(&'static str),
+}
+
+/// What the script asks when a page has loaded, and again when it is through with a list.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct HintsRequest {
+    /// [`VERSION`].
+    pub v: u8,
+    /// The path of the page at hand.
+    pub page: String,
+    /// Whether this is the first time on this page.
+    pub first: bool,
+    /// Whether the page came out of the cache, so that the proxy has not seen that it was visited.
+    pub cached: bool,
+    /// What was fetched ahead from this page before.
+    #[serde(default)]
+    pub had: Vec<String>,
+}
+
+/// What to fetch ahead.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct HintsReply {
+    /// [`VERSION`].
+    pub v: u8,
+    /// What the requests shall say in `X-Lull`: [`crate::policy::Mark`].
+    pub mark: String,
+    /// In the order in which they are worth it.
+    pub hints: Vec<Hint>,
+    /// Seconds until the script may ask again. `None`: not on this page.
+    pub wait: Option<f64>,
+}
+
+/// One URL to fetch ahead.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Hint {
+    /// Path and query.
+    pub url: String,
+    /// What it is.
+    #[serde(rename = "as")]
+    pub kind: Kind,
+    /// How long it is, without content coding, if that is known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub bytes: Option<u64>,
+}
+
+/// What a URL leads to, which decides what a browser would ask for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Kind {
+    /// A page.
+    Document,
+    /// Something in a page.
+    Part,
+}
+
+/// What the browser reports of a page, when it is left.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Beacon {
+    /// [`VERSION`].
+    pub v: u8,
+    /// The path of the page.
+    pub page: String,
+    /// How it came, once a page.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub nav: Option<Navigation>,
+    /// What was fetched ahead from it since the last report.
+    #[serde(default)]
+    pub got: Vec<Fetched>,
+}
+
+/// How a page came, by the browser's own measurement. Times in milliseconds from when it was asked
+/// for, or was shown if that was later.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Navigation {
+    /// What led to it.
+    #[serde(rename = "type")]
+    pub kind: NavigationKind,
+    /// Whether it came out of the cache.
+    pub cached: bool,
+    /// Until the first byte.
+    pub ttfb: f64,
+    /// Until the largest thing in it was painted; `None` if it never was, or in the background.
+    #[serde(default)]
+    pub lcp: Option<f64>,
+    /// Until it had loaded; 0 if it never had.
+    pub load: f64,
+}
+
+/// `PerformanceNavigationTiming.type`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum NavigationKind {
+    /// A link, a form, the address bar.
+    Navigate,
+    /// The same page again.
+    Reload,
+    /// Through the history.
+    BackForward,
+    /// Rendered before it was shown.
+    Prerender,
+}
+
+/// Something that was fetched ahead.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Fetched {
+    /// The hint's.
+    pub url: String,
+    /// 0 if there was no reply.
+    pub status: u16,
+    /// Without content coding.
+    pub bytes: u64,
+    /// Whether it ended before its end.
+    #[serde(default)]
+    pub stopped: bool,
+}
+
+fn read<'a, T: Deserialize<'a>>(message: &'a [u8]) -> Result<T, Rejected> {
+    if message.len() > LONGEST_MESSAGE {
+        return Err(Rejected::TooLong(message.len()));
+    }
+    Ok(serde_json::from_slice(message)?)
+}
+
+fn check(fits: bool, what: &'static str) -> Result<(), Rejected> {
+    if fits { Ok(()) } else { Err(Rejected::OutOfBounds(what)) }
+}
+
+fn check_version(v: u8) -> Result<(), Rejected> {
+    if v == VERSION { Ok(()) } else { Err(Rejected::Version(v)) }
+}
+
+/// A path as a browser says it: in ASCII, with `%`.
+fn is_path(path: &str) -> bool {
+    path.starts_with('/')
+        && path.len() <= LONGEST_PATH
+        && path.bytes().all(|byte| byte.is_ascii_graphic())
+}
+
+fn is_time(millis: f64) -> bool {
+    (0.0..=LONGEST_TIME_MILLIS).contains(&millis)
+}
+
+impl HintsRequest {
+    /// Reads a request's body.
+    ///
+    /// # Errors
+    /// If it is none, or beyond a limit.
+    pub fn decode(message: &[u8]) -> Result<Self, Rejected> {
+        let request: Self = read(message)?;
+        check_version(request.v)?;
+        check(is_path(&request.page), "page")?;
+        check(request.had.len() <= MOST_ENTRIES, "had")?;
+        check(request.had.iter().all(|url| is_path(url)), "had")?;
+        Ok(request)
+    }
+}
+
+impl HintsReply {
+    /// A list. Hints beyond the 32nd are left out.
+    pub fn new(mark: String, mut hints: Vec<Hint>, wait: Option<Duration>) -> Self {
+        hints.truncate(MOST_HINTS);
+        HintsReply { v: VERSION, mark, hints, wait: wait.map(|wait| wait.as_secs_f64()) }
+    }
+
+    /// Nothing, and not to be asked again on this page: for whom there are no hints, and for the
+    /// hold-back share, whose script goes on reporting.
+    pub fn never() -> Self {
+        HintsReply::new(String::new(), Vec::new(), None)
+    }
+
+    /// The body of a reply.
+    pub fn encode(&self) -> String {
+        serde_json::to_string(self).expect("the type has nothing that JSON lacks")
+    }
+}
+
+impl Beacon {
+    /// Reads a report.
+    ///
+    /// # Errors
+    /// If it is none, or beyond a limit.
+    pub fn decode(message: &[u8]) -> Result<Self, Rejected> {
+        let beacon: Self = read(message)?;
+        check_version(beacon.v)?;
+        check(is_path(&beacon.page), "page")?;
+        if let Some(nav) = &beacon.nav {
+            check(is_time(nav.ttfb), "ttfb")?;
+            check(is_time(nav.load), "load")?;
+            check(nav.lcp.is_none_or(is_time), "lcp")?;
+        }
+        check(beacon.got.len() <= MOST_ENTRIES, "got")?;
+        for one in &beacon.got {
+            check(is_path(&one.url), "url")?;
+            check(one.status == 0 || (100..=999).contains(&one.status), "status")?;
+            check(one.bytes <= LARGEST_NUMBER, "bytes")?;
+        }
+        Ok(beacon)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn what_the_script_asks_is_read() {
+        let found = HintsRequest::decode(
+            br#"{"v":1,"page":"/a","first":true,"cached":false,"had":["/b?c"],"later":1}"#,
+        )
+        .unwrap();
+        let expected = HintsRequest {
+            v: 1,
+            page: "/a".into(),
+            first: true,
+            cached: false,
+            had: vec!["/b?c".into()],
+        };
+        assert_eq!(found, expected);
+    }
+
+    #[test]
+    fn what_is_beyond_a_limit_is_refused() {
+        let with = |page: &str, had: usize| {
+            let had = vec!["\"/x\""; had].join(",");
+            format!(r#"{{"v":1,"page":"{page}","first":true,"cached":false,"had":[{had}]}}"#)
+        };
+        for (message, why) in [
+            (with("/a", 64), None),
+            (with("/a", 65), Some("`had` is out of bounds")),
+            (with("a", 0), Some("`page` is out of bounds")),
+            (with("", 0), Some("`page` is out of bounds")),
+            (with("/\u{e4}", 0), Some("`page` is out of bounds")),
+            (with(&format!("/{}", "a".repeat(1024)), 0), Some("`page` is out of bounds")),
+            (
+                with("/a", 0).replace("\"v\":1", "\"v\":2"),
+                Some("the message is of version 2, not 1"),
+            ),
+            (" ".repeat(81 * 1024), Some("the message is 82944 bytes long, 81920 are read")),
+        ] {
+            let found = HintsRequest::decode(message.as_bytes()).err().map(|why| why.to_string());
+            assert_eq!(found.as_deref(), why);
+        }
+        assert!(HintsRequest::decode(b"{\"v\":1}").is_err());
+        assert!(HintsRequest::decode(b"").is_err());
+        // JSON that is nested without end.
+        assert!(HintsRequest::decode("[".repeat(10_000).as_bytes()).is_err());
+    }
+
+    #[test]
+    fn reports_are_read_within_limits() {
+        let report = |nav: &str, got: &str| {
+            Beacon::decode(format!(r#"{{"v":1,"page":"/a",{nav}"got":[{got}]}}"#).as_bytes())
+        };
+        let nav = |ttfb: &str| {
+            format!(r#""nav":{{"type":"back_forward","cached":true,"ttfb":{ttfb},"load":0}},"#)
+        };
+        let got = |status: &str, bytes: &str| {
+            format!(r#"{{"url":"/b","status":{status},"bytes":{bytes},"stopped":true}}"#)
+        };
+        for (nav, got, ok) in [
+            (String::new(), String::new(), true),
+            (nav("12.5"), got("200", "1000"), true),
+            (nav("12.5"), got("0", "0"), true),
+            (nav("-1"), String::new(), false),
+            (nav("1e9"), String::new(), false),
+            (nav("1e999"), String::new(), false),
+            (nav("null"), String::new(), false),
+            (nav("1").replace("back_forward", "sideways"), String::new(), false),
+            (String::new(), got("70000", "1"), false),
+            (String::new(), got("7", "1"), false),
+            (String::new(), got("200", "-1"), false),
+            (String::new(), got("200", "9007199254740992"), false),
+            (String::new(), vec![got("200", "1"); 65].join(","), false),
+        ] {
+            assert_eq!(report(&nav, &got).is_ok(), ok, "{nav} {got}");
+        }
+    }
+
+    #[test]
+    fn a_list_is_one_documents_worth() {
+        let hint = Hint { url: "/b".into(), kind: Kind::Document, bytes: Some(9) };
+        let list = HintsReply::new("1".into(), vec![hint; 100], Some(Duration::from_millis(1500)));
+        assert_eq!(list.hints.len(), 32);
+        let short = HintsReply { hints: list.hints[..1].to_vec(), ..list };
+        assert_eq!(
+            short.encode(),
+            r#"{"v":1,"mark":"1","hints":[{"url":"/b","as":"document","bytes":9}],"wait":1.5}"#
+        );
+        assert_eq!(HintsReply::never().encode(), r#"{"v":1,"mark":"","hints":[],"wait":null}"#);
+    }
+
+    proptest! {
+        #[test]
+        fn any_message_is_read_or_refused(message: Vec<u8>) {
+            let _ = HintsRequest::decode(&message);
+            let _ = Beacon::decode(&message);
+        }
+
+        #[test]
+        fn what_is_sent_is_what_is_read(
+            page in "/[!-~]{0,30}", had in prop::collection::vec("/[!-~]{0,30}", 0..5),
+            times in prop::array::uniform3(0.0..1e6_f64), cached: bool, bytes in 0..1_u64 << 53,
+        ) {
+            let request = HintsRequest { v: 1, page: page.clone(), first: true, cached, had };
+            let text = serde_json::to_vec(&request).unwrap();
+            prop_assert_eq!(HintsRequest::decode(&text).unwrap(), request);
+
+            let nav = Navigation {
+                kind: NavigationKind::Navigate,
+                cached,
+                ttfb: times[0].round(),
+                lcp: Some(times[1].round()),
+                load: times[2].round(),
+            };
+            let got = vec![Fetched { url: page.clone(), status: 200, bytes, stopped: cached }];
+            let beacon = Beacon { v: 1, page, nav: Some(nav), got };
+            let text = serde_json::to_vec(&beacon).unwrap();
+            prop_assert_eq!(Beacon::decode(&text).unwrap(), beacon);
+        }
+    }
+}

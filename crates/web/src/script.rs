@@ -1,0 +1,121 @@
+//! The browser's script, as it is served: `script/lull.js` without its comments.
+
+use std::sync::LazyLock;
+
+use sha2::{Digest, Sha256};
+
+/// As it was written.
+const SOURCE: &str = include_str!("../script/lull.js");
+
+/// Its name says its contents, so it may be kept for ever.
+pub const CACHE_CONTROL: &str = "public, max-age=31536000, immutable";
+/// What it is.
+pub const CONTENT_TYPE: &str = "text/javascript; charset=utf-8";
+
+/// The script and what its tag says of it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Script {
+    /// What is served.
+    pub body: String,
+    /// Where: a path that no other version has.
+    pub path: String,
+    /// `sha256-…`, as in the tag's `integrity` and, in quotes, in a content security policy.
+    pub integrity: String,
+}
+
+impl Script {
+    fn of(source: &str) -> Self {
+        let body = without_comments(source);
+        let digest: [u8; 32] = Sha256::digest(body.as_bytes()).into();
+        let name: String = digest.iter().take(8).map(|byte| format!("{byte:02x}")).collect();
+        Script {
+            body,
+            path: format!("/.lull/lull-{name}.js"),
+            integrity: format!("sha256-{}", base64(&digest)),
+        }
+    }
+}
+
+/// The script of this version.
+pub fn script() -> &'static Script {
+    static SCRIPT: LazyLock<Script> = LazyLock::new(|| Script::of(SOURCE));
+    &SCRIPT
+}
+
+/// Drops the white space around lines, and lines that are comments. The source keeps no text that
+/// spans lines, so that nothing else can be meant.
+fn without_comments(source: &str) -> String {
+    let mut body = String::with_capacity(source.len());
+    for line in source.lines().map(str::trim) {
+        if !line.is_empty() && !line.starts_with("//") {
+            body.push_str(line);
+            body.push('\n');
+        }
+    }
+    body
+}
+
+/// RFC 4648 §4.
+fn base64(bytes: &[u8]) -> String {
+    const DIGITS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+    let mut text = String::new();
+    for group in bytes.chunks(3) {
+        let byte = |at: usize| u32::from(group.get(at).copied().unwrap_or(0));
+        let bits = byte(0) << 16 | byte(1) << 8 | byte(2);
+        for digit in 0..4 {
+            if digit <= group.len() {
+                text.push(char::from(DIGITS[(bits >> (18 - 6 * digit) & 63) as usize]));
+            } else {
+                text.push('=');
+            }
+        }
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write;
+
+    use flate2::Compression;
+    use flate2::write::GzEncoder;
+
+    use super::*;
+
+    #[test]
+    fn base64_is_that_of_the_rfc() {
+        for (bytes, expected) in [
+            ("", ""),
+            ("f", "Zg=="),
+            ("fo", "Zm8="),
+            ("foo", "Zm9v"),
+            ("foob", "Zm9vYg=="),
+            ("fooba", "Zm9vYmE="),
+            ("foobar", "Zm9vYmFy"),
+        ] {
+            assert_eq!(base64(bytes.as_bytes()), expected);
+        }
+    }
+
+    #[test]
+    fn it_weighs_two_kilobytes_at_most() {
+        let mut gzip = GzEncoder::new(Vec::new(), Compression::new(6));
+        gzip.write_all(script().body.as_bytes()).unwrap();
+        let bytes = gzip.finish().unwrap().len();
+        assert!(bytes <= 2048, "{bytes} bytes gzipped");
+    }
+
+    #[test]
+    fn its_path_changes_with_its_contents() {
+        let (one, other) = (Script::of("a()"), Script::of("b()"));
+        assert_ne!(one.path, other.path);
+        assert_eq!(one, Script::of("  a()\n\n  // a comment\n"));
+        assert!(script().path.starts_with("/.lull/lull-"));
+    }
+
+    #[test]
+    fn it_keeps_no_text_that_spans_lines() {
+        assert!(!SOURCE.contains('`'), "a template could hold what looks like a comment");
+        assert!(SOURCE.lines().all(|line| !line.ends_with('\\')));
+    }
+}
