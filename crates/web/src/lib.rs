@@ -8,6 +8,7 @@
 #![forbid(unsafe_code)]
 
 mod tls;
+pub mod munge;
 pub mod policy;
 pub mod protocol;
 pub mod proxy;

@@ -1,0 +1,224 @@
+//! Content codings: pages come and go compressed, and are rewritten in between.
+
+use std::io;
+
+use compression_codecs::brotli::params::EncoderParams;
+use compression_codecs::flate::params::FlateEncoderParams;
+use compression_codecs::zstd::params::DParameter;
+use compression_codecs::{
+    BrotliDecoder, BrotliEncoder, DecodeV2, EncodeV2, GzipDecoder, GzipEncoder, ZstdDecoder,
+    ZstdEncoder,
+};
+use compression_core::Level;
+use compression_core::util::{PartialBuffer, WriteBuffer};
+use http::HeaderMap;
+use http::header::CONTENT_ENCODING;
+
+use crate::policy::fields;
+
+/// A proxy compresses while somebody waits. These are the levels from which on more time buys
+/// little on a page of HTML.
+const GZIP_LEVEL: i32 = 4;
+const BROTLI_LEVEL: i32 = 4;
+const ZSTD_LEVEL: i32 = 3;
+/// 256 KiB: a page is seldom longer, and each one under way keeps its window.
+const BROTLI_WINDOW_LOG: i32 = 18;
+/// RFC 9659: no window over 8 MiB in `Content-Encoding: zstd`.
+const ZSTD_WINDOW_LOG: u32 = 23;
+/// What is decoded and encoded at a time.
+const STEP: usize = 16 * 1024;
+
+/// How a page is compressed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Coding {
+    /// Not at all.
+    Identity,
+    /// RFC 1952.
+    Gzip,
+    /// RFC 7932.
+    Brotli,
+    /// RFC 8878.
+    Zstd,
+}
+
+impl Coding {
+    /// The coding of a reply; `None` for several, and for one that is not ours to touch. `deflate`
+    /// is such a one: servers disagree on what it is.
+    pub fn of(headers: &HeaderMap) -> Option<Self> {
+        let mut coding = Coding::Identity;
+        for name in fields::list(headers, CONTENT_ENCODING)? {
+            let name = name.to_ascii_lowercase();
+            let one = match name.as_str() {
+                "identity" => continue,
+                "gzip" | "x-gzip" => Coding::Gzip,
+                "br" => Coding::Brotli,
+                "zstd" => Coding::Zstd,
+                _ => return None,
+            };
+            if coding != Coding::Identity {
+                return None;
+            }
+            coding = one;
+        }
+        Some(coding)
+    }
+
+    /// Whether `byte` may begin a further member (RFC 1952 §2.2) or frame (RFC 8878 §3.1).
+    fn may_begin_with(self, byte: u8) -> bool {
+        match self {
+            Coding::Gzip => byte == 0x1f,
+            Coding::Zstd => byte == 0x28 || byte & 0xf0 == 0x50,
+            Coding::Identity | Coding::Brotli => false,
+        }
+    }
+}
+
+/// What decodes a page in steps of bounded size.
+pub(super) struct Decoder {
+    coding: Coding,
+    codec: Box<dyn DecodeV2 + Send>,
+    /// At the end of a member, with nothing behind it yet.
+    ended: bool,
+    /// A member has been read to its end: what follows may be rubbish, which browsers pass over.
+    first_is_whole: bool,
+    rubbish: bool,
+    /// There may be more to come without further input.
+    full: bool,
+    buffer: Vec<u8>,
+}
+
+impl Decoder {
+    /// `None` for what is not compressed.
+    pub(super) fn new(coding: Coding) -> Option<Self> {
+        let codec: Box<dyn DecodeV2 + Send> = match coding {
+            Coding::Identity => return None,
+            Coding::Gzip => Box::new(GzipDecoder::new()),
+            Coding::Brotli => Box::new(BrotliDecoder::new()),
+            Coding::Zstd => {
+                let limit = DParameter::window_log_max(ZSTD_WINDOW_LOG);
+                Box::new(ZstdDecoder::new_with_params(&[limit]))
+            }
+        };
+        Some(Decoder {
+            coding,
+            codec,
+            ended: false,
+            first_is_whole: false,
+            rubbish: false,
+            full: false,
+            buffer: vec![0; STEP],
+        })
+    }
+
+    /// Whether the page came to its end.
+    pub(super) fn is_complete(&self) -> bool {
+        self.ended || self.first_is_whole
+    }
+
+    /// Decodes one step. `None` when all that can be had without further input has been.
+    pub(super) fn step(&mut self, input: &mut &[u8]) -> io::Result<Option<&[u8]>> {
+        let decoded = self.decode(input);
+        match decoded {
+            Ok(length) => Ok(length.map(|length| &self.buffer[..length])),
+            Err(_) if self.first_is_whole => {
+                self.rubbish = true;
+                *input = &[];
+                Ok(None)
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    fn decode(&mut self, input: &mut &[u8]) -> io::Result<Option<usize>> {
+        if self.ended && !self.rubbish && !input.is_empty() {
+            if self.coding.may_begin_with(input[0]) {
+                self.codec.reinit()?;
+                self.ended = false;
+            } else {
+                self.rubbish = true;
+            }
+        }
+        if self.rubbish {
+            *input = &[];
+            return Ok(None);
+        }
+        if input.is_empty() && !self.full {
+            return Ok(None);
+        }
+        let mut output = WriteBuffer::new_initialized(&mut self.buffer);
+        let mut taken = PartialBuffer::new(*input);
+        if input.is_empty() && self.coding == Coding::Gzip {
+            // Its end is in its footer, which never comes without input.
+            self.codec.flush(&mut output)?;
+        } else {
+            self.ended = self.codec.decode(&mut taken, &mut output)?;
+            self.first_is_whole |= self.ended;
+        }
+        *input = &input[taken.written_len()..];
+        let length = output.written_len();
+        // What was taken last may have more to give, however little it gave so far.
+        self.full = !self.ended && (length == STEP || taken.written_len() > 0);
+        Ok(Some(length))
+    }
+}
+
+/// What encodes it again.
+pub(super) struct Encoder {
+    codec: Box<dyn EncodeV2 + Send>,
+    buffer: Vec<u8>,
+    dirty: bool,
+}
+
+impl Encoder {
+    /// `None` for what is not compressed.
+    pub(super) fn new(coding: Coding) -> Option<Self> {
+        let codec: Box<dyn EncodeV2 + Send> = match coding {
+            Coding::Identity => return None,
+            Coding::Gzip => {
+                Box::new(GzipEncoder::new(FlateEncoderParams::from(Level::Precise(GZIP_LEVEL))))
+            }
+            Coding::Brotli => {
+                let params = EncoderParams::default()
+                    .quality(Level::Precise(BROTLI_LEVEL))
+                    .window_size(BROTLI_WINDOW_LOG)
+                    .text_mode();
+                Box::new(BrotliEncoder::new(params))
+            }
+            Coding::Zstd => Box::new(ZstdEncoder::new(ZSTD_LEVEL)),
+        };
+        Some(Encoder { codec, buffer: vec![0; STEP], dirty: false })
+    }
+
+    pub(super) fn write(&mut self, bytes: &[u8], out: &mut Vec<u8>) -> io::Result<()> {
+        let mut input = PartialBuffer::new(bytes);
+        while !input.unwritten().is_empty() {
+            self.dirty = true;
+            self.with_buffer(out, |codec, buffer| codec.encode(&mut input, buffer))?;
+        }
+        Ok(())
+    }
+
+    /// Lets out all that was written: whoever reads it need not wait for more.
+    pub(super) fn flush(&mut self, out: &mut Vec<u8>) -> io::Result<()> {
+        while core::mem::take(&mut self.dirty) {
+            self.dirty = !self.with_buffer(out, |codec, buffer| codec.flush(buffer))?;
+        }
+        Ok(())
+    }
+
+    pub(super) fn finish(&mut self, out: &mut Vec<u8>) -> io::Result<()> {
+        while !self.with_buffer(out, |codec, buffer| codec.finish(buffer))? {}
+        Ok(())
+    }
+
+    fn with_buffer<T>(
+        &mut self,
+        out: &mut Vec<u8>,
+        step: impl FnOnce(&mut dyn EncodeV2, &mut WriteBuffer<'_>) -> io::Result<T>,
+    ) -> io::Result<T> {
+        let mut buffer = WriteBuffer::new_initialized(&mut self.buffer);
+        let result = step(self.codec.as_mut(), &mut buffer)?;
+        out.extend_from_slice(buffer.written());
+        Ok(result)
+    }
+}

@@ -1,0 +1,425 @@
+//! What a page's content security policies say about our script, and what the script needs so that
+//! they let it run.
+//!
+//! Whether a policy lets a request pass is for the `content-security-policy` crate to say, Servo's
+//! own. In this order, for each policy: it lets the script pass as it is; the tag takes a nonce
+//! that the policy has; the policy takes the script's hash. The last is the only thing that ever
+//! changes a policy, and it lets nothing pass but our script, byte for byte.
+
+use content_security_policy::{
+    Destination, Initiator, ParserMetadata, Policy, PolicyDisposition, PolicySource, Request, Url,
+    Violates,
+};
+use http::HeaderMap;
+use http::header::{
+    CONTENT_SECURITY_POLICY, CONTENT_SECURITY_POLICY_REPORT_ONLY, HeaderName, HeaderValue,
+};
+
+use crate::script::Script;
+
+/// Why a page's policy leaves no place for the script.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Forbids {
+    /// Not in ASCII, so browsers may differ.
+    #[error("the content security policy cannot be read")]
+    Unreadable,
+    /// No scripts at all, or only from where ours is not.
+    #[error("the content security policy allows no script of ours")]
+    Script,
+    /// A hash or a nonce would switch `'unsafe-inline'` off, and the page's own scripts with it.
+    #[error("the content security policy has 'unsafe-inline', which a hash would switch off")]
+    UnsafeInline,
+    /// The script could not ask for hints.
+    #[error("the content security policy lets nothing be fetched from the site itself")]
+    Connect,
+    /// No scripts, or of an origin that is nobody's.
+    #[error("the page is in a sandbox")]
+    Sandbox,
+    /// Not in a header, so it can't be given a hash.
+    #[error("a policy in a <meta> allows no script of ours")]
+    Meta,
+}
+
+/// What the policies of a reply's headers ask for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Grant {
+    /// What the tag carries.
+    nonce: Option<String>,
+    /// Header lines that take the script's hash.
+    lines: Vec<(HeaderName, Vec<HeaderValue>)>,
+    origin: Url,
+}
+
+impl Grant {
+    /// Asks all policies in the headers of a reply from `origin`.
+    pub(super) fn of(headers: &HeaderMap, origin: &Url, script: &Script) -> Result<Self, Forbids> {
+        let mut grant = Grant { nonce: None, lines: Vec::new(), origin: origin.clone() };
+        // What is only reported would be reported for every visitor.
+        for name in [CONTENT_SECURITY_POLICY, CONTENT_SECURITY_POLICY_REPORT_ONLY] {
+            let mut lines = Vec::new();
+            let mut changed = false;
+            for line in headers.get_all(&name) {
+                let text = line.to_str().map_err(|_| Forbids::Unreadable)?;
+                let mut policies = Vec::new();
+                for policy in text.split(',') {
+                    if name == CONTENT_SECURITY_POLICY {
+                        sandbox(policy)?;
+                    }
+                    let mended = grant.ask(policy, PolicySource::Header, script)?;
+                    changed |= mended.is_some();
+                    policies.push(mended.unwrap_or_else(|| policy.to_owned()));
+                }
+                let line = HeaderValue::from_str(&policies.join(","));
+                lines.push(line.map_err(|_| Forbids::Unreadable)?);
+            }
+            if changed {
+                grant.lines.push((name, lines));
+            }
+        }
+        Ok(grant)
+    }
+
+    /// Gives the policies in the headers the script's hash, where they need it.
+    pub(super) fn apply(&self, headers: &mut HeaderMap) {
+        for (name, lines) in &self.lines {
+            headers.remove(name);
+            for line in lines {
+                headers.append(name, line.clone());
+            }
+        }
+    }
+
+    /// The tag, if the policies in the document (`<meta>`) let it pass too.
+    pub(super) fn tag(&self, metas: &[String], script: &Script) -> Result<String, Forbids> {
+        let mut grant = self.clone();
+        for meta in metas {
+            for policy in meta.split(',') {
+                match grant.ask(policy, PolicySource::Meta, script) {
+                    Ok(None) => {}
+                    Ok(Some(_)) | Err(_) => return Err(Forbids::Meta),
+                }
+            }
+        }
+        let Script { path, integrity, .. } = script;
+        Ok(match grant.nonce {
+            Some(nonce) => format!(
+                "<script async src=\"{path}\" integrity=\"{integrity}\" nonce=\"{nonce}\"></script>"
+            ),
+            None => format!("<script async src=\"{path}\" integrity=\"{integrity}\"></script>"),
+        })
+    }
+
+    /// Asks one policy. May choose the nonce; gives the policy as it must become, if it must.
+    fn ask(
+        &mut self,
+        text: &str,
+        source: PolicySource,
+        script: &Script,
+    ) -> Result<Option<String>, Forbids> {
+        let policy = Policy::parse(text, source, PolicyDisposition::Enforce);
+        if violates(&policy, &self.request("/.lull/hints", Destination::None, "", "")) {
+            return Err(Forbids::Connect);
+        }
+        let passes = |policy: &Policy, nonce: &str| {
+            let integrity = &script.integrity;
+            !violates(policy, &self.request(&script.path, Destination::Script, nonce, integrity))
+        };
+        if passes(&policy, self.nonce.as_deref().unwrap_or("")) {
+            return Ok(None);
+        }
+        let (name, sources) = effective(&policy).ok_or(Forbids::Script)?;
+        if self.nonce.is_none()
+            && let Some(nonce) = sources.iter().find_map(|source| nonce_of(source))
+            && passes(&policy, nonce)
+        {
+            self.nonce = Some(nonce.to_owned());
+            return Ok(None);
+        }
+        let has = |word: &str| sources.iter().any(|source| source.eq_ignore_ascii_case(word));
+        if sources.is_empty() || has("'none'") {
+            return Err(Forbids::Script);
+        }
+        // By CSP3 §6.7.3.2 a nonce or a hash makes 'unsafe-inline' void. Where there is one it
+        // already is.
+        let strict = sources.iter().any(|source| is_nonce_or_hash(source));
+        if has("'unsafe-inline'") && !strict {
+            return Err(Forbids::UnsafeInline);
+        }
+        let mended = with_source(text, name, &format!("'{}'", script.integrity));
+        let nonce = self.nonce.as_deref().unwrap_or("");
+        if passes(&Policy::parse(&mended, source, PolicyDisposition::Enforce), nonce) {
+            Ok(Some(mended))
+        } else {
+            Err(Forbids::Script)
+        }
+    }
+
+    fn request(
+        &self,
+        path: &str,
+        destination: Destination,
+        nonce: &str,
+        integrity: &str,
+    ) -> Request {
+        let mut url = self.origin.clone();
+        url.set_path(path);
+        let script = destination == Destination::Script;
+        Request {
+            current_url: url.clone(),
+            origin: url.origin(),
+            url,
+            redirect_count: 0,
+            destination,
+            initiator: if script { Initiator::None } else { Initiator::Fetch },
+            nonce: nonce.to_owned(),
+            integrity_metadata: integrity.to_owned(),
+            parser_metadata: if script {
+                ParserMetadata::ParserInserted
+            } else {
+                ParserMetadata::None
+            },
+        }
+    }
+}
+
+fn violates(policy: &Policy, request: &Request) -> bool {
+    !matches!(policy.does_request_violate_policy(request), Violates::DoesNotViolate)
+}
+
+fn sandbox(text: &str) -> Result<(), Forbids> {
+    let policy = Policy::parse(text, PolicySource::Header, PolicyDisposition::Enforce);
+    let Some(sandbox) = policy.directive_set.iter().find(|one| one.name == "sandbox") else {
+        return Ok(());
+    };
+    // In an origin of its own nothing is same-origin, and the cache is another one.
+    let allowed = ["allow-scripts", "allow-same-origin"]
+        .iter()
+        .all(|flag| sandbox.value.iter().any(|value| value.eq_ignore_ascii_case(flag)));
+    if allowed { Ok(()) } else { Err(Forbids::Sandbox) }
+}
+
+/// The directive that is asked about script elements (CSP3 §6.8.3), and its sources.
+fn effective(policy: &Policy) -> Option<(&str, &[String])> {
+    ["script-src-elem", "script-src", "default-src"].iter().find_map(|name| {
+        let found = policy.directive_set.iter().find(|directive| directive.name == *name)?;
+        Some((found.name.as_str(), found.value.as_slice()))
+    })
+}
+
+fn nonce_of(source: &str) -> Option<&str> {
+    let inner = source.strip_prefix('\'')?.strip_suffix('\'')?;
+    let (kind, nonce) = inner.split_at_checked("nonce-".len())?;
+    let plain = |c: char| c.is_ascii_alphanumeric() || "+/-_=".contains(c);
+    (kind.eq_ignore_ascii_case("nonce-") && !nonce.is_empty() && nonce.chars().all(plain))
+        .then_some(nonce)
+}
+
+fn is_nonce_or_hash(source: &str) -> bool {
+    let source = source.to_ascii_lowercase();
+    ["'nonce-", "'sha256-", "'sha384-", "'sha512-"].iter().any(|kind| source.starts_with(kind))
+}
+
+/// A policy with one more source in the directive `name`, and otherwise as it is.
+fn with_source(text: &str, name: &str, source: &str) -> String {
+    let mut done = false;
+    let directives: Vec<String> = text
+        .split(';')
+        .map(|directive| {
+            let is_it = directive
+                .split_ascii_whitespace()
+                .next()
+                .is_some_and(|word| word.eq_ignore_ascii_case(name));
+            if is_it && !done {
+                done = true;
+                format!("{} {source}", directive.trim_ascii_end())
+            } else {
+                directive.to_owned()
+            }
+        })
+        .collect();
+    directives.join(";")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn script() -> Script {
+        Script {
+            body: String::new(),
+            path: "/.lull/lull-0.js".into(),
+            integrity: "sha256-47DEQpj8HBSa+/TImW+5JCeuQeRkm5NMpJWZG3hSuFU=".into(),
+        }
+    }
+
+    fn grant(lines: &[(&'static str, &str)]) -> Result<(Option<String>, HeaderMap), Forbids> {
+        let mut headers = HeaderMap::new();
+        for (name, line) in lines {
+            headers.append(
+                HeaderName::from_static(name),
+                HeaderValue::from_bytes(line.as_bytes()).unwrap(),
+            );
+        }
+        let origin = Url::parse("https://example.org").unwrap();
+        let grant = Grant::of(&headers, &origin, &script())?;
+        grant.apply(&mut headers);
+        Ok((grant.nonce, headers))
+    }
+
+    const CSP: &str = "content-security-policy";
+    const REPORT: &str = "content-security-policy-report-only";
+
+    enum Expected {
+        AsItIs,
+        Nonce(&'static str),
+        /// What the policy becomes, with `HASH` in place of the script's.
+        Hash(&'static str),
+        No(Forbids),
+    }
+
+    #[test]
+    fn each_policy_gets_what_it_asks_for() {
+        use Expected::{AsItIs, Hash, No, Nonce};
+        use Forbids::{Connect, Script, UnsafeInline};
+        for (policy, expected) in [
+            ("", AsItIs),
+            ("img-src 'none'", AsItIs),
+            ("default-src 'self'", AsItIs),
+            ("script-src 'self'", AsItIs),
+            ("script-src 'self' 'unsafe-inline'", AsItIs),
+            ("script-src *", AsItIs),
+            ("script-src https:", AsItIs),
+            ("script-src example.org", AsItIs),
+            ("script-src https://example.org/.lull/", AsItIs),
+            ("script-src *.org", AsItIs),
+            ("default-src 'none'; script-src 'self'; connect-src 'self'", AsItIs),
+            ("script-src 'none'; script-src-elem 'self'", AsItIs),
+            ("require-trusted-types-for 'script'; trusted-types x", AsItIs),
+            ("upgrade-insecure-requests; frame-ancestors 'none'", AsItIs),
+            ("SCRIPT-SRC 'SELF'", AsItIs),
+            // A nonce of the page.
+            ("script-src 'nonce-abc123'", Nonce("abc123")),
+            ("script-src 'nonce-a+/-_=='", Nonce("a+/-_==")),
+            ("script-src 'nonce-a' 'nonce-b'", Nonce("a")),
+            ("script-src 'nonce-a' 'strict-dynamic' https: 'unsafe-inline'", Nonce("a")),
+            ("default-src 'self' 'nonce-a' 'strict-dynamic'", Nonce("a")),
+            ("script-src-elem 'nonce-e'; script-src 'nonce-s'", Nonce("e")),
+            // A hash of ours.
+            ("script-src https://cdn.example", Hash("script-src https://cdn.example HASH")),
+            (
+                "img-src *; script-src  cdn.example ; connect-src 'self'",
+                Hash("img-src *; script-src  cdn.example HASH; connect-src 'self'"),
+            ),
+            ("script-src https://example.org/js/", Hash("script-src https://example.org/js/ HASH")),
+            ("script-src 'self' 'strict-dynamic'", Hash("script-src 'self' 'strict-dynamic' HASH")),
+            (
+                "script-src 'sha256-AAAA' 'strict-dynamic'",
+                Hash("script-src 'sha256-AAAA' 'strict-dynamic' HASH"),
+            ),
+            (
+                "script-src cdn.example 'sha256-AAAA' 'unsafe-inline'",
+                Hash("script-src cdn.example 'sha256-AAAA' 'unsafe-inline' HASH"),
+            ),
+            (
+                "default-src https://cdn.example; connect-src 'self'",
+                Hash("default-src https://cdn.example HASH; connect-src 'self'"),
+            ),
+            // Impossible.
+            ("default-src 'none'", No(Connect)),
+            ("script-src 'none'", No(Script)),
+            ("script-src", No(Script)),
+            ("default-src 'none'; connect-src 'self'", No(Script)),
+            ("script-src cdn.example 'unsafe-inline'", No(UnsafeInline)),
+            ("script-src 'unsafe-inline' 'unsafe-eval'", No(UnsafeInline)),
+            ("script-src 'self'; connect-src 'none'", No(Connect)),
+            ("script-src 'self'; connect-src api.example", No(Connect)),
+            ("default-src api.example", No(Connect)),
+        ] {
+            let found = grant(&[(CSP, policy)]);
+            let header = |headers: &HeaderMap| headers[CSP].to_str().unwrap().to_owned();
+            match (expected, found) {
+                (AsItIs, Ok((None, headers))) => assert_eq!(header(&headers), policy),
+                (Nonce(expected), Ok((Some(nonce), headers))) => {
+                    assert_eq!((nonce.as_str(), header(&headers).as_str()), (expected, policy));
+                }
+                (Hash(expected), Ok((None, headers))) => {
+                    let hash = format!("'{}'", script().integrity);
+                    assert_eq!(header(&headers), expected.replace("HASH", &hash));
+                }
+                (No(expected), Err(found)) => assert_eq!(found, expected, "{policy}"),
+                (_, found) => panic!("{policy}: {found:?}"),
+            }
+        }
+    }
+
+    #[test]
+    fn a_sandbox_without_scripts_gets_none() {
+        for (policy, expected) in [
+            ("sandbox", false),
+            ("sandbox allow-scripts", false),
+            ("sandbox allow-same-origin", false),
+            ("sandbox allow-scripts allow-same-origin allow-forms", true),
+            ("sandbox ALLOW-SCRIPTS ALLOW-SAME-ORIGIN", true),
+        ] {
+            let found = grant(&[(CSP, policy)]);
+            assert_eq!(found.is_ok(), expected, "{policy}");
+            // A sandbox is never only reported.
+            assert!(grant(&[(REPORT, policy)]).is_ok());
+        }
+    }
+
+    #[test]
+    fn all_policies_count() {
+        for (lines, nonce, ok) in [
+            (&[(CSP, "script-src 'nonce-a'"), (CSP, "script-src 'self'")][..], Some("a"), true),
+            (&[(CSP, "script-src 'nonce-a', script-src 'nonce-a'")], Some("a"), true),
+            (&[(CSP, "script-src 'self'"), (CSP, "script-src 'none'")], None, false),
+            (&[(CSP, "script-src 'self', script-src 'none'")], None, false),
+            (&[(CSP, "script-src 'self'"), (REPORT, "script-src 'none'")], None, false),
+            (&[(REPORT, "script-src 'nonce-r'")], Some("r"), true),
+            (&[(CSP, "script-src 'self'\u{e9}")], None, false),
+        ] {
+            let found = grant(lines);
+            assert_eq!(found.is_ok(), ok, "{lines:?}");
+            if let Ok((found, _)) = found {
+                assert_eq!(found.as_deref(), nonce, "{lines:?}");
+            }
+        }
+        // One tag has one nonce: the other policy takes the hash.
+        let (nonce, headers) =
+            grant(&[(CSP, "script-src 'nonce-a', script-src 'nonce-b'"), (CSP, "img-src *")])
+                .unwrap();
+        assert_eq!(nonce.as_deref(), Some("a"));
+        let lines: Vec<_> =
+            headers.get_all(CSP).iter().map(|line| line.to_str().unwrap()).collect();
+        let mended = format!("script-src 'nonce-a', script-src 'nonce-b' '{}'", script().integrity);
+        assert_eq!(lines, [mended.as_str(), "img-src *"]);
+    }
+
+    #[test]
+    fn policies_in_the_document_bind_too() {
+        let origin = Url::parse("https://example.org").unwrap();
+        for (header, metas, expected) in [
+            ("", &[][..], Ok("")),
+            ("", &["script-src 'self'"], Ok("")),
+            ("", &["script-src 'nonce-m'"], Ok("m")),
+            ("script-src 'nonce-h'", &["script-src 'nonce-h' 'strict-dynamic'"], Ok("h")),
+            ("script-src 'nonce-h'", &["script-src 'nonce-m'"], Err(Forbids::Meta)),
+            ("", &["script-src 'none'"], Err(Forbids::Meta)),
+            ("", &["script-src cdn.example"], Err(Forbids::Meta)),
+            ("", &["connect-src 'none'"], Err(Forbids::Meta)),
+            ("", &["img-src *", "default-src 'none'"], Err(Forbids::Meta)),
+            ("", &["sandbox"], Ok("")),
+        ] {
+            let mut headers = HeaderMap::new();
+            headers.insert(CONTENT_SECURITY_POLICY, HeaderValue::from_static(header));
+            let grant = Grant::of(&headers, &origin, &script()).unwrap();
+            let metas: Vec<String> = metas.iter().map(|&meta| meta.into()).collect();
+            let tag = grant.tag(&metas, &script());
+            assert_eq!(tag.is_ok(), expected.is_ok(), "{header} {metas:?}");
+            if let (Ok(tag), Ok(nonce)) = (tag, expected) {
+                assert_eq!(tag.contains(&format!("nonce=\"{nonce}\"")), !nonce.is_empty(), "{tag}");
+            }
+        }
+    }
+}

@@ -1,0 +1,259 @@
+//! Which replies are rewritten, and what becomes of their headers.
+
+use content_security_policy::Url;
+use encoding_rs::Encoding;
+use http::header::{
+    ACCEPT_RANGES, CACHE_CONTROL, CONTENT_DISPOSITION, CONTENT_LENGTH, CONTENT_RANGE, CONTENT_TYPE,
+    ETAG, HeaderName, HeaderValue, IF_NONE_MATCH,
+};
+use http::{HeaderMap, Method, StatusCode, request, response};
+
+use super::coding::Coding;
+use super::csp::{Forbids, Grant};
+use super::{Munger, place};
+use crate::policy::{asks_for_a_page, fields};
+use crate::script;
+
+/// Why a reply is left as it is.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum LeftAlone {
+    /// Neither `GET` nor `HEAD`.
+    #[error("the request is no GET")]
+    Method,
+    /// Not 200.
+    #[error("the status is {0}, not 200")]
+    Status(StatusCode),
+    /// A frame, a fetch, a picture.
+    #[error("it is not asked for as a page of its own")]
+    NotADocument,
+    /// Not `text/html`. XHTML is read by other rules.
+    #[error("it is not text/html")]
+    NotHtml,
+    /// In an encoding that does not contain ASCII, or an unknown one.
+    #[error("its encoding does not contain ASCII, or is not known")]
+    Encoding,
+    /// In a content coding that is not ours to touch.
+    #[error("its content coding is not known, or there are several")]
+    Coding,
+    /// `Cache-Control: no-transform`.
+    #[error("the site forbids changes (no-transform)")]
+    NoTransform,
+    /// A part of a page.
+    #[error("it is a part (Content-Range)")]
+    Part,
+    /// A file.
+    #[error("it is a download")]
+    Download,
+    /// Nothing.
+    #[error("it is empty")]
+    Empty,
+    /// `X-Robots-Tag: nofollow`.
+    #[error("its links are not to be followed (X-Robots-Tag)")]
+    NoFollow,
+    /// By its content security policy.
+    #[error(transparent)]
+    Policy(#[from] Forbids),
+    /// The request names no host.
+    #[error("the request's host cannot be read")]
+    Host,
+}
+
+/// A reply that is to be rewritten.
+#[derive(Clone, Debug)]
+pub struct Munging {
+    pub(super) coding: Coding,
+    grant: Grant,
+    origin: Url,
+    encoding: &'static Encoding,
+    encoding_is_stated: bool,
+}
+
+/// Whether the reply to `request` gets the script. The request is meant as the upstream server sees
+/// it, so that a page that is fetched ahead is one, too. `scheme` is that of the visitor's
+/// connection. Who the visitor is, [`crate::policy::Policy::page_visitor`] says.
+///
+/// # Errors
+/// If it does not.
+pub fn decide(
+    request: &request::Parts,
+    scheme: &str,
+    response: &response::Parts,
+) -> Result<Munging, LeftAlone> {
+    if request.method != Method::GET && request.method != Method::HEAD {
+        return Err(LeftAlone::Method);
+    }
+    if response.status != StatusCode::OK {
+        return Err(LeftAlone::Status(response.status));
+    }
+    if !is_document(&request.headers) {
+        return Err(LeftAlone::NotADocument);
+    }
+    let headers = &response.headers;
+    let (encoding, encoding_is_stated) = html_encoding(headers)?;
+    if headers.contains_key(CONTENT_RANGE) {
+        return Err(LeftAlone::Part);
+    }
+    if is_download(headers) {
+        return Err(LeftAlone::Download);
+    }
+    let control = fields::list(headers, CACHE_CONTROL).unwrap_or_default();
+    if control.iter().any(|directive| directive.eq_ignore_ascii_case("no-transform")) {
+        return Err(LeftAlone::NoTransform);
+    }
+    if fields::single(headers, CONTENT_LENGTH) == Some("0") {
+        return Err(LeftAlone::Empty);
+    }
+    if forbids_following(headers) {
+        return Err(LeftAlone::NoFollow);
+    }
+    let coding = Coding::of(headers).ok_or(LeftAlone::Coding)?;
+    let origin = origin(request, scheme).ok_or(LeftAlone::Host)?;
+    let grant = Grant::of(headers, &origin, script::script())?;
+    Ok(Munging { coding, grant, origin, encoding, encoding_is_stated })
+}
+
+impl Munging {
+    /// Makes the headers those of the page with the script. For `HEAD` too: its headers are those
+    /// of `GET`.
+    pub fn rewrite_head(&self, headers: &mut HeaderMap) {
+        self.grant.apply(headers);
+        for name in [CONTENT_LENGTH, ACCEPT_RANGES] {
+            headers.remove(name);
+        }
+        for name in ["content-md5", "digest", "content-digest", "repr-digest"] {
+            headers.remove(name);
+        }
+        weaken_etag(headers);
+    }
+
+    /// What rewrites the body.
+    pub fn munger(self) -> Munger {
+        let Munging { coding, grant, origin, encoding, encoding_is_stated } = self;
+        let script = script::script();
+        Munger::new(
+            coding,
+            place::Injector::new(grant, script, origin, encoding, encoding_is_stated),
+        )
+    }
+}
+
+/// The same bytes are not promised any more, the same page is (RFC 9110 §8.8.1).
+fn weaken_etag(headers: &mut HeaderMap) {
+    let Some(tag) = headers.get(ETAG) else {
+        return;
+    };
+    if !tag.as_bytes().starts_with(b"W/") {
+        match HeaderValue::from_bytes(&[&b"W/"[..], tag.as_bytes()].concat()) {
+            Ok(weak) => headers.insert(ETAG, weak),
+            Err(_) => headers.remove(ETAG),
+        };
+    }
+}
+
+/// Adds the strong form of each weak tag to a page's `If-None-Match`. The comparison is weak
+/// anyway (RFC 9110 §13.1.2); servers that compare letter by letter find what they gave.
+pub fn widen_if_none_match(headers: &mut HeaderMap) {
+    let Some(tags) = fields::list(headers, IF_NONE_MATCH) else {
+        return;
+    };
+    let mut all: Vec<&str> = Vec::new();
+    for tag in tags {
+        all.push(tag);
+        if let Some(strong) = tag.strip_prefix("W/") {
+            all.push(strong);
+        }
+    }
+    if !all.is_empty() {
+        let all = all.join(", ");
+        fields::set(headers, IF_NONE_MATCH, &all);
+    }
+}
+
+/// Makes the headers of a 304 fit the page that the browser has: the tag in the form in which it
+/// was sent, and policies with the script's hash. Browsers take both over.
+pub fn revalidated(request: &request::Parts, scheme: &str, response: &mut response::Parts) {
+    if response.status != StatusCode::NOT_MODIFIED || !is_document(&request.headers) {
+        return;
+    }
+    let sent = fields::list(&request.headers, IF_NONE_MATCH).unwrap_or_default();
+    if let Some(tag) = fields::single(&response.headers, ETAG)
+        && sent.iter().any(|sent| sent.strip_prefix("W/") == Some(tag))
+    {
+        weaken_etag(&mut response.headers);
+    }
+    if let Some(origin) = origin(request, scheme)
+        && let Ok(grant) = Grant::of(&response.headers, &origin, script::script())
+    {
+        grant.apply(&mut response.headers);
+    }
+}
+
+/// Whether somebody goes to a page, and not a frame, a script or a picture.
+pub fn is_document(headers: &HeaderMap) -> bool {
+    if headers.contains_key("sec-fetch-dest") {
+        return fields::single(headers, "sec-fetch-dest") == Some("document");
+    }
+    // Browsers send no Sec-Fetch fields to origins without TLS.
+    asks_for_a_page(headers) && !headers.contains_key("x-requested-with")
+}
+
+/// The encoding of an HTML page, and whether the header states it.
+fn html_encoding(headers: &HeaderMap) -> Result<(&'static Encoding, bool), LeftAlone> {
+    let kind = fields::single(headers, CONTENT_TYPE).ok_or(LeftAlone::NotHtml)?;
+    let mut parts = kind.split(';');
+    if !parts.next().unwrap_or("").trim().eq_ignore_ascii_case("text/html") {
+        return Err(LeftAlone::NotHtml);
+    }
+    let charset = parts.find_map(|parameter| {
+        let (name, value) = parameter.split_once('=')?;
+        name.trim().eq_ignore_ascii_case("charset").then(|| value.trim().trim_matches('"'))
+    });
+    let Some(charset) = charset else {
+        // Which one it is only matters where it does not contain ASCII.
+        return Ok((encoding_rs::UTF_8, false));
+    };
+    let encoding = Encoding::for_label_no_replacement(charset.as_bytes());
+    match encoding {
+        Some(encoding) if encoding.is_ascii_compatible() => Ok((encoding, true)),
+        _ => Err(LeftAlone::Encoding),
+    }
+}
+
+fn is_download(headers: &HeaderMap) -> bool {
+    headers.get_all(CONTENT_DISPOSITION).iter().any(|value| {
+        let kind = value.as_bytes().split(|&byte| byte == b';').next().unwrap_or(b"");
+        !kind.trim_ascii().eq_ignore_ascii_case(b"inline")
+    })
+}
+
+/// `X-Robots-Tag: nofollow` or `none`, to everybody or to us.
+fn forbids_following(headers: &HeaderMap) -> bool {
+    const NAME: HeaderName = HeaderName::from_static("x-robots-tag");
+    headers.get_all(NAME).iter().any(|value| {
+        let Ok(mut rules) = value.to_str() else {
+            return false;
+        };
+        if let Some((name, rest)) = rules.split_once(':')
+            && !name.contains(',')
+        {
+            if !name.trim().eq_ignore_ascii_case("lull") {
+                return false;
+            }
+            rules = rest;
+        }
+        rules.split(',').any(|rule| {
+            ["nofollow", "none"].iter().any(|word| rule.trim().eq_ignore_ascii_case(word))
+        })
+    })
+}
+
+/// The origin that the visitor asked.
+fn origin(request: &request::Parts, scheme: &str) -> Option<Url> {
+    let host = match request.uri.authority() {
+        Some(authority) => authority.as_str(),
+        None => fields::single(&request.headers, http::header::HOST)?,
+    };
+    let url = Url::parse(&format!("{scheme}://{host}/")).ok()?;
+    let plain = url.path() == "/" && url.username().is_empty() && url.query().is_none();
+    (plain && url.host().is_some()).then_some(url)
+}

@@ -1,0 +1,196 @@
+//! The munger of SSR §5.1: puts one script into the pages of a site that knows nothing of it.
+//!
+//! It does no I/O. [`decide`] looks at the heads of a request and its reply; [`Munging`] changes
+//! the reply's head, and its [`Munger`] takes the body in pieces and gives it back in pieces, the
+//! tag in one of them. Nothing else of the page changes: without the tag it is the page as it came,
+//! byte for byte. Where anything is in the way the page passes as it is.
+//!
+//! ```
+//! use lull_web::munge;
+//!
+//! let (request, ()) = http::Request::get("/")
+//!     .header("host", "example.org")
+//!     .header("sec-fetch-dest", "document")
+//!     .body(())?
+//!     .into_parts();
+//! let (mut response, ()) = http::Response::builder()
+//!     .header("content-type", "text/html; charset=utf-8")
+//!     .header("content-length", "38")
+//!     .body(())?
+//!     .into_parts();
+//!
+//! let munging = munge::decide(&request, "https", &response)?;
+//! munging.rewrite_head(&mut response.headers);
+//! assert!(!response.headers.contains_key("content-length"));
+//!
+//! let mut munger = munging.munger();
+//! let mut page = Vec::new();
+//! let mut piece = &b"<html><head><title>a</title></head>"[..];
+//! while munger.push(&mut piece, &mut page)? { /* send what `page` has, and go on */ }
+//! munger.finish(&mut page)?;
+//! assert!(page.starts_with(b"<html><head><title>a</title><script async src=\"/.lull/lull-"));
+//! assert!(page.ends_with(b"></script></head>"));
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+
+mod coding;
+mod csp;
+mod head;
+mod place;
+
+use std::io;
+
+use coding::{Decoder, Encoder};
+use place::Injector;
+
+pub use coding::Coding;
+pub use csp::Forbids;
+pub use head::{LeftAlone, Munging, decide, is_document, revalidated, widen_if_none_match};
+pub use place::{NoPlace, Outcome};
+
+/// So much is decoded in one call: a small piece may hold a very long page, and others wait.
+const MOST_AT_ONCE: usize = 1 << 20;
+
+/// So much is kept in case a body is not compressed after all; what gives nothing for longer is
+/// broken.
+const MOST_UNSURE: usize = 64 * 1024;
+
+/// The body cannot be read any further. What the visitor has of it is as broken as what came: end
+/// the connection.
+#[derive(Debug, thiserror::Error)]
+#[error("the upstream server's compressed body is broken: {0}")]
+pub struct Broken(#[source] io::Error);
+
+/// Rewrites the body of one page.
+///
+/// It keeps what the parser has not passed, 256 KiB at most, and the windows of the codecs.
+pub struct Munger {
+    injector: Injector,
+    codecs: Option<Codecs>,
+}
+
+struct Codecs {
+    decoder: Decoder,
+    encoder: Encoder,
+    /// What came, for as long as nothing has gone out: if it turns out not to be compressed as its
+    /// header says, it passes as it is.
+    unsure: Option<Vec<u8>>,
+    /// Whether anything came.
+    anything: bool,
+    munged: Vec<u8>,
+}
+
+impl core::fmt::Debug for Munger {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.debug_struct("Munger").field("outcome", &self.outcome()).finish_non_exhaustive()
+    }
+}
+
+impl Munger {
+    fn new(coding: Coding, injector: Injector) -> Self {
+        let codecs =
+            Decoder::new(coding).zip(Encoder::new(coding)).map(|(decoder, encoder)| Codecs {
+                decoder,
+                encoder,
+                unsure: Some(Vec::new()),
+                anything: false,
+                munged: Vec::new(),
+            });
+        Munger { injector, codecs }
+    }
+
+    /// What became of the page so far.
+    pub fn outcome(&self) -> Outcome {
+        self.injector.outcome()
+    }
+
+    /// Takes of `input` what it can, and appends what may go out to `out`: all that the browser can
+    /// make something of without further input. If it returns `true` there is more to be had:
+    /// send what there is, and call again with what is left of `input`, be it nothing.
+    ///
+    /// # Errors
+    /// If the body is not compressed as its header says. No further call is of use then.
+    pub fn push(&mut self, input: &mut &[u8], out: &mut Vec<u8>) -> Result<bool, Broken> {
+        let Some(codecs) = &mut self.codecs else {
+            self.injector.push(input, out);
+            *input = &[];
+            return Ok(false);
+        };
+        let (before, whole) = (out.len(), *input);
+        codecs.anything |= !whole.is_empty();
+        match codecs.push(&mut self.injector, input, out) {
+            Ok(more) => {
+                if out.len() > before {
+                    codecs.unsure = None;
+                } else if let Some(unsure) = &mut codecs.unsure {
+                    unsure.extend_from_slice(&whole[..whole.len() - input.len()]);
+                    if unsure.len() > MOST_UNSURE {
+                        codecs.unsure = None;
+                    }
+                }
+                Ok(more)
+            }
+            Err(error) => {
+                let Some(raw) = codecs.unsure.take() else {
+                    return Err(Broken(error));
+                };
+                out.truncate(before);
+                out.extend_from_slice(&raw);
+                out.extend_from_slice(whole);
+                *input = &[];
+                self.injector = Injector::none();
+                self.codecs = None;
+                Ok(false)
+            }
+        }
+    }
+
+    /// Takes the end of the body. A body that was cut off stays cut off.
+    ///
+    /// # Errors
+    /// If the codec fails.
+    pub fn finish(&mut self, out: &mut Vec<u8>) -> Result<(), Broken> {
+        match &mut self.codecs {
+            None => {
+                self.injector.finish(out);
+                Ok(())
+            }
+            Some(codecs) => codecs.finish(&mut self.injector, out).map_err(Broken),
+        }
+    }
+}
+
+impl Codecs {
+    fn push(
+        &mut self,
+        injector: &mut Injector,
+        input: &mut &[u8],
+        out: &mut Vec<u8>,
+    ) -> io::Result<bool> {
+        let mut decoded = 0;
+        while let Some(plain) = self.decoder.step(input)? {
+            decoded += plain.len();
+            self.munged.clear();
+            injector.push(plain, &mut self.munged);
+            self.encoder.write(&self.munged, out)?;
+            if decoded >= MOST_AT_ONCE {
+                return Ok(true);
+            }
+        }
+        self.encoder.flush(out)?;
+        Ok(false)
+    }
+
+    fn finish(&mut self, injector: &mut Injector, out: &mut Vec<u8>) -> io::Result<()> {
+        if !self.anything {
+            return Ok(());
+        }
+        self.munged.clear();
+        injector.finish(&mut self.munged);
+        self.encoder.write(&self.munged, out)?;
+        if self.decoder.is_complete() { self.encoder.finish(out) } else { self.encoder.flush(out) }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,161 @@
+use std::io::Write;
+
+use flate2::Compression;
+use flate2::write::{GzEncoder, MultiGzDecoder};
+
+use super::*;
+
+#[test]
+fn each_piece_goes_out_as_it_comes() {
+    for coding in ["identity", "gzip", "br", "zstd"] {
+        let munging = munging(&[HTML, ("content-encoding", coding)]);
+        let coding = munging.coding;
+        let mut munger = munging.munger();
+        let (mut encoder, mut decoder) = (Encoder::new(coding), Decoder::new(coding));
+        let mut arrived = Vec::new();
+        let mut sent = Vec::new();
+        for piece in ["<html><head><title>a</title>", "</head><body>", "<p>one", "<p>two"] {
+            sent.extend_from_slice(piece.as_bytes());
+            let mut packed = Vec::new();
+            match &mut encoder {
+                Some(encoder) => {
+                    encoder.write(piece.as_bytes(), &mut packed).unwrap();
+                    encoder.flush(&mut packed).unwrap();
+                }
+                None => packed.extend_from_slice(piece.as_bytes()),
+            }
+            let mut out = Vec::new();
+            assert!(!munger.push(&mut packed.as_slice(), &mut out).unwrap());
+            match &mut decoder {
+                Some(decoder) => {
+                    let mut out = out.as_slice();
+                    while let Some(plain) = decoder.step(&mut out).unwrap() {
+                        arrived.extend_from_slice(plain);
+                    }
+                }
+                None => arrived.extend_from_slice(&out),
+            }
+            assert_eq!(without_tag(&arrived), sent, "{coding:?}");
+        }
+        assert_eq!(munger.outcome(), Outcome::Placed);
+    }
+}
+
+#[test]
+fn gzip_is_read_as_others_write_it_and_written_as_they_read_it() {
+    let page = format!("<head></head>{}", "<p>text</p>".repeat(5000));
+    let gzip = |text: &[u8]| {
+        let mut encoder = GzEncoder::new(Vec::new(), Compression::best());
+        encoder.write_all(text).unwrap();
+        encoder.finish().unwrap()
+    };
+    let (first, second) = page.as_bytes().split_at(20_000);
+    for packed in [
+        gzip(page.as_bytes()),
+        // Of several members, and with rubbish behind the last one.
+        [gzip(first), gzip(second)].concat(),
+        [gzip(page.as_bytes()), b"\0\0\0".to_vec()].concat(),
+        [gzip(page.as_bytes()), b"\x1f\x8bx".to_vec()].concat(),
+    ] {
+        for pieces in [cut(&packed, &[]), packed.chunks(7).collect()] {
+            let (out, outcome) = munge_pieces(munger_of(Coding::Gzip), &pieces).unwrap();
+            assert_eq!(outcome, Outcome::Placed);
+            let mut decoder = MultiGzDecoder::new(Vec::new());
+            decoder.write_all(&out).unwrap();
+            assert_eq!(without_tag(&decoder.finish().unwrap()), page.as_bytes());
+        }
+    }
+}
+
+#[test]
+fn what_is_not_compressed_as_it_says_passes_as_it_is() {
+    let page = b"<html><head></head><body>not compressed</body></html>";
+    for coding in [Coding::Gzip, Coding::Zstd] {
+        let (out, outcome) = munge_pieces(munger_of(coding), &[page]).unwrap();
+        assert_eq!(out, page, "{coding:?}");
+        assert!(matches!(outcome, Outcome::Left(_)));
+    }
+    // Later it is too late.
+    for coding in [Coding::Gzip, Coding::Brotli, Coding::Zstd] {
+        let text: String = (0..20_000).map(|n| format!("<p>{}", n * 7919 % 10_007)).collect();
+        let mut packed = pack(coding, text.as_bytes());
+        let middle = packed.len() / 2;
+        for byte in &mut packed[middle..] {
+            *byte ^= 0x55;
+        }
+        let pieces: Vec<_> = packed.chunks(1000).collect();
+        if let Ok((out, _)) = munge_pieces(munger_of(coding), &pieces) {
+            // Not every coding has a checksum: what comes of it may be anything but the page.
+            let mut decoder = Decoder::new(coding).unwrap();
+            let (mut rest, mut plain) = (out.as_slice(), Vec::new());
+            while let Ok(Some(step)) = decoder.step(&mut rest) {
+                plain.extend_from_slice(step);
+            }
+            assert_ne!(without_tag(&plain), text.as_bytes(), "{coding:?}");
+        }
+    }
+}
+
+#[test]
+fn a_body_that_is_cut_off_stays_cut_off() {
+    let page = "<head></head>".to_owned() + &"text ".repeat(1000);
+    for coding in [Coding::Gzip, Coding::Brotli, Coding::Zstd] {
+        let packed = pack(coding, page.as_bytes());
+        let (out, _) = munge_pieces(munger_of(coding), &[&packed[..packed.len() - 4]]).unwrap();
+        let mut decoder = Decoder::new(coding).unwrap();
+        let (mut rest, mut plain) = (out.as_slice(), Vec::new());
+        while let Some(step) = decoder.step(&mut rest).unwrap() {
+            plain.extend_from_slice(step);
+        }
+        assert!(!decoder.is_complete(), "{coding:?}");
+        assert!(page.as_bytes().starts_with(&without_tag(&plain)));
+    }
+}
+
+#[test]
+fn nothing_stays_nothing() {
+    for coding in CODINGS {
+        let (out, _) = munge_pieces(munger_of(coding), &[b""]).unwrap();
+        assert!(out.is_empty(), "{coding:?}");
+        let (out, _) = munge_pieces(munger_of(coding), &[&pack(coding, b"")]).unwrap();
+        assert_eq!(unpack(coding, &out), b"", "{coding:?}");
+    }
+}
+
+#[test]
+fn a_small_piece_that_holds_a_long_page_is_taken_in_steps() {
+    const LENGTH: usize = 64 << 20;
+    for coding in [Coding::Gzip, Coding::Brotli, Coding::Zstd] {
+        let mut packed = Vec::new();
+        let mut encoder = Encoder::new(coding).unwrap();
+        encoder.write(b"<head></head>", &mut packed).unwrap();
+        for _ in 0..LENGTH >> 20 {
+            encoder.write(&vec![b' '; 1 << 20], &mut packed).unwrap();
+        }
+        encoder.finish(&mut packed).unwrap();
+
+        let mut munger = munger_of(coding);
+        let (mut input, mut steps, mut longest) = (packed.as_slice(), 0, 0);
+        let mut decoder = Decoder::new(coding).unwrap();
+        let mut plain = 0;
+        loop {
+            let mut out = Vec::new();
+            let more = munger.push(&mut input, &mut out).unwrap();
+            if !more {
+                munger.finish(&mut out).unwrap();
+            }
+            longest = longest.max(out.len());
+            steps += 1;
+            let mut out = out.as_slice();
+            while let Some(step) = decoder.step(&mut out).unwrap() {
+                plain += step.len();
+            }
+            if !more {
+                break;
+            }
+        }
+        assert_eq!(plain, LENGTH + b"<head></head>".len() + tag().len(), "{coding:?}");
+        assert!(steps >= LENGTH / (2 << 20), "{steps} steps");
+        assert!(longest < 256 * 1024, "{longest} bytes at once");
+    }
+}
