@@ -43,13 +43,17 @@ need rsync rsync
 
 # To run the tests: one program of each kind that docs/sockets.md has an example for, and more.
 if [ "${1:-}" = test ]; then
+    need chromium chromium
     need curl curl
     need golang-go go
     need haproxy haproxy
     need iperf3 iperf3
     need nginx-light nginx
     need nodejs node
+    # Debian's nodejs has no npm, others bring theirs.
+    need npm npm
     need python3 python3
+    need zstd zstd
 fi
 
 if [ "${1:-}" = lint ]; then
@@ -158,4 +162,12 @@ if ! rust_is_there; then
     fi
     rust_is_there || die "Rust $wanted or newer is missing, and this distribution has neither \
 rustup nor such a Rust: install it from https://rustup.rs, then run it again."
+fi
+
+# What the tests in a browser need of npm, as its lock file says it. Without it they are skipped.
+browser=crates/web/tests/browser
+if [ "${1:-}" = test ] && [ ! -e $browser/node_modules/playwright-core ]; then
+    say "installing playwright-core"
+    npm ci --prefix $browser --ignore-scripts --no-audit --no-fund ||
+        echo "lull: npm could not install playwright-core; tests in a browser are skipped" >&2
 fi

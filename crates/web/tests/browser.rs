@@ -1,0 +1,209 @@
+//! The script, the munger and the rules together in a real Chromium, against a small site on
+//! loopback that has them in front.
+#![forbid(unsafe_code)]
+
+#[path = "browser/chromium.rs"]
+mod chromium;
+#[path = "browser/site.rs"]
+mod site;
+
+use std::time::{Duration, Instant};
+
+use chromium::Chromium;
+use lull_testing::needs;
+use lull_web::policy::{BARRED_FOR, Visitor};
+use site::{Asked, Site};
+
+/// How the page at hand came.
+const DELIVERY: &str = "performance.getEntriesByType('navigation')[0].deliveryType";
+const TEXT: &str = "document.body.innerText";
+
+fn prefetch(path: &'static str) -> impl Fn(&Asked) -> bool {
+    move |asked| asked.path == path && asked.ahead
+}
+
+fn demand(path: &'static str) -> impl Fn(&Asked) -> bool {
+    move |asked| asked.path == path && !asked.ahead
+}
+
+#[test]
+fn a_prefetch_has_a_connection_of_its_own_and_the_navigation_takes_it_from_the_cache() {
+    needs!(chromium::installed());
+    let site = Site::start(&[("/a", &["/b"])]);
+    let mut chromium = Chromium::start();
+    chromium.goto(&site.url("/a"));
+    let ahead = site.wait_for(prefetch("/b"));
+    let page = site.wait_for(demand("/a"));
+    assert_ne!(ahead.connection, page.connection);
+    assert_eq!(ahead.fields.get("sec-purpose").map(String::as_str), Some("prefetch"));
+    assert_eq!(ahead.cookie, None);
+
+    chromium.click("#b", &site.url("/b"));
+    assert_eq!(chromium.run(DELIVERY), "cache");
+    assert_eq!(chromium.run(TEXT), "page /b for nobody");
+    assert_eq!(site.count(demand("/b")), 0);
+    // The next page's script says that it came out of the cache.
+    site.wait_until("a hints request of /b", |seen| {
+        seen.hints.iter().any(|hints| hints.page == "/b" && hints.cached && hints.first)
+    });
+    chromium.goto(&site.url("/c"));
+    site.wait_until("reports of both pages", |seen| {
+        let report = |page: &str, cached: bool| {
+            seen.beacons.iter().any(|beacon| {
+                beacon.page == page && beacon.nav.as_ref().is_some_and(|nav| nav.cached == cached)
+            })
+        };
+        report("/a", false) && report("/b", true)
+    });
+    let got: Vec<_> = site.seen().beacons.iter().flat_map(|beacon| beacon.got.clone()).collect();
+    assert_eq!(got.len(), 1);
+    assert_eq!((got[0].url.as_str(), got[0].status, got[0].stopped), ("/b", 200, false));
+    assert!(got[0].bytes > 0);
+}
+
+#[test]
+fn who_signs_in_after_a_prefetch_gets_a_page_of_ones_own() {
+    needs!(chromium::installed());
+    for cookies in ["", "_ga=GA1.1.1"] {
+        let site = Site::start(&[("/a", &["/b"])]);
+        let mut chromium = Chromium::start();
+        chromium.goto(&site.url("/c"));
+        if !cookies.is_empty() {
+            chromium.run(&format!("document.cookie = '{cookies}'"));
+        }
+        chromium.goto(&site.url("/a"));
+        site.wait_for(prefetch("/b"));
+        let visitor = if cookies.is_empty() { Visitor::Cookieless } else { Visitor::Measured };
+        assert_eq!(site.seen().visitors.last(), Some(&visitor));
+        // The whole of it has arrived.
+        chromium.run("new Promise(done => setTimeout(done, 1000))");
+        chromium.run("fetch('/sign-in', {method: 'POST'}).then(reply => reply.text())");
+        chromium.click("#b", &site.url("/b"));
+        assert_eq!(chromium.run(TEXT), "page /b for ann", "{cookies}");
+        assert_eq!(site.count(demand("/b")), 1);
+    }
+}
+
+#[test]
+fn who_has_harmless_cookies_takes_it_from_the_cache_too() {
+    needs!(chromium::installed());
+    let site = Site::start(&[("/a", &["/b"])]);
+    let mut chromium = Chromium::start();
+    chromium.goto(&site.url("/c"));
+    chromium.run("document.cookie = '_ga=GA1.1.1'");
+    chromium.goto(&site.url("/a"));
+    let ahead = site.wait_for(prefetch("/b"));
+    assert_eq!(ahead.cookie, None);
+    chromium.run("new Promise(done => setTimeout(done, 1000))");
+    chromium.click("#b", &site.url("/b"));
+    assert_eq!(chromium.run(DELIVERY), "cache");
+}
+
+#[test]
+fn who_is_signed_in_gets_no_script_and_prefetches_nothing() {
+    needs!(chromium::installed());
+    let site = Site::start(&[("/a", &["/b"])]);
+    let mut chromium = Chromium::start();
+    chromium.goto(&site.url("/c"));
+    chromium.run("fetch('/sign-in', {method: 'POST'}).then(reply => reply.text())");
+    chromium.goto(&site.url("/a"));
+    assert_eq!(chromium.run("document.querySelectorAll('script').length"), 0);
+    std::thread::sleep(Duration::from_secs(3));
+    assert_eq!(site.count(prefetch("/b")), 0);
+    chromium.click("#b", &site.url("/b"));
+    assert_eq!(chromium.run(TEXT), "page /b for ann");
+}
+
+#[test]
+fn a_click_elsewhere_ends_a_prefetch() {
+    needs!(chromium::installed());
+    let site = Site::start(&[("/a", &["/slow"])]);
+    let mut chromium = Chromium::start();
+    chromium.goto(&site.url("/a"));
+    site.wait_for(prefetch("/slow"));
+    chromium.click("#c", &site.url("/c"));
+    site.wait_until("the end of the slow prefetch", |seen| seen.cut_off.contains(&"/slow".into()));
+}
+
+#[test]
+fn a_click_on_a_slow_prefetch_does_not_wait_for_it() {
+    needs!(chromium::installed());
+    let site = Site::start(&[("/a", &["/slow"])]);
+    let mut chromium = Chromium::start();
+    chromium.goto(&site.url("/a"));
+    site.wait_for(prefetch("/slow"));
+    let begun = Instant::now();
+    chromium.click("#slow", &site.url("/slow"));
+    assert!(begun.elapsed() < site::STALL, "it took {:?}", begun.elapsed());
+    assert_eq!(chromium.run(TEXT), "page /slow for nobody");
+    assert_eq!(site.count(demand("/slow")), 1);
+}
+
+#[test]
+fn a_hidden_tab_asks_for_nothing() {
+    needs!(chromium::installed());
+    let site = Site::start(&[("/a", &["/b"])]);
+    let mut chromium = Chromium::start();
+    chromium.before(
+        "window.hiddenNow = true;
+         Object.defineProperty(Document.prototype, 'hidden', {get: () => window.hiddenNow});",
+    );
+    chromium.goto(&site.url("/a"));
+    std::thread::sleep(Duration::from_secs(5));
+    assert_eq!(site.seen().hints.len(), 0);
+    chromium.run("hiddenNow = false; document.dispatchEvent(new Event('visibilitychange'))");
+    site.wait_for(prefetch("/b"));
+}
+
+#[test]
+fn who_saves_data_is_not_asked_to_prefetch() {
+    needs!(chromium::installed());
+    let site = Site::start(&[("/a", &["/b"])]);
+    let mut chromium = Chromium::start();
+    chromium.before(
+        "Object.defineProperty(NetworkInformation.prototype, 'saveData', {get: () => true})",
+    );
+    chromium.goto(&site.url("/a"));
+    site.wait_until("the script", |seen| {
+        seen.asked.iter().any(|asked| asked.path.ends_with(".js"))
+    });
+    std::thread::sleep(Duration::from_secs(5));
+    assert_eq!(site.seen().hints.len(), 0);
+}
+
+#[test]
+fn it_runs_under_strict_policies() {
+    needs!(chromium::installed());
+    for policy in [
+        "default-src 'none'; script-src 'nonce-abc' 'strict-dynamic'; connect-src 'self'",
+        "script-src https://cdn.example; connect-src 'self'; base-uri 'none'",
+        "script-src 'self'; require-trusted-types-for 'script'; trusted-types 'none'",
+    ] {
+        let site = Site::with_policy(&[("/a", &["/b"])], policy);
+        let mut chromium = Chromium::start();
+        chromium.goto(&site.url("/a"));
+        site.wait_for(prefetch("/b"));
+    }
+}
+
+#[test]
+fn links_that_are_not_to_be_followed_are_not_fetched() {
+    needs!(chromium::installed());
+    let site = Site::start(&[("/a", &["/nofollow", "/b"])]);
+    let mut chromium = Chromium::start();
+    chromium.goto(&site.url("/a"));
+    site.wait_for(prefetch("/b"));
+    assert_eq!(site.count(prefetch("/nofollow")), 0);
+}
+
+#[test]
+fn a_prefetch_that_redirects_bars_its_url() {
+    needs!(chromium::installed());
+    let site = Site::start(&[("/a", &["/moved", "/b"])]);
+    let mut chromium = Chromium::start();
+    chromium.goto(&site.url("/a"));
+    site.wait_for(prefetch("/b"));
+    assert_eq!(site.count(prefetch("/moved")), 1);
+    assert!(site.is_barred("/moved"), "for {BARRED_FOR:?}");
+    assert_eq!(site.count(|asked| asked.path == "/sign-in"), 0);
+}

@@ -1,0 +1,90 @@
+//! A Chromium that does what a test says, by `driver.mjs`.
+
+use std::io::{BufRead, BufReader, Write};
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+
+use lull_testing::Missing;
+use serde_json::{Value, json};
+
+fn folder() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/browser")
+}
+
+/// Whether there is all that it takes.
+pub(crate) fn installed() -> Result<(), Missing> {
+    lull_testing::command("chromium")?;
+    lull_testing::command("node")?;
+    if folder().join("node_modules/playwright-core").exists() {
+        Ok(())
+    } else {
+        Err(Missing::new("no playwright-core: scripts/setup.sh test installs it"))
+    }
+}
+
+/// One browser with a profile of its own. It ends with its input.
+pub(crate) struct Chromium {
+    driver: Child,
+    input: Option<ChildStdin>,
+    output: BufReader<ChildStdout>,
+    _profile: tempfile::TempDir,
+}
+
+impl Chromium {
+    pub(crate) fn start() -> Self {
+        let profile = tempfile::tempdir().unwrap();
+        let mut driver = Command::new("node")
+            .arg(folder().join("driver.mjs"))
+            .arg("/usr/bin/chromium")
+            .arg(profile.path())
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let input = driver.stdin.take();
+        let output = BufReader::new(driver.stdout.take().unwrap());
+        let mut chromium = Chromium { driver, input, output, _profile: profile };
+        assert_eq!(chromium.answer(), "ready");
+        chromium
+    }
+
+    pub(crate) fn goto(&mut self, url: &str) {
+        self.say(&json!({ "goto": url }));
+    }
+
+    /// Clicks, and waits until that has led to `url`.
+    pub(crate) fn click(&mut self, selector: &str, url: &str) {
+        self.say(&json!({ "click": selector, "to": url }));
+    }
+
+    /// The value of an expression in the page at hand.
+    pub(crate) fn run(&mut self, expression: &str) -> Value {
+        self.say(&json!({ "run": expression }))
+    }
+
+    /// Runs a script before those of every page to come.
+    pub(crate) fn before(&mut self, script: &str) {
+        self.say(&json!({ "before": script }));
+    }
+
+    fn say(&mut self, command: &Value) -> Value {
+        let input = self.input.as_mut().expect("it is open until the drop");
+        writeln!(input, "{command}").unwrap();
+        self.answer()
+    }
+
+    fn answer(&mut self) -> Value {
+        let mut line = String::new();
+        self.output.read_line(&mut line).unwrap();
+        let answer: Value = serde_json::from_str(&line).expect("the driver answers in JSON");
+        assert!(answer.get("error").is_none(), "{answer}");
+        answer["value"].clone()
+    }
+}
+
+impl Drop for Chromium {
+    fn drop(&mut self) {
+        drop(self.input.take());
+        let _ = self.driver.wait();
+    }
+}

@@ -1,0 +1,48 @@
+// Drives a Chromium for tests/browser.rs: one JSON command a line on standard input, one JSON answer
+// a line on standard output. Ends with its input.
+//
+//   node driver.mjs CHROMIUM PROFILE
+//
+// {"goto": URL}              goes to a page, until it has loaded
+// {"click": SELECTOR, "to": URL}  clicks, until that page has loaded
+// {"run": EXPRESSION}        answers with its value
+// {"before": SCRIPT}         runs it before the scripts of every page to come
+import { createInterface } from 'node:readline';
+import { chromium } from 'playwright-core';
+
+const [executablePath, profile] = process.argv.slice(2);
+const context = await chromium.launchPersistentContext(profile, {
+  executablePath,
+  headless: true,
+  args: [
+    '--no-sandbox',
+    '--disable-gpu',
+    '--disable-quic',
+    '--no-first-run',
+    '--disable-background-networking',
+    '--disable-component-update',
+    '--disable-sync',
+  ],
+});
+const page = context.pages()[0] ?? (await context.newPage());
+page.setDefaultTimeout(90_000);
+const answer = value => process.stdout.write(JSON.stringify(value) + '\n');
+answer({ value: 'ready' });
+
+for await (const line of createInterface({ input: process.stdin })) {
+  const { goto, click, to, run, before } = JSON.parse(line);
+  try {
+    let value = null;
+    if (goto) await page.goto(goto);
+    if (click) {
+      await page.click(click, { noWaitAfter: true });
+      await page.waitForURL(to);
+    }
+    if (before) await page.addInitScript(before);
+    if (run) value = await page.evaluate(run);
+    answer({ value: value ?? null });
+  } catch (error) {
+    answer({ error: String(error) });
+  }
+}
+await context.close();

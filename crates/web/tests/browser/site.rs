@@ -1,0 +1,346 @@
+//! A site on loopback, with the munger and the rules in front of it, as a proxy would have them.
+
+use std::collections::BTreeMap;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::thread;
+use std::time::{Duration, Instant, SystemTime};
+
+use http::{HeaderName, HeaderValue, Method, Request, Response, StatusCode, request, response};
+use lull_cc::Timestamp;
+use lull_web::policy::{self, Client, Mark, Policy, Robots, Settings, Visitor};
+use lull_web::protocol::{self, Beacon, Hint, HintsReply, HintsRequest, Kind};
+use lull_web::{munge, script};
+
+/// How long a slow page stops in its middle when it is fetched ahead.
+pub(crate) const STALL: Duration = Duration::from_secs(60);
+/// How long a test waits for what must come.
+const PATIENCE: Duration = Duration::from_secs(120);
+
+/// A request, as the server behind the rules saw it.
+#[derive(Clone, Debug)]
+pub(crate) struct Asked {
+    pub(crate) path: String,
+    pub(crate) connection: usize,
+    pub(crate) ahead: bool,
+    pub(crate) cookie: Option<String>,
+    pub(crate) fields: BTreeMap<String, String>,
+}
+
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Seen {
+    pub(crate) asked: Vec<Asked>,
+    pub(crate) hints: Vec<HintsRequest>,
+    pub(crate) visitors: Vec<Visitor>,
+    pub(crate) beacons: Vec<Beacon>,
+    pub(crate) cut_off: Vec<String>,
+}
+
+struct Shared {
+    seen: Mutex<Seen>,
+    policy: Mutex<Policy>,
+    hints: BTreeMap<String, Vec<String>>,
+    csp: Option<String>,
+    begun: Instant,
+}
+
+pub(crate) struct Site {
+    shared: Arc<Shared>,
+    address: SocketAddr,
+}
+
+impl Site {
+    /// A site that suggests, on each page, these paths.
+    pub(crate) fn start(hints: &[(&str, &[&str])]) -> Self {
+        Site::serve(hints, None)
+    }
+
+    pub(crate) fn with_policy(hints: &[(&str, &[&str])], csp: &str) -> Self {
+        Site::serve(hints, Some(csp.to_owned()))
+    }
+
+    fn serve(hints: &[(&str, &[&str])], csp: Option<String>) -> Self {
+        let mut policy = Policy::new(Settings::default());
+        policy.set_robots(Robots::fetched(404, b""));
+        let owned = |paths: &[&str]| paths.iter().map(|&path| path.to_owned()).collect();
+        let shared = Arc::new(Shared {
+            seen: Mutex::default(),
+            policy: Mutex::new(policy),
+            hints: hints.iter().map(|(page, urls)| ((*page).to_owned(), owned(urls))).collect(),
+            csp,
+            begun: Instant::now(),
+        });
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        let serving = Arc::clone(&shared);
+        // It ends with the test's process; nothing is left behind.
+        thread::spawn(move || {
+            for (connection, stream) in listener.incoming().enumerate() {
+                let shared = Arc::clone(&serving);
+                thread::spawn(move || drop(serve(&shared, stream.unwrap(), connection)));
+            }
+        });
+        Site { shared, address }
+    }
+
+    pub(crate) fn url(&self, path: &str) -> String {
+        format!("http://{}{path}", self.address)
+    }
+
+    pub(crate) fn seen(&self) -> Seen {
+        self.shared.seen().clone()
+    }
+
+    pub(crate) fn count(&self, is: impl Fn(&Asked) -> bool) -> usize {
+        self.shared.seen().asked.iter().filter(|asked| is(asked)).count()
+    }
+
+    pub(crate) fn is_barred(&self, path: &str) -> bool {
+        self.shared.policy.lock().unwrap().may_hint(path, self.shared.now()).is_err()
+    }
+
+    /// The first such request, when it has come.
+    pub(crate) fn wait_for(&self, is: impl Fn(&Asked) -> bool) -> Asked {
+        self.wait_until("a request", |seen| seen.asked.iter().any(&is));
+        self.seen().asked.into_iter().find(|asked| is(asked)).unwrap()
+    }
+
+    pub(crate) fn wait_until(&self, what: &str, is: impl Fn(&Seen) -> bool) {
+        let begun = Instant::now();
+        while !is(&self.shared.seen()) {
+            assert!(begun.elapsed() < PATIENCE, "{what} never came: {:#?}", self.shared.seen());
+            thread::sleep(Duration::from_millis(50));
+        }
+    }
+}
+
+impl Shared {
+    fn seen(&self) -> MutexGuard<'_, Seen> {
+        self.seen.lock().unwrap()
+    }
+
+    fn now(&self) -> Timestamp {
+        Timestamp::ZERO + self.begun.elapsed()
+    }
+}
+
+#[allow(clippy::disallowed_methods, reason = "the test is the daemon that reads the clock")]
+fn wall() -> SystemTime {
+    SystemTime::now()
+}
+
+/// Chromium holds loopback secure, so this counts as HTTPS.
+const SECURE: bool = true;
+const CLIENT: Client = Client(1);
+
+fn serve(shared: &Shared, stream: TcpStream, connection: usize) -> std::io::Result<()> {
+    let mut reader = BufReader::new(stream.try_clone()?);
+    let mut stream = stream;
+    while let Some((mut request, body)) = read_request(&mut reader)? {
+        let path = request.uri.path().to_owned();
+        if path.starts_with("/.lull/") {
+            shared.note(&request, connection, false);
+            let (head, body) = shared.own(&request, &body);
+            write_response(&mut stream, head, &body)?;
+            continue;
+        }
+        let marked = request.headers.contains_key(policy::MARK);
+        let visitor = shared.policy.lock().unwrap().visitor(&request.headers, SECURE);
+        let admitted = marked.then(|| {
+            let policy = shared.policy.lock().unwrap();
+            policy.admit(&request, SECURE, CLIENT, shared.now(), wall())
+        });
+        let admitted = match admitted {
+            Some(Err(_)) => {
+                write_response(&mut stream, policy::refused(), b"")?;
+                continue;
+            }
+            Some(Ok(admitted)) => {
+                policy::upstream_request(&mut request.headers);
+                Some(admitted)
+            }
+            None => None,
+        };
+        shared.note(&request, connection, marked);
+        if marked && path == "/slow" {
+            stall(shared, &mut stream, &path)?;
+            return Ok(());
+        }
+        let (mut head, mut body) = shared.origin(&request);
+        let munging = munge::decide(&request, "http", &head);
+        let kept = {
+            let mut policy = shared.policy.lock().unwrap();
+            match &admitted {
+                Some(admitted) => {
+                    policy.keep(admitted, &mut head, shared.now(), wall()).map(|_| true)
+                }
+                None => {
+                    policy.observe(&request, SECURE, CLIENT, &mut head, shared.now());
+                    Ok(visitor.is_ok())
+                }
+            }
+        };
+        match kept {
+            Ok(may_have_script) => {
+                if let (true, Ok(munging)) = (may_have_script, munging) {
+                    munging.rewrite_head(&mut head.headers);
+                    let mut munger = munging.munger();
+                    let (mut page, mut rest) = (Vec::new(), body.as_slice());
+                    while munger.push(&mut rest, &mut page).unwrap() {}
+                    munger.finish(&mut page).unwrap();
+                    body = page;
+                }
+                write_response(&mut stream, head, &body)?;
+            }
+            Err(_) => write_response(&mut stream, policy::refused(), b"")?,
+        }
+    }
+    Ok(())
+}
+
+/// The beginning of a reply, and nothing more for a long time.
+fn stall(shared: &Shared, stream: &mut TcpStream, path: &str) -> std::io::Result<()> {
+    let head = "HTTP/1.1 200 OK\r\ncontent-type: text/html\r\ncontent-length: 100000\r\n\
+                cache-control: private, max-age=60\r\nvary: cookie\r\n\r\n<html>";
+    stream.write_all(head.as_bytes())?;
+    stream.set_read_timeout(Some(STALL))?;
+    // The browser says nothing more on this connection but its end.
+    if stream.read(&mut [0; 16]).is_ok_and(|read| read == 0) {
+        shared.seen().cut_off.push(path.to_owned());
+    }
+    Ok(())
+}
+
+impl Shared {
+    fn note(&self, request: &request::Parts, connection: usize, ahead: bool) {
+        let text = |value: &HeaderValue| String::from_utf8_lossy(value.as_bytes()).into_owned();
+        let fields =
+            request.headers.iter().map(|(name, value)| (name.to_string(), text(value))).collect();
+        self.seen().asked.push(Asked {
+            path: request.uri.path().to_owned(),
+            connection,
+            ahead,
+            cookie: request.headers.get("cookie").map(text),
+            fields,
+        });
+    }
+
+    /// What the proxy answers itself.
+    fn own(&self, request: &request::Parts, body: &[u8]) -> (response::Parts, Vec<u8>) {
+        match request.uri.path() {
+            path if path == script::script().path => {
+                let fields = [
+                    ("content-type", script::CONTENT_TYPE),
+                    ("cache-control", script::CACHE_CONTROL),
+                ];
+                (head(200, &fields), script::script().body.clone().into_bytes())
+            }
+            protocol::HINTS_PATH => {
+                let asked = HintsRequest::decode(body).unwrap();
+                let visitor = self.policy.lock().unwrap().visitor(&request.headers, SECURE);
+                let reply = match visitor {
+                    Ok(visitor) => {
+                        self.seen().visitors.push(visitor);
+                        let urls = self.hints.get(&asked.page).filter(|_| asked.first);
+                        let hints = urls.into_iter().flatten().map(|url| Hint {
+                            url: url.clone(),
+                            kind: Kind::Document,
+                            bytes: Some(100_000),
+                        });
+                        let mark = Mark::of(visitor, wall()).text();
+                        HintsReply::new(mark, hints.collect(), Some(Duration::from_secs(30)))
+                    }
+                    Err(_) => HintsReply::never(),
+                };
+                self.seen().hints.push(asked);
+                let fields = [("content-type", "application/json"), ("cache-control", "no-store")];
+                (head(200, &fields), reply.encode().into_bytes())
+            }
+            protocol::BEACON_PATH => {
+                self.seen().beacons.push(Beacon::decode(body).unwrap());
+                (head(204, &[]), Vec::new())
+            }
+            _ => (head(404, &[]), Vec::new()),
+        }
+    }
+
+    /// The site itself. It knows who is signed in, and nothing of all this.
+    fn origin(&self, request: &request::Parts) -> (response::Parts, Vec<u8>) {
+        let path = request.uri.path();
+        let cookies = request.headers.get("cookie").and_then(|value| value.to_str().ok());
+        let who =
+            if cookies.is_some_and(|all| all.contains("session=")) { "ann" } else { "nobody" };
+        match path {
+            "/sign-in" => (head(200, &[("set-cookie", "session=1; HttpOnly")]), b"in".to_vec()),
+            "/moved" => (head(302, &[("location", "/sign-in")]), Vec::new()),
+            "/favicon.ico" => (head(404, &[]), Vec::new()),
+            _ => {
+                let page = format!(
+                    "<!doctype html><html><head><title>{path}</title></head><body>\
+                     <p>page {path} for {who}</p><a id=b href=/b></a><a id=c href=/c></a>\
+                     <a id=slow href=/slow></a><a rel=nofollow href=/nofollow></a>\
+                     <style>a {{ display: block; height: 20px }}</style></body></html>"
+                );
+                let mut fields = vec![("content-type", "text/html; charset=utf-8")];
+                if let Some(csp) = &self.csp {
+                    fields.push(("content-security-policy", csp));
+                }
+                (head(200, &fields), page.into_bytes())
+            }
+        }
+    }
+}
+
+fn head(status: u16, fields: &[(&str, &str)]) -> response::Parts {
+    let mut response = Response::builder().status(status);
+    for (name, value) in fields {
+        response = response.header(*name, *value);
+    }
+    response.body(()).unwrap().into_parts().0
+}
+
+fn read_request(
+    reader: &mut BufReader<TcpStream>,
+) -> std::io::Result<Option<(request::Parts, Vec<u8>)>> {
+    let mut line = String::new();
+    if reader.read_line(&mut line)? == 0 {
+        return Ok(None);
+    }
+    let mut words = line.split_whitespace();
+    let method: Method = words.next().unwrap().parse().unwrap();
+    let mut request = Request::builder().method(method).uri(words.next().unwrap());
+    let mut length = 0;
+    loop {
+        let mut line = String::new();
+        reader.read_line(&mut line)?;
+        let Some((name, value)) = line.trim_end().split_once(':') else {
+            break;
+        };
+        let name: HeaderName = name.parse().unwrap();
+        if name == http::header::CONTENT_LENGTH {
+            length = value.trim().parse().unwrap();
+        }
+        request = request.header(name, value.trim());
+    }
+    let mut body = vec![0; length];
+    reader.read_exact(&mut body)?;
+    Ok(Some((request.body(()).unwrap().into_parts().0, body)))
+}
+
+fn write_response(
+    stream: &mut TcpStream,
+    head: response::Parts,
+    body: &[u8],
+) -> std::io::Result<()> {
+    let mut text = format!("HTTP/1.1 {}\r\n", head.status).into_bytes();
+    for (name, value) in &head.headers {
+        text.extend([name.as_str().as_bytes(), b": ", value.as_bytes(), b"\r\n"].concat());
+    }
+    if head.status != StatusCode::NO_CONTENT {
+        text.extend(format!("content-length: {}\r\n", body.len()).into_bytes());
+    }
+    text.extend(b"\r\n");
+    text.extend(body);
+    stream.write_all(&text)
+}
