@@ -1,4 +1,4 @@
-//! Writes a corpus for `cargo fuzz` to begin with: `fuzz/corpus/log`, `model` and `wire`.
+//! Writes a corpus for `cargo fuzz` to begin with: a folder of `fuzz/corpus` for each target.
 
 use std::path::Path;
 use std::{fs, io};
@@ -9,9 +9,10 @@ fn main() -> io::Result<()> {
     let corpus = Path::new(env!("CARGO_MANIFEST_DIR")).join("corpus");
     let logs = seeds::LOGS.iter().map(|log| log.as_bytes().to_vec()).collect();
     let models = seeds::models().iter().map(body).collect();
-    for (target, all) in
-        [("log", logs), ("model", models), ("wire", seeds::streams())] as [(&str, Vec<Vec<u8>>); 3]
-    {
+    let pages = seeds::PAGES.map(<[u8]>::to_vec).to_vec();
+    let targets: [(&str, Vec<Vec<u8>>); 4] =
+        [("log", logs), ("model", models), ("munger", pages), ("wire", seeds::streams())];
+    for (target, all) in targets {
         let folder = corpus.join(target);
         fs::create_dir_all(&folder)?;
         for (number, bytes) in all.iter().enumerate() {

@@ -5,8 +5,11 @@
 
 #![forbid(unsafe_code)]
 
+mod munger;
 pub mod seeds;
 mod wire;
+
+pub use munger::munger;
 
 use lull_cc::{Bytes, Timestamp};
 use lull_speculate::log::{Format, Reader};

@@ -1,4 +1,4 @@
-//! Logs, models and streams of frames that are as they should be, to begin with.
+//! Logs, models, pages and streams of frames that are as they should be, to begin with.
 
 use lull_cc::{Bytes, Timestamp};
 use lull_replicate::message::{
@@ -31,6 +31,14 @@ pub const LOGS: [&str; 5] = [
     "{\"ts\":1431857100.25,\"request\":{\"client_ip\":\"192.0.2.7\",\"method\":\"GET\",\
      \"uri\":\"/a\",\"headers\":{\"User-Agent\":[\"Mozilla/5.0\"]}},\"duration\":0.031,\
      \"size\":1713,\"status\":200,\"resp_headers\":{\"Cache-Control\":[\"max-age=60\"]}}\n",
+];
+
+/// Pages as they come: what says in which coding and in what pieces, then the page.
+pub const PAGES: [&[u8]; 3] = [
+    b"\0\xff<!DOCTYPE html><html lang=en><head><meta charset=utf-8><title>A</title></head>\
+      <body><p>B</p></body></html>\n",
+    b"\0\x03<html><head><!-- <head> --><script>'<body>'</script></head><body></body></html>",
+    b"\0\0<p>no head<textarea></head></textarea><svg><title></svg>",
 ];
 
 /// Some models, in little and in much room, each with something in all of its tables.

@@ -108,6 +108,19 @@ proptest! {
     }
 
     #[test]
+    fn a_page_with_other_bytes_is_the_same_without_the_tag(
+        which in 0..seeds::PAGES.len(),
+        changes in prop::collection::vec(change(), 0..6),
+    ) {
+        lull_fuzz::munger(&changed(seeds::PAGES[which], &changes));
+    }
+
+    #[test]
+    fn whatever_is_no_page_passes_as_it_is(bytes in prop::collection::vec(any::<u8>(), 0..400)) {
+        lull_fuzz::munger(&bytes);
+    }
+
+    #[test]
     fn whatever_is_no_model_is_refused(bytes in prop::collection::vec(any::<u8>(), 0..400)) {
         lull_fuzz::model(&bytes);
     }
