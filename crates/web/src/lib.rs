@@ -7,9 +7,9 @@
 
 #![forbid(unsafe_code)]
 
-mod tls;
 pub mod munge;
 pub mod policy;
 pub mod protocol;
 pub mod proxy;
 pub mod script;
+mod tls;
