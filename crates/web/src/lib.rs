@@ -8,6 +8,7 @@
 #![forbid(unsafe_code)]
 
 pub mod munge;
+pub mod nps;
 pub mod policy;
 pub mod protocol;
 pub mod proxy;

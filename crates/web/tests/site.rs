@@ -14,7 +14,8 @@ use http_body::{Body as _, Frame};
 use http_body_util::BodyExt;
 use lull_transport::{Carrier, Options};
 use lull_web::proxy::{
-    Body, BoxError, Connection, Decision, Exchange, Failure, Metrics, Outcome, RequestBody, Site,
+    Body, BoxError, Connection, Decision, Exchange, Failure, Fetcher, Metrics, Outcome,
+    RequestBody, Site,
 };
 
 /// Answers some paths itself, shouts the rest, and keeps what it has seen.
@@ -26,7 +27,7 @@ struct Shouting {
 }
 
 impl Site for Shouting {
-    fn started(&self, metrics: &Metrics) {
+    fn started(&self, metrics: &Metrics, _: Fetcher) {
         *self.metrics.lock().unwrap() = Some(metrics.clone());
     }
 

@@ -247,6 +247,7 @@ mod tests {
     fn script() -> Script {
         Script {
             body: String::new(),
+            packed: bytes::Bytes::new(),
             path: "/.lull/lull-0.js".into(),
             integrity: "sha256-47DEQpj8HBSa+/TImW+5JCeuQeRkm5NMpJWZG3hSuFU=".into(),
         }

@@ -113,7 +113,7 @@ impl Connection {
     /// Asks for a place: it takes effect before the connection's next byte leaves.
     ///
     /// The proxy does so for each request by itself, before a [`Site`](super::Site) sees it:
-    /// [`Place::Background`] with `X-Lull: 1`, else [`Place::Demand`].
+    /// [`Place::Background`] with `X-Lull`, else [`Place::Demand`].
     pub fn put(&self, place: Place) {
         let wanted = match place {
             Place::Demand => DEMAND,

@@ -57,7 +57,7 @@ pub(crate) fn check(
     check_framing(head, has_body)?;
     Ok(Checked {
         host: host(head)?,
-        is_marked: head.headers.get(X_LULL).is_some_and(|value| value == "1"),
+        is_marked: head.headers.get(X_LULL).is_some_and(is_mark),
         expects_continue: has_body
             && head.version == Version::HTTP_11
             && head
@@ -65,6 +65,13 @@ pub(crate) fn check(
                 .get(header::EXPECT)
                 .is_some_and(|value| value.as_bytes().eq_ignore_ascii_case(b"100-continue")),
     })
+}
+
+/// Whether this is what the script says in `X-Lull`: `1`, or `2-` and a time
+/// (`docs/web-protocol.md`).
+fn is_mark(value: &HeaderValue) -> bool {
+    let is_time = |time: &[u8]| !time.is_empty() && time.iter().all(u8::is_ascii_digit);
+    value == "1" || value.as_bytes().strip_prefix(b"2-").is_some_and(is_time)
 }
 
 fn check_target(head: &request::Parts, most_bytes: usize) -> Result<(), Refusal> {

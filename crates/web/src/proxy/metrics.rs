@@ -111,7 +111,7 @@ impl Metrics {
 pub struct Totals {
     /// Requests that came in.
     pub requests: u64,
-    /// Those with `X-Lull: 1`.
+    /// Those with the mark of a prefetch, `X-Lull`.
     pub marked: u64,
     /// Responses by the first digit of their status.
     pub responses: [u64; 6],

@@ -5,10 +5,11 @@
 //! the other side takes them. What a request may not say is in `headers`, what a client may not do
 //! in `watch` and `limits`.
 //!
-//! A request with `X-Lull: 1` is a prefetch: the connection that it came over is put in the
+//! A request with `X-Lull` is a prefetch: the connection that it came over is put in the
 //! background before its answer leaves, and back by the next request without it.
 //!
-//! The rest of NPS is a [`Site`], which sees each request and may change what comes back.
+//! The rest of NPS is a [`Site`], which sees each request and may change what comes back:
+//! [`crate::nps`].
 //!
 //! ```no_run
 //! use lull_web::proxy::{Config, Listener, Server};
@@ -28,6 +29,7 @@ mod config;
 mod connection;
 mod error;
 mod event;
+mod fetch;
 mod headers;
 mod io;
 mod limits;
@@ -48,6 +50,7 @@ pub use config::{AccessLog, CertificateFiles, Config, Limits, Listen, Timeouts, 
 pub use connection::{Connection, Place};
 pub use error::{Error, Failure, Result};
 pub use event::{Event, Listener};
+pub use fetch::{Fetched, Fetcher};
 pub use headers::{SEC_PURPOSE, X_LULL};
 pub use metrics::{Metrics, Totals};
 pub use server::{Address, Server};

@@ -6,13 +6,14 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use hyper::client::conn::http1;
+use hyper::client::conn::http1::{self, Connection as Driver, SendRequest};
 use hyper_util::rt::TokioIo;
 use rustls::RootCertStore;
 use rustls::pki_types::ServerName;
 use tokio::net::{TcpStream, UnixStream};
 use tokio_rustls::TlsConnector;
 
+use super::body::RequestBody;
 use super::config::{Config, Target};
 use super::error::{Error, Failure, Result};
 use super::event::{Event, Listener};
@@ -121,6 +122,13 @@ impl Connector {
         &self,
         counters: &Counters,
     ) -> std::result::Result<Box<Link>, Failure> {
+        let (sender, driver, read) = self.client(counters).await?;
+        Ok(Link::new(sender, driver, read))
+    }
+
+    /// The same in its parts: what takes requests, what somebody has to drive, and how many bytes
+    /// have come.
+    pub(crate) async fn client(&self, counters: &Counters) -> std::result::Result<Parts, Failure> {
         counters.upstream_connections.increment();
         let (failure, why) = match tokio::time::timeout(self.patience, self.open()).await {
             Ok(Ok(stream)) => {
@@ -157,13 +165,16 @@ impl Connector {
         })
     }
 
-    async fn handshake(&self, stream: UpstreamStream) -> std::result::Result<Box<Link>, Failure> {
+    async fn handshake(&self, stream: UpstreamStream) -> std::result::Result<Parts, Failure> {
         let read = Arc::new(AtomicU64::new(0));
         let io = TokioIo::new(UpstreamIo { stream, read: Arc::clone(&read) });
         let (sender, driver) = self.http.handshake(io).await.map_err(|_| Failure::Unreachable)?;
-        Ok(Link::new(sender, driver, read))
+        Ok((sender, driver, read))
     }
 }
+
+/// A connection in its parts.
+type Parts = (SendRequest<RequestBody>, Driver<TokioIo<UpstreamIo>, RequestBody>, Arc<AtomicU64>);
 
 /// What hyper needs at least.
 pub(crate) const LEAST_HEADER_BYTES: usize = 8 << 10;

@@ -17,6 +17,7 @@ use super::access_log::Log;
 use super::config::Config;
 use super::error::{Error, Result};
 use super::event::{Event, Listener};
+use super::fetch::Fetcher;
 use super::io::Switch;
 use super::limits::{Bounds, Gate, raise_descriptors};
 use super::metrics::{Counter, Counters, Metrics, Opened};
@@ -119,7 +120,10 @@ impl Server {
             site,
         };
         if let Some(site) = &common.site {
-            site.started(&metrics);
+            let config = &common.config;
+            let host = config.upstream_host.as_ref().unwrap_or(&config.upstream.authority);
+            let connector = Arc::clone(&common.connector);
+            site.started(&metrics, Fetcher::new(connector, host.clone(), config.timeouts.head));
         }
         let (phase, phases) = watch::channel(Phase::Running);
         let mut server = Server {

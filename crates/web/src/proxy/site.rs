@@ -9,15 +9,17 @@ use http::{Request, Response, request, response};
 use super::body::{Body, RequestBody};
 use super::connection::Connection;
 use super::error::Failure;
+use super::fetch::Fetcher;
 use super::metrics::Metrics;
 
 /// Looks at every request before it goes upstream. Without one the proxy is transparent.
 ///
 /// It is called on the threads that carry the traffic: whatever takes long goes elsewhere.
 pub trait Site: Send + Sync + 'static {
-    /// Is told once, before the first request, where the counters are.
-    fn started(&self, metrics: &Metrics) {
-        let _ = metrics;
+    /// Is told once, before the first request, where the counters are, and is given what it may
+    /// ask the upstream by.
+    fn started(&self, metrics: &Metrics, fetcher: Fetcher) {
+        let _ = (metrics, fetcher);
     }
 
     /// Looks at the head of a request as the client sent it, less what was malformed. What is

@@ -177,7 +177,7 @@ impl Broken {
     }
 }
 
-fn failure_of(error: &hyper::Error) -> Failure {
+pub(super) fn failure_of(error: &hyper::Error) -> Failure {
     if error.is_user() {
         // The body that it could not read is the client's.
         Failure::Client

@@ -1,0 +1,61 @@
+//! A prefetch: let through by the rules, kept by the browser by the rules.
+
+use std::sync::Arc;
+
+use http::{Response, request, response};
+
+use super::guarded::Guarded;
+use super::munged::Munged;
+use super::who::Who;
+use super::{Shared, wall};
+use crate::munge;
+use crate::policy::{self, Admitted};
+use crate::proxy::{Body, Decision, Exchange};
+
+struct Ahead {
+    shared: Arc<Shared>,
+    request: request::Parts,
+    who: Who,
+    admitted: Admitted,
+}
+
+/// What a prefetch gets that is not let through.
+pub(super) fn refused() -> Decision {
+    Decision::Answer(Response::from_parts(policy::refused(), Body::empty()))
+}
+
+/// Lets a prefetch pass, if the rules do.
+pub(super) fn admit(shared: &Arc<Shared>, head: &mut request::Parts, who: Who) -> Decision {
+    let admitted = shared.policy().admit(head, who.secure, who.client, shared.now(), wall());
+    let Ok(admitted) = admitted else { return refused() };
+    policy::upstream_request(&mut head.headers);
+    Decision::Watch(Box::new(Ahead {
+        shared: Arc::clone(shared),
+        request: head.clone(),
+        who,
+        admitted,
+    }))
+}
+
+impl Exchange for Ahead {
+    fn response(&mut self, head: &mut response::Parts, body: Body) -> Body {
+        let Ahead { shared, request, who, admitted } = self;
+        // The navigation that takes the copy finds the script in it. What a page says of itself
+        // is asked before the rules write their own headers.
+        let munging = munge::decide(request, who.scheme(), head);
+        let kept = shared.policy().keep(admitted, head, shared.now(), wall());
+        if kept.is_err() {
+            // What the upstream still has to say is not waited for.
+            *head = policy::refused();
+            return Body::empty();
+        }
+        let body = match munging {
+            Ok(munging) => {
+                munging.rewrite_head(&mut head.headers);
+                Munged::body(shared, &request.uri, munging.munger(), body)
+            }
+            Err(_) => body,
+        };
+        Guarded::body(shared, admitted, body)
+    }
+}

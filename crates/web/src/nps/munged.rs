@@ -1,0 +1,148 @@
+//! The body of a page on its way through the munger.
+
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+
+use bytes::{Buf, Bytes};
+use http::{HeaderMap, Uri};
+use http_body::{Body as HttpBody, Frame};
+
+use super::Shared;
+use crate::munge::{Munger, NoPlace, Outcome};
+use crate::policy::Offence;
+use crate::proxy::{Body, BoxError};
+
+/// A page that gets the script as it passes. Each piece goes out as it comes.
+pub(super) struct Munged {
+    shared: Arc<Shared>,
+    url: String,
+    body: Body,
+    munger: Munger,
+    /// What came and was not taken by the munger.
+    rest: Bytes,
+    /// Whether the munger has more to give.
+    more: bool,
+    out: Vec<u8>,
+    state: State,
+    is_told: bool,
+}
+
+enum State {
+    Coming,
+    /// The page is through; what is behind it is still to come.
+    Trailers(HeaderMap),
+    Failed(BoxError),
+    Ended,
+}
+
+impl Munged {
+    /// `body`, the page at `url`, with this around it.
+    pub(super) fn body(shared: &Arc<Shared>, url: &Uri, munger: Munger, body: Body) -> Body {
+        Body::wrap(Munged {
+            shared: Arc::clone(shared),
+            url: url.path_and_query().map_or("/", |path| path.as_str()).to_owned(),
+            body,
+            munger,
+            rest: Bytes::new(),
+            more: false,
+            out: Vec::new(),
+            state: State::Coming,
+            is_told: false,
+        })
+    }
+
+    /// Gives the next piece of what was taken, if there is one.
+    fn push(&mut self) -> Result<Option<Bytes>, BoxError> {
+        while self.more {
+            let mut piece = &self.rest[..];
+            self.more = self.munger.push(&mut piece, &mut self.out)?;
+            let taken = self.rest.len() - piece.len();
+            self.rest.advance(taken);
+            self.look();
+            if let Some(out) = self.take() {
+                return Ok(Some(out));
+            }
+        }
+        Ok(None)
+    }
+
+    fn take(&mut self) -> Option<Bytes> {
+        let out = std::mem::take(&mut self.out);
+        (!out.is_empty()).then(|| out.into())
+    }
+
+    /// Takes note of what the page says of itself, once.
+    fn look(&mut self) {
+        let Outcome::Left(why) = self.munger.outcome() else { return };
+        let offence = match why {
+            NoPlace::OptOut => Offence::OptOut,
+            NoPlace::Refresh => Offence::Redirect,
+            _ => return,
+        };
+        if !std::mem::replace(&mut self.is_told, true) {
+            self.shared.policy().opted_out(&self.url, offence, self.shared.now());
+        }
+    }
+
+    /// Takes the end of the page, whatever comes behind it.
+    fn finish(&mut self, then: State) -> Result<Option<Bytes>, BoxError> {
+        self.state = then;
+        self.munger.finish(&mut self.out)?;
+        self.look();
+        Ok(self.take())
+    }
+}
+
+impl HttpBody for Munged {
+    type Data = Bytes;
+    type Error = BoxError;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
+        let this = &mut *self;
+        loop {
+            match std::mem::replace(&mut this.state, State::Ended) {
+                State::Coming => this.state = State::Coming,
+                State::Trailers(trailers) => {
+                    return Poll::Ready(Some(Ok(Frame::trailers(trailers))));
+                }
+                State::Failed(error) => return Poll::Ready(Some(Err(error))),
+                State::Ended => return Poll::Ready(None),
+            }
+            let given = if this.more {
+                this.push()
+            } else {
+                match ready!(Pin::new(&mut this.body).poll_frame(cx)) {
+                    None => this.finish(State::Ended),
+                    // What the parser holds was sent, and is part of what the visitor gets.
+                    Some(Err(error)) => this.finish(State::Failed(error)),
+                    Some(Ok(frame)) => match frame.into_data() {
+                        Ok(data) => {
+                            (this.rest, this.more) = (data, true);
+                            this.push()
+                        }
+                        Err(frame) => {
+                            let trailers = frame.into_trailers().unwrap_or_default();
+                            this.finish(State::Trailers(trailers))
+                        }
+                    },
+                }
+            };
+            match given {
+                Ok(Some(data)) => return Poll::Ready(Some(Ok(Frame::data(data)))),
+                Ok(None) => {}
+                Err(error) => {
+                    this.state = State::Ended;
+                    return Poll::Ready(Some(Err(error)));
+                }
+            }
+        }
+    }
+
+    fn is_end_stream(&self) -> bool {
+        matches!(self.state, State::Ended)
+    }
+}

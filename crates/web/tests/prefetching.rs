@@ -1,0 +1,416 @@
+//! The rules, the munger and the proxy as one, over real sockets.
+#![forbid(unsafe_code)]
+
+mod common;
+
+use std::io::Write as _;
+use std::net::SocketAddr;
+use std::sync::mpsc::{Receiver, channel};
+use std::sync::{Arc, Mutex};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use common::{Answer, LIMIT, Peer, Proxy, header, proxy_with, upstream};
+use lull_transport::{Carrier, Options};
+use lull_web::nps::{Nps, Settings};
+use lull_web::script::script;
+
+const CHROME: &str = "Mozilla/5.0 (X11; Linux x86_64) Chrome/156.0.0.0 Safari/537.36";
+const PAGE: &str = "<!doctype html><html><head><title>a</title></head><body>b</body></html>";
+
+/// What a visitor's browser sends for a page.
+fn visit(path: &str, more: &str) -> String {
+    format!(
+        "GET {path} HTTP/1.1\r\nHost: site.example\r\nUser-Agent: {CHROME}\r\n\
+         Accept: text/html\r\nConnection: close\r\n{more}\r\n"
+    )
+}
+
+/// What the script sends.
+fn prefetch(path: &str, mark: &str, more: &str) -> String {
+    visit(path, &format!("X-Lull: {mark}\r\n{more}"))
+}
+
+fn page(fields: &str, body: &str) -> String {
+    format!(
+        "HTTP/1.1 200 OK\r\nContent-Type: text/html; charset=utf-8\r\nContent-Length: {}\r\n\
+         {fields}\r\n{body}",
+        body.len()
+    )
+}
+
+fn without_the_tag(page: &str) -> String {
+    let Some(at) = page.find("<script async") else { return page.to_owned() };
+    let end = page[at..].find("</script>").unwrap() + "</script>".len();
+    format!("{}{}", &page[..at], &page[at + end..])
+}
+
+/// A site in front of which prefetching stands.
+struct Fronted {
+    proxy: Proxy,
+    asked: Arc<Mutex<Vec<String>>>,
+}
+
+/// Answers each request, except for robots.txt, by `serve`.
+fn fronted_with(
+    settings: Settings,
+    robots: &'static str,
+    serve: impl Fn(&mut Peer, &str) + Send + Sync + 'static,
+) -> Fronted {
+    let asked: Arc<Mutex<Vec<String>>> = Arc::default();
+    let heard = Arc::clone(&asked);
+    let address = upstream(move |mut peer| {
+        while let Some(head) = peer.head() {
+            heard.lock().unwrap().push(head.clone());
+            if head.starts_with("GET /robots.txt ") {
+                peer.send(robots);
+            } else {
+                serve(&mut peer, &head);
+            }
+        }
+    });
+    let site = Arc::new(Nps::new(settings.clone()));
+    let proxy = proxy_with(
+        address,
+        |config| {
+            config.trust_forwarded = settings.trust_forwarded;
+            config.background = Options::new().carrier(Carrier::UserSpace);
+        },
+        Some(site),
+    );
+    Fronted { proxy, asked }
+}
+
+const NO_ROBOTS: &str = "HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n";
+
+fn fronted(serve: impl Fn(&str) -> String + Send + Sync + 'static) -> Fronted {
+    let fronted = fronted_with(Settings::default(), NO_ROBOTS, move |peer, head| {
+        let answer = serve(head);
+        peer.send(answer);
+    });
+    fronted.until_robots_are_known();
+    fronted
+}
+
+impl Fronted {
+    /// The heads that the upstream has seen for a path.
+    fn asked(&self, path: &str) -> Vec<String> {
+        let start = format!("GET {path} ");
+        let asked = self.asked.lock().unwrap();
+        asked.iter().filter(|head| head.starts_with(&start)).cloned().collect()
+    }
+
+    fn until_robots_are_known(&self) {
+        let begun = Instant::now();
+        while self.proxy.exchange(prefetch("/.-known", "1", "")).status() != 200 {
+            assert!(begun.elapsed() < LIMIT, "nothing is ever let through");
+            thread::sleep(Duration::from_millis(10));
+        }
+    }
+
+    fn visit(&self, path: &str, more: &str) -> Answer {
+        self.proxy.exchange(visit(path, more))
+    }
+
+    fn prefetch(&self, path: &str) -> Answer {
+        self.proxy.exchange(prefetch(path, "1", ""))
+    }
+}
+
+#[test]
+fn a_page_gets_the_script_and_the_length_that_it_has_then() {
+    let site = fronted(|_| page("ETag: \"a\"\r\nAlt-Svc: h3=\":443\"\r\n", PAGE));
+    let answer = site.visit("/", "");
+    assert!(answer.is_whole, "{answer:?}");
+    assert!(answer.text().contains(&format!("src=\"{}\"", script().path)), "{answer:?}");
+    assert_eq!(without_the_tag(&answer.text()), PAGE);
+    for (name, expected) in
+        [("content-length", None), ("etag", Some("W/\"a\"")), ("alt-svc", None), ("vary", None)]
+    {
+        assert_eq!(answer.header(name), expected, "{name}");
+    }
+    let head = site.proxy.exchange(visit("/", "").replacen("GET", "HEAD", 1));
+    assert_eq!((head.header("content-length"), head.header("etag")), (None, Some("W/\"a\"")));
+    assert_eq!(head.text(), "");
+}
+
+#[test]
+fn each_piece_of_a_page_goes_out_as_it_comes() {
+    let (go, gone) = channel::<()>();
+    let gone: Mutex<Receiver<()>> = Mutex::new(gone);
+    let site = fronted_with(Settings::default(), NO_ROBOTS, move |peer, _| {
+        let (first, second) = PAGE.split_at(PAGE.find("b</body>").unwrap());
+        peer.send(format!(
+            "HTTP/1.1 200 OK\r\nContent-Type: text/html\r\nTransfer-Encoding: chunked\r\n\r\n\
+             {:x}\r\n{first}\r\n",
+            first.len()
+        ));
+        // Only once the client has the first piece.
+        gone.lock().unwrap().recv_timeout(LIMIT).unwrap();
+        peer.send(format!("{:x}\r\n{second}\r\n0\r\n\r\n", second.len()));
+    });
+    let mut client = site.proxy.connect();
+    client.send(visit("/", ""));
+    let mut seen = client.head();
+    while !seen.ends_with("<body>") {
+        seen += &String::from_utf8(client.exactly(1)).unwrap();
+    }
+    go.send(()).unwrap();
+    seen += &client.rest().text();
+    assert!(seen.contains("<script async"), "{seen}");
+}
+
+#[test]
+fn a_small_piece_that_holds_a_long_page_passes_whole() {
+    let body = format!("{PAGE}<!-- {} -->", " ".repeat(20 << 20));
+    let mut packed = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::best());
+    packed.write_all(body.as_bytes()).unwrap();
+    let packed = packed.finish().unwrap();
+    let site = fronted_with(Settings::default(), NO_ROBOTS, move |peer, _| {
+        let fields = "Content-Type: text/html\r\nContent-Encoding: gzip\r\n";
+        peer.send(format!("HTTP/1.1 200 OK\r\n{fields}Content-Length: {}\r\n\r\n", packed.len()));
+        peer.send(&packed);
+    });
+    let answer = site.visit("/", "");
+    assert!(answer.is_whole);
+    let mut plain = String::new();
+    std::io::Read::read_to_string(
+        &mut flate2::read::MultiGzDecoder::new(&answer.body[..]),
+        &mut plain,
+    )
+    .unwrap();
+    assert!(without_the_tag(&plain) == body, "{} bytes", plain.len());
+}
+
+#[test]
+fn a_page_that_breaks_off_stays_broken_off() {
+    let site = fronted_with(Settings::default(), NO_ROBOTS, |peer, _| {
+        peer.send("HTTP/1.1 200 OK\r\nContent-Type: text/html\r\nContent-Length: 1000\r\n\r\n");
+        peer.send("<html><head><title>a");
+        let socket = peer.stream.get_ref().try_clone().unwrap();
+        socket.shutdown(std::net::Shutdown::Both).unwrap();
+    });
+    let answer = site.visit("/", "");
+    assert!(!answer.is_whole, "{answer:?}");
+}
+
+#[test]
+fn who_may_have_cookies_of_ones_own_gets_the_page_as_it_is() {
+    let site = fronted(|_| page("ETag: \"a\"\r\n", PAGE));
+    for more in ["Cookie: session=1\r\n", "Authorization: Basic eA==\r\n", "Save-Data: on\r\n"] {
+        let answer = site.visit("/", more);
+        assert_eq!(
+            (answer.text().as_str(), answer.header("etag")),
+            (PAGE, Some("\"a\"")),
+            "{more}"
+        );
+    }
+}
+
+#[test]
+fn the_script_is_kept_for_ever_and_packed_for_who_takes_that() {
+    let site = fronted(|_| page("", PAGE));
+    let plain = site.visit(&script().path, "");
+    assert_eq!(plain.text(), script().body);
+    for (name, expected) in [
+        ("content-type", "text/javascript; charset=utf-8"),
+        ("cache-control", "public, max-age=31536000, immutable"),
+        ("vary", "Accept-Encoding"),
+        ("x-content-type-options", "nosniff"),
+    ] {
+        assert_eq!(plain.header(name), Some(expected));
+    }
+    let packed = site.visit(&script().path, "Accept-Encoding: br, gzip\r\n");
+    assert_eq!(packed.header("content-encoding"), Some("gzip"));
+    let mut text = String::new();
+    std::io::Read::read_to_string(&mut flate2::read::GzDecoder::new(&packed.body[..]), &mut text)
+        .unwrap();
+    assert_eq!(text, script().body);
+    assert_eq!(site.visit("/.lull/lull-0000000000000000.js", "").status(), 404);
+    assert_eq!(site.asked("/.lull/lull-0000000000000000.js").len(), 0);
+}
+
+#[test]
+fn a_prefetch_goes_upstream_as_one_and_comes_back_for_one_browser() {
+    let site = fronted(|_| {
+        page("Cache-Control: public, max-age=9999\r\nETag: \"a\"\r\nAlt-Svc: clear\r\n", PAGE)
+    });
+    let answer = site.proxy.exchange(prefetch("/b", "1", "If-None-Match: \"a\"\r\n"));
+    assert_eq!(answer.status(), 200);
+    for (name, expected) in [
+        ("cache-control", Some("private, max-age=300")),
+        ("vary", Some("Cookie")),
+        ("etag", None),
+        ("alt-svc", None),
+        ("content-length", None),
+    ] {
+        assert_eq!(answer.header(name), expected, "{name}");
+    }
+    // The page that the navigation finds has the script.
+    assert!(answer.text().contains("<script async"), "{answer:?}");
+    let asked = &site.asked("/b")[0];
+    for (name, expected) in
+        [("x-lull", None), ("if-none-match", None), ("sec-purpose", Some("prefetch"))]
+    {
+        assert_eq!(header(asked, name), expected, "{name} in {asked}");
+    }
+}
+
+#[test]
+fn nothing_is_fetched_ahead_before_robots_txt_is_known() {
+    let site = fronted_with(
+        Settings::default(),
+        "HTTP/1.1 500 Oh\r\nContent-Length: 0\r\n\r\n",
+        |peer, _| peer.send(page("", PAGE)),
+    );
+    assert_eq!(site.prefetch("/b").status(), 204);
+    // It is asked for again.
+    let begun = Instant::now();
+    while site.asked("/robots.txt").len() < 2 {
+        assert!(begun.elapsed() < LIMIT);
+        thread::sleep(Duration::from_millis(10));
+    }
+    let answer = site.prefetch("/b");
+    assert_eq!((answer.status(), answer.header("cache-control")), (204, Some("no-store")));
+    assert_eq!(site.asked("/b").len(), 0);
+    assert_eq!(site.visit("/b", "").status(), 200);
+}
+
+#[test]
+fn what_robots_txt_forbids_is_not_fetched_ahead() {
+    let site = fronted_with(
+        Settings::default(),
+        "HTTP/1.1 200 OK\r\nContent-Length: 35\r\n\r\nUser-agent: lull\nDisallow: /private",
+        |peer, _| peer.send(page("", PAGE)),
+    );
+    site.until_robots_are_known();
+    assert_eq!(site.prefetch("/private/a").status(), 204);
+    assert_eq!(site.prefetch("/public").status(), 200);
+    let agent = header(&site.asked("/robots.txt")[0], "user-agent").map(str::to_owned);
+    assert!(agent.is_some_and(|agent| agent.contains("lull")));
+}
+
+#[test]
+fn what_a_visitor_saw_it_do_bars_a_url() {
+    let site = fronted(|head| match head.split(' ').nth(1).unwrap() {
+        "/moved" => "HTTP/1.1 302 Found\r\nLocation: /a\r\nContent-Length: 0\r\n\r\n".into(),
+        "/cookie" => page("Set-Cookie: a=b\r\n", PAGE),
+        "/off" => page("", &PAGE.replace("<title>", "<meta name=lull content=off><title>")),
+        "/refresh" => {
+            let meta = "<meta http-equiv=refresh content='0; url=/a'><title>";
+            page("", &PAGE.replace("<title>", meta))
+        }
+        _ => page("", PAGE),
+    });
+    for path in ["/moved", "/cookie", "/off", "/refresh"] {
+        assert_eq!(site.asked(path).len(), 0);
+        site.visit(path, "");
+        let answer = site.prefetch(path);
+        assert_eq!((answer.status(), answer.text().as_str()), (204, ""), "{path}");
+        assert_eq!(site.asked(path).len(), 1, "{path}");
+    }
+    assert_eq!(site.prefetch("/a").status(), 200);
+}
+
+#[test]
+fn a_reply_that_may_not_be_kept_is_not_given_to_a_prefetch() {
+    let site = fronted(|head| match head.split(' ').nth(1).unwrap() {
+        "/private" => page("Cache-Control: private\r\n", "somebody's own"),
+        _ => page("", PAGE),
+    });
+    let answer = site.prefetch("/private");
+    assert_eq!((answer.status(), answer.text().as_str()), (204, ""));
+    // And not asked for again.
+    assert_eq!(site.prefetch("/private").status(), 204);
+    assert_eq!(site.asked("/private").len(), 1);
+}
+
+#[test]
+fn a_page_that_has_not_changed_is_answered_by_304() {
+    let site = fronted(|head| match header(head, "if-none-match") {
+        Some(tags) if tags.contains(", \"a\"") => "HTTP/1.1 304 Same\r\nETag: \"a\"\r\n\r\n".into(),
+        _ => page("ETag: \"a\"\r\n", PAGE),
+    });
+    let answer = site.visit("/", "If-None-Match: W/\"a\"\r\n");
+    assert_eq!((answer.status(), answer.header("etag")), (304, Some("W/\"a\"")));
+    assert_eq!(header(&site.asked("/")[0], "if-none-match"), Some("W/\"a\", \"a\""));
+}
+
+#[test]
+fn a_sign_in_ends_a_prefetch_that_is_under_way() {
+    let settings = Settings { trust_forwarded: true, ..Settings::default() };
+    let (go, gone) = channel::<()>();
+    let gone: Mutex<Receiver<()>> = Mutex::new(gone);
+    let site = fronted_with(settings, NO_ROBOTS, move |peer, head| {
+        if head.starts_with("GET /slow ") {
+            let (first, second) = PAGE.split_at(40);
+            peer.send(format!(
+                "HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\nContent-Length: {}\r\n\r\n{first}",
+                PAGE.len()
+            ));
+            gone.lock().unwrap().recv_timeout(LIMIT).unwrap();
+            peer.send(second);
+        } else if head.starts_with("GET /sign-in ") {
+            peer.send(page("Set-Cookie: session=1\r\n", PAGE));
+        } else {
+            peer.send(page("", PAGE));
+        }
+    });
+    site.until_robots_are_known();
+    let https = "X-Forwarded-Proto: https\r\nX-Forwarded-For: 192.0.2.7\r\n";
+    let mark = format!("2-{}", unix_seconds());
+    let mut slow = site.proxy.connect();
+    slow.send(prefetch("/slow", &mark, https));
+    assert!(slow.head().starts_with("HTTP/1.1 200"));
+    slow.exactly(40);
+
+    let signed_in = site.visit("/sign-in", &format!("{https}Cookie: _ga=1\r\n"));
+    assert_eq!(signed_in.header("clear-site-data"), Some("\"cache\""));
+    go.send(()).unwrap();
+    let mut rest = Vec::new();
+    let _ = std::io::Read::read_to_end(&mut slow.0, &mut rest);
+    assert!(rest.len() < PAGE.len() - 40, "{:?}", String::from_utf8_lossy(&rest));
+    // Nor does the client get another one.
+    let again = site.proxy.exchange(prefetch("/b", &mark, https));
+    assert_eq!(again.status(), 204);
+    let other = https.replace("192.0.2.7", "192.0.2.8");
+    assert_eq!(site.proxy.exchange(prefetch("/b", &mark, &other)).status(), 200);
+}
+
+#[test]
+fn only_requests_for_its_name_are_the_site() {
+    let settings =
+        Settings { host: Some("www.site.example".parse().unwrap()), ..Settings::default() };
+    let site = fronted_with(settings, NO_ROBOTS, |peer, _| peer.send(page("", PAGE)));
+    let named = |request: String| request.replace("site.example", "www.Site.example");
+    let begun = Instant::now();
+    while site.proxy.exchange(named(prefetch("/b", "1", ""))).status() != 200 {
+        assert!(begun.elapsed() < LIMIT);
+        thread::sleep(Duration::from_millis(10));
+    }
+    assert_eq!(header(&site.asked("/robots.txt")[0], "host"), Some("www.site.example"));
+    assert!(site.proxy.exchange(named(visit("/", ""))).text().contains("<script async"));
+    assert_eq!(site.visit("/", "").text(), PAGE);
+    assert_eq!(site.prefetch("/b").status(), 204);
+}
+
+#[test]
+fn the_upstream_may_be_away_when_it_starts() {
+    let site = Arc::new(Nps::new(Settings::default()));
+    let address: SocketAddr = common::nobody();
+    let proxy = proxy_with(address, |_| {}, Some(site));
+    assert_eq!(proxy.exchange(prefetch("/b", "1", "")).status(), 204);
+    let server = std::net::TcpListener::bind(address).unwrap();
+    let (mut stream, _) = server.accept().unwrap();
+    let mut peer = std::io::BufReader::new(stream.try_clone().unwrap());
+    let mut line = String::new();
+    std::io::BufRead::read_line(&mut peer, &mut line).unwrap();
+    assert_eq!(line, "GET /robots.txt HTTP/1.1\r\n");
+    stream.write_all(NO_ROBOTS.as_bytes()).unwrap();
+}
+
+#[allow(clippy::disallowed_methods, reason = "the test is the browser's script that got the mark")]
+fn unix_seconds() -> u64 {
+    let now = std::time::SystemTime::now();
+    now.duration_since(std::time::SystemTime::UNIX_EPOCH).unwrap().as_secs()
+}
