@@ -3,13 +3,16 @@
 use std::fs::{File, OpenOptions};
 use std::io::{self, ErrorKind, IsTerminal, Read, Write};
 use std::os::unix::fs::OpenOptionsExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::{Context, bail};
 use lull_cc::Bytes;
 use lull_speculate::model::{MAGIC, Model, ReadError};
-use lull_speculate::observe::ClientHasher;
+use lull_speculate::observe::{ClientHasher, Limits};
+use lull_speculate::predict::PpmParameters;
+
+use crate::durable::Replacement;
 
 mod eval;
 mod explain;
@@ -49,6 +52,45 @@ pub(crate) fn run(command: Command) -> anyhow::Result<ExitCode> {
         }
         Err(error) => Err(error),
     }
+}
+
+/// The model that a running site goes on learning with: that of a file, if it is there, and what
+/// logs say since then.
+///
+/// # Errors
+/// If the file, the key or a log cannot be used, or the file cannot be written.
+pub(crate) fn of_a_site(
+    file: Option<&Path>,
+    key: Option<&Path>,
+    logs: &[PathBuf],
+) -> anyhow::Result<Model> {
+    let hasher = ClientHasher::new(key.map_or_else(random_key, key_of)?);
+    let mut before = None;
+    if let Some(path) = file {
+        if is_foreign(path) {
+            bail!("{} is there, and no model: name another file", path.display());
+        }
+        // Now, and not in the night, somebody reads why it cannot be written.
+        Replacement::begin(path)
+            .with_context(|| format!("the model {} cannot be written", path.display()))?;
+        before = read_model(path, hasher.clone())?;
+    }
+    let mut model =
+        before.unwrap_or_else(|| Model::new(hasher, Limits::default(), PpmParameters::shipped()));
+    if !logs.is_empty() {
+        let known = model.latest();
+        let mut logs = input::Logs::find(logs)?;
+        logs.show("learning");
+        let contents = logs.read(|entry| {
+            if entry.at > known {
+                // Why nothing is learned from some requests is for `lull predict train` to say.
+                let _ = model.learn(entry);
+            }
+        });
+        logs.hide();
+        contents?;
+    }
+    Ok(model)
 }
 
 /// A secret that was drawn at random.

@@ -4,28 +4,37 @@ use std::io::Write;
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context;
 use http::HeaderValue;
 use lull_transport::{Dscp, Options};
 use lull_web::proxy::{
-    AccessLog, CertificateFiles, Config, Event, Limits, Listen, Listener, Server, Signals,
+    AccessLog, CertificateFiles, Config, Event, Limits, Listen, Listener, Server, Signals, Site,
     Timeouts, Upstream,
 };
 use serde_json::json;
+
+mod prefetch;
 
 const EXAMPLES: &str = "\
 Examples:
   lull web --upstream http://127.0.0.1:8080 --listen 0.0.0.0:80
       in front of a site on this machine
+  lull web --upstream http://127.0.0.1:8080 --listen 0.0.0.0:80 --log access.log --model site.model
+      what visitors did is known from the start, and what they do is kept
   lull web --upstream unix:/run/app.sock --listen https://[::]:443 --listen http://[::]:80 \\
       --cert /etc/ssl/site.pem --key /etc/ssl/site.key
       with TLS; SIGHUP loads a new certificate, and so does a change of the files
   lull web --upstream http://127.0.0.1:8080 --listen 127.0.0.1:0 --json
       on a free port, which is told as JSON";
 
-/// Stand in front of a web site as a reverse proxy.
+/// Stand in front of a web site as a reverse proxy that prefetches pages before the click.
+///
+/// Pages get one script; the script asks for hints, and fetches what they name into the browser's
+/// cache when the page has loaded, from spare capacity of server and network only. Who is signed in
+/// gets pages as they are.
 ///
 /// SIGTERM and SIGINT end it after what is under way, a second one at once. What happens is told
 /// on standard error, one line each.
@@ -73,6 +82,8 @@ pub(crate) struct Args {
     timeouts: TimeoutArgs,
     #[command(flatten)]
     background: BackgroundArgs,
+    #[command(flatten)]
+    prefetching: prefetch::PrefetchArgs,
 }
 
 #[derive(Debug, clap::Args)]
@@ -132,7 +143,7 @@ struct TimeoutArgs {
 }
 
 #[derive(Debug, clap::Args)]
-#[command(next_help_heading = "Prefetches")]
+#[command(next_help_heading = "How prefetches are sent")]
 struct BackgroundArgs {
     /// The congestion control that prefetches are sent by; without it in the kernel, lull paces
     /// them itself
@@ -218,8 +229,20 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
         let _ = writeln!(std::io::stderr().lock(), "{line}");
     });
     let signals = Signals::take().context("cannot run as a daemon")?;
-    let server = Server::start(args.config(), None, listener)?;
+    let nps = match args.prefetching.nps(args.trust_forwarded) {
+        Ok(nps) => nps.map(Arc::new),
+        Err(error) if error.is::<crate::Misuse>() => {
+            crate::complain(&error);
+            return Ok(ExitCode::from(crate::USAGE));
+        }
+        Err(error) => return Err(error),
+    };
+    let site = nps.clone().map(|nps| nps as Arc<dyn Site>);
+    let server = Server::start(args.config(), site, listener)?;
     signals.run(server);
+    if let Some(nps) = nps {
+        nps.stop();
+    }
     Ok(ExitCode::SUCCESS)
 }
 

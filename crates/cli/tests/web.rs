@@ -7,7 +7,7 @@ use std::io::{BufRead, BufReader, Lines, Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::process::{ChildStderr, Command, Stdio};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use serde_json::Value;
 use support::{Kept, finish, lull};
@@ -154,6 +154,64 @@ fn a_hang_up_opens_the_log_anew() {
     assert!(fs::read_to_string(&path).unwrap().contains("\"GET /two HTTP/1.1\" 200 2 "));
 }
 
+/// Clients that all went from one page to another, as a Common log.
+fn log() -> String {
+    let line = |client: u32, second: u32, path: &str| {
+        format!(
+            "192.0.2.{client} - - [01/Aug/2026:06:{client:02}:{second:02} +0000] \
+             \"GET {path} HTTP/1.1\" 200 2\n"
+        )
+    };
+    (1..40).map(|client| line(client, 0, "/a") + &line(client, 9, "/b")).collect()
+}
+
+/// Asks for hints as the script does.
+fn hints(web: &Web, page: &str) -> String {
+    let message = format!(r#"{{"v":1,"page":"{page}","first":true,"cached":false}}"#);
+    let mut stream = web.connect();
+    write!(
+        stream,
+        "POST /.lull/hints HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\
+         User-Agent: Mozilla/5.0 Chrome/156.0.0.0\r\nContent-Type: application/json\r\n\
+         Content-Length: {}\r\n\r\n{message}",
+        message.len()
+    )
+    .unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).unwrap();
+    answer
+}
+
+#[test]
+fn what_was_learned_survives_a_kill() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
+    fs::write(path("access.log"), log()).unwrap();
+    let upstream = upstream(Duration::ZERO);
+    let model = path("site.model");
+    let arguments = ["--log", &path("access.log"), "--model", &model];
+    let mut web = Web::start(&upstream, &arguments);
+    support::eventually("a model", || fs::metadata(&model).is_ok());
+    web.process.0.kill().unwrap();
+    web.process.0.wait().unwrap();
+
+    let web = Web::start(&upstream, &["--model", &model]);
+    // Once the monitor knows what is usual of the server.
+    let started = Instant::now();
+    while !hints(&web, "/a").contains(r#""url":"/b""#) {
+        assert!(started.elapsed() < LIMIT, "there is never a hint");
+        thread::sleep(Duration::from_millis(300));
+    }
+}
+
+#[test]
+fn a_plain_proxy_answers_nothing_itself() {
+    let web = Web::start(&upstream(Duration::ZERO), &["--plain"]);
+    assert!(web.get("/.lull/hints").ends_with("ok"));
+    let web = Web::start(&upstream(Duration::ZERO), &[]);
+    assert!(web.get("/.lull/hints").starts_with("HTTP/1.1 405 "));
+}
+
 #[test]
 fn what_cannot_work_is_told_in_one_line() {
     let taken = TcpListener::bind("127.0.0.1:0").unwrap();
@@ -169,6 +227,14 @@ fn what_cannot_work_is_told_in_one_line() {
             1,
             "cannot read /none",
         ),
+        (
+            &["--upstream", there, "--listen", "127.0.0.1:0", "--plain", "--model", "x"],
+            2,
+            "--plain",
+        ),
+        (&["--upstream", there, "--listen", "127.0.0.1:0", "--probe", "a"], 2, "begins with /"),
+        (&["--upstream", there, "--listen", "127.0.0.1:0", "--model", "/dev/null"], 1, "/dev/null"),
+        (&["--upstream", there, "--listen", "127.0.0.1:0", "--log", "/none"], 1, "/none"),
     ] {
         finish(lull(&["web"]).args(arguments)).fails(code, words);
     }

@@ -11,6 +11,9 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use common::{Answer, LIMIT, Peer, Proxy, header, proxy_with, upstream};
+use lull_speculate::model::Model;
+use lull_speculate::observe::{ClientHasher, Limits};
+use lull_speculate::predict::PpmParameters;
 use lull_transport::{Carrier, Options};
 use lull_web::nps::{Nps, Settings};
 use lull_web::script::script;
@@ -69,7 +72,7 @@ fn fronted_with(
             }
         }
     });
-    let site = Arc::new(Nps::new(settings.clone()));
+    let site = Arc::new(nps(settings.clone()));
     let proxy = proxy_with(
         address,
         |config| {
@@ -79,6 +82,12 @@ fn fronted_with(
         Some(site),
     );
     Fronted { proxy, asked }
+}
+
+/// Prefetching by who has learned nothing.
+fn nps(settings: Settings) -> Nps {
+    let hasher = ClientHasher::new([7; 16]);
+    Nps::new(settings, Model::new(hasher, Limits::default(), PpmParameters::shipped()), None)
 }
 
 const NO_ROBOTS: &str = "HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n";
@@ -396,7 +405,7 @@ fn only_requests_for_its_name_are_the_site() {
 
 #[test]
 fn the_upstream_may_be_away_when_it_starts() {
-    let site = Arc::new(Nps::new(Settings::default()));
+    let site = Arc::new(nps(Settings::default()));
     let address: SocketAddr = common::nobody();
     let proxy = proxy_with(address, |_| {}, Some(site));
     assert_eq!(proxy.exchange(prefetch("/b", "1", "")).status(), 204);

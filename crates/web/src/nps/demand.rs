@@ -1,15 +1,17 @@
-//! A request of a visitor: its page gets the script, and what it does is taken note of.
+//! A request of a visitor: its page gets the script, and what it does is learned from.
 
 use std::sync::Arc;
 
-use http::{Method, request, response};
+use http::header::{CACHE_CONTROL, SET_COOKIE, USER_AGENT};
+use http::{HeaderMap, Method, request, response};
 
-use super::Shared;
+use super::desk::Visited;
 use super::munged::Munged;
 use super::who::Who;
+use super::{Shared, wall};
 use crate::munge;
-use crate::policy::{self, page_visitor};
-use crate::proxy::{Body, Decision, Exchange};
+use crate::policy::{self, Excluded, fields, page_visitor};
+use crate::proxy::{Body, Decision, Exchange, Outcome};
 
 struct Demand {
     shared: Arc<Shared>,
@@ -17,6 +19,10 @@ struct Demand {
     request: request::Parts,
     who: Who,
     may_have_script: bool,
+    /// Whether something is learned from it: nobody knows who the visitor is.
+    teaches: bool,
+    /// Whether its reply was for this visitor alone.
+    is_private: bool,
 }
 
 /// Lets a request pass, and looks at its reply.
@@ -26,19 +32,23 @@ pub(super) fn watch(shared: &Arc<Shared>, head: &mut request::Parts, who: Who) -
     if may_have_script && munge::is_document(&head.headers) {
         munge::widen_if_none_match(&mut head.headers);
     }
+    let is_known = matches!(visitor, Err(Excluded::Cookie | Excluded::Authorization));
     Decision::Watch(Box::new(Demand {
         shared: Arc::clone(shared),
         request: head.clone(),
         who,
         may_have_script,
+        teaches: !is_known && head.method == Method::GET,
+        is_private: false,
     }))
 }
 
 impl Exchange for Demand {
     fn response(&mut self, head: &mut response::Parts, body: Body) -> Body {
-        let Demand { shared, request, who, may_have_script } = self;
+        let Demand { shared, request, who, may_have_script, .. } = self;
         let munging =
             if *may_have_script { munge::decide(request, who.scheme(), head).ok() } else { None };
+        self.is_private = is_private(&head.headers);
         // Nothing else is taken note of, and most replies need no lock then.
         if policy::offence(head).is_some() {
             shared.policy().observe(request, who.secure, who.client, head, shared.now());
@@ -59,4 +69,44 @@ impl Exchange for Demand {
             }
         }
     }
+    fn ended(self: Box<Self>, outcome: &Outcome) {
+        let Demand { shared, request, who, .. } = &*self;
+        let Some(target) = request.uri.path_and_query() else { return };
+        if let Some(time) = outcome.time_to_first_byte
+            && request.method == Method::GET
+            && outcome.status == 200
+        {
+            shared.monitor.answered(target.as_str(), shared.now(), time);
+        }
+        if !self.teaches {
+            return;
+        }
+        // Where the desk is behind, this one is not learned from.
+        let _ = shared.desk.visited(Visited {
+            address: who.address,
+            agent: fields::single(&request.headers, USER_AGENT).unwrap_or_default().to_owned(),
+            target: target.as_str().to_owned(),
+            at: wall(),
+            status: outcome.status,
+            bytes: outcome.bytes,
+            took: outcome.time_to_first_byte,
+            prefetch: is_prefetch(&request.headers),
+            private: self.is_private,
+        });
+    }
+}
+
+/// Whether a browser says that nobody asked for this yet, such as by speculation rules.
+fn is_prefetch(headers: &HeaderMap) -> bool {
+    ["sec-purpose", "purpose", "x-moz"].iter().any(|name| headers.contains_key(*name))
+}
+
+/// Whether a reply is one person's.
+fn is_private(headers: &HeaderMap) -> bool {
+    let forbids = |directive: &&str| {
+        let name = directive.split('=').next().unwrap_or_default().trim();
+        ["private", "no-store"].iter().any(|word| name.eq_ignore_ascii_case(word))
+    };
+    headers.contains_key(SET_COOKIE)
+        || fields::list(headers, CACHE_CONTROL).is_none_or(|list| list.iter().any(forbids))
 }

@@ -4,30 +4,45 @@
 //! |---|---|
 //! | for a page | its reply gets the script, if the visitor may have it; its offences bar its URL |
 //! | with `X-Lull` | goes upstream as a prefetch, if the rules let it; the reply is kept by the browser, if they let that |
-//! | below `/.lull/` | is answered here |
+//! | below `/.lull/` | is answered here: the script, hints, reports |
 //!
 //! [`Nps`] is a [`Site`] of the proxy. The rules are [`crate::policy`]'s, the rewriter is
-//! [`crate::munge`]; this module asks them, reads the clock, and keeps what they need.
+//! [`crate::munge`]; this module asks them, reads the clock, and keeps what they need. What visitors do is
+//! learned, and what they may want next ranked, by [`lull_speculate`]; its budget is kept by the
+//! monitor.
 
 mod ahead;
 mod demand;
+mod desk;
 mod guarded;
+mod hints;
+mod monitor;
 mod munged;
 mod own;
+mod rates;
 mod robots;
 mod who;
 
+use std::hash::{BuildHasher, RandomState};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::{Instant, SystemTime};
 
 use http::{HeaderValue, header, request};
 use lull_cc::Timestamp;
+use lull_speculate::model::Model;
 use tokio::sync::watch;
 
 use crate::policy::{self, Harmless, Policy};
 use crate::proxy::{Connection, Decision, Fetcher, Metrics, Site};
+use desk::Desk;
+use monitor::Monitor;
+use rates::Rates;
 use who::{Clients, Who};
+
+pub use desk::Save;
+pub use monitor::MonitorSettings;
 
 /// What an owner can set.
 #[derive(Clone, Debug, Default)]
@@ -39,6 +54,8 @@ pub struct Settings {
     pub host: Option<HeaderValue>,
     /// Whether `X-Forwarded-For` and `X-Forwarded-Proto` are believed, as by the proxy.
     pub trust_forwarded: bool,
+    /// How the monitor works.
+    pub monitor: MonitorSettings,
 }
 
 /// Prefetching for the site behind a proxy.
@@ -46,7 +63,9 @@ pub struct Settings {
 pub struct Nps {
     shared: Arc<Shared>,
     end: watch::Sender<bool>,
-    thread: Mutex<Option<JoinHandle<()>>>,
+    /// The desk, until it begins to work.
+    worker: Mutex<Option<desk::Worker>>,
+    threads: Mutex<Vec<JoinHandle<()>>>,
 }
 
 /// What all requests share.
@@ -56,30 +75,57 @@ struct Shared {
     harmless: Harmless,
     policy: Mutex<Policy>,
     clients: Clients,
+    rates: Rates,
+    desk: Desk,
+    monitor: Monitor,
     begun: Instant,
 }
 
 impl Nps {
-    /// Prefetching by these settings. Nothing is fetched ahead before the site's robots.txt is
-    /// known, which is asked for when the proxy starts.
-    pub fn new(settings: Settings) -> Self {
+    /// Prefetching by these settings, and by what `model` has learned and goes on to learn; it is
+    /// given to `save` when the proxy starts, every minute if it has learned something, and at the
+    /// end. Nothing is
+    /// fetched ahead before the site's robots.txt is known, which is asked for when the proxy
+    /// starts.
+    pub fn new(settings: Settings, model: Model, save: Option<Save>) -> Self {
+        let (desk, worker) = desk::desk(model, save);
         let shared = Shared {
             harmless: settings.rules.harmless.clone(),
             policy: Mutex::new(Policy::new(settings.rules.clone())),
             clients: Clients::default(),
+            rates: Rates::default(),
+            desk,
+            monitor: Monitor::new(settings.monitor.clone()),
             begun: Instant::now(),
             settings,
         };
-        Nps { shared: Arc::new(shared), end: watch::channel(false).0, thread: Mutex::default() }
+        Nps {
+            shared: Arc::new(shared),
+            end: watch::channel(false).0,
+            worker: Mutex::new(Some(worker)),
+            threads: Mutex::default(),
+        }
     }
 
-    /// Ends what runs beside the traffic.
+    /// Ends what runs beside the traffic, and saves the model.
     pub fn stop(&self) {
+        let threads = std::mem::take(&mut *lock(&self.threads));
+        if threads.is_empty() {
+            return;
+        }
         self.end.send_replace(true);
-        let thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner).take();
-        if let Some(thread) = thread {
+        self.shared.desk.end();
+        for thread in threads {
             // A thread that panicked has said so.
             let _ = thread.join();
+        }
+    }
+
+    /// Runs something beside the traffic. What cannot run is missed: without the desk there are no
+    /// hints, without robots.txt there are no prefetches.
+    fn run(&self, name: &str, work: impl FnOnce() + Send + 'static) {
+        if let Ok(thread) = thread::Builder::new().name(name.to_owned()).spawn(work) {
+            lock(&self.threads).push(thread);
         }
     }
 }
@@ -97,21 +143,23 @@ impl Site for Nps {
             Some(host) => fetcher.with_host(host.clone()),
             None => fetcher,
         };
+        if let Some(worker) = lock(&self.worker).take() {
+            let shared = Arc::clone(&shared);
+            self.run("lull-web-desk", move || worker.run(&shared));
+        }
         let beside = async move {
             tokio::select! {
-                () = robots::keep(&shared, fetcher) => {}
+                () = robots::keep(&shared, fetcher.clone()) => {}
+                () = monitor::run(&shared, fetcher.clone()) => {}
                 _ = end.wait_for(|end| *end) => {}
             }
         };
-        let run = move || {
+        self.run("lull-web-site", move || {
             if let Ok(runtime) = tokio::runtime::Builder::new_current_thread().enable_all().build()
             {
                 runtime.block_on(beside);
             }
-        };
-        let thread = thread::Builder::new().name("lull-web-site".to_owned()).spawn(run);
-        // Without it robots.txt stays unknown, and nothing is fetched ahead.
-        *self.thread.lock().unwrap_or_else(PoisonError::into_inner) = thread.ok();
+        });
     }
 
     fn request(&self, head: &mut request::Parts, connection: &Connection) -> Decision {
@@ -133,7 +181,7 @@ impl Site for Nps {
 
 impl Shared {
     fn policy(&self) -> MutexGuard<'_, Policy> {
-        self.policy.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.policy)
     }
 
     /// The time on a clock that nobody sets.
@@ -150,6 +198,24 @@ impl Shared {
                 .get(header::HOST)
                 .is_some_and(|host| host.as_bytes().eq_ignore_ascii_case(name.as_bytes())),
         }
+    }
+}
+
+/// Locks; a thread that panicked has said so, and left nothing half done that matters.
+fn lock<T>(what: &Mutex<T>) -> MutexGuard<'_, T> {
+    what.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Numbers that nobody foresees, of 64 bits: a keyed hash of a counter.
+#[derive(Debug, Default)]
+struct Draws {
+    key: RandomState,
+    count: AtomicU64,
+}
+
+impl Draws {
+    fn next(&self) -> u64 {
+        self.key.hash_one(self.count.fetch_add(1, Ordering::Relaxed))
     }
 }
 

@@ -1,18 +1,21 @@
 //! What is answered here: everything below `/.lull/`.
 
+use std::future::poll_fn;
+use std::pin::Pin;
 use std::sync::Arc;
 
 use http::header::{
-    ACCEPT_ENCODING, ALLOW, CACHE_CONTROL, CONTENT_ENCODING, CONTENT_TYPE, HeaderName, HeaderValue,
-    VARY, X_CONTENT_TYPE_OPTIONS,
+    ACCEPT_ENCODING, ALLOW, CACHE_CONTROL, CONTENT_ENCODING, CONTENT_TYPE, HOST, HeaderName,
+    HeaderValue, ORIGIN, VARY, X_CONTENT_TYPE_OPTIONS,
 };
 use http::{HeaderMap, Method, Response, StatusCode, request};
+use http_body::Body as _;
 
-use super::Shared;
 use super::who::Who;
+use super::{Shared, hints};
 use crate::policy::fields;
 use crate::protocol::{BEACON_PATH, HINTS_PATH, HintsReply};
-use crate::proxy::{Body, Decision};
+use crate::proxy::{Body, Decision, RequestBody};
 use crate::script::{self, script};
 
 /// Whether a path is one of ours.
@@ -21,21 +24,57 @@ pub(super) fn is_own(path: &str) -> bool {
 }
 
 /// Answers.
-pub(super) fn answer(_: &Arc<Shared>, head: &request::Parts, _: Who) -> Decision {
+pub(super) fn answer(shared: &Arc<Shared>, head: &request::Parts, who: Who) -> Decision {
     let path = head.uri.path();
-    Decision::Answer(if path == script().path {
-        of_script(head)
-    } else if path == HINTS_PATH && head.method == Method::POST {
-        json(HintsReply::never().encode())
-    } else if path == BEACON_PATH && head.method == Method::POST {
-        empty(StatusCode::NO_CONTENT)
-    } else if path == HINTS_PATH || path == BEACON_PATH {
+    let shared = Arc::clone(shared);
+    if path == script().path {
+        return Decision::Answer(of_script(head));
+    }
+    if ![HINTS_PATH, BEACON_PATH].contains(&path) {
+        return Decision::Answer(empty(StatusCode::NOT_FOUND));
+    }
+    if head.method != Method::POST {
         let mut response = empty(StatusCode::METHOD_NOT_ALLOWED);
         response.headers_mut().insert(ALLOW, HeaderValue::from_static("POST"));
-        response
+        return Decision::Answer(response);
+    }
+    Decision::AnswerLater(if path == HINTS_PATH {
+        Box::new(move |request| Box::pin(hints::hints(shared, request, who)))
     } else {
-        empty(StatusCode::NOT_FOUND)
+        Box::new(move |request| Box::pin(hints::beacon(shared, request, who)))
     })
+}
+
+/// Whether a message is from a page of the site itself: browsers say so in at least one of two
+/// ways, and what is no browser has nothing to gain.
+pub(super) fn is_from_the_site(head: &request::Parts) -> bool {
+    let headers = &head.headers;
+    let site = fields::single(headers, "sec-fetch-site");
+    if headers.contains_key("sec-fetch-site") && site != Some("same-origin") {
+        return false;
+    }
+    if !headers.contains_key(ORIGIN) {
+        return true;
+    }
+    let host = match head.uri.authority() {
+        Some(authority) => Some(authority.as_str()),
+        None => fields::single(headers, HOST),
+    };
+    let origin = fields::single(headers, ORIGIN).and_then(|origin| origin.split_once("://"));
+    matches!((origin, host), (Some((_, origin)), Some(host)) if origin.eq_ignore_ascii_case(host))
+}
+
+/// The body of a message; `None` if it is longer than `most`, or breaks off.
+pub(super) async fn read(mut body: RequestBody, most: usize) -> Option<Vec<u8>> {
+    let mut message = Vec::new();
+    while let Some(frame) = poll_fn(|cx| Pin::new(&mut body).poll_frame(cx)).await {
+        let data = frame.ok()?.into_data().unwrap_or_default();
+        if message.len() + data.len() > most {
+            return None;
+        }
+        message.extend_from_slice(&data);
+    }
+    Some(message)
 }
 
 /// The script of this version: as its name says its contents, it may be kept for ever.
@@ -63,13 +102,15 @@ fn takes_gzip(headers: &HeaderMap) -> bool {
     codings.iter().any(|coding| coding.eq_ignore_ascii_case("gzip"))
 }
 
-fn json(text: String) -> Response<Body> {
-    let mut response = with(StatusCode::OK, text.into(), "no-store");
+/// A list.
+pub(super) fn json(reply: &HintsReply) -> Response<Body> {
+    let mut response = with(StatusCode::OK, reply.encode().into(), "no-store");
     response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
     response
 }
 
-fn empty(status: StatusCode) -> Response<Body> {
+/// Nothing but a status.
+pub(super) fn empty(status: StatusCode) -> Response<Body> {
     with(status, bytes::Bytes::new(), "no-store")
 }
 

@@ -12,6 +12,7 @@ use crate::proxy::Connection;
 /// The sender of a request.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Who {
+    pub(super) address: IpAddr,
     pub(super) client: Client,
     /// Whether it came by HTTPS to whoever stands in front.
     pub(super) secure: bool,
@@ -39,7 +40,7 @@ impl Who {
         let address = forwarded.unwrap_or(connection.peer().ip()).to_canonical();
         let secure = connection.is_secure()
             || (trusts && fields::single(&head.headers, "x-forwarded-proto") == Some("https"));
-        Who { client: shared.clients.client(address), secure }
+        Who { address, client: shared.clients.client(address), secure }
     }
 
     pub(super) fn scheme(&self) -> &'static str {

@@ -1,0 +1,77 @@
+//! How often one client may ask.
+
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use lull_cc::Timestamp;
+
+use crate::policy::Client;
+
+/// Messages at once: an address may stand for a whole office that comes back from lunch.
+const BURST: u32 = 50;
+/// From then on one each so often.
+const EACH: Duration = Duration::from_millis(200);
+/// Clients that are told apart. Of two that share a place the later one begins anew, so that memory
+/// is bounded and nobody is held up by another; who has thousands of addresses gains that way, and
+/// gets no more than the budget all the same.
+const PLACES: usize = 1 << 14;
+
+#[derive(Clone, Copy, Debug)]
+struct Place {
+    client: Client,
+    /// Until when what it sent is paid.
+    paid: Timestamp,
+}
+
+/// The rates of all clients.
+#[derive(Debug)]
+pub(super) struct Rates(Mutex<Box<[Place]>>);
+
+impl Default for Rates {
+    fn default() -> Self {
+        let nobody = Place { client: Client(0), paid: Timestamp::ZERO };
+        Rates(Mutex::new(vec![nobody; PLACES].into()))
+    }
+}
+
+impl Rates {
+    /// Whether `client` may ask now.
+    pub(super) fn admit(&self, client: Client, now: Timestamp) -> bool {
+        let mut places = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let place = &mut places[client.0 as usize % PLACES];
+        if place.client != client {
+            *place = Place { client, paid: now };
+        }
+        let paid = place.paid.max(now);
+        if paid.saturating_since(now) > EACH * (BURST - 1) {
+            return false;
+        }
+        place.paid = paid + EACH;
+        true
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_asks_too_often_is_put_off_and_nobody_else() {
+        let rates = Rates::default();
+        let at = |millis| Timestamp::ZERO + Duration::from_millis(millis);
+        let admitted = (0..100).filter(|_| rates.admit(Client(1), at(0))).count();
+        assert_eq!(admitted, 50);
+        assert!(rates.admit(Client(2), at(0)));
+        assert!(rates.admit(Client(1), at(200)) && !rates.admit(Client(1), at(201)));
+        assert_eq!((0..100).filter(|_| rates.admit(Client(1), at(60_000))).count(), 50);
+    }
+
+    #[test]
+    fn clients_beyond_the_room_begin_anew() {
+        let rates = Rates::default();
+        for client in 0..1 << 18 {
+            assert!(rates.admit(Client(client), Timestamp::ZERO));
+        }
+        assert_eq!(rates.0.lock().unwrap().len(), PLACES);
+    }
+}

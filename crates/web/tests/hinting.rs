@@ -1,0 +1,350 @@
+//! The hint server and the monitor behind the proxy, over real sockets.
+#![forbid(unsafe_code)]
+
+mod common;
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use common::{Answer, LIMIT, Proxy, header, proxy_with, upstream};
+use lull_speculate::budget::{Parameters, Rationing};
+use lull_speculate::model::Model;
+use lull_speculate::observe::{ClientHasher, Limits};
+use lull_speculate::predict::PpmParameters;
+use lull_web::nps::{MonitorSettings, Nps, Settings};
+use serde_json::{Value, json};
+
+const CHROME: &str = "Mozilla/5.0 (X11; Linux x86_64) Chrome/156.0.0.0 Safari/537.36";
+const PAGE: &str = "<!doctype html><html><head><title>a</title></head><body>b</body></html>";
+
+/// A site, as many visitors as there are addresses, and what is learned of them.
+struct Site {
+    proxy: Proxy,
+    nps: Arc<Nps>,
+    asked: Arc<Mutex<Vec<String>>>,
+    /// How long the server takes for the object that stands for it, in milliseconds.
+    delay: Arc<AtomicU64>,
+    saved: Arc<Mutex<Option<Model>>>,
+}
+
+/// A budget that grows as long as the object comes within 200 ms, and pays lists of three.
+fn quick() -> MonitorSettings {
+    let parameters = Parameters {
+        document: 3,
+        rationing: Rationing::shipped(),
+        ..Parameters::paper([Duration::from_millis(200)])
+    };
+    MonitorSettings { objects: vec!["/probe".into()], parameters: Some(parameters) }
+}
+
+fn empty_model() -> Model {
+    Model::new(ClientHasher::new([7; 16]), Limits::default(), PpmParameters::shipped())
+}
+
+fn site() -> Site {
+    site_with(Settings { monitor: quick(), ..Settings::default() }, empty_model())
+}
+
+fn site_with(settings: Settings, model: Model) -> Site {
+    let settings = Settings { trust_forwarded: true, ..settings };
+    let asked: Arc<Mutex<Vec<String>>> = Arc::default();
+    let delay: Arc<AtomicU64> = Arc::default();
+    let (heard, slow) = (Arc::clone(&asked), Arc::clone(&delay));
+    let address = upstream(move |mut peer| {
+        while let Some(head) = peer.head() {
+            heard.lock().unwrap().push(head.clone());
+            let path = head.split(' ').nth(1).unwrap();
+            let fields = match path {
+                "/robots.txt" => {
+                    peer.send("HTTP/1.1 404 None\r\nContent-Length: 0\r\n\r\n");
+                    continue;
+                }
+                "/probe" => {
+                    thread::sleep(Duration::from_millis(slow.load(Ordering::Relaxed)));
+                    ""
+                }
+                "/own" => "Cache-Control: private\r\n",
+                _ => "",
+            };
+            peer.send(format!(
+                "HTTP/1.1 200 OK\r\nContent-Type: text/html\r\n{fields}Content-Length: {}\r\n\r\n\
+                 {PAGE}",
+                PAGE.len()
+            ));
+        }
+    });
+    let saved: Arc<Mutex<Option<Model>>> = Arc::default();
+    let keep = Arc::clone(&saved);
+    let save = Box::new(move |model: &Model| *keep.lock().unwrap() = Some(model.clone()));
+    let nps = Arc::new(Nps::new(settings, model, Some(save)));
+    let change = |config: &mut lull_web::proxy::Config| config.trust_forwarded = true;
+    let proxy = proxy_with(address, change, Some(Arc::clone(&nps) as _));
+    Site { proxy, nps, asked, delay, saved }
+}
+
+impl Site {
+    fn visit(&self, visitor: u32, path: &str) -> Answer {
+        let answer = self.proxy.exchange(format!(
+            "GET {path} HTTP/1.1\r\nHost: site.example\r\nUser-Agent: {CHROME}\r\n\
+             Accept: text/html\r\nX-Forwarded-For: 192.0.2.{visitor}\r\nConnection: close\r\n\r\n"
+        ));
+        assert_eq!(answer.status(), 200);
+        answer
+    }
+
+    fn post(&self, visitor: u32, path: &str, more: &str, body: &str) -> Answer {
+        self.proxy.exchange(format!(
+            "POST {path} HTTP/1.1\r\nHost: site.example\r\nUser-Agent: {CHROME}\r\n\
+             X-Forwarded-For: 192.0.2.{visitor}\r\nConnection: close\r\n{more}\
+             Content-Length: {}\r\n\r\n{body}",
+            body.len()
+        ))
+    }
+
+    fn ask(&self, visitor: u32, page: &str, had: &[&str], cached: bool) -> Value {
+        let message = json!({"v": 1, "page": page, "first": true, "cached": cached, "had": had});
+        let json = "Content-Type: application/json\r\n";
+        let answer = self.post(visitor, "/.lull/hints", json, &message.to_string());
+        assert_eq!((answer.status(), answer.header("cache-control")), (200, Some("no-store")));
+        serde_json::from_slice(&answer.body).unwrap()
+    }
+
+    /// A list for a page, once there is budget for one.
+    #[track_caller]
+    fn list(&self, visitor: u32, page: &str, had: &[&str]) -> Vec<String> {
+        let begun = Instant::now();
+        loop {
+            let reply = self.ask(visitor, page, had, false);
+            let hints = reply["hints"].as_array().unwrap();
+            if !hints.is_empty() {
+                return hints.iter().map(|hint| hint["url"].as_str().unwrap().into()).collect();
+            }
+            assert!(begun.elapsed() < LIMIT, "no list: {reply}");
+            // Not so often that it would be put off.
+            thread::sleep(Duration::from_millis(220));
+        }
+    }
+
+    /// Visitors from `from` on go from one page to the next.
+    fn go(&self, visitors: std::ops::Range<u32>, pages: &[&str]) {
+        for visitor in visitors {
+            for page in pages {
+                self.visit(visitor, page);
+            }
+        }
+    }
+
+    fn asked(&self, path: &str) -> usize {
+        let start = format!("GET {path} ");
+        self.asked.lock().unwrap().iter().filter(|head| head.starts_with(&start)).count()
+    }
+
+    /// What was learned, at the end.
+    fn learned(self) -> Model {
+        drop(self.proxy);
+        self.nps.stop();
+        let model = self.saved.lock().unwrap().take();
+        model.expect("it is saved at the end")
+    }
+}
+
+#[test]
+fn what_five_clients_went_to_is_hinted_to_the_sixth() {
+    let site = site();
+    site.go(1..5, &["/a", "/b"]);
+    // Four are not enough: what fewer know may be somebody's own.
+    assert_eq!(site.ask(9, "/a", &[], false)["hints"], json!([]));
+    assert_eq!(site.ask(9, "/a", &[], false)["wait"], Value::Null);
+    site.go(5..25, &["/a", "/b"]);
+    assert_eq!(site.list(30, "/a", &[]), ["/b"]);
+    let reply = loop {
+        let reply = site.ask(30, "/a", &[], false);
+        if reply["hints"] != json!([]) {
+            break reply;
+        }
+        thread::sleep(Duration::from_millis(220));
+    };
+    assert_eq!(reply["mark"], "1");
+    assert_eq!(reply["hints"], json!([{"url": "/b", "as": "document"}]));
+    assert_eq!(reply["wait"], 0.0);
+}
+
+#[test]
+fn what_was_had_and_the_page_itself_are_not_hinted() {
+    let site = site();
+    site.go(1..25, &["/a", "/b", "/a", "/c"]);
+    let list = site.list(99, "/a", &[]);
+    assert!(!list.contains(&"/a".into()), "{list:?}");
+    assert_eq!(site.list(99, "/a", &["/b"]), ["/c"]);
+    assert_eq!(site.ask(9, "/a", &["/b", "/c"], false)["wait"], Value::Null);
+}
+
+#[test]
+fn what_one_visitor_got_for_oneself_is_never_hinted() {
+    let site = site();
+    site.go(1..25, &["/a", "/own", "/b"]);
+    let list = site.list(99, "/a", &[]);
+    assert!(!list.contains(&"/own".into()), "{list:?}");
+}
+
+#[test]
+fn when_the_budget_is_spent_the_list_is_empty_and_the_wait_from_1_to_30_seconds() {
+    let site = site();
+    // Later than its threshold, so the budget never grows.
+    site.delay.store(400, Ordering::Relaxed);
+    site.go(1..25, &["/a", "/b"]);
+    let mut waits = Vec::new();
+    for visitor in 30..60 {
+        let reply = site.ask(visitor, "/a", &[], false);
+        assert_eq!(reply["hints"], json!([]));
+        waits.push(reply["wait"].as_f64().unwrap());
+    }
+    assert!(waits.iter().all(|wait| (1.0..30.0).contains(wait)), "{waits:?}");
+    waits.sort_by(f64::total_cmp);
+    waits.dedup();
+    assert!(waits.len() > 20, "each at a time of its own: {waits:?}");
+}
+
+#[test]
+fn a_server_that_gets_slow_gets_no_more_prefetches() {
+    let site = site();
+    site.go(1..25, &["/a", "/b"]);
+    site.list(99, "/a", &[]);
+    site.delay.store(400, Ordering::Relaxed);
+    // Halved again and again, down to nothing.
+    let begun = Instant::now();
+    let mut dry = 0;
+    for visitor in 0.. {
+        if dry >= 40 {
+            break;
+        }
+        // Each time another one, so that nobody is put off for asking too often.
+        let is_empty = site.ask(100 + visitor % 100, "/a", &[], false)["hints"] == json!([]);
+        dry = if is_empty { dry + 1 } else { 0 };
+        assert!(begun.elapsed() < 2 * LIMIT, "there are still lists");
+        thread::sleep(Duration::from_millis(100));
+    }
+}
+
+#[test]
+fn who_asks_too_often_is_put_off_and_never_gets_a_503() {
+    let site = site();
+    site.go(1..25, &["/a", "/b"]);
+    let replies: Vec<Value> = (0..120).map(|_| site.ask(9, "/a", &[], false)).collect();
+    let put_off = replies.iter().filter(|reply| reply["wait"] == 30.0).count();
+    assert!(put_off > 20, "{put_off}");
+    assert_ne!(site.ask(10, "/a", &[], false)["wait"], 30.0);
+}
+
+#[test]
+fn pages_that_are_made_up_grow_no_model() {
+    let site = site();
+    site.go(1..25, &["/a", "/b"]);
+    for number in 0..40 {
+        let page = format!("/made-up/{number}");
+        assert_eq!(site.ask(9, &page, &["/made-up"], true)["wait"], Value::Null);
+    }
+    let urls = site.learned();
+    let urls = urls.observer().urls();
+    // And the object that the monitor asks for is no visitor's.
+    assert_eq!(urls.len(), 2);
+}
+
+#[test]
+fn a_page_that_came_out_of_a_cache_is_learned_from() {
+    let site = site();
+    site.go(1..25, &["/a", "/b"]);
+    site.visit(20, "/a");
+    site.ask(20, "/b", &[], true);
+    let model = site.learned();
+    let observer = model.observer();
+    let (at, urls) = (model.latest(), observer.urls());
+    let popularity = |path| urls.popularity(observer.url(path).unwrap(), at);
+    assert!((popularity("/b") - popularity("/a")).abs() < 0.1, "{}", popularity("/b"));
+}
+
+#[test]
+fn a_list_does_not_depend_on_what_others_behind_the_address_did() {
+    let site = site();
+    site.go(1..25, &["/a", "/b"]);
+    site.go(31..55, &["/x", "/a", "/c"]);
+    let fresh = site.list(60, "/a", &[]);
+    site.go(70..71, &["/x", "/a", "/b", "/c"]);
+    let mut known = site.list(70, "/a", &[]);
+    known.sort();
+    let mut sorted = fresh;
+    sorted.sort();
+    assert_eq!(known, sorted);
+}
+
+#[test]
+fn other_sites_pages_get_no_hints() {
+    let site = site();
+    let json = "Content-Type: application/json\r\n";
+    let message = r#"{"v":1,"page":"/a","first":true,"cached":false}"#;
+    for (more, expected) in [
+        (json.to_owned(), 200),
+        (format!("{json}Origin: http://site.example\r\n"), 200),
+        (format!("{json}Sec-Fetch-Site: same-origin\r\n"), 200),
+        (format!("{json}Origin: http://other.example\r\n"), 403),
+        (format!("{json}Origin: null\r\n"), 403),
+        (format!("{json}Sec-Fetch-Site: cross-site\r\n"), 403),
+        ("Content-Type: text/plain\r\n".to_owned(), 403),
+        (String::new(), 403),
+    ] {
+        assert_eq!(site.post(9, "/.lull/hints", &more, message).status(), expected, "{more}");
+    }
+    for (message, expected) in
+        [("{}".to_owned(), 400), (String::new(), 400), (" ".repeat(100_000), 413)]
+    {
+        assert_eq!(site.post(9, "/.lull/hints", json, &message).status(), expected);
+        assert_eq!(site.post(9, "/.lull/beacon", "", &message).status(), expected);
+    }
+    let beacon = r#"{"v":1,"page":"/a"}"#;
+    assert_eq!(site.post(9, "/.lull/beacon", "", beacon).status(), 204);
+    assert_eq!(site.post(9, "/.lull/beacon", "Origin: http://b\r\n", beacon).status(), 403);
+}
+
+#[test]
+fn who_may_not_prefetch_gets_no_hints() {
+    let site = site();
+    site.go(1..25, &["/a", "/b"]);
+    let json = "Content-Type: application/json\r\n";
+    let message = r#"{"v":1,"page":"/a","first":true,"cached":false}"#;
+    for more in ["Cookie: session=1\r\n", "Authorization: Basic eA==\r\n", "Save-Data: on\r\n"] {
+        let answer = site.post(9, "/.lull/hints", &format!("{json}{more}"), message);
+        assert_eq!(answer.text(), r#"{"v":1,"mark":"","hints":[],"wait":null}"#, "{more}");
+    }
+}
+
+#[test]
+fn the_server_is_probed_only_while_hints_are_wanted() {
+    let site = site();
+    site.go(1..25, &["/a", "/b"]);
+    thread::sleep(Duration::from_millis(1_500));
+    assert_eq!(site.asked("/probe"), 0);
+    site.list(99, "/a", &[]);
+    assert!(site.asked("/probe") > 0);
+    let asked = site.asked.lock().unwrap();
+    let probe = asked.iter().find(|head| head.starts_with("GET /probe ")).unwrap();
+    assert!(header(probe, "user-agent").unwrap().contains("lull"), "{probe}");
+}
+
+#[test]
+fn without_names_the_objects_are_what_visitors_want_most() {
+    let parameters = Parameters { document: 3, ..Parameters::shipped(2) };
+    let monitor = MonitorSettings { objects: Vec::new(), parameters: Some(parameters) };
+    let site = site_with(Settings { monitor, ..Settings::default() }, empty_model());
+    site.go(1..25, &["/a", "/style.css", "/b"]);
+    let of_visitors = site.asked("/style.css");
+    site.ask(9, "/a", &[], false);
+    let begun = Instant::now();
+    while site.asked("/style.css") < of_visitors + 20 {
+        assert!(begun.elapsed() < LIMIT, "it is not asked for");
+        thread::sleep(Duration::from_millis(20));
+    }
+    // Their thresholds are learned, and then there are hints.
+    assert!(site.list(99, "/a", &[]).contains(&"/b".into()));
+}
