@@ -10,6 +10,7 @@
 //! | [`merkle`] | finds what differs between two states | |
 //! | [`token`] | what a client that changes replicas carries | §6.1 |
 //! | [`wire`] | the protocol as bytes | §3.2, table I |
+//! | `store` | logs, states and bodies on a disk (feature `store`) | §6.2.3.1 |
 //! | [`checker`] | finds broken promises in a history of writes and reads | §6.1 |
 //! | `simulate` | origin, replicas, clients, network and disks that fail, from a seed (feature `simulate`) | |
 //!
@@ -29,6 +30,8 @@ pub mod replica;
 mod shelf;
 #[cfg(feature = "simulate")]
 pub mod simulate;
+#[cfg(feature = "store")]
+pub mod store;
 pub mod time;
 pub mod token;
 pub mod types;

@@ -24,6 +24,12 @@ pub struct Chain {
 }
 
 impl Chain {
+    /// The hashes from `first` on; there is one at least.
+    #[cfg(feature = "store")]
+    pub(crate) fn of(first: Sequence, digests: VecDeque<Digest>) -> Option<Self> {
+        (!digests.is_empty()).then_some(Chain { first, digests })
+    }
+
     /// The first position that is remembered.
     pub fn first(&self) -> Sequence {
         self.first

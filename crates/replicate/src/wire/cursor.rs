@@ -13,23 +13,23 @@ use crate::types::{
 pub struct Writer<'a>(&'a mut Vec<u8>);
 
 impl<'a> Writer<'a> {
-    pub(super) fn new(to: &'a mut Vec<u8>) -> Self {
+    pub(crate) fn new(to: &'a mut Vec<u8>) -> Self {
         Writer(to)
     }
 
-    pub(super) fn u8(&mut self, value: u8) {
+    pub(crate) fn u8(&mut self, value: u8) {
         self.0.push(value);
     }
 
-    pub(super) fn u16(&mut self, value: u16) {
+    pub(crate) fn u16(&mut self, value: u16) {
         self.0.extend_from_slice(&value.to_le_bytes());
     }
 
-    pub(super) fn u32(&mut self, value: u32) {
+    pub(crate) fn u32(&mut self, value: u32) {
         self.0.extend_from_slice(&value.to_le_bytes());
     }
 
-    pub(super) fn u64(&mut self, value: u64) {
+    pub(crate) fn u64(&mut self, value: u64) {
         self.0.extend_from_slice(&value.to_le_bytes());
     }
 
@@ -37,47 +37,47 @@ impl<'a> Writer<'a> {
         self.0.extend_from_slice(&value.to_le_bytes());
     }
 
-    pub(super) fn flag(&mut self, value: bool) {
+    pub(crate) fn flag(&mut self, value: bool) {
         self.u8(u8::from(value));
     }
 
-    pub(super) fn bytes(&mut self, value: &[u8]) {
+    pub(crate) fn bytes(&mut self, value: &[u8]) {
         self.0.extend_from_slice(value);
     }
 
-    pub(super) fn digest(&mut self, value: &Digest) {
+    pub(crate) fn digest(&mut self, value: &Digest) {
         self.bytes(&value.0);
     }
 
-    pub(super) fn sequence(&mut self, value: Sequence) {
+    pub(crate) fn sequence(&mut self, value: Sequence) {
         self.u64(value.0);
     }
 
-    pub(super) fn replica(&mut self, value: ReplicaId) {
+    pub(crate) fn replica(&mut self, value: ReplicaId) {
         self.u32(value.0);
     }
 
-    pub(super) fn wall(&mut self, value: WallTime) {
+    pub(crate) fn wall(&mut self, value: WallTime) {
         self.i64(value.as_nanos());
     }
 
-    pub(super) fn local(&mut self, value: LocalTime) {
+    pub(crate) fn local(&mut self, value: LocalTime) {
         self.i64(value.as_nanos());
     }
 
-    pub(super) fn position(&mut self, value: &Position) {
+    pub(crate) fn position(&mut self, value: &Position) {
         self.sequence(value.sequence);
         self.digest(&value.chain);
     }
 
-    pub(super) fn path(&mut self, value: &Path) {
+    pub(crate) fn path(&mut self, value: &Path) {
         let text = value.as_str().as_bytes();
         // A path has 4095 bytes at most.
         self.u16(text.len() as u16);
         self.bytes(text);
     }
 
-    pub(super) fn content(&mut self, value: &Content) -> Result<(), WireError> {
+    pub(crate) fn content(&mut self, value: &Content) -> Result<(), WireError> {
         if value.size > LARGEST_BODY {
             return Err(WireError::Value("size"));
         }
@@ -88,13 +88,13 @@ impl<'a> Writer<'a> {
         Ok(())
     }
 
-    pub(super) fn version(&mut self, value: &Version) -> Result<(), WireError> {
+    pub(crate) fn version(&mut self, value: &Version) -> Result<(), WireError> {
         self.sequence(value.sequence);
         self.content(&value.content)
     }
 
     /// A value that may be missing, behind a flag.
-    pub(super) fn option<T>(
+    pub(crate) fn option<T>(
         &mut self,
         value: Option<&T>,
         write: impl FnOnce(&mut Self, &T) -> Result<(), WireError>,
@@ -104,7 +104,7 @@ impl<'a> Writer<'a> {
     }
 
     /// A list behind its length.
-    pub(super) fn list<T>(
+    pub(crate) fn list<T>(
         &mut self,
         (what, limit): (&'static str, usize),
         items: &[T],
@@ -121,17 +121,17 @@ impl<'a> Writer<'a> {
 pub struct Reader<'a>(&'a [u8]);
 
 impl<'a> Reader<'a> {
-    pub(super) fn new(bytes: &'a [u8]) -> Self {
+    pub(crate) fn new(bytes: &'a [u8]) -> Self {
         Reader(bytes)
     }
 
     /// Nothing may be left.
-    pub(super) fn end(&self) -> Result<(), WireError> {
+    pub(crate) fn end(&self) -> Result<(), WireError> {
         if self.0.is_empty() { Ok(()) } else { Err(WireError::Rest(self.0.len())) }
     }
 
     /// All that is left.
-    pub(super) fn rest(&mut self) -> &'a [u8] {
+    pub(crate) fn rest(&mut self) -> &'a [u8] {
         core::mem::take(&mut self.0)
     }
 
@@ -141,19 +141,19 @@ impl<'a> Reader<'a> {
         Ok(*first)
     }
 
-    pub(super) fn u8(&mut self, what: &'static str) -> Result<u8, WireError> {
+    pub(crate) fn u8(&mut self, what: &'static str) -> Result<u8, WireError> {
         self.array(what).map(|[byte]| byte)
     }
 
-    pub(super) fn u16(&mut self, what: &'static str) -> Result<u16, WireError> {
+    pub(crate) fn u16(&mut self, what: &'static str) -> Result<u16, WireError> {
         self.array(what).map(u16::from_le_bytes)
     }
 
-    pub(super) fn u32(&mut self, what: &'static str) -> Result<u32, WireError> {
+    pub(crate) fn u32(&mut self, what: &'static str) -> Result<u32, WireError> {
         self.array(what).map(u32::from_le_bytes)
     }
 
-    pub(super) fn u64(&mut self, what: &'static str) -> Result<u64, WireError> {
+    pub(crate) fn u64(&mut self, what: &'static str) -> Result<u64, WireError> {
         self.array(what).map(u64::from_le_bytes)
     }
 
@@ -162,7 +162,7 @@ impl<'a> Reader<'a> {
     }
 
     /// Zero or one: each value has one way to be written.
-    pub(super) fn flag(&mut self, what: &'static str) -> Result<bool, WireError> {
+    pub(crate) fn flag(&mut self, what: &'static str) -> Result<bool, WireError> {
         match self.u8(what)? {
             0 => Ok(false),
             1 => Ok(true),
@@ -170,38 +170,38 @@ impl<'a> Reader<'a> {
         }
     }
 
-    pub(super) fn digest(&mut self, what: &'static str) -> Result<Digest, WireError> {
+    pub(crate) fn digest(&mut self, what: &'static str) -> Result<Digest, WireError> {
         self.array(what).map(Digest)
     }
 
-    pub(super) fn sequence(&mut self, what: &'static str) -> Result<Sequence, WireError> {
+    pub(crate) fn sequence(&mut self, what: &'static str) -> Result<Sequence, WireError> {
         self.u64(what).map(Sequence)
     }
 
-    pub(super) fn replica(&mut self, what: &'static str) -> Result<ReplicaId, WireError> {
+    pub(crate) fn replica(&mut self, what: &'static str) -> Result<ReplicaId, WireError> {
         self.u32(what).map(ReplicaId)
     }
 
-    pub(super) fn wall(&mut self, what: &'static str) -> Result<WallTime, WireError> {
+    pub(crate) fn wall(&mut self, what: &'static str) -> Result<WallTime, WireError> {
         self.i64(what).map(WallTime::from_nanos)
     }
 
-    pub(super) fn local(&mut self, what: &'static str) -> Result<LocalTime, WireError> {
+    pub(crate) fn local(&mut self, what: &'static str) -> Result<LocalTime, WireError> {
         self.i64(what).map(LocalTime::from_nanos)
     }
 
-    pub(super) fn position(&mut self) -> Result<Position, WireError> {
+    pub(crate) fn position(&mut self) -> Result<Position, WireError> {
         Ok(Position { sequence: self.sequence("position")?, chain: self.digest("chain")? })
     }
 
-    pub(super) fn path(&mut self) -> Result<Path, WireError> {
+    pub(crate) fn path(&mut self) -> Result<Path, WireError> {
         let length = usize::from(self.u16("path")?);
         let text = self.0.get(..length).ok_or(WireError::Short("path"))?;
         self.0 = &self.0[length..];
         Ok(Path::from_bytes(text)?)
     }
 
-    pub(super) fn content(&mut self) -> Result<Content, WireError> {
+    pub(crate) fn content(&mut self) -> Result<Content, WireError> {
         let digest = self.digest("digest")?;
         let size = Bytes(self.u64("size")?);
         if size > LARGEST_BODY {
@@ -212,11 +212,11 @@ impl<'a> Reader<'a> {
         Ok(Content { digest, size, metadata: Metadata { modified, executable } })
     }
 
-    pub(super) fn version(&mut self) -> Result<Version, WireError> {
+    pub(crate) fn version(&mut self) -> Result<Version, WireError> {
         Ok(Version { sequence: self.sequence("version")?, content: self.content()? })
     }
 
-    pub(super) fn option<T>(
+    pub(crate) fn option<T>(
         &mut self,
         what: &'static str,
         read: impl FnOnce(&mut Self) -> Result<T, WireError>,
@@ -226,7 +226,7 @@ impl<'a> Reader<'a> {
 
     /// A list of items that take `least` bytes at least: room is made for as many as there can be
     /// in what has come, whatever the length says.
-    pub(super) fn list<T>(
+    pub(crate) fn list<T>(
         &mut self,
         (what, limit): (&'static str, usize),
         least: usize,

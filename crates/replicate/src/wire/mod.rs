@@ -14,7 +14,7 @@
 
 mod body;
 mod control;
-mod cursor;
+pub(crate) mod cursor;
 mod pieces;
 #[cfg(test)]
 mod tests;

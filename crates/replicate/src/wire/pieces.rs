@@ -37,25 +37,27 @@ const fn pieces(size: u64) -> u64 {
     size.div_ceil(PIECE as u64)
 }
 
-/// The hashes of the pieces of a body; empty if it has one piece at most, which the hash of the body
-/// verifies.
+/// The hashes of the pieces of a body.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Outline(Vec<Digest>);
 
 impl Outline {
     /// The outline of a body that is given by pieces of [`PIECE`] bytes.
     pub fn of<'a>(pieces: impl IntoIterator<Item = &'a [u8]>) -> Self {
-        let mut hashes: Vec<Digest> =
-            (0..).zip(pieces).map(|(number, bytes)| Digest(piece_hash(number, bytes))).collect();
-        if hashes.len() < 2 {
-            hashes.clear();
-        }
-        Outline(hashes)
+        let mut outline = Outline::default();
+        pieces.into_iter().for_each(|piece| outline.push(piece));
+        outline
     }
 
-    /// As messages.
+    /// The next piece; all but the last one have [`PIECE`] bytes.
+    pub fn push(&mut self, piece: &[u8]) {
+        self.0.push(Digest(piece_hash(self.0.len() as u64, piece)));
+    }
+
+    /// As messages: none for a single piece, which the hash of the body verifies.
     pub fn parts(&self) -> impl Iterator<Item = BodyPart> + '_ {
-        self.0.chunks(MOST_HASHES).map(|hashes| BodyPart::Hashes(hashes.to_vec()))
+        let told = if self.0.len() < 2 { &[] } else { &self.0[..] };
+        told.chunks(MOST_HASHES).map(|hashes| BodyPart::Hashes(hashes.to_vec()))
     }
 
     /// Whether it is that of a body of this content.

@@ -1,0 +1,292 @@
+//! Bodies as files, each under its hash.
+
+use std::path::{Path as FilePath, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use blake3::Hasher;
+use bytes::Bytes as Buffer;
+use futures_executor::{block_on, block_on_stream};
+use lull_cc::Bytes;
+use object_store::local::LocalFileSystem;
+use object_store::path::Path as Name;
+use object_store::{MultipartUpload, ObjectStore, ObjectStoreExt};
+
+use super::{StoreError, cause, is_full};
+use crate::types::{Digest, DiskFull, Payload};
+use crate::wire::{Outline, PIECE};
+
+/// What bodies are that the state machines hand on: small ones are in memory, large ones in a file
+/// already, from which they are to be given their name.
+#[derive(Clone, Debug)]
+pub enum Body {
+    /// The bytes.
+    Memory(Buffer),
+    /// A file beside the bodies.
+    Staged(Arc<Staged>),
+}
+
+/// A file that has no place yet; deleted if it never gets one.
+#[derive(Debug)]
+pub struct Staged {
+    name: Name,
+    objects: Arc<dyn ObjectStore>,
+}
+
+impl Drop for Staged {
+    fn drop(&mut self) {
+        // When it was stored it has another name, and this finds nothing. What is left over by a
+        // crash is deleted by the next start.
+        let _ = block_on(self.objects.delete(&self.name));
+    }
+}
+
+/// A folder of bodies. Calls block.
+#[derive(Clone, Debug)]
+pub struct Bodies {
+    objects: Arc<dyn ObjectStore>,
+    staged: Arc<AtomicU64>,
+    inline: Bytes,
+}
+
+/// Where bodies lie before they have their place.
+const STAGED: &str = "staged";
+
+fn name_of(digest: &Digest) -> Name {
+    let digits = digest.to_string();
+    // 256 folders, so that none gets too large to be searched and synced.
+    Name::from(format!("{}/{digits}", &digits[..2]))
+}
+
+fn digest_of(name: &Name) -> Option<Digest> {
+    Some(Digest(*blake3::Hash::from_hex(name.filename()?).ok()?.as_bytes()))
+}
+
+impl Bodies {
+    /// The bodies in `folder`, which is made if it is not there.
+    pub(super) fn open(folder: &FilePath, inline: Bytes) -> Result<Self, StoreError> {
+        let failed = |source| StoreError::Folder { path: folder.to_owned(), source };
+        std::fs::create_dir_all(folder).map_err(failed)?;
+        remove_unfinished(folder).map_err(failed)?;
+        // Without fsync, which is the default, a body that was confirmed may be lost in a crash.
+        let objects = LocalFileSystem::new_with_prefix(folder)?.with_fsync(true);
+        Ok(Self::over(Arc::new(objects), inline))
+    }
+
+    pub(super) fn over(objects: Arc<dyn ObjectStore>, inline: Bytes) -> Self {
+        Bodies { objects, staged: Arc::default(), inline }
+    }
+
+    /// Whether a body belongs into the database.
+    pub(super) fn is_small(&self, size: Bytes) -> bool {
+        size <= self.inline
+    }
+
+    /// The bodies that are there, with their lengths.
+    pub(super) fn list(&self) -> Result<Vec<(Digest, Bytes)>, StoreError> {
+        let mut found = Vec::new();
+        for object in block_on_stream(self.objects.list(None)) {
+            let object = object?;
+            if let Some(digest) = digest_of(&object.location) {
+                found.push((digest, Bytes(object.size)));
+            }
+        }
+        Ok(found)
+    }
+
+    /// Takes in a body as it comes.
+    pub fn stage(&self) -> Stager {
+        Stager {
+            bodies: self.clone(),
+            hasher: Hasher::new(),
+            size: 0,
+            memory: Vec::new(),
+            file: None,
+        }
+    }
+
+    /// Makes a body durable under its hash.
+    ///
+    /// # Errors
+    /// If the disk fails. No room is an answer.
+    pub fn store(&self, payload: &Payload<Body>) -> Result<Result<(), DiskFull>, StoreError> {
+        let name = name_of(&payload.digest);
+        let stored = match &payload.bytes {
+            Body::Memory(bytes) => {
+                block_on(self.objects.put(&name, bytes.clone().into())).map(drop)
+            }
+            // The file is on the disk already: what is left is its name.
+            Body::Staged(file) => block_on(self.objects.rename(&file.name, &name)),
+        };
+        or_full(stored)
+    }
+
+    /// Deletes a body; fine if it is not there.
+    pub(super) fn delete(&self, digest: &Digest) -> Result<(), StoreError> {
+        match block_on(self.objects.delete(&name_of(digest))) {
+            Ok(()) | Err(object_store::Error::NotFound { .. }) => Ok(()),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// The whole body, if it is there and what it should be.
+    pub(super) fn read(&self, digest: &Digest) -> Result<Option<Buffer>, StoreError> {
+        let read = block_on(async { self.objects.get(&name_of(digest)).await?.bytes().await });
+        match found(read)? {
+            Some(bytes) if Digest::of(&bytes) == *digest => Ok(Some(bytes)),
+            _ => Ok(None),
+        }
+    }
+
+    /// One piece of a body, as it is on the disk: the outline tells whether it is what it should be.
+    pub(super) fn piece(
+        &self,
+        digest: &Digest,
+        size: Bytes,
+        number: u32,
+    ) -> Result<Option<Buffer>, StoreError> {
+        let begin = u64::from(number) * PIECE as u64;
+        let end = (begin + PIECE as u64).min(size.0);
+        if begin >= end {
+            return Ok(None);
+        }
+        found(block_on(self.objects.get_range(&name_of(digest), begin..end)))
+    }
+
+    /// The hashes of the pieces of a body, if it is there and what it should be. Reads all of it.
+    pub(super) fn outline(
+        &self,
+        digest: &Digest,
+        size: Bytes,
+    ) -> Result<Option<Outline>, StoreError> {
+        let mut outline = Outline::default();
+        let mut hasher = Hasher::new();
+        let count = size.0.div_ceil(PIECE as u64);
+        for number in 0..count {
+            let number = u32::try_from(number).unwrap_or(u32::MAX);
+            let Some(piece) = self.piece(digest, size, number)? else { return Ok(None) };
+            hasher.update(&piece);
+            outline.push(&piece);
+        }
+        let intact = Digest(*hasher.finalize().as_bytes()) == *digest;
+        Ok(intact.then_some(outline))
+    }
+}
+
+/// Takes in the bytes of one body: small ones stay in memory, large ones go to the disk as they come.
+#[derive(Debug)]
+pub struct Stager {
+    bodies: Bodies,
+    hasher: Hasher,
+    size: u64,
+    /// What is not in the file.
+    memory: Vec<u8>,
+    file: Option<(Name, Box<dyn MultipartUpload>)>,
+}
+
+/// Bytes that go to the disk at once.
+const PART: usize = 1 << 20;
+
+impl Stager {
+    /// The next bytes of the body.
+    ///
+    /// # Errors
+    /// If the disk fails. No room is an answer; then the body is given up.
+    pub fn write(&mut self, bytes: &[u8]) -> Result<Result<(), DiskFull>, StoreError> {
+        self.hasher.update(bytes);
+        self.size += bytes.len() as u64;
+        self.memory.extend_from_slice(bytes);
+        if self.memory.len() < PART { Ok(Ok(())) } else { or_full(self.flush()) }
+    }
+
+    fn flush(&mut self) -> object_store::Result<()> {
+        if self.file.is_none() {
+            let number = self.bodies.staged.fetch_add(1, Ordering::Relaxed);
+            let name = Name::from(format!("{STAGED}/{number}"));
+            let upload = block_on(self.bodies.objects.put_multipart(&name))?;
+            self.file = Some((name, upload));
+        }
+        let part = core::mem::take(&mut self.memory);
+        match &mut self.file {
+            Some((_, upload)) => block_on(upload.put_part(part.into())),
+            None => Ok(()),
+        }
+    }
+
+    /// All bytes have come: the body, which is in no store yet.
+    ///
+    /// # Errors
+    /// As for [`write`](Stager::write).
+    pub fn finish(mut self) -> Result<Result<Payload<Body>, DiskFull>, StoreError> {
+        let digest = Digest(*self.hasher.finalize().as_bytes());
+        let size = Bytes(self.size);
+        if self.file.is_none() {
+            let bytes = Body::Memory(core::mem::take(&mut self.memory).into());
+            return Ok(Ok(Payload { digest, size, bytes }));
+        }
+        let mut written = if self.memory.is_empty() { Ok(()) } else { self.flush() };
+        let Some((name, mut upload)) = self.file.take() else { return Err(StoreError::Stopped) };
+        if written.is_ok() {
+            written = block_on(upload.complete()).map(drop);
+        }
+        if let Err(full) = or_full(written)? {
+            let _ = block_on(upload.abort());
+            return Ok(Err(full));
+        }
+        let objects = Arc::clone(&self.bodies.objects);
+        let bytes = Body::Staged(Arc::new(Staged { name, objects }));
+        Ok(Ok(Payload { digest, size, bytes }))
+    }
+}
+
+impl Drop for Stager {
+    fn drop(&mut self) {
+        if let Some((_, upload)) = &mut self.file {
+            let _ = block_on(upload.abort());
+        }
+    }
+}
+
+fn or_full<T>(outcome: object_store::Result<T>) -> Result<Result<T, DiskFull>, StoreError> {
+    match outcome {
+        Ok(value) => Ok(Ok(value)),
+        Err(error) if is_full(&error) => Ok(Err(DiskFull)),
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// Linux's number of an error of the device: the bytes cannot be read back.
+const EIO: i32 = 5;
+
+/// What was read, unless it is not there, too short, or on a bad place of the disk.
+fn found<T>(outcome: object_store::Result<T>) -> Result<Option<T>, StoreError> {
+    match outcome {
+        Ok(value) => Ok(Some(value)),
+        Err(object_store::Error::NotFound { .. }) => Ok(None),
+        Err(error) => match cause(&error) {
+            Some(io) if io.raw_os_error() != Some(EIO) => Err(error.into()),
+            _ => Ok(None),
+        },
+    }
+}
+
+/// Deletes what a crash left of bodies that were being written: `object_store` writes beside the
+/// name, with a `#` in it, and does not list that.
+fn remove_unfinished(folder: &FilePath) -> std::io::Result<()> {
+    let entries = |folder: &FilePath| -> std::io::Result<Vec<PathBuf>> {
+        std::fs::read_dir(folder)?.map(|entry| entry.map(|entry| entry.path())).collect()
+    };
+    for below in entries(folder)? {
+        if !below.is_dir() {
+            continue;
+        }
+        let staged = below.file_name().is_some_and(|name| name == STAGED);
+        for file in entries(&below)? {
+            let name = file.file_name().unwrap_or_default().to_string_lossy().into_owned();
+            if staged || name.contains('#') {
+                std::fs::remove_file(&file)?;
+            }
+        }
+    }
+    Ok(())
+}

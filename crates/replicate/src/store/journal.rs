@@ -1,0 +1,468 @@
+//! The database: steps and small bodies, in transactions of which all or nothing survives.
+
+use std::collections::BTreeMap;
+use std::path::Path as FilePath;
+use std::sync::{Arc, PoisonError, RwLock};
+
+use bytes::Bytes as Buffer;
+use lull_cc::Bytes;
+use redb::{
+    Builder, Database, DatabaseError, ReadTransaction, ReadableDatabase, ReadableTable,
+    TableDefinition, WriteTransaction,
+};
+
+use super::{Bodies, Body, Done, Job, Settings, StoreError, is_full};
+use crate::time::WallTime;
+use crate::types::{Digest, DiskFull, Incarnation, Payload};
+use crate::wire::cursor::{Reader, Writer};
+use crate::wire::{Outline, WireError};
+
+/// The version of what is written here.
+const FORMAT: u16 = 1;
+/// One row: format, role, number of the transaction, and the head of the state.
+const HEAD: TableDefinition<'static, (), &[u8]> = TableDefinition::new("head");
+/// Small bodies by their hash.
+const INLINE: TableDefinition<'static, &[u8; 32], &[u8]> = TableDefinition::new("inline");
+
+/// What an origin or a replica keeps: [`OriginState`](super::OriginState) or
+/// [`ReplicaState`](super::ReplicaState). This is the part of it that stays in memory.
+pub trait State: sealed::Tables + Send + 'static {}
+
+impl<S: sealed::Tables + Send + 'static> State for S {}
+
+pub(super) mod sealed {
+    use super::*;
+
+    /// How a role's state lies in tables.
+    pub trait Tables: Clone {
+        /// The role, as in the head.
+        const ROLE: u8;
+        /// The role, for people.
+        const NAME: &'static str;
+        /// What is done durably at once.
+        type Step: Send;
+        /// The whole state.
+        type Image;
+
+        /// Writes what stands in the head.
+        fn write(&self, to: &mut Writer<'_>);
+
+        /// Reads it.
+        fn read(from: &mut Reader<'_>) -> Result<Self, WireError>;
+
+        /// The life begins of which the number is at least one more than that of the last, and at
+        /// least `least`.
+        fn begin_life(&mut self, least: Incarnation);
+
+        /// Does a step; gives the bodies that are stored with it.
+        fn apply<'a>(
+            &mut self,
+            transaction: &WriteTransaction,
+            step: &'a Self::Step,
+        ) -> Result<&'a [Payload<Body>], StoreError>;
+
+        /// All that is there.
+        fn load(&self, transaction: &ReadTransaction) -> Result<Self::Image, StoreError>;
+
+        /// The bodies that an image speaks of, with their lengths.
+        fn bodies(image: &Self::Image) -> BTreeMap<Digest, Bytes>;
+    }
+}
+
+/// How the database is opened, again after a failure.
+type Opener = Box<dyn Fn() -> Result<Database, DatabaseError> + Send + Sync>;
+
+/// The database and the folder of bodies, for whoever reads bodies beside the one who writes.
+struct Shared {
+    open: Opener,
+    /// None while it is opened anew.
+    database: RwLock<Option<Database>>,
+    bodies: Bodies,
+}
+
+/// The store of an origin or a replica. Calls block.
+///
+/// One at a time writes, by [`run`](Store::run); bodies are read by any number of
+/// [`Library`] clones.
+pub struct Store<S> {
+    shared: Arc<Shared>,
+    state: S,
+    /// Counts transactions, so that after a failure it can be told whether the last one happened.
+    transactions: u64,
+}
+
+impl<S> core::fmt::Debug for Store<S> {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.debug_struct("Store").field("transactions", &self.transactions).finish_non_exhaustive()
+    }
+}
+
+/// A store, and what was found in it: what a state machine begins with.
+#[derive(Debug)]
+pub struct Opened<S: State> {
+    /// The store.
+    pub store: Store<S>,
+    /// The state; its life has begun.
+    pub image: S::Image,
+    /// The bodies that are there, as long as they should be.
+    pub bodies: Vec<(Digest, Bytes)>,
+}
+
+/// Reads bodies of a store.
+#[derive(Clone)]
+pub struct Library(Arc<Shared>);
+
+const DATABASE: &str = "state.redb";
+const BODIES: &str = "bodies";
+
+fn opener(folder: &FilePath, settings: Settings) -> Opener {
+    let path = folder.join(DATABASE);
+    let cache = usize::try_from(settings.cache.0).unwrap_or(usize::MAX);
+    Box::new(move || Builder::new().set_cache_size(cache).create(&path))
+}
+
+impl<S: State> Store<S> {
+    /// Makes a store in `folder`, which is made if it is not there.
+    pub(super) fn create_in(
+        folder: &FilePath,
+        settings: Settings,
+        state: S,
+    ) -> Result<(), StoreError> {
+        let failed = |source| StoreError::Folder { path: folder.to_owned(), source };
+        std::fs::create_dir_all(folder).map_err(failed)?;
+        if folder.join(DATABASE).exists() {
+            return Err(StoreError::Exists(folder.to_owned()));
+        }
+        let bodies = Bodies::open(&folder.join(BODIES), settings.inline)?;
+        Self::create(opener(folder, settings), bodies, state)?;
+        // The database has synced its file, not the folder that names it.
+        std::fs::File::open(folder).and_then(|folder| folder.sync_all()).map_err(failed)
+    }
+
+    pub(super) fn create(open: Opener, bodies: Bodies, state: S) -> Result<(), StoreError> {
+        let database = RwLock::new(Some(open()?));
+        let shared = Arc::new(Shared { open, database, bodies });
+        let mut store = Store { shared, state, transactions: 0 };
+        store.run(Vec::new())?;
+        Ok(())
+    }
+
+    /// Opens the store in `folder` and begins a life: all that follows is of a higher incarnation
+    /// than ever before. `now` takes part in its number, so that a store that was restored from a
+    /// backup does not live a life for the second time.
+    ///
+    /// # Errors
+    /// If there is no store of this role and version, it is damaged, or the disk fails.
+    pub fn open(
+        folder: &FilePath,
+        settings: Settings,
+        now: WallTime,
+    ) -> Result<Opened<S>, StoreError> {
+        if !folder.join(DATABASE).exists() {
+            return Err(StoreError::Nothing(folder.to_owned()));
+        }
+        let bodies = Bodies::open(&folder.join(BODIES), settings.inline)?;
+        Self::open_with(opener(folder, settings), bodies, now)
+    }
+
+    pub(super) fn open_with(
+        open: Opener,
+        bodies: Bodies,
+        now: WallTime,
+    ) -> Result<Opened<S>, StoreError> {
+        let database = open()?;
+        let (mut state, transactions) = head::<S>(&database)?;
+        let micros = u64::try_from(now.as_nanos() / 1_000).unwrap_or(0);
+        state.begin_life(Incarnation(micros));
+        let shared = Arc::new(Shared { open, database: RwLock::new(Some(database)), bodies });
+        let mut store = Store { shared, state, transactions };
+        store.run(Vec::new())?;
+        let (image, inline) = store.shared.with(|database| {
+            let transaction = begin_read(database)?;
+            Ok((store.state.load(&transaction)?, lengths(&transaction)?))
+        })?;
+        let expected = S::bodies(&image);
+        let mut bodies = store.shared.bodies.list()?;
+        bodies.extend(inline);
+        // Of those that nobody knows the state machine disposes.
+        bodies.retain(|(digest, size)| expected.get(digest).is_none_or(|known| known == size));
+        bodies.sort_unstable();
+        bodies.dedup_by_key(|(digest, _)| *digest);
+        Ok(Opened { store, image, bodies })
+    }
+
+    /// The part of the state that stays in memory.
+    pub fn state(&self) -> &S {
+        &self.state
+    }
+
+    /// What reads bodies.
+    pub fn library(&self) -> Library {
+        Library(Arc::clone(&self.shared))
+    }
+
+    /// The folder of large bodies.
+    pub fn bodies(&self) -> &Bodies {
+        &self.shared.bodies
+    }
+
+    /// Does what is asked for, in this order, and gives what would survive a crash then. Steps and
+    /// small bodies are one transaction: many that wait cost one sync of the disk. If there is no
+    /// room for all of them, each is tried by itself.
+    ///
+    /// # Errors
+    /// If it is open what is on the disk: the store is not to be used any more.
+    pub fn run(&mut self, jobs: Vec<Job<S::Step>>) -> Result<Vec<Done>, StoreError> {
+        let mut done = Vec::new();
+        let mut together = Vec::new();
+        for job in jobs {
+            match job {
+                Job::Store(payload) if !self.shared.bodies.is_small(payload.size) => {
+                    let outcome = self.shared.bodies.store(&payload)?;
+                    done.push(Done::Stored(payload.digest, outcome));
+                }
+                job => together.push(job),
+            }
+        }
+        if let Ok(all) = self.attempt(&together)? {
+            done.extend(all);
+            return Ok(done);
+        }
+        for job in &together {
+            match self.attempt(core::slice::from_ref(job))? {
+                Ok(one) => done.extend(one),
+                Err(full) => done.push(refused(job, full)),
+            }
+        }
+        Ok(done)
+    }
+
+    fn attempt(
+        &mut self,
+        jobs: &[Job<S::Step>],
+    ) -> Result<Result<Vec<Done>, DiskFull>, StoreError> {
+        let outcome = self.shared.with(|database| self.write(database, jobs));
+        match outcome {
+            Ok((state, done, files)) => {
+                self.state = state;
+                self.transactions += 1;
+                for digest in files {
+                    self.shared.bodies.delete(&digest)?;
+                }
+                Ok(Ok(done))
+            }
+            Err(error) if is_full(&error) => {
+                self.shared.reopen()?;
+                let (_, transactions) = self.shared.with(head::<S>)?;
+                // It may have failed behind the point at which it was complete.
+                if transactions == self.transactions {
+                    Ok(Err(DiskFull))
+                } else {
+                    Err(StoreError::Unsure)
+                }
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    /// One transaction; gives the state after it, what is done, and which files are not needed.
+    fn write(
+        &self,
+        database: &Database,
+        jobs: &[Job<S::Step>],
+    ) -> Result<(S, Vec<Done>, Vec<Digest>), StoreError> {
+        let transaction = database.begin_write()?;
+        let mut state = self.state.clone();
+        let (mut done, mut files) = (Vec::new(), Vec::new());
+        for job in jobs {
+            match job {
+                Job::Step(step) => {
+                    let inline = state.apply(&transaction, step)?;
+                    let mut table = open(&transaction, INLINE)?;
+                    for payload in inline {
+                        insert(&mut table, payload)?;
+                    }
+                    done.push(Done::Step(Ok(())));
+                }
+                Job::Store(payload) => {
+                    insert(&mut open(&transaction, INLINE)?, payload)?;
+                    done.push(Done::Stored(payload.digest, Ok(())));
+                }
+                Job::Drop(digest) => {
+                    let mut table = open(&transaction, INLINE)?;
+                    if table.remove(&digest.0)?.is_none() {
+                        files.push(*digest);
+                    }
+                    done.push(Done::Dropped(*digest));
+                }
+            }
+        }
+        let mut row = Vec::new();
+        let mut to = Writer::new(&mut row);
+        to.u16(FORMAT);
+        to.u8(S::ROLE);
+        to.u64(self.transactions + 1);
+        state.write(&mut to);
+        open(&transaction, HEAD)?.insert((), &row[..])?;
+        // Durable when it returns: redb's default.
+        transaction.commit()?;
+        Ok((state, done, files))
+    }
+}
+
+fn refused<S>(job: &Job<S>, full: DiskFull) -> Done {
+    match job {
+        Job::Step(_) => Done::Step(Err(full)),
+        Job::Store(payload) => Done::Stored(payload.digest, Err(full)),
+        // Nobody asks for it any more. The next start deletes it.
+        Job::Drop(digest) => Done::Dropped(*digest),
+    }
+}
+
+fn insert(
+    table: &mut redb::Table<'_, &'static [u8; 32], &'static [u8]>,
+    payload: &Payload<Body>,
+) -> Result<(), StoreError> {
+    let Body::Memory(bytes) = &payload.bytes else {
+        return Err(StoreError::Damaged("a small body in a file".to_owned()));
+    };
+    table.insert(&payload.digest.0, &bytes[..])?;
+    Ok(())
+}
+
+/// A table to write to.
+pub(super) fn open<'a, K: redb::Key + 'static, V: redb::Value + 'static>(
+    transaction: &'a WriteTransaction,
+    table: TableDefinition<'_, K, V>,
+) -> Result<redb::Table<'a, K, V>, StoreError> {
+    Ok(transaction.open_table(table)?)
+}
+
+fn begin_read(database: &Database) -> Result<ReadTransaction, StoreError> {
+    Ok(database.begin_read()?)
+}
+
+/// The head of the state, and the number of the last transaction.
+fn head<S: State>(database: &Database) -> Result<(S, u64), StoreError> {
+    let transaction = begin_read(database)?;
+    let other = |found: String| StoreError::Other {
+        found,
+        expected: format!("that of {} of format {FORMAT}", S::NAME),
+    };
+    let table = match transaction.open_table(HEAD) {
+        Ok(table) => table,
+        Err(redb::TableError::TableDoesNotExist(_)) => return Err(other("none".to_owned())),
+        Err(error) => return Err(error.into()),
+    };
+    let row = table.get(())?;
+    let row = row.ok_or_else(|| other("empty".to_owned()))?;
+    let mut from = Reader::new(row.value());
+    let damaged = |error: WireError| StoreError::Damaged(format!("the head ({error})"));
+    let (format, role) = (from.u16("format").map_err(damaged)?, from.u8("role").map_err(damaged)?);
+    if (format, role) != (FORMAT, S::ROLE) {
+        return Err(other(format!("of role {role} and format {format}")));
+    }
+    let transactions = from.u64("transactions").map_err(damaged)?;
+    let state = S::read(&mut from).map_err(damaged)?;
+    from.end().map_err(damaged)?;
+    Ok((state, transactions))
+}
+
+/// The small bodies and their lengths.
+fn lengths(transaction: &ReadTransaction) -> Result<Vec<(Digest, Bytes)>, StoreError> {
+    let table = match transaction.open_table(INLINE) {
+        Ok(table) => table,
+        Err(redb::TableError::TableDoesNotExist(_)) => return Ok(Vec::new()),
+        Err(error) => return Err(error.into()),
+    };
+    let mut found = Vec::new();
+    for row in table.iter()? {
+        let (digest, body) = row?;
+        found.push((Digest(*digest.value()), Bytes(body.value().len() as u64)));
+    }
+    Ok(found)
+}
+
+impl Shared {
+    fn with<T>(
+        &self,
+        work: impl FnOnce(&Database) -> Result<T, StoreError>,
+    ) -> Result<T, StoreError> {
+        let database = self.database.read().unwrap_or_else(PoisonError::into_inner);
+        work(database.as_ref().ok_or(StoreError::Stopped)?)
+    }
+
+    /// After a failure the database refuses everything until it is opened anew.
+    fn reopen(&self) -> Result<(), StoreError> {
+        let mut database = self.database.write().unwrap_or_else(PoisonError::into_inner);
+        // Closed first: nobody else may have it open.
+        *database = None;
+        *database = Some((self.open)()?);
+        Ok(())
+    }
+}
+
+impl core::fmt::Debug for Library {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.write_str("Library(…)")
+    }
+}
+
+impl Library {
+    /// The whole body, if it is there and what it should be: for bodies that fit in memory.
+    ///
+    /// # Errors
+    /// If the disk fails.
+    pub fn read(&self, digest: &Digest) -> Result<Option<Buffer>, StoreError> {
+        let inline = self.inline(digest)?;
+        match inline {
+            Some(bytes) if Digest::of(&bytes) == *digest => Ok(Some(bytes)),
+            Some(_) => Ok(None),
+            None => self.0.bodies.read(digest),
+        }
+    }
+
+    /// The hashes of the pieces of a body, if it is there and what it should be. Reads all of it.
+    ///
+    /// # Errors
+    /// If the disk fails.
+    pub fn outline(&self, digest: &Digest, size: Bytes) -> Result<Option<Outline>, StoreError> {
+        match self.inline(digest)? {
+            Some(bytes) if Digest::of(&bytes) == *digest => {
+                Ok(Some(Outline::of(bytes.chunks(crate::wire::PIECE))))
+            }
+            Some(_) => Ok(None),
+            None => self.0.bodies.outline(digest, size),
+        }
+    }
+
+    /// One piece of a body, as it is on the disk: whoever gets it compares it with the outline.
+    ///
+    /// # Errors
+    /// If the disk fails.
+    pub fn piece(
+        &self,
+        digest: &Digest,
+        size: Bytes,
+        number: u32,
+    ) -> Result<Option<Buffer>, StoreError> {
+        match self.inline(digest)? {
+            Some(bytes) if number == 0 && bytes.len() <= crate::wire::PIECE => Ok(Some(bytes)),
+            Some(_) => Ok(None),
+            None => self.0.bodies.piece(digest, size, number),
+        }
+    }
+
+    fn inline(&self, digest: &Digest) -> Result<Option<Buffer>, StoreError> {
+        self.0.with(|database| {
+            let transaction = begin_read(database)?;
+            let table = match transaction.open_table(INLINE) {
+                Ok(table) => table,
+                Err(redb::TableError::TableDoesNotExist(_)) => return Ok(None),
+                Err(error) => return Err(error.into()),
+            };
+            let body = table.get(&digest.0)?;
+            Ok(body.map(|body| Buffer::copy_from_slice(body.value())))
+        })
+    }
+}

@@ -1,0 +1,172 @@
+//! Logs, states and bodies on a disk: what does the [`Effect`](crate::origin::Effect)s of an origin
+//! and of a replica, and what both begin with after a crash.
+//!
+//! | what | where | why there |
+//! |---|---|---|
+//! | log, chain of hashes, state | `redb` | one durable step for all that has to change at once |
+//! | bodies up to [`Settings::inline`] | the same | a small write is one durable step, not two |
+//! | larger bodies | `object_store`, a local folder, each under its BLAKE3 hash | written beside, renamed when they are complete |
+//!
+//! ```text
+//!   effects ──▶ Worker ──▶ one thread: steps and small bodies, all that wait in one transaction
+//!                  │
+//!                  └─────▶ some threads: large bodies, each made durable by itself
+//!   done    ◀── (called for each when it would survive a crash)
+//! ```
+//!
+//! The order is the state machines': they hand out a step when its bodies are durable, and speak of
+//! it when the step is. A store does what it is told, and answers when it would survive a crash. A
+//! disk without room is an answer, and nothing of what was asked for has happened. Any other failure
+//! leaves open what is on the disk: then the process starts anew from what is there.
+//!
+//! What is read is compared with its hash each time: a body that is missing or has gone bad is none.
+
+mod bodies;
+mod journal;
+mod origin;
+mod replica;
+#[cfg(test)]
+mod tests;
+mod worker;
+
+use std::io;
+use std::path::PathBuf;
+
+use lull_cc::Bytes;
+use thiserror::Error;
+
+use crate::shelf::BodyEffect;
+use crate::types::{Digest, DiskFull, Payload};
+
+pub use bodies::{Bodies, Body, Staged, Stager};
+pub use journal::{Library, Opened, State, Store};
+pub use origin::OriginState;
+pub use replica::ReplicaState;
+pub use worker::Worker;
+
+/// What a store is told once.
+#[derive(Clone, Copy, Debug)]
+pub struct Settings {
+    /// Memory for pages of the database.
+    pub cache: Bytes,
+    /// Bodies up to this size lie in the database; 1 MiB at most, because larger ones go to a file as
+    /// they come. For an origin it is [`Config::inline`](crate::origin::Config::inline).
+    pub inline: Bytes,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        // redb's own default is 1 GiB: more than an origin of a million objects may take in all.
+        Settings { cache: Bytes(16 << 20), inline: Bytes(16 * 1024) }
+    }
+}
+
+/// Something to be done durably.
+#[derive(Clone, Debug)]
+pub enum Job<S> {
+    /// A step of the log, or of a replica's state.
+    Step(S),
+    /// A body is to be stored.
+    Store(Payload<Body>),
+    /// A body is not needed any more.
+    Drop(Digest),
+}
+
+impl<S> From<BodyEffect<Body>> for Job<S> {
+    fn from(effect: BodyEffect<Body>) -> Self {
+        match effect {
+            BodyEffect::Store(payload) => Job::Store(payload),
+            BodyEffect::Drop(digest) => Job::Drop(digest),
+        }
+    }
+}
+
+/// What would survive a crash now: to be told to the state machine.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Done {
+    /// The step, or there was no room and nothing of it has happened.
+    Step(Result<(), DiskFull>),
+    /// The body, likewise.
+    Stored(Digest, Result<(), DiskFull>),
+    /// The body is gone. (A crash may bring it back; then the next start drops it again.)
+    Dropped(Digest),
+}
+
+/// Why a store cannot go on.
+#[derive(Debug, Error)]
+pub enum StoreError {
+    /// There is no store in the folder.
+    #[error("`{}` has no store in it: make one first", .0.display())]
+    Nothing(PathBuf),
+    /// There is one already.
+    #[error("`{}` has a store in it already: name another folder", .0.display())]
+    Exists(PathBuf),
+    /// It is that of the other role, or of another version of Lull.
+    #[error("the store is {found}, not {expected}: name another folder, or install that release")]
+    Other {
+        /// What it is.
+        found: String,
+        /// What it should be.
+        expected: String,
+    },
+    /// What is in it contradicts itself.
+    #[error(
+        "the store is damaged: {0} is not what it was. Restore it from a backup, or begin with an \
+         empty folder"
+    )]
+    Damaged(String),
+    /// The step may be on the disk or not.
+    #[error("the disk failed within a step: start again from what is on it")]
+    Unsure,
+    /// The database failed.
+    #[error("the database of the store failed: start again from what is on the disk")]
+    Database(#[from] redb::Error),
+    /// A file with a body failed.
+    #[error("the folder of bodies failed: start again from what is on the disk")]
+    Bodies(#[from] object_store::Error),
+    /// The folder cannot be used.
+    #[error("`{}` cannot be used", path.display())]
+    Folder {
+        /// The folder.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+    /// The worker has ended.
+    #[error("the store has stopped after a failure: start again from what is on the disk")]
+    Stopped,
+}
+
+macro_rules! failures_of_the_database {
+    ($($name:ident),+) => {
+        $(impl From<redb::$name> for StoreError {
+            fn from(error: redb::$name) -> Self {
+                StoreError::Database(error.into())
+            }
+        })+
+    };
+}
+
+failures_of_the_database!(CommitError, DatabaseError, StorageError, TableError, TransactionError);
+
+/// The failure of a file that caused an error, if one did.
+fn cause<'a>(error: &'a (dyn std::error::Error + 'static)) -> Option<&'a io::Error> {
+    let mut next = Some(error);
+    while let Some(error) = next {
+        if let Some(io) = error.downcast_ref() {
+            return Some(io);
+        }
+        // It names no source.
+        if let Some(redb::Error::Io(io)) = error.downcast_ref() {
+            return Some(io);
+        }
+        next = error.source();
+    }
+    None
+}
+
+/// Whether it was a disk without room.
+fn is_full(error: &(dyn std::error::Error + 'static)) -> bool {
+    let kind = cause(error).map(io::Error::kind);
+    matches!(kind, Some(io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded))
+}

@@ -1,0 +1,79 @@
+//! Disks without room: told, nothing half-visible, and it goes on when there is room again.
+
+use super::*;
+use crate::origin::{Event, Refused};
+
+/// What the disk of an origin says about it.
+fn on_disk(disks: &Disks) -> Image {
+    disks.open::<OriginState>().expect("a full disk damages nothing").image
+}
+
+#[test]
+fn a_full_disk_refuses_whole_transactions_and_goes_on_when_there_is_room() {
+    for room in 0..12 {
+        let disks = Disks::new();
+        disks.create_origin();
+        let (mut origin, mut store) = recover(disks.open().expect("it was made"));
+        write(&mut origin, &mut store, "before", vec![1; 8]);
+        while origin.poll_event().is_some() {}
+        disks.disk.set_room(Some(room * 3));
+        let mut refused = 0;
+        for number in 0..200_u64 {
+            let mut writes = put(&format!("f{number}"), number.to_le_bytes().repeat(7));
+            writes.changes.extend(put(&format!("g{number}"), vec![number as u8; 60]).changes);
+            origin.handle_transaction(at(100), TransactionId(number), writes);
+            pump(&mut origin, &mut store).expect("no room is an answer");
+            while let Some(event) = origin.poll_event() {
+                match event {
+                    Event::Refused { why: Refused::Disk(_), .. } => refused += 1,
+                    Event::Acknowledged { .. } => {}
+                    other => panic!("{other:?}"),
+                }
+            }
+        }
+        assert!(refused > 0, "room for {room}");
+        disks.disk.set_room(None);
+        let last = write(&mut origin, &mut store, "after", vec![2; 8]);
+        assert_eq!(last.0, 202 - refused, "the log has no gaps");
+        let image = origin.image().clone();
+        assert!(image.objects.contains_key(&path("after")));
+        for number in 0..200 {
+            let has = |name: String| image.objects.contains_key(&path(&name));
+            assert_eq!(has(format!("f{number}")), has(format!("g{number}")), "half of {number}");
+        }
+        drop(store);
+        let found = on_disk(&disks);
+        assert_eq!(Image { incarnation: image.incarnation, ..found }, image);
+    }
+}
+
+#[test]
+fn one_job_that_finds_no_room_takes_none_from_the_others() {
+    let disks = Disks::new();
+    disks.create_origin();
+    let Opened { mut store, .. } = disks.open::<OriginState>().expect("it was made");
+    let small = payload(vec![1; 10]);
+    // More than there is room for, in one job of many small bodies.
+    let commits = Append {
+        commits: Vec::new(),
+        inline: (0..4_000_u64).map(|n| payload(n.to_le_bytes().repeat(8))).collect(),
+        log_after: Sequence::ZERO,
+        chain_from: Sequence::ZERO,
+    };
+    disks.disk.set_room(Some(20));
+    let done = store.run(vec![Job::Step(commits), Job::Store(small.clone())]);
+    let done = done.expect("no room is an answer");
+    assert_eq!(done, [Done::Step(Err(DiskFull)), Done::Stored(small.digest, Ok(()))]);
+    let read = store.library().read(&small.digest).expect("the disk is fine");
+    assert_eq!(read.as_deref(), Some(&[1; 10][..]));
+}
+
+#[test]
+fn no_room_is_known_by_its_cause() {
+    let full = || io::Error::from(io::ErrorKind::StorageFull);
+    let wrapped = object_store::Error::Generic { store: "a", source: Box::new(full()) };
+    assert!(is_full(&wrapped));
+    assert!(is_full(&StoreError::from(redb::StorageError::Io(full()))));
+    let other = redb::StorageError::Io(io::ErrorKind::PermissionDenied.into());
+    assert!(!is_full(&StoreError::from(other)));
+}

@@ -1,0 +1,411 @@
+//! What a store promises, on disks that keep what they are told and on those that do not.
+
+mod crash;
+mod disk;
+mod full;
+
+use std::fs;
+use std::path::{Path as FilePath, PathBuf};
+use std::sync::Arc;
+use std::sync::mpsc;
+
+use object_store::local::LocalFileSystem;
+use redb::{Builder, Database, DatabaseError, ReadableTable};
+use tempfile::TempDir;
+
+use super::*;
+use crate::message::{Frame, PROTOCOL, Refusal, Session, ToOrigin, ToReplica};
+use crate::origin::{
+    Append, Config, Image, Origin, Put, ReadsPerWriteAndByte, Transaction, TransactionId,
+};
+use crate::path::Path;
+use crate::replica::{self, Object, Replica, Step};
+use crate::time::{LocalTime, Reading, WallTime};
+use crate::types::{Content, Incarnation, Metadata, Position, ReplicaId, Sequence, Version};
+use disk::FaultyDisk;
+
+/// Bodies up to this size lie in the database, in these tests.
+const INLINE: Bytes = Bytes(64);
+
+fn settings() -> Settings {
+    Settings { cache: Bytes(1 << 20), inline: INLINE }
+}
+
+fn path(name: &str) -> Path {
+    Path::new(name).expect("a path")
+}
+
+fn at(seconds: i64) -> Reading {
+    let nanos = seconds * 1_000_000_000;
+    Reading { local: LocalTime::from_nanos(nanos), wall: WallTime::from_nanos(nanos) }
+}
+
+fn payload(bytes: Vec<u8>) -> Payload<Body> {
+    let (digest, size) = (Digest::of(&bytes), Bytes(bytes.len() as u64));
+    Payload { digest, size, bytes: Body::Memory(bytes.into()) }
+}
+
+fn put(name: &str, bytes: Vec<u8>) -> Transaction<Body> {
+    let put = Put::Body(payload(bytes), Metadata::default());
+    Transaction { changes: [(path(name), put)].into() }
+}
+
+/// Where the disks of a test are opened.
+struct Disks {
+    disk: FaultyDisk,
+    folder: TempDir,
+}
+
+impl Disks {
+    fn new() -> Self {
+        Disks { disk: FaultyDisk::default(), folder: TempDir::new().expect("a folder") }
+    }
+
+    fn opener(&self) -> Box<dyn Fn() -> Result<Database, DatabaseError> + Send + Sync> {
+        let disk = self.disk.clone();
+        Box::new(move || Builder::new().set_cache_size(1 << 20).create_with_backend(disk.clone()))
+    }
+
+    /// Bodies that are not synced: a crash of the test's machine is none of the test's.
+    fn bodies(&self) -> Bodies {
+        let objects = LocalFileSystem::new_with_prefix(self.folder.path()).expect("a folder");
+        Bodies::over(Arc::new(objects), INLINE)
+    }
+
+    fn create_origin(&self) {
+        let state = Store::<OriginState>::new_state([7; 32]);
+        Store::create(self.opener(), self.bodies(), state).expect("an empty disk");
+    }
+
+    fn open<S: State>(&self) -> Result<Opened<S>, StoreError> {
+        Store::open_with(self.opener(), self.bodies(), WallTime::default())
+    }
+}
+
+fn config() -> Config {
+    Config { inline: INLINE, log: 6, chain: 9, batch: 4, ..Config::default() }
+}
+
+fn recover(opened: Opened<OriginState>) -> (Origin<Body>, Store<OriginState>) {
+    let policy = Box::new(ReadsPerWriteAndByte);
+    let Opened { store, image, bodies } = opened;
+    (Origin::recover(at(100), config(), policy, image, bodies), store)
+}
+
+fn tell(origin: &mut Origin<Body>, done: Done) {
+    match done {
+        Done::Step(outcome) => origin.handle_appended(at(100), outcome),
+        Done::Stored(digest, outcome) => origin.handle_stored(at(100), &digest, outcome),
+        Done::Dropped(digest) => origin.handle_dropped(at(100), &digest),
+    }
+}
+
+/// Does what the origin asks for, until it asks for nothing more.
+fn pump(origin: &mut Origin<Body>, store: &mut Store<OriginState>) -> Result<(), StoreError> {
+    loop {
+        let jobs: Vec<Job<Append<Body>>> =
+            std::iter::from_fn(|| origin.poll_effect()).map(Job::from).collect();
+        if jobs.is_empty() {
+            return Ok(());
+        }
+        for done in store.run(jobs)? {
+            tell(origin, done);
+        }
+    }
+}
+
+fn open_in(folder: &FilePath, now: i64) -> (Origin<Body>, Store<OriginState>) {
+    recover(Store::open(folder, settings(), at(now).wall).expect("it was made"))
+}
+
+fn write(
+    origin: &mut Origin<Body>,
+    store: &mut Store<OriginState>,
+    name: &str,
+    bytes: Vec<u8>,
+) -> Sequence {
+    origin.handle_transaction(at(100), TransactionId(1), put(name, bytes));
+    pump(origin, store).expect("a disk that does not fail");
+    origin.last().sequence
+}
+
+#[test]
+fn an_origin_goes_on_where_it_was() {
+    let folder = TempDir::new().expect("a folder");
+    Store::create_origin(folder.path(), settings(), [7; 32]).expect("an empty folder");
+    let (mut origin, mut store) = open_in(folder.path(), 1);
+    let large = vec![b'l'; 100_000];
+    for round in 0..12_u8 {
+        write(&mut origin, &mut store, "small", vec![round; 8]);
+    }
+    write(&mut origin, &mut store, "large", large.clone());
+    let before = origin.image().clone();
+    drop(store);
+    let (again, store) = open_in(folder.path(), 2);
+    let image = again.image();
+    assert!(image.incarnation > before.incarnation);
+    assert_eq!(Image { incarnation: before.incarnation, ..image.clone() }, before);
+    assert_eq!(image.log.len(), config().log);
+    let read = |name: &str| {
+        let digest = image.objects[&path(name)].content.digest;
+        store.library().read(&digest).expect("the disk is fine").expect("it is there")
+    };
+    assert_eq!((&read("small")[..], &read("large")[..]), (&[11; 8][..], &large[..]));
+}
+
+#[test]
+fn a_store_is_made_once_and_opened_as_what_it_is() {
+    let folder = TempDir::new().expect("a folder");
+    let open = |now| Store::<OriginState>::open(folder.path(), settings(), at(now).wall);
+    assert!(matches!(open(1), Err(StoreError::Nothing(_))));
+    Store::create_origin(folder.path(), settings(), [7; 32]).expect("an empty folder");
+    let again = Store::create_origin(folder.path(), settings(), [8; 32]);
+    assert!(matches!(again, Err(StoreError::Exists(_))));
+    let other = Store::<ReplicaState>::open(folder.path(), settings(), at(1).wall);
+    assert!(matches!(other, Err(StoreError::Other { .. })), "{other:?}");
+    assert!(open(1).is_ok());
+}
+
+fn copy(from: &FilePath, to: &FilePath) {
+    fs::create_dir_all(to).expect("a folder");
+    for entry in fs::read_dir(from).expect("a folder") {
+        let from = entry.expect("an entry").path();
+        let to = to.join(from.file_name().expect("a name"));
+        if from.is_dir() {
+            copy(&from, &to);
+        } else {
+            fs::copy(&from, &to).expect("a file");
+        }
+    }
+}
+
+/// What an origin says to a replica that was at `position`.
+fn greeting(origin: &mut Origin<Body>, position: Position) -> ToReplica {
+    let session = Session { origin: Incarnation(0), replica: Incarnation(1), connection: 1 };
+    let message = ToOrigin::Hello {
+        protocol: PROTOCOL,
+        replica: ReplicaId(3),
+        position: Some(position),
+        committed: position.sequence,
+    };
+    origin.handle_frame(at(100), ReplicaId(3), Frame { session, message });
+    origin.poll_control(at(100), ReplicaId(3)).expect("an answer").message
+}
+
+#[test]
+fn an_origin_restored_from_an_old_backup_is_recognised() {
+    let folder = TempDir::new().expect("a folder");
+    let (live, backup) = (folder.path().join("live"), folder.path().join("backup"));
+    Store::create_origin(&live, settings(), [7; 32]).expect("an empty folder");
+    let (mut origin, mut store) = open_in(&live, 1);
+    write(&mut origin, &mut store, "a", vec![1; 8]);
+    drop(store);
+    copy(&live, &backup);
+    let (mut origin, mut store) = open_in(&live, 2);
+    write(&mut origin, &mut store, "a", vec![2; 8]);
+    let seen = origin.last();
+    let life = origin.image().incarnation;
+    drop(store);
+    let (mut origin, mut store) = open_in(&backup, 3);
+    assert_ne!(origin.image().incarnation, life, "no life is lived twice");
+    let refused = ToReplica::Refused(Refusal::Ahead(Sequence(1)));
+    assert_eq!(greeting(&mut origin, seen), refused);
+    // Written past the replica's position, the numbers agree again.
+    write(&mut origin, &mut store, "a", vec![3; 8]);
+    write(&mut origin, &mut store, "a", vec![4; 8]);
+    drop(store);
+    let (mut origin, _store) = open_in(&backup, 4);
+    assert_eq!(greeting(&mut origin, seen), ToReplica::Refused(Refusal::Diverged));
+}
+
+/// The only file of the folder of bodies.
+fn body_file(folder: &FilePath) -> PathBuf {
+    let mut folders = vec![folder.to_owned()];
+    let mut files = Vec::new();
+    while let Some(folder) = folders.pop() {
+        for entry in fs::read_dir(folder).expect("a folder") {
+            let path = entry.expect("an entry").path();
+            if path.is_dir() { folders.push(path) } else { files.push(path) }
+        }
+    }
+    assert_eq!(files.len(), 1, "{files:?}");
+    files.remove(0)
+}
+
+fn replica_with(folder: &FilePath, body: &Payload<Body>) -> Store<ReplicaState> {
+    Store::create_replica(folder, settings()).expect("an empty folder");
+    let opened = Store::<ReplicaState>::open(folder, settings(), at(1).wall);
+    let Opened { mut store, .. } = opened.expect("it was made");
+    let content = Content { digest: body.digest, size: body.size, metadata: Metadata::default() };
+    let object = Object { version: Version { sequence: Sequence(1), content }, valid: true };
+    let step = Step {
+        position: Some(Position { sequence: Sequence(1), ..Position::beginning([7; 32]) }),
+        changes: [(path("a"), Some(object))].into(),
+    };
+    let jobs = vec![Job::Store(body.clone()), Job::Step(Arc::new(step))];
+    let done = store.run(jobs).expect("a disk that does not fail");
+    assert_eq!(done, [Done::Stored(body.digest, Ok(())), Done::Step(Ok(()))]);
+    store
+}
+
+/// A body that was damaged is not read, and after a restart its object waits to be fetched again.
+#[test]
+fn a_missing_or_corrupt_body_is_an_invalid_object() {
+    let body = payload(vec![b'b'; 200_000]);
+    for damage in ["missing", "torn", "rotten"] {
+        let folder = TempDir::new().expect("a folder");
+        let store = replica_with(folder.path(), &body);
+        let library = store.library();
+        let outline = || library.outline(&body.digest, body.size).expect("the disk is fine");
+        assert!(library.read(&body.digest).expect("the disk is fine").is_some());
+        assert!(outline().is_some());
+        let file = body_file(&folder.path().join(BODIES));
+        let mut bytes = fs::read(&file).expect("a body");
+        match damage {
+            "missing" => fs::remove_file(&file).expect("a body"),
+            "torn" => fs::write(&file, &bytes[..70_000]).expect("a body"),
+            _ => {
+                bytes[100_000] ^= 1;
+                fs::write(&file, &bytes).expect("a body");
+            }
+        }
+        assert_eq!(library.read(&body.digest).expect("the disk is fine"), None, "{damage}");
+        assert_eq!(outline(), None, "{damage}");
+        drop((store, library));
+        let opened = Store::<ReplicaState>::open(folder.path(), settings(), at(2).wall);
+        let Opened { image, bodies, .. } = opened.expect("the state is fine");
+        let replica: Replica<Body> =
+            Replica::recover(at(2), replica::Config::default(), image, bodies);
+        let valid = replica.image().objects[&path("a")].valid;
+        // Rot is found when the body is read: `Replica::handle_missing`.
+        assert_eq!(valid, damage == "rotten", "{damage}");
+    }
+}
+
+const BODIES: &str = "bodies";
+
+#[test]
+fn a_large_body_goes_to_the_disk_as_it_comes() {
+    let folder = TempDir::new().expect("a folder");
+    Store::create_replica(folder.path(), settings()).expect("an empty folder");
+    let opened = Store::<ReplicaState>::open(folder.path(), settings(), at(1).wall);
+    let Opened { mut store, .. } = opened.expect("it was made");
+    let bytes: Vec<u8> = (0..3_500_000_u32).map(|at| (at / 7) as u8).collect();
+    let mut stager = store.bodies().stage();
+    for part in bytes.chunks(70_000) {
+        stager.write(part).expect("the disk is fine").expect("there is room");
+    }
+    let body = stager.finish().expect("the disk is fine").expect("there is room");
+    assert_eq!((body.digest, body.size), (Digest::of(&bytes), Bytes(3_500_000)));
+    assert!(matches!(body.bytes, Body::Staged(_)));
+    store.run(vec![Job::Store(body.clone())]).expect("the disk is fine");
+    let (digest, size) = (body.digest, body.size);
+    drop(body);
+    let read = store.library().read(&digest).expect("the disk is fine");
+    assert_eq!(read.as_deref(), Some(&bytes[..]));
+    let outline = store.library().outline(&digest, size).expect("the disk is fine");
+    assert_eq!(outline, Some(crate::wire::Outline::of(bytes.chunks(crate::wire::PIECE))));
+    let last = store.library().piece(&digest, size, 53).expect("the disk is fine");
+    assert_eq!(last.as_deref(), Some(&bytes[53 * crate::wire::PIECE..]));
+    body_file(&folder.path().join(BODIES));
+}
+
+#[test]
+fn a_body_that_is_given_up_leaves_nothing() {
+    let folder = TempDir::new().expect("a folder");
+    Store::create_replica(folder.path(), settings()).expect("an empty folder");
+    let opened = Store::<ReplicaState>::open(folder.path(), settings(), at(1).wall);
+    let Opened { store, .. } = opened.expect("it was made");
+    let large = vec![1; 2_000_000];
+    for finished in [false, true] {
+        let mut stager = store.bodies().stage();
+        stager.write(&large).expect("the disk is fine").expect("there is room");
+        if finished {
+            drop(stager.finish().expect("the disk is fine").expect("there is room"));
+        }
+    }
+    let bodies = folder.path().join(BODIES);
+    // What a killed process leaves: a body before it has its place, and one being written to it.
+    let left = [bodies.join("staged/7"), bodies.join("staged/8#1"), bodies.join("ab/ab12#1")];
+    for file in &left {
+        fs::create_dir_all(file.parent().expect("a folder")).expect("a folder");
+        fs::write(file, b"left").expect("a file");
+    }
+    drop(store);
+    Store::<ReplicaState>::open(folder.path(), settings(), at(2).wall).expect("it was made");
+    for file in left {
+        assert!(!file.exists(), "{}", file.display());
+    }
+    assert_eq!(fs::read_dir(bodies.join("staged")).expect("a folder").count(), 0);
+}
+
+#[test]
+fn what_waits_together_costs_one_sync() {
+    let disks = Disks::new();
+    disks.create_origin();
+    let Opened { mut store, .. } = disks.open::<OriginState>().expect("it was made");
+    let one = |byte: u8| Job::Store(payload(vec![byte; 40]));
+    let before = disks.disk.syncs();
+    store.run(vec![one(0)]).expect("the disk is fine");
+    let single = disks.disk.syncs() - before;
+    let before = disks.disk.syncs();
+    store.run((1..=200).map(one).collect()).expect("the disk is fine");
+    assert_eq!(disks.disk.syncs() - before, single);
+}
+
+#[test]
+fn a_worker_tells_of_each_job_and_ends_when_all_are_done() {
+    let disks = Disks::new();
+    disks.create_origin();
+    let Opened { store, .. } = disks.open::<OriginState>().expect("it was made");
+    let library = store.library();
+    let (told, done) = mpsc::channel();
+    let tell = move |one: Result<Done, StoreError>| {
+        // Nobody listens any more when the test has failed.
+        let _ = told.send(one.expect("the disk is fine"));
+    };
+    let worker = Worker::spawn(store, tell).expect("threads");
+    let sizes = [10, 64, 65, 5_000, 200_000];
+    let bodies: Vec<_> = (0..50).map(|at| payload(vec![at as u8; sizes[at % 5]])).collect();
+    for body in &bodies {
+        worker.ask(Job::Store(body.clone())).expect("it has not failed");
+    }
+    drop(worker);
+    let mut told: Vec<_> = done.iter().collect();
+    let mut expected: Vec<_> =
+        bodies.iter().map(|body| Done::Stored(body.digest, Ok(()))).collect();
+    let key = |done: &Done| match done {
+        Done::Stored(digest, _) | Done::Dropped(digest) => *digest,
+        Done::Step(_) => Digest::default(),
+    };
+    told.sort_by_key(key);
+    expected.sort_by_key(key);
+    assert_eq!(told, expected);
+    for body in bodies {
+        assert!(library.read(&body.digest).expect("the disk is fine").is_some());
+    }
+}
+
+#[test]
+fn a_log_that_was_changed_is_not_taken_for_the_one_it_was() {
+    const LOG: redb::TableDefinition<'static, u64, &[u8]> = redb::TableDefinition::new("log");
+    let folder = TempDir::new().expect("a folder");
+    Store::create_origin(folder.path(), settings(), [7; 32]).expect("an empty folder");
+    let (mut origin, mut store) = open_in(folder.path(), 1);
+    for round in 0..4 {
+        write(&mut origin, &mut store, "a", vec![round; 8]);
+    }
+    drop(store);
+    let database = Database::open(folder.path().join("state.redb")).expect("it was closed");
+    let transaction = database.begin_write().expect("a transaction");
+    {
+        let mut log = transaction.open_table(LOG).expect("a table");
+        let mut row = log.get(3).expect("a row").expect("a row").value().to_vec();
+        row[0] ^= 1;
+        log.insert(3, &row[..]).expect("a row");
+    }
+    transaction.commit().expect("a disk that does not fail");
+    drop(database);
+    let opened = Store::<OriginState>::open(folder.path(), settings(), at(2).wall);
+    assert!(matches!(opened, Err(StoreError::Damaged(_))), "{opened:?}");
+}

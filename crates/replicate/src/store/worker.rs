@@ -1,0 +1,120 @@
+//! Threads that do what a store is asked for, so that whoever asks goes on.
+
+use std::sync::mpsc::{Receiver, Sender, TryRecvError, channel};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::{Builder, JoinHandle};
+
+use super::{Done, Job, State, Store, StoreError};
+
+/// Jobs in one transaction, at most, so that those behind it do not wait for long. An origin's append
+/// is one job, of up to [`Config::batch`](crate::origin::Config::batch) commits.
+const TOGETHER: usize = 256;
+/// Large bodies that are written at a time: each waits for the disk.
+const WRITERS: usize = 4;
+
+/// Does the jobs of a store on threads of its own, and tells what is done as it is.
+///
+/// All steps and small bodies that wait go into one transaction, so the slower the disk, the more
+/// are made durable at once. What is told for one job says nothing about others: a large body may be
+/// done after a step that was asked for later. That suits the state machines, which ask for a step
+/// when the bodies that it needs are done.
+#[derive(Debug)]
+pub struct Worker<T> {
+    journal: Option<Sender<Job<T>>>,
+    large: Option<Sender<Job<T>>>,
+    threads: Vec<JoinHandle<()>>,
+    is_small: Box<dyn IsSmall>,
+}
+
+/// Whether a body belongs into the database.
+trait IsSmall: Fn(lull_cc::Bytes) -> bool + Send {}
+
+impl<F: Fn(lull_cc::Bytes) -> bool + Send> IsSmall for F {}
+
+impl core::fmt::Debug for Box<dyn IsSmall> {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.write_str("IsSmall(…)")
+    }
+}
+
+impl<T: Send + 'static> Worker<T> {
+    /// Takes over a store. `tell` is called on the threads, for each job, and for the failure after
+    /// which no more is done.
+    ///
+    /// # Errors
+    /// If the system gives no thread.
+    pub fn spawn<S: State<Step = T>>(
+        mut store: Store<S>,
+        tell: impl Fn(Result<Done, StoreError>) + Send + Sync + 'static,
+    ) -> std::io::Result<Self> {
+        let tell = Arc::new(tell);
+        let bodies = store.bodies().clone();
+        let is_small = Box::new(move |size| bodies.is_small(size));
+        let mut threads = Vec::new();
+        let (large, waiting) = channel::<Job<T>>();
+        let waiting = Arc::new(Mutex::new(waiting));
+        for _ in 0..WRITERS {
+            let (bodies, waiting, tell) =
+                (store.bodies().clone(), Arc::clone(&waiting), Arc::clone(&tell));
+            let write = move || {
+                loop {
+                    let next = waiting.lock().unwrap_or_else(PoisonError::into_inner).recv();
+                    let Ok(Job::Store(payload)) = next else { return };
+                    let stored = bodies.store(&payload);
+                    let failed = stored.is_err();
+                    tell(stored.map(|outcome| Done::Stored(payload.digest, outcome)));
+                    if failed {
+                        return;
+                    }
+                }
+            };
+            threads.push(Builder::new().name("lull-bodies".to_owned()).spawn(write)?);
+        }
+        let (journal, waiting) = channel();
+        let write = move || {
+            while let Some(jobs) = next(&waiting) {
+                match store.run(jobs) {
+                    Ok(done) => done.into_iter().for_each(|done| tell(Ok(done))),
+                    Err(error) => return tell(Err(error)),
+                }
+            }
+        };
+        threads.push(Builder::new().name("lull-journal".to_owned()).spawn(write)?);
+        Ok(Worker { journal: Some(journal), large: Some(large), threads, is_small })
+    }
+
+    /// Asks for something to be done.
+    ///
+    /// # Errors
+    /// If the store has failed.
+    pub fn ask(&self, job: Job<T>) -> Result<(), StoreError> {
+        let large = matches!(&job, Job::Store(payload) if !(self.is_small)(payload.size));
+        let to = if large { &self.large } else { &self.journal };
+        let to = to.as_ref().ok_or(StoreError::Stopped)?;
+        to.send(job).map_err(|_| StoreError::Stopped)
+    }
+}
+
+/// All that waits, or what comes next.
+fn next<T>(waiting: &Receiver<Job<T>>) -> Option<Vec<Job<T>>> {
+    let mut jobs = vec![waiting.recv().ok()?];
+    while jobs.len() < TOGETHER {
+        match waiting.try_recv() {
+            Ok(job) => jobs.push(job),
+            Err(TryRecvError::Empty | TryRecvError::Disconnected) => break,
+        }
+    }
+    Some(jobs)
+}
+
+impl<T> Drop for Worker<T> {
+    /// Ends when all that was asked for is done.
+    fn drop(&mut self) {
+        self.journal = None;
+        self.large = None;
+        for thread in self.threads.drain(..) {
+            // A thread that panicked has told nobody that its job is done.
+            let _ = thread.join();
+        }
+    }
+}
