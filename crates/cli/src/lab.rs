@@ -286,6 +286,7 @@ pub(crate) fn cell() -> anyhow::Result<ExitCode> {
     let mut text = String::new();
     io::stdin().read_to_string(&mut text).context("no order can be read")?;
     let order: run::Order = serde_json::from_str(&text).context("this is no order")?;
+    order.take_place();
     let work = |surroundings: &Surroundings<'_>| -> anyhow::Result<()> {
         let record = run::conduct(&order, surroundings, &mut ())?;
         let text = serde_json::to_string(&record)?;

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 use super::Surroundings;
-use super::cost::limit_of;
+use super::cost::{limit_of, stay_on};
 use super::network::Network;
 use super::processor::process_time;
 use super::stage::Stage;
@@ -67,6 +67,8 @@ pub struct Order {
     data: PathBuf,
     /// Measure phases again in which a hypervisor took the processors.
     pub(super) again: bool,
+    /// The processor that it stays on.
+    pub(super) processor: Option<usize>,
 }
 
 /// How a cell goes, twice a second.
@@ -128,6 +130,15 @@ impl Order {
             lull: std::env::current_exe().ok(),
             data: data.map_or_else(simulate::data::usual_folder, Path::to_owned),
             again,
+            processor: None,
+        }
+    }
+
+    /// Keeps this process, and all that it starts, on the processor that the cell was given. To be
+    /// called by the only thread of a process that is there for the cell.
+    pub fn take_place(&self) {
+        if let Some(processor) = self.processor {
+            stay_on(processor);
         }
     }
 

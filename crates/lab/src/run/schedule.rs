@@ -4,8 +4,8 @@ use std::sync::mpsc::channel;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use super::cost::{Budget, cores_of, time_of};
-use super::{Isolation, Order, RunError, Surroundings, cell, estimate, process};
+use super::cost::{Budget, Taken, cores_of, time_of};
+use super::{Isolation, Order, RunError, Surroundings, cell, process};
 use crate::emulate::chain;
 use crate::plan::Scenario;
 use crate::record::CellRecord;
@@ -28,6 +28,7 @@ struct Running {
     order: Order,
     scenario: Scenario,
     since: Instant,
+    taken: Taken,
 }
 
 /// Runs all orders, as many at once as the budget carries. The first that fits is next: dear
@@ -53,12 +54,14 @@ pub(super) fn run(
     thread::scope(|scope| {
         while !waiting.is_empty() || !running.is_empty() {
             loop {
-                let taken: f64 = running.iter().map(|cell| cores_of(&cell.scenario)).sum();
-                let fits = waiting.iter().position(|(_, scenario)| {
-                    budget.carries(running.len(), taken, cores_of(scenario))
+                let taken: Vec<Taken> = running.iter().map(|cell| cell.taken).collect();
+                let fits = waiting.iter().enumerate().find_map(|(at, (_, scenario))| {
+                    let cores = cores_of(scenario);
+                    Some((at, Taken { processor: budget.place(&taken, cores)?, cores }))
                 });
-                let Some(next) = fits else { break };
-                let (order, scenario) = waiting.remove(next);
+                let Some((next, taken)) = fits else { break };
+                let (mut order, scenario) = waiting.remove(next);
+                order.processor = taken.processor;
                 step(Step::Began { key: order.key.clone() })?;
                 let (ended, job) = (ended.clone(), order.clone());
                 scope.spawn(move || {
@@ -70,7 +73,7 @@ pub(super) fn run(
                     // Whoever listens has given up.
                     let _ = ended.send((job.hash, result));
                 });
-                running.push(Running { order, scenario, since: Instant::now() });
+                running.push(Running { order, scenario, since: Instant::now(), taken });
             }
             let (hash, result) = results.recv().expect("a sender is kept");
             let Some(at) = running.iter().position(|cell| cell.order.hash == hash) else {
@@ -85,11 +88,9 @@ pub(super) fn run(
 }
 
 fn time_left(waiting: &[(Order, Scenario)], running: &[Running], budget: &Budget) -> Duration {
-    let others = estimate(waiting.iter().map(|(_, scenario)| scenario), budget);
     let rest = |cell: &Running| time_of(&cell.scenario).saturating_sub(cell.since.elapsed());
-    let cost = |cell: &Running| cores_of(&cell.scenario).min(budget.cores).min(1e3);
-    let now: f64 = running.iter().map(|cell| rest(cell).as_secs_f64() * cost(cell)).sum();
     let longest = running.iter().map(rest).max().unwrap_or_default();
-    let cores = if budget.cores.is_finite() { budget.cores } else { budget.jobs as f64 };
-    longest.max(others + Duration::from_secs_f64(now / cores))
+    let begun = running.iter().map(|cell| (rest(cell), cores_of(&cell.scenario)));
+    let others = waiting.iter().map(|(_, scenario)| (time_of(scenario), cores_of(scenario)));
+    longest.max(budget.time(begun.chain(others)))
 }
