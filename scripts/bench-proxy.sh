@@ -69,7 +69,7 @@ start proxy "upstream origin { server 127.0.0.1:$origin; keepalive 128; }
             proxy_set_header Connection ''; proxy_set_header Host \$host;
             proxy_set_header X-Forwarded-For \$remote_addr; } }"
 nginx_pid=$!
-"$lull" web --upstream "http://127.0.0.1:$origin" --listen "127.0.0.1:$ours" --threads 1 &
+"$lull" web --upstream "http://127.0.0.1:$origin" --listen "127.0.0.1:$ours" --threads 1 --plain &
 ours_pid=$!
 pids+=("$ours_pid")
 

@@ -195,7 +195,7 @@ fn what_was_learned_survives_a_kill() {
     web.process.0.kill().unwrap();
     web.process.0.wait().unwrap();
 
-    let web = Web::start(&upstream, &["--model", &model]);
+    let web = Web::start(&upstream, &["--model", &model, "--hold-back", "0"]);
     // Once the monitor knows what is usual of the server.
     let started = Instant::now();
     while !hints(&web, "/a").contains(r#""url":"/b""#) {
@@ -235,6 +235,8 @@ fn what_cannot_work_is_told_in_one_line() {
         (&["--upstream", there, "--listen", "127.0.0.1:0", "--probe", "a"], 2, "begins with /"),
         (&["--upstream", there, "--listen", "127.0.0.1:0", "--model", "/dev/null"], 1, "/dev/null"),
         (&["--upstream", there, "--listen", "127.0.0.1:0", "--log", "/none"], 1, "/none"),
+        (&["--upstream", there, "--listen", "127.0.0.1:0", "--token-file", "/none"], 1, "/none"),
+        (&["--upstream", there, "--listen", "127.0.0.1:0", "--hold-back", "5"], 2, "0.05"),
     ] {
         finish(lull(&["web"]).args(arguments)).fails(code, words);
     }

@@ -16,6 +16,7 @@ use lull_speculate::observe::{ClientHasher, Limits};
 use lull_speculate::predict::PpmParameters;
 use lull_transport::{Carrier, Options};
 use lull_web::nps::{Nps, Settings};
+use lull_web::proxy::{Connection, Decision, Fetcher, Metrics, Site};
 use lull_web::script::script;
 
 const CHROME: &str = "Mozilla/5.0 (X11; Linux x86_64) Chrome/156.0.0.0 Safari/537.36";
@@ -422,4 +423,55 @@ fn the_upstream_may_be_away_when_it_starts() {
 fn unix_seconds() -> u64 {
     let now = std::time::SystemTime::now();
     now.duration_since(std::time::SystemTime::UNIX_EPOCH).unwrap().as_secs()
+}
+
+/// Prefetching, and where the connection of each request is sent from when it comes.
+struct Watching(Nps, Mutex<Vec<Option<Carrier>>>);
+
+impl Site for Watching {
+    fn started(&self, metrics: &Metrics, fetcher: Fetcher) {
+        self.0.started(metrics, fetcher);
+    }
+
+    fn request(&self, head: &mut http::request::Parts, connection: &Connection) -> Decision {
+        self.1.lock().unwrap().push(connection.carrier());
+        self.0.request(head, connection)
+    }
+}
+
+#[test]
+fn a_prefetch_puts_its_connection_into_the_background_and_demand_takes_it_back() {
+    let address = upstream(|mut peer| {
+        while let Some(head) = peer.head() {
+            let is_robots = head.starts_with("GET /robots.txt ");
+            peer.send(if is_robots { NO_ROBOTS.to_owned() } else { page("", PAGE) });
+        }
+    });
+    let settings = Settings { trust_forwarded: true, ..Settings::default() };
+    let site = Arc::new(Watching(nps(settings), Mutex::default()));
+    let proxy = proxy_with(
+        address,
+        |config| config.background = Options::new().carrier(Carrier::UserSpace),
+        Some(Arc::clone(&site) as _),
+    );
+    let https = "X-Forwarded-Proto: https\r\n";
+    let kept = |request: String| request.replace("Connection: close\r\n", "");
+    for mark in ["1".to_owned(), format!("2-{}", unix_seconds())] {
+        site.1.lock().unwrap().clear();
+        let mut client = proxy.connect();
+        // Of whether it is let through this does not depend.
+        for request in [
+            visit("/plain", &format!("{https}Accept-Encoding: x\r\nSave-Data: on\r\n")),
+            prefetch("/.lull", &mark, https),
+            prefetch("/.lull", &mark, https),
+            visit("/plain", &format!("{https}Save-Data: on\r\n")),
+            visit("/plain", &format!("{https}Save-Data: on\r\n")),
+        ] {
+            client.send(kept(request));
+            client.answer();
+        }
+        let background = Some(Carrier::UserSpace);
+        let expected = [None, None, background, background, None];
+        assert_eq!(*site.1.lock().unwrap(), expected, "{mark}");
+    }
 }

@@ -1,10 +1,13 @@
 //! What `lull web` is told of prefetching.
 
-use std::path::PathBuf;
+use std::fs;
+use std::path::{Path, PathBuf};
 
+use anyhow::{Context, bail};
 use http::HeaderValue;
+use lull_cc::Bytes;
 use lull_speculate::model::Model;
-use lull_web::nps::{MonitorSettings, Nps, Save, Settings};
+use lull_web::nps::{Access, ByteCaps, MonitorSettings, Nps, Save, Settings};
 use lull_web::policy::{self, Harmless, OwnersRules, Pattern};
 
 use crate::durable::Replacement;
@@ -48,13 +51,56 @@ pub(super) struct PrefetchArgs {
     /// and the part of pages that visitors want most]
     #[arg(long, value_name = "PATH", conflicts_with = "plain")]
     probe: Vec<String>,
+    /// Bytes that one visitor fetches ahead in a day at most
+    #[arg(long, value_name = "BYTES", conflicts_with = "plain",
+        default_value_t = ByteCaps::default().visitor.0)]
+    visitor_bytes: u64,
+    /// Bytes that all visitors together fetch ahead in a day at most [default: no limit]
+    #[arg(long, value_name = "BYTES", conflicts_with = "plain")]
+    daily_bytes: Option<u64>,
+    /// The share of visitors who get no hints, to be compared with the others
+    #[arg(long, value_name = "SHARE", conflicts_with = "plain", default_value = "0.05",
+        value_parser = share)]
+    hold_back: u16,
+    /// Only predict, and count how often that was right: pages stay as they are
+    #[arg(long, conflicts_with = "plain")]
+    shadow: bool,
+    /// The kill switch: nothing is fetched ahead as long as this file is there
+    #[arg(long, value_name = "FILE", conflicts_with = "plain")]
+    off_file: Option<PathBuf>,
+    /// Show the figures below /.lull/ to who knows the first line of this file, as a password or a
+    /// bearer token [default: to who is on this machine]
+    #[arg(long, value_name = "FILE", conflicts_with = "plain")]
+    token_file: Option<PathBuf>,
 }
+
+/// A share, of 10,000.
+fn share(text: &str) -> Result<u16, &'static str> {
+    let share = text.parse::<f64>().ok().filter(|share| (0.0..=1.0).contains(share));
+    share.map(|share| (share * 1e4).round() as u16).ok_or("write a share from 0 to 1, such as 0.05")
+}
+
+/// Who may look at the figures.
+fn access(file: Option<&Path>) -> anyhow::Result<Access> {
+    let Some(path) = file else { return Ok(Access::SameMachine) };
+    let shown = path.display();
+    let text = fs::read_to_string(path).with_context(|| format!("cannot read {shown}"))?;
+    let token = text.lines().next().unwrap_or_default().trim();
+    // Short ones are guessed.
+    if token.len() < SHORTEST_TOKEN {
+        bail!("the token in {shown} is too short: write {SHORTEST_TOKEN} characters or more");
+    }
+    Ok(Access::Token(token.to_owned()))
+}
+
+/// What a token has at least.
+const SHORTEST_TOKEN: usize = 16;
 
 impl PrefetchArgs {
     /// Prefetching as it is wanted; none if it is not.
     ///
     /// # Errors
-    /// If a log, the model or the key cannot be used.
+    /// If a log, the model, the key or the token cannot be used.
     pub(super) fn nps(&self, trust_forwarded: bool) -> anyhow::Result<Option<Nps>> {
         if self.plain {
             return Ok(None);
@@ -83,6 +129,14 @@ impl PrefetchArgs {
             host: self.site.clone(),
             trust_forwarded,
             monitor: MonitorSettings { objects: self.probe.clone(), parameters: None },
+            caps: ByteCaps {
+                visitor: Bytes(self.visitor_bytes),
+                daily: self.daily_bytes.map(Bytes),
+            },
+            held_back: self.hold_back,
+            shadow: self.shadow,
+            off_file: self.off_file.clone(),
+            access: access(self.token_file.as_deref())?,
         };
         Ok(Some(Nps::new(settings, model, self.model.clone().map(save))))
     }
@@ -102,4 +156,30 @@ fn save(path: PathBuf) -> Save {
         }
         is_told = saved.is_err();
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_share_is_from_none_to_all() {
+        assert_eq!((share("0"), share("0.05"), share("1")), (Ok(0), Ok(500), Ok(10_000)));
+        for text in ["-0.1", "1.1", "NaN", "5%", ""] {
+            assert!(share(text).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn a_token_is_a_line_that_nobody_guesses() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("token");
+        assert!(access(Some(&path)).is_err());
+        fs::write(&path, "short\n").unwrap();
+        assert!(access(Some(&path)).unwrap_err().to_string().contains("too short"));
+        fs::write(&path, "0123456789abcdef\nanother line").unwrap();
+        let found = access(Some(&path)).unwrap();
+        assert!(matches!(found, Access::Token(token) if token == "0123456789abcdef"));
+        assert!(matches!(access(None).unwrap(), Access::SameMachine));
+    }
 }

@@ -26,8 +26,14 @@ pub(super) fn refused() -> Decision {
 
 /// Lets a prefetch pass, if the rules do.
 pub(super) fn admit(shared: &Arc<Shared>, head: &mut request::Parts, who: Who) -> Decision {
-    let admitted = shared.policy().admit(head, who.secure, who.client, shared.now(), wall());
-    let Ok(admitted) = admitted else { return refused() };
+    let now = shared.now();
+    let may = shared.is_active() && shared.caps.spend(who.client, now, 0);
+    let admitted = shared.policy().admit(head, who.secure, who.client, now, wall());
+    let Some(admitted) = admitted.ok().filter(|_| may) else {
+        shared.counts.refused.one();
+        return refused();
+    };
+    shared.counts.prefetches.one();
     policy::upstream_request(&mut head.headers);
     Decision::Watch(Box::new(Ahead {
         shared: Arc::clone(shared),
@@ -45,6 +51,7 @@ impl Exchange for Ahead {
         let munging = munge::decide(request, who.scheme(), head);
         let kept = shared.policy().keep(admitted, head, shared.now(), wall());
         if kept.is_err() {
+            shared.counts.unkept.one();
             // What the upstream still has to say is not waited for.
             *head = policy::refused();
             return Body::empty();
@@ -56,6 +63,6 @@ impl Exchange for Ahead {
             }
             Err(_) => body,
         };
-        Guarded::body(shared, admitted, body)
+        Guarded::body(shared, admitted, *who, &request.uri, body)
     }
 }

@@ -28,7 +28,7 @@ struct Demand {
 /// Lets a request pass, and looks at its reply.
 pub(super) fn watch(shared: &Arc<Shared>, head: &mut request::Parts, who: Who) -> Decision {
     let visitor = page_visitor(&head.method, &head.headers, who.secure, &shared.harmless);
-    let may_have_script = visitor.is_ok();
+    let may_have_script = visitor.is_ok() && shared.is_active();
     if may_have_script && munge::is_document(&head.headers) {
         munge::widen_if_none_match(&mut head.headers);
     }
@@ -56,6 +56,7 @@ impl Exchange for Demand {
         match munging {
             Some(munging) => {
                 munging.rewrite_head(&mut head.headers);
+                shared.counts.pages.one();
                 if request.method == Method::HEAD {
                     return body;
                 }
@@ -76,13 +77,13 @@ impl Exchange for Demand {
             && request.method == Method::GET
             && outcome.status == 200
         {
+            shared.counts.demand.note(time);
             shared.monitor.answered(target.as_str(), shared.now(), time);
         }
         if !self.teaches {
             return;
         }
-        // Where the desk is behind, this one is not learned from.
-        let _ = shared.desk.visited(Visited {
+        let is_taken = shared.desk.visited(Visited {
             address: who.address,
             agent: fields::single(&request.headers, USER_AGENT).unwrap_or_default().to_owned(),
             target: target.as_str().to_owned(),
@@ -93,6 +94,9 @@ impl Exchange for Demand {
             prefetch: is_prefetch(&request.headers),
             private: self.is_private,
         });
+        if !is_taken {
+            shared.counts.unlearned.one();
+        }
     }
 }
 

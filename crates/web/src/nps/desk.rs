@@ -4,6 +4,7 @@
 //! The threads that carry the traffic hand over what they saw and go on. Where the desk is behind,
 //! visits are not learned from and lists stay empty; nobody waits for it.
 
+use std::hash::{BuildHasher, RandomState};
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
@@ -12,7 +13,7 @@ use std::time::{Duration, Instant, SystemTime};
 use lull_cc::{Bytes, Timestamp};
 use lull_speculate::log::Entry;
 use lull_speculate::model::Model;
-use lull_speculate::observe::{Kind as UrlKind, UrlId};
+use lull_speculate::observe::{ClientId, Kind as UrlKind, UrlId, Visit};
 use lull_speculate::predict::{Candidate, Predictor as _, Question, prioritise};
 use tokio::sync::oneshot;
 
@@ -28,6 +29,11 @@ const EVERY: Duration = Duration::from_secs(60);
 const MOST_HINTS: usize = 32;
 /// Representative objects are no longer, so that asking for them costs next to nothing.
 const LONGEST_OBJECT: Bytes = Bytes(64 << 10);
+
+/// The length of a list (SSR §5.3.1), for those that nobody sees.
+const DOCUMENT: usize = 10;
+/// Clients whose lists are remembered in shadow mode; of two that share a place the later one.
+const SHADOWED: usize = 1 << 14;
 
 /// Keeps a model beyond the end of the program. What goes wrong is its own to tell.
 pub type Save = Box<dyn FnMut(&Model) + Send>;
@@ -76,6 +82,9 @@ impl std::fmt::Debug for Message {
     }
 }
 
+/// What a client would have been given on its page.
+type Foreseen = (ClientId, Vec<UrlId>);
+
 /// The other end of it.
 pub(super) struct Worker {
     messages: Receiver<Message>,
@@ -84,6 +93,9 @@ pub(super) struct Worker {
     is_saved: bool,
     ranked: Vec<Candidate>,
     prioritised: Vec<(f32, Candidate)>,
+    /// Of the shadow mode.
+    shadow: Box<[Option<Foreseen>]>,
+    places: RandomState,
 }
 
 impl std::fmt::Debug for Worker {
@@ -96,7 +108,10 @@ impl std::fmt::Debug for Worker {
 pub(super) fn desk(model: Model, save: Option<Save>) -> (Desk, Worker) {
     let (sender, messages) = sync_channel(WAITING);
     let (ranked, prioritised) = (Vec::new(), Vec::new());
-    (Desk(sender), Worker { messages, model, save, is_saved: false, ranked, prioritised })
+    let (shadow, places) = (Box::default(), RandomState::new());
+    let worker =
+        Worker { messages, model, save, is_saved: false, ranked, prioritised, shadow, places };
+    (Desk(sender), worker)
 }
 
 impl Desk {
@@ -144,12 +159,17 @@ impl Worker {
             let message =
                 self.messages.recv_timeout(next.saturating_duration_since(Instant::now()));
             match message {
-                Ok(Message::Visited(visited)) => self.learn(&visited),
+                Ok(Message::Visited(visited)) => {
+                    let visit = self.learn(&visited);
+                    if let Some(visit) = visit.filter(|_| shared.settings.shadow) {
+                        self.foresee(shared, &visit);
+                    }
+                }
                 Ok(Message::Shown(visited)) => {
                     let urls = self.model.observer();
                     let url = urls.url(&visited.target);
                     if url.is_some_and(|url| urls.urls().is_public(url)) {
-                        self.learn(&visited);
+                        let _ = self.learn(&visited);
                     }
                 }
                 Ok(Message::Ask(ask, to)) => {
@@ -178,7 +198,7 @@ impl Worker {
         }
     }
 
-    fn learn(&mut self, visited: &Visited) {
+    fn learn(&mut self, visited: &Visited) -> Option<Visit> {
         let entry = Entry {
             status: visited.status,
             bytes: Bytes(visited.bytes),
@@ -193,8 +213,37 @@ impl Worker {
             )
         };
         // Why nothing is learned from some requests is for `lull predict` to say.
-        if self.model.learn(&entry).is_ok() {
-            self.is_saved = false;
+        let visit = self.model.learn(&entry).ok()?;
+        self.is_saved = false;
+        Some(visit)
+    }
+
+    /// Counts whether a page was foreseen on the one before, and foresees the next ones.
+    fn foresee(&mut self, shared: &Shared, visit: &Visit) {
+        if visit.kind != UrlKind::Page {
+            return;
+        }
+        if self.shadow.is_empty() {
+            self.shadow = vec![None; SHADOWED].into();
+        }
+        let page = [visit.url];
+        let urls = self.model.observer().urls();
+        let question = Question { at: visit.at, pages: &page, held: &page };
+        self.model.predictor().rank(&question, urls, &mut self.ranked);
+        prioritise(&self.ranked, urls, &mut self.prioritised);
+        let (policy, now) = (shared.policy(), shared.now());
+        let may =
+            |one: &UrlId| urls.path(*one).is_some_and(|url| policy.may_hint(url, now).is_ok());
+        let list: Vec<UrlId> =
+            self.prioritised.iter().map(|(_, one)| one.url).filter(may).take(DOCUMENT).collect();
+        drop(policy);
+        let counts = &shared.counts;
+        counts.shadow_pages.one();
+        counts.shadow_hints.add(list.len() as u64);
+        let place = self.places.hash_one(visit.client) as usize % SHADOWED;
+        let before = self.shadow[place].replace((visit.client, list));
+        if before.is_some_and(|(who, list)| who == visit.client && list.contains(&visit.url)) {
+            counts.shadow_hits.one();
         }
     }
 

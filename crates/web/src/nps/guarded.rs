@@ -2,36 +2,65 @@
 
 use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
+use http::Uri;
 use http_body::{Body as HttpBody, Frame, SizeHint};
 
 use super::Shared;
+use super::who::Who;
 use crate::policy::{Admitted, Refusal, Visitor};
 use crate::proxy::{Body, BoxError};
 
-/// A body that ends in an error once its visitor has signed in: a copy that is not whole is not
-/// kept.
+/// A body that ends in an error once its visitor has signed in, or has had enough: a copy that is
+/// not whole is not kept.
 pub(super) struct Guarded {
     shared: Arc<Shared>,
     admitted: Admitted,
+    who: Who,
+    path: String,
     body: Body,
+    sent: u64,
 }
 
+/// More was fetched ahead than the owner wants.
+#[derive(Debug, thiserror::Error)]
+#[error("the day's bytes are fetched ahead")]
+struct Enough;
+
 impl Guarded {
-    /// `body`, with this around it where it has something to look for.
-    pub(super) fn body(shared: &Arc<Shared>, admitted: &Admitted, body: Body) -> Body {
-        // A visitor without cookies is told from one who has signed in by `Vary: Cookie`.
-        if admitted.mark.visitor() == Visitor::Cookieless {
-            return body;
-        }
-        let (shared, admitted) = (Arc::clone(shared), admitted.clone());
-        Body::wrap(Guarded { shared, admitted, body })
+    /// `body`, the reply at `url`, with this around it.
+    pub(super) fn body(
+        shared: &Arc<Shared>,
+        admitted: &Admitted,
+        who: Who,
+        url: &Uri,
+        body: Body,
+    ) -> Body {
+        Body::wrap(Guarded {
+            shared: Arc::clone(shared),
+            admitted: admitted.clone(),
+            who,
+            path: url.path().to_owned(),
+            body,
+            sent: 0,
+        })
     }
 
     fn check(&self) -> Result<(), Refusal> {
+        // A visitor without cookies is told from one who has signed in by `Vary: Cookie`.
+        if self.admitted.mark.visitor() == Visitor::Cookieless {
+            return Ok(());
+        }
         self.shared.policy().still(&self.admitted, self.shared.now())
+    }
+
+    fn count(&mut self, bytes: u64) -> Result<(), Enough> {
+        self.sent += bytes;
+        self.shared.counts.prefetched_bytes.add(bytes);
+        let may_go_on = self.shared.caps.spend(self.who.client, self.shared.now(), bytes);
+        if may_go_on { Ok(()) } else { Err(Enough) }
     }
 }
 
@@ -43,13 +72,21 @@ impl HttpBody for Guarded {
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
-        let polled = Pin::new(&mut self.body).poll_frame(cx);
-        if polled.is_ready()
-            && let Err(refusal) = self.check()
-        {
+        let polled = ready!(Pin::new(&mut self.body).poll_frame(cx));
+        if let Err(refusal) = self.check() {
             return Poll::Ready(Some(Err(refusal.into())));
         }
-        polled
+        match &polled {
+            None => self.shared.caps.copied(self.who.client, &self.path, self.sent),
+            Some(Err(_)) => {}
+            Some(Ok(frame)) => {
+                let bytes = frame.data_ref().map_or(0, Bytes::len);
+                if let Err(enough) = self.count(bytes as u64) {
+                    return Poll::Ready(Some(Err(enough.into())));
+                }
+            }
+        }
+        Poll::Ready(polled)
     }
 
     /// Never before the end was looked at, else the last piece would be the last look.

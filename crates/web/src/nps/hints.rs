@@ -12,7 +12,7 @@ use super::own;
 use super::who::Who;
 use super::{Shared, wall};
 use crate::policy::{self, Mark, fields};
-use crate::protocol::{Beacon, HintsReply, HintsRequest, LONGEST_MESSAGE};
+use crate::protocol::{Beacon, HintsReply, HintsRequest, LONGEST_MESSAGE, NavigationKind};
 use crate::proxy::{Body, RequestBody};
 
 /// Who asks too often asks again after so long.
@@ -34,8 +34,10 @@ pub(super) async fn hints(
         return own::empty(StatusCode::PAYLOAD_TOO_LARGE);
     };
     let Ok(asked) = HintsRequest::decode(&message) else {
+        shared.counts.rejected.one();
         return own::empty(StatusCode::BAD_REQUEST);
     };
+    shared.counts.asked.one();
     own::json(&reply(&shared, &head, asked, who).await)
 }
 
@@ -48,10 +50,18 @@ async fn reply(
     let Ok(visitor) = policy::visitor(&head.headers, who.secure, &shared.harmless) else {
         return HintsReply::never();
     };
+    if !shared.is_active() || who.is_held_back(&head.headers, shared) {
+        return HintsReply::never();
+    }
     let mark = Mark::of(visitor, wall()).text();
     let later = |wait| HintsReply::new(mark.clone(), Vec::new(), Some(wait));
     if !shared.rates.admit(who.client, shared.now()) {
+        shared.counts.put_off.one();
         return later(TOO_OFTEN);
+    }
+    if !shared.caps.spend(who.client, shared.now(), 0) {
+        shared.counts.capped.one();
+        return HintsReply::never();
     }
     if asked.first && asked.cached {
         shared.desk.shown(shown(head, &asked, who));
@@ -63,11 +73,16 @@ async fn reply(
         return HintsReply::never();
     }
     match shared.monitor.ask(shared.now()) {
-        Grant::Empty { again } => later(again),
+        Grant::Empty { again } => {
+            shared.counts.unaffordable.one();
+            later(again)
+        }
         Grant::List { length, after } => {
             // SSR §5.2.1.2: the load of an epoch is spread over it.
             tokio::time::sleep(after).await;
             hints.truncate(length as usize);
+            shared.counts.lists.one();
+            shared.counts.hints.add(hints.len() as u64);
             HintsReply::new(mark, hints, Some(Duration::ZERO))
         }
     }
@@ -101,10 +116,38 @@ pub(super) async fn beacon(
     let Some(message) = own::read(body, LONGEST_MESSAGE).await else {
         return own::empty(StatusCode::PAYLOAD_TOO_LARGE);
     };
-    if Beacon::decode(&message).is_err() {
+    let Ok(beacon) = Beacon::decode(&message) else {
+        shared.counts.rejected.one();
         return own::empty(StatusCode::BAD_REQUEST);
+    };
+    // Who sends more of them than pages can be read makes them up.
+    if shared.rates.admit(who.client, shared.now()) {
+        count(&shared, &head, &beacon, who);
     }
-    // Reports are counted by nobody who sends more of them than pages can be read.
-    let _ = shared.rates.admit(who.client, shared.now());
     own::empty(StatusCode::NO_CONTENT)
+}
+
+/// Counts how a page came.
+fn count(shared: &Shared, head: &request::Parts, beacon: &Beacon, who: Who) {
+    shared.counts.beacons.one();
+    // Reloads and the history come out of the cache, or don't, whatever was fetched ahead.
+    let Some(nav) = beacon.nav.as_ref().filter(|nav| nav.kind == NavigationKind::Navigate) else {
+        return;
+    };
+    let is_held_back = who.is_held_back(&head.headers, shared);
+    let group = if is_held_back { &shared.counts.without } else { &shared.counts.with };
+    group.all.one();
+    if nav.cached {
+        group.cached.one();
+        shared.counts.used_bytes.add(shared.caps.used(who.client, &beacon.page));
+    }
+    let millis = |time: f64| Duration::from_secs_f64(time / 1e3);
+    group.ttfb.note(millis(nav.ttfb));
+    if let Some(lcp) = nav.lcp {
+        group.lcp.note(millis(lcp));
+    }
+    // 0: it was left before it had loaded.
+    if nav.load > 0.0 {
+        group.load.note(millis(nav.load));
+    }
 }

@@ -11,7 +11,10 @@
 //! learned, and what they may want next ranked, by [`lull_speculate`]; its budget is kept by the
 //! monitor.
 
+mod access;
 mod ahead;
+mod caps;
+mod counts;
 mod demand;
 mod desk;
 mod guarded;
@@ -21,13 +24,15 @@ mod munged;
 mod own;
 mod rates;
 mod robots;
+mod status;
 mod who;
 
 use std::hash::{BuildHasher, RandomState};
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread::{self, JoinHandle};
-use std::time::{Instant, SystemTime};
+use std::time::{Duration, Instant, SystemTime};
 
 use http::{HeaderValue, header, request};
 use lull_cc::Timestamp;
@@ -35,12 +40,16 @@ use lull_speculate::model::Model;
 use tokio::sync::watch;
 
 use crate::policy::{self, Harmless, Policy};
-use crate::proxy::{Connection, Decision, Fetcher, Metrics, Site};
+use crate::proxy::{Connection, Decision, Fetcher, Metrics, Site, Totals};
+use caps::Caps;
+use counts::Counts;
 use desk::Desk;
 use monitor::Monitor;
 use rates::Rates;
 use who::{Clients, Who};
 
+pub use access::Access;
+pub use caps::ByteCaps;
 pub use desk::Save;
 pub use monitor::MonitorSettings;
 
@@ -56,6 +65,17 @@ pub struct Settings {
     pub trust_forwarded: bool,
     /// How the monitor works.
     pub monitor: MonitorSettings,
+    /// How much is fetched ahead at most.
+    pub caps: ByteCaps,
+    /// The share of visitors, of 10,000, who get no hints, to be compared with the others.
+    pub held_back: u16,
+    /// Only predict, and count how often that was right: no script, no hints, no prefetches.
+    pub shadow: bool,
+    /// The kill switch: as long as this file is there, pages get no script, lists stay empty, and
+    /// prefetches are refused.
+    pub off_file: Option<PathBuf>,
+    /// Who may look at the figures.
+    pub access: Access,
 }
 
 /// Prefetching for the site behind a proxy.
@@ -78,8 +98,15 @@ struct Shared {
     rates: Rates,
     desk: Desk,
     monitor: Monitor,
+    caps: Caps,
+    counts: Counts,
+    metrics: OnceLock<Metrics>,
+    off: AtomicBool,
     begun: Instant,
 }
+
+/// How often the file of the kill switch is looked for.
+const OFF_LOOK: Duration = Duration::from_secs(1);
 
 impl Nps {
     /// Prefetching by these settings, and by what `model` has learned and goes on to learn; it is
@@ -96,6 +123,10 @@ impl Nps {
             rates: Rates::default(),
             desk,
             monitor: Monitor::new(settings.monitor.clone()),
+            caps: Caps::new(settings.caps),
+            counts: Counts::default(),
+            metrics: OnceLock::new(),
+            off: AtomicBool::new(is_there(settings.off_file.as_ref())),
             begun: Instant::now(),
             settings,
         };
@@ -137,7 +168,9 @@ impl Drop for Nps {
 }
 
 impl Site for Nps {
-    fn started(&self, _: &Metrics, fetcher: Fetcher) {
+    fn started(&self, metrics: &Metrics, fetcher: Fetcher) {
+        // A proxy starts once.
+        let _ = self.shared.metrics.set(metrics.clone());
         let (shared, mut end) = (Arc::clone(&self.shared), self.end.subscribe());
         let fetcher = match &self.shared.settings.host {
             Some(host) => fetcher.with_host(host.clone()),
@@ -151,6 +184,7 @@ impl Site for Nps {
             tokio::select! {
                 () = robots::keep(&shared, fetcher.clone()) => {}
                 () = monitor::run(&shared, fetcher.clone()) => {}
+                () = look_for_the_switch(&shared) => {}
                 _ = end.wait_for(|end| *end) => {}
             }
         };
@@ -170,7 +204,7 @@ impl Site for Nps {
         }
         let who = Who::of(head, connection, shared);
         if own::is_own(head.uri.path()) {
-            own::answer(shared, head, who)
+            own::answer(shared, head, who, connection)
         } else if is_marked {
             ahead::admit(shared, head, who)
         } else {
@@ -189,6 +223,21 @@ impl Shared {
         Timestamp::ZERO + self.begun.elapsed()
     }
 
+    /// Whether nothing is to be fetched ahead: the kill switch is thrown.
+    fn is_off(&self) -> bool {
+        self.off.load(Ordering::Relaxed)
+    }
+
+    /// Whether pages get the script, and prefetches pass.
+    fn is_active(&self) -> bool {
+        !self.settings.shadow && !self.is_off()
+    }
+
+    /// What the proxy has counted, once it runs.
+    fn totals(&self) -> Option<Totals> {
+        self.metrics.get().map(Metrics::totals)
+    }
+
     fn is_of_the_site(&self, head: &request::Parts) -> bool {
         let Some(name) = &self.settings.host else { return true };
         match head.uri.authority() {
@@ -198,6 +247,19 @@ impl Shared {
                 .get(header::HOST)
                 .is_some_and(|host| host.as_bytes().eq_ignore_ascii_case(name.as_bytes())),
         }
+    }
+}
+
+fn is_there(file: Option<&PathBuf>) -> bool {
+    file.is_some_and(|file| file.exists())
+}
+
+/// Looks now and then whether the file of the kill switch is there.
+async fn look_for_the_switch(shared: &Shared) {
+    loop {
+        tokio::time::sleep(OFF_LOOK).await;
+        let is_off = is_there(shared.settings.off_file.as_ref());
+        shared.off.store(is_off, Ordering::Relaxed);
     }
 }
 

@@ -63,6 +63,16 @@ struct State {
     failures: u32,
 }
 
+/// The monitor, as it is now.
+#[derive(Clone, Debug)]
+pub(super) struct Figures {
+    /// B, in requests a second.
+    pub(super) budget: u32,
+    pub(super) paused: bool,
+    /// The paths of the objects, and from when on their answers are late, if that is known.
+    pub(super) objects: Vec<(String, Option<Duration>)>,
+}
+
 impl Monitor {
     pub(super) fn new(settings: MonitorSettings) -> Self {
         Monitor {
@@ -109,6 +119,20 @@ impl Monitor {
         }
     }
 
+    /// What there is to see.
+    pub(super) fn figures(&self) -> Figures {
+        let watched = self.watched.read().unwrap_or_else(PoisonError::into_inner).clone();
+        let state = self.state();
+        let budget = state.budget.as_ref();
+        let threshold = |place: usize| budget?.threshold(ObjectId(place as u32));
+        let objects = watched.into_iter().enumerate().map(|(place, path)| (path, threshold(place)));
+        Figures {
+            budget: budget.map_or(0, Budget::budget),
+            paused: budget.is_some_and(Budget::is_paused),
+            objects: objects.collect(),
+        }
+    }
+
     /// Begins with these objects, of which nothing is known.
     fn begin(&self, objects: Vec<String>, now: Timestamp) {
         let parameters = match &self.settings.parameters {
@@ -133,13 +157,13 @@ impl Monitor {
 /// Keeps the budget, until it is dropped.
 pub(super) async fn run(shared: &Shared, fetcher: Fetcher) {
     let monitor = &shared.monitor;
-    let mut asking = Asking { shared, fetcher, saved: SAVED, settled: shared.now() };
+    let mut asking = Asking { shared, fetcher, paid_at: Timestamp::ZERO };
     loop {
         let now = shared.now();
         let (is_wanted, next) = {
             let state = monitor.state();
             let asked = state.asked.map(|asked| now.saturating_since(asked));
-            let is_wanted = asked.is_some_and(|since| since < WANTED_FOR);
+            let is_wanted = shared.is_active() && asked.is_some_and(|since| since < WANTED_FOR);
             (is_wanted, state.budget.as_ref().map(Budget::next_poll))
         };
         match next {
@@ -167,9 +191,8 @@ pub(super) async fn run(shared: &Shared, fetcher: Fetcher) {
 struct Asking<'a> {
     shared: &'a Shared,
     fetcher: Fetcher,
-    /// Time that may still be taken up.
-    saved: Duration,
-    settled: Timestamp,
+    /// When the time that was taken up so far is paid for.
+    paid_at: Timestamp,
 }
 
 impl Asking<'_> {
@@ -177,8 +200,6 @@ impl Asking<'_> {
     async fn sample(&mut self) {
         let monitor = &self.shared.monitor;
         let now = self.shared.now();
-        self.saved = SAVED.min(self.saved + now.saturating_since(self.settled) / PART);
-        self.settled = now;
         let has_all = |state: &State| {
             state
                 .seen
@@ -187,7 +208,7 @@ impl Asking<'_> {
         };
         let mut due = {
             let mut state = monitor.state();
-            if self.saved.is_zero() && !has_all(&state) {
+            if self.paid_at > now + SAVED * PART && !has_all(&state) {
                 None
             } else {
                 state.budget.as_mut().and_then(|budget| budget.poll(now))
@@ -206,6 +227,7 @@ impl Asking<'_> {
     async fn answer(&mut self, probe: Probe) -> Option<Probe> {
         let monitor = &self.shared.monitor;
         if let Some(time) = seen(monitor, probe.object, self.shared.now()) {
+            self.shared.counts.passive.one();
             return self.take(probe, Some(time));
         }
         let path = {
@@ -218,8 +240,12 @@ impl Asking<'_> {
         };
         let fetched = timeout(overdue, self.fetcher.get(&path, AGENT, LONGEST)).await;
         let took = self.shared.now().saturating_since(begun);
-        self.saved = self.saved.saturating_sub(took);
+        self.pay(took);
+        if let Ok(Ok(fetched)) = &fetched {
+            self.shared.counts.probes.note(fetched.time_to_first_byte);
+        }
         let Ok(fetched) = fetched else {
+            self.shared.counts.probes.note(took);
             // It is late already, and the budget knows.
             return monitor.state().budget.as_mut()?.poll(self.shared.now());
         };
@@ -236,6 +262,11 @@ impl Asking<'_> {
             return None;
         }
         self.take(probe, time)
+    }
+
+    /// Takes note of time that was taken up.
+    fn pay(&mut self, took: Duration) {
+        self.paid_at = self.paid_at.max(self.shared.now()) + took * PART;
     }
 
     fn take(&self, probe: Probe, time: Option<Duration>) -> Option<Probe> {

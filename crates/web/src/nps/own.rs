@@ -5,17 +5,19 @@ use std::pin::Pin;
 use std::sync::Arc;
 
 use http::header::{
-    ACCEPT_ENCODING, ALLOW, CACHE_CONTROL, CONTENT_ENCODING, CONTENT_TYPE, HOST, HeaderName,
-    HeaderValue, ORIGIN, VARY, X_CONTENT_TYPE_OPTIONS,
+    ACCEPT_ENCODING, ALLOW, CACHE_CONTROL, CONTENT_ENCODING, CONTENT_SECURITY_POLICY, CONTENT_TYPE,
+    HOST, HeaderName, HeaderValue, ORIGIN, VARY, WWW_AUTHENTICATE, X_CONTENT_TYPE_OPTIONS,
+    X_FRAME_OPTIONS,
 };
 use http::{HeaderMap, Method, Response, StatusCode, request};
 use http_body::Body as _;
 
+use super::access::{self, Verdict};
 use super::who::Who;
-use super::{Shared, hints};
+use super::{Shared, hints, status};
 use crate::policy::fields;
 use crate::protocol::{BEACON_PATH, HINTS_PATH, HintsReply};
-use crate::proxy::{Body, Decision, RequestBody};
+use crate::proxy::{Body, Connection, Decision, RequestBody};
 use crate::script::{self, script};
 
 /// Whether a path is one of ours.
@@ -24,12 +26,20 @@ pub(super) fn is_own(path: &str) -> bool {
 }
 
 /// Answers.
-pub(super) fn answer(shared: &Arc<Shared>, head: &request::Parts, who: Who) -> Decision {
+pub(super) fn answer(
+    shared: &Arc<Shared>,
+    head: &request::Parts,
+    who: Who,
+    connection: &Connection,
+) -> Decision {
     let path = head.uri.path();
-    let shared = Arc::clone(shared);
     if path == script().path {
         return Decision::Answer(of_script(head));
     }
+    if FIGURES.contains(&path) {
+        return Decision::Answer(figures(shared, head, connection));
+    }
+    let shared = Arc::clone(shared);
     if ![HINTS_PATH, BEACON_PATH].contains(&path) {
         return Decision::Answer(empty(StatusCode::NOT_FOUND));
     }
@@ -44,6 +54,41 @@ pub(super) fn answer(shared: &Arc<Shared>, head: &request::Parts, who: Who) -> D
         Box::new(move |request| Box::pin(hints::beacon(shared, request, who)))
     })
 }
+
+/// The dashboard, what it is drawn from, and the same for Prometheus.
+const FIGURES: [&str; 3] = ["/.lull/", "/.lull/status", "/.lull/metrics"];
+
+/// The figures, for who may look.
+fn figures(shared: &Shared, head: &request::Parts, connection: &Connection) -> Response<Body> {
+    match access::verdict(shared, head, connection) {
+        Verdict::Look => {}
+        Verdict::Nothing => return empty(StatusCode::NOT_FOUND),
+        Verdict::Ask => {
+            let mut response = empty(StatusCode::UNAUTHORIZED);
+            let ask = HeaderValue::from_static(r#"Basic realm="Lull", charset="UTF-8""#);
+            response.headers_mut().insert(WWW_AUTHENTICATE, ask);
+            return response;
+        }
+    }
+    if head.method != Method::GET && head.method != Method::HEAD {
+        return empty(StatusCode::METHOD_NOT_ALLOWED);
+    }
+    let (body, kind) = match head.uri.path() {
+        "/.lull/" => (status::DASHBOARD.into(), "text/html; charset=utf-8"),
+        "/.lull/status" => (status::json(shared).to_string().into(), "application/json"),
+        _ => (status::prometheus(shared).into(), "text/plain; version=0.0.4; charset=utf-8"),
+    };
+    let mut response = with(StatusCode::OK, body, "no-store");
+    let headers = response.headers_mut();
+    headers.insert(CONTENT_TYPE, HeaderValue::from_static(kind));
+    headers.insert(CONTENT_SECURITY_POLICY, HeaderValue::from_static(DASHBOARD_POLICY));
+    headers.insert(X_FRAME_OPTIONS, HeaderValue::from_static("DENY"));
+    response
+}
+
+/// The dashboard is one file, and asks only the proxy.
+const DASHBOARD_POLICY: &str = "default-src 'none'; script-src 'unsafe-inline'; \
+    style-src 'unsafe-inline'; connect-src 'self'; frame-ancestors 'none'; base-uri 'none'";
 
 /// Whether a message is from a page of the site itself: browsers say so in at least one of two
 /// ways, and what is no browser has nothing to gain.

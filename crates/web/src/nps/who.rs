@@ -3,7 +3,8 @@
 use std::hash::{BuildHasher, RandomState};
 use std::net::IpAddr;
 
-use http::{HeaderMap, request};
+use http::header::USER_AGENT;
+use http::{HeaderMap, HeaderValue, request};
 
 use super::Shared;
 use crate::policy::{Client, fields};
@@ -43,6 +44,14 @@ impl Who {
         Who { address, client: shared.clients.client(address), secure }
     }
 
+    /// Whether this visitor is of the share that is held back. The same answer for as long as the
+    /// proxy runs, so that a visitor is always on the same side.
+    pub(super) fn is_held_back(&self, headers: &HeaderMap, shared: &Shared) -> bool {
+        let agent = headers.get(USER_AGENT).map(HeaderValue::as_bytes);
+        let draw = shared.clients.0.hash_one((self.client, agent, "held back"));
+        draw % 10_000 < u64::from(shared.settings.held_back)
+    }
+
     pub(super) fn scheme(&self) -> &'static str {
         if self.secure { "https" } else { "http" }
     }
@@ -57,8 +66,6 @@ fn forwarded_for(headers: &HeaderMap) -> Option<IpAddr> {
 
 #[cfg(test)]
 mod tests {
-    use http::HeaderValue;
-
     use super::*;
 
     #[test]

@@ -1,4 +1,5 @@
 //! A Chromium that does what a test says, by `driver.mjs`.
+#![allow(dead_code)]
 
 use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};

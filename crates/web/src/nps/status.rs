@@ -1,0 +1,206 @@
+//! The figures, for Prometheus and for the dashboard.
+
+use std::fmt::Write as _;
+
+use serde_json::{Value, json};
+
+use super::Shared;
+use super::counts::{Navigations, Times};
+use crate::proxy::Totals;
+
+/// The dashboard's page. It asks for the status once a second, and needs nothing else.
+pub(super) const DASHBOARD: &str = include_str!("../../script/dashboard.html");
+
+/// All figures, as the dashboard takes them. Times in milliseconds.
+pub(super) fn json(shared: &Shared) -> Value {
+    let counts = &shared.counts;
+    let monitor = shared.monitor.figures();
+    let millis = |time: &Option<std::time::Duration>| time.map(|time| time.as_secs_f64() * 1e3);
+    json!({
+        "off": shared.is_off(),
+        "shadow": shared.settings.shadow,
+        "pages": counts.pages.get(),
+        "asked": counts.asked.get(),
+        "lists": counts.lists.get(),
+        "hints": counts.hints.get(),
+        "unaffordable": counts.unaffordable.get(),
+        "prefetches": counts.prefetches.get(),
+        "refused": counts.refused.get(),
+        "unkept": counts.unkept.get(),
+        "prefetched_bytes": counts.prefetched_bytes.get(),
+        "used_bytes": counts.used_bytes.get(),
+        "budget": monitor.budget,
+        "paused": monitor.paused,
+        "objects": monitor.objects.iter().map(|(path, threshold)| {
+            json!({"path": path, "threshold": millis(threshold)})
+        }).collect::<Vec<_>>(),
+        "probe": quantiles(&counts.probes),
+        "demand": quantiles(&counts.demand),
+        "with": navigations(&counts.with),
+        "without": navigations(&counts.without),
+        "shadow_pages": counts.shadow_pages.get(),
+        "shadow_hints": counts.shadow_hints.get(),
+        "shadow_hits": counts.shadow_hits.get(),
+    })
+}
+
+fn quantiles(times: &Times) -> Value {
+    json!({
+        "count": times.count(),
+        "median": times.quantile(0.5),
+        "p99": times.quantile(0.99),
+    })
+}
+
+fn navigations(of: &Navigations) -> Value {
+    json!({
+        "count": of.all.get(),
+        "cached": of.cached.get(),
+        "ttfb": quantiles(&of.ttfb),
+        "lcp": quantiles(&of.lcp),
+        "load": quantiles(&of.load),
+    })
+}
+
+/// The same in the text format of Prometheus, version 0.0.4. Times in seconds.
+pub(super) fn prometheus(shared: &Shared) -> String {
+    let counts = &shared.counts;
+    let mut text = String::new();
+    let mut counter = |name: &str, help: &str, rows: &[(&str, u64)]| {
+        let _ = writeln!(text, "# HELP lull_web_{name} {help}\n# TYPE lull_web_{name} counter");
+        for (labels, value) in rows {
+            let _ = writeln!(text, "lull_web_{name}{labels} {value}");
+        }
+    };
+    counter("pages_total", "Pages that got the script.", &[("", counts.pages.get())]);
+    counter("hints_asked_total", "Times that a script asked.", &[("", counts.asked.get())]);
+    counter(
+        "hint_lists_total",
+        "Lists, by what came of them.",
+        &[
+            ("{list=\"given\"}", counts.lists.get()),
+            ("{list=\"no_budget\"}", counts.unaffordable.get()),
+            ("{list=\"too_often\"}", counts.put_off.get()),
+            ("{list=\"byte_cap\"}", counts.capped.get()),
+        ],
+    );
+    counter("hints_total", "Hints on lists that were given.", &[("", counts.hints.get())]);
+    counter(
+        "prefetches_total",
+        "Prefetches, by what became of them.",
+        &[
+            ("{prefetch=\"forwarded\"}", counts.prefetches.get()),
+            ("{prefetch=\"refused\"}", counts.refused.get()),
+            ("{prefetch=\"not_kept\"}", counts.unkept.get()),
+        ],
+    );
+    counter(
+        "prefetched_bytes_total",
+        "Bytes of prefetches that were sent.",
+        &[("", counts.prefetched_bytes.get())],
+    );
+    counter(
+        "used_bytes_total",
+        "Bytes of these in pages that a navigation took from the cache.",
+        &[("", counts.used_bytes.get())],
+    );
+    counter(
+        "unlearned_total",
+        "Requests that were not learned from for want of time.",
+        &[("", counts.unlearned.get())],
+    );
+    counter("beacons_total", "Reports of scripts.", &[("", counts.beacons.get())]);
+    counter(
+        "rejected_messages_total",
+        "Messages of scripts that were refused.",
+        &[("", counts.rejected.get())],
+    );
+    counter(
+        "passive_samples_total",
+        "Samples of the monitor that visitors' requests gave.",
+        &[("", counts.passive.get())],
+    );
+    counter(
+        "navigations_total",
+        "Navigations that scripts reported, with prefetching and held back.",
+        &[
+            ("{prefetching=\"yes\",cached=\"yes\"}", counts.with.cached.get()),
+            ("{prefetching=\"yes\",cached=\"no\"}", uncached(&counts.with)),
+            ("{prefetching=\"no\",cached=\"yes\"}", counts.without.cached.get()),
+            ("{prefetching=\"no\",cached=\"no\"}", uncached(&counts.without)),
+        ],
+    );
+    counter("shadow_pages_total", "Pages in shadow mode.", &[("", counts.shadow_pages.get())]);
+    counter("shadow_hints_total", "Hints in shadow mode.", &[("", counts.shadow_hints.get())]);
+    counter(
+        "shadow_hits_total",
+        "Pages in shadow mode that were on the list of the page before.",
+        &[("", counts.shadow_hits.get())],
+    );
+    if let Some(totals) = shared.totals() {
+        of_the_proxy(&totals, &mut counter);
+    }
+    let monitor = shared.monitor.figures();
+    let mut gauge = |name: &str, help: &str, value: u64| {
+        let _ = writeln!(
+            text,
+            "# HELP lull_web_{name} {help}\n# TYPE lull_web_{name} gauge\nlull_web_{name} {value}"
+        );
+    };
+    gauge("budget_requests_per_second", "Prefetches that the server bears.", monitor.budget.into());
+    gauge("budget_is_paused", "Whether thresholds are learned.", monitor.paused.into());
+    gauge("is_off", "Whether the kill switch is thrown.", shared.is_off().into());
+    for (name, help, rows) in [
+        (
+            "navigation_ttfb_seconds",
+            "Time to the first byte, by browsers.",
+            &[("yes", &counts.with.ttfb), ("no", &counts.without.ttfb)][..],
+        ),
+        (
+            "navigation_lcp_seconds",
+            "Time to the largest contentful paint, by browsers.",
+            &[("yes", &counts.with.lcp), ("no", &counts.without.lcp)],
+        ),
+        (
+            "navigation_load_seconds",
+            "Time to the end of loading, by browsers.",
+            &[("yes", &counts.with.load), ("no", &counts.without.load)],
+        ),
+        ("demand_ttfb_seconds", "Time to the upstream's first byte.", &[("", &counts.demand)]),
+        ("probe_seconds", "Time to the first byte of probes.", &[("", &counts.probes)]),
+    ] {
+        let _ = writeln!(text, "# HELP lull_web_{name} {help}\n# TYPE lull_web_{name} histogram");
+        for (group, times) in rows {
+            histogram(&mut text, name, group, times);
+        }
+    }
+    text
+}
+
+fn uncached(of: &Navigations) -> u64 {
+    of.all.get().saturating_sub(of.cached.get())
+}
+
+fn of_the_proxy(totals: &Totals, counter: &mut impl FnMut(&str, &str, &[(&str, u64)])) {
+    counter("requests_total", "Requests.", &[("", totals.requests)]);
+    counter("marked_requests_total", "Requests that fetch ahead.", &[("", totals.marked)]);
+    counter("sent_bytes_total", "Bytes of bodies sent to clients.", &[("", totals.bytes_sent)]);
+    counter(
+        "upstream_connections_total",
+        "Connections made to the upstream.",
+        &[("", totals.upstream_connections)],
+    );
+}
+
+fn histogram(text: &mut String, name: &str, group: &str, times: &Times) {
+    let label = if group.is_empty() { String::new() } else { format!("prefetching=\"{group}\"") };
+    let (comma, braced) =
+        if label.is_empty() { ("", String::new()) } else { (",", format!("{{{label}}}")) };
+    for (end, below) in times.cumulated() {
+        let _ = writeln!(text, "lull_web_{name}_bucket{{{label}{comma}le=\"{end}\"}} {below}");
+    }
+    let count = times.count();
+    let _ = writeln!(text, "lull_web_{name}_bucket{{{label}{comma}le=\"+Inf\"}} {count}");
+    let _ = writeln!(text, "lull_web_{name}_sum{braced} {}", times.sum_seconds());
+    let _ = writeln!(text, "lull_web_{name}_count{braced} {count}");
+}

@@ -1,0 +1,232 @@
+//! The whole of it: a real Chromium, the proxy with prefetching, and nginx with a site behind.
+#![forbid(unsafe_code)]
+
+#[path = "browser/chromium.rs"]
+mod chromium;
+mod common;
+
+use std::fs;
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use chromium::Chromium;
+use common::{Proxy, proxy_with};
+use lull_cc::Timestamp;
+use lull_speculate::budget::{Parameters, Rationing};
+use lull_speculate::log::Entry;
+use lull_speculate::model::Model;
+use lull_speculate::observe::{ClientHasher, Limits};
+use lull_speculate::predict::PpmParameters;
+use lull_testing::needs;
+use lull_transport::{Carrier, Options};
+use lull_web::nps::{Access, MonitorSettings, Nps, Settings};
+use serde_json::Value;
+use tempfile::TempDir;
+
+const DELIVERY: &str = "performance.getEntriesByType('navigation')[0].deliveryType";
+/// How long a test waits for what must come.
+const PATIENCE: Duration = Duration::from_secs(120);
+
+/// nginx on a free port, which serves pages that lead to each other and writes a log.
+struct Nginx {
+    child: Child,
+    address: SocketAddr,
+    folder: TempDir,
+}
+
+impl Drop for Nginx {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn nginx() -> Nginx {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().display();
+    let address = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let config = format!(
+        "daemon off; master_process off; pid {path}/pid; error_log {path}/error.log;
+         events {{ worker_connections 64; }}
+         http {{
+             log_format seen '$request_method $uri $status $http_sec_purpose $http_user_agent';
+             access_log {path}/access.log seen;
+             client_body_temp_path {path}/body; proxy_temp_path {path}/proxy;
+             fastcgi_temp_path {path}/fastcgi; uwsgi_temp_path {path}/uwsgi;
+             scgi_temp_path {path}/scgi; default_type text/html;
+             gzip on; gzip_min_length 100;
+             server {{ listen {address}; root {path}; }}
+         }}"
+    );
+    let file = folder.path().join("nginx.conf");
+    fs::write(&file, config).unwrap();
+    for (name, text) in [("a", "one"), ("b", "two"), ("c", "three")] {
+        let page = format!(
+            "<!doctype html><html><head><title>{name}</title></head><body><p>{text}</p>\
+             <a id=a href=/a>a</a> <a id=b href=/b>b</a> <a id=c href=/c>c</a>{}</body></html>",
+            "<!-- and so on -->".repeat(100)
+        );
+        fs::write(folder.path().join(name), page).unwrap();
+    }
+    fs::write(folder.path().join("robots.txt"), "User-agent: *\nDisallow: /c\n").unwrap();
+    let child = Command::new("nginx")
+        .args(["-e".as_ref(), folder.path().join("error.log").as_os_str()])
+        .args(["-c".as_ref(), file.as_os_str()])
+        .args(["-p".as_ref(), folder.path().as_os_str()])
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    let nginx = Nginx { child, address, folder };
+    let started = Instant::now();
+    while TcpStream::connect(address).is_err() {
+        assert!(started.elapsed() < PATIENCE, "nginx does not start");
+        thread::sleep(Duration::from_millis(20));
+    }
+    nginx
+}
+
+impl Nginx {
+    /// The requests for a path, of browsers.
+    fn asked(&self, path: &str) -> Vec<String> {
+        let log = fs::read_to_string(self.folder.path().join("access.log")).unwrap();
+        let start = format!("GET {path} ");
+        let is_browsers = |line: &&str| line.starts_with(&start) && line.contains("Mozilla");
+        log.lines().filter(is_browsers).map(str::to_owned).collect()
+    }
+
+    fn wait_for(&self, path: &str, word: &str) {
+        let begun = Instant::now();
+        while !self.asked(path).iter().any(|line| line.contains(word)) {
+            assert!(begun.elapsed() < PATIENCE, "{path} is never asked for with {word}");
+            thread::sleep(Duration::from_millis(50));
+        }
+    }
+}
+
+/// A model of visitors who all went from a to b or to c.
+fn model() -> Model {
+    let mut model =
+        Model::new(ClientHasher::new([7; 16]), Limits::default(), PpmParameters::shipped());
+    for client in 0..60u64 {
+        for (step, page) in (0..).zip(["/a", if client % 2 == 0 { "/b" } else { "/c" }]) {
+            let at = Timestamp::from_nanos((1_000_000 + 100 * client + step) * 1_000_000_000);
+            let visit = Entry::page(at, format!("192.0.2.{client}"), page);
+            model.learn(&visit).unwrap();
+        }
+    }
+    model
+}
+
+fn front(nginx: &Nginx, held_back: u16) -> Proxy {
+    let parameters = Parameters {
+        document: 3,
+        rationing: Rationing::shipped(),
+        ..Parameters::paper([Duration::from_secs(2)])
+    };
+    let monitor = MonitorSettings { objects: vec!["/a".into()], parameters: Some(parameters) };
+    let access = Access::Token("secret".into());
+    let settings = Settings { monitor, access, held_back, ..Settings::default() };
+    let nps = Arc::new(Nps::new(settings, model(), None));
+    let change = |config: &mut lull_web::proxy::Config| {
+        config.background = Options::new().carrier(Carrier::UserSpace);
+    };
+    proxy_with(nginx.address, change, Some(nps))
+}
+
+fn status(proxy: &Proxy) -> Value {
+    let answer = proxy.exchange(
+        "GET /.lull/status HTTP/1.1\r\nHost: a\r\nAuthorization: Bearer secret\r\n\
+         Connection: close\r\n\r\n",
+    );
+    serde_json::from_slice(&answer.body).unwrap()
+}
+
+/// Waits until the figures are as they should be.
+fn wait_for(proxy: &Proxy, what: &str, is: impl Fn(&Value) -> bool) {
+    let begun = Instant::now();
+    loop {
+        let status = status(proxy);
+        if is(&status) {
+            return;
+        }
+        assert!(begun.elapsed() < PATIENCE, "{what}: {status:#}");
+        thread::sleep(Duration::from_millis(100));
+    }
+}
+
+#[test]
+fn the_page_behind_the_click_comes_out_of_the_cache() {
+    needs!(chromium::installed(), lull_testing::command("nginx"));
+    let nginx = nginx();
+    let proxy = front(&nginx, 0);
+    let url = |path: &str| format!("http://{}{path}", proxy.address());
+    let mut chromium = Chromium::start();
+    chromium.goto(&url("/a"));
+    // Once there is budget.
+    nginx.wait_for("/b", "prefetch");
+    wait_for(&proxy, "the copy", |status| status["prefetched_bytes"].as_u64() > Some(0));
+    chromium.run("new Promise(done => setTimeout(done, 1000))");
+    chromium.click("#b", &url("/b"));
+    assert_eq!(chromium.run(DELIVERY), "cache");
+    assert_eq!(chromium.run("document.querySelector('p').innerText"), "two");
+    assert_eq!(nginx.asked("/b").len(), 1);
+    // What robots.txt forbids is never fetched ahead, however many went there.
+    assert_eq!(nginx.asked("/c").len(), 0);
+
+    // Reports come when pages are left.
+    chromium.goto(&url("/c"));
+    assert_eq!(chromium.run(DELIVERY), "");
+    wait_for(&proxy, "reports", |status| {
+        status["with"]["count"] == 2 && status["with"]["cached"] == 1
+    });
+    let status = status(&proxy);
+    assert_eq!(status["used_bytes"], status["prefetched_bytes"], "{status:#}");
+    assert_eq!(status["without"]["count"], 0);
+}
+
+#[test]
+fn who_signs_in_is_shown_nothing_that_was_fetched_ahead() {
+    needs!(chromium::installed(), lull_testing::command("nginx"));
+    let nginx = nginx();
+    let proxy = front(&nginx, 0);
+    let url = |path: &str| format!("http://{}{path}", proxy.address());
+    let mut chromium = Chromium::start();
+    chromium.goto(&url("/a"));
+    nginx.wait_for("/b", "prefetch");
+    wait_for(&proxy, "the copy", |status| status["prefetched_bytes"].as_u64() > Some(0));
+    chromium.run("new Promise(done => setTimeout(done, 1000))");
+    // As a sign-in by a script does.
+    chromium.run("document.cookie = 'session=1'");
+    chromium.click("#b", &url("/b"));
+    assert_eq!(chromium.run(DELIVERY), "");
+    assert_eq!(nginx.asked("/b").len(), 2);
+    assert_eq!(chromium.run("document.querySelectorAll('script').length"), 0);
+    // Nor is anything fetched ahead from then on.
+    let before = status(&proxy)["prefetches"].clone();
+    chromium.click("#a", &url("/a"));
+    thread::sleep(Duration::from_secs(4));
+    assert_eq!(status(&proxy)["prefetches"], before);
+}
+
+#[test]
+fn who_is_held_back_reports_and_fetches_nothing_ahead() {
+    needs!(chromium::installed(), lull_testing::command("nginx"));
+    let nginx = nginx();
+    let proxy = front(&nginx, 10_000);
+    let url = |path: &str| format!("http://{}{path}", proxy.address());
+    let mut chromium = Chromium::start();
+    chromium.goto(&url("/a"));
+    wait_for(&proxy, "a question", |status| status["asked"] == 1);
+    thread::sleep(Duration::from_secs(4));
+    chromium.click("#b", &url("/b"));
+    chromium.goto(&url("/c"));
+    wait_for(&proxy, "reports", |status| status["without"]["count"].as_u64() >= Some(2));
+    let status = status(&proxy);
+    assert_eq!(status["with"]["count"], 0);
+    assert_eq!(status["prefetches"], 0);
+    assert!(nginx.asked("/b").iter().all(|line| !line.contains("prefetch")));
+}

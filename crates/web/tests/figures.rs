@@ -1,0 +1,353 @@
+//! What bounds prefetching, switches it off, and shows what it does, over real sockets.
+#![forbid(unsafe_code)]
+
+mod common;
+
+use std::fs;
+use std::sync::{Arc, Mutex};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use common::{Answer, LIMIT, Proxy, header, proxy_with, upstream};
+use lull_cc::Bytes;
+use lull_speculate::budget::{Parameters, Rationing};
+use lull_speculate::model::Model;
+use lull_speculate::observe::{ClientHasher, Limits};
+use lull_speculate::predict::PpmParameters;
+use lull_web::nps::{Access, ByteCaps, MonitorSettings, Nps, Settings};
+use serde_json::{Value, json};
+
+const CHROME: &str = "Mozilla/5.0 (X11; Linux x86_64) Chrome/156.0.0.0 Safari/537.36";
+/// The length of each page.
+const LENGTH: usize = 10_000;
+
+struct Site {
+    proxy: Proxy,
+    asked: Arc<Mutex<Vec<String>>>,
+}
+
+/// Settings whose budget grows from the first moment on.
+fn settings() -> Settings {
+    let parameters = Parameters {
+        document: 3,
+        rationing: Rationing::shipped(),
+        ..Parameters::paper([Duration::from_secs(1)])
+    };
+    let monitor = MonitorSettings { objects: vec!["/probe".into()], parameters: Some(parameters) };
+    Settings { trust_forwarded: true, monitor, ..Settings::default() }
+}
+
+fn site(settings: Settings) -> Site {
+    let asked: Arc<Mutex<Vec<String>>> = Arc::default();
+    let heard = Arc::clone(&asked);
+    let address = upstream(move |mut peer| {
+        while let Some(head) = peer.head() {
+            heard.lock().unwrap().push(head.clone());
+            if head.starts_with("GET /robots.txt ") {
+                peer.send("HTTP/1.1 404 None\r\nContent-Length: 0\r\n\r\n");
+                continue;
+            }
+            let page = format!("<html><head></head>{}", " ".repeat(LENGTH - 19));
+            peer.send(format!(
+                "HTTP/1.1 200 OK\r\nContent-Type: text/html\r\nContent-Length: {LENGTH}\r\n\r\n\
+                 {page}"
+            ));
+        }
+    });
+    let trusts = settings.trust_forwarded;
+    let model = Model::new(ClientHasher::new([7; 16]), Limits::default(), PpmParameters::shipped());
+    let nps = Nps::new(settings, model, None);
+    let change = |config: &mut lull_web::proxy::Config| config.trust_forwarded = trusts;
+    Site { proxy: proxy_with(address, change, Some(Arc::new(nps))), asked }
+}
+
+impl Site {
+    fn get(&self, visitor: u32, path: &str, more: &str) -> Answer {
+        self.proxy.exchange(format!(
+            "GET {path} HTTP/1.1\r\nHost: site.example\r\nUser-Agent: {CHROME}\r\n\
+             Accept: text/html\r\nX-Forwarded-For: 192.0.2.{visitor}\r\nConnection: close\r\n\
+             {more}\r\n"
+        ))
+    }
+
+    fn prefetch(&self, visitor: u32, path: &str) -> Answer {
+        self.get(visitor, path, "X-Lull: 1\r\n")
+    }
+
+    fn until_robots_are_known(&self) {
+        let begun = Instant::now();
+        while self.prefetch(250, "/.-known").status() != 200 {
+            assert!(begun.elapsed() < LIMIT, "nothing is ever let through");
+            thread::sleep(Duration::from_millis(10));
+        }
+    }
+
+    fn go(&self, visitors: std::ops::Range<u32>, pages: &[&str]) {
+        for visitor in visitors {
+            for page in pages {
+                assert_eq!(self.get(visitor, page, "").status(), 200);
+            }
+        }
+    }
+
+    fn post(&self, visitor: u32, path: &str, message: &Value) -> Answer {
+        let message = message.to_string();
+        self.proxy.exchange(format!(
+            "POST {path} HTTP/1.1\r\nHost: site.example\r\nUser-Agent: {CHROME}\r\n\
+             X-Forwarded-For: 192.0.2.{visitor}\r\nConnection: close\r\n\
+             Content-Type: application/json\r\nContent-Length: {}\r\n\r\n{message}",
+            message.len()
+        ))
+    }
+
+    fn ask(&self, visitor: u32, page: &str) -> Value {
+        let message = json!({"v": 1, "page": page, "first": true, "cached": false});
+        let answer = self.post(visitor, "/.lull/hints", &message);
+        assert_eq!(answer.status(), 200);
+        serde_json::from_slice(&answer.body).unwrap()
+    }
+
+    /// Whether somebody gets a list, within the time that it takes budgets to grow.
+    fn hints(&self, page: &str) -> bool {
+        let begun = Instant::now();
+        (100..).any(|visitor| {
+            thread::sleep(Duration::from_millis(150));
+            let is_over = begun.elapsed() > Duration::from_secs(8);
+            is_over || self.ask(visitor % 200, page)["hints"] != json!([])
+        }) && begun.elapsed() < Duration::from_secs(8)
+    }
+
+    fn beacon(&self, visitor: u32, page: &str, cached: bool, ttfb: f64) {
+        let nav = json!({"type": "navigate", "cached": cached, "ttfb": ttfb, "lcp": 80, "load": 0});
+        let answer =
+            self.post(visitor, "/.lull/beacon", &json!({"v": 1, "page": page, "nav": nav}));
+        assert_eq!(answer.status(), 204);
+    }
+
+    /// The figures, for who knows the token.
+    fn status(&self) -> Value {
+        let answer = self.get(1, "/.lull/status", "Authorization: Bearer secret\r\n");
+        serde_json::from_slice(&answer.body).unwrap()
+    }
+
+    fn asked(&self, path: &str) -> usize {
+        let start = format!("GET {path} ");
+        self.asked.lock().unwrap().iter().filter(|head| head.starts_with(&start)).count()
+    }
+}
+
+fn token() -> Access {
+    Access::Token("secret".into())
+}
+
+#[test]
+fn a_visitor_fetches_no_more_ahead_than_the_days_bytes() {
+    let caps = ByteCaps { visitor: Bytes(25_000), daily: None };
+    let site = site(Settings { caps, access: token(), ..settings() });
+    site.until_robots_are_known();
+    for path in ["/a", "/b"] {
+        let answer = site.prefetch(1, path);
+        assert!(answer.status() == 200 && answer.is_whole, "{path}");
+    }
+    // The third would go beyond: it is cut, and so not kept by the browser.
+    assert!(!site.prefetch(1, "/c").is_whole);
+    assert_eq!(site.prefetch(1, "/d").status(), 204);
+    assert_eq!(site.asked("/d"), 0);
+    assert_eq!(site.ask(1, "/a")["wait"], Value::Null);
+    // Others go on, and so does the visitor, without being ahead.
+    assert_eq!(site.prefetch(2, "/d").status(), 200);
+    assert!(site.get(1, "/d", "").is_whole);
+}
+
+#[test]
+fn all_together_fetch_no_more_ahead_than_the_days_bytes() {
+    let caps = ByteCaps { visitor: Bytes(1 << 30), daily: Some(Bytes(35_000)) };
+    let site = site(Settings { caps, ..settings() });
+    site.until_robots_are_known();
+    assert_eq!(site.prefetch(1, "/a").status(), 200);
+    assert_eq!(site.prefetch(2, "/a").status(), 200);
+    assert!(!site.prefetch(3, "/a").is_whole);
+    assert_eq!(site.prefetch(4, "/a").status(), 204);
+}
+
+#[test]
+fn the_kill_switch_ends_prefetching_and_nothing_else() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("off");
+    let site = site(Settings { off_file: Some(file.clone()), access: token(), ..settings() });
+    site.until_robots_are_known();
+    site.go(1..25, &["/a", "/b"]);
+    assert!(site.get(30, "/a", "").text().contains("<script"));
+    assert!(site.hints("/a"));
+
+    fs::write(&file, "").unwrap();
+    thread::sleep(Duration::from_millis(1_500));
+    assert_eq!(site.status()["off"], true);
+    let answer = site.get(30, "/a", "");
+    assert!(answer.status() == 200 && !answer.text().contains("<script"));
+    assert_eq!(site.prefetch(30, "/b").status(), 204);
+    assert_eq!(site.ask(30, "/a")["wait"], Value::Null);
+    let probes = site.asked("/probe");
+    thread::sleep(Duration::from_millis(1_000));
+    assert_eq!(site.asked("/probe"), probes);
+
+    fs::remove_file(&file).unwrap();
+    thread::sleep(Duration::from_millis(1_500));
+    assert!(site.hints("/a"));
+}
+
+#[test]
+fn the_shadow_only_predicts() {
+    let site = site(Settings { shadow: true, access: token(), ..settings() });
+    site.go(1..25, &["/a", "/b"]);
+    let answer = site.get(30, "/a", "");
+    assert!(!answer.text().contains("<script"));
+    assert_eq!(site.ask(30, "/a")["wait"], Value::Null);
+    assert_eq!(site.prefetch(30, "/b").status(), 204);
+    let before = site.status()["shadow_hits"].as_u64().unwrap();
+    site.go(31..41, &["/a", "/b"]);
+    let begun = Instant::now();
+    loop {
+        let status = site.status();
+        // Ten went where it was foreseen.
+        if status["shadow_hits"].as_u64().unwrap() >= before + 10 {
+            assert!(status["shadow_pages"].as_u64().unwrap() >= 69, "{status}");
+            break;
+        }
+        assert!(begun.elapsed() < LIMIT, "{status}");
+        thread::sleep(Duration::from_millis(20));
+    }
+    assert_eq!(site.asked("/probe"), 0);
+}
+
+#[test]
+fn who_is_held_back_gets_no_hints_and_is_counted_apart() {
+    let all = site(Settings { held_back: 10_000, access: token(), ..settings() });
+    all.go(1..25, &["/a", "/b"]);
+    // The script goes on reporting.
+    assert!(all.get(30, "/a", "").text().contains("<script"));
+    for visitor in 30..40 {
+        assert_eq!(all.ask(visitor, "/a")["wait"], Value::Null);
+    }
+    all.beacon(30, "/a", false, 40.0);
+    let status = all.status();
+    assert_eq!((&status["with"]["count"], &status["without"]["count"]), (&json!(0), &json!(1)));
+
+    let some = site(Settings { held_back: 5_000, access: token(), ..settings() });
+    for visitor in 1..200 {
+        some.beacon(visitor, "/a", false, 40.0);
+        some.beacon(visitor, "/b", false, 40.0);
+    }
+    let status = some.status();
+    let count = |group: &str| status[group]["count"].as_u64().unwrap();
+    assert_eq!(count("with") + count("without"), 398);
+    // Always on the same side, so both counts are even.
+    assert!(count("with") % 2 == 0 && count("without") > 100 && count("with") > 100, "{status}");
+}
+
+#[test]
+fn the_figures_say_what_was_done() {
+    let site = site(Settings { access: token(), ..settings() });
+    site.until_robots_are_known();
+    site.go(1..25, &["/a", "/b"]);
+    assert!(site.hints("/a"));
+    let before = site.status();
+    assert_eq!(site.prefetch(30, "/b").status(), 200);
+    site.beacon(30, "/b", true, 2.0);
+    // Out of the cache again, which has nothing to do with the prefetch any more.
+    site.beacon(30, "/b", true, 2.0);
+    let status = site.status();
+    let more = |what: &str| status[what].as_u64().unwrap() - before[what].as_u64().unwrap();
+    assert_eq!(more("prefetches"), 1);
+    let sent = more("prefetched_bytes");
+    assert!(sent > LENGTH as u64 && more("used_bytes") == sent, "{status}");
+    assert_eq!(status["with"]["cached"], 2);
+    assert!(status["budget"].as_u64().unwrap() > 0);
+    assert_eq!(status["objects"], json!([{"path": "/probe", "threshold": 1000.0}]));
+    assert!(status["probe"]["median"].as_f64().unwrap() > 0.0);
+    assert!(status["demand"]["count"].as_u64().unwrap() >= 48);
+
+    let metrics = site.get(1, "/.lull/metrics", "Authorization: Bearer secret\r\n");
+    assert!(metrics.header("content-type").unwrap().starts_with("text/plain; version=0.0.4"));
+    let text = metrics.text();
+    for line in [
+        "lull_web_navigations_total{prefetching=\"yes\",cached=\"yes\"} 2",
+        "lull_web_navigation_ttfb_seconds_bucket{prefetching=\"yes\",le=\"0.0022\"} 2",
+        "lull_web_navigation_ttfb_seconds_count{prefetching=\"no\"} 0",
+        "# TYPE lull_web_demand_ttfb_seconds histogram",
+        "lull_web_is_off 0",
+    ] {
+        assert!(text.lines().any(|one| one == line), "no {line} in\n{text}");
+    }
+    for line in text.lines().filter(|line| !line.starts_with('#')) {
+        let (name, value) = line.rsplit_once(' ').unwrap();
+        assert!(name.starts_with("lull_web_") && value.parse::<f64>().is_ok(), "{line}");
+    }
+}
+
+#[test]
+fn the_figures_are_for_who_may_look() {
+    let open = site(Settings { trust_forwarded: false, ..settings() });
+    let get = |host: &str, more: &str| {
+        open.proxy.exchange(format!(
+            "GET /.lull/ HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n{more}\r\n"
+        ))
+    };
+    let page = get("127.0.0.1", "");
+    assert!(page.status() == 200 && page.text().contains("/.lull/status"));
+    assert!(page.header("content-security-policy").unwrap().contains("default-src 'none'"));
+    // From elsewhere by a name of somebody else's, or through another proxy.
+    assert_eq!(get("site.example", "").status(), 404);
+    assert_eq!(get("127.0.0.1", "X-Forwarded-For: 192.0.2.7\r\n").status(), 404);
+    let behind = site(settings());
+    assert_eq!(behind.get(1, "/.lull/metrics", "").status(), 404);
+
+    let closed = site(Settings { access: token(), ..settings() });
+    let asked = closed.get(1, "/.lull/metrics", "");
+    assert_eq!(asked.status(), 401);
+    assert!(asked.header("www-authenticate").unwrap().starts_with("Basic "));
+    assert_eq!(closed.get(1, "/.lull/", "Authorization: Bearer guess\r\n").status(), 401);
+    assert_eq!(closed.get(1, "/.lull/", "Authorization: Basic OnNlY3JldA==\r\n").status(), 200);
+    assert_eq!(closed.asked("/.lull/"), 0);
+}
+
+#[test]
+fn the_monitor_takes_a_hundredth_of_the_time_at_most() {
+    let slow = Duration::from_millis(100);
+    let asked: Arc<Mutex<u32>> = Arc::default();
+    let heard = Arc::clone(&asked);
+    let address = upstream(move |mut peer| {
+        while let Some(head) = peer.head() {
+            if header(&head, "user-agent").is_some_and(|agent| agent.starts_with("lull/"))
+                && head.starts_with("GET /probe ")
+            {
+                *heard.lock().unwrap() += 1;
+                thread::sleep(slow);
+            }
+            peer.ok("ok");
+        }
+    });
+    let model = Model::new(ClientHasher::new([7; 16]), Limits::default(), PpmParameters::shipped());
+    let nps = Arc::new(Nps::new(settings(), model, None));
+    let proxy = proxy_with(address, |config| config.trust_forwarded = true, Some(nps));
+    let site = Site { proxy, asked: Arc::default() };
+    site.go(1..25, &["/a", "/b"]);
+    let begun = Instant::now();
+    while begun.elapsed() < Duration::from_secs(10) {
+        site.ask(100, "/a");
+        thread::sleep(Duration::from_millis(500));
+    }
+    // Half a second that was saved up, and a hundredth of ten seconds; the last one may begin just
+    // before that is used up.
+    let most = (0.5 + begun.elapsed().as_secs_f64() / 100.0) / slow.as_secs_f64() + 1.0;
+    let probes = *asked.lock().unwrap();
+    assert!(probes >= 4 && f64::from(probes) <= most, "{probes} of {most}");
+
+    // What visitors ask for costs nothing, and says as much.
+    let before = *asked.lock().unwrap();
+    for _ in 0..20 {
+        site.go(1..2, &["/probe"]);
+        thread::sleep(Duration::from_millis(50));
+    }
+    assert!(*asked.lock().unwrap() <= before + 2);
+}
