@@ -167,7 +167,7 @@ fn what_five_clients_went_to_is_hinted_to_the_sixth() {
         thread::sleep(Duration::from_millis(220));
     };
     assert_eq!(reply["mark"], "1");
-    assert_eq!(reply["hints"], json!([{"url": "/b", "as": "document"}]));
+    assert_eq!(reply["hints"], json!([{"url": "/b", "as": "document", "bytes": PAGE.len()}]));
     assert_eq!(reply["wait"], 0.0);
 }
 

@@ -16,7 +16,7 @@ use lull_speculate::observe::{ClientHasher, Limits};
 use lull_speculate::predict::PpmParameters;
 use lull_transport::{Carrier, Options};
 use lull_web::nps::{Nps, Settings};
-use lull_web::proxy::{Connection, Decision, Fetcher, Metrics, Site};
+use lull_web::proxy::{Connection, Decision, Event, Fetcher, Listener, Metrics, Site};
 use lull_web::script::script;
 
 const CHROME: &str = "Mozilla/5.0 (X11; Linux x86_64) Chrome/156.0.0.0 Safari/537.36";
@@ -405,6 +405,18 @@ fn only_requests_for_its_name_are_the_site() {
 }
 
 #[test]
+fn a_cdn_in_front_is_told_once() {
+    let site = fronted(|_| page("", PAGE));
+    let told =
+        || site.proxy.told(|event| matches!(event, Event::BehindCdn { name } if name == "a"));
+    assert_eq!(told(), 0);
+    for _ in 0..2 {
+        site.visit("/", "CDN-Loop: a\r\n");
+        assert_eq!(told(), 1);
+    }
+}
+
+#[test]
 fn the_upstream_may_be_away_when_it_starts() {
     let site = Arc::new(nps(Settings::default()));
     let address: SocketAddr = common::nobody();
@@ -429,8 +441,8 @@ fn unix_seconds() -> u64 {
 struct Watching(Nps, Mutex<Vec<Option<Carrier>>>);
 
 impl Site for Watching {
-    fn started(&self, metrics: &Metrics, fetcher: Fetcher) {
-        self.0.started(metrics, fetcher);
+    fn started(&self, metrics: &Metrics, fetcher: Fetcher, listener: &Listener) {
+        self.0.started(metrics, fetcher, listener);
     }
 
     fn request(&self, head: &mut http::request::Parts, connection: &Connection) -> Decision {

@@ -14,7 +14,7 @@ use http_body::{Body as _, Frame};
 use http_body_util::BodyExt;
 use lull_transport::{Carrier, Options};
 use lull_web::proxy::{
-    Body, BoxError, Connection, Decision, Exchange, Failure, Fetcher, Metrics, Outcome,
+    Body, BoxError, Connection, Decision, Exchange, Failure, Fetcher, Listener, Metrics, Outcome,
     RequestBody, Site,
 };
 
@@ -27,7 +27,7 @@ struct Shouting {
 }
 
 impl Site for Shouting {
-    fn started(&self, metrics: &Metrics, _: Fetcher) {
+    fn started(&self, metrics: &Metrics, _: Fetcher, _: &Listener) {
         *self.metrics.lock().unwrap() = Some(metrics.clone());
     }
 

@@ -67,6 +67,7 @@ pub struct Broken(#[source] io::Error);
 pub struct Munger {
     injector: Injector,
     codecs: Option<Codecs>,
+    taken: u64,
 }
 
 struct Codecs {
@@ -96,12 +97,17 @@ impl Munger {
                 anything: false,
                 munged: Vec::new(),
             });
-        Munger { injector, codecs }
+        Munger { injector, codecs, taken: 0 }
     }
 
     /// What became of the page so far.
     pub fn outcome(&self) -> Outcome {
         self.injector.outcome()
+    }
+
+    /// Bytes of the page so far, without content coding, and without the script's tag.
+    pub fn taken(&self) -> u64 {
+        self.taken
     }
 
     /// Takes of `input` what it can, and appends what may go out to `out`: all that the browser can
@@ -112,13 +118,14 @@ impl Munger {
     /// If the body is not compressed as its header says. No further call is of use then.
     pub fn push(&mut self, input: &mut &[u8], out: &mut Vec<u8>) -> Result<bool, Broken> {
         let Some(codecs) = &mut self.codecs else {
+            self.taken += input.len() as u64;
             self.injector.push(input, out);
             *input = &[];
             return Ok(false);
         };
         let (before, whole) = (out.len(), *input);
         codecs.anything |= !whole.is_empty();
-        match codecs.push(&mut self.injector, input, out) {
+        match codecs.push(&mut self.injector, input, out, &mut self.taken) {
             Ok(more) => {
                 if out.len() > before {
                     codecs.unsure = None;
@@ -166,10 +173,12 @@ impl Codecs {
         injector: &mut Injector,
         input: &mut &[u8],
         out: &mut Vec<u8>,
+        taken: &mut u64,
     ) -> io::Result<bool> {
         let mut decoded = 0;
         while let Some(plain) = self.decoder.step(input)? {
             decoded += plain.len();
+            *taken += plain.len() as u64;
             self.munged.clear();
             injector.push(plain, &mut self.munged);
             self.encoder.write(&self.munged, out)?;

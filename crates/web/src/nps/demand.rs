@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use http::header::{CACHE_CONTROL, SET_COOKIE, USER_AGENT};
+use http::header::{CACHE_CONTROL, CONTENT_ENCODING, SET_COOKIE, USER_AGENT};
 use http::{HeaderMap, Method, request, response};
 
 use super::desk::Visited;
@@ -23,6 +23,8 @@ struct Demand {
     teaches: bool,
     /// Whether its reply was for this visitor alone.
     is_private: bool,
+    /// Whether its reply came without content coding, and passes as it is.
+    is_plain: bool,
 }
 
 /// Lets a request pass, and looks at its reply.
@@ -40,6 +42,7 @@ pub(super) fn watch(shared: &Arc<Shared>, head: &mut request::Parts, who: Who) -
         may_have_script,
         teaches: !is_known && head.method == Method::GET,
         is_private: false,
+        is_plain: false,
     }))
 }
 
@@ -49,6 +52,7 @@ impl Exchange for Demand {
         let munging =
             if *may_have_script { munge::decide(request, who.scheme(), head).ok() } else { None };
         self.is_private = is_private(&head.headers);
+        self.is_plain = munging.is_none() && !head.headers.contains_key(CONTENT_ENCODING);
         // Nothing else is taken note of, and most replies need no lock then.
         if policy::offence(head).is_some() {
             shared.policy().observe(request, who.secure, who.client, head, shared.now());
@@ -78,6 +82,9 @@ impl Exchange for Demand {
             && outcome.status == 200
         {
             shared.counts.demand.note(time);
+            if self.is_plain && outcome.failure.is_none() {
+                shared.lengths.note(target.path(), outcome.bytes);
+            }
             shared.monitor.answered(target.as_str(), shared.now(), time);
         }
         if !self.teaches {

@@ -266,7 +266,7 @@ impl Worker {
                 UrlKind::Page => Kind::Document,
                 UrlKind::Embedded => Kind::Part,
             };
-            Some(Hint { url: url.to_owned(), kind, bytes: None })
+            Some(Hint { url: url.to_owned(), kind, bytes: shared.lengths.of(url) })
         });
         hints.take(MOST_HINTS).collect()
     }

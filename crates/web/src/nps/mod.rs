@@ -19,6 +19,7 @@ mod demand;
 mod desk;
 mod guarded;
 mod hints;
+mod lengths;
 mod monitor;
 mod munged;
 mod own;
@@ -40,10 +41,11 @@ use lull_speculate::model::Model;
 use tokio::sync::watch;
 
 use crate::policy::{self, Harmless, Policy};
-use crate::proxy::{Connection, Decision, Fetcher, Metrics, Site, Totals};
+use crate::proxy::{Connection, Decision, Event, Fetcher, Listener, Metrics, Site, Totals};
 use caps::Caps;
 use counts::Counts;
 use desk::Desk;
+use lengths::Lengths;
 use monitor::Monitor;
 use rates::Rates;
 use who::{Clients, Who};
@@ -99,8 +101,11 @@ struct Shared {
     desk: Desk,
     monitor: Monitor,
     caps: Caps,
+    lengths: Lengths,
     counts: Counts,
     metrics: OnceLock<Metrics>,
+    listener: OnceLock<Listener>,
+    is_told_of_cdn: AtomicBool,
     off: AtomicBool,
     begun: Instant,
 }
@@ -124,8 +129,11 @@ impl Nps {
             desk,
             monitor: Monitor::new(settings.monitor.clone()),
             caps: Caps::new(settings.caps),
+            lengths: Lengths::default(),
             counts: Counts::default(),
             metrics: OnceLock::new(),
+            listener: OnceLock::new(),
+            is_told_of_cdn: AtomicBool::new(false),
             off: AtomicBool::new(is_there(settings.off_file.as_ref())),
             begun: Instant::now(),
             settings,
@@ -168,7 +176,8 @@ impl Drop for Nps {
 }
 
 impl Site for Nps {
-    fn started(&self, metrics: &Metrics, fetcher: Fetcher) {
+    fn started(&self, metrics: &Metrics, fetcher: Fetcher, listener: &Listener) {
+        let _ = self.shared.listener.set(listener.clone());
         // A proxy starts once.
         let _ = self.shared.metrics.set(metrics.clone());
         let (shared, mut end) = (Arc::clone(&self.shared), self.end.subscribe());
@@ -202,6 +211,7 @@ impl Site for Nps {
         if !shared.is_of_the_site(head) {
             return if is_marked { ahead::refused() } else { Decision::Forward };
         }
+        shared.look_for_cdn(head);
         let who = Who::of(head, connection, shared);
         if own::is_own(head.uri.path()) {
             own::answer(shared, head, who, connection)
@@ -236,6 +246,17 @@ impl Shared {
     /// What the proxy has counted, once it runs.
     fn totals(&self) -> Option<Totals> {
         self.metrics.get().map(Metrics::totals)
+    }
+
+    /// Tells once that a CDN stands in front. They say so by a standard header (RFC 8586).
+    fn look_for_cdn(&self, head: &request::Parts) {
+        let Some(name) = head.headers.get("cdn-loop") else { return };
+        if !self.is_told_of_cdn.swap(true, Ordering::Relaxed)
+            && let Some(listener) = self.listener.get()
+        {
+            let name = name.to_str().unwrap_or("?").chars().take(80).collect();
+            listener.tell(&Event::BehindCdn { name });
+        }
     }
 
     fn is_of_the_site(&self, head: &request::Parts) -> bool {

@@ -116,7 +116,12 @@ impl HttpBody for Munged {
                 this.push()
             } else {
                 match ready!(Pin::new(&mut this.body).poll_frame(cx)) {
-                    None => this.finish(State::Ended),
+                    None => {
+                        let given = this.finish(State::Ended);
+                        let path = this.url.split('?').next().unwrap_or_default();
+                        this.shared.lengths.note(path, this.munger.taken());
+                        given
+                    }
                     // What the parser holds was sent, and is part of what the visitor gets.
                     Some(Err(error)) => this.finish(State::Failed(error)),
                     Some(Ok(frame)) => match frame.into_data() {

@@ -44,6 +44,11 @@ pub enum Event {
         /// What the kernel said.
         why: String,
     },
+    /// A content delivery network stands in front. Told once.
+    BehindCdn {
+        /// What it calls itself.
+        name: String,
+    },
     /// No new connections; waiting for what is under way.
     Draining {
         /// Connections that are still open.
@@ -68,6 +73,7 @@ impl Event {
             Event::NotSwitched { .. } => "not-switched",
             Event::LogLost { .. } => "log-lost",
             Event::CannotAccept { .. } => "cannot-accept",
+            Event::BehindCdn { .. } => "behind-cdn",
             Event::Draining { .. } => "draining",
             Event::Stopped { .. } => "stopped",
         }
@@ -82,6 +88,7 @@ impl Event {
                 | Event::NotSwitched { .. }
                 | Event::LogLost { .. }
                 | Event::CannotAccept { .. }
+                | Event::BehindCdn { .. }
         )
     }
 }
@@ -106,6 +113,10 @@ impl fmt::Display for Event {
             }
             Event::LogLost { why } => write!(f, "lines of the access log are lost: {why}"),
             Event::CannotAccept { why } => write!(f, "cannot accept connections: {why}"),
+            Event::BehindCdn { name } => write!(
+                f,
+                "a CDN stands in front ({name}): from there on prefetches yield to nobody"
+            ),
             Event::Draining { connections } => {
                 write!(f, "ending: waiting for {connections} connections")
             }

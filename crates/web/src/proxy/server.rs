@@ -123,7 +123,8 @@ impl Server {
             let config = &common.config;
             let host = config.upstream_host.as_ref().unwrap_or(&config.upstream.authority);
             let connector = Arc::clone(&common.connector);
-            site.started(&metrics, Fetcher::new(connector, host.clone(), config.timeouts.head));
+            let fetcher = Fetcher::new(connector, host.clone(), config.timeouts.head);
+            site.started(&metrics, fetcher, &listener);
         }
         let (phase, phases) = watch::channel(Phase::Running);
         let mut server = Server {

@@ -9,6 +9,7 @@ use http::{Request, Response, request, response};
 use super::body::{Body, RequestBody};
 use super::connection::Connection;
 use super::error::Failure;
+use super::event::Listener;
 use super::fetch::Fetcher;
 use super::metrics::Metrics;
 
@@ -16,10 +17,10 @@ use super::metrics::Metrics;
 ///
 /// It is called on the threads that carry the traffic: whatever takes long goes elsewhere.
 pub trait Site: Send + Sync + 'static {
-    /// Is told once, before the first request, where the counters are, and is given what it may
-    /// ask the upstream by.
-    fn started(&self, metrics: &Metrics, fetcher: Fetcher) {
-        let _ = (metrics, fetcher);
+    /// Is told once, before the first request, where the counters are and who hears of events, and
+    /// is given what it may ask the upstream by.
+    fn started(&self, metrics: &Metrics, fetcher: Fetcher, listener: &Listener) {
+        let _ = (metrics, fetcher, listener);
     }
 
     /// Looks at the head of a request as the client sent it, less what was malformed. What is

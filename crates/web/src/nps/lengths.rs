@@ -1,0 +1,62 @@
+//! How long what a URL leads to is, without content coding: what scripts in browsers count.
+
+use std::hash::{BuildHasher, RandomState};
+use std::sync::Mutex;
+
+use super::lock;
+
+/// URLs that are remembered; of two that share a place the later one.
+const PLACES: usize = 1 << 14;
+
+#[derive(Clone, Copy, Debug)]
+struct Place {
+    key: u64,
+    bytes: u64,
+}
+
+/// The latest lengths.
+#[derive(Debug)]
+pub(super) struct Lengths {
+    key: RandomState,
+    places: Mutex<Box<[Place]>>,
+}
+
+impl Default for Lengths {
+    fn default() -> Self {
+        let places = vec![Place { key: 0, bytes: 0 }; PLACES].into();
+        Lengths { key: RandomState::new(), places: Mutex::new(places) }
+    }
+}
+
+impl Lengths {
+    /// Takes note of what came whole.
+    pub(super) fn note(&self, path: &str, bytes: u64) {
+        let key = self.key.hash_one(path);
+        lock(&self.places)[key as usize % PLACES] = Place { key, bytes };
+    }
+
+    /// The length; `None` if it is not known.
+    pub(super) fn of(&self, path: &str) -> Option<u64> {
+        let key = self.key.hash_one(path);
+        let place = lock(&self.places)[key as usize % PLACES];
+        (place.key == key && place.bytes > 0).then_some(place.bytes)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_latest_length_is_known_and_memory_is_bounded() {
+        let lengths = Lengths::default();
+        assert_eq!(lengths.of("/a"), None);
+        lengths.note("/a", 5);
+        lengths.note("/a", 7);
+        assert_eq!((lengths.of("/a"), lengths.of("/b")), (Some(7), None));
+        for number in 0..1 << 17 {
+            lengths.note(&format!("/{number}"), 1);
+        }
+        assert_eq!(lengths.places.lock().unwrap().len(), PLACES);
+    }
+}
