@@ -36,6 +36,7 @@ pub(super) fn json(shared: &Shared) -> Value {
         }).collect::<Vec<_>>(),
         "probe": quantiles(&counts.probes),
         "demand": quantiles(&counts.demand),
+        "ends": counts.demand.cumulated().map(|(end, _)| end * 1e3).collect::<Vec<_>>(),
         "with": navigations(&counts.with),
         "without": navigations(&counts.without),
         "shadow_pages": counts.shadow_pages.get(),
@@ -47,6 +48,7 @@ pub(super) fn json(shared: &Shared) -> Value {
 fn quantiles(times: &Times) -> Value {
     json!({
         "count": times.count(),
+        "cumulated": times.cumulated().map(|(_, below)| below).collect::<Vec<_>>(),
         "median": times.quantile(0.5),
         "p99": times.quantile(0.99),
     })
