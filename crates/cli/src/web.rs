@@ -264,6 +264,7 @@ fn as_json(event: &Event) -> String {
         }
         Event::Draining { connections } => object["connections"] = json!(connections),
         Event::Stopped { cut } => object["cut"] = json!(cut),
+        Event::BehindCdn { name } => object["name"] = json!(name),
         Event::CertificateKept { why }
         | Event::UpstreamDown { why }
         | Event::NotSwitched { why }
