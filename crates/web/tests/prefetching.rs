@@ -267,6 +267,22 @@ fn a_prefetch_goes_upstream_as_one_and_comes_back_for_one_browser() {
 }
 
 #[test]
+fn a_prefetch_that_came_whole_is_no_failure() {
+    let site = fronted(|head| match head.split(' ').nth(1).unwrap() {
+        "/page" => page("", PAGE),
+        _ => "HTTP/1.1 200 OK\r\nContent-Type: text/css\r\nContent-Length: 4\r\n\r\na {}".into(),
+    });
+    let before = site.proxy.wait("ends", |totals| totals.open_connections == 0);
+    for path in ["/page", "/style.css"] {
+        let answer = site.prefetch(path);
+        assert!(answer.status() == 200 && answer.is_whole, "{answer:?}");
+    }
+    let totals = site.proxy.wait("ends", |totals| totals.open_connections == 0);
+    assert_eq!(totals.requests, before.requests + 2);
+    assert_eq!(totals.failures, before.failures);
+}
+
+#[test]
 fn nothing_is_fetched_ahead_before_robots_txt_is_known() {
     let site = fronted_with(
         Settings::default(),

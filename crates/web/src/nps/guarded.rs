@@ -56,6 +56,11 @@ impl Guarded {
         self.shared.policy().still(&self.admitted, self.shared.now())
     }
 
+    /// All of it was sent.
+    fn note_copy(&self) {
+        self.shared.caps.copied(self.who.client, &self.path, self.sent);
+    }
+
     fn count(&mut self, bytes: u64) -> Result<(), Enough> {
         self.sent += bytes;
         self.shared.counts.prefetched_bytes.add(bytes);
@@ -77,21 +82,25 @@ impl HttpBody for Guarded {
             return Poll::Ready(Some(Err(refusal.into())));
         }
         match &polled {
-            None => self.shared.caps.copied(self.who.client, &self.path, self.sent),
+            None => self.note_copy(),
             Some(Err(_)) => {}
             Some(Ok(frame)) => {
                 let bytes = frame.data_ref().map_or(0, Bytes::len);
                 if let Err(enough) = self.count(bytes as u64) {
                     return Poll::Ready(Some(Err(enough.into())));
                 }
+                // Nobody asks for more behind a length that is known.
+                if self.body.is_end_stream() {
+                    self.note_copy();
+                }
             }
         }
         Poll::Ready(polled)
     }
 
-    /// Never before the end was looked at, else the last piece would be the last look.
+    /// With the last piece, which was looked at as it passed.
     fn is_end_stream(&self) -> bool {
-        false
+        self.body.is_end_stream()
     }
 
     fn size_hint(&self) -> SizeHint {
