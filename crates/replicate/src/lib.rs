@@ -11,6 +11,7 @@
 //! | [`token`] | what a client that changes replicas carries | §6.1 |
 //! | [`wire`] | the protocol as bytes | §3.2, table I |
 //! | `store` | logs, states and bodies on a disk (feature `store`) | §6.2.3.1 |
+//! | `identity` | certificates of origin and replicas, tickets (feature `identity`) | |
 //! | [`checker`] | finds broken promises in a history of writes and reads | §6.1 |
 //! | `simulate` | origin, replicas, clients, network and disks that fail, from a seed (feature `simulate`) | |
 //!
@@ -22,6 +23,8 @@
 
 pub mod checker;
 mod faults;
+#[cfg(feature = "identity")]
+pub mod identity;
 pub mod merkle;
 pub mod message;
 pub mod origin;

@@ -1,0 +1,62 @@
+//! Files that nobody else may read, and that are there as a whole or not at all.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, ErrorKind, Write};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+use super::IdentityError;
+
+/// The file with keys, certificates and replicas.
+const NAME: &str = "identity.json";
+
+pub(super) fn file(folder: &Path) -> PathBuf {
+    folder.join(NAME)
+}
+
+pub(super) fn read<T: DeserializeOwned>(folder: &Path) -> Result<T, IdentityError> {
+    let path = file(folder);
+    match fs::read(&path) {
+        Ok(bytes) => serde_json::from_slice(&bytes).map_err(|_| IdentityError::Damaged(path)),
+        Err(error) if error.kind() == ErrorKind::NotFound => {
+            Err(IdentityError::Nothing(folder.to_owned()))
+        }
+        Err(source) => Err(IdentityError::File { path, source }),
+    }
+}
+
+/// Writes a file that is not there yet.
+pub(super) fn create<T: Serialize>(folder: &Path, value: &T) -> Result<(), IdentityError> {
+    let path = file(folder);
+    if path.exists() {
+        return Err(IdentityError::Exists(folder.to_owned()));
+    }
+    fs::create_dir_all(folder).map_err(|source| IdentityError::File { path, source })?;
+    write(folder, value)
+}
+
+/// Replaces the file; it is on the disk when this returns.
+pub(super) fn write<T: Serialize>(folder: &Path, value: &T) -> Result<(), IdentityError> {
+    let path = file(folder);
+    let failed = |source| IdentityError::File { path: path.clone(), source };
+    let bytes = serde_json::to_vec_pretty(value).map_err(io::Error::from).map_err(failed)?;
+    let beside = path.with_extension("new");
+    let mut options = OpenOptions::new();
+    // Left by a crash it may have other rights.
+    match fs::remove_file(&beside) {
+        Err(error) if error.kind() != ErrorKind::NotFound => return Err(failed(error)),
+        _ => {}
+    }
+    let written =
+        options.write(true).create_new(true).mode(0o600).open(&beside).and_then(|mut file| {
+            file.write_all(&bytes)?;
+            file.sync_all()
+        });
+    written
+        .and_then(|()| fs::rename(&beside, &path))
+        .and_then(|()| File::open(folder)?.sync_all())
+        .map_err(failed)
+}

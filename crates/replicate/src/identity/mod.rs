@@ -1,0 +1,215 @@
+//! Who is the origin, and who is which replica: TLS 1.3 with certificates of both sides.
+//!
+//! The origin is its own certificate authority. Nobody else's certificates count, and no name of a
+//! host does: whoever holds the key of a certificate that the origin has issued to replica 3, and has
+//! not revoked, is replica 3.
+//!
+//! ```text
+//!   OriginIdentity                                   replica
+//!     │ ticket: address, hash of the authority,        │
+//!     │         number, a secret for one use           │
+//!     ├───────────────── (by a person) ───────────────▶│ Joining: makes a key, connects; the
+//!     │                                                │ authority has to have that hash
+//!     │◀──────────── Enrol: secret, request ───────────┤
+//!     │ admits the secret once                         │
+//!     ├──── Enrolled: certificate, authorities ───────▶│ ReplicaIdentity
+//!     │                                                │
+//!     │◀─────────── later: a new request ──────────────┤ renewal; the old certificate counts until
+//!     ├───────────────── Enrolled ────────────────────▶│ the new one was used
+//! ```
+//!
+//! What is sent over the connections is not decided here; `rustls` has the cryptography, with ring.
+
+mod files;
+mod origin;
+mod pinned;
+mod replica;
+#[cfg(test)]
+mod tests;
+mod ticket;
+
+use core::time::Duration;
+use std::io;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use rcgen::{
+    BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, KeyUsagePurpose,
+    date_time_ymd,
+};
+use rustls::crypto::{CryptoProvider, ring};
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use thiserror::Error;
+
+use crate::time::WallTime;
+use crate::types::{Digest, ReplicaId};
+
+pub use origin::{NotAdmitted, OriginIdentity, Peer, RotationError};
+pub use pinned::OtherOrigin;
+pub use replica::{Joining, Renewal, ReplicaIdentity};
+pub use ticket::{Ticket, TicketError};
+
+/// The name in the origin's certificate: the authority vouches for one origin only, wherever it is.
+const ORIGIN_NAME: &str = "origin.lull.internal";
+/// How long an authority lasts.
+const AUTHORITY: Duration = Duration::from_secs(20 * 365 * 86_400);
+/// How long other certificates last; they are renewed when two thirds are over.
+const LIFETIME: Duration = Duration::from_secs(365 * 86_400);
+/// Certificates count from some time before they are issued, for clocks that are behind.
+const BEFORE: Duration = Duration::from_secs(86_400);
+
+/// Why an identity cannot be made or used.
+#[derive(Debug, Error)]
+pub enum IdentityError {
+    /// There is none in the folder.
+    #[error("`{}` has no identity in it: make one, or join with a ticket", .0.display())]
+    Nothing(PathBuf),
+    /// There is one already.
+    #[error("`{}` has an identity in it already: name another folder", .0.display())]
+    Exists(PathBuf),
+    /// What is in it is not what was written.
+    #[error("`{}` is damaged: restore it from a backup, or begin anew", .0.display())]
+    Damaged(PathBuf),
+    /// The file cannot be read or written.
+    #[error("`{}` cannot be used", path.display())]
+    File {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+    /// A certificate could not be made.
+    #[error("a certificate could not be made")]
+    Certificate(#[from] rcgen::Error),
+    /// Keys or certificates do not fit together.
+    #[error("the certificate cannot be used for TLS")]
+    Tls(#[from] rustls::Error),
+    /// The machine gives no random bytes.
+    #[error("the machine gives no random bytes")]
+    Random,
+}
+
+/// Why the origin enrols nobody, or renews nothing. It says no more to whoever asks.
+#[derive(Debug, Error)]
+pub enum EnrolError {
+    /// There is no such ticket, or it was used, or it was never this secret.
+    #[error("the ticket is not one of this origin's, or was used: ask for a new one")]
+    Ticket,
+    /// It was good once.
+    #[error("the ticket is too old: ask for a new one")]
+    Expired,
+    /// The replica was revoked.
+    #[error("replica {} was revoked: ask for a new ticket", .0.0)]
+    Revoked(ReplicaId),
+    /// What came is no request, or was not signed with the key in it.
+    #[error("the certificate request is not valid: install the same release on both")]
+    Request,
+    /// It is the origin that has a problem.
+    #[error(transparent)]
+    Origin(#[from] IdentityError),
+}
+
+/// What a replica says to be enrolled, on a connection without a certificate of its own.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Enrol {
+    /// Its number, from the ticket.
+    pub replica: ReplicaId,
+    /// The secret of the ticket.
+    pub secret: [u8; 32],
+    /// A certificate request (PKCS #10), in DER. Only the key in it is looked at.
+    pub request: Vec<u8>,
+}
+
+/// What it gets: all that it needs to be this replica, but for the key, which never leaves it.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Enrolled {
+    /// Its number.
+    pub replica: ReplicaId,
+    /// Its certificate, in DER.
+    pub certificate: Vec<u8>,
+    /// The certificates of the authorities to trust, in DER.
+    pub authorities: Vec<Vec<u8>>,
+    /// The key of session tokens, see [`TokenKey`](crate::token::TokenKey).
+    pub token_key: [u8; 32],
+}
+
+macro_rules! without_secrets {
+    ($($name:ident),+) => {
+        $(impl core::fmt::Debug for $name {
+            fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+                f.debug_struct(stringify!($name)).field("replica", &self.replica).finish_non_exhaustive()
+            }
+        })+
+    };
+}
+
+without_secrets!(Enrol, Enrolled);
+
+fn provider() -> Arc<CryptoProvider> {
+    // Named, not the process's default: which one that is depends on what else is linked.
+    Arc::new(ring::default_provider())
+}
+
+fn random() -> Result<[u8; 32], IdentityError> {
+    let mut bytes = [0; 32];
+    provider().secure_random.fill(&mut bytes).map_err(|_| IdentityError::Random)?;
+    Ok(bytes)
+}
+
+/// What a certificate is known by.
+fn fingerprint(certificate: &[u8]) -> Digest {
+    Digest::of(certificate)
+}
+
+fn hex(digest: &Digest) -> String {
+    digest.to_string()
+}
+
+/// Parameters of a certificate for `name`, which counts from `now` on.
+fn parameters(name: &str, now: WallTime, lifetime: Duration) -> CertificateParams {
+    let mut parameters = CertificateParams::default();
+    parameters.distinguished_name.push(DnType::CommonName, name);
+    let since_epoch = Duration::from_nanos(u64::try_from(now.as_nanos()).unwrap_or(0));
+    let epoch = date_time_ymd(1970, 1, 1);
+    parameters.not_before = epoch + since_epoch.saturating_sub(BEFORE);
+    parameters.not_after = epoch + since_epoch + lifetime;
+    parameters
+}
+
+/// Parameters of a new authority. It has a name of its own, so that nobody tries to verify what
+/// another one has issued.
+fn authority_parameters(number: &Digest, now: WallTime) -> CertificateParams {
+    let mut parameters = parameters(&format!("Lull authority {number}"), now, AUTHORITY);
+    // It issues certificates, and no further authorities.
+    parameters.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
+    parameters.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::DigitalSignature];
+    parameters
+}
+
+/// Parameters of a certificate that its holder uses on one side of connections only, so that no
+/// replica can pass for the origin.
+fn leaf_parameters(name: &str, usage: ExtendedKeyUsagePurpose, now: WallTime) -> CertificateParams {
+    let mut parameters = parameters(name, now, LIFETIME);
+    parameters.key_usages = vec![KeyUsagePurpose::DigitalSignature];
+    parameters.extended_key_usages = vec![usage];
+    parameters.use_authority_key_identifier_extension = true;
+    parameters
+}
+
+/// Whether a certificate that was issued at `issued` is to be renewed.
+fn is_old(issued: WallTime, now: WallTime) -> bool {
+    now.since(issued) > LIFETIME * 2 / 3
+}
+
+fn certificate(der: &[u8]) -> CertificateDer<'static> {
+    CertificateDer::from(der.to_vec())
+}
+
+/// A chain of certificates and the key of the first.
+#[cfg(test)]
+type Shown = (Vec<CertificateDer<'static>>, PrivateKeyDer<'static>);
+
+/// A key in DER (PKCS #8), as `rcgen` gives it.
+fn key(der: &[u8]) -> PrivateKeyDer<'static> {
+    PrivateKeyDer::Pkcs8(der.to_vec().into())
+}

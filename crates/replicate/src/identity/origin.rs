@@ -1,0 +1,446 @@
+//! The origin's side: the authority, tickets, and who may come in.
+
+use core::fmt;
+use core::time::Duration;
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use rcgen::{
+    CertificateParams, CertificateSigningRequestParams, ExtendedKeyUsagePurpose, Issuer, KeyPair,
+    PublicKeyData, SanType,
+};
+use rustls::pki_types::{CertificateDer, CertificateSigningRequestDer};
+use rustls::server::WebPkiClientVerifier;
+use rustls::time_provider::TimeProvider;
+use rustls::version::TLS13;
+use rustls::{RootCertStore, ServerConfig};
+use serde::{Deserialize, Serialize};
+use thiserror::Error;
+
+use super::{
+    Enrol, EnrolError, Enrolled, IdentityError, ORIGIN_NAME, Ticket, authority_parameters,
+    certificate, files, fingerprint, hex, is_old, key, leaf_parameters, provider, random,
+};
+use crate::time::WallTime;
+use crate::token::TokenKey;
+use crate::types::{Digest, ReplicaId};
+
+/// A certificate and its key, both in DER.
+#[derive(Clone, Serialize, Deserialize)]
+struct Certified {
+    certificate: Vec<u8>,
+    key: Vec<u8>,
+    issued: i64,
+}
+
+/// A ticket that was not used.
+#[derive(Clone, Serialize, Deserialize)]
+struct Open {
+    /// The hash of its secret: who reads the file cannot use it.
+    secret: String,
+    until: i64,
+}
+
+#[derive(Clone, Serialize, Deserialize)]
+struct Known {
+    name: String,
+    ticket: Option<Open>,
+    /// Hashes of its certificates, the newest first. The second one counts until the first was used.
+    certificates: Vec<String>,
+    /// The hash of the authority that issued the newest one.
+    authority: Option<String>,
+    revoked: bool,
+}
+
+/// What is in the file.
+#[derive(Clone, Serialize, Deserialize)]
+struct Kept {
+    /// The one that issues, and while it is being changed the one before.
+    authorities: Vec<Certified>,
+    origin: Certified,
+    token_key: [u8; 32],
+    replicas: BTreeMap<u32, Known>,
+}
+
+/// The identity of an origin, and all that it knows of its replicas. Each change is on the disk when
+/// the call returns.
+pub struct OriginIdentity {
+    folder: PathBuf,
+    kept: Kept,
+}
+
+impl fmt::Debug for OriginIdentity {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let replicas = self.kept.replicas.len();
+        f.debug_struct("OriginIdentity").field("replicas", &replicas).finish_non_exhaustive()
+    }
+}
+
+/// Who is at the other end of a connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Peer {
+    /// A replica.
+    Replica(ReplicaId),
+    /// Somebody without a certificate, who may enrol and do nothing else.
+    Newcomer,
+}
+
+/// Why a connection is to be closed although TLS had no objection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+pub enum NotAdmitted {
+    /// The certificate is one of this authority's, and not one that counts: it was replaced by a
+    /// newer one, or the origin was restored from a backup that does not know it.
+    #[error("the certificate is not one that this origin knows: join again with a new ticket")]
+    Unknown,
+    /// The replica was revoked.
+    #[error("replica {} was revoked: join again with a new ticket", .0.0)]
+    Revoked(ReplicaId),
+}
+
+/// Why a change of the authority cannot be begun or ended.
+#[derive(Debug, Error)]
+pub enum RotationError {
+    /// It is being changed already.
+    #[error("the authority is being changed already: finish that first")]
+    UnderWay,
+    /// It is not being changed.
+    #[error("the authority is not being changed: begin with that")]
+    NotBegun,
+    /// Replicas that have not renewed their certificates would be shut out.
+    #[error("{} would be shut out: let them connect first, or revoke them", .0.join(", "))]
+    Behind(Vec<String>),
+    /// The identity cannot be written.
+    #[error(transparent)]
+    Identity(#[from] IdentityError),
+}
+
+fn make_authority(now: WallTime) -> Result<Certified, IdentityError> {
+    let key = KeyPair::generate()?;
+    let certificate = authority_parameters(&Digest(random()?), now).self_signed(&key)?;
+    Ok(certified(certificate.der(), &key, now))
+}
+
+fn certified(certificate: &[u8], key: &KeyPair, now: WallTime) -> Certified {
+    Certified {
+        certificate: certificate.to_vec(),
+        key: key.serialize_der(),
+        issued: now.as_nanos(),
+    }
+}
+
+fn issue(
+    authority: &Certified,
+    parameters: &CertificateParams,
+    to: &impl PublicKeyData,
+) -> Result<Vec<u8>, IdentityError> {
+    let signer = KeyPair::try_from(&authority.key[..])?;
+    let issuer = Issuer::from_ca_cert_der(&certificate(&authority.certificate), signer)?;
+    Ok(parameters.signed_by(to, &issuer)?.der().to_vec())
+}
+
+fn make_origin(authority: &Certified, now: WallTime) -> Result<Certified, IdentityError> {
+    let key = KeyPair::generate()?;
+    let usage = ExtendedKeyUsagePurpose::ServerAuth;
+    let mut parameters = leaf_parameters("Lull origin", usage, now);
+    parameters.subject_alt_names = vec![SanType::DnsName(ORIGIN_NAME.try_into()?)];
+    Ok(certified(&issue(authority, &parameters, &key)?, &key, now))
+}
+
+impl OriginIdentity {
+    /// Makes the identity of a new origin in `folder`.
+    ///
+    /// # Errors
+    /// If there is one already, or the file cannot be written.
+    pub fn create(folder: &Path, now: WallTime) -> Result<Self, IdentityError> {
+        let authority = make_authority(now)?;
+        let origin = make_origin(&authority, now)?;
+        let kept = Kept {
+            authorities: vec![authority],
+            origin,
+            token_key: random()?,
+            replicas: BTreeMap::new(),
+        };
+        files::create(folder, &kept)?;
+        Ok(OriginIdentity { folder: folder.to_owned(), kept })
+    }
+
+    /// The identity in `folder`. The origin's own certificate is renewed if it is old.
+    ///
+    /// # Errors
+    /// If there is none, it is damaged, or it cannot be written.
+    pub fn open(folder: &Path, now: WallTime) -> Result<Self, IdentityError> {
+        let kept: Kept = files::read(folder)?;
+        if kept.authorities.is_empty() {
+            return Err(IdentityError::Damaged(files::file(folder)));
+        }
+        let mut identity = OriginIdentity { folder: folder.to_owned(), kept };
+        if is_old(WallTime::from_nanos(identity.kept.origin.issued), now) {
+            identity.change(|kept| {
+                // By the one that all replicas trust.
+                let authority = &kept.authorities[kept.authorities.len() - 1];
+                kept.origin = make_origin(authority, now)?;
+                Ok::<_, IdentityError>(())
+            })?;
+        }
+        Ok(identity)
+    }
+
+    /// Changes what is kept, in the file first.
+    fn change<T, E: From<IdentityError>>(
+        &mut self,
+        change: impl FnOnce(&mut Kept) -> Result<T, E>,
+    ) -> Result<T, E> {
+        let mut kept = self.kept.clone();
+        let value = change(&mut kept)?;
+        files::write(&self.folder, &kept)?;
+        self.kept = kept;
+        Ok(value)
+    }
+
+    /// The key of session tokens.
+    pub fn token_key(&self) -> TokenKey {
+        TokenKey::new(self.kept.token_key)
+    }
+
+    /// Makes a ticket for a new replica of this name, to be used within `valid`. If there is a
+    /// replica of this name, the ticket lets it join again, and what it had before counts no more
+    /// when it does.
+    ///
+    /// # Errors
+    /// If the file cannot be written.
+    pub fn ticket(
+        &mut self,
+        name: &str,
+        address: &str,
+        now: WallTime,
+        valid: Duration,
+    ) -> Result<Ticket, IdentityError> {
+        let secret = random()?;
+        self.change(|kept| {
+            // The oldest authority: the origin shows a certificate of it.
+            let authority = &kept.authorities[kept.authorities.len() - 1];
+            let authority = fingerprint(&authority.certificate);
+            let old = kept.replicas.iter().find(|(_, known)| known.name == name);
+            let next = kept.replicas.last_key_value().map_or(0, |(last, _)| last + 1);
+            let number = old.map_or(next, |(number, _)| *number);
+            let known = kept.replicas.entry(number).or_insert_with(|| Known {
+                name: name.to_owned(),
+                ticket: None,
+                certificates: Vec::new(),
+                authority: None,
+                revoked: false,
+            });
+            let until = now.plus(valid).as_nanos();
+            known.ticket = Some(Open { secret: blake3::hash(&secret).to_hex().to_string(), until });
+            let (address, replica) = (address.to_owned(), ReplicaId(number));
+            Ok(Ticket { address, authority, replica, secret })
+        })
+    }
+
+    /// Somebody without a certificate wants to be a replica: a ticket lets it, once.
+    ///
+    /// # Errors
+    /// If the ticket is not good, the request is none, or the file cannot be written; then the ticket
+    /// was not used.
+    pub fn enrol(&mut self, enrol: &Enrol, now: WallTime) -> Result<Enrolled, EnrolError> {
+        self.change(|kept| {
+            let known = kept.replicas.get_mut(&enrol.replica.0).ok_or(EnrolError::Ticket)?;
+            let ticket = known.ticket.as_ref().ok_or(EnrolError::Ticket)?;
+            let expected =
+                blake3::Hash::from_hex(&ticket.secret).map_err(|_| EnrolError::Ticket)?;
+            // Hashes of BLAKE3 are compared in constant time.
+            if blake3::hash(&enrol.secret) != expected {
+                return Err(EnrolError::Ticket);
+            }
+            if now.as_nanos() > ticket.until {
+                return Err(EnrolError::Expired);
+            }
+            known.ticket = None;
+            known.certificates.clear();
+            known.revoked = false;
+            certify(kept, enrol.replica, &enrol.request, now)
+        })
+    }
+
+    /// A replica that was admitted wants a certificate for a new key. The one that it has counts
+    /// until the new one is used.
+    ///
+    /// # Errors
+    /// If the replica was revoked meanwhile, the request is none, or the file cannot be written.
+    pub fn renew(
+        &mut self,
+        replica: ReplicaId,
+        request: &[u8],
+        now: WallTime,
+    ) -> Result<Enrolled, EnrolError> {
+        self.change(|kept| {
+            let known = kept.replicas.get(&replica.0).ok_or(EnrolError::Ticket)?;
+            if known.revoked {
+                return Err(EnrolError::Revoked(replica));
+            }
+            certify(kept, replica, request, now)
+        })
+    }
+
+    /// From now on the replica is not admitted. Its connections are for the caller to close. True if
+    /// there is such a replica.
+    ///
+    /// # Errors
+    /// If the file cannot be written.
+    pub fn revoke(&mut self, replica: ReplicaId) -> Result<bool, IdentityError> {
+        self.change(|kept| {
+            let Some(known) = kept.replicas.get_mut(&replica.0) else { return Ok(false) };
+            known.revoked = true;
+            known.ticket = None;
+            Ok(true)
+        })
+    }
+
+    /// The replicas and their names; whether they have ever joined, and were not revoked.
+    pub fn replicas(&self) -> impl Iterator<Item = (ReplicaId, &str, bool)> {
+        self.kept.replicas.iter().map(|(number, known)| {
+            let joined = !known.certificates.is_empty() && !known.revoked;
+            (ReplicaId(*number), &*known.name, joined)
+        })
+    }
+
+    /// Who is at the other end, by the certificates that it has shown and TLS has verified. To be
+    /// asked for each connection before anything is read from it.
+    ///
+    /// # Errors
+    /// If it is to be closed.
+    pub fn admit(&mut self, shown: Option<&[CertificateDer<'_>]>) -> Result<Peer, NotAdmitted> {
+        let Some(first) = shown.and_then(|shown| shown.first()) else { return Ok(Peer::Newcomer) };
+        let hash = hex(&fingerprint(first));
+        let known = self.kept.replicas.iter().find_map(|(number, known)| {
+            let at = known.certificates.iter().position(|one| *one == hash)?;
+            Some((ReplicaId(*number), at, known))
+        });
+        let (replica, at, known) = known.ok_or(NotAdmitted::Unknown)?;
+        if known.revoked {
+            return Err(NotAdmitted::Revoked(replica));
+        }
+        if at == 0 && known.certificates.len() > 1 {
+            // The replica has the new one. If this cannot be written the old one counts a little
+            // longer, and the next connection tries again.
+            let _ = self.change(|kept| {
+                if let Some(known) = kept.replicas.get_mut(&replica.0) {
+                    known.certificates.truncate(1);
+                }
+                Ok::<_, IdentityError>(())
+            });
+        }
+        Ok(Peer::Replica(replica))
+    }
+
+    /// How to accept connections. To be asked for again after a change of the authority.
+    ///
+    /// # Errors
+    /// If the file has keys or certificates that are none.
+    pub fn accept(&self, time: Arc<dyn TimeProvider>) -> Result<Arc<ServerConfig>, IdentityError> {
+        let mut roots = RootCertStore::empty();
+        for authority in &self.kept.authorities {
+            roots.add(certificate(&authority.certificate))?;
+        }
+        let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider())
+            // Who joins has none: `admit` tells.
+            .allow_unauthenticated()
+            .build()
+            .map_err(|error| rustls::Error::General(error.to_string()))?;
+        let authority = &self.kept.authorities[self.kept.authorities.len() - 1];
+        // With the authority, which whoever joins knows by its hash only.
+        let chain =
+            vec![certificate(&self.kept.origin.certificate), certificate(&authority.certificate)];
+        let mut config = ServerConfig::builder_with_details(provider(), time)
+            .with_protocol_versions(&[&TLS13])?
+            .with_client_cert_verifier(verifier)
+            .with_single_cert(chain, key(&self.kept.origin.key))?;
+        // Each connection shows its certificate, so that none outlives it.
+        config.send_tls13_tickets = 0;
+        Ok(Arc::new(config))
+    }
+
+    /// Begins to change the authority: replicas get certificates of the new one, and trust it, when
+    /// they renew. The old one is trusted as well, and the origin goes on to show a certificate of it.
+    ///
+    /// # Errors
+    /// If it is being changed already, or the file cannot be written.
+    pub fn begin_rotation(&mut self, now: WallTime) -> Result<(), RotationError> {
+        self.change(|kept| {
+            if kept.authorities.len() > 1 {
+                return Err(RotationError::UnderWay);
+            }
+            kept.authorities.insert(0, make_authority(now)?);
+            Ok(())
+        })
+    }
+
+    /// Whether a replica's certificate is of an authority that is being replaced.
+    pub fn is_behind(&self, replica: ReplicaId) -> bool {
+        let known = self.kept.replicas.get(&replica.0);
+        known.is_some_and(|known| behind(&self.kept, known))
+    }
+
+    /// Ends it: the old authority counts no more.
+    ///
+    /// # Errors
+    /// If replicas would be shut out, it was not begun, or the file cannot be written.
+    pub fn finish_rotation(&mut self, now: WallTime) -> Result<(), RotationError> {
+        self.change(|kept| {
+            if kept.authorities.len() < 2 {
+                return Err(RotationError::NotBegun);
+            }
+            let behind: Vec<String> = kept
+                .replicas
+                .values()
+                .filter(|known| behind(kept, known))
+                .map(|known| known.name.clone())
+                .collect();
+            if !behind.is_empty() {
+                return Err(RotationError::Behind(behind));
+            }
+            kept.authorities.truncate(1);
+            kept.origin = make_origin(&kept.authorities[0], now)?;
+            for known in kept.replicas.values_mut() {
+                // They name the old authority.
+                known.ticket = None;
+            }
+            Ok(())
+        })
+    }
+}
+
+/// Whether a replica does not trust the newest authority yet, as far as is known: it has used no
+/// certificate of it.
+fn behind(kept: &Kept, known: &Known) -> bool {
+    let newest = hex(&fingerprint(&kept.authorities[0].certificate));
+    let joined = !known.certificates.is_empty() && !known.revoked;
+    joined && (known.certificates.len() > 1 || known.authority.as_deref() != Some(&newest[..]))
+}
+
+/// Issues a certificate for the key of a request, and notes it.
+fn certify(
+    kept: &mut Kept,
+    replica: ReplicaId,
+    request: &[u8],
+    now: WallTime,
+) -> Result<Enrolled, EnrolError> {
+    let request = CertificateSigningRequestDer::from(request);
+    let request =
+        CertificateSigningRequestParams::from_der(&request).map_err(|_| EnrolError::Request)?;
+    let authority = &kept.authorities[0];
+    let name = format!("Lull replica {}", replica.0);
+    let parameters = leaf_parameters(&name, ExtendedKeyUsagePurpose::ClientAuth, now);
+    let certificate = issue(authority, &parameters, &request.public_key)?;
+    let authorities = kept.authorities.iter().map(|one| one.certificate.clone()).collect();
+    let of = hex(&fingerprint(&authority.certificate));
+    let known = kept.replicas.get_mut(&replica.0).ok_or(EnrolError::Ticket)?;
+    known.authority = Some(of);
+    known.certificates.insert(0, hex(&fingerprint(&certificate)));
+    // One that was issued and never used makes room for the next.
+    if known.certificates.len() > 2 {
+        known.certificates.remove(1);
+    }
+    Ok(Enrolled { replica, certificate, authorities, token_key: kept.token_key })
+}

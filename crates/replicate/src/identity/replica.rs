@@ -1,0 +1,243 @@
+//! The replica's side: joining, renewing, connecting.
+
+use core::fmt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use rcgen::{CertificateParams, KeyPair};
+use rustls::pki_types::ServerName;
+use rustls::time_provider::TimeProvider;
+use rustls::version::TLS13;
+use rustls::{ClientConfig, RootCertStore};
+use serde::{Deserialize, Serialize};
+
+use super::pinned::Pinned;
+use super::{
+    Enrol, Enrolled, IdentityError, ORIGIN_NAME, Ticket, certificate, files, is_old, key, provider,
+};
+use crate::time::WallTime;
+use crate::token::TokenKey;
+use crate::types::ReplicaId;
+
+/// What is in the file.
+#[derive(Clone, Serialize, Deserialize)]
+struct Kept {
+    replica: u32,
+    address: String,
+    key: Vec<u8>,
+    certificate: Vec<u8>,
+    authorities: Vec<Vec<u8>>,
+    token_key: [u8; 32],
+    issued: i64,
+}
+
+/// The name to connect to, wherever the origin is.
+fn server_name() -> ServerName<'static> {
+    ServerName::try_from(ORIGIN_NAME).expect("a name")
+}
+
+/// A certificate request for the key. The origin takes nothing but the key from it.
+fn request(key: &KeyPair) -> Result<Vec<u8>, IdentityError> {
+    Ok(CertificateParams::default().serialize_request(key)?.der().to_vec())
+}
+
+/// A replica that has a ticket, and is no replica yet.
+pub struct Joining {
+    ticket: Ticket,
+    key: KeyPair,
+    request: Vec<u8>,
+}
+
+impl fmt::Debug for Joining {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Joining").field("ticket", &self.ticket).finish_non_exhaustive()
+    }
+}
+
+impl Joining {
+    /// Begins with a ticket, and makes a key.
+    ///
+    /// # Errors
+    /// If the machine gives no random bytes.
+    pub fn new(ticket: Ticket) -> Result<Self, IdentityError> {
+        let key = KeyPair::generate()?;
+        let request = request(&key)?;
+        Ok(Joining { ticket, key, request })
+    }
+
+    /// How to connect to the origin, at the address of the ticket: without a certificate, and only to
+    /// the one whose authority has the ticket's hash.
+    ///
+    /// # Errors
+    /// If TLS cannot be set up.
+    pub fn connect(
+        &self,
+        time: Arc<dyn TimeProvider>,
+    ) -> Result<(Arc<ClientConfig>, ServerName<'static>), IdentityError> {
+        let config = ClientConfig::builder_with_details(provider(), time)
+            .with_protocol_versions(&[&TLS13])?
+            .dangerous()
+            .with_custom_certificate_verifier(Arc::new(Pinned::new(self.ticket.authority)))
+            .with_no_client_auth();
+        Ok((Arc::new(config), server_name()))
+    }
+
+    /// What to say to it.
+    pub fn enrol(&self) -> Enrol {
+        Enrol {
+            replica: self.ticket.replica,
+            secret: self.ticket.secret,
+            request: self.request.clone(),
+        }
+    }
+
+    /// The origin has answered: the identity is kept in `folder` from now on.
+    ///
+    /// # Errors
+    /// If there is one already, or the file cannot be written.
+    pub fn finish(
+        self,
+        folder: &Path,
+        enrolled: Enrolled,
+        now: WallTime,
+    ) -> Result<ReplicaIdentity, IdentityError> {
+        let kept = Kept {
+            replica: enrolled.replica.0,
+            address: self.ticket.address,
+            key: self.key.serialize_der(),
+            certificate: enrolled.certificate,
+            authorities: enrolled.authorities,
+            token_key: enrolled.token_key,
+            issued: now.as_nanos(),
+        };
+        files::create(folder, &kept)?;
+        Ok(ReplicaIdentity { folder: folder.to_owned(), kept })
+    }
+}
+
+/// The identity of a replica.
+pub struct ReplicaIdentity {
+    folder: PathBuf,
+    kept: Kept,
+}
+
+impl fmt::Debug for ReplicaIdentity {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ReplicaIdentity")
+            .field("replica", &self.kept.replica)
+            .finish_non_exhaustive()
+    }
+}
+
+/// A new key that has no certificate yet. It is on the disk only when it has: until then the old one
+/// is used.
+pub struct Renewal {
+    key: KeyPair,
+    /// The certificate request, in DER.
+    pub request: Vec<u8>,
+}
+
+impl fmt::Debug for Renewal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Renewal(…)")
+    }
+}
+
+impl ReplicaIdentity {
+    /// The identity in `folder`.
+    ///
+    /// # Errors
+    /// If there is none, or it is damaged.
+    pub fn open(folder: &Path) -> Result<Self, IdentityError> {
+        Ok(ReplicaIdentity { folder: folder.to_owned(), kept: files::read(folder)? })
+    }
+
+    /// Where it is kept.
+    #[cfg(test)]
+    pub(super) fn folder(&self) -> &Path {
+        &self.folder
+    }
+
+    /// What it shows of itself, and the key for that.
+    #[cfg(test)]
+    pub(super) fn shown(&self) -> super::Shown {
+        (vec![certificate(&self.kept.certificate)], key(&self.kept.key))
+    }
+
+    /// The replica's number.
+    pub fn replica(&self) -> ReplicaId {
+        ReplicaId(self.kept.replica)
+    }
+
+    /// Where the origin listens.
+    pub fn address(&self) -> &str {
+        &self.kept.address
+    }
+
+    /// The key of session tokens.
+    pub fn token_key(&self) -> TokenKey {
+        TokenKey::new(self.kept.token_key)
+    }
+
+    /// How to connect to the origin.
+    ///
+    /// # Errors
+    /// If the file has keys or certificates that are none.
+    pub fn connect(
+        &self,
+        time: Arc<dyn TimeProvider>,
+    ) -> Result<(Arc<ClientConfig>, ServerName<'static>), IdentityError> {
+        let mut roots = RootCertStore::empty();
+        for authority in &self.kept.authorities {
+            roots.add(certificate(authority))?;
+        }
+        let config = ClientConfig::builder_with_details(provider(), time)
+            .with_protocol_versions(&[&TLS13])?
+            .with_root_certificates(roots)
+            .with_client_auth_cert(
+                vec![certificate(&self.kept.certificate)],
+                key(&self.kept.key),
+            )?;
+        Ok((Arc::new(config), server_name()))
+    }
+
+    /// Whether it is time for [`renew`](ReplicaIdentity::renew): two thirds of the certificate's life
+    /// are over.
+    pub fn is_old(&self, now: WallTime) -> bool {
+        is_old(WallTime::from_nanos(self.kept.issued), now)
+    }
+
+    /// A new key, to be certified by [`OriginIdentity::renew`](super::OriginIdentity::renew).
+    ///
+    /// # Errors
+    /// If the machine gives no random bytes.
+    pub fn renew(&self) -> Result<Renewal, IdentityError> {
+        let key = KeyPair::generate()?;
+        let request = request(&key)?;
+        Ok(Renewal { key, request })
+    }
+
+    /// The origin has answered: the new key and certificate are used from now on.
+    ///
+    /// # Errors
+    /// If the file cannot be written: then the old ones are.
+    pub fn renewed(
+        &mut self,
+        renewal: Renewal,
+        enrolled: Enrolled,
+        now: WallTime,
+    ) -> Result<(), IdentityError> {
+        let kept = Kept {
+            replica: self.kept.replica,
+            address: self.kept.address.clone(),
+            key: renewal.key.serialize_der(),
+            certificate: enrolled.certificate,
+            authorities: enrolled.authorities,
+            token_key: enrolled.token_key,
+            issued: now.as_nanos(),
+        };
+        files::write(&self.folder, &kept)?;
+        self.kept = kept;
+        Ok(())
+    }
+}

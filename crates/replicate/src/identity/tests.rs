@@ -1,0 +1,335 @@
+//! Handshakes without a network: the bytes of one side are handed to the other.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+
+use rustls::pki_types::{ServerName, UnixTime};
+use rustls::time_provider::TimeProvider;
+use rustls::version::{TLS12, TLS13};
+use rustls::{
+    CertificateError, ClientConfig, ClientConnection, ConnectionCommon, Error, RootCertStore,
+    ServerConfig, ServerConnection,
+};
+use tempfile::TempDir;
+
+use super::*;
+
+const DAY: u64 = 86_400;
+/// Some day.
+const START: u64 = 20_000 * DAY;
+
+fn at(days: u64) -> WallTime {
+    WallTime::from_nanos(((START + days * DAY) * 1_000_000_000) as i64)
+}
+
+#[derive(Debug)]
+struct Clock(u64);
+
+impl TimeProvider for Clock {
+    fn current_time(&self) -> Option<UnixTime> {
+        Some(UnixTime::since_unix_epoch(Duration::from_secs(START + self.0 * DAY)))
+    }
+}
+
+fn clock(days: u64) -> Arc<Clock> {
+    Arc::new(Clock(days))
+}
+
+fn transfer<A, B>(
+    from: &mut ConnectionCommon<A>,
+    to: &mut ConnectionCommon<B>,
+) -> Result<bool, Error> {
+    let mut bytes = Vec::new();
+    while from.wants_write() {
+        from.write_tls(&mut bytes).expect("a vector takes everything");
+    }
+    let moved = !bytes.is_empty();
+    let mut rest = &bytes[..];
+    while !rest.is_empty() {
+        to.read_tls(&mut rest).expect("a slice gives everything");
+        to.process_new_packets()?;
+    }
+    Ok(moved)
+}
+
+/// Shakes hands; gives the server's side, or what the one who objected said.
+fn shake(
+    (client, name): (Arc<ClientConfig>, ServerName<'static>),
+    server: Arc<ServerConfig>,
+) -> Result<ServerConnection, Error> {
+    let mut client = ClientConnection::new(client, name)?;
+    let mut server = ServerConnection::new(server)?;
+    while transfer(&mut client, &mut server)? | transfer(&mut server, &mut client)? {}
+    assert!(!client.is_handshaking() && !server.is_handshaking());
+    Ok(server)
+}
+
+struct World {
+    folder: TempDir,
+    origin: OriginIdentity,
+}
+
+impl World {
+    fn new() -> Self {
+        let folder = TempDir::new().expect("a folder");
+        let origin = OriginIdentity::create(&folder.path().join("origin"), at(0));
+        World { origin: origin.expect("an empty folder"), folder }
+    }
+
+    fn ticket(&mut self, name: &str) -> Ticket {
+        let valid = Duration::from_secs(7 * DAY);
+        self.origin.ticket(name, "origin.example:4711", at(0), valid).expect("it can be written")
+    }
+
+    fn join(&mut self, name: &str) -> ReplicaIdentity {
+        let joining = Joining::new(self.ticket(name)).expect("a key");
+        let enrolled = self.origin.enrol(&joining.enrol(), at(0)).expect("a good ticket");
+        let number = fs::read_dir(self.folder.path()).expect("a folder").count();
+        let folder = self.folder.path().join(format!("{name}-{number}"));
+        joining.finish(&folder, enrolled, at(0)).expect("an empty folder")
+    }
+
+    /// What the origin says to a replica that connects.
+    fn connect(&mut self, replica: &ReplicaIdentity, day: u64) -> Result<Peer, String> {
+        let client = replica.connect(clock(day)).expect("good keys");
+        let server = self.origin.accept(clock(day)).expect("good keys");
+        let server = shake(client, server).map_err(|error| error.to_string())?;
+        self.origin.admit(server.peer_certificates()).map_err(|error| error.to_string())
+    }
+}
+
+#[test]
+fn a_ticket_lets_one_replica_join_once() {
+    let mut world = World::new();
+    let text = world.ticket("berlin").to_string();
+    let joining = Joining::new(text.parse().expect("a ticket")).expect("a key");
+    let client = joining.connect(clock(0)).expect("good keys");
+    let server = world.origin.accept(clock(0)).expect("good keys");
+    let server = shake(client, server).expect("the origin of the ticket");
+    assert_eq!(world.origin.admit(server.peer_certificates()), Ok(Peer::Newcomer));
+    let enrol = joining.enrol();
+    let enrolled = world.origin.enrol(&enrol, at(1)).expect("a good ticket");
+    let folder = world.folder.path().join("berlin");
+    let replica = joining.finish(&folder, enrolled, at(1)).expect("an empty folder");
+    assert_eq!(world.connect(&replica, 1), Ok(Peer::Replica(ReplicaId(0))));
+    assert!(matches!(world.origin.enrol(&enrol, at(1)), Err(EnrolError::Ticket)));
+    // Both sides know it from their files.
+    let again = ReplicaIdentity::open(&folder).expect("it was written");
+    world.origin =
+        OriginIdentity::open(&world.folder.path().join("origin"), at(2)).expect("it was written");
+    assert_eq!(world.connect(&again, 2), Ok(Peer::Replica(ReplicaId(0))));
+    assert_eq!((again.replica(), again.address()), (ReplicaId(0), "origin.example:4711"));
+    let token =
+        crate::token::Keyring::new(world.origin.token_key(), None).issue(crate::types::Sequence(5));
+    let theirs = crate::token::Keyring::new(again.token_key(), None);
+    assert_eq!(theirs.verify(&token), Ok(crate::types::Sequence(5)));
+}
+
+#[test]
+fn a_ticket_that_is_not_good_lets_nobody_join() {
+    let (mut world, mut other) = (World::new(), World::new());
+    let good = world.ticket("berlin");
+    let enrol = |ticket: &Ticket| Joining::new(ticket.clone()).expect("a key").enrol();
+    for ticket in [
+        Ticket { secret: [0; 32], ..good.clone() },
+        Ticket { replica: ReplicaId(7), ..good.clone() },
+        other.ticket("berlin"),
+    ] {
+        let refused = world.origin.enrol(&enrol(&ticket), at(1));
+        assert!(matches!(refused, Err(EnrolError::Ticket)), "{ticket:?}");
+    }
+    let late = world.origin.enrol(&enrol(&good), at(8));
+    assert!(matches!(late, Err(EnrolError::Expired)));
+    let mut forged = enrol(&good);
+    let last = forged.request.len() - 1;
+    forged.request[last] ^= 1;
+    assert!(matches!(world.origin.enrol(&forged, at(1)), Err(EnrolError::Request)));
+    world.origin.enrol(&enrol(&good), at(1)).expect("none of them has used it");
+}
+
+#[test]
+fn whoever_joins_talks_to_the_origin_of_the_ticket_only() {
+    let (mut world, other) = (World::new(), World::new());
+    let joining = Joining::new(world.ticket("berlin")).expect("a key");
+    let client = joining.connect(clock(0)).expect("good keys");
+    let server = other.origin.accept(clock(0)).expect("good keys");
+    let error = shake(client, server).expect_err("another origin");
+    let Error::InvalidCertificate(CertificateError::Other(why)) = &error else {
+        panic!("{error}");
+    };
+    assert_eq!(why.0.downcast_ref(), Some(&OtherOrigin));
+}
+
+#[test]
+fn certificates_of_others_are_refused_by_both_sides() {
+    let (mut world, mut other) = (World::new(), World::new());
+    let (replica, stranger) = (world.join("berlin"), other.join("berlin"));
+    let error = world.connect(&stranger, 0).expect_err("of another origin");
+    assert!(error.contains("certificate"), "{error}");
+    // A stranger that does not look at the origin's certificate is refused as well.
+    let pinned = Arc::new(pinned::Pinned::new(world.ticket("paris").authority));
+    let (_, name) = stranger.connect(clock(0)).expect("good keys");
+    let (chain, secret) = stranger.shown();
+    let client = ClientConfig::builder_with_details(provider(), clock(0))
+        .with_protocol_versions(&[&TLS13])
+        .expect("TLS 1.3")
+        .dangerous()
+        .with_custom_certificate_verifier(pinned)
+        .with_client_auth_cert(chain, secret)
+        .expect("a pair");
+    let server = world.origin.accept(clock(0)).expect("good keys");
+    let refused = shake((Arc::new(client), name), server).expect_err("of another origin");
+    let unknown = Error::InvalidCertificate(CertificateError::UnknownIssuer);
+    assert_eq!(refused, unknown);
+    assert!(world.connect(&replica, 0).is_ok());
+}
+
+#[test]
+fn a_replica_cannot_pass_for_the_origin() {
+    let mut world = World::new();
+    let (honest, evil) = (world.join("berlin"), world.join("paris"));
+    let (chain, secret) = evil.shown();
+    let server = ServerConfig::builder_with_details(provider(), clock(0))
+        .with_protocol_versions(&[&TLS13])
+        .expect("TLS 1.3")
+        .with_no_client_auth()
+        .with_single_cert(chain, secret)
+        .expect("a pair");
+    let client = honest.connect(clock(0)).expect("good keys");
+    let refused = shake(client, Arc::new(server)).expect_err("the certificate of a replica");
+    assert!(matches!(refused, Error::InvalidCertificate(_)), "{refused}");
+}
+
+#[test]
+fn older_versions_of_tls_are_not_spoken() {
+    let mut world = World::new();
+    let replica = world.join("berlin");
+    let (_, name) = replica.connect(clock(0)).expect("good keys");
+    let client = ClientConfig::builder_with_details(provider(), clock(0))
+        .with_protocol_versions(&[&TLS12])
+        .expect("TLS 1.2")
+        .with_root_certificates(RootCertStore::empty())
+        .with_no_client_auth();
+    let server = world.origin.accept(clock(0)).expect("good keys");
+    assert!(matches!(shake((Arc::new(client), name), server), Err(Error::PeerIncompatible(_))));
+}
+
+#[test]
+fn a_revoked_replica_is_refused_until_it_joins_again() {
+    let mut world = World::new();
+    let (berlin, paris) = (world.join("berlin"), world.join("paris"));
+    assert!(world.origin.revoke(berlin.replica()).expect("it can be written"));
+    assert!(!world.origin.revoke(ReplicaId(9)).expect("it can be written"));
+    let revoked = NotAdmitted::Revoked(ReplicaId(0)).to_string();
+    assert_eq!(world.connect(&berlin, 1), Err(revoked));
+    let renewal = berlin.renew().expect("a key");
+    let refused = world.origin.renew(berlin.replica(), &renewal.request, at(1));
+    assert!(matches!(refused, Err(EnrolError::Revoked(_))));
+    assert_eq!(world.connect(&paris, 1), Ok(Peer::Replica(ReplicaId(1))));
+    let joined: Vec<_> = world.origin.replicas().map(|(_, name, joined)| (name, joined)).collect();
+    assert_eq!(joined, [("berlin", false), ("paris", true)]);
+    let again = world.join("berlin");
+    assert_eq!(world.connect(&again, 1), Ok(Peer::Replica(ReplicaId(0))));
+    assert_eq!(world.connect(&berlin, 1), Err(NotAdmitted::Unknown.to_string()));
+}
+
+#[test]
+fn an_old_certificate_counts_until_the_new_one_was_used() {
+    let mut world = World::new();
+    let mut replica = world.join("berlin");
+    assert!(!replica.is_old(at(200)) && replica.is_old(at(250)));
+    let before = ReplicaIdentity::open(replica.folder()).expect("it was written");
+    let peer = Ok(Peer::Replica(ReplicaId(0)));
+    for lost in [true, true, false] {
+        let renewal = replica.renew().expect("a key");
+        let enrolled = world.origin.renew(replica.replica(), &renewal.request, at(250));
+        let enrolled = enrolled.expect("it was admitted");
+        assert_eq!(world.connect(&before, 250), peer);
+        if !lost {
+            replica.renewed(renewal, enrolled, at(250)).expect("it can be written");
+        }
+    }
+    assert_eq!(world.connect(&replica, 251), peer);
+    assert_eq!(world.connect(&before, 251), Err(NotAdmitted::Unknown.to_string()));
+    // The origin renews its own, else it would be too old for this one.
+    assert!(world.connect(&replica, 500).is_err());
+    let folder = world.folder.path().join("origin");
+    world.origin = OriginIdentity::open(&folder, at(500)).expect("it was written");
+    assert_eq!(world.connect(&replica, 500), peer);
+    assert!(world.connect(&replica, 700).is_err(), "the replica's is too old");
+}
+
+#[test]
+fn the_authority_is_changed_without_shutting_anybody_out() {
+    let mut world = World::new();
+    let (mut berlin, paris) = (world.join("berlin"), world.join("paris"));
+    let finished = world.origin.finish_rotation(at(1));
+    assert!(matches!(finished, Err(RotationError::NotBegun)));
+    world.origin.begin_rotation(at(1)).expect("it can be written");
+    let begun = world.origin.begin_rotation(at(1));
+    assert!(matches!(begun, Err(RotationError::UnderWay)));
+    let tokyo = world.join("tokyo");
+    for replica in [&berlin, &paris, &tokyo] {
+        assert!(world.connect(replica, 2).is_ok());
+    }
+    let renewal = berlin.renew().expect("a key");
+    let enrolled = world.origin.renew(berlin.replica(), &renewal.request, at(2));
+    berlin.renewed(renewal, enrolled.expect("admitted"), at(2)).expect("it can be written");
+    let behind = |world: &mut World| match world.origin.finish_rotation(at(3)) {
+        Err(RotationError::Behind(names)) => names,
+        other => panic!("{other:?}"),
+    };
+    // What was issued may not have come there before it is used.
+    assert_eq!(behind(&mut world), ["berlin", "paris"]);
+    assert!(world.connect(&berlin, 3).is_ok());
+    assert_eq!(behind(&mut world), ["paris"]);
+    assert!(world.origin.is_behind(paris.replica()) && !world.origin.is_behind(tokyo.replica()));
+    world.origin.revoke(paris.replica()).expect("it can be written");
+    world.origin.finish_rotation(at(3)).expect("nobody is shut out");
+    for replica in [&berlin, &tokyo] {
+        assert!(world.connect(replica, 4).is_ok());
+    }
+    assert!(world.connect(&paris, 4).is_err());
+    let late = world.join("oslo");
+    assert!(world.connect(&late, 4).is_ok());
+}
+
+#[test]
+fn a_ticket_is_copied_whole_or_not_taken() {
+    let ticket = Ticket {
+        address: "[2001:db8::7]:4711".to_owned(),
+        authority: Digest([3; 32]),
+        replica: ReplicaId(70_000),
+        secret: [9; 32],
+    };
+    let text = ticket.to_string();
+    assert_eq!(format!(" {text}\n").parse(), Ok(ticket.clone()));
+    for at in 5..text.len() {
+        let mut digits = text.clone().into_bytes();
+        digits[at] = if digits[at] == b'0' { b'1' } else { b'0' };
+        let changed = String::from_utf8(digits).expect("digits are text");
+        assert_eq!(changed.parse::<Ticket>(), Err(TicketError::Checksum), "digit {at}");
+    }
+    for wrong in ["", "lull1", "lull1ab", "lull2", &text[1..], &text[..text.len() - 1], "lull1äö"]
+    {
+        let refused = wrong.parse::<Ticket>();
+        assert!(matches!(refused, Err(TicketError::Malformed | TicketError::Checksum)), "{wrong}");
+    }
+    assert!(!format!("{ticket:?}").contains('9'), "a secret is not printed");
+}
+
+#[test]
+fn keys_are_readable_by_their_owner_only() {
+    let mut world = World::new();
+    let replica = world.join("berlin");
+    for folder in [&*world.folder.path().join("origin"), replica.folder()] {
+        let mode = fs::metadata(files::file(folder)).expect("a file").permissions().mode();
+        assert_eq!(mode & 0o777, 0o600);
+    }
+    let origin = world.folder.path().join("origin");
+    assert!(matches!(OriginIdentity::create(&origin, at(1)), Err(IdentityError::Exists(_))));
+    fs::write(files::file(&origin), "{}").expect("a file");
+    assert!(matches!(OriginIdentity::open(&origin, at(1)), Err(IdentityError::Damaged(_))));
+    let nothing = world.folder.path().join("nothing");
+    assert!(matches!(ReplicaIdentity::open(&nothing), Err(IdentityError::Nothing(_))));
+}

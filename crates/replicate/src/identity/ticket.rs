@@ -1,0 +1,92 @@
+//! Tickets: what a person carries from the origin to a new replica.
+
+use core::fmt;
+use core::str::FromStr;
+
+use thiserror::Error;
+
+use crate::types::{Digest, ReplicaId};
+
+/// What a text that is a ticket begins with: the version of its layout.
+const PREFIX: &str = "lull1";
+/// Hash of the authority, number, secret; then the address; then the checksum.
+const FIXED: usize = 32 + 4 + 32;
+const CHECKSUM: usize = 4;
+/// The longest address: a name of a host and a port.
+const LONGEST_ADDRESS: usize = 300;
+
+/// Lets one replica join, once. Who has it can be that replica, so it is a secret until it was used.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Ticket {
+    /// Where the origin listens.
+    pub address: String,
+    /// The hash of the certificate of its authority.
+    pub authority: Digest,
+    /// The number that the replica will have.
+    pub replica: ReplicaId,
+    /// What makes it this ticket.
+    pub secret: [u8; 32],
+}
+
+impl fmt::Debug for Ticket {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Ticket")
+            .field("address", &self.address)
+            .field("replica", &self.replica)
+            .finish_non_exhaustive()
+    }
+}
+
+/// Why a text is no ticket.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+pub enum TicketError {
+    /// It does not look like one.
+    #[error("this is no ticket: copy all of it, from `lull1` to the end")]
+    Malformed,
+    /// A character of it is another, or missing.
+    #[error("the ticket was copied wrongly: copy all of it, from `lull1` to the end")]
+    Checksum,
+}
+
+impl fmt::Display for Ticket {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut bytes = self.authority.0.to_vec();
+        bytes.extend(self.replica.0.to_le_bytes());
+        bytes.extend(self.secret);
+        bytes.extend(self.address.as_bytes());
+        let checksum = Digest::of(&bytes);
+        bytes.extend(&checksum.0[..CHECKSUM]);
+        f.write_str(PREFIX)?;
+        bytes.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
+    }
+}
+
+impl FromStr for Ticket {
+    type Err = TicketError;
+
+    fn from_str(text: &str) -> Result<Self, TicketError> {
+        let digits = text.trim().strip_prefix(PREFIX).ok_or(TicketError::Malformed)?;
+        let longest = 2 * (FIXED + LONGEST_ADDRESS + CHECKSUM);
+        if digits.len() > longest || !digits.is_ascii() || digits.len() % 2 != 0 {
+            return Err(TicketError::Malformed);
+        }
+        let bytes: Result<Vec<u8>, _> = (0..digits.len() / 2)
+            .map(|at| u8::from_str_radix(&digits[2 * at..2 * at + 2], 16))
+            .collect();
+        let bytes = bytes.map_err(|_| TicketError::Malformed)?;
+        let (rest, checksum) =
+            bytes.split_last_chunk::<CHECKSUM>().ok_or(TicketError::Malformed)?;
+        if Digest::of(rest).0[..CHECKSUM] != checksum[..] {
+            return Err(TicketError::Checksum);
+        }
+        let (authority, rest) = rest.split_first_chunk().ok_or(TicketError::Malformed)?;
+        let (replica, rest) = rest.split_first_chunk().ok_or(TicketError::Malformed)?;
+        let (secret, address) = rest.split_first_chunk().ok_or(TicketError::Malformed)?;
+        Ok(Ticket {
+            address: String::from_utf8(address.to_vec()).map_err(|_| TicketError::Malformed)?,
+            authority: Digest(*authority),
+            replica: ReplicaId(u32::from_le_bytes(*replica)),
+            secret: *secret,
+        })
+    }
+}

@@ -1,0 +1,104 @@
+//! The messages by which somebody becomes a replica, or stays one.
+
+use super::WireError;
+use super::cursor::{Reader, Writer};
+use super::sealed::Coded;
+use crate::message::{Enrol, Enrolled, FromAuthority, NotEnrolled, ToAuthority};
+
+/// Bytes of a certificate or a request for one, at most. Ours have 300 to 500.
+const LONGEST: usize = 4_096;
+/// Authorities that are trusted at a time, at most: there are two while one replaces the other.
+const AUTHORITIES: (&str, usize) = ("authorities", 4);
+
+const ENROL: u8 = 0x31;
+const RENEW: u8 = 0x32;
+const ENROLLED: u8 = 0x51;
+const NOT_ENROLLED: u8 = 0x52;
+
+impl Coded for ToAuthority {
+    const LONGEST: usize = super::HEADER - 4 + 4 + 32 + 2 + LONGEST;
+
+    fn kind(&self) -> u8 {
+        match self {
+            ToAuthority::Enrol(_) => ENROL,
+            ToAuthority::Renew(_) => RENEW,
+        }
+    }
+
+    fn write(&self, to: &mut Writer<'_>) -> Result<(), WireError> {
+        match self {
+            ToAuthority::Enrol(Enrol { replica, secret, request }) => {
+                to.replica(*replica);
+                to.bytes(secret);
+                to.blob(("request", LONGEST), request)
+            }
+            ToAuthority::Renew(request) => to.blob(("request", LONGEST), request),
+        }
+    }
+
+    fn read(kind: u8, from: &mut Reader<'_>) -> Result<Self, WireError> {
+        Ok(match kind {
+            ENROL => ToAuthority::Enrol(Enrol {
+                replica: from.replica("replica")?,
+                secret: from.digest("secret")?.0,
+                request: from.blob(("request", LONGEST))?,
+            }),
+            RENEW => ToAuthority::Renew(from.blob(("request", LONGEST))?),
+            other => return Err(WireError::Kind(other)),
+        })
+    }
+}
+
+impl Coded for FromAuthority {
+    const LONGEST: usize = super::HEADER - 4 + 4 + 32 + 4 + (1 + AUTHORITIES.1) * (2 + LONGEST);
+
+    fn kind(&self) -> u8 {
+        match self {
+            FromAuthority::Enrolled(_) => ENROLLED,
+            FromAuthority::Refused(_) => NOT_ENROLLED,
+        }
+    }
+
+    fn write(&self, to: &mut Writer<'_>) -> Result<(), WireError> {
+        match self {
+            FromAuthority::Enrolled(enrolled) => {
+                to.replica(enrolled.replica);
+                to.bytes(&enrolled.token_key);
+                to.blob(("certificate", LONGEST), &enrolled.certificate)?;
+                to.list(AUTHORITIES, &enrolled.authorities, |to, authority| {
+                    to.blob(("authority", LONGEST), authority)
+                })
+            }
+            FromAuthority::Refused(why) => {
+                to.u8(match why {
+                    NotEnrolled::Ticket => 0,
+                    NotEnrolled::Expired => 1,
+                    NotEnrolled::Revoked => 2,
+                    NotEnrolled::Request => 3,
+                    NotEnrolled::Failed => 4,
+                });
+                Ok(())
+            }
+        }
+    }
+
+    fn read(kind: u8, from: &mut Reader<'_>) -> Result<Self, WireError> {
+        Ok(match kind {
+            ENROLLED => FromAuthority::Enrolled(Enrolled {
+                replica: from.replica("replica")?,
+                token_key: from.digest("token key")?.0,
+                certificate: from.blob(("certificate", LONGEST))?,
+                authorities: from.list(AUTHORITIES, 2, |from| from.blob(("authority", LONGEST)))?,
+            }),
+            NOT_ENROLLED => FromAuthority::Refused(match from.u8("reason")? {
+                0 => NotEnrolled::Ticket,
+                1 => NotEnrolled::Expired,
+                2 => NotEnrolled::Revoked,
+                3 => NotEnrolled::Request,
+                4 => NotEnrolled::Failed,
+                _ => return Err(WireError::Value("reason")),
+            }),
+            other => return Err(WireError::Kind(other)),
+        })
+    }
+}
