@@ -2,7 +2,8 @@
 
 use lull_cc::{Bytes, Timestamp};
 use lull_replicate::message::{
-    Ask, BodyHeader, Channel, Frame, Refusal, Session, Start, ToOrigin, ToReplica, Tree,
+    Ask, BodyHeader, Channel, Enrol, Enrolled, Frame, FromAuthority, NotEnrolled, Refusal, Session,
+    Start, ToAuthority, ToOrigin, ToReplica, Tree,
 };
 use lull_replicate::path::Path;
 use lull_replicate::time::{LocalTime, WallTime};
@@ -127,7 +128,29 @@ pub fn streams() -> Vec<Vec<u8>> {
     bodies.push(BodyPart::Header(header(Some(version(&small)))));
     bodies.push(BodyPart::Broken);
     let preface = Preface::ours(Channel::Speculative).encode().to_vec();
-    vec![stream(&to_origin), stream(&to_replica), stream(&bodies), stream(&[Attach]), preface]
+    let (replica, request) = (ReplicaId(2), vec![0x30; 40]);
+    let questions = [
+        ToAuthority::Enrol(Enrol { replica, secret: [8; 32], request: request.clone() }),
+        ToAuthority::Renew(request.clone()),
+    ];
+    let answers = [
+        FromAuthority::Enrolled(Enrolled {
+            replica,
+            certificate: request.clone(),
+            authorities: vec![request.clone(), request],
+            token_key: [9; 32],
+        }),
+        FromAuthority::Refused(NotEnrolled::Expired),
+    ];
+    vec![
+        stream(&to_origin),
+        stream(&to_replica),
+        stream(&bodies),
+        stream(&[Attach]),
+        stream(&questions),
+        stream(&answers),
+        preface,
+    ]
 }
 
 fn stream<M: Message + Clone>(messages: &[M]) -> Vec<u8> {

@@ -1,6 +1,6 @@
 //! The protocol of origin and replicas.
 
-use lull_replicate::message::{Channel, Frame, ToOrigin, ToReplica};
+use lull_replicate::message::{Channel, Frame, FromAuthority, ToAuthority, ToOrigin, ToReplica};
 use lull_replicate::wire::{
     Assembly, Attach, BodyPart, Delivery, Frames, Message, PREFACE, Preface, encode,
 };
@@ -11,6 +11,8 @@ pub fn wire(bytes: &[u8]) {
     stream::<ToOrigin>(bytes);
     stream::<ToReplica>(bytes);
     stream::<Attach>(bytes);
+    stream::<ToAuthority>(bytes);
+    stream::<FromAuthority>(bytes);
     let mut assembly = Assembly::default();
     for frame in stream::<BodyPart>(bytes) {
         match assembly.handle(frame.message) {

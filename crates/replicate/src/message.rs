@@ -54,6 +54,8 @@ pub enum Channel {
     Demand,
     /// In the background, in any order.
     Speculative,
+    /// For certificates: one question and one answer.
+    Enrolment,
 }
 
 /// Which connection a message belongs to. What comes from an earlier one is dropped, whichever
@@ -219,4 +221,80 @@ pub enum Refusal {
          replica an empty folder"
     )]
     Forgotten(Sequence),
+}
+
+/// What is said to the origin as an authority: by whom it does not know yet, or by a replica. There is
+/// no session; it is all zero.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ToAuthority {
+    /// Somebody with a ticket wants to be a replica.
+    Enrol(Enrol),
+    /// The replica that shows its certificate wants one for another key: a request (PKCS #10), in DER.
+    Renew(Vec<u8>),
+}
+
+/// What the origin answers as an authority.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum FromAuthority {
+    /// It has issued a certificate.
+    Enrolled(Enrolled),
+    /// It has not.
+    Refused(NotEnrolled),
+}
+
+/// What somebody says to be a replica, on a connection without a certificate of its own.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Enrol {
+    /// Its number, from the ticket.
+    pub replica: ReplicaId,
+    /// The secret of the ticket.
+    pub secret: [u8; 32],
+    /// A certificate request (PKCS #10), in DER. Only the key in it is looked at.
+    pub request: Vec<u8>,
+}
+
+/// What it gets: all that it needs to be this replica, but for the key, which never leaves it.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Enrolled {
+    /// Its number.
+    pub replica: ReplicaId,
+    /// Its certificate, in DER.
+    pub certificate: Vec<u8>,
+    /// The certificates of the authorities to trust, in DER.
+    pub authorities: Vec<Vec<u8>>,
+    /// The key of session tokens, see [`TokenKey`](crate::token::TokenKey).
+    pub token_key: [u8; 32],
+}
+
+macro_rules! without_secrets {
+    ($($name:ident),+) => {
+        $(impl core::fmt::Debug for $name {
+            fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+                let mut shown = f.debug_struct(stringify!($name));
+                shown.field("replica", &self.replica).finish_non_exhaustive()
+            }
+        })+
+    };
+}
+
+without_secrets!(Enrol, Enrolled);
+
+/// Why the origin issues no certificate, as far as it tells.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Error)]
+pub enum NotEnrolled {
+    /// There is no such ticket, or it was used.
+    #[error("the ticket is not one of this origin's, or was used: ask for a new one")]
+    Ticket,
+    /// It was good once.
+    #[error("the ticket is too old: ask for a new one")]
+    Expired,
+    /// The replica was revoked.
+    #[error("the replica was revoked: ask for a new ticket")]
+    Revoked,
+    /// The request is none, or was not signed with the key in it.
+    #[error("the certificate request is not valid: install the same release on both")]
+    Request,
+    /// It is the origin that has a problem.
+    #[error("the origin could not issue a certificate: its log says why")]
+    Failed,
 }

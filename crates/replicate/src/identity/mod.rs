@@ -18,7 +18,8 @@
 //!     ├───────────────── Enrolled ────────────────────▶│ the new one was used
 //! ```
 //!
-//! What is sent over the connections is not decided here; `rustls` has the cryptography, with ring.
+//! What is said is in [`message`](crate::message), from [`ToAuthority`](crate::message::ToAuthority) on;
+//! `rustls` has the cryptography, with ring.
 
 mod files;
 mod origin;
@@ -41,8 +42,9 @@ use rustls::crypto::{CryptoProvider, ring};
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use thiserror::Error;
 
+use crate::message::NotEnrolled;
 use crate::time::WallTime;
-use crate::types::{Digest, ReplicaId};
+use crate::types::Digest;
 
 pub use origin::{NotAdmitted, OriginIdentity, Peer, RotationError};
 pub use pinned::OtherOrigin;
@@ -89,61 +91,26 @@ pub enum IdentityError {
     Random,
 }
 
-/// Why the origin enrols nobody, or renews nothing. It says no more to whoever asks.
+/// Why the origin enrols nobody, or renews nothing.
 #[derive(Debug, Error)]
 pub enum EnrolError {
-    /// There is no such ticket, or it was used, or it was never this secret.
-    #[error("the ticket is not one of this origin's, or was used: ask for a new one")]
-    Ticket,
-    /// It was good once.
-    #[error("the ticket is too old: ask for a new one")]
-    Expired,
-    /// The replica was revoked.
-    #[error("replica {} was revoked: ask for a new ticket", .0.0)]
-    Revoked(ReplicaId),
-    /// What came is no request, or was not signed with the key in it.
-    #[error("the certificate request is not valid: install the same release on both")]
-    Request,
-    /// It is the origin that has a problem.
+    /// Because of what came.
+    #[error(transparent)]
+    Refused(#[from] NotEnrolled),
+    /// The origin has a problem, which is not for whoever asks.
     #[error(transparent)]
     Origin(#[from] IdentityError),
 }
 
-/// What a replica says to be enrolled, on a connection without a certificate of its own.
-#[derive(Clone, PartialEq, Eq)]
-pub struct Enrol {
-    /// Its number, from the ticket.
-    pub replica: ReplicaId,
-    /// The secret of the ticket.
-    pub secret: [u8; 32],
-    /// A certificate request (PKCS #10), in DER. Only the key in it is looked at.
-    pub request: Vec<u8>,
+impl EnrolError {
+    /// What to tell whoever asks.
+    pub fn told(&self) -> NotEnrolled {
+        match self {
+            EnrolError::Refused(why) => *why,
+            EnrolError::Origin(_) => NotEnrolled::Failed,
+        }
+    }
 }
-
-/// What it gets: all that it needs to be this replica, but for the key, which never leaves it.
-#[derive(Clone, PartialEq, Eq)]
-pub struct Enrolled {
-    /// Its number.
-    pub replica: ReplicaId,
-    /// Its certificate, in DER.
-    pub certificate: Vec<u8>,
-    /// The certificates of the authorities to trust, in DER.
-    pub authorities: Vec<Vec<u8>>,
-    /// The key of session tokens, see [`TokenKey`](crate::token::TokenKey).
-    pub token_key: [u8; 32],
-}
-
-macro_rules! without_secrets {
-    ($($name:ident),+) => {
-        $(impl core::fmt::Debug for $name {
-            fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
-                f.debug_struct(stringify!($name)).field("replica", &self.replica).finish_non_exhaustive()
-            }
-        })+
-    };
-}
-
-without_secrets!(Enrol, Enrolled);
 
 fn provider() -> Arc<CryptoProvider> {
     // Named, not the process's default: which one that is depends on what else is linked.

@@ -19,9 +19,10 @@ use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
 use super::{
-    Enrol, EnrolError, Enrolled, IdentityError, ORIGIN_NAME, Ticket, authority_parameters,
-    certificate, files, fingerprint, hex, is_old, key, leaf_parameters, provider, random,
+    EnrolError, IdentityError, ORIGIN_NAME, Ticket, authority_parameters, certificate, files,
+    fingerprint, hex, is_old, key, leaf_parameters, provider, random,
 };
+use crate::message::{Enrol, Enrolled, NotEnrolled};
 use crate::time::WallTime;
 use crate::token::TokenKey;
 use crate::types::{Digest, ReplicaId};
@@ -245,16 +246,16 @@ impl OriginIdentity {
     /// was not used.
     pub fn enrol(&mut self, enrol: &Enrol, now: WallTime) -> Result<Enrolled, EnrolError> {
         self.change(|kept| {
-            let known = kept.replicas.get_mut(&enrol.replica.0).ok_or(EnrolError::Ticket)?;
-            let ticket = known.ticket.as_ref().ok_or(EnrolError::Ticket)?;
+            let known = kept.replicas.get_mut(&enrol.replica.0).ok_or(NotEnrolled::Ticket)?;
+            let ticket = known.ticket.as_ref().ok_or(NotEnrolled::Ticket)?;
             let expected =
-                blake3::Hash::from_hex(&ticket.secret).map_err(|_| EnrolError::Ticket)?;
+                blake3::Hash::from_hex(&ticket.secret).map_err(|_| NotEnrolled::Ticket)?;
             // Hashes of BLAKE3 are compared in constant time.
             if blake3::hash(&enrol.secret) != expected {
-                return Err(EnrolError::Ticket);
+                return Err(NotEnrolled::Ticket.into());
             }
             if now.as_nanos() > ticket.until {
-                return Err(EnrolError::Expired);
+                return Err(NotEnrolled::Expired.into());
             }
             known.ticket = None;
             known.certificates.clear();
@@ -275,9 +276,9 @@ impl OriginIdentity {
         now: WallTime,
     ) -> Result<Enrolled, EnrolError> {
         self.change(|kept| {
-            let known = kept.replicas.get(&replica.0).ok_or(EnrolError::Ticket)?;
+            let known = kept.replicas.get(&replica.0).ok_or(NotEnrolled::Ticket)?;
             if known.revoked {
-                return Err(EnrolError::Revoked(replica));
+                return Err(NotEnrolled::Revoked.into());
             }
             certify(kept, replica, request, now)
         })
@@ -428,14 +429,14 @@ fn certify(
 ) -> Result<Enrolled, EnrolError> {
     let request = CertificateSigningRequestDer::from(request);
     let request =
-        CertificateSigningRequestParams::from_der(&request).map_err(|_| EnrolError::Request)?;
+        CertificateSigningRequestParams::from_der(&request).map_err(|_| NotEnrolled::Request)?;
     let authority = &kept.authorities[0];
     let name = format!("Lull replica {}", replica.0);
     let parameters = leaf_parameters(&name, ExtendedKeyUsagePurpose::ClientAuth, now);
     let certificate = issue(authority, &parameters, &request.public_key)?;
     let authorities = kept.authorities.iter().map(|one| one.certificate.clone()).collect();
     let of = hex(&fingerprint(&authority.certificate));
-    let known = kept.replicas.get_mut(&replica.0).ok_or(EnrolError::Ticket)?;
+    let known = kept.replicas.get_mut(&replica.0).ok_or(NotEnrolled::Ticket)?;
     known.authority = Some(of);
     known.certificates.insert(0, hex(&fingerprint(&certificate)));
     // One that was issued and never used makes room for the next.

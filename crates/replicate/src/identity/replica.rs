@@ -12,9 +12,8 @@ use rustls::{ClientConfig, RootCertStore};
 use serde::{Deserialize, Serialize};
 
 use super::pinned::Pinned;
-use super::{
-    Enrol, Enrolled, IdentityError, ORIGIN_NAME, Ticket, certificate, files, is_old, key, provider,
-};
+use super::{IdentityError, ORIGIN_NAME, Ticket, certificate, files, is_old, key, provider};
+use crate::message::{Enrol, Enrolled};
 use crate::time::WallTime;
 use crate::token::TokenKey;
 use crate::types::ReplicaId;

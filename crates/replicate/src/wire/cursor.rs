@@ -45,6 +45,19 @@ impl<'a> Writer<'a> {
         self.0.extend_from_slice(value);
     }
 
+    /// Bytes behind their length.
+    pub(crate) fn blob(
+        &mut self,
+        (what, limit): (&'static str, usize),
+        value: &[u8],
+    ) -> Result<(), WireError> {
+        let count = value.len();
+        let short = u16::try_from(count).ok().filter(|_| count <= limit);
+        self.u16(short.ok_or(WireError::Count { what, count, limit })?);
+        self.bytes(value);
+        Ok(())
+    }
+
     pub(crate) fn digest(&mut self, value: &Digest) {
         self.bytes(&value.0);
     }
@@ -168,6 +181,19 @@ impl<'a> Reader<'a> {
             1 => Ok(true),
             _ => Err(WireError::Value(what)),
         }
+    }
+
+    pub(crate) fn blob(
+        &mut self,
+        (what, limit): (&'static str, usize),
+    ) -> Result<Vec<u8>, WireError> {
+        let count = usize::from(self.u16(what)?);
+        if count > limit {
+            return Err(WireError::Count { what, count, limit });
+        }
+        let bytes = self.0.get(..count).ok_or(WireError::Short(what))?;
+        self.0 = &self.0[count..];
+        Ok(bytes.to_vec())
     }
 
     pub(crate) fn digest(&mut self, what: &'static str) -> Result<Digest, WireError> {

@@ -4,6 +4,7 @@
 //!   control      preface │ frame frame …        messages in order
 //!   demand       preface │ frame frame …        a header, then the body in pieces
 //!   speculative  preface │ frame frame …        the same, in the background
+//!   enrolment    preface │ frame                a certificate for a key
 //!
 //!   frame = length (4) │ kind (1) │ session (20) │ message
 //! ```
@@ -15,6 +16,7 @@
 mod body;
 mod control;
 pub(crate) mod cursor;
+mod enrolment;
 mod pieces;
 #[cfg(test)]
 mod tests;
@@ -126,6 +128,7 @@ impl Preface {
             Channel::Control => 0,
             Channel::Demand => 1,
             Channel::Speculative => 2,
+            Channel::Enrolment => 3,
         };
         bytes
     }
@@ -143,6 +146,7 @@ impl Preface {
             0 => Channel::Control,
             1 => Channel::Demand,
             2 => Channel::Speculative,
+            3 => Channel::Enrolment,
             other => return Err(WireError::Channel(other)),
         };
         let (oldest, newest) = (u16::from_le_bytes([o0, o1]), u16::from_le_bytes([n0, n1]));

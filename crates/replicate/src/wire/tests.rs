@@ -5,7 +5,10 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 
 use super::*;
-use crate::message::{Ask, BodyHeader, MOST_PATHS, Refusal, Start, ToOrigin, ToReplica, Tree};
+use crate::message::{
+    Ask, BodyHeader, Enrol, Enrolled, FromAuthority, MOST_PATHS, NotEnrolled, Refusal, Start,
+    ToAuthority, ToOrigin, ToReplica, Tree,
+};
 use crate::path::{LONGEST_PATH, Path};
 use crate::time::{LocalTime, WallTime};
 use crate::types::{
@@ -136,6 +139,38 @@ fn body_part() -> impl Strategy<Value = BodyPart> {
     ]
 }
 
+fn blob() -> impl Strategy<Value = Vec<u8>> {
+    vec(any::<u8>(), 0..600)
+}
+
+fn to_authority() -> impl Strategy<Value = ToAuthority> {
+    let enrol = (any::<u32>(), any::<[u8; 32]>(), blob());
+    prop_oneof![
+        enrol.prop_map(|(replica, secret, request)| {
+            ToAuthority::Enrol(Enrol { replica: ReplicaId(replica), secret, request })
+        }),
+        blob().prop_map(ToAuthority::Renew),
+    ]
+}
+
+fn from_authority() -> impl Strategy<Value = FromAuthority> {
+    let enrolled = (any::<u32>(), any::<[u8; 32]>(), blob(), vec(blob(), 0..=4));
+    let reasons = [
+        NotEnrolled::Ticket,
+        NotEnrolled::Expired,
+        NotEnrolled::Revoked,
+        NotEnrolled::Request,
+        NotEnrolled::Failed,
+    ];
+    prop_oneof![
+        enrolled.prop_map(|(replica, token_key, certificate, authorities)| {
+            let replica = ReplicaId(replica);
+            FromAuthority::Enrolled(Enrolled { replica, certificate, authorities, token_key })
+        }),
+        prop::sample::select(reasons.to_vec()).prop_map(FromAuthority::Refused),
+    ]
+}
+
 fn session() -> impl Strategy<Value = Session> {
     (any::<u64>(), any::<u64>(), any::<u32>()).prop_map(|(origin, replica, connection)| Session {
         origin: Incarnation(origin),
@@ -200,6 +235,16 @@ proptest! {
         parts in vec(1..3_000_usize, 1..5),
     ) {
         there_and_back(&frames, &parts)?;
+    }
+
+    #[test]
+    fn what_is_said_about_certificates_comes_as_it_was_sent(
+        questions in frames(to_authority()),
+        answers in frames(from_authority()),
+        parts in vec(1..3_000_usize, 1..5),
+    ) {
+        there_and_back(&questions, &parts)?;
+        there_and_back(&answers, &parts)?;
     }
 
     #[test]
@@ -392,14 +437,14 @@ fn the_newest_version_that_both_know_is_spoken() {
 
 #[test]
 fn a_preface_comes_as_it_was_sent_and_nothing_else_is_one() {
-    for channel in [Channel::Control, Channel::Demand, Channel::Speculative] {
+    for channel in [Channel::Control, Channel::Demand, Channel::Speculative, Channel::Enrolment] {
         let ours = Preface::ours(channel);
         assert_eq!(Preface::decode(ours.encode()), Ok(ours));
     }
     assert_eq!(Preface::decode(*b"GET / HTTP/1"), Err(WireError::Stranger));
     let mut bytes = Preface::ours(Channel::Demand).encode();
-    bytes[8] = 3;
-    assert_eq!(Preface::decode(bytes), Err(WireError::Channel(3)));
+    bytes[8] = 4;
+    assert_eq!(Preface::decode(bytes), Err(WireError::Channel(4)));
     bytes[4..8].copy_from_slice(&[2, 0, 1, 0]);
     bytes[8] = 0;
     assert_eq!(Preface::decode(bytes), Err(WireError::Version { oldest: 2, newest: 1 }));

@@ -2,7 +2,7 @@
 
 mod sys;
 
-use lull_replicate::message::{Frame, Session, ToOrigin, ToReplica};
+use lull_replicate::message::{Frame, FromAuthority, Session, ToAuthority, ToOrigin, ToReplica};
 use lull_replicate::path::Path;
 use lull_replicate::time::WallTime;
 use lull_replicate::types::{Change, Digest, Sequence};
@@ -63,6 +63,8 @@ fn whatever_comes_takes_a_bounded_multiple_of_its_bytes() {
                         assert!(taken::<ToReplica>(&bytes) <= most, "{kind} {count} {length}");
                         assert!(taken::<BodyPart>(&bytes) <= most, "{kind} {count} {length}");
                         assert!(taken::<Attach>(&bytes) <= most, "{kind} {count} {length}");
+                        assert!(taken::<ToAuthority>(&bytes) <= most, "{kind} {count} {length}");
+                        assert!(taken::<FromAuthority>(&bytes) <= most, "{kind} {count} {length}");
                     }
                 }
             }
