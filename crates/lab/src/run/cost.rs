@@ -55,7 +55,7 @@ impl Budget {
     /// emulator take turns anyway, and on a virtual machine each of them would have to wake the
     /// other processor: the same cell at 100 Mbit/s took 0.55 of one processor, and 0.78 of two.
     pub(super) fn place(&self, running: &[Taken], cores: f64) -> Option<Option<usize>> {
-        if running.is_empty() && cores > self.share {
+        if running.is_empty() && (cores > self.share || cores.is_infinite()) {
             return Some(None);
         }
         let is_alone = cores.is_infinite() || running.iter().any(|cell| cell.cores.is_infinite());
@@ -213,5 +213,6 @@ mod tests {
         assert_eq!(budget.place(&taken(&[(Some(0), 9.0), (Some(1), 9.5)]), 1.0), Some(Some(0)));
         assert_eq!(budget.place(&taken(&[(Some(0), 9.0); 3]), 1.0), None);
         assert_eq!(budget.place(&taken(&[(Some(0), 1.0)]), f64::INFINITY), None);
+        assert_eq!(budget.place(&[], f64::INFINITY), Some(None), "alone, but it runs");
     }
 }

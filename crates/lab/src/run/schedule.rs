@@ -75,6 +75,7 @@ pub(super) fn run(
                 });
                 running.push(Running { order, scenario, since: Instant::now(), taken });
             }
+            assert!(!running.is_empty(), "a cell that waits for none always has a place");
             let (hash, result) = results.recv().expect("a sender is kept");
             let Some(at) = running.iter().position(|cell| cell.order.hash == hash) else {
                 continue;
