@@ -225,6 +225,8 @@ mod tests {
             let help = command.render_long_help().to_string();
             let (_, examples) =
                 help.split_once("\nExamples:\n").unwrap_or_else(|| panic!("{path}: {help}"));
+            // As a shell does: a line that ends with a backslash goes on in the next.
+            let examples = examples.replace(" \\\n     ", "");
             let lines = examples.lines().filter_map(|line| line.strip_prefix("  "));
             let calls: Vec<&str> = lines
                 .map(|line| line.strip_prefix("sudo ").unwrap_or(line))
