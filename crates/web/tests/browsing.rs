@@ -5,14 +5,12 @@
 mod chromium;
 mod common;
 
-use std::fs;
-use std::net::{SocketAddr, TcpListener, TcpStream};
-use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
 use chromium::Chromium;
+use common::nginx::Nginx;
 use common::{Proxy, proxy_with};
 use lull_cc::Timestamp;
 use lull_speculate::budget::{Parameters, Rationing};
@@ -24,75 +22,32 @@ use lull_testing::needs;
 use lull_transport::{Carrier, Options};
 use lull_web::nps::{Access, MonitorSettings, Nps, Settings};
 use serde_json::Value;
-use tempfile::TempDir;
 
 const DELIVERY: &str = "performance.getEntriesByType('navigation')[0].deliveryType";
 /// How long a test waits for what must come.
 const PATIENCE: Duration = Duration::from_secs(120);
 
-/// nginx on a free port, which serves pages that lead to each other and writes a log.
-struct Nginx {
-    child: Child,
-    address: SocketAddr,
-    folder: TempDir,
-}
+/// nginx with pages that lead to each other.
+struct Pages(Nginx);
 
-impl Drop for Nginx {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
+impl Pages {
+    fn start() -> Self {
+        let nginx = Nginx::start("default_type text/html;", "");
+        for (name, text) in [("a", "one"), ("b", "two"), ("c", "three")] {
+            let page = format!(
+                "<!doctype html><html><head><title>{name}</title></head><body><p>{text}</p>\
+                 <a id=a href=/a>a</a> <a id=b href=/b>b</a> <a id=c href=/c>c</a>{}</body></html>",
+                "<!-- and so on -->".repeat(100)
+            );
+            nginx.put(name, page);
+        }
+        nginx.put("robots.txt", "User-agent: *\nDisallow: /c\n");
+        Pages(nginx)
     }
-}
 
-fn nginx() -> Nginx {
-    let folder = tempfile::tempdir().unwrap();
-    let path = folder.path().display();
-    let address = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
-    let config = format!(
-        "daemon off; master_process off; pid {path}/pid; error_log {path}/error.log;
-         events {{ worker_connections 64; }}
-         http {{
-             log_format seen '$request_method $uri $status $http_sec_purpose $http_user_agent';
-             access_log {path}/access.log seen;
-             client_body_temp_path {path}/body; proxy_temp_path {path}/proxy;
-             fastcgi_temp_path {path}/fastcgi; uwsgi_temp_path {path}/uwsgi;
-             scgi_temp_path {path}/scgi; default_type text/html;
-             gzip on; gzip_min_length 100;
-             server {{ listen {address}; root {path}; }}
-         }}"
-    );
-    let file = folder.path().join("nginx.conf");
-    fs::write(&file, config).unwrap();
-    for (name, text) in [("a", "one"), ("b", "two"), ("c", "three")] {
-        let page = format!(
-            "<!doctype html><html><head><title>{name}</title></head><body><p>{text}</p>\
-             <a id=a href=/a>a</a> <a id=b href=/b>b</a> <a id=c href=/c>c</a>{}</body></html>",
-            "<!-- and so on -->".repeat(100)
-        );
-        fs::write(folder.path().join(name), page).unwrap();
-    }
-    fs::write(folder.path().join("robots.txt"), "User-agent: *\nDisallow: /c\n").unwrap();
-    let child = Command::new("nginx")
-        .args(["-e".as_ref(), folder.path().join("error.log").as_os_str()])
-        .args(["-c".as_ref(), file.as_os_str()])
-        .args(["-p".as_ref(), folder.path().as_os_str()])
-        .stdout(Stdio::null())
-        .stderr(Stdio::null())
-        .spawn()
-        .unwrap();
-    let nginx = Nginx { child, address, folder };
-    let started = Instant::now();
-    while TcpStream::connect(address).is_err() {
-        assert!(started.elapsed() < PATIENCE, "nginx does not start");
-        thread::sleep(Duration::from_millis(20));
-    }
-    nginx
-}
-
-impl Nginx {
     /// The requests for a path, of browsers.
     fn asked(&self, path: &str) -> Vec<String> {
-        let log = fs::read_to_string(self.folder.path().join("access.log")).unwrap();
+        let log = self.0.log();
         let start = format!("GET {path} ");
         let is_browsers = |line: &&str| line.starts_with(&start) && line.contains("Mozilla");
         log.lines().filter(is_browsers).map(str::to_owned).collect()
@@ -121,11 +76,11 @@ fn model() -> Model {
     model
 }
 
-fn front(nginx: &Nginx, held_back: u16) -> Proxy {
+fn front(nginx: &Pages, held_back: u16) -> Proxy {
     front_for(nginx, held_back, Access::Token("secret".into()))
 }
 
-fn front_for(nginx: &Nginx, held_back: u16, access: Access) -> Proxy {
+fn front_for(nginx: &Pages, held_back: u16, access: Access) -> Proxy {
     let parameters = Parameters {
         document: 3,
         rationing: Rationing::shipped(),
@@ -137,14 +92,15 @@ fn front_for(nginx: &Nginx, held_back: u16, access: Access) -> Proxy {
     let change = |config: &mut lull_web::proxy::Config| {
         config.background = Options::new().carrier(Carrier::UserSpace);
     };
-    proxy_with(nginx.address, change, Some(nps))
+    proxy_with(nginx.0.address, change, Some(nps))
 }
 
 fn status(proxy: &Proxy) -> Value {
-    let answer = proxy.exchange(
-        "GET /.lull/status HTTP/1.1\r\nHost: a\r\nAuthorization: Bearer secret\r\n\
+    let answer = proxy.exchange(format!(
+        "GET /.lull/status HTTP/1.1\r\nHost: {}\r\nAuthorization: Bearer secret\r\n\
          Connection: close\r\n\r\n",
-    );
+        proxy.address()
+    ));
     serde_json::from_slice(&answer.body).unwrap()
 }
 
@@ -161,18 +117,24 @@ fn wait_for(proxy: &Proxy, what: &str, is: impl Fn(&Value) -> bool) {
     }
 }
 
+/// A browser that shows a and has a copy of b.
+fn visitor_with_a_copy(nginx: &Pages, proxy: &Proxy) -> Chromium {
+    let mut chromium = Chromium::start();
+    chromium.goto(&format!("http://{}/a", proxy.address()));
+    // Once there is budget.
+    nginx.wait_for("/b", "prefetch");
+    wait_for(proxy, "the copy", |status| status["prefetched_bytes"].as_u64() > Some(0));
+    chromium.run("new Promise(done => setTimeout(done, 1000))");
+    chromium
+}
+
 #[test]
 fn the_page_behind_the_click_comes_out_of_the_cache() {
     needs!(chromium::installed(), lull_testing::command("nginx"));
-    let nginx = nginx();
+    let nginx = Pages::start();
     let proxy = front(&nginx, 0);
     let url = |path: &str| format!("http://{}{path}", proxy.address());
-    let mut chromium = Chromium::start();
-    chromium.goto(&url("/a"));
-    // Once there is budget.
-    nginx.wait_for("/b", "prefetch");
-    wait_for(&proxy, "the copy", |status| status["prefetched_bytes"].as_u64() > Some(0));
-    chromium.run("new Promise(done => setTimeout(done, 1000))");
+    let mut chromium = visitor_with_a_copy(&nginx, &proxy);
     chromium.click("#b", &url("/b"));
     assert_eq!(chromium.run(DELIVERY), "cache");
     assert_eq!(chromium.run("document.querySelector('p').innerText"), "two");
@@ -196,14 +158,10 @@ fn the_page_behind_the_click_comes_out_of_the_cache() {
 #[test]
 fn who_signs_in_is_shown_nothing_that_was_fetched_ahead() {
     needs!(chromium::installed(), lull_testing::command("nginx"));
-    let nginx = nginx();
+    let nginx = Pages::start();
     let proxy = front(&nginx, 0);
     let url = |path: &str| format!("http://{}{path}", proxy.address());
-    let mut chromium = Chromium::start();
-    chromium.goto(&url("/a"));
-    nginx.wait_for("/b", "prefetch");
-    wait_for(&proxy, "the copy", |status| status["prefetched_bytes"].as_u64() > Some(0));
-    chromium.run("new Promise(done => setTimeout(done, 1000))");
+    let mut chromium = visitor_with_a_copy(&nginx, &proxy);
     // As a sign-in by a script does.
     chromium.run("document.cookie = 'session=1'");
     chromium.click("#b", &url("/b"));
@@ -220,7 +178,7 @@ fn who_signs_in_is_shown_nothing_that_was_fetched_ahead() {
 #[test]
 fn who_is_held_back_reports_and_fetches_nothing_ahead() {
     needs!(chromium::installed(), lull_testing::command("nginx"));
-    let nginx = nginx();
+    let nginx = Pages::start();
     let proxy = front(&nginx, 10_000);
     let url = |path: &str| format!("http://{}{path}", proxy.address());
     let mut chromium = Chromium::start();
@@ -239,13 +197,10 @@ fn who_is_held_back_reports_and_fetches_nothing_ahead() {
 #[test]
 fn the_dashboard_shows_what_happens() {
     needs!(chromium::installed(), lull_testing::command("nginx"));
-    let nginx = nginx();
+    let nginx = Pages::start();
     let proxy = front_for(&nginx, 0, Access::SameMachine);
     let url = |path: &str| format!("http://{}{path}", proxy.address());
-    let mut visitor = Chromium::start();
-    visitor.goto(&url("/a"));
-    nginx.wait_for("/b", "prefetch");
-    visitor.run("new Promise(done => setTimeout(done, 1000))");
+    let mut visitor = visitor_with_a_copy(&nginx, &proxy);
     visitor.click("#b", &url("/b"));
     visitor.goto(&url("/c"));
 

@@ -3,62 +3,16 @@
 mod common;
 
 use std::fs;
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::net::SocketAddr;
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
-use std::thread;
-use std::time::{Duration, Instant};
+use std::process::Command;
 
+use common::nginx::Nginx;
 use common::{Proxy, mirror, proxy_with, upstream};
 use lull_web::proxy::{CertificateFiles, Event};
-use tempfile::TempDir;
-
-/// nginx on a free port, which serves a folder.
-struct Nginx {
-    child: Child,
-    address: SocketAddr,
-    folder: TempDir,
-}
-
-impl Drop for Nginx {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
-}
 
 fn nginx() -> Nginx {
-    let folder = tempfile::tempdir().unwrap();
-    let path = folder.path().display();
-    let address = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
-    let config = format!(
-        "daemon off; master_process off; pid {path}/pid; error_log {path}/error.log;
-         events {{ worker_connections 64; }}
-         http {{
-             access_log {path}/access.log;
-             client_body_temp_path {path}/body; proxy_temp_path {path}/proxy;
-             fastcgi_temp_path {path}/fastcgi; uwsgi_temp_path {path}/uwsgi;
-             scgi_temp_path {path}/scgi;
-             server {{ listen {address}; root {path}; keepalive_requests 10;
-                 gzip on; gzip_types text/plain; gzip_min_length 100; }}
-         }}"
-    );
-    let file = folder.path().join("nginx.conf");
-    fs::write(&file, config).unwrap();
-    let child = Command::new("nginx")
-        .args([Path::new("-e"), &folder.path().join("error.log"), Path::new("-c"), &file])
-        .args(["-p".as_ref(), folder.path().as_os_str()])
-        .stdout(Stdio::null())
-        .stderr(Stdio::null())
-        .spawn()
-        .unwrap();
-    let nginx = Nginx { child, address, folder };
-    let started = Instant::now();
-    while TcpStream::connect(address).is_err() {
-        assert!(started.elapsed() < common::LIMIT, "nginx does not start");
-        thread::sleep(Duration::from_millis(20));
-    }
-    nginx
+    Nginx::start("gzip_types text/plain;", "keepalive_requests 10;")
 }
 
 /// What curl says; `%{…}` of `--write-out` stands behind the body.
@@ -78,7 +32,7 @@ fn nginx_behind_is_as_nginx_alone() {
     lull_testing::needs!(lull_testing::command("nginx"), lull_testing::command("curl"));
     let nginx = nginx();
     let text: String = (0..2000).map(|number| format!("line {number}\n")).collect();
-    fs::write(nginx.folder.path().join("page.txt"), &text).unwrap();
+    nginx.put("page.txt", &text);
     let proxy = common::proxy(nginx.address);
     let asks: [&[&str]; 7] = [
         &["/page.txt"],
@@ -126,7 +80,7 @@ fn nginx_behind_is_as_nginx_alone() {
 fn a_server_that_closes_after_ten_requests_is_asked_for_more() {
     lull_testing::needs!(lull_testing::command("nginx"));
     let nginx = nginx();
-    fs::write(nginx.folder.path().join("a"), "a").unwrap();
+    nginx.put("a", "a");
     let proxy = common::proxy(nginx.address);
     let mut client = proxy.connect();
     for _ in 0..35 {

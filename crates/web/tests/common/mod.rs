@@ -2,6 +2,8 @@
 //! that write what they like. All over real sockets.
 #![allow(dead_code)]
 
+pub(crate) mod nginx;
+
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::num::NonZeroUsize;

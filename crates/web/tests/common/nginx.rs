@@ -1,0 +1,73 @@
+//! A real nginx behind the proxy.
+
+use std::fs;
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use tempfile::TempDir;
+
+use super::LIMIT;
+
+/// nginx on a free port, which serves a folder and writes a log there.
+pub(crate) struct Nginx {
+    child: Child,
+    pub(crate) address: SocketAddr,
+    folder: TempDir,
+}
+
+impl Drop for Nginx {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+impl Nginx {
+    /// Starts it, with `http` and `server` among the directives of these blocks.
+    pub(crate) fn start(http: &str, server: &str) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().display();
+        let address = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+        let config = format!(
+            "daemon off; master_process off; pid {path}/pid; error_log {path}/error.log;
+             events {{ worker_connections 64; }}
+             http {{
+                 log_format seen '$request_method $uri $status $http_sec_purpose $http_user_agent';
+                 access_log {path}/access.log seen;
+                 client_body_temp_path {path}/body; proxy_temp_path {path}/proxy;
+                 fastcgi_temp_path {path}/fastcgi; uwsgi_temp_path {path}/uwsgi;
+                 scgi_temp_path {path}/scgi; gzip on; gzip_min_length 100; {http}
+                 server {{ listen {address}; root {path}; {server} }}
+             }}"
+        );
+        let file = folder.path().join("nginx.conf");
+        fs::write(&file, config).unwrap();
+        let child = Command::new("nginx")
+            .args([Path::new("-e"), &folder.path().join("error.log"), Path::new("-c"), &file])
+            .args(["-p".as_ref(), folder.path().as_os_str()])
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap();
+        let nginx = Nginx { child, address, folder };
+        let started = Instant::now();
+        while TcpStream::connect(address).is_err() {
+            assert!(started.elapsed() < LIMIT, "nginx does not start");
+            thread::sleep(Duration::from_millis(20));
+        }
+        nginx
+    }
+
+    /// Puts a file into its folder.
+    pub(crate) fn put(&self, name: &str, contents: impl AsRef<[u8]>) {
+        fs::write(self.folder.path().join(name), contents).unwrap();
+    }
+
+    /// What it has logged.
+    pub(crate) fn log(&self) -> String {
+        fs::read_to_string(self.folder.path().join("access.log")).unwrap()
+    }
+}
