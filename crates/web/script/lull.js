@@ -66,7 +66,7 @@ const take = async (hint, mark) => {
 const to = new URL(hint.url, page.origin), url = to.href;
 if (off || leaving || doc.hidden || to.origin !== page.origin || url === bare(page.href) || denied(url)) return;
 const one = {url: hint.url, status: 0, bytes: 0};
-const mine = now = {url, stop: new AbortController(), share: 0};
+const mine = now = {url, hint: hint.url, stop: new AbortController(), share: 0};
 const limit = setTimeout(() => mine.stop.abort(), 6e4);
 if (had.push(hint.url) > 64) had.shift();
 try {
@@ -90,10 +90,13 @@ if (news.push(one) > 64) news.shift();
 };
 
 // A navigation would wait for a prefetch of the same page: one that is nearly done is as good, and
-// all others only stand in its way.
+// all others only stand in its way. The browser may have given it the rest before that is ended: so
+// the site is told that somebody waits.
 const leave = url => {
 leaving = true;
-if (now && !(url === now.url && now.share > .8)) now.stop.abort();
+if (!now) return;
+if (url === now.url) navigator.sendBeacon(lull + 'beacon', post({awaits: now.hint}));
+if (!(url === now.url && now.share > .8)) now.stop.abort();
 };
 const stay = () => {
 leaving = false;

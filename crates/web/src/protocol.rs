@@ -111,6 +111,10 @@ pub struct Beacon {
     /// What was fetched ahead from it since the last report.
     #[serde(default)]
     pub got: Vec<Fetched>,
+    /// The page that the visitor goes to now, while it is still being fetched ahead: its hint's
+    /// URL.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub awaits: Option<String>,
 }
 
 /// How a page came, by the browser's own measurement. Times in milliseconds from when it was asked
@@ -233,6 +237,7 @@ impl Beacon {
             check(is_time(nav.load), "load")?;
             check(nav.lcp.is_none_or(is_time), "lcp")?;
         }
+        check(beacon.awaits.as_deref().is_none_or(is_path), "awaits")?;
         check(beacon.got.len() <= MOST_ENTRIES, "got")?;
         for one in &beacon.got {
             check(is_path(&one.url), "url")?;
@@ -360,7 +365,8 @@ mod tests {
                 load: times[2].round(),
             };
             let got = vec![Fetched { url: page.clone(), status: 200, bytes, stopped: cached }];
-            let beacon = Beacon { v: 1, page, nav: Some(nav), got };
+            let awaits = cached.then(|| page.clone());
+            let beacon = Beacon { v: 1, page, nav: Some(nav), got, awaits };
             let text = serde_json::to_vec(&beacon).unwrap();
             prop_assert_eq!(Beacon::decode(&text).unwrap(), beacon);
         }

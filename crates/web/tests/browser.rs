@@ -126,8 +126,7 @@ fn a_click_elsewhere_ends_a_prefetch() {
 }
 
 #[test]
-#[ignore = "a defect that is open: in two of five runs the page that was clicked never ends loading"]
-fn a_click_on_a_slow_prefetch_does_not_wait_for_it() {
+fn a_click_on_a_slow_prefetch_ends_it_or_gets_it_out_of_the_background() {
     needs!(chromium::installed());
     let site = Site::start(&[("/a", &["/slow"])]);
     let mut chromium = Chromium::start();
@@ -137,7 +136,11 @@ fn a_click_on_a_slow_prefetch_does_not_wait_for_it() {
     chromium.click("#slow", &site.url("/slow"));
     assert!(begun.elapsed() < site::STALL, "it took {:?}", begun.elapsed());
     assert_eq!(chromium.run(TEXT), "page /slow for nobody");
-    assert_eq!(site.count(demand("/slow")), 1);
+    site.wait_until("the word", |seen| {
+        seen.beacons.iter().any(|beacon| beacon.awaits.as_deref() == Some("/slow"))
+    });
+    // Ended in time, the browser asks again; else it is given the rest.
+    assert!(site.count(demand("/slow")) <= 1);
 }
 
 #[test]

@@ -453,16 +453,33 @@ fn unix_seconds() -> u64 {
     now.duration_since(std::time::SystemTime::UNIX_EPOCH).unwrap().as_secs()
 }
 
-/// Prefetching, and where the connection of each request is sent from when it comes.
-struct Watching(Nps, Mutex<Vec<Option<Carrier>>>);
+/// Prefetching, and the connection of each request with where it was sent from when it came.
+struct Watching(Nps, Mutex<Vec<(Arc<Connection>, Option<Carrier>)>>);
+
+impl Watching {
+    fn new() -> Arc<Self> {
+        let settings = Settings { trust_forwarded: true, ..Settings::default() };
+        Arc::new(Watching(nps(settings), Mutex::default()))
+    }
+
+    /// A proxy that has it for a site, with the carrier that each machine has.
+    fn in_front_of(self: &Arc<Self>, upstream: SocketAddr) -> Proxy {
+        proxy_with(
+            upstream,
+            |config| config.background = Options::new().carrier(Carrier::UserSpace),
+            Some(Arc::clone(self) as _),
+        )
+    }
+}
 
 impl Site for Watching {
     fn started(&self, metrics: &Metrics, fetcher: Fetcher, listener: &Listener) {
         self.0.started(metrics, fetcher, listener);
     }
 
-    fn request(&self, head: &mut http::request::Parts, connection: &Connection) -> Decision {
-        self.1.lock().unwrap().push(connection.carrier());
+    fn request(&self, head: &mut http::request::Parts, connection: &Arc<Connection>) -> Decision {
+        let seen = (Arc::clone(connection), connection.carrier());
+        self.1.lock().unwrap().push(seen);
         self.0.request(head, connection)
     }
 }
@@ -475,13 +492,8 @@ fn a_prefetch_puts_its_connection_into_the_background_and_demand_takes_it_back()
             peer.send(if is_robots { NO_ROBOTS.to_owned() } else { page("", PAGE) });
         }
     });
-    let settings = Settings { trust_forwarded: true, ..Settings::default() };
-    let site = Arc::new(Watching(nps(settings), Mutex::default()));
-    let proxy = proxy_with(
-        address,
-        |config| config.background = Options::new().carrier(Carrier::UserSpace),
-        Some(Arc::clone(&site) as _),
-    );
+    let site = Watching::new();
+    let proxy = site.in_front_of(address);
     let https = "X-Forwarded-Proto: https\r\n";
     let kept = |request: String| request.replace("Connection: close\r\n", "");
     for mark in ["1".to_owned(), format!("2-{}", unix_seconds())] {
@@ -500,6 +512,58 @@ fn a_prefetch_puts_its_connection_into_the_background_and_demand_takes_it_back()
         }
         let background = Some(Carrier::UserSpace);
         let expected = [None, None, background, background, None];
-        assert_eq!(*site.1.lock().unwrap(), expected, "{mark}");
+        let found: Vec<_> = site.1.lock().unwrap().iter().map(|seen| seen.1).collect();
+        assert_eq!(found, expected, "{mark}");
     }
+}
+
+/// The browser may give a click the rest of a prefetch that is still under way.
+#[test]
+fn a_prefetch_that_somebody_waits_for_leaves_the_background_at_once() {
+    let (go_on, wait) = channel();
+    let wait = Mutex::new(wait);
+    let address = upstream(move |mut peer| {
+        while let Some(head) = peer.head() {
+            if head.starts_with("GET /b ") {
+                peer.send(
+                    "HTTP/1.1 200 OK\r\nContent-Type: text/html\r\nContent-Length: 6\r\n\r\n<p>",
+                );
+                wait.lock().unwrap().recv_timeout(LIMIT).unwrap();
+                peer.send("end");
+            } else {
+                let is_robots = head.starts_with("GET /robots.txt ");
+                peer.send(if is_robots { NO_ROBOTS.to_owned() } else { page("", PAGE) });
+            }
+        }
+    });
+    let site = Watching::new();
+    let proxy = site.in_front_of(address);
+    let begun = Instant::now();
+    let until = |is: &dyn Fn() -> bool| {
+        while !is() {
+            assert!(begun.elapsed() < LIMIT);
+            thread::sleep(Duration::from_millis(10));
+        }
+    };
+    until(&|| proxy.exchange(prefetch("/.-known", "1", "")).status() == 200);
+    site.1.lock().unwrap().clear();
+    let mut client = proxy.connect();
+    client.send(prefetch("/b", "1", ""));
+    until(&|| !site.1.lock().unwrap().is_empty());
+    let connection = Arc::clone(&site.1.lock().unwrap()[0].0);
+    until(&|| connection.carrier() == Some(Carrier::UserSpace));
+
+    // Somebody who waits for another page changes nothing.
+    for (page, expected) in [("/c", Some(Carrier::UserSpace)), ("/b", None)] {
+        let report = format!(r#"{{"v":1,"page":"/a","awaits":"{page}"}}"#);
+        let post = format!(
+            "POST /.lull/beacon HTTP/1.1\r\nHost: site.example\r\nConnection: close\r\n\
+             Content-Length: {}\r\n\r\n{report}",
+            report.len()
+        );
+        assert_eq!(proxy.exchange(post).status(), 204);
+        until(&|| connection.carrier() == expected);
+    }
+    go_on.send(()).unwrap();
+    assert_eq!(client.answer().status(), 200);
 }

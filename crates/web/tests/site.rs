@@ -31,7 +31,7 @@ impl Site for Shouting {
         *self.metrics.lock().unwrap() = Some(metrics.clone());
     }
 
-    fn request(&self, head: &mut request::Parts, connection: &Connection) -> Decision {
+    fn request(&self, head: &mut request::Parts, connection: &Arc<Connection>) -> Decision {
         assert!(connection.peer().ip().is_loopback() && !connection.is_secure());
         self.carriers.lock().unwrap().push(connection.carrier());
         match head.uri.path() {

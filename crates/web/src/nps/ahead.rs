@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use http::uri::PathAndQuery;
 use http::{Response, request, response};
 
 use super::guarded::Guarded;
@@ -10,7 +11,7 @@ use super::who::Who;
 use super::{Shared, wall};
 use crate::munge;
 use crate::policy::{self, Admitted};
-use crate::proxy::{Body, Decision, Exchange};
+use crate::proxy::{Body, Connection, Decision, Exchange};
 
 struct Ahead {
     shared: Arc<Shared>,
@@ -25,7 +26,12 @@ pub(super) fn refused() -> Decision {
 }
 
 /// Lets a prefetch pass, if the rules do.
-pub(super) fn admit(shared: &Arc<Shared>, head: &mut request::Parts, who: Who) -> Decision {
+pub(super) fn admit(
+    shared: &Arc<Shared>,
+    head: &mut request::Parts,
+    who: Who,
+    connection: &Arc<Connection>,
+) -> Decision {
     let now = shared.now();
     let may = shared.is_active() && shared.caps.spend(who.client, now, 0);
     let admitted = shared.policy().admit(head, who.secure, who.client, now, wall());
@@ -34,6 +40,8 @@ pub(super) fn admit(shared: &Arc<Shared>, head: &mut request::Parts, who: Who) -
         return refused();
     };
     shared.counts.prefetches.one();
+    let target = head.uri.path_and_query().map_or("/", PathAndQuery::as_str);
+    shared.awaited.began(who.client, target, connection);
     policy::upstream_request(&mut head.headers);
     Decision::Watch(Box::new(Ahead {
         shared: Arc::clone(shared),

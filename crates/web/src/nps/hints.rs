@@ -120,6 +120,9 @@ pub(super) async fn beacon(
         shared.counts.rejected.one();
         return own::empty(StatusCode::BAD_REQUEST);
     };
+    if let Some(target) = &beacon.awaits {
+        shared.awaited.is_wanted(who.client, target);
+    }
     // Who sends more of them than pages can be read makes them up.
     if shared.rates.admit(who.client, shared.now()) {
         count(&shared, &head, &beacon, who);

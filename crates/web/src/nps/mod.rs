@@ -13,6 +13,7 @@
 
 mod access;
 mod ahead;
+mod awaited;
 mod caps;
 mod counts;
 mod demand;
@@ -42,6 +43,7 @@ use tokio::sync::watch;
 
 use crate::policy::{self, Harmless, Policy};
 use crate::proxy::{Connection, Decision, Event, Fetcher, Listener, Metrics, Site, Totals};
+use awaited::Awaited;
 use caps::Caps;
 use counts::Counts;
 use desk::Desk;
@@ -101,6 +103,7 @@ struct Shared {
     desk: Desk,
     monitor: Monitor,
     caps: Caps,
+    awaited: Awaited,
     lengths: Lengths,
     counts: Counts,
     metrics: OnceLock<Metrics>,
@@ -129,6 +132,7 @@ impl Nps {
             desk,
             monitor: Monitor::new(settings.monitor.clone()),
             caps: Caps::new(settings.caps),
+            awaited: Awaited::default(),
             lengths: Lengths::default(),
             counts: Counts::default(),
             metrics: OnceLock::new(),
@@ -205,7 +209,7 @@ impl Site for Nps {
         });
     }
 
-    fn request(&self, head: &mut request::Parts, connection: &Connection) -> Decision {
+    fn request(&self, head: &mut request::Parts, connection: &Arc<Connection>) -> Decision {
         let shared = &self.shared;
         let is_marked = head.headers.contains_key(policy::MARK);
         if !shared.is_of_the_site(head) {
@@ -216,7 +220,7 @@ impl Site for Nps {
         if own::is_own(head.uri.path()) {
             own::answer(shared, head, who, connection)
         } else if is_marked {
-            ahead::admit(shared, head, who)
+            ahead::admit(shared, head, who, connection)
         } else {
             demand::watch(shared, head, who)
         }

@@ -1,8 +1,9 @@
 //! An accepted connection, as the rest sees it: who is there, and whether its bytes yield.
 
 use std::net::SocketAddr;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::Waker;
 
 use http::HeaderValue;
 use lull_transport::Carrier;
@@ -29,6 +30,8 @@ pub struct Connection {
     pub(crate) shown_peer: HeaderValue,
     wanted: AtomicU8,
     actual: AtomicU8,
+    /// The task of a connection in the background.
+    owner: Mutex<Option<Waker>>,
     /// What the watch needs to know, see [`Snapshot`].
     pub(crate) read: AtomicU64,
     pub(crate) written: AtomicU64,
@@ -82,6 +85,7 @@ impl Connection {
                 .unwrap_or_else(|_| HeaderValue::from_static("unknown")),
             wanted: AtomicU8::new(DEMAND),
             actual: AtomicU8::new(DEMAND),
+            owner: Mutex::default(),
             read: AtomicU64::new(0),
             written: AtomicU64::new(0),
             began: AtomicU32::new(0),
@@ -110,7 +114,8 @@ impl Connection {
         self.secure
     }
 
-    /// Asks for a place: it takes effect before the connection's next byte leaves.
+    /// Asks for a place: it takes effect before the connection's next byte leaves; out of the
+    /// background also what was written before, at once.
     ///
     /// The proxy does so for each request by itself, before a [`Site`](super::Site) sees it:
     /// [`Place::Background`] with `X-Lull`, else [`Place::Demand`].
@@ -122,7 +127,24 @@ impl Connection {
         // Nearly always it is there already, and a load is cheaper than a store.
         if self.wanted.load(Ordering::Relaxed) != wanted {
             self.wanted.store(wanted, Ordering::Relaxed);
+            if let Some(owner) = self.lock_owner().take() {
+                owner.wake();
+            }
         }
+    }
+
+    /// Has `owner` woken when another place is asked for: only the task that has the socket may
+    /// touch it.
+    pub(crate) fn set_owner(&self, owner: &Waker) {
+        let mut place = self.lock_owner();
+        match &mut *place {
+            Some(before) => before.clone_from(owner),
+            None => *place = Some(owner.clone()),
+        }
+    }
+
+    fn lock_owner(&self) -> MutexGuard<'_, Option<Waker>> {
+        self.owner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The place that was asked for last.
@@ -212,6 +234,8 @@ impl Drop for Counted {
 
 #[cfg(test)]
 mod tests {
+    use std::task::Wake;
+
     use super::*;
 
     fn connection() -> Arc<Connection> {
@@ -223,6 +247,24 @@ mod tests {
     #[test]
     fn a_mapped_address_is_shown_as_the_one_it_is() {
         assert_eq!(connection().shown_peer, "192.0.2.7");
+    }
+
+    #[test]
+    fn another_place_wakes_the_task_that_has_the_socket() {
+        struct Woken(AtomicU32);
+        impl Wake for Woken {
+            fn wake(self: Arc<Self>) {
+                self.0.fetch_add(1, Ordering::Relaxed);
+            }
+        }
+        let woken = Arc::new(Woken(AtomicU32::new(0)));
+        let connection = connection();
+        connection.put(Place::Background);
+        connection.set_owner(&Arc::clone(&woken).into());
+        connection.put(Place::Background);
+        assert_eq!(woken.0.load(Ordering::Relaxed), 0);
+        connection.put(Place::Demand);
+        assert_eq!(woken.0.load(Ordering::Relaxed), 1);
     }
 
     #[test]

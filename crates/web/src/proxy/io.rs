@@ -67,9 +67,13 @@ impl ClientIo {
         }
     }
 
-    /// Moves to the place that was asked for. Called before each write, because only the owner of
-    /// the socket may touch it.
-    fn follow(&mut self) {
+    /// Moves to the place that was asked for. Called by each poll, because only the owner of the
+    /// socket may touch it.
+    fn follow(&mut self, cx: &Context<'_>) {
+        if [self.place, self.connection.wanted()].contains(&Place::Background) {
+            // Before the look that counts: who asks for another place after it finds whom to wake.
+            self.connection.set_owner(cx.waker());
+        }
         let wanted = self.connection.wanted();
         if wanted == self.place {
             return;
@@ -84,6 +88,11 @@ impl ClientIo {
             Ok(guard) => {
                 self.connection.set_carrier(guard.as_ref().map(Guard::carrier));
                 self.guard = guard;
+                if wanted == Place::Demand {
+                    // The option is set already. To set it sends at once what was written while
+                    // the kernel still waited for the next pair to be due.
+                    let _ = self.tcp().set_nodelay(true);
+                }
             }
             Err(error) => {
                 self.connection.set_stuck();
@@ -122,14 +131,13 @@ impl AsyncRead for ClientIo {
         cx: &mut Context<'_>,
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
-        let before = buffer.filled().len();
-        let result =
-            each!(&mut self.stream, ClientStream, inner => Pin::new(inner).poll_read(cx, buffer));
-        let count = buffer.filled().len() - before;
-        if count > 0 {
-            self.connection.read.fetch_add(count as u64, Ordering::Relaxed);
-        }
-        result
+        self.follow(cx);
+        let ClientIo { stream, connection, .. } = &mut *self;
+        counted(
+            &connection.read,
+            buffer,
+            |buffer| each!(stream, ClientStream, inner => Pin::new(inner).poll_read(cx, buffer)),
+        )
     }
 }
 
@@ -139,7 +147,7 @@ impl AsyncWrite for ClientIo {
         cx: &mut Context<'_>,
         bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
-        self.follow();
+        self.follow(cx);
         let result =
             each!(&mut self.stream, ClientStream, inner => Pin::new(inner).poll_write(cx, bytes));
         self.wrote(&result);
@@ -151,7 +159,7 @@ impl AsyncWrite for ClientIo {
         cx: &mut Context<'_>,
         slices: &[IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        self.follow();
+        self.follow(cx);
         let result = each!(&mut self.stream, ClientStream, inner => {
             Pin::new(inner).poll_write_vectored(cx, slices)
         });
@@ -164,6 +172,7 @@ impl AsyncWrite for ClientIo {
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.follow(cx);
         // Plain TCP has nothing to flush. TLS has records that may not have left yet.
         if let ClientStream::Tls(tls) = &mut self.stream {
             let result = Pin::new(tls).poll_flush(cx);
@@ -179,6 +188,21 @@ impl AsyncWrite for ClientIo {
         }
         each!(&mut self.stream, ClientStream, inner => Pin::new(inner).poll_shutdown(cx))
     }
+}
+
+/// Reads into `buffer`, and adds up how much came.
+fn counted(
+    total: &AtomicU64,
+    buffer: &mut ReadBuf<'_>,
+    read: impl FnOnce(&mut ReadBuf<'_>) -> Poll<io::Result<()>>,
+) -> Poll<io::Result<()>> {
+    let before = buffer.filled().len();
+    let result = read(buffer);
+    let count = buffer.filled().len() - before;
+    if count > 0 {
+        total.fetch_add(count as u64, Ordering::Relaxed);
+    }
+    result
 }
 
 /// A stream to the upstream, which counts what has come from there.
@@ -209,13 +233,12 @@ impl AsyncRead for UpstreamIo {
         cx: &mut Context<'_>,
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
-        let before = buffer.filled().len();
-        let result = upstream!(&mut self.stream, inner => Pin::new(inner).poll_read(cx, buffer));
-        let count = buffer.filled().len() - before;
-        if count > 0 {
-            self.read.fetch_add(count as u64, Ordering::Relaxed);
-        }
-        result
+        let UpstreamIo { stream, read } = &mut *self;
+        counted(
+            read,
+            buffer,
+            |buffer| upstream!(stream, inner => Pin::new(inner).poll_read(cx, buffer)),
+        )
     }
 }
 

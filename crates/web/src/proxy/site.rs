@@ -2,6 +2,7 @@
 
 use std::future::Future;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::time::Duration;
 
 use http::{Request, Response, request, response};
@@ -25,7 +26,7 @@ pub trait Site: Send + Sync + 'static {
 
     /// Looks at the head of a request as the client sent it, less what was malformed. What is
     /// changed in it goes upstream, except that the proxy's own rules for headers come after it.
-    fn request(&self, head: &mut request::Parts, connection: &Connection) -> Decision;
+    fn request(&self, head: &mut request::Parts, connection: &Arc<Connection>) -> Decision;
 }
 
 /// What becomes of a request.

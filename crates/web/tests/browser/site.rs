@@ -13,7 +13,7 @@ use lull_web::policy::{self, Client, Mark, Policy, Robots, Settings, Visitor};
 use lull_web::protocol::{self, Beacon, Hint, HintsReply, HintsRequest, Kind};
 use lull_web::{munge, script};
 
-/// How long a slow page stops in its middle when it is fetched ahead.
+/// How long a slow page stops in its middle when it is fetched ahead, unless somebody waits for it.
 pub(crate) const STALL: Duration = Duration::from_secs(60);
 /// How long a test waits for what must come.
 const PATIENCE: Duration = Duration::from_secs(120);
@@ -164,7 +164,7 @@ fn serve(shared: &Shared, stream: TcpStream, connection: usize) -> std::io::Resu
         };
         shared.note(&request, connection, marked);
         if marked && path == "/slow" {
-            stall(shared, &mut stream, &path)?;
+            stall(shared, &mut stream, &request)?;
             return Ok(());
         }
         let (mut head, mut body) = shared.origin(&request);
@@ -199,15 +199,30 @@ fn serve(shared: &Shared, stream: TcpStream, connection: usize) -> std::io::Resu
     Ok(())
 }
 
-/// The beginning of a reply, and nothing more for a long time.
-fn stall(shared: &Shared, stream: &mut TcpStream, path: &str) -> std::io::Result<()> {
-    let head = "HTTP/1.1 200 OK\r\ncontent-type: text/html\r\ncontent-length: 100000\r\n\
-                cache-control: private, max-age=60\r\nvary: cookie\r\n\r\n<html>";
-    stream.write_all(head.as_bytes())?;
-    stream.set_read_timeout(Some(STALL))?;
-    // The browser says nothing more on this connection but its end.
-    if stream.read(&mut [0; 16]).is_ok_and(|read| read == 0) {
-        shared.seen().cut_off.push(path.to_owned());
+/// The beginning of a reply, and nothing more for a long time, as over a link without room; the
+/// rest once somebody waits for it.
+fn stall(shared: &Shared, stream: &mut TcpStream, request: &request::Parts) -> std::io::Result<()> {
+    let path = request.uri.path();
+    let (_, page) = shared.origin(request);
+    let head = format!(
+        "HTTP/1.1 200 OK\r\ncontent-type: text/html\r\ncontent-length: {}\r\n\
+         cache-control: private, max-age=60\r\nvary: cookie\r\n\r\n",
+        page.len()
+    );
+    let (first, rest) = page.split_at(20);
+    stream.write_all(&[head.as_bytes(), first].concat())?;
+    stream.set_read_timeout(Some(Duration::from_millis(20)))?;
+    let begun = Instant::now();
+    while begun.elapsed() < STALL {
+        // The browser says nothing more on this connection but its end.
+        if stream.read(&mut [0; 16]).is_ok_and(|read| read == 0) {
+            shared.seen().cut_off.push(path.to_owned());
+            return Ok(());
+        }
+        let is_awaited = |beacon: &Beacon| beacon.awaits.as_deref() == Some(path);
+        if shared.seen().beacons.iter().any(is_awaited) {
+            return stream.write_all(rest);
+        }
     }
     Ok(())
 }
