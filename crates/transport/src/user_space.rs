@@ -163,10 +163,20 @@ impl UserSpaceNice {
         self.past.push_back((now, info.delivered));
         let srtt = if info.srtt_micros > 0 { info.srtt_micros } else { UNKNOWN_RTT_MICROS };
         let packet = if info.packet_bytes > 0 { info.packet_bytes } else { UNKNOWN_PACKET_BYTES };
-        self.rate = pace(self.nice.window(), packet, srtt);
+        self.rate = pace(self.nice.window(), packet, self.pacing_rtt_micros(srtt));
         let interval = Duration::from_micros(u64::from(srtt / LOOKS_PER_ROUND));
         let interval = (interval * (1 << self.pauses.min(16))).max(SHORTEST_INTERVAL);
         self.due = now + interval.min(LONGEST_INTERVAL);
+    }
+
+    /// The round-trip time that the pace goes by.
+    fn pacing_rtt_micros(&self, srtt_micros: u32) -> u32 {
+        // Pairs are far apart, and the mean over eight of them still holds the queue that has gone.
+        if self.nice.window() < Window::TWO && self.mean_rtt_micros > 0 {
+            srtt_micros.min(self.mean_rtt_micros)
+        } else {
+            srtt_micros
+        }
     }
 
     /// The rate to set, if it is another than the last one that was returned.

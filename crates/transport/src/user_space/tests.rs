@@ -133,6 +133,32 @@ fn a_queue_halves_the_window_down_to_the_floor() {
     assert!((rate - expected).abs() <= 2.0, "{rate} {expected}");
 }
 
+/// Nice §2.3: pairs that are 2/W smoothed round trips apart; the smoothed one of eight pairs would
+/// be that of a queue which has gone long ago.
+#[test]
+fn below_two_packets_the_pace_follows_the_last_round_trip_once_the_queue_has_gone() {
+    let mut connection = Connection::new();
+    (0..10).for_each(|_| connection.round(16, 50_000));
+    (0..60).for_each(|_| connection.round(16, 100_000));
+    assert_eq!(connection.nice.window(), Window::ONE_48TH);
+    connection.look(|info| {
+        info.delivered += 2;
+        info.acks += 1;
+        info.srtt_micros = (7 * info.srtt_micros + 50_000) / 8;
+    });
+    assert!(connection.info.srtt_micros > 90_000, "{}", connection.info.srtt_micros);
+    let rate = connection.nice.rate().bytes_per_second() as f64;
+    let expected = connection.window() * 1448.0 / 50_000e-6;
+    assert!((rate / expected - 1.0).abs() < 0.01, "{rate} {expected}");
+    // With two packets and more the window has to fill the round trip that there is.
+    (0..20).for_each(|_| connection.round(8, 50_000));
+    assert!(connection.window() >= 2.0, "{}", connection.window());
+    let srtt = f64::from(connection.info.srtt_micros) * 1e-6;
+    let rate = connection.nice.rate().bytes_per_second() as f64;
+    let expected = connection.window() * 1448.0 / srtt;
+    assert!((rate / expected - 1.0).abs() < 0.01, "{rate} {expected}");
+}
+
 /// Nice §2.2: a lost packet means Reno's rule.
 #[test]
 fn a_loss_halves_and_a_timeout_leaves_one_packet() {
@@ -263,7 +289,9 @@ proptest! {
             nice.handle_sample(now, &info);
 
             prop_assert!(nice.window() <= reno.window(), "{} {}", nice.window(), reno.window());
-            prop_assert!(nice.rate() <= pace(reno.window(), 1448, info.srtt_micros));
+            // At the same round-trip time.
+            let rtt = nice.pacing_rtt_micros(info.srtt_micros);
+            prop_assert!(nice.rate() <= pace(reno.window(), 1448, rtt));
             let least = 2 * 1448 / LONGEST_PAUSE_SECONDS;
             prop_assert!(nice.rate().bytes_per_second() >= least);
             let interval = nice.poll_timeout().saturating_since(now);
