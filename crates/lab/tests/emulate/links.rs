@@ -319,6 +319,19 @@ fn an_algorithm_that_the_kernel_does_not_have_is_told() {
     assert!(error.starts_with("'no_such_algorithm' cannot be"), "{error}");
 }
 
+/// What is done once in minutes must not wait for the disk.
+#[test]
+fn the_program_stays_in_memory_while_it_emulates() {
+    needs!(tun());
+    let emulator = Emulator::start(&Topology::default()).unwrap();
+    thread::sleep(Duration::from_millis(100));
+    let status = fs::read_to_string("/proc/self/status").unwrap();
+    let locked = status.lines().find_map(|line| line.strip_prefix("VmLck:")).unwrap();
+    let kilobytes: u64 = locked.trim().trim_end_matches(" kB").parse().unwrap();
+    assert!(kilobytes > 1000, "{locked}");
+    emulator.finish().unwrap();
+}
+
 #[test]
 fn a_socket_made_on_a_host_is_the_hosts_and_its_marks_are_seen() {
     needs!(tun());
