@@ -32,8 +32,8 @@ Examples:
       these cells once more; the others stay in the record
   lull lab run 'kernel-*' --out results --seed 7 --json
       several plans, and the results as JSON
-  lull lab run nice-fig3 nice-fig4 --quick
-      simulations, in a minute on any machine; those that play a log find it by --data
+  lull lab run --simulated '*' --quick
+      all simulations, in minutes on any machine; those that play a log find it by --data
 
 Cells in which the machine kept the emulator from being on time are run again, twice at most, and the
 run in which it was least late is kept. With --quick they are not.
@@ -61,6 +61,9 @@ pub(crate) struct RunArgs {
     /// Cells at once [default: by what the machine carries]
     #[arg(long, value_name = "N")]
     jobs: Option<usize>,
+    /// Only plans that need no kernel, whatever else the patterns name
+    #[arg(long)]
+    simulated: bool,
     /// Only cells with these values: AXIS=VALUE, or AXIS=VALUE,VALUE
     #[arg(long, value_name = "AXIS=VALUE", num_args = 1..)]
     only: Vec<String>,
@@ -140,7 +143,20 @@ fn try_run(args: &RunArgs) -> anyhow::Result<ExitCode> {
         let text = "no plan is named: see 'lull lab list'".to_owned();
         return Err(PlanError::Selection(text).into());
     }
-    let plans = Library::open(args.folder.as_deref())?.find(&patterns, args.quick)?;
+    let mut plans = Library::open(args.folder.as_deref())?.find(&patterns, args.quick)?;
+    if args.simulated {
+        let mut kept = Vec::new();
+        for plan in plans {
+            if plan.is_simulated()? {
+                kept.push(plan);
+            }
+        }
+        plans = kept;
+        if plans.is_empty() {
+            let text = format!("'{}': none of these needs no kernel", patterns.join("', '"));
+            return Err(PlanError::Selection(text).into());
+        }
+    }
     let runner = Runner {
         isolation: Isolation::Processes(
             std::env::current_exe().context("this program cannot find itself")?,
@@ -258,10 +274,14 @@ fn try_list(args: &ListArgs) -> anyhow::Result<ExitCode> {
 
 /// Where cells run.
 fn runs_on(cells: &[Cell]) -> &'static str {
-    match cells.first().map(|cell| &cell.scenario.topology) {
-        Some(Network::Wire) => "real kernel over a wire",
-        Some(Network::Simulated(_)) => "packet simulator",
-        _ => "real kernel over the emulator",
+    let has = |is: fn(&Network) -> bool| cells.iter().any(|cell| is(&cell.scenario.topology));
+    let simulated = has(|network| matches!(network, Network::Simulated(_)));
+    let emulated = has(|network| matches!(network, Network::Emulated(_)));
+    match (simulated, emulated) {
+        (true, false) => "packet simulator",
+        (true, true) => "packet simulator, and real kernel over the emulator",
+        (false, true) => "real kernel over the emulator",
+        (false, false) => "real kernel over a wire",
     }
 }
 

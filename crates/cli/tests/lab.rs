@@ -127,6 +127,7 @@ fn what_makes_no_sense_is_told_on_one_line_with_an_exit_code_of_its_own() {
         (&bench, &["run", "mini", "--only", "control=bbr"], "cubic, reno"),
         (&bench, &["run", "mini", "--only", "speed=1"], "there are control"),
         (&bench, &["run", "mini", "--plans", "nowhere"], "nowhere"),
+        (&bench, &["run", "mini", "--simulated"], "none of these needs no kernel"),
         (&bench, &["run"], "PLAN"),
         (&bench, &["run", "--only", "control=cubic"], "no plan"),
         (&bench, &["run", "--only", "control=cubic", "no-such-plan"], "no-such-plan"),
@@ -141,6 +142,21 @@ fn what_makes_no_sense_is_told_on_one_line_with_an_exit_code_of_its_own() {
         assert!(said.contains(word), "{arguments:?}: no {word} in {said}");
         assert_eq!(said.lines().count(), 1, "{arguments:?}: {said}");
     }
+}
+
+#[test]
+fn what_needs_no_kernel_is_run_anywhere() {
+    let empty = tempfile::tempdir().unwrap();
+    // The second of these takes a kernel, the third does for some of its cells.
+    let plans = ["bench-dumbbell", "demo", "simulator-kernel"];
+    let mut command = Command::new(env!("CARGO_BIN_EXE_lull"));
+    command.args(["lab", "run", "--simulated", "--quick"]).args(plans).current_dir(empty.path());
+    let output = command.output().unwrap();
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    let records = fs::read_dir(empty.path().join("out")).unwrap();
+    let names: Vec<_> = records.map(|entry| entry.unwrap().file_name()).collect();
+    assert!(names.iter().any(|name| name == "bench-dumbbell.quick.jsonl"), "{names:?}");
+    assert!(names.iter().all(|name| text(name.as_encoded_bytes()).starts_with("bench-")));
 }
 
 #[test]

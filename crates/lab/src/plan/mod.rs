@@ -249,6 +249,15 @@ impl Plan {
         Ok(())
     }
 
+    /// Whether none of its cells takes a kernel.
+    ///
+    /// # Errors
+    /// Those of [`Plan::cells`].
+    pub fn is_simulated(&self) -> Result<bool, PlanError> {
+        let cells = self.cells(&Selection::default(), 1)?;
+        Ok(cells.iter().all(|cell| cell.scenario.is_simulated()))
+    }
+
     /// What the plan is, for `lull lab list --json` and the headers of records.
     pub fn summary(&self) -> Value {
         json!({ "id": self.id, "title": self.title, "paper": self.paper, "quick": self.quick })

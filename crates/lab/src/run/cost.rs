@@ -124,7 +124,8 @@ fn simulating(network: &Simulated, scenario: &Scenario) -> Duration {
         Capacity::Demand { spare, .. } => DEMAND * (1.0 + spare),
     };
     let packets = rate / 8.0 / f64::from(network.packet) * scenario.duration().as_secs_f64();
-    PACKET.mul_f64(packets) + Duration::from_millis(100)
+    // Where there are several bottlenecks in a row, each is filled.
+    PACKET.mul_f64(packets * network.bottlenecks as f64) + Duration::from_millis(100)
 }
 
 /// About how long a cell takes.
