@@ -14,6 +14,9 @@
 //!       └◀───────────────────────────────────────┤
 //!                     Storing ◀──────────────────┘ dropped, and wanted meanwhile
 //! ```
+//!
+//! Who cannot do without a body that is lost goes on to refer to it, see [`Shelf::miss`]: it is
+//! `Lost` until somebody brings it again.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -34,7 +37,11 @@ pub enum BodyEffect<P> {
 enum State<P> {
     Storing,
     Stored,
-    Dropping { then: Option<Payload<P>> },
+    Dropping {
+        then: Option<Payload<P>>,
+    },
+    /// It should be here, and is not.
+    Lost,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -42,6 +49,8 @@ struct Entry<P> {
     references: u32,
     size: Bytes,
     state: State<P>,
+    /// It was lost, and is not back yet: whoever refers to it does so whether it is stored or not.
+    missed: bool,
 }
 
 /// The bodies of one machine.
@@ -59,7 +68,7 @@ impl<P> Shelf<P> {
     /// A shelf with the bodies that were found in the store. Those that nobody refers to are
     /// dropped by [`Shelf::collect`].
     pub(crate) fn new(found: impl IntoIterator<Item = (Digest, Bytes)>) -> Self {
-        let entry = |size| Entry { references: 0, size, state: State::Stored };
+        let entry = |size| Entry { references: 0, size, state: State::Stored, missed: false };
         let entries: BTreeMap<_, _> =
             found.into_iter().map(|(digest, size)| (digest, entry(size))).collect();
         let bytes = entries.values().map(|entry| entry.size.0).sum();
@@ -100,12 +109,18 @@ impl<P> Shelf<P> {
             }
             Some(entry) => {
                 entry.references += 1;
-                if let State::Dropping { then } = &mut entry.state
-                    && then.is_none()
-                {
-                    *then = Some(payload);
-                    self.leaving -= entry.size.0;
-                    self.waited += 1;
+                match &mut entry.state {
+                    State::Dropping { then } if then.is_none() => {
+                        *then = Some(payload);
+                        self.leaving -= entry.size.0;
+                        self.waited += 1;
+                    }
+                    State::Lost => {
+                        entry.state = State::Storing;
+                        self.bytes += entry.size.0;
+                        self.effects.push_back(BodyEffect::Store(payload));
+                    }
+                    State::Storing | State::Stored | State::Dropping { .. } => {}
                 }
             }
         }
@@ -116,14 +131,20 @@ impl<P> Shelf<P> {
         match self.entries.get_mut(&digest) {
             None => self.insert(digest, size, State::Storing),
             Some(entry) if matches!(entry.state, State::Dropping { .. }) => return false,
-            Some(entry) => entry.references += 1,
+            Some(entry) => {
+                entry.references += 1;
+                if matches!(entry.state, State::Lost) {
+                    entry.state = State::Storing;
+                    self.bytes += entry.size.0;
+                }
+            }
         }
         true
     }
 
     fn insert(&mut self, digest: Digest, size: Bytes, state: State<P>) {
         self.bytes += size.0;
-        self.entries.insert(digest, Entry { references: 1, size, state });
+        self.entries.insert(digest, Entry { references: 1, size, state, missed: false });
     }
 
     /// Refers once more to a body that is there.
@@ -143,6 +164,9 @@ impl<P> Shelf<P> {
         if entry.references == 0 {
             match &mut entry.state {
                 State::Storing => {}
+                State::Lost => {
+                    self.entries.remove(digest);
+                }
                 State::Dropping { then } => {
                     if then.take().is_some() {
                         self.leaving += entry.size.0;
@@ -157,13 +181,18 @@ impl<P> Shelf<P> {
         }
     }
 
-    /// The store has answered. Without room everybody who referred to the body goes without.
-    pub(crate) fn handle_stored(&mut self, digest: &Digest, outcome: Result<(), DiskFull>) {
-        let Some(entry) = self.entries.get_mut(digest) else { return };
+    /// The store has answered; gives whether a body is back that was lost. Without room everybody who
+    /// referred to the body goes without; one that was lost stays lost.
+    pub(crate) fn handle_stored(&mut self, digest: &Digest, outcome: Result<(), DiskFull>) -> bool {
+        let Some(entry) = self.entries.get_mut(digest) else { return false };
         if !matches!(entry.state, State::Storing) {
-            return;
+            return false;
         }
-        if outcome.is_err() {
+        let back = outcome.is_ok() && core::mem::take(&mut entry.missed);
+        if outcome.is_err() && entry.missed {
+            entry.state = State::Lost;
+            self.bytes -= entry.size.0;
+        } else if outcome.is_err() {
             self.lose(digest);
         } else if entry.references == 0 {
             entry.state = State::Dropping { then: None };
@@ -172,6 +201,7 @@ impl<P> Shelf<P> {
         } else {
             entry.state = State::Stored;
         }
+        back
     }
 
     /// The store has deleted the body.
@@ -187,9 +217,28 @@ impl<P> Shelf<P> {
         }
     }
 
-    /// The body is not in the store, or not what it should be.
+    /// A body that is stored is not there any more, or not what it was. References to it stay.
+    pub(crate) fn miss(&mut self, digest: &Digest) {
+        if let Some(entry) = self.entries.get_mut(digest)
+            && matches!(entry.state, State::Stored)
+        {
+            (entry.state, entry.missed) = (State::Lost, true);
+            self.bytes -= entry.size.0;
+        }
+    }
+
+    /// Refers to a body, whether a start has found it or not.
+    pub(crate) fn need(&mut self, digest: &Digest, size: Bytes) {
+        let lost = Entry { references: 0, size, state: State::Lost, missed: true };
+        self.entries.entry(*digest).or_insert(lost).references += 1;
+    }
+
+    /// The body is not in the store, or not what it should be: nobody refers to it any more.
     pub(crate) fn lose(&mut self, digest: &Digest) {
         if let Some(entry) = self.entries.remove(digest) {
+            if matches!(entry.state, State::Lost) {
+                return;
+            }
             self.bytes -= entry.size.0;
             if matches!(entry.state, State::Dropping { then: None }) {
                 self.leaving -= entry.size.0;
@@ -286,5 +335,39 @@ mod tests {
         assert_eq!(shelf.bytes(), Bytes(0));
         shelf.release(&digest);
         assert_eq!(drained(&mut shelf), [BodyEffect::Store(payload(1))]);
+    }
+    #[test]
+    fn a_lost_body_that_comes_back_is_kept_for_all_who_refer_to_it() {
+        let mut shelf = Shelf::new([(Digest([1; 32]), Bytes(10))]);
+        let digest = payload(1).digest;
+        shelf.refer(&digest);
+        shelf.miss(&digest);
+        shelf.need(&Digest([2; 32]), Bytes(10));
+        assert!(!shelf.is_stored(&digest));
+        assert_eq!(shelf.bytes(), Bytes(0));
+        shelf.keep(payload(1));
+        shelf.keep(payload(2));
+        let stored = [BodyEffect::Store(payload(1)), BodyEffect::Store(payload(2))];
+        assert_eq!(drained(&mut shelf), stored);
+        assert!(!shelf.handle_stored(&digest, Err(DiskFull)));
+        shelf.release(&digest);
+        assert!(!shelf.is_stored(&digest));
+        shelf.keep(payload(1));
+        assert!(shelf.handle_stored(&digest, Ok(())));
+        assert_eq!(shelf.bytes(), Bytes(20));
+        drained(&mut shelf);
+        shelf.release(&digest);
+        assert!(shelf.is_stored(&digest));
+        shelf.release(&digest);
+        assert_eq!(drained(&mut shelf), [BodyEffect::Drop(digest)]);
+    }
+
+    #[test]
+    fn a_lost_body_that_nobody_refers_to_is_forgotten() {
+        let mut shelf = Shelf::<()>::new([]);
+        shelf.need(&Digest([1; 32]), Bytes(10));
+        shelf.release(&Digest([1; 32]));
+        assert!(shelf.entries.is_empty());
+        assert_eq!((shelf.bytes(), drained(&mut shelf)), (Bytes(0), Vec::new()));
     }
 }

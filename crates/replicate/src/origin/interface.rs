@@ -7,9 +7,10 @@ use lull_cc::Bytes;
 use super::image::Append;
 use super::transaction::{CaseClashes, Refused, TransactionId};
 use crate::message::Refusal;
+use crate::path::Path;
 use crate::shelf::BodyEffect;
 use crate::time::Drift;
-use crate::types::{ReplicaId, Sequence};
+use crate::types::{Digest, ReplicaId, Sequence};
 
 /// What an origin is told once.
 #[derive(Clone, Copy, Debug)]
@@ -104,6 +105,14 @@ pub enum Event {
     },
     /// A replica does not keep to the protocol: close its connections.
     Close(ReplicaId),
+    /// A body is gone, or has gone bad: the objects that have it cannot be fetched until somebody
+    /// writes it again.
+    Lost {
+        /// Which.
+        digest: Digest,
+        /// The objects, if any have it now.
+        paths: Vec<Path>,
+    },
 }
 
 /// Counts since they were last taken.

@@ -3,6 +3,7 @@
 //! Calls say what has happened, `handle_…`; what is to be done is asked for, `poll_…`, until there
 //! is nothing more. See [`Origin`] for the order.
 
+mod bodies;
 mod image;
 mod interface;
 mod peer;
@@ -25,7 +26,7 @@ use crate::message::{
 use crate::path::Path;
 use crate::shelf::Shelf;
 use crate::time::{LocalTime, Reading, SlewedClock};
-use crate::types::{Digest, DiskFull, Position, ReplicaId, Sequence, Version};
+use crate::types::{Digest, Position, ReplicaId, Sequence, Version};
 
 pub use image::{Append, Chain, Entry, Image};
 pub use interface::{Config, Counters, Effect, Event};
@@ -118,10 +119,7 @@ impl<P: Clone> Origin<P> {
         let before = origin.image.log.iter().flat_map(|entry| &entry.before).flatten();
         let live = versions.iter().map(|(_, version)| version);
         for version in live.chain(before) {
-            let digest = version.content.digest;
-            if origin.shelf.is_stored(&digest) {
-                origin.shelf.refer(&digest);
-            }
+            origin.shelf.need(&version.content.digest, version.content.size);
         }
         origin.shelf.collect();
         for (path, version) in versions {
@@ -150,6 +148,13 @@ impl<P: Clone> Origin<P> {
     /// it has never come in this life of the origin.
     pub fn progress(&self, replica: ReplicaId) -> Option<(Sequence, bool)> {
         self.peers.get(&replica).map(|peer| (peer.committed, peer.link.is_some()))
+    }
+
+    /// When a replica is to be told something next though nothing happens: then
+    /// [`poll_control`](Origin::poll_control) has a heartbeat for it.
+    pub fn heartbeat_at(&self, replica: ReplicaId) -> Option<LocalTime> {
+        let link = self.peers.get(&replica)?.link.as_ref()?;
+        matches!(link.phase, Phase::Streaming).then_some(link.heartbeat_at)
     }
 
     /// Bodies that wait for a replica.
@@ -265,7 +270,7 @@ impl<P: Clone> Origin<P> {
             self.counters.stale_frames += 1;
             return;
         }
-        peer.newest = number;
+        let first = core::mem::replace(&mut peer.newest, number) == Default::default();
         self.disconnect(replica);
         let session = Session { origin: self.image.incarnation, ..session };
         let verdict = if protocol == PROTOCOL {
@@ -285,6 +290,17 @@ impl<P: Clone> Origin<P> {
                 if position.is_none() {
                     for ranked in self.objects.values() {
                         peer.waiting.insert(ranked.place);
+                    }
+                } else if first {
+                    // Of what it has applied it tells what is missing; of the rest nothing says in
+                    // this life what has come there.
+                    let newer = |entry: &&Entry| entry.commit.sequence > committed;
+                    for entry in self.image.log.iter().rev().take_while(newer) {
+                        for change in &*entry.commit.changes {
+                            if let Some(ranked) = self.objects.get(&change.path) {
+                                peer.waiting.insert(ranked.place);
+                            }
+                        }
                     }
                 }
                 let start = match cursor {
@@ -446,10 +462,16 @@ impl<P: Clone> Origin<P> {
         if link.greeting.is_some() || link.under_way.len() >= self.config.under_way {
             return None;
         }
-        let place = peer.waiting.first()?;
-        peer.waiting.remove(place);
-        let path = self.order.path(place)?.clone();
-        let version = *self.image.objects.get(&path)?;
+        let (path, version) = loop {
+            let place = peer.waiting.first()?;
+            peer.waiting.remove(place);
+            let path = self.order.path(place)?;
+            let version = *self.image.objects.get(path)?;
+            // One that is lost waits again when it is back.
+            if self.shelf.is_stored(&version.content.digest) {
+                break (path.clone(), version);
+            }
+        };
         link.under_way.push_back((path.clone(), version.sequence));
         self.counters.pushed += 1;
         let message = BodyHeader { path, version: Some(version), at, demand: false };
@@ -535,20 +557,5 @@ impl<P: Clone> Origin<P> {
             }
             self.order.remove(ranked.place);
         }
-    }
-
-    /// The store has a body, or no room for it.
-    pub fn handle_stored(&mut self, now: Reading, digest: &Digest, outcome: Result<(), DiskFull>) {
-        self.shelf.handle_stored(digest, outcome);
-        if outcome.is_err() {
-            self.refuse_those_with(digest);
-        }
-        self.form_append(now);
-    }
-
-    /// The store has deleted a body.
-    pub fn handle_dropped(&mut self, now: Reading, digest: &Digest) {
-        self.shelf.handle_dropped(digest);
-        self.form_append(now);
     }
 }

@@ -2,7 +2,7 @@ use super::*;
 use crate::BodyEffect;
 use crate::message::Ask;
 use crate::time::WallTime;
-use crate::types::{Content, Incarnation, Metadata, Payload};
+use crate::types::{Content, DiskFull, Incarnation, Metadata, Payload};
 
 const REPLICA: ReplicaId = ReplicaId(3);
 
@@ -536,4 +536,54 @@ fn reads_raise_what_is_pushed_first() {
     bench.committed("b2");
     bench.say(ToOrigin::Reads(vec![(path("b"), 100)]));
     assert_eq!(bench.pushed(), [2]);
+}
+
+#[test]
+fn a_lost_body_is_told_not_pushed_and_comes_back_with_a_write() {
+    let mut bench = Bench::new(Config::default());
+    bench.committed("a1");
+    bench.committed("b2");
+    bench.hello(None);
+    bench.told();
+    bench.origin.handle_missing(&Digest([1; 32]));
+    let lost = Event::Lost { digest: Digest([1; 32]), paths: vec![path("a")] };
+    assert_eq!(bench.events(), [lost]);
+    bench.origin.handle_missing(&Digest([1; 32]));
+    assert_eq!(bench.events(), []);
+    assert_eq!(bench.pushed(), [2]);
+    // A demand read is answered: that the body does not come is the store's to say.
+    bench.say(ToOrigin::Demand(path("a")));
+    assert!(bench.origin.poll_demand(REPLICA).is_some());
+    bench.committed("c1");
+    let mut pushed = bench.pushed();
+    pushed.sort_unstable();
+    assert_eq!(pushed, [1, 1], "both names of it");
+}
+
+#[test]
+fn what_a_start_does_not_find_is_kept_once_it_is_written_again() {
+    let mut bench = Bench::new(Config { log: 1, ..Config::default() });
+    bench.committed("a1");
+    let image = bench.origin.image().clone();
+    let mut bench = Bench::of(Config { log: 1, ..Config::default() }, image, Vec::new());
+    bench.committed("b1");
+    bench.committed("b2");
+    bench.committed("c3");
+    assert!(bench.origin.shelf.is_stored(&Digest([1; 32])), "`a` still has it");
+}
+
+#[test]
+fn what_was_written_before_a_replica_came_back_is_pushed_to_it() {
+    let mut bench = Bench::new(Config::default());
+    bench.committed("a1");
+    let known = bench.origin.last();
+    bench.committed("b2");
+    let bodies = vec![(Digest([1; 32]), Bytes(10)), (Digest([2; 32]), Bytes(10))];
+    let mut bench = Bench::of(Config::default(), bench.origin.image().clone(), bodies);
+    bench.committed("c3");
+    bench.hello(Some(known));
+    bench.told();
+    let mut pushed = bench.pushed();
+    pushed.sort_unstable();
+    assert_eq!(pushed, [2, 3]);
 }

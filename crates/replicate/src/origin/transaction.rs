@@ -270,7 +270,7 @@ impl<P: Clone> Origin<P> {
     pub fn handle_appended(&mut self, now: Reading, outcome: Result<(), DiskFull>) {
         let Some(Appending { ids, held, inline, append }) = self.appending.take() else { return };
         for digest in &inline {
-            self.shelf.handle_stored(digest, outcome);
+            self.take_in(digest, outcome);
         }
         if let Err(full) = outcome {
             for digest in held.iter().chain(&inline) {

@@ -41,6 +41,7 @@ impl<P: Clone> Replica<P> {
         self.outbox.clear();
         self.partial = None;
         self.demands.clear();
+        self.unanswered.clear();
         for buffered in &mut self.buffer {
             buffered.waited = true;
         }

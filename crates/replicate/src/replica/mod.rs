@@ -50,7 +50,8 @@ pub struct Config {
     pub grace: Duration,
     /// Bytes of bodies to keep, if there is a limit.
     pub quota: Option<Bytes>,
-    /// After a full disk it is tried again in so long.
+    /// After a full disk it is tried again in so long, and so is a demand read that the origin had no
+    /// body for.
     pub retry: Duration,
     /// Demand reads under way at a time.
     pub demands: usize,
@@ -257,6 +258,8 @@ pub struct Replica<P> {
     /// Bodies that were asked for: zero until the answer comes, then the commit that has to be
     /// applied to make use of it.
     demands: BTreeMap<Path, Sequence>,
+    /// Objects that the origin had no body for, and until when it is not asked again.
+    unanswered: BTreeMap<Path, LocalTime>,
     reads: BTreeMap<Path, u32>,
     /// Bodies that were overwritten, by when they are given up.
     grace: VecDeque<(LocalTime, Digest)>,
@@ -311,6 +314,7 @@ impl<P: Clone> Replica<P> {
             retry_at: None,
             waiting: VecDeque::new(),
             demands: BTreeMap::new(),
+            unanswered: BTreeMap::new(),
             reads: BTreeMap::new(),
             grace: VecDeque::new(),
             recent: BTreeMap::new(),
@@ -369,6 +373,14 @@ impl<P: Clone> Replica<P> {
         matches!(self.link, Link::Connected(_))
     }
 
+    /// What the other connections of this one are to show, if the origin talks to this replica.
+    pub fn session(&self) -> Option<Session> {
+        match self.link {
+            Link::Connected(session) => Some(session),
+            _ => None,
+        }
+    }
+
     /// Why the origin does not talk to this replica, if it has said so.
     pub fn refusal(&self) -> Option<Refusal> {
         match self.link {
@@ -413,6 +425,7 @@ impl<P: Clone> Replica<P> {
         if self.retry_at.is_some_and(|at| at <= now.local) {
             self.retry_at = None;
         }
+        self.unanswered.retain(|_, until| *until > now.local);
         self.advance(now.local);
         self.wake(now.local);
     }
@@ -426,7 +439,8 @@ impl<P: Clone> Replica<P> {
         };
         let deadline = deadline.map(|at| self.retry_at.map_or(at, |retry| at.max(retry)));
         let grace = self.grace.front().map(|(until, _)| *until);
-        [self.link_timeout(), deadline, grace, self.retry_at].into_iter().flatten().min()
+        let again = self.unanswered.values().min().copied();
+        [self.link_timeout(), deadline, grace, self.retry_at, again].into_iter().flatten().min()
     }
 
     /// What a store is to do next.

@@ -200,8 +200,9 @@ impl<P: Clone> Replica<P> {
         let here = version.is_some_and(|at| self.early.contains_key(&(at, path.clone())));
         let asked = self.demands.get(path);
         let asked = asked.is_some_and(|at| *at == Sequence::ZERO || *at > self.position());
-        let many = self.demands.len() >= self.config.demands;
-        if !self.is_connected() || disk || here || asked || many {
+        let refused = self.unanswered.get(path).is_some_and(|until| now < *until);
+        let many = self.demands.len() + self.unanswered.len() >= self.config.demands;
+        if !self.is_connected() || disk || here || asked || refused || many {
             return;
         }
         self.demands.insert(path.clone(), Sequence::ZERO);

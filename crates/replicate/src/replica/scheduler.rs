@@ -62,12 +62,15 @@ impl<P: Clone> Replica<P> {
             }
         }
         let committed = self.position();
+        // A body that was broken off, has gone bad or was refused by a full disk comes without one.
+        let payload = payload.filter(|payload| {
+            let announced = version.map(|version| (version.content.digest, version.content.size));
+            Some((payload.digest, payload.size)) == announced
+        });
         match (version, payload) {
             (Some(version), Some(payload)) => {
                 let content = version.content;
-                if (payload.digest, payload.size) != (content.digest, content.size) {
-                    self.counters.corrupt += 1;
-                } else if version.sequence <= committed && !self.lacks(&path, version.sequence) {
+                if version.sequence <= committed && !self.lacks(&path, version.sequence) {
                     // "If the locally stored sequence number already exceeds an update's sequence
                     // number, the replica must discard the update" (rule 1).
                     self.counters.stale += 1;
@@ -91,7 +94,13 @@ impl<P: Clone> Replica<P> {
                 self.force = self.force.max(at);
                 self.demands.insert(path, at);
             }
-            _ => self.counters.corrupt += 1,
+            _ => {
+                self.counters.corrupt += 1;
+                if demand {
+                    // The origin may have lost it: not to be asked each round trip.
+                    self.unanswered.insert(path, now.local.plus(self.config.retry));
+                }
+            }
         }
         self.advance(now.local);
         self.wake(now.local);

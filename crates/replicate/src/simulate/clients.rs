@@ -122,7 +122,8 @@ impl Clients {
             origin::Event::Refused { .. } => self.open = self.open.saturating_sub(1),
             origin::Event::Progress { .. }
             | origin::Event::Turned { .. }
-            | origin::Event::Close(_) => {}
+            | origin::Event::Close(_)
+            | origin::Event::Lost { .. } => {}
         }
     }
 

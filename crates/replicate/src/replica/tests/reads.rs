@@ -258,3 +258,30 @@ fn counts_of_reads_are_reported() {
     bench.wait(1_000);
     assert!(bench.sent().contains(&ToOrigin::Reads(vec![(path("a"), 3)])));
 }
+
+#[test]
+fn a_body_that_the_origin_has_lost_is_asked_for_again_after_a_while() {
+    let mut bench = Bench::new(config());
+    bench.commit(1, "a1");
+    bench.wait(10_000);
+    bench.disk();
+    bench.heartbeat(1);
+    bench.sent();
+    assert_eq!(bench.read("a"), "Invalid");
+    assert_eq!(bench.sent(), [ToOrigin::Demand(path("a"))]);
+    let version = Version { sequence: Sequence(1), content: content(1) };
+    let message =
+        BodyHeader { path: path("a"), version: Some(version), at: Sequence(1), demand: true };
+    let frame = Frame { session: bench.session(), message };
+    bench.replica.handle_body(reading(bench.ms), frame, None);
+    let demands = |sent: Vec<ToOrigin>| {
+        sent.into_iter().filter(|one| matches!(one, ToOrigin::Demand(_))).count()
+    };
+    bench.heartbeat(1);
+    assert_eq!(demands(bench.sent()), 0, "not each round trip");
+    bench.wait(1_000);
+    assert_eq!(demands(bench.sent()), 1);
+    bench.body(1, "a1", true);
+    bench.disk();
+    assert_eq!(bench.answers(), [(1, "1".to_owned())]);
+}
