@@ -12,6 +12,7 @@
 //! | [`wire`] | the protocol as bytes | §3.2, table I |
 //! | `store` | logs, states and bodies on a disk (feature `store`) | §6.2.3.1 |
 //! | `identity` | certificates of origin and replicas, tickets (feature `identity`) | |
+//! | `daemon` | origin and replica over TCP and TLS, with their stores and clocks (feature `daemon`) | §6.2 |
 //! | [`checker`] | finds broken promises in a history of writes and reads | §6.1 |
 //! | `simulate` | origin, replicas, clients, network and disks that fail, from a seed (feature `simulate`) | |
 //!
@@ -22,6 +23,8 @@
 #![forbid(unsafe_code)]
 
 pub mod checker;
+#[cfg(feature = "daemon")]
+pub mod daemon;
 mod faults;
 #[cfg(feature = "identity")]
 pub mod identity;

@@ -117,7 +117,8 @@ fn provider() -> Arc<CryptoProvider> {
     Arc::new(ring::default_provider())
 }
 
-fn random() -> Result<[u8; 32], IdentityError> {
+/// Random bytes.
+pub(crate) fn random() -> Result<[u8; 32], IdentityError> {
     let mut bytes = [0; 32];
     provider().secure_random.fill(&mut bytes).map_err(|_| IdentityError::Random)?;
     Ok(bytes)

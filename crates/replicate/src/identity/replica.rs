@@ -152,8 +152,7 @@ impl ReplicaIdentity {
     }
 
     /// Where it is kept.
-    #[cfg(test)]
-    pub(super) fn folder(&self) -> &Path {
+    pub fn folder(&self) -> &Path {
         &self.folder
     }
 

@@ -60,6 +60,12 @@ impl Outline {
         told.chunks(MOST_HASHES).map(|hashes| BodyPart::Hashes(hashes.to_vec()))
     }
 
+    /// Whether these bytes are the piece of this number.
+    pub fn has(&self, number: u32, piece: &[u8]) -> bool {
+        let hash = self.0.get(number as usize);
+        hash.is_some_and(|hash| hash.0 == piece_hash(u64::from(number), piece))
+    }
+
     /// Whether it is that of a body of this content.
     fn fits(&self, content: &Content) -> bool {
         if self.0.len() as u64 != pieces(content.size.0) || self.0.len() < 2 {

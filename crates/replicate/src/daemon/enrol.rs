@@ -1,0 +1,110 @@
+//! Certificates by wire: joining with a ticket, renewing, and the origin's answers.
+
+use std::io;
+use std::path::Path as FilePath;
+use std::sync::Arc;
+
+use rustls::pki_types::ServerName;
+use rustls::{CertificateError, ClientConfig};
+use tokio::net::TcpStream;
+use tokio_rustls::TlsConnector;
+use tokio_rustls::client::TlsStream;
+
+use super::clock::today;
+use super::link::{Incoming, Outgoing, ask, prepare, soon};
+use super::{Clock, DaemonError, LinkError};
+use crate::identity::{IdentityError, Joining, OtherOrigin, ReplicaIdentity, Ticket};
+use crate::message::{Channel, Enrolled, Frame, FromAuthority, Session, ToAuthority};
+use crate::store::{ReplicaState, Settings, Store, StoreError};
+use crate::types::ReplicaId;
+
+/// Becomes the replica of a ticket: its identity and an empty store are in `folder` then.
+///
+/// # Errors
+/// If there is one already, the origin cannot be reached, is another one than that of the ticket, or
+/// does not take the ticket.
+pub async fn join(
+    folder: &FilePath,
+    ticket: Ticket,
+    clock: &Arc<dyn Clock>,
+) -> Result<ReplicaId, DaemonError> {
+    // Before the ticket is used up.
+    match ReplicaIdentity::open(folder) {
+        Err(IdentityError::Nothing(_)) => {}
+        Ok(_) => return Err(IdentityError::Exists(folder.to_owned()).into()),
+        Err(error) => return Err(error.into()),
+    }
+    match Store::<ReplicaState>::create_replica(folder, Settings::default()) {
+        // Of a join that the origin has refused.
+        Ok(()) | Err(StoreError::Exists(_)) => {}
+        Err(error) => return Err(error.into()),
+    }
+    let address = ticket.address.clone();
+    let joining = Joining::new(ticket)?;
+    let connect = joining.connect(today(clock))?;
+    let enrolled = request(&address, connect, ToAuthority::Enrol(joining.enrol())).await?;
+    let identity = joining.finish(folder, enrolled, clock.read().wall)?;
+    Ok(identity.replica())
+}
+
+/// Gets a new certificate if the one that is used is old.
+pub(super) async fn renew(
+    identity: &mut ReplicaIdentity,
+    clock: &Arc<dyn Clock>,
+) -> Result<(), DaemonError> {
+    let renewal = identity.renew()?;
+    let connect = identity.connect(today(clock))?;
+    let question = ToAuthority::Renew(renewal.request.clone());
+    let enrolled = request(identity.address(), connect, question).await?;
+    identity.renewed(renewal, enrolled, clock.read().wall)?;
+    Ok(())
+}
+
+/// One question to the origin as an authority.
+async fn request(
+    address: &str,
+    connect: (Arc<ClientConfig>, ServerName<'static>),
+    question: ToAuthority,
+) -> Result<Enrolled, DaemonError> {
+    let at = |why| DaemonError::Origin { address: address.to_owned(), why };
+    let answer = soon(async {
+        let stream = dial(address, connect, Channel::Enrolment).await?;
+        let (read, write) = tokio::io::split(stream);
+        let (mut incoming, mut outgoing) = (Incoming::new(read), Outgoing::new(write));
+        outgoing.put(&Frame { session: Session::default(), message: question })?;
+        outgoing.flush().await?;
+        Ok(incoming.next().await?.message)
+    });
+    match answer.await {
+        Ok(FromAuthority::Enrolled(enrolled)) => Ok(enrolled),
+        Ok(FromAuthority::Refused(why)) => Err(DaemonError::NotEnrolled(why)),
+        Err(LinkError::Io(error)) if is_another(&error) => Err(OtherOrigin.into()),
+        Err(why) => Err(at(why)),
+    }
+}
+
+/// Whether TLS has found another origin than that of the ticket.
+fn is_another(error: &io::Error) -> bool {
+    let inner = error.get_ref().and_then(|inner| inner.downcast_ref::<rustls::Error>());
+    matches!(
+        inner,
+        Some(rustls::Error::InvalidCertificate(CertificateError::Other(other)))
+            if other.0.is::<OtherOrigin>()
+    )
+}
+
+/// Connects to an origin.
+pub(super) async fn dial(
+    address: &str,
+    (config, name): (Arc<ClientConfig>, ServerName<'static>),
+    channel: Channel,
+) -> Result<TlsStream<TcpStream>, LinkError> {
+    soon(async {
+        let tcp = TcpStream::connect(address).await?;
+        prepare(&tcp)?;
+        let mut stream = TlsConnector::from(config).connect(name, tcp).await?;
+        ask(&mut stream, channel).await?;
+        Ok(stream)
+    })
+    .await
+}

@@ -1,0 +1,85 @@
+//! Origin and replica as daemons: the pure state machines over TCP with TLS of both sides, stores on
+//! a disk, and the machine's clocks (feature `daemon`).
+//!
+//! ```text
+//!            writes                                                    reads
+//!              │                                                         ▲
+//!   store ◀─ Origin ─ control ═══ invalidations, heartbeats ═══▶ ┐       │
+//!   thread     │  └── demand  ═══ bodies that a read waits for ═▶ ├─ Replica ─▶ store
+//!              └───── background ═ bodies that may be wanted ═══▶ ┘    thread
+//! ```
+//!
+//! A state machine stands behind a lock that is never held across a wait. Whatever happens - a frame,
+//! a timer, a disk that is done, a write, a read - is one call under it, followed by all that the
+//! machine asks for. What goes out by a connection is asked for when that connection takes more, by a
+//! task of its own; so nothing is queued for a peer that takes nothing, and the background connection
+//! gets a body when there is capacity for one.
+//!
+//! The three connections of a session end together. A disk that fails other than by having no room
+//! ends the daemon: it starts again from what is on the disk.
+
+mod clock;
+mod enrol;
+mod link;
+mod origin;
+mod replica;
+
+use std::io;
+
+use thiserror::Error;
+
+pub use clock::{Clock, MachineClock};
+pub use enrol::join;
+pub use link::LinkError;
+pub use origin::{
+    OriginDaemon, OriginEvent, OriginHandle, OriginOptions, OriginStatus, PeerStatus, WriteError,
+    create_origin,
+};
+pub use replica::{
+    Found, Pending, ReadError, ReplicaDaemon, ReplicaEvent, ReplicaHandle, ReplicaOptions,
+    ReplicaStatus,
+};
+
+use crate::identity::{IdentityError, OtherOrigin};
+use crate::message::NotEnrolled;
+use crate::store::StoreError;
+
+/// Why a daemon does not start, or has ended.
+#[derive(Debug, Error)]
+pub enum DaemonError {
+    /// The store.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    /// The identity.
+    #[error(transparent)]
+    Identity(#[from] IdentityError),
+    /// The address cannot be listened on.
+    #[error("cannot listen on {address}")]
+    Listen {
+        /// Which.
+        address: String,
+        /// Why.
+        source: io::Error,
+    },
+    /// The system gives no thread.
+    #[error("the system gives no thread")]
+    Thread(#[source] io::Error),
+    /// The origin cannot be reached.
+    #[error("cannot reach the origin at {address}")]
+    Origin {
+        /// Where.
+        address: String,
+        /// Why.
+        #[source]
+        why: LinkError,
+    },
+    /// It is not that of the ticket.
+    #[error(transparent)]
+    OtherOrigin(#[from] OtherOrigin),
+    /// The origin gives no certificate.
+    #[error(transparent)]
+    NotEnrolled(#[from] NotEnrolled),
+    /// There is no replica of that name.
+    #[error("there is no replica `{0}`: `lull status` lists them")]
+    NoReplica(String),
+}

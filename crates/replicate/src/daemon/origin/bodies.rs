@@ -1,0 +1,144 @@
+//! Bodies on their way to a replica: one after the other, in pieces.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use tokio::io::AsyncWrite;
+use tokio::task::spawn_blocking;
+
+use super::Shared;
+use super::core::Link;
+use crate::daemon::LinkError;
+use crate::daemon::link::Outgoing;
+use crate::message::{BodyHeader, Channel, Frame};
+use crate::store::{Library, StoreError};
+use crate::types::Content;
+use crate::wire::{BodyPart, PIECE};
+
+/// Sends what a channel of bodies is for, as fast as it is taken: the background connection takes as
+/// much as there is spare capacity, which is what the queue drains by (SSR §6.2).
+pub(super) async fn send(
+    shared: &Arc<Shared>,
+    link: &Arc<Link>,
+    channel: Channel,
+    mut outgoing: Outgoing<impl AsyncWrite + Unpin>,
+) -> Result<(), LinkError> {
+    let (wakes, number) = match channel {
+        Channel::Demand => (&link.demand, 1),
+        _ => (&link.speculative, 2),
+    };
+    loop {
+        let next = shared.with(|core, _| match channel {
+            _ if !core.is_current(link) => Err(LinkError::GivenUp),
+            Channel::Demand => Ok(core.machine.poll_demand(link.replica)),
+            _ => Ok(core.machine.poll_speculative(link.replica)),
+        })?;
+        let Some(frame) = next else {
+            wakes.notified().await;
+            continue;
+        };
+        let body = Sending { shared, link, number, frame: &frame };
+        body.send(&mut outgoing).await?;
+    }
+}
+
+/// A body that is being sent.
+struct Sending<'a> {
+    shared: &'a Arc<Shared>,
+    link: &'a Link,
+    number: usize,
+    frame: &'a Frame<BodyHeader>,
+}
+
+impl Sending<'_> {
+    async fn send(&self, to: &mut Outgoing<impl AsyncWrite + Unpin>) -> Result<(), LinkError> {
+        let header = &self.frame.message;
+        self.put(to, BodyPart::Header(header.clone()))?;
+        if let Some(version) = header.version
+            && version.content.size.0 > 0
+            && !self.pieces(&version.content, to).await?
+        {
+            self.put(to, BodyPart::Broken)?;
+        }
+        self.flush(to).await
+    }
+
+    /// Sends the bytes; whether all of them.
+    async fn pieces(
+        &self,
+        content: &Content,
+        to: &mut Outgoing<impl AsyncWrite + Unpin>,
+    ) -> Result<bool, LinkError> {
+        let Content { digest, size, .. } = *content;
+        if size.0 <= PIECE as u64 {
+            let Some(bytes) = self.look(content, move |library| library.read(&digest)).await?
+            else {
+                return Ok(false);
+            };
+            self.put(to, BodyPart::Piece { number: 0, bytes: bytes.to_vec() })?;
+            return Ok(true);
+        }
+        let Some(outline) =
+            self.look(content, move |library| library.outline(&digest, size)).await?
+        else {
+            return Ok(false);
+        };
+        for part in outline.parts() {
+            self.put(to, part)?;
+            self.flush(to).await?;
+        }
+        for number in 0..u32::try_from(size.0.div_ceil(PIECE as u64)).unwrap_or(u32::MAX) {
+            if !self.is_wanted() {
+                return Ok(false);
+            }
+            let piece = self.look(content, move |library| library.piece(&digest, size, number));
+            let Some(bytes) = piece.await? else { return Ok(false) };
+            if !outline.has(number, &bytes) {
+                self.shared.with(|core, _| core.machine.handle_missing(&digest));
+                return Ok(false);
+            }
+            self.put(to, BodyPart::Piece { number, bytes: bytes.to_vec() })?;
+            self.flush(to).await?;
+        }
+        Ok(true)
+    }
+
+    /// A body that was overwritten is not worth the rest, unless somebody waits for it: else a reader
+    /// of what is written all the time would never get it.
+    fn is_wanted(&self) -> bool {
+        let BodyHeader { path, version, demand, .. } = &self.frame.message;
+        let current =
+            || self.shared.with(|core, _| core.machine.image().objects.get(path).copied());
+        *demand || current() == *version
+    }
+
+    /// Asks the store. What it does not have is lost.
+    async fn look<T: Send + 'static>(
+        &self,
+        content: &Content,
+        ask: impl FnOnce(&Library) -> Result<Option<T>, StoreError> + Send + 'static,
+    ) -> Result<Option<T>, LinkError> {
+        let library = self.shared.library.clone();
+        // Only at the end of the runtime is there none.
+        let found =
+            spawn_blocking(move || ask(&library)).await.map_err(|_| LinkError::GivenUp)??;
+        if found.is_none() {
+            self.shared.with(|core, _| core.machine.handle_missing(&content.digest));
+        }
+        Ok(found)
+    }
+
+    fn put(
+        &self,
+        to: &mut Outgoing<impl AsyncWrite + Unpin>,
+        message: BodyPart,
+    ) -> Result<(), LinkError> {
+        Ok(to.put(&Frame { session: self.frame.session, message })?)
+    }
+
+    async fn flush(&self, to: &mut Outgoing<impl AsyncWrite + Unpin>) -> Result<(), LinkError> {
+        let sent = to.flush().await?;
+        self.link.sent[self.number].fetch_add(sent, Ordering::Relaxed);
+        Ok(())
+    }
+}

@@ -1,0 +1,393 @@
+//! The replica as a daemon.
+
+mod reads;
+mod receive;
+mod session;
+mod status;
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::atomic::AtomicU64;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use thiserror::Error;
+use tokio::sync::{Notify, oneshot, watch};
+use tokio::task::JoinHandle;
+
+use super::clock::until;
+use super::{Clock, DaemonError};
+use crate::identity::ReplicaIdentity;
+use crate::message::Refusal;
+use crate::replica::{Answer, Config, Counters, Event, ReadId, Replica, Skew, Step};
+use crate::store::{
+    Bodies, Body, Done, Library, ReplicaState, Settings, Store, StoreError, Worker,
+};
+use crate::time::{LocalTime, Reading};
+use crate::token::Keyring;
+use crate::types::{ReplicaId, Sequence};
+
+pub use self::reads::{Found, Pending, ReadError};
+pub use self::status::ReplicaStatus;
+
+/// What a replica daemon is told once.
+#[derive(Clone, Debug)]
+pub struct ReplicaOptions {
+    /// Where its identity and its store are, which [`join`](super::join) has made.
+    pub folder: PathBuf,
+    /// What the state machine is told, but for its number: that is in its certificate.
+    pub config: Config,
+}
+
+impl ReplicaOptions {
+    /// The replica in `folder`.
+    pub fn new(folder: impl Into<PathBuf>) -> Self {
+        ReplicaOptions { folder: folder.into(), config: Config::default() }
+    }
+}
+
+/// What a replica daemon tells, beside what it is asked.
+#[derive(Debug, Error)]
+pub enum ReplicaEvent {
+    /// The origin talks to it.
+    #[error("connected to the origin")]
+    Connected,
+    /// There is no connection.
+    #[error("no connection to the origin, next try in {}.{:03} s: {why}",
+        again.as_secs(), again.subsec_millis())]
+    Disconnected {
+        /// Why.
+        why: String,
+        /// When the next one is tried.
+        again: Duration,
+    },
+    /// The origin does not talk to it.
+    #[error("the origin refuses this replica: {0}")]
+    Refused(Refusal),
+    /// The clocks are further apart than allowed.
+    #[error(
+        "the wall clocks of origin and replica are over {} ms apart: set them, until then staleness \
+         is counted by echoes",
+        .0.least.unsigned_abs().min(.0.most.unsigned_abs()) / 1_000_000
+    )]
+    SkewExceeded(Skew),
+    /// The disk is full.
+    #[error("the disk is full: make room, until then reads of newer state wait")]
+    DiskFull,
+    /// A new certificate was not to be had.
+    #[error("the certificate is old and could not be renewed: {0}")]
+    NotRenewed(String),
+}
+
+type Tell = Box<dyn Fn(ReplicaEvent) + Send + Sync>;
+
+/// What tasks share.
+struct Shared {
+    clock: Arc<dyn Clock>,
+    core: Mutex<Core>,
+    identity: Mutex<ReplicaIdentity>,
+    keyring: Keyring,
+    library: Library,
+    bodies: Bodies,
+    tell: Tell,
+    /// Bytes of bodies that came, on demand and speculative.
+    received: [AtomicU64; 2],
+    /// There may be something to be said to the origin.
+    outbox: Notify,
+    /// The machine's next time may be another.
+    timer: Notify,
+    /// The origin talks to this replica, or the connection is to be given up.
+    turn: Notify,
+    stop: watch::Sender<bool>,
+}
+
+/// What is behind the lock.
+struct Core {
+    machine: Replica<Body>,
+    worker: Option<Worker<Arc<Step>>>,
+    reads: BTreeMap<ReadId, oneshot::Sender<Answer>>,
+    last_read: ReadId,
+    /// What the timer waits for.
+    timeout: Option<LocalTime>,
+    /// The connection is to be given up.
+    close: bool,
+    /// The origin has talked to it in this session.
+    was_connected: bool,
+    /// Since when there is no connection.
+    away_since: Option<LocalTime>,
+    failed: Option<StoreError>,
+    closed: bool,
+    counters: Counters,
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Core {
+    fn done(&mut self, now: Reading, done: Result<Done, StoreError>) {
+        match done {
+            Ok(Done::Stored(digest, outcome)) => self.machine.handle_stored(now, &digest, outcome),
+            Ok(Done::Dropped(digest)) => self.machine.handle_dropped(&digest),
+            Ok(Done::Step(outcome)) => self.machine.handle_committed(now, outcome),
+            Err(error) => self.fail(error),
+        }
+    }
+
+    fn fail(&mut self, error: StoreError) {
+        // The first one is the cause.
+        self.failed.get_or_insert(error);
+        self.reads.clear();
+    }
+
+    /// Hands on what the machine asks for; gives what it tells.
+    fn pump(&mut self, now: LocalTime) -> Vec<ReplicaEvent> {
+        let mut told = Vec::new();
+        let Some(worker) = &self.worker else { return told };
+        // First: an effect may delete a body that an answer names.
+        while let Some(answer) = self.machine.poll_answer() {
+            if let Some(reader) = self.reads.remove(&answer.id) {
+                let _ = reader.send(answer);
+            }
+        }
+        while let Some(effect) = self.machine.poll_effect() {
+            if let Err(error) = worker.ask(effect.into()) {
+                // What it has failed with is told by its thread.
+                self.failed.get_or_insert(error);
+                self.reads.clear();
+                return told;
+            }
+        }
+        while let Some(event) = self.machine.poll_event() {
+            told.push(match event {
+                Event::Connected => {
+                    (self.away_since, self.was_connected) = (None, true);
+                    ReplicaEvent::Connected
+                }
+                Event::Close => {
+                    self.close = true;
+                    continue;
+                }
+                Event::Refused(why) => {
+                    self.close = true;
+                    ReplicaEvent::Refused(why)
+                }
+                Event::SkewExceeded(skew) => ReplicaEvent::SkewExceeded(skew),
+                Event::DiskFull => ReplicaEvent::DiskFull,
+            });
+        }
+        if !self.machine.is_connected() {
+            self.away_since.get_or_insert(now);
+        }
+        told
+    }
+}
+
+impl Shared {
+    /// A call of the state machine, and what follows from it.
+    fn with<T>(&self, call: impl FnOnce(&mut Core, Reading) -> T) -> T {
+        let mut core = lock(&self.core);
+        // Read under the lock, so that time does not go back between two calls.
+        let now = self.clock.read();
+        let value = call(&mut core, now);
+        let told = core.pump(now.local);
+        let timeout = core.machine.poll_timeout();
+        let earlier = core::mem::replace(&mut core.timeout, timeout) != timeout;
+        let (failed, close) = (core.failed.is_some(), core.close);
+        drop(core);
+        self.outbox.notify_one();
+        if earlier {
+            self.timer.notify_one();
+        }
+        if close || told.iter().any(|event| matches!(event, ReplicaEvent::Connected)) {
+            self.turn.notify_one();
+        }
+        if failed {
+            self.stop.send_replace(true);
+        }
+        for event in told {
+            (self.tell)(event);
+        }
+        value
+    }
+
+    async fn stopped(&self) {
+        let _ = self.stop.subscribe().wait_for(|stop| *stop).await;
+    }
+
+    /// Wakes the machine when it has asked for that.
+    async fn keep_time(&self) {
+        loop {
+            let at = lock(&self.core).timeout;
+            tokio::select! {
+                () = until(&*self.clock, at) => {
+                    self.with(|core, now| {
+                        if core.machine.poll_timeout().is_some_and(|at| at <= now.local) {
+                            core.machine.handle_timeout(now);
+                        }
+                    });
+                }
+                () = self.timer.notified() => {}
+                () = self.stopped() => return,
+            }
+        }
+    }
+}
+
+/// A replica that runs. Dropped, it ends at once, as if it had crashed.
+pub struct ReplicaDaemon {
+    shared: Arc<Shared>,
+    tasks: Vec<JoinHandle<()>>,
+}
+
+impl core::fmt::Debug for ReplicaDaemon {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.write_str("ReplicaDaemon(…)")
+    }
+}
+
+impl ReplicaDaemon {
+    /// Starts the replica of a folder, inside a Tokio runtime of several threads. It answers reads
+    /// from now on, connected or not, as long as its promises allow it. `tell` is called with what
+    /// happens, and should not take long.
+    ///
+    /// # Errors
+    /// If there is none, or its disk fails.
+    pub fn start(
+        options: ReplicaOptions,
+        clock: Arc<dyn Clock>,
+        tell: impl Fn(ReplicaEvent) + Send + Sync + 'static,
+    ) -> Result<Self, DaemonError> {
+        let ReplicaOptions { folder, config } = options;
+        let now = clock.read();
+        let identity = ReplicaIdentity::open(&folder)?;
+        let settings = Settings::default();
+        let opened = Store::<ReplicaState>::open(&folder, settings, now.wall)?;
+        let (library, bodies) = (opened.store.library(), opened.store.bodies().clone());
+        let config = Config { replica: identity.replica(), ..config };
+        let machine = Replica::recover(now, config, opened.image, opened.bodies);
+        let core = Core {
+            machine,
+            worker: None,
+            reads: BTreeMap::new(),
+            last_read: ReadId(0),
+            timeout: None,
+            close: false,
+            was_connected: false,
+            away_since: Some(now.local),
+            failed: None,
+            closed: false,
+            counters: Counters::default(),
+        };
+        let shared = Arc::new(Shared {
+            clock,
+            core: Mutex::new(core),
+            keyring: Keyring::new(identity.token_key(), None),
+            identity: Mutex::new(identity),
+            library,
+            bodies,
+            tell: Box::new(tell),
+            received: Default::default(),
+            outbox: Notify::new(),
+            timer: Notify::new(),
+            turn: Notify::new(),
+            stop: watch::Sender::new(false),
+        });
+        // The threads of the store don't keep the daemon.
+        let weak = Arc::downgrade(&shared);
+        let worker = Worker::spawn(opened.store, move |done| {
+            if let Some(shared) = weak.upgrade() {
+                shared.with(|core, now| core.done(now, done));
+            }
+        });
+        let worker = worker.map_err(DaemonError::Thread)?;
+        shared.with(|core, _| core.worker = Some(worker));
+        let (timing, connecting) = (Arc::clone(&shared), Arc::clone(&shared));
+        let tasks = vec![
+            tokio::spawn(async move { timing.keep_time().await }),
+            tokio::spawn(async move { session::keep_connected(&connecting).await }),
+        ];
+        Ok(ReplicaDaemon { shared, tasks })
+    }
+
+    /// What reads, and asks.
+    pub fn handle(&self) -> ReplicaHandle {
+        ReplicaHandle(Arc::clone(&self.shared))
+    }
+
+    /// Waits until it fails, which a healthy one never does.
+    pub async fn failed(&self) {
+        self.shared.stopped().await;
+    }
+
+    /// Ends it: connections are closed, and what the disk was asked for is done. Reads that wait are
+    /// not answered.
+    ///
+    /// # Errors
+    /// What it has failed with, if it has.
+    pub async fn stop(mut self) -> Result<(), DaemonError> {
+        self.shared.stop.send_replace(true);
+        for task in self.tasks.drain(..) {
+            let _ = task.await;
+        }
+        let shared = Arc::clone(&self.shared);
+        let worker = shared.close();
+        // Joins threads, which finish what they were asked for.
+        let _ = tokio::task::spawn_blocking(move || drop(worker)).await;
+        self.shared.library.close();
+        let failed = shared.with(|core, _| core.failed.take());
+        failed.map_or(Ok(()), |error| Err(error.into()))
+    }
+}
+
+impl Shared {
+    fn close(&self) -> Option<Worker<Arc<Step>>> {
+        self.with(|core, _| {
+            core.closed = true;
+            core.reads.clear();
+            core.worker.take()
+        })
+    }
+}
+
+impl Drop for ReplicaDaemon {
+    fn drop(&mut self) {
+        self.shared.stop.send_replace(true);
+        self.tasks.drain(..).for_each(|task| task.abort());
+        drop(self.shared.close());
+        // Handles may be left, and are of no use.
+        self.shared.library.close();
+    }
+}
+
+/// Reads from a replica that runs, and asks it.
+#[derive(Clone)]
+pub struct ReplicaHandle(Arc<Shared>);
+
+impl core::fmt::Debug for ReplicaHandle {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.write_str("ReplicaHandle(…)")
+    }
+}
+
+impl ReplicaHandle {
+    /// The replica's number at its origin.
+    pub fn replica(&self) -> ReplicaId {
+        lock(&self.0.identity).replica()
+    }
+
+    /// What makes session tokens, and judges them.
+    pub fn tokens(&self) -> &Keyring {
+        &self.0.keyring
+    }
+
+    /// How stale the state may be at most; none if nothing is known since the start.
+    pub fn staleness(&self) -> Option<Duration> {
+        self.0.with(|core, now| core.machine.staleness(now.local))
+    }
+
+    /// The state that reads are answered from.
+    pub fn position(&self) -> Sequence {
+        self.0.with(|core, _| core.machine.position())
+    }
+}

@@ -1,0 +1,94 @@
+//! Bodies as they come.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use tokio::io::AsyncRead;
+use tokio::task::spawn_blocking;
+
+use super::Shared;
+use crate::daemon::LinkError;
+use crate::daemon::link::Incoming;
+use crate::message::{Channel, Frame};
+use crate::store::{Body, Stager};
+use crate::types::{DiskFull, Payload};
+use crate::wire::{Assembly, BodyPart, Delivery};
+
+/// Takes in the bodies of a connection until it ends.
+pub(super) async fn bodies(
+    shared: &Arc<Shared>,
+    mut incoming: Incoming<impl AsyncRead + Unpin, BodyPart>,
+    channel: Channel,
+) -> Result<(), LinkError> {
+    let mut assembly = Assembly::default();
+    let mut intake = Intake::new(shared);
+    let received = &shared.received[usize::from(channel == Channel::Speculative)];
+    loop {
+        let Frame { session, message } = incoming.next().await?;
+        if let BodyPart::Piece { bytes, .. } = &message {
+            received.fetch_add(bytes.len() as u64, Ordering::Relaxed);
+        }
+        match assembly.handle(message)? {
+            Delivery::More => {}
+            Delivery::Bytes(bytes) => intake.write(bytes).await?,
+            Delivery::Complete { header, last, intact } => {
+                let whole = core::mem::replace(&mut intake, Intake::new(shared));
+                let payload = match header.version {
+                    Some(_) if intact => whole.finish(last).await?,
+                    _ => None,
+                };
+                let frame = Frame { session, message: header };
+                shared.with(|core, now| core.machine.handle_body(now, frame, payload));
+            }
+        }
+    }
+}
+
+/// One body on its way to the store.
+struct Intake<'a> {
+    shared: &'a Arc<Shared>,
+    /// None if it was given up for want of room, and before its first byte.
+    stager: Option<Stager>,
+    full: bool,
+}
+
+impl<'a> Intake<'a> {
+    fn new(shared: &'a Arc<Shared>) -> Self {
+        Intake { shared, stager: None, full: false }
+    }
+
+    /// Bytes of a body of several pieces: it may be written to the disk, so by another thread.
+    async fn write(&mut self, bytes: Vec<u8>) -> Result<(), LinkError> {
+        if self.full {
+            return Ok(());
+        }
+        let mut stager = self.stager.take().unwrap_or_else(|| self.shared.bodies.stage());
+        let write = move || stager.write(&bytes).map(|outcome| outcome.map(|()| stager));
+        // Only at the end of the runtime is there no thread.
+        match spawn_blocking(write).await.map_err(|_| LinkError::GivenUp)?? {
+            Ok(stager) => self.stager = Some(stager),
+            Err(DiskFull) => self.full = true,
+        }
+        Ok(())
+    }
+
+    /// The last bytes; none if there is no room for the body.
+    async fn finish(self, last: Vec<u8>) -> Result<Option<Payload<Body>>, LinkError> {
+        if self.full {
+            return Ok(None);
+        }
+        let single = self.stager.is_none();
+        let mut stager = self.stager.unwrap_or_else(|| self.shared.bodies.stage());
+        let finish = move || match stager.write(&last)? {
+            Ok(()) => stager.finish(),
+            Err(full) => Ok(Err(full)),
+        };
+        // A single piece stays in memory.
+        let finished = if single {
+            finish()?
+        } else {
+            spawn_blocking(finish).await.map_err(|_| LinkError::GivenUp)??
+        };
+        Ok(finished.ok())
+    }
+}

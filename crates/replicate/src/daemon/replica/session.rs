@@ -1,0 +1,190 @@
+//! The connection to the origin, again and again.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::io::{AsyncRead, AsyncWrite, split};
+
+use super::{ReplicaEvent, Shared, lock, receive};
+use crate::daemon::LinkError;
+use crate::daemon::clock::today;
+use crate::daemon::enrol::{dial, renew};
+use crate::daemon::link::{Incoming, Outgoing};
+use crate::identity::ReplicaIdentity;
+use crate::message::{Channel, Frame, Session, ToOrigin, ToReplica};
+use crate::wire::Attach;
+
+/// Between the first two tries; doubled with each that fails.
+const FIRST: Duration = Duration::from_millis(100);
+/// Between tries, at most.
+const LONGEST: Duration = Duration::from_secs(30);
+/// What is sent at once on the control channel.
+const BATCH: usize = 64 * 1024;
+
+/// Connects until the daemon ends.
+pub(super) async fn keep_connected(shared: &Arc<Shared>) {
+    let mut pause = FIRST;
+    loop {
+        let ended = tokio::select! {
+            ended = session(shared) => ended,
+            () = shared.stopped() => Err(LinkError::GivenUp),
+        };
+        let was_connected = shared.with(|core, now| {
+            let was = core::mem::take(&mut core.was_connected);
+            core.machine.handle_disconnected(now);
+            was
+        });
+        if *shared.stop.borrow() {
+            return;
+        }
+        if was_connected {
+            pause = FIRST;
+        }
+        let again = spread(pause, shared);
+        if let Err(why) = ended {
+            (shared.tell)(ReplicaEvent::Disconnected { why: told(&why), again });
+        }
+        tokio::select! {
+            () = tokio::time::sleep(again) => {}
+            () = shared.stopped() => return,
+        }
+        pause = (2 * pause).min(LONGEST);
+    }
+}
+
+/// From a half of the pause to all of it, so that not all replicas come at once to an origin that
+/// starts again.
+fn spread(pause: Duration, shared: &Shared) -> Duration {
+    let number = u64::from(lock(&shared.identity).replica().0);
+    let nanos = shared.clock.read().local.as_nanos().unsigned_abs();
+    // The golden ratio's multiples are spread evenly.
+    let share = (number ^ nanos).wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 48;
+    pause / 2 + pause.mul_f64(share as f64 / 131_072.0)
+}
+
+fn told(error: &LinkError) -> String {
+    match error {
+        LinkError::Io(io) => io.to_string(),
+        other => other.to_string(),
+    }
+}
+
+/// One session, from connecting to its end.
+async fn session(shared: &Arc<Shared>) -> Result<(), LinkError> {
+    renew_if_old(shared).await;
+    let stream = connect(shared, Channel::Control).await?;
+    shared.with(|core, now| {
+        core.close = false;
+        core.machine.handle_connected(now);
+    });
+    let (read, write) = split(stream);
+    tokio::select! {
+        ended = hear(shared, Incoming::new(read)) => ended,
+        ended = speak(shared, Outgoing::new(write)) => ended,
+        ended = bodies(shared) => ended,
+    }
+}
+
+async fn connect(
+    shared: &Shared,
+    channel: Channel,
+) -> Result<impl AsyncRead + AsyncWrite + Unpin + use<>, LinkError> {
+    let (address, how) = {
+        let identity = lock(&shared.identity);
+        (identity.address().to_owned(), identity.connect(today(&shared.clock))?)
+    };
+    dial(&address, how, channel).await
+}
+
+/// What cannot be renewed today is renewed tomorrow: the certificate lasts for months yet.
+async fn renew_if_old(shared: &Shared) {
+    let folder = {
+        let identity = lock(&shared.identity);
+        if !identity.is_old(shared.clock.read().wall) {
+            return;
+        }
+        identity.folder().to_owned()
+    };
+    let renewed = async {
+        // A copy, so that no lock is held while the origin answers.
+        let mut identity = ReplicaIdentity::open(&folder)?;
+        renew(&mut identity, &shared.clock).await?;
+        Ok::<_, crate::daemon::DaemonError>(identity)
+    };
+    match renewed.await {
+        Ok(identity) => *lock(&shared.identity) = identity,
+        Err(why) => (shared.tell)(ReplicaEvent::NotRenewed(why.to_string())),
+    }
+}
+
+async fn hear(
+    shared: &Shared,
+    mut incoming: Incoming<impl AsyncRead + Unpin, ToReplica>,
+) -> Result<(), LinkError> {
+    loop {
+        let frame = incoming.next().await?;
+        shared.with(|core, now| core.machine.handle_control(now, frame));
+    }
+}
+
+/// Says what there is to say, until the machine gives the connection up.
+async fn speak(
+    shared: &Shared,
+    mut outgoing: Outgoing<impl AsyncWrite + Unpin>,
+) -> Result<(), LinkError> {
+    loop {
+        let put = {
+            // Not `with`: it would wake this task again.
+            let mut core = lock(&shared.core);
+            loop {
+                let next: Option<Frame<ToOrigin>> = match outgoing.waiting() {
+                    0..BATCH => core.machine.poll_send(),
+                    _ => None,
+                };
+                match next {
+                    Some(frame) => outgoing.put(&frame)?,
+                    None => break outgoing.waiting(),
+                }
+            }
+        };
+        if put > 0 {
+            outgoing.flush().await?;
+        } else {
+            shared.outbox.notified().await;
+        }
+    }
+}
+
+/// The two connections for bodies, as soon as the origin talks to this replica.
+async fn bodies(shared: &Arc<Shared>) -> Result<(), LinkError> {
+    let session = loop {
+        let (session, close) = {
+            let core = lock(&shared.core);
+            (core.machine.session(), core.close)
+        };
+        match session {
+            _ if close => return Err(LinkError::GivenUp),
+            Some(session) => break session,
+            None => shared.turn.notified().await,
+        }
+    };
+    let given_up = async {
+        while !lock(&shared.core).close {
+            shared.turn.notified().await;
+        }
+        Err(LinkError::GivenUp)
+    };
+    tokio::select! {
+        ended = attach(shared, session, Channel::Demand) => ended,
+        ended = attach(shared, session, Channel::Speculative) => ended,
+        ended = given_up => ended,
+    }
+}
+
+async fn attach(shared: &Arc<Shared>, session: Session, channel: Channel) -> Result<(), LinkError> {
+    let (read, write) = split(connect(shared, channel).await?);
+    let mut outgoing = Outgoing::new(write);
+    outgoing.put(&Frame { session, message: Attach })?;
+    outgoing.flush().await?;
+    receive::bodies(shared, Incoming::new(read), channel).await
+}

@@ -1,0 +1,100 @@
+//! What a replica tells of itself.
+
+use core::time::Duration;
+use std::sync::atomic::Ordering;
+
+use serde::Serialize;
+
+use super::ReplicaHandle;
+use crate::replica::Counters;
+
+/// A replica at a moment.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct ReplicaStatus {
+    /// Its number at the origin.
+    pub replica: u32,
+    /// Whether the origin talks to it.
+    pub connected: bool,
+    /// Why the origin does not, if it has said so.
+    pub refused: Option<String>,
+    /// For how long there has been no connection, in seconds.
+    pub away_seconds: Option<f64>,
+    /// The state that reads are answered from.
+    pub sequence: u64,
+    /// Commits that were received, and are not applied yet.
+    pub buffered: u64,
+    /// How stale the state may be at most, in seconds; none if nothing is known since the start.
+    pub staleness_seconds: Option<f64>,
+    /// How far the wall clock is ahead of the origin's, in seconds: at least, and at most.
+    pub skew_seconds: Option<(f64, f64)>,
+    /// Objects.
+    pub objects: u64,
+    /// Those whose bodies are here.
+    pub valid_objects: u64,
+    /// The bytes of all objects.
+    pub bytes: u64,
+    /// Those that are here.
+    pub valid_bytes: u64,
+    /// Reads that wait.
+    pub waiting: u64,
+    /// Bytes of bodies that reads waited for, since the start.
+    pub demand_bytes: u64,
+    /// Bytes of bodies that came in the background, since the start.
+    pub speculative_bytes: u64,
+    /// Demand reads that were sent, since the start.
+    pub demands: u64,
+    /// Reads that were answered under the larger Δ only, since the start.
+    pub masked: u64,
+    /// Bodies that were found missing, since the start.
+    pub missing: u64,
+}
+
+impl ReplicaHandle {
+    /// What there is to tell.
+    pub fn status(&self) -> ReplicaStatus {
+        let replica = self.replica().0;
+        let seconds = |nanos: i64| nanos as f64 / 1e9;
+        self.0.with(|core, now| {
+            let new = core.machine.take_counters();
+            add(&mut core.counters, new);
+            let machine = &core.machine;
+            let objects = machine.image().objects.values();
+            let (mut bytes, mut valid_objects, mut valid_bytes) = (0, 0, 0);
+            for object in objects.clone() {
+                let size = object.version.content.size.0;
+                bytes += size;
+                if object.valid {
+                    valid_objects += 1;
+                    valid_bytes += size;
+                }
+            }
+            let skew = machine.skew(now.local);
+            ReplicaStatus {
+                replica,
+                connected: machine.is_connected(),
+                refused: machine.refusal().map(|why| why.to_string()),
+                away_seconds: core.away_since.map(|at| now.local.since(at).as_secs_f64()),
+                sequence: machine.position().0,
+                buffered: machine.received().0.saturating_sub(machine.position().0),
+                staleness_seconds: machine.staleness(now.local).as_ref().map(Duration::as_secs_f64),
+                skew_seconds: skew.map(|skew| (seconds(skew.least), seconds(skew.most))),
+                objects: objects.len() as u64,
+                valid_objects,
+                bytes,
+                valid_bytes,
+                waiting: machine.waiting() as u64,
+                demand_bytes: self.0.received[0].load(Ordering::Relaxed),
+                speculative_bytes: self.0.received[1].load(Ordering::Relaxed),
+                demands: core.counters.demands,
+                masked: core.counters.masked,
+                missing: core.counters.missing,
+            }
+        })
+    }
+}
+
+fn add(total: &mut Counters, new: Counters) {
+    total.demands += new.demands;
+    total.masked += new.masked;
+    total.missing += new.missing;
+}

@@ -1,0 +1,198 @@
+//! Origins and replicas over loopback, with TLS, stores on a disk, and crashes.
+
+mod crashes;
+mod site;
+
+use std::fs;
+use std::time::Duration;
+
+use lull_replicate::daemon::{self, DaemonError, OriginEvent, ReadError, ReplicaEvent};
+use lull_replicate::message::{NotEnrolled, Refusal};
+use lull_replicate::replica::{Outcome, Request, What, Why};
+use lull_replicate::types::Sequence;
+
+use site::{Site, body, path, patient, runtime};
+
+/// Of the kinds that go different ways: empty, in the log, one piece in a file, some pieces, and more
+/// than is kept in memory while it comes.
+const SIZES: [usize; 5] = [0, 1_000, 50_000, 300_000, 3_000_000];
+
+#[test]
+fn what_is_written_is_read_at_each_replica() {
+    runtime().block_on(async {
+        let mut site = Site::new(2).await;
+        let files: Vec<(String, Vec<u8>)> =
+            SIZES.iter().map(|size| (format!("folder/{size}"), body(7, *size))).collect();
+        let files: Vec<(&str, Option<&[u8]>)> =
+            files.iter().map(|(name, bytes)| (&**name, Some(&**bytes))).collect();
+        let sequence = site.write(&files).await;
+        site.reach(sequence).await;
+        for replica in 0..2 {
+            for (name, bytes) in &files {
+                assert_eq!(site.read(replica, name).await.as_deref(), *bytes, "{name}");
+            }
+            assert_eq!(site.read(replica, "folder/none").await, None);
+            let what = What::Folder("folder".to_owned());
+            let all = site.replica(replica).read(Request { what, after: sequence }, None).await;
+            let Ok(Outcome::Folder(all)) = all.map(|answer| answer.outcome) else { panic!() };
+            assert_eq!(all.len(), SIZES.len());
+        }
+        // Overwritten and deleted at once.
+        let sequence = site.write(&[("folder/0", Some(b"new")), ("folder/1000", None)]).await;
+        site.reach(sequence).await;
+        assert_eq!(site.read(1, "folder/0").await.as_deref(), Some(&b"new"[..]));
+        assert_eq!(site.read(1, "folder/1000").await, None);
+        let back = site.origin().rollback(Sequence(1)).await.expect("the log reaches back");
+        site.reach(back).await;
+        assert_eq!(site.read(0, "folder/1000").await, Some(body(7, 1_000)));
+        let status = site.origin().status();
+        assert_eq!((status.sequence, status.objects), (3, SIZES.len() as u64));
+        assert!(
+            status.replicas.iter().all(|one| one.connected && one.lag == Some(0)),
+            "{status:?}"
+        );
+        assert!(status.replicas[0].speculative_bytes > 3_000_000, "pushed: {status:?}");
+        site.stop().await;
+    });
+}
+
+#[test]
+fn a_replica_is_of_use_without_its_origin_and_catches_up_when_it_is_back() {
+    runtime().block_on(async {
+        let mut site = Site::new(1).await;
+        let sequence = site.write(&[("a", Some(b"one"))]).await;
+        site.reach(sequence).await;
+        assert_eq!(site.read(0, "a").await.as_deref(), Some(&b"one"[..]));
+        site.crash_origin();
+        site.told(0, |event| matches!(event, ReplicaEvent::Disconnected { .. })).await;
+        assert_eq!(site.read(0, "a").await.as_deref(), Some(&b"one"[..]));
+        // Started anew it knows of no heartbeat, so it promises nothing until it hears one.
+        site.crash_replica(0);
+        site.start_replica(0).await;
+        let request = Request { what: What::Object(path("a")), after: Sequence::ZERO };
+        let soon = Some(Duration::from_millis(50));
+        let waits = site.replica(0).read(request, soon).await;
+        assert_eq!(waits.unwrap_err(), ReadError::Waits(Why::Stale));
+        site.start_origin().await;
+        let sequence = site.write(&[("a", Some(b"two"))]).await;
+        site.reach(sequence).await;
+        assert_eq!(site.read(0, "a").await.as_deref(), Some(&b"two"[..]));
+        site.stop().await;
+    });
+}
+
+#[test]
+fn a_session_that_has_seen_newer_state_waits_for_it() {
+    runtime().block_on(async {
+        let mut site = Site::new(1).await;
+        site.reach(Sequence::ZERO).await;
+        let request = Request { what: What::Object(path("a")), after: Sequence(1) };
+        let behind = site.replica(0).begin(request.clone()).expect("it runs");
+        patient("a reason", || behind.why() == Some(Why::Behind)).await;
+        drop(behind);
+        assert_eq!(site.replica(0).status().waiting, 0, "nobody waits for it any more");
+        let replica = site.replica(0).clone();
+        let reading = tokio::spawn(async move { replica.read(request, None).await });
+        site.write(&[("a", Some(b"one"))]).await;
+        let answer = reading.await.expect("no panic").expect("an answer");
+        assert!(matches!(answer.outcome, Outcome::Object(_)), "{answer:?}");
+        site.stop().await;
+    });
+}
+
+#[test]
+fn a_ticket_lets_one_replica_in_once_and_a_revoked_one_is_out() {
+    runtime().block_on(async {
+        let mut site = Site::new(1).await;
+        let sequence = site.write(&[("a", Some(b"one"))]).await;
+        site.reach(sequence).await;
+        let ticket = site.ticket("other");
+        let folder = site.folder().join("other");
+        daemon::join(&folder, ticket.clone(), &site.clock()).await.expect("a new ticket");
+        let again = daemon::join(&folder, ticket.clone(), &site.clock()).await;
+        assert!(matches!(again, Err(DaemonError::Identity(_))), "{again:?}");
+        let elsewhere = site.folder().join("elsewhere");
+        let used = daemon::join(&elsewhere, ticket, &site.clock()).await;
+        assert!(matches!(used, Err(DaemonError::NotEnrolled(NotEnrolled::Ticket))), "{used:?}");
+        // Refused, the folder can be used for another ticket.
+        let ticket = site.ticket("other");
+        daemon::join(&elsewhere, ticket, &site.clock()).await.expect("a new ticket");
+
+        let mut forged = site.ticket("third");
+        forged.authority.0[0] ^= 1;
+        let third = site.folder().join("third");
+        let other = daemon::join(&third, forged, &site.clock()).await;
+        assert!(matches!(other, Err(DaemonError::OtherOrigin(_))), "{other:?}");
+
+        site.origin().revoke("replica-0").expect("there is one");
+        site.told(0, |event| matches!(event, ReplicaEvent::Disconnected { .. })).await;
+        site.told_origin(
+            |event| matches!(event, OriginEvent::Rejected { why, .. } if why.contains("revoked")),
+        )
+        .await;
+        assert!(!site.replica(0).status().connected);
+        let nobody = site.origin().revoke("nobody");
+        assert!(matches!(nobody, Err(DaemonError::NoReplica(_))), "{nobody:?}");
+        site.stop().await;
+    });
+}
+
+#[test]
+fn an_origin_restored_from_an_old_backup_is_refused() {
+    runtime().block_on(async {
+        let mut site = Site::new(1).await;
+        let sequence = site.write(&[("a", Some(b"one"))]).await;
+        site.reach(sequence).await;
+        site.stop_origin().await;
+        let backup = site.folder().join("backup");
+        fs::create_dir(&backup).expect("a folder");
+        let state = site.folder().join("origin/state.redb");
+        fs::copy(&state, backup.join("state.redb")).expect("a copy");
+        site.start_origin().await;
+        let sequence = site.write(&[("a", Some(b"two"))]).await;
+        site.reach(sequence).await;
+        site.stop_origin().await;
+        fs::copy(backup.join("state.redb"), &state).expect("a copy");
+        site.start_origin().await;
+        site.told(0, |event| matches!(event, ReplicaEvent::Refused(Refusal::Ahead(_)))).await;
+        // Also when it has written past the replica.
+        for text in [b"2nd", b"3rd", b"4th"] {
+            site.write(&[("a", Some(text))]).await;
+        }
+        site.told(0, |event| matches!(event, ReplicaEvent::Refused(Refusal::Diverged))).await;
+        assert!(site.replica(0).status().refused.is_some());
+        site.stop().await;
+    });
+}
+
+#[test]
+fn a_body_that_the_origin_has_lost_is_told_and_not_asked_for_again_and_again() {
+    runtime().block_on(async {
+        let mut site = Site::new(0).await;
+        let large = body(3, 200_000);
+        site.write(&[("a", Some(&large)), ("b", Some(b"small"))]).await;
+        let mut lost = 0;
+        for folder in fs::read_dir(site.folder().join("origin/bodies")).expect("a folder") {
+            for file in fs::read_dir(folder.expect("an entry").path()).expect("a folder") {
+                fs::remove_file(file.expect("an entry").path()).expect("deleted");
+                lost += 1;
+            }
+        }
+        assert_eq!(lost, 1, "only the large one is a file");
+        site.add_replica().await;
+        site.told_origin(|event| matches!(event, OriginEvent::Lost { .. })).await;
+        assert_eq!(site.read(0, "b").await.as_deref(), Some(&b"small"[..]));
+        let request = Request { what: What::Object(path("a")), after: Sequence::ZERO };
+        let replica = site.replica(0).clone();
+        let reading = tokio::spawn(async move { replica.read(request, None).await });
+        tokio::time::sleep(Duration::from_millis(400)).await;
+        let asked = site.replica(0).status().demands;
+        assert!((1..=3).contains(&asked), "asked {asked} times");
+        // The same body under another name brings it back.
+        site.write(&[("c", Some(&large))]).await;
+        let answer = reading.await.expect("no panic").expect("an answer");
+        assert!(matches!(answer.outcome, Outcome::Object(_)), "{answer:?}");
+        assert_eq!(site.read(0, "a").await, Some(large));
+        site.stop().await;
+    });
+}

@@ -1,0 +1,260 @@
+//! An origin and replicas in folders of their own.
+
+use std::path::Path as FilePath;
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use lull_replicate::Path;
+use lull_replicate::daemon::{
+    Clock, DaemonError, MachineClock, OriginDaemon, OriginEvent, OriginHandle, OriginOptions,
+    ReplicaDaemon, ReplicaEvent, ReplicaHandle, ReplicaOptions, create_origin, join,
+};
+use lull_replicate::identity::Ticket;
+use lull_replicate::origin::{Put, Transaction};
+use lull_replicate::replica::Config;
+use lull_replicate::types::{Metadata, Sequence};
+use tempfile::TempDir;
+use tokio::runtime::{Builder, Runtime};
+
+/// Nothing that a test waits for takes longer.
+const LIMIT: Duration = Duration::from_secs(30);
+
+pub(crate) fn runtime() -> Runtime {
+    Builder::new_multi_thread().worker_threads(2).enable_all().build().expect("a runtime")
+}
+
+pub(crate) fn path(text: &str) -> Path {
+    Path::new(text).expect("a path")
+}
+
+/// `size` bytes, others for each `seed`.
+pub(crate) fn body(seed: u8, size: usize) -> Vec<u8> {
+    (0..size).map(|at| (at / 251) as u8 ^ at as u8 ^ seed).collect()
+}
+
+/// Waits until something is so.
+pub(crate) async fn patient(what: &str, mut is_so: impl FnMut() -> bool) {
+    let started = Instant::now();
+    while !is_so() {
+        assert!(started.elapsed() < LIMIT, "never: {what}");
+        tokio::time::sleep(Duration::from_millis(2)).await;
+    }
+}
+
+type Told<E> = Arc<Mutex<Vec<E>>>;
+
+/// Waits until something was told, and forgets all that was.
+async fn wait_for<E: std::fmt::Debug>(told: &Told<E>, is_it: impl Fn(&E) -> bool) {
+    let started = Instant::now();
+    let was_told = || {
+        let mut all = told.lock().expect("no panic");
+        let found = all.iter().any(&is_it);
+        assert!(found || started.elapsed() < LIMIT, "only this was told: {all:?}");
+        if found {
+            all.clear();
+        }
+        found
+    };
+    while !was_told() {
+        tokio::time::sleep(Duration::from_millis(2)).await;
+    }
+}
+
+struct OneReplica {
+    daemon: Option<ReplicaDaemon>,
+    handle: ReplicaHandle,
+    told: Told<ReplicaEvent>,
+}
+
+pub(crate) struct Site {
+    folder: TempDir,
+    clock: Arc<dyn Clock>,
+    origin: Option<OriginDaemon>,
+    handle: OriginHandle,
+    address: String,
+    told: Told<OriginEvent>,
+    config: Config,
+    replicas: Vec<OneReplica>,
+}
+
+impl Site {
+    pub(crate) async fn new(replicas: usize) -> Self {
+        Self::with(replicas, |_| {}).await
+    }
+
+    /// With replicas of this kind.
+    pub(crate) async fn with(replicas: usize, change: impl Fn(&mut Config)) -> Self {
+        let mut config = Config::default();
+        change(&mut config);
+        let folder = tempfile::tempdir().expect("a folder");
+        let clock: Arc<dyn Clock> = Arc::new(MachineClock);
+        create_origin(&folder.path().join("origin"), clock.read().wall).expect("a new origin");
+        let told = Told::default();
+        let origin = origin(folder.path(), "127.0.0.1:0", &clock, &told).await;
+        let (handle, address) = (origin.handle(), origin.address().to_string());
+        let origin = Some(origin);
+        let none = Vec::new();
+        let mut site =
+            Site { folder, clock, origin, handle, address, told, config, replicas: none };
+        for _ in 0..replicas {
+            site.add_replica().await;
+        }
+        site
+    }
+
+    pub(crate) async fn add_replica(&mut self) {
+        let number = self.replicas.len();
+        let ticket = self.ticket(&format!("replica-{number}"));
+        let folder = self.folder.path().join(number.to_string());
+        join(&folder, ticket, &self.clock).await.expect("a new ticket");
+        let told = Told::default();
+        let daemon = replica(&folder, self.config, &self.clock, &told);
+        let handle = daemon.handle();
+        self.replicas.push(OneReplica { daemon: Some(daemon), handle, told });
+    }
+
+    pub(crate) fn folder(&self) -> &FilePath {
+        self.folder.path()
+    }
+
+    pub(crate) fn clock(&self) -> Arc<dyn Clock> {
+        Arc::clone(&self.clock)
+    }
+
+    pub(crate) fn origin(&self) -> &OriginHandle {
+        &self.handle
+    }
+
+    pub(crate) fn replica(&self, number: usize) -> &ReplicaHandle {
+        &self.replicas[number].handle
+    }
+
+    pub(crate) fn ticket(&self, name: &str) -> Ticket {
+        let valid = Duration::from_secs(60);
+        self.handle.ticket(name, &self.address, valid).expect("written")
+    }
+
+    /// Files with their bytes, or none: deleted; as one transaction.
+    pub(crate) fn transaction(
+        &self,
+        files: &[(&str, Option<&[u8]>)],
+    ) -> Transaction<lull_replicate::store::Body> {
+        let put = |bytes: &[u8]| {
+            let mut stager = self.handle.bodies().stage();
+            stager.write(bytes).expect("a disk").expect("room");
+            Put::Body(stager.finish().expect("a disk").expect("room"), Metadata::default())
+        };
+        let change =
+            |(name, bytes): &(&str, Option<&[u8]>)| (path(name), bytes.map_or(Put::Delete, put));
+        Transaction { changes: files.iter().map(change).collect() }
+    }
+
+    pub(crate) async fn write(&mut self, files: &[(&str, Option<&[u8]>)]) -> Sequence {
+        self.handle.write(self.transaction(files)).await.expect("written")
+    }
+
+    /// Waits until all replicas show it.
+    pub(crate) async fn reach(&self, sequence: Sequence) {
+        let names: Vec<String> =
+            (0..self.replicas.len()).map(|number| format!("replica-{number}")).collect();
+        let reached = tokio::time::timeout(LIMIT, self.handle.wait_for(&names, sequence)).await;
+        reached.expect("in time").expect("they are known");
+    }
+
+    /// What a replica has under a name.
+    pub(crate) async fn read(&self, replica: usize, name: &str) -> Option<Vec<u8>> {
+        let path = path(name);
+        let reading = self.replica(replica).object(&path, Sequence::ZERO, Some(LIMIT));
+        let (_, found) = reading.await.expect("an answer");
+        let found = found?;
+        let mut bytes = Vec::new();
+        let size = found.version.content.size.0 as usize;
+        for number in 0.. {
+            if bytes.len() == size {
+                break;
+            }
+            bytes.extend(found.piece(number).await.expect("a disk").expect("a piece"));
+        }
+        Some(bytes)
+    }
+
+    pub(crate) async fn told(&self, replica: usize, is_it: impl Fn(&ReplicaEvent) -> bool) {
+        wait_for(&self.replicas[replica].told, is_it).await;
+    }
+
+    pub(crate) async fn told_origin(&self, is_it: impl Fn(&OriginEvent) -> bool) {
+        wait_for(&self.told, is_it).await;
+    }
+
+    pub(crate) async fn start_origin(&mut self) {
+        let daemon = origin(self.folder.path(), &self.address, &self.clock, &self.told).await;
+        self.handle = daemon.handle();
+        self.origin = Some(daemon);
+    }
+
+    pub(crate) async fn start_replica(&mut self, number: usize) {
+        let folder = self.folder.path().join(number.to_string());
+        let one = &mut self.replicas[number];
+        let daemon = replica(&folder, self.config, &self.clock, &one.told);
+        one.handle = daemon.handle();
+        one.daemon = Some(daemon);
+    }
+
+    /// It ends without a word.
+    pub(crate) fn crash_origin(&mut self) {
+        self.origin = None;
+    }
+
+    pub(crate) fn crash_replica(&mut self, number: usize) {
+        self.replicas[number].daemon = None;
+    }
+
+    pub(crate) async fn stop_origin(&mut self) {
+        self.origin.take().expect("it runs").stop().await.expect("it was well");
+    }
+
+    pub(crate) async fn stop(mut self) {
+        for one in &mut self.replicas {
+            if let Some(daemon) = one.daemon.take() {
+                daemon.stop().await.expect("it was well");
+            }
+        }
+        if self.origin.is_some() {
+            self.stop_origin().await;
+        }
+    }
+}
+
+async fn origin(
+    folder: &FilePath,
+    listen: &str,
+    clock: &Arc<dyn Clock>,
+    told: &Told<OriginEvent>,
+) -> OriginDaemon {
+    let started = Instant::now();
+    loop {
+        let told = Arc::clone(told);
+        let tell = move |event| told.lock().expect("no panic").push(event);
+        let options = OriginOptions::new(folder.join("origin"), listen);
+        match OriginDaemon::start(options, Arc::clone(clock), tell).await {
+            Ok(daemon) => return daemon,
+            // Connections of the one before may hold the port for a moment.
+            Err(DaemonError::Listen { .. }) if started.elapsed() < LIMIT => {
+                tokio::time::sleep(Duration::from_millis(10)).await;
+            }
+            Err(error) => panic!("{error:?}"),
+        }
+    }
+}
+
+fn replica(
+    folder: &FilePath,
+    config: Config,
+    clock: &Arc<dyn Clock>,
+    told: &Told<ReplicaEvent>,
+) -> ReplicaDaemon {
+    let told = Arc::clone(told);
+    let tell = move |event| told.lock().expect("no panic").push(event);
+    let options = ReplicaOptions { config, ..ReplicaOptions::new(folder) };
+    ReplicaDaemon::start(options, Arc::clone(clock), tell).expect("it starts")
+}
