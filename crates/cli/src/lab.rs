@@ -1,4 +1,4 @@
-//! `lull lab run`, `list`, `report`: experiments, and what they show.
+//! `lull lab run`, `list`, `report`: experiments, and what they show; `replay` and `documents`.
 
 use std::io::{self, IsTerminal, Read, Write};
 use std::path::PathBuf;
@@ -14,12 +14,16 @@ use lull_lab::run::{self, Budget, Isolation, Outcome, RunError, Runner, Surround
 use serde_json::{Value, json};
 
 mod demo;
+mod documents;
 mod progress;
+mod replay;
 mod report;
 mod table;
 
 pub(crate) use demo::{DemoArgs, demo};
+pub(crate) use documents::{DocumentsArgs, documents};
 use progress::Progress;
+pub(crate) use replay::{ReplayArgs, replay};
 pub(crate) use report::{ReportArgs, report};
 
 const RUN_EXAMPLES: &str = "\
@@ -325,6 +329,18 @@ pub(crate) fn cell() -> anyhow::Result<ExitCode> {
         }
     })?;
     Ok(ExitCode::from(code))
+}
+
+/// Does it, and tells arguments that make no sense from what went wrong.
+fn misuse(work: impl FnOnce() -> anyhow::Result<()>) -> anyhow::Result<ExitCode> {
+    match work() {
+        Ok(()) => Ok(ExitCode::SUCCESS),
+        Err(error) if error.is::<crate::Misuse>() => {
+            crate::complain(&error);
+            Ok(ExitCode::from(crate::USAGE))
+        }
+        Err(error) => Err(error),
+    }
 }
 
 /// Whether people watch.

@@ -67,6 +67,9 @@ enum Lab {
     List(lab::ListArgs),
     Report(lab::ReportArgs),
     Demo(lab::DemoArgs),
+    // It holds far more options than the others.
+    Replay(Box<lab::ReplayArgs>),
+    Documents(lab::DocumentsArgs),
     /// Run one cell; what `lull lab run` starts
     #[command(hide = true)]
     Cell,
@@ -88,6 +91,8 @@ fn main() -> ExitCode {
         Command::Lab(Lab::List(args)) => lab::list(args),
         Command::Lab(Lab::Report(args)) => lab::report(args),
         Command::Lab(Lab::Demo(args)) => lab::demo(args),
+        Command::Lab(Lab::Replay(args)) => lab::replay(&args),
+        Command::Lab(Lab::Documents(args)) => lab::documents(&args),
         Command::Lab(Lab::Cell) => lab::cell(),
         Command::Predict(command) => predict::run(command),
         Command::Web(args) => web::run(*args),

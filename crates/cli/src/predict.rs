@@ -16,7 +16,7 @@ use crate::durable::Replacement;
 
 mod eval;
 mod explain;
-mod input;
+pub(crate) mod input;
 mod train;
 
 /// Memory that a model may take.

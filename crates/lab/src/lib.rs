@@ -7,6 +7,7 @@ mod measure;
 pub mod plan;
 pub mod plot;
 pub mod record;
+pub mod replay;
 pub mod report;
 pub mod run;
 mod simulate;

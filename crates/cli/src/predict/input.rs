@@ -40,7 +40,7 @@ impl Source {
 
 /// The logs of a command line, in the order of their times.
 #[derive(Debug)]
-pub(super) struct Logs {
+pub(crate) struct Logs {
     sources: Vec<Source>,
     bar: ProgressBar,
 }
@@ -48,7 +48,7 @@ pub(super) struct Logs {
 impl Logs {
     /// Finds logs, and reads the beginnings of several to put them into order: rotated logs are
     /// named by people, or by a pattern of the shell that has the latest first.
-    pub(super) fn find(paths: &[PathBuf]) -> anyhow::Result<Self> {
+    pub(crate) fn find(paths: &[PathBuf]) -> anyhow::Result<Self> {
         let mut sources = Vec::new();
         for path in paths {
             let is_stream = path.as_os_str() == "-";
@@ -80,7 +80,7 @@ impl Logs {
     }
 
     /// Makes sure that all can be read more than once.
-    pub(super) fn hold(&mut self) -> anyhow::Result<()> {
+    pub(crate) fn hold(&mut self) -> anyhow::Result<()> {
         for source in &mut self.sources {
             if matches!(source, Source::Stream) {
                 let mut bytes = Vec::new();
@@ -93,7 +93,7 @@ impl Logs {
     }
 
     /// Shows how far each of the next passes has come, on a terminal.
-    pub(super) fn show(&mut self, what: &'static str) {
+    pub(crate) fn show(&mut self, what: &'static str) {
         if !super::is_watched() {
             return;
         }
@@ -116,7 +116,7 @@ impl Logs {
     }
 
     /// Takes the bar away.
-    pub(super) fn hide(&mut self) {
+    pub(crate) fn hide(&mut self) {
         self.bar.finish_and_clear();
         self.bar = ProgressBar::hidden();
     }
@@ -125,7 +125,7 @@ impl Logs {
     ///
     /// # Errors
     /// If a log cannot be read, or has lines of which none is a request.
-    pub(super) fn read(&self, mut take: impl FnMut(&Entry<'_>)) -> anyhow::Result<Vec<Contents>> {
+    pub(crate) fn read(&self, mut take: impl FnMut(&Entry<'_>)) -> anyhow::Result<Vec<Contents>> {
         let mut all = Vec::new();
         for source in &self.sources {
             let name = source.name();
@@ -158,7 +158,7 @@ fn first_time(source: &Source, bar: &ProgressBar) -> anyhow::Result<Option<Times
 
 /// What was in a log.
 #[derive(Debug)]
-pub(super) struct Contents {
+pub(crate) struct Contents {
     name: String,
     /// None if there was nothing.
     reader: Option<Reader>,
@@ -166,11 +166,11 @@ pub(super) struct Contents {
 
 impl Contents {
     /// The requests that were read.
-    pub(super) fn entries(&self) -> u64 {
+    pub(crate) fn entries(&self) -> u64 {
         self.reader.as_ref().map_or(0, Reader::entries)
     }
 
-    pub(super) fn json(&self) -> Value {
+    pub(crate) fn json(&self) -> Value {
         let Some(reader) = &self.reader else {
             return json!({
                 "log": self.name,
@@ -197,7 +197,7 @@ impl Contents {
         })
     }
 
-    pub(super) fn text(&self) -> String {
+    pub(crate) fn text(&self) -> String {
         let Some(reader) = &self.reader else { return format!("{}: empty\n", self.name) };
         let mut text = format!(
             "{}: {}, {}, {}\n",

@@ -18,7 +18,7 @@ use nix::sys::eventfd::{EfdFlags, EventFd};
 
 mod command;
 mod engine;
-mod random;
+pub(crate) mod random;
 mod requests;
 mod scratch;
 mod socket;

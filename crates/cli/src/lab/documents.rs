@@ -1,0 +1,79 @@
+//! `lull lab documents`: what a log asked for, as files.
+
+use std::io::{self, Write};
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use anyhow::{Context, bail};
+use lull_lab::replay::files;
+use lull_lab::replay::trace::{Reading, Section};
+use serde_json::json;
+
+use crate::predict::input::{Contents, Logs};
+
+const EXAMPLES: &str = "\
+Examples:
+  lull lab documents --into site access.log*
+      as many files, as long as the log has them, for nginx to serve with
+      root site; location / { try_files $uri/=.html $uri/=.bin =404; }
+  lull lab documents --into site --json access.log | jq .bytes
+      how much that is
+
+Each path is a folder with one file, because a log may have /a and /a/b. What the files hold is made
+up. Paths that no folder can have are counted. The exit code is 1 if a log cannot be read or a file
+cannot be written.";
+
+/// Write files as long as what a log asked for, for a server to be replayed against
+#[derive(Debug, clap::Args)]
+#[command(after_help = EXAMPLES)]
+pub(crate) struct DocumentsArgs {
+    /// The folder to write into; it is made if it is not there
+    #[arg(long, value_name = "DIR")]
+    into: PathBuf,
+    /// The access logs, plain or by gzip; - is the standard input
+    #[arg(required = true, value_name = "LOG")]
+    logs: Vec<PathBuf>,
+    /// Show the counts as JSON
+    #[arg(long)]
+    json: bool,
+}
+
+/// Writes the documents of logs.
+pub(crate) fn documents(args: &DocumentsArgs) -> anyhow::Result<ExitCode> {
+    super::misuse(|| {
+        let mut reading = Reading::new(Section::default());
+        let mut logs = Logs::find(&args.logs)?;
+        logs.show("reading");
+        let contents = logs.read(|entry| {
+            reading.take(entry);
+        });
+        logs.hide();
+        let contents = contents?;
+        if reading.documents().all().is_empty() {
+            bail!("there is nothing to write: no log holds a request that was answered");
+        }
+        let written = files::write(reading.documents(), &args.into)?;
+        let text = if args.json {
+            let value = json!({
+                "logs": contents.iter().map(Contents::json).collect::<Vec<_>>(),
+                "files": written.files,
+                "bytes": written.bytes,
+                "left_out": written.left_out,
+            });
+            format!("{}\n", serde_json::to_string_pretty(&value)?)
+        } else {
+            let mut text: String = contents.iter().map(Contents::text).collect();
+            text += &format!(
+                "{}: {} files, {}",
+                args.into.display(),
+                written.files,
+                lull_cc::Bytes(written.bytes)
+            );
+            if written.left_out > 0 {
+                text += &format!("; {} paths that no folder can have", written.left_out);
+            }
+            text + "\n"
+        };
+        io::stdout().write_all(text.as_bytes()).context("cannot write")
+    })
+}

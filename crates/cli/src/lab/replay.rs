@@ -1,0 +1,384 @@
+//! `lull lab replay`: an access log, or a constant rate, against a server.
+
+use std::io::{self, Write};
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::str::FromStr;
+use std::time::Duration;
+
+use anyhow::{Context, bail};
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use lull_lab::emulate::parse_duration;
+use lull_lab::replay::advice::{Advisor, Learned, Listed};
+use lull_lab::replay::trace::{Reading, Section, Trace};
+use lull_lab::replay::{self, Mode, Report, Server, Settings};
+use lull_speculate::predict::PpmParameters;
+use serde_json::{Value, json};
+
+use super::is_watched;
+use crate::Misuse;
+use crate::predict::input::{Contents, Logs};
+
+const EXAMPLES: &str = "\
+Examples:
+  lull lab replay --to http://127.0.0.1:8080 access.log
+      the log as it was, by clients with caches, and how long they waited
+  lull lab replay --to http://127.0.0.1:8080 --begin 36000s --length 300s --speed 10 access.log
+      five minutes of it in thirty seconds
+  lull lab replay --to http://127.0.0.1:8080 --prefetch nps access.log
+      clients that carry out the hints of the 'lull web' there
+  lull lab replay --to http://127.0.0.1:8080 --ahead-to http://127.0.0.1:8081 \\
+      --prefetch ppm=2/5 --threshold 0.25 --pause 1s access.log
+      lists with each page, fetched from another port (OSDI 2002, section 6.1)
+  lull lab replay --to http://127.0.0.1:8080 --rate 200 --get /page --length 30s \\
+      --prefetch monitor --json
+      a constant rate, and the same page ahead as long as the server has room for it
+
+The loop is open: a request is sent when it is due, whatever became of those before, and its time
+counts from then. Clients keep all that they got. --prefetch says what is fetched ahead:
+
+  none             nothing
+  no-avoidance=N   N files for each page; to a server that runs at a lower priority (nice), by
+                   --ahead-to, that is the papers' scheduler
+  ppm=N/W          the lists of a PPM-N/W, which come with pages
+  monitor          ten at a time while probes say that the server has room, late from a threshold on
+  monitor=TIME     that it finds by itself, or TIME
+  nps              what 'lull web' hints, as the script in its pages does; it needs --trust-forwarded,
+                   to tell clients apart
+
+What is fetched ahead comes under the congestion control of the server that --ahead-to names, such as
+one below 'lull exec'. The exit code is 1 if a log cannot be read or a server cannot be reached, and 2
+for arguments that make no sense.";
+
+/// Replay an access log against a server: clients with caches that carry out hints
+#[derive(Debug, clap::Args)]
+#[command(after_help = EXAMPLES)]
+pub(crate) struct ReplayArgs {
+    /// The server: http://HOST:PORT
+    #[arg(long, value_name = "URL")]
+    to: Server,
+    /// Where fetches ahead go, if not there
+    #[arg(long, value_name = "URL")]
+    ahead_to: Option<Server>,
+    /// The access logs, plain or by gzip; - is the standard input
+    #[arg(required_unless_present = "rate", conflicts_with = "rate", value_name = "LOG")]
+    logs: Vec<PathBuf>,
+    /// No log, but so many requests a second
+    #[arg(long, value_name = "NUMBER", value_parser = positive, requires = "length")]
+    rate: Option<f64>,
+    /// What they ask for
+    #[arg(long, value_name = "PATH", default_value = "/", value_parser = path, requires = "rate")]
+    get: String,
+    /// Where in the log to begin, since its first request
+    #[arg(long, value_name = "TIME", value_parser = parse_duration, default_value = "0s")]
+    begin: Duration,
+    /// How long, by the log's clock [default: to its end]
+    #[arg(long, value_name = "TIME", value_parser = parse_duration)]
+    length: Option<Duration>,
+    /// How many times as fast as the log was
+    #[arg(long, value_name = "NUMBER", default_value = "1", value_parser = positive)]
+    speed: f64,
+    /// Only the clients with the most requests, so many; with --rate, so many take turns
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1 << 20))]
+    clients: Option<u32>,
+    /// Divide the log's clients among so many, at random
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1 << 20))]
+    among: Option<u32>,
+    /// What is fetched ahead, and when: see below
+    #[arg(long, value_name = "HOW", default_value = "none")]
+    prefetch: Prefetch,
+    /// The longest list of ppm
+    #[arg(long, value_name = "N", default_value_t = 50)]
+    files: usize,
+    /// The least probability of what is on a list
+    #[arg(long, value_name = "P", default_value_t = 0.0)]
+    threshold: f32,
+    /// How long ppm waits after an answer
+    #[arg(long, value_name = "TIME", value_parser = parse_duration, default_value = "0s")]
+    pause: Duration,
+    /// What lists are predicted from: what is before the section, or the whole log
+    #[arg(long, value_name = "WHAT", default_value = "before")]
+    learn: Learn,
+    /// Fetch this ahead, again and again, in place of what is predicted; with --rate, it is what is
+    /// asked for
+    #[arg(long, value_name = "PATH", value_parser = path)]
+    dummy: Option<String>,
+    /// What the monitor asks for [default: the dummy, or /]
+    #[arg(long, value_name = "PATH", value_parser = path)]
+    probe: Option<String>,
+    /// Connections of a client for what it asks for
+    #[arg(long, value_name = "N", default_value_t = 6)]
+    connections: usize,
+    /// After this time a request has failed
+    #[arg(long, value_name = "TIME", value_parser = parse_duration, default_value = "30s")]
+    patience: Duration,
+    /// What chance is drawn by
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    seed: u64,
+    /// Show the results as JSON
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Prefetch {
+    None,
+    NoAvoidance(usize),
+    Ppm(usize, u32),
+    Monitor(Option<Duration>),
+    Nps,
+}
+
+impl FromStr for Prefetch {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let (name, value) = match text.split_once('=') {
+            Some((name, value)) => (name, Some(value)),
+            None => (text, None),
+        };
+        match (name, value) {
+            ("none", None) => Ok(Prefetch::None),
+            ("nps", None) => Ok(Prefetch::Nps),
+            ("monitor", None) => Ok(Prefetch::Monitor(None)),
+            ("monitor", Some(time)) => match parse_duration(time) {
+                Ok(time) => Ok(Prefetch::Monitor(Some(time))),
+                Err(error) => Err(error.to_string()),
+            },
+            ("no-avoidance", Some(files)) => match files.parse() {
+                Ok(files) => Ok(Prefetch::NoAvoidance(files)),
+                Err(_) => Err("write how many files for each page, as in no-avoidance=5".into()),
+            },
+            ("ppm", Some(value)) => {
+                let numbers = value.split_once('/');
+                let n = numbers.and_then(|(n, _)| n.parse().ok()).filter(|n| (1..=4).contains(n));
+                let w = numbers.and_then(|(_, w)| w.parse().ok()).filter(|w| (1..=16).contains(w));
+                let wrong = || "write n from 1 to 4 and w from 1 to 16, as in ppm=2/10".to_owned();
+                Ok(Prefetch::Ppm(n.ok_or_else(wrong)?, w.ok_or_else(wrong)?))
+            }
+            _ => Err("it is none, no-avoidance=N, ppm=N/W, monitor, monitor=TIME or nps".into()),
+        }
+    }
+}
+
+#[derive(Clone, Copy, Debug, clap::ValueEnum)]
+enum Learn {
+    /// What a server can know.
+    Before,
+    /// As the paper's predictor did.
+    Whole,
+}
+
+fn positive(text: &str) -> Result<f64, &'static str> {
+    let number = text.parse::<f64>().ok().filter(|number| (1e-6..=1e6).contains(number));
+    number.ok_or("write a number above 0, such as 2.5")
+}
+
+fn path(text: &str) -> Result<String, &'static str> {
+    let is_path = text.starts_with('/') && text.parse::<http::uri::PathAndQuery>().is_ok();
+    if is_path { Ok(text.to_owned()) } else { Err("write a path, such as /page.html") }
+}
+
+/// Replays a log.
+pub(crate) fn replay(args: &ReplayArgs) -> anyhow::Result<ExitCode> {
+    super::misuse(|| {
+        let (trace, advisor, contents) = input(args)?;
+        let settings = settings(args);
+        let bar = bar(&trace);
+        let report = replay::run(&settings, trace, advisor, &mut |progress| {
+            bar.set_position(progress.now.as_millis() as u64);
+            bar.set_message(format!("{} of {} answered", progress.answered, progress.due));
+        });
+        bar.finish_and_clear();
+        let report = report?;
+        let text = if args.json { in_json(&report, &contents)? } else { in_words(&report) };
+        io::stdout().write_all(text.as_bytes()).context("cannot write")
+    })
+}
+
+/// What is asked for, and who makes lists.
+fn input(args: &ReplayArgs) -> anyhow::Result<(Trace, Option<Advisor>, Vec<Contents>)> {
+    let dummies = args.dummy.is_some() || args.rate.is_some();
+    if let (Some(rate), Some(length)) = (args.rate, args.length) {
+        if matches!(args.prefetch, Prefetch::Ppm(..) | Prefetch::Nps) {
+            let text = "a constant rate has nothing to predict: replay a log, or use no-avoidance \
+                        or monitor";
+            return Err(Misuse(text.to_owned()).into());
+        }
+        let clients = args.clients.unwrap_or(1000);
+        return Ok((Trace::constant(rate, length, clients, &args.get), None, Vec::new()));
+    }
+    let parameters = match args.prefetch {
+        Prefetch::None | Prefetch::Nps => None,
+        Prefetch::Ppm(order, window) => Some(PpmParameters::paper(order, window)),
+        _ if dummies => None,
+        Prefetch::NoAvoidance(_) | Prefetch::Monitor(_) => Some(PpmParameters::shipped()),
+    };
+    let learned = match args.learn {
+        Learn::Before => Learned::Before,
+        Learn::Whole => Learned::Whole,
+    };
+    let mut advisor = parameters.map(|parameters| Advisor::new(parameters, learned));
+    let mut reading = Reading::new(Section {
+        begin: args.begin,
+        length: args.length,
+        speed: args.speed,
+        busiest: args.clients,
+        among: args.among,
+        seed: args.seed,
+    });
+    let mut logs = Logs::find(&args.logs)?;
+    logs.show("reading");
+    let contents = logs.read(|entry| {
+        let is_past = reading.take(entry);
+        if let Some(advisor) = &mut advisor {
+            advisor.learn(entry, is_past);
+        }
+    });
+    logs.hide();
+    let contents = contents?;
+    if contents.iter().all(|log| log.entries() == 0) {
+        bail!("there is no request to replay: all logs are empty");
+    }
+    if let Some(advisor) = &mut advisor {
+        advisor.look_up(reading.documents());
+    }
+    Ok((reading.finish(), advisor, contents))
+}
+
+fn settings(args: &ReplayArgs) -> Settings {
+    let dummy = args.dummy.clone().or_else(|| args.rate.map(|_| args.get.clone()));
+    let probe = args.probe.clone().or_else(|| dummy.clone());
+    Settings {
+        to: args.to.clone(),
+        ahead_to: args.ahead_to.clone().unwrap_or_else(|| args.to.clone()),
+        mode: match args.prefetch {
+            Prefetch::None => Mode::None,
+            Prefetch::NoAvoidance(files) => Mode::NoAvoidance { files },
+            Prefetch::Ppm(..) => Mode::WithPage { files: args.files, pause: args.pause },
+            Prefetch::Monitor(threshold) => {
+                Mode::Monitor { threshold, probe: probe.unwrap_or_else(|| "/".to_owned()) }
+            }
+            Prefetch::Nps => Mode::Hinted,
+        },
+        listed: match &dummy {
+            Some(_) if !matches!(args.prefetch, Prefetch::Ppm(..)) => Listed::Dummies,
+            _ => Listed::Predicted { threshold: args.threshold },
+        },
+        dummy: dummy.unwrap_or_else(|| "/".to_owned()),
+        connections: args.connections.max(1),
+        patience: args.patience,
+        seed: args.seed,
+    }
+}
+
+fn bar(trace: &Trace) -> ProgressBar {
+    let target =
+        if is_watched() { ProgressDrawTarget::stderr() } else { ProgressDrawTarget::hidden() };
+    let bar = ProgressBar::with_draw_target(Some(trace.length.as_millis() as u64), target);
+    let style = ProgressStyle::with_template("replaying [{bar:30}] {percent} %, {eta} left, {msg}")
+        .expect("the template is well formed");
+    bar.set_style(style.progress_chars("=> "));
+    bar
+}
+
+fn in_json(report: &Report, contents: &[Contents]) -> anyhow::Result<String> {
+    let mut value = serde_json::to_value(report)?;
+    value["logs"] = contents.iter().map(Contents::json).collect::<Value>();
+    value["command"] = json!(crate::words().join(" "));
+    Ok(format!("{}\n", serde_json::to_string_pretty(&value)?))
+}
+
+fn in_words(report: &Report) -> String {
+    let demand = &report.demand;
+    let percent = |part: u64| 100.0 * part as f64 / demand.due.max(1) as f64;
+    let mut text = format!(
+        "{} requests by {} clients in {} s: {} answered, {} failed, {} without an answer\n",
+        demand.due,
+        report.clients,
+        report.seconds,
+        demand.answered,
+        demand.failed,
+        demand.unanswered
+    );
+    for (name, times) in
+        [("all", &demand.all), ("pages", &demand.pages), ("not in the cache", &demand.network)]
+    {
+        text += &format!(
+            "{name:>18}: mean {:.1} ms, median {:.1}, p95 {:.1}, p99 {:.1}, most {:.1}\n",
+            times.mean_ms, times.p50_ms, times.p95_ms, times.p99_ms, times.max_ms
+        );
+    }
+    text += &format!(
+        "{:>18}: {:.1} % fetched ahead, {:.1} % asked for before\n",
+        "from the cache",
+        percent(demand.hits),
+        percent(demand.repeated)
+    );
+    text += &format!("{:>18}: {:.3} Mbit/s\n", "demand", demand.mbit);
+    let ahead = &report.ahead;
+    if ahead.asked > 0 {
+        text += &format!(
+            "{:>18}: {:.3} Mbit/s, {} files, {} stopped, {} failed, {} of {} bytes used\n",
+            "ahead",
+            ahead.mbit,
+            ahead.fetched,
+            ahead.stopped,
+            ahead.failed,
+            ahead.used_bytes,
+            ahead.bytes
+        );
+    }
+    if let Some(monitor) = &report.monitor {
+        let threshold = monitor.threshold_ms.map_or_else(
+            || "no threshold known".to_owned(),
+            |threshold| format!("late from {threshold:.1} ms on"),
+        );
+        text += &format!(
+            "{:>18}: {:.1} requests a second on average, {} probes, {threshold}\n",
+            "budget", monitor.budget_mean, monitor.probes
+        );
+    }
+    let others: Vec<String> = report
+        .statuses
+        .iter()
+        .filter(|(status, _)| **status != 200)
+        .map(|(status, count)| format!("{count} with {status}"))
+        .collect();
+    if !others.is_empty() {
+        text += &format!("{:>18}: {}\n", "other answers", others.join(", "));
+    }
+    text + &format!(
+        "{:>18}: p99 {:.2} ms, most {:.2}\n",
+        "sent late by", report.late.p99_ms, report.late.max_ms
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_fetched_ahead_is_spelled_in_one_word() {
+        let ms = Duration::from_millis;
+        for (text, expected) in [
+            ("none", Some(Prefetch::None)),
+            ("no-avoidance=70", Some(Prefetch::NoAvoidance(70))),
+            ("ppm=2/10", Some(Prefetch::Ppm(2, 10))),
+            ("monitor", Some(Prefetch::Monitor(None))),
+            ("monitor=3ms", Some(Prefetch::Monitor(Some(ms(3))))),
+            ("nps", Some(Prefetch::Nps)),
+            ("no-avoidance", None),
+            ("no-avoidance=many", None),
+            ("ppm", None),
+            ("ppm=2", None),
+            ("ppm=9/1", None),
+            ("ppm=2/99", None),
+            ("monitor=3", None),
+            ("nps=1", None),
+            ("", None),
+        ] {
+            assert_eq!(text.parse().ok(), expected, "{text}");
+        }
+    }
+}

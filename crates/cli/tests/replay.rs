@@ -1,0 +1,269 @@
+//! `lull lab replay` and `documents` as a user runs them, against real servers.
+
+use std::fs;
+use std::io::{Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+use std::thread;
+use std::time::Duration;
+
+use lull_testing::{command, needs};
+use serde_json::Value;
+use support::{Kept, LULL, Said, eventually, finish, lull};
+
+mod support;
+
+/// A folder with a log and what it asks for.
+struct Bench {
+    folder: tempfile::TempDir,
+}
+
+impl Bench {
+    /// Visitors who come one after the other, a second apart, and all go the same way: a page with a
+    /// picture each, so many seconds from one to the next.
+    fn new(visitors: u64, pause: u64) -> Self {
+        let mut lines: Vec<(u64, String)> = Vec::new();
+        for visitor in 0..visitors {
+            for (step, page) in (0..).zip(["/", "/a/", "/a/b.html", "/c"]) {
+                let at = visitor + step * pause;
+                for (target, bytes) in [(page, 3000 + step), ("/logo.gif", 700)] {
+                    lines.push((at, line(at, &format!("192.0.2.{visitor}"), target, bytes)));
+                }
+            }
+        }
+        lines.sort_by_key(|(at, _)| *at);
+        let folder = tempfile::tempdir().unwrap();
+        let text: String = lines.into_iter().map(|(_, line)| line).collect();
+        fs::write(folder.path().join("access.log"), text).unwrap();
+        Bench { folder }
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
+    fn lab(&self, arguments: &[&str]) -> Said {
+        let mut command = Command::new(LULL);
+        let command = command.arg("lab").args(arguments).stdin(Stdio::null());
+        finish(command.current_dir(self.folder.path()))
+    }
+
+    fn replay(&self, to: &str, arguments: &[&str]) -> Value {
+        let all = [&["replay", "--json", "--to", to], arguments].concat();
+        serde_json::from_str(&self.lab(&all).ok()).unwrap()
+    }
+
+    /// nginx with the log's documents.
+    fn nginx(&self) -> (Kept, String) {
+        self.lab(&["documents", "--into", "site", "access.log"]).ok();
+        let folder = self.folder.path();
+        // One process, so that nothing is left when it is killed.
+        let (port, root) = (free_port(), folder.join("site"));
+        let (folder, root) = (folder.display(), root.display());
+        let text = format!(
+            "daemon off; master_process off; pid {folder}/pid; error_log {folder}/error.log;
+            events {{ }}
+            http {{
+                access_log off; keepalive_requests 1000000;
+                types {{ text/html html; image/gif bin; }}
+                client_body_temp_path {folder}/1; proxy_temp_path {folder}/2;
+                fastcgi_temp_path {folder}/3; uwsgi_temp_path {folder}/4; scgi_temp_path {folder}/5;
+                server {{
+                    listen 127.0.0.1:{port}; root {root};
+                    location / {{ try_files $uri/=.html $uri/=.bin =404; }}
+                }}
+            }}"
+        );
+        fs::write(self.path("nginx.conf"), text).unwrap();
+        let mut command = Command::new("nginx");
+        command.arg("-e").arg(self.path("error.log")).arg("-c").arg(self.path("nginx.conf"));
+        command.stdin(Stdio::null()).stderr(Stdio::null());
+        (Kept::spawn(&mut command), format!("http://127.0.0.1:{port}"))
+    }
+}
+
+fn free_port() -> u16 {
+    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
+}
+
+fn line(second: u64, client: &str, target: &str, bytes: u64) -> String {
+    let (minute, second) = (second / 60, second % 60);
+    format!(
+        "{client} - - [17/May/2015:10:{minute:02}:{second:02} +0000] \"GET {target} HTTP/1.1\" 200 \
+         {bytes} \"-\" \"Mozilla/5.0 (X11)\"\n"
+    )
+}
+
+fn count(value: &Value) -> u64 {
+    value.as_u64().unwrap_or_else(|| panic!("{value} is no count"))
+}
+
+#[test]
+fn every_request_of_a_log_is_answered_by_nginx_and_no_visitor_asks_twice() {
+    needs!(command("nginx"));
+    let bench = Bench::new(12, 3);
+    let (_nginx, to) = bench.nginx();
+    let report = bench.replay(&to, &["--speed", "10", "access.log"]);
+    let demand = &report["demand"];
+    // Twelve visitors, four pages, and the picture four times, of which three from the cache.
+    assert_eq!(count(&demand["due"]), 12 * 8, "{report}");
+    assert_eq!(count(&demand["answered"]), 12 * 8, "{report}");
+    assert_eq!(count(&demand["repeated"]), 12 * 3, "{report}");
+    assert_eq!(count(&report["statuses"]["200"]), 12 * 5, "{report}");
+    // The last answers come after the last requests: they may be beyond the end of the section.
+    let bytes = 12 * (4 * 3000 + 6 + 700);
+    assert!((bytes - 3004..=bytes).contains(&count(&demand["bytes"])), "{report}");
+    assert_eq!(count(&report["ahead"]["asked"]), 0, "{report}");
+    assert!((2.0..3.0).contains(&report["seconds"].as_f64().unwrap()), "{report}");
+    let mean = |key: &str| demand[key]["mean_ms"].as_f64().unwrap();
+    assert!(mean("network") > 0.0 && mean("all") < mean("network"), "{report}");
+}
+
+#[test]
+fn what_is_predicted_is_fetched_ahead_and_used() {
+    needs!(command("nginx"));
+    let bench = Bench::new(16, 3);
+    let (_nginx, to) = bench.nginx();
+    let learn = ["--learn", "whole", "access.log"];
+    for prefetch in [
+        &["--speed", "10", "--prefetch", "no-avoidance=10"][..],
+        &["--speed", "10", "--prefetch", "ppm=1/1", "--threshold", "0.5"],
+        // Its budget is one more each half second: 36 requests in the first six seconds.
+        &["--speed", "3", "--prefetch", "monitor=5s"],
+    ] {
+        let report = bench.replay(&to, &[prefetch, &learn].concat());
+        let (demand, ahead) = (&report["demand"], &report["ahead"]);
+        assert_eq!(count(&demand["answered"]), 16 * 8, "{report}");
+        // All but the first page of each can be there before it is wanted.
+        let least = if prefetch.contains(&"monitor=5s") { 1 } else { 16 };
+        assert!(count(&demand["hits"]) >= least, "{prefetch:?}: {report}");
+        assert!(count(&ahead["used_bytes"]) >= 3000 * count(&demand["hits"]) / 2, "{report}");
+        let whole = count(&ahead["used_bytes"]) + count(&ahead["wasted_bytes"]);
+        assert_eq!(whole, count(&ahead["bytes"]), "{report}");
+    }
+    // What comes before the section's beginning is nothing: so nothing is known.
+    let report =
+        bench.replay(&to, &["--speed", "10", "--prefetch", "no-avoidance=10", "access.log"]);
+    assert_eq!(count(&report["ahead"]["fetched"]), 0, "{report}");
+    assert_eq!(count(&report["demand"]["hits"]), 0, "{report}");
+}
+
+#[test]
+fn a_monitor_lets_dummies_be_fetched_as_long_as_the_server_is_in_time() {
+    needs!(command("nginx"));
+    let bench = Bench::new(1, 1);
+    let (_nginx, to) = bench.nginx();
+    let of = |length: &'static str| {
+        ["--rate", "40", "--length", length, "--get", "/c", "--clients", "20"]
+    };
+    let report = bench.replay(&to, &[&of("9s")[..], &["--prefetch", "monitor=1s"]].concat());
+    assert_eq!(count(&report["demand"]["due"]), 360, "{report}");
+    assert_eq!(count(&report["demand"]["answered"]), 360, "{report}");
+    assert_eq!(count(&report["demand"]["repeated"]), 0, "each is asked of the server");
+    assert!(count(&report["ahead"]["fetched"]) > 0, "{report}");
+    assert!(report["monitor"]["budget_mean"].as_f64().unwrap() > 0.0, "{report}");
+    // No server is as fast as that.
+    let report = bench.replay(&to, &[&of("3s")[..], &["--prefetch", "monitor=1us"]].concat());
+    assert_eq!(count(&report["ahead"]["fetched"]), 0, "{report}");
+    assert!(count(&report["ahead"]["asked"]) > 0, "{report}");
+    // Whereas a fixed number comes whatever happens: five for each page, but for the last ones.
+    let report = bench.replay(&to, &[&of("3s")[..], &["--prefetch", "no-avoidance=5"]].concat());
+    let fetched = count(&report["ahead"]["fetched"]);
+    assert!((580..=600).contains(&fetched), "{report}");
+}
+
+#[test]
+fn the_hints_of_lull_web_are_carried_out_and_the_click_finds_the_page() {
+    needs!(command("nginx"));
+    let bench = Bench::new(20, 9);
+    let (_nginx, upstream) = bench.nginx();
+    let port = free_port();
+    let listen = format!("127.0.0.1:{port}");
+    let log = bench.path("access.log").display().to_string();
+    let mut web = lull(&["web", "--upstream", &upstream, "--listen", &listen, "--log", &log]);
+    web.args(["--trust-forwarded", "--hold-back", "0"]);
+    let _web = Kept::spawn(web.stdout(Stdio::null()).stderr(Stdio::null()));
+    let report = bench
+        .replay(&format!("http://{listen}"), &["--speed", "2", "--prefetch", "nps", "access.log"]);
+    assert_eq!(count(&report["demand"]["answered"]), 20 * 8, "{report}");
+    assert_eq!(count(&report["demand"]["failed"]), 0, "{report}");
+    assert!(count(&report["ahead"]["lists"]) > 0, "{report}");
+    assert!(count(&report["demand"]["hits"]) > 0, "{report}");
+}
+
+#[test]
+fn requests_that_wait_behind_a_stall_count_from_when_they_were_due() {
+    // A server of one connection that takes a second to begin with, and then none.
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let to = format!("http://{}", listener.local_addr().unwrap());
+    let stall = Duration::from_secs(1);
+    thread::spawn(move || {
+        // The first connection looks only whether somebody listens.
+        drop(listener.accept().unwrap());
+        let (mut stream, _) = listener.accept().unwrap();
+        let mut stalled = false;
+        while let Some(()) = head(&mut stream) {
+            if !std::mem::replace(&mut stalled, true) {
+                thread::sleep(stall);
+            }
+            let answer = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok";
+            if stream.write_all(answer).is_err() {
+                return;
+            }
+        }
+    });
+    let bench = Bench::new(1, 1);
+    let one = ["--rate", "100", "--length", "1s", "--clients", "1", "--connections", "1"];
+    let report = bench.replay(&to, &one);
+    assert_eq!(count(&report["demand"]["answered"]), 100, "{report}");
+    let times = &report["demand"]["all"];
+    // Whoever sent one after the other had found one slow request among a hundred.
+    let median = times["p50_ms"].as_f64().unwrap();
+    assert!((400.0..700.0).contains(&median), "{report}");
+    assert!(times["max_ms"].as_f64().unwrap() >= 1000.0, "{report}");
+}
+
+/// Reads the head of a request; none at the end.
+fn head(stream: &mut TcpStream) -> Option<()> {
+    let mut last = [0; 4];
+    while last != *b"\r\n\r\n" {
+        let mut byte = [0];
+        stream.read_exact(&mut byte).ok()?;
+        last.rotate_left(1);
+        last[3] = byte[0];
+    }
+    Some(())
+}
+
+#[test]
+fn what_cannot_be_replayed_is_told_on_one_line() {
+    let bench = Bench::new(1, 1);
+    let nowhere = format!("http://127.0.0.1:{}", free_port());
+    let replay = |arguments: &[&str]| bench.lab(&[&["replay"], arguments].concat());
+    replay(&["--to", &nowhere, "access.log"]).fails(1, "takes no connection");
+    replay(&["--to", &nowhere, "--begin", "5000s", "access.log"]).fails(1, "another one");
+    replay(&["--to", &nowhere, "nothing.log"]).fails(1, "nothing.log");
+    replay(&["--to", "https://site.example", "access.log"]).fails(2, "http://");
+    replay(&["--to", &nowhere]).fails(2, "LOG");
+    replay(&["--to", &nowhere, "--rate", "9"]).fails(2, "--length");
+    let constant = ["--to", &nowhere, "--rate", "9", "--length", "1s"];
+    replay(&[&constant[..], &["--prefetch", "nps"]].concat()).fails(2, "nothing to predict");
+    replay(&["--to", &nowhere, "--prefetch", "all", "access.log"]).fails(2, "ppm=N/W");
+    bench.lab(&["documents", "--into", "access.log", "access.log"]).fails(1, "cannot be written");
+}
+
+#[test]
+fn a_server_that_gives_no_hints_is_told_from_one_that_has_none() {
+    needs!(command("nginx"));
+    let bench = Bench::new(1, 1);
+    let (_nginx, to) = bench.nginx();
+    let said = bench.lab(&["replay", "--to", &to, "--prefetch", "nps", "access.log"]);
+    said.fails(1, "gives no hints");
+    // And a path that it has not is not an answer.
+    eventually("nginx listens", || TcpStream::connect(&to["http://".len()..]).is_ok());
+    let absent = ["--rate", "20", "--length", "1s", "--get", "/absent"];
+    let report = bench.replay(&to, &absent);
+    assert_eq!(count(&report["demand"]["failed"]), 20, "{report}");
+    assert_eq!(count(&report["statuses"]["404"]), 20, "{report}");
+}

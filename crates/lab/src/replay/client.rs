@@ -1,0 +1,391 @@
+//! A client: a browser with a cache, that asks for what it wants and, when it may, for what it may
+//! want next.
+//!
+//! Nothing here sends or waits. Calls say what happened, effects say what is to be done; times are
+//! since the replay began.
+//!
+//! ```text
+//!  page and what is in it are there ──▶ ask for hints ──▶ list ──▶ fetch, one after the other
+//!          ▲                                 ▲                        │
+//!          └──── the next page               └── again, if it may ────┘
+//! ```
+
+use std::collections::{BTreeMap, VecDeque};
+use std::time::Duration;
+
+use lull_speculate::observe::Kind;
+
+use super::trace::{Arrival, DocumentId};
+
+/// When lists come, and what becomes of them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Habit {
+    /// Nothing is fetched ahead.
+    Never,
+    /// The list comes with the answer to a page, and replaces the one before; each fetch begins so
+    /// long after the last answer to demand at the earliest (Nice §6.1). Without a pause they begin
+    /// at once, with one only while no demand is open.
+    WithPage {
+        /// The pause.
+        pause: Duration,
+    },
+    /// When the page has loaded, one list is asked for (SSR §5.3.1, "fetches them and stops").
+    OncePerPage,
+    /// The same, and again whenever the client is through with a list, or was told to come again
+    /// (SSR §5.2.2).
+    AgainAndAgain {
+        /// Whether a demand ends the fetch that is under way, as the script in pages does.
+        stops: bool,
+    },
+}
+
+/// What is fetched ahead.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ahead {
+    /// Something that the client may want.
+    Document(DocumentId),
+    /// Something that nobody wants, to see what fetching costs others (SSR §5.2.3).
+    Dummy,
+}
+
+/// What is to be done.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Effect {
+    /// Ask the server for this.
+    Demand(DocumentId),
+    /// A request that was due then has its answer.
+    Answered {
+        /// What for.
+        document: DocumentId,
+        /// When it was due.
+        due: Duration,
+        /// Where the answer came from.
+        from: Origin,
+    },
+    /// Fetch this ahead.
+    Fetch(Ahead),
+    /// End the fetch that is under way: [`Client::fetched`] is not to be called for it.
+    Stop,
+    /// Ask for hints, and answer by [`Client::advise`].
+    Ask(Question),
+    /// Call [`Client::wake`] at this time.
+    Wake(Duration),
+}
+
+/// Where an answer came from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Origin {
+    /// The server.
+    Network,
+    /// The cache, because the client had asked for it before.
+    Cache,
+    /// The cache, because it was fetched ahead; used for the first time, and so long.
+    Ahead(u64),
+    /// Nowhere: the server had none, or failed.
+    Failed,
+}
+
+/// What hints are asked for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Question {
+    /// Which page of the client it is about. An answer that comes behind the next one is dropped.
+    pub number: u64,
+    /// The client's last pages, the latest last.
+    pub pages: Vec<DocumentId>,
+    /// Whether it is the first question on this page.
+    pub first: bool,
+    /// Whether the page came from the cache.
+    pub cached: bool,
+    /// What was hinted on this page before.
+    pub had: Vec<DocumentId>,
+}
+
+/// What came of a question.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Advice {
+    /// What to fetch, in this order.
+    pub list: Vec<Ahead>,
+    /// When to ask again, if not at the list's end: none for not on this page.
+    pub again: Option<Duration>,
+}
+
+/// Pages that a question holds: as many as the longest context of a predictor.
+const PAGES: usize = 4;
+/// The script asks no more often on one page, and remembers no more of what it had.
+const ROUNDS: u32 = 64;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Held {
+    Demanded,
+    /// Fetched ahead and not used yet: so many bytes.
+    Ahead(u64),
+}
+
+/// What a client is about to do for the next list.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Asking {
+    No,
+    /// The answer is under way.
+    Open,
+    /// It comes again then.
+    Until(Duration),
+    /// Not on this page.
+    Done,
+}
+
+/// A client.
+#[derive(Clone, Debug)]
+pub struct Client {
+    habit: Habit,
+    caching: bool,
+    cache: BTreeMap<DocumentId, Held>,
+    /// Demand that is open: when each request for it was due.
+    open: BTreeMap<DocumentId, Vec<Duration>>,
+    pages: VecDeque<DocumentId>,
+    number: u64,
+    is_complete: bool,
+    is_cached: bool,
+    asking: Asking,
+    rounds: u32,
+    had: Vec<DocumentId>,
+    list: VecDeque<Ahead>,
+    fetching: Option<Ahead>,
+    /// No fetch begins earlier.
+    not_before: Duration,
+    /// Of a client that keeps nothing: pages that were answered, and have had no list yet.
+    owed: u32,
+}
+
+impl Client {
+    /// A client that has nothing. One that is not `caching` keeps nothing.
+    pub fn new(habit: Habit, caching: bool) -> Self {
+        Client {
+            habit,
+            caching,
+            cache: BTreeMap::new(),
+            open: BTreeMap::new(),
+            pages: VecDeque::new(),
+            number: 0,
+            is_complete: false,
+            is_cached: false,
+            asking: Asking::No,
+            rounds: 0,
+            had: Vec::new(),
+            list: VecDeque::new(),
+            fetching: None,
+            not_before: Duration::ZERO,
+            owed: 0,
+        }
+    }
+
+    /// A request of the log is due.
+    pub fn demand(
+        &mut self,
+        now: Duration,
+        arrival: &Arrival,
+        kind: Kind,
+        effects: &mut Vec<Effect>,
+    ) {
+        let document = arrival.document;
+        if kind == Kind::Page {
+            self.turn_to(document, effects);
+        }
+        self.is_complete |= arrival.completes;
+        // What others wait for is not asked for twice.
+        if let Some(waiting) = self.open.get_mut(&document).filter(|_| self.caching) {
+            waiting.push(arrival.due);
+            return;
+        }
+        let held = if self.caching { self.cache.get_mut(&document) } else { None };
+        match held {
+            Some(held) => {
+                let from = match *held {
+                    Held::Demanded => Origin::Cache,
+                    Held::Ahead(bytes) => Origin::Ahead(bytes),
+                };
+                *held = Held::Demanded;
+                self.is_cached |= kind == Kind::Page;
+                effects.push(Effect::Answered { document, due: arrival.due, from });
+            }
+            None => {
+                self.open.entry(document).or_default().push(arrival.due);
+                effects.push(Effect::Demand(document));
+            }
+        }
+        self.go_on(now, effects);
+    }
+
+    /// The client goes to a page: what was to be fetched behind the one before is out of date.
+    fn turn_to(&mut self, page: DocumentId, effects: &mut Vec<Effect>) {
+        self.number += 1;
+        self.pages.push_back(page);
+        if self.pages.len() > PAGES {
+            self.pages.pop_front();
+        }
+        self.is_complete = false;
+        self.is_cached = false;
+        self.rounds = 0;
+        self.had.clear();
+        // What nobody wants is not out of date either: it stands for load, and goes on. Lists that
+        // come with pages are replaced when the next one is there.
+        if !matches!(self.habit, Habit::WithPage { .. }) {
+            self.list.retain(|one| *one == Ahead::Dummy);
+        }
+        if self.caching {
+            self.asking = Asking::No;
+        }
+        let stops = self.habit == (Habit::AgainAndAgain { stops: true });
+        if stops && self.fetching.take().is_some() {
+            effects.push(Effect::Stop);
+        }
+    }
+
+    /// The server has answered demand, well or not.
+    pub fn answered(
+        &mut self,
+        now: Duration,
+        document: DocumentId,
+        is_good: bool,
+        effects: &mut Vec<Effect>,
+    ) {
+        let Some(waiting) = self.open.get_mut(&document) else { return };
+        let from = if is_good { Origin::Network } else { Origin::Failed };
+        if self.caching {
+            let waiting = self.open.remove(&document).unwrap_or_default();
+            effects.extend(waiting.into_iter().map(|due| Effect::Answered { document, due, from }));
+            if is_good {
+                // It may have come ahead meanwhile: then that was for nothing.
+                self.cache.insert(document, Held::Demanded);
+            }
+        } else {
+            // Each request has an answer of its own.
+            let due = waiting.remove(0);
+            if waiting.is_empty() {
+                self.open.remove(&document);
+            }
+            self.owed += 1;
+            effects.push(Effect::Answered { document, due, from });
+        }
+        if let Habit::WithPage { pause } = self.habit {
+            self.not_before = now + pause;
+        }
+        // A page from the server brings its list along; one from the cache has none.
+        let is_page = is_good && self.pages.back() == Some(&document);
+        let brings = is_page && matches!(self.habit, Habit::WithPage { .. });
+        if brings && self.asking == Asking::No {
+            self.list.clear();
+            self.ask(effects);
+        }
+        self.go_on(now, effects);
+    }
+
+    /// Hints have come, for the page of this number.
+    pub fn advise(
+        &mut self,
+        now: Duration,
+        number: u64,
+        advice: Advice,
+        effects: &mut Vec<Effect>,
+    ) {
+        let is_dummy = advice.list.first() == Some(&Ahead::Dummy);
+        if self.asking == Asking::Open && number == self.number {
+            self.asking = match (self.habit, advice.again) {
+                (Habit::AgainAndAgain { .. }, Some(again)) if again > now => {
+                    effects.push(Effect::Wake(again));
+                    Asking::Until(again)
+                }
+                (Habit::AgainAndAgain { .. }, Some(_)) => Asking::No,
+                (Habit::OncePerPage, _) if !self.caching => Asking::No,
+                _ => Asking::Done,
+            };
+        } else if !is_dummy {
+            return;
+        }
+        for one in advice.list {
+            if let Ahead::Document(document) = one {
+                self.had.push(document);
+                if self.had.len() > ROUNDS as usize {
+                    self.had.remove(0);
+                }
+            }
+            self.list.push_back(one);
+        }
+        self.go_on(now, effects);
+    }
+
+    /// What was fetched ahead has come, so many bytes; or it has failed.
+    pub fn fetched(&mut self, now: Duration, bytes: Option<u64>, effects: &mut Vec<Effect>) {
+        let ahead = self.fetching.take();
+        if let (Some(Ahead::Document(document)), Some(bytes)) = (ahead, bytes) {
+            self.cache.entry(document).or_insert(Held::Ahead(bytes));
+        }
+        self.go_on(now, effects);
+    }
+
+    /// The time of an [`Effect::Wake`] has come.
+    pub fn wake(&mut self, now: Duration, effects: &mut Vec<Effect>) {
+        if matches!(self.asking, Asking::Until(until) if until <= now) {
+            self.asking = Asking::No;
+        }
+        self.go_on(now, effects);
+    }
+
+    /// Requests that have no answer yet: when each was due.
+    pub fn waiting(&self) -> impl Iterator<Item = Duration> {
+        self.open.values().flatten().copied()
+    }
+
+    /// Begins what may begin now.
+    fn go_on(&mut self, now: Duration, effects: &mut Vec<Effect>) {
+        let may_fetch = match self.habit {
+            Habit::Never => return,
+            Habit::WithPage { pause } => pause.is_zero() || self.open.is_empty(),
+            // SSR §5.1: after the page has loaded. One that keeps nothing stands for as many
+            // clients as it has requests, each with a page of its own.
+            _ => !self.caching || self.open.is_empty(),
+        };
+        if !may_fetch || self.fetching.is_some() {
+            return;
+        }
+        if !self.list.is_empty() && now < self.not_before {
+            effects.push(Effect::Wake(self.not_before));
+            return;
+        }
+        while let Some(next) = self.list.pop_front() {
+            let is_there = matches!(next, Ahead::Document(document)
+                if self.cache.contains_key(&document) || self.open.contains_key(&document));
+            if !is_there {
+                self.fetching = Some(next);
+                effects.push(Effect::Fetch(next));
+                return;
+            }
+        }
+        let may_ask = if self.caching {
+            self.is_complete && !self.pages.is_empty() && self.rounds < ROUNDS
+        } else {
+            self.owed > 0
+        };
+        let asks = matches!(self.habit, Habit::OncePerPage | Habit::AgainAndAgain { .. });
+        if asks && may_ask && self.asking == Asking::No {
+            if self.habit == Habit::OncePerPage {
+                self.owed = self.owed.saturating_sub(1);
+            }
+            self.ask(effects);
+        }
+    }
+
+    fn ask(&mut self, effects: &mut Vec<Effect>) {
+        self.asking = Asking::Open;
+        self.rounds += 1;
+        effects.push(Effect::Ask(Question {
+            number: self.number,
+            pages: self.pages.iter().copied().collect(),
+            first: self.rounds == 1,
+            cached: self.is_cached,
+            had: self.had.clone(),
+        }));
+    }
+}
+
+#[cfg(test)]
+mod tests;

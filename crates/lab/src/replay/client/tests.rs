@@ -1,0 +1,287 @@
+use proptest::prelude::*;
+
+use super::*;
+
+const PAGE: DocumentId = DocumentId(0);
+const PART: DocumentId = DocumentId(1);
+const NEXT: DocumentId = DocumentId(2);
+const OTHER: DocumentId = DocumentId(3);
+
+fn ms(millis: u64) -> Duration {
+    Duration::from_millis(millis)
+}
+
+fn kind(document: DocumentId) -> Kind {
+    if document == PART { Kind::Embedded } else { Kind::Page }
+}
+
+/// A client with a clock.
+struct Bench {
+    client: Client,
+    effects: Vec<Effect>,
+}
+
+impl Bench {
+    fn new(habit: Habit) -> Self {
+        Bench { client: Client::new(habit, true), effects: Vec::new() }
+    }
+
+    fn demand(&mut self, at: u64, document: DocumentId, completes: bool) -> Vec<Effect> {
+        let arrival = Arrival { due: ms(at), client: 0, document, completes };
+        self.client.demand(ms(at), &arrival, kind(document), &mut self.effects);
+        core::mem::take(&mut self.effects)
+    }
+
+    fn answered(&mut self, at: u64, document: DocumentId) -> Vec<Effect> {
+        self.client.answered(ms(at), document, true, &mut self.effects);
+        core::mem::take(&mut self.effects)
+    }
+
+    fn fetched(&mut self, at: u64, bytes: Option<u64>) -> Vec<Effect> {
+        self.client.fetched(ms(at), bytes, &mut self.effects);
+        core::mem::take(&mut self.effects)
+    }
+
+    fn advise(&mut self, at: u64, number: u64, list: &[Ahead], again: Option<u64>) -> Vec<Effect> {
+        let advice = Advice { list: list.to_vec(), again: again.map(ms) };
+        self.client.advise(ms(at), number, advice, &mut self.effects);
+        core::mem::take(&mut self.effects)
+    }
+
+    fn wake(&mut self, at: u64) -> Vec<Effect> {
+        self.client.wake(ms(at), &mut self.effects);
+        core::mem::take(&mut self.effects)
+    }
+}
+
+fn document(document: DocumentId) -> Ahead {
+    Ahead::Document(document)
+}
+
+fn fetch(document: DocumentId) -> Effect {
+    Effect::Fetch(Ahead::Document(document))
+}
+
+fn answer(document: DocumentId, due: u64, from: Origin) -> Effect {
+    Effect::Answered { document, due: ms(due), from }
+}
+
+fn question(number: u64, pages: &[DocumentId], first: bool, had: &[DocumentId]) -> Effect {
+    let (pages, had) = (pages.to_vec(), had.to_vec());
+    Effect::Ask(Question { number, pages, first, cached: false, had })
+}
+
+#[test]
+fn what_was_asked_for_before_comes_from_the_cache_and_what_is_open_is_waited_for() {
+    let mut bench = Bench::new(Habit::Never);
+    assert_eq!(bench.demand(0, PAGE, true), [Effect::Demand(PAGE)]);
+    assert_eq!(bench.demand(5, PAGE, true), []);
+    assert_eq!(bench.client.waiting().collect::<Vec<_>>(), [ms(0), ms(5)]);
+    let network = Origin::Network;
+    assert_eq!(bench.answered(9, PAGE), [answer(PAGE, 0, network), answer(PAGE, 5, network)]);
+    assert_eq!(bench.demand(20, PAGE, true), [answer(PAGE, 20, Origin::Cache)]);
+}
+
+#[test]
+fn what_failed_is_asked_for_again() {
+    let mut bench = Bench::new(Habit::Never);
+    bench.demand(0, PAGE, true);
+    bench.client.answered(ms(3), PAGE, false, &mut bench.effects);
+    assert_eq!(core::mem::take(&mut bench.effects), [answer(PAGE, 0, Origin::Failed)]);
+    assert_eq!(bench.demand(5, PAGE, true), [Effect::Demand(PAGE)]);
+}
+
+#[test]
+fn hints_are_asked_for_when_the_page_has_loaded_and_fetched_one_after_the_other() {
+    let mut bench = Bench::new(Habit::OncePerPage);
+    bench.demand(0, PAGE, false);
+    assert_eq!(bench.answered(10, PAGE), [answer(PAGE, 0, Origin::Network)], "a part is to come");
+    bench.demand(11, PART, true);
+    assert_eq!(
+        bench.answered(20, PART),
+        [answer(PART, 11, Origin::Network), question(1, &[PAGE], true, &[])]
+    );
+    let list = [document(PAGE), document(NEXT), document(OTHER)];
+    assert_eq!(bench.advise(21, 1, &list, Some(21)), [fetch(NEXT)], "the page is there already");
+    assert_eq!(bench.fetched(30, Some(700)), [fetch(OTHER)]);
+    assert_eq!(bench.fetched(40, None), [], "one list a page, whatever became of it");
+    assert_eq!(bench.demand(50, NEXT, true)[0], answer(NEXT, 50, Origin::Ahead(700)));
+    assert_eq!(bench.demand(60, OTHER, true), [Effect::Demand(OTHER)]);
+    // Used once; the second time it is a hit as any other.
+    assert_eq!(bench.demand(70, NEXT, true), [answer(NEXT, 70, Origin::Cache)]);
+}
+
+#[test]
+fn no_fetch_begins_while_a_page_loads_and_the_list_of_the_page_before_is_dropped() {
+    let mut bench = Bench::new(Habit::OncePerPage);
+    bench.demand(0, PAGE, true);
+    bench.answered(10, PAGE);
+    bench.advise(10, 1, &[document(NEXT), document(PART)], None);
+    assert_eq!(bench.demand(20, OTHER, true), [Effect::Demand(OTHER)]);
+    assert_eq!(bench.fetched(30, Some(1)), [], "the rest of the list is out of date");
+    assert_eq!(bench.advise(31, 1, &[document(PART)], None), [], "and so is what comes late");
+    assert_eq!(bench.answered(40, OTHER)[1], question(2, &[PAGE, OTHER], true, &[]));
+}
+
+#[test]
+fn a_client_that_comes_again_says_what_it_had_and_waits_as_long_as_it_is_told() {
+    let mut bench = Bench::new(Habit::AgainAndAgain { stops: false });
+    bench.demand(0, PAGE, true);
+    bench.answered(10, PAGE);
+    assert_eq!(bench.advise(10, 1, &[], Some(500)), [Effect::Wake(ms(500))]);
+    assert_eq!(bench.wake(499), []);
+    assert_eq!(bench.wake(500), [question(1, &[PAGE], false, &[])]);
+    assert_eq!(bench.advise(501, 1, &[document(NEXT)], Some(501)), [fetch(NEXT)]);
+    assert_eq!(bench.fetched(510, Some(1)), [question(1, &[PAGE], false, &[NEXT])]);
+    assert_eq!(bench.advise(511, 1, &[], None), []);
+    assert_eq!(bench.wake(9_000), [], "not on this page");
+}
+
+#[test]
+fn a_page_stops_the_fetch_under_way_where_the_script_does() {
+    for (stops, expected) in
+        [(false, vec![Effect::Demand(OTHER)]), (true, vec![Effect::Stop, Effect::Demand(OTHER)])]
+    {
+        let mut bench = Bench::new(Habit::AgainAndAgain { stops });
+        bench.demand(0, PAGE, true);
+        bench.answered(10, PAGE);
+        bench.advise(10, 1, &[document(NEXT)], Some(10));
+        assert_eq!(bench.demand(20, OTHER, true), expected);
+    }
+}
+
+#[test]
+fn a_list_that_comes_with_a_page_is_fetched_at_once_or_after_a_pause() {
+    let mut bench = Bench::new(Habit::WithPage { pause: Duration::ZERO });
+    bench.demand(0, PAGE, false);
+    bench.demand(1, PART, true);
+    let effects = bench.answered(10, PAGE);
+    assert_eq!(effects[1], question(1, &[PAGE], true, &[]));
+    assert_eq!(bench.advise(10, 1, &[document(NEXT)], None), [fetch(NEXT)], "beside the part");
+
+    let mut bench = Bench::new(Habit::WithPage { pause: ms(1000) });
+    bench.demand(0, PAGE, false);
+    bench.demand(1, PART, true);
+    bench.answered(10, PAGE);
+    assert_eq!(bench.advise(10, 1, &[document(NEXT)], None), [], "demand is open");
+    assert_eq!(bench.answered(30, PART)[1], Effect::Wake(ms(1030)));
+    assert_eq!(bench.wake(1030), [fetch(NEXT)]);
+}
+
+#[test]
+fn at_a_constant_rate_each_answer_has_its_list_however_many_are_open() {
+    let mut bench = Bench::new(Habit::OncePerPage);
+    bench.client = Client::new(Habit::OncePerPage, false);
+    for at in 0..3 {
+        assert_eq!(bench.demand(at, PAGE, true), [Effect::Demand(PAGE)]);
+    }
+    let mut fetched = 0;
+    for round in 0..3 {
+        let effects = bench.answered(10 + round, PAGE);
+        assert_eq!(effects[0], answer(PAGE, round, Origin::Network));
+        let mut effects = match &effects[..] {
+            [_, Effect::Ask(question)] => {
+                bench.advise(10 + round, question.number, &[Ahead::Dummy; 2], None)
+            }
+            other => panic!("{other:?}"),
+        };
+        while effects == [Effect::Fetch(Ahead::Dummy)] {
+            fetched += 1;
+            effects = bench.fetched(10 + round, Some(1));
+        }
+        assert_eq!(effects, []);
+    }
+    assert_eq!(fetched, 6);
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Step {
+    Demand(u32),
+    Answer(bool),
+    Fetched(bool),
+    Advise(u32),
+    Later,
+}
+
+fn habits() -> impl Strategy<Value = Habit> {
+    prop_oneof![
+        Just(Habit::Never),
+        Just(Habit::OncePerPage),
+        Just(Habit::WithPage { pause: Duration::ZERO }),
+        Just(Habit::WithPage { pause: ms(3) }),
+        any::<bool>().prop_map(|stops| Habit::AgainAndAgain { stops }),
+    ]
+}
+
+proptest! {
+    /// Whatever happens in whatever order: each request is answered once, one fetch is under way at
+    /// a time, and nothing is fetched that is there.
+    #[test]
+    fn every_request_has_one_answer_and_one_fetch_is_under_way_at_a_time(
+        habit in habits(),
+        caching in any::<bool>(),
+        steps in proptest::collection::vec(prop_oneof![
+            3 => (0u32..6).prop_map(Step::Demand),
+            3 => any::<bool>().prop_map(Step::Answer),
+            2 => any::<bool>().prop_map(Step::Fetched),
+            2 => (0u32..6).prop_map(Step::Advise),
+            1 => Just(Step::Later),
+        ], 0..120),
+    ) {
+        let mut client = Client::new(habit, caching);
+        let (mut now, mut asked, mut answers) = (Duration::ZERO, 0u64, 0u64);
+        let mut open: VecDeque<DocumentId> = VecDeque::new();
+        let mut there: Vec<DocumentId> = Vec::new();
+        let (mut under_way, mut question) = (None, None);
+        for step in steps {
+            now += ms(1);
+            let mut effects = Vec::new();
+            match step {
+                Step::Demand(number) => {
+                    asked += 1;
+                    let document = DocumentId(number);
+                    let arrival = Arrival { due: now, client: 0, document, completes: number % 2 == 0 };
+                    client.demand(now, &arrival, kind(document), &mut effects);
+                }
+                Step::Answer(is_good) => if let Some(document) = open.pop_front() {
+                    if is_good && caching {
+                        there.push(document);
+                    }
+                    client.answered(now, document, is_good, &mut effects);
+                },
+                Step::Fetched(is_good) => if let Some(ahead) = under_way.take() {
+                    if let (true, Ahead::Document(document)) = (is_good, ahead) {
+                        there.push(document);
+                    }
+                    client.fetched(now, is_good.then_some(7), &mut effects);
+                },
+                Step::Advise(number) => if let Some(page) = question.take() {
+                    let list = (number..6).map(|number| Ahead::Document(DocumentId(number)));
+                    let again = Some(now + ms(u64::from(number)));
+                    client.advise(now, page, Advice { list: list.collect(), again }, &mut effects);
+                },
+                Step::Later => client.wake(now, &mut effects),
+            }
+            for effect in effects {
+                match effect {
+                    Effect::Demand(document) => open.push_back(document),
+                    Effect::Answered { .. } => answers += 1,
+                    Effect::Fetch(ahead) => {
+                        prop_assert_eq!(under_way, None);
+                        if let Ahead::Document(document) = ahead {
+                            prop_assert!(!there.contains(&document));
+                        }
+                        under_way = Some(ahead);
+                    }
+                    Effect::Stop => prop_assert!(under_way.take().is_some()),
+                    Effect::Ask(asked) => question = Some(asked.number),
+                    Effect::Wake(at) => prop_assert!(at > now),
+                }
+            }
+            prop_assert_eq!(answers + client.waiting().count() as u64, asked);
+            if habit == Habit::Never {
+                prop_assert_eq!((under_way, question), (None, None));
+            }
+        }
+    }
+}

@@ -1,0 +1,186 @@
+//! One request over a connection, and the connections of a client.
+
+use std::cell::Cell;
+use std::collections::VecDeque;
+use std::net::SocketAddr;
+use std::rc::Rc;
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use http::header::{ACCEPT, ACCEPT_ENCODING, CONTENT_TYPE, HOST, HeaderName, USER_AGENT};
+use http::{HeaderValue, Request};
+use http_body_util::{BodyExt as _, Full};
+use hyper::client::conn::http1::{self, SendRequest};
+use hyper_util::rt::TokioIo;
+use tokio::net::TcpStream;
+
+/// What clients call themselves: a browser that gains by hints.
+const AGENT: &str = "Mozilla/5.0 (X11; Linux x86_64) AppleWebKit/537.36 (KHTML, like Gecko) \
+    Chrome/156.0.0.0 Safari/537.36";
+/// By these, proxies that trust who is in front of them tell clients apart.
+const FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
+/// What makes a request one that yields: `docs/web-protocol.md`.
+const MARK: HeaderName = HeaderName::from_static("x-lull");
+
+pub(super) type Connection = SendRequest<Full<Bytes>>;
+
+/// A server that was found.
+#[derive(Clone, Debug)]
+pub(super) struct Place {
+    pub(super) address: SocketAddr,
+    pub(super) authority: HeaderValue,
+}
+
+/// A request, to be written more than once if need be.
+#[derive(Clone, Debug)]
+pub(super) struct Asked {
+    pub(super) target: String,
+    /// `text/html` for pages.
+    pub(super) is_page: bool,
+    /// What `X-Lull` says.
+    pub(super) mark: Option<HeaderValue>,
+    /// What is posted, in JSON.
+    pub(super) message: Option<Bytes>,
+}
+
+impl Asked {
+    pub(super) fn get(target: &str, is_page: bool) -> Self {
+        Asked { target: target.to_owned(), is_page, mark: None, message: None }
+    }
+
+    fn request(&self, place: &Place, client: u32) -> http::Result<Request<Full<Bytes>>> {
+        let [_, a, b, c] = client.to_be_bytes();
+        let accept = if self.is_page { "text/html" } else { "*/*" };
+        let mut request = Request::builder()
+            .uri(self.target.as_str())
+            .header(HOST, &place.authority)
+            .header(USER_AGENT, AGENT)
+            .header(ACCEPT, accept)
+            .header(ACCEPT_ENCODING, "gzip")
+            .header(FORWARDED_FOR, format!("10.{a}.{b}.{c}"));
+        if let Some(mark) = &self.mark {
+            request = request.header(MARK, mark);
+        }
+        match &self.message {
+            Some(message) => request
+                .method("POST")
+                .header(CONTENT_TYPE, "application/json")
+                .body(Full::new(message.clone())),
+            None => request.body(Full::default()),
+        }
+    }
+}
+
+/// An answer that has come in full.
+#[derive(Debug)]
+pub(super) struct Answer {
+    pub(super) status: u16,
+    pub(super) bytes: u64,
+    /// What was posted for, which is short.
+    pub(super) body: Vec<u8>,
+    /// When its last byte had come.
+    pub(super) at: Instant,
+}
+
+/// A longer answer to what was posted is none.
+const LONGEST_BODY: usize = 1 << 20;
+
+/// Sends a request, over the connection given or a new one, and reads the answer. `count` goes up
+/// as its body comes. Gives the connection back if it can be used again.
+///
+/// A kept connection may have been closed by the server just now: then the request, which changes
+/// nothing there, is sent once more over a new one.
+pub(super) async fn exchange(
+    place: Rc<Place>,
+    kept: Option<Connection>,
+    asked: Asked,
+    client: u32,
+    patience: Duration,
+    count: Rc<Cell<u64>>,
+) -> (Option<Connection>, Option<Answer>) {
+    let all = async {
+        if let Some(mut connection) = kept
+            && connection.ready().await.is_ok()
+            && let Ok(answer) = over(&mut connection, &place, &asked, client, &count).await
+        {
+            return Some((connection, answer));
+        }
+        let mut connection = connect(&place).await?;
+        let answer = over(&mut connection, &place, &asked, client, &count).await.ok()?;
+        Some((connection, answer))
+    };
+    match tokio::time::timeout(patience, all).await {
+        Ok(Some((connection, answer))) => {
+            ((!connection.is_closed()).then_some(connection), Some(answer))
+        }
+        Ok(None) | Err(_) => (None, None),
+    }
+}
+
+async fn connect(place: &Place) -> Option<Connection> {
+    let stream = TcpStream::connect(place.address).await.ok()?;
+    stream.set_nodelay(true).ok()?;
+    let (connection, driver) = http1::handshake(TokioIo::new(stream)).await.ok()?;
+    // It ends with the connection, and has nothing to say that its requests do not.
+    tokio::task::spawn_local(async move { drop(driver.await) });
+    Some(connection)
+}
+
+async fn over(
+    connection: &mut Connection,
+    place: &Place,
+    asked: &Asked,
+    client: u32,
+    count: &Cell<u64>,
+) -> Result<Answer, ()> {
+    let request = asked.request(place, client).map_err(drop)?;
+    let response = connection.send_request(request).await.map_err(drop)?;
+    let status = response.status().as_u16();
+    let mut bytes = 0;
+    let mut kept = Vec::new();
+    let mut body = response.into_body();
+    while let Some(frame) = body.frame().await {
+        let Ok(data) = frame.map_err(drop)?.into_data() else { continue };
+        bytes += data.len() as u64;
+        count.set(count.get() + data.len() as u64);
+        if asked.message.is_some() && kept.len() + data.len() <= LONGEST_BODY {
+            kept.extend_from_slice(&data);
+        }
+    }
+    Ok(Answer { status, bytes, body: kept, at: Instant::now() })
+}
+
+/// The connections that a client has for one purpose, and what waits for one.
+#[derive(Debug)]
+pub(super) struct Lane<T> {
+    idle: Vec<Connection>,
+    busy: usize,
+    most: usize,
+    queue: VecDeque<T>,
+}
+
+impl<T> Lane<T> {
+    pub(super) fn new(most: usize) -> Self {
+        Lane { idle: Vec::new(), busy: 0, most, queue: VecDeque::new() }
+    }
+
+    pub(super) fn push(&mut self, work: T) {
+        self.queue.push_back(work);
+    }
+
+    /// Work that may begin, with the connection for it; without one, it needs a new one.
+    pub(super) fn next(&mut self) -> Option<(T, Option<Connection>)> {
+        if self.busy >= self.most {
+            return None;
+        }
+        let work = self.queue.pop_front()?;
+        self.busy += 1;
+        Some((work, self.idle.pop()))
+    }
+
+    /// Work has ended, and left its connection, if that can be used again.
+    pub(super) fn end(&mut self, connection: Option<Connection>) {
+        self.busy -= 1;
+        self.idle.extend(connection);
+    }
+}

@@ -1,0 +1,47 @@
+//! What a replay needs before it begins: servers that listen, and room for its connections.
+
+use std::net::{TcpStream, ToSocketAddrs};
+use std::rc::Rc;
+use std::time::{Duration, Instant};
+
+use http::HeaderValue;
+use nix::sys::resource::{Resource, getrlimit, setrlimit};
+
+use super::exchange::Place;
+use crate::replay::{ReplayError, Server};
+
+/// How long a server may take until it listens: it may have been started just now.
+const STARTING: Duration = Duration::from_secs(10);
+
+/// Lets this process have as many connections as it may: each client has some.
+pub(super) fn raise_limit() {
+    if let Ok((_, most)) = getrlimit(Resource::RLIMIT_NOFILE) {
+        // Where it may not, connections fail, and count as such.
+        let _ = setrlimit(Resource::RLIMIT_NOFILE, most, most);
+    }
+}
+
+/// Finds a server, and waits until it listens.
+pub(super) fn find(server: &Server) -> Result<Rc<Place>, ReplayError> {
+    let host = server.host.trim_start_matches('[').trim_end_matches(']');
+    let unknown = |source| ReplayError::Unknown { server: server.to_string(), source };
+    let addresses: Vec<_> = (host, server.port).to_socket_addrs().map_err(unknown)?.collect();
+    let began = Instant::now();
+    loop {
+        let mut why = std::io::Error::from(std::io::ErrorKind::NotFound);
+        for address in &addresses {
+            match TcpStream::connect_timeout(address, STARTING) {
+                Ok(_) => {
+                    let authority = HeaderValue::from_str(&server.authority())
+                        .unwrap_or_else(|_| HeaderValue::from_static("localhost"));
+                    return Ok(Rc::new(Place { address: *address, authority }));
+                }
+                Err(error) => why = error,
+            }
+        }
+        if began.elapsed() > STARTING {
+            return Err(ReplayError::Unreachable { server: server.to_string(), source: why });
+        }
+        std::thread::sleep(Duration::from_millis(50));
+    }
+}

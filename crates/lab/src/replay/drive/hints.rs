@@ -1,0 +1,116 @@
+//! What the script in a page says to `lull web`, and what it is told: `docs/web-protocol.md`.
+//!
+//! This crate does not know that one; it says what a browser would.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::HeaderValue;
+use serde::{Deserialize, Serialize};
+
+use super::super::client::{Advice, Ahead, Question};
+use super::super::trace::Documents;
+
+/// Where hints are asked for.
+pub(super) const PATH: &str = "/.lull/hints";
+
+/// Times that the script waits, in seconds.
+const LEAST: f64 = 1.0;
+const LONGEST: f64 = 30.0;
+
+#[derive(Serialize)]
+struct Message<'a> {
+    v: u8,
+    page: &'a str,
+    first: bool,
+    cached: bool,
+    had: Vec<&'a str>,
+}
+
+#[derive(Deserialize)]
+struct Reply {
+    mark: String,
+    hints: Vec<Hint>,
+    wait: Option<f64>,
+}
+
+#[derive(Deserialize)]
+struct Hint {
+    url: String,
+}
+
+/// The message of a question.
+pub(super) fn message(question: &Question, documents: &Documents) -> Bytes {
+    let target = |id| documents.get(id).target.as_str();
+    let page = question.pages.last().map_or("/", |page| target(*page));
+    let message = Message {
+        v: 1,
+        // The script says the page's path.
+        page: page.split('?').next().unwrap_or(page),
+        first: question.first,
+        cached: question.cached,
+        had: question.had.iter().map(|had| target(*had)).collect(),
+    };
+    serde_json::to_vec(&message).map(Bytes::from).unwrap_or_default()
+}
+
+/// What a reply advises, and how the fetches are to be marked. `draw` is uniform from 0 to 1: the
+/// script adds a quarter of its wait at most by chance.
+pub(super) fn advice(
+    reply: &[u8],
+    documents: &mut Documents,
+    now: Duration,
+    draw: f64,
+) -> Option<(Advice, HeaderValue)> {
+    let reply: Reply = serde_json::from_slice(reply).ok()?;
+    let mark = HeaderValue::from_str(&reply.mark).ok()?;
+    let again = reply.wait.map(|wait| {
+        if wait > 0.0 || reply.hints.is_empty() {
+            now + Duration::from_secs_f64(wait.clamp(LEAST, LONGEST) * (1.0 + draw / 4.0))
+        } else {
+            now
+        }
+    });
+    let hints = reply.hints.iter().filter(|hint| {
+        hint.url.starts_with('/') && hint.url.parse::<http::uri::PathAndQuery>().is_ok()
+    });
+    let list = hints.map(|hint| Ahead::Document(documents.number(&hint.url))).collect();
+    Some((Advice { list, again }, mark))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_question_is_what_the_script_says() {
+        let mut documents = Documents::default();
+        let (page, had) = (documents.number("/a?b"), documents.number("/c"));
+        let pages = vec![had, page];
+        let question = Question { number: 7, pages, first: true, cached: false, had: vec![had] };
+        let expected = r#"{"v":1,"page":"/a","first":true,"cached":false,"had":["/c"]}"#;
+        assert_eq!(message(&question, &documents), expected.as_bytes());
+    }
+
+    #[test]
+    fn a_reply_is_followed_and_what_is_none_is_not() {
+        let mut documents = Documents::default();
+        let now = Duration::from_secs(100);
+        let reply = br#"{"v":1,"mark":"1","hints":[{"url":"/a","as":"document"},
+            {"url":"http://elsewhere/"},{"url":"/b c"}],"wait":0}"#;
+        let (read, mark) = advice(reply, &mut documents, now, 0.5).unwrap();
+        let list = vec![Ahead::Document(documents.number("/a"))];
+        assert_eq!((read, mark.to_str().unwrap()), (Advice { list, again: Some(now) }, "1"));
+        for (wait, again) in
+            [("0", Some(101.125)), ("4", Some(104.5)), ("900", Some(133.75)), ("null", None)]
+        {
+            let reply = format!(r#"{{"mark":"1","hints":[],"wait":{wait}}}"#);
+            let (read, _) = advice(reply.as_bytes(), &mut documents, now, 0.5).unwrap();
+            let again = again.map(Duration::from_secs_f64);
+            assert_eq!(read, Advice { list: Vec::new(), again }, "{wait}");
+        }
+        for reply in ["", "{}", r#"{"mark":"\n","hints":[],"wait":0}"#] {
+            assert_eq!(advice(reply.as_bytes(), &mut documents, now, 0.5), None, "{reply}");
+        }
+    }
+}

@@ -1,0 +1,594 @@
+//! The clock, the connections, and the loop that drives the clients with both.
+//!
+//! One thread does it all. What is due comes from one timer of the kernel, which is exact to
+//! microseconds, where an async runtime's own rounds up to milliseconds.
+
+mod exchange;
+mod find;
+mod hints;
+mod sys;
+mod timers;
+
+use std::cell::Cell;
+use std::rc::Rc;
+use std::time::{Duration, Instant};
+
+use http::HeaderValue;
+use lull_cc::Timestamp;
+use lull_speculate::budget::{Budget, Grant, Outcome, Parameters, Probe};
+use lull_speculate::observe::Kind;
+use tokio::sync::mpsc;
+use tokio::task::{AbortHandle, LocalSet};
+
+use super::advice::{Advisor, Listed};
+use super::client::{Advice, Ahead, Client, Effect, Question};
+use super::tally::{Monitored, Report, Tally};
+use super::trace::{DocumentId, Trace};
+use super::{Mode, ReplayError, Settings};
+use crate::record::rounded;
+use crate::traffic::random::Random;
+use exchange::{Answer, Asked, Connection, Lane, Place, exchange};
+use find::{find, raise_limit};
+use sys::Clock;
+use timers::{Due, Timers};
+
+/// How often whoever watches is told.
+const WATCH: Duration = Duration::from_millis(200);
+/// What is answered with this or more is no object.
+const FAILED: u16 = 400;
+
+/// How far a replay has come.
+#[derive(Clone, Copy, Debug)]
+pub struct Progress {
+    /// Since it began.
+    pub now: Duration,
+    /// Requests that came due, and those that were answered.
+    pub due: u64,
+    /// Those that have their answer.
+    pub answered: u64,
+}
+
+/// Replays a trace. `advisor` makes the lists that hold what is predicted; `watch` is told a few
+/// times a second how far it has come.
+///
+/// # Errors
+/// [`ReplayError`]. What single requests come to is in the report.
+pub fn run(
+    settings: &Settings,
+    trace: Trace,
+    advisor: Option<Advisor>,
+    watch: &mut dyn FnMut(Progress),
+) -> Result<Report, ReplayError> {
+    if trace.arrivals.is_empty() {
+        return Err(ReplayError::Empty);
+    }
+    let system = |what| move |source| ReplayError::System { what, source };
+    raise_limit();
+    let to = find(&settings.to)?;
+    let is_one = settings.to == settings.ahead_to;
+    let ahead_to = if is_one { Rc::clone(&to) } else { find(&settings.ahead_to)? };
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .map_err(system("starting an event loop"))?;
+    let (events, inbox) = mpsc::unbounded_channel();
+    LocalSet::new().block_on(&runtime, async {
+        let clock = Clock::new().map_err(system("making a timer"))?;
+        Replay::new(settings, trace, advisor, [to, ahead_to], events).run(clock, inbox, watch).await
+    })
+}
+
+/// A client with its connections.
+struct Seat {
+    client: Client,
+    demand: Lane<Work>,
+    ahead: Lane<Work>,
+    /// What fetches say in `X-Lull`.
+    mark: Option<HeaderValue>,
+    /// The fetch that is under way, and what ends it.
+    fetch: Option<(u64, AbortHandle)>,
+}
+
+/// What a connection is wanted for.
+enum Work {
+    Demand(DocumentId),
+    Hints(Question),
+    Fetch(u64, Ahead),
+}
+
+/// What has ended.
+struct Event {
+    /// None for the monitor.
+    client: Option<u32>,
+    ended: Ended,
+    connection: Option<Connection>,
+    answer: Option<Answer>,
+}
+
+enum Ended {
+    Demand(DocumentId),
+    Hints(u64),
+    Fetch(u64),
+    Probe { probe: Probe, sent: Instant },
+}
+
+/// A monitor of the replay's own.
+struct Monitor {
+    budget: Budget,
+    lane: Lane<Probe>,
+    probe: String,
+    probes: u64,
+    /// When the budget is looked after next, as far as that is seen to.
+    poll_at: Option<Duration>,
+    /// Budget times seconds, up to the time of the last look.
+    sum: f64,
+    looked: Duration,
+}
+
+struct Replay<'a> {
+    settings: &'a Settings,
+    trace: Trace,
+    advisor: Option<Advisor>,
+    to: Rc<Place>,
+    ahead_to: Rc<Place>,
+    seats: Vec<Seat>,
+    next: usize,
+    timers: Timers,
+    serial: u64,
+    monitor: Option<Monitor>,
+    tally: Tally,
+    random: Random,
+    began: Instant,
+    events: mpsc::UnboundedSender<Event>,
+    /// Payload of fetches, as it comes.
+    fetched: Rc<Cell<u64>>,
+    effects: Vec<Effect>,
+    /// The section has ended: nothing is fetched ahead any more.
+    is_over: bool,
+}
+
+impl<'a> Replay<'a> {
+    fn new(
+        settings: &'a Settings,
+        trace: Trace,
+        advisor: Option<Advisor>,
+        [to, ahead_to]: [Rc<Place>; 2],
+        events: mpsc::UnboundedSender<Event>,
+    ) -> Self {
+        let monitor = match &settings.mode {
+            Mode::Monitor { threshold, probe } => {
+                let parameters = match threshold {
+                    Some(threshold) => Parameters::paper([*threshold]),
+                    None => Parameters::shipped(1),
+                };
+                Some(Monitor {
+                    budget: Budget::new(parameters, Timestamp::ZERO),
+                    lane: Lane::new(2),
+                    probe: probe.clone(),
+                    probes: 0,
+                    poll_at: None,
+                    sum: 0.0,
+                    looked: Duration::ZERO,
+                })
+            }
+            _ => None,
+        };
+        let seat = || Seat {
+            client: Client::new(settings.mode.habit(), trace.caching),
+            demand: Lane::new(settings.connections),
+            ahead: Lane::new(1),
+            mark: None,
+            fetch: None,
+        };
+        let seats = (0..trace.clients).map(|_| seat()).collect();
+        Replay {
+            settings,
+            trace,
+            advisor,
+            to,
+            ahead_to,
+            seats,
+            next: 0,
+            timers: Timers::default(),
+            serial: 0,
+            monitor,
+            tally: Tally::new(),
+            random: Random::new(settings.seed),
+            began: Instant::now(),
+            events,
+            fetched: Rc::default(),
+            effects: Vec::new(),
+            is_over: false,
+        }
+    }
+
+    fn now(&self) -> Duration {
+        self.began.elapsed()
+    }
+
+    /// The address that a client gives as its own, in 24 bits. Replays beside each other tell theirs
+    /// apart by their seeds.
+    fn address(&self, client: u32) -> u32 {
+        ((self.settings.seed as u32) << 16).wrapping_add(client).wrapping_add(1)
+    }
+
+    async fn run(
+        mut self,
+        clock: Clock,
+        mut inbox: mpsc::UnboundedReceiver<Event>,
+        watch: &mut dyn FnMut(Progress),
+    ) -> Result<Report, ReplayError> {
+        let system = |source| ReplayError::System { what: "setting the timer", source };
+        self.began = Instant::now();
+        self.timers.at(Duration::ZERO, Due::Watch);
+        if self.monitor.is_some() {
+            self.timers.at(Duration::ZERO, Due::Poll);
+        }
+        let last = self.trace.length + self.settings.patience;
+        loop {
+            self.due(watch);
+            if !self.is_over && self.now() >= self.trace.length {
+                self.close();
+            }
+            if self.is_over && (!self.has_open() || self.now() >= last) {
+                break;
+            }
+            clock.set(self.next_due().min(last).saturating_sub(self.now())).map_err(system)?;
+            tokio::select! {
+                biased;
+                event = inbox.recv() => self.take(event)?,
+                result = clock.wait() => result.map_err(system)?,
+            }
+            // Many may have ended at once.
+            while let Ok(event) = inbox.try_recv() {
+                self.take(Some(event))?;
+            }
+        }
+        Ok(self.finish())
+    }
+
+    /// Whether some request has no answer yet.
+    fn has_open(&self) -> bool {
+        self.seats.iter().any(|seat| seat.client.waiting().next().is_some())
+    }
+
+    /// When something is due next.
+    fn next_due(&self) -> Duration {
+        let arrival = self.trace.arrivals.get(self.next).map(|arrival| arrival.due);
+        let end = (!self.is_over).then_some(self.trace.length);
+        [arrival, self.timers.next(), end].into_iter().flatten().min().unwrap_or(Duration::MAX)
+    }
+
+    /// Does all that is due.
+    fn due(&mut self, watch: &mut dyn FnMut(Progress)) {
+        loop {
+            let now = self.now();
+            if let Some(arrival) = self.trace.arrivals.get(self.next).copied()
+                && arrival.due <= now
+            {
+                self.next += 1;
+                self.tally.due(now - arrival.due);
+                let kind = self.trace.documents.get(arrival.document).kind;
+                let mut effects = std::mem::take(&mut self.effects);
+                let seat = &mut self.seats[arrival.client as usize];
+                seat.client.demand(now, &arrival, kind, &mut effects);
+                self.carry_out(arrival.client, effects);
+                continue;
+            }
+            let Some(due) = self.timers.pop(now) else { return };
+            match due {
+                Due::Wake(client) => {
+                    let mut effects = std::mem::take(&mut self.effects);
+                    self.seats[client as usize].client.wake(now, &mut effects);
+                    self.carry_out(client, effects);
+                }
+                Due::Advice(client, number, advice) => self.advise(client, number, advice),
+                Due::Poll => self.poll(),
+                Due::Watch => {
+                    let demand = &self.tally.report.demand;
+                    watch(Progress { now, due: demand.due, answered: demand.answered });
+                    if !self.is_over {
+                        self.timers.at(now + WATCH, Due::Watch);
+                    }
+                }
+            }
+        }
+    }
+
+    fn advise(&mut self, client: u32, number: u64, advice: Advice) {
+        self.tally.report.ahead.lists += u64::from(!advice.list.is_empty());
+        let mut effects = std::mem::take(&mut self.effects);
+        let now = self.now();
+        self.seats[client as usize].client.advise(now, number, advice, &mut effects);
+        self.carry_out(client, effects);
+    }
+
+    /// Does what a client wants.
+    fn carry_out(&mut self, client: u32, mut effects: Vec<Effect>) {
+        for effect in effects.drain(..) {
+            let seat = &mut self.seats[client as usize];
+            match effect {
+                Effect::Demand(document) => seat.demand.push(Work::Demand(document)),
+                Effect::Answered { document, due, from } => {
+                    let kind = self.trace.documents.get(document).kind;
+                    self.tally.answered(from, kind, self.began.elapsed().saturating_sub(due));
+                }
+                Effect::Wake(time) => self.timers.at(time, Due::Wake(client)),
+                Effect::Stop => {
+                    if let Some((_, fetch)) = seat.fetch.take() {
+                        fetch.abort();
+                        seat.ahead.end(None);
+                        self.tally.report.ahead.stopped += 1;
+                    }
+                }
+                Effect::Fetch(_) | Effect::Ask(_) if self.is_over => {}
+                Effect::Fetch(ahead) => {
+                    self.serial += 1;
+                    seat.ahead.push(Work::Fetch(self.serial, ahead));
+                }
+                Effect::Ask(question) => self.ask(client, question),
+            }
+        }
+        // The memory is used again.
+        self.effects = effects;
+        self.begin(client);
+    }
+
+    /// Begins what connections are free for.
+    fn begin(&mut self, client: u32) {
+        let address = self.address(client);
+        let seat = &mut self.seats[client as usize];
+        while let Some((work, kept)) = seat.demand.next() {
+            let (asked, ended) = match work {
+                Work::Demand(id) => {
+                    let document = self.trace.documents.get(id);
+                    (Asked::get(&document.target, document.kind == Kind::Page), Ended::Demand(id))
+                }
+                Work::Hints(question) => {
+                    let message = Some(hints::message(&question, &self.trace.documents));
+                    let asked = Asked { message, ..Asked::get(hints::PATH, false) };
+                    (asked, Ended::Hints(question.number))
+                }
+                Work::Fetch(..) => continue,
+            };
+            let (place, patience) = (Rc::clone(&self.to), self.settings.patience);
+            let work = exchange(place, kept, asked, address, patience, Rc::default());
+            let events = self.events.clone();
+            tokio::task::spawn_local(async move {
+                let (connection, answer) = work.await;
+                let _ = events.send(Event { client: Some(client), ended, connection, answer });
+            });
+        }
+        while let Some((work, kept)) = seat.ahead.next() {
+            let Work::Fetch(serial, ahead) = work else { continue };
+            let mut asked = match ahead {
+                Ahead::Dummy => Asked::get(&self.settings.dummy, false),
+                Ahead::Document(id) => {
+                    let document = self.trace.documents.get(id);
+                    Asked::get(&document.target, document.kind == Kind::Page)
+                }
+            };
+            asked.mark = seat.mark.clone();
+            let (place, patience) = (Rc::clone(&self.ahead_to), self.settings.patience);
+            let work = exchange(place, kept, asked, address, patience, Rc::clone(&self.fetched));
+            let events = self.events.clone();
+            let task = tokio::task::spawn_local(async move {
+                let (connection, answer) = work.await;
+                let ended = Ended::Fetch(serial);
+                let _ = events.send(Event { client: Some(client), ended, connection, answer });
+            });
+            seat.fetch = Some((serial, task.abort_handle()));
+        }
+    }
+
+    /// Finds an answer to a question, at once or from the server.
+    fn ask(&mut self, client: u32, question: Question) {
+        self.tally.report.ahead.asked += 1;
+        let now = self.now();
+        let (length, after, again) = match &self.settings.mode {
+            Mode::None => return,
+            Mode::Hinted => {
+                self.seats[client as usize].demand.push(Work::Hints(question));
+                return;
+            }
+            Mode::NoAvoidance { files } | Mode::WithPage { files, .. } => {
+                (*files, Duration::ZERO, None)
+            }
+            Mode::Monitor { .. } => {
+                let Some(monitor) = &mut self.monitor else { return };
+                match monitor.budget.ask(timestamp(now), self.random.next()) {
+                    Grant::List { length, after } => (length as usize, after, Some(now)),
+                    Grant::Empty { again } => (0, Duration::ZERO, Some(now + again)),
+                }
+            }
+        };
+        let list = match (self.settings.listed, &mut self.advisor) {
+            _ if length == 0 => Vec::new(),
+            (Listed::Dummies, _) => vec![Ahead::Dummy; length],
+            (Listed::Predicted { threshold }, Some(advisor)) => {
+                advisor.list(&question.pages, &question.had, length, threshold)
+            }
+            (Listed::Predicted { .. }, None) => Vec::new(),
+        };
+        // Who has nothing to fetch need not come again at once.
+        let again = if list.is_empty() && again == Some(now) { None } else { again };
+        self.timers.at(now + after, Due::Advice(client, question.number, Advice { list, again }));
+    }
+
+    /// Takes what has ended.
+    fn take(&mut self, event: Option<Event>) -> Result<(), ReplayError> {
+        // `self` has a sender, so there always is one.
+        let Some(Event { client, ended, connection, answer }) = event else { return Ok(()) };
+        let now = answer
+            .as_ref()
+            .map_or_else(|| self.now(), |answer| answer.at.saturating_duration_since(self.began));
+        let Some(client) = client else {
+            if let Ended::Probe { probe, sent } = ended {
+                self.probed(probe, sent, connection, answer.as_ref());
+            }
+            return Ok(());
+        };
+        let status = answer.as_ref().map(|answer| answer.status);
+        if let (Some(status), false) = (status, matches!(ended, Ended::Hints(_))) {
+            *self.tally.report.statuses.entry(status).or_default() += 1;
+        }
+        let good = answer.as_ref().filter(|answer| answer.status < FAILED);
+        let mut effects = std::mem::take(&mut self.effects);
+        let seat = &mut self.seats[client as usize];
+        match ended {
+            Ended::Demand(document) => {
+                seat.demand.end(connection);
+                if let (Some(answer), false) = (&answer, self.is_over) {
+                    self.tally.report.demand.bytes += answer.bytes;
+                    self.tally.report.demand.per_second += 1.0;
+                }
+                seat.client.answered(now, document, good.is_some(), &mut effects);
+            }
+            Ended::Fetch(serial) => {
+                // What was stopped may have come all the same.
+                if seat.fetch.as_ref().is_none_or(|(current, _)| *current != serial) {
+                    self.effects = effects;
+                    return Ok(());
+                }
+                seat.fetch = None;
+                seat.ahead.end(connection);
+                // A refusal to fetch ahead (204) is no copy.
+                let bytes = good.filter(|answer| answer.status == 200).map(|answer| answer.bytes);
+                let ahead = &mut self.tally.report.ahead;
+                *(if bytes.is_some() { &mut ahead.fetched } else { &mut ahead.failed }) += 1;
+                seat.client.fetched(now, bytes, &mut effects);
+            }
+            Ended::Hints(number) => {
+                seat.demand.end(connection);
+                let draw = self.random.next() as f64 / u64::MAX as f64;
+                let read = good.and_then(|answer| {
+                    hints::advice(&answer.body, &mut self.trace.documents, now, draw)
+                });
+                if let Some((advice, mark)) = read {
+                    seat.mark = Some(mark);
+                    self.tally.report.ahead.lists += u64::from(!advice.list.is_empty());
+                    seat.client.advise(now, number, advice, &mut effects);
+                } else if let Some(status) = status {
+                    let server = self.settings.to.to_string();
+                    let why = format!("{} is answered with {status}", hints::PATH);
+                    return Err(ReplayError::NoHints { server, why });
+                }
+            }
+            Ended::Probe { .. } => {}
+        }
+        self.carry_out(client, effects);
+        Ok(())
+    }
+
+    /// The monitor's turn.
+    fn poll(&mut self) {
+        let now = self.now();
+        if self.is_over {
+            return;
+        }
+        let Some(monitor) = &mut self.monitor else { return };
+        monitor.look(now);
+        if monitor.poll_at.is_some_and(|at| at <= now) {
+            monitor.poll_at = None;
+        }
+        if let Some(probe) = monitor.budget.poll(timestamp(now)) {
+            monitor.lane.push(probe);
+        }
+        self.probe();
+    }
+
+    /// Sends the probes that wait, and sees to the next look.
+    fn probe(&mut self) {
+        let now = self.now();
+        let Some(monitor) = &mut self.monitor else { return };
+        let next = Duration::from_nanos(monitor.budget.next_poll().as_nanos());
+        // What is due at once has been done.
+        let next = next.max(now + Duration::from_millis(1));
+        let is_sooner = monitor.poll_at.is_none_or(|at| next < at);
+        if is_sooner {
+            monitor.poll_at = Some(next);
+            self.timers.at(next, Due::Poll);
+        }
+        let Some(monitor) = &mut self.monitor else { return };
+        while let Some((probe, kept)) = monitor.lane.next() {
+            let asked = Asked::get(&monitor.probe, false);
+            let (place, patience) = (Rc::clone(&self.to), self.settings.patience);
+            let sent = Instant::now();
+            let work = exchange(place, kept, asked, u32::MAX >> 8, patience, Rc::default());
+            let events = self.events.clone();
+            tokio::task::spawn_local(async move {
+                let (connection, answer) = work.await;
+                let ended = Ended::Probe { probe, sent };
+                let _ = events.send(Event { client: None, ended, connection, answer });
+            });
+        }
+    }
+
+    fn probed(
+        &mut self,
+        probe: Probe,
+        sent: Instant,
+        connection: Option<Connection>,
+        answer: Option<&Answer>,
+    ) {
+        let now = self.now();
+        let Some(monitor) = &mut self.monitor else { return };
+        monitor.look(now);
+        monitor.lane.end(connection);
+        monitor.probes += 1;
+        let good = answer.filter(|answer| answer.status < FAILED);
+        let time = good.map(|answer| answer.at.saturating_duration_since(sent));
+        if let Outcome::Again(again) = monitor.budget.handle_sample(timestamp(now), probe, time) {
+            monitor.lane.push(again);
+        }
+        self.probe();
+    }
+
+    /// The section has ended.
+    fn close(&mut self) {
+        self.is_over = true;
+        self.tally.report.ahead.bytes = self.fetched.get();
+        for seat in &mut self.seats {
+            if let Some((_, fetch)) = seat.fetch.take() {
+                fetch.abort();
+            }
+        }
+        let now = self.now();
+        if let Some(monitor) = &mut self.monitor {
+            monitor.look(now);
+        }
+    }
+
+    fn finish(mut self) -> Report {
+        let now = self.now();
+        for seat in &self.seats {
+            for due in seat.client.waiting() {
+                self.tally.unanswered(now.saturating_sub(due));
+            }
+        }
+        let clients = self.trace.clients;
+        let mut report = self.tally.finish(self.trace.length, clients);
+        report.monitor = self.monitor.map(|monitor| Monitored {
+            probes: monitor.probes,
+            budget_mean: rounded(monitor.sum / monitor.looked.as_secs_f64().max(1e-9)),
+            threshold_ms: monitor
+                .budget
+                .threshold(lull_speculate::budget::ObjectId(0))
+                .map(|threshold| rounded(threshold.as_secs_f64() * 1e3)),
+        });
+        report
+    }
+}
+
+impl Monitor {
+    /// Adds up the budget since the last look.
+    fn look(&mut self, now: Duration) {
+        let since = now.saturating_sub(self.looked);
+        self.sum += f64::from(self.budget.budget()) * since.as_secs_f64();
+        self.looked = now;
+    }
+}
+
+fn timestamp(since: Duration) -> Timestamp {
+    Timestamp::ZERO + since
+}

@@ -1,0 +1,65 @@
+//! A timer of the kernel, as the event loop waits for it.
+
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
+use std::time::Duration;
+
+use nix::sys::time::TimeSpec;
+use nix::sys::timerfd::{ClockId, Expiration, TimerFd, TimerFlags, TimerSetTimeFlags};
+use tokio::io::unix::AsyncFd;
+
+/// What `AsyncFd` wants of a descriptor.
+#[derive(Debug)]
+struct Descriptor(TimerFd);
+
+impl AsFd for Descriptor {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+}
+
+impl AsRawFd for Descriptor {
+    fn as_raw_fd(&self) -> RawFd {
+        self.0.as_fd().as_raw_fd()
+    }
+}
+
+/// A timer of the kernel.
+#[derive(Debug)]
+pub(super) struct Clock(AsyncFd<Descriptor>);
+
+/// A timer that is set to nothing never expires.
+const LEAST: Duration = Duration::from_nanos(1);
+/// Long enough for everybody, and short enough for the kernel.
+const MOST: Duration = Duration::from_secs(3600);
+
+impl Clock {
+    pub(super) fn new() -> io::Result<Self> {
+        let flags = TimerFlags::TFD_NONBLOCK | TimerFlags::TFD_CLOEXEC;
+        let timer = TimerFd::new(ClockId::CLOCK_MONOTONIC, flags)?;
+        // SAFETY: the descriptor is the timer's, which nobody else has and which is closed when the
+        // `AsyncFd` is dropped with it; `Descriptor` gives no other one.
+        let timer = unsafe { AsyncFd::register(Descriptor(timer)) };
+        timer.map(Clock).map_err(io::Error::from)
+    }
+
+    /// It is to expire after this time, whatever was set before.
+    pub(super) fn set(&self, after: Duration) -> io::Result<()> {
+        let after = TimeSpec::from_duration(after.clamp(LEAST, MOST));
+        Ok(self.0.get_ref().0.set(Expiration::OneShot(after), TimerSetTimeFlags::empty())?)
+    }
+
+    /// Waits until it expires.
+    pub(super) async fn wait(&self) -> io::Result<()> {
+        loop {
+            let mut ready = self.0.readable().await?;
+            let expired = ready.try_io(|timer| match timer.get_ref().0.wait() {
+                Ok(()) => Ok(()),
+                Err(errno) => Err(io::Error::from(errno)),
+            });
+            if let Ok(result) = expired {
+                return result;
+            }
+        }
+    }
+}

@@ -1,0 +1,198 @@
+//! Replaying an access log against a server, as the papers do with httperf (SSR §5.2.3, §5.3): clients
+//! with caches ask for what the log says when it says so, and fetch ahead what they are hinted.
+//!
+//! | module | what |
+//! |---|---|
+//! | [`trace`] | who asks for what, and when |
+//! | [`client`] | a client with its cache, which carries out hints |
+//! | [`advice`] | what is hinted, by a predictor that learned from the log |
+//! | [`files`] | the log's documents, for a server to serve |
+//! | `tally` | what came of it |
+//! | `drive` | connections to the server, and the clock |
+//!
+//! All but `drive` are pure. The loop is open: requests are sent when they are due, whatever became
+//! of those before, and their times count from then on. So a server that stalls is not asked less,
+//! and what would have been asked meanwhile is not left out ("coordinated omission").
+
+pub mod advice;
+pub mod client;
+mod drive;
+pub mod files;
+mod tally;
+pub mod trace;
+
+use std::io;
+use std::time::Duration;
+
+pub use drive::{Progress, run};
+pub use tally::{Demand, Fetched, Monitored, Report};
+
+use advice::Listed;
+use client::Habit;
+
+/// A server: `http://HOST:PORT`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Server {
+    host: String,
+    port: u16,
+}
+
+impl Server {
+    /// As it stands in `Host`.
+    pub fn authority(&self) -> String {
+        if self.port == 80 { self.host.clone() } else { format!("{}:{}", self.host, self.port) }
+    }
+}
+
+impl std::fmt::Display for Server {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "http://{}", self.authority())
+    }
+}
+
+impl std::str::FromStr for Server {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let wrong = || format!("'{text}' is no server: write http://HOST or http://HOST:PORT");
+        let uri: http::Uri = text.parse().map_err(|_| wrong())?;
+        if uri.scheme_str() == Some("https") {
+            return Err(format!("'{text}': only http:// is replayed; name the port behind TLS"));
+        }
+        let is_bare = uri.path() == "/" && uri.query().is_none();
+        match (uri.scheme_str(), uri.host()) {
+            (Some("http"), Some(host)) if is_bare && !host.is_empty() => {
+                Ok(Server { host: host.to_owned(), port: uri.port_u16().unwrap_or(80) })
+            }
+            _ => Err(wrong()),
+        }
+    }
+}
+
+/// What is fetched ahead, and who says when.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Mode {
+    /// Nothing is.
+    None,
+    /// So many files for each page, whatever that does to others (SSR §5.2.3, "No-Avoidance"; to a
+    /// server of its own at a lower priority, "Scheduler").
+    NoAvoidance {
+        /// The papers' pfrate.
+        files: usize,
+    },
+    /// Lists come with pages (Nice §6.1).
+    WithPage {
+        /// The longest list.
+        files: usize,
+        /// See [`Habit::WithPage`].
+        pause: Duration,
+    },
+    /// As many as a monitor's budget has room for (SSR §5.2.2).
+    Monitor {
+        /// From which time on a probe is late; found by itself if none is given.
+        threshold: Option<Duration>,
+        /// What is asked for.
+        probe: String,
+    },
+    /// What `lull web` hints, when it does.
+    Hinted,
+}
+
+impl Mode {
+    fn habit(&self) -> Habit {
+        match self {
+            Mode::None => Habit::Never,
+            Mode::NoAvoidance { .. } => Habit::OncePerPage,
+            Mode::WithPage { pause, .. } => Habit::WithPage { pause: *pause },
+            Mode::Monitor { .. } => Habit::AgainAndAgain { stops: false },
+            Mode::Hinted => Habit::AgainAndAgain { stops: true },
+        }
+    }
+}
+
+/// How a trace is replayed.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// Where demand goes.
+    pub to: Server,
+    /// Where everything else goes: another port, to have other connections in the background (SSR
+    /// §5.1).
+    pub ahead_to: Server,
+    /// What is fetched ahead.
+    pub mode: Mode,
+    /// What lists hold, where the replay makes them itself.
+    pub listed: Listed,
+    /// What dummies are.
+    pub dummy: String,
+    /// Connections that a client has for demand; browsers have six.
+    pub connections: usize,
+    /// After this time a request has failed.
+    pub patience: Duration,
+    /// What chance is drawn by.
+    pub seed: u64,
+}
+
+/// Why a replay came to nothing.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ReplayError {
+    /// There is nothing to do.
+    #[error("nothing is asked for in this section: take another one, or a longer one")]
+    Empty,
+    /// A server's name leads nowhere.
+    #[error("{server} cannot be found: name a host that is known")]
+    Unknown {
+        /// The server.
+        server: String,
+        /// The system's reason.
+        source: io::Error,
+    },
+    /// A server cannot be reached.
+    #[error("{server} takes no connection: start the server first")]
+    Unreachable {
+        /// The server.
+        server: String,
+        /// The system's reason.
+        source: io::Error,
+    },
+    /// There is nobody to give hints.
+    #[error("{server} gives no hints ({why}): 'lull web' has to stand there")]
+    NoHints {
+        /// The server.
+        server: String,
+        /// What it answered.
+        why: String,
+    },
+    /// A system call failed.
+    #[error("{what} failed")]
+    System {
+        /// What was being done.
+        what: &'static str,
+        /// The kernel's reason.
+        source: io::Error,
+    },
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_server_is_named_by_its_address_alone() {
+        for (text, authority) in [
+            ("http://127.0.0.1:8080", Some("127.0.0.1:8080")),
+            ("http://site.example/", Some("site.example")),
+            ("http://[::1]:81", Some("[::1]:81")),
+            ("https://site.example", None),
+            ("http://site.example/shop", None),
+            ("http://site.example/?a", None),
+            ("127.0.0.1:8080", None),
+            ("site", None),
+            ("", None),
+        ] {
+            let server: Result<Server, String> = text.parse();
+            let found = server.as_ref().ok().map(Server::authority);
+            assert_eq!(found.as_deref(), authority, "{text}: {server:?}");
+        }
+    }
+}

@@ -1,0 +1,239 @@
+//! What came of a replay.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use hdrhistogram::Histogram;
+use lull_speculate::observe::Kind;
+use serde::Serialize;
+
+use super::client::Origin;
+use crate::emulate::Spread;
+use crate::record::rounded;
+
+/// What came of a replay.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct Report {
+    /// From the beginning to the end of the section.
+    pub seconds: f64,
+    /// Clients that asked for something.
+    pub clients: u32,
+    /// What the log asked for.
+    pub demand: Demand,
+    /// What was fetched ahead.
+    pub ahead: Fetched,
+    /// The monitor, if there was one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub monitor: Option<Monitored>,
+    /// How late requests were sent, by this program's own fault. The times of `demand` have it in
+    /// them: they are since a request was due.
+    pub late: Spread,
+    /// Answers by status.
+    pub statuses: BTreeMap<u16, u64>,
+}
+
+/// What the log asked for.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct Demand {
+    /// Requests that came due.
+    pub due: u64,
+    /// Those that were answered, by the server or the cache.
+    pub answered: u64,
+    /// Those that failed: refused, broken off, not answered in time, or with a status of 400 or more.
+    pub failed: u64,
+    /// Those that had no answer when the replay ended. Their times so far count below.
+    pub unanswered: u64,
+    /// Those out of the cache that the client had asked for before.
+    pub repeated: u64,
+    /// Those out of the cache that had been fetched ahead: each counts the first time.
+    pub hits: u64,
+    /// Payload that came for demand before the section's end.
+    pub bytes: u64,
+    /// The same by time.
+    pub mbit: f64,
+    /// Answers of the server before the section's end, by time.
+    pub per_second: f64,
+    /// Response times of all that were answered; from the cache they are none.
+    pub all: Spread,
+    /// The same of pages alone.
+    pub pages: Spread,
+    /// The same of what was not in the cache.
+    pub network: Spread,
+}
+
+/// What was fetched ahead.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct Fetched {
+    /// Lists that were asked for.
+    pub asked: u64,
+    /// Those that held something.
+    pub lists: u64,
+    /// Fetches that came in full.
+    pub fetched: u64,
+    /// Fetches that failed.
+    pub failed: u64,
+    /// Fetches that a page stopped.
+    pub stopped: u64,
+    /// Payload that came before the section's end, also of what did not come in full.
+    pub bytes: u64,
+    /// The same by time.
+    pub mbit: f64,
+    /// Payload of what demand took from the cache.
+    pub used_bytes: u64,
+    /// Payload of all else.
+    pub wasted_bytes: u64,
+}
+
+/// What a monitor of the replay's own did (SSR §5.2.2).
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct Monitored {
+    /// Probes that were answered, or failed.
+    pub probes: u64,
+    /// The budget in requests a second, as a mean over time.
+    pub budget_mean: f64,
+    /// From which time on a probe was late, at the end; none if that was not known.
+    pub threshold_ms: Option<f64>,
+}
+
+/// Counts as it goes.
+#[derive(Clone, Debug)]
+pub(super) struct Tally {
+    pub(super) report: Report,
+    all: Times,
+    pages: Times,
+    network: Times,
+    late: Times,
+}
+
+impl Tally {
+    pub(super) fn new() -> Self {
+        Tally {
+            report: Report::default(),
+            all: Times::new(),
+            pages: Times::new(),
+            network: Times::new(),
+            late: Times::new(),
+        }
+    }
+
+    /// A request is sent, or taken from the cache, so long after it was due.
+    pub(super) fn due(&mut self, late: Duration) {
+        self.report.demand.due += 1;
+        self.late.note(late);
+    }
+
+    /// A request has its answer, so long after it was due.
+    pub(super) fn answered(&mut self, from: Origin, kind: Kind, time: Duration) {
+        let demand = &mut self.report.demand;
+        let time = match from {
+            Origin::Failed => {
+                demand.failed += 1;
+                return;
+            }
+            Origin::Network => {
+                self.network.note(time);
+                time
+            }
+            Origin::Cache => {
+                demand.repeated += 1;
+                Duration::ZERO
+            }
+            Origin::Ahead(bytes) => {
+                demand.hits += 1;
+                self.report.ahead.used_bytes += bytes;
+                Duration::ZERO
+            }
+        };
+        demand.answered += 1;
+        self.all.note(time);
+        if kind == Kind::Page {
+            self.pages.note(time);
+        }
+    }
+
+    /// A request has no answer, so long after it was due, and nobody waits for it any more. As
+    /// leaving it out would make a server look better that answers less, it counts by that time.
+    pub(super) fn unanswered(&mut self, time: Duration) {
+        self.report.demand.unanswered += 1;
+        self.all.note(time);
+        self.network.note(time);
+    }
+
+    /// All of it, for a section of this length.
+    pub(super) fn finish(mut self, length: Duration, clients: u32) -> Report {
+        let seconds = length.as_secs_f64().max(f64::MIN_POSITIVE);
+        let mbit = |bytes: u64| rounded(bytes as f64 * 8.0 / 1e6 / seconds);
+        let report = &mut self.report;
+        report.seconds = rounded(length.as_secs_f64());
+        report.clients = clients;
+        report.demand.mbit = mbit(report.demand.bytes);
+        report.demand.per_second = rounded(report.demand.per_second / seconds);
+        report.ahead.mbit = mbit(report.ahead.bytes);
+        report.ahead.wasted_bytes = report.ahead.bytes.saturating_sub(report.ahead.used_bytes);
+        report.demand.all = self.all.spread();
+        report.demand.pages = self.pages.spread();
+        report.demand.network = self.network.spread();
+        report.late = self.late.spread();
+        self.report
+    }
+}
+
+/// Times, each counted within a thousandth of itself.
+#[derive(Clone, Debug)]
+struct Times {
+    nanos: Histogram<u64>,
+    sum: Duration,
+}
+
+impl Times {
+    fn new() -> Self {
+        Times { nanos: Histogram::new(3).expect("three digits are supported"), sum: Duration::ZERO }
+    }
+
+    fn note(&mut self, time: Duration) {
+        let nanos = u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
+        // It grows as needed, up to centuries.
+        let _ = self.nanos.record(nanos);
+        self.sum += time;
+    }
+
+    /// Their distribution; all zero if there are none.
+    fn spread(&self) -> Spread {
+        let mean = self.sum.as_secs_f64() * 1e3 / self.nanos.len().max(1) as f64;
+        let spread = Spread::of(&self.nanos, mean).unwrap_or_default();
+        Spread {
+            mean_ms: rounded(spread.mean_ms),
+            p50_ms: rounded(spread.p50_ms),
+            p95_ms: rounded(spread.p95_ms),
+            p99_ms: rounded(spread.p99_ms),
+            max_ms: rounded(spread.max_ms),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn hits_take_no_time_and_what_has_no_answer_counts_by_how_long_it_waited() {
+        let mut tally = Tally::new();
+        for _ in 0..4 {
+            tally.due(Duration::from_millis(1));
+        }
+        tally.answered(Origin::Network, Kind::Page, Duration::from_millis(100));
+        tally.answered(Origin::Ahead(700), Kind::Page, Duration::from_millis(1));
+        tally.answered(Origin::Failed, Kind::Page, Duration::from_millis(1));
+        tally.unanswered(Duration::from_millis(500));
+        tally.report.ahead.bytes = 1000;
+        let report = tally.finish(Duration::from_secs(2), 3);
+        let demand = &report.demand;
+        assert_eq!((demand.due, demand.answered, demand.failed), (4, 2, 1));
+        assert_eq!((demand.hits, demand.unanswered), (1, 1));
+        assert_eq!((report.ahead.used_bytes, report.ahead.wasted_bytes), (700, 300));
+        assert!((demand.all.mean_ms - 200.0).abs() < 0.01, "{demand:?}");
+        assert!((demand.network.mean_ms - 300.0).abs() < 0.01, "{demand:?}");
+        assert!((demand.pages.mean_ms - 50.0).abs() < 0.01, "{demand:?}");
+        assert!((demand.all.max_ms / 500.0 - 1.0).abs() < 0.002, "{demand:?}");
+    }
+}
