@@ -102,3 +102,50 @@ while c.recv(65536): pass
     let talk = group(&cell.phases[0], "talk");
     assert!(talk.goodput_mbit > 0.75, "{talk:?}");
 }
+
+/// A program that prints this, and a phase that ends with it.
+fn reporting(printed: &str) -> String {
+    format!(
+        "{LINK}
+         [[groups]]
+         name = 'reporter'
+         kind = 'command'
+         report = true
+         phases = ['p']
+         program = ['sh', '-c', 'test -d \"$LULL_SCRATCH\" && test \"$LULL_SEED\" = 7 && {printed}']
+         [[phases]]
+         name = 'p'
+         settle = '0s'
+         measure = '20s'
+         until = ['reporter']
+         [[metrics]]
+         name = 'm'
+         title = 'm'
+         value = 'report.reporter.p.a.b'"
+    )
+}
+
+#[test]
+fn what_a_program_reports_is_a_quantity() {
+    needs!(root());
+    let out = tempfile::tempdir().unwrap();
+    let plan = plan(&reporting(r#"printf "{\"a\": {\"b\": 2.5}}""#));
+    let mut runner = runner(out.path());
+    runner.seed = 7;
+    let outcome = runner.run(&plan, |_| {}).unwrap();
+    assert!(outcome.failed.is_empty(), "{:?}", outcome.failed);
+    let quantities = outcome.cells[0].quantities();
+    assert_eq!(quantities["report"]["reporter"]["p"]["a"]["b"], 2.5, "{quantities}");
+}
+
+#[test]
+fn a_report_that_is_none_fails_its_cell() {
+    needs!(root());
+    let out = tempfile::tempdir().unwrap();
+    let mut runner = runner(out.path());
+    runner.seed = 7;
+    let outcome = runner.run(&plan(&reporting("echo 17")), |_| {}).unwrap();
+    assert!(outcome.cells.is_empty());
+    let error = &outcome.failed[0].error;
+    assert!(error.contains("reporter") && error.contains("no report"), "{error}");
+}

@@ -88,6 +88,7 @@ impl Observed {
         // Who had ended before the phase began has it in the phase that it ended in.
         let completed = after.1.completed.filter(|(end, _)| *end >= phase.begin);
         record.completion_s = completed.map(|(_, time)| rounded(time.as_secs_f64()));
+        record.report = completed.and_then(|_| after.1.report.clone());
         record
     }
 }

@@ -71,6 +71,8 @@ pub enum Kind {
         server: Vec<String>,
         /// Whether `lull exec` runs the program, with the group's control if it has one.
         background: bool,
+        /// Whether what it prints is a JSON object, whose members are quantities.
+        report: bool,
     },
     /// Transfers whose time is taken, alone and beside others.
     Probes(Probes),
@@ -104,6 +106,7 @@ struct GroupText {
     program: Option<Vec<String>>,
     server: Option<Vec<String>>,
     background: Option<bool>,
+    report: Option<bool>,
     rest: Option<Spelled<Time>>,
     rounds: Option<u32>,
     actions: Option<Vec<Action>>,
@@ -173,7 +176,7 @@ impl GroupText {
     /// A key that is there and does nothing for its kind, if there is one.
     fn stranger(&self) -> Option<&'static str> {
         use KindName::{Bulk, Command, Datagrams, Documents, Flows, Probes, Requests};
-        let own: [(&str, bool, &[KindName]); 31] = [
+        let own: [(&str, bool, &[KindName]); 32] = [
             ("pace", self.pace.is_some(), &[Bulk]),
             ("message", self.message.is_some(), &[Bulk]),
             ("every", self.every.is_some(), &[Bulk, Datagrams]),
@@ -183,6 +186,7 @@ impl GroupText {
             ("program", self.program.is_some(), &[Command]),
             ("server", self.server.is_some(), &[Command]),
             ("background", self.background.is_some(), &[Command]),
+            ("report", self.report.is_some(), &[Command]),
             ("rest", self.rest.is_some(), &[Probes]),
             ("rounds", self.rounds.is_some(), &[Probes]),
             ("actions", self.actions.is_some(), &[Probes]),
@@ -274,6 +278,7 @@ impl TryFrom<GroupText> for Group {
                     .ok_or_else(|| need("program"))?,
                 server: text.server.unwrap_or_default(),
                 background: text.background.unwrap_or(false),
+                report: text.report.unwrap_or(false),
             },
             KindName::Probes => Kind::Probes(Probes {
                 bytes: text.object.ok_or_else(|| need("object"))?.value.0.0,

@@ -285,6 +285,9 @@ pub struct GroupRecord {
     /// that was.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub completion_s: Option<f64>,
+    /// What its program reported, in the phase in which it ended.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub report: Option<serde_json::Value>,
     /// Bytes of payload that arrived; simulated only, as all that follows.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub transferred_bytes: Option<u64>,

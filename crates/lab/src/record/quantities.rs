@@ -36,6 +36,7 @@ const QUANTITIES: &[Quantity] = &[
     ("time_to_90", |group| json!(group.time_to_90_s)),
     ("transfer", |group| json!(group.transfers.as_ref().map(Transfers::quantities))),
     ("completion", |group| json!(group.completion_s)),
+    ("report", |group| json!(group.report)),
 ];
 
 /// Filler, equation 1, with the mean below the bar: with the sum, which stands there, nothing above
@@ -77,6 +78,7 @@ impl CellRecord {
     /// | `time_to_80.GROUP.PHASE`, `time_to_90.GROUP.PHASE` | from the phase's beginning | s |
     /// | `transfer.GROUP.PHASE.ACTION.mean_s`, `.mean_mbit`, `.count`, … | probes | s, Mbit/s |
     /// | `completion.GROUP.PHASE` | from its programs' beginning to the end of the last | s |
+    /// | `report.GROUP.PHASE.…` | what its program reported | |
     /// | `utilisation.PHASE`, `queueing.PHASE.mean_ms`, … | of the link | part, ms |
     /// | `seconds.PHASE` | how long it was measured | s |
     /// | `cpu.cell_s`, `cpu.emulator_s` | processor time of the whole cell | s |

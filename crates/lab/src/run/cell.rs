@@ -64,7 +64,7 @@ pub struct Order {
     /// The `lull` that runs programs in the background.
     pub(super) lull: Option<PathBuf>,
     /// The folder of data that the simulator reads logs from.
-    data: PathBuf,
+    pub(super) data: PathBuf,
     /// Measure phases again in which a hypervisor took the processors.
     pub(super) again: bool,
     /// The processor that it stays on.

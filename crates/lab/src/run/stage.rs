@@ -97,11 +97,16 @@ impl<'a> Stage<'a> {
         let lull = order.lull.clone().unwrap_or_else(|| "lull".into());
         let mut needed = surroundings.needed.clone();
         needed.extend(order.lull.clone());
+        needed.push(order.data.clone());
         let scratch = (!programs.is_empty())
             .then(|| Scratch::new(surroundings.container, &needed))
             .transpose()
             .map_err(TrafficError::system("making room for files"))?;
         let mut environment = addresses(network);
+        environment.push(("LULL".to_owned(), lull.display().to_string()));
+        let data = std::path::absolute(&order.data).unwrap_or_else(|_| order.data.clone());
+        environment.push(("LULL_DATA".to_owned(), data.display().to_string()));
+        environment.push(("LULL_SEED".to_owned(), order.seed.to_string()));
         if let Some(scratch) = &scratch {
             environment.push(("LULL_SCRATCH".to_owned(), scratch.path().display().to_string()));
         }
@@ -227,7 +232,9 @@ impl<'a> Stage<'a> {
         let of = |part: &Part| match part {
             Part::Sockets(group) => tallies[*group].clone(),
             Part::Program(group) => {
-                Tally { completed: self.programs.completed(*group), ..Tally::default() }
+                let completed = self.programs.completed(*group);
+                let report = self.programs.report(*group);
+                Tally { completed, report, ..Tally::default() }
             }
         };
         Ok((at, self.parts.iter().map(of).collect()))

@@ -12,6 +12,7 @@ use nix::sys::memfd::{MFdFlags, memfd_create};
 use nix::sys::signal::{Signal, kill};
 use nix::sys::wait::{Id, WaitPidFlag, waitid};
 use nix::unistd::Pid;
+use serde_json::Value;
 
 use super::{Placed, TrafficError};
 use crate::plan::Kind;
@@ -26,6 +27,8 @@ struct Program {
     name: String,
     child: Child,
     errors: File,
+    /// What it prints, if that is its report.
+    output: Option<File>,
     /// When it ended.
     ended: Arc<OnceLock<Instant>>,
 }
@@ -64,26 +67,40 @@ impl Programs {
             {
                 let mut command = placed.to.command(program);
                 command.args(arguments);
-                let server = programs.spawn(&placed, command)?;
+                placed.tell_control(&mut command);
+                let server = programs.spawn(&placed, command, false)?;
                 programs.servers.push(server);
             }
         }
         Ok(programs)
     }
 
-    fn spawn(&self, placed: &Placed, mut command: Command) -> Result<Program, TrafficError> {
+    fn spawn(
+        &self,
+        placed: &Placed,
+        mut command: Command,
+        reports: bool,
+    ) -> Result<Program, TrafficError> {
         let group = placed.group.name.clone();
         let name = command.get_program().to_string_lossy().into_owned();
         command.envs(self.environment.iter().map(|(name, value)| (name, value)));
-        let mut spawn = || -> io::Result<(Child, File)> {
-            let errors = File::from(memfd_create(c"errors", MFdFlags::MFD_CLOEXEC)?);
-            command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(errors.try_clone()?);
-            Ok((command.spawn()?, errors))
+        let file = |name| -> io::Result<File> {
+            Ok(File::from(memfd_create(name, MFdFlags::MFD_CLOEXEC)?))
+        };
+        let mut spawn = || -> io::Result<(Child, File, Option<File>)> {
+            let errors = file(c"errors")?;
+            let output = reports.then(|| file(c"output")).transpose()?;
+            let stdout = match &output {
+                Some(output) => output.try_clone()?.into(),
+                None => Stdio::null(),
+            };
+            command.stdin(Stdio::null()).stdout(stdout).stderr(errors.try_clone()?);
+            Ok((command.spawn()?, errors, output))
         };
         match spawn() {
-            Ok((child, errors)) => {
+            Ok((child, errors, output)) => {
                 let ended = watched(Pid::from_raw(child.id() as i32));
-                Ok(Program { group, name, child, errors, ended })
+                Ok(Program { group, name, child, errors, output, ended })
             }
             Err(source) => Err(TrafficError::Program { group, program: name, source }),
         }
@@ -92,7 +109,9 @@ impl Programs {
     /// Lets a group begin, by its number in the list given to [`Programs::start`].
     pub(crate) fn begin(&mut self, group: usize) -> Result<(), TrafficError> {
         let placed = self.groups[group].clone();
-        let Kind::Command { program, background, .. } = &placed.group.kind else { return Ok(()) };
+        let Kind::Command { program, background, report, .. } = &placed.group.kind else {
+            return Ok(());
+        };
         self.began[group] = Some(Instant::now());
         for _ in 0..placed.group.count {
             let mut command = if *background {
@@ -106,10 +125,8 @@ impl Programs {
                 command.args(arguments);
                 command
             };
-            if !placed.group.control.is_empty() {
-                command.env("LULL_CONTROL", &*placed.control.to_string_lossy());
-            }
-            let program = self.spawn(&placed, command)?;
+            placed.tell_control(&mut command);
+            let program = self.spawn(&placed, command, *report)?;
             self.running.push((group, program));
         }
         Ok(())
@@ -122,6 +139,13 @@ impl Programs {
         let ends = own.map(|(_, program)| program.ended.get().copied());
         let last = ends.collect::<Option<Vec<Instant>>>()?.into_iter().max()?;
         Some((last, last.saturating_duration_since(self.began[group]?)))
+    }
+
+    /// What the last program of a group has reported, if that is what it does and it has ended.
+    pub(crate) fn report(&self, group: usize) -> Option<Value> {
+        let (_, program) = self.running.iter().rfind(|(other, _)| *other == group)?;
+        program.ended.get()?;
+        program.report()
     }
 
     /// Ends a group.
@@ -143,6 +167,15 @@ impl Programs {
     }
 }
 
+impl Placed {
+    /// Tells a program what the kernel calls its group's congestion control, if it has one.
+    fn tell_control(&self, command: &mut Command) {
+        if !self.group.control.is_empty() {
+            command.env("LULL_CONTROL", &*self.control.to_string_lossy());
+        }
+    }
+}
+
 /// The options of `lull exec` for a congestion control.
 fn choice(control: &str) -> Vec<&str> {
     match control {
@@ -158,8 +191,23 @@ impl Program {
     fn check(&mut self) -> Result<(), TrafficError> {
         match self.child.try_wait() {
             Ok(Some(status)) if !status.success() => Err(self.failure(status)),
+            Ok(Some(_)) if self.output.is_some() && self.report().is_none() => {
+                Err(TrafficError::Failed {
+                    group: self.group.clone(),
+                    program: self.name.clone(),
+                    why: "what it printed is no report, which is a JSON object".to_owned(),
+                })
+            }
             _ => Ok(()),
         }
+    }
+
+    /// The object that it printed.
+    fn report(&self) -> Option<Value> {
+        let mut output = self.output.as_ref()?;
+        let mut text = String::new();
+        output.rewind().and_then(|()| output.read_to_string(&mut text)).ok()?;
+        serde_json::from_str(&text).ok().filter(Value::is_object)
     }
 
     fn failure(&mut self, status: ExitStatus) -> TrafficError {

@@ -165,6 +165,8 @@ pub(crate) struct Tally {
     pub(crate) transfers: Vec<Transfer>,
     /// Of programs: when the last of them had ended, and how long after its group's beginning.
     pub(crate) completed: Option<(Instant, Duration)>,
+    /// Of programs: what the last one reported.
+    pub(crate) report: Option<serde_json::Value>,
     /// All flows of data it ever had.
     pub(crate) flows: BTreeSet<Ends>,
 }
