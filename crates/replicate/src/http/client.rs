@@ -1,0 +1,439 @@
+//! What asks an origin or a replica of this machine, by the socket in its folder.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::io::{self, Read};
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path as FilePath, PathBuf};
+use std::time::{Duration, UNIX_EPOCH};
+
+use bytes::Bytes as Buffer;
+use http::{Method, Request, StatusCode};
+use http_body_util::BodyExt;
+use hyper::body::Incoming;
+use hyper::client::conn::http1::handshake;
+use hyper_util::rt::TokioIo;
+use thiserror::Error;
+use tokio::io::AsyncReadExt;
+use tokio::net::UnixStream;
+use tokio::sync::mpsc::{Sender, channel};
+
+use super::content::Content;
+use super::origin::{AFTER, Done, Entry, Order};
+use super::socket;
+use super::transaction::{END, File, Head, What, put_head};
+use crate::path::{Path, PathError};
+use crate::types::Sequence;
+
+/// Why nothing came of it.
+#[derive(Debug, Error)]
+pub enum ClientError {
+    /// Nobody listens there.
+    #[error("nothing runs in `{}`: start it first", .0.display())]
+    NotRunning(PathBuf),
+    /// The daemon refuses, and says why.
+    #[error("{0}")]
+    Refused(String),
+    /// The connection failed.
+    #[error("the connection to the daemon failed")]
+    Connection(#[source] io::Error),
+    /// It said something else than expected.
+    #[error("the daemon said something unexpected: install the same release everywhere")]
+    Unexpected,
+    /// A file cannot be read.
+    #[error("`{}` cannot be read", path.display())]
+    File {
+        /// Which.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+    /// A file cannot be an object.
+    #[error("`{}`: {why}", path.display())]
+    Name {
+        /// Which.
+        path: PathBuf,
+        /// Why.
+        why: PathError,
+    },
+    /// It is neither a file nor a folder.
+    #[error("`{}` is no file: move it out of the folder", .0.display())]
+    Kind(PathBuf),
+    /// A link that leads elsewhere.
+    #[error("`{}` leads out of the folder, or to no file: replace it by what it stands for", .0.display())]
+    Link(PathBuf),
+    /// It changes all the time.
+    #[error("`{}` changes while it is read: publish when it has come to rest", .0.display())]
+    Restless(PathBuf),
+    /// Somebody else writes all the time.
+    #[error("others write all the time: try again")]
+    Overtaken,
+}
+
+/// What a publication has done.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Published {
+    /// The state that has it.
+    pub sequence: Sequence,
+    /// Files that are new or others.
+    pub put: u64,
+    /// Files that are not there any more.
+    pub deleted: u64,
+    /// Files that stayed.
+    pub unchanged: u64,
+    /// Bytes that had to be sent to the origin.
+    pub bytes: u64,
+}
+
+/// Talks to the daemon of a folder.
+#[derive(Clone, Debug)]
+pub struct Client {
+    folder: PathBuf,
+}
+
+/// A file that is to be published.
+#[derive(Clone, Debug)]
+struct Local {
+    file: PathBuf,
+    content: File,
+}
+
+impl Client {
+    /// That of the daemon in `folder`.
+    pub fn new(folder: impl Into<PathBuf>) -> Self {
+        Client { folder: folder.into() }
+    }
+
+    async fn send(&self, request: Request<Content>) -> Result<Buffer, ClientError> {
+        let (status, bytes) = self.exchange(request).await?;
+        if status.is_success() {
+            return Ok(bytes);
+        }
+        Err(ClientError::Refused(String::from_utf8_lossy(&bytes).trim().to_owned()))
+    }
+
+    async fn exchange(
+        &self,
+        request: Request<Content>,
+    ) -> Result<(StatusCode, Buffer), ClientError> {
+        let failed = |error: hyper::Error| ClientError::Connection(io::Error::other(error));
+        let stream = UnixStream::connect(socket(&self.folder)).await;
+        let stream = stream.map_err(|error| match error.kind() {
+            io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused => {
+                ClientError::NotRunning(self.folder.clone())
+            }
+            _ => ClientError::Connection(error),
+        })?;
+        let (mut sender, connection) =
+            handshake::<_, Content>(TokioIo::new(stream)).await.map_err(failed)?;
+        let talking = async {
+            let response = sender.send_request(request).await.map_err(failed)?;
+            let status = response.status();
+            let body: Incoming = response.into_body();
+            Ok((status, body.collect().await.map_err(failed)?.to_bytes()))
+        };
+        tokio::pin!(talking, connection);
+        // The answer may be there when the connection ends.
+        tokio::select! {
+            biased;
+            answer = &mut talking => answer,
+            _ = &mut connection => talking.await,
+        }
+    }
+
+    fn request(&self, method: Method, path: &str, body: Content) -> Request<Content> {
+        let mut request = Request::new(body);
+        *request.method_mut() = method;
+        *request.uri_mut() = path.parse().unwrap_or_default();
+        let host = http::HeaderValue::from_static("lull");
+        request.headers_mut().insert(http::header::HOST, host);
+        request
+    }
+
+    async fn order(&self, order: &Order) -> Result<Done, ClientError> {
+        let text = serde_json::to_vec(order).map_err(|_| ClientError::Unexpected)?;
+        let request = self.request(Method::POST, "/.lull/orders", Content::of(text));
+        let answer = self.send(request).await?;
+        serde_json::from_slice(&answer).map_err(|_| ClientError::Unexpected)
+    }
+
+    /// What the daemon tells of itself, as JSON.
+    ///
+    /// # Errors
+    /// If there is none.
+    pub async fn status(&self) -> Result<String, ClientError> {
+        let answer = self.send(self.request(Method::GET, "/.lull/status", Content::none())).await?;
+        Ok(String::from_utf8_lossy(&answer).into_owned())
+    }
+
+    /// A ticket for a replica of this name, which is to find the origin at `address`, or where it
+    /// listens.
+    ///
+    /// # Errors
+    /// If the origin does not run, or cannot write.
+    pub async fn ticket(
+        &self,
+        name: &str,
+        address: Option<&str>,
+        valid: Duration,
+    ) -> Result<String, ClientError> {
+        let (name, address) = (name.to_owned(), address.map(str::to_owned));
+        match self.order(&Order::Ticket { name, address, seconds: valid.as_secs() }).await? {
+            Done::Ticket(ticket) => Ok(ticket),
+            _ => Err(ClientError::Unexpected),
+        }
+    }
+
+    /// Shuts a replica out.
+    ///
+    /// # Errors
+    /// If the origin does not run, or knows no such replica.
+    pub async fn revoke(&self, name: &str) -> Result<(), ClientError> {
+        self.order(&Order::Revoke { name: name.to_owned() }).await.map(drop)
+    }
+
+    /// Makes the state that of `to` again, as one more transaction.
+    ///
+    /// # Errors
+    /// If the origin does not run, or there is no way back.
+    pub async fn rollback(&self, to: Sequence) -> Result<Sequence, ClientError> {
+        match self.order(&Order::Rollback { to: to.0 }).await? {
+            Done::Sequence(sequence) => Ok(Sequence(sequence)),
+            _ => Err(ClientError::Unexpected),
+        }
+    }
+
+    /// Waits until these replicas show the state at `sequence`, or a later one.
+    ///
+    /// # Errors
+    /// If the origin does not run, or knows no such replica.
+    pub async fn wait_for(&self, names: &[String], sequence: Sequence) -> Result<(), ClientError> {
+        let order = Order::Wait { names: names.to_vec(), sequence: sequence.0 };
+        self.order(&order).await.map(drop)
+    }
+
+    /// Makes what is below `into`, or all, that of a folder of this machine, as one transaction: files
+    /// that the folder does not have are deleted. A file of which only the time is another stays as it
+    /// is.
+    ///
+    /// # Errors
+    /// If the origin does not run or refuses, or the folder has what cannot be published.
+    pub async fn publish(
+        &self,
+        source: &FilePath,
+        into: Option<&Path>,
+    ) -> Result<Published, ClientError> {
+        /// A writer in between makes it look again.
+        const TRIES: usize = 10;
+        let (from, below) = (source.to_owned(), into.cloned());
+        let scan = move || scan(&from, below.as_ref());
+        let scanned = tokio::task::spawn_blocking(scan).await;
+        let files = scanned.map_err(|error| ClientError::Connection(io::Error::other(error)))??;
+        for _ in 0..TRIES {
+            let (sequence, tree) = self.tree().await?;
+            let (heads, published) = difference(&files, &tree, into);
+            if heads.is_empty() {
+                return Ok(Published { sequence, ..published });
+            }
+            match self.write(sequence, heads).await? {
+                Some(sequence) => return Ok(Published { sequence, ..published }),
+                None => continue,
+            }
+        }
+        Err(ClientError::Overtaken)
+    }
+
+    async fn tree(&self) -> Result<(Sequence, BTreeMap<String, File>), ClientError> {
+        let answer = self.send(self.request(Method::GET, "/.lull/tree", Content::none())).await?;
+        let mut lines = answer.split(|byte| *byte == b'\n').filter(|line| !line.is_empty());
+        let first = lines.next().and_then(|line| std::str::from_utf8(line).ok()?.parse().ok());
+        let sequence = Sequence(first.ok_or(ClientError::Unexpected)?);
+        let entries = lines.map(|line| {
+            let entry: Entry = serde_json::from_slice(line).map_err(|_| ClientError::Unexpected)?;
+            Ok((entry.path, entry.file))
+        });
+        Ok((sequence, entries.collect::<Result<_, ClientError>>()?))
+    }
+
+    /// Sends a transaction; none if the state is not the one that it was made for.
+    async fn write(
+        &self,
+        after: Sequence,
+        heads: Vec<(Head, Option<PathBuf>)>,
+    ) -> Result<Option<Sequence>, ClientError> {
+        let (sender, pieces) = channel(4);
+        let body = Content::Pieces { pieces, left: None };
+        let mut request = self.request(Method::POST, "/.lull/transactions", body);
+        request.headers_mut().insert(AFTER, after.0.into());
+        let (sent, answered) = tokio::join!(send_changes(sender, heads), self.exchange(request));
+        let (status, answer) = match (sent, answered) {
+            // The daemon's word says more than that it stopped to listen.
+            (_, Ok(answered)) => answered,
+            (Err(error), _) => return Err(error),
+            (Ok(()), Err(error)) => return Err(error),
+        };
+        if status == StatusCode::PRECONDITION_FAILED {
+            return Ok(None);
+        }
+        if !status.is_success() {
+            let text = String::from_utf8_lossy(&answer).trim().to_owned();
+            return Err(ClientError::Refused(text));
+        }
+        match serde_json::from_slice(&answer) {
+            Ok(Done::Sequence(sequence)) => Ok(Some(Sequence(sequence))),
+            _ => Err(ClientError::Unexpected),
+        }
+    }
+}
+
+/// Sends heads and files. What cannot be read cuts the stream off, so nothing of it happens.
+async fn send_changes(
+    to: Sender<io::Result<Buffer>>,
+    heads: Vec<(Head, Option<PathBuf>)>,
+) -> Result<(), ClientError> {
+    const CHUNK: usize = 256 * 1024;
+    let mut waiting = Vec::new();
+    for (head, file) in heads {
+        put_head(&mut waiting, &head).map_err(ClientError::Connection)?;
+        if let Some(path) = file {
+            let failed = |source| ClientError::File { path: path.clone(), source };
+            let mut file = tokio::fs::File::open(&path).await.map_err(failed)?;
+            let mut left = match &head.put {
+                What::Body(content) => content.size,
+                What::Stored(_) | What::Delete => 0,
+            };
+            while left > 0 {
+                let begin = waiting.len();
+                let count = left.min(CHUNK as u64) as usize;
+                waiting.resize(begin + count, 0);
+                file.read_exact(&mut waiting[begin..]).await.map_err(failed)?;
+                left -= count as u64;
+                if waiting.len() >= CHUNK {
+                    let bytes = core::mem::take(&mut waiting).into();
+                    if to.send(Ok(bytes)).await.is_err() {
+                        return Ok(());
+                    }
+                }
+            }
+        }
+        if waiting.len() >= CHUNK
+            && to.send(Ok(core::mem::take(&mut waiting).into())).await.is_err()
+        {
+            return Ok(());
+        }
+    }
+    waiting.extend(END);
+    let _ = to.send(Ok(waiting.into())).await;
+    Ok(())
+}
+
+/// What has to be done so that the tree has these files, and no others below `into`.
+fn difference(
+    files: &BTreeMap<Path, Local>,
+    tree: &BTreeMap<String, File>,
+    into: Option<&Path>,
+) -> (Vec<(Head, Option<PathBuf>)>, Published) {
+    let known: BTreeSet<&str> = tree.values().map(|file| &*file.digest).collect();
+    let (mut heads, mut published) = (Vec::new(), Published::default());
+    for (path, local) in files {
+        let old = tree.get(path.as_str());
+        let same = |old: &File| {
+            (&old.digest, old.executable) == (&local.content.digest, local.content.executable)
+        };
+        if old.is_some_and(same) {
+            published.unchanged += 1;
+            continue;
+        }
+        published.put += 1;
+        let (put, file) = if known.contains(&*local.content.digest) {
+            (What::Stored(local.content.clone()), None)
+        } else {
+            published.bytes += local.content.size;
+            (What::Body(local.content.clone()), Some(local.file.clone()))
+        };
+        heads.push((Head { path: path.to_string(), put }, file));
+    }
+    let below = into.map_or("", Path::as_str);
+    for path in tree.keys().filter_map(|path| Path::new(path).ok()) {
+        if path.is_within(below) && !files.contains_key(&path) {
+            published.deleted += 1;
+            heads.push((Head { path: path.to_string(), put: What::Delete }, None));
+        }
+    }
+    (heads, published)
+}
+
+/// All files of a folder, with the hashes of their bytes.
+fn scan(source: &FilePath, into: Option<&Path>) -> Result<BTreeMap<Path, Local>, ClientError> {
+    let unreadable = |path: &FilePath, source| ClientError::File { path: path.to_owned(), source };
+    let root = source.canonicalize().map_err(|error| unreadable(source, error))?;
+    if !root.is_dir() {
+        let error = io::Error::from(io::ErrorKind::NotADirectory);
+        return Err(unreadable(source, error));
+    }
+    let mut files = BTreeMap::new();
+    for entry in walkdir::WalkDir::new(&root) {
+        let entry = entry.map_err(|error| {
+            let path = error.path().unwrap_or(&root).to_owned();
+            ClientError::File { path, source: error.into() }
+        })?;
+        let shown = entry.path();
+        let kind = entry.file_type();
+        if kind.is_dir() {
+            continue;
+        }
+        let file = if kind.is_symlink() {
+            // To a file of the same folder: it becomes one more file.
+            let target = shown.canonicalize().map_err(|_| ClientError::Link(shown.to_owned()))?;
+            if !target.starts_with(&root) || !target.is_file() {
+                return Err(ClientError::Link(shown.to_owned()));
+            }
+            target
+        } else if kind.is_file() {
+            shown.to_owned()
+        } else {
+            return Err(ClientError::Kind(shown.to_owned()));
+        };
+        let within = shown.strip_prefix(&root).unwrap_or(shown).as_os_str().as_encoded_bytes();
+        let mut name = into.map_or_else(Vec::new, |into| format!("{into}/").into_bytes());
+        name.extend(within);
+        let named = |why| ClientError::Name { path: shown.to_owned(), why };
+        let path = Path::from_bytes(&name).map_err(named)?;
+        let content = hash(&file)?;
+        files.insert(path, Local { file, content });
+    }
+    Ok(files)
+}
+
+/// Looks at a file before and after it is read, until both looks agree.
+fn hash(path: &FilePath) -> Result<File, ClientError> {
+    const TRIES: usize = 5;
+    let failed = |source| ClientError::File { path: path.to_owned(), source };
+    for _ in 0..TRIES {
+        let before = path.metadata().map_err(failed)?;
+        let mut hasher = blake3::Hasher::new();
+        let mut file = std::fs::File::open(path).map_err(failed)?;
+        let mut chunk = vec![0; 64 * 1024];
+        let mut size = 0;
+        loop {
+            match file.read(&mut chunk).map_err(failed)? {
+                0 => break,
+                count => {
+                    hasher.update(&chunk[..count]);
+                    size += count as u64;
+                }
+            }
+        }
+        let after = path.metadata().map_err(failed)?;
+        let modified = after.modified().map_err(failed)?;
+        if before.modified().map_err(failed)? == modified && after.len() == size {
+            let since = modified.duration_since(UNIX_EPOCH).unwrap_or_default();
+            return Ok(File {
+                digest: hasher.finalize().to_hex().to_string(),
+                size,
+                modified: i64::try_from(since.as_nanos()).unwrap_or(i64::MAX),
+                executable: after.permissions().mode() & 0o111 != 0,
+            });
+        }
+    }
+    Err(ClientError::Restless(path.to_owned()))
+}

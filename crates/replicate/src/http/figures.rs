@@ -1,0 +1,194 @@
+//! What a daemon tells of itself: JSON, the text format of Prometheus, and a page.
+
+use core::fmt::Write;
+
+use serde::Serialize;
+
+use crate::daemon::{OriginStatus, PeerStatus, ReplicaStatus};
+
+/// The kind of a document for Prometheus.
+pub(super) const PROMETHEUS: &str = "text/plain; version=0.0.4; charset=utf-8";
+
+pub(super) fn json(status: &impl Serialize) -> String {
+    // Numbers and texts only: there is nothing that could fail.
+    serde_json::to_string_pretty(status).map(|text| text + "\n").unwrap_or_default()
+}
+
+/// One figure, with a value for each set of labels.
+fn figure(
+    to: &mut String,
+    name: &str,
+    kind: &str,
+    help: &str,
+    values: impl IntoIterator<Item = (String, f64)>,
+) {
+    let _ = writeln!(to, "# HELP lull_{name} {help}\n# TYPE lull_{name} {kind}");
+    for (labels, value) in values {
+        let _ = writeln!(to, "lull_{name}{labels} {value}");
+    }
+}
+
+fn alone(value: f64) -> [(String, f64); 1] {
+    [(String::new(), value)]
+}
+
+pub(super) fn of_origin(status: &OriginStatus) -> String {
+    let mut text = String::new();
+    let to = &mut text;
+    figure(to, "origin_sequence", "gauge", "The last state.", alone(status.sequence as f64));
+    figure(to, "origin_objects", "gauge", "Objects.", alone(status.objects as f64));
+    figure(to, "origin_bytes", "gauge", "Bytes of all objects.", alone(status.bytes as f64));
+    figure(to, "origin_pushed_total", "counter", "Bodies pushed.", alone(status.pushed as f64));
+    figure(to, "origin_demands_total", "counter", "Demand reads.", alone(status.demands as f64));
+    let of_each = |value: fn(&PeerStatus) -> Option<f64>| -> Vec<(String, f64)> {
+        let all = status.replicas.iter().filter_map(move |one| Some((label(one), value(one)?)));
+        all.collect()
+    };
+    let connected = of_each(|one| Some(f64::from(u8::from(one.connected))));
+    figure(to, "replica_connected", "gauge", "1 while it is connected.", connected);
+    let lag = of_each(|one| one.lag.map(|lag| lag as f64));
+    figure(to, "replica_lag", "gauge", "Commits that it does not show yet.", lag);
+    figure(
+        to,
+        "replica_queue",
+        "gauge",
+        "Bodies that wait.",
+        of_each(|one| Some(one.queue as f64)),
+    );
+    let sent = status.replicas.iter().flat_map(|one| {
+        let name = escaped(&one.name);
+        [
+            ("control", one.control_bytes),
+            ("demand", one.demand_bytes),
+            ("speculative", one.speculative_bytes),
+        ]
+        .map(|(channel, bytes)| {
+            (format!("{{replica=\"{name}\",channel=\"{channel}\"}}"), bytes as f64)
+        })
+    });
+    figure(to, "replica_sent_bytes", "gauge", "Bytes sent by the present connections.", sent);
+    text
+}
+
+fn label(one: &PeerStatus) -> String {
+    format!("{{replica=\"{}\"}}", escaped(&one.name))
+}
+
+/// As the text format wants labels.
+fn escaped(text: &str) -> String {
+    text.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n")
+}
+
+pub(super) fn of_replica(status: &ReplicaStatus) -> String {
+    let mut text = String::new();
+    let to = &mut text;
+    let connected = f64::from(u8::from(status.connected));
+    figure(to, "connected", "gauge", "1 while the origin talks to it.", alone(connected));
+    figure(to, "sequence", "gauge", "The state that is read.", alone(status.sequence as f64));
+    let staleness = status.staleness_seconds.map(|seconds| (String::new(), seconds));
+    figure(to, "staleness_seconds", "gauge", "How stale it may be at most.", staleness);
+    let away = status.away_seconds.map(|seconds| (String::new(), seconds));
+    figure(to, "away_seconds", "gauge", "Since there is no connection.", away);
+    figure(to, "objects", "gauge", "Objects.", alone(status.objects as f64));
+    figure(
+        to,
+        "valid_objects",
+        "gauge",
+        "Those that are here.",
+        alone(status.valid_objects as f64),
+    );
+    figure(to, "bytes", "gauge", "Bytes of all objects.", alone(status.bytes as f64));
+    figure(to, "valid_bytes", "gauge", "Those that are here.", alone(status.valid_bytes as f64));
+    figure(to, "reads_waiting", "gauge", "Reads that wait.", alone(status.waiting as f64));
+    figure(to, "demands_total", "counter", "Demand reads.", alone(status.demands as f64));
+    let received = [("demand", status.demand_bytes), ("speculative", status.speculative_bytes)];
+    let received =
+        received.map(|(channel, bytes)| (format!("{{channel=\"{channel}\"}}"), bytes as f64));
+    figure(to, "received_bytes_total", "counter", "Bytes of bodies.", received);
+    text
+}
+
+/// The page of an origin.
+pub(super) fn page(status: &OriginStatus) -> String {
+    let mut rows = String::new();
+    for one in &status.replicas {
+        let (class, state) = match one {
+            one if !one.admitted => ("off", "not admitted"),
+            one if !one.connected => ("away", "away"),
+            one if one.lag == Some(0) => ("here", "up to date"),
+            _ => ("late", "catching up"),
+        };
+        let _ = write!(
+            rows,
+            "<tr class={class}><th scope=row>{}<td>{state}<td>{}<td>{}<td>{}<td>{}<td>{}",
+            of_html(&one.name),
+            one.lag.map_or_else(|| "–".to_owned(), |lag| lag.to_string()),
+            one.queue,
+            amount(one.control_bytes),
+            amount(one.demand_bytes),
+            amount(one.speculative_bytes),
+        );
+    }
+    if rows.is_empty() {
+        rows.push_str(
+            "<tr><td colspan=7>No replica yet: <code>lull origin ticket</code> lets one in.",
+        );
+    }
+    format!(
+        "<!doctype html><html lang=en><meta charset=utf-8><meta http-equiv=refresh content=2>\
+         <meta name=viewport content='width=device-width'><title>Lull origin</title><style>\
+         body{{font:16px/1.5 system-ui;max-width:60rem;margin:2rem auto;padding:0 1rem;\
+         color:#223;background:#fbfbf9}}h1{{font-weight:500}}table{{border-collapse:collapse;\
+         width:100%}}th,td{{text-align:right;padding:.4rem .6rem;border-bottom:1px solid #dde}}\
+         th:first-child,td:nth-child(2){{text-align:left}}td:nth-child(2){{font-weight:600}}\
+         .here td:nth-child(2){{color:#287a3e}}.late td:nth-child(2){{color:#9a6700}}\
+         .away td:nth-child(2),.off td:nth-child(2){{color:#b3261e}}\
+         @media(prefers-color-scheme:dark){{body{{color:#dde;background:#181a1f}}\
+         th,td{{border-color:#334}}.here td:nth-child(2){{color:#6fce8a}}\
+         .late td:nth-child(2){{color:#e3b341}}.away td:nth-child(2){{color:#ff8a80}}}}</style>\
+         <h1>State @{}</h1><p>{} objects, {}. {} bodies pushed, {} read on demand, {} overtaken in \
+         the queue.</p><table><thead><tr><th scope=col>Replica<th scope=col>State\
+         <th scope=col>Commits behind<th scope=col>Bodies queued<th scope=col>Control\
+         <th scope=col>On demand<th scope=col>Background<tbody>{rows}</table>\n",
+        status.sequence,
+        status.objects,
+        amount(status.bytes),
+        status.pushed,
+        status.demands,
+        status.absorbed,
+    )
+}
+
+fn amount(bytes: u64) -> String {
+    let units = ["B", "kB", "MB", "GB", "TB"];
+    let (mut value, mut unit) = (bytes as f64, 0);
+    while value >= 1_000.0 && unit + 1 < units.len() {
+        value /= 1_000.0;
+        unit += 1;
+    }
+    if unit == 0 { format!("{bytes} B") } else { format!("{value:.1} {}", units[unit]) }
+}
+
+fn of_html(text: &str) -> String {
+    text.replace('&', "&amp;").replace('<', "&lt;").replace('"', "&quot;")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_of_replicas_end_neither_labels_nor_tags() {
+        assert_eq!(escaped("a\"b\\c\n"), "a\\\"b\\\\c\\n");
+        assert_eq!(of_html("<b>&\""), "&lt;b>&amp;&quot;");
+    }
+
+    #[test]
+    fn amounts_are_told_with_three_or_four_digits() {
+        for (bytes, expected) in
+            [(0, "0 B"), (999, "999 B"), (1_500, "1.5 kB"), (2_000_000, "2.0 MB")]
+        {
+            assert_eq!(amount(bytes), expected);
+        }
+    }
+}

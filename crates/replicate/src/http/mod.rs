@@ -1,0 +1,191 @@
+//! The faces of origin and replica in HTTP/1.1 (feature `http`).
+//!
+//! | who | where | what |
+//! |---|---|---|
+//! | replica | `GET`, `HEAD /PATH` | an object, with `ETag`, `Age`, ranges and the session's token |
+//! | origin | `PUT`, `DELETE /PATH` | a write of one object, with a token of the operator's |
+//! | both | `GET /.lull/status`, `/.lull/metrics`, `/.lull/` | JSON, for Prometheus, for people |
+//! | origin | `/.lull/tree`, `/.lull/transactions` and others | what [`client`] speaks, see there |
+//!
+//! `.lull` at the root is no name of an object, so nothing is hidden by it.
+
+pub mod client;
+mod content;
+mod figures;
+mod origin;
+mod replica;
+mod transaction;
+
+use core::convert::Infallible;
+use core::fmt;
+use std::io;
+use std::path::{Path as FilePath, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use http::{HeaderValue, Request, Response, StatusCode, header};
+use hyper::body::Incoming;
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::{TcpListener, UnixListener};
+use tokio::sync::{Semaphore, watch};
+use tokio::task::{JoinHandle, JoinSet};
+use tokio::time::timeout;
+
+use content::Content;
+pub use origin::OriginFace;
+pub use replica::{Blocked, ReplicaFace};
+
+/// The name of an origin's socket in its folder.
+const SOCKET: &str = "control.sock";
+/// Connections at a time; further ones wait.
+const CONNECTIONS: usize = 1_024;
+/// For the head of a request.
+const HEAD: Duration = Duration::from_secs(10);
+/// For what is under way when the face is to end.
+const DRAIN: Duration = Duration::from_secs(5);
+
+/// Answers requests.
+pub(crate) trait Face: Send + Sync + 'static {
+    /// The response to a request.
+    fn answer(&self, request: Request<Incoming>) -> impl Future<Output = Response<Content>> + Send;
+}
+
+/// Where requests come in.
+enum Listener {
+    Tcp(TcpListener),
+    Unix(UnixListener),
+}
+
+/// A connection of either kind.
+trait Stream: AsyncRead + AsyncWrite + Send + Unpin {}
+
+impl<S: AsyncRead + AsyncWrite + Send + Unpin> Stream for S {}
+
+impl Listener {
+    async fn accept(&self) -> io::Result<Box<dyn Stream>> {
+        match self {
+            Listener::Tcp(listener) => {
+                let (tcp, _) = listener.accept().await?;
+                tcp.set_nodelay(true)?;
+                Ok(Box::new(tcp))
+            }
+            Listener::Unix(listener) => Ok(Box::new(listener.accept().await?.0)),
+        }
+    }
+}
+
+/// A face that is open. Dropped, it closes at once.
+pub struct Serving {
+    stop: watch::Sender<bool>,
+    accepting: JoinHandle<()>,
+}
+
+impl fmt::Debug for Serving {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Serving(…)")
+    }
+}
+
+impl Serving {
+    fn open(listener: Listener, face: Arc<impl Face>) -> Self {
+        let stop = watch::Sender::new(false);
+        let accepting = tokio::spawn(accept(listener, face, stop.subscribe()));
+        Serving { stop, accepting }
+    }
+
+    /// Closes it: what is under way may end first, within a few seconds.
+    pub async fn close(mut self) {
+        self.stop.send_replace(true);
+        let _ = timeout(DRAIN, &mut self.accepting).await;
+    }
+}
+
+impl Drop for Serving {
+    fn drop(&mut self) {
+        self.accepting.abort();
+    }
+}
+
+async fn accept(listener: Listener, face: Arc<impl Face>, stop: watch::Receiver<bool>) {
+    let mut tasks = JoinSet::new();
+    let places = Arc::new(Semaphore::new(CONNECTIONS));
+    let mut ending = stop.clone();
+    loop {
+        let next = async {
+            // Never closed.
+            let place = Arc::clone(&places).acquire_owned().await.ok();
+            (place, listener.accept().await)
+        };
+        let (place, accepted) = tokio::select! {
+            _ = stopped(&mut ending) => break,
+            Some(_) = tasks.join_next() => continue,
+            next = next => next,
+        };
+        match accepted {
+            Ok(stream) => {
+                let (face, stop) = (Arc::clone(&face), stop.clone());
+                tasks.spawn(async move {
+                    serve(stream, &*face, stop).await;
+                    drop(place);
+                });
+            }
+            // No descriptors, most likely: some will be closed.
+            Err(_) => tokio::time::sleep(Duration::from_millis(100)).await,
+        }
+    }
+    drop(listener);
+    while tasks.join_next().await.is_some() {}
+}
+
+async fn stopped(stop: &mut watch::Receiver<bool>) {
+    // An error means that nobody is left who could want anything else.
+    let _ = stop.wait_for(|stop| *stop).await;
+}
+
+async fn serve(stream: Box<dyn Stream>, face: &impl Face, mut stop: watch::Receiver<bool>) {
+    let answer = async |request| Ok::<_, Infallible>(face.answer(request).await);
+    let mut http = http1::Builder::new();
+    http.timer(TokioTimer::new()).header_read_timeout(HEAD);
+    let connection = http.serve_connection(TokioIo::new(stream), service_fn(answer));
+    tokio::pin!(connection);
+    // How a client's connection ends is the client's matter.
+    tokio::select! {
+        _ = connection.as_mut() => return,
+        () = stopped(&mut stop) => connection.as_mut().graceful_shutdown(),
+    }
+    let _ = connection.await;
+}
+
+/// A response of one line.
+fn line(status: StatusCode, text: impl fmt::Display) -> Response<Content> {
+    let mut response = Response::new(Content::of(format!("{text}\n")));
+    *response.status_mut() = status;
+    let headers = response.headers_mut();
+    headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("text/plain; charset=utf-8"));
+    headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    response
+}
+
+/// A document that is true just now.
+fn document(kind: &'static str, text: String) -> Response<Content> {
+    let mut response = Response::new(Content::of(text));
+    let headers = response.headers_mut();
+    headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(kind));
+    headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    response
+}
+
+/// The name that a request is for: its path without the first slash, decoded. None if it is no text.
+fn name_of(request: &Request<impl Sized>) -> Option<String> {
+    let path = request.uri().path();
+    let path = path.strip_prefix('/').unwrap_or(path);
+    percent_encoding::percent_decode_str(path).decode_utf8().ok().map(|name| name.into_owned())
+}
+
+/// The socket by which whoever may use an origin's folder gives it orders.
+fn socket(folder: &FilePath) -> PathBuf {
+    folder.join(SOCKET)
+}

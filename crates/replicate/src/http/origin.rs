@@ -1,0 +1,335 @@
+//! What an origin answers.
+
+use std::collections::BTreeMap;
+use std::fs::{self, Permissions};
+use std::io;
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path as FilePath;
+use std::sync::Arc;
+use std::time::Duration;
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use http::{HeaderName, HeaderValue, Method, Request, Response, StatusCode, header};
+use http_body_util::BodyExt;
+use hyper::body::Incoming;
+use serde::{Deserialize, Serialize};
+use tokio::net::{TcpListener, UnixListener};
+
+use super::content::Content;
+use super::transaction::{File, Intake, Malformed, Parser};
+use super::{Face, Listener, Serving, document, figures, line, name_of, socket};
+use crate::daemon::{DaemonError, OriginHandle, WriteError};
+use crate::origin::{Put, Refused, Transaction};
+use crate::path::{Path, RESERVED};
+use crate::store::Body;
+use crate::types::{LARGEST_BODY, Metadata, Sequence};
+
+/// The state that a transaction was made for.
+pub(super) const AFTER: HeaderName = HeaderName::from_static("lull-after");
+/// The state that a write has made.
+const SEQUENCE: HeaderName = HeaderName::from_static("lull-sequence");
+/// The longest order.
+const LONGEST_ORDER: usize = 64 * 1024;
+
+/// What may be asked of an origin beside writes.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(super) enum Order {
+    Ticket { name: String, address: Option<String>, seconds: u64 },
+    Revoke { name: String },
+    Rollback { to: u64 },
+    Wait { names: Vec<String>, sequence: u64 },
+}
+
+/// What comes of it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(super) enum Done {
+    Ticket(String),
+    Sequence(u64),
+    Nothing,
+}
+
+/// A line of the tree; the first one is the sequence, alone.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Entry {
+    pub(super) path: String,
+    #[serde(flatten)]
+    pub(super) file: File,
+}
+
+/// The HTTP face of an origin.
+#[derive(Debug)]
+pub struct OriginFace {
+    origin: OriginHandle,
+    /// Where replicas connect, as far as that is known: what tickets say unless they are told.
+    address: Option<String>,
+    /// The hash of the operator's token; none where the file system guards the way in.
+    token: Option<blake3::Hash>,
+}
+
+impl OriginFace {
+    /// Opens the face on a port, for whoever shows `token` as a bearer token, or as a password.
+    pub fn open(
+        listener: TcpListener,
+        origin: OriginHandle,
+        address: Option<String>,
+        token: &str,
+    ) -> Serving {
+        let token = Some(blake3::hash(token.as_bytes()));
+        Serving::open(Listener::Tcp(listener), Arc::new(OriginFace { origin, address, token }))
+    }
+
+    /// Opens it as a socket in the origin's folder, for whoever may use that.
+    ///
+    /// # Errors
+    /// If the socket cannot be made.
+    pub fn open_local(
+        folder: &FilePath,
+        origin: OriginHandle,
+        address: Option<String>,
+    ) -> io::Result<Serving> {
+        let listener = local(folder)?;
+        let face = Arc::new(OriginFace { origin, address, token: None });
+        Ok(Serving::open(Listener::Unix(listener), face))
+    }
+
+    fn admits(&self, request: &Request<Incoming>) -> bool {
+        let Some(expected) = self.token else { return true };
+        let shown = request.headers().get(header::AUTHORIZATION);
+        let Some((scheme, value)) =
+            shown.and_then(|shown| shown.to_str().ok()).and_then(|shown| shown.split_once(' '))
+        else {
+            return false;
+        };
+        let token = match scheme.to_ascii_lowercase().as_str() {
+            "bearer" => Some(value.trim().as_bytes().to_vec()),
+            "basic" => STANDARD.decode(value.trim()).ok().and_then(|pair| {
+                let colon = pair.iter().position(|byte| *byte == b':')?;
+                Some(pair[colon + 1..].to_vec())
+            }),
+            _ => None,
+        };
+        // Hashes of BLAKE3 are compared in constant time.
+        token.is_some_and(|token| blake3::hash(&token) == expected)
+    }
+
+    async fn put(&self, path: Path, request: Request<Incoming>) -> Result<Done, Failed> {
+        let size = request.headers().get(header::CONTENT_LENGTH);
+        let size = size.and_then(|size| size.to_str().ok()?.parse::<u64>().ok());
+        if size.is_some_and(|size| size > LARGEST_BODY.0) {
+            return Err(Malformed::Large(path.to_string()).into());
+        }
+        let mut body = request.into_body();
+        let mut intake = Intake::new(self.origin.bodies());
+        let mut taken = 0;
+        while let Some(bytes) = next(&mut body).await? {
+            taken += bytes.len() as u64;
+            if taken > LARGEST_BODY.0 {
+                return Err(Malformed::Large(path.to_string()).into());
+            }
+            intake = intake.write(bytes.to_vec()).await?;
+        }
+        let payload = intake.finish().await?;
+        let metadata = Metadata { modified: self.origin.now(), executable: false };
+        self.write([(path, Put::Body(payload, metadata))].into()).await
+    }
+
+    async fn write(&self, changes: BTreeMap<Path, Put<Body>>) -> Result<Done, Failed> {
+        Ok(Done::Sequence(self.origin.write(Transaction { changes }).await?.0))
+    }
+
+    async fn transaction(&self, request: Request<Incoming>) -> Result<Done, Failed> {
+        let after =
+            request.headers().get(AFTER).and_then(|after| after.to_str().ok()?.parse().ok());
+        let mut parser = Parser::new(self.origin.bodies().clone());
+        let mut body = request.into_body();
+        while let Some(bytes) = next(&mut body).await? {
+            parser.take(&bytes).await?;
+        }
+        let changes = parser.finish()?;
+        let written = match after {
+            Some(after) => self.origin.write_after(Sequence(after), changes).await,
+            None => self.origin.write(changes).await,
+        };
+        Ok(Done::Sequence(written?.0))
+    }
+
+    async fn order(&self, request: Request<Incoming>) -> Result<Done, Failed> {
+        let mut body = request.into_body();
+        let mut text = Vec::new();
+        while let Some(bytes) = next(&mut body).await? {
+            text.extend_from_slice(&bytes);
+            if text.len() > LONGEST_ORDER {
+                return Err(Malformed::Stream.into());
+            }
+        }
+        let order = serde_json::from_slice(&text).map_err(|_| Malformed::Stream)?;
+        Ok(match order {
+            Order::Ticket { name, address, seconds } => {
+                let address = address.or_else(|| self.address.clone()).ok_or(Failed::Address)?;
+                let valid = Duration::from_secs(seconds);
+                let ticket = self.origin.ticket(&name, &address, valid);
+                Done::Ticket(ticket.map_err(DaemonError::from)?.to_string())
+            }
+            Order::Revoke { name } => {
+                self.origin.revoke(&name)?;
+                Done::Nothing
+            }
+            Order::Rollback { to } => Done::Sequence(self.origin.rollback(Sequence(to)).await?.0),
+            Order::Wait { names, sequence } => {
+                self.origin.wait_for(&names, Sequence(sequence)).await?;
+                Done::Nothing
+            }
+        })
+    }
+
+    fn tree(&self) -> Response<Content> {
+        let (position, objects) = self.origin.tree();
+        let mut text = format!("{}\n", position.sequence.0);
+        for (path, version) in objects {
+            let entry = Entry { path: path.to_string(), file: File::of(&version.content) };
+            // Numbers and texts only: there is nothing that could fail.
+            text += &serde_json::to_string(&entry).unwrap_or_default();
+            text.push('\n');
+        }
+        document("application/x-ndjson", text)
+    }
+
+    async fn own(
+        &self,
+        own: &str,
+        request: Request<Incoming>,
+    ) -> Result<Response<Content>, Failed> {
+        let status = || self.origin.status();
+        Ok(match (request.method().clone(), own) {
+            (Method::GET, "" | "index.html") => {
+                document("text/html; charset=utf-8", figures::page(&status()))
+            }
+            (Method::GET, "status") => document("application/json", figures::json(&status())),
+            (Method::GET, "metrics") => {
+                document(figures::PROMETHEUS, figures::of_origin(&status()))
+            }
+            (Method::GET, "tree") => self.tree(),
+            (Method::POST, "transactions") => done(&self.transaction(request).await?),
+            (Method::POST, "orders") => done(&self.order(request).await?),
+            _ => line(
+                StatusCode::NOT_FOUND,
+                "here are /.lull/, /.lull/status and /.lull/metrics, to be asked for with GET",
+            ),
+        })
+    }
+
+    async fn route(&self, request: Request<Incoming>) -> Result<Response<Content>, Failed> {
+        let Some(name) = name_of(&request) else {
+            return Ok(line(StatusCode::BAD_REQUEST, "the path is no UTF-8"));
+        };
+        if let Some(own) = name.strip_prefix(RESERVED).and_then(|own| own.strip_prefix('/')) {
+            return self.own(own, request).await;
+        }
+        let put = match *request.method() {
+            Method::PUT => true,
+            Method::DELETE => false,
+            _ => {
+                let text = "objects are read from replicas; here are PUT, DELETE and GET /.lull/";
+                let mut response = line(StatusCode::METHOD_NOT_ALLOWED, text);
+                let allowed = HeaderValue::from_static("PUT, DELETE");
+                response.headers_mut().insert(header::ALLOW, allowed);
+                return Ok(response);
+            }
+        };
+        let path = Path::new(&name).map_err(|error| Malformed::Path(name, error))?;
+        let written = if put {
+            self.put(path, request).await
+        } else {
+            self.write([(path, Put::Delete)].into()).await
+        };
+        Ok(done(&written?))
+    }
+}
+
+/// What is done, as JSON; and a state with the token of a session that has seen it.
+fn done(done: &Done) -> Response<Content> {
+    let mut response = document("application/json", figures::json(done));
+    if let Done::Sequence(sequence) = done {
+        response.headers_mut().insert(SEQUENCE, (*sequence).into());
+    }
+    response
+}
+
+/// The next bytes of a request's body.
+async fn next(body: &mut Incoming) -> Result<Option<bytes::Bytes>, Malformed> {
+    loop {
+        let Some(frame) = body.frame().await else { return Ok(None) };
+        // What are no data are trailers, which say nothing here.
+        if let Ok(data) = frame.map_err(io::Error::other)?.into_data() {
+            return Ok(Some(data));
+        }
+    }
+}
+
+/// Why a request did not do what it was for.
+#[derive(Debug, thiserror::Error)]
+enum Failed {
+    #[error(transparent)]
+    Malformed(#[from] Malformed),
+    #[error(transparent)]
+    Write(#[from] WriteError),
+    #[error(transparent)]
+    Daemon(#[from] DaemonError),
+    #[error("the origin listens on all addresses: say by --address where the replica finds it")]
+    Address,
+}
+
+impl Failed {
+    fn status(&self) -> StatusCode {
+        match self {
+            Failed::Malformed(Malformed::Full(_))
+            | Failed::Write(WriteError::Refused(Refused::Disk(_))) => {
+                StatusCode::INSUFFICIENT_STORAGE
+            }
+            Failed::Malformed(Malformed::Large(_)) => StatusCode::PAYLOAD_TOO_LARGE,
+            Failed::Malformed(Malformed::Changed(_)) => StatusCode::CONFLICT,
+            Failed::Malformed(Malformed::Store(_)) => StatusCode::INTERNAL_SERVER_ERROR,
+            Failed::Malformed(_) => StatusCode::BAD_REQUEST,
+            Failed::Write(WriteError::Moved(_)) => StatusCode::PRECONDITION_FAILED,
+            Failed::Write(WriteError::Refused(Refused::Busy) | WriteError::Stopped) => {
+                StatusCode::SERVICE_UNAVAILABLE
+            }
+            Failed::Write(_) => StatusCode::CONFLICT,
+            Failed::Daemon(DaemonError::NoReplica(_)) => StatusCode::NOT_FOUND,
+            Failed::Daemon(_) => StatusCode::INTERNAL_SERVER_ERROR,
+            Failed::Address => StatusCode::BAD_REQUEST,
+        }
+    }
+}
+
+impl Face for OriginFace {
+    async fn answer(&self, request: Request<Incoming>) -> Response<Content> {
+        if !self.admits(&request) {
+            let text = "give the token of --token-file as a bearer token, or as a password";
+            let mut response = line(StatusCode::UNAUTHORIZED, text);
+            let ask = HeaderValue::from_static("Basic realm=\"lull origin\"");
+            response.headers_mut().insert(header::WWW_AUTHENTICATE, ask);
+            return response;
+        }
+        match self.route(request).await {
+            Ok(response) => response,
+            Err(failed) => line(failed.status(), &failed),
+        }
+    }
+}
+
+/// A socket in a folder, for the folder's owner.
+pub(super) fn local(folder: &FilePath) -> io::Result<UnixListener> {
+    let path = socket(folder);
+    match fs::remove_file(&path) {
+        // Of the one before: the store is locked by now, so that one has ended.
+        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+        _ => {}
+    }
+    let listener = UnixListener::bind(&path)?;
+    fs::set_permissions(&path, Permissions::from_mode(0o600))?;
+    Ok(listener)
+}

@@ -1,0 +1,266 @@
+//! A daemon with its faces as a process: until a signal ends it (feature `http`).
+
+use core::fmt;
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use thiserror::Error;
+use tokio::net::TcpListener;
+use tokio::runtime::{Builder, Runtime};
+use tokio::signal::unix::{Signal, SignalKind, signal};
+
+use crate::daemon::{
+    Clock, DaemonError, MachineClock, OriginDaemon, OriginEvent, OriginOptions, ReplicaDaemon,
+    ReplicaEvent, ReplicaOptions,
+};
+use crate::http::{Blocked, OriginFace, ReplicaFace};
+
+/// What is told of a daemon that runs.
+#[derive(Debug)]
+pub enum Told {
+    /// Replicas may connect there.
+    Listening(SocketAddr),
+    /// Here it speaks HTTP.
+    Http(SocketAddr),
+    /// Something of the origin.
+    Origin(OriginEvent),
+    /// Something of the replica.
+    Replica(ReplicaEvent),
+    /// It is to end.
+    Ending,
+    /// It has ended as it should.
+    Stopped,
+}
+
+impl Told {
+    /// A word for it.
+    pub fn name(&self) -> &'static str {
+        match self {
+            Told::Listening(_) => "listening",
+            Told::Http(_) => "http",
+            Told::Origin(event) => match event {
+                OriginEvent::Connected { .. } => "connected",
+                OriginEvent::Disconnected { .. } => "disconnected",
+                OriginEvent::Rejected { .. } => "rejected",
+                OriginEvent::Joined { .. } => "joined",
+                OriginEvent::Turned { .. } => "refused",
+                OriginEvent::Lost { .. } => "lost",
+                OriginEvent::Identity { .. } => "identity",
+            },
+            Told::Replica(event) => match event {
+                ReplicaEvent::Connected => "connected",
+                ReplicaEvent::Disconnected { .. } => "disconnected",
+                ReplicaEvent::Refused(_) => "refused",
+                ReplicaEvent::SkewExceeded(_) => "skew",
+                ReplicaEvent::DiskFull => "full",
+                ReplicaEvent::NotRenewed(_) => "not-renewed",
+            },
+            Told::Ending => "ending",
+            Told::Stopped => "stopped",
+        }
+    }
+
+    /// Where it listens, if that is what is told.
+    pub fn address(&self) -> Option<SocketAddr> {
+        match self {
+            Told::Listening(address) | Told::Http(address) => Some(*address),
+            _ => None,
+        }
+    }
+}
+
+impl fmt::Display for Told {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Told::Listening(address) => write!(f, "replicas may connect to {address}"),
+            Told::Http(address) => write!(f, "listening on http://{address}"),
+            Told::Origin(event) => event.fmt(f),
+            Told::Replica(event) => event.fmt(f),
+            Told::Ending => f.write_str("ending"),
+            Told::Stopped => f.write_str("stopped"),
+        }
+    }
+}
+
+/// Why a process does not start, or has ended.
+#[derive(Debug, Error)]
+pub enum ServiceError {
+    /// The daemon.
+    #[error(transparent)]
+    Daemon(#[from] DaemonError),
+    /// The port cannot be listened on.
+    #[error("cannot listen on {address}")]
+    Listen {
+        /// Which.
+        address: String,
+        /// Why.
+        source: io::Error,
+    },
+    /// The socket in the folder cannot be made.
+    #[error("cannot make a socket in the folder")]
+    Socket(#[source] io::Error),
+    /// The system gives no threads or signals.
+    #[error("cannot run as a daemon")]
+    System(#[source] io::Error),
+}
+
+/// An origin, and where it speaks HTTP to whom.
+#[derive(Debug)]
+pub struct OriginService {
+    /// The daemon.
+    pub daemon: OriginOptions,
+    /// Where it takes `PUT` and `DELETE`, and the token for that.
+    pub http: Option<(String, String)>,
+}
+
+/// A replica, and where it speaks HTTP.
+#[derive(Debug)]
+pub struct ReplicaService {
+    /// The daemon.
+    pub daemon: ReplicaOptions,
+    /// Where it answers reads.
+    pub http: Option<String>,
+    /// What happens to reads that cannot be answered.
+    pub blocked: Blocked,
+}
+
+/// A runtime for what a daemon or a client of one does.
+///
+/// # Errors
+/// If the system gives no threads.
+pub fn runtime() -> Result<Runtime, ServiceError> {
+    // Two at least: the state machine may be waited for by one.
+    let threads = std::thread::available_parallelism().map_or(2, |count| count.get().max(2));
+    let mut builder = Builder::new_multi_thread();
+    builder.worker_threads(threads).thread_name("lull").enable_all();
+    builder.build().map_err(ServiceError::System)
+}
+
+/// SIGTERM and SIGINT.
+struct Signals(Signal, Signal);
+
+impl Signals {
+    fn take() -> Result<Self, ServiceError> {
+        let take = |kind| signal(kind).map_err(ServiceError::System);
+        Ok(Signals(take(SignalKind::terminate())?, take(SignalKind::interrupt())?))
+    }
+
+    async fn next(&mut self) {
+        tokio::select! {
+            _ = self.0.recv() => {}
+            _ = self.1.recv() => {}
+        }
+    }
+}
+
+async fn listen(address: &str) -> Result<(TcpListener, SocketAddr), ServiceError> {
+    let failed = |source| ServiceError::Listen { address: address.to_owned(), source };
+    let listener = TcpListener::bind(address).await.map_err(failed)?;
+    let address = listener.local_addr().map_err(failed)?;
+    Ok((listener, address))
+}
+
+/// Runs an origin until a signal ends it, or it fails. A second signal does not wait for what is under
+/// way.
+///
+/// # Errors
+/// If it does not start, or fails.
+pub fn run_origin(
+    service: OriginService,
+    tell: impl Fn(Told) + Send + Sync + 'static,
+) -> Result<(), ServiceError> {
+    let tell = Arc::new(tell);
+    finished(async {
+        let mut signals = Signals::take()?;
+        let OriginService { daemon, http } = service;
+        let folder = daemon.folder.clone();
+        let clock: Arc<dyn Clock> = Arc::new(MachineClock);
+        let telling = Arc::clone(&tell);
+        let daemon =
+            OriginDaemon::start(daemon, clock, move |event| telling(Told::Origin(event))).await?;
+        let address = daemon.address();
+        // Where to is not known of a listener on all addresses.
+        let known = (!address.ip().is_unspecified()).then(|| address.to_string());
+        let mut faces = vec![
+            OriginFace::open_local(&folder, daemon.handle(), known.clone())
+                .map_err(ServiceError::Socket)?,
+        ];
+        tell(Told::Listening(address));
+        if let Some((http, token)) = http {
+            let (listener, address) = listen(&http).await?;
+            faces.push(OriginFace::open(listener, daemon.handle(), known, &token));
+            tell(Told::Http(address));
+        }
+        tokio::select! {
+            () = signals.next() => {}
+            () = daemon.failed() => {}
+        }
+        tell(Told::Ending);
+        let ending = async {
+            for face in faces {
+                face.close().await;
+            }
+            Ok(daemon.stop().await?)
+        };
+        tokio::select! {
+            ended = ending => ended,
+            () = signals.next() => Ok(()),
+        }
+    })?;
+    tell(Told::Stopped);
+    Ok(())
+}
+
+/// Runs a replica likewise.
+///
+/// # Errors
+/// If it does not start, or fails.
+pub fn run_replica(
+    service: ReplicaService,
+    tell: impl Fn(Told) + Send + Sync + 'static,
+) -> Result<(), ServiceError> {
+    let tell = Arc::new(tell);
+    finished(async {
+        let mut signals = Signals::take()?;
+        let ReplicaService { daemon, http, blocked } = service;
+        let folder = daemon.folder.clone();
+        let clock: Arc<dyn Clock> = Arc::new(MachineClock);
+        let telling = Arc::clone(&tell);
+        let daemon =
+            ReplicaDaemon::start(daemon, clock, move |event| telling(Told::Replica(event)))?;
+        let local = ReplicaFace::open_local(&folder, daemon.handle(), blocked.clone());
+        let mut faces = vec![local.map_err(ServiceError::Socket)?];
+        if let Some(http) = http {
+            let (listener, address) = listen(&http).await?;
+            faces.push(ReplicaFace::open(listener, daemon.handle(), blocked));
+            tell(Told::Http(address));
+        }
+        tokio::select! {
+            () = signals.next() => {}
+            () = daemon.failed() => {}
+        }
+        tell(Told::Ending);
+        let ending = async {
+            for face in faces {
+                face.close().await;
+            }
+            Ok(daemon.stop().await?)
+        };
+        tokio::select! {
+            ended = ending => ended,
+            () = signals.next() => Ok(()),
+        }
+    })?;
+    tell(Told::Stopped);
+    Ok(())
+}
+
+/// Runs to the end, and does not wait for threads that read from a slow disk.
+fn finished(run: impl Future<Output = Result<(), ServiceError>>) -> Result<(), ServiceError> {
+    let runtime = runtime()?;
+    let ended = runtime.block_on(run);
+    runtime.shutdown_timeout(Duration::from_secs(1));
+    ended
+}
