@@ -5,7 +5,10 @@ mod emulate;
 mod exec;
 mod kernel;
 mod lab;
+mod origin;
 mod predict;
+mod publish;
+mod replica;
 mod web;
 
 use std::process::ExitCode;
@@ -21,6 +24,8 @@ Examples:
       the same for a process that runs already
   lull web --upstream http://127.0.0.1:8080 --listen 0.0.0.0:80
       stand in front of a web site
+  lull publish public --origin /var/lib/lull/origin
+      the same files everywhere, at once
   sudo lull lab demo
       see a download that does not notice an rsync, in 80 seconds";
 
@@ -52,9 +57,18 @@ enum Command {
     /// Emulate links and run experiments
     #[command(subcommand, after_help = LAB_EXAMPLES)]
     Lab(Lab),
+    /// Run the place where files are written that many places have
+    #[command(subcommand, after_help = origin::EXAMPLES)]
+    Origin(origin::Command),
     /// Learn from access logs what visitors may want next
     #[command(subcommand, after_help = predict::EXAMPLES)]
     Predict(predict::Command),
+    Publish(publish::PublishArgs),
+    /// Run a place that has the origin's files
+    #[command(subcommand, after_help = replica::EXAMPLES)]
+    Replica(replica::Command),
+    Rollback(publish::RollbackArgs),
+    Status(publish::StatusArgs),
     // It holds far more options than the others.
     Web(Box<web::Args>),
 }
@@ -94,7 +108,12 @@ fn main() -> ExitCode {
         Command::Lab(Lab::Replay(args)) => lab::replay(&args),
         Command::Lab(Lab::Documents(args)) => lab::documents(&args),
         Command::Lab(Lab::Cell) => lab::cell(),
+        Command::Origin(command) => origin::run(command),
         Command::Predict(command) => predict::run(command),
+        Command::Publish(args) => publish::publish(args),
+        Command::Replica(command) => replica::run(command),
+        Command::Rollback(args) => publish::rollback(args),
+        Command::Status(args) => publish::status(args),
         Command::Web(args) => web::run(*args),
     };
     result.unwrap_or_else(|error| {

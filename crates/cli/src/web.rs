@@ -18,6 +18,8 @@ use serde_json::json;
 
 mod prefetch;
 
+pub(crate) use prefetch::token;
+
 const EXAMPLES: &str = "\
 Examples:
   lull web --upstream http://127.0.0.1:8080 --listen 0.0.0.0:80
@@ -154,7 +156,7 @@ struct BackgroundArgs {
     dscp: Dscp,
 }
 
-fn seconds(text: &str) -> Result<Duration, &'static str> {
+pub(crate) fn seconds(text: &str) -> Result<Duration, &'static str> {
     const HELP: &str = "write a number of seconds above 0, such as 30 or 0.5";
     let seconds: f64 = text.parse().map_err(|_| HELP)?;
     Duration::try_from_secs_f64(seconds).ok().filter(|time| !time.is_zero()).ok_or(HELP)

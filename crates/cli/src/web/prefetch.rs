@@ -82,7 +82,11 @@ fn share(text: &str) -> Result<u16, &'static str> {
 
 /// Who may look at the figures.
 fn access(file: Option<&Path>) -> anyhow::Result<Access> {
-    let Some(path) = file else { return Ok(Access::SameMachine) };
+    file.map_or(Ok(Access::SameMachine), |path| Ok(Access::Token(token(path)?)))
+}
+
+/// The token in a file: its first line.
+pub(crate) fn token(path: &Path) -> anyhow::Result<String> {
     let shown = path.display();
     let text = fs::read_to_string(path).with_context(|| format!("cannot read {shown}"))?;
     let token = text.lines().next().unwrap_or_default().trim();
@@ -90,7 +94,7 @@ fn access(file: Option<&Path>) -> anyhow::Result<Access> {
     if token.len() < SHORTEST_TOKEN {
         bail!("the token in {shown} is too short: write {SHORTEST_TOKEN} characters or more");
     }
-    Ok(Access::Token(token.to_owned()))
+    Ok(token.to_owned())
 }
 
 /// What a token has at least.

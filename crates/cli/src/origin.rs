@@ -1,0 +1,165 @@
+//! `lull origin`: where files are written that many places have.
+
+use std::io::Write;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use lull_replicate::daemon::{Clock, MachineClock, OriginOptions, create_origin};
+use lull_replicate::http::client::Client;
+use lull_replicate::service::{OriginService, Told, run_origin, runtime};
+use serde_json::json;
+
+pub(crate) const EXAMPLES: &str = "\
+Examples:
+  lull origin init /var/lib/lull/origin
+      make one, once
+  lull origin run /var/lib/lull/origin --listen 0.0.0.0:7070
+      run it
+  lull origin ticket /var/lib/lull/origin paris --address origin.example:7070
+      let a replica in";
+
+const INIT_EXAMPLES: &str = "\
+Examples:
+  lull origin init /var/lib/lull/origin
+      makes the folder, with an authority of its own and an empty store";
+
+const RUN_EXAMPLES: &str = "\
+Examples:
+  lull origin run /var/lib/lull/origin --listen 0.0.0.0:7070
+      replicas connect to port 7070; lull publish writes
+  lull origin run /var/lib/lull/origin --listen 0.0.0.0:7070 --http 127.0.0.1:7071 --token-file token
+      PUT and DELETE as well, for who knows the token: curl -T page.html -H \"Authorization: Bearer …\" …
+  lull origin run /var/lib/lull/origin --listen 127.0.0.1:0 --json
+      on a free port, which is told as JSON";
+
+const TICKET_EXAMPLES: &str = "\
+Examples:
+  lull origin ticket /var/lib/lull/origin paris --address origin.example:7070
+      the name is yours; what is printed is a secret until it was used
+  lull origin ticket /var/lib/lull/origin paris --valid 600
+      for ten minutes";
+
+const REVOKE_EXAMPLES: &str = "\
+Examples:
+  lull origin revoke /var/lib/lull/origin paris
+      its connections end, and no new ones are taken until it joins with a new ticket";
+
+/// Run the place where files are written that many places have
+#[derive(Debug, clap::Subcommand)]
+pub(crate) enum Command {
+    Init(InitArgs),
+    Run(RunArgs),
+    Ticket(TicketArgs),
+    Revoke(RevokeArgs),
+}
+
+/// Make a new origin in a folder
+#[derive(Debug, clap::Args)]
+#[command(after_help = INIT_EXAMPLES)]
+pub(crate) struct InitArgs {
+    /// Its folder, which should be there for nothing else
+    #[arg(value_name = "DIR")]
+    folder: PathBuf,
+}
+
+/// Run an origin
+///
+/// What is written is on the disk before it is acknowledged, and replicas hear of it then. Bodies are
+/// pushed to them in the background. SIGTERM and SIGINT end it. What happens is told on standard error,
+/// one line each.
+#[derive(Debug, clap::Args)]
+#[command(after_help = RUN_EXAMPLES)]
+pub(crate) struct RunArgs {
+    /// The folder that lull origin init has made
+    #[arg(value_name = "DIR")]
+    folder: PathBuf,
+    /// Where replicas connect
+    #[arg(long, value_name = "HOST:PORT")]
+    listen: String,
+    /// Where PUT and DELETE are taken, and status, metrics and a page are shown below /.lull/
+    #[arg(long, value_name = "HOST:PORT", requires = "token_file")]
+    http: Option<String>,
+    /// A file whose first line is the token for that
+    #[arg(long, value_name = "FILE", requires = "http")]
+    token_file: Option<PathBuf>,
+    /// Tell what happens as JSON, one object a line
+    #[arg(long)]
+    json: bool,
+}
+
+/// Make a ticket, by which one replica joins once
+#[derive(Debug, clap::Args)]
+#[command(after_help = TICKET_EXAMPLES)]
+pub(crate) struct TicketArgs {
+    /// The folder of the origin, which has to run
+    #[arg(value_name = "DIR")]
+    folder: PathBuf,
+    /// How the replica is called from now on. A replica of that name can join again by it
+    #[arg(value_name = "NAME")]
+    name: String,
+    /// Where the replica finds the origin [default: where it listens]
+    #[arg(long, value_name = "HOST:PORT")]
+    address: Option<String>,
+    /// For how many seconds it can be used
+    #[arg(long, value_name = "S", default_value = "86400", value_parser = crate::web::seconds)]
+    valid: Duration,
+}
+
+/// Shut a replica out
+#[derive(Debug, clap::Args)]
+#[command(after_help = REVOKE_EXAMPLES)]
+pub(crate) struct RevokeArgs {
+    /// The folder of the origin, which has to run
+    #[arg(value_name = "DIR")]
+    folder: PathBuf,
+    /// The replica
+    #[arg(value_name = "NAME")]
+    name: String,
+}
+
+pub(crate) fn run(command: Command) -> anyhow::Result<ExitCode> {
+    match command {
+        Command::Init(InitArgs { folder }) => {
+            create_origin(&folder, MachineClock.read().wall)?;
+            println!("made an origin in {}", folder.display());
+        }
+        Command::Run(args) => {
+            let token = args.token_file.as_deref().map(crate::web::token).transpose()?;
+            let service = OriginService {
+                daemon: OriginOptions::new(args.folder, args.listen),
+                http: args.http.zip(token),
+            };
+            run_origin(service, teller(args.json))?;
+        }
+        Command::Ticket(args) => {
+            let client = Client::new(args.folder);
+            let address = args.address.as_deref();
+            let made = client.ticket(&args.name, address, args.valid);
+            println!("{}", runtime()?.block_on(made)?);
+        }
+        Command::Revoke(RevokeArgs { folder, name }) => {
+            runtime()?.block_on(Client::new(folder).revoke(&name))?;
+            println!("{name} is shut out");
+        }
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Tells on standard error what happens.
+pub(crate) fn teller(as_json: bool) -> impl Fn(Told) + Send + Sync + 'static {
+    move |told| {
+        let line = if as_json {
+            let mut object = json!({ "event": told.name(), "text": told.to_string() });
+            if let Some(address) = told.address() {
+                object["address"] = json!(address.to_string());
+                object["port"] = json!(address.port());
+            }
+            object.to_string()
+        } else {
+            format!("lull: {told}")
+        };
+        // Who closes standard error does not want to hear of it.
+        let _ = writeln!(std::io::stderr().lock(), "{line}");
+    }
+}

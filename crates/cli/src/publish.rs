@@ -1,0 +1,165 @@
+//! `lull publish`, `lull rollback`, `lull status`: what is said to daemons of this machine.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use lull_replicate::Path;
+use lull_replicate::http::client::Client;
+use lull_replicate::service::runtime;
+use lull_replicate::types::Sequence;
+use serde_json::Value;
+
+const PUBLISH_EXAMPLES: &str = "\
+Examples:
+  lull publish public --origin /var/lib/lull/origin
+      all replicas' files become those of the folder `public`, at once
+  lull publish public --origin /var/lib/lull/origin --wait paris --wait london
+      and these two show them when it returns
+  lull publish docs --origin /var/lib/lull/origin --into manual/en
+      only what is below manual/en";
+
+const ROLLBACK_EXAMPLES: &str = "\
+Examples:
+  lull rollback 41 --origin /var/lib/lull/origin
+      the files become what they were in state 41, as one more state";
+
+const STATUS_EXAMPLES: &str = "\
+Examples:
+  lull status /var/lib/lull/origin
+      the replicas, and how far each is
+  lull status /var/lib/lull/replica --json
+      all there is to tell, as JSON";
+
+/// Make the files of a folder those of all replicas, at once
+///
+/// It is one transaction: nobody sees a part of it. Files that the folder does not have are deleted.
+#[derive(Debug, clap::Args)]
+#[command(after_help = PUBLISH_EXAMPLES)]
+pub(crate) struct PublishArgs {
+    /// The folder with the files
+    #[arg(value_name = "DIR")]
+    source: PathBuf,
+    /// The folder of the origin, which has to run
+    #[arg(long, value_name = "DIR")]
+    origin: PathBuf,
+    /// Only what is below this folder of the replicas
+    #[arg(long, value_name = "FOLDER")]
+    into: Option<String>,
+    /// Return when this replica shows it. May be repeated
+    #[arg(long, value_name = "NAME")]
+    wait: Vec<String>,
+}
+
+/// Make the files those of an earlier state
+#[derive(Debug, clap::Args)]
+#[command(after_help = ROLLBACK_EXAMPLES)]
+pub(crate) struct RollbackArgs {
+    /// The state, by its number
+    #[arg(value_name = "STATE")]
+    to: u64,
+    /// The folder of the origin, which has to run
+    #[arg(long, value_name = "DIR")]
+    origin: PathBuf,
+    /// Return when this replica shows it. May be repeated
+    #[arg(long, value_name = "NAME")]
+    wait: Vec<String>,
+}
+
+/// Tell how an origin or a replica of this machine is
+#[derive(Debug, clap::Args)]
+#[command(after_help = STATUS_EXAMPLES)]
+pub(crate) struct StatusArgs {
+    /// Its folder
+    #[arg(value_name = "DIR")]
+    folder: PathBuf,
+    /// As JSON
+    #[arg(long)]
+    json: bool,
+}
+
+pub(crate) fn publish(args: PublishArgs) -> anyhow::Result<ExitCode> {
+    let into = match args.into.as_deref().map(Path::new).transpose() {
+        Ok(into) => into,
+        Err(error) => {
+            crate::complain(&crate::Misuse(format!("--into: {error}")).into());
+            return Ok(ExitCode::from(crate::USAGE));
+        }
+    };
+    let client = Client::new(args.origin);
+    let published = runtime()?.block_on(async {
+        let published = client.publish(&args.source, into.as_ref()).await?;
+        client.wait_for(&args.wait, published.sequence).await?;
+        anyhow::Ok(published)
+    })?;
+    println!(
+        "state {}: {} files put, {} deleted, {} unchanged; {} bytes sent",
+        published.sequence.0,
+        published.put,
+        published.deleted,
+        published.unchanged,
+        published.bytes,
+    );
+    Ok(ExitCode::SUCCESS)
+}
+
+pub(crate) fn rollback(args: RollbackArgs) -> anyhow::Result<ExitCode> {
+    let client = Client::new(args.origin);
+    let sequence = runtime()?.block_on(async {
+        let sequence = client.rollback(Sequence(args.to)).await?;
+        client.wait_for(&args.wait, sequence).await?;
+        anyhow::Ok(sequence)
+    })?;
+    println!("state {}: as in state {}", sequence.0, args.to);
+    Ok(ExitCode::SUCCESS)
+}
+
+pub(crate) fn status(args: StatusArgs) -> anyhow::Result<ExitCode> {
+    let text = runtime()?.block_on(Client::new(args.folder).status())?;
+    if args.json {
+        print!("{text}");
+        return Ok(ExitCode::SUCCESS);
+    }
+    let status: Value = serde_json::from_str(&text)?;
+    match &status["replicas"] {
+        Value::Array(replicas) => of_origin(&status, replicas),
+        _ => of_replica(&status),
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn of_origin(status: &Value, replicas: &[Value]) {
+    println!(
+        "state {}, {} objects, {} bytes; rollbacks reach back to state {}",
+        status["sequence"], status["objects"], status["bytes"], status["log_after"]
+    );
+    for one in replicas {
+        let name = one["name"].as_str().unwrap_or_default();
+        let state = match (one["admitted"] == true, one["connected"] == true) {
+            (false, _) => "not admitted",
+            (true, false) => "away",
+            (true, true) if one["lag"] == 0 => "up to date",
+            (true, true) => "catching up",
+        };
+        let behind = one["lag"].as_u64().map_or_else(String::new, |lag| format!("{lag} behind, "));
+        println!("  {name}: {state}; {behind}{} bodies queued", one["queue"]);
+    }
+}
+
+fn of_replica(status: &Value) {
+    let connected = if status["connected"] == true { "connected" } else { "not connected" };
+    println!(
+        "state {}, {connected}; {} of {} objects and {} of {} bytes are here",
+        status["sequence"],
+        status["valid_objects"],
+        status["objects"],
+        status["valid_bytes"],
+        status["bytes"]
+    );
+    match status["staleness_seconds"].as_f64() {
+        Some(seconds) => println!("  stale by {seconds:.1} s at most"),
+        None => println!("  nothing was heard of the origin since the start: reads wait"),
+    }
+    if let Some(why) = status["refused"].as_str() {
+        println!("  refused: {why}");
+    }
+}

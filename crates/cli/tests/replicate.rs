@@ -1,0 +1,430 @@
+//! `lull origin` and `lull replica` as processes: a real folder is published and read, and no promise
+//! is broken while each of them is killed.
+
+mod support;
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::io::{BufRead, BufReader, Lines, Read, Write};
+use std::net::TcpStream;
+use std::path::{Path, PathBuf};
+use std::process::{ChildStderr, Command, Stdio};
+use std::sync::Mutex;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use lull_replicate::checker::{self, Acknowledged, Body, Changes, Log, Name, Seen, check};
+use serde_json::Value;
+use support::{Kept, finish, lull};
+use tempfile::TempDir;
+
+const LIMIT: Duration = Duration::from_secs(30);
+const TOKEN: &str = "a token that nobody guesses";
+
+/// A daemon that runs, and what it tells.
+struct Daemon {
+    process: Kept,
+    told: Lines<BufReader<ChildStderr>>,
+}
+
+impl Daemon {
+    fn start(arguments: &[&str]) -> Self {
+        let mut process = Kept::spawn(lull(arguments).arg("--json").stderr(Stdio::piped()));
+        let told = BufReader::new(process.0.stderr.take().unwrap()).lines();
+        Daemon { process, told }
+    }
+
+    /// The next event of that name.
+    #[track_caller]
+    fn wait_for(&mut self, name: &str) -> Value {
+        let mut all = Vec::new();
+        for line in &mut self.told {
+            let line = line.unwrap();
+            match serde_json::from_str::<Value>(&line) {
+                Ok(event) if event["event"] == name => return event,
+                _ => all.push(line),
+            }
+        }
+        panic!("it ended and never told of '{name}': {all:?}");
+    }
+
+    /// What it tells from now on is of no interest, but has to be taken.
+    fn run(self) -> Kept {
+        let told = self.told;
+        thread::spawn(move || told.for_each(drop));
+        self.process
+    }
+}
+
+/// An origin and replicas in a folder.
+struct Site {
+    folder: TempDir,
+    /// Where replicas find the origin.
+    listen: String,
+    origin: Option<Kept>,
+    replicas: BTreeMap<&'static str, Kept>,
+    /// Where HTTP is spoken, by name.
+    addresses: BTreeMap<&'static str, String>,
+}
+
+impl Site {
+    fn new(replicas: &[&'static str], arguments: &[&str]) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        fs::write(folder.path().join("token"), TOKEN).unwrap();
+        let mut site = Site {
+            folder,
+            listen: "127.0.0.1:0".to_owned(),
+            origin: None,
+            replicas: BTreeMap::new(),
+            addresses: BTreeMap::new(),
+        };
+        finish(&mut lull(&["origin", "init", &site.path("origin")])).ok();
+        site.start_origin();
+        for name in replicas {
+            let ticket = finish(&mut lull(&["origin", "ticket", &site.path("origin"), name])).ok();
+            finish(&mut lull(&["replica", "join", ticket.trim(), &site.path(name)])).ok();
+            site.start_replica(name, arguments);
+        }
+        site
+    }
+
+    fn path(&self, name: &str) -> String {
+        self.folder.path().join(name).to_str().unwrap().to_owned()
+    }
+
+    fn start_origin(&mut self) {
+        let (folder, token) = (self.path("origin"), self.path("token"));
+        let mut daemon = Daemon::start(&[
+            "origin",
+            "run",
+            &folder,
+            "--listen",
+            &self.listen,
+            "--http",
+            "127.0.0.1:0",
+            "--token-file",
+            &token,
+        ]);
+        self.listen = daemon.wait_for("listening")["address"].as_str().unwrap().to_owned();
+        let http = daemon.wait_for("http")["address"].as_str().unwrap().to_owned();
+        self.addresses.insert("origin", http);
+        self.origin = Some(daemon.run());
+    }
+
+    fn start_replica(&mut self, name: &'static str, arguments: &[&str]) {
+        let folder = self.path(name);
+        let always = ["replica", "run", &folder, "--http", "127.0.0.1:0"];
+        let all: Vec<&str> = always.iter().chain(arguments).copied().collect();
+        let mut daemon = Daemon::start(&all);
+        let http = daemon.wait_for("http")["address"].as_str().unwrap().to_owned();
+        self.addresses.insert(name, http);
+        self.replicas.insert(name, daemon.run());
+    }
+
+    fn publish(&self, source: &Path, arguments: &[&str]) -> String {
+        let origin = self.path("origin");
+        let source = source.to_str().unwrap();
+        finish(lull(&["publish", source, "--origin", &origin]).args(arguments)).ok()
+    }
+
+    fn get(&self, name: &str, path: &str) -> Response {
+        request(&self.addresses[name], "GET", path, "", b"").unwrap()
+    }
+
+    fn status(&self, name: &str) -> Value {
+        let text = finish(&mut lull(&["status", &self.path(name), "--json"])).ok();
+        serde_json::from_str(&text).unwrap()
+    }
+}
+
+#[derive(Debug)]
+struct Response {
+    status: u16,
+    head: String,
+    body: Vec<u8>,
+}
+
+impl Response {
+    fn header(&self, name: &str) -> Option<&str> {
+        self.head.lines().find_map(|line| {
+            let (key, value) = line.split_once(':')?;
+            key.eq_ignore_ascii_case(name).then(|| value.trim())
+        })
+    }
+}
+
+/// One request; none if the connection fails before the answer is complete.
+fn request(
+    address: &str,
+    method: &str,
+    path: &str,
+    headers: &str,
+    body: &[u8],
+) -> Option<Response> {
+    let mut stream = TcpStream::connect(address).ok()?;
+    stream.set_read_timeout(Some(LIMIT)).unwrap();
+    let length = body.len();
+    let head = format!(
+        "{method} {path} HTTP/1.1\r\nHost: lull\r\nConnection: close\r\n\
+         Content-Length: {length}\r\n{headers}\r\n"
+    );
+    stream.write_all(head.as_bytes()).ok()?;
+    stream.write_all(body).ok()?;
+    let mut answer = Vec::new();
+    stream.read_to_end(&mut answer).ok()?;
+    let end = answer.windows(4).position(|window| window == b"\r\n\r\n")?;
+    let head = String::from_utf8(answer[..end].to_vec()).ok()?;
+    let status = head.split(' ').nth(1)?.parse().ok()?;
+    let response = Response { status, head, body: answer[end + 4..].to_vec() };
+    let length = response.header("content-length").and_then(|length| length.parse().ok());
+    let whole =
+        method == "HEAD" || length.is_none_or(|length: usize| length == response.body.len());
+    whole.then_some(response)
+}
+
+fn files(folder: &Path) -> Vec<PathBuf> {
+    let mut found = Vec::new();
+    for entry in fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() { found.extend(files(&path)) } else { found.push(path) }
+    }
+    found
+}
+
+#[test]
+fn a_folder_that_is_published_is_read_at_each_replica() {
+    let mut site = Site::new(&["paris", "london"], &[]);
+    let docs = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs");
+    let said = site.publish(&docs, &["--wait", "paris", "--wait", "london"]);
+    let all = files(&docs);
+    assert!(said.starts_with(&format!("state 1: {} files put, 0 deleted", all.len())), "{said}");
+    for name in ["paris", "london"] {
+        for file in &all {
+            let path = file.strip_prefix(&docs).unwrap().to_str().unwrap();
+            let response = site.get(name, &format!("/{path}"));
+            assert_eq!(response.status, 200, "{path}: {response:?}");
+            assert!(response.body == fs::read(file).unwrap(), "{path}");
+        }
+    }
+    // A second time there is nothing to do.
+    let again = site.publish(&docs, &[]);
+    assert!(again.starts_with("state 1: 0 files put, 0 deleted"), "{again}");
+
+    let response = site.get("paris", "/web.md");
+    let tag = response.header("etag").unwrap().to_owned();
+    assert_eq!(response.header("cache-control"), Some("no-cache"));
+    assert!(response.header("age").is_some() && response.header("lull-session").is_some());
+    let paris = site.addresses["paris"].clone();
+    let ask =
+        |method: &str, headers: &str| request(&paris, method, "/web.md", headers, b"").unwrap();
+    assert_eq!(ask("GET", &format!("If-None-Match: {tag}\r\n")).status, 304);
+    let part = ask("GET", "Range: bytes=2-5\r\n");
+    assert_eq!((part.status, &part.body[..]), (206, &response.body[2..6]));
+    assert_eq!(ask("GET", "Range: bytes=99999999-\r\n").status, 416);
+    let head = ask("HEAD", "");
+    assert_eq!(head.header("content-length"), Some(&*response.body.len().to_string()));
+    assert_eq!(ask("PUT", "").status, 405);
+    assert_eq!(ask("GET", "Lull-Session: forged\r\n").status, 400);
+    assert_eq!(site.get("paris", "/none").status, 404);
+    assert_eq!(site.get("paris", "/../../etc/passwd").status, 404);
+
+    // One file of the whole, by the origin's HTTP.
+    let origin = site.addresses["origin"].clone();
+    let bearer = format!("Authorization: Bearer {TOKEN}\r\n");
+    assert_eq!(request(&origin, "PUT", "/new/page", "", b"1").unwrap().status, 401);
+    let put = request(&origin, "PUT", "/new/page", &bearer, b"1").unwrap();
+    assert_eq!((put.status, put.header("lull-sequence")), (200, Some("2")), "{put:?}");
+    let page = request(&origin, "GET", "/.lull/", &bearer, b"").unwrap();
+    assert!(String::from_utf8_lossy(&page.body).contains("paris"), "{page:?}");
+    let metrics = request(&origin, "GET", "/.lull/metrics", &bearer, b"").unwrap();
+    let metrics = String::from_utf8(metrics.body).unwrap();
+    assert!(metrics.contains("lull_origin_sequence 2\n"), "{metrics}");
+    support::eventually("the page", || site.get("london", "/new/page").body == b"1");
+    // A rollback is one more state, and so is what deletes the page otherwise.
+    let origin = site.path("origin");
+    let back = finish(&mut lull(&["rollback", "1", "--origin", &origin, "--wait", "london"])).ok();
+    assert_eq!(back, "state 3: as in state 1\n");
+    assert_eq!(site.get("london", "/new/page").status, 404);
+
+    let status = site.status("origin");
+    assert_eq!(status["replicas"].as_array().unwrap().len(), 2);
+    let said = finish(&mut lull(&["status", &site.path("london")])).ok();
+    assert!(said.starts_with("state 3, connected; "), "{said}");
+    finish(&mut lull(&["origin", "revoke", &origin, "london"])).ok();
+    support::eventually("the end", || site.status("london")["connected"] == false);
+
+    // They end as they are asked to.
+    let mut origin = site.origin.take().unwrap();
+    assert!(Command::new("kill").args(["-TERM", &origin.pid()]).status().unwrap().success());
+    assert!(origin.0.wait().unwrap().success());
+}
+
+#[test]
+fn what_cannot_work_is_told_in_one_line() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
+    let (there, none) = (path("origin"), path("none"));
+    finish(&mut lull(&["origin", "init", &there])).ok();
+    for (arguments, code, words) in [
+        (&["origin", "init", &there][..], 1, "name another folder"),
+        (&["origin", "run", &none, "--listen", "127.0.0.1:0"], 1, "no identity"),
+        (&["origin", "run", &there, "--listen", "nowhere"], 1, "cannot listen on nowhere"),
+        (&["origin", "run", &there, "--listen", "a:1", "--http", "b:1"], 2, "--token-file"),
+        (&["origin", "ticket", &there, "paris"], 1, "start it first"),
+        (&["publish", &none, "--origin", &there], 1, "cannot be read"),
+        (&["publish", &there, "--origin", &there, "--into", "../x"], 2, "--into"),
+        (&["rollback", "1", "--origin", &none], 1, "start it first"),
+        (&["status", &none], 1, "start it first"),
+        (&["replica", "join", "lull1abc", &none], 1, "ticket"),
+        (&["replica", "run", &none], 1, "no identity"),
+        (&["replica", "run", &none, "--blocked", "never"], 2, "write wait, error"),
+        (&["replica", "run", &none, "--delta-disconnected", "1"], 2, "the larger one"),
+    ] {
+        finish(&mut lull(arguments)).fails(code, words);
+    }
+}
+
+/// Δ of connected replicas and of others, in seconds.
+const DELTAS: [&str; 4] = ["--delta", "1", "--delta-disconnected", "4"];
+const BOUND: Duration = Duration::from_secs(4);
+const NAMES: u64 = 6;
+const LENGTH: Duration = Duration::from_secs(12);
+
+/// A body that says its number, of a size that follows from it.
+fn bytes_of(number: u64) -> Vec<u8> {
+    let mut bytes = format!("{number}\n").into_bytes();
+    bytes.resize([40, 3_000, 30_000, 150_000][number as usize % 4], b'.');
+    bytes
+}
+
+fn number_of(bytes: &[u8]) -> u64 {
+    let line = bytes.split(|byte| *byte == b'\n').next().unwrap();
+    let number = std::str::from_utf8(line).unwrap().parse().unwrap();
+    assert!(bytes == bytes_of(number), "all of {number}");
+    number
+}
+
+/// Numbers that look random.
+struct Dice(u64);
+
+impl Dice {
+    fn below(&mut self, end: u64) -> u64 {
+        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+        (self.0 >> 33) % end
+    }
+}
+
+type Addresses = Mutex<BTreeMap<&'static str, String>>;
+
+/// Writes one object after the other; gives the log and what was acknowledged.
+fn write(addresses: &Addresses, begun: Instant) -> (Vec<Changes>, Vec<Acknowledged>) {
+    let (mut commits, mut acknowledged) = (Vec::<Changes>::new(), Vec::new());
+    let (mut dice, mut made) = (Dice(1), 0);
+    let bearer = format!("Authorization: Bearer {TOKEN}\r\n");
+    while begun.elapsed() < LENGTH {
+        made += 1;
+        let name = dice.below(NAMES);
+        let body = (dice.below(8) > 0).then_some(Body(made));
+        let changes = Changes::from([(Name(name as u32), body)]);
+        let origin = addresses.lock().unwrap()["origin"].clone();
+        let (method, bytes) = match body {
+            Some(_) => ("PUT", bytes_of(made)),
+            None => ("DELETE", Vec::new()),
+        };
+        match request(&origin, method, &format!("/{name}"), &bearer, &bytes) {
+            Some(answer) => {
+                assert_eq!(answer.status, 200, "{answer:?}");
+                commits.push(changes.clone());
+                let position = answer.header("lull-sequence").unwrap().parse().unwrap();
+                assert_eq!(position, commits.len() as u64, "{answer:?}");
+                acknowledged.push(Acknowledged { position, changes, at: begun.elapsed() });
+            }
+            None => {
+                // Whether it was written, the next life knows.
+                let last = loop {
+                    thread::sleep(Duration::from_millis(20));
+                    let now = addresses.lock().unwrap()["origin"].clone();
+                    if let Some(answer) = request(&now, "GET", "/.lull/status", &bearer, b"") {
+                        let status: Value = serde_json::from_slice(&answer.body).unwrap();
+                        break status["sequence"].as_u64().unwrap();
+                    }
+                };
+                if last == commits.len() as u64 + 1 {
+                    commits.push(changes);
+                }
+                assert_eq!(last, commits.len() as u64, "nothing that was acknowledged is lost");
+            }
+        }
+        thread::sleep(Duration::from_millis(dice.below(20)));
+    }
+    (commits, acknowledged)
+}
+
+/// Reads as one session that changes replicas.
+fn read(addresses: &Addresses, begun: Instant, session: u64) -> Vec<checker::Read> {
+    let (mut dice, mut token, mut reads) = (Dice(100 + session), String::new(), Vec::new());
+    while begun.elapsed() < LENGTH {
+        let replica = dice.below(2);
+        let name = dice.below(NAMES);
+        let address = addresses.lock().unwrap()[["paris", "london"][replica as usize]].clone();
+        let began = begun.elapsed();
+        let answer = request(&address, "GET", &format!("/{name}"), &token, b"");
+        let Some(answer) = answer.filter(|answer| [200, 404].contains(&answer.status)) else {
+            thread::sleep(Duration::from_millis(5));
+            continue;
+        };
+        token = format!("Lull-Session: {}\r\n", answer.header("lull-session").unwrap());
+        let seen = match answer.status {
+            200 => Seen::Body(Body(number_of(&answer.body))),
+            _ => Seen::Absent,
+        };
+        let (ended, bound) = (begun.elapsed(), Some(BOUND));
+        let seen = vec![(Name(name as u32), seen)];
+        reads.push(checker::Read { session, replica, began, ended, bound, seen });
+        thread::sleep(Duration::from_millis(dice.below(10)));
+    }
+    reads
+}
+
+#[test]
+fn no_promise_is_broken_while_each_of_them_is_killed() {
+    let arguments: Vec<&str> =
+        DELTAS.iter().chain(&["--blocked", "error", "--patience", "0.3"]).copied().collect();
+    let mut site = Site::new(&["paris", "london"], &arguments);
+    let begun = Instant::now();
+    let addresses = &Mutex::new(site.addresses.clone());
+    let (commits, acknowledged, reads, kills) = thread::scope(|scope| {
+        let writing = scope.spawn(move || write(addresses, begun));
+        let reading: Vec<_> =
+            (0..4).map(|session| scope.spawn(move || read(addresses, begun, session))).collect();
+        let (mut dice, mut kills) = (Dice(9), BTreeMap::new());
+        while begun.elapsed() + Duration::from_secs(2) < LENGTH {
+            thread::sleep(Duration::from_millis(200 + dice.below(600)));
+            // Dropped, a process is killed with -9.
+            let victim = ["paris", "london", "origin"][dice.below(3) as usize];
+            *kills.entry(victim).or_insert(0) += 1;
+            if victim == "origin" {
+                site.origin = None;
+                thread::sleep(Duration::from_millis(dice.below(200)));
+                site.start_origin();
+            } else {
+                site.replicas.remove(victim);
+                thread::sleep(Duration::from_millis(dice.below(200)));
+                site.start_replica(victim, &arguments);
+            }
+            *addresses.lock().unwrap() = site.addresses.clone();
+        }
+        let (commits, acknowledged) = writing.join().unwrap();
+        let reads: Vec<_> = reading.into_iter().flat_map(|one| one.join().unwrap()).collect();
+        (commits, acknowledged, reads, kills)
+    });
+    println!("{} writes, {} reads, kills {kills:?}", acknowledged.len(), reads.len());
+    let violations = check(&Log::new(commits.clone()), &acknowledged, &reads);
+    assert_eq!(violations, []);
+    assert!(acknowledged.len() > 30 && reads.len() > 100, "there was something to judge");
+    assert_eq!(kills.len(), 3, "each was killed: {kills:?}");
+    // In the end all have all of it.
+    for name in ["paris", "london"] {
+        support::eventually("all of it", || site.status(name)["sequence"] == commits.len() as u64);
+    }
+}
