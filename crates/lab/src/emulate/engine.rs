@@ -9,7 +9,6 @@ use std::io::IoSliceMut;
 use std::net::IpAddr;
 use std::os::fd::{AsFd, AsRawFd};
 use std::sync::Arc;
-use std::sync::mpsc::{Receiver, Sender, TryRecvError};
 use std::time::{Duration, Instant};
 
 use lull_cc::Timestamp;
@@ -24,6 +23,7 @@ use nix::time::{ClockId, clock_gettime};
 
 use super::arrival::{Arrival, Arrivals, Calendar};
 use super::bottleneck::{Bottleneck, Departure};
+use super::commands::{Command, Commands};
 use super::frame::{Frame, HEADROOM, Headers};
 use super::goodput::Passed;
 use super::host::{HARDWARE_ADDRESS, Host, Port};
@@ -34,16 +34,6 @@ use super::{Error, Link, Topology, sys};
 const READ_BATCH: usize = 64;
 /// A call to the kernel that takes longer than this has slept.
 const SLEPT: Duration = Duration::from_micros(20);
-
-/// What other threads ask of this one.
-pub(super) enum Command {
-    /// The window that is being counted, and the flows that it names by number.
-    Snapshot(Sender<(WindowTally, Vec<FlowKey>)>),
-    /// End the window and begin one of this name.
-    Mark(String, Sender<()>),
-    /// End.
-    Stop,
-}
 
 /// What the thread hands back when it ends.
 pub(super) struct Outcome {
@@ -146,14 +136,15 @@ impl Engine {
     /// Runs until it is told to stop.
     pub(super) fn run(
         mut self,
-        commands: &Receiver<Command>,
+        commands: &Commands,
         wake: &Arc<EventFd>,
     ) -> Result<Outcome, Error> {
+        let _hearing = commands.hear();
         sys::raise_priority();
         // The kernel may otherwise let a thread sleep 50 µs longer than asked.
         let _ = nix::sys::prctl::set_timerslack(1);
         // A machine that takes unused pages of files back takes the program's own, too: what is done
-        // once in minutes then waits for the disk, and packets with it (0.8 to 0.95 s were seen).
+        // once in minutes would then wait for the disk, and packets with it.
         let _ = mlockall(MlockAllFlags::MCL_CURRENT);
         let mut readable: Vec<usize> = Vec::new();
         loop {
@@ -240,23 +231,23 @@ impl Engine {
     }
 
     /// Obeys what has been asked; whether to go on.
-    fn obey(&mut self, commands: &Receiver<Command>) -> bool {
-        loop {
-            match commands.try_recv() {
-                Err(TryRecvError::Empty) => return true,
-                Err(TryRecvError::Disconnected) | Ok(Command::Stop) => return false,
-                Ok(Command::Snapshot(answer)) => {
+    fn obey(&mut self, commands: &Commands) -> bool {
+        while let Some(command) = commands.take() {
+            match command {
+                Command::Stop => return false,
+                Command::Snapshot(answer) => {
                     let mut window = self.window.clone();
                     self.close(&mut window);
                     // Whoever asked may have gone.
                     let _ = answer.send((window, self.flows.clone()));
                 }
-                Ok(Command::Mark(name, answer)) => {
+                Command::Mark(name, answer) => {
                     self.begin_window(name);
                     let _ = answer.send(());
                 }
             }
         }
+        true
     }
 
     /// Fills in what is known of a window only at its end.

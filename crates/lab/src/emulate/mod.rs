@@ -36,13 +36,14 @@
 //! at the same time never meet.
 
 use std::sync::Arc;
-use std::sync::mpsc::{Sender, channel};
+use std::sync::mpsc::channel;
 use std::thread::{self, JoinHandle};
 
 use nix::sys::eventfd::{EfdFlags, EventFd};
 
 mod arrival;
 mod bottleneck;
+mod commands;
 mod contain;
 mod engine;
 mod error;
@@ -58,9 +59,10 @@ mod topology;
 mod trace;
 mod wire;
 
+use commands::{Command, Commands};
 pub(crate) use contain::chain;
 pub use contain::{Container, Signals, contain};
-use engine::{Command, Engine, Outcome};
+use engine::{Engine, Outcome};
 pub use error::Error;
 pub use host::Host;
 use host::Hosts;
@@ -85,7 +87,7 @@ pub struct Emulator {
     interval_s: Option<f64>,
     hosts: Vec<Host>,
     left: usize,
-    commands: Sender<Command>,
+    commands: Arc<Commands>,
     wake: Arc<EventFd>,
     thread: Option<JoinHandle<Result<Outcome, Error>>>,
 }
@@ -101,16 +103,16 @@ impl Emulator {
         topology.validate()?;
         sys::raise_open_files();
         let Hosts { hosts, ports, backend, congestion_control } = Hosts::make(topology)?;
-        let (commands, received) = channel();
+        let commands = Arc::new(Commands::new());
         let wake = EventFd::from_flags(EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_NONBLOCK)
             .map_err(|error| Error::system("making an event descriptor", error))?;
         let wake = Arc::new(wake);
         let engine = Engine::new(topology, &hosts, ports);
         let thread = {
-            let wake = Arc::clone(&wake);
+            let (commands, wake) = (Arc::clone(&commands), Arc::clone(&wake));
             thread::Builder::new()
                 .name("emulator".to_owned())
-                .spawn(move || engine.run(&received, &wake))
+                .spawn(move || engine.run(&commands, &wake))
                 .map_err(|error| Error::system("starting a thread", error))?
         };
         Ok(Emulator {
@@ -151,7 +153,7 @@ impl Emulator {
     }
 
     fn command(&self, command: Command) -> Result<(), Error> {
-        self.commands.send(command).map_err(|_| Error::Stopped)?;
+        self.commands.ask(command)?;
         self.wake.write(1).map_err(|error| Error::system("waking the emulator", error))?;
         Ok(())
     }
