@@ -1,8 +1,10 @@
 //! Record files: written line by line, so that an interrupted run loses at most its running cells.
 
 use std::fs::{self, File, OpenOptions, TryLockError};
-use std::io::{self, Write};
+use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
+
+use flate2::read::MultiGzDecoder;
 
 use super::{CellRecord, Failed, Header, Line};
 
@@ -48,15 +50,18 @@ pub struct RecordFile {
 }
 
 impl RecordFile {
-    /// Reads a record; one that is not there is empty.
+    /// Reads a record, or what gzip made of it (`PLAN.jsonl.gz`); one that is not there is empty.
     ///
     /// # Errors
     /// [`RecordError`]. A last line that was cut short is left out: its run was killed.
     pub fn read(path: &Path) -> Result<Self, RecordError> {
+        let system = |path: &Path, source| RecordError::System { path: path.to_owned(), source };
         let text = match fs::read_to_string(path) {
-            Ok(text) => text,
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Self::default()),
-            Err(source) => return Err(RecordError::System { path: path.to_owned(), source }),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                let packed = packed(path);
+                unpack(&packed).map_err(|source| system(&packed, source))?.unwrap_or_default()
+            }
+            text => text.map_err(|source| system(path, source))?,
         };
         let mut record = RecordFile::default();
         for (number, line) in text.split_inclusive('\n').enumerate() {
@@ -97,7 +102,8 @@ pub struct Recorder {
 }
 
 impl Recorder {
-    /// Goes on with the record at `path`, or begins it.
+    /// Goes on with the record at `path`, or begins it. What gzip made of it is unpacked first, and
+    /// is gone then.
     ///
     /// # Errors
     /// [`RecordError::InUse`] if another recorder has it, else [`RecordError::System`].
@@ -110,6 +116,14 @@ impl Recorder {
         let mut recorder = Recorder { path: path.to_owned(), file, _replaced: None };
         recorder.lock()?;
         cut_half_a_line(path).map_err(error)?;
+        if recorder.file.metadata().map_err(error)?.len() == 0 {
+            let packed = packed(path);
+            let error = |source| RecordError::System { path: packed.clone(), source };
+            if let Some(text) = unpack(&packed).map_err(error)? {
+                recorder.replace(&text)?;
+                fs::remove_file(&packed).map_err(error)?;
+            }
+        }
         Ok(recorder)
     }
 
@@ -133,13 +147,20 @@ impl Recorder {
         let text = String::from_utf8_lossy(&bytes);
         let is_kept = |line: &&str| serde_json::from_str(line).is_ok_and(|line| keep(&line));
         let kept: String = text.split_inclusive('\n').filter(is_kept).collect();
+        self.replace(&kept)
+    }
+
+    /// Puts `text` in the place of what the record holds, as a whole or not at all.
+    fn replace(&mut self, text: &str) -> Result<(), RecordError> {
+        let path = self.path.clone();
+        let error = |source| RecordError::System { path: path.clone(), source };
         let beside = path.with_extension("jsonl.new");
         let file = OpenOptions::new()
             .create(true)
             .truncate(true)
             .write(true)
             .open(&beside)
-            .and_then(|mut file| file.write_all(kept.as_bytes()).and_then(|()| file.sync_data()))
+            .and_then(|mut file| file.write_all(text.as_bytes()).and_then(|()| file.sync_data()))
             // From here on as `open` does, for a file that has no other name yet.
             .and_then(|()| OpenOptions::new().append(true).open(&beside))
             .map_err(error)?;
@@ -161,6 +182,22 @@ impl Recorder {
             .and_then(|()| self.file.sync_data())
             .map_err(|source| RecordError::System { path: self.path.clone(), source })
     }
+}
+
+/// Where gzip puts what it makes of a record.
+fn packed(path: &Path) -> PathBuf {
+    path.with_extension("jsonl.gz")
+}
+
+/// The text in a file of gzip; none if it is not there.
+fn unpack(path: &Path) -> io::Result<Option<String>> {
+    let file = match File::open(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        file => file?,
+    };
+    let mut text = String::new();
+    MultiGzDecoder::new(file).read_to_string(&mut text)?;
+    Ok(Some(text))
 }
 
 /// Takes off the last line of a run that was killed while it wrote.

@@ -1,4 +1,5 @@
 use std::fs;
+use std::process::Command;
 
 use serde_json::json;
 
@@ -180,4 +181,32 @@ fn of_a_few_connections_each_goodput_is_kept_and_of_a_crowd_its_fairness() {
     assert_eq!((crowd.flows_mbit.len(), crowd.fairness), (0, Some(1.0)));
     assert_eq!(divided(&[0, 0, 0, 7]).fairness, Some(0.25));
     assert_eq!(divided(&[0, 0]).fairness, None);
+}
+
+#[test]
+fn a_packed_record_is_read_and_gone_on_with() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("p.quick.jsonl");
+    let mut recorder = Recorder::open(&path).unwrap();
+    recorder.write(&Line::Header(header())).unwrap();
+    recorder.write(&Line::Cell(Box::new(cell("a", 1.0)))).unwrap();
+    drop(recorder);
+    let status = Command::new("gzip").arg("-9n").arg(&path).status().unwrap();
+    assert!(status.success() && !path.exists());
+
+    let packed = RecordFile::read(&path).unwrap();
+    assert_eq!((packed.headers.len(), packed.cells), (1, vec![cell("a", 1.0)]));
+    assert!(!path.exists(), "to read changes nothing");
+
+    let mut recorder = Recorder::open(&path).unwrap();
+    recorder.write(&Line::Cell(Box::new(cell("b", 1.0)))).unwrap();
+    assert!(matches!(Recorder::open(&path), Err(RecordError::InUse(_))));
+    let record = RecordFile::read(&path).unwrap();
+    assert_eq!((record.headers.len(), record.cells.len()), (1, 2));
+    assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1);
+
+    let broken = folder.path().join("q.jsonl");
+    fs::write(broken.with_extension("jsonl.gz"), "nonsense").unwrap();
+    let error = RecordFile::read(&broken).unwrap_err().to_string();
+    assert!(error.contains("q.jsonl.gz"), "{error}");
 }
