@@ -138,7 +138,7 @@ impl Args {
 pub(crate) fn run(arguments: Args) -> anyhow::Result<ExitCode> {
     let outcome = arguments.topology().and_then(|topology| {
         let Args { command, json, .. } = arguments;
-        Session { topology, command, json, asked: crate::words() }.run()
+        Session { topology, command, json, asked: crate::program() }.run()
     });
     match outcome {
         Err(error @ (Error::Topology(_) | Error::Trace { .. })) => {

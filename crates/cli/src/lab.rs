@@ -173,7 +173,7 @@ fn try_run(args: &RunArgs) -> anyhow::Result<ExitCode> {
         // A first look is to be quick.
         again: !args.quick,
         data: args.data.clone(),
-        command: crate::words(),
+        program: crate::program(),
     };
     let mut code = ExitCode::SUCCESS;
     let mut shown = Vec::new();

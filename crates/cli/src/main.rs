@@ -44,7 +44,7 @@ Examples:
 
 /// Traffic in the background that nobody notices.
 #[derive(Debug, Parser)]
-#[command(name = "lull", version, after_help = EXAMPLES)]
+#[command(name = "lull", version = env!("LULL_VERSION"), after_help = EXAMPLES)]
 struct Cli {
     #[command(subcommand)]
     command: Command,
@@ -157,7 +157,7 @@ fn explain(error: &clap::Error) -> ExitCode {
         let _ = error.print();
         return ExitCode::from(error.exit_code().try_into().unwrap_or(USAGE));
     }
-    let path = command_path(words().into_iter().skip(1));
+    let path = command_path(arguments().into_iter());
     eprintln!("lull: {} (see '{} --help')", one_line(&error.to_string()), path.join(" "));
     let command = path.get(1).map(String::as_str);
     // A wrapper keeps the program's exit codes free.
@@ -165,8 +165,16 @@ fn explain(error: &clap::Error) -> ExitCode {
 }
 
 /// The program's arguments to be shown: those that are no UTF-8 as near to it as can be.
-fn words() -> Vec<String> {
-    std::env::args_os().map(|word| word.to_string_lossy().into_owned()).collect()
+fn arguments() -> Vec<String> {
+    std::env::args_os().skip(1).map(|word| word.to_string_lossy().into_owned()).collect()
+}
+
+/// This program as it was called, for the records that it makes.
+fn program() -> lull_lab::record::Program {
+    lull_lab::record::Program {
+        arguments: arguments(),
+        commit: Some(env!("LULL_COMMIT").to_owned()).filter(|commit| !commit.is_empty()),
+    }
 }
 
 /// The command that the arguments lead to, as far as there is one: `lull kernel load`.

@@ -285,7 +285,7 @@ fn bar(trace: &Trace) -> ProgressBar {
 fn in_json(report: &Report, contents: &[Contents]) -> anyhow::Result<String> {
     let mut value = serde_json::to_value(report)?;
     value["logs"] = contents.iter().map(Contents::json).collect::<Value>();
-    value["command"] = json!(crate::words().join(" "));
+    value["command"] = json!(format!("lull {}", crate::arguments().join(" ")));
     Ok(format!("{}\n", serde_json::to_string_pretty(&value)?))
 }
 

@@ -8,7 +8,6 @@ use std::process::ExitCode;
 
 use anyhow::{Context, bail};
 use lull_lab::plan::{Library, PlanError};
-use lull_lab::record;
 use lull_lab::report::Report;
 
 const EXAMPLES: &str = "\
@@ -71,7 +70,7 @@ fn try_report(args: &ReportArgs) -> anyhow::Result<ExitCode> {
             plans.insert(0, full);
         }
     }
-    let report = Report::read(experiments, &folder, record::commit())?;
+    let report = Report::read(experiments, &folder, crate::program().commit)?;
     if args.json {
         let text = serde_json::to_string_pretty(&BTreeMap::from([("rows", report.rows())]))?;
         writeln!(io::stdout(), "{text}").context("cannot write")?;

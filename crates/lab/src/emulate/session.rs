@@ -14,7 +14,7 @@ use serde::Serialize;
 use super::contain::{Container, Signals, Supervisor, chain};
 use super::statistics::{Counts, DirectionStatistics, LinkDescription, Record, Spread};
 use super::{Emulator, Error, Host, Topology, contain};
-use crate::record::Origin;
+use crate::record::{Origin, Program};
 
 /// The exit code if the emulator itself fails; `env`, `timeout` and `nohup` use the same.
 pub(super) const FAILED: u8 = 125;
@@ -34,8 +34,8 @@ pub struct Session {
     pub command: Vec<OsString>,
     /// Where to write the record: a file, or `-` for the standard output.
     pub json: Option<PathBuf>,
-    /// The command line that asked for it, for the record.
-    pub asked: Vec<String>,
+    /// Who asks for it, for the record.
+    pub asked: Program,
 }
 
 /// The record of a session. It opens as those of runs do.
@@ -61,11 +61,8 @@ impl Session {
     /// [`Error::Topology`] for a network that cannot be; otherwise those of [`contain`].
     pub fn run(&self) -> Result<u8, Error> {
         self.topology.validate()?;
-        // Inside, git might not trust a tree that seems to be somebody else's.
-        let origin = self
-            .json
-            .is_some()
-            .then(|| Origin::new(self.asked.clone(), self.topology.forward.seed));
+        let origin =
+            self.json.is_some().then(|| Origin::new(&self.asked, self.topology.forward.seed));
         contain(Signals::Pass, |container| {
             self.run_contained(container, origin.as_ref()).unwrap_or_else(|error| {
                 eprintln!("lull: {}", chain(&error));

@@ -1,17 +1,26 @@
 //! Where a record comes from.
 
-use std::path::Path;
-use std::process::Command;
+use std::iter::once;
 use std::time::SystemTime;
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+/// The program that makes a record, as it was called.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Program {
+    /// What it was called with, without its own name.
+    pub arguments: Vec<String>,
+    /// The commit that it was built from, with `-dirty` where its sources were other ones; none if
+    /// they were in no tree. The tree that a program runs in may be elsewhere by then.
+    pub commit: Option<String>,
+}
+
 /// The first line of a record.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Header {
-    /// The command line. Of the program only the name: where it lies says something about the
-    /// machine, and nothing about the run.
+    /// The command line. The program is `lull`: what its file is called and where it lies says
+    /// something about the machine, and nothing about the run.
     pub command: Vec<String>,
     /// The seed of the first repetition.
     pub seed: u64,
@@ -19,8 +28,7 @@ pub struct Header {
     pub plan: Value,
     /// SHA-256 of the plan.
     pub plan_hash: String,
-    /// The commit of the tree it was run in, with `-dirty` where files were changed; none outside
-    /// a tree.
+    /// The commit that the program was built from; see [`Program::commit`].
     pub commit: Option<String>,
     /// The version of Lull.
     pub version: String,
@@ -34,9 +42,9 @@ pub struct Header {
 
 impl Header {
     /// A header for a run that begins now, on this machine.
-    pub fn new(command: Vec<String>, seed: u64, plan: &crate::plan::Plan) -> Self {
+    pub fn new(program: &Program, seed: u64, plan: &crate::plan::Plan) -> Self {
         let Origin { command, seed, commit, version, kernel, cores, started_unix_s } =
-            Origin::new(command, seed);
+            Origin::new(program, seed);
         Header {
             command,
             seed,
@@ -65,30 +73,20 @@ pub(crate) struct Origin {
 
 impl Origin {
     /// Of what begins now, on this machine.
-    pub(crate) fn new(command: Vec<String>, seed: u64) -> Self {
+    pub(crate) fn new(program: &Program, seed: u64) -> Self {
         let kernel = nix::sys::utsname::uname()
             .map(|name| name.release().to_string_lossy().into_owned())
             .unwrap_or_default();
         Origin {
-            command: without_folder(command),
+            command: once("lull".to_owned()).chain(program.arguments.iter().cloned()).collect(),
             seed,
-            commit: commit(),
+            commit: program.commit.clone(),
             version: env!("CARGO_PKG_VERSION").to_owned(),
             kernel,
             cores: cores(),
             started_unix_s: now(),
         }
     }
-}
-
-/// A command line whose program has lost its folder.
-fn without_folder(mut command: Vec<String>) -> Vec<String> {
-    if let Some(program) = command.first_mut()
-        && let Some(name) = Path::new(program.as_str()).file_name()
-    {
-        *program = name.to_string_lossy().into_owned();
-    }
-    command
 }
 
 /// Processors that this process may use.
@@ -101,16 +99,4 @@ pub(crate) fn cores() -> usize {
 #[allow(clippy::disallowed_methods)]
 fn now() -> u64 {
     SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).map_or(0, |time| time.as_secs())
-}
-
-/// The commit of the tree around the working directory, with `-dirty` where files were changed;
-/// none outside a tree.
-pub fn commit() -> Option<String> {
-    let git = |arguments: &[&str]| {
-        let output = Command::new("git").args(arguments).output().ok()?;
-        output.status.success().then(|| String::from_utf8_lossy(&output.stdout).trim().to_owned())
-    };
-    let commit = git(&["rev-parse", "HEAD"])?;
-    let changed = git(&["status", "--porcelain", "--untracked-files=no"])?;
-    Some(if changed.is_empty() { commit } else { commit + "-dirty" })
 }

@@ -14,7 +14,7 @@ mod quantities;
 mod transfers;
 
 pub use file::{RecordError, RecordFile, Recorder};
-pub use header::{Header, commit};
+pub use header::{Header, Program};
 pub(crate) use header::{Origin, cores};
 pub(crate) use quantities::sharing;
 pub use transfers::{ActionRecord, Transfers};

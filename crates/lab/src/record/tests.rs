@@ -11,9 +11,13 @@ const PLAN: &str = "id = 'p'\ntitle = 'P'\n[paper]\nsource = 'a'\nstatement = 'b
     [[groups]]\nname = 'a'\nkind = 'bulk'\ncontrol = 'cubic'\nphases = ['p']\n\
     [[phases]]\nname = 'p'\nsettle = '1s'\nmeasure = '1s'\n";
 
+fn program() -> Program {
+    Program { arguments: vec!["lab".to_owned()], commit: Some("c0ffee-dirty".to_owned()) }
+}
+
 fn header() -> Header {
     let plan = Plan::parse("p.toml", PLAN, false).unwrap();
-    Header::new(vec!["/opt/lull/lull".to_owned(), "lab".to_owned()], 3, &plan)
+    Header::new(&program(), 3, &plan)
 }
 
 fn cell(key: &str, cpu_s: f64) -> CellRecord {
@@ -26,12 +30,14 @@ fn a_header_says_where_the_record_comes_from() {
     let line = serde_json::to_value(Line::Header(header.clone())).unwrap();
     assert_eq!(line["line"], "header");
     for key in ["command", "seed", "plan", "plan_hash", "commit", "kernel", "cores"] {
-        assert!(!line[key].is_null() || key == "commit", "{key}: {line}");
+        assert!(!line[key].is_null(), "{key}: {line}");
     }
     assert_eq!((line["seed"].as_u64(), line["plan"]["id"].as_str()), (Some(3), Some("p")));
     assert_eq!(header.plan_hash.len(), 64);
-    // Where the program lay is the machine's business.
+    // What the program's file is called is the machine's business.
     assert_eq!(header.command, ["lull", "lab"]);
+    // Of the sources, and not of the tree that this happens to run in.
+    assert_eq!(header.commit.as_deref(), Some("c0ffee-dirty"));
     assert!(header.started_unix_s > 1_700_000_000);
 }
 

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use super::*;
 use crate::plan::Cell;
-use crate::record::{GroupRecord, Line, PhaseRecord, Recorder};
+use crate::record::{GroupRecord, Line, PhaseRecord, Program, Recorder};
 
 /// Two cells, one group, two plots, and one check: the goodput is 5 Mbit/s at least.
 const PLAN: &str = "
@@ -95,8 +95,11 @@ fn measured(cell: &Cell, goodput_mbit: f64) -> Line {
 /// A run of `plan` whose first cells receive so many Mbit/s; the others are not recorded.
 fn record(folder: &Path, plan: &Plan, seed: u64, goodputs: &[f64]) {
     let mut recorder = Recorder::open(&record_path(folder, plan)).unwrap();
-    let command = ["/some/where/lull", "lab", "run", "made-*"].map(str::to_owned).to_vec();
-    let header = Header { commit: Some("c0ffee".to_owned()), ..Header::new(command, seed, plan) };
+    let program = Program {
+        arguments: ["lab", "run", "made-*"].map(str::to_owned).to_vec(),
+        commit: Some("c0ffee".to_owned()),
+    };
+    let header = Header::new(&program, seed, plan);
     recorder.write(&Line::Header(header)).unwrap();
     let cells = plan.cells(&Selection::default(), seed).unwrap();
     for (cell, goodput) in cells.iter().zip(goodputs) {

@@ -21,7 +21,7 @@ pub use cost::{Budget, cores_of, estimate};
 use schedule::Step;
 
 use crate::plan::{Cell, Plan, PlanError, Selection};
-use crate::record::{CellRecord, Failed, Header, Line, RecordError, RecordFile, Recorder};
+use crate::record::{CellRecord, Failed, Header, Line, Program, RecordError, RecordFile, Recorder};
 use crate::simulate::{self, SimulateError};
 
 /// Why a run could not be made. What keeps single cells from running is in the record instead.
@@ -118,8 +118,8 @@ pub struct Runner {
     pub again: bool,
     /// The folder of data that the simulator reads logs from, if it is not the usual one.
     pub data: Option<PathBuf>,
-    /// The command line, for the record.
-    pub command: Vec<String>,
+    /// Who asks for it, for the record.
+    pub program: Program,
 }
 
 /// What came of a run.
@@ -233,7 +233,7 @@ impl Pass<'_> {
         let (due, recorded): (Vec<&Cell>, Vec<&Cell>) =
             self.cells.iter().partition(|cell| self.is_due(&before, cell));
         let budget = Budget::of_this_machine(self.runner.jobs);
-        let header = Header::new(self.runner.command.clone(), self.runner.seed, self.plan);
+        let header = Header::new(&self.runner.program, self.runner.seed, self.plan);
         if self.is_first || !due.is_empty() {
             let old = |cell: &&&Cell| before.cells.iter().any(|old| old.hash == cell.hash);
             show(Event::Planned {

@@ -6,7 +6,7 @@
 use std::path::Path;
 
 use lull_lab::plan::{Plan, Selection};
-use lull_lab::record::{CellRecord, GroupRecord, PhaseRecord};
+use lull_lab::record::{CellRecord, GroupRecord, PhaseRecord, Program};
 use lull_lab::run::{Isolation, Outcome, Runner};
 
 /// A plan; `rest` has its topology, groups, phases and all else.
@@ -27,7 +27,7 @@ pub(crate) fn runner(out: &Path) -> Runner {
         fresh: false,
         again: false,
         data: Some(out.to_owned()),
-        command: vec!["test".to_owned()],
+        program: Program::default(),
     }
 }
 
