@@ -15,7 +15,7 @@ use crate::daemon::{
     Clock, DaemonError, MachineClock, OriginDaemon, OriginEvent, OriginOptions, ReplicaDaemon,
     ReplicaEvent, ReplicaOptions,
 };
-use crate::http::{Blocked, OriginFace, ReplicaFace};
+use crate::http::{Blocked, OriginFace, ReplicaFace, Serving};
 
 /// What is told of a daemon that runs.
 #[derive(Debug)]
@@ -155,6 +155,61 @@ impl Signals {
     }
 }
 
+/// A daemon that runs.
+trait Daemon {
+    /// Waits until it fails.
+    async fn failed(&self);
+    /// Ends it, and says what it has failed with.
+    async fn stop(self) -> Result<(), DaemonError>;
+}
+
+impl Daemon for OriginDaemon {
+    async fn failed(&self) {
+        self.failed().await;
+    }
+
+    async fn stop(self) -> Result<(), DaemonError> {
+        self.stop().await
+    }
+}
+
+impl Daemon for ReplicaDaemon {
+    async fn failed(&self) {
+        self.failed().await;
+    }
+
+    async fn stop(self) -> Result<(), DaemonError> {
+        self.stop().await
+    }
+}
+
+/// Stays until a signal comes or the daemon fails, and ends it. A second signal does not wait for
+/// what is under way.
+async fn attend(
+    mut signals: Signals,
+    daemon: impl Daemon,
+    faces: Vec<Serving>,
+    tell: &impl Fn(Told),
+) -> Result<(), ServiceError> {
+    tokio::select! {
+        () = signals.next() => {}
+        () = daemon.failed() => {}
+    }
+    tell(Told::Ending);
+    let ending = async {
+        for face in faces {
+            face.close().await;
+        }
+        daemon.stop().await
+    };
+    tokio::select! {
+        ended = ending => ended?,
+        () = signals.next() => {}
+    }
+    tell(Told::Stopped);
+    Ok(())
+}
+
 async fn listen(address: &str) -> Result<(TcpListener, SocketAddr), ServiceError> {
     let failed = |source| ServiceError::Listen { address: address.to_owned(), source };
     let listener = TcpListener::bind(address).await.map_err(failed)?;
@@ -173,7 +228,7 @@ pub fn run_origin(
 ) -> Result<(), ServiceError> {
     let tell = Arc::new(tell);
     finished(async {
-        let mut signals = Signals::take()?;
+        let signals = Signals::take()?;
         let OriginService { daemon, http } = service;
         let folder = daemon.folder.clone();
         let clock: Arc<dyn Clock> = Arc::new(MachineClock);
@@ -193,24 +248,8 @@ pub fn run_origin(
             faces.push(OriginFace::open(listener, daemon.handle(), known, &token));
             tell(Told::Http(address));
         }
-        tokio::select! {
-            () = signals.next() => {}
-            () = daemon.failed() => {}
-        }
-        tell(Told::Ending);
-        let ending = async {
-            for face in faces {
-                face.close().await;
-            }
-            Ok(daemon.stop().await?)
-        };
-        tokio::select! {
-            ended = ending => ended,
-            () = signals.next() => Ok(()),
-        }
-    })?;
-    tell(Told::Stopped);
-    Ok(())
+        attend(signals, daemon, faces, &*tell).await
+    })
 }
 
 /// Runs a replica likewise.
@@ -223,7 +262,7 @@ pub fn run_replica(
 ) -> Result<(), ServiceError> {
     let tell = Arc::new(tell);
     finished(async {
-        let mut signals = Signals::take()?;
+        let signals = Signals::take()?;
         let ReplicaService { daemon, http, blocked } = service;
         let folder = daemon.folder.clone();
         let clock: Arc<dyn Clock> = Arc::new(MachineClock);
@@ -237,24 +276,8 @@ pub fn run_replica(
             faces.push(ReplicaFace::open(listener, daemon.handle(), blocked));
             tell(Told::Http(address));
         }
-        tokio::select! {
-            () = signals.next() => {}
-            () = daemon.failed() => {}
-        }
-        tell(Told::Ending);
-        let ending = async {
-            for face in faces {
-                face.close().await;
-            }
-            Ok(daemon.stop().await?)
-        };
-        tokio::select! {
-            ended = ending => ended,
-            () = signals.next() => Ok(()),
-        }
-    })?;
-    tell(Told::Stopped);
-    Ok(())
+        attend(signals, daemon, faces, &*tell).await
+    })
 }
 
 /// Runs to the end, and does not wait for threads that read from a slow disk.

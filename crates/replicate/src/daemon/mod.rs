@@ -25,6 +25,7 @@ mod origin;
 mod replica;
 
 use std::io;
+use std::sync::Arc;
 
 use thiserror::Error;
 
@@ -42,7 +43,32 @@ pub use replica::{
 
 use crate::identity::{IdentityError, OtherOrigin};
 use crate::message::NotEnrolled;
-use crate::store::StoreError;
+use crate::store::{Done, State, Store, StoreError, Worker};
+
+/// Gives a store its threads, which tell the daemon what is done. They don't keep it.
+fn worker_of<D, S>(
+    daemon: &Arc<D>,
+    store: Store<S>,
+    done: impl Fn(&D, Result<Done, StoreError>) + Send + Sync + 'static,
+) -> Result<Worker<S::Step>, DaemonError>
+where
+    D: Send + Sync + 'static,
+    S: State,
+{
+    let daemon = Arc::downgrade(daemon);
+    let tell = move |result| {
+        if let Some(daemon) = daemon.upgrade() {
+            done(&daemon, result);
+        }
+    };
+    Worker::spawn(store, tell).map_err(DaemonError::Thread)
+}
+
+/// Ends the threads of a store, when they have done what they were asked for.
+async fn end<T: Send + 'static>(worker: Option<Worker<T>>) {
+    // Joins them.
+    let _ = tokio::task::spawn_blocking(move || drop(worker)).await;
+}
 
 /// Why a daemon does not start, or has ended.
 #[derive(Debug, Error)]

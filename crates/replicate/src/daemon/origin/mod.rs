@@ -16,13 +16,13 @@ use tokio::net::TcpListener;
 use tokio::sync::{oneshot, watch};
 use tokio::task::JoinHandle;
 
-use super::{Clock, DaemonError};
+use super::{Clock, DaemonError, end, worker_of};
 use crate::identity::{self, IdentityError, OriginIdentity, Ticket};
 use crate::message::Refusal;
 use crate::origin::{Config, Origin, Prioritise, ReadsPerWriteAndByte};
 use crate::origin::{Refused, RollbackError, Transaction};
 use crate::path::Path;
-use crate::store::{Bodies, Body, Library, OriginState, Settings, Store, StoreError, Worker};
+use crate::store::{Bodies, Body, Library, OriginState, Settings, Store, StoreError};
 use crate::time::{Reading, WallTime};
 use crate::types::{Position, ReplicaId, Sequence, Version};
 
@@ -250,14 +250,8 @@ impl OriginDaemon {
             progress: watch::Sender::new(0),
             stop: watch::Sender::new(false),
         });
-        // The threads of the store don't keep the daemon.
-        let weak = Arc::downgrade(&shared);
-        let worker = Worker::spawn(opened.store, move |done| {
-            if let Some(shared) = weak.upgrade() {
-                shared.with(|core, now| core.done(now, done));
-            }
-        });
-        let worker = worker.map_err(DaemonError::Thread)?;
+        let done = |shared: &Shared, done| shared.with(|core, now| core.done(now, done));
+        let worker = worker_of(&shared, opened.store, done)?;
         shared.with(|core, _| core.worker = Some(worker));
         let accepting = tokio::spawn(serve::accept(Arc::clone(&shared), listener));
         Ok(OriginDaemon { shared, address, accepting })
@@ -294,12 +288,9 @@ impl OriginDaemon {
         let _ = tokio::time::timeout(PATIENCE, done).await;
         self.shared.stop.send_replace(true);
         let _ = (&mut self.accepting).await;
-        let shared = Arc::clone(&self.shared);
-        let worker = shared.with(|core, _| core.close());
-        // Joins threads, which finish what they were asked for.
-        let _ = tokio::task::spawn_blocking(move || drop(worker)).await;
+        end(self.shared.with(|core, _| core.close())).await;
         self.shared.library.close();
-        let failed = shared.with(|core, _| core.failed.take());
+        let failed = self.shared.with(|core, _| core.failed.take());
         failed.map_or(Ok(()), |error| Err(error.into()))
     }
 }

@@ -16,7 +16,7 @@ use tokio::sync::{Notify, oneshot, watch};
 use tokio::task::JoinHandle;
 
 use super::clock::until;
-use super::{Clock, DaemonError};
+use super::{Clock, DaemonError, end, worker_of};
 use crate::identity::ReplicaIdentity;
 use crate::message::Refusal;
 use crate::replica::{Answer, Config, Counters, Event, ReadId, Replica, Skew, Step};
@@ -293,14 +293,8 @@ impl ReplicaDaemon {
             turn: Notify::new(),
             stop: watch::Sender::new(false),
         });
-        // The threads of the store don't keep the daemon.
-        let weak = Arc::downgrade(&shared);
-        let worker = Worker::spawn(opened.store, move |done| {
-            if let Some(shared) = weak.upgrade() {
-                shared.with(|core, now| core.done(now, done));
-            }
-        });
-        let worker = worker.map_err(DaemonError::Thread)?;
+        let done = |shared: &Shared, done| shared.with(|core, now| core.done(now, done));
+        let worker = worker_of(&shared, opened.store, done)?;
         shared.with(|core, _| core.worker = Some(worker));
         let (timing, connecting) = (Arc::clone(&shared), Arc::clone(&shared));
         let tasks = vec![
@@ -330,12 +324,9 @@ impl ReplicaDaemon {
         for task in self.tasks.drain(..) {
             let _ = task.await;
         }
-        let shared = Arc::clone(&self.shared);
-        let worker = shared.close();
-        // Joins threads, which finish what they were asked for.
-        let _ = tokio::task::spawn_blocking(move || drop(worker)).await;
+        end(self.shared.close()).await;
         self.shared.library.close();
-        let failed = shared.with(|core, _| core.failed.take());
+        let failed = self.shared.with(|core, _| core.failed.take());
         failed.map_or(Ok(()), |error| Err(error.into()))
     }
 }
