@@ -24,6 +24,8 @@ const UNKNOWN_PACKET_BYTES: u32 = 1448;
 /// Two packets leave at least so often, whatever the window: with a longer silence than this,
 /// routers and programs take a connection for dead. It matters for round-trip times above 625 ms.
 pub(crate) const LONGEST_PAUSE_SECONDS: u64 = 60;
+/// What a round below a packet multiplies a window by at most (docs/algorithm.md, *gentle*).
+const MOST_STEP: u64 = 4;
 /// Looks that are remembered to tell rounds apart.
 const REMEMBERED: usize = 32;
 
@@ -54,6 +56,8 @@ pub struct UserSpaceNice {
     /// Looks since then, once the pause is longer than a retransmission timeout.
     pauses: u32,
     rate: Rate,
+    /// What is set: the pace, or more while a pair is on its way.
+    limit: Rate,
     told: Option<Rate>,
     due: Timestamp,
     mean_rtt_micros: u32,
@@ -69,6 +73,7 @@ impl UserSpaceNice {
             active: Timestamp::ZERO,
             pauses: 0,
             rate: Self::initial_rate(),
+            limit: Self::initial_rate(),
             told: None,
             due: Timestamp::ZERO,
             mean_rtt_micros: 0,
@@ -163,7 +168,13 @@ impl UserSpaceNice {
         self.past.push_back((now, info.delivered));
         let srtt = if info.srtt_micros > 0 { info.srtt_micros } else { UNKNOWN_RTT_MICROS };
         let packet = if info.packet_bytes > 0 { info.packet_bytes } else { UNKNOWN_PACKET_BYTES };
-        self.rate = pace(self.nice.window(), packet, self.pacing_rtt_micros(srtt));
+        let rtt = self.pacing_rtt_micros(srtt);
+        self.rate = pace(self.nice.window(), packet, rtt);
+        self.limit = if self.nice.window() < Window::ONE && info.unacked > 0 {
+            self.most_after_a_pair(packet, rtt)
+        } else {
+            self.rate
+        };
         let interval = Duration::from_micros(u64::from(srtt / LOOKS_PER_ROUND));
         let interval = (interval * (1 << self.pauses.min(16))).max(SHORTEST_INTERVAL);
         self.due = now + interval.min(LONGEST_INTERVAL);
@@ -179,11 +190,30 @@ impl UserSpaceNice {
         }
     }
 
-    /// The rate to set, if it is another than the last one that was returned.
+    /// The most that the pace may be when the pair that is on its way has been acknowledged: that
+    /// of a window four times as large, over the shortest round trip.
+    ///
+    /// The kernel's pace follows a lower limit at once, and a higher one with the next
+    /// acknowledgement only (Linux: `sk_setsockopt`, `tcp_update_pacing_rate`). Raised after it, the
+    /// limit would count for the pair after the next one, and each step up from 1/48 would take one
+    /// pause too many, of up to 96 round trips. So while a pair is out, the limit leaves room for
+    /// whatever it may show, and what it has shown is set as soon as it is seen. Below one packet
+    /// the pause after the pair holds the next one back until then.
+    fn most_after_a_pair(&self, packet_bytes: u32, rtt_micros: u32) -> Rate {
+        let window = Window::from_raw(self.nice.window().raw() * MOST_STEP).min(Window::TWO);
+        let shortest = match self.nice.min_rtt_micros() {
+            0 => rtt_micros,
+            least => least.min(rtt_micros),
+        };
+        pace(window, packet_bytes, shortest)
+    }
+
+    /// The rate to set, if it is another than the last one that was returned: the pace, but while
+    /// a pair is on its way.
     pub fn poll_rate(&mut self) -> Option<Rate> {
-        let is_new = self.told != Some(self.rate);
-        self.told = Some(self.rate);
-        is_new.then_some(self.rate)
+        let is_new = self.told != Some(self.limit);
+        self.told = Some(self.limit);
+        is_new.then_some(self.limit)
     }
 
     /// When to call [`handle_sample`](Self::handle_sample) again: at once before the first
@@ -198,7 +228,7 @@ impl UserSpaceNice {
         self.nice.window()
     }
 
-    /// The pace that follows from it.
+    /// The pace that follows from it. While a pair is on its way, what is set is more.
     pub fn rate(&self) -> Rate {
         self.rate
     }

@@ -159,6 +159,53 @@ fn below_two_packets_the_pace_follows_the_last_round_trip_once_the_queue_has_gon
     assert!((rate / expected - 1.0).abs() < 0.01, "{rate} {expected}");
 }
 
+/// What the kernel makes of the limit: it follows a lower one at once, and a higher one with the
+/// next acknowledgement.
+struct KernelPace(Rate);
+
+impl KernelPace {
+    fn limit(&mut self, limit: Option<Rate>) -> Option<Rate> {
+        self.0 = self.0.min(limit.unwrap_or(self.0));
+        limit
+    }
+}
+
+/// Each pair that finds the queue empty takes the window four times, and the pause after the next
+/// pair is already as short as that says. Pairs here leave when the kernel lets them.
+#[test]
+fn from_the_least_window_each_pair_is_sent_at_the_pace_that_the_last_one_has_earned() {
+    let mut connection = Connection::new();
+    (0..10).for_each(|_| connection.round(16, 50_000));
+    (0..60).for_each(|_| connection.round(16, 100_000));
+    assert_eq!(connection.nice.window(), Window::ONE_48TH);
+    connection.look(|info| info.unacked = 0);
+    let mut limit = connection.nice.poll_rate().unwrap();
+    let mut kernel = KernelPace(limit);
+    let mut pauses = Vec::new();
+    while connection.window() < 1.0 {
+        assert!(pauses.len() < 12, "{pauses:?}");
+        let pace = connection.nice.rate();
+        // A pair leaves, with a pause behind it at the pace that the kernel has.
+        pauses.push(kernel.0.bytes_per_second() as f64 / pace.bytes_per_second() as f64);
+        for _ in 0..3 {
+            connection.look(|info| info.unacked = 2);
+            limit = kernel.limit(connection.nice.poll_rate()).unwrap_or(limit);
+        }
+        // Its acknowledgement comes; only then the kernel looks at what was set.
+        kernel.0 = limit;
+        connection.look(|info| {
+            info.unacked = 0;
+            info.delivered += 2;
+            info.acks += 1;
+            info.srtt_micros = (7 * info.srtt_micros + 50_000) / 8;
+        });
+        limit = kernel.limit(connection.nice.poll_rate()).unwrap_or(limit);
+        assert_eq!(limit, connection.nice.rate(), "nothing is out, so the limit is the pace");
+        assert!(kernel.0 <= connection.nice.rate(), "{:?}", kernel.0);
+    }
+    assert!(pauses.iter().all(|earned| (earned - 1.0).abs() < 0.01), "{pauses:?}");
+}
+
 /// Nice §2.2: a lost packet means Reno's rule.
 #[test]
 fn a_loss_halves_and_a_timeout_leaves_one_packet() {
