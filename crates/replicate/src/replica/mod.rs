@@ -30,7 +30,7 @@ pub use image::{Image, Object, Step};
 use lease::Lease;
 pub use lease::{Skew, Staleness};
 use reads::Waiting;
-pub use reads::{Answer, Order, Outcome, ReadId, Request, What, Why};
+pub use reads::{Answer, Entry, Order, Outcome, ReadId, Request, What, Why};
 use resync::Resync;
 
 /// What a replica is told once.

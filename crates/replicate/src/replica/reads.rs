@@ -1,6 +1,9 @@
 //! Reads: answered from the committed state, or kept until they can be (SSR §6.2.2, §6.2.3.2).
 
-use super::Replica;
+use core::ops::Bound;
+use std::collections::BTreeMap;
+
+use super::{Object, Replica};
 use crate::message::ToOrigin;
 use crate::path::Path;
 use crate::time::{LocalTime, Reading};
@@ -15,9 +18,27 @@ pub struct ReadId(pub u64);
 pub enum What {
     /// The body of an object.
     Object(Path),
+    /// The body of the version that an [`Entry`](What::Entry) of this object was: what a file system
+    /// opens once it has found it. Overwritten meanwhile, it is still that version for as long as its
+    /// body is here.
+    Version(Path, Version),
+    /// What is under a name. Needs no body.
+    Entry(Path),
+    /// What is in a folder, without what is in folders of it; the root is the empty text. One read
+    /// of all these names, which needs no bodies.
+    Names(String),
     /// All objects of a folder, at any depth; the root is the empty text. One read of all their
     /// names, which needs no bodies.
     Folder(String),
+}
+
+/// What is under a name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Entry {
+    /// An object, in this version.
+    File(Version),
+    /// A folder: objects have this name as the beginning of theirs.
+    Folder,
 }
 
 /// A read.
@@ -34,8 +55,12 @@ pub struct Request {
 pub enum Outcome {
     /// The body of this version; it is in the store.
     Object(Version),
-    /// There is no such object.
+    /// There is no such object, no such folder; or that version is overwritten, and its body gone.
     Absent,
+    /// What is under the name.
+    Entry(Entry),
+    /// The names in the folder, in the order of their bytes.
+    Names(Vec<(String, Entry)>),
     /// The objects of the folder, by name.
     Folder(Vec<(Path, Version)>),
 }
@@ -153,7 +178,9 @@ impl<P: Clone> Replica<P> {
 
     fn answer(&mut self, now: LocalTime, id: ReadId, request: Request, outcome: Outcome) {
         self.counters.masked += u64::from(!self.lease.holds(now, true));
-        if let (What::Object(path), Outcome::Object(_)) = (&request.what, &outcome) {
+        if let (What::Object(path) | What::Version(path, _), Outcome::Object(_)) =
+            (&request.what, &outcome)
+        {
             *self.reads.entry(path.clone()).or_default() += 1;
             self.touch(path);
         }
@@ -182,6 +209,25 @@ impl<P: Clone> Replica<P> {
                 let within = within.map(|(path, object)| (path.clone(), object.version));
                 Ok(Outcome::Folder(within.collect()))
             }
+            What::Entry(path) => Ok(entry(&self.image.objects, path)),
+            What::Names(folder) => Ok(names(&self.image.objects, folder)),
+            What::Version(path, version) => {
+                match self.image.objects.get(path) {
+                    // If it was overwritten: it was current when its name was looked up, which
+                    // whoever opens it has just done. So the read may be one of then.
+                    _ if self.shelf.is_stored(&version.content.digest) => {
+                        Ok(Outcome::Object(*version))
+                    }
+                    // It has to be fetched; or it was overwritten, and whoever looks the name up
+                    // again finds a newer one, for which is worth waiting: else that might be
+                    // overwritten then, too.
+                    Some(object) if !object.valid => {
+                        self.demand(now, path);
+                        Err(Why::Invalid)
+                    }
+                    _ => Ok(Outcome::Absent),
+                }
+            }
             What::Object(path) => match self.image.objects.get(path) {
                 None => Ok(Outcome::Absent),
                 Some(object) if object.valid => Ok(Outcome::Object(object.version)),
@@ -209,4 +255,44 @@ impl<P: Clone> Replica<P> {
         self.counters.demands += 1;
         self.outbox.push_back(ToOrigin::Demand(path.clone()));
     }
+}
+
+type Objects = BTreeMap<Path, Object>;
+
+fn entry(objects: &Objects, path: &Path) -> Outcome {
+    if let Some(object) = objects.get(path) {
+        return Outcome::Entry(Entry::File(object.version));
+    }
+    let within = format!("{path}/");
+    let from = (Bound::Included(&*within), Bound::Unbounded);
+    match objects.range::<str, _>(from).next() {
+        Some((first, _)) if first.as_str().starts_with(&within) => Outcome::Entry(Entry::Folder),
+        _ => Outcome::Absent,
+    }
+}
+
+fn names(objects: &Objects, folder: &str) -> Outcome {
+    let within = if folder.is_empty() { String::new() } else { format!("{folder}/") };
+    let mut found = Vec::new();
+    let mut from = Bound::Included(within.clone());
+    loop {
+        let rest = (from.as_ref().map(String::as_str), Bound::Unbounded);
+        let Some((path, object)) = objects.range::<str, _>(rest).next() else { break };
+        let Some(name) = path.as_str().strip_prefix(&within) else { break };
+        from = match name.split_once('/') {
+            None => {
+                found.push((name.to_owned(), Entry::File(object.version)));
+                Bound::Excluded(path.as_str().to_owned())
+            }
+            Some((name, _)) => {
+                found.push((name.to_owned(), Entry::Folder));
+                // All of it lies between `name/` and what follows the slash among the bytes.
+                Bound::Included(format!("{within}{name}0"))
+            }
+        };
+    }
+    // Among paths `a.b` comes before `a/b`, but the name `a` comes before both.
+    found.sort_unstable_by(|(a, _), (b, _)| a.cmp(b));
+    // Only the root may be empty.
+    if found.is_empty() && !folder.is_empty() { Outcome::Absent } else { Outcome::Names(found) }
 }

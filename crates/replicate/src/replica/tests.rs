@@ -23,9 +23,9 @@ fn payload(body: u8) -> Payload<()> {
 
 /// `"a1"` gives `a` the body 1, `"a-"` deletes it.
 fn changes(text: &str) -> Vec<Change> {
-    let change = |text: &str| Change {
-        path: path(&text[..1]),
-        content: text[1..].parse().ok().map(content),
+    let change = |text: &str| {
+        let (name, body) = text.split_at(text.len() - 1);
+        Change { path: path(name), content: body.parse().ok().map(content) }
     };
     text.split(' ').map(change).collect()
 }
@@ -52,6 +52,14 @@ struct Bench {
     ms: i64,
     connection: u32,
     reads: u64,
+}
+
+/// An entry: the commit of a file, or `/`.
+fn told(entry: &Entry) -> String {
+    match entry {
+        Entry::File(version) => version.sequence.0.to_string(),
+        Entry::Folder => "/".to_owned(),
+    }
 }
 
 impl Bench {
@@ -149,9 +157,12 @@ impl Bench {
     }
 
     fn read_after(&mut self, name: &str, after: u64) -> String {
+        self.ask(What::Object(path(name)), after)
+    }
+
+    fn ask(&mut self, what: What, after: u64) -> String {
         self.reads += 1;
         let id = ReadId(self.reads);
-        let what = What::Object(path(name));
         let request = Request { what, after: Sequence(after) };
         match self.replica.handle_read(reading(self.ms), id, request) {
             Some(why) => format!("{why:?}"),
@@ -167,6 +178,11 @@ impl Bench {
                 Outcome::Absent => "-".to_owned(),
                 Outcome::Folder(entries) => {
                     entries.iter().map(|(path, _)| path.as_str()).collect::<Vec<_>>().join(" ")
+                }
+                Outcome::Entry(entry) => told(&entry),
+                Outcome::Names(names) => {
+                    let told = names.iter().map(|(name, entry)| format!("{name}:{}", told(entry)));
+                    told.collect::<Vec<_>>().join(" ")
                 }
             };
             answers.push((answer.id.0, text));

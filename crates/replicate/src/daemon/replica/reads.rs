@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use bytes::Bytes as Buffer;
 use thiserror::Error;
-use tokio::sync::oneshot;
+use tokio::sync::oneshot::{self, error::TryRecvError};
 use tokio::task::spawn_blocking;
 
 use super::{ReplicaHandle, Shared};
@@ -49,6 +49,7 @@ pub struct Pending {
     shared: Arc<Shared>,
     id: ReadId,
     answer: oneshot::Receiver<Answer>,
+    answered: bool,
 }
 
 impl fmt::Debug for Pending {
@@ -63,12 +64,43 @@ impl Pending {
         self.shared.with(|core, _| core.machine.why(self.id))
     }
 
+    /// What [`answer`](Pending::answer) gives without waiting. To be asked once, before anything is
+    /// waited for.
+    pub fn at_once(&mut self) -> Option<Result<Answer, ReadError>> {
+        let answer = match self.answer.try_recv() {
+            Ok(answer) => Ok(answer),
+            Err(TryRecvError::Closed) => Err(ReadError::Stopped),
+            Err(TryRecvError::Empty) => return None,
+        };
+        self.answered = true;
+        Some(answer)
+    }
+
     /// Waits for the answer.
     ///
     /// # Errors
     /// If the daemon ends before.
     pub async fn answer(&mut self) -> Result<Answer, ReadError> {
-        (&mut self.answer).await.map_err(|_| ReadError::Stopped)
+        let answer = (&mut self.answer).await.map_err(|_| ReadError::Stopped)?;
+        self.answered = true;
+        Ok(answer)
+    }
+
+    /// Waits for the answer: for `patience` at most, if it has an end.
+    ///
+    /// # Errors
+    /// Why it still waits then (§6.2.2: whoever serves the read gives an error, or names another
+    /// replica).
+    pub async fn within(&mut self, patience: Option<Duration>) -> Result<Answer, ReadError> {
+        let Some(patience) = patience else { return self.answer().await };
+        match tokio::time::timeout(patience, self.answer()).await {
+            Ok(answer) => answer,
+            Err(_) => match self.why() {
+                Some(why) => Err(ReadError::Waits(why)),
+                // It was answered just now.
+                None => self.answer().await,
+            },
+        }
     }
 
     /// Waits until the answer is there, without a runtime.
@@ -76,12 +108,15 @@ impl Pending {
     /// # Errors
     /// As for [`answer`](Pending::answer).
     pub fn blocking(&mut self) -> Result<Answer, ReadError> {
-        futures_executor::block_on(&mut self.answer).map_err(|_| ReadError::Stopped)
+        futures_executor::block_on(self.answer())
     }
 }
 
 impl Drop for Pending {
     fn drop(&mut self) {
+        if self.answered {
+            return;
+        }
         self.shared.with(|core, now| {
             if core.reads.remove(&self.id).is_some() {
                 core.machine.cancel_read(now, self.id);
@@ -154,29 +189,19 @@ impl ReplicaHandle {
             core.machine.handle_read(now, core.last_read, request);
             Ok(core.last_read)
         })?;
-        Ok(Pending { shared: Arc::clone(&self.0), id, answer })
+        Ok(Pending { shared: Arc::clone(&self.0), id, answer, answered: false })
     }
 
     /// Reads, and waits for the answer: for `patience` at most, if it has an end.
     ///
     /// # Errors
-    /// Why it still waits then (§6.2.2: whoever serves the read gives an error, or names another
-    /// replica).
+    /// As for [`begin`](ReplicaHandle::begin) and [`Pending::within`].
     pub async fn read(
         &self,
         request: Request,
         patience: Option<Duration>,
     ) -> Result<Answer, ReadError> {
-        let mut pending = self.begin(request)?;
-        let Some(patience) = patience else { return pending.answer().await };
-        match tokio::time::timeout(patience, pending.answer()).await {
-            Ok(answer) => answer,
-            Err(_) => match pending.why() {
-                Some(why) => Err(ReadError::Waits(why)),
-                // It was answered just now.
-                None => pending.answer().await,
-            },
-        }
+        self.begin(request)?.within(patience).await
     }
 
     /// Reads an object and finds its body; none if there is no such object. With the state that says
@@ -190,12 +215,40 @@ impl ReplicaHandle {
         after: Sequence,
         patience: Option<Duration>,
     ) -> Result<(Sequence, Option<Found>), ReadError> {
+        let request = Request { what: What::Object(path.clone()), after };
+        self.fetch(request, patience).await
+    }
+
+    /// The body of a version that a read has answered with, for whoever reads it later; none if it was
+    /// overwritten and is gone. Waits only if it has to be fetched again.
+    ///
+    /// # Errors
+    /// As for [`object`](ReplicaHandle::object).
+    pub async fn version(
+        &self,
+        path: &Path,
+        version: Version,
+        patience: Option<Duration>,
+    ) -> Result<Option<Found>, ReadError> {
+        if let Some(body) = self.open(version).await? {
+            let library = self.0.library.clone();
+            return Ok(Some(Found { at: version.sequence, version, library, body }));
+        }
+        let what = What::Version(path.clone(), version);
+        let (_, found) = self.fetch(Request { what, after: Sequence::ZERO }, patience).await?;
+        Ok(found)
+    }
+
+    async fn fetch(
+        &self,
+        request: Request,
+        patience: Option<Duration>,
+    ) -> Result<(Sequence, Option<Found>), ReadError> {
         /// A body may be given up between the answer and its first byte; that goes on only where the
         /// quota holds less than what is read at once.
         const TRIES: usize = 8;
         for _ in 0..TRIES {
-            let request = Request { what: What::Object(path.clone()), after };
-            let answer = self.read(request, patience).await?;
+            let answer = self.read(request.clone(), patience).await?;
             let Outcome::Object(version) = answer.outcome else { return Ok((answer.at, None)) };
             if let Some(body) = self.open(version).await? {
                 let library = self.0.library.clone();

@@ -159,6 +159,75 @@ fn a_listing_is_one_read_of_all_names() {
 }
 
 #[test]
+fn a_folder_has_the_names_of_its_own_level_in_order() {
+    let mut bench = Bench::new(config());
+    bench.commit(1, "a.b1 a/b2 a/c/d3 a04 b/e5");
+    bench.wait(10_000);
+    bench.heartbeat(1);
+    bench.disk();
+    for (folder, expected) in [
+        ("", "a:/ a.b:1 a0:1 b:/"),
+        ("a", "b:1 c:/"),
+        ("a/c", "d:1"),
+        ("b", "e:1"),
+        ("a/b", "-"),
+        ("c", "-"),
+    ] {
+        assert_eq!(bench.ask(What::Names(folder.to_owned()), 0), expected, "{folder:?}");
+    }
+    for (name, expected) in [
+        ("a", "/"),
+        ("a/b", "1"),
+        ("a/c", "/"),
+        ("a.b", "1"),
+        ("a.", "-"),
+        ("a/c/d/e", "-"),
+        ("b", "/"),
+        ("c", "-"),
+    ] {
+        assert_eq!(bench.ask(What::Entry(path(name)), 0), expected, "{name}");
+    }
+}
+
+#[test]
+fn names_are_read_under_the_lease_and_in_order_like_bodies() {
+    let mut bench = Bench::new(config());
+    bench.wait(10_000);
+    assert_eq!(bench.ask(What::Entry(path("a")), 0), "Stale");
+    assert_eq!(bench.ask(What::Names(String::new()), 0), "Order");
+    bench.heartbeat(0);
+    assert_eq!(bench.answers(), [(1, "-".to_owned()), (2, String::new())]);
+}
+
+#[test]
+fn a_version_that_was_looked_up_is_read_for_as_long_as_its_body_is_here() {
+    let mut bench = Bench::new(Config { grace: Duration::from_secs(20), ..config() });
+    bench.commit(1, "a1");
+    bench.body(1, "a1", false);
+    bench.disk();
+    let looked_up = bench.replica.image().objects[&path("a")].version;
+    let open = || What::Version(path("a"), looked_up);
+    assert_eq!(bench.ask(open(), 0), "1");
+    bench.commit(2, "a2");
+    bench.body(2, "a2", false);
+    bench.disk();
+    assert_eq!(bench.read("a"), "2");
+    assert_eq!(bench.ask(open(), 0), "1", "overwritten, and its body is still here");
+    for _ in 0..5 {
+        bench.wait(5_000);
+        bench.heartbeat(2);
+        bench.disk();
+    }
+    assert_eq!(bench.ask(open(), 0), "-", "gone");
+    // It is not said to be gone before there is something to be found by looking again.
+    bench.replica.handle_missing(reading(bench.ms), &Digest([2; 32]));
+    assert_eq!(bench.ask(open(), 0), "Invalid");
+    bench.body(2, "a2", true);
+    bench.disk();
+    assert_eq!(bench.answers().pop().map(|answer| answer.1), Some("-".to_owned()));
+}
+
+#[test]
 fn a_missing_body_makes_its_object_invalid_and_is_fetched_again() {
     let mut bench = Bench::new(config());
     bench.commit(1, "a1");
