@@ -104,7 +104,7 @@ async fn write(here: Shared, begun: Instant) -> (Vec<Changes>, Vec<Acknowledged>
 /// Reads as one session that changes replicas.
 async fn read(here: Shared, begun: Instant, session: u64) -> Vec<Read> {
     let (mut dice, mut after, mut reads) = (Dice(100 + session), Sequence::ZERO, Vec::new());
-    while begun.elapsed() < LENGTH {
+    'reads: while begun.elapsed() < LENGTH {
         let replica = dice.below(2);
         let name = Name(dice.below(u64::from(NAMES)) as u32);
         let handle = here.lock().expect("no panic").replicas[replica as usize].clone();
@@ -121,7 +121,8 @@ async fn read(here: Shared, begun: Instant, session: u64) -> Vec<Read> {
                 let mut bytes = Vec::new();
                 while bytes.len() < found.version.content.size.0 as usize {
                     let number = bytes.len().div_ceil(lull_replicate::wire::PIECE) as u32;
-                    let piece = found.piece(number).await.expect("a disk");
+                    // The replica may have crashed since it has answered.
+                    let Ok(piece) = found.piece(number).await else { continue 'reads };
                     bytes.extend(piece.expect("within the time of grace"));
                 }
                 Seen::Body(body_of(&bytes))
