@@ -24,7 +24,7 @@ use std::fs::OpenOptions;
 use std::io::{self, Write};
 use std::path::Path;
 
-pub use probe::{Missing, bpf, command, root, user_namespaces};
+pub use probe::{Missing, bpf, command, fuse, root, user_namespaces};
 
 /// Says that `test` was skipped, and why: on stderr, and in the file that `LULL_SKIPPED_FILE`
 /// names.

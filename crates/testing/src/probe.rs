@@ -66,6 +66,15 @@ pub fn bpf() -> Result<(), Missing> {
     Ok(())
 }
 
+/// The right to mount a file system of one's own, and a kernel that lets a program be one.
+pub fn fuse() -> Result<(), Missing> {
+    root()?;
+    match fs::OpenOptions::new().read(true).write(true).open("/dev/fuse") {
+        Ok(_) => Ok(()),
+        Err(error) => Err(Missing(format!("no FUSE: /dev/fuse: {error}"))),
+    }
+}
+
 /// The right to make a user, a network and a mount namespace without being root. Tried once, with
 /// `unshare` of util-linux.
 pub fn user_namespaces() -> Result<(), Missing> {
