@@ -13,6 +13,7 @@
 //! | `store` | logs, states and bodies on a disk (feature `store`) | §6.2.3.1 |
 //! | `identity` | certificates of origin and replicas, tickets (feature `identity`) | |
 //! | `daemon` | origin and replica over TCP and TLS, with their stores and clocks (feature `daemon`) | §6.2 |
+//! | `fuse` | a replica's files as a file system (feature `fuse`) | §6.2.2 |
 //! | `http`, `service` | their faces in HTTP, what asks them, and both as processes (feature `http`) | §6.2.2 |
 //! | [`checker`] | finds broken promises in a history of writes and reads | §6.1 |
 //! | `simulate` | origin, replicas, clients, network and disks that fail, from a seed (feature `simulate`) | |
@@ -27,6 +28,8 @@ pub mod checker;
 #[cfg(feature = "daemon")]
 pub mod daemon;
 mod faults;
+#[cfg(feature = "fuse")]
+pub mod fuse;
 #[cfg(feature = "http")]
 pub mod http;
 #[cfg(feature = "identity")]

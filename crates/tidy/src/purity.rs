@@ -14,6 +14,8 @@ const PURE_PARTS: &[(&str, &[&str])] = &[(
     &[
         "checker/",
         "faults.rs",
+        "fuse/abi.rs",
+        "fuse/nodes.rs",
         "merkle.rs",
         "message.rs",
         "origin/",

@@ -1,6 +1,7 @@
 //! Origins and replicas over loopback, with TLS, stores on a disk, and crashes.
 
 mod crashes;
+mod mounts;
 mod site;
 
 use std::fs;

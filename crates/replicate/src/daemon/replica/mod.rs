@@ -377,6 +377,12 @@ impl ReplicaHandle {
         self.0.with(|core, now| core.machine.staleness(now.local))
     }
 
+    /// What its clocks show.
+    #[cfg(feature = "fuse")]
+    pub(crate) fn now(&self) -> Reading {
+        self.0.clock.read()
+    }
+
     /// The state that reads are answered from.
     pub fn position(&self) -> Sequence {
         self.0.with(|core, _| core.machine.position())

@@ -151,6 +151,15 @@ enum Opened {
 }
 
 impl Found {
+    /// All of it, if it is in memory.
+    #[cfg(feature = "fuse")]
+    pub(crate) fn whole(&self) -> Option<&Buffer> {
+        match &self.body {
+            Opened::Whole(bytes) => Some(bytes),
+            Opened::Pieces(_) => None,
+        }
+    }
+
     /// The piece of this number, [`PIECE`] bytes but for the last one; none if it has gone, because
     /// the body was overwritten longer ago than [`Config::grace`](crate::replica::Config::grace), or
     /// given up for want of room.

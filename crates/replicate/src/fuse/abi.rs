@@ -1,0 +1,375 @@
+//! What the kernel says and hears: the messages of `linux/fuse.h`, version 7.31, as far as a file
+//! system needs them that nobody writes to. Pure: bytes in, bytes out.
+
+/// Version of the protocol: what an older kernel speaks it says itself.
+const MAJOR: u32 = 7;
+const MINOR: u32 = 31;
+/// Linux 4.20 (2018): `max_pages`.
+const LEAST_MINOR: u32 = 28;
+
+/// Reads of a file may be under way at the same time.
+const ASYNC_READ: u32 = 1 << 0;
+/// So may lookups and listings in a folder: else one that waits holds up the others.
+const PARALLEL_DIROPS: u32 = 1 << 18;
+/// `max_pages` is said.
+const MAX_PAGES: u32 = 1 << 22;
+/// Pages of one read: 1 MiB.
+const PAGES: u16 = 256;
+/// Nothing is written, and no kernel takes less.
+const MAX_WRITE: u32 = 4_096;
+/// Readahead under way at a time.
+const BACKGROUND: u16 = 64;
+
+/// The longest request: no write comes, so lookups and forgets are the longest. Less than 8 kB is
+/// refused by the kernel.
+pub(super) const LONGEST: usize = 64 * 1024;
+/// Bytes before each answer.
+const HEAD: usize = 16;
+
+const FOLDER: u32 = 0o040_000;
+const FILE: u32 = 0o100_000;
+
+/// The kernel keeps the pages that it has of the inode.
+const KEEP_CACHE: u32 = 1 << 1;
+
+/// What the kernel asks.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Request<'a> {
+    /// The request's number, for its answer.
+    pub(super) unique: u64,
+    /// The inode in question.
+    pub(super) node: u64,
+    pub(super) operation: Operation<'a>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Operation<'a> {
+    Begin {
+        major: u32,
+        minor: u32,
+        readahead: u32,
+    },
+    /// Whether there is such a name in the folder.
+    Lookup(&'a [u8]),
+    /// So many lookups of the inode are forgotten.
+    Forget(u64),
+    /// The same of several inodes.
+    ForgetMany(Vec<(u64, u64)>),
+    Attributes,
+    Open,
+    OpenFolder,
+    Read(Range),
+    ReadFolder(Range),
+    Close(u64),
+    CloseFolder(u64),
+    /// How large the file system is.
+    Size,
+    /// Whoever waits for this request is to be killed, or has got a signal.
+    Interrupt(u64),
+    End,
+    /// Something that changes what is there.
+    Write,
+    /// Something that this file system does not have.
+    Other,
+}
+
+/// What is read of something open.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Range {
+    pub(super) handle: u64,
+    pub(super) offset: u64,
+    pub(super) size: u32,
+}
+
+/// Integers in the machine's order.
+struct Fields<'a>(&'a [u8]);
+
+impl<'a> Fields<'a> {
+    fn take<const N: usize>(&mut self) -> Option<[u8; N]> {
+        let (first, rest) = self.0.split_first_chunk()?;
+        self.0 = rest;
+        Some(*first)
+    }
+
+    fn u32(&mut self) -> Option<u32> {
+        self.take().map(u32::from_ne_bytes)
+    }
+
+    fn u64(&mut self) -> Option<u64> {
+        self.take().map(u64::from_ne_bytes)
+    }
+
+    /// What stands before the first zero.
+    fn name(&self) -> Option<&'a [u8]> {
+        self.0.split(|byte| *byte == 0).next().filter(|name| name.len() < self.0.len())
+    }
+
+    fn range(&mut self) -> Option<Range> {
+        Some(Range { handle: self.u64()?, offset: self.u64()?, size: self.u32()? })
+    }
+}
+
+/// A request, if the bytes are one.
+pub(super) fn parse(bytes: &[u8]) -> Option<Request<'_>> {
+    let mut from = Fields(bytes);
+    let (length, opcode) = (from.u32()?, from.u32()?);
+    let (unique, node) = (from.u64()?, from.u64()?);
+    // Who asks is not looked at: the kernel itself compares permissions.
+    from.take::<16>()?;
+    if length as usize != bytes.len() {
+        return None;
+    }
+    let operation = match opcode {
+        1 => Operation::Lookup(from.name()?),
+        2 => Operation::Forget(from.u64()?),
+        3 => Operation::Attributes,
+        // SETATTR, SYMLINK, MKNOD, MKDIR, UNLINK, RMDIR, RENAME, LINK, WRITE, SETXATTR, REMOVEXATTR,
+        // CREATE, FALLOCATE, RENAME2, COPY_FILE_RANGE, TMPFILE. The mount is read-only, so that the
+        // kernel refuses them by itself.
+        4 | 6 | 8..=13 | 16 | 21 | 24 | 35 | 43 | 45 | 47 | 51 => Operation::Write,
+        14 => Operation::Open,
+        15 => Operation::Read(from.range()?),
+        17 => Operation::Size,
+        18 => Operation::Close(from.u64()?),
+        26 => Operation::Begin { major: from.u32()?, minor: from.u32()?, readahead: from.u32()? },
+        27 => Operation::OpenFolder,
+        28 => Operation::ReadFolder(from.range()?),
+        29 => Operation::CloseFolder(from.u64()?),
+        36 => Operation::Interrupt(from.u64()?),
+        38 => Operation::End,
+        42 => {
+            let count = from.u32()?;
+            from.u32()?;
+            let one = |_| Some((from.u64()?, from.u64()?));
+            Operation::ForgetMany((0..count).map(one).collect::<Option<_>>()?)
+        }
+        _ => Operation::Other,
+    };
+    Some(Request { unique, node, operation })
+}
+
+/// The number of what is no request that is understood, if it has one.
+pub(super) fn unique_of(bytes: &[u8]) -> Option<u64> {
+    Fields(bytes.get(8..)?).u64()
+}
+
+/// What `stat` tells.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Attributes {
+    /// `st_ino`.
+    pub(super) number: u64,
+    pub(super) kind: Kind,
+    pub(super) size: u64,
+    /// Nanoseconds since 1970.
+    pub(super) modified: i64,
+    /// User and group.
+    pub(super) owner: (u32, u32),
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Kind {
+    Folder,
+    File { executable: bool },
+}
+
+impl Kind {
+    fn mode(self) -> u32 {
+        match self {
+            Kind::Folder => FOLDER | 0o555,
+            Kind::File { executable: true } => FILE | 0o555,
+            Kind::File { executable: false } => FILE | 0o444,
+        }
+    }
+}
+
+/// An answer that is being written.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Answer(Vec<u8>);
+
+impl Answer {
+    fn u32(mut self, value: u32) -> Self {
+        self.0.extend_from_slice(&value.to_ne_bytes());
+        self
+    }
+
+    fn u64(mut self, value: u64) -> Self {
+        self.0.extend_from_slice(&value.to_ne_bytes());
+        self
+    }
+
+    fn attributes(self, of: &Attributes) -> Self {
+        let seconds = of.modified.div_euclid(1_000_000_000).cast_unsigned();
+        let nanos = u32::try_from(of.modified.rem_euclid(1_000_000_000)).unwrap_or(0);
+        let (user, group) = of.owner;
+        let this = self.u64(of.number).u64(of.size).u64(of.size.div_ceil(512));
+        let this = this.u64(seconds).u64(seconds).u64(seconds);
+        let this = this.u32(nanos).u32(nanos).u32(nanos);
+        // One link also of folders: how many folders are in one is not counted.
+        let this = this.u32(of.kind.mode()).u32(1).u32(user).u32(group);
+        // No device; blocks in which it is best read; flags.
+        this.u32(0).u32(64 * 1024).u32(0)
+    }
+
+    /// The inode of a name. Neither it nor its attributes are to be remembered.
+    pub(super) fn entry(node: u64, of: &Attributes) -> Self {
+        // Inodes have no generations: their numbers are never used again.
+        let this = Answer::default().u64(node).u64(0);
+        this.u64(0).u64(0).u32(0).u32(0).attributes(of)
+    }
+
+    /// The attributes of an inode, not to be remembered either.
+    pub(super) fn of_attributes(of: &Attributes) -> Self {
+        Answer::default().u64(0).u32(0).u32(0).attributes(of)
+    }
+
+    /// A file is open. The pages of its inode never go out of date.
+    pub(super) fn opened(handle: u64) -> Self {
+        Answer::default().u64(handle).u32(KEEP_CACHE).u32(0)
+    }
+
+    /// A folder is open.
+    pub(super) fn opened_folder(handle: u64) -> Self {
+        Answer::default().u64(handle).u32(0).u32(0)
+    }
+
+    /// How large the file system is; it is full.
+    pub(super) fn size(bytes: u64, files: u64) -> Self {
+        const BLOCK: u32 = 4_096;
+        let this = Answer::default().u64(bytes.div_ceil(u64::from(BLOCK))).u64(0).u64(0);
+        let this = this.u64(files).u64(0).u32(BLOCK).u32(255).u32(BLOCK).u32(0);
+        this.u64(0).u64(0).u64(0)
+    }
+
+    /// The connection begins; none if the kernel is too old.
+    pub(super) fn begin(major: u32, minor: u32, readahead: u32) -> Option<Self> {
+        if major < MAJOR || (major == MAJOR && minor < LEAST_MINOR) {
+            return None;
+        }
+        let flags = ASYNC_READ | PARALLEL_DIROPS | MAX_PAGES;
+        let mut this = Answer::default().u32(MAJOR).u32(MINOR).u32(readahead).u32(flags);
+        for value in [BACKGROUND, BACKGROUND / 4 * 3] {
+            this.0.extend_from_slice(&value.to_ne_bytes());
+        }
+        // Times are exact to the nanosecond.
+        this = this.u32(MAX_WRITE).u32(1);
+        for value in [PAGES, 0] {
+            this.0.extend_from_slice(&value.to_ne_bytes());
+        }
+        Some(this.u64(0).u64(0).u64(0).u64(0))
+    }
+
+    /// Adds a name of a folder if there is room for it in `size` bytes. `next` is what the kernel asks
+    /// for to have the one after it.
+    pub(super) fn add_name(
+        &mut self,
+        (number, is_folder): (u64, bool),
+        name: &str,
+        next: u64,
+        size: usize,
+    ) -> bool {
+        let length = 24 + name.len();
+        let padded = length.next_multiple_of(8);
+        if self.0.len() + padded > size {
+            return false;
+        }
+        let kind = if is_folder { FOLDER } else { FILE };
+        let count = u32::try_from(name.len()).unwrap_or(u32::MAX);
+        let mut this = core::mem::take(self).u64(number).u64(next).u32(count).u32(kind >> 12);
+        this.0.extend_from_slice(name.as_bytes());
+        this.0.resize(this.0.len() + padded - length, 0);
+        *self = this;
+        true
+    }
+
+    pub(super) fn bytes(&self) -> &[u8] {
+        &self.0
+    }
+}
+
+/// What stands before an answer of `length` bytes; an error is a number of `errno.h`, or zero.
+pub(super) fn head(unique: u64, error: i32, length: usize) -> [u8; HEAD] {
+    let mut head = [0; HEAD];
+    let length = u32::try_from(HEAD + length).unwrap_or(u32::MAX);
+    head[..4].copy_from_slice(&length.to_ne_bytes());
+    head[4..8].copy_from_slice(&(-error).to_ne_bytes());
+    head[8..].copy_from_slice(&unique.to_ne_bytes());
+    head
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn request(opcode: u32, body: &[u8]) -> Vec<u8> {
+        let length = u32::try_from(40 + body.len()).unwrap();
+        let mut bytes = Answer::default().u32(length).u32(opcode).u64(7).u64(9).0;
+        bytes.extend_from_slice(&[0; 16]);
+        bytes.extend_from_slice(body);
+        bytes
+    }
+
+    #[test]
+    fn requests_are_read() {
+        let numbers = |list: &[u64]| {
+            list.iter().fold(Answer::default(), |answer, number| answer.u64(*number)).0
+        };
+        let range = Range { handle: 1, offset: 2, size: 3 };
+        for (opcode, body, expected) in [
+            (1, b"name\0".to_vec(), Operation::Lookup(b"name")),
+            (2, numbers(&[5]), Operation::Forget(5)),
+            (15, numbers(&[1, 2, 3, 4, 5]), Operation::Read(range)),
+            (28, numbers(&[1, 2, 3, 4, 5]), Operation::ReadFolder(range)),
+            (35, b"any".to_vec(), Operation::Write),
+            (36, numbers(&[8]), Operation::Interrupt(8)),
+            (42, numbers(&[2, 1, 2, 3, 4]), Operation::ForgetMany(vec![(1, 2), (3, 4)])),
+            (52, Vec::new(), Operation::Other),
+        ] {
+            let bytes = request(opcode, &body);
+            let expected = Request { unique: 7, node: 9, operation: expected };
+            assert_eq!(parse(&bytes), Some(expected), "{opcode}");
+        }
+    }
+
+    #[test]
+    fn what_is_cut_off_is_no_request() {
+        for (opcode, body) in [(1, &b"name"[..]), (2, &[0; 7]), (42, &[9; 16]), (26, &[0; 8])] {
+            assert_eq!(parse(&request(opcode, body)), None, "{opcode}");
+        }
+        let whole = request(1, b"name\0");
+        for end in 0..whole.len() {
+            assert_eq!(parse(&whole[..end]), None, "{end} bytes");
+        }
+    }
+
+    #[test]
+    fn answers_have_the_lengths_of_the_header_file() {
+        let attributes = Attributes {
+            number: 2,
+            kind: Kind::File { executable: true },
+            size: 513,
+            modified: -1,
+            owner: (0, 0),
+        };
+        for (answer, length) in [
+            (Answer::entry(2, &attributes), 128),
+            (Answer::of_attributes(&attributes), 104),
+            (Answer::opened(1), 16),
+            (Answer::size(1, 1), 80),
+            (Answer::begin(7, 31, 0).unwrap(), 64),
+        ] {
+            assert_eq!(answer.bytes().len(), length, "{answer:?}");
+        }
+        assert_eq!(Answer::begin(7, 27, 0), None);
+        assert_eq!(head(7, 2, 0)[4..8], (-2_i32).to_ne_bytes());
+    }
+
+    #[test]
+    fn names_are_added_as_long_as_there_is_room() {
+        let mut answer = Answer::default();
+        assert!(answer.add_name((1, true), "12345678", 1, 64));
+        assert_eq!(answer.bytes().len(), 32);
+        assert!(answer.add_name((1, true), "1", 2, 64));
+        assert_eq!(answer.bytes().len(), 64);
+        assert!(!answer.add_name((1, true), "1", 3, 64));
+    }
+}

@@ -1,0 +1,450 @@
+//! Requests of the kernel, and what they are answered with.
+
+use std::collections::BTreeMap;
+use std::fs::File as Device;
+use std::io::{self, IoSlice, Write};
+use std::sync::{Arc, Mutex, Weak};
+use std::time::Duration;
+
+use nix::errno::Errno;
+use nix::unistd::{getegid, geteuid};
+use tokio::runtime::Handle as Runtime;
+use tokio::select;
+use tokio::sync::{Mutex as AsyncMutex, oneshot};
+
+use super::abi::{self, Answer, Attributes, Kind, Operation, Range};
+use super::lock;
+use super::nodes::{File, Node, Nodes, number_of};
+use crate::daemon::{Found, ReadError, ReplicaHandle};
+use crate::path::{Path, PathError};
+use crate::replica::{Entry, Outcome, Request, What};
+use crate::types::{Sequence, Version};
+use crate::wire::PIECE;
+
+/// How often a body is looked for that goes away while it is read.
+const TRIES: usize = 8;
+
+/// The body of a version, for all who have it open and have read of it.
+type Body = AsyncMutex<Weak<Found>>;
+
+/// The file system: what the kernel knows of it, and what waits.
+#[derive(Debug)]
+pub(super) struct Files {
+    device: Device,
+    replica: ReplicaHandle,
+    patience: Option<Duration>,
+    runtime: Runtime,
+    owner: (u32, u32),
+    nodes: Mutex<Nodes<Body>>,
+    handles: Mutex<Handles>,
+    /// Requests that wait, by their numbers, and what interrupts them.
+    waiting: Mutex<BTreeMap<u64, oneshot::Sender<()>>>,
+    /// A state, and when it was first seen here.
+    changed: Mutex<(Sequence, i64)>,
+}
+
+/// What is open.
+#[derive(Debug, Default)]
+struct Handles {
+    open: BTreeMap<u64, Open>,
+    last: u64,
+}
+
+#[derive(Clone, Debug)]
+enum Open {
+    File(Arc<OpenFile>),
+    Folder(Arc<[Listed]>),
+}
+
+/// A file that is open. Its body is looked for when it is first read of: the kernel may have its pages.
+#[derive(Debug)]
+struct OpenFile {
+    file: Arc<File<Body>>,
+    body: Mutex<Option<Arc<Found>>>,
+}
+
+/// A name of a folder that is open.
+#[derive(Debug)]
+struct Listed {
+    name: String,
+    number: u64,
+    is_folder: bool,
+}
+
+impl Handles {
+    fn add(&mut self, open: Open) -> u64 {
+        self.last += 1;
+        self.open.insert(self.last, open);
+        self.last
+    }
+}
+
+/// Writes an answer.
+///
+/// # Errors
+/// If nobody waits for it any more, or nothing is mounted.
+pub(super) fn answer(
+    mut device: &Device,
+    unique: u64,
+    answer: Result<&[u8], Errno>,
+) -> io::Result<()> {
+    let (error, body) = answer.map_or_else(|error| (error as i32, &[][..]), |body| (0, body));
+    let head = abi::head(unique, error, body.len());
+    device.write_vectored(&[IoSlice::new(&head), IoSlice::new(body)]).map(drop)
+}
+
+fn errno_of(error: ReadError) -> Errno {
+    match error {
+        ReadError::Waits(_) => Errno::ETIMEDOUT,
+        ReadError::Evicted | ReadError::Stopped => Errno::EIO,
+    }
+}
+
+impl Files {
+    pub(super) fn new(device: Device, replica: ReplicaHandle, patience: Option<Duration>) -> Self {
+        Files {
+            device,
+            replica,
+            patience,
+            runtime: Runtime::current(),
+            owner: (geteuid().as_raw(), getegid().as_raw()),
+            nodes: Mutex::new(Nodes::new()),
+            handles: Mutex::default(),
+            waiting: Mutex::default(),
+            changed: Mutex::default(),
+        }
+    }
+
+    pub(super) fn device(&self) -> &Device {
+        &self.device
+    }
+
+    /// Answers a request, or sees to it that it is answered.
+    pub(super) fn serve(self: &Arc<Self>, bytes: &[u8]) {
+        let Some(abi::Request { unique, node, operation }) = abi::parse(bytes) else {
+            // The kernel says no such thing; if it ever does, nobody is left waiting.
+            return abi::unique_of(bytes).map_or((), |unique| self.refuse(unique, Errno::EIO));
+        };
+        match operation {
+            Operation::Lookup(name) => self.lookup(unique, node, name),
+            Operation::Forget(lookups) => lock(&self.nodes).forget(node, lookups),
+            Operation::ForgetMany(all) => {
+                let mut nodes = lock(&self.nodes);
+                all.into_iter().for_each(|(node, lookups)| nodes.forget(node, lookups));
+            }
+            Operation::Attributes => match lock(&self.nodes).get(node) {
+                Some(node) => {
+                    let attributes = match node {
+                        Node::Folder(path) => self.attributes(path.as_ref(), None),
+                        Node::File(file) => self.attributes(Some(&file.path), Some(file.version)),
+                    };
+                    self.say(unique, &Answer::of_attributes(&attributes));
+                }
+                None => self.refuse(unique, Errno::ESTALE),
+            },
+            Operation::Open => self.open(unique, node),
+            Operation::OpenFolder => self.open_folder(unique, node),
+            Operation::Read(range) => self.read(unique, range),
+            Operation::ReadFolder(range) => self.read_folder(unique, range),
+            Operation::Close(handle) | Operation::CloseFolder(handle) => {
+                lock(&self.handles).open.remove(&handle);
+                self.say(unique, &Answer::default());
+            }
+            Operation::Size => {
+                let status = self.replica.status();
+                self.say(unique, &Answer::size(status.bytes, status.objects));
+            }
+            Operation::Interrupt(of) => match lock(&self.waiting).remove(&of) {
+                // The request is answered; this is none that waits for an answer.
+                Some(waiting) => drop(waiting.send(())),
+                // It is just being answered, or has just been taken by another thread: if there is
+                // anything left to be interrupted, the kernel says so again.
+                None => self.refuse(unique, Errno::EAGAIN),
+            },
+            Operation::End => self.say(unique, &Answer::default()),
+            Operation::Write => self.refuse(unique, Errno::EROFS),
+            Operation::Begin { .. } | Operation::Other => self.refuse(unique, Errno::ENOSYS),
+        }
+    }
+
+    /// Who has gone meanwhile is told nothing.
+    fn say(&self, unique: u64, said: &Answer) {
+        let _ = answer(&self.device, unique, Ok(said.bytes()));
+    }
+
+    fn refuse(&self, unique: u64, error: Errno) {
+        let _ = answer(&self.device, unique, Err(error));
+    }
+
+    /// Does what takes long, unless it is interrupted, and then the rest.
+    fn wait<T: Send + 'static>(
+        self: &Arc<Self>,
+        unique: u64,
+        work: impl Future<Output = Result<T, Errno>> + Send + 'static,
+        then: impl FnOnce(&Self, T) + Send + 'static,
+    ) {
+        let (interrupt, interrupted) = oneshot::channel();
+        lock(&self.waiting).insert(unique, interrupt);
+        let this = Arc::clone(self);
+        self.runtime.spawn(async move {
+            let done = select! {
+                biased;
+                done = work => done,
+                _ = interrupted => Err(Errno::EINTR),
+            };
+            lock(&this.waiting).remove(&unique);
+            match done {
+                Ok(value) => then(&this, value),
+                Err(error) => this.refuse(unique, error),
+            }
+        });
+    }
+
+    /// Reads of the replica, and waits if it has to.
+    fn ask(
+        self: &Arc<Self>,
+        unique: u64,
+        what: What,
+        then: impl FnOnce(&Self, Outcome) + Send + 'static,
+    ) {
+        // All who read here are one session, and one replica answers them: it has always seen what
+        // they have.
+        let request = Request { what, after: Sequence::ZERO };
+        let mut pending = match self.replica.begin(request) {
+            Ok(pending) => pending,
+            Err(error) => return self.refuse(unique, errno_of(error)),
+        };
+        match pending.at_once() {
+            Some(Ok(answer)) => then(self, answer.outcome),
+            Some(Err(error)) => self.refuse(unique, errno_of(error)),
+            None => {
+                let patience = self.patience;
+                let work = async move { pending.within(patience).await.map_err(errno_of) };
+                self.wait(unique, work, |this, answer| then(this, answer.outcome));
+            }
+        }
+    }
+
+    /// The path of a name in a folder.
+    fn child(&self, folder: u64, name: &[u8]) -> Result<Path, Errno> {
+        let mut whole = match lock(&self.nodes).get(folder) {
+            Some(Node::Folder(None)) => Vec::new(),
+            Some(Node::Folder(Some(path))) => [path.as_str().as_bytes(), b"/"].concat(),
+            Some(Node::File(_)) => return Err(Errno::ENOTDIR),
+            None => return Err(Errno::ESTALE),
+        };
+        whole.extend_from_slice(name);
+        Path::from_bytes(&whole).map_err(|error| match error {
+            PathError::Long | PathError::LongName => Errno::ENAMETOOLONG,
+            // There is no object of a name that none may have.
+            _ => Errno::ENOENT,
+        })
+    }
+
+    fn lookup(self: &Arc<Self>, unique: u64, folder: u64, name: &[u8]) {
+        let path = match self.child(folder, name) {
+            Ok(path) => path,
+            Err(error) => return self.refuse(unique, error),
+        };
+        self.ask(unique, What::Entry(path.clone()), move |this, outcome| {
+            let version = match outcome {
+                Outcome::Entry(Entry::File(version)) => Some(version),
+                Outcome::Entry(Entry::Folder) => None,
+                _ => return this.refuse(unique, Errno::ENOENT),
+            };
+            let attributes = this.attributes(Some(&path), version);
+            let node = lock(&this.nodes).tell(path, version);
+            let entry = Answer::entry(node, &attributes);
+            if answer(&this.device, unique, Ok(entry.bytes())).is_err() {
+                // Nobody was told, so nobody forgets.
+                lock(&this.nodes).forget(node, 1);
+            }
+        });
+    }
+
+    fn attributes(&self, path: Option<&Path>, version: Option<Version>) -> Attributes {
+        let path = path.map_or("", Path::as_str);
+        let number = number_of(path, version.map(|version| version.sequence));
+        match version.map(|version| version.content) {
+            Some(content) => Attributes {
+                number,
+                kind: Kind::File { executable: content.metadata.executable },
+                size: content.size.0,
+                modified: content.metadata.modified.as_nanos(),
+                owner: self.owner,
+            },
+            None => Attributes {
+                number,
+                kind: Kind::Folder,
+                size: 0,
+                modified: self.changed(),
+                owner: self.owner,
+            },
+        }
+    }
+
+    /// When this mount first saw the present state: folders are modified then, as far as anybody can
+    /// tell who goes by their times.
+    fn changed(&self) -> i64 {
+        let state = self.replica.position();
+        let mut changed = lock(&self.changed);
+        // Another thread may have seen a later one meanwhile.
+        if state > changed.0 || changed.1 == 0 {
+            *changed = (state, self.replica.now().wall.as_nanos());
+        }
+        changed.1
+    }
+
+    /// The read (SSR §6.2.2): what is opened has its body here, and keeps it.
+    fn open(self: &Arc<Self>, unique: u64, node: u64) {
+        let file = match lock(&self.nodes).get(node) {
+            Some(Node::File(file)) => file,
+            Some(Node::Folder(_)) => return self.refuse(unique, Errno::EISDIR),
+            None => return self.refuse(unique, Errno::ESTALE),
+        };
+        let what = What::Version(file.path.clone(), file.version);
+        self.ask(unique, what, move |this, outcome| match outcome {
+            Outcome::Object(_) => {
+                let open = OpenFile { file, body: Mutex::new(None) };
+                this.opened(unique, Open::File(Arc::new(open)), Answer::opened);
+            }
+            // The kernel looks the name up again, once, and finds the newer version.
+            _ => this.refuse(unique, Errno::ESTALE),
+        });
+    }
+
+    fn open_folder(self: &Arc<Self>, unique: u64, node: u64) {
+        let path = match lock(&self.nodes).get(node) {
+            Some(Node::Folder(path)) => path,
+            Some(Node::File(_)) => return self.refuse(unique, Errno::ENOTDIR),
+            None => return self.refuse(unique, Errno::ESTALE),
+        };
+        let folder = path.map_or_else(String::new, |path| path.as_str().to_owned());
+        self.ask(unique, What::Names(folder.clone()), move |this, outcome| {
+            let Outcome::Names(names) = outcome else {
+                return this.refuse(unique, Errno::ENOENT);
+            };
+            let above = folder.rsplit_once('/').map_or("", |(above, _)| above);
+            let listed = |name: String, path: &str, version: Option<Version>| Listed {
+                name,
+                number: number_of(path, version.map(|version| version.sequence)),
+                is_folder: version.is_none(),
+            };
+            let mut list =
+                vec![listed(".".to_owned(), &folder, None), listed("..".to_owned(), above, None)];
+            for (name, entry) in names {
+                let path =
+                    if folder.is_empty() { name.clone() } else { format!("{folder}/{name}") };
+                let version = match entry {
+                    Entry::File(version) => Some(version),
+                    Entry::Folder => None,
+                };
+                list.push(listed(name, &path, version));
+            }
+            this.opened(unique, Open::Folder(list.into()), Answer::opened_folder);
+        });
+    }
+
+    fn opened(&self, unique: u64, open: Open, said: fn(u64) -> Answer) {
+        let handle = lock(&self.handles).add(open);
+        if answer(&self.device, unique, Ok(said(handle).bytes())).is_err() {
+            // Nobody has it, so nobody closes it.
+            lock(&self.handles).open.remove(&handle);
+        }
+    }
+
+    fn handle(&self, number: u64) -> Option<Open> {
+        lock(&self.handles).open.get(&number).cloned()
+    }
+
+    fn read_folder(&self, unique: u64, range: Range) {
+        let Some(Open::Folder(list)) = self.handle(range.handle) else {
+            return self.refuse(unique, Errno::EBADF);
+        };
+        let mut said = Answer::default();
+        let first = usize::try_from(range.offset).unwrap_or(usize::MAX);
+        for (at, one) in list.iter().enumerate().skip(first) {
+            let kind = (one.number, one.is_folder);
+            if !said.add_name(kind, &one.name, at as u64 + 1, range.size as usize) {
+                break;
+            }
+        }
+        self.say(unique, &said);
+    }
+
+    fn read(self: &Arc<Self>, unique: u64, range: Range) {
+        let Some(Open::File(open)) = self.handle(range.handle) else {
+            return self.refuse(unique, Errno::EBADF);
+        };
+        let size = open.file.version.content.size.0;
+        let begin = range.offset.min(size);
+        let end = range.offset.saturating_add(u64::from(range.size)).min(size);
+        if begin == end {
+            return self.say(unique, &Answer::default());
+        }
+        let held = lock(&open.body).clone();
+        if let Some(bytes) = held.as_ref().and_then(|found| found.whole()) {
+            let part = bytes.get(begin as usize..end as usize).ok_or(Errno::EIO);
+            let _ = answer(&self.device, unique, part);
+            return;
+        }
+        let this = Arc::clone(self);
+        let work = async move { this.bytes(&open, begin, end).await };
+        self.wait(unique, work, move |this, bytes| {
+            let _ = answer(&this.device, unique, Ok(&bytes));
+        });
+    }
+
+    /// Bytes of a file that is open.
+    async fn bytes(&self, open: &OpenFile, begin: u64, end: u64) -> Result<Vec<u8>, Errno> {
+        for _ in 0..TRIES {
+            let found = self.body(open).await?;
+            if let Some(bytes) = part(&found, begin, end).await? {
+                return Ok(bytes);
+            }
+            // Overwritten long ago, or given up for want of room: if it is still current, it is
+            // fetched again.
+            lock(&open.body).take();
+            let mut shared = open.file.body.lock().await;
+            if shared.upgrade().is_some_and(|other| Arc::ptr_eq(&other, &found)) {
+                *shared = Weak::new();
+            }
+        }
+        Err(Errno::EIO)
+    }
+
+    async fn body(&self, open: &OpenFile) -> Result<Arc<Found>, Errno> {
+        if let Some(held) = &*lock(&open.body) {
+            return Ok(Arc::clone(held));
+        }
+        let OpenFile { file, body } = open;
+        // Held while it is looked for, so that many who read one large file look for it once.
+        let mut shared = file.body.lock().await;
+        let found = match shared.upgrade() {
+            Some(found) => found,
+            None => {
+                let found = self.replica.version(&file.path, file.version, self.patience).await;
+                // It was overwritten, and its time of grace is over.
+                Arc::new(found.map_err(errno_of)?.ok_or(Errno::ESTALE)?)
+            }
+        };
+        *shared = Arc::downgrade(&found);
+        *lock(body) = Some(Arc::clone(&found));
+        Ok(found)
+    }
+}
+
+/// The bytes from `begin` to before `end`; none if they have gone.
+async fn part(found: &Found, begin: u64, end: u64) -> Result<Option<Vec<u8>>, Errno> {
+    let piece = PIECE as u64;
+    let mut bytes = Vec::new();
+    for number in begin / piece..end.div_ceil(piece) {
+        let read = found.piece(u32::try_from(number).unwrap_or(u32::MAX)).await;
+        let Some(all) = read.map_err(errno_of)? else { return Ok(None) };
+        let first = number * piece;
+        let from = begin.saturating_sub(first) as usize;
+        let to = (end - first).min(all.len() as u64) as usize;
+        bytes.extend_from_slice(all.get(from..to).ok_or(Errno::EIO)?);
+    }
+    Ok(Some(bytes))
+}

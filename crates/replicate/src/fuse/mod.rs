@@ -1,0 +1,185 @@
+//! The face of a replica as a file system that nobody writes to (feature `fuse`).
+//!
+//! | rule | how |
+//! |---|---|
+//! | the read is `open` | it is answered by the state machine, like any read: under the lease, in order, with its body |
+//! | what is open stays what it was | a version is an inode of its own: `nodes`, so pages never go out of date, and are kept |
+//! | no name passes by the lease | entries, missing names and attributes are remembered for no time at all, so that each step along a path is a read |
+//! | a listing is one read | of all its names, when the folder is opened |
+//! | who waits may be interrupted | what waits is a task; the kernel's interrupt ends it, and its read |
+//! | nothing is to be told to the kernel | it remembers nothing that changes, so there are no notifications |
+//!
+//! All processes that read through one mount are one session: one replica answers them, from a state
+//! that only goes forward.
+//!
+//! A few threads take the kernel's requests. What can be answered at once they answer; what has to wait,
+//! for the origin or for a disk, is handed to the runtime. The protocol itself is in `abi`: see
+//! `docs/adr` for why no library speaks it here.
+
+mod abi;
+mod files;
+mod nodes;
+mod point;
+
+use std::fs::File;
+use std::io::{self, Read};
+use std::path::{Path as FilePath, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::{Builder, JoinHandle};
+use std::time::Duration;
+
+use nix::errno::Errno;
+use tokio::task::spawn_blocking;
+
+use crate::daemon::ReplicaHandle;
+use abi::{Answer, Operation};
+use files::Files;
+use point::Point;
+
+pub use point::MountError;
+
+/// Threads that take requests, at most: what takes long is done by others.
+const THREADS: usize = 4;
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// A replica's files, mounted in a folder. Dropped, they are unmounted.
+#[derive(Debug)]
+pub struct Mounted {
+    shared: Arc<Shared>,
+    threads: Vec<JoinHandle<()>>,
+}
+
+#[derive(Debug)]
+struct Shared {
+    files: Arc<Files>,
+    point: Mutex<Point>,
+    /// It ends, because it is asked to or because it was unmounted.
+    ending: AtomicBool,
+}
+
+impl Mounted {
+    /// Tells why nothing can be mounted in a folder, as far as that is known beforehand.
+    ///
+    /// # Errors
+    /// As for [`open`](Mounted::open).
+    pub fn check(folder: &FilePath) -> Result<(), MountError> {
+        Point::check(folder).map(drop)
+    }
+
+    /// Mounts the replica's files in a folder, which has to be empty; inside a Tokio runtime. A read
+    /// that cannot be answered waits: for `patience` at most, if it has an end. `gone` is called when
+    /// somebody else unmounts it.
+    ///
+    /// # Errors
+    /// If the folder, the rights or the kernel don't allow it.
+    pub fn open(
+        folder: &FilePath,
+        replica: ReplicaHandle,
+        patience: Option<Duration>,
+        gone: impl Fn() + Send + Sync + 'static,
+    ) -> Result<Self, MountError> {
+        let (point, device) = Point::mount(folder)?;
+        let system = |source| MountError::System { path: folder.to_owned(), source };
+        begin(&device).map_err(system)?.ok_or(MountError::Kernel)?;
+        let files = Arc::new(Files::new(device, replica, patience));
+        let shared =
+            Arc::new(Shared { files, point: Mutex::new(point), ending: AtomicBool::new(false) });
+        let gone = Arc::new(gone);
+        let mut mounted = Mounted { shared, threads: Vec::new() };
+        let count = std::thread::available_parallelism().map_or(1, usize::from).min(THREADS);
+        for _ in 0..count {
+            let (shared, gone) = (Arc::clone(&mounted.shared), Arc::clone(&gone));
+            let listen = move || {
+                let end = listen(&shared.files);
+                if !shared.ending.swap(true, Ordering::SeqCst) {
+                    let mut point = lock(&shared.point);
+                    match end.raw_os_error() {
+                        Some(error) if error == Errno::ENODEV as i32 => point.forget(),
+                        // Requests that nobody takes would wait for ever.
+                        _ => drop(point.unmount()),
+                    }
+                    gone();
+                }
+            };
+            let thread = Builder::new().name("lull-mount".to_owned()).spawn(listen);
+            mounted.threads.push(thread.map_err(system)?);
+        }
+        Ok(mounted)
+    }
+
+    /// The whole path of the folder.
+    pub fn path(&self) -> PathBuf {
+        lock(&self.shared.point).path().to_owned()
+    }
+
+    /// Unmounts it. Reads that wait get an error; what is still open is of no use any more.
+    ///
+    /// # Errors
+    /// If the system refuses.
+    pub async fn close(mut self) -> io::Result<()> {
+        let shared = Arc::clone(&self.shared);
+        let threads = core::mem::take(&mut self.threads);
+        let close = move || {
+            match shared.unmount() {
+                Ok(()) => {}
+                // Somebody has taken it away while it was in use: the end of this process ends that.
+                Err(error) if error.raw_os_error() == Some(Errno::EINVAL as i32) => return Ok(()),
+                Err(error) => return Err(error),
+            }
+            for thread in threads {
+                // One that panicked has nothing more to say.
+                let _ = thread.join();
+            }
+            Ok(())
+        };
+        spawn_blocking(close).await.unwrap_or(Ok(()))
+    }
+}
+
+impl Shared {
+    fn unmount(&self) -> io::Result<()> {
+        self.ending.store(true, Ordering::SeqCst);
+        lock(&self.point).unmount()
+    }
+}
+
+impl Drop for Mounted {
+    fn drop(&mut self) {
+        // Nobody is left who could be told.
+        let _ = self.shared.unmount();
+    }
+}
+
+/// Agrees with the kernel on the protocol; none if it is too old.
+fn begin(mut device: &File) -> io::Result<Option<()>> {
+    let mut bytes = vec![0; abi::LONGEST];
+    let length = device.read(&mut bytes)?;
+    let request = bytes.get(..length).and_then(abi::parse);
+    let Some((unique, Operation::Begin { major, minor, readahead })) =
+        request.map(|request| (request.unique, request.operation))
+    else {
+        return Err(io::ErrorKind::InvalidData.into());
+    };
+    let answer = Answer::begin(major, minor, readahead);
+    files::answer(device, unique, answer.as_ref().map(Answer::bytes).ok_or(Errno::EPROTO))?;
+    Ok(answer.map(drop))
+}
+
+/// Takes requests until there are no more; gives why.
+fn listen(files: &Arc<Files>) -> io::Error {
+    let mut bytes = vec![0; abi::LONGEST];
+    loop {
+        match files.device().read(&mut bytes) {
+            Ok(length) => files.serve(bytes.get(..length).unwrap_or_default()),
+            Err(error) => match error.raw_os_error().map(Errno::from_raw) {
+                // The request was given up before it was taken, or this thread got a signal.
+                Some(Errno::ENOENT | Errno::EINTR | Errno::EAGAIN) => {}
+                _ => return error,
+            },
+        }
+    }
+}

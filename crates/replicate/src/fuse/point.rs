@@ -1,0 +1,243 @@
+//! Where the files are mounted: what may be there, mounting, unmounting.
+
+use std::fs::{self, File, OpenOptions};
+use std::io;
+use std::os::fd::AsRawFd;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+
+use nix::errno::Errno;
+use nix::mount::{MntFlags, MsFlags, mount, umount2};
+use nix::unistd::{getegid, geteuid};
+use thiserror::Error;
+
+const DEVICE: &str = "/dev/fuse";
+/// By this type mounts of Lull are told from others.
+const KIND: &str = "fuse.lull";
+/// What is shown as mounted.
+const SOURCE: &str = "lull";
+
+/// Why nothing is mounted.
+#[derive(Debug, Error)]
+pub enum MountError {
+    /// There is no such folder.
+    #[error("`{}` is not there: make the folder first", .0.display())]
+    Missing(PathBuf),
+    /// It is something else.
+    #[error("`{}` is no folder: name one", .0.display())]
+    NoFolder(PathBuf),
+    /// Files in it would be hidden.
+    #[error("`{}` is not empty: name an empty folder", .0.display())]
+    NotEmpty(PathBuf),
+    /// Something is mounted there.
+    #[error("`{}` has {kind} mounted on it: name another folder, or umount it", path.display())]
+    Busy {
+        /// The folder.
+        path: PathBuf,
+        /// What.
+        kind: String,
+    },
+    /// Only root may mount.
+    #[error("only root may mount `{}`: run it by sudo, or read by --http", .0.display())]
+    Rights(PathBuf),
+    /// The kernel has no FUSE, or a container hides it.
+    #[error("there is no {DEVICE}: `modprobe fuse`, let the container have it, or read by --http")]
+    Device(#[source] io::Error),
+    /// The kernel's FUSE is too old.
+    #[error("the FUSE of this kernel is too old: Linux 4.20 or later, or read by --http")]
+    Kernel,
+    /// Something else.
+    #[error("cannot mount `{}`", path.display())]
+    System {
+        /// The folder.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+}
+
+/// What is mounted, until it is unmounted or dropped.
+#[derive(Debug)]
+pub(super) struct Point {
+    path: PathBuf,
+    mounted: bool,
+}
+
+impl Point {
+    /// The whole path of a folder that may be mounted on, and what speaks to the kernel then.
+    pub(super) fn check(path: &Path) -> Result<(PathBuf, File), MountError> {
+        let path = prepare(path)?;
+        match OpenOptions::new().read(true).write(true).open(DEVICE) {
+            Ok(device) => Ok((path, device)),
+            Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
+                Err(MountError::Rights(path))
+            }
+            Err(error) => Err(MountError::Device(error)),
+        }
+    }
+
+    /// Mounts what speaks through the file that comes with it.
+    pub(super) fn mount(path: &Path) -> Result<(Self, File), MountError> {
+        let (path, device) = Self::check(path)?;
+        // The kernel compares permissions, and lets all users in: what is here anybody may read who
+        // may read the folder that it is mounted in.
+        let options = format!(
+            "fd={},rootmode=40000,user_id={},group_id={},default_permissions,allow_other",
+            device.as_raw_fd(),
+            geteuid(),
+            getegid(),
+        );
+        let flags =
+            MsFlags::MS_RDONLY | MsFlags::MS_NOSUID | MsFlags::MS_NODEV | MsFlags::MS_NOATIME;
+        match mount(Some(SOURCE), &path, Some(KIND), flags, Some(options.as_str())) {
+            Ok(()) => Ok((Point { path, mounted: true }, device)),
+            Err(Errno::EPERM) => Err(MountError::Rights(path)),
+            Err(Errno::ENODEV) => Err(MountError::Device(Errno::ENODEV.into())),
+            Err(error) => Err(MountError::System { path, source: error.into() }),
+        }
+    }
+
+    pub(super) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Somebody else has unmounted it.
+    pub(super) fn forget(&mut self) {
+        self.mounted = false;
+    }
+
+    /// Unmounts it. What waits there is told that it has ended; what is in use goes when it is let go
+    /// of.
+    pub(super) fn unmount(&mut self) -> io::Result<()> {
+        if !core::mem::take(&mut self.mounted) {
+            return Ok(());
+        }
+        // By force: a plain one leaves the connection to the kernel open for as long as any other mount
+        // namespace has a copy of the mount, and that is every one that was made meanwhile.
+        umount2(&self.path, MntFlags::MNT_FORCE | MntFlags::MNT_DETACH).map_err(io::Error::from)
+    }
+}
+
+impl Drop for Point {
+    fn drop(&mut self) {
+        // Nobody is left who could be told.
+        let _ = self.unmount();
+    }
+}
+
+/// The whole path of the folder, if something may be mounted there. A mount that a killed process has
+/// left behind is taken away first.
+fn prepare(path: &Path) -> Result<PathBuf, MountError> {
+    let failed = |source: io::Error| match source.kind() {
+        io::ErrorKind::NotFound => MountError::Missing(path.to_owned()),
+        io::ErrorKind::NotADirectory => MountError::NoFolder(path.to_owned()),
+        _ => MountError::System { path: path.to_owned(), source },
+    };
+    // The second if it dies this very moment.
+    let is_dead = |error: &io::Error| {
+        let error = error.raw_os_error().map(Errno::from_raw);
+        matches!(error, Some(Errno::ENOTCONN | Errno::ECONNABORTED))
+    };
+    let whole = match fs::canonicalize(path) {
+        Err(error) if is_dead(&error) => absolute(path),
+        other => other,
+    };
+    let whole = whole.map_err(failed)?;
+    while let Some(kind) = mounted_at(&whole).map_err(failed)? {
+        match fs::metadata(&whole) {
+            // Nobody answers for it any more.
+            Err(error) if is_dead(&error) && kind == KIND => {
+                umount2(&whole, MntFlags::MNT_DETACH).map_err(|error| match error {
+                    Errno::EPERM => MountError::Rights(path.to_owned()),
+                    error => failed(error.into()),
+                })?;
+            }
+            Err(error) if is_dead(&error) => return Err(MountError::Busy { path: whole, kind }),
+            Ok(_) if kind == KIND => return Err(MountError::Busy { path: whole, kind }),
+            // An empty disk may be mounted over like any empty folder.
+            _ => break,
+        }
+    }
+    let mut entries = fs::read_dir(&whole).map_err(failed)?;
+    if entries.next().is_some() { Err(MountError::NotEmpty(path.to_owned())) } else { Ok(whole) }
+}
+
+/// The whole path of something that cannot be looked at itself.
+fn absolute(path: &Path) -> io::Result<PathBuf> {
+    let path = std::path::absolute(path)?;
+    match (path.parent(), path.file_name()) {
+        (Some(parent), Some(name)) => Ok(fs::canonicalize(parent)?.join(name)),
+        _ => Ok(path),
+    }
+}
+
+/// The type of the file system that is mounted there last, if one is.
+fn mounted_at(path: &Path) -> io::Result<Option<String>> {
+    let table = fs::read("/proc/self/mountinfo")?;
+    Ok(kind_in(&table, path.as_os_str().as_bytes()))
+}
+
+/// The same in a table as proc(5) describes it: the path is the fifth field, with some bytes written
+/// in octal; the type is the first one after a lonely dash.
+fn kind_in(table: &[u8], path: &[u8]) -> Option<String> {
+    table.rsplit(|byte| *byte == b'\n').find_map(|line| {
+        let mut fields = line.split(|byte| *byte == b' ');
+        if unescaped(fields.nth(4)?) != path {
+            return None;
+        }
+        fields.find(|field| *field == b"-")?;
+        fields.next().map(|kind| String::from_utf8_lossy(kind).into_owned())
+    })
+}
+
+fn unescaped(field: &[u8]) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    let mut rest = field;
+    while let Some((first, after)) = rest.split_first() {
+        let octal = after.get(..3).filter(|_| *first == b'\\');
+        let octal = octal.and_then(|digits| core::str::from_utf8(digits).ok());
+        match octal.and_then(|digits| u8::from_str_radix(digits, 8).ok()) {
+            Some(byte) => {
+                bytes.push(byte);
+                rest = &after[3..];
+            }
+            None => {
+                bytes.push(*first);
+                rest = after;
+            }
+        }
+    }
+    bytes
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_last_mount_of_a_folder_is_found_in_the_table() {
+        let table = b"36 35 98:0 / /mnt rw,noatime shared:1 - ext4 /dev/root rw\n\
+            37 36 0:40 / /mnt/a\\040b ro - fuse.lull lull ro,user_id=0\n\
+            38 36 0:41 / /mnt ro master:1 propagate_from:2 - tmpfs tmpfs rw\n";
+        for (path, expected) in
+            [("/mnt", Some("tmpfs")), ("/mnt/a b", Some("fuse.lull")), ("/mnt/a", None), ("", None)]
+        {
+            assert_eq!(kind_in(table, path.as_bytes()).as_deref(), expected, "{path}");
+        }
+    }
+
+    #[test]
+    fn what_cannot_be_mounted_on_is_told_with_the_way_out() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("file");
+        fs::write(&file, "").unwrap();
+        for (path, words) in [
+            (folder.path().join("none"), "make the folder first"),
+            (file, "name one"),
+            (folder.path().to_owned(), "name an empty folder"),
+        ] {
+            let error = prepare(&path).unwrap_err().to_string();
+            assert!(error.contains(words), "{error}");
+        }
+    }
+}

@@ -1,0 +1,487 @@
+//! A replica's files in a folder, rule by rule.
+//!
+//! Only other processes look into it: one that waited for its own mount could not be ended.
+
+use std::io::{BufRead, BufReader, Write};
+use std::path::{Path as FilePath, PathBuf};
+use std::process::{Child, ChildStdin, Command, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::mpsc::{Receiver, channel};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use lull_cc::Bytes;
+use lull_replicate::fuse::Mounted;
+use lull_replicate::origin::{Put, Transaction};
+use lull_replicate::replica::{Config, Order, Staleness};
+use lull_replicate::time::WallTime;
+use lull_replicate::types::Metadata;
+use lull_testing::{command, fuse, needs};
+
+use super::site::{Site, body, path, patient, runtime};
+
+const LIMIT: Duration = Duration::from_secs(60);
+
+/// A process that looks into the mount.
+struct Reader {
+    process: Child,
+    asked: ChildStdin,
+    said: Receiver<String>,
+}
+
+impl Reader {
+    fn new(folder: &FilePath) -> Self {
+        let mut command = Command::new("python3");
+        command.args(["-c", include_str!("reader.py")]).arg(folder);
+        command.stdin(Stdio::piped()).stdout(Stdio::piped());
+        let mut process = command.spawn().expect("python3");
+        let asked = process.stdin.take().expect("a pipe");
+        let lines = BufReader::new(process.stdout.take().expect("a pipe")).lines();
+        let (sender, said) = channel();
+        thread::spawn(move || {
+            lines.map_while(Result::ok).take_while(|line| sender.send(line.clone()).is_ok()).count()
+        });
+        let mut reader = Reader { process, asked, said };
+        // It takes a while to begin.
+        assert_eq!(reader.ask("None"), "None");
+        reader
+    }
+
+    fn begin(&mut self, what: &str) {
+        writeln!(self.asked, "{what}").expect("it listens");
+    }
+
+    /// What it says within so long.
+    fn said(&self, within: Duration) -> Option<String> {
+        self.said.recv_timeout(within).ok()
+    }
+
+    #[track_caller]
+    fn ask(&mut self, what: &str) -> String {
+        self.begin(what);
+        self.said(LIMIT).unwrap_or_else(|| panic!("no answer to {what}"))
+    }
+
+    #[track_caller]
+    fn is_so(&mut self, what: &str) {
+        assert_eq!(self.ask(what), "True", "{what}");
+    }
+
+    fn kill(&self, signal: &str) {
+        let pid = self.process.id().to_string();
+        assert!(Command::new("kill").args([signal, &pid]).status().expect("kill").success());
+    }
+
+    /// Whether it ends soon.
+    fn ends(&mut self) -> bool {
+        let started = Instant::now();
+        while started.elapsed() < Duration::from_secs(10) {
+            if self.process.try_wait().expect("a child").is_some() {
+                return true;
+            }
+            thread::sleep(Duration::from_millis(5));
+        }
+        false
+    }
+}
+
+impl Drop for Reader {
+    fn drop(&mut self) {
+        let _ = self.process.kill();
+        let _ = self.ends();
+    }
+}
+
+/// A mount of the first replica, and one who reads there. Dropped in this order, it never outlives
+/// what it needs.
+struct Seen {
+    reader: Reader,
+    mounted: Mounted,
+    folder: PathBuf,
+    gone: Arc<AtomicU32>,
+    site: Site,
+}
+
+impl Seen {
+    async fn new(patience: Option<Duration>, change: impl Fn(&mut Config)) -> Self {
+        let site = Site::with(1, change).await;
+        let folder = site.folder().join("mount");
+        std::fs::create_dir(&folder).expect("a folder");
+        let gone = Arc::new(AtomicU32::new(0));
+        let counted = Arc::clone(&gone);
+        let tell = move || {
+            counted.fetch_add(1, Ordering::SeqCst);
+        };
+        let mounted = Mounted::open(&folder, site.replica(0).clone(), patience, tell);
+        let mounted = mounted.expect("it is mounted");
+        Seen { reader: Reader::new(&folder), mounted, folder, gone, site }
+    }
+
+    async fn write(&mut self, files: &[(&str, Option<&[u8]>)]) {
+        let sequence = self.site.write(files).await;
+        self.site.reach(sequence).await;
+    }
+
+    /// Takes the room of a [`bare`] replica: speculation evicts nothing.
+    async fn fill(&mut self) {
+        self.write(&[("filler", Some(&body(9, 150_000)))]).await;
+        let replica = self.site.replica(0).clone();
+        patient("the filler", || replica.status().valid_bytes == 150_000).await;
+    }
+
+    async fn close(self) {
+        drop(self.reader);
+        self.mounted.close().await.expect("it is unmounted");
+        let left = std::fs::read_dir(&self.folder).expect("the folder").count();
+        assert_eq!(left, 0, "it is the folder that it was");
+        assert_eq!(self.gone.load(Ordering::SeqCst), 0);
+        self.site.stop().await;
+    }
+}
+
+/// Such that no body comes unless it is read, as soon as [`Seen::fill`] has been called; and without
+/// an origin nothing but a body is waited for.
+fn bare(config: &mut Config) {
+    config.staleness = Staleness {
+        connected: Duration::from_millis(400),
+        disconnected: None,
+        ..Staleness::default()
+    };
+    config.ping = Duration::from_millis(50);
+    config.quota = Some(Bytes(200_000));
+}
+
+/// Too large to be pushed then.
+const LARGE: usize = 90_000;
+
+#[test]
+fn files_and_folders_are_what_was_written() {
+    needs!(fuse(), command("python3"));
+    runtime().block_on(async {
+        let mut seen = Seen::new(None, |_| {}).await;
+        let mut stager = seen.site.origin().bodies().stage();
+        stager.write(b"#!/bin/sh\n").expect("a disk").expect("room");
+        let payload = stager.finish().expect("a disk").expect("room");
+        let modified = WallTime::from_nanos(1_234_567_890_123_456_789);
+        let put = Put::Body(payload, Metadata { modified, executable: true });
+        let changes = [(path("bin/run"), put)].into_iter().collect();
+        seen.site.origin().write(Transaction { changes }).await.expect("written");
+        let sizes = [0, 1_000, 65_536, 65_537, 300_000, 3_000_000];
+        let bodies: Vec<(String, Vec<u8>)> =
+            sizes.iter().map(|size| (format!("a/b/{size}"), body(3, *size))).collect();
+        let files: Vec<(&str, Option<&[u8]>)> =
+            bodies.iter().map(|(name, bytes)| (&**name, Some(&**bytes))).collect();
+        seen.write(&files).await;
+
+        let reader = &mut seen.reader;
+        for size in sizes {
+            reader.is_so(&format!("read('a/b/{size}') == body(3, {size})"));
+            reader.is_so(&format!("os.stat(m + 'a/b/{size}').st_size == {size}"));
+        }
+        reader.is_so("os.pread(open_('a/b/3000000'), 9, 2999995) == body(3, 3000000)[-5:]");
+        assert_eq!(reader.ask("sorted(os.listdir(m))"), "['a', 'bin']");
+        assert_eq!(reader.ask("sorted(os.listdir(m + 'a'))"), "['b']");
+        assert_eq!(reader.ask("len(os.listdir(m + 'a/b'))"), "6");
+        assert_eq!(reader.ask("oct(os.stat(m + 'bin/run').st_mode)"), "'0o100555'");
+        assert_eq!(reader.ask("os.stat(m + 'bin/run').st_mtime_ns"), "1234567890123456789");
+        assert_eq!(reader.ask("oct(os.stat(m + 'a/b/0').st_mode)"), "'0o100444'");
+        assert_eq!(reader.ask("oct(os.stat(m + 'a').st_mode)"), "'0o40555'");
+        reader.is_so("all(one.inode() == one.stat().st_ino for one in os.scandir(m + 'a/b'))");
+        reader.is_so("os.statvfs(m).f_files == 7");
+        for (what, expected) in [
+            ("read('none')", "ENOENT"),
+            ("read('a/none')", "ENOENT"),
+            ("read('a/b/0/none')", "ENOTDIR"),
+            ("read('a')", "EISDIR"),
+            ("os.listdir(m + 'bin/run')", "ENOTDIR"),
+            ("read('n' * 256)", "ENAMETOOLONG"),
+            ("os.stat(m + 'new\\nline')", "ENOENT"),
+        ] {
+            assert_eq!(reader.ask(what), expected, "{what}");
+        }
+        seen.close().await;
+    });
+}
+
+#[test]
+fn nobody_writes_there() {
+    needs!(fuse(), command("python3"));
+    runtime().block_on(async {
+        let mut seen = Seen::new(None, |_| {}).await;
+        seen.write(&[("a", Some(b"1"))]).await;
+        for what in [
+            "open(m + 'a', 'w')",
+            "open(m + 'new', 'w')",
+            "os.mkdir(m + 'b')",
+            "os.unlink(m + 'a')",
+            "os.rename(m + 'a', m + 'b')",
+            "os.link(m + 'a', m + 'b')",
+            "os.symlink('a', m + 'b')",
+            "os.chmod(m + 'a', 0)",
+            "os.truncate(m + 'a', 0)",
+            "os.utime(m + 'a')",
+        ] {
+            assert_eq!(seen.reader.ask(what), "EROFS", "{what}");
+        }
+        seen.close().await;
+    });
+}
+
+#[test]
+fn a_handle_and_a_mapping_keep_the_version_that_they_opened() {
+    needs!(fuse(), command("python3"));
+    runtime().block_on(async {
+        let mut seen = Seen::new(None, |_| {}).await;
+        seen.write(&[("a", Some(&body(1, 200_000))), ("b", Some(b"old"))]).await;
+        let reader = &mut seen.reader;
+        reader.ask("(a := open_('a')) and (b := open_('b'))");
+        reader.ask("(mapped := mmap.mmap(a, 0, prot=mmap.PROT_READ)) and None");
+        reader.is_so("os.fstat(open_('a')).st_ino == os.fstat(a).st_ino");
+        seen.write(&[("a", Some(&body(2, 200_000))), ("b", None)]).await;
+        let reader = &mut seen.reader;
+        reader.is_so("read('a') == body(2, 200000)");
+        reader.is_so("os.pread(a, 200000, 0) == body(1, 200000)");
+        reader.is_so("mapped[:] == body(1, 200000)");
+        assert_eq!(reader.ask("read('b')"), "ENOENT");
+        assert_eq!(reader.ask("os.pread(b, 9, 0)"), "b'old'");
+        reader.is_so("os.stat(m + 'a').st_ino != os.fstat(a).st_ino");
+        seen.close().await;
+    });
+}
+
+#[test]
+fn the_kernel_keeps_pages_of_a_version_and_shows_none_of_another() {
+    needs!(fuse(), command("python3"));
+    runtime().block_on(async {
+        let mut seen = Seen::new(None, |_| {}).await;
+        for round in 0..20 {
+            seen.write(&[("a", Some(&body(round, 100_000)))]).await;
+            seen.reader.is_so(&format!("read('a') == body({round}, 100000)"));
+            // From the pages: the body itself has no part in it.
+            seen.reader.is_so(&format!("read('a') == body({round}, 100000)"));
+        }
+        seen.close().await;
+    });
+}
+
+#[test]
+fn a_listing_is_what_the_folder_was_when_it_was_opened() {
+    needs!(fuse(), command("python3"));
+    runtime().block_on(async {
+        let mut seen = Seen::new(None, |_| {}).await;
+        let names = |prefix: &str| -> Vec<String> {
+            // More than one request of the kernel's has room for.
+            (0..600).map(|number| format!("{prefix}-{}-{number}", "long".repeat(25))).collect()
+        };
+        let (old, new) = (names("old"), names("new"));
+        let files: Vec<_> = old.iter().map(|name| (name.as_str(), Some(&b"1"[..]))).collect();
+        seen.write(&files).await;
+        seen.reader.ask("(names := os.scandir(m)) and (first := next(names).name)");
+        let gone = old.iter().map(|name| (name.as_str(), None));
+        let come = new.iter().map(|name| (name.as_str(), Some(&b"2"[..])));
+        let files: Vec<_> = gone.chain(come).collect();
+        seen.write(&files).await;
+        let reader = &mut seen.reader;
+        assert_eq!(reader.ask("len(set([one.name[:3] for one in names] + [first[:3]]))"), "1");
+        assert_eq!(reader.ask("set(name[:3] for name in os.listdir(m))"), "{'new'}");
+        assert_eq!(reader.ask("len(os.listdir(m))"), "600");
+        seen.close().await;
+    });
+}
+
+#[test]
+fn no_name_is_answered_without_the_lease() {
+    needs!(fuse(), command("python3"));
+    runtime().block_on(async {
+        let mut seen = Seen::new(Some(Duration::from_millis(300)), |config| {
+            config.staleness.connected = Duration::from_secs(2);
+            config.staleness.disconnected = Some(Duration::from_secs(2));
+            config.ping = Duration::from_millis(50);
+        })
+        .await;
+        seen.write(&[("a", Some(b"1"))]).await;
+        let reader = &mut seen.reader;
+        assert_eq!(reader.ask("read('a')"), "b'1'");
+        reader.ask("(a := open_('a'))");
+        seen.site.crash_origin();
+        tokio::time::sleep(Duration::from_millis(2_500)).await;
+        let reader = &mut seen.reader;
+        for what in ["read('a')", "os.stat(m + 'a')", "os.stat(m + 'none')", "os.listdir(m)"] {
+            assert_eq!(reader.ask(what), "ETIMEDOUT", "{what}");
+        }
+        assert_eq!(reader.ask("os.pread(a, 9, 0)"), "b'1'", "it was read when it was opened");
+        seen.site.start_origin().await;
+        patient("the lease", || seen.reader.ask("read('a')") == "b'1'").await;
+        seen.close().await;
+    });
+}
+
+#[test]
+fn who_waits_in_open_gets_the_body_when_it_comes() {
+    needs!(fuse(), command("python3"));
+    runtime().block_on(async {
+        let mut seen = Seen::new(None, bare).await;
+        seen.fill().await;
+        seen.write(&[("a", Some(&body(1, LARGE)))]).await;
+        seen.site.crash_origin();
+        seen.reader.begin("read('a') == body(1, 90000)");
+        assert_eq!(seen.reader.said(Duration::from_millis(300)), None, "it waits");
+        seen.site.start_origin().await;
+        assert_eq!(seen.reader.said(LIMIT).as_deref(), Some("True"));
+        seen.close().await;
+    });
+}
+
+#[test]
+fn who_waits_in_open_can_be_interrupted_and_killed_and_others_go_on() {
+    needs!(fuse(), command("python3"));
+    for order in [Order::Conservative, Order::Aggressive] {
+        runtime().block_on(async {
+            let mut seen = Seen::new(None, |config| {
+                bare(config);
+                config.order = order;
+            })
+            .await;
+            seen.fill().await;
+            seen.write(&[("a", Some(&body(1, LARGE))), ("empty", Some(b""))]).await;
+            // Read once, so that it is here.
+            assert_eq!(seen.reader.ask("read('empty')"), "b''");
+            seen.site.crash_origin();
+            let asked = "signal.setitimer(signal.ITIMER_REAL, 0.3) and read('a')";
+            assert_eq!(seen.reader.ask(asked), "interrupted");
+            let mut other = Reader::new(&seen.folder);
+            for signal in ["-TERM", "-KILL"] {
+                let mut waiting = Reader::new(&seen.folder);
+                waiting.begin("read('a')");
+                assert_eq!(waiting.said(Duration::from_millis(300)), None, "it waits");
+                other.begin("os.stat(m + 'empty').st_size");
+                let passed = other.said(Duration::from_millis(300));
+                let expected = (order == Order::Aggressive).then(|| "0".to_owned());
+                assert_eq!(passed, expected, "{order:?}: reads pass others only if they may");
+                waiting.kill(signal);
+                assert!(waiting.ends(), "{signal} ends it");
+                if expected.is_none() {
+                    assert_eq!(other.said(LIMIT).as_deref(), Some("0"), "it was its turn");
+                }
+            }
+            drop(other);
+            seen.close().await;
+        });
+    }
+}
+
+#[test]
+fn a_read_that_waits_for_too_long_is_an_error_where_that_is_asked_for() {
+    needs!(fuse(), command("python3"));
+    runtime().block_on(async {
+        let mut seen = Seen::new(Some(Duration::from_millis(200)), bare).await;
+        seen.fill().await;
+        seen.write(&[("a", Some(&body(1, LARGE)))]).await;
+        seen.site.crash_origin();
+        assert_eq!(seen.reader.ask("read('a')"), "ETIMEDOUT");
+        assert_eq!(seen.reader.ask("os.stat(m + 'a').st_size"), "90000", "names need no body");
+        seen.close().await;
+    });
+}
+
+#[test]
+fn an_overwritten_body_is_there_for_the_time_of_grace_and_stale_after_it() {
+    needs!(fuse(), command("python3"));
+    runtime().block_on(async {
+        let grace = Duration::from_secs(2);
+        let mut seen = Seen::new(None, |config| config.grace = grace).await;
+        seen.write(&[("a", Some(&body(1, 3_000_000)))]).await;
+        seen.reader.ask("(a := open_('a'))");
+        let overwritten = Instant::now();
+        seen.write(&[("a", Some(b"new"))]).await;
+        let early = seen.reader.ask("os.pread(a, 5, 0) == body(1, 5)");
+        if overwritten.elapsed() < grace {
+            assert_eq!(early, "True");
+        }
+        tokio::time::sleep(grace + Duration::from_secs(1)).await;
+        // What the kernel has not read yet.
+        assert_eq!(seen.reader.ask("os.pread(a, 5, 2900000)"), "ESTALE");
+        assert_eq!(seen.reader.ask("read('a')"), "b'new'");
+        seen.close().await;
+    });
+}
+
+#[test]
+fn what_is_open_and_was_given_up_for_want_of_room_is_fetched_again() {
+    needs!(fuse(), command("python3"));
+    runtime().block_on(async {
+        let mut seen = Seen::new(None, |config| {
+            bare(config);
+            // Of one body, not of two.
+            config.quota = Some(Bytes(4_000_000));
+        })
+        .await;
+        seen.write(&[("a", Some(&body(1, 3_000_000))), ("b", Some(&body(2, 3_000_000)))]).await;
+        seen.reader.ask("(a := open_('a'))");
+        seen.reader.is_so("os.pread(a, 5, 0) == body(1, 5)");
+        seen.reader.is_so("read('b') == body(2, 3000000)");
+        seen.reader.is_so("os.pread(a, 5, 2900000) == body(1, 3000000)[2900000:2900005]");
+        seen.close().await;
+    });
+}
+
+#[test]
+fn the_time_of_a_folder_changes_with_what_is_in_it() {
+    needs!(fuse(), command("python3"));
+    runtime().block_on(async {
+        let mut seen = Seen::new(None, |_| {}).await;
+        seen.write(&[("a/b", Some(b"1"))]).await;
+        seen.reader.ask("(before := os.stat(m + 'a').st_mtime_ns)");
+        seen.reader.is_so("os.stat(m + 'a').st_mtime_ns == before");
+        seen.write(&[("a/c", Some(b"1"))]).await;
+        seen.reader.is_so("os.stat(m + 'a').st_mtime_ns > before");
+        seen.close().await;
+    });
+}
+
+#[test]
+fn a_mount_in_use_is_unmounted_and_what_waits_there_gets_an_error() {
+    needs!(fuse(), command("python3"));
+    runtime().block_on(async {
+        let mut seen = Seen::new(None, bare).await;
+        seen.fill().await;
+        seen.write(&[("a", Some(&body(1, LARGE))), ("empty", Some(b""))]).await;
+        let mut other = Reader::new(&seen.folder);
+        assert_eq!(other.ask("os.chdir(m)"), "None");
+        seen.site.crash_origin();
+        seen.reader.begin("read('a')");
+        assert_eq!(seen.reader.said(Duration::from_millis(300)), None, "it waits");
+        seen.mounted.close().await.expect("it is unmounted");
+        let said = seen.reader.said(LIMIT).expect("it goes on");
+        assert!(said.starts_with('E'), "{said}");
+        assert_eq!(other.ask("os.stat('empty')"), "ENOTCONN");
+        assert_eq!(std::fs::read_dir(&seen.folder).expect("the folder").count(), 0);
+        seen.site.stop().await;
+    });
+}
+
+#[test]
+fn a_mount_that_somebody_else_ends_is_told_of_and_may_be_made_again() {
+    needs!(fuse(), command("python3"));
+    runtime().block_on(async {
+        let mut seen = Seen::new(None, |_| {}).await;
+        seen.write(&[("a", Some(b"1"))]).await;
+        let twice = Mounted::open(&seen.folder, seen.site.replica(0).clone(), None, || {});
+        let error = twice.expect_err("one at a time").to_string();
+        assert!(error.contains("fuse.lull mounted on it"), "{error}");
+        // By force, for other mount namespaces may have copies of it.
+        let mut umount = Command::new("umount");
+        let ended = umount.arg("--force").arg(&seen.folder).status().expect("umount");
+        assert!(ended.success());
+        let gone = Arc::clone(&seen.gone);
+        patient("told", || gone.load(Ordering::SeqCst) == 1).await;
+        seen.mounted.close().await.expect("there is nothing to be done");
+        let again = Mounted::open(&seen.folder, seen.site.replica(0).clone(), None, || {});
+        let again = again.expect("it is mounted again");
+        assert_eq!(seen.reader.ask("read('a')"), "b'1'");
+        drop(again);
+        assert_eq!(std::fs::read_dir(&seen.folder).expect("the folder").count(), 0);
+        seen.site.stop().await;
+    });
+}
