@@ -20,8 +20,8 @@ pub(crate) const EXAMPLES: &str = "\
 Examples:
   lull replica join lull1… /var/lib/lull/replica
       once, with the ticket that lull origin ticket has printed
-  lull replica run /var/lib/lull/replica --http 0.0.0.0:80
-      answer reads";
+  lull replica run /var/lib/lull/replica --http 0.0.0.0:80 --mount /srv/files
+      answer reads by HTTP, and have the files in a folder";
 
 const JOIN_EXAMPLES: &str = "\
 Examples:
@@ -36,6 +36,10 @@ Examples:
       or are answered with 503 after a second
   lull replica run /var/lib/lull/replica --http 0.0.0.0:80 --blocked https://london.example
       or are sent to another replica
+  sudo lull replica run /var/lib/lull/replica --mount /srv/files
+      the files in an empty folder, for all programs and users of this machine; nobody writes there
+  sudo lull replica run /var/lib/lull/replica --mount /srv/files --blocked error --patience 1
+      an open that would have to wait fails with ETIMEDOUT after a second
   lull replica run /var/lib/lull/replica --http 127.0.0.1:0 --delta 5 --json
       at most 5 s stale while connected; on a free port, which is told as JSON";
 
@@ -71,7 +75,11 @@ pub(crate) struct RunArgs {
     /// Where GET and HEAD are answered
     #[arg(long, value_name = "HOST:PORT")]
     http: Option<String>,
-    /// What happens to a read that cannot be answered now: wait, error, or the URL of another replica
+    /// An empty folder in which the files are shown, as root
+    #[arg(long, value_name = "FOLDER")]
+    mount: Option<PathBuf>,
+    /// What happens to a read that cannot be answered now: wait, error, or the URL of another replica.
+    /// A mount knows no other replica, so there the third is an error, too
     #[arg(long, value_name = "HOW", default_value = "wait")]
     blocked: String,
     /// After how many seconds, unless it waits
@@ -127,7 +135,7 @@ impl RunArgs {
         let ping = Config::default().ping.min(self.delta / 4);
         let config = Config { staleness, order, quota, ping, ..Config::default() };
         let daemon = ReplicaOptions { config, ..ReplicaOptions::new(self.folder) };
-        Ok(ReplicaService { daemon, http: self.http, blocked })
+        Ok(ReplicaService { daemon, http: self.http, mount: self.mount, blocked })
     }
 }
 

@@ -1,186 +1,21 @@
 //! `lull origin` and `lull replica` as processes: a real folder is published and read, and no promise
 //! is broken while each of them is killed.
 
+mod site;
 mod support;
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::io::{BufRead, BufReader, Lines, Read, Write};
-use std::net::TcpStream;
 use std::path::{Path, PathBuf};
-use std::process::{ChildStderr, Command, Stdio};
+use std::process::Command;
 use std::sync::Mutex;
 use std::thread;
 use std::time::{Duration, Instant};
 
 use lull_replicate::checker::{self, Acknowledged, Body, Changes, Log, Name, Seen, check};
 use serde_json::Value;
-use support::{Kept, finish, lull};
-use tempfile::TempDir;
-
-const LIMIT: Duration = Duration::from_secs(30);
-const TOKEN: &str = "a token that nobody guesses";
-
-/// A daemon that runs, and what it tells.
-struct Daemon {
-    process: Kept,
-    told: Lines<BufReader<ChildStderr>>,
-}
-
-impl Daemon {
-    fn start(arguments: &[&str]) -> Self {
-        let mut process = Kept::spawn(lull(arguments).arg("--json").stderr(Stdio::piped()));
-        let told = BufReader::new(process.0.stderr.take().unwrap()).lines();
-        Daemon { process, told }
-    }
-
-    /// The next event of that name.
-    #[track_caller]
-    fn wait_for(&mut self, name: &str) -> Value {
-        let mut all = Vec::new();
-        for line in &mut self.told {
-            let line = line.unwrap();
-            match serde_json::from_str::<Value>(&line) {
-                Ok(event) if event["event"] == name => return event,
-                _ => all.push(line),
-            }
-        }
-        panic!("it ended and never told of '{name}': {all:?}");
-    }
-
-    /// What it tells from now on is of no interest, but has to be taken.
-    fn run(self) -> Kept {
-        let told = self.told;
-        thread::spawn(move || told.for_each(drop));
-        self.process
-    }
-}
-
-/// An origin and replicas in a folder.
-struct Site {
-    folder: TempDir,
-    /// Where replicas find the origin.
-    listen: String,
-    origin: Option<Kept>,
-    replicas: BTreeMap<&'static str, Kept>,
-    /// Where HTTP is spoken, by name.
-    addresses: BTreeMap<&'static str, String>,
-}
-
-impl Site {
-    fn new(replicas: &[&'static str], arguments: &[&str]) -> Self {
-        let folder = tempfile::tempdir().unwrap();
-        fs::write(folder.path().join("token"), TOKEN).unwrap();
-        let mut site = Site {
-            folder,
-            listen: "127.0.0.1:0".to_owned(),
-            origin: None,
-            replicas: BTreeMap::new(),
-            addresses: BTreeMap::new(),
-        };
-        finish(&mut lull(&["origin", "init", &site.path("origin")])).ok();
-        site.start_origin();
-        for name in replicas {
-            let ticket = finish(&mut lull(&["origin", "ticket", &site.path("origin"), name])).ok();
-            finish(&mut lull(&["replica", "join", ticket.trim(), &site.path(name)])).ok();
-            site.start_replica(name, arguments);
-        }
-        site
-    }
-
-    fn path(&self, name: &str) -> String {
-        self.folder.path().join(name).to_str().unwrap().to_owned()
-    }
-
-    fn start_origin(&mut self) {
-        let (folder, token) = (self.path("origin"), self.path("token"));
-        let mut daemon = Daemon::start(&[
-            "origin",
-            "run",
-            &folder,
-            "--listen",
-            &self.listen,
-            "--http",
-            "127.0.0.1:0",
-            "--token-file",
-            &token,
-        ]);
-        self.listen = daemon.wait_for("listening")["address"].as_str().unwrap().to_owned();
-        let http = daemon.wait_for("http")["address"].as_str().unwrap().to_owned();
-        self.addresses.insert("origin", http);
-        self.origin = Some(daemon.run());
-    }
-
-    fn start_replica(&mut self, name: &'static str, arguments: &[&str]) {
-        let folder = self.path(name);
-        let always = ["replica", "run", &folder, "--http", "127.0.0.1:0"];
-        let all: Vec<&str> = always.iter().chain(arguments).copied().collect();
-        let mut daemon = Daemon::start(&all);
-        let http = daemon.wait_for("http")["address"].as_str().unwrap().to_owned();
-        self.addresses.insert(name, http);
-        self.replicas.insert(name, daemon.run());
-    }
-
-    fn publish(&self, source: &Path, arguments: &[&str]) -> String {
-        let origin = self.path("origin");
-        let source = source.to_str().unwrap();
-        finish(lull(&["publish", source, "--origin", &origin]).args(arguments)).ok()
-    }
-
-    fn get(&self, name: &str, path: &str) -> Response {
-        request(&self.addresses[name], "GET", path, "", b"").unwrap()
-    }
-
-    fn status(&self, name: &str) -> Value {
-        let text = finish(&mut lull(&["status", &self.path(name), "--json"])).ok();
-        serde_json::from_str(&text).unwrap()
-    }
-}
-
-#[derive(Debug)]
-struct Response {
-    status: u16,
-    head: String,
-    body: Vec<u8>,
-}
-
-impl Response {
-    fn header(&self, name: &str) -> Option<&str> {
-        self.head.lines().find_map(|line| {
-            let (key, value) = line.split_once(':')?;
-            key.eq_ignore_ascii_case(name).then(|| value.trim())
-        })
-    }
-}
-
-/// One request; none if the connection fails before the answer is complete.
-fn request(
-    address: &str,
-    method: &str,
-    path: &str,
-    headers: &str,
-    body: &[u8],
-) -> Option<Response> {
-    let mut stream = TcpStream::connect(address).ok()?;
-    stream.set_read_timeout(Some(LIMIT)).unwrap();
-    let length = body.len();
-    let head = format!(
-        "{method} {path} HTTP/1.1\r\nHost: lull\r\nConnection: close\r\n\
-         Content-Length: {length}\r\n{headers}\r\n"
-    );
-    stream.write_all(head.as_bytes()).ok()?;
-    stream.write_all(body).ok()?;
-    let mut answer = Vec::new();
-    stream.read_to_end(&mut answer).ok()?;
-    let end = answer.windows(4).position(|window| window == b"\r\n\r\n")?;
-    let head = String::from_utf8(answer[..end].to_vec()).ok()?;
-    let status = head.split(' ').nth(1)?.parse().ok()?;
-    let response = Response { status, head, body: answer[end + 4..].to_vec() };
-    let length = response.header("content-length").and_then(|length| length.parse().ok());
-    let whole =
-        method == "HEAD" || length.is_none_or(|length: usize| length == response.body.len());
-    whole.then_some(response)
-}
+use site::{Site, TOKEN, request};
+use support::{finish, lull};
 
 fn files(folder: &Path) -> Vec<PathBuf> {
     let mut found = Vec::new();
@@ -277,6 +112,7 @@ fn what_cannot_work_is_told_in_one_line() {
         (&["status", &none], 1, "start it first"),
         (&["replica", "join", "lull1abc", &none], 1, "ticket"),
         (&["replica", "run", &none], 1, "no identity"),
+        (&["replica", "run", &none, "--mount", &there], 1, "name an empty folder"),
         (&["replica", "run", &none, "--blocked", "never"], 2, "write wait, error"),
         (&["replica", "run", &none, "--delta-disconnected", "1"], 2, "the larger one"),
     ] {

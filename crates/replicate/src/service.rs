@@ -3,6 +3,7 @@
 use core::fmt;
 use std::io;
 use std::net::SocketAddr;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -15,6 +16,8 @@ use crate::daemon::{
     Clock, DaemonError, MachineClock, OriginDaemon, OriginEvent, OriginOptions, ReplicaDaemon,
     ReplicaEvent, ReplicaOptions,
 };
+#[cfg(feature = "fuse")]
+use crate::fuse::{MountError, Mounted};
 use crate::http::{Blocked, OriginFace, ReplicaFace, Serving};
 
 /// What is told of a daemon that runs.
@@ -24,6 +27,10 @@ pub enum Told {
     Listening(SocketAddr),
     /// Here it speaks HTTP.
     Http(SocketAddr),
+    /// Its files are in this folder.
+    Mounted(PathBuf),
+    /// They are not any more, because somebody has unmounted them.
+    Unmounted(PathBuf),
     /// Something of the origin.
     Origin(OriginEvent),
     /// Something of the replica.
@@ -40,6 +47,8 @@ impl Told {
         match self {
             Told::Listening(_) => "listening",
             Told::Http(_) => "http",
+            Told::Mounted(_) => "mounted",
+            Told::Unmounted(_) => "unmounted",
             Told::Origin(event) => match event {
                 OriginEvent::Connected { .. } => "connected",
                 OriginEvent::Disconnected { .. } => "disconnected",
@@ -76,6 +85,12 @@ impl fmt::Display for Told {
         match self {
             Told::Listening(address) => write!(f, "replicas may connect to {address}"),
             Told::Http(address) => write!(f, "listening on http://{address}"),
+            Told::Mounted(folder) => write!(f, "the files are in {}", folder.display()),
+            Told::Unmounted(folder) => write!(
+                f,
+                "somebody has unmounted {}: start again to have the files there",
+                folder.display()
+            ),
             Told::Origin(event) => event.fmt(f),
             Told::Replica(event) => event.fmt(f),
             Told::Ending => f.write_str("ending"),
@@ -101,6 +116,14 @@ pub enum ServiceError {
     /// The socket in the folder cannot be made.
     #[error("cannot make a socket in the folder")]
     Socket(#[source] io::Error),
+    /// The files cannot be mounted.
+    #[cfg(feature = "fuse")]
+    #[error(transparent)]
+    Mount(#[from] MountError),
+    /// They cannot be unmounted.
+    #[cfg(feature = "fuse")]
+    #[error("cannot unmount the files: umount them by hand")]
+    Unmount(#[source] io::Error),
     /// The system gives no threads or signals.
     #[error("cannot run as a daemon")]
     System(#[source] io::Error),
@@ -122,6 +145,9 @@ pub struct ReplicaService {
     pub daemon: ReplicaOptions,
     /// Where it answers reads.
     pub http: Option<String>,
+    /// The folder in which its files are shown.
+    #[cfg(feature = "fuse")]
+    pub mount: Option<PathBuf>,
     /// What happens to reads that cannot be answered.
     pub blocked: Blocked,
 }
@@ -183,12 +209,30 @@ impl Daemon for ReplicaDaemon {
     }
 }
 
+/// What is to be closed before the daemon ends.
+enum Face {
+    Http(Serving),
+    #[cfg(feature = "fuse")]
+    Mount(Mounted),
+}
+
+impl Face {
+    async fn close(self) -> Result<(), ServiceError> {
+        match self {
+            Face::Http(serving) => serving.close().await,
+            #[cfg(feature = "fuse")]
+            Face::Mount(mounted) => mounted.close().await.map_err(ServiceError::Unmount)?,
+        }
+        Ok(())
+    }
+}
+
 /// Stays until a signal comes or the daemon fails, and ends it. A second signal does not wait for
 /// what is under way.
 async fn attend(
     mut signals: Signals,
     daemon: impl Daemon,
-    faces: Vec<Serving>,
+    faces: Vec<Face>,
     tell: &impl Fn(Told),
 ) -> Result<(), ServiceError> {
     tokio::select! {
@@ -197,10 +241,12 @@ async fn attend(
     }
     tell(Told::Ending);
     let ending = async {
+        let mut closed = Ok(());
         for face in faces {
-            face.close().await;
+            closed = closed.and(face.close().await);
         }
-        daemon.stop().await
+        daemon.stop().await?;
+        closed
     };
     tokio::select! {
         ended = ending => ended?,
@@ -238,14 +284,13 @@ pub fn run_origin(
         let address = daemon.address();
         // Where to is not known of a listener on all addresses.
         let known = (!address.ip().is_unspecified()).then(|| address.to_string());
-        let mut faces = vec![
-            OriginFace::open_local(&folder, daemon.handle(), known.clone())
-                .map_err(ServiceError::Socket)?,
-        ];
+        let local = OriginFace::open_local(&folder, daemon.handle(), known.clone());
+        let mut faces = vec![Face::Http(local.map_err(ServiceError::Socket)?)];
         tell(Told::Listening(address));
         if let Some((http, token)) = http {
             let (listener, address) = listen(&http).await?;
-            faces.push(OriginFace::open(listener, daemon.handle(), known, &token));
+            let face = OriginFace::open(listener, daemon.handle(), known, &token);
+            faces.push(Face::Http(face));
             tell(Told::Http(address));
         }
         attend(signals, daemon, faces, &*tell).await
@@ -263,17 +308,30 @@ pub fn run_replica(
     let tell = Arc::new(tell);
     finished(async {
         let signals = Signals::take()?;
-        let ReplicaService { daemon, http, blocked } = service;
+        #[cfg(feature = "fuse")]
+        if let Some(folder) = &service.mount {
+            // Before anything begins that would tell of itself.
+            Mounted::check(folder)?;
+        }
+        let ReplicaService { daemon, http, blocked, .. } = service;
         let folder = daemon.folder.clone();
         let clock: Arc<dyn Clock> = Arc::new(MachineClock);
         let telling = Arc::clone(&tell);
         let daemon =
             ReplicaDaemon::start(daemon, clock, move |event| telling(Told::Replica(event)))?;
         let local = ReplicaFace::open_local(&folder, daemon.handle(), blocked.clone());
-        let mut faces = vec![local.map_err(ServiceError::Socket)?];
+        let mut faces = vec![Face::Http(local.map_err(ServiceError::Socket)?)];
+        #[cfg(feature = "fuse")]
+        if let Some(folder) = service.mount {
+            let (telling, place) = (Arc::clone(&tell), folder.clone());
+            let gone = move || telling(Told::Unmounted(place.clone()));
+            let mounted = Mounted::open(&folder, daemon.handle(), blocked.patience(), gone)?;
+            tell(Told::Mounted(mounted.path()));
+            faces.push(Face::Mount(mounted));
+        }
         if let Some(http) = http {
             let (listener, address) = listen(&http).await?;
-            faces.push(ReplicaFace::open(listener, daemon.handle(), blocked));
+            faces.push(Face::Http(ReplicaFace::open(listener, daemon.handle(), blocked)));
             tell(Told::Http(address));
         }
         attend(signals, daemon, faces, &*tell).await

@@ -37,7 +37,8 @@ pub enum Blocked {
 }
 
 impl Blocked {
-    fn patience(&self) -> Option<Duration> {
+    /// For how long a read waits, if that has an end.
+    pub fn patience(&self) -> Option<Duration> {
         match self {
             Blocked::Wait => None,
             Blocked::Error(patience) | Blocked::Redirect(patience, _) => Some(*patience),

@@ -1,0 +1,113 @@
+//! `lull replica run --mount`: a published folder is seen in another one, by every program.
+//!
+//! Only other processes look into it, so that each can be ended whatever its mount does.
+
+mod site;
+mod support;
+
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+
+use lull_testing::{command, fuse, needs};
+use site::Site;
+use support::{Kept, eventually, finish, lull};
+
+/// A folder in which something is mounted, until the end of the test whatever its end.
+struct Place(String);
+
+impl Place {
+    fn new(site: &Site) -> Self {
+        let place = site.path("mount");
+        fs::create_dir(&place).unwrap();
+        Place(place)
+    }
+
+    /// What is mounted there, as the kernel's table says it: looking there might wait.
+    fn mounted(&self) -> usize {
+        let table = fs::read_to_string("/proc/self/mountinfo").unwrap();
+        let of = format!(" {} ", self.0);
+        table.lines().filter(|line| line.contains(&of) && line.contains("fuse.lull")).count()
+    }
+
+    /// Whether it has the same files as a folder.
+    fn is_as(&self, folder: &Path) -> bool {
+        Command::new("diff").arg("-r").arg(folder).arg(&self.0).output().unwrap().status.success()
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        if self.mounted() > 0 {
+            let _ = Command::new("umount").args(["--lazy", &self.0]).output();
+        }
+    }
+}
+
+fn terminate(process: &mut Kept) -> bool {
+    let asked = Command::new("kill").args(["-TERM", &process.pid()]).status().unwrap();
+    asked.success() && process.0.wait().unwrap().success()
+}
+
+#[test]
+fn a_published_folder_is_seen_in_a_mount_until_a_signal_ends_it() {
+    needs!(fuse(), command("diff"));
+    let mut site = Site::new(&["paris"], &[]);
+    let place = Place::new(&site);
+    drop(site.replicas.remove("paris"));
+    site.start_replica("paris", &["--mount", &place.0]);
+    let docs = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs");
+    site.publish(&docs, &["--wait", "paris"]);
+    assert!(place.is_as(&docs));
+    // HTTP goes on beside it, and both show the same.
+    assert_eq!(site.get("paris", "/web.md").body, fs::read(docs.join("web.md")).unwrap());
+    finish(Command::new("sh").args(["-c", "! echo x >\"$1/new\" 2>&1", "sh", &place.0])).ok();
+    // A program in it does not keep it from ending.
+    let mut within = Command::new("sh");
+    within.args(["-c", "cd \"$1\" && exec sleep 60", "sh", &place.0]);
+    let within = Kept::spawn(&mut within);
+    eventually("it is there", || {
+        let at = fs::read_link(format!("/proc/{}/cwd", within.pid()));
+        at.is_ok_and(|at| at == Path::new(&place.0))
+    });
+    assert!(terminate(site.replicas.get_mut("paris").unwrap()));
+    assert_eq!(place.mounted(), 0);
+    assert_eq!(fs::read_dir(&place.0).unwrap().count(), 0);
+}
+
+#[test]
+fn a_mount_that_a_killed_replica_has_left_is_replaced() {
+    needs!(fuse(), command("diff"));
+    let mut site = Site::new(&["paris"], &[]);
+    let place = Place::new(&site);
+    drop(site.replicas.remove("paris"));
+    site.start_replica("paris", &["--mount", &place.0]);
+    let docs = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs");
+    site.publish(&docs, &["--wait", "paris"]);
+    for _ in 0..2 {
+        // Dropped, it is killed with -9.
+        drop(site.replicas.remove("paris"));
+        assert_eq!(place.mounted(), 1, "it is left");
+        site.start_replica("paris", &["--mount", &place.0]);
+        assert_eq!(place.mounted(), 1, "none is hidden below the other");
+        assert!(place.is_as(&docs));
+    }
+    assert!(terminate(site.replicas.get_mut("paris").unwrap()));
+    assert_eq!(place.mounted(), 0);
+}
+
+#[test]
+fn a_folder_that_cannot_be_mounted_on_is_told_in_one_line() {
+    needs!(fuse());
+    let mut site = Site::new(&["paris"], &[]);
+    drop(site.replicas.remove("paris"));
+    let (folder, none, file) = (site.path("paris"), site.path("none"), site.path("token"));
+    for (place, words) in [
+        (&folder, "is not empty: name an empty folder"),
+        (&none, "make the folder first"),
+        (&file, "is no folder"),
+    ] {
+        let said = finish(&mut lull(&["replica", "run", &folder, "--mount", place]));
+        said.fails(1, words);
+    }
+}
