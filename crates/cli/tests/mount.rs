@@ -10,38 +10,12 @@ use std::path::Path;
 use std::process::Command;
 
 use lull_testing::{command, fuse, needs};
-use site::Site;
+use site::{Place, Site};
 use support::{Kept, eventually, finish, lull};
 
-/// A folder in which something is mounted, until the end of the test whatever its end.
-struct Place(String);
-
-impl Place {
-    fn new(site: &Site) -> Self {
-        let place = site.path("mount");
-        fs::create_dir(&place).unwrap();
-        Place(place)
-    }
-
-    /// What is mounted there, as the kernel's table says it: looking there might wait.
-    fn mounted(&self) -> usize {
-        let table = fs::read_to_string("/proc/self/mountinfo").unwrap();
-        let of = format!(" {} ", self.0);
-        table.lines().filter(|line| line.contains(&of) && line.contains("fuse.lull")).count()
-    }
-
-    /// Whether it has the same files as a folder.
-    fn is_as(&self, folder: &Path) -> bool {
-        Command::new("diff").arg("-r").arg(folder).arg(&self.0).output().unwrap().status.success()
-    }
-}
-
-impl Drop for Place {
-    fn drop(&mut self) {
-        if self.mounted() > 0 {
-            let _ = Command::new("umount").args(["--lazy", &self.0]).output();
-        }
-    }
+/// Whether it has the same files as a folder.
+fn is_as(place: &Place, folder: &Path) -> bool {
+    Command::new("diff").arg("-r").arg(folder).arg(&place.0).output().unwrap().status.success()
 }
 
 fn terminate(process: &mut Kept) -> bool {
@@ -53,12 +27,12 @@ fn terminate(process: &mut Kept) -> bool {
 fn a_published_folder_is_seen_in_a_mount_until_a_signal_ends_it() {
     needs!(fuse(), command("diff"));
     let mut site = Site::new(&["paris"], &[]);
-    let place = Place::new(&site);
+    let place = Place::new(&site, "mount");
     drop(site.replicas.remove("paris"));
     site.start_replica("paris", &["--mount", &place.0]);
     let docs = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs");
     site.publish(&docs, &["--wait", "paris"]);
-    assert!(place.is_as(&docs));
+    assert!(is_as(&place, &docs));
     // HTTP goes on beside it, and both show the same.
     assert_eq!(site.get("paris", "/web.md").body, fs::read(docs.join("web.md")).unwrap());
     finish(Command::new("sh").args(["-c", "! echo x >\"$1/new\" 2>&1", "sh", &place.0])).ok();
@@ -79,7 +53,7 @@ fn a_published_folder_is_seen_in_a_mount_until_a_signal_ends_it() {
 fn a_mount_that_a_killed_replica_has_left_is_replaced() {
     needs!(fuse(), command("diff"));
     let mut site = Site::new(&["paris"], &[]);
-    let place = Place::new(&site);
+    let place = Place::new(&site, "mount");
     drop(site.replicas.remove("paris"));
     site.start_replica("paris", &["--mount", &place.0]);
     let docs = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs");
@@ -90,7 +64,7 @@ fn a_mount_that_a_killed_replica_has_left_is_replaced() {
         assert_eq!(place.mounted(), 1, "it is left");
         site.start_replica("paris", &["--mount", &place.0]);
         assert_eq!(place.mounted(), 1, "none is hidden below the other");
-        assert!(place.is_as(&docs));
+        assert!(is_as(&place, &docs));
     }
     assert!(terminate(site.replicas.get_mut("paris").unwrap()));
     assert_eq!(place.mounted(), 0);

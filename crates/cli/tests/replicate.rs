@@ -13,8 +13,9 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use lull_replicate::checker::{self, Acknowledged, Body, Changes, Log, Name, Seen, check};
+use lull_testing::{command, fuse, needs};
 use serde_json::Value;
-use site::{Site, TOKEN, request};
+use site::{Place, Site, TOKEN, request};
 use support::{finish, lull};
 
 fn files(folder: &Path) -> Vec<PathBuf> {
@@ -202,7 +203,7 @@ fn read(addresses: &Addresses, begun: Instant, session: u64) -> Vec<checker::Rea
     while begun.elapsed() < LENGTH {
         let replica = dice.below(2);
         let name = dice.below(NAMES);
-        let address = addresses.lock().unwrap()[["paris", "london"][replica as usize]].clone();
+        let address = addresses.lock().unwrap()[REPLICAS[replica as usize]].clone();
         let began = begun.elapsed();
         let answer = request(&address, "GET", &format!("/{name}"), &token, b"");
         let Some(answer) = answer.filter(|answer| [200, 404].contains(&answer.status)) else {
@@ -222,17 +223,65 @@ fn read(addresses: &Addresses, begun: Instant, session: u64) -> Vec<checker::Rea
     reads
 }
 
+/// Reads in a mount: whoever does is of one session. A name that is not there is not counted: while its
+/// replica does not run, the folder below the mount is seen.
+fn look(place: &str, begun: Instant, replica: u64, seed: u64) -> Vec<checker::Read> {
+    let (mut dice, mut reads) = (Dice(1_000 + seed), Vec::new());
+    while begun.elapsed() < LENGTH {
+        let name = dice.below(NAMES);
+        let began = begun.elapsed();
+        let output = Command::new("cat").arg(format!("{place}/{name}")).output().unwrap();
+        if output.status.success() {
+            let seen = vec![(Name(name as u32), Seen::Body(Body(number_of(&output.stdout))))];
+            let (session, ended, bound) = (100 + replica, begun.elapsed(), Some(BOUND));
+            reads.push(checker::Read { session, replica, began, ended, bound, seen });
+        }
+        thread::sleep(Duration::from_millis(dice.below(10)));
+    }
+    reads
+}
+
 #[test]
 fn no_promise_is_broken_while_each_of_them_is_killed() {
-    let arguments: Vec<&str> =
+    judge(false);
+}
+
+#[test]
+fn no_promise_is_broken_in_mounts_while_each_of_them_is_killed() {
+    needs!(fuse(), command("cat"));
+    judge(true);
+}
+
+const REPLICAS: [&str; 2] = ["paris", "london"];
+
+fn judge(mounted: bool) {
+    let common: Vec<&str> =
         DELTAS.iter().chain(&["--blocked", "error", "--patience", "0.3"]).copied().collect();
-    let mut site = Site::new(&["paris", "london"], &arguments);
+    let mut site = Site::new(&REPLICAS, &common);
+    // Dropped before the site: nothing is left mounted in its folder.
+    let names = REPLICAS.iter().filter(|_| mounted);
+    let places: BTreeMap<&str, Place> =
+        names.map(|name| (*name, Place::new(&site, &format!("{name}-files")))).collect();
+    let arguments = |name: &str| -> Vec<&str> {
+        let mount = places.get(name).map(|place| ["--mount", &*place.0]);
+        common.iter().copied().chain(mount.into_iter().flatten()).collect()
+    };
+    for name in REPLICAS.iter().filter(|_| mounted) {
+        site.replicas.remove(name);
+        site.start_replica(name, &arguments(name));
+    }
     let begun = Instant::now();
     let addresses = &Mutex::new(site.addresses.clone());
     let (commits, acknowledged, reads, kills) = thread::scope(|scope| {
         let writing = scope.spawn(move || write(addresses, begun));
         let reading: Vec<_> =
             (0..4).map(|session| scope.spawn(move || read(addresses, begun, session))).collect();
+        let lookers = (0..4_u64).filter_map(|seed| {
+            let replica = seed % 2;
+            let place = &*places.get(REPLICAS[replica as usize])?.0;
+            Some(scope.spawn(move || look(place, begun, replica, seed)))
+        });
+        let looking: Vec<_> = lookers.collect();
         let (mut dice, mut kills) = (Dice(9), BTreeMap::new());
         while begun.elapsed() + Duration::from_secs(2) < LENGTH {
             thread::sleep(Duration::from_millis(200 + dice.below(600)));
@@ -246,12 +295,16 @@ fn no_promise_is_broken_while_each_of_them_is_killed() {
             } else {
                 site.replicas.remove(victim);
                 thread::sleep(Duration::from_millis(dice.below(200)));
-                site.start_replica(victim, &arguments);
+                site.start_replica(victim, &arguments(victim));
             }
             *addresses.lock().unwrap() = site.addresses.clone();
         }
         let (commits, acknowledged) = writing.join().unwrap();
-        let reads: Vec<_> = reading.into_iter().flat_map(|one| one.join().unwrap()).collect();
+        let mut reads: Vec<_> = reading.into_iter().flat_map(|one| one.join().unwrap()).collect();
+        let seen: Vec<_> = looking.into_iter().flat_map(|one| one.join().unwrap()).collect();
+        assert!(!mounted || seen.len() > 50, "there was something to judge: {}", seen.len());
+        println!("{} reads by HTTP, {} in mounts", reads.len(), seen.len());
+        reads.extend(seen);
         (commits, acknowledged, reads, kills)
     });
     println!("{} writes, {} reads, kills {kills:?}", acknowledged.len(), reads.len());

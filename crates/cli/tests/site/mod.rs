@@ -6,7 +6,7 @@ use std::fs;
 use std::io::{BufRead, BufReader, Lines, Read, Write};
 use std::net::TcpStream;
 use std::path::Path;
-use std::process::{ChildStderr, Stdio};
+use std::process::{ChildStderr, Command, Stdio};
 use std::thread;
 use std::time::Duration;
 
@@ -132,6 +132,32 @@ impl Site {
     pub(crate) fn status(&self, name: &str) -> Value {
         let text = finish(&mut lull(&["status", &self.path(name), "--json"])).ok();
         serde_json::from_str(&text).unwrap()
+    }
+}
+
+/// A folder in which something is mounted, until the end of the test whatever its end.
+pub(crate) struct Place(pub(crate) String);
+
+impl Place {
+    pub(crate) fn new(site: &Site, name: &str) -> Self {
+        let place = site.path(name);
+        fs::create_dir(&place).unwrap();
+        Place(place)
+    }
+
+    /// What is mounted there, as the kernel's table says it: looking there might wait.
+    pub(crate) fn mounted(&self) -> usize {
+        let table = fs::read_to_string("/proc/self/mountinfo").unwrap();
+        let of = format!(" {} ", self.0);
+        table.lines().filter(|line| line.contains(&of) && line.contains("fuse.lull")).count()
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        if self.mounted() > 0 {
+            let _ = Command::new("umount").args(["--lazy", &self.0]).output();
+        }
     }
 }
 
