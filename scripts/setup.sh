@@ -164,10 +164,11 @@ if ! rust_is_there; then
 rustup nor such a Rust: install it from https://rustup.rs, then run it again."
 fi
 
-# What the tests in a browser need of npm, as its lock file says it. Without it they are skipped.
-browser=crates/web/tests/browser
-if [ "${1:-}" = test ] && [ ! -e $browser/node_modules/playwright-core ]; then
-    say "installing playwright-core"
-    npm ci --prefix $browser --ignore-scripts --no-audit --no-fund ||
-        echo "lull: npm could not install playwright-core; tests in a browser are skipped" >&2
-fi
+# What the tests in a browser need of npm, as its lock files say it. Without it they are skipped.
+for browser in crates/web/tests/browser crates/lab/browser; do
+    if [ "${1:-}" = test ] && [ ! -e $browser/node_modules/playwright-core ]; then
+        say "installing what $browser needs of npm"
+        npm ci --prefix $browser --ignore-scripts --no-audit --no-fund ||
+            echo "lull: npm could not install it; tests in a browser are skipped" >&2
+    fi
+done
