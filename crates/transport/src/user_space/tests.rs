@@ -54,6 +54,15 @@ impl Connection {
         }
     }
 
+    /// One whose window has gone down to the least in a queue of 50 ms.
+    fn at_the_floor() -> Self {
+        let mut connection = Connection::new();
+        (0..10).for_each(|_| connection.round(16, 50_000));
+        (0..60).for_each(|_| connection.round(16, 100_000));
+        assert_eq!(connection.nice.window(), Window::ONE_48TH);
+        connection
+    }
+
     fn window(&self) -> f64 {
         self.nice.window().as_f64()
     }
@@ -137,10 +146,7 @@ fn a_queue_halves_the_window_down_to_the_floor() {
 /// be that of a queue which has gone long ago.
 #[test]
 fn below_two_packets_the_pace_follows_the_last_round_trip_once_the_queue_has_gone() {
-    let mut connection = Connection::new();
-    (0..10).for_each(|_| connection.round(16, 50_000));
-    (0..60).for_each(|_| connection.round(16, 100_000));
-    assert_eq!(connection.nice.window(), Window::ONE_48TH);
+    let mut connection = Connection::at_the_floor();
     connection.look(|info| {
         info.delivered += 2;
         info.acks += 1;
@@ -174,10 +180,7 @@ impl KernelPace {
 /// pair is already as short as that says. Pairs here leave when the kernel lets them.
 #[test]
 fn from_the_least_window_each_pair_is_sent_at_the_pace_that_the_last_one_has_earned() {
-    let mut connection = Connection::new();
-    (0..10).for_each(|_| connection.round(16, 50_000));
-    (0..60).for_each(|_| connection.round(16, 100_000));
-    assert_eq!(connection.nice.window(), Window::ONE_48TH);
+    let mut connection = Connection::at_the_floor();
     connection.look(|info| info.unacked = 0);
     let mut limit = connection.nice.poll_rate().unwrap();
     let mut kernel = KernelPace(limit);
