@@ -6,7 +6,7 @@ mod site;
 mod support;
 
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use lull_testing::{command, fuse, needs};
@@ -23,15 +23,21 @@ fn terminate(process: &mut Kept) -> bool {
     asked.success() && process.0.wait().unwrap().success()
 }
 
-#[test]
-fn a_published_folder_is_seen_in_a_mount_until_a_signal_ends_it() {
-    needs!(fuse(), command("diff"));
+/// A site whose replica `paris` shows the documentation in a mount.
+fn mounted() -> (Site, Place, PathBuf) {
     let mut site = Site::new(&["paris"], &[]);
     let place = Place::new(&site, "mount");
     drop(site.replicas.remove("paris"));
     site.start_replica("paris", &["--mount", &place.0]);
     let docs = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs");
     site.publish(&docs, &["--wait", "paris"]);
+    (site, place, docs)
+}
+
+#[test]
+fn a_published_folder_is_seen_in_a_mount_until_a_signal_ends_it() {
+    needs!(fuse(), command("diff"));
+    let (mut site, place, docs) = mounted();
     assert!(is_as(&place, &docs));
     // HTTP goes on beside it, and both show the same.
     assert_eq!(site.get("paris", "/web.md").body, fs::read(docs.join("web.md")).unwrap());
@@ -52,12 +58,7 @@ fn a_published_folder_is_seen_in_a_mount_until_a_signal_ends_it() {
 #[test]
 fn a_mount_that_a_killed_replica_has_left_is_replaced() {
     needs!(fuse(), command("diff"));
-    let mut site = Site::new(&["paris"], &[]);
-    let place = Place::new(&site, "mount");
-    drop(site.replicas.remove("paris"));
-    site.start_replica("paris", &["--mount", &place.0]);
-    let docs = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs");
-    site.publish(&docs, &["--wait", "paris"]);
+    let (mut site, place, docs) = mounted();
     for _ in 0..2 {
         // Dropped, it is killed with -9.
         drop(site.replicas.remove("paris"));
