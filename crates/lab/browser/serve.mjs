@@ -5,8 +5,7 @@
 // POLICY is none, quicklink, instant.page, immediate, eager, moderate (speculation rules) or lull.
 // The site is at port 8080, with `lull web` before it at port 8090. Files go into LULL_SCRATCH.
 import { execFileSync, spawn } from 'node:child_process';
-import { createWriteStream, mkdirSync, openSync, writeFileSync } from 'node:fs';
-import { once } from 'node:events';
+import { mkdirSync, openSync, writeFileSync } from 'node:fs';
 import { dirname, join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 
@@ -54,8 +53,6 @@ const run = (program, args, output) => {
 run('nginx', ['-e', base + '.log', '-c', base + '.conf']);
 if (policy === 'lull') {
   const known = join(scratch, 'known.log');
-  const file = createWriteStream(known);
-  await once(file, 'open');
   execFileSync(process.execPath,
     [join(here, 'log.mjs'), site, String(LEARNED.visitors), String(LEARNED.seed)],
     { stdio: ['ignore', openSync(known, 'w'), 'inherit'] });

@@ -151,7 +151,7 @@ export function visit(site, seed) {
   const visitor = new Visitor(site, seed);
   const pages = [];
   for (let page = visitor.start(); page; page = visitor.next(page)) {
-    pages.push({ page, dwell: visitor.dwell(), visitor });
+    pages.push({ page, dwell: visitor.dwell() });
   }
   return pages;
 }
