@@ -79,7 +79,10 @@ impl Bench {
         let mut command = Command::new("nginx");
         command.arg("-e").arg(self.path("error.log")).arg("-c").arg(self.path("nginx.conf"));
         command.stdin(Stdio::null()).stderr(Stdio::null());
-        (Kept::spawn(&mut command), format!("http://127.0.0.1:{port}"))
+        let nginx = Kept::spawn(&mut command);
+        // Whoever stands before it is up at once, and would answer the first visitor with a 502.
+        eventually("nginx listens", || TcpStream::connect(("127.0.0.1", port)).is_ok());
+        (nginx, format!("http://127.0.0.1:{port}"))
     }
 }
 
@@ -261,7 +264,6 @@ fn a_server_that_gives_no_hints_is_told_from_one_that_has_none() {
     let said = bench.lab(&["replay", "--to", &to, "--prefetch", "nps", "access.log"]);
     said.fails(1, "gives no hints");
     // And a path that it has not is not an answer.
-    eventually("nginx listens", || TcpStream::connect(&to["http://".len()..]).is_ok());
     let absent = ["--rate", "20", "--length", "1s", "--get", "/absent"];
     let report = bench.replay(&to, &absent);
     assert_eq!(count(&report["demand"]["failed"]), 20, "{report}");
