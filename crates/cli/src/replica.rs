@@ -40,6 +40,8 @@ Examples:
       the files in an empty folder, for all programs and users of this machine; nobody writes there
   sudo lull replica run /var/lib/lull/replica --mount /srv/files --blocked error --patience 1
       an open that would have to wait fails with ETIMEDOUT after a second
+  sudo lull replica run /var/lib/lull/replica --mount /srv/files --keep 86400
+      the states of the last day are folders in /srv/files/.lull: ls -l shows their numbers and times
   lull replica run /var/lib/lull/replica --http 127.0.0.1:0 --delta 5 --json
       at most 5 s stale while connected; on a free port, which is told as JSON";
 
@@ -97,6 +99,10 @@ pub(crate) struct RunArgs {
     /// Megabytes of bodies to keep, at most [default: all]
     #[arg(long, value_name = "MB")]
     quota: Option<u64>,
+    /// For how many seconds what was overwritten or deleted can still be read, as far as the quota has
+    /// room: by who has it open, and below .lull in the mount
+    #[arg(long, value_name = "S", default_value = "60", value_parser = seconds)]
+    keep: Duration,
     /// Tell what happens as JSON, one object a line
     #[arg(long)]
     json: bool,
@@ -133,7 +139,8 @@ impl RunArgs {
         let quota = self.quota.map(|megabytes| Bytes(megabytes.saturating_mul(1_000_000)));
         // Each read needs a heartbeat that is younger than Δ.
         let ping = Config::default().ping.min(self.delta / 4);
-        let config = Config { staleness, order, quota, ping, ..Config::default() };
+        let config =
+            Config { staleness, order, quota, ping, grace: self.keep, ..Config::default() };
         let daemon = ReplicaOptions { config, ..ReplicaOptions::new(self.folder) };
         Ok(ReplicaService { daemon, http: self.http, mount: self.mount, blocked })
     }

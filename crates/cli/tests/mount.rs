@@ -14,8 +14,8 @@ use site::{Place, Site};
 use support::{Kept, eventually, finish, lull};
 
 /// Whether it has the same files as a folder.
-fn is_as(place: &Place, folder: &Path) -> bool {
-    Command::new("diff").arg("-r").arg(folder).arg(&place.0).output().unwrap().status.success()
+fn is_as(place: &str, folder: &Path) -> bool {
+    Command::new("diff").arg("-r").arg(folder).arg(place).output().unwrap().status.success()
 }
 
 fn terminate(process: &mut Kept) -> bool {
@@ -28,7 +28,7 @@ fn mounted() -> (Site, Place, PathBuf) {
     let mut site = Site::new(&["paris"], &[]);
     let place = Place::new(&site, "mount");
     drop(site.replicas.remove("paris"));
-    site.start_replica("paris", &["--mount", &place.0]);
+    site.start_replica("paris", &["--mount", &place.0, "--keep", "600"]);
     let docs = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs");
     site.publish(&docs, &["--wait", "paris"]);
     (site, place, docs)
@@ -38,7 +38,7 @@ fn mounted() -> (Site, Place, PathBuf) {
 fn a_published_folder_is_seen_in_a_mount_until_a_signal_ends_it() {
     needs!(fuse(), command("diff"));
     let (mut site, place, docs) = mounted();
-    assert!(is_as(&place, &docs));
+    assert!(is_as(&place.0, &docs));
     // HTTP goes on beside it, and both show the same.
     assert_eq!(site.get("paris", "/web.md").body, fs::read(docs.join("web.md")).unwrap());
     finish(Command::new("sh").args(["-c", "! echo x >\"$1/new\" 2>&1", "sh", &place.0])).ok();
@@ -56,6 +56,36 @@ fn a_published_folder_is_seen_in_a_mount_until_a_signal_ends_it() {
 }
 
 #[test]
+fn an_earlier_publication_is_a_folder_until_the_replica_starts_again() {
+    needs!(fuse(), command("diff"), command("ls"));
+    let (mut site, place, docs) = mounted();
+    let next = PathBuf::from(site.path("next"));
+    assert!(Command::new("cp").arg("-r").arg(&docs).arg(&next).status().unwrap().success());
+    fs::remove_file(next.join("web.md")).unwrap();
+    fs::write(next.join("new.md"), "new").unwrap();
+    fs::write(next.join("algorithm.md"), "another").unwrap();
+    site.publish(&next, &["--wait", "paris"]);
+    let (first, second) = (format!("{}/.lull/@1", place.0), format!("{}/.lull/@2", place.0));
+    assert!(is_as(&place.0, &next), "and no `.lull` is listed beside its files");
+    assert!(is_as(&first, &docs) && is_as(&second, &next));
+    // A folder of this name at the top is refused as a whole.
+    fs::create_dir(next.join(".lull")).unwrap();
+    fs::write(next.join(".lull/mine"), "mine").unwrap();
+    let (source, origin) = (next.to_str().unwrap(), site.path("origin"));
+    let said = finish(&mut lull(&["publish", source, "--origin", &origin]));
+    said.fails(1, "`.lull` at the root is Lull's own: rename the file");
+    assert_eq!(site.status("origin")["sequence"], 2);
+    // What was is not on the disk.
+    drop(site.replicas.remove("paris"));
+    site.start_replica("paris", &["--mount", &place.0]);
+    fs::remove_dir_all(next.join(".lull")).unwrap();
+    assert!(is_as(&second, &next));
+    let listed = finish(Command::new("ls").arg(format!("{}/.lull", place.0))).ok();
+    assert_eq!(listed, "@2\n");
+    assert!(terminate(site.replicas.get_mut("paris").unwrap()));
+}
+
+#[test]
 fn a_mount_that_a_killed_replica_has_left_is_replaced() {
     needs!(fuse(), command("diff"));
     let (mut site, place, docs) = mounted();
@@ -65,7 +95,7 @@ fn a_mount_that_a_killed_replica_has_left_is_replaced() {
         assert_eq!(place.mounted(), 1, "it is left");
         site.start_replica("paris", &["--mount", &place.0]);
         assert_eq!(place.mounted(), 1, "none is hidden below the other");
-        assert!(is_as(&place, &docs));
+        assert!(is_as(&place.0, &docs));
     }
     assert!(terminate(site.replicas.get_mut("paris").unwrap()));
     assert_eq!(place.mounted(), 0);

@@ -14,11 +14,11 @@ use tokio::sync::{Mutex as AsyncMutex, oneshot};
 
 use super::abi::{self, Answer, Attributes, Kind, Operation, Range};
 use super::lock;
-use super::nodes::{File, Node, Nodes, number_of};
+use super::nodes::{File, Node, Nodes, Place, number_of};
 use crate::daemon::{Found, ReadError, ReplicaHandle};
 use crate::path::{Path, PathError};
-use crate::replica::{Entry, Outcome, Request, What};
-use crate::types::{Sequence, Version};
+use crate::replica::{Entry, Holding, Outcome, Request, What};
+use crate::types::Sequence;
 use crate::wire::PIECE;
 
 /// How often a body is looked for that goes away while it is read.
@@ -132,16 +132,13 @@ impl Files {
                 let mut nodes = lock(&self.nodes);
                 all.into_iter().for_each(|(node, lookups)| nodes.forget(node, lookups));
             }
-            Operation::Attributes => match lock(&self.nodes).get(node) {
-                Some(node) => {
-                    let attributes = match node {
-                        Node::Folder(path) => self.attributes(path.as_ref(), None),
-                        Node::File(file) => self.attributes(Some(&file.path), Some(file.version)),
-                    };
-                    self.say(unique, &Answer::of_attributes(&attributes));
+            Operation::Attributes => {
+                let node = lock(&self.nodes).get(node);
+                match node.and_then(|node| self.attributes(&node)) {
+                    Some(attributes) => self.say(unique, &Answer::of_attributes(&attributes)),
+                    None => self.refuse(unique, Errno::ESTALE),
                 }
-                None => self.refuse(unique, Errno::ESTALE),
-            },
+            }
             Operation::Open => self.open(unique, node),
             Operation::OpenFolder => self.open_folder(unique, node),
             Operation::Read(range) => self.read(unique, range),
@@ -225,62 +222,93 @@ impl Files {
         }
     }
 
-    /// The path of a name in a folder.
-    fn child(&self, folder: u64, name: &[u8]) -> Result<Path, Errno> {
-        let mut whole = match lock(&self.nodes).get(folder) {
-            Some(Node::Folder(None)) => Vec::new(),
-            Some(Node::Folder(Some(path))) => [path.as_str().as_bytes(), b"/"].concat(),
-            Some(Node::File(_)) => return Err(Errno::ENOTDIR),
-            None => return Err(Errno::ESTALE),
-        };
-        whole.extend_from_slice(name);
-        Path::from_bytes(&whole).map_err(|error| match error {
-            PathError::Long | PathError::LongName => Errno::ENAMETOOLONG,
-            // There is no object of a name that none may have.
-            _ => Errno::ENOENT,
-        })
+    /// The folder that an inode stands for.
+    fn folder(&self, node: u64) -> Result<Place, Errno> {
+        match lock(&self.nodes).get(node) {
+            Some(Node::Folder(place)) => Ok(place),
+            Some(Node::File(_)) => Err(Errno::ENOTDIR),
+            None => Err(Errno::ESTALE),
+        }
     }
 
     fn lookup(self: &Arc<Self>, unique: u64, folder: u64, name: &[u8]) {
-        let path = match self.child(folder, name) {
-            Ok(path) => path,
+        let child = |place: Place| {
+            place.child(name).map_err(|error| match error {
+                PathError::Long | PathError::LongName => Errno::ENAMETOOLONG,
+                // There is no object of a name that none may have.
+                _ => Errno::ENOENT,
+            })
+        };
+        let place = match self.folder(folder).and_then(child) {
+            Ok(place) => place,
             Err(error) => return self.refuse(unique, error),
         };
-        self.ask(unique, What::Entry(path.clone()), move |this, outcome| {
-            let version = match outcome {
-                Outcome::Entry(Entry::File(version)) => Some(version),
-                Outcome::Entry(Entry::Folder) => None,
-                _ => return this.refuse(unique, Errno::ENOENT),
-            };
-            let attributes = this.attributes(Some(&path), version);
-            let node = lock(&this.nodes).tell(path, version);
-            let entry = Answer::entry(node, &attributes);
-            if answer(&this.device, unique, Ok(entry.bytes())).is_err() {
-                // Nobody was told, so nobody forgets.
-                lock(&this.nodes).forget(node, 1);
+        match &place {
+            Place::Now(Some(path)) => {
+                let what = What::Entry(path.clone());
+                self.ask(unique, what, move |this, outcome| this.found(unique, place, &outcome));
             }
-        });
+            Place::Then(at, Some(path)) => match self.replica.entry_at(*at, path) {
+                Some(outcome) => self.found(unique, place, &outcome),
+                // The folder was of a state that cannot be told any more.
+                None => self.refuse(unique, Errno::ESTALE),
+            },
+            Place::Then(_, None) | Place::Now(None) | Place::States => {
+                self.tell(unique, Node::Folder(place));
+            }
+        }
     }
 
-    fn attributes(&self, path: Option<&Path>, version: Option<Version>) -> Attributes {
-        let path = path.map_or("", Path::as_str);
-        let number = number_of(path, version.map(|version| version.sequence));
-        match version.map(|version| version.content) {
-            Some(content) => Attributes {
-                number,
-                kind: Kind::File { executable: content.metadata.executable },
-                size: content.size.0,
-                modified: content.metadata.modified.as_nanos(),
-                owner: self.owner,
-            },
-            None => Attributes {
-                number,
-                kind: Kind::Folder,
-                size: 0,
-                modified: self.changed(),
-                owner: self.owner,
-            },
+    /// What is under the name that was looked up.
+    fn found(&self, unique: u64, place: Place, outcome: &Outcome) {
+        let node = match outcome {
+            Outcome::Entry(Entry::File(version)) => Node::file(place, *version),
+            Outcome::Entry(Entry::Folder) => Some(Node::Folder(place)),
+            _ => None,
+        };
+        match node {
+            Some(node) => self.tell(unique, node),
+            None => self.refuse(unique, Errno::ENOENT),
         }
+    }
+
+    /// Tells the kernel of an inode, unless it is of a state that cannot be told.
+    fn tell(&self, unique: u64, node: Node<Body>) {
+        let Some(attributes) = self.attributes(&node) else {
+            return self.refuse(unique, Errno::ENOENT);
+        };
+        let node = lock(&self.nodes).tell(node);
+        let entry = Answer::entry(node, &attributes);
+        if answer(&self.device, unique, Ok(entry.bytes())).is_err() {
+            // Nobody was told, so nobody forgets.
+            lock(&self.nodes).forget(node, 1);
+        }
+    }
+
+    /// What `stat` tells; none of a folder of a state that cannot be told any more.
+    fn attributes(&self, node: &Node<Body>) -> Option<Attributes> {
+        let owner = self.owner;
+        Some(match node {
+            Node::File(file) => {
+                let content = file.version.content;
+                Attributes {
+                    // Of a version it is the same in all states.
+                    number: number_of(file.path.as_str(), Some(file.version.sequence)),
+                    kind: Kind::File { executable: content.metadata.executable },
+                    size: content.size.0,
+                    modified: content.metadata.modified.as_nanos(),
+                    owner,
+                }
+            }
+            Node::Folder(place) => {
+                let modified = match place {
+                    Place::Now(_) | Place::States => self.changed(),
+                    Place::Then(at, _) => self.replica.made(*at)?.as_nanos(),
+                };
+                let number = number_of(&place.text(), None);
+                Attributes { number, kind: Kind::Folder, size: 0, modified, owner }
+            }
+        })
     }
 
     /// When this mount first saw the present state: folders are modified then, as far as anybody can
@@ -302,47 +330,82 @@ impl Files {
             Some(Node::Folder(_)) => return self.refuse(unique, Errno::EISDIR),
             None => return self.refuse(unique, Errno::ESTALE),
         };
+        if file.then.is_some() {
+            // What a state was nothing can change: no lease is needed to say so, and no order.
+            match self.replica.holding(&file.path, &file.version) {
+                Holding::Here => return self.opened_file(unique, file),
+                Holding::Gone => return self.refuse(unique, Errno::ESTALE),
+                Holding::Comes => {}
+            }
+        }
         let what = What::Version(file.path.clone(), file.version);
         self.ask(unique, what, move |this, outcome| match outcome {
-            Outcome::Object(_) => {
-                let open = OpenFile { file, body: Mutex::new(None) };
-                this.opened(unique, Open::File(Arc::new(open)), Answer::opened);
-            }
+            Outcome::Object(_) => this.opened_file(unique, file),
             // The kernel looks the name up again, once, and finds the newer version.
             _ => this.refuse(unique, Errno::ESTALE),
         });
     }
 
+    fn opened_file(&self, unique: u64, file: Arc<File<Body>>) {
+        let open = OpenFile { file, body: Mutex::new(None) };
+        self.opened(unique, Open::File(Arc::new(open)), Answer::opened);
+    }
+
     fn open_folder(self: &Arc<Self>, unique: u64, node: u64) {
-        let path = match lock(&self.nodes).get(node) {
-            Some(Node::Folder(path)) => path,
-            Some(Node::File(_)) => return self.refuse(unique, Errno::ENOTDIR),
-            None => return self.refuse(unique, Errno::ESTALE),
+        let place = match self.folder(node) {
+            Ok(place) => place,
+            Err(error) => return self.refuse(unique, error),
         };
-        let folder = path.map_or_else(String::new, |path| path.as_str().to_owned());
-        self.ask(unique, What::Names(folder.clone()), move |this, outcome| {
-            let Outcome::Names(names) = outcome else {
-                return this.refuse(unique, Errno::ENOENT);
-            };
-            let above = folder.rsplit_once('/').map_or("", |(above, _)| above);
-            let listed = |name: String, path: &str, version: Option<Version>| Listed {
-                name,
-                number: number_of(path, version.map(|version| version.sequence)),
-                is_folder: version.is_none(),
-            };
-            let mut list =
-                vec![listed(".".to_owned(), &folder, None), listed("..".to_owned(), above, None)];
-            for (name, entry) in names {
-                let path =
-                    if folder.is_empty() { name.clone() } else { format!("{folder}/{name}") };
-                let version = match entry {
-                    Entry::File(version) => Some(version),
-                    Entry::Folder => None,
-                };
-                list.push(listed(name, &path, version));
+        let text = |path: &Option<Path>| path.as_ref().map_or("", Path::as_str).to_owned();
+        match &place {
+            Place::Now(path) => {
+                let what = What::Names(text(path));
+                self.ask(unique, what, move |this, outcome| this.listed(unique, &place, outcome));
             }
-            this.opened(unique, Open::Folder(list.into()), Answer::opened_folder);
-        });
+            Place::States => {
+                let states = self.replica.states();
+                let states = states.iter().map(|(at, _)| (at.to_string(), Entry::Folder));
+                self.listed(unique, &place, Outcome::Names(states.collect()));
+            }
+            Place::Then(at, path) => match self.replica.names_at(*at, &text(path)) {
+                Some(outcome) => self.listed(unique, &place, outcome),
+                None => self.refuse(unique, Errno::ESTALE),
+            },
+        }
+    }
+
+    /// What is in the folder that is opened.
+    fn listed(&self, unique: u64, place: &Place, outcome: Outcome) {
+        let Outcome::Names(names) = outcome else {
+            return self.refuse(unique, Errno::ENOENT);
+        };
+        let text = place.text();
+        let whole = |within: &str, name: &str| match within {
+            "" => name.to_owned(),
+            within => format!("{within}/{name}"),
+        };
+        let folder = |name: &str, whole: &str| Listed {
+            name: name.to_owned(),
+            number: number_of(whole, None),
+            is_folder: true,
+        };
+        let above = text.rsplit_once('/').map_or("", |(above, _)| above);
+        let mut list = vec![folder(".", &text), folder("..", above)];
+        for (name, entry) in names {
+            list.push(match entry {
+                Entry::Folder => folder(&name, &whole(&text, &name)),
+                Entry::File(version) => {
+                    let path = match place {
+                        Place::Now(path) | Place::Then(_, path) => path.as_ref(),
+                        Place::States => None,
+                    };
+                    let path = whole(path.map_or("", Path::as_str), &name);
+                    let number = number_of(&path, Some(version.sequence));
+                    Listed { name, number, is_folder: false }
+                }
+            });
+        }
+        self.opened(unique, Open::Folder(list.into()), Answer::opened_folder);
     }
 
     fn opened(&self, unique: u64, open: Open, said: fn(u64) -> Answer) {

@@ -6,6 +6,7 @@
 //! | what is open stays what it was | a version is an inode of its own: `nodes`, so pages never go out of date, and are kept |
 //! | no name passes by the lease | entries, missing names and attributes are remembered for no time at all, so that each step along a path is a read |
 //! | a listing is one read | of all its names, when the folder is opened |
+//! | a state that was is a folder below `.lull` | what it says never changes, so it needs neither lease nor order |
 //! | who waits may be interrupted | what waits is a task; the kernel's interrupt ends it, and its read |
 //! | nothing is to be told to the kernel | it remembers nothing that changes, so there are no notifications |
 //!

@@ -4,20 +4,66 @@
 //! out of date: the name has another inode when the object is written. A folder has one for as long as
 //! the kernel knows it.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use crate::path::Path;
+use crate::path::{Path, PathError, RESERVED};
 use crate::types::{Sequence, Version};
 
 /// The inode of the root.
 pub(super) const ROOT: u64 = 1;
 
+/// Where a folder, or a name of one, is.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Place {
+    /// In the present state; the root has no path.
+    Now(Option<Path>),
+    /// Lull's own folder, which has a folder for each state that can be told.
+    States,
+    /// In the state of that number.
+    Then(Sequence, Option<Path>),
+}
+
+impl Place {
+    /// The place of a name in this one.
+    pub(super) fn child(&self, name: &[u8]) -> Result<Place, PathError> {
+        let within = |path: &Option<Path>| {
+            let mut whole = path.as_ref().map_or_else(Vec::new, |path| format!("{path}/").into());
+            whole.extend_from_slice(name);
+            Path::from_bytes(&whole).map(Some)
+        };
+        match self {
+            // No object has this name.
+            Place::Now(None) if name == RESERVED.as_bytes() => Ok(Place::States),
+            Place::Now(path) => within(path).map(Place::Now),
+            Place::Then(at, path) => within(path).map(|path| Place::Then(*at, path)),
+            Place::States => {
+                let digits = name.strip_prefix(b"@").and_then(|rest| str::from_utf8(rest).ok());
+                let at = digits.and_then(|digits| digits.parse().ok()).map(Sequence);
+                // One name for each: no plus, no zeros before it.
+                let at = at.filter(|at| at.to_string().as_bytes() == name);
+                at.map(|at| Place::Then(at, None)).ok_or(PathError::Reserved)
+            }
+        }
+    }
+
+    /// The whole name from where it is mounted.
+    pub(super) fn text(&self) -> Cow<'_, str> {
+        match self {
+            Place::Now(path) => path.as_ref().map_or("", Path::as_str).into(),
+            Place::States => RESERVED.into(),
+            Place::Then(at, None) => format!("{RESERVED}/{at}").into(),
+            Place::Then(at, Some(path)) => format!("{RESERVED}/{at}/{path}").into(),
+        }
+    }
+}
+
 /// What an inode stands for. `B` is what is known of the body of a file.
 #[derive(Debug)]
 pub(super) enum Node<B> {
-    /// The folder of this path; the root has none.
-    Folder(Option<Path>),
+    /// A folder.
+    Folder(Place),
     /// One version of an object.
     File(Arc<File<B>>),
 }
@@ -25,6 +71,8 @@ pub(super) enum Node<B> {
 /// One version of an object.
 #[derive(Debug)]
 pub(super) struct File<B> {
+    /// In the state of that number, or the present one.
+    pub(super) then: Option<Sequence>,
     pub(super) path: Path,
     pub(super) version: Version,
     pub(super) body: B,
@@ -34,8 +82,36 @@ pub(super) struct File<B> {
 impl<B> Clone for Node<B> {
     fn clone(&self) -> Self {
         match self {
-            Node::Folder(path) => Node::Folder(path.clone()),
+            Node::Folder(place) => Node::Folder(place.clone()),
             Node::File(file) => Node::File(Arc::clone(file)),
+        }
+    }
+}
+
+/// A name for what an inode stands for.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Key {
+    Folder(Place),
+    File(Option<Sequence>, Path, Sequence),
+}
+
+impl<B: Default> Node<B> {
+    /// A version of the object at a place; none if no object can be there.
+    pub(super) fn file(place: Place, version: Version) -> Option<Self> {
+        let (then, path) = match place {
+            Place::Now(path) => (None, path?),
+            Place::Then(at, path) => (Some(at), path?),
+            Place::States => return None,
+        };
+        Some(Node::File(Arc::new(File { then, path, version, body: B::default() })))
+    }
+}
+
+impl<B> Node<B> {
+    fn key(&self) -> Key {
+        match self {
+            Node::Folder(place) => Key::Folder(place.clone()),
+            Node::File(file) => Key::File(file.then, file.path.clone(), file.version.sequence),
         }
     }
 }
@@ -55,9 +131,6 @@ pub(super) fn number_of(path: &str, version: Option<Sequence>) -> u64 {
     u64::from_le_bytes(first) >> 1 | 2
 }
 
-/// A name for what an inode stands for: a folder, or a version.
-type Key = (Path, Option<Sequence>);
-
 #[derive(Debug)]
 struct Known<B> {
     node: Node<B>,
@@ -73,9 +146,9 @@ pub(super) struct Nodes<B> {
     last: u64,
 }
 
-impl<B: Default> Nodes<B> {
+impl<B> Nodes<B> {
     pub(super) fn new() -> Self {
-        let root = Known { node: Node::Folder(None), lookups: 1 };
+        let root = Known { node: Node::Folder(Place::Now(None)), lookups: 1 };
         Nodes { known: [(ROOT, root)].into(), numbers: BTreeMap::new(), last: ROOT }
     }
 
@@ -84,8 +157,8 @@ impl<B: Default> Nodes<B> {
     }
 
     /// The kernel is told of a folder, or of a version.
-    pub(super) fn tell(&mut self, path: Path, version: Option<Version>) -> u64 {
-        let key = (path, version.map(|version| version.sequence));
+    pub(super) fn tell(&mut self, node: Node<B>) -> u64 {
+        let key = node.key();
         if let Some(number) = self.numbers.get(&key)
             && let Some(known) = self.known.get_mut(number)
         {
@@ -93,11 +166,6 @@ impl<B: Default> Nodes<B> {
             return *number;
         }
         self.last += 1;
-        let path = key.0.clone();
-        let node = match version {
-            None => Node::Folder(Some(path)),
-            Some(version) => Node::File(Arc::new(File { path, version, body: B::default() })),
-        };
         self.known.insert(self.last, Known { node, lookups: 1 });
         self.numbers.insert(key, self.last);
         self.last
@@ -111,12 +179,7 @@ impl<B: Default> Nodes<B> {
             return;
         }
         if let Some(Known { node, .. }) = self.known.remove(&number) {
-            let key = match node {
-                Node::Folder(None) => return,
-                Node::Folder(Some(path)) => (path, None),
-                Node::File(file) => (file.path.clone(), Some(file.version.sequence)),
-            };
-            self.numbers.remove(&key);
+            self.numbers.remove(&node.key());
         }
     }
 }
@@ -138,12 +201,16 @@ mod tests {
         Version { sequence: Sequence(sequence), content }
     }
 
+    fn file(text: &str, sequence: u64) -> Node<()> {
+        Node::file(Place::Now(Some(path(text))), version(sequence)).unwrap()
+    }
+
     #[test]
     fn each_version_has_an_inode_of_its_own() {
-        let mut nodes = Nodes::<()>::new();
-        let first = nodes.tell(path("a"), Some(version(1)));
-        assert_eq!(nodes.tell(path("a"), Some(version(1))), first);
-        let second = nodes.tell(path("a"), Some(version(2)));
+        let mut nodes = Nodes::new();
+        let first = nodes.tell(file("a", 1));
+        assert_eq!(nodes.tell(file("a", 1)), first);
+        let second = nodes.tell(file("a", 2));
         assert_ne!(first, second);
         assert_ne!(
             number_of("a", Some(Sequence(1))),
@@ -151,20 +218,52 @@ mod tests {
             "and a number that stat shows"
         );
         let Some(Node::File(file)) = nodes.get(first) else { panic!("it is a file") };
-        assert_eq!(file.version, version(1));
+        assert_eq!((file.then, file.version), (None, version(1)));
     }
 
     #[test]
     fn an_inode_is_there_until_the_kernel_has_forgotten_all_lookups() {
         let mut nodes = Nodes::<()>::new();
-        let folder = nodes.tell(path("a"), None);
-        nodes.tell(path("a"), None);
+        let place = || Node::Folder(Place::Now(Some(path("a"))));
+        let folder = nodes.tell(place());
+        nodes.tell(place());
         nodes.forget(folder, 1);
         assert!(nodes.get(folder).is_some());
         nodes.forget(folder, 1);
         assert!(nodes.get(folder).is_none());
-        assert_ne!(nodes.tell(path("a"), None), folder, "numbers are not used again");
+        assert_ne!(nodes.tell(place()), folder, "numbers are not used again");
         nodes.forget(ROOT, 100);
         assert!(nodes.get(ROOT).is_some());
+    }
+
+    #[test]
+    fn states_have_places_of_their_own() {
+        let child = |place: &Place, name: &str| place.child(name.as_bytes());
+        let root = Place::Now(None);
+        let states = child(&root, ".lull").unwrap();
+        assert_eq!(states, Place::States);
+        let state = child(&states, "@17").unwrap();
+        assert_eq!(state, Place::Then(Sequence(17), None));
+        let folder = child(&state, "a").unwrap();
+        let within = child(&folder, "b").unwrap();
+        assert_eq!(within, Place::Then(Sequence(17), Some(path("a/b"))));
+        for (place, text) in [
+            (&root, ""),
+            (&states, ".lull"),
+            (&state, ".lull/@17"),
+            (&within, ".lull/@17/a/b"),
+            (&child(&root, "a").unwrap(), "a"),
+        ] {
+            assert_eq!(place.text(), text);
+        }
+        for name in ["@", "@-1", "@+1", "@017", "@1x", "@99999999999999999999", "17", "a"] {
+            assert!(child(&states, name).is_err(), "{name}");
+        }
+        assert_eq!(child(&state, ".lull"), Err(PathError::Reserved), "states are not in states");
+        // Deeper than at the root the name is anybody's.
+        let Place::Now(Some(own)) = child(&child(&root, "a").unwrap(), ".lull").unwrap() else {
+            panic!("a file of the tree");
+        };
+        assert_eq!(own, path("a/.lull"));
     }
 }

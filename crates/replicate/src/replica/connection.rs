@@ -232,7 +232,8 @@ impl<P: Clone> Replica<P> {
             received.after(&Commit { sequence, stamp, changes: partial.changes.as_slice().into() })
         };
         let changes: Arc<[Change]> = partial.changes[partial.leaked..].into();
-        self.buffer.push_back(Buffered { position, sequence, changes, said, waited: false });
+        let waited = false;
+        self.buffer.push_back(Buffered { position, sequence, stamp, changes, said, waited });
         if more {
             self.partial = Some(Partial { leaked: partial.changes.len(), ..partial });
         } else {

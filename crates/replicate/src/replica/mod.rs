@@ -5,6 +5,7 @@
 //! is nothing more. See [`Replica`] for the order.
 
 mod connection;
+mod history;
 mod image;
 mod lease;
 mod reads;
@@ -12,6 +13,7 @@ mod resync;
 mod scheduler;
 #[cfg(test)]
 mod tests;
+mod view;
 
 use core::time::Duration;
 use std::collections::{BTreeMap, VecDeque};
@@ -23,9 +25,11 @@ use crate::faults::Faults;
 use crate::message::{Frame, Refusal, Session, ToOrigin};
 use crate::path::Path;
 use crate::shelf::{BodyEffect, Shelf};
-use crate::time::{LocalTime, Reading};
+use crate::time::{LocalTime, Reading, WallTime};
 use crate::types::{Change, Digest, DiskFull, Incarnation, Position, ReplicaId, Sequence, Version};
 
+use history::History;
+pub use history::Holding;
 pub use image::{Image, Object, Step};
 use lease::Lease;
 pub use lease::{Skew, Staleness};
@@ -164,6 +168,8 @@ struct Buffered {
     /// The position when it is applied.
     position: Position,
     sequence: Sequence,
+    /// When it was made, by the origin's clock.
+    stamp: WallTime,
     changes: Arc<[Change]>,
     /// When it was made, at the earliest; unknown before the first heartbeat.
     said: Option<LocalTime>,
@@ -236,6 +242,8 @@ pub struct Replica<P> {
     incarnation: Incarnation,
     /// The committed state.
     image: Image,
+    /// Those before it.
+    history: History,
     /// Commits that were received and are not in the state.
     buffer: VecDeque<Buffered>,
     partial: Option<Partial>,
@@ -297,6 +305,7 @@ impl<P: Clone> Replica<P> {
         let mut replica = Replica {
             config,
             incarnation: image.incarnation,
+            history: History::new(now.wall),
             buffer: VecDeque::new(),
             partial: None,
             force: Sequence::ZERO,
@@ -422,6 +431,7 @@ impl<P: Clone> Replica<P> {
         while let Some((_, digest)) = self.grace.pop_front_if(|(until, _)| *until <= now.local) {
             self.shelf.release(&digest);
         }
+        self.history.expire(now.local);
         if self.retry_at.is_some_and(|at| at <= now.local) {
             self.retry_at = None;
         }
@@ -440,7 +450,9 @@ impl<P: Clone> Replica<P> {
         let deadline = deadline.map(|at| self.retry_at.map_or(at, |retry| at.max(retry)));
         let grace = self.grace.front().map(|(until, _)| *until);
         let again = self.unanswered.values().min().copied();
-        [self.link_timeout(), deadline, grace, self.retry_at, again].into_iter().flatten().min()
+        let history = self.history.until();
+        let all = [self.link_timeout(), deadline, grace, history, self.retry_at, again];
+        all.into_iter().flatten().min()
     }
 
     /// What a store is to do next.

@@ -1,9 +1,7 @@
 //! Reads: answered from the committed state, or kept until they can be (SSR §6.2.2, §6.2.3.2).
 
-use core::ops::Bound;
-use std::collections::BTreeMap;
-
-use super::{Object, Replica};
+use super::Replica;
+use super::view::View;
 use crate::message::ToOrigin;
 use crate::path::Path;
 use crate::time::{LocalTime, Reading};
@@ -209,8 +207,8 @@ impl<P: Clone> Replica<P> {
                 let within = within.map(|(path, object)| (path.clone(), object.version));
                 Ok(Outcome::Folder(within.collect()))
             }
-            What::Entry(path) => Ok(entry(&self.image.objects, path)),
-            What::Names(folder) => Ok(names(&self.image.objects, folder)),
+            What::Entry(path) => Ok(View::present(&self.image.objects).entry(path)),
+            What::Names(folder) => Ok(View::present(&self.image.objects).names(folder)),
             What::Version(path, version) => {
                 match self.image.objects.get(path) {
                     // If it was overwritten: it was current when its name was looked up, which
@@ -255,44 +253,4 @@ impl<P: Clone> Replica<P> {
         self.counters.demands += 1;
         self.outbox.push_back(ToOrigin::Demand(path.clone()));
     }
-}
-
-type Objects = BTreeMap<Path, Object>;
-
-fn entry(objects: &Objects, path: &Path) -> Outcome {
-    if let Some(object) = objects.get(path) {
-        return Outcome::Entry(Entry::File(object.version));
-    }
-    let within = format!("{path}/");
-    let from = (Bound::Included(&*within), Bound::Unbounded);
-    match objects.range::<str, _>(from).next() {
-        Some((first, _)) if first.as_str().starts_with(&within) => Outcome::Entry(Entry::Folder),
-        _ => Outcome::Absent,
-    }
-}
-
-fn names(objects: &Objects, folder: &str) -> Outcome {
-    let within = if folder.is_empty() { String::new() } else { format!("{folder}/") };
-    let mut found = Vec::new();
-    let mut from = Bound::Included(within.clone());
-    loop {
-        let rest = (from.as_ref().map(String::as_str), Bound::Unbounded);
-        let Some((path, object)) = objects.range::<str, _>(rest).next() else { break };
-        let Some(name) = path.as_str().strip_prefix(&within) else { break };
-        from = match name.split_once('/') {
-            None => {
-                found.push((name.to_owned(), Entry::File(object.version)));
-                Bound::Excluded(path.as_str().to_owned())
-            }
-            Some((name, _)) => {
-                found.push((name.to_owned(), Entry::Folder));
-                // All of it lies between `name/` and what follows the slash among the bytes.
-                Bound::Included(format!("{within}{name}0"))
-            }
-        };
-    }
-    // Among paths `a.b` comes before `a/b`, but the name `a` comes before both.
-    found.sort_unstable_by(|(a, _), (b, _)| a.cmp(b));
-    // Only the root may be empty.
-    if found.is_empty() && !folder.is_empty() { Outcome::Absent } else { Outcome::Names(found) }
 }

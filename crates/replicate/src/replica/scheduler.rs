@@ -355,6 +355,7 @@ impl<P: Clone> Replica<P> {
             }
         }
         if !exposed {
+            self.remember(now, &step, commits);
             self.image.apply(&step);
         }
         for path in step.changes.keys() {

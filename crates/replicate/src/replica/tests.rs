@@ -1,4 +1,5 @@
 mod reads;
+mod states;
 
 use super::*;
 use crate::merkle::MerkleTree;

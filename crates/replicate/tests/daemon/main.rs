@@ -3,6 +3,7 @@
 mod crashes;
 mod mounts;
 mod site;
+mod snapshots;
 
 use std::fs;
 use std::time::Duration;

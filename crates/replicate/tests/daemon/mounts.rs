@@ -21,17 +21,17 @@ use lull_testing::{command, fuse, needs};
 
 use super::site::{Site, body, path, patient, runtime};
 
-const LIMIT: Duration = Duration::from_secs(60);
+pub(crate) const LIMIT: Duration = Duration::from_secs(60);
 
 /// A process that looks into the mount.
-struct Reader {
+pub(crate) struct Reader {
     process: Child,
     asked: ChildStdin,
     said: Receiver<String>,
 }
 
 impl Reader {
-    fn new(folder: &FilePath) -> Self {
+    pub(crate) fn new(folder: &FilePath) -> Self {
         let mut command = Command::new("python3");
         command.args(["-c", include_str!("reader.py")]).arg(folder);
         command.stdin(Stdio::piped()).stdout(Stdio::piped());
@@ -48,23 +48,23 @@ impl Reader {
         reader
     }
 
-    fn begin(&mut self, what: &str) {
+    pub(crate) fn begin(&mut self, what: &str) {
         writeln!(self.asked, "{what}").expect("it listens");
     }
 
     /// What it says within so long.
-    fn said(&self, within: Duration) -> Option<String> {
+    pub(crate) fn said(&self, within: Duration) -> Option<String> {
         self.said.recv_timeout(within).ok()
     }
 
     #[track_caller]
-    fn ask(&mut self, what: &str) -> String {
+    pub(crate) fn ask(&mut self, what: &str) -> String {
         self.begin(what);
         self.said(LIMIT).unwrap_or_else(|| panic!("no answer to {what}"))
     }
 
     #[track_caller]
-    fn is_so(&mut self, what: &str) {
+    pub(crate) fn is_so(&mut self, what: &str) {
         assert_eq!(self.ask(what), "True", "{what}");
     }
 
@@ -95,16 +95,16 @@ impl Drop for Reader {
 
 /// A mount of the first replica, and one who reads there. Dropped in this order, it never outlives
 /// what it needs.
-struct Seen {
-    reader: Reader,
+pub(crate) struct Seen {
+    pub(crate) reader: Reader,
     mounted: Mounted,
     folder: PathBuf,
     gone: Arc<AtomicU32>,
-    site: Site,
+    pub(crate) site: Site,
 }
 
 impl Seen {
-    async fn new(patience: Option<Duration>, change: impl Fn(&mut Config)) -> Self {
+    pub(crate) async fn new(patience: Option<Duration>, change: impl Fn(&mut Config)) -> Self {
         let site = Site::with(1, change).await;
         let folder = site.folder().join("mount");
         std::fs::create_dir(&folder).expect("a folder");
@@ -118,19 +118,19 @@ impl Seen {
         Seen { reader: Reader::new(&folder), mounted, folder, gone, site }
     }
 
-    async fn write(&mut self, files: &[(&str, Option<&[u8]>)]) {
+    pub(crate) async fn write(&mut self, files: &[(&str, Option<&[u8]>)]) {
         let sequence = self.site.write(files).await;
         self.site.reach(sequence).await;
     }
 
     /// Takes the room of a [`bare`] replica: speculation evicts nothing.
-    async fn fill(&mut self) {
+    pub(crate) async fn fill(&mut self) {
         self.write(&[("filler", Some(&body(9, 150_000)))]).await;
         let replica = self.site.replica(0).clone();
         patient("the filler", || replica.status().valid_bytes == 150_000).await;
     }
 
-    async fn close(self) {
+    pub(crate) async fn close(self) {
         drop(self.reader);
         self.mounted.close().await.expect("it is unmounted");
         let left = std::fs::read_dir(&self.folder).expect("the folder").count();
@@ -142,7 +142,7 @@ impl Seen {
 
 /// Such that no body comes unless it is read, as soon as [`Seen::fill`] has been called; and without
 /// an origin nothing but a body is waited for.
-fn bare(config: &mut Config) {
+pub(crate) fn bare(config: &mut Config) {
     config.staleness = Staleness {
         connected: Duration::from_millis(400),
         disconnected: None,
@@ -153,7 +153,7 @@ fn bare(config: &mut Config) {
 }
 
 /// Too large to be pushed then.
-const LARGE: usize = 90_000;
+pub(crate) const LARGE: usize = 90_000;
 
 #[test]
 fn files_and_folders_are_what_was_written() {

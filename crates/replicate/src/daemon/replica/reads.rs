@@ -11,8 +11,9 @@ use tokio::task::spawn_blocking;
 
 use super::{ReplicaHandle, Shared};
 use crate::path::Path;
-use crate::replica::{Answer, Outcome, ReadId, Request, What, Why};
+use crate::replica::{Answer, Holding, Outcome, ReadId, Request, What, Why};
 use crate::store::{Library, StoreError};
+use crate::time::WallTime;
 use crate::types::{Sequence, Version};
 use crate::wire::{Outline, PIECE};
 
@@ -246,6 +247,32 @@ impl ReplicaHandle {
         let what = What::Version(path.clone(), version);
         let (_, found) = self.fetch(Request { what, after: Sequence::ZERO }, patience).await?;
         Ok(found)
+    }
+
+    /// The states that can be told, see [`Replica::states`](crate::replica::Replica::states): from the
+    /// earliest to the present one, and when each was made.
+    pub fn states(&self) -> Vec<(Sequence, WallTime)> {
+        self.0.with(|core, _| core.machine.states().collect())
+    }
+
+    /// When a state was made; none if it can't be told.
+    pub fn made(&self, at: Sequence) -> Option<WallTime> {
+        self.0.with(|core, _| core.machine.made(at))
+    }
+
+    /// What was under a name in a state; none if it can't be told.
+    pub fn entry_at(&self, at: Sequence, path: &Path) -> Option<Outcome> {
+        self.0.with(|core, _| core.machine.entry_at(at, path))
+    }
+
+    /// What was in a folder in a state; none if it can't be told.
+    pub fn names_at(&self, at: Sequence, folder: &str) -> Option<Outcome> {
+        self.0.with(|core, _| core.machine.names_at(at, folder))
+    }
+
+    /// What is here of the body of a version, which one of these states has.
+    pub fn holding(&self, path: &Path, version: &Version) -> Holding {
+        self.0.with(|core, _| core.machine.holding(path, version))
     }
 
     async fn fetch(

@@ -1,0 +1,254 @@
+use std::collections::BTreeSet;
+
+use proptest::prelude::*;
+
+use super::*;
+use crate::message::{Ask, Tree};
+
+fn kept(seconds: u64) -> Config {
+    Config { grace: Duration::from_secs(seconds), ..config() }
+}
+
+impl Bench {
+    /// A commit whose bodies are here.
+    fn write(&mut self, sequence: u64, text: &str) {
+        self.commit(sequence, text);
+        self.bring(sequence, text);
+        self.disk();
+    }
+
+    /// The bodies of a commit come.
+    fn bring(&mut self, sequence: u64, text: &str) {
+        for Change { path, content } in changes(text) {
+            let Some(content) = content else { continue };
+            let sequence = Sequence(sequence);
+            let version = Some(Version { sequence, content });
+            let message = BodyHeader { path, version, at: sequence, demand: false };
+            let frame = Frame { session: self.session(), message };
+            let payload = Payload { digest: content.digest, size: content.size, bytes: () };
+            self.replica.handle_body(reading(self.ms), frame, Some(payload));
+        }
+    }
+
+    fn states(&self) -> Vec<u64> {
+        self.replica.states().map(|(at, _)| at.0).collect()
+    }
+
+    /// The names of the root with the commits of their files; `?` if the state cannot be told.
+    fn names_at(&self, at: u64) -> String {
+        match self.replica.names_at(Sequence(at), "") {
+            Some(Outcome::Names(names)) => {
+                let told = names.iter().map(|(name, entry)| format!("{name}:{}", told(entry)));
+                told.collect::<Vec<_>>().join(" ")
+            }
+            Some(other) => panic!("the root is a folder: {other:?}"),
+            None => "?".to_owned(),
+        }
+    }
+
+    /// What is here of the body of a name in a state.
+    fn holding_at(&self, at: u64, name: &str) -> Holding {
+        match self.replica.entry_at(Sequence(at), &path(name)) {
+            Some(Outcome::Entry(Entry::File(version))) => {
+                self.replica.holding(&path(name), &version)
+            }
+            other => panic!("no file: {other:?}"),
+        }
+    }
+}
+
+#[test]
+fn a_state_that_was_is_told_for_as_long_as_what_was_overwritten_in_it_is_kept() {
+    let mut bench = Bench::new(kept(20));
+    bench.write(1, "a1 d/b2");
+    bench.wait(5_000);
+    bench.write(2, "a3 c4");
+    bench.wait(5_000);
+    bench.write(3, "d/b- c5");
+    assert_eq!(bench.states(), [0, 1, 2, 3]);
+    let told: Vec<_> = (0..5).map(|at| bench.names_at(at)).collect();
+    assert_eq!(told, ["", "a:1 d:/", "a:2 c:2 d:/", "a:2 c:3", "?"]);
+    assert_eq!(bench.holding_at(1, "a"), Holding::Here);
+    assert_eq!(bench.replica.made(Sequence(2)), Some(reading(5_000).wall), "by the origin's clock");
+    let absent = bench.replica.entry_at(Sequence(1), &path("c"));
+    assert_eq!(absent, Some(Outcome::Absent));
+    let folder = bench.replica.names_at(Sequence(2), "d");
+    assert!(matches!(&folder, Some(Outcome::Names(names)) if names.len() == 1), "{folder:?}");
+    assert_eq!(bench.replica.names_at(Sequence(3), "d"), Some(Outcome::Absent));
+    // 1 was replaced at 5 s, 2 at 10 s.
+    bench.wait(14_999);
+    assert_eq!(bench.states(), [1, 2, 3]);
+    bench.wait(1);
+    bench.disk();
+    assert_eq!(bench.states(), [2, 3]);
+    assert_eq!(bench.names_at(2), "a:2 c:2 d:/");
+    assert!(!bench.replica.has_body(&Digest([1; 32])), "both go together");
+    bench.wait(5_000);
+    assert_eq!((bench.states(), bench.names_at(3)), (vec![3], "a:2 c:3".to_owned()));
+    assert_eq!(bench.replica.poll_timeout(), bench.replica.link_timeout(), "nothing is left");
+}
+
+#[test]
+fn each_commit_of_a_step_is_a_state() {
+    let mut bench = Bench::new(kept(20));
+    bench.write(1, "a1");
+    for (sequence, text) in [(2, "a2 b3"), (3, "a4"), (4, "b-")] {
+        bench.commit(sequence, text);
+    }
+    bench.wait(10_000);
+    bench.heartbeat(4);
+    bench.disk();
+    assert_eq!(bench.states(), [0, 1, 2, 3, 4]);
+    let told: Vec<_> = (1..5).map(|at| bench.names_at(at)).collect();
+    assert_eq!(told, ["a:1", "a:2 b:2", "a:3 b:2", "a:3"]);
+    assert_eq!(bench.holding_at(1, "a"), Holding::Here);
+    assert_eq!(bench.holding_at(2, "a"), Holding::Gone, "overwritten before it came");
+    assert_eq!(bench.holding_at(3, "a"), Holding::Comes, "still current, so it can be fetched");
+}
+
+#[test]
+fn what_cannot_be_kept_for_want_of_room_is_gone_and_its_state_is_still_told() {
+    let mut bench = Bench::new(Config { quota: Some(Bytes(25)), ..kept(20) });
+    bench.write(1, "a1 b2");
+    bench.write(2, "a-");
+    bench.write(3, "c3");
+    assert_eq!(bench.replica.take_counters().refused, 1);
+    bench.wait(10_000);
+    bench.heartbeat(3);
+    bench.disk();
+    assert_eq!(bench.read("c"), "Invalid");
+    bench.body(3, "c3", true);
+    bench.disk();
+    assert_eq!(bench.names_at(1), "a:1 b:1");
+    assert_eq!(bench.holding_at(1, "a"), Holding::Gone);
+}
+
+#[test]
+fn without_a_time_of_grace_there_is_the_present_state_only() {
+    let mut bench = Bench::new(config());
+    bench.write(1, "a1");
+    bench.write(2, "a2");
+    assert_eq!((bench.states(), bench.names_at(2)), (vec![2], "a:2".to_owned()));
+    let replica = Replica::<()>::recover(reading(0), kept(20), Image::default(), []);
+    assert_eq!(replica.states().count(), 0, "a new replica knows of none");
+}
+
+#[test]
+fn a_resync_leaves_out_the_states_that_it_has_passed_over() {
+    let mut bench = Bench::new(kept(20));
+    bench.write(1, "a1");
+    bench.write(2, "b2");
+    bench.replica.handle_disconnected(reading(0));
+    let version = |sequence, body| Version { sequence: Sequence(sequence), content: content(body) };
+    let (a, c) = ((path("a"), version(5, 5)), (path("c"), version(9, 6)));
+    let tree = MerkleTree::new([(&a.0, a.1), (&c.0, c.1)]);
+    let position = Position { sequence: Sequence(9), chain: Digest([9; 32]) };
+    bench.connect(Start::Resync { position, stamp: reading(0).wall, root: tree.root() });
+    loop {
+        let sent = bench.sent();
+        let Some(ask) = sent.into_iter().find_map(|one| match one {
+            ToOrigin::Ask(ask) => Some(ask),
+            _ => None,
+        }) else {
+            break;
+        };
+        for told in answer(&tree, ask) {
+            bench.say(ToReplica::Tree(told));
+        }
+    }
+    bench.disk();
+    assert_eq!(bench.replica.position(), Sequence(9));
+    assert_eq!(bench.states(), [0, 1, 2, 9]);
+    let told: Vec<_> = (1..10).map(|at| bench.names_at(at)).collect();
+    assert_eq!(told, ["a:1", "a:1 b:2", "?", "?", "?", "?", "?", "?", "a:5 c:9"]);
+    assert_eq!(bench.holding_at(2, "b"), Holding::Here);
+}
+
+/// What an origin with that tree says.
+fn answer(tree: &MerkleTree, ask: Ask) -> Vec<Tree> {
+    match ask {
+        Ask::Branches => vec![Tree::Branches(tree.branches())],
+        Ask::Leaves(branches) => {
+            branches.into_iter().map(|branch| Tree::Leaves(branch, tree.leaves(branch))).collect()
+        }
+        Ask::Entries(leaves) => leaves
+            .into_iter()
+            .map(|leaf| Tree::Entries(leaf, tree.entries(leaf).to_vec()))
+            .collect(),
+    }
+}
+
+/// All files of a state, found as by somebody who walks through its folders.
+fn walk(replica: &Replica<()>, at: u64, folder: &str, files: &mut BTreeMap<String, u64>) {
+    let Some(Outcome::Names(names)) = replica.names_at(Sequence(at), folder) else {
+        panic!("no folder {folder} in {at}");
+    };
+    for (name, entry) in names {
+        let whole = if folder.is_empty() { name } else { format!("{folder}/{name}") };
+        let looked_up = replica.entry_at(Sequence(at), &path(&whole));
+        assert_eq!(looked_up, Some(Outcome::Entry(entry)), "{whole} in {at}");
+        match entry {
+            Entry::File(version) => {
+                files.insert(whole, version.sequence.0);
+            }
+            Entry::Folder => walk(replica, at, &whole, files),
+        }
+    }
+}
+
+/// Names of which none is a folder of another.
+const NAMES: [&str; 7] = ["a", "b/a", "b/b/a", "b/b/c", "b.a", "c", "d/a"];
+
+/// Whether each of these is written, deleted, or left alone; whether the bodies come; how long after.
+fn commits() -> impl Strategy<Value = Vec<(Vec<Option<bool>>, bool, i64)>> {
+    let change = prop_oneof![3 => Just(None), 2 => Just(Some(true)), 1 => Just(Some(false))];
+    let changes = prop::collection::vec(change, NAMES.len());
+    prop::collection::vec((changes, any::<bool>(), 0..12_000_i64), 1..40)
+}
+
+proptest! {
+    #[test]
+    fn every_state_that_is_told_is_one_that_the_origin_had(commits in commits()) {
+        let mut bench = Bench::new(kept(15));
+        let mut had = vec![BTreeMap::<String, u64>::new()];
+        let mut shown = BTreeSet::new();
+        for (number, (all, with_bodies, pause)) in commits.into_iter().enumerate() {
+            let sequence = number as u64 + 1;
+            let mut state = had.last().cloned().unwrap_or_default();
+            let mut text = Vec::new();
+            for (name, change) in NAMES.iter().zip(all) {
+                match change {
+                    Some(true) => {
+                        state.insert((*name).to_owned(), sequence);
+                        text.push(format!("{name}{}", sequence % 10));
+                    }
+                    Some(false) if state.remove(*name).is_some() => text.push(format!("{name}-")),
+                    _ => {}
+                }
+            }
+            if text.is_empty() {
+                text.push("e1".to_owned());
+                state.insert("e".to_owned(), sequence);
+            }
+            had.push(state);
+            bench.commit(sequence, &text.join(" "));
+            if with_bodies {
+                bench.bring(sequence, &text.join(" "));
+            }
+            bench.disk();
+            bench.wait(pause);
+            bench.heartbeat(sequence);
+            bench.disk();
+            let states = bench.states();
+            prop_assert_eq!(states.last(), Some(&bench.replica.position().0));
+            for at in states {
+                shown.insert(at);
+                let mut files = BTreeMap::new();
+                walk(&bench.replica, at, "", &mut files);
+                prop_assert_eq!(&files, &had[at as usize], "state {}", at);
+            }
+        }
+        let upto = bench.replica.position().0;
+        prop_assert!((0..=upto).all(|at| shown.contains(&at)), "each was told when it was new");
+    }
+}

@@ -1,0 +1,94 @@
+//! A state as a tree of names: the present one, or one that was.
+
+use core::ops::Bound;
+use std::collections::BTreeMap;
+
+use super::history::{History, value};
+use super::{Entry, Object, Outcome};
+use crate::path::Path;
+use crate::types::{Sequence, Version};
+
+type Objects = BTreeMap<Path, Object>;
+
+/// A state. Of the present one it costs nothing that there are others.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct View<'a> {
+    objects: &'a Objects,
+    past: Option<(&'a History, Sequence)>,
+}
+
+impl<'a> View<'a> {
+    pub(super) fn present(objects: &'a Objects) -> Self {
+        View { objects, past: None }
+    }
+
+    /// The state that was at `at`, if the present one is made of `objects`.
+    pub(super) fn past(objects: &'a Objects, history: &'a History, at: Sequence) -> Self {
+        View { objects, past: Some((history, at)) }
+    }
+
+    fn get(&self, path: &Path) -> Option<Version> {
+        let was = self.past.and_then(|(history, at)| history.get(path.as_str(), at));
+        was.unwrap_or_else(|| self.objects.get(path).map(|object| object.version))
+    }
+
+    /// The first object from there.
+    fn next(&self, from: Bound<&str>) -> Option<(&'a Path, Version)> {
+        let present = self.objects.range::<str, _>((from, Bound::Unbounded));
+        let mut present = present.map(|(path, object)| (path, object.version)).peekable();
+        let Some((history, at)) = self.past else { return present.next() };
+        let mut was = history.range(from).peekable();
+        loop {
+            let path = match (present.peek(), was.peek()) {
+                (None, None) => return None,
+                (Some((path, _)), None) | (None, Some((path, _))) => *path,
+                (Some((one, _)), Some((other, _))) => (*one).min(*other),
+            };
+            let now = present.next_if(|(one, _)| *one == path).map(|(_, version)| version);
+            let then = was.next_if(|(one, _)| *one == path);
+            let then = then.and_then(|(_, list)| value(list, at));
+            if let Some(version) = then.unwrap_or(now) {
+                return Some((path, version));
+            }
+        }
+    }
+
+    /// What is under a name.
+    pub(super) fn entry(&self, path: &Path) -> Outcome {
+        if let Some(version) = self.get(path) {
+            return Outcome::Entry(Entry::File(version));
+        }
+        let within = format!("{path}/");
+        match self.next(Bound::Included(&within)) {
+            Some((first, _)) if first.as_str().starts_with(&within) => {
+                Outcome::Entry(Entry::Folder)
+            }
+            _ => Outcome::Absent,
+        }
+    }
+
+    /// What is in a folder, without what is in folders of it.
+    pub(super) fn names(&self, folder: &str) -> Outcome {
+        let within = if folder.is_empty() { String::new() } else { format!("{folder}/") };
+        let mut found = Vec::new();
+        let mut from = Bound::Included(within.clone());
+        while let Some((path, version)) = self.next(from.as_ref().map(String::as_str)) {
+            let Some(name) = path.as_str().strip_prefix(&within) else { break };
+            from = match name.split_once('/') {
+                None => {
+                    found.push((name.to_owned(), Entry::File(version)));
+                    Bound::Excluded(path.as_str().to_owned())
+                }
+                Some((name, _)) => {
+                    found.push((name.to_owned(), Entry::Folder));
+                    // All of it lies between `name/` and what follows the slash among the bytes.
+                    Bound::Included(format!("{within}{name}0"))
+                }
+            };
+        }
+        // Among paths `a.b` comes before `a/b`, but the name `a` comes before both.
+        found.sort_unstable_by(|(a, _), (b, _)| a.cmp(b));
+        // Only the root may be empty.
+        if found.is_empty() && !folder.is_empty() { Outcome::Absent } else { Outcome::Names(found) }
+    }
+}
