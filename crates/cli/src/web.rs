@@ -313,6 +313,7 @@ mod tests {
             &["--dscp", "ef"],
             &["--listen", "nowhere"],
             &["--threads", "0"],
+            &["--plain", "--speculation-rules"],
         ] {
             assert!(parse(arguments).is_err(), "{arguments:?}");
         }

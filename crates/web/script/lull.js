@@ -6,25 +6,26 @@
 // In a frame there is no next page to go to.
 if (top !== self) return;
 
-const doc = document, page = location, time = performance;
+const doc = document, page = location, tag = doc.currentScript;
 // Whole URLs: a page's <base> may lead elsewhere.
 const lull = page.origin + '/.lull/';
-const nav = time.getEntriesByType('navigation')[0] || {};
+const nav = performance.getEntriesByType('navigation')[0] || {};
 const cached = nav.deliveryType === 'cache';
 // Asked no more often than this on one page.
 let rounds = 64;
 let first = true, told, off, leaving, asking, timer, lcp, now;
 // What was fetched ahead: all of it, and what the site has not been told yet.
 const had = [], news = [];
+// Speculation rules that are in the page now.
+const rules = [];
 
-const post = say => JSON.stringify(Object.assign({v: 1, page: page.pathname}, say));
+const post = say => JSON.stringify({v: 1, page: page.pathname, ...say});
 
 // Whether user, network and battery have something to spare.
 const spare = async () => {
 const net = navigator.connection || {};
-if (net.saveData || /2g/.test(net.effectiveType)) return false;
-if (matchMedia('(prefers-reduced-data: reduce)').matches) return false;
-const power = navigator.getBattery && await navigator.getBattery().catch(() => 0);
+if (net.saveData || /2g/.test(net.effectiveType) || matchMedia('(prefers-reduced-data: reduce)').matches) return;
+const power = await navigator.getBattery?.().catch(() => 0);
 return !power || power.charging || power.level > .2;
 };
 
@@ -36,6 +37,7 @@ timer = setTimeout(ask, seconds * 1e3);
 const ask = async () => {
 if (off || leaving || asking || doc.hidden || !rounds--) return;
 asking = true;
+drop();
 try {
 if (!await spare()) return;
 const reply = await fetch(lull + 'hints', {
@@ -48,8 +50,9 @@ first = false;
 off = list.wait == null;
 // A list is of its moment: a minute later somebody may have signed in.
 const until = Date.now() + 3e4;
-for (const hint of list.hints) if (Date.now() < until) await take(hint, list.mark);
-if (!off) later(list.wait || !list.hints.length ? Math.min(30, Math.max(1, list.wait)) * (1 + Math.random() / 4) : 0);
+for (const hint of list.hints) if (Date.now() < until) await take(hint, list);
+// Nobody says when the browser is through with its rules.
+if (!off) later(rules.length ? 30 : Math.max(!list.hints.length, list.wait) * (1 + Math.random() / 4));
 } catch {
 off = true;
 } finally {
@@ -62,13 +65,28 @@ const denied = url => [...doc.querySelectorAll('a[rel~=nofollow],a[data-lull=off
 .some(link => bare(link.href) === url);
 const bare = url => url.split('#')[0];
 
-const take = async (hint, mark) => {
+// Takes rules back, but for those that lead to one page. The browser ends what it fetches by them; what
+// it has fetched is in its cache.
+const drop = but => rules.splice(0).forEach(one => one.to === but || one.remove());
+
+const take = async (hint, {mark, rules: ruled}) => {
 const to = new URL(hint.url, page.origin), url = to.href;
 if (off || leaving || doc.hidden || to.origin !== page.origin || url === bare(page.href) || denied(url)) return;
+if (had.push(hint.url) > 64) had.shift();
+// Where the site wants it, the page's policies let it pass, and the browser can.
+if (ruled && hint.as === 'document' && 'rules' in tag.dataset && HTMLScriptElement.supports('speculationrules')) {
+const one = doc.createElement('script');
+one.type = 'speculationrules';
+one.nonce = tag.nonce;
+// By way of a URL to which nobody goes: what rules name, a browser shows whatever Vary says.
+one.text = JSON.stringify({prefetch: [{tag: 'lull', urls: [lull + 'to' + hint.url]}]});
+one.to = url;
+doc.head.append(one);
+return rules.push(one);
+}
 const one = {url: hint.url, status: 0, bytes: 0};
 const mine = now = {url, hint: hint.url, stop: new AbortController(), share: 0};
 const limit = setTimeout(() => mine.stop.abort(), 6e4);
-if (had.push(hint.url) > 64) had.shift();
 try {
 const reply = await fetch(url, {
 credentials: 'omit', priority: 'low', redirect: 'error', signal: mine.stop.signal,
@@ -76,7 +94,7 @@ headers: {'X-Lull': mark, Accept: hint.as === 'document' ? 'text/html' : '*/*'}
 });
 one.status = reply.status;
 // To its end: what is left unread is not kept.
-const parts = reply.body && reply.body.getReader();
+const parts = reply.body?.getReader();
 for (let part; parts && !(part = await parts.read()).done;) {
 one.bytes += part.value.length;
 mine.share = one.bytes / hint.bytes;
@@ -94,6 +112,7 @@ if (news.push(one) > 64) news.shift();
 // the site is told that somebody waits.
 const leave = url => {
 leaving = true;
+drop(url);
 if (!now) return;
 if (url === now.url) navigator.sendBeacon(lull + 'beacon', post({awaits: now.hint}));
 if (!(url === now.url && now.share > .8)) now.stop.abort();
@@ -121,7 +140,7 @@ new PerformanceObserver(list => lcp = Math.max(0, list.getEntries().pop().startT
 const idle = () => requestIdleCallback(ask, {timeout: 5e3});
 if (doc.readyState === 'complete') idle();
 else addEventListener('load', () => setTimeout(idle));
-doc.addEventListener('visibilitychange', () => doc.hidden ? tell() : later(1));
+doc.addEventListener('visibilitychange', () => doc.hidden ? (tell(), drop()) : later(1));
 addEventListener('pagehide', () => {
 tell();
 leave();

@@ -15,6 +15,8 @@ pub const VERSION: u8 = 1;
 pub const HINTS_PATH: &str = "/.lull/hints";
 /// Where the browser reports, by `POST`.
 pub const BEACON_PATH: &str = "/.lull/beacon";
+/// Before the URL of a hint, this leads there whom speculation rules send.
+pub const LEAD_PATH: &str = "/.lull/to";
 /// Longer messages are not read.
 pub const LONGEST_MESSAGE: usize = 80 * 1024;
 
@@ -73,6 +75,9 @@ pub struct HintsReply {
     pub hints: Vec<Hint>,
     /// Seconds until the script may ask again. `None`: not on this page.
     pub wait: Option<f64>,
+    /// Whether the browser shall fetch the pages by speculation rules, by way of [`LEAD_PATH`].
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub rules: bool,
 }
 
 /// One URL to fetch ahead.
@@ -208,7 +213,14 @@ impl HintsReply {
     /// A list. Hints beyond the 32nd are left out.
     pub fn new(mark: String, mut hints: Vec<Hint>, wait: Option<Duration>) -> Self {
         hints.truncate(MOST_HINTS);
-        HintsReply { v: VERSION, mark, hints, wait: wait.map(|wait| wait.as_secs_f64()) }
+        let wait = wait.map(|wait| wait.as_secs_f64());
+        HintsReply { v: VERSION, mark, hints, wait, rules: false }
+    }
+
+    /// The same list, for speculation rules if `rules`.
+    #[must_use]
+    pub fn by_rules(self, rules: bool) -> Self {
+        HintsReply { rules, ..self }
     }
 
     /// Nothing, and not to be asked again on this page: for whom there are no hints, and for the
@@ -334,6 +346,8 @@ mod tests {
         let list = HintsReply::new("1".into(), vec![hint; 100], Some(Duration::from_millis(1500)));
         assert_eq!(list.hints.len(), 32);
         let short = HintsReply { hints: list.hints[..1].to_vec(), ..list };
+        let ruled = short.clone().by_rules(true).encode();
+        assert!(ruled.ends_with(r#""wait":1.5,"rules":true}"#), "{ruled}");
         assert_eq!(
             short.encode(),
             r#"{"v":1,"mark":"1","hints":[{"url":"/b","as":"document","bytes":9}],"wait":1.5}"#

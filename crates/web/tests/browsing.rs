@@ -81,13 +81,17 @@ fn front(nginx: &Pages, held_back: u16) -> Proxy {
 }
 
 fn front_for(nginx: &Pages, held_back: u16, access: Access) -> Proxy {
+    front_with(nginx, Settings { access, held_back, ..Settings::default() })
+}
+
+fn front_with(nginx: &Pages, settings: Settings) -> Proxy {
     let parameters = Parameters {
         document: 3,
         rationing: Rationing::shipped(),
         ..Parameters::paper([Duration::from_secs(2)])
     };
     let monitor = MonitorSettings { objects: vec!["/a".into()], parameters: Some(parameters) };
-    let settings = Settings { monitor, access, held_back, ..Settings::default() };
+    let settings = Settings { monitor, ..settings };
     let nps = Arc::new(Nps::new(settings, model(), None));
     let change = |config: &mut lull_web::proxy::Config| {
         config.background = Options::new().carrier(Carrier::UserSpace);
@@ -173,6 +177,44 @@ fn who_signs_in_is_shown_nothing_that_was_fetched_ahead() {
     chromium.click("#a", &url("/a"));
     thread::sleep(Duration::from_secs(4));
     assert_eq!(status(&proxy)["prefetches"], before);
+}
+
+fn front_by_rules(nginx: &Pages) -> Proxy {
+    let access = Access::Token("secret".into());
+    front_with(nginx, Settings { speculation_rules: true, access, ..Settings::default() })
+}
+
+#[test]
+fn what_speculation_rules_fetch_is_counted() {
+    needs!(chromium::installed(), lull_testing::command("nginx"));
+    let nginx = Pages::start();
+    let proxy = front_by_rules(&nginx);
+    let url = |path: &str| format!("http://{}{path}", proxy.address());
+    let mut chromium = visitor_with_a_copy(&nginx, &proxy);
+    // Chromium's own word, which the script cannot say.
+    assert_eq!(proxy.totals().marked, 0);
+    chromium.click("#b", &url("/b"));
+    assert_eq!(chromium.run(DELIVERY), "cache");
+    assert_eq!(nginx.asked("/b").len(), 1);
+    chromium.goto(&url("/c"));
+    wait_for(&proxy, "reports", |status| status["with"]["cached"] == 1);
+    let counted = status(&proxy);
+    let bytes = |name: &str| counted[name].as_u64().unwrap();
+    assert!((1..=bytes("prefetched_bytes")).contains(&bytes("used_bytes")), "{counted:#}");
+    assert_eq!(counted["refused"], 0, "{counted:#}");
+}
+
+#[test]
+fn what_speculation_rules_fetch_is_shown_to_nobody_who_signs_in() {
+    needs!(chromium::installed(), lull_testing::command("nginx"));
+    let nginx = Pages::start();
+    let proxy = front_by_rules(&nginx);
+    let mut chromium = visitor_with_a_copy(&nginx, &proxy);
+    chromium.run("document.cookie = 'session=1'");
+    chromium.click("#b", &format!("http://{}/b", proxy.address()));
+    assert_eq!(chromium.run(DELIVERY), "");
+    assert_eq!(nginx.asked("/b").len(), 2);
+    assert_eq!(chromium.run("document.querySelectorAll('script').length"), 0);
 }
 
 #[test]

@@ -172,6 +172,31 @@ fn what_five_clients_went_to_is_hinted_to_the_sixth() {
 }
 
 #[test]
+fn lists_are_for_speculation_rules_where_browsers_say_whose_they_follow() {
+    let settings = Settings { monitor: quick(), speculation_rules: true, ..Settings::default() };
+    let site = site_with(settings, empty_model());
+    site.go(1..25, &["/a", "/b"]);
+    site.list(30, "/a", &[]);
+    let ask = r#"{"v":1,"page":"/a","first":true,"cached":false}"#;
+    let begun = Instant::now();
+    for (visitor, version, expected) in [(31, "136", json!(true)), (32, "135", Value::Null)] {
+        let more = format!(
+            "Content-Type: application/json\r\nSec-CH-UA: \"Chromium\";v=\"{version}\"\r\n"
+        );
+        let reply = loop {
+            let answer = site.post(visitor, "/.lull/hints", &more, ask);
+            let reply: Value = serde_json::from_slice(&answer.body).unwrap();
+            if reply["hints"] != json!([]) {
+                break reply;
+            }
+            assert!(begun.elapsed() < 2 * LIMIT, "no list: {reply}");
+            thread::sleep(Duration::from_millis(220));
+        };
+        assert_eq!(reply["rules"], expected, "{version}");
+    }
+}
+
+#[test]
 fn what_was_had_and_the_page_itself_are_not_hinted() {
     let site = site();
     site.go(1..25, &["/a", "/b", "/a", "/c"]);

@@ -62,6 +62,11 @@ pub(super) struct PrefetchArgs {
     #[arg(long, value_name = "SHARE", conflicts_with = "plain", default_value = "0.05",
         value_parser = share)]
     hold_back: u16,
+    /// Have browsers fetch pages by speculation rules, where they and the page's policies can, not by
+    /// the script: as their own settings allow. It costs the background: they come over the
+    /// connections of demand, three at a time, and yield to nobody
+    #[arg(long, conflicts_with = "plain")]
+    speculation_rules: bool,
     /// Only predict, and count how often that was right: pages stay as they are
     #[arg(long, conflicts_with = "plain")]
     shadow: bool,
@@ -138,6 +143,7 @@ impl PrefetchArgs {
                 daily: self.daily_bytes.map(Bytes),
             },
             held_back: self.hold_back,
+            speculation_rules: self.speculation_rules,
             shadow: self.shadow,
             off_file: self.off_file.clone(),
             access: access(self.token_file.as_deref())?,

@@ -48,12 +48,23 @@ pub(super) struct Grant {
     /// Header lines that take the script's hash.
     lines: Vec<(HeaderName, Vec<HeaderValue>)>,
     origin: Url,
+    /// All that were asked.
+    policies: Vec<String>,
+    /// Whether the tag says of a page that lets them pass that the script may put speculation
+    /// rules into it.
+    pub(super) offers_rules: bool,
 }
 
 impl Grant {
     /// Asks all policies in the headers of a reply from `origin`.
     pub(super) fn of(headers: &HeaderMap, origin: &Url, script: &Script) -> Result<Self, Forbids> {
-        let mut grant = Grant { nonce: None, lines: Vec::new(), origin: origin.clone() };
+        let mut grant = Grant {
+            nonce: None,
+            lines: Vec::new(),
+            origin: origin.clone(),
+            policies: Vec::new(),
+            offers_rules: false,
+        };
         // What is only reported would be reported for every visitor.
         for name in [CONTENT_SECURITY_POLICY, CONTENT_SECURITY_POLICY_REPORT_ONLY] {
             let mut lines = Vec::new();
@@ -100,13 +111,30 @@ impl Grant {
                 }
             }
         }
+        let (nonce, rules) = match self.offers_rules.then(|| grant.nonce_of_rules()).flatten() {
+            Some(nonce) => (nonce, " data-rules"),
+            None => (grant.nonce, ""),
+        };
+        let nonce = nonce.map(|nonce| format!(" nonce=\"{nonce}\"")).unwrap_or_default();
         let Script { path, integrity, .. } = script;
-        Ok(match grant.nonce {
-            Some(nonce) => format!(
-                "<script async src=\"{path}\" integrity=\"{integrity}\" nonce=\"{nonce}\"></script>"
-            ),
-            None => format!("<script async src=\"{path}\" integrity=\"{integrity}\"></script>"),
-        })
+        Ok(format!(
+            "<script async src=\"{path}\" integrity=\"{integrity}\"{nonce}{rules}></script>"
+        ))
+    }
+
+    /// The nonce, if it takes one, with which all policies let speculation rules pass that the
+    /// script puts into the page; `None` if they do not. One that the tag needs not is no obstacle
+    /// to it.
+    fn nonce_of_rules(&self) -> Option<Option<String>> {
+        let parse =
+            |text: &String| Policy::parse(text, PolicySource::Header, PolicyDisposition::Enforce);
+        let policies: Vec<Policy> = self.policies.iter().map(parse).collect();
+        let nonce = self.nonce.as_deref().or_else(|| {
+            let sources = policies.iter().filter_map(effective).flat_map(|(_, sources)| sources);
+            sources.filter_map(|source| nonce_of(source)).next()
+        });
+        let lets_in = policies.iter().all(|policy| lets_rules_in(policy, nonce));
+        lets_in.then(|| nonce.map(str::to_owned))
     }
 
     /// Asks one policy. May choose the nonce; gives the policy as it must become, if it must.
@@ -116,6 +144,7 @@ impl Grant {
         source: PolicySource,
         script: &Script,
     ) -> Result<Option<String>, Forbids> {
+        self.policies.push(text.to_owned());
         let policy = Policy::parse(text, source, PolicyDisposition::Enforce);
         if violates(&policy, &self.request("/.lull/hints", Destination::None, "", "")) {
             return Err(Forbids::Connect);
@@ -180,6 +209,22 @@ impl Grant {
             },
         }
     }
+}
+
+/// Whether a policy lets speculation rules with this nonce pass that stand in the page. They are
+/// inline scripts to it, with a word of their own, `'inline-speculation-rules'`, which the library
+/// does not know.
+fn lets_rules_in(policy: &Policy, nonce: Option<&str>) -> bool {
+    // The text of a script is what trusted types are about, of whatever kind it is.
+    if policy.directive_set.iter().any(|one| one.name == "require-trusted-types-for") {
+        return false;
+    }
+    let Some((name, sources)) = effective(policy) else { return true };
+    let has = |word: &str| sources.iter().any(|source| source.eq_ignore_ascii_case(word));
+    let is_strict = sources.iter().any(|source| is_nonce_or_hash(source));
+    (name != "default-src" && has("'inline-speculation-rules'"))
+        || sources.iter().any(|source| nonce.is_some() && nonce_of(source) == nonce)
+        || (has("'unsafe-inline'") && !is_strict && !has("'strict-dynamic'"))
 }
 
 fn violates(policy: &Policy, request: &Request) -> bool {
@@ -349,6 +394,55 @@ mod tests {
                 }
                 (No(expected), Err(found)) => assert_eq!(found, expected, "{policy}"),
                 (_, found) => panic!("{policy}: {found:?}"),
+            }
+        }
+    }
+
+    #[test]
+    fn the_tag_says_where_policies_let_rules_in() {
+        let origin = Url::parse("https://example.org").unwrap();
+        for (header, meta, expected) in [
+            ("", "", true),
+            ("img-src 'none'; frame-ancestors 'none'", "", true),
+            ("script-src 'self' 'unsafe-inline'", "", true),
+            ("script-src 'nonce-a'", "", true),
+            ("script-src 'nonce-a' 'strict-dynamic' 'unsafe-inline'", "", true),
+            ("default-src 'self' 'nonce-a'", "", true),
+            ("script-src 'self' 'nonce-a', default-src 'self'; script-src 'nonce-a'", "", true),
+            ("script-src 'self' 'inline-speculation-rules'", "", true),
+            ("script-src 'none'; script-src-elem 'self' 'inline-speculation-rules'", "", true),
+            ("script-src 'nonce-a', script-src 'nonce-a'", "", true),
+            ("", "script-src 'nonce-m'", true),
+            ("script-src 'self'", "", false),
+            ("default-src 'self'", "", false),
+            // Only in script-src and script-src-elem.
+            ("default-src 'self' 'inline-speculation-rules'", "", false),
+            ("script-src 'self' 'unsafe-inline' 'sha256-AAAA'", "", false),
+            ("script-src 'self' 'unsafe-inline'; script-src-elem 'self'", "", false),
+            ("script-src https://cdn.example", "", false),
+            ("script-src *", "", false),
+            ("script-src 'nonce-a', script-src 'self'", "", false),
+            ("script-src 'self', script-src 'nonce-a'", "", false),
+            ("script-src 'self' 'nonce-a', script-src 'self' 'nonce-b'", "", false),
+            ("require-trusted-types-for 'script'", "", false),
+            ("", "script-src 'self'", false),
+            ("", "require-trusted-types-for 'script'", false),
+        ] {
+            for name in [CSP, REPORT] {
+                let mut headers = HeaderMap::new();
+                let name: HeaderName = name.parse().unwrap();
+                headers.insert(name, HeaderValue::from_static(header));
+                let mut grant = Grant::of(&headers, &origin, &script()).unwrap();
+                let metas: Vec<String> =
+                    [meta.to_owned()].into_iter().filter(|meta| !meta.is_empty()).collect();
+                assert!(!grant.tag(&metas, &script()).unwrap().contains("data-rules"));
+                grant.offers_rules = true;
+                let tag = grant.tag(&metas, &script()).unwrap();
+                assert_eq!(
+                    tag.ends_with(" data-rules></script>"),
+                    expected,
+                    "{header} {meta} {tag}"
+                );
             }
         }
     }

@@ -126,6 +126,14 @@ impl Munging {
         weaken_etag(headers);
     }
 
+    /// The same, and if `offers` the tag has `data-rules` where the page's policies let speculation
+    /// rules pass that the script puts into it.
+    #[must_use]
+    pub fn offering_rules(mut self, offers: bool) -> Self {
+        self.grant.offers_rules = offers;
+        self
+    }
+
     /// What rewrites the body.
     pub fn munger(self) -> Munger {
         let Munging { coding, grant, origin, encoding, encoding_is_stated } = self;

@@ -2,15 +2,16 @@
 
 use std::sync::Arc;
 
+use http::header::LOCATION;
 use http::uri::PathAndQuery;
-use http::{Response, request, response};
+use http::{HeaderValue, Response, StatusCode, request, response};
 
 use super::guarded::Guarded;
 use super::munged::Munged;
 use super::who::Who;
-use super::{Shared, wall};
+use super::{Shared, own, wall};
 use crate::munge;
-use crate::policy::{self, Admitted};
+use crate::policy::{self, Admitted, NotAhead, Refusal};
 use crate::proxy::{Body, Connection, Decision, Exchange};
 
 struct Ahead {
@@ -25,23 +26,72 @@ pub(super) fn refused() -> Decision {
     Decision::Answer(Response::from_parts(policy::refused(), Body::empty()))
 }
 
-/// Lets a prefetch pass, if the rules do.
+/// Lets a prefetch of the script's pass, if the rules do.
 pub(super) fn admit(
     shared: &Arc<Shared>,
     head: &mut request::Parts,
     who: Who,
     connection: &Arc<Connection>,
 ) -> Decision {
-    let now = shared.now();
-    let may = shared.is_active() && shared.caps.spend(who.client, now, 0);
-    let admitted = shared.policy().admit(head, who.secure, who.client, now, wall());
-    let Some(admitted) = admitted.ok().filter(|_| may) else {
-        shared.counts.refused.one();
-        return refused();
-    };
-    shared.counts.prefetches.one();
+    let admitted = shared.policy().admit(head, who.secure, who.client, shared.now(), wall());
+    let Some(admitted) = let_through(shared, who, admitted) else { return refused() };
     let target = head.uri.path_and_query().map_or("/", PathAndQuery::as_str);
     shared.awaited.began(who.client, target, connection);
+    watch(shared, head, who, admitted)
+}
+
+/// Lets a prefetch by the script's speculation rules pass, if the rules do. It comes over a
+/// connection of demand, which stays where it is.
+pub(super) fn admit_by_rules(
+    shared: &Arc<Shared>,
+    head: &mut request::Parts,
+    who: Who,
+) -> Decision {
+    let admitted = shared.policy().admit_by_rules(head, who.secure, who.client, shared.now());
+    match let_through(shared, who, admitted) {
+        Some(admitted) => watch(shared, head, who, admitted),
+        None => refused(),
+    }
+}
+
+/// Leads a browser that follows the script's speculation rules on to `url`.
+///
+/// What rules name, a browser keeps beside its cache, and gives it to a navigation to that URL for
+/// minutes, whatever `Vary` and `max-age` say and whoever has signed in meanwhile (seen in Chromium
+/// 156). So they name this here, to which nobody navigates; what it leads to lies in the cache
+/// only, and there all of the rules hold.
+pub(super) fn lead(shared: &Shared, head: &request::Parts, who: Who, url: &str) -> Decision {
+    let location = HeaderValue::from_str(url).ok();
+    let led = if shared.settings.speculation_rules {
+        shared.policy().lead(head, url, who.secure, shared.now())
+    } else {
+        Err(NotAhead::Mark.into())
+    };
+    let Some((location, ())) = location.zip(let_through(shared, who, led)) else {
+        return refused();
+    };
+    let mut response = own::empty(StatusCode::TEMPORARY_REDIRECT);
+    response.headers_mut().insert(LOCATION, location);
+    Decision::Answer(response)
+}
+
+/// What the rules let through, as long as anything is fetched ahead and the visitor has bytes left.
+fn let_through<T>(shared: &Shared, who: Who, admitted: Result<T, Refusal>) -> Option<T> {
+    let may = shared.is_active() && shared.caps.spend(who.client, shared.now(), 0);
+    let admitted = admitted.ok().filter(|_| may);
+    if admitted.is_none() {
+        shared.counts.refused.one();
+    }
+    admitted
+}
+
+fn watch(
+    shared: &Arc<Shared>,
+    head: &mut request::Parts,
+    who: Who,
+    admitted: Admitted,
+) -> Decision {
+    shared.counts.prefetches.one();
     policy::upstream_request(&mut head.headers);
     Decision::Watch(Box::new(Ahead {
         shared: Arc::clone(shared),
@@ -66,6 +116,7 @@ impl Exchange for Ahead {
         }
         let body = match munging {
             Ok(munging) => {
+                let munging = munging.offering_rules(shared.settings.speculation_rules);
                 munging.rewrite_head(&mut head.headers);
                 Munged::body(shared, &request.uri, munging.munger(), body)
             }

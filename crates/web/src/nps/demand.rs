@@ -59,6 +59,7 @@ impl Exchange for Demand {
         }
         match munging {
             Some(munging) => {
+                let munging = munging.offering_rules(shared.settings.speculation_rules);
                 munging.rewrite_head(&mut head.headers);
                 shared.counts.pages.one();
                 if request.method == Method::HEAD {

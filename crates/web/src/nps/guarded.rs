@@ -10,7 +10,7 @@ use http_body::{Body as HttpBody, Frame, SizeHint};
 
 use super::Shared;
 use super::who::Who;
-use crate::policy::{Admitted, Refusal, Visitor};
+use crate::policy::{Admitted, Refusal, Safeguard};
 use crate::proxy::{Body, BoxError};
 
 /// A body that ends in an error once its visitor has signed in, or has had enough: a copy that is
@@ -49,8 +49,8 @@ impl Guarded {
     }
 
     fn check(&self) -> Result<(), Refusal> {
-        // A visitor without cookies is told from one who has signed in by `Vary: Cookie`.
-        if self.admitted.mark.visitor() == Visitor::Cookieless {
+        // Who has signed in is told from who has not by `Vary: Cookie`.
+        if self.admitted.safeguard == Safeguard::Vary {
             return Ok(());
         }
         self.shared.policy().still(&self.admitted, self.shared.now())

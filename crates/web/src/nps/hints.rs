@@ -83,7 +83,8 @@ async fn reply(
             hints.truncate(length as usize);
             shared.counts.lists.one();
             shared.counts.hints.add(hints.len() as u64);
-            HintsReply::new(mark, hints, Some(Duration::ZERO))
+            let rules = shared.settings.speculation_rules && policy::tags_rules(&head.headers);
+            HintsReply::new(mark, hints, Some(Duration::ZERO)).by_rules(rules)
         }
     }
 }

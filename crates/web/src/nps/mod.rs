@@ -3,7 +3,7 @@
 //! | a request | what is done |
 //! |---|---|
 //! | for a page | its reply gets the script, if the visitor may have it; its offences bar its URL |
-//! | with `X-Lull` | goes upstream as a prefetch, if the rules let it; the reply is kept by the browser, if they let that |
+//! | with `X-Lull`, or by the script's speculation rules | goes upstream as a prefetch, if the rules let it; the reply is kept by the browser, if they let that |
 //! | below `/.lull/` | is answered here: the script, hints, reports |
 //!
 //! [`Nps`] is a [`Site`] of the proxy. The rules are [`crate::policy`]'s, the rewriter is
@@ -73,6 +73,8 @@ pub struct Settings {
     pub caps: ByteCaps,
     /// The share of visitors, of 10,000, who get no hints, to be compared with the others.
     pub held_back: u16,
+    /// Have browsers fetch pages by speculation rules, where they can, instead of by `fetch`.
+    pub speculation_rules: bool,
     /// Only predict, and count how often that was right: no script, no hints, no prefetches.
     pub shadow: bool,
     /// The kill switch: as long as this file is there, pages get no script, lists stay empty, and
@@ -184,6 +186,9 @@ impl Site for Nps {
         let _ = self.shared.listener.set(listener.clone());
         // A proxy starts once.
         let _ = self.shared.metrics.set(metrics.clone());
+        if self.shared.settings.speculation_rules {
+            listener.tell(&Event::NotInBackground);
+        }
         let (shared, mut end) = (Arc::clone(&self.shared), self.end.subscribe());
         let fetcher = match &self.shared.settings.host {
             Some(host) => fetcher.with_host(host.clone()),
@@ -221,6 +226,8 @@ impl Site for Nps {
             own::answer(shared, head, who, connection)
         } else if is_marked {
             ahead::admit(shared, head, who, connection)
+        } else if shared.settings.speculation_rules && policy::is_by_rules(&head.headers) {
+            ahead::admit_by_rules(shared, head, who)
         } else {
             demand::watch(shared, head, who)
         }

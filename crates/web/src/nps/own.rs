@@ -9,14 +9,15 @@ use http::header::{
     HOST, HeaderName, HeaderValue, ORIGIN, VARY, WWW_AUTHENTICATE, X_CONTENT_TYPE_OPTIONS,
     X_FRAME_OPTIONS,
 };
+use http::uri::PathAndQuery;
 use http::{HeaderMap, Method, Response, StatusCode, request};
 use http_body::Body as _;
 
 use super::access::{self, Verdict};
 use super::who::Who;
-use super::{Shared, hints, status};
+use super::{Shared, ahead, hints, status};
 use crate::policy::fields;
-use crate::protocol::{BEACON_PATH, HINTS_PATH, HintsReply};
+use crate::protocol::{BEACON_PATH, HINTS_PATH, HintsReply, LEAD_PATH};
 use crate::proxy::{Body, Connection, Decision, RequestBody};
 use crate::script::{self, script};
 
@@ -35,6 +36,10 @@ pub(super) fn answer(
     let path = head.uri.path();
     if path == script().path {
         return Decision::Answer(of_script(head));
+    }
+    let whole = head.uri.path_and_query().map_or(path, PathAndQuery::as_str);
+    if let Some(url) = whole.strip_prefix(LEAD_PATH).filter(|url| url.starts_with('/')) {
+        return ahead::lead(shared, head, who, url);
     }
     if FIGURES.contains(&path) {
         return Decision::Answer(figures(shared, head, connection));

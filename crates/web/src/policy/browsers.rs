@@ -14,6 +14,9 @@ use super::visitor::Excluded;
 
 /// The first Chromium with all that the script uses: `deliveryType` is the latest of it.
 const FIRST_CHROMIUM: u32 = 109;
+/// The first Chromium that says whose speculation rules a request goes back to; before that it
+/// passes over rules that are called something.
+const FIRST_TAGGING: u32 = 136;
 
 /// What robots call themselves; they come for the page and never for the next one.
 const ROBOTS: &[&str] = &["bot", "crawl", "spider", "slurp", "lighthouse", "preview", "monitor"];
@@ -25,20 +28,30 @@ pub(super) fn gains(headers: &HeaderMap) -> Result<(), Excluded> {
     if ROBOTS.iter().any(|robot| folded.contains(robot)) {
         return Err(Excluded::Robot);
     }
+    match chromium(headers, agent) {
+        Some(version) if version >= FIRST_CHROMIUM => Ok(()),
+        _ => Err(Excluded::Browser),
+    }
+}
+
+/// Whether a browser tells apart whose speculation rules it follows.
+pub(crate) fn tags_rules(headers: &HeaderMap) -> bool {
+    let agent = fields::single(headers, USER_AGENT).unwrap_or_default();
+    chromium(headers, agent).is_some_and(|version| version >= FIRST_TAGGING)
+}
+
+/// The version of Chromium that a browser is made of.
+fn chromium(headers: &HeaderMap, agent: &str) -> Option<u32> {
     // Chromium says what it is made of, to origins that are secure. It is hard to make up by
     // mistake, so it counts for more than the user agent.
-    let version = if headers.contains_key("sec-ch-ua") {
-        let brands = fields::list(headers, "sec-ch-ua").ok_or(Excluded::Browser)?;
+    if headers.contains_key("sec-ch-ua") {
+        let brands = fields::list(headers, "sec-ch-ua")?;
         brands.iter().find_map(|brand| {
             let version = brand.strip_prefix("\"Chromium\"")?.trim_start().strip_prefix(';')?;
             number(version.trim_start().strip_prefix("v=\"")?)
         })
     } else {
         agent.split_once("Chrome/").and_then(|(_, version)| number(version))
-    };
-    match version {
-        Some(version) if version >= FIRST_CHROMIUM => Ok(()),
-        _ => Err(Excluded::Browser),
     }
 }
 
@@ -107,5 +120,24 @@ mod tests {
             assert_eq!(gains(&headers), expected, "{agent} {brands}");
         }
         assert_eq!(gains(&HeaderMap::new()), none);
+    }
+
+    #[test]
+    fn newer_ones_say_whose_rules_they_follow() {
+        for (brands, expected) in [
+            (r#""Chromium";v="156""#, true),
+            (r#""Chromium";v="136""#, true),
+            (r#""Chromium";v="135""#, false),
+            (r#""Other";v="156""#, false),
+            ("", true),
+        ] {
+            let mut headers = HeaderMap::new();
+            if !brands.is_empty() {
+                headers.insert("sec-ch-ua", HeaderValue::from_static(brands));
+            }
+            headers.insert(USER_AGENT, HeaderValue::from_static(CHROME));
+            assert_eq!(tags_rules(&headers), expected, "{brands}");
+        }
+        assert!(!tags_rules(&HeaderMap::new()));
     }
 }

@@ -10,6 +10,7 @@
 //! | [`Policy::visitor`] | somebody asks for hints |
 //! | [`Policy::may_hint`] | before a URL is put into a list |
 //! | [`Policy::admit`], [`upstream_request`] | a request carries [`MARK`] |
+//! | [`Policy::lead`], [`Policy::admit_by_rules`], [`upstream_request`] | a request [`is_by_rules`] |
 //! | [`Policy::keep`] | the reply to that has come |
 //! | [`Policy::observe`] | any reply has come |
 //! | [`Policy::opted_out`] | the rewriter found an opt-out in a page |
@@ -34,11 +35,14 @@ use http::{HeaderMap, Method, StatusCode, request, response};
 use lull_cc::Timestamp;
 
 pub use bars::{BARRED_FOR, Bars, Offence};
+pub(crate) use browsers::tags_rules;
 pub use cookies::Harmless;
 pub use freshness::{LONGEST_TTL, MEASURED_TTL, Stale, UNSTATED_TTL, ttl};
 pub use patterns::Pattern;
 pub(crate) use prefetch::asks_for_a_page;
-pub use prefetch::{MARK, Mark, NotAhead, Unkept, offence, upstream_request};
+pub use prefetch::{
+    MARK, Mark, NotAhead, Safeguard, Unkept, is_by_rules, offence, upstream_request,
+};
 pub use robots::{Forbidden, Robots};
 pub use sign_ins::{Client, SignIns};
 pub use target::{Ambiguous, OwnersRules, Target, Unfit};
@@ -72,8 +76,8 @@ pub enum Refusal {
 pub struct Admitted {
     /// What it fetches.
     pub target: Target,
-    /// For whom.
-    pub mark: Mark,
+    /// What keeps the copy from who signs in later.
+    pub safeguard: Safeguard,
     client: Client,
 }
 
@@ -165,9 +169,43 @@ impl Policy {
         let mark = prefetch::ahead(head, secure, wall)?;
         let target = prefetch::target_of(head)?;
         self.may_fetch(&target, now)?;
-        let admitted = Admitted { target, mark, client };
+        let admitted = Admitted { target, safeguard: mark.safeguard(), client };
         self.still(&admitted, now)?;
         Ok(admitted)
+    }
+
+    /// The same for a request that [`is_by_rules`]. Its copy always varies on cookies: it carries
+    /// those that the navigation will carry.
+    ///
+    /// # Errors
+    /// If it is not let through.
+    pub fn admit_by_rules(
+        &self,
+        head: &request::Parts,
+        secure: bool,
+        client: Client,
+        now: Timestamp,
+    ) -> Result<Admitted, Refusal> {
+        prefetch::by_rules(head, secure, &self.settings.harmless)?;
+        let target = prefetch::target_of(head)?;
+        self.may_fetch(&target, now)?;
+        Ok(Admitted { target, safeguard: Safeguard::Vary, client })
+    }
+
+    /// Whether a request that [`is_by_rules`] is led on to `url`, which will be asked for then.
+    ///
+    /// # Errors
+    /// If not.
+    pub fn lead(
+        &self,
+        head: &request::Parts,
+        url: &str,
+        secure: bool,
+        now: Timestamp,
+    ) -> Result<(), Refusal> {
+        prefetch::by_rules(head, secure, &self.settings.harmless)?;
+        self.may_hint(url, now)?;
+        Ok(())
     }
 
     /// Whether the reply to a prefetch may still be given. To be asked again while it is under
@@ -176,9 +214,7 @@ impl Policy {
     /// # Errors
     /// If not.
     pub fn still(&self, admitted: &Admitted, now: Timestamp) -> Result<(), Refusal> {
-        if admitted.mark.visitor() == Visitor::Measured
-            && self.sign_ins.lately(admitted.client, now)
-        {
+        if admitted.safeguard == Safeguard::Clear && self.sign_ins.lately(admitted.client, now) {
             return Err(Refusal::SignedIn);
         }
         Ok(())
@@ -197,7 +233,7 @@ impl Policy {
         wall: SystemTime,
     ) -> Result<Duration, Refusal> {
         self.still(admitted, now)?;
-        prefetch::reply(head, admitted.mark.visitor(), wall).map_err(|unkept| {
+        prefetch::reply(head, admitted.safeguard, wall).map_err(|unkept| {
             if let Some(offence) = unkept.offence() {
                 self.bars.bar(&admitted.target, offence, now);
             }

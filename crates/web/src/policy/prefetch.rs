@@ -11,6 +11,7 @@ use http::header::{
 use http::{HeaderMap, Method, StatusCode, request, response};
 
 use super::bars::Offence;
+use super::cookies::Harmless;
 use super::freshness::{self, Stale};
 use super::visitor::{self, Excluded, Visitor};
 use super::{fields, target};
@@ -18,6 +19,14 @@ use super::{fields, target};
 /// The field by which the script marks a request that fetches ahead. Only the site's own pages can
 /// send it: from elsewhere a browser asks first (CORS), and nobody answers.
 pub const MARK: HeaderName = HeaderName::from_static("x-lull");
+
+/// The field in which a browser says whose speculation rules a request goes back to. Only rules of
+/// the site's own pages are named in it.
+const RULES_TAGS: HeaderName = HeaderName::from_static("sec-speculation-tags");
+/// What the rules are called that the script puts into pages.
+const OUR_TAG: &str = "\"lull\"";
+/// The field in which a browser says that nobody has asked for this yet.
+const SEC_PURPOSE: HeaderName = HeaderName::from_static("sec-purpose");
 
 /// How long a hint to a visitor with cookies is good for.
 const MARK_GOOD_FOR: Duration = Duration::from_secs(60);
@@ -46,11 +55,11 @@ impl Mark {
         }
     }
 
-    /// The visitor whom the copy is for.
-    pub fn visitor(self) -> Visitor {
+    /// What keeps the copy from who signs in later.
+    pub fn safeguard(self) -> Safeguard {
         match self {
-            Mark::Cookieless => Visitor::Cookieless,
-            Mark::Measured(_) => Visitor::Measured,
+            Mark::Cookieless => Safeguard::Vary,
+            Mark::Measured(_) => Safeguard::Clear,
         }
     }
 
@@ -84,11 +93,21 @@ impl Mark {
     }
 }
 
+/// What keeps a copy from somebody who signs in after it was made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Safeguard {
+    /// `Vary: Cookie`: the request had the cookies that the navigation will have, be it none.
+    Vary,
+    /// The request had no cookies and the navigation will have some. So the copy lives for a
+    /// minute at most, and what signs its visitor in clears it.
+    Clear,
+}
+
 /// Why a request is not let through as a prefetch.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum NotAhead {
-    /// `X-Lull` says nothing that we say.
-    #[error("its X-Lull is none of ours")]
+    /// `X-Lull` says nothing that we say, nor does what speculation rules have in its place.
+    #[error("its mark is none of ours")]
     Mark,
     /// A hint that was good once.
     #[error("its hint is too old")]
@@ -122,13 +141,50 @@ pub(super) fn ahead(
     if !mark.is_good(now) {
         return Err(NotAhead::OldMark);
     }
-    if mark.visitor() == Visitor::Measured && !secure {
+    if mark.safeguard() == Safeguard::Clear && !secure {
         return Err(NotAhead::WithoutHttps);
     }
+    gets(head)?;
+    if headers.contains_key(COOKIE) {
+        return Err(NotAhead::Carries(COOKIE));
+    }
+    says(headers, &[("sec-fetch-site", &["same-origin"]), ("sec-fetch-dest", &["empty"])])?;
+    visitor::spares(headers)?;
+    Ok(mark)
+}
+
+/// Whether a browser sends a request by the speculation rules that the script has put into a page.
+/// Those of the site itself are called otherwise, or not at all.
+pub fn is_by_rules(headers: &HeaderMap) -> bool {
+    fields::single(headers, SEC_PURPOSE) == Some("prefetch")
+        && fields::list(headers, RULES_TAGS).is_some_and(|tags| tags.contains(&OUR_TAG))
+}
+
+/// Looks at the head of a request that [`is_by_rules`]. It carries the cookies of its visitor, so
+/// it says itself who that is.
+pub(super) fn by_rules(
+    head: &request::Parts,
+    secure: bool,
+    harmless: &Harmless,
+) -> Result<(), NotAhead> {
+    if !is_by_rules(&head.headers) {
+        return Err(NotAhead::Mark);
+    }
+    gets(head)?;
+    // Nobody's page asks for it, says Chromium, also where the rules are a page's.
+    let site = &["none", "same-origin"];
+    says(&head.headers, &[("sec-fetch-site", site), ("sec-fetch-dest", &["document"])])?;
+    visitor::visitor(&head.headers, secure, harmless)?;
+    Ok(())
+}
+
+/// Whether a request only gets something, as a whole, and without credentials.
+fn gets(head: &request::Parts) -> Result<(), NotAhead> {
+    let headers = &head.headers;
     if head.method != Method::GET {
         return Err(NotAhead::Method);
     }
-    for name in [COOKIE, AUTHORIZATION, RANGE, TRANSFER_ENCODING] {
+    for name in [AUTHORIZATION, RANGE, TRANSFER_ENCODING] {
         if headers.contains_key(&name) {
             return Err(NotAhead::Carries(name));
         }
@@ -137,14 +193,20 @@ pub(super) fn ahead(
     {
         return Err(NotAhead::Carries(CONTENT_LENGTH));
     }
-    // Browsers send these to secure origins only.
-    for (name, wanted) in [("sec-fetch-site", "same-origin"), ("sec-fetch-dest", "empty")] {
-        if headers.contains_key(name) && fields::single(headers, name) != Some(wanted) {
+    Ok(())
+}
+
+/// Whether the browser says one of these of a request, where it says anything: to secure origins
+/// only.
+fn says(headers: &HeaderMap, wanted: &[(&'static str, &[&str])]) -> Result<(), NotAhead> {
+    for &(name, wanted) in wanted {
+        if headers.contains_key(name)
+            && !fields::single(headers, name).is_some_and(|said| wanted.contains(&said))
+        {
             return Err(NotAhead::Elsewhere(name));
         }
     }
-    visitor::spares(headers)?;
-    Ok(mark)
+    Ok(())
 }
 
 /// What a browser asks for when it goes to a page.
@@ -153,13 +215,16 @@ const PAGE: &str = "text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=
 /// Makes the head of a prefetch what the upstream server shall see: one of the kind that browsers
 /// send by themselves when they fetch a page ahead.
 pub fn upstream_request(headers: &mut HeaderMap) {
-    headers.remove(MARK);
+    // With the cookies the page would be somebody's, if only for a measuring script.
+    for name in [MARK, RULES_TAGS, COOKIE] {
+        headers.remove(name);
+    }
     // A 304 would make a copy of what the browser has from before, perhaps from when somebody was
     // signed in.
     for name in [IF_MATCH, IF_MODIFIED_SINCE, IF_NONE_MATCH, IF_RANGE, IF_UNMODIFIED_SINCE] {
         headers.remove(name);
     }
-    headers.insert("sec-purpose", HeaderValue::from_static("prefetch"));
+    headers.insert(SEC_PURPOSE, HeaderValue::from_static("prefetch"));
     if asks_for_a_page(headers) {
         headers.insert(ACCEPT, HeaderValue::from_static(PAGE));
         headers.insert("upgrade-insecure-requests", HeaderValue::from_static("1"));
@@ -258,7 +323,7 @@ fn is_redirect(head: &response::Parts) -> bool {
 /// browser do that.
 pub(super) fn reply(
     head: &mut response::Parts,
-    visitor: Visitor,
+    safeguard: Safeguard,
     now: SystemTime,
 ) -> Result<Duration, Unkept> {
     match offence(head) {
@@ -279,10 +344,10 @@ pub(super) fn reply(
         return Err(Unkept::Download);
     }
     let mut ttl = freshness::ttl(headers, now)?;
-    if visitor == Visitor::Measured {
+    if safeguard == Safeguard::Clear {
         ttl = ttl.min(freshness::MEASURED_TTL);
     }
-    vary(headers, visitor)?;
+    vary(headers, safeguard)?;
 
     // The copy is for this browser, for so long, and not to be renewed: a 304 to somebody who has
     // signed in meanwhile would renew the anonymous page, on servers whose ETags don't tell them
@@ -298,18 +363,18 @@ pub(super) fn reply(
     Ok(ttl)
 }
 
-/// Makes the reply one that a visitor with a cookie does not get, where that is possible.
-fn vary(headers: &mut HeaderMap, visitor: Visitor) -> Result<(), Unkept> {
+/// Makes the reply one that a visitor with other cookies does not get, where that is possible.
+fn vary(headers: &mut HeaderMap, safeguard: Safeguard) -> Result<(), Unkept> {
     let names = fields::list(headers, VARY).ok_or_else(|| Unkept::Varies("?".into()))?;
     let is = |name: &str, other: &str| name.eq_ignore_ascii_case(other);
     if let Some(name) = names.iter().find(|name| !ALIKE.iter().any(|alike| is(name, alike))) {
         return Err(Unkept::Varies((*name).to_owned()));
     }
     let by_cookie = names.iter().any(|name| is(name, "cookie"));
-    match visitor {
+    match safeguard {
         // It would never be used: whoever has a cookie never hits.
-        Visitor::Measured if by_cookie => Err(Unkept::Varies("cookie".into())),
-        Visitor::Cookieless if !by_cookie => {
+        Safeguard::Clear if by_cookie => Err(Unkept::Varies("cookie".into())),
+        Safeguard::Vary if !by_cookie => {
             let mut names = names;
             names.push("Cookie");
             let merged = names.join(", ");

@@ -47,7 +47,7 @@ fn answered(status: u16, fields: &[(&str, &str)]) -> response::Parts {
 fn admitted(visitor: Visitor) -> Admitted {
     Admitted {
         target: Target::parse("/a").unwrap(),
-        mark: Mark::of(visitor, wall()),
+        safeguard: Mark::of(visitor, wall()).safeguard(),
         client: CLIENT,
     }
 }
@@ -108,6 +108,106 @@ fn only_what_our_script_sends_is_let_through_as_a_prefetch() {
         let found = policy().admit(&asked(method, "/a", fields), secure, CLIENT, at(0), wall());
         assert_eq!(found.err(), expected.map(Refusal::NotAhead), "{method} {fields:?}");
     }
+}
+
+/// What Chromium says of a prefetch by rules of the script's.
+const BY_RULES: [(&str, &str); 5] = [
+    ("sec-purpose", "prefetch"),
+    ("sec-speculation-tags", "\"lull\""),
+    ("sec-fetch-dest", "document"),
+    ("sec-fetch-site", "none"),
+    ("user-agent", "Mozilla/5.0 (X11) Chrome/156.0.0.0 Safari/537.36"),
+];
+
+#[test]
+fn only_what_rules_of_the_scripts_fetch_is_let_through_as_theirs() {
+    let elsewhere = |name| Some(NotAhead::Elsewhere(name));
+    let carries = |name: &'static str| Some(NotAhead::Carries(HeaderName::from_static(name)));
+    let spares = |why| Some(NotAhead::Spares(why));
+    for (method, field, value, secure, expected) in [
+        ("GET", "x", "", false, None),
+        ("GET", "sec-speculation-tags", "null, \"lull\"", false, None),
+        ("GET", "sec-fetch-site", "same-origin", true, None),
+        ("GET", "cookie", "_ga=1", true, None),
+        // Rules that are none of ours.
+        ("GET", "sec-speculation-tags", "null", true, Some(NotAhead::Mark)),
+        ("GET", "sec-speculation-tags", "lull", true, Some(NotAhead::Mark)),
+        ("GET", "sec-speculation-tags", "\"lullaby\"", true, Some(NotAhead::Mark)),
+        ("GET", "sec-purpose", "prefetch;prerender", true, Some(NotAhead::Mark)),
+        ("GET", "sec-fetch-site", "cross-site", true, elsewhere("sec-fetch-site")),
+        ("GET", "sec-fetch-dest", "empty", true, elsewhere("sec-fetch-dest")),
+        // Requests that do or say more.
+        ("POST", "x", "", true, Some(NotAhead::Method)),
+        ("HEAD", "x", "", true, Some(NotAhead::Method)),
+        ("GET", "range", "bytes=0-1", true, carries("range")),
+        ("GET", "authorization", "x", true, carries("authorization")),
+        ("GET", "content-length", "3", true, carries("content-length")),
+        ("GET", "cookie", "session=1", true, spares(Excluded::Cookie)),
+        ("GET", "cookie", "_ga=1; session=1", true, spares(Excluded::Cookie)),
+        ("GET", "cookie", "_ga=1", false, spares(Excluded::CookieWithoutHttps)),
+        ("GET", "save-data", "on", true, spares(Excluded::SaveData)),
+        ("GET", "user-agent", "Googlebot Chrome/156.0", true, spares(Excluded::Robot)),
+    ] {
+        let others = BY_RULES.iter().filter(|(name, _)| *name != field);
+        let fields: Vec<_> = others.copied().chain([(field, value)]).collect();
+        let request = asked(method, "/a", &fields);
+        let found = policy().admit_by_rules(&request, secure, CLIENT, at(0));
+        let expected = expected.map(Refusal::NotAhead);
+        assert_eq!(found.err(), expected, "{method} {field}: {value}");
+        assert_eq!(policy().lead(&request, "/a", secure, at(0)).err(), expected);
+    }
+}
+
+#[test]
+fn what_rules_fetch_is_held_to_the_rules_of_urls() {
+    let mut policy = policy();
+    policy.bars.bar(&Target::parse("/barred").unwrap(), Offence::SetCookie, at(0));
+    for (url, allowed) in [
+        ("/a/b.html", true),
+        ("/list?page=2", true),
+        ("/a?page=2", false),
+        ("/denied/x", false),
+        ("/robots-no", false),
+        ("/barred", false),
+        ("/logout", false),
+        ("/a/../b", false),
+        ("//other.example/", false),
+        ("/.lull/to/a", false),
+    ] {
+        let lead = asked("GET", "/.lull/to", &BY_RULES);
+        assert_eq!(policy.lead(&lead, url, true, at(1)).is_ok(), allowed, "{url}");
+        let found = policy.admit_by_rules(&asked("GET", url, &BY_RULES), true, CLIENT, at(1));
+        assert_eq!(found.is_ok(), allowed, "{url}");
+    }
+}
+
+#[test]
+fn copies_that_rules_make_vary_on_cookies_whoever_has_them() {
+    let mut policy = policy();
+    let fields: Vec<_> = BY_RULES.into_iter().chain([("cookie", "_ga=1")]).collect();
+    let mut request = asked("GET", "/a", &fields);
+    let admitted = policy.admit_by_rules(&request, true, CLIENT, at(0)).unwrap();
+    upstream_request(&mut request.headers);
+    for (name, expected) in [
+        ("cookie", None),
+        ("sec-speculation-tags", None),
+        ("sec-purpose", Some("prefetch")),
+        ("sec-fetch-dest", Some("document")),
+    ] {
+        let found = request.headers.get(name).map(|value| value.to_str().unwrap());
+        assert_eq!(found, expected, "{name}");
+    }
+    for vary in [None, Some(("vary", "Cookie"))] {
+        let fields: Vec<_> = [("cache-control", "max-age=1000")].into_iter().chain(vary).collect();
+        let mut head = answered(200, &fields);
+        let kept = policy.keep(&admitted, &mut head, at(0), wall()).unwrap();
+        assert_eq!((kept, &head.headers[VARY]), (LONGEST_TTL, &HeaderValue::from_static("Cookie")));
+    }
+    // Nobody has to notice a sign-in.
+    let in_ = asked("POST", "/in", &[("cookie", "_ga=1")]);
+    let mut signed_in = answered(200, &[("set-cookie", "session=1")]);
+    policy.observe(&in_, true, CLIENT, &mut signed_in, at(1));
+    assert!(policy.still(&admitted, at(2)).is_ok());
 }
 
 #[test]

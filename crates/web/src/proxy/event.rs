@@ -49,6 +49,8 @@ pub enum Event {
         /// What it calls itself.
         name: String,
     },
+    /// What browsers fetch ahead by speculation rules yields to nobody. Told at the start.
+    NotInBackground,
     /// No new connections; waiting for what is under way.
     Draining {
         /// Connections that are still open.
@@ -74,6 +76,7 @@ impl Event {
             Event::LogLost { .. } => "log-lost",
             Event::CannotAccept { .. } => "cannot-accept",
             Event::BehindCdn { .. } => "behind-cdn",
+            Event::NotInBackground => "not-in-background",
             Event::Draining { .. } => "draining",
             Event::Stopped { .. } => "stopped",
         }
@@ -89,6 +92,7 @@ impl Event {
                 | Event::LogLost { .. }
                 | Event::CannotAccept { .. }
                 | Event::BehindCdn { .. }
+                | Event::NotInBackground
         )
     }
 }
@@ -116,6 +120,10 @@ impl fmt::Display for Event {
             Event::BehindCdn { name } => write!(
                 f,
                 "a CDN stands in front ({name}): from there on prefetches yield to nobody"
+            ),
+            Event::NotInBackground => f.write_str(
+                "speculation rules: browsers fetch pages ahead over the connections of demand, so \
+                 these prefetches are not in the background",
             ),
             Event::Draining { connections } => {
                 write!(f, "ending: waiting for {connections} connections")

@@ -1,4 +1,5 @@
 //! A site on loopback, with the munger and the rules in front of it, as a proxy would have them.
+#![allow(dead_code)]
 
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -24,6 +25,8 @@ pub(crate) struct Asked {
     pub(crate) path: String,
     pub(crate) connection: usize,
     pub(crate) ahead: bool,
+    /// By speculation rules of the script's.
+    pub(crate) by_rules: bool,
     pub(crate) cookie: Option<String>,
     pub(crate) fields: BTreeMap<String, String>,
 }
@@ -42,6 +45,7 @@ struct Shared {
     policy: Mutex<Policy>,
     hints: BTreeMap<String, Vec<String>>,
     csp: Option<String>,
+    rules: bool,
     begun: Instant,
 }
 
@@ -53,14 +57,19 @@ pub(crate) struct Site {
 impl Site {
     /// A site that suggests, on each page, these paths.
     pub(crate) fn start(hints: &[(&str, &[&str])]) -> Self {
-        Site::serve(hints, None)
+        Site::serve(hints, None, false)
+    }
+
+    /// A site whose pages are to be fetched ahead by speculation rules.
+    pub(crate) fn by_rules(hints: &[(&str, &[&str])], csp: Option<&str>) -> Self {
+        Site::serve(hints, csp.map(str::to_owned), true)
     }
 
     pub(crate) fn with_policy(hints: &[(&str, &[&str])], csp: &str) -> Self {
-        Site::serve(hints, Some(csp.to_owned()))
+        Site::serve(hints, Some(csp.to_owned()), false)
     }
 
-    fn serve(hints: &[(&str, &[&str])], csp: Option<String>) -> Self {
+    fn serve(hints: &[(&str, &[&str])], csp: Option<String>, rules: bool) -> Self {
         let mut policy = Policy::new(Settings::default());
         policy.set_robots(Robots::fetched(404, b""));
         let owned = |paths: &[&str]| paths.iter().map(|&path| path.to_owned()).collect();
@@ -69,6 +78,7 @@ impl Site {
             policy: Mutex::new(policy),
             hints: hints.iter().map(|(page, urls)| ((*page).to_owned(), owned(urls))).collect(),
             csp,
+            rules,
             begun: Instant::now(),
         });
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
@@ -130,6 +140,13 @@ fn wall() -> SystemTime {
     SystemTime::now()
 }
 
+/// What a prefetch is made by.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum By {
+    Script,
+    Rules,
+}
+
 /// Chromium holds loopback secure, so this counts as HTTPS.
 const SECURE: bool = true;
 const CLIENT: Client = Client(1);
@@ -140,16 +157,19 @@ fn serve(shared: &Shared, stream: TcpStream, connection: usize) -> std::io::Resu
     while let Some((mut request, body)) = read_request(&mut reader)? {
         let path = request.uri.path().to_owned();
         if path.starts_with("/.lull/") {
-            shared.note(&request, connection, false);
+            shared.note(&request, connection, None);
             let (head, body) = shared.own(&request, &body);
             write_response(&mut stream, head, &body)?;
             continue;
         }
-        let marked = request.headers.contains_key(policy::MARK);
         let visitor = shared.policy.lock().unwrap().visitor(&request.headers, SECURE);
-        let admitted = marked.then(|| {
+        let by = shared.ahead(&request);
+        let admitted = by.map(|by| {
             let policy = shared.policy.lock().unwrap();
-            policy.admit(&request, SECURE, CLIENT, shared.now(), wall())
+            match by {
+                By::Script => policy.admit(&request, SECURE, CLIENT, shared.now(), wall()),
+                By::Rules => policy.admit_by_rules(&request, SECURE, CLIENT, shared.now()),
+            }
         });
         let admitted = match admitted {
             Some(Err(_)) => {
@@ -162,8 +182,8 @@ fn serve(shared: &Shared, stream: TcpStream, connection: usize) -> std::io::Resu
             }
             None => None,
         };
-        shared.note(&request, connection, marked);
-        if marked && path == "/slow" {
+        shared.note(&request, connection, by);
+        if by.is_some() && path == "/slow" {
             stall(shared, &mut stream, &request)?;
             return Ok(());
         }
@@ -184,6 +204,7 @@ fn serve(shared: &Shared, stream: TcpStream, connection: usize) -> std::io::Resu
         match kept {
             Ok(may_have_script) => {
                 if let (true, Ok(munging)) = (may_have_script, munging) {
+                    let munging = munging.offering_rules(shared.rules);
                     munging.rewrite_head(&mut head.headers);
                     let mut munger = munging.munger();
                     let (mut page, mut rest) = (Vec::new(), body.as_slice());
@@ -228,14 +249,23 @@ fn stall(shared: &Shared, stream: &mut TcpStream, request: &request::Parts) -> s
 }
 
 impl Shared {
-    fn note(&self, request: &request::Parts, connection: usize, ahead: bool) {
+    /// Whether a request is a prefetch of the script's, and which.
+    fn ahead(&self, request: &request::Parts) -> Option<By> {
+        if request.headers.contains_key(policy::MARK) {
+            return Some(By::Script);
+        }
+        (self.rules && policy::is_by_rules(&request.headers)).then_some(By::Rules)
+    }
+
+    fn note(&self, request: &request::Parts, connection: usize, by: Option<By>) {
         let text = |value: &HeaderValue| String::from_utf8_lossy(value.as_bytes()).into_owned();
         let fields =
             request.headers.iter().map(|(name, value)| (name.to_string(), text(value))).collect();
         self.seen().asked.push(Asked {
             path: request.uri.path().to_owned(),
             connection,
-            ahead,
+            ahead: by.is_some(),
+            by_rules: by == Some(By::Rules),
             cookie: request.headers.get("cookie").map(text),
             fields,
         });
@@ -265,6 +295,7 @@ impl Shared {
                         });
                         let mark = Mark::of(visitor, wall()).text();
                         HintsReply::new(mark, hints.collect(), Some(Duration::from_secs(30)))
+                            .by_rules(self.rules)
                     }
                     Err(_) => HintsReply::never(),
                 };
@@ -275,6 +306,16 @@ impl Shared {
             protocol::BEACON_PATH => {
                 self.seen().beacons.push(Beacon::decode(body).unwrap());
                 (head(204, &[]), Vec::new())
+            }
+            path if path.starts_with("/.lull/to/") => {
+                let url = path.trim_start_matches(protocol::LEAD_PATH);
+                let led =
+                    self.policy.lock().unwrap().lead(request, url, SECURE, self.now()).is_ok();
+                if led {
+                    (head(307, &[("location", url), ("cache-control", "no-store")]), Vec::new())
+                } else {
+                    (policy::refused(), Vec::new())
+                }
             }
             _ => (head(404, &[]), Vec::new()),
         }
