@@ -30,6 +30,8 @@ Examples:
       replicas connect to port 7070; lull publish writes
   lull origin run /var/lib/lull/origin --listen 0.0.0.0:7070 --http 127.0.0.1:7071 --token-file token
       PUT and DELETE as well, for who knows the token: curl -T page.html -H \"Authorization: Bearer …\" …
+  lull origin run /var/lib/lull/origin --listen 0.0.0.0:7070 --watch /srv/public
+      what is in /srv/public, and what is written there later, is what replicas show
   lull origin run /var/lib/lull/origin --listen 127.0.0.1:0 --json
       on a free port, which is told as JSON";
 
@@ -83,6 +85,10 @@ pub(crate) struct RunArgs {
     /// A file whose first line is the token for that
     #[arg(long, value_name = "FILE", requires = "http")]
     token_file: Option<PathBuf>,
+    /// A folder whose files are published as they are written: the replicas show what it has. In which
+    /// order two files are seen is not promised; lull publish does that
+    #[arg(long, value_name = "FOLDER")]
+    watch: Option<PathBuf>,
     /// Tell what happens as JSON, one object a line
     #[arg(long)]
     json: bool,
@@ -129,6 +135,7 @@ pub(crate) fn run(command: Command) -> anyhow::Result<ExitCode> {
             let service = OriginService {
                 daemon: OriginOptions::new(args.folder, args.listen),
                 http: args.http.zip(token),
+                watch: args.watch,
             };
             run_origin(service, teller(args.json))?;
         }

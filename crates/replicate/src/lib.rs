@@ -15,6 +15,7 @@
 //! | `daemon` | origin and replica over TCP and TLS, with their stores and clocks (feature `daemon`) | §6.2 |
 //! | `fuse` | a replica's files as a file system (feature `fuse`) | §6.2.2 |
 //! | `http`, `service` | their faces in HTTP, what asks them, and both as processes (feature `http`) | §6.2.2 |
+//! | `watch` | a folder whose files are committed as they are written (feature `watch`) | |
 //! | [`checker`] | finds broken promises in a history of writes and reads | §6.1 |
 //! | `simulate` | origin, replicas, clients, network and disks that fail, from a seed (feature `simulate`) | |
 //!
@@ -44,11 +45,15 @@ pub mod service;
 mod shelf;
 #[cfg(feature = "simulate")]
 pub mod simulate;
+#[cfg(any(feature = "http", feature = "watch"))]
+mod source;
 #[cfg(feature = "store")]
 pub mod store;
 pub mod time;
 pub mod token;
 pub mod types;
+#[cfg(feature = "watch")]
+pub mod watch;
 pub mod wire;
 
 #[cfg(feature = "simulate")]

@@ -19,6 +19,8 @@ use crate::daemon::{
 #[cfg(feature = "fuse")]
 use crate::fuse::{MountError, Mounted};
 use crate::http::{Blocked, OriginFace, ReplicaFace, Serving};
+#[cfg(feature = "watch")]
+use crate::watch::{WatchError, WatchEvent, Watched};
 
 /// What is told of a daemon that runs.
 #[derive(Debug)]
@@ -31,6 +33,9 @@ pub enum Told {
     Mounted(PathBuf),
     /// They are not any more, because somebody has unmounted them.
     Unmounted(PathBuf),
+    /// Something of the folder that it watches.
+    #[cfg(feature = "watch")]
+    Watch(WatchEvent),
     /// Something of the origin.
     Origin(OriginEvent),
     /// Something of the replica.
@@ -49,6 +54,15 @@ impl Told {
             Told::Http(_) => "http",
             Told::Mounted(_) => "mounted",
             Told::Unmounted(_) => "unmounted",
+            #[cfg(feature = "watch")]
+            Told::Watch(event) => match event {
+                WatchEvent::Watching(_) => "watching",
+                WatchEvent::Skipped { .. } => "skipped",
+                WatchEvent::Lost => "overflow",
+                WatchEvent::Empty(_) => "empty",
+                WatchEvent::Waits(_) => "waits",
+                WatchEvent::Gone(_) | WatchEvent::Failed(_) => "unwatched",
+            },
             Told::Origin(event) => match event {
                 OriginEvent::Connected { .. } => "connected",
                 OriginEvent::Disconnected { .. } => "disconnected",
@@ -91,6 +105,8 @@ impl fmt::Display for Told {
                 "somebody has unmounted {}: start again to have the files there",
                 folder.display()
             ),
+            #[cfg(feature = "watch")]
+            Told::Watch(event) => event.fmt(f),
             Told::Origin(event) => event.fmt(f),
             Told::Replica(event) => event.fmt(f),
             Told::Ending => f.write_str("ending"),
@@ -124,6 +140,10 @@ pub enum ServiceError {
     #[cfg(feature = "fuse")]
     #[error("cannot unmount the files: umount them by hand")]
     Unmount(#[source] io::Error),
+    /// The folder cannot be watched.
+    #[cfg(feature = "watch")]
+    #[error(transparent)]
+    Watch(#[from] WatchError),
     /// The system gives no threads or signals.
     #[error("cannot run as a daemon")]
     System(#[source] io::Error),
@@ -136,6 +156,9 @@ pub struct OriginService {
     pub daemon: OriginOptions,
     /// Where it takes `PUT` and `DELETE`, and the token for that.
     pub http: Option<(String, String)>,
+    /// The folder whose files it publishes as they are written.
+    #[cfg(feature = "watch")]
+    pub watch: Option<PathBuf>,
 }
 
 /// A replica, and where it speaks HTTP.
@@ -214,6 +237,8 @@ enum Face {
     Http(Serving),
     #[cfg(feature = "fuse")]
     Mount(Mounted),
+    #[cfg(feature = "watch")]
+    Watch(Watched),
 }
 
 impl Face {
@@ -222,6 +247,8 @@ impl Face {
             Face::Http(serving) => serving.close().await,
             #[cfg(feature = "fuse")]
             Face::Mount(mounted) => mounted.close().await.map_err(ServiceError::Unmount)?,
+            #[cfg(feature = "watch")]
+            Face::Watch(watched) => watched.close().await,
         }
         Ok(())
     }
@@ -275,8 +302,13 @@ pub fn run_origin(
     let tell = Arc::new(tell);
     finished(async {
         let signals = Signals::take()?;
-        let OriginService { daemon, http } = service;
+        let OriginService { daemon, http, .. } = service;
         let folder = daemon.folder.clone();
+        #[cfg(feature = "watch")]
+        if let Some(watched) = &service.watch {
+            // Before anything begins that would tell of itself.
+            Watched::check(watched, &folder)?;
+        }
         let clock: Arc<dyn Clock> = Arc::new(MachineClock);
         let telling = Arc::clone(&tell);
         let daemon =
@@ -292,6 +324,12 @@ pub fn run_origin(
             let face = OriginFace::open(listener, daemon.handle(), known, &token);
             faces.push(Face::Http(face));
             tell(Told::Http(address));
+        }
+        #[cfg(feature = "watch")]
+        if let Some(watched) = &service.watch {
+            let telling = Arc::clone(&tell);
+            let telling = move |event| telling(Told::Watch(event));
+            faces.push(Face::Watch(Watched::open(watched, &folder, daemon.handle(), telling)?));
         }
         attend(signals, daemon, faces, &*tell).await
     })

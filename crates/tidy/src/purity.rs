@@ -26,6 +26,7 @@ const PURE_PARTS: &[(&str, &[&str])] = &[(
         "time.rs",
         "token.rs",
         "types.rs",
+        "watch/plan.rs",
         "wire/",
     ],
 )];

@@ -91,8 +91,12 @@ impl Site {
     }
 
     pub(crate) fn start_origin(&mut self) {
+        self.start_origin_with(&[]);
+    }
+
+    pub(crate) fn start_origin_with(&mut self, arguments: &[&str]) {
         let (folder, token) = (self.path("origin"), self.path("token"));
-        let mut daemon = Daemon::start(&[
+        let always = [
             "origin",
             "run",
             &folder,
@@ -102,7 +106,9 @@ impl Site {
             "127.0.0.1:0",
             "--token-file",
             &token,
-        ]);
+        ];
+        let all: Vec<&str> = always.iter().chain(arguments).copied().collect();
+        let mut daemon = Daemon::start(&all);
         self.listen = daemon.wait_for("listening")["address"].as_str().unwrap().to_owned();
         let http = daemon.wait_for("http")["address"].as_str().unwrap().to_owned();
         self.addresses.insert("origin", http);

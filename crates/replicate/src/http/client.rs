@@ -1,10 +1,9 @@
 //! What asks an origin or a replica of this machine, by the socket in its folder.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::io::{self, Read};
-use std::os::unix::fs::PermissionsExt;
+use std::io;
 use std::path::{Path as FilePath, PathBuf};
-use std::time::{Duration, UNIX_EPOCH};
+use std::time::Duration;
 
 use bytes::Bytes as Buffer;
 use http::{Method, Request, StatusCode};
@@ -22,6 +21,7 @@ use super::origin::{AFTER, Done, Entry, Order};
 use super::socket;
 use super::transaction::{END, File, Head, What, put_head};
 use crate::path::{Path, PathError};
+use crate::source;
 use crate::types::Sequence;
 
 /// Why nothing came of it.
@@ -407,31 +407,20 @@ fn scan(source: &FilePath, into: Option<&Path>) -> Result<BTreeMap<Path, Local>,
 /// Looks at a file before and after it is read, until both looks agree.
 fn hash(path: &FilePath) -> Result<File, ClientError> {
     const TRIES: usize = 5;
-    let failed = |source| ClientError::File { path: path.to_owned(), source };
     for _ in 0..TRIES {
-        let before = path.metadata().map_err(failed)?;
         let mut hasher = blake3::Hasher::new();
-        let mut file = std::fs::File::open(path).map_err(failed)?;
-        let mut chunk = vec![0; 64 * 1024];
-        let mut size = 0;
-        loop {
-            match file.read(&mut chunk).map_err(failed)? {
-                0 => break,
-                count => {
-                    hasher.update(&chunk[..count]);
-                    size += count as u64;
-                }
-            }
-        }
-        let after = path.metadata().map_err(failed)?;
-        let modified = after.modified().map_err(failed)?;
-        if before.modified().map_err(failed)? == modified && after.len() == size {
-            let since = modified.duration_since(UNIX_EPOCH).unwrap_or_default();
+        let take = |bytes: &[u8]| {
+            hasher.update(bytes);
+            Ok(())
+        };
+        let read = source::open(path).and_then(|file| source::read(file, take));
+        let failed = |source| ClientError::File { path: path.to_owned(), source };
+        if let Some((size, metadata)) = read.map_err(failed)? {
             return Ok(File {
                 digest: hasher.finalize().to_hex().to_string(),
                 size,
-                modified: i64::try_from(since.as_nanos()).unwrap_or(i64::MAX),
-                executable: after.permissions().mode() & 0o111 != 0,
+                modified: metadata.modified.as_nanos(),
+                executable: metadata.executable,
             });
         }
     }

@@ -30,6 +30,11 @@ impl<P: Clone> Origin<P> {
         }
     }
 
+    /// Whether a body is in the store, so that a transaction may name it without bringing it.
+    pub fn has_body(&self, digest: &Digest) -> bool {
+        self.shelf.is_stored(digest)
+    }
+
     /// The store has deleted a body.
     pub fn handle_dropped(&mut self, now: Reading, digest: &Digest) {
         self.shelf.handle_dropped(digest);

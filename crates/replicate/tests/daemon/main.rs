@@ -4,6 +4,7 @@ mod crashes;
 mod mounts;
 mod site;
 mod snapshots;
+mod watch;
 
 use std::fs;
 use std::time::Duration;

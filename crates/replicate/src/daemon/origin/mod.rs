@@ -5,6 +5,10 @@ mod core;
 mod serve;
 mod status;
 
+#[cfg(feature = "watch")]
+use ::core::ops::Bound;
+#[cfg(feature = "watch")]
+use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::path::{Path as FilePath, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -24,6 +28,8 @@ use crate::origin::{Refused, RollbackError, Transaction};
 use crate::path::Path;
 use crate::store::{Bodies, Body, Library, OriginState, Settings, Store, StoreError};
 use crate::time::{Reading, WallTime};
+#[cfg(feature = "watch")]
+use crate::types::Digest;
 use crate::types::{Position, ReplicaId, Sequence, Version};
 
 use self::core::Core;
@@ -378,6 +384,33 @@ impl OriginHandle {
             let all = image.objects.iter().map(|(path, version)| (path.clone(), *version));
             (image.last(), all.collect())
         })
+    }
+
+    /// The objects at these names, and below them; the empty one is the root.
+    #[cfg(feature = "watch")]
+    pub(crate) fn objects_at<'a>(
+        &self,
+        names: impl Iterator<Item = &'a str>,
+    ) -> BTreeMap<Path, Version> {
+        self.0.with(|core, _| {
+            let objects = &core.machine.image().objects;
+            let mut found = BTreeMap::new();
+            let all = names.flat_map(|name| {
+                let within = if name.is_empty() { String::new() } else { format!("{name}/") };
+                let from = (Bound::Included(within.as_str()), Bound::Unbounded);
+                let below = objects.range::<str, _>(from);
+                let below = below.take_while(move |(path, _)| path.as_str().starts_with(&within));
+                objects.get_key_value(name).into_iter().chain(below)
+            });
+            found.extend(all.map(|(path, version)| (path.clone(), *version)));
+            found
+        })
+    }
+
+    /// Whether a body is in the store, so that a write may name it.
+    #[cfg(feature = "watch")]
+    pub(crate) fn has_body(&self, digest: &Digest) -> bool {
+        self.0.with(|core, _| core.machine.has_body(digest))
     }
 
     /// What its wall clock shows.

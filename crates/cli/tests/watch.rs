@@ -1,0 +1,106 @@
+//! `lull origin run --watch`: what is done in a folder is seen at the replicas.
+
+mod site;
+mod support;
+
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+
+use lull_testing::{command, needs};
+use site::{Daemon, Site, TOKEN, request};
+use support::{eventually, finish, lull};
+
+fn signal(site: &Site, name: &str) {
+    let pid = site.origin.as_ref().unwrap().pid();
+    assert!(Command::new("kill").args([name, &pid]).status().unwrap().success());
+}
+
+/// What the origin says of itself.
+fn ask(site: &Site, path: &str) -> String {
+    let bearer = format!("Authorization: Bearer {TOKEN}\r\n");
+    let answer = request(&site.addresses["origin"], "GET", path, &bearer, b"").unwrap();
+    String::from_utf8(answer.body).unwrap()
+}
+
+/// An origin that watches a copy of the documentation, and a replica.
+fn watching() -> (Site, String) {
+    let mut site = Site::new(&["paris"], &[]);
+    let docs = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs");
+    let folder = site.path("watched");
+    assert!(Command::new("cp").arg("-r").arg(&docs).arg(&folder).status().unwrap().success());
+    signal(&site, "-TERM");
+    drop(site.origin.take());
+    site.start_origin_with(&["--watch", &folder]);
+    (site, folder)
+}
+
+#[test]
+fn what_is_done_in_a_folder_is_seen_at_the_replicas() {
+    let (site, folder) = watching();
+    let page = fs::read(format!("{folder}/web.md")).unwrap();
+    eventually("the folder", || site.get("paris", "/web.md").body == page);
+    fs::write(format!("{folder}/web.md"), "another").unwrap();
+    fs::rename(format!("{folder}/adr"), format!("{folder}/decisions")).unwrap();
+    fs::remove_file(format!("{folder}/papers.md")).unwrap();
+    let status = |path: &str| site.get("paris", path).status;
+    eventually("all of it", || {
+        site.get("paris", "/web.md").body == b"another"
+            && status("/papers.md") == 404
+            && status("/adr/0001-hooks-live-as-long-as-the-cgroup.md") == 404
+            && status("/decisions/0001-hooks-live-as-long-as-the-cgroup.md") == 200
+    });
+}
+
+#[test]
+fn what_is_done_while_the_kernel_drops_events_is_found_by_a_comparison() {
+    needs!(command("kill"));
+    let (site, folder) = watching();
+    let page = fs::read(format!("{folder}/web.md")).unwrap();
+    eventually("the folder", || site.get("paris", "/web.md").body == page);
+    let limit = fs::read_to_string("/proc/sys/fs/inotify/max_queued_events").unwrap();
+    let limit: usize = limit.trim().parse().unwrap();
+    assert!(limit < 1_000_000, "this machine's queue is too long for a test");
+    // Nobody takes events of it.
+    signal(&site, "-STOP");
+    for number in 0..=limit {
+        fs::write(format!("{folder}/busy-{}", number % 2), number.to_string()).unwrap();
+    }
+    // Of these the kernel tells nothing any more.
+    fs::remove_file(format!("{folder}/web.md")).unwrap();
+    fs::create_dir(format!("{folder}/late")).unwrap();
+    fs::write(format!("{folder}/late/file"), "late").unwrap();
+    signal(&site, "-CONT");
+    eventually("the comparison", || {
+        site.get("paris", "/late/file").body == b"late"
+            && site.get("paris", "/web.md").status == 404
+            && site.get("paris", "/busy-0").body == limit.to_string().into_bytes()
+    });
+    // The folder that it has found is watched as well.
+    fs::write(format!("{folder}/late/file"), "later").unwrap();
+    eventually("what is next", || site.get("paris", "/late/file").body == b"later");
+    assert!(ask(&site, "/.lull/tree").contains("\"late/file\""));
+}
+
+#[test]
+fn a_folder_that_cannot_be_watched_is_told_in_one_line() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
+    let (own, none) = (path("origin"), path("none"));
+    finish(&mut lull(&["origin", "init", &own])).ok();
+    let all = path("");
+    for (watched, words) in
+        [(&none, "is no folder"), (&own, "one in the other"), (&all, "move one")]
+    {
+        let arguments = ["origin", "run", &own, "--listen", "127.0.0.1:0", "--watch", watched];
+        finish(&mut lull(&arguments)).fails(1, words);
+    }
+    // What it tells has names.
+    fs::create_dir(&none).unwrap();
+    fs::write(path("none/.lull"), "mine").unwrap();
+    let arguments = ["origin", "run", &own, "--listen", "127.0.0.1:0", "--watch", &none];
+    let mut daemon = Daemon::start(&arguments);
+    let skipped = daemon.wait_for("skipped")["text"].as_str().unwrap().to_owned();
+    assert!(skipped.contains("Lull's own: rename the file"), "{skipped}");
+    daemon.wait_for("watching");
+}

@@ -1,0 +1,270 @@
+//! What the kernel tells of a folder: inotify.
+//!
+//! It watches folders one by one, and knows them by numbers that go with them when they are renamed.
+//! What they are called now is known here, as of the last look at them.
+
+use core::ops::Bound;
+use std::collections::{BTreeMap, BTreeSet};
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::path::PathBuf;
+
+use nix::errno::Errno;
+use nix::sys::inotify::{
+    AddWatchFlags as Flags, InitFlags, Inotify, InotifyEvent, WatchDescriptor,
+};
+
+use super::plan::{Happened, Name};
+
+/// What is read at once; then something else may have its turn.
+const BATCHES: usize = 256;
+
+/// The folder itself is gone, or what was mounted there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Gone;
+
+#[derive(Debug)]
+pub(super) struct Events {
+    inotify: Inotify,
+    root: PathBuf,
+    names: BTreeMap<WatchDescriptor, Name>,
+    numbers: BTreeMap<Name, WatchDescriptor>,
+}
+
+impl Events {
+    pub(super) fn new(root: PathBuf) -> io::Result<Self> {
+        let inotify = Inotify::init(InitFlags::IN_CLOEXEC | InitFlags::IN_NONBLOCK)?;
+        Ok(Events { inotify, root, names: BTreeMap::new(), numbers: BTreeMap::new() })
+    }
+
+    pub(super) fn fd(&self) -> BorrowedFd<'_> {
+        self.inotify.as_fd()
+    }
+
+    /// From now on the kernel tells what happens in the folder of this name.
+    pub(super) fn watch(&mut self, name: &Name) -> Result<(), Errno> {
+        let mut flags = Flags::IN_CLOSE_WRITE
+            | Flags::IN_MOVED_FROM
+            | Flags::IN_MOVED_TO
+            | Flags::IN_CREATE
+            | Flags::IN_DELETE
+            | Flags::IN_ATTRIB
+            | Flags::IN_ONLYDIR
+            | Flags::IN_DONT_FOLLOW;
+        if name.as_os_str().is_empty() {
+            flags |= Flags::IN_DELETE_SELF | Flags::IN_MOVE_SELF;
+        }
+        let number = self.inotify.add_watch(&self.root.join(name), flags)?;
+        // It may have been watched under another name, and another folder under this one.
+        if let Some(before) = self.names.insert(number, name.clone())
+            && self.numbers.get(&before) == Some(&number)
+        {
+            self.numbers.remove(&before);
+        }
+        if let Some(before) = self.numbers.insert(name.clone(), number)
+            && before != number
+        {
+            self.end(before);
+        }
+        Ok(())
+    }
+
+    /// Nothing of this name, or below it, is watched any more: it is not there, or no folder.
+    pub(super) fn forget(&mut self, name: &Name) {
+        let below = self.numbers.range::<Name, _>(name..);
+        let below: Vec<_> = below.take_while(|(one, _)| one.starts_with(name)).collect();
+        let below: Vec<_> = below.into_iter().map(|(one, number)| (one.clone(), *number)).collect();
+        for (one, number) in below {
+            self.numbers.remove(&one);
+            self.end(number);
+        }
+    }
+
+    /// Below this folder there are only these: the names of others are those of folders that were moved
+    /// away.
+    pub(super) fn keep(&mut self, folder: &Name, names: &[Name]) {
+        let names: BTreeSet<&Name> = names.iter().collect();
+        let below = self.numbers.range::<Name, _>((Bound::Excluded(folder), Bound::Unbounded));
+        let below = below.map(|(name, _)| name).take_while(|name| name.starts_with(folder));
+        let gone = below.filter(|name| {
+            let within = name.strip_prefix(folder).ok().and_then(|rest| rest.components().next());
+            within.is_some_and(|first| !names.contains(&folder.join(first)))
+        });
+        for name in gone.cloned().collect::<Vec<_>>() {
+            self.forget(&name);
+        }
+    }
+
+    fn end(&mut self, number: WatchDescriptor) {
+        self.names.remove(&number);
+        // The kernel has done so itself if the folder is gone.
+        let _ = self.inotify.rm_watch(number);
+    }
+
+    /// What has happened since the last call.
+    pub(super) fn read(&mut self) -> io::Result<Result<Vec<Happened>, Gone>> {
+        let mut all = Vec::new();
+        for _ in 0..BATCHES {
+            let events = match self.inotify.read_events() {
+                Ok(events) => events,
+                Err(Errno::EAGAIN) => break,
+                Err(Errno::EINTR) => continue,
+                Err(error) => return Err(error.into()),
+            };
+            for event in events {
+                match self.happened(event) {
+                    Ok(happened) => all.extend(happened),
+                    Err(Gone) => return Ok(Err(Gone)),
+                }
+            }
+        }
+        Ok(Ok(all))
+    }
+
+    fn happened(&self, event: InotifyEvent) -> Result<Option<Happened>, Gone> {
+        let InotifyEvent { wd, mask, cookie, name } = event;
+        if mask.contains(Flags::IN_Q_OVERFLOW) {
+            return Ok(Some(Happened::Lost));
+        }
+        // One that was ended meanwhile.
+        let Some(folder) = self.names.get(&wd) else { return Ok(None) };
+        let ends = Flags::IN_DELETE_SELF | Flags::IN_MOVE_SELF | Flags::IN_UNMOUNT;
+        if mask.intersects(ends) && folder.as_os_str().is_empty() {
+            return Err(Gone);
+        }
+        // Of the folder itself tells the one that it is in.
+        let Some(name) = name else { return Ok(None) };
+        let name = folder.join(name);
+        let whole = Flags::IN_CLOSE_WRITE | Flags::IN_DELETE | Flags::IN_ISDIR;
+        let is_whole = || mask.contains(Flags::IN_CREATE) && self.is_complete(&name);
+        Ok(if mask.contains(Flags::IN_MOVED_FROM) {
+            Some(Happened::Left(name, cookie))
+        } else if mask.contains(Flags::IN_MOVED_TO) {
+            Some(Happened::Came(name, cookie))
+        } else if mask.intersects(whole) || is_whole() {
+            Some(Happened::Changed(name))
+        } else if mask.contains(Flags::IN_ATTRIB) {
+            Some(Happened::Touched(name))
+        } else {
+            None
+        })
+    }
+
+    /// Whether what has come is all there: of a new file it is told when it was written, of one more
+    /// name of a file it is not.
+    fn is_complete(&self, name: &Name) -> bool {
+        use std::os::unix::fs::MetadataExt;
+        let metadata = self.root.join(name).symlink_metadata();
+        metadata.is_ok_and(|metadata| !metadata.is_file() || metadata.nlink() > 1)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::os::unix::fs::PermissionsExt;
+
+    use super::*;
+
+    fn watched() -> (tempfile::TempDir, Events) {
+        let folder = tempfile::tempdir().unwrap();
+        let mut events = Events::new(folder.path().to_owned()).unwrap();
+        events.watch(&Name::new()).unwrap();
+        (folder, events)
+    }
+
+    fn changed(name: &str) -> Happened {
+        Happened::Changed(name.into())
+    }
+
+    #[test]
+    fn the_kernel_tells_what_is_complete() {
+        let (folder, mut events) = watched();
+        let path = |name: &str| folder.path().join(name);
+        let mut told = || events.read().unwrap().unwrap();
+        fs::write(path("a"), "1").unwrap();
+        assert_eq!(told(), [changed("a")]);
+        fs::hard_link(path("a"), path("b")).unwrap();
+        assert_eq!(told(), [changed("b")]);
+        std::os::unix::fs::symlink("a", path("c")).unwrap();
+        assert_eq!(told(), [changed("c")]);
+        fs::create_dir(path("d")).unwrap();
+        assert_eq!(told(), [changed("d")]);
+        let open = fs::File::create(path("e")).unwrap();
+        assert_eq!(told(), [], "it is being written");
+        fs::set_permissions(path("a"), fs::Permissions::from_mode(0o755)).unwrap();
+        assert_eq!(told(), [Happened::Touched("a".into())]);
+        fs::remove_file(path("c")).unwrap();
+        assert_eq!(told(), [changed("c")]);
+        drop(open);
+        assert_eq!(told(), [changed("e")]);
+    }
+
+    #[test]
+    fn a_folder_is_known_by_the_name_that_it_was_last_watched_under() {
+        let (folder, mut events) = watched();
+        let path = |name: &str| folder.path().join(name);
+        fs::create_dir_all(path("old/within")).unwrap();
+        for name in ["old", "old/within"] {
+            events.watch(&name.into()).unwrap();
+        }
+        events.read().unwrap().unwrap();
+        fs::rename(path("old"), path("new")).unwrap();
+        let told = events.read().unwrap().unwrap();
+        let [Happened::Left(from, one), Happened::Came(to, other)] = &told[..] else {
+            panic!("{told:?}");
+        };
+        assert_eq!((from, to, one), (&"old".into(), &"new".into(), other));
+        events.watch(&"new".into()).unwrap();
+        events.watch(&"new/within".into()).unwrap();
+        events.forget(&"old".into());
+        fs::write(path("new/within/a"), "1").unwrap();
+        assert_eq!(events.read().unwrap(), Ok(vec![changed("new/within/a")]));
+        // In the other order they are watched anew.
+        fs::rename(path("new"), path("third")).unwrap();
+        events.forget(&"new".into());
+        events.watch(&"third".into()).unwrap();
+        events.watch(&"third/within".into()).unwrap();
+        events.read().unwrap().unwrap();
+        fs::write(path("third/within/b"), "1").unwrap();
+        assert_eq!(events.read().unwrap(), Ok(vec![changed("third/within/b")]));
+        // Moved away, and another one made in its place.
+        fs::rename(path("third/within"), folder.path().with_extension("away")).unwrap();
+        events.keep(&"third".into(), &["third/b".into()]);
+        assert_eq!((events.names.len(), events.numbers.len()), (2, 2));
+        fs::remove_dir_all(folder.path().with_extension("away")).unwrap();
+        fs::remove_dir_all(path("third")).unwrap();
+        events.read().unwrap().unwrap();
+        events.forget(&"third".into());
+        assert_eq!((events.names.len(), events.numbers.len()), (1, 1), "the folder itself is left");
+    }
+
+    #[test]
+    fn a_queue_that_runs_over_is_told_of() {
+        let (folder, mut events) = watched();
+        let limit = fs::read_to_string("/proc/sys/fs/inotify/max_queued_events").unwrap();
+        let limit: usize = limit.trim().parse().unwrap();
+        assert!(limit < 1_000_000, "this machine's queue is too long for a test");
+        // The same one twice in a row would count as one.
+        let paths = ["a", "b"].map(|name| folder.path().join(name));
+        for number in 0..=limit {
+            fs::write(&paths[number % 2], "1").unwrap();
+        }
+        let mut told = Vec::new();
+        loop {
+            match events.read().unwrap().unwrap() {
+                more if more.is_empty() => break,
+                more => told.extend(more),
+            }
+        }
+        assert_eq!(told.last(), Some(&Happened::Lost));
+    }
+
+    #[test]
+    fn the_end_of_the_folder_itself_is_told_of() {
+        let (folder, mut events) = watched();
+        fs::rename(folder.path(), folder.path().with_extension("moved")).unwrap();
+        assert_eq!(events.read().unwrap(), Err(Gone));
+        fs::remove_dir(folder.path().with_extension("moved")).unwrap();
+    }
+}

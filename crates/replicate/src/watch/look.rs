@@ -1,0 +1,238 @@
+//! Looks at what is in the folder, and asks for events of it before that: so what happens while it is
+//! looked at is told of.
+
+use std::collections::BTreeSet;
+use std::fs::{self, File};
+use std::io;
+use std::os::fd::AsRawFd;
+use std::path::{Component, Path as FilePath, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use blake3::Hasher;
+use lull_cc::Bytes;
+use nix::errno::Errno;
+
+use super::events::Events;
+use super::plan::{Name, Names, Odd, Seen};
+use crate::path::Path;
+use crate::source;
+use crate::types::{Content, Digest, LARGEST_BODY};
+
+/// It was to end while it looked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Stopped;
+
+pub(super) struct Look<'a> {
+    pub(super) root: &'a FilePath,
+    pub(super) events: &'a mut Events,
+    pub(super) stop: &'a AtomicBool,
+}
+
+impl Look<'_> {
+    /// What is at these names, and below.
+    pub(super) fn at(mut self, names: &Names) -> Result<Seen, Stopped> {
+        let mut seen = Seen::default();
+        for name in names.keys() {
+            let mut rest = vec![name.clone()];
+            while let Some(name) = rest.pop() {
+                if self.stop.load(Ordering::Relaxed) {
+                    return Err(Stopped);
+                }
+                self.one(name, &mut rest, &mut seen)?;
+            }
+        }
+        Ok(seen)
+    }
+
+    fn one(&mut self, name: Name, rest: &mut Vec<Name>, seen: &mut Seen) -> Result<(), Stopped> {
+        let kind = match self.root.join(&name).symlink_metadata() {
+            Ok(metadata) => metadata.file_type(),
+            Err(error) if is_absent(&error) => {
+                self.events.forget(&name);
+                return Ok(());
+            }
+            Err(error) => {
+                unreadable(name, &error, seen);
+                return Ok(());
+            }
+        };
+        if kind.is_dir() {
+            match self.folder(&name) {
+                Ok(names) => rest.extend(names),
+                Err(error) if is_absent(&error) => self.events.forget(&name),
+                // The kernel watches no more of them: what is there can be looked at all the same.
+                Err(error) if error.raw_os_error() == Some(Errno::ENOSPC as i32) => {
+                    seen.odd.insert(name.clone(), Odd::Unwatched);
+                    seen.blind.insert(name.clone());
+                    match self.names(&name) {
+                        Ok(names) => rest.extend(names),
+                        Err(error) => unreadable(name, &error, seen),
+                    }
+                }
+                Err(error) => unreadable(name, &error, seen),
+            }
+            return Ok(());
+        }
+        self.events.forget(&name);
+        let path = match Path::from_bytes(name.as_os_str().as_encoded_bytes()) {
+            Ok(path) => path,
+            Err(why) => {
+                seen.odd.insert(name, Odd::Name(why));
+                return Ok(());
+            }
+        };
+        let mut file = self.root.join(&name);
+        if kind.is_symlink() {
+            match self.target(&name) {
+                Ok((target, by)) => {
+                    file = target;
+                    seen.links.insert(name.clone(), by);
+                }
+                Err(by) => {
+                    // It may lead somewhere yet.
+                    seen.links.insert(name.clone(), by);
+                    seen.odd.insert(name, Odd::Link);
+                    return Ok(());
+                }
+            }
+        } else if !kind.is_file() {
+            seen.odd.insert(name, Odd::Kind);
+            return Ok(());
+        }
+        self.file(name, path, &file, seen)
+    }
+
+    fn folder(&mut self, name: &Name) -> io::Result<Vec<Name>> {
+        self.events.watch(name)?;
+        let names = self.names(name)?;
+        self.events.keep(name, &names);
+        Ok(names)
+    }
+
+    fn names(&self, name: &Name) -> io::Result<Vec<Name>> {
+        fs::read_dir(self.root.join(name))?.map(|entry| Ok(name.join(entry?.file_name()))).collect()
+    }
+
+    /// The file that a link leads to, if it is one of the folder, and the names that it goes by: those
+    /// of its end and of its first step.
+    fn target(&self, name: &Name) -> Result<(PathBuf, BTreeSet<Name>), BTreeSet<Name>> {
+        let whole = self.root.join(name);
+        let mut by = BTreeSet::new();
+        let step = fs::read_link(&whole).ok();
+        let step = step.and_then(|step| within(name.parent().unwrap_or(FilePath::new("")), &step));
+        by.extend(step);
+        let end = whole.canonicalize().ok().filter(|end| end.is_file());
+        match end.as_ref().and_then(|end| Some((end, end.strip_prefix(self.root).ok()?))) {
+            Some((end, name)) => {
+                by.insert(name.to_owned());
+                Ok((end.clone(), by))
+            }
+            None => Err(by),
+        }
+    }
+
+    fn file(
+        &self,
+        name: Name,
+        path: Path,
+        file: &FilePath,
+        seen: &mut Seen,
+    ) -> Result<(), Stopped> {
+        let mut hasher = Hasher::new();
+        let take = |bytes: &[u8]| {
+            hasher.update(bytes);
+            if self.stop.load(Ordering::Relaxed) {
+                return Err(io::ErrorKind::Interrupted.into());
+            }
+            Ok(())
+        };
+        let read = open(self.root, file).and_then(|file| source::read(file, take));
+        match read {
+            Ok(Some((size, _))) if size > LARGEST_BODY.0 => {
+                seen.odd.insert(name, Odd::Large);
+            }
+            Ok(Some((size, metadata))) => {
+                let digest = Digest(*hasher.finalize().as_bytes());
+                seen.files.insert(path, Content { digest, size: Bytes(size), metadata });
+            }
+            Ok(None) => {
+                seen.restless.insert(name);
+            }
+            Err(_) if self.stop.load(Ordering::Relaxed) => return Err(Stopped),
+            // Deleted meanwhile, which is told of.
+            Err(error) if is_absent(&error) => {}
+            Err(error) => unreadable(name, &error, seen),
+        }
+        Ok(())
+    }
+}
+
+/// Opens a file that has to be in the folder, whatever has been made of the names that lead to it since
+/// they were looked at.
+pub(super) fn open(root: &FilePath, path: &FilePath) -> io::Result<File> {
+    let file = source::open(path)?;
+    let opened = fs::read_link(format!("/proc/self/fd/{}", file.as_raw_fd()))?;
+    if opened.starts_with(root) {
+        Ok(file)
+    } else {
+        Err(io::Error::other("it lies out of the folder"))
+    }
+}
+
+fn is_absent(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory)
+}
+
+/// What can't be looked at stays what it was.
+fn unreadable(name: Name, error: &io::Error, seen: &mut Seen) {
+    seen.odd.insert(name.clone(), Odd::Unreadable(error.to_string()));
+    seen.hidden.insert(name);
+}
+
+/// Where a link in a folder leads by its first step, if that is below the root.
+fn within(folder: &FilePath, step: &FilePath) -> Option<Name> {
+    let mut at = folder.to_owned();
+    for part in step.components() {
+        match part {
+            Component::Normal(name) => at.push(name),
+            Component::CurDir => {}
+            Component::ParentDir if at.pop() => {}
+            Component::ParentDir | Component::RootDir | Component::Prefix(_) => return None,
+        }
+    }
+    Some(at)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_file_out_of_the_folder_is_opened_whatever_its_name_is() {
+        let folder = tempfile::tempdir().unwrap();
+        let root = folder.path().canonicalize().unwrap().join("root");
+        fs::create_dir_all(root.join("d")).unwrap();
+        fs::write(root.join("d/a"), "1").unwrap();
+        let file = root.join("d/a");
+        assert!(open(&root, &file).is_ok());
+        // Somebody has put a link in the place of the folder that the file was in.
+        fs::rename(root.join("d"), folder.path().join("out")).unwrap();
+        std::os::unix::fs::symlink(folder.path().join("out"), root.join("d")).unwrap();
+        assert!(fs::read(&file).is_ok());
+        assert_eq!(open(&root, &file).unwrap_err().to_string(), "it lies out of the folder");
+    }
+
+    #[test]
+    fn the_first_step_of_a_link_is_a_name_below_the_root() {
+        for (folder, step, expected) in [
+            ("", "a", Some("a")),
+            ("d/e", "../a", Some("d/a")),
+            ("d", "./b/c", Some("d/b/c")),
+            ("d", "../../a", None),
+            ("d", "/a", None),
+        ] {
+            let found = within(FilePath::new(folder), FilePath::new(step));
+            assert_eq!(found.as_deref(), expected.map(FilePath::new), "{step} in {folder}");
+        }
+    }
+}

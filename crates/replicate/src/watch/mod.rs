@@ -1,0 +1,391 @@
+//! A face of the origin: a folder of its machine, whose files are committed when they were written
+//! (feature `watch`).
+//!
+//! | rule | how |
+//! |---|---|
+//! | a file is taken when it is complete | when who has written it closes it, or it is moved here; read between two looks at it that agree |
+//! | what happens together is committed together | what follows within a moment is one transaction, and both sides of a rename are |
+//! | nothing is missed | a folder is watched before it is looked into; if the kernel drops events, all of it is compared |
+//! | what can't be published stops nothing | it is told once |
+//!
+//! Contents are read after events, so the order of commits is the only one that is promised: of two files
+//! that are written one after the other, the second one may be seen first, or both at once.
+//!
+//! `plan` says what is to be looked at and what becomes of it, without effects; `events` is the kernel's
+//! side, `look` that of the file system. One thread does all of it.
+
+mod events;
+mod look;
+mod plan;
+#[cfg(test)]
+mod tests;
+
+use std::collections::BTreeMap;
+use std::io::{self, Write};
+use std::os::fd::AsFd;
+use std::os::unix::net::UnixStream;
+use std::path::{Path as FilePath, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::{Builder, JoinHandle};
+use std::time::Duration;
+
+use nix::errno::Errno;
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use thiserror::Error;
+use tokio::runtime::Handle as Runtime;
+use tokio::task::spawn_blocking;
+
+use crate::daemon::{Clock, MachineClock, OriginHandle, WriteError};
+use crate::origin::{Put, Refused, Transaction};
+use crate::path::Path;
+use crate::source;
+use crate::store::{Body, StoreError};
+use crate::types::{Content, DiskFull, Payload};
+use events::{Events, Gone};
+use look::{Look, Stopped};
+use plan::{Depth, Happened, Name, Names, Plan};
+
+/// Bytes of new bodies in one transaction, at most: some of them are in memory until it is written.
+/// What is here already, as of files that were renamed, counts nothing.
+const MOST_BYTES: u64 = 64 << 20;
+
+/// Why nothing is watched.
+#[derive(Debug, Error)]
+pub enum WatchError {
+    /// There is no such folder.
+    #[error("`{}` is no folder that can be read: name one", path.display())]
+    NoFolder {
+        /// What is there.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+    /// The origin would publish itself.
+    #[error("`{}` and the origin's own folder lie one in the other: move one of them", .0.display())]
+    Own(PathBuf),
+    /// The kernel gives no events.
+    #[error("the kernel gives no events: raise fs.inotify.max_user_instances")]
+    System(#[source] io::Error),
+}
+
+/// What is told of a folder that is watched.
+#[derive(Debug, Error)]
+pub enum WatchEvent {
+    /// What was in it is committed.
+    #[error("what is in {} is published, and what is written there from now on", .0.display())]
+    Watching(PathBuf),
+    /// Something of it is not published.
+    #[error("`{}`: {why}", path.display().to_string().escape_debug())]
+    Skipped {
+        /// What.
+        path: PathBuf,
+        /// Why.
+        why: String,
+    },
+    /// Events were lost.
+    #[error("more was written than the kernel tells of at once: the whole folder is compared")]
+    Lost,
+    /// There is nothing in it.
+    #[error(
+        "`{}` has no files, so nothing is deleted for that: is its disk mounted? If it is meant, lull \
+         publish it", .0.display()
+    )]
+    Empty(PathBuf),
+    /// The origin does not take it now.
+    #[error("what was written waits, and is tried again each second: {0}")]
+    Waits(String),
+    /// The folder is gone.
+    #[error("`{}` is gone, and nothing is deleted for that: start again when it is there", .0.display())]
+    Gone(PathBuf),
+    /// The kernel has failed.
+    #[error("no events come any more: start again: {0}")]
+    Failed(io::Error),
+}
+
+/// A folder that is watched. Dropped, it is not any more.
+#[derive(Debug)]
+pub struct Watched {
+    stop: Arc<AtomicBool>,
+    wake: UnixStream,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Watched {
+    /// Tells why a folder cannot be watched, as far as that is known beforehand; else its whole path.
+    ///
+    /// # Errors
+    /// As for [`open`](Watched::open).
+    pub fn check(folder: &FilePath, own: &FilePath) -> Result<PathBuf, WatchError> {
+        let failed = |source| WatchError::NoFolder { path: folder.to_owned(), source };
+        let root = folder.canonicalize().map_err(failed)?;
+        std::fs::read_dir(&root).map_err(failed)?;
+        match own.canonicalize() {
+            Ok(own) if own.starts_with(&root) || root.starts_with(&own) => {
+                Err(WatchError::Own(folder.to_owned()))
+            }
+            // Where there is no origin, another error says so.
+            _ => Ok(root),
+        }
+    }
+
+    /// Commits what is in a folder, and from then on what is written there; inside a Tokio runtime.
+    /// `own` is the origin's folder. `tell` is called with what happens.
+    ///
+    /// # Errors
+    /// If it is none, or the kernel gives no events.
+    pub fn open(
+        folder: &FilePath,
+        own: &FilePath,
+        origin: OriginHandle,
+        tell: impl Fn(WatchEvent) + Send + 'static,
+    ) -> Result<Self, WatchError> {
+        let root = Self::check(folder, own)?;
+        let events = Events::new(root.clone()).map_err(WatchError::System)?;
+        let (wake, woken) = UnixStream::pair().map_err(WatchError::System)?;
+        let stop = Arc::new(AtomicBool::new(false));
+        let watcher = Watcher {
+            root,
+            origin,
+            runtime: Runtime::current(),
+            events,
+            plan: Plan::default(),
+            woken,
+            stop: Arc::clone(&stop),
+            waits: None,
+            tell: Box::new(tell),
+        };
+        let thread = Builder::new().name("lull-watch".to_owned()).spawn(move || watcher.run());
+        let thread = Some(thread.map_err(WatchError::System)?);
+        Ok(Watched { stop, wake, thread })
+    }
+
+    fn end(&mut self) {
+        self.stop.store(true, Ordering::Relaxed);
+        // It looks at the flag as soon as there is something to be read; or it has ended.
+        let _ = self.wake.write(&[0]);
+    }
+
+    /// Ends it: what is being committed is.
+    pub async fn close(mut self) {
+        self.end();
+        if let Some(thread) = self.thread.take() {
+            // One that panicked has nothing more to say.
+            let _ = spawn_blocking(move || thread.join()).await;
+        }
+    }
+}
+
+impl Drop for Watched {
+    fn drop(&mut self) {
+        self.end();
+    }
+}
+
+struct Watcher {
+    root: PathBuf,
+    origin: OriginHandle,
+    runtime: Runtime,
+    events: Events,
+    plan: Plan,
+    woken: UnixStream,
+    stop: Arc<AtomicBool>,
+    /// Why what was written waits, as it was told last.
+    waits: Option<String>,
+    tell: Box<dyn Fn(WatchEvent) + Send>,
+}
+
+/// Why a transaction was not written.
+enum Failed {
+    Stopped,
+    /// It is tried again; is there anything that somebody could do about it?
+    Again(Option<String>),
+    /// A look at everything shows what it should be.
+    Otherwise,
+}
+
+impl From<Stopped> for Failed {
+    fn from(_: Stopped) -> Self {
+        Failed::Stopped
+    }
+}
+
+impl From<DiskFull> for Failed {
+    fn from(full: DiskFull) -> Self {
+        Failed::Again(Some(full.to_string()))
+    }
+}
+
+impl From<StoreError> for Failed {
+    fn from(error: StoreError) -> Self {
+        Failed::Again(Some(error.to_string()))
+    }
+}
+
+impl From<WriteError> for Failed {
+    fn from(error: WriteError) -> Self {
+        match error {
+            WriteError::Stopped => Failed::Stopped,
+            WriteError::Refused(Refused::FileAndFolder(_)) => Failed::Otherwise,
+            WriteError::Refused(Refused::NotStored(_) | Refused::Busy) => Failed::Again(None),
+            other => Failed::Again(Some(other.to_string())),
+        }
+    }
+}
+
+impl Watcher {
+    fn run(mut self) {
+        // The first look is one at everything.
+        self.plan.handle(MachineClock.read().local, Happened::Lost);
+        let mut begun = false;
+        while !self.stop.load(Ordering::Relaxed) {
+            let now = MachineClock.read().local;
+            match self.events.read() {
+                Ok(Ok(all)) => {
+                    for happened in all {
+                        if happened == Happened::Lost {
+                            (self.tell)(WatchEvent::Lost);
+                        }
+                        self.plan.handle(now, happened);
+                    }
+                }
+                Ok(Err(Gone)) => return (self.tell)(WatchEvent::Gone(self.root.clone())),
+                Err(error) => return (self.tell)(WatchEvent::Failed(error)),
+            }
+            let Some(names) = self.plan.take(now) else {
+                match self.wait() {
+                    Ok(()) => continue,
+                    Err(error) => return (self.tell)(WatchEvent::Failed(error)),
+                }
+            };
+            if self.work(names) == Err(Stopped) {
+                return;
+            }
+            if !core::mem::replace(&mut begun, true) {
+                (self.tell)(WatchEvent::Watching(self.root.clone()));
+            }
+        }
+    }
+
+    /// Waits until something happens, or is to be looked at.
+    fn wait(&mut self) -> io::Result<()> {
+        let now = MachineClock.read().local;
+        let timeout = self.plan.poll_timeout().map_or(PollTimeout::NONE, |at| {
+            // Rounded up, or it would ask again and again within the last millisecond.
+            let wait = at.since(now) + Duration::from_micros(999);
+            PollTimeout::try_from(wait).unwrap_or(PollTimeout::MAX)
+        });
+        let mut both = [
+            PollFd::new(self.events.fd(), PollFlags::POLLIN),
+            PollFd::new(self.woken.as_fd(), PollFlags::POLLIN),
+        ];
+        match poll(&mut both, timeout) {
+            Ok(_) | Err(Errno::EINTR) => Ok(()),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// Looks at these names, and commits what is there.
+    fn work(&mut self, names: Names) -> Result<(), Stopped> {
+        let Watcher { root, events, stop, .. } = self;
+        let seen = Look { root, events, stop }.at(&names)?;
+        let now = MachineClock.read().local;
+        for (name, odd) in self.plan.seen(now, &names, &seen) {
+            let (path, why) = (self.root.join(name), odd.to_string());
+            (self.tell)(WatchEvent::Skipped { path, why });
+        }
+        // What is no text is the name of no object.
+        let committed = self.origin.objects_at(names.keys().filter_map(|name| name.to_str()));
+        if names.contains_key(FilePath::new("")) && seen.is_empty() && !committed.is_empty() {
+            (self.tell)(WatchEvent::Empty(self.root.clone()));
+            return Ok(());
+        }
+        let written = self.commit(seen.changes(&names, &committed));
+        let now = MachineClock.read().local;
+        match written {
+            Ok(()) => self.waits = None,
+            Err(Failed::Stopped) => return Err(Stopped),
+            Err(Failed::Otherwise) => {
+                self.plan.failed(now, [(Name::new(), Depth::Whole)].into());
+            }
+            Err(Failed::Again(why)) => {
+                self.plan.failed(now, names);
+                if let Some(why) = why.filter(|why| self.waits.as_ref() != Some(why)) {
+                    self.waits = Some(why.clone());
+                    (self.tell)(WatchEvent::Waits(why));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn commit(&mut self, changes: BTreeMap<Path, Option<Content>>) -> Result<(), Failed> {
+        let mut bytes = 0;
+        let mut writes = BTreeMap::new();
+        let mut new = Vec::new();
+        // First what needs no bodies, so that it is not cut: the two sides of a rename are among it.
+        for (path, content) in changes {
+            match content {
+                None => drop(writes.insert(path, Put::Delete)),
+                Some(content) if self.origin.has_body(&content.digest) => {
+                    writes.insert(path, Put::Stored(content));
+                }
+                Some(content) => new.push((path, content)),
+            }
+        }
+        for (path, content) in new {
+            if bytes + content.size.0 > MOST_BYTES && !writes.is_empty() {
+                bytes = 0;
+                self.write(core::mem::take(&mut writes))?;
+            }
+            bytes += content.size.0;
+            match self.stage(&path, &content)? {
+                Some(payload) => {
+                    writes.insert(path, Put::Body(payload, content.metadata));
+                }
+                // It is another one by now.
+                None => {
+                    let names = [(path.as_str().into(), Depth::Whole)].into();
+                    self.plan.failed(MachineClock.read().local, names);
+                }
+            }
+        }
+        self.write(writes)
+    }
+
+    fn write(&self, changes: BTreeMap<Path, Put<Body>>) -> Result<(), Failed> {
+        if !changes.is_empty() {
+            self.runtime.block_on(self.origin.write(Transaction { changes }))?;
+        }
+        Ok(())
+    }
+
+    /// Reads a file once more, for the origin; none if it is not what it was.
+    fn stage(&self, path: &Path, content: &Content) -> Result<Option<Payload<Body>>, Failed> {
+        let mut stager = self.origin.bodies().stage();
+        let mut failed = None;
+        let take = |bytes: &[u8]| {
+            failed = Some(match stager.write(bytes) {
+                _ if self.stop.load(Ordering::Relaxed) => Failed::Stopped,
+                Ok(Ok(())) => return Ok(()),
+                Ok(Err(full)) => full.into(),
+                Err(error) => error.into(),
+            });
+            Err(io::ErrorKind::Other.into())
+        };
+        let file = look::open(&self.root, &self.root.join(path.as_str()));
+        let read = file.and_then(|file| source::read(file, take));
+        if let Some(failed) = failed {
+            return Err(failed);
+        }
+        let Ok(Some(_)) = read else { return Ok(None) };
+        let payload: Payload<Body> = stager.finish()??;
+        Ok((payload.digest == content.digest).then_some(payload))
+    }
+}
+
+impl core::fmt::Debug for Watcher {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.debug_struct("Watcher").field("root", &self.root).finish_non_exhaustive()
+    }
+}

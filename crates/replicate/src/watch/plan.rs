@@ -1,0 +1,287 @@
+//! What is to be looked at and when, and what a look makes of the tree. Pure: events and the time come
+//! in, names to be looked at and changes go out.
+//!
+//! ```text
+//!              event              nothing happens for SETTLE, or LONGEST is over
+//!   (quiet) ──────────▶ (gathers) ───────────────────────────────────────────────▶ names to be looked at
+//!      ▲                  │    ▲                                                        │
+//!      └──────────────────┼────┘ what was not at rest is looked at again, after AGAIN   │
+//!                         └◀────────────────────────────────────────────────────────────┘
+//! ```
+//!
+//! An event says no more than that something happened to a name. What the tree becomes is what a look
+//! finds there, at and below that name: so nothing depends on how many events came, or in which order,
+//! and lost ones are made up for by a look at everything. All that is looked at together becomes one
+//! transaction. Both sides of a rename are.
+
+use core::fmt;
+use core::time::Duration;
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::PathBuf;
+
+use crate::path::{Path, PathError};
+use crate::time::LocalTime;
+use crate::types::{Content, LARGEST_BODY, Version};
+
+/// A name below the watched folder, as its file system has it; the folder itself is the empty one.
+/// Ordered by its parts, so that what is in a folder follows it.
+pub(super) type Name = PathBuf;
+
+/// When nothing has happened for so long, what happened is looked at.
+const SETTLE: Duration = Duration::from_millis(50);
+/// Or so long after the first event, if there is no end of them.
+const LONGEST: Duration = Duration::from_secs(1);
+/// What was not at rest is looked at again after this time.
+const AGAIN: Duration = Duration::from_secs(1);
+/// And what sends no events, because the kernel gives no more of them, after this time.
+const BLIND: Duration = Duration::from_secs(60);
+
+/// What the kernel tells.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Happened {
+    /// A file was closed that was open for writing; or something has come, or gone.
+    Changed(Name),
+    /// Something of a file has changed that are not its bytes, as far as is known.
+    Touched(Name),
+    /// It was moved away. The other side of that has the same number, if it is in the folder, too.
+    Left(Name, u32),
+    /// It was moved here.
+    Came(Name, u32),
+    /// Events were lost.
+    Lost,
+}
+
+/// What is taken over of a name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Depth {
+    /// What its file has beside its bytes. Somebody may be writing them: that they are complete is told
+    /// by another event.
+    Mode,
+    /// All that is there, and below.
+    Whole,
+}
+
+/// Names to be looked at. None lies below one of which all is looked at.
+pub(super) type Names = BTreeMap<Name, Depth>;
+
+/// Why something is not published.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Odd {
+    Kind,
+    Link,
+    Name(PathError),
+    Large,
+    Unreadable(String),
+    /// It is, but late.
+    Unwatched,
+}
+
+impl fmt::Display for Odd {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Odd::Kind => f.write_str("it is no file: move it out of the folder"),
+            Odd::Link => f.write_str(
+                "it leads out of the folder, or to no file: replace it by what it stands for",
+            ),
+            Odd::Name(why) => why.fmt(f),
+            Odd::Large => write!(f, "it has over {LARGEST_BODY}: cut it into several files"),
+            Odd::Unreadable(why) => write!(f, "it cannot be read, and stays as it was: {why}"),
+            Odd::Unwatched => f.write_str(
+                "it and perhaps others are looked at once a minute only: raise \
+                 fs.inotify.max_user_watches, and start again",
+            ),
+        }
+    }
+}
+
+/// What a look has found, at and below the names that it was for.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Seen {
+    /// What can be published.
+    pub(super) files: BTreeMap<Path, Content>,
+    /// Links among these, with the names that they go by.
+    pub(super) links: BTreeMap<Name, BTreeSet<Name>>,
+    /// What cannot be published: nothing is there.
+    pub(super) odd: BTreeMap<Name, Odd>,
+    /// Files that were written meanwhile: they stay what they are for now.
+    pub(super) restless: BTreeSet<Name>,
+    /// What could not be looked into stays what it is, with all below.
+    pub(super) hidden: BTreeSet<Name>,
+    /// Folders that tell of no events.
+    pub(super) blind: BTreeSet<Name>,
+}
+
+/// The text of a path as a name.
+fn name_of(path: &Path) -> Name {
+    Name::from(path.as_str())
+}
+
+/// Whether a name or one above it is among these.
+fn covers(names: &BTreeSet<Name>, name: &Name) -> bool {
+    name.ancestors().any(|above| names.contains(above))
+}
+
+impl Seen {
+    /// Whether there is no file, and nothing that may be one.
+    pub(super) fn is_empty(&self) -> bool {
+        self.files.is_empty() && self.restless.is_empty() && self.hidden.is_empty()
+    }
+
+    /// What makes of the objects that are committed, at and below these names, what was seen there. A
+    /// file of which only the time is another stays as it is.
+    pub(super) fn changes(
+        &self,
+        names: &Names,
+        committed: &BTreeMap<Path, Version>,
+    ) -> BTreeMap<Path, Option<Content>> {
+        let mut changes = BTreeMap::new();
+        for (path, content) in &self.files {
+            let old = committed.get(path).map(|version| version.content);
+            let bytes = old.is_some_and(|old| old.digest == content.digest);
+            let mode =
+                old.is_some_and(|old| old.metadata.executable == content.metadata.executable);
+            let partial = names.get(&name_of(path)) == Some(&Depth::Mode);
+            if !(bytes && mode) && (bytes || !partial) {
+                changes.insert(path.clone(), Some(*content));
+            }
+        }
+        for path in committed.keys().filter(|path| !self.files.contains_key(*path)) {
+            let name = name_of(path);
+            if !self.restless.contains(&name) && !covers(&self.hidden, &name) {
+                changes.insert(path.clone(), None);
+            }
+        }
+        changes
+    }
+}
+
+/// What has happened and was not looked at.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Plan {
+    names: Names,
+    first: Option<LocalTime>,
+    last: LocalTime,
+    /// Sides of renames of which the other one may be on its way.
+    left: BTreeMap<u32, LocalTime>,
+    again: BTreeMap<Name, (LocalTime, Depth)>,
+    /// Links, with the names that they go by.
+    links: BTreeMap<Name, BTreeSet<Name>>,
+    /// What was told to be odd.
+    told: BTreeSet<Name>,
+    /// It was told that there are folders that tell of no events.
+    told_blind: bool,
+}
+
+impl Plan {
+    /// The kernel has told of something.
+    pub(super) fn handle(&mut self, now: LocalTime, happened: Happened) {
+        self.first.get_or_insert(now);
+        self.last = now;
+        let (name, depth) = match happened {
+            Happened::Changed(name) => (name, Depth::Whole),
+            Happened::Touched(name) => (name, Depth::Mode),
+            Happened::Left(name, number) => {
+                self.left.insert(number, now);
+                (name, Depth::Whole)
+            }
+            Happened::Came(name, number) => {
+                self.left.remove(&number);
+                (name, Depth::Whole)
+            }
+            Happened::Lost => (Name::new(), Depth::Whole),
+        };
+        let known = self.names.entry(name).or_insert(depth);
+        *known = depth.max(*known);
+    }
+
+    /// When what was gathered is to be looked at.
+    fn due(&self) -> Option<LocalTime> {
+        let due = self.first?.plus(LONGEST).min(self.last.plus(SETTLE));
+        // The other side comes at once, if it comes.
+        let other = self.left.values().max().map(|left| left.plus(SETTLE));
+        Some(other.map_or(due, |other| other.max(due)))
+    }
+
+    /// When to ask for what is to be looked at.
+    pub(super) fn poll_timeout(&self) -> Option<LocalTime> {
+        self.due().into_iter().chain(self.again.values().map(|(at, _)| *at)).min()
+    }
+
+    /// What is to be looked at now, if anything is.
+    pub(super) fn take(&mut self, now: LocalTime) -> Option<Names> {
+        let mut names = Names::new();
+        if self.due().is_some_and(|due| due <= now) {
+            names = core::mem::take(&mut self.names);
+            self.first = None;
+            self.left.clear();
+        }
+        self.again.retain(|name, (at, depth)| {
+            let later = *at > now;
+            if !later {
+                let known = names.entry(name.clone()).or_insert(*depth);
+                *known = (*known).max(*depth);
+            }
+            later
+        });
+        self.add_links(&mut names);
+        let mut within: Option<Name> = None;
+        names.retain(|name, depth| {
+            if within.as_ref().is_some_and(|above| name.starts_with(above)) {
+                return false;
+            }
+            if *depth == Depth::Whole {
+                within = Some(name.clone());
+            }
+            true
+        });
+        (!names.is_empty()).then_some(names)
+    }
+
+    /// Links are other names of what they lead to, which sends its events under its own.
+    fn add_links(&self, names: &mut Names) {
+        let mut rest: BTreeMap<_, _> = self.links.iter().collect();
+        loop {
+            let before = rest.len();
+            rest.retain(|link, by| {
+                let led = by.iter().any(|by| by.ancestors().any(|one| names.contains_key(one)));
+                if led {
+                    names.insert((*link).clone(), Depth::Whole);
+                }
+                !led
+            });
+            if rest.len() == before {
+                return;
+            }
+        }
+    }
+
+    /// These names were looked at. Gives what has to be told of them, each once for as long as it is
+    /// so.
+    pub(super) fn seen(&mut self, now: LocalTime, names: &Names, seen: &Seen) -> Vec<(Name, Odd)> {
+        let looked = |name: &Name| name.ancestors().any(|one| names.contains_key(one));
+        self.links.retain(|link, _| !looked(link));
+        self.links.extend(seen.links.clone());
+        self.told.retain(|name| !looked(name) || seen.odd.contains_key(name));
+        for name in &seen.restless {
+            let depth = names.get(name).copied().unwrap_or(Depth::Whole);
+            self.again.insert(name.clone(), (now.plus(AGAIN), depth));
+        }
+        for name in &seen.blind {
+            self.again.insert(name.clone(), (now.plus(BLIND), Depth::Whole));
+        }
+        // Where one can't be watched, many can't, and one line says what to do.
+        let told_blind = &mut self.told_blind;
+        let mut is_new =
+            |odd: &Odd| *odd != Odd::Unwatched || !core::mem::replace(told_blind, true);
+        let told = &mut self.told;
+        let new = seen.odd.iter().filter(|(name, _)| told.insert((*name).clone()));
+        let new = new.filter(|(_, odd)| is_new(odd));
+        new.map(|(name, odd)| (name.clone(), odd.clone())).collect()
+    }
+
+    /// Nothing came of what these names were looked at for.
+    pub(super) fn failed(&mut self, now: LocalTime, names: Names) {
+        let at = now.plus(AGAIN);
+        self.again.extend(names.into_iter().map(|(name, depth)| (name, (at, depth))));
+    }
+}

@@ -1,0 +1,328 @@
+use std::collections::BTreeMap;
+
+use lull_cc::Bytes;
+use proptest::prelude::*;
+
+use super::plan::{Depth, Happened, Name, Names, Odd, Plan, Seen};
+use crate::path::Path;
+use crate::time::{LocalTime, WallTime};
+use crate::types::{Content, Digest, Metadata, Sequence, Version};
+
+fn at(ms: i64) -> LocalTime {
+    LocalTime::from_nanos(ms * 1_000_000)
+}
+
+fn path(text: &str) -> Path {
+    Path::new(text).expect("a path")
+}
+
+fn content(body: u8, executable: bool) -> Content {
+    let metadata = Metadata { executable, ..Metadata::default() };
+    Content { digest: Digest([body; 32]), size: Bytes(1), metadata }
+}
+
+fn changed(name: &str) -> Happened {
+    Happened::Changed(name.into())
+}
+
+fn names(of: Option<Names>) -> Vec<String> {
+    let shown = |(name, depth): (Name, Depth)| match depth {
+        Depth::Whole => name.display().to_string(),
+        Depth::Mode => format!("{} (mode)", name.display()),
+    };
+    of.unwrap_or_default().into_iter().map(shown).collect()
+}
+
+#[test]
+fn what_happens_is_looked_at_when_nothing_more_happens() {
+    let mut plan = Plan::default();
+    assert_eq!(plan.poll_timeout(), None);
+    plan.handle(at(0), changed("b"));
+    plan.handle(at(30), changed("a"));
+    plan.handle(at(40), changed("b"));
+    assert_eq!(plan.poll_timeout(), Some(at(90)));
+    assert_eq!(plan.take(at(89)), None);
+    assert_eq!(names(plan.take(at(90))), ["a", "b"]);
+    assert_eq!(plan.poll_timeout(), None);
+}
+
+#[test]
+fn a_file_that_is_written_all_the_time_is_looked_at_once_a_second() {
+    let mut plan = Plan::default();
+    let mut looks = Vec::new();
+    for ms in 0..5_000 {
+        plan.handle(at(ms), changed("a"));
+        if plan.take(at(ms)).is_some() {
+            looks.push(ms);
+        }
+    }
+    assert_eq!(looks, [1_000, 2_001, 3_002, 4_003]);
+}
+
+#[test]
+fn both_sides_of_a_rename_are_looked_at_together() {
+    let mut plan = Plan::default();
+    plan.handle(at(0), changed("a"));
+    plan.handle(at(990), Happened::Left("old".into(), 7));
+    assert_eq!(plan.take(at(1_000)), None, "where it went is on its way");
+    plan.handle(at(1_010), Happened::Came("new".into(), 7));
+    assert_eq!(names(plan.take(at(1_010))), ["a", "new", "old"]);
+    // What has left the folder is not waited for without end.
+    plan.handle(at(2_000), Happened::Left("gone".into(), 8));
+    assert_eq!(names(plan.take(at(2_050))), ["gone"]);
+}
+
+#[test]
+fn no_name_is_looked_at_beside_the_folder_that_it_is_in() {
+    let mut plan = Plan::default();
+    for name in ["a/b", "a", "a.b", "a/b/c", "b/c"] {
+        plan.handle(at(0), changed(name));
+    }
+    plan.handle(at(0), Happened::Touched("b/c".into()));
+    plan.handle(at(0), Happened::Touched("d".into()));
+    assert_eq!(names(plan.take(at(50))), ["a", "a.b", "b/c", "d (mode)"]);
+    plan.handle(at(100), changed("a"));
+    plan.handle(at(100), Happened::Lost);
+    assert_eq!(names(plan.take(at(150))), [""], "all of it");
+}
+
+#[test]
+fn what_is_not_at_rest_is_looked_at_again_and_what_is_odd_is_told_once() {
+    let mut plan = Plan::default();
+    let all: Names = [(Name::new(), Depth::Whole)].into();
+    let mut seen = Seen { restless: [Name::from("a")].into(), ..Seen::default() };
+    seen.odd = [("pipe".into(), Odd::Kind), ("b/link".into(), Odd::Link)].into();
+    assert_eq!(plan.seen(at(0), &all, &seen).len(), 2);
+    assert_eq!(plan.seen(at(10), &all, &seen), []);
+    assert_eq!(names(plan.take(at(1_010))), ["a"]);
+    // It is told again when it has been something else.
+    let pipe: Names = [("pipe".into(), Depth::Whole)].into();
+    assert_eq!(plan.seen(at(2_000), &pipe, &Seen::default()), []);
+    assert_eq!(plan.seen(at(2_000), &all, &seen), [("pipe".into(), Odd::Kind)]);
+    // Of folders without events one line is enough.
+    let mut blind = Seen { blind: [Name::from("e")].into(), ..Seen::default() };
+    blind.odd = [("e".into(), Odd::Unwatched), ("f".into(), Odd::Unwatched)].into();
+    assert_eq!(plan.seen(at(2_000), &all, &blind), [("e".into(), Odd::Unwatched)]);
+    plan.take(at(4_000));
+    plan.failed(at(5_000), [("x".into(), Depth::Mode), ("y".into(), Depth::Whole)].into());
+    assert_eq!(names(plan.take(at(6_000))), ["x (mode)", "y"]);
+}
+
+#[test]
+fn a_link_is_looked_at_with_what_it_leads_to() {
+    let mut plan = Plan::default();
+    let all: Names = [(Name::new(), Depth::Whole)].into();
+    let by = |names: &[&str]| names.iter().map(Name::from).collect();
+    let links = [("b/second".into(), by(&["first"])), ("first".into(), by(&["a/file"]))].into();
+    plan.seen(at(0), &all, &Seen { links, ..Seen::default() });
+    plan.handle(at(0), changed("a"));
+    assert_eq!(names(plan.take(at(50))), ["a", "b/second", "first"]);
+    plan.handle(at(100), changed("other"));
+    assert_eq!(names(plan.take(at(150))), ["other"]);
+    // Gone, they are links no more.
+    plan.seen(at(200), &all, &Seen::default());
+    plan.handle(at(200), changed("a"));
+    assert_eq!(names(plan.take(at(250))), ["a"]);
+}
+
+#[test]
+fn what_is_seen_becomes_what_is_committed() {
+    let version =
+        |body, executable| Version { sequence: Sequence(1), content: content(body, executable) };
+    let committed = [
+        ("same", version(1, false)),
+        ("mode", version(2, false)),
+        ("bytes", version(3, false)),
+        ("touched", version(4, false)),
+        ("written", version(5, false)),
+        ("gone", version(6, false)),
+        ("hidden/file", version(7, false)),
+        ("restless", version(8, false)),
+    ];
+    let committed = committed.map(|(name, version)| (path(name), version)).into();
+    let mut files: BTreeMap<Path, Content> = [
+        ("same", content(1, false)),
+        ("mode", content(2, true)),
+        ("bytes", content(9, false)),
+        ("touched", content(4, true)),
+        ("written", content(9, false)),
+        ("new", content(9, false)),
+        ("begun", content(9, false)),
+    ]
+    .map(|(name, content)| (path(name), content))
+    .into();
+    if let Some(same) = files.get_mut(&path("same")) {
+        same.metadata.modified = WallTime::from_nanos(9);
+    }
+    let seen = Seen {
+        files,
+        restless: [Name::from("restless")].into(),
+        hidden: [Name::from("hidden")].into(),
+        ..Seen::default()
+    };
+    let mode = |name: &str| (Name::from(name), Depth::Mode);
+    let names: Names = [mode("touched"), mode("written"), mode("begun")].into();
+    let changes = seen.changes(&names, &committed);
+    let changes: Vec<_> = changes.iter().map(|(path, to)| (path.as_str(), to.is_some())).collect();
+    assert_eq!(
+        changes,
+        [("bytes", true), ("gone", false), ("mode", true), ("new", true), ("touched", true)]
+    );
+}
+
+/// A folder, as files by their names.
+type Folder = BTreeMap<Name, Content>;
+
+#[derive(Clone, Debug)]
+enum Act {
+    Write(&'static str, u8),
+    Mode(&'static str),
+    Delete(&'static str),
+    /// A file, or a folder with all that is in it.
+    Move(&'static str, &'static str),
+    Wait(i64),
+    LoseEvents,
+}
+
+/// Names of files; folders are what is before their slashes. None is both.
+const FILES: &[&str] = &["a", "b", "d/a", "d/b", "d/d/a", "e/a", "e/d/a"];
+const FOLDERS: &[&str] = &["d", "d/d", "e", "f"];
+/// A file that only ever moves along: with `d`, `e` and `f`.
+const MARKER: &str = "marker";
+
+fn act() -> impl Strategy<Value = Act> {
+    let file = || prop::sample::select(FILES);
+    let folder = || prop::sample::select(FOLDERS);
+    prop_oneof![
+        4 => (file(), any::<u8>()).prop_map(|(name, body)| Act::Write(name, body)),
+        1 => file().prop_map(Act::Mode),
+        2 => file().prop_map(Act::Delete),
+        2 => (file(), file()).prop_map(|(from, to)| Act::Move(from, to)),
+        3 => (folder(), folder()).prop_map(|(from, to)| Act::Move(from, to)),
+        4 => (0..400_i64).prop_map(Act::Wait),
+        1 => Just(Act::LoseEvents),
+    ]
+}
+
+fn below(folder: &Folder, name: &Name) -> Vec<Name> {
+    folder.keys().filter(|one| one.starts_with(name)).cloned().collect()
+}
+
+/// A folder, what is told of it, and an origin that does what it is asked for.
+struct World {
+    plan: Plan,
+    now: i64,
+    folder: Folder,
+    committed: BTreeMap<Path, Version>,
+    commits: u64,
+}
+
+impl World {
+    fn tell(&mut self, happened: Happened) {
+        self.plan.handle(at(self.now), happened);
+    }
+
+    /// Looks, if it is time, and commits what was seen.
+    fn look(&mut self) {
+        let Some(names) = self.plan.take(at(self.now)) else { return };
+        let is_in = |name: &Name| name.ancestors().any(|above| names.contains_key(above));
+        let files = self.folder.iter().filter(|(name, _)| is_in(name));
+        let files = files.map(|(name, content)| (path(&name.to_string_lossy()), *content));
+        let seen = Seen { files: files.collect(), ..Seen::default() };
+        let there = self.committed.clone().into_iter();
+        let there = there.filter(|(path, _)| is_in(&Name::from(path.as_str()))).collect();
+        let changes = seen.changes(&names, &there);
+        self.commits += u64::from(!changes.is_empty());
+        for (path, content) in changes {
+            let sequence = Sequence(self.commits);
+            match content {
+                Some(content) => self.committed.insert(path, Version { sequence, content }),
+                None => self.committed.remove(&path),
+            };
+        }
+        assert_eq!(self.plan.seen(at(self.now), &names, &seen), []);
+    }
+
+    fn act(&mut self, act: Act, number: u32) {
+        match act {
+            Act::Write(name, body) => {
+                // Told of when it is complete; whoever looks before sees a part of it.
+                self.folder.insert(name.into(), content(body, false));
+                self.tell(changed(name));
+            }
+            Act::Mode(name) => {
+                if let Some(content) = self.folder.get_mut(&Name::from(name)) {
+                    content.metadata.executable ^= true;
+                    self.tell(Happened::Touched(name.into()));
+                }
+            }
+            Act::Delete(name) => {
+                if self.folder.remove(&Name::from(name)).is_some() {
+                    self.tell(changed(name));
+                }
+            }
+            Act::Move(from, to) => {
+                let (from, to) = (Name::from(from), Name::from(to));
+                let moved = below(&self.folder, &from);
+                let is_file = self.folder.contains_key(&from);
+                // As the system has it: into no folder of itself, and over no folder with files.
+                let taken = below(&self.folder, &to);
+                if moved.is_empty() || to.starts_with(&from) || from.starts_with(&to) {
+                    return;
+                }
+                if !(taken.is_empty() || is_file && taken == [to.clone()]) {
+                    return;
+                }
+                for name in moved {
+                    let rest = name.strip_prefix(&from).expect("below").to_owned();
+                    let content = self.folder.remove(&name).expect("there");
+                    let new = if rest.as_os_str().is_empty() { to.clone() } else { to.join(rest) };
+                    self.folder.insert(new, content);
+                }
+                self.tell(Happened::Left(from, number));
+                self.tell(Happened::Came(to, number));
+            }
+            Act::Wait(ms) => {
+                let until = self.now + ms;
+                while let Some(next) = self.plan.poll_timeout().filter(|next| *next <= at(until)) {
+                    self.now = self.now.max(next.as_nanos() / 1_000_000);
+                    self.look();
+                }
+                self.now = until;
+            }
+            Act::LoseEvents => {
+                // Nobody is told of what happens now; only of that.
+                self.folder.remove(&Name::from("a"));
+                self.folder.insert("b".into(), content(7, true));
+                self.tell(Happened::Lost);
+            }
+        }
+    }
+
+    fn markers(&self) -> usize {
+        self.committed.keys().filter(|path| path.as_str().ends_with(MARKER)).count()
+    }
+}
+
+proptest! {
+    #[test]
+    fn in_the_end_what_is_in_the_folder_is_committed_and_each_move_at_once(
+        acts in prop::collection::vec(act(), 1..60),
+    ) {
+        let folder: Folder = [(Name::from("d/marker"), content(255, false))].into();
+        let (plan, committed) = (Plan::default(), BTreeMap::new());
+        let mut world = World { plan, now: 0, folder, committed, commits: 0 };
+        // The first look is one at everything.
+        world.tell(Happened::Lost);
+        world.act(Act::Wait(50), 0);
+        for (number, act) in acts.into_iter().enumerate() {
+            world.act(act, number as u32);
+            prop_assert_eq!(world.markers(), 1, "never in two places, never in none");
+        }
+        world.act(Act::Wait(3_000), 0);
+        let committed: Folder = world.committed.iter()
+            .map(|(path, version)| (Name::from(path.as_str()), version.content)).collect();
+        prop_assert_eq!(&committed, &world.folder);
+        prop_assert_eq!(world.plan.poll_timeout(), None);
+    }
+}

@@ -1,0 +1,333 @@
+//! A watched folder: what happens in a real one is what the origin has.
+
+use std::collections::BTreeMap;
+use std::ffi::OsStr;
+use std::fs::{self, File, Permissions};
+use std::io::{Seek, Write};
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::{PermissionsExt, symlink};
+use std::os::unix::net::UnixListener;
+use std::path::{Path as FilePath, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+use std::thread;
+use std::time::Duration;
+
+use lull_replicate::types::{Digest, Sequence};
+use lull_replicate::watch::{WatchEvent, Watched};
+
+use super::site::{Site, body, patient, runtime};
+
+/// Files by their names, with their bytes and whether they may be run.
+type Files = BTreeMap<String, (Digest, bool)>;
+
+struct Watching {
+    site: Site,
+    folder: PathBuf,
+    watched: Option<Watched>,
+    told: Arc<Mutex<Vec<WatchEvent>>>,
+}
+
+impl Watching {
+    /// An origin with a folder that has these files.
+    async fn new(files: &[(&str, &[u8])]) -> Self {
+        let site = Site::new(0).await;
+        let folder = site.folder().join("watched");
+        fs::create_dir(&folder).expect("a folder");
+        let mut watching = Watching { site, folder, watched: None, told: Arc::default() };
+        for (name, bytes) in files {
+            watching.write(name, bytes);
+        }
+        watching.start();
+        watching
+    }
+
+    fn start(&mut self) {
+        let told = Arc::clone(&self.told);
+        let tell = move |event| told.lock().expect("no panic").push(event);
+        let own = self.site.folder().join("origin");
+        let watched = Watched::open(&self.folder, &own, self.site.origin().clone(), tell);
+        self.watched = Some(watched.expect("it is watched"));
+    }
+
+    async fn end(&mut self) {
+        self.watched.take().expect("it is watched").close().await;
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.folder.join(name)
+    }
+
+    fn write(&self, name: &str, bytes: &[u8]) {
+        let path = self.path(name);
+        fs::create_dir_all(path.parent().expect("below the folder")).expect("folders");
+        fs::write(path, bytes).expect("written");
+    }
+
+    fn last(&self) -> Sequence {
+        self.site.origin().last()
+    }
+
+    fn committed(&self) -> Files {
+        let (_, objects) = self.site.origin().tree();
+        let content = |(path, version): (lull_replicate::Path, lull_replicate::types::Version)| {
+            let content = version.content;
+            (path.to_string(), (content.digest, content.metadata.executable))
+        };
+        objects.into_iter().map(content).collect()
+    }
+
+    /// Waits until the origin has what is in the folder.
+    async fn settle(&self) {
+        let mut both = (Files::new(), Files::new());
+        let is_so = || {
+            both = (self.committed(), files(&self.folder));
+            both.0 == both.1
+        };
+        patient("the origin has what is in the folder", is_so).await;
+    }
+
+    /// Waits until something was told.
+    async fn told(&self, is_it: impl Fn(&WatchEvent) -> bool) {
+        patient("told", || self.told.lock().expect("no panic").iter().any(&is_it)).await;
+    }
+
+    fn skipped(&self) -> Vec<String> {
+        let told = self.told.lock().expect("no panic");
+        let skipped = told.iter().filter(|event| matches!(event, WatchEvent::Skipped { .. }));
+        skipped.map(ToString::to_string).collect()
+    }
+
+    async fn close(mut self) {
+        self.end().await;
+        self.site.stop().await;
+    }
+}
+
+/// All files of a folder, with those that links lead to.
+fn files(folder: &FilePath) -> Files {
+    let mut all = Files::new();
+    let mut rest = vec![folder.to_owned()];
+    while let Some(next) = rest.pop() {
+        for entry in fs::read_dir(next).expect("a folder") {
+            let path = entry.expect("an entry").path();
+            if path.is_dir() && !path.is_symlink() {
+                rest.push(path);
+                continue;
+            }
+            let name = path.strip_prefix(folder).expect("below it").to_str().expect("a name");
+            let executable = path.metadata().expect("there").permissions().mode() & 0o111 != 0;
+            let bytes = fs::read(&path).expect("a file");
+            all.insert(name.to_owned(), (Digest::of(&bytes), executable));
+        }
+    }
+    all
+}
+
+#[test]
+fn what_is_in_a_folder_is_committed_and_what_is_done_there_later() {
+    runtime().block_on(async {
+        let large = body(1, 3_000_000);
+        let watching = Watching::new(&[("a", b"a"), ("d/e/b", b"b"), ("large", &large)]).await;
+        watching.told(|event| matches!(event, WatchEvent::Watching(_))).await;
+        assert_eq!(watching.committed(), files(&watching.folder));
+        assert_eq!(watching.last(), Sequence(1), "as one transaction");
+        let path = |name: &str| watching.path(name);
+
+        watching.write("a", b"another");
+        watching.write("new/folders/in/a/row/file", b"just written");
+        watching.settle().await;
+        // In a folder that has just come.
+        watching.write("new/folders/second", b"2");
+        fs::remove_file(path("d/e/b")).expect("deleted");
+        watching.settle().await;
+        fs::rename(path("a"), path("d/e/moved")).expect("moved");
+        fs::set_permissions(path("large"), Permissions::from_mode(0o755)).expect("its mode");
+        fs::hard_link(path("large"), path("hard")).expect("a link");
+        symlink("../large", path("d/link")).expect("a link");
+        watching.settle().await;
+        assert_eq!(watching.committed()["d/link"], (Digest::of(&large), true));
+        fs::remove_file(path("hard")).expect("deleted");
+        // By way of the link as well.
+        watching.write("large", b"small");
+        watching.settle().await;
+        // From elsewhere, over a file, as editors and rsync do it.
+        let elsewhere = watching.site.folder().join("elsewhere");
+        fs::write(&elsewhere, "complete").expect("written");
+        fs::rename(&elsewhere, path("new/folders/second")).expect("moved");
+        fs::remove_dir_all(path("d")).expect("deleted");
+        watching.settle().await;
+        // What has left is not watched any more; another folder may have its name.
+        fs::rename(path("new"), &elsewhere).expect("moved");
+        fs::create_dir(path("new")).expect("a folder");
+        fs::write(elsewhere.join("outside"), "1").expect("written");
+        watching.write("new/inside", b"1");
+        watching.settle().await;
+        assert_eq!(watching.skipped(), [""; 0]);
+        let same = watching.last();
+        let file = File::open(path("large")).expect("a file");
+        file.set_modified(std::time::UNIX_EPOCH).expect("set");
+        watching.write("second", b"2");
+        watching.settle().await;
+        assert_eq!(watching.last(), same.next(), "a time alone is no change");
+        watching.close().await;
+    });
+}
+
+#[test]
+fn a_folder_that_is_renamed_is_one_transaction() {
+    runtime().block_on(async {
+        let names: Vec<_> = (0..300).map(|number| format!("old/{}/{number}", number % 7)).collect();
+        let files: Vec<_> = names.iter().map(|name| (name.as_str(), name.as_bytes())).collect();
+        let watching = Watching::new(&files).await;
+        watching.told(|event| matches!(event, WatchEvent::Watching(_))).await;
+        for (number, (from, to)) in
+            [("old", "new"), ("new", "old"), ("old", "d")].iter().enumerate()
+        {
+            fs::rename(watching.path(from), watching.path(to)).expect("renamed");
+            // Never by half.
+            patient("the new names", || {
+                let committed = watching.committed();
+                assert_eq!(committed.len(), 300);
+                let moved = committed.keys().filter(|name| name.starts_with(to)).count();
+                assert!(moved == 0 || moved == 300, "{moved} are there");
+                moved == 300
+            })
+            .await;
+            assert_eq!(watching.last(), Sequence(2 + number as u64));
+        }
+        // And it is watched under its new name.
+        watching.write("d/3/more", b"more");
+        watching.settle().await;
+        watching.close().await;
+    });
+}
+
+#[test]
+fn a_file_that_is_written_again_and_again_is_committed_in_the_end() {
+    runtime().block_on(async {
+        let watching = Watching::new(&[("a", b"0")]).await;
+        watching.told(|event| matches!(event, WatchEvent::Watching(_))).await;
+        let end = AtomicBool::new(false);
+        let mut writes = 0;
+        let in_place = watching.path("in-place");
+        thread::scope(|scope| {
+            // One in its place, large enough to be written while it is read.
+            let other = scope.spawn(|| {
+                let mut file = File::create(&in_place).expect("a file");
+                while !end.load(Ordering::Relaxed) {
+                    file.rewind().expect("rewound");
+                    file.write_all(&vec![writes_of(&file); 5_000_000]).expect("written");
+                    file = File::options().write(true).open(&in_place).expect("it");
+                }
+            });
+            let begun = std::time::Instant::now();
+            while writes < 500 || begun.elapsed() < Duration::from_secs(3) {
+                watching.write("a", &body(1, writes));
+                writes += 1;
+                thread::sleep(Duration::from_millis(1));
+            }
+            end.store(true, Ordering::Relaxed);
+            other.join().expect("no panic");
+        });
+        watching.settle().await;
+        let commits = watching.last().0 as usize;
+        assert!(commits <= writes / 5, "{commits} commits of {writes} writes");
+        watching.close().await;
+    });
+}
+
+/// Another one for each write.
+fn writes_of(file: &File) -> u8 {
+    let modified = file.metadata().and_then(|metadata| metadata.modified()).expect("a time");
+    let since = modified.duration_since(std::time::UNIX_EPOCH).expect("later");
+    (since.as_micros() % 251) as u8
+}
+
+#[test]
+fn what_cannot_be_published_is_told_once_and_stops_nothing() {
+    runtime().block_on(async {
+        let watching = Watching::new(&[("a", b"a"), (".lull/mine", b"mine")]).await;
+        let path = |name: &str| watching.path(name);
+        symlink("/etc/hostname", path("out")).expect("a link");
+        symlink("nowhere", path("dangling")).expect("a link");
+        let socket = UnixListener::bind(path("socket")).expect("a socket");
+        fs::write(path("new\nline"), "1").expect("written");
+        fs::write(watching.folder.join(OsStr::from_bytes(b"\xff")), "1").expect("written");
+        watching.write("b", b"b");
+        let names = |watching: &Watching| watching.committed().into_keys().collect::<Vec<_>>();
+        patient("the others", || names(&watching) == ["a", "b"]).await;
+        patient("all are told", || watching.skipped().len() >= 6).await;
+        // Nothing of them has changed.
+        watching.write("c", b"c");
+        fs::set_permissions(path("socket"), Permissions::from_mode(0o700)).expect("its mode");
+        patient("the others", || names(&watching) == ["a", "b", "c"]).await;
+        let told = watching.skipped();
+        assert_eq!(told.len(), 6, "{told:?}");
+        for words in
+            ["out`: it leads out", "dangling`: it leads", "socket`: it is no file", "rename"]
+        {
+            assert!(told.iter().any(|line| line.contains(words)), "no '{words}' in {told:?}");
+        }
+        assert!(told.iter().all(|line| line.lines().count() == 1), "{told:?}");
+        // Where a link leads may come later.
+        watching.write("nowhere", b"somewhere");
+        fs::remove_file(watching.path("out")).expect("deleted");
+        drop(socket);
+        fs::remove_file(watching.path("socket")).expect("deleted");
+        let expected = ["a", "b", "c", "dangling", "nowhere"];
+        patient("the link", || names(&watching) == expected).await;
+        watching.close().await;
+    });
+}
+
+#[test]
+fn what_was_done_while_nobody_watched_is_committed_at_the_start() {
+    runtime().block_on(async {
+        let mut watching = Watching::new(&[("a", b"a"), ("b", b"b"), ("c", b"c")]).await;
+        watching.settle().await;
+        watching.end().await;
+        watching.write("a", b"other");
+        watching.write("new", b"new");
+        fs::remove_file(watching.path("b")).expect("deleted");
+        let before = watching.last();
+        watching.start();
+        watching.settle().await;
+        assert_eq!(watching.last(), before.next(), "at once");
+        // A disk that is not mounted looks like a folder without files.
+        watching.end().await;
+        let (folder, away) = (watching.folder.clone(), watching.site.folder().join("away"));
+        fs::rename(&folder, &away).expect("moved");
+        fs::create_dir(&folder).expect("a folder");
+        watching.start();
+        watching.told(|event| matches!(event, WatchEvent::Empty(_))).await;
+        assert_eq!(watching.last(), before.next(), "nothing is deleted");
+        watching.write("first", b"1");
+        patient("the first", || watching.committed().contains_key("first")).await;
+        // So does one that is taken away.
+        fs::rename(&folder, watching.site.folder().join("gone")).expect("moved");
+        watching.told(|event| matches!(event, WatchEvent::Gone(_))).await;
+        assert_eq!(watching.committed().len(), 4);
+        watching.close().await;
+    });
+}
+
+#[test]
+fn an_origin_does_not_watch_itself_nor_what_is_no_folder() {
+    runtime().block_on(async {
+        let site = Site::new(0).await;
+        let own = site.folder().join("origin");
+        for (folder, words) in [
+            (own.clone(), "one in the other"),
+            (site.folder().to_owned(), "one in the other"),
+            (own.join("bodies"), "one in the other"),
+            (own.join("state.redb"), "is no folder"),
+            (site.folder().join("none"), "is no folder"),
+        ] {
+            let error = Watched::open(&folder, &own, site.origin().clone(), |_| {});
+            let error = error.expect_err("refused").to_string();
+            assert!(error.contains(words), "{error}");
+        }
+        site.stop().await;
+    });
+}
