@@ -8,7 +8,7 @@ use lull_lab::judge::judge;
 use lull_lab::plan::{Plan, Selection};
 use lull_lab::plot;
 use lull_lab::run::{Event, MOST_AGAIN, Runner};
-use lull_testing::{bpf, needs, root};
+use lull_testing::{bpf, needs, root, undisturbed};
 
 /// 10 Mbit/s and 20 ms.
 const LINK: &str = "[topology]\nrate = '10mbit'\nrtt = '20ms'\n";
@@ -16,8 +16,9 @@ const LINK: &str = "[topology]\nrate = '10mbit'\nrtt = '20ms'\n";
 #[test]
 fn bulk_flows_share_a_link_and_leave_it() {
     needs!(root());
-    let cell = run_one(&plan(&format!(
-        "{LINK}
+    undisturbed(|| {
+        let cell = run_one(&plan(&format!(
+            "{LINK}
          [[groups]]
          name = 'first'
          kind = 'bulk'
@@ -42,36 +43,38 @@ fn bulk_flows_share_a_link_and_leave_it() {
          name = 'left'
          settle = '1s'
          measure = '1s'"
-    )));
-    let [alone, both, left] = &cell.phases[..] else { panic!("{cell:?}") };
-    let first = group(alone, "first");
-    assert!((9.0..10.0).contains(&first.goodput_mbit), "{first:?}");
-    assert_eq!((first.flows_mbit.len(), first.fairness), (1, Some(1.0)));
-    let rtt = first.rtt_ms.unwrap();
-    assert!((20.0..42.0).contains(&rtt), "{rtt}");
-    // TCP's own idea of it, which has a packet's time on the link in it.
-    assert!((first.srtt_ms.unwrap() - rtt).abs() < 5.0, "{first:?}");
-    assert!(first.time_to_80_s.is_some_and(|time| time < 2.0), "{first:?}");
-    assert!(alone.utilisation.unwrap() > 0.95 && !alone.groups.contains_key("second"));
+        )));
+        let [alone, both, left] = &cell.phases[..] else { panic!("{cell:?}") };
+        let first = group(alone, "first");
+        assert!((9.0..10.0).contains(&first.goodput_mbit), "{first:?}");
+        assert_eq!((first.flows_mbit.len(), first.fairness), (1, Some(1.0)));
+        let rtt = first.rtt_ms.unwrap();
+        assert!((20.0..42.0).contains(&rtt), "{rtt}");
+        // TCP's own idea of it, which has a packet's time on the link in it.
+        assert!((first.srtt_ms.unwrap() - rtt).abs() < 5.0, "{first:?}");
+        assert!(first.time_to_80_s.is_some_and(|time| time < 2.0), "{first:?}");
+        assert!(alone.utilisation.unwrap() > 0.95 && !alone.groups.contains_key("second"));
 
-    let (first, second) = (group(both, "first"), group(both, "second"));
-    let sum = first.goodput_mbit + second.goodput_mbit;
-    // 9.65 is the link's; what waited before the window began is counted in it.
-    assert!((9.0..10.0).contains(&sum), "{first:?} {second:?}");
-    assert_eq!(second.flows_mbit.len(), 4);
-    assert!(second.fairness.unwrap() > 0.3 && second.goodput_mbit > 3.0, "{second:?}");
+        let (first, second) = (group(both, "first"), group(both, "second"));
+        let sum = first.goodput_mbit + second.goodput_mbit;
+        // 9.65 is the link's; what waited before the window began is counted in it.
+        assert!((9.0..10.0).contains(&sum), "{first:?} {second:?}");
+        assert_eq!(second.flows_mbit.len(), 4);
+        assert!(second.fairness.unwrap() > 0.3 && second.goodput_mbit > 3.0, "{second:?}");
 
-    assert!(!left.groups.contains_key("first"));
-    assert!(group(left, "second").goodput_mbit > 9.0, "{left:?}");
-    assert!(cell.cpu_s > 0.0 && cell.emulator_cpu_s > 0.0);
+        assert!(!left.groups.contains_key("first"));
+        assert!(group(left, "second").goodput_mbit > 9.0, "{left:?}");
+        assert!(cell.cpu_s > 0.0 && cell.emulator_cpu_s > 0.0);
+    });
 }
 
 #[test]
 fn requests_take_the_time_that_the_path_takes() {
     needs!(root());
-    let requests = |name: &str, connections: &str| {
-        format!(
-            "[[groups]]
+    undisturbed(|| {
+        let requests = |name: &str, connections: &str| {
+            format!(
+                "[[groups]]
              name = '{name}'
              kind = 'requests'
              control = 'cubic'
@@ -79,32 +82,34 @@ fn requests_take_the_time_that_the_path_takes() {
              think = '50ms'
              connections = '{connections}'
              phases = ['p']\n"
-        )
-    };
-    let cell = run_one(&plan(&format!(
-        "{LINK}{}{}[[phases]]\nname = 'p'\nsettle = '1s'\nmeasure = '5s'",
-        requests("fresh", "fresh"),
-        requests("standing", "persistent"),
-    )));
-    let phase = &cell.phases[0];
-    // A handshake and a request take a round trip each; 10 kB leave in one window, in 8 ms.
-    for (name, least) in [("fresh", 48.0), ("standing", 28.0)] {
-        let latency = group(phase, name).latency.unwrap();
-        assert!(latency.count >= 20 && latency.failed == 0, "{name}: {latency:?}");
-        assert!((least..least + 15.0).contains(&latency.p50_ms), "{name}: {latency:?}");
-        assert!(latency.mean_ms >= least && latency.p99_ms >= latency.p95_ms, "{latency:?}");
-        let expected = latency.count as f64 * 10e3 * 8.0 / 1e6 / 5.0;
-        let goodput = group(phase, name).goodput_mbit;
-        assert!((goodput / expected - 1.0).abs() < 0.1, "{name}: {goodput} {expected}");
-    }
+            )
+        };
+        let cell = run_one(&plan(&format!(
+            "{LINK}{}{}[[phases]]\nname = 'p'\nsettle = '1s'\nmeasure = '5s'",
+            requests("fresh", "fresh"),
+            requests("standing", "persistent"),
+        )));
+        let phase = &cell.phases[0];
+        // A handshake and a request take a round trip each; 10 kB leave in one window, in 8 ms.
+        for (name, least) in [("fresh", 48.0), ("standing", 28.0)] {
+            let latency = group(phase, name).latency.unwrap();
+            assert!(latency.count >= 20 && latency.failed == 0, "{name}: {latency:?}");
+            assert!((least..least + 15.0).contains(&latency.p50_ms), "{name}: {latency:?}");
+            assert!(latency.mean_ms >= least && latency.p99_ms >= latency.p95_ms, "{latency:?}");
+            let expected = latency.count as f64 * 10e3 * 8.0 / 1e6 / 5.0;
+            let goodput = group(phase, name).goodput_mbit;
+            assert!((goodput / expected - 1.0).abs() < 0.1, "{name}: {goodput} {expected}");
+        }
+    });
 }
 
 #[test]
 fn nice_of_both_carriers_is_a_background() {
     needs!(bpf());
-    let cell = |carrier: &str| {
-        run_one(&plan(&format!(
-            "{LINK}
+    undisturbed(|| {
+        let cell = |carrier: &str| {
+            run_one(&plan(&format!(
+                "{LINK}
              [controls.background]
              algorithm = 'nice'
              carrier = '{carrier}'
@@ -123,25 +128,27 @@ fn nice_of_both_carriers_is_a_background() {
              name = 'p'
              settle = '3s'
              measure = '4s'"
-        )))
-    };
-    for carrier in ["kernel", "user-space"] {
-        let cell = cell(carrier);
-        let phase = &cell.phases[0];
-        let (foreground, background) = (group(phase, "foreground"), group(phase, "background"));
-        assert!(foreground.goodput_mbit > 7.0, "{carrier}: {foreground:?} {background:?}");
-        assert!(background.packets > 0, "{carrier}: {background:?}");
-    }
-    let left = std::fs::read_to_string("/proc/sys/net/ipv4/tcp_available_congestion_control");
-    let own = format!("lab{}_", std::process::id());
-    assert!(!left.unwrap().contains(&own), "the variant is still registered");
+            )))
+        };
+        for carrier in ["kernel", "user-space"] {
+            let cell = cell(carrier);
+            let phase = &cell.phases[0];
+            let (foreground, background) = (group(phase, "foreground"), group(phase, "background"));
+            assert!(foreground.goodput_mbit > 7.0, "{carrier}: {foreground:?} {background:?}");
+            assert!(background.packets > 0, "{carrier}: {background:?}");
+        }
+        let left = std::fs::read_to_string("/proc/sys/net/ipv4/tcp_available_congestion_control");
+        let own = format!("lab{}_", std::process::id());
+        assert!(!left.unwrap().contains(&own), "the variant is still registered");
+    });
 }
 
 #[test]
 fn a_wire_has_no_bottleneck_and_its_pace_is_what_was_asked_for() {
     needs!(root());
-    let cell = run_one(&plan(
-        "[topology]
+    undisturbed(|| {
+        let cell = run_one(&plan(
+            "[topology]
          kind = 'wire'
          [[groups]]
          name = 'paced'
@@ -157,12 +164,13 @@ fn a_wire_has_no_bottleneck_and_its_pace_is_what_was_asked_for() {
          name = 'p'
          settle = '500ms'
          measure = '2s'",
-    ));
-    assert!(cell.link.is_none());
-    let phase = cell.phase("p").unwrap();
-    let goodput = group(phase, "paced").goodput_mbit;
-    assert!((180.0..205.0).contains(&goodput), "{goodput}");
-    assert!(phase.cpu.process_s > 0.0 && phase.cpu.interrupts_s.is_some(), "{:?}", phase.cpu);
+        ));
+        assert!(cell.link.is_none());
+        let phase = cell.phase("p").unwrap();
+        let goodput = group(phase, "paced").goodput_mbit;
+        assert!((180.0..205.0).contains(&goodput), "{goodput}");
+        assert!(phase.cpu.process_s > 0.0 && phase.cpu.interrupts_s.is_some(), "{:?}", phase.cpu);
+    });
 }
 
 /// Two controls, one of which does not exist: four cells, two of which fail.

@@ -18,6 +18,7 @@
 
 pub mod pipe;
 mod probe;
+mod quiet;
 pub mod trace;
 
 use std::fs::OpenOptions;
@@ -25,6 +26,7 @@ use std::io::{self, Write};
 use std::path::Path;
 
 pub use probe::{Missing, bpf, command, fuse, root, user_namespaces};
+pub use quiet::undisturbed;
 
 /// Says that `test` was skipped, and why: on stderr, and in the file that `LULL_SKIPPED_FILE`
 /// names.

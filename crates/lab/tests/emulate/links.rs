@@ -12,7 +12,7 @@ use lull_lab::emulate::{
     Backend, Buffer, Discipline, Emulator, Link, LinkRate, Signals, Topology, Trace, contain,
     set_dscp,
 };
-use lull_testing::{Missing, needs, root};
+use lull_testing::{Missing, needs, root, undisturbed};
 use lull_transport::TcpInfo;
 
 use crate::bulk::Bulk;
@@ -69,53 +69,59 @@ fn fills_the_link(backend: Backend, congestion_control: &'static CStr, ipv6: boo
 #[test]
 fn a_flow_fills_10_mbit_at_50_ms_over_tun() {
     needs!(tun());
-    fills_the_link(Backend::Tun, c"reno", false);
-    fills_the_link(Backend::Tun, c"cubic", true);
-    fills_the_link(Backend::Tun, c"bbr", false);
+    undisturbed(|| {
+        fills_the_link(Backend::Tun, c"reno", false);
+        fills_the_link(Backend::Tun, c"cubic", true);
+        fills_the_link(Backend::Tun, c"bbr", false);
+    });
 }
 
 #[test]
 fn a_flow_fills_10_mbit_at_50_ms_over_packet_sockets() {
     needs!(root());
-    fills_the_link(Backend::Packet, c"reno", true);
-    fills_the_link(Backend::Packet, c"cubic", false);
+    undisturbed(|| {
+        fills_the_link(Backend::Packet, c"reno", true);
+        fills_the_link(Backend::Packet, c"cubic", false);
+    });
 }
 
 #[test]
 fn the_round_trip_takes_both_delays_and_half_a_millisecond_at_most() {
     needs!(tun());
-    for backend in [Backend::Tun, Backend::Packet] {
-        let mut topology = Topology { backend, ..Topology::default() };
-        topology.forward.delay = Duration::from_millis(10);
-        topology.reverse.delay = Duration::from_millis(40);
-        let emulator = Emulator::start(&topology).unwrap();
-        let (left, right) = (emulator.left(0), emulator.right(0));
-        let listener = right.enter(|| TcpListener::bind((right.v4(), 0))).unwrap().unwrap();
-        let address = listener.local_addr().unwrap();
-        let echo = thread::spawn(move || {
-            let (mut stream, _) = listener.accept().unwrap();
-            let mut byte = [0];
-            while stream.read(&mut byte).unwrap() == 1 {
-                stream.write_all(&byte).unwrap();
+    undisturbed(|| {
+        for backend in [Backend::Tun, Backend::Packet] {
+            let mut topology = Topology { backend, ..Topology::default() };
+            topology.forward.delay = Duration::from_millis(10);
+            topology.reverse.delay = Duration::from_millis(40);
+            let emulator = Emulator::start(&topology).unwrap();
+            let (left, right) = (emulator.left(0), emulator.right(0));
+            let listener = right.enter(|| TcpListener::bind((right.v4(), 0))).unwrap().unwrap();
+            let address = listener.local_addr().unwrap();
+            let echo = thread::spawn(move || {
+                let (mut stream, _) = listener.accept().unwrap();
+                let mut byte = [0];
+                while stream.read(&mut byte).unwrap() == 1 {
+                    stream.write_all(&byte).unwrap();
+                }
+            });
+            let mut stream = left
+                .enter(|| TcpStream::connect_timeout(&address, Duration::from_secs(5)))
+                .unwrap()
+                .unwrap();
+            stream.set_nodelay(true).unwrap();
+            for _ in 0..30 {
+                stream.write_all(&[1]).unwrap();
+                stream.read_exact(&mut [0]).unwrap();
             }
-        });
-        let mut stream = left
-            .enter(|| TcpStream::connect_timeout(&address, Duration::from_secs(5)))
-            .unwrap()
-            .unwrap();
-        stream.set_nodelay(true).unwrap();
-        for _ in 0..30 {
-            stream.write_all(&[1]).unwrap();
-            stream.read_exact(&mut [0]).unwrap();
+            let micros = TcpInfo::of(&stream).unwrap().min_rtt_micros;
+            let min_rtt = Duration::from_micros(micros.into());
+            drop(stream);
+            echo.join().unwrap();
+            eprintln!("{backend:?}: min RTT {min_rtt:?}");
+            assert!(min_rtt >= Duration::from_millis(50), "{min_rtt:?}");
+            assert!(min_rtt <= Duration::from_micros(50_500), "{min_rtt:?}");
         }
-        let micros = TcpInfo::of(&stream).unwrap().min_rtt_micros;
-        let min_rtt = Duration::from_micros(micros.into());
-        drop(stream);
-        echo.join().unwrap();
-        eprintln!("{backend:?}: min RTT {min_rtt:?}");
-        assert!(min_rtt >= Duration::from_millis(50), "{min_rtt:?}");
-        assert!(min_rtt <= Duration::from_micros(50_500), "{min_rtt:?}");
-    }
+    });
 }
 
 /// Sends `packets` datagrams of 1500 bytes with their headers at once, and counts those that
@@ -197,23 +203,29 @@ fn goodput_counts_each_byte_of_a_connection_once() {
 #[test]
 fn under_priority_the_lower_class_gets_what_the_higher_leaves() {
     needs!(tun());
-    let mut topology = Topology { left: 2, right: 2, ..Topology::default() };
-    topology.forward.discipline = "priority".parse::<Discipline>().unwrap();
-    let emulator = Emulator::start(&topology).unwrap();
-    let (high, low) = thread::scope(|scope| {
-        let low = scope.spawn(|| {
-            let bulk = Bulk { dscp: LOWER_EFFORT, ..Bulk::new(c"cubic") };
-            bulk.run(emulator.left(1), emulator.right(1))
+    undisturbed(|| {
+        let mut topology = Topology { left: 2, right: 2, ..Topology::default() };
+        topology.forward.discipline = "priority".parse::<Discipline>().unwrap();
+        let emulator = Emulator::start(&topology).unwrap();
+        let (high, low) = thread::scope(|scope| {
+            let low = scope.spawn(|| {
+                let bulk = Bulk { dscp: LOWER_EFFORT, ..Bulk::new(c"cubic") };
+                bulk.run(emulator.left(1), emulator.right(1))
+            });
+            let high = Bulk::new(c"cubic").run(emulator.left(0), emulator.right(0));
+            (high, low.join().unwrap())
         });
-        let high = Bulk::new(c"cubic").run(emulator.left(0), emulator.right(0));
-        (high, low.join().unwrap())
+        let record = emulator.finish().unwrap();
+        eprintln!(
+            "high {:.4}, low {:.4} of the payload rate",
+            high / PAYLOAD_RATE,
+            low / PAYLOAD_RATE
+        );
+        assert!(high / PAYLOAD_RATE >= 0.97, "{high}");
+        assert!(low / PAYLOAD_RATE < 0.02, "{low}");
+        let classes: Vec<_> = record.total.forward.classes.iter().map(|class| class.dscp).collect();
+        assert_eq!(classes, [0, LOWER_EFFORT]);
     });
-    let record = emulator.finish().unwrap();
-    eprintln!("high {:.4}, low {:.4} of the payload rate", high / PAYLOAD_RATE, low / PAYLOAD_RATE);
-    assert!(high / PAYLOAD_RATE >= 0.97, "{high}");
-    assert!(low / PAYLOAD_RATE < 0.02, "{low}");
-    let classes: Vec<_> = record.total.forward.classes.iter().map(|class| class.dscp).collect();
-    assert_eq!(classes, [0, LOWER_EFFORT]);
 }
 
 /// A trace as of a telephone in a train: 6 Mbit/s, 24, and a tunnel, again and again.
@@ -228,46 +240,49 @@ fn train() -> String {
 #[test]
 fn a_trace_gives_a_flow_what_it_has() {
     needs!(tun());
-    let folder = tempfile::tempdir().unwrap();
-    let file = folder.path().join("train.down");
-    fs::write(&file, train()).unwrap();
-    let trace = Trace::read(&file).unwrap();
-    assert_eq!((trace.name(), trace.cycle()), ("train.down", Duration::from_millis(1400)));
-    let mut topology = Topology::default();
-    topology.forward.rate = LinkRate::Trace(trace.clone());
-    topology.forward.buffer = Buffer::Packets(2000);
-    topology.series = Some(Duration::from_millis(100));
-    let emulator = Emulator::start(&topology).unwrap();
-    // Datagrams at 36 Mbit/s, more than the link ever has.
-    let (left, right) = (emulator.left(0), emulator.right(0));
-    let receiver = right.enter(|| UdpSocket::bind((right.v4(), 0))).unwrap().unwrap();
-    let sender = left.enter(|| UdpSocket::bind((left.v4(), 0))).unwrap().unwrap();
-    sender.connect(receiver.local_addr().unwrap()).unwrap();
-    let start = Instant::now();
-    let mut sent = 0;
-    while start.elapsed() < Duration::from_secs(4) {
-        // However late this thread is, it catches up.
-        while sent < 3 * start.elapsed().as_millis() + 20 {
-            sender.send(&[0; 1472]).unwrap();
-            sent += 1;
+    undisturbed(|| {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("train.down");
+        fs::write(&file, train()).unwrap();
+        let trace = Trace::read(&file).unwrap();
+        assert_eq!((trace.name(), trace.cycle()), ("train.down", Duration::from_millis(1400)));
+        let mut topology = Topology::default();
+        topology.forward.rate = LinkRate::Trace(trace.clone());
+        topology.forward.buffer = Buffer::Packets(2000);
+        topology.series = Some(Duration::from_millis(100));
+        let emulator = Emulator::start(&topology).unwrap();
+        // Datagrams at 36 Mbit/s, more than the link ever has.
+        let (left, right) = (emulator.left(0), emulator.right(0));
+        let receiver = right.enter(|| UdpSocket::bind((right.v4(), 0))).unwrap().unwrap();
+        let sender = left.enter(|| UdpSocket::bind((left.v4(), 0))).unwrap().unwrap();
+        sender.connect(receiver.local_addr().unwrap()).unwrap();
+        let start = Instant::now();
+        let mut sent = 0;
+        while start.elapsed() < Duration::from_secs(4) {
+            // However late this thread is, it catches up.
+            while sent < 3 * start.elapsed().as_millis() + 20 {
+                sender.send(&[0; 1472]).unwrap();
+                sent += 1;
+            }
+            thread::sleep(Duration::from_millis(5));
         }
-        thread::sleep(Duration::from_millis(5));
-    }
-    let record = emulator.finish().unwrap();
-    let forward = &record.total.forward;
-    let seconds = record.total.seconds();
-    let end = Timestamp::from_nanos((seconds * 1e9) as u64);
-    // What the trace has at 0 passed before anything was there.
-    let expected = trace.opportunities_until(end) - trace.opportunities_until(Timestamp::ZERO);
-    assert_eq!(forward.capacity_bytes, expected * Trace::OPPORTUNITY_BYTES);
-    eprintln!("{:.4} of the trace's {:.0} kB", forward.utilisation(), expected as f64 * 1.5);
-    assert!(forward.utilisation() > 0.99, "{}", forward.utilisation());
-    // The series adds up to the whole.
-    let series = record.series.unwrap();
-    let sampled: u64 = series.forward.iter().flat_map(|sample| &sample.bytes).map(|b| b.1).sum();
-    let last = series.forward.last().unwrap();
-    assert!((seconds - last.time_s) < 0.1);
-    assert!(sampled <= forward.all.bytes && sampled as f64 > forward.all.bytes as f64 * 0.95);
+        let record = emulator.finish().unwrap();
+        let forward = &record.total.forward;
+        let seconds = record.total.seconds();
+        let end = Timestamp::from_nanos((seconds * 1e9) as u64);
+        // What the trace has at 0 passed before anything was there.
+        let expected = trace.opportunities_until(end) - trace.opportunities_until(Timestamp::ZERO);
+        assert_eq!(forward.capacity_bytes, expected * Trace::OPPORTUNITY_BYTES);
+        eprintln!("{:.4} of the trace's {:.0} kB", forward.utilisation(), expected as f64 * 1.5);
+        assert!(forward.utilisation() > 0.99, "{}", forward.utilisation());
+        // The series adds up to the whole.
+        let series = record.series.unwrap();
+        let sampled: u64 =
+            series.forward.iter().flat_map(|sample| &sample.bytes).map(|b| b.1).sum();
+        let last = series.forward.last().unwrap();
+        assert!((seconds - last.time_s) < 0.1);
+        assert!(sampled <= forward.all.bytes && sampled as f64 > forward.all.bytes as f64 * 0.95);
+    });
 }
 
 #[test]
@@ -350,28 +365,30 @@ fn a_socket_made_on_a_host_is_the_hosts_and_its_marks_are_seen() {
 #[test]
 fn a_controlled_queue_marks_what_can_be_marked_and_keeps_the_delay_low() {
     needs!(tun());
-    let link = Link {
-        buffer: Buffer::Packets(1000),
-        discipline: "fq-codel".parse().unwrap(),
-        ..Link::default()
-    };
-    let emulator = Emulator::start(&Topology::symmetric(link)).unwrap();
-    let (left, right) = (emulator.left(0), emulator.right(0));
-    for host in [left, right] {
-        host.set_sysctl("net.ipv4.tcp_ecn", "1").unwrap();
-    }
-    let received = Bulk::new(c"cubic").run(left, right);
-    let counts = emulator.finish().unwrap().total.forward.all;
-    let delay = counts.queueing_delay.unwrap();
-    eprintln!(
-        "{:.3} of the payload rate, {} marked, {} dropped, {delay:?}",
-        received / PAYLOAD_RATE,
-        counts.marked,
-        counts.dropped
-    );
-    assert!(counts.marked > 0 && counts.dropped == 0, "{counts:?}");
-    assert!(received / PAYLOAD_RATE > 0.85, "{received}");
-    assert!(delay.p50_ms < 25.0, "{delay:?}");
+    undisturbed(|| {
+        let link = Link {
+            buffer: Buffer::Packets(1000),
+            discipline: "fq-codel".parse().unwrap(),
+            ..Link::default()
+        };
+        let emulator = Emulator::start(&Topology::symmetric(link)).unwrap();
+        let (left, right) = (emulator.left(0), emulator.right(0));
+        for host in [left, right] {
+            host.set_sysctl("net.ipv4.tcp_ecn", "1").unwrap();
+        }
+        let received = Bulk::new(c"cubic").run(left, right);
+        let counts = emulator.finish().unwrap().total.forward.all;
+        let delay = counts.queueing_delay.unwrap();
+        eprintln!(
+            "{:.3} of the payload rate, {} marked, {} dropped, {delay:?}",
+            received / PAYLOAD_RATE,
+            counts.marked,
+            counts.dropped
+        );
+        assert!(counts.marked > 0 && counts.dropped == 0, "{counts:?}");
+        assert!(received / PAYLOAD_RATE > 0.85, "{received}");
+        assert!(delay.p50_ms < 25.0, "{delay:?}");
+    });
 }
 
 /// The buffer is 120 ms long, and under drop-tail one flow keeps more than half of it full. RED's
@@ -381,33 +398,35 @@ fn a_controlled_queue_marks_what_can_be_marked_and_keeps_the_delay_low() {
 #[test]
 fn red_and_codel_tell_a_real_flow_before_the_buffer_is_full() {
     needs!(tun());
-    for (queue, ecn, least, longest_ms) in
-        [("red", "0", 0.5, 60.0), ("red-ecn", "1", 0.5, 60.0), ("codel", "0", 0.85, 25.0)]
-    {
-        let link = Link {
-            buffer: Buffer::Packets(100),
-            discipline: queue.parse().unwrap(),
-            ..Link::default()
-        };
-        let emulator = Emulator::start(&Topology::symmetric(link)).unwrap();
-        let (left, right) = (emulator.left(0), emulator.right(0));
-        for host in [left, right] {
-            host.set_sysctl("net.ipv4.tcp_ecn", ecn).unwrap();
+    undisturbed(|| {
+        for (queue, ecn, least, longest_ms) in
+            [("red", "0", 0.5, 60.0), ("red-ecn", "1", 0.5, 60.0), ("codel", "0", 0.85, 25.0)]
+        {
+            let link = Link {
+                buffer: Buffer::Packets(100),
+                discipline: queue.parse().unwrap(),
+                ..Link::default()
+            };
+            let emulator = Emulator::start(&Topology::symmetric(link)).unwrap();
+            let (left, right) = (emulator.left(0), emulator.right(0));
+            for host in [left, right] {
+                host.set_sysctl("net.ipv4.tcp_ecn", ecn).unwrap();
+            }
+            let received = Bulk::new(c"cubic").run(left, right);
+            let counts = emulator.finish().unwrap().total.forward.all;
+            let delay = counts.queueing_delay.unwrap();
+            eprintln!(
+                "{queue}: {:.3} of the payload rate, {} marked, {} dropped, {delay:?}",
+                received / PAYLOAD_RATE,
+                counts.marked,
+                counts.dropped
+            );
+            assert!(received / PAYLOAD_RATE > least, "{queue}: {received}");
+            assert!(delay.p50_ms < longest_ms, "{queue}: {delay:?}");
+            assert_eq!(counts.marked > 0, ecn == "1", "{queue}: {counts:?}");
+            assert!(counts.marked + counts.dropped > 0, "{queue}: {counts:?}");
         }
-        let received = Bulk::new(c"cubic").run(left, right);
-        let counts = emulator.finish().unwrap().total.forward.all;
-        let delay = counts.queueing_delay.unwrap();
-        eprintln!(
-            "{queue}: {:.3} of the payload rate, {} marked, {} dropped, {delay:?}",
-            received / PAYLOAD_RATE,
-            counts.marked,
-            counts.dropped
-        );
-        assert!(received / PAYLOAD_RATE > least, "{queue}: {received}");
-        assert!(delay.p50_ms < longest_ms, "{queue}: {delay:?}");
-        assert_eq!(counts.marked > 0, ecn == "1", "{queue}: {counts:?}");
-        assert!(counts.marked + counts.dropped > 0, "{queue}: {counts:?}");
-    }
+    });
 }
 
 #[test]
