@@ -300,11 +300,10 @@ fn a_run_that_is_killed_leaves_nothing_and_goes_on_later() {
     wait_for("the end of the variant", || (!registered()).then_some(()));
     let output = bench.run(&["run", "mini", "--jobs", "1"]);
     assert!(output.status.success(), "{}", text(&output.stderr));
-    assert!(
-        text(&output.stderr).contains("1 more are recorded already"),
-        "{}",
-        text(&output.stderr)
-    );
+    // It knows the first one; and runs it again, if the machine was not to be trusted then.
+    let said = text(&output.stderr);
+    let known = ["1 more are recorded already", "1 because the emulator was late before"];
+    assert!(known.iter().any(|known| said.contains(known)), "{said}");
 }
 
 /// What `make demo` takes after the build: its phases, and what is around them, which is measured
