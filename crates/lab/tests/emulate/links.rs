@@ -9,8 +9,8 @@ use std::time::{Duration, Instant};
 
 use lull_cc::{Bytes, Timestamp};
 use lull_lab::emulate::{
-    Backend, Buffer, Discipline, Emulator, Link, LinkRate, Signals, Topology, Trace, contain,
-    set_dscp,
+    Backend, Buffer, Counts, Discipline, Emulator, Link, LinkRate, Signals, Spread, Topology,
+    Trace, contain, set_dscp,
 };
 use lull_testing::{Missing, needs, root, undisturbed};
 use lull_transport::TcpInfo;
@@ -362,6 +362,22 @@ fn a_socket_made_on_a_host_is_the_hosts_and_its_marks_are_seen() {
     assert_eq!(record.total.forward.classes[0].dscp, LOWER_EFFORT);
 }
 
+/// What one flow has of a link with a queue that looks after itself, as a part of the payload rate; what
+/// became of its packets, and how long they waited.
+fn under(link: Link, ecn: &str) -> (f64, Counts, Spread) {
+    let emulator = Emulator::start(&Topology::symmetric(link)).unwrap();
+    let (left, right) = (emulator.left(0), emulator.right(0));
+    for host in [left, right] {
+        host.set_sysctl("net.ipv4.tcp_ecn", ecn).unwrap();
+    }
+    let share = Bulk::new(c"cubic").run(left, right) / PAYLOAD_RATE;
+    let counts = emulator.finish().unwrap().total.forward.all;
+    let delay = counts.queueing_delay.unwrap();
+    let (marked, dropped) = (counts.marked, counts.dropped);
+    eprintln!("{share:.3} of the payload rate, {marked} marked, {dropped} dropped, {delay:?}");
+    (share, counts, delay)
+}
+
 #[test]
 fn a_controlled_queue_marks_what_can_be_marked_and_keeps_the_delay_low() {
     needs!(tun());
@@ -371,22 +387,9 @@ fn a_controlled_queue_marks_what_can_be_marked_and_keeps_the_delay_low() {
             discipline: "fq-codel".parse().unwrap(),
             ..Link::default()
         };
-        let emulator = Emulator::start(&Topology::symmetric(link)).unwrap();
-        let (left, right) = (emulator.left(0), emulator.right(0));
-        for host in [left, right] {
-            host.set_sysctl("net.ipv4.tcp_ecn", "1").unwrap();
-        }
-        let received = Bulk::new(c"cubic").run(left, right);
-        let counts = emulator.finish().unwrap().total.forward.all;
-        let delay = counts.queueing_delay.unwrap();
-        eprintln!(
-            "{:.3} of the payload rate, {} marked, {} dropped, {delay:?}",
-            received / PAYLOAD_RATE,
-            counts.marked,
-            counts.dropped
-        );
+        let (share, counts, delay) = under(link, "1");
         assert!(counts.marked > 0 && counts.dropped == 0, "{counts:?}");
-        assert!(received / PAYLOAD_RATE > 0.85, "{received}");
+        assert!(share > 0.85, "{share}");
         assert!(delay.p50_ms < 25.0, "{delay:?}");
     });
 }
@@ -407,21 +410,8 @@ fn red_and_codel_tell_a_real_flow_before_the_buffer_is_full() {
                 discipline: queue.parse().unwrap(),
                 ..Link::default()
             };
-            let emulator = Emulator::start(&Topology::symmetric(link)).unwrap();
-            let (left, right) = (emulator.left(0), emulator.right(0));
-            for host in [left, right] {
-                host.set_sysctl("net.ipv4.tcp_ecn", ecn).unwrap();
-            }
-            let received = Bulk::new(c"cubic").run(left, right);
-            let counts = emulator.finish().unwrap().total.forward.all;
-            let delay = counts.queueing_delay.unwrap();
-            eprintln!(
-                "{queue}: {:.3} of the payload rate, {} marked, {} dropped, {delay:?}",
-                received / PAYLOAD_RATE,
-                counts.marked,
-                counts.dropped
-            );
-            assert!(received / PAYLOAD_RATE > least, "{queue}: {received}");
+            let (share, counts, delay) = under(link, ecn);
+            assert!(share > least, "{queue}: {share}");
             assert!(delay.p50_ms < longest_ms, "{queue}: {delay:?}");
             assert_eq!(counts.marked > 0, ecn == "1", "{queue}: {counts:?}");
             assert!(counts.marked + counts.dropped > 0, "{queue}: {counts:?}");

@@ -118,6 +118,22 @@ impl Seen {
         Seen { reader: Reader::new(&folder), mounted, folder, gone, site }
     }
 
+    /// With a lease of two seconds, whether there is an origin or not.
+    pub(crate) async fn leased() -> Self {
+        Seen::new(Some(Duration::from_millis(300)), |config| {
+            config.staleness.connected = Duration::from_secs(2);
+            config.staleness.disconnected = Some(Duration::from_secs(2));
+            config.ping = Duration::from_millis(50);
+        })
+        .await
+    }
+
+    /// Without an origin, until the lease of [`leased`](Seen::leased) is over.
+    pub(crate) async fn outlive_the_lease(&mut self) {
+        self.site.crash_origin();
+        tokio::time::sleep(Duration::from_millis(2_500)).await;
+    }
+
     pub(crate) async fn write(&mut self, files: &[(&str, Option<&[u8]>)]) {
         let sequence = self.site.write(files).await;
         self.site.reach(sequence).await;
@@ -294,18 +310,12 @@ fn a_listing_is_what_the_folder_was_when_it_was_opened() {
 fn no_name_is_answered_without_the_lease() {
     needs!(fuse(), command("python3"));
     runtime().block_on(async {
-        let mut seen = Seen::new(Some(Duration::from_millis(300)), |config| {
-            config.staleness.connected = Duration::from_secs(2);
-            config.staleness.disconnected = Some(Duration::from_secs(2));
-            config.ping = Duration::from_millis(50);
-        })
-        .await;
+        let mut seen = Seen::leased().await;
         seen.write(&[("a", Some(b"1"))]).await;
         let reader = &mut seen.reader;
         assert_eq!(reader.ask("read('a')"), "b'1'");
         reader.ask("(a := open_('a'))");
-        seen.site.crash_origin();
-        tokio::time::sleep(Duration::from_millis(2_500)).await;
+        seen.outlive_the_lease().await;
         let reader = &mut seen.reader;
         for what in ["read('a')", "os.stat(m + 'a')", "os.stat(m + 'none')", "os.listdir(m)"] {
             assert_eq!(reader.ask(what), "ETIMEDOUT", "{what}");
