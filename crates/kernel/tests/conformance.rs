@@ -9,16 +9,24 @@ use lull_cc::filler::{PROTOCOLS, Protocol};
 use lull_cc::{Base, Controller, Filler, Nice, NiceParameters, Reaction, Refinements, Window};
 use lull_kernel::Constants;
 use lull_testing::trace::{Event, History, seed};
+use tempfile::TempDir;
 
 const EVENTS: usize = 200_000;
 /// Words in an answer of each mirror.
 const NICE_ANSWER: usize = 10;
 const BACKGROUND_ANSWER: usize = 3;
 
-/// Compiles `bpf/host_<name>.c`.
-fn compile(name: &str) -> PathBuf {
+/// `bpf/host_<name>.c`, compiled into a folder of its own: another run of the tests in the same tree
+/// makes the same program.
+struct Mirror {
+    program: PathBuf,
+    _folder: TempDir,
+}
+
+fn compile(name: &str) -> Mirror {
     let bpf = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../bpf");
-    let program = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("host_{name}"));
+    let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("a folder");
+    let program = folder.path().join(format!("host_{name}"));
     let compiler = std::env::var("CC").unwrap_or_else(|_| "cc".to_owned());
     let status = Command::new(&compiler)
         .args(["-O2", "-Wall", "-Wextra", "-Werror", "-o"])
@@ -27,7 +35,7 @@ fn compile(name: &str) -> PathBuf {
         .status()
         .unwrap_or_else(|error| panic!("cannot run the C compiler {compiler}: {error}"));
     assert!(status.success(), "{compiler} cannot compile {name}.h for the host");
-    program
+    Mirror { program, _folder: folder }
 }
 
 fn event_words(event: &Event) -> [u64; 11] {
@@ -85,8 +93,8 @@ fn bytes(words: &[u64]) -> impl Iterator<Item = u8> + '_ {
     words.iter().flat_map(|word| word.to_le_bytes())
 }
 
-fn run_in_c(program: &Path, constants: impl Into<Constants>, events: &[Event]) -> Vec<u64> {
-    let mut child = Command::new(program)
+fn run_in_c(mirror: &Mirror, constants: impl Into<Constants>, events: &[Event]) -> Vec<u64> {
+    let mut child = Command::new(&mirror.program)
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .spawn()
@@ -104,7 +112,7 @@ fn run_in_c(program: &Path, constants: impl Into<Constants>, events: &[Event]) -
 
 #[test]
 fn the_kernel_s_nice_gives_the_same_windows_bit_for_bit() {
-    let program = compile("nice");
+    let mirror = compile("nice");
     let prototype = NiceParameters::prototype();
     let refined = NiceParameters::refined();
     let headroom = Refinements { headroom: true, ..Refinements::NONE };
@@ -131,7 +139,7 @@ fn the_kernel_s_nice_gives_the_same_windows_bit_for_bit() {
         let histories = [("plausible", History::plausible(seed)), ("wild", History::wild(seed))];
         for (kind, history) in histories {
             let events: Vec<Event> = history.take(EVENTS).collect();
-            let in_c = run_in_c(&program, parameters, &events);
+            let in_c = run_in_c(&mirror, parameters, &events);
             assert_eq!(in_c.len(), EVENTS * NICE_ANSWER, "the mirror answers every event");
             let mut nice = Nice::new(*parameters);
             for (i, event) in events.iter().enumerate() {
@@ -153,13 +161,13 @@ fn the_kernel_s_nice_gives_the_same_windows_bit_for_bit() {
 
 #[test]
 fn the_kernel_s_background_gives_the_same_windows_bit_for_bit() {
-    let program = compile("background");
+    let mirror = compile("background");
     let seed = seed();
     for protocol in PROTOCOLS {
         let histories = [("plausible", History::plausible(seed)), ("wild", History::wild(seed))];
         for (kind, history) in histories {
             let events: Vec<Event> = history.take(EVENTS).collect();
-            let in_c = run_in_c(&program, &protocol, &events);
+            let in_c = run_in_c(&mirror, &protocol, &events);
             assert_eq!(in_c.len(), EVENTS * BACKGROUND_ANSWER, "the mirror answers every event");
             let mut filler = Filler::new(protocol);
             let mut cuts = 0;
