@@ -343,9 +343,7 @@ static NICE_INLINE void nice_on_idle(struct nice *n)
 
 /*
  * Vegas (Nice 2.1): Diff = (W/min - W/observed) * min, in packets with 16 fractional bits.
- * Queueing below the floor is jitter, and no packet of ours. `least`: what is observed is the least
- * RTT of the round. A large window leaves in bursts, whose packets wait for each other, and paths
- * jitter: a millisecond of that in the mean are eight packets at 100 Mbit/s.
+ * Queueing below the floor is jitter, and no packet of ours.
  */
 static NICE_INLINE u64 nice_diff(const struct nice_params *p, const struct nice *n, u32 observed)
 {
@@ -401,7 +399,11 @@ static NICE_INLINE u64 nice_step(const struct nice_params *p, const struct nice 
 static NICE_INLINE void nice_grow(const struct nice_params *p, struct nice *n, u32 observed,
 				  bool in_slow_start)
 {
-	u32 seen = p->refinements & NICE_LEAST ? n->round_low : observed;
+	/* `least`: from two packets in a millisecond on, Vegas looks at the least RTT of the round. A
+	 * window leaves in bursts of that length, whose packets wait for each other, and paths jitter
+	 * by as much. */
+	bool dense = n->window * NICE_BURST_US > NICE_TWO * n->min_rtt;
+	u32 seen = p->refinements & NICE_LEAST && dense ? n->round_low : observed;
 	u64 diff;
 
 	if (n->window < NICE_TWO) {

@@ -29,6 +29,9 @@
 /* A packet must find the acknowledgement of the one before still held back. */
 #define NICE_LARGEST_SPACING_US 20000
 
+/* A window leaves in bursts of a millisecond (tcp_tso_autosize). */
+#define NICE_BURST_US 1000
+
 /* Linux holds a single packet's acknowledgement back by 40 ms at the least, others by more. */
 #define NICE_RECEIVER_DELAY_US 35000
 

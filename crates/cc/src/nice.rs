@@ -39,6 +39,10 @@ const RECEIVER_DELAY: u32 = 35_000;
 /// A packet must find the acknowledgement of the one before still held back, which Linux does for
 /// 40 ms at the least: an acknowledgement that had to wait for that time looks like a queue.
 const LARGEST_SPACING: u32 = 20_000;
+/// A window leaves in bursts of a millisecond (Linux's `tcp_tso_autosize`), whose packets wait for each
+/// other, and paths jitter by as much. Of a flow that has more than two packets in that time, between
+/// α and β, Vegas takes it for a queue.
+const BURST: u64 = 1_000;
 /// The step doubles with each eight rounds in which the queue was as good as empty, up to 2^6.
 const EMPTY_ROUNDS: u32 = 48;
 /// Rounds without congestion until a new flow has the whole threshold.
@@ -315,9 +319,8 @@ impl Nice {
         ((self.window * room / u64::from(observed) / 4) << (self.empty / 8)).min(ONE)
     }
 
-    /// Vegas' rule (Nice §2.1). `least`: what it looks at is the least RTT of the round. A large
-    /// window leaves in bursts, whose packets wait for each other, and paths jitter: a millisecond
-    /// of that in the mean are eight packets at 100 Mbit/s.
+    /// Vegas' rule (Nice §2.1). `least`: from two packets in a millisecond on, what it looks at is the
+    /// least RTT of the round.
     fn grow(&mut self, observed: u32, in_slow_start: bool) {
         if self.window < TWO {
             self.window += self.small_step(observed);
@@ -325,7 +328,8 @@ impl Nice {
         }
         let NiceParameters { base, alpha, beta, delay_floor_micros, refinements, .. } =
             self.parameters;
-        let seen = if refinements.least { self.round.low } else { observed };
+        let is_dense = self.window * BURST > TWO * u64::from(self.rtt.min_rtt);
+        let seen = if refinements.least && is_dense { self.round.low } else { observed };
         // Queueing below the floor is jitter, and no packet of ours.
         let empty = self.rtt.min_rtt + delay_floor_micros;
         let diff = if seen < empty { 0 } else { vegas::diff(self.window, self.rtt.min_rtt, seen) };

@@ -122,14 +122,23 @@ fn recall_brings_a_flow_back_by_slow_start_to_half_of_where_it_was_pushed_down()
 }
 
 #[test]
-fn least_lets_vegas_see_what_stands_in_the_queue_and_not_what_bursts_add() {
-    let burst = [EMPTY, EMPTY + 18_000, EMPTY + 18_000, EMPTY + 18_000];
-    let standing = [EMPTY + 15_000; 4];
-    // (round-trip times of a round, the window behind it by the letter, and with `least`)
-    for (samples, mean, least) in [(burst, 39.0, 41.0), (standing, 39.0, 39.0)] {
+fn least_lets_a_fast_flows_vegas_see_what_stands_in_the_queue_and_not_what_bursts_add() {
+    const SHORT: u32 = 10_000;
+    let burst = |empty, more| [empty, empty + more, empty + more, empty + more];
+    let standing = [SHORT + 1_500; 4];
+    // (the empty path, round-trip times of a round, the window behind it by the letter, with `least`)
+    let cases = [
+        (SHORT, burst(SHORT, 1_800), 39.0, 41.0),
+        (SHORT, standing, 39.0, 39.0),
+        // Forty packets in 20 ms are two in a millisecond: no more than may be.
+        (20_000, burst(20_000, 3_600), 39.0, 39.0),
+        (19_999, burst(19_999, 3_600), 39.0, 41.0),
+        (EMPTY, burst(EMPTY, 18_000), 39.0, 39.0),
+    ];
+    for (empty, samples, mean, least) in cases {
         for (is_least, wanted) in [(false, mean), (true, least)] {
             let refinements = Refinements { least: is_least, ..Refinements::NONE };
-            let mut path = path(refinements, 40.0, EMPTY);
+            let mut path = path(refinements, 40.0, empty);
             assert_near(path.round(&samples), wanted, &format!("{samples:?}, least: {is_least}"));
         }
     }

@@ -67,7 +67,8 @@ pub struct Refinements {
     /// window is back by slow start when the foreground has gone.
     pub recall: bool,
     /// What Vegas takes for the round-trip time of a round is its least one instead of the mean, so
-    /// that neither its own bursts nor the path's jitter look like a queue.
+    /// that neither its own bursts nor the path's jitter look like a queue. Only of a flow that has
+    /// more than two packets in a millisecond, for which they do.
     pub least: bool,
 }
 
