@@ -1,5 +1,6 @@
 //! `lull lab run`, `list`, `report`: experiments, and what they show; `replay` and `documents`.
 
+use std::collections::BTreeSet;
 use std::io::{self, IsTerminal, Read, Write};
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -177,8 +178,12 @@ fn try_run(args: &RunArgs) -> anyhow::Result<ExitCode> {
     };
     let mut code = ExitCode::SUCCESS;
     let mut shown = Vec::new();
+    let mut ran = BTreeSet::new();
     for plan in &plans {
         let mut progress = Progress::new(&plan.id, args.seed);
+        // Of two plans that show the same cells, the second finds those that the first one ran.
+        let fresh = args.fresh && ran.insert(&plan.cells_of);
+        let runner = Runner { fresh, ..runner.clone() };
         let outcome = runner.run(plan, |event| progress.show(&event))?;
         progress.end();
         let results = judge(plan, &outcome.cells);
@@ -257,8 +262,9 @@ fn try_list(args: &ListArgs) -> anyhow::Result<ExitCode> {
         writeln!(out, "{}: {}", plan.id, plan.title)?;
         writeln!(
             out,
-            "    {runs}; {}, about {}; --quick: {}, about {}",
+            "    {runs}; {}{}, about {}; --quick: {}, about {}",
             count(full.len()),
+            if plan.cells_of == plan.id { String::new() } else { format!(" of {}", plan.cells_of) },
             duration(time),
             count(quick.len()),
             duration(quick_time)

@@ -297,3 +297,33 @@ pub(super) struct PlanFile {
 fn once() -> u32 {
     1
 }
+
+/// A file that shows the cells of another plan in its own way.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct ViewFile {
+    id: String,
+    title: String,
+    #[serde(default)]
+    about: String,
+    paper: Paper,
+    why: Option<String>,
+    /// The plan whose cells they are.
+    pub(super) cells_of: String,
+    /// Without any, those of that plan.
+    #[serde(default)]
+    metrics: Vec<Metric>,
+    #[serde(default)]
+    checks: Vec<Check>,
+    #[serde(default)]
+    plots: Vec<Plot>,
+}
+
+impl ViewFile {
+    /// The whole plan, given the one whose cells they are.
+    pub(super) fn of(self, other: PlanFile) -> PlanFile {
+        let ViewFile { id, title, about, paper, why, cells_of: _, metrics, checks, plots } = self;
+        let metrics = if metrics.is_empty() { other.metrics } else { metrics };
+        PlanFile { id, title, about, paper, why, metrics, checks, plots, ..other }
+    }
+}

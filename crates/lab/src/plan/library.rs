@@ -85,7 +85,12 @@ impl Place {
     fn plan(&self, name: &str, quick: bool) -> Result<Plan, PlanError> {
         let plan = match self {
             Place::File(path) => Plan::read(path, quick)?,
-            Place::BuiltIn(text) => Plan::parse(&format!("{name}.toml"), text, quick)?,
+            Place::BuiltIn(text) => {
+                Plan::parse_beside(&format!("{name}.toml"), text, quick, |id| {
+                    let (name, text) = BUILT_IN.iter().find(|(name, _)| *name == id)?;
+                    Some((format!("{name}.toml"), (*text).to_owned()))
+                })?
+            }
         };
         if plan.id != name {
             let text = format!("id: it is '{}', and must be the file's name, '{name}'", plan.id);

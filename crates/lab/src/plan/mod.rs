@@ -3,12 +3,14 @@
 //! A plan is a TOML file. It names a network, congestion controls, groups of traffic and phases,
 //! and the axes of a sweep; `$axis` anywhere in the first four stands for the axis's value. Each
 //! combination of values, once for each repetition, is a cell: a run of its own. Metrics, checks
-//! and plots are expressions over what the cells measured.
+//! and plots are expressions over what the cells measured. Another plan may show the same cells in its
+//! own way (`cells_of`), as papers draw several figures from the same runs.
 
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
 
+use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 
@@ -32,8 +34,8 @@ pub use error::PlanError;
 pub(crate) use expand::shown;
 pub use expand::{Cell, Selection};
 pub use expression::{Expression, ExpressionError};
-use file::PlanFile;
 pub use file::{Axis, Check, Entry, Metric, Of, Paper, Plot, PlotKind};
+use file::{PlanFile, ViewFile};
 pub use group::{Group, Kind};
 pub use library::Library;
 pub use network::{Emulated, Network};
@@ -48,6 +50,8 @@ pub use spelled::{Spelled, Time};
 pub struct Plan {
     /// The name it is run by.
     pub id: String,
+    /// The plan whose cells, and so whose record, it shows: itself, if it names no other.
+    pub cells_of: String,
     /// What it is, in a line.
     pub title: String,
     /// More about it.
@@ -85,6 +89,21 @@ fn is_name(text: &str) -> bool {
         && text.chars().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_')
 }
 
+/// Whether a plan can have this id.
+fn is_id(text: &str) -> bool {
+    let fits = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
+    !text.is_empty() && text.chars().all(fits)
+}
+
+/// What a file says, or the line that it does not say it in.
+fn spelled<T: DeserializeOwned>(name: &str, text: &str) -> Result<T, PlanError> {
+    toml::from_str(text).map_err(|error| PlanError::File {
+        file: name.to_owned(),
+        line: error.span().map(|span| locate::line_at(text, span.start)),
+        text: error.message().trim().replace('\n', "; "),
+    })
+}
+
 /// SHA-256 of `bytes`, in hexadecimal.
 fn hash(bytes: &[u8]) -> String {
     Sha256::digest(bytes).iter().map(|byte| format!("{byte:02x}")).collect()
@@ -92,18 +111,54 @@ fn hash(bytes: &[u8]) -> String {
 
 impl Plan {
     /// Reads a plan from its text; `name` is what error messages call the file. With `quick`, the
-    /// subset that the plan gives for it.
+    /// subset that the plan gives for it. It has to have cells of its own.
     ///
     /// # Errors
     /// [`PlanError::File`]: one line with the file, the line and the key.
     pub fn parse(name: &str, text: &str, quick: bool) -> Result<Self, PlanError> {
-        let file: PlanFile = toml::from_str(text).map_err(|error| PlanError::File {
+        Self::parse_beside(name, text, quick, |_| None)
+    }
+
+    /// The same of a plan that may show the cells of another one: `other` gives that one's name and
+    /// text by its id.
+    fn parse_beside(
+        name: &str,
+        text: &str,
+        quick: bool,
+        other: impl Fn(&str) -> Option<(String, String)>,
+    ) -> Result<Self, PlanError> {
+        let shows_another =
+            text.parse::<toml::Table>().is_ok_and(|keys| keys.contains_key("cells_of"));
+        if !shows_another {
+            let file: PlanFile = spelled(name, text)?;
+            let id = file.id.clone();
+            return Self::of(name, text, file, id, quick);
+        }
+        let view: ViewFile = spelled(name, text)?;
+        let id = view.cells_of.clone();
+        let wrong = |why: &str| PlanError::File {
             file: name.to_owned(),
-            line: error.span().map(|span| locate::line_at(text, span.start)),
-            text: error.message().trim().replace('\n', "; "),
-        })?;
+            line: locate::line_of(text, &["cells_of"]),
+            text: format!("cells_of: {why}"),
+        };
+        let found = if is_id(&id) { other(&id) } else { None };
+        let (other_name, other) =
+            found.ok_or_else(|| wrong(&format!("there is no plan '{id}' beside it")))?;
+        let cells: PlanFile = spelled(&other_name, &other)?;
+        let plan = Self::of(name, text, view.of(cells), id, quick)?;
+        Ok(Plan { hash: hash(format!("{quick}\n{text}\n{other}").as_bytes()), ..plan })
+    }
+
+    fn of(
+        name: &str,
+        text: &str,
+        file: PlanFile,
+        cells_of: String,
+        quick: bool,
+    ) -> Result<Self, PlanError> {
         let mut plan = Plan {
             id: file.id.clone(),
+            cells_of,
             title: file.title.clone(),
             about: file.about.clone(),
             paper: file.paper.clone(),
@@ -128,14 +183,17 @@ impl Plan {
         Ok(plan)
     }
 
-    /// Reads a plan from a file.
+    /// Reads a plan from a file. Plans whose cells it may show are in the same folder.
     ///
     /// # Errors
     /// [`PlanError::Folder`] if it cannot be read, and those of [`Plan::parse`].
     pub fn read(path: &Path, quick: bool) -> Result<Self, PlanError> {
         let text = fs::read_to_string(path)
             .map_err(|source| PlanError::Folder { path: path.to_owned(), source })?;
-        Plan::parse(&path.display().to_string(), &text, quick)
+        Plan::parse_beside(&path.display().to_string(), &text, quick, |id| {
+            let beside = path.with_file_name(format!("{id}.toml"));
+            Some((beside.display().to_string(), fs::read_to_string(&beside).ok()?))
+        })
     }
 
     fn error(&self, key: &[&str], text: impl Into<String>) -> PlanError {
@@ -171,8 +229,7 @@ impl Plan {
     }
 
     fn validate(&self) -> Result<(), PlanError> {
-        let is_id = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
-        if self.id.is_empty() || !self.id.chars().all(is_id) {
+        if !is_id(&self.id) {
             let text = "id: it consists of small letters, digits and '-'";
             return Err(self.error(&["id"], text));
         }
@@ -260,7 +317,12 @@ impl Plan {
 
     /// What the plan is, for `lull lab list --json` and the headers of records.
     pub fn summary(&self) -> Value {
-        json!({ "id": self.id, "title": self.title, "paper": self.paper, "quick": self.quick })
+        let Plan { id, cells_of, title, paper, quick, .. } = self;
+        let mut summary = json!({ "id": id, "title": title, "paper": paper, "quick": quick });
+        if cells_of != id {
+            summary["cells_of"] = json!(cells_of);
+        }
+        summary
     }
 }
 

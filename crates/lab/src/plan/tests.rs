@@ -1,3 +1,5 @@
+use std::path::Path;
+
 use super::*;
 
 /// A plan of one cell that can be run.
@@ -433,3 +435,74 @@ fn every_value_that_cannot_be_is_told_with_its_line() {
         assert!(!error.contains('\n'), "{spoilt}: {error}");
     }
 }
+
+/// Another look at the cells of the sweep.
+const VIEW: &str = r#"id = "view"
+title = "The same cells"
+cells_of = "sweep"
+[paper]
+source = "TCP Nice §4"
+statement = "…"
+[[checks]]
+name = "a"
+value = "flows"
+at_least = 1
+"#;
+
+fn beside(id: &str) -> Option<(String, String)> {
+    (id == "sweep").then(|| ("sweep.toml".to_owned(), SWEEP.to_owned()))
+}
+
+#[test]
+fn a_plan_may_show_the_cells_of_another_one() {
+    for quick in [false, true] {
+        let view = Plan::parse_beside("view.toml", VIEW, quick, beside).unwrap();
+        let sweep = Plan::parse("sweep.toml", SWEEP, quick).unwrap();
+        assert_eq!((view.id.as_str(), view.cells_of.as_str()), ("view", "sweep"));
+        assert_eq!((sweep.cells_of.as_str(), sweep.checks.len()), ("sweep", 0));
+        let identities = |plan: &Plan| -> Vec<_> {
+            all(plan).into_iter().map(|cell| (cell.key, cell.hash, cell.seed)).collect()
+        };
+        assert_eq!(identities(&view), identities(&sweep));
+        let record = |plan: &Plan| crate::run::record_path(Path::new("out"), plan);
+        assert_eq!(record(&view), record(&sweep));
+        assert_eq!((view.checks.len(), view.metrics.len()), (1, sweep.metrics.len()));
+        assert_ne!(view.hash, sweep.hash);
+    }
+}
+
+#[test]
+fn a_plan_that_shows_another_one_s_cells_has_none_of_its_own() {
+    for (what, from, to, words) in [
+        ("no such plan", "\"sweep\"", "\"swoop\"", &["view.toml:3", "cells_of", "swoop"][..]),
+        ("a path", "\"sweep\"", "\"../sweep\"", &["view.toml:3", "cells_of"]),
+        (
+            "cells",
+            "[paper]",
+            "[[axes]]\nname = 'a'\nvalues = [1]\n[paper]",
+            &["view.toml:4", "axes"],
+        ),
+        ("a strange plot", "[[checks]]", PLOT, &["view.toml:7", "nothing", "no axis"]),
+    ] {
+        let text = VIEW.replacen(from, to, 1);
+        let error = Plan::parse_beside("view.toml", &text, false, beside).expect_err(what);
+        for word in words {
+            assert!(error.to_string().contains(word), "{what}: no {word} in: {error}");
+        }
+    }
+    let chain = |_: &str| Some(("other.toml".to_owned(), VIEW.to_owned()));
+    let error = Plan::parse_beside("view.toml", VIEW, false, chain).unwrap_err().to_string();
+    assert!(error.contains("other.toml:3") && error.contains("cells_of"), "{error}");
+    let alone = Plan::parse("view.toml", VIEW, false).unwrap_err().to_string();
+    assert!(alone.contains("there is no plan 'sweep' beside it"), "{alone}");
+}
+
+/// A plot over an axis that nobody has.
+const PLOT: &str = r#"[[plots]]
+name = "p"
+title = "p"
+kind = "lines"
+x = "nothing"
+y = "1"
+y_title = "p"
+[[checks]]"#;

@@ -138,7 +138,7 @@ pub struct Outcome {
 /// Where the record of a plan is, under the folder `out`.
 pub fn record_path(out: &Path, plan: &Plan) -> PathBuf {
     let subset = if plan.quick { ".quick" } else { "" };
-    out.join(format!("{}{subset}.jsonl", plan.id))
+    out.join(format!("{}{subset}.jsonl", plan.cells_of))
 }
 
 impl Runner {
