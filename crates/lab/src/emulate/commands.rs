@@ -14,6 +14,9 @@ pub(super) enum Command {
     Snapshot(Sender<(WindowTally, Vec<FlowKey>)>),
     /// End the window and begin one of this name.
     Mark(String, Sender<()>),
+    /// From now on nothing reaches the host of this number and nothing leaves it, or everything
+    /// does again.
+    Cut(usize, bool, Sender<()>),
     /// End.
     Stop,
 }

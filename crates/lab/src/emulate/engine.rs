@@ -67,6 +67,9 @@ pub(super) struct Engine {
     ports: Vec<Port>,
     /// Hosts on the left; ports below are theirs.
     left: usize,
+    /// Hosts whose cable is not plugged in.
+    cut: Vec<bool>,
+    urgent: bool,
     by_address: HashMap<IpAddr, usize>,
     directions: [Direction; 2],
     flow_numbers: HashMap<FlowKey, u32>,
@@ -108,6 +111,8 @@ impl Engine {
             [(IpAddr::V4(host.v4()), port), (IpAddr::V6(host.v6()), port)]
         });
         Engine {
+            cut: vec![false; ports.len()],
+            urgent: topology.urgent,
             ports,
             left: topology.left,
             by_address: addresses.collect(),
@@ -140,12 +145,14 @@ impl Engine {
         wake: &Arc<EventFd>,
     ) -> Result<Outcome, Error> {
         let _hearing = commands.hear();
-        sys::raise_priority();
+        if self.urgent {
+            sys::raise_priority();
+            // A machine that takes unused pages of files back takes the program's own, too: what is
+            // done once in minutes would then wait for the disk, and packets with it.
+            let _ = mlockall(MlockAllFlags::MCL_CURRENT);
+        }
         // The kernel may otherwise let a thread sleep 50 µs longer than asked.
         let _ = nix::sys::prctl::set_timerslack(1);
-        // A machine that takes unused pages of files back takes the program's own, too: what is done
-        // once in minutes would then wait for the disk, and packets with it.
-        let _ = mlockall(MlockAllFlags::MCL_CURRENT);
         let mut readable: Vec<usize> = Vec::new();
         loop {
             let more = self.take_in(&readable)?;
@@ -245,6 +252,10 @@ impl Engine {
                     self.begin_window(name);
                     let _ = answer.send(());
                 }
+                Command::Cut(port, is_cut, answer) => {
+                    self.cut[port] = is_cut;
+                    let _ = answer.send(());
+                }
             }
         }
         true
@@ -334,6 +345,9 @@ impl Engine {
             self.unroutable += u64::from(!key.destination.is_multicast());
             return Ok(());
         };
+        if self.cut[port] {
+            return Ok(());
+        }
         let flow = match self.flow_numbers.get(&key) {
             Some(&flow) => flow,
             None => {
@@ -463,6 +477,9 @@ impl Engine {
 
     /// Gives a packet to the host it is for.
     fn send(&mut self, mut frame: Frame) -> Result<(), Error> {
+        if self.cut[frame.port] {
+            return Ok(());
+        }
         let result = match &self.ports[frame.port] {
             Port::Tun(descriptor) => nix::unistd::write(descriptor, frame.packet()),
             Port::Packet(descriptor) => {

@@ -179,6 +179,20 @@ impl Emulator {
         answered.recv().map_err(|_| Error::Stopped)
     }
 
+    /// Pulls the cable of a host, or plugs it in again: packets to it and from it are lost without a
+    /// word, those under way among them.
+    ///
+    /// # Errors
+    /// [`Error::Stopped`] if the emulator has failed.
+    pub fn set_cut(&self, host: &Host, is_cut: bool) -> Result<(), Error> {
+        let Some(port) = self.hosts.iter().position(|one| one.name() == host.name()) else {
+            return Ok(());
+        };
+        let (answer, answered) = channel();
+        self.command(Command::Cut(port, is_cut, answer))?;
+        answered.recv().map_err(|_| Error::Stopped)
+    }
+
     /// Ends the emulator and returns all that it counted.
     ///
     /// # Errors

@@ -30,6 +30,9 @@ pub struct Topology {
     pub mtu: u32,
     /// The interval of the time series; none for no series.
     pub series: Option<Duration>,
+    /// Whether the thread that moves packets goes before all others of the machine, as root's may:
+    /// for whoever measures.
+    pub urgent: bool,
 }
 
 /// One direction of the bottleneck.
@@ -132,6 +135,7 @@ impl Topology {
             congestion_control: None,
             mtu: 1500,
             series: None,
+            urgent: true,
         }
     }
 

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use lull_cc::{Bytes, Timestamp};
 use lull_lab::emulate::{
-    Backend, Buffer, Counts, Discipline, Emulator, Link, LinkRate, Signals, Spread, Topology,
+    Backend, Buffer, Counts, Discipline, Emulator, Host, Link, LinkRate, Signals, Spread, Topology,
     Trace, contain, set_dscp,
 };
 use lull_testing::{Missing, needs, root, undisturbed};
@@ -321,6 +321,36 @@ fn neighbours_of_one_side_do_not_meet_the_bottleneck() {
     assert!(start.elapsed() < Duration::from_millis(500));
     drop(stream);
     assert_eq!(emulator.finish().unwrap().total.forward.all.packets, 0);
+}
+
+#[test]
+fn a_host_whose_link_is_cut_hears_nothing_and_is_not_heard() {
+    needs!(tun());
+    let link = Link { delay: Duration::from_millis(1), ..Link::default() };
+    let topology = Topology { right: 2, urgent: false, ..Topology::symmetric(link) };
+    let emulator = Emulator::start(&topology).unwrap();
+    let socket = |host: &Host| {
+        let socket = host.enter(|| UdpSocket::bind((host.v4(), 9))).unwrap().unwrap();
+        socket.set_read_timeout(Some(Duration::from_secs(1))).unwrap();
+        socket
+    };
+    let (left, right) = (emulator.left(0), [emulator.right(0), emulator.right(1)]);
+    let (sender, receivers) = (socket(left), right.map(socket));
+    let heard = |to: usize| {
+        let mut bytes = [0; 8];
+        sender.send_to(b"there", (right[to].v4(), 9)).unwrap();
+        let there = receivers[to].recv(&mut bytes).is_ok();
+        receivers[to].send_to(b"back", (left.v4(), 9)).unwrap();
+        [there, sender.recv(&mut bytes).is_ok()]
+    };
+    assert_eq!([heard(0), heard(1)], [[true; 2]; 2]);
+    emulator.set_cut(right[0], true).unwrap();
+    assert_eq!([heard(0), heard(1)], [[false; 2], [true; 2]]);
+    emulator.set_cut(right[0], false).unwrap();
+    emulator.set_cut(left, true).unwrap();
+    assert_eq!([heard(0), heard(1)], [[false; 2]; 2]);
+    emulator.set_cut(left, false).unwrap();
+    assert_eq!([heard(0), heard(1)], [[true; 2]; 2]);
 }
 
 #[test]
