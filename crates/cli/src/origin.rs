@@ -1,11 +1,13 @@
 //! `lull origin`: where files are written that many places have.
 
 use std::io::Write;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::sync::Arc;
 use std::time::Duration;
 
-use lull_replicate::daemon::{Clock, MachineClock, OriginOptions, create_origin};
+use anyhow::Context;
+use lull_replicate::daemon::{BentClock, Clock, MachineClock, OriginOptions, create_origin};
 use lull_replicate::http::client::Client;
 use lull_replicate::service::{OriginService, Told, run_origin, runtime};
 use serde_json::json;
@@ -92,6 +94,9 @@ pub(crate) struct RunArgs {
     /// Tell what happens as JSON, one object a line
     #[arg(long)]
     json: bool,
+    /// A file that bends the clocks: how `lull lab torture` sets them
+    #[arg(long, value_name = "FILE", hide = true)]
+    lab_clock: Option<PathBuf>,
 }
 
 /// Make a ticket, by which one replica joins once
@@ -134,6 +139,7 @@ pub(crate) fn run(command: Command) -> anyhow::Result<ExitCode> {
             let token = args.token_file.as_deref().map(crate::web::token).transpose()?;
             let service = OriginService {
                 daemon: OriginOptions::new(args.folder, args.listen),
+                clock: clock(args.lab_clock.as_deref())?,
                 http: args.http.zip(token),
                 watch: args.watch,
             };
@@ -151,6 +157,13 @@ pub(crate) fn run(command: Command) -> anyhow::Result<ExitCode> {
         }
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// The machine's clocks, unless a lab bends them.
+pub(crate) fn clock(bent_by: Option<&Path>) -> anyhow::Result<Arc<dyn Clock>> {
+    let Some(path) = bent_by else { return Ok(Arc::new(MachineClock)) };
+    let clock = BentClock::open(path);
+    Ok(Arc::new(clock.with_context(|| format!("{} cannot be read", path.display()))?))
 }
 
 /// Tells on standard error what happens.

@@ -13,7 +13,7 @@ use lull_replicate::identity::Ticket;
 use lull_replicate::replica::{Config, Order, Staleness};
 use lull_replicate::service::{ReplicaService, run_replica, runtime};
 
-use crate::origin::teller;
+use crate::origin::{clock, teller};
 use crate::web::seconds;
 
 pub(crate) const EXAMPLES: &str = "\
@@ -106,6 +106,9 @@ pub(crate) struct RunArgs {
     /// Tell what happens as JSON, one object a line
     #[arg(long)]
     json: bool,
+    /// A file that bends the clocks: how `lull lab torture` sets them
+    #[arg(long, value_name = "FILE", hide = true)]
+    lab_clock: Option<PathBuf>,
 }
 
 impl RunArgs {
@@ -142,7 +145,8 @@ impl RunArgs {
         let config =
             Config { staleness, order, quota, ping, grace: self.keep, ..Config::default() };
         let daemon = ReplicaOptions { config, ..ReplicaOptions::new(self.folder) };
-        Ok(ReplicaService { daemon, http: self.http, mount: self.mount, blocked })
+        let clock = clock(self.lab_clock.as_deref())?;
+        Ok(ReplicaService { daemon, clock, http: self.http, mount: self.mount, blocked })
     }
 }
 

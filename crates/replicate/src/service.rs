@@ -13,8 +13,8 @@ use tokio::runtime::{Builder, Runtime};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use crate::daemon::{
-    Clock, DaemonError, MachineClock, OriginDaemon, OriginEvent, OriginOptions, ReplicaDaemon,
-    ReplicaEvent, ReplicaOptions,
+    Clock, DaemonError, OriginDaemon, OriginEvent, OriginOptions, ReplicaDaemon, ReplicaEvent,
+    ReplicaOptions,
 };
 #[cfg(feature = "fuse")]
 use crate::fuse::{MountError, Mounted};
@@ -154,6 +154,8 @@ pub enum ServiceError {
 pub struct OriginService {
     /// The daemon.
     pub daemon: OriginOptions,
+    /// Where it has its time from.
+    pub clock: Arc<dyn Clock>,
     /// Where it takes `PUT` and `DELETE`, and the token for that.
     pub http: Option<(String, String)>,
     /// The folder whose files it publishes as they are written.
@@ -166,6 +168,8 @@ pub struct OriginService {
 pub struct ReplicaService {
     /// The daemon.
     pub daemon: ReplicaOptions,
+    /// Where it has its time from.
+    pub clock: Arc<dyn Clock>,
     /// Where it answers reads.
     pub http: Option<String>,
     /// The folder in which its files are shown.
@@ -302,14 +306,13 @@ pub fn run_origin(
     let tell = Arc::new(tell);
     finished(async {
         let signals = Signals::take()?;
-        let OriginService { daemon, http, .. } = service;
+        let OriginService { daemon, clock, http, .. } = service;
         let folder = daemon.folder.clone();
         #[cfg(feature = "watch")]
         if let Some(watched) = &service.watch {
             // Before anything begins that would tell of itself.
             Watched::check(watched, &folder)?;
         }
-        let clock: Arc<dyn Clock> = Arc::new(MachineClock);
         let telling = Arc::clone(&tell);
         let daemon =
             OriginDaemon::start(daemon, clock, move |event| telling(Told::Origin(event))).await?;
@@ -351,9 +354,8 @@ pub fn run_replica(
             // Before anything begins that would tell of itself.
             Mounted::check(folder)?;
         }
-        let ReplicaService { daemon, http, blocked, .. } = service;
+        let ReplicaService { daemon, clock, http, blocked, .. } = service;
         let folder = daemon.folder.clone();
-        let clock: Arc<dyn Clock> = Arc::new(MachineClock);
         let telling = Arc::clone(&tell);
         let daemon =
             ReplicaDaemon::start(daemon, clock, move |event| telling(Told::Replica(event)))?;

@@ -2,6 +2,10 @@
 
 use core::fmt;
 use core::time::Duration;
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::FileExt;
+use std::path::Path as FilePath;
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -35,6 +39,58 @@ impl Clock for MachineClock {
     }
 }
 
+/// The machine's clocks as a file bends them: how a lab gives each process of one machine clocks of
+/// its own.
+///
+/// The file has two integers of 64 bits, little-endian: nanoseconds by which the wall clock is ahead,
+/// looked at each time, and parts per million by which both clocks run fast, looked at once.
+#[derive(Debug)]
+pub struct BentClock {
+    file: File,
+    begun: Reading,
+    parts_per_million: i64,
+}
+
+impl BentClock {
+    /// The clocks that the file says.
+    ///
+    /// # Errors
+    /// If it cannot be read.
+    pub fn open(path: &FilePath) -> io::Result<Self> {
+        let file = File::open(path)?;
+        let mut said = [0; 16];
+        file.read_exact_at(&mut said, 0)?;
+        let [_, rate] = integers(said);
+        Ok(BentClock { file, begun: MachineClock.read(), parts_per_million: rate })
+    }
+
+    fn ahead(&self) -> i64 {
+        let mut said = [0; 16];
+        // Without the file nobody has set the clock.
+        self.file.read_exact_at(&mut said, 0).map_or(0, |()| integers(said)[0])
+    }
+}
+
+fn integers(bytes: [u8; 16]) -> [i64; 2] {
+    let whole = u128::from_le_bytes(bytes);
+    [whole as u64, (whole >> 64) as u64].map(u64::cast_signed)
+}
+
+impl Clock for BentClock {
+    fn read(&self) -> Reading {
+        let Reading { local, wall } = MachineClock.read();
+        let passed = i128::try_from(local.since(self.begun.local).as_nanos()).unwrap_or(0);
+        let gained = passed * i128::from(self.parts_per_million) / 1_000_000;
+        let gained = i64::try_from(gained).unwrap_or(0);
+        Reading {
+            local: LocalTime::from_nanos(local.as_nanos().saturating_add(gained)),
+            wall: WallTime::from_nanos(
+                wall.as_nanos().saturating_add(gained).saturating_add(self.ahead()),
+            ),
+        }
+    }
+}
+
 /// What certificates are judged by.
 #[derive(Debug)]
 struct Today(Arc<dyn Clock>);
@@ -58,5 +114,42 @@ pub(super) async fn until(clock: &dyn Clock, at: Option<LocalTime>) {
     match at {
         Some(at) => tokio::time::sleep(at.since(clock.read().local).max(LEAST)).await,
         None => core::future::pending().await,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::*;
+
+    #[test]
+    fn a_bent_clock_is_ahead_and_fast_as_its_file_says() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("clock");
+        let write = |ahead: i64, rate: i64| {
+            fs::write(&path, [ahead.to_le_bytes(), rate.to_le_bytes()].concat()).unwrap();
+        };
+        assert!(BentClock::open(&path).is_err());
+        write(-3_000_000_000, 0);
+        let clock = BentClock::open(&path).unwrap();
+        let before = MachineClock.read();
+        let shown = clock.read();
+        let after = MachineClock.read();
+        assert!((before.local..=after.local).contains(&shown.local));
+        let behind = Duration::from_secs(3);
+        assert!((before.wall.minus(behind)..=after.wall.minus(behind)).contains(&shown.wall));
+        write(5_000_000_000, 0);
+        assert!(clock.read().wall >= after.wall.plus(Duration::from_secs(5)));
+
+        // Ten times as fast.
+        write(0, 9_000_000);
+        let begun = MachineClock.read();
+        let clock = BentClock::open(&path).unwrap();
+        let first = clock.read().local;
+        std::thread::sleep(Duration::from_millis(20));
+        let last = clock.read().local;
+        assert!(last.since(first) >= Duration::from_millis(200));
+        assert!(last.since(first) <= MachineClock.read().local.since(begun.local) * 10);
     }
 }

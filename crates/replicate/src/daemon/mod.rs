@@ -29,7 +29,7 @@ use std::sync::Arc;
 
 use thiserror::Error;
 
-pub use clock::{Clock, MachineClock};
+pub use clock::{BentClock, Clock, MachineClock};
 pub use enrol::join;
 pub use link::LinkError;
 pub use origin::{
