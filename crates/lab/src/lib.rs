@@ -11,6 +11,7 @@ pub mod replay;
 pub mod report;
 pub mod run;
 mod simulate;
+pub mod torture;
 mod traffic;
 
 pub use simulate::SimulateError;

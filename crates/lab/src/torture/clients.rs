@@ -1,0 +1,365 @@
+//! Who writes and who reads, each on a thread of its own.
+
+use std::fs::{self, File, OpenOptions};
+use std::future::Future;
+use std::io::{self, ErrorKind};
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use lull_sim::random::Random;
+use nix::sys::statfs::{FUSE_SUPER_MAGIC, fstatfs};
+
+use super::daemon::Program;
+use super::history::{
+    FOLDER, NOBODYS, Read, SINGLES, Seen, TOGETHER, Write, body, number_of, path_of,
+};
+use super::http::{Answer, Asked, Client};
+use crate::emulate::Host;
+
+/// After something that did not work.
+const PAUSE: Duration = Duration::from_millis(20);
+/// Between two reads of a reader, on average half of it: else readers keep the daemons from running.
+const BETWEEN_READS_US: u64 = 2_000;
+/// Between two writes of a writer, on average half of it.
+const BETWEEN_WRITES_MS: u64 = 120;
+/// Between two publications.
+const BETWEEN_PUBLICATIONS_MS: (u64, u64) = (200, 1_200);
+/// Longer than a publication ever takes that will end.
+const PUBLICATION: Duration = Duration::from_secs(60);
+
+/// What all have in common.
+#[derive(Debug)]
+pub(super) struct Shared {
+    /// When the harness' clock began.
+    pub(super) begun: Instant,
+    pub(super) seed: u64,
+    pub(super) stop: AtomicBool,
+    /// The last number that a body was made of.
+    pub(super) bodies: AtomicU64,
+    pub(super) reads: AtomicU64,
+    pub(super) writes: AtomicU64,
+    pub(super) faults: AtomicU64,
+}
+
+impl Shared {
+    pub(super) fn new(seed: u64) -> Self {
+        Shared {
+            begun: Instant::now(),
+            seed,
+            stop: AtomicBool::new(false),
+            bodies: AtomicU64::new(0),
+            reads: AtomicU64::new(0),
+            writes: AtomicU64::new(0),
+            faults: AtomicU64::new(0),
+        }
+    }
+
+    pub(super) fn now(&self) -> Duration {
+        self.begun.elapsed()
+    }
+
+    pub(super) fn has_ended(&self) -> bool {
+        self.stop.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn end(&self) {
+        self.stop.store(true, Ordering::Relaxed);
+    }
+
+    /// A number that no body was made of.
+    fn number(&self) -> u64 {
+        self.bodies.fetch_add(1, Ordering::Relaxed) + 1
+    }
+
+    fn random(&self, client: u64) -> Random {
+        // Machines have the numbers below.
+        Random::of_part(self.seed, 1_000 + client)
+    }
+
+    fn acknowledged(&self, writes: &mut Vec<Write>, write: Write) {
+        writes.push(write);
+        self.writes.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+/// Runs what waits for connections on this thread.
+pub(super) fn block_on<T>(work: impl Future<Output = T>) -> io::Result<T> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    Ok(runtime.block_on(work))
+}
+
+/// Writes or deletes an object at the origin; none unless it was acknowledged.
+pub(super) async fn write_one(
+    shared: &Shared,
+    origin: &mut Client,
+    token: &str,
+    object: u8,
+    deleted: bool,
+) -> Option<Write> {
+    let number = (!deleted).then(|| shared.number());
+    let bytes = number.map(body).unwrap_or_default();
+    let path = format!("/{}", path_of(object));
+    let method = if deleted { "DELETE" } else { "PUT" };
+    let asked = Asked { method, path: &path, bearer: Some(token), session: None, body: &bytes };
+    let answer = origin.ask(asked).await.filter(|answer| answer.status == 200)?;
+    let (position, at) = (answer.sequence?, shared.now());
+    Some(Write { position, changes: vec![(object, number)], at })
+}
+
+/// Writes objects one by one, by `PUT` and `DELETE`.
+pub(super) async fn write(
+    shared: &Shared,
+    host: &Host,
+    port: u16,
+    token: &str,
+    client: u64,
+) -> Vec<Write> {
+    let mut random = shared.random(client);
+    let mut origin = Client::new(host, port);
+    let mut writes = Vec::new();
+    while !shared.has_ended() {
+        let object = random.below(u64::from(SINGLES)) as u8;
+        let deleted = random.below(8) == 0;
+        match write_one(shared, &mut origin, token, object, deleted).await {
+            Some(write) => shared.acknowledged(&mut writes, write),
+            None => tokio::time::sleep(PAUSE).await,
+        }
+        tokio::time::sleep(Duration::from_millis(random.below(BETWEEN_WRITES_MS))).await;
+    }
+    writes
+}
+
+/// Publishes a folder again and again, all of it new, by `lull publish`.
+pub(super) fn publish(
+    shared: &Shared,
+    program: &Program,
+    host: &Host,
+    folder: &Path,
+    origin: &str,
+    client: u64,
+) -> io::Result<Vec<Write>> {
+    let mut random = shared.random(client);
+    let mut writes = Vec::new();
+    let source = folder.to_string_lossy();
+    let arguments = ["publish", &*source, "--origin", origin, "--into", FOLDER];
+    while !shared.has_ended() {
+        let mut changes = Vec::new();
+        for object in SINGLES..SINGLES + TOGETHER {
+            let number = shared.number();
+            let name = path_of(object);
+            let name = name.rsplit('/').next().unwrap_or_default();
+            fs::write(folder.join(name), body(number))?;
+            changes.push((object, Some(number)));
+        }
+        let mut command = program.on(host, &arguments);
+        let piped = std::process::Stdio::piped;
+        let mut child = command.stdout(piped()).stderr(piped()).spawn()?;
+        let begun = Instant::now();
+        // It may wait for an origin that does not come back while this ends.
+        while child.try_wait()?.is_none() {
+            if begun.elapsed() > PUBLICATION {
+                child.kill()?;
+            }
+            thread::sleep(Duration::from_millis(5));
+        }
+        let output = child.wait_with_output()?;
+        let said = String::from_utf8_lossy(&output.stdout);
+        let position = said.strip_prefix("state ").and_then(|said| said.split_once(':'));
+        let position = position.and_then(|(position, _)| position.parse().ok());
+        if let Some(position) = position.filter(|_| output.status.success()) {
+            let at = shared.now();
+            shared.acknowledged(&mut writes, Write { position, changes, at });
+        }
+        let (least, most) = BETWEEN_PUBLICATIONS_MS;
+        thread::sleep(Duration::from_millis(least + random.below(most - least)));
+    }
+    Ok(writes)
+}
+
+fn seen(bytes: &[u8]) -> u64 {
+    number_of(bytes).unwrap_or(NOBODYS)
+}
+
+/// What an answer says of an object; none if it says nothing.
+fn said(answer: &Answer) -> Option<Option<u64>> {
+    match answer.status {
+        200 => Some(Some(seen(&answer.body))),
+        404 => Some(None),
+        _ => None,
+    }
+}
+
+/// Reads by HTTP as a session that changes replicas.
+pub(super) async fn read(shared: &Shared, hosts: &[Host], port: u16, session: u32) -> Vec<Read> {
+    let mut random = shared.random(u64::from(session));
+    let mut clients: Vec<Client> = hosts.iter().map(|host| Client::new(host, port)).collect();
+    let mut token = None;
+    let mut reads = Vec::new();
+    let mut replica = random.below(clients.len() as u64) as usize;
+    while !shared.has_ended() {
+        if random.below(4) == 0 {
+            replica = random.below(clients.len() as u64) as usize;
+        }
+        let object = random.below(u64::from(SINGLES + TOGETHER)) as u8;
+        let pause = Duration::from_micros(random.below(BETWEEN_READS_US));
+        let client = &mut clients[replica];
+        match read_one(shared, client, session, replica as u8, object, &mut token).await {
+            Some(read) => {
+                reads.push(read);
+                shared.reads.fetch_add(1, Ordering::Relaxed);
+                tokio::time::sleep(pause).await;
+            }
+            None => tokio::time::sleep(PAUSE).await,
+        }
+    }
+    reads
+}
+
+/// Reads an object, for a session that has seen what `token` says; none if there is no answer.
+pub(super) async fn read_one(
+    shared: &Shared,
+    client: &mut Client,
+    session: u32,
+    replica: u8,
+    object: u8,
+    token: &mut Option<String>,
+) -> Option<Read> {
+    let path = format!("/{}", path_of(object));
+    let began = shared.now();
+    let answer = client.ask(Asked { session: token.as_deref(), ..Asked::get(&path) }).await?;
+    let ended = shared.now();
+    let seen = Seen::One(object, said(&answer)?);
+    if answer.session.is_some() {
+        *token = answer.session;
+    }
+    Some(Read { session, replica, began, ended, seen })
+}
+
+/// A mount, held by its root: whatever is asked for through that is asked of the mount, and never of the
+/// folder below it, which is seen while its replica does not run.
+#[derive(Debug)]
+struct Root(File);
+
+impl Root {
+    fn open(folder: &Path) -> io::Result<Self> {
+        let mut options = OpenOptions::new();
+        // No request: a replica that has to wait would keep it.
+        options.read(true).custom_flags(libc::O_PATH | libc::O_DIRECTORY);
+        let root = options.open(folder)?;
+        match fstatfs(&root)?.filesystem_type() {
+            FUSE_SUPER_MAGIC => Ok(Root(root)),
+            _ => Err(ErrorKind::NotConnected.into()),
+        }
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        PathBuf::from(format!("/proc/self/fd/{}/{name}", self.0.as_raw_fd()))
+    }
+
+    /// What a file has; none if there is none.
+    fn read(&self, name: &str) -> io::Result<Option<u64>> {
+        match fs::read(self.path(name)) {
+            Ok(bytes) => Ok(Some(seen(&bytes))),
+            Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    fn list(&self) -> io::Result<Seen> {
+        let mut there = 0;
+        for entry in fs::read_dir(self.path(""))? {
+            let name = entry?.file_name();
+            there |= (0..SINGLES)
+                .filter(|object| name.to_str() == Some(&*path_of(*object)))
+                .fold(0_u32, |bits, object| bits | 1 << object);
+        }
+        Ok(Seen::Listing(there))
+    }
+
+    /// What is published together, as it was in the last state that the mount tells of.
+    fn together(&self) -> io::Result<Seen> {
+        let mut last = None;
+        for entry in fs::read_dir(self.path(".lull"))? {
+            let name = entry?.file_name();
+            let number = name.to_str().and_then(|name| name.strip_prefix('@')?.parse::<u64>().ok());
+            last = last.max(number);
+        }
+        let last = last.ok_or(ErrorKind::NotFound)?;
+        let mut options = OpenOptions::new();
+        options.read(true).custom_flags(libc::O_PATH | libc::O_DIRECTORY);
+        let state = Root(options.open(self.path(&format!(".lull/@{last}")))?);
+        let mut bodies = [None; TOGETHER as usize];
+        for (object, body) in (SINGLES..).zip(&mut bodies) {
+            *body = state.read(&path_of(object))?;
+        }
+        Ok(Seen::Together(bodies))
+    }
+}
+
+/// Reads an object in a mount.
+pub(super) fn look_at(
+    shared: &Shared,
+    folder: &Path,
+    session: u32,
+    replica: u8,
+    object: u8,
+) -> io::Result<Read> {
+    let root = Root::open(folder)?;
+    let began = shared.now();
+    let seen = Seen::One(object, root.read(&path_of(object))?);
+    Ok(Read { session, replica, began, ended: shared.now(), seen })
+}
+
+/// Reads in the mount of a replica: files, listings, and earlier states.
+pub(super) fn look(
+    shared: &Shared,
+    folder: &Path,
+    session: u32,
+    replica: u8,
+    client: u64,
+) -> Vec<Read> {
+    let mut random = shared.random(client);
+    let mut root = None;
+    let mut reads = Vec::new();
+    while !shared.has_ended() {
+        let (what, object) = (random.below(20), random.below(u64::from(SINGLES + TOGETHER)) as u8);
+        let pause = Duration::from_micros(random.below(BETWEEN_READS_US));
+        if root.is_none() {
+            root = Root::open(folder).ok();
+        }
+        let Some(open) = &root else {
+            thread::sleep(PAUSE);
+            continue;
+        };
+        let began = shared.now();
+        let seen = match what {
+            0..=2 => open.list(),
+            3 => open.together(),
+            _ => open.read(&path_of(object)).map(|body| Seen::One(object, body)),
+        };
+        match seen {
+            Ok(seen) => {
+                let ended = shared.now();
+                reads.push(Read { session, replica, began, ended, seen });
+                shared.reads.fetch_add(1, Ordering::Relaxed);
+                thread::sleep(pause);
+            }
+            Err(error) => {
+                let lost = error.raw_os_error().map(nix::errno::Errno::from_raw);
+                // The replica was killed: the next one has a mount of its own.
+                if matches!(
+                    lost,
+                    Some(nix::errno::Errno::ENOTCONN | nix::errno::Errno::ECONNABORTED)
+                ) {
+                    root = None;
+                }
+                thread::sleep(PAUSE);
+            }
+        }
+    }
+    reads
+}

@@ -1,0 +1,207 @@
+//! An origin or a replica as a process, and what it tells.
+
+use std::collections::VecDeque;
+use std::io::{BufRead, BufReader, Read};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+
+use super::TortureError;
+use super::history::Connections;
+use crate::emulate::Host;
+
+/// A daemon that has not begun by then never will.
+const PATIENCE: Duration = Duration::from_secs(60);
+/// Lines that are kept of what it told.
+const LINES: usize = 4;
+
+pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// What daemons of one machine have told.
+#[derive(Debug, Default)]
+struct Told {
+    connections: Connections,
+    last: VecDeque<String>,
+    /// The origin does not want to talk to it.
+    refused: bool,
+}
+
+/// Where programs run, and by which name Lull is called there.
+#[derive(Debug)]
+pub(super) struct Program {
+    pub(super) file: PathBuf,
+}
+
+impl Program {
+    /// Lull on a host.
+    pub(super) fn on(&self, host: &Host, arguments: &[&str]) -> Command {
+        let mut command = host.command(&self.file);
+        command.args(arguments).stdin(Stdio::null());
+        command
+    }
+
+    /// Runs it to its end; gives what it printed.
+    pub(super) fn finish(&self, host: &Host, arguments: &[&str]) -> Result<String, TortureError> {
+        let words = || format!("lull {}", arguments[..2.min(arguments.len())].join(" "));
+        let output = self.on(host, arguments).output();
+        let output = output.map_err(|source| TortureError::Program { what: words(), source })?;
+        if !output.status.success() {
+            let why = String::from_utf8_lossy(&output.stderr).trim().to_owned();
+            return Err(TortureError::Refused { what: words(), why });
+        }
+        Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+    }
+}
+
+/// A daemon on its machine: it is started, killed, and started again.
+#[derive(Debug)]
+pub(super) struct Daemon {
+    pub(super) name: &'static str,
+    pub(super) host: Host,
+    arguments: Vec<String>,
+    child: Option<Child>,
+    begun: Instant,
+    told: Arc<Mutex<Told>>,
+}
+
+impl Daemon {
+    /// One that does not run yet. `begun` is when the harness' clock began.
+    pub(super) fn new(
+        name: &'static str,
+        host: &Host,
+        arguments: Vec<String>,
+        begun: Instant,
+    ) -> Self {
+        let host = host.clone();
+        Daemon { name, host, arguments, child: None, begun, told: Arc::default() }
+    }
+
+    /// Starts it, and waits until it answers.
+    pub(super) fn start(&mut self, program: &Program) -> Result<(), TortureError> {
+        let arguments: Vec<&str> = self.arguments.iter().map(String::as_str).collect();
+        let mut command = program.on(&self.host, &arguments);
+        let spawned = command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn();
+        let what = || format!("lull {}", arguments[..2].join(" "));
+        let mut child = spawned.map_err(|source| TortureError::Program { what: what(), source })?;
+        let answers = child.stderr.take().map(|stderr| self.listen(stderr));
+        self.child = Some(child);
+        match answers.map(|answers| answers.recv_timeout(PATIENCE)) {
+            Some(Ok(())) => Ok(()),
+            Some(Err(RecvTimeoutError::Timeout)) => {
+                let why = format!("does not answer after {} s", PATIENCE.as_secs());
+                Err(TortureError::Daemon { name: self.name, why })
+            }
+            _ => Err(TortureError::Daemon { name: self.name, why: self.ended() }),
+        }
+    }
+
+    /// Takes what it tells; says when it answers.
+    fn listen(&self, stderr: impl Read + Send + 'static) -> Receiver<()> {
+        let (answers, answered) = channel();
+        let (told, begun) = (Arc::clone(&self.told), self.begun);
+        thread::spawn(move || {
+            for line in BufReader::new(stderr).lines().map_while(Result::ok) {
+                let event = serde_json::from_str::<Value>(&line).ok();
+                let event = event.as_ref().and_then(|event| event["event"].as_str());
+                let mut told = lock(&told);
+                match event {
+                    // The face that opens last.
+                    Some("http") => drop(answers.send(())),
+                    Some("connected") => {
+                        told.connections.push((begun.elapsed(), true));
+                        told.refused = false;
+                    }
+                    Some("disconnected") => told.connections.push((begun.elapsed(), false)),
+                    Some("refused") => {
+                        told.connections.push((begun.elapsed(), false));
+                        told.refused = true;
+                    }
+                    _ => {}
+                }
+                told.last.push_back(line);
+                if told.last.len() > LINES {
+                    told.last.pop_front();
+                }
+            }
+        });
+        answered
+    }
+
+    /// Kills it with -9, and waits until it is gone.
+    pub(super) fn kill(&mut self) {
+        let Some(mut child) = self.child.take() else { return };
+        lock(&self.told).connections.push((self.begun.elapsed(), false));
+        // It may have ended in this moment.
+        let _ = child.kill();
+        let _ = child.wait();
+    }
+
+    /// Whether it has ended without being killed: then what it last told.
+    pub(super) fn ended_by_itself(&mut self) -> Option<String> {
+        let ended = self.child.as_mut()?.try_wait().ok()?.is_some();
+        ended.then(|| self.ended())
+    }
+
+    fn ended(&self) -> String {
+        let told = lock(&self.told);
+        let last: Vec<&str> = told.last.iter().map(String::as_str).collect();
+        format!("has ended; it last told: {}", last.join(" "))
+    }
+
+    /// Whether the origin does not talk to it.
+    pub(super) fn is_refused(&self) -> bool {
+        lock(&self.told).refused
+    }
+
+    /// When it was connected.
+    pub(super) fn connections(&self) -> Connections {
+        lock(&self.told).connections.clone()
+    }
+}
+
+impl Drop for Daemon {
+    fn drop(&mut self) {
+        self.kill();
+    }
+}
+
+/// The file by which a daemon's clocks are bent.
+#[derive(Debug)]
+pub(super) struct Clock {
+    path: PathBuf,
+    parts_per_million: i64,
+}
+
+impl Clock {
+    /// Clocks that run fast by so much.
+    pub(super) fn new(path: &Path, parts_per_million: i64) -> Result<Self, TortureError> {
+        let clock = Clock { path: path.to_owned(), parts_per_million };
+        clock.set(0)?;
+        Ok(clock)
+    }
+
+    pub(super) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// The wall clock is ahead by so many nanoseconds from now on.
+    pub(super) fn set(&self, ahead: i64) -> Result<(), TortureError> {
+        use std::os::unix::fs::FileExt;
+        let said = [ahead.to_le_bytes(), self.parts_per_million.to_le_bytes()].concat();
+        // In one write: a daemon that looks meanwhile sees the one or the other.
+        let written = std::fs::OpenOptions::new()
+            .create(true)
+            .truncate(false)
+            .write(true)
+            .open(&self.path)
+            .and_then(|file| file.write_all_at(&said, 0));
+        written.map_err(|source| TortureError::System { what: "setting a clock", source })
+    }
+}

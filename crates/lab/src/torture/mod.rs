@@ -1,0 +1,243 @@
+//! The real origin and the real replicas while everything around them breaks.
+//!
+//! Each machine is a network namespace of an emulator, with a disk of its own that forgets what was not
+//! synced ([`LabDisk`]) and clocks of its own. Links are cut, daemons are killed with -9, machines lose
+//! their power, clocks are set wrong; a seed says when. Meanwhile clients write by HTTP and by
+//! `lull publish`, and read by HTTP and through mounts, and keep what they saw, by one clock. Bodies say
+//! by themselves which one they are.
+//!
+//! This library knows nothing of replication: whoever calls it judges the history, by what the origin's
+//! disk has of the log in the end ([`Watch::judge`]).
+//!
+//! All of it is in namespaces of processes, mounts and networks, and its files are in memory: when the
+//! process ends, however it does, all of it is gone.
+
+mod clients;
+mod daemon;
+mod disk;
+mod history;
+mod http;
+mod schedule;
+mod site;
+
+use std::collections::BTreeMap;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use nix::unistd::geteuid;
+use serde::Serialize;
+
+use crate::emulate::{self, Signals, chain, contain};
+use crate::record::{Origin, Program};
+
+pub use disk::{LabDisk, MountError};
+pub use history::{
+    Bounds, Fault, Happened, History, NOBODYS, Read, Seen, Sight, Write, body, object_of, path_of,
+};
+
+/// Violations that are told in words.
+const TOLD: usize = 20;
+
+/// Why a run did not come to its end.
+#[derive(Debug, thiserror::Error)]
+pub enum TortureError {
+    /// Only root may mount.
+    #[error("only root may mount disks and replicas: run it by sudo")]
+    Root,
+    /// The network.
+    #[error(transparent)]
+    Network(#[from] emulate::Error),
+    /// A disk.
+    #[error(transparent)]
+    Disk(#[from] MountError),
+    /// A program cannot be run.
+    #[error("{what} cannot be run")]
+    Program {
+        /// Which.
+        what: String,
+        /// Why.
+        source: io::Error,
+    },
+    /// A program has failed.
+    #[error("{what} failed: {why}")]
+    Refused {
+        /// Which.
+        what: String,
+        /// What it said.
+        why: String,
+    },
+    /// A daemon does not run.
+    #[error("{name} {why}")]
+    Daemon {
+        /// Which machine.
+        name: &'static str,
+        /// What became of it.
+        why: String,
+    },
+    /// A system call failed that never should.
+    #[error("{what} failed")]
+    System {
+        /// What was being done.
+        what: &'static str,
+        /// Why.
+        source: io::Error,
+    },
+}
+
+/// What a run breaks on purpose, so that it has to find it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Sabotage {
+    /// The origin's disk confirms what it does not keep.
+    Disk,
+    /// A replica's clocks run at half speed, which no promise covers.
+    Clock,
+}
+
+/// A run that is to be made.
+#[derive(Clone, Debug)]
+pub struct Torture {
+    /// For how long things break.
+    pub length: Duration,
+    /// Says what breaks when, and what is written and read.
+    pub seed: u64,
+    /// The program `lull`.
+    pub program: PathBuf,
+    /// What is broken on purpose.
+    pub sabotage: Option<Sabotage>,
+    /// Who asks for it, for the results.
+    pub asked: Program,
+}
+
+/// How a run goes on.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Progress {
+    /// For how long things have been breaking.
+    pub elapsed: Duration,
+    /// Reads that were answered.
+    pub reads: u64,
+    /// Writes that were acknowledged.
+    pub writes: u64,
+    /// Faults.
+    pub faults: u64,
+}
+
+/// What the history shows.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Judgement {
+    /// States in the log that was recovered.
+    pub states: u64,
+    /// Broken promises, each in words.
+    pub violations: Vec<String>,
+    /// Those among them that are acknowledged writes which the log does not have.
+    pub lost_writes: u64,
+}
+
+/// What comes of a run.
+#[derive(Clone, Debug, Serialize)]
+pub struct Results {
+    #[serde(flatten)]
+    origin: Origin,
+    /// For how long things broke, in seconds.
+    pub seconds: f64,
+    /// Replicas.
+    pub replicas: usize,
+    /// Reads that were answered.
+    pub reads: usize,
+    /// Those that were under way while something was broken, at their replica or at the origin.
+    pub reads_during_faults: usize,
+    /// Writes that were acknowledged.
+    pub writes: usize,
+    /// States in the origin's log as it was recovered after the last power cut.
+    pub states: u64,
+    /// Faults by kind.
+    pub faults: BTreeMap<&'static str, u64>,
+    /// Broken promises.
+    pub violations: usize,
+    /// Those among them that are acknowledged writes which the log does not have.
+    pub lost_writes: u64,
+    /// The first of them in words.
+    pub first_violations: Vec<String>,
+    /// What else should not have happened.
+    pub failures: Vec<String>,
+}
+
+impl Results {
+    /// Whether nothing was broken that should not be.
+    pub fn is_clean(&self) -> bool {
+        self.violations == 0 && self.failures.is_empty()
+    }
+}
+
+/// Who watches a run and judges it.
+pub trait Watch {
+    /// It goes on.
+    fn progress(&mut self, progress: Progress);
+
+    /// What the history shows, by the log in the store of the origin, which does not run any more.
+    ///
+    /// # Errors
+    /// If there is no log to judge by, in words.
+    fn judge(&mut self, history: &History, store: &Path) -> Result<Judgement, String>;
+
+    /// The results.
+    ///
+    /// # Errors
+    /// If they cannot be shown.
+    fn show(&mut self, results: &Results) -> io::Result<()>;
+}
+
+impl Torture {
+    /// Makes the run; gives the exit code: 0 if no promise was broken, else 1. To be called before the
+    /// first thread is started.
+    ///
+    /// # Errors
+    /// If the machine does not allow it. What goes wrong later is told on standard error, with the exit
+    /// code 1.
+    pub fn run(&self, watch: &mut impl Watch) -> Result<u8, TortureError> {
+        if !geteuid().is_root() {
+            return Err(TortureError::Root);
+        }
+        let origin = Origin::new(&self.asked, self.seed);
+        Ok(contain(Signals::End, |_| match self.run_contained(watch, origin) {
+            Ok(results) => u8::from(!results.is_clean()),
+            Err(error) => {
+                eprintln!("lull: {}", chain(&error));
+                1
+            }
+        })?)
+    }
+
+    fn run_contained(
+        &self,
+        watch: &mut impl Watch,
+        origin: Origin,
+    ) -> Result<Results, TortureError> {
+        let place = site::Place::cover(&self.program)?;
+        let mut site = site::Site::build(&place, self)?;
+        let mut history = site.torture(self, |progress| watch.progress(progress))?;
+        let judged = watch.judge(&history, &site.recovered_store()?);
+        let judgement = judged.unwrap_or_else(|why| {
+            history.failures.push(why);
+            Judgement::default()
+        });
+        let faults = history.faults_by_kind();
+        let results = Results {
+            origin,
+            seconds: self.length.as_secs_f64(),
+            replicas: history.bounds.len(),
+            reads: history.reads.len(),
+            reads_during_faults: history.reads_during_faults(),
+            writes: history.writes.len(),
+            states: judgement.states,
+            faults: faults.into_iter().map(|(fault, count)| (fault.name(), count)).collect(),
+            violations: judgement.violations.len(),
+            lost_writes: judgement.lost_writes,
+            first_violations: judgement.violations.into_iter().take(TOLD).collect(),
+            failures: history.failures,
+        };
+        let shown = watch.show(&results);
+        shown.map_err(|source| TortureError::System { what: "showing the results", source })?;
+        Ok(results)
+    }
+}

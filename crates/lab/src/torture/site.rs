@@ -1,0 +1,499 @@
+//! The machines: an origin and replicas, their network, disks and clocks, and what is done to them.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::Ordering;
+use std::thread::{self, ScopedJoinHandle};
+use std::time::{Duration, Instant};
+
+use lull_cc::Rate;
+use nix::mount::{MsFlags, mount};
+use serde_json::Value;
+
+use super::clients::{self, Shared, block_on};
+use super::daemon::{Clock, Daemon, Program};
+use super::disk::LabDisk;
+use super::history::{Bounds, Fault, Happened, History, Read, SINGLES, TOGETHER, Write};
+use super::http::{Asked, Client};
+use super::schedule::{Planned, Schedule};
+use super::{Progress, Sabotage, Torture, TortureError};
+use crate::emulate::{Emulator, Host, Link, LinkRate, Topology};
+
+/// Where replicas connect, where the origin takes writes, and where replicas answer.
+const LISTEN: u16 = 7_070;
+const WRITES: u16 = 7_071;
+const READS: u16 = 7_080;
+/// Whoever knows it may write.
+const TOKEN: &str = "a token that is no secret";
+/// Of the lying disk: what is confirmed and not kept.
+const LIES_ONE_IN: u64 = 64;
+/// Clients of each kind: sessions that change replicas, and programs in each mount.
+const SESSIONS: u32 = 3;
+const LOOKERS: u64 = 1;
+/// Who writes objects one by one.
+const WRITERS: u64 = 2;
+/// Sessions of mounts have the numbers from here, one for each replica.
+const MOUNTS: u32 = 100;
+/// How long all may take to come to rest when nothing is broken any more: replicas try to connect every
+/// 30 s at least.
+const REST: Duration = Duration::from_secs(90);
+/// How often is looked whether something has happened.
+const STEP: Duration = Duration::from_millis(20);
+
+/// A replica, and what is special about it.
+struct Kind {
+    name: &'static str,
+    bounds: Bounds,
+    /// Parts per million by which its clocks run fast: replicas count on 1,000 at most.
+    rate: i64,
+    more: &'static [&'static str],
+}
+
+const REPLICAS: [Kind; 3] = [
+    Kind {
+        name: "paris",
+        bounds: Bounds { connected: Duration::from_secs(2), disconnected: Duration::from_secs(8) },
+        rate: -700,
+        more: &[],
+    },
+    // Its reads may pass each other.
+    Kind {
+        name: "london",
+        bounds: Bounds { connected: Duration::from_secs(2), disconnected: Duration::from_secs(8) },
+        rate: 700,
+        more: &["--aggressive"],
+    },
+    // It keeps only some of the bodies, and promises the same whether it has a connection or not.
+    Kind {
+        name: "tokyo",
+        bounds: Bounds { connected: Duration::from_secs(3), disconnected: Duration::from_secs(3) },
+        rate: 0,
+        more: &["--quota", "2"],
+    },
+];
+/// The origin's clocks run fast by this.
+const ORIGIN_RATE: i64 = 300;
+/// Half speed.
+const SABOTAGED_RATE: i64 = -500_000;
+/// Whose clock that is: one that has one Δ for all cases.
+const SABOTAGED: usize = 2;
+
+fn system(what: &'static str) -> impl Fn(std::io::Error) -> TortureError {
+    move |source| TortureError::System { what, source }
+}
+
+/// A folder in memory that is seen in here only, and is gone with this process.
+#[derive(Debug)]
+pub(super) struct Place(PathBuf);
+
+impl Place {
+    /// Covers a folder that every machine has, and in which the program is not.
+    pub(super) fn cover(program: &Path) -> Result<Self, TortureError> {
+        let candidates = ["/mnt", "/srv", "/media", "/opt"].map(Path::new);
+        let found = candidates.into_iter().find(|one| one.is_dir() && !program.starts_with(one));
+        let place =
+            found.ok_or(std::io::ErrorKind::NotFound.into()).map_err(system("finding /mnt"))?;
+        let flags = MsFlags::MS_NOSUID | MsFlags::MS_NODEV;
+        mount(Some("lull-lab"), place, Some("tmpfs"), flags, None::<&str>)
+            .map_err(|error| system("covering a folder")(error.into()))?;
+        Ok(Place(place.to_owned()))
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.0.join(name)
+    }
+
+    fn folder(&self, name: &str) -> Result<PathBuf, TortureError> {
+        let path = self.path(name);
+        fs::create_dir(&path).map_err(system("making a folder"))?;
+        Ok(path)
+    }
+
+    fn text(&self, name: &str) -> String {
+        self.path(name).to_string_lossy().into_owned()
+    }
+}
+
+/// A machine with what runs on it.
+#[derive(Debug)]
+struct Machine {
+    /// 0 is the origin, the replica n is n + 1.
+    number: u8,
+    // Before the disk: a daemon has files open there.
+    daemon: Daemon,
+    disk: LabDisk,
+    clock: Clock,
+}
+
+/// The machines and what joins them.
+#[derive(Debug)]
+pub(super) struct Site {
+    machines: Vec<Machine>,
+    emulator: Emulator,
+    program: Program,
+    shared: Shared,
+    mounts: Vec<PathBuf>,
+    publish: PathBuf,
+    store: PathBuf,
+}
+
+fn topology() -> Topology {
+    let link = Link {
+        rate: LinkRate::Fixed(Rate::from_bits_per_second(50_000_000)),
+        delay: Duration::from_millis(5),
+        ..Link::default()
+    };
+    // Nothing is measured here: the daemons are to have the processors.
+    Topology { right: REPLICAS.len(), urgent: false, ..Topology::symmetric(link) }
+}
+
+impl Site {
+    /// Builds everything, and starts it when it is on the disks.
+    pub(super) fn build(place: &Place, torture: &Torture) -> Result<Self, TortureError> {
+        let program = Program { file: torture.program.clone() };
+        let shared = Shared::new(torture.seed);
+        let emulator = Emulator::start(&topology())?;
+        let token = place.text("token");
+        fs::write(&token, TOKEN).map_err(system("writing the token"))?;
+        let (host, store) = (emulator.left(0).clone(), place.text("origin/store"));
+        let disk = LabDisk::mount(&place.folder("origin")?)?;
+        program.finish(&host, &["origin", "init", &store])?;
+        let clock = Clock::new(&place.path("origin.clock"), ORIGIN_RATE)?;
+        let listen = format!("{}:{LISTEN}", host.v4());
+        let http = format!("127.0.0.1:{WRITES}");
+        let clock_path = clock.path().to_string_lossy().into_owned();
+        let arguments = [
+            "origin",
+            "run",
+            &store,
+            "--json",
+            "--listen",
+            &listen,
+            "--http",
+            &http,
+            "--token-file",
+            &token,
+            "--lab-clock",
+            &clock_path,
+        ];
+        let arguments = arguments.map(str::to_owned).to_vec();
+        let daemon = Daemon::new("origin", &host, arguments, shared.begun);
+        let mut machines = vec![Machine { number: 0, daemon, disk, clock }];
+        machines[0].daemon.start(&program)?;
+        let mut mounts = Vec::new();
+        for (at, kind) in REPLICAS.iter().enumerate() {
+            let name = kind.name;
+            let ticket = program.finish(&host, &["origin", "ticket", &store, name])?;
+            let (host, store) = (emulator.right(at), place.text(&format!("{name}/store")));
+            let disk = LabDisk::mount(&place.folder(name)?)?;
+            program.finish(host, &["replica", "join", ticket.trim(), &store])?;
+            let bent = torture.sabotage == Some(Sabotage::Clock) && at == SABOTAGED;
+            let rate = if bent { SABOTAGED_RATE } else { kind.rate };
+            let clock = Clock::new(&place.path(&format!("{name}.clock")), rate)?;
+            let mount = place.folder(&format!("{name}-files"))?;
+            let arguments = arguments_of(kind, &store, &mount, clock.path());
+            let daemon = Daemon::new(name, host, arguments, shared.begun);
+            mounts.push(mount);
+            machines.push(Machine { number: at as u8 + 1, daemon, disk, clock });
+        }
+        for machine in &mut machines {
+            // Whoever sets a machine up does not cut its power meanwhile.
+            machine.disk.sync();
+            if machine.number > 0 {
+                machine.daemon.start(&program)?;
+            }
+        }
+        if torture.sabotage == Some(Sabotage::Disk) {
+            machines[0].disk.lie(LIES_ONE_IN);
+        }
+        let publish = place.folder("publish")?;
+        let store = PathBuf::from(store);
+        Ok(Site { machines, emulator, program, shared, mounts, publish, store })
+    }
+
+    /// Breaks things for as long as it is to take, while clients write and read; then mends all, and
+    /// looks whether everything comes to rest.
+    pub(super) fn torture(
+        &mut self,
+        torture: &Torture,
+        mut tell: impl FnMut(Progress),
+    ) -> Result<History, TortureError> {
+        let mut history = History {
+            bounds: REPLICAS.iter().map(|kind| kind.bounds).collect(),
+            ..History::default()
+        };
+        let hosts: Vec<Host> = self.emulator.hosts().to_vec();
+        let (origin, replicas) = (&hosts[0], &hosts[1..]);
+        let (shared, program, emulator) = (&self.shared, &self.program, &self.emulator);
+        let (publish, store) = (&self.publish, self.store.to_string_lossy());
+        let store = &*store;
+        let from = shared.now();
+        thread::scope(|scope| {
+            let keeping: Vec<_> = self
+                .machines
+                .iter_mut()
+                .map(|machine| {
+                    let schedule = Schedule::new(shared.seed, machine.number);
+                    scope.spawn(move || keep(machine, schedule, shared, program, emulator))
+                })
+                .collect();
+            let writing: Vec<_> = (0..WRITERS)
+                .map(|client| {
+                    let work = clients::write(shared, origin, WRITES, TOKEN, client);
+                    scope.spawn(move || block_on(work))
+                })
+                .collect();
+            let publishing =
+                scope.spawn(move || clients::publish(shared, program, origin, publish, store, 50));
+            let reading: Vec<_> = (0..SESSIONS)
+                .map(|session| {
+                    let work = clients::read(shared, replicas, READS, 10 + session);
+                    scope.spawn(move || block_on(work))
+                })
+                .collect();
+            let looking: Vec<_> = (0..LOOKERS * self.mounts.len() as u64)
+                .map(|client| {
+                    let replica = client % self.mounts.len() as u64;
+                    let folder = &self.mounts[replica as usize];
+                    let session = MOUNTS + replica as u32;
+                    scope.spawn(move || {
+                        clients::look(shared, folder, session, replica as u8, 100 + client)
+                    })
+                })
+                .collect();
+            while !shared.has_ended() {
+                let elapsed = shared.now() - from;
+                let count = |of: &std::sync::atomic::AtomicU64| of.load(Ordering::Relaxed);
+                let (reads, writes) = (count(&shared.reads), count(&shared.writes));
+                tell(Progress { elapsed, reads, writes, faults: count(&shared.faults) });
+                if elapsed >= torture.length {
+                    shared.end();
+                }
+                thread::sleep(Duration::from_millis(200));
+            }
+            for one in keeping {
+                let (faults, failure) = joined(one);
+                history.faults.extend(faults);
+                history.failures.extend(failure.map(|error| crate::emulate::chain(&error)));
+            }
+            let client = system("running a client");
+            for one in writing {
+                history.writes.extend(joined(one).map_err(&client)?);
+            }
+            history.writes.extend(joined(publishing).map_err(&client)?);
+            for one in reading {
+                history.reads.extend(joined(one).map_err(&client)?);
+            }
+            for one in looking {
+                history.reads.extend(joined(one));
+            }
+            Ok::<_, TortureError>(())
+        })?;
+        history.last_reads = history.reads.len();
+        if history.failures.is_empty() {
+            let rest = block_on(self.come_to_rest(&hosts, &mut history));
+            rest.map_err(system("running a client"))?;
+        }
+        history.bodies = self.shared.bodies.load(Ordering::Relaxed);
+        let replicas = &self.machines[1..];
+        history.connections = replicas.iter().map(|one| one.daemon.connections()).collect();
+        Ok(history)
+    }
+
+    /// Writes once more, waits until every replica shows that, and reads everything everywhere.
+    async fn come_to_rest(&self, hosts: &[Host], history: &mut History) {
+        let shared = &self.shared;
+        let begun = Instant::now();
+        let mut origin = Client::new(&hosts[0], WRITES);
+        let last = loop {
+            let written = clients::write_one(shared, &mut origin, TOKEN, 0, false).await;
+            if let Some(write) = written {
+                break write;
+            }
+            if begun.elapsed() > REST {
+                history.failures.push("the origin takes no writes when nothing is broken".into());
+                return;
+            }
+            tokio::time::sleep(STEP).await;
+        };
+        let Write { position, .. } = last;
+        history.writes.push(last);
+        for (replica, machine) in self.machines[1..].iter().enumerate() {
+            let mut client = Client::new(&machine.daemon.host, READS);
+            let name = machine.daemon.name;
+            let shows = loop {
+                let answer = client.ask(Asked::get("/.lull/status")).await;
+                let status = answer.and_then(|one| serde_json::from_slice::<Value>(&one.body).ok());
+                let at = status.as_ref().and_then(|status| status["sequence"].as_u64());
+                if at.is_some_and(|at| at >= position) {
+                    break true;
+                }
+                if machine.daemon.is_refused() || begun.elapsed() > REST {
+                    break false;
+                }
+                tokio::time::sleep(STEP).await;
+            };
+            if !shows {
+                let why = if machine.daemon.is_refused() { ", and is refused" } else { "" };
+                history.failures.push(format!("{name} does not come to state {position}{why}"));
+                continue;
+            }
+            for object in 0..SINGLES + TOGETHER {
+                for by_mount in [false, true] {
+                    match self.read_last(&mut client, replica, object, by_mount).await {
+                        Some(read) => history.reads.push(read),
+                        None => history.failures.push(format!(
+                            "{name} does not answer for object {object} when nothing is broken"
+                        )),
+                    }
+                }
+            }
+        }
+    }
+
+    /// Reads an object, within a time.
+    async fn read_last(
+        &self,
+        client: &mut Client,
+        replica: usize,
+        object: u8,
+        by_mount: bool,
+    ) -> Option<Read> {
+        let (shared, number) = (&self.shared, replica as u8);
+        let session = MOUNTS + 50 + replica as u32;
+        let begun = Instant::now();
+        while begun.elapsed() < REST {
+            let read = if by_mount {
+                clients::look_at(shared, &self.mounts[replica], session, number, object).ok()
+            } else {
+                clients::read_one(shared, client, session, number, object, &mut None).await
+            };
+            if read.is_some() {
+                return read;
+            }
+            tokio::time::sleep(STEP).await;
+        }
+        None
+    }
+
+    /// Ends all daemons and cuts the origin's power once more; gives its store.
+    pub(super) fn recovered_store(&mut self) -> Result<PathBuf, TortureError> {
+        for machine in &mut self.machines {
+            machine.daemon.kill();
+        }
+        self.machines[0].disk.cut(None);
+        Ok(self.store.clone())
+    }
+}
+
+/// What a thread made, which does not panic.
+fn joined<T>(thread: ScopedJoinHandle<'_, T>) -> T {
+    thread.join().unwrap_or_else(|payload| std::panic::resume_unwind(payload))
+}
+
+fn arguments_of(kind: &Kind, store: &str, mount: &Path, clock: &Path) -> Vec<String> {
+    let [delta, disconnected] =
+        [kind.bounds.connected, kind.bounds.disconnected].map(|one| one.as_secs_f64().to_string());
+    let (mount, clock) = (mount.to_string_lossy(), clock.to_string_lossy());
+    let http = format!("127.0.0.1:{READS}");
+    let all = [
+        "replica",
+        "run",
+        store,
+        "--json",
+        "--http",
+        &http,
+        "--mount",
+        &mount,
+        "--lab-clock",
+        &clock,
+        "--delta",
+        &delta,
+        "--delta-disconnected",
+        &disconnected,
+        "--keep",
+        "5",
+        "--blocked",
+        "error",
+        "--patience",
+        "0.3",
+    ];
+    all.iter().chain(kind.more).map(|one| (*one).to_owned()).collect()
+}
+
+/// Breaks one machine after its schedule until the end, and leaves it whole. What kept it from that is
+/// the end of the run.
+fn keep(
+    machine: &mut Machine,
+    mut schedule: Schedule,
+    shared: &Shared,
+    program: &Program,
+    emulator: &Emulator,
+) -> (Vec<Happened>, Option<TortureError>) {
+    let mut happened = Vec::new();
+    loop {
+        let planned = schedule.next();
+        let waited = wait(machine, shared, planned.pause);
+        if waited.is_ok() && shared.has_ended() {
+            return (happened, None);
+        }
+        let from = shared.now();
+        let struck = waited
+            .and_then(|()| strike(machine, planned, &mut schedule, shared, program, emulator));
+        if let Err(error) = struck {
+            shared.end();
+            return (happened, Some(error));
+        }
+        shared.faults.fetch_add(1, Ordering::Relaxed);
+        let (machine, fault) = (machine.number, planned.fault);
+        happened.push(Happened { machine, fault, from, to: shared.now() });
+    }
+}
+
+/// Breaks something, waits, and mends it.
+fn strike(
+    machine: &mut Machine,
+    planned: Planned,
+    schedule: &mut Schedule,
+    shared: &Shared,
+    program: &Program,
+    emulator: &Emulator,
+) -> Result<(), TortureError> {
+    match planned.fault {
+        Fault::LinkCut => {
+            emulator.set_cut(&machine.daemon.host, true)?;
+            let waited = wait(machine, shared, planned.lasts);
+            emulator.set_cut(&machine.daemon.host, false)?;
+            waited?;
+        }
+        Fault::ClockSkew => {
+            machine.clock.set(planned.ahead)?;
+            let waited = wait(machine, shared, planned.lasts);
+            machine.clock.set(0)?;
+            waited?;
+        }
+        Fault::Kill | Fault::PowerCut | Fault::TornPowerCut => {
+            machine.daemon.kill();
+            match planned.fault {
+                Fault::PowerCut => drop(machine.disk.cut(None)),
+                Fault::TornPowerCut => drop(machine.disk.cut(Some(schedule.random()))),
+                _ => {}
+            }
+            wait(machine, shared, planned.lasts)?;
+            machine.daemon.start(program)?;
+        }
+    }
+    Ok(())
+}
+
+/// Waits, but not beyond the end of the run.
+fn wait(machine: &mut Machine, shared: &Shared, time: Duration) -> Result<(), TortureError> {
+    let begun = Instant::now();
+    while begun.elapsed() < time && !shared.has_ended() {
+        if let Some(why) = machine.daemon.ended_by_itself() {
+            return Err(TortureError::Daemon { name: machine.daemon.name, why });
+        }
+        thread::sleep(STEP.min(time));
+    }
+    Ok(())
+}
