@@ -1,4 +1,4 @@
-//! `lull lab run`, `list`, `report`: experiments, and what they show; `replay` and `documents`.
+//! `lull lab run`, `list`, `report`: experiments, and what they show; `replay`, `documents` and `torture`.
 
 use std::collections::BTreeSet;
 use std::io::{self, IsTerminal, Read, Write};
@@ -20,12 +20,14 @@ mod progress;
 mod replay;
 mod report;
 mod table;
+mod torture;
 
 pub(crate) use demo::{DemoArgs, demo};
 pub(crate) use documents::{DocumentsArgs, documents};
 use progress::Progress;
 pub(crate) use replay::{ReplayArgs, replay};
 pub(crate) use report::{ReportArgs, report};
+pub(crate) use torture::{TortureArgs, torture};
 
 const RUN_EXAMPLES: &str = "\
 Examples:

@@ -40,7 +40,9 @@ Examples:
   lull lab run kernel-matrix --quick
       one of them, a first look
   lull lab report out
-      what the runs have shown, as a page";
+      what the runs have shown, as a page
+  sudo lull lab torture
+      break everything around origin and replicas for a minute, and look whether they keep their promises";
 
 /// Traffic in the background that nobody notices.
 #[derive(Debug, Parser)]
@@ -84,6 +86,7 @@ enum Lab {
     // It holds far more options than the others.
     Replay(Box<lab::ReplayArgs>),
     Documents(lab::DocumentsArgs),
+    Torture(lab::TortureArgs),
     /// Run one cell; what `lull lab run` starts
     #[command(hide = true)]
     Cell,
@@ -107,6 +110,7 @@ fn main() -> ExitCode {
         Command::Lab(Lab::Demo(args)) => lab::demo(args),
         Command::Lab(Lab::Replay(args)) => lab::replay(&args),
         Command::Lab(Lab::Documents(args)) => lab::documents(&args),
+        Command::Lab(Lab::Torture(args)) => lab::torture(&args),
         Command::Lab(Lab::Cell) => lab::cell(),
         Command::Origin(command) => origin::run(command),
         Command::Predict(command) => predict::run(command),

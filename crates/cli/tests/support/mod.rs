@@ -56,6 +56,11 @@ pub(crate) fn unique_name() -> String {
 
 /// Runs a command to its end, which must come soon.
 pub(crate) fn finish(command: &mut Command) -> Said {
+    finish_within(command, LIMIT)
+}
+
+/// Runs a command to its end, which must come within a time.
+pub(crate) fn finish_within(command: &mut Command, limit: Duration) -> Said {
     let child = command
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
@@ -65,9 +70,9 @@ pub(crate) fn finish(command: &mut Command) -> Said {
     let started = Instant::now();
     let waiting = thread::spawn(move || child.wait_with_output());
     while !waiting.is_finished() {
-        if started.elapsed() > LIMIT {
+        if started.elapsed() > limit {
             let _ = Command::new("kill").args(["-KILL", &pid]).status();
-            panic!("{command:?} took longer than {LIMIT:?}");
+            panic!("{command:?} took longer than {limit:?}");
         }
         thread::sleep(Duration::from_millis(2));
     }
@@ -251,10 +256,16 @@ impl Drop for Kept {
 
 /// Waits until something is so, within reason.
 #[track_caller]
-pub(crate) fn eventually(what: &str, mut is_so: impl FnMut() -> bool) {
+pub(crate) fn eventually(what: &str, is_so: impl FnMut() -> bool) {
+    eventually_within(Duration::from_secs(10), what, is_so);
+}
+
+/// Waits until something is so, within a time.
+#[track_caller]
+pub(crate) fn eventually_within(time: Duration, what: &str, mut is_so: impl FnMut() -> bool) {
     let started = Instant::now();
     while !is_so() {
-        assert!(started.elapsed() < Duration::from_secs(10), "never: {what}");
+        assert!(started.elapsed() < time, "never: {what}");
         thread::sleep(Duration::from_millis(5));
     }
 }

@@ -1,0 +1,265 @@
+//! `lull lab torture`: the real daemons while everything around them breaks.
+
+use std::collections::BTreeMap;
+use std::io::{self, Write as _};
+use std::path::Path;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use anyhow::Context;
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use lull_lab::torture::{
+    History, Judgement, Progress, Read, Results, Sabotage, Sight, Torture, Watch, body, object_of,
+    path_of,
+};
+use lull_replicate::checker::{self, Acknowledged, Body, Changes, Log, Name, Seen, Violation};
+use lull_replicate::daemon::{Clock, MachineClock};
+use lull_replicate::store::{OriginState, Settings, Store};
+use lull_replicate::types::{Digest, Sequence};
+
+use super::is_watched;
+
+const EXAMPLES: &str = "\
+Examples:
+  sudo lull lab torture
+      a minute: an origin and three replicas, while links are cut, daemons are killed, machines lose
+      their power and clocks are set wrong
+  sudo lull lab torture --seconds 1800 --seed 7 --json
+      half an hour, and what came of it as one JSON object
+  sudo lull lab torture --seconds 20 --sabotage disk
+      with a disk that confirms what it does not keep: see that it is found
+
+What breaks when, and what is written and read, follows from the seed; how it meets follows from the
+machine. Clients read by HTTP and through mounts, and write by HTTP and by lull publish. What they saw
+is judged by the log that the origin's disk has after a last power cut. The exit code is 1 if a promise
+was broken, or if anything else went wrong. It leaves nothing on the machine, however it ends.";
+
+/// Break everything around origin and replicas, and look whether they keep their promises
+#[derive(Debug, clap::Args)]
+#[command(after_help = EXAMPLES)]
+pub(crate) struct TortureArgs {
+    /// For how long things break
+    #[arg(long, value_name = "N", default_value = "60", value_parser = crate::web::seconds)]
+    seconds: Duration,
+    /// Says what breaks when
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    seed: u64,
+    /// Break a promise on purpose, to see that it is found: disk (the origin's confirms what it does not
+    /// keep), clock (a replica's runs at half speed)
+    #[arg(long, value_name = "WHAT", value_parser = sabotage)]
+    sabotage: Option<Sabotage>,
+    /// Show what came of it as JSON
+    #[arg(long)]
+    json: bool,
+}
+
+fn sabotage(text: &str) -> Result<Sabotage, &'static str> {
+    match text {
+        "disk" => Ok(Sabotage::Disk),
+        "clock" => Ok(Sabotage::Clock),
+        _ => Err("write disk or clock"),
+    }
+}
+
+/// Makes a run, and shows what came of it.
+pub(crate) fn torture(args: &TortureArgs) -> anyhow::Result<ExitCode> {
+    let torture = Torture {
+        length: args.seconds,
+        seed: args.seed,
+        program: std::env::current_exe().context("this program cannot find itself")?,
+        sabotage: args.sabotage,
+        asked: crate::program(),
+    };
+    let mut watcher = Watcher::new(args);
+    Ok(ExitCode::from(torture.run(&mut watcher)?))
+}
+
+/// Shows how a run goes on, judges it, and prints what came of it.
+struct Watcher {
+    bar: ProgressBar,
+    json: bool,
+    /// Where nobody watches, a line is printed at each of these.
+    next_line: Duration,
+}
+
+/// Between two lines.
+const LINES: Duration = Duration::from_secs(60);
+
+impl Watcher {
+    fn new(args: &TortureArgs) -> Self {
+        let target =
+            if is_watched() { ProgressDrawTarget::stderr() } else { ProgressDrawTarget::hidden() };
+        let bar = ProgressBar::with_draw_target(Some(args.seconds.as_secs()), target);
+        let style = ProgressStyle::with_template("{prefix} [{bar:30}] {pos}/{len} s, {msg}")
+            .expect("the template is well formed");
+        bar.set_style(style.progress_chars("=> "));
+        bar.set_prefix(format!("seed {}", args.seed));
+        Watcher { bar, json: args.json, next_line: LINES }
+    }
+}
+
+impl Watch for Watcher {
+    fn progress(&mut self, progress: Progress) {
+        let Progress { elapsed, reads, writes, faults } = progress;
+        let text = format!("{reads} reads, {writes} writes, {faults} faults");
+        self.bar.set_position(elapsed.as_secs());
+        if self.bar.is_hidden() && elapsed >= self.next_line {
+            self.next_line += LINES;
+            eprintln!("{} s: {text}", elapsed.as_secs());
+        }
+        self.bar.set_message(text);
+    }
+
+    fn judge(&mut self, history: &History, store: &Path) -> Result<Judgement, String> {
+        self.bar.finish_and_clear();
+        let log = log_of(history, store).map_err(|error| format!("{error:#}"))?;
+        Ok(judge(history, log))
+    }
+
+    fn show(&mut self, results: &Results) -> io::Result<()> {
+        let mut text = Vec::new();
+        if self.json {
+            text = serde_json::to_vec_pretty(results)?;
+            text.push(b'\n');
+        } else {
+            write_table(&mut text, results)?;
+        }
+        io::stdout().write_all(&text)
+    }
+}
+
+/// The log that the origin's store has, with the numbers of the bodies.
+fn log_of(history: &History, store: &Path) -> anyhow::Result<Vec<Changes>> {
+    /// What is in the log and was never written. No read shows it.
+    const UNKNOWN: Body = Body(u64::MAX - 1);
+    let now = MachineClock.read().wall;
+    let opened = Store::<OriginState>::open(store, Settings::default(), now)
+        .context("the origin's store cannot be opened")?;
+    let image = opened.image;
+    anyhow::ensure!(
+        image.log_after() == Sequence::ZERO,
+        "the origin has forgotten the beginning of its log: take fewer --seconds"
+    );
+    let bodies: BTreeMap<Digest, Body> =
+        (1..=history.bodies).map(|number| (Digest::of(&body(number)), Body(number))).collect();
+    let changes = image.log.iter().map(|entry| {
+        let changes = entry.commit.changes.iter().map(|change| {
+            let object = object_of(change.path.as_str()).map_or(u32::MAX, u32::from);
+            let digest = change.content.map(|content| content.digest);
+            let body = digest.map(|digest| bodies.get(&digest).copied().unwrap_or(UNKNOWN));
+            (Name(object), body)
+        });
+        changes.collect()
+    });
+    Ok(changes.collect())
+}
+
+fn judge(history: &History, log: Vec<Changes>) -> Judgement {
+    let states = log.len() as u64;
+    let acknowledged: Vec<Acknowledged> = history
+        .writes
+        .iter()
+        .map(|write| Acknowledged {
+            position: write.position,
+            changes: write
+                .changes
+                .iter()
+                .map(|(object, body)| (Name(u32::from(*object)), body.map(Body)))
+                .collect(),
+            at: write.at,
+        })
+        .collect();
+    let reads: Vec<checker::Read> = history
+        .reads
+        .iter()
+        .enumerate()
+        .map(|(number, read)| checked(history, number, read))
+        .collect();
+    let found = checker::check(&Log::new(log), &acknowledged, &reads);
+    let lost = found.iter().filter(|one| matches!(one, Violation::Lost { .. })).count();
+    let violations = found.iter().map(|one| told(one, history)).collect();
+    Judgement { states, violations, lost_writes: lost as u64 }
+}
+
+fn checked(history: &History, number: usize, read: &Read) -> checker::Read {
+    // A read of an earlier state is nobody else's: its floor is its own.
+    let alone = read.seen.is_earlier().then_some(1 << 32 | number as u64);
+    let bound = match alone {
+        Some(_) => None,
+        None if number >= history.last_reads => Some(Duration::ZERO),
+        None => Some(history.bound(read)),
+    };
+    let seen = read.seen.sights().into_iter().map(|(object, sight)| {
+        let sight = match sight {
+            Sight::Body(number) => Seen::Body(Body(number)),
+            Sight::Present => Seen::Present,
+            Sight::Absent => Seen::Absent,
+        };
+        (Name(u32::from(object)), sight)
+    });
+    checker::Read {
+        session: alone.unwrap_or(u64::from(read.session)),
+        replica: alone.unwrap_or(u64::from(read.replica)),
+        began: read.began,
+        ended: read.ended,
+        bound,
+        seen: seen.collect(),
+    }
+}
+
+/// Objects that are told of a read.
+const SHOWN: usize = 4;
+
+/// A violation with what the read was.
+fn told(violation: &Violation, history: &History) -> String {
+    let (Violation::Torn { read }
+    | Violation::Back { read, .. }
+    | Violation::Stale { read, .. }
+    | Violation::Phantom { read }) = violation
+    else {
+        return violation.to_string();
+    };
+    let Some(one) = history.reads.get(*read) else { return violation.to_string() };
+    let sights = one.seen.sights();
+    let mut saw: Vec<String> = sights
+        .iter()
+        .take(SHOWN)
+        .map(|(object, sight)| match sight {
+            Sight::Body(number) => format!("{} = {number}", path_of(*object)),
+            Sight::Present => path_of(*object),
+            Sight::Absent => format!("no {}", path_of(*object)),
+        })
+        .collect();
+    if sights.len() > SHOWN {
+        saw.push(format!("and {} more", sights.len() - SHOWN));
+    }
+    format!(
+        "{violation}: session {} at replica {}, from {:.3} to {:.3} s, saw {}",
+        one.session,
+        one.replica,
+        one.began.as_secs_f64(),
+        one.ended.as_secs_f64(),
+        saw.join(", ")
+    )
+}
+
+fn write_table(to: &mut impl io::Write, results: &Results) -> io::Result<()> {
+    let share = 100.0 * results.reads_during_faults as f64 / results.reads.max(1) as f64;
+    writeln!(
+        to,
+        "{} reads, {share:.0} % of them during faults, and {} writes in {} s, at {} replicas",
+        results.reads, results.writes, results.seconds, results.replicas
+    )?;
+    for (fault, count) in &results.faults {
+        writeln!(to, "  {fault}: {count}")?;
+    }
+    writeln!(
+        to,
+        "{} violations, {} acknowledged writes lost",
+        results.violations, results.lost_writes
+    )?;
+    for line in results.first_violations.iter().chain(&results.failures) {
+        writeln!(to, "  {line}")?;
+    }
+    Ok(())
+}
