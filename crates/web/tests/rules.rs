@@ -110,6 +110,7 @@ fn rules_lead_to_a_copy_that_varies_on_cookies() {
     for asked in site.asked("/b") {
         for (name, expected) in [
             ("sec-purpose", Some("prefetch")),
+            ("accept", Some("text/html")),
             ("sec-speculation-tags", None),
             ("cookie", None),
             ("if-none-match", None),

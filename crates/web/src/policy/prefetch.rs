@@ -225,7 +225,9 @@ pub fn upstream_request(headers: &mut HeaderMap) {
         headers.remove(name);
     }
     headers.insert(SEC_PURPOSE, HeaderValue::from_static("prefetch"));
-    if asks_for_a_page(headers) {
+    // One that a browser sends by itself is a navigation's in all the rest, too.
+    let is_navigation = fields::single(headers, "sec-fetch-dest") == Some("document");
+    if asks_for_a_page(headers) && !is_navigation {
         headers.insert(ACCEPT, HeaderValue::from_static(PAGE));
         headers.insert("upgrade-insecure-requests", HeaderValue::from_static("1"));
         if headers.contains_key("sec-fetch-dest") {
