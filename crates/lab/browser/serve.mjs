@@ -2,8 +2,9 @@
 //
 //   node serve.mjs POLICY ARCHIVE
 //
-// POLICY is none, quicklink, instant.page, immediate, eager, moderate (speculation rules) or lull.
-// The site is at port 8080, with `lull web` before it at port 8090. Files go into LULL_SCRATCH.
+// POLICY is none, quicklink, instant.page, immediate, eager, moderate (speculation rules), lull, or
+// lull-rules (`lull web --speculation-rules`). The site is at port 8080, with `lull web` before it at
+// port 8090. Files go into LULL_SCRATCH.
 import { execFileSync, spawn } from 'node:child_process';
 import { mkdirSync, openSync, writeFileSync } from 'node:fs';
 import { dirname, join } from 'node:path';
@@ -21,6 +22,7 @@ const rules = eagerness => '<script type="speculationrules">' + JSON.stringify({
 const added = {
   none: '',
   lull: '',
+  'lull-rules': '',
   quicklink: '<script src="/prefetching/quicklink/dist/quicklink.umd.js"></script>' +
     '<script>addEventListener("load", () => quicklink.listen())</script>',
   'instant.page': '<script src="/prefetching/instant.page/instantpage.js" type="module"></script>',
@@ -51,12 +53,13 @@ const run = (program, args, output) => {
   child.on('exit', code => process.exit(code || 1));
 };
 run('nginx', ['-e', base + '.log', '-c', base + '.conf']);
-if (policy === 'lull') {
+if (policy.startsWith('lull')) {
   const known = join(scratch, 'known.log');
   execFileSync(process.execPath,
     [join(here, 'log.mjs'), site, String(LEARNED.visitors), String(LEARNED.seed)],
     { stdio: ['ignore', openSync(known, 'w'), 'inherit'] });
   run(lull, ['web', '--upstream', 'http://127.0.0.1:8080', '--listen', '0.0.0.0:8090',
-    '--log', known, '--hold-back', '0', '--dscp', 'none', ...(control ? ['--cc', control] : [])]);
+    '--log', known, '--hold-back', '0', '--dscp', 'none', ...(control ? ['--cc', control] : []),
+    ...(policy === 'lull-rules' ? ['--speculation-rules'] : [])]);
 }
 for (const signal of ['SIGTERM', 'SIGINT']) process.on(signal, () => process.exit(0));
