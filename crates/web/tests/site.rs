@@ -175,6 +175,32 @@ fn a_connection_is_in_the_background_from_a_marked_request_to_the_next_unmarked_
 }
 
 #[test]
+fn where_all_is_in_the_background_no_request_takes_a_connection_out() {
+    let site = Arc::new(Shouting::default());
+    let proxy = proxy_with(
+        mirror(),
+        |config| {
+            config.background = Options::new().carrier(Carrier::UserSpace);
+            config.listen_background = Some("127.0.0.1:0".parse().unwrap());
+        },
+        Some(Arc::clone(&site) as _),
+    );
+    let [demand, background] = proxy.server.addresses() else { panic!("two listeners") };
+    assert!(!demand.background && background.background);
+    for (at, expected) in [(demand, None), (background, Some(Carrier::UserSpace))] {
+        let mut client = common::Client::connect(at.address);
+        for _ in 0..3 {
+            client.send("GET /quiet HTTP/1.1\r\nHost: a\r\n\r\n");
+            client.answer();
+        }
+        // From the first request on.
+        let found: Vec<_> = site.carriers.lock().unwrap().drain(..).collect();
+        assert_eq!(found, [expected; 3]);
+    }
+    assert_eq!(proxy.totals().marked, 0);
+}
+
+#[test]
 fn the_kernel_carries_marked_answers_where_it_can() {
     lull_testing::needs!(lull_testing::command("ss"));
     let site = Arc::new(Shouting::default());

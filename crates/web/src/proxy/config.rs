@@ -231,6 +231,9 @@ pub struct Config {
     pub upstream: Upstream,
     /// Where clients come in.
     pub listen: Vec<Listen>,
+    /// Where they come in, if anywhere, whose connections are in the background, whatever they ask
+    /// for.
+    pub listen_background: Option<Listen>,
     /// The certificate for them.
     pub certificate: Option<CertificateFiles>,
     /// What the upstream gets as `Host`, instead of the client's.
@@ -260,6 +263,7 @@ impl Config {
         Config {
             upstream,
             listen: Vec::new(),
+            listen_background: None,
             certificate: None,
             upstream_host: None,
             upstream_roots: None,

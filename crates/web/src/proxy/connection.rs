@@ -26,6 +26,7 @@ pub struct Connection {
     peer: SocketAddr,
     local: SocketAddr,
     secure: bool,
+    always_background: bool,
     /// The client's address, as `X-Forwarded-For` shows it.
     pub(crate) shown_peer: HeaderValue,
     wanted: AtomicU8,
@@ -81,6 +82,7 @@ impl Connection {
             peer,
             local,
             secure,
+            always_background: false,
             shown_peer: HeaderValue::from_maybe_shared(bytes::Bytes::from(shown))
                 .unwrap_or_else(|_| HeaderValue::from_static("unknown")),
             wanted: AtomicU8::new(DEMAND),
@@ -97,6 +99,18 @@ impl Connection {
             _opened: opened,
             _permit: permit,
         }
+    }
+
+    /// The same, in the background for as long as it lasts, but for the handshake of TLS.
+    pub(crate) fn always_in_background(self) -> Self {
+        self.put(Place::Background);
+        Connection { always_background: true, ..self }
+    }
+
+    /// Whether it came in where all is in the background:
+    /// [`Config::listen_background`](super::Config::listen_background).
+    pub fn is_always_background(&self) -> bool {
+        self.always_background
     }
 
     /// The client's end.
@@ -118,11 +132,12 @@ impl Connection {
     /// background also what was written before, at once.
     ///
     /// The proxy does so for each request by itself, before a [`Site`](super::Site) sees it:
-    /// [`Place::Background`] with `X-Lull`, else [`Place::Demand`].
+    /// [`Place::Background`] with `X-Lull`, else [`Place::Demand`]. A connection that
+    /// [is always in the background](Self::is_always_background) stays there.
     pub fn put(&self, place: Place) {
         let wanted = match place {
-            Place::Demand => DEMAND,
-            Place::Background => BACKGROUND_BY_KERNEL,
+            Place::Demand if !self.always_background => DEMAND,
+            _ => BACKGROUND_BY_KERNEL,
         };
         // Nearly always it is there already, and a load is cheaper than a store.
         if self.wanted.load(Ordering::Relaxed) != wanted {

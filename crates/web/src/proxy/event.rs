@@ -51,6 +51,12 @@ pub enum Event {
     },
     /// What browsers fetch ahead by speculation rules yields to nobody. Told at the start.
     NotInBackground,
+    /// The site has a service worker of its own, so ours goes. Told when it is seen, and not again
+    /// within a day.
+    SiteHasWorker {
+        /// Where its script is.
+        path: String,
+    },
     /// No new connections; waiting for what is under way.
     Draining {
         /// Connections that are still open.
@@ -77,6 +83,7 @@ impl Event {
             Event::CannotAccept { .. } => "cannot-accept",
             Event::BehindCdn { .. } => "behind-cdn",
             Event::NotInBackground => "not-in-background",
+            Event::SiteHasWorker { .. } => "site-has-worker",
             Event::Draining { .. } => "draining",
             Event::Stopped { .. } => "stopped",
         }
@@ -93,6 +100,7 @@ impl Event {
                 | Event::CannotAccept { .. }
                 | Event::BehindCdn { .. }
                 | Event::NotInBackground
+                | Event::SiteHasWorker { .. }
         )
     }
 }
@@ -125,6 +133,9 @@ impl fmt::Display for Event {
                 "speculation rules: browsers fetch pages ahead over the connections of demand, so \
                  these prefetches are not in the background",
             ),
+            Event::SiteHasWorker { path } => {
+                write!(f, "the site has a service worker of its own ({path}): that of lull goes")
+            }
             Event::Draining { connections } => {
                 write!(f, "ending: waiting for {connections} connections")
             }

@@ -55,6 +55,8 @@ pub struct Address {
     pub address: SocketAddr,
     /// Whether clients speak TLS there.
     pub secure: bool,
+    /// Whether all that comes in there is in the background.
+    pub background: bool,
 }
 
 impl Server {
@@ -81,7 +83,8 @@ impl Server {
         if config.listen.is_empty() {
             return Err(Error::NoListener);
         }
-        for listen in &config.listen {
+        let background = config.listen_background.iter().map(|listen| (listen, true));
+        for (listen, background) in config.listen.iter().map(|one| (one, false)).chain(background) {
             let secure = listen.secure.unwrap_or(acceptor.is_some());
             if secure && acceptor.is_none() {
                 return Err(Error::NoCertificate { address: listen.address });
@@ -92,7 +95,7 @@ impl Server {
                 return Err(Error::Loop { address });
             }
             let tls = if secure { acceptor.clone() } else { None };
-            doors.push((socket, Address { address, secure }, tls));
+            doors.push((socket, Address { address, secure, background }, tls));
         }
         let threads = config.threads.map_or_else(
             || thread::available_parallelism().map_or(1, |count| count.get()),
@@ -124,6 +127,9 @@ impl Server {
             let host = config.upstream_host.as_ref().unwrap_or(&config.upstream.authority);
             let connector = Arc::clone(&common.connector);
             let fetcher = Fetcher::new(connector, host.clone(), config.timeouts.head);
+            if let Some((_, door, _)) = doors.iter().find(|(_, door, _)| door.background) {
+                site.listens_in_background(*door);
+            }
             site.started(&metrics, fetcher, &listener);
         }
         let (phase, phases) = watch::channel(Phase::Running);
@@ -138,7 +144,7 @@ impl Server {
             patience,
         };
         server.spawn(doors, &common, &bounds, &phases)?;
-        for Address { address, secure } in server.addresses.iter().copied() {
+        for Address { address, secure, .. } in server.addresses.iter().copied() {
             server.listener.tell(&Event::Listening { address, secure });
         }
         Ok(server)
@@ -313,7 +319,7 @@ struct Desk {
 }
 
 impl Desk {
-    async fn accept(self: Arc<Self>, (socket, _, tls): Door) {
+    async fn accept(self: Arc<Self>, (socket, door, tls): Door) {
         let Ok(socket) = TcpListener::from_std(socket) else { return };
         loop {
             let (stream, peer) = loop {
@@ -343,7 +349,8 @@ impl Desk {
                 self.lanes.iter().min_by_key(|(_, counters)| counters.open_connections());
             if let Some((lane, counters)) = emptiest {
                 let opened = Opened::new(counters);
-                let _ = lane.send(Arrival { stream, peer, tls: tls.clone(), opened, permit });
+                let (tls, background) = (tls.clone(), door.background);
+                let _ = lane.send(Arrival { stream, peer, tls, background, opened, permit });
             }
         }
     }

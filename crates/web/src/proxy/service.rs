@@ -3,7 +3,7 @@
 use std::convert::Infallible;
 use std::sync::Arc;
 
-use http::header::UPGRADE;
+use http::header::{HOST, UPGRADE};
 use http::{Request, Response, StatusCode, request};
 use hyper::body::{Body as _, Incoming};
 use hyper::upgrade::OnUpgrade;
@@ -31,7 +31,7 @@ pub(crate) async fn handle(
     let line = worker.log.as_ref().map(|_| Line::new(connection.peer().ip(), &head));
     let mut account = Account::open(&worker, &connection, &head, line);
     let has_body = !incoming.is_end_stream();
-    let checked = match headers::check(&head, has_body, worker.config.limits.uri_bytes) {
+    let mut checked = match headers::check(&head, has_body, worker.config.limits.uri_bytes) {
         Ok(checked) => checked,
         Err(refusal) => return Ok(account.fail(Failure::Refused, refusal.status, refusal.why)),
     };
@@ -43,6 +43,12 @@ pub(crate) async fn handle(
         Some(site) => site.request(&mut head, &connection),
         None => Decision::Forward,
     };
+    if connection.is_always_background()
+        && let Some(host) = head.headers.get(HOST)
+    {
+        // The port by which the client came is nothing to the upstream.
+        checked.host = Some(host.clone());
+    }
     let framing = match (has_body, incoming.size_hint().exact()) {
         (false, _) => Framing::None,
         (true, Some(_)) => Framing::Length,

@@ -13,6 +13,7 @@ use super::error::Failure;
 use super::event::Listener;
 use super::fetch::Fetcher;
 use super::metrics::Metrics;
+use super::server::Address;
 
 /// Looks at every request before it goes upstream. Without one the proxy is transparent.
 ///
@@ -24,8 +25,16 @@ pub trait Site: Send + Sync + 'static {
         let _ = (metrics, fetcher, listener);
     }
 
+    /// Is told before that, if there is one, where all that comes in is in the background.
+    fn listens_in_background(&self, at: Address) {
+        let _ = at;
+    }
+
     /// Looks at the head of a request as the client sent it, less what was malformed. What is
     /// changed in it goes upstream, except that the proxy's own rules for headers come after it.
+    ///
+    /// Over a connection that [is always in the background](Connection::is_always_background) the
+    /// host that is left in `Host` is the one that the upstream is told.
     fn request(&self, head: &mut request::Parts, connection: &Arc<Connection>) -> Decision;
 }
 

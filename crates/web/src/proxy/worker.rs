@@ -49,6 +49,8 @@ pub(crate) struct Arrival {
     pub(crate) stream: StdTcpStream,
     pub(crate) peer: SocketAddr,
     pub(crate) tls: Option<TlsAcceptor>,
+    /// Whether it stays in the background.
+    pub(crate) background: bool,
     pub(crate) opened: Opened,
     pub(crate) permit: Permit,
 }
@@ -177,7 +179,7 @@ impl Worker {
     }
 
     async fn serve(self: Arc<Self>, arrival: Arrival) {
-        let Arrival { stream, peer, tls, opened, permit } = arrival;
+        let Arrival { stream, peer, tls, background, opened, permit } = arrival;
         let Ok(local) = stream.local_addr() else { return };
         let socket = SockRef::from(&stream);
         // Without either, the connection is slower or stays longer, but works.
@@ -189,7 +191,9 @@ impl Worker {
                 .with_retries(TCP_KEEPALIVE_PROBES),
         );
         let Ok(tcp) = TcpStream::from_std(stream) else { return };
-        let connection = Arc::new(Connection::new(peer, local, tls.is_some(), opened, permit));
+        let connection = Connection::new(peer, local, tls.is_some(), opened, permit);
+        let connection =
+            Arc::new(if background { connection.always_in_background() } else { connection });
         let patience = self.config.timeouts.client_head;
         let (stream, is_h2) = match tls {
             Some(acceptor) => {
