@@ -29,6 +29,9 @@ Examples:
   lull web --upstream unix:/run/app.sock --listen https://[::]:443 --listen http://[::]:80 \\
       --cert /etc/ssl/site.pem --key /etc/ssl/site.key
       with TLS; SIGHUP loads a new certificate, and so does a change of the files
+  lull web --upstream http://127.0.0.1:8080 --listen 0.0.0.0:443 --service-worker 0.0.0.0:8443 \\
+      --cert /etc/ssl/site.pem --key /etc/ssl/site.key
+      in Firefox as well, by a service worker that fetches from port 8443
   lull web --upstream http://127.0.0.1:8080 --listen 127.0.0.1:0 --json
       on a free port, which is told as JSON";
 
@@ -179,6 +182,7 @@ impl Args {
     fn config(self) -> Config {
         let mut config = Config::new(self.upstream);
         config.listen = self.listen;
+        config.listen_background = self.prefetching.service_worker();
         config.certificate = self
             .cert
             .zip(self.key)
@@ -267,6 +271,7 @@ fn as_json(event: &Event) -> String {
         Event::Draining { connections } => object["connections"] = json!(connections),
         Event::Stopped { cut } => object["cut"] = json!(cut),
         Event::BehindCdn { name } => object["name"] = json!(name),
+        Event::SiteHasWorker { path } => object["path"] = json!(path),
         Event::CertificateKept { why }
         | Event::UpstreamDown { why }
         | Event::NotSwitched { why }
@@ -314,6 +319,8 @@ mod tests {
             &["--listen", "nowhere"],
             &["--threads", "0"],
             &["--plain", "--speculation-rules"],
+            &["--plain", "--service-worker", "127.0.0.1:0"],
+            &["--service-worker", "nowhere"],
         ] {
             assert!(parse(arguments).is_err(), "{arguments:?}");
         }

@@ -17,6 +17,8 @@ pub const HINTS_PATH: &str = "/.lull/hints";
 pub const BEACON_PATH: &str = "/.lull/beacon";
 /// Before the URL of a hint, this leads there whom speculation rules send.
 pub const LEAD_PATH: &str = "/.lull/to";
+/// Where the service worker's script is.
+pub const WORKER_PATH: &str = "/.lull/worker.js";
 /// Longer messages are not read.
 pub const LONGEST_MESSAGE: usize = 80 * 1024;
 

@@ -1,18 +1,29 @@
-//! The browser's script, as it is served: `script/lull.js` without its comments.
+//! The browser's scripts, as they are served: those in `script/` without their comments.
 
 use std::io::Write as _;
 use std::sync::LazyLock;
+use std::time::Duration;
 
 use bytes::Bytes;
 use flate2::Compression;
 use flate2::write::GzEncoder;
 use sha2::{Digest, Sha256};
 
-/// As it was written.
+use crate::protocol::WORKER_PATH;
+
+/// As they were written: that of pages, less how a page is fetched ahead; the two ways of that; and
+/// the service worker.
 const SOURCE: &str = include_str!("../script/lull.js");
+const BY_FETCH: &str = include_str!("../script/by-fetch.js");
+const BY_WORKER: &str = include_str!("../script/by-worker.js");
+const WORKER: &str = include_str!("../script/worker.js");
+/// The line of the first in whose place one of the two comes.
+const HERE: &str = "// Here by-fetch.js or by-worker.js comes in: how a page is fetched ahead.\n";
 
 /// Its name says its contents, so it may be kept for ever.
 pub const CACHE_CONTROL: &str = "public, max-age=31536000, immutable";
+/// The service worker's does not: browsers ask for it again after each navigation.
+pub const WORKER_CACHE_CONTROL: &str = "no-cache";
 /// What it is.
 pub const CONTENT_TYPE: &str = "text/javascript; charset=utf-8";
 
@@ -27,6 +38,8 @@ pub struct Script {
     pub path: String,
     /// `sha256-…`, as in the tag's `integrity` and, in quotes, in a content security policy.
     pub integrity: String,
+    /// Whether it has a service worker do the rest.
+    pub by_worker: bool,
 }
 
 impl Script {
@@ -42,14 +55,32 @@ impl Script {
             packed,
             path: format!("/.lull/lull-{name}.js"),
             integrity: format!("sha256-{}", base64(&digest)),
+            by_worker: false,
         }
     }
 }
 
 /// The script of this version.
 pub fn script() -> &'static Script {
-    static SCRIPT: LazyLock<Script> = LazyLock::new(|| Script::of(SOURCE));
+    static SCRIPT: LazyLock<Script> = LazyLock::new(|| Script::of(&SOURCE.replace(HERE, BY_FETCH)));
     &SCRIPT
+}
+
+/// The one for browsers that need a service worker.
+pub fn script_by_worker() -> &'static Script {
+    static SCRIPT: LazyLock<Script> = LazyLock::new(|| Script {
+        by_worker: true,
+        ..Script::of(&SOURCE.replace(HERE, BY_WORKER))
+    });
+    &SCRIPT
+}
+
+/// The service worker, which fetches from `port`, and stays for `life` without a word from a page.
+/// Without a port it goes as soon as it comes, and takes along what there is.
+pub fn service_worker(port: Option<u16>, life: Duration) -> Script {
+    let (port, life) = (port.unwrap_or(0), life.as_millis());
+    let source = format!("const PORT = {port}, LIFE = {life};\n{WORKER}");
+    Script { path: WORKER_PATH.into(), ..Script::of(&source) }
 }
 
 /// Drops the white space around lines, and lines that are comments. The source keeps no text that
@@ -104,8 +135,19 @@ mod tests {
 
     #[test]
     fn it_weighs_two_kilobytes_at_most() {
-        let bytes = script().packed.len();
-        assert!(bytes <= 2048, "{bytes} bytes gzipped");
+        let worker = service_worker(Some(8443), Duration::from_secs(3600));
+        for script in [script(), script_by_worker(), &worker] {
+            let bytes = script.packed.len();
+            assert!(bytes <= 2048, "{bytes} bytes gzipped: {}", script.path);
+        }
+    }
+
+    #[test]
+    fn each_way_has_a_script_of_its_own() {
+        let of = |script: &Script, word: &str| script.body.contains(word);
+        assert!(of(script(), "X-Lull") && !of(script(), "serviceWorker"));
+        assert!(of(script_by_worker(), "serviceWorker") && !of(script_by_worker(), "X-Lull"));
+        assert!(service_worker(None, Duration::ZERO).body.starts_with("const PORT = 0, LIFE = 0;"));
     }
 
     #[test]
@@ -118,7 +160,9 @@ mod tests {
 
     #[test]
     fn it_keeps_no_text_that_spans_lines() {
-        assert!(!SOURCE.contains('`'), "a template could hold what looks like a comment");
-        assert!(SOURCE.lines().all(|line| !line.ends_with('\\')));
+        for source in [SOURCE, BY_FETCH, BY_WORKER, WORKER] {
+            assert!(!source.contains('`'), "a template could hold what looks like a comment");
+            assert!(source.lines().all(|line| !line.ends_with('\\')));
+        }
     }
 }

@@ -7,8 +7,9 @@ use anyhow::{Context, bail};
 use http::HeaderValue;
 use lull_cc::Bytes;
 use lull_speculate::model::Model;
-use lull_web::nps::{Access, ByteCaps, MonitorSettings, Nps, Save, Settings};
+use lull_web::nps::{Access, ByteCaps, MonitorSettings, Nps, Save, ServiceWorker, Settings};
 use lull_web::policy::{self, Harmless, OwnersRules, Pattern};
+use lull_web::proxy::Listen;
 
 use crate::durable::Replacement;
 use crate::predict;
@@ -67,6 +68,11 @@ pub(super) struct PrefetchArgs {
     /// connections of demand, three at a time, and yield to nobody
     #[arg(long, conflicts_with = "plain")]
     speculation_rules: bool,
+    /// Prefetch in Firefox, too: by a service worker that fetches over this address, whose port
+    /// visitors must reach under the site's name, and over https if they reach the site so. Not for
+    /// a site that has a service worker of its own
+    #[arg(long, value_name = "ADDR", conflicts_with = "plain")]
+    service_worker: Option<Listen>,
     /// Only predict, and count how often that was right: pages stay as they are
     #[arg(long, conflicts_with = "plain")]
     shadow: bool,
@@ -106,6 +112,11 @@ pub(crate) fn token(path: &Path) -> anyhow::Result<String> {
 const SHORTEST_TOKEN: usize = 16;
 
 impl PrefetchArgs {
+    /// Where the service worker fetches from, if there is to be one.
+    pub(super) fn service_worker(&self) -> Option<Listen> {
+        self.service_worker
+    }
+
     /// Prefetching as it is wanted; none if it is not.
     ///
     /// # Errors
@@ -144,6 +155,7 @@ impl PrefetchArgs {
             },
             held_back: self.hold_back,
             speculation_rules: self.speculation_rules,
+            service_worker: self.service_worker.map(|_| ServiceWorker::default()),
             shadow: self.shadow,
             off_file: self.off_file.clone(),
             access: access(self.token_file.as_deref())?,

@@ -15,6 +15,7 @@ use http::header::{
     CONTENT_SECURITY_POLICY, CONTENT_SECURITY_POLICY_REPORT_ONLY, HeaderName, HeaderValue,
 };
 
+use crate::protocol::WORKER_PATH;
 use crate::script::Script;
 
 /// Why a page's policy leaves no place for the script.
@@ -32,6 +33,9 @@ pub enum Forbids {
     /// The script could not ask for hints.
     #[error("the content security policy lets nothing be fetched from the site itself")]
     Connect,
+    /// No service worker, or only one by a name that cannot be given.
+    #[error("the content security policy allows no service worker of ours")]
+    Worker,
     /// No scripts, or of an origin that is nobody's.
     #[error("the page is in a sandbox")]
     Sandbox,
@@ -149,6 +153,9 @@ impl Grant {
         if violates(&policy, &self.request("/.lull/hints", Destination::None, "", "")) {
             return Err(Forbids::Connect);
         }
+        if script.by_worker && !self.lets_a_worker_in(&policy) {
+            return Err(Forbids::Worker);
+        }
         let passes = |policy: &Policy, nonce: &str| {
             let integrity = &script.integrity;
             !violates(policy, &self.request(&script.path, Destination::Script, nonce, integrity))
@@ -181,6 +188,15 @@ impl Grant {
         } else {
             Err(Forbids::Script)
         }
+    }
+
+    /// Whether a policy lets the script register the service worker.
+    fn lets_a_worker_in(&self, policy: &Policy) -> bool {
+        // To register one is to write a script's URL.
+        let is_trusted =
+            !policy.directive_set.iter().any(|one| one.name == "require-trusted-types-for");
+        let request = self.request(WORKER_PATH, Destination::ServiceWorker, "", "");
+        is_trusted && !violates(policy, &request)
     }
 
     fn request(
@@ -295,6 +311,7 @@ mod tests {
             packed: bytes::Bytes::new(),
             path: "/.lull/lull-0.js".into(),
             integrity: "sha256-47DEQpj8HBSa+/TImW+5JCeuQeRkm5NMpJWZG3hSuFU=".into(),
+            by_worker: false,
         }
     }
 
@@ -443,6 +460,32 @@ mod tests {
                     expected,
                     "{header} {meta} {tag}"
                 );
+            }
+        }
+    }
+
+    #[test]
+    fn the_worker_is_asked_for_where_policies_let_it_in() {
+        let origin = Url::parse("https://example.org").unwrap();
+        let worker = Script { by_worker: true, ..script() };
+        for (policy, expected) in [
+            ("", Ok(())),
+            ("script-src 'self'", Ok(())),
+            ("default-src 'self'", Ok(())),
+            ("script-src 'none'; script-src-elem 'self'; worker-src 'self'", Ok(())),
+            ("worker-src 'none'", Err(Forbids::Worker)),
+            ("worker-src blob:", Err(Forbids::Worker)),
+            ("script-src 'self'; child-src 'none'", Err(Forbids::Worker)),
+            ("script-src https://cdn.example", Err(Forbids::Worker)),
+            ("require-trusted-types-for 'script'", Err(Forbids::Worker)),
+        ] {
+            for name in [CSP, REPORT] {
+                let mut headers = HeaderMap::new();
+                headers
+                    .insert(HeaderName::from_static(name), HeaderValue::from_str(policy).unwrap());
+                let found = Grant::of(&headers, &origin, &worker).map(|_| ());
+                assert_eq!(found, expected, "{policy}");
+                assert!(Grant::of(&headers, &origin, &script()).is_ok(), "{policy}");
             }
         }
     }

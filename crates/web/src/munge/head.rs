@@ -12,7 +12,7 @@ use super::coding::Coding;
 use super::csp::{Forbids, Grant};
 use super::{Munger, place};
 use crate::policy::{asks_for_a_page, fields};
-use crate::script;
+use crate::script::{self, Script};
 
 /// Why a reply is left as it is.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -66,6 +66,7 @@ pub struct Munging {
     origin: Url,
     encoding: &'static Encoding,
     encoding_is_stated: bool,
+    script: &'static Script,
 }
 
 /// Whether the reply to `request` gets the script. The request is meant as the upstream server sees
@@ -75,6 +76,19 @@ pub struct Munging {
 /// # Errors
 /// If it does not.
 pub fn decide(
+    request: &request::Parts,
+    scheme: &str,
+    response: &response::Parts,
+) -> Result<Munging, LeftAlone> {
+    decide_for(script::script(), request, scheme, response)
+}
+
+/// The same with another script than the usual one.
+///
+/// # Errors
+/// If it does not get it.
+pub fn decide_for(
+    script: &'static Script,
     request: &request::Parts,
     scheme: &str,
     response: &response::Parts,
@@ -108,8 +122,8 @@ pub fn decide(
     }
     let coding = Coding::of(headers).ok_or(LeftAlone::Coding)?;
     let origin = origin(request, scheme).ok_or(LeftAlone::Host)?;
-    let grant = Grant::of(headers, &origin, script::script())?;
-    Ok(Munging { coding, grant, origin, encoding, encoding_is_stated })
+    let grant = Grant::of(headers, &origin, script)?;
+    Ok(Munging { coding, grant, origin, encoding, encoding_is_stated, script })
 }
 
 impl Munging {
@@ -136,8 +150,7 @@ impl Munging {
 
     /// What rewrites the body.
     pub fn munger(self) -> Munger {
-        let Munging { coding, grant, origin, encoding, encoding_is_stated } = self;
-        let script = script::script();
+        let Munging { coding, grant, origin, encoding, encoding_is_stated, script } = self;
         Munger::new(
             coding,
             place::Injector::new(grant, script, origin, encoding, encoding_is_stated),
@@ -178,8 +191,13 @@ pub fn widen_if_none_match(headers: &mut HeaderMap) {
 }
 
 /// Makes the headers of a 304 fit the page that the browser has: the tag in the form in which it
-/// was sent, and policies with the script's hash. Browsers take both over.
-pub fn revalidated(request: &request::Parts, scheme: &str, response: &mut response::Parts) {
+/// was sent, and policies with the hash of `script`. Browsers take both over.
+pub fn revalidated(
+    script: &Script,
+    request: &request::Parts,
+    scheme: &str,
+    response: &mut response::Parts,
+) {
     if response.status != StatusCode::NOT_MODIFIED || !is_document(&request.headers) {
         return;
     }
@@ -190,7 +208,7 @@ pub fn revalidated(request: &request::Parts, scheme: &str, response: &mut respon
         weaken_etag(&mut response.headers);
     }
     if let Some(origin) = origin(request, scheme)
-        && let Ok(grant) = Grant::of(&response.headers, &origin, script::script())
+        && let Ok(grant) = Grant::of(&response.headers, &origin, script)
     {
         grant.apply(&mut response.headers);
     }

@@ -45,7 +45,9 @@ use place::Injector;
 
 pub use coding::Coding;
 pub use csp::Forbids;
-pub use head::{LeftAlone, Munging, decide, is_document, revalidated, widen_if_none_match};
+pub use head::{
+    LeftAlone, Munging, decide, decide_for, is_document, revalidated, widen_if_none_match,
+};
 pub use place::{NoPlace, Outcome};
 
 /// So much is decoded in one call: a small piece may hold a very long page, and others wait.

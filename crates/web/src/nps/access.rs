@@ -62,7 +62,7 @@ pub(super) fn verdict(shared: &Shared, head: &request::Parts, connection: &Conne
 
 /// Whether the request is for this machine by name: a name of somebody else's that leads here is
 /// how pages from elsewhere would look (DNS rebinding).
-fn is_named_local(head: &request::Parts) -> bool {
+pub(super) fn is_named_local(head: &request::Parts) -> bool {
     let host = match head.uri.authority() {
         Some(authority) => authority.as_str(),
         None => fields::single(&head.headers, HOST).unwrap_or_default(),

@@ -8,10 +8,11 @@ use http::{HeaderValue, Response, StatusCode, request, response};
 
 use super::guarded::Guarded;
 use super::munged::Munged;
+use super::service_worker::{self, page_script};
 use super::who::Who;
 use super::{Shared, own, wall};
 use crate::munge;
-use crate::policy::{self, Admitted, NotAhead, Refusal};
+use crate::policy::{self, Admitted, NotAhead, Refusal, Way, fields};
 use crate::proxy::{Body, Connection, Decision, Exchange};
 
 struct Ahead {
@@ -19,11 +20,22 @@ struct Ahead {
     request: request::Parts,
     who: Who,
     admitted: Admitted,
+    /// Where it has come from, if that was the site's service worker.
+    worker: Option<HeaderValue>,
 }
 
 /// What a prefetch gets that is not let through.
 pub(super) fn refused() -> Decision {
     Decision::Answer(Response::from_parts(policy::refused(), Body::empty()))
+}
+
+/// The same to the site's service worker.
+pub(super) fn refused_to(origin: Option<&HeaderValue>) -> Decision {
+    let mut response = Response::from_parts(policy::refused(), Body::empty());
+    if let Some(origin) = origin {
+        service_worker::let_read(response.headers_mut(), origin);
+    }
+    Decision::Answer(response)
 }
 
 /// Lets a prefetch of the script's pass, if the rules do.
@@ -37,7 +49,7 @@ pub(super) fn admit(
     let Some(admitted) = let_through(shared, who, admitted) else { return refused() };
     let target = head.uri.path_and_query().map_or("/", PathAndQuery::as_str);
     shared.awaited.began(who.client, target, connection);
-    watch(shared, head, who, admitted)
+    watch(shared, head, who, admitted, None)
 }
 
 /// Lets a prefetch by the script's speculation rules pass, if the rules do. It comes over a
@@ -49,7 +61,7 @@ pub(super) fn admit_by_rules(
 ) -> Decision {
     let admitted = shared.policy().admit_by_rules(head, who.secure, who.client, shared.now());
     match let_through(shared, who, admitted) {
-        Some(admitted) => watch(shared, head, who, admitted),
+        Some(admitted) => watch(shared, head, who, admitted, None),
         None => refused(),
     }
 }
@@ -76,7 +88,7 @@ pub(super) fn lead(shared: &Shared, head: &request::Parts, who: Who, url: &str) 
 }
 
 /// What the rules let through, as long as anything is fetched ahead and the visitor has bytes left.
-fn let_through<T>(shared: &Shared, who: Who, admitted: Result<T, Refusal>) -> Option<T> {
+pub(super) fn let_through<T>(shared: &Shared, who: Who, admitted: Result<T, Refusal>) -> Option<T> {
     let may = shared.is_active() && shared.caps.spend(who.client, shared.now(), 0);
     let admitted = admitted.ok().filter(|_| may);
     if admitted.is_none() {
@@ -85,11 +97,13 @@ fn let_through<T>(shared: &Shared, who: Who, admitted: Result<T, Refusal>) -> Op
     admitted
 }
 
-fn watch(
+/// Lets a prefetch pass. `worker` is where the service worker has come from, if it is one of its.
+pub(super) fn watch(
     shared: &Arc<Shared>,
     head: &mut request::Parts,
     who: Who,
     admitted: Admitted,
+    worker: Option<HeaderValue>,
 ) -> Decision {
     shared.counts.prefetches.one();
     policy::upstream_request(&mut head.headers);
@@ -98,25 +112,37 @@ fn watch(
         request: head.clone(),
         who,
         admitted,
+        worker,
     }))
 }
 
 impl Exchange for Ahead {
     fn response(&mut self, head: &mut response::Parts, body: Body) -> Body {
-        let Ahead { shared, request, who, admitted } = self;
+        let Ahead { shared, request, who, admitted, worker } = self;
+        let way = if worker.is_some() { Way::Worker } else { Way::Cache };
         // The navigation that takes the copy finds the script in it. What a page says of itself
         // is asked before the rules write their own headers.
-        let munging = munge::decide(request, who.scheme(), head);
+        let munging = munge::decide_for(page_script(way), request, who.scheme(), head);
         let kept = shared.policy().keep(admitted, head, shared.now(), wall());
-        if kept.is_err() {
+        let Ok(ttl) = kept else {
             shared.counts.unkept.one();
             // What the upstream still has to say is not waited for.
             *head = policy::refused();
+            if let Some(origin) = worker {
+                service_worker::let_read(&mut head.headers, origin);
+            }
             return Body::empty();
+        };
+        if let Some(origin) = worker {
+            let url = request.uri.path_and_query().map_or("/", PathAndQuery::as_str);
+            let name = shared.policy().name(url, ttl, shared.now());
+            service_worker::let_read(&mut head.headers, origin);
+            fields::set(&mut head.headers, policy::COPY, &name);
         }
         let body = match munging {
             Ok(munging) => {
-                let munging = munging.offering_rules(shared.settings.speculation_rules);
+                let rules = shared.settings.speculation_rules && way == Way::Cache;
+                let munging = munging.offering_rules(rules);
                 munging.rewrite_head(&mut head.headers);
                 Munged::body(shared, &request.uri, munging.munger(), body)
             }

@@ -111,6 +111,8 @@ pub(super) struct Counts {
     /// Bytes of prefetches that were sent, and of those that a navigation took from the cache.
     pub(super) prefetched_bytes: Count,
     pub(super) used_bytes: Count,
+    /// Navigations that were told to show a copy of the service worker's.
+    pub(super) shown: Count,
     /// Visits that were not learned from because the desk was behind.
     pub(super) unlearned: Count,
     pub(super) beacons: Count,

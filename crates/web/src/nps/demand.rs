@@ -3,14 +3,15 @@
 use std::sync::Arc;
 
 use http::header::{CACHE_CONTROL, CONTENT_ENCODING, SET_COOKIE, USER_AGENT};
-use http::{HeaderMap, Method, request, response};
+use http::{HeaderMap, HeaderValue, Method, request, response};
 
 use super::desk::Visited;
 use super::munged::Munged;
+use super::service_worker::{self, page_script};
 use super::who::Who;
 use super::{Shared, wall};
 use crate::munge;
-use crate::policy::{self, Excluded, fields, page_visitor};
+use crate::policy::{self, Excluded, Way, fields, page_visitor};
 use crate::proxy::{Body, Decision, Exchange, Outcome};
 
 struct Demand {
@@ -19,6 +20,9 @@ struct Demand {
     request: request::Parts,
     who: Who,
     may_have_script: bool,
+    way: Way,
+    /// Whether our service worker wakes up for it.
+    wakes_worker: bool,
     /// Whether something is learned from it: nobody knows who the visitor is.
     teaches: bool,
     /// Whether its reply was for this visitor alone.
@@ -29,7 +33,14 @@ struct Demand {
 
 /// Lets a request pass, and looks at its reply.
 pub(super) fn watch(shared: &Arc<Shared>, head: &mut request::Parts, who: Who) -> Decision {
-    let visitor = page_visitor(&head.method, &head.headers, who.secure, &shared.harmless);
+    let way = shared.way(head, who);
+    let names = policy::take_names(&mut head.headers);
+    if let Some(shown) =
+        names.as_ref().and_then(|names| service_worker::show(shared, head, who, names))
+    {
+        return shown;
+    }
+    let visitor = page_visitor(&head.method, &head.headers, who.secure, &shared.harmless, way);
     let may_have_script = visitor.is_ok() && shared.is_active();
     if may_have_script && munge::is_document(&head.headers) {
         munge::widen_if_none_match(&mut head.headers);
@@ -40,6 +51,8 @@ pub(super) fn watch(shared: &Arc<Shared>, head: &mut request::Parts, who: Who) -
         request: head.clone(),
         who,
         may_have_script,
+        way,
+        wakes_worker: names.is_some(),
         teaches: !is_known && head.method == Method::GET,
         is_private: false,
         is_plain: false,
@@ -48,18 +61,29 @@ pub(super) fn watch(shared: &Arc<Shared>, head: &mut request::Parts, who: Who) -
 
 impl Exchange for Demand {
     fn response(&mut self, head: &mut response::Parts, body: Body) -> Body {
-        let Demand { shared, request, who, may_have_script, .. } = self;
-        let munging =
-            if *may_have_script { munge::decide(request, who.scheme(), head).ok() } else { None };
+        let Demand { shared, request, who, may_have_script, way, wakes_worker, .. } = self;
+        let munging = if *may_have_script {
+            munge::decide_for(page_script(*way), request, who.scheme(), head).ok()
+        } else {
+            None
+        };
         self.is_private = is_private(&head.headers);
         self.is_plain = munging.is_none() && !head.headers.contains_key(CONTENT_ENCODING);
         // Nothing else is taken note of, and most replies need no lock then.
         if policy::offence(head).is_some() {
             shared.policy().observe(request, who.secure, who.client, head, shared.now());
         }
+        if shared.settings.service_worker.is_some() && head.headers.contains_key("clear-site-data")
+        {
+            shared.policy().cleared(who.client, shared.now());
+        }
+        if *wakes_worker && *may_have_script && service_worker::stays(shared, *way) {
+            head.headers.insert(policy::STAYS, HeaderValue::from_static("stays"));
+        }
         match munging {
             Some(munging) => {
-                let munging = munging.offering_rules(shared.settings.speculation_rules);
+                let rules = shared.settings.speculation_rules && *way == Way::Cache;
+                let munging = munging.offering_rules(rules);
                 munging.rewrite_head(&mut head.headers);
                 shared.counts.pages.one();
                 if request.method == Method::HEAD {
@@ -69,7 +93,7 @@ impl Exchange for Demand {
             }
             None => {
                 if *may_have_script {
-                    munge::revalidated(request, who.scheme(), head);
+                    munge::revalidated(page_script(*way), request, who.scheme(), head);
                 }
                 body
             }

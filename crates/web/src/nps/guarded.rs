@@ -49,8 +49,8 @@ impl Guarded {
     }
 
     fn check(&self) -> Result<(), Refusal> {
-        // Who has signed in is told from who has not by `Vary: Cookie`.
-        if self.admitted.safeguard == Safeguard::Vary {
+        // By `Vary: Cookie` or our own word, who has signed in is told from who has not later.
+        if self.admitted.safeguard != Safeguard::Clear {
             return Ok(());
         }
         self.shared.policy().still(&self.admitted, self.shared.now())

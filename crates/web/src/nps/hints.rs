@@ -11,8 +11,8 @@ use super::desk::{Ask, Visited};
 use super::own;
 use super::who::Who;
 use super::{Shared, wall};
-use crate::policy::{self, Mark, fields};
-use crate::protocol::{Beacon, HintsReply, HintsRequest, LONGEST_MESSAGE, NavigationKind};
+use crate::policy::{self, Mark, Way, fields};
+use crate::protocol::{Beacon, HintsReply, HintsRequest, Kind, LONGEST_MESSAGE, NavigationKind};
 use crate::proxy::{Body, RequestBody};
 
 /// Who asks too often asks again after so long.
@@ -47,7 +47,8 @@ async fn reply(
     asked: HintsRequest,
     who: Who,
 ) -> HintsReply {
-    let Ok(visitor) = policy::visitor(&head.headers, who.secure, &shared.harmless) else {
+    let way = shared.way(head, who);
+    let Ok(visitor) = policy::visitor(&head.headers, who.secure, &shared.harmless, way) else {
         return HintsReply::never();
     };
     if !shared.is_active() || who.is_held_back(&head.headers, shared) {
@@ -63,11 +64,16 @@ async fn reply(
         shared.counts.capped.one();
         return HintsReply::never();
     }
-    if asked.first && asked.cached {
+    // A copy of the service worker's is a navigation that the proxy has seen.
+    if asked.first && asked.cached && way == Way::Cache {
         shared.desk.shown(shown(head, &asked, who));
     }
     let ask = Ask { page: asked.page, had: asked.had };
     let Some(mut hints) = shared.desk.ask(ask).await else { return later(TOO_OFTEN) };
+    if way == Way::Worker {
+        // It shows nothing else: of parts no navigation says whether it may.
+        hints.retain(|hint| hint.kind == Kind::Document);
+    }
     if hints.is_empty() {
         // Nothing more will come to mind as long as the page is the same.
         return HintsReply::never();

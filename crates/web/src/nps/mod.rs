@@ -3,6 +3,7 @@
 //! | a request | what is done |
 //! |---|---|
 //! | for a page | its reply gets the script, if the visitor may have it; its offences bar its URL |
+//! | to the port of the service worker | the same; it is for nothing else |
 //! | with `X-Lull`, or by the script's speculation rules | goes upstream as a prefetch, if the rules let it; the reply is kept by the browser, if they let that |
 //! | below `/.lull/` | is answered here: the script, hints, reports |
 //!
@@ -26,6 +27,7 @@ mod munged;
 mod own;
 mod rates;
 mod robots;
+mod service_worker;
 mod status;
 mod who;
 
@@ -42,7 +44,9 @@ use lull_speculate::model::Model;
 use tokio::sync::watch;
 
 use crate::policy::{self, Harmless, Policy};
-use crate::proxy::{Connection, Decision, Event, Fetcher, Listener, Metrics, Site, Totals};
+use crate::proxy::{
+    Address, Connection, Decision, Event, Fetcher, Listener, Metrics, Site, Totals,
+};
 use awaited::Awaited;
 use caps::Caps;
 use counts::Counts;
@@ -50,12 +54,14 @@ use desk::Desk;
 use lengths::Lengths;
 use monitor::Monitor;
 use rates::Rates;
+use service_worker::Workers;
 use who::{Clients, Who};
 
 pub use access::Access;
 pub use caps::ByteCaps;
 pub use desk::Save;
 pub use monitor::MonitorSettings;
+pub use service_worker::ServiceWorker;
 
 /// What an owner can set.
 #[derive(Clone, Debug, Default)]
@@ -75,6 +81,9 @@ pub struct Settings {
     pub held_back: u16,
     /// Have browsers fetch pages by speculation rules, where they can, instead of by `fetch`.
     pub speculation_rules: bool,
+    /// Have browsers that need one fetch pages by a service worker, from where the proxy listens
+    /// [in the background](crate::proxy::Config::listen_background).
+    pub service_worker: Option<ServiceWorker>,
     /// Only predict, and count how often that was right: no script, no hints, no prefetches.
     pub shadow: bool,
     /// The kill switch: as long as this file is there, pages get no script, lists stay empty, and
@@ -107,6 +116,7 @@ struct Shared {
     caps: Caps,
     awaited: Awaited,
     lengths: Lengths,
+    workers: Workers,
     counts: Counts,
     metrics: OnceLock<Metrics>,
     listener: OnceLock<Listener>,
@@ -136,6 +146,7 @@ impl Nps {
             caps: Caps::new(settings.caps),
             awaited: Awaited::default(),
             lengths: Lengths::default(),
+            workers: Workers::default(),
             counts: Counts::default(),
             metrics: OnceLock::new(),
             listener: OnceLock::new(),
@@ -182,6 +193,12 @@ impl Drop for Nps {
 }
 
 impl Site for Nps {
+    fn listens_in_background(&self, at: Address) {
+        if let Some(of) = self.shared.settings.service_worker {
+            self.shared.workers.listens_at(at, of);
+        }
+    }
+
     fn started(&self, metrics: &Metrics, fetcher: Fetcher, listener: &Listener) {
         let _ = self.shared.listener.set(listener.clone());
         // A proxy starts once.
@@ -216,11 +233,15 @@ impl Site for Nps {
 
     fn request(&self, head: &mut request::Parts, connection: &Arc<Connection>) -> Decision {
         let shared = &self.shared;
+        if connection.is_always_background() {
+            return service_worker::ahead(shared, head, connection);
+        }
         let is_marked = head.headers.contains_key(policy::MARK);
         if !shared.is_of_the_site(head) {
             return if is_marked { ahead::refused() } else { Decision::Forward };
         }
         shared.look_for_cdn(head);
+        shared.look_for_own_worker(head);
         let who = Who::of(head, connection, shared);
         if own::is_own(head.uri.path()) {
             own::answer(shared, head, who, connection)

@@ -14,12 +14,13 @@ use http::{HeaderMap, Method, Response, StatusCode, request};
 use http_body::Body as _;
 
 use super::access::{self, Verdict};
+use super::service_worker::{self, worker_script};
 use super::who::Who;
 use super::{Shared, ahead, hints, status};
 use crate::policy::fields;
-use crate::protocol::{BEACON_PATH, HINTS_PATH, HintsReply, LEAD_PATH};
+use crate::protocol::{BEACON_PATH, HINTS_PATH, HintsReply, LEAD_PATH, WORKER_PATH};
 use crate::proxy::{Body, Connection, Decision, RequestBody};
-use crate::script::{self, script};
+use crate::script::{self, Script, script, script_by_worker};
 
 /// Whether a path is one of ours.
 pub(super) fn is_own(path: &str) -> bool {
@@ -34,8 +35,16 @@ pub(super) fn answer(
     connection: &Connection,
 ) -> Decision {
     let path = head.uri.path();
-    if path == script().path {
-        return Decision::Answer(of_script(head));
+    for script in [script(), script_by_worker()] {
+        if path == script.path {
+            return Decision::Answer(of_script(head, script, script::CACHE_CONTROL));
+        }
+    }
+    if path == WORKER_PATH {
+        let script = worker_script(shared, head, who);
+        let mut response = of_script(head, script, script::WORKER_CACHE_CONTROL);
+        response.headers_mut().insert(service_worker::ALLOWED, HeaderValue::from_static("/"));
+        return Decision::Answer(response);
     }
     let whole = head.uri.path_and_query().map_or(path, PathAndQuery::as_str);
     if let Some(url) = whole.strip_prefix(LEAD_PATH).filter(|url| url.starts_with('/')) {
@@ -127,16 +136,20 @@ pub(super) async fn read(mut body: RequestBody, most: usize) -> Option<Vec<u8>> 
     Some(message)
 }
 
-/// The script of this version: as its name says its contents, it may be kept for ever.
-fn of_script(head: &request::Parts) -> Response<Body> {
+/// A script.
+fn of_script(
+    head: &request::Parts,
+    script: &Script,
+    cache_control: &'static str,
+) -> Response<Body> {
     if head.method != Method::GET && head.method != Method::HEAD {
         let mut response = empty(StatusCode::METHOD_NOT_ALLOWED);
         response.headers_mut().insert(ALLOW, HeaderValue::from_static("GET, HEAD"));
         return response;
     }
     let is_packed = takes_gzip(&head.headers);
-    let body = if is_packed { script().packed.clone() } else { script().body.clone().into() };
-    let mut response = with(StatusCode::OK, body, script::CACHE_CONTROL);
+    let body = if is_packed { script.packed.clone() } else { script.body.clone().into() };
+    let mut response = with(StatusCode::OK, body, cache_control);
     let headers = response.headers_mut();
     headers.insert(CONTENT_TYPE, HeaderValue::from_static(script::CONTENT_TYPE));
     headers.insert(VARY, HeaderValue::from_static("Accept-Encoding"));

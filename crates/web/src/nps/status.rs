@@ -29,6 +29,7 @@ pub(super) fn json(shared: &Shared) -> Value {
         "unkept": counts.unkept.get(),
         "prefetched_bytes": counts.prefetched_bytes.get(),
         "used_bytes": counts.used_bytes.get(),
+        "shown": counts.shown.get(),
         "budget": monitor.budget,
         "paused": monitor.paused,
         "objects": monitor.objects.iter().map(|(path, threshold)| {
@@ -105,6 +106,11 @@ pub(super) fn prometheus(shared: &Shared) -> String {
         "used_bytes_total",
         "Bytes of these in pages that a navigation took from the cache.",
         &[("", counts.used_bytes.get())],
+    );
+    counter(
+        "copies_shown_total",
+        "Navigations that were told to show a copy of the service worker's.",
+        &[("", counts.shown.get())],
     );
     counter(
         "unlearned_total",

@@ -3,7 +3,7 @@
 //! | browser | a `fetch` without credentials | the later navigation | so |
 //! |---|---|---|---|
 //! | Chromium and what is made of it | on a connection of its own | takes it from the cache | yes |
-//! | Firefox | on the connection of demand | has another cache entry | no |
+//! | Firefox | on the connection of demand | has another cache entry | no; by a service worker, where the owner wants it |
 //! | Safari, and every browser on iOS | not known | not known | no |
 
 use http::HeaderMap;
@@ -18,20 +18,48 @@ const FIRST_CHROMIUM: u32 = 109;
 /// passes over rules that are called something.
 const FIRST_TAGGING: u32 = 136;
 
+/// The first Firefox with all that the service worker uses: navigation preload is the latest of it.
+const FIRST_FIREFOX: u32 = 99;
+
+/// How a page that was fetched ahead gets to the navigation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Way {
+    /// By the browser's own cache.
+    Cache,
+    /// By a service worker, which shows it if the proxy says so at the very navigation.
+    Worker,
+}
+
 /// What robots call themselves; they come for the page and never for the next one.
 const ROBOTS: &[&str] = &["bot", "crawl", "spider", "slurp", "lighthouse", "preview", "monitor"];
 
-/// Whether a browser with this request head gains by a prefetch.
-pub(super) fn gains(headers: &HeaderMap) -> Result<(), Excluded> {
+/// Whether a browser with this request head gains by a prefetch of that kind.
+pub(super) fn gains(headers: &HeaderMap, way: Way) -> Result<(), Excluded> {
     let agent = fields::single(headers, USER_AGENT).ok_or(Excluded::Browser)?;
     let folded = agent.to_ascii_lowercase();
     if ROBOTS.iter().any(|robot| folded.contains(robot)) {
         return Err(Excluded::Robot);
     }
-    match chromium(headers, agent) {
-        Some(version) if version >= FIRST_CHROMIUM => Ok(()),
+    let (version, first) = match way {
+        Way::Cache => (chromium(headers, agent), FIRST_CHROMIUM),
+        Way::Worker => (firefox(agent), FIRST_FIREFOX),
+    };
+    match version {
+        Some(version) if version >= first => Ok(()),
         _ => Err(Excluded::Browser),
     }
+}
+
+/// The version of Firefox that a browser is, or calls itself: the worker works elsewhere, too. What is
+/// called otherwise on iOS is none.
+fn firefox(agent: &str) -> Option<u32> {
+    let (before, version) = agent.split_once(" Firefox/")?;
+    number(version).filter(|_| before.contains(" Gecko/"))
+}
+
+/// Whether a browser is one for [`Way::Worker`].
+pub fn needs_a_worker(headers: &HeaderMap) -> bool {
+    gains(headers, Way::Worker).is_ok()
 }
 
 /// Whether a browser tells apart whose speculation rules it follows.
@@ -117,9 +145,41 @@ mod tests {
                 headers.insert("sec-ch-ua", HeaderValue::from_static(brands));
             }
             headers.insert(USER_AGENT, HeaderValue::from_str(agent).unwrap());
-            assert_eq!(gains(&headers), expected, "{agent} {brands}");
+            assert_eq!(gains(&headers, Way::Cache), expected, "{agent} {brands}");
         }
-        assert_eq!(gains(&HeaderMap::new()), none);
+        assert_eq!(gains(&HeaderMap::new(), Way::Cache), none);
+    }
+
+    #[test]
+    fn only_firefox_needs_a_worker() {
+        let firefox = "Mozilla/5.0 (X11; Linux x86_64; rv:153.0) Gecko/20100101 Firefox/153.0";
+        for (agent, brands, expected) in [
+            (firefox, "", true),
+            (&firefox.replace("153", "99"), "", true),
+            (&firefox.replace("153", "98"), "", false),
+            (firefox, r#""Chromium";v="156""#, true),
+            (CHROME, "", false),
+            (
+                "Mozilla/5.0 (iPhone) AppleWebKit/605.1.15 FxiOS/153.0 Mobile Safari/604.1",
+                "",
+                false,
+            ),
+            (
+                "Mozilla/5.0 (Macintosh) AppleWebKit/605.1.15 Version/18.0 Safari/605.1.15",
+                "",
+                false,
+            ),
+            ("Mozilla/5.0 Gecko/20100101 Firefox/153.0 (compatible; somebot)", "", false),
+            ("Firefox/153.0", "", false),
+            ("", "", false),
+        ] {
+            let mut headers = HeaderMap::new();
+            if !brands.is_empty() {
+                headers.insert("sec-ch-ua", HeaderValue::from_static(brands));
+            }
+            headers.insert(USER_AGENT, HeaderValue::from_str(agent).unwrap());
+            assert_eq!(needs_a_worker(&headers), expected, "{agent} {brands}");
+        }
     }
 
     #[test]

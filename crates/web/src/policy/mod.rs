@@ -11,6 +11,8 @@
 //! | [`Policy::may_hint`] | before a URL is put into a list |
 //! | [`Policy::admit`], [`upstream_request`] | a request carries [`MARK`] |
 //! | [`Policy::lead`], [`Policy::admit_by_rules`], [`upstream_request`] | a request [`is_by_rules`] |
+//! | [`Policy::admit_for_worker`], [`upstream_request`] | a service worker asks, by a port of its own |
+//! | [`Policy::show`] | a navigation says which copies the service worker has: [`take_names`] |
 //! | [`Policy::keep`] | the reply to that has come |
 //! | [`Policy::observe`] | any reply has come |
 //! | [`Policy::opted_out`] | the rewriter found an opt-out in a page |
@@ -19,6 +21,7 @@ mod actions;
 mod bars;
 mod browsers;
 mod cookies;
+mod copies;
 pub(crate) mod fields;
 mod freshness;
 mod patterns;
@@ -31,22 +34,28 @@ mod visitor;
 use std::time::{Duration, SystemTime};
 
 use http::header::{CACHE_CONTROL, HeaderValue};
+use http::uri::PathAndQuery;
 use http::{HeaderMap, Method, StatusCode, request, response};
 use lull_cc::Timestamp;
 
 pub use bars::{BARRED_FOR, Bars, Offence};
 pub(crate) use browsers::tags_rules;
+pub use browsers::{Way, needs_a_worker};
 pub use cookies::Harmless;
+pub use copies::{COPY, STAYS, has_names, take_names};
 pub use freshness::{LONGEST_TTL, MEASURED_TTL, Stale, UNSTATED_TTL, ttl};
 pub use patterns::Pattern;
 pub(crate) use prefetch::asks_for_a_page;
 pub use prefetch::{
-    MARK, Mark, NotAhead, Safeguard, Unkept, is_by_rules, offence, upstream_request,
+    MARK, Mark, NotAhead, Safeguard, Unkept, is_by_rules, offence, site_of_a_worker,
+    upstream_request,
 };
 pub use robots::{Forbidden, Robots};
 pub use sign_ins::{Client, SignIns};
 pub use target::{Ambiguous, OwnersRules, Target, Unfit};
 pub use visitor::{Excluded, Visitor, page_visitor, visitor};
+
+use copies::Copies;
 
 /// Why a URL is not fetched ahead.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -97,6 +106,7 @@ pub struct Policy {
     robots: Robots,
     bars: Bars,
     sign_ins: SignIns,
+    copies: Copies,
 }
 
 impl Policy {
@@ -121,7 +131,7 @@ impl Policy {
         headers: &HeaderMap,
         secure: bool,
     ) -> Result<Visitor, Excluded> {
-        page_visitor(method, headers, secure, &self.settings.harmless)
+        page_visitor(method, headers, secure, &self.settings.harmless, Way::Cache)
     }
 
     /// Who asks for hints, if there may be some.
@@ -129,7 +139,7 @@ impl Policy {
     /// # Errors
     /// If not.
     pub fn visitor(&self, headers: &HeaderMap, secure: bool) -> Result<Visitor, Excluded> {
-        visitor(headers, secure, &self.settings.harmless)
+        visitor(headers, secure, &self.settings.harmless, Way::Cache)
     }
 
     /// Whether a URL, as a path with its query, may be suggested.
@@ -206,6 +216,55 @@ impl Policy {
         prefetch::by_rules(head, secure, &self.settings.harmless)?;
         self.may_hint(url, now)?;
         Ok(())
+    }
+
+    /// The same for a request by which the service worker fetches, from the port that is for
+    /// nothing else.
+    ///
+    /// # Errors
+    /// If it is not let through.
+    pub fn admit_for_worker(
+        &self,
+        head: &request::Parts,
+        client: Client,
+        now: Timestamp,
+    ) -> Result<Admitted, Refusal> {
+        prefetch::for_worker(head)?;
+        let target = prefetch::target_of(head)?;
+        self.may_fetch(&target, now)?;
+        Ok(Admitted { target, safeguard: Safeguard::Word, client })
+    }
+
+    /// The name of a copy of `url`, made now, for the service worker that has asked for it.
+    pub fn name(&self, url: &str, ttl: Duration, now: Timestamp) -> String {
+        self.copies.name(url, ttl, now)
+    }
+
+    /// Which of the copies that the service worker has, by their `names`, a navigation is shown; if
+    /// any. It is the navigation itself, with the cookies that its visitor has now; what may be
+    /// fetched ahead and from whom is asked once more.
+    pub fn show<'a>(
+        &self,
+        head: &request::Parts,
+        names: &'a str,
+        secure: bool,
+        client: Client,
+        now: Timestamp,
+    ) -> Option<&'a str> {
+        let harmless = &self.settings.harmless;
+        let visitor = visitor(&head.headers, secure, harmless, Way::Worker).ok()?;
+        let url = head.uri.path_and_query().map(PathAndQuery::as_str)?;
+        if head.method != Method::GET || !copies::takes_copies(head) {
+            return None;
+        }
+        self.may_hint(url, now).ok()?;
+        self.copies.find(names, url, visitor, client, now)
+    }
+
+    /// Takes note of a reply with `Clear-Site-Data`: what this client's service worker has is shown
+    /// no more.
+    pub fn cleared(&mut self, client: Client, now: Timestamp) {
+        self.copies.clear(client, now);
     }
 
     /// Whether the reply to a prefetch may still be given. To be asked again while it is under

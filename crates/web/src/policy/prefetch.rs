@@ -4,13 +4,15 @@ use std::time::{Duration, SystemTime};
 
 use http::header::{
     ACCEPT, AGE, AUTHORIZATION, CACHE_CONTROL, CONTENT_DISPOSITION, CONTENT_LENGTH, CONTENT_RANGE,
-    CONTENT_TYPE, COOKIE, ETAG, EXPIRES, HeaderName, HeaderValue, IF_MATCH, IF_MODIFIED_SINCE,
-    IF_NONE_MATCH, IF_RANGE, IF_UNMODIFIED_SINCE, LAST_MODIFIED, PRAGMA, RANGE, REFRESH,
-    SET_COOKIE, TRANSFER_ENCODING, VARY, WWW_AUTHENTICATE,
+    CONTENT_TYPE, COOKIE, ETAG, EXPIRES, HOST, HeaderName, HeaderValue, IF_MATCH,
+    IF_MODIFIED_SINCE, IF_NONE_MATCH, IF_RANGE, IF_UNMODIFIED_SINCE, LAST_MODIFIED, ORIGIN, PRAGMA,
+    RANGE, REFRESH, SET_COOKIE, TRANSFER_ENCODING, VARY, WWW_AUTHENTICATE,
 };
+use http::uri::Authority;
 use http::{HeaderMap, Method, StatusCode, request, response};
 
 use super::bars::Offence;
+use super::browsers::{self, Way};
 use super::cookies::Harmless;
 use super::freshness::{self, Stale};
 use super::visitor::{self, Excluded, Visitor};
@@ -101,6 +103,9 @@ pub enum Safeguard {
     /// The request had no cookies and the navigation will have some. So the copy lives for a
     /// minute at most, and what signs its visitor in clears it.
     Clear,
+    /// It lies with a service worker, which shows it only if the proxy says so in its answer to the
+    /// very navigation: [`super::Policy::show`].
+    Word,
 }
 
 /// Why a request is not let through as a prefetch.
@@ -174,7 +179,41 @@ pub(super) fn by_rules(
     // Nobody's page asks for it, says Chromium, also where the rules are a page's.
     let site = &["none", "same-origin"];
     says(&head.headers, &[("sec-fetch-site", site), ("sec-fetch-dest", &["document"])])?;
-    visitor::visitor(&head.headers, secure, harmless)?;
+    visitor::visitor(&head.headers, secure, harmless, Way::Cache)?;
+    Ok(())
+}
+
+/// The site whose service worker sends a request to another port of the same host: what is in its
+/// `Origin`, less the scheme.
+pub fn site_of_a_worker(head: &request::Parts) -> Option<Authority> {
+    let asked: Authority = match head.uri.authority() {
+        Some(authority) => authority.clone(),
+        None => fields::single(&head.headers, HOST)?.parse().ok()?,
+    };
+    let (_, origin) = fields::single(&head.headers, ORIGIN)?.split_once("://")?;
+    let origin: Authority = origin.parse().ok()?;
+    let is_plain = !origin.as_str().contains('@');
+    (is_plain && origin.host().eq_ignore_ascii_case(asked.host())).then_some(origin)
+}
+
+/// Looks at the head of a request by which a service worker fetches. It has a port for that, so it
+/// needs no mark; and by what comes from elsewhere, or with cookies, nothing is done there.
+pub(super) fn for_worker(head: &request::Parts) -> Result<(), NotAhead> {
+    gets(head)?;
+    if head.headers.contains_key(COOKIE) {
+        return Err(NotAhead::Carries(COOKIE));
+    }
+    if site_of_a_worker(head).is_none() {
+        return Err(NotAhead::Elsewhere("origin"));
+    }
+    let wanted: [(_, &[_]); 3] = [
+        ("sec-fetch-site", &["same-site"]),
+        ("sec-fetch-mode", &["cors"]),
+        ("sec-fetch-dest", &["empty"]),
+    ];
+    says(&head.headers, &wanted)?;
+    browsers::gains(&head.headers, Way::Worker)?;
+    visitor::spares(&head.headers)?;
     Ok(())
 }
 

@@ -20,20 +20,37 @@ const MOST: usize = 1 << 16;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Client(pub u64);
 
-/// Clients that were given a cookie within the last two minutes.
-#[derive(Debug, Default)]
+/// Clients that were given a cookie within the last two minutes, or another time.
+#[derive(Debug)]
 pub struct SignIns {
+    kept_for: Duration,
     last: HashMap<Client, Timestamp>,
     order: VecDeque<(Timestamp, Client)>,
     /// Until then somebody may be missing here.
     full_until: Timestamp,
 }
 
+impl Default for SignIns {
+    fn default() -> Self {
+        SignIns::kept_for(REMEMBERED_FOR)
+    }
+}
+
 impl SignIns {
+    /// Clients are remembered for so long.
+    pub fn kept_for(kept_for: Duration) -> Self {
+        SignIns {
+            kept_for,
+            last: HashMap::new(),
+            order: VecDeque::new(),
+            full_until: Timestamp::ZERO,
+        }
+    }
+
     /// Takes note of a client that was given a cookie.
     pub fn note(&mut self, client: Client, now: Timestamp) {
         while let Some(&(at, client)) = self.order.front() {
-            if now.saturating_since(at) < REMEMBERED_FOR {
+            if now.saturating_since(at) < self.kept_for {
                 break;
             }
             self.order.pop_front();
@@ -42,7 +59,7 @@ impl SignIns {
             }
         }
         if self.order.len() >= MOST {
-            self.full_until = now + REMEMBERED_FOR;
+            self.full_until = now + self.kept_for;
             return;
         }
         self.last.insert(client, now);
@@ -52,7 +69,7 @@ impl SignIns {
     /// Whether `client` may have been given a cookie lately.
     pub fn lately(&self, client: Client, now: Timestamp) -> bool {
         now < self.full_until
-            || self.last.get(&client).is_some_and(|at| now.saturating_since(*at) < REMEMBERED_FOR)
+            || self.last.get(&client).is_some_and(|at| now.saturating_since(*at) < self.kept_for)
     }
 }
 

@@ -3,7 +3,7 @@
 use http::header::AUTHORIZATION;
 use http::{HeaderMap, Method};
 
-use super::browsers;
+use super::browsers::{self, Way};
 use super::cookies::{self, Harmless, Sent};
 use super::fields;
 
@@ -54,7 +54,7 @@ pub enum Excluded {
 /// Devices with so many GiB, or fewer, have better uses for it.
 const SMALL_DEVICE: f32 = 0.5;
 
-/// Who sends a request with these headers, over HTTPS if `secure`.
+/// Who sends a request with these headers, over HTTPS if `secure`, from a browser for that way.
 ///
 /// # Errors
 /// If whoever it is may not get hints.
@@ -62,6 +62,7 @@ pub fn visitor(
     headers: &HeaderMap,
     secure: bool,
     harmless: &Harmless,
+    way: Way,
 ) -> Result<Visitor, Excluded> {
     if headers.contains_key(AUTHORIZATION) {
         return Err(Excluded::Authorization);
@@ -72,7 +73,7 @@ pub fn visitor(
         Sent::Harmless => return Err(Excluded::CookieWithoutHttps),
         Sent::Others => return Err(Excluded::Cookie),
     };
-    browsers::gains(headers)?;
+    browsers::gains(headers, way)?;
     spares(headers)?;
     Ok(visitor)
 }
@@ -86,11 +87,12 @@ pub fn page_visitor(
     headers: &HeaderMap,
     secure: bool,
     harmless: &Harmless,
+    way: Way,
 ) -> Result<Visitor, Excluded> {
     if method != Method::GET && method != Method::HEAD {
         return Err(Excluded::Method(method.clone()));
     }
-    visitor(headers, secure, harmless)
+    visitor(headers, secure, harmless, way)
 }
 
 /// Whether user, network and device have something to spare, as far as the headers say.
@@ -160,7 +162,7 @@ mod tests {
             (&[("sec-ch-device-memory", "0.25")], true, Err(SmallDevice)),
             (&[("device-memory", "8")], true, Ok(Visitor::Cookieless)),
         ] {
-            let found = visitor(&with(more), secure, &Harmless::default());
+            let found = visitor(&with(more), secure, &Harmless::default(), Way::Cache);
             assert_eq!(found, expected, "{more:?}");
         }
     }
@@ -174,7 +176,8 @@ mod tests {
             (Method::PUT, false),
             (Method::OPTIONS, false),
         ] {
-            let found = page_visitor(&method, &with(&[]), true, &Harmless::default());
+            let harmless = Harmless::default();
+            let found = page_visitor(&method, &with(&[]), true, &harmless, Way::Cache);
             assert_eq!(found.is_ok(), expected, "{method}");
         }
     }

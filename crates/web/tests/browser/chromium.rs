@@ -33,11 +33,17 @@ pub(crate) struct Chromium {
 
 impl Chromium {
     pub(crate) fn start() -> Self {
+        Self::called(None)
+    }
+
+    /// One that calls itself by another user agent.
+    pub(crate) fn called(agent: Option<&str>) -> Self {
         let profile = tempfile::tempdir().unwrap();
         let mut driver = Command::new("node")
             .arg(folder().join("driver.mjs"))
             .arg("/usr/bin/chromium")
             .arg(profile.path())
+            .args(agent)
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .spawn()
@@ -56,6 +62,11 @@ impl Chromium {
     /// Clicks, and waits until that has led to `url`.
     pub(crate) fn click(&mut self, selector: &str, url: &str) {
         self.say(&json!({ "click": selector, "to": url }));
+    }
+
+    /// Loads the page at hand anew.
+    pub(crate) fn reload(&mut self) {
+        self.say(&json!({ "reload": true }));
     }
 
     /// The value of an expression in the page at hand.

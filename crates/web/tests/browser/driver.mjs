@@ -1,16 +1,17 @@
 // Drives a Chromium for tests/browser.rs: one JSON command a line on standard input, one JSON answer
 // a line on standard output. Ends with its input.
 //
-//   node driver.mjs CHROMIUM PROFILE
+//   node driver.mjs CHROMIUM PROFILE [USER-AGENT]
 //
 // {"goto": URL}              goes to a page, until it has loaded
 // {"click": SELECTOR, "to": URL}  clicks, until that page has loaded
+// {"reload": true}           loads the page at hand anew
 // {"run": EXPRESSION}        answers with its value
 // {"before": SCRIPT}         runs it before the scripts of every page to come
 import { createInterface } from 'node:readline';
 import { chromium } from 'playwright-core';
 
-const [executablePath, profile] = process.argv.slice(2);
+const [executablePath, profile, agent] = process.argv.slice(2);
 const context = await chromium.launchPersistentContext(profile, {
   executablePath,
   headless: true,
@@ -22,6 +23,8 @@ const context = await chromium.launchPersistentContext(profile, {
     '--disable-background-networking',
     '--disable-component-update',
     '--disable-sync',
+    // As another browser calls itself, in service workers, too.
+    ...(agent ? ['--user-agent=' + agent] : []),
   ],
 });
 const page = context.pages()[0] ?? (await context.newPage());
@@ -30,7 +33,7 @@ const answer = value => process.stdout.write(JSON.stringify(value) + '\n');
 answer({ value: 'ready' });
 
 for await (const line of createInterface({ input: process.stdin })) {
-  const { goto, click, to, run, before } = JSON.parse(line);
+  const { goto, click, to, reload, run, before } = JSON.parse(line);
   try {
     let value = null;
     if (goto) await page.goto(goto);
@@ -38,6 +41,7 @@ for await (const line of createInterface({ input: process.stdin })) {
       await page.click(click, { noWaitAfter: true });
       await page.waitForURL(to);
     }
+    if (reload) await page.reload();
     if (before) await page.addInitScript(before);
     if (run) value = await page.evaluate(run);
     answer({ value: value ?? null });

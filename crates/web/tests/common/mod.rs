@@ -3,6 +3,7 @@
 #![allow(dead_code)]
 
 pub(crate) mod nginx;
+pub(crate) mod pages;
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};

@@ -144,7 +144,7 @@ fn a_page_that_has_not_changed_is_still_answered_by_304() {
         let mut response =
             answered(&[("etag", tag), ("content-security-policy", "script-src cdn.example")]);
         response.status = http::StatusCode::NOT_MODIFIED;
-        revalidated(&request, "https", &mut response);
+        revalidated(script(), &request, "https", &mut response);
         assert_eq!(response.headers["etag"], expected);
         let policy = response.headers["content-security-policy"].to_str().unwrap();
         assert!(policy.ends_with(&format!("cdn.example '{}'", script().integrity)));

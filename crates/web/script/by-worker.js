@@ -1,0 +1,61 @@
+// How a page is fetched ahead where a navigation takes nothing from the browser's cache that a script
+// has fetched: by a service worker (worker.js), which keeps it, and shows it if the site says so. A
+// part of lull.js.
+//
+// How the page at hand came: the worker says so of a copy.
+const cached = nav.serverTiming?.some(one => one.name === 'lull') || false;
+
+const workers = navigator.serviceWorker, path = lull + 'worker.js';
+let hired;
+const ours = one => [one.installing, one.waiting, one.active].every(each => !each || each.scriptURL === path);
+
+// Whether there is no worker of the site's own. Where there is one, ours leaves, with all that it has.
+const alone = async () => {
+const all = await workers?.getRegistrations() || [];
+if (workers && all.every(ours)) return true;
+off = true;
+if (!workers) return;
+await caches.delete('lull');
+for (const one of all) {
+if (ours(one)) await one.unregister();
+// One that took the place of ours has what we said to the browser in its name.
+else if (/^lull/.test((await one.navigationPreload?.getState())?.headerValue)) {
+await one.navigationPreload.disable();
+await one.navigationPreload.setHeaderValue('true');
+}
+}
+};
+alone().catch(() => off = true);
+
+const drop = () => {};
+
+const take = async hint => {
+const to = new URL(hint.url, page.origin), url = to.href;
+if (off || leaving || doc.hidden || hint.as !== 'document' || to.origin !== page.origin || url === bare(page.href) || denied(url)) return;
+if (had.push(hint.url) > 64) had.shift();
+if (!await alone()) return;
+const one = {url: hint.url, status: 0, bytes: 0};
+try {
+hired ||= await workers.register(path, {scope: '/'}).then(() => workers.ready);
+if (leaving) return;
+now = hired.active;
+Object.assign(one, await new Promise((done, failed) => {
+const way = new MessageChannel();
+way.port1.onmessage = event => done(event.data);
+setTimeout(failed, 6e4);
+now.postMessage({take: hint.url}, [way.port2]);
+}));
+} catch {
+one.stopped = true;
+now?.postMessage({});
+hired = 0;
+}
+now = 0;
+if (news.push(one) > 64) news.shift();
+};
+
+// What is under way stands in the way of where the visitor goes, be it the same page.
+const leave = () => {
+leaving = true;
+if (now) now.postMessage({});
+};

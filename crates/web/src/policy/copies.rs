@@ -1,0 +1,212 @@
+//! Copies that a service worker has, and which navigation is shown one.
+//!
+//! A service worker sees no cookies, so it never decides by itself. The browser sends the navigation
+//! to the proxy while it wakes the worker (navigation preload), as it would without one: with the
+//! visitor's cookies, and with the names of the copies that there are. The proxy has given these
+//! names, and knows by a name which URL it is of, how old it is, and that it is one of its own. So
+//! nothing is kept here for a copy, and a name that somebody makes up is none.
+
+use std::hash::{BuildHasher, RandomState};
+use std::time::Duration;
+
+use http::header::{CACHE_CONTROL, HeaderName, PRAGMA, RANGE};
+use http::{HeaderMap, request};
+use lull_cc::Timestamp;
+
+use super::fields;
+use super::freshness::{LONGEST_TTL, MEASURED_TTL};
+use super::sign_ins::{Client, SignIns};
+use super::visitor::Visitor;
+
+/// The name of a copy: in the reply to a prefetch, that of what it brings; in the reply to a
+/// navigation, that of the copy to show.
+pub const COPY: HeaderName = HeaderName::from_static("x-lull-copy");
+/// In the reply to a navigation: that the service worker is still wanted.
+pub const STAYS: HeaderName = HeaderName::from_static("x-lull-worker");
+/// The field in which browsers say that a service worker is waking up, and what that one has left
+/// to say: which copies it has.
+const PRELOAD: HeaderName = HeaderName::from_static("service-worker-navigation-preload");
+/// What ours begins with; another one is the site's.
+const OURS: &str = "lull";
+/// More names than the worker keeps are not read.
+const MOST_NAMES: usize = 32;
+
+/// Takes out of a request what our service worker has left to say; `None` if it has not.
+pub fn take_names(headers: &mut HeaderMap) -> Option<String> {
+    let said = fields::single(headers, PRELOAD)?;
+    let names = said.strip_prefix(OURS)?;
+    if !names.is_empty() && !names.starts_with(' ') {
+        return None;
+    }
+    let names = names.trim().to_owned();
+    headers.remove(PRELOAD);
+    Some(names)
+}
+
+/// Whether our service worker has left something to say in a request.
+pub fn has_names(headers: &HeaderMap) -> bool {
+    fields::single(headers, PRELOAD)
+        .and_then(|said| said.strip_prefix(OURS))
+        .is_some_and(|rest| rest.is_empty() || rest.starts_with(' '))
+}
+
+/// Whether a navigation is content with what was there before: neither a reload nor a part.
+pub(super) fn takes_copies(head: &request::Parts) -> bool {
+    ![CACHE_CONTROL, PRAGMA, RANGE].iter().any(|name| head.headers.contains_key(name))
+}
+
+/// Names copies, and knows them again until the process ends.
+#[derive(Debug)]
+pub(super) struct Copies {
+    key: RandomState,
+    /// Whose copies the site had cleared (`Clear-Site-Data`), for as long as one of them may live.
+    cleared: SignIns,
+}
+
+impl Default for Copies {
+    fn default() -> Self {
+        Copies { key: RandomState::new(), cleared: SignIns::kept_for(LONGEST_TTL) }
+    }
+}
+
+impl Copies {
+    /// The name of a copy of `url`, as the request has it, that is made now and lives for `ttl`.
+    pub(super) fn name(&self, url: &str, ttl: Duration, now: Timestamp) -> String {
+        let (born, ttl) = (millis(now), u64::try_from(ttl.as_millis()).unwrap_or(u64::MAX));
+        format!("{born:x}-{ttl:x}-{:016x}", self.check(url, born, ttl))
+    }
+
+    /// Takes note that the site has cleared what this client keeps.
+    pub(super) fn clear(&mut self, client: Client, now: Timestamp) {
+        self.cleared.note(client, now);
+    }
+
+    /// The first of `names` that is of `url` and may be shown to this visitor.
+    pub(super) fn find<'a>(
+        &self,
+        names: &'a str,
+        url: &str,
+        visitor: Visitor,
+        client: Client,
+        now: Timestamp,
+    ) -> Option<&'a str> {
+        if self.cleared.lately(client, now) {
+            return None;
+        }
+        names
+            .split(' ')
+            .take(MOST_NAMES)
+            .find(|name| self.ttl_left(name, url, visitor, now).is_some_and(|left| !left.is_zero()))
+    }
+
+    /// `None` if it is no name of a copy of `url`.
+    fn ttl_left(
+        &self,
+        name: &str,
+        url: &str,
+        visitor: Visitor,
+        now: Timestamp,
+    ) -> Option<Duration> {
+        let mut parts = name.split('-').map(|part| u64::from_str_radix(part, 16).ok());
+        let (born, ttl, check) = (parts.next()??, parts.next()??, parts.next()??);
+        if parts.next().is_some() || check != self.check(url, born, ttl) {
+            return None;
+        }
+        let ttl = Duration::from_millis(ttl).min(match visitor {
+            Visitor::Cookieless => LONGEST_TTL,
+            Visitor::Measured => MEASURED_TTL,
+        });
+        Some(ttl.saturating_sub(Duration::from_millis(millis(now).checked_sub(born)?)))
+    }
+
+    fn check(&self, url: &str, born: u64, ttl: u64) -> u64 {
+        self.key.hash_one((url, born, ttl))
+    }
+}
+
+fn millis(now: Timestamp) -> u64 {
+    now.saturating_since(Timestamp::ZERO).as_millis().try_into().unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use http::HeaderValue;
+
+    use super::*;
+
+    fn at(seconds: u64) -> Timestamp {
+        Timestamp::ZERO + Duration::from_secs(seconds)
+    }
+
+    #[test]
+    fn a_copy_is_known_by_its_name_for_its_url_as_long_as_it_lives() {
+        use Visitor::{Cookieless, Measured};
+        let copies = Copies::default();
+        let name = copies.name("/b?x=1", Duration::from_secs(200), at(10));
+        let other = copies.name("/c", Duration::from_secs(200), at(10));
+        let names = format!("{other} {name}");
+        let find = |url: &str, visitor, now| {
+            copies.find(&names, url, visitor, Client(1), at(now)).map(str::to_owned)
+        };
+        for (url, visitor, now, expected) in [
+            ("/b?x=1", Cookieless, 10, true),
+            ("/b?x=1", Cookieless, 209, true),
+            ("/b?x=1", Cookieless, 210, false),
+            // The rules of who has harmless cookies: a minute.
+            ("/b?x=1", Measured, 69, true),
+            ("/b?x=1", Measured, 70, false),
+            ("/b", Cookieless, 11, false),
+            ("/b?x=2", Cookieless, 11, false),
+            // From before the proxy was there.
+            ("/b?x=1", Cookieless, 9, false),
+        ] {
+            let found = find(url, visitor, now);
+            assert_eq!(found, expected.then(|| name.clone()), "{url} {visitor:?} {now}");
+        }
+        assert_eq!(find("/c", Cookieless, 11), Some(other.clone()));
+    }
+
+    #[test]
+    fn a_name_that_somebody_made_up_is_none() {
+        let copies = Copies::default();
+        let name = copies.name("/b", Duration::from_secs(60), at(10));
+        let longer = name.replacen("-ea60-", "-ea61-", 1);
+        assert_ne!(name, longer);
+        let of_another = Copies::default().name("/b", Duration::from_secs(60), at(10));
+        for name in [longer.as_str(), &of_another, "", "-", "--", "1-2-3", "x-y-z", &name[1..]] {
+            let found = copies.find(name, "/b", Visitor::Cookieless, Client(1), at(11));
+            assert_eq!(found, None, "{name}");
+        }
+    }
+
+    #[test]
+    fn what_the_site_has_cleared_is_shown_to_nobody_there() {
+        let mut copies = Copies::default();
+        let hour = Duration::from_secs(3600);
+        let name = copies.name("/b", hour, at(10));
+        copies.clear(Client(1), at(11));
+        let find = |client, now| {
+            copies.find(&name, "/b", Visitor::Cookieless, Client(client), at(now)).is_some()
+        };
+        assert!(!find(1, 12) && find(2, 12));
+        // However long a copy says that it lives, it is over before the note is.
+        assert!(!find(1, 310) && !find(2, 310) && !find(1, 320));
+    }
+
+    #[test]
+    fn what_the_sites_own_worker_says_is_left_alone() {
+        for (said, expected) in [
+            ("lull", Some("")),
+            ("lull 1-2-3 4-5-6", Some("1-2-3 4-5-6")),
+            ("true", None),
+            ("lullaby", None),
+            ("1-2-3", None),
+        ] {
+            let mut headers = HeaderMap::new();
+            headers.insert(PRELOAD, HeaderValue::from_static(said));
+            assert_eq!(has_names(&headers), expected.is_some(), "{said}");
+            assert_eq!(take_names(&mut headers).as_deref(), expected, "{said}");
+            assert_eq!(headers.contains_key(PRELOAD), expected.is_none(), "{said}");
+        }
+    }
+}
