@@ -5,6 +5,7 @@ use core::time::Duration;
 use lull_cc::Bytes;
 
 use super::image::Append;
+use super::strategy::Strategy;
 use super::transaction::{CaseClashes, Refused, TransactionId};
 use crate::message::Refusal;
 use crate::path::Path;
@@ -30,6 +31,8 @@ pub struct Config {
     pub part: usize,
     /// Time between heartbeats.
     pub heartbeat: Duration,
+    /// Which bodies are pushed, and how.
+    pub strategy: Strategy,
     /// Speculative bodies under way to one replica, at most: what is handed out can't be overtaken
     /// or absorbed any more.
     pub under_way: usize,
@@ -53,6 +56,7 @@ impl Default for Config {
             queue: 4_096,
             part: 512,
             heartbeat: Duration::from_secs(1),
+            strategy: Strategy::default(),
             under_way: 16,
             demands: 4_096,
             half_life: Duration::from_secs(3_600),

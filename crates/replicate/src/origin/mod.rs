@@ -8,7 +8,9 @@ mod image;
 mod interface;
 mod peer;
 mod priority;
+mod push;
 mod queue;
+mod strategy;
 #[cfg(test)]
 mod tests;
 mod transaction;
@@ -20,9 +22,7 @@ use lull_cc::Bytes;
 
 use crate::faults::{Fault, Faults};
 use crate::merkle::MerkleTree;
-use crate::message::{
-    BodyHeader, Frame, MOST_CHANGES, PROTOCOL, Refusal, Session, Start, ToOrigin, ToReplica,
-};
+use crate::message::{Frame, MOST_CHANGES, PROTOCOL, Refusal, Session, Start, ToOrigin, ToReplica};
 use crate::path::Path;
 use crate::shelf::Shelf;
 use crate::time::{LocalTime, Reading, SlewedClock};
@@ -34,6 +34,7 @@ use peer::{Link, Peer, Phase, Snapshot};
 use priority::Decayed;
 pub use priority::{Demand, Prioritise, Priority, ReadsPerWriteAndByte};
 use queue::{Order, Place};
+pub use strategy::{NoStrategy, Strategy};
 use transaction::{Appending, Queued};
 pub use transaction::{CaseClashes, Put, Refused, RollbackError, Transaction, TransactionId};
 
@@ -288,10 +289,11 @@ impl<P: Clone> Origin<P> {
                 peer.refused = None;
                 peer.committed = committed;
                 if position.is_none() {
+                    // In order, too: nothing that the log tells brings them.
                     for ranked in self.objects.values() {
                         peer.waiting.insert(ranked.place);
                     }
-                } else if first {
+                } else if first && !self.config.strategy.is_in_order() {
                     // Of what it has applied it tells what is missing; of the rest nothing says in
                     // this life what has come there.
                     let newer = |entry: &&Entry| entry.commit.sequence > committed;
@@ -310,7 +312,11 @@ impl<P: Clone> Origin<P> {
                     Some(cursor) => (Start::Log, Phase::Streaming, cursor),
                     None => self.resync(now),
                 };
-                let link = Link::new(session, start, now.local);
+                let mut link = Link::new(session, start, now.local);
+                if matches!(link.phase, Phase::Streaming) {
+                    // What is buffered there may lack bodies that were under way.
+                    link.bodies = link.bodies.min(committed);
+                }
                 self.peers.entry(replica).or_default().link = Some(link);
             }
         }
@@ -386,13 +392,16 @@ impl<P: Clone> Origin<P> {
                 self.counters.resyncs_again += 1;
                 let (start, phase, cursor) = self.resync(now);
                 let link = self.peers.get_mut(&replica)?.link.as_mut()?;
-                (link.phase, link.cursor) = (phase, cursor);
+                link.restart(phase, cursor);
                 return Some(link.frame(ToReplica::Welcome(start)));
             }
             let tree = link.answer()?;
             return Some(link.frame(ToReplica::Tree(tree)));
         }
         if link.cursor < self.image.last().sequence {
+            if self.holds_back(replica) {
+                return self.heartbeat_meanwhile(now, replica);
+            }
             return self.invalidate(now, replica);
         }
         // In order behind the invalidations, so that it speaks for all of them.
@@ -415,7 +424,7 @@ impl<P: Clone> Origin<P> {
             // It is connected, but takes what it is told more slowly than the log moves on.
             let (start, phase, cursor) = self.resync(now);
             let link = self.peers.get_mut(&replica)?.link.as_mut()?;
-            (link.phase, link.cursor, link.part) = (phase, cursor, 0);
+            link.restart(phase, cursor);
             return Some(link.frame(ToReplica::Welcome(start)));
         };
         let commit = &entry.commit;
@@ -435,47 +444,6 @@ impl<P: Clone> Origin<P> {
             link.cursor = commit.sequence;
         }
         Some(link.frame(message))
-    }
-
-    /// The next body that a read of the replica waits for (SSR §6.2, number 7 of figure 15).
-    pub fn poll_demand(&mut self, replica: ReplicaId) -> Option<Frame<BodyHeader>> {
-        let at = self.last().sequence;
-        let peer = self.peers.get_mut(&replica)?;
-        let link = peer.link.as_mut()?;
-        let path = link.demands.pop_front()?;
-        let version = self.image.objects.get(&path).copied();
-        if let Some(ranked) = self.objects.get(&path) {
-            peer.waiting.remove(ranked.place);
-        }
-        self.counters.demands += 1;
-        let message = BodyHeader { path, version, at, demand: true };
-        Some(Frame { session: link.session, message })
-    }
-
-    /// The next body to be pushed: the one that is worth most, in its current version (SSR §6.2,
-    /// numbers 4 and 6 of figure 15). Asked for when the background connection takes more, which is
-    /// what makes the queue drain as fast as there is spare capacity.
-    pub fn poll_speculative(&mut self, replica: ReplicaId) -> Option<Frame<BodyHeader>> {
-        let at = self.last().sequence;
-        let peer = self.peers.get_mut(&replica)?;
-        let link = peer.link.as_mut()?;
-        if link.greeting.is_some() || link.under_way.len() >= self.config.under_way {
-            return None;
-        }
-        let (path, version) = loop {
-            let place = peer.waiting.first()?;
-            peer.waiting.remove(place);
-            let path = self.order.path(place)?;
-            let version = *self.image.objects.get(path)?;
-            // One that is lost waits again when it is back.
-            if self.shelf.is_stored(&version.content.digest) {
-                break (path.clone(), version);
-            }
-        };
-        link.under_way.push_back((path.clone(), version.sequence));
-        self.counters.pushed += 1;
-        let message = BodyHeader { path, version: Some(version), at, demand: false };
-        Some(Frame { session: link.session, message })
     }
 
     /// What a store is to do next.
@@ -537,25 +505,5 @@ impl<P: Clone> Origin<P> {
         }
         self.objects.insert(path.clone(), Ranked { place, reads, writes });
         place
-    }
-
-    /// Queues the current version of an object for every replica.
-    fn queue_body(&mut self, path: &Path, version: Version, period: u32) {
-        if let Some(ranked) = self.objects.get_mut(path) {
-            ranked.writes.add(1, period);
-        }
-        let place = self.rank(path, version, period);
-        for peer in self.peers.values_mut() {
-            self.counters.absorbed += u64::from(!peer.waiting.insert(place));
-        }
-    }
-
-    fn unqueue_body(&mut self, path: &Path) {
-        if let Some(ranked) = self.objects.remove(path) {
-            for peer in self.peers.values_mut() {
-                peer.waiting.remove(ranked.place);
-            }
-            self.order.remove(ranked.place);
-        }
     }
 }

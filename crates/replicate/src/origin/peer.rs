@@ -56,6 +56,10 @@ pub(crate) struct Link {
     pub(crate) echo: Option<LocalTime>,
     pub(crate) heartbeat_at: LocalTime,
     pub(crate) demands: VecDeque<Path>,
+    /// The last commit of which all bodies were handed out that are pushed with it, and changes of the
+    /// next one that were looked at. Only of strategies that push in order.
+    pub(crate) bodies: Sequence,
+    pub(crate) body: usize,
     /// Speculative bodies that were handed out, the oldest first, and how many came there.
     pub(crate) under_way: VecDeque<(Path, Sequence)>,
     pub(crate) taken: u64,
@@ -70,12 +74,20 @@ impl Link {
             greeting: Some(greeting),
             cursor,
             part: 0,
+            bodies: cursor,
+            body: 0,
             echo: None,
             heartbeat_at: now,
             demands: VecDeque::new(),
             under_way: VecDeque::new(),
             taken: 0,
         }
+    }
+
+    /// Goes on from `cursor`.
+    pub(crate) fn restart(&mut self, phase: Phase, cursor: Sequence) {
+        (self.phase, self.cursor, self.part) = (phase, cursor, 0);
+        (self.bodies, self.body) = (cursor, 0);
     }
 
     pub(crate) fn frame(&self, message: ToReplica) -> Frame<ToReplica> {

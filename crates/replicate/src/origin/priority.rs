@@ -75,6 +75,13 @@ impl Decayed {
         self.value.checked_shr(period.saturating_sub(self.period)).unwrap_or(0)
     }
 
+    /// This count and another one, as they were when the later of them was changed: who asks for their
+    /// ratio needs no clock.
+    pub(crate) fn together(self, other: Decayed) -> (u32, u32) {
+        let period = self.period.max(other.period);
+        (self.at(period), other.at(period))
+    }
+
     pub(crate) fn add(&mut self, count: u32, period: u32) {
         *self = Decayed { value: self.at(period).saturating_add(count), period };
     }

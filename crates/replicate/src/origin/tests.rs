@@ -1,8 +1,10 @@
 use super::*;
 use crate::BodyEffect;
-use crate::message::Ask;
+use crate::message::{Ask, BodyHeader};
 use crate::time::WallTime;
 use crate::types::{Content, DiskFull, Incarnation, Metadata, Payload};
+
+mod strategies;
 
 const REPLICA: ReplicaId = ReplicaId(3);
 

@@ -44,6 +44,10 @@ pub struct Config {
     pub replica: ReplicaId,
     /// What it promises about staleness.
     pub staleness: Staleness,
+    /// Whether invalidations are applied as they come while the origin is connected, and not up to Δ
+    /// later: what all strategies but TRIP do, and TRIP with Δ = 0 (SSR §6.3.1, §6.3.2.2). For how
+    /// long reads are answered is Δ all the same.
+    pub eager: bool,
     /// Whether a read may pass one that waits.
     pub order: Order,
     /// Time between pings.
@@ -66,6 +70,7 @@ impl Default for Config {
         Config {
             replica: ReplicaId(0),
             staleness: Staleness::default(),
+            eager: false,
             order: Order::Conservative,
             ping: Duration::from_secs(1),
             silence: Duration::from_secs(10),

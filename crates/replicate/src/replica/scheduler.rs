@@ -156,6 +156,7 @@ impl<P: Clone> Replica<P> {
     /// When a commit has to be applied, at the latest (C2).
     pub(super) fn deadline(&self, buffered: &Buffered) -> Option<LocalTime> {
         match buffered.said {
+            _ if self.config.eager && self.is_connected() => Some(LocalTime::from_nanos(i64::MIN)),
             Some(said) => self.lease.deadline(said, self.is_connected()),
             // Nothing tells how old it is.
             None => Some(LocalTime::from_nanos(i64::MIN)),

@@ -236,6 +236,28 @@ fn an_invalidation_is_applied_at_its_deadline_without_its_body() {
 }
 
 #[test]
+fn an_eager_replica_applies_invalidations_as_they_come_while_it_is_connected() {
+    for (eager, state, read) in [(true, (1, false), "Invalid"), (false, (0, false), "-")] {
+        let mut bench = Bench::new(Config { eager, ..config() });
+        bench.commit(1, "a1");
+        bench.disk();
+        assert_eq!(bench.state("a"), eager.then_some(state), "eager: {eager}");
+        assert_eq!(bench.read("a"), read, "eager: {eager}");
+    }
+    // With its body here it is one step, as ever; and what came before a cut waits as ever.
+    let mut bench = Bench::new(Config { eager: true, ..config() });
+    bench.body(1, "a1", false);
+    bench.disk();
+    bench.commit(1, "a1");
+    bench.disk();
+    assert_eq!(bench.read("a"), "1");
+    assert_eq!(bench.replica.take_counters().with_bodies, 1);
+    bench.commit(2, "a2");
+    bench.replica.handle_disconnected(reading(bench.ms));
+    assert_eq!(bench.read("a"), "1", "its step is not on the disk yet");
+}
+
+#[test]
 fn a_read_looks_at_deadlines_itself() {
     let mut bench = Bench::new(config());
     bench.commit(1, "a1");

@@ -12,7 +12,7 @@ use super::network::Link;
 use super::pool::Pool;
 use super::{Options, Outcome, Situations};
 use crate::message::{BodyHeader, Frame, Session, ToOrigin, ToReplica};
-use crate::origin::{self, Origin, ReadsPerWriteAndByte};
+use crate::origin::{self, Origin, ReadsPerWriteAndByte, Strategy};
 use crate::replica::{self, Replica};
 use crate::time::LocalTime;
 use crate::types::{Commit, Incarnation, Payload, ReplicaId};
@@ -121,6 +121,13 @@ impl World {
         let mut random = Random::new(options.seed);
         let count = 2 + random.below(2) as usize;
         let max_skew = 100 * MS as i64;
+        // Drawn by itself, so that the rest of a run is the same under each.
+        let strategy = match Random::new(options.seed ^ 0x7374_7261).below(8) {
+            0 => Strategy::DemandOnly,
+            1 => Strategy::PushAll,
+            2 => Strategy::Threshold(0.5),
+            _ => Strategy::Trip,
+        };
         let identity = random.bits().to_le_bytes();
         let mut identity32 = [0; 32];
         identity32[..8].copy_from_slice(&identity);
@@ -136,6 +143,7 @@ impl World {
                 queue: 8,
                 part: 2,
                 heartbeat: Duration::from_millis(60),
+                strategy,
                 under_way: 1 + random.below(3) as usize,
                 half_life: Duration::from_secs(2),
                 ..origin::Config::default()
@@ -174,6 +182,7 @@ impl World {
                         max_skew: Duration::from_nanos(max_skew as u64),
                         ..replica::Staleness::default()
                     },
+                    eager: strategy.is_eager(),
                     order,
                     ping: Duration::from_millis(60),
                     silence: Duration::from_millis(700),

@@ -103,13 +103,8 @@ impl Sending<'_> {
         Ok(true)
     }
 
-    /// A body that was overwritten is not worth the rest, unless somebody waits for it: else a reader
-    /// of what is written all the time would never get it.
     fn is_wanted(&self) -> bool {
-        let BodyHeader { path, version, demand, .. } = &self.frame.message;
-        let current =
-            || self.shared.with(|core, _| core.machine.image().objects.get(path).copied());
-        *demand || current() == *version
+        self.shared.with(|core, _| core.machine.is_wanted(&self.frame.message))
     }
 
     /// Asks the store. What it does not have is lost.

@@ -236,7 +236,7 @@ pub(super) fn wake(link: &Link, message: Concerns) {
         Concerns::Channel(Channel::Demand) => link.demand.notify_one(),
         Concerns::Channel(Channel::Speculative) => link.speculative.notify_one(),
         Concerns::Channel(Channel::Control | Channel::Enrolment) => link.control.notify_one(),
-        Concerns::Resynced => {
+        Concerns::Both => {
             link.control.notify_one();
             link.speculative.notify_one();
         }
@@ -248,16 +248,19 @@ pub(super) fn wake(link: &Link, message: Concerns) {
 pub(super) enum Concerns {
     Nobody,
     Channel(Channel),
-    Resynced,
+    /// Invalidations and what is pushed.
+    Both,
 }
 
 impl Concerns {
     pub(super) fn of(message: &ToOrigin) -> Self {
         match message {
             ToOrigin::Demand(_) => Concerns::Channel(Channel::Demand),
-            ToOrigin::Taken(_) | ToOrigin::Lacking(_) => Concerns::Channel(Channel::Speculative),
+            ToOrigin::Lacking(_) => Concerns::Channel(Channel::Speculative),
+            // An invalidation may have waited for the body.
+            ToOrigin::Taken(_) => Concerns::Both,
             ToOrigin::Ask(_) => Concerns::Channel(Channel::Control),
-            ToOrigin::Resynced(_) | ToOrigin::Hello { .. } => Concerns::Resynced,
+            ToOrigin::Resynced(_) | ToOrigin::Hello { .. } => Concerns::Both,
             ToOrigin::Ping { .. } | ToOrigin::Ack(_) | ToOrigin::Reads(_) => Concerns::Nobody,
         }
     }

@@ -105,8 +105,11 @@ async fn serve(
         }
         (Peer::Replica(replica), channel) => {
             drop(place);
+            let yields = || shared.with(|core, _| core.machine.strategy().is_background());
             let guard = match channel {
-                Channel::Speculative => Some(shared.background.guard(stream.get_ref().0)?),
+                Channel::Speculative if yields() => {
+                    Some(shared.background.guard(stream.get_ref().0)?)
+                }
                 _ => None,
             };
             let sent = attached(shared, replica, channel, stream).await;

@@ -1,0 +1,203 @@
+//! Bodies for replicas: those that reads wait for, and those that are pushed, by [`Strategy`].
+
+use core::time::Duration;
+
+use super::queue::Place;
+use super::{Origin, Phase, Ranked, Strategy};
+use crate::message::{BodyHeader, Frame, ToReplica};
+use crate::origin::Demand;
+use crate::path::Path;
+use crate::time::Reading;
+use crate::types::{ReplicaId, Sequence, Version};
+
+impl<P: Clone> Origin<P> {
+    /// Which bodies are pushed, and how.
+    pub fn strategy(&self) -> Strategy {
+        self.config.strategy
+    }
+
+    /// The next body that a read of the replica waits for (SSR §6.2, number 7 of figure 15).
+    pub fn poll_demand(&mut self, replica: ReplicaId) -> Option<Frame<BodyHeader>> {
+        let last = self.last().sequence;
+        let in_order = self.config.strategy.is_in_order();
+        let peer = self.peers.get_mut(&replica)?;
+        let link = peer.link.as_mut()?;
+        let path = link.demands.pop_front()?;
+        let session = link.session;
+        let (at, version) = if in_order && matches!(link.phase, Phase::Streaming) {
+            (link.cursor, self.image.version_at(&path, link.cursor))
+        } else {
+            (last, self.image.objects.get(&path).copied())
+        };
+        if let Some(ranked) = self.objects.get(&path) {
+            peer.waiting.remove(ranked.place);
+        }
+        self.counters.demands += 1;
+        let message = BodyHeader { path, version, at, demand: true };
+        Some(Frame { session, message })
+    }
+
+    /// The next body to be pushed. By [`Strategy::Trip`] the one that is worth most, in its current
+    /// version (SSR §6.2, numbers 4 and 6 of figure 15). Asked for when the background connection
+    /// takes more, which is what makes the queue drain as fast as there is spare capacity.
+    ///
+    /// By strategies that push in order it is the next one of the log;
+    /// [`poll_control`](Origin::poll_control) goes on when the replica has it.
+    pub fn poll_speculative(&mut self, replica: ReplicaId) -> Option<Frame<BodyHeader>> {
+        let link = self.peers.get(&replica)?.link.as_ref()?;
+        if link.greeting.is_some() || link.under_way.len() >= self.config.under_way {
+            return None;
+        }
+        let (path, version) = match self.next_in_order(replica) {
+            Some(next) => {
+                self.peers.get_mut(&replica)?.link.as_mut()?.body += 1;
+                next
+            }
+            None => self.next_by_worth(replica)?,
+        };
+        let at = self.last().sequence;
+        let link = self.peers.get_mut(&replica)?.link.as_mut()?;
+        link.under_way.push_back((path.clone(), version.sequence));
+        self.counters.pushed += 1;
+        let message = BodyHeader { path, version: Some(version), at, demand: false };
+        Some(Frame { session: link.session, message })
+    }
+
+    fn next_by_worth(&mut self, replica: ReplicaId) -> Option<(Path, Version)> {
+        loop {
+            let replicas = self.peers.len();
+            let peer = self.peers.get_mut(&replica)?;
+            let place = peer.waiting.first()?;
+            peer.waiting.remove(place);
+            let path = self.order.path(place)?;
+            let version = *self.image.objects.get(path)?;
+            let demand = demand(self.objects.get(path), version);
+            // One that is lost waits again when it is back.
+            if self.shelf.is_stored(&version.content.digest)
+                && self.config.strategy.pushes(demand, replicas)
+            {
+                return Some((path.clone(), version));
+            }
+        }
+    }
+
+    /// The next body that goes with the log, overwritten or not; passes over those that are not
+    /// pushed.
+    fn next_in_order(&mut self, replica: ReplicaId) -> Option<(Path, Version)> {
+        if !self.config.strategy.is_in_order() {
+            return None;
+        }
+        let replicas = self.peers.len();
+        let link = self.peers.get_mut(&replica)?.link.as_mut()?;
+        let after = self.image.log_after();
+        if link.bodies < after {
+            (link.bodies, link.body) = (after, 0);
+        }
+        while let Some(entry) = self.image.entry(link.bodies.next()) {
+            let sequence = entry.commit.sequence;
+            while let Some(change) = entry.commit.changes.get(link.body) {
+                if let Some(content) = change.content {
+                    let version = Version { sequence, content };
+                    let demand = demand(self.objects.get(&change.path), version);
+                    if self.shelf.is_stored(&content.digest)
+                        && self.config.strategy.pushes(demand, replicas)
+                    {
+                        return Some((change.path.clone(), version));
+                    }
+                }
+                link.body += 1;
+            }
+            (link.bodies, link.body) = (sequence, 0);
+        }
+        None
+    }
+
+    /// Whether the next invalidation waits for bodies that go before it. They are waited for until the
+    /// replica has them, so that it applies both in one step also if it delays no invalidation.
+    pub(super) fn holds_back(&mut self, replica: ReplicaId) -> bool {
+        if !self.config.strategy.is_in_order() {
+            return false;
+        }
+        let _ = self.next_in_order(replica);
+        let link = self.peers.get(&replica).and_then(|peer| peer.link.as_ref());
+        link.is_some_and(|link| {
+            let next = link.cursor.next();
+            let is_under_way = || link.under_way.iter().any(|(_, sequence)| *sequence == next);
+            link.part == 0 && (link.bodies < next || is_under_way())
+        })
+    }
+
+    /// While the next invalidation is held back, this tells that the origin lives. It is said as of
+    /// just before that commit, so what it promises is true; and without an echo, because a ping may
+    /// have been sent after that.
+    pub(super) fn heartbeat_meanwhile(
+        &mut self,
+        now: Reading,
+        replica: ReplicaId,
+    ) -> Option<Frame<ToReplica>> {
+        let link = self.peers.get_mut(&replica)?.link.as_mut()?;
+        if now.local < link.heartbeat_at {
+            return None;
+        }
+        let next = self.image.entry(link.cursor.next())?;
+        link.heartbeat_at = now.local.plus(self.config.heartbeat);
+        let stamp = next.commit.stamp.minus(Duration::from_nanos(1));
+        Some(link.frame(ToReplica::Heartbeat { stamp, committed: link.cursor, echo: None }))
+    }
+
+    /// Whether a body of which a part was sent is worth the rest. One that was overwritten is not,
+    /// unless a read waits for it: else a reader of what is written all the time would never get it.
+    /// What goes in order goes as it was.
+    pub fn is_wanted(&self, body: &BodyHeader) -> bool {
+        body.demand
+            || self.config.strategy.is_in_order()
+            || self.image.objects.get(&body.path).copied() == body.version
+    }
+
+    /// Queues the current version of an object for every replica.
+    pub(super) fn queue_body(&mut self, path: &Path, version: Version, period: u32) {
+        if let Some(ranked) = self.objects.get_mut(path) {
+            ranked.writes.add(1, period);
+        }
+        let place = self.rank(path, version, period);
+        if self.config.strategy == Strategy::Trip {
+            self.wait(place);
+        }
+    }
+
+    fn wait(&mut self, place: Place) {
+        for peer in self.peers.values_mut() {
+            self.counters.absorbed += u64::from(!peer.waiting.insert(place));
+        }
+    }
+
+    pub(super) fn unqueue_body(&mut self, path: &Path) {
+        if let Some(ranked) = self.objects.remove(path) {
+            for peer in self.peers.values_mut() {
+                peer.waiting.remove(ranked.place);
+            }
+            self.order.remove(ranked.place);
+        }
+    }
+}
+
+/// What is known of a version's object. One that was deleted is read no more.
+fn demand(ranked: Option<&Ranked>, version: Version) -> Demand {
+    let (reads, writes) = ranked.map_or((0, 1), |ranked| ranked.reads.together(ranked.writes));
+    Demand { reads, writes, size: version.content.size }
+}
+
+impl super::Image {
+    /// The version of an object in the state at `sequence`, which the log reaches back to: what a
+    /// replica to which no more was told has to be given (condition C1). Looks through what the log
+    /// has after that.
+    fn version_at(&self, path: &Path, sequence: Sequence) -> Option<Version> {
+        let passed = sequence.0.saturating_sub(self.log_after().0);
+        let later = self.log.iter().skip(usize::try_from(passed).unwrap_or(usize::MAX));
+        let mut overwritten = later.filter_map(|entry| {
+            let at = entry.commit.changes.iter().position(|change| change.path == *path)?;
+            entry.before.get(at).copied()
+        });
+        overwritten.next().unwrap_or_else(|| self.objects.get(path).copied())
+    }
+}
