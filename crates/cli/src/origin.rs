@@ -9,6 +9,7 @@ use std::time::Duration;
 use anyhow::Context;
 use lull_replicate::daemon::{BentClock, Clock, MachineClock, OriginOptions, create_origin};
 use lull_replicate::http::client::Client;
+use lull_replicate::origin::{Config, Strategy};
 use lull_replicate::service::{OriginService, Told, run_origin, runtime};
 use serde_json::json;
 
@@ -34,6 +35,8 @@ Examples:
       PUT and DELETE as well, for who knows the token: curl -T page.html -H \"Authorization: Bearer …\" …
   lull origin run /var/lib/lull/origin --listen 0.0.0.0:7070 --watch /srv/public
       what is in /srv/public, and what is written there later, is what replicas show
+  lull origin run /var/lib/lull/origin --listen 0.0.0.0:7070 --strategy demand
+      nothing is pushed: replicas fetch what is read there
   lull origin run /var/lib/lull/origin --listen 127.0.0.1:0 --json
       on a free port, which is told as JSON";
 
@@ -91,6 +94,11 @@ pub(crate) struct RunArgs {
     /// order two files are seen is not promised; lull publish does that
     #[arg(long, value_name = "FOLDER")]
     watch: Option<PathBuf>,
+    /// Which bodies are pushed: none (demand); all, in the background, those first that are worth most
+    /// (trip); all (push-all), or those likelier than P to be read before they are overwritten
+    /// (threshold=P), in order, each before it is told of, and not in the background
+    #[arg(long, value_name = "STRATEGY", default_value = "trip")]
+    strategy: Strategy,
     /// Tell what happens as JSON, one object a line
     #[arg(long)]
     json: bool,
@@ -138,7 +146,10 @@ pub(crate) fn run(command: Command) -> anyhow::Result<ExitCode> {
         Command::Run(args) => {
             let token = args.token_file.as_deref().map(crate::web::token).transpose()?;
             let service = OriginService {
-                daemon: OriginOptions::new(args.folder, args.listen),
+                daemon: OriginOptions {
+                    config: Config { strategy: args.strategy, ..Config::default() },
+                    ..OriginOptions::new(args.folder, args.listen)
+                },
                 clock: clock(args.lab_clock.as_deref())?,
                 http: args.http.zip(token),
                 watch: args.watch,

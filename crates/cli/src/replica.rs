@@ -10,6 +10,7 @@ use lull_cc::Bytes;
 use lull_replicate::daemon::{Clock, MachineClock, ReplicaOptions, join};
 use lull_replicate::http::Blocked;
 use lull_replicate::identity::Ticket;
+use lull_replicate::origin::Strategy;
 use lull_replicate::replica::{Config, Order, Staleness};
 use lull_replicate::service::{ReplicaService, run_replica, runtime};
 
@@ -93,6 +94,10 @@ pub(crate) struct RunArgs {
     /// The same while it is not, or none for no bound
     #[arg(long, value_name = "S", default_value = "3600")]
     delta_disconnected: String,
+    /// That of the origin. By all but trip invalidations are applied as they come; by trip a file stays
+    /// as it was until its new body is here, for Δ at most
+    #[arg(long, value_name = "STRATEGY", default_value = "trip")]
+    strategy: Strategy,
     /// Let reads pass others that wait: for readers that do not depend on each other
     #[arg(long)]
     aggressive: bool,
@@ -142,8 +147,15 @@ impl RunArgs {
         let quota = self.quota.map(|megabytes| Bytes(megabytes.saturating_mul(1_000_000)));
         // Each read needs a heartbeat that is younger than Δ.
         let ping = Config::default().ping.min(self.delta / 4);
-        let config =
-            Config { staleness, order, quota, ping, grace: self.keep, ..Config::default() };
+        let config = Config {
+            staleness,
+            eager: self.strategy.is_eager(),
+            order,
+            quota,
+            ping,
+            grace: self.keep,
+            ..Config::default()
+        };
         let daemon = ReplicaOptions { config, ..ReplicaOptions::new(self.folder) };
         let clock = clock(self.lab_clock.as_deref())?;
         Ok(ReplicaService { daemon, clock, http: self.http, mount: self.mount, blocked })

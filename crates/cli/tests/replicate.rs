@@ -96,6 +96,46 @@ fn a_folder_that_is_published_is_read_at_each_replica() {
 }
 
 #[test]
+fn a_strategy_says_what_is_pushed() {
+    let docs = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs");
+    let all = files(&docs).len() as u64;
+    for (strategy, pushed) in
+        [("demand", 0), ("push-all", all), ("threshold=0.5", 0), ("trip", all)]
+    {
+        let arguments = ["--strategy", strategy];
+        let site = Site::with(&["paris"], &arguments, &arguments);
+        site.publish(&docs, &["--wait", "paris"]);
+        let status = site.status("origin");
+        assert_eq!(status["pushed"], pushed, "{strategy}: {status}");
+        let file = fs::read(docs.join("web.md")).unwrap();
+        assert!(site.get("paris", "/web.md").body == file, "{strategy}");
+        let asked = site.status("origin")["demands"].as_u64().unwrap();
+        assert_eq!(asked, u64::from(pushed == 0), "{strategy}");
+        if strategy != "threshold=0.5" {
+            continue;
+        }
+        // What is read is pushed, once the origin has heard of that.
+        (0..20).for_each(|_| assert_eq!(site.get("paris", "/web.md").status, 200));
+        let bearer = format!("Authorization: Bearer {TOKEN}\r\n");
+        let origin = site.addresses["origin"].clone();
+        let is_pushed = |at: &u32| {
+            let body = at.to_le_bytes();
+            let put = request(&origin, "PUT", "/web.md", &bearer, &body).unwrap();
+            assert_eq!(put.status, 200, "{put:?}");
+            thread::sleep(Duration::from_millis(300));
+            site.status("origin")["pushed"].as_u64() > Some(0)
+        };
+        assert!((0..30).any(|at| is_pushed(&at)), "{}", site.status("origin"));
+    }
+    let wrong = lull(&["origin", "run", "x", "--listen", "127.0.0.1:0", "--strategy", "push"])
+        .output()
+        .unwrap();
+    assert_eq!(wrong.status.code(), Some(2));
+    let said = String::from_utf8(wrong.stderr).unwrap();
+    assert!(said.contains("write demand, push-all, threshold=P"), "{said}");
+}
+
+#[test]
 fn what_cannot_work_is_told_in_one_line() {
     let folder = tempfile::tempdir().unwrap();
     let path = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();

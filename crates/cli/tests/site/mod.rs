@@ -67,6 +67,11 @@ pub(crate) struct Site {
 
 impl Site {
     pub(crate) fn new(replicas: &[&'static str], arguments: &[&str]) -> Self {
+        Site::with(replicas, arguments, &[])
+    }
+
+    /// With an origin that is started with more arguments as well.
+    pub(crate) fn with(replicas: &[&'static str], arguments: &[&str], of_origin: &[&str]) -> Self {
         let folder = tempfile::tempdir().unwrap();
         fs::write(folder.path().join("token"), TOKEN).unwrap();
         let mut site = Site {
@@ -77,7 +82,7 @@ impl Site {
             addresses: BTreeMap::new(),
         };
         finish(&mut lull(&["origin", "init", &site.path("origin")])).ok();
-        site.start_origin();
+        site.start_origin_with(of_origin);
         for name in replicas {
             let ticket = finish(&mut lull(&["origin", "ticket", &site.path("origin"), name])).ok();
             finish(&mut lull(&["replica", "join", ticket.trim(), &site.path(name)])).ok();
