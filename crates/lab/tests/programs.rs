@@ -153,3 +153,49 @@ fn a_report_that_is_none_fails_its_cell() {
     let error = &outcome.failed[0].error;
     assert!(error.contains("reporter") && error.contains("no report"), "{error}");
 }
+
+#[test]
+fn without_a_network_programs_report_one_after_the_other() {
+    let phase = "[[phases]]\nname = 'p'\nsettle = '0s'\nmeasure = '30s'";
+    let program = |name: &str, text: &str| {
+        format!(
+            "[[groups]]\nname = '{name}'\nkind = 'command'\nreport = true\nphases = ['p']\n\
+             program = ['sh', '-c', '{text}']\n"
+        )
+    };
+    let good = program("one", r#"echo "{\"seed\": $LULL_SEED, \"here\": [1, 2]}""#);
+    let plan = plan(&format!(
+        "[topology]\nkind = 'none'\n{good}{phase}\n\
+         [[metrics]]\nname = 'sum'\nvalue = 'report.one.p.here[0] + report.one.p.here[1]'"
+    ));
+    assert!(plan.is_simulated().unwrap(), "it needs no kernel");
+    let cell = run_one(&plan);
+    let report = group(cell.phase("p").unwrap(), "one").report.clone().unwrap();
+    assert_eq!((&report["seed"], &report["here"][1]), (&1.into(), &2.into()));
+    let results = lull_lab::judge::judge(&plan, &[cell]);
+    assert_eq!(results.rows[0].metrics, [Some(3.0)], "{results:?}");
+
+    for (text, why) in [
+        ("echo out of tapes >&2; exit 3", "out of tapes"),
+        ("echo 7", "is no report"),
+        ("sleep 60", "did not end in time"),
+    ] {
+        let out = tempfile::tempdir().unwrap();
+        let short = phase.replace("30s", "1s");
+        let text = format!("[topology]\nkind = 'none'\n{}{short}", program("one", text));
+        let outcome = runner(out.path()).run(&common::plan(&text), |_| {}).unwrap();
+        assert!(outcome.cells.is_empty() && outcome.failed[0].error.contains(why), "{outcome:?}");
+    }
+
+    let bulk = "[[groups]]\nname = 'one'\nkind = 'bulk'\ncontrol = 'reno'\nphases = ['p']\n";
+    for (text, why) in [
+        (format!("[topology]\nkind = 'none'\n{bulk}{phase}"), "no network"),
+        (format!("[topology]\nkind = 'none'\nrtt = '1ms'\n{good}{phase}"), "no other key"),
+    ] {
+        let text = format!(
+            "id = 'test'\ntitle = 'A test'\n[paper]\nsource = '§'\nstatement = '…'\n{text}"
+        );
+        let error = lull_lab::plan::Plan::parse("test.toml", &text, false).unwrap_err();
+        assert!(error.to_string().contains(why), "{error}");
+    }
+}

@@ -20,6 +20,8 @@ pub enum Network {
     Simulated(Box<Simulated>),
     /// A wire between two hosts, as fast as the machine is. Such a cell runs alone.
     Wire,
+    /// Nothing: programs that need no host, such as simulations of their own.
+    None,
 }
 
 /// Hosts on both sides of one bottleneck.
@@ -93,6 +95,7 @@ enum NetworkKind {
     Emulator,
     Simulator,
     Wire,
+    None,
 }
 
 impl TryFrom<NetworkText> for Network {
@@ -113,13 +116,16 @@ impl TryFrom<NetworkText> for Network {
         let NetworkText { kind, rate, rtt, buffer, queue, left, right, .. } = text;
         let (reverse_rate, reverse_buffer) = (text.reverse_rate, text.reverse_buffer);
         let control = text.control;
-        if kind.unwrap_or_default() == NetworkKind::Wire {
+        let kind = kind.unwrap_or_default();
+        if let NetworkKind::Wire | NetworkKind::None = kind {
             let is_bare = rate.is_none() && rtt.is_none() && buffer.is_none() && queue.is_none();
             let is_even = reverse_rate.is_none() && reverse_buffer.is_none() && control.is_none();
-            return if is_bare && is_even && left.is_none() && right.is_none() {
-                Ok(Network::Wire)
-            } else {
-                Err("a wire has no other keys than its kind".to_owned())
+            return match kind {
+                _ if !(is_bare && is_even && left.is_none() && right.is_none()) => {
+                    Err("where there is no link there is no other key than 'kind'".to_owned())
+                }
+                NetworkKind::Wire => Ok(Network::Wire),
+                _ => Ok(Network::None),
             };
         }
         let need = |key| format!("an emulated link needs the key '{key}'");
@@ -143,7 +149,7 @@ impl Network {
         let (left, right) = match self {
             Network::Simulated(simulated) => return simulated.router(host),
             Network::Emulated(emulated) => (emulated.left, emulated.right),
-            Network::Wire => (1, 1),
+            Network::Wire | Network::None => (1, 1),
         };
         let is = |side, hosts| numbered(host, side).is_some_and(|at| (1..=hosts).contains(&at));
         if is("left", left) { Some(0) } else { is("right", right).then_some(1) }

@@ -215,7 +215,9 @@ impl Scenario {
                 if self.topology.router(host).is_none() {
                     let text = match self.topology {
                         Network::Simulated(_) => "left1, right1, router1 and so on",
-                        Network::Emulated(_) | Network::Wire => "left1, right1 and so on",
+                        Network::Emulated(_) | Network::Wire | Network::None => {
+                            "left1, right1 and so on"
+                        }
                     };
                     return error(
                         key,
@@ -271,11 +273,26 @@ impl Scenario {
 
     /// Whether it takes no kernel.
     pub fn is_simulated(&self) -> bool {
-        matches!(self.topology, Network::Simulated(_))
+        matches!(self.topology, Network::Simulated(_) | Network::None)
     }
 
     /// What the network, simulated or not, cannot carry: the key, and why.
     fn check_carrier(&self, group: &Group) -> Result<(), (&'static str, String)> {
+        if self.topology == Network::None {
+            return match &group.kind {
+                Kind::Command { server, background: false, report: true, .. }
+                    if server.is_empty() && group.control.is_empty() && group.count == 1 =>
+                {
+                    Ok(())
+                }
+                _ => {
+                    let text = "where there is no network there are only single programs that \
+                                report (kind = 'command', report = true), without 'server', \
+                                'background' or 'control'";
+                    Err(("kind", text.to_owned()))
+                }
+            };
+        }
         if !self.is_simulated() {
             let only = "belongs to kind = 'simulator'";
             return match (&group.kind, group.tcp.key()) {

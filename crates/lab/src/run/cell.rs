@@ -7,11 +7,11 @@ use std::time::{Duration, Instant};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-use super::Surroundings;
 use super::cost::{limit_of, stay_on};
 use super::network::Network;
 use super::processor::process_time;
 use super::stage::Stage;
+use super::{Surroundings, bare};
 use crate::emulate;
 use crate::measure::{Observed, ObservedPhase, measure};
 use crate::plan::{self, Cell, Phase, Plan, Scenario};
@@ -185,6 +185,17 @@ pub fn conduct(
     let scenario = order.scenario()?;
     if let plan::Network::Simulated(network) = &scenario.topology {
         return Ok(simulate::conduct(order.identity(), &scenario, network, &order.data)?);
+    }
+    if scenario.topology == plan::Network::None {
+        return Ok(CellRecord {
+            key: order.key.clone(),
+            hash: order.hash.clone(),
+            values: order.values.clone(),
+            repetition: order.repetition,
+            seed: order.seed,
+            phases: bare::phases(order, &scenario)?,
+            ..CellRecord::default()
+        });
     }
     let network = Network::make(&scenario.topology, SERIES, order.seed)?;
     let mut stage = Stage::set(order, &scenario, &network, surroundings)?;

@@ -104,7 +104,7 @@ pub fn cores_of(scenario: &Scenario) -> f64 {
         }
         // A processor of those that cells may take: as many as there are, if nothing is emulated
         // beside them that would have to wait.
-        Network::Simulated(_) => Budget::SHARE,
+        Network::Simulated(_) | Network::None => Budget::SHARE,
         // Whatever ran beside it would be counted.
         Network::Wire => f64::INFINITY,
     }
@@ -133,6 +133,8 @@ pub(super) fn time_of(scenario: &Scenario) -> Duration {
     match &scenario.topology {
         Network::Simulated(network) => simulating(network, scenario),
         Network::Emulated(_) | Network::Wire => scenario.duration() + OVERHEAD,
+        // What programs are given is meant for slow machines.
+        Network::None => scenario.duration() / 10,
     }
 }
 
@@ -148,6 +150,7 @@ pub(super) fn limit_of(scenario: &Scenario) -> Duration {
                 scenario.phases.iter().map(|phase| phase.measure.value.0).sum();
             (scenario.duration() + measured * MOST_AGAIN).mul_f64(1.1) + Duration::from_secs(30)
         }
+        Network::None => scenario.duration() + Duration::from_secs(30),
     }
 }
 

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 mod alone;
+mod bare;
 mod cell;
 mod controls;
 mod cost;

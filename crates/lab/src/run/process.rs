@@ -43,7 +43,7 @@ pub(super) fn run(lull: &Path, order: &Order) -> Result<CellRecord, String> {
     })
 }
 
-fn read(mut pipe: impl Read) -> String {
+pub(super) fn read(mut pipe: impl Read) -> String {
     let mut bytes = Vec::new();
     // What was read before an error is still worth showing.
     let _ = pipe.read_to_end(&mut bytes);
@@ -51,7 +51,7 @@ fn read(mut pipe: impl Read) -> String {
 }
 
 /// Waits for a child, and ends it when its time is over.
-fn wait(child: &mut Child, limit: Instant) -> Result<(), String> {
+pub(super) fn wait(child: &mut Child, limit: Instant) -> Result<(), String> {
     loop {
         match child.try_wait() {
             Ok(Some(status)) if status.success() => return Ok(()),

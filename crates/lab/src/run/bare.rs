@@ -1,0 +1,84 @@
+//! Cells without a network: programs that report what they have worked out.
+
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::thread;
+use std::time::Instant;
+
+use serde_json::Value;
+
+use super::cell::{CellError, Order};
+use super::process::{read, wait};
+use crate::plan::{Group, Kind, Phase, Scenario};
+use crate::record::{GroupRecord, PhaseRecord};
+use crate::traffic::TrafficError;
+
+/// Runs the programs of each phase, one after the other.
+pub(super) fn phases(order: &Order, scenario: &Scenario) -> Result<Vec<PhaseRecord>, CellError> {
+    let phase = |phase: &Phase| {
+        let limit = Instant::now() + phase.duration();
+        let own = scenario.groups.iter().filter(|group| group.phases.contains(&phase.name));
+        let groups = own.map(|group| {
+            let report = run(order, group, limit)?;
+            let record = GroupRecord {
+                title: group.title.clone(),
+                count: group.count,
+                report: Some(report),
+                ..GroupRecord::default()
+            };
+            Ok((group.name.clone(), record))
+        });
+        Ok(PhaseRecord {
+            name: phase.name.clone(),
+            title: phase.title.clone(),
+            groups: groups.collect::<Result<_, CellError>>()?,
+            ..PhaseRecord::default()
+        })
+    };
+    scenario.phases.iter().map(phase).collect()
+}
+
+/// Runs a program to its end; what it reports.
+fn run(order: &Order, group: &Group, limit: Instant) -> Result<Value, CellError> {
+    let Kind::Command { program, .. } = &group.kind else {
+        return Err(CellError::Scenario(format!("'{}' is no program", group.name)));
+    };
+    let (name, arguments) = program.split_first().expect("a group has a program");
+    let failed = |why: String| TrafficError::Failed {
+        group: group.name.clone(),
+        program: name.clone(),
+        why,
+    };
+    let lull = order.lull.as_deref().unwrap_or(Path::new("lull"));
+    let data = std::path::absolute(&order.data).unwrap_or_else(|_| order.data.clone());
+    let mut child = Command::new(name)
+        .args(arguments)
+        .env("LULL", lull)
+        .env("LULL_DATA", data)
+        .env("LULL_SEED", order.seed.to_string())
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .map_err(|source| TrafficError::Program {
+            group: group.name.clone(),
+            program: name.clone(),
+            source,
+        })?;
+    let (ended, said, errors) = thread::scope(|scope| {
+        let output = child.stdout.take().map(|pipe| scope.spawn(|| read(pipe)));
+        let errors = child.stderr.take().map(|pipe| scope.spawn(|| read(pipe)));
+        let ended = wait(&mut child, limit);
+        let text = |thread: Option<thread::ScopedJoinHandle<'_, String>>| {
+            thread.and_then(|thread| thread.join().ok()).unwrap_or_default()
+        };
+        (ended, text(output), text(errors))
+    });
+    if let Err(why) = ended {
+        let last = errors.lines().rfind(|line| !line.trim().is_empty());
+        return Err(failed(last.map_or(why, str::to_owned)).into());
+    }
+    let report = serde_json::from_str(&said).ok().filter(Value::is_object);
+    Ok(report
+        .ok_or_else(|| failed("what it printed is no report, which is a JSON object".to_owned()))?)
+}
