@@ -1,4 +1,5 @@
-//! `lull lab run`, `list`, `report`: experiments, and what they show; `replay`, `documents` and `torture`.
+//! `lull lab run`, `list`, `report`: experiments, and what they show; `replay`, `documents`, `replicate`
+//! and `torture`.
 
 use std::collections::BTreeSet;
 use std::io::{self, IsTerminal, Read, Write};
@@ -18,6 +19,7 @@ mod demo;
 mod documents;
 mod progress;
 mod replay;
+mod replicate;
 mod report;
 mod table;
 mod torture;
@@ -26,6 +28,7 @@ pub(crate) use demo::{DemoArgs, demo};
 pub(crate) use documents::{DocumentsArgs, documents};
 use progress::Progress;
 pub(crate) use replay::{ReplayArgs, replay};
+pub(crate) use replicate::{ReplicateArgs, replicate};
 pub(crate) use report::{ReportArgs, report};
 pub(crate) use torture::{TortureArgs, torture};
 
@@ -289,6 +292,9 @@ fn runs_on(cells: &[Cell]) -> &'static str {
     let has = |is: fn(&Network) -> bool| cells.iter().any(|cell| is(&cell.scenario.topology));
     let simulated = has(|network| matches!(network, Network::Simulated(_)));
     let emulated = has(|network| matches!(network, Network::Emulated(_)));
+    if !cells.is_empty() && cells.iter().all(|cell| cell.scenario.topology == Network::None) {
+        return "programs that need no network";
+    }
     match (simulated, emulated) {
         (true, false) => "packet simulator",
         (true, true) => "packet simulator, and real kernel over the emulator",

@@ -86,6 +86,8 @@ enum Lab {
     // It holds far more options than the others.
     Replay(Box<lab::ReplayArgs>),
     Documents(lab::DocumentsArgs),
+    // It holds far more options than the others.
+    Replicate(Box<lab::ReplicateArgs>),
     Torture(lab::TortureArgs),
     /// Run one cell; what `lull lab run` starts
     #[command(hide = true)]
@@ -110,6 +112,7 @@ fn main() -> ExitCode {
         Command::Lab(Lab::Demo(args)) => lab::demo(args),
         Command::Lab(Lab::Replay(args)) => lab::replay(&args),
         Command::Lab(Lab::Documents(args)) => lab::documents(&args),
+        Command::Lab(Lab::Replicate(args)) => lab::replicate(&args),
         Command::Lab(Lab::Torture(args)) => lab::torture(&args),
         Command::Lab(Lab::Cell) => lab::cell(),
         Command::Origin(command) => origin::run(command),

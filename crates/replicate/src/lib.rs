@@ -17,6 +17,7 @@
 //! | `http`, `service` | their faces in HTTP, what asks them, and both as processes (feature `http`) | §6.2.2 |
 //! | `watch` | a folder whose files are committed as they are written (feature `watch`) | |
 //! | [`checker`] | finds broken promises in a history of writes and reads | §6.1 |
+//! | `evaluate` | the paper's simulation of response time, staleness and availability (feature `evaluate`) | §6.3 |
 //! | `simulate` | origin, replicas, clients, network and disks that fail, from a seed (feature `simulate`) | |
 //!
 //! The state machines are pure: time comes in as a [`time::Reading`], effects go out as values.
@@ -28,6 +29,8 @@
 pub mod checker;
 #[cfg(feature = "daemon")]
 pub mod daemon;
+#[cfg(feature = "evaluate")]
+pub mod evaluate;
 mod faults;
 #[cfg(feature = "fuse")]
 pub mod fuse;

@@ -13,6 +13,7 @@ const PURE_PARTS: &[(&str, &[&str])] = &[(
     "replicate",
     &[
         "checker/",
+        "evaluate/",
         "faults.rs",
         "fuse/abi.rs",
         "fuse/nodes.rs",

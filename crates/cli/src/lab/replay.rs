@@ -169,7 +169,7 @@ enum Learn {
     Whole,
 }
 
-fn positive(text: &str) -> Result<f64, &'static str> {
+pub(super) fn positive(text: &str) -> Result<f64, &'static str> {
     let number = text.parse::<f64>().ok().filter(|number| (1e-6..=1e6).contains(number));
     number.ok_or("write a number above 0, such as 2.5")
 }

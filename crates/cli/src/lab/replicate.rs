@@ -1,0 +1,277 @@
+//! `lull lab replicate`: an origin and its replicas, simulated with the reads of a log.
+
+use std::io::{self, Write};
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use anyhow::{Context, bail};
+use lull_cc::Bytes;
+use lull_lab::emulate::parse_duration;
+use lull_lab::replay::trace::{Reading, Section, Trace};
+use lull_replicate::evaluate::{self, Options, Outcome, Read, Spread, Updates, Workload};
+use lull_replicate::origin::Strategy;
+use lull_replicate::replica::Order;
+use serde_json::{Value, json};
+
+use super::replay::positive;
+use crate::predict::input::{Contents, Logs};
+
+const EXAMPLES: &str = "\
+Examples:
+  lull lab replicate access.log
+      twenty replicas, and a link that carries twice what it takes to push everything
+  lull lab replicate --bandwidth 0.5 --strategy push-all access.log
+      half of that, and everything pushed in order all the same
+  lull lab replicate --bandwidth 0.5 --aggressive --cuts 50 --json access.log
+      reads that pass each other, and how long disconnections are masked
+
+The origin and the replicas are those of lull origin and lull replica, with a link from the origin as
+the only bottleneck, and without disks (SSR section 6.3). Reads are those of the log. Of what was
+written meanwhile it tells nothing: writes are drawn, --updates for each read, and of them --popular go
+to what is read, each file as often as it is read, and the others to any file. All files have the
+longest length that the log has.";
+
+/// Simulate an origin and its replicas, with the reads of an access log
+#[derive(Debug, clap::Args)]
+#[command(after_help = EXAMPLES)]
+pub(crate) struct ReplicateArgs {
+    /// The access logs, plain or by gzip; - is the standard input
+    #[arg(required = true, value_name = "LOG")]
+    logs: Vec<PathBuf>,
+    /// What is pushed, and how: demand, push-all, threshold=P, trip
+    #[arg(long, value_name = "STRATEGY", default_value = "trip")]
+    strategy: Strategy,
+    /// Apply invalidations as they come, as all strategies but trip do: trip with Δ = 0
+    #[arg(long)]
+    eager: bool,
+    /// Let reads pass others that wait
+    #[arg(long)]
+    aggressive: bool,
+    /// How stale reads may be, or none for no bound [default: 60s; none if pushed in order]
+    #[arg(long, value_name = "TIME", value_parser = delta)]
+    delta: Option<Delta>,
+    /// What the origin's link carries, in multiples of what it takes to push everything
+    #[arg(long, value_name = "NUMBER", default_value = "2", value_parser = positive)]
+    bandwidth: f64,
+    /// Replicas, among which the log's clients are divided at random
+    #[arg(long, value_name = "N", default_value_t = 20, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    replicas: u32,
+    /// Where in the log to begin, since its first request
+    #[arg(long, value_name = "TIME", value_parser = parse_duration, default_value = "0s")]
+    begin: Duration,
+    /// How long, by the log's clock [default: to its end]
+    #[arg(long, value_name = "TIME", value_parser = parse_duration)]
+    length: Option<Duration>,
+    /// How many times as fast as the log was
+    #[arg(long, value_name = "NUMBER", default_value = "1", value_parser = positive)]
+    speed: f64,
+    /// Writes for each read
+    #[arg(long, value_name = "NUMBER", default_value = "0.25", value_parser = positive)]
+    updates: f64,
+    /// The part of the writes that goes to what is read
+    #[arg(long, value_name = "PART", default_value = "0.2", value_parser = part)]
+    popular: f64,
+    /// Cut the origin off at so many moments of the first half, each by itself
+    #[arg(long, value_name = "N", default_value_t = 0, value_parser = clap::value_parser!(u32).range(..=1000))]
+    cuts: u32,
+    /// What chance is drawn by
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    seed: u64,
+    /// Show the results as JSON
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Delta(Option<Duration>);
+
+fn delta(text: &str) -> Result<Delta, String> {
+    match text {
+        "none" => Ok(Delta(None)),
+        text => parse_duration(text)
+            .map(|time| Delta(Some(time)))
+            .map_err(|error| format!("{error}, or none")),
+    }
+}
+
+fn part(text: &str) -> Result<f64, &'static str> {
+    let number = text.parse::<f64>().ok().filter(|number| (0.0..=1.0).contains(number));
+    number.ok_or("write a number from 0 to 1, such as 0.2")
+}
+
+/// Simulates an origin and its replicas.
+pub(crate) fn replicate(args: &ReplicateArgs) -> anyhow::Result<ExitCode> {
+    super::misuse(|| {
+        let (workload, contents) = input(args)?;
+        let usual = Options::new(args.strategy, args.bandwidth * workload.need());
+        let outcome = evaluate::run(
+            &workload,
+            Options {
+                eager: args.eager || usual.eager,
+                order: if args.aggressive { Order::Aggressive } else { Order::Conservative },
+                delta: args.delta.map_or(usual.delta, |delta| delta.0),
+                cuts: args.cuts,
+                seed: args.seed,
+                ..usual
+            },
+        );
+        let value = in_json(&workload, &outcome, args.bandwidth, &contents);
+        let text = if args.json {
+            format!("{}\n", serde_json::to_string_pretty(&value)?)
+        } else {
+            in_words(&workload, &outcome, args)
+        };
+        io::stdout().write_all(text.as_bytes()).context("cannot write")
+    })
+}
+
+fn input(args: &ReplicateArgs) -> anyhow::Result<(Workload, Vec<Contents>)> {
+    let mut reading = Reading::new(Section {
+        begin: args.begin,
+        length: args.length,
+        speed: args.speed,
+        busiest: None,
+        among: Some(args.replicas),
+        seed: args.seed,
+    });
+    let mut logs = Logs::find(&args.logs)?;
+    logs.show("reading");
+    let contents = logs.read(|entry| {
+        reading.take(entry);
+    });
+    logs.hide();
+    let contents = contents?;
+    let mut workload = workload(&reading.finish(), args.replicas);
+    if workload.reads.is_empty() {
+        bail!("nothing is read: no log holds an answered request in this section");
+    }
+    let model = Updates { per_read: args.updates, popular: args.popular };
+    workload.update(model, args.seed);
+    if workload.need() <= 0.0 {
+        bail!("nothing is written: ask for more --updates, or for a longer section");
+    }
+    Ok((workload, contents))
+}
+
+/// The reads of files of which the log tells a length; what nobody got has none.
+fn workload(trace: &Trace, replicas: u32) -> Workload {
+    let all = trace.documents.all();
+    let known = all.iter().enumerate().filter_map(|(at, document)| Some((at, document.bytes?)));
+    let known: Vec<(usize, u64)> = known.filter(|(_, bytes)| *bytes > 0).collect();
+    let mut numbers = vec![None; all.len()];
+    for ((at, _), number) in known.iter().zip(0_u32..) {
+        numbers[*at] = Some(number);
+    }
+    let reads = trace.arrivals.iter().filter_map(|arrival| {
+        let object = numbers[arrival.document.0 as usize]?;
+        Some(Read { at: arrival.due, replica: arrival.client, object })
+    });
+    Workload {
+        objects: known.iter().map(|(_, bytes)| Bytes(*bytes)).collect(),
+        replicas,
+        reads: reads.collect(),
+        writes: Vec::new(),
+        length: trace.length,
+    }
+}
+
+fn in_json(workload: &Workload, outcome: &Outcome, times: f64, contents: &[Contents]) -> Value {
+    let milliseconds = |spread: &Spread| {
+        let ms = |seconds: f64| rounded(seconds * 1e3);
+        json!({
+            "mean_ms": ms(spread.mean), "p50_ms": ms(spread.p50), "p99_ms": ms(spread.p99),
+            "max_ms": ms(spread.max),
+        })
+    };
+    let staleness = &outcome.staleness;
+    let [invalid, order, lease, applying] = outcome.blocked.map(rounded);
+    let masked: Vec<f64> = outcome.masked.iter().map(|time| rounded(time.as_secs_f64())).collect();
+    let (mean, median) = centre(&masked);
+    json!({
+        "logs": contents.iter().map(Contents::json).collect::<Vec<_>>(),
+        "objects": workload.objects.len(),
+        "replicas": workload.replicas,
+        "seconds": rounded(workload.length.as_secs_f64()),
+        "reads": outcome.reads,
+        "writes": outcome.writes,
+        "need_bytes_per_second": rounded(workload.need()),
+        "bandwidth_bytes_per_second": rounded(times * workload.need()),
+        "response": milliseconds(&outcome.response),
+        "unanswered": outcome.unanswered,
+        "blocked": { "body": invalid, "order": order, "lease": lease, "applying": applying },
+        "unavailable": rounded(outcome.unavailable),
+        "staleness": {
+            "mean_s": rounded(staleness.mean), "p50_s": rounded(staleness.p50),
+            "p99_s": rounded(staleness.p99), "max_s": rounded(staleness.max),
+        },
+        "stale": rounded(outcome.stale),
+        "demanded_bytes": outcome.demanded_bytes,
+        "pushed_bytes": outcome.pushed_bytes,
+        "utilisation": rounded(outcome.utilisation),
+        "masked": {
+            "cuts": masked.len(), "mean_s": mean, "median_s": median,
+            "to_the_end": outcome.masked_to_the_end,
+        },
+        "steps": outcome.steps,
+    })
+}
+
+/// The mean and the median; none of none.
+fn centre(values: &[f64]) -> (Option<f64>, Option<f64>) {
+    let mut sorted = values.to_vec();
+    sorted.sort_by(f64::total_cmp);
+    let median = sorted.get(sorted.len().saturating_sub(1) / 2).copied();
+    let mean = median.map(|_| rounded(values.iter().sum::<f64>() / values.len() as f64));
+    (mean, median)
+}
+
+/// Six digits: the rest says nothing.
+fn rounded(value: f64) -> f64 {
+    format!("{value:.6}").parse().unwrap_or(value)
+}
+
+fn in_words(workload: &Workload, outcome: &Outcome, args: &ReplicateArgs) -> String {
+    let Outcome { response, staleness, .. } = outcome;
+    let megabytes = |bytes: f64| format!("{:.3} MB", bytes / 1e6);
+    let mut text = format!(
+        "{} reads of {} files at {} replicas in {:.0} s, {} writes\n\
+         pushing everything takes {}/s; the link carries {}/s\n\
+         response    mean {:.1} ms, median {:.1} ms, p99 {:.1} ms\n\
+         staleness   mean {:.3} s, p99 {:.3} s, at most {:.3} s; {:.2} % of reads\n\
+         waited      {:.2} % of reads for a body, {:.2} % for an earlier read; {:.2} % came without a lease\n\
+         sent        {} for reads, {} pushed; link busy {:.1} %\n",
+        outcome.reads,
+        workload.objects.len(),
+        workload.replicas,
+        workload.length.as_secs_f64(),
+        outcome.writes,
+        megabytes(workload.need()),
+        megabytes(args.bandwidth * workload.need()),
+        response.mean * 1e3,
+        response.p50 * 1e3,
+        response.p99 * 1e3,
+        staleness.mean,
+        staleness.p99,
+        staleness.max,
+        outcome.stale * 100.0,
+        outcome.blocked[0] * 100.0,
+        outcome.blocked[1] * 100.0,
+        outcome.unavailable * 100.0,
+        megabytes(outcome.demanded_bytes as f64),
+        megabytes(outcome.pushed_bytes as f64),
+        outcome.utilisation * 100.0,
+    );
+    if outcome.unanswered > 0 {
+        text += &format!("unanswered  {} reads, an hour after the last one\n", outcome.unanswered);
+    }
+    let masked: Vec<f64> = outcome.masked.iter().map(Duration::as_secs_f64).collect();
+    if let (Some(mean), Some(median)) = centre(&masked) {
+        text += &format!(
+            "masked      {} cuts, mean {mean:.1} s, median {median:.1} s; {} to the end\n",
+            masked.len(),
+            outcome.masked_to_the_end
+        );
+    }
+    text
+}

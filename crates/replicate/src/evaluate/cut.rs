@@ -1,0 +1,42 @@
+//! How long a disconnection is masked (SSR §6.3.2.3).
+//!
+//! At the moment of the cut each replica is copied, and its copy hears no more of the origin. Its
+//! buffers are frozen by that alone: without Δ nothing becomes due, and no body comes. Reads go on
+//! until the first one, at any replica, that has to wait. Reads that wait for the origin at the cut
+//! fail; what counts is what arrives after it.
+
+use core::time::Duration;
+
+use super::Workload;
+use super::measure::Tally;
+use super::world::{BEGIN, reading, request};
+use crate::replica::{ReadId, Replica};
+
+/// How long a cut at `now` is masked, and whether that is to the end.
+pub(super) fn mask<'a>(
+    workload: &Workload,
+    tally: &Tally,
+    machines: impl Iterator<Item = &'a Replica<()>>,
+    now: u64,
+) -> (Duration, bool) {
+    let mut replicas: Vec<Replica<()>> = machines.cloned().collect();
+    for read in tally.waiting() {
+        let replica = workload.reads[read].replica as usize;
+        replicas[replica].cancel_read(reading(now), ReadId(read as u64));
+    }
+    for replica in &mut replicas {
+        replica.handle_disconnected(reading(now));
+        while replica.poll_answer().is_some() {}
+    }
+    let due = |at: Duration| BEGIN + at.as_nanos() as u64;
+    let first = workload.reads.partition_point(|read| due(read.at) <= now);
+    for (number, read) in workload.reads.iter().enumerate().skip(first) {
+        let replica = &mut replicas[read.replica as usize];
+        let at = due(read.at);
+        if replica.handle_read(reading(at), ReadId(number as u64), request(read.object)).is_some() {
+            return (Duration::from_nanos(at - now), false);
+        }
+        while replica.poll_answer().is_some() {}
+    }
+    (Duration::from_nanos(due(workload.length).saturating_sub(now)), true)
+}

@@ -1,0 +1,448 @@
+//! The run itself: events, and what each of them sets off.
+
+use core::time::Duration;
+use std::collections::{BTreeMap, BTreeSet};
+
+use lull_cc::Bytes;
+use lull_sim::random::Random;
+
+use super::link::{Carried, Link};
+use super::measure::{Outcome, Tally, seconds};
+use super::{Options, Workload, cut};
+use crate::BodyEffect;
+use crate::message::{BodyHeader, Frame, ToOrigin, ToReplica};
+use crate::origin::{self, Append, Origin, Put, ReadsPerWriteAndByte, Transaction, TransactionId};
+use crate::path::Path;
+use crate::replica::{self, Object, ReadId, Replica, Request, Staleness, What};
+use crate::time::{LocalTime, Reading, WallTime};
+use crate::types::{
+    Change, Commit, Content, Digest, Incarnation, Metadata, Payload, ReplicaId, Sequence, Version,
+};
+
+/// Time before the first read, in nanoseconds: replicas connect, and get their leases.
+pub(super) const BEGIN: u64 = 10_000_000_000;
+/// How long is waited for answers after the last read.
+const PATIENCE: u64 = 3_600_000_000_000;
+
+/// Something that happens at a time.
+#[derive(Debug)]
+enum Event {
+    ToOrigin {
+        replica: usize,
+        frame: Frame<ToOrigin>,
+    },
+    Control {
+        replica: usize,
+        frame: Frame<ToReplica>,
+    },
+    Body {
+        replica: usize,
+        frame: Frame<BodyHeader>,
+    },
+    /// A body is through the link.
+    Through {
+        number: u64,
+    },
+    Read(usize),
+    Write(usize),
+    OriginTimer,
+    ReplicaTimer {
+        replica: usize,
+    },
+    Cut,
+}
+
+/// A replica, and the way to it.
+struct Host {
+    machine: Replica<()>,
+    /// One way, in nanoseconds.
+    latency: u64,
+    timer: Option<u64>,
+    /// Demand reads that the origin has not answered.
+    asked: u64,
+    /// Reads that wait here.
+    waiting: BTreeSet<u64>,
+}
+
+pub(super) struct World<'a> {
+    workload: &'a Workload,
+    options: Options,
+    now: u64,
+    queue: BTreeMap<(u64, u64), Event>,
+    count: u64,
+    origin: Origin<()>,
+    timer: Option<u64>,
+    hosts: Vec<Host>,
+    link: Link,
+    tally: Tally,
+}
+
+/// Clocks are right.
+pub(super) fn reading(now: u64) -> Reading {
+    let nanos = i64::try_from(now).unwrap_or(i64::MAX);
+    Reading { local: LocalTime::from_nanos(nanos), wall: WallTime::from_nanos(nanos) }
+}
+
+fn path(object: u32) -> Path {
+    Path::new(&object.to_string()).expect("digits are a name")
+}
+
+/// A read of an object.
+pub(super) fn request(object: u32) -> Request {
+    Request { what: What::Object(path(object)), after: Sequence::ZERO }
+}
+
+/// A body that no other version has.
+fn payload(number: u64, size: Bytes) -> Payload<()> {
+    Payload { digest: Digest::of(&number.to_le_bytes()), size, bytes: () }
+}
+
+/// All objects, as the first commit has made them, at the origin and at a replica.
+fn beginning(workload: &Workload) -> (origin::Image, replica::Image) {
+    let objects = (0..).zip(&workload.objects).map(|(object, size)| {
+        let Payload { digest, size, .. } = payload(u64::MAX - u64::from(object), *size);
+        (path(object), Content { digest, size, metadata: Metadata::default() })
+    });
+    let changes = objects.map(|(path, content)| Change { path, content: Some(content) }).collect();
+    let commit = Commit { sequence: Sequence(1), stamp: WallTime::default(), changes };
+    let mut origin = origin::Image::empty([1; 32]);
+    let inline = Vec::new();
+    let (log_after, chain_from) = (Sequence::ZERO, Sequence::ZERO);
+    origin.apply(&Append::<()> { commits: vec![commit], inline, log_after, chain_from });
+    origin.incarnation = Incarnation(1);
+    let valid = |(path, version): (&Path, &Version)| {
+        (path.clone(), Object { version: *version, valid: true })
+    };
+    let replica = replica::Image {
+        incarnation: Incarnation(1),
+        position: Some(origin.last()),
+        objects: origin.objects.iter().map(valid).collect(),
+    };
+    (origin, replica)
+}
+
+impl<'a> World<'a> {
+    pub(super) fn new(workload: &'a Workload, options: Options) -> Self {
+        let (image, theirs) = beginning(workload);
+        let bodies: Vec<(Digest, Bytes)> = image
+            .objects
+            .values()
+            .map(|version| (version.content.digest, version.content.size))
+            .collect();
+        let config = origin::Config { strategy: options.strategy, ..origin::Config::default() };
+        let tally = Tally::new(workload, image.last().sequence);
+        let policy = Box::new(ReadsPerWriteAndByte);
+        let origin = Origin::recover(reading(0), config, policy, image, bodies.iter().copied());
+        const LATENCIES: u64 = 2;
+        let mut random = Random::of_part(options.seed, LATENCIES);
+        let hosts = (0..workload.replicas).map(|number| {
+            let staleness = Staleness {
+                connected: options.delta.unwrap_or(Duration::MAX),
+                disconnected: None,
+                ..Staleness::default()
+            };
+            let config = replica::Config {
+                replica: ReplicaId(number),
+                staleness,
+                eager: options.eager,
+                order: options.order,
+                grace: Duration::ZERO,
+                ..replica::Config::default()
+            };
+            let image = theirs.clone();
+            let machine = Replica::recover(reading(0), config, image, bodies.iter().copied());
+            let factor = 1.0 + options.spread * (2.0 * random.uniform() - 1.0);
+            let latency = (options.round_trip.mul_f64(factor) / 2).as_nanos() as u64;
+            Host { machine, latency, timer: None, asked: 0, waiting: BTreeSet::new() }
+        });
+        World {
+            workload,
+            options,
+            now: 0,
+            queue: BTreeMap::new(),
+            count: 0,
+            origin,
+            timer: None,
+            hosts: hosts.collect(),
+            link: Link::new(options.bandwidth),
+            tally,
+        }
+    }
+
+    fn at(&mut self, time: u64, event: Event) {
+        self.count += 1;
+        self.queue.insert((time.max(self.now), self.count), event);
+    }
+
+    fn due(at: Duration) -> u64 {
+        BEGIN + u64::try_from(at.as_nanos()).unwrap_or(u64::MAX / 2)
+    }
+
+    pub(super) fn run(mut self) -> Outcome {
+        for replica in 0..self.hosts.len() {
+            self.hosts[replica].machine.handle_connected(reading(0));
+            self.pump_replica(replica);
+        }
+        if let Some(read) = self.workload.reads.first() {
+            self.at(Self::due(read.at), Event::Read(0));
+        }
+        if let Some(write) = self.workload.writes.first() {
+            self.at(Self::due(write.at), Event::Write(0));
+        }
+        const CUTS: u64 = 3;
+        let mut random = Random::of_part(self.options.seed, CUTS);
+        for _ in 0..self.options.cuts {
+            let moment = self.workload.length.mul_f64(random.uniform() / 2.0);
+            self.at(Self::due(moment), Event::Cut);
+        }
+        let end = Self::due(self.workload.length);
+        let mut busy = None;
+        while let Some(((now, _), event)) = self.queue.pop_first() {
+            if now > end {
+                busy.get_or_insert(self.link.busy(end));
+                if now > end + PATIENCE || self.tally.all_answered() {
+                    break;
+                }
+            }
+            self.now = now;
+            self.tally.outcome.steps += 1;
+            self.happen(event);
+        }
+        let busy = seconds(busy.unwrap_or_else(|| self.link.busy(end)));
+        self.tally.outcome.utilisation = busy / self.workload.length.as_secs_f64();
+        self.tally.finish(self.now, self.options.hit)
+    }
+
+    fn happen(&mut self, event: Event) {
+        match event {
+            Event::ToOrigin { replica, frame } => {
+                let id = ReplicaId(replica as u32);
+                self.hosts[replica].asked +=
+                    u64::from(matches!(frame.message, ToOrigin::Demand(_)));
+                self.origin.handle_frame(reading(self.now), id, frame);
+                self.pump_origin(replica..replica + 1);
+            }
+            Event::Control { replica, frame } => {
+                self.hosts[replica].machine.handle_control(reading(self.now), frame);
+                self.pump_replica(replica);
+            }
+            Event::Body { replica, frame } => {
+                let content = frame.message.version.map(|version| version.content);
+                let payload =
+                    content.map(|Content { digest, size, .. }| Payload { digest, size, bytes: () });
+                self.hosts[replica].machine.handle_body(reading(self.now), frame, payload);
+                self.pump_replica(replica);
+            }
+            Event::Through { number } => {
+                let Some(body) = self.link.end(self.now, number) else { return };
+                let Carried { replica, frame, .. } = body;
+                self.at(self.now + self.hosts[replica].latency, Event::Body { replica, frame });
+                self.fill_link();
+            }
+            Event::Read(number) => {
+                let read = self.workload.reads[number];
+                let replica = read.replica as usize;
+                let id = ReadId(number as u64);
+                let Host { machine, waiting, .. } = &mut self.hosts[replica];
+                let why = machine.handle_read(reading(self.now), id, request(read.object));
+                if why.is_some() {
+                    waiting.insert(id.0);
+                }
+                let first = waiting.first().and_then(|first| machine.why(ReadId(*first)));
+                self.tally.arrived(self.now, number, why, first);
+                self.pump_replica(replica);
+                if let Some(next) = self.workload.reads.get(number + 1) {
+                    self.at(Self::due(next.at), Event::Read(number + 1));
+                }
+            }
+            Event::Write(number) => {
+                let object = self.workload.writes[number].object;
+                let size = self.workload.objects[object as usize];
+                let put = Put::Body(payload(number as u64, size), Metadata::default());
+                let changes = BTreeMap::from([(path(object), put)]);
+                let id = TransactionId(number as u64);
+                self.origin.handle_transaction(reading(self.now), id, Transaction { changes });
+                self.pump_origin(0..self.hosts.len());
+                if let Some(next) = self.workload.writes.get(number + 1) {
+                    self.at(Self::due(next.at), Event::Write(number + 1));
+                }
+            }
+            Event::OriginTimer => {
+                if self.timer == Some(self.now) {
+                    self.timer = None;
+                    self.pump_origin(0..self.hosts.len());
+                }
+            }
+            Event::ReplicaTimer { replica } => {
+                if self.hosts[replica].timer == Some(self.now) {
+                    self.hosts[replica].timer = None;
+                    self.hosts[replica].machine.handle_timeout(reading(self.now));
+                    self.pump_replica(replica);
+                }
+            }
+            Event::Cut => {
+                let machines = self.hosts.iter().map(|host| &host.machine);
+                let (masked, to_the_end) =
+                    cut::mask(self.workload, &self.tally, machines, self.now);
+                self.tally.outcome.masked.push(masked);
+                self.tally.outcome.masked_to_the_end += u64::from(to_the_end);
+            }
+        }
+    }
+
+    /// Does what the origin asks for, and tells these replicas what there is to tell.
+    fn pump_origin(&mut self, told: core::ops::Range<usize>) {
+        let now = reading(self.now);
+        while let Some(effect) = self.origin.poll_effect() {
+            match effect {
+                origin::Effect::Body(BodyEffect::Store(payload)) => {
+                    self.origin.handle_stored(now, &payload.digest, Ok(()));
+                }
+                origin::Effect::Body(BodyEffect::Drop(digest)) => {
+                    self.origin.handle_dropped(now, &digest);
+                }
+                origin::Effect::Append(_) => self.origin.handle_appended(now, Ok(())),
+            }
+        }
+        while let Some(event) = self.origin.poll_event() {
+            match event {
+                origin::Event::Acknowledged { transaction, sequence } => {
+                    let write = self.workload.writes[transaction.0 as usize];
+                    self.tally.wrote(self.now, write.object, sequence);
+                }
+                origin::Event::Progress { .. } => {}
+                // Nothing here fails, so nothing of that may happen.
+                event => panic!("the origin: {event:?}"),
+            }
+        }
+        for replica in told {
+            let id = ReplicaId(replica as u32);
+            while let Some(frame) = self.origin.poll_control(now, id) {
+                let at = self.now + self.hosts[replica].latency;
+                self.at(at, Event::Control { replica, frame });
+            }
+        }
+        self.fill_link();
+        if let Some(at) = self.origin.poll_timeout() {
+            // One that only waits for a message is not asked again and again.
+            let at = u64::try_from(at.as_nanos()).unwrap_or(0).max(self.now + 1_000_000);
+            if self.timer.is_none_or(|timer| at < timer) {
+                self.timer = Some(at);
+                self.at(at, Event::OriginTimer);
+            }
+        }
+    }
+
+    /// Gives the link the next body, if it takes one.
+    fn fill_link(&mut self) {
+        if self.link.yields()
+            && let Some((replica, frame)) = self.next_before_background()
+        {
+            self.carry(replica, frame, false);
+        }
+        if !self.link.is_idle() {
+            return;
+        }
+        if let Some(body) = self.link.waiting.take() {
+            let (until, number) = self.link.begin(self.now, body);
+            self.at(until, Event::Through { number });
+        } else if self.options.strategy.is_background()
+            && let Some((replica, frame)) = self.next_of_background()
+        {
+            self.carry(replica, frame, true);
+        }
+    }
+
+    fn carry(&mut self, replica: usize, frame: Frame<BodyHeader>, is_background: bool) {
+        let size = frame.message.version.map_or(0, |version| version.content.size.0);
+        let outcome = &mut self.tally.outcome;
+        if frame.message.demand {
+            outcome.demanded_bytes += size;
+        } else {
+            outcome.pushed_bytes += size;
+        }
+        let left = self.link.cost(&frame);
+        let body = Carried { replica, frame, is_background, left };
+        let (until, number) = self.link.begin(self.now, body);
+        self.at(until, Event::Through { number });
+    }
+
+    /// Demand reads, and what is pushed at normal priority: each replica has two streams, and all
+    /// take turns.
+    fn next_before_background(&mut self) -> Option<(usize, Frame<BodyHeader>)> {
+        let streams = 2 * self.hosts.len();
+        let in_order = self.options.strategy.is_in_order();
+        for step in 0..streams {
+            let stream = (self.link.turn[0] + step) % streams;
+            let (replica, id) = (stream / 2, ReplicaId((stream / 2) as u32));
+            let body = if stream.is_multiple_of(2) {
+                (self.hosts[replica].asked > 0).then(|| self.origin.poll_demand(id)).flatten()
+            } else {
+                in_order.then(|| self.origin.poll_speculative(id)).flatten()
+            };
+            if let Some(frame) = body {
+                self.hosts[replica].asked -= u64::from(frame.message.demand);
+                self.link.turn[0] = (stream + 1) % streams;
+                return Some((replica, frame));
+            }
+        }
+        None
+    }
+
+    fn next_of_background(&mut self) -> Option<(usize, Frame<BodyHeader>)> {
+        let count = self.hosts.len();
+        (0..count).find_map(|step| {
+            let replica = (self.link.turn[1] + step) % count;
+            let frame = self.origin.poll_speculative(ReplicaId(replica as u32))?;
+            self.link.turn[1] = (replica + 1) % count;
+            Some((replica, frame))
+        })
+    }
+
+    /// Does what a replica asks for.
+    fn pump_replica(&mut self, replica: usize) {
+        let now = reading(self.now);
+        let host = &mut self.hosts[replica];
+        loop {
+            while let Some(answer) = host.machine.poll_answer() {
+                host.waiting.remove(&answer.id.0);
+                let number = answer.id.0 as usize;
+                let object = self.workload.reads[number].object;
+                let replica::Outcome::Object(version) = answer.outcome else {
+                    panic!("object {object} is not there: {answer:?}");
+                };
+                self.tally.answered(self.now, number, object, version.sequence);
+            }
+            let Some(effect) = host.machine.poll_effect() else { break };
+            match effect {
+                replica::Effect::Body(BodyEffect::Store(payload)) => {
+                    host.machine.handle_stored(now, &payload.digest, Ok(()));
+                }
+                replica::Effect::Body(BodyEffect::Drop(digest)) => {
+                    host.machine.handle_dropped(&digest);
+                }
+                replica::Effect::Commit(_) => host.machine.handle_committed(now, Ok(())),
+            }
+        }
+        let mut said = Vec::new();
+        while let Some(frame) = host.machine.poll_send() {
+            said.push(frame);
+        }
+        while let Some(event) = host.machine.poll_event() {
+            assert_eq!(event, replica::Event::Connected, "nothing here fails");
+        }
+        let at = self.now + host.latency;
+        let timer = host
+            .machine
+            .poll_timeout()
+            .map(|at| u64::try_from(at.as_nanos()).unwrap_or(0).max(self.now + 1));
+        let new = timer.filter(|at| host.timer.is_none_or(|timer| *at < timer));
+        host.timer = new.or(host.timer);
+        for frame in said {
+            self.at(at, Event::ToOrigin { replica, frame });
+        }
+        if let Some(at) = new {
+            self.at(at, Event::ReplicaTimer { replica });
+        }
+    }
+}
