@@ -178,7 +178,7 @@ fn without_a_network_programs_report_one_after_the_other() {
     for (text, why) in [
         ("echo out of tapes >&2; exit 3", "out of tapes"),
         ("echo 7", "is no report"),
-        ("sleep 60", "did not end in time"),
+        ("exec sleep 60", "did not end in time"),
     ] {
         let out = tempfile::tempdir().unwrap();
         let short = phase.replace("30s", "1s");
