@@ -144,7 +144,8 @@ static BACKGROUND_INLINE void background_on_ack(const struct background_params *
 		b->round_end = a->delivered - a->acked;
 		b->loss_end = b->round_end;
 	}
-	if (!a->app_limited)
+	/* Who acknowledges nothing says nothing of what limited the sender. */
+	if (a->acked && !a->app_limited)
 		b->unlimited = 1;
 	if (a->lost && (s32)(a->prior_delivered - b->loss_end) >= 0)
 		background_drop(p, b, a->delivered);

@@ -93,6 +93,7 @@ static NICE_INLINE struct nice *open_socket(struct sock *sk)
 		nice_init(n, NICE_TWO, ~0U);
 	else
 		nice_init(n, (u64)tp->snd_cwnd << NICE_SHIFT, (u64)tp->snd_cwnd << NICE_SHIFT);
+	n->bytes_acked = tp->bytes_acked;
 	return n;
 }
 
@@ -193,7 +194,9 @@ void BPF_PROG(tcp_nice_set_state, struct sock *sk, u8 state)
 SEC("struct_ops")
 void BPF_PROG(tcp_nice_release, struct sock *sk)
 {
-	sk->sk_pacing_status = PACING_NONE;
+	/* ~0: the application has set no maximum, which had to be paced without us, too. */
+	if (sk->sk_max_pacing_rate == ~0UL)
+		sk->sk_pacing_status = PACING_NONE;
 	forget(sk);
 }
 

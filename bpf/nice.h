@@ -224,7 +224,7 @@ static NICE_INLINE void nice_sample(const struct nice_params *p, struct nice *n,
 	n->num_sampled += a->acked;
 	n->rtt_sum += (u64)rtt * a->acked;
 	/* A small packet among full ones does not tell how short the path is for those. */
-	shortest = a->is_small ? nice_max32(rtt, n->min_rtt) : rtt;
+	shortest = a->is_small && !n->of_small ? nice_max32(rtt, n->min_rtt) : rtt;
 	if (!n->round_low || shortest < n->round_low)
 		n->round_low = shortest;
 	n->round_high = nice_max32(n->round_high, rtt);
@@ -471,8 +471,9 @@ static NICE_INLINE void nice_on_ack(const struct nice_params *p, struct nice *n,
 	}
 	if (a->rtt_us && a->acked)
 		nice_sample(p, n, a);
-	/* While the round waits for the pair to return, what it was is settled. */
-	if (!a->app_limited && !n->pending)
+	/* Who acknowledges nothing says nothing of what limited the sender. While the round waits for
+	 * the pair to return, what it was is settled. */
+	if (a->acked && !a->app_limited && !n->pending)
 		n->unlimited = 1;
 	if (a->lost)
 		nice_on_loss(p, n, a->delivered, a->prior_delivered);

@@ -17,8 +17,14 @@ pub struct Ack {
     pub prior_delivered: u32,
     /// Packets newly acknowledged or selectively acknowledged.
     pub acked: u32,
-    /// Packets newly marked lost.
+    /// Packets newly marked lost, without those of [`lost_in_recovery`](Ack::lost_in_recovery).
     pub lost: u32,
+    /// Packets newly marked lost that belong to a recovery which the controller was told of when it
+    /// began: there is one reduction for all of them (RFC 6675 §5 step 4, RFC 6582 §3.2 step 2). A
+    /// transport that does not know them apart counts them in [`lost`](Ack::lost). Controllers
+    /// take what was sent before their last reaction for part of it, which is not enough where a
+    /// recovery lasts longer than a round.
+    pub lost_in_recovery: u32,
     /// Packets in flight before this acknowledgement.
     pub in_flight: u32,
     /// Round-trip time of the newest packet in microseconds; `None` without a valid sample.
@@ -41,6 +47,13 @@ pub struct Ack {
     pub is_small: bool,
 }
 
+impl Ack {
+    /// Packets newly marked lost.
+    pub const fn all_lost(&self) -> u32 {
+        self.lost.saturating_add(self.lost_in_recovery)
+    }
+}
+
 /// How fast, and in what bursts, the window is to be sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Pacing {
@@ -56,7 +69,7 @@ pub struct Pacing {
 /// pace out.
 ///
 /// Calling order: `handle_ack` for each acknowledgement, in order of arrival, with the losses
-/// that it revealed in [`Ack::lost`]; `handle_loss` for losses found otherwise; `handle_mark` at most
+/// that it revealed; `handle_loss` for losses found otherwise; `handle_mark` at most
 /// once a window of data (RFC 3168 §6.1.2); `handle_timeout` when the retransmission timer fires;
 /// `handle_idle` before sending again after more than a retransmission timeout of silence. After
 /// each of them, read [`window`](Controller::window), [`packets`](Controller::packets) and

@@ -39,6 +39,8 @@ pub struct Cubic {
     rounds: Rounds,
     /// Last round-trip time in milliseconds.
     rtt: u64,
+    /// When the last acknowledgement came, in milliseconds.
+    last_ack: u64,
 }
 
 impl Cubic {
@@ -52,6 +54,7 @@ impl Cubic {
             epoch: None,
             rounds: Rounds::default(),
             rtt: 0,
+            last_ack: 0,
         }
     }
 
@@ -127,6 +130,9 @@ impl Default for Cubic {
 impl Controller for Cubic {
     fn handle_ack(&mut self, ack: &Ack) {
         self.rounds.start(ack.delivered, ack.acked);
+        let now = ack.now.as_nanos() / 1_000_000;
+        let since_last = now.saturating_sub(self.last_ack);
+        self.last_ack = now;
         if let Some(rtt) = ack.rtt_micros {
             self.rtt = u64::from(rtt.get()) / 1_000;
         }
@@ -136,13 +142,17 @@ impl Controller for Cubic {
             return;
         }
         if ack.app_limited || ack.acked == 0 {
+            // RFC 9438 §4.2: t holds no time in which the application kept the window as it was.
+            if let Some(epoch) = &mut self.epoch {
+                epoch.start += since_last;
+            }
             return;
         }
         if self.window < self.ssthresh {
             let step = u64::from(ack.acked) << SHIFT;
             self.window = (self.window + step).min(self.ssthresh).min(WINDOW_LIMIT);
         } else {
-            self.avoid_congestion(ack.now.as_nanos() / 1_000_000, ack.acked);
+            self.avoid_congestion(now, ack.acked);
         }
     }
 
@@ -155,9 +165,11 @@ impl Controller for Cubic {
         self.rounds.settle(delivered);
     }
 
-    /// RFC 9438 §4.8.
+    /// RFC 9438 §4.8: K is 0 in the congestion avoidance that comes next, and the plateau is where that
+    /// begins.
     fn handle_timeout(&mut self, _now: Timestamp, delivered: u32) {
         self.reduce();
+        self.w_max = 0;
         self.window = ONE;
         self.rounds.settle(delivered);
     }

@@ -213,7 +213,8 @@ impl Nice {
         round.sampled += ack.acked;
         round.rtt_sum += u64::from(rtt) * u64::from(ack.acked);
         // A small packet among full ones does not tell how short the path is for those.
-        let shortest = if ack.is_small { rtt.max(self.rtt.min_rtt) } else { rtt };
+        let is_told_by_full = ack.is_small && !self.is_of_small;
+        let shortest = if is_told_by_full { rtt.max(self.rtt.min_rtt) } else { rtt };
         if round.low == 0 || shortest < round.low {
             round.low = shortest;
         }
@@ -403,8 +404,9 @@ impl Controller for Nice {
         if let (Some(rtt), true) = (ack.rtt_micros, ack.acked > 0) {
             self.sample(ack, rtt.get());
         }
-        // While the round waits for the pair to return, what it was is settled.
-        self.round.unlimited |= !ack.app_limited && !self.round.pending;
+        // Who acknowledges nothing says nothing of what limited the sender. While the round waits for
+        // the pair to return, what it was is settled.
+        self.round.unlimited |= ack.acked > 0 && !ack.app_limited && !self.round.pending;
         if ack.lost > 0 {
             self.lose(ack.delivered, ack.prior_delivered);
         }

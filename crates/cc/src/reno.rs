@@ -14,6 +14,8 @@ const ONE: u64 = Window::ONE.raw();
 pub struct Reno {
     window: u64,
     ssthresh: u64,
+    /// What the connection began with.
+    initial: u64,
     rounds: Rounds,
     reacted: bool,
     unlimited: bool,
@@ -33,6 +35,7 @@ impl Reno {
         Reno {
             window: window.raw(),
             ssthresh: Window::MAX.raw(),
+            initial: window.raw(),
             rounds: Rounds::default(),
             reacted: false,
             unlimited: false,
@@ -43,7 +46,7 @@ impl Reno {
     /// is not part of the last reaction (RFC 6582 §3.2, RFC 6675 §5).
     pub(crate) fn see(&mut self, ack: &Ack) -> bool {
         self.rounds.start(ack.delivered, ack.acked);
-        self.unlimited |= !ack.app_limited;
+        self.unlimited |= ack.acked > 0 && !ack.app_limited;
         self.rounds.is_new_loss(ack.prior_delivered)
     }
 
@@ -117,9 +120,9 @@ impl Controller for Reno {
         self.reacted = false;
     }
 
-    /// RFC 5681 §4.1: no more than the initial window after a pause.
+    /// RFC 5681 §4.1: after a pause no more than the initial window, which is this connection's own.
     fn handle_idle(&mut self, _now: Timestamp) {
-        self.window = self.window.min(Self::INITIAL_WINDOW.raw());
+        self.window = self.window.min(self.initial);
     }
 
     fn window(&self) -> Window {

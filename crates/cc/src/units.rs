@@ -59,10 +59,14 @@ impl Window {
 
 impl fmt::Display for Window {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if *self < Window::ONE && self.0 > 0 {
-            write!(f, "1/{}", (Window::ONE.0 + self.0 / 2) / self.0)
+        if *self >= Window::ONE || self.0 == 0 {
+            return write!(f, "{:.2}", self.as_f64());
+        }
+        let denominator = (Window::ONE.0 + self.0 / 2) / self.0;
+        if Window::ONE.0 / denominator == self.0 {
+            write!(f, "1/{denominator}")
         } else {
-            write!(f, "{:.2}", self.as_f64())
+            write!(f, "{:.3}", self.as_f64())
         }
     }
 }
@@ -183,7 +187,17 @@ mod tests {
     #[test]
     fn a_window_reaches_one_48th_of_a_packet() {
         assert_eq!(Window::ONE_48TH, Window::from_ratio(1, 48));
-        assert_eq!(Window::ONE_48TH.to_string(), "1/48");
+        for (window, text) in [
+            (Window::ONE_48TH, "1/48"),
+            (Window::from_ratio(1, 2), "1/2"),
+            (Window::from_ratio(3, 4), "0.750"),
+            (Window::from_ratio(1, 30), "1/30"),
+            (Window::from_ratio(2, 5), "0.400"),
+            (Window::ONE, "1.00"),
+            (Window::from_raw(0), "0.00"),
+        ] {
+            assert_eq!(window.to_string(), text);
+        }
         assert_eq!(Window::from_packets(3).packets(), 3);
     }
 

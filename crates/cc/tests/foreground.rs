@@ -184,11 +184,18 @@ fn rfc_5681_3_1_a_timeout_leaves_one_packet_and_slow_starts_to_half() {
 
 #[test]
 fn rfc_5681_4_1_a_pause_leaves_no_more_than_the_initial_window() {
-    for (before, after) in [(100, 10.0), (11, 10.0), (10, 10.0), (3, 3.0)] {
-        let mut reno = Reno::with_window(Window::from_packets(before));
-        reno.handle_idle(Timestamp::ZERO);
-        assert_eq!(reno.window().as_f64(), after, "Reno, {before}");
+    for (initial, before, after) in
+        [(10, 100, 10.0), (10, 11, 10.0), (2, 100, 2.0), (3, 4, 3.0), (100, 200, 100.0)]
+    {
+        let reno = Reno::with_window(Window::from_packets(initial));
+        let mut reno = Connection::new(reno, 100).grow_to(before);
+        reno.control.handle_idle(reno.now);
+        assert_eq!(reno.window(), after, "Reno, from {initial} to {before}");
     }
+    let mut reno = Reno::with_window(Window::from_packets(10));
+    reno.handle_timeout(Timestamp::ZERO, 0);
+    reno.handle_idle(Timestamp::ZERO);
+    assert_eq!(reno.window(), Window::ONE, "a pause raises no window");
     let mut cubic = Connection::new(Cubic::new(), 100).grow_to(100);
     cubic.control.handle_idle(cubic.now);
     assert_eq!(cubic.window(), 10.0, "CUBIC");
@@ -323,4 +330,45 @@ fn rfc_9438_4_8_a_timeout_leaves_one_packet_and_slow_starts_to_seven_tenths() {
         let rounds: Vec<f64> = (0..3).map(|_| cubic.round()).collect();
         assert_eq!(rounds, [2.0, 4.0, 8.0], "{before}");
     }
+}
+
+/// What a timeout says of the path is old when the window is back: no plateau is left to return to.
+#[test]
+fn rfc_9438_4_8_after_a_timeout_the_plateau_is_where_congestion_avoidance_begins() {
+    let mut cubic = Connection::new(Cubic::new(), 100).grow_to(1_000);
+    cubic.time_out();
+    while cubic.window() < cubic.ssthresh() {
+        cubic.round();
+    }
+    let (begin, reached) = (cubic.now, cubic.window());
+    assert!(is_near(reached, 700.0, 1e-3), "{reached}");
+    // Equation 1 with K = 0, and a round ahead. The concave climb back to 1000 would be at 880 by now.
+    while cubic.now.saturating_since(begin) < Duration::from_secs(3) {
+        cubic.round();
+    }
+    let expected = 700.0 + 0.4 * 3.1f64.powi(3);
+    assert!(is_near(cubic.window(), expected, 0.02), "{} {expected}", cubic.window());
+}
+
+/// The time in which the application kept the window as it was is no time of the cubic function.
+#[test]
+fn rfc_9438_4_2_the_time_that_the_application_limits_does_not_count() {
+    let grown = |pause: u32| {
+        let mut cubic = Connection::new(Cubic::new(), 100).grow_to(1_000);
+        cubic.lose();
+        (0..10).for_each(|_| {
+            cubic.round();
+        });
+        cubic.app_limited = true;
+        (0..pause).for_each(|_| {
+            cubic.round();
+        });
+        cubic.app_limited = false;
+        (0..10).for_each(|_| {
+            cubic.round();
+        });
+        cubic.window()
+    };
+    let (straight, paused) = (grown(0), grown(200));
+    assert!(is_near(paused, straight, 0.01), "{paused} {straight}");
 }

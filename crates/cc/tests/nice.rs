@@ -151,6 +151,18 @@ fn nice_2_2_microseconds_of_jitter_are_no_congestion() {
     assert!(path.nice.rounds_congested() > 0);
 }
 
+/// Nor a packet of ours for Nice §2.1, where there is no detector at all.
+#[test]
+fn nice_2_1_microseconds_of_jitter_are_no_packets_queued() {
+    // W = 20, min 100 µs; the floor is at 600 µs.
+    for (observed, window) in [(580, 21.0), (620, 19.0)] {
+        let parameters = NiceParameters { detector: false, ..prototype() };
+        let mut path = Path::new(parameters, 19.0);
+        assert_eq!(path.see_min_rtt(100), 20.0);
+        assert_eq!(path.round(&[observed; 20]), window, "{observed} µs");
+    }
+}
+
 #[test]
 fn nice_2_1_vegas_keeps_between_alpha_and_beta_packets_queued() {
     // W = 20, min 100 ms; observed, change; packets queued are 20·(o − min)/o.
@@ -217,6 +229,48 @@ fn nice_2_2_what_small_packets_show_of_the_path_ends_with_the_first_full_one() {
     assert_eq!(path.nice.min_rtt_micros(), 33_000);
     path.round(&[60_000; 4]);
     assert_eq!(path.nice.rounds_congested(), 1);
+}
+
+/// As long as nothing but small packets was sent, they are what there is to go by. A connection of
+/// them begins beside a queue, which goes and comes again.
+#[test]
+fn nice_2_2_small_packets_alone_find_the_path_when_it_empties() {
+    let mut path = Path::new(prototype(), 4.0);
+    path.is_small = true;
+    for rtt in [110_000, 60_000, 50_000] {
+        path.round(&[rtt; 4]);
+        assert_eq!(path.nice.min_rtt_micros(), rtt);
+    }
+    path.round(&[110_000; 4]);
+    assert_eq!(path.nice.rounds_congested(), 1);
+}
+
+/// Nice §2.2 has two reasons to halve, and one reaction a round.
+#[test]
+fn nice_2_2_a_round_with_a_loss_and_a_queue_is_halved_once() {
+    let mut path = Path::new(prototype(), 16.0);
+    path.round(&[100_000; 16]);
+    let before = path.window();
+    let sent_before = path.delivered - 1;
+    let queue = |path: &mut Path, packets: u32| {
+        (0..packets).for_each(|_| path.acknowledge(1, sent_before, Some(190_000)));
+    };
+    queue(&mut path, 6);
+    path.nice.handle_ack(&Ack {
+        now: Timestamp::from_micros(path.now),
+        delivered: path.delivered,
+        prior_delivered: sent_before,
+        lost: 1,
+        in_flight: 10,
+        ..Ack::default()
+    });
+    assert_eq!(path.window(), before / 2.0);
+    queue(&mut path, 10);
+    path.acknowledge(1, path.delivered, None);
+    assert_eq!(path.window(), before / 2.0);
+    // What was sent after the cut is judged anew.
+    path.round(&[190_000; 8]);
+    assert_eq!(path.window(), before / 4.0);
 }
 
 #[test]
@@ -296,6 +350,58 @@ fn rfc_1122_4_2_3_2_packets_leave_before_the_receiver_acknowledges_by_its_timer(
     }
 }
 
+/// Nice §2.3 plans pacing.
+#[test]
+fn nice_2_3_slow_start_is_paced_at_twice_its_window_and_what_follows_at_five_quarters() {
+    for (ssthresh, factor) in [(Window::MAX, 2.0), (Window::from_packets(10), 1.25)] {
+        let nice = Nice::with_window(prototype(), Window::from_packets(10), ssthresh);
+        let pace = nice.pacing(50_000, 1448).expect("paced");
+        let expected = factor * 10.0 * 1448.0 / 0.05;
+        let is = pace.rate.bytes_per_second() as f64;
+        assert!((is / expected - 1.0).abs() < 0.001, "{factor}: {is}, not {expected}");
+    }
+}
+
+/// Nice §2.3 speaks of smoothed round-trip times; over eight pairs far apart, they are old.
+#[test]
+fn nice_2_3_a_pair_goes_by_the_last_round_trip_where_that_is_shorter() {
+    // (window, smoothed RTT, last RTT, the one that the pace goes by), in ms
+    for (window, smoothed, last, paced_by) in
+        [(0.25, 200, 50, 50), (0.25, 50, 200, 50), (4.0, 200, 50, 200)]
+    {
+        let mut path = Path::new(prototype(), window);
+        path.app_limited = true;
+        path.round(&[last * 1000]);
+        assert_eq!(path.window(), window);
+        let fresh = Path::new(prototype(), window);
+        assert_eq!(
+            path.nice.pacing(smoothed * 1000, 1448).map(|pace| pace.rate),
+            fresh.nice.pacing(paced_by * 1000, 1448).map(|pace| pace.rate),
+            "W = {window}, {smoothed} and {last} ms"
+        );
+    }
+}
+
+/// A round that waits for the rest of its pair does not wait for ever.
+#[test]
+fn nice_2_3_where_pairs_overlap_the_next_round_ends_the_one_before() {
+    let mut path = Path::new(prototype(), 0.25);
+    for window in [0.25, 1.25] {
+        let prior_delivered = path.delivered;
+        path.delivered += 1;
+        path.nice.handle_ack(&Ack {
+            now: Timestamp::from_micros(path.now),
+            delivered: path.delivered,
+            prior_delivered,
+            acked: 1,
+            in_flight: 4,
+            rtt_micros: NonZeroU32::new(100_000),
+            ..Ack::default()
+        });
+        assert_eq!(path.window(), window);
+    }
+}
+
 #[test]
 fn nice_2_3_a_rate_is_never_zero_which_would_mean_unpaced() {
     let path = Path::new(prototype(), 1.0 / 48.0);
@@ -309,6 +415,14 @@ fn rfc_7661_a_window_that_the_application_did_not_use_does_not_grow() {
     for _ in 0..5 {
         path.delivered += 2;
         path.now += 100_000;
+        // A window update, or data of the other side: it acknowledges nothing, and so tells nothing.
+        path.nice.handle_ack(&Ack {
+            now: Timestamp::from_micros(path.now),
+            delivered: path.delivered,
+            prior_delivered: path.delivered - 2,
+            in_flight: 2,
+            ..Ack::default()
+        });
         path.nice.handle_ack(&Ack {
             now: Timestamp::from_micros(path.now),
             delivered: path.delivered,
@@ -344,6 +458,17 @@ fn ssr_4_1_2_a_loss_tells_the_rtt_of_the_full_queue() {
     path.lossy_round(8, 1, 125_000);
     assert_eq!(path.nice.max_rtt_micros(), 125_000);
     assert!(path.nice.trigger_rtt_micros().abs_diff(105_000) <= 2);
+}
+
+/// SSR §4.1.2 is silent about a buffer that is next to none.
+#[test]
+fn ssr_4_1_2_max_rtt_is_no_less_than_nine_eighths_of_min_rtt() {
+    for (full, max_rtt) in [(102_000, 112_500), (112_000, 112_500), (115_000, 115_000)] {
+        let mut path = Path::new(prototype(), 16.0);
+        path.round(&[100_000; 16]);
+        path.lossy_round(8, 1, full);
+        assert_eq!(path.nice.max_rtt_micros(), max_rtt, "a loss at {full} µs");
+    }
 }
 
 #[test]

@@ -1,19 +1,38 @@
 //! What holds on every trace, whatever the network does.
 
 use lull_cc::filler::PROTOCOLS;
+use lull_cc::nice::fixed;
 use lull_cc::{
-    Base, Bbr, Controller, Cubic, Filler, Ledbat, LedbatPlusPlus, Nice, NiceParameters,
-    Refinements, Reno, TcpLp, Vegas, Window,
+    Ack, Base, Bbr, Controller, Cubic, Filler, Ledbat, LedbatPlusPlus, Nice, NiceParameters,
+    Reaction, Refinements, Reno, TcpLp, Vegas, Window,
 };
 use lull_testing::trace::{Event, History, seed};
 
 const EVENTS: usize = 100_000;
 const SEEDS: u64 = 3;
 
-/// Every parameter set that a user can reach.
+/// All refinements, and the ends of what a user or a plan may set.
 fn parameter_sets() -> Vec<NiceParameters> {
     let prototype = NiceParameters::prototype();
-    let mut sets = vec![NiceParameters::simulation(), NiceParameters::vegas(1, 3)];
+    let refined = NiceParameters::refined();
+    let mut sets = vec![
+        NiceParameters::simulation(),
+        NiceParameters::vegas(0, 0),
+        NiceParameters::vegas(1, 3),
+        NiceParameters::vegas(3, 6),
+        NiceParameters { reaction: Reaction::Packet, ..NiceParameters::simulation() },
+    ];
+    for one in [prototype, refined] {
+        for threshold in [1, fixed(1, 1) - 1] {
+            sets.push(NiceParameters { threshold, ..one });
+        }
+        for fraction in [1, fixed(1, 1) - 1] {
+            sets.push(NiceParameters { fraction, ..one });
+        }
+        for min_window in [Window::from_ratio(3, 4), Window::ONE] {
+            sets.push(NiceParameters { min_window, ..one });
+        }
+    }
     for base in [Base::Vegas, Base::Reno] {
         for bits in 0..=Refinements::ALL.bits() {
             let refinements = Refinements::from_bits(bits);
@@ -34,13 +53,27 @@ fn histories() -> impl Iterator<Item = (u64, Vec<Event>)> {
     })
 }
 
-/// Nice §7: always less aggressive than AIMD TCP.
+/// Packets that a controller lets go in a round-trip time of so many microseconds: its window, unless
+/// its pace makes that less.
+fn packets_per_round_trip(controller: &impl Controller, rtt_micros: u32) -> f64 {
+    const BYTES: u32 = 1_448;
+    let window = f64::from(controller.packets(0));
+    controller.pacing(rtt_micros, BYTES).map_or(window, |pacing| {
+        let bits = pacing.rate.bits_per_second() as f64 * f64::from(rtt_micros) / 1e6;
+        window.min(bits / f64::from(8 * BYTES))
+    })
+}
+
+/// Nice §7: always less aggressive than AIMD TCP. Of what it may send at one moment it is: below two
+/// packets it is a pair all the same, which its pace makes up for, and none begins while anything
+/// is in flight.
 #[test]
-fn nice_never_has_a_larger_window_than_reno() {
+fn nice_never_has_a_larger_window_than_reno_and_may_never_send_more() {
     for (seed, events) in histories() {
         for parameters in parameter_sets() {
             let mut nice = Nice::new(parameters);
             let mut reno = Reno::with_window(Nice::INITIAL_WINDOW);
+            let mut rtt = 0;
             for (i, event) in events.iter().enumerate() {
                 event.feed(&mut nice);
                 event.feed(&mut reno);
@@ -50,6 +83,22 @@ fn nice_never_has_a_larger_window_than_reno() {
                     nice.window(),
                     reno.window()
                 );
+                for in_flight in [1, 2, 10] {
+                    let (nice, reno) = (nice.packets(in_flight), reno.packets(in_flight));
+                    assert!(nice <= reno.max(in_flight), "LULL_SEED={seed} event {i} {event:?}");
+                }
+                if let Event::Ack(Ack { acked: 1.., rtt_micros: Some(sample), .. }) = event {
+                    // Nice cuts longer ones.
+                    rtt = sample.get().min((1 << 24) - 1);
+                }
+                if rtt > 0 {
+                    let of_nice = packets_per_round_trip(&nice, rtt);
+                    let of_reno = packets_per_round_trip(&reno, rtt);
+                    assert!(
+                        of_nice <= of_reno,
+                        "LULL_SEED={seed} event {i} {event:?}: {of_nice} packets above {of_reno}"
+                    );
+                }
             }
         }
     }

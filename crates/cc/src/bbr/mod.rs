@@ -276,7 +276,7 @@ impl Bbr {
         let is_full_length = now.saturating_sub(since) > self.min_rtt.map_or(0, u64::from);
         let gain = CYCLE[phase];
         let is_over = if gain > GAIN_ONE {
-            is_full_length && (ack.lost > 0 || in_flight >= self.target_in_flight(gain))
+            is_full_length && (ack.all_lost() > 0 || in_flight >= self.target_in_flight(gain))
         } else if gain < GAIN_ONE {
             is_full_length || in_flight <= self.target_in_flight(GAIN_ONE)
         } else {
@@ -417,7 +417,7 @@ impl Bbr {
         if ack.acked == 0 {
             return true;
         }
-        self.packets = self.packets.saturating_sub(u64::from(ack.lost)).max(1);
+        self.packets = self.packets.saturating_sub(u64::from(ack.all_lost())).max(1);
         let in_flight = in_flight_after(ack) + u64::from(ack.acked);
         if self.recovery == Recovery::Due {
             self.recovery = Recovery::Fast;
@@ -453,7 +453,7 @@ impl Bbr {
 
 /// What is in flight once this acknowledgement is worked in.
 fn in_flight_after(ack: &Ack) -> u64 {
-    u64::from(ack.in_flight.saturating_sub(ack.acked).saturating_sub(ack.lost))
+    u64::from(ack.in_flight.saturating_sub(ack.acked).saturating_sub(ack.all_lost()))
 }
 
 /// A rate in packets per microsecond as bytes per second.

@@ -157,7 +157,7 @@ impl Filler {
 impl Controller for Filler {
     fn handle_ack(&mut self, ack: &Ack) {
         self.rounds.start(ack.delivered, ack.acked);
-        self.unlimited |= !ack.app_limited;
+        self.unlimited |= ack.acked > 0 && !ack.app_limited;
         if ack.lost > 0 && self.rounds.is_new_loss(ack.prior_delivered) {
             self.drop(ack.delivered);
         }
