@@ -182,9 +182,9 @@ fn move_all(shelters: &mut Shelters<'_, '_>, pid: i32, children: bool) -> Result
             }
         }
     }
-    let mut mended = Mended::default();
+    let (mut mended, mut done) = (Mended::default(), BTreeSet::new());
     for &process in &moved {
-        match mend::mend_process(process, &choice.congestion, choice.dscp) {
+        match mend::mend_process(process, &choice.congestion, choice.dscp, &mut done) {
             Ok(of_process) => mended.add(of_process),
             Err(error) if mend::has_ended(&error) => {}
             Err(error) => {

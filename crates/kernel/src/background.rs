@@ -1,9 +1,7 @@
 //! A cgroup with its hooks: everything that has to stand before a process may enter, and has to
 //! go when the last one has left.
 
-use std::fs;
 use std::mem::MaybeUninit;
-use std::path::Path;
 
 use libbpf_rs::OpenObject;
 
@@ -94,7 +92,7 @@ impl<'obj> Background<'obj> {
         if result.is_ok() {
             alive.push(choice.congestion.clone());
         }
-        tidy(state, &alive);
+        tidy(&hierarchy, state, &alive);
         let (cgroup, why_outside, hooks) = result?;
         Ok(Background { cgroup, why_outside, hooks, hierarchy, bpffs })
     }
@@ -109,8 +107,9 @@ impl<'obj> Background<'obj> {
         let algorithm = place.as_ref().and_then(Place::algorithm);
         // One that was loaded under another name.
         choice.check(algorithm)?;
-        let sockets =
-            place.filter(|_| algorithm.is_some_and(Algorithm::yields)).map(|place| place.sockets());
+        let sockets = place
+            .filter(|place| place.knows_sockets() && algorithm.is_some_and(Algorithm::yields))
+            .map(|place| place.sockets());
         let hooks = Hooks::load(
             storage,
             &choice.congestion,
@@ -134,7 +133,7 @@ impl<'obj> Background<'obj> {
         // and then lose it.
         let state = existing(self.bpffs.as_ref()).ok().flatten();
         self.cgroup.remove();
-        tidy(state, &self.hierarchy.reap());
+        tidy(&self.hierarchy, state, &self.hierarchy.reap());
     }
 }
 
@@ -142,16 +141,11 @@ fn existing(bpffs: Option<&Bpffs>) -> Result<Option<State<'_>>> {
     bpffs.map_or(Ok(None), State::open_existing)
 }
 
-fn tidy(state: Option<State<'_>>, alive: &[String]) {
-    // In a cgroup namespace we do not see who else may use it.
+fn tidy(hierarchy: &Hierarchy, state: Option<State<'_>>, alive: &[String]) {
+    // What is out of sight may use it, too.
     if let Some(state) = state
-        && sees_all_cgroups()
+        && hierarchy.sees_all()
     {
         unload_unused(&state, alive);
     }
-}
-
-/// The first cgroup namespace has this number in every kernel (include/linux/proc_ns.h).
-fn sees_all_cgroups() -> bool {
-    fs::read_link("/proc/self/ns/cgroup").is_ok_and(|link| link == Path::new("cgroup:[4026531835]"))
 }

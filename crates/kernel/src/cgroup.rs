@@ -12,7 +12,7 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Component, Path, PathBuf};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use nix::sys::statfs::{CGROUP2_SUPER_MAGIC, fstatfs};
 
@@ -102,6 +102,15 @@ impl Hierarchy {
     /// The cgroup of this process, as `/proc/PID/cgroup` calls it.
     pub(crate) fn own(&self) -> PathBuf {
         self.top.join(&self.own)
+    }
+
+    /// Whether all cgroups of the machine are in sight: neither a cgroup namespace nor a mount of a
+    /// part of them hides any.
+    pub(crate) fn sees_all(&self) -> bool {
+        /// The first cgroup namespace has this number in every kernel (include/linux/proc_ns.h).
+        const FIRST: &str = "cgroup:[4026531835]";
+        let namespace = fs::read_link("/proc/self/ns/cgroup");
+        self.top == Path::new("/") && namespace.is_ok_and(|link| link == Path::new(FIRST))
     }
 
     /// Whether that is the cgroup of this process.
@@ -229,8 +238,12 @@ fn reap_one(path: &Path) -> bool {
     }
 }
 
-/// Removes a cgroup, and the empty ones that the program made inside it.
+/// Removes a cgroup without processes, and those that the program made inside it. While it runs, an
+/// empty one is for a process that it is about to put there.
 fn remove_empty(path: &Path) -> bool {
+    if is_populated(path) {
+        return false;
+    }
     for child in children(path) {
         if child.file_name().and_then(|name| name.to_str()).and_then(congestion_of).is_none() {
             remove_empty(&child);
@@ -240,6 +253,12 @@ fn remove_empty(path: &Path) -> bool {
         Ok(()) => true,
         Err(error) => error.kind() == io::ErrorKind::NotFound,
     }
+}
+
+/// Whether there are processes in the cgroup or in one inside it.
+fn is_populated(path: &Path) -> bool {
+    let events = fs::read_to_string(path.join("cgroup.events")).unwrap_or_default();
+    events.lines().any(|line| line == "populated 1")
 }
 
 /// A cgroup of ours, locked against removal by others.
@@ -339,13 +358,34 @@ impl Cgroup {
     }
 }
 
+/// Another `lull` holds a lock for as long as it takes to load something; one that was stopped
+/// meanwhile, for ever. Whoever waits beside hundreds of others may not get it in time either.
+const LONGEST_WAIT: Duration = Duration::from_secs(60);
+
+fn lock_in_time(directory: &File) -> io::Result<()> {
+    let until = Instant::now() + LONGEST_WAIT;
+    loop {
+        match directory.try_lock() {
+            Ok(()) => return Ok(()),
+            Err(TryLockError::Error(error)) => return Err(error),
+            Err(TryLockError::WouldBlock) if Instant::now() < until => {
+                thread::sleep(Duration::from_millis(5));
+            }
+            Err(TryLockError::WouldBlock) => {
+                let text = "others have had it locked for a minute; fuser(1) names who has it now";
+                return Err(io::Error::new(io::ErrorKind::TimedOut, text));
+            }
+        }
+    }
+}
+
 /// Locks a directory that others remove after locking it, too; None if they were faster.
 pub(crate) fn lock_existing(path: &Path) -> io::Result<Option<File>> {
     let directory = match File::open(path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
         other => other?,
     };
-    directory.lock()?;
+    lock_in_time(&directory)?;
     match fs::metadata(path) {
         Ok(now) if now.ino() == directory.metadata()?.ino() => Ok(Some(directory)),
         Ok(_) => Ok(None),

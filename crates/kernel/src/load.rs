@@ -38,16 +38,20 @@ pub fn load(name: &str, parameters: Parameters) -> Result<Loaded> {
         return Ok(Loaded::New);
     };
     let old = Record::read(&place.record())?;
-    if old == Some(Record { parameters, automatic: true }) {
+    // What another version has loaded is not made ours by a new record of it.
+    if old == Some(Record { parameters, automatic: true }) && place.knows_sockets() {
         Record { parameters, automatic: false }.replace(&place.record())?;
         return Ok(Loaded::Kept);
     }
     Err(Error::AlreadyLoaded {
         name: name.to_owned(),
-        parameters: old.map_or("by another version of Lull".to_owned(), |record| {
-            let how = if record.automatic { ", by lull exec" } else { "" };
-            format!("{}{how}", record.parameters)
-        }),
+        parameters: old.filter(|_| place.knows_sockets()).map_or(
+            "by another version of Lull".to_owned(),
+            |record| {
+                let how = if record.automatic { ", by lull exec" } else { "" };
+                format!("{}{how}", record.parameters)
+            },
+        ),
     })
 }
 
@@ -90,8 +94,8 @@ pub struct Unloaded {
 /// Takes a congestion control of ours out of the kernel.
 ///
 /// # Errors
-/// [`Error::InUse`] if sockets or programs run on it, unless `force`d; [`Error::NotLoaded`];
-/// [`Error::BadName`] for what nothing can have been loaded by.
+/// [`Error::InUse`] if sockets or programs run on it, and whatever keeps us from finding out, both
+/// unless `force`d; [`Error::NotLoaded`]; [`Error::BadName`] for what nothing can have been loaded by.
 pub fn unload(name: &str, force: bool) -> Result<Unloaded> {
     machine::check_name(name)?;
     machine::check_privilege("unloading a congestion control")?;
@@ -106,10 +110,15 @@ pub fn unload(name: &str, force: bool) -> Result<Unloaded> {
         return Err(missing(loaded));
     };
     // The cgroups are looked at first, so that what has just ended is not counted.
-    let programs = Hierarchy::open()
-        .map(|hierarchy| hierarchy.reap().iter().filter(|alive| *alive == name).count())
-        .unwrap_or(0);
-    let sockets = status::count_sockets(&place).unwrap_or(0);
+    let programs = match Hierarchy::open() {
+        Ok(hierarchy) => Ok(hierarchy.reap().iter().filter(|alive| *alive == name).count()),
+        // Then nothing can have been put into one.
+        Err(Error::NoCgroup) => Ok(0),
+        Err(error) => Err(error),
+    };
+    let or_none = |count: Result<usize>| if force { Ok(count.unwrap_or(0)) } else { count };
+    let programs = or_none(programs)?;
+    let sockets = or_none(status::count_sockets(&place))?;
     if !force && (sockets > 0 || programs > 0) {
         let users = format!("{}, {}", plural(sockets, "socket"), plural(programs, "program"));
         return Err(Error::InUse { name: name.to_owned(), users });
@@ -155,4 +164,52 @@ fn try_register(place: &Place, name: &str, record: Record) -> Result<()> {
     record.pin(&place.record())?;
     let mut link = control.register()?;
     link.pin(place.link()).map_err(Error::bpf("pin the congestion control"))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::ffi::OsString;
+    use std::net::{TcpListener, TcpStream};
+
+    use lull_testing::{bpf, needs};
+    use nix::sys::socket::{setsockopt, sockopt};
+
+    use super::*;
+
+    /// Takes what a test has loaded out again, whatever became of the test.
+    struct Loaded(String);
+
+    impl Drop for Loaded {
+        fn drop(&mut self) {
+            let _ = unload(&self.0, true);
+        }
+    }
+
+    /// After an upgrade: what the older version has loaded runs on, with a state of its own.
+    #[test]
+    fn what_another_version_loaded_is_neither_made_ours_nor_taken_from_its_connections() {
+        needs!(bpf());
+        let name = format!("lull_v{}", std::process::id());
+        let parameters = Parameters::default();
+        let bpffs = Bpffs::mount().unwrap();
+        let state = State::open(&bpffs).unwrap();
+        let loaded = Loaded(name.clone());
+        load_automatically(&state, &name, parameters).unwrap();
+        let record = Record { parameters, automatic: true };
+        record.replace_by_another_version(&state.place(&name).record()).unwrap();
+        drop(state);
+
+        let refused = load(&name, parameters).unwrap_err();
+        assert!(refused.to_string().contains("by another version of Lull"), "{refused}");
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let stream = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        setsockopt(&stream, sockopt::TcpCongestion, &OsString::from(&name)).unwrap();
+        let refused = unload(&name, false).unwrap_err();
+        assert!(
+            matches!(&refused, Error::InUse { users, .. } if users.starts_with("1 socket,")),
+            "{refused}"
+        );
+        drop(loaded);
+        assert!(!machine::has_congestion(&name).unwrap());
+    }
 }

@@ -4,6 +4,7 @@
 //! a duplicate and setsockopt does the rest. It reaches sockets in other network namespaces, and
 //! MPTCP ones with all their subflows, which a BPF iterator does not.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -45,18 +46,18 @@ impl Mended {
     }
 }
 
-/// The descriptors of a process that are sockets, as duplicates of ours. Each is fetched when its
+/// The sockets of a process, each with its number, as duplicates of ours. Each is fetched when its
 /// turn comes: a busy server has more of them than we may have open.
-fn sockets(pid: i32) -> io::Result<impl Iterator<Item = io::Result<OwnedFd>>> {
+fn sockets(pid: i32) -> io::Result<impl Iterator<Item = io::Result<(u64, OwnedFd)>>> {
     let process = sys::pidfd_open(pid)?;
     let entries = fs::read_dir(format!("/proc/{pid}/fd"))?.flatten();
     Ok(entries.filter_map(move |entry| {
         let number = entry.file_name().to_str()?.parse().ok()?;
-        socket_inode(&fs::read_link(entry.path()).ok()?)?;
+        let inode = socket_inode(&fs::read_link(entry.path()).ok()?)?;
         match sys::pidfd_getfd(process.as_fd(), number) {
             // Closed meanwhile.
             Err(error) if error.raw_os_error() == Some(libc::EBADF) => None,
-            other => Some(other),
+            other => Some(other.map(|socket| (inode, socket))),
         }
     }))
 }
@@ -66,16 +67,30 @@ pub(crate) fn has_ended(error: &io::Error) -> bool {
     matches!(error.raw_os_error(), Some(libc::ESRCH | libc::ENOENT))
 }
 
-/// Makes every TCP and MPTCP socket of a process a background one.
-pub(crate) fn mend_process(pid: i32, congestion: &str, dscp: Dscp) -> io::Result<Mended> {
+/// Makes every TCP and MPTCP socket of a process a background one, but those whose numbers are in
+/// `done`: several processes may have one, as a server's workers have its listener.
+pub(crate) fn mend_process(
+    pid: i32,
+    congestion: &str,
+    dscp: Dscp,
+    done: &mut BTreeSet<u64>,
+) -> io::Result<Mended> {
     let mut mended = Mended::default();
     for socket in sockets(pid)? {
-        let socket = socket?;
+        let (inode, socket) = socket?;
+        if !done.insert(inode) {
+            continue;
+        }
         let socket = socket.as_fd();
         let Some(family) = tcp_family(socket) else { continue };
-        if let Err(error) = mend(socket, family, congestion, dscp) {
-            mended.refused.push(error.to_string());
-        } else if sys::int_option(socket, libc::SOL_SOCKET, libc::SO_ACCEPTCONN)? == 1 {
+        match mend(socket, family, congestion, dscp) {
+            Ok(unmarked) => mended.refused.extend(unmarked.map(str::to_owned)),
+            Err(error) => {
+                mended.refused.push(error.to_string());
+                continue;
+            }
+        }
+        if sys::int_option(socket, libc::SOL_SOCKET, libc::SO_ACCEPTCONN)? == 1 {
             mended.listeners += 1;
             mended.waiting += sys::accept_queue(socket).unwrap_or(0) as usize;
         } else {
@@ -89,7 +104,7 @@ pub(crate) fn mend_process(pid: i32, congestion: &str, dscp: Dscp) -> io::Result
 pub(crate) fn mark_mapped(pid: i32, class: u8) -> io::Result<()> {
     let mut result = Ok(());
     for socket in sockets(pid)? {
-        let socket = socket?;
+        let (_, socket) = socket?;
         let socket = socket.as_fd();
         if tcp_family(socket) == Some(libc::AF_INET6) {
             // One that cannot be marked must not keep the others from it.
@@ -109,20 +124,27 @@ fn tcp_family(socket: BorrowedFd<'_>) -> Option<i32> {
     option(libc::SO_DOMAIN).filter(|&family| family == libc::AF_INET || family == libc::AF_INET6)
 }
 
-fn mend(socket: BorrowedFd<'_>, family: i32, congestion: &str, dscp: Dscp) -> io::Result<()> {
+/// Says what of it stays as it was.
+fn mend(
+    socket: BorrowedFd<'_>,
+    family: i32,
+    congestion: &str,
+    dscp: Dscp,
+) -> io::Result<Option<&'static str>> {
     sys::set_option(socket, libc::IPPROTO_TCP, libc::TCP_CONGESTION, congestion.as_bytes())?;
-    let Some(class) = dscp.traffic_class() else { return Ok(()) };
+    let Some(class) = dscp.traffic_class() else { return Ok(None) };
+    // For an IPv6 socket it is what its IPv4 traffic carries.
+    set_int(socket, libc::IPPROTO_IP, libc::IP_TOS, class)?;
     if family == libc::AF_INET6 {
         match set_int(socket, libc::IPPROTO_IPV6, libc::IPV6_TCLASS, class) {
             // MPTCP has no such option; its IPv6 subflows keep their class.
             Err(error) if error.raw_os_error() == Some(libc::EOPNOTSUPP) => {
-                return Err(io::Error::other("the DSCP of MPTCP over IPv6"));
+                return Ok(Some("the DSCP of MPTCP over IPv6"));
             }
             other => other?,
         }
     }
-    // For an IPv6 socket it is what its IPv4 traffic carries.
-    set_int(socket, libc::IPPROTO_IP, libc::IP_TOS, class)
+    Ok(None)
 }
 
 fn set_int(socket: BorrowedFd<'_>, level: i32, name: i32, value: u8) -> io::Result<()> {

@@ -143,8 +143,9 @@ fn mount_bpffs() -> io::Result<()> {
 }
 
 fn mount_bpffs_here() -> io::Result<()> {
-    let none = None::<&str>;
-    Ok(nix::mount::mount(Some("bpf"), BPFFS, Some("bpf"), MsFlags::empty(), none)?)
+    // As they do. By itself the kernel lets everybody write to it.
+    let mode = Some("mode=0700");
+    Ok(nix::mount::mount(Some("bpf"), BPFFS, Some("bpf"), MsFlags::empty(), mode)?)
 }
 
 #[cfg(test)]

@@ -1,6 +1,6 @@
 //! Runs a program in the background, in the place of this process.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsString;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, OwnedFd};
@@ -102,7 +102,8 @@ fn run_in(
     signals: &Signals,
 ) -> Result<Outcome> {
     // Sockets that the program inherits, from inetd or systemd, were made outside.
-    let inherited = mend::mend_process(process::id() as i32, &choice.congestion, choice.dscp)
+    let own = process::id() as i32;
+    let inherited = mend::mend_process(own, &choice.congestion, choice.dscp, &mut BTreeSet::new())
         .map_err(Error::io("look through inherited sockets"))?;
     let requests = background.hooks.requests()?;
     if let Some(signal) = signals.ended_early() {

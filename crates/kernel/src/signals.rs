@@ -53,11 +53,13 @@ impl Signals {
         std::iter::from_fn(|| self.next()).filter(|received| received.number != libc::SIGCHLD)
     }
 
-    /// Whether a signal came that would have ended us before the program was started.
+    /// Whether a signal came that would have ended us before the program was started. What is
+    /// blocked is queued even if it is ignored, as nohup(1) and shells have it.
     pub(crate) fn ended_early(&self) -> Option<i32> {
         let ends = [Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP, Signal::SIGQUIT];
         std::iter::from_fn(|| self.next())
             .map(|received| received.number)
+            .filter(|&number| !sys::is_ignored(number))
             .find(|&number| ends.iter().any(|&signal| signal as i32 == number))
     }
 }

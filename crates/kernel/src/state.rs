@@ -122,10 +122,15 @@ impl Place {
         self.0.join(RECORD)
     }
 
-    /// The algorithm, if the state of its sockets is what this version of Lull knows.
+    /// The algorithm; None if another version of Lull keeps another record of it.
     pub(crate) fn algorithm(&self) -> Option<Algorithm> {
-        let (record, is_ours) = Record::read_all(&self.record()).ok()??;
-        is_ours.then_some(record.parameters.algorithm)
+        let (record, _) = Record::read_all(&self.record()).ok()??;
+        Some(record.parameters.algorithm)
+    }
+
+    /// Whether the state of its sockets is what this version of Lull knows.
+    pub(crate) fn knows_sockets(&self) -> bool {
+        Record::read_all(&self.record()).is_ok_and(|record| record.is_some_and(|(_, is)| is))
     }
 
     /// When it was loaded.
@@ -229,6 +234,17 @@ impl Record {
             .map_err(Error::bpf("make a map"))?;
         self.write(&map)?;
         map.pin(path).map_err(Error::bpf("pin a map"))
+    }
+
+    /// Writes it over the pinned one as a version would whose sockets have another state.
+    #[cfg(test)]
+    pub(crate) fn replace_by_another_version(self, path: &Path) -> Result<()> {
+        let map =
+            MapHandle::from_pinned_path(path).map_err(Error::bpf("open the parameters' map"))?;
+        let mut bytes = self.to_bytes();
+        *bytes.last_mut().expect("a record has words") ^= 1;
+        map.update(&0u32.to_ne_bytes(), &bytes, MapFlags::ANY)
+            .map_err(Error::bpf("write the parameters down"))
     }
 
     fn write(self, map: &MapHandle) -> Result<()> {

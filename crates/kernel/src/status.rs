@@ -15,7 +15,7 @@ use lull_cc::Window;
 use crate::error::{Error, Result};
 use crate::machine;
 use crate::mounts::Bpffs;
-use crate::parameters::{Algorithm, Parameters};
+use crate::parameters::Parameters;
 use crate::skeletons::status::StatusSkelBuilder;
 use crate::state::{Place, Record, State};
 
@@ -101,12 +101,13 @@ pub fn status() -> Result<Vec<Status>> {
     for name in state.names() {
         let Some(place) = state.find(&name) else { continue };
         let sockets = sockets(&place)?;
-        let record = Record::read(&place.record())?.filter(|_| sockets.is_some());
+        let record = Record::read(&place.record())?;
         let since =
             place.since().and_then(|time| time.duration_since(UNIX_EPOCH).ok()).unwrap_or_default();
         all.push(Status {
             name,
-            parameters: record.map(|record| record.parameters),
+            // Another version's are not to be told by ours.
+            parameters: record.map(|record| record.parameters).filter(|_| sockets.is_some()),
             automatic: record.is_some_and(|record| record.automatic),
             since,
             sockets: sockets.unwrap_or_default(),
@@ -127,20 +128,32 @@ const RECORD_SIZE: usize = 120;
 
 /// None if another version of Lull keeps another state of them.
 fn sockets(place: &Place) -> Result<Option<Vec<Socket>>> {
-    let Some((algorithm, bytes)) = read_records(place)? else { return Ok(None) };
+    let Some(algorithm) = place.algorithm().filter(|_| place.knows_sockets()) else {
+        return Ok(None);
+    };
+    let yields = algorithm.yields();
+    let bytes = ask(place, Question::Records { is_nice: yields })?;
     let records = bytes.chunks_exact(RECORD_SIZE);
-    Ok(Some(records.map(|record| parse(record, algorithm.yields())).collect()))
+    Ok(Some(records.map(|record| parse(record, yields)).collect()))
 }
 
-/// How many sockets run what is loaded at a place.
+/// How many sockets run what is loaded at a place, by whatever version of Lull.
 pub(crate) fn count_sockets(place: &Place) -> Result<usize> {
-    Ok(read_records(place)?.map_or(0, |(_, bytes)| bytes.len() / RECORD_SIZE))
+    Ok(ask(place, Question::Count)?.len())
 }
 
-fn read_records(place: &Place) -> Result<Option<(Algorithm, Vec<u8>)>> {
+/// What a program of `bpf/status.bpf.c` answers for each socket.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Question {
+    /// A record, out of a state that this version knows.
+    Records { is_nice: bool },
+    /// A byte.
+    Count,
+}
+
+fn ask(place: &Place, question: Question) -> Result<Vec<u8>> {
     let map = MapHandle::from_pinned_path(place.sockets())
         .map_err(Error::bpf("open the map of sockets"))?;
-    let Some(algorithm) = place.algorithm() else { return Ok(None) };
     let mut object = MaybeUninit::uninit();
     let mut open = StatusSkelBuilder::default()
         .open(&mut object)
@@ -150,16 +163,19 @@ fn read_records(place: &Place) -> Result<Option<(Algorithm, Vec<u8>)>> {
         .set_autocreate(false)
         .map_err(Error::bpf("open the program that lists sockets"))?;
     let rodata = open.maps.rodata_data.as_deref_mut().expect("the program has constants");
-    rodata.is_nice = algorithm.yields();
+    rodata.is_nice = question != Question::Records { is_nice: false };
     let loaded = open.load().map_err(Error::bpf("load the program that lists sockets"))?;
-    let link =
-        loaded.progs.lull_status.attach_iter(map.as_fd()).map_err(Error::bpf("list sockets"))?;
+    let program = match question {
+        Question::Records { .. } => &loaded.progs.lull_status,
+        Question::Count => &loaded.progs.lull_count,
+    };
+    let link = program.attach_iter(map.as_fd()).map_err(Error::bpf("list sockets"))?;
     let mut bytes = Vec::new();
     Iter::new(&link)
         .map_err(Error::bpf("list sockets"))?
         .read_to_end(&mut bytes)
         .map_err(Error::io("list sockets"))?;
-    Ok(Some((algorithm, bytes)))
+    Ok(bytes)
 }
 
 /// Takes fields off the front of a record.

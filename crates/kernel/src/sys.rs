@@ -5,6 +5,7 @@ use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::os::unix::process::CommandExt;
 use std::process::Command;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use libbpf_rs::{ProgramAttachType, libbpf_sys};
 use nix::sys::signal::{SigSet, SigmaskHow};
@@ -173,6 +174,31 @@ pub(crate) fn default_action(signal: i32) -> Disposition {
     Disposition(unsafe { libc::signal(signal, libc::SIG_DFL) })
 }
 
+/// Whether a signal does nothing to this process.
+pub(crate) fn is_ignored(signal: i32) -> bool {
+    let mut action = std::mem::MaybeUninit::<libc::sigaction>::zeroed();
+    // SAFETY: `action` is there to be written, and all zeros are a valid one.
+    let action = unsafe {
+        libc::sigaction(signal, std::ptr::null(), action.as_mut_ptr());
+        action.assume_init()
+    };
+    action.sa_sigaction == libc::SIG_IGN
+}
+
+/// Whether SIGPIPE was ignored when this process began. The standard library ignores it before
+/// `main`, and gives children its default action, whatever it was.
+static IGNORES_BROKEN_PIPES: AtomicBool = AtomicBool::new(false);
+
+extern "C" fn look_at_broken_pipes() {
+    IGNORES_BROKEN_PIPES.store(is_ignored(libc::SIGPIPE), Ordering::Relaxed);
+}
+
+// SAFETY: the C library calls the functions of this section before `main`, with arguments that the
+// calling convention lets this one leave alone. It makes a system call and stores a bool.
+#[used]
+#[unsafe(link_section = ".init_array")]
+static AT_START: extern "C" fn() = look_at_broken_pipes;
+
 /// Ends this process by `signal`, as if it had come from outside, and without a core file.
 ///
 /// Returns when the signal does not end processes, or not this one.
@@ -194,7 +220,7 @@ pub(crate) fn die_by(signal: i32) {
 /// Has the child enter a cgroup before it becomes the program.
 ///
 /// `procs` is the cgroup's `cgroup.procs`, open for writing; `mask` and `child` are the signal
-/// mask and the action of SIGCHLD that the program shall find.
+/// mask and the action of SIGCHLD that the program shall find. SIGPIPE is as this process found it.
 pub(crate) fn enter_before_exec(
     command: &mut Command,
     procs: OwnedFd,
@@ -204,13 +230,18 @@ pub(crate) fn enter_before_exec(
     let enter = move || {
         nix::unistd::write(&procs, c"0".to_bytes())
             .map_err(|errno| io::Error::from_raw_os_error(errno as i32 + SETUP_FAILED))?;
-        // SAFETY: restores an action that this process was started with.
-        unsafe { libc::signal(libc::SIGCHLD, child.0) };
+        // SAFETY: restores actions that this process was started with.
+        unsafe {
+            libc::signal(libc::SIGCHLD, child.0);
+            if IGNORES_BROKEN_PIPES.load(Ordering::Relaxed) {
+                libc::signal(libc::SIGPIPE, libc::SIG_IGN);
+            }
+        }
         nix::sys::signal::sigprocmask(SigmaskHow::SIG_SETMASK, Some(&mask), None)
             .map_err(|errno| io::Error::from_raw_os_error(errno as i32 + SETUP_FAILED))?;
         Ok(())
     };
-    // SAFETY: between fork and exec the closure makes three system calls and allocates nothing.
+    // SAFETY: between fork and exec the closure makes some system calls and allocates nothing.
     unsafe { command.pre_exec(enter) };
 }
 

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use lull_cc::filler::{PROTOCOLS, Protocol};
+use lull_cc::nice::fixed;
 use lull_cc::{Base, Controller, Filler, Nice, NiceParameters, Reaction, Refinements, Window};
 use lull_kernel::Constants;
 use lull_testing::trace::{Event, History, seed};
@@ -131,6 +132,8 @@ fn the_kernel_s_nice_gives_the_same_windows_bit_for_bit() {
         NiceParameters { refinements: headroom, base: Base::Reno, ..prototype },
         NiceParameters { refinements: gentle, base: Base::Reno, ..prototype },
         NiceParameters { min_window: Window::ONE, ..refined },
+        NiceParameters { threshold: 1, fraction: fixed(1, 1) - 1, ..refined },
+        NiceParameters { threshold: fixed(1, 1) - 1, fraction: 1, ..refined },
         NiceParameters { reaction: Reaction::Packet, ..NiceParameters::simulation() },
     ];
     sets.extend(one_by_one);

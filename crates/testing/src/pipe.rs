@@ -227,6 +227,7 @@ impl<C: Controller> Pipe<C> {
             prior_delivered: sent.delivered,
             acked: 1,
             lost,
+            lost_in_recovery: 0,
             in_flight,
             rtt_micros: NonZeroU32::new(rtt),
             one_way_micros: Some(rtt - micros(delay)),

@@ -49,10 +49,11 @@ impl fmt::Display for Finding {
 
 /// Everything in `tree` that is against a rule, by file and line.
 pub fn check(tree: &Tree) -> Vec<Finding> {
-    let rules: [fn(&Tree) -> Vec<Finding>; 9] = [
+    let rules: [fn(&Tree) -> Vec<Finding>; 10] = [
         text::long_files,
         text::machine_paths,
         text::markers,
+        text::settings,
         layers::imports,
         purity::pure_crates,
         unsafety::unsafe_code,

@@ -39,6 +39,20 @@ pub(crate) fn long_files(tree: &Tree) -> Vec<Finding> {
         .collect()
 }
 
+/// Settings that cannot be read: a tool that is not at hand everywhere, such as cargo-deny, would be
+/// the first to find out.
+pub(crate) fn settings(tree: &Tree) -> Vec<Finding> {
+    tree.files()
+        .filter(|(path, _)| path.ends_with(".toml"))
+        .filter_map(|(path, text)| {
+            let error = text.parse::<toml::Table>().err()?;
+            let before = text.get(..error.span()?.start)?;
+            let line = before.matches('\n').count() + 1;
+            Some(Finding::at(path, line, format!("no TOML: {}", error.message())))
+        })
+        .collect()
+}
+
 /// Folders of one person's machine. Spelt in halves, so that this file passes its own rule.
 const HOMES: &[&str] =
     &[concat!("/ho", "me/"), concat!("/ro", "ot/"), concat!("/Us", "ers/"), concat!("/wo", "rk/")];
@@ -116,6 +130,15 @@ mod tests {
     fn the_reason_stands_at_the_top() {
         let late = format!("{}// tidy: long because late\n", "x\n".repeat(LONG));
         assert_eq!(long_files(&made_up(&[("a.rs", &late)])).len(), 1);
+    }
+
+    #[test]
+    fn settings_can_be_read() {
+        let tree = made_up(&[("deny.toml", "[a]\nb = 1\nc = 2\nb = 3\n")]);
+        let findings = settings(&tree);
+        assert_eq!(findings.len(), 1, "{findings:?}");
+        assert_eq!(findings[0].line, Some(4));
+        assert_eq!(settings(&made_up(&[("deny.toml", "[a]\nb = 1\n")])), []);
     }
 
     #[test]

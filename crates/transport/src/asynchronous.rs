@@ -3,14 +3,12 @@
 
 use std::io::{self, IoSlice};
 use std::net::SocketAddr;
-use std::os::fd::AsFd;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
 
-use crate::guard::Before;
 use crate::{Background, BackgroundListener, Options};
 
 impl Options {
@@ -20,9 +18,8 @@ impl Options {
     /// Those of [`TcpSocket::connect`], and as an [`io::Error`] those of [`Options::guard`].
     pub async fn connect_tokio(&self, address: SocketAddr) -> io::Result<Background<TcpStream>> {
         let socket = if address.is_ipv4() { TcpSocket::new_v4() } else { TcpSocket::new_v6() }?;
-        let before = Before::of(socket.as_fd())?;
-        self.prepare(&socket)?;
-        Ok(self.stream_since(socket.connect(address).await?, before)?)
+        let prepared = self.prepare(&socket)?;
+        Ok(prepared.stream(socket.connect(address).await?)?)
     }
 }
 

@@ -6,8 +6,8 @@ use std::ops::{Deref, DerefMut};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
 
 use crate::error::Result;
-use crate::guard::{Before, Guard};
-use crate::options::{Carrier, Options};
+use crate::guard::Guard;
+use crate::options::{Carrier, Prepared};
 use crate::user_space::UserSpaceNice;
 
 /// A stream whose traffic is background traffic.
@@ -132,27 +132,25 @@ impl<S: Write> Write for Background<S> {
 #[derive(Debug)]
 pub struct BackgroundListener<L> {
     listener: L,
-    carrier: Carrier,
-    before: Before,
-    options: Options,
+    prepared: Prepared,
 }
 
 impl<L> BackgroundListener<L> {
-    pub(crate) fn new(listener: L, carrier: Carrier, before: Before, options: Options) -> Self {
-        BackgroundListener { listener, carrier, before, options: options.carrier(carrier) }
+    pub(crate) fn new(listener: L, prepared: Prepared) -> Self {
+        BackgroundListener { listener, prepared }
     }
 
     /// What carries the connections.
     pub fn carrier(&self) -> Carrier {
-        self.carrier
+        self.prepared.carrier()
     }
 
     /// Puts a stream that was accepted from this listener by other means under control.
     ///
     /// # Errors
-    /// Those of [`Options::guard`].
+    /// Those of [`Options::guard`](crate::Options::guard).
     pub fn accepted<S: AsFd>(&self, stream: S) -> Result<Background<S>> {
-        self.options.stream_since(stream, self.before.clone())
+        self.prepared.stream(stream)
     }
 }
 
@@ -160,7 +158,8 @@ impl BackgroundListener<TcpListener> {
     /// Waits for a connection, and returns it with the address of its other end.
     ///
     /// # Errors
-    /// Those of [`TcpListener::accept`], and as an [`io::Error`] those of [`Options::guard`].
+    /// Those of [`TcpListener::accept`], and as an [`io::Error`] those of
+    /// [`Options::guard`](crate::Options::guard).
     pub fn accept(&self) -> io::Result<(Background<TcpStream>, SocketAddr)> {
         let (stream, address) = self.listener.accept()?;
         Ok((self.accepted(stream)?, address))

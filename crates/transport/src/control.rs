@@ -20,6 +20,8 @@ use crate::user_space::{LONGEST_PAUSE_SECONDS, UserSpaceNice};
 pub(crate) struct Control {
     /// A duplicate of the application's descriptor.
     socket: OwnedFd,
+    /// What the application itself allows, in bytes per second.
+    most: u64,
     /// None once it has been stopped.
     nice: Mutex<Option<UserSpaceNice>>,
     /// While what the application left behind when it closed is sent.
@@ -120,10 +122,15 @@ pub fn controlled_sockets() -> usize {
 }
 
 impl Control {
-    /// Puts a connected socket under control.
-    pub(crate) fn start(socket: OwnedFd, parameters: NiceParameters) -> Result<Arc<Self>> {
+    /// Puts a connected socket under control, whose pace is never more than `most` bytes per second.
+    pub(crate) fn start(
+        socket: OwnedFd,
+        parameters: NiceParameters,
+        most: u64,
+    ) -> Result<Arc<Self>> {
         let control = Arc::new(Control {
             socket,
+            most,
             nice: Mutex::new(Some(UserSpaceNice::new(parameters))),
             rest: Mutex::new(None),
         });
@@ -176,7 +183,8 @@ impl Control {
         let now = now();
         nice.handle_sample(now, &info);
         if let Some(rate) = nice.poll_rate() {
-            sys::set_max_pacing_rate(self.socket.as_fd(), rate.bytes_per_second())
+            let rate = rate.bytes_per_second().min(self.most);
+            sys::set_max_pacing_rate(self.socket.as_fd(), rate)
                 .map_err(Error::system("set SO_MAX_PACING_RATE"))?;
         }
         lock(&self.rest)

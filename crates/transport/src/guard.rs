@@ -10,6 +10,7 @@ use nix::sys::socket::{getsockopt, sockopt};
 use crate::Carrier;
 use crate::control::Control;
 use crate::error::{Error, Result};
+use crate::info::TcpInfo;
 use crate::options::{set_congestion_control, set_rate, set_traffic_class, traffic_class};
 use crate::user_space::UserSpaceNice;
 
@@ -18,20 +19,34 @@ use crate::user_space::UserSpaceNice;
 pub(crate) struct Before {
     congestion_control: OsString,
     traffic_class: i32,
+    /// What the application itself allows, in bytes per second (`SO_MAX_PACING_RATE`).
+    pub(crate) max_pacing_rate: u64,
 }
 
 impl Before {
     pub(crate) fn of(socket: BorrowedFd<'_>) -> Result<Self> {
         let congestion_control =
             getsockopt(&socket, sockopt::TcpCongestion).map_err(|_| Error::NotTcp)?;
-        Ok(Before { congestion_control, traffic_class: traffic_class(socket)? })
+        let traffic_class = traffic_class(socket)?;
+        let max_pacing_rate = match TcpInfo::of(socket) {
+            // The first pace of a socket that was prepared, or accepted from one, is no wish of the
+            // application's.
+            Ok(info)
+                if info.max_pacing_rate != UserSpaceNice::initial_rate().bytes_per_second() =>
+            {
+                info.max_pacing_rate
+            }
+            _ => u64::MAX,
+        };
+        Ok(Before { congestion_control, traffic_class, max_pacing_rate })
     }
 }
 
 /// A socket's place in the background.
 ///
 /// With the user-space carrier, the guard is what a socket is controlled by: dropped, it leaves
-/// the socket at the pace that it has, and nobody raises or lowers it any more. It holds a
+/// the socket at the pace that it has, and nobody raises or lowers it any more; another guard would
+/// take that for the application's own limit. It holds a
 /// duplicate of the descriptor, so the connection ends when both are closed, or by `shutdown`.
 /// With the kernel's carrier it does nothing, and holds nothing.
 #[derive(Debug)]
@@ -52,7 +67,7 @@ impl Guard {
     ) -> Result<Self> {
         let duplicate: OwnedFd =
             socket.try_clone_to_owned().map_err(Error::system("duplicate a descriptor"))?;
-        let control = Control::start(duplicate, parameters)?;
+        let control = Control::start(duplicate, parameters, before.max_pacing_rate)?;
         Ok(Guard { before, control: Some(control) })
     }
 
@@ -75,14 +90,14 @@ impl Guard {
     ///
     /// # Errors
     /// [`Error::System`] if its old congestion control is no longer there, or not for this user.
-    /// The pace is free even then.
+    /// The pace is its own again even then.
     pub fn into_foreground(self, socket: impl AsFd) -> Result<()> {
         let Guard { before, control } = self;
         let socket = socket.as_fd();
         if let Some(control) = control {
             // The thread may be about to set a pace: wait until it has gone.
             control.stop();
-            set_rate(socket, u64::MAX)?;
+            set_rate(socket, before.max_pacing_rate)?;
         }
         set_traffic_class(socket, before.traffic_class)?;
         let name = before.congestion_control.to_string_lossy();
@@ -94,5 +109,33 @@ impl Guard {
         if let Some(control) = &self.control {
             control.keep_for_the_rest();
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::{Read, Write};
+    use std::net::{TcpListener, TcpStream};
+
+    use super::*;
+    use crate::Options;
+
+    #[test]
+    fn the_application_s_own_limit_holds_in_the_background_and_after_it() {
+        const MOST: u64 = 10_000;
+        let most = |stream: &TcpStream| TcpInfo::of(stream).unwrap().max_pacing_rate;
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let mut stream = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let (mut peer, _) = listener.accept().unwrap();
+        set_rate(stream.as_fd(), MOST).unwrap();
+        let guard = Options::new().carrier(Carrier::UserSpace).guard(&stream).unwrap();
+        stream.write_all(&[0; 5_000]).unwrap();
+        peer.read_exact(&mut [0; 5_000]).unwrap();
+        // Two packets in a round trip of loopback would be more.
+        assert!(guard.user_space_nice().unwrap().rate().bytes_per_second() > MOST);
+        assert_eq!(most(&stream), MOST);
+        // The machine's own congestion control may be for root alone; the pace is back all the same.
+        let _ = guard.into_foreground(&stream);
+        assert_eq!(most(&stream), MOST);
     }
 }

@@ -42,7 +42,7 @@ pub use control::controlled_sockets;
 pub use error::{Error, Result};
 pub use guard::Guard;
 pub use info::{Phase, TcpInfo};
-pub use options::{Carrier, Dscp, Options};
+pub use options::{Carrier, Dscp, Options, Prepared};
 pub use recover::mean_rtt_micros;
 pub use user_space::UserSpaceNice;
 

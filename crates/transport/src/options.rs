@@ -116,20 +116,26 @@ impl Options {
     }
 
     /// Sets what can be set before a socket connects or listens: class, congestion control and,
-    /// for the user-space carrier, a first pace. Not needed with [`connect`](Self::connect) and
+    /// for the user-space carrier, a first pace. Once it is connected, [`Prepared::stream`] or
+    /// [`Prepared::guard`] does the rest. Not needed with [`connect`](Self::connect) and
     /// [`listener`](Self::listener).
     ///
     /// # Errors
     /// [`Error::NotTcp`]; [`Error::NoKernelCarrier`] if that carrier was asked for;
     /// [`Error::BadName`].
-    pub fn prepare(&self, socket: impl AsFd) -> Result<Carrier> {
+    pub fn prepare(&self, socket: impl AsFd) -> Result<Prepared> {
         let socket = socket.as_fd();
+        let before = Before::of(socket)?;
         let carrier = self.choose(socket)?;
+        let mut options = self.clone();
         if carrier == Carrier::UserSpace {
-            set_rate(socket, UserSpaceNice::initial_rate().bytes_per_second())?;
+            let first = UserSpaceNice::initial_rate().bytes_per_second();
+            set_rate(socket, first.min(before.max_pacing_rate))?;
+            // Nobody would take that pace back if `nice` were there by the time it is connected.
+            options.carrier = Some(carrier);
         }
         self.set_class(socket)?;
-        Ok(carrier)
+        Ok(Prepared { options, carrier, before })
     }
 
     /// Puts a connected TCP socket in the background: it stays there until the guard's
@@ -146,7 +152,7 @@ impl Options {
         self.guard_since(socket, Before::of(socket)?)
     }
 
-    /// As [`guard`](Self::guard), for a socket that was something else before it was prepared.
+    /// As [`guard`](Self::guard), for a socket of which it is known what it was before.
     fn guard_since(&self, socket: BorrowedFd<'_>, before: Before) -> Result<Guard> {
         let carrier = self.choose(socket)?;
         let guard = match carrier {
@@ -163,12 +169,7 @@ impl Options {
     /// # Errors
     /// Those of [`guard`](Self::guard).
     pub fn stream<S: AsFd>(&self, stream: S) -> Result<Background<S>> {
-        let before = Before::of(stream.as_fd())?;
-        self.stream_since(stream, before)
-    }
-
-    pub(crate) fn stream_since<S: AsFd>(&self, stream: S, before: Before) -> Result<Background<S>> {
-        let guard = self.guard_since(stream.as_fd(), before)?;
+        let guard = self.guard(&stream)?;
         Ok(Background::new(stream, guard))
     }
 
@@ -178,9 +179,8 @@ impl Options {
     /// # Errors
     /// Those of [`prepare`](Self::prepare).
     pub fn listener<L: AsFd>(&self, listener: L) -> Result<BackgroundListener<L>> {
-        let before = Before::of(listener.as_fd())?;
-        let carrier = self.prepare(&listener)?;
-        Ok(BackgroundListener::new(listener, carrier, before, self.clone()))
+        let prepared = self.prepare(&listener)?;
+        Ok(BackgroundListener::new(listener, prepared))
     }
 
     /// Connects to `address` in the background, from the handshake on.
@@ -194,11 +194,10 @@ impl Options {
         };
         let socket = socket(family, SockType::Stream, SockFlag::SOCK_CLOEXEC, None)
             .map_err(Error::errno("make a socket"))?;
-        let before = Before::of(socket.as_fd())?;
-        self.prepare(&socket)?;
+        let prepared = self.prepare(&socket)?;
         let address = SockaddrStorage::from(address);
         match connect(socket.as_raw_fd(), &address) {
-            Ok(()) => self.stream_since(TcpStream::from(socket), before),
+            Ok(()) => prepared.stream(TcpStream::from(socket)),
             Err(errno) => Err(Error::errno("connect")(errno)),
         }
     }
@@ -234,6 +233,39 @@ impl Options {
             Dscp::Le => set_traffic_class(socket, 1 << 2),
             Dscp::None => Ok(()),
         }
+    }
+}
+
+/// A socket that is ready to connect or to listen in the background, and what it was before.
+#[derive(Clone, Debug)]
+pub struct Prepared {
+    options: Options,
+    carrier: Carrier,
+    before: Before,
+}
+
+impl Prepared {
+    /// What carries the connection, or those that are accepted.
+    pub fn carrier(&self) -> Carrier {
+        self.carrier
+    }
+
+    /// As [`Options::guard`], for the socket that was prepared, which is connected by now, or for
+    /// one that was accepted from it. What it goes back to is what it was before that.
+    ///
+    /// # Errors
+    /// Those of [`Options::guard`].
+    pub fn guard(&self, socket: impl AsFd) -> Result<Guard> {
+        self.options.guard_since(socket.as_fd(), self.before.clone())
+    }
+
+    /// As [`Options::stream`], and as [`guard`](Self::guard).
+    ///
+    /// # Errors
+    /// Those of [`Options::guard`].
+    pub fn stream<S: AsFd>(&self, stream: S) -> Result<Background<S>> {
+        let guard = self.guard(&stream)?;
+        Ok(Background::new(stream, guard))
     }
 }
 

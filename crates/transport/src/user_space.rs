@@ -55,12 +55,36 @@ pub struct UserSpaceNice {
     active: Timestamp,
     /// Looks since then, once the pause is longer than a retransmission timeout.
     pauses: u32,
+    /// The count of delivered packets at the last reaction to a loss, a mark or a timeout.
+    reacted: Option<u32>,
     rate: Rate,
     /// What is set: the pace, or more while a pair is on its way.
     limit: Rate,
     told: Option<Rate>,
     due: Timestamp,
     mean_rtt_micros: u32,
+}
+
+/// A reason to react.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Congestion {
+    Timeout,
+    Mark,
+    /// A loss, and nothing was acknowledged with it.
+    Loss,
+    /// A loss that the acknowledgement tells of.
+    Acknowledged,
+}
+
+impl Congestion {
+    fn feed(self, control: &mut impl Controller, now: Timestamp, delivered: u32) {
+        match self {
+            Congestion::Timeout => control.handle_timeout(now, delivered),
+            Congestion::Mark => control.handle_mark(now, delivered),
+            Congestion::Loss => control.handle_loss(now, delivered),
+            Congestion::Acknowledged => {}
+        }
+    }
 }
 
 impl UserSpaceNice {
@@ -72,6 +96,7 @@ impl UserSpaceNice {
             past: VecDeque::with_capacity(REMEMBERED),
             active: Timestamp::ZERO,
             pauses: 0,
+            reacted: None,
             rate: Self::initial_rate(),
             limit: Self::initial_rate(),
             told: None,
@@ -104,22 +129,39 @@ impl UserSpaceNice {
             }
             self.pauses += 1;
         }
-        if info.timed_out {
-            // What is sent again from here on, is sent because of the timeout.
-            if !last.timed_out {
-                self.nice.handle_timeout(now, info.delivered);
-            }
-        } else if acked == 0 && lost > 0 {
-            self.nice.handle_loss(now, info.delivered);
+        let ack = self.acknowledgement(now, &last, info);
+        let congestion = self.congestion(&last, info, ack.as_ref());
+        if let Some(congestion) = congestion {
+            self.reacted = Some(info.delivered);
+            congestion.feed(&mut self.nice, now, info.delivered);
         }
-        if info.delivered_marked != last.delivered_marked {
-            self.nice.handle_mark(now, info.delivered);
-        }
-        if let Some(ack) = self.acknowledgement(now, &last, info) {
+        if let Some(ack) = ack {
             self.mean_rtt_micros = ack.rtt_micros.map_or(0, NonZeroU32::get);
             self.nice.handle_ack(&ack);
         }
         self.finish(now, info);
+    }
+
+    /// What the network has said of congestion since the last look, if it is new: a window of data
+    /// has one reaction. Until a packet comes back that was sent after the last one, further losses
+    /// are of the same congestion (RFC 6582 §3.2), and the receiver repeats its mark (RFC 3168 §6.1.3).
+    fn congestion(&self, last: &TcpInfo, info: &TcpInfo, ack: Option<&Ack>) -> Option<Congestion> {
+        if info.timed_out {
+            // What is sent again from here on, is sent because of the timeout.
+            return (!last.timed_out).then_some(Congestion::Timeout);
+        }
+        // Where nothing came back: what is lost was sent a window ago.
+        let sent_at =
+            ack.map_or(info.delivered.wrapping_sub(info.unacked), |ack| ack.prior_delivered);
+        if self.reacted.is_some_and(|at| sent_at.wrapping_sub(at).cast_signed() < 0) {
+            None
+        } else if info.delivered_marked != last.delivered_marked {
+            Some(Congestion::Mark)
+        } else if info.retransmitted != last.retransmitted {
+            Some(if ack.is_some() { Congestion::Acknowledged } else { Congestion::Loss })
+        } else {
+            None
+        }
     }
 
     /// The acknowledgement that stands for all since the last look; none if there was none.
@@ -140,6 +182,7 @@ impl UserSpaceNice {
             prior_delivered: self.delivered_before(now, rtt, info.delivered),
             acked,
             lost,
+            lost_in_recovery: 0,
             in_flight: info.unacked.saturating_add(acked).saturating_add(lost),
             rtt_micros: NonZeroU32::new(rtt),
             one_way_micros: None,

@@ -74,11 +74,13 @@ impl Example {
         command
     }
 
-    /// Asserts that a connection that `filter` of ss(8) finds runs our congestion control.
+    /// Asserts that a connection that `filter` of ss(8) finds runs our congestion control, and is marked.
     fn assert_background(&self, filter: &str) {
         let output =
-            Command::new("ss").args(["-Htin", "state", "established", filter]).output().unwrap();
+            Command::new("ss").args(["-Htin", "--tos", "state", "established", filter]).output();
+        let output = output.unwrap();
         let said = String::from_utf8_lossy(&output.stdout);
+        assert!(said.contains("tos:0x4"), "{filter}: {said:?}");
         assert!(said.contains(&format!("{} ", self.name)), "{filter}: {said:?}");
     }
 

@@ -2,7 +2,7 @@
 
 use std::io::{self, Read, Write};
 use std::net::{Ipv4Addr, Ipv6Addr, Shutdown, SocketAddr, TcpListener, TcpStream, UdpSocket};
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, AsRawFd};
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt;
 use std::process::Command;
@@ -16,7 +16,9 @@ use lull_testing::{bpf, needs, root};
 use lull_transport::{
     Background, Carrier, Dscp, Error, Options, Phase, TcpInfo, background, controlled_sockets,
 };
-use nix::sys::socket::{getsockopt, sockopt};
+use nix::sys::socket::{
+    AddressFamily, SockFlag, SockType, SockaddrStorage, connect, getsockopt, socket, sockopt,
+};
 
 /// No congestion control has this name.
 const MISSING: &str = "lull-missing";
@@ -214,6 +216,29 @@ fn a_dropped_guard_ends_the_control() {
     assert_ne!(rate, u64::MAX);
     stream.shutdown(Shutdown::Both).unwrap();
     received.join().unwrap();
+}
+
+/// A socket of the application's own making, connected by itself.
+#[test]
+fn a_prepared_stream_in_the_foreground_is_what_it_was_before_that() {
+    let (_listener, address) = loopback();
+    for options in [user_space(), Options::new()] {
+        let made = socket(AddressFamily::Inet, SockType::Stream, SockFlag::SOCK_CLOEXEC, None);
+        let socket = TcpStream::from(made.unwrap());
+        let before = (congestion_control(&socket), tos(&socket), max_pacing_rate(&socket));
+        let prepared = options.prepare(&socket).unwrap();
+        connect(socket.as_raw_fd(), &SockaddrStorage::from(address)).unwrap();
+        let stream = prepared.stream(socket).unwrap();
+        assert_eq!((stream.carrier(), tos(&stream)), (prepared.carrier(), LE));
+        match stream.into_foreground() {
+            Ok(socket) => assert_eq!(
+                (congestion_control(&socket), tos(&socket), max_pacing_rate(&socket)),
+                before
+            ),
+            // The machine's own congestion control may be for root alone.
+            Err(error) => assert!(error.to_string().contains("restore"), "{error}"),
+        }
+    }
 }
 
 #[test]

@@ -242,6 +242,41 @@ fn a_mark_halves() {
     assert!(connection.window() <= before / 2.0, "{before} {}", connection.window());
 }
 
+/// RFC 3168 §6.1.3: the receiver repeats it until it sees the answer, a round trip later.
+#[test]
+fn a_mark_that_is_repeated_for_a_round_trip_halves_once() {
+    let mut connection = Connection::new();
+    (0..10).for_each(|_| connection.round(16, 50_000));
+    let before = connection.window();
+    let mark = |connection: &mut Connection| {
+        connection.look(|info| {
+            info.delivered += 4;
+            info.acks += 2;
+            info.delivered_marked += 4;
+        });
+        connection.window()
+    };
+    let halved = mark(&mut connection);
+    assert!((halved - before / 2.0).abs() < 1e-4, "{before} {halved}");
+    assert_eq!([(); 3].map(|()| mark(&mut connection)), [halved; 3]);
+    // A round trip later it is another one.
+    (0..4).for_each(|_| connection.round(16, 50_000));
+    let before = connection.window();
+    assert!((mark(&mut connection) - before / 2.0).abs() < 1e-4, "{before}");
+}
+
+/// Linux sends again for as long as a recovery takes, and may look at nothing new meanwhile.
+#[test]
+fn losses_without_an_acknowledgement_halve_once_a_window() {
+    let mut connection = Connection::new();
+    (0..10).for_each(|_| connection.round(16, 50_000));
+    let before = connection.window();
+    for _ in 0..5 {
+        connection.look(|info| info.retransmitted += 2);
+        assert!((connection.window() - before / 2.0).abs() < 1e-4, "{before}");
+    }
+}
+
 #[test]
 fn a_silent_connection_falls_back_to_two_packets_and_is_looked_at_less_often() {
     let mut connection = Connection::new();
@@ -322,17 +357,11 @@ proptest! {
             (info.unacked, info.unsent_bytes) = (step.unacked, step.unsent_bytes);
 
             // The same events to Reno, but for pauses, which only lower a window.
-            if info.timed_out {
-                if !last.timed_out {
-                    reno.handle_timeout(now, info.delivered);
-                }
-            } else if step.delivered == 0 && step.retransmitted > 0 {
-                reno.handle_loss(now, info.delivered);
+            let ack = nice.acknowledgement(now, &last, &info);
+            if let Some(congestion) = nice.congestion(&last, &info, ack.as_ref()) {
+                congestion.feed(&mut reno, now, info.delivered);
             }
-            if step.marked {
-                reno.handle_mark(now, info.delivered);
-            }
-            if let Some(ack) = nice.acknowledgement(now, &last, &info) {
+            if let Some(ack) = ack {
                 prop_assert!(ack.rtt_micros.is_some());
                 reno.handle_ack(&ack);
             }
