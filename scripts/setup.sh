@@ -3,6 +3,7 @@
 #
 #   scripts/setup.sh          to build, and to run the demo
 #   scripts/setup.sh test     and to run the tests
+#   scripts/setup.sh plans    and to run the plans that load a server
 #   scripts/setup.sh lint     and to check the scripts
 #
 # Touches nothing when nothing is missing.
@@ -41,19 +42,11 @@ need util-linux unshare setsid
 need ethtool ethtool
 need rsync rsync
 
-# To run the tests: one program of each kind that docs/sockets.md has an example for, and more.
-if [ "${1:-}" = test ]; then
-    need chromium chromium
-    need curl curl
-    need golang-go go
-    need haproxy haproxy
-    need iperf3 iperf3
+# No test needs wrk: it finds out what a proxy does at most, for the plan web-proxy.
+if [ "${1:-}" = plans ]; then
     need nginx-light nginx
-    need nodejs node
-    # Debian's nodejs has no npm, others bring theirs.
-    need npm npm
     need python3 python3
-    need zstd zstd
+    need wrk wrk
 fi
 
 if [ "${1:-}" = lint ]; then
@@ -73,13 +66,19 @@ apt_update() {
 # The servers among the packages are here to be started by tests, on ports of their own. Debian
 # would start them at once and at each boot; this says no to the first.
 policy=/usr/sbin/policy-rc.d
-policy_is_ours=no
-trap 'if [ $policy_is_ours = yes ]; then as_root rm -f $policy; fi' EXIT
+policy_mark="# by Lull's set-up, for as long as it runs"
+trap drop_policy EXIT
+
+# Ours, also of a set-up that was killed.
+drop_policy() {
+    if grep -qsF "$policy_mark" $policy; then
+        as_root rm -f $policy
+    fi
+}
 
 hold_services() {
     [ -e $policy ] && return
-    policy_is_ours=yes
-    printf '#!/bin/sh\nexit 101\n' | as_root tee $policy >/dev/null
+    printf '#!/bin/sh\n%s\nexit 101\n' "$policy_mark" | as_root tee $policy >/dev/null
     as_root chmod 755 $policy
 }
 
@@ -116,6 +115,32 @@ apt_has() {
 apt_version() {
     LC_ALL=C apt-cache policy "$1" | sed -n 's/^ *Candidate: \([0-9][0-9:.]*\).*$/\1/p'
 }
+
+# wish PACKAGE WHAT…: as need, but without such a package (Ubuntu has no chromium) the tests that
+# need it are skipped.
+wish() {
+    local before=${#missing[@]}
+    need "$@"
+    if [ ${#missing[@]} -gt "$before" ] && ! apt_has "$1"; then
+        unset 'missing[-1]'
+        echo "lull: there is no package $1 here; tests that need ${*:2} are skipped" >&2
+    fi
+}
+
+# To run the tests: one program of each kind that docs/sockets.md has an example for, and more.
+if [ "${1:-}" = test ]; then
+    wish chromium chromium
+    wish curl curl
+    wish golang-go go
+    wish haproxy haproxy
+    wish iperf3 iperf3
+    wish nginx-light nginx
+    wish nodejs node
+    # Debian's nodejs has no npm, others bring theirs.
+    wish npm npm
+    wish python3 python3
+    wish zstd zstd
+fi
 
 if [ ${#missing[@]} -gt 0 ]; then
     command -v apt-get >/dev/null || die "missing: ${missing[*]} (Debian's names). \

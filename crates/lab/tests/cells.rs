@@ -104,6 +104,33 @@ fn requests_take_the_time_that_the_path_takes() {
 }
 
 #[test]
+fn segments_sent_again_are_counted_in_the_phase_that_they_are_sent_in() {
+    needs!(root());
+    undisturbed(|| {
+        let cell = run_one(&plan(
+            "[topology]
+             rate = '10mbit'
+             rtt = '20ms'
+             buffer = '4p'
+             [[groups]]
+             name = 'standing'
+             kind = 'requests'
+             control = 'cubic'
+             object = '200kB'
+             think = '50ms'
+             connections = 'persistent'
+             phases = ['p']
+             [[phases]]
+             name = 'p'
+             settle = '1s'
+             measure = '3s'",
+        ));
+        let standing = group(&cell.phases[0], "standing");
+        assert!(standing.dropped > 0 && standing.retransmitted > 0, "{standing:?}");
+    });
+}
+
+#[test]
 fn nice_of_both_carriers_is_a_background() {
     needs!(bpf());
     undisturbed(|| {

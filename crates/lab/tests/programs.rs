@@ -80,10 +80,12 @@ fn nice_that_began_with_small_messages_fills_a_slow_link() {
          control = 'nice'
          phases = ['p']
          program = ['python3', '-c', """
-import os, socket
-s = socket.socket()
-s.setsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, os.environ['LULL_CONTROL'].encode())
-s.connect((os.environ['LULL_RIGHT_1'], 9000))
+import os, socket, time
+while True:
+    s = socket.socket()
+    s.setsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, os.environ['LULL_CONTROL'].encode())
+    if s.connect_ex((os.environ['LULL_RIGHT_1'], 9000)) == 0: break
+    time.sleep(0.05)
 for _ in range(20):
     s.sendall(bytes(40))
     s.recv(40)

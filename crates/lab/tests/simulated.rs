@@ -5,8 +5,10 @@ mod common;
 use std::path::Path;
 
 use common::{group, plan, run_one, runner};
+use lull_lab::judge::judge;
 use lull_lab::plan::{Network, Plan, Selection};
 use lull_lab::record::CellRecord;
+use lull_lab::report::Report;
 use lull_lab::run::Runner;
 
 const LINK: &str = "[topology]\nkind = 'simulator'\nrate = '10mbit'\nrtt = '40ms'\n";
@@ -145,6 +147,54 @@ fn the_same_seed_gives_the_same_bytes_whatever_runs_at_once() {
         other.cells.iter().map(|cell| serde_json::to_string(&cell.phases).unwrap()).collect();
     let differs = |(one, other): (&String, &String)| !one.contains(other.as_str());
     assert!(first.iter().zip(&others).all(differs));
+}
+
+#[test]
+fn of_runs_whose_seeds_overlap_each_has_the_repetitions_of_its_own_seeds() {
+    let text = format!(
+        "id = 'test'
+         title = 'A test'
+         repetitions = 3
+         [paper]
+         source = 'TCP Nice §4'
+         statement = '…'
+         [[axes]]
+         name = 'load'
+         values = ['1mbit', '2mbit']
+         [references.low]
+         load = '1mbit'
+         {LINK}
+         [[groups]]
+         name = 'noise'
+         kind = 'datagrams'
+         pattern = 'poisson'
+         rate = '$load'
+         phases = ['p']
+         [[phases]]
+         name = 'p'
+         settle = '0s'
+         measure = '2s'
+         [[checks]]
+         name = 'a cell and the one that it is held against have the same seed'
+         value = 'abs(seed - reference.low.seed)'
+         at_most = 0"
+    );
+    let plan = Plan::parse("test.toml", &text, false).unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let run = |folder: &Path, seed| {
+        let runner = Runner { seed, ..runner(folder) };
+        let outcome = runner.run(&plan, |_| {}).unwrap();
+        outcome.cells.iter().map(CellRecord::measured).collect::<Vec<_>>()
+    };
+    run(folder.path(), 1);
+    // Seeds 2 and 3 are there, as the second and the third repetition.
+    let second = run(folder.path(), 2);
+    let alone = tempfile::tempdir().unwrap();
+    assert_eq!(second, run(alone.path(), 2));
+    assert_eq!(judge(&plan, &second).verdicts[0].is_met, Some(true));
+    let report = Report::read(vec![vec![plan.clone()]], folder.path(), None).unwrap();
+    let told: Vec<_> = report.entries[0].cells.iter().map(CellRecord::measured).collect();
+    assert_eq!(told, second);
 }
 
 #[test]
@@ -296,6 +346,31 @@ fn documents_count_that_are_complete_in_a_later_phase() {
     let (thinking, afterwards) = latency("fresh", "think");
     assert_eq!((thinking.count, thinking.unanswered), (2, 0));
     assert_eq!(afterwards.map(|latency| latency.count), Some(1));
+}
+
+#[test]
+fn documents_that_are_never_complete_count_with_what_they_took_to_the_end() {
+    let plan = documents("rate = '1mbit'", "length = '20s'");
+    let latency = |requests: &[(u32, &str, u64)]| {
+        group(&run_with_log(&plan, requests).phases[0], "documents").latency.unwrap()
+    };
+    // The second would take the link for more than 80 seconds, and has 22.
+    let both = latency(&[(0, "a", 1_000), (18, "b", 10_000_000)]);
+    assert_eq!((both.count, both.unanswered), (1, 1));
+    assert!((21_800.0..=22_000.0).contains(&both.max_ms), "{both:?}");
+    assert_eq!((both.p95_ms, both.p99_ms), (both.max_ms, both.max_ms));
+    // The first takes a round trip of 40 ms, and its packets' time on the link.
+    assert!((10_900.0..11_050.0).contains(&both.mean_ms), "{both:?}");
+    // What has no bytes is no document, and begins the log.
+    let none = latency(&[(0, "a", 0), (18, "b", 10_000_000)]);
+    assert_eq!((none.count, none.unanswered, none.mean_ms), (0, 1, both.max_ms));
+    // Who asks over the same connection waits as well.
+    let more = "length = '20s'\nconnections = 'persistent'";
+    let plan = documents("rate = '1mbit'", more);
+    let requests = [(0, "a", 0), (10, "a", 10_000_000), (18, "a", 1_000)];
+    let behind = group(&run_with_log(&plan, &requests).phases[0], "documents").latency.unwrap();
+    assert_eq!((behind.count, behind.unanswered), (0, 2));
+    assert!((25_800.0..=26_000.0).contains(&behind.mean_ms), "{behind:?}");
 }
 
 #[test]

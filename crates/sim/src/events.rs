@@ -20,6 +20,8 @@
 //! may be a cache line long: what is read in a row costs little, where a look at a place of its
 //! own would wait for memory.
 //!
+//! `cargo bench -p lull-sim --bench events` tells how many that are in a second.
+//!
 //! Events of the same nanosecond come out in the order in which they went in. They can't be told
 //! apart by any digit, so they always wait in the same slot; moving keeps their order, and so does
 //! putting them in order of time.

@@ -5,7 +5,8 @@
 
 use std::collections::HashMap;
 use std::collections::VecDeque;
-use std::io::IoSliceMut;
+use std::fs::File;
+use std::io::{IoSliceMut, Write};
 use std::net::IpAddr;
 use std::os::fd::{AsFd, AsRawFd};
 use std::sync::Arc;
@@ -96,6 +97,19 @@ fn seconds(time: Timestamp) -> f64 {
     time.as_nanos() as f64 / 1e9
 }
 
+/// Keeps all processors from sleeping while it is held; none without root.
+///
+/// One that sleeps has to be woken for the next packet, and on a virtual machine the hypervisor may
+/// have given it to others by then. On one whose neighbours were busy a timer of a millisecond came 6
+/// to 9 ms late at the 99th percentile and 12 % of the processors' time was stolen; with this it was
+/// 0.2 to 2.4 ms, and 0.5 to 3 %.
+fn stay_awake() -> Option<File> {
+    let mut quality = File::options().write(true).open("/dev/cpu_dma_latency").ok()?;
+    // In microseconds, and only as long as the file is open.
+    quality.write_all(&0i32.to_ne_bytes()).ok()?;
+    Some(quality)
+}
+
 impl Engine {
     pub(super) fn new(topology: &Topology, hosts: &[Host], ports: Vec<Port>) -> Self {
         let direction = |link: &Link| Direction {
@@ -145,6 +159,7 @@ impl Engine {
         wake: &Arc<EventFd>,
     ) -> Result<Outcome, Error> {
         let _hearing = commands.hear();
+        let _awake = self.urgent.then(stay_awake).flatten();
         if self.urgent {
             sys::raise_priority();
             // A machine that takes unused pages of files back takes the program's own, too: what is

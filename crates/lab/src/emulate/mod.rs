@@ -54,7 +54,7 @@ mod netlink;
 mod session;
 mod socket;
 mod statistics;
-mod sys;
+pub(crate) mod sys;
 mod topology;
 mod trace;
 mod wire;
@@ -179,8 +179,8 @@ impl Emulator {
         answered.recv().map_err(|_| Error::Stopped)
     }
 
-    /// Pulls the cable of a host, or plugs it in again: packets to it and from it are lost without a
-    /// word, those under way among them.
+    /// Pulls the cable of a host, or plugs it in again: what it sends and what arrives for it is lost
+    /// without a word, packets under way to it among them. What it had sent before arrives.
     ///
     /// # Errors
     /// [`Error::Stopped`] if the emulator has failed.

@@ -10,7 +10,7 @@ use std::sync::{Arc, OnceLock};
 use nix::errno::Errno;
 use nix::sched::{CloneFlags, setns};
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
-use nix::sys::signal::{SigSet, SigmaskHow, sigprocmask};
+use nix::sys::signal::{SigSet, SigmaskHow, Signal, sigprocmask};
 use nix::unistd::{ForkResult, Pid};
 
 /// `TUNSETIFF` of linux/if_tun.h.
@@ -171,6 +171,13 @@ pub(super) fn enter_on_exec(command: &mut Command, namespace: Arc<OwnedFd>) {
     // SAFETY: between fork and exec the closure makes system calls only, allocates nothing and
     // takes no lock: to read a `OnceLock` is to read an atomic.
     unsafe { command.pre_exec(enter) };
+}
+
+/// Lets `command` end when the thread that starts it does.
+pub(crate) fn end_with_parent(command: &mut Command) {
+    let end = || Ok(nix::sys::prctl::set_pdeathsig(Signal::SIGKILL)?);
+    // SAFETY: between fork and exec the closure makes a system call, and allocates nothing.
+    unsafe { command.pre_exec(end) };
 }
 
 /// Lets the calling thread run as soon as it has something to do, however busy the machine is.

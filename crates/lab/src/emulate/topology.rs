@@ -30,8 +30,8 @@ pub struct Topology {
     pub mtu: u32,
     /// The interval of the time series; none for no series.
     pub series: Option<Duration>,
-    /// Whether the thread that moves packets goes before all others of the machine, as root's may:
-    /// for whoever measures.
+    /// Whether the thread that moves packets goes before all others of the machine, and processors
+    /// do not sleep meanwhile, as root's may: for whoever measures.
     pub urgent: bool,
 }
 

@@ -6,7 +6,7 @@ use serde::Serialize;
 use serde_json::{Map, Value};
 
 use crate::plan::{Axis, Check, Expression, Of, Plan};
-use crate::record::CellRecord;
+use crate::record::{CellRecord, combination};
 
 mod interval;
 mod table;
@@ -75,6 +75,15 @@ pub struct Verdict {
     pub worst: Vec<Judged>,
     /// Cells beyond the bound that none may pass.
     pub beyond: Vec<Judged>,
+    /// Cells that it speaks of and that have no such value.
+    pub lacking: usize,
+}
+
+impl Verdict {
+    /// Whether what it speaks of is not as demanded, or cannot be told to be.
+    pub fn fails(&self) -> bool {
+        !self.is_met.unwrap_or(self.lacking == 0)
+    }
 }
 
 /// A value held against its bound.
@@ -119,9 +128,17 @@ struct Quantified<'a> {
 
 /// Holds the cells of a plan against its checks.
 pub fn judge(plan: &Plan, cells: &[CellRecord]) -> Results {
+    judge_beside(plan, cells, &[])
+}
+
+/// As [`judge`], where references may also lead to `others`, which are not judged themselves: a part
+/// of a plan's cells may be held against cells outside of it.
+pub fn judge_beside(plan: &Plan, cells: &[CellRecord], others: &[CellRecord]) -> Results {
     let mut without_value = Vec::new();
     let disturbed = disturbed(cells);
-    let cells = quantify(plan, cells, &mut without_value);
+    let mut quantified = quantify(plan, cells.iter().chain(others), &mut without_value);
+    quantified.truncate(cells.len());
+    let cells = quantified;
     let mut rows = rows(plan, &cells);
     let mut verdicts = Vec::new();
     for (number, check) in plan.checks.iter().enumerate() {
@@ -172,7 +189,7 @@ fn is_selected(only: Option<&Expression>, quantities: &Value) -> Result<bool, St
 
 /// Each cell's quantities with the plan's metrics among them.
 pub(crate) fn quantities(plan: &Plan, cells: &[CellRecord]) -> Vec<Value> {
-    let cells = quantify(plan, cells, &mut Vec::new());
+    let cells = quantify(plan, cells.iter(), &mut Vec::new());
     cells.into_iter().map(|cell| cell.quantities).collect()
 }
 
@@ -200,11 +217,10 @@ fn references(plan: &Plan, cells: &[Quantified<'_>]) -> Vec<Vec<Option<usize>>> 
 /// Adds the metrics to each cell's quantities, each after those before it.
 fn quantify<'a>(
     plan: &Plan,
-    cells: &'a [CellRecord],
+    cells: impl Iterator<Item = &'a CellRecord>,
     without_value: &mut Vec<String>,
 ) -> Vec<Quantified<'a>> {
     let mut quantified: Vec<Quantified<'a>> = cells
-        .iter()
         .map(|cell| {
             let mut quantities = cell.quantities();
             quantities["metric"] = Value::Object(Map::new());
@@ -303,11 +319,6 @@ struct Part {
     limit: Option<f64>,
     /// Its value of the axis that a slope is over.
     place: Option<f64>,
-}
-
-/// A cell's key without its repetition.
-fn combination(key: &str) -> &str {
-    key.rsplit_once("repetition=").map_or(key, |(before, _)| before.trim_end())
 }
 
 /// The means over the repetitions of each combination; `parts` are the values and what they are
@@ -469,6 +480,7 @@ fn verdict(
         share: check.share,
         worst: judgements.iter().take(10).cloned().collect(),
         beyond,
+        lacking: lacking.len(),
     };
     (verdict, misses)
 }

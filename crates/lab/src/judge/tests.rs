@@ -122,6 +122,21 @@ fn a_metric_may_look_at_other_cells_and_their_metrics() {
 }
 
 #[test]
+fn a_part_of_the_cells_is_held_against_others_that_are_not_judged_themselves() {
+    let plan = plan(
+        "[references.one]\nflows = 1\n\
+         [[metrics]]\nname = 'n'\nvalue = 'goodput.a.p / reference.one.goodput.a.p'\n\
+         [[checks]]\nname = 'c'\nvalue = 'metric.n'\nat_least = 2\n",
+    );
+    let (part, others) = ([cell(2, 1, 6.0)], [cell(1, 1, 3.0), cell(3, 1, 4.0)]);
+    let results = judge_beside(&plan, &part, &others);
+    assert_eq!((results.rows.len(), results.rows[0].metrics[0]), (1, Some(2.0)));
+    let verdict = &results.verdicts[0];
+    assert_eq!((verdict.is_met, verdict.judged, verdict.lacking), (Some(true), 1, 0));
+    assert!(judge(&plan, &part).verdicts[0].fails());
+}
+
+#[test]
 fn repetitions_have_a_confidence_interval() {
     let plan = plan("[[metrics]]\nname = 'm'\nvalue = 'goodput.a.p'\n");
     let results = judge(&plan, &[cell(1, 1, 1.0), cell(1, 2, 3.0), cell(2, 1, 5.0)]);
@@ -135,7 +150,7 @@ fn repetitions_have_a_confidence_interval() {
 
 #[test]
 fn a_cell_without_a_value_leaves_a_check_open_that_no_other_misses() {
-    let open = "value = 'goodput.a.p if flows != 2 else goodput.nobody.p'";
+    let open = "value = 'goodput.a.p if flows != 2 else latency.a.p.mean_ms'";
     let judged = |demand: &str| {
         let text = format!("[[checks]]\nname = 'c'\n{open}\n{demand}");
         let cells = [cell(1, 1, 9.0), cell(2, 1, 9.0), cell(3, 1, 8.0)];

@@ -91,6 +91,17 @@ impl Expression {
         &self.0
     }
 
+    /// What it looks at, with dots, and the functions that it calls.
+    pub(super) fn names(&self) -> Vec<String> {
+        let names = environment()
+            .compile_expression(&self.0)
+            .map(|expression| expression.undeclared_variables(true))
+            .unwrap_or_default();
+        let mut names: Vec<String> = names.into_iter().collect();
+        names.sort();
+        names
+    }
+
     fn error(&self, error: &minijinja::Error) -> ExpressionError {
         let why = error.detail().map_or_else(|| error.kind().to_string(), str::to_owned);
         ExpressionError { expression: self.0.clone(), why }

@@ -125,6 +125,14 @@ impl Check {
         if self.at_least.is_some() == self.at_most.is_some() {
             return Err("needs either at_least or at_most".to_owned());
         }
+        let stray = match (&self.never_below, &self.never_above) {
+            (Some(_), _) if self.at_least.is_none() => Some(("never_below", "at_least")),
+            (_, Some(_)) if self.at_most.is_none() => Some(("never_above", "at_most")),
+            _ => None,
+        };
+        if let Some((limit, demand)) = stray {
+            return Err(format!("has {limit}, which goes with {demand}"));
+        }
         if (self.of == Of::Slope) != self.over.is_some() {
             return Err("has 'over' with of = 'slope', and only then".to_owned());
         }

@@ -22,7 +22,9 @@ mod file;
 mod group;
 mod library;
 mod locate;
+mod names;
 mod network;
+mod patterns;
 mod probes;
 mod scenario;
 mod simulated;
@@ -74,7 +76,8 @@ pub struct Plan {
     pub checks: Vec<Check>,
     /// What is drawn.
     pub plots: Vec<Plot>,
-    /// SHA-256 of its text and of whether it is the quick subset.
+    /// SHA-256 of its text and of whether it is the quick subset; if it shows another plan's cells,
+    /// of that one's text, because this is what a record of them is known by.
     pub hash: String,
     /// Whether it is the quick subset.
     pub quick: bool,
@@ -146,7 +149,7 @@ impl Plan {
             found.ok_or_else(|| wrong(&format!("there is no plan '{id}' beside it")))?;
         let cells: PlanFile = spelled(&other_name, &other)?;
         let plan = Self::of(name, text, view.of(cells), id, quick)?;
-        Ok(Plan { hash: hash(format!("{quick}\n{text}\n{other}").as_bytes()), ..plan })
+        Ok(Plan { hash: hash(format!("{quick}\n{other}").as_bytes()), ..plan })
     }
 
     fn of(
@@ -253,28 +256,8 @@ impl Plan {
                 return error("values must be a list of texts, numbers or booleans");
             }
         }
-        let named = |name: &str| self.axes.iter().any(|axis| axis.name == name);
-        // With --quick, those of the subset stand behind the plan's own by now.
-        let own = match self.quick {
-            true => &self.file.exclude[..self.file.exclude.len() - self.file.quick.exclude.len()],
-            false => &self.file.exclude[..],
-        };
-        let lists = [(&["exclude"][..], own), (&["quick", "exclude"], &self.file.quick.exclude)];
-        for (path, list) in lists {
-            for (at, pattern) in list.iter().enumerate() {
-                if let Some(stranger) = pattern.keys().find(|name| !named(name)) {
-                    let at = at.to_string();
-                    let place = [path, &[&at, stranger]].concat();
-                    let text = format!("{}: '{stranger}' is no axis", path.join("."));
-                    return Err(self.error(&place, text));
-                }
-            }
-        }
-        for (name, other) in &self.references {
-            if let Some(stranger) = other.keys().find(|axis| !named(axis)) {
-                let text = format!("references.{name}: '{stranger}' is no axis");
-                return Err(self.error(&["references", name, stranger], text));
-            }
+        patterns::check(self)?;
+        for name in self.references.keys() {
             if !is_name(name) {
                 let text = format!("references.{name}: a name is small letters, digits and '_'");
                 return Err(self.error(&["references", name], text));
@@ -302,6 +285,37 @@ impl Plan {
         let cells = self.cells(&Selection::default(), 1)?;
         if cells.is_empty() {
             return Err(self.error(&["exclude"], "exclude: it leaves no cell"));
+        }
+        self.validate_names()
+    }
+
+    /// Whatever looks at a quantity names one that can be there.
+    fn validate_names(&self) -> Result<(), PlanError> {
+        let names = names::Names::of(self);
+        let look = |list: &str, at: usize, name: &str, all: &[Option<&Expression>]| {
+            all.iter().flatten().try_for_each(|expression| {
+                names.check(expression).map_err(|text| {
+                    self.error(&[list, &at.to_string()], format!("{list}: '{name}': {text}"))
+                })
+            })
+        };
+        for (at, metric) in self.metrics.iter().enumerate() {
+            look("metrics", at, &metric.name, &[Some(&metric.value), metric.only.as_ref()])?;
+        }
+        for (at, check) in self.checks.iter().enumerate() {
+            let Check { value, per, only, at_least, at_most, never_below, never_above, .. } = check;
+            let others = [per, only, at_least, at_most, never_below, never_above];
+            look("checks", at, &check.name, &[Some(value)])?;
+            look("checks", at, &check.name, &others.map(Option::as_ref))?;
+        }
+        for (at, plot) in self.plots.iter().enumerate() {
+            look("plots", at, &plot.name, &[&plot.y, &plot.only, &plot.alone].map(Option::as_ref))?;
+            if plot.kind == PlotKind::Points {
+                look("plots", at, &plot.name, &[Expression::new(&*plot.x).ok().as_ref()])?;
+            }
+            for Entry { y, low, high, .. } in &plot.entries {
+                look("plots", at, &plot.name, &[Some(y), low.as_ref(), high.as_ref()])?;
+            }
         }
         Ok(())
     }

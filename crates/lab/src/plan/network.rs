@@ -21,7 +21,10 @@ pub enum Network {
     /// A wire between two hosts, as fast as the machine is. Such a cell runs alone.
     Wire,
     /// Nothing: programs that need no host, such as simulations of their own.
-    None,
+    None {
+        /// Processors that the programs of a cell take; by default what cells may take of one.
+        processors: Option<f64>,
+    },
 }
 
 /// Hosts on both sides of one bottleneck.
@@ -46,6 +49,8 @@ pub struct Emulated {
     pub left: usize,
     /// Hosts on the right.
     pub right: usize,
+    /// Processors that the programs of a cell take, beside what carries their packets.
+    pub processors: f64,
 }
 
 /// A network as it is written.
@@ -60,6 +65,7 @@ pub(super) struct NetworkText {
     pub(super) reverse_rate: Option<Spelled<Rate>>,
     pub(super) reverse_buffer: Option<Spelled<Buffer>>,
     control: Option<String>,
+    processors: Option<f64>,
     pub(super) left: Option<usize>,
     pub(super) right: Option<usize>,
     pub(super) bottlenecks: Option<usize>,
@@ -86,6 +92,13 @@ impl NetworkText {
         .into_iter()
         .find_map(|(key, is)| is.then_some(key))
     }
+
+    /// A key of what runs on emulated hosts that is there, if one is.
+    fn key_of_programs(&self) -> Option<&'static str> {
+        [("control", self.control.is_some()), ("processors", self.processors.is_some())]
+            .into_iter()
+            .find_map(|(key, is)| is.then_some(key))
+    }
 }
 
 #[derive(Clone, Copy, Default, PartialEq, Eq, Deserialize)]
@@ -102,30 +115,35 @@ impl TryFrom<NetworkText> for Network {
     type Error = String;
 
     fn try_from(text: NetworkText) -> Result<Self, String> {
+        let of_programs = text.key_of_programs();
         if text.kind == Some(NetworkKind::Simulator) {
-            if text.control.is_some() {
-                return Err(
-                    "'control' belongs to an emulated link: it is that of programs".to_owned()
-                );
+            if let Some(key) = of_programs {
+                return Err(format!("'{key}' belongs to an emulated link: it is that of programs"));
             }
             return Simulated::new(text).map(|network| Network::Simulated(Box::new(network)));
         }
         if let Some(key) = text.simulated_key() {
             return Err(format!("'{key}' belongs to kind = 'simulator'"));
         }
-        let NetworkText { kind, rate, rtt, buffer, queue, left, right, .. } = text;
+        let NetworkText { kind, rate, rtt, buffer, queue, left, right, processors, .. } = text;
+        if let Some(number) = processors.filter(|number| !(0.0..=1000.0).contains(number)) {
+            return Err(format!("processors = {number}: write a number from 0 on"));
+        }
         let (reverse_rate, reverse_buffer) = (text.reverse_rate, text.reverse_buffer);
         let control = text.control;
         let kind = kind.unwrap_or_default();
         if let NetworkKind::Wire | NetworkKind::None = kind {
             let is_bare = rate.is_none() && rtt.is_none() && buffer.is_none() && queue.is_none();
             let is_even = reverse_rate.is_none() && reverse_buffer.is_none() && control.is_none();
+            let is_linkless = is_bare && is_even && left.is_none() && right.is_none();
             return match kind {
-                _ if !(is_bare && is_even && left.is_none() && right.is_none()) => {
-                    Err("where there is no link there is no other key than 'kind'".to_owned())
+                NetworkKind::None if is_linkless => Ok(Network::None { processors }),
+                NetworkKind::None => {
+                    Err("where there is no link there is no other key than 'kind' and 'processors'"
+                        .to_owned())
                 }
-                NetworkKind::Wire => Ok(Network::Wire),
-                _ => Ok(Network::None),
+                _ if is_linkless && processors.is_none() => Ok(Network::Wire),
+                _ => Err("on a wire there is no other key than 'kind'".to_owned()),
             };
         }
         let need = |key| format!("an emulated link needs the key '{key}'");
@@ -139,6 +157,7 @@ impl TryFrom<NetworkText> for Network {
             control,
             left: left.unwrap_or(1),
             right: right.unwrap_or(1),
+            processors: processors.unwrap_or(0.0),
         })))
     }
 }
@@ -149,7 +168,7 @@ impl Network {
         let (left, right) = match self {
             Network::Simulated(simulated) => return simulated.router(host),
             Network::Emulated(emulated) => (emulated.left, emulated.right),
-            Network::Wire | Network::None => (1, 1),
+            Network::Wire | Network::None { .. } => (1, 1),
         };
         let is = |side, hosts| numbered(host, side).is_some_and(|at| (1..=hosts).contains(&at));
         if is("left", left) { Some(0) } else { is("right", right).then_some(1) }

@@ -215,7 +215,7 @@ impl Scenario {
                 if self.topology.router(host).is_none() {
                     let text = match self.topology {
                         Network::Simulated(_) => "left1, right1, router1 and so on",
-                        Network::Emulated(_) | Network::Wire | Network::None => {
+                        Network::Emulated(_) | Network::Wire | Network::None { .. } => {
                             "left1, right1 and so on"
                         }
                     };
@@ -273,12 +273,12 @@ impl Scenario {
 
     /// Whether it takes no kernel.
     pub fn is_simulated(&self) -> bool {
-        matches!(self.topology, Network::Simulated(_) | Network::None)
+        matches!(self.topology, Network::Simulated(_) | Network::None { .. })
     }
 
     /// What the network, simulated or not, cannot carry: the key, and why.
     fn check_carrier(&self, group: &Group) -> Result<(), (&'static str, String)> {
-        if self.topology == Network::None {
+        if let Network::None { .. } = self.topology {
             return match &group.kind {
                 Kind::Command { server, background: false, report: true, .. }
                     if server.is_empty() && group.control.is_empty() && group.count == 1 =>

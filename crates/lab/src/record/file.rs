@@ -69,9 +69,10 @@ impl RecordFile {
             match serde_json::from_str(line) {
                 Ok(Line::Header(header)) => record.headers.push(header),
                 Ok(Line::Cell(cell)) => {
-                    record.cells.retain(|other| other.key != cell.key || other.seed != cell.seed);
+                    record.cells.retain(|other| !other.is_run_of(&cell.key, cell.seed));
                     record.failed.retain(|other| other.hash != cell.hash);
-                    record.cells.push(*cell);
+                    let commit = record.headers.last().and_then(|header| header.commit.clone());
+                    record.cells.push(CellRecord { commit, ..*cell });
                 }
                 Ok(Line::Failed(failed)) => {
                     record.failed.retain(|other| other.hash != failed.hash);

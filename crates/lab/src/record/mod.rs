@@ -16,10 +16,11 @@ mod transfers;
 pub use file::{RecordError, RecordFile, Recorder};
 pub use header::{Header, Program};
 pub(crate) use header::{Origin, cores};
-pub(crate) use quantities::sharing;
+pub(crate) use quantities::{QUANTITIES_BY_GROUP, sharing};
 pub use transfers::{ActionRecord, Transfers};
 
 use crate::emulate::Spread;
+use crate::plan::Cell;
 
 /// A line of a record.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -83,12 +84,31 @@ pub struct CellRecord {
     /// What simulating it cost: all of a simulated cell that another run may have otherwise.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cost: Option<CostRecord>,
+    /// The commit of the program that measured it, as the header says that it stands under.
+    #[serde(skip)]
+    pub commit: Option<String>,
 }
 
 /// How late one packet in a hundred may be delivered, in milliseconds.
 const LATE_MS: f64 = 1.0;
 
+/// A cell's key without its repetition.
+pub(crate) fn combination(key: &str) -> &str {
+    key.rsplit_once("repetition=").map_or(key, |(before, _)| before.trim_end())
+}
+
 impl CellRecord {
+    /// Whether it is a run of the cell called `key` with `seed`. The repetition that it was then does
+    /// not matter: that is counted from the first seed of a run.
+    pub(crate) fn is_run_of(&self, key: &str, seed: u64) -> bool {
+        self.seed == seed && combination(&self.key) == combination(key)
+    }
+
+    /// The same as a cell of a run that begins with another seed, where it is another repetition.
+    pub(crate) fn as_cell(&self, cell: &Cell) -> CellRecord {
+        CellRecord { key: cell.key.clone(), repetition: cell.repetition, ..self.clone() }
+    }
+
     /// How late the emulator delivered one packet in a hundred, in its worst phase, in milliseconds.
     pub fn late_ms(&self) -> f64 {
         let late = self.phases.iter().filter_map(|phase| phase.timing_error);
@@ -199,6 +219,11 @@ pub struct CpuRecord {
     /// machine had others to serve.
     #[serde(default, skip_serializing_if = "is_default")]
     pub stolen_s: f64,
+    /// The part of the time, 0 to 1, in which the processors that the cell may use were not idle,
+    /// whoever had them. A packet that comes while they are not has to wait, at the hosts as well, of
+    /// which the emulator knows nothing.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub busy: Option<f64>,
 }
 
 /// Four decimals are more than any measurement here is good for, and half of a record's size.
@@ -330,11 +355,13 @@ pub struct DemandRecord {
 pub struct Latency {
     /// Requests made and answered while it was measured.
     pub count: u64,
-    /// Requests made and not answered while it was measured.
+    /// Requests made while it was measured and not answered: then, or where they are simulated, by
+    /// the end of the run.
     pub unanswered: u64,
     /// Requests whose connections failed.
     pub failed: u64,
-    /// The mean, in milliseconds.
+    /// The mean, in milliseconds. Simulated, it and what follows have the unanswered among them, which
+    /// took until the end of the run at least.
     pub mean_ms: f64,
     /// The median.
     pub p50_ms: f64,
@@ -359,19 +386,31 @@ impl GroupRecord {
 
 impl Latency {
     /// Of what was answered in so many milliseconds, with nearest-rank percentiles; none of none.
-    pub(crate) fn of(mut answered_ms: Vec<f64>, unanswered: u64, failed: u64) -> Option<Self> {
-        answered_ms.sort_by(f64::total_cmp);
-        let count = answered_ms.len();
-        let longest = *answered_ms.last()?;
+    pub(crate) fn of(answered_ms: Vec<f64>, unanswered: u64, failed: u64) -> Option<Self> {
+        let latency = Latency::with_unanswered(answered_ms, Vec::new(), failed);
+        latency.map(|latency| Latency { unanswered, ..latency })
+    }
+
+    /// Of what was answered in so many milliseconds, and of what was not in so many; none of none.
+    pub(crate) fn with_unanswered(
+        answered_ms: Vec<f64>,
+        unanswered_ms: Vec<f64>,
+        failed: u64,
+    ) -> Option<Self> {
+        let (answered, unanswered) = (answered_ms.len() as u64, unanswered_ms.len() as u64);
+        let mut all = [answered_ms, unanswered_ms].concat();
+        all.sort_by(f64::total_cmp);
+        let count = all.len();
+        let longest = *all.last()?;
         let quantile = |share: f64| {
             let rank = (share * count as f64).ceil() as usize;
-            rounded(answered_ms[rank.clamp(1, count) - 1])
+            rounded(all[rank.clamp(1, count) - 1])
         };
         Some(Latency {
-            count: count as u64,
+            count: answered,
             unanswered,
             failed,
-            mean_ms: rounded(answered_ms.iter().sum::<f64>() / count as f64),
+            mean_ms: rounded(all.iter().sum::<f64>() / count as f64),
             p50_ms: quantile(0.50),
             p95_ms: quantile(0.95),
             p99_ms: quantile(0.99),

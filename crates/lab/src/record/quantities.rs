@@ -39,6 +39,17 @@ const QUANTITIES: &[Quantity] = &[
     ("report", |group| json!(group.report)),
 ];
 
+/// Their names.
+pub(crate) const QUANTITIES_BY_GROUP: [&str; QUANTITIES.len()] = {
+    let mut names = [""; QUANTITIES.len()];
+    let mut at = 0;
+    while at < names.len() {
+        names[at] = QUANTITIES[at].0;
+        at += 1;
+    }
+    names
+};
+
 /// Filler, equation 1, with the mean below the bar: with the sum, which stands there, nothing above
 /// 0.447 is possible for five flows, and tables 5 and 14 have such values.
 pub(crate) fn sharing(goodputs: &[f64]) -> Option<f64> {

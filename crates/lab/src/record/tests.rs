@@ -24,6 +24,11 @@ fn cell(key: &str, cpu_s: f64) -> CellRecord {
     CellRecord { key: key.to_owned(), cpu_s, ..CellRecord::default() }
 }
 
+/// As it is read from behind that header.
+fn measured(cell: CellRecord) -> CellRecord {
+    CellRecord { commit: program().commit, ..cell }
+}
+
 #[test]
 fn a_header_says_where_the_record_comes_from() {
     let header = header();
@@ -57,7 +62,7 @@ fn a_record_is_read_as_it_was_written() {
         record.headers,
         [header()].map(|h| Header { started_unix_s: record.headers[0].started_unix_s, ..h })
     );
-    assert_eq!(record.cells, [cell("a", 2.0)]);
+    assert_eq!(record.cells, [measured(cell("a", 2.0))]);
     let first = fs::read_to_string(&path).unwrap().lines().next().unwrap().to_owned();
     assert!(first.starts_with("{\"line\":\"header\""), "{first}");
 }
@@ -201,7 +206,7 @@ fn a_packed_record_is_read_and_gone_on_with() {
     assert!(status.success() && !path.exists());
 
     let packed = RecordFile::read(&path).unwrap();
-    assert_eq!((packed.headers.len(), packed.cells), (1, vec![cell("a", 1.0)]));
+    assert_eq!((packed.headers.len(), packed.cells), (1, vec![measured(cell("a", 1.0))]));
     assert!(!path.exists(), "to read changes nothing");
 
     let mut recorder = Recorder::open(&path).unwrap();

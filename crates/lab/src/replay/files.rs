@@ -9,6 +9,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use lull_speculate::observe::Kind;
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 
 use super::trace::{Document, Documents};
 use crate::traffic::random::Random;
@@ -89,6 +90,22 @@ fn place(document: &Document) -> Option<PathBuf> {
     }
     let name = if is_html(document) { "=.html" } else { "=.bin" };
     Some(place.into_iter().chain([name]).collect())
+}
+
+/// A place of a document's own, below the folder: in the same folder, by a number. Documents that only differ
+/// in their query have one each.
+pub(crate) fn own_place(document: &Document, number: usize) -> String {
+    let place = place(document).unwrap_or_default().with_file_name(format!("={number}"));
+    place.to_string_lossy().into_owned()
+}
+
+/// What stands for itself in a path.
+const PLAIN: &AsciiSet =
+    &NON_ALPHANUMERIC.remove(b'/').remove(b'-').remove(b'.').remove(b'_').remove(b'~');
+
+/// A path as it is asked for: [`decoded`], it is as it was.
+pub(crate) fn encoded(path: &str) -> String {
+    utf8_percent_encode(path, PLAIN).to_string()
 }
 
 /// A path as a server understands it; none if that is no text.
@@ -178,6 +195,16 @@ mod tests {
             let found = place(documents.get(id));
             assert_eq!(found.as_deref(), expected.map(Path::new), "{target}");
         }
+    }
+
+    #[test]
+    fn a_path_is_asked_for_so_that_it_is_understood() {
+        for path in ["", "a/=1", "a b/%41?#", "ä/~x-y_z.html", "a\nb\\"] {
+            let asked = encoded(path);
+            assert!(format!("/{asked}").parse::<http::Uri>().is_ok(), "{asked}");
+            assert_eq!(decoded(&asked).as_deref(), Some(path), "{asked}");
+        }
+        assert_eq!(encoded("a/=1.gif"), "a/%3D1.gif");
     }
 
     #[test]

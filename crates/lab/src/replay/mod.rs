@@ -25,6 +25,7 @@ use std::io;
 use std::time::Duration;
 
 pub use drive::{Progress, run};
+pub(crate) use tally::Times;
 pub use tally::{Demand, Fetched, Monitored, Report};
 
 use advice::Listed;

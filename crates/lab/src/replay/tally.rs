@@ -180,25 +180,30 @@ impl Tally {
 
 /// Times, each counted within a thousandth of itself.
 #[derive(Clone, Debug)]
-struct Times {
+pub(crate) struct Times {
     nanos: Histogram<u64>,
     sum: Duration,
 }
 
 impl Times {
-    fn new() -> Self {
+    pub(crate) fn new() -> Self {
         Times { nanos: Histogram::new(3).expect("three digits are supported"), sum: Duration::ZERO }
     }
 
-    fn note(&mut self, time: Duration) {
+    pub(crate) fn note(&mut self, time: Duration) {
         let nanos = u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
         // It grows as needed, up to centuries.
         let _ = self.nanos.record(nanos);
         self.sum += time;
     }
 
+    /// How many.
+    pub(crate) fn count(&self) -> u64 {
+        self.nanos.len()
+    }
+
     /// Their distribution; all zero if there are none.
-    fn spread(&self) -> Spread {
+    pub(crate) fn spread(&self) -> Spread {
         let mean = self.sum.as_secs_f64() * 1e3 / self.nanos.len().max(1) as f64;
         let spread = Spread::of(&self.nanos, mean).unwrap_or_default();
         Spread {

@@ -9,10 +9,11 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use serde::Serialize;
+use serde_json::{Map, Value};
 
 mod page;
 
-use crate::judge::{Range, Results, Verdict, judge, number};
+use crate::judge::{Range, Results, Verdict, judge, number, quantities};
 use crate::plan::{Plan, PlanError, Selection};
 use crate::plot::PlotError;
 use crate::record::{CellRecord, Failed, Header, RecordError, RecordFile};
@@ -122,6 +123,34 @@ pub struct ReportRow {
     pub why: String,
 }
 
+/// A plan of `lull lab report --cells`.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct PlanCells {
+    /// The plan's name.
+    pub id: String,
+    /// Whether only its quick subset is recorded.
+    pub quick: bool,
+    /// How many cells it has.
+    pub planned: usize,
+    /// Those that are recorded, in the plan's order.
+    pub cells: Vec<CellMetrics>,
+    /// What its checks say.
+    pub verdicts: Vec<Verdict>,
+}
+
+/// A cell, and what the plan's metrics make of it.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct CellMetrics {
+    /// Its name.
+    pub key: String,
+    /// Counted from 1.
+    pub repetition: u32,
+    /// The axes' values and those of the choices.
+    pub values: Map<String, Value>,
+    /// The plan's metrics, as far as the cell has them.
+    pub metrics: Map<String, Value>,
+}
+
 /// What all plans show.
 #[derive(Clone, Debug)]
 pub struct Report {
@@ -172,6 +201,11 @@ impl Report {
         judged.map(Entry::row).collect()
     }
 
+    /// Every plan's cells by its own metrics.
+    pub fn cells(&self) -> Vec<PlanCells> {
+        self.entries.iter().map(Entry::by_metrics).collect()
+    }
+
     /// How many plans stand so.
     pub fn count(&self, standing: Standing) -> usize {
         self.entries.iter().filter(|entry| entry.standing == standing).count()
@@ -208,8 +242,9 @@ impl Entry {
         let mut fitting = BTreeSet::new();
         for seed in seeds {
             let all = plan.cells(&Selection::default(), seed)?;
-            let found = all.iter().filter_map(|cell| recorded.get(cell.hash.as_str()));
-            let found: Vec<CellRecord> = found.map(|cell| (*cell).clone()).collect();
+            let found =
+                all.iter().filter_map(|cell| Some(recorded.get(cell.hash.as_str())?.as_cell(cell)));
+            let found: Vec<CellRecord> = found.collect();
             fitting.extend(found.iter().map(|cell| cell.hash.clone()));
             if planned.is_empty() || found.len() >= cells.len() {
                 planned = all;
@@ -241,6 +276,27 @@ impl Entry {
             paper: self.paper().to_owned(),
             measured: self.measured(),
             why: self.why(),
+        }
+    }
+
+    fn by_metrics(&self) -> PlanCells {
+        let metrics = |mut quantities: Value| match quantities["metric"].take() {
+            Value::Object(metrics) => metrics,
+            other => unreachable!("the metrics are {other}"),
+        };
+        let all = quantities(&self.plan, &self.cells).into_iter().map(metrics);
+        let cells = self.cells.iter().zip(all).map(|(cell, metrics)| CellMetrics {
+            key: cell.key.clone(),
+            repetition: cell.repetition,
+            values: cell.values.clone(),
+            metrics,
+        });
+        PlanCells {
+            id: self.plan.id.clone(),
+            quick: self.plan.quick,
+            planned: self.planned,
+            cells: cells.collect(),
+            verdicts: self.results.verdicts.clone(),
         }
     }
 

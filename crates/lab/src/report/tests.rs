@@ -129,8 +129,8 @@ fn row(report: &Report) -> ReportRow {
 fn a_plan_is_met_if_all_cells_are_recorded_and_all_checks_are_met() {
     let more = format!("{PLAN}[[checks]]\nname = 'more'\nvalue = 'metric.goodput'\nat_least = ");
     let nowhere = format!("{more}5\nwhere = 'flows == 3'\n");
-    let typo = format!("{more}5\n")
-        .replace("'more'\nvalue = 'metric.goodput'", "'more'\nvalue = 'metric.typo'");
+    let unseen = format!("{more}5\n")
+        .replace("'more'\nvalue = 'metric.goodput'", "'more'\nvalue = 'latency.a.p.mean_ms'");
     for (what, text, goodputs, standing, verdict, why) in [
         ("all is well", PLAN, &[6.0, 7.0][..], Standing::Met, "met", "2 of 2 cells"),
         ("a cell misses", PLAN, &[6.0, 4.0], Standing::Missed, "missed", "misses 5.0000 by 1.0000"),
@@ -139,7 +139,7 @@ fn a_plan_is_met_if_all_cells_are_recorded_and_all_checks_are_met() {
         ("a miss is a miss", PLAN, &[4.0], Standing::Missed, "missed", "1 of 2 cells"),
         ("no cell", PLAN, &[], Standing::NotRun, "missed", "not run"),
         ("nothing to judge", &nowhere, &[6.0, 7.0], Standing::Incomplete, "missed", "nothing to"),
-        ("no such quantity", &typo, &[6.0, 7.0], Standing::Incomplete, "missed", "nothing to"),
+        ("never observed", &unseen, &[6.0, 7.0], Standing::Incomplete, "missed", "nothing to"),
     ] {
         let report = judged(text, text, goodputs);
         let row = row(&report);
@@ -205,6 +205,36 @@ fn a_changed_check_judges_the_cells_that_are_there() {
     assert!(!page.contains("(another than this page"));
     let elsewhere = Report { commit: Some("decade".to_owned()), ..report };
     assert!(elsewhere.html().unwrap().contains("(another than this page"));
+}
+
+#[test]
+fn a_record_is_of_the_plan_and_of_those_that_show_its_cells() {
+    let view = "id = 'view'\ntitle = 'The same'\ncells_of = 'made-up'\n\
+                [paper]\nsource = 'a'\nstatement = 'b'\n\
+                [[checks]]\nname = 'c'\nvalue = 'metric.goodput'\nat_least = 5\n";
+    let plans = tempfile::tempdir().unwrap();
+    let read = |name: &str, text: &str| {
+        let path = plans.path().join(name);
+        fs::write(&path, text).unwrap();
+        Plan::read(&path, false).unwrap()
+    };
+    let both = [read("made-up.toml", PLAN), read("view.toml", view)];
+    for ran in &both {
+        let folder = tempfile::tempdir().unwrap();
+        record(folder.path(), ran, 1, &[6.0, 7.0]);
+        for shown in &both {
+            let report = Report::read(vec![vec![shown.clone()]], folder.path(), None).unwrap();
+            assert_eq!(row(&report).verdict, "met");
+            let page = report.html().unwrap();
+            assert!(!page.contains("(another text)"), "{} by {}", shown.id, ran.id);
+        }
+    }
+    // Another text of the plan whose cells they are is still told.
+    let folder = tempfile::tempdir().unwrap();
+    record(folder.path(), &both[0], 1, &[6.0, 7.0]);
+    read("made-up.toml", &PLAN.replace("For nothing else", "Nor for anything else"));
+    let report = Report::read(vec![vec![read("view.toml", view)]], folder.path(), None).unwrap();
+    assert!(report.html().unwrap().contains("(another text)"));
 }
 
 #[test]
@@ -406,7 +436,7 @@ fn the_neutral_colours_of_figures_follow_the_page() {
 #[test]
 fn a_table_leaves_out_what_tells_nothing() {
     let text = PLAN.replace("[1, 2]", "[1]")
-        + "[[metrics]]\nname = 'none'\nvalue = 'goodput.b.p'\n\
+        + "[[metrics]]\nname = 'none'\nvalue = 'latency.a.p.mean_ms'\n\
            [[metrics]]\nname = 'h'\nvalue = '1'\nhidden = true\n";
     let report = judged(&text, &text, &[6.0]);
     let table = report.entries[0].results.table(&report.entries[0].plan);

@@ -24,6 +24,12 @@ impl Surroundings<'_> {
     }
 }
 
+/// Ends this process when the thread that started it does. Where the kernel refuses, it lives on until
+/// its work is done.
+pub fn end_with_runner() {
+    let _ = nix::sys::prctl::set_pdeathsig(Signal::SIGKILL);
+}
+
 /// Runs `work` in a process that takes everything with it when it ends, and that ends with the
 /// thread that started this one; returns its exit code. `needed` are the places that `work` uses
 /// besides this program and its working directory: a cell covers none of them with its own files.
@@ -34,8 +40,7 @@ pub fn alone(
     needed: &[&Path],
     work: impl FnOnce(&Surroundings<'_>) -> u8,
 ) -> Result<u8, emulate::Error> {
-    // Without it the cell only lives on until its time is over.
-    let _ = nix::sys::prctl::set_pdeathsig(Signal::SIGKILL);
+    end_with_runner();
     // Without them a cell counts its own time only.
     let tasks = Tasks::open().ok();
     let needed = needed.iter().map(|path| path.to_path_buf()).collect();

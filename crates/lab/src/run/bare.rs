@@ -9,6 +9,7 @@ use serde_json::Value;
 
 use super::cell::{CellError, Order};
 use super::process::{read, wait};
+use crate::emulate::sys;
 use crate::plan::{Group, Kind, Phase, Scenario};
 use crate::record::{GroupRecord, PhaseRecord};
 use crate::traffic::TrafficError;
@@ -51,7 +52,10 @@ fn run(order: &Order, group: &Group, limit: Instant) -> Result<Value, CellError>
     };
     let lull = order.lull.as_deref().unwrap_or(Path::new("lull"));
     let data = std::path::absolute(&order.data).unwrap_or_else(|_| order.data.clone());
-    let mut child = Command::new(name)
+    let mut command = Command::new(name);
+    // There is no container that would end what a cell has started.
+    sys::end_with_parent(&mut command);
+    let mut child = command
         .args(arguments)
         .env("LULL", lull)
         .env("LULL_DATA", data)

@@ -49,19 +49,20 @@ impl Budget {
         self.share * self.processors.len() as f64
     }
 
-    /// Where a cell that takes so much may run beside others; none if it has to wait.
+    /// Where a cell that takes so much may run; none if it has to wait. What takes more than cells may
+    /// take of a processor runs alone, on all of them.
     ///
     /// A cell stays on a processor, the one with most left. Its sender, its receiver and the
     /// emulator take turns anyway, and on a virtual machine each of them would have to wake the
     /// other processor: the same cell at 100 Mbit/s took 0.55 of one processor, and 0.78 of two.
     pub(super) fn place(&self, running: &[Taken], cores: f64) -> Option<Option<usize>> {
-        if running.is_empty() && (cores > self.share || cores.is_infinite()) {
-            return Some(None);
+        // However many jobs were asked for: on one processor it would measure itself.
+        if cores > Self::SHARE {
+            return running.is_empty().then_some(None);
         }
-        let is_alone = cores.is_infinite() || running.iter().any(|cell| cell.cores.is_infinite());
         // What was too dear for a processor has all of them.
         let has_all = running.iter().any(|cell| cell.processor.is_none());
-        if is_alone || has_all || running.len() >= self.jobs {
+        if has_all || running.len() >= self.jobs {
             return None;
         }
         let taken = |processor: usize| -> f64 {
@@ -100,11 +101,13 @@ pub(super) fn stay_on(processor: usize) {
 pub fn cores_of(scenario: &Scenario) -> f64 {
     match &scenario.topology {
         Network::Emulated(emulated) => {
-            0.02 + 0.0035 * emulated.rate.value.bits_per_second() as f64 / 1e6
+            let carrying = 0.02 + 0.0035 * emulated.rate.value.bits_per_second() as f64 / 1e6;
+            carrying + emulated.processors
         }
         // A processor of those that cells may take: as many as there are, if nothing is emulated
         // beside them that would have to wait.
-        Network::Simulated(_) | Network::None => Budget::SHARE,
+        Network::Simulated(_) | Network::None { processors: None } => Budget::SHARE,
+        Network::None { processors: Some(processors) } => *processors,
         // Whatever ran beside it would be counted.
         Network::Wire => f64::INFINITY,
     }
@@ -134,7 +137,7 @@ pub(super) fn time_of(scenario: &Scenario) -> Duration {
         Network::Simulated(network) => simulating(network, scenario),
         Network::Emulated(_) | Network::Wire => scenario.duration() + OVERHEAD,
         // What programs are given is meant for slow machines.
-        Network::None => scenario.duration() / 10,
+        Network::None { .. } => scenario.duration() / 10,
     }
 }
 
@@ -150,7 +153,7 @@ pub(super) fn limit_of(scenario: &Scenario) -> Duration {
                 scenario.phases.iter().map(|phase| phase.measure.value.0).sum();
             (scenario.duration() + measured * MOST_AGAIN).mul_f64(1.1) + Duration::from_secs(30)
         }
-        Network::None => scenario.duration() + Duration::from_secs(30),
+        Network::None { .. } => scenario.duration() + Duration::from_secs(30),
     }
 }
 
@@ -211,12 +214,43 @@ mod tests {
     }
 
     #[test]
+    fn a_cell_takes_what_its_link_does_and_what_its_programs_do() {
+        let cores = |keys: &str| {
+            let text = format!(
+                "id = 'test'\ntitle = 'A test'\n[paper]\nsource = '§'\nstatement = '…'\n\
+                 [topology]\nrate = '20mbit'\nrtt = '10ms'\n{keys}\n\
+                 [[groups]]\nname = 'one'\nkind = 'bulk'\ncontrol = 'reno'\nphases = ['p']\n\
+                 [[phases]]\nname = 'p'\nsettle = '0s'\nmeasure = '1s'"
+            );
+            let plan = crate::plan::Plan::parse("test.toml", &text, false);
+            let cells = plan.and_then(|plan| plan.cells(&crate::plan::Selection::default(), 1));
+            cells.map(|cells| cores_of(&cells[0].scenario)).map_err(|error| error.to_string())
+        };
+        assert!((cores("").unwrap() - 0.09).abs() < 1e-9);
+        assert!((cores("processors = 1.5").unwrap() - 1.59).abs() < 1e-9);
+        let error = cores("processors = -1").unwrap_err();
+        assert!(error.contains("write a number from 0 on"), "{error}");
+        let error = cores("kind = 'simulator'\nprocessors = 1").unwrap_err();
+        assert!(error.contains("belongs to an emulated link"), "{error}");
+        let error = cores("kind = 'none'\nprocessors = 1").unwrap_err();
+        assert!(error.contains("no other key than 'kind' and 'processors'"), "{error}");
+    }
+
+    #[test]
     fn asked_for_jobs_cells_take_turns_on_the_processors() {
         let budget = Budget { processors: vec![0, 1], share: f64::INFINITY, jobs: 3 };
-        assert_eq!(budget.place(&taken(&[(Some(0), 9.0)]), 9.0), Some(Some(1)));
-        assert_eq!(budget.place(&taken(&[(Some(0), 9.0), (Some(1), 9.5)]), 1.0), Some(Some(0)));
-        assert_eq!(budget.place(&taken(&[(Some(0), 9.0); 3]), 1.0), None);
-        assert_eq!(budget.place(&taken(&[(Some(0), 1.0)]), f64::INFINITY), None);
-        assert_eq!(budget.place(&[], f64::INFINITY), Some(None), "alone, but it runs");
+        assert_eq!(budget.place(&taken(&[(Some(0), 0.7)]), 0.8), Some(Some(1)));
+        assert_eq!(budget.place(&taken(&[(Some(0), 0.7), (Some(1), 0.8)]), 0.8), Some(Some(0)));
+        assert_eq!(budget.place(&taken(&[(Some(0), 0.8); 3]), 0.1), None);
+    }
+
+    #[test]
+    fn asked_for_jobs_what_is_too_dear_for_a_processor_still_runs_alone_on_all_of_them() {
+        let budget = Budget { processors: vec![0, 1], share: f64::INFINITY, jobs: 3 };
+        for cores in [0.9, f64::INFINITY] {
+            assert_eq!(budget.place(&[], cores), Some(None));
+            assert_eq!(budget.place(&taken(&[(Some(0), 0.1)]), cores), None);
+            assert_eq!(budget.place(&taken(&[(None, cores)]), 0.1), None);
+        }
     }
 }

@@ -10,15 +10,17 @@ mod cell;
 mod controls;
 mod cost;
 mod network;
+mod presence;
 mod process;
 mod processor;
 mod schedule;
 mod stage;
 
-pub use alone::{Surroundings, alone};
+pub use alone::{Surroundings, alone, end_with_runner};
 pub use cell::{CellError, Order, Tick, Watch, conduct};
 use controls::Controls;
 pub use cost::{Budget, cores_of, estimate};
+use presence::Presence;
 use schedule::Step;
 
 use crate::plan::{Cell, Plan, PlanError, Selection};
@@ -65,7 +67,8 @@ pub enum Isolation {
 pub enum Event {
     /// So many cells were in the record already, and so many are to be run, which will take about
     /// so long. `older` if what is there was recorded by another commit. Where the emulator was late
-    /// in some, it is said once more: those are run again.
+    /// in some, it is said once more: those are run again. Each of the `others` that run on this
+    /// machine takes the processors for its own.
     Planned {
         /// Cells that are not run again.
         recorded: usize,
@@ -77,6 +80,8 @@ pub enum Event {
         time: Duration,
         /// The other commit, where there is one.
         older: Option<String>,
+        /// Other runs that are under way.
+        others: usize,
     },
     /// A cell has begun.
     Began {
@@ -132,6 +137,8 @@ pub struct Outcome {
     pub headers: Vec<Header>,
     /// The cells selected that have results, in the plan's order.
     pub cells: Vec<CellRecord>,
+    /// What is recorded of the plan's other cells, which references may lead to.
+    pub others: Vec<CellRecord>,
     /// Those that have none.
     pub failed: Vec<Failed>,
 }
@@ -158,11 +165,18 @@ impl Runner {
         let after = RecordFile::read(&path)?;
         let by_hash: BTreeMap<&str, &CellRecord> =
             after.cells.iter().map(|cell| (cell.hash.as_str(), cell)).collect();
+        let recorded = |cells: &[Cell]| -> Vec<CellRecord> {
+            let found = |cell: &Cell| Some(by_hash.get(cell.hash.as_str())?.as_cell(cell));
+            cells.iter().filter_map(found).collect()
+        };
+        let mut others = Vec::new();
+        if !self.selection.is_all() {
+            others = plan.cells(&Selection::default(), self.seed)?;
+            others.retain(|other| cells.iter().all(|cell| cell.hash != other.hash));
+        }
         Ok(Outcome {
-            cells: cells
-                .iter()
-                .filter_map(|cell| by_hash.get(cell.hash.as_str()).map(|cell| (*cell).clone()))
-                .collect(),
+            cells: recorded(&cells),
+            others: recorded(&others),
             headers: after.headers,
             failed,
             record: path,
@@ -184,9 +198,7 @@ impl Runner {
         }
         recorder.retain(|line| match line {
             Line::Header(_) => true,
-            Line::Cell(old) => {
-                !cells.iter().any(|cell| cell.key == old.key && cell.seed == old.seed)
-            }
+            Line::Cell(old) => !cells.iter().any(|cell| old.is_run_of(&cell.key, cell.seed)),
             Line::Failed(old) => !cells.iter().any(|cell| cell.key == old.key),
         })
     }
@@ -210,9 +222,12 @@ impl Pass<'_> {
 
     /// Whether a cell is to be run, given what is recorded: in the first pass where it has no
     /// result, and in all where it was disturbed.
-    fn is_due(&self, before: &RecordFile, cell: &Cell) -> bool {
+    fn is_due(&self, before: &RecordFile, failed: &[Failed], cell: &Cell) -> bool {
+        let has_failed = failed.iter().any(|failed| failed.hash == cell.hash);
         match before.cells.iter().find(|old| old.hash == cell.hash) {
-            Some(old) => self.runner.again && old.is_disturbed() && old.again < MOST_AGAIN,
+            Some(old) => {
+                self.runner.again && old.is_disturbed() && old.again < MOST_AGAIN && !has_failed
+            }
             None => self.is_first,
         }
     }
@@ -226,15 +241,16 @@ impl Pass<'_> {
         let mut before = self.recorded()?;
         // Who has nothing to write also reads records that are not theirs to write.
         let mut recorder = None;
-        if self.cells.iter().any(|cell| self.is_due(&before, cell)) {
+        if self.cells.iter().any(|cell| self.is_due(&before, failed, cell)) {
             recorder = Some(Recorder::open(self.path)?);
             // Another run may have ended since.
             before = self.recorded()?;
         }
         let (due, recorded): (Vec<&Cell>, Vec<&Cell>) =
-            self.cells.iter().partition(|cell| self.is_due(&before, cell));
+            self.cells.iter().partition(|cell| self.is_due(&before, failed, cell));
         let budget = Budget::of_this_machine(self.runner.jobs);
         let header = Header::new(&self.runner.program, self.runner.seed, self.plan);
+        let presence = (!due.is_empty()).then(Presence::enter);
         if self.is_first || !due.is_empty() {
             let old = |cell: &&&Cell| before.cells.iter().any(|old| old.hash == cell.hash);
             show(Event::Planned {
@@ -248,6 +264,7 @@ impl Pass<'_> {
                     .filter(|_| !recorded.is_empty())
                     .find(|old| old.commit != header.commit)
                     .map(|old| old.commit.clone().unwrap_or_else(|| "unknown".to_owned())),
+                others: presence.as_ref().map_or(0, Presence::others),
             });
         }
         let Some(mut recorder) = recorder.filter(|_| !due.is_empty()) else { return Ok(false) };
@@ -257,6 +274,7 @@ impl Pass<'_> {
         if self.runner.fresh && self.is_first {
             self.runner.drop_old(&mut recorder, self.cells)?;
         }
+        let commit = header.commit.clone();
         if self.is_first {
             recorder.write(&Line::Header(header))?;
         }
@@ -270,7 +288,9 @@ impl Pass<'_> {
                 Step::Began { key } => show(Event::Began { key }),
                 Step::Ended { key, hash, result, left } => {
                     let failure = result.as_ref().err().cloned();
+                    // What another program measured does not stand under this one's header.
                     let old = before.cells.iter().find(|old| old.hash == hash);
+                    let old = old.filter(|old| old.commit == commit);
                     recorder.write(&match (result, old) {
                         (Ok(new), None) => Line::Cell(new),
                         (Ok(new), Some(old)) => Line::Cell(Box::new(less_late(*new, old))),

@@ -21,7 +21,7 @@ impl Network {
                 Network::Emulated(Box::new(Emulator::start(&emulated.topology(series, seed))?))
             }
             plan::Network::Wire => Network::Wire(Wire::new()?),
-            plan::Network::Simulated(_) | plan::Network::None => {
+            plan::Network::Simulated(_) | plan::Network::None { .. } => {
                 unreachable!("simulated cells need no hosts")
             }
         })

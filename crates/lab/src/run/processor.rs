@@ -70,7 +70,7 @@ impl Tasks {
 pub(super) struct Reading {
     at: Instant,
     process: Duration,
-    stolen_s: f64,
+    ours: Option<Ours>,
     machine: Option<Machine>,
 }
 
@@ -100,7 +100,7 @@ impl Reading {
         Reading {
             at: Instant::now(),
             process: process_time(),
-            stolen_s: processors.map_or(0.0, |all| all.stolen_s),
+            ours: processors.map(|all| all.ours),
             machine: tasks.zip(processors).map(|(tasks, Processors { idle_s, cores, .. })| {
                 Machine { tasks: tasks.times(), idle_s, cores }
             }),
@@ -111,9 +111,11 @@ impl Reading {
     pub(super) fn since(&self, earlier: &Reading) -> CpuRecord {
         let seconds = (self.at - earlier.at).as_secs_f64();
         let process_s = self.process.saturating_sub(earlier.process).as_secs_f64();
-        let stolen_s = rounded(self.stolen_s - earlier.stolen_s);
-        let mut record =
-            CpuRecord { process_s: rounded(process_s), stolen_s, ..CpuRecord::default() };
+        let mut record = CpuRecord { process_s: rounded(process_s), ..CpuRecord::default() };
+        if let (Some(now), Some(before)) = (self.ours, earlier.ours) {
+            record.stolen_s = rounded(now.stolen_s - before.stolen_s);
+            record.busy = now.busy_since(before).map(rounded);
+        }
         if let (Some(machine), Some(before)) = (&self.machine, &earlier.machine) {
             let tasks_s = machine.tasks_since(before);
             let busy_s = seconds * machine.cores as f64 - (machine.idle_s - before.idle_s);
@@ -142,10 +144,29 @@ pub(super) fn process_time() -> Duration {
 struct Processors {
     /// Seconds that they were idle, waited for disks or were taken by a hypervisor.
     idle_s: f64,
-    /// Seconds that those were taken on which this process may run.
-    stolen_s: f64,
     /// How many there are.
     cores: usize,
+    /// Those on which this process may run.
+    ours: Ours,
+}
+
+/// The processors on which this process may run, all together, in seconds.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+struct Ours {
+    /// They were idle, or waited for disks.
+    idle_s: f64,
+    /// A hypervisor had them.
+    stolen_s: f64,
+    /// All of their time.
+    all_s: f64,
+}
+
+impl Ours {
+    /// The part of the time since an earlier reading in which they were not idle; none of no time.
+    fn busy_since(self, earlier: Ours) -> Option<f64> {
+        let all = self.all_s - earlier.all_s;
+        (all > 0.0).then(|| 1.0 - ((self.idle_s - earlier.idle_s) / all).clamp(0.0, 1.0))
+    }
 }
 
 fn processors() -> Option<Processors> {
@@ -155,17 +176,19 @@ fn processors() -> Option<Processors> {
 }
 
 fn parse_processors(stat: &str, is_ours: impl Fn(usize) -> bool) -> Option<Processors> {
-    let mut all = Processors { idle_s: 0.0, stolen_s: 0.0, cores: 0 };
+    let mut all = Processors { idle_s: 0.0, cores: 0, ours: Ours::default() };
     for line in stat.lines().filter_map(|line| line.strip_prefix("cpu")) {
         let mut words = line.split_ascii_whitespace();
         // The first line is the sum of the others, and has no number.
         let Some(number) = words.next().filter(|_| !line.starts_with(' ')) else { continue };
-        // proc(5): user, nice, system, idle, iowait, irq, softirq, steal.
-        let ticks: Vec<f64> = words.filter_map(|text| text.parse().ok()).collect();
+        // proc(5): user, nice, system, idle, iowait, irq, softirq, steal; what follows is in the first.
+        let ticks: Vec<f64> = words.take(8).filter_map(|text| text.parse().ok()).collect();
         let (idle, waiting, stolen) = (ticks.get(3)?, ticks.get(4)?, ticks.get(7)?);
         all.idle_s += (idle + waiting + stolen) / TICKS;
         if is_ours(number.parse().ok()?) {
-            all.stolen_s += stolen / TICKS;
+            all.ours.idle_s += (idle + waiting) / TICKS;
+            all.ours.stolen_s += stolen / TICKS;
+            all.ours.all_s += ticks.iter().sum::<f64>() / TICKS;
         }
         all.cores += 1;
     }
@@ -182,8 +205,23 @@ mod tests {
                     cpu1 1 2 3 100 10 6 7 12 0 0\nintr 5\n";
         let seen = parse_processors(stat, |processor| processor == 1).unwrap();
         assert!((seen.idle_s - 5.8).abs() < 1e-9, "{seen:?}");
-        assert_eq!((seen.stolen_s, seen.cores), (0.12, 2));
+        assert_eq!(seen.cores, 2);
+        assert_eq!(seen.ours, Ours { idle_s: 1.1, stolen_s: 0.12, all_s: 1.41 });
         assert_eq!(parse_processors("intr 5", |_| true), None);
+    }
+
+    #[test]
+    fn what_is_not_idle_is_busy_whoever_has_it() {
+        let at = |idle_s, stolen_s, all_s| Ours { idle_s, stolen_s, all_s };
+        let earlier = at(10.0, 1.0, 20.0);
+        for (later, expected) in [
+            (at(14.0, 1.0, 24.0), Some(0.0)),
+            (at(11.0, 1.0, 24.0), Some(0.75)),
+            (at(10.0, 5.0, 24.0), Some(1.0)),
+            (at(10.0, 1.0, 20.0), None),
+        ] {
+            assert_eq!(later.busy_since(earlier), expected, "{later:?}");
+        }
     }
 
     #[test]
@@ -195,5 +233,6 @@ mod tests {
         let used = Reading::now(Some(&tasks)).since(&before);
         assert!(used.process_s > 0.1, "{used:?}");
         assert!(used.others_s.is_some() && used.interrupts_s.is_some(), "{used:?}");
+        assert!(used.busy.is_some_and(|busy| busy > 0.1), "{used:?}");
     }
 }

@@ -25,6 +25,7 @@ const INTERVAL: Duration = Duration::from_millis(100);
 pub(super) struct Course {
     phases: Vec<Observed>,
     transfers: Vec<Transfer>,
+    end: Timestamp,
 }
 
 /// What was seen of a phase.
@@ -41,6 +42,10 @@ struct Observed {
     bytes: Vec<Vec<u64>>,
     /// Mean waiting time in each interval, in milliseconds.
     queueing_ms: Vec<f64>,
+    /// When it was looked at while it was measured.
+    looks: Vec<Timestamp>,
+    /// For each group of documents, how many were asked for from one look to the next.
+    asked: Vec<Vec<u64>>,
 }
 
 /// All counts at one time.
@@ -113,7 +118,7 @@ impl Course {
             phases.push(Observed::see(stage, scenario, number, phase, begin));
             begin += phase.duration();
         }
-        Course { phases, transfers: stage.simulation.take_transfers() }
+        Course { phases, transfers: stage.simulation.take_transfers(), end: begin }
     }
 
     /// The phases' records.
@@ -236,8 +241,7 @@ impl Course {
                 record.divide(each.collect(), length);
             }
             Kind::Requests { .. } | Kind::Documents(_) | Kind::Flows(_) => {
-                let asked = sum(|counters| counters.written);
-                record.latency = self.latency(stay, asked, observed.from, observed.to);
+                record.latency = self.latency(stay, at, observed);
             }
             Kind::Command { .. } | Kind::Probes(_) => {}
         }
@@ -257,17 +261,29 @@ impl Course {
         record
     }
 
-    /// How long the documents took that were asked for between two times (Nice §4.1: from the
-    /// first packet sent to the acknowledgement of the last), also if they were complete later.
-    fn latency(&self, stay: &Stay, asked: u64, from: Timestamp, to: Timestamp) -> Option<Latency> {
-        let own = self.transfers.iter().filter(|transfer| {
-            stay.sources.contains(&transfer.source)
-                && transfer.requested >= from
-                && transfer.requested < to
+    /// How long the documents of a group took that were asked for while a phase was measured (Nice
+    /// §4.1: from the first packet sent to the acknowledgement of the last), also if they were
+    /// complete later. To leave out the others would leave out those that took longest: they count
+    /// with the time from the look after their request to the end of the run.
+    fn latency(&self, stay: &Stay, group: usize, observed: &Observed) -> Option<Latency> {
+        let own = || {
+            self.transfers.iter().filter(|transfer| {
+                stay.sources.contains(&transfer.source)
+                    && transfer.requested >= observed.from
+                    && transfer.requested < observed.to
+            })
+        };
+        let answered = own().map(|own| own.latency_nanos() as f64 / 1e6).collect();
+        let mut open = observed.asked[group].clone();
+        for transfer in own() {
+            let look = observed.looks.partition_point(|look| *look < transfer.requested);
+            open[look] -= 1;
+        }
+        let unanswered = observed.looks.iter().zip(&open).flat_map(|(look, open)| {
+            let waited_ms = (self.end - *look).as_nanos() as f64 / 1e6;
+            std::iter::repeat_n(waited_ms, *open as usize)
         });
-        let latencies: Vec<f64> = own.map(|own| own.latency_nanos() as f64 / 1e6).collect();
-        let unanswered = asked.saturating_sub(latencies.len() as u64);
-        Latency::of(latencies, unanswered, 0)
+        Latency::with_unanswered(answered, unanswered.collect(), 0)
     }
 }
 
@@ -287,15 +303,20 @@ impl Observed {
             states: vec![State::default(); groups],
             bytes: vec![Vec::new(); groups],
             queueing_ms: Vec::new(),
+            written: written(stage, scenario, number),
+            looks: Vec::new(),
+            asked: vec![Vec::new(); groups],
         };
         let (from, to) = (begin + phase.settle.value.0, begin + phase.duration());
-        progress.pass(stage, from);
+        progress.pass(stage, scenario, from);
         progress.states.fill(State::default());
+        progress.looks.clear();
+        progress.asked.fill(Vec::new());
         let before = Snapshot::take(stage, number);
-        progress.pass(stage, to);
+        progress.pass(stage, scenario, to);
         let after = Snapshot::take(stage, number);
-        let Progress { states, bytes, queueing_ms, .. } = progress;
-        Observed { begin, from, to, before, after, states, bytes, queueing_ms }
+        let Progress { states, bytes, queueing_ms, looks, asked, .. } = progress;
+        Observed { begin, from, to, before, after, states, bytes, queueing_ms, looks, asked }
     }
 }
 
@@ -309,21 +330,25 @@ struct Progress {
     states: Vec<State>,
     bytes: Vec<Vec<u64>>,
     queueing_ms: Vec<f64>,
+    /// Documents that each group had asked for at the last look.
+    written: Vec<u64>,
+    looks: Vec<Timestamp>,
+    asked: Vec<Vec<u64>>,
 }
 
 impl Progress {
     /// Lets time pass until just before `end`, with a look after each interval. What happens at a
     /// phase's end, such as the first request of the next one, is that one's.
-    fn pass(&mut self, stage: &mut Stage, end: Timestamp) {
+    fn pass(&mut self, stage: &mut Stage, scenario: &Scenario, end: Timestamp) {
         let end = Timestamp::from_nanos(end.as_nanos().saturating_sub(1));
         while stage.simulation.now() < end {
             let next = stage.simulation.now() + INTERVAL;
             stage.simulation.run_until(next.min(end));
-            self.look(stage);
+            self.look(stage, scenario);
         }
     }
 
-    fn look(&mut self, stage: &mut Stage) {
+    fn look(&mut self, stage: &mut Stage, scenario: &Scenario) {
         let sent = sent(stage, self.bytes.len());
         for ((series, now), before) in self.bytes.iter_mut().zip(&sent).zip(&self.sent) {
             series.push(now - before);
@@ -338,6 +363,12 @@ impl Progress {
         };
         self.queueing_ms.push(mean);
         self.waited = (packets, nanos);
+        let written = written(stage, scenario, self.number);
+        for ((asked, now), before) in self.asked.iter_mut().zip(&written).zip(&self.written) {
+            asked.push(now - before);
+        }
+        self.written = written;
+        self.looks.push(stage.simulation.now());
         for (state, stays) in self.states.iter_mut().zip(&stage.stays) {
             for sender in
                 sources_in(stays, self.number).iter().flat_map(|id| stage.simulation.senders(*id))
@@ -351,6 +382,19 @@ impl Progress {
             }
         }
     }
+}
+
+/// Documents that each group has asked for in its stay of a phase. Of groups that ask for none, it is
+/// not looked for.
+fn written(stage: &Stage, scenario: &Scenario, phase: usize) -> Vec<u64> {
+    let of = |(group, stays): (&Group, &Vec<Stay>)| match group.kind {
+        Kind::Requests { .. } | Kind::Documents(_) | Kind::Flows(_) => {
+            let sources = sources_in(stays, phase).iter();
+            sources.map(|id| stage.simulation.source(*id).written).sum()
+        }
+        _ => 0,
+    };
+    scenario.groups.iter().zip(&stage.stays).map(of).collect()
 }
 
 /// The part of the time that the bottlenecks were busy, of their rate; the mean of several.

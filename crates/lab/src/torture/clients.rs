@@ -1,24 +1,21 @@
 //! Who writes and who reads, each on a thread of its own.
 
-use std::fs::{self, File, OpenOptions};
-use std::future::Future;
+use std::fs;
 use std::io::{self, ErrorKind};
-use std::os::fd::AsRawFd;
-use std::os::unix::fs::OpenOptionsExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use lull_sim::random::Random;
-use nix::sys::statfs::{FUSE_SUPER_MAGIC, fstatfs};
 
 use super::daemon::Program;
 use super::history::{
     FOLDER, NOBODYS, Read, SINGLES, Seen, TOGETHER, Write, body, number_of, path_of,
 };
-use super::http::{Answer, Asked, Client};
+use crate::asking::{Answer, Asked, Client};
 use crate::emulate::Host;
+use crate::mounted::Root;
 
 /// After something that did not work.
 const PAUSE: Duration = Duration::from_millis(20);
@@ -84,12 +81,6 @@ impl Shared {
         writes.push(write);
         self.writes.fetch_add(1, Ordering::Relaxed);
     }
-}
-
-/// Runs what waits for connections on this thread.
-pub(super) fn block_on<T>(work: impl Future<Output = T>) -> io::Result<T> {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    Ok(runtime.block_on(work))
 }
 
 /// Writes or deletes an object at the origin; none unless it was acknowledged.
@@ -213,7 +204,12 @@ pub(super) async fn read(shared: &Shared, hosts: &[Host], port: u16, session: u3
                 shared.reads.fetch_add(1, Ordering::Relaxed);
                 tokio::time::sleep(pause).await;
             }
-            None => tokio::time::sleep(PAUSE).await,
+            None => {
+                // As a user would: another one may answer.
+                let others = clients.len() as u64 - 1;
+                replica = (replica + 1 + random.below(others) as usize) % clients.len();
+                tokio::time::sleep(PAUSE).await;
+            }
         }
     }
     reads
@@ -239,27 +235,8 @@ pub(super) async fn read_one(
     Some(Read { session, replica, began, ended, seen })
 }
 
-/// A mount, held by its root: whatever is asked for through that is asked of the mount, and never of the
-/// folder below it, which is seen while its replica does not run.
-#[derive(Debug)]
-struct Root(File);
-
+/// What torture looks at in a mount.
 impl Root {
-    fn open(folder: &Path) -> io::Result<Self> {
-        let mut options = OpenOptions::new();
-        // No request: a replica that has to wait would keep it.
-        options.read(true).custom_flags(libc::O_PATH | libc::O_DIRECTORY);
-        let root = options.open(folder)?;
-        match fstatfs(&root)?.filesystem_type() {
-            FUSE_SUPER_MAGIC => Ok(Root(root)),
-            _ => Err(ErrorKind::NotConnected.into()),
-        }
-    }
-
-    fn path(&self, name: &str) -> PathBuf {
-        PathBuf::from(format!("/proc/self/fd/{}/{name}", self.0.as_raw_fd()))
-    }
-
     /// What a file has; none if there is none.
     fn read(&self, name: &str) -> io::Result<Option<u64>> {
         match fs::read(self.path(name)) {
@@ -289,9 +266,7 @@ impl Root {
             last = last.max(number);
         }
         let last = last.ok_or(ErrorKind::NotFound)?;
-        let mut options = OpenOptions::new();
-        options.read(true).custom_flags(libc::O_PATH | libc::O_DIRECTORY);
-        let state = Root(options.open(self.path(&format!(".lull/@{last}")))?);
+        let state = self.within(&format!(".lull/@{last}"))?;
         let mut bodies = [None; TOGETHER as usize];
         for (object, body) in (SINGLES..).zip(&mut bodies) {
             *body = state.read(&path_of(object))?;

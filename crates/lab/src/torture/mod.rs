@@ -16,7 +16,6 @@ mod clients;
 mod daemon;
 mod disk;
 mod history;
-mod http;
 mod schedule;
 mod site;
 

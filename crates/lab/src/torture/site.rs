@@ -10,13 +10,13 @@ use lull_cc::Rate;
 use nix::mount::{MsFlags, mount};
 use serde_json::Value;
 
-use super::clients::{self, Shared, block_on};
+use super::clients::{self, Shared};
 use super::daemon::{Clock, Daemon, Program};
 use super::disk::LabDisk;
 use super::history::{Bounds, Fault, Happened, History, Read, SINGLES, TOGETHER, Write};
-use super::http::{Asked, Client};
 use super::schedule::{Planned, Schedule};
 use super::{Progress, Sabotage, Torture, TortureError};
+use crate::asking::{Asked, Client, block_on};
 use crate::emulate::{Emulator, Host, Link, LinkRate, Topology};
 
 /// Where replicas connect, where the origin takes writes, and where replicas answer.

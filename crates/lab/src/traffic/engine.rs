@@ -315,8 +315,8 @@ impl Engine {
             let tally = &mut tallies[entry.group];
             match &entry.socket {
                 Socket::Client(client) if client.is_waiting() => tally.open.push(client.asked),
-                Socket::Sender(stream) | Socket::Probe(Sending { stream, .. }) => {
-                    let information = TcpInfo::of(stream);
+                sending @ (Socket::Sender(_) | Socket::Server(_) | Socket::Probe(_)) => {
+                    let information = TcpInfo::of(sending.descriptor());
                     tally.retransmitted +=
                         information.map_or(0, |information| u64::from(information.retransmitted));
                 }

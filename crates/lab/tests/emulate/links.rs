@@ -2,7 +2,7 @@
 
 use std::ffi::CStr;
 use std::fs;
-use std::io::{Read, Write};
+use std::io::{Read, Seek, SeekFrom, Write};
 use std::net::{TcpListener, TcpStream, UdpSocket};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -23,12 +23,16 @@ const PAYLOAD_RATE: f64 = 10e6 / 8.0 * 1448.0 / 1500.0;
 /// The codepoint of the lower-effort class.
 const LOWER_EFFORT: u8 = 1;
 
+/// How soon processors are to be back from sleep.
+const LATENCY: &str = "/dev/cpu_dma_latency";
+
+fn file(path: &str) -> Result<(), Missing> {
+    let opened = fs::File::open(path).map(drop);
+    opened.map_err(|error| Missing::new(format!("{path}: {error}")))
+}
+
 fn tun() -> Result<(), Missing> {
-    root()?;
-    match std::fs::File::open("/dev/net/tun") {
-        Ok(_) => Ok(()),
-        Err(error) => Err(Missing::new(format!("/dev/net/tun: {error}"))),
-    }
+    root().and_then(|()| file("/dev/net/tun"))
 }
 
 /// Where the machine has been away for so long, at p99, the flow has seen another path.
@@ -453,4 +457,22 @@ fn red_and_codel_tell_a_real_flow_before_the_buffer_is_full() {
 fn a_process_with_threads_cannot_be_contained() {
     let error = contain(Signals::Pass, |_| 0).unwrap_err();
     assert!(error.to_string().contains("first thing in main"), "{error}");
+}
+
+/// What the kernel has been asked for at most, in microseconds: by us, or by somebody who asks for less.
+#[test]
+fn no_processor_sleeps_while_an_emulator_measures() {
+    needs!(tun(), file(LATENCY));
+    let mut quality = fs::File::open(LATENCY).unwrap();
+    let emulator = Emulator::start(&Topology::default()).unwrap();
+    // The thread begins a moment later.
+    let asked_for_none = (0..100).any(|_| {
+        thread::sleep(Duration::from_millis(10));
+        let mut microseconds = [0; 4];
+        quality.seek(SeekFrom::Start(0)).unwrap();
+        quality.read_exact(&mut microseconds).unwrap();
+        i32::from_ne_bytes(microseconds) == 0
+    });
+    assert!(asked_for_none);
+    emulator.finish().unwrap();
 }

@@ -6,6 +6,9 @@
 //! if each had an event of its own. A packet under way is an event, its delivery, and nothing else.
 //!
 //! A packet that arrives in the nanosecond in which the link becomes free finds it free.
+//!
+//! Who only looks at a link sees it caught up as well. But what left it since is put on the wire no
+//! sooner than it would have been, or events of one nanosecond would change places.
 
 use core::time::Duration;
 
@@ -94,7 +97,7 @@ struct Link {
     delivered: u64,
     sent_bytes: u64,
     /// Packets on their way.
-    in_flight: u64,
+    in_flight: u32,
     /// Its number among all links.
     number: u32,
     /// Packets up to this length need not pass the queue when nothing waits: it would hand them
@@ -104,7 +107,11 @@ struct Link {
     idle: bool,
     /// Something waits, or the discipline does not know yet that nothing does.
     backlogged: bool,
+    /// Somebody has looked, and [`Rare::seen`] is to be put on the wire.
+    was_seen: bool,
 }
+
+const _: () = assert!(size_of::<Link>() == 64, "a link is a cache line");
 
 /// What a link needs once packets wait, are lost or are measured. An access link that is never
 /// congested does not touch it: thousands of them must not push each other out of the cache.
@@ -118,6 +125,18 @@ struct Rare {
     effects: Effects<Packet>,
     random: Random,
     delays: Option<Box<ClassDelays>>,
+    /// What has left, as far as it is known from looking only.
+    seen: Seen,
+}
+
+/// Packets that are to be put on a wire, with the times at which they get to its end.
+#[derive(Debug, Default)]
+struct Seen(Vec<(Timestamp, Packet)>);
+
+impl Wire for Seen {
+    fn carry(&mut self, arrives: Timestamp, _link: u32, packet: &Packet) {
+        self.0.push((arrives, *packet));
+    }
 }
 
 /// Links in operation, by number.
@@ -162,6 +181,7 @@ impl Links {
             bypass_bytes,
             idle: true,
             backlogged: false,
+            was_seen: false,
         });
         self.rare.push(Rare {
             loss,
@@ -172,6 +192,7 @@ impl Links {
             effects: Effects::default(),
             random,
             delays: None,
+            seen: Seen::default(),
         });
     }
 
@@ -188,25 +209,15 @@ impl Links {
     }
 
     /// What was measured, with what has left the queue by `now`.
-    pub(crate) fn delays(
-        &mut self,
-        wire: &mut impl Wire,
-        link: usize,
-        now: Timestamp,
-    ) -> Option<&ClassDelays> {
-        self.links[link].catch_up(&mut self.rare[link], wire, now.as_nanos());
+    pub(crate) fn delays(&mut self, link: usize, now: Timestamp) -> Option<&ClassDelays> {
+        self.links[link].look(&mut self.rare[link], now.as_nanos());
         self.rare[link].delays.as_deref()
     }
 
     /// Everything counted so far, with the queue as it is at `now`.
-    pub(crate) fn counters(
-        &mut self,
-        wire: &mut impl Wire,
-        link: usize,
-        now: Timestamp,
-    ) -> LinkCounters {
+    pub(crate) fn counters(&mut self, link: usize, now: Timestamp) -> LinkCounters {
         let (link, rare) = (&mut self.links[link], &mut self.rare[link]);
-        link.catch_up(rare, wire, now.as_nanos());
+        link.look(rare, now.as_nanos());
         LinkCounters {
             arrived: link.arrived,
             lost: rare.lost,
@@ -215,7 +226,7 @@ impl Links {
             delivered: link.delivered,
             queued: rare.queue.packets(),
             queued_bytes: rare.queue.bytes().0,
-            in_flight: link.in_flight,
+            in_flight: u64::from(link.in_flight),
             sent_bytes: link.sent_bytes,
         }
     }
@@ -285,6 +296,24 @@ impl Link {
 
     /// Takes from the queue what has left it by now.
     fn catch_up(&mut self, rare: &mut Rare, wire: &mut impl Wire, now: u64) {
+        if self.was_seen {
+            self.was_seen = false;
+            for (arrives, packet) in rare.seen.0.drain(..) {
+                wire.carry(arrives, self.number, &packet);
+            }
+        }
+        self.move_on(rare, wire, now);
+    }
+
+    /// The same for somebody who looks, without an effect beyond the link.
+    fn look(&mut self, rare: &mut Rare, now: u64) {
+        let mut seen = core::mem::take(&mut rare.seen);
+        self.move_on(rare, &mut seen, now);
+        self.was_seen = !seen.0.is_empty();
+        rare.seen = seen;
+    }
+
+    fn move_on(&mut self, rare: &mut Rare, wire: &mut impl Wire, now: u64) {
         if self.free_at > now {
             return;
         }

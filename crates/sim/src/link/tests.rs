@@ -57,12 +57,12 @@ fn arrivals(parameters: &LinkParameters, sent: &[(u64, u8)]) -> Vec<(u32, u64)> 
     for (number, &(micros, dscp)) in sent.iter().enumerate() {
         deliver(&mut links, &mut wire, at(micros));
         links.arrive(&mut wire, 0, at(micros), &packet(number as u32, 1_000, dscp));
-        let counters = links.counters(&mut wire, 0, at(micros));
+        let counters = links.counters(0, at(micros));
         assert!(counters.is_conserved());
         assert_eq!(counters.in_flight, wire.0.len() as u64);
     }
     deliver(&mut links, &mut wire, Timestamp::FAR_FUTURE);
-    let end = links.counters(&mut wire, 0, at(1_000_000_000));
+    let end = links.counters(0, at(1_000_000_000));
     assert!(end.is_conserved() && end.queued == 0 && end.in_flight == 0, "{end:?}");
     arrived
 }
@@ -184,7 +184,7 @@ fn groups_of_one_codepoint_are_counted_apart() {
         let packet = Packet { owner: Owner::new(number, group), ..packet(0, 1_000, 0) };
         links.arrive(&mut wire, 0, at(0), &packet);
     }
-    let delays = links.delays(&mut wire, 0, at(0)).unwrap();
+    let delays = links.delays(0, at(0)).unwrap();
     let told: Vec<_> =
         delays.classes().iter().map(|class| (class.group, class.packets, class.dropped)).collect();
     assert_eq!(told, [(1, 1, 0), (2, 0, 1)]);
@@ -200,7 +200,7 @@ fn percentiles_reach_as_far_as_packets_have_waited() {
         links.arrive(&mut wire, 0, at(0), &packet(number, 1_000, 0));
     }
     // A millisecond each: the last one waits for nine.
-    let class = &links.delays(&mut wire, 0, at(10_000)).unwrap().classes()[0];
+    let class = &links.delays(0, at(10_000)).unwrap().classes()[0];
     let longest = class.waiting.value_at_quantile(1.0) as f64;
     assert!((longest / 9e6 - 1.0).abs() < 0.001, "{longest}");
     assert_eq!(class.mean_nanos(), 4.5e6);

@@ -355,12 +355,12 @@ impl Simulation {
 
     /// Counts of a link, and what waits there now.
     pub fn link(&mut self, link: LinkId) -> LinkCounters {
-        self.network.links.counters(&mut self.events, link.0 as usize, self.now)
+        self.network.links.counters(link.0 as usize, self.now)
     }
 
     /// Queueing delays of a link by class; none if it is not observed.
     pub fn delays(&mut self, link: LinkId) -> Option<&ClassDelays> {
-        self.network.links.delays(&mut self.events, link.0 as usize, self.now)
+        self.network.links.delays(link.0 as usize, self.now)
     }
 
     /// Counts of a source.
@@ -408,7 +408,7 @@ impl Simulation {
             ..Conservation::default()
         };
         for link in 0..self.network.links.len() {
-            let counters = self.network.links.counters(&mut self.events, link, self.now);
+            let counters = self.network.links.counters(link, self.now);
             debug_assert!(counters.is_conserved(), "a link made or lost a packet: {counters:?}");
             conservation.add(&counters);
         }
@@ -423,7 +423,7 @@ impl Simulation {
             .observed
             .iter()
             .map(|&link| {
-                let counters = self.network.links.counters(&mut self.events, link.0 as usize, now);
+                let counters = self.network.links.counters(link.0 as usize, now);
                 LinkSample { link, counters }
             })
             .collect();

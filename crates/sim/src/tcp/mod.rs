@@ -8,6 +8,8 @@
 //! - The sender's half is closed by a FIN on its last segment. The receiver's half has nothing to
 //!   say and is not closed by packets of its own.
 //! - The receiver's application reads at once, so the advertised window is constant.
+//! - A lost SYN lengthens the first timeout of the data (RFC 6298 §5.7), but does not shrink the
+//!   initial window (RFC 5681 §3.1): that is the controller's, which begins with the data.
 
 use core::time::Duration;
 

@@ -4,6 +4,9 @@ use core::time::Duration;
 
 use super::{RtoParameters, nanos};
 
+/// RFC 6298 §5.7: the timeout of data after a SYN that timed out.
+const AFTER_LOST_SYN: u64 = 3_000_000_000;
+
 /// Estimates the timeout from round-trip times, and backs off.
 #[derive(Clone, Debug)]
 pub struct RetransmissionTimer {
@@ -44,6 +47,16 @@ impl RetransmissionTimer {
             .min(maximum_nanos);
         // §5, last paragraph: a new measurement ends the back-off.
         self.doublings = 0;
+    }
+
+    /// The connection is open, and its SYN had timed out (§5.7): where timeouts begin below three
+    /// seconds, that was too early perhaps. Nothing was measured, because nobody knows which SYN was
+    /// answered.
+    pub fn restart_after_lost_syn(&mut self) {
+        if self.parameters.initial_nanos < AFTER_LOST_SYN {
+            self.timeout = AFTER_LOST_SYN;
+            self.doublings = 0;
+        }
     }
 
     /// The timer has fired (§5.5).
@@ -107,6 +120,27 @@ mod tests {
         let mut timer = rfc();
         timer.measure(10 * MS);
         assert_eq!(timer.timeout(), Duration::from_secs(1));
+    }
+
+    #[test]
+    fn rfc_6298_5_7_data_after_a_lost_syn_has_three_seconds_until_there_is_a_measurement() {
+        for lost in 1..5 {
+            let mut timer = rfc();
+            (0..lost).for_each(|_| timer.back_off());
+            timer.restart_after_lost_syn();
+            assert_eq!(timer.timeout(), Duration::from_secs(3), "{lost} lost");
+            timer.back_off();
+            assert_eq!(timer.timeout(), Duration::from_secs(6));
+            timer.measure(400 * MS);
+            assert_eq!(timer.timeout(), 1_200 * MS);
+        }
+        // Who was more patient than that from the beginning stays so.
+        let initial_nanos = 6_000_000_000;
+        let parameters = RtoParameters { initial_nanos, ..RtoParameters::RFC_6298 };
+        let mut timer = RetransmissionTimer::new(parameters);
+        timer.back_off();
+        timer.restart_after_lost_syn();
+        assert_eq!(timer.timeout(), Duration::from_secs(12));
     }
 
     #[test]

@@ -364,6 +364,15 @@ impl Scoreboard {
         None
     }
 
+    /// Whether [`next_missing`](Scoreboard::next_missing) has one to give.
+    pub(super) fn has_missing(&self) -> bool {
+        let end = self.highest[DUP_THRESH - 1];
+        (self.cursor..end).any(|number| {
+            let segment = &self.segments[self.index(number)];
+            segment.flags & (SACKED | AGAIN) == 0
+        })
+    }
+
     /// `NextSeg` rule 4: the highest segment that has not arrived. By the letter of the rule it may
     /// have been sent again a moment ago by another rule; then it is not sent a third time.
     pub(super) fn highest_missing(&self) -> Option<u32> {

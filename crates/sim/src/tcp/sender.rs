@@ -12,7 +12,7 @@
 use core::num::NonZeroU32;
 use core::time::Duration;
 
-use lull_cc::{Ack, Controller, Pacing, Rate, Timestamp, Window};
+use lull_cc::{Ack, Controller, Timestamp};
 
 use super::counters::SenderCounters;
 use super::delivery::DeliveryRate;
@@ -22,6 +22,8 @@ use super::rto::RetransmissionTimer;
 use super::scoreboard::{DUP_THRESH, Delivery, Newest, Scoreboard};
 use super::{Parameters, Recovery, micros, nanos};
 use crate::packet::{AckHeader, DataHeader};
+
+mod transmit;
 
 const NEVER: u64 = u64::MAX;
 
@@ -58,15 +60,25 @@ enum State {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Mending {
     Open,
-    /// Until this segment is acknowledged (RecoveryPoint); whether the rescue was used.
+    /// Until this segment is acknowledged (RecoveryPoint); whether the rescue was used, and whether
+    /// NewReno's timer was restarted.
     Recovery {
         until: u32,
         rescued: bool,
+        restarted: bool,
     },
     /// After a timeout.
     Loss {
         until: u32,
     },
+}
+
+/// Losses that an acknowledgement has revealed: those that begin a recovery or lie beyond the
+/// recovery point, and those of the recovery under way.
+#[derive(Clone, Copy, Debug)]
+struct Losses {
+    news: u32,
+    in_recovery: u32,
 }
 
 /// The sending end of a connection.
@@ -95,8 +107,9 @@ pub struct Sender {
     window_reduced: bool,
     /// Marks until this segment is acknowledged belong to a reduction that was made.
     mark_until: u32,
-    /// RFC 6582 §3.2 step 2: duplicates up to here may come from segments sent again.
-    recover: u32,
+    /// RFC 6582 §3.2 step 2: without selective acknowledgements, duplicates of what does not go beyond
+    /// this may come from segments that were sent again.
+    recover: Option<u32>,
     rate: DeliveryRate,
     /// When a segment was sent last.
     last_sent: u64,
@@ -134,7 +147,7 @@ impl Sender {
             unpaced: false,
             window_reduced: false,
             mark_until: 0,
-            recover: 0,
+            recover: None,
             rate: DeliveryRate::default(),
             last_sent: 0,
             deadline: NEVER,
@@ -200,8 +213,9 @@ impl Sender {
         if let State::SynSent(first) = self.state {
             self.state = State::Established;
             self.deadline = NEVER;
-            if let Some(sent) = first {
-                self.timer.measure(Duration::from_nanos(now.as_nanos() - sent));
+            match first {
+                Some(sent) => self.timer.measure(Duration::from_nanos(now.as_nanos() - sent)),
+                None => self.timer.restart_after_lost_syn(),
             }
         }
     }
@@ -224,9 +238,13 @@ impl Sender {
         self.hear_echo(now, header);
         if has_advanced {
             // RFC 6298 §5.2 and §5.3.
-            self.deadline = NEVER;
-            if self.board.outstanding() > 0 {
+            if self.board.outstanding() == 0 {
+                self.deadline = NEVER;
+            } else if !self.leaves_timer_running() {
                 self.restart_timer(now.as_nanos());
+                if let Mending::Recovery { restarted, .. } = &mut self.mending {
+                    *restarted = true;
+                }
             }
             self.outbox.acknowledge(now, self.board.first());
             if self.outbox.is_closing() && self.board.first() == self.outbox.limit() {
@@ -259,10 +277,8 @@ impl Sender {
         delivery
     }
 
-    /// Finds losses, begins and ends recoveries. Gives the number of losses that are news to the
-    /// controller: what belongs to a recovery was told when it began (RFC 6675 §5 step 4, RFC
-    /// 6582 §3.2 step 2: one reduction each).
-    fn mend(&mut self, has_advanced: bool, has_delivered: bool) -> u32 {
+    /// Finds losses, begins and ends recoveries.
+    fn mend(&mut self, has_advanced: bool, has_delivered: bool) -> Losses {
         if let Mending::Recovery { until, .. } | Mending::Loss { until } = self.mending {
             // Reno's recovery ends with whatever is new (RFC 5681 §3.2 step 6).
             let ends_early = self.parameters.recovery == Recovery::Reno
@@ -283,11 +299,14 @@ impl Sender {
             Recovery::Sack => self.board.detect(told),
             Recovery::NewReno | Recovery::Reno => self.detect_plain(has_advanced, has_delivered),
         };
-        self.counters.losses += u64::from(self.board.lost() - before);
+        let found = self.board.lost() - before;
+        self.counters.losses += u64::from(found);
         if self.mending == Mending::Open && self.board.to_mend() > 0 {
             let until = self.board.next();
-            self.mending = Mending::Recovery { until, rescued: false };
-            self.recover = until;
+            self.mending = Mending::Recovery { until, rescued: false, restarted: false };
+            if self.parameters.recovery != Recovery::Reno {
+                self.recover = Some(until);
+            }
             self.board.restart();
             self.forced = true;
             self.counters.recoveries += 1;
@@ -295,20 +314,19 @@ impl Sender {
             self.mark_until = until;
             self.window_reduced |= self.parameters.ecn;
         }
-        news
+        Losses { news, in_recovery: found - news }
     }
 
-    /// Without selective acknowledgements.
+    /// Without selective acknowledgements. Gives the number of losses that are news.
     fn detect_plain(&mut self, has_advanced: bool, has_delivered: bool) -> u32 {
         match self.mending {
             Mending::Open => {
                 // RFC 5681 §3.2 step 2; RFC 6582 §3.2 step 2: not for duplicates that segments
-                // sent again have caused.
+                // sent again have caused. Where nothing beyond has arrived, nobody can tell.
                 let is_loss = !has_advanced
                     && has_delivered
                     && self.board.sacked() as usize >= DUP_THRESH
-                    && (self.board.first() >= self.recover
-                        || self.parameters.recovery == Recovery::Reno);
+                    && self.recover.is_none_or(|recover| self.board.first() > recover);
                 u32::from(is_loss && self.board.mark_lost(self.board.first()))
             }
             Mending::Recovery { .. } => {
@@ -330,7 +348,7 @@ impl Sender {
         header: &AckHeader,
         delivery: &Delivery,
         in_flight: u32,
-        lost: u32,
+        lost: Losses,
     ) -> Ack {
         let interval_micros = self.rate.deliver(now.as_nanos(), delivery);
         let delivered = self.rate.delivered();
@@ -339,7 +357,8 @@ impl Sender {
             delivered,
             prior_delivered: delivered,
             acked: delivery.segments,
-            lost,
+            lost: lost.news,
+            lost_in_recovery: lost.in_recovery,
             in_flight,
             interval_micros,
             is_small: delivery.is_of_small(self.parameters.segment_bytes),
@@ -400,7 +419,7 @@ impl Sender {
                 self.counters.timeouts += 1;
                 let until = self.board.next();
                 self.mending = Mending::Loss { until };
-                self.recover = until;
+                self.recover = Some(until);
                 self.board.mark_all_lost(self.parameters.recovery == Recovery::Sack);
                 self.controller.handle_timeout(now, self.rate.delivered());
                 self.forced = true;
@@ -412,6 +431,13 @@ impl Sender {
         }
     }
 
+    /// RFC 6582 §3.2 step 3: of all partial acknowledgements of a recovery the first restarts the
+    /// timer, so that one of many holes gives way to it.
+    fn leaves_timer_running(&self) -> bool {
+        self.parameters.recovery == Recovery::NewReno
+            && matches!(self.mending, Mending::Recovery { restarted: true, .. })
+    }
+
     fn restart_timer(&mut self, now: u64) {
         self.deadline = now.saturating_add(nanos(self.timer.timeout()));
     }
@@ -419,153 +445,6 @@ impl Sender {
     /// When [`handle_timeout`](Sender::handle_timeout) is to be called.
     pub fn retransmission_deadline(&self) -> Timestamp {
         Timestamp::from_nanos(self.deadline)
-    }
-
-    /// When [`poll_transmit`](Sender::poll_transmit) is to be asked again although nothing has
-    /// happened; none if only the pace holds nothing back.
-    pub fn pacing_deadline(&self, now: Timestamp) -> Option<Timestamp> {
-        let due = self.pacer.due();
-        let is_held = due > now.as_nanos()
-            && self.state == State::Established
-            && self.window_allows()
-            && (self.has_new() || self.board.to_mend() > 0);
-        is_held.then(|| Timestamp::from_nanos(due))
-    }
-
-    fn window_allows(&self) -> bool {
-        let in_flight = self.board.in_flight();
-        let mut counted = in_flight;
-        if !self.parameters.limited_transmit
-            && self.mending == Mending::Open
-            && self.board.sacked() > 0
-        {
-            // RFC 5681 §3.2 step 1 without RFC 3042: duplicates send nothing new.
-            counted += self.board.sacked();
-        }
-        // Nice §2.3: a pair that has begun is sent to its end, although with its first packet in
-        // flight no other may begin.
-        let is_within_pair = self.pacer.left() > 0 && self.controller.window() < Window::TWO;
-        self.forced || is_within_pair || self.controller.packets(in_flight) > counted
-    }
-
-    fn has_new(&self) -> bool {
-        let next = self.board.next();
-        next < self.outbox.limit() && next < self.right_edge
-    }
-
-    /// What is to be sent now. To be asked until it gives nothing.
-    pub fn poll_transmit(&mut self, now: Timestamp) -> Option<Transmit> {
-        match self.state {
-            State::Opening { again } => {
-                self.state = State::SynSent((!again).then_some(now.as_nanos()));
-                self.restart_timer(now.as_nanos());
-                return Some(Transmit::Syn);
-            }
-            State::Established => {}
-            State::Closed | State::SynSent(_) | State::Finished => return None,
-        }
-        if self.pacer.due() > now.as_nanos() && !self.unpaced {
-            return None;
-        }
-        self.restart_after_idle(now);
-        if !self.window_allows() {
-            return None;
-        }
-        let header = self.choose(now.as_nanos());
-        self.forced = false;
-        self.unpaced = false;
-        let (header, is_new) = header?;
-        self.sent(now.as_nanos());
-        // RFC 3168 §6.1.5: segments that are sent again are not ECN-capable, so that a router
-        // does not take the mark of an old segment for news.
-        Some(Transmit::Data { header, ecn_capable: self.parameters.ecn && is_new })
-    }
-
-    /// RFC 5681 §4.1: after a silence of a retransmission timeout the window is not what it was.
-    fn restart_after_idle(&mut self, now: Timestamp) {
-        if self.board.outstanding() == 0
-            && self.counters.segments > 0
-            && self.has_new()
-            && now.as_nanos() - self.last_sent > nanos(self.timer.timeout())
-        {
-            self.controller.handle_idle(now);
-            self.last_sent = now.as_nanos();
-        }
-    }
-
-    /// RFC 6675 §4, `NextSeg`.
-    fn choose(&mut self, now: u64) -> Option<(DataHeader, bool)> {
-        // Rule 1.
-        if let Some(number) = self.board.next_lost() {
-            return Some((self.send_again(number, now), false));
-        }
-        // Rule 2.
-        if self.has_new() {
-            return Some((self.send_new(now), true));
-        }
-        // Not the window is the limit, but what the application has written or the receiver takes.
-        if self.mending == Mending::Open {
-            self.rate.limit_by_application(self.board.in_flight());
-        }
-        let Mending::Recovery { until, rescued } = self.mending else {
-            return None;
-        };
-        if self.parameters.recovery != Recovery::Sack {
-            return None;
-        }
-        // Rule 3.
-        if let Some(number) = self.board.next_missing() {
-            return Some((self.send_again(number, now), false));
-        }
-        // Rule 4: one segment in each recovery, whose acknowledgement tells of losses at the end.
-        if rescued {
-            return None;
-        }
-        self.mending = Mending::Recovery { until, rescued: true };
-        let number = self.board.highest_missing()?;
-        Some((self.send_again(number, now), false))
-    }
-
-    fn send_again(&mut self, number: u32, now: u64) -> DataHeader {
-        let stamp = self.rate.stamp(now, self.board.in_flight());
-        let (payload, last) = self.board.push_again(number, stamp);
-        self.counters.retransmissions += 1;
-        if number == self.board.first() {
-            // RFC 6298 §5.4 and, for fast retransmissions, what Linux does as well: the timer
-            // counts from the copy under way.
-            self.restart_timer(now);
-        }
-        DataHeader { number, payload, window_reduced: false, last }
-    }
-
-    fn send_new(&mut self, now: u64) -> DataHeader {
-        let stamp = self.rate.stamp(now, self.board.in_flight());
-        let (payload, last) = self.outbox.take(Timestamp::from_nanos(now), self.board.next());
-        let number = self.board.push(stamp, payload, last);
-        let window_reduced = core::mem::take(&mut self.window_reduced);
-        DataHeader { number, payload, window_reduced, last }
-    }
-
-    fn sent(&mut self, now: u64) {
-        self.counters.segments += 1;
-        self.last_sent = now;
-        if self.deadline == NEVER {
-            // RFC 6298 §5.1.
-            self.restart_timer(now);
-        }
-        let bytes = u32::from(self.parameters.segment_bytes);
-        let mut pacing = None;
-        if self.parameters.pacing {
-            pacing = self.controller.pacing(self.timer.smoothed_rtt_micros(), bytes);
-        }
-        if let Some(limit) = self.parameters.max_pacing_bits_per_second {
-            let limit = Rate::from_bits_per_second(limit);
-            pacing = match pacing {
-                Some(pacing) => Some(Pacing { rate: pacing.rate.min(limit), ..pacing }),
-                None => Some(Pacing { rate: limit, burst: 1, spacing_micros: 0 }),
-            };
-        }
-        self.pacer.send(now, bytes, pacing);
     }
 
     /// The next message that was acknowledged to its end. To be asked until it gives nothing.

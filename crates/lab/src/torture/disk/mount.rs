@@ -127,6 +127,13 @@ fn told(of: Attributes) -> FileAttr {
     }
 }
 
+fn tell(of: Result<Attributes, Errno>, reply: ReplyAttr) {
+    match of {
+        Ok(of) => reply.attr(&NEVER, &told(of)),
+        Err(error) => reply.error(refusal(error)),
+    }
+}
+
 fn refusal(error: Errno) -> fuser::Errno {
     fuser::Errno::from_i32(error as i32)
 }
@@ -159,10 +166,7 @@ impl Filesystem for Face {
 
     fn getattr(&self, _: &Request, ino: INodeNo, _: Option<FileHandle>, reply: ReplyAttr) {
         let of = self.disk().attributes(ino.0);
-        match of {
-            Ok(of) => reply.attr(&NEVER, &told(of)),
-            Err(error) => reply.error(refusal(error)),
-        }
+        tell(of, reply);
     }
 
     fn setattr(
@@ -190,10 +194,7 @@ impl Filesystem for Face {
             }
             disk.attributes(ino.0)
         });
-        match set {
-            Ok(of) => reply.attr(&NEVER, &told(of)),
-            Err(error) => reply.error(refusal(error)),
-        }
+        tell(set, reply);
     }
 
     fn mknod(

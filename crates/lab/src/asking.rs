@@ -1,5 +1,8 @@
-//! HTTP/1.1 as the harness speaks it: one connection to each daemon, one request at a time.
+//! HTTP/1.1 as clients of origins and replicas speak it: one connection to each daemon, one request at a
+//! time.
 
+use std::future::Future;
+use std::io;
 use std::net::{Ipv4Addr, SocketAddr, TcpStream};
 use std::time::Duration;
 
@@ -21,49 +24,63 @@ const PATIENCE: Duration = Duration::from_secs(30);
 /// For a connection on the daemon's own machine.
 const CONNECTING: Duration = Duration::from_secs(2);
 
+/// Runs what waits for connections on this thread.
+pub(crate) fn block_on<T>(work: impl Future<Output = T>) -> io::Result<T> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    Ok(runtime.block_on(work))
+}
+
 /// A request.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Asked<'a> {
-    pub(super) method: &'static str,
-    pub(super) path: &'a str,
+pub(crate) struct Asked<'a> {
+    pub(crate) method: &'static str,
+    pub(crate) path: &'a str,
     /// The operator's token.
-    pub(super) bearer: Option<&'a str>,
+    pub(crate) bearer: Option<&'a str>,
     /// The session's.
-    pub(super) session: Option<&'a str>,
-    pub(super) body: &'a [u8],
+    pub(crate) session: Option<&'a str>,
+    pub(crate) body: &'a [u8],
 }
 
 impl<'a> Asked<'a> {
-    pub(super) fn get(path: &'a str) -> Self {
+    pub(crate) fn get(path: &'a str) -> Self {
         Asked { method: "GET", path, bearer: None, session: None, body: &[] }
     }
 }
 
 /// An answer that has come in full.
 #[derive(Clone, Debug)]
-pub(super) struct Answer {
-    pub(super) status: u16,
-    pub(super) session: Option<String>,
-    pub(super) sequence: Option<u64>,
-    pub(super) body: Bytes,
+pub(crate) struct Answer {
+    pub(crate) status: u16,
+    pub(crate) session: Option<String>,
+    pub(crate) sequence: Option<u64>,
+    pub(crate) body: Bytes,
 }
 
-/// Talks to a daemon, from the daemon's own machine.
+/// Talks to a daemon.
 #[derive(Debug)]
-pub(super) struct Client {
-    host: Host,
-    port: u16,
+pub(crate) struct Client {
+    /// From where, if that is not here.
+    host: Option<Host>,
+    address: SocketAddr,
     kept: Option<SendRequest<Full<Bytes>>>,
 }
 
 impl Client {
-    pub(super) fn new(host: &Host, port: u16) -> Self {
-        Client { host: host.clone(), port, kept: None }
+    /// From the daemon's own machine.
+    pub(crate) fn new(host: &Host, port: u16) -> Self {
+        let address = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
+        Client { host: Some(host.clone()), address, kept: None }
+    }
+
+    /// From where this process is.
+    pub(crate) fn to(address: SocketAddr) -> Self {
+        Client { host: None, address, kept: None }
     }
 
     /// Asks, inside a runtime; none if there is no whole answer. Then nobody knows whether anything has
     /// come of it.
-    pub(super) async fn ask(&mut self, asked: Asked<'_>) -> Option<Answer> {
+    pub(crate) async fn ask(&mut self, asked: Asked<'_>) -> Option<Answer> {
         let mut connection = match self.kept.take() {
             Some(kept) if !kept.is_closed() => kept,
             _ => self.connect().await?,
@@ -84,10 +101,13 @@ impl Client {
     }
 
     async fn connect(&self) -> Option<SendRequest<Full<Bytes>>> {
-        let address = SocketAddr::from((Ipv4Addr::LOCALHOST, self.port));
+        let connect = || TcpStream::connect_timeout(&self.address, CONNECTING);
         // A socket is of the network in which it was made.
-        let stream = self.host.enter(|| TcpStream::connect_timeout(&address, CONNECTING));
-        let stream = stream.ok()?.ok()?;
+        let stream = match &self.host {
+            Some(host) => host.enter(connect).ok()?,
+            None => connect(),
+        };
+        let stream = stream.ok()?;
         stream.set_nodelay(true).ok()?;
         stream.set_nonblocking(true).ok()?;
         let stream = tokio::net::TcpStream::from_std(stream).ok()?;

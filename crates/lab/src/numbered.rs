@@ -1,0 +1,54 @@
+//! Bodies that say which one they are, by a number from their first byte to their last: nothing that was
+//! cut off or put together passes for one.
+
+/// The number of a body that nobody has made.
+pub const NOBODYS: u64 = u64::MAX;
+
+/// The shortest body that says its number.
+pub(crate) const SHORTEST: usize = 20;
+
+/// What is written again and again.
+fn line_of(number: u64) -> String {
+    format!("{number:019}\n")
+}
+
+/// The body of a number, so long.
+pub(crate) fn body(number: u64, size: usize) -> Vec<u8> {
+    let line = line_of(number);
+    let mut bytes = line.repeat(size.div_ceil(line.len())).into_bytes();
+    bytes.truncate(size);
+    bytes
+}
+
+/// Which body it is, of those that are as they were made: `size` tells how long that of a number is.
+pub(crate) fn number_of(bytes: &[u8], size: impl FnOnce(u64) -> usize) -> Option<u64> {
+    let first = bytes.split(|byte| *byte == b'\n').next()?;
+    let number = core::str::from_utf8(first).ok()?.parse().ok()?;
+    let line = line_of(number);
+    let is_whole = bytes.chunks(line.len()).all(|part| line.as_bytes().starts_with(part));
+    (is_whole && bytes.len() == size(number)).then_some(number)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_body_is_known_by_all_of_its_bytes() {
+        for (number, size) in [(0, SHORTEST), (1, 21), (9, 1_000), (1_000_003, 20_010)] {
+            let bytes = body(number, size);
+            let known = |bytes: &[u8]| number_of(bytes, |_| size);
+            assert_eq!((bytes.len(), known(&bytes)), (size, Some(number)));
+            assert_eq!(known(&bytes[..size - 1]), None);
+            assert_eq!(known(&[&bytes[..], b"0"].concat()), None);
+            // One line by itself is that of another number.
+            for at in [0, size / 2, size - 1].into_iter().filter(|_| size >= 2 * SHORTEST) {
+                let mut other = bytes.clone();
+                other[at] ^= 1;
+                assert_eq!(known(&other), None, "{number}, byte {at}");
+            }
+        }
+        assert_eq!(number_of(b"", |_| 0), None);
+        assert_eq!(number_of(b"+000000000000000005\n", |_| SHORTEST), None);
+    }
+}

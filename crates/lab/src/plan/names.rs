@@ -1,0 +1,81 @@
+//! Whether the quantities of an expression can be there at all: a group that is misspelt would have no
+//! value in any cell, and whatever looks at it would quietly say nothing.
+
+use serde_json::Value;
+
+use super::expression::Expression;
+use super::{Plan, RESERVED};
+use crate::record::QUANTITIES_BY_GROUP;
+
+/// What expressions can call besides quantities.
+const FUNCTIONS: [&str; 5] = ["min", "max", "abs", "sharing_of", "theorem1"];
+/// Quantities of the link or of time: `NAME.PHASE`.
+const BY_PHASE: [&str; 5] = ["utilisation", "queueing", "seconds", "timing_error", "arrival_error"];
+/// What stands beside phases in `cpu`.
+const OF_THE_CELL: [&str; 2] = ["cell_s", "emulator_s"];
+
+/// The names that a plan gives to things.
+pub(super) struct Names<'a> {
+    plan: &'a Plan,
+    groups: Vec<&'a str>,
+    phases: Vec<&'a str>,
+}
+
+impl<'a> Names<'a> {
+    pub(super) fn of(plan: &'a Plan) -> Self {
+        Names { plan, groups: names(&plan.file.groups), phases: names(&plan.file.phases) }
+    }
+
+    /// What it names that is not there, in one line.
+    pub(super) fn check(&self, expression: &Expression) -> Result<(), String> {
+        for name in expression.names() {
+            let path: Vec<&str> = name.split('.').collect();
+            let text = || expression.text().split_whitespace().collect::<Vec<_>>().join(" ");
+            self.look(&path).map_err(|why| format!("'{}': {why}", text()))?;
+        }
+        Ok(())
+    }
+
+    fn look(&self, path: &[&str]) -> Result<(), String> {
+        let Some((&first, rest)) = path.split_first() else { return Ok(()) };
+        let is_value = self.plan.axes.iter().any(|axis| axis.name == first)
+            || self.plan.file.choices.contains_key(first);
+        match first {
+            _ if is_value || FUNCTIONS.contains(&first) => Ok(()),
+            "metric" => one_of("metric", rest, self.plan.metrics.iter().map(|one| &*one.name)),
+            "reference" => {
+                one_of("reference", rest, self.plan.references.keys().map(String::as_str))?;
+                self.look(rest.get(1..).unwrap_or_default())
+            }
+            "cpu" => one_of("phase", rest, self.phases.iter().copied().chain(OF_THE_CELL)),
+            _ if BY_PHASE.contains(&first) => one_of("phase", rest, self.phases.iter().copied()),
+            _ if first == "share" || QUANTITIES_BY_GROUP.contains(&first) => {
+                one_of("group", rest, self.groups.iter().copied())?;
+                one_of("phase", rest.get(1..).unwrap_or_default(), self.phases.iter().copied())
+            }
+            _ if RESERVED.contains(&first) => Ok(()),
+            _ => Err(format!("'{first}' is no axis, choice or quantity")),
+        }
+    }
+}
+
+/// The names in a list of tables.
+fn names(tables: &Value) -> Vec<&str> {
+    let tables = tables.as_array().into_iter().flatten();
+    tables.filter_map(|table| table.get("name")?.as_str()).collect()
+}
+
+/// Whether a path begins with one of these; one that ends before, as with `goodput[group]`, may.
+fn one_of<'b>(
+    what: &str,
+    path: &[&str],
+    names: impl Iterator<Item = &'b str>,
+) -> Result<(), String> {
+    let Some(wanted) = path.first() else { return Ok(()) };
+    let known: Vec<&str> = names.collect();
+    // What follows from an axis is there in some cells.
+    if known.iter().any(|name| name == wanted || name.contains('$')) {
+        return Ok(());
+    }
+    Err(format!("there is no {what} '{wanted}', only {}", known.join(", ")))
+}

@@ -1,0 +1,234 @@
+//! Those who read the files of replicas, and who writes at the origin, as a log and a model of writes say
+//! (SSR §6.3.2.4): real programs in real mounts.
+//!
+//! The loop is open: a read is made when it is due, whatever became of those before, by a thread that waits
+//! for nothing else. Its time is that from `open` until the last byte has been read. Bodies say by a number
+//! which version of which file they are, so that what was read is known from that alone.
+//!
+//! This library knows nothing of replication: whoever calls it judges the history.
+
+mod drive;
+mod tally;
+
+use std::fs;
+use std::io;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+pub use crate::numbered::NOBODYS;
+use crate::numbered::{SHORTEST, body};
+use crate::replay::files::own_place;
+use crate::replay::trace::Document;
+pub use drive::Readers;
+pub use tally::{Part, Report, Staleness};
+
+/// A file of the replicas.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct File {
+    /// Where it lies, below the mount.
+    pub name: String,
+    /// How long it is in each version.
+    pub bytes: usize,
+}
+
+impl File {
+    /// For a document of a log: below a folder for its path, by a number that no other file has. A body
+    /// that says which one it is has 20 bytes at least.
+    pub fn of(document: &Document, number: usize) -> Self {
+        let bytes = usize::try_from(document.bytes.unwrap_or(0)).unwrap_or(usize::MAX);
+        File { name: own_place(document, number), bytes: bytes.max(SHORTEST) }
+    }
+}
+
+/// A read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Read {
+    /// When, since the beginning.
+    pub at: Duration,
+    /// In which mount, from 0.
+    pub replica: usize,
+    /// Of which file, from 0.
+    pub file: usize,
+}
+
+/// A write of a whole file at the origin.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Write {
+    /// When, since the beginning.
+    pub at: Duration,
+    /// Of which file, from 0.
+    pub file: usize,
+}
+
+/// What is to be read and written.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Load {
+    /// The files.
+    pub files: Vec<File>,
+    /// In order.
+    pub reads: Vec<Read>,
+    /// In order.
+    pub writes: Vec<Write>,
+}
+
+impl Load {
+    /// The number of a file's first body.
+    pub fn first_body(&self, file: usize) -> u64 {
+        file as u64 + 1
+    }
+
+    /// The number of the body that a write brings.
+    pub fn written_body(&self, write: usize) -> u64 {
+        (self.files.len() + write) as u64 + 1
+    }
+
+    /// Writes the first body of each file into a folder, for an origin to publish; gives their bytes.
+    ///
+    /// # Errors
+    /// If a file cannot be written.
+    pub fn write_first(&self, folder: &Path) -> Result<u64, ReadersError> {
+        let mut bytes = 0;
+        for (number, file) in self.files.iter().enumerate() {
+            let path = folder.join(&file.name);
+            let made = path.parent().map_or(Ok(()), fs::create_dir_all);
+            let body = body(self.first_body(number), file.bytes);
+            bytes += body.len() as u64;
+            made.and_then(|()| fs::write(&path, body))
+                .map_err(|source| ReadersError::First { path, source })?;
+        }
+        Ok(bytes)
+    }
+}
+
+/// Where an origin takes writes, and who may write there.
+#[derive(Clone, Debug)]
+pub struct Origin {
+    /// Where it speaks HTTP.
+    pub address: SocketAddr,
+    /// Who knows that may write.
+    pub token: String,
+}
+
+/// A read that was answered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Seen {
+    /// Which one.
+    pub read: usize,
+    /// When the file was opened, since the beginning.
+    pub began: Duration,
+    /// When all of it was there.
+    pub ended: Duration,
+    /// The number of the body; [`NOBODYS`] of one that nobody has made.
+    pub body: u64,
+}
+
+/// A write that was acknowledged.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Written {
+    /// Which one.
+    pub write: usize,
+    /// The state that it has made.
+    pub position: u64,
+    /// When it was acknowledged, since the beginning.
+    pub at: Duration,
+}
+
+/// All that happened.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct History {
+    /// In the order of [`Load::reads`].
+    pub reads: Vec<Seen>,
+    /// Reads without an answer: which, and for how long they have waited.
+    pub unanswered: Vec<(usize, Duration)>,
+    /// In the order of [`Load::writes`].
+    pub writes: Vec<Written>,
+    /// From the beginning to the end.
+    pub length: Duration,
+}
+
+/// How it goes on.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Progress {
+    /// Since the beginning.
+    pub now: Duration,
+    /// Reads that came due.
+    pub due: usize,
+    /// Those that were answered.
+    pub answered: usize,
+}
+
+/// Why nothing came of it.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ReadersError {
+    /// A first version cannot be written.
+    #[error("{} cannot be written", path.display())]
+    First {
+        /// Where.
+        path: PathBuf,
+        /// The system's reason.
+        source: io::Error,
+    },
+    /// There is no replica.
+    #[error("nothing is mounted on {}: start its replica first", .0.display())]
+    NotMounted(PathBuf),
+    /// It does not answer.
+    #[error("the mount on {} answers no read: `lull status` of its replica says more", .0.display())]
+    Silent(PathBuf),
+    /// A file cannot be read.
+    #[error("{name} cannot be read below {}: publish what --into has written first", mount.display())]
+    Read {
+        /// The mount.
+        mount: PathBuf,
+        /// The file.
+        name: String,
+        /// The system's reason.
+        source: io::Error,
+    },
+    /// A write was not taken.
+    #[error("the origin did not take {name}: {why}")]
+    Write {
+        /// The file.
+        name: String,
+        /// Why.
+        why: String,
+    },
+    /// A system call failed.
+    #[error("{what} failed")]
+    System {
+        /// What was being done.
+        what: &'static str,
+        /// The kernel's reason.
+        source: io::Error,
+    },
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::numbered::number_of;
+    use crate::replay::trace::Documents;
+
+    #[test]
+    fn the_first_versions_say_which_file_they_are_of() {
+        let mut documents = Documents::default();
+        let targets = ["/", "/a", "/a/b.gif", "/a?b", "/a?c", "/.."];
+        let files = targets.iter().enumerate().map(|(number, target)| {
+            let id = documents.number(target);
+            File::of(documents.get(id), number)
+        });
+        let mut load = Load { files: files.collect(), ..Load::default() };
+        load.files[2].bytes = 1_000;
+        let folder = tempfile::tempdir().unwrap();
+        assert_eq!(load.write_first(folder.path()).unwrap(), 5 * 20 + 1_000);
+        for (number, name) in
+            ["=0", "a/=1", "a/b.gif/=2", "a/=3", "a/=4", "=5"].into_iter().enumerate()
+        {
+            let File { bytes, .. } = load.files[number];
+            let body = fs::read(folder.path().join(name)).unwrap();
+            assert_eq!(number_of(&body, |_| bytes), Some(load.first_body(number)), "{name}");
+        }
+        assert_eq!(load.written_body(0), 7);
+    }
+}

@@ -1,0 +1,318 @@
+#!/usr/bin/env python3
+"""Keeps the tables of docs/kernel-results.md equal to the records in report/.
+
+Usage: LULL=PROGRAM kernel-tables.py [--check]
+
+The page has a line <!-- table: NAME --> above each table. Without an option the tables are written
+anew; with --check a difference is told, and the exit code is 1. What a cell shows, and what is demanded,
+is for the plans to say: the program's `lab report --cells`.
+"""
+
+import json
+import os
+import re
+import statistics
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+PAGE = ROOT / "docs/kernel-results.md"
+PLANS = [f"kernel-{name}" for name in ("matrix", "ablation", "latecomer", "return", "filled")]
+FOREGROUNDS = {"cubic": "CUBIC", "reno": "Reno", "bbr": "BBR"}
+BACKGROUNDS = {"nice": "Nice", "vegas": "Vegas", "cubic": "CUBIC"}
+BUFFERS = {0.25: "¼ BDP", 1: "1 BDP", 4: "4 BDP"}
+RATES = {"10mbit": "10 Mbit/s", "100mbit": "100 Mbit/s"}
+RTTS = {"20ms": "20 ms", "50ms": "50 ms", "200ms": "200 ms"}
+FLOWS = (1, 8, 64)
+VARIANTS = {
+    "letter": "by the letter",
+    "all": "all six",
+    "no_headroom": "without *headroom*",
+    "no_gentle": "without *gentle*",
+    "no_probation": "without *probation*",
+    "no_spaced": "without *spaced*",
+    "no_recall": "without *recall*",
+    "no_least": "without *least*",
+}
+
+
+class Cell:
+    """A run: the values of the plan's axes, and its metrics."""
+
+    def __init__(self, told):
+        self.values, self.metrics = told["values"], told["metrics"]
+
+    def has(self, values):
+        return all(self.values.get(name) == value for name, value in values.items())
+
+
+def metric(name):
+    """A metric of a cell; none if it has no such value."""
+    return lambda cell: cell.metrics.get(name)
+
+
+def reports():
+    """The plans' cells and verdicts, by name."""
+    program = os.environ.get("LULL", ROOT / "target/checked/lull")
+    told = subprocess.run(
+        [program, "lab", "report", "--cells", "report", *PLANS], cwd=ROOT, stdout=subprocess.PIPE
+    )
+    if told.returncode:
+        sys.exit("lull: what the records show cannot be told: see above")
+    plans = {plan["id"]: plan for plan in json.loads(told.stdout)["plans"]}
+    for plan in plans.values():
+        if plan["quick"]:
+            sys.exit(f"lull: of {plan['id']} only the quick subset is recorded")
+    return plans
+
+
+def select(cells, **values):
+    return [cell for cell in cells if cell.has(values)]
+
+
+def known(cells, value):
+    return [seen for seen in map(value, cells) if seen is not None]
+
+
+def mean(cells, value, worst, count):
+    """The mean, and the worst; how many are missing of what the page says it is the mean of."""
+    seen = known(cells, value)
+    if not seen:
+        return "—"
+    missing = f" [{len(seen)} of {count}]" if len(seen) != count else ""
+    return f"{statistics.mean(seen):.2f} ({worst(seen):.2f}){missing}"
+
+
+def each(cells, value, form="{:.2f}"):
+    """One figure after the other, as there are few."""
+    return ", ".join("—" if seen is None else form.format(seen) for seen in map(value, cells)) or "—"
+
+
+def table(head, rows):
+    lines = [head, ["---"] * len(head), *rows]
+    return "\n".join("| " + " | ".join(line) + " |" for line in lines)
+
+
+def by_buffer(cells, named, value, worst, count):
+    """A row for each of those named by `named`, and number of flows."""
+    axis, names = named
+    rows = [
+        [name, str(flows)]
+        + [
+            mean(select(cells, **{axis: which}, flows=flows, buffer=buffer), value, worst, count)
+            for buffer in BUFFERS
+        ]
+        for which, name in names.items()
+        for flows in FLOWS
+    ]
+    return table([axis, "flows", *BUFFERS.values()], rows)
+
+
+def by_foreground(cells, value, worst):
+    return by_buffer(cells, ("foreground", FOREGROUNDS), value, worst, 6)
+
+
+def by_background(cells, value, worst):
+    return by_buffer(cells, ("background", BACKGROUNDS), value, worst, 18)
+
+
+def by_variant(cells, value, worst):
+    head = [f"{flows} flows: {buffer}" for flows in (8, 64) for buffer in BUFFERS.values()]
+    rows = []
+    for variant, title in VARIANTS.items():
+        row = [title]
+        for flows in (8, 64):
+            for buffer in BUFFERS:
+                some = select(cells, variant=variant, flows=flows, buffer=buffer)
+                some = [cell for cell in some if cell.values["rtt"] != "200ms"]
+                row.append(mean(some, value, worst, 6))
+        rows.append([f"**{entry}**" for entry in row] if variant == "all" else row)
+    return table(["", *head], rows)
+
+
+def by_variant_far(cells, value, worst):
+    rows = []
+    for variant, title in VARIANTS.items():
+        some = select(cells, variant=variant, rtt="200ms", flows=8)
+        if some:
+            rows.append(
+                [title, *(mean(select(some, buffer=buffer), value, worst, 3) for buffer in (1, 4))]
+            )
+    return table(["", BUFFERS[1], BUFFERS[4]], rows)
+
+
+def by_rtt_and_buffer(cells, value):
+    """A figure for each number of flows."""
+    rows = []
+    for distance, title in RTTS.items():
+        for buffer, buffer_title in BUFFERS.items():
+            row = [title, buffer_title]
+            for foreground in FOREGROUNDS:
+                path = {"rtt": distance, "buffer": buffer, "foreground": foreground}
+                seen = (each(select(cells, flows=flows, **path), value) for flows in FLOWS)
+                row.append(", ".join(seen))
+            rows.append(row)
+    return table(["RTT", "buffer", *FOREGROUNDS.values()], rows)
+
+
+def times(cells):
+    rows = []
+    for rate, title in RATES.items():
+        for distance, distance_title in RTTS.items():
+            row = [title, distance_title]
+            for flows in FLOWS:
+                some = select(cells, rate=rate, rtt=distance, flows=flows)
+                arrived = known(some, metric("to_80"))
+                late = len(some) - len(arrived)
+                entry = f"{statistics.median(arrived):.0f} s ({max(arrived):.0f} s)" if arrived else "—"
+                row.append(entry + (f"; {late} not" if late else ""))
+            rows.append(row)
+    return table(["rate", "RTT", "1 flow", "8 flows", "64 flows"], rows)
+
+
+def met(verdict):
+    if not verdict["judged"]:
+        return "—"
+    return f"{verdict['met']} of {verdict['judged']}" + ("" if verdict["is_met"] else ": missed")
+
+
+def none_below(verdict):
+    below = sorted(judged["value"] for judged in verdict["beyond"])
+    if not below:
+        return "0 below"
+    shown = ", ".join(f"{value:.2f}" for value in below[:6])
+    return f"{len(below)} below ({shown}{', …' if len(below) > 6 else ''}): missed"
+
+
+def demanded(plan, what, orders):
+    """What the plan's checks say of both start orders, which end their names."""
+    verdicts = {verdict["name"]: verdict for verdict in plan["verdicts"]}
+    rows = [[what], ["none below 0.90"], ["mean RTT ≤ 1.10 × alone"], ["both in the same cells"]]
+    for order in orders:
+        goodput = verdicts[f"goodput{order}"]
+        # The share of the cells and the bound for all are two demands of one check.
+        share = goodput["met"] >= goodput["share"] * goodput["judged"] - 1e-9
+        rows[0].append(met({**goodput, "is_met": share}))
+        rows[1].append(none_below(goodput))
+        rows[2].append(met(verdicts[f"RTT{order}"]))
+        rows[3].append(met(verdicts[f"goodput and RTT{order}"]))
+    return table(["demanded from 1 BDP on, in 80 % of the cells", "beside", "joined"], rows)
+
+
+def latecomers(cells):
+    rows = []
+    for foreground, title in FOREGROUNDS.items():
+        for flows in FLOWS:
+            row = [title, str(flows)]
+            for buffer in (1, 4):
+                some = select(cells, foreground=foreground, flows=flows, buffer=buffer)
+                row += [each(some, metric(name)) for name in ("arrival", "kept", "rtt")]
+            rows.append(row)
+    head = [f"{BUFFERS[b]}: {what}" for b in (1, 4) for what in ("first 10 s", "later", "RTT")]
+    return table(["foreground", "flows", *head], rows)
+
+
+def filled(cells):
+    rows = []
+    for rate, title in RATES.items():
+        for distance in ("50ms", "200ms"):
+            for foreground, name in FOREGROUNDS.items():
+                row = [title, RTTS[distance], name]
+                for background in ("nice", "fixed"):
+                    path = {"rate": rate, "rtt": distance, "foreground": foreground}
+                    some = select(cells, background=background, **path)
+                    row += [each(some, metric(name)) for name in ("latency", "filled")]
+                rows.append(row)
+    head = ["Nice: time", "of the link", "fixed rate: time", "of the link"]
+    return table(["rate", "RTT", "foreground", *head], rows)
+
+
+def returns(cells):
+    rows = []
+    for rate, distance in (("10mbit", "50ms"), ("100mbit", "200ms")):
+        for flows in (1, 8):
+            row = [RATES[rate], RTTS[distance], str(flows)]
+            for variant in ("all", "no_recall", "letter"):
+                some = select(cells, rate=rate, rtt=distance, flows=flows, variant=variant)
+                row.append(each(some, metric("to_80"), "{:.0f} s"))
+            rows.append(row)
+    titles = (VARIANTS[variant] for variant in ("all", "no_recall", "letter"))
+    return table(["rate", "RTT", "flows", *titles], rows)
+
+
+def tables():
+    plans = reports()
+    cells = {name: [Cell(told) for told in plan["cells"]] for name, plan in plans.items()}
+    matrix, ablation = cells["kernel-matrix"], cells["kernel-ablation"]
+    nice = select(matrix, background="nice", kind="bulk")
+    requests = select(matrix, background="nice", kind="requests")
+    user = select(matrix, background="nice_user", kind="bulk")
+    bulk, short = select(matrix, kind="bulk"), select(matrix, kind="requests")
+    kept, joined, rtt = metric("kept"), metric("kept_joined"), metric("rtt")
+    latency, alone = metric("latency"), metric("used_alone")
+    return {
+        "goodput-beside": by_foreground(nice, kept, min),
+        "goodput-joined": by_foreground(nice, joined, min),
+        "rtt-beside": by_foreground(nice, rtt, max),
+        "demanded-bulk": demanded(
+            plans["kernel-matrix"],
+            "goodput ≥ 0.97 less what the smallest windows send",
+            (" beside", " joined"),
+        ),
+        "link-alone": by_foreground(nice, alone, min),
+        "times": times(nice),
+        "requests-mean": by_foreground(requests, latency, max),
+        "requests-p95": by_foreground(requests, metric("latency_p95"), max),
+        "requests-p99": by_foreground(requests, metric("latency_p99"), max),
+        "demanded-requests": demanded(
+            plans["kernel-matrix"],
+            "0.97 of what a request gets of the link alone (its size over its time), less the smallest windows",
+            (" of requests", " of requests joined"),
+        ),
+        "compared-goodput": by_background(bulk, kept, min),
+        "compared-rtt": by_background(bulk, rtt, max),
+        "compared-requests": by_background(short, latency, max),
+        "user-beside": by_rtt_and_buffer(user, kept),
+        "user-joined": by_rtt_and_buffer(user, joined),
+        "user-alone": by_rtt_and_buffer(user, alone),
+        "ablation-beside": by_variant(ablation, kept, min),
+        "ablation-joined": by_variant(ablation, joined, min),
+        "ablation-alone": by_variant(ablation, alone, min),
+        "ablation-far": by_variant_far(ablation, alone, min),
+        "latecomer": latecomers(cells["kernel-latecomer"]),
+        "filled": filled(cells["kernel-filled"]),
+        "return": returns(cells["kernel-return"]),
+    }
+
+
+def written(page, made):
+    """The page with each table behind its mark; which of those made it lacks."""
+    unused = dict(made)
+
+    def replaced(match):
+        name = match[1]
+        if name not in made:
+            sys.exit(f"lull: {PAGE}: there is no table '{name}'")
+        unused.pop(name, None)
+        return f"<!-- table: {name} -->\n{made[name]}\n"
+
+    return re.sub(r"<!-- table: (.*) -->\n(?:\|.*\n)*", replaced, page), list(unused)
+
+
+def main():
+    options = sys.argv[1:]
+    if options not in ([], ["--check"]):
+        sys.exit(__doc__.strip())
+    page = PAGE.read_text()
+    expected, unused = written(page, tables())
+    if unused:
+        sys.exit(f"lull: {PAGE} has no place for the table {unused[0]}")
+    if not options:
+        PAGE.write_text(expected)
+    elif page != expected:
+        sys.exit(f"lull: the tables of {PAGE} are not those of report/: scripts/kernel-tables.py writes them")
+
+
+if __name__ == "__main__":
+    main()
