@@ -24,35 +24,38 @@ doc.head.append(one);
 return rules.push(one);
 }
 const one = {url: hint.url, status: 0, bytes: 0};
-const mine = now = {url, hint: hint.url, stop: new AbortController(), share: 0};
-const limit = setTimeout(() => mine.stop.abort(), 6e4);
+const stop = new AbortController;
+// A navigation would wait for a prefetch of the same page: one that is nearly done is as good, and
+// all others only stand in its way. The browser may have given it the rest before that is ended: so
+// the site is told that somebody waits.
+now = to => {
+if (to === url) navigator.sendBeacon(lull + 'beacon', post({awaits: hint.url}));
+if (to !== url || !(one.bytes / hint.bytes > .8)) stop.abort();
+};
+// What has ended by then does not hear of it.
+setTimeout(() => stop.abort(), 6e4);
 try {
+// With cookies each page has a mark of its own. It is asked for below the page: by a request with all
+// that a navigation there would carry, which this one has not.
+if (mark > 1) mark = await (await fetch(url.split('?')[0] + '/.lull/mark', {signal: stop.signal})).text();
+if (!mark) throw 0;
 const reply = await fetch(url, {
-credentials: 'omit', priority: 'low', redirect: 'error', signal: mine.stop.signal,
+credentials: 'omit', priority: 'low', redirect: 'error', signal: stop.signal,
 headers: {'X-Lull': mark, Accept: hint.as === 'document' ? 'text/html' : '*/*'}
 });
 one.status = reply.status;
 // To its end: what is left unread is not kept.
 const parts = reply.body?.getReader();
-for (let part; parts && !(part = await parts.read()).done;) {
-one.bytes += part.value.length;
-mine.share = one.bytes / hint.bytes;
-}
+for (let part; parts && !(part = await parts.read()).done;) one.bytes += part.value.length;
 } catch {
 one.stopped = true;
 }
-clearTimeout(limit);
-now = 0;
+now = null;
 if (news.push(one) > 64) news.shift();
 };
 
-// A navigation would wait for a prefetch of the same page: one that is nearly done is as good, and
-// all others only stand in its way. The browser may have given it the rest before that is ended: so
-// the site is told that somebody waits.
 const leave = url => {
 leaving = true;
 drop(url);
-if (!now) return;
-if (url === now.url) navigator.sendBeacon(lull + 'beacon', post({awaits: now.hint}));
-if (!(url === now.url && now.share > .8)) now.stop.abort();
+now?.(url);
 };

@@ -23,7 +23,7 @@ const post = say => JSON.stringify({v: 1, page: page.pathname, ...say});
 // Whether user, network and battery have something to spare.
 const spare = async () => {
 const net = navigator.connection || {};
-if (net.saveData || /2g/.test(net.effectiveType) || matchMedia('(prefers-reduced-data: reduce)').matches) return;
+if (net.saveData || /2g/.test(net.effectiveType) || matchMedia('(prefers-reduced-data)').matches) return;
 const power = await navigator.getBattery?.().catch(() => 0);
 return !power || power.charging || power.level > .2;
 };
@@ -39,11 +39,10 @@ asking = true;
 drop();
 try {
 if (!await spare()) return;
-const reply = await fetch(lull + 'hints', {
+const list = await (await fetch(lull + 'hints', {
 method: 'POST', priority: 'low', headers: {'Content-Type': 'application/json'},
 body: post({first, cached, had})
-});
-const list = await reply.json();
+})).json();
 first = false;
 // A visitor of the hold-back share, or a page with nothing more to say.
 off = list.wait == null;
@@ -71,20 +70,19 @@ leaving = false;
 later(1);
 };
 
+// From when the page was asked for, or was shown if it had been rendered ahead.
+const since = time => Math.max(0, time - (nav.activationStart || 0));
+
 const tell = () => {
 if (told && !news.length) return;
-const say = {got: news.splice(0)}, start = nav.activationStart || 0;
-if (!told) say.nav = {
-type: nav.type, cached, lcp,
-ttfb: Math.max(0, nav.responseStart - start),
-load: Math.max(0, nav.loadEventEnd - start)
-};
+const say = {got: news.splice(0)};
+if (!told) say.nav = {type: nav.type, cached, lcp, ttfb: since(nav.responseStart), load: since(nav.loadEventEnd)};
 told = true;
 navigator.sendBeacon(lull + 'beacon', post(say));
 };
 
 const begin = () => {
-new PerformanceObserver(list => lcp = Math.max(0, list.getEntries().pop().startTime - (nav.activationStart || 0)))
+new PerformanceObserver(list => lcp = since(list.getEntries().pop().startTime))
 .observe({type: 'largest-contentful-paint', buffered: true});
 const idle = () => requestIdleCallback(ask, {timeout: 5e3});
 if (doc.readyState === 'complete') idle();
@@ -95,12 +93,11 @@ tell();
 leave();
 });
 addEventListener('pageshow', event => event.persisted && stay());
-if (!self.navigation) return;
-navigation.addEventListener('navigate', event => {
+self.navigation?.addEventListener('navigate', event => {
 const to = event.destination;
 if (!to.sameDocument && event.downloadRequest == null) leave(bare(to.url));
 });
-navigation.addEventListener('navigateerror', stay);
+self.navigation?.addEventListener('navigateerror', stay);
 };
 
 if (doc.prerendering) doc.addEventListener('prerenderingchange', begin, {once: true});

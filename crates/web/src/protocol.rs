@@ -17,6 +17,8 @@ pub const HINTS_PATH: &str = "/.lull/hints";
 pub const BEACON_PATH: &str = "/.lull/beacon";
 /// Before the URL of a hint, this leads there whom speculation rules send.
 pub const LEAD_PATH: &str = "/.lull/to";
+/// Below the path of a hint, this is where its mark is asked for.
+pub const MARK_PATH: &str = "/.lull/mark";
 /// Where the service worker's script is.
 pub const WORKER_PATH: &str = "/.lull/worker.js";
 /// Longer messages are not read.
@@ -71,7 +73,8 @@ pub struct HintsRequest {
 pub struct HintsReply {
     /// [`VERSION`].
     pub v: u8,
-    /// What the requests shall say in `X-Lull`: [`crate::policy::Mark`].
+    /// What the requests shall say in `X-Lull`, or that it is to be asked for:
+    /// [`crate::policy::of_a_list`].
     pub mark: String,
     /// In the order in which they are worth it.
     pub hints: Vec<Hint>,

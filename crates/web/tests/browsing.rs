@@ -4,6 +4,8 @@
 #[path = "browser/chromium.rs"]
 mod chromium;
 mod common;
+#[path = "browsing/signing_in.rs"]
+mod signing_in;
 
 use std::sync::Arc;
 use std::thread;
@@ -11,7 +13,7 @@ use std::time::{Duration, Instant};
 
 use chromium::Chromium;
 use common::nginx::Nginx;
-use common::{Proxy, proxy_with};
+use common::{LATER, Proxy, proxy_with};
 use lull_cc::Timestamp;
 use lull_speculate::budget::{Parameters, Rationing};
 use lull_speculate::log::Entry;
@@ -62,12 +64,12 @@ impl Pages {
     }
 }
 
-/// A model of visitors who all went from a to b or to c.
-fn model() -> Model {
+/// A model of visitors who all went from a to one or the other.
+fn model_of(next: [&str; 2]) -> Model {
     let mut model =
         Model::new(ClientHasher::new([7; 16]), Limits::default(), PpmParameters::shipped());
     for client in 0..60u64 {
-        for (step, page) in (0..).zip(["/a", if client % 2 == 0 { "/b" } else { "/c" }]) {
+        for (step, page) in (0..).zip(["/a", next[client as usize % 2]]) {
             let at = Timestamp::from_nanos((1_000_000 + 100 * client + step) * 1_000_000_000);
             let visit = Entry::page(at, format!("192.0.2.{client}"), page);
             model.learn(&visit).unwrap();
@@ -81,18 +83,22 @@ fn front(nginx: &Pages, held_back: u16) -> Proxy {
 }
 
 fn front_for(nginx: &Pages, held_back: u16, access: Access) -> Proxy {
-    front_with(nginx, Settings { access, held_back, ..Settings::default() })
+    front_with(nginx, Settings { held_back, ..settings(access) })
 }
 
-fn front_with(nginx: &Pages, settings: Settings) -> Proxy {
+/// Settings whose budget grows from the first moment on.
+fn settings(access: Access) -> Settings {
     let parameters = Parameters {
         document: 3,
         rationing: Rationing::shipped(),
         ..Parameters::paper([Duration::from_secs(2)])
     };
     let monitor = MonitorSettings { objects: vec!["/a".into()], parameters: Some(parameters) };
-    let settings = Settings { monitor, ..settings };
-    let nps = Arc::new(Nps::new(settings, model(), None));
+    Settings { monitor, access, ..Settings::default() }
+}
+
+fn front_with(nginx: &Pages, settings: Settings) -> Proxy {
+    let nps = Arc::new(Nps::new(settings, model_of(["/b", "/c"]), None));
     let change = |config: &mut lull_web::proxy::Config| {
         config.background = Options::new().carrier(Carrier::UserSpace);
     };
@@ -181,7 +187,7 @@ fn who_signs_in_is_shown_nothing_that_was_fetched_ahead() {
 
 fn front_by_rules(nginx: &Pages) -> Proxy {
     let access = Access::Token("secret".into());
-    front_with(nginx, Settings { speculation_rules: true, access, ..Settings::default() })
+    front_with(nginx, Settings { speculation_rules: true, ..settings(access) })
 }
 
 #[test]

@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use common::{Peer, header, nobody, proxy, proxy_with, upstream};
+use common::{Peer, get, header, nobody, proxy, proxy_with, upstream};
 use lull_web::proxy::{Event, Failure};
 
 const SHORT: Duration = Duration::from_millis(200);
@@ -243,6 +243,45 @@ fn a_post_does_not_meet_a_connection_that_was_closed_before() {
         client.send(post);
         assert_eq!(client.answer().status(), 200);
         thread::sleep(Duration::from_millis(50));
+    }
+}
+
+/// As servers with NTLM and Negotiate do: who has signed in over a connection is known there.
+#[test]
+fn a_connection_over_which_somebody_has_signed_in_is_used_for_nobody_else() {
+    let address = upstream(|mut peer| {
+        let mut who = "nobody";
+        while let Some(head) = peer.head() {
+            match header(&head, "authorization") {
+                Some("NTLM first") => {
+                    peer.send(
+                        "HTTP/1.1 401 No\r\nWWW-Authenticate: NTLM then\r\nContent-Length: 0\r\n\r\n",
+                    );
+                    continue;
+                }
+                Some("NTLM last" | "Negotiate ticket" | "negotiate ticket") => who = "ann",
+                _ => {}
+            }
+            peer.ok(who);
+        }
+    });
+    let proxy = proxy(address);
+    let says = |said: &str| {
+        let more = format!("Authorization: {said}\r\nConnection: close\r\n");
+        proxy.exchange(get("/").replace("Connection: close\r\n", &more))
+    };
+    for said in ["NTLM last", "Negotiate ticket", "negotiate ticket"] {
+        assert_eq!(says(said).text(), "ann", "{said}");
+        assert_eq!(proxy.get("/").text(), "nobody", "after {said}");
+    }
+    // Nor where it is in the middle of that. All others are kept, as ever.
+    let connections = || proxy.totals().upstream_connections;
+    for (said, more) in [("NTLM first", 1), ("Basic eA==", 0), ("Bearer x", 0)] {
+        proxy.get("/");
+        let before = connections();
+        says(said);
+        proxy.get("/");
+        assert_eq!(connections(), before + more, "{said}");
     }
 }
 

@@ -15,6 +15,7 @@ use lull_speculate::model::Model;
 use lull_speculate::observe::{ClientHasher, Limits};
 use lull_speculate::predict::PpmParameters;
 use lull_web::nps::{Access, ByteCaps, MonitorSettings, Nps, Settings};
+use lull_web::proxy::Event;
 use serde_json::{Value, json};
 
 const CHROME: &str = "Mozilla/5.0 (X11; Linux x86_64) Chrome/156.0.0.0 Safari/537.36";
@@ -47,10 +48,16 @@ fn site(settings: Settings) -> Site {
                 peer.send("HTTP/1.1 404 None\r\nContent-Length: 0\r\n\r\n");
                 continue;
             }
+            if head.starts_with("GET /gone ") {
+                peer.send("HTTP/1.1 404 Gone\r\nContent-Length: 0\r\n\r\n");
+                continue;
+            }
             let page = format!("<html><head></head>{}", " ".repeat(LENGTH - 19));
+            let is_sign_in = head.starts_with("GET /sign-in ");
+            let more = if is_sign_in { "Set-Cookie: session=1\r\n" } else { "" };
             peer.send(format!(
-                "HTTP/1.1 200 OK\r\nContent-Type: text/html\r\nContent-Length: {LENGTH}\r\n\r\n\
-                 {page}"
+                "HTTP/1.1 200 OK\r\nContent-Type: text/html\r\n{more}Content-Length: {LENGTH}\r\n\
+                 \r\n{page}"
             ));
         }
     });
@@ -218,6 +225,15 @@ fn the_shadow_only_predicts() {
         thread::sleep(Duration::from_millis(20));
     }
     assert_eq!(site.asked("/probe"), 0);
+
+    // Nor does a sign-in change anything.
+    for (shadow, cleared) in [(true, None), (false, Some("\"cache\""))] {
+        let site = self::site(Settings { shadow, ..settings() });
+        let more = "X-Forwarded-Proto: https\r\nCookie: _ga=1\r\n";
+        let answer = site.get(30, "/sign-in", more);
+        assert_eq!(answer.header("set-cookie"), Some("session=1"));
+        assert_eq!(answer.header("clear-site-data"), cleared, "{shadow}");
+    }
 }
 
 #[test]
@@ -311,15 +327,14 @@ fn the_figures_are_for_who_may_look() {
     assert_eq!(closed.asked("/.lull/"), 0);
 }
 
-#[test]
-fn the_monitor_takes_a_hundredth_of_the_time_at_most() {
-    let slow = Duration::from_millis(100);
+/// A site whose server takes so long for what the monitor asks for, and counts that.
+fn slow_site(settings: Settings, slow: Duration) -> (Site, Arc<Mutex<u32>>) {
     let asked: Arc<Mutex<u32>> = Arc::default();
     let heard = Arc::clone(&asked);
     let address = upstream(move |mut peer| {
         while let Some(head) = peer.head() {
             if header(&head, "user-agent").is_some_and(|agent| agent.starts_with("lull/"))
-                && head.starts_with("GET /probe ")
+                && head.contains("probe ")
             {
                 *heard.lock().unwrap() += 1;
                 thread::sleep(slow);
@@ -328,9 +343,139 @@ fn the_monitor_takes_a_hundredth_of_the_time_at_most() {
         }
     });
     let model = Model::new(ClientHasher::new([7; 16]), Limits::default(), PpmParameters::shipped());
-    let nps = Arc::new(Nps::new(settings(), model, None));
+    let nps = Arc::new(Nps::new(settings, model, None));
     let proxy = proxy_with(address, |config| config.trust_forwarded = true, Some(nps));
-    let site = Site { proxy, asked: Arc::default() };
+    (Site { proxy, asked: Arc::default() }, asked)
+}
+
+#[test]
+fn the_figures_of_a_site_with_a_name_are_seen_on_its_machine() {
+    let host = Some("www.site.example".parse().unwrap());
+    let site = site(Settings { host, trust_forwarded: false, ..settings() });
+    for path in ["/.lull/", "/.lull/status", "/.lull/metrics"] {
+        for (host, status) in
+            [("127.0.0.1", 200), ("localhost:8080", 200), ("www.site.example", 404)]
+        {
+            let request =
+                format!("GET {path} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n");
+            assert_eq!(site.proxy.exchange(request).status(), status, "{host} {path}");
+            assert_eq!(site.asked(path), 0, "{host} {path}");
+        }
+    }
+    // Who comes from elsewhere asks for a page of another host, as ever.
+    let request = "GET /.lull/ HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: close\r\n\
+                   X-Forwarded-For: 192.0.2.7\r\n\r\n";
+    site.proxy.exchange(request);
+    assert_eq!(site.asked("/.lull/"), 1);
+}
+
+#[test]
+fn late_answers_are_no_way_around_the_hundredth_nor_the_kill_switch() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("off");
+    let threshold = Duration::from_millis(200);
+    let parameters = Parameters {
+        document: 3,
+        rationing: Rationing::shipped(),
+        ..Parameters::paper([threshold])
+    };
+    let monitor = MonitorSettings { objects: vec!["/probe".into()], parameters: Some(parameters) };
+    let settings = Settings { monitor, off_file: Some(file.clone()), ..settings() };
+    let (site, asked) = slow_site(settings, 2 * threshold);
+    site.go(1..25, &["/a", "/b"]);
+    let begun = Instant::now();
+    while begun.elapsed() < Duration::from_secs(10) {
+        site.ask(100, "/a");
+        thread::sleep(Duration::from_millis(500));
+    }
+    // Half a second that was saved up, half a second for second looks, and a hundredth of the time. The
+    // last of each kind may begin just before that is used up.
+    let most = (1.0 + begun.elapsed().as_secs_f64() / 100.0) / threshold.as_secs_f64() + 2.0;
+    let probes = *asked.lock().unwrap();
+    assert!(probes >= 2 && f64::from(probes) <= most, "{probes} of {most}");
+
+    fs::write(&file, "").unwrap();
+    thread::sleep(Duration::from_millis(1_500));
+    let probes = *asked.lock().unwrap();
+    thread::sleep(Duration::from_millis(1_500));
+    assert_eq!(*asked.lock().unwrap(), probes);
+    fs::remove_file(&file).unwrap();
+    thread::sleep(Duration::from_millis(1_500));
+
+    // It is no end: what visitors' own requests say counts at once.
+    let begun = Instant::now();
+    while site.ask(101, "/a")["hints"] == json!([]) {
+        assert!(begun.elapsed() < LIMIT, "no list comes again");
+        for _ in 0..4 {
+            site.go(1..2, &["/probe"]);
+            thread::sleep(Duration::from_millis(60));
+        }
+    }
+    assert!(*asked.lock().unwrap() <= probes + 4);
+}
+
+#[test]
+fn what_visitors_ask_for_is_learned_from_one_object_at_a_time() {
+    let objects = vec!["/a-probe".to_owned(), "/b-probe".to_owned()];
+    let parameters = Parameters { document: 3, ..Parameters::shipped(2) };
+    let monitor = MonitorSettings { objects, parameters: Some(parameters) };
+    let settings = Settings { monitor, access: token(), ..settings() };
+    // So slow that by itself it would learn for minutes.
+    let (site, asked) = slow_site(settings, Duration::from_millis(300));
+    site.go(1..25, &["/a", "/b"]);
+    for (place, path) in ["/a-probe", "/b-probe"].into_iter().enumerate() {
+        let begun = Instant::now();
+        while site.status()["objects"][place]["threshold"] == Value::Null {
+            assert!(begun.elapsed() < 2 * LIMIT, "{path} is not learned: {}", site.status());
+            site.ask(100 + place as u32, "/a");
+            for _ in 0..4 {
+                site.go(1..2, &[path]);
+                thread::sleep(Duration::from_millis(60));
+            }
+        }
+        // Until what was said of the first is no news any more.
+        thread::sleep(Duration::from_millis(1_200));
+    }
+    assert_eq!(site.status()["paused"], false);
+    assert!(*asked.lock().unwrap() <= 8, "{}", asked.lock().unwrap());
+}
+
+#[test]
+fn one_of_several_objects_that_never_answers_is_told_and_given_up() {
+    let objects = || vec!["/probe".to_owned(), "/gone".to_owned()];
+    let given = Parameters::paper([Duration::from_secs(1); 2]);
+    for (parameters, left) in [(None, &["/probe"][..]), (Some(given), &["/probe", "/gone"])] {
+        let monitor = MonitorSettings { objects: objects(), parameters };
+        let site = site(Settings { monitor, access: token(), ..settings() });
+        site.until_robots_are_known();
+        site.go(1..9, &["/a", "/b"]);
+        let told = |path: &str| {
+            let is_it =
+                |event: &Event| matches!(event, Event::ProbesFail { path: of, .. } if of == path);
+            site.proxy.told(is_it)
+        };
+        let begun = Instant::now();
+        let is_so = |status: &Value| {
+            let paths = status["objects"].as_array().unwrap().iter();
+            told("/gone") == 1
+                && status["paused"] == false
+                && paths.map(|one| &one["path"]).eq(left)
+        };
+        while !is_so(&site.status()) {
+            assert!(begun.elapsed() < LIMIT, "{}", site.status());
+            // Hints are wanted.
+            site.ask(7, "/a");
+            thread::sleep(Duration::from_millis(200));
+        }
+        thread::sleep(Duration::from_secs(1));
+        assert_eq!((told("/gone"), told("/probe")), (1, 0));
+    }
+}
+
+#[test]
+fn the_monitor_takes_a_hundredth_of_the_time_at_most() {
+    let slow = Duration::from_millis(100);
+    let (site, asked) = slow_site(settings(), slow);
     site.go(1..25, &["/a", "/b"]);
     let begun = Instant::now();
     while begun.elapsed() < Duration::from_secs(10) {

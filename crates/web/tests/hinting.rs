@@ -172,6 +172,17 @@ fn what_five_clients_went_to_is_hinted_to_the_sixth() {
 }
 
 #[test]
+fn who_has_harmless_cookies_asks_for_the_mark_of_each_page() {
+    let site = site();
+    site.go(1..25, &["/a", "/b"]);
+    let more = "Content-Type: application/json\r\nX-Forwarded-Proto: https\r\nCookie: _ga=1\r\n";
+    let ask = r#"{"v":1,"page":"/a","first":true,"cached":false}"#;
+    let answer = site.post(30, "/.lull/hints", more, ask);
+    let reply: Value = serde_json::from_slice(&answer.body).unwrap();
+    assert_eq!(reply["mark"], "2", "{reply}");
+}
+
+#[test]
 fn lists_are_for_speculation_rules_where_browsers_say_whose_they_follow() {
     let settings = Settings { monitor: quick(), speculation_rules: true, ..Settings::default() };
     let site = site_with(settings, empty_model());

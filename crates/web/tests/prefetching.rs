@@ -2,20 +2,26 @@
 #![forbid(unsafe_code)]
 
 mod common;
+#[path = "prefetching/http2.rs"]
+mod http2;
+#[path = "prefetching/robots.rs"]
+mod robots;
+#[path = "prefetching/signing_in.rs"]
+mod signing_in;
 
 use std::io::Write as _;
 use std::net::SocketAddr;
-use std::sync::mpsc::{Receiver, channel};
+use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use common::{Answer, LIMIT, Peer, Proxy, header, proxy_with, upstream};
+use common::{Answer, LATER, LIMIT, Peer, Proxy, header, proxy_with, upstream};
 use lull_speculate::model::Model;
 use lull_speculate::observe::{ClientHasher, Limits};
 use lull_speculate::predict::PpmParameters;
 use lull_transport::{Carrier, Options};
-use lull_web::nps::{Nps, Settings};
+use lull_web::nps::{Access, Nps, Settings};
 use lull_web::proxy::{Connection, Decision, Event, Fetcher, Listener, Metrics, Site};
 use lull_web::script::script;
 
@@ -88,7 +94,8 @@ fn fronted_with(
 /// Prefetching by who has learned nothing.
 fn nps(settings: Settings) -> Nps {
     let hasher = ClientHasher::new([7; 16]);
-    Nps::new(settings, Model::new(hasher, Limits::default(), PpmParameters::shipped()), None)
+    let model = Model::new(hasher, Limits::default(), PpmParameters::shipped());
+    Nps::new(settings, model, None).running_for(LATER)
 }
 
 const NO_ROBOTS: &str = "HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n";
@@ -120,6 +127,11 @@ impl Fronted {
 
     fn visit(&self, path: &str, more: &str) -> Answer {
         self.proxy.exchange(visit(path, more))
+    }
+
+    /// What a visitor with a harmless cookie is to say with a prefetch of `path`.
+    fn mark(&self, path: &str, more: &str) -> String {
+        self.visit(&format!("{path}/.lull/mark"), &format!("{more}Cookie: _ga=1\r\n")).text()
     }
 
     fn prefetch(&self, path: &str) -> Answer {
@@ -283,40 +295,6 @@ fn a_prefetch_that_came_whole_is_no_failure() {
 }
 
 #[test]
-fn nothing_is_fetched_ahead_before_robots_txt_is_known() {
-    let site = fronted_with(
-        Settings::default(),
-        "HTTP/1.1 500 Oh\r\nContent-Length: 0\r\n\r\n",
-        |peer, _| peer.send(page("", PAGE)),
-    );
-    assert_eq!(site.prefetch("/b").status(), 204);
-    // It is asked for again.
-    let begun = Instant::now();
-    while site.asked("/robots.txt").len() < 2 {
-        assert!(begun.elapsed() < LIMIT);
-        thread::sleep(Duration::from_millis(10));
-    }
-    let answer = site.prefetch("/b");
-    assert_eq!((answer.status(), answer.header("cache-control")), (204, Some("no-store")));
-    assert_eq!(site.asked("/b").len(), 0);
-    assert_eq!(site.visit("/b", "").status(), 200);
-}
-
-#[test]
-fn what_robots_txt_forbids_is_not_fetched_ahead() {
-    let site = fronted_with(
-        Settings::default(),
-        "HTTP/1.1 200 OK\r\nContent-Length: 35\r\n\r\nUser-agent: lull\nDisallow: /private",
-        |peer, _| peer.send(page("", PAGE)),
-    );
-    site.until_robots_are_known();
-    assert_eq!(site.prefetch("/private/a").status(), 204);
-    assert_eq!(site.prefetch("/public").status(), 200);
-    let agent = header(&site.asked("/robots.txt")[0], "user-agent").map(str::to_owned);
-    assert!(agent.is_some_and(|agent| agent.contains("lull")));
-}
-
-#[test]
 fn what_a_visitor_saw_it_do_bars_a_url() {
     let site = fronted(|head| match head.split(' ').nth(1).unwrap() {
         "/moved" => "HTTP/1.1 302 Found\r\nLocation: /a\r\nContent-Length: 0\r\n\r\n".into(),
@@ -363,47 +341,6 @@ fn a_page_that_has_not_changed_is_answered_by_304() {
 }
 
 #[test]
-fn a_sign_in_ends_a_prefetch_that_is_under_way() {
-    let settings = Settings { trust_forwarded: true, ..Settings::default() };
-    let (go, gone) = channel::<()>();
-    let gone: Mutex<Receiver<()>> = Mutex::new(gone);
-    let site = fronted_with(settings, NO_ROBOTS, move |peer, head| {
-        if head.starts_with("GET /slow ") {
-            let (first, second) = PAGE.split_at(40);
-            peer.send(format!(
-                "HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\nContent-Length: {}\r\n\r\n{first}",
-                PAGE.len()
-            ));
-            gone.lock().unwrap().recv_timeout(LIMIT).unwrap();
-            peer.send(second);
-        } else if head.starts_with("GET /sign-in ") {
-            peer.send(page("Set-Cookie: session=1\r\n", PAGE));
-        } else {
-            peer.send(page("", PAGE));
-        }
-    });
-    site.until_robots_are_known();
-    let https = "X-Forwarded-Proto: https\r\nX-Forwarded-For: 192.0.2.7\r\n";
-    let mark = format!("2-{}", unix_seconds());
-    let mut slow = site.proxy.connect();
-    slow.send(prefetch("/slow", &mark, https));
-    assert!(slow.head().starts_with("HTTP/1.1 200"));
-    slow.exactly(40);
-
-    let signed_in = site.visit("/sign-in", &format!("{https}Cookie: _ga=1\r\n"));
-    assert_eq!(signed_in.header("clear-site-data"), Some("\"cache\""));
-    go.send(()).unwrap();
-    let mut rest = Vec::new();
-    let _ = std::io::Read::read_to_end(&mut slow.0, &mut rest);
-    assert!(rest.len() < PAGE.len() - 40, "{:?}", String::from_utf8_lossy(&rest));
-    // Nor does the client get another one.
-    let again = site.proxy.exchange(prefetch("/b", &mark, https));
-    assert_eq!(again.status(), 204);
-    let other = https.replace("192.0.2.7", "192.0.2.8");
-    assert_eq!(site.proxy.exchange(prefetch("/b", &mark, &other)).status(), 200);
-}
-
-#[test]
 fn only_requests_for_its_name_are_the_site() {
     let settings =
         Settings { host: Some("www.site.example".parse().unwrap()), ..Settings::default() };
@@ -421,6 +358,43 @@ fn only_requests_for_its_name_are_the_site() {
 }
 
 #[test]
+fn what_the_proxy_asks_for_itself_is_named_as_what_visitors_ask_for() {
+    let asked: Arc<Mutex<Vec<String>>> = Arc::default();
+    let heard = Arc::clone(&asked);
+    // It knows itself by one name, and leads to the other one.
+    let address = upstream(move |mut peer| {
+        while let Some(head) = peer.head() {
+            heard.lock().unwrap().push(head.clone());
+            peer.send(match head.split(' ').nth(1).unwrap() {
+                _ if header(&head, "host") != Some("inner.example") => {
+                    "HTTP/1.1 421 Whom\r\nContent-Length: 0\r\n\r\n".to_owned()
+                }
+                "/robots.txt" => format!(
+                    "HTTP/1.1 301 Go\r\nLocation: http://{}/robots\r\nContent-Length: 0\r\n\r\n",
+                    header(&head, "x-forwarded-host").unwrap()
+                ),
+                "/robots" => NO_ROBOTS.to_owned(),
+                _ => page("", PAGE),
+            });
+        }
+    });
+    let settings = Settings { host: Some("site.example".parse().unwrap()), ..Settings::default() };
+    let proxy = proxy_with(
+        address,
+        |config| config.upstream_host = Some("inner.example".parse().unwrap()),
+        Some(Arc::new(nps(settings))),
+    );
+    until(|| !asked.lock().unwrap().is_empty());
+    assert_eq!(proxy.exchange(visit("/", "")).status(), 200);
+    for head in asked.lock().unwrap().iter() {
+        for (name, expected) in [("host", "inner.example"), ("x-forwarded-host", "site.example")] {
+            assert_eq!(header(head, name), Some(expected), "{head}");
+        }
+    }
+    until(|| proxy.exchange(prefetch("/b", "1", "")).status() == 200);
+}
+
+#[test]
 fn a_cdn_in_front_is_told_once() {
     let site = fronted(|_| page("", PAGE));
     let told =
@@ -430,27 +404,6 @@ fn a_cdn_in_front_is_told_once() {
         site.visit("/", "CDN-Loop: a\r\n");
         assert_eq!(told(), 1);
     }
-}
-
-#[test]
-fn the_upstream_may_be_away_when_it_starts() {
-    let site = Arc::new(nps(Settings::default()));
-    let address: SocketAddr = common::nobody();
-    let proxy = proxy_with(address, |_| {}, Some(site));
-    assert_eq!(proxy.exchange(prefetch("/b", "1", "")).status(), 204);
-    let server = std::net::TcpListener::bind(address).unwrap();
-    let (mut stream, _) = server.accept().unwrap();
-    let mut peer = std::io::BufReader::new(stream.try_clone().unwrap());
-    let mut line = String::new();
-    std::io::BufRead::read_line(&mut peer, &mut line).unwrap();
-    assert_eq!(line, "GET /robots.txt HTTP/1.1\r\n");
-    stream.write_all(NO_ROBOTS.as_bytes()).unwrap();
-}
-
-#[allow(clippy::disallowed_methods, reason = "the test is the browser's script that got the mark")]
-fn unix_seconds() -> u64 {
-    let now = std::time::SystemTime::now();
-    now.duration_since(std::time::SystemTime::UNIX_EPOCH).unwrap().as_secs()
 }
 
 /// Prefetching, and the connection of each request with where it was sent from when it came.
@@ -496,14 +449,14 @@ fn a_prefetch_puts_its_connection_into_the_background_and_demand_takes_it_back()
     let proxy = site.in_front_of(address);
     let https = "X-Forwarded-Proto: https\r\n";
     let kept = |request: String| request.replace("Connection: close\r\n", "");
-    for mark in ["1".to_owned(), format!("2-{}", unix_seconds())] {
+    for mark in ["1", "2-1-1"] {
         site.1.lock().unwrap().clear();
         let mut client = proxy.connect();
         // Of whether it is let through this does not depend.
         for request in [
             visit("/plain", &format!("{https}Accept-Encoding: x\r\nSave-Data: on\r\n")),
-            prefetch("/.lull", &mark, https),
-            prefetch("/.lull", &mark, https),
+            prefetch("/.lull", mark, https),
+            prefetch("/.lull", mark, https),
             visit("/plain", &format!("{https}Save-Data: on\r\n")),
             visit("/plain", &format!("{https}Save-Data: on\r\n")),
         ] {
@@ -517,14 +470,13 @@ fn a_prefetch_puts_its_connection_into_the_background_and_demand_takes_it_back()
     }
 }
 
-/// The browser may give a click the rest of a prefetch that is still under way.
-#[test]
-fn a_prefetch_that_somebody_waits_for_leaves_the_background_at_once() {
+/// Answers a request whose target begins so in two parts: the second one when it is let go on.
+fn slow_upstream(slow: &'static str) -> (SocketAddr, Sender<()>) {
     let (go_on, wait) = channel();
     let wait = Mutex::new(wait);
     let address = upstream(move |mut peer| {
         while let Some(head) = peer.head() {
-            if head.starts_with("GET /b ") {
+            if head.strip_prefix("GET ").is_some_and(|target| target.starts_with(slow)) {
                 peer.send(
                     "HTTP/1.1 200 OK\r\nContent-Type: text/html\r\nContent-Length: 6\r\n\r\n<p>",
                 );
@@ -536,34 +488,89 @@ fn a_prefetch_that_somebody_waits_for_leaves_the_background_at_once() {
             }
         }
     });
+    (address, go_on)
+}
+
+fn until(is: impl Fn() -> bool) {
+    let begun = Instant::now();
+    while !is() {
+        assert!(begun.elapsed() < LIMIT);
+        thread::sleep(Duration::from_millis(10));
+    }
+}
+
+/// A visitor of `/a` has clicked on the way to `page`.
+fn awaits(proxy: &Proxy, page: &str) {
+    let report = format!(r#"{{"v":1,"page":"/a","awaits":"{page}"}}"#);
+    let post = format!(
+        "POST /.lull/beacon HTTP/1.1\r\nHost: site.example\r\nConnection: close\r\n\
+         Content-Length: {}\r\n\r\n{report}",
+        report.len()
+    );
+    assert_eq!(proxy.exchange(post).status(), 204);
+}
+
+/// The browser may give a click the rest of a prefetch that is still under way.
+#[test]
+fn a_prefetch_that_somebody_waits_for_leaves_the_background_at_once() {
+    let (address, go_on) = slow_upstream("/b ");
     let site = Watching::new();
     let proxy = site.in_front_of(address);
-    let begun = Instant::now();
-    let until = |is: &dyn Fn() -> bool| {
-        while !is() {
-            assert!(begun.elapsed() < LIMIT);
-            thread::sleep(Duration::from_millis(10));
-        }
-    };
-    until(&|| proxy.exchange(prefetch("/.-known", "1", "")).status() == 200);
+    until(|| proxy.exchange(prefetch("/.-known", "1", "")).status() == 200);
     site.1.lock().unwrap().clear();
     let mut client = proxy.connect();
     client.send(prefetch("/b", "1", ""));
-    until(&|| !site.1.lock().unwrap().is_empty());
+    until(|| !site.1.lock().unwrap().is_empty());
     let connection = Arc::clone(&site.1.lock().unwrap()[0].0);
-    until(&|| connection.carrier() == Some(Carrier::UserSpace));
+    until(|| connection.carrier() == Some(Carrier::UserSpace));
 
     // Somebody who waits for another page changes nothing.
     for (page, expected) in [("/c", Some(Carrier::UserSpace)), ("/b", None)] {
-        let report = format!(r#"{{"v":1,"page":"/a","awaits":"{page}"}}"#);
-        let post = format!(
-            "POST /.lull/beacon HTTP/1.1\r\nHost: site.example\r\nConnection: close\r\n\
-             Content-Length: {}\r\n\r\n{report}",
-            report.len()
-        );
-        assert_eq!(proxy.exchange(post).status(), 204);
-        until(&|| connection.carrier() == expected);
+        awaits(&proxy, page);
+        until(|| connection.carrier() == expected);
     }
     go_on.send(()).unwrap();
     assert_eq!(client.answer().status(), 200);
+}
+
+/// What the proxy has of it fits into the buffers, and leaves them at the pace of the background.
+#[test]
+fn a_prefetch_that_only_waits_in_the_buffers_leaves_the_background_at_once() {
+    let body = "b".repeat(20_000);
+    let address = upstream(move |mut peer| {
+        while let Some(head) = peer.head() {
+            let is_robots = head.starts_with("GET /robots.txt ");
+            peer.send(if is_robots { NO_ROBOTS.to_owned() } else { page("", &body) });
+        }
+    });
+    let site = Watching::new();
+    let proxy = site.in_front_of(address);
+    until(|| proxy.exchange(prefetch("/.-known", "1", "")).status() == 200);
+    let before = proxy.totals().bytes_sent;
+    site.1.lock().unwrap().clear();
+    let background = Some(Carrier::UserSpace);
+    let kept = |path| prefetch(path, "1", "").replace("Connection: close\r\n", "");
+    let mut client = proxy.connect();
+    client.send(kept("/b"));
+    // To the proxy it has ended, while the client has not read a byte.
+    proxy.wait("end", |totals| totals.bytes_sent >= before + 20_000);
+    let connection = Arc::clone(&site.1.lock().unwrap()[0].0);
+    until(|| connection.carrier() == background);
+    awaits(&proxy, "/b");
+    until(|| connection.carrier().is_none());
+
+    // The next one is waited for by nobody.
+    let answer = Answer::parse(&read_chunked(&mut client), false);
+    assert!(answer.is_whole && answer.body.len() == 20_000, "{answer:?}");
+    client.send(kept("/c"));
+    until(|| connection.carrier() == background);
+}
+
+/// The next answer, whose length nobody knows before its end.
+fn read_chunked(client: &mut common::Client) -> Vec<u8> {
+    let mut bytes = client.head().into_bytes();
+    while !bytes.ends_with(b"\r\n0\r\n\r\n") {
+        bytes.extend(client.exactly(1));
+    }
+    bytes
 }

@@ -49,7 +49,7 @@ fn url(proxy: &Proxy, path: &str) -> String {
 
 /// A browser that shows a, and whose service worker has a copy of b.
 fn visitor_with_a_copy(pages: &Pages, proxy: &Proxy, cookies: &str) -> Chromium {
-    let mut chromium = Chromium::called(Some(FIREFOX));
+    let mut chromium = Chromium::called(FIREFOX);
     if !cookies.is_empty() {
         chromium.goto(&url(proxy, "/c"));
         chromium.run(&format!("document.cookie = '{cookies}'"));
@@ -115,7 +115,7 @@ fn who_is_signed_in_already_gets_no_worker() {
     needs!(chromium::installed());
     let pages = Pages::start();
     let proxy = front(&pages, settings());
-    let mut chromium = Chromium::called(Some(FIREFOX));
+    let mut chromium = Chromium::called(FIREFOX);
     chromium.goto(&url(&proxy, "/c"));
     chromium.run("fetch('/sign-in', {method: 'POST'}).then(reply => reply.text())");
     chromium.goto(&url(&proxy, "/a"));
@@ -188,7 +188,7 @@ fn beside_a_worker_of_the_sites_own_there_is_none_of_ours() {
     needs!(chromium::installed());
     let pages = Pages::start();
     let plain = proxy_with(pages.address, |_| {}, None);
-    let mut chromium = Chromium::called(Some(FIREFOX));
+    let mut chromium = Chromium::called(FIREFOX);
     chromium.goto(&url(&plain, "/c"));
     // For a folder, which the proxy will hear nothing of.
     chromium.run("navigator.serviceWorker.register('/sw.js', {scope: '/app/'}).then(() => 1)");

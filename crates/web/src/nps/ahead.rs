@@ -10,7 +10,7 @@ use super::guarded::Guarded;
 use super::munged::Munged;
 use super::service_worker::{self, page_script};
 use super::who::Who;
-use super::{Shared, own, wall};
+use super::{Shared, lock, own, wall};
 use crate::munge;
 use crate::policy::{self, Admitted, NotAhead, Refusal, Way, fields};
 use crate::proxy::{Body, Connection, Decision, Exchange};
@@ -89,12 +89,17 @@ pub(super) fn lead(shared: &Shared, head: &request::Parts, who: Who, url: &str) 
 
 /// What the rules let through, as long as anything is fetched ahead and the visitor has bytes left.
 pub(super) fn let_through<T>(shared: &Shared, who: Who, admitted: Result<T, Refusal>) -> Option<T> {
-    let may = shared.is_active() && shared.caps.spend(who.client, shared.now(), 0);
-    let admitted = admitted.ok().filter(|_| may);
-    if admitted.is_none() {
-        shared.counts.refused.one();
-    }
-    admitted
+    let why = match admitted {
+        Ok(_) if !shared.is_active() => "nothing is fetched ahead now".to_owned(),
+        Ok(_) if !shared.caps.spend(who.client, shared.now(), 0) => {
+            "the day's bytes are fetched ahead".to_owned()
+        }
+        Ok(admitted) => return Some(admitted),
+        Err(refusal) => refusal.to_string(),
+    };
+    shared.counts.refused.one();
+    *lock(&shared.refusal) = Some(why);
+    None
 }
 
 /// Lets a prefetch pass. `worker` is where the service worker has come from, if it is one of its.

@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, Weak};
 
 use super::lock;
 use crate::policy::Client;
-use crate::proxy::{Connection, Place};
+use crate::proxy::Connection;
 
 /// Prefetches that are remembered. Of two that share a place the later one counts, so memory is
 /// bounded; the other one stays in the background.
@@ -44,7 +44,7 @@ impl Awaited {
         let (key, place) = self.place(client, target);
         let (found, connection) = std::mem::take(&mut lock(&self.places)[place]);
         if let Some(connection) = connection.upgrade().filter(|_| found == key) {
-            connection.put(Place::Demand);
+            connection.hurry();
         }
     }
 

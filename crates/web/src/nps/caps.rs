@@ -11,9 +11,12 @@ use crate::policy::Client;
 
 /// After so long everybody begins anew.
 const DAY: Duration = Duration::from_secs(24 * 3600);
-/// Visitors, and copies in their caches, that are remembered. Of two that share a place the later
-/// one counts, so memory is bounded.
+/// Copies in visitors' caches that are remembered. Of two that share a place the later one counts, so
+/// memory is bounded.
 const PLACES: usize = 1 << 14;
+/// Visitors whose bytes are counted: so many sets of so many places.
+const SETS: usize = 1 << 14;
+const WAYS: usize = 8;
 
 /// What is fetched ahead at most.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -53,10 +56,43 @@ struct Copy {
     bytes: u64,
 }
 
+/// What visitors have fetched ahead. Memory is bounded, and so is what each of them has: who finds all
+/// places of the own set taken gets that of the least, and goes on from there. So a count may be too
+/// high, where very many fetch ahead within a day, and is never too low.
+#[derive(Debug)]
+struct Visitors(Box<[[(Client, Spent); WAYS]]>);
+
+impl Visitors {
+    fn new() -> Self {
+        let nobody = (Client(0), Spent { since: Timestamp::ZERO, bytes: 0 });
+        Visitors(vec![[nobody; WAYS]; SETS].into())
+    }
+
+    /// What `client` has had by now, with these bytes. Who only asks takes nobody's place.
+    fn add(&mut self, client: Client, now: Timestamp, bytes: u64) -> u64 {
+        let set = &mut self.0[client.0 as usize % SETS];
+        for (_, spent) in set.iter_mut() {
+            spent.add(now, 0);
+        }
+        if let Some((_, own)) = set.iter_mut().find(|(who, _)| *who == client) {
+            return own.add(now, bytes);
+        }
+        let [first, rest @ ..] = set;
+        let least = rest
+            .iter_mut()
+            .fold(first, |least, one| if one.1.bytes < least.1.bytes { one } else { least });
+        if bytes == 0 {
+            return least.1.bytes;
+        }
+        *least = (client, Spent { since: now, bytes: least.1.bytes });
+        least.1.add(now, bytes)
+    }
+}
+
 #[derive(Debug)]
 struct State {
     all: Spent,
-    visitors: Box<[(Client, Spent)]>,
+    visitors: Visitors,
     copies: Box<[Copy]>,
 }
 
@@ -73,7 +109,7 @@ impl Caps {
         let none = Spent { since: Timestamp::ZERO, bytes: 0 };
         let state = State {
             all: none,
-            visitors: vec![(Client(0), none); PLACES].into(),
+            visitors: Visitors::new(),
             copies: vec![Copy { key: 0, bytes: 0 }; PLACES].into(),
         };
         Caps { caps, key: RandomState::new(), state: Mutex::new(state) }
@@ -84,11 +120,7 @@ impl Caps {
     pub(super) fn spend(&self, client: Client, now: Timestamp, bytes: u64) -> bool {
         let mut state = lock(&self.state);
         let all = state.all.add(now, bytes);
-        let place = &mut state.visitors[client.0 as usize % PLACES];
-        if place.0 != client {
-            *place = (client, Spent { since: now, bytes: 0 });
-        }
-        let own = place.1.add(now, bytes);
+        let own = state.visitors.add(client, now, bytes);
         own < self.caps.visitor.0 && self.caps.daily.is_none_or(|daily| all < daily.0)
     }
 
@@ -123,6 +155,30 @@ mod tests {
         assert!(!caps.spend(Client(4), at(3), 0));
         for client in 1..5 {
             assert!(caps.spend(Client(client), at(26), 0), "{client}");
+        }
+    }
+
+    #[test]
+    fn however_many_come_nobody_begins_anew_within_the_day() {
+        let caps = Caps::new(ByteCaps { visitor: Bytes(1_000), daily: None });
+        let at = |seconds: u64| Timestamp::ZERO + Duration::from_secs(seconds);
+        // All of these share a set.
+        let client = |number: u64| Client(5 + number * SETS as u64);
+        assert!(!caps.spend(client(0), at(1), 1_000));
+        for number in 1..WAYS as u64 {
+            assert!(caps.spend(client(number), at(2), 900));
+        }
+        for number in 1..1_000 {
+            caps.spend(client(number), at(3), 0);
+            assert!(!caps.spend(client(0), at(3), 0), "{number}");
+        }
+        // Who comes later goes on from somebody else's bytes, and has no more than the day's.
+        let sent = (0..1_000).filter(|_| caps.spend(client(1_000), at(4), 10)).count();
+        assert!((1..100).contains(&sent), "{sent}");
+        // Others don't hear of it, and tomorrow it is over.
+        assert!(caps.spend(Client(6), at(5), 0));
+        for number in 0..2_000 {
+            assert!(caps.spend(client(number), at(90_000), 0), "{number}");
         }
     }
 

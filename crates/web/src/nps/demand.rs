@@ -2,10 +2,10 @@
 
 use std::sync::Arc;
 
-use http::header::{CACHE_CONTROL, CONTENT_ENCODING, SET_COOKIE, USER_AGENT};
+use http::header::{CACHE_CONTROL, CONTENT_ENCODING, SET_COOKIE};
 use http::{HeaderMap, HeaderValue, Method, request, response};
 
-use super::desk::Visited;
+use super::desk::{self, Visited};
 use super::munged::Munged;
 use super::service_worker::{self, page_script};
 use super::who::Who;
@@ -69,9 +69,15 @@ impl Exchange for Demand {
         };
         self.is_private = is_private(&head.headers);
         self.is_plain = munging.is_none() && !head.headers.contains_key(CONTENT_ENCODING);
-        // Nothing else is taken note of, and most replies need no lock then.
-        if policy::offence(head).is_some() {
-            shared.policy().observe(request, who.secure, who.client, head, shared.now());
+        // Most replies need no lock then.
+        if policy::is_to_be_observed(request, head) {
+            let (mut policy, now) = (shared.policy(), shared.now());
+            if shared.settings.shadow {
+                // Nothing was fetched ahead, so nothing is to be cleared, and all stays as it is.
+                policy.observe(request, who.secure, who.client, &mut head.clone(), now);
+            } else {
+                policy.observe(request, who.secure, who.client, head, now);
+            }
         }
         if shared.settings.service_worker.is_some() && head.headers.contains_key("clear-site-data")
         {
@@ -117,7 +123,7 @@ impl Exchange for Demand {
         }
         let is_taken = shared.desk.visited(Visited {
             address: who.address,
-            agent: fields::single(&request.headers, USER_AGENT).unwrap_or_default().to_owned(),
+            agent: desk::agent(&request.headers),
             target: target.as_str().to_owned(),
             at: wall(),
             status: outcome.status,

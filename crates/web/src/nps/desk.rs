@@ -7,9 +7,12 @@
 use std::hash::{BuildHasher, RandomState};
 use std::net::IpAddr;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::time::{Duration, Instant, SystemTime};
 
+use http::header::USER_AGENT;
+use http::{HeaderMap, StatusCode, request};
 use lull_cc::{Bytes, Timestamp};
 use lull_speculate::log::Entry;
 use lull_speculate::model::Model;
@@ -17,11 +20,18 @@ use lull_speculate::observe::{ClientId, Kind as UrlKind, UrlId, Visit};
 use lull_speculate::predict::{Candidate, Predictor as _, Question, prioritise};
 use tokio::sync::oneshot;
 
+use super::who::Who;
 use super::{Shared, wall};
+use crate::policy::fields;
 use crate::protocol::{Hint, Kind};
 
-/// What may wait for the desk.
+/// What may wait for the desk: so many messages, of so many bytes together.
 const WAITING: usize = 4096;
+const WAITING_BYTES: usize = 8 << 20;
+/// What a message has beside its texts.
+const MESSAGE_BYTES: usize = 256;
+/// Of a longer user agent the beginning says whether it is a robot's.
+const LONGEST_AGENT: usize = 512;
 /// How often clients whose sessions have ended are forgotten, and the model is saved: what a power
 /// cut may cost.
 const EVERY: Duration = Duration::from_secs(60);
@@ -52,6 +62,31 @@ pub(super) struct Visited {
     pub(super) private: bool,
 }
 
+impl Visited {
+    /// Of a page that was a copy, in the browser's cache or the service worker's. It says nothing of
+    /// the page itself.
+    pub(super) fn of_copy(head: &request::Parts, target: String, who: Who) -> Self {
+        Visited {
+            address: who.address,
+            agent: agent(&head.headers),
+            target,
+            at: wall(),
+            status: StatusCode::NOT_MODIFIED.as_u16(),
+            bytes: 0,
+            took: None,
+            prefetch: false,
+            private: false,
+        }
+    }
+}
+
+/// Who a browser says that it is, as far as that is kept.
+pub(super) fn agent(headers: &HeaderMap) -> String {
+    let said = fields::single(headers, USER_AGENT).unwrap_or_default();
+    // It is ASCII: what is not, is no text to `fields`.
+    said.get(..LONGEST_AGENT).unwrap_or(said).to_owned()
+}
+
 /// What is asked for hints: the page at hand, and what was fetched ahead from it already.
 ///
 /// The client's history is not asked. Behind one address there may be many, and who makes a page up
@@ -68,13 +103,35 @@ enum Message {
     /// A page that came out of a visitor's cache.
     Shown(Visited),
     Ask(Ask, oneshot::Sender<Vec<Hint>>),
-    Popular(oneshot::Sender<Vec<String>>),
+    Popular(Vec<String>, oneshot::Sender<Vec<String>>),
     End,
+}
+
+impl Message {
+    /// What it takes while it waits.
+    fn bytes(&self) -> usize {
+        MESSAGE_BYTES
+            + match self {
+                Message::Visited(visited) | Message::Shown(visited) => {
+                    visited.agent.len() + visited.target.len()
+                }
+                Message::Ask(ask, _) => {
+                    let had = ask.had.iter().map(|url| url.len() + size_of::<String>());
+                    ask.page.len() + had.sum::<usize>()
+                }
+                Message::Popular(except, _) => except.iter().map(String::len).sum(),
+                Message::End => 0,
+            }
+    }
 }
 
 /// The way to the desk.
 #[derive(Debug)]
-pub(super) struct Desk(SyncSender<Message>);
+pub(super) struct Desk {
+    to: SyncSender<Message>,
+    /// Bytes of what waits.
+    waiting: Arc<AtomicUsize>,
+}
 
 impl std::fmt::Debug for Message {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -88,6 +145,7 @@ type Foreseen = (ClientId, Vec<UrlId>);
 /// The other end of it.
 pub(super) struct Worker {
     messages: Receiver<Message>,
+    waiting: Arc<AtomicUsize>,
     model: Model,
     save: Option<Save>,
     is_saved: bool,
@@ -109,35 +167,59 @@ pub(super) fn desk(model: Model, save: Option<Save>) -> (Desk, Worker) {
     let (sender, messages) = sync_channel(WAITING);
     let (ranked, prioritised) = (Vec::new(), Vec::new());
     let (shadow, places) = (Box::default(), RandomState::new());
-    let worker =
-        Worker { messages, model, save, is_saved: false, ranked, prioritised, shadow, places };
-    (Desk(sender), worker)
+    let waiting = Arc::new(AtomicUsize::new(0));
+    let desk = Desk { to: sender, waiting: Arc::clone(&waiting) };
+    let worker = Worker {
+        messages,
+        waiting,
+        model,
+        save,
+        is_saved: false,
+        ranked,
+        prioritised,
+        shadow,
+        places,
+    };
+    (desk, worker)
 }
 
 impl Desk {
     /// Hands a visit over; false if the desk is behind.
     pub(super) fn visited(&self, visited: Visited) -> bool {
-        self.0.try_send(Message::Visited(visited)).is_ok()
+        self.hand(Message::Visited(visited))
+    }
+
+    /// Hands something over, if there is room for it.
+    fn hand(&self, message: Message) -> bool {
+        let bytes = message.bytes();
+        let waiting = self.waiting.fetch_add(bytes, Ordering::Relaxed);
+        let is_taken = waiting + bytes <= WAITING_BYTES && self.to.try_send(message).is_ok();
+        if !is_taken {
+            self.waiting.fetch_sub(bytes, Ordering::Relaxed);
+        }
+        is_taken
     }
 
     /// Hands over that a page was shown that the proxy has not seen go by. Who says so may make it
     /// up, so only pages count that are known and public.
     pub(super) fn shown(&self, visited: Visited) {
-        let _ = self.0.try_send(Message::Shown(visited));
+        self.hand(Message::Shown(visited));
     }
 
     /// What may be wanted next, best first; `None` if the desk is behind.
     pub(super) async fn ask(&self, ask: Ask) -> Option<Vec<Hint>> {
         let (to, answer) = oneshot::channel();
-        self.0.try_send(Message::Ask(ask, to)).ok()?;
+        if !self.hand(Message::Ask(ask, to)) {
+            return None;
+        }
         answer.await.ok()
     }
 
     /// What the monitor may ask for: the public page and the public part of pages that are wanted
-    /// most.
-    pub(super) async fn popular(&self) -> Vec<String> {
+    /// most, but for these.
+    pub(super) async fn popular(&self, except: Vec<String>) -> Vec<String> {
         let (to, answer) = oneshot::channel();
-        if self.0.try_send(Message::Popular(to)).is_err() {
+        if !self.hand(Message::Popular(except, to)) {
             return Vec::new();
         }
         answer.await.unwrap_or_default()
@@ -145,7 +227,8 @@ impl Desk {
 
     /// Ends the desk, after what waits for it.
     pub(super) fn end(&self) {
-        let _ = self.0.send(Message::End);
+        self.waiting.fetch_add(Message::End.bytes(), Ordering::Relaxed);
+        let _ = self.to.send(Message::End);
     }
 }
 
@@ -158,6 +241,9 @@ impl Worker {
         loop {
             let message =
                 self.messages.recv_timeout(next.saturating_duration_since(Instant::now()));
+            if let Ok(message) = &message {
+                self.waiting.fetch_sub(message.bytes(), Ordering::Relaxed);
+            }
             match message {
                 Ok(Message::Visited(visited)) => {
                     let visit = self.learn(&visited);
@@ -176,8 +262,8 @@ impl Worker {
                     // Who has gone meanwhile does not wait for it.
                     let _ = to.send(self.rank(shared, &ask));
                 }
-                Ok(Message::Popular(to)) => {
-                    let _ = to.send(self.popular(shared));
+                Ok(Message::Popular(except, to)) => {
+                    let _ = to.send(self.popular(shared, &except));
                 }
                 Ok(Message::End) | Err(RecvTimeoutError::Disconnected) => break,
                 Err(RecvTimeoutError::Timeout) => {}
@@ -271,7 +357,7 @@ impl Worker {
         hints.take(MOST_HINTS).collect()
     }
 
-    fn popular(&mut self, shared: &Shared) -> Vec<String> {
+    fn popular(&mut self, shared: &Shared, except: &[String]) -> Vec<String> {
         let urls = self.model.observer().urls();
         let question = Question { at: timestamp(wall()), pages: &[], held: &[] };
         self.model.predictor().rank(&question, urls, &mut self.ranked);
@@ -279,7 +365,9 @@ impl Worker {
         let most_wanted = |kind| {
             let mut candidates = self.ranked.iter().map(|one| one.url);
             let found = candidates.find(|url| {
-                let may_be = |path| policy.may_hint(path, now).is_ok();
+                let may_be = |path: &str| {
+                    !except.iter().any(|other| other == path) && policy.may_hint(path, now).is_ok()
+                };
                 urls.kind(*url) == kind
                     && urls.bytes(*url) <= LONGEST_OBJECT
                     && urls.path(*url).is_some_and(may_be)
@@ -294,4 +382,48 @@ impl Worker {
 fn timestamp(at: SystemTime) -> Timestamp {
     let since = at.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
     Timestamp::ZERO + since
+}
+
+#[cfg(test)]
+mod tests {
+    use lull_speculate::observe::{ClientHasher, Limits};
+    use lull_speculate::predict::PpmParameters;
+
+    use super::*;
+
+    fn visit(target: String) -> Visited {
+        let (head, ()) = http::Request::get("/").body(()).unwrap().into_parts();
+        let who = Who {
+            address: IpAddr::from([192, 0, 2, 7]),
+            client: crate::policy::Client(7),
+            secure: false,
+        };
+        Visited::of_copy(&head, target, who)
+    }
+
+    #[test]
+    fn what_waits_is_bounded_in_bytes() {
+        let model =
+            Model::new(ClientHasher::new([7; 16]), Limits::default(), PpmParameters::shipped());
+        let (desk, worker) = desk(model, None);
+        let long = "x".repeat(60_000);
+        let taken = (0..WAITING).filter(|_| desk.visited(visit(long.clone()))).count();
+        assert!((100..140).contains(&taken), "{taken}");
+        assert!(!desk.visited(visit(long.clone())));
+        // When it goes on there is room again.
+        let message = worker.messages.recv().unwrap();
+        worker.waiting.fetch_sub(message.bytes(), Ordering::Relaxed);
+        assert!(desk.visited(visit(long)));
+        let waiting = worker.messages.try_iter().map(|message| message.bytes()).sum::<usize>();
+        assert_eq!(worker.waiting.load(Ordering::Relaxed), waiting);
+    }
+
+    #[test]
+    fn of_a_long_user_agent_the_beginning_is_kept() {
+        for (length, expected) in [(0, 0), (100, 100), (512, 512), (60_000, 512)] {
+            let mut headers = HeaderMap::new();
+            headers.insert(USER_AGENT, "x".repeat(length).parse().unwrap());
+            assert_eq!(agent(&headers).len(), expected);
+        }
+    }
 }

@@ -49,8 +49,8 @@ impl Guarded {
     }
 
     fn check(&self) -> Result<(), Refusal> {
-        // By `Vary: Cookie` or our own word, who has signed in is told from who has not later.
-        if self.admitted.safeguard != Safeguard::Clear {
+        // By our own word, who has signed in is told from who has not later.
+        if self.admitted.safeguard == Safeguard::Word {
             return Ok(());
         }
         self.shared.policy().still(&self.admitted, self.shared.now())

@@ -3,15 +3,15 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use http::header::{CONTENT_TYPE, USER_AGENT};
-use http::{Request, Response, StatusCode, request};
+use http::header::CONTENT_TYPE;
+use http::{Method, Request, Response, StatusCode, request};
 use lull_speculate::budget::Grant;
 
 use super::desk::{Ask, Visited};
 use super::own;
 use super::who::Who;
 use super::{Shared, wall};
-use crate::policy::{self, Mark, Way, fields};
+use crate::policy::{self, Way, fields};
 use crate::protocol::{Beacon, HintsReply, HintsRequest, Kind, LONGEST_MESSAGE, NavigationKind};
 use crate::proxy::{Body, RequestBody};
 
@@ -54,8 +54,11 @@ async fn reply(
     if !shared.is_active() || who.is_held_back(&head.headers, shared) {
         return HintsReply::never();
     }
-    let mark = Mark::of(visitor, wall()).text();
-    let later = |wait| HintsReply::new(mark.clone(), Vec::new(), Some(wait));
+    if !who.secure && shared.policy().is_protected_without_https(shared.now()) {
+        return HintsReply::never();
+    }
+    let mark = policy::of_a_list(visitor);
+    let later = |wait| HintsReply::new(mark.to_owned(), Vec::new(), Some(wait));
     if !shared.rates.admit(who.client, shared.now()) {
         shared.counts.put_off.one();
         return later(TOO_OFTEN);
@@ -66,7 +69,7 @@ async fn reply(
     }
     // A copy of the service worker's is a navigation that the proxy has seen.
     if asked.first && asked.cached && way == Way::Cache {
-        shared.desk.shown(shown(head, &asked, who));
+        shared.desk.shown(Visited::of_copy(head, asked.page.clone(), who));
     }
     let ask = Ask { page: asked.page, had: asked.had };
     let Some(mut hints) = shared.desk.ask(ask).await else { return later(TOO_OFTEN) };
@@ -90,24 +93,24 @@ async fn reply(
             shared.counts.lists.one();
             shared.counts.hints.add(hints.len() as u64);
             let rules = shared.settings.speculation_rules && policy::tags_rules(&head.headers);
-            HintsReply::new(mark, hints, Some(Duration::ZERO)).by_rules(rules)
+            HintsReply::new(mark.to_owned(), hints, Some(Duration::ZERO)).by_rules(rules)
         }
     }
 }
 
-/// A page that came out of the cache, as a visit. It says nothing of the page itself.
-fn shown(head: &request::Parts, asked: &HintsRequest, who: Who) -> Visited {
-    Visited {
-        address: who.address,
-        agent: fields::single(&head.headers, USER_AGENT).unwrap_or_default().to_owned(),
-        target: asked.page.clone(),
-        at: wall(),
-        status: StatusCode::NOT_MODIFIED.as_u16(),
-        bytes: 0,
-        took: None,
-        prefetch: false,
-        private: false,
-    }
+/// The mark for a prefetch of something at `path`. It is asked for below that path: so the request
+/// carries what a navigation there would, be it cookies of a path or credentials.
+pub(super) fn mark(shared: &Shared, head: &request::Parts, who: Who, path: &str) -> Response<Body> {
+    let may = shared.is_active()
+        && head.method == Method::GET
+        && own::is_from_the_site(head)
+        && !who.is_held_back(&head.headers, shared);
+    let visitor = policy::visitor(&head.headers, who.secure, &shared.harmless, Way::Cache);
+    let mark = visitor
+        .ok()
+        .filter(|_| may)
+        .and_then(|visitor| shared.policy().mark(visitor, path, who.client, shared.now(), wall()));
+    mark.map_or_else(|| own::empty(StatusCode::NO_CONTENT), own::text)
 }
 
 /// Takes a report.

@@ -5,7 +5,7 @@
 //! | for a page | its reply gets the script, if the visitor may have it; its offences bar its URL |
 //! | to the port of the service worker | the same; it is for nothing else |
 //! | with `X-Lull`, or by the script's speculation rules | goes upstream as a prefetch, if the rules let it; the reply is kept by the browser, if they let that |
-//! | below `/.lull/` | is answered here: the script, hints, reports |
+//! | below `/.lull/`, or for a mark | is answered here: the script, hints, reports |
 //!
 //! [`Nps`] is a [`Site`] of the proxy. The rules are [`crate::policy`]'s, the rewriter is
 //! [`crate::munge`]; this module asks them, reads the clock, and keeps what they need. What visitors do is
@@ -121,6 +121,12 @@ struct Shared {
     metrics: OnceLock<Metrics>,
     listener: OnceLock<Listener>,
     is_told_of_cdn: AtomicBool,
+    /// Whether the fetcher says that it came by HTTPS.
+    is_secure: OnceLock<Arc<AtomicBool>>,
+    /// Why robots.txt is not known, if it is not.
+    robots_trouble: Mutex<Option<String>>,
+    /// Why a prefetch was refused last.
+    refusal: Mutex<Option<String>>,
     off: AtomicBool,
     begun: Instant,
 }
@@ -151,6 +157,9 @@ impl Nps {
             metrics: OnceLock::new(),
             listener: OnceLock::new(),
             is_told_of_cdn: AtomicBool::new(false),
+            is_secure: OnceLock::new(),
+            robots_trouble: Mutex::new(Some("it was not asked for yet".to_owned())),
+            refusal: Mutex::default(),
             off: AtomicBool::new(is_there(settings.off_file.as_ref())),
             begun: Instant::now(),
             settings,
@@ -161,6 +170,19 @@ impl Nps {
             worker: Mutex::new(Some(worker)),
             threads: Mutex::default(),
         }
+    }
+
+    /// The same as if it had begun so long before: for tests, as for some minutes after its start it takes
+    /// everybody for who may have copies of a process before. Not for one that has started.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn running_for(mut self, time: Duration) -> Self {
+        if let Some(shared) = Arc::get_mut(&mut self.shared)
+            && let Some(begun) = shared.begun.checked_sub(time)
+        {
+            shared.begun = begun;
+        }
+        self
     }
 
     /// Ends what runs beside the traffic, and saves the model.
@@ -206,9 +228,10 @@ impl Site for Nps {
         if self.shared.settings.speculation_rules {
             listener.tell(&Event::NotInBackground);
         }
+        let _ = self.shared.is_secure.set(fetcher.secure());
         let (shared, mut end) = (Arc::clone(&self.shared), self.end.subscribe());
         let fetcher = match &self.shared.settings.host {
-            Some(host) => fetcher.with_host(host.clone()),
+            Some(host) => fetcher.of_site(host.clone()),
             None => fetcher,
         };
         if let Some(worker) = lock(&self.worker).take() {
@@ -238,11 +261,15 @@ impl Site for Nps {
         }
         let is_marked = head.headers.contains_key(policy::MARK);
         if !shared.is_of_the_site(head) {
+            if let Some(figures) = own::for_the_machine(shared, head, connection) {
+                return Decision::Answer(figures);
+            }
             return if is_marked { ahead::refused() } else { Decision::Forward };
         }
         shared.look_for_cdn(head);
         shared.look_for_own_worker(head);
         let who = Who::of(head, connection, shared);
+        shared.look_for_https(who);
         if own::is_own(head.uri.path()) {
             own::answer(shared, head, who, connection)
         } else if is_marked {
@@ -278,6 +305,24 @@ impl Shared {
     /// What the proxy has counted, once it runs.
     fn totals(&self) -> Option<Totals> {
         self.metrics.get().map(Metrics::totals)
+    }
+
+    /// Tells the owner.
+    fn tell(&self, event: &Event) {
+        if let Some(listener) = self.listener.get() {
+            listener.tell(event);
+        }
+    }
+
+    /// Takes note that visitors come by HTTPS, perhaps to somebody in front: the site then wants to
+    /// hear the same from us.
+    fn look_for_https(&self, who: Who) {
+        if let Some(is_secure) = self.is_secure.get()
+            && who.secure
+            && !is_secure.load(Ordering::Relaxed)
+        {
+            is_secure.store(true, Ordering::Relaxed);
+        }
     }
 
     /// Tells once that a CDN stands in front. They say so by a standard header (RFC 8586).

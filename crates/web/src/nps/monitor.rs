@@ -9,13 +9,13 @@ use std::sync::{Mutex, MutexGuard, PoisonError, RwLock};
 use std::time::Duration;
 
 use lull_cc::Timestamp;
-use lull_speculate::budget::{Budget, Grant, ObjectId, Outcome, Parameters, Probe};
+use lull_speculate::budget::{Budget, Grant, ObjectId, Outcome, Parameters, Probe, Thresholds};
 use tokio::sync::Notify;
 use tokio::time::{sleep, timeout};
 
 use super::robots::AGENT;
 use super::{Draws, Shared};
-use crate::proxy::Fetcher;
+use crate::proxy::{Event, Fetcher};
 
 /// Hints are wanted for so long after somebody asked for some.
 const WANTED_FOR: Duration = Duration::from_secs(60);
@@ -23,12 +23,17 @@ const WANTED_FOR: Duration = Duration::from_secs(60);
 const LOOK: Duration = Duration::from_secs(1);
 /// Of the time that passes the monitor's own questions take one part in so many.
 const PART: u32 = 100;
-/// So much of it may be saved up: enough to learn the thresholds of a fast server at once.
+/// So much of it may be saved up: enough to learn the thresholds of a fast server at once. As much
+/// again may be owed for a second look at a late answer, which cannot wait.
 const SAVED: Duration = Duration::from_millis(500);
 /// An answer to a visitor says how the server is for so long.
 const FRESH: Duration = Duration::from_secs(1);
 /// An object whose answer is none so often in a row is no longer asked for.
 const MOST_FAILURES: u32 = 5;
+/// Objects that were given up are passed over, so many of them.
+const MOST_GIVEN_UP: usize = 64;
+/// An answer that takes longer is none, as long as it is not known from when on it is late.
+const LONGEST_WAIT: Duration = Duration::from_secs(2);
 /// What is read of an answer: objects are chosen that are not longer.
 const LONGEST: usize = 64 << 10;
 /// How long a client waits that cannot be served: between the two (SSR §5.2.2 leaves it open).
@@ -59,8 +64,88 @@ struct State {
     budget: Option<Budget>,
     /// What visitors' requests for each object took last, until it is used.
     seen: Vec<Option<(Timestamp, Duration)>>,
+    /// The object that the budget asks for next: they take turns.
+    turn: usize,
     asked: Option<Timestamp>,
-    failures: u32,
+    /// How often in a row the answer for each object was none.
+    failures: Vec<u32>,
+    /// Paths whose answers are none while those of others are some. The owner knows.
+    given_up: Vec<String>,
+    /// Whether the owner knows that all answers are none.
+    is_told: bool,
+    /// Whether the last that is known of the server is that it is loaded.
+    is_late: bool,
+    /// Whether nothing more can be known for now, and that was the last.
+    is_blind: bool,
+}
+
+impl State {
+    /// The probe that is due now.
+    fn poll(&mut self, now: Timestamp) -> Option<Probe> {
+        let probe = self.budget.as_mut()?.poll(now)?;
+        self.turn = (probe.object.0 as usize + 1) % self.seen.len().max(1);
+        Some(probe)
+    }
+
+    /// Whether a visitor's request says something that can be used now.
+    fn has_seen(&self, now: Timestamp) -> bool {
+        let is_fresh = |seen: &Option<(Timestamp, Duration)>| {
+            seen.is_some_and(|(at, _)| now.saturating_since(at) < FRESH)
+        };
+        // While it learns, an object whose turn it is may be passed over.
+        match &self.budget {
+            Some(budget) if budget.is_paused() => self.seen.iter().any(is_fresh),
+            _ => self.seen.get(self.turn).is_some_and(is_fresh),
+        }
+    }
+
+    /// The answer for an object was of use, so the owner hears when it is none again.
+    fn answered(&mut self, object: ObjectId, path: &str) {
+        if let Some(failures) = self.failures.get_mut(object.0 as usize) {
+            *failures = 0;
+        }
+        self.given_up.retain(|other| other != path);
+        self.is_told = false;
+    }
+
+    /// The answer for an object was none: what follows from that.
+    fn failed(&mut self, object: ObjectId, path: &str) -> Failing {
+        let place = object.0 as usize;
+        let Some(failures) = self.failures.get_mut(place) else { return Failing::Bearable };
+        *failures = failures.saturating_add(1);
+        if *failures < MOST_FAILURES {
+            return Failing::Bearable;
+        }
+        let mut others = self.failures.iter().enumerate().filter(|(other, _)| *other != place);
+        if !others.any(|(_, failures)| *failures == 0) {
+            return Failing::All { is_new: !std::mem::replace(&mut self.is_told, true) };
+        }
+        let is_new = !self.given_up.iter().any(|other| other == path);
+        if is_new {
+            if self.given_up.len() >= MOST_GIVEN_UP {
+                self.given_up.remove(0);
+            }
+            self.given_up.push(path.to_owned());
+        }
+        Failing::Alone { is_new }
+    }
+
+    /// What a visitor's request for `object` took a moment ago; each counts once.
+    fn take_seen(&mut self, object: ObjectId, now: Timestamp) -> Option<Duration> {
+        let (at, time) = self.seen.get_mut(object.0 as usize)?.take()?;
+        (now.saturating_since(at) < FRESH).then_some(time)
+    }
+}
+
+/// What it means that an object's answer was none; new is what the owner does not know.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Failing {
+    /// Nothing yet.
+    Bearable,
+    /// The object is to blame: others are answered.
+    Alone { is_new: bool },
+    /// The server is, or all of them are.
+    All { is_new: bool },
 }
 
 /// The monitor, as it is now.
@@ -96,9 +181,10 @@ impl Monitor {
         }
         state.asked = Some(now);
         let draw = self.draws.next();
+        let is_blind = state.is_blind;
         match &mut state.budget {
-            Some(budget) => budget.ask(now, draw),
-            None => {
+            Some(budget) if !is_blind => budget.ask(now, draw),
+            _ => {
                 let range = (WAIT_TO - WAIT_FROM).as_nanos() as u64;
                 let part = (u128::from(range) * u128::from(draw)) >> 64;
                 Grant::Empty { again: WAIT_FROM + Duration::from_nanos(part as u64) }
@@ -135,22 +221,64 @@ impl Monitor {
 
     /// Begins with these objects, of which nothing is known.
     fn begin(&self, objects: Vec<String>, now: Timestamp) {
-        let parameters = match &self.settings.parameters {
+        let mut parameters = match &self.settings.parameters {
             Some(parameters) => parameters.clone(),
             None => Parameters::shipped(objects.len()),
         };
+        if let Thresholds::Learned { objects: count, .. } = &mut parameters.thresholds {
+            *count = objects.len();
+        }
         let mut state = self.state();
         state.seen = vec![None; objects.len()];
-        state.failures = 0;
+        (state.turn, state.failures) = (0, vec![0; objects.len()]);
+        (state.is_late, state.is_blind) = (false, false);
         state.budget = Some(Budget::new(parameters, now));
         drop(state);
         *self.watched.write().unwrap_or_else(PoisonError::into_inner) = objects;
     }
 
-    /// Gives the objects up: they are none any more.
+    /// Gives the objects up: they are none any more, and others are chosen.
     fn give_up(&self) {
         self.state().budget = None;
         self.watched.write().unwrap_or_else(PoisonError::into_inner).clear();
+    }
+
+    /// The answer for an object was none: whether the owner is to be told.
+    fn failed(&self, object: ObjectId, path: &str) -> bool {
+        let failing = self.state().failed(object, path);
+        match failing {
+            Failing::Bearable => false,
+            Failing::Alone { is_new } => {
+                // Thresholds that were given stand for the objects by their order.
+                let given = self.settings.parameters.as_ref().map(|given| &given.thresholds);
+                if !matches!(given, Some(Thresholds::Given(_))) {
+                    self.give_up();
+                }
+                is_new
+            }
+            Failing::All { is_new } => {
+                let left_out = !std::mem::take(&mut self.state().given_up).is_empty();
+                if self.settings.objects.is_empty() || left_out {
+                    self.give_up();
+                }
+                is_new
+            }
+        }
+    }
+
+    /// What to begin with: what the owner has named, or visitors want most, but for what was given up.
+    async fn objects(&self, shared: &Shared) -> Vec<String> {
+        let given_up = self.state().given_up.clone();
+        if self.settings.objects.is_empty() {
+            let popular = shared.desk.popular(given_up).await;
+            if popular.is_empty() {
+                // Better those than none.
+                self.state().given_up.clear();
+            }
+            return popular;
+        }
+        let named = self.settings.objects.iter();
+        named.filter(|path| !given_up.contains(path)).cloned().collect()
     }
 }
 
@@ -171,10 +299,7 @@ pub(super) async fn run(shared: &Shared, fetcher: Fetcher) {
                 let _ = timeout(LOOK, monitor.wanted.notified()).await;
             }
             None => {
-                let objects = match &monitor.settings.objects {
-                    given if given.is_empty() => shared.desk.popular().await,
-                    given => given.clone(),
-                };
+                let objects = monitor.objects(shared).await;
                 if objects.is_empty() {
                     sleep(LOOK).await;
                 } else {
@@ -196,72 +321,86 @@ struct Asking<'a> {
 }
 
 impl Asking<'_> {
-    /// Takes the samples of one epoch.
+    /// Takes the sample of one epoch, and the one that looks at a late one again.
     async fn sample(&mut self) {
-        let monitor = &self.shared.monitor;
         let now = self.shared.now();
-        let has_all = |state: &State| {
-            state
-                .seen
-                .iter()
-                .all(|seen| seen.is_some_and(|(at, _)| now.saturating_since(at) < FRESH))
-        };
-        let mut due = {
-            let mut state = monitor.state();
-            if self.paid_at > now + SAVED * PART && !has_all(&state) {
-                None
+        let may_ask = self.may_owe(SAVED, now);
+        let due = {
+            let mut state = self.shared.monitor.state();
+            if may_ask || state.has_seen(now) {
+                state.poll(now)
             } else {
-                state.budget.as_mut().and_then(|budget| budget.poll(now))
+                // Nothing is handed out on the word of a server that was last seen loaded.
+                state.is_blind = state.is_late;
+                None
             }
         };
-        if due.is_none() {
-            sleep(Duration::from_millis(20)).await;
-        }
-        while let Some(probe) = due {
-            due = self.answer(probe).await;
+        let Some(mut probe) = due else { return sleep(Duration::from_millis(20)).await };
+        for owed in [SAVED, 2 * SAVED] {
+            let seen = self.shared.monitor.state().take_seen(probe.object, now);
+            let time = match seen {
+                Some(time) => {
+                    self.shared.counts.passive.one();
+                    Some(time)
+                }
+                None if self.may_owe(owed, self.shared.now()) => self.ask(probe).await,
+                // The second look at what was late has to wait for too long, so it stays late. While
+                // it learns, this one is passed over.
+                None => None,
+            };
+            match self.take(probe, time) {
+                Some(again) => probe = again,
+                None => return,
+            }
         }
     }
 
-    /// Answers a probe, by what a visitor's request took or by one of its own; gives the next one,
-    /// if it is due at once.
-    async fn answer(&mut self, probe: Probe) -> Option<Probe> {
+    /// Whether it may ask, with so much of the server's time unpaid.
+    fn may_owe(&self, most: Duration, now: Timestamp) -> bool {
+        self.shared.is_active() && self.paid_at <= now + most * PART
+    }
+
+    /// Asks by itself: how long the answer took; `None` if it is late, or is none.
+    async fn ask(&mut self, probe: Probe) -> Option<Duration> {
         let monitor = &self.shared.monitor;
-        if let Some(time) = seen(monitor, probe.object, self.shared.now()) {
-            self.shared.counts.passive.one();
-            return self.take(probe, Some(time));
-        }
         let path = {
             let watched = monitor.watched.read().unwrap_or_else(PoisonError::into_inner);
             watched.get(probe.object.0 as usize)?.clone()
         };
-        let (begun, overdue) = {
+        let (begun, patience, is_learning) = {
             let (state, now) = (monitor.state(), self.shared.now());
-            (now, state.budget.as_ref()?.next_poll().saturating_since(now))
+            let budget = state.budget.as_ref()?;
+            let overdue = budget.next_poll().saturating_since(now);
+            let is_learning = budget.is_paused();
+            (now, if is_learning { overdue.min(LONGEST_WAIT) } else { overdue }, is_learning)
         };
-        let fetched = timeout(overdue, self.fetcher.get(&path, AGENT, LONGEST)).await;
+        let fetched = timeout(patience, self.fetcher.get(&path, AGENT, LONGEST)).await;
         let took = self.shared.now().saturating_since(begun);
         self.pay(took);
-        if let Ok(Ok(fetched)) = &fetched {
-            self.shared.counts.probes.note(fetched.time_to_first_byte);
-        }
-        let Ok(fetched) = fetched else {
-            self.shared.counts.probes.note(took);
-            // It is late already, and the budget knows.
-            return monitor.state().budget.as_mut()?.poll(self.shared.now());
+        let (time, failure) = match fetched {
+            Ok(Ok(fetched)) => {
+                let time = fetched.time_to_first_byte;
+                self.shared.counts.probes.note(time);
+                if fetched.status.is_success() {
+                    (Some(time), None)
+                } else {
+                    (None, Some(fetched.status.to_string()))
+                }
+            }
+            Ok(Err(failure)) => (None, Some(failure.to_string())),
+            Err(_) => {
+                self.shared.counts.probes.note(took);
+                (None, is_learning.then(|| format!("no answer within {LONGEST_WAIT:?}")))
+            }
         };
-        let time = match fetched {
-            Ok(fetched) if fetched.status.is_success() => Some(fetched.time_to_first_byte),
-            _ => None,
-        };
-        let mut state = monitor.state();
-        state.failures = if time.is_some() { 0 } else { state.failures + 1 };
-        let is_none = state.failures >= MOST_FAILURES && monitor.settings.objects.is_empty();
-        drop(state);
-        if is_none {
-            monitor.give_up();
-            return None;
+        match failure {
+            Some(why) if monitor.failed(probe.object, &path) => {
+                self.shared.tell(&Event::ProbesFail { path, why });
+            }
+            None if time.is_some() => monitor.state().answered(probe.object, &path),
+            _ => {}
         }
-        self.take(probe, time)
+        time
     }
 
     /// Takes note of time that was taken up.
@@ -269,18 +408,62 @@ impl Asking<'_> {
         self.paid_at = self.paid_at.max(self.shared.now()) + took * PART;
     }
 
+    /// Tells the budget; gives the second look, if it is due. What is late is told here, and not left
+    /// to [`Budget::poll`] to find: that would go on with the next epoch, whether or not it may be
+    /// asked for.
     fn take(&self, probe: Probe, time: Option<Duration>) -> Option<Probe> {
         let now = self.shared.now();
         let mut state = self.shared.monitor.state();
-        match state.budget.as_mut()?.handle_sample(now, probe, time) {
-            Outcome::Again(probe) => Some(probe),
-            _ => None,
+        let outcome = state.budget.as_mut()?.handle_sample(now, probe, time);
+        state.is_blind = false;
+        match outcome {
+            Outcome::Again(probe) => return Some(probe),
+            outcome => state.is_late = outcome == Outcome::Halved,
         }
+        None
     }
 }
 
-/// What a visitor's request for `object` took a moment ago; each counts once.
-fn seen(monitor: &Monitor, object: ObjectId, now: Timestamp) -> Option<Duration> {
-    let (at, time) = monitor.state().seen.get_mut(object.0 as usize)?.take()?;
-    (now.saturating_since(at) < FRESH).then_some(time)
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What becomes of so many failures of one object in a row.
+    fn fails(state: &mut State, place: u32, path: &str) -> Failing {
+        let mut last = Failing::Bearable;
+        for _ in 0..MOST_FAILURES {
+            assert_eq!(last, Failing::Bearable);
+            last = state.failed(ObjectId(place), path);
+        }
+        last
+    }
+
+    #[test]
+    fn an_object_is_to_blame_if_others_are_answered() {
+        let mut state = State { failures: vec![0; 2], ..State::default() };
+        assert_eq!(fails(&mut state, 1, "/b"), Failing::Alone { is_new: true });
+        assert_eq!(state.failed(ObjectId(1), "/b"), Failing::Alone { is_new: false });
+        assert_eq!(state.given_up, ["/b"]);
+        // Then none is answered, and that is told once.
+        assert_eq!(fails(&mut state, 0, "/a"), Failing::All { is_new: true });
+        assert_eq!(state.failed(ObjectId(1), "/b"), Failing::All { is_new: false });
+        // What is answered in between begins anew, for itself alone.
+        state.answered(ObjectId(1), "/b");
+        assert!(state.given_up.is_empty());
+        assert_eq!(state.failed(ObjectId(0), "/a"), Failing::Alone { is_new: true });
+        state.answered(ObjectId(0), "/a");
+        assert_eq!(fails(&mut state, 1, "/b"), Failing::Alone { is_new: true });
+    }
+
+    #[test]
+    fn what_was_given_up_is_bounded() {
+        for number in 0..3 * MOST_GIVEN_UP {
+            let mut state = State { failures: vec![0; 2], ..State::default() };
+            state.given_up = (0..number).map(|one| format!("/{one}")).collect();
+            state.given_up.truncate(MOST_GIVEN_UP);
+            fails(&mut state, 0, "/last");
+            assert!(state.given_up.len() <= MOST_GIVEN_UP);
+            assert_eq!(state.given_up.last().map(String::as_str), Some("/last"));
+        }
+    }
 }

@@ -1,4 +1,5 @@
-//! What is answered here: everything below `/.lull/`.
+//! What is answered here: everything below `/.lull/`, and marks, which are asked for below the paths
+//! that they are for.
 
 use std::future::poll_fn;
 use std::pin::Pin;
@@ -13,18 +14,19 @@ use http::uri::PathAndQuery;
 use http::{HeaderMap, Method, Response, StatusCode, request};
 use http_body::Body as _;
 
-use super::access::{self, Verdict};
+use super::access::{self, Access, Verdict};
 use super::service_worker::{self, worker_script};
 use super::who::Who;
 use super::{Shared, ahead, hints, status};
 use crate::policy::fields;
-use crate::protocol::{BEACON_PATH, HINTS_PATH, HintsReply, LEAD_PATH, WORKER_PATH};
+use crate::protocol::{BEACON_PATH, HINTS_PATH, HintsReply, LEAD_PATH, MARK_PATH, WORKER_PATH};
 use crate::proxy::{Body, Connection, Decision, RequestBody};
 use crate::script::{self, Script, script, script_by_worker};
 
 /// Whether a path is one of ours.
 pub(super) fn is_own(path: &str) -> bool {
     path.strip_prefix("/.lull").is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+        || path.ends_with(MARK_PATH)
 }
 
 /// Answers.
@@ -35,6 +37,9 @@ pub(super) fn answer(
     connection: &Connection,
 ) -> Decision {
     let path = head.uri.path();
+    if let Some(above) = path.strip_suffix(MARK_PATH) {
+        return Decision::Answer(hints::mark(shared, head, who, above));
+    }
     for script in [script(), script_by_worker()] {
         if path == script.path {
             return Decision::Answer(of_script(head, script, script::CACHE_CONTROL));
@@ -71,6 +76,19 @@ pub(super) fn answer(
 
 /// The dashboard, what it is drawn from, and the same for Prometheus.
 const FIGURES: [&str; 3] = ["/.lull/", "/.lull/status", "/.lull/metrics"];
+
+/// The figures, under a name of this machine where the site has another one. Under the site's nobody
+/// could look who has no token; and whoever may not look has asked for something of another host.
+pub(super) fn for_the_machine(
+    shared: &Shared,
+    head: &request::Parts,
+    connection: &Connection,
+) -> Option<Response<Body>> {
+    let is_asked = FIGURES.contains(&head.uri.path());
+    let is_open = matches!(shared.settings.access, Access::SameMachine);
+    let may = is_asked && is_open && access::verdict(shared, head, connection) == Verdict::Look;
+    may.then(|| figures(shared, head, connection))
+}
 
 /// The figures, for who may look.
 fn figures(shared: &Shared, head: &request::Parts, connection: &Connection) -> Response<Body> {
@@ -165,6 +183,13 @@ fn takes_gzip(headers: &HeaderMap) -> bool {
     codings.iter().any(|coding| coding.eq_ignore_ascii_case("gzip"))
 }
 
+/// A mark.
+pub(super) fn text(text: String) -> Response<Body> {
+    let mut response = with(StatusCode::OK, text.into(), "no-store");
+    response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("text/plain"));
+    response
+}
+
 /// A list.
 pub(super) fn json(reply: &HintsReply) -> Response<Body> {
     let mut response = with(StatusCode::OK, reply.encode().into(), "no-store");
@@ -203,6 +228,11 @@ mod tests {
             ("/.lullaby", false),
             ("/", false),
             ("/a/.lull/hints", false),
+            ("/.lull/mark", true),
+            ("/a/.lull/mark", true),
+            ("//.lull/mark", true),
+            ("/a/.lull/mark/", false),
+            ("/a.lull/mark", false),
         ] {
             assert_eq!(is_own(path), expected, "{path}");
         }

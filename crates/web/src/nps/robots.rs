@@ -1,12 +1,15 @@
 //! The site's robots.txt, kept up to date.
 
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use http::header::{HeaderValue, LOCATION};
+use http::{StatusCode, Uri};
 use tokio::time::sleep;
 
-use super::Shared;
+use super::{Shared, lock};
 use crate::policy::Robots;
-use crate::proxy::Fetcher;
+use crate::proxy::{Event, Failure, Fetcher};
 
 /// Who asks.
 pub(super) const AGENT: &str = "lull/0.1 (reverse proxy of this site)";
@@ -17,45 +20,130 @@ const EVERY: Duration = Duration::from_secs(3600);
 /// and less often.
 const AGAIN: Duration = Duration::from_millis(500);
 const AGAIN_AT_MOST: Duration = Duration::from_secs(60);
+/// The owner hears of so many failures in a row.
+const FAILURES: u32 = 3;
 /// What is read of it: RFC 9309 §2.5 has half a MiB at least.
 const LONGEST: usize = 512 << 10;
 /// RFC 9309 §2.3.1.2: five redirects at least; ours stay within the site.
 const REDIRECTS: usize = 5;
 
+/// Why it is not known what robots.txt says.
+#[derive(Debug, thiserror::Error)]
+enum Unknown {
+    #[error("{0}")]
+    NoAnswer(Failure),
+    #[error("the server answers {0} to /robots.txt for the name {1}: name the site by --site")]
+    Status(StatusCode, String),
+    #[error("it leads to {0}, and the site is {1}: name the site by --site")]
+    Elsewhere(String, String),
+    #[error("it leads on and on")]
+    Redirects,
+}
+
 /// Asks for robots.txt now, and again and again. While it cannot be read nothing is fetched ahead
 /// (RFC 9309 §2.3.1.4).
 pub(super) async fn keep(shared: &Shared, mut fetcher: Fetcher) {
-    let mut again = AGAIN;
+    let (mut again, mut failures, mut is_told) = (AGAIN, 0_u32, false);
     loop {
         let found = ask(&mut fetcher).await;
-        let is_known = found.is_some();
-        shared.policy().set_robots(found.unwrap_or_default());
-        if is_known {
-            again = AGAIN;
-            sleep(EVERY).await;
-        } else {
-            sleep(again).await;
-            again = (again * 2).min(AGAIN_AT_MOST);
+        *lock(&shared.robots_trouble) = found.as_ref().err().map(Unknown::to_string);
+        match found {
+            Ok(robots) => {
+                shared.policy().set_robots(robots);
+                (again, failures, is_told) = (AGAIN, 0, false);
+                sleep(EVERY).await;
+            }
+            Err(why) => {
+                shared.policy().set_robots(Robots::default());
+                failures = failures.saturating_add(1);
+                if failures >= FAILURES && !is_told && !is_told_otherwise(&why) {
+                    is_told = true;
+                    shared.tell(&Event::RobotsUnknown { why: why.to_string() });
+                }
+                sleep(again).await;
+                again = (again * 2).min(AGAIN_AT_MOST);
+            }
         }
     }
 }
 
-/// What robots.txt says; `None` if the server cannot tell.
-async fn ask(fetcher: &mut Fetcher) -> Option<Robots> {
+/// Whether the owner hears of it by another event.
+fn is_told_otherwise(why: &Unknown) -> bool {
+    matches!(why, Unknown::NoAnswer(Failure::Unreachable | Failure::ConnectTimeout))
+}
+
+/// What robots.txt says.
+async fn ask(fetcher: &mut Fetcher) -> Result<Robots, Unknown> {
+    let text = |name: &HeaderValue| String::from_utf8_lossy(name.as_bytes()).into_owned();
+    // By another name than the site's, if the upstream is to hear one.
+    let (host, site) = (text(fetcher.host()), text(fetcher.site()));
     let mut path = "/robots.txt".to_owned();
     for _ in 0..=REDIRECTS {
-        let fetched = fetcher.get(&path, AGENT, LONGEST).await.ok()?;
-        match fetched.status.as_u16() {
-            status @ 200..=299 => return Some(Robots::fetched(status, &fetched.body)),
-            status @ 400..=499 => return Some(Robots::fetched(status, b"")),
-            300..=399 => {
-                let location = fetched.headers.get(http::header::LOCATION)?.to_str().ok()?;
-                // Elsewhere other rules hold, and none of them are the site's.
-                path = location.strip_prefix('/').filter(|rest| !rest.starts_with('/'))?.into();
-                path.insert(0, '/');
-            }
-            _ => return None,
+        let fetched = fetcher.get(&path, AGENT, LONGEST).await.map_err(Unknown::NoAnswer)?;
+        let status = fetched.status;
+        if !status.is_redirection() {
+            let robots = Robots::fetched(status.as_u16(), &fetched.body);
+            return if robots.is_known() { Ok(robots) } else { Err(Unknown::Status(status, host)) };
+        }
+        let location = fetched.headers.get(LOCATION).and_then(|location| location.to_str().ok());
+        let location = location.unwrap_or("nowhere");
+        // Elsewhere other rules hold, and none of them are the site's.
+        let Some((to, is_secure)) = led(location, &site) else {
+            return Err(Unknown::Elsewhere(location.chars().take(200).collect(), site));
+        };
+        path = to;
+        if let Some(is_secure) = is_secure {
+            // Where TLS ends in front of the proxy, this is how it hears of it.
+            fetcher.secure().store(is_secure, Ordering::Relaxed);
         }
     }
-    None
+    Err(Unknown::Redirects)
+}
+
+/// Where a redirect leads within the site that is called `host`, and whether by HTTPS, if it says so.
+fn led(location: &str, host: &str) -> Option<(String, Option<bool>)> {
+    if location.starts_with('/') && !location.starts_with("//") {
+        return Some((location.to_owned(), None));
+    }
+    let to: Uri = location.parse().ok()?;
+    let is_secure = match to.scheme_str()? {
+        "https" => true,
+        "http" => false,
+        _ => return None,
+    };
+    // One side may name a port that the other leaves out.
+    let bare = |host: &str| {
+        let port = [":443", ":80"].into_iter().find_map(|port| host.strip_suffix(port));
+        port.unwrap_or(host).to_ascii_lowercase()
+    };
+    let is_here = bare(to.authority()?.as_str()) == bare(host);
+    let path = to.path_and_query().map_or("/", |path| path.as_str());
+    is_here.then(|| (path.to_owned(), Some(is_secure)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_redirect_is_followed_within_the_site() {
+        for (location, expected) in [
+            ("/robots", Some(("/robots", None))),
+            ("https://www.site.example/robots.txt", Some(("/robots.txt", Some(true)))),
+            ("https://WWW.site.example:443/robots.txt", Some(("/robots.txt", Some(true)))),
+            ("http://www.site.example:80/r?a", Some(("/r?a", Some(false)))),
+            ("https://www.site.example", Some(("/", Some(true)))),
+            ("https://site.example/robots.txt", None),
+            ("https://www.site.example:8443/robots.txt", None),
+            ("https://ann@www.site.example/robots.txt", None),
+            ("//www.site.example/robots.txt", None),
+            ("ftp://www.site.example/robots.txt", None),
+            ("robots", None),
+            ("", None),
+        ] {
+            let expected = expected.map(|(path, secure)| (path.to_owned(), secure));
+            assert_eq!(led(location, "www.site.example"), expected, "{location}");
+        }
+        assert!(led("https://127.0.0.1:8080/x", "127.0.0.1:8080").is_some());
+    }
 }

@@ -12,14 +12,13 @@ use std::time::Duration;
 use http::header::{
     ACCESS_CONTROL_ALLOW_CREDENTIALS, ACCESS_CONTROL_ALLOW_ORIGIN, ACCESS_CONTROL_EXPOSE_HEADERS,
     CACHE_CONTROL, CONTENT_TYPE, HOST, HeaderName, HeaderValue, ORIGIN, PRAGMA, REFERER,
-    USER_AGENT,
 };
 use http::uri::PathAndQuery;
-use http::{HeaderMap, Response, StatusCode, Uri, request};
+use http::{HeaderMap, Response, Uri, request};
 
 use super::desk::Visited;
 use super::who::Who;
-use super::{Shared, access, ahead, wall};
+use super::{Shared, access, ahead};
 use crate::munge;
 use crate::policy::{self, Way, fields};
 use crate::protocol::WORKER_PATH;
@@ -192,17 +191,8 @@ pub(super) fn show(
         HeaderValue::from_str(copy).ok()?
     };
     shared.counts.shown.one();
-    shared.desk.visited(Visited {
-        address: who.address,
-        agent: fields::single(&head.headers, USER_AGENT).unwrap_or_default().to_owned(),
-        target: head.uri.path_and_query()?.as_str().to_owned(),
-        at: wall(),
-        status: StatusCode::NOT_MODIFIED.as_u16(),
-        bytes: 0,
-        took: None,
-        prefetch: false,
-        private: false,
-    });
+    let target = head.uri.path_and_query()?.as_str().to_owned();
+    shared.desk.visited(Visited::of_copy(head, target, who));
     let mut response = Response::new(Body::full(NO_COPY));
     let headers = response.headers_mut();
     headers.insert(policy::COPY, copy);

@@ -4,8 +4,8 @@ use std::fmt::Write as _;
 
 use serde_json::{Value, json};
 
-use super::Shared;
 use super::counts::{Navigations, Times};
+use super::{Shared, lock};
 use crate::proxy::Totals;
 
 /// The dashboard's page. It asks for the status once a second, and needs nothing else.
@@ -19,6 +19,8 @@ pub(super) fn json(shared: &Shared) -> Value {
     json!({
         "off": shared.is_off(),
         "shadow": shared.settings.shadow,
+        "robots": *lock(&shared.robots_trouble),
+        "refusal": *lock(&shared.refusal),
         "pages": counts.pages.get(),
         "asked": counts.asked.get(),
         "lists": counts.lists.get(),
@@ -157,6 +159,8 @@ pub(super) fn prometheus(shared: &Shared) -> String {
     };
     gauge("budget_requests_per_second", "Prefetches that the server bears.", monitor.budget.into());
     gauge("budget_is_paused", "Whether thresholds are learned.", monitor.paused.into());
+    let is_known = lock(&shared.robots_trouble).is_none();
+    gauge("robots_is_known", "Whether robots.txt is known.", is_known.into());
     gauge("is_off", "Whether the kill switch is thrown.", shared.is_off().into());
     for (name, help, rows) in [
         (

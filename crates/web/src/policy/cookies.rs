@@ -1,7 +1,11 @@
 //! Which cookies say nothing about who somebody is.
 
 use http::HeaderMap;
-use http::header::{COOKIE, SET_COOKIE};
+use http::header::{COOKIE, HeaderValue, SET_COOKIE};
+
+/// What several browsers may have alike, such as `consent=all`, is shorter. Identifiers of sessions have
+/// 64 bits at least, so as many hexadecimal digits (OWASP, Session Management).
+const TELLING: usize = 16;
 
 /// Cookies that measuring scripts set, and that no server makes a page of. Each is a name, or the
 /// beginning of one and `*`.
@@ -94,10 +98,34 @@ pub(super) fn sent(headers: &HeaderMap, harmless: &Harmless) -> Sent {
 
 /// Whether a reply sets a cookie that is not on the list.
 pub(super) fn sets_others(headers: &HeaderMap, harmless: &Harmless) -> bool {
-    headers.get_all(SET_COOKIE).iter().any(|line| {
-        let name = line.to_str().ok().and_then(|line| line.split(';').next()?.split_once('='));
-        !name.is_some_and(|(name, _)| harmless.has(name.trim()))
-    })
+    let mut lines = headers.get_all(SET_COOKIE).iter();
+    lines.any(|line| !set(line).is_some_and(|(name, _)| harmless.has(name)))
+}
+
+/// The cookie that a line sets, if it has a name.
+fn set(line: &HeaderValue) -> Option<(&str, &str)> {
+    let (name, value) = line.to_str().ok()?.split(';').next()?.split_once('=')?;
+    Some((name.trim(), value.trim()))
+}
+
+/// The cookies of a request that tell its browser from others.
+pub(super) fn telling(headers: &HeaderMap) -> impl Iterator<Item = (&str, &str)> {
+    let lines = headers.get_all(COOKIE).iter().filter_map(|line| line.to_str().ok());
+    let pairs = lines.flat_map(|line| line.split(';')).filter_map(|one| one.split_once('='));
+    pairs.map(|(name, value)| (name.trim(), value.trim())).filter(|(_, value)| tells(value))
+}
+
+/// Those that a reply sets, but for what is on the list.
+pub(super) fn telling_set<'a>(
+    headers: &'a HeaderMap,
+    harmless: &Harmless,
+) -> impl Iterator<Item = (&'a str, &'a str)> {
+    let cookies = headers.get_all(SET_COOKIE).iter().filter_map(set);
+    cookies.filter(|(name, value)| tells(value) && !harmless.has(name))
+}
+
+fn tells(value: &str) -> bool {
+    value.len() >= TELLING
 }
 
 #[cfg(test)]

@@ -7,7 +7,8 @@
 //! | a proxy calls | when |
 //! |---|---|
 //! | [`Policy::page_visitor`] | a page is asked for: may its reply get the script? |
-//! | [`Policy::visitor`] | somebody asks for hints |
+//! | [`Policy::visitor`], [`of_a_list`] | somebody asks for hints |
+//! | [`Policy::visitor`], [`Policy::mark`] | somebody asks, below a URL's path, for its mark |
 //! | [`Policy::may_hint`] | before a URL is put into a list |
 //! | [`Policy::admit`], [`upstream_request`] | a request carries [`MARK`] |
 //! | [`Policy::lead`], [`Policy::admit_by_rules`], [`upstream_request`] | a request [`is_by_rules`] |
@@ -24,8 +25,11 @@ mod cookies;
 mod copies;
 pub(crate) mod fields;
 mod freshness;
+mod holders;
+mod marks;
 mod patterns;
 mod prefetch;
+mod protected;
 mod robots;
 mod sign_ins;
 mod target;
@@ -44,18 +48,22 @@ pub use browsers::{Way, needs_a_worker};
 pub use cookies::Harmless;
 pub use copies::{COPY, STAYS, has_names, take_names};
 pub use freshness::{LONGEST_TTL, MEASURED_TTL, Stale, UNSTATED_TTL, ttl};
+pub use marks::of_a_list;
 pub use patterns::Pattern;
 pub(crate) use prefetch::asks_for_a_page;
 pub use prefetch::{
-    MARK, Mark, NotAhead, Safeguard, Unkept, is_by_rules, offence, site_of_a_worker,
-    upstream_request,
+    MARK, NotAhead, Safeguard, Unkept, is_by_rules, offence, site_of_a_worker, upstream_request,
 };
 pub use robots::{Forbidden, Robots};
 pub use sign_ins::{Client, SignIns};
 pub use target::{Ambiguous, OwnersRules, Target, Unfit};
 pub use visitor::{Excluded, Visitor, page_visitor, visitor};
 
+use crate::authentication;
 use copies::Copies;
+use holders::Holders;
+use marks::Marks;
+use protected::Protected;
 
 /// Why a URL is not fetched ahead.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -69,11 +77,14 @@ pub enum Refusal {
     /// By robots.txt.
     #[error(transparent)]
     Robots(#[from] Forbidden),
+    /// By where it is.
+    #[error("a password was asked for in its folder within the last 24 hours")]
+    Protected,
     /// By what it did within a day.
     #[error("{0} within the last 24 hours")]
     Barred(Offence),
     /// A copy could outlive a sign-in.
-    #[error("the client was given a cookie a moment ago")]
+    #[error("the client was given a cookie, or sent credentials, a moment ago")]
     SignedIn,
     /// By its reply.
     #[error(transparent)]
@@ -105,7 +116,12 @@ pub struct Policy {
     settings: Settings,
     robots: Robots,
     bars: Bars,
+    marks: Marks,
+    holders: Holders,
     sign_ins: SignIns,
+    /// The same by HTTP authentication, which no cookie tells of.
+    credentials: SignIns,
+    protected: Protected,
     copies: Copies,
 }
 
@@ -142,19 +158,54 @@ impl Policy {
         visitor(headers, secure, &self.settings.harmless, Way::Cache)
     }
 
+    /// What a prefetch of something at `path` is to say in [`MARK`]. `visitor` is who sends this very
+    /// request, which is for something below `path`, so that it carries what a navigation there would.
+    /// `None` where it would be refused with that: there was a sign-in.
+    pub fn mark(
+        &mut self,
+        visitor: Visitor,
+        path: &str,
+        client: Client,
+        now: Timestamp,
+        wall: SystemTime,
+    ) -> Option<String> {
+        if visitor == Visitor::Measured {
+            // A mark may lead to a copy, so whoever signs in there next is cleared because of it.
+            if self.has_signed_in(client, now) {
+                return None;
+            }
+            self.holders.unvaried(client, now);
+        }
+        Some(self.marks.give(visitor, path, wall))
+    }
+
+    /// Whether no copy may be given to this client that lacks `Vary: Cookie`.
+    fn has_signed_in(&self, client: Client, now: Timestamp) -> bool {
+        self.sign_ins.lately(client, now) || self.credentials.lately(client, now)
+    }
+
     /// Whether a URL, as a path with its query, may be suggested.
     ///
     /// # Errors
     /// If not.
     pub fn may_hint(&self, url: &str, now: Timestamp) -> Result<Target, Refusal> {
         let target = Target::parse(url)?;
-        self.may_fetch(&target, now)?;
+        self.may_fetch(&target, true, now)?;
         Ok(target)
     }
 
-    fn may_fetch(&self, target: &Target, now: Timestamp) -> Result<(), Refusal> {
+    /// Whether nobody without HTTPS is to be given anything ahead: the site asks for a password in its
+    /// root, and browsers send it everywhere from then on.
+    pub fn is_protected_without_https(&self, now: Timestamp) -> bool {
+        self.protected.has("/", false, now)
+    }
+
+    fn may_fetch(&self, target: &Target, secure: bool, now: Timestamp) -> Result<(), Refusal> {
         self.settings.urls.check(target)?;
         self.robots.check(&target.whole())?;
+        if self.protected.has(target.path(), secure, now) {
+            return Err(Refusal::Protected);
+        }
         match self.bars.check(target, now) {
             Some(offence) => Err(Refusal::Barred(offence)),
             None => Ok(()),
@@ -176,10 +227,10 @@ impl Policy {
         now: Timestamp,
         wall: SystemTime,
     ) -> Result<Admitted, Refusal> {
-        let mark = prefetch::ahead(head, secure, wall)?;
+        let safeguard = prefetch::ahead(head, secure, &self.marks, wall)?;
         let target = prefetch::target_of(head)?;
-        self.may_fetch(&target, now)?;
-        let admitted = Admitted { target, safeguard: mark.safeguard(), client };
+        self.may_fetch(&target, secure, now)?;
+        let admitted = Admitted { target, safeguard, client };
         self.still(&admitted, now)?;
         Ok(admitted)
     }
@@ -198,8 +249,10 @@ impl Policy {
     ) -> Result<Admitted, Refusal> {
         prefetch::by_rules(head, secure, &self.settings.harmless)?;
         let target = prefetch::target_of(head)?;
-        self.may_fetch(&target, now)?;
-        Ok(Admitted { target, safeguard: Safeguard::Vary, client })
+        self.may_fetch(&target, secure, now)?;
+        let admitted = Admitted { target, safeguard: Safeguard::Vary, client };
+        self.still(&admitted, now)?;
+        Ok(admitted)
     }
 
     /// Whether a request that [`is_by_rules`] is led on to `url`, which will be asked for then.
@@ -231,7 +284,8 @@ impl Policy {
     ) -> Result<Admitted, Refusal> {
         prefetch::for_worker(head)?;
         let target = prefetch::target_of(head)?;
-        self.may_fetch(&target, now)?;
+        // Whether there are credentials is seen when it is shown.
+        self.may_fetch(&target, true, now)?;
         Ok(Admitted { target, safeguard: Safeguard::Word, client })
     }
 
@@ -273,10 +327,13 @@ impl Policy {
     /// # Errors
     /// If not.
     pub fn still(&self, admitted: &Admitted, now: Timestamp) -> Result<(), Refusal> {
-        if admitted.safeguard == Safeguard::Clear && self.sign_ins.lately(admitted.client, now) {
-            return Err(Refusal::SignedIn);
-        }
-        Ok(())
+        let client = admitted.client;
+        let has_signed_in = match admitted.safeguard {
+            Safeguard::Clear => self.has_signed_in(client, now),
+            Safeguard::Vary => self.credentials.lately(client, now),
+            Safeguard::Word => false,
+        };
+        if has_signed_in { Err(Refusal::SignedIn) } else { Ok(()) }
     }
 
     /// Takes the reply to a prefetch: gives it the headers with which the browser keeps it for the
@@ -292,6 +349,17 @@ impl Policy {
         wall: SystemTime,
     ) -> Result<Duration, Refusal> {
         self.still(admitted, now)?;
+        match admitted.safeguard {
+            Safeguard::Clear => {
+                self.holders.unvaried(admitted.client, now);
+                self.holders.sent_a_copy(admitted.client, now);
+            }
+            Safeguard::Vary => self.holders.sent_a_copy(admitted.client, now),
+            Safeguard::Word => {}
+        }
+        if authentication::asks_for_credentials(&head.headers) {
+            self.protected.note(&admitted.target, now);
+        }
         prefetch::reply(head, admitted.safeguard, wall).map_err(|unkept| {
             if let Some(offence) = unkept.offence() {
                 self.bars.bar(&admitted.target, offence, now);
@@ -300,11 +368,14 @@ impl Policy {
         })
     }
 
-    /// Takes note of the reply to a demand request, as the upstream server gave it. Where a
-    /// visitor with harmless cookies is given another one, as by signing in, it adds what clears
-    /// the copies that lack `Vary: Cookie`.
-    ///
-    /// `visitor` is who [`Policy::visitor`] says sent the request.
+    /// Takes note of the reply to a demand request, as the upstream server gave it. Where somebody is
+    /// given a cookie that is not harmless, as by signing in, and may have copies that lack
+    /// `Vary: Cookie`, it adds what clears these: to who has harmless cookies only, and to every client
+    /// that may have got some lately, whatever cookies this very request has. A script may have set one
+    /// in between, and browsers leave some out of what comes from another site. Who was cleared, and has
+    /// been given a cookie with that which nobody else has, is not cleared again before the client is
+    /// given something new. Credentials that come along (`Authorization`) are another way to sign in, and
+    /// clear what there is.
     pub fn observe(
         &mut self,
         request: &request::Parts,
@@ -319,12 +390,32 @@ impl Policy {
             self.bars.bar(&target, offence, now);
         }
         let harmless = &self.settings.harmless;
-        if cookies::sets_others(&head.headers, harmless)
-            && secure
-            && cookies::sent(&request.headers, harmless) == cookies::Sent::Harmless
+        let mut clears = false;
+        if cookies::sets_others(&head.headers, harmless) && secure {
+            let may_have = self.holders.may_have_unvaried(client, &request.headers, now);
+            let sent = cookies::sent(&request.headers, harmless);
+            clears = sent == cookies::Sent::Harmless || may_have == Some(true);
+            if clears {
+                self.sign_ins.note(client, now);
+            }
+            let was_cleared = may_have == Some(false);
+            if was_cleared || (clears && holders::clears_for_pages(&request.headers)) {
+                let set = cookies::telling_set(&head.headers, harmless);
+                self.holders.is_empty(client, set, now);
+            }
+        }
+        if authentication::asks_for_credentials(&head.headers)
+            // What is no target may lie beside some. Below a folder that is none there are none.
+            && let Ok(folder) = Target::parse(protected::folder(request.uri.path()))
         {
+            self.protected.note(&folder, now);
+        }
+        if authentication::has_credentials(&request.headers) {
+            self.credentials.note(client, now);
+            clears |= secure && self.holders.are_to_be_cleared(client, &request.headers, now);
+        }
+        if clears {
             head.headers.append(prefetch::CLEAR_SITE_DATA, HeaderValue::from_static("\"cache\""));
-            self.sign_ins.note(client, now);
         }
     }
 
@@ -334,6 +425,13 @@ impl Policy {
             self.bars.bar(&target, offence, now);
         }
     }
+}
+
+/// Whether [`Policy::observe`] has anything to see in a request and its reply. In most there is nothing.
+pub fn is_to_be_observed(request: &request::Parts, head: &response::Parts) -> bool {
+    offence(head).is_some()
+        || authentication::has_credentials(&request.headers)
+        || authentication::asks_for_credentials(&head.headers)
 }
 
 /// What a prefetch gets that is not let through, or whose reply is not to be kept: nothing, and

@@ -15,7 +15,8 @@ use super::bars::Offence;
 use super::browsers::{self, Way};
 use super::cookies::Harmless;
 use super::freshness::{self, Stale};
-use super::visitor::{self, Excluded, Visitor};
+use super::marks::Marks;
+use super::visitor::{self, Excluded};
 use super::{fields, target};
 
 /// The field by which the script marks a request that fetches ahead. Only the site's own pages can
@@ -30,78 +31,13 @@ const OUR_TAG: &str = "\"lull\"";
 /// The field in which a browser says that nobody has asked for this yet.
 const SEC_PURPOSE: HeaderName = HeaderName::from_static("sec-purpose");
 
-/// How long a hint to a visitor with cookies is good for.
-const MARK_GOOD_FOR: Duration = Duration::from_secs(60);
-/// The clock that wrote a mark and the one that reads it may differ so much.
-const CLOCK_SLACK: Duration = Duration::from_secs(5);
-
-/// What `X-Lull` says: for whom the copy will be.
-///
-/// `1` for who has no cookies, `2-` and the time in seconds for who has harmless ones. The browser
-/// sends no cookies with a prefetch, so this is how the reply is known to need `Vary: Cookie`. Who
-/// makes one up changes nothing but the own cache.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Mark {
-    /// [`Visitor::Cookieless`].
-    Cookieless,
-    /// [`Visitor::Measured`], and when that was seen.
-    Measured(SystemTime),
-}
-
-impl Mark {
-    /// The mark for a visitor who asks for hints now.
-    pub fn of(visitor: Visitor, now: SystemTime) -> Self {
-        match visitor {
-            Visitor::Cookieless => Mark::Cookieless,
-            Visitor::Measured => Mark::Measured(now),
-        }
-    }
-
-    /// What keeps the copy from who signs in later.
-    pub fn safeguard(self) -> Safeguard {
-        match self {
-            Mark::Cookieless => Safeguard::Vary,
-            Mark::Measured(_) => Safeguard::Clear,
-        }
-    }
-
-    /// As the header says it.
-    pub fn text(self) -> String {
-        match self {
-            Mark::Cookieless => "1".into(),
-            Mark::Measured(at) => {
-                let since = at.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
-                format!("2-{}", since.as_secs())
-            }
-        }
-    }
-
-    fn parse(text: &str) -> Option<Self> {
-        if text == "1" {
-            return Some(Mark::Cookieless);
-        }
-        let seconds = text.strip_prefix("2-")?.parse::<u32>().ok()?;
-        Some(Mark::Measured(SystemTime::UNIX_EPOCH + Duration::from_secs(seconds.into())))
-    }
-
-    fn is_good(self, now: SystemTime) -> bool {
-        match self {
-            Mark::Cookieless => true,
-            Mark::Measured(at) => match now.duration_since(at) {
-                Ok(ago) => ago <= MARK_GOOD_FOR,
-                Err(ahead) => ahead.duration() <= CLOCK_SLACK,
-            },
-        }
-    }
-}
-
 /// What keeps a copy from somebody who signs in after it was made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Safeguard {
     /// `Vary: Cookie`: the request had the cookies that the navigation will have, be it none.
     Vary,
-    /// The request had no cookies and the navigation will have some. So the copy lives for a
-    /// minute at most, and what signs its visitor in clears it.
+    /// The request had no cookies and the navigation will have some, of which it is known that they
+    /// are harmless. So the copy lives for a minute at most, and what signs its visitor in clears it.
     Clear,
     /// It lies with a service worker, which shows it only if the proxy says so in its answer to the
     /// very navigation: [`super::Policy::show`].
@@ -134,19 +70,18 @@ pub enum NotAhead {
     Spares(#[from] Excluded),
 }
 
-/// Looks at the head of a request that carries `X-Lull`; its URL is for [`super::Policy::admit`] to
-/// look at.
+/// Looks at the head of a request that carries `X-Lull`; whether its URL may be fetched ahead is for
+/// [`super::Policy::admit`] to look at.
 pub(super) fn ahead(
     head: &request::Parts,
     secure: bool,
+    marks: &Marks,
     now: SystemTime,
-) -> Result<Mark, NotAhead> {
+) -> Result<Safeguard, NotAhead> {
     let headers = &head.headers;
-    let mark = fields::single(headers, MARK).and_then(Mark::parse).ok_or(NotAhead::Mark)?;
-    if !mark.is_good(now) {
-        return Err(NotAhead::OldMark);
-    }
-    if mark.safeguard() == Safeguard::Clear && !secure {
+    let mark = fields::single(headers, MARK).ok_or(NotAhead::Mark)?;
+    let safeguard = marks.read(mark, head.uri.path(), now)?;
+    if safeguard == Safeguard::Clear && !secure {
         return Err(NotAhead::WithoutHttps);
     }
     gets(head)?;
@@ -155,7 +90,7 @@ pub(super) fn ahead(
     }
     says(headers, &[("sec-fetch-site", &["same-origin"]), ("sec-fetch-dest", &["empty"])])?;
     visitor::spares(headers)?;
-    Ok(mark)
+    Ok(safeguard)
 }
 
 /// Whether a browser sends a request by the speculation rules that the script has put into a page.

@@ -43,10 +43,18 @@ impl Robots {
     pub fn fetched(status: u16, body: &[u8]) -> Self {
         match status {
             200..=299 => Robots { said: Said::Rules(parse(body)) },
+            // These say nothing of the file: what is asked for is not understood, not known by this
+            // name, or too much.
+            400 | 421 | 429 => Robots::default(),
             // RFC 9309 §2.3.1.3: there is none, so nothing is forbidden.
             400..=499 => Robots { said: Said::Rules(Vec::new()) },
             _ => Robots::default(),
         }
+    }
+
+    /// Whether it is known what is forbidden, if anything is.
+    pub fn is_known(&self) -> bool {
+        matches!(self.said, Said::Rules(_))
     }
 
     /// Whether a decoded path, with its query, may be fetched.
@@ -146,11 +154,20 @@ mod tests {
 
     #[test]
     fn without_robots_txt_nothing_is_forbidden_and_unread_it_forbids_all() {
-        for (status, allowed) in
-            [(404, true), (403, true), (500, false), (503, false), (302, false)]
-        {
+        for (status, allowed) in [
+            (404, true),
+            (403, true),
+            (410, true),
+            (400, false),
+            (421, false),
+            (429, false),
+            (500, false),
+            (503, false),
+            (302, false),
+        ] {
             let robots = Robots::fetched(status, b"User-agent: *\nDisallow: /\n");
             assert_eq!(robots.check("/").is_ok(), allowed, "{status}");
+            assert_eq!(robots.is_known(), allowed, "{status}");
         }
         assert_eq!(Robots::default().check("/"), Err(Forbidden::Unknown));
     }

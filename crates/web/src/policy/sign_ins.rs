@@ -1,4 +1,4 @@
-//! Who was given a cookie just now.
+//! Who was given a cookie just now, or did something else of which a while is to be remembered.
 //!
 //! A visitor with harmless cookies keeps copies without `Vary: Cookie`. The reply that signs such a
 //! visitor in clears them (`Clear-Site-Data`); a prefetch that was asked for before, and comes
@@ -25,9 +25,12 @@ pub struct Client(pub u64);
 pub struct SignIns {
     kept_for: Duration,
     last: HashMap<Client, Timestamp>,
+    /// Each of these once, by when it was noted first.
     order: VecDeque<(Timestamp, Client)>,
     /// Until then somebody may be missing here.
     full_until: Timestamp,
+    /// Until then somebody may be meant who was noted before the start.
+    past_until: Timestamp,
 }
 
 impl Default for SignIns {
@@ -44,7 +47,14 @@ impl SignIns {
             last: HashMap::new(),
             order: VecDeque::new(),
             full_until: Timestamp::ZERO,
+            past_until: Timestamp::ZERO,
         }
+    }
+
+    /// The same where another process may have been before: for so long after the start everybody is
+    /// taken for a client of its.
+    pub(super) fn with_a_past(kept_for: Duration) -> Self {
+        SignIns { past_until: Timestamp::ZERO + kept_for, ..SignIns::kept_for(kept_for) }
     }
 
     /// Takes note of a client that was given a cookie.
@@ -54,9 +64,19 @@ impl SignIns {
                 break;
             }
             self.order.pop_front();
-            if self.last.get(&client) == Some(&at) {
-                self.last.remove(&client);
+            match self.last.get(&client) {
+                // It was noted again since: it is looked at again when that is over.
+                Some(&at) if now.saturating_since(at) < self.kept_for => {
+                    self.order.push_back((at, client));
+                }
+                _ => {
+                    self.last.remove(&client);
+                }
             }
+        }
+        if let Some(at) = self.last.get_mut(&client) {
+            *at = now;
+            return;
         }
         if self.order.len() >= MOST {
             self.full_until = now + self.kept_for;
@@ -68,8 +88,21 @@ impl SignIns {
 
     /// Whether `client` may have been given a cookie lately.
     pub fn lately(&self, client: Client, now: Timestamp) -> bool {
-        now < self.full_until
-            || self.last.get(&client).is_some_and(|at| now.saturating_since(*at) < self.kept_for)
+        self.last(client, now).is_some()
+    }
+
+    /// When that may have been at the latest, if it was lately.
+    pub(super) fn last(&self, client: Client, now: Timestamp) -> Option<Timestamp> {
+        if now < self.full_until {
+            return Some(now);
+        }
+        let noted = self.noted(client).filter(|at| now.saturating_since(*at) < self.kept_for);
+        noted.or((now < self.past_until).then_some(Timestamp::ZERO))
+    }
+
+    /// When it was noted last, as far as that is known.
+    pub(super) fn noted(&self, client: Client) -> Option<Timestamp> {
+        self.last.get(&client).copied()
     }
 }
 
@@ -96,6 +129,18 @@ mod tests {
     }
 
     #[test]
+    fn who_is_noted_often_takes_one_place() {
+        let mut sign_ins = SignIns::default();
+        for second in 0..1000 {
+            for client in 0..3 {
+                sign_ins.note(Client(client), at(second));
+            }
+            assert_eq!((sign_ins.order.len(), sign_ins.last.len()), (3, 3));
+        }
+        assert!(sign_ins.lately(Client(2), at(1118)) && !sign_ins.lately(Client(2), at(1119)));
+    }
+
+    #[test]
     fn too_many_at_once_count_as_everybody() {
         let mut sign_ins = SignIns::default();
         for client in 0..=MOST as u64 {
@@ -106,5 +151,16 @@ mod tests {
         sign_ins.note(Client(1), at(300));
         assert!(!sign_ins.lately(Client(u64::MAX), at(300)));
         assert_eq!(sign_ins.order.len(), 1);
+    }
+
+    #[test]
+    fn what_was_before_the_start_counts_as_everybody() {
+        let mut sign_ins = SignIns::with_a_past(REMEMBERED_FOR);
+        sign_ins.note(Client(1), at(100));
+        for (client, now, expected) in
+            [(2, 0, true), (2, 119, true), (2, 120, false), (1, 219, true), (1, 220, false)]
+        {
+            assert_eq!(sign_ins.lately(Client(client), at(now)), expected, "{client} {now}");
+        }
     }
 }

@@ -4,6 +4,8 @@ use proptest::prelude::*;
 
 use super::*;
 
+mod signing_in;
+
 const CLIENT: Client = Client(7);
 
 /// Sun, 06 Nov 1994 08:49:37 GMT.
@@ -47,16 +49,22 @@ fn answered(status: u16, fields: &[(&str, &str)]) -> response::Parts {
 fn admitted(visitor: Visitor) -> Admitted {
     Admitted {
         target: Target::parse("/a").unwrap(),
-        safeguard: Mark::of(visitor, wall()).safeguard(),
+        safeguard: match visitor {
+            Visitor::Cookieless => Safeguard::Vary,
+            Visitor::Measured => Safeguard::Clear,
+        },
         client: CLIENT,
     }
 }
 
 #[test]
 fn only_what_our_script_sends_is_let_through_as_a_prefetch() {
-    let mark = Mark::of(Visitor::Measured, wall()).text();
-    let old = Mark::of(Visitor::Measured, wall() - Duration::from_secs(61)).text();
-    let ahead = Mark::of(Visitor::Measured, wall() + Duration::from_secs(6)).text();
+    let mut policy = policy();
+    let mut given = |path, wall| policy.mark(Visitor::Measured, path, CLIENT, at(0), wall).unwrap();
+    let mark = given("/a", wall());
+    let old = given("/a", wall() - Duration::from_secs(61));
+    let ahead = given("/a", wall() + Duration::from_secs(6));
+    let of_another = given("/b", wall());
     let elsewhere = |name| Some(NotAhead::Elsewhere(name));
     let carries = |name: &'static str| Some(NotAhead::Carries(HeaderName::from_static(name)));
     for (method, fields, secure, expected) in [
@@ -74,6 +82,8 @@ fn only_what_our_script_sends_is_let_through_as_a_prefetch() {
         ("GET", &[("x-lull", "")], true, Some(NotAhead::Mark)),
         ("GET", &[("x-lull", "3")], true, Some(NotAhead::Mark)),
         ("GET", &[("x-lull", "2")], true, Some(NotAhead::Mark)),
+        ("GET", &[("x-lull", "2-784111777")], true, Some(NotAhead::Mark)),
+        ("GET", &[("x-lull", &of_another)], true, Some(NotAhead::Mark)),
         ("GET", &[("x-lull", "1"), ("x-lull", "1")], true, Some(NotAhead::Mark)),
         ("GET", &[("x-lull", &old)], true, Some(NotAhead::OldMark)),
         ("GET", &[("x-lull", &ahead)], true, Some(NotAhead::OldMark)),
@@ -105,7 +115,7 @@ fn only_what_our_script_sends_is_let_through_as_a_prefetch() {
         ),
         ("GET", &[("x-lull", "1"), ("save-data", "on")], true, Some(Excluded::SaveData.into())),
     ] {
-        let found = policy().admit(&asked(method, "/a", fields), secure, CLIENT, at(0), wall());
+        let found = policy.admit(&asked(method, "/a", fields), secure, CLIENT, at(0), wall());
         assert_eq!(found.err(), expected.map(Refusal::NotAhead), "{method} {fields:?}");
     }
 }
@@ -394,61 +404,6 @@ fn what_varies_on_cookies_is_of_no_use_to_who_has_some() {
     let mut head = answered(200, &[("vary", "Cookie")]);
     let found = policy().keep(&admitted(Visitor::Measured), &mut head, at(0), wall());
     assert_eq!(found, Err(Refusal::Unkept(Unkept::Varies("cookie".into()))));
-}
-
-#[test]
-fn a_new_cookie_clears_the_copies_of_who_had_harmless_ones() {
-    for (cookies, set, secure, cleared) in [
-        (Some("_ga=1"), Some("session=1"), true, true),
-        (Some("_ga=1"), Some("_gid=1"), true, false),
-        (Some("_ga=1"), None, true, false),
-        // Their copies carry `Vary: Cookie`, or there are none.
-        (None, Some("session=1"), true, false),
-        (Some("session=1"), Some("session=2"), true, false),
-        (Some("_ga=1"), Some("session=1"), false, false),
-    ] {
-        let fields: Vec<_> = cookies.map(|value| ("cookie", value)).into_iter().collect();
-        let mut head =
-            answered(200, &set.map(|value| ("set-cookie", value)).into_iter().collect::<Vec<_>>());
-        let mut policy = policy();
-        policy.observe(&asked("POST", "/in", &fields), secure, CLIENT, &mut head, at(10));
-        let found = head.headers.get("clear-site-data").map(|value| value.to_str().unwrap());
-        assert_eq!(found, cleared.then_some("\"cache\""), "{cookies:?} {set:?} {secure}");
-        assert_eq!(policy.still(&admitted(Visitor::Measured), at(11)).is_err(), cleared);
-        assert!(policy.still(&admitted(Visitor::Cookieless), at(11)).is_ok());
-    }
-}
-
-#[test]
-fn no_prefetch_of_before_a_sign_in_comes_after_it() {
-    let mut policy = policy();
-    let mark = Mark::of(Visitor::Measured, wall()).text();
-    let request = asked("GET", "/a", &[("x-lull", &mark)]);
-    let before = policy.admit(&request, true, CLIENT, at(0), wall()).unwrap();
-    let mut signed_in = answered(200, &[("set-cookie", "session=1")]);
-    policy.observe(
-        &asked("POST", "/in", &[("cookie", "_ga=1")]),
-        true,
-        CLIENT,
-        &mut signed_in,
-        at(1),
-    );
-    // One that is under way, and one that comes now.
-    assert_eq!(
-        policy.keep(&before, &mut answered(200, &[]), at(2), wall()),
-        Err(Refusal::SignedIn)
-    );
-    for later in 2..=60 {
-        let wall = wall() + Duration::from_secs(later);
-        let found = policy.admit(&request, true, CLIENT, at(later), wall);
-        assert_eq!(found, Err(Refusal::SignedIn));
-    }
-    // When the sign-in is forgotten, the hint is good no more.
-    let wall = wall() + Duration::from_secs(125);
-    let found = policy.admit(&request, true, CLIENT, at(125), wall);
-    assert_eq!(found, Err(Refusal::NotAhead(NotAhead::OldMark)));
-    // Somebody else is not concerned.
-    assert!(policy.admit(&request, true, Client(8), at(2), self::wall()).is_ok());
 }
 
 #[test]

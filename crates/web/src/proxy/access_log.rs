@@ -4,20 +4,23 @@ use std::fs::{File, OpenOptions};
 use std::io::{self, BufWriter, Write};
 use std::net::IpAddr;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use http::header::{HeaderValue, REFERER, USER_AGENT};
-use http::{Method, Uri, Version, request};
+use http::uri::PathAndQuery;
+use http::{Method, Version, request};
 
 use super::config::AccessLog;
 use super::error::{Error, Result};
 use super::event::{Event, Listener};
 
-/// Lines that may wait for the disk. Beyond these they are lost: no visitor waits for a log.
+/// Lines that may wait for the disk, and their bytes. Beyond these they are lost: no visitor waits for
+/// a log.
 const MOST_WAITING: usize = 8192;
+const MOST_BYTES: usize = 16 << 20;
 /// How long a line waits for others to be written with.
 const TOGETHER: Duration = Duration::from_millis(200);
 
@@ -27,10 +30,11 @@ pub(crate) struct Line {
     peer: IpAddr,
     at: SystemTime,
     method: Method,
-    target: Uri,
+    // Texts of its own: those of the request hold all of its head.
+    target: Box<str>,
     version: Version,
-    referer: Option<HeaderValue>,
-    agent: Option<HeaderValue>,
+    referer: Option<Box<[u8]>>,
+    agent: Option<Box<[u8]>>,
 }
 
 /// The time of day, for logs alone.
@@ -41,24 +45,30 @@ fn time_of_day() -> SystemTime {
 
 impl Line {
     pub(crate) fn new(peer: IpAddr, head: &request::Parts) -> Box<Self> {
+        let text = |name| head.headers.get(name).map(|value: &HeaderValue| value.as_bytes().into());
         Box::new(Line {
             peer: peer.to_canonical(),
             at: time_of_day(),
             method: head.method.clone(),
-            target: head.uri.clone(),
+            target: head.uri.path_and_query().map_or("-", PathAndQuery::as_str).into(),
             version: head.version,
-            referer: head.headers.get(REFERER).cloned(),
-            agent: head.headers.get(USER_AGENT).cloned(),
+            referer: text(REFERER),
+            agent: text(USER_AGENT),
         })
+    }
+
+    /// What it takes while it waits.
+    fn bytes(&self) -> usize {
+        let of = |text: &Option<Box<[u8]>>| text.as_ref().map_or(0, |text| text.len());
+        size_of::<Self>() + self.target.len() + of(&self.referer) + of(&self.agent)
     }
 
     /// `ADDRESS - - [TIME] "REQUEST" STATUS BYTES "REFERER" "AGENT"`
     fn write(&self, to: &mut impl Write, status: u16, bytes: u64) -> io::Result<()> {
-        let target = self.target.path_and_query().map_or("-", |target| target.as_str());
         write!(to, "{} - - [", self.peer)?;
         write_time(to, self.at)?;
         write!(to, "] \"{} ", self.method)?;
-        write_quoted(to, target.as_bytes())?;
+        write_quoted(to, self.target.as_bytes())?;
         write!(to, " {:?}\" {status} ", self.version)?;
         if bytes == 0 {
             to.write_all(b"-")?;
@@ -67,7 +77,7 @@ impl Line {
         }
         for header in [&self.referer, &self.agent] {
             to.write_all(b" \"")?;
-            write_quoted(to, header.as_ref().map_or(b"-", |value| value.as_bytes()))?;
+            write_quoted(to, header.as_deref().unwrap_or(b"-"))?;
             to.write_all(b"\"")?;
         }
         to.write_all(b"\n")
@@ -127,13 +137,20 @@ enum Message {
 #[derive(Clone)]
 pub(crate) struct LogSender {
     lines: SyncSender<Message>,
+    /// Bytes of the lines that wait.
+    waiting: Arc<AtomicUsize>,
     lost: Arc<AtomicU64>,
 }
 
 impl LogSender {
     /// Never waits.
     pub(crate) fn write(&self, line: Box<Line>, status: u16, bytes: u64) {
-        if self.lines.try_send(Message::Line(line, status, bytes)).is_err() {
+        let length = line.bytes();
+        let waiting = self.waiting.fetch_add(length, Ordering::Relaxed);
+        if waiting + length > MOST_BYTES
+            || self.lines.try_send(Message::Line(line, status, bytes)).is_err()
+        {
+            self.waiting.fetch_sub(length, Ordering::Relaxed);
             self.lost.fetch_add(1, Ordering::Relaxed);
         }
     }
@@ -151,11 +168,12 @@ impl Log {
     pub(crate) fn start(to: &AccessLog, listener: Listener) -> Result<Self> {
         let output = open(to).map_err(Error::system("open the access log"))?;
         let (lines, received) = sync_channel(MOST_WAITING);
-        let lost = Arc::new(AtomicU64::new(0));
+        let (lost, waiting) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicUsize::new(0)));
         let writer = Writer {
             to: to.clone(),
             output,
             received,
+            waiting: Arc::clone(&waiting),
             lost: Arc::clone(&lost),
             listener,
             has_told: false,
@@ -164,7 +182,7 @@ impl Log {
             .name("access-log".to_owned())
             .spawn(move || writer.run())
             .map_err(Error::system("start the thread of the access log"))?;
-        Ok(Log { sender: LogSender { lines, lost }, thread })
+        Ok(Log { sender: LogSender { lines, waiting, lost }, thread })
     }
 
     pub(crate) fn sender(&self) -> LogSender {
@@ -201,6 +219,7 @@ struct Writer {
     to: AccessLog,
     output: Output,
     received: Receiver<Message>,
+    waiting: Arc<AtomicUsize>,
     lost: Arc<AtomicU64>,
     listener: Listener,
     /// Whether the operator knows that lines are being lost.
@@ -219,6 +238,7 @@ impl Writer {
             let result = match message {
                 Ok(Message::Line(line, status, bytes)) => {
                     is_clean = false;
+                    self.waiting.fetch_sub(line.bytes(), Ordering::Relaxed);
                     match &mut self.output {
                         Output::File(file) => line.write(file, status, bytes),
                         Output::Stdout(out) => line.write(out, status, bytes),
@@ -309,6 +329,21 @@ mod tests {
             "192.0.2.7 - - [10/Oct/2000:13:55:36 +0000] \"GET /a?b=c HTTP/1.1\" 200 2326 \
              \"https://site.example/\" \"Mozilla/5.0\"\n"
         );
+    }
+
+    #[test]
+    fn what_waits_for_the_disk_is_bounded_in_bytes() {
+        let (lines, received) = sync_channel(MOST_WAITING);
+        let (lost, waiting) = (Arc::default(), Arc::default());
+        let sender = LogSender { lines, waiting, lost };
+        let head = Request::builder().uri("/").header("referer", "x".repeat(60_000)).body(());
+        let head = head.unwrap().into_parts().0;
+        for _ in 0..1_000 {
+            sender.write(Line::new("192.0.2.7".parse().unwrap(), &head), 200, 1);
+        }
+        let kept = received.try_iter().count();
+        assert!((250..280).contains(&kept), "{kept}");
+        assert_eq!(sender.lost.load(Ordering::Relaxed), 1_000 - kept as u64);
     }
 
     #[test]

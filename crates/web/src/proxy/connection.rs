@@ -4,6 +4,7 @@ use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::Waker;
+use std::time::{Duration, Instant};
 
 use http::HeaderValue;
 use lull_transport::Carrier;
@@ -13,7 +14,7 @@ use super::metrics::Opened;
 
 /// Whether what a connection sends yields to everybody else.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Place {
+pub(crate) enum Place {
     /// It competes like any other.
     Demand,
     /// TCP Nice: it takes what others leave.
@@ -31,6 +32,7 @@ pub struct Connection {
     pub(crate) shown_peer: HeaderValue,
     wanted: AtomicU8,
     actual: AtomicU8,
+    turns: Mutex<Turns>,
     /// The task of a connection in the background.
     owner: Mutex<Option<Waker>>,
     /// What the watch needs to know, see [`Snapshot`].
@@ -52,6 +54,32 @@ const BACKGROUND_BY_KERNEL: u8 = 1;
 const BACKGROUND_BY_USER_SPACE: u8 = 2;
 /// What was wanted could not be had, and is not tried again.
 const STUCK: u8 = 3;
+
+/// What is under way on a connection, as far as its place goes by that. In HTTP/2 there is much at a
+/// time, and a connection is in the background as a whole or not at all.
+#[derive(Debug, Default)]
+struct Turns {
+    /// Requests of visitors.
+    demand: u32,
+    /// Requests that fetch ahead.
+    ahead: u32,
+    /// Whether somebody waits for one of these.
+    is_awaited: bool,
+    /// Whether others may be under way beside each.
+    is_among_others: bool,
+    /// When the last one ended, among others, that somebody waits for: not all of it has left by then.
+    ended: Option<Instant>,
+}
+
+impl Turns {
+    /// Something that somebody waits for has ended, as far as its body goes.
+    fn end(&mut self) {
+        self.ended = self.is_among_others.then(Instant::now);
+    }
+}
+
+/// What is left of an answer in HTTP/2's buffers when its body has ended has so long to leave.
+const TAIL: Duration = Duration::from_secs(1);
 
 /// The numbers of a connection at one time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -87,6 +115,7 @@ impl Connection {
                 .unwrap_or_else(|_| HeaderValue::from_static("unknown")),
             wanted: AtomicU8::new(DEMAND),
             actual: AtomicU8::new(DEMAND),
+            turns: Mutex::default(),
             owner: Mutex::default(),
             read: AtomicU64::new(0),
             written: AtomicU64::new(0),
@@ -132,9 +161,10 @@ impl Connection {
     /// background also what was written before, at once.
     ///
     /// The proxy does so for each request by itself, before a [`Site`](super::Site) sees it:
-    /// [`Place::Background`] with `X-Lull`, else [`Place::Demand`]. A connection that
-    /// [is always in the background](Self::is_always_background) stays there.
-    pub fn put(&self, place: Place) {
+    /// [`Place::Background`] with `X-Lull`, as long as no request without is under way beside it, else
+    /// [`Place::Demand`]. A connection that [is always in the background](Self::is_always_background)
+    /// stays there.
+    fn put(&self, place: Place) {
         let wanted = match place {
             Place::Demand if !self.always_background => DEMAND,
             _ => BACKGROUND_BY_KERNEL,
@@ -146,6 +176,22 @@ impl Connection {
                 owner.wake();
             }
         }
+    }
+
+    /// Somebody waits for what is fetched ahead over this connection: it leaves the background, with
+    /// what was written to it already, until that has come.
+    pub fn hurry(&self) {
+        let mut turns = self.turns();
+        turns.is_awaited = turns.ahead > 0;
+        if !turns.is_awaited {
+            // Its body has ended, and what is left of it is in the buffers.
+            turns.end();
+        }
+        self.put(Place::Demand);
+    }
+
+    fn turns(&self) -> MutexGuard<'_, Turns> {
+        self.turns.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Has `owner` woken when another place is asked for: only the task that has the socket may
@@ -247,6 +293,61 @@ impl Drop for Counted {
     }
 }
 
+/// A request whose turn it is on its connection, for as long as this lives.
+#[derive(Debug)]
+pub(crate) struct Turn {
+    connection: Arc<Connection>,
+    is_ahead: bool,
+}
+
+impl Turn {
+    /// A request begins: one that fetches ahead, or one of a visitor's. While there is one of these, or
+    /// somebody waits for one of those, the connection yields to nobody.
+    pub(crate) fn new(connection: &Arc<Connection>, is_ahead: bool, is_among_others: bool) -> Self {
+        let mut turns = connection.turns();
+        turns.is_among_others = is_among_others;
+        if is_ahead {
+            turns.ahead += 1;
+        } else {
+            turns.demand += 1;
+            connection.put(Place::Demand);
+        }
+        drop(turns);
+        let turn = Turn { connection: Arc::clone(connection), is_ahead };
+        turn.goes_on();
+        turn
+    }
+
+    /// More of the answer is about to leave: into the background, if nobody waits on the connection by
+    /// now.
+    pub(crate) fn goes_on(&self) {
+        if !self.is_ahead {
+            return;
+        }
+        let turns = self.connection.turns();
+        let has_left = turns.ended.is_none_or(|ended| ended.elapsed() >= TAIL);
+        if turns.demand == 0 && !turns.is_awaited && has_left {
+            self.connection.put(Place::Background);
+        }
+    }
+}
+
+impl Drop for Turn {
+    fn drop(&mut self) {
+        let mut turns = self.connection.turns();
+        if self.is_ahead {
+            turns.ahead -= 1;
+            if turns.is_awaited {
+                turns.is_awaited = turns.ahead > 0;
+                turns.end();
+            }
+        } else {
+            turns.demand -= 1;
+            turns.end();
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use std::task::Wake;
@@ -280,6 +381,72 @@ mod tests {
         assert_eq!(woken.0.load(Ordering::Relaxed), 0);
         connection.put(Place::Demand);
         assert_eq!(woken.0.load(Ordering::Relaxed), 1);
+    }
+
+    #[test]
+    fn a_connection_yields_while_nobody_waits_for_anything_on_it() {
+        let connection = connection();
+        let turn = |is_ahead| Turn::new(&connection, is_ahead, false);
+        let is = |place| assert_eq!(connection.wanted(), place);
+        let (page, one) = (turn(false), turn(true));
+        is(Place::Demand);
+        drop(page);
+        one.goes_on();
+        is(Place::Background);
+        let page = turn(false);
+        is(Place::Demand);
+        drop(one);
+        drop(page);
+        is(Place::Demand);
+
+        let (one, other) = (turn(true), turn(true));
+        is(Place::Background);
+        connection.hurry();
+        is(Place::Demand);
+        // Another tab's.
+        let third = turn(true);
+        drop(turn(false));
+        is(Place::Demand);
+        drop((one, other, third));
+        let later = turn(true);
+        is(Place::Background);
+        drop(later);
+        // What is in the buffers is waited for as well; what is fetched ahead next is not.
+        connection.hurry();
+        is(Place::Demand);
+        drop(turn(true));
+        is(Place::Background);
+    }
+
+    #[test]
+    fn among_others_what_is_waited_for_has_still_to_leave_when_its_body_has_ended() {
+        let begin = |is_ahead| {
+            let connection = connection();
+            let turn = Turn::new(&connection, is_ahead, true);
+            (connection, turn)
+        };
+        let stays = |connection: &Arc<Connection>, expected: Place| {
+            drop(Turn::new(connection, true, true));
+            assert_eq!(connection.wanted(), expected);
+        };
+        let (connection, page) = begin(false);
+        drop(page);
+        stays(&connection, Place::Demand);
+
+        let (connection, awaited) = begin(true);
+        connection.hurry();
+        drop(awaited);
+        stays(&connection, Place::Demand);
+
+        let (connection, awaited) = begin(true);
+        drop(awaited);
+        connection.hurry();
+        stays(&connection, Place::Demand);
+
+        // What nobody waits for leaves no trace.
+        let (connection, ahead) = begin(true);
+        drop(ahead);
+        stays(&connection, Place::Background);
     }
 
     #[test]

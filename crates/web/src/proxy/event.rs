@@ -57,6 +57,20 @@ pub enum Event {
         /// Where its script is.
         path: String,
     },
+    /// The site's robots.txt cannot be read, so nothing is fetched ahead. Told when that lasts, and once
+    /// until it can be.
+    RobotsUnknown {
+        /// What came in its place.
+        why: String,
+    },
+    /// What the monitor asks for gives no answer of use. Told once until one comes: of all objects
+    /// together, as there is no budget then, and of each that alone is given up.
+    ProbesFail {
+        /// What is asked for.
+        path: String,
+        /// What came of it.
+        why: String,
+    },
     /// No new connections; waiting for what is under way.
     Draining {
         /// Connections that are still open.
@@ -84,6 +98,8 @@ impl Event {
             Event::BehindCdn { .. } => "behind-cdn",
             Event::NotInBackground => "not-in-background",
             Event::SiteHasWorker { .. } => "site-has-worker",
+            Event::RobotsUnknown { .. } => "robots-unknown",
+            Event::ProbesFail { .. } => "probes-fail",
             Event::Draining { .. } => "draining",
             Event::Stopped { .. } => "stopped",
         }
@@ -101,6 +117,8 @@ impl Event {
                 | Event::BehindCdn { .. }
                 | Event::NotInBackground
                 | Event::SiteHasWorker { .. }
+                | Event::RobotsUnknown { .. }
+                | Event::ProbesFail { .. }
         )
     }
 }
@@ -136,6 +154,14 @@ impl fmt::Display for Event {
             Event::SiteHasWorker { path } => {
                 write!(f, "the site has a service worker of its own ({path}): that of lull goes")
             }
+            Event::RobotsUnknown { why } => {
+                write!(f, "nothing is fetched ahead, because robots.txt is not known: {why}")
+            }
+            Event::ProbesFail { path, why } => write!(
+                f,
+                "how loaded the server is cannot be told by asking for {path}, which gives {why}: name \
+                 what the monitor may ask for by --probe"
+            ),
             Event::Draining { connections } => {
                 write!(f, "ending: waiting for {connections} connections")
             }

@@ -4,6 +4,7 @@ use std::fmt;
 use std::future::poll_fn;
 use std::pin::Pin;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use http::header::{ACCEPT, HOST, USER_AGENT};
@@ -13,17 +14,28 @@ use hyper::client::conn::http1::SendRequest;
 use tokio::time::timeout;
 
 use super::body::RequestBody;
+use super::config::Config;
 use super::error::Failure;
+use super::headers::{X_FORWARDED_HOST, X_FORWARDED_PROTO};
 use super::metrics::Counters;
 use super::pool::Connector;
 use super::upstream::failure_of;
 
 /// Asks the upstream on nobody's behalf, over a connection of its own that it keeps. A clone has
 /// another one.
+///
+/// It says what visitors' requests say: by which name they came, and whether by HTTPS. A site that is
+/// told otherwise leads elsewhere, or is another one.
 pub struct Fetcher {
     connector: Arc<Connector>,
     counters: Arc<Counters>,
+    /// What stands in `Host`.
     host: HeaderValue,
+    /// Whether that is so whatever the site is called.
+    is_host_fixed: bool,
+    /// The site's name, as visitors say it.
+    site: HeaderValue,
+    is_secure: Arc<AtomicBool>,
     patience: Duration,
     kept: Option<SendRequest<RequestBody>>,
 }
@@ -44,15 +56,45 @@ pub struct Fetched {
 }
 
 impl Fetcher {
-    pub(crate) fn new(connector: Arc<Connector>, host: HeaderValue, patience: Duration) -> Self {
-        // Not among those of the threads: nobody's request is counted there.
-        Fetcher { connector, counters: Arc::default(), host, patience, kept: None }
+    pub(crate) fn new(connector: Arc<Connector>, config: &Config, is_secure: bool) -> Self {
+        let host = config.upstream_host.as_ref().unwrap_or(&config.upstream.authority);
+        Fetcher {
+            connector,
+            // Not among those of the threads: nobody's request is counted there.
+            counters: Arc::default(),
+            host: host.clone(),
+            is_host_fixed: config.upstream_host.is_some(),
+            site: host.clone(),
+            is_secure: Arc::new(AtomicBool::new(is_secure)),
+            patience: config.timeouts.head,
+            kept: None,
+        }
     }
 
-    /// The same, which says another `Host`.
+    /// The `Host` by which it asks.
+    pub fn host(&self) -> &HeaderValue {
+        &self.host
+    }
+
+    /// The name by which visitors ask, as far as it is known: what it says in `X-Forwarded-Host`.
+    pub fn site(&self) -> &HeaderValue {
+        &self.site
+    }
+
+    /// Whether it says that it came by HTTPS: for it and all its clones, and to be set by who finds out
+    /// that visitors do. At first it says so where the proxy listens for TLS.
+    pub fn secure(&self) -> Arc<AtomicBool> {
+        Arc::clone(&self.is_secure)
+    }
+
+    /// The same for a site of this name. That is what it says in `Host`, too, where visitors' requests
+    /// do: without [`Config::upstream_host`].
     #[must_use]
-    pub fn with_host(mut self, host: HeaderValue) -> Self {
-        self.host = host;
+    pub fn of_site(mut self, site: HeaderValue) -> Self {
+        if !self.is_host_fixed {
+            self.host = site.clone();
+        }
+        self.site = site;
         self
     }
 
@@ -94,6 +136,9 @@ impl Fetcher {
         *request.uri_mut() = uri.clone();
         let headers = request.headers_mut();
         headers.insert(HOST, self.host.clone());
+        headers.insert(X_FORWARDED_HOST, self.site.clone());
+        let scheme = if self.is_secure.load(Ordering::Relaxed) { "https" } else { "http" };
+        headers.insert(X_FORWARDED_PROTO, HeaderValue::from_static(scheme));
         headers.insert(USER_AGENT, HeaderValue::from_static(agent));
         headers.insert(ACCEPT, HeaderValue::from_static("*/*"));
         sender.ready().await.map_err(|_| Failure::Reset)?;
@@ -135,6 +180,9 @@ impl Clone for Fetcher {
             connector: Arc::clone(&self.connector),
             counters: Arc::clone(&self.counters),
             host: self.host.clone(),
+            is_host_fixed: self.is_host_fixed,
+            site: self.site.clone(),
+            is_secure: Arc::clone(&self.is_secure),
             patience: self.patience,
             kept: None,
         }
@@ -143,6 +191,9 @@ impl Clone for Fetcher {
 
 impl fmt::Debug for Fetcher {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Fetcher").field("host", &self.host).finish_non_exhaustive()
+        f.debug_struct("Fetcher")
+            .field("host", &self.host)
+            .field("site", &self.site)
+            .finish_non_exhaustive()
     }
 }

@@ -15,8 +15,8 @@ const KEEP_ALIVE: HeaderName = HeaderName::from_static("keep-alive");
 const PROXY_CONNECTION: HeaderName = HeaderName::from_static("proxy-connection");
 const HTTP2_SETTINGS: HeaderName = HeaderName::from_static("http2-settings");
 const X_FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
-const X_FORWARDED_PROTO: HeaderName = HeaderName::from_static("x-forwarded-proto");
-const X_FORWARDED_HOST: HeaderName = HeaderName::from_static("x-forwarded-host");
+pub(super) const X_FORWARDED_PROTO: HeaderName = HeaderName::from_static("x-forwarded-proto");
+pub(super) const X_FORWARDED_HOST: HeaderName = HeaderName::from_static("x-forwarded-host");
 
 /// Why a request is not passed on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -67,11 +67,17 @@ pub(crate) fn check(
     })
 }
 
-/// Whether this is what the script says in `X-Lull`: `1`, or `2-` and a time
-/// (`docs/web-protocol.md`).
+/// Whether this looks like what the script says in `X-Lull`: `1`, or `2-`, a time, `-` and a check
+/// (`docs/web-protocol.md`). Whether it is good is for the site to say.
 fn is_mark(value: &HeaderValue) -> bool {
-    let is_time = |time: &[u8]| !time.is_empty() && time.iter().all(u8::is_ascii_digit);
-    value == "1" || value.as_bytes().strip_prefix(b"2-").is_some_and(is_time)
+    let is_rest = |rest: &[u8]| {
+        let mut parts = rest.split(|byte| *byte == b'-');
+        let (time, check) = (parts.next().unwrap_or_default(), parts.next().unwrap_or_default());
+        let is_time = !time.is_empty() && time.iter().all(u8::is_ascii_digit);
+        let is_check = !check.is_empty() && check.iter().all(u8::is_ascii_hexdigit);
+        is_time && is_check && parts.next().is_none()
+    };
+    value == "1" || value.as_bytes().strip_prefix(b"2-").is_some_and(is_rest)
 }
 
 fn check_target(head: &request::Parts, most_bytes: usize) -> Result<(), Refusal> {

@@ -47,7 +47,7 @@ mod worker;
 
 pub use body::{Body, BoxError, RequestBody};
 pub use config::{AccessLog, CertificateFiles, Config, Limits, Listen, Timeouts, Upstream};
-pub use connection::{Connection, Place};
+pub use connection::Connection;
 pub use error::{Error, Failure, Result};
 pub use event::{Event, Listener};
 pub use fetch::{Fetched, Fetcher};

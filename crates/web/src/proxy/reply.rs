@@ -13,7 +13,7 @@ use http_body::{Body as HttpBody, Frame, SizeHint};
 
 use super::access_log::Line;
 use super::body::{Body, BoxError};
-use super::connection::{Connection, Counted};
+use super::connection::{Connection, Counted, Turn};
 use super::error::Failure;
 use super::site::{Exchange, Outcome};
 use super::worker::Worker;
@@ -36,6 +36,8 @@ pub(crate) struct Account {
     pub(crate) exchange: Option<Box<dyn Exchange>>,
     line: Option<Box<Line>>,
     is_closed: bool,
+    /// From when it is known what kind of request it is.
+    pub(crate) turn: Option<Turn>,
     _ongoing: Counted,
 }
 
@@ -60,6 +62,7 @@ impl Account {
             exchange: None,
             line,
             is_closed: false,
+            turn: None,
             _ongoing: Counted::request(connection),
         }
     }
@@ -160,6 +163,9 @@ impl HttpBody for Reply {
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
+        if let Some(turn) = self.account.as_ref().and_then(|account| account.turn.as_ref()) {
+            turn.goes_on();
+        }
         let polled = Pin::new(&mut self.body).poll_frame(cx);
         match &polled {
             Poll::Pending => {}

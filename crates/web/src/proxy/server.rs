@@ -124,9 +124,9 @@ impl Server {
         };
         if let Some(site) = &common.site {
             let config = &common.config;
-            let host = config.upstream_host.as_ref().unwrap_or(&config.upstream.authority);
             let connector = Arc::clone(&common.connector);
-            let fetcher = Fetcher::new(connector, host.clone(), config.timeouts.head);
+            let is_secure = doors.iter().any(|(_, door, _)| door.secure && !door.background);
+            let fetcher = Fetcher::new(connector, config, is_secure);
             if let Some((_, door, _)) = doors.iter().find(|(_, door, _)| door.background) {
                 site.listens_in_background(*door);
             }

@@ -4,13 +4,13 @@ use std::convert::Infallible;
 use std::sync::Arc;
 
 use http::header::{HOST, UPGRADE};
-use http::{Request, Response, StatusCode, request};
+use http::{Request, Response, StatusCode, Version, request};
 use hyper::body::{Body as _, Incoming};
 use hyper::upgrade::OnUpgrade;
 
 use super::access_log::Line;
 use super::body::{Body, RequestBody, Upload};
-use super::connection::{Connection, Counted, Place};
+use super::connection::{Connection, Counted, Turn};
 use super::error::Failure;
 use super::headers::{self, Checked, Forwarding, Framing};
 use super::reply::{Account, Reply};
@@ -35,7 +35,8 @@ pub(crate) async fn handle(
         Ok(checked) => checked,
         Err(refusal) => return Ok(account.fail(Failure::Refused, refusal.status, refusal.why)),
     };
-    connection.put(if checked.is_marked { Place::Background } else { Place::Demand });
+    let is_among_others = head.version == Version::HTTP_2;
+    account.turn = Some(Turn::new(&connection, checked.is_marked, is_among_others));
     if checked.is_marked {
         worker.counters.marked.increment();
     }

@@ -27,6 +27,7 @@ use super::connection::{Connection, Counted};
 use super::error::Failure;
 use super::io::UpstreamIo;
 use super::worker::Worker;
+use crate::authentication;
 
 /// How long a client that waits for `100 Continue` waits for the upstream's word. Upstreams that
 /// know nothing of it never say it (RFC 9110 §10.1.1).
@@ -44,6 +45,9 @@ pub(crate) struct Link {
     /// Bytes that have come from the upstream.
     read: Arc<AtomicU64>,
     upload: Option<Arc<Upload>>,
+    /// Whether the upstream may take all that comes over it for one client's: it goes with that
+    /// client's exchange, and nobody else's request ever goes over it.
+    is_somebodys: bool,
     pub(crate) idle_since: Instant,
 }
 
@@ -70,6 +74,7 @@ impl Link {
             timer: Box::pin(tokio::time::sleep(Duration::ZERO)),
             read,
             upload: None,
+            is_somebodys: false,
             idle_since: Instant::now(),
         })
     }
@@ -97,6 +102,9 @@ impl Link {
 
     /// Whether the next request may go over it.
     fn is_reusable(&mut self) -> bool {
+        if self.is_somebodys {
+            return false;
+        }
         // Without a waker: from now on nobody waits for it, and what it finds out meanwhile is
         // found when it is used again.
         self.drive(&mut Context::from_waker(Waker::noop()));
@@ -211,8 +219,12 @@ pub(crate) async fn send(
             None => worker.connector.connect(&worker.counters).await?,
         };
         let spare = if was_kept { copy(&request) } else { None };
+        link.is_somebodys |= authentication::is_of_the_connection(request.headers());
         let broken = match link.exchange(request, upload, patience).await {
-            Ok(response) => return Ok(Answer { response, link }),
+            Ok(response) => {
+                link.is_somebodys |= authentication::is_of_the_connection(response.headers());
+                return Ok(Answer { response, link });
+            }
             Err(broken) => broken,
         };
         request = match (broken.unsent, spare) {

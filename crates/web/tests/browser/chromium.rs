@@ -33,17 +33,26 @@ pub(crate) struct Chromium {
 
 impl Chromium {
     pub(crate) fn start() -> Self {
-        Self::called(None)
+        Self::with(None)
     }
 
-    /// One that calls itself by another user agent.
-    pub(crate) fn called(agent: Option<&str>) -> Self {
+    /// One that calls itself by another user agent, in service workers, too.
+    pub(crate) fn called(agent: &str) -> Self {
+        Self::with(Some(format!("--user-agent={agent}")))
+    }
+
+    /// One that takes a certificate, in a file, as if somebody had signed it.
+    pub(crate) fn trusting(certificate: &Path) -> Self {
+        Self::with(Some(format!("--trust={}", certificate.display())))
+    }
+
+    fn with(argument: Option<String>) -> Self {
         let profile = tempfile::tempdir().unwrap();
         let mut driver = Command::new("node")
             .arg(folder().join("driver.mjs"))
             .arg("/usr/bin/chromium")
             .arg(profile.path())
-            .args(agent)
+            .args(argument)
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .spawn()

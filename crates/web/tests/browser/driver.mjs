@@ -1,17 +1,28 @@
 // Drives a Chromium for tests/browser.rs: one JSON command a line on standard input, one JSON answer
 // a line on standard output. Ends with its input.
 //
-//   node driver.mjs CHROMIUM PROFILE [USER-AGENT]
+//   node driver.mjs CHROMIUM PROFILE [--user-agent=TEXT] [--trust=FILE]
+//
+// FILE is a certificate in PEM that is taken as if somebody had signed it.
 //
 // {"goto": URL}              goes to a page, until it has loaded
 // {"click": SELECTOR, "to": URL}  clicks, until that page has loaded
 // {"reload": true}           loads the page at hand anew
 // {"run": EXPRESSION}        answers with its value
 // {"before": SCRIPT}         runs it before the scripts of every page to come
+import { createHash, X509Certificate } from 'node:crypto';
+import { readFileSync } from 'node:fs';
 import { createInterface } from 'node:readline';
 import { chromium } from 'playwright-core';
 
-const [executablePath, profile, agent] = process.argv.slice(2);
+const [executablePath, profile, ...more] = process.argv.slice(2);
+// By its key, and not by overlooking errors: nothing is cached that came with one.
+const flags = more.map(flag => {
+  if (!flag.startsWith('--trust=')) return flag;
+  const { publicKey } = new X509Certificate(readFileSync(flag.slice('--trust='.length)));
+  const key = publicKey.export({ type: 'spki', format: 'der' });
+  return '--ignore-certificate-errors-spki-list=' + createHash('sha256').update(key).digest('base64');
+});
 const context = await chromium.launchPersistentContext(profile, {
   executablePath,
   headless: true,
@@ -23,8 +34,7 @@ const context = await chromium.launchPersistentContext(profile, {
     '--disable-background-networking',
     '--disable-component-update',
     '--disable-sync',
-    // As another browser calls itself, in service workers, too.
-    ...(agent ? ['--user-agent=' + agent] : []),
+    ...flags,
   ],
 });
 const page = context.pages()[0] ?? (await context.newPage());

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant, SystemTime};
 
 use http::{HeaderName, HeaderValue, Method, Request, Response, StatusCode, request, response};
 use lull_cc::Timestamp;
-use lull_web::policy::{self, Client, Mark, Policy, Robots, Settings, Visitor};
+use lull_web::policy::{self, Client, Policy, Robots, Settings, Visitor};
 use lull_web::protocol::{self, Beacon, Hint, HintsReply, HintsRequest, Kind};
 use lull_web::{munge, script};
 
@@ -130,8 +130,9 @@ impl Shared {
         self.seen.lock().unwrap()
     }
 
+    /// Long after the start: a process that has just begun takes everybody for who may have copies.
     fn now(&self) -> Timestamp {
-        Timestamp::ZERO + self.begun.elapsed()
+        Timestamp::ZERO + Duration::from_secs(1_000) + self.begun.elapsed()
     }
 }
 
@@ -156,7 +157,7 @@ fn serve(shared: &Shared, stream: TcpStream, connection: usize) -> std::io::Resu
     let mut stream = stream;
     while let Some((mut request, body)) = read_request(&mut reader)? {
         let path = request.uri.path().to_owned();
-        if path.starts_with("/.lull/") {
+        if path.starts_with("/.lull/") || path.ends_with(protocol::MARK_PATH) {
             shared.note(&request, connection, None);
             let (head, body) = shared.own(&request, &body);
             write_response(&mut stream, head, &body)?;
@@ -293,7 +294,7 @@ impl Shared {
                             kind: Kind::Document,
                             bytes: Some(100_000),
                         });
-                        let mark = Mark::of(visitor, wall()).text();
+                        let mark = policy::of_a_list(visitor).to_owned();
                         HintsReply::new(mark, hints.collect(), Some(Duration::from_secs(30)))
                             .by_rules(self.rules)
                     }
@@ -306,6 +307,17 @@ impl Shared {
             protocol::BEACON_PATH => {
                 self.seen().beacons.push(Beacon::decode(body).unwrap());
                 (head(204, &[]), Vec::new())
+            }
+            path if path.ends_with(protocol::MARK_PATH) => {
+                let above = path.strip_suffix(protocol::MARK_PATH).unwrap();
+                let mut policy = self.policy.lock().unwrap();
+                let visitor = policy.visitor(&request.headers, SECURE).ok();
+                let mark = visitor
+                    .and_then(|visitor| policy.mark(visitor, above, CLIENT, self.now(), wall()));
+                match mark {
+                    Some(mark) => (head(200, &[]), mark.into_bytes()),
+                    None => (head(204, &[]), Vec::new()),
+                }
             }
             path if path.starts_with("/.lull/to/") => {
                 let url = path.trim_start_matches(protocol::LEAD_PATH);

@@ -1,0 +1,135 @@
+//! Folders where the site asks for a password (RFC 9110 §11).
+//!
+//! Who has given it sends it with every navigation to that folder and below (RFC 7617 §2.2), without
+//! being asked again, and no `Vary` tells a browser's cache of that. So nothing there is fetched ahead
+//! for a day after the last 401, whoever got it.
+
+use std::collections::HashMap;
+
+use lull_cc::Timestamp;
+
+use super::bars::BARRED_FOR;
+use super::target::Target;
+
+/// Folders that are kept. Beyond that they are told apart by their first segment only, then not at all.
+const MOST: usize = 1024;
+
+/// The folders, by the end of their day. Each ends in `/`.
+#[derive(Debug, Default)]
+pub(super) struct Protected {
+    until: HashMap<String, Timestamp>,
+    /// Until then some have no place here.
+    full_until: Timestamp,
+}
+
+impl Protected {
+    /// A password was asked for at `target`.
+    pub(super) fn note(&mut self, target: &Target, now: Timestamp) {
+        let mut folder = folder(target.path());
+        if !self.has_room(folder) {
+            self.until.retain(|_, until| now < *until);
+        }
+        if !self.has_room(folder) && folder != "/" {
+            folder = first_segment(folder);
+            self.until.retain(|other, _| !other.starts_with(folder));
+        }
+        let until = now + BARRED_FOR;
+        if self.has_room(folder) {
+            self.until.insert(folder.to_owned(), until);
+        } else {
+            self.full_until = until;
+        }
+    }
+
+    fn has_room(&self, folder: &str) -> bool {
+        self.until.len() < MOST || self.until.contains_key(folder)
+    }
+
+    /// Whether `path`, decoded, lies in such a folder. Of the root only those hear who cannot be told
+    /// to clear their caches: `secure` says that they can. All others that have given the password
+    /// there send it with their questions for hints as well, and get none.
+    pub(super) fn has(&self, path: &str, secure: bool, now: Timestamp) -> bool {
+        if now < self.full_until || self.until.is_empty() {
+            return now < self.full_until;
+        }
+        let ends = path.bytes().enumerate().filter(|(_, byte)| *byte == b'/').map(|(end, _)| end);
+        ends.skip(usize::from(secure))
+            .any(|end| self.until.get(&path[..=end]).is_some_and(|until| now < *until))
+    }
+}
+
+/// `/a/` of `/a/b`, and of itself.
+pub(super) fn folder(path: &str) -> &str {
+    path.rfind('/').map_or("/", |end| &path[..=end])
+}
+
+/// `/a/` of `/a/b/`.
+fn first_segment(folder: &str) -> &str {
+    folder[1..].find('/').map_or("/", |end| &folder[..end + 2])
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    fn at(seconds: u64) -> Timestamp {
+        Timestamp::ZERO + Duration::from_secs(seconds)
+    }
+
+    fn target(path: &str) -> Target {
+        Target::parse(path).unwrap()
+    }
+
+    #[test]
+    fn where_a_password_is_asked_for_nothing_is_fetched_ahead_for_a_day() {
+        let mut protected = Protected::default();
+        protected.note(&target("/app/login?x"), at(10));
+        for (path, now, expected) in [
+            ("/app/home", 10, true),
+            ("/app/", 10, true),
+            ("/app/a/b", 86_409, true),
+            ("/app/home", 86_410, false),
+            ("/app", 10, false),
+            ("/application", 10, false),
+            ("/", 10, false),
+            ("/b/app/", 10, false),
+        ] {
+            for secure in [false, true] {
+                assert_eq!(protected.has(path, secure, at(now)), expected, "{path} {now}");
+            }
+        }
+        protected.note(&target("/%61pp/login"), at(1000));
+        assert!(protected.has("/app/home", true, at(86_500)));
+    }
+
+    #[test]
+    fn of_the_root_only_those_hear_whose_caches_cannot_be_cleared() {
+        let mut protected = Protected::default();
+        protected.note(&target("/login"), at(10));
+        for path in ["/", "/a", "/a/b"] {
+            assert!(protected.has(path, false, at(11)) && !protected.has(path, true, at(11)));
+        }
+    }
+
+    #[test]
+    fn memory_is_bounded_and_what_has_no_room_counts_for_more() {
+        let mut protected = Protected::default();
+        for number in 0..5 * MOST {
+            protected.note(&target(&format!("/a/{number}/x")), at(1));
+            assert!(protected.until.len() <= MOST);
+        }
+        assert!((0..5 * MOST).all(|number| protected.has(&format!("/a/{number}/y"), true, at(2))));
+        for number in 0..5 * MOST {
+            protected.note(&target(&format!("/{number}/x")), at(1));
+            assert!(protected.until.len() <= MOST);
+        }
+        assert!(protected.has("/b", true, at(2)));
+        // When the day is over there is room again.
+        protected.note(&target("/c/d/x"), at(90_000));
+        assert!(
+            protected.has("/c/d/y", true, at(90_000)) && !protected.has("/c/y", true, at(90_000))
+        );
+    }
+}

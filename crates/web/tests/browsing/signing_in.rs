@@ -1,0 +1,155 @@
+//! Visitors over TLS, with a harmless cookie or none, at a site part of which knows who they are: by a
+//! cookie of its own path, or by a password.
+
+use std::fs;
+
+use lull_web::proxy::CertificateFiles;
+use tempfile::TempDir;
+
+use super::*;
+
+const TEXT: &str = "document.querySelector('p').innerText";
+
+/// Cookies of a visitor of whom nobody knows who it is.
+const HARMLESS: &str = "_ga=GA1.1.1; path=/";
+
+/// The site, the proxy, and a browser.
+struct Visitor {
+    nginx: Pages,
+    proxy: Proxy,
+    chromium: Chromium,
+    _folder: TempDir,
+}
+
+impl Visitor {
+    fn with(cookie: &str) -> Self {
+        let site = "location = /app/home {
+                add_header Cache-Control max-age=200;
+                return 200 '<!doctype html><html><head><title>h</title></head><body><p>home of $who</p></body></html>';
+            }
+            location = /app/in {
+                add_header Set-Cookie 'session=1; Path=/app; HttpOnly; Secure';
+                return 200 in;
+            }
+            location = /app/password {
+                auth_basic x;
+                auth_basic_user_file passwords;
+                try_files /b =404;
+            }";
+        let who = "default_type text/html; map $cookie_session$remote_user $who { default ann; '' nobody; }";
+        let nginx = Nginx::start(who, site);
+        for name in ["a", "b", "c"] {
+            let page = format!(
+                "<!doctype html><html><head><title>{name}</title></head><body><p>{name}</p>\
+                 <a id=home href=/app/home>home</a></body></html>"
+            );
+            nginx.put(name, page);
+        }
+        nginx.put("robots.txt", "");
+        nginx.put("passwords", "ann:{PLAIN}secret\n");
+        let nginx = Pages(nginx);
+
+        let folder = tempfile::tempdir().unwrap();
+        let pair = rcgen::generate_simple_self_signed(["localhost".to_owned()]).unwrap();
+        let (certificates, key) = (folder.path().join("cert.pem"), folder.path().join("key.pem"));
+        fs::write(&certificates, pair.cert.pem()).unwrap();
+        fs::write(&key, pair.signing_key.serialize_pem()).unwrap();
+        let mut chromium = Chromium::trusting(&certificates);
+
+        let nps = Nps::new(settings(Access::Token("secret".into())), model(), None);
+        let nps = nps.running_for(LATER);
+        let change = |config: &mut lull_web::proxy::Config| {
+            config.background = Options::new().carrier(Carrier::UserSpace);
+            config.certificate = Some(CertificateFiles { certificates, key });
+            // The first one is for the figures.
+            config.listen = ["http://127.0.0.1:0", "https://127.0.0.1:0"]
+                .into_iter()
+                .map(|listen| listen.parse().unwrap())
+                .collect();
+        };
+        let proxy = proxy_with(nginx.0.address, change, Some(Arc::new(nps)));
+        // From where nothing is fetched ahead.
+        chromium.goto(&url(&proxy, "/c"));
+        chromium.run(&format!("document.cookie = '{cookie}'"));
+        Visitor { nginx, proxy, chromium, _folder: folder }
+    }
+
+    /// Goes to where home is fetched ahead from, and waits until that has come.
+    fn get_a_copy(&mut self) {
+        self.chromium.goto(&url(&self.proxy, "/a"));
+        self.nginx.wait_for("/app/home", "prefetch");
+        self.nginx.wait_for("/b", "prefetch");
+        self.chromium.run("new Promise(done => setTimeout(done, 1000))");
+    }
+
+    /// What home says after a click, and how it came.
+    fn go_home(&mut self) -> (Value, Value) {
+        self.chromium.click("#home", &url(&self.proxy, "/app/home"));
+        (self.chromium.run(TEXT), self.chromium.run(DELIVERY))
+    }
+}
+
+fn url(proxy: &Proxy, path: &str) -> String {
+    format!("https://{}{path}", proxy.server.addresses()[1].address)
+}
+
+/// Of visitors who went from a to b or home.
+fn model() -> Model {
+    model_of(["/b", "/app/home"])
+}
+
+#[test]
+fn who_has_harmless_cookies_takes_a_copy_from_the_cache() {
+    needs!(chromium::installed(), lull_testing::command("nginx"));
+    let mut visitor = Visitor::with(HARMLESS);
+    visitor.get_a_copy();
+    assert_eq!(visitor.go_home(), ("home of nobody".into(), "cache".into()));
+    assert_eq!(visitor.nginx.asked("/app/home").len(), 1);
+    assert_eq!(status(&visitor.proxy)["refused"], 0);
+}
+
+#[test]
+fn who_was_signed_in_there_before_is_shown_a_page_of_ones_own() {
+    needs!(chromium::installed(), lull_testing::command("nginx"));
+    let mut visitor = Visitor::with(HARMLESS);
+    // Nobody has seen that, and no page but those of /app does.
+    visitor.chromium.run("document.cookie = 'session=1; path=/app; secure'");
+    visitor.chromium.goto(&url(&visitor.proxy, "/a"));
+    visitor.nginx.wait_for("/b", "prefetch");
+    visitor.chromium.run("new Promise(done => setTimeout(done, 3000))");
+    assert_eq!(visitor.nginx.asked("/app/home"), Vec::<String>::new());
+    assert_eq!(visitor.go_home(), ("home of ann".into(), "".into()));
+}
+
+#[test]
+fn who_signs_in_there_afterwards_is_shown_a_page_of_ones_own() {
+    needs!(chromium::installed(), lull_testing::command("nginx"));
+    for before in ["", "document.cookie = 'consent=1; path=/'"] {
+        let mut visitor = Visitor::with(HARMLESS);
+        visitor.get_a_copy();
+        visitor.chromium.run(&format!("{before};0"));
+        visitor.chromium.run("fetch('/app/in', {method: 'POST'}).then(reply => reply.text())");
+        assert_eq!(visitor.go_home(), ("home of ann".into(), "".into()), "{before}");
+        assert_eq!(visitor.nginx.asked("/app/home").len(), 2);
+    }
+}
+
+#[test]
+fn who_gives_a_password_there_afterwards_is_shown_a_page_of_ones_own() {
+    needs!(chromium::installed(), lull_testing::command("nginx"));
+    for cookie in ["", HARMLESS] {
+        let mut visitor = Visitor::with(cookie);
+        visitor.get_a_copy();
+        let status = visitor.chromium.run(
+            "new Promise(done => {
+                const request = new XMLHttpRequest();
+                request.open('GET', '/app/password', true, 'ann', 'secret');
+                request.onload = () => done(request.status);
+                request.send();
+            })",
+        );
+        assert_eq!(status, 200);
+        assert_eq!(visitor.go_home(), ("home of ann".into(), "".into()), "{cookie}");
+        assert_eq!(visitor.nginx.asked("/app/home").len(), 2);
+    }
+}
