@@ -32,6 +32,9 @@
 //!    ├───────────────────────────────▶│   invalidations go on behind the root
 //! ```
 
+use core::time::Duration;
+
+use lull_cc::Bytes;
 use thiserror::Error;
 
 use crate::path::Path;
@@ -39,7 +42,7 @@ use crate::time::{LocalTime, WallTime};
 use crate::types::{Change, Digest, Incarnation, Position, ReplicaId, Sequence, Version};
 
 /// The version of the protocol that this code speaks.
-pub const PROTOCOL: u16 = 1;
+pub const PROTOCOL: u16 = 2;
 /// Paths in one message, at most.
 pub const MOST_PATHS: usize = 1_000;
 /// Changes in one message, at most: larger commits go in parts.
@@ -100,7 +103,8 @@ pub enum ToOrigin {
     },
     /// Up to where the replica answers reads, on stable storage.
     Ack(Sequence),
-    /// How many speculative bodies came by this connection so far.
+    /// How many speculative bodies of this connection are in the store so far, or were discarded, in
+    /// the order in which they came.
     Taken(u64),
     /// How often objects were read since the last report.
     Reads(Vec<(Path, u32)>),
@@ -112,6 +116,34 @@ pub enum ToOrigin {
     Ask(Ask),
     /// The state is that of the root now.
     Resynced(Sequence),
+    /// How it is.
+    Report(Report),
+}
+
+/// How a replica is, for people who look at the origin.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Report {
+    /// How stale its state may be at most; none if nothing was heard since its start.
+    pub staleness: Option<Duration>,
+    /// For how long it would answer reads if the connection were lost now; none: for ever.
+    pub lasts: Option<Duration>,
+    /// By how many nanoseconds its wall clock is ahead of the origin's: at least, and at most.
+    pub skew: Option<(i64, i64)>,
+    /// What it has.
+    pub stock: Stock,
+}
+
+/// How much there is, and how much of that is here.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Stock {
+    /// Objects.
+    pub objects: u64,
+    /// Those whose bodies are here.
+    pub valid_objects: u64,
+    /// The bytes of all of them.
+    pub bytes: Bytes,
+    /// Those that are here.
+    pub valid_bytes: Bytes,
 }
 
 /// Parts of a tree of hashes, see [`crate::merkle`].
@@ -165,6 +197,9 @@ pub enum ToReplica {
     },
     /// A part of the tree that was asked for.
     Tree(Tree),
+    /// The replica's certificate is of an authority that is being replaced, or it trusts one that was:
+    /// it is to get a new one.
+    Renew,
 }
 
 /// How invalidations go on after the handshake.

@@ -15,6 +15,8 @@
 //!                     Storing ◀──────────────────┘ dropped, and wanted meanwhile
 //! ```
 //!
+//! A body may come in two ways at once, by itself and with a step: it is there if one of them comes about.
+//!
 //! Who cannot do without a body that is lost goes on to refer to it, see [`Shelf::miss`]: it is
 //! `Lost` until somebody brings it again.
 
@@ -35,7 +37,10 @@ pub enum BodyEffect<P> {
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 enum State<P> {
-    Storing,
+    /// In so many ways, each of which is answered.
+    Storing {
+        ways: u32,
+    },
     Stored,
     Dropping {
         then: Option<Payload<P>>,
@@ -80,9 +85,32 @@ impl<P> Shelf<P> {
         self.entries.get(digest).is_some_and(|entry| matches!(entry.state, State::Stored))
     }
 
+    /// Whether the body is on its way into the store, which will answer.
+    pub(crate) fn is_coming(&self, digest: &Digest) -> bool {
+        let state = self.entries.get(digest).map(|entry| &entry.state);
+        matches!(state, Some(State::Storing { .. } | State::Dropping { then: Some(_) }))
+    }
+
+    /// The bodies that are on their way into the store.
+    pub(crate) fn coming(&self) -> impl Iterator<Item = &Digest> {
+        self.entries.keys().filter(|digest| self.is_coming(digest))
+    }
+
     /// Whether the body is being deleted: who needs it has to wait, or to bring it again.
     pub(crate) fn is_dropping(&self, digest: &Digest) -> bool {
         self.entries.get(digest).is_some_and(|entry| matches!(entry.state, State::Dropping { .. }))
+    }
+
+    /// Whether the body should be here, and is not.
+    #[cfg(feature = "daemon")]
+    pub(crate) fn is_lost(&self, digest: &Digest) -> bool {
+        self.entries.get(digest).is_some_and(|entry| matches!(entry.state, State::Lost))
+    }
+
+    /// The bodies that should be here, and are not.
+    pub(crate) fn lost(&self) -> impl Iterator<Item = &Digest> {
+        let lost = self.entries.iter().filter(|(_, entry)| matches!(entry.state, State::Lost));
+        lost.map(|(digest, _)| digest)
     }
 
     /// Bytes in the store, with those on their way into and out of it.
@@ -104,7 +132,7 @@ impl<P> Shelf<P> {
     pub(crate) fn keep(&mut self, payload: Payload<P>) {
         match self.entries.get_mut(&payload.digest) {
             None => {
-                self.insert(payload.digest, payload.size, State::Storing);
+                self.insert(payload.digest, payload.size);
                 self.effects.push_back(BodyEffect::Store(payload));
             }
             Some(entry) => {
@@ -116,11 +144,11 @@ impl<P> Shelf<P> {
                         self.waited += 1;
                     }
                     State::Lost => {
-                        entry.state = State::Storing;
+                        entry.state = State::Storing { ways: 1 };
                         self.bytes += entry.size.0;
                         self.effects.push_back(BodyEffect::Store(payload));
                     }
-                    State::Storing | State::Stored | State::Dropping { .. } => {}
+                    State::Storing { .. } | State::Stored | State::Dropping { .. } => {}
                 }
             }
         }
@@ -129,21 +157,26 @@ impl<P> Shelf<P> {
     /// Refers to a body that comes into the store by other means, unless it is being deleted.
     pub(crate) fn expect(&mut self, digest: Digest, size: Bytes) -> bool {
         match self.entries.get_mut(&digest) {
-            None => self.insert(digest, size, State::Storing),
+            None => self.insert(digest, size),
             Some(entry) if matches!(entry.state, State::Dropping { .. }) => return false,
             Some(entry) => {
                 entry.references += 1;
-                if matches!(entry.state, State::Lost) {
-                    entry.state = State::Storing;
-                    self.bytes += entry.size.0;
+                match &mut entry.state {
+                    State::Lost => {
+                        entry.state = State::Storing { ways: 1 };
+                        self.bytes += entry.size.0;
+                    }
+                    State::Storing { ways } => *ways += 1,
+                    State::Stored | State::Dropping { .. } => {}
                 }
             }
         }
         true
     }
 
-    fn insert(&mut self, digest: Digest, size: Bytes, state: State<P>) {
+    fn insert(&mut self, digest: Digest, size: Bytes) {
         self.bytes += size.0;
+        let state = State::Storing { ways: 1 };
         self.entries.insert(digest, Entry { references: 1, size, state, missed: false });
     }
 
@@ -163,7 +196,7 @@ impl<P> Shelf<P> {
         entry.references = entry.references.saturating_sub(1);
         if entry.references == 0 {
             match &mut entry.state {
-                State::Storing => {}
+                State::Storing { .. } => {}
                 State::Lost => {
                     self.entries.remove(digest);
                 }
@@ -181,11 +214,13 @@ impl<P> Shelf<P> {
         }
     }
 
-    /// The store has answered; gives whether a body is back that was lost. Without room everybody who
-    /// referred to the body goes without; one that was lost stays lost.
+    /// The store has answered for one way; gives whether a body is back that was lost. Without room in
+    /// any of them everybody who referred to the body goes without; one that was lost stays lost.
     pub(crate) fn handle_stored(&mut self, digest: &Digest, outcome: Result<(), DiskFull>) -> bool {
         let Some(entry) = self.entries.get_mut(digest) else { return false };
-        if !matches!(entry.state, State::Storing) {
+        let State::Storing { ways } = &mut entry.state else { return false };
+        *ways -= 1;
+        if outcome.is_err() && *ways > 0 {
             return false;
         }
         let back = outcome.is_ok() && core::mem::take(&mut entry.missed);
@@ -210,7 +245,7 @@ impl<P> Shelf<P> {
         let State::Dropping { then } = &mut entry.state else { return };
         match then.take() {
             Some(payload) => {
-                entry.state = State::Storing;
+                entry.state = State::Storing { ways: 1 };
                 self.effects.push_back(BodyEffect::Store(payload));
             }
             None => self.lose(digest),

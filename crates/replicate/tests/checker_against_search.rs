@@ -1,10 +1,11 @@
-//! The checker, which gives each read the least position that fits, against stateright's tester,
-//! which searches through all orders: on small random histories both come to the same.
+//! The checker, which gives each read the least position that fits, against searches through all
+//! orders: on small random histories both come to the same. Order alone is searched by stateright's
+//! tester; order and staleness together by trying all positions.
 
 use core::time::Duration;
 use std::collections::{BTreeMap, BTreeSet};
 
-use lull_replicate::checker::{Body, Changes, Log, Name, Read, Seen, check};
+use lull_replicate::checker::{Acknowledged, Body, Changes, Log, Name, Read, Seen, check};
 use proptest::prelude::*;
 use stateright::semantics::{ConsistencyTester, SequentialConsistencyTester, SequentialSpec};
 
@@ -70,12 +71,7 @@ fn history() -> impl Strategy<Value = (Vec<Changes>, Vec<Reads>)> {
     let session = proptest::collection::vec(read, 1..4);
     let sessions = proptest::collection::vec((session, any::<bool>()), 2..4);
     (commits(), sessions).prop_map(|(commits, sessions)| {
-        let mut states = vec![Store::default()];
-        for changes in &commits {
-            let mut state = states[states.len() - 1].clone();
-            state.invoke(&Operation::Write(changes.clone()));
-            states.push(state);
-        }
+        let states = states(&commits);
         let seen = |(mut reads, sorted): (Vec<Drawn>, bool)| -> Reads {
             if sorted {
                 reads.sort_by_key(|(_, position, _)| *position);
@@ -136,6 +132,129 @@ proptest! {
     fn the_checker_and_a_search_come_to_the_same((commits, sessions) in history()) {
         prop_assert_eq!(by_checker(&commits, &sessions), by_search(&commits, &sessions));
     }
+}
+
+/// A read of a history with times: who, where, when, for how long, its bound, what it saw.
+type Timed = (u64, u64, u64, u64, Option<u64>, Vec<(Name, Option<Body>)>);
+
+/// Commits, when each was acknowledged, and reads that are likely to be right.
+fn timed() -> impl Strategy<Value = (Vec<Changes>, Vec<u64>, Vec<Timed>)> {
+    let names = proptest::collection::btree_set(name(), 1..3);
+    let bound = prop_oneof![1 => Just(None), 2 => Just(Some(2)), 1 => Just(Some(20))];
+    let read = (0..3_u64, 0..2_u64, 0..30_u64, 1..4_u64, bound, names, 0..6_usize);
+    let reads = proptest::collection::vec(read, 1..5);
+    (commits(), proptest::collection::vec(0..20_u64, 5), reads).prop_map(
+        |(commits, mut acknowledged, reads)| {
+            acknowledged.sort_unstable();
+            acknowledged.truncate(commits.len());
+            let states = states(&commits);
+            let reads = reads.into_iter().map(|(who, place, began, lasts, bound, names, off)| {
+                // Mostly what was there about then.
+                let then = acknowledged.partition_point(|at| *at < began);
+                let state = &states[(then + 1).saturating_sub(off).min(states.len() - 1)];
+                let seen = names.into_iter().map(|name| (name, state.0.get(&name).copied()));
+                (who, place, began, lasts, bound, seen.collect())
+            });
+            let reads = reads.collect();
+            (commits, acknowledged, reads)
+        },
+    )
+}
+
+/// The states of a log, from the empty one.
+fn states(commits: &[Changes]) -> Vec<Store> {
+    let mut states = vec![Store::default()];
+    for changes in commits {
+        let mut state = states[states.len() - 1].clone();
+        state.invoke(&Operation::Write(changes.clone()));
+        states.push(state);
+    }
+    states
+}
+
+/// Whether the first reads can be at these positions and the others at some: each fits what was
+/// seen, goes back behind none of its session or replica, and reflects what Δ asks for.
+fn can_be(states: &[Store], acknowledged: &[u64], reads: &[Timed], at: &mut Vec<usize>) -> bool {
+    let Some((who, place, began, lasts, bound, seen)) = reads.get(at.len()) else {
+        return true;
+    };
+    (0..states.len()).any(|position| {
+        let fits = seen.iter().all(|(name, body)| states[position].0.get(name) == body.as_ref());
+        let fresh = bound.is_none_or(|bound| {
+            // A commit counts from 1 as a position.
+            (0..).zip(acknowledged).all(|(commit, at)| at + bound >= *began || commit < position)
+        });
+        let ordered = at.iter().zip(reads).all(|(other, (session, replica, start, time, ..))| {
+            let tied = session == who || replica == place;
+            let behind = start + time >= *began || *other <= position;
+            let before = began + lasts >= *start || position <= *other;
+            !tied || (behind && before)
+        });
+        if !(fits && fresh && ordered) {
+            return false;
+        }
+        at.push(position);
+        let found = can_be(states, acknowledged, reads, at);
+        at.pop();
+        found
+    })
+}
+
+fn by_positions(commits: &[Changes], acknowledged: &[u64], reads: &[Timed]) -> bool {
+    can_be(&states(commits), acknowledged, reads, &mut Vec::new())
+}
+
+fn by_checker_in_time(commits: &[Changes], acknowledged: &[u64], reads: &[Timed]) -> bool {
+    let writes: Vec<_> = (1..)
+        .zip(commits.iter().zip(acknowledged))
+        .map(|(position, (changes, at))| Acknowledged {
+            position,
+            changes: changes.clone(),
+            at: Duration::from_secs(*at),
+        })
+        .collect();
+    let history: Vec<_> = reads
+        .iter()
+        .map(|(session, replica, began, lasts, bound, seen)| Read {
+            session: *session,
+            replica: *replica,
+            began: Duration::from_secs(*began),
+            ended: Duration::from_secs(began + lasts),
+            bound: bound.map(Duration::from_secs),
+            seen: seen
+                .iter()
+                .map(|(name, body)| (*name, body.map_or(Seen::Absent, Seen::Body)))
+                .collect(),
+        })
+        .collect();
+    check(&Log::new(commits.to_vec()), &writes, &history).is_empty()
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(4_000))]
+
+    #[test]
+    fn with_staleness_the_checker_and_a_search_come_to_the_same(
+        (commits, acknowledged, reads) in timed()
+    ) {
+        prop_assert_eq!(
+            by_checker_in_time(&commits, &acknowledged, &reads),
+            by_positions(&commits, &acknowledged, &reads)
+        );
+    }
+}
+
+#[test]
+fn both_verdicts_come_up_with_staleness() {
+    use proptest::strategy::ValueTree;
+    let mut runner = proptest::test_runner::TestRunner::deterministic();
+    let verdicts = (0..300).map(|_| {
+        let tree = timed().new_tree(&mut runner).expect("a history");
+        let (commits, acknowledged, reads) = tree.current();
+        by_checker_in_time(&commits, &acknowledged, &reads)
+    });
+    let fine = verdicts.filter(|fine| *fine).count();
+    assert!((30..270).contains(&fine), "{fine} of 300 histories are fine");
 }
 
 #[test]

@@ -80,7 +80,8 @@ struct State {
 enum Action {
     Tell,
     Push(u8),
-    Answer,
+    /// The origin answers a demand, by the state after so many commits: all that were told, or more.
+    Answer(u8),
     Stored(usize),
     Dropped(usize),
     Committed,
@@ -159,6 +160,7 @@ impl Model for Scheduler {
             ping: Duration::from_secs(1_000_000),
             silence: Duration::from_secs(1_000_000),
             grace: Duration::ZERO,
+            report: None,
             ..Config::default()
         };
         let mut replica = Replica::recover(now, config, Image::default(), []);
@@ -205,7 +207,8 @@ impl Model for Scheduler {
             (0..COMMITS.len() as u8).filter(|at| state.pushed & (1 << *at) == 0).map(Action::Push),
         );
         if state.asked.is_some() {
-            actions.push(Action::Answer);
+            // The answer may overtake invalidations (rule 2.3).
+            actions.extend((state.told as u8..=COMMITS.len() as u8).map(Action::Answer));
         }
         actions.extend((0..state.storing.len()).map(Action::Stored));
         actions.extend((0..state.dropping.len()).map(Action::Dropped));
@@ -251,10 +254,9 @@ impl Model for Scheduler {
                     }
                 }
             }
-            Action::Answer => {
+            Action::Answer(commits) => {
                 let path = state.asked.take()?;
-                let told = state.told;
-                state.body(path, told, true);
+                state.body(path, usize::from(commits), true);
             }
             Action::Stored(at) => {
                 let digest = state.storing.remove(at);

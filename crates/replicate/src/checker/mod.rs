@@ -6,9 +6,10 @@
 //! acknowledged longer than Δ before a read began is reflected in it.
 //!
 //! With one writer this needs no search. The log is the order; each read is given the least position
-//! in it that fits what it saw and is not before its floor, the highest position of the reads that
-//! had ended before it began. A least position leaves the most room for all later reads, so if a read
-//! finds none, no other assignment helps.
+//! in it that fits what it saw, is not before its floor, the highest position of the reads that had
+//! ended before it began, and reflects what Δ asks for: order and Δ hold of the same position. A least
+//! position leaves the most room for all later reads, so if a read finds none, no other assignment
+//! helps.
 //!
 //! What was read is told by the bodies, not by whoever served them: each body that is written has a
 //! number of its own in it. That a name does not exist is a version of it as well; a listing is one
@@ -236,11 +237,13 @@ pub fn check(log: &Log, acknowledged: &[Acknowledged], reads: &[Read]) -> Vec<Vi
         let floor = floor_of(&sessions, &read.session).max(floor_of(&replicas, &read.replica));
         match log.position(&read.seen, floor) {
             Some(position) => {
-                positions[at] = position;
                 let required = read.bound.map_or(0, |bound| required(read.began, bound));
-                if log.position(&read.seen, position.max(required)).is_none() {
+                let fresh = log.position(&read.seen, position.max(required));
+                if fresh.is_none() {
                     violations.push(Violation::Stale { read: at, required });
                 }
+                // What Δ makes it reflect binds later reads as well, also those of a larger Δ.
+                positions[at] = fresh.unwrap_or(position);
             }
             None => violations.push(why(log, read, at, floor)),
         }

@@ -126,6 +126,36 @@ fn staleness_counts_from_the_acknowledgement_to_the_beginning_of_the_read() {
 }
 
 #[test]
+fn what_the_bound_of_one_read_asks_for_binds_the_next_one() {
+    let log = log(&["a1", "b1", "b2"]);
+    let writes: Vec<_> = (1..)
+        .zip(["a1", "b1", "b2"])
+        .map(|(position, commit)| Acknowledged { position, changes: changes(commit), at: at(1) })
+        .collect();
+    let connected = |read: Read| Read { bound: Some(at(5)), ..read };
+    let cut = |read: Read| Read { bound: Some(at(3_600)), ..read };
+    // a1 has been the newest of a at all positions, but within the bound its reader was at 3.
+    for (reads, expected) in [
+        ([connected(read(1, 1, 20, "a1")), cut(read(1, 1, 22, "b1"))], true),
+        ([connected(read(1, 1, 20, "a1")), cut(read(1, 2, 22, "b1"))], true),
+        ([connected(read(1, 1, 20, "a1")), cut(read(2, 1, 22, "b1"))], true),
+        ([connected(read(1, 1, 20, "a1")), cut(read(2, 2, 22, "b1"))], false),
+        ([connected(read(1, 1, 20, "a1")), cut(read(1, 1, 22, "b2"))], false),
+        ([cut(read(1, 1, 20, "a1")), cut(read(1, 1, 22, "b1"))], false),
+        // Too stale by itself: it binds by what it saw only.
+        ([connected(read(1, 1, 20, "b1")), cut(read(1, 1, 22, "b1"))], false),
+    ] {
+        let backs: Vec<_> = check(&log, &writes, &reads)
+            .into_iter()
+            .filter(|violation| matches!(violation, Violation::Back { .. }))
+            .collect();
+        let expected: Vec<_> =
+            expected.then_some(Violation::Back { read: 1, floor: 3 }).into_iter().collect();
+        assert_eq!(backs, expected, "{reads:?}");
+    }
+}
+
+#[test]
 fn an_acknowledged_write_is_in_the_log_where_it_was_said_to_be() {
     let log = log(&["a1", "a2"]);
     for (position, commit, lost) in

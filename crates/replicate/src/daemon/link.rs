@@ -43,6 +43,9 @@ pub enum LinkError {
     /// A part of a body came out of order.
     #[error(transparent)]
     Part(#[from] Unexpected),
+    /// It has too many connections that have not said what they are for.
+    #[error("it opens connections and says nothing by them")]
+    Crowd,
     /// The first message of the connection was another one.
     #[error("the other side began with another message: install the same release on both")]
     Order,

@@ -33,15 +33,15 @@ pub use clock::{BentClock, Clock, MachineClock};
 pub use enrol::join;
 pub use link::LinkError;
 pub use origin::{
-    OriginDaemon, OriginEvent, OriginHandle, OriginOptions, OriginStatus, PeerStatus, WriteError,
-    create_origin,
+    HeldBody, OriginDaemon, OriginEvent, OriginHandle, OriginOptions, OriginStatus, PeerStatus,
+    Tree, WriteError, create_origin,
 };
 pub use replica::{
     Found, Pending, ReadError, ReplicaDaemon, ReplicaEvent, ReplicaHandle, ReplicaOptions,
     ReplicaStatus,
 };
 
-use crate::identity::{IdentityError, OtherOrigin};
+use crate::identity::{IdentityError, OtherOrigin, RotationError};
 use crate::message::NotEnrolled;
 use crate::store::{Done, State, Store, StoreError, Worker};
 
@@ -87,6 +87,9 @@ pub enum DaemonError {
         /// Why.
         source: io::Error,
     },
+    /// Nothing can be sent in the background as it is to be.
+    #[error(transparent)]
+    Background(#[from] lull_transport::Error),
     /// The system gives no thread.
     #[error("the system gives no thread")]
     Thread(#[source] io::Error),
@@ -105,6 +108,9 @@ pub enum DaemonError {
     /// The origin gives no certificate.
     #[error(transparent)]
     NotEnrolled(#[from] NotEnrolled),
+    /// The authority cannot be replaced now.
+    #[error(transparent)]
+    Rotation(#[from] RotationError),
     /// There is no replica of that name.
     #[error("there is no replica `{0}`: `lull status` lists them")]
     NoReplica(String),

@@ -147,6 +147,7 @@ impl<'a> World<'a> {
                 eager: options.eager,
                 order: options.order,
                 grace: Duration::ZERO,
+                report: None,
                 ..replica::Config::default()
             };
             let image = theirs.clone();

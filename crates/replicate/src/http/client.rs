@@ -191,6 +191,14 @@ impl Client {
         self.order(&Order::Revoke { name: name.to_owned() }).await.map(drop)
     }
 
+    /// Begins to replace the origin's authority, or ends it.
+    ///
+    /// # Errors
+    /// If the origin does not run, or it is not the time for that.
+    pub async fn rotate(&self, finish: bool) -> Result<(), ClientError> {
+        self.order(&Order::Rotate { finish }).await.map(drop)
+    }
+
     /// Makes the state that of `to` again, as one more transaction.
     ///
     /// # Errors
@@ -227,14 +235,15 @@ impl Client {
         let (from, below) = (source.to_owned(), into.cloned());
         let scan = move || scan(&from, below.as_ref());
         let scanned = tokio::task::spawn_blocking(scan).await;
-        let files = scanned.map_err(|error| ClientError::Connection(io::Error::other(error)))??;
+        let (root, files) =
+            scanned.map_err(|error| ClientError::Connection(io::Error::other(error)))??;
         for _ in 0..TRIES {
             let (sequence, tree) = self.tree().await?;
             let (heads, published) = difference(&files, &tree, into);
             if heads.is_empty() {
                 return Ok(Published { sequence, ..published });
             }
-            match self.write(sequence, heads).await? {
+            match self.write(sequence, &root, heads).await? {
                 Some(sequence) => return Ok(Published { sequence, ..published }),
                 None => continue,
             }
@@ -242,14 +251,14 @@ impl Client {
         Err(ClientError::Overtaken)
     }
 
-    async fn tree(&self) -> Result<(Sequence, BTreeMap<String, File>), ClientError> {
+    async fn tree(&self) -> Result<(Sequence, BTreeMap<String, Entry>), ClientError> {
         let answer = self.send(self.request(Method::GET, "/.lull/tree", Content::none())).await?;
         let mut lines = answer.split(|byte| *byte == b'\n').filter(|line| !line.is_empty());
         let first = lines.next().and_then(|line| std::str::from_utf8(line).ok()?.parse().ok());
         let sequence = Sequence(first.ok_or(ClientError::Unexpected)?);
         let entries = lines.map(|line| {
             let entry: Entry = serde_json::from_slice(line).map_err(|_| ClientError::Unexpected)?;
-            Ok((entry.path, entry.file))
+            Ok((entry.path.clone(), entry))
         });
         Ok((sequence, entries.collect::<Result<_, ClientError>>()?))
     }
@@ -258,13 +267,15 @@ impl Client {
     async fn write(
         &self,
         after: Sequence,
+        root: &FilePath,
         heads: Vec<(Head, Option<PathBuf>)>,
     ) -> Result<Option<Sequence>, ClientError> {
         let (sender, pieces) = channel(4);
         let body = Content::Pieces { pieces, left: None };
         let mut request = self.request(Method::POST, "/.lull/transactions", body);
         request.headers_mut().insert(AFTER, after.0.into());
-        let (sent, answered) = tokio::join!(send_changes(sender, heads), self.exchange(request));
+        let (sent, answered) =
+            tokio::join!(send_changes(sender, root, heads), self.exchange(request));
         let (status, answer) = match (sent, answered) {
             // The daemon's word says more than that it stopped to listen.
             (_, Ok(answered)) => answered,
@@ -288,6 +299,7 @@ impl Client {
 /// Sends heads and files. What cannot be read cuts the stream off, so nothing of it happens.
 async fn send_changes(
     to: Sender<io::Result<Buffer>>,
+    root: &FilePath,
     heads: Vec<(Head, Option<PathBuf>)>,
 ) -> Result<(), ClientError> {
     const CHUNK: usize = 256 * 1024;
@@ -296,7 +308,10 @@ async fn send_changes(
         put_head(&mut waiting, &head).map_err(ClientError::Connection)?;
         if let Some(path) = file {
             let failed = |source| ClientError::File { path: path.clone(), source };
-            let mut file = tokio::fs::File::open(&path).await.map_err(failed)?;
+            let (root, name) = (root.to_owned(), path.clone());
+            let open = tokio::task::spawn_blocking(move || source::open(&root, &name)).await;
+            let file = open.unwrap_or_else(|error| Err(io::Error::other(error))).map_err(failed)?;
+            let mut file = tokio::fs::File::from_std(file);
             let mut left = match &head.put {
                 What::Body(content) => content.size,
                 What::Stored(_) | What::Delete => 0,
@@ -328,16 +343,19 @@ async fn send_changes(
 
 /// What has to be done so that the tree has these files, and no others below `into`.
 fn difference(
-    files: &BTreeMap<Path, Local>,
-    tree: &BTreeMap<String, File>,
+    files: &Files,
+    tree: &BTreeMap<String, Entry>,
     into: Option<&Path>,
 ) -> (Vec<(Head, Option<PathBuf>)>, Published) {
-    let known: BTreeSet<&str> = tree.values().map(|file| &*file.digest).collect();
+    // What the origin has lost is sent once more.
+    let here = tree.values().filter(|entry| !entry.lost);
+    let known: BTreeSet<&str> = here.map(|entry| &*entry.file.digest).collect();
     let (mut heads, mut published) = (Vec::new(), Published::default());
     for (path, local) in files {
         let old = tree.get(path.as_str());
-        let same = |old: &File| {
-            (&old.digest, old.executable) == (&local.content.digest, local.content.executable)
+        let same = |old: &Entry| {
+            let of = |file: &File| (file.digest.clone(), file.executable);
+            !old.lost && of(&old.file) == of(&local.content)
         };
         if old.is_some_and(same) {
             published.unchanged += 1;
@@ -362,8 +380,11 @@ fn difference(
     (heads, published)
 }
 
-/// All files of a folder, with the hashes of their bytes.
-fn scan(source: &FilePath, into: Option<&Path>) -> Result<BTreeMap<Path, Local>, ClientError> {
+/// The files of a folder by name.
+type Files = BTreeMap<Path, Local>;
+
+/// All files of a folder, with the hashes of their bytes; and the folder's path without links.
+fn scan(source: &FilePath, into: Option<&Path>) -> Result<(PathBuf, Files), ClientError> {
     let unreadable = |path: &FilePath, source| ClientError::File { path: path.to_owned(), source };
     let root = source.canonicalize().map_err(|error| unreadable(source, error))?;
     if !root.is_dir() {
@@ -398,14 +419,14 @@ fn scan(source: &FilePath, into: Option<&Path>) -> Result<BTreeMap<Path, Local>,
         name.extend(within);
         let named = |why| ClientError::Name { path: shown.to_owned(), why };
         let path = Path::from_bytes(&name).map_err(named)?;
-        let content = hash(&file)?;
+        let content = hash(&root, &file)?;
         files.insert(path, Local { file, content });
     }
-    Ok(files)
+    Ok((root, files))
 }
 
 /// Looks at a file before and after it is read, until both looks agree.
-fn hash(path: &FilePath) -> Result<File, ClientError> {
+fn hash(root: &FilePath, path: &FilePath) -> Result<File, ClientError> {
     const TRIES: usize = 5;
     for _ in 0..TRIES {
         let mut hasher = blake3::Hasher::new();
@@ -413,7 +434,7 @@ fn hash(path: &FilePath) -> Result<File, ClientError> {
             hasher.update(bytes);
             Ok(())
         };
-        let read = source::open(path).and_then(|file| source::read(file, take));
+        let read = source::open(root, path).and_then(|file| source::read(file, take));
         let failed = |source| ClientError::File { path: path.to_owned(), source };
         if let Some((size, metadata)) = read.map_err(failed)? {
             return Ok(File {
@@ -425,4 +446,29 @@ fn hash(path: &FilePath) -> Result<File, ClientError> {
         }
     }
     Err(ClientError::Restless(path.to_owned()))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn no_file_out_of_the_folder_is_sent_whatever_its_name_is() {
+        let folder = tempfile::tempdir().unwrap();
+        let source = folder.path().join("source");
+        fs::create_dir_all(source.join("d")).unwrap();
+        fs::write(source.join("d/a"), "1").unwrap();
+        let (root, files) = scan(&source, None).unwrap();
+        let (heads, _) = difference(&files, &BTreeMap::new(), None);
+        // Somebody puts a link in the place of the folder that the file was in.
+        fs::rename(source.join("d"), folder.path().join("out")).unwrap();
+        std::os::unix::fs::symlink(folder.path().join("out"), source.join("d")).unwrap();
+        assert!(matches!(hash(&root, &root.join("d/a")), Err(ClientError::File { .. })));
+        let (sender, mut pieces) = channel(4);
+        let sent = send_changes(sender, &root, heads).await;
+        assert!(matches!(sent, Err(ClientError::File { .. })), "{sent:?}");
+        assert!(pieces.recv().await.is_none());
+    }
 }

@@ -48,6 +48,17 @@ pub(super) fn of_origin(status: &OriginStatus) -> String {
     figure(to, "replica_connected", "gauge", "1 while it is connected.", connected);
     let lag = of_each(|one| one.lag.map(|lag| lag as f64));
     figure(to, "replica_lag", "gauge", "Commits that it does not show yet.", lag);
+    let staleness = of_each(|one| one.staleness_seconds);
+    figure(to, "replica_staleness_seconds", "gauge", "How stale it may be at most.", staleness);
+    let masked = of_each(|one| one.masked_seconds);
+    let help = "For how long it answers reads without a connection.";
+    figure(to, "replica_masked_seconds", "gauge", help, masked);
+    let valid = of_each(|one| share(one.valid_objects, one.objects));
+    figure(to, "replica_valid_objects_ratio", "gauge", "The share of objects it has.", valid);
+    let valid = of_each(|one| share(one.valid_bytes, one.bytes));
+    figure(to, "replica_valid_bytes_ratio", "gauge", "The share of bytes it has.", valid);
+    let skew = of_each(|one| one.skew_seconds.map(|(least, most)| least.abs().max(most.abs())));
+    figure(to, "replica_skew_seconds", "gauge", "How far its clock is off at most.", skew);
     figure(
         to,
         "replica_queue",
@@ -66,8 +77,14 @@ pub(super) fn of_origin(status: &OriginStatus) -> String {
             (format!("{{replica=\"{name}\",channel=\"{channel}\"}}"), bytes as f64)
         })
     });
-    figure(to, "replica_sent_bytes", "gauge", "Bytes sent by the present connections.", sent);
+    figure(to, "replica_sent_bytes_total", "counter", "Bytes sent.", sent);
     text
+}
+
+/// A part of a whole; all of nothing.
+fn share(part: Option<u64>, whole: Option<u64>) -> Option<f64> {
+    let (part, whole) = (part?, whole?);
+    Some(if whole == 0 { 1.0 } else { part as f64 / whole as f64 })
 }
 
 fn label(one: &PeerStatus) -> String {
@@ -89,6 +106,16 @@ pub(super) fn of_replica(status: &ReplicaStatus) -> String {
     figure(to, "staleness_seconds", "gauge", "How stale it may be at most.", staleness);
     let away = status.away_seconds.map(|seconds| (String::new(), seconds));
     figure(to, "away_seconds", "gauge", "Since there is no connection.", away);
+    let masked = status.masked_seconds.map(|seconds| (String::new(), seconds));
+    let help = "For how long of that reads were answered, as if there was one.";
+    figure(to, "masked_seconds", "gauge", help, masked);
+    let help = "Reads answered because there was no connection.";
+    figure(to, "masked_reads_total", "counter", help, alone(status.masked as f64));
+    let skew = status.skew_seconds.into_iter().flat_map(|(least, most)| {
+        [("least", least), ("most", most)]
+            .map(|(bound, seconds)| (format!("{{bound=\"{bound}\"}}"), seconds))
+    });
+    figure(to, "skew_seconds", "gauge", "How far its clock is ahead of the origin's.", skew);
     figure(to, "objects", "gauge", "Objects.", alone(status.objects as f64));
     figure(
         to,
@@ -105,6 +132,8 @@ pub(super) fn of_replica(status: &ReplicaStatus) -> String {
     let received =
         received.map(|(channel, bytes)| (format!("{{channel=\"{channel}\"}}"), bytes as f64));
     figure(to, "received_bytes_total", "counter", "Bytes of bodies.", received);
+    let said = alone(status.control_bytes as f64);
+    figure(to, "sent_bytes_total", "counter", "Bytes sent to the origin.", said);
     text
 }
 
@@ -120,9 +149,12 @@ pub(super) fn page(status: &OriginStatus) -> String {
         };
         let _ = write!(
             rows,
-            "<tr class={class}><th scope=row>{}<td>{state}<td>{}<td>{}<td>{}<td>{}<td>{}",
+            "<tr class={class}><th scope=row>{}<td>{state}<td>{}<td>{}<td>{}<td>{}<td>{}<td>{}<td>{}",
             of_html(&one.name),
             one.lag.map_or_else(|| "–".to_owned(), |lag| lag.to_string()),
+            one.staleness_seconds.map_or_else(|| "–".to_owned(), |time| format!("{time:.1} s")),
+            share(one.valid_bytes, one.bytes)
+                .map_or_else(|| "–".to_owned(), |share| format!("{:.1} %", 100.0 * share)),
             one.queue,
             amount(one.control_bytes),
             amount(one.demand_bytes),
@@ -131,7 +163,7 @@ pub(super) fn page(status: &OriginStatus) -> String {
     }
     if rows.is_empty() {
         rows.push_str(
-            "<tr><td colspan=7>No replica yet: <code>lull origin ticket</code> lets one in.",
+            "<tr><td colspan=9>No replica yet: <code>lull origin ticket</code> lets one in.",
         );
     }
     format!(
@@ -148,7 +180,8 @@ pub(super) fn page(status: &OriginStatus) -> String {
          .late td:nth-child(2){{color:#e3b341}}.away td:nth-child(2){{color:#ff8a80}}}}</style>\
          <h1>State @{}</h1><p>{} objects, {}. {} bodies pushed, {} read on demand, {} overtaken in \
          the queue.</p><table><thead><tr><th scope=col>Replica<th scope=col>State\
-         <th scope=col>Commits behind<th scope=col>Bodies queued<th scope=col>Control\
+         <th scope=col>Commits behind<th scope=col>Stale by<th scope=col>Bytes here\
+         <th scope=col>Bodies queued<th scope=col>Control\
          <th scope=col>On demand<th scope=col>Background<tbody>{rows}</table>\n",
         status.sequence,
         status.objects,

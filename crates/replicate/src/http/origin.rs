@@ -38,6 +38,7 @@ const LONGEST_ORDER: usize = 64 * 1024;
 pub(super) enum Order {
     Ticket { name: String, address: Option<String>, seconds: u64 },
     Revoke { name: String },
+    Rotate { finish: bool },
     Rollback { to: u64 },
     Wait { names: Vec<String>, sequence: u64 },
 }
@@ -57,6 +58,13 @@ pub(super) struct Entry {
     pub(super) path: String,
     #[serde(flatten)]
     pub(super) file: File,
+    /// Its body is lost: it has to be sent again.
+    #[serde(default, skip_serializing_if = "is_not")]
+    pub(super) lost: bool,
+}
+
+fn is_not(lost: &bool) -> bool {
+    !lost
 }
 
 /// The HTTP face of an origin.
@@ -143,16 +151,17 @@ impl OriginFace {
     async fn transaction(&self, request: Request<Incoming>) -> Result<Done, Failed> {
         let after =
             request.headers().get(AFTER).and_then(|after| after.to_str().ok()?.parse().ok());
-        let mut parser = Parser::new(self.origin.bodies().clone());
+        let mut parser = Parser::new(self.origin.clone());
         let mut body = request.into_body();
         while let Some(bytes) = next(&mut body).await? {
             parser.take(&bytes).await?;
         }
-        let changes = parser.finish()?;
+        let (changes, held) = parser.finish().await?;
         let written = match after {
             Some(after) => self.origin.write_after(Sequence(after), changes).await,
             None => self.origin.write(changes).await,
         };
+        drop(held);
         Ok(Done::Sequence(written?.0))
     }
 
@@ -177,6 +186,14 @@ impl OriginFace {
                 self.origin.revoke(&name)?;
                 Done::Nothing
             }
+            Order::Rotate { finish: false } => {
+                self.origin.begin_rotation()?;
+                Done::Nothing
+            }
+            Order::Rotate { finish: true } => {
+                self.origin.finish_rotation()?;
+                Done::Nothing
+            }
             Order::Rollback { to } => Done::Sequence(self.origin.rollback(Sequence(to)).await?.0),
             Order::Wait { names, sequence } => {
                 self.origin.wait_for(&names, Sequence(sequence)).await?;
@@ -186,10 +203,12 @@ impl OriginFace {
     }
 
     fn tree(&self) -> Response<Content> {
-        let (position, objects) = self.origin.tree();
-        let mut text = format!("{}\n", position.sequence.0);
-        for (path, version) in objects {
-            let entry = Entry { path: path.to_string(), file: File::of(&version.content) };
+        let tree = self.origin.tree();
+        let mut text = format!("{}\n", tree.position.sequence.0);
+        for (path, version) in tree.objects {
+            let file = File::of(&version.content);
+            let lost = tree.lost.contains(&version.content.digest);
+            let entry = Entry { path: path.to_string(), file, lost };
             // Numbers and texts only: there is nothing that could fail.
             text += &serde_json::to_string(&entry).unwrap_or_default();
             text.push('\n');
@@ -285,13 +304,16 @@ enum Failed {
 impl Failed {
     fn status(&self) -> StatusCode {
         match self {
-            Failed::Malformed(Malformed::Full(_))
+            Failed::Malformed(
+                Malformed::Full(_) | Malformed::Held(WriteError::Refused(Refused::Disk(_))),
+            )
             | Failed::Write(WriteError::Refused(Refused::Disk(_))) => {
                 StatusCode::INSUFFICIENT_STORAGE
             }
             Failed::Malformed(Malformed::Large(_)) => StatusCode::PAYLOAD_TOO_LARGE,
             Failed::Malformed(Malformed::Changed(_)) => StatusCode::CONFLICT,
             Failed::Malformed(Malformed::Store(_)) => StatusCode::INTERNAL_SERVER_ERROR,
+            Failed::Malformed(Malformed::Held(_)) => StatusCode::SERVICE_UNAVAILABLE,
             Failed::Malformed(_) => StatusCode::BAD_REQUEST,
             Failed::Write(WriteError::Moved(_)) => StatusCode::PRECONDITION_FAILED,
             Failed::Write(WriteError::Refused(Refused::Busy) | WriteError::Stopped) => {
@@ -299,6 +321,7 @@ impl Failed {
             }
             Failed::Write(_) => StatusCode::CONFLICT,
             Failed::Daemon(DaemonError::NoReplica(_)) => StatusCode::NOT_FOUND,
+            Failed::Daemon(DaemonError::Rotation(_)) => StatusCode::CONFLICT,
             Failed::Daemon(_) => StatusCode::INTERNAL_SERVER_ERROR,
             Failed::Address => StatusCode::BAD_REQUEST,
         }

@@ -16,12 +16,14 @@ use super::origin::local;
 use super::{Face, Listener, Serving, document, figures, line, name_of};
 use crate::daemon::{Found, ReadError, ReplicaHandle};
 use crate::path::{Path, RESERVED};
+use crate::token::{Keyring, TokenError};
 use crate::types::{Metadata, Sequence};
 use crate::wire::PIECE;
 
 /// What carries the token of a session, in both directions.
 const SESSION: HeaderName = HeaderName::from_static("lull-session");
-/// Its cookie.
+/// Its cookie, which a browser shows to one host only; and the parameter of a query that takes it to
+/// another replica.
 const COOKIE: &str = "lull-session";
 
 /// What happens to a read that cannot be answered now (SSR §6.2.2).
@@ -73,11 +75,9 @@ impl ReplicaFace {
     }
 
     async fn object(&self, name: &str, request: &Request<Incoming>) -> Response<Content> {
-        let headers = request.headers();
-        let seen = match token(headers).map(|token| self.replica.tokens().verify(token)) {
-            None => Sequence::ZERO,
-            Some(Ok(seen)) => seen,
-            Some(Err(error)) => return line(StatusCode::BAD_REQUEST, error),
+        let seen = match Seen::of(request, &self.replica.tokens()) {
+            Ok(seen) => seen,
+            Err(error) => return line(StatusCode::BAD_REQUEST, error),
         };
         // As web servers do: a folder is read by its index.
         let file = match name {
@@ -87,9 +87,10 @@ impl ReplicaFace {
         let Ok(path) = Path::new(&file) else {
             return line(StatusCode::NOT_FOUND, format_args!("there is no `{file}`"));
         };
-        let (at, found) = match self.replica.object(&path, seen, self.blocked.patience()).await {
+        let read = self.replica.object(&path, seen.at, self.blocked.patience());
+        let (at, found) = match read.await {
             Ok(read) => read,
-            Err(error) => return self.unanswered(error, request.uri()),
+            Err(error) => return self.unanswered(error, request.uri(), seen),
         };
         let mut response = match found {
             None => line(StatusCode::NOT_FOUND, format_args!("there is no `{path}`")),
@@ -100,23 +101,23 @@ impl ReplicaFace {
     }
 
     /// The session has seen this state.
-    fn remember(&self, at: Sequence, seen: Sequence, headers: &mut HeaderMap) {
-        let token = self.replica.tokens().issue(at.max(seen));
+    fn remember(&self, at: Sequence, seen: Seen, headers: &mut HeaderMap) {
+        let token = self.replica.tokens().issue(at.max(seen.at));
         let cookie = format!("{COOKIE}={token}; Path=/; HttpOnly; SameSite=Lax");
         if let Ok(token) = HeaderValue::from_str(&token) {
             headers.insert(SESSION, token);
         }
-        if at > seen
+        if (at.max(seen.at) > seen.kept || seen.foreign)
             && let Ok(cookie) = HeaderValue::from_str(&cookie)
         {
             headers.insert(header::SET_COOKIE, cookie);
         }
     }
 
-    fn unanswered(&self, error: ReadError, uri: &Uri) -> Response<Content> {
+    fn unanswered(&self, error: ReadError, uri: &Uri, seen: Seen) -> Response<Content> {
         if let (Blocked::Redirect(_, other), ReadError::Waits(_)) = (&self.blocked, &error) {
-            let rest = uri.path_and_query().map_or("/", |rest| rest.as_str());
-            let place = format!("{}{rest}", other.to_string().trim_end_matches('/'));
+            let token = (seen.at > Sequence::ZERO).then(|| self.replica.tokens().issue(seen.at));
+            let place = elsewhere(other, uri, token.as_deref());
             let mut response = line(StatusCode::TEMPORARY_REDIRECT, error);
             if let Ok(place) = HeaderValue::from_str(&place) {
                 response.headers_mut().insert(header::LOCATION, place);
@@ -248,15 +249,64 @@ fn names(tags: &HeaderValue, tag: &str) -> bool {
     tags.any(|one| one == "*" || one == tag)
 }
 
-/// The token that a client shows, by the header or else by the cookie.
-fn token(headers: &HeaderMap) -> Option<&str> {
-    if let Some(token) = headers.get(SESSION) {
-        // What is no text is no token either, and is told so.
-        return Some(token.to_str().unwrap_or_default());
+/// What a client has seen, by the tokens that it shows.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Seen {
+    /// The highest state.
+    at: Sequence,
+    /// What it will show the next time by itself: not what came by a query.
+    kept: Sequence,
+    /// It has a cookie of another origin, of which no client gets rid by itself.
+    foreign: bool,
+}
+
+impl Seen {
+    /// A header that is no token is an error of who has written the client. Cookies and links may be
+    /// left over from another origin, of which nothing was promised here.
+    fn of(request: &Request<impl Sized>, tokens: &Keyring) -> Result<Self, TokenError> {
+        let mut seen = Seen::default();
+        if let Some(token) = request.headers().get(SESSION) {
+            // What is no text is no token either, and is told so.
+            seen.kept = tokens.verify(token.to_str().unwrap_or_default())?;
+        }
+        for cookie in cookies(request.headers()) {
+            match tokens.verify(cookie) {
+                Ok(at) => seen.kept = seen.kept.max(at),
+                Err(_) => seen.foreign = true,
+            }
+        }
+        let taken_along = parameters(request.uri()).filter_map(of_session);
+        let taken_along = taken_along.filter_map(|token| tokens.verify(token).ok());
+        seen.at = taken_along.fold(seen.kept, Sequence::max);
+        Ok(seen)
     }
+}
+
+/// The tokens among the cookies.
+fn cookies(headers: &HeaderMap) -> impl Iterator<Item = &str> {
     let cookies = headers.get_all(header::COOKIE).iter().filter_map(|value| value.to_str().ok());
-    let mut pairs = cookies.flat_map(|cookies| cookies.split(';'));
-    pairs.find_map(|pair| pair.trim().strip_prefix(COOKIE)?.strip_prefix('='))
+    cookies.flat_map(|cookies| cookies.split(';')).filter_map(|pair| of_session(pair.trim()))
+}
+
+/// The parameters of a query, as they stand there.
+fn parameters(uri: &Uri) -> impl Iterator<Item = &str> {
+    uri.query().unwrap_or_default().split('&').filter(|one| !one.is_empty())
+}
+
+/// The value of a pair, if its name is the session's.
+fn of_session(pair: &str) -> Option<&str> {
+    pair.strip_prefix(COOKIE)?.strip_prefix('=')
+}
+
+/// The same at another replica. The token goes along in the query, because no browser shows a cookie to
+/// another host; there it becomes a cookie.
+fn elsewhere(other: &Uri, uri: &Uri, token: Option<&str>) -> String {
+    let others = parameters(uri).filter(|one| of_session(one).is_none()).map(str::to_owned);
+    let token = token.map(|token| format!("{COOKIE}={token}"));
+    let query: Vec<_> = others.chain(token).collect();
+    let mark = if query.is_empty() { "" } else { "?" };
+    let base = other.to_string();
+    format!("{}{}{mark}{}", base.trim_end_matches('/'), uri.path(), query.join("&"))
 }
 
 fn date(metadata: Metadata) -> String {
@@ -296,6 +346,7 @@ impl Face for ReplicaFace {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::token::TokenKey;
 
     #[test]
     fn a_range_is_what_the_rfc_says() {
@@ -319,15 +370,55 @@ mod tests {
     }
 
     #[test]
-    fn a_token_comes_by_header_or_cookie() {
-        let mut headers = HeaderMap::new();
-        assert_eq!(token(&headers), None);
-        headers.insert(header::COOKIE, HeaderValue::from_static("a=1; lull-session=two; b=3"));
-        assert_eq!(token(&headers), Some("two"));
-        headers.insert(SESSION, HeaderValue::from_static("one"));
-        assert_eq!(token(&headers), Some("one"));
-        headers.insert(SESSION, HeaderValue::from_bytes(b"\xff").expect("a value"));
-        assert_eq!(token(&headers), Some(""));
+    fn what_was_seen_comes_by_header_cookie_or_query() {
+        let ring = |byte| Keyring::new(TokenKey::new([byte; 32]), None);
+        let (ours, theirs) = (ring(1), ring(2));
+        let token = |at| ours.issue(Sequence(at));
+        let foreign = theirs.issue(Sequence(9));
+        let seen = |at, kept, foreign| Ok(Seen { at: Sequence(at), kept: Sequence(kept), foreign });
+        for (header, cookie, query, expected) in [
+            (None, None, None, seen(0, 0, false)),
+            (Some(token(3)), None, None, seen(3, 3, false)),
+            (None, Some(token(4)), None, seen(4, 4, false)),
+            (Some(token(3)), Some(token(4)), None, seen(4, 4, false)),
+            (None, None, Some(token(5)), seen(5, 0, false)),
+            (None, Some(token(6)), Some(token(5)), seen(6, 6, false)),
+            (None, Some(token(4)), Some(token(5)), seen(5, 4, false)),
+            (Some(foreign.clone()), None, None, Err(TokenError::Forged)),
+            (Some("7".to_owned()), Some(token(4)), None, Err(TokenError::Malformed)),
+            (None, Some(foreign.clone()), None, seen(0, 0, true)),
+            (Some(token(3)), Some(foreign.clone()), None, seen(3, 3, true)),
+            (None, None, Some(foreign), seen(0, 0, false)),
+        ] {
+            let uri = query.map_or("/a?b=1".to_owned(), |token| format!("/a?b=1&{COOKIE}={token}"));
+            let mut request = Request::builder().uri(uri);
+            if let Some(header) = header {
+                request = request.header(SESSION, header);
+            }
+            if let Some(cookie) = cookie {
+                request = request.header(header::COOKIE, format!("a=1; {COOKIE}={cookie}; b=3"));
+            }
+            let request = request.body(()).expect("a request");
+            assert_eq!(Seen::of(&request, &ours), expected, "{request:?}");
+        }
+        let request = Request::builder().header(SESSION, &b"\xff"[..]).body(());
+        let request = request.expect("a request");
+        assert_eq!(Seen::of(&request, &ours), Err(TokenError::Malformed));
+    }
+
+    #[test]
+    fn a_token_goes_along_to_another_replica_once() {
+        for (uri, token, expected) in [
+            ("/a/b", None, "http://other:1/a/b"),
+            ("/a/b?c=d", None, "http://other:1/a/b?c=d"),
+            ("/a/b", Some("new"), "http://other:1/a/b?lull-session=new"),
+            ("/a?c=d", Some("new"), "http://other:1/a?c=d&lull-session=new"),
+            ("/a?lull-session=old&c=d", Some("new"), "http://other:1/a?c=d&lull-session=new"),
+            ("/", Some("new"), "http://other:1/?lull-session=new"),
+        ] {
+            let other = Uri::from_static("http://other:1/");
+            assert_eq!(elsewhere(&other, &Uri::from_static(uri), token), expected);
+        }
     }
 
     #[test]

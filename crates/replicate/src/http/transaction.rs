@@ -2,7 +2,7 @@
 //! and the bytes of the body where it brings one; at the end a length of zero. What is cut off on its
 //! way is not one, whatever the connection says.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::io;
 
 use lull_cc::Bytes;
@@ -10,12 +10,18 @@ use serde::{Deserialize, Serialize};
 use thiserror::Error;
 use tokio::task::spawn_blocking;
 
+use crate::daemon::{HeldBody, OriginHandle, WriteError};
 use crate::origin::{Put, Transaction};
 use crate::path::{Path, PathError};
 use crate::store::{Bodies, Body, Stager, StoreError};
 use crate::time::WallTime;
 use crate::types::{Content, Digest, DiskFull, LARGEST_BODY, Metadata, Payload};
 
+/// Bytes of new bodies that a transaction keeps in memory, at most; of the rest as many on their way to
+/// the disk. Large ones go to it as they come.
+const MOST_IN_MEMORY: u64 = 16 << 20;
+/// And so many of them: each has a name, and waits for an answer of the store.
+const MOST_COMING: usize = 4_096;
 /// The longest head: a path of 4095 bytes, each of them escaped, and some numbers.
 const LONGEST_HEAD: usize = 32 * 1024;
 
@@ -85,6 +91,8 @@ pub(super) enum Malformed {
     #[error(transparent)]
     Full(#[from] DiskFull),
     #[error(transparent)]
+    Held(#[from] WriteError),
+    #[error(transparent)]
     Store(#[from] StoreError),
     #[error("the connection was lost")]
     Lost(#[from] io::Error),
@@ -124,19 +132,36 @@ impl Intake {
     }
 }
 
-/// Makes a transaction of a stream.
+/// Makes a transaction of a stream. What is more than fits in memory is in the origin's store before
+/// the transaction is, and held for it.
 pub(super) struct Parser {
-    bodies: Bodies,
+    origin: OriginHandle,
     bytes: Vec<u8>,
     changes: BTreeMap<Path, Put<Body>>,
+    /// Bytes of the bodies in `changes` that are in memory.
+    in_memory: u64,
+    held: Vec<HeldBody>,
+    /// Bodies that the store does not have yet, with their sizes, and the sum of these.
+    coming: VecDeque<(HeldBody, u64)>,
+    bytes_coming: u64,
     /// The body that is under way, and how much of it is to come.
     body: Option<(Path, File, Intake, u64)>,
     ended: bool,
 }
 
 impl Parser {
-    pub(super) fn new(bodies: Bodies) -> Self {
-        Parser { bodies, bytes: Vec::new(), changes: BTreeMap::new(), body: None, ended: false }
+    pub(super) fn new(origin: OriginHandle) -> Self {
+        Parser {
+            origin,
+            bytes: Vec::new(),
+            changes: BTreeMap::new(),
+            in_memory: 0,
+            held: Vec::new(),
+            coming: VecDeque::new(),
+            bytes_coming: 0,
+            body: None,
+            ended: false,
+        }
     }
 
     pub(super) async fn take(&mut self, mut bytes: &[u8]) -> Result<(), Malformed> {
@@ -189,7 +214,7 @@ impl Parser {
                 return Err(Malformed::Large(path.to_string()));
             }
             What::Body(file) => {
-                let (intake, left) = (Intake::new(&self.bodies), file.size);
+                let (intake, left) = (Intake::new(self.origin.bodies()), file.size);
                 return self.body(path, file, intake, left).await;
             }
         };
@@ -212,12 +237,177 @@ impl Parser {
         if payload.digest.to_string() != file.digest {
             return Err(Malformed::Changed(path));
         }
-        self.changes.insert(path, Put::Body(payload, file.metadata()));
+        let metadata = file.metadata();
+        let put = match payload.bytes {
+            Body::Memory(_) if self.in_memory + payload.size.0 > MOST_IN_MEMORY => {
+                self.hold(payload, metadata).await?
+            }
+            Body::Memory(_) => {
+                self.in_memory += payload.size.0;
+                Put::Body(payload, metadata)
+            }
+            Body::Staged(_) => Put::Body(payload, metadata),
+        };
+        self.changes.insert(path, put);
         Ok(())
     }
 
-    /// The stream has ended.
-    pub(super) fn finish(self) -> Result<Transaction<Body>, Malformed> {
-        if self.ended { Ok(Transaction { changes: self.changes }) } else { Err(Malformed::Cut) }
+    /// Hands a body to the store, behind others that it has not done yet.
+    async fn hold(
+        &mut self,
+        payload: Payload<Body>,
+        metadata: Metadata,
+    ) -> Result<Put<Body>, Malformed> {
+        let Payload { digest, size, .. } = payload;
+        self.coming.push_back((self.origin.hold(payload)?, size.0));
+        self.bytes_coming += size.0;
+        self.wait().await?;
+        Ok(Put::Stored(Content { digest, size, metadata }))
+    }
+
+    /// Waits until no more bodies are on their way to the disk than may be.
+    async fn wait(&mut self) -> Result<(), Malformed> {
+        while (self.bytes_coming > MOST_IN_MEMORY || self.coming.len() > MOST_COMING)
+            && let Some((mut body, size)) = self.coming.pop_front()
+        {
+            body.stored().await?;
+            self.bytes_coming -= size;
+            self.held.push(body);
+        }
+        Ok(())
+    }
+
+    /// The stream has ended: the transaction, and the bodies that are to be held until it is written.
+    pub(super) async fn finish(mut self) -> Result<(Transaction<Body>, Vec<HeldBody>), Malformed> {
+        if !self.ended {
+            return Err(Malformed::Cut);
+        }
+        while let Some((mut body, _)) = self.coming.pop_front() {
+            body.stored().await?;
+            self.held.push(body);
+        }
+        Ok((Transaction { changes: self.changes }, self.held))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::time::Duration;
+
+    use tempfile::TempDir;
+
+    use super::*;
+    use crate::daemon::{Clock, MachineClock, OriginDaemon, OriginOptions, create_origin};
+
+    async fn origin() -> (TempDir, OriginDaemon) {
+        let folder = tempfile::tempdir().unwrap();
+        let own = folder.path().join("origin");
+        create_origin(&own, MachineClock.read().wall).unwrap();
+        let options = OriginOptions::new(own, "127.0.0.1:0");
+        let daemon = OriginDaemon::start(options, Arc::new(MachineClock), |_| {}).await.unwrap();
+        (folder, daemon)
+    }
+
+    /// What a file has in it: small ones and larger ones, of which none goes to the disk as it comes.
+    fn body(number: u64) -> Vec<u8> {
+        let size = if number.is_multiple_of(2) { 15_000 } else { 700_000 };
+        let mut bytes = vec![0; size];
+        bytes[..8].copy_from_slice(&number.to_le_bytes());
+        bytes
+    }
+
+    fn digest(number: u64) -> Digest {
+        Digest::of(&body(number))
+    }
+
+    fn stream(number: u64) -> Vec<u8> {
+        let bytes = body(number);
+        let file = File {
+            digest: digest(number).to_string(),
+            size: bytes.len() as u64,
+            modified: 0,
+            executable: false,
+        };
+        let mut stream = Vec::new();
+        let head = Head { path: format!("file-{number}"), put: What::Body(file) };
+        put_head(&mut stream, &head).unwrap();
+        stream.extend(bytes);
+        stream
+    }
+
+    fn in_memory(parser: &Parser) -> u64 {
+        let of = |put: &Put<Body>| match put {
+            Put::Body(Payload { bytes: Body::Memory(bytes), .. }, _) => bytes.len() as u64,
+            _ => 0,
+        };
+        parser.changes.values().map(of).sum()
+    }
+
+    const FILES: u64 = 120;
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn a_large_transaction_is_not_in_memory_and_is_one_all_the_same() {
+        let (_folder, daemon) = origin().await;
+        let origin = daemon.handle();
+        let mut parser = Parser::new(origin.clone());
+        for number in 0..FILES {
+            parser.take(&stream(number)).await.unwrap();
+            assert!(in_memory(&parser) <= MOST_IN_MEMORY, "at file {number}");
+            assert!(parser.bytes_coming <= MOST_IN_MEMORY, "at file {number}");
+        }
+        assert!(origin.tree().objects.is_empty(), "nothing is visible before its end");
+        parser.take(&END).await.unwrap();
+        let (changes, held) = parser.finish().await.unwrap();
+        assert!(held.len() > 20, "{}", held.len());
+        assert_eq!(origin.write(changes).await.unwrap().0, 1);
+        drop(held);
+        let tree = origin.tree();
+        assert_eq!((tree.objects.len() as u64, tree.lost.len()), (FILES, 0));
+        for (path, version) in tree.objects {
+            assert!(origin.has_body(&version.content.digest), "{path}");
+        }
+        daemon.stop().await.unwrap();
+    }
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn small_bodies_that_are_held_are_waited_for_by_their_number() {
+        let (_folder, daemon) = origin().await;
+        let mut parser = Parser::new(daemon.handle());
+        // From here on bodies are held.
+        parser.in_memory = MOST_IN_MEMORY;
+        let small = |number: u64| Payload {
+            digest: Digest::of(&number.to_le_bytes()),
+            size: Bytes(8),
+            bytes: Body::Memory(number.to_le_bytes().to_vec().into()),
+        };
+        for number in 0..6_000 {
+            parser.hold(small(number), Metadata::default()).await.unwrap();
+            assert!(parser.coming.len() <= MOST_COMING, "at file {number}");
+        }
+        daemon.stop().await.unwrap();
+    }
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn of_a_stream_that_is_cut_off_nothing_is_kept() {
+        let (_folder, daemon) = origin().await;
+        let origin = daemon.handle();
+        let mut parser = Parser::new(origin.clone());
+        for number in 0..FILES {
+            parser.take(&stream(number)).await.unwrap();
+        }
+        let kept = || (0..FILES).filter(|number| origin.has_body(&digest(*number))).count();
+        assert!(kept() > 0);
+        assert!(matches!(parser.finish().await, Err(Malformed::Cut)));
+        let mut left = kept();
+        for _ in 0..5_000 {
+            if left == 0 {
+                break;
+            }
+            tokio::time::sleep(Duration::from_millis(2)).await;
+            left = kept();
+        }
+        assert_eq!(left, 0);
+        daemon.stop().await.unwrap();
     }
 }

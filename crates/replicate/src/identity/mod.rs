@@ -164,9 +164,10 @@ fn leaf_parameters(name: &str, usage: ExtendedKeyUsagePurpose, now: WallTime) ->
     parameters
 }
 
-/// Whether a certificate that was issued at `issued` is to be renewed.
+/// Whether a certificate that was issued at `issued` is to be renewed: it will be over, or was issued by
+/// a clock that was ahead, so that nobody accepts it yet.
 fn is_old(issued: WallTime, now: WallTime) -> bool {
-    now.since(issued) > LIFETIME * 2 / 3
+    now.since(issued) > LIFETIME * 2 / 3 || issued.since(now) > BEFORE
 }
 
 fn certificate(der: &[u8]) -> CertificateDer<'static> {

@@ -51,6 +51,9 @@ struct Known {
     certificates: Vec<String>,
     /// The hash of the authority that issued the newest one.
     authority: Option<String>,
+    /// The newest one came with another authority to trust, which was being replaced.
+    #[serde(default)]
+    trusts_both: bool,
     revoked: bool,
 }
 
@@ -109,7 +112,10 @@ pub enum RotationError {
     #[error("the authority is not being changed: begin with that")]
     NotBegun,
     /// Replicas that have not renewed their certificates would be shut out.
-    #[error("{} would be shut out: let them connect first, or revoke them", .0.join(", "))]
+    #[error(
+        "{} would be shut out: wait until they have connected and renewed, or revoke them",
+        .0.join(", ")
+    )]
     Behind(Vec<String>),
     /// The identity cannot be written.
     #[error(transparent)]
@@ -176,15 +182,25 @@ impl OriginIdentity {
             return Err(IdentityError::Damaged(files::file(folder)));
         }
         let mut identity = OriginIdentity { folder: folder.to_owned(), kept };
-        if is_old(WallTime::from_nanos(identity.kept.origin.issued), now) {
-            identity.change(|kept| {
-                // By the one that all replicas trust.
-                let authority = &kept.authorities[kept.authorities.len() - 1];
-                kept.origin = make_origin(authority, now)?;
-                Ok::<_, IdentityError>(())
-            })?;
-        }
+        identity.renew_if_old(now)?;
         Ok(identity)
+    }
+
+    /// Renews the origin's own certificate if it is old. To be asked before connections are accepted, so
+    /// that it does not run out while the origin runs.
+    ///
+    /// # Errors
+    /// If the file cannot be written.
+    pub fn renew_if_old(&mut self, now: WallTime) -> Result<(), IdentityError> {
+        if !is_old(WallTime::from_nanos(self.kept.origin.issued), now) {
+            return Ok(());
+        }
+        self.change(|kept| {
+            // By the one that all replicas trust.
+            let authority = &kept.authorities[kept.authorities.len() - 1];
+            kept.origin = make_origin(authority, now)?;
+            Ok(())
+        })
     }
 
     /// Changes what is kept, in the file first.
@@ -230,6 +246,7 @@ impl OriginIdentity {
                 ticket: None,
                 certificates: Vec::new(),
                 authority: None,
+                trusts_both: false,
                 revoked: false,
             });
             let until = now.plus(valid).as_nanos();
@@ -312,17 +329,10 @@ impl OriginIdentity {
     /// # Errors
     /// If it is to be closed.
     pub fn admit(&mut self, shown: Option<&[CertificateDer<'_>]>) -> Result<Peer, NotAdmitted> {
-        let Some(first) = shown.and_then(|shown| shown.first()) else { return Ok(Peer::Newcomer) };
-        let hash = hex(&fingerprint(first));
-        let known = self.kept.replicas.iter().find_map(|(number, known)| {
-            let at = known.certificates.iter().position(|one| *one == hash)?;
-            Some((ReplicaId(*number), at, known))
-        });
-        let (replica, at, known) = known.ok_or(NotAdmitted::Unknown)?;
-        if known.revoked {
-            return Err(NotAdmitted::Revoked(replica));
-        }
-        if at == 0 && known.certificates.len() > 1 {
+        let Some((replica, at, certificates)) = self.find(shown)? else {
+            return Ok(Peer::Newcomer);
+        };
+        if at == 0 && certificates > 1 {
             // The replica has the new one. If this cannot be written the old one counts a little
             // longer, and the next connection tries again.
             let _ = self.change(|kept| {
@@ -333,6 +343,41 @@ impl OriginIdentity {
             });
         }
         Ok(Peer::Replica(replica))
+    }
+
+    /// Whether who was admitted by these certificates still is. To be asked again when it says what
+    /// the connection is for: it may have been revoked since then, or somebody else may have joined
+    /// in its place.
+    ///
+    /// # Errors
+    /// If the connection is to be closed.
+    pub fn still_admits(
+        &self,
+        peer: Peer,
+        shown: Option<&[CertificateDer<'_>]>,
+    ) -> Result<(), NotAdmitted> {
+        let found = self.find(shown)?;
+        let now = found.map_or(Peer::Newcomer, |(replica, ..)| Peer::Replica(replica));
+        if now == peer { Ok(()) } else { Err(NotAdmitted::Unknown) }
+    }
+
+    /// Whose certificate it is, which of the replica's from the newest on, and how many it has; none
+    /// if none was shown.
+    fn find(
+        &self,
+        shown: Option<&[CertificateDer<'_>]>,
+    ) -> Result<Option<(ReplicaId, usize, usize)>, NotAdmitted> {
+        let Some(first) = shown.and_then(|shown| shown.first()) else { return Ok(None) };
+        let hash = hex(&fingerprint(first));
+        let known = self.kept.replicas.iter().find_map(|(number, known)| {
+            let at = known.certificates.iter().position(|one| *one == hash)?;
+            Some((ReplicaId(*number), at, known))
+        });
+        let (replica, at, known) = known.ok_or(NotAdmitted::Unknown)?;
+        if known.revoked {
+            return Err(NotAdmitted::Revoked(replica));
+        }
+        Ok(Some((replica, at, known.certificates.len())))
     }
 
     /// How to accept connections. To be asked for again after a change of the authority.
@@ -363,7 +408,8 @@ impl OriginIdentity {
     }
 
     /// Begins to change the authority: replicas get certificates of the new one, and trust it, when
-    /// they renew. The old one is trusted as well, and the origin goes on to show a certificate of it.
+    /// they renew. The old one is trusted as well, and the origin goes on to show a certificate of it. The
+    /// key of session tokens is replaced likewise.
     ///
     /// # Errors
     /// If it is being changed already, or the file cannot be written.
@@ -373,14 +419,18 @@ impl OriginIdentity {
                 return Err(RotationError::UnderWay);
             }
             kept.authorities.insert(0, make_authority(now)?);
+            // Whoever has seen the key of the authority has seen this one.
+            kept.token_key = random()?;
             Ok(())
         })
     }
 
-    /// Whether a replica's certificate is of an authority that is being replaced.
+    /// Whether a replica is to get a new certificate: the one that it has is of an authority that is
+    /// being replaced, or it came with one to trust that was.
     pub fn is_behind(&self, replica: ReplicaId) -> bool {
+        let over = self.kept.authorities.len() == 1;
         let known = self.kept.replicas.get(&replica.0);
-        known.is_some_and(|known| behind(&self.kept, known))
+        known.is_some_and(|known| behind(&self.kept, known) || over && known.trusts_both)
     }
 
     /// Ends it: the old authority counts no more.
@@ -436,8 +486,10 @@ fn certify(
     let certificate = issue(authority, &parameters, &request.public_key)?;
     let authorities = kept.authorities.iter().map(|one| one.certificate.clone()).collect();
     let of = hex(&fingerprint(&authority.certificate));
+    let both = kept.authorities.len() > 1;
     let known = kept.replicas.get_mut(&replica.0).ok_or(NotEnrolled::Ticket)?;
     known.authority = Some(of);
+    known.trusts_both = both;
     known.certificates.insert(0, hex(&fingerprint(&certificate)));
     // One that was issued and never used makes room for the next.
     if known.certificates.len() > 2 {

@@ -15,7 +15,7 @@ use super::pinned::Pinned;
 use super::{IdentityError, ORIGIN_NAME, Ticket, certificate, files, is_old, key, provider};
 use crate::message::{Enrol, Enrolled};
 use crate::time::WallTime;
-use crate::token::TokenKey;
+use crate::token::{Keyring, TokenKey};
 use crate::types::ReplicaId;
 
 /// What is in the file.
@@ -27,6 +27,9 @@ struct Kept {
     certificate: Vec<u8>,
     authorities: Vec<Vec<u8>>,
     token_key: [u8; 32],
+    /// The one before, while the authority is being replaced.
+    #[serde(default)]
+    previous_token_key: Option<[u8; 32]>,
     issued: i64,
 }
 
@@ -107,6 +110,7 @@ impl Joining {
             certificate: enrolled.certificate,
             authorities: enrolled.authorities,
             token_key: enrolled.token_key,
+            previous_token_key: None,
             issued: now.as_nanos(),
         };
         files::create(folder, &kept)?;
@@ -172,9 +176,10 @@ impl ReplicaIdentity {
         &self.kept.address
     }
 
-    /// The key of session tokens.
-    pub fn token_key(&self) -> TokenKey {
-        TokenKey::new(self.kept.token_key)
+    /// The keys of session tokens.
+    pub fn keyring(&self) -> Keyring {
+        let previous = self.kept.previous_token_key.map(TokenKey::new);
+        Keyring::new(TokenKey::new(self.kept.token_key), previous)
     }
 
     /// How to connect to the origin.
@@ -225,6 +230,13 @@ impl ReplicaIdentity {
         enrolled: Enrolled,
         now: WallTime,
     ) -> Result<(), IdentityError> {
+        // As long as the old authority counts, sessions that began under it go on.
+        let is_over = enrolled.authorities.len() < 2;
+        let previous_token_key = match enrolled.token_key == self.kept.token_key {
+            _ if is_over => None,
+            true => self.kept.previous_token_key,
+            false => Some(self.kept.token_key),
+        };
         let kept = Kept {
             replica: self.kept.replica,
             address: self.kept.address.clone(),
@@ -232,6 +244,7 @@ impl ReplicaIdentity {
             certificate: enrolled.certificate,
             authorities: enrolled.authorities,
             token_key: enrolled.token_key,
+            previous_token_key,
             issued: now.as_nanos(),
         };
         files::write(&self.folder, &kept)?;

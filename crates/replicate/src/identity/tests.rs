@@ -13,9 +13,12 @@ use rustls::{
 use tempfile::TempDir;
 
 use super::*;
-use crate::types::ReplicaId;
+use crate::token::TokenError;
+use crate::types::{ReplicaId, Sequence};
 
 const DAY: u64 = 86_400;
+/// Some state.
+const FIVE: Sequence = Sequence(5);
 /// Some day.
 const START: u64 = 20_000 * DAY;
 
@@ -123,10 +126,8 @@ fn a_ticket_lets_one_replica_join_once() {
         OriginIdentity::open(&world.folder.path().join("origin"), at(2)).expect("it was written");
     assert_eq!(world.connect(&again, 2), Ok(Peer::Replica(ReplicaId(0))));
     assert_eq!((again.replica(), again.address()), (ReplicaId(0), "origin.example:4711"));
-    let token =
-        crate::token::Keyring::new(world.origin.token_key(), None).issue(crate::types::Sequence(5));
-    let theirs = crate::token::Keyring::new(again.token_key(), None);
-    assert_eq!(theirs.verify(&token), Ok(crate::types::Sequence(5)));
+    let token = crate::token::Keyring::new(world.origin.token_key(), None).issue(FIVE);
+    assert_eq!(again.keyring().verify(&token), Ok(FIVE));
 }
 
 #[test]
@@ -279,9 +280,17 @@ fn the_authority_is_changed_without_shutting_anybody_out() {
     for replica in [&berlin, &paris, &tokyo] {
         assert!(world.connect(replica, 2).is_ok());
     }
-    let renewal = berlin.renew().expect("a key");
-    let enrolled = world.origin.renew(berlin.replica(), &renewal.request, at(2));
-    berlin.renewed(renewal, enrolled.expect("admitted"), at(2)).expect("it can be written");
+    let before = berlin.keyring().issue(FIVE);
+    // For the second time because the answer to the first is lost, say.
+    for _ in 0..2 {
+        let renewal = berlin.renew().expect("a key");
+        let enrolled = world.origin.renew(berlin.replica(), &renewal.request, at(2));
+        berlin.renewed(renewal, enrolled.expect("admitted"), at(2)).expect("it can be written");
+        assert_eq!(berlin.keyring().verify(&before), Ok(FIVE));
+    }
+    let token = berlin.keyring().issue(FIVE);
+    assert_eq!(paris.keyring().verify(&token), Err(TokenError::Forged), "it is behind");
+    assert_eq!(tokyo.keyring().verify(&token), Ok(FIVE));
     let behind = |world: &mut World| match world.origin.finish_rotation(at(3)) {
         Err(RotationError::Behind(names)) => names,
         other => panic!("{other:?}"),
@@ -299,6 +308,19 @@ fn the_authority_is_changed_without_shutting_anybody_out() {
     assert!(world.connect(&paris, 4).is_err());
     let late = world.join("oslo");
     assert!(world.connect(&late, 4).is_ok());
+    // Those who trust the old one as well get rid of it.
+    let is_behind = |world: &World, one: &ReplicaIdentity| world.origin.is_behind(one.replica());
+    assert!(is_behind(&world, &berlin) && is_behind(&world, &tokyo) && !is_behind(&world, &late));
+    let renewal = berlin.renew().expect("a key");
+    let enrolled = world.origin.renew(berlin.replica(), &renewal.request, at(4)).expect("admitted");
+    assert_eq!(enrolled.authorities.len(), 1);
+    berlin.renewed(renewal, enrolled, at(4)).expect("it can be written");
+    assert!(world.connect(&berlin, 4).is_ok());
+    assert!(!is_behind(&world, &berlin));
+    for replica in [&berlin, &late] {
+        assert_eq!(replica.keyring().verify(&token), Ok(FIVE));
+        assert_eq!(replica.keyring().verify(&before), Err(TokenError::Forged));
+    }
 }
 
 #[test]
@@ -339,4 +361,20 @@ fn keys_are_readable_by_their_owner_only() {
     assert!(matches!(OriginIdentity::open(&origin, at(1)), Err(IdentityError::Damaged(_))));
     let nothing = world.folder.path().join("nothing");
     assert!(matches!(ReplicaIdentity::open(&nothing), Err(IdentityError::Nothing(_))));
+}
+
+/// A clock that was set wrong for a moment shuts nobody out for longer.
+#[test]
+fn what_a_clock_has_issued_that_was_ahead_is_issued_again() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut origin = OriginIdentity::create(folder.path(), at(0)).unwrap();
+    let mut is_renewed = |now: u64| {
+        let file = || fs::read(folder.path().join("identity.json")).unwrap();
+        let before = file();
+        origin.renew_if_old(at(now)).unwrap();
+        file() != before
+    };
+    // The third time the clock is right again.
+    let renewed = [200, 300, 299, 1, 2].map(&mut is_renewed);
+    assert_eq!(renewed, [false, true, false, true, false]);
 }

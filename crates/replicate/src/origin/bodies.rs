@@ -1,22 +1,76 @@
 //! What the store of bodies tells.
 
-use super::{Event, Origin};
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::transaction::Appending;
+use super::{Event, Origin, Refused};
+use crate::path::Path;
 use crate::time::Reading;
-use crate::types::{Digest, DiskFull};
+use crate::types::{Digest, DiskFull, Payload};
+
+/// A caller's name for a body that is held.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct HoldId(pub u64);
+
+/// Bodies that are kept for transactions to come.
+#[derive(Debug, Default)]
+pub(super) struct Holds {
+    all: BTreeMap<HoldId, Digest>,
+    /// Those of which the store has not said yet that it has them.
+    coming: BTreeMap<Digest, Vec<HoldId>>,
+}
 
 impl<P: Clone> Origin<P> {
+    /// Stores a body that a transaction to come names as [`Put::Stored`](super::Put::Stored), so that
+    /// large transactions need not be in memory. The answer comes as an [`Event::Held`]; from then on
+    /// the body is kept until [`let_go`](Origin::let_go). A crash lets go of it.
+    pub fn handle_hold(&mut self, id: HoldId, payload: Payload<P>) {
+        let digest = payload.digest;
+        self.shelf.keep(payload);
+        self.holds.all.insert(id, digest);
+        if self.shelf.is_stored(&digest) {
+            self.events.push_back(Event::Held { id, outcome: Ok(()) });
+        } else {
+            self.holds.coming.entry(digest).or_default().push(id);
+        }
+    }
+
+    /// The body is kept no longer than others need it.
+    pub fn let_go(&mut self, id: HoldId) {
+        if let Some(digest) = self.holds.all.remove(&id) {
+            self.shelf.release(&digest);
+        }
+    }
+
+    /// The store has answered for a body.
+    fn tell_held(&mut self, digest: &Digest, outcome: Result<(), DiskFull>) {
+        if self.shelf.is_coming(digest) {
+            return;
+        }
+        for id in self.holds.coming.remove(digest).unwrap_or_default() {
+            if outcome.is_err() {
+                self.let_go(id);
+            }
+            self.events.push_back(Event::Held { id, outcome });
+        }
+    }
+
     /// The store has a body, or no room for it.
     pub fn handle_stored(&mut self, now: Reading, digest: &Digest, outcome: Result<(), DiskFull>) {
         self.take_in(digest, outcome);
-        if outcome.is_err() {
-            self.refuse_those_with(digest);
+        // It may be there, or be coming, by the log.
+        let gone = !self.shelf.is_stored(digest) && !self.shelf.is_coming(digest);
+        if outcome.is_err() && gone {
+            self.refuse_those_with(digest, &Refused::Disk(DiskFull));
         }
         self.form_append(now);
     }
 
     /// The shelf hears of a body. One that was lost is pushed to those who could not get it.
     pub(super) fn take_in(&mut self, digest: &Digest, outcome: Result<(), DiskFull>) {
-        if !self.shelf.handle_stored(digest, outcome) {
+        let is_back = self.shelf.handle_stored(digest, outcome);
+        self.tell_held(digest, outcome);
+        if !is_back {
             return;
         }
         // Seldom enough for a look at all objects.
@@ -44,13 +98,52 @@ impl<P: Clone> Origin<P> {
     /// A body that should be in the store is not there, or is not what it was. It is not pushed any
     /// more, and [`Event::Lost`] tells of it; a write with the same body brings it back. The log and
     /// the state stay as they are: it is the only place where this version was ever told of.
-    pub fn handle_missing(&mut self, digest: &Digest) {
+    /// Transactions that wait and have counted on it are refused, so that they hold up nobody.
+    pub fn handle_missing(&mut self, now: Reading, digest: &Digest) {
         if !self.shelf.is_stored(digest) {
             return;
         }
         self.shelf.miss(digest);
-        let of_it = self.image.objects.iter().filter(|(_, one)| one.content.digest == *digest);
-        let paths = of_it.map(|(path, _)| path.clone()).collect();
+        let paths = self.paths_of(digest);
         self.events.push_back(Event::Lost { digest: *digest, paths });
+        self.refuse_those_with(digest, &Refused::NotStored(*digest));
+        self.form_append(now);
+    }
+
+    /// Tells of the bodies that a start has not found.
+    pub(super) fn tell_lost(&mut self) {
+        let mut lost: BTreeMap<_, _> =
+            self.shelf.lost().map(|digest| (*digest, Vec::new())).collect();
+        if lost.is_empty() {
+            return;
+        }
+        for (path, version) in &self.image.objects {
+            if let Some(paths) = lost.get_mut(&version.content.digest) {
+                paths.push(path.clone());
+            }
+        }
+        self.events.extend(lost.into_iter().map(|(digest, paths)| Event::Lost { digest, paths }));
+    }
+
+    /// The bodies that the state or the log speaks of and that are not in the store.
+    pub fn lost(&self) -> impl Iterator<Item = &Digest> {
+        self.shelf.lost()
+    }
+
+    /// Whether a body that the state or the log speaks of is not in the store.
+    #[cfg(feature = "daemon")]
+    pub(crate) fn is_lost(&self, digest: &Digest) -> bool {
+        self.shelf.is_lost(digest)
+    }
+
+    /// The objects that have a body, or are about to.
+    fn paths_of(&self, digest: &Digest) -> Vec<Path> {
+        let objects = self.image.objects.iter();
+        let now = objects.filter(|(_, version)| version.content.digest == *digest);
+        let appending = self.appending.iter().flat_map(Appending::changes);
+        let soon =
+            appending.filter(|change| change.content.is_some_and(|one| one.digest == *digest));
+        let all = now.map(|(path, _)| path).chain(soon.map(|change| &change.path));
+        all.cloned().collect::<BTreeSet<_>>().into_iter().collect()
     }
 }

@@ -17,17 +17,24 @@ pub struct Entry {
 
 /// The hashes of the log, further back than its entries: so that a replica that was away for long
 /// can still be told from one of another log.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 pub struct Chain {
     first: Sequence,
-    digests: VecDeque<Digest>,
+    last: Position,
+    /// In blocks, so that one more hash never moves all that are there.
+    blocks: VecDeque<Vec<Digest>>,
+    /// Hashes of the first block that are forgotten.
+    forgotten: usize,
 }
 
+/// Hashes in a block: 256 KiB.
+const BLOCK: usize = 8_192;
+
 impl Chain {
-    /// The hashes from `first` on; there is one at least.
-    #[cfg(feature = "store")]
-    pub(crate) fn of(first: Sequence, digests: VecDeque<Digest>) -> Option<Self> {
-        (!digests.is_empty()).then_some(Chain { first, digests })
+    /// That of which this is the first position that is remembered.
+    pub(crate) fn new(first: Position) -> Self {
+        let blocks = VecDeque::from([vec![first.chain]]);
+        Chain { first: first.sequence, last: first, blocks, forgotten: 0 }
     }
 
     /// The first position that is remembered.
@@ -37,16 +44,48 @@ impl Chain {
 
     /// The last position.
     pub fn last(&self) -> Position {
-        let digest = *self.digests.back().expect("a chain begins with its beginning");
-        Position { sequence: Sequence(self.first.0 + self.digests.len() as u64 - 1), chain: digest }
+        self.last
     }
 
     /// The hash up to `sequence`, if it is remembered.
     pub fn at(&self, sequence: Sequence) -> Option<Digest> {
-        let at = usize::try_from(sequence.0.checked_sub(self.first.0)?).ok()?;
-        self.digests.get(at).copied()
+        let at = usize::try_from(sequence.0.checked_sub(self.first.0)?).ok()? + self.forgotten;
+        self.blocks.get(at / BLOCK)?.get(at % BLOCK).copied()
+    }
+
+    /// The hash of the next position.
+    pub(crate) fn push(&mut self, digest: Digest) {
+        match self.blocks.back_mut().filter(|block| block.len() < BLOCK) {
+            Some(block) => block.push(digest),
+            None => self.blocks.push_back(vec![digest]),
+        }
+        self.last = Position { sequence: self.last.sequence.next(), chain: digest };
+    }
+
+    /// Forgets what is before `first`, but for the last position.
+    fn forget(&mut self, first: Sequence) {
+        while self.first < first.min(self.last.sequence) {
+            self.first = self.first.next();
+            self.forgotten += 1;
+            if self.forgotten == BLOCK {
+                self.blocks.pop_front();
+                self.forgotten = 0;
+            }
+        }
+    }
+
+    fn digests(&self) -> impl Iterator<Item = &Digest> {
+        self.blocks.iter().flatten().skip(self.forgotten)
     }
 }
+
+impl PartialEq for Chain {
+    fn eq(&self, other: &Self) -> bool {
+        self.first == other.first && self.digests().eq(other.digests())
+    }
+}
+
+impl Eq for Chain {}
 
 /// One durable step: all of it or nothing survives a crash.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -85,7 +124,7 @@ impl Image {
             incarnation: Incarnation(0),
             objects: BTreeMap::new(),
             log: VecDeque::new(),
-            chain: Chain { first: begin.sequence, digests: VecDeque::from([begin.chain]) },
+            chain: Chain::new(begin),
             stamp: WallTime::default(),
         }
     }
@@ -112,13 +151,10 @@ impl Image {
             let before = commit.changes.iter().map(|change| self.change(commit.sequence, change));
             let before = before.collect();
             self.stamp = self.stamp.max(commit.stamp);
-            self.chain.digests.push_back(self.last().after(commit).chain);
+            self.chain.push(self.last().after(commit).chain);
             self.log.push_back(Entry { commit: commit.clone(), before });
         }
-        while self.chain.first < append.chain_from && self.chain.digests.len() > 1 {
-            self.chain.digests.pop_front();
-            self.chain.first = self.chain.first.next();
-        }
+        self.chain.forget(append.chain_from);
         let leave = append.log_after.0.saturating_sub(self.log_after().0);
         let leave = usize::try_from(leave).unwrap_or(usize::MAX).min(self.log.len());
         self.log.drain(..leave).collect()
@@ -147,5 +183,37 @@ impl Image {
             }
         }
         Some(then)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_chain_remembers_what_it_is_asked_to_and_no_more() {
+        let digest = |at: u64| Digest::of(&at.to_le_bytes());
+        let mut chain = Chain::new(Position { sequence: Sequence(5), chain: digest(5) });
+        let kept = 3 * BLOCK as u64;
+        for at in 6..100_000 {
+            chain.push(digest(at));
+            chain.forget(Sequence(at.saturating_sub(kept)));
+            assert!(chain.blocks.len() <= 5 && chain.blocks.iter().all(|one| one.len() <= BLOCK));
+        }
+        let first = 99_999 - kept;
+        assert_eq!((chain.first(), chain.last().sequence), (Sequence(first), Sequence(99_999)));
+        for at in [first, first + 1, first + 9_999, 99_999] {
+            assert_eq!(chain.at(Sequence(at)), Some(digest(at)), "{at}");
+        }
+        assert_eq!(chain.at(Sequence(first - 1)), None);
+        assert_eq!(chain.at(Sequence(100_000)), None);
+        // Cut into blocks elsewhere it is the same.
+        let mut other = Chain::new(Position { sequence: Sequence(first), chain: digest(first) });
+        (first + 1..100_000).for_each(|at| other.push(digest(at)));
+        assert_eq!(chain, other);
+        other.forget(Sequence(first + 1));
+        assert_ne!(chain, other);
+        other.forget(Sequence(u64::MAX));
+        assert_eq!((other.first(), other.last()), (Sequence(99_999), chain.last()));
     }
 }

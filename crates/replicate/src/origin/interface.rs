@@ -4,6 +4,7 @@ use core::time::Duration;
 
 use lull_cc::Bytes;
 
+use super::bodies::HoldId;
 use super::image::Append;
 use super::strategy::Strategy;
 use super::transaction::{CaseClashes, Refused, TransactionId};
@@ -11,7 +12,7 @@ use crate::message::Refusal;
 use crate::path::Path;
 use crate::shelf::BodyEffect;
 use crate::time::Drift;
-use crate::types::{Digest, ReplicaId, Sequence};
+use crate::types::{Digest, DiskFull, ReplicaId, Sequence};
 
 /// What an origin is told once.
 #[derive(Clone, Copy, Debug)]
@@ -20,7 +21,8 @@ pub struct Config {
     pub inline: Bytes,
     /// Commits that the log keeps, with the bodies that they overwrote.
     pub log: usize,
-    /// Hashes of the log that are kept beyond it.
+    /// Hashes of the log that are kept beyond it, 32 bytes each: a replica that was away for more
+    /// commits has to begin anew.
     pub chain: usize,
     /// Commits in one durable step, at most.
     pub batch: usize,
@@ -33,8 +35,8 @@ pub struct Config {
     pub heartbeat: Duration,
     /// Which bodies are pushed, and how.
     pub strategy: Strategy,
-    /// Speculative bodies under way to one replica, at most: what is handed out can't be overtaken
-    /// or absorbed any more.
+    /// Speculative bodies under way to one replica, at most, until they are in its store: what is handed
+    /// out can't be overtaken or absorbed any more, and is in the replica's memory if its disk is slow.
     pub under_way: usize,
     /// Demand reads of one replica that wait, at most; one that asks for more is disconnected.
     pub demands: usize,
@@ -51,7 +53,7 @@ impl Default for Config {
         Config {
             inline: Bytes(16 * 1024),
             log: 100_000,
-            chain: 10_000_000,
+            chain: 4_000_000,
             batch: 256,
             queue: 4_096,
             part: 512,
@@ -92,6 +94,13 @@ pub enum Event {
         transaction: TransactionId,
         /// Why.
         why: Refused,
+    },
+    /// The store has a body that is to be held, or no room for it: then it is not held.
+    Held {
+        /// The caller's name for it.
+        id: HoldId,
+        /// Whether it is there.
+        outcome: Result<(), DiskFull>,
     },
     /// A replica answers reads with the state at `committed`, or a later one.
     Progress {

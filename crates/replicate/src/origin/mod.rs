@@ -22,12 +22,16 @@ use lull_cc::Bytes;
 
 use crate::faults::{Fault, Faults};
 use crate::merkle::MerkleTree;
-use crate::message::{Frame, MOST_CHANGES, PROTOCOL, Refusal, Session, Start, ToOrigin, ToReplica};
+use crate::message::{
+    Frame, MOST_CHANGES, PROTOCOL, Refusal, Report, Session, Start, ToOrigin, ToReplica,
+};
 use crate::path::Path;
 use crate::shelf::Shelf;
 use crate::time::{LocalTime, Reading, SlewedClock};
 use crate::types::{Digest, Position, ReplicaId, Sequence, Version};
 
+pub use bodies::HoldId;
+use bodies::Holds;
 pub use image::{Append, Chain, Entry, Image};
 pub use interface::{Config, Counters, Effect, Event};
 use peer::{Link, Peer, Phase, Snapshot};
@@ -68,6 +72,7 @@ pub struct Origin<P> {
     shelf: Shelf<P>,
     queue: VecDeque<Queued<P>>,
     appending: Option<Appending>,
+    holds: Holds,
     /// The append that was not handed out yet.
     append: Option<Append<P>>,
     order: Order,
@@ -89,7 +94,8 @@ struct Ranked {
 
 impl<P: Clone> Origin<P> {
     /// An origin that goes on with what is on stable storage: the image, whose incarnation was
-    /// counted up there, and the bodies that were found intact, inline ones among them.
+    /// counted up there, and the bodies that were found intact, inline ones among them. Of those that
+    /// were not found [`Event::Lost`] tells.
     pub fn recover(
         now: Reading,
         config: Config,
@@ -105,6 +111,7 @@ impl<P: Clone> Origin<P> {
             shelf: Shelf::new(bodies),
             queue: VecDeque::new(),
             appending: None,
+            holds: Holds::default(),
             append: None,
             order: Order::default(),
             objects: BTreeMap::new(),
@@ -123,6 +130,7 @@ impl<P: Clone> Origin<P> {
             origin.shelf.need(&version.content.digest, version.content.size);
         }
         origin.shelf.collect();
+        origin.tell_lost();
         for (path, version) in versions {
             origin.rank(&path, version, 0);
         }
@@ -149,6 +157,11 @@ impl<P: Clone> Origin<P> {
     /// it has never come in this life of the origin.
     pub fn progress(&self, replica: ReplicaId) -> Option<(Sequence, bool)> {
         self.peers.get(&replica).map(|peer| (peer.committed, peer.link.is_some()))
+    }
+
+    /// How a replica was when it said so last; none if it has not in this life of the origin.
+    pub fn report(&self, replica: ReplicaId) -> Option<(LocalTime, Report)> {
+        self.peers.get(&replica).and_then(|peer| peer.report)
     }
 
     /// When a replica is to be told something next though nothing happens: then
@@ -212,6 +225,12 @@ impl<P: Clone> Origin<P> {
                 self.lacking(replica, &paths);
                 true
             }
+            ToOrigin::Report(report) => {
+                if let Some(peer) = self.peers.get_mut(&replica) {
+                    peer.report = Some((now.local, report));
+                }
+                true
+            }
             ToOrigin::Ask(ask) => link.ask(ask),
             ToOrigin::Resynced(sequence) => match &link.phase {
                 Phase::Resyncing { snapshot, .. } if snapshot.position.sequence == sequence => {
@@ -229,6 +248,12 @@ impl<P: Clone> Origin<P> {
             self.disconnect(replica);
             self.events.push_back(Event::Close(replica));
         }
+    }
+
+    /// Somebody has joined under that number, with a state and lives of its own: nothing of what was there
+    /// before counts.
+    pub fn handle_joined(&mut self, replica: ReplicaId) {
+        self.peers.remove(&replica);
     }
 
     /// The connections of a replica are gone; `session` tells which ones, so that news of an old

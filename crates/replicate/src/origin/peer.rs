@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use super::queue::Waiting;
 use crate::merkle::MerkleTree;
-use crate::message::{Ask, Frame, Refusal, Session, Start, ToReplica, Tree};
+use crate::message::{Ask, Frame, Refusal, Report, Session, Start, ToReplica, Tree};
 use crate::path::Path;
 use crate::time::{LocalTime, WallTime};
 use crate::types::{Incarnation, Position, Sequence};
@@ -132,4 +132,6 @@ pub(crate) struct Peer {
     pub(crate) waiting: Waiting,
     /// Up to where it has said that it answers reads.
     pub(crate) committed: Sequence,
+    /// How it was, and when it said so.
+    pub(crate) report: Option<(LocalTime, Report)>,
 }

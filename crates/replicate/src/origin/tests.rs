@@ -4,6 +4,9 @@ use crate::message::{Ask, BodyHeader};
 use crate::time::WallTime;
 use crate::types::{Content, DiskFull, Incarnation, Metadata, Payload};
 
+mod holds;
+mod lost;
+mod rollback;
 mod strategies;
 
 const REPLICA: ReplicaId = ReplicaId(3);
@@ -61,6 +64,21 @@ impl Bench {
         let id = TransactionId(self.count);
         self.origin.handle_transaction(reading(self.ms), id, transaction);
         id
+    }
+
+    fn roll_back(&mut self, to: u64) -> TransactionId {
+        self.count += 1;
+        let id = TransactionId(self.count);
+        self.origin.handle_rollback(reading(self.ms), id, Sequence(to));
+        id
+    }
+
+    fn no_way_back(&mut self, to: u64) -> RollbackError {
+        self.roll_back(to);
+        match &self.events()[..] {
+            [Event::Refused { why: Refused::Rollback(why), .. }] => *why,
+            other => panic!("{to}: {other:?}"),
+        }
     }
 
     fn disk(&mut self) {
@@ -269,7 +287,8 @@ fn stamps_never_go_back() {
     let first = bench.origin.image().stamp;
     // Started again, with a clock that was set back.
     let image = bench.origin.image().clone();
-    let mut bench = Bench::of(Config::default(), image, Vec::new());
+    let bodies = vec![(Digest([1; 32]), Bytes(10))];
+    let mut bench = Bench::of(Config::default(), image, bodies);
     bench.committed("b2");
     assert!(bench.origin.image().stamp >= first);
 }
@@ -489,31 +508,6 @@ fn large_commits_go_in_parts() {
 }
 
 #[test]
-fn a_rollback_is_one_more_transaction() {
-    let mut bench = Bench::new(Config::default());
-    bench.committed("a1 b2");
-    bench.committed("a3 c4");
-    bench.committed("b-");
-    let back = bench.origin.rollback(Sequence(1)).expect("the log reaches back");
-    bench.submit(back);
-    bench.disk();
-    let objects = &bench.origin.image().objects;
-    let bodies: Vec<_> = objects
-        .iter()
-        .map(|(path, version)| (path.as_str(), version.content.digest.0[0], version.sequence.0))
-        .collect();
-    assert_eq!(bodies, [("a", 1, 4), ("b", 2, 4)]);
-    assert_eq!(bench.origin.rollback(Sequence(4)).err(), Some(RollbackError::Nothing(Sequence(4))));
-    let future = bench.origin.rollback(Sequence(9)).err();
-    assert_eq!(future, Some(RollbackError::NotYet(Sequence(4))));
-    let mut bench = Bench::new(Config { log: 1, ..Config::default() });
-    bench.committed("a1");
-    bench.committed("a2");
-    let past = bench.origin.rollback(Sequence::ZERO).err();
-    assert_eq!(past, Some(RollbackError::TooOld(Sequence(1))));
-}
-
-#[test]
 fn overwritten_bodies_are_kept_as_long_as_the_log_tells_of_them() {
     let mut bench = Bench::new(Config { log: 1, ..Config::default() });
     bench.committed("a1");
@@ -538,40 +532,6 @@ fn reads_raise_what_is_pushed_first() {
     bench.committed("b2");
     bench.say(ToOrigin::Reads(vec![(path("b"), 100)]));
     assert_eq!(bench.pushed(), [2]);
-}
-
-#[test]
-fn a_lost_body_is_told_not_pushed_and_comes_back_with_a_write() {
-    let mut bench = Bench::new(Config::default());
-    bench.committed("a1");
-    bench.committed("b2");
-    bench.hello(None);
-    bench.told();
-    bench.origin.handle_missing(&Digest([1; 32]));
-    let lost = Event::Lost { digest: Digest([1; 32]), paths: vec![path("a")] };
-    assert_eq!(bench.events(), [lost]);
-    bench.origin.handle_missing(&Digest([1; 32]));
-    assert_eq!(bench.events(), []);
-    assert_eq!(bench.pushed(), [2]);
-    // A demand read is answered: that the body does not come is the store's to say.
-    bench.say(ToOrigin::Demand(path("a")));
-    assert!(bench.origin.poll_demand(REPLICA).is_some());
-    bench.committed("c1");
-    let mut pushed = bench.pushed();
-    pushed.sort_unstable();
-    assert_eq!(pushed, [1, 1], "both names of it");
-}
-
-#[test]
-fn what_a_start_does_not_find_is_kept_once_it_is_written_again() {
-    let mut bench = Bench::new(Config { log: 1, ..Config::default() });
-    bench.committed("a1");
-    let image = bench.origin.image().clone();
-    let mut bench = Bench::of(Config { log: 1, ..Config::default() }, image, Vec::new());
-    bench.committed("b1");
-    bench.committed("b2");
-    bench.committed("c3");
-    assert!(bench.origin.shelf.is_stored(&Digest([1; 32])), "`a` still has it");
 }
 
 #[test]

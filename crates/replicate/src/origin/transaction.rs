@@ -71,6 +71,9 @@ pub enum Refused {
     /// Too many transactions wait for the disk.
     #[error("too many writes wait for the disk: send fewer at a time")]
     Busy,
+    /// There is no way back to the state that was asked for.
+    #[error(transparent)]
+    Rollback(#[from] RollbackError),
 }
 
 /// Why there is no way back.
@@ -85,12 +88,17 @@ pub enum RollbackError {
     /// The state is that one already.
     #[error("nothing was changed since {0}: there is nothing to roll back")]
     Nothing(Sequence),
+    /// A body of it is lost.
+    #[error("a body of {0} is lost: choose another state, or write that file first")]
+    Lost(Sequence),
 }
 
 /// A transaction that waits.
 #[derive(Debug)]
 pub(super) struct Queued<P> {
     id: TransactionId,
+    /// The state that is to be made again. What that changes is found when it is its turn.
+    back: Option<Sequence>,
     changes: Vec<(Path, Option<Content>)>,
     /// Bodies that go into the log.
     inline: Vec<Payload<P>>,
@@ -107,6 +115,12 @@ pub(super) struct Appending {
     append: Append<()>,
 }
 
+impl Appending {
+    pub(super) fn changes(&self) -> impl Iterator<Item = &Change> {
+        self.append.commits.iter().flat_map(|commit| &*commit.changes)
+    }
+}
+
 impl<P: Clone> Origin<P> {
     /// Somebody writes. The answer comes as an [`Event::Acknowledged`] or [`Event::Refused`].
     /// Transactions are committed in the order of these calls.
@@ -118,6 +132,20 @@ impl<P: Clone> Origin<P> {
             }
             Err(why) => self.events.push_back(Event::Refused { transaction: id, why }),
         }
+    }
+
+    /// Somebody wants the state at `to` again, as one more transaction: the log goes on, nothing is
+    /// taken back from those who have seen it. What it changes follows from the state that the
+    /// transactions before it have made, so that it is equal to that at `to` whoever else writes.
+    pub fn handle_rollback(&mut self, now: Reading, id: TransactionId, to: Sequence) {
+        if self.queue.len() >= self.config.queue {
+            let why = Refused::Busy;
+            self.events.push_back(Event::Refused { transaction: id, why });
+            return;
+        }
+        let (changes, inline, held) = Default::default();
+        self.queue.push_back(Queued { id, back: Some(to), changes, inline, held });
+        self.form_append(now);
     }
 
     fn admit(&mut self, id: TransactionId, writes: Transaction<P>) -> Result<Queued<P>, Refused> {
@@ -142,7 +170,8 @@ impl<P: Clone> Origin<P> {
         if let Some(digest) = missing {
             return Err(Refused::NotStored(digest));
         }
-        let mut queued = Queued { id, changes: Vec::new(), inline: Vec::new(), held: Vec::new() };
+        let (changes, inline, held) = Default::default();
+        let mut queued = Queued { id, back: None, changes, inline, held };
         for (path, put) in writes.changes {
             let content = match put {
                 Put::Delete => None,
@@ -167,30 +196,33 @@ impl<P: Clone> Origin<P> {
         Ok(queued)
     }
 
-    /// The state at `to` as a transaction, to be submitted like any other: the log goes on, nothing
-    /// is taken back from those who have seen it.
-    ///
-    /// # Errors
-    /// If the log does not reach back, or there is nothing to do.
-    pub fn rollback(&self, to: Sequence) -> Result<Transaction<P>, RollbackError> {
-        if to > self.last().sequence {
-            return Err(RollbackError::NotYet(self.last().sequence));
+    /// Finds what makes the state on stable storage that at `to` again, and refers to the bodies.
+    fn go_back(&mut self, queued: &mut Queued<P>, to: Sequence) -> Result<(), RollbackError> {
+        let last = self.last().sequence;
+        if to > last {
+            return Err(RollbackError::NotYet(last));
         }
         let then =
             self.image.changed_since(to).ok_or(RollbackError::TooOld(self.image.log_after()))?;
         if then.is_empty() {
             return Err(RollbackError::Nothing(to));
         }
-        let put = |content: Option<Content>| content.map_or(Put::Delete, Put::Stored);
-        Ok(Transaction { changes: then.into_iter().map(|(path, old)| (path, put(old))).collect() })
+        let bodies: Vec<_> = then.values().flatten().map(|content| content.digest).collect();
+        if !bodies.iter().all(|digest| self.shelf.is_stored(digest)) {
+            return Err(RollbackError::Lost(to));
+        }
+        bodies.iter().for_each(|digest| self.shelf.refer(digest));
+        queued.held = bodies;
+        queued.changes = then.into_iter().collect();
+        Ok(())
     }
 
-    /// There was no room for a body: whoever needs it is refused as a whole.
-    pub(super) fn refuse_those_with(&mut self, digest: &Digest) {
+    /// There was no room for a body, or it is lost: whoever needs it is refused as a whole.
+    pub(super) fn refuse_those_with(&mut self, digest: &Digest, why: &Refused) {
         let queue = core::mem::take(&mut self.queue);
         for queued in queue {
             if queued.held.contains(digest) {
-                self.refuse(queued, Refused::Disk(DiskFull));
+                self.refuse(queued, why.clone());
             } else {
                 self.queue.push_back(queued);
             }
@@ -224,7 +256,18 @@ impl<P: Clone> Origin<P> {
         while commits.len() < self.config.batch.max(1)
             && self.queue.front().is_some_and(|queued| self.is_ready(queued))
         {
-            let Some(queued) = self.queue.pop_front() else { break };
+            let goes_back = self.queue.front().is_some_and(|queued| queued.back.is_some());
+            if goes_back && !commits.is_empty() {
+                // What it changes is known when those before it are in the state.
+                break;
+            }
+            let Some(mut queued) = self.queue.pop_front() else { break };
+            if let Some(to) = queued.back
+                && let Err(why) = self.go_back(&mut queued, to)
+            {
+                self.refuse(queued, why.into());
+                continue;
+            }
             if let Err(why) = self.check(&overlay, &queued.changes) {
                 self.refuse(queued, why);
                 continue;

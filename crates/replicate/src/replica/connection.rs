@@ -18,13 +18,29 @@ impl<P: Clone> Replica<P> {
         self.connection += 1;
         self.link = Link::Greeting;
         self.taken = 0;
+        self.arrived.clear();
         self.heard = now.local;
-        self.outbox.push_back(ToOrigin::Hello {
-            protocol: PROTOCOL,
-            replica: self.config.replica,
-            position: self.received_position(),
-            committed: self.position(),
-        });
+        self.left = self.shelf.coming().copied().collect();
+        self.silent = true;
+        self.greet();
+    }
+
+    /// Says hello, as soon as nothing of earlier connections is in memory.
+    pub(super) fn greet(&mut self) {
+        if !self.silent {
+            return;
+        }
+        let shelf = &self.shelf;
+        self.left.retain(|digest| shelf.is_coming(digest));
+        if self.left.is_empty() {
+            self.silent = false;
+            self.outbox.push_back(ToOrigin::Hello {
+                protocol: PROTOCOL,
+                replica: self.config.replica,
+                position: self.received_position(),
+                committed: self.position(),
+            });
+        }
     }
 
     /// The connection is gone.
@@ -38,6 +54,7 @@ impl<P: Clone> Replica<P> {
 
     fn disconnect(&mut self) {
         self.link = Link::Away;
+        self.silent = false;
         self.outbox.clear();
         self.partial = None;
         self.demands.clear();
@@ -62,7 +79,10 @@ impl<P: Clone> Replica<P> {
     pub(super) fn link_timeout(&self) -> Option<LocalTime> {
         let silent = self.heard.plus(self.config.silence);
         match self.link {
-            Link::Connected(_) => Some(silent.min(self.ping_at)),
+            Link::Connected(_) => {
+                let report = self.config.report.map_or(self.ping_at, |_| self.report_at);
+                Some(silent.min(self.ping_at).min(report))
+            }
             Link::Greeting => Some(silent),
             Link::Away | Link::Turned(_) => None,
         }
@@ -82,6 +102,18 @@ impl<P: Clone> Replica<P> {
                 let some = reads.by_ref().take(MOST_PATHS).collect();
                 self.outbox.push_back(ToOrigin::Reads(some));
             }
+        }
+        self.tell_report(now.local);
+    }
+
+    /// Says how this replica is, when it is time for that.
+    fn tell_report(&mut self, now: LocalTime) {
+        if let Some(pause) = self.config.report
+            && self.is_connected()
+            && self.report_at <= now
+        {
+            self.report_at = now.plus(pause);
+            self.outbox.push_back(ToOrigin::Report(self.report(now)));
         }
     }
 
@@ -123,6 +155,10 @@ impl<P: Clone> Replica<P> {
                         }
                         next.is_ok()
                     }
+                    ToReplica::Renew => {
+                        self.events.push_back(Event::Renew);
+                        true
+                    }
                     ToReplica::Welcome(Start::Log) | ToReplica::Refused(_) => false,
                 }
             }
@@ -148,7 +184,7 @@ impl<P: Clone> Replica<P> {
         if self.taken > 0 {
             self.outbox.push_back(ToOrigin::Taken(self.taken));
         }
-        self.ping_at = now.local;
+        (self.ping_at, self.report_at) = (now.local, now.local);
         self.handle_link_timeout(now);
         match start {
             Start::Log => {
@@ -161,7 +197,8 @@ impl<P: Clone> Replica<P> {
             }
         }
         // The smaller Δ counts again: what is overdue by it comes before any read (§6.2.2).
-        let overdue = self.buffer.iter().filter(|one| one.waited && self.is_due(one, now.local));
+        let waited = self.buffer.iter().filter(|one| one.waited && !self.comes_at_once(one));
+        let overdue = waited.filter(|one| self.is_due(one, now.local));
         self.counters.overdue += overdue.count() as u64;
         self.wake(now.local);
     }

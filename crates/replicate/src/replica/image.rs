@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use crate::message::Stock;
 use crate::path::Path;
 use crate::types::{Incarnation, Position, Version};
 
@@ -45,5 +46,34 @@ impl Image {
                 None => self.objects.remove(path),
             };
         }
+    }
+}
+
+impl Stock {
+    pub(super) fn add(&mut self, object: &Object) {
+        let size = object.version.content.size.0;
+        self.objects += 1;
+        self.bytes.0 += size;
+        if object.valid {
+            self.valid_objects += 1;
+            self.valid_bytes.0 += size;
+        }
+    }
+
+    pub(super) fn remove(&mut self, object: &Object) {
+        let size = object.version.content.size.0;
+        // A sown bug may have put there what was never counted.
+        self.objects = self.objects.saturating_sub(1);
+        self.bytes.0 = self.bytes.0.saturating_sub(size);
+        if object.valid {
+            self.lose(object);
+        }
+    }
+
+    /// The body of one is not here any more.
+    pub(super) fn lose(&mut self, object: &Object) {
+        let size = object.version.content.size.0;
+        self.valid_objects = self.valid_objects.saturating_sub(1);
+        self.valid_bytes.0 = self.valid_bytes.0.saturating_sub(size);
     }
 }

@@ -5,6 +5,7 @@
 //! is nothing more. See [`Replica`] for the order.
 
 mod connection;
+mod demands;
 mod history;
 mod image;
 mod lease;
@@ -16,18 +17,19 @@ mod tests;
 mod view;
 
 use core::time::Duration;
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
 use lull_cc::Bytes;
 
 use crate::faults::Faults;
-use crate::message::{Frame, Refusal, Session, ToOrigin};
+use crate::message::{Frame, Refusal, Report, Session, Stock, ToOrigin};
 use crate::path::Path;
 use crate::shelf::{BodyEffect, Shelf};
 use crate::time::{LocalTime, Reading, WallTime};
 use crate::types::{Change, Digest, DiskFull, Incarnation, Position, ReplicaId, Sequence, Version};
 
+use demands::Demands;
 use history::History;
 pub use history::Holding;
 pub use image::{Image, Object, Step};
@@ -63,6 +65,11 @@ pub struct Config {
     pub retry: Duration,
     /// Demand reads under way at a time.
     pub demands: usize,
+    /// Bytes of their bodies, which may be in memory until the disk has them. One is fetched however
+    /// large it is.
+    pub demand_bytes: Bytes,
+    /// Time between reports to the origin of how this replica is; none: no reports.
+    pub report: Option<Duration>,
 }
 
 impl Default for Config {
@@ -78,6 +85,8 @@ impl Default for Config {
             quota: None,
             retry: Duration::from_secs(1),
             demands: 1_024,
+            demand_bytes: Bytes(64 << 20),
+            report: Some(Duration::from_secs(2)),
         }
     }
 }
@@ -104,6 +113,8 @@ pub enum Event {
     /// The wall clocks of origin and replica are further apart than maxSkew. Nothing is broken by
     /// that: leases are counted from echoes until they are closer.
     SkewExceeded(Skew),
+    /// Get a new certificate: the origin is replacing its authority.
+    Renew,
     /// There is no room: bodies are discarded, and reads that need newer state wait.
     DiskFull,
 }
@@ -115,6 +126,8 @@ pub struct Counters {
     pub with_bodies: u64,
     /// Commits applied because their deadline had come (rule 2.2).
     pub at_deadline: u64,
+    /// Commits applied as they came: by an eager replica, or before anything told how old they are.
+    pub at_once: u64,
     /// Commits applied because a later demand body, or a session's token, asked for it (rule 2.3).
     pub on_demand: u64,
     /// Commits with several changes.
@@ -133,15 +146,13 @@ pub struct Counters {
     pub evicted: u64,
     /// Bodies that a read found missing.
     pub missing: u64,
-    /// Bodies that were fetched after they had been overwritten.
-    pub graced: u64,
     /// Commits whose bodies were here already, under another name.
     pub deduplicated: u64,
     /// Bodies that waited for their own deletion before they were stored.
     pub dedup_waits: u64,
-    /// Invalidations that were overdue when the connection came back.
+    /// Invalidations that were overdue when the connection came back, and would not have been without.
     pub overdue: u64,
-    /// Re-syncs that were applied.
+    /// Re-syncs that were applied, without the one that a replica begins with.
     pub resyncs: u64,
     /// Messages of earlier connections.
     pub stale_frames: u64,
@@ -153,6 +164,8 @@ pub struct Counters {
     pub demands: u64,
     /// Reads that waited because the lease had run out.
     pub blocked_stale: u64,
+    /// Reads that waited because there was none yet.
+    pub blocked_unheard: u64,
     /// Reads that waited for an invalidation to be applied.
     pub blocked_applying: u64,
     /// Reads that waited for a body.
@@ -206,6 +219,9 @@ struct Writing {
     resync: bool,
     /// It is visible already, which it should not be.
     exposed: bool,
+    /// Bodies that were lost meanwhile: what it refers to of them is nothing any more, also if they are
+    /// here again when it is on the disk.
+    lost: BTreeSet<Digest>,
 }
 
 /// ```text
@@ -254,6 +270,9 @@ pub struct Replica<P> {
     partial: Option<Partial>,
     /// Commits up to here are applied without waiting for their bodies.
     force: Sequence,
+    /// And so are those up to what reads that wait have seen elsewhere, if all of it is here: a token may
+    /// speak of what never comes.
+    awaited: BTreeSet<Sequence>,
     early: BTreeMap<(Sequence, Path), Early>,
     shelf: Shelf<P>,
     writing: Option<Writing>,
@@ -263,14 +282,25 @@ pub struct Replica<P> {
     connection: u32,
     /// The life of the origin that was last talked to.
     origin: Option<Incarnation>,
+    /// Speculative bodies of this connection that are in the store, or were discarded.
     taken: u64,
+    /// Those behind them, in the order in which they came, until the store has the first.
+    arrived: VecDeque<Option<Digest>>,
+    /// Bodies of earlier connections that are in memory until the store has them: only then hello is said,
+    /// because the origin sends as many again.
+    left: BTreeSet<Digest>,
+    /// Hello is still to be said.
+    silent: bool,
     heard: LocalTime,
     ping_at: LocalTime,
+    report_at: LocalTime,
+    stock: Stock,
     retry_at: Option<LocalTime>,
     waiting: VecDeque<Waiting>,
-    /// Bodies that were asked for: zero until the answer comes, then the commit that has to be
-    /// applied to make use of it.
-    demands: BTreeMap<Path, Sequence>,
+    /// Bodies that were asked for.
+    demands: Demands,
+    /// A read that waits needs one that there is no room for: those behind it ask for none either.
+    held_back: bool,
     /// Objects that the origin had no body for, and until when it is not asked again.
     unanswered: BTreeMap<Path, LocalTime>,
     reads: BTreeMap<Path, u32>,
@@ -314,6 +344,7 @@ impl<P: Clone> Replica<P> {
             buffer: VecDeque::new(),
             partial: None,
             force: Sequence::ZERO,
+            awaited: BTreeSet::new(),
             early: BTreeMap::new(),
             shelf,
             writing: None,
@@ -323,11 +354,17 @@ impl<P: Clone> Replica<P> {
             connection: 0,
             origin: None,
             taken: 0,
+            arrived: VecDeque::new(),
+            left: BTreeSet::new(),
+            silent: false,
             heard: now.local,
             ping_at: now.local,
+            report_at: now.local,
+            stock: Stock::default(),
             retry_at: None,
             waiting: VecDeque::new(),
-            demands: BTreeMap::new(),
+            demands: Demands::default(),
+            held_back: false,
             unanswered: BTreeMap::new(),
             reads: BTreeMap::new(),
             grace: VecDeque::new(),
@@ -343,6 +380,9 @@ impl<P: Clone> Replica<P> {
             faults: Faults::default(),
             image,
         };
+        for object in replica.image.objects.values() {
+            replica.stock.add(object);
+        }
         if config.quota.is_some() {
             let valid = replica.image.objects.iter().filter(|(_, object)| object.valid);
             let paths: Vec<_> = valid.map(|(path, _)| path.clone()).collect();
@@ -406,6 +446,29 @@ impl<P: Clone> Replica<P> {
     /// How stale the state may be at most; none if nothing is known since the start.
     pub fn staleness(&self, now: LocalTime) -> Option<Duration> {
         self.lease.covered().map(|said| now.since(said))
+    }
+
+    /// For how long the loss of a connection at `since` has been masked by now: reads were answered under
+    /// the larger Δ.
+    pub fn masked(&self, since: LocalTime, now: LocalTime) -> Duration {
+        let Some(said) = self.lease.covered() else { return Duration::ZERO };
+        self.lease.deadline(said, false).map_or(now, |deadline| deadline.min(now)).since(since)
+    }
+
+    /// How many objects there are, and how many of them have their bodies here.
+    pub fn stock(&self) -> Stock {
+        self.stock
+    }
+
+    /// What the origin is told of how this replica is.
+    fn report(&self, now: LocalTime) -> Report {
+        let until = self.lease.covered().map(|said| self.lease.deadline(said, false));
+        Report {
+            staleness: self.staleness(now),
+            lasts: until.unwrap_or(Some(now)).map(|until| until.since(now)),
+            skew: self.skew(now).map(|skew| (skew.least, skew.most)),
+            stock: self.stock,
+        }
     }
 
     /// Bounds of how far this machine's wall clock is ahead of the origin's.
@@ -510,11 +573,15 @@ impl<P: Clone> Replica<P> {
                 self.disk_full(now.local);
             }
         }
+        self.tell_taken();
+        self.greet();
         self.advance(now.local);
     }
 
     /// The store has deleted a body.
     pub fn handle_dropped(&mut self, digest: &Digest) {
         self.shelf.handle_dropped(digest);
+        self.tell_taken();
+        self.greet();
     }
 }

@@ -1,5 +1,7 @@
 //! Reads: answered from the committed state, or kept until they can be (SSR §6.2.2, §6.2.3.2).
 
+use lull_cc::Bytes;
+
 use super::Replica;
 use super::view::View;
 use crate::message::ToOrigin;
@@ -93,7 +95,8 @@ pub enum Why {
 /// Whether a read may pass one that waits (§6.2.3.2).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Order {
-    /// No: whoever reads two objects one after the other sees them in this order.
+    /// No: whoever reads two objects one after the other sees them in this order. One that is
+    /// [`Behind`](Why::Behind) is passed all the same.
     #[default]
     Conservative,
     /// Yes: for readers that do not depend on each other.
@@ -109,24 +112,33 @@ pub(super) struct Waiting {
 }
 
 impl<P: Clone> Replica<P> {
+    /// Whether a read that waits for this keeps later ones waiting. One that waits for what is not even
+    /// known here does not: its session has a token, which keeps its reads in order, and the token may
+    /// speak of what never comes.
+    fn holds_up(&self, why: Why) -> bool {
+        self.config.order == Order::Conservative && why != Why::Behind
+    }
+
     /// Somebody reads. The answer comes by [`poll_answer`](Replica::poll_answer); until then this
     /// tells why it waits.
     pub fn handle_read(&mut self, now: Reading, id: ReadId, request: Request) -> Option<Why> {
-        let behind = !self.waiting.is_empty();
-        let outcome = if behind && self.config.order == Order::Conservative {
+        let passes = !self.waiting.is_empty();
+        let outcome = if self.waiting.iter().any(|one| self.holds_up(one.why)) {
             Err(Why::Order)
         } else {
             self.attempt(now.local, &request)
         };
         match outcome {
             Ok(outcome) => {
-                self.counters.passed += u64::from(behind);
+                self.counters.passed += u64::from(passes);
                 self.answer(now.local, id, request, outcome);
                 None
             }
             Err(why) => {
+                let unheard = self.lease.covered().is_none();
                 let counters = &mut self.counters;
                 *match why {
+                    Why::Stale if unheard => &mut counters.blocked_unheard,
                     Why::Stale => &mut counters.blocked_stale,
                     Why::Applying => &mut counters.blocked_applying,
                     Why::Behind => &mut counters.blocked_behind,
@@ -153,6 +165,8 @@ impl<P: Clone> Replica<P> {
     /// Answers the reads that can be answered now.
     pub(super) fn wake(&mut self, now: LocalTime) {
         let mut at = 0;
+        self.held_back = false;
+        self.awaited.clear();
         while let Some(waiting) = self.waiting.get(at) {
             let request = waiting.request.clone();
             match self.attempt(now, &request) {
@@ -165,7 +179,7 @@ impl<P: Clone> Replica<P> {
                     if let Some(waiting) = self.waiting.get_mut(at) {
                         waiting.why = why;
                     }
-                    if self.config.order == Order::Conservative {
+                    if self.holds_up(why) {
                         return;
                     }
                     at += 1;
@@ -196,10 +210,12 @@ impl<P: Clone> Replica<P> {
             return Err(Why::Applying);
         }
         if request.after > self.position() {
-            self.force = self.force.max(request.after);
+            self.awaited.insert(request.after);
+            if request.after > self.received() {
+                return Err(Why::Behind);
+            }
             self.advance(now);
-            let here = request.after <= self.received();
-            return Err(if here { Why::Applying } else { Why::Behind });
+            return Err(Why::Applying);
         }
         match &request.what {
             What::Folder(folder) => {
@@ -239,17 +255,29 @@ impl<P: Clone> Replica<P> {
 
     /// Asks the origin for a body, unless it was asked already.
     fn demand(&mut self, now: LocalTime, path: &Path) {
+        // Each read that waits comes here whenever anything happens: what is cheap comes first.
         let disk = self.retry_at.is_some_and(|at| now < at);
-        let version = self.image.objects.get(path).map(|object| object.version.sequence);
-        let here = version.is_some_and(|at| self.early.contains_key(&(at, path.clone())));
-        let asked = self.demands.get(path);
-        let asked = asked.is_some_and(|at| *at == Sequence::ZERO || *at > self.position());
-        let refused = self.unanswered.get(path).is_some_and(|until| now < *until);
         let many = self.demands.len() + self.unanswered.len() >= self.config.demands;
-        if !self.is_connected() || disk || here || asked || refused || many {
+        if !self.is_connected() || disk || many || self.held_back {
             return;
         }
-        self.demands.insert(path.clone(), Sequence::ZERO);
+        if self.demands.is_open(path, self.position()) {
+            return;
+        }
+        let refused = self.unanswered.get(path).is_some_and(|until| now < *until);
+        let version = self.image.objects.get(path).map(|object| object.version);
+        let here =
+            version.is_some_and(|one| self.early.contains_key(&(one.sequence, path.clone())));
+        if here || refused {
+            return;
+        }
+        let size = version.map_or(Bytes(0), |version| version.content.size);
+        if !self.demands.has_room(size, self.config.demand_bytes) {
+            // Else small ones would take its room for ever.
+            self.held_back = true;
+            return;
+        }
+        self.demands.ask(path.clone(), size);
         self.counters.demands += 1;
         self.outbox.push_back(ToOrigin::Demand(path.clone()));
     }

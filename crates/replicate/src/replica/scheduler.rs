@@ -12,7 +12,7 @@
 //! 3. a demand body, or a session's token, with its sequence or a higher one is here (rule 2.3).
 
 use core::time::Duration;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use lull_cc::Bytes;
@@ -28,6 +28,8 @@ use crate::types::{Digest, DiskFull, Payload, Sequence};
 enum Because {
     Bodies,
     Deadline,
+    /// It has no deadline.
+    AtOnce,
     Demand,
 }
 
@@ -56,10 +58,7 @@ impl<P: Clone> Replica<P> {
         if demand {
             self.demands.remove(&path);
         } else {
-            self.taken += 1;
-            if self.is_connected() {
-                self.outbox.push_back(ToOrigin::Taken(self.taken));
-            }
+            self.arrived.push_back(version.map(|version| version.content.digest));
         }
         let committed = self.position();
         // A body that was broken off, has gone bad or was refused by a full disk comes without one.
@@ -84,7 +83,7 @@ impl<P: Clone> Replica<P> {
                         self.expose_early(&content.digest);
                     }
                     if demand {
-                        self.demands.insert(path, version.sequence);
+                        self.demands.answer(path, version.sequence, content.size);
                         self.force_for_stored();
                     }
                 }
@@ -92,7 +91,7 @@ impl<P: Clone> Replica<P> {
             // It does not exist at `at`: the deletion is told by then.
             (None, _) if demand => {
                 self.force = self.force.max(at);
-                self.demands.insert(path, at);
+                self.demands.answer(path, at, Bytes(0));
             }
             _ => {
                 self.counters.corrupt += 1;
@@ -102,16 +101,31 @@ impl<P: Clone> Replica<P> {
                 }
             }
         }
+        self.tell_taken();
         self.advance(now.local);
         self.wake(now.local);
     }
 
+    /// Counts the bodies that are in the store, or were discarded. The origin pushes no more than a few
+    /// beyond these, so however slow this disk is, no more of them are in memory.
+    pub(super) fn tell_taken(&mut self) {
+        let before = self.taken;
+        let shelf = &self.shelf;
+        let is_done = |digest: &mut Option<Digest>| digest.is_none_or(|one| !shelf.is_coming(&one));
+        while self.arrived.pop_front_if(is_done).is_some() {
+            self.taken += 1;
+        }
+        if self.taken > before && self.is_connected() {
+            self.outbox.push_back(ToOrigin::Taken(self.taken));
+        }
+    }
+
     /// A demand body that is in the store has everything before it applied (rule 2.3).
     pub(super) fn force_for_stored(&mut self) {
-        for (path, at) in &self.demands {
-            let early = self.early.get(&(*at, path.clone()));
+        for (path, at) in self.demands.iter() {
+            let early = self.early.get(&(at, path.clone()));
             if early.is_some_and(|early| self.shelf.is_stored(&early.version.content.digest)) {
-                self.force = self.force.max(*at);
+                self.force = self.force.max(at);
             }
         }
     }
@@ -156,24 +170,38 @@ impl<P: Clone> Replica<P> {
     /// When a commit has to be applied, at the latest (C2).
     pub(super) fn deadline(&self, buffered: &Buffered) -> Option<LocalTime> {
         match buffered.said {
-            _ if self.config.eager && self.is_connected() => Some(LocalTime::from_nanos(i64::MIN)),
-            Some(said) => self.lease.deadline(said, self.is_connected()),
-            // Nothing tells how old it is.
-            None => Some(LocalTime::from_nanos(i64::MIN)),
+            Some(said) if !self.comes_at_once(buffered) => {
+                self.lease.deadline(said, self.is_connected())
+            }
+            _ => Some(LocalTime::from_nanos(i64::MIN)),
         }
+    }
+
+    /// Whether a commit is applied as it comes: invalidations are not delayed, or nothing tells how old
+    /// it is.
+    pub(super) fn comes_at_once(&self, buffered: &Buffered) -> bool {
+        buffered.said.is_none() || self.config.eager && self.is_connected()
     }
 
     pub(super) fn is_due(&self, buffered: &Buffered, now: LocalTime) -> bool {
         self.deadline(buffered).is_some_and(|deadline| deadline <= now)
     }
 
+    /// The last commit that reads wait for, of those that are here.
+    fn awaited_here(&self) -> Sequence {
+        let here = self.awaited.range(..=self.received()).next_back();
+        here.copied().unwrap_or(Sequence::ZERO)
+    }
+
     fn because(&self, buffered: &Buffered, now: LocalTime) -> Option<Because> {
         let mut bodies = buffered.changes.iter().filter_map(|change| change.content.as_ref());
         if bodies.all(|content| self.shelf.is_stored(&content.digest)) {
             Some(Because::Bodies)
+        } else if self.comes_at_once(buffered) {
+            Some(Because::AtOnce)
         } else if self.is_due(buffered, now) {
             Some(Because::Deadline)
-        } else if buffered.sequence <= self.force {
+        } else if buffered.sequence <= self.force || buffered.sequence <= self.awaited_here() {
             Some(Because::Demand)
         } else {
             None
@@ -222,6 +250,7 @@ impl<P: Clone> Replica<P> {
                     counters.deduplicated += u64::from(!named);
                 }
                 Because::Deadline => counters.at_deadline += 1,
+                Because::AtOnce => counters.at_once += 1,
                 Because::Demand => counters.on_demand += 1,
             }
         }
@@ -326,16 +355,21 @@ impl<P: Clone> Replica<P> {
         if exposed {
             self.image.apply(&step);
         }
-        self.writing = Some(Writing { step, commits, resync, exposed });
+        let lost = BTreeSet::new();
+        self.writing = Some(Writing { step, commits, resync, exposed, lost });
     }
 
     /// The step is on stable storage, or there was no room for it: then nothing of it is. Any other
     /// failure leaves open what is on the disk: then the replica has to be started anew.
     pub fn handle_committed(&mut self, now: Reading, outcome: Result<(), DiskFull>) {
-        let Some(Writing { step, commits, resync, exposed }) = self.writing.take() else { return };
+        let Some(Writing { step, commits, resync, exposed, lost }) = self.writing.take() else {
+            return;
+        };
         if outcome.is_err() {
-            for object in step.changes.values().flatten().filter(|object| object.valid) {
-                self.shelf.release(&object.version.content.digest);
+            let valid = step.changes.values().flatten().filter(|object| object.valid);
+            let digests = valid.map(|object| &object.version.content.digest);
+            for digest in digests.filter(|digest| !lost.contains(*digest)) {
+                self.shelf.release(digest);
             }
             self.disk_full(now.local);
             return;
@@ -355,14 +389,20 @@ impl<P: Clone> Replica<P> {
                 _ => self.forget_use(path),
             }
         }
+        for object in step.changes.keys().filter_map(|path| self.image.objects.get(path)) {
+            self.stock.remove(object);
+        }
         if !exposed {
             self.remember(now, &step, commits);
             self.image.apply(&step);
         }
         for path in step.changes.keys() {
             if let Some(object) = self.image.objects.get_mut(path) {
-                // It may have been lost while the step was being written.
-                object.valid &= self.shelf.is_stored(&object.version.content.digest);
+                // It may have been lost while the step was being written, and be here again: then
+                // others refer to it.
+                let digest = &object.version.content.digest;
+                object.valid &= !lost.contains(digest) && self.shelf.is_stored(digest);
+                self.stock.add(object);
             }
         }
         self.buffer.drain(..commits);
@@ -371,7 +411,7 @@ impl<P: Clone> Replica<P> {
             self.outbox.push_back(ToOrigin::Ack(self.position()));
         }
         if resync {
-            self.counters.resyncs += 1;
+            self.counters.resyncs += u64::from(!first);
             self.resync = None;
             self.outbox.push_back(ToOrigin::Resynced(self.position()));
             // To a replica that had nothing the origin pushes everything unasked.
@@ -380,7 +420,7 @@ impl<P: Clone> Replica<P> {
             }
         }
         let position = self.position();
-        self.demands.retain(|_, at| *at == Sequence::ZERO || *at > position);
+        self.demands.close(position);
         self.wake(now.local);
         self.advance(now.local);
     }
@@ -419,19 +459,22 @@ impl<P: Clone> Replica<P> {
         }
         self.counters.missing += 1;
         self.shelf.lose(digest);
+        if let Some(writing) = &mut self.writing {
+            writing.lost.insert(*digest);
+        }
         self.forget_early(digest);
         self.grace.retain(|(_, other)| other != digest);
         let has = |object: &&mut Object| object.valid && object.version.content.digest == *digest;
         for object in self.image.objects.values_mut().filter(has) {
+            self.stock.lose(object);
             object.valid = false;
         }
         self.wake(now.local);
     }
 
-    /// Whether an overwritten body can still be fetched here.
-    pub fn has_body(&mut self, digest: &Digest) -> bool {
-        let overwritten = self.grace.iter().any(|(_, other)| other == digest);
-        self.counters.graced += u64::from(overwritten);
-        overwritten || self.shelf.is_stored(digest)
+    /// Whether a body is here, overwritten or not.
+    #[cfg(test)]
+    pub(super) fn has_body(&self, digest: &Digest) -> bool {
+        self.shelf.is_stored(digest)
     }
 }

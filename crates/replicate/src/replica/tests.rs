@@ -15,11 +15,16 @@ fn path(text: &str) -> Path {
 
 /// The body with this number.
 fn content(body: u8) -> Content {
-    Content { digest: Digest([body; 32]), size: Bytes(10), metadata: Metadata::default() }
+    Content { digest: Digest([body; 32]), size: size(body), metadata: Metadata::default() }
+}
+
+/// All are of the same size but the ninth.
+fn size(body: u8) -> Bytes {
+    if body == 9 { Bytes(30) } else { Bytes(10) }
 }
 
 fn payload(body: u8) -> Payload<()> {
-    Payload { digest: Digest([body; 32]), size: Bytes(10), bytes: () }
+    Payload { digest: Digest([body; 32]), size: size(body), bytes: () }
 }
 
 /// `"a1"` gives `a` the body 1, `"a-"` deletes it.
@@ -86,6 +91,21 @@ impl Bench {
         let hello = self.sent();
         assert!(matches!(hello[..], [ToOrigin::Hello { .. }]), "{hello:?}");
         self.say(ToReplica::Welcome(start));
+    }
+
+    /// The objects whose bodies were asked for since the last call.
+    fn demanded(&mut self) -> Vec<String> {
+        let path = |message| match message {
+            ToOrigin::Demand(path) => Some(path.to_string()),
+            _ => None,
+        };
+        self.sent().into_iter().filter_map(path).collect()
+    }
+
+    /// The counts of speculative bodies that were said since the last call.
+    fn taken(&mut self) -> Vec<u64> {
+        let count = |message| if let ToOrigin::Taken(count) = message { Some(count) } else { None };
+        self.sent().into_iter().filter_map(count).collect()
     }
 
     fn session(&self) -> Session {
@@ -391,4 +411,121 @@ fn nothing_is_visible_before_it_is_on_the_disk() {
     bench.wait(1_000);
     bench.disk();
     assert_eq!(bench.read("a"), "1", "it is tried again");
+}
+
+#[test]
+fn a_pushed_body_counts_as_taken_when_it_is_in_the_store_or_discarded() {
+    let mut bench = Bench::new(config());
+    bench.sent();
+    bench.body(1, "a1", false);
+    bench.body(2, "b2", false);
+    assert_eq!(bench.taken(), [0; 0], "both are in memory");
+    // The disk may be done with the second one first: they are counted in order.
+    bench.replica.handle_stored(reading(0), &payload(2).digest, Ok(()));
+    assert_eq!(bench.taken(), [0; 0]);
+    bench.replica.handle_stored(reading(0), &payload(1).digest, Ok(()));
+    assert_eq!(bench.taken(), [2]);
+    bench.commit(1, "a1");
+    bench.commit(2, "b2");
+    bench.disk();
+    bench.sent();
+    bench.body(1, "a1", false);
+    assert_eq!(bench.taken(), [3], "out of date");
+    bench.body(3, "c3", false);
+    bench.body(4, "d3", false);
+    assert_eq!(bench.taken(), [0; 0]);
+    bench.replica.handle_stored(reading(0), &payload(3).digest, Err(DiskFull));
+    assert_eq!(bench.taken(), [5], "without room for them");
+    bench.connect(Start::Log);
+    bench.body(5, "e5", false);
+    bench.disk();
+    assert_eq!(bench.taken(), [1], "of this connection");
+}
+
+#[test]
+fn a_body_that_is_lost_while_a_step_is_written_is_missed_by_the_step_too() {
+    let mut bench = Bench::new(config());
+    bench.commit(1, "q1");
+    bench.body(1, "q1", false);
+    bench.disk();
+    // On its way to the disk: p has the same body.
+    bench.commit(2, "p1");
+    let digest = payload(1).digest;
+    bench.replica.handle_missing(reading(0), &digest);
+    assert_eq!(bench.read("q"), "Invalid");
+    bench.body(1, "q1", true);
+    // Here again before the step is written.
+    bench.replica.handle_stored(reading(0), &digest, Ok(()));
+    bench.disk();
+    assert_eq!(bench.answers(), [(1, "1".to_owned())]);
+    bench.commit(3, "q2");
+    bench.body(3, "q2", false);
+    bench.disk();
+    for (path, object) in &bench.replica.image.objects {
+        let stored = bench.replica.shelf.is_stored(&object.version.content.digest);
+        assert!(stored || !object.valid, "`{path}` is said to be here");
+    }
+    assert_eq!(bench.read("p"), "Invalid");
+    bench.body(2, "p1", true);
+    bench.disk();
+    assert_eq!(bench.answers(), [(2, "1".to_owned())]);
+}
+
+#[test]
+fn a_cut_is_masked_until_the_larger_bound_is_over() {
+    let mut bench = Bench::new(config());
+    bench.wait(5_000);
+    bench.replica.handle_disconnected(reading(5_000));
+    let cut = reading(5_000).local;
+    let masked = |bench: &Bench, ms| bench.replica.masked(cut, reading(ms).local).as_millis();
+    assert_eq!(masked(&bench, 20_000), 15_000);
+    // The last heartbeat was said at 0.
+    assert_eq!(masked(&bench, 100_000), 55_000);
+    let restarted = Replica::<()>::recover(reading(0), config(), Image::default(), []);
+    assert_eq!(restarted.masked(cut, reading(9_000).local), Duration::ZERO);
+}
+
+#[test]
+fn a_replica_reports_how_it_is() {
+    let mut bench = Bench::new(config());
+    bench.sent();
+    let report = |bench: &mut Bench| {
+        let mut reports = bench.sent().into_iter().filter_map(|message| match message {
+            ToOrigin::Report(report) => Some(report),
+            _ => None,
+        });
+        (reports.next(), reports.next())
+    };
+    bench.commit(1, "a1");
+    bench.body(1, "a1", false);
+    bench.commit(2, "b2");
+    bench.disk();
+    bench.wait(1_999);
+    assert_eq!(report(&mut bench), (None, None), "it is not the time");
+    bench.wait(1);
+    let stock = |objects, valid: u64| Stock {
+        objects,
+        valid_objects: valid,
+        bytes: Bytes(10 * objects),
+        valid_bytes: Bytes(10 * valid),
+    };
+    let (first, second) = report(&mut bench);
+    let first = first.expect("every two seconds");
+    assert_eq!((first.stock, second), (stock(1, 1), None));
+    assert_eq!(first.staleness, Some(Duration::from_secs(2)));
+    assert_eq!(first.lasts, Some(Duration::from_secs(58)));
+    assert!(first.skew.is_some());
+    // The deadline of the second commit comes, of which the body does not.
+    bench.wait(9_000);
+    bench.disk();
+    bench.wait(2_000);
+    assert_eq!(report(&mut bench).1.map(|last| last.stock), Some(stock(2, 1)));
+    bench.replica.handle_missing(reading(13_000), &payload(1).digest);
+    assert_eq!(bench.replica.stock(), stock(2, 0));
+    bench.commit(3, "a-");
+    bench.disk();
+    assert_eq!(bench.replica.stock(), stock(1, 0));
+    let image = bench.replica.image().clone();
+    let restarted = Replica::<()>::recover(reading(0), config(), image, []);
+    assert_eq!(restarted.stock(), stock(1, 0));
 }

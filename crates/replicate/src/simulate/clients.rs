@@ -1,5 +1,7 @@
 //! Who writes and reads, and what they have seen.
 
+mod holds;
+
 use core::time::Duration;
 use std::collections::BTreeMap;
 
@@ -10,14 +12,27 @@ use super::Situation;
 use super::host::{Body, True};
 use super::world::{Event, MS, World};
 use crate::checker::{self, Acknowledged, Changes, Log, Name, Read, Seen, Violation};
-use crate::origin::{self, Put, Transaction, TransactionId};
+use crate::origin::{self, HoldId, Put, Transaction, TransactionId};
 use crate::path::Path;
-use crate::replica::{Answer, Outcome, ReadId, Request, What};
-use crate::types::{Commit, Content, Digest, Metadata, Payload, Sequence};
+use crate::replica::{Answer, Entry, Holding, Outcome, ReadId, Request, What};
+use crate::types::{Commit, Content, Digest, Metadata, Payload, Sequence, Version};
+
+use holds::Held;
 
 /// Objects of a run, in two folders.
 const NAMES: [&str; 10] =
     ["a/0", "a/1", "a/2", "a/3", "a/4", "b/0", "b/1", "b/2", "c", "a/folder/5"];
+
+/// What is asked for; objects by their place among the names.
+#[derive(Clone, Copy, Debug)]
+enum Asked {
+    Object(usize),
+    Entry(usize),
+    /// The version that was looked up just before, as a file system opens it.
+    Version(usize, Version),
+    Folder(&'static str),
+    Names(&'static str),
+}
 
 /// A read that was not answered yet.
 #[derive(Clone, Debug)]
@@ -25,8 +40,14 @@ struct Reading {
     number: u32,
     began: True,
     replica: usize,
-    what: Option<usize>,
-    folder: &'static str,
+    asked: Asked,
+    /// Δ of what was answered of it so far.
+    bound: Option<Duration>,
+}
+
+/// The larger Δ; none is no bound.
+fn looser(one: Option<Duration>, other: Option<Duration>) -> Option<Duration> {
+    Some(one?.max(other?))
 }
 
 /// Somebody who reads one thing after the other.
@@ -37,8 +58,24 @@ struct Session {
     seen: Sequence,
     reading: Option<Reading>,
     count: u32,
-    /// The body that it has open, and where.
-    open: Option<(usize, Digest)>,
+    /// What it has open: at which replica, which object, which version.
+    open: Option<(usize, usize, Version)>,
+}
+
+/// What somebody has asked the origin for.
+#[derive(Clone, Debug)]
+enum Wanted {
+    Changes(Changes),
+    /// The state of this sequence again.
+    Back(Sequence),
+}
+
+/// A rollback that was acknowledged.
+#[derive(Clone, Copy, Debug)]
+struct Back {
+    to: Sequence,
+    position: Sequence,
+    at: True,
 }
 
 /// All clients, and their history.
@@ -46,15 +83,20 @@ pub(super) struct Clients {
     paths: Vec<Path>,
     sessions: Vec<Session>,
     /// What was submitted, by the number of the transaction.
-    written: Vec<Changes>,
-    bodies: BTreeMap<Digest, Body>,
+    written: Vec<Wanted>,
+    bodies: BTreeMap<Digest, Payload<Body>>,
     /// By name the last body that was submitted, and the one before.
     last: BTreeMap<usize, [Payload<Body>; 2]>,
     made: u64,
     acknowledged: Vec<Acknowledged>,
+    rollbacks: Vec<Back>,
     history: Vec<Read>,
     /// Transactions that nobody has answered.
     open: u32,
+    /// Bodies that are held, or are to be.
+    holds: BTreeMap<HoldId, Held>,
+    /// How many ever were.
+    held: u64,
 }
 
 impl Clients {
@@ -76,8 +118,11 @@ impl Clients {
             last: BTreeMap::new(),
             made: 0,
             acknowledged: Vec::new(),
+            rollbacks: Vec::new(),
             history: Vec::new(),
             open: 0,
+            holds: BTreeMap::new(),
+            held: 0,
         }
     }
 
@@ -90,12 +135,17 @@ impl Clients {
     }
 
     pub(super) fn acknowledged(&self) -> usize {
-        self.acknowledged.len()
+        self.acknowledged.len() + self.rollbacks.len()
+    }
+
+    pub(super) fn rollbacks(&self) -> u64 {
+        self.rollbacks.len() as u64
     }
 
     /// Nobody will answer what was submitted.
     pub(super) fn origin_crashed(&mut self) {
         self.open = 0;
+        self.holds.clear();
     }
 
     pub(super) fn replica_crashed(&mut self, replica: usize) -> Vec<usize> {
@@ -113,14 +163,23 @@ impl Clients {
         match event {
             origin::Event::Acknowledged { transaction, sequence } => {
                 self.open = self.open.saturating_sub(1);
-                self.acknowledged.push(Acknowledged {
-                    position: sequence.0,
-                    changes: self.written[transaction.0 as usize].clone(),
-                    at: Duration::from_nanos(now),
-                });
+                match &self.written[transaction.0 as usize] {
+                    Wanted::Changes(changes) => self.acknowledged.push(Acknowledged {
+                        position: sequence.0,
+                        changes: changes.clone(),
+                        at: Duration::from_nanos(now),
+                    }),
+                    Wanted::Back(to) => {
+                        self.rollbacks.push(Back { to: *to, position: *sequence, at: now });
+                    }
+                }
             }
             origin::Event::Refused { .. } => self.open = self.open.saturating_sub(1),
+            origin::Event::Held { id, outcome: Err(_) } => {
+                self.holds.remove(id);
+            }
             origin::Event::Progress { .. }
+            | origin::Event::Held { .. }
             | origin::Event::Turned { .. }
             | origin::Event::Close(_)
             | origin::Event::Lost { .. } => {}
@@ -131,10 +190,11 @@ impl Clients {
         self.made += 1;
         let body = checker::Body(self.made);
         let digest = Digest::of(&body.0.to_le_bytes());
-        self.bodies.insert(digest, body);
         // Some are stored with the log, some are not.
         let size = Bytes(1_000 + random.below(30_000));
-        Payload { digest, size, bytes: body }
+        let payload = Payload { digest, size, bytes: body };
+        self.bodies.insert(digest, payload.clone());
+        payload
     }
 
     /// A body for a name: mostly a new one, now and then the one that it had before, which may be
@@ -149,24 +209,67 @@ impl Clients {
         body
     }
 
+    fn body_of(&self, digest: &Digest) -> Option<Body> {
+        self.bodies.get(digest).map(|payload| payload.bytes)
+    }
+
     fn name(&self, path: &Path) -> Option<Name> {
         self.paths.iter().position(|other| other == path).map(|at| Name(at as u32))
     }
 
     fn changes(&self, commit: &Commit) -> Changes {
         let change = |change: &crate::types::Change| {
-            let body = change
-                .content
-                .and_then(|content: Content| self.bodies.get(&content.digest).copied());
+            let body = change.content.and_then(|content: Content| self.body_of(&content.digest));
             self.name(&change.path).map(|name| (name, body))
         };
         commit.changes.iter().filter_map(change).collect()
     }
 
+    /// What a version says that was told without its body.
+    fn told(&self, version: &Version) -> Seen {
+        self.body_of(&version.content.digest).map_or(Seen::Present, Seen::Body)
+    }
+
+    /// What a listing says of all objects of which it says anything.
+    fn listed(&self, folder: &str, names: &[(String, Entry)]) -> Vec<(Name, Seen)> {
+        let within = if folder.is_empty() { String::new() } else { format!("{folder}/") };
+        let mut seen = Vec::new();
+        for (at, path) in self.paths.iter().enumerate() {
+            let Some(rest) = path.as_str().strip_prefix(&within) else { continue };
+            let (name, is_deeper) =
+                rest.split_once('/').map_or((rest, false), |(name, _)| (name, true));
+            let entry = names.iter().find(|(other, _)| other == name).map(|(_, entry)| entry);
+            match entry {
+                Some(Entry::File(version)) if !is_deeper => {
+                    seen.push((Name(at as u32), self.told(version)));
+                }
+                // Which of several files makes it a folder is not told.
+                Some(Entry::Folder) if is_deeper => {}
+                _ => seen.push((Name(at as u32), Seen::Absent)),
+            }
+        }
+        seen
+    }
+
     /// What the checker says of it all.
     pub(super) fn check(&self, log: &[Commit]) -> Vec<Violation> {
-        let log = Log::new(log.iter().map(|commit| self.changes(commit)).collect());
-        checker::check(&log, &self.acknowledged, &self.history)
+        let commits: Vec<_> = log.iter().map(|commit| self.changes(commit)).collect();
+        let mut acknowledged = self.acknowledged.clone();
+        acknowledged.extend(self.rollbacks.iter().map(|back| back.expected(&commits)));
+        checker::check(&Log::new(commits), &acknowledged, &self.history)
+    }
+}
+
+impl Back {
+    /// What it has to have done: whatever was changed since is as it was.
+    fn expected(&self, commits: &[Changes]) -> Acknowledged {
+        let index = |sequence: u64| usize::try_from(sequence).unwrap_or(usize::MAX);
+        let (then, since) = commits.split_at(index(self.to.0).min(commits.len()));
+        let between = index(self.position.0.saturating_sub(self.to.0 + 1));
+        let names = since.iter().take(between).flat_map(BTreeMap::keys);
+        let was = |name: &Name| then.iter().rev().find_map(|changes| changes.get(name).copied());
+        let changes = names.map(|name| (*name, was(name).flatten())).collect();
+        Acknowledged { position: self.position.0, changes, at: Duration::from_nanos(self.at) }
     }
 }
 
@@ -178,7 +281,11 @@ impl World {
         let delay = self.some(35 * MS);
         self.after(delay, Event::Write);
         if self.origin.machine.is_some() && self.clients.open < 4 {
-            self.submit();
+            if self.random.below(12) == 0 {
+                self.hold();
+            } else {
+                self.submit();
+            }
         }
     }
 
@@ -186,58 +293,81 @@ impl World {
     pub(super) fn submit(&mut self) {
         let World { clients, random, origin, .. } = self;
         let Some(machine) = &mut origin.machine else { return };
-        let mut changes = BTreeMap::new();
-        let rollback = random.below(40) == 0;
-        if rollback {
+        if random.below(40) == 0 {
+            let id = TransactionId(clients.written.len() as u64);
             let to = Sequence(machine.last().sequence.0.saturating_sub(1 + random.below(6)));
-            if let Ok(transaction) = machine.rollback(to) {
-                self.situations.add(Situation::Rollback);
-                changes = transaction.changes;
-            }
+            clients.written.push(Wanted::Back(to));
+            clients.open += 1;
+            self.with_origin(|machine, now| machine.handle_rollback(now, id, to));
+            return;
         }
-        if changes.is_empty() {
-            let count = if random.below(3) == 0 { 2 + random.below(4) } else { 1 };
-            for _ in 0..count {
-                // The first few are written most.
-                let upto = random.below(clients.paths.len() as u64);
-                let at = random.below(1 + upto) as usize;
-                let put = match random.below(10) {
-                    0 | 1 => Put::Delete,
-                    // A copy of another object, whose body is everywhere already.
-                    2 => {
-                        let from = &clients.paths[random.below(NAMES.len() as u64) as usize];
-                        let version = machine.image().objects.get(from);
-                        version.map_or(Put::Delete, |version| Put::Stored(version.content))
-                    }
-                    _ => Put::Body(clients.next_body(random, at), Metadata::default()),
-                };
-                changes.insert(clients.paths[at].clone(), put);
-            }
-            if random.below(50) == 0 {
-                // Below a file, if that exists: to be refused as a whole.
-                let below = Path::new("c/below").expect("a path");
-                changes.insert(below, Put::Body(clients.body(random), Metadata::default()));
-                changes.insert(
-                    clients.paths[8].clone(),
-                    Put::Body(clients.body(random), Metadata::default()),
-                );
-            }
+        let mut changes = BTreeMap::new();
+        let count = if random.below(3) == 0 { 2 + random.below(4) } else { 1 };
+        for _ in 0..count {
+            // The first few are written most.
+            let upto = random.below(clients.paths.len() as u64);
+            let at = random.below(1 + upto) as usize;
+            let put = match random.below(10) {
+                0 | 1 => Put::Delete,
+                // A copy of another object, whose body is everywhere already.
+                2 => {
+                    let from = &clients.paths[random.below(NAMES.len() as u64) as usize];
+                    let version = machine.image().objects.get(from);
+                    version.map_or(Put::Delete, |version| Put::Stored(version.content))
+                }
+                _ => Put::Body(clients.next_body(random, at), Metadata::default()),
+            };
+            changes.insert(clients.paths[at].clone(), put);
         }
+        if random.below(50) == 0 {
+            // Below a file, if that exists: to be refused as a whole.
+            let below = Path::new("c/below").expect("a path");
+            changes.insert(below, Put::Body(clients.body(random), Metadata::default()));
+            changes.insert(
+                clients.paths[8].clone(),
+                Put::Body(clients.body(random), Metadata::default()),
+            );
+        }
+        self.submit_changes(changes);
+    }
+
+    fn submit_changes(&mut self, changes: BTreeMap<Path, Put<Body>>) {
+        let clients = &mut self.clients;
         let id = TransactionId(clients.written.len() as u64);
         let written = changes.iter().filter_map(|(path, put)| {
             let body = match put {
                 Put::Body(payload, _) => Some(payload.bytes),
-                Put::Stored(content) => clients.bodies.get(&content.digest).copied(),
+                Put::Stored(content) => clients.body_of(&content.digest),
                 Put::Delete => None,
             };
             clients.name(path).map(|name| (name, body))
         });
-        let written = written.collect();
+        let written = Wanted::Changes(written.collect());
         clients.written.push(written);
         clients.open += 1;
         self.with_origin(|machine, now| {
             machine.handle_transaction(now, id, Transaction { changes });
         });
+    }
+
+    /// Publishes a lost body again, under a name that has it, until it is there.
+    pub(super) fn put_back(&mut self, digest: Digest) {
+        let World { clients, origin, .. } = self;
+        // The next start tells of it again.
+        let Some(machine) = &origin.machine else { return };
+        if machine.has_body(&digest) {
+            self.situations.add(Situation::PutBack);
+            return;
+        }
+        let objects = machine.image().objects.iter();
+        let path = objects.filter(|(_, version)| version.content.digest == digest);
+        let path = path.map(|(path, _)| path.clone()).next();
+        let (Some(path), Some(payload)) = (path, clients.bodies.get(&digest).cloned()) else {
+            return;
+        };
+        self.after(100 * MS, Event::PutBack { digest });
+        let put = Put::Body(payload, Metadata::default());
+        self.submit_changes([(path, put)].into());
     }
 
     pub(super) fn read(&mut self, session: usize) {
@@ -251,8 +381,13 @@ impl World {
         }
         let object = self.random.below(NAMES.len() as u64);
         let object = self.random.below(1 + object) as usize;
-        let what = (self.random.below(6) > 0).then_some(object);
         let folder = if self.random.below(2) == 0 { "" } else { "a" };
+        let asked = match self.random.below(12) {
+            0 | 1 => Asked::Folder(folder),
+            2 => Asked::Names(folder),
+            3..=5 => Asked::Entry(object),
+            _ => Asked::Object(object),
+        };
         let replica = self.clients.sessions[session].replica;
         if self.replicas[replica].machine.is_none() {
             let delay = self.some(50 * MS);
@@ -262,7 +397,9 @@ impl World {
         let one = &mut self.clients.sessions[session];
         one.count += 1;
         let number = one.count;
-        one.reading = Some(Reading { number, began: self.now, replica, what, folder });
+        // No read has a smaller bound.
+        let bound = Some(Duration::ZERO);
+        one.reading = Some(Reading { number, began: self.now, replica, asked, bound });
         if self.random.below(12) == 0 && !self.calm {
             let delay = self.some(40 * MS);
             self.after(delay, Event::Cancel { session, number });
@@ -272,10 +409,11 @@ impl World {
 
     /// Reads more of what it has open, which may have been overwritten by now.
     fn read_on(&mut self, session: usize) {
-        let Some((replica, digest)) = self.clients.sessions[session].open else { return };
-        let host = &mut self.replicas[replica];
-        if let Some(machine) = &mut host.machine
-            && machine.has_body(&digest)
+        let Some((replica, at, version)) = self.clients.sessions[session].open else { return };
+        let host = &self.replicas[replica];
+        let Some(machine) = &host.machine else { return };
+        let digest = version.content.digest;
+        if machine.holding(&self.clients.paths[at], &version) == Holding::Here
             && !host.disk.holds(&digest)
         {
             self.stuck.push(format!("replica {replica} says it has {digest:?}, and has not"));
@@ -284,12 +422,14 @@ impl World {
 
     fn ask(&mut self, session: usize) {
         let one = &self.clients.sessions[session];
-        let Some(Reading { number, replica, what, folder, .. }) = one.reading.clone() else {
-            return;
-        };
-        let what = match what {
-            Some(at) => What::Object(self.clients.paths[at].clone()),
-            None => What::Folder(folder.to_owned()),
+        let Some(Reading { number, replica, asked, .. }) = one.reading.clone() else { return };
+        let path = |at: usize| self.clients.paths[at].clone();
+        let what = match asked {
+            Asked::Object(at) => What::Object(path(at)),
+            Asked::Entry(at) => What::Entry(path(at)),
+            Asked::Version(at, version) => What::Version(path(at), version),
+            Asked::Folder(folder) => What::Folder(folder.to_owned()),
+            Asked::Names(folder) => What::Names(folder.to_owned()),
         };
         let request = Request { what, after: one.seen };
         let id = ReadId((session as u64) << 32 | u64::from(number));
@@ -312,27 +452,52 @@ impl World {
     pub(super) fn answered(&mut self, replica: usize, answer: Answer) {
         let session = (answer.id.0 >> 32) as usize;
         let number = answer.id.0 as u32;
-        let current = self.clients.sessions[session].reading.as_ref();
-        if current.is_none_or(|reading| reading.number != number) {
+        let Some(reading) = self.clients.sessions[session].reading.clone() else { return };
+        if reading.number != number {
             return;
         }
-        let what = current.and_then(|reading| reading.what);
-        let seen = match (&answer.outcome, what) {
-            (Outcome::Object(version), Some(at)) => {
+        let bound = looser(reading.bound, self.bound(replica));
+        let seen = match (&answer.outcome, &reading.asked) {
+            (Outcome::Object(version), Asked::Object(at) | Asked::Version(at, _)) => {
                 let digest = version.content.digest;
                 let Some(payload) = self.replicas[replica].disk.body(&digest) else {
                     self.missing(replica, session, &digest);
                     return;
                 };
-                vec![(Name(at as u32), Seen::Body(payload.bytes))]
+                let seen = Seen::Body(payload.bytes);
+                self.graced(replica, *at, *version);
+                self.clients.sessions[session].open = Some((replica, *at, *version));
+                vec![(Name(*at as u32), seen)]
             }
-            (Outcome::Absent, Some(at)) => {
+            (Outcome::Absent, Asked::Version(..)) => {
+                // A file system says ESTALE, and whoever opens looks the name up again.
+                self.situations.add(Situation::GoneVersion);
+                self.clients.sessions[session].reading = None;
+                self.after(MS, Event::Read { session });
+                return;
+            }
+            (Outcome::Absent, Asked::Object(at) | Asked::Entry(at)) => {
                 self.situations.add(Situation::AbsentRead);
-                vec![(Name(at as u32), Seen::Absent)]
+                vec![(Name(*at as u32), Seen::Absent)]
             }
-            (Outcome::Folder(entries), None) => {
+            (Outcome::Entry(Entry::File(version)), Asked::Entry(at)) => {
+                self.situations.add(Situation::LookedUp);
+                if self.random.below(2) == 0 {
+                    // To be opened within the same system call, which is one read.
+                    let asked = Asked::Version(*at, *version);
+                    let one = &mut self.clients.sessions[session];
+                    one.count += 1;
+                    let number = one.count;
+                    one.reading = Some(Reading { number, asked, bound, ..reading });
+                    one.seen = one.seen.max(answer.at);
+                    let delay = self.some(3 * MS);
+                    self.after(delay, Event::Again { session });
+                    return;
+                }
+                vec![(Name(*at as u32), self.clients.told(version))]
+            }
+            (Outcome::Folder(entries), Asked::Folder(folder)) => {
                 self.situations.add(Situation::Listed);
-                let folder = current.map_or("", |reading| reading.folder);
                 let paths = self.clients.paths.iter().enumerate();
                 let within = paths.filter(|(_, path)| path.is_within(folder));
                 let seen = within.map(|(at, path)| {
@@ -341,17 +506,21 @@ impl World {
                 });
                 seen.collect()
             }
+            (Outcome::Names(_) | Outcome::Absent, Asked::Names(folder)) => {
+                self.situations.add(Situation::NamesRead);
+                let names = match &answer.outcome {
+                    Outcome::Names(names) => &names[..],
+                    _ => &[],
+                };
+                self.clients.listed(folder, names)
+            }
             _ => {
                 self.stuck.push(format!("an answer of another kind than the question: {answer:?}"));
                 return;
             }
         };
-        let bound = self.bound(replica);
         let one = &mut self.clients.sessions[session];
-        let Some(reading) = one.reading.take() else { return };
-        if let Outcome::Object(version) = &answer.outcome {
-            one.open = Some((replica, version.content.digest));
-        }
+        one.reading = None;
         one.seen = one.seen.max(answer.at);
         self.clients.history.push(Read {
             session: session as u64,
@@ -363,6 +532,15 @@ impl World {
         });
         let delay = self.some(25 * MS);
         self.after(delay, Event::Read { session });
+    }
+
+    /// A version was read that may be overwritten by now.
+    fn graced(&mut self, replica: usize, at: usize, version: Version) {
+        let Some(machine) = &self.replicas[replica].machine else { return };
+        let current = machine.image().objects.get(&self.clients.paths[at]);
+        if current.is_none_or(|current| current.version != version) {
+            self.situations.add(Situation::Graced);
+        }
     }
 
     /// The body is not on the disk, or has gone bad there: said to the replica, and read again.

@@ -224,6 +224,8 @@ impl<I: Durable> Disk<I> {
                     damage.torn = true;
                     self.put(payload.clone(), false);
                 }
+                // A deletion that is lost is done again by the next start.
+                (_, Operation::Drop(_)) => {}
                 _ => damage.lost = true,
             }
         }

@@ -1,9 +1,12 @@
 //! Does what the machines ask for: disks, messages, timers.
 
+use core::time::Duration;
+
 use super::Situation;
 use super::host::Operation;
 use super::network::Way;
 use super::world::{Event, MS, World};
+use crate::origin::Refused;
 use crate::types::ReplicaId;
 use crate::{origin, replica};
 
@@ -24,22 +27,48 @@ impl World {
             new.push((at, Event::OriginDisk { epoch: origin.epoch, slot }));
         }
         while let Some(event) = machine.poll_event() {
-            if matches!(event, origin::Event::Refused { .. }) {
-                self.situations.add(Situation::RefusedTransaction);
+            match &event {
+                origin::Event::Refused { why: Refused::FileAndFolder(_), .. } => {
+                    self.situations.add(Situation::RefusedTransaction);
+                }
+                origin::Event::Refused { why: Refused::Disk(_), .. } => {
+                    self.situations.add(Situation::OriginFull);
+                }
+                origin::Event::Refused { why: Refused::NotStored(_), .. } => {
+                    self.situations.add(Situation::RefusedLost);
+                }
+                origin::Event::Held { id, outcome: Ok(()) } => {
+                    let at = self.now + random.below(20 * MS);
+                    new.push((at, Event::Held { id: *id }));
+                }
+                origin::Event::Lost { digest, .. } => {
+                    self.situations.add(Situation::LostAtOrigin);
+                    let at = self.now + random.below(100 * MS);
+                    new.push((at, Event::PutBack { digest: *digest }));
+                }
+                _ => {}
             }
             self.clients.handle_origin(self.now, &event);
+            self.situations.count(Situation::Rollback, self.clients.rollbacks());
         }
+        // Bodies that were to be sent, and are not there.
+        let mut missing = Vec::new();
         for (at, host) in self.replicas.iter_mut().enumerate() {
             let (id, link) = (ReplicaId(at as u32), &mut host.link);
             let Some(connection) = link.at_origin else { continue };
             while let Some(frame) = machine.poll_control(now, id) {
                 let arrival = link.arrival(self.now, Way::Control, random);
+                let took = Duration::from_nanos(arrival - self.now);
+                if took > host.config.staleness.connected {
+                    self.situations.add(Situation::Delayed);
+                }
                 let slot = self.to_replica.insert(frame);
                 new.push((arrival, Event::ToReplica { replica: at, connection, slot }));
             }
             while let Some(frame) = machine.poll_demand(id) {
                 let digest = frame.message.version.map(|version| version.content.digest);
                 let payload = digest.and_then(|digest| origin.disk.body(&digest).cloned());
+                missing.extend(digest.filter(|_| payload.is_none()));
                 let arrival = link.arrival(self.now, Way::Demand, random);
                 let slot = self.bodies.insert((frame, payload));
                 new.push((arrival, Event::Body { replica: at, connection, slot }));
@@ -49,6 +78,7 @@ impl World {
             {
                 let digest = frame.message.version.map(|version| version.content.digest);
                 let payload = digest.and_then(|digest| origin.disk.body(&digest).cloned());
+                missing.extend(digest.filter(|_| payload.is_none()));
                 let size = payload.as_ref().map_or(0, |payload| payload.size.0);
                 link.busy_until = self.now + link.service(size, random);
                 let arrival = link.arrival(link.busy_until, Way::Speculative, random);
@@ -56,6 +86,10 @@ impl World {
                 let slot = self.bodies.insert((frame, payload));
                 new.push((arrival, Event::Body { replica: at, connection, slot }));
             }
+        }
+        missing.retain(|digest| machine.has_body(digest));
+        for digest in &missing {
+            machine.handle_missing(now, digest);
         }
         if let Some(local) = machine.poll_timeout() {
             // A connection that only the origin takes for alive is not asked again and again.
@@ -67,6 +101,10 @@ impl World {
         }
         for (at, event) in new {
             self.at(at, event);
+        }
+        if !missing.is_empty() {
+            // What follows from that; each body is found missing once.
+            self.pump_origin();
         }
     }
 
@@ -83,7 +121,9 @@ impl World {
                         self.situations.add(Situation::SkewExceeded);
                     }
                     replica::Event::DiskFull => self.situations.add(Situation::ReplicaFull),
-                    replica::Event::Connected | replica::Event::Refused(_) => {}
+                    replica::Event::Connected
+                    | replica::Event::Refused(_)
+                    | replica::Event::Renew => {}
                 }
             }
             if closed {

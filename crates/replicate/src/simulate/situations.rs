@@ -32,7 +32,7 @@ situations! {
     StaleBody,
     /// An invalidation was applied together with its body.
     AppliedWithBody,
-    /// An invalidation was applied because its deadline had come.
+    /// An invalidation was applied because its deadline had come, which had been some time off.
     AppliedAtDeadline,
     /// An invalidation was applied for a demand body or a token.
     AppliedOnDemand,
@@ -40,16 +40,18 @@ situations! {
     Transaction,
     /// A commit went in parts.
     InParts,
-    /// Transactions that change the tree in ways that are refused.
+    /// A transaction was refused because the tree would not have been one.
     RefusedTransaction,
     /// The origin was rolled back to an earlier state.
     Rollback,
-    /// A replica compared trees.
+    /// A replica that had been away for long compared trees.
     Resync,
     /// The log passed a replica that was comparing trees.
     ResyncAgain,
-    /// A read waited because the origin was not heard for Δ.
+    /// A read waited because the origin was not heard for Δ, though it had been heard before.
     BlockedByLease,
+    /// A read waited because nothing was heard since the start.
+    BlockedAtStart,
     /// A read waited for an invalidation to be applied.
     BlockedByApplying,
     /// A read waited for a body.
@@ -74,7 +76,7 @@ situations! {
     SkewExceeded,
     /// A wall clock was set.
     ClockStepped,
-    /// Messages were delayed by more than Δ.
+    /// A message on the control channel took longer than Δ.
     Delayed,
     /// A link was cut without anybody being told.
     Partition,
@@ -86,7 +88,7 @@ situations! {
     OriginCrashed,
     /// A replica crashed.
     ReplicaCrashed,
-    /// A crash lost a write to a disk.
+    /// A crash lost a body or a step that was being written.
     LostWrite,
     /// A crash left a body torn.
     TornBody,
@@ -94,7 +96,17 @@ situations! {
     Unacknowledged,
     /// A body on a disk went bad, and a read found it.
     MissingBody,
-    /// The origin's disk was full.
+    /// A body on the origin's disk went bad, and somebody found it.
+    LostAtOrigin,
+    /// A start of the origin did not find a body.
+    LostAtStart,
+    /// A transaction was refused because it counted on a body that was lost.
+    RefusedLost,
+    /// A body was held for the transaction that names it.
+    Held,
+    /// A lost body was written again.
+    PutBack,
+    /// The origin's disk was full, and a transaction was refused for that.
     OriginFull,
     /// A replica's disk was full.
     ReplicaFull,
@@ -106,12 +118,18 @@ situations! {
     Deduplicated,
     /// A body was wanted while it was being deleted.
     DropRaced,
-    /// A body was fetched after it had been overwritten.
+    /// A file was opened in the version that it was looked up in, which was overwritten by then.
     Graced,
+    /// Its body was gone by then.
+    GoneVersion,
     /// A name was read that does not exist.
     AbsentRead,
-    /// A folder was listed.
+    /// A name was looked up.
+    LookedUp,
+    /// A folder was listed, with all below it.
     Listed,
+    /// A folder was listed, as a file system does it.
+    NamesRead,
     /// An origin restored from an old backup was refused: it is behind.
     BackupBehind,
     /// An origin restored from an old backup was refused: it has written past the cursor.
@@ -160,6 +178,7 @@ impl Situations {
             (Situation::Transaction, counters.transactions),
             (Situation::Resync, counters.resyncs),
             (Situation::BlockedByLease, counters.blocked_stale),
+            (Situation::BlockedAtStart, counters.blocked_unheard),
             (Situation::BlockedByApplying, counters.blocked_applying),
             (Situation::BlockedByBody, counters.blocked_invalid),
             (Situation::BlockedByOrder, counters.blocked_order),
@@ -175,7 +194,6 @@ impl Situations {
             (Situation::NoRoom, counters.refused),
             (Situation::Deduplicated, counters.deduplicated),
             (Situation::DropRaced, counters.dedup_waits),
-            (Situation::Graced, counters.graced),
         ] {
             self.count(situation, times);
         }

@@ -3,7 +3,7 @@
 use super::Situation;
 use super::world::{Event, MS, Mend, World};
 use crate::Fault;
-use crate::message::Refusal;
+use crate::message::{Refusal, Stock};
 use crate::types::Sequence;
 
 impl World {
@@ -14,7 +14,7 @@ impl World {
         let delay = self.some(110 * MS);
         self.after(delay, Event::Trouble);
         let replica = self.random.below(self.replicas.len() as u64) as usize;
-        match self.random.below(24) {
+        match self.random.below(26) {
             0..=3 => self.reset(replica),
             4..=6 => {
                 // Long enough for the log to pass, now and then.
@@ -25,7 +25,6 @@ impl World {
             }
             7..=9 => {
                 self.replicas[replica].link.slow = (100 + self.random.below(500)) * MS;
-                self.situations.add(Situation::Delayed);
                 let length = (300 + self.random.below(900)) * MS;
                 self.after(length, Event::Mend(Mend::Slow { replica }));
             }
@@ -33,7 +32,6 @@ impl World {
             12..=13 => self.crash_soon(None),
             14 => {
                 self.origin.disk.full = true;
-                self.situations.add(Situation::OriginFull);
                 let length = self.random.below(150) * MS;
                 self.after(length, Event::Mend(Mend::OriginDisk));
             }
@@ -66,7 +64,12 @@ impl World {
                     self.replicas[replica].clock.step(by);
                 }
             }
-            22 => {
+            22..=23 => {
+                for _ in 0..3 {
+                    self.origin.disk.rot(&mut self.random);
+                }
+            }
+            24 => {
                 if self.origin.backup.is_none() {
                     let mut backup = self.origin.disk.clone();
                     backup.crash(&mut self.random);
@@ -228,6 +231,25 @@ impl World {
             let ours = machine.image().objects.iter();
             if !ours.map(|(path, object)| (path, &object.version)).eq(theirs) {
                 stuck.push(format!("replica {at} has other objects than the origin"));
+            }
+            let mut stock = Stock::default();
+            for object in machine.image().objects.values() {
+                let size = object.version.content.size.0;
+                stock.objects += 1;
+                stock.bytes.0 += size;
+                stock.valid_objects += u64::from(object.valid);
+                stock.valid_bytes.0 += if object.valid { size } else { 0 };
+            }
+            if machine.stock() != stock {
+                stuck.push(format!("replica {at} has {stock:?}, not {:?}", machine.stock()));
+            }
+            let valid = machine.image().objects.iter().filter(|(_, object)| object.valid);
+            for (path, object) in valid {
+                if !host.disk.holds(&object.version.content.digest) {
+                    stuck.push(format!(
+                        "replica {at} says it has the body of `{path}`, and has not"
+                    ));
+                }
             }
             if let Some(error) = self.lease_of(at) {
                 stuck.push(error);

@@ -10,12 +10,12 @@ use super::clients::Clients;
 use super::host::{Body, Clock, Disk, Done, True};
 use super::network::Link;
 use super::pool::Pool;
-use super::{Options, Outcome, Situations};
+use super::{Options, Outcome, Situation, Situations};
 use crate::message::{BodyHeader, Frame, Session, ToOrigin, ToReplica};
 use crate::origin::{self, Origin, ReadsPerWriteAndByte, Strategy};
 use crate::replica::{self, Replica};
 use crate::time::LocalTime;
-use crate::types::{Commit, Incarnation, Payload, ReplicaId};
+use crate::types::{Commit, Digest, Incarnation, Payload, ReplicaId};
 
 /// Something that happens at a time.
 #[derive(Clone, Copy, Debug)]
@@ -58,6 +58,10 @@ pub(super) enum Event {
     Crash { replica: Option<usize> },
     /// Something breaks.
     Trouble,
+    /// Somebody who has heard that a body is lost writes it again.
+    PutBack { digest: Digest },
+    /// A body is held, and whoever has asked for that goes on.
+    Held { id: origin::HoldId },
     /// Something is mended.
     Mend(Mend),
 }
@@ -190,6 +194,8 @@ impl World {
                     quota,
                     retry: Duration::from_millis(50),
                     demands: 64,
+                    demand_bytes: lull_cc::Bytes(80_000),
+                    report: Some(Duration::from_secs(1)),
                 },
                 link: Link::new(&mut random),
                 before: None,
@@ -344,6 +350,8 @@ impl World {
             Event::Cancel { session, number } => self.cancel(session, number),
             Event::Crash { replica } => self.crash(replica),
             Event::Trouble => self.trouble(),
+            Event::PutBack { digest } => self.put_back(digest),
+            Event::Held { id } => self.use_held(id),
             Event::Mend(mend) => self.mend(mend),
         }
     }
@@ -388,6 +396,8 @@ impl World {
         let mut machine =
             Origin::recover(now, self.origin.config, policy, disk.image.clone(), disk.intact());
         machine.sow(self.options.fault);
+        let lost = machine.lost().count();
+        self.situations.count(Situation::LostAtStart, lost as u64);
         self.origin.machine = Some(machine);
         self.pump_origin();
     }

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::path::Path as FilePath;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
 
 use bytes::Bytes as Buffer;
@@ -89,6 +90,8 @@ pub struct Store<S> {
     state: S,
     /// Counts transactions, so that after a failure it can be told whether the last one happened.
     transactions: u64,
+    /// Nothing is to become durable any more.
+    abandoned: Arc<AtomicBool>,
 }
 
 impl<S> core::fmt::Debug for Store<S> {
@@ -142,7 +145,7 @@ impl<S: State> Store<S> {
     pub(super) fn create(open: Opener, bodies: Bodies, state: S) -> Result<(), StoreError> {
         let database = RwLock::new(Some(open()?));
         let shared = Arc::new(Shared { open, database, bodies });
-        let mut store = Store { shared, state, transactions: 0 };
+        let mut store = Store { shared, state, transactions: 0, abandoned: Arc::default() };
         store.run(Vec::new())?;
         Ok(())
     }
@@ -175,7 +178,7 @@ impl<S: State> Store<S> {
         let micros = u64::try_from(now.as_nanos() / 1_000).unwrap_or(0);
         state.begin_life(Incarnation(micros));
         let shared = Arc::new(Shared { open, database: RwLock::new(Some(database)), bodies });
-        let mut store = Store { shared, state, transactions };
+        let mut store = Store { shared, state, transactions, abandoned: Arc::default() };
         store.run(Vec::new())?;
         let (image, inline) = store.shared.with(|database| {
             let transaction = begin_read(database)?;
@@ -194,6 +197,11 @@ impl<S: State> Store<S> {
     /// The part of the state that stays in memory.
     pub fn state(&self) -> &S {
         &self.state
+    }
+
+    /// What gives up all that is not being synced already.
+    pub(super) fn abandoned(&self) -> Arc<AtomicBool> {
+        Arc::clone(&self.abandoned)
     }
 
     /// What reads bodies.
@@ -304,6 +312,9 @@ impl<S: State> Store<S> {
         to.u64(self.transactions + 1);
         state.write(&mut to);
         open(&transaction, HEAD)?.insert((), &row[..])?;
+        if self.abandoned.load(Ordering::Relaxed) {
+            return Err(StoreError::Stopped);
+        }
         // Durable when it returns: redb's default.
         transaction.commit()?;
         Ok((state, done, files))

@@ -181,12 +181,11 @@ impl Tables for OriginState {
     }
 
     fn load(&self, transaction: &ReadTransaction) -> Result<Image, StoreError> {
-        let empty = Chain::of(self.last.sequence, VecDeque::from([self.last.chain]));
         let mut image = Image {
             incarnation: self.incarnation,
             objects: BTreeMap::new(),
             log: VecDeque::new(),
-            chain: empty.ok_or_else(|| StoreError::Damaged("the chain".to_owned()))?,
+            chain: Chain::new(self.last),
             stamp: self.stamp,
         };
         if self.last.sequence == Sequence::ZERO {
@@ -201,17 +200,23 @@ impl Tables for OriginState {
             image.objects.insert(path, version);
         }
         let table = transaction.open_table(CHAIN)?;
-        let mut digests = VecDeque::new();
+        let mut chain: Option<Chain> = None;
         for row in table.range(self.chain_first.0..)? {
             let (sequence, digest) = row?;
-            if sequence.value() != self.chain_first.0 + digests.len() as u64 {
-                return Err(StoreError::Damaged(format!("the chain at @{}", sequence.value())));
+            let (sequence, digest) = (Sequence(sequence.value()), Digest(*digest.value()));
+            let next =
+                chain.as_ref().map_or(self.chain_first, |chain| chain.last().sequence.next());
+            if sequence != next {
+                return Err(StoreError::Damaged(format!("the chain at {sequence}")));
             }
-            digests.push_back(Digest(*digest.value()));
+            match &mut chain {
+                Some(chain) => chain.push(digest),
+                None => chain = Some(Chain::new(Position { sequence, chain: digest })),
+            }
         }
-        let chain = Chain::of(self.chain_first, digests).filter(|chain| chain.last() == self.last);
-        image.chain =
-            chain.ok_or_else(|| StoreError::Damaged("the end of the chain".to_owned()))?;
+        image.chain = chain
+            .filter(|chain| chain.last() == self.last)
+            .ok_or_else(|| StoreError::Damaged("the end of the chain".to_owned()))?;
         let table = transaction.open_table(LOG)?;
         let mut position = image
             .chain

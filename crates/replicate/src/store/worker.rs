@@ -1,5 +1,6 @@
 //! Threads that do what a store is asked for, so that whoever asks goes on.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, Sender, TryRecvError, channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{Builder, JoinHandle};
@@ -23,6 +24,7 @@ pub struct Worker<T> {
     journal: Option<Sender<Job<T>>>,
     large: Option<Sender<Job<T>>>,
     threads: Vec<JoinHandle<()>>,
+    pub(super) abandoned: Arc<AtomicBool>,
     is_small: Box<dyn IsSmall>,
 }
 
@@ -48,6 +50,7 @@ impl<T: Send + 'static> Worker<T> {
         tell: impl Fn(Result<Done, StoreError>) + Send + Sync + 'static,
     ) -> std::io::Result<Self> {
         let tell = Arc::new(tell);
+        let abandoned = store.abandoned();
         let bodies = store.bodies().clone();
         let is_small = Box::new(move |size| bodies.is_small(size));
         let mut threads = Vec::new();
@@ -56,11 +59,18 @@ impl<T: Send + 'static> Worker<T> {
         for _ in 0..WRITERS {
             let (bodies, waiting, tell) =
                 (store.bodies().clone(), Arc::clone(&waiting), Arc::clone(&tell));
+            let abandoned = Arc::clone(&abandoned);
             let write = move || {
                 loop {
                     let next = waiting.lock().unwrap_or_else(PoisonError::into_inner).recv();
                     let Ok(Job::Store(payload)) = next else { return };
+                    if abandoned.load(Ordering::Relaxed) {
+                        return;
+                    }
                     let stored = bodies.store(&payload);
+                    if abandoned.load(Ordering::Relaxed) {
+                        return;
+                    }
                     let failed = stored.is_err();
                     tell(stored.map(|outcome| Done::Stored(payload.digest, outcome)));
                     if failed {
@@ -71,16 +81,21 @@ impl<T: Send + 'static> Worker<T> {
             threads.push(Builder::new().name("lull-bodies".to_owned()).spawn(write)?);
         }
         let (journal, waiting) = channel();
+        let gone = Arc::clone(&abandoned);
         let write = move || {
             while let Some(jobs) = next(&waiting) {
+                if gone.load(Ordering::Relaxed) {
+                    return;
+                }
                 match store.run(jobs) {
+                    _ if gone.load(Ordering::Relaxed) => return,
                     Ok(done) => done.into_iter().for_each(|done| tell(Ok(done))),
                     Err(error) => return tell(Err(error)),
                 }
             }
         };
         threads.push(Builder::new().name("lull-journal".to_owned()).spawn(write)?);
-        Ok(Worker { journal: Some(journal), large: Some(large), threads, is_small })
+        Ok(Worker { journal: Some(journal), large: Some(large), threads, abandoned, is_small })
     }
 
     /// Asks for something to be done.
@@ -92,6 +107,12 @@ impl<T: Send + 'static> Worker<T> {
         let to = if large { &self.large } else { &self.journal };
         let to = to.as_ref().ok_or(StoreError::Stopped)?;
         to.send(job).map_err(|_| StoreError::Stopped)
+    }
+
+    /// Ends as if the process had been killed: of what was asked for only that is done which the disk
+    /// is syncing just then, and nobody is told of anything.
+    pub fn abandon(self) {
+        self.abandoned.store(true, Ordering::Relaxed);
     }
 }
 

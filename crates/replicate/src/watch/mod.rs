@@ -295,12 +295,13 @@ impl Watcher {
             (self.tell)(WatchEvent::Skipped { path, why });
         }
         // What is no text is the name of no object.
-        let committed = self.origin.objects_at(names.keys().filter_map(|name| name.to_str()));
+        let (committed, lost) =
+            self.origin.objects_at(names.keys().filter_map(|name| name.to_str()));
         if names.contains_key(FilePath::new("")) && seen.is_empty() && !committed.is_empty() {
             (self.tell)(WatchEvent::Empty(self.root.clone()));
             return Ok(());
         }
-        let written = self.commit(seen.changes(&names, &committed));
+        let written = self.commit(seen.changes(&names, &committed, &lost));
         let now = MachineClock.read().local;
         match written {
             Ok(()) => self.waits = None,
@@ -373,7 +374,7 @@ impl Watcher {
             });
             Err(io::ErrorKind::Other.into())
         };
-        let file = look::open(&self.root, &self.root.join(path.as_str()));
+        let file = source::open(&self.root, &self.root.join(path.as_str()));
         let read = file.and_then(|file| source::read(file, take));
         if let Some(failed) = failed {
             return Err(failed);

@@ -21,7 +21,7 @@ use std::path::PathBuf;
 
 use crate::path::{Path, PathError};
 use crate::time::LocalTime;
-use crate::types::{Content, LARGEST_BODY, Version};
+use crate::types::{Content, Digest, LARGEST_BODY, Version};
 
 /// A name below the watched folder, as its file system has it; the folder itself is the empty one.
 /// Ordered by its parts, so that what is in a folder follows it.
@@ -128,16 +128,18 @@ impl Seen {
     }
 
     /// What makes of the objects that are committed, at and below these names, what was seen there. A
-    /// file of which only the time is another stays as it is.
+    /// file of which only the time is another stays as it is, unless its body is lost.
     pub(super) fn changes(
         &self,
         names: &Names,
         committed: &BTreeMap<Path, Version>,
+        lost: &BTreeSet<Digest>,
     ) -> BTreeMap<Path, Option<Content>> {
         let mut changes = BTreeMap::new();
         for (path, content) in &self.files {
             let old = committed.get(path).map(|version| version.content);
-            let bytes = old.is_some_and(|old| old.digest == content.digest);
+            let here = !lost.contains(&content.digest);
+            let bytes = here && old.is_some_and(|old| old.digest == content.digest);
             let mode =
                 old.is_some_and(|old| old.metadata.executable == content.metadata.executable);
             let partial = names.get(&name_of(path)) == Some(&Depth::Mode);

@@ -1,4 +1,4 @@
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use lull_cc::Bytes;
 use proptest::prelude::*;
@@ -162,12 +162,17 @@ fn what_is_seen_becomes_what_is_committed() {
     };
     let mode = |name: &str| (Name::from(name), Depth::Mode);
     let names: Names = [mode("touched"), mode("written"), mode("begun")].into();
-    let changes = seen.changes(&names, &committed);
-    let changes: Vec<_> = changes.iter().map(|(path, to)| (path.as_str(), to.is_some())).collect();
-    assert_eq!(
-        changes,
-        [("bytes", true), ("gone", false), ("mode", true), ("new", true), ("touched", true)]
-    );
+    let changes = |lost: &[u8]| {
+        let lost = lost.iter().map(|body| content(*body, false).digest).collect();
+        let changes = seen.changes(&names, &committed, &lost).into_iter();
+        changes.map(|(path, to)| (path.to_string(), to.is_some())).collect::<Vec<_>>()
+    };
+    let all = [("bytes", true), ("gone", false), ("mode", true), ("new", true), ("touched", true)];
+    let mut all: Vec<_> = all.map(|(name, is)| (name.to_owned(), is)).into();
+    assert_eq!(changes(&[]), all);
+    // What the origin has lost it is given once more.
+    all.insert(4, ("same".to_owned(), true));
+    assert_eq!(changes(&[1, 6]), all);
 }
 
 /// A folder, as files by their names.
@@ -231,7 +236,7 @@ impl World {
         let seen = Seen { files: files.collect(), ..Seen::default() };
         let there = self.committed.clone().into_iter();
         let there = there.filter(|(path, _)| is_in(&Name::from(path.as_str()))).collect();
-        let changes = seen.changes(&names, &there);
+        let changes = seen.changes(&names, &there, &BTreeSet::new());
         self.commits += u64::from(!changes.is_empty());
         for (path, content) in changes {
             let sequence = Sequence(self.commits);

@@ -1,9 +1,15 @@
 //! The messages of the control channel.
 
+use core::time::Duration;
+
+use lull_cc::Bytes;
+
 use super::WireError;
 use super::cursor::{Reader, Writer};
 use super::sealed::Coded;
-use crate::message::{Ask, MOST_CHANGES, MOST_PATHS, Refusal, Start, ToOrigin, ToReplica, Tree};
+use crate::message::{
+    Ask, MOST_CHANGES, MOST_PATHS, Refusal, Report, Start, Stock, ToOrigin, ToReplica, Tree,
+};
 use crate::types::Change;
 
 /// What replicas may send in one frame: [`MOST_PATHS`] of the longest paths, with counts, are 4.1 MB.
@@ -37,6 +43,7 @@ mod kind {
     pub(super) const ASK_LEAVES: u8 = 0x09;
     pub(super) const ASK_ENTRIES: u8 = 0x0a;
     pub(super) const RESYNCED: u8 = 0x0b;
+    pub(super) const REPORT: u8 = 0x0c;
     pub(super) const WELCOME_LOG: u8 = 0x41;
     pub(super) const WELCOME_RESYNC: u8 = 0x42;
     pub(super) const REFUSED: u8 = 0x43;
@@ -45,6 +52,7 @@ mod kind {
     pub(super) const BRANCHES: u8 = 0x46;
     pub(super) const LEAVES: u8 = 0x47;
     pub(super) const ENTRIES: u8 = 0x48;
+    pub(super) const RENEW: u8 = 0x49;
 }
 
 impl Coded for ToOrigin {
@@ -63,6 +71,7 @@ impl Coded for ToOrigin {
             ToOrigin::Ask(Ask::Leaves(_)) => kind::ASK_LEAVES,
             ToOrigin::Ask(Ask::Entries(_)) => kind::ASK_ENTRIES,
             ToOrigin::Resynced(_) => kind::RESYNCED,
+            ToOrigin::Report(_) => kind::REPORT,
         }
     }
 
@@ -101,6 +110,7 @@ impl Coded for ToOrigin {
                     Ok(())
                 });
             }
+            ToOrigin::Report(report) => return write_report(to, report),
             ToOrigin::Ask(Ask::Entries(leaves)) => {
                 return to.list(LEAVES, leaves, |to, leaf| {
                     to.u16(*leaf);
@@ -136,9 +146,46 @@ impl Coded for ToOrigin {
                 ToOrigin::Ask(Ask::Entries(from.list(LEAVES, 2, |from| from.u16("leaf"))?))
             }
             kind::RESYNCED => ToOrigin::Resynced(from.sequence("sequence")?),
+            kind::REPORT => ToOrigin::Report(read_report(from)?),
             other => return Err(WireError::Kind(other)),
         })
     }
+}
+
+fn write_report(to: &mut Writer<'_>, report: &Report) -> Result<(), WireError> {
+    let Report { staleness, lasts, skew, stock } = report;
+    for time in [staleness, lasts] {
+        to.option(time.as_ref(), |to, time| {
+            to.u64(u64::try_from(time.as_nanos()).unwrap_or(u64::MAX));
+            Ok(())
+        })?;
+    }
+    to.option(skew.as_ref(), |to, (least, most)| {
+        to.i64(*least);
+        to.i64(*most);
+        Ok(())
+    })?;
+    let Stock { objects, valid_objects, bytes, valid_bytes } = stock;
+    for count in [*objects, *valid_objects, bytes.0, valid_bytes.0] {
+        to.u64(count);
+    }
+    Ok(())
+}
+
+fn read_report(from: &mut Reader<'_>) -> Result<Report, WireError> {
+    let time = |from: &mut Reader<'_>| from.u64("time").map(Duration::from_nanos);
+    let staleness = from.option("staleness", time)?;
+    let lasts = from.option("lasts", time)?;
+    let skew = from.option("skew", |from| Ok((from.i64("least")?, from.i64("most")?)))?;
+    let mut count = || from.u64("count");
+    let (objects, valid_objects) = (count()?, count()?);
+    let (bytes, valid_bytes) = (Bytes(count()?), Bytes(count()?));
+    Ok(Report {
+        staleness,
+        lasts,
+        skew,
+        stock: Stock { objects, valid_objects, bytes, valid_bytes },
+    })
 }
 
 impl Coded for ToReplica {
@@ -154,12 +201,13 @@ impl Coded for ToReplica {
             ToReplica::Tree(Tree::Branches(_)) => kind::BRANCHES,
             ToReplica::Tree(Tree::Leaves(..)) => kind::LEAVES,
             ToReplica::Tree(Tree::Entries(..)) => kind::ENTRIES,
+            ToReplica::Renew => kind::RENEW,
         }
     }
 
     fn write(&self, to: &mut Writer<'_>) -> Result<(), WireError> {
         match self {
-            ToReplica::Welcome(Start::Log) => {}
+            ToReplica::Welcome(Start::Log) | ToReplica::Renew => {}
             ToReplica::Welcome(Start::Resync { position, stamp, root }) => {
                 to.position(position);
                 to.wall(*stamp);
@@ -246,6 +294,7 @@ impl Coded for ToReplica {
                 let entry = |from: &mut Reader<'_>| Ok((from.path()?, from.version()?));
                 ToReplica::Tree(Tree::Entries(leaf, from.list(ENTRIES, ENTRY, entry)?))
             }
+            kind::RENEW => ToReplica::Renew,
             other => return Err(WireError::Kind(other)),
         })
     }

@@ -33,7 +33,7 @@ impl<'a> Writer<'a> {
         self.0.extend_from_slice(&value.to_le_bytes());
     }
 
-    fn i64(&mut self, value: i64) {
+    pub(crate) fn i64(&mut self, value: i64) {
         self.0.extend_from_slice(&value.to_le_bytes());
     }
 
@@ -170,7 +170,7 @@ impl<'a> Reader<'a> {
         self.array(what).map(u64::from_le_bytes)
     }
 
-    fn i64(&mut self, what: &'static str) -> Result<i64, WireError> {
+    pub(crate) fn i64(&mut self, what: &'static str) -> Result<i64, WireError> {
         self.array(what).map(i64::from_le_bytes)
     }
 

@@ -1,13 +1,15 @@
 //! That messages come out as they went in, and that nothing else comes out of anything.
 
+use core::time::Duration;
+
 use lull_cc::Bytes;
 use proptest::collection::vec;
 use proptest::prelude::*;
 
 use super::*;
 use crate::message::{
-    Ask, BodyHeader, Enrol, Enrolled, FromAuthority, MOST_PATHS, NotEnrolled, Refusal, Start,
-    ToAuthority, ToOrigin, ToReplica, Tree,
+    Ask, BodyHeader, Enrol, Enrolled, FromAuthority, MOST_PATHS, NotEnrolled, Refusal, Report,
+    Start, Stock, ToAuthority, ToOrigin, ToReplica, Tree,
 };
 use crate::path::{LONGEST_PATH, Path};
 use crate::time::{LocalTime, WallTime};
@@ -79,7 +81,20 @@ fn to_origin() -> impl Strategy<Value = ToOrigin> {
         vec(any::<u8>(), 0..=256).prop_map(|branches| ToOrigin::Ask(Ask::Leaves(branches))),
         vec(any::<u16>(), 0..600).prop_map(|leaves| ToOrigin::Ask(Ask::Entries(leaves))),
         sequence().prop_map(ToOrigin::Resynced),
+        report().prop_map(ToOrigin::Report),
     ]
+}
+
+fn report() -> impl Strategy<Value = Report> {
+    let time = || prop::option::of(any::<u64>().prop_map(Duration::from_nanos));
+    let skew = prop::option::of(any::<(i64, i64)>());
+    (time(), time(), skew, any::<[u64; 4]>()).prop_map(
+        |(staleness, lasts, skew, [objects, valid_objects, bytes, valid])| {
+            let (bytes, valid_bytes) = (Bytes(bytes), Bytes(valid));
+            let stock = Stock { objects, valid_objects, bytes, valid_bytes };
+            Report { staleness, lasts, skew, stock }
+        },
+    )
 }
 
 fn refusal() -> impl Strategy<Value = Refusal> {
@@ -123,6 +138,7 @@ fn to_replica() -> impl Strategy<Value = ToReplica> {
             echo
         }),
         tree().prop_map(ToReplica::Tree),
+        Just(ToReplica::Renew),
     ]
 }
 
@@ -433,6 +449,14 @@ fn the_newest_version_that_both_know_is_spoken() {
         let (ours, theirs) = (speaks(ours.0, ours.1), speaks(theirs.0, theirs.1));
         assert_eq!(ours.agree(theirs).ok(), expected, "{ours:?} {theirs:?}");
     }
+}
+
+#[test]
+fn who_speaks_only_the_first_version_is_told_so_at_once() {
+    // It has no `Report` and no `Renew`.
+    let theirs = Preface { oldest: 1, newest: 1, channel: Channel::Control };
+    let refused = Preface::ours(Channel::Control).agree(theirs);
+    assert_eq!(refused, Err(WireError::Version { oldest: 1, newest: 1 }));
 }
 
 #[test]

@@ -1,7 +1,10 @@
 //! Origins and replicas over loopback, with TLS, stores on a disk, and crashes.
 
+mod authority;
 mod crashes;
 mod mounts;
+mod publish;
+mod sessions;
 mod site;
 mod snapshots;
 mod watch;
@@ -55,6 +58,9 @@ fn what_is_written_is_read_at_each_replica() {
             "{status:?}"
         );
         assert!(status.replicas[0].speculative_bytes > 3_000_000, "pushed: {status:?}");
+        // What goes the other way is small, and there is some.
+        let told = site.replica(0).status().control_bytes;
+        assert!((100..100_000).contains(&told), "{told} bytes");
         site.stop().await;
     });
 }
@@ -174,14 +180,7 @@ fn a_body_that_the_origin_has_lost_is_told_and_not_asked_for_again_and_again() {
         let mut site = Site::new(0).await;
         let large = body(3, 200_000);
         site.write(&[("a", Some(&large)), ("b", Some(b"small"))]).await;
-        let mut lost = 0;
-        for folder in fs::read_dir(site.folder().join("origin/bodies")).expect("a folder") {
-            for file in fs::read_dir(folder.expect("an entry").path()).expect("a folder") {
-                fs::remove_file(file.expect("an entry").path()).expect("deleted");
-                lost += 1;
-            }
-        }
-        assert_eq!(lost, 1, "only the large one is a file");
+        assert_eq!(site.lose_bodies(), 1, "only the large one is a file");
         site.add_replica().await;
         site.told_origin(|event| matches!(event, OriginEvent::Lost { .. })).await;
         assert_eq!(site.read(0, "b").await.as_deref(), Some(&b"small"[..]));
@@ -196,6 +195,106 @@ fn a_body_that_the_origin_has_lost_is_told_and_not_asked_for_again_and_again() {
         let answer = reading.await.expect("no panic").expect("an answer");
         assert!(matches!(answer.outcome, Outcome::Object(_)), "{answer:?}");
         assert_eq!(site.read(0, "a").await, Some(large));
+        site.stop().await;
+    });
+}
+
+#[test]
+fn the_authority_is_replaced_while_replicas_go_on() {
+    runtime().block_on(async {
+        let mut site = Site::new(2).await;
+        let sequence = site.write(&[("a", Some(b"one"))]).await;
+        site.reach(sequence).await;
+        let finished = site.origin().finish_rotation();
+        assert!(matches!(finished, Err(DaemonError::Rotation(_))), "{finished:?}");
+        // One of them is not here.
+        site.crash_replica(1);
+        site.origin().begin_rotation().expect("written");
+        site.told(0, |event| matches!(event, ReplicaEvent::Disconnected { .. })).await;
+        patient("it is back", || site.replica(0).status().connected).await;
+        let finished = site.origin().finish_rotation().unwrap_err().to_string();
+        assert!(finished.starts_with("replica-1 would be shut out"), "{finished}");
+        site.start_replica(1).await;
+        patient("all have a new certificate", || site.origin().finish_rotation().is_ok()).await;
+        // The origin shows the new one from now on, and both get rid of the old one.
+        let sequence = site.write(&[("a", Some(b"two"))]).await;
+        site.reach(sequence).await;
+        patient("no replica trusts the old one", || {
+            let kept = |number: usize| {
+                let file = site.folder().join(number.to_string()).join("identity.json");
+                let text = fs::read_to_string(file).expect("an identity");
+                let kept: serde_json::Value = serde_json::from_str(&text).expect("JSON");
+                kept["authorities"].as_array().expect("a list").len()
+            };
+            (kept(0), kept(1)) == (1, 1)
+        })
+        .await;
+        site.crash_replica(0);
+        site.start_replica(0).await;
+        let sequence = site.write(&[("a", Some(b"three"))]).await;
+        site.reach(sequence).await;
+        // And once more.
+        site.origin().begin_rotation().expect("written");
+        patient("all have a new certificate", || site.origin().finish_rotation().is_ok()).await;
+        let sequence = site.write(&[("a", Some(b"four"))]).await;
+        site.reach(sequence).await;
+        site.stop().await;
+    });
+}
+
+/// A replica that has 100 kB of its origin's.
+async fn with_a_large_body() -> Site {
+    let mut site = Site::new(1).await;
+    let large = body(1, 100_000);
+    let sequence = site.write(&[("a", Some(&large))]).await;
+    site.reach(sequence).await;
+    assert_eq!(site.read(0, "a").await, Some(large));
+    site
+}
+
+#[test]
+fn bytes_are_counted_since_the_start_of_the_origin() {
+    runtime().block_on(async {
+        let mut site = with_a_large_body().await;
+        let lives = |site: &Site| (site.origin().status().life, site.replica(0).status().life);
+        let first = lives(&site);
+        let sent = |site: &Site| {
+            let status = site.origin().status();
+            let one = &status.replicas[0];
+            one.control_bytes + one.demand_bytes + one.speculative_bytes
+        };
+        patient("it was sent", || sent(&site) > 100_000).await;
+        let before = sent(&site);
+        // By another connection.
+        site.crash_replica(0);
+        site.start_replica(0).await;
+        let sequence = site.write(&[("b", Some(b"small"))]).await;
+        site.reach(sequence).await;
+        assert!(sent(&site) > before);
+        let second = lives(&site);
+        assert_eq!((first.0, first.1 != second.1), (second.0, true), "only the replica's is new");
+        site.stop().await;
+    });
+}
+
+#[test]
+fn the_origin_tells_how_its_replicas_are() {
+    runtime().block_on(async {
+        let mut site = with_a_large_body().await;
+        let one = |site: &Site| site.origin().status().replicas[0].clone();
+        patient("it has said how it is", || one(&site).valid_bytes == Some(100_000)).await;
+        let status = one(&site);
+        assert_eq!(
+            (status.objects, status.valid_objects, status.bytes),
+            (Some(1), Some(1), Some(100_000))
+        );
+        assert!(status.staleness_seconds.is_some_and(|seconds| seconds < 30.0), "{status:?}");
+        assert!(status.skew_seconds.is_some() && status.away_seconds.is_none(), "{status:?}");
+        site.crash_replica(0);
+        patient("it is away", || !one(&site).connected).await;
+        let status = one(&site);
+        assert_eq!(status.masked_seconds, status.away_seconds, "for an hour, if it is only cut");
+        assert!(status.away_seconds.is_some());
         site.stop().await;
     });
 }

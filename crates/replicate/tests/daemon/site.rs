@@ -1,5 +1,6 @@
 //! An origin and replicas in folders of their own.
 
+use std::fs;
 use std::path::Path as FilePath;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
@@ -86,8 +87,12 @@ impl Site {
     pub(crate) async fn with(replicas: usize, change: impl Fn(&mut Config)) -> Self {
         let mut config = Config::default();
         change(&mut config);
+        Self::on(Arc::new(MachineClock), replicas, config).await
+    }
+
+    /// All by this clock.
+    pub(crate) async fn on(clock: Arc<dyn Clock>, replicas: usize, config: Config) -> Self {
         let folder = tempfile::tempdir().expect("a folder");
-        let clock: Arc<dyn Clock> = Arc::new(MachineClock);
         create_origin(&folder.path().join("origin"), clock.read().wall).expect("a new origin");
         let told = Told::default();
         let origin = origin(folder.path(), "127.0.0.1:0", &clock, &told).await;
@@ -207,6 +212,18 @@ impl Site {
 
     pub(crate) fn crash_replica(&mut self, number: usize) {
         self.replicas[number].daemon = None;
+    }
+
+    /// Deletes the files of the origin's bodies; gives how many there were.
+    pub(crate) fn lose_bodies(&self) -> usize {
+        let mut lost = 0;
+        for folder in fs::read_dir(self.folder().join("origin/bodies")).expect("a folder") {
+            for file in fs::read_dir(folder.expect("an entry").path()).expect("a folder") {
+                fs::remove_file(file.expect("an entry").path()).expect("deleted");
+                lost += 1;
+            }
+        }
+        lost
     }
 
     pub(crate) async fn stop_origin(&mut self) {

@@ -69,7 +69,7 @@ impl Watching {
     }
 
     fn committed(&self) -> Files {
-        let (_, objects) = self.site.origin().tree();
+        let objects = self.site.origin().tree().objects;
         let content = |(path, version): (lull_replicate::Path, lull_replicate::types::Version)| {
             let content = version.content;
             (path.to_string(), (content.digest, content.metadata.executable))

@@ -94,7 +94,7 @@ impl Sending<'_> {
             let piece = self.look(content, move |library| library.piece(&digest, size, number));
             let Some(bytes) = piece.await? else { return Ok(false) };
             if !outline.has(number, &bytes) {
-                self.shared.with(|core, _| core.machine.handle_missing(&digest));
+                self.shared.with(|core, now| core.machine.handle_missing(now, &digest));
                 return Ok(false);
             }
             self.put(to, BodyPart::Piece { number, bytes: bytes.to_vec() })?;
@@ -118,7 +118,7 @@ impl Sending<'_> {
         let found =
             spawn_blocking(move || ask(&library)).await.map_err(|_| LinkError::GivenUp)??;
         if found.is_none() {
-            self.shared.with(|core, _| core.machine.handle_missing(&content.digest));
+            self.shared.with(|core, now| core.machine.handle_missing(now, &content.digest));
         }
         Ok(found)
     }

@@ -9,14 +9,28 @@ use tokio::sync::{Notify, oneshot, watch};
 use super::WriteError;
 use crate::daemon::LinkError;
 use crate::message::{Channel, Frame, Refusal, Session, ToOrigin};
-use crate::origin::{Append, Counters, Event, Origin, Transaction, TransactionId};
+use crate::origin::{Append, Counters, Event, HoldId, Origin, Transaction, TransactionId};
 use crate::path::Path;
 use crate::store::{Body, Done, StoreError, Worker};
 use crate::time::Reading;
-use crate::types::{Incarnation, ReplicaId, Sequence};
+use crate::types::{DiskFull, Incarnation, Payload, ReplicaId, Sequence};
+
+/// What tells of a body that is to be held.
+pub(super) type Held = oneshot::Receiver<Result<(), DiskFull>>;
 
 /// What is told about a write.
 pub(super) type Answer = oneshot::Sender<Result<Sequence, WriteError>>;
+
+/// What somebody wants to become of the state.
+#[derive(Debug)]
+pub(super) enum Wanted {
+    Changes(Transaction<Body>),
+    /// That of this sequence again.
+    Back(Sequence),
+}
+
+/// Bytes by channel.
+pub(super) type Sent = [AtomicU64; 3];
 
 /// The connections of a replica that are up.
 #[derive(Debug)]
@@ -27,9 +41,11 @@ pub(super) struct Link {
     pub(super) control: Notify,
     pub(super) demand: Notify,
     pub(super) speculative: Notify,
-    /// Bytes that were sent, by the number of the channel.
-    pub(super) sent: [AtomicU64; 3],
+    /// Bytes that were sent to the replica, by the number of the channel.
+    pub(super) sent: Arc<Sent>,
     pub(super) ended: watch::Sender<bool>,
+    /// The replica is to be told to get a new certificate.
+    pub(super) renew: AtomicBool,
     taken: [AtomicBool; 2],
 }
 
@@ -67,10 +83,16 @@ pub(super) struct Core {
     pub(super) machine: Origin<Body>,
     pub(super) worker: Option<Worker<Append<Body>>>,
     pub(super) links: BTreeMap<ReplicaId, Arc<Link>>,
+    /// What was sent to each replica since the start.
+    pub(super) sent: BTreeMap<ReplicaId, Arc<Sent>>,
+    /// Connections that have not said yet what they are for.
+    pub(super) arriving: BTreeMap<ReplicaId, usize>,
     /// The last connection of each replica that has said hello.
     newest: BTreeMap<ReplicaId, (Incarnation, u32)>,
     pub(super) writes: BTreeMap<TransactionId, Answer>,
     last_write: TransactionId,
+    holds: BTreeMap<HoldId, oneshot::Sender<Result<(), DiskFull>>>,
+    last_hold: HoldId,
     pub(super) failed: Option<StoreError>,
     /// Nothing is written any more.
     pub(super) closed: bool,
@@ -83,9 +105,13 @@ impl Core {
             machine,
             worker: None,
             links: BTreeMap::new(),
+            sent: BTreeMap::new(),
+            arriving: BTreeMap::new(),
             newest: BTreeMap::new(),
             writes: BTreeMap::new(),
             last_write: TransactionId(0),
+            holds: BTreeMap::new(),
+            last_hold: HoldId(0),
             failed: None,
             closed: false,
             counters: Counters::default(),
@@ -105,22 +131,44 @@ impl Core {
     pub(super) fn fail(&mut self, error: StoreError) {
         // The first one is the cause.
         self.failed.get_or_insert(error);
+        self.answer_nobody();
+    }
+
+    /// Whoever waits for an answer hears that there is none.
+    fn answer_nobody(&mut self) {
         self.writes.clear();
+        self.holds.clear();
     }
 
     pub(super) fn submit(
         &mut self,
         now: Reading,
-        changes: Transaction<Body>,
+        wanted: Wanted,
         answer: Answer,
     ) -> Result<(), WriteError> {
         if self.closed || self.failed.is_some() {
             return Err(WriteError::Stopped);
         }
         self.last_write.0 += 1;
-        self.writes.insert(self.last_write, answer);
-        self.machine.handle_transaction(now, self.last_write, changes);
+        let id = self.last_write;
+        self.writes.insert(id, answer);
+        match wanted {
+            Wanted::Changes(changes) => self.machine.handle_transaction(now, id, changes),
+            Wanted::Back(to) => self.machine.handle_rollback(now, id, to),
+        }
         Ok(())
+    }
+
+    /// Asks the store for a body that is to be held; gives its number, and what tells of the answer.
+    pub(super) fn hold(&mut self, payload: Payload<Body>) -> Result<(HoldId, Held), WriteError> {
+        if self.closed || self.failed.is_some() {
+            return Err(WriteError::Stopped);
+        }
+        self.last_hold.0 += 1;
+        let (sender, answer) = oneshot::channel();
+        self.holds.insert(self.last_hold, sender);
+        self.machine.handle_hold(self.last_hold, payload);
+        Ok((self.last_hold, answer))
     }
 
     /// A replica says hello: its earlier connections end.
@@ -147,8 +195,9 @@ impl Core {
             control: Notify::new(),
             demand: Notify::new(),
             speculative: Notify::new(),
-            sent: Default::default(),
+            sent: Arc::clone(self.sent.entry(replica).or_default()),
             ended: watch::Sender::new(false),
+            renew: AtomicBool::new(false),
             taken: Default::default(),
         });
         self.machine.handle_frame(now, replica, hello);
@@ -176,6 +225,22 @@ impl Core {
         }
     }
 
+    /// Somebody has joined under that number: what had it before counts no more, nor does what that has
+    /// said of its lives, which may be later ones than any to come.
+    pub(super) fn joined(&mut self, replica: ReplicaId) {
+        self.give_up(replica);
+        self.newest.remove(&replica);
+        self.machine.handle_joined(replica);
+    }
+
+    /// Whoever has said hello by this link is no replica any more, so it has said nothing: unless
+    /// somebody else is here in its place by now.
+    pub(super) fn take_back(&mut self, link: &Arc<Link>) {
+        if self.is_current(link) {
+            self.joined(link.replica);
+        }
+    }
+
     /// Hands the store's work on, and wakes whoever waits.
     pub(super) fn pump(&mut self) -> Happened {
         let mut happened = Happened::default();
@@ -183,8 +248,7 @@ impl Core {
         while let Some(effect) = self.machine.poll_effect() {
             if let Err(error) = worker.ask(effect.into()) {
                 // What it has failed with is told by its thread.
-                self.failed.get_or_insert(error);
-                self.writes.clear();
+                self.fail(error);
                 return happened;
             }
         }
@@ -196,6 +260,11 @@ impl Core {
                     self.answer(transaction, Ok(sequence));
                 }
                 Event::Refused { transaction, why } => self.answer(transaction, Err(why.into())),
+                Event::Held { id, outcome } => {
+                    if let Some(holder) = self.holds.remove(&id) {
+                        let _ = holder.send(outcome);
+                    }
+                }
                 Event::Progress { .. } => happened.progress = true,
                 Event::Turned { replica, why } => happened.turned.push((replica, why)),
                 Event::Close(replica) => self.give_up(replica),
@@ -224,7 +293,7 @@ impl Core {
         for link in ::core::mem::take(&mut self.links).into_values() {
             link.end();
         }
-        self.writes.clear();
+        self.answer_nobody();
         self.worker.take()
     }
 }
@@ -261,7 +330,9 @@ impl Concerns {
             ToOrigin::Taken(_) => Concerns::Both,
             ToOrigin::Ask(_) => Concerns::Channel(Channel::Control),
             ToOrigin::Resynced(_) | ToOrigin::Hello { .. } => Concerns::Both,
-            ToOrigin::Ping { .. } | ToOrigin::Ack(_) | ToOrigin::Reads(_) => Concerns::Nobody,
+            ToOrigin::Ping { .. } | ToOrigin::Ack(_) | ToOrigin::Reads(_) | ToOrigin::Report(_) => {
+                Concerns::Nobody
+            }
         }
     }
 }

@@ -4,19 +4,23 @@ mod bodies;
 mod core;
 mod serve;
 mod status;
+#[cfg(test)]
+mod tests;
 
 #[cfg(feature = "watch")]
 use ::core::ops::Bound;
 #[cfg(feature = "watch")]
 use std::collections::BTreeMap;
+use std::collections::BTreeSet;
 use std::net::SocketAddr;
 use std::path::{Path as FilePath, PathBuf};
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use lull_transport::Options;
 use thiserror::Error;
-use tokio::net::TcpListener;
+use tokio::net::{TcpListener, TcpSocket};
 use tokio::sync::{oneshot, watch};
 use tokio::task::JoinHandle;
 
@@ -24,15 +28,13 @@ use super::{Clock, DaemonError, end, worker_of};
 use crate::identity::{self, IdentityError, OriginIdentity, Ticket};
 use crate::message::Refusal;
 use crate::origin::{Config, Origin, Prioritise, ReadsPerWriteAndByte};
-use crate::origin::{Refused, RollbackError, Transaction};
+use crate::origin::{HoldId, Refused, Transaction};
 use crate::path::Path;
 use crate::store::{Bodies, Body, Library, OriginState, Settings, Store, StoreError};
 use crate::time::{Reading, WallTime};
-#[cfg(feature = "watch")]
-use crate::types::Digest;
-use crate::types::{Position, ReplicaId, Sequence, Version};
+use crate::types::{Digest, Payload, Position, ReplicaId, Sequence, Version};
 
-use self::core::Core;
+use self::core::{Core, Wanted};
 pub use self::status::{OriginStatus, PeerStatus};
 
 /// What an origin daemon is told once.
@@ -104,8 +106,8 @@ pub enum OriginEvent {
         /// Why.
         why: Refusal,
     },
-    /// A body is gone.
-    #[error("the body of {} is lost: write it again", shown(.paths))]
+    /// Bodies are gone.
+    #[error("the body of {} is lost: publish it again", shown(.paths))]
     Lost {
         /// The objects that have it.
         paths: Vec<Path>,
@@ -132,9 +134,6 @@ pub enum WriteError {
     /// The origin refuses it.
     #[error(transparent)]
     Refused(#[from] Refused),
-    /// There is no way back.
-    #[error(transparent)]
-    Rollback(#[from] RollbackError),
     /// The state is not the one that the write was made for.
     #[error("the last state is {0}, not the one that this write was made for: look again")]
     Moved(Sequence),
@@ -192,8 +191,8 @@ impl Shared {
         for (replica, why) in happened.turned {
             (self.tell)(OriginEvent::Turned { name: self.name(replica), why });
         }
-        for paths in happened.lost {
-            (self.tell)(OriginEvent::Lost { paths });
+        if !happened.lost.is_empty() {
+            (self.tell)(OriginEvent::Lost { paths: happened.lost.concat() });
         }
         value
     }
@@ -211,7 +210,8 @@ impl Shared {
     }
 }
 
-/// An origin that runs. Dropped, it ends at once, as if it had crashed.
+/// An origin that runs. Dropped, it ends as if it had been killed: writes that the disk has not begun to
+/// sync are none.
 pub struct OriginDaemon {
     shared: Arc<Shared>,
     address: SocketAddr,
@@ -245,6 +245,9 @@ impl OriginDaemon {
         let failed = |source| DaemonError::Listen { address: listen.clone(), source };
         let listener = TcpListener::bind(&listen).await.map_err(failed)?;
         let address = listener.local_addr().map_err(failed)?;
+        // Tried with a socket that goes nowhere: else each replica would hear of it, again and again.
+        let tried = if address.is_ipv4() { TcpSocket::new_v4() } else { TcpSocket::new_v6() };
+        background.prepare(tried.map_err(failed)?)?;
         let shared = Arc::new(Shared {
             clock,
             core: Mutex::new(Core::new(machine)),
@@ -306,10 +309,54 @@ impl Drop for OriginDaemon {
         self.shared.stop.send_replace(true);
         self.accepting.abort();
         let worker = self.shared.with(|core, _| core.close());
-        drop(worker);
+        if let Some(worker) = worker {
+            worker.abandon();
+        }
         // Handles may be left, and are of no use.
         self.shared.library.close();
     }
+}
+
+/// A body that is kept for a transaction to come. Dropped, it is kept no longer than others need it.
+#[derive(Debug)]
+pub struct HeldBody {
+    origin: OriginHandle,
+    id: HoldId,
+    answer: self::core::Held,
+}
+
+impl HeldBody {
+    /// Waits until the store has it.
+    ///
+    /// # Errors
+    /// If there is no room for it, or the daemon ends.
+    pub async fn stored(&mut self) -> Result<(), WriteError> {
+        let answer = (&mut self.answer).await.map_err(|_| WriteError::Stopped)?;
+        answer.map_err(|full| Refused::Disk(full).into())
+    }
+}
+
+impl Drop for HeldBody {
+    fn drop(&mut self) {
+        self.origin.0.with(|core, _| core.machine.let_go(self.id));
+    }
+}
+
+/// All objects at a moment.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Tree {
+    /// The state that they are of.
+    pub position: Position,
+    /// The objects, by name.
+    pub objects: Vec<(Path, Version)>,
+    /// Those of their bodies that are lost: a write that names one is refused, one that brings it
+    /// along mends all objects that have it.
+    pub lost: BTreeSet<Digest>,
+}
+
+fn lost<'a>(core: &Core, versions: impl Iterator<Item = &'a Version>) -> BTreeSet<Digest> {
+    let digests = versions.map(|version| version.content.digest);
+    digests.filter(|digest| core.machine.is_lost(digest)).collect()
 }
 
 /// Writes to an origin that runs, and asks it.
@@ -328,12 +375,22 @@ impl OriginHandle {
         &self.0.bodies
     }
 
+    /// Stores a body for a transaction to come, which names it by [`Put::Stored`](crate::origin::Put)
+    /// as long as this is held: so that a large one need not be in memory.
+    ///
+    /// # Errors
+    /// If the daemon ends.
+    pub fn hold(&self, payload: Payload<Body>) -> Result<HeldBody, WriteError> {
+        let (id, answer) = self.0.with(|core, _| core.hold(payload))?;
+        Ok(HeldBody { origin: self.clone(), id, answer })
+    }
+
     /// Makes changes visible at once. They would survive a crash when this returns.
     ///
     /// # Errors
     /// If nothing of it has happened; or, as [`WriteError::Stopped`], if that is open.
     pub async fn write(&self, changes: Transaction<Body>) -> Result<Sequence, WriteError> {
-        self.submit(|_| Ok(changes)).await
+        self.submit(|_| Ok(Wanted::Changes(changes))).await
     }
 
     /// The same, if the last state is still `expected`.
@@ -349,7 +406,7 @@ impl OriginHandle {
             // One that waits for the disk comes before this one.
             let last = core.machine.last().sequence;
             if last == expected && core.writes.is_empty() {
-                Ok(changes)
+                Ok(Wanted::Changes(changes))
             } else {
                 Err(WriteError::Moved(last))
             }
@@ -357,41 +414,46 @@ impl OriginHandle {
         .await
     }
 
-    /// Makes the state that of `to` again, as one more transaction.
+    /// Makes the state that of `to` again, as one more transaction. It is equal to that when this
+    /// returns, whatever else is being written: what comes before it is taken back, what comes later is
+    /// a later state.
     ///
     /// # Errors
     /// As for [`write`](OriginHandle::write), and if there is no way back.
     pub async fn rollback(&self, to: Sequence) -> Result<Sequence, WriteError> {
-        self.submit(|core| Ok(core.machine.rollback(to)?)).await
+        self.submit(|_| Ok(Wanted::Back(to))).await
     }
 
     async fn submit(
         &self,
-        changes: impl FnOnce(&Core) -> Result<Transaction<Body>, WriteError>,
+        wanted: impl FnOnce(&Core) -> Result<Wanted, WriteError>,
     ) -> Result<Sequence, WriteError> {
         let (sender, answer) = oneshot::channel();
         self.0.with(|core, now| {
-            let changes = changes(core)?;
-            core.submit(now, changes, sender)
+            let wanted = wanted(core)?;
+            core.submit(now, wanted, sender)
         })?;
         answer.await.map_err(|_| WriteError::Stopped)?
     }
 
-    /// All objects, and the state that they are of.
-    pub fn tree(&self) -> (Position, Vec<(Path, Version)>) {
+    /// All objects.
+    pub fn tree(&self) -> Tree {
         self.0.with(|core, _| {
             let image = core.machine.image();
             let all = image.objects.iter().map(|(path, version)| (path.clone(), *version));
-            (image.last(), all.collect())
+            let objects: Vec<_> = all.collect();
+            let lost = lost(core, objects.iter().map(|(_, version)| version));
+            Tree { position: image.last(), objects, lost }
         })
     }
 
-    /// The objects at these names, and below them; the empty one is the root.
+    /// The objects at these names, and below them; the empty one is the root. And which of their
+    /// bodies are lost.
     #[cfg(feature = "watch")]
     pub(crate) fn objects_at<'a>(
         &self,
         names: impl Iterator<Item = &'a str>,
-    ) -> BTreeMap<Path, Version> {
+    ) -> (BTreeMap<Path, Version>, BTreeSet<Digest>) {
         self.0.with(|core, _| {
             let objects = &core.machine.image().objects;
             let mut found = BTreeMap::new();
@@ -403,7 +465,8 @@ impl OriginHandle {
                 objects.get_key_value(name).into_iter().chain(below)
             });
             found.extend(all.map(|(path, version)| (path.clone(), *version)));
-            found
+            let lost = lost(core, found.values());
+            (found, lost)
         })
     }
 
@@ -468,6 +531,38 @@ impl OriginHandle {
         valid: Duration,
     ) -> Result<Ticket, IdentityError> {
         lock(&self.0.identity).ticket(name, address, self.0.clock.read().wall, valid)
+    }
+
+    /// Begins to replace the authority: replicas get certificates of a new one as they are connected,
+    /// and trust both.
+    ///
+    /// # Errors
+    /// If that was begun already, or the identity cannot be written.
+    pub fn begin_rotation(&self) -> Result<(), DaemonError> {
+        lock(&self.0.identity).begin_rotation(self.now())?;
+        self.let_renew();
+        Ok(())
+    }
+
+    /// The old authority counts no more; replicas give it up as they are connected.
+    ///
+    /// # Errors
+    /// If it was not begun, replicas would be shut out, or the identity cannot be written.
+    pub fn finish_rotation(&self) -> Result<(), DaemonError> {
+        lock(&self.0.identity).finish_rotation(self.now())?;
+        self.let_renew();
+        Ok(())
+    }
+
+    /// Tells those that are connected to get new certificates, if they have to.
+    fn let_renew(&self) {
+        let links: Vec<_> = self.0.with(|core, _| core.links.values().cloned().collect());
+        for link in links {
+            if lock(&self.0.identity).is_behind(link.replica) {
+                link.renew.store(true, Ordering::Relaxed);
+                link.control.notify_one();
+            }
+        }
     }
 
     /// From now on the replica of this name is not talked to; its connections end.

@@ -5,9 +5,10 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use rustls::pki_types::CertificateDer;
 use tokio::io::{AsyncRead, AsyncWrite, split};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::Semaphore;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 use tokio_rustls::TlsAcceptor;
@@ -24,8 +25,11 @@ use crate::message::{
 use crate::types::ReplicaId;
 use crate::wire::Attach;
 
-/// Connections of which nobody knows yet who they are, at a time: further ones are closed.
+/// Connections of which nobody knows yet who they are or what they are for, at a time: further ones
+/// are closed.
 const STRANGERS: usize = 64;
+/// Of these, those of one replica, so that it keeps out nobody else.
+const ARRIVING: usize = 16;
 /// A replica that says nothing for so long is gone: it sends a ping each second.
 const SILENCE: Duration = Duration::from_secs(30);
 /// What is sent at once on the control channel.
@@ -83,28 +87,29 @@ async fn serve(
     shared: &Arc<Shared>,
     tcp: TcpStream,
     from: SocketAddr,
-    place: tokio::sync::OwnedSemaphorePermit,
+    place: OwnedSemaphorePermit,
 ) -> Result<(), LinkError> {
     prepare(&tcp)?;
-    let config = lock(&shared.identity).accept(today(&shared.clock))?;
+    let (renewed, config) = {
+        let mut identity = lock(&shared.identity);
+        let renewed = identity.renew_if_old(shared.clock.read().wall);
+        (renewed, identity.accept(today(&shared.clock))?)
+    };
+    if let Err(why) = renewed {
+        // The one that it has counts for months yet.
+        (shared.tell)(OriginEvent::Identity { why: told(&why) });
+    }
     let mut stream = soon(async { Ok(TlsAcceptor::from(config).accept(tcp).await?) }).await?;
-    let shown = stream.get_ref().1.peer_certificates();
+    let shown = stream.get_ref().1.peer_certificates().map(<[_]>::to_vec);
     // Before anything is read from it.
-    let peer = lock(&shared.identity).admit(shown)?;
+    let peer = lock(&shared.identity).admit(shown.as_deref())?;
+    let visitor = Visitor::new(shared, peer, shown, place)?;
     let channel = soon(answer(&mut stream)).await?;
     match (peer, channel) {
-        (peer, Channel::Enrolment) => {
-            let answered = enrol(shared, peer, stream).await;
-            drop(place);
-            answered
-        }
+        (_, Channel::Enrolment) => enrol(visitor, stream).await,
         (Peer::Newcomer, _) => Err(NotAdmitted::Unknown.into()),
-        (Peer::Replica(replica), Channel::Control) => {
-            drop(place);
-            control(shared, replica, from, stream).await
-        }
+        (Peer::Replica(replica), Channel::Control) => control(visitor, replica, from, stream).await,
         (Peer::Replica(replica), channel) => {
-            drop(place);
             let yields = || shared.with(|core, _| core.machine.strategy().is_background());
             let guard = match channel {
                 Channel::Speculative if yields() => {
@@ -112,25 +117,84 @@ async fn serve(
                 }
                 _ => None,
             };
-            let sent = attached(shared, replica, channel, stream).await;
+            let sent = attached(visitor, replica, channel, stream).await;
             drop(guard);
             sent
         }
     }
 }
 
+/// Somebody of whom it is known who it is, and not what for.
+struct Visitor<'a> {
+    shared: &'a Arc<Shared>,
+    peer: Peer,
+    shown: Option<Vec<CertificateDer<'static>>>,
+    _place: OwnedSemaphorePermit,
+}
+
+impl<'a> Visitor<'a> {
+    /// Takes one of the replica's places.
+    fn new(
+        shared: &'a Arc<Shared>,
+        peer: Peer,
+        shown: Option<Vec<CertificateDer<'static>>>,
+        place: OwnedSemaphorePermit,
+    ) -> Result<Self, LinkError> {
+        if let Peer::Replica(replica) = peer {
+            let mut core = lock(&shared.core);
+            let arriving = core.arriving.entry(replica).or_default();
+            if *arriving >= ARRIVING {
+                return Err(LinkError::Crowd);
+            }
+            *arriving += 1;
+        }
+        Ok(Visitor { shared, peer, shown, _place: place })
+    }
+
+    /// It was revoked since it has connected, or somebody has joined in its place, or neither.
+    fn is_still_admitted(&self) -> Result<(), NotAdmitted> {
+        lock(&self.shared.identity).still_admits(self.peer, self.shown.as_deref())
+    }
+}
+
+impl Drop for Visitor<'_> {
+    fn drop(&mut self) {
+        if let Peer::Replica(replica) = self.peer {
+            let mut core = lock(&self.shared.core);
+            if let Some(arriving) = core.arriving.get_mut(&replica) {
+                *arriving -= 1;
+                if *arriving == 0 {
+                    core.arriving.remove(&replica);
+                }
+            }
+        }
+    }
+}
+
 /// The connection that all of a session hang on.
 async fn control(
-    shared: &Arc<Shared>,
+    visitor: Visitor<'_>,
     replica: ReplicaId,
     from: SocketAddr,
     stream: impl AsyncRead + AsyncWrite,
 ) -> Result<(), LinkError> {
+    let shared = visitor.shared;
     let (read, write) = split(stream);
     let mut incoming = Incoming::<_, ToOrigin>::new(read);
     let hello = soon(incoming.next()).await?;
+    // Before its hello ends the connections of whoever has joined in its place.
+    visitor.is_still_admitted()?;
     let link = shared.with(|core, now| core.begin(now, replica, hello))?;
     let end = End { shared, link: &link };
+    // And once more, now that there is a link that a revocation gives up.
+    if let Err(why) = visitor.is_still_admitted() {
+        shared.with(|core, _| core.take_back(&link));
+        return Err(why.into());
+    }
+    drop(visitor);
+    if lock(&shared.identity).is_behind(replica) {
+        link.renew.store(true, Ordering::Relaxed);
+    }
     // Its hello says where it is.
     shared.progress.send_modify(|count| *count += 1);
     (shared.tell)(OriginEvent::Connected { name: shared.name(replica), from });
@@ -194,6 +258,10 @@ async fn speak(
                 refused |= matches!(frame.message, ToReplica::Refused(_));
                 outgoing.put(&frame)?;
             }
+            // Behind the welcome, which is the first thing to say.
+            if !refused && link.renew.swap(false, Ordering::Relaxed) {
+                outgoing.put(&Frame { session: link.session, message: ToReplica::Renew })?;
+            }
             Ok(core.machine.heartbeat_at(link.replica))
         })?;
         if outgoing.waiting() > 0 {
@@ -214,16 +282,20 @@ async fn speak(
 
 /// A connection for bodies. Its end is that of the session.
 async fn attached(
-    shared: &Arc<Shared>,
+    visitor: Visitor<'_>,
     replica: ReplicaId,
     channel: Channel,
     stream: impl AsyncRead + AsyncWrite,
 ) -> Result<(), LinkError> {
+    let shared = visitor.shared;
     let (read, write) = split(stream);
     let mut incoming = Incoming::<_, Attach>::new(read);
     let session = soon(incoming.next()).await?.session;
     let link = shared.with(|core, _| core.links.get(&replica).cloned());
     let link = link.filter(|link| link.session == session).ok_or(LinkError::GivenUp)?;
+    // Behind the look at the link: a revocation that comes now gives it up.
+    visitor.is_still_admitted()?;
+    drop(visitor);
     if !link.take(channel) {
         return Err(LinkError::Order);
     }
@@ -239,11 +311,8 @@ async fn attached(
 }
 
 /// Somebody wants a certificate.
-async fn enrol(
-    shared: &Shared,
-    peer: Peer,
-    stream: impl AsyncRead + AsyncWrite,
-) -> Result<(), LinkError> {
+async fn enrol(visitor: Visitor<'_>, stream: impl AsyncRead + AsyncWrite) -> Result<(), LinkError> {
+    let Visitor { shared, peer, shown, .. } = &visitor;
     let (read, write) = split(stream);
     let mut incoming = Incoming::<_, ToAuthority>::new(read);
     let mut outgoing = Outgoing::new(write);
@@ -251,10 +320,15 @@ async fn enrol(
     let now = shared.clock.read().wall;
     let (joined, outcome) = {
         let mut identity = lock(&shared.identity);
-        match (question, peer) {
+        match (question, *peer) {
             (ToAuthority::Enrol(enrol), _) => (Some(enrol.replica), identity.enrol(&enrol, now)),
             (ToAuthority::Renew(request), Peer::Replica(replica)) => {
-                (None, identity.renew(replica, &request, now))
+                let renewed = match identity.still_admits(*peer, shown.as_deref()) {
+                    Ok(()) => identity.renew(replica, &request, now),
+                    Err(NotAdmitted::Revoked(_)) => Err(NotEnrolled::Revoked.into()),
+                    Err(NotAdmitted::Unknown) => Err(NotEnrolled::Ticket.into()),
+                };
+                (None, renewed)
             }
             (ToAuthority::Renew(_), Peer::Newcomer) => {
                 (None, Err(EnrolError::Refused(NotEnrolled::Ticket)))
@@ -264,8 +338,7 @@ async fn enrol(
     let message = match outcome {
         Ok(enrolled) => {
             if let Some(replica) = joined {
-                // What had that number before counts no more.
-                shared.with(|core, _| core.give_up(replica));
+                shared.with(|core, _| core.joined(replica));
                 (shared.tell)(OriginEvent::Joined { name: shared.name(replica) });
             }
             FromAuthority::Enrolled(enrolled)

@@ -8,8 +8,10 @@ use super::{OriginHandle, lock};
 use crate::origin::Counters;
 
 /// An origin at a moment.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct OriginStatus {
+    /// Which life this is: another number after each start, from which everything is counted.
+    pub life: u64,
     /// The last state.
     pub sequence: u64,
     /// The log begins after this one: rollbacks reach as far back.
@@ -33,7 +35,7 @@ pub struct OriginStatus {
 }
 
 /// What an origin knows of a replica.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct PeerStatus {
     /// Its name.
     pub name: String,
@@ -45,9 +47,25 @@ pub struct PeerStatus {
     pub sequence: Option<u64>,
     /// Commits behind the last one.
     pub lag: Option<u64>,
+    /// How stale its state may be at most, in seconds; none if it has not said.
+    pub staleness_seconds: Option<f64>,
+    /// For how long it has not been heard, in seconds, if it is not connected.
+    pub away_seconds: Option<f64>,
+    /// For how long of that it answers reads all the same, in seconds.
+    pub masked_seconds: Option<f64>,
+    /// How far its wall clock is ahead of this one, in seconds: at least, and at most.
+    pub skew_seconds: Option<(f64, f64)>,
+    /// Objects that it knows.
+    pub objects: Option<u64>,
+    /// Those whose bodies it has.
+    pub valid_objects: Option<u64>,
+    /// The bytes of the objects that it knows.
+    pub bytes: Option<u64>,
+    /// Those that it has.
+    pub valid_bytes: Option<u64>,
     /// Bodies that wait for it.
     pub queue: u64,
-    /// Bytes sent by this connection: invalidations and heartbeats.
+    /// Bytes sent since the start: invalidations and heartbeats.
     pub control_bytes: u64,
     /// Bodies that a read waited for.
     pub demand_bytes: u64,
@@ -63,21 +81,40 @@ impl OriginHandle {
             let all = identity.replicas();
             all.map(|(id, name, admitted)| (id, name.to_owned(), admitted)).collect()
         };
-        self.0.with(|core, _| {
+        self.0.with(|core, now| {
             let new = core.machine.take_counters();
             add(&mut core.counters, new);
             let image = core.machine.image();
             let last = image.last().sequence;
             let replicas = known.into_iter().map(|(id, name, admitted)| {
                 let progress = core.machine.progress(id);
-                let link = core.links.get(&id);
-                let sent = |channel: usize| {
-                    link.map_or(0, |link| link.sent[channel].load(Ordering::Relaxed))
-                };
+                let sent = core.sent.get(&id);
+                let sent =
+                    |channel: usize| sent.map_or(0, |sent| sent[channel].load(Ordering::Relaxed));
+                let connected = progress.is_some_and(|(_, connected)| connected);
+                let said = core.machine.report(id);
+                let said = said.map(|(at, report)| (now.local.since(at), report));
+                let report = said.map(|(_, report)| report);
+                let away = said.filter(|_| !connected);
+                let nanos = |nanos: i64| nanos as f64 / 1e9;
                 PeerStatus {
                     name,
                     admitted,
-                    connected: progress.is_some_and(|(_, connected)| connected),
+                    connected,
+                    staleness_seconds: said.and_then(|(ago, report)| {
+                        report.staleness.map(|then| then.saturating_add(ago).as_secs_f64())
+                    }),
+                    away_seconds: away.map(|(ago, _)| ago.as_secs_f64()),
+                    masked_seconds: away.map(|(ago, report)| {
+                        report.lasts.map_or(ago, |lasts| lasts.min(ago)).as_secs_f64()
+                    }),
+                    skew_seconds: report
+                        .and_then(|report| report.skew)
+                        .map(|(least, most)| (nanos(least), nanos(most))),
+                    objects: report.map(|report| report.stock.objects),
+                    valid_objects: report.map(|report| report.stock.valid_objects),
+                    bytes: report.map(|report| report.stock.bytes.0),
+                    valid_bytes: report.map(|report| report.stock.valid_bytes.0),
                     sequence: progress.map(|(to, _)| to.0),
                     lag: progress.map(|(to, _)| last.0.saturating_sub(to.0)),
                     queue: core.machine.waiting(id),
@@ -88,6 +125,7 @@ impl OriginHandle {
             });
             let replicas = replicas.collect();
             OriginStatus {
+                life: image.incarnation.0,
                 sequence: last.0,
                 log_after: image.log_after().0,
                 objects: image.objects.len() as u64,

@@ -75,7 +75,7 @@ pub enum ReplicaEvent {
     #[error("the disk is full: make room, until then reads of newer state wait")]
     DiskFull,
     /// A new certificate was not to be had.
-    #[error("the certificate is old and could not be renewed: {0}")]
+    #[error("the certificate is to be renewed, and could not be: {0}")]
     NotRenewed(String),
 }
 
@@ -86,18 +86,21 @@ struct Shared {
     clock: Arc<dyn Clock>,
     core: Mutex<Core>,
     identity: Mutex<ReplicaIdentity>,
-    keyring: Keyring,
     library: Library,
     bodies: Bodies,
     tell: Tell,
     /// Bytes of bodies that came, on demand and speculative.
     received: [AtomicU64; 2],
+    /// Bytes that went to the origin on the control channel.
+    said: AtomicU64,
     /// There may be something to be said to the origin.
     outbox: Notify,
     /// The machine's next time may be another.
     timer: Notify,
     /// The origin talks to this replica, or the connection is to be given up.
     turn: Notify,
+    /// A new certificate is to be had.
+    renewal: Notify,
     stop: watch::Sender<bool>,
 }
 
@@ -111,6 +114,8 @@ struct Core {
     timeout: Option<LocalTime>,
     /// The connection is to be given up.
     close: bool,
+    /// The origin wants it to get a new certificate.
+    renew: bool,
     /// The origin has talked to it in this session.
     was_connected: bool,
     /// Since when there is no connection.
@@ -174,6 +179,10 @@ impl Core {
                 }
                 Event::SkewExceeded(skew) => ReplicaEvent::SkewExceeded(skew),
                 Event::DiskFull => ReplicaEvent::DiskFull,
+                Event::Renew => {
+                    self.renew = true;
+                    continue;
+                }
             });
         }
         if !self.machine.is_connected() {
@@ -193,7 +202,7 @@ impl Shared {
         let told = core.pump(now.local);
         let timeout = core.machine.poll_timeout();
         let earlier = core::mem::replace(&mut core.timeout, timeout) != timeout;
-        let (failed, close) = (core.failed.is_some(), core.close);
+        let (failed, close, renew) = (core.failed.is_some(), core.close, core.renew);
         drop(core);
         self.outbox.notify_one();
         if earlier {
@@ -201,6 +210,9 @@ impl Shared {
         }
         if close || told.iter().any(|event| matches!(event, ReplicaEvent::Connected)) {
             self.turn.notify_one();
+        }
+        if renew {
+            self.renewal.notify_one();
         }
         if failed {
             self.stop.send_replace(true);
@@ -234,7 +246,8 @@ impl Shared {
     }
 }
 
-/// A replica that runs. Dropped, it ends at once, as if it had crashed.
+/// A replica that runs. Dropped, it ends as if it had been killed: what the disk has not begun to sync is
+/// not there at the next start.
 pub struct ReplicaDaemon {
     shared: Arc<Shared>,
     tasks: Vec<JoinHandle<()>>,
@@ -273,6 +286,7 @@ impl ReplicaDaemon {
             last_read: ReadId(0),
             timeout: None,
             close: false,
+            renew: false,
             was_connected: false,
             away_since: Some(now.local),
             failed: None,
@@ -282,15 +296,16 @@ impl ReplicaDaemon {
         let shared = Arc::new(Shared {
             clock,
             core: Mutex::new(core),
-            keyring: Keyring::new(identity.token_key(), None),
             identity: Mutex::new(identity),
             library,
             bodies,
             tell: Box::new(tell),
             received: Default::default(),
+            said: AtomicU64::default(),
             outbox: Notify::new(),
             timer: Notify::new(),
             turn: Notify::new(),
+            renewal: Notify::new(),
             stop: watch::Sender::new(false),
         });
         let done = |shared: &Shared, done| shared.with(|core, now| core.done(now, done));
@@ -345,7 +360,9 @@ impl Drop for ReplicaDaemon {
     fn drop(&mut self) {
         self.shared.stop.send_replace(true);
         self.tasks.drain(..).for_each(|task| task.abort());
-        drop(self.shared.close());
+        if let Some(worker) = self.shared.close() {
+            worker.abandon();
+        }
         // Handles may be left, and are of no use.
         self.shared.library.close();
     }
@@ -367,9 +384,9 @@ impl ReplicaHandle {
         lock(&self.0.identity).replica()
     }
 
-    /// What makes session tokens, and judges them.
-    pub fn tokens(&self) -> &Keyring {
-        &self.0.keyring
+    /// What makes session tokens, and judges them, for now: keys are replaced with the authority.
+    pub fn tokens(&self) -> Keyring {
+        lock(&self.0.identity).keyring()
     }
 
     /// How stale the state may be at most; none if nothing is known since the start.

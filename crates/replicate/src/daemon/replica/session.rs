@@ -1,9 +1,11 @@
 //! The connection to the origin, again and again.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use tokio::io::{AsyncRead, AsyncWrite, split};
+use tokio::time::timeout;
 
 use super::{ReplicaEvent, Shared, lock, receive};
 use crate::daemon::LinkError;
@@ -18,6 +20,13 @@ use crate::wire::Attach;
 const FIRST: Duration = Duration::from_millis(100);
 /// Between tries, at most.
 const LONGEST: Duration = Duration::from_secs(30);
+/// Before a certificate that the origin wants renewed is asked for; doubled with each try that fails. All
+/// who are connected are told at the same moment, and the origin has few places for those who ask.
+const FIRST_RENEWAL: Duration = Duration::from_secs(2);
+/// Between such tries, at most.
+const LONGEST_RENEWAL: Duration = Duration::from_mins(5);
+/// How often is looked whether the certificate is old: the wall clock may be set, and the machine sleep.
+const LOOK: Duration = Duration::from_secs(10);
 /// What is sent at once on the control channel.
 const BATCH: usize = 64 * 1024;
 
@@ -74,7 +83,7 @@ async fn session(shared: &Arc<Shared>) -> Result<(), LinkError> {
     renew_if_old(shared).await;
     let stream = connect(shared, Channel::Control).await?;
     shared.with(|core, now| {
-        core.close = false;
+        (core.close, core.renew) = (false, false);
         core.machine.handle_connected(now);
     });
     let (read, write) = split(stream);
@@ -82,6 +91,7 @@ async fn session(shared: &Arc<Shared>) -> Result<(), LinkError> {
         ended = hear(shared, Incoming::new(read)) => ended,
         ended = speak(shared, Outgoing::new(write)) => ended,
         ended = bodies(shared) => ended,
+        ended = renew_when_asked(shared) => ended,
     }
 }
 
@@ -97,24 +107,47 @@ async fn connect(
 }
 
 /// What cannot be renewed today is renewed tomorrow: the certificate lasts for months yet.
-async fn renew_if_old(shared: &Shared) {
-    let folder = {
-        let identity = lock(&shared.identity);
-        if !identity.is_old(shared.clock.read().wall) {
-            return;
-        }
-        identity.folder().to_owned()
-    };
-    let renewed = async {
-        // A copy, so that no lock is held while the origin answers.
-        let mut identity = ReplicaIdentity::open(&folder)?;
-        renew(&mut identity, &shared.clock).await?;
-        Ok::<_, crate::daemon::DaemonError>(identity)
-    };
-    match renewed.await {
-        Ok(identity) => *lock(&shared.identity) = identity,
-        Err(why) => (shared.tell)(ReplicaEvent::NotRenewed(why.to_string())),
+async fn renew_if_old(shared: &Arc<Shared>) {
+    if is_old(shared)
+        && let Err(why) = get_certificate(shared).await
+    {
+        (shared.tell)(ReplicaEvent::NotRenewed(why.to_string()));
     }
+}
+
+fn is_old(shared: &Shared) -> bool {
+    lock(&shared.identity).is_old(shared.clock.read().wall)
+}
+
+/// Gets a new certificate when the origin asks for that or the one that it has is old, and ends the
+/// session for one with it: what the origin has not seen used does not count there. It asks once a
+/// session, so what fails is tried again.
+async fn renew_when_asked(shared: &Arc<Shared>) -> Result<(), LinkError> {
+    loop {
+        let asked = core::mem::take(&mut lock(&shared.core).renew);
+        if asked || is_old(shared) {
+            break;
+        }
+        let _ = timeout(LOOK, shared.renewal.notified()).await;
+    }
+    let mut pause = FIRST_RENEWAL;
+    loop {
+        tokio::time::sleep(spread(pause, shared)).await;
+        match get_certificate(shared).await {
+            Ok(()) => return Err(LinkError::GivenUp),
+            Err(why) => (shared.tell)(ReplicaEvent::NotRenewed(why.to_string())),
+        }
+        pause = (2 * pause).min(LONGEST_RENEWAL);
+    }
+}
+
+async fn get_certificate(shared: &Arc<Shared>) -> Result<(), crate::daemon::DaemonError> {
+    let folder = lock(&shared.identity).folder().to_owned();
+    // A copy, so that no lock is held while the origin answers.
+    let mut identity = ReplicaIdentity::open(&folder)?;
+    renew(&mut identity, &shared.clock).await?;
+    *lock(&shared.identity) = identity;
+    Ok(())
 }
 
 async fn hear(
@@ -148,7 +181,8 @@ async fn speak(
             }
         };
         if put > 0 {
-            outgoing.flush().await?;
+            let sent = outgoing.flush().await?;
+            shared.said.fetch_add(sent, Ordering::Relaxed);
         } else {
             shared.outbox.notified().await;
         }

@@ -13,12 +13,17 @@ use crate::replica::Counters;
 pub struct ReplicaStatus {
     /// Its number at the origin.
     pub replica: u32,
+    /// Which life this is: another number after each start, from which everything is counted.
+    pub life: u64,
     /// Whether the origin talks to it.
     pub connected: bool,
     /// Why the origin does not, if it has said so.
     pub refused: Option<String>,
     /// For how long there has been no connection, in seconds.
     pub away_seconds: Option<f64>,
+    /// For how long of that reads were answered all the same, in seconds: until Δ of a disconnected
+    /// replica was over.
+    pub masked_seconds: Option<f64>,
     /// The state that reads are answered from.
     pub sequence: u64,
     /// Commits that were received, and are not applied yet.
@@ -37,6 +42,8 @@ pub struct ReplicaStatus {
     pub valid_bytes: u64,
     /// Reads that wait.
     pub waiting: u64,
+    /// Bytes sent to the origin since the start: acknowledgements, pings, and what reads ask for.
+    pub control_bytes: u64,
     /// Bytes of bodies that reads waited for, since the start.
     pub demand_bytes: u64,
     /// Bytes of bodies that came in the background, since the start.
@@ -58,31 +65,27 @@ impl ReplicaHandle {
             let new = core.machine.take_counters();
             add(&mut core.counters, new);
             let machine = &core.machine;
-            let objects = machine.image().objects.values();
-            let (mut bytes, mut valid_objects, mut valid_bytes) = (0, 0, 0);
-            for object in objects.clone() {
-                let size = object.version.content.size.0;
-                bytes += size;
-                if object.valid {
-                    valid_objects += 1;
-                    valid_bytes += size;
-                }
-            }
+            let stock = machine.stock();
             let skew = machine.skew(now.local);
             ReplicaStatus {
                 replica,
+                life: machine.image().incarnation.0,
                 connected: machine.is_connected(),
                 refused: machine.refusal().map(|why| why.to_string()),
                 away_seconds: core.away_since.map(|at| now.local.since(at).as_secs_f64()),
+                masked_seconds: core
+                    .away_since
+                    .map(|since| machine.masked(since, now.local).as_secs_f64()),
                 sequence: machine.position().0,
                 buffered: machine.received().0.saturating_sub(machine.position().0),
                 staleness_seconds: machine.staleness(now.local).as_ref().map(Duration::as_secs_f64),
                 skew_seconds: skew.map(|skew| (seconds(skew.least), seconds(skew.most))),
-                objects: objects.len() as u64,
-                valid_objects,
-                bytes,
-                valid_bytes,
+                objects: stock.objects,
+                valid_objects: stock.valid_objects,
+                bytes: stock.bytes.0,
+                valid_bytes: stock.valid_bytes.0,
                 waiting: machine.waiting() as u64,
+                control_bytes: self.0.said.load(Ordering::Relaxed),
                 demand_bytes: self.0.received[0].load(Ordering::Relaxed),
                 speculative_bytes: self.0.received[1].load(Ordering::Relaxed),
                 demands: core.counters.demands,

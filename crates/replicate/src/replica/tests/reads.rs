@@ -354,3 +354,121 @@ fn a_body_that_the_origin_has_lost_is_asked_for_again_after_a_while() {
     bench.disk();
     assert_eq!(bench.answers(), [(1, "1".to_owned())]);
 }
+
+#[test]
+fn no_more_bodies_are_asked_for_than_may_be_in_memory() {
+    let config = Config { order: Order::Aggressive, demand_bytes: Bytes(20), ..config() };
+    let mut bench = Bench::new(config);
+    bench.commit(1, "a1 b2 c3 d4");
+    bench.wait(11_000);
+    bench.disk();
+    bench.heartbeat(1);
+    bench.sent();
+    for name in ["a", "b", "c", "d"] {
+        assert_eq!(bench.read(name), "Invalid");
+    }
+    assert_eq!(bench.demanded(), ["a", "b"]);
+    bench.body(1, "a1", true);
+    assert_eq!(bench.demanded(), [""; 0], "it is in memory");
+    bench.disk();
+    assert_eq!(bench.demanded(), ["c"]);
+    bench.body(1, "b2", true);
+    bench.body(1, "c3", true);
+    bench.disk();
+    assert_eq!(bench.demanded(), ["d"]);
+}
+
+#[test]
+fn a_large_body_is_not_kept_waiting_by_small_ones_that_were_asked_for_later() {
+    let config = Config { order: Order::Aggressive, demand_bytes: Bytes(20), ..config() };
+    let mut bench = Bench::new(config);
+    bench.commit(1, "a1 b9 c3 d4");
+    bench.wait(11_000);
+    bench.disk();
+    bench.heartbeat(1);
+    bench.sent();
+    for name in ["a", "b", "c"] {
+        assert_eq!(bench.read(name), "Invalid");
+    }
+    assert_eq!(bench.demanded(), ["a"], "`b` is too large beside it, and comes before `c`");
+    bench.replica.cancel_read(reading(bench.ms), ReadId(2));
+    assert_eq!(bench.demanded(), ["c"], "nobody waits for `b` any more");
+    assert_eq!(bench.read("b"), "Invalid");
+    assert_eq!(bench.read("d"), "Invalid");
+    bench.body(1, "a1", true);
+    bench.disk();
+    assert_eq!(bench.demanded(), [""; 0]);
+    bench.body(1, "c3", true);
+    bench.disk();
+    assert_eq!(bench.demanded(), ["b"]);
+    bench.body(1, "b9", true);
+    bench.disk();
+    assert_eq!(bench.demanded(), ["d"]);
+}
+
+#[test]
+fn many_reads_that_wait_are_looked_at_in_no_time() {
+    const FILES: u64 = 4_096;
+    let name = |at: u64| format!("f{at}x");
+    let config = Config { order: Order::Aggressive, ..config() };
+    let mut bench = Bench::new(config);
+    let all: Vec<String> = (0..FILES).map(|at| format!("{}1", name(at))).collect();
+    bench.commit(1, &all.join(" "));
+    bench.wait(11_000);
+    bench.disk();
+    bench.heartbeat(1);
+    bench.sent();
+    let begun = std::time::Instant::now();
+    for at in 0..FILES {
+        assert_eq!(bench.read(&name(at)), "Invalid");
+    }
+    for _ in 0..20 {
+        bench.heartbeat(1);
+    }
+    // The number of those that wait times that of those that were asked for took ten seconds.
+    assert!(begun.elapsed() < Duration::from_secs(2), "{:?}", begun.elapsed());
+    assert_eq!(bench.demanded().len(), 1_024);
+}
+
+#[test]
+fn a_token_of_what_never_comes_holds_up_no_other_read_and_forces_nothing() {
+    for order in [Order::Conservative, Order::Aggressive] {
+        let mut bench = Bench::new(Config { order, ..config() });
+        bench.commit(1, "a1");
+        bench.body(1, "a1", false);
+        bench.disk();
+        assert_eq!(bench.read_after("a", u64::MAX), "Behind");
+        assert_eq!(bench.read("a"), "1", "{order:?}");
+        bench.commit(2, "a2");
+        bench.disk();
+        assert_eq!(bench.read("a"), "1", "{order:?}: it waits for its body");
+        assert_eq!(bench.read_after("a", 3), "Behind");
+        // What is really on its way is applied when it is here.
+        bench.commit(3, "b3");
+        bench.disk();
+        assert_eq!(bench.state("a"), Some((2, false)), "{order:?}");
+        bench.body(2, "a2", true);
+        bench.disk();
+        assert_eq!(bench.answers(), [(4, "2".to_owned())], "{order:?}");
+    }
+}
+
+#[test]
+fn nothing_is_said_to_the_origin_while_bodies_of_the_last_connection_are_in_memory() {
+    let mut bench = Bench::new(config());
+    bench.commit(1, "a1 b2");
+    bench.body(1, "a1", false);
+    bench.body(1, "b2", true);
+    bench.sent();
+    bench.replica.handle_disconnected(reading(bench.ms));
+    bench.connection += 1;
+    bench.replica.handle_connected(reading(bench.ms));
+    assert_eq!(bench.sent(), [], "it might send as many again");
+    bench.replica.handle_stored(reading(0), &Digest([1; 32]), Ok(()));
+    assert_eq!(bench.sent(), []);
+    bench.replica.handle_stored(reading(0), &Digest([2; 32]), Err(DiskFull));
+    let hello = bench.sent();
+    assert!(matches!(hello[..], [ToOrigin::Hello { .. }]), "{hello:?}");
+    bench.say(ToReplica::Welcome(Start::Log));
+    assert!(bench.replica.is_connected());
+}

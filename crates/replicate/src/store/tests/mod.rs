@@ -6,8 +6,8 @@ mod full;
 
 use std::fs;
 use std::path::{Path as FilePath, PathBuf};
-use std::sync::Arc;
-use std::sync::mpsc;
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex, mpsc};
 
 use object_store::local::LocalFileSystem;
 use redb::{Builder, Database, DatabaseError, ReadableTable};
@@ -384,6 +384,46 @@ fn a_worker_tells_of_each_job_and_ends_when_all_are_done() {
     for body in bodies {
         assert!(library.read(&body.digest).expect("the disk is fine").is_some());
     }
+}
+
+#[test]
+fn a_worker_that_is_abandoned_begins_nothing_more_and_tells_nobody() {
+    let disks = Disks::new();
+    disks.create_origin();
+    let Opened { store, .. } = disks.open::<OriginState>().expect("it was made");
+    let library = store.library();
+    let (told, done) = mpsc::channel();
+    let (go, wait) = mpsc::channel::<()>();
+    let wait = Mutex::new(wait);
+    let tell = move |one: Result<Done, StoreError>| {
+        let _ = told.send(one.expect("the disk is fine"));
+        // Whoever is told has a lot to do, and meanwhile more is asked for.
+        let _ = wait.lock().expect("no panic").recv();
+    };
+    let worker = Worker::spawn(store, tell).expect("threads");
+    let small: Vec<_> = (0..20).map(|at| payload(vec![at; 10])).collect();
+    let large: Vec<_> = (0..20).map(|at| payload(vec![at; 5_000])).collect();
+    // Each thread is told of one job: the journal, and the four that write large bodies.
+    for body in small[..1].iter().chain(&large[..4]) {
+        worker.ask(Job::Store(body.clone())).expect("it has not failed");
+    }
+    for _ in 0..5 {
+        done.recv().expect("one of each");
+    }
+    for body in small[1..].iter().chain(&large[4..]) {
+        worker.ask(Job::Store(body.clone())).expect("it has not failed");
+    }
+    let abandoned = Arc::clone(&worker.abandoned);
+    let ending = std::thread::spawn(move || worker.abandon());
+    while !abandoned.load(Ordering::Relaxed) {
+        std::thread::yield_now();
+    }
+    drop(go);
+    ending.join().expect("no panic");
+    assert_eq!(done.iter().count(), 0);
+    let there = |body: &Payload<Body>| library.read(&body.digest).expect("a disk").is_some();
+    assert_eq!(small.iter().filter(|body| there(body)).count(), 1);
+    assert_eq!(large.iter().filter(|body| there(body)).count(), 4);
 }
 
 #[test]

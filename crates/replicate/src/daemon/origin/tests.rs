@@ -1,0 +1,180 @@
+//! Who is let in, and for how long.
+
+use tempfile::TempDir;
+use tokio::io::{AsyncRead, AsyncWrite, split};
+
+use super::*;
+use crate::daemon::clock::today;
+use crate::daemon::enrol::dial;
+use crate::daemon::link::{Incoming, Outgoing, soon};
+use crate::daemon::{LinkError, MachineClock, ReplicaDaemon, ReplicaOptions, join};
+use crate::identity::ReplicaIdentity;
+use crate::message::{
+    Channel, Frame, FromAuthority, NotEnrolled, PROTOCOL, Session, ToAuthority, ToOrigin, ToReplica,
+};
+use crate::types::Incarnation;
+use crate::wire::Message;
+
+struct Site {
+    folder: TempDir,
+    clock: Arc<dyn Clock>,
+    daemon: OriginDaemon,
+}
+
+impl Site {
+    async fn new() -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let clock: Arc<dyn Clock> = Arc::new(MachineClock);
+        let origin = folder.path().join("origin");
+        create_origin(&origin, clock.read().wall).unwrap();
+        let options = OriginOptions::new(origin, "127.0.0.1:0");
+        let daemon = OriginDaemon::start(options, Arc::clone(&clock), |_| {}).await.unwrap();
+        Site { folder, clock, daemon }
+    }
+
+    /// The one replica of this origin joins, once more.
+    async fn join(&self, folder: &str) -> ReplicaIdentity {
+        let folder = self.folder.path().join(folder);
+        let (origin, address) = (self.daemon.handle(), self.daemon.address().to_string());
+        let ticket = origin.ticket("replica", &address, Duration::from_secs(60)).unwrap();
+        join(&folder, ticket, &self.clock).await.unwrap();
+        ReplicaIdentity::open(&folder).unwrap()
+    }
+
+    /// Connects, and says nothing yet.
+    async fn connect(
+        &self,
+        identity: &ReplicaIdentity,
+        channel: Channel,
+    ) -> Result<impl AsyncRead + AsyncWrite + Unpin + use<>, LinkError> {
+        let how = identity.connect(today(&self.clock)).unwrap();
+        dial(identity.address(), how, channel).await
+    }
+
+    /// The session of its connection, if it has one.
+    fn session(&self) -> Option<Session> {
+        self.daemon.handle().0.with(|core, _| core.links.values().next().map(|link| link.session))
+    }
+}
+
+/// Says something; gives the first answer.
+async fn ask<A: Message>(
+    stream: impl AsyncRead + AsyncWrite + Unpin,
+    session: Session,
+    message: impl Message,
+) -> Result<A, LinkError> {
+    let (read, write) = split(stream);
+    let mut outgoing = Outgoing::new(write);
+    outgoing.put(&Frame { session, message })?;
+    outgoing.flush().await?;
+    let mut incoming = Incoming::new(read);
+    Ok(soon(incoming.next()).await?.message)
+}
+
+/// The hello of a life.
+fn hello(identity: &ReplicaIdentity, life: u64) -> (Session, ToOrigin) {
+    let session = Session { origin: Incarnation(0), replica: Incarnation(life), connection: 1 };
+    let replica = identity.replica();
+    let committed = Sequence::ZERO;
+    (session, ToOrigin::Hello { protocol: PROTOCOL, replica, position: None, committed })
+}
+
+fn is_closed<T>(answer: &Result<T, LinkError>) -> bool {
+    matches!(answer, Err(LinkError::Closed | LinkError::Io(_)))
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn who_is_revoked_before_its_first_word_is_out() {
+    let site = Site::new().await;
+    let identity = site.join("one").await;
+    let control = site.connect(&identity, Channel::Control).await.unwrap();
+    let renewing = site.connect(&identity, Channel::Enrolment).await.unwrap();
+    site.daemon.handle().revoke("replica").unwrap();
+    let (session, hello) = hello(&identity, 1);
+    let answer = ask::<ToReplica>(control, session, hello).await;
+    assert!(is_closed(&answer), "{answer:?}");
+    assert_eq!(site.session(), None);
+    let question = ToAuthority::Renew(identity.renew().unwrap().request);
+    let answer = ask::<FromAuthority>(renewing, Session::default(), question).await;
+    let refused = Ok(FromAuthority::Refused(NotEnrolled::Revoked));
+    assert_eq!(answer.map_err(|error| error.to_string()), refused);
+    site.daemon.stop().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_a_replica_was_before_it_joined_anew_is_out() {
+    let site = Site::new().await;
+    let old = site.join("one").await;
+    let control = site.connect(&old, Channel::Control).await.unwrap();
+    let renewing = site.connect(&old, Channel::Enrolment).await.unwrap();
+    let new = site.join("two").await;
+    assert_eq!(new.replica(), old.replica());
+    let options = ReplicaOptions::new(site.folder.path().join("two"));
+    let replica = ReplicaDaemon::start(options, Arc::clone(&site.clock), |_| {}).unwrap();
+    let session = soon(async {
+        loop {
+            match site.session() {
+                Some(session) => return Ok(session),
+                None => tokio::time::sleep(Duration::from_millis(2)).await,
+            }
+        }
+    })
+    .await
+    .unwrap();
+    // One that would end all others of its number.
+    let (number, hello) = hello(&old, u64::MAX);
+    let answer = ask::<ToReplica>(control, number, hello).await;
+    assert!(is_closed(&answer), "{answer:?}");
+    assert_eq!(site.session(), Some(session), "and the new one goes on");
+    let question = ToAuthority::Renew(old.renew().unwrap().request);
+    let answer = ask::<FromAuthority>(renewing, Session::default(), question).await;
+    let refused = Ok(FromAuthority::Refused(NotEnrolled::Ticket));
+    assert_eq!(answer.map_err(|error| error.to_string()), refused);
+    replica.stop().await.unwrap();
+    site.daemon.stop().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_replica_that_connects_and_says_nothing_keeps_out_nobody() {
+    let site = Site::new().await;
+    let identity = site.join("one").await;
+    let mut open = Vec::new();
+    for _ in 0..80 {
+        // Closed by the origin when there are too many.
+        open.extend(site.connect(&identity, Channel::Control).await.ok());
+    }
+    assert!((1..80).contains(&open.len()), "{} are open", open.len());
+    site.join("two").await;
+    site.daemon.stop().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn who_joins_anew_is_talked_to_whatever_life_the_one_before_has_claimed() {
+    let site = Site::new().await;
+    let old = site.join("one").await;
+    // Of a machine whose clock was wrong, or of one that is nobody's any more.
+    let (session, first) = hello(&old, u64::MAX);
+    let control = site.connect(&old, Channel::Control).await.unwrap();
+    let answer = ask::<ToReplica>(control, session, first).await.unwrap();
+    assert!(matches!(answer, ToReplica::Welcome(_)), "{answer:?}");
+    let new = site.join("two").await;
+    let (session, second) = hello(&new, 5);
+    let control = site.connect(&new, Channel::Control).await.unwrap();
+    let answer = ask::<ToReplica>(control, session, second).await;
+    assert!(matches!(answer, Ok(ToReplica::Welcome(_))), "{answer:?}");
+    site.daemon.stop().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_congestion_control_that_can_be_none_is_told_of_at_the_start() {
+    let folder = tempfile::tempdir().unwrap();
+    let origin = folder.path().join("origin");
+    create_origin(&origin, MachineClock.read().wall).unwrap();
+    for name in ["", "a-name-too-long-", "a-name-that-is-far-too-long"] {
+        let mut options = OriginOptions::new(&origin, "127.0.0.1:0");
+        options.background = Options::new().congestion_control(name);
+        let refused = OriginDaemon::start(options, Arc::new(MachineClock), |_| {}).await;
+        let why = refused.unwrap_err().to_string();
+        assert!(why.contains("is not a name of a congestion control"), "{name:?}: {why}");
+    }
+}

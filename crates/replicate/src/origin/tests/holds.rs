@@ -1,0 +1,118 @@
+//! Bodies that are kept for transactions to come.
+
+use super::*;
+
+fn put(body: u8) -> Transaction<()> {
+    let content =
+        Content { digest: Digest([body; 32]), size: Bytes(10), metadata: Metadata::default() };
+    Transaction { changes: [(path("a"), Put::Stored(content))].into() }
+}
+
+#[test]
+fn a_body_that_is_held_is_there_for_the_transaction_that_names_it() {
+    let mut bench = Bench::new(Config { log: 1, ..Config::default() });
+    let (one, other) = (HoldId(1), HoldId(2));
+    bench.origin.handle_hold(one, payload(1, 10));
+    bench.origin.handle_hold(other, payload(1, 10));
+    assert_eq!(bench.events(), [], "it is on its way");
+    bench.disk();
+    let held = |id| Event::Held { id, outcome: Ok(()) };
+    assert_eq!(bench.events(), [held(one), held(other)]);
+    bench.origin.let_go(one);
+    bench.disk();
+    let transaction = bench.submit(put(1));
+    bench.disk();
+    bench.origin.let_go(other);
+    bench.origin.let_go(other);
+    bench.disk();
+    assert_eq!(bench.events(), [Event::Acknowledged { transaction, sequence: Sequence(1) }]);
+    assert!(bench.origin.has_body(&Digest([1; 32])), "`a` has it");
+    // What is there already is so at once.
+    bench.origin.handle_hold(HoldId(3), payload(1, 10));
+    assert_eq!(bench.events(), [held(HoldId(3))]);
+    bench.committed("a2");
+    bench.committed("b3");
+    assert!(bench.origin.has_body(&Digest([1; 32])), "it is held");
+    bench.origin.let_go(HoldId(3));
+    bench.disk();
+    assert!(!bench.origin.has_body(&Digest([1; 32])));
+    assert_eq!(bench.origin.shelf.bytes(), Bytes(20));
+}
+
+#[test]
+fn a_body_without_room_is_not_held() {
+    let mut bench = Bench::new(Config::default());
+    let digest = Digest([1; 32]);
+    bench.origin.handle_hold(HoldId(1), payload(1, 10));
+    bench.origin.handle_hold(HoldId(2), payload(1, 10));
+    // Nobody waits for the second one any more.
+    bench.origin.let_go(HoldId(2));
+    bench.origin.handle_stored(reading(0), &digest, Err(DiskFull));
+    let full = |id| Event::Held { id, outcome: Err(DiskFull) };
+    assert_eq!(bench.events(), [full(HoldId(1)), full(HoldId(2))]);
+    let _ = bench.origin.poll_effect();
+    // One that comes later is not let go of by those that got none.
+    bench.origin.handle_hold(HoldId(3), payload(1, 10));
+    bench.disk();
+    bench.origin.let_go(HoldId(1));
+    bench.origin.let_go(HoldId(2));
+    bench.disk();
+    assert!(bench.origin.has_body(&digest));
+}
+
+#[test]
+fn a_lost_body_comes_back_by_being_held() {
+    let mut bench = Bench::new(Config::default());
+    bench.committed("a1");
+    bench.origin.handle_missing(reading(0), &Digest([1; 32]));
+    bench.events();
+    bench.origin.handle_hold(HoldId(1), payload(1, 10));
+    bench.origin.handle_stored(reading(0), &Digest([1; 32]), Err(DiskFull));
+    assert_eq!(bench.events(), [Event::Held { id: HoldId(1), outcome: Err(DiskFull) }]);
+    assert!(bench.origin.shelf.lost().next().is_some());
+    let _ = bench.origin.poll_effect();
+    bench.origin.handle_hold(HoldId(2), payload(1, 10));
+    bench.disk();
+    bench.origin.let_go(HoldId(2));
+    bench.disk();
+    assert!(bench.origin.has_body(&Digest([1; 32])), "`a` has it");
+}
+
+/// `D` is on its way for a hold, and in the log for a write: whether either comes about, and in which
+/// order.
+#[test]
+fn a_body_that_comes_in_two_ways_is_there_if_one_of_them_comes_about() {
+    let digest = Digest([1; 32]);
+    for (log_first, held, written) in [
+        (false, Err(DiskFull), Ok(())),
+        (true, Err(DiskFull), Ok(())),
+        (false, Ok(()), Err(DiskFull)),
+        (true, Ok(()), Err(DiskFull)),
+        (false, Err(DiskFull), Err(DiskFull)),
+        (true, Err(DiskFull), Err(DiskFull)),
+    ] {
+        let case = format!("{log_first} {held:?} {written:?}");
+        let mut bench = Bench::new(Config::default());
+        bench.hello(Some(Position::beginning([7; 32])));
+        bench.origin.handle_hold(HoldId(1), payload(1, 10));
+        bench.write("a1");
+        while bench.origin.poll_effect().is_some() {}
+        if log_first {
+            bench.origin.handle_appended(reading(0), written);
+        }
+        bench.origin.handle_stored(reading(0), &digest, held);
+        if !log_first {
+            bench.origin.handle_appended(reading(0), written);
+        }
+        let either = held.or(written);
+        assert_eq!(bench.origin.has_body(&digest), either.is_ok(), "{case}");
+        let told = bench.events();
+        assert!(told.contains(&Event::Held { id: HoldId(1), outcome: either }), "{case}: {told:?}");
+        bench.told();
+        let pushed = if written.is_ok() { vec![1] } else { vec![] };
+        assert_eq!(bench.pushed(), pushed, "{case}");
+        bench.origin.let_go(HoldId(1));
+        bench.disk();
+        assert_eq!(bench.origin.has_body(&digest), written.is_ok(), "{case}: `a` has it");
+    }
+}

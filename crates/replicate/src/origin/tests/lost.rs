@@ -1,0 +1,62 @@
+//! Bodies that are not there any more.
+
+use super::*;
+
+#[test]
+fn a_lost_body_is_told_not_pushed_and_comes_back_with_a_write() {
+    let mut bench = Bench::new(Config::default());
+    bench.committed("a1");
+    bench.committed("b2");
+    bench.hello(None);
+    bench.told();
+    bench.origin.handle_missing(reading(0), &Digest([1; 32]));
+    let lost = Event::Lost { digest: Digest([1; 32]), paths: vec![path("a")] };
+    assert_eq!(bench.events(), [lost]);
+    bench.origin.handle_missing(reading(0), &Digest([1; 32]));
+    assert_eq!(bench.events(), []);
+    assert_eq!(bench.pushed(), [2]);
+    // A demand read is answered: that the body does not come is the store's to say.
+    bench.say(ToOrigin::Demand(path("a")));
+    assert!(bench.origin.poll_demand(REPLICA).is_some());
+    bench.committed("c1");
+    let mut pushed = bench.pushed();
+    pushed.sort_unstable();
+    assert_eq!(pushed, [1, 1], "both names of it");
+}
+
+#[test]
+fn what_waits_for_a_lost_body_is_refused_and_holds_up_nobody() {
+    let mut bench = Bench::new(Config::default());
+    bench.committed("a1");
+    let one = Content { digest: Digest([1; 32]), size: Bytes(10), metadata: Metadata::default() };
+    let on_its_way = bench.write("b2");
+    let changes = [(path("c"), Put::Stored(one))].into();
+    let copy = bench.submit(Transaction { changes });
+    let behind = bench.write("d3");
+    bench.origin.handle_missing(reading(0), &Digest([1; 32]));
+    bench.disk();
+    let expected = [
+        Event::Lost { digest: Digest([1; 32]), paths: vec![path("a")] },
+        Event::Refused { transaction: copy, why: Refused::NotStored(Digest([1; 32])) },
+        Event::Acknowledged { transaction: on_its_way, sequence: Sequence(2) },
+        Event::Acknowledged { transaction: behind, sequence: Sequence(3) },
+    ];
+    assert_eq!(bench.events(), expected);
+    // The same bytes bring it back.
+    bench.committed("e1");
+    assert!(bench.origin.has_body(&Digest([1; 32])));
+}
+
+#[test]
+fn what_a_start_does_not_find_is_kept_once_it_is_written_again() {
+    let mut bench = Bench::new(Config { log: 1, ..Config::default() });
+    bench.committed("a1");
+    let image = bench.origin.image().clone();
+    let mut bench = Bench::of(Config { log: 1, ..Config::default() }, image, Vec::new());
+    let lost = Event::Lost { digest: Digest([1; 32]), paths: vec![path("a")] };
+    assert_eq!(bench.events(), [lost], "before anybody asks for it");
+    bench.committed("b1");
+    bench.committed("b2");
+    bench.committed("c3");
+    assert!(bench.origin.shelf.is_stored(&Digest([1; 32])), "`a` still has it");
+}

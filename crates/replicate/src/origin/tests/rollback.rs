@@ -1,0 +1,52 @@
+//! Ways back to states that were.
+
+use super::*;
+
+#[test]
+fn a_rollback_is_one_more_transaction() {
+    let mut bench = Bench::new(Config::default());
+    bench.committed("a1 b2");
+    bench.committed("a3 c4");
+    bench.committed("b-");
+    bench.roll_back(1);
+    bench.disk();
+    bench.events();
+    let objects = &bench.origin.image().objects;
+    let bodies: Vec<_> = objects
+        .iter()
+        .map(|(path, version)| (path.as_str(), version.content.digest.0[0], version.sequence.0))
+        .collect();
+    assert_eq!(bodies, [("a", 1, 4), ("b", 2, 4)]);
+    assert_eq!(bench.no_way_back(4), RollbackError::Nothing(Sequence(4)));
+    assert_eq!(bench.no_way_back(9), RollbackError::NotYet(Sequence(4)));
+    bench.origin.handle_missing(reading(0), &Digest([4; 32]));
+    bench.events();
+    assert_eq!(bench.no_way_back(3), RollbackError::Lost(Sequence(3)));
+    let mut bench = Bench::new(Config { log: 1, ..Config::default() });
+    bench.committed("a1");
+    bench.committed("a2");
+    assert_eq!(bench.no_way_back(0), RollbackError::TooOld(Sequence(1)));
+}
+
+#[test]
+fn a_rollback_is_equal_to_the_old_state_whoever_writes_meanwhile() {
+    let mut bench = Bench::new(Config::default());
+    bench.committed("a1 x1");
+    bench.committed("a2");
+    // On its way to the disk, waiting behind that, and one that comes later.
+    bench.write("x3");
+    bench.write("y4");
+    bench.roll_back(1);
+    bench.write("z5");
+    bench.disk();
+    let sequences = bench.events().into_iter().map(|event| match event {
+        Event::Acknowledged { sequence, .. } => sequence.0,
+        other => panic!("{other:?}"),
+    });
+    assert_eq!(sequences.collect::<Vec<_>>(), [3, 4, 5, 6]);
+    let objects = bench.origin.image().objects.iter();
+    let bodies: Vec<_> = objects
+        .map(|(path, version)| (path.as_str(), version.content.digest.0[0], version.sequence.0))
+        .collect();
+    assert_eq!(bodies, [("a", 1, 5), ("x", 1, 5), ("z", 5, 6)]);
+}

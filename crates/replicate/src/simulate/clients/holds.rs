@@ -1,0 +1,53 @@
+//! Whoever writes so much at a time that bodies are held for it before it is written.
+
+use super::super::Situation;
+use super::super::world::World;
+use super::{Body, Payload};
+use crate::origin::{HoldId, Put};
+use crate::types::{Content, Metadata};
+
+/// A body that is held, or is to be.
+#[derive(Clone, Debug)]
+pub(super) struct Held {
+    /// The place of its object among the names.
+    name: usize,
+    payload: Payload<Body>,
+}
+
+impl World {
+    /// Has a body held. Now and then somebody else writes the same one meanwhile, under another name.
+    pub(super) fn hold(&mut self) {
+        let World { clients, random, .. } = self;
+        let name = random.below(clients.paths.len() as u64) as usize;
+        let payload = clients.next_body(random, name);
+        clients.held += 1;
+        let id = HoldId(clients.held);
+        clients.holds.insert(id, Held { name, payload: payload.clone() });
+        let other = random.below(clients.paths.len() as u64) as usize;
+        let twice = random.below(2) == 0;
+        let put = Put::Body(payload.clone(), Metadata::default());
+        self.with_origin(|machine, _| machine.handle_hold(id, payload));
+        if twice {
+            let path = self.clients.paths[other].clone();
+            self.submit_changes([(path, put)].into());
+        }
+    }
+
+    /// A body is held: the transaction that names it is written by and by.
+    pub(in super::super) fn use_held(&mut self, id: HoldId) {
+        // A crash has let go of it.
+        let Some(Held { name, payload }) = self.clients.holds.remove(&id) else { return };
+        // Some streams are cut off.
+        if !self.calm && self.random.below(4) > 0 {
+            let content = Content {
+                digest: payload.digest,
+                size: payload.size,
+                metadata: Metadata::default(),
+            };
+            self.situations.add(Situation::Held);
+            let path = self.clients.paths[name].clone();
+            self.submit_changes([(path, Put::Stored(content))].into());
+        }
+        self.with_origin(|machine, _| machine.let_go(id));
+    }
+}
