@@ -32,11 +32,13 @@ Examples:
       on a network of your own that serves lower effort after everything else: uses what is left
       sooner than nice, and does not yield by itself";
 
-/// Run a program with all of its TCP traffic in the background.
+/// Run a program with all that it sends over TCP in the background.
 ///
 /// Every connection that the program and its children open or accept uses TCP Nice and carries
-/// the DSCP for lower effort, whatever they ask for themselves. Exit code, signals, terminal and
-/// standard input are the program's; 125, 126 and 127 are lull's own, as env's. It needs root.
+/// the DSCP for lower effort, whatever they ask for themselves. What they download is sent by the
+/// other side: run lull there. What they have others start (systemd-run, docker run) is no child of
+/// theirs. Exit code, signals, terminal and standard input are the program's; 125, 126 and 127 are
+/// lull's own, as env's. It needs root.
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Args {

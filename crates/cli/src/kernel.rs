@@ -63,15 +63,15 @@ Examples:
       from now on any program may choose 'nice' for a connection
   sudo lull kernel load --name nicer --threshold 0.1 --fraction 0.25
       a variant that yields earlier, for 'lull exec --cc nicer'
-  sudo lull kernel load --name vegas_alone --algorithm vegas
-      what Nice is built on, for comparison
+  sudo lull kernel load --algorithm vegas
+      what Nice is built on, as 'lull_vegas', for comparison
   sudo lull kernel load --algorithm background
       TCP-Background as 'background', for networks that serve lower effort last";
 
 #[derive(Debug, clap::Args)]
 #[command(after_help = LOAD_EXAMPLES)]
 struct Load {
-    /// The name that programs choose it by [default: nice, or background for that]
+    /// The name that programs choose it by [default: that of the algorithm]
     #[arg(long)]
     name: Option<String>,
     /// t: queueing delay, as a part of the largest, that counts as interference [default: 0.2]
@@ -104,7 +104,9 @@ impl Load {
         match (&self.name, self.algorithm) {
             (Some(name), _) => name,
             (None, Kind::Background) => "background",
-            (None, Kind::Nice | Kind::Vegas) => "nice",
+            // A stock kernel has one of its own as 'vegas', in a module.
+            (None, Kind::Vegas) => "lull_vegas",
+            (None, Kind::Nice) => "nice",
         }
     }
 

@@ -1,5 +1,5 @@
-//! `lull lab run`, `list`, `report`: experiments, and what they show; `replay`, `documents`, `replicate`
-//! and `torture`.
+//! `lull lab run`, `list`, `report`: experiments, and what they show; `replay`, `documents`, `learn`,
+//! `replicate`, `readers` and `torture`.
 
 use std::collections::BTreeSet;
 use std::io::{self, IsTerminal, Read, Write};
@@ -8,7 +8,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::Context;
-use lull_lab::judge::{Results, judge};
+use lull_lab::judge::{Results, judge_beside};
 use lull_lab::plan::{Cell, Library, Network, Plan, PlanError, Selection};
 use lull_lab::record::CellRecord;
 use lull_lab::report::ReportError;
@@ -17,16 +17,22 @@ use serde_json::{Value, json};
 
 mod demo;
 mod documents;
+mod learn;
 mod progress;
+mod readers;
 mod replay;
 mod replicate;
 mod report;
+mod section;
 mod table;
 mod torture;
+mod workload;
 
 pub(crate) use demo::{DemoArgs, demo};
 pub(crate) use documents::{DocumentsArgs, documents};
+pub(crate) use learn::{LearnArgs, learn};
 use progress::Progress;
+pub(crate) use readers::{ReadersArgs, readers};
 pub(crate) use replay::{ReplayArgs, replay};
 pub(crate) use replicate::{ReplicateArgs, replicate};
 pub(crate) use report::{ReportArgs, report};
@@ -49,8 +55,8 @@ Cells in which the machine kept the emulator from being on time are run again, t
 run in which it was least late is kept. With --quick they are not.
 
 A plan's axes are in its file, and in the keys of the cells as they end. The exit code is 1 if a cell
-could not be run, with --check also if a check is missed, and 2 for plans and selections that make no
-sense.";
+could not be run, with --check also if a check is missed or some of its cells have no such value, and 2
+for plans and selections that make no sense.";
 
 /// Run experiments, and hold what they show against what is demanded
 #[derive(Debug, clap::Args)]
@@ -84,7 +90,7 @@ pub(crate) struct RunArgs {
     /// Run the cells again that are recorded already
     #[arg(long)]
     fresh: bool,
-    /// Exit with 1 if a check is missed
+    /// Exit with 1 if a check is missed, or cannot be judged for want of a value
     #[arg(long)]
     check: bool,
     /// Show the results as JSON
@@ -191,9 +197,9 @@ fn try_run(args: &RunArgs) -> anyhow::Result<ExitCode> {
         let runner = Runner { fresh, ..runner.clone() };
         let outcome = runner.run(plan, |event| progress.show(&event))?;
         progress.end();
-        let results = judge(plan, &outcome.cells);
+        let results = judge_beside(plan, &outcome.cells, &outcome.others);
         let drawn = lull_lab::plot::draw(plan, &outcome.cells, &args.out)?;
-        let is_missed = results.verdicts.iter().any(|verdict| verdict.is_met == Some(false));
+        let is_missed = results.verdicts.iter().any(lull_lab::judge::Verdict::fails);
         if !outcome.failed.is_empty() || (args.check && is_missed) {
             code = ExitCode::FAILURE;
         }
@@ -292,7 +298,8 @@ fn runs_on(cells: &[Cell]) -> &'static str {
     let has = |is: fn(&Network) -> bool| cells.iter().any(|cell| is(&cell.scenario.topology));
     let simulated = has(|network| matches!(network, Network::Simulated(_)));
     let emulated = has(|network| matches!(network, Network::Emulated(_)));
-    if !cells.is_empty() && cells.iter().all(|cell| cell.scenario.topology == Network::None) {
+    let is_none = |cell: &Cell| matches!(cell.scenario.topology, Network::None { .. });
+    if !cells.is_empty() && cells.iter().all(is_none) {
         return "programs that need no network";
     }
     match (simulated, emulated) {
@@ -331,7 +338,8 @@ pub(crate) fn cell() -> anyhow::Result<ExitCode> {
         writeln!(io::stdout(), "{text}").context("cannot write")
     };
     if order.is_simulated() {
-        // It makes nothing that would have to be taken down.
+        // It makes nothing that would have to be taken down, but takes a processor.
+        run::end_with_runner();
         work(&Surroundings::shared())?;
         return Ok(ExitCode::SUCCESS);
     }

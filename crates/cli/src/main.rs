@@ -86,8 +86,11 @@ enum Lab {
     // It holds far more options than the others.
     Replay(Box<lab::ReplayArgs>),
     Documents(lab::DocumentsArgs),
+    Learn(lab::LearnArgs),
     // It holds far more options than the others.
     Replicate(Box<lab::ReplicateArgs>),
+    // It holds far more options than the others.
+    Readers(Box<lab::ReadersArgs>),
     Torture(lab::TortureArgs),
     /// Run one cell; what `lull lab run` starts
     #[command(hide = true)]
@@ -112,7 +115,9 @@ fn main() -> ExitCode {
         Command::Lab(Lab::Demo(args)) => lab::demo(args),
         Command::Lab(Lab::Replay(args)) => lab::replay(&args),
         Command::Lab(Lab::Documents(args)) => lab::documents(&args),
+        Command::Lab(Lab::Learn(args)) => lab::learn(&args),
         Command::Lab(Lab::Replicate(args)) => lab::replicate(&args),
+        Command::Lab(Lab::Readers(args)) => lab::readers(&args),
         Command::Lab(Lab::Torture(args)) => lab::torture(&args),
         Command::Lab(Lab::Cell) => lab::cell(),
         Command::Origin(command) => origin::run(command),

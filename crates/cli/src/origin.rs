@@ -11,6 +11,7 @@ use lull_replicate::daemon::{BentClock, Clock, MachineClock, OriginOptions, crea
 use lull_replicate::http::client::Client;
 use lull_replicate::origin::{Config, Strategy};
 use lull_replicate::service::{OriginService, Told, run_origin, runtime};
+use lull_transport::{Dscp, Options};
 use serde_json::json;
 
 pub(crate) const EXAMPLES: &str = "\
@@ -52,6 +53,13 @@ Examples:
   lull origin revoke /var/lib/lull/origin paris
       its connections end, and no new ones are taken until it joins with a new ticket";
 
+const ROTATE_EXAMPLES: &str = "\
+Examples:
+  lull origin rotate /var/lib/lull/origin
+      makes a new authority; replicas get certificates of it within moments, or when they connect
+  lull origin rotate /var/lib/lull/origin --finish
+      when all have: the old authority counts no more";
+
 /// Run the place where files are written that many places have
 #[derive(Debug, clap::Subcommand)]
 pub(crate) enum Command {
@@ -59,6 +67,7 @@ pub(crate) enum Command {
     Run(RunArgs),
     Ticket(TicketArgs),
     Revoke(RevokeArgs),
+    Rotate(RotateArgs),
 }
 
 /// Make a new origin in a folder
@@ -99,6 +108,13 @@ pub(crate) struct RunArgs {
     /// (threshold=P), in order, each before it is told of, and not in the background
     #[arg(long, value_name = "STRATEGY", default_value = "trip")]
     strategy: Strategy,
+    /// The congestion control that what is pushed in the background is sent by; without it in the
+    /// kernel, lull paces it itself
+    #[arg(long, value_name = "NAME", default_value = "nice", value_parser = congestion_control)]
+    cc: String,
+    /// The class of its packets: le or none
+    #[arg(long, value_name = "DSCP", default_value = "le", value_parser = crate::web::dscp)]
+    dscp: Dscp,
     /// Tell what happens as JSON, one object a line
     #[arg(long)]
     json: bool,
@@ -137,6 +153,30 @@ pub(crate) struct RevokeArgs {
     name: String,
 }
 
+/// Replace the authority that vouches for origin and replicas
+///
+/// In two steps, between which both count: first a new one is made, of which replicas get certificates
+/// by themselves; then the old one is given up, which is refused while there are replicas that would be
+/// shut out, and makes tickets void that were not used. Nobody stops reading.
+#[derive(Debug, clap::Args)]
+#[command(after_help = ROTATE_EXAMPLES)]
+pub(crate) struct RotateArgs {
+    /// The folder of the origin, which has to run
+    #[arg(value_name = "DIR")]
+    folder: PathBuf,
+    /// The second step
+    #[arg(long)]
+    finish: bool,
+}
+
+/// A name that the kernel can have for one.
+fn congestion_control(text: &str) -> Result<String, String> {
+    match text.len() {
+        1..=15 => Ok(text.to_owned()),
+        _ => Err("a congestion control has a name of 1 to 15 characters".to_owned()),
+    }
+}
+
 pub(crate) fn run(command: Command) -> anyhow::Result<ExitCode> {
     match command {
         Command::Init(InitArgs { folder }) => {
@@ -148,6 +188,7 @@ pub(crate) fn run(command: Command) -> anyhow::Result<ExitCode> {
             let service = OriginService {
                 daemon: OriginOptions {
                     config: Config { strategy: args.strategy, ..Config::default() },
+                    background: Options::new().congestion_control(args.cc).dscp(args.dscp),
                     ..OriginOptions::new(args.folder, args.listen)
                 },
                 clock: clock(args.lab_clock.as_deref())?,
@@ -165,6 +206,17 @@ pub(crate) fn run(command: Command) -> anyhow::Result<ExitCode> {
         Command::Revoke(RevokeArgs { folder, name }) => {
             runtime()?.block_on(Client::new(folder).revoke(&name))?;
             println!("{name} is shut out");
+        }
+        Command::Rotate(RotateArgs { folder, finish }) => {
+            runtime()?.block_on(Client::new(&folder).rotate(finish))?;
+            if finish {
+                println!(
+                    "the old authority counts no more; tickets that were not used are void: make new ones"
+                );
+            } else {
+                let folder = folder.display();
+                println!("there is a new authority: lull origin rotate {folder} --finish ends it");
+            }
         }
     }
     Ok(ExitCode::SUCCESS)

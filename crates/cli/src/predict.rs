@@ -80,15 +80,12 @@ pub(crate) fn of_a_site(
     if !logs.is_empty() {
         let known = model.latest();
         let mut logs = input::Logs::find(logs)?;
-        logs.show("learning");
-        let contents = logs.read(|entry| {
+        logs.read_shown("learning", |entry| {
             if entry.at > known {
                 // Why nothing is learned from some requests is for `lull predict train` to say.
                 let _ = model.learn(entry);
             }
-        });
-        logs.hide();
-        contents?;
+        })?;
     }
     Ok(model)
 }

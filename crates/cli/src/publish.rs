@@ -141,7 +141,19 @@ fn of_origin(status: &Value, replicas: &[Value]) {
             (true, true) => "catching up",
         };
         let behind = one["lag"].as_u64().map_or_else(String::new, |lag| format!("{lag} behind, "));
-        println!("  {name}: {state}; {behind}{} bodies queued", one["queue"]);
+        let mut more = String::new();
+        if let Some(seconds) = one["staleness_seconds"].as_f64() {
+            more += &format!(", stale by {seconds:.1} s at most");
+        }
+        if let (Some(part), Some(whole @ 1..)) =
+            (one["valid_bytes"].as_u64(), one["bytes"].as_u64())
+        {
+            more += &format!(", {:.1} % of the bytes there", 100.0 * part as f64 / whole as f64);
+        }
+        if let Some(seconds) = one["masked_seconds"].as_f64() {
+            more += &format!(", its loss masked for {seconds:.0} s");
+        }
+        println!("  {name}: {state}; {behind}{} bodies queued{more}", one["queue"]);
     }
 }
 
@@ -158,6 +170,14 @@ fn of_replica(status: &Value) {
     match status["staleness_seconds"].as_f64() {
         Some(seconds) => println!("  stale by {seconds:.1} s at most"),
         None => println!("  nothing was heard of the origin since the start: reads wait"),
+    }
+    if let (Some(away), Some(masked)) =
+        (status["away_seconds"].as_f64(), status["masked_seconds"].as_f64())
+    {
+        println!("  no connection for {away:.1} s; for {masked:.1} s of that reads were answered");
+    }
+    if let [Some(least), Some(most)] = [0, 1].map(|at| status["skew_seconds"][at].as_f64()) {
+        println!("  the clock is ahead of the origin's by {least:.3} to {most:.3} s");
     }
     if let Some(why) = status["refused"].as_str() {
         println!("  refused: {why}");

@@ -170,7 +170,7 @@ fn header_bytes(text: &str) -> Result<usize, &'static str> {
     bytes.ok_or("write a number of bytes from 8192 to 1048576")
 }
 
-fn dscp(text: &str) -> Result<Dscp, &'static str> {
+pub(crate) fn dscp(text: &str) -> Result<Dscp, &'static str> {
     match text {
         "le" => Ok(Dscp::Le),
         "none" => Ok(Dscp::None),
@@ -272,10 +272,15 @@ fn as_json(event: &Event) -> String {
         Event::Stopped { cut } => object["cut"] = json!(cut),
         Event::BehindCdn { name } => object["name"] = json!(name),
         Event::SiteHasWorker { path } => object["path"] = json!(path),
+        Event::ProbesFail { path, why } => {
+            object["path"] = json!(path);
+            object["why"] = json!(why);
+        }
         Event::CertificateKept { why }
         | Event::UpstreamDown { why }
         | Event::NotSwitched { why }
         | Event::LogLost { why }
+        | Event::RobotsUnknown { why }
         | Event::CannotAccept { why } => object["why"] = json!(why),
         _ => {}
     }

@@ -446,3 +446,29 @@ print()";
     let states = lines.next().unwrap().unwrap();
     assert_eq!(states.trim(), vec![format!("{} 4", nice.0); 8].join(" "));
 }
+
+/// As those of nginx, which all have its listener.
+#[test]
+fn what_several_processes_share_counts_once() {
+    needs!(lull_testing::bpf(), lull_testing::command("python3"));
+    let script = "import os, socket, sys
+listener = socket.create_server(('127.0.0.1', 0))
+client = socket.create_connection(listener.getsockname())
+workers = []
+for _ in range(3):
+    told, wanted = os.pipe()
+    if not os.fork():
+        os.close(wanted)
+        os.read(told, 1)
+        os._exit(0)
+    os.close(told)
+    workers.append(wanted)
+print('ready', flush=True)
+sys.stdin.readline()";
+    let (kept, _lines) = Kept::ready(script);
+    let mut command = lull(&["exec", "--cc", "reno", "--children", "--pid", &kept.pid()]);
+    let said = finish(&mut command).ok();
+    assert!(said.contains("with 1 open connection and 1 listener\n"), "{said}");
+    let waiting = "in the foreground stays: 1 connection that a listener has not accepted yet\n";
+    assert!(said.contains(waiting), "{said}");
+}

@@ -179,25 +179,27 @@ fn the_first_flight_of_a_client_is_two_packets_or_one() {
     assert_eq!(first_flight(&["--cc", &background.0, "--network-honours-le"]), MSS);
 }
 
+/// Beside a flow that keeps the queue of 2 Mbit/s full. Connections that are open when the program has
+/// ended count, too.
 #[test]
 fn nice_tells_how_long_it_yielded() {
-    needs!(lull_testing::bpf(), lull_testing::command("python3"));
+    needs!(lull_testing::bpf(), lull_testing::command("python3"), lull_testing::command("ip"));
     let nice = Variant::load(&[]);
-    let mut command = support::lull(&["exec", "--cc", &nice.0, "--json", "--", "python3"]);
-    let said = finish(command.arg("-c").arg(
-        "import socket
-l = socket.create_server(('127.0.0.1', 0))
-c = socket.create_connection(l.getsockname())
-a, _ = l.accept()
-for _ in range(50):
-    c.sendall(b'x' * 2000)
-    a.recv(1 << 16)",
-    ));
-    let summary: Value = serde_json::from_str(&said.err).unwrap();
-    assert!(summary["yielding_seconds"].is_f64(), "{summary}");
-    assert!(summary["connection_seconds"].as_f64().unwrap() > 0.0, "{summary}");
-    let share = summary["yielding_share"].as_f64().unwrap();
-    assert!((0.0..=1.0).contains(&share), "{summary}");
+    for mode in ["closed", "open"] {
+        let file = std::env::temp_dir().join(support::unique_name());
+        let mut command = support::lull(&["lab", "emulate", "--rate", "2mbit", "--rtt", "20ms"]);
+        command.args(["--buffer", "4bdp", "--congestion-control", "reno", "--", "python3", "-B"]);
+        command.arg(program("yielding.py")).args([mode, LULL, "exec", "--cc", &nice.0]);
+        command.arg(format!("--json={}", file.display())).arg("--");
+        finish(command.stdin(Stdio::null())).ok();
+        let summary = std::fs::read_to_string(&file).unwrap();
+        std::fs::remove_file(&file).unwrap();
+        let summary: Value = serde_json::from_str(&summary).unwrap();
+        let [yielding, lived, share] = ["yielding_seconds", "connection_seconds", "yielding_share"]
+            .map(|name| summary[name].as_f64().unwrap_or_else(|| panic!("{summary}")));
+        assert!(lived > 4.0 && yielding > 0.2 && yielding <= lived, "{mode}: {summary}");
+        assert!((share - yielding / lived).abs() < 0.01, "{mode}: {summary}");
+    }
 }
 
 #[test]

@@ -279,25 +279,38 @@ fn a_missing_capability_is_told() {
     assert!(!nice.is_loaded());
 }
 
-/// Kills a load at a different moment each time; whatever it left, the next command clears.
+/// Kills a load at a different moment each time, half of them while its pins are made; whatever it
+/// left, the next command clears.
 #[test]
 fn a_load_that_is_killed_leaves_no_half() {
     needs!(lull_testing::bpf());
-    let nice = Variant::unloaded();
+    // With it, the BPF file system is mounted if nobody had.
+    let nice = Variant::load(&[]);
+    unload(&nice.0, &[]).ok();
     let folder = finish(&mut shell("grep -m1 ' bpf ' /proc/self/mounts | cut -d' ' -f2", &[])).ok();
+    assert_ne!(folder.trim(), "");
+    let pins = format!("{}/lull/{}", folder.trim(), nice.0);
+    let mut halves = 0;
     for round in 0..60u64 {
         let mut command = lull(&["kernel", "load", "--name", &nice.0]);
         let mut kept = Kept::spawn(command.stdout(Stdio::null()).stderr(Stdio::null()));
-        thread::sleep(Duration::from_millis(round));
+        if round % 2 == 0 {
+            thread::sleep(Duration::from_millis(round));
+        } else {
+            while !fs::exists(&pins).unwrap() && kept.0.try_wait().unwrap().is_none() {}
+            thread::sleep(Duration::from_micros(10 * round));
+        }
         kept.0.kill().unwrap();
         kept.0.wait().unwrap();
+        halves +=
+            u32::from(fs::exists(&pins).unwrap() && !fs::exists(format!("{pins}/link")).unwrap());
         let loaded = nice.status().is_some();
         if loaded {
             assert!(nice.is_loaded());
             unload(&nice.0, &[]).ok();
         }
         eventually("it is gone", || !nice.is_loaded());
-        let pins = format!("{}/lull/{}", folder.trim(), nice.0);
-        assert!(!fs::exists(pins).unwrap());
+        assert!(!fs::exists(&pins).unwrap());
     }
+    assert!(halves > 0, "no kill came while its pins were made");
 }

@@ -1,4 +1,4 @@
-//! `lull lab replay` and `documents` as a user runs them, against real servers.
+//! `lull lab replay` and `documents` as a user runs them, against real servers, and `learn`.
 
 use std::fs;
 use std::io::{Read, Write};
@@ -268,4 +268,27 @@ fn a_server_that_gives_no_hints_is_told_from_one_that_has_none() {
     let report = bench.replay(&to, &absent);
     assert_eq!(count(&report["demand"]["failed"]), 20, "{report}");
     assert_eq!(count(&report["statuses"]["404"]), 20, "{report}");
+}
+
+#[test]
+fn a_log_that_is_made_up_is_learned_from_and_says_what_that_took() {
+    let learn = |arguments: &[&str]| finish(&mut lull(&[&["lab", "learn"], arguments].concat()));
+    let few = ["--lines", "20000", "--urls", "2000", "--predictor"];
+    let report = |predictor, seed| -> Value {
+        let arguments = [&few[..], &[predictor, "--json", "--seed", seed]].concat();
+        serde_json::from_str(&learn(&arguments).ok()).unwrap()
+    };
+    let (papers, default) = (report("ppm=2/10", "1"), report("default", "1"));
+    for report in [&papers, &default] {
+        assert_eq!(count(&report["lines"]), 20_000, "{report}");
+        assert!((1_000..=2_000).contains(&count(&report["urls"])), "{report}");
+        assert!(count(&report["hints"]["listed"]) > 0, "{report}");
+        // The process is more than the model.
+        let most = count(&report["most_resident_bytes"]);
+        assert!(most > count(&report["predictor_bytes"]) && most < 1 << 30, "{report}");
+    }
+    // Both have read the same log; another seed makes another one up.
+    assert_eq!(papers["urls"], default["urls"]);
+    assert_ne!(papers["hints"]["listed"], report("ppm=2/10", "2")["hints"]["listed"]);
+    learn(&[&few[..], &["markov"]].concat()).fails(2, "it is default or ppm=N/W");
 }

@@ -13,7 +13,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use lull_replicate::checker::{self, Acknowledged, Body, Changes, Log, Name, Seen, check};
-use lull_testing::{command, fuse, needs};
+use lull_testing::{command, fuse, needs, root};
 use serde_json::Value;
 use site::{Place, Site, TOKEN, request};
 use support::{finish, lull};
@@ -136,7 +136,58 @@ fn a_strategy_says_what_is_pushed() {
 }
 
 #[test]
+fn what_is_pushed_in_the_background_is_sent_by_the_control_that_was_chosen() {
+    needs!(root(), command("ss"));
+    let usual = fs::read_to_string("/proc/sys/net/ipv4/tcp_congestion_control").unwrap();
+    let other = if usual.trim() == "cubic" { "reno" } else { "cubic" };
+    let site = Site::with(&["paris"], &[], &["--cc", other]);
+    let docs = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs");
+    site.publish(&docs, &["--wait", "paris"]);
+    let port = site.listen.rsplit(':').next().unwrap();
+    let filter = ["state", "established", "sport", "=", &format!(":{port}")];
+    let said = finish(Command::new("ss").arg("-tinH").args(filter)).ok();
+    let controls = |name: &str| said.matches(&format!("\t {name} ")).count();
+    // The other two, of three, are no background.
+    assert_eq!((controls(other), controls(usual.trim())), (1, 2), "{said}");
+}
+
+#[test]
+fn the_authority_is_replaced_in_two_steps() {
+    let mut site = Site::new(&["paris", "london"], &[]);
+    let (origin, oslo) = (site.path("origin"), site.path("oslo"));
+    let rotate = |more: &[&str]| finish(lull(&["origin", "rotate", &origin]).args(more));
+    rotate(&["--finish"]).fails(1, "begin with that");
+    drop(site.replicas.remove("london"));
+    let ticket = finish(&mut lull(&["origin", "ticket", &origin, "oslo"])).ok();
+    assert!(rotate(&[]).ok().starts_with("there is a new authority"));
+    rotate(&[]).fails(1, "finish that first");
+    support::eventually("paris has renewed", || {
+        let mut command = lull(&["origin", "rotate", &origin, "--finish"]);
+        let said = command.output().unwrap();
+        assert!(!said.status.success(), "london has not");
+        let said = String::from_utf8(said.stderr).unwrap();
+        assert!(said.contains("would be shut out"), "{said}");
+        !said.contains("paris")
+    });
+    site.start_replica("london", &[]);
+    let mut said = String::new();
+    support::eventually("london has renewed", || {
+        let output = lull(&["origin", "rotate", &origin, "--finish"]).output().unwrap();
+        said = String::from_utf8(output.stdout).unwrap();
+        output.status.success()
+    });
+    assert!(said.contains("tickets that were not used are void"), "{said}");
+    finish(&mut lull(&["replica", "join", ticket.trim(), &oslo])).fails(1, "ask for a new ticket");
+    let docs = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs");
+    site.publish(&docs, &["--wait", "paris", "--wait", "london"]);
+    for name in ["paris", "london"] {
+        assert_eq!(site.get(name, "/web.md").status, 200, "{name}");
+    }
+}
+
+#[test]
 fn what_cannot_work_is_told_in_one_line() {
+    const LONG: &str = "a-name-too-long-";
     let folder = tempfile::tempdir().unwrap();
     let path = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
     let (there, none) = (path("origin"), path("none"));
@@ -146,6 +197,8 @@ fn what_cannot_work_is_told_in_one_line() {
         (&["origin", "run", &none, "--listen", "127.0.0.1:0"], 1, "no identity"),
         (&["origin", "run", &there, "--listen", "nowhere"], 1, "cannot listen on nowhere"),
         (&["origin", "run", &there, "--listen", "a:1", "--http", "b:1"], 2, "--token-file"),
+        (&["origin", "run", &there, "--listen", "a:1", "--cc", ""], 2, "1 to 15 characters"),
+        (&["origin", "run", &there, "--listen", "a:1", "--cc", LONG], 2, "1 to 15 characters"),
         (&["origin", "ticket", &there, "paris"], 1, "start it first"),
         (&["publish", &none, "--origin", &there], 1, "cannot be read"),
         (&["publish", &there, "--origin", &there, "--into", "../x"], 2, "--into"),

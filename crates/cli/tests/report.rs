@@ -7,7 +7,7 @@ use std::process::{Command, Output, Stdio};
 use lull_lab::plan::{Plan, Selection};
 use lull_lab::record::{CellRecord, GroupRecord, Header, Line, PhaseRecord, Program, Recorder};
 use lull_lab::run::record_path;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 /// Two cells; 5 Mbit/s are demanded.
 const PLAN: &str = "
@@ -32,6 +32,10 @@ phases = ['p']
 name = 'p'
 settle = '1s'
 measure = '1s'
+[[metrics]]
+name = 'double'
+title = 'twice'
+value = '2 * goodput.a.p'
 [[checks]]
 name = 'goodput'
 value = 'goodput.a.p'
@@ -144,6 +148,26 @@ fn the_verdicts_are_printed_as_json() {
 }
 
 #[test]
+fn every_cell_is_printed_by_its_plans_metrics() {
+    let bench = Bench::new(&[6.0, 4.0]);
+    let output = bench.report(&["--cells", "mini"]);
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    let json: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let plan = &json["plans"][0];
+    assert_eq!(
+        (&plan["id"], &plan["quick"], &plan["planned"]),
+        (&json!("mini"), &json!(false), &json!(2))
+    );
+    assert_eq!(plan["cells"][1]["values"], json!({ "control": "reno" }));
+    let doubles: Vec<&Value> =
+        plan["cells"].as_array().unwrap().iter().map(|cell| &cell["metrics"]["double"]).collect();
+    assert_eq!(doubles, [&json!(12.0), &json!(8.0)]);
+    let verdict = &plan["verdicts"][0];
+    assert_eq!((&verdict["met"], &verdict["judged"]), (&json!(1), &json!(2)), "{verdict}");
+    assert!(!bench.path("report/index.html").exists());
+}
+
+#[test]
 fn a_missed_verdict_fails_where_that_is_wanted() {
     let bench = Bench::new(&[6.0, 7.0]);
     assert_eq!(bench.report(&["--check", "mini"]).status.code(), Some(0));
@@ -176,6 +200,7 @@ fn what_makes_no_sense_is_told_on_one_line_with_the_way_out() {
         (bench.folder.path(), &["report", "plans"], 2, &["two folders"]),
         (bench.folder.path(), &["--plans", "nowhere"], 2, &["nowhere"]),
         (bench.folder.path(), &["--json", "--out", "x"], 2, &["--out"]),
+        (bench.folder.path(), &["--json", "--cells"], 2, &["--cells"]),
         (bench.folder.path(), &["--out", "site"], 1, &["site/index.html", "--out"]),
         (bench.folder.path(), &["--out", "plans/mini.toml"], 1, &["plans/mini.toml"]),
         (broken.folder.path(), &[], 1, &["mini.jsonl:1"]),

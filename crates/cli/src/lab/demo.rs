@@ -100,7 +100,8 @@ fn show(plan: &Plan, args: &DemoArgs, surroundings: &Surroundings<'_>) -> anyhow
     let svg = out.join("demo.svg");
     lull_lab::plot::timeline(cell, &plan.title, &svg)?;
     let Some(table) = &mut table else {
-        return show_json(plan, Outcome { record: path, headers, cells, failed }, &svg);
+        let outcome = Outcome { record: path, headers, cells, others: Vec::new(), failed };
+        return show_json(plan, outcome, &svg);
     };
     table.finish(cell)?;
     println!();

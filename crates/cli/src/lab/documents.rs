@@ -43,12 +43,9 @@ pub(crate) fn documents(args: &DocumentsArgs) -> anyhow::Result<ExitCode> {
     super::misuse(|| {
         let mut reading = Reading::new(Section::default());
         let mut logs = Logs::find(&args.logs)?;
-        logs.show("reading");
-        let contents = logs.read(|entry| {
+        let contents = logs.read_shown("reading", |entry| {
             reading.take(entry);
-        });
-        logs.hide();
-        let contents = contents?;
+        })?;
         if reading.documents().all().is_empty() {
             bail!("there is nothing to write: no log holds a request that was answered");
         }

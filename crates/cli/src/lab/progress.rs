@@ -43,7 +43,7 @@ impl Progress {
 
     pub(crate) fn show(&mut self, event: &Event) {
         match event {
-            Event::Planned { recorded, cells, disturbed, time, older } => {
+            Event::Planned { recorded, cells, disturbed, time, older, others } => {
                 self.cells += *cells;
                 self.bar.set_length(self.cells as u64);
                 let mut text = format!(
@@ -64,6 +64,13 @@ impl Progress {
                     text = format!("{text}, some by commit {older} (--fresh runs them again)");
                 }
                 self.say(&text);
+                if *others > 0 {
+                    let which = if *others == 1 { "another is" } else { "others are" };
+                    self.say(&format!(
+                        "{}: {which} under way on this machine: what either measures is in doubt",
+                        self.plan
+                    ));
+                }
                 self.bar.set_message(format!("about {} left", duration(*time)));
             }
             Event::Began { .. } => {}

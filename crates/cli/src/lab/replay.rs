@@ -16,6 +16,7 @@ use lull_speculate::predict::PpmParameters;
 use serde_json::{Value, json};
 
 use super::is_watched;
+use super::section::SectionArgs;
 use crate::Misuse;
 use crate::predict::input::{Contents, Logs};
 
@@ -69,15 +70,8 @@ pub(crate) struct ReplayArgs {
     /// What they ask for
     #[arg(long, value_name = "PATH", default_value = "/", value_parser = path, requires = "rate")]
     get: String,
-    /// Where in the log to begin, since its first request
-    #[arg(long, value_name = "TIME", value_parser = parse_duration, default_value = "0s")]
-    begin: Duration,
-    /// How long, by the log's clock [default: to its end]
-    #[arg(long, value_name = "TIME", value_parser = parse_duration)]
-    length: Option<Duration>,
-    /// How many times as fast as the log was
-    #[arg(long, value_name = "NUMBER", default_value = "1", value_parser = positive)]
-    speed: f64,
+    #[command(flatten)]
+    section: SectionArgs,
     /// Only the clients with the most requests, so many; with --rate, so many take turns
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1 << 20))]
     clients: Option<u32>,
@@ -150,15 +144,20 @@ impl FromStr for Prefetch {
                 Err(_) => Err("write how many files for each page, as in no-avoidance=5".into()),
             },
             ("ppm", Some(value)) => {
-                let numbers = value.split_once('/');
-                let n = numbers.and_then(|(n, _)| n.parse().ok()).filter(|n| (1..=4).contains(n));
-                let w = numbers.and_then(|(_, w)| w.parse().ok()).filter(|w| (1..=16).contains(w));
-                let wrong = || "write n from 1 to 4 and w from 1 to 16, as in ppm=2/10".to_owned();
-                Ok(Prefetch::Ppm(n.ok_or_else(wrong)?, w.ok_or_else(wrong)?))
+                let (order, window) = order_and_window(value)?;
+                Ok(Prefetch::Ppm(order, window))
             }
             _ => Err("it is none, no-avoidance=N, ppm=N/W, monitor, monitor=TIME or nps".into()),
         }
     }
+}
+
+/// N and W of a PPM-N/W.
+pub(super) fn order_and_window(text: &str) -> Result<(usize, u32), String> {
+    let numbers = text.split_once('/');
+    let n = numbers.and_then(|(n, _)| n.parse().ok()).filter(|n| (1..=4).contains(n));
+    let w = numbers.and_then(|(_, w)| w.parse().ok()).filter(|w| (1..=16).contains(w));
+    n.zip(w).ok_or_else(|| "write n from 1 to 4 and w from 1 to 16, as in ppm=2/10".to_owned())
 }
 
 #[derive(Clone, Copy, Debug, clap::ValueEnum)]
@@ -184,7 +183,7 @@ pub(crate) fn replay(args: &ReplayArgs) -> anyhow::Result<ExitCode> {
     super::misuse(|| {
         let (trace, advisor, contents) = input(args)?;
         let settings = settings(args);
-        let bar = bar(&trace);
+        let bar = bar(trace.length);
         let report = replay::run(&settings, trace, advisor, &mut |progress| {
             bar.set_position(progress.now.as_millis() as u64);
             bar.set_message(format!("{} of {} answered", progress.answered, progress.due));
@@ -199,7 +198,7 @@ pub(crate) fn replay(args: &ReplayArgs) -> anyhow::Result<ExitCode> {
 /// What is asked for, and who makes lists.
 fn input(args: &ReplayArgs) -> anyhow::Result<(Trace, Option<Advisor>, Vec<Contents>)> {
     let dummies = args.dummy.is_some() || args.rate.is_some();
-    if let (Some(rate), Some(length)) = (args.rate, args.length) {
+    if let (Some(rate), Some(length)) = (args.rate, args.section.length) {
         if matches!(args.prefetch, Prefetch::Ppm(..) | Prefetch::Nps) {
             let text = "a constant rate has nothing to predict: replay a log, or use no-avoidance \
                         or monitor";
@@ -220,23 +219,20 @@ fn input(args: &ReplayArgs) -> anyhow::Result<(Trace, Option<Advisor>, Vec<Conte
     };
     let mut advisor = parameters.map(|parameters| Advisor::new(parameters, learned));
     let mut reading = Reading::new(Section {
-        begin: args.begin,
-        length: args.length,
-        speed: args.speed,
+        begin: args.section.begin,
+        length: args.section.length,
+        speed: args.section.speed,
         busiest: args.clients,
         among: args.among,
         seed: args.seed,
     });
     let mut logs = Logs::find(&args.logs)?;
-    logs.show("reading");
-    let contents = logs.read(|entry| {
+    let contents = logs.read_shown("reading", |entry| {
         let is_past = reading.take(entry);
         if let Some(advisor) = &mut advisor {
             advisor.learn(entry, is_past);
         }
-    });
-    logs.hide();
-    let contents = contents?;
+    })?;
     if contents.iter().all(|log| log.entries() == 0) {
         bail!("there is no request to replay: all logs are empty");
     }
@@ -272,10 +268,11 @@ fn settings(args: &ReplayArgs) -> Settings {
     }
 }
 
-fn bar(trace: &Trace) -> ProgressBar {
+/// What shows how far a replay of this length has come.
+pub(super) fn bar(length: Duration) -> ProgressBar {
     let target =
         if is_watched() { ProgressDrawTarget::stderr() } else { ProgressDrawTarget::hidden() };
-    let bar = ProgressBar::with_draw_target(Some(trace.length.as_millis() as u64), target);
+    let bar = ProgressBar::with_draw_target(Some(length.as_millis() as u64), target);
     let style = ProgressStyle::with_template("replaying [{bar:30}] {percent} %, {eta} left, {msg}")
         .expect("the template is well formed");
     bar.set_style(style.progress_chars("=> "));

@@ -1,21 +1,19 @@
 //! `lull lab replicate`: an origin and its replicas, simulated with the reads of a log.
 
 use std::io::{self, Write};
-use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use anyhow::{Context, bail};
-use lull_cc::Bytes;
+use anyhow::Context;
 use lull_lab::emulate::parse_duration;
-use lull_lab::replay::trace::{Reading, Section, Trace};
-use lull_replicate::evaluate::{self, Options, Outcome, Read, Spread, Updates, Workload};
+use lull_replicate::evaluate::{self, Options, Outcome, Spread, Workload};
 use lull_replicate::origin::Strategy;
 use lull_replicate::replica::Order;
 use serde_json::{Value, json};
 
 use super::replay::positive;
-use crate::predict::input::{Contents, Logs};
+use super::workload::{Drawn, WorkloadArgs};
+use crate::predict::input::Contents;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -36,9 +34,8 @@ longest length that the log has.";
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct ReplicateArgs {
-    /// The access logs, plain or by gzip; - is the standard input
-    #[arg(required = true, value_name = "LOG")]
-    logs: Vec<PathBuf>,
+    #[command(flatten)]
+    workload: WorkloadArgs,
     /// What is pushed, and how: demand, push-all, threshold=P, trip
     #[arg(long, value_name = "STRATEGY", default_value = "trip")]
     strategy: Strategy,
@@ -57,27 +54,9 @@ pub(crate) struct ReplicateArgs {
     /// Replicas, among which the log's clients are divided at random
     #[arg(long, value_name = "N", default_value_t = 20, value_parser = clap::value_parser!(u32).range(1..=1000))]
     replicas: u32,
-    /// Where in the log to begin, since its first request
-    #[arg(long, value_name = "TIME", value_parser = parse_duration, default_value = "0s")]
-    begin: Duration,
-    /// How long, by the log's clock [default: to its end]
-    #[arg(long, value_name = "TIME", value_parser = parse_duration)]
-    length: Option<Duration>,
-    /// How many times as fast as the log was
-    #[arg(long, value_name = "NUMBER", default_value = "1", value_parser = positive)]
-    speed: f64,
-    /// Writes for each read
-    #[arg(long, value_name = "NUMBER", default_value = "0.25", value_parser = positive)]
-    updates: f64,
-    /// The part of the writes that goes to what is read
-    #[arg(long, value_name = "PART", default_value = "0.2", value_parser = part)]
-    popular: f64,
     /// Cut the origin off at so many moments of the first half, each by itself
     #[arg(long, value_name = "N", default_value_t = 0, value_parser = clap::value_parser!(u32).range(..=1000))]
     cuts: u32,
-    /// What chance is drawn by
-    #[arg(long, value_name = "N", default_value_t = 1)]
-    seed: u64,
     /// Show the results as JSON
     #[arg(long)]
     json: bool,
@@ -95,15 +74,10 @@ fn delta(text: &str) -> Result<Delta, String> {
     }
 }
 
-fn part(text: &str) -> Result<f64, &'static str> {
-    let number = text.parse::<f64>().ok().filter(|number| (0.0..=1.0).contains(number));
-    number.ok_or("write a number from 0 to 1, such as 0.2")
-}
-
 /// Simulates an origin and its replicas.
 pub(crate) fn replicate(args: &ReplicateArgs) -> anyhow::Result<ExitCode> {
     super::misuse(|| {
-        let (workload, contents) = input(args)?;
+        let Drawn { workload, contents, .. } = args.workload.draw(args.replicas)?;
         let usual = Options::new(args.strategy, args.bandwidth * workload.need());
         let outcome = evaluate::run(
             &workload,
@@ -112,7 +86,7 @@ pub(crate) fn replicate(args: &ReplicateArgs) -> anyhow::Result<ExitCode> {
                 order: if args.aggressive { Order::Aggressive } else { Order::Conservative },
                 delta: args.delta.map_or(usual.delta, |delta| delta.0),
                 cuts: args.cuts,
-                seed: args.seed,
+                seed: args.workload.seed,
                 ..usual
             },
         );
@@ -124,56 +98,6 @@ pub(crate) fn replicate(args: &ReplicateArgs) -> anyhow::Result<ExitCode> {
         };
         io::stdout().write_all(text.as_bytes()).context("cannot write")
     })
-}
-
-fn input(args: &ReplicateArgs) -> anyhow::Result<(Workload, Vec<Contents>)> {
-    let mut reading = Reading::new(Section {
-        begin: args.begin,
-        length: args.length,
-        speed: args.speed,
-        busiest: None,
-        among: Some(args.replicas),
-        seed: args.seed,
-    });
-    let mut logs = Logs::find(&args.logs)?;
-    logs.show("reading");
-    let contents = logs.read(|entry| {
-        reading.take(entry);
-    });
-    logs.hide();
-    let contents = contents?;
-    let mut workload = workload(&reading.finish(), args.replicas);
-    if workload.reads.is_empty() {
-        bail!("nothing is read: no log holds an answered request in this section");
-    }
-    let model = Updates { per_read: args.updates, popular: args.popular };
-    workload.update(model, args.seed);
-    if workload.need() <= 0.0 {
-        bail!("nothing is written: ask for more --updates, or for a longer section");
-    }
-    Ok((workload, contents))
-}
-
-/// The reads of files of which the log tells a length; what nobody got has none.
-fn workload(trace: &Trace, replicas: u32) -> Workload {
-    let all = trace.documents.all();
-    let known = all.iter().enumerate().filter_map(|(at, document)| Some((at, document.bytes?)));
-    let known: Vec<(usize, u64)> = known.filter(|(_, bytes)| *bytes > 0).collect();
-    let mut numbers = vec![None; all.len()];
-    for ((at, _), number) in known.iter().zip(0_u32..) {
-        numbers[*at] = Some(number);
-    }
-    let reads = trace.arrivals.iter().filter_map(|arrival| {
-        let object = numbers[arrival.document.0 as usize]?;
-        Some(Read { at: arrival.due, replica: arrival.client, object })
-    });
-    Workload {
-        objects: known.iter().map(|(_, bytes)| Bytes(*bytes)).collect(),
-        replicas,
-        reads: reads.collect(),
-        writes: Vec::new(),
-        length: trace.length,
-    }
 }
 
 fn in_json(workload: &Workload, outcome: &Outcome, times: f64, contents: &[Contents]) -> Value {

@@ -1,6 +1,5 @@
 //! `lull lab report`: what all plans show, as a page or as JSON.
 
-use std::collections::BTreeMap;
 use std::fs;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
@@ -9,6 +8,7 @@ use std::process::ExitCode;
 use anyhow::{Context, bail};
 use lull_lab::plan::{Library, PlanError};
 use lull_lab::report::Report;
+use serde_json::{Value, json};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -18,6 +18,8 @@ Examples:
       some plans, by the records of runs with --out out
   lull lab report --json report
       {\"rows\": [{\"id\", \"verdict\", \"paper\", \"measured\", \"why\"}]} of all plans that have checks
+  lull lab report --cells kernel-matrix | jq -r '.plans[].cells[] | [.key, .metrics.kept] | @tsv'
+      a figure of every cell, for tables and plots of your own
 
 The verdict is 'met' if all cells of a plan are recorded and all of its checks are met, and 'missed'
 otherwise; \"why\" says what is missing, also that a plan was not run. Cells that an earlier text of
@@ -47,6 +49,9 @@ pub(crate) struct ReportArgs {
     /// Show the verdicts as JSON, and make no page
     #[arg(long, conflicts_with = "out")]
     json: bool,
+    /// Show every cell by its plan's metrics, and what each check says, as JSON; make no page
+    #[arg(long, conflicts_with_all = ["out", "json"])]
+    cells: bool,
     /// Exit with 1 if a verdict is 'missed'
     #[arg(long)]
     check: bool,
@@ -72,8 +77,9 @@ fn try_report(args: &ReportArgs) -> anyhow::Result<ExitCode> {
     }
     let report = Report::read(experiments, &folder, crate::program().commit)?;
     if args.json {
-        let text = serde_json::to_string_pretty(&BTreeMap::from([("rows", report.rows())]))?;
-        writeln!(io::stdout(), "{text}").context("cannot write")?;
+        print(&json!({ "rows": report.rows() }))?;
+    } else if args.cells {
+        print(&json!({ "plans": report.cells() }))?;
     } else {
         let page = write_page(&report, args.out.as_deref().unwrap_or(&folder))?;
         let mut text = Vec::new();
@@ -91,6 +97,11 @@ fn try_report(args: &ReportArgs) -> anyhow::Result<ExitCode> {
     }
     let is_missed = report.rows().iter().any(|row| row.verdict != "met");
     Ok(if args.check && is_missed { ExitCode::FAILURE } else { ExitCode::SUCCESS })
+}
+
+fn print(value: &Value) -> anyhow::Result<()> {
+    let text = serde_json::to_string_pretty(value)?;
+    writeln!(io::stdout(), "{text}").context("cannot write")
 }
 
 /// Which of the arguments is the folder of records: one at most may be a folder, all others are

@@ -63,13 +63,10 @@ pub(super) fn run(args: &Args) -> anyhow::Result<()> {
     let mut logs = Logs::find(&args.logs)?;
     logs.hold()?;
     let mut span: Option<(Timestamp, Timestamp)> = None;
-    logs.show("looking");
-    let contents = logs.read(|entry| {
+    let contents = logs.read_shown("looking", |entry| {
         let (first, last) = span.unwrap_or((entry.at, entry.at));
         span = Some((first.min(entry.at), last.max(entry.at)));
-    });
-    logs.hide();
-    let contents = contents?;
+    })?;
     let Some((first, last)) = span else {
         bail!("there is no request to measure by: all logs are empty");
     };

@@ -121,6 +121,21 @@ impl Logs {
         self.bar = ProgressBar::hidden();
     }
 
+    /// Reads all logs as [`read`](Logs::read) does, and shows meanwhile how far it has come.
+    ///
+    /// # Errors
+    /// As for it.
+    pub(crate) fn read_shown(
+        &mut self,
+        what: &'static str,
+        take: impl FnMut(&Entry<'_>),
+    ) -> anyhow::Result<Vec<Contents>> {
+        self.show(what);
+        let contents = self.read(take);
+        self.hide();
+        contents
+    }
+
     /// Reads all logs, and says what was in each.
     ///
     /// # Errors

@@ -79,13 +79,10 @@ pub(super) fn run(args: &Args) -> anyhow::Result<()> {
         before.unwrap_or_else(|| Model::new(hasher, Limits::default(), PpmParameters::shipped()));
     let mut logs = Logs::find(&args.logs)?;
     let (mut visits, mut ignored) = (0, BTreeMap::new());
-    logs.show("training");
-    let contents = logs.read(|entry| match model.learn(entry) {
+    let contents = logs.read_shown("training", |entry| match model.learn(entry) {
         Ok(_) => visits += 1,
         Err(why) => *ignored.entry(why).or_insert(0u64) += 1,
-    });
-    logs.hide();
-    let contents = contents?;
+    })?;
     if contents.iter().all(|log| log.entries() == 0) {
         bail!("there is no request to learn from: all logs are empty");
     }

@@ -9,19 +9,23 @@ import sys
 import termios
 import time
 
+# One line is one write: `print` may make several of it (PYTHONUNBUFFERED), and two processes share
+# the terminal.
 INNER = """
-import os, signal, sys, time
+import os, signal, sys
+def say(line):
+    os.write(1, (line + "\\n").encode())
 assert os.isatty(0) and os.isatty(1)
 interrupts = 0
 def count(*_):
     global interrupts
     interrupts += 1
 signal.signal(signal.SIGINT, count)
-print("started", flush=True)
+say("started")
 for line in sys.stdin:
     if line.strip() == "default":
         signal.signal(signal.SIGINT, signal.SIG_DFL)
-    print("got", line.strip(), interrupts, flush=True)
+    say(f"got {line.strip()} {interrupts}")
 """
 
 controller, terminal = pty.openpty()
@@ -51,6 +55,8 @@ def read_until(words):
 # gives it the terminal.
 SHELL = """
 import os, signal, sys
+def say(line):
+    os.write(1, (line + "\\n").encode())
 signal.signal(signal.SIGTTOU, signal.SIG_IGN)
 pid = os.fork()
 if pid == 0:
@@ -61,14 +67,14 @@ if pid == 0:
 while True:
     _, status = os.waitpid(pid, os.WUNTRACED)
     if os.WIFSTOPPED(status):
-        print("shell: stopped by", os.WSTOPSIG(status), flush=True)
+        say(f"shell: stopped by {os.WSTOPSIG(status)}")
         os.kill(-pid, signal.SIGCONT)
-        print("shell: continued", flush=True)
+        say("shell: continued")
     elif os.WIFSIGNALED(status):
-        print("shell: killed by", os.WTERMSIG(status), flush=True)
+        say(f"shell: killed by {os.WTERMSIG(status)}")
         break
     else:
-        print("shell: exited with", os.WEXITSTATUS(status), flush=True)
+        say(f"shell: exited with {os.WEXITSTATUS(status)}")
         break
 """
 job = [os.environ["LULL"], "exec", "--cc", "reno", "--", "python3", "-c", INNER]

@@ -1,0 +1,436 @@
+//! `lull lab readers`: who reads in the mounts of replicas, and who writes at their origin.
+
+use std::io::{self, Write as _};
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::str::FromStr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Context, bail};
+use lull_lab::emulate::parse_duration;
+use lull_lab::readers::{File, History, Load, Origin, Read, Readers, Report, Write};
+use lull_replicate::checker::{self, Acknowledged, Body, Changes, Log, Name, Seen, Violation};
+use lull_replicate::evaluate::Workload;
+use lull_replicate::http::client::Client;
+use lull_replicate::service::runtime;
+use serde_json::{Value, json};
+
+use super::replay::bar;
+use super::workload::{Drawn, WorkloadArgs};
+use crate::predict::input::Contents;
+
+const EXAMPLES: &str = "\
+Examples:
+  lull lab readers --into first access.log
+      writes the first version of all files, for lull publish
+  lull lab readers --replica paris=/srv/paris --replica london=/srv/london --origin origin \\
+      --to 127.0.0.1:7071 --token-file token --length 3600s --speed 12 access.log
+      an hour of the log in five minutes, at two replicas that run and have these files
+
+What the log asks for is read in the mounts, its clients divided among them at random. What was written
+meanwhile it does not tell: writes are drawn, --updates for each read, and of them --popular go to what
+is read, each file as often as it is read, and the others to any file. A read is made when it is due,
+whatever became of those before; its time is that from open to the last byte. Each body says which one
+it is, and what was read is judged: one order of all writes, and none missed that was acknowledged
+longer than Δ before. Bytes are what origin and replicas say that they have sent. The exit code is 1 if
+something could not be read or written, and 2 for arguments that make no sense; broken promises are
+counted.";
+
+/// Read in the mounts of replicas as an access log was read, while their origin is written to
+#[derive(Debug, clap::Args)]
+#[command(after_help = EXAMPLES)]
+pub(crate) struct ReadersArgs {
+    /// Write the first version of all files into this folder, for the origin to publish, and end
+    #[arg(long, value_name = "DIR", conflicts_with = "replicas")]
+    into: Option<PathBuf>,
+    /// A replica: its folder, and where its files are mounted. Once for each
+    #[arg(
+        long = "replica",
+        value_name = "DIR=MOUNT",
+        required_unless_present = "into",
+        requires_all = ["origin", "to", "token_file"]
+    )]
+    replicas: Vec<Place>,
+    /// The folder of their origin
+    #[arg(long, value_name = "DIR")]
+    origin: Option<PathBuf>,
+    /// Where it takes PUT
+    #[arg(long, value_name = "ADDRESS:PORT")]
+    to: Option<SocketAddr>,
+    /// A file whose first line is the token for that
+    #[arg(long, value_name = "FILE")]
+    token_file: Option<PathBuf>,
+    #[command(flatten)]
+    workload: WorkloadArgs,
+    /// How stale the replicas say that reads may be
+    #[arg(long, value_name = "TIME", value_parser = parse_duration, default_value = "60s")]
+    delta: Duration,
+    /// A read that takes so long has waited for the origin
+    #[arg(long, value_name = "TIME", value_parser = parse_duration, default_value = "100ms")]
+    waits: Duration,
+    /// How long is waited for answers after the last read
+    #[arg(long, value_name = "TIME", value_parser = parse_duration, default_value = "60s")]
+    patience: Duration,
+    /// Show the results as JSON
+    #[arg(long)]
+    json: bool,
+}
+
+/// A replica.
+#[derive(Clone, Debug, PartialEq)]
+struct Place {
+    folder: PathBuf,
+    mount: PathBuf,
+}
+
+impl FromStr for Place {
+    type Err = &'static str;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        match text.split_once('=') {
+            Some((folder, mount)) if !folder.is_empty() && !mount.is_empty() => {
+                Ok(Place { folder: folder.into(), mount: mount.into() })
+            }
+            _ => Err("write its folder and the mount, as in paris=/srv/paris"),
+        }
+    }
+}
+
+/// Reads and writes, and shows what came of it.
+pub(crate) fn readers(args: &ReadersArgs) -> anyhow::Result<ExitCode> {
+    super::misuse(|| {
+        let Drawn { workload, documents, contents } =
+            args.workload.draw(u32::try_from(args.replicas.len().max(1))?)?;
+        let files = documents.iter().enumerate().map(|(at, document)| File::of(document, at));
+        let load = load(&workload, files.collect());
+        let text = match &args.into {
+            Some(folder) => {
+                let bytes = load.write_first(folder)?;
+                first(&load, bytes, folder.display(), args.json)?
+            }
+            None => run(args, load, &contents)?,
+        };
+        io::stdout().write_all(text.as_bytes()).context("cannot write")
+    })
+}
+
+fn load(workload: &Workload, files: Vec<File>) -> Load {
+    let reads = workload.reads.iter().map(|read| Read {
+        at: read.at,
+        replica: read.replica as usize,
+        file: read.object as usize,
+    });
+    let writes =
+        workload.writes.iter().map(|write| Write { at: write.at, file: write.object as usize });
+    Load { reads: reads.collect(), writes: writes.collect(), files }
+}
+
+fn first(
+    load: &Load,
+    bytes: u64,
+    folder: std::path::Display<'_>,
+    as_json: bool,
+) -> anyhow::Result<String> {
+    let files = load.files.len();
+    Ok(if as_json {
+        format!("{}\n", serde_json::to_string_pretty(&json!({ "files": files, "bytes": bytes }))?)
+    } else {
+        format!("{folder}: {files} files, {}\n", lull_cc::Bytes(bytes))
+    })
+}
+
+fn run(args: &ReadersArgs, load: Load, contents: &[Contents]) -> anyhow::Result<String> {
+    let (Some(origin), Some(address), Some(token)) = (&args.origin, args.to, &args.token_file)
+    else {
+        // What --replica requires.
+        bail!("name the origin by --origin, --to and --token-file");
+    };
+    let token = crate::web::token(token)?;
+    let mounts: Vec<PathBuf> = args.replicas.iter().map(|place| place.mount.clone()).collect();
+    let readers = Readers::gather(&mounts, &load)?;
+    let folders: Vec<&PathBuf> =
+        [origin].into_iter().chain(args.replicas.iter().map(|place| &place.folder)).collect();
+    let before = Sent::ask(&folders)?;
+    let load = Arc::new(load);
+    let bar = bar(load.reads.last().map(|read| read.at).unwrap_or_default());
+    let history = readers.run(&load, Origin { address, token }, args.patience, &mut |progress| {
+        bar.set_position(progress.now.as_millis() as u64);
+        bar.set_message(format!("{} of {} answered", progress.answered, progress.due));
+    });
+    bar.finish_and_clear();
+    let history = history?;
+    let sent = Sent::ask(&folders)?.since(&before)?;
+    let violations = violations(&load, &history, args.delta)?;
+    let report = Report::new(&load, &history, args.waits);
+    if args.json {
+        let mut value = serde_json::to_value(&report)?;
+        value["logs"] = contents.iter().map(Contents::json).collect::<Value>();
+        value["delta_s"] = json!(args.delta.as_secs_f64());
+        value["violations"] = json!(violations.len());
+        let told = violations.iter().take(TOLD).map(ToString::to_string);
+        value["first_violations"] = told.collect::<Value>();
+        value["sent"] = sent.json();
+        return Ok(format!("{}\n", serde_json::to_string_pretty(&value)?));
+    }
+    Ok(in_words(&report, &violations, &sent))
+}
+
+/// Violations that are told in words.
+const TOLD: usize = 20;
+
+/// What origin and replicas have sent since they started, by what they say themselves.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+struct Sent {
+    /// The sum of their lives: another one if one of them has started again.
+    lives: u64,
+    /// Bytes: by the origin and all replicas on the control channels, for reads that waited, and ahead of
+    /// reads.
+    control: u64,
+    demand: u64,
+    speculative: u64,
+    /// Bodies that reads waited for, and those that were pushed.
+    demands: u64,
+    pushed: u64,
+    /// Bodies that were overwritten before they were pushed.
+    absorbed: u64,
+}
+
+impl Sent {
+    /// What the origin and the replicas in these folders, the origin's first, say now.
+    fn ask(folders: &[&PathBuf]) -> anyhow::Result<Self> {
+        let runtime = runtime()?;
+        let ask = |folder: &&PathBuf| -> anyhow::Result<Value> {
+            let text = runtime.block_on(Client::new(*folder).status())?;
+            Ok(serde_json::from_str(&text)?)
+        };
+        let told = folders.iter().map(ask).collect::<anyhow::Result<Vec<Value>>>()?;
+        Ok(told.iter().fold(Sent::default(), Sent::add))
+    }
+
+    fn add(self, status: &Value) -> Self {
+        let number = |of: &Value, name: &str| of[name].as_u64().unwrap_or(0);
+        let lives = self.lives.wrapping_add(number(status, "life"));
+        let Some(replicas) = status["replicas"].as_array() else {
+            // A replica's: its bodies are those that the origin tells of.
+            let control = self.control + number(status, "control_bytes");
+            return Sent { lives, control, ..self };
+        };
+        let sum = |name: &str| replicas.iter().map(|one| number(one, name)).sum::<u64>();
+        Sent {
+            lives,
+            control: self.control + sum("control_bytes"),
+            demand: self.demand + sum("demand_bytes"),
+            speculative: self.speculative + sum("speculative_bytes"),
+            demands: self.demands + number(status, "demands"),
+            pushed: self.pushed + number(status, "pushed"),
+            absorbed: self.absorbed + number(status, "absorbed"),
+        }
+    }
+
+    fn since(self, before: &Self) -> anyhow::Result<Self> {
+        let again = "the origin or a replica has started again meanwhile, and counts what it sends from \
+                     then on: try again";
+        if self.lives != before.lives {
+            bail!(again);
+        }
+        let more = |after: u64, before: u64| after.checked_sub(before).context(again);
+        Ok(Sent {
+            lives: self.lives,
+            control: more(self.control, before.control)?,
+            demand: more(self.demand, before.demand)?,
+            speculative: more(self.speculative, before.speculative)?,
+            demands: more(self.demands, before.demands)?,
+            pushed: more(self.pushed, before.pushed)?,
+            absorbed: more(self.absorbed, before.absorbed)?,
+        })
+    }
+
+    fn bytes(&self) -> u64 {
+        self.control + self.demand + self.speculative
+    }
+
+    fn json(&self) -> Value {
+        json!({
+            "bytes": self.bytes(),
+            "control_bytes": self.control,
+            "demand_bytes": self.demand,
+            "speculative_bytes": self.speculative,
+            "demands": self.demands,
+            "pushed": self.pushed,
+            "absorbed": self.absorbed,
+        })
+    }
+}
+
+/// The promises that were broken: all who read in one mount are one session.
+fn violations(load: &Load, history: &History, delta: Duration) -> anyhow::Result<Vec<Violation>> {
+    let name = |file: usize| Name(u32::try_from(file).unwrap_or(u32::MAX));
+    let changes = |file: usize, body: u64| Changes::from([(name(file), Some(Body(body)))]);
+    // The state of the beginning, however many there were before, is the first.
+    let first = (0..load.files.len()).flat_map(|file| changes(file, load.first_body(file)));
+    let mut log: Vec<Changes> = vec![first.collect()];
+    let begin = history.writes.first().map_or(1, |one| one.position);
+    let mut acknowledged = Vec::new();
+    for one in &history.writes {
+        let changes = changes(load.writes[one.write].file, load.written_body(one.write));
+        log.push(changes.clone());
+        let position = log.len() as u64;
+        if one.position.checked_sub(begin) != position.checked_sub(2) {
+            bail!("somebody else writes at this origin: then nobody can judge what was read");
+        }
+        acknowledged.push(Acknowledged { position, changes, at: one.at });
+    }
+    let reads = history.reads.iter().map(|seen| {
+        let read = load.reads[seen.read];
+        checker::Read {
+            session: read.replica as u64,
+            replica: read.replica as u64,
+            began: seen.began,
+            ended: seen.ended,
+            bound: Some(delta),
+            seen: vec![(name(read.file), Seen::Body(Body(seen.body)))],
+        }
+    });
+    let reads: Vec<checker::Read> = reads.collect();
+    Ok(checker::check(&Log::new(log), &acknowledged, &reads))
+}
+
+fn in_words(report: &Report, violations: &[Violation], sent: &Sent) -> String {
+    let Report { response, staleness, hits, waited, .. } = report;
+    let megabytes = |bytes: u64| format!("{:.3} MB", bytes as f64 / 1e6);
+    let mut text = format!(
+        "{} reads of {} files at {} replicas in {:.0} s, {} writes\n\
+         response    mean {:.2} ms, median {:.2} ms, p99 {:.2} ms, at most {:.2} ms\n\
+         hits        {}, mean {:.2} ms\n\
+         waited      {}, mean {:.2} ms\n\
+         staleness   mean {:.3} s, at most {:.3} s; {:.2} % of reads\n\
+         sent        {} for reads, {} pushed, {} of control\n\
+         begun late  p99 {:.2} ms\n\
+         {} broken promises\n",
+        report.reads,
+        report.files,
+        report.replicas.len(),
+        report.seconds,
+        report.writes,
+        response.mean_ms,
+        response.p50_ms,
+        response.p99_ms,
+        response.max_ms,
+        hits.count,
+        hits.times.mean_ms,
+        waited.count,
+        waited.times.mean_ms,
+        staleness.mean_s,
+        staleness.max_s,
+        100.0 * staleness.stale,
+        megabytes(sent.demand),
+        megabytes(sent.speculative),
+        megabytes(sent.control),
+        report.late.p99_ms,
+        violations.len(),
+    );
+    for violation in violations.iter().take(TOLD) {
+        text += &format!("  {violation}\n");
+    }
+    if report.unanswered > 0 {
+        text += &format!("unanswered  {} reads\n", report.unanswered);
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use lull_lab::readers::{Seen as Answered, Written};
+
+    use super::*;
+
+    const fn s(s: u64) -> Duration {
+        Duration::from_secs(s)
+    }
+
+    /// Two files, the second of which is written after a second.
+    fn history(reads: &[(u64, usize, u64)]) -> (Load, History) {
+        let file = |name: &str| File { name: name.to_owned(), bytes: 20 };
+        let load = Load {
+            files: vec![file("a"), file("b")],
+            reads: reads
+                .iter()
+                .map(|(at, file, _)| Read { at: s(*at), replica: 0, file: *file })
+                .collect(),
+            writes: vec![Write { at: s(1), file: 1 }],
+        };
+        let answered = reads.iter().enumerate().map(|(read, (at, _, body))| Answered {
+            read,
+            began: s(*at),
+            ended: s(*at) + Duration::from_millis(1),
+            body: *body,
+        });
+        let reads = answered.collect();
+        let writes = vec![Written { write: 0, position: 7, at: s(1) }];
+        let history = History { reads, writes, ..History::default() };
+        (load, history)
+    }
+
+    #[test]
+    fn what_was_read_is_judged() {
+        use Violation::{Back, Phantom, Stale};
+        let found = |reads: &[(u64, usize, u64)]| {
+            let (load, history) = history(reads);
+            violations(&load, &history, s(60)).unwrap()
+        };
+        // First bodies are 1 and 2, and the write brings 3.
+        assert_eq!(found(&[(2, 0, 1), (30, 1, 2), (60, 1, 2), (62, 1, 3)]), []);
+        assert!(matches!(found(&[(62, 1, 2)])[..], [Stale { read: 0, .. }]));
+        assert!(matches!(found(&[(5, 1, 3), (6, 1, 2)])[..], [Back { read: 1, .. }]));
+        assert!(matches!(found(&[(5, 0, 3)])[..], [Phantom { read: 0 }]));
+        let (load, mut other) = history(&[]);
+        other.writes.push(Written { write: 0, position: 9, at: s(2) });
+        let error = violations(&load, &other, s(60)).unwrap_err();
+        assert!(error.to_string().contains("somebody else writes"), "{error}");
+    }
+
+    #[test]
+    fn bytes_are_told_by_what_they_are_for() {
+        let origin = json!({ "pushed": 5, "demands": 2, "absorbed": 1, "replicas": [
+            { "control_bytes": 10, "demand_bytes": 200, "speculative_bytes": 3_000 },
+            { "control_bytes": 1, "demand_bytes": 0, "speculative_bytes": 4_000 },
+        ] });
+        let replica = json!({ "control_bytes": 7, "demand_bytes": 200 });
+        let sent = Sent::default().add(&origin).add(&replica);
+        let expected = Sent {
+            lives: 0,
+            control: 18,
+            demand: 200,
+            speculative: 7_000,
+            demands: 2,
+            pushed: 5,
+            absorbed: 1,
+        };
+        assert_eq!(sent, expected);
+        assert_eq!(sent.since(&Sent { control: 8, ..Sent::default() }).unwrap().bytes(), 7_210);
+        let error = sent.since(&Sent { demand: 201, ..expected }).unwrap_err().to_string();
+        assert!(error.contains("has started again meanwhile"), "{error}");
+    }
+
+    #[test]
+    fn a_restart_is_noticed_however_much_was_sent_since() {
+        let sent = |life: u64, bytes: u64| {
+            Sent::default().add(&json!({ "life": life, "control_bytes": bytes }))
+        };
+        assert_eq!(sent(3, 9).since(&sent(3, 7)).unwrap().bytes(), 2);
+        let error = sent(4, 9).since(&sent(3, 7)).unwrap_err().to_string();
+        assert!(error.contains("has started again meanwhile"), "{error}");
+    }
+
+    #[test]
+    fn a_replica_is_named_by_its_folder_and_its_mount() {
+        let place = |text: &str| text.parse::<Place>().ok();
+        let expected = Place { folder: "paris".into(), mount: "/srv/a=b".into() };
+        assert_eq!(place("paris=/srv/a=b"), Some(expected));
+        for text in ["", "paris", "=", "paris=", "=/srv"] {
+            assert_eq!(place(text), None, "{text}");
+        }
+    }
+}
