@@ -21,11 +21,10 @@ pub(super) enum Command {
     Stop,
 }
 
-/// Commands on their way from ordinary threads to the one of real-time priority.
+/// Commands on their way from other threads to the emulator's.
 ///
 /// Behind a lock, on which that thread sleeps. Rust's channels don't: a receiver that finds a send
-/// half done spins until it is whole, and on one processor the sender does not run before the
-/// kernel takes the spinning thread's priority away, 0.95 s later (`sched_rt_runtime_us`).
+/// half done spins until it is whole, and takes the processor that the sender may be waiting for.
 #[derive(Debug)]
 pub(super) struct Commands(Mutex<Waiting>);
 
@@ -108,7 +107,8 @@ mod tests {
         assert!(commands.take().is_none());
     }
 
-    /// With a channel in the place of the lock the longest of 20 s took 1.02 s.
+    /// With a channel in the place of the lock, and a thread that went before all others
+    /// (`SCHED_RR`), the longest of 20 s took 1.02 s.
     #[test]
     fn who_asks_on_the_same_processor_does_not_hold_it_up() {
         needs!(root());
@@ -122,7 +122,7 @@ mod tests {
         let goes_on = || begun.elapsed() < Duration::from_secs(4);
         let longest = thread::scope(|scope| {
             let taking = scope.spawn(|| {
-                sys::raise_priority();
+                sys::take_short_turns();
                 let mut longest = Duration::ZERO;
                 while goes_on() {
                     thread::sleep(Duration::from_micros(60));

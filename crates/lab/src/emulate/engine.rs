@@ -161,7 +161,7 @@ impl Engine {
         let _hearing = commands.hear();
         let _awake = self.urgent.then(stay_awake).flatten();
         if self.urgent {
-            sys::raise_priority();
+            sys::take_short_turns();
             // A machine that takes unused pages of files back takes the program's own, too: what is
             // done once in minutes would then wait for the disk, and packets with it.
             let _ = mlockall(MlockAllFlags::MCL_CURRENT);

@@ -6,6 +6,7 @@ use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
 use std::os::unix::process::CommandExt;
 use std::process::Command;
 use std::sync::{Arc, OnceLock};
+use std::time::Duration;
 
 use nix::errno::Errno;
 use nix::sched::{CloneFlags, setns};
@@ -180,17 +181,30 @@ pub(crate) fn end_with_parent(command: &mut Command) {
     unsafe { command.pre_exec(end) };
 }
 
-/// Lets the calling thread run as soon as it has something to do, however busy the machine is.
-/// Only root gets that; without it the thread runs as any other.
+/// The shortest slice that the scheduler gives (`sched_attr` of sched_setattr(2), kernel 6.12).
+const SLICE: Duration = Duration::from_micros(100);
+
+/// Asks for short turns, which come sooner: as much of the processor as any other thread, but without
+/// waiting until a thread that got it for milliseconds is through. Needs no privilege; a kernel
+/// before 6.12 does not know it, and nothing changes.
 ///
-/// On two processors with three busy loops beside it, packets are then delivered 0.05 ms late at
-/// the 99th percentile, and 3 to 6 ms late with an ordinary thread of the highest priority.
-pub(super) fn raise_priority() {
-    // SAFETY: `sched_param` is a plain C structure of integers: all zeros is a value of it.
-    let mut parameters: libc::sched_param = unsafe { std::mem::zeroed() };
-    parameters.sched_priority = 1;
-    // SAFETY: the pointer is to a `sched_param` that outlives the call; 0 is the calling thread.
-    let _ = unsafe { libc::sched_setscheduler(0, libc::SCHED_RR, &raw const parameters) };
+/// Not a priority, such as `SCHED_RR`: packets would be delivered in time while the kernel's own
+/// threads and the traffic wait, which nobody sees.
+pub(super) fn take_short_turns() {
+    // SAFETY: `sched_attr` is a plain C structure of integers: all zeros is a value of it.
+    let mut attributes: libc::sched_attr = unsafe { std::mem::zeroed() };
+    let size = size_of::<libc::sched_attr>() as u32;
+    // SAFETY: the kernel writes at most `size` bytes, the size of `attributes`; 0 is the calling
+    // thread, and there are no flags.
+    let got = unsafe { libc::syscall(libc::SYS_sched_getattr, 0, &raw mut attributes, size, 0) };
+    if got != 0 || attributes.sched_policy != libc::SCHED_OTHER as u32 {
+        return;
+    }
+    attributes.sched_flags = 0;
+    attributes.sched_runtime = SLICE.as_nanos() as u64;
+    // SAFETY: the pointer is to a `sched_attr` that outlives the call and says how long it is; 0 is
+    // the calling thread, and there are no flags.
+    let _ = unsafe { libc::syscall(libc::SYS_sched_setattr, 0, &raw const attributes, 0) };
 }
 
 /// Forks a process that has one thread.

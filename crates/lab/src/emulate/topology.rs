@@ -30,8 +30,8 @@ pub struct Topology {
     pub mtu: u32,
     /// The interval of the time series; none for no series.
     pub series: Option<Duration>,
-    /// Whether the thread that moves packets goes before all others of the machine, and processors
-    /// do not sleep meanwhile, as root's may: for whoever measures.
+    /// Whether the thread that moves packets gets its turns soon, its memory stays where it is, and no
+    /// processor sleeps meanwhile, as far as this user may: for whoever measures.
     pub urgent: bool,
 }
 

@@ -28,11 +28,11 @@ pub(super) struct Taken {
 }
 
 impl Budget {
-    /// The share of a processor that cells may take: an emulator that has to wait for it delivers
-    /// late.
-    const SHARE: f64 = 0.8;
+    /// The share of a processor that cells may take: where it is busier, packets and their
+    /// acknowledgements wait for it rather than for the link.
+    const SHARE: f64 = 0.5;
 
-    /// Four fifths of each processor that this process may use, or so many jobs.
+    /// Half of each processor that this process may use, or so many jobs.
     pub fn of_this_machine(jobs: Option<usize>) -> Self {
         let processors = processors();
         match jobs {
@@ -239,9 +239,9 @@ mod tests {
     #[test]
     fn asked_for_jobs_cells_take_turns_on_the_processors() {
         let budget = Budget { processors: vec![0, 1], share: f64::INFINITY, jobs: 3 };
-        assert_eq!(budget.place(&taken(&[(Some(0), 0.7)]), 0.8), Some(Some(1)));
-        assert_eq!(budget.place(&taken(&[(Some(0), 0.7), (Some(1), 0.8)]), 0.8), Some(Some(0)));
-        assert_eq!(budget.place(&taken(&[(Some(0), 0.8); 3]), 0.1), None);
+        assert_eq!(budget.place(&taken(&[(Some(0), 0.4)]), 0.5), Some(Some(1)));
+        assert_eq!(budget.place(&taken(&[(Some(0), 0.4), (Some(1), 0.5)]), 0.5), Some(Some(0)));
+        assert_eq!(budget.place(&taken(&[(Some(0), 0.4); 3]), 0.1), None);
     }
 
     #[test]
