@@ -30,9 +30,9 @@ pub(super) struct Taken {
 impl Budget {
     /// The share of a processor that cells may take: where it is busier, packets and their
     /// acknowledgements wait for it rather than for the link.
-    const SHARE: f64 = 0.5;
+    const SHARE: f64 = 0.75;
 
-    /// Half of each processor that this process may use, or so many jobs.
+    /// Three quarters of each processor that this process may use, or so many jobs.
     pub fn of_this_machine(jobs: Option<usize>) -> Self {
         let processors = processors();
         match jobs {
