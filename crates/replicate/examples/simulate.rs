@@ -4,7 +4,7 @@
 use std::process::ExitCode;
 use std::time::Instant;
 
-use lull_replicate::simulate::{Options, run};
+use lull_replicate::simulate::{Options, Storage, run};
 
 /// Seeds and steps; none if the arguments are something else.
 fn asked() -> Option<(u64, u64)> {
@@ -26,7 +26,7 @@ fn main() -> ExitCode {
     let begun = Instant::now();
     let (mut done, mut reads, mut broken) = (0, 0, 0);
     for seed in 0..seeds {
-        let outcome = run(Options { seed, steps, fault: None });
+        let outcome = run(Options { seed, steps, fault: None, storage: Storage::Model });
         done += outcome.steps;
         reads += outcome.reads;
         if !outcome.is_fine() {

@@ -9,7 +9,8 @@ use lull_cc::Bytes;
 use lull_sim::random::Random;
 
 use super::Situation;
-use super::host::{Body, True};
+use super::clock::True;
+use super::disk::{Body, contents};
 use super::world::{Event, MS, World};
 use crate::checker::{self, Acknowledged, Changes, Log, Name, Read, Seen, Violation};
 use crate::origin::{self, HoldId, Put, Transaction, TransactionId};
@@ -189,9 +190,9 @@ impl Clients {
     fn body(&mut self, random: &mut Random) -> Payload<Body> {
         self.made += 1;
         let body = checker::Body(self.made);
-        let digest = Digest::of(&body.0.to_le_bytes());
         // Some are stored with the log, some are not.
         let size = Bytes(1_000 + random.below(30_000));
+        let digest = Digest::of(&contents(body, size));
         let payload = Payload { digest, size, bytes: body };
         self.bodies.insert(digest, payload.clone());
         payload

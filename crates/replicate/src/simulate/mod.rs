@@ -8,7 +8,9 @@
 //! Equal options give equal runs on every machine.
 
 mod clients;
-mod host;
+mod clock;
+mod disk;
+mod medium;
 mod network;
 mod pool;
 mod pump;
@@ -30,6 +32,19 @@ pub struct Options {
     pub steps: u64,
     /// A bug in all machines.
     pub fault: Option<Fault>,
+    /// What they store things in.
+    pub storage: Storage,
+}
+
+/// What the machines of a run store things in.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Storage {
+    /// A model of a disk and of what a store promises, which is fast.
+    #[default]
+    Model,
+    /// The real [`store`](crate::store): its database on a backend that loses and tears what was not
+    /// synced. What comes back from a crash is held against the model.
+    Database,
 }
 
 /// What a run has shown.

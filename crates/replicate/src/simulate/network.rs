@@ -2,7 +2,7 @@
 
 use lull_sim::random::Random;
 
-use super::host::True;
+use super::clock::True;
 use crate::types::Incarnation;
 
 /// A way that messages take, in order.

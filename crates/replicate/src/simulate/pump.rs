@@ -3,7 +3,7 @@
 use core::time::Duration;
 
 use super::Situation;
-use super::host::Operation;
+use super::disk::Operation;
 use super::network::Way;
 use super::world::{Event, MS, World};
 use crate::origin::Refused;

@@ -118,7 +118,7 @@ impl World {
         }
     }
 
-    fn crash_replica(&mut self, replica: usize) {
+    pub(super) fn crash_replica(&mut self, replica: usize) {
         let Some(mut machine) = self.replicas[replica].machine.take() else { return };
         self.situations.add(Situation::ReplicaCrashed);
         self.situations.of_replica(&machine.take_counters());
@@ -143,7 +143,7 @@ impl World {
         self.after(delay, Event::StartReplica { replica });
     }
 
-    fn crash_origin(&mut self) {
+    pub(super) fn crash_origin(&mut self) {
         let Some(mut machine) = self.origin.machine.take() else { return };
         self.situations.add(Situation::OriginCrashed);
         self.situations.of_origin(&machine.take_counters());

@@ -7,7 +7,8 @@ use lull_sim::events::EventQueue;
 use lull_sim::random::Random;
 
 use super::clients::Clients;
-use super::host::{Body, Clock, Disk, Done, True};
+use super::clock::{Clock, True};
+use super::disk::{Body, Disk, Done};
 use super::network::Link;
 use super::pool::Pool;
 use super::{Options, Outcome, Situation, Situations};
@@ -15,7 +16,7 @@ use crate::message::{BodyHeader, Frame, Session, ToOrigin, ToReplica};
 use crate::origin::{self, Origin, ReadsPerWriteAndByte, Strategy};
 use crate::replica::{self, Replica};
 use crate::time::LocalTime;
-use crate::types::{Commit, Digest, Incarnation, Payload, ReplicaId};
+use crate::types::{Commit, Digest, Payload, ReplicaId};
 
 /// Something that happens at a time.
 #[derive(Clone, Copy, Debug)]
@@ -137,7 +138,7 @@ impl World {
         identity32[..8].copy_from_slice(&identity);
         let origin = OriginHost {
             machine: None,
-            disk: Disk::new(origin::Image::empty(identity32)),
+            disk: Disk::new(origin::Image::empty(identity32), options.storage, options.seed),
             clock: Clock::new(&mut random, 200, 0),
             epoch: 0,
             config: origin::Config {
@@ -175,7 +176,11 @@ impl World {
                 (random.below(3) == 0).then(|| lull_cc::Bytes(60_000 + random.below(100_000)));
             ReplicaHost {
                 machine: None,
-                disk: Disk::new(replica::Image::default()),
+                disk: Disk::new(
+                    replica::Image::default(),
+                    options.storage,
+                    options.seed ^ (at as u64 + 1),
+                ),
                 clock: Clock::new(&mut random, 200, ahead),
                 epoch: 0,
                 config: replica::Config {
@@ -309,13 +314,7 @@ impl World {
                 if host.epoch == epoch
                     && let Some(done) = host.disk.finish(slot)
                 {
-                    self.with_replica(replica, |machine, now| match done {
-                        Done::Stored(digest, outcome) => {
-                            machine.handle_stored(now, &digest, outcome);
-                        }
-                        Done::Dropped(digest) => machine.handle_dropped(&digest),
-                        Done::Step(outcome) => machine.handle_committed(now, outcome),
-                    });
+                    self.replica_disk(replica, done);
                 }
             }
             Event::OriginTimer { epoch } => {
@@ -373,11 +372,33 @@ impl World {
         }
         let Some(done) = self.origin.disk.finish(slot) else { return };
         self.take_log();
-        self.with_origin(|machine, now| match done {
-            Done::Stored(digest, outcome) => machine.handle_stored(now, &digest, outcome),
-            Done::Dropped(digest) => machine.handle_dropped(now, &digest),
-            Done::Step(outcome) => machine.handle_appended(now, outcome),
-        });
+        match done {
+            Done::Stored(digest, outcome) => {
+                self.with_origin(|machine, now| machine.handle_stored(now, &digest, outcome));
+            }
+            Done::Dropped(digest) => {
+                self.with_origin(|machine, now| machine.handle_dropped(now, &digest));
+            }
+            Done::Step(outcome) => {
+                self.with_origin(|machine, now| machine.handle_appended(now, outcome));
+            }
+            Done::Failed => self.crash_origin(),
+        }
+    }
+
+    fn replica_disk(&mut self, replica: usize, done: Done) {
+        match done {
+            Done::Stored(digest, outcome) => self.with_replica(replica, |machine, now| {
+                machine.handle_stored(now, &digest, outcome);
+            }),
+            Done::Dropped(digest) => {
+                self.with_replica(replica, |machine, _| machine.handle_dropped(&digest));
+            }
+            Done::Step(outcome) => self.with_replica(replica, |machine, now| {
+                machine.handle_committed(now, outcome);
+            }),
+            Done::Failed => self.crash_replica(replica),
+        }
     }
 
     /// Keeps what has become durable, further back than the origin's log.
@@ -390,11 +411,9 @@ impl World {
 
     fn start_origin(&mut self) {
         let now = self.origin.clock.read(self.now);
-        let disk = &mut self.origin.disk;
-        disk.image.incarnation = Incarnation(disk.image.incarnation.0 + 1);
+        let (image, bodies) = self.origin.disk.start();
         let policy = Box::new(ReadsPerWriteAndByte);
-        let mut machine =
-            Origin::recover(now, self.origin.config, policy, disk.image.clone(), disk.intact());
+        let mut machine = Origin::recover(now, self.origin.config, policy, image, bodies);
         machine.sow(self.options.fault);
         let lost = machine.lost().count();
         self.situations.count(Situation::LostAtStart, lost as u64);
@@ -405,8 +424,7 @@ impl World {
     fn start_replica(&mut self, replica: usize) {
         let host = &mut self.replicas[replica];
         let now = host.clock.read(self.now);
-        host.disk.image.incarnation = Incarnation(host.disk.image.incarnation.0 + 1);
-        let (image, bodies) = (host.disk.image.clone(), host.disk.intact());
+        let (image, bodies) = host.disk.start();
         let mut machine = Replica::recover(now, host.config, image, bodies);
         machine.sow(self.options.fault);
         if let Some(before) = host.before.take() {

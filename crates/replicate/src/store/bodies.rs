@@ -52,7 +52,7 @@ pub struct Bodies {
 /// Where bodies lie before they have their place.
 const STAGED: &str = "staged";
 
-fn name_of(digest: &Digest) -> Name {
+pub(crate) fn name_of(digest: &Digest) -> Name {
     let digits = digest.to_string();
     // 256 folders, so that none gets too large to be searched and synced.
     Name::from(format!("{}/{digits}", &digits[..2]))
@@ -73,7 +73,7 @@ impl Bodies {
         Ok(Self::over(Arc::new(objects), inline))
     }
 
-    pub(super) fn over(objects: Arc<dyn ObjectStore>, inline: Bytes) -> Self {
+    pub(crate) fn over(objects: Arc<dyn ObjectStore>, inline: Bytes) -> Self {
         Bodies { objects, staged: Arc::default(), inline }
     }
 

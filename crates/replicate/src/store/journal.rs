@@ -31,7 +31,7 @@ pub trait State: sealed::Tables + Send + 'static {}
 
 impl<S: sealed::Tables + Send + 'static> State for S {}
 
-pub(super) mod sealed {
+pub(crate) mod sealed {
     use super::*;
 
     /// How a role's state lies in tables.
@@ -71,7 +71,7 @@ pub(super) mod sealed {
 }
 
 /// How the database is opened, again after a failure.
-type Opener = Box<dyn Fn() -> Result<Database, DatabaseError> + Send + Sync>;
+pub(crate) type Opener = Box<dyn Fn() -> Result<Database, DatabaseError> + Send + Sync>;
 
 /// The database and the folder of bodies, for whoever reads bodies beside the one who writes.
 struct Shared {
@@ -142,7 +142,7 @@ impl<S: State> Store<S> {
         std::fs::File::open(folder).and_then(|folder| folder.sync_all()).map_err(failed)
     }
 
-    pub(super) fn create(open: Opener, bodies: Bodies, state: S) -> Result<(), StoreError> {
+    pub(crate) fn create(open: Opener, bodies: Bodies, state: S) -> Result<(), StoreError> {
         let database = RwLock::new(Some(open()?));
         let shared = Arc::new(Shared { open, database, bodies });
         let mut store = Store { shared, state, transactions: 0, abandoned: Arc::default() };
@@ -168,7 +168,7 @@ impl<S: State> Store<S> {
         Self::open_with(opener(folder, settings), bodies, now)
     }
 
-    pub(super) fn open_with(
+    pub(crate) fn open_with(
         open: Opener,
         bodies: Bodies,
         now: WallTime,

@@ -22,6 +22,8 @@
 //! What is read is compared with its hash each time: a body that is missing or has gone bad is none.
 
 mod bodies;
+#[cfg(any(test, feature = "simulate"))]
+pub(crate) mod faulty;
 mod journal;
 mod origin;
 mod replica;
@@ -38,8 +40,12 @@ use thiserror::Error;
 use crate::shelf::BodyEffect;
 use crate::types::{Digest, DiskFull, Payload};
 
+#[cfg(feature = "simulate")]
+pub(crate) use bodies::name_of;
 pub use bodies::{Bodies, Body, Staged, Stager};
 pub use journal::{Library, Opened, State, Store};
+#[cfg(feature = "simulate")]
+pub(crate) use journal::{Opener, sealed::Tables};
 pub use origin::OriginState;
 pub use replica::ReplicaState;
 pub use worker::Worker;

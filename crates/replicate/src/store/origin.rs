@@ -37,8 +37,12 @@ pub struct OriginState {
 }
 
 impl OriginState {
-    fn new(identity: [u8; 32]) -> Self {
-        let last = Position::beginning(identity);
+    pub(crate) fn new(identity: [u8; 32]) -> Self {
+        Self::beginning(Position::beginning(identity))
+    }
+
+    /// Where nothing is committed, and the chain begins so.
+    pub(crate) fn beginning(last: Position) -> Self {
         OriginState {
             incarnation: Incarnation(0),
             last,
@@ -67,12 +71,6 @@ impl Store<OriginState> {
         identity: [u8; 32],
     ) -> Result<(), StoreError> {
         Self::create_in(folder, settings, OriginState::new(identity))
-    }
-
-    /// As [`create_origin`](Store::create_origin), on disks of a test.
-    #[cfg(test)]
-    pub(super) fn new_state(identity: [u8; 32]) -> OriginState {
-        OriginState::new(identity)
     }
 }
 

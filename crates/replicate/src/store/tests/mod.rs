@@ -1,7 +1,6 @@
 //! What a store promises, on disks that keep what they are told and on those that do not.
 
 mod crash;
-mod disk;
 mod full;
 
 use std::fs;
@@ -22,7 +21,7 @@ use crate::path::Path;
 use crate::replica::{self, Object, Replica, Step};
 use crate::time::{LocalTime, Reading, WallTime};
 use crate::types::{Content, Incarnation, Metadata, Position, ReplicaId, Sequence, Version};
-use disk::FaultyDisk;
+use faulty::FaultyDisk;
 
 /// Bodies up to this size lie in the database, in these tests.
 const INLINE: Bytes = Bytes(64);
@@ -73,7 +72,7 @@ impl Disks {
     }
 
     fn create_origin(&self) {
-        let state = Store::<OriginState>::new_state([7; 32]);
+        let state = OriginState::new([7; 32]);
         Store::create(self.opener(), self.bodies(), state).expect("an empty disk");
     }
 

@@ -18,7 +18,7 @@ enum Change {
     Length(u64),
 }
 
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 struct State {
     /// What survives a crash for sure.
     synced: Vec<u8>,
@@ -36,7 +36,7 @@ struct State {
 
 /// A disk; clones are the same one.
 #[derive(Clone, Debug, Default)]
-pub(super) struct FaultyDisk(Arc<Mutex<State>>);
+pub(crate) struct FaultyDisk(Arc<Mutex<State>>);
 
 impl State {
     fn operate(&mut self) -> io::Result<()> {
@@ -70,22 +70,28 @@ impl FaultyDisk {
     }
 
     /// The power fails after `operations` more.
-    pub(super) fn set_fuse(&self, operations: Option<u64>) {
+    pub(crate) fn set_fuse(&self, operations: Option<u64>) {
         self.state(|state| state.fuse = operations);
     }
 
     /// There is room for so many more pages.
-    pub(super) fn set_room(&self, pages: Option<usize>) {
+    pub(crate) fn set_room(&self, pages: Option<usize>) {
         self.state(|state| state.room = pages.map(|pages| state.pages.len() + pages));
     }
 
-    pub(super) fn syncs(&self) -> u64 {
+    #[cfg(test)]
+    pub(crate) fn syncs(&self) -> u64 {
         self.state(|state| state.syncs)
+    }
+
+    /// Another disk, on which is what is on this one.
+    pub(crate) fn fork(&self) -> Self {
+        FaultyDisk(Arc::new(Mutex::new(self.state(|state| state.clone()))))
     }
 
     /// The power has failed: of what was not synced each sector is there or not, whatever the order.
     /// True if something was torn.
-    pub(super) fn crash(&self, random: &mut Random) -> bool {
+    pub(crate) fn crash(&self, random: &mut Random) -> bool {
         self.state(|state| {
             let mut torn = false;
             for change in std::mem::take(&mut state.changes) {
@@ -140,8 +146,10 @@ impl StorageBackend for FaultyDisk {
         self.state(|state| {
             state.operate()?;
             state.syncs += 1;
-            state.changes.clear();
-            state.synced = state.now.clone();
+            for change in std::mem::take(&mut state.changes) {
+                apply(&mut state.synced, &change);
+            }
+            debug_assert_eq!(state.synced.len(), state.now.len());
             Ok(())
         })
     }

@@ -1,0 +1,319 @@
+//! Disks, which lose what they have not confirmed.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use lull_cc::Bytes;
+use lull_sim::random::Random;
+
+use super::Storage;
+use super::clock::True;
+use super::medium::Medium;
+use super::pool::Pool;
+use crate::shelf::BodyEffect;
+use crate::store::{self, OriginState, ReplicaState, State, Tables};
+use crate::types::{Digest, DiskFull, Incarnation, Payload};
+use crate::{checker, origin, replica};
+
+/// A body: it tells its own number.
+pub(super) type Body = checker::Body;
+
+/// What the body of a number is made of: the number, and zeros up to its size.
+pub(super) fn contents(body: Body, size: Bytes) -> Vec<u8> {
+    let mut bytes = vec![0; usize::try_from(size.0).expect("bodies here are small")];
+    bytes[..8].copy_from_slice(&body.0.to_le_bytes());
+    bytes
+}
+
+/// What a disk keeps beside bodies.
+pub(super) trait Durable: Clone + PartialEq + core::fmt::Debug {
+    type Step: Clone;
+    /// How the real store keeps it.
+    type State: State + Tables<Image = Self>;
+
+    /// Does a step; gives the bodies that it stores.
+    fn apply(&mut self, step: &Self::Step) -> Vec<Payload<Body>>;
+
+    /// The same step for the real store.
+    fn step(step: &Self::Step) -> <Self::State as Tables>::Step;
+
+    /// What the real store begins with where this is the image of an empty disk.
+    fn state(&self) -> Self::State;
+
+    fn incarnation(&mut self) -> &mut Incarnation;
+}
+
+impl Durable for origin::Image {
+    type Step = origin::Append<Body>;
+    type State = OriginState;
+
+    fn step(step: &Self::Step) -> origin::Append<store::Body> {
+        origin::Append {
+            commits: step.commits.clone(),
+            inline: step.inline.iter().map(real).collect(),
+            log_after: step.log_after,
+            chain_from: step.chain_from,
+        }
+    }
+
+    fn state(&self) -> OriginState {
+        OriginState::beginning(self.last())
+    }
+
+    fn incarnation(&mut self) -> &mut Incarnation {
+        &mut self.incarnation
+    }
+
+    fn apply(&mut self, step: &Self::Step) -> Vec<Payload<Body>> {
+        origin::Image::apply(self, step);
+        step.inline.clone()
+    }
+}
+
+impl Durable for replica::Image {
+    type Step = Arc<replica::Step>;
+    type State = ReplicaState;
+
+    fn step(step: &Self::Step) -> Arc<replica::Step> {
+        Arc::clone(step)
+    }
+
+    fn state(&self) -> ReplicaState {
+        ReplicaState::default()
+    }
+
+    fn incarnation(&mut self) -> &mut Incarnation {
+        &mut self.incarnation
+    }
+
+    fn apply(&mut self, step: &Self::Step) -> Vec<Payload<Body>> {
+        replica::Image::apply(self, step);
+        Vec::new()
+    }
+}
+
+/// A body with all of its bytes.
+pub(super) fn real(payload: &Payload<Body>) -> Payload<store::Body> {
+    let bytes = contents(payload.bytes, payload.size);
+    Payload { digest: payload.digest, size: payload.size, bytes: store::Body::Memory(bytes.into()) }
+}
+
+/// Something that a disk was asked to do.
+#[derive(Clone, Debug)]
+pub(super) enum Operation<S> {
+    Store(Payload<Body>),
+    Drop(Digest),
+    Step(S),
+}
+
+impl<S> From<BodyEffect<Body>> for Operation<S> {
+    fn from(effect: BodyEffect<Body>) -> Self {
+        match effect {
+            BodyEffect::Store(payload) => Operation::Store(payload),
+            BodyEffect::Drop(digest) => Operation::Drop(digest),
+        }
+    }
+}
+
+/// What a disk has confirmed.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Done {
+    Stored(Digest, Result<(), DiskFull>),
+    Dropped(Digest),
+    Step(Result<(), DiskFull>),
+    /// Nothing: it is open what is on the disk, and the machine has to start anew.
+    Failed,
+}
+
+#[derive(Clone, Debug)]
+struct Stored {
+    payload: Payload<Body>,
+    intact: bool,
+}
+
+/// What a crash has done to a disk.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Damage {
+    pub(super) lost: bool,
+    pub(super) torn: bool,
+    pub(super) survived: bool,
+}
+
+/// A disk. What it has confirmed survives crashes; of the rest each part may or may not.
+#[derive(Clone)]
+pub(super) struct Disk<I: Durable> {
+    pub(super) image: I,
+    bodies: BTreeMap<Digest, Stored>,
+    under_way: Pool<Operation<I::Step>>,
+    pub(super) full: bool,
+    pub(super) slow: bool,
+    /// The real store, of which the above is what it should have.
+    medium: Option<Medium<I>>,
+}
+
+impl<I: Durable> Disk<I> {
+    /// An empty disk.
+    pub(super) fn new(image: I, storage: Storage, seed: u64) -> Self {
+        Disk {
+            medium: (storage == Storage::Database).then(|| Medium::new(&image, seed)),
+            image,
+            bodies: BTreeMap::new(),
+            under_way: Pool::default(),
+            full: false,
+            slow: false,
+        }
+    }
+
+    /// A life begins: what is on the disk, and the bodies there.
+    pub(super) fn start(&mut self) -> (I, Vec<(Digest, Bytes)>) {
+        let life = Incarnation(self.image.incarnation().0 + 1);
+        let bodies = match &mut self.medium {
+            None => {
+                *self.image.incarnation() = life;
+                let intact = self.bodies.iter().filter(|(_, stored)| stored.intact);
+                intact.map(|(digest, stored)| (*digest, stored.payload.size)).collect()
+            }
+            Some(medium) => {
+                let (image, bodies) = medium.open(life);
+                self.image = image;
+                bodies
+            }
+        };
+        (self.image.clone(), bodies)
+    }
+
+    pub(super) fn begin(&mut self, operation: Operation<I::Step>) -> u32 {
+        self.under_way.insert(operation)
+    }
+
+    pub(super) fn latency(&self, random: &mut Random) -> True {
+        let mean = if self.slow { 30_000_000 } else { 500_000 };
+        50_000 + random.below(2 * mean)
+    }
+
+    /// The operation is over; gives what is confirmed.
+    pub(super) fn finish(&mut self, slot: u32) -> Option<Done> {
+        let operation = self.under_way.take(slot)?;
+        let outcome = match &mut self.medium {
+            None if self.full && !matches!(operation, Operation::Drop(_)) => Err(DiskFull),
+            None => Ok(()),
+            Some(medium) => match medium.perform(&operation, self.full) {
+                Ok(outcome) => outcome,
+                Err(_) => {
+                    // As if it had been under way: what is on the disk is for the start to find out.
+                    self.under_way.insert(operation);
+                    return Some(Done::Failed);
+                }
+            },
+        };
+        if outcome.is_ok() {
+            self.perform(&operation);
+        }
+        Some(match &operation {
+            Operation::Store(payload) => Done::Stored(payload.digest, outcome),
+            Operation::Drop(digest) => Done::Dropped(*digest),
+            Operation::Step(_) => Done::Step(outcome),
+        })
+    }
+
+    fn perform(&mut self, operation: &Operation<I::Step>) {
+        match operation {
+            Operation::Store(payload) => self.put(payload.clone(), true),
+            Operation::Drop(digest) => {
+                self.bodies.remove(digest);
+            }
+            Operation::Step(step) => {
+                for payload in self.image.apply(step) {
+                    self.put(payload, true);
+                }
+            }
+        }
+    }
+
+    fn put(&mut self, payload: Payload<Body>, intact: bool) {
+        self.bodies.insert(payload.digest, Stored { payload, intact });
+    }
+
+    /// The machine stops in the middle of what it was doing.
+    pub(super) fn crash(&mut self, random: &mut Random) -> Damage {
+        let under_way = self.under_way.drain();
+        if self.medium.is_some() {
+            return self.lose_power(&under_way);
+        }
+        let mut damage = Damage::default();
+        for operation in under_way {
+            match (random.below(3), &operation) {
+                (0, _) if !self.full => {
+                    damage.survived |= matches!(operation, Operation::Step(_));
+                    self.perform(&operation);
+                }
+                (1, Operation::Store(payload)) => {
+                    damage.torn = true;
+                    self.put(payload.clone(), false);
+                }
+                // A deletion that is lost is done again by the next start.
+                (_, Operation::Drop(_)) => {}
+                _ => damage.lost = true,
+            }
+        }
+        damage
+    }
+
+    /// The same to the real store. What it comes back with is what had been confirmed, with the steps
+    /// that were under way or without them.
+    fn lose_power(&mut self, under_way: &[Operation<I::Step>]) -> Damage {
+        let Some(medium) = &mut self.medium else { return Damage::default() };
+        let torn = medium.lose_power(under_way, self.full);
+        let life = *self.image.incarnation();
+        let (mut found, bodies) = medium.open(life);
+        let bodies = medium.read(&bodies);
+        let lived = core::mem::replace(found.incarnation(), life);
+        let before = self.image.clone();
+        let mut after = before.clone();
+        for operation in under_way {
+            if let Operation::Step(step) = operation {
+                after.apply(step);
+            }
+        }
+        assert!(
+            found == before || found == after,
+            "a store came back with {found:?} after {before:?}, and {after:?} was under way"
+        );
+        let damage = Damage { lost: found != after, torn, survived: found != before };
+        *found.incarnation() = lived;
+        self.image = found;
+        let was = core::mem::take(&mut self.bodies);
+        for (payload, intact) in bodies {
+            // A body that has gone bad stays so.
+            let rotten = was.get(&payload.digest).is_some_and(|stored| !stored.intact);
+            self.put(payload, intact && !rotten);
+        }
+        for (digest, stored) in &was {
+            let dropped = under_way
+                .iter()
+                .any(|operation| matches!(operation, Operation::Drop(other) if other == digest));
+            assert!(
+                dropped || self.bodies.contains_key(digest),
+                "a store has lost {digest}, which it had confirmed: {stored:?}"
+            );
+        }
+        damage
+    }
+
+    pub(super) fn body(&self, digest: &Digest) -> Option<&Payload<Body>> {
+        self.bodies.get(digest).filter(|stored| stored.intact).map(|stored| &stored.payload)
+    }
+
+    /// Whether a body is there, intact or not.
+    pub(super) fn holds(&self, digest: &Digest) -> bool {
+        self.bodies.contains_key(digest)
+    }
+
+    /// A body goes bad.
+    pub(super) fn rot(&mut self, random: &mut Random) {
+        let at = random.below(self.bodies.len().max(1) as u64) as usize;
+        if let Some(stored) = self.bodies.values_mut().nth(at) {
+            stored.intact = false;
+        }
+    }
+}
