@@ -16,6 +16,7 @@
 //! | `fuse` | a replica's files as a file system (feature `fuse`) | §6.2.2 |
 //! | `http`, `service` | their faces in HTTP, what asks them, and both as processes (feature `http`) | §6.2.2 |
 //! | `watch` | a folder whose files are committed as they are written (feature `watch`) | |
+//! | `speed` | how fast both are on this machine (feature `speed`) | |
 //! | [`checker`] | finds broken promises in a history of writes and reads | §6.1 |
 //! | `evaluate` | the paper's simulation of response time, staleness and availability (feature `evaluate`) | §6.3 |
 //! | `simulate` | origin, replicas, clients, network and disks that fail, from a seed (feature `simulate`) | |
@@ -50,6 +51,8 @@ mod shelf;
 pub mod simulate;
 #[cfg(any(feature = "http", feature = "watch"))]
 mod source;
+#[cfg(feature = "speed")]
+pub mod speed;
 #[cfg(feature = "store")]
 pub mod store;
 pub mod time;

@@ -102,7 +102,7 @@ impl TimeProvider for Today {
     }
 }
 
-pub(super) fn today(clock: &Arc<dyn Clock>) -> Arc<dyn TimeProvider> {
+pub(crate) fn today(clock: &Arc<dyn Clock>) -> Arc<dyn TimeProvider> {
     Arc::new(Today(Arc::clone(clock)))
 }
 

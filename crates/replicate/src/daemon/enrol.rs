@@ -39,12 +39,20 @@ pub async fn join(
         Ok(()) | Err(StoreError::Exists(_)) => {}
         Err(error) => return Err(error.into()),
     }
+    Ok(enrol(folder, ticket, clock).await?.replica())
+}
+
+/// Uses a ticket up: the identity is in `folder` then, and no store.
+pub(crate) async fn enrol(
+    folder: &FilePath,
+    ticket: Ticket,
+    clock: &Arc<dyn Clock>,
+) -> Result<ReplicaIdentity, DaemonError> {
     let address = ticket.address.clone();
     let joining = Joining::new(ticket)?;
     let connect = joining.connect(today(clock))?;
     let enrolled = request(&address, connect, ToAuthority::Enrol(joining.enrol())).await?;
-    let identity = joining.finish(folder, enrolled, clock.read().wall)?;
-    Ok(identity.replica())
+    Ok(joining.finish(folder, enrolled, clock.read().wall)?)
 }
 
 /// Gets a new certificate if the one that is used is old.
@@ -94,7 +102,7 @@ fn is_another(error: &io::Error) -> bool {
 }
 
 /// Connects to an origin.
-pub(super) async fn dial(
+pub(crate) async fn dial(
     address: &str,
     (config, name): (Arc<ClientConfig>, ServerName<'static>),
     channel: Channel,

@@ -114,19 +114,19 @@ async fn read_preface(stream: &mut (impl AsyncRead + Unpin)) -> Result<Preface, 
 
 /// What comes in by a connection.
 #[derive(Debug)]
-pub(super) struct Incoming<S, M> {
+pub(crate) struct Incoming<S, M> {
     stream: S,
     frames: Frames<M>,
     chunk: Vec<u8>,
 }
 
 impl<S: AsyncRead + Unpin, M: Message> Incoming<S, M> {
-    pub(super) fn new(stream: S) -> Self {
+    pub(crate) fn new(stream: S) -> Self {
         Incoming { stream, frames: Frames::default(), chunk: vec![0; CHUNK] }
     }
 
     /// The next message. May be given up and asked for again: nothing is lost between.
-    pub(super) async fn next(&mut self) -> Result<Frame<M>, LinkError> {
+    pub(crate) async fn next(&mut self) -> Result<Frame<M>, LinkError> {
         loop {
             if let Some(frame) = self.frames.next()? {
                 return Ok(frame);
@@ -146,28 +146,28 @@ impl<S: AsyncRead + Unpin, M: Message> Incoming<S, M> {
 
 /// What goes out by a connection.
 #[derive(Debug)]
-pub(super) struct Outgoing<S> {
+pub(crate) struct Outgoing<S> {
     stream: S,
     bytes: Vec<u8>,
 }
 
 impl<S: AsyncWrite + Unpin> Outgoing<S> {
-    pub(super) fn new(stream: S) -> Self {
+    pub(crate) fn new(stream: S) -> Self {
         Outgoing { stream, bytes: Vec::new() }
     }
 
     /// Bytes that were not sent yet.
-    pub(super) fn waiting(&self) -> usize {
+    pub(crate) fn waiting(&self) -> usize {
         self.bytes.len()
     }
 
     /// Takes in a message, to be sent by [`flush`](Outgoing::flush).
-    pub(super) fn put<M: Message>(&mut self, frame: &Frame<M>) -> Result<(), WireError> {
+    pub(crate) fn put<M: Message>(&mut self, frame: &Frame<M>) -> Result<(), WireError> {
         encode(frame, &mut self.bytes)
     }
 
     /// Sends what was taken in; gives how many bytes that were.
-    pub(super) async fn flush(&mut self) -> Result<u64, LinkError> {
+    pub(crate) async fn flush(&mut self) -> Result<u64, LinkError> {
         self.stream.write_all(&self.bytes).await?;
         self.stream.flush().await?;
         let sent = self.bytes.len() as u64;
@@ -178,7 +178,7 @@ impl<S: AsyncWrite + Unpin> Outgoing<S> {
     }
 
     /// Says goodbye.
-    pub(super) async fn close(mut self) {
+    pub(crate) async fn close(mut self) {
         let _ = timeout(PATIENCE, self.stream.shutdown()).await;
     }
 }

@@ -41,6 +41,13 @@ pub use replica::{
     ReplicaStatus,
 };
 
+#[cfg(feature = "speed")]
+pub(crate) use clock::today;
+#[cfg(feature = "speed")]
+pub(crate) use enrol::{dial, enrol};
+#[cfg(feature = "speed")]
+pub(crate) use link::{Incoming, Outgoing};
+
 use crate::identity::{IdentityError, OtherOrigin, RotationError};
 use crate::message::NotEnrolled;
 use crate::store::{Done, State, Store, StoreError, Worker};

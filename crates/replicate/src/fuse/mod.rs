@@ -63,6 +63,11 @@ struct Shared {
 }
 
 impl Mounted {
+    /// How many threads take the kernel's requests of each mount.
+    pub fn threads() -> usize {
+        std::thread::available_parallelism().map_or(1, usize::from).min(THREADS)
+    }
+
     /// Tells why nothing can be mounted in a folder, as far as that is known beforehand.
     ///
     /// # Errors
@@ -91,8 +96,7 @@ impl Mounted {
             Arc::new(Shared { files, point: Mutex::new(point), ending: AtomicBool::new(false) });
         let gone = Arc::new(gone);
         let mut mounted = Mounted { shared, threads: Vec::new() };
-        let count = std::thread::available_parallelism().map_or(1, usize::from).min(THREADS);
-        for _ in 0..count {
+        for _ in 0..Self::threads() {
             let (shared, gone) = (Arc::clone(&mounted.shared), Arc::clone(&gone));
             let listen = move || {
                 let end = listen(&shared.files);

@@ -1,0 +1,302 @@
+//! What an origin of many objects and replicas has in memory at most.
+//!
+//! This process is the origin and does nothing else but write; a second one has the replicas. They are
+//! told of every write and take bodies until the origin waits for them, which it soon does: so nearly
+//! all bodies wait for all replicas, which is the most that it ever has to remember.
+
+use std::io::{BufRead, BufReader, Lines, Read, Write};
+use std::path::{Path as FilePath, PathBuf};
+use std::process::{Child, ChildStdout, Command, Stdio};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use serde::{Deserialize, Serialize};
+use tokio::sync::Semaphore;
+use tokio::task::JoinSet;
+use tokio::time::timeout;
+
+use super::swarm::{Board, Swarm, join};
+use super::times::rounded;
+use super::{Scratch, SpeedError, name_of, origin, raise_files, runtime, tickets, write_of};
+use crate::daemon::{OriginDaemon, OriginHandle};
+use crate::identity::Ticket;
+use crate::origin::Strategy;
+use crate::types::{Digest, Position, Sequence};
+
+/// Connections of a replica, of which one end is here.
+const ENDS: u64 = 3;
+/// Writes under way at a time: as many as a durable step takes.
+const UNDER_WAY: usize = 256;
+/// By how many commits replicas may be behind: half of what the log has. Beyond it they would begin anew.
+const BEHIND: u64 = 50_000;
+/// How often is looked how far they are.
+const LOOK: u64 = 5_000;
+/// For how long replicas may stand still.
+const STILL: Duration = Duration::from_secs(120);
+
+/// How much there is.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// Where the origin is made.
+    pub folder: PathBuf,
+    /// Objects, each written once.
+    pub objects: u64,
+    /// Replicas.
+    pub replicas: u32,
+    /// Bytes of each object.
+    pub size: usize,
+    /// What runs [`replicas`] in a process of its own: a program and its arguments.
+    pub program: (PathBuf, Vec<String>),
+}
+
+/// What that takes.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Report {
+    /// Objects.
+    pub objects: u64,
+    /// Replicas.
+    pub replicas: u32,
+    /// Bytes of each object.
+    pub bytes: usize,
+    /// Until all was written, and all replicas were told.
+    pub seconds: f64,
+    /// Invalidations that they have decoded.
+    pub delivered: u64,
+    /// Bodies that wait for them, one for each object and replica.
+    pub waiting: u64,
+    /// Bodies that were sent.
+    pub bodies: u64,
+    /// The most memory that the origin ever had (`VmHWM`).
+    pub most_resident_bytes: u64,
+}
+
+/// What the process of the replicas is told, on its standard input.
+#[derive(Debug, Serialize, Deserialize)]
+struct Order {
+    folder: PathBuf,
+    tickets: Vec<String>,
+    sequence: u64,
+    chain: [u8; 32],
+}
+
+/// What it tells at the end, on its standard output.
+#[derive(Debug, Serialize, Deserialize)]
+struct Told {
+    decoded: u64,
+    bodies: u64,
+}
+
+/// What it says when all replicas are connected.
+const READY: &str = "ready";
+
+/// Writes all objects, and has all replicas told of them.
+///
+/// # Errors
+/// If the origin, a replica or their process fails, or they stand still.
+pub fn run(settings: &Settings) -> Result<Report, SpeedError> {
+    raise_files(settings.replicas, ENDS)?;
+    let scratch = Scratch::new(settings.folder.join("memory"))?;
+    let runtime = runtime("lull-origin")?;
+    let daemon = runtime.block_on(origin(&scratch.0.join("origin"), Strategy::Trip))?;
+    let other = Other::start(settings, &scratch.0, &daemon)?;
+    let begun = Instant::now();
+    let handle = daemon.handle();
+    runtime.block_on(write(settings, &handle))?;
+    let seconds = rounded(begun.elapsed().as_secs_f64());
+    let (sequence, pushed, waiting) = {
+        let status = handle.status();
+        let waiting: u64 = status.replicas.iter().map(|replica| replica.queue).sum();
+        (status.sequence, status.pushed, waiting)
+    };
+    // Here, so that nothing is in it that comes after the measurement.
+    let most_resident_bytes = most_resident()?;
+    let Told { decoded, bodies } = other.end()?;
+    let expected = settings.objects * u64::from(settings.replicas);
+    let adds_up = decoded == expected && waiting + pushed == expected && bodies <= pushed;
+    if sequence != settings.objects || !adds_up {
+        let text = format!(
+            "{} objects are {sequence} states; of {expected} invalidations {decoded} were decoded; \
+             {waiting} bodies wait, {pushed} were sent, and {bodies} came",
+            settings.objects
+        );
+        return Err(SpeedError::Sums(text));
+    }
+    runtime.block_on(daemon.stop())?;
+    Ok(Report {
+        objects: settings.objects,
+        replicas: settings.replicas,
+        bytes: settings.size,
+        seconds,
+        delivered: decoded,
+        waiting,
+        bodies,
+        most_resident_bytes,
+    })
+}
+
+/// Writes each object once, never too far ahead of the replicas, and waits for them.
+async fn write(settings: &Settings, handle: &OriginHandle) -> Result<(), SpeedError> {
+    let names: Vec<String> = (0..settings.replicas).map(name_of).collect();
+    let places = Arc::new(Semaphore::new(UNDER_WAY));
+    let mut under_way = JoinSet::new();
+    for object in 0..settings.objects {
+        if object % LOOK == 0 && object > BEHIND {
+            wait(handle, &names, object - BEHIND).await?;
+        }
+        let place = timeout(STILL, Arc::clone(&places).acquire_owned()).await;
+        let place = place.map_err(|_| late("the acknowledgement of a write"))?;
+        let transaction = write_of(handle, object, object, settings.size)?;
+        let handle = handle.clone();
+        under_way.spawn(async move {
+            let _place = place;
+            handle.write(transaction).await
+        });
+        while let Some(ended) = under_way.try_join_next() {
+            ended.expect("no write panics")?;
+        }
+    }
+    while let Some(ended) = timeout(STILL, under_way.join_next())
+        .await
+        .map_err(|_| late("the acknowledgement of a write"))?
+    {
+        ended.expect("no write panics")?;
+    }
+    wait(handle, &names, settings.objects).await
+}
+
+async fn wait(handle: &OriginHandle, names: &[String], at: u64) -> Result<(), SpeedError> {
+    let reached = timeout(STILL, handle.wait_for(names, Sequence(at))).await;
+    Ok(reached.map_err(|_| late("what was written at all replicas"))??)
+}
+
+fn late(what: &'static str) -> SpeedError {
+    SpeedError::Late { what, after: STILL }
+}
+
+/// The most memory that this process ever had, in bytes.
+fn most_resident() -> Result<u64, SpeedError> {
+    let status = std::fs::read_to_string("/proc/self/status").map_err(SpeedError::System)?;
+    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
+    let kib = line.and_then(|line| line.split_whitespace().next()?.parse::<u64>().ok());
+    let missing = || SpeedError::System(std::io::ErrorKind::InvalidData.into());
+    kib.map(|kib| kib * 1024).ok_or_else(missing)
+}
+
+/// The process of the replicas. Dropped, it is ended.
+struct Other {
+    child: Child,
+    says: Lines<BufReader<ChildStdout>>,
+}
+
+fn failed(why: impl std::fmt::Display) -> SpeedError {
+    SpeedError::Process(why.to_string())
+}
+
+impl Other {
+    /// Starts it, and waits until all replicas are connected.
+    fn start(
+        settings: &Settings,
+        folder: &FilePath,
+        daemon: &OriginDaemon,
+    ) -> Result<Self, SpeedError> {
+        let Position { sequence, chain } = daemon.handle().tree().position;
+        let tickets = tickets(daemon, settings.replicas)?;
+        let order = Order {
+            folder: folder.to_owned(),
+            tickets: tickets.iter().map(ToString::to_string).collect(),
+            sequence: sequence.0,
+            chain: chain.0,
+        };
+        let (program, arguments) = &settings.program;
+        let mut command = Command::new(program);
+        command.args(arguments).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut child = command.spawn().map_err(failed)?;
+        let says = child.stdout.take().ok_or_else(|| failed("it has no output"))?;
+        let mut other = Other { child, says: BufReader::new(says).lines() };
+        let mut order = serde_json::to_vec(&order).map_err(failed)?;
+        order.push(b'\n');
+        let input = other.child.stdin.as_mut().ok_or_else(|| failed("it has no input"))?;
+        input.write_all(&order).map_err(failed)?;
+        match other.next()? {
+            said if said == READY => Ok(other),
+            said => Err(failed(format!("it said '{said}'"))),
+        }
+    }
+
+    /// What it says next. It ends by itself where it waits in vain.
+    fn next(&mut self) -> Result<String, SpeedError> {
+        match self.says.next() {
+            Some(line) => line.map_err(failed),
+            None => Err(failed(self.last_words())),
+        }
+    }
+
+    /// What was wrong with it, now that it has ended.
+    fn last_words(&mut self) -> String {
+        let mut said = String::new();
+        if let Some(errors) = &mut self.child.stderr {
+            // What was read before an error is still worth showing.
+            let _ = errors.read_to_string(&mut said);
+        }
+        match said.lines().rfind(|line| !line.trim().is_empty()) {
+            Some(line) => line.trim_start_matches("lull: ").to_owned(),
+            None => "it ended too early".to_owned(),
+        }
+    }
+
+    /// Ends it; gives what it has counted.
+    fn end(mut self) -> Result<Told, SpeedError> {
+        drop(self.child.stdin.take());
+        let told = self.next()?;
+        serde_json::from_str(&told).map_err(failed)
+    }
+}
+
+impl Drop for Other {
+    fn drop(&mut self) {
+        // It may have ended already.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// The other process: has the replicas that its standard input names, until that ends.
+///
+/// # Errors
+/// If what it is told makes no sense, or a replica fails.
+pub fn replicas(
+    input: impl Read + Send + 'static,
+    mut output: impl Write,
+) -> Result<(), SpeedError> {
+    let mut input = BufReader::new(input);
+    let mut line = String::new();
+    input.read_line(&mut line).map_err(failed)?;
+    let order: Order = serde_json::from_str(&line).map_err(failed)?;
+    let tickets: Result<Vec<Ticket>, _> = order.tickets.iter().map(|text| text.parse()).collect();
+    let tickets = tickets.map_err(failed)?;
+    raise_files(u32::try_from(tickets.len()).unwrap_or(u32::MAX), ENDS)?;
+    let from = Position { sequence: Sequence(order.sequence), chain: Digest(order.chain) };
+    let board = Arc::new(Board::new(from.sequence, 0));
+    let runtime = runtime("lull-swarm")?;
+    let followed = runtime.block_on(async {
+        let identities = join(&order.folder, tickets).await?;
+        let mut swarm = Swarm::connect(identities, from, &board).await?;
+        writeln!(output, "{READY}").and_then(|()| output.flush()).map_err(failed)?;
+        let (end, mut ended) = tokio::sync::oneshot::channel();
+        std::thread::spawn(move || {
+            // Whatever comes, and whatever becomes of it: what counts is the end.
+            let _ = std::io::copy(&mut input, &mut std::io::sink());
+            let _ = end.send(());
+        });
+        loop {
+            swarm.check()?;
+            if timeout(Duration::from_millis(50), &mut ended).await.is_ok() {
+                return swarm.stop().await;
+            }
+        }
+    });
+    followed?;
+    let told = Told { decoded: board.decoded(), bodies: board.bodies() };
+    let told = serde_json::to_string(&told).map_err(failed)?;
+    writeln!(output, "{told}").and_then(|()| output.flush()).map_err(failed)
+}

@@ -1,0 +1,248 @@
+//! How fast origin and replicas are on this machine (feature `speed`): the real daemons, on a real
+//! disk, over TLS on the loopback.
+//!
+//! | what | how |
+//! |---|---|
+//! | [`writes`] | durable writes that are made when they are due, whatever waits |
+//! | [`fan_out`] | from the acknowledgement of a write to the moment at which the last of many replicas has decoded its invalidation, and what that takes of the processor |
+//! | [`memory`] | what an origin of many objects and replicas has in memory at most |
+//! | [`mount`] | a replica in a mount, to be opened by whoever measures that |
+//!
+//! Replicas of `fan_out` and `memory` are so as far as the protocol goes: `swarm`. A time counts from when
+//! something was due (no coordinated omission), and what has not happened by the end counts as
+//! [`PATIENCE`].
+
+pub mod fan_out;
+pub mod memory;
+pub mod mount;
+mod offered;
+mod processor;
+mod swarm;
+mod times;
+pub mod writes;
+
+use std::io;
+use std::path::{Path as FilePath, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use nix::sys::resource::{Resource, getrlimit, setrlimit};
+use thiserror::Error;
+use tokio::runtime::{Builder, Runtime};
+
+use crate::daemon::{
+    Clock, DaemonError, LinkError, MachineClock, OriginDaemon, OriginHandle, OriginOptions,
+    WriteError, create_origin,
+};
+use crate::fuse::MountError;
+use crate::identity::{IdentityError, Ticket};
+use crate::origin::{Put, Strategy, Transaction};
+use crate::path::Path;
+use crate::store::{Body, StoreError};
+use crate::types::{DiskFull, Metadata};
+
+pub use times::Spread;
+
+/// For how long is waited, behind what was due last, for what has not happened.
+pub const PATIENCE: Duration = Duration::from_secs(10);
+/// How long a ticket may take to be used.
+const TICKET: Duration = Duration::from_secs(3_600);
+/// Descriptors of a process beside its connections.
+const FILES: u64 = 256;
+
+/// Why nothing was measured.
+#[derive(Debug, Error)]
+pub enum SpeedError {
+    /// A daemon has failed, or did not start.
+    #[error(transparent)]
+    Daemon(#[from] DaemonError),
+    /// A ticket could not be made, or an identity not be used.
+    #[error(transparent)]
+    Identity(#[from] IdentityError),
+    /// A body could not be taken in.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    /// There is no room for one.
+    #[error(transparent)]
+    Full(#[from] DiskFull),
+    /// The origin does not write.
+    #[error(transparent)]
+    Write(#[from] WriteError),
+    /// Nothing is mounted.
+    #[error(transparent)]
+    Mount(#[from] MountError),
+    /// A replica's connection has failed.
+    #[error("replica {replica} could not follow its origin")]
+    Replica {
+        /// Its number.
+        replica: u32,
+        /// Why.
+        #[source]
+        why: LinkError,
+    },
+    /// The origin has told a replica something else than what comes next.
+    #[error("replica {replica} was told {told}")]
+    Told {
+        /// Its number.
+        replica: u32,
+        /// What.
+        told: String,
+    },
+    /// The system allows too few open files.
+    #[error(
+        "{replicas} replicas take {needed} open files and {limit} are allowed: \
+         `ulimit -n {needed}`, or take fewer replicas"
+    )]
+    Files {
+        /// Replicas.
+        replicas: u32,
+        /// What they take.
+        needed: u64,
+        /// The limit.
+        limit: u64,
+    },
+    /// Something that has to come did not.
+    #[error("{what} did not come within {} s: the machine is too slow for that many", .after.as_secs())]
+    Late {
+        /// What.
+        what: &'static str,
+        /// How long was waited.
+        after: Duration,
+    },
+    /// Counts that have to be equal are not.
+    #[error("what was counted does not add up: {0}")]
+    Sums(String),
+    /// The process of the replicas has failed.
+    #[error("the process of the replicas has failed: {0}")]
+    Process(String),
+    /// A folder or a file cannot be used.
+    #[error("`{}` cannot be used", path.display())]
+    File {
+        /// Which.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+    /// The system gives no threads, or does not tell what they took.
+    #[error("the system gives no threads, or does not tell what they took")]
+    System(#[source] io::Error),
+}
+
+/// A runtime whose threads have a name of their own, for as long as it is there.
+fn runtime(name: &str) -> Result<Runtime, SpeedError> {
+    /// Beyond any run: what a thread took of the processor is forgotten with it.
+    const KEPT: Duration = Duration::from_secs(86_400);
+    let threads = std::thread::available_parallelism().map_or(2, |count| count.get().max(2));
+    let mut builder = Builder::new_multi_thread();
+    builder.worker_threads(threads).thread_name(name).thread_keep_alive(KEPT).enable_all();
+    builder.build().map_err(SpeedError::System)
+}
+
+fn clock() -> Arc<dyn Clock> {
+    Arc::new(MachineClock)
+}
+
+/// A new origin in a folder, to which nobody has written yet.
+async fn origin(folder: &FilePath, strategy: Strategy) -> Result<OriginDaemon, SpeedError> {
+    let clock = clock();
+    create_origin(folder, clock.read().wall)?;
+    let mut options = OriginOptions::new(folder, "127.0.0.1:0");
+    options.config.strategy = strategy;
+    Ok(OriginDaemon::start(options, clock, |_| {}).await?)
+}
+
+/// Tickets for so many replicas.
+fn tickets(origin: &OriginDaemon, replicas: u32) -> Result<Vec<Ticket>, SpeedError> {
+    let (handle, address) = (origin.handle(), origin.address().to_string());
+    let ticket = |number| Ok(handle.ticket(&name_of(number), &address, TICKET)?);
+    (0..replicas).map(ticket).collect()
+}
+
+/// What a replica is called.
+fn name_of(number: u32) -> String {
+    format!("replica-{number}")
+}
+
+/// A write of one object. No two numbers have the same bytes.
+fn write_of(
+    handle: &OriginHandle,
+    object: u64,
+    number: u64,
+    size: usize,
+) -> Result<Transaction<Body>, SpeedError> {
+    let path = Path::new(&format!("folder-{}/file-{object}", object % 997)).expect("a path");
+    let mut stager = handle.bodies().stage();
+    stager.write(&bytes_of(number, size))??;
+    let put = Put::Body(stager.finish()??, Metadata::default());
+    Ok(Transaction { changes: [(path, put)].into() })
+}
+
+fn bytes_of(number: u64, size: usize) -> Vec<u8> {
+    let mut bytes = vec![b'.'; size];
+    for (to, from) in bytes.iter_mut().zip(number.to_le_bytes()) {
+        *to = from;
+    }
+    bytes
+}
+
+/// Lets this process have the open files that so many replicas take, of which each has `each`.
+fn raise_files(replicas: u32, each: u64) -> Result<(), SpeedError> {
+    let system = |error: nix::Error| SpeedError::System(error.into());
+    let (now, limit) = getrlimit(Resource::RLIMIT_NOFILE).map_err(system)?;
+    let needed = u64::from(replicas) * each + FILES;
+    if now >= needed {
+        return Ok(());
+    }
+    if limit < needed {
+        return Err(SpeedError::Files { replicas, needed, limit });
+    }
+    setrlimit(Resource::RLIMIT_NOFILE, needed, limit).map_err(system)
+}
+
+/// A folder that is gone with this.
+#[derive(Debug)]
+struct Scratch(PathBuf);
+
+impl Scratch {
+    fn new(path: PathBuf) -> Result<Self, SpeedError> {
+        let made = std::fs::create_dir(&path);
+        made.map_err(|source| SpeedError::File { path: path.clone(), source })?;
+        Ok(Scratch(path))
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        // Whoever gave the folder that it is in takes away what is left of it.
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+/// The most that may be offered so that it and all that is less holds; none if the least does not.
+fn knee(mut points: Vec<(u32, bool)>) -> Option<u32> {
+    points.sort_unstable();
+    points.into_iter().take_while(|(_, holds)| *holds).map(|(offered, _)| offered).last()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_knee_is_the_last_point_before_the_first_that_does_not_hold() {
+        for (points, expected) in [
+            (vec![(300, false), (100, true), (200, true), (400, true)], Some(200)),
+            (vec![(100, true), (200, true)], Some(200)),
+            (vec![(100, false), (200, true)], None),
+            (Vec::new(), None),
+        ] {
+            assert_eq!(knee(points), expected);
+        }
+    }
+
+    #[test]
+    fn no_two_writes_have_the_same_bytes() {
+        assert_eq!(bytes_of(7, 1_000).len(), 1_000);
+        assert_ne!(bytes_of(7, 8), bytes_of(8, 8));
+    }
+}

@@ -1,0 +1,73 @@
+//! How long things took.
+
+use std::time::Duration;
+
+use hdrhistogram::Histogram;
+use serde::Serialize;
+
+/// Times, as they come.
+#[derive(Clone, Debug)]
+pub(super) struct Times(Histogram<u64>);
+
+/// What they come to, in milliseconds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+pub struct Spread {
+    /// How many there are.
+    pub count: u64,
+    /// The median.
+    pub p50_ms: f64,
+    /// 99 of a hundred took no longer.
+    pub p99_ms: f64,
+    /// The longest.
+    pub max_ms: f64,
+}
+
+impl Times {
+    pub(super) fn new() -> Self {
+        Times(Histogram::new(3).expect("three digits are supported"))
+    }
+
+    pub(super) fn add(&mut self, time: Duration) {
+        self.0.saturating_record(u64::try_from(time.as_nanos()).unwrap_or(u64::MAX));
+    }
+
+    pub(super) fn spread(&self) -> Spread {
+        let ms = |nanos: u64| rounded(nanos as f64 / 1e6);
+        Spread {
+            count: self.0.len(),
+            p50_ms: ms(self.0.value_at_quantile(0.5)),
+            p99_ms: ms(self.0.value_at_quantile(0.99)),
+            max_ms: ms(self.0.max()),
+        }
+    }
+}
+
+impl FromIterator<Duration> for Times {
+    fn from_iter<I: IntoIterator<Item = Duration>>(times: I) -> Self {
+        let mut all = Times::new();
+        times.into_iter().for_each(|time| all.add(time));
+        all
+    }
+}
+
+/// Six digits: the rest says nothing.
+pub(super) fn rounded(value: f64) -> f64 {
+    format!("{value:.6}").parse().unwrap_or(value)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn percentiles_are_those_of_what_came() {
+        let spread = (1..=100).map(Duration::from_millis).collect::<Times>().spread();
+        assert_eq!(spread.count, 100);
+        for (found, expected) in
+            [(spread.p50_ms, 50.0), (spread.p99_ms, 99.0), (spread.max_ms, 100.0)]
+        {
+            assert!((found / expected - 1.0).abs() < 0.002, "{spread:?}");
+        }
+        assert_eq!(Times::new().spread(), Spread::default());
+    }
+}

@@ -1,0 +1,123 @@
+//! Durable writes: how long an acknowledgement takes, by how many are offered.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use serde::Serialize;
+
+use super::offered::{End, Offer};
+use super::times::{Spread, Times, rounded};
+use super::{Scratch, SpeedError, knee, origin, runtime};
+use crate::origin::Strategy;
+
+/// What is offered.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// Where the origin is made: a folder on the disk in question.
+    pub folder: PathBuf,
+    /// Writes a second; each rate has a new origin.
+    pub rates: Vec<u32>,
+    /// Who make them.
+    pub writers: u32,
+    /// Bytes of each.
+    pub size: usize,
+    /// Objects that are written in turn.
+    pub objects: u64,
+    /// For how long, before what counts.
+    pub settle: Duration,
+    /// For how long, of what counts.
+    pub length: Duration,
+    /// The most that p99 may be.
+    pub limit: Duration,
+}
+
+/// How it was answered.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Report {
+    /// Writers.
+    pub writers: u32,
+    /// Bytes of each write.
+    pub bytes: usize,
+    /// The most that p99 may be, in milliseconds.
+    pub limit_ms: f64,
+    /// By rate.
+    pub points: Vec<Point>,
+    /// The highest rate at which p99 holds, as it does at all lower ones; none if it does at none.
+    pub knee: Option<u32>,
+}
+
+/// The same of one rate.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Point {
+    /// Writes a second that were offered.
+    pub rate: u32,
+    /// Writes that were due.
+    pub due: u64,
+    /// Those that would survive a crash.
+    pub acknowledged: u64,
+    /// Those that were refused, because too many waited for the disk.
+    pub refused: u64,
+    /// Those that had no answer ten seconds after the last one was due.
+    pub unanswered: u64,
+    /// Acknowledged in a second.
+    pub per_second: f64,
+    /// From when it was due to the acknowledgement; what has none counts as ten seconds.
+    pub acknowledgement: Spread,
+    /// By how much writes were sent later than due: a part of the times.
+    pub late: Spread,
+    /// Whether p99 is no more than the limit.
+    pub holds: bool,
+}
+
+/// Offers writes, rate by rate.
+///
+/// # Errors
+/// If the origin fails, or the folder cannot be used.
+pub fn run(settings: &Settings) -> Result<Report, SpeedError> {
+    let mut points = Vec::new();
+    for rate in &settings.rates {
+        points.push(runtime("lull-origin")?.block_on(point(settings, *rate))?);
+    }
+    let knee = knee(points.iter().map(|point| (point.rate, point.holds)).collect());
+    let limit_ms = settings.limit.as_secs_f64() * 1e3;
+    Ok(Report { writers: settings.writers, bytes: settings.size, limit_ms, points, knee })
+}
+
+async fn point(settings: &Settings, rate: u32) -> Result<Point, SpeedError> {
+    let scratch = Scratch::new(settings.folder.join(format!("writes-{rate}")))?;
+    let daemon = origin(&scratch.0, Strategy::default()).await?;
+    let handle = daemon.handle();
+    let offer = Offer {
+        rate,
+        writers: settings.writers,
+        size: settings.size,
+        objects: settings.objects,
+        length: settings.settle + settings.length,
+        first: 0,
+    };
+    let mut offered = offer.make(&handle).await?;
+    let (acknowledged, states) = (offered.acknowledged(), handle.last().0);
+    // What was not answered may have happened.
+    let most = acknowledged + offered.count(|end| *end == End::Unanswered);
+    if !(acknowledged..=most).contains(&states) {
+        let text = format!("{acknowledged} writes were acknowledged, and {states} are in the log");
+        return Err(SpeedError::Sums(text));
+    }
+    daemon.stop().await?;
+    offered.writes.retain(|write| write.due >= settings.settle);
+    let times: Times = offered.writes.iter().map(|write| write.time()).collect();
+    let late: Times = offered.writes.iter().map(|write| write.late()).collect();
+    let acknowledged = offered.acknowledged();
+    let acknowledgement = times.spread();
+    Ok(Point {
+        rate,
+        due: offered.writes.len() as u64,
+        acknowledged,
+        refused: offered.count(|end| *end == End::Refused),
+        unanswered: offered.count(|end| *end == End::Unanswered),
+        per_second: rounded(acknowledged as f64 / settings.length.as_secs_f64()),
+        acknowledgement,
+        late: late.spread(),
+        holds: acknowledgement.p99_ms <= settings.limit.as_secs_f64() * 1e3,
+    })
+}
