@@ -8,6 +8,7 @@ pub mod learn;
 mod measure;
 mod mounted;
 mod numbered;
+pub mod opens;
 pub mod plan;
 pub mod plot;
 pub mod readers;

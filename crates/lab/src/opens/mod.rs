@@ -1,0 +1,211 @@
+//! How long it takes to open, read and close a warm file in one folder, beside the same in another: what
+//! a mount costs beside one that only passes through.
+//!
+//! Files are read in both folders in turns, so that what else the machine does hits both. They are warm:
+//! each was read before, and its pages are the kernel's. What is compared is the medians.
+
+mod passthrough;
+
+use std::fs::File;
+use std::io::{self, Read};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use hdrhistogram::Histogram;
+use serde::Serialize;
+
+use crate::record::rounded;
+use crate::traffic::random::Random;
+
+pub use passthrough::{PassThrough, PassThroughError};
+
+/// What is opened.
+#[derive(Clone, Copy, Debug)]
+pub struct Settings {
+    /// Files.
+    pub files: usize,
+    /// Bytes of each.
+    pub size: usize,
+    /// How often one is opened, in each folder.
+    pub opens: u64,
+    /// How often before it is the other folder's turn.
+    pub turn: u64,
+    /// What they are drawn by.
+    pub seed: u64,
+}
+
+/// How long that took.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Report {
+    /// Files.
+    pub files: usize,
+    /// Bytes of each.
+    pub bytes: usize,
+    /// In the folder in question.
+    pub measured: Opened,
+    /// In the one that it is compared with.
+    pub beside: Opened,
+    /// The one median by the other.
+    pub ratio: f64,
+}
+
+/// How long it took in one of the folders: from `open` to the end of `close`.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct Opened {
+    /// How often.
+    pub opens: u64,
+    /// The median, in microseconds.
+    pub p50_us: f64,
+    /// 99 of a hundred took no longer.
+    pub p99_us: f64,
+    /// The longest.
+    pub max_us: f64,
+}
+
+/// Why nothing is compared.
+#[derive(Debug, thiserror::Error)]
+pub enum OpensError {
+    /// A file cannot be written, or not be read.
+    #[error("`{}` cannot be used", path.display())]
+    File {
+        /// Which.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+    /// A file has other bytes than were written.
+    #[error("`{}` is not what was written", .0.display())]
+    Other(PathBuf),
+}
+
+fn name_of(file: usize) -> String {
+    format!("file-{file}")
+}
+
+fn byte_of(file: usize) -> u8 {
+    b'a' + (file % 26) as u8
+}
+
+/// Writes the files into a folder.
+///
+/// # Errors
+/// If they cannot be written.
+pub fn write(folder: &Path, settings: &Settings) -> Result<(), OpensError> {
+    for file in 0..settings.files {
+        let path = folder.join(name_of(file));
+        let written = std::fs::write(&path, vec![byte_of(file); settings.size]);
+        written.map_err(|source| OpensError::File { path, source })?;
+    }
+    Ok(())
+}
+
+/// Opens, reads and closes files in both folders, in turns.
+///
+/// # Errors
+/// If one cannot be read, or is not what was written.
+pub fn compare(settings: &Settings, measured: &Path, beside: &Path) -> Result<Report, OpensError> {
+    let mut folders = [Folder::new(measured, settings)?, Folder::new(beside, settings)?];
+    let mut random = Random::new(settings.seed);
+    let mut left = settings.opens;
+    while left > 0 {
+        let turn = left.min(settings.turn.max(1));
+        left -= turn;
+        for folder in &mut folders {
+            for _ in 0..turn {
+                let file = random.below(settings.files);
+                let time = folder.open(file)?;
+                folder.times.saturating_record(nanos(time));
+            }
+        }
+    }
+    let [measured, beside] = folders.map(|folder| folder.opened());
+    let ratio = rounded(measured.p50_us / beside.p50_us.max(f64::MIN_POSITIVE));
+    Ok(Report { files: settings.files, bytes: settings.size, measured, beside, ratio })
+}
+
+fn nanos(time: Duration) -> u64 {
+    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
+}
+
+/// One of the folders.
+struct Folder {
+    paths: Vec<PathBuf>,
+    buffer: Vec<u8>,
+    times: Histogram<u64>,
+}
+
+impl Folder {
+    /// Reads all files, so that they are warm.
+    fn new(folder: &Path, settings: &Settings) -> Result<Self, OpensError> {
+        let mut this = Folder {
+            paths: (0..settings.files).map(|file| folder.join(name_of(file))).collect(),
+            buffer: vec![0; settings.size],
+            times: Histogram::new(3).expect("three digits are supported"),
+        };
+        for file in 0..settings.files {
+            let path = &this.paths[file];
+            let length = std::fs::metadata(path)
+                .map_err(|source| OpensError::File { path: path.clone(), source })?
+                .len();
+            this.open(file)?;
+            let is_written = this.buffer.iter().all(|byte| *byte == byte_of(file));
+            if length != settings.size as u64 || !is_written {
+                return Err(OpensError::Other(this.paths[file].clone()));
+            }
+        }
+        Ok(this)
+    }
+
+    /// Opens, reads and closes a file; how long that took.
+    fn open(&mut self, file: usize) -> Result<Duration, OpensError> {
+        let path = &self.paths[file];
+        let begun = Instant::now();
+        // No more than its bytes are asked for: the end of the file would be a question of its own.
+        let read = File::open(path).and_then(|mut file| file.read_exact(&mut self.buffer));
+        let time = begun.elapsed();
+        read.map_err(|source| OpensError::File { path: path.clone(), source })?;
+        Ok(time)
+    }
+
+    fn opened(self) -> Opened {
+        let us = |nanos: u64| rounded(nanos as f64 / 1e3);
+        Opened {
+            opens: self.times.len(),
+            p50_us: us(self.times.value_at_quantile(0.5)),
+            p99_us: us(self.times.value_at_quantile(0.99)),
+            max_us: us(self.times.max()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SETTINGS: Settings = Settings { files: 3, size: 100, opens: 25, turn: 10, seed: 1 };
+
+    #[test]
+    fn both_folders_are_read_equally_often() {
+        let (one, other) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        write(one.path(), &SETTINGS).unwrap();
+        write(other.path(), &SETTINGS).unwrap();
+        let report = compare(&SETTINGS, one.path(), other.path()).unwrap();
+        assert_eq!((report.measured.opens, report.beside.opens), (25, 25));
+        assert!(report.ratio > 0.0 && report.measured.p50_us <= report.measured.max_us);
+    }
+
+    #[test]
+    fn other_files_are_told() {
+        let folder = tempfile::tempdir().unwrap();
+        write(folder.path(), &SETTINGS).unwrap();
+        let path = folder.path().join("file-1");
+        for bytes in [vec![b'b'; 101], vec![b'c'; 100]] {
+            std::fs::write(&path, bytes).unwrap();
+            let error = compare(&SETTINGS, folder.path(), folder.path()).unwrap_err();
+            assert!(matches!(error, OpensError::Other(other) if other == path));
+        }
+        std::fs::remove_file(&path).unwrap();
+        let error = compare(&SETTINGS, folder.path(), folder.path()).unwrap_err().to_string();
+        assert!(error.contains("file-1` cannot be used"), "{error}");
+    }
+}
