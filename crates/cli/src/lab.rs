@@ -1,5 +1,5 @@
 //! `lull lab run`, `list`, `report`: experiments, and what they show; `replay`, `documents`, `learn`,
-//! `replicate`, `readers` and `torture`.
+//! `replicate`, `readers`, `speed` and `torture`.
 
 use std::collections::BTreeSet;
 use std::io::{self, IsTerminal, Read, Write};
@@ -24,6 +24,7 @@ mod replay;
 mod replicate;
 mod report;
 mod section;
+mod speed;
 mod table;
 mod torture;
 mod workload;
@@ -36,6 +37,7 @@ pub(crate) use readers::{ReadersArgs, readers};
 pub(crate) use replay::{ReplayArgs, replay};
 pub(crate) use replicate::{ReplicateArgs, replicate};
 pub(crate) use report::{ReportArgs, report};
+pub(crate) use speed::{Command as SpeedCommand, EXAMPLES as SPEED_EXAMPLES, speed};
 pub(crate) use torture::{TortureArgs, torture};
 
 const RUN_EXAMPLES: &str = "\

@@ -41,6 +41,8 @@ Examples:
       one of them, a first look
   lull lab report out
       what the runs have shown, as a page
+  lull lab speed writes
+      how many durable writes a second an origin acknowledges in time on this machine
   sudo lull lab torture
       break everything around origin and replicas for a minute, and look whether they keep their promises";
 
@@ -91,6 +93,9 @@ enum Lab {
     Replicate(Box<lab::ReplicateArgs>),
     // It holds far more options than the others.
     Readers(Box<lab::ReadersArgs>),
+    /// See how fast origin and replicas are on this machine
+    #[command(subcommand, after_help = lab::SPEED_EXAMPLES)]
+    Speed(lab::SpeedCommand),
     Torture(lab::TortureArgs),
     /// Run one cell; what `lull lab run` starts
     #[command(hide = true)]
@@ -118,6 +123,7 @@ fn main() -> ExitCode {
         Command::Lab(Lab::Learn(args)) => lab::learn(&args),
         Command::Lab(Lab::Replicate(args)) => lab::replicate(&args),
         Command::Lab(Lab::Readers(args)) => lab::readers(&args),
+        Command::Lab(Lab::Speed(command)) => lab::speed(command),
         Command::Lab(Lab::Torture(args)) => lab::torture(&args),
         Command::Lab(Lab::Cell) => lab::cell(),
         Command::Origin(command) => origin::run(command),

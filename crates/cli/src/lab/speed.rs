@@ -1,0 +1,156 @@
+//! `lull lab speed`: how fast origin and replicas are on this machine.
+
+use std::fs;
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::time::Duration;
+
+use anyhow::Context;
+use lull_lab::emulate::{Signals, contain, parse_duration};
+use serde::Serialize;
+use serde_json::json;
+
+mod fan_out;
+mod memory;
+mod mount;
+mod writes;
+
+pub(crate) const EXAMPLES: &str = "\
+Examples:
+  lull lab speed writes
+      how many durable writes a second the origin acknowledges in time
+  lull lab speed fan-out --replicas 10,100,1000 --rates 20
+      how fast replicas are told of writes, and what that takes of the processor
+  lull lab speed memory --json | jq .most_resident_bytes
+      what an origin of a million objects and a hundred replicas has in memory at most
+  sudo lull lab speed mount
+      what opening a file in a mount costs, beside a mount that only passes through
+
+Origin and replicas are those of lull origin and lull replica, on a disk and over TLS on the loopback. Run
+it on a machine that does nothing else.";
+
+/// What is measured.
+#[derive(Debug, clap::Subcommand)]
+pub(crate) enum Command {
+    Writes(writes::Args),
+    FanOut(fan_out::Args),
+    Memory(memory::Args),
+    Mount(mount::Args),
+    /// Have replicas; what `lull lab speed memory` starts
+    #[command(hide = true)]
+    Replicas,
+}
+
+/// Measures it.
+pub(crate) fn speed(command: Command) -> anyhow::Result<ExitCode> {
+    match command {
+        Command::Writes(args) => writes::writes(&args),
+        Command::FanOut(args) => fan_out::fan_out(&args),
+        Command::Memory(args) => memory::memory(&args),
+        Command::Mount(args) => mount::mount(&args),
+        Command::Replicas => memory::replicas(),
+    }
+}
+
+/// Where it is measured, and how that is told.
+#[derive(Debug, clap::Args)]
+struct Place {
+    /// A folder on the disk in question, in which a folder is made that is deleted at the end
+    #[arg(long, value_name = "DIR", default_value = ".")]
+    folder: PathBuf,
+    /// Show the results as JSON
+    #[arg(long)]
+    json: bool,
+}
+
+impl Place {
+    /// Measures in a new folder, and shows what came of it. It is done in a process that takes with it
+    /// whatever it has started and mounted, so that nothing is left, however it ends.
+    fn measure<R: Serialize>(
+        &self,
+        work: impl FnOnce(&Path) -> anyhow::Result<R>,
+        in_words: impl FnOnce(&R, &str) -> String,
+    ) -> anyhow::Result<ExitCode> {
+        let named = || format!("`{}` cannot be used: name another --folder", self.folder.display());
+        let folder = fs::canonicalize(&self.folder).with_context(named)?;
+        let system = file_system(&folder).unwrap_or_else(|| "an unknown file system".to_owned());
+        if system == "tmpfs" {
+            eprintln!(
+                "lull: `{}` is in memory (tmpfs), where nothing is durable: name a folder on a disk \
+                 by --folder",
+                folder.display()
+            );
+        }
+        let scratch = tempfile::Builder::new().prefix("lull-speed-").tempdir_in(&folder);
+        let scratch = scratch.with_context(named)?;
+        let shown = || {
+            let report = work(scratch.path())?;
+            let text = if self.json {
+                let mut value = serde_json::to_value(&report)?;
+                value["file_system"] = json!(system);
+                format!("{}\n", serde_json::to_string_pretty(&value)?)
+            } else {
+                in_words(&report, &system)
+            };
+            io::stdout().write_all(text.as_bytes()).context("cannot write")
+        };
+        let code = contain(Signals::End, |_| match shown() {
+            Ok(()) => 0,
+            Err(error) => {
+                crate::complain(&error);
+                1
+            }
+        })?;
+        scratch.close().context("the folder for the measurement cannot be deleted")?;
+        Ok(ExitCode::from(code))
+    }
+}
+
+/// The type of the file system that a folder is on.
+fn file_system(folder: &Path) -> Option<String> {
+    let table = fs::read_to_string("/proc/self/mountinfo").ok()?;
+    of_table(&table, folder)
+}
+
+/// The same by a table as proc(5) describes it: the mount with the longest path above the folder, and of
+/// these the last. A path that has blanks is written otherwise there, and not found.
+fn of_table(table: &str, folder: &Path) -> Option<String> {
+    let mounts = table.lines().filter_map(|line| {
+        let mut fields = line.split(' ');
+        let path = Path::new(fields.nth(4)?);
+        fields.find(|field| *field == "-")?;
+        folder.starts_with(path).then_some((path.as_os_str().len(), fields.next()?))
+    });
+    mounts.max_by_key(|(length, _)| *length).map(|(_, kind)| kind.to_owned())
+}
+
+/// A time above zero.
+fn length(text: &str) -> Result<Duration, String> {
+    match parse_duration(text) {
+        Ok(time) if time.is_zero() => Err("write a time above zero, such as 10s".to_owned()),
+        other => other.map_err(|error| error.to_string()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_folder_is_on_the_file_system_that_is_mounted_last_and_next_above_it() {
+        let table = "36 35 98:0 / / rw,noatime shared:1 - ext4 /dev/root rw\n\
+            37 36 0:40 / /tmp rw - xfs /dev/b rw\n\
+            38 36 0:41 / /tmp rw master:1 - tmpfs tmpfs rw\n";
+        for (folder, expected) in [("/", "ext4"), ("/tmp/a", "tmpfs"), ("/tmpfs", "ext4")] {
+            assert_eq!(of_table(table, Path::new(folder)).as_deref(), Some(expected), "{folder}");
+        }
+        assert_eq!(of_table("", Path::new("/")), None);
+    }
+
+    #[test]
+    fn no_time_is_no_length() {
+        assert_eq!(length("1500ms"), Ok(Duration::from_millis(1_500)));
+        assert!(length("0s").is_err() && length("soon").is_err());
+    }
+}

@@ -1,0 +1,79 @@
+//! `lull lab speed memory`: what an origin of many objects and replicas has in memory.
+
+use std::io;
+use std::process::ExitCode;
+
+use anyhow::Context;
+use lull_cc::Bytes;
+use lull_replicate::speed::memory::{self, Report, Settings};
+
+use super::Place;
+
+const EXAMPLES: &str = "\
+Examples:
+  lull lab speed memory
+      a million objects and a hundred replicas
+  lull lab speed memory --objects 100000 --replicas 10 --folder /srv
+      fewer of both, on another disk
+  lull lab speed memory --json | jq .most_resident_bytes
+      the most that it had (VmHWM)
+
+The origin has this process for itself; another one has the replicas. They are told of each write, and take a
+few bodies each: all others wait for them, which is the most that an origin ever has to remember.";
+
+/// See what an origin of many objects and replicas has in memory at most
+#[derive(Debug, clap::Args)]
+#[command(after_help = EXAMPLES)]
+pub(crate) struct Args {
+    /// Objects, each written once
+    #[arg(long, value_name = "N", default_value_t = 1_000_000,
+        value_parser = clap::value_parser!(u64).range(1..=100_000_000))]
+    objects: u64,
+    /// Replicas
+    #[arg(long, value_name = "N", default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    replicas: u32,
+    /// Bytes of each object
+    #[arg(long, value_name = "N", default_value_t = 1_024, value_parser = clap::value_parser!(u32).range(8..=1 << 20))]
+    bytes: u32,
+    #[command(flatten)]
+    place: Place,
+}
+
+/// Fills an origin.
+pub(super) fn memory(args: &Args) -> anyhow::Result<ExitCode> {
+    let program = std::env::current_exe().context("this program cannot find itself")?;
+    let arguments = ["lab", "speed", "replicas"].map(str::to_owned).to_vec();
+    let work = |folder: &std::path::Path| {
+        Ok(memory::run(&Settings {
+            folder: folder.to_owned(),
+            objects: args.objects,
+            replicas: args.replicas,
+            size: args.bytes as usize,
+            program: (program, arguments),
+        })?)
+    };
+    args.place.measure(work, in_words)
+}
+
+/// Has the replicas that the standard input names.
+pub(super) fn replicas() -> anyhow::Result<ExitCode> {
+    lull_lab::run::end_with_runner();
+    memory::replicas(io::stdin(), io::stdout())?;
+    Ok(ExitCode::SUCCESS)
+}
+
+fn in_words(report: &Report, system: &str) -> String {
+    format!(
+        "{} objects of {} bytes, written and told to {} replicas in {:.1} s, on {system}\n\
+         {} invalidations decoded, {} bodies wait, {} came\n\
+         the origin had {} at most\n",
+        report.objects,
+        report.bytes,
+        report.replicas,
+        report.seconds,
+        report.delivered,
+        report.waiting,
+        report.bodies,
+        Bytes(report.most_resident_bytes),
+    )
+}

@@ -1,0 +1,196 @@
+//! `lull lab speed`: what it counts adds up, and nothing is left of it. How fast anything is nobody asks
+//! here.
+
+mod support;
+
+use std::fs;
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use lull_testing::{fuse, needs, user_namespaces};
+use serde_json::Value;
+use support::{Kept, eventually_within, finish, finish_within, lull};
+use tempfile::TempDir;
+
+/// A loaded machine may be slow.
+const LIMIT: Duration = Duration::from_secs(180);
+
+/// What a part of the command reports; nothing is left in its folder.
+fn report(arguments: &[&str]) -> Value {
+    let folder = tempfile::tempdir().unwrap();
+    let place = folder.path().to_str().unwrap();
+    let mut command = lull(&["lab", "speed"]);
+    command.args(arguments).args(["--json", "--folder", place]);
+    let said = finish_within(&mut command, LIMIT).ok();
+    assert!(is_empty(folder.path()));
+    let report: Value = serde_json::from_str(&said).unwrap();
+    assert!(report["file_system"].is_string(), "{report}");
+    report
+}
+
+fn is_empty(folder: &Path) -> bool {
+    fs::read_dir(folder).unwrap().next().is_none()
+}
+
+#[track_caller]
+fn number(of: &Value, path: &str) -> f64 {
+    let found = of.pointer(path).and_then(Value::as_f64);
+    found.unwrap_or_else(|| panic!("no {path}: {of}"))
+}
+
+#[track_caller]
+fn count(of: &Value, path: &str) -> u64 {
+    let found = of.pointer(path).and_then(Value::as_u64);
+    found.unwrap_or_else(|| panic!("no {path}: {of}"))
+}
+
+#[test]
+fn each_write_that_was_due_is_counted_once() {
+    needs!(user_namespaces());
+    let report = report(&["writes", "--rates", "40,80", "--settle", "100ms", "--length", "500ms"]);
+    assert_eq!((count(&report, "/writers"), count(&report, "/bytes")), (64, 1_024));
+    for (place, rate) in [(0, 40), (1, 80)] {
+        let point = &report["points"][place];
+        assert_eq!(count(point, "/rate"), rate);
+        let due = count(point, "/due");
+        assert_eq!(due, rate / 2, "{point}");
+        let ends = ["/acknowledged", "/refused", "/unanswered"].map(|end| count(point, end));
+        assert_eq!(ends.iter().sum::<u64>(), due, "{point}");
+        assert_eq!(count(point, "/acknowledgement/count"), due, "{point}");
+        assert_eq!(count(point, "/late/count"), due, "{point}");
+        let holds = number(point, "/acknowledgement/p99_ms") <= 50.0;
+        assert_eq!(point["holds"], holds, "{point}");
+    }
+    let held = |place: usize| report["points"][place]["holds"].as_bool().unwrap();
+    let knee = match (held(0), held(1)) {
+        (false, _) => Value::Null,
+        (true, false) => 40.into(),
+        (true, true) => 80.into(),
+    };
+    assert_eq!(report["knee"], knee, "{report}");
+}
+
+#[test]
+fn each_replica_decodes_each_write_that_was_acknowledged() {
+    needs!(user_namespaces());
+    let report = report(&[
+        "fan-out",
+        "--replicas",
+        "2,3",
+        "--rates",
+        "50",
+        "--settle",
+        "100ms",
+        "--length",
+        "400ms",
+    ]);
+    for (place, replicas) in [(0, 2), (1, 3)] {
+        let point = &report["points"][place];
+        assert_eq!((count(point, "/replicas"), count(point, "/rate")), (replicas, 50));
+        // Those before what counts are delivered, too.
+        assert_eq!((count(point, "/due"), count(point, "/acknowledged")), (20, 20), "{point}");
+        assert_eq!(count(point, "/delivered"), replicas * 25, "{point}");
+        assert_eq!((count(point, "/undelivered"), count(point, "/decoded/count")), (0, 20));
+        assert!(number(point, "/from_due/p50_ms") >= number(point, "/decoded/p50_ms"), "{point}");
+        for cost in ["/write_cpu_us", "/all_cpu_us"] {
+            assert!(number(point, cost) > 0.0, "{point}");
+        }
+        assert_eq!(count(&report, &format!("/knees/{place}/replicas")), replicas);
+    }
+}
+
+#[test]
+fn all_objects_are_told_to_all_replicas_and_wait_for_them() {
+    needs!(user_namespaces());
+    let report = report(&["memory", "--objects", "400", "--replicas", "3", "--bytes", "100"]);
+    assert_eq!((count(&report, "/objects"), count(&report, "/replicas")), (400, 3));
+    assert_eq!(count(&report, "/delivered"), 1_200);
+    // A few bodies are sent to each before the origin waits for it.
+    let waiting = count(&report, "/waiting");
+    assert!((1_200 - 3 * 16..=1_200).contains(&waiting), "{report}");
+    assert!(count(&report, "/bodies") + waiting <= 1_200, "{report}");
+    assert!(count(&report, "/most_resident_bytes") > 1 << 20, "{report}");
+}
+
+#[test]
+fn files_are_opened_equally_often_in_both_mounts() {
+    needs!(fuse(), user_namespaces());
+    let report =
+        report(&["mount", "--files", "5", "--bytes", "100", "--opens", "50", "--turn", "20"]);
+    for mount in ["/measured", "/beside"] {
+        assert_eq!(count(&report, &format!("{mount}/opens")), 50, "{report}");
+    }
+    let medians = ["/measured/p50_us", "/beside/p50_us"].map(|path| number(&report, path));
+    let ratio = number(&report, "/ratio");
+    assert!((ratio - medians[0] / medians[1]).abs() < 0.001, "{report}");
+}
+
+#[test]
+fn people_are_told_the_knee() {
+    needs!(user_namespaces());
+    let folder = tempfile::tempdir().unwrap();
+    let place = folder.path().to_str().unwrap();
+    let most = ["--rates", "20", "--settle", "50ms", "--length", "200ms", "--within", "60s"];
+    let said = finish(lull(&["lab", "speed", "writes", "--folder", place]).args(most)).ok();
+    assert!(
+        said.ends_with("knee: 20 writes/s or more, p99 is within 60000 ms at all rates\n"),
+        "{said}"
+    );
+    let none = ["--rates", "20", "--settle", "50ms", "--length", "200ms", "--within", "1ns"];
+    let said =
+        finish(lull(&["lab", "speed", "fan-out", "--replicas", "1", "--folder", place]).args(none));
+    let said = said.ok();
+    assert!(said.contains("knee with 1 replicas: below all of them"), "{said}");
+}
+
+/// Starts it, and interrupts it in the middle.
+fn interrupted(folder: &TempDir, arguments: &[&str], is_at_work: impl Fn(&Path) -> bool) {
+    let place = folder.path().to_str().unwrap();
+    let mut command = lull(&["lab", "speed"]);
+    command.args(arguments).args(["--folder", place]);
+    let mut run = Kept::spawn(command.stdout(Stdio::null()).stderr(Stdio::null()));
+    eventually_within(LIMIT, "work", || {
+        let entry = fs::read_dir(folder.path()).unwrap().next();
+        entry.is_some_and(|entry| is_at_work(&entry.unwrap().path()))
+    });
+    assert!(Command::new("kill").args(["-INT", &run.pid()]).status().unwrap().success());
+    assert_eq!(run.0.wait().unwrap().code(), Some(130));
+    assert!(is_empty(folder.path()));
+}
+
+#[test]
+fn nothing_is_left_of_a_run_that_is_interrupted() {
+    needs!(user_namespaces());
+    let folder = tempfile::tempdir().unwrap();
+    let writes = ["writes", "--rates", "10", "--length", "1h"];
+    interrupted(&folder, &writes, |at| at.join("writes-10").exists());
+    let memory = ["memory", "--objects", "100000000", "--replicas", "2"];
+    interrupted(&folder, &memory, |at| at.join("memory/replica-1").exists());
+}
+
+#[test]
+fn nothing_is_left_of_mounts_that_are_interrupted() {
+    needs!(fuse(), user_namespaces());
+    let folder = tempfile::tempdir().unwrap();
+    let mount = ["mount", "--opens", "1000000000"];
+    interrupted(&folder, &mount, |at| at.join("replica").exists());
+    let table = fs::read_to_string("/proc/self/mountinfo").unwrap();
+    assert!(!table.contains(folder.path().to_str().unwrap()), "{table}");
+}
+
+#[test]
+fn what_makes_no_sense_is_told() {
+    for (arguments, code, words) in [
+        (&["writes", "--rates", "0"][..], 2, "0 is not in 1..=1000000"),
+        (&["writes", "--length", "0s"], 2, "write a time above zero"),
+        (&["fan-out", "--replicas", "0"], 2, "0 is not in 1..=10000"),
+        (
+            &["memory", "--folder", "/nowhere"],
+            1,
+            "`/nowhere` cannot be used: name another --folder",
+        ),
+    ] {
+        finish(lull(&["lab", "speed"]).args(arguments)).fails(code, words);
+    }
+}
