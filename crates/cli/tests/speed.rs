@@ -59,6 +59,7 @@ fn each_write_that_was_due_is_counted_once() {
         assert_eq!(ends.iter().sum::<u64>(), due, "{point}");
         assert_eq!(count(point, "/acknowledgement/count"), due, "{point}");
         assert_eq!(count(point, "/late/count"), due, "{point}");
+        assert!(number(point, "/acknowledgement/p50_ms") > 0.0, "{point}");
         let holds = number(point, "/acknowledgement/p99_ms") <= 50.0;
         assert_eq!(point["holds"], holds, "{point}");
     }
@@ -93,6 +94,7 @@ fn each_replica_decodes_each_write_that_was_acknowledged() {
         assert_eq!(count(point, "/delivered"), replicas * 25, "{point}");
         assert_eq!((count(point, "/undelivered"), count(point, "/decoded/count")), (0, 20));
         assert!(number(point, "/from_due/p50_ms") >= number(point, "/decoded/p50_ms"), "{point}");
+        assert!(number(point, "/decoded/max_ms") > 0.0, "{point}");
         for cost in ["/write_cpu_us", "/all_cpu_us"] {
             assert!(number(point, cost) > 0.0, "{point}");
         }
@@ -122,6 +124,7 @@ fn files_are_opened_equally_often_in_both_mounts() {
         assert_eq!(count(&report, &format!("{mount}/opens")), 50, "{report}");
     }
     let medians = ["/measured/p50_us", "/beside/p50_us"].map(|path| number(&report, path));
+    assert!(medians.iter().all(|median| *median > 0.0), "{report}");
     let ratio = number(&report, "/ratio");
     assert!((ratio - medians[0] / medians[1]).abs() < 0.001, "{report}");
 }
@@ -137,7 +140,7 @@ fn people_are_told_the_knee() {
         said.ends_with("knee: 20 writes/s or more, p99 is within 60000 ms at all rates\n"),
         "{said}"
     );
-    let none = ["--rates", "20", "--settle", "50ms", "--length", "200ms", "--within", "1ns"];
+    let none = ["--rates", "20", "--settle", "50ms", "--length", "200ms", "--within", "1us"];
     let said =
         finish(lull(&["lab", "speed", "fan-out", "--replicas", "1", "--folder", place]).args(none));
     let said = said.ok();
@@ -163,7 +166,7 @@ fn interrupted(folder: &TempDir, arguments: &[&str], is_at_work: impl Fn(&Path) 
 fn nothing_is_left_of_a_run_that_is_interrupted() {
     needs!(user_namespaces());
     let folder = tempfile::tempdir().unwrap();
-    let writes = ["writes", "--rates", "10", "--length", "1h"];
+    let writes = ["writes", "--rates", "10", "--length", "3600s"];
     interrupted(&folder, &writes, |at| at.join("writes-10").exists());
     let memory = ["memory", "--objects", "100000000", "--replicas", "2"];
     interrupted(&folder, &memory, |at| at.join("memory/replica-1").exists());
