@@ -201,6 +201,8 @@ fn what_makes_no_sense_is_told_on_one_line_with_the_way_out() {
         (bench.folder.path(), &["--plans", "nowhere"], 2, &["nowhere"]),
         (bench.folder.path(), &["--json", "--out", "x"], 2, &["--out"]),
         (bench.folder.path(), &["--json", "--cells"], 2, &["--cells"]),
+        (bench.folder.path(), &["--json", "--figures", "x"], 2, &["--figures"]),
+        (bench.folder.path(), &["--figures", "plans/mini.toml"], 1, &["plans/mini.toml"]),
         (bench.folder.path(), &["--out", "site"], 1, &["site/index.html", "--out"]),
         (bench.folder.path(), &["--out", "plans/mini.toml"], 1, &["plans/mini.toml"]),
         (broken.folder.path(), &[], 1, &["mini.jsonl:1"]),
@@ -217,6 +219,19 @@ fn what_makes_no_sense_is_told_on_one_line_with_the_way_out() {
     }
     let site = fs::read_to_string(bench.path("site/index.html")).unwrap();
     assert_eq!(site, "<h1>somebody's</h1>");
+}
+
+#[test]
+fn figures_alone_are_files_of_their_own_and_no_page_is_made() {
+    let bench = Bench::new(&[6.0, 7.0]);
+    let plot = "[[plots]]\nname = 'rates'\ntitle = 'Goodput'\nkind = 'bars'\nx = 'control'\n\
+                y = 'metric.double'\ny_title = 'Mbit/s'\n";
+    fs::write(bench.path("plans/mini.toml"), format!("{PLAN}{plot}")).unwrap();
+    let output = report_in(bench.folder.path(), &["--figures", "drawn", "mini"]);
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+    assert_eq!(text(&output.stdout), "drawn/mini-rates.svg\n");
+    assert!(fs::read_to_string(bench.path("drawn/mini-rates.svg")).unwrap().starts_with("<svg "));
+    assert!(!bench.path("report/index.html").exists());
 }
 
 #[test]

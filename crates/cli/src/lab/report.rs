@@ -16,6 +16,8 @@ Examples:
       all plans by the records in report/, as the page report/index.html
   lull lab report out 'kernel-*' --out /tmp
       some plans, by the records of runs with --out out
+  lull lab report --figures plots nice-fig2
+      its figures alone, as plots/nice-fig2-latency.svg and so on
   lull lab report --json report
       {\"rows\": [{\"id\", \"verdict\", \"paper\", \"measured\", \"why\"}]} of all plans that have checks
   lull lab report --cells kernel-matrix | jq -r '.plans[].cells[] | [.key, .metrics.kept] | @tsv'
@@ -52,6 +54,9 @@ pub(crate) struct ReportArgs {
     /// Show every cell by its plan's metrics, and what each check says, as JSON; make no page
     #[arg(long, conflicts_with_all = ["out", "json"])]
     cells: bool,
+    /// Draw the figures into a folder, each as a file PLAN-FIGURE.svg of its own; make no page
+    #[arg(long, value_name = "DIR", conflicts_with_all = ["out", "json", "cells"])]
+    figures: Option<PathBuf>,
     /// Exit with 1 if a verdict is 'missed'
     #[arg(long)]
     check: bool,
@@ -80,6 +85,8 @@ fn try_report(args: &ReportArgs) -> anyhow::Result<ExitCode> {
         print(&json!({ "rows": report.rows() }))?;
     } else if args.cells {
         print(&json!({ "plans": report.cells() }))?;
+    } else if let Some(out) = &args.figures {
+        draw(&report, out)?;
     } else {
         let page = write_page(&report, args.out.as_deref().unwrap_or(&folder))?;
         let mut text = Vec::new();
@@ -102,6 +109,18 @@ fn try_report(args: &ReportArgs) -> anyhow::Result<ExitCode> {
 fn print(value: &Value) -> anyhow::Result<()> {
     let text = serde_json::to_string_pretty(value)?;
     writeln!(io::stdout(), "{text}").context("cannot write")
+}
+
+/// Draws all figures, and says where each is.
+fn draw(report: &Report, out: &Path) -> anyhow::Result<()> {
+    fs::create_dir_all(out)
+        .with_context(|| format!("the folder {} cannot be made", out.display()))?;
+    for entry in &report.entries {
+        for path in lull_lab::plot::draw(&entry.plan, &entry.cells, out)? {
+            writeln!(io::stdout(), "{}", path.display()).context("cannot write")?;
+        }
+    }
+    Ok(())
 }
 
 /// Which of the arguments is the folder of records: one at most may be a folder, all others are
