@@ -9,7 +9,7 @@ use std::time::Duration;
 use anyhow::Context;
 use lull_replicate::daemon::{BentClock, Clock, MachineClock, OriginOptions, create_origin};
 use lull_replicate::http::client::Client;
-use lull_replicate::origin::{Config, Strategy};
+use lull_replicate::origin::{CaseClashes, Config, Strategy};
 use lull_replicate::service::{OriginService, Told, run_origin, runtime};
 use lull_transport::{Dscp, Options};
 use serde_json::json;
@@ -115,6 +115,11 @@ pub(crate) struct RunArgs {
     /// The class of its packets: le or none
     #[arg(long, value_name = "DSCP", default_value = "le", value_parser = crate::web::dscp)]
     dscp: Dscp,
+    /// Refuse a file whose path differs from another's only in case: wherever replicas are copied to a
+    /// file system that does not tell cases apart, one of them would be lost. In a watched folder
+    /// what was written with such a file waits until one of both is renamed
+    #[arg(long)]
+    refuse_case_clashes: bool,
     /// Tell what happens as JSON, one object a line
     #[arg(long)]
     json: bool,
@@ -187,7 +192,15 @@ pub(crate) fn run(command: Command) -> anyhow::Result<ExitCode> {
             let token = args.token_file.as_deref().map(crate::web::token).transpose()?;
             let service = OriginService {
                 daemon: OriginOptions {
-                    config: Config { strategy: args.strategy, ..Config::default() },
+                    config: Config {
+                        strategy: args.strategy,
+                        case_clashes: if args.refuse_case_clashes {
+                            CaseClashes::Refuse
+                        } else {
+                            CaseClashes::Allow
+                        },
+                        ..Config::default()
+                    },
                     background: Options::new().congestion_control(args.cc).dscp(args.dscp),
                     ..OriginOptions::new(args.folder, args.listen)
                 },

@@ -110,9 +110,10 @@ impl Path {
         folder.is_empty() || self.0.strip_prefix(folder).is_some_and(|rest| rest.starts_with('/'))
     }
 
-    /// What paths have in common that differ only in their case.
+    /// What paths have in common that differ only in their case. To upper case first: some letters have
+    /// more than one small form, and file systems take these for one, too.
     pub fn folded(&self) -> String {
-        self.0.to_lowercase()
+        self.0.to_uppercase().to_lowercase()
     }
 }
 

@@ -4,6 +4,7 @@
 //! is nothing more. See [`Origin`] for the order.
 
 mod bodies;
+mod case;
 mod image;
 mod interface;
 mod peer;
@@ -32,6 +33,7 @@ use crate::types::{Digest, Position, ReplicaId, Sequence, Version};
 
 pub use bodies::HoldId;
 use bodies::Holds;
+use case::ByCase;
 pub use image::{Append, Chain, Entry, Image};
 pub use interface::{Config, Counters, Effect, Event};
 use peer::{Link, Peer, Phase, Snapshot};
@@ -77,6 +79,8 @@ pub struct Origin<P> {
     append: Option<Append<P>>,
     order: Order,
     objects: BTreeMap<Path, Ranked>,
+    /// Where paths that differ only in case are refused.
+    by_case: Option<ByCase>,
     peers: BTreeMap<ReplicaId, Peer>,
     snapshot: Option<Arc<Snapshot>>,
     events: VecDeque<Event>,
@@ -115,6 +119,8 @@ impl<P: Clone> Origin<P> {
             append: None,
             order: Order::default(),
             objects: BTreeMap::new(),
+            by_case: (config.case_clashes == CaseClashes::Refuse)
+                .then(|| image.objects.keys().collect()),
             peers: BTreeMap::new(),
             snapshot: None,
             events: VecDeque::new(),

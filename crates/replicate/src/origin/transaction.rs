@@ -1,10 +1,11 @@
 //! From a transaction to a commit: bodies durable, then the log durable, only then anybody is told.
 
 use core::ops::Bound;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use thiserror::Error;
 
+use super::case::ByCase;
 use super::{Append, Event, Origin};
 use crate::faults::Fault;
 use crate::path::Path;
@@ -65,7 +66,7 @@ pub enum Refused {
         "`{0}` is a file, and would have to be a folder too: delete it in the same transaction"
     )]
     FileAndFolder(Path),
-    /// Two paths differ only in case.
+    /// Two paths, of files or of the folders above them, differ only in case.
     #[error("`{0}` and `{1}` differ only in case: rename one")]
     Case(Path, Path),
     /// Too many transactions wait for the disk.
@@ -329,6 +330,9 @@ impl<P: Clone> Origin<P> {
         let left = self.image.apply(&append);
         for commit in &append.commits {
             for change in &*commit.changes {
+                if let Some(by_case) = &mut self.by_case {
+                    by_case.set(&change.path, change.content.is_some());
+                }
                 // A later commit of the same step may have changed it again.
                 match self.image.objects.get(&change.path).copied() {
                     Some(version) => self.queue_body(&change.path, version, period),
@@ -372,33 +376,12 @@ impl<P: Clone> Origin<P> {
                 return Err(Refused::FileAndFolder(path.clone()));
             }
         }
-        match self.config.case_clashes {
-            CaseClashes::Allow => Ok(()),
-            CaseClashes::Refuse => {
-                let mut after = overlay.clone();
-                after.extend(changes);
-                self.check_case(&after, changes)
-            }
-        }
-    }
-
-    fn check_case(
-        &self,
-        after: &Overlay,
-        changes: &[(Path, Option<Content>)],
-    ) -> Result<(), Refused> {
-        let new: BTreeMap<String, &Path> = changes
-            .iter()
-            .filter(|(_, content)| content.is_some())
-            .map(|(path, _)| (path.folded(), path))
-            .collect();
-        let live = |path: &&Path| after.0.get(*path).copied().unwrap_or(true);
-        let added = after.0.iter().filter(|(_, exists)| **exists).map(|(path, _)| path);
-        let all: BTreeSet<&Path> = self.image.objects.keys().filter(live).chain(added).collect();
-        let clash = all.into_iter().find_map(|path| {
-            new.get(&path.folded()).filter(|other| **other != path).map(|other| (path, *other))
-        });
-        clash.map_or(Ok(()), |(one, other)| Err(Refused::Case(one.clone(), other.clone())))
+        let Some(by_case) = &self.by_case else { return Ok(()) };
+        let newer: ByCase = [&overlay.0, &own.0].into_iter().flat_map(BTreeMap::keys).collect();
+        let is_live = |path: &Path| exists(path.as_str());
+        let put = changes.iter().filter(|(_, content)| content.is_some());
+        put.map(|(path, _)| path)
+            .try_for_each(|path| ByCase::check(&[by_case, &newer], path, is_live))
     }
 }
 
