@@ -26,6 +26,11 @@ impl Root {
         }
     }
 
+    /// What is in a folder now, mounted or not.
+    pub(crate) fn hold(folder: &Path) -> io::Result<Self> {
+        hold(folder)
+    }
+
     /// A folder in it, held likewise.
     pub(crate) fn within(&self, name: &str) -> io::Result<Self> {
         hold(&self.path(name))

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use anyhow::{Context, bail};
 use lull_lab::emulate::parse_duration;
-use lull_lab::readers::{File, History, Load, Origin, Read, Readers, Report, Write};
+use lull_lab::readers::{File, History, Load, Origin, Read, Readers, Report, Source, Write};
 use lull_replicate::checker::{self, Acknowledged, Body, Changes, Log, Name, Seen, Violation};
 use lull_replicate::evaluate::Workload;
 use lull_replicate::http::client::Client;
@@ -155,14 +155,15 @@ fn run(args: &ReadersArgs, load: Load, contents: &[Contents]) -> anyhow::Result<
     let before = Sent::ask(&folders)?;
     let load = Arc::new(load);
     let bar = bar(load.reads.last().map(|read| read.at).unwrap_or_default());
-    let history = readers.run(&load, Origin { address, token }, args.patience, &mut |progress| {
+    let source = Source::Origin(Origin { address, token });
+    let history = readers.run(&load, source, args.patience, &mut |progress| {
         bar.set_position(progress.now.as_millis() as u64);
         bar.set_message(format!("{} of {} answered", progress.answered, progress.due));
     });
     bar.finish_and_clear();
     let history = history?;
     let sent = Sent::ask(&folders)?.since(&before)?;
-    let violations = violations(&load, &history, args.delta)?;
+    let violations = violations(&load, &history, Some(args.delta))?;
     let report = Report::new(&load, &history, args.waits);
     if args.json {
         let mut value = serde_json::to_value(&report)?;
@@ -178,7 +179,7 @@ fn run(args: &ReadersArgs, load: Load, contents: &[Contents]) -> anyhow::Result<
 }
 
 /// Violations that are told in words.
-const TOLD: usize = 20;
+pub(super) const TOLD: usize = 20;
 
 /// What origin and replicas have sent since they started, by what they say themselves.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -264,8 +265,12 @@ impl Sent {
     }
 }
 
-/// The promises that were broken: all who read in one mount are one session.
-fn violations(load: &Load, history: &History, delta: Duration) -> anyhow::Result<Vec<Violation>> {
+/// The promises that were broken: all who read in one mount are one session. Without Δ, those of order.
+pub(super) fn violations(
+    load: &Load,
+    history: &History,
+    delta: Option<Duration>,
+) -> anyhow::Result<Vec<Violation>> {
     let name = |file: usize| Name(u32::try_from(file).unwrap_or(u32::MAX));
     let changes = |file: usize, body: u64| Changes::from([(name(file), Some(Body(body)))]);
     // The state of the beginning, however many there were before, is the first.
@@ -289,7 +294,7 @@ fn violations(load: &Load, history: &History, delta: Duration) -> anyhow::Result
             replica: read.replica as u64,
             began: seen.began,
             ended: seen.ended,
-            bound: Some(delta),
+            bound: delta,
             seen: vec![(name(read.file), Seen::Body(Body(seen.body)))],
         }
     });
@@ -368,7 +373,7 @@ mod tests {
             body: *body,
         });
         let reads = answered.collect();
-        let writes = vec![Written { write: 0, position: 7, at: s(1) }];
+        let writes = vec![Written { write: 0, position: 7, began: s(1), at: s(1) }];
         let history = History { reads, writes, ..History::default() };
         (load, history)
     }
@@ -378,16 +383,18 @@ mod tests {
         use Violation::{Back, Phantom, Stale};
         let found = |reads: &[(u64, usize, u64)]| {
             let (load, history) = history(reads);
-            violations(&load, &history, s(60)).unwrap()
+            violations(&load, &history, Some(s(60))).unwrap()
         };
         // First bodies are 1 and 2, and the write brings 3.
         assert_eq!(found(&[(2, 0, 1), (30, 1, 2), (60, 1, 2), (62, 1, 3)]), []);
         assert!(matches!(found(&[(62, 1, 2)])[..], [Stale { read: 0, .. }]));
         assert!(matches!(found(&[(5, 1, 3), (6, 1, 2)])[..], [Back { read: 1, .. }]));
         assert!(matches!(found(&[(5, 0, 3)])[..], [Phantom { read: 0 }]));
-        let (load, mut other) = history(&[]);
-        other.writes.push(Written { write: 0, position: 9, at: s(2) });
-        let error = violations(&load, &other, s(60)).unwrap_err();
+        let (load, history) = history(&[(62, 1, 2)]);
+        assert_eq!(violations(&load, &history, None).unwrap(), [], "nobody promises how stale");
+        let (load, mut other) = self::history(&[]);
+        other.writes.push(Written { write: 0, position: 9, began: s(2), at: s(2) });
+        let error = violations(&load, &other, Some(s(60))).unwrap_err();
         assert!(error.to_string().contains("somebody else writes"), "{error}");
     }
 

@@ -1,4 +1,4 @@
-//! Threads that read when a read is due, and one that writes.
+//! Threads that read when a read is due.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -7,21 +7,20 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Sender, channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::thread::{self, JoinHandle};
+use std::thread;
 use std::time::{Duration, Instant};
 
 use nix::errno::Errno;
 
-use super::{File, History, Load, Origin, Progress, Read, ReadersError, Seen, Written};
-use crate::asking::{Asked, Client, block_on};
+use super::write::begin_to_write;
+use super::{File, History, Load, Progress, Read, ReadersError, Seen, Source};
 use crate::mounted::Root;
 use crate::numbered::{self, NOBODYS};
-use crate::replay::files::encoded;
 
 /// How long mounts may take to be there, and to answer.
 const GATHERING: Duration = Duration::from_secs(60);
 /// How often is looked whether something has happened.
-const STEP: Duration = Duration::from_millis(20);
+pub(super) const STEP: Duration = Duration::from_millis(20);
 /// Threads that are there at the beginning: one that has to be made takes some time of its read's.
 const AT_ONCE: usize = 8;
 /// How often a file is opened that is written faster than it comes.
@@ -31,23 +30,61 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-fn system(what: &'static str) -> impl Fn(io::Error) -> ReadersError {
+pub(super) fn system(what: &'static str) -> impl Fn(io::Error) -> ReadersError {
     move |source| ReadersError::System { what, source }
 }
 
-/// Mounts that answer.
+/// Mounts, or a folder, that answer.
 #[derive(Debug)]
 pub struct Readers {
     mounts: Vec<Mount>,
+    /// Whether all files were there: then one that is not is something that was seen.
+    all_there: bool,
 }
 
 #[derive(Clone, Debug)]
-struct Mount {
+pub(super) struct Mount {
     folder: PathBuf,
     root: Arc<Root>,
 }
 
 impl Mount {
+    /// Whatever is in a folder now.
+    pub(super) fn hold(folder: &Path) -> Result<Self, ReadersError> {
+        let root = Root::hold(folder);
+        let folder = folder.to_owned();
+        match root {
+            Ok(root) => Ok(Mount { folder, root: Arc::new(root) }),
+            Err(source) => Err(ReadersError::Folder { folder, source }),
+        }
+    }
+
+    /// Reads a file, but waits no longer than until then: a replica that has not heard of its origin lets
+    /// reads wait.
+    pub(super) fn look(&self, name: &str, until: Instant) -> Result<Vec<u8>, ReadersError> {
+        let (told, answered) = channel();
+        let (reader, name) = (self.clone(), name.to_owned());
+        let look = move || drop(told.send(reader.read(&name)));
+        thread::Builder::new().spawn(look).map_err(system("starting a thread"))?;
+        match answered.recv_timeout(until.saturating_duration_since(Instant::now())) {
+            Ok(read) => read,
+            Err(_) => Err(ReadersError::Silent(self.folder.clone())),
+        }
+    }
+
+    /// Looks whether the first version of a file is there.
+    fn has_first(&self, load: &Load, number: usize, until: Instant) -> Result<(), ReadersError> {
+        let File { name, bytes } = &load.files[number];
+        let read = self.look(name, until)?;
+        match numbered::number_of(&read, |_| *bytes) == Some(load.first_body(number)) {
+            true => Ok(()),
+            false => {
+                let (name, folder) = (name.clone(), self.folder.clone());
+                Err(ReadersError::Version { name, folder })
+            }
+        }
+    }
+
     /// Reads a whole file as any program does.
     fn read(&self, name: &str) -> Result<Vec<u8>, ReadersError> {
         let path = self.root.path(name);
@@ -81,17 +118,30 @@ impl Readers {
         let mounts = mounts.collect::<Result<Vec<Mount>, ReadersError>>()?;
         for mount in &mounts {
             let Some(file) = load.files.first() else { continue };
-            let (told, answered) = channel();
-            let (reader, name) = (mount.clone(), file.name.clone());
-            // A replica that has not heard of its origin lets reads wait.
-            let look = move || drop(told.send(reader.read(&name)));
-            thread::Builder::new().spawn(look).map_err(system("starting a thread"))?;
-            match answered.recv_timeout(until.saturating_duration_since(Instant::now())) {
-                Ok(read) => drop(read?),
-                Err(_) => return Err(ReadersError::Silent(mount.folder.clone())),
+            mount.look(&file.name, until)?;
+        }
+        Ok(Readers { mounts, all_there: false })
+    }
+
+    /// Waits until the first versions of all files can be read in a folder, whatever is mounted there or not.
+    ///
+    /// # Errors
+    /// If one cannot within a minute.
+    pub fn in_folder(folder: &Path, load: &Load) -> Result<Self, ReadersError> {
+        let until = Instant::now() + GATHERING;
+        loop {
+            // Anew each time: what is mounted there meanwhile is not what was there before.
+            let mount = Mount::hold(folder)?;
+            match (0..load.files.len()).try_for_each(|file| mount.has_first(load, file, until)) {
+                Ok(()) => return Ok(Readers { mounts: vec![mount], all_there: true }),
+                Err(ReadersError::Read { .. } | ReadersError::Version { .. })
+                    if Instant::now() < until =>
+                {
+                    thread::sleep(STEP);
+                }
+                Err(error) => return Err(error),
             }
         }
-        Ok(Readers { mounts })
     }
 
     fn mounted(folder: &Path, until: Instant) -> Result<Mount, ReadersError> {
@@ -107,14 +157,14 @@ impl Readers {
     /// Reads and writes. Reads without an answer so long after the last one was due are given up.
     ///
     /// # Errors
-    /// If a file cannot be read, or the origin does not take a write.
+    /// If a file cannot be read, or a write is not taken.
     ///
     /// # Panics
     /// If a read is in a mount, or of a file, that is not there.
     pub fn run(
         self,
         load: &Arc<Load>,
-        origin: Origin,
+        source: Source,
         patience: Duration,
         tell: &mut dyn FnMut(Progress),
     ) -> Result<History, ReadersError> {
@@ -122,6 +172,7 @@ impl Readers {
         let desk = Arc::new(Desk {
             load: Arc::clone(load),
             mounts: self.mounts,
+            all_there: self.all_there,
             begun,
             idle: Mutex::default(),
             ledger: Mutex::default(),
@@ -131,7 +182,7 @@ impl Readers {
             lock(&desk.idle).push(reader);
         }
         let stop = Arc::new(AtomicBool::new(false));
-        let writing = begin_to_write(begun, Arc::clone(load), origin, Arc::clone(&stop))?;
+        let writing = begin_to_write(begun, Arc::clone(load), source, Arc::clone(&stop))?;
         for (number, read) in load.reads.iter().enumerate() {
             thread::sleep((begun + read.at).saturating_duration_since(Instant::now()));
             desk.hand_over(number)?;
@@ -192,6 +243,7 @@ impl Ledger {
 struct Desk {
     load: Arc<Load>,
     mounts: Vec<Mount>,
+    all_there: bool,
     begun: Instant,
     /// Threads that have nothing to read.
     idle: Mutex<Vec<Reader>>,
@@ -237,7 +289,15 @@ impl Desk {
         lock(&self.ledger).begin(number, began);
         let read = self.mounts[replica].read(name);
         let ended = self.begun.elapsed();
-        let body = numbered::number_of(&read?, |_| *bytes).unwrap_or(NOBODYS);
+        let body = match read {
+            Ok(read) => numbered::number_of(&read, |_| *bytes).unwrap_or(NOBODYS),
+            Err(ReadersError::Read { source, .. })
+                if self.all_there && source.kind() == io::ErrorKind::NotFound =>
+            {
+                NOBODYS
+            }
+            Err(error) => return Err(error),
+        };
         Ok(Seen { read: number, began, ended, body })
     }
 
@@ -250,57 +310,27 @@ impl Desk {
     }
 }
 
-/// A thread that writes.
-type Writing = JoinHandle<Result<Vec<Written>, ReadersError>>;
-
-fn begin_to_write(
-    begun: Instant,
-    load: Arc<Load>,
-    origin: Origin,
-    stop: Arc<AtomicBool>,
-) -> Result<Writing, ReadersError> {
-    let work = move || {
-        let written = block_on(write(begun, &load, &origin, &stop));
-        written.map_err(system("starting the writer"))?
-    };
-    let thread = thread::Builder::new().name("writer".to_owned()).spawn(work);
-    thread.map_err(system("starting a thread"))
-}
-
-/// Writes one file after the other, none before it is due.
-async fn write(
-    begun: Instant,
-    load: &Load,
-    origin: &Origin,
-    stop: &AtomicBool,
-) -> Result<Vec<Written>, ReadersError> {
-    let mut client = Client::to(origin.address);
-    let mut written = Vec::with_capacity(load.writes.len());
-    for (number, write) in load.writes.iter().enumerate() {
-        let due = begun + write.at;
-        tokio::time::sleep(due.saturating_duration_since(Instant::now())).await;
-        if stop.load(Ordering::Relaxed) {
-            break;
-        }
-        let File { name, bytes } = &load.files[write.file];
-        let body = numbered::body(load.written_body(number), *bytes);
-        let path = format!("/{}", encoded(name));
-        let bearer = Some(&*origin.token);
-        let asked = Asked { method: "PUT", path: &path, bearer, session: None, body: &body };
-        let refused = |why: String| ReadersError::Write { name: name.clone(), why };
-        let Some(answer) = client.ask(asked).await else {
-            return Err(refused(format!("nobody answers at {}", origin.address)));
-        };
-        let position = answer.sequence.filter(|_| answer.status == 200);
-        let position = position.ok_or_else(|| refused(format!("it says {}", answer.status)))?;
-        written.push(Written { write: number, position, at: begun.elapsed() });
-    }
-    Ok(written)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_folder_is_waited_for_until_it_has_the_first_versions() {
+        let home = tempfile::tempdir().unwrap();
+        let file = |name: &str| File { name: name.to_owned(), bytes: 20 };
+        let load = Load { files: vec![file("a"), file("b")], ..Load::default() };
+        let mount = Mount::hold(home.path()).unwrap();
+        let soon = Instant::now() + Duration::from_secs(10);
+        let missing = mount.has_first(&load, 0, soon).unwrap_err();
+        assert!(matches!(missing, ReadersError::Read { .. }), "{missing}");
+        load.write_first(home.path()).unwrap();
+        assert!(Readers::in_folder(home.path(), &load).is_ok_and(|readers| readers.all_there));
+        fs::write(home.path().join("b"), numbered::body(load.written_body(0), 20)).unwrap();
+        let other = mount.has_first(&load, 1, soon).unwrap_err();
+        assert!(matches!(other, ReadersError::Version { .. }), "{other}");
+        let nowhere = Readers::in_folder(&home.path().join("c"), &load).unwrap_err();
+        assert!(matches!(nowhere, ReadersError::Folder { .. }), "{nowhere}");
+    }
 
     #[test]
     fn each_read_is_counted_once_whenever_it_ends() {

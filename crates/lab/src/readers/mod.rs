@@ -5,10 +5,16 @@
 //! for nothing else. Its time is that from `open` until the last byte has been read. Bodies say by a number
 //! which version of which file they are, so that what was read is known from that alone.
 //!
+//! The same readers look into a plain folder, and the same writes go into one: so whatever else keeps two
+//! folders alike is measured as an origin and its replicas are ([`Edits`], [`Arrivals`]).
+//!
 //! This library knows nothing of replication: whoever calls it judges the history.
 
+mod arrivals;
 mod drive;
+mod edits;
 mod tally;
+mod write;
 
 use std::fs;
 use std::io;
@@ -20,8 +26,11 @@ pub use crate::numbered::NOBODYS;
 use crate::numbered::{SHORTEST, body};
 use crate::replay::files::own_place;
 use crate::replay::trace::Document;
+pub use arrivals::Arrivals;
 pub use drive::Readers;
+pub use edits::Edits;
 pub use tally::{Part, Report, Staleness};
+pub use write::ready;
 
 /// A file of the replicas.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -101,6 +110,16 @@ impl Load {
     }
 }
 
+/// Where files are written.
+#[derive(Clone, Debug)]
+pub enum Source {
+    /// At an origin, by HTTP.
+    Origin(Origin),
+    /// In a folder, as any program does that writes with care: a new file takes the place of the old one.
+    /// It is made beside the folder, so that nobody finds a part of it there.
+    Folder(PathBuf),
+}
+
 /// Where an origin takes writes, and who may write there.
 #[derive(Clone, Debug)]
 pub struct Origin {
@@ -123,14 +142,16 @@ pub struct Seen {
     pub body: u64,
 }
 
-/// A write that was acknowledged.
+/// A write that was acknowledged. One into a folder is when the file is there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Written {
     /// Which one.
     pub write: usize,
-    /// The state that it has made.
+    /// The state that it has made; in a folder, which one of all writes it was.
     pub position: u64,
-    /// When it was acknowledged, since the beginning.
+    /// When it was begun, since the beginning.
+    pub began: Duration,
+    /// When it was acknowledged.
     pub at: Duration,
 }
 
@@ -176,6 +197,14 @@ pub enum ReadersError {
     /// It does not answer.
     #[error("the mount on {} answers no read: `lull status` of its replica says more", .0.display())]
     Silent(PathBuf),
+    /// A folder in which files are to be read cannot be opened.
+    #[error("{} cannot be opened", folder.display())]
+    Folder {
+        /// Which.
+        folder: PathBuf,
+        /// The system's reason.
+        source: io::Error,
+    },
     /// A file cannot be read.
     #[error("{name} cannot be read below {}: publish what --into has written first", mount.display())]
     Read {
@@ -183,6 +212,34 @@ pub enum ReadersError {
         mount: PathBuf,
         /// The file.
         name: String,
+        /// The system's reason.
+        source: io::Error,
+    },
+    /// A file is there from another time.
+    #[error("{name} is no first version below {}: copy what --into writes to both places", folder.display())]
+    Version {
+        /// The file.
+        name: String,
+        /// Where.
+        folder: PathBuf,
+    },
+    /// Nothing of what was written has come.
+    #[error("{name} was written, and cannot be read below {} after {} s", folder.display(), after.as_secs())]
+    Apart {
+        /// The file.
+        name: String,
+        /// Where it was read.
+        folder: PathBuf,
+        /// How long was waited.
+        after: Duration,
+    },
+    /// A file cannot be written.
+    #[error("{name} cannot be written below {}", folder.display())]
+    Edit {
+        /// The file.
+        name: String,
+        /// Where.
+        folder: PathBuf,
         /// The system's reason.
         source: io::Error,
     },

@@ -148,7 +148,10 @@ mod tests {
         };
         let seen =
             |read, began, ended, body| Seen { read, began: ms(began), ended: ms(ended), body };
-        let written = |write, at| Written { write, position: write as u64 + 2, at: ms(at) };
+        let written = |write, at| {
+            let position = write as u64 + 2;
+            Written { write, position, began: ms(at), at: ms(at) }
+        };
         let history = History {
             reads: vec![
                 seen(0, 1, 3, load.first_body(0)),
