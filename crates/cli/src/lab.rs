@@ -1,5 +1,5 @@
 //! `lull lab run`, `list`, `report`: experiments, and what they show; `replay`, `documents`, `learn`,
-//! `replicate`, `readers`, `speed` and `torture`.
+//! `replicate`, `readers`, `edits`, `speed` and `torture`.
 
 use std::collections::BTreeSet;
 use std::io::{self, IsTerminal, Read, Write};
@@ -17,6 +17,7 @@ use serde_json::{Value, json};
 
 mod demo;
 mod documents;
+mod edits;
 mod learn;
 mod progress;
 mod readers;
@@ -31,6 +32,7 @@ mod workload;
 
 pub(crate) use demo::{DemoArgs, demo};
 pub(crate) use documents::{DocumentsArgs, documents};
+pub(crate) use edits::{EditsArgs, edits};
 pub(crate) use learn::{LearnArgs, learn};
 use progress::Progress;
 pub(crate) use readers::{ReadersArgs, readers};

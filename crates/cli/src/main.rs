@@ -93,6 +93,8 @@ enum Lab {
     Replicate(Box<lab::ReplicateArgs>),
     // It holds far more options than the others.
     Readers(Box<lab::ReadersArgs>),
+    // It holds far more options than the others.
+    Edits(Box<lab::EditsArgs>),
     /// See how fast origin and replicas are on this machine
     #[command(subcommand, after_help = lab::SPEED_EXAMPLES)]
     Speed(lab::SpeedCommand),
@@ -123,6 +125,7 @@ fn main() -> ExitCode {
         Command::Lab(Lab::Learn(args)) => lab::learn(&args),
         Command::Lab(Lab::Replicate(args)) => lab::replicate(&args),
         Command::Lab(Lab::Readers(args)) => lab::readers(&args),
+        Command::Lab(Lab::Edits(args)) => lab::edits(&args),
         Command::Lab(Lab::Speed(command)) => lab::speed(command),
         Command::Lab(Lab::Torture(args)) => lab::torture(&args),
         Command::Lab(Lab::Cell) => lab::cell(),

@@ -1,0 +1,217 @@
+//! `lull lab edits`: who edits files in one place, and looks for that in another.
+
+use std::io::{self, Write as _};
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::Context;
+use lull_cc::Bytes;
+use lull_lab::emulate::parse_duration;
+use lull_lab::readers::{self, Arrivals, Edits, Load, Origin, Readers, Report, Source};
+use lull_replicate::checker::Violation;
+use serde_json::{Value, json};
+
+use super::readers::{TOLD, violations};
+use super::replay::{bar, positive};
+use crate::Misuse;
+
+const EXAMPLES: &str = "\
+Examples:
+  lull lab edits --into first
+      writes the first version of all files, to be in both places
+  lull lab edits --in one --read other --ready
+      one edit, to see that whatever keeps the two folders alike does so
+  lull lab edits --in one --read other --length 120s --json
+      two minutes of edits in one, which are looked for in the other
+  lull lab edits --to 127.0.0.1:7071 --token-file token --read /srv/files --delta 60s
+      the same at an origin, and in the mount of a replica
+
+A file that is edited in a folder is written anew beside it, and takes the place of the old one there. Any
+file is as likely to be edited as any other; each is read before any is read again. Bodies say which one
+they are. How long an edit took is told from its beginning until a read has got it, or a later one of that
+file; one that no read has got counts by how long it has been there. What was read is judged: all who read
+are one session, to which the edits have to show in their order. With --delta none may be missed that was
+acknowledged longer than that before. The exit code is 1 if something could not be read or written, and 2
+for arguments that make no sense; what was seen out of order is counted.";
+
+/// Edit files in one place, and see in another how long it takes until they are there, and in which order
+#[derive(Debug, clap::Args)]
+#[command(after_help = EXAMPLES)]
+pub(crate) struct EditsArgs {
+    /// Write the first version of all files into this folder, and end
+    #[arg(long, value_name = "DIR", conflicts_with_all = ["folder", "to", "read"])]
+    into: Option<PathBuf>,
+    /// The folder in which files are edited
+    #[arg(long = "in", value_name = "DIR", required_unless_present_any = ["into", "to"],
+        conflicts_with = "to", requires = "read")]
+    folder: Option<PathBuf>,
+    /// Or where an origin takes PUT
+    #[arg(long, value_name = "ADDRESS:PORT", requires_all = ["token_file", "read"])]
+    to: Option<SocketAddr>,
+    /// A file whose first line is the token for that
+    #[arg(long, value_name = "FILE", requires = "to")]
+    token_file: Option<PathBuf>,
+    /// The folder in which they are read
+    #[arg(long, value_name = "DIR")]
+    read: Option<PathBuf>,
+    /// Make one edit of a file of its own, called ready, wait until it can be read, and end
+    #[arg(long, requires = "read")]
+    ready: bool,
+    /// Files
+    #[arg(long, value_name = "N", default_value_t = 40, value_parser = clap::value_parser!(u32).range(1..=1_000))]
+    files: u32,
+    /// Bytes of the smallest one
+    #[arg(long, value_name = "N", default_value_t = 1_000, value_parser = clap::value_parser!(u32).range(20..=1 << 30))]
+    smallest: u32,
+    /// And of the largest
+    #[arg(long, value_name = "N", default_value_t = 100_000, value_parser = clap::value_parser!(u32).range(20..=1 << 30))]
+    largest: u32,
+    /// Edits a second, on average
+    #[arg(long, value_name = "NUMBER", default_value = "4", value_parser = positive)]
+    rate: f64,
+    /// For how long
+    #[arg(long, value_name = "TIME", value_parser = parse_duration, default_value = "60s")]
+    length: Duration,
+    /// Reads a second
+    #[arg(long, value_name = "NUMBER", default_value = "200", value_parser = positive)]
+    reads: f64,
+    /// For how long is read after the last edit; or, with --ready, at most
+    #[arg(long, value_name = "TIME", value_parser = parse_duration, default_value = "30s")]
+    tail: Duration,
+    /// How stale the reads may be, if that is promised
+    #[arg(long, value_name = "TIME", value_parser = parse_duration)]
+    delta: Option<Duration>,
+    /// What chance is drawn by
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    seed: u64,
+    /// Show the results as JSON
+    #[arg(long)]
+    json: bool,
+}
+
+/// How long answers are waited for after the last read.
+const PATIENCE: Duration = Duration::from_secs(10);
+/// A read that took so long has waited for somebody.
+const WAITS: Duration = Duration::from_millis(100);
+
+/// Edits and reads, and shows what came of it.
+pub(crate) fn edits(args: &EditsArgs) -> anyhow::Result<ExitCode> {
+    super::misuse(|| {
+        if args.smallest > args.largest {
+            let text = "--smallest is more than --largest: make it the lesser one".to_owned();
+            return Err(Misuse(text).into());
+        }
+        let text = match &args.into {
+            Some(folder) => {
+                let bytes = args.load().write_first(folder)?;
+                format!("{}: {} files, {}\n", folder.display(), args.files, Bytes(bytes))
+            }
+            None => args.run()?,
+        };
+        io::stdout().write_all(text.as_bytes()).context("cannot write")
+    })
+}
+
+impl EditsArgs {
+    fn load(&self) -> Load {
+        let edits = Edits {
+            files: self.files as usize,
+            bytes: (self.smallest as usize, self.largest as usize),
+            per_second: self.rate,
+            length: self.length,
+            reads: self.reads,
+            tail: self.tail,
+            seed: self.seed,
+        };
+        edits.draw()
+    }
+
+    fn source(&self) -> anyhow::Result<Source> {
+        if let Some(folder) = &self.folder {
+            return Ok(Source::Folder(folder.clone()));
+        }
+        // What --to requires.
+        let (Some(address), Some(token)) = (self.to, &self.token_file) else {
+            anyhow::bail!("name where files are written, by --in, or by --to and --token-file");
+        };
+        Ok(Source::Origin(Origin { address, token: crate::web::token(token)? }))
+    }
+
+    fn run(&self) -> anyhow::Result<String> {
+        let source = self.source()?;
+        let read = self.read.as_ref().context("name where files are read, by --read")?;
+        if self.ready {
+            readers::ready(&source, read, self.tail)?;
+            return Ok(if self.json { "{}\n".to_owned() } else { String::new() });
+        }
+        let load = Arc::new(self.load());
+        let readers = Readers::in_folder(read, &load)?;
+        let bar = bar(self.length + self.tail);
+        let history = readers.run(&load, source, PATIENCE, &mut |progress| {
+            bar.set_position(progress.now.as_millis() as u64);
+        });
+        bar.finish_and_clear();
+        let history = history?;
+        let violations = violations(&load, &history, self.delta)?;
+        let report = Report::new(&load, &history, WAITS);
+        let arrivals = Arrivals::of(&load, &history);
+        let written =
+            history.writes.iter().map(|one| load.files[load.writes[one.write].file].bytes);
+        let bytes = Bytes(written.map(|bytes| bytes as u64).sum());
+        if self.json {
+            let mut value = serde_json::to_value(&report)?;
+            value["until_read"] = serde_json::to_value(arrivals)?;
+            value["length_s"] = json!(self.length.as_secs_f64());
+            value["written_bytes"] = json!(bytes.0);
+            value["violations"] = json!(violations.len());
+            let told = violations.iter().take(TOLD).map(ToString::to_string);
+            value["first_violations"] = told.collect::<Value>();
+            return Ok(format!("{}\n", serde_json::to_string_pretty(&value)?));
+        }
+        Ok(in_words(&report, &arrivals, bytes, &violations))
+    }
+}
+
+fn in_words(
+    report: &Report,
+    arrivals: &Arrivals,
+    bytes: Bytes,
+    violations: &[Violation],
+) -> String {
+    let Report { response, staleness, .. } = report;
+    let Arrivals { missing, times, .. } = arrivals;
+    let seconds = |ms: f64| format!("{:.2} s", ms / 1e3);
+    let mut text = format!(
+        "{} edits of {} files, {bytes}, and {} reads in {:.0} s\n\
+         until read  median {}, p99 {}, at most {}; {missing} were not\n\
+         staleness   mean {:.2} s, at most {:.2} s; {:.1} % of reads\n\
+         response    median {:.2} ms, p99 {:.2} ms, at most {:.2} ms\n\
+         begun late  p99 {:.2} ms\n\
+         {} reads out of order\n",
+        report.writes,
+        report.files,
+        report.reads,
+        report.seconds,
+        seconds(times.p50_ms),
+        seconds(times.p99_ms),
+        seconds(times.max_ms),
+        staleness.mean_s,
+        staleness.max_s,
+        100.0 * staleness.stale,
+        response.p50_ms,
+        response.p99_ms,
+        response.max_ms,
+        report.late.p99_ms,
+        violations.len(),
+    );
+    for violation in violations.iter().take(TOLD) {
+        text += &format!("  {violation}\n");
+    }
+    if report.unanswered > 0 {
+        text += &format!("unanswered  {} reads\n", report.unanswered);
+    }
+    text
+}
