@@ -3,7 +3,7 @@
 #
 #   scripts/setup.sh          to build, and to run the demo
 #   scripts/setup.sh test     and to run the tests
-#   scripts/setup.sh plans    and to run the plans that load a server
+#   scripts/setup.sh plans    and to run the plans that load a server, or compare Lull with other programs
 #   scripts/setup.sh lint     and to check the scripts
 #
 # Touches nothing when nothing is missing.
@@ -42,10 +42,13 @@ need util-linux unshare setsid
 need ethtool ethtool
 need rsync rsync
 
-# No test needs wrk: it finds out what a proxy does at most, for the plan web-proxy.
+# No test needs wrk: it finds out what a proxy does at most, for the plan web-proxy. Nor lsyncd and syncthing:
+# the plan replicate-peers compares Lull with them, and its test those that are here.
 if [ "${1:-}" = plans ]; then
+    need lsyncd lsyncd
     need nginx-light nginx
     need python3 python3
+    need syncthing syncthing
     need wrk wrk
 fi
 
@@ -90,6 +93,7 @@ disable_services() {
         case $package in
             haproxy) as_root systemctl disable haproxy >/dev/null 2>&1 || true ;;
             iperf3) as_root systemctl disable iperf3 >/dev/null 2>&1 || true ;;
+            lsyncd) as_root systemctl disable lsyncd >/dev/null 2>&1 || true ;;
             nginx-light) as_root systemctl disable nginx >/dev/null 2>&1 || true ;;
         esac
     done
