@@ -11,8 +11,8 @@ use lull_cc::Timestamp;
 use lull_sim::events::EventQueue;
 use lull_sim::random::Random;
 
-/// As long as an event of the simulator: with its time, a cache line.
-type Event = [u64; 7];
+/// As long as an event of the simulator: with its time, half a cache line.
+type Event = [u64; 3];
 
 /// Events in one trial.
 const EVENTS: u64 = 10_000_000;
@@ -34,7 +34,7 @@ fn trial(waiting: u64) -> f64 {
     let mut random = Random::new(1);
     let mut queue = EventQueue::<Event>::default();
     for number in 0..waiting {
-        queue.insert(Timestamp::from_nanos(ahead(&mut random)), [number; 7]);
+        queue.insert(Timestamp::from_nanos(ahead(&mut random)), [number; 3]);
     }
     let (begin, cpu) = (Instant::now(), cpu_seconds());
     for _ in 0..EVENTS {

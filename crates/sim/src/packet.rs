@@ -18,8 +18,8 @@ pub enum Ecn {
 
 /// A packet on a link, in a queue or on its way into one.
 ///
-/// It is copied from place to place. Together with the time of its arrival and the number of its
-/// link it fits a cache line of 64 bytes, which is why the fields are no wider than they must be.
+/// It is copied from place to place. With the time of its arrival it fits half a cache line, which is
+/// why the fields are no wider than they must be.
 #[derive(Clone, Copy, Debug)]
 pub struct Packet {
     /// The connection or datagram source that it belongs to.
@@ -84,35 +84,73 @@ impl TrafficClass {
     }
 }
 
-/// What a packet carries.
+/// What a packet carries, in twelve bytes. What both ends know anyhow is left out.
 #[derive(Clone, Copy, Debug)]
 pub enum Body {
     /// A request for a connection.
     Syn,
     /// The answer to it.
     SynAck,
-    /// A TCP segment with data, and when it was sent.
-    Data(SentAt, DataHeader),
-    /// A TCP segment without data.
-    Ack(AckHeader),
+    /// A TCP segment with data: when it was sent, its number, and bits of its header. Its payload is
+    /// what its length leaves.
+    Data(SentAt, u32, DataFlags),
+    /// A TCP segment without data, and without blocks of selective acknowledgement. The window is
+    /// the connection's.
+    Ack {
+        /// As in [`AckHeader`].
+        cumulative: u32,
+        /// As in [`AckHeader`].
+        one_way_micros: u32,
+        /// As in [`AckHeader`].
+        echo: bool,
+    },
+    /// A TCP segment without data whose header, which has blocks of selective acknowledgement, the
+    /// connection keeps under this number.
+    Selective(u32),
     /// A datagram, and when it was sent.
     Datagram(SentAt),
 }
 
-/// A time in two halves, so that packets need no more than the alignment of these.
+const _: () = assert!(size_of::<Packet>() == 24, "a packet and a time are half a cache line");
+
+/// When a packet was sent: the last 48 bits of the nanoseconds. No packet is under way for the three
+/// days after which they come round.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct SentAt([u32; 2]);
+pub struct SentAt([u16; 3]);
+
+impl SentAt {
+    const BITS: u32 = 48;
+
+    /// The time of which this is known `now`.
+    pub const fn seen_at(self, now: Timestamp) -> Timestamp {
+        let SentAt([low, middle, high]) = self;
+        let sent = (high as u64) << 32 | (middle as u64) << 16 | low as u64;
+        let elapsed = now.as_nanos().wrapping_sub(sent) & ((1 << Self::BITS) - 1);
+        Timestamp::from_nanos(now.as_nanos() - elapsed)
+    }
+}
 
 impl From<Timestamp> for SentAt {
     fn from(time: Timestamp) -> Self {
         let nanos = time.as_nanos();
-        SentAt([nanos as u32, (nanos >> 32) as u32])
+        SentAt([nanos as u16, (nanos >> 16) as u16, (nanos >> 32) as u16])
     }
 }
 
-impl From<SentAt> for Timestamp {
-    fn from(SentAt([low, high]): SentAt) -> Self {
-        Timestamp::from_nanos(u64::from(high) << 32 | u64::from(low))
+/// The bits of a [`DataHeader`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DataFlags(u8);
+
+impl DataFlags {
+    const WINDOW_REDUCED: u8 = 1;
+    const LAST: u8 = 2;
+}
+
+impl From<&DataHeader> for DataFlags {
+    fn from(header: &DataHeader) -> Self {
+        let window_reduced = if header.window_reduced { Self::WINDOW_REDUCED } else { 0 };
+        let last = if header.last { Self::LAST } else { 0 };
+        DataFlags(window_reduced | last)
     }
 }
 
@@ -128,6 +166,14 @@ pub struct DataHeader {
     pub window_reduced: bool,
     /// The last segment of the connection (FIN).
     pub last: bool,
+}
+
+impl DataHeader {
+    /// The header of which a packet carries the number and the bits.
+    pub const fn new(number: u32, payload: u16, flags: DataFlags) -> Self {
+        let window_reduced = flags.0 & DataFlags::WINDOW_REDUCED != 0;
+        DataHeader { number, payload, window_reduced, last: flags.0 & DataFlags::LAST != 0 }
+    }
 }
 
 /// Blocks of selective acknowledgement in a header: three fit beside a timestamp (RFC 2018 §3).
@@ -183,7 +229,7 @@ impl QueuedPacket for Packet {
         // are numbered by themselves.
         let kind = match self.body {
             Body::Syn | Body::Data(..) => 0,
-            Body::SynAck | Body::Ack(_) => 1,
+            Body::SynAck | Body::Ack { .. } | Body::Selective(_) => 1,
             Body::Datagram(_) => 2,
         };
         u64::from(self.owner.place()) << 2 | kind
@@ -205,10 +251,21 @@ mod tests {
     }
 
     #[test]
-    fn a_time_survives_its_halving() {
-        for nanos in [0, 1, 0xffff_ffff, 0x1_0000_0000, u64::MAX] {
+    fn a_time_is_known_again_for_three_days() {
+        for nanos in [0, 1, 0xffff_ffff, 0x1_0000_0000, 0xffff_ffff_ffff, u64::MAX >> 1] {
             let time = Timestamp::from_nanos(nanos);
-            assert_eq!(Timestamp::from(SentAt::from(time)), time);
+            for elapsed in [0, 1, 0xffff, 0x1_0000, 0xffff_ffff_ffff] {
+                let now = Timestamp::from_nanos(nanos + elapsed);
+                assert_eq!(SentAt::from(time).seen_at(now), time);
+            }
+        }
+    }
+
+    #[test]
+    fn a_header_of_data_survives_its_packet() {
+        for (window_reduced, last) in [(false, false), (true, false), (false, true), (true, true)] {
+            let header = DataHeader { number: 7, payload: 1_000, window_reduced, last };
+            assert_eq!(DataHeader::new(7, 1_000, DataFlags::from(&header)), header);
         }
     }
 }

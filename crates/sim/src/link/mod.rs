@@ -98,8 +98,6 @@ struct Link {
     sent_bytes: u64,
     /// Packets on their way.
     in_flight: u32,
-    /// Its number among all links.
-    number: u32,
     /// Packets up to this length need not pass the queue when nothing waits: it would hand them
     /// out as they came. Zero for disciplines that learn from every packet.
     bypass_bytes: u16,
@@ -134,7 +132,7 @@ struct Rare {
 struct Seen(Vec<(Timestamp, Packet)>);
 
 impl Wire for Seen {
-    fn carry(&mut self, arrives: Timestamp, _link: u32, packet: &Packet) {
+    fn carry(&mut self, arrives: Timestamp, packet: &Packet) {
         self.0.push((arrives, *packet));
     }
 }
@@ -152,8 +150,8 @@ pub(crate) struct Links {
 
 /// What carries packets from where a link sends them to its end.
 pub(crate) trait Wire {
-    /// A packet has left, and gets to the end of the link at `arrives`, in order with all others.
-    fn carry(&mut self, arrives: Timestamp, link: u32, packet: &Packet);
+    /// A packet has left, and gets to the end of its link at `arrives`, in order with all others.
+    fn carry(&mut self, arrives: Timestamp, packet: &Packet);
 }
 
 impl Links {
@@ -177,7 +175,6 @@ impl Links {
             delivered: 0,
             sent_bytes: 0,
             in_flight: 0,
-            number: u32::try_from(self.links.len()).expect("four thousand million links"),
             bypass_bytes,
             idle: true,
             backlogged: false,
@@ -299,7 +296,7 @@ impl Link {
         if self.was_seen {
             self.was_seen = false;
             for (arrives, packet) in rare.seen.0.drain(..) {
-                wire.carry(arrives, self.number, &packet);
+                wire.carry(arrives, &packet);
             }
         }
         self.move_on(rare, wire, now);
@@ -355,7 +352,7 @@ impl Link {
             self.free_at = start + serialization_nanos(packet.bytes, self.rate);
         }
         self.in_flight += 1;
-        wire.carry(Timestamp::from_nanos(self.free_at + self.delay), self.number, packet);
+        wire.carry(Timestamp::from_nanos(self.free_at + self.delay), packet);
     }
 }
 

@@ -1,9 +1,11 @@
 //! Connections of a simulation and their timers.
 
+use std::collections::VecDeque;
+
 use lull_cc::Timestamp;
 
 use crate::events::EventQueue;
-use crate::packet::{Body, Packet};
+use crate::packet::{AckHeader, Body, Packet};
 use crate::tcp::{Receiver, Sender};
 
 use super::Event;
@@ -22,6 +24,34 @@ pub(super) struct Connection {
     pub(super) dscp: u8,
     /// What statistics count its packets for.
     pub(super) group: u8,
+    /// What the receiver advertises.
+    pub(super) window: u32,
+    pub(super) selective: Selective,
+}
+
+/// Acknowledgements with blocks that are under way. Most have none, and packets have no room for them.
+#[derive(Debug, Default)]
+pub(super) struct Selective {
+    headers: VecDeque<AckHeader>,
+    /// The number of the first.
+    first: u32,
+}
+
+impl Selective {
+    /// The number of an acknowledgement that leaves.
+    pub(super) fn send(&mut self, header: AckHeader) -> u32 {
+        self.headers.push_back(header);
+        self.first.wrapping_add(self.headers.len() as u32 - 1)
+    }
+
+    /// An acknowledgement has arrived. They all go the same way: what left before it and has not
+    /// arrived was lost.
+    pub(super) fn arrive(&mut self, number: u32) -> AckHeader {
+        let before = number.wrapping_sub(self.first);
+        self.first = number.wrapping_add(1);
+        self.headers.drain(..before as usize);
+        self.headers.pop_front().expect("what arrives was sent, and no packet overtakes another")
+    }
 }
 
 /// What a timer is for.
@@ -125,7 +155,7 @@ impl Connections {
         let place = &self.places[packet.owner.place() as usize];
         let Some(connection) = &place.connection else { return };
         match packet.body {
-            Body::Ack(_) => connection.sender.touch(),
+            Body::Ack { .. } | Body::Selective(_) => connection.sender.touch(),
             _ => connection.receiver.touch(),
         }
     }

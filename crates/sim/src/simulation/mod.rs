@@ -19,7 +19,7 @@ use lull_cc::Timestamp;
 
 use crate::events::EventQueue;
 use crate::link::{ClassDelays, LinkCounters, Links, Wire};
-use crate::packet::{Body, Ecn, Owner, Packet, TrafficClass};
+use crate::packet::{AckHeader, Body, DataHeader, Ecn, Owner, Packet, TrafficClass};
 use crate::random::Random;
 use crate::tcp::{Sender, Transmit};
 use crate::topology::{LinkId, NoRouteError, NodeId, Topology};
@@ -35,11 +35,11 @@ pub use record::{
 use sources::Source;
 pub use sources::SourceId;
 
-/// What can happen. With its time it is a cache line, which events are moved by.
+/// What can happen. With its time it is half a cache line: to move events is a good part of all work.
 #[derive(Clone, Copy, Debug)]
 enum Event {
-    /// A packet comes out of a link.
-    Delivery(u32, Packet),
+    /// A packet comes out of the link that it stands at.
+    Delivery(Packet),
     /// A timer of a connection.
     Timer(TimerKind, u32),
     /// A source has something to send.
@@ -49,12 +49,12 @@ enum Event {
 }
 
 impl Wire for EventQueue<Event> {
-    fn carry(&mut self, arrives: Timestamp, link: u32, packet: &Packet) {
-        self.insert(arrives, Event::Delivery(link, *packet));
+    fn carry(&mut self, arrives: Timestamp, packet: &Packet) {
+        self.insert(arrives, Event::Delivery(*packet));
     }
 }
 
-const _: () = assert!(size_of::<(u64, Event)>() == 64, "an event and its time are a cache line");
+const _: () = assert!(size_of::<(u64, Event)>() == 32, "an event is half a cache line");
 
 /// The end of a route.
 const END: u32 = u32::MAX;
@@ -78,8 +78,8 @@ impl Network {
     }
 
     /// Has the processor fetch what the delivery of a packet will need.
-    fn touch(&self, connections: &Connections, link: u32, packet: &Packet) {
-        self.links.touch(link);
+    fn touch(&self, connections: &Connections, packet: &Packet) {
+        self.links.touch(self.hops[packet.hop as usize]);
         match self.hops[packet.hop as usize + 1] {
             END => connections.touch(packet),
             next => self.links.touch(next),
@@ -181,15 +181,15 @@ impl Simulation {
             // With thousands of flows most of the time goes into waiting for memory. What the next
             // events will need is fetched all at once; it has no other effect.
             let touch = |event: &Event| {
-                if let Event::Delivery(link, packet) = event {
-                    network.touch(connections, *link, packet);
+                if let Event::Delivery(packet) = event {
+                    network.touch(connections, packet);
                 }
             };
             let Some((now, event)) = self.events.pop_expecting(end, touch) else { break };
             self.now = now;
             self.happened += 1;
             match *event {
-                Event::Delivery(link, mut packet) => self.deliver(now, link, &mut packet),
+                Event::Delivery(mut packet) => self.deliver(now, &mut packet),
                 Event::Timer(kind, place) => self.handle_timer(now, kind, place),
                 Event::Source(source) => self.handle_source(now, source),
                 Event::Sample => self.take_sample(now),
@@ -198,7 +198,8 @@ impl Simulation {
         self.now = end;
     }
 
-    fn deliver(&mut self, now: Timestamp, link: u32, packet: &mut Packet) {
+    fn deliver(&mut self, now: Timestamp, packet: &mut Packet) {
+        let link = self.network.hops[packet.hop as usize];
         self.network.links.deliver(&mut self.events, link, now);
         packet.hop += 1;
         if self.network.hops[packet.hop as usize] == END {
@@ -212,7 +213,7 @@ impl Simulation {
     /// A packet has reached its destination.
     fn receive(&mut self, now: Timestamp, packet: &Packet) {
         if let Body::Datagram(sent) = packet.body {
-            let nanos = (now - sent.into()).as_nanos() as u64;
+            let nanos = (now - sent.seen_at(now)).as_nanos() as u64;
             self.sources[packet.owner.place() as usize].handle_datagram(packet.bytes, nanos);
             return;
         }
@@ -222,15 +223,24 @@ impl Simulation {
         if place.generation != packet.generation {
             return;
         }
-        match &packet.body {
-            Body::Data(sent, data) => {
+        match packet.body {
+            Body::Data(sent, number, flags) => {
+                let data = DataHeader::new(number, packet.bytes - connection.header_bytes, flags);
                 let marked = packet.class.ecn() == Ecn::CongestionExperienced;
-                connection.receiver.handle_data(now, data, (*sent).into(), marked);
+                connection.receiver.handle_data(now, &data, sent.seen_at(now), marked);
                 self.acknowledge(now, at);
             }
             Body::Syn => self.answer(now, at, Body::SynAck),
-            Body::Ack(header) => {
-                connection.sender.handle_ack(now, header);
+            Body::Ack { cumulative, one_way_micros, echo } => {
+                let window = connection.window;
+                let header =
+                    AckHeader { cumulative, window, one_way_micros, echo, ..AckHeader::default() };
+                connection.sender.handle_ack(now, &header);
+                self.transmit(now, at);
+            }
+            Body::Selective(number) => {
+                let header = connection.selective.arrive(number);
+                connection.sender.handle_ack(now, &header);
                 self.transmit(now, at);
             }
             Body::SynAck => {
@@ -265,7 +275,12 @@ impl Simulation {
         if let Some(deadline) = connection.receiver.deadline() {
             place.timers.arm(&mut self.events, TimerKind::Acknowledgement, at, deadline);
         } else if let Some(header) = connection.receiver.poll_transmit() {
-            self.answer(now, at, Body::Ack(header));
+            let AckHeader { cumulative, one_way_micros, echo, .. } = header;
+            let body = match header.blocks {
+                0 => Body::Ack { cumulative, one_way_micros, echo },
+                _ => Body::Selective(connection.selective.send(header)),
+            };
+            self.answer(now, at, body);
         }
     }
 
@@ -296,7 +311,7 @@ impl Simulation {
                 Transmit::Syn => (Body::Syn, 0, Ecn::NotCapable),
                 Transmit::Data { header, ecn_capable } => {
                     let ecn = if ecn_capable { Ecn::Capable } else { Ecn::NotCapable };
-                    (Body::Data(now.into(), header), header.payload, ecn)
+                    (Body::Data(now.into(), header.number, (&header).into()), header.payload, ecn)
                 }
             };
             let packet = Packet {

@@ -6,7 +6,7 @@ use core::time::Duration;
 
 use lull_cc::{Timestamp, Window};
 
-use super::connection::{Connection, Connections};
+use super::connection::{Connection, Connections, Selective};
 use super::record::{DatagramDelays, SourceCounters, SourceSample};
 use super::{Event, Simulation};
 use crate::packet::{Body, Ecn, Owner, Packet, TrafficClass};
@@ -224,6 +224,8 @@ impl Simulation {
             client,
             dscp: tcp.dscp,
             group,
+            window: tcp.parameters.receive_window,
+            selective: Selective::default(),
         });
         let source = &mut self.sources[at as usize];
         source.counters.opened += 1;
