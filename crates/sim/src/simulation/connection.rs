@@ -160,6 +160,13 @@ impl Connections {
         }
     }
 
+    /// The same of a timer, which most often is one of the sender's.
+    pub(super) fn touch_sender(&self, at: u32) {
+        if let Some(connection) = self.get(at) {
+            connection.sender.touch();
+        }
+    }
+
     pub(super) fn get(&self, at: u32) -> Option<&Connection> {
         self.places[at as usize].connection.as_ref()
     }

@@ -180,10 +180,10 @@ impl Simulation {
             let (network, connections) = (&self.network, &self.connections);
             // With thousands of flows most of the time goes into waiting for memory. What the next
             // events will need is fetched all at once; it has no other effect.
-            let touch = |event: &Event| {
-                if let Event::Delivery(packet) = event {
-                    network.touch(connections, packet);
-                }
+            let touch = |event: &Event| match event {
+                Event::Delivery(packet) => network.touch(connections, packet),
+                Event::Timer(_, place) => connections.touch_sender(*place),
+                Event::Source(_) | Event::Sample => {}
             };
             let Some((now, event)) = self.events.pop_expecting(end, touch) else { break };
             self.now = now;
