@@ -1,24 +1,26 @@
 //! The event queue: a timing wheel that is exact to the nanosecond.
 //!
-//! Time is read as digits of ten bits, and a last one of eleven. An event waits on the level of the
-//! highest digit in which its time differs from the present, in the slot of that digit:
+//! Time is read as digits of nine bits, and a last one of eleven. An event that is not of the present
+//! waits on the level of the highest digit in which its time differs from the present, in the slot of
+//! that digit:
 //!
 //! ```text
-//! present           the events of the present 2.048 µs, in order
-//! level 0   1024 slots of  2.048 µs
-//! level 1   1024 slots of  2.097 ms
-//! level 2   1024 slots of  2.147 s
+//! level 0    512 slots of   2.048 µs
+//! level 1    512 slots of   1.049 ms
+//! level 2    512 slots of   0.537 s
 //!   …
-//! level 5      8 slots of 73.1 years
+//! level 5    256 slots of   2.283 years
 //! ```
 //!
-//! When nothing nearer is left, the present jumps to the earliest event of the nearest slot, and
-//! the others of that slot move down: to finer levels, or from the finest to the present, where
-//! they are put in order. So an event moves two or three times, from one row of events to the end
-//! of another, whatever the number of events waiting, and is compared with the few that are due
-//! within the same two microseconds. There is no allocation once there are blocks enough. An event
-//! may be a cache line long: what is read in a row costs little, where a look at a place of its
-//! own would wait for memory.
+//! The present is a row of events in order, up to some time. When nothing of it is left, it becomes the
+//! nearest slot: at once where that is of the finest level or has few events; or else these move down
+//! to finer levels first. So an event moves once or twice, from one row of events to the end of another,
+//! whatever the number of events waiting, and is compared with the few that are due about the same
+//! time. There is no allocation once there are blocks enough. What is read in a row costs little, where
+//! a look at a place of its own would wait for memory.
+//!
+//! A slot of level 1 is so short that what moves down from it stays in the processor's cache also with
+//! thousands of flows, and level 1 so long that what comes within a round trip need not pass another.
 //!
 //! `cargo bench -p lull-sim --bench events` tells how many that are in a second.
 //!
@@ -31,17 +33,22 @@ use lull_cc::Timestamp;
 /// Bits of the last digit, by which no slot is chosen.
 const FINE: u32 = 11;
 /// Bits of the others.
-const BITS: u32 = 10;
+const BITS: u32 = 9;
 const SLOTS: usize = 1 << BITS;
 /// 64 bits of nanoseconds.
 const LEVELS: usize = (64 - FINE as usize).div_ceil(BITS as usize);
 /// Words of a level's bits.
 const WORDS: usize = SLOTS / 64;
 
-/// Events of a block: with events of a cache line each, a kilobyte.
+/// Events of a block: with events of half a cache line, half a kilobyte.
 const BLOCK: usize = 16;
 /// No block.
 const NONE: u32 = u32::MAX;
+
+/// The last nanosecond of the slot on this level that a time lies in.
+const fn slot_end(time: u64, level: u32) -> u64 {
+    time | ((1 << (FINE + level * BITS)) - 1)
+}
 
 /// A list of events: blocks, of which all but the last are full.
 #[derive(Clone, Copy, Debug)]
@@ -153,9 +160,9 @@ impl Occupied {
 #[derive(Clone, Debug)]
 pub struct EventQueue<E> {
     now: u64,
-    /// Events that differ from `now` in the last digit only, in order, up to `served` of them
-    /// already taken.
+    /// All events up to this time, in order, `served` of them already taken.
     present: Vec<(u64, E)>,
+    present_end: u64,
     served: usize,
     occupied: [Occupied; LEVELS],
     slots: Vec<List>,
@@ -168,6 +175,7 @@ impl<E> Default for EventQueue<E> {
         EventQueue {
             now: 0,
             present: Vec::new(),
+            present_end: slot_end(0, 0),
             served: 0,
             occupied: [Occupied::default(); LEVELS],
             slots: vec![List::EMPTY; LEVELS * SLOTS],
@@ -201,21 +209,44 @@ impl<E: Copy> EventQueue<E> {
         let time = time.as_nanos();
         assert!(time >= self.now, "an event at {time} ns comes after {} ns has passed", self.now);
         self.len += 1;
-        let difference = (time ^ self.now) >> FINE;
-        if difference > 0 {
-            self.place(difference, time, event);
-            return;
+        if time > self.present_end {
+            return self.place(time, event);
         }
         // Behind those of the same nanosecond. Most often all others are earlier.
         let waiting = &self.present[self.served..];
         let later = waiting.iter().rev().take_while(|(other, _)| *other > time).count();
         self.present.insert(self.present.len() - later, (time, event));
+        if self.present.len() > 2 * BLOCK {
+            self.shorten_present();
+        }
     }
 
-    /// Puts an event into its slot, where `difference` is what its time without the last digit
-    /// differs from the present in.
-    fn place(&mut self, difference: u64, time: u64, event: E) {
-        let level = (63 - difference.leading_zeros()) / BITS;
+    /// Keeps the row of the present short: what was taken is forgotten, and what is not of the finest
+    /// slot goes into slots, if there are too many to be kept in order one by one.
+    #[cold]
+    fn shorten_present(&mut self) {
+        let finest_end = slot_end(self.now, 0);
+        let is_finest = self.present_end == finest_end;
+        if is_finest && self.served < self.present.len() / 2 {
+            return;
+        }
+        self.present.drain(..self.served);
+        self.served = 0;
+        if is_finest || self.present.len() <= BLOCK {
+            return;
+        }
+        self.present_end = finest_end;
+        let kept = self.present.partition_point(|(time, _)| *time <= finest_end);
+        for at in kept..self.present.len() {
+            let (time, event) = self.present[at];
+            self.place(time, event);
+        }
+        self.present.truncate(kept);
+    }
+
+    /// Puts an event of after the present into its slot.
+    fn place(&mut self, time: u64, event: E) {
+        let level = (63 - FINE - (time ^ self.now).leading_zeros()) / BITS;
         let slot = (time >> (FINE + level * BITS)) as usize % SLOTS;
         let level = level as usize;
         self.occupied[level].set(slot);
@@ -227,9 +258,9 @@ impl<E: Copy> EventQueue<E> {
         self.pop_expecting(limit, |_| ()).map(|(time, event)| (time, *event))
     }
 
-    /// Like [`pop`](EventQueue::pop), and shows events that come within two microseconds: all that
-    /// do at once, and then all of them again. It is a hint, which memory can be fetched by, all of
-    /// it at a time: some events are never shown, and those shown may come late.
+    /// Like [`pop`](EventQueue::pop), and shows events that come within two microseconds, or the next
+    /// few: all of them at once, and then all of them again. It is a hint, which memory can be fetched
+    /// by, all of it at a time: some events are never shown, and those shown may come late.
     #[inline]
     pub fn pop_expecting(
         &mut self,
@@ -262,11 +293,12 @@ impl<E: Copy> EventQueue<E> {
             self.slots[level * SLOTS + slot] = List::EMPTY;
             self.occupied[level].clear(slot);
             self.now = list.earliest;
-            let is_alone = list.first == list.last && list.filled == 1;
-            if level == 0 || is_alone {
-                // Alone in its slot, it is the next one, and need not pass the levels below.
+            if level == 0 || list.first == list.last {
+                // Few are put in order here as well as on the levels below.
+                self.present_end = slot_end(self.now, level as u32);
                 self.take_all(list);
             } else {
+                self.present_end = slot_end(self.now, 0);
                 self.move_down(list);
             }
         }
@@ -305,9 +337,8 @@ impl<E: Copy> EventQueue<E> {
         loop {
             for at in 0..self.blocks.events(&list, block).len() {
                 let (time, event) = self.blocks.blocks[block as usize].0[at];
-                let difference = (time ^ self.now) >> FINE;
-                if difference > 0 {
-                    self.place(difference, time, event);
+                if time > self.present_end {
+                    self.place(time, event);
                 } else {
                     self.present.push((time, event));
                 }
@@ -387,6 +418,41 @@ mod tests {
             let next = queue.pop_expecting(Timestamp::FAR_FUTURE, |_| panic!("shown again"));
             assert_eq!(next, Some((at(8_192 + event * 32), &event)));
         }
+    }
+
+    #[test]
+    fn a_present_of_few_events_far_apart_takes_a_crowd_between_them() {
+        let mut random = Random::new(1);
+        let mut queue = EventQueue::default();
+        queue.insert(at(600_000_000), 0);
+        queue.insert(at(1_000_000_000), 1);
+        assert_eq!(queue.pop(Timestamp::FAR_FUTURE), Some((at(600_000_000), 0)));
+        let mut crowd: Vec<_> =
+            (2..500).map(|event| (600_000_000 + random.below(1_000) * 390_000, event)).collect();
+        for &(time, event) in &crowd {
+            queue.insert(at(time), event);
+        }
+        assert!(queue.present.len() <= 2 * BLOCK, "{} kept in order", queue.present.len());
+        crowd.push((1_000_000_000, 1));
+        crowd.sort_by_key(|(time, _)| *time);
+        for (time, event) in crowd {
+            assert_eq!(queue.pop(Timestamp::FAR_FUTURE), Some((at(time), event)));
+        }
+        assert!(queue.is_empty());
+    }
+
+    #[test]
+    fn the_present_forgets_what_was_taken() {
+        let mut queue = EventQueue::default();
+        queue.insert(at(1 << 60), 0);
+        queue.pop(Timestamp::FAR_FUTURE);
+        // Always two that wait, in a slot of years.
+        queue.insert(at((1 << 60) + 1), 0);
+        for time in 2..10_000 {
+            queue.insert(at((1 << 60) + time), 0);
+            queue.pop(Timestamp::FAR_FUTURE);
+        }
+        assert!(queue.present.len() <= 3 * BLOCK, "{} kept", queue.present.len());
     }
 
     #[test]
