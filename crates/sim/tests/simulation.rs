@@ -67,7 +67,7 @@ fn anything(seed: u64) -> Anything {
             1 => (ControllerFactory::new(|| Vegas::new(1, 3)), 0, Window::ONE),
             _ => (nice(), DSCP_LOWER_EFFORT, Window::ONE_48TH),
         };
-        let tcp = Tcp { parameters, controller, dscp };
+        let tcp = Tcp { parameters: parameters.into(), controller, dscp };
         let start = Timestamp::from_micros(random.below(1_000_000));
         let source = match random.below(4) {
             0 => {
@@ -333,7 +333,7 @@ fn documents(connections: Connections) -> Path {
     let requests = vec![request(1, 0, 1), request(2, 0, 10), request(3, 1, 100)];
     let documents = Documents {
         pairs: vec![(path.from, path.to)],
-        tcp: Tcp { parameters: without_delayed_acks(), controller: reno(), dscp: 0 },
+        tcp: Tcp { parameters: without_delayed_acks().into(), controller: reno(), dscp: 0 },
         connections,
         arrivals: Arrivals::Logged(requests),
     };

@@ -2,12 +2,14 @@
 
 use std::ops::Range;
 use std::path::Path;
+use std::sync::Arc;
 use std::time::Duration;
 
 use lull_cc::{Rate, Timestamp};
 use lull_sim::link::LinkParameters;
 use lull_sim::queue::Limit;
 use lull_sim::random::Random;
+use lull_sim::tcp::Parameters;
 use lull_sim::topology::{ParkingLot, Topology};
 use lull_sim::traffic::{self, Demand, Documents, Flow, Pattern, Request, Tcp};
 use lull_sim::{Dumbbell, LinkId, NodeId, Simulation, SourceId};
@@ -142,7 +144,9 @@ impl Stage {
         for (number, group) in scenario.groups.iter().enumerate() {
             let random = Random::of_part(seed, GROUPS | number as u64);
             let way = stage.ways[number];
-            let mut maker = Maker { scenario, network, folder, rate, group, way, random };
+            let parameters = None;
+            let mut maker =
+                Maker { scenario, network, folder, rate, group, way, random, parameters };
             let mut stays = Vec::new();
             // The hosts stay the same from one stay to the next.
             let first = hosts.next;
@@ -339,6 +343,8 @@ struct Maker<'a> {
     /// The routers where its data begin and end.
     way: (usize, usize),
     random: Random,
+    /// What its connections share.
+    parameters: Option<Arc<Parameters>>,
 }
 
 impl Maker<'_> {
@@ -361,6 +367,9 @@ impl Maker<'_> {
     fn tcp(&mut self, pace: Option<u64>) -> Result<Tcp, SimulateError> {
         let pace = pace.map(Rate::from_bytes_per_second);
         let parameters = self.group.tcp.parameters(self.network, self.rate, pace);
+        let known = self.parameters.take().filter(|known| **known == parameters);
+        let parameters = known.unwrap_or_else(|| Arc::new(parameters));
+        self.parameters = Some(Arc::clone(&parameters));
         let control = Control::named(&self.group.control, &self.scenario.controls);
         let seed = self.random.bits();
         let controller = control

@@ -1,6 +1,7 @@
 //! Sources of traffic at work.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use core::time::Duration;
 
@@ -212,7 +213,7 @@ impl Simulation {
 
     fn connect(&mut self, at: u32, tcp: &Tcp, (forward, backward): Way, client: u32) -> u32 {
         let group = self.sources[at as usize].group;
-        let mut sender = Sender::new(tcp.parameters, tcp.controller.make());
+        let mut sender = Sender::new(Arc::clone(&tcp.parameters), tcp.controller.make());
         sender.open();
         let place = self.connections.add(Connection {
             sender,

@@ -37,6 +37,11 @@ pub(super) struct Outbox {
     messages: VecDeque<Message>,
     /// The message of the next new segment.
     sending: usize,
+    /// New segments before this are within that message: full, and neither its first nor its last.
+    within_until: u32,
+    /// The end of the first message; the greatest number if there is none. Most segments are sent and
+    /// acknowledged without a look at messages, which lie elsewhere.
+    first_end: u32,
     completed: VecDeque<Completed>,
 }
 
@@ -49,6 +54,8 @@ impl Outbox {
             closing: false,
             messages: VecDeque::new(),
             sending: 0,
+            within_until: 0,
+            first_end: u32::MAX,
             completed: VecDeque::new(),
         }
     }
@@ -81,6 +88,11 @@ impl Outbox {
         self.limit = end;
         let first_sent = None;
         self.messages.push_back(Message { end, last_payload, bytes, written: now, first_sent });
+        self.look_at_first();
+    }
+
+    fn look_at_first(&mut self) {
+        self.first_end = self.messages.front().map_or(u32::MAX, |message| message.end);
     }
 
     /// Nothing more comes. `next` is the next new segment: if all were sent, or there would be no
@@ -93,6 +105,8 @@ impl Outbox {
             // What was sent of it is a message that nobody waits for.
             self.messages.pop_back();
             self.sending = self.sending.min(self.messages.len());
+            self.within_until = 0;
+            self.look_at_first();
             self.limit = next;
         }
         if self.limit == next {
@@ -103,16 +117,23 @@ impl Outbox {
 
     /// The next new segment, `number`, is sent: its payload, and whether it is the last.
     pub(super) fn take(&mut self, now: Timestamp, number: u32) -> (u16, bool) {
+        if number < self.within_until {
+            return (self.segment_bytes, false);
+        }
         let message = &mut self.messages[self.sending];
         message.first_sent.get_or_insert(now);
         let is_end = number + 1 == message.end;
         let payload = if is_end { message.last_payload } else { self.segment_bytes };
         self.sending += usize::from(is_end);
+        self.within_until = if is_end { 0 } else { message.end - 1 };
         (payload, self.closing && number + 1 == self.limit)
     }
 
     /// Everything before `first` was acknowledged.
     pub(super) fn acknowledge(&mut self, now: Timestamp, first: u32) {
+        if first < self.first_end {
+            return;
+        }
         while let Some(message) = self.messages.front()
             && message.end <= first
         {
@@ -127,6 +148,7 @@ impl Outbox {
             self.messages.pop_front();
             self.sending -= 1;
         }
+        self.look_at_first();
     }
 
     pub(super) fn poll_completed(&mut self) -> Option<Completed> {

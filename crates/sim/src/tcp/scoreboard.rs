@@ -47,14 +47,38 @@ pub(super) struct Stamp {
     pub(super) app_limited: bool,
 }
 
+/// What is remembered of a segment: half a cache line, and never in two of them.
 #[derive(Clone, Copy, Debug)]
+#[repr(align(32))]
 struct Segment {
     sent: u64,
     delivered_time: u64,
-    first_sent: u64,
+    /// From the time of the stamp's `first_sent` to `sent`.
+    sending: Span,
     delivered: u32,
     payload: u16,
     flags: u8,
+}
+
+const _: () = assert!(size_of::<Segment>() == 32, "a segment is half a cache line");
+
+/// Nanoseconds in 48 bits. What is longer counts as the greatest: rates are measured over microseconds
+/// in 32 bits, which end long before.
+#[derive(Clone, Copy, Debug)]
+struct Span([u16; 3]);
+
+impl Span {
+    const ZERO: Span = Span([0; 3]);
+
+    fn of(nanos: u64) -> Self {
+        let nanos = nanos.min((1 << 48) - 1);
+        Span([nanos as u16, (nanos >> 16) as u16, (nanos >> 32) as u16])
+    }
+
+    fn nanos(self) -> u64 {
+        let Span([low, middle, high]) = self;
+        u64::from(high) << 32 | u64::from(middle) << 16 | u64::from(low)
+    }
 }
 
 impl Segment {
@@ -65,7 +89,7 @@ impl Segment {
     fn stamp(&mut self, stamp: Stamp) {
         self.sent = stamp.sent;
         self.delivered_time = stamp.delivered_time;
-        self.first_sent = stamp.first_sent;
+        self.sending = Span::of(stamp.sent - stamp.first_sent);
         self.delivered = stamp.delivered;
         self.flags &= !APP_LIMITED;
         self.flags |= if stamp.app_limited { APP_LIMITED } else { 0 };
@@ -103,7 +127,8 @@ impl Delivery {
     fn see(&mut self, segment: &Segment) {
         self.segments += 1;
         if self.newest.is_none_or(|newest| segment.sent >= newest.stamp.sent) {
-            let Segment { sent, delivered_time, first_sent, delivered, .. } = *segment;
+            let Segment { sent, delivered_time, sending, delivered, .. } = *segment;
+            let first_sent = sent - sending.nanos();
             let app_limited = segment.has(APP_LIMITED);
             let stamp = Stamp { sent, delivered_time, first_sent, delivered, app_limited };
             self.newest = Some(Newest { stamp, is_ambiguous: segment.has(AMBIGUOUS) });
@@ -185,8 +210,8 @@ impl Scoreboard {
     pub(super) fn push(&mut self, stamp: Stamp, payload: u16, is_last: bool) -> u32 {
         let number = self.next();
         let flags = if is_last { LAST } else { 0 };
-        let mut segment =
-            Segment { sent: 0, delivered_time: 0, first_sent: 0, delivered: 0, payload, flags };
+        let (sent, delivered_time, sending) = (0, 0, Span::ZERO);
+        let mut segment = Segment { sent, delivered_time, sending, delivered: 0, payload, flags };
         segment.stamp(stamp);
         self.segments.push_back(segment);
         number

@@ -9,6 +9,8 @@
 //!   Loss (everything not sacked is sent again, in slow start) ──────┘
 //! ```
 
+use std::sync::Arc;
+
 use core::num::NonZeroU32;
 use core::time::Duration;
 
@@ -116,7 +118,8 @@ pub struct Sender {
     /// When the retransmission timer fires.
     deadline: u64,
     timer: RetransmissionTimer,
-    parameters: Parameters,
+    /// Shared by many, so that they take no memory of each.
+    parameters: Arc<Parameters>,
     outbox: Outbox,
     counters: SenderCounters,
 }
@@ -135,7 +138,11 @@ impl core::fmt::Debug for Sender {
 
 impl Sender {
     /// A sender that has not been opened.
-    pub fn new(parameters: Parameters, controller: Box<dyn Controller + Send>) -> Self {
+    pub fn new(
+        parameters: impl Into<Arc<Parameters>>,
+        controller: Box<dyn Controller + Send>,
+    ) -> Self {
+        let parameters = parameters.into();
         Sender {
             controller,
             board: Scoreboard::default(),
@@ -152,8 +159,8 @@ impl Sender {
             last_sent: 0,
             deadline: NEVER,
             timer: RetransmissionTimer::new(parameters.retransmission),
-            parameters,
             outbox: Outbox::new(parameters.segment_bytes),
+            parameters,
             counters: SenderCounters::default(),
         }
     }

@@ -50,8 +50,8 @@ impl fmt::Debug for ControllerFactory {
 /// How TCP connections of a source are made.
 #[derive(Clone, Debug)]
 pub struct Tcp {
-    /// Their parameters.
-    pub parameters: Parameters,
+    /// Their parameters, best shared with other sources that have the same.
+    pub parameters: Arc<Parameters>,
     /// Their congestion control.
     pub controller: ControllerFactory,
     /// The codepoint of their packets in both directions.

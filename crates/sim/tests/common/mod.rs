@@ -82,7 +82,7 @@ impl Path {
         start: Timestamp,
         demand: Demand,
     ) -> SourceId {
-        let tcp = Tcp { parameters, controller, dscp };
+        let tcp = Tcp { parameters: parameters.into(), controller, dscp };
         let (from, to) = (self.from, self.to);
         let flow = Flow { from, to, tcp, start, stop: None, demand };
         self.simulation.add_flow(flow).expect("the path connects its ends")
