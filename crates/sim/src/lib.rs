@@ -9,6 +9,7 @@
 pub mod events;
 pub mod fluid;
 pub mod link;
+mod memory;
 pub mod packet;
 pub mod queue;
 pub mod random;

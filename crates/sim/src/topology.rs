@@ -7,6 +7,7 @@ use core::fmt;
 use serde::{Deserialize, Serialize};
 
 use crate::link::LinkParameters;
+use crate::memory::bytes_of;
 
 /// A node of a topology.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -62,6 +63,13 @@ impl Topology {
     /// Adds a node that only sends and receives.
     pub fn add_host(&mut self) -> NodeId {
         self.add_node(false)
+    }
+
+    pub(crate) fn memory_bytes(&self) -> u64 {
+        let ends = self.nodes.iter().map(|node| node.incoming.len() + node.from_routers.len());
+        bytes_of::<Node>(self.nodes.len())
+            + bytes_of::<(LinkId, NodeId)>(ends.sum())
+            + bytes_of::<LinkParameters>(self.links.len())
     }
 
     fn add_node(&mut self, is_router: bool) -> NodeId {

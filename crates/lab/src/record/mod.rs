@@ -138,8 +138,8 @@ pub struct CostRecord {
     pub wall_s: f64,
     /// Processor time of these, in seconds.
     pub cpu_s: f64,
-    /// Memory that the process has got from the system meanwhile, for each connection that was open
-    /// at the end, in bytes.
+    /// What connections, with their links, ways and packets under way, take of memory at the end, in
+    /// bytes for each that is open then.
     pub memory_bytes_per_flow: f64,
 }
 

@@ -81,14 +81,11 @@ pub(crate) fn conduct(
     network: &Simulated,
     data: &Path,
 ) -> Result<CellRecord, SimulateError> {
-    // A flow's memory is also that of its links and ways, which are there before it begins. Its time
-    // is not: what is read of the data is no cost of simulating.
-    let memory = resident_bytes();
+    // What is read of the data is no cost of simulating.
     let mut stage = Stage::set(scenario, network, data, identity.seed)?;
     let (begin, cpu) = (Instant::now(), cpu_time());
     let course = Course::run(&mut stage, scenario);
     let (wall, cpu) = (begin.elapsed(), cpu_time().saturating_sub(cpu));
-    let grown = resident_bytes().saturating_sub(memory);
     if !stage.simulation.conservation().holds() {
         return Err(SimulateError::Conservation);
     }
@@ -109,7 +106,7 @@ pub(crate) fn conduct(
         cost: Some(CostRecord {
             wall_s: rounded(wall.as_secs_f64()),
             cpu_s: rounded(cpu.as_secs_f64()),
-            memory_bytes_per_flow: (grown / open) as f64,
+            memory_bytes_per_flow: (stage.simulation.memory_bytes() / open) as f64,
         }),
         ..CellRecord::default()
     })
@@ -125,11 +122,4 @@ fn cpu_time() -> Duration {
     let text = std::fs::read_to_string("/proc/thread-self/schedstat").unwrap_or_default();
     let nanos = text.split(' ').next().and_then(|text| text.parse().ok());
     Duration::from_nanos(nanos.unwrap_or(0))
-}
-
-/// Memory of this process that is resident.
-fn resident_bytes() -> u64 {
-    let text = std::fs::read_to_string("/proc/self/statm").unwrap_or_default();
-    let pages: u64 = text.split(' ').nth(1).and_then(|text| text.parse().ok()).unwrap_or(0);
-    pages * 4096
 }

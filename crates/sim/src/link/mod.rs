@@ -15,6 +15,7 @@ use core::time::Duration;
 use lull_cc::{Rate, Timestamp};
 use serde::{Deserialize, Serialize};
 
+use crate::memory::bytes_of;
 use crate::packet::Packet;
 use crate::queue::{Dequeued, Discipline, Effects, Limit, Queue, Verdict};
 use crate::random::Random;
@@ -226,6 +227,14 @@ impl Links {
             in_flight: u64::from(link.in_flight),
             sent_bytes: link.sent_bytes,
         }
+    }
+
+    /// What all of them take, with the packets that wait.
+    pub(crate) fn memory_bytes(&self) -> u64 {
+        let waiting = self.rare.iter().map(|rare| rare.queue.packets()).sum::<u64>();
+        bytes_of::<Link>(self.links.len())
+            + bytes_of::<Rare>(self.rare.len())
+            + bytes_of::<(Timestamp, Packet)>(waiting as usize)
     }
 
     /// Has the processor fetch what an arrival or a delivery will need.

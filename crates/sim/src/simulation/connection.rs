@@ -5,6 +5,7 @@ use std::collections::VecDeque;
 use lull_cc::Timestamp;
 
 use crate::events::EventQueue;
+use crate::memory::bytes_of;
 use crate::packet::{AckHeader, Body, Packet};
 use crate::tcp::{Receiver, Sender};
 
@@ -165,6 +166,16 @@ impl Connections {
         if let Some(connection) = self.get(at) {
             connection.sender.touch();
         }
+    }
+
+    /// All that are open.
+    pub(super) fn connections(&self) -> impl Iterator<Item = &Connection> {
+        self.places.iter().filter_map(|place| place.connection.as_ref())
+    }
+
+    /// What places take, in use or not.
+    pub(super) fn place_bytes(&self) -> u64 {
+        bytes_of::<Place>(self.places.len())
     }
 
     pub(super) fn get(&self, at: u32) -> Option<&Connection> {

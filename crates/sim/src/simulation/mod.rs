@@ -19,12 +19,14 @@ use lull_cc::Timestamp;
 
 use crate::events::EventQueue;
 use crate::link::{ClassDelays, LinkCounters, Links, Wire};
+use crate::memory::bytes_of;
 use crate::packet::{AckHeader, Body, DataHeader, Ecn, Owner, Packet, TrafficClass};
 use crate::random::Random;
 use crate::tcp::{Sender, Transmit};
 use crate::topology::{LinkId, NoRouteError, NodeId, Topology};
 
 mod connection;
+mod memory;
 mod record;
 mod sources;
 
@@ -84,6 +86,11 @@ impl Network {
             END => connections.touch(packet),
             next => self.links.touch(next),
         }
+    }
+
+    fn memory_bytes(&self) -> u64 {
+        let routes = bytes_of::<((NodeId, NodeId), u32)>(self.routes.len());
+        routes + bytes_of::<u32>(self.hops.len()) + self.links.memory_bytes()
     }
 
     fn send(&mut self, events: &mut EventQueue<Event>, now: Timestamp, packet: &Packet) {

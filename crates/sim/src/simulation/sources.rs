@@ -10,6 +10,7 @@ use lull_cc::{Timestamp, Window};
 use super::connection::{Connection, Connections, Selective};
 use super::record::{DatagramDelays, SourceCounters, SourceSample};
 use super::{Event, Simulation};
+use crate::memory::bytes_of;
 use crate::packet::{Body, Ecn, Owner, Packet, TrafficClass};
 use crate::random::Random;
 use crate::tcp::{Receiver, Sender};
@@ -69,6 +70,10 @@ enum Kind {
 impl Source {
     fn new(kind: Kind) -> Self {
         Source { kind, counters: SourceCounters::default(), open: Vec::new(), group: 0 }
+    }
+
+    pub(super) fn memory_bytes(&self) -> u64 {
+        bytes_of::<Source>(1) + bytes_of::<u32>(self.open.capacity())
     }
 
     pub(super) fn open(&self) -> &[u32] {

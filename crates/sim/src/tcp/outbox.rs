@@ -4,6 +4,8 @@ use std::collections::VecDeque;
 
 use lull_cc::Timestamp;
 
+use crate::memory::bytes_of;
+
 /// A message that has been acknowledged to its end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Completed {
@@ -58,6 +60,12 @@ impl Outbox {
             first_end: u32::MAX,
             completed: VecDeque::new(),
         }
+    }
+
+    /// What the messages take, and the room for more.
+    pub(super) fn memory_bytes(&self) -> u64 {
+        bytes_of::<Message>(self.messages.capacity())
+            + bytes_of::<Completed>(self.completed.capacity())
     }
 
     /// Segments written so far.

@@ -6,6 +6,7 @@ use lull_cc::Timestamp;
 
 use super::Parameters;
 use super::counters::ReceiverCounters;
+use crate::memory::bytes_of;
 use crate::packet::{AckHeader, DataHeader, SACK_BLOCKS, SackBlock};
 
 /// Why, and when, an acknowledgement is due.
@@ -65,6 +66,11 @@ impl Receiver {
     /// Has the processor fetch what a segment will need.
     pub(crate) fn touch(&self) {
         core::hint::black_box((self.next, self.counters.segments, self.blocks.front()));
+    }
+
+    /// What it takes beside its own place.
+    pub(crate) fn memory_bytes(&self) -> u64 {
+        bytes_of::<SackBlock>(self.blocks.capacity())
     }
 
     /// A segment arrives that was sent at `sent`; `marked` says whether it carries "congestion

@@ -14,6 +14,7 @@
 
 use std::collections::VecDeque;
 
+use crate::memory::bytes_of;
 use crate::packet::{SACK_BLOCKS, SackBlock};
 
 /// RFC 6675 §2: duplicate acknowledgements, or segments above, that make a loss.
@@ -169,6 +170,11 @@ impl Scoreboard {
     pub(super) fn touch(&self) {
         let ends = self.segments.front().zip(self.segments.back());
         core::hint::black_box((self.first, self.known, ends.map(|(a, b)| a.sent ^ b.sent)));
+    }
+
+    /// What the segments take, and the room for more.
+    pub(super) fn memory_bytes(&self) -> u64 {
+        bytes_of::<Segment>(self.segments.capacity())
     }
 
     /// The number of the next new segment (SND.NXT).

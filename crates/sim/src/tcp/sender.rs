@@ -178,6 +178,12 @@ impl Sender {
         ));
     }
 
+    /// What it takes beside its own place.
+    pub(crate) fn memory_bytes(&self) -> u64 {
+        let controller = size_of_val(&*self.controller) as u64;
+        controller + self.board.memory_bytes() + self.outbox.memory_bytes()
+    }
+
     /// Begins the connection.
     pub fn open(&mut self) {
         assert_eq!(self.state, State::Closed, "a connection is opened once");
