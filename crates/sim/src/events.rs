@@ -258,9 +258,9 @@ impl<E: Copy> EventQueue<E> {
         self.pop_expecting(limit, |_| ()).map(|(time, event)| (time, *event))
     }
 
-    /// Like [`pop`](EventQueue::pop), and shows events that come within two microseconds, or the next
-    /// few: all of them at once, and then all of them again. It is a hint, which memory can be fetched
-    /// by, all of it at a time: some events are never shown, and those shown may come late.
+    /// Like [`pop`](EventQueue::pop), and shows events that come within two microseconds: all that
+    /// do at once, and then all of them again. It is a hint, which memory can be fetched by, all of
+    /// it at a time: some events are never shown, and those shown may come late.
     #[inline]
     pub fn pop_expecting(
         &mut self,
@@ -304,7 +304,9 @@ impl<E: Copy> EventQueue<E> {
         }
         // Stable: those of a nanosecond stay as they were inserted.
         self.present.sort_by_key(|(time, _)| *time);
-        if self.present.len() > 1 {
+        // Where events are few, there are not so many flows that memory would have to be fetched.
+        let is_crowded = self.present.len() > 1 && self.present_end == slot_end(self.now, 0);
+        if is_crowded {
             for _ in 0..2 {
                 self.present.iter().for_each(|(_, event)| expect(event));
             }
