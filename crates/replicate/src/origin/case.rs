@@ -55,7 +55,8 @@ impl ByCase {
             let within = layer.range::<str, _>(from);
             let within = within.take_while(|(name, _)| name.starts_with(&below));
             let within = within.flat_map(|(_, same)| same);
-            for other in above.chain(within).filter(|other| *other != path && is_live(other)) {
+            let clash = above.chain(within).find(|other| *other != path && is_live(other));
+            if let Some(other) = clash {
                 // What clashes is as deep as the shorter of both.
                 let depth = whole.matches('/').count().min(other.as_str().matches('/').count());
                 return Err(Refused::Case(outer(other, depth), outer(path, depth)));
