@@ -12,9 +12,9 @@ use lull_cc::Bytes;
 use lull_lab::emulate::parse_duration;
 use lull_lab::readers::{self, Arrivals, Edits, Load, Origin, Readers, Report, Source};
 use lull_replicate::checker::Violation;
-use serde_json::{Value, json};
+use serde_json::json;
 
-use super::readers::{TOLD, violations};
+use super::readers::{add_violations, exceptions, violations};
 use super::replay::{bar, positive};
 use crate::Misuse;
 
@@ -166,9 +166,7 @@ impl EditsArgs {
             value["until_read"] = serde_json::to_value(arrivals)?;
             value["length_s"] = json!(self.length.as_secs_f64());
             value["written_bytes"] = json!(bytes.0);
-            value["violations"] = json!(violations.len());
-            let told = violations.iter().take(TOLD).map(ToString::to_string);
-            value["first_violations"] = told.collect::<Value>();
+            add_violations(&mut value, &violations);
             return Ok(format!("{}\n", serde_json::to_string_pretty(&value)?));
         }
         Ok(in_words(&report, &arrivals, bytes, &violations))
@@ -184,7 +182,7 @@ fn in_words(
     let Report { response, staleness, .. } = report;
     let Arrivals { missing, times, .. } = arrivals;
     let seconds = |ms: f64| format!("{:.2} s", ms / 1e3);
-    let mut text = format!(
+    let text = format!(
         "{} edits of {} files, {bytes}, and {} reads in {:.0} s\n\
          until read  median {}, p99 {}, at most {}; {missing} were not\n\
          staleness   mean {:.2} s, at most {:.2} s; {:.1} % of reads\n\
@@ -207,11 +205,5 @@ fn in_words(
         report.late.p99_ms,
         violations.len(),
     );
-    for violation in violations.iter().take(TOLD) {
-        text += &format!("  {violation}\n");
-    }
-    if report.unanswered > 0 {
-        text += &format!("unanswered  {} reads\n", report.unanswered);
-    }
-    text
+    text + &exceptions(report, violations)
 }

@@ -169,9 +169,7 @@ fn run(args: &ReadersArgs, load: Load, contents: &[Contents]) -> anyhow::Result<
         let mut value = serde_json::to_value(&report)?;
         value["logs"] = contents.iter().map(Contents::json).collect::<Value>();
         value["delta_s"] = json!(args.delta.as_secs_f64());
-        value["violations"] = json!(violations.len());
-        let told = violations.iter().take(TOLD).map(ToString::to_string);
-        value["first_violations"] = told.collect::<Value>();
+        add_violations(&mut value, &violations);
         value["sent"] = sent.json();
         return Ok(format!("{}\n", serde_json::to_string_pretty(&value)?));
     }
@@ -179,7 +177,7 @@ fn run(args: &ReadersArgs, load: Load, contents: &[Contents]) -> anyhow::Result<
 }
 
 /// Violations that are told in words.
-pub(super) const TOLD: usize = 20;
+const TOLD: usize = 20;
 
 /// What origin and replicas have sent since they started, by what they say themselves.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -305,7 +303,7 @@ pub(super) fn violations(
 fn in_words(report: &Report, violations: &[Violation], sent: &Sent) -> String {
     let Report { response, staleness, hits, waited, .. } = report;
     let megabytes = |bytes: u64| format!("{:.3} MB", bytes as f64 / 1e6);
-    let mut text = format!(
+    let text = format!(
         "{} reads of {} files at {} replicas in {:.0} s, {} writes\n\
          response    mean {:.2} ms, median {:.2} ms, p99 {:.2} ms, at most {:.2} ms\n\
          hits        {}, mean {:.2} ms\n\
@@ -336,13 +334,24 @@ fn in_words(report: &Report, violations: &[Violation], sent: &Sent) -> String {
         report.late.p99_ms,
         violations.len(),
     );
-    for violation in violations.iter().take(TOLD) {
-        text += &format!("  {violation}\n");
-    }
+    text + &exceptions(report, violations)
+}
+
+/// What should not have happened, a line each.
+pub(super) fn exceptions(report: &Report, violations: &[Violation]) -> String {
+    let mut text: String =
+        violations.iter().take(TOLD).map(|violation| format!("  {violation}\n")).collect();
     if report.unanswered > 0 {
         text += &format!("unanswered  {} reads\n", report.unanswered);
     }
     text
+}
+
+/// The violations as fields of a report in JSON.
+pub(super) fn add_violations(value: &mut Value, violations: &[Violation]) {
+    let told = violations.iter().take(TOLD).map(ToString::to_string);
+    value["violations"] = json!(violations.len());
+    value["first_violations"] = told.collect::<Value>();
 }
 
 #[cfg(test)]

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use anyhow::Context;
 use lull_lab::emulate::{Signals, contain, parse_duration};
+use lull_replicate::speed::{Settings, file_system};
 use serde::Serialize;
 use serde_json::json;
 
@@ -64,6 +65,52 @@ struct Place {
     json: bool,
 }
 
+/// What is offered to an origin, whatever of that is measured.
+#[derive(Debug, clap::Args)]
+struct Load {
+    /// Who take turns to write
+    #[arg(long, value_name = "N", default_value_t = 64, value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    writers: u32,
+    /// Bytes of each write
+    #[arg(long, value_name = "N", default_value_t = 1_024, value_parser = clap::value_parser!(u32).range(8..=1 << 20))]
+    bytes: u32,
+    /// Objects that are written in turn
+    #[arg(long, value_name = "N", default_value_t = 10_000, value_parser = clap::value_parser!(u64).range(1..))]
+    objects: u64,
+    /// For how long before it counts
+    #[arg(long, value_name = "TIME", default_value = "2s", value_parser = length)]
+    settle: Duration,
+    /// For how long
+    #[arg(long, value_name = "TIME", default_value = "10s", value_parser = length)]
+    length: Duration,
+}
+
+impl Load {
+    fn settings(&self, folder: &Path, rates: &[u32], limit: Duration) -> Settings {
+        Settings {
+            folder: folder.to_owned(),
+            rates: rates.to_vec(),
+            writers: self.writers,
+            size: self.bytes as usize,
+            objects: self.objects,
+            settle: self.settle,
+            length: self.length,
+            limit,
+        }
+    }
+}
+
+/// Where the knee is among the rates, of which `most` is the highest.
+fn knee(knee: Option<u32>, most: Option<u32>, limit_ms: f64) -> String {
+    match knee {
+        None => format!("below all of them, p99 is over {limit_ms} ms"),
+        Some(rate) if most == Some(rate) => {
+            format!("{rate} writes/s or more, p99 is within {limit_ms} ms at all rates")
+        }
+        Some(rate) => format!("{rate} writes/s, up to which p99 is within {limit_ms} ms"),
+    }
+}
+
 impl Place {
     /// Measures in a new folder, and shows what came of it. It is done in a process that takes with it
     /// whatever it has started and mounted, so that nothing is left, however it ends.
@@ -74,7 +121,8 @@ impl Place {
     ) -> anyhow::Result<ExitCode> {
         let named = || format!("`{}` cannot be used: name another --folder", self.folder.display());
         let folder = fs::canonicalize(&self.folder).with_context(named)?;
-        let system = file_system(&folder).unwrap_or_else(|| "an unknown file system".to_owned());
+        let system = file_system(&folder).ok().flatten();
+        let system = system.unwrap_or_else(|| "an unknown file system".to_owned());
         if system == "tmpfs" {
             eprintln!(
                 "lull: `{}` is in memory (tmpfs), where nothing is durable: name a folder on a disk \
@@ -107,24 +155,6 @@ impl Place {
     }
 }
 
-/// The type of the file system that a folder is on.
-fn file_system(folder: &Path) -> Option<String> {
-    let table = fs::read_to_string("/proc/self/mountinfo").ok()?;
-    of_table(&table, folder)
-}
-
-/// The same by a table as proc(5) describes it: the mount with the longest path above the folder, and of
-/// these the last. A path that has blanks is written otherwise there, and not found.
-fn of_table(table: &str, folder: &Path) -> Option<String> {
-    let mounts = table.lines().filter_map(|line| {
-        let mut fields = line.split(' ');
-        let path = Path::new(fields.nth(4)?);
-        fields.find(|field| *field == "-")?;
-        folder.starts_with(path).then_some((path.as_os_str().len(), fields.next()?))
-    });
-    mounts.max_by_key(|(length, _)| *length).map(|(_, kind)| kind.to_owned())
-}
-
 /// A time above zero.
 fn length(text: &str) -> Result<Duration, String> {
     match parse_duration(text) {
@@ -136,17 +166,6 @@ fn length(text: &str) -> Result<Duration, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_folder_is_on_the_file_system_that_is_mounted_last_and_next_above_it() {
-        let table = "36 35 98:0 / / rw,noatime shared:1 - ext4 /dev/root rw\n\
-            37 36 0:40 / /tmp rw - xfs /dev/b rw\n\
-            38 36 0:41 / /tmp rw master:1 - tmpfs tmpfs rw\n";
-        for (folder, expected) in [("/", "ext4"), ("/tmp/a", "tmpfs"), ("/tmpfs", "ext4")] {
-            assert_eq!(of_table(table, Path::new(folder)).as_deref(), Some(expected), "{folder}");
-        }
-        assert_eq!(of_table("", Path::new("/")), None);
-    }
 
     #[test]
     fn no_time_is_no_length() {

@@ -172,7 +172,7 @@ fn absolute(path: &Path) -> io::Result<PathBuf> {
 }
 
 /// The type of the file system that is mounted there last, if one is.
-fn mounted_at(path: &Path) -> io::Result<Option<String>> {
+pub(crate) fn mounted_at(path: &Path) -> io::Result<Option<String>> {
     let table = fs::read("/proc/self/mountinfo")?;
     Ok(kind_in(&table, path.as_os_str().as_bytes()))
 }

@@ -5,7 +5,6 @@
 //! is told from what the origin takes: its connections, its store, and the writes themselves. What the
 //! writes take is measured first, without a replica.
 
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -16,7 +15,7 @@ use super::offered::{End, Offer, Offered};
 use super::processor::Spent;
 use super::swarm::{Board, Swarm, join};
 use super::times::{Spread, Times, rounded};
-use super::{PATIENCE, Scratch, SpeedError, knee, origin, raise_files, runtime, tickets};
+use super::{PATIENCE, Scratch, Settings, SpeedError, knee, origin, raise_files, runtime, tickets};
 use crate::daemon::OriginHandle;
 use crate::origin::Strategy;
 
@@ -24,29 +23,6 @@ use crate::origin::Strategy;
 const ENDS: u64 = 6;
 /// The threads of the replicas.
 const SWARM: &str = "lull-swarm";
-
-/// What is offered, and to how many.
-#[derive(Clone, Debug)]
-pub struct Settings {
-    /// Where the origin is made.
-    pub folder: PathBuf,
-    /// Replicas; each number has a new origin.
-    pub replicas: Vec<u32>,
-    /// Writes a second; so has each rate.
-    pub rates: Vec<u32>,
-    /// Who make them.
-    pub writers: u32,
-    /// Bytes of each write.
-    pub size: usize,
-    /// Objects that are written in turn.
-    pub objects: u64,
-    /// For how long, before what counts.
-    pub settle: Duration,
-    /// For how long, of what counts.
-    pub length: Duration,
-    /// The most that p99 may be.
-    pub limit: Duration,
-}
 
 /// How fast all replicas were told.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -102,16 +78,16 @@ pub struct Point {
     pub holds: bool,
 }
 
-/// Offers writes to origins with replicas.
+/// Offers writes to origins, with each of these numbers of replicas.
 ///
 /// # Errors
 /// If the origin or a replica fails, the folder cannot be used, or the system allows too few open files.
-pub fn run(settings: &Settings) -> Result<Report, SpeedError> {
-    if let Some(most) = settings.replicas.iter().max() {
+pub fn run(settings: &Settings, replicas: &[u32]) -> Result<Report, SpeedError> {
+    if let Some(most) = replicas.iter().max() {
         raise_files(*most, ENDS)?;
     }
     let (mut points, mut knees) = (Vec::new(), Vec::new());
-    for replicas in &settings.replicas {
+    for replicas in replicas {
         let mut own = Vec::new();
         for rate in &settings.rates {
             own.push(point(settings, *replicas, *rate)?);
@@ -120,7 +96,7 @@ pub fn run(settings: &Settings) -> Result<Report, SpeedError> {
         knees.push(Knee { replicas: *replicas, rate });
         points.extend(own);
     }
-    let limit_ms = settings.limit.as_secs_f64() * 1e3;
+    let limit_ms = settings.limit_ms();
     Ok(Report { bytes: settings.size, limit_ms, points, knees })
 }
 
@@ -130,14 +106,7 @@ fn point(settings: &Settings, replicas: u32, rate: u32) -> Result<Point, SpeedEr
     let (ours, theirs) = (runtime("lull-origin")?, runtime(SWARM)?);
     let daemon = ours.block_on(origin(&scratch.0.join("origin"), Strategy::DemandOnly))?;
     let handle = daemon.handle();
-    let offer = Offer {
-        rate,
-        writers: settings.writers,
-        size: settings.size,
-        objects: settings.objects,
-        length: settings.settle + settings.length,
-        first: 0,
-    };
+    let offer = settings.offer(rate);
     let (alone, spent) = offered(&ours, &handle, offer)?;
     let write_cpu_us = each(spent.all, alone.acknowledged());
 
@@ -196,7 +165,7 @@ fn point(settings: &Settings, replicas: u32, rate: u32) -> Result<Point, SpeedEr
         write_cpu_us,
         cpu_us,
         all_cpu_us,
-        holds: decoded.p99_ms <= settings.limit.as_secs_f64() * 1e3,
+        holds: decoded.p99_ms <= settings.limit_ms(),
     })
 }
 

@@ -34,14 +34,61 @@ use crate::daemon::{
     Clock, DaemonError, LinkError, MachineClock, OriginDaemon, OriginHandle, OriginOptions,
     WriteError, create_origin,
 };
-use crate::fuse::MountError;
+use crate::fuse::{MountError, mounted_at};
 use crate::identity::{IdentityError, Ticket};
 use crate::origin::{Put, Strategy, Transaction};
 use crate::path::Path;
 use crate::store::{Body, StoreError};
 use crate::types::{DiskFull, Metadata};
 
+use offered::Offer;
 pub use times::Spread;
+
+/// What is offered to an origin.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// Where the origin is made: a folder on the disk in question.
+    pub folder: PathBuf,
+    /// Writes a second; each rate has a new origin.
+    pub rates: Vec<u32>,
+    /// Who make them.
+    pub writers: u32,
+    /// Bytes of each write.
+    pub size: usize,
+    /// Objects that are written in turn.
+    pub objects: u64,
+    /// For how long, before what counts.
+    pub settle: Duration,
+    /// For how long, of what counts.
+    pub length: Duration,
+    /// The most that p99 may be.
+    pub limit: Duration,
+}
+
+impl Settings {
+    fn offer(&self, rate: u32) -> Offer {
+        let Settings { writers, size, objects, settle, length, .. } = *self;
+        Offer { rate, writers, size, objects, length: settle + length, first: 0 }
+    }
+
+    fn limit_ms(&self) -> f64 {
+        self.limit.as_secs_f64() * 1e3
+    }
+}
+
+/// The type of the file system that a folder is on, as the kernel's table of mounts has it.
+///
+/// # Errors
+/// If the folder or the table cannot be looked at.
+pub fn file_system(folder: &FilePath) -> io::Result<Option<String>> {
+    let whole = std::fs::canonicalize(folder)?;
+    for above in whole.ancestors() {
+        if let Some(kind) = mounted_at(above)? {
+            return Ok(Some(kind));
+        }
+    }
+    Ok(None)
+}
 
 /// For how long is waited, behind what was due last, for what has not happened.
 pub const PATIENCE: Duration = Duration::from_secs(10);

@@ -1,35 +1,11 @@
 //! Durable writes: how long an acknowledgement takes, by how many are offered.
 
-use std::path::PathBuf;
-use std::time::Duration;
-
 use serde::Serialize;
 
-use super::offered::{End, Offer};
+use super::offered::End;
 use super::times::{Spread, Times, rounded};
-use super::{Scratch, SpeedError, knee, origin, runtime};
+use super::{Scratch, Settings, SpeedError, knee, origin, runtime};
 use crate::origin::Strategy;
-
-/// What is offered.
-#[derive(Clone, Debug)]
-pub struct Settings {
-    /// Where the origin is made: a folder on the disk in question.
-    pub folder: PathBuf,
-    /// Writes a second; each rate has a new origin.
-    pub rates: Vec<u32>,
-    /// Who make them.
-    pub writers: u32,
-    /// Bytes of each.
-    pub size: usize,
-    /// Objects that are written in turn.
-    pub objects: u64,
-    /// For how long, before what counts.
-    pub settle: Duration,
-    /// For how long, of what counts.
-    pub length: Duration,
-    /// The most that p99 may be.
-    pub limit: Duration,
-}
 
 /// How it was answered.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -79,7 +55,7 @@ pub fn run(settings: &Settings) -> Result<Report, SpeedError> {
         points.push(runtime("lull-origin")?.block_on(point(settings, *rate))?);
     }
     let knee = knee(points.iter().map(|point| (point.rate, point.holds)).collect());
-    let limit_ms = settings.limit.as_secs_f64() * 1e3;
+    let limit_ms = settings.limit_ms();
     Ok(Report { writers: settings.writers, bytes: settings.size, limit_ms, points, knee })
 }
 
@@ -87,15 +63,7 @@ async fn point(settings: &Settings, rate: u32) -> Result<Point, SpeedError> {
     let scratch = Scratch::new(settings.folder.join(format!("writes-{rate}")))?;
     let daemon = origin(&scratch.0, Strategy::default()).await?;
     let handle = daemon.handle();
-    let offer = Offer {
-        rate,
-        writers: settings.writers,
-        size: settings.size,
-        objects: settings.objects,
-        length: settings.settle + settings.length,
-        first: 0,
-    };
-    let mut offered = offer.make(&handle).await?;
+    let mut offered = settings.offer(rate).make(&handle).await?;
     let (acknowledged, states) = (offered.acknowledged(), handle.last().0);
     // What was not answered may have happened.
     let most = acknowledged + offered.count(|end| *end == End::Unanswered);
@@ -118,6 +86,6 @@ async fn point(settings: &Settings, rate: u32) -> Result<Point, SpeedError> {
         per_second: rounded(acknowledged as f64 / settings.length.as_secs_f64()),
         acknowledgement,
         late: late.spread(),
-        holds: acknowledgement.p99_ms <= settings.limit.as_secs_f64() * 1e3,
+        holds: acknowledgement.p99_ms <= settings.limit_ms(),
     })
 }

@@ -1,12 +1,13 @@
 //! `lull lab speed fan-out`: how fast replicas are told of writes, and what that takes.
 
 use std::fmt::Write as _;
+use std::path::Path;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use lull_replicate::speed::fan_out::{Report, Settings, run};
+use lull_replicate::speed::fan_out::{Report, run};
 
-use super::{Place, length};
+use super::{Load, Place, knee, length};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -34,42 +35,20 @@ pub(crate) struct Args {
     #[arg(long, value_name = "N", value_delimiter = ',', default_value = "250,500,1000,2000",
         value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     rates: Vec<u32>,
-    /// Who take turns to write
-    #[arg(long, value_name = "N", default_value_t = 64, value_parser = clap::value_parser!(u32).range(1..=10_000))]
-    writers: u32,
-    /// Bytes of each write
-    #[arg(long, value_name = "N", default_value_t = 1_024, value_parser = clap::value_parser!(u32).range(8..=1 << 20))]
-    bytes: u32,
-    /// Objects that are written in turn
-    #[arg(long, value_name = "N", default_value_t = 10_000, value_parser = clap::value_parser!(u64).range(1..))]
-    objects: u64,
-    /// For how long before it counts
-    #[arg(long, value_name = "TIME", default_value = "2s", value_parser = length)]
-    settle: Duration,
-    /// For how long
-    #[arg(long, value_name = "TIME", default_value = "10s", value_parser = length)]
-    length: Duration,
     /// What p99 may be at most
     #[arg(long, value_name = "TIME", default_value = "20ms", value_parser = length)]
     within: Duration,
+    #[command(flatten)]
+    load: Load,
     #[command(flatten)]
     place: Place,
 }
 
 /// Offers writes to an origin with replicas.
 pub(super) fn fan_out(args: &Args) -> anyhow::Result<ExitCode> {
-    let work = |folder: &std::path::Path| {
-        Ok(run(&Settings {
-            folder: folder.to_owned(),
-            replicas: args.replicas.clone(),
-            rates: args.rates.clone(),
-            writers: args.writers,
-            size: args.bytes as usize,
-            objects: args.objects,
-            settle: args.settle,
-            length: args.length,
-            limit: args.within,
-        })?)
+    let work = |folder: &Path| {
+        let settings = args.load.settings(folder, &args.rates, args.within);
+        Ok(run(&settings, &args.replicas)?)
     };
     args.place.measure(work, in_words)
 }
@@ -97,27 +76,10 @@ fn in_words(report: &Report, system: &str) -> String {
             point.write_cpu_us
         );
     }
-    let limit = report.limit_ms;
-    for knee in &report.knees {
-        let of = report.points.iter().filter(|point| point.replicas == knee.replicas);
-        let most = of.map(|point| point.rate).max();
-        let _ = match knee.rate {
-            None => writeln!(
-                text,
-                "knee with {} replicas: below all of them, p99 is over {limit} ms",
-                knee.replicas
-            ),
-            Some(rate) if most == Some(rate) => writeln!(
-                text,
-                "knee with {} replicas: {rate} writes/s or more, p99 is within {limit} ms at all rates",
-                knee.replicas
-            ),
-            Some(rate) => writeln!(
-                text,
-                "knee with {} replicas: {rate} writes/s, up to which p99 is within {limit} ms",
-                knee.replicas
-            ),
-        };
+    for own in &report.knees {
+        let of = report.points.iter().filter(|point| point.replicas == own.replicas);
+        let found = knee(own.rate, of.map(|point| point.rate).max(), report.limit_ms);
+        let _ = writeln!(text, "knee with {} replicas: {found}", own.replicas);
     }
     text
 }

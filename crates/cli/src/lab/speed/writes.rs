@@ -1,12 +1,13 @@
 //! `lull lab speed writes`: how fast durable writes are acknowledged.
 
 use std::fmt::Write as _;
+use std::path::Path;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use lull_replicate::speed::writes::{Report, Settings, run};
+use lull_replicate::speed::writes::{Report, run};
 
-use super::{Place, length};
+use super::{Load, Place, knee, length};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -29,41 +30,20 @@ pub(crate) struct Args {
         default_value = "1000,2000,3000,4000,5000,6000,8000,10000",
         value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     rates: Vec<u32>,
-    /// Who take turns to write
-    #[arg(long, value_name = "N", default_value_t = 64, value_parser = clap::value_parser!(u32).range(1..=10_000))]
-    writers: u32,
-    /// Bytes of each write
-    #[arg(long, value_name = "N", default_value_t = 1_024, value_parser = clap::value_parser!(u32).range(8..=1 << 20))]
-    bytes: u32,
-    /// Objects that are written in turn
-    #[arg(long, value_name = "N", default_value_t = 10_000, value_parser = clap::value_parser!(u64).range(1..))]
-    objects: u64,
-    /// For how long before it counts
-    #[arg(long, value_name = "TIME", default_value = "2s", value_parser = length)]
-    settle: Duration,
-    /// For how long
-    #[arg(long, value_name = "TIME", default_value = "10s", value_parser = length)]
-    length: Duration,
     /// What p99 may be at most
     #[arg(long, value_name = "TIME", default_value = "50ms", value_parser = length)]
     within: Duration,
+    #[command(flatten)]
+    load: Load,
     #[command(flatten)]
     place: Place,
 }
 
 /// Offers writes to an origin.
 pub(super) fn writes(args: &Args) -> anyhow::Result<ExitCode> {
-    let work = |folder: &std::path::Path| {
-        Ok(run(&Settings {
-            folder: folder.to_owned(),
-            rates: args.rates.clone(),
-            writers: args.writers,
-            size: args.bytes as usize,
-            objects: args.objects,
-            settle: args.settle,
-            length: args.length,
-            limit: args.within,
-        })?)
+    let work = |folder: &Path| {
+        let settings = args.load.settings(folder, &args.rates, args.within);
+        Ok(run(&settings)?)
     };
     args.place.measure(work, in_words)
 }
@@ -90,15 +70,7 @@ fn in_words(report: &Report, system: &str) -> String {
             point.unanswered
         );
     }
-    let limit = report.limit_ms;
-    let _ = match (report.knee, report.points.iter().map(|point| point.rate).max()) {
-        (None, _) => writeln!(text, "knee: below all of them, p99 is over {limit} ms"),
-        (Some(knee), most) if most == Some(knee) => {
-            writeln!(text, "knee: {knee} writes/s or more, p99 is within {limit} ms at all rates")
-        }
-        (Some(knee), _) => {
-            writeln!(text, "knee: {knee} writes/s, up to which p99 is within {limit} ms")
-        }
-    };
+    let most = report.points.iter().map(|point| point.rate).max();
+    let _ = writeln!(text, "knee: {}", knee(report.knee, most, report.limit_ms));
     text
 }
