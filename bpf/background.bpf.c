@@ -65,7 +65,7 @@ static BACKGROUND_INLINE void apply(struct sock *sk, const struct background *b)
 		return;
 	rate = (u64)cwnd * tp->mss_cache * 1000000 / srtt;
 	rate += b->phase == BACKGROUND_AVOIDANCE ? rate / 5 : rate;
-	set_pace(sk, rate ? rate : 1);
+	set_pace(sk, rate);
 }
 
 static BACKGROUND_INLINE struct background *open_socket(struct sock *sk)
@@ -108,8 +108,8 @@ void BPF_PROG(tcp_background_init, struct sock *sk)
 
 /*
  * The kernel asks this before each attempt to send. Where the congestion control was chosen in
- * TCP_CONNECT_CB, `init` came before the handshake, and the kernel's ten packets after it: the first
- * flight is what algorithm 1 has, as in a connection that chose before.
+ * TCP_CONNECT_CB, `init` came before the handshake, and the kernel's ten packets after it (also where
+ * the SYN had data): the first flight is what algorithm 1 has, as in a connection that chose before.
  */
 SEC("struct_ops")
 u32 BPF_PROG(tcp_background_min_tso_segs, struct sock *sk)
@@ -117,7 +117,7 @@ u32 BPF_PROG(tcp_background_min_tso_segs, struct sock *sk)
 	struct tcp_sock *tp = tcp_of(sk);
 	struct background *b = bpf_sk_storage_get(&sockets, sk, 0, 0);
 
-	if (b && !tp->data_segs_out && tp->snd_cwnd > background_cwnd(b))
+	if (b && tp->snd_cwnd > background_cwnd(b))
 		tp->snd_cwnd = background_cwnd(b);
 	return MIN_TSO_SEGS;
 }

@@ -126,8 +126,10 @@ struct inet_connection_sock {
 struct tcp_sock {
 	struct inet_connection_sock inet_conn;
 	u32 srtt_us;
+	u32 rttvar_us;
 	u32 mss_cache;
 	u32 snd_cwnd;
+	u32 snd_cwnd_clamp;
 	u32 snd_ssthresh;
 	u32 packets_out;
 	u32 sacked_out;
@@ -137,6 +139,7 @@ struct tcp_sock {
 	u32 data_segs_out;
 	u32 lsndtime;
 	u64 tcp_mstamp;
+	u64 tcp_wstamp_ns;
 	u64 bytes_acked;
 	u64 bytes_sent;
 } RELOCATED;

@@ -28,7 +28,7 @@ const volatile struct nice_params params = {
 	.base = NICE_BASE_VEGAS,
 	.detector = NICE_DETECTOR_HALVES,
 	.refinements = NICE_HEADROOM | NICE_GENTLE | NICE_PROBATION | NICE_SPACED | NICE_RECALL |
-		       NICE_LEAST,
+		       NICE_LEAST | NICE_FULL,
 };
 
 static NICE_INLINE struct nice_params parameters(void)
@@ -135,11 +135,17 @@ u32 BPF_PROG(tcp_nice_min_tso_segs, struct sock *sk)
 		return 1;
 	if (n->window >= NICE_TWO) {
 		/* Where the congestion control was chosen in TCP_CONNECT_CB, `init` came before
-		 * the handshake, and the kernel's ten packets after it. */
-		if (!tp->data_segs_out && tp->snd_cwnd > nice_cwnd(n, 0))
+		 * the handshake, and the kernel's ten packets after it, also where the SYN had
+		 * data. */
+		if (tp->snd_cwnd > nice_cwnd(n, 0))
 			tp->snd_cwnd = nice_cwnd(n, 0);
 		return 1;
 	}
+	/* Between pairs the connection is silent by its own will, so that the beginning of sending
+	 * says nothing. A silence begins when the pair might have left. */
+	if (tp->data_segs_out && !packets_in_flight(tp) &&
+	    tp->tcp_mstamp > tp->tcp_wstamp_ns / 1000 + timeout_us(tp))
+		nice_on_idle(n);
 	rate = nice_pacing_rate(n, tp->srtt_us >> 3, tp->mss_cache);
 	if (!rate)
 		return 1;
@@ -204,7 +210,7 @@ static NICE_INLINE void resume(struct sock *sk)
 {
 	struct nice *n = bpf_sk_storage_get(&sockets, sk, 0, 0);
 
-	/* Between pairs the connection is silent by its own will. */
+	/* Pairs look at this before they are sent. */
 	if (!n || n->window < NICE_TWO)
 		return;
 	if (!was_silent(tcp_of(sk)))
@@ -242,6 +248,8 @@ static NICE_INLINE void acknowledge(struct sock *sk, const struct rate_sample *r
 			      rs->rtt_us		 ? (u32)rs->rtt_us :
 							   1;
 	nice_on_ack(&p, n, &ack);
+	/* A route may have a largest window (`ip route ... cwnd N`). */
+	n->window = nice_min64(n->window, (u64)tp->snd_cwnd_clamp << NICE_SHIFT);
 	apply(sk, n);
 }
 

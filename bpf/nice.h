@@ -5,7 +5,7 @@
  * No kernel call, no clock, no memory of its own. The includer provides u32, s32, u64, bool,
  * NICE_INLINE, NICE_CALLBACK, NICE_FOR(count, callback, context) and NICE_OPAQUE(variable).
  * Windows are packets in fixed point with 16 fractional bits, times microseconds.
- * The conformance test feeds this file and the Rust the same events; every field must be equal.
+ * The conformance test feeds this file and the Rust the same events; every answer must be equal.
  * The letter of the papers is `refinements` = 0; nice.bpf.c has all of them on, so that below two
  * packets the step is W/2 or 3W, and no more than one packet (`gentle`), not the literal +1.
  *
@@ -127,16 +127,22 @@ static NICE_INLINE void nice_estimate(struct nice *n)
 	n->max_rtt = nice_max32(n->max_rtt, n->min_rtt + n->min_rtt / 8);
 }
 
-/* The slot that is filled now; opens the next one when this one's time is over. */
-static NICE_INLINE void nice_remember(struct nice *n, u64 now_us, u32 low, u32 high)
+/* The slot that is filled now; opens the next one when this one's time is over. Two rounds have to
+ * reach a mean: one late packet is no full queue, and below two packets a round has one sample. The
+ * first sample of all has no mean, 0: it counts in that of its round, and may have been acknowledged
+ * late. */
+static NICE_INLINE void nice_remember(struct nice *n, u64 now_us, u32 low, u32 mean)
 {
 	struct nice_slot *s;
-	u32 slot;
+	u32 slot, before, high;
 
 	/* Another path: less than half of what was the shortest. Nothing known holds. */
 	if (n->slots && low < n->min_rtt / 2)
 		n->slots = 0;
+	before = n->slots ? n->slot_highest : 0;
+	high = nice_min32(mean, before);
 	if (!n->slots || now_us - n->slot_start_us >= NICE_SLOT_US) {
+		n->slot_highest = mean;
 		slot = n->slots ? n->slot + 1 : 0;
 		if (slot >= NICE_SLOTS)
 			slot = 0;
@@ -151,6 +157,7 @@ static NICE_INLINE void nice_remember(struct nice *n, u64 now_us, u32 low, u32 h
 		nice_estimate(n);
 		return;
 	}
+	n->slot_highest = nice_max32(before, mean);
 	s = nice_slot_at(n, n->slot);
 	if (low >= s->low && high <= s->high)
 		return;
@@ -211,7 +218,7 @@ static NICE_INLINE void nice_sample(const struct nice_params *p, struct nice *n,
 	if (!n->slots) {
 		n->of_small = a->is_small;
 		n->round_low = 0;
-		nice_remember(n, a->now_us, rtt, rtt);
+		nice_remember(n, a->now_us, rtt, 0);
 	}
 	trigger = nice_trigger_rtt(p, n);
 	delayed = nice_is_maybe_delayed(n, a, rtt);
@@ -296,14 +303,15 @@ static NICE_INLINE void nice_settle(struct nice *n, u32 delivered)
 	n->started = 1;
 }
 
-/* Nice 2.2: a lost packet means Reno's rule; once a round. */
+/* Nice 2.2: a lost packet means Reno's rule; once a round. `full`: max_rtt is at least the RTT seen
+ * around it, no more twice min_rtt. */
 static NICE_INLINE void nice_on_loss(const struct nice_params *p, struct nice *n, u32 delivered,
 				     u32 prior_delivered)
 {
 	u32 seen = nice_max32(n->round_high, n->last_high);
 	struct nice_slot *s = nice_slot_at(n, n->slot);
 
-	if (n->slots && seen > s->full) {
+	if (p->refinements & NICE_FULL && n->slots && seen > s->full) {
 		s->full = seen;
 		nice_estimate(n);
 	}
@@ -337,6 +345,7 @@ static NICE_INLINE void nice_on_idle(struct nice *n)
 
 	n->window = nice_min64(n->window, NICE_TWO);
 	n->recall = 0;
+	n->round_start_us = 0;
 	nice_reset_round(n);
 	n->reacted = reacted;
 }
@@ -453,7 +462,8 @@ static NICE_INLINE void nice_round(const struct nice_params *p, struct nice *n, 
 		}
 		nice_remember(n, now_us, n->round_low, observed);
 	}
-	if (yielding && n->round_start_us && now_us > n->round_start_us)
+	/* Who has nothing to send yields to nobody. */
+	if (yielding && n->unlimited && n->round_start_us && now_us > n->round_start_us)
 		n->yielded_us += now_us - n->round_start_us;
 	n->round_start_us = now_us;
 	nice_reset_round(n);

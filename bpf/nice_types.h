@@ -45,6 +45,7 @@ enum nice_refinement {
 	NICE_SPACED = 8,    /* the two packets of a pair leave apart */
 	NICE_RECALL = 16,   /* slow start to half of where the detector's run of cuts began */
 	NICE_LEAST = 32,    /* Vegas looks at the least RTT of a round, not at the mean */
+	NICE_FULL = 64,	    /* max_rtt, once a loss was seen, is the RTT around it */
 };
 
 /* What the interference trigger does. */
@@ -82,7 +83,7 @@ struct nice_ack {
 
 struct nice_slot {
 	u32 low;  /* lowest RTT of the slot */
-	u32 high; /* highest mean RTT of a round */
+	u32 high; /* highest mean RTT that two rounds of it, or of it and the slot before, reached */
 	u32 full; /* highest RTT seen around a loss, 0: no loss */
 };
 
@@ -94,7 +95,8 @@ struct nice {
 	u64 round_start_us;
 	u64 rtt_sum;	 /* of the round, weighted by packets */
 	u64 bytes_acked; /* the transport's: what was acknowledged at the last ACK */
-	u64 yielded_us; /* time in rounds that ended in a reduction or ran below two packets */
+	u64 yielded_us; /* time in rounds that ended in a reduction or ran below two packets, with
+			 * something to send */
 	u32 min_rtt;
 	u32 max_rtt;
 	u32 round_end; /* the round ends when a packet sent at or after this count is delivered */
@@ -108,6 +110,7 @@ struct nice {
 	u32 rounds_congested;
 	u32 slot;
 	u32 slots;
+	u32 slot_highest; /* highest mean RTT of a round of the slot */
 	u32 started;  /* round_end and loss_end are valid */
 	u32 pending;  /* a round has passed, its operation waits for the pair to return */
 	u32 reacted;  /* a loss, a mark or a timeout has cut the window in this round */

@@ -28,6 +28,12 @@ static SOCKET_INLINE bool was_silent(const struct tcp_sock *tp)
 	return (u32)bpf_jiffies64() - tp->lsndtime > tp->inet_conn.icsk_rto;
 }
 
+/* The retransmission timeout without backoff (__tcp_set_rto). */
+static SOCKET_INLINE u64 timeout_us(const struct tcp_sock *tp)
+{
+	return (u64)(tp->srtt_us >> 3) + tp->rttvar_us;
+}
+
 /* A pace in bytes per second, or what the application allows if that is less
  * (SO_MAX_PACING_RATE): with cong_control the kernel leaves that to us. A pace of 0 would mean
  * none, from whichever side it comes. */

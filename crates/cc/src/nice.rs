@@ -136,8 +136,8 @@ impl Nice {
         self.rtt.min_rtt
     }
 
-    /// The round-trip time of the full queue in microseconds: the highest mean of a round, but at
-    /// least what was seen around a loss or, without one, twice
+    /// The round-trip time of the full queue in microseconds: the highest mean that two rounds have
+    /// reached, but at least what was seen around a loss or, without one, twice
     /// [`min_rtt_micros`](Self::min_rtt_micros). 0 before the first sample.
     pub fn max_rtt_micros(&self) -> u32 {
         self.rtt.max_rtt
@@ -153,7 +153,8 @@ impl Nice {
         self.congested
     }
 
-    /// Time spent yielding in microseconds: in rounds that ended in a cut or ran below two packets.
+    /// Time spent yielding in microseconds: in rounds that ended in a cut or ran below two packets, as far
+    /// as there was something to send.
     pub fn yielded_micros(&self) -> u64 {
         self.yielded
     }
@@ -197,7 +198,7 @@ impl Nice {
         if self.rtt.is_empty() {
             self.is_of_small = ack.is_small;
             self.round.low = 0;
-            self.rtt.remember(ack.now.as_micros(), rtt, rtt);
+            self.rtt.remember(ack.now.as_micros(), rtt, 0);
         }
         let is_congested = rtt > self.trigger_rtt_micros();
         // What the receiver may have added can only hide the absence of a queue.
@@ -276,8 +277,12 @@ impl Nice {
     }
 
     /// Nice §2.2: a lost packet means Reno's rule; once a round.
+    ///
+    /// `full`: max_rtt is at least the round-trip time seen around it, no more twice min_rtt.
     fn lose(&mut self, delivered: u32, prior_delivered: u32) {
-        self.rtt.remember_full(self.round.high.max(self.last_high));
+        if self.parameters.refinements.full {
+            self.rtt.remember_full(self.round.high.max(self.last_high));
+        }
         if self.rounds.is_new_loss(prior_delivered) {
             self.halve_for_loss();
             self.settle(delivered);
@@ -376,7 +381,8 @@ impl Nice {
             }
             self.rtt.remember(now, round.low, observed);
         }
-        if is_yielding && self.round_start > 0 && now > self.round_start {
+        // Who has nothing to send yields to nobody.
+        if is_yielding && round.unlimited && self.round_start > 0 && now > self.round_start {
             self.yielded += now - self.round_start;
         }
         self.round_start = now;
@@ -452,6 +458,7 @@ impl Controller for Nice {
     fn handle_idle(&mut self, _now: Timestamp) {
         self.window = self.window.min(Self::INITIAL_WINDOW.raw());
         self.recall = 0;
+        self.round_start = 0;
         let reacted = self.round.reacted;
         self.start_round();
         self.round.reacted = reacted;

@@ -13,7 +13,8 @@ pub(crate) const SLOT_MICROS: u64 = 10_000_000;
 pub(crate) struct Slot {
     /// Lowest round-trip time of the slot.
     pub(crate) low: u32,
-    /// Highest mean round-trip time of a round: one late packet of many is no full queue.
+    /// Highest mean round-trip time that two rounds of it, or of it and the slot before, have reached:
+    /// one late packet is no full queue, and below two packets a round has one sample.
     pub(crate) high: u32,
     /// Highest round-trip time around a loss; 0 without one.
     pub(crate) full: u32,
@@ -27,6 +28,8 @@ pub(crate) struct RttHistory {
     pub(crate) slot_start: u64,
     pub(crate) slot: usize,
     pub(crate) slots: usize,
+    /// Highest mean of a round of the slot.
+    pub(crate) highest: u32,
     pub(crate) history: [Slot; SLOTS],
 }
 
@@ -55,19 +58,24 @@ impl RttHistory {
         self.slots = 0;
     }
 
-    /// Takes a round's lowest and mean round-trip time, in microseconds.
-    pub(crate) fn remember(&mut self, now: u64, low: u32, high: u32) {
+    /// Takes a round's lowest and mean round-trip time, in microseconds; the first sample of all has no
+    /// mean, 0, as it counts in that of its round, and its packet may have been acknowledged late.
+    pub(crate) fn remember(&mut self, now: u64, low: u32, mean: u32) {
         // A route change to a shorter path (Nice §2.2): less than half of what was the shortest
         // can be no noise, and nothing that was known of the old path holds.
         if low < self.min_rtt / 2 {
             self.forget();
         }
+        let before = if self.slots == 0 { 0 } else { self.highest };
+        let high = mean.min(before);
         if self.slots == 0 || now.wrapping_sub(self.slot_start) >= SLOT_MICROS {
+            self.highest = mean;
             self.slot = if self.slots == 0 { 0 } else { (self.slot + 1) % SLOTS };
             self.slots = (self.slots + 1).min(SLOTS);
             self.slot_start = now;
             self.history[self.slot] = Slot { low, high, full: 0 };
         } else {
+            self.highest = before.max(mean);
             let slot = &mut self.history[self.slot];
             if low >= slot.low && high <= slot.high {
                 return;

@@ -115,6 +115,71 @@ print(json.dumps(said))";
     }
 }
 
+/// `ip route ... cwnd N`: a window that only grew on paper would have to be halved many times before
+/// anybody noticed that it yields.
+#[test]
+fn the_window_is_no_larger_than_the_route_s() {
+    needs!(lull_testing::bpf(), lull_testing::command("python3"), lull_testing::command("ip"));
+    let script = "import json, os, socket, subprocess, sys
+subprocess.run('ip route replace local 127.0.0.1 dev lo table local cwnd lock 6'.split(), check=True)
+listener = socket.create_server(('127.0.0.1', 0))
+# The kernel takes it over with what it keeps of a path, which an earlier connection has to leave.
+first = socket.create_connection(listener.getsockname())
+second, _ = listener.accept()
+for _ in range(20):
+    first.send(b'x'); second.recv(1)
+first.close(); second.close()
+client = socket.socket()
+client.setsockopt(6, 13, sys.argv[1].encode())
+client.connect(listener.getsockname())
+server, _ = listener.accept()
+windows = []
+for _ in range(40):
+    client.sendall(bytes(500_000))
+    left = 500_000
+    while left > 0:
+        left -= len(server.recv(1 << 16))
+    said = subprocess.run([os.environ['LULL'], 'kernel', 'status', '--json'], capture_output=True)
+    one = next(one for one in json.loads(said.stdout) if one['name'] == sys.argv[1])
+    windows += [socket['window_packets'] for socket in one['sockets']]
+print(json.dumps(max(windows)))";
+    let control = Variant::load(&UNDISTURBED);
+    assert_eq!(python(script, &[&control.0]), 6.0);
+}
+
+/// Request and answer, each after a pause, below two packets: who has nothing to send does not yield.
+#[test]
+fn a_silent_application_does_not_yield() {
+    needs!(lull_testing::bpf(), lull_testing::command("python3"), lull_testing::command("ip"));
+    let script = "import json, os, socket, subprocess, sys, time
+def yielded():
+    said = subprocess.run([os.environ['LULL'], 'kernel', 'status', '--json'], capture_output=True)
+    one = next(one for one in json.loads(said.stdout) if one['name'] == sys.argv[1])
+    return next((s['window_packets'], s['yielding_seconds']) for s in one['sockets'])
+listener = socket.create_server(('127.0.0.1', 0))
+client = socket.socket()
+client.setsockopt(6, 13, sys.argv[1].encode())
+client.connect(listener.getsockname())
+server, _ = listener.accept()
+client.send(b'x'); server.recv(1)
+# A timeout leaves a window of one packet (Nice 2.2).
+subprocess.run('ip link set lo down'.split(), check=True)
+client.send(b'x')
+time.sleep(1)
+subprocess.run('ip link set lo up'.split(), check=True)
+server.recv(1)
+before = yielded()
+for _ in range(4):
+    time.sleep(0.6)
+    client.send(b'x'); server.recv(1)
+print(json.dumps([before, yielded()]))";
+    let control = Variant::load(&UNDISTURBED);
+    let said = python(script, &[&control.0]);
+    let [before, after] = [0, 1].map(|at| said[at][1].as_f64().unwrap());
+    assert!(said[0][0].as_f64().unwrap() <= 1.0 && said[1][0] == said[0][0], "{said}");
+    assert!(after - before < 0.2, "{said}");
+}
+
 /// RFC 3168 6.1.2 and RFC 6675 5: one reaction to all congestion of a window of data.
 #[test]
 fn a_mark_and_a_loss_of_the_same_window_cut_once() {

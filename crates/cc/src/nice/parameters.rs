@@ -70,6 +70,9 @@ pub struct Refinements {
     /// that neither its own bursts nor the path's jitter look like a queue. Only of a flow that has
     /// more than two packets in a millisecond, for which they do.
     pub least: bool,
+    /// Once a loss was seen, the round-trip time around it is taken for that of the full queue, in place
+    /// of twice the empty one's, which a short buffer never reaches.
+    pub full: bool,
 }
 
 impl Refinements {
@@ -81,6 +84,7 @@ impl Refinements {
         spaced: false,
         recall: false,
         least: false,
+        full: false,
     };
     /// All of them.
     pub const ALL: Refinements = Refinements {
@@ -90,17 +94,19 @@ impl Refinements {
         spaced: true,
         recall: true,
         least: true,
+        full: true,
     };
 
     /// One bit each, in the order of `enum nice_refinement` of the kernel's mirror.
     pub const fn bits(self) -> u32 {
-        let Refinements { headroom, gentle, probation, spaced, recall, least } = self;
+        let Refinements { headroom, gentle, probation, spaced, recall, least, full } = self;
         headroom as u32
             | (gentle as u32) << 1
             | (probation as u32) << 2
             | (spaced as u32) << 3
             | (recall as u32) << 4
             | (least as u32) << 5
+            | (full as u32) << 6
     }
 
     /// The refinements of these bits; others than [`bits`](Self::bits) gives are ignored.
@@ -112,6 +118,7 @@ impl Refinements {
             spaced: bits & 8 != 0,
             recall: bits & 16 != 0,
             least: bits & 32 != 0,
+            full: bits & 64 != 0,
         }
     }
 }

@@ -49,6 +49,7 @@ class Peer:
         self.syn = None
         self.first = None
         self.sent = 0
+        self.sent_in_syn = 0
 
     def listen(self, quiet, on_syn=lambda: None):
         """Takes what comes until nothing has for so many seconds; bounded."""
@@ -59,11 +60,11 @@ class Peer:
             if where[2] == socket.PACKET_OUTGOING or frame[23] != socket.IPPROTO_TCP:
                 continue
             sequence = struct.unpack("!I", frame[38:42])[0]
+            payload = struct.unpack("!H", frame[16:18])[0] - 20 - (frame[46] >> 4) * 4
             if frame[47] & SYN:
-                self.syn, self.first = frame, sequence + 1
+                self.syn, self.first, self.sent_in_syn = frame, sequence + 1, payload
                 on_syn()
                 continue
-            payload = struct.unpack("!H", frame[16:18])[0] - 20 - (frame[46] >> 4) * 4
             self.sent = max(self.sent, (sequence + payload - self.first) & 0xFFFFFFFF)
 
     def number(self, byte):
@@ -90,7 +91,7 @@ class Peer:
         self.raw.send(self.syn[6:12] + self.syn[0:6] + b"\x08\x00" + header + segment)
 
     def answer_syn(self, flags=0, options=b""):
-        self.answer(0, SYN | ACK | flags, MSS_OPTION + options, sequence=1)
+        self.answer(self.sent_in_syn, SYN | ACK | flags, MSS_OPTION + options, sequence=1)
 
     def acknowledge_selectively(self, acknowledged, start, end):
         """Acknowledges what is before a byte, and a block that lies behind."""

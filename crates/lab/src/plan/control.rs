@@ -140,6 +140,8 @@ pub enum RefinementName {
     Recall,
     /// [`Refinements::least`].
     Least,
+    /// [`Refinements::full`].
+    Full,
 }
 
 impl Algorithm {
@@ -275,6 +277,7 @@ impl Control {
                 spaced: has(RefinementName::Spaced),
                 recall: has(RefinementName::Recall),
                 least: has(RefinementName::Least),
+                full: has(RefinementName::Full),
             }
         });
         if self.carrier == Carrier::UserSpace && self.algorithm != Algorithm::Nice {
