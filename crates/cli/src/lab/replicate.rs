@@ -42,6 +42,9 @@ pub(crate) struct ReplicateArgs {
     /// Apply invalidations as they come, as all strategies but trip do: trip with Δ = 0
     #[arg(long)]
     eager: bool,
+    /// Have each invalidation wait for its own body, as in the paper, also when a newer one is here
+    #[arg(long)]
+    letter: bool,
     /// Let reads pass others that wait
     #[arg(long)]
     aggressive: bool,
@@ -83,6 +86,7 @@ pub(crate) fn replicate(args: &ReplicateArgs) -> anyhow::Result<ExitCode> {
             &workload,
             Options {
                 eager: args.eager || usual.eager,
+                overtake: !args.letter,
                 order: if args.aggressive { Order::Aggressive } else { Order::Conservative },
                 delta: args.delta.map_or(usual.delta, |delta| delta.0),
                 cuts: args.cuts,

@@ -34,6 +34,8 @@ pub struct Options {
     pub strategy: Strategy,
     /// Whether replicas apply invalidations as they come.
     pub eager: bool,
+    /// Whether newer bodies overtake those that were overwritten, or each invalidation waits for its own.
+    pub overtake: bool,
     /// Whether reads may pass others that wait.
     pub order: Order,
     /// Δ while connected; none for no bound.
@@ -60,6 +62,7 @@ impl Options {
         Options {
             strategy,
             eager: strategy.is_eager(),
+            overtake: true,
             order: Order::Conservative,
             delta: promised.then_some(Duration::from_secs(60)),
             bandwidth,

@@ -68,6 +68,22 @@ fn a_link_that_is_too_slow_makes_push_all_stale_and_trip_slow() {
 }
 
 #[test]
+fn what_was_overwritten_holds_up_nothing_where_newer_bodies_overtake() {
+    // The first object is overwritten while its body waits for the link, and so never comes.
+    let reads: Vec<(f64, u32, u32)> = (0..100).map(|at| (f64::from(at), 1, 0)).collect();
+    let mut workload = workload(&reads, &[(1.0, 1), (1.1, 0), (1.2, 0)]);
+    workload.objects[1] = Bytes(4_000);
+    let usual = options(Strategy::Trip, 2_000.0);
+    let [newer, letter] =
+        [true, false].map(|overtake| run(&workload, Options { overtake, ..usual }));
+    assert!(newer.staleness.max < 10.0 && newer.pushed_bytes == letter.pushed_bytes, "{newer:?}");
+    assert!(letter.staleness.max > 50.0, "{letter:?}");
+    for outcome in [newer, letter] {
+        assert!((outcome.response.max - 0.02).abs() < 1e-9, "no read waits: {outcome:?}");
+    }
+}
+
+#[test]
 fn a_demand_read_overtakes_a_body_of_the_background() {
     // A megabyte is under way for 100 s, and another replica's read needs the link.
     let mut workload = workload(&[(20.0, 1, 1)], &[(2.0, 0), (10.0, 1)]);

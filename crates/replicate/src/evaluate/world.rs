@@ -145,6 +145,7 @@ impl<'a> World<'a> {
                 replica: ReplicaId(number),
                 staleness,
                 eager: options.eager,
+                overtake: options.overtake,
                 order: options.order,
                 grace: Duration::ZERO,
                 report: None,

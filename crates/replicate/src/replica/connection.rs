@@ -292,6 +292,7 @@ impl<P: Clone> Replica<P> {
             return false;
         }
         self.lease.heartbeat(now, stamp, echo, self.faults);
+        self.look_through();
         if self.lease.certified(now.local) {
             self.counters.certified += 1;
         } else {

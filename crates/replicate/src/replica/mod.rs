@@ -50,6 +50,9 @@ pub struct Config {
     /// later: what all strategies but TRIP do, and TRIP with Δ = 0 (SSR §6.3.1, §6.3.2.2). For how
     /// long reads are answered is Δ all the same.
     pub eager: bool,
+    /// Whether commits are applied without bodies that were overwritten, as one step, once the newer ones
+    /// are here (ADR 7). In the paper an invalidation waits for its own body, for up to Δ.
+    pub overtake: bool,
     /// Whether a read may pass one that waits.
     pub order: Order,
     /// Time between pings.
@@ -78,6 +81,7 @@ impl Default for Config {
             replica: ReplicaId(0),
             staleness: Staleness::default(),
             eager: false,
+            overtake: true,
             order: Order::Conservative,
             ping: Duration::from_secs(1),
             silence: Duration::from_secs(10),
@@ -130,6 +134,8 @@ pub struct Counters {
     pub at_once: u64,
     /// Commits applied because a later demand body, or a session's token, asked for it (rule 2.3).
     pub on_demand: u64,
+    /// Commits applied without their bodies, with later ones: no object became invalid by all of them.
+    pub overtaken: u64,
     /// Commits with several changes.
     pub transactions: u64,
     /// Bodies that came before their invalidation, and were kept.
@@ -267,6 +273,8 @@ pub struct Replica<P> {
     history: History,
     /// Commits that were received and are not in the state.
     buffer: VecDeque<Buffered>,
+    /// Since they were looked through for one to apply them up to.
+    events_since_look: usize,
     partial: Option<Partial>,
     /// Commits up to here are applied without waiting for their bodies.
     force: Sequence,
@@ -342,6 +350,7 @@ impl<P: Clone> Replica<P> {
             incarnation: image.incarnation,
             history: History::new(now.wall),
             buffer: VecDeque::new(),
+            events_since_look: 0,
             partial: None,
             force: Sequence::ZERO,
             awaited: BTreeSet::new(),
@@ -504,6 +513,7 @@ impl<P: Clone> Replica<P> {
             self.retry_at = None;
         }
         self.unanswered.retain(|_, until| *until > now.local);
+        self.look_through();
         self.advance(now.local);
         self.wake(now.local);
     }

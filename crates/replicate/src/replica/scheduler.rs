@@ -9,7 +9,9 @@
 //! 1. all of its bodies are in the store, so that no object becomes invalid by it (rule 2.1);
 //!    deletions have no body to wait for;
 //! 2. its deadline has come (rule 2.2);
-//! 3. a demand body, or a session's token, with its sequence or a higher one is here (rule 2.3).
+//! 3. a demand body, or a session's token, with its sequence or a higher one is here (rule 2.3);
+//! 4. with some of those behind it no object becomes invalid: what it lacks was overwritten there, and
+//!    the newer bodies are here (ours, ADR 7).
 
 use core::time::Duration;
 use std::collections::{BTreeMap, BTreeSet};
@@ -22,7 +24,7 @@ use crate::faults::Fault;
 use crate::message::{BodyHeader, Frame, ToOrigin};
 use crate::path::Path;
 use crate::time::{LocalTime, Reading};
-use crate::types::{Digest, DiskFull, Payload, Sequence};
+use crate::types::{Change, Digest, DiskFull, Payload, Sequence};
 
 /// Why a commit is applied.
 enum Because {
@@ -31,7 +33,13 @@ enum Because {
     /// It has no deadline.
     AtOnce,
     Demand,
+    Overtaken,
 }
+
+/// Commits that wait are looked through for one to apply them up to each time that one event has come for
+/// so many of them, and when the timer or a heartbeat comes: then an event takes the same time however
+/// many wait, and none waits for more than a part of its time longer.
+const COMMITS_PER_EVENT: usize = 16;
 
 impl<P: Clone> Replica<P> {
     /// A body has come on the demand or the speculative channel; without a payload the object does
@@ -193,9 +201,14 @@ impl<P: Clone> Replica<P> {
         here.copied().unwrap_or(Sequence::ZERO)
     }
 
-    fn because(&self, buffered: &Buffered, now: LocalTime) -> Option<Because> {
+    /// Whether all bodies of a commit are in the store.
+    fn has_bodies(&self, buffered: &Buffered) -> bool {
         let mut bodies = buffered.changes.iter().filter_map(|change| change.content.as_ref());
-        if bodies.all(|content| self.shelf.is_stored(&content.digest)) {
+        bodies.all(|content| self.shelf.is_stored(&content.digest))
+    }
+
+    fn because(&self, buffered: &Buffered, now: LocalTime) -> Option<Because> {
+        if self.has_bodies(buffered) {
             Some(Because::Bodies)
         } else if self.comes_at_once(buffered) {
             Some(Because::AtOnce)
@@ -206,6 +219,42 @@ impl<P: Clone> Replica<P> {
         } else {
             None
         }
+    }
+
+    /// The fewest commits behind the first `applied` of which all objects have their newest bodies here:
+    /// as one step they make none invalid. An overwritten body may never come, for the origin's queue
+    /// absorbs it.
+    fn overtaken(&self, applied: usize) -> Option<usize> {
+        let mut without = BTreeSet::new();
+        let waiting = self.buffer.iter().skip(applied).enumerate();
+        for (number, buffered) in waiting {
+            for Change { path, content } in &*buffered.changes {
+                if content.is_none_or(|content| self.shelf.is_stored(&content.digest)) {
+                    without.remove(path);
+                } else {
+                    without.insert(path);
+                }
+            }
+            if without.is_empty() {
+                return Some(number + 1);
+            }
+        }
+        None
+    }
+
+    /// What waits is looked through at the next chance.
+    pub(super) fn look_through(&mut self) {
+        self.events_since_look = self.buffer.len() / COMMITS_PER_EVENT;
+    }
+
+    /// Whether it is time to look through what waits.
+    fn is_to_look(&mut self) -> bool {
+        self.events_since_look = self.events_since_look.saturating_add(1);
+        let often = self.events_since_look >= self.buffer.len() / COMMITS_PER_EVENT;
+        if often {
+            self.events_since_look = 0;
+        }
+        self.config.overtake && often
     }
 
     /// Begins the next step, if there is anything to do and none is being written.
@@ -227,11 +276,24 @@ impl<P: Clone> Replica<P> {
             self.write(Step { position: Some(position), changes }, 0, true);
             return;
         }
+        let mut reasons = Vec::new();
+        let mut look = None;
+        while let Some(buffered) = self.buffer.get(reasons.len()) {
+            if let Some(because) = self.because(buffered, now) {
+                reasons.push(because);
+                continue;
+            }
+            if !*look.get_or_insert_with(|| self.is_to_look()) {
+                break;
+            }
+            let Some(more) = self.overtaken(reasons.len()) else { break };
+            for buffered in self.buffer.iter().skip(reasons.len()).take(more) {
+                let has_bodies = self.has_bodies(buffered);
+                reasons.push(if has_bodies { Because::Bodies } else { Because::Overtaken });
+            }
+        }
         let mut step = Step { position: self.image.position, changes: BTreeMap::new() };
-        let mut commits = 0;
-        while let Some(buffered) = self.buffer.get(commits) {
-            let Some(because) = self.because(buffered, now) else { break };
-            commits += 1;
+        for (buffered, because) in self.buffer.iter().zip(&reasons) {
             step.position = Some(buffered.position);
             let mut named = true;
             for change in &*buffered.changes {
@@ -252,8 +314,10 @@ impl<P: Clone> Replica<P> {
                 Because::Deadline => counters.at_deadline += 1,
                 Because::AtOnce => counters.at_once += 1,
                 Because::Demand => counters.on_demand += 1,
+                Because::Overtaken => counters.overtaken += 1,
             }
         }
+        let commits = reasons.len();
         let mut unused = self.use_late_bodies(&mut step);
         self.make_room(&mut step, &mut unused);
         if commits > 0 || !step.changes.is_empty() {

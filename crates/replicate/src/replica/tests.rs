@@ -327,6 +327,71 @@ fn a_demand_answer_without_a_body_waits_for_the_deletion() {
 }
 
 #[test]
+fn a_newer_body_has_what_it_overwrites_applied_as_one_step() {
+    for (overtake, state, read) in [(true, Some((3, true)), "3"), (false, None, "-")] {
+        let mut bench = Bench::new(Config { overtake, ..config() });
+        bench.commit(1, "a1");
+        bench.commit(2, "b2");
+        bench.commit(3, "a3");
+        bench.body(3, "a3", false);
+        bench.disk();
+        assert_eq!(bench.state("a"), None, "b has no body yet");
+        bench.body(2, "b2", false);
+        bench.disk();
+        assert_eq!((bench.state("a"), bench.read("a").as_str()), (state, read));
+        assert_eq!(bench.read("b"), if overtake { "2" } else { "-" });
+        let counters = bench.replica.take_counters();
+        let expected = if overtake { (1, 2) } else { (0, 0) };
+        assert_eq!((counters.overtaken, counters.with_bodies), expected);
+        // By the letter it was this one that all had waited for.
+        bench.body(1, "a1", false);
+        bench.disk();
+        assert_eq!(bench.replica.take_counters().stale, 1, "of no use any more");
+        assert_eq!((bench.read("a").as_str(), bench.read("b").as_str()), ("3", "2"));
+    }
+}
+
+#[test]
+fn no_object_becomes_invalid_by_a_body_that_overtakes() {
+    let mut bench = Bench::new(config());
+    bench.commit(1, "a1 b1");
+    bench.body(1, "a1", false);
+    bench.disk();
+    bench.commit(2, "a2 b-");
+    bench.commit(3, "b3 c3");
+    bench.commit(4, "a- c4");
+    bench.disk();
+    assert_eq!(bench.replica.position(), Sequence(1), "b3 and c4 are current, and not here");
+    bench.body(4, "c4", false);
+    bench.disk();
+    assert_eq!(bench.replica.position(), Sequence(1), "b3 is current, and not here");
+    bench.commit(5, "d5");
+    bench.body(3, "b3", false);
+    bench.disk();
+    assert_eq!(bench.replica.position(), Sequence(4));
+    let names = ["a", "b", "c", "d"].map(|name| bench.read(name));
+    assert_eq!(names, ["-", "3", "4", "-"]);
+}
+
+#[test]
+fn however_much_waits_what_is_complete_is_applied_by_the_next_heartbeat() {
+    let mut bench = Bench::new(config());
+    bench.commit(1, "a1");
+    for sequence in 2..500 {
+        bench.commit(sequence, "b2");
+    }
+    bench.body(499, "b2", false);
+    bench.commit(500, "a3");
+    bench.disk();
+    bench.body(500, "a3", false);
+    bench.disk();
+    bench.heartbeat(500);
+    bench.disk();
+    assert_eq!(bench.replica.position(), Sequence(500));
+    assert_eq!((bench.read("a").as_str(), bench.read("b").as_str()), ("3", "2"));
+}
+
+#[test]
 fn a_body_waits_for_the_invalidations_before_it() {
     let mut bench = Bench::new(config());
     bench.body(2, "b2", false);

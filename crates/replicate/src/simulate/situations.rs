@@ -36,6 +36,8 @@ situations! {
     AppliedAtDeadline,
     /// An invalidation was applied for a demand body or a token.
     AppliedOnDemand,
+    /// A commit was applied without a body that was overwritten, because the newer one was there.
+    Overtaken,
     /// A commit of several changes was applied.
     Transaction,
     /// A commit went in parts.
@@ -175,6 +177,7 @@ impl Situations {
             (Situation::AppliedWithBody, counters.with_bodies),
             (Situation::AppliedAtDeadline, counters.at_deadline),
             (Situation::AppliedOnDemand, counters.on_demand),
+            (Situation::Overtaken, counters.overtaken),
             (Situation::Transaction, counters.transactions),
             (Situation::Resync, counters.resyncs),
             (Situation::BlockedByLease, counters.blocked_stale),

@@ -192,6 +192,7 @@ impl World {
                         ..replica::Staleness::default()
                     },
                     eager: strategy.is_eager(),
+                    overtake: (options.seed + at as u64) % 4 != 0,
                     order,
                     ping: Duration::from_millis(60),
                     silence: Duration::from_millis(700),
