@@ -5,15 +5,15 @@ use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
-use std::thread;
 use std::time::{Duration, Instant};
+use std::{process, thread};
 
 use lull_cc::{NiceParameters, Timestamp};
 
 use crate::error::{Error, Result};
 use crate::info::{Phase, TcpInfo};
-use crate::sys;
-use crate::user_space::{LONGEST_PAUSE_SECONDS, UserSpaceNice};
+use crate::options::set_rate;
+use crate::user_space::UserSpaceNice;
 
 /// A socket under control. The thread holds it weakly: it goes with the last guard.
 #[derive(Debug)]
@@ -87,20 +87,38 @@ struct Schedule {
     due: BinaryHeap<Reverse<Due>>,
     /// Sockets that the thread looks at just now, outside the heap.
     busy: usize,
-    running: bool,
+    /// The process that the thread runs in; None if there is no thread.
+    thread_in: Option<u32>,
     numbers: u64,
+}
+
+impl Schedule {
+    const EMPTY: Self = Schedule { due: BinaryHeap::new(), busy: 0, thread_in: None, numbers: 0 };
+
+    /// How many sockets the thread of a process looks after.
+    fn sockets(&self, process: u32) -> usize {
+        if self.thread_in == Some(process) { self.due.len() + self.busy } else { 0 }
+    }
+
+    /// Whether a process has no thread yet. Forgets the sockets of another one, of which it is a
+    /// fork: the thread there goes on with them.
+    fn lacks_thread(&mut self, process: u32) -> bool {
+        if self.thread_in.is_some_and(|other| other != process) {
+            *self = Self::EMPTY;
+        }
+        self.thread_in.is_none()
+    }
 }
 
 /// What is due so soon is looked at together: a thousand wakes a second are enough for any number
 /// of sockets.
 const TOGETHER: Duration = Duration::from_millis(1);
 
-/// How long a descriptor is kept for the rest while nothing of it is delivered. Twice the longest
-/// pause that the pace itself makes.
-const LONGEST_STANDSTILL: Duration = Duration::from_secs(2 * LONGEST_PAUSE_SECONDS);
+/// How long a descriptor is kept for the rest while nothing of it is delivered: as long as TCP
+/// waits at most before it sends something again (TCP_RTO_MAX of Linux).
+const LONGEST_STANDSTILL: Duration = Duration::from_secs(120);
 
-static SCHEDULE: Mutex<Schedule> =
-    Mutex::new(Schedule { due: BinaryHeap::new(), busy: 0, running: false, numbers: 0 });
+static SCHEDULE: Mutex<Schedule> = Mutex::new(Schedule::EMPTY);
 static CHANGED: Condvar = Condvar::new();
 
 /// What a panic of another thread left is whole: nothing here panics between two writes.
@@ -117,8 +135,7 @@ fn now() -> Timestamp {
 /// How many sockets of this process the user-space carrier looks after. A socket that was closed
 /// counts until the thread comes by, a second at most.
 pub fn controlled_sockets() -> usize {
-    let schedule = lock(&SCHEDULE);
-    schedule.due.len() + schedule.busy
+    lock(&SCHEDULE).sockets(process::id())
 }
 
 impl Control {
@@ -136,12 +153,13 @@ impl Control {
         });
         let Some(at) = control.look()? else { return Err(Error::NotConnected) };
         let mut schedule = lock(&SCHEDULE);
-        if !schedule.running {
+        let process = process::id();
+        if schedule.lacks_thread(process) {
             thread::Builder::new()
                 .name("background-tcp".to_owned())
                 .spawn(run)
                 .map_err(Error::Thread)?;
-            schedule.running = true;
+            schedule.thread_in = Some(process);
         }
         schedule.numbers += 1;
         let number = schedule.numbers;
@@ -183,9 +201,7 @@ impl Control {
         let now = now();
         nice.handle_sample(now, &info);
         if let Some(rate) = nice.poll_rate() {
-            let rate = rate.bytes_per_second().min(self.most);
-            sys::set_max_pacing_rate(self.socket.as_fd(), rate)
-                .map_err(Error::system("set SO_MAX_PACING_RATE"))?;
+            set_rate(self.socket.as_fd(), rate.bytes_per_second().min(self.most))?;
         }
         lock(&self.rest)
             .take_if(|rest| !has_rest(&info) || rest.progress.has_ended(now, info.delivered));
@@ -211,7 +227,7 @@ fn run() {
         }
         if ready.is_empty() {
             let Some(Reverse(next)) = schedule.due.peek() else {
-                schedule.running = false;
+                schedule.thread_in = None;
                 return;
             };
             let wait = next.at.saturating_since(now).max(Duration::from_micros(1));
@@ -241,6 +257,25 @@ fn run() {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// A socket is due, and one is looked at, at the moment of the fork.
+    #[test]
+    fn a_forked_process_has_no_thread_and_none_of_the_sockets_of_its_parent() {
+        const PARENT: u32 = 7;
+        const CHILD: u32 = 8;
+        let mut schedule = Schedule::EMPTY;
+        assert!(schedule.lacks_thread(PARENT));
+        schedule.thread_in = Some(PARENT);
+        schedule.busy = 1;
+        schedule.due.push(Reverse(Due { at: Timestamp::ZERO, number: 1, control: Weak::new() }));
+        assert!(!schedule.lacks_thread(PARENT));
+        assert_eq!((schedule.sockets(PARENT), schedule.sockets(CHILD)), (2, 0));
+        assert!(schedule.lacks_thread(CHILD));
+        assert!(schedule.due.is_empty());
+        schedule.thread_in = Some(CHILD);
+        assert!(!schedule.lacks_thread(CHILD));
+        assert_eq!(schedule.sockets(CHILD), 0);
+    }
 
     #[test]
     fn a_rest_is_kept_for_as_long_as_some_of_it_arrives() {

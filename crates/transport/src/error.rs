@@ -2,6 +2,8 @@
 
 use std::io;
 
+use nix::errno::Errno;
+
 /// An error of this crate.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -20,6 +22,23 @@ pub enum Error {
         /// What the kernel said.
         source: io::Error,
     },
+    /// Another congestion control runs than the one that the kernel said it had set.
+    #[error(
+        "this socket runs '{runs}' although '{name}' was set, as under 'lull exec --cc {runs}', \
+         which decides for its program: leave it to that, or let the user-space carrier do it"
+    )]
+    Overruled {
+        /// The congestion control that was asked for.
+        name: String,
+        /// The one that runs.
+        runs: String,
+    },
+    /// The kernel paces no socket of this kind, so the user-space carrier cannot, either.
+    #[error(
+        "the kernel does not limit the pace of this socket ({0}), which is probably one of MPTCP: \
+         take plain TCP, or give it the kernel's carrier by 'lull kernel load'"
+    )]
+    NoPacing(io::Error),
     /// A name that no congestion control can have.
     #[error("'{name}' is not a name of a congestion control: use 1 to 15 characters")]
     BadName {
@@ -56,9 +75,22 @@ impl Error {
         move |source| Error::System { what, source }
     }
 
-    pub(crate) fn errno(what: &'static str) -> impl FnOnce(nix::errno::Errno) -> Error {
+    pub(crate) fn errno(what: &'static str) -> impl FnOnce(Errno) -> Error {
         move |errno| Error::System { what, source: errno.into() }
     }
+
+    /// What SO_MAX_PACING_RATE has met with.
+    pub(crate) fn pacing(source: io::Error) -> Error {
+        match source.raw_os_error().map(Errno::from_raw) {
+            Some(errno) if is_unknown_option(errno) => Error::NoPacing(source),
+            _ => Error::system("set SO_MAX_PACING_RATE")(source),
+        }
+    }
+}
+
+/// What a kind of socket answers to an option that others have.
+pub(crate) fn is_unknown_option(errno: Errno) -> bool {
+    matches!(errno, Errno::EOPNOTSUPP | Errno::ENOPROTOOPT)
 }
 
 /// For functions that already speak of [`io::Error`], such as `accept`: its kind is the kernel's, its
@@ -68,6 +100,7 @@ impl From<Error> for io::Error {
         let kind = match &error {
             Error::System { source, .. }
             | Error::NoKernelCarrier { source, .. }
+            | Error::NoPacing(source)
             | Error::Thread(source) => source.kind(),
             _ => io::ErrorKind::Other,
         };
@@ -86,5 +119,15 @@ mod tests {
         assert_eq!(error.kind(), io::ErrorKind::ConnectionRefused);
         assert_eq!(error.to_string(), "cannot connect: Connection refused (os error 111)");
         assert_eq!(io::Error::from(Error::NotTcp).kind(), io::ErrorKind::Other);
+    }
+
+    #[test]
+    fn a_socket_without_pacing_is_told_from_a_limit_that_failed() {
+        let pacing = |errno| Error::pacing(io::Error::from_raw_os_error(errno));
+        for errno in [libc::EOPNOTSUPP, libc::ENOPROTOOPT] {
+            assert!(pacing(errno).to_string().contains("MPTCP"));
+        }
+        let error = pacing(libc::EPERM).to_string();
+        assert!(error.starts_with("cannot set SO_MAX_PACING_RATE: "), "{error}");
     }
 }

@@ -5,40 +5,49 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
 use lull_cc::NiceParameters;
-use nix::sys::socket::{getsockopt, sockopt};
 
 use crate::Carrier;
+use crate::class::TrafficClass;
 use crate::control::Control;
 use crate::error::{Error, Result};
 use crate::info::TcpInfo;
-use crate::options::{set_congestion_control, set_rate, set_traffic_class, traffic_class};
+use crate::options::{congestion_control, set_congestion_control, set_rate};
 use crate::user_space::UserSpaceNice;
 
 /// What a socket was before.
 #[derive(Clone, Debug)]
 pub(crate) struct Before {
     congestion_control: OsString,
-    traffic_class: i32,
-    /// What the application itself allows, in bytes per second (`SO_MAX_PACING_RATE`).
+    traffic_class: TrafficClass,
+    /// What was set, in bytes per second (`SO_MAX_PACING_RATE`).
+    set_pacing_rate: u64,
+    /// What the application itself allows of it.
     pub(crate) max_pacing_rate: u64,
 }
 
 impl Before {
     pub(crate) fn of(socket: BorrowedFd<'_>) -> Result<Self> {
-        let congestion_control =
-            getsockopt(&socket, sockopt::TcpCongestion).map_err(|_| Error::NotTcp)?;
-        let traffic_class = traffic_class(socket)?;
-        let max_pacing_rate = match TcpInfo::of(socket) {
-            // The first pace of a socket that was prepared, or accepted from one, is no wish of the
-            // application's.
-            Ok(info)
-                if info.max_pacing_rate != UserSpaceNice::initial_rate().bytes_per_second() =>
-            {
-                info.max_pacing_rate
-            }
-            _ => u64::MAX,
-        };
-        Ok(Before { congestion_control, traffic_class, max_pacing_rate })
+        let congestion_control = congestion_control(socket).map_err(|_| Error::NotTcp)?;
+        let traffic_class = TrafficClass::of(socket)?;
+        let set_pacing_rate = TcpInfo::of(socket).map_or(u64::MAX, |info| info.max_pacing_rate);
+        // The first pace of a socket that was prepared, or accepted from one, is no wish of the
+        // application's.
+        let first = UserSpaceNice::initial_rate().bytes_per_second();
+        let max_pacing_rate = if set_pacing_rate == first { u64::MAX } else { set_pacing_rate };
+        Ok(Before { congestion_control, traffic_class, set_pacing_rate, max_pacing_rate })
+    }
+
+    /// Puts a socket back after an attempt that has failed, as far as the kernel lets us: it is
+    /// the failure that the caller is told of.
+    pub(crate) fn restore_all(&self, socket: BorrowedFd<'_>) {
+        let _ = set_rate(socket, self.set_pacing_rate);
+        let _ = self.traffic_class.set(socket);
+        let _ = self.restore_congestion_control(socket);
+    }
+
+    fn restore_congestion_control(&self, socket: BorrowedFd<'_>) -> Result<()> {
+        let name = self.congestion_control.to_string_lossy();
+        set_congestion_control(socket, &name).map_err(Error::errno("restore a congestion control"))
     }
 }
 
@@ -84,8 +93,8 @@ impl Guard {
     /// Puts `socket`, which this guard was made for, back to what it was before.
     ///
     /// What is sent next may still wait for the end of the pause that followed the last packets in
-    /// the background: with the user-space carrier 2/W round-trip times (Nice §2.3), a minute at
-    /// most. The kernel keeps that as a time stamp of the connection, which neither another pace
+    /// the background: with the user-space carrier 2/W round-trip times (Nice §2.3), nine seconds
+    /// at most. The kernel keeps that as a time stamp of the connection, which neither another pace
     /// nor another congestion control takes back.
     ///
     /// # Errors
@@ -99,9 +108,8 @@ impl Guard {
             control.stop();
             set_rate(socket, before.max_pacing_rate)?;
         }
-        set_traffic_class(socket, before.traffic_class)?;
-        let name = before.congestion_control.to_string_lossy();
-        set_congestion_control(socket, &name).map_err(Error::errno("restore a congestion control"))
+        before.traffic_class.set(socket)?;
+        before.restore_congestion_control(socket)
     }
 
     /// For an application that closes its socket now.

@@ -3,7 +3,7 @@
 //! A socket or listener is put in the background by the best carrier that the machine has:
 //!
 //! - [`Carrier::Kernel`]: the congestion control `nice`, where `lull kernel load` has registered
-//!   it. One system call; nothing of this crate runs afterwards.
+//!   it. Some system calls; nothing of this crate runs afterwards.
 //! - [`Carrier::UserSpace`]: the same controller in a thread of this process, which reads
 //!   `TCP_INFO` and sets `SO_MAX_PACING_RATE`. Needs no privilege and no module, on Linux 4.18 and
 //!   later; sees smoothed round-trip times only ([`UserSpaceNice`] says what that costs).
@@ -19,13 +19,17 @@
 //! # }
 //! ```
 //!
-//! The user-space thread belongs to the process: a child made by `fork` has none, and its sockets
-//! keep their pace. A child that was started by `exec` may be put in the background by
-//! `lull exec` instead.
+//! The user-space thread belongs to the process. After a `fork` it goes on in the parent, for the
+//! sockets that both have then; the child starts one of its own with the first socket that it puts in
+//! the background itself. A fork copies a lock that is held just then, and nobody lets go of the
+//! copy: so a child that does not `exec` must use this crate only if no other thread was in it at the
+//! fork, which for the user-space thread nobody can tell while there are sockets under control. Fork
+//! before them. A child that was started by `exec` may be put in the background by `lull exec`.
 
 #[cfg(feature = "tokio")]
 mod asynchronous;
 mod background;
+mod class;
 mod control;
 mod error;
 mod guard;

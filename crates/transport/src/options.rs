@@ -8,11 +8,12 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use lull_cc::NiceParameters;
 use nix::errno::Errno;
 use nix::sys::socket::{
-    AddressFamily, SockFlag, SockType, SockaddrLike, SockaddrStorage, connect, getsockname,
-    getsockopt, setsockopt, socket, sockopt,
+    AddressFamily, SockFlag, SockType, SockaddrStorage, connect, getsockopt, setsockopt, socket,
+    sockopt,
 };
 
-use crate::error::{Error, Result};
+use crate::class::TrafficClass;
+use crate::error::{Error, Result, is_unknown_option};
 use crate::guard::{Before, Guard};
 use crate::sys;
 use crate::user_space::UserSpaceNice;
@@ -27,7 +28,8 @@ const LONGEST_NAME: usize = 15;
 /// What carries a background connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Carrier {
-    /// The kernel's `nice`, which judges each acknowledgement.
+    /// The kernel's `nice`, which judges each acknowledgement. Only where the socket says that it
+    /// runs it: under `lull exec`, what the cgroup has been given runs instead, whatever is set.
     Kernel,
     /// The same controller in a thread of this process, a few times a round-trip time.
     UserSpace,
@@ -121,21 +123,29 @@ impl Options {
     /// [`listener`](Self::listener).
     ///
     /// # Errors
-    /// [`Error::NotTcp`]; [`Error::NoKernelCarrier`] if that carrier was asked for;
-    /// [`Error::BadName`].
+    /// [`Error::NotTcp`]; [`Error::NoKernelCarrier`] or [`Error::Overruled`] if that carrier was
+    /// asked for; [`Error::NoPacing`]; [`Error::BadName`]. The socket is what it was before then.
     pub fn prepare(&self, socket: impl AsFd) -> Result<Prepared> {
         let socket = socket.as_fd();
         let before = Before::of(socket)?;
-        let carrier = self.choose(socket)?;
+        let carrier = self.set_up(socket, &before).inspect_err(|_| before.restore_all(socket))?;
         let mut options = self.clone();
+        if carrier == Carrier::UserSpace {
+            // Nobody would take the first pace back if `nice` were there once it is connected.
+            options.carrier = Some(carrier);
+        }
+        Ok(Prepared { options, carrier, before })
+    }
+
+    /// What [`prepare`](Self::prepare) sets.
+    fn set_up(&self, socket: BorrowedFd<'_>, before: &Before) -> Result<Carrier> {
+        let carrier = self.choose(socket)?;
         if carrier == Carrier::UserSpace {
             let first = UserSpaceNice::initial_rate().bytes_per_second();
             set_rate(socket, first.min(before.max_pacing_rate))?;
-            // Nobody would take that pace back if `nice` were there by the time it is connected.
-            options.carrier = Some(carrier);
         }
         self.set_class(socket)?;
-        Ok(Prepared { options, carrier, before })
+        Ok(carrier)
     }
 
     /// Puts a connected TCP socket in the background: it stays there until the guard's
@@ -146,21 +156,23 @@ impl Options {
     ///
     /// # Errors
     /// Those of [`prepare`](Self::prepare), and for the user-space carrier
-    /// [`Error::NotConnected`], [`Error::OldKernel`] and [`Error::Thread`].
+    /// [`Error::NotConnected`], [`Error::OldKernel`] and [`Error::Thread`]. The socket is what it
+    /// was before then.
     pub fn guard(&self, socket: impl AsFd) -> Result<Guard> {
         let socket = socket.as_fd();
-        self.guard_since(socket, Before::of(socket)?)
+        let before = Before::of(socket)?;
+        self.guard_since(socket, before.clone()).inspect_err(|_| before.restore_all(socket))
     }
 
     /// As [`guard`](Self::guard), for a socket of which it is known what it was before.
     fn guard_since(&self, socket: BorrowedFd<'_>, before: Before) -> Result<Guard> {
         let carrier = self.choose(socket)?;
-        let guard = match carrier {
-            Carrier::Kernel => Guard::kernel(before),
-            Carrier::UserSpace => Guard::user_space(socket, before, self.parameters)?,
-        };
+        // What may fail comes first: what is under control might get a pace after it was put back.
         self.set_class(socket)?;
-        Ok(guard)
+        match carrier {
+            Carrier::Kernel => Ok(Guard::kernel(before)),
+            Carrier::UserSpace => Guard::user_space(socket, before, self.parameters),
+        }
     }
 
     /// Makes a connected stream a background one: a `TcpStream` of std or Tokio, or anything
@@ -196,9 +208,14 @@ impl Options {
             .map_err(Error::errno("make a socket"))?;
         let prepared = self.prepare(&socket)?;
         let address = SockaddrStorage::from(address);
-        match connect(socket.as_raw_fd(), &address) {
-            Ok(()) => prepared.stream(TcpStream::from(socket)),
-            Err(errno) => Err(Error::errno("connect")(errno)),
+        loop {
+            match connect(socket.as_raw_fd(), &address) {
+                // A signal. The handshake goes on by itself: the next call waits for its end, or
+                // finds that it is done.
+                Err(Errno::EINTR) => {}
+                Ok(()) | Err(Errno::EISCONN) => return prepared.stream(TcpStream::from(socket)),
+                Err(errno) => return Err(Error::errno("connect")(errno)),
+            }
         }
     }
 
@@ -209,8 +226,15 @@ impl Options {
             return Err(Error::BadName { name: name.clone() });
         }
         if self.carrier != Some(Carrier::UserSpace) {
-            match set_congestion_control(socket, name) {
-                Ok(()) => return Ok(Carrier::Kernel),
+            match set_congestion_control(socket, name).and_then(|()| congestion_control(socket)) {
+                Ok(runs) if runs == name.as_str() => return Ok(Carrier::Kernel),
+                // The hooks of `lull exec` let the call succeed and set what the cgroup has been
+                // given. That may yield or not; a pace above it does.
+                Ok(runs) if self.carrier.is_some() => {
+                    let runs = runs.to_string_lossy().into_owned();
+                    return Err(Error::Overruled { name: name.clone(), runs });
+                }
+                Ok(_) => {}
                 Err(errno) if is_not_tcp(errno) => return Err(Error::NotTcp),
                 // Not registered, or only for processes with CAP_NET_ADMIN.
                 Err(errno) if self.carrier.is_some() => {
@@ -229,8 +253,7 @@ impl Options {
 
     fn set_class(&self, socket: BorrowedFd<'_>) -> Result<()> {
         match self.dscp {
-            // The codepoint stands above the two bits of ECN, which TCP looks after itself.
-            Dscp::Le => set_traffic_class(socket, 1 << 2),
+            Dscp::Le => TrafficClass::LOWER_EFFORT.set(socket),
             Dscp::None => Ok(()),
         }
     }
@@ -254,7 +277,7 @@ impl Prepared {
     /// one that was accepted from it. What it goes back to is what it was before that.
     ///
     /// # Errors
-    /// Those of [`Options::guard`].
+    /// Those of [`Options::guard`]; the socket then stays in the background, as it was prepared.
     pub fn guard(&self, socket: impl AsFd) -> Result<Guard> {
         self.options.guard_since(socket.as_fd(), self.before.clone())
     }
@@ -271,7 +294,11 @@ impl Prepared {
 
 /// What sockets that are not TCP's answer to an option of TCP, and what is no socket at all.
 fn is_not_tcp(errno: Errno) -> bool {
-    matches!(errno, Errno::EOPNOTSUPP | Errno::ENOPROTOOPT | Errno::ENOTSOCK)
+    is_unknown_option(errno) || errno == Errno::ENOTSOCK
+}
+
+pub(crate) fn congestion_control(socket: BorrowedFd<'_>) -> nix::Result<OsString> {
+    getsockopt(&socket, sockopt::TcpCongestion)
 }
 
 pub(crate) fn set_congestion_control(socket: BorrowedFd<'_>, name: &str) -> nix::Result<()> {
@@ -279,33 +306,5 @@ pub(crate) fn set_congestion_control(socket: BorrowedFd<'_>, name: &str) -> nix:
 }
 
 pub(crate) fn set_rate(socket: BorrowedFd<'_>, bytes_per_second: u64) -> Result<()> {
-    sys::set_max_pacing_rate(socket, bytes_per_second)
-        .map_err(Error::system("set SO_MAX_PACING_RATE"))
-}
-
-fn is_v6(socket: BorrowedFd<'_>) -> Result<bool> {
-    let name: SockaddrStorage =
-        getsockname(socket.as_raw_fd()).map_err(Error::errno("ask for a socket's address"))?;
-    Ok(name.family() == Some(AddressFamily::Inet6))
-}
-
-/// The byte that holds the class in both versions of IP.
-pub(crate) fn traffic_class(socket: BorrowedFd<'_>) -> Result<i32> {
-    let read = |result: nix::Result<i32>| result.map_err(Error::errno("read the traffic class"));
-    if is_v6(socket)? {
-        read(getsockopt(&socket, sockopt::Ipv6TClass))
-    } else {
-        read(getsockopt(&socket, sockopt::Ipv4Tos))
-    }
-}
-
-pub(crate) fn set_traffic_class(socket: BorrowedFd<'_>, class: i32) -> Result<()> {
-    let error = Error::errno("set the traffic class");
-    if is_v6(socket)? {
-        // An IPv6 socket may speak IPv4 to a mapped address; where it cannot, this is refused.
-        let _ = setsockopt(&socket, sockopt::Ipv4Tos, &class);
-        setsockopt(&socket, sockopt::Ipv6TClass, &class).map_err(error)
-    } else {
-        setsockopt(&socket, sockopt::Ipv4Tos, &class).map_err(error)
-    }
+    sys::set_max_pacing_rate(socket, bytes_per_second).map_err(Error::pacing)
 }

@@ -21,9 +21,10 @@ const UNKNOWN_RTT_MICROS: u32 = 100_000;
 /// The payload of a packet before the handshake has agreed on one: Ethernet's 1500 bytes less
 /// headers and timestamps.
 const UNKNOWN_PACKET_BYTES: u32 = 1448;
-/// Two packets leave at least so often, whatever the window: with a longer silence than this,
-/// routers and programs take a connection for dead. It matters for round-trip times above 625 ms.
-pub(crate) const LONGEST_PAUSE_SECONDS: u64 = 60;
+/// Two packets leave at least so often, whatever the window: where the queue discipline is fq, the
+/// pace is left to it, and it drops what is due later than in ten seconds (its horizon). It matters
+/// for round-trip times above 93 ms, of which the 96 of Nice §2.3 take longer.
+const LONGEST_PAUSE_SECONDS: u64 = 9;
 /// What a round below a packet multiplies a window by at most (docs/algorithm.md, *gentle*).
 const MOST_STEP: u64 = 4;
 /// Looks that are remembered to tell rounds apart.
@@ -44,7 +45,8 @@ const REMEMBERED: usize = 32;
 /// - The window acts through the pace, window / smoothed RTT, not through acknowledgements; it
 ///   is at most a quarter of a round late. The kernel's own window stays an upper bound.
 /// - Below two packets the kernel still sends pairs (its smallest burst), each 2/W round trips, as
-///   Nice §2.3 asks; but the kernel does not pace the first ten packets of a connection.
+///   Nice §2.3 asks, though at least each nine seconds; but the kernel does not pace the first ten
+///   packets of a connection.
 #[derive(Clone, Debug)]
 pub struct UserSpaceNice {
     nice: Nice,
@@ -319,7 +321,7 @@ fn pace(window: Window, packet_bytes: u32, srtt_micros: u32) -> Rate {
     // The largest window has 36 bits, a packet 16, a million 20.
     let bytes = u128::from(window.raw()) * u128::from(packet_bytes) * 1_000_000;
     let rate = (bytes / u128::from(srtt_micros.max(1))) >> Window::SHIFT;
-    let floor = 2 * u64::from(packet_bytes) / LONGEST_PAUSE_SECONDS;
+    let floor = (2 * u64::from(packet_bytes)).div_ceil(LONGEST_PAUSE_SECONDS);
     Rate::from_bytes_per_second(u64::try_from(rate).unwrap_or(u64::MAX / 8).max(floor).max(1))
 }
 

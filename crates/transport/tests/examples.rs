@@ -5,7 +5,7 @@
 
 use std::fs;
 use std::io::{Read, Write};
-use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::thread;
@@ -23,6 +23,10 @@ fn block(heading: &str, index: usize) -> String {
     let fenced = section.split("```").nth(2 * index + 1).unwrap();
     fenced.split_once('\n').unwrap().1.to_owned()
 }
+
+/// Lower effort, as ss(8) shows it.
+const IPV4_MARK: &str = "tos:0x4";
+const IPV6_MARK: &str = "tclass:0x4";
 
 /// A child process that ends with the test.
 struct Running(Child);
@@ -74,13 +78,14 @@ impl Example {
         command
     }
 
-    /// Asserts that a connection that `filter` of ss(8) finds runs our congestion control, and is marked.
-    fn assert_background(&self, filter: &str) {
+    /// Asserts that a connection that `filter` of ss(8) finds runs our congestion control, and has
+    /// this mark.
+    fn assert_background(&self, filter: &str, mark: &str) {
         let output =
             Command::new("ss").args(["-Htin", "--tos", "state", "established", filter]).output();
         let output = output.unwrap();
         let said = String::from_utf8_lossy(&output.stdout);
-        assert!(said.contains("tos:0x4"), "{filter}: {said:?}");
+        assert!(said.contains(mark), "{filter}: {said:?}");
         assert!(said.contains(&format!("{} ", self.name)), "{filter}: {said:?}");
     }
 
@@ -98,7 +103,7 @@ impl Example {
             thread::sleep(Duration::from_millis(10));
         };
         let port = listener.local_addr().unwrap().port();
-        self.assert_background(&format!("dport = :{port}"));
+        self.assert_background(&format!("dport = :{port}"), IPV4_MARK);
         stream.set_nonblocking(false).unwrap();
         stream.write_all(b"x").unwrap();
     }
@@ -106,6 +111,10 @@ impl Example {
     /// A server's side is in the background: we connect, and get `expected` in answer.
     fn assert_server(&self, port: u16, expected: &str, running: &mut Running) {
         let address = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
+        self.assert_server_at(address, expected, running);
+    }
+
+    fn assert_server_at(&self, address: SocketAddr, expected: &str, running: &mut Running) {
         let end = Instant::now() + Duration::from_secs(60);
         let mut stream = loop {
             match TcpStream::connect(address) {
@@ -122,7 +131,8 @@ impl Example {
         let length = stream.read(&mut answer).unwrap();
         let answer = String::from_utf8_lossy(&answer[..length]);
         assert!(answer.contains(expected), "{answer}");
-        self.assert_background(&format!("sport = :{port}"));
+        let mark = if address.is_ipv4() { IPV4_MARK } else { IPV6_MARK };
+        self.assert_background(&format!("sport = :{}", address.port()), mark);
     }
 }
 
@@ -180,9 +190,9 @@ fn go_connects_and_listens() {
     let text = go(&format!("{control}{wait}"), &["net", "syscall"]);
     let client = example.write("client.go", &text, client_port);
     let (control, _) = control.split_once("conn, err").unwrap();
-    let accept = "if err != nil {\n\tpanic(err)\n}\nconn, _ := listener.Accept()\n\
-                  conn.Read(make([]byte, 1000))\nconn.Write([]byte(\"hi\"))\n\
-                  conn.Read(make([]byte, 1))\n";
+    let accept = "if err != nil {\n\tpanic(err)\n}\nfor {\n\tconn, _ := listener.Accept()\n\
+                  \tconn.Read(make([]byte, 1000))\n\tconn.Write([]byte(\"hi\"))\n\
+                  \tconn.Read(make([]byte, 1))\n}\n";
     let text = format!("{control}{}{accept}", block("Go", 1));
     let server =
         example.write("server.go", &go(&text, &["context", "net", "syscall"]), server_port);
@@ -200,6 +210,11 @@ fn go_connects_and_listens() {
             example.assert_client(&client_listener, &mut running);
         } else {
             example.assert_server(server_port, "hi", &mut running);
+            let address = SocketAddr::from((Ipv6Addr::LOCALHOST, server_port));
+            if TcpListener::bind((Ipv6Addr::LOCALHOST, 0)).is_err() {
+                return lull_testing::skip("go_connects_and_listens", "no IPv6");
+            }
+            example.assert_server_at(address, "hi", &mut running);
         }
     }
 }

@@ -1,7 +1,10 @@
 //! Background sockets on this machine's kernel, over loopback.
 
+use std::ffi::OsString;
 use std::io::{self, Read, Write};
-use std::net::{Ipv4Addr, Ipv6Addr, Shutdown, SocketAddr, TcpListener, TcpStream, UdpSocket};
+use std::net::{
+    IpAddr, Ipv4Addr, Ipv6Addr, Shutdown, SocketAddr, TcpListener, TcpStream, UdpSocket,
+};
 use std::os::fd::{AsFd, AsRawFd};
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt;
@@ -11,7 +14,7 @@ use std::time::{Duration, Instant};
 use std::{env, fs};
 
 use lull_cc::NiceParameters;
-use lull_kernel::{Held, hold};
+use lull_kernel::{Choice, Ending, Held, hold, run};
 use lull_testing::{bpf, needs, root};
 use lull_transport::{
     Background, Carrier, Dscp, Error, Options, Phase, TcpInfo, background, controlled_sockets,
@@ -19,6 +22,7 @@ use lull_transport::{
 use nix::sys::socket::{
     AddressFamily, SockFlag, SockType, SockaddrStorage, connect, getsockopt, socket, sockopt,
 };
+use socket2::{Domain, Protocol, Socket, Type};
 
 /// No congestion control has this name.
 const MISSING: &str = "lull-missing";
@@ -48,6 +52,21 @@ fn pair() -> (TcpStream, TcpStream) {
     let stream = TcpStream::connect(address).unwrap();
     (stream, listener.accept().unwrap().0)
 }
+
+/// The same over MPTCP, at an address of the loopback.
+fn multipath_pair(address: IpAddr) -> io::Result<(TcpStream, TcpStream)> {
+    let address = SocketAddr::from((address, 0));
+    let make = || Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::MPTCP));
+    let listener = make()?;
+    listener.bind(&address.into())?;
+    listener.listen(1)?;
+    let stream = make()?;
+    stream.connect(&listener.local_addr()?)?;
+    Ok((stream.into(), listener.accept()?.0.into()))
+}
+
+/// In both versions of IP.
+const LOOPBACKS: [IpAddr; 2] = [IpAddr::V4(Ipv4Addr::LOCALHOST), IpAddr::V6(Ipv6Addr::LOCALHOST)];
 
 fn congestion_control(socket: impl AsFd) -> String {
     getsockopt(&socket.as_fd(), sockopt::TcpCongestion).unwrap().into_string().unwrap()
@@ -148,6 +167,99 @@ fn a_carrier_can_be_asked_for() {
     let (stream, _peer) = pair();
     let options = Options::new().congestion_control(&name).carrier(Carrier::UserSpace);
     assert_eq!(options.stream(stream).unwrap().carrier(), Carrier::UserSpace);
+}
+
+/// The hooks of `lull exec` let an option succeed, and set their own.
+#[test]
+fn a_congestion_control_that_is_overruled_carries_nothing() {
+    const TEST: &str = "a_congestion_control_that_is_overruled_carries_nothing";
+    const ASKED_FOR: &str = "LULL_TEST_ASKED_FOR";
+    needs!(bpf());
+    if let Ok(name) = env::var(ASKED_FOR) {
+        let options = Options::new().congestion_control(&name);
+        let (stream, _peer) = pair();
+        let error = options.clone().carrier(Carrier::Kernel).stream(stream).unwrap_err();
+        assert!(matches!(&error, Error::Overruled { runs, .. } if runs == "reno"), "{error}");
+        let (stream, _peer) = pair();
+        let stream = options.stream(stream).unwrap();
+        assert_eq!((stream.carrier(), &*congestion_control(&stream)), (Carrier::UserSpace, "reno"));
+        assert_ne!(max_pacing_rate(&stream), u64::MAX);
+        return;
+    }
+    // What runs a program takes its signals, too.
+    if !in_process_of_its_own(TEST, None) {
+        return;
+    }
+    let (name, _held) = registered("o");
+    let program = env::current_exe().unwrap();
+    let asked_for = format!("{ASKED_FOR}={name}");
+    let words = ["env", &asked_for, program.to_str().unwrap(), "--exact", TEST, "--nocapture"];
+    let choice = Choice {
+        congestion: "reno".to_owned(),
+        dscp: lull_kernel::Dscp::None,
+        automatic: None,
+        network_honours_le: false,
+        mapped_by_parent: false,
+    };
+    let outcome = run(&words.map(OsString::from), &choice).unwrap();
+    assert_eq!(outcome.ending, Ending::Exited(0));
+}
+
+#[test]
+fn the_kernel_carries_connections_of_mptcp() {
+    needs!(bpf());
+    let (name, _held) = registered("m");
+    for address in LOOPBACKS {
+        let Ok((stream, _peer)) = multipath_pair(address) else {
+            let why = format!("no MPTCP to {address}");
+            return lull_testing::skip("the_kernel_carries_connections_of_mptcp", &why);
+        };
+        let before = (congestion_control(&stream), tos(&stream));
+        let stream = Options::new().congestion_control(&name).stream(stream).unwrap();
+        assert_eq!((stream.carrier(), tos(&stream)), (Carrier::Kernel, LE));
+        assert_eq!(congestion_control(&stream), name);
+        let stream = stream.into_foreground().unwrap();
+        assert_eq!((congestion_control(&stream), tos(&stream)), before);
+    }
+}
+
+/// The kernel does not pace it.
+#[test]
+fn user_space_cannot_carry_mptcp_and_leaves_it_as_it_was() {
+    for address in LOOPBACKS {
+        let Ok((stream, _peer)) = multipath_pair(address) else {
+            let test = "user_space_cannot_carry_mptcp_and_leaves_it_as_it_was";
+            return lull_testing::skip(test, &format!("no MPTCP to {address}"));
+        };
+        let before = (congestion_control(&stream), tos(&stream));
+        let error = user_space().guard(&stream).unwrap_err();
+        assert!(matches!(error, Error::NoPacing(_)), "{error}");
+        assert!(error.to_string().contains("MPTCP"), "{error}");
+        let error = user_space().prepare(&stream).unwrap_err();
+        assert!(matches!(error, Error::NoPacing(_)), "{error}");
+        assert_eq!(tos(&stream), before.1);
+        // A plain user may not go back to a congestion control that is restricted.
+        if root().is_ok() {
+            assert_eq!(congestion_control(&stream), before.0);
+        }
+    }
+}
+
+/// A listener has no connection to control: class, congestion control and pace are put back.
+#[test]
+fn a_guard_that_fails_leaves_a_socket_as_it_was() {
+    needs!(root());
+    let (listener, address) = loopback();
+    let state =
+        |socket: &TcpListener| (congestion_control(socket), tos(socket), max_pacing_rate(socket));
+    let before = state(&listener);
+    assert!(matches!(user_space().guard(&listener), Err(Error::NotConnected)));
+    assert_eq!(state(&listener), before);
+    // It still makes foreground connections.
+    let _client = TcpStream::connect(address).unwrap();
+    let (accepted, _) = listener.accept().unwrap();
+    assert_eq!((congestion_control(&accepted), tos(&accepted)), (before.0, before.1));
+    assert_eq!(max_pacing_rate(&accepted), before.2);
 }
 
 #[test]

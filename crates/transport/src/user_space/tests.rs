@@ -302,6 +302,22 @@ fn a_closed_connection_is_not_looked_at_again() {
     assert_eq!(connection.nice.poll_timeout(), Timestamp::FAR_FUTURE);
 }
 
+/// Nice §2.3 pauses for 96 round trips at the least window, fq drops what is due later than in 10 s.
+#[test]
+fn no_pause_is_as_long_as_the_horizon_of_fq() {
+    let pause = |packet_bytes: u32, rtt_micros: u32| {
+        let rate = pace(Window::ONE_48TH, packet_bytes, rtt_micros).bytes_per_second();
+        f64::from(2 * packet_bytes) / rate as f64
+    };
+    assert!((pause(1448, 90_000) - 8.64).abs() < 0.05, "{}", pause(1448, 90_000));
+    for packet_bytes in [48, 536, 1448, 8948] {
+        for rtt_micros in [100_000, 600_000, 60_000_000] {
+            let pause = pause(packet_bytes, rtt_micros);
+            assert!((8.0..=9.0).contains(&pause), "{packet_bytes} {rtt_micros}: {pause}");
+        }
+    }
+}
+
 /// What may happen to a connection between two looks.
 #[derive(Clone, Copy, Debug)]
 struct Step {
