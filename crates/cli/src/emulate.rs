@@ -26,7 +26,13 @@ COMMAND runs on the host left1. Inside, LULL_LEFT_1, LULL_RIGHT_1, LULL_RIGHT_1_
 hosts' addresses, and `ip netns exec right1 PROGRAM` runs a program on another host. When COMMAND
 ends, everything it started ends, and nothing is left on the machine. It needs no root where user
 namespaces are allowed. The exit code is COMMAND's: 128 and the number if a signal ended it; 125 if
-the emulator failed, 2 for wrong arguments.";
+the emulator failed, 2 for wrong arguments.
+
+With a COMMAND or --json something is measured: as root, all processors are then kept from sleeping
+until it ends, so that packets are on time. A shell alone leaves the machine its sleep.
+
+Under red-ecn, ECN-capable packets are marked as long as RED's average is below its upper threshold,
+two thirds of the buffer; beyond, they are dropped like all others (RFC 3168, section 7).";
 
 /// Run a program over an emulated link: real TCP, a link of your making
 #[derive(Debug, clap::Args)]
@@ -125,6 +131,9 @@ impl Args {
             backend: self.backend,
             congestion_control: self.congestion_control.clone(),
             series: self.series,
+            // Nobody measures in a shell that may be open for hours, and every processor would be
+            // awake meanwhile.
+            urgent: !self.command.is_empty() || self.json.is_some(),
             ..Topology::default()
         })
     }
@@ -152,5 +161,31 @@ pub(crate) fn run(arguments: Args) -> anyhow::Result<ExitCode> {
             Ok(ExitCode::from(FAILED))
         }
         Ok(code) => Ok(ExitCode::from(code)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+
+    #[derive(Debug, Parser)]
+    struct Line {
+        #[command(flatten)]
+        arguments: Args,
+    }
+
+    #[test]
+    fn processors_are_kept_awake_for_what_measures_and_not_for_a_shell() {
+        for (line, urgent) in [
+            (&["emulate"][..], false),
+            (&["emulate", "--rate", "5mbit", "--rtt", "40ms"], false),
+            (&["emulate", "--json", "record.json"], true),
+            (&["emulate", "--", "iperf3", "-c", "10.2.0.1"], true),
+        ] {
+            let Line { arguments } = Line::try_parse_from(line).unwrap();
+            assert_eq!(arguments.topology().unwrap().urgent, urgent, "{line:?}");
+        }
     }
 }

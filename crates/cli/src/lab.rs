@@ -44,16 +44,19 @@ pub(crate) use torture::{TortureArgs, torture};
 
 const RUN_EXAMPLES: &str = "\
 Examples:
-  lull lab run kernel-matrix --quick
+  sudo lull lab run kernel-matrix --quick
       the subset for a first look, in some minutes
-  lull lab run kernel-matrix --only flows=8 rtt=20ms,50ms
+  sudo lull lab run kernel-matrix --only flows=8 rtt=20ms,50ms
       the cells with these values; what is in the record already is not run again
-  lull lab run kernel-matrix --only flows=8 --fresh
+  sudo lull lab run kernel-matrix --only flows=8 --fresh
       these cells once more; the others stay in the record
-  lull lab run 'kernel-*' --out results --seed 7 --json
+  sudo lull lab run 'kernel-*' --out results --seed 7 --json
       several plans, and the results as JSON
   lull lab run --simulated '*' --quick
       all simulations, in minutes on any machine; those that play a log find it by --data
+
+Plans with a congestion control of ours in the kernel, or programs under lull exec, need root and BPF;
+others over the emulator or a wire no root where user namespaces are allowed; simulations nothing.
 
 Cells in which the machine kept the emulator from being on time are run again, twice at most, and the
 run in which it was least late is kept. With --quick they are not.

@@ -1,16 +1,20 @@
-//! `lull lab run` and `list` as a user runs them.
+//! `lull lab run`, `list` and `demo` as a user runs them.
+
+mod support;
 
 use std::collections::BTreeSet;
 use std::fs;
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use lull_lab::emulate::process_exists;
 use lull_testing::{bpf, command, needs, root, undisturbed};
 use serde_json::Value;
+use support::{Kept, Service, finish, lull, shell};
 
 /// Two cells of two seconds, one check that is met and one that is not.
 const PLAN: &str = "
@@ -248,10 +252,17 @@ fn a_cell_that_cannot_run_is_told_and_the_others_run() {
     assert_eq!(kinds.iter().filter(|kind| **kind == "failed").count(), 1, "{kinds:?}");
 }
 
+/// Tests in which `lull exec` loads something take turns: one of them looks what is left of it.
+fn turn() -> MutexGuard<'static, ()> {
+    static TURN: Mutex<()> = Mutex::new(());
+    TURN.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
 /// The one experiment that shows what `lull exec --cc background` is refused for; a minute at most.
 #[test]
 fn background_is_unnoticed_where_the_network_serves_it_last_and_only_there() {
     needs!(bpf(), command("python3"));
+    let _turn = turn();
     let empty = tempfile::tempdir().unwrap();
     let mut command = Command::new(env!("CARGO_BIN_EXE_lull"));
     command.args(["lab", "run", "exec-background", "--quick", "--check", "--out", "out"]);
@@ -370,35 +381,38 @@ measure = '60s'
     wait_for("the end of both", || (!processes.iter().any(|id| process_exists(*id))).then_some(()));
 }
 
+const DEMO: &str = include_str!("../../../plans/demo.toml");
+
+/// Writes the plan `demo` with phases of so many seconds into a folder.
+fn shorten_demo(bench: &Bench, folder: &str, seconds: u32) {
+    // When the user has gone, rsync needs some time to find out.
+    let shortened = |line: &str| match line.split_once(" = ") {
+        Some(("settle", "\"16s\"")) => format!("settle = \"{}s\"\n", 4 * seconds),
+        Some((key @ ("settle" | "measure"), _)) => format!("{key} = \"{seconds}s\"\n"),
+        _ => format!("{line}\n"),
+    };
+    let text: String = DEMO.lines().map(shortened).collect();
+    fs::create_dir(bench.path(folder)).unwrap();
+    fs::write(bench.path(folder).join("demo.toml"), text).unwrap();
+}
+
 /// What `make demo` takes after the build: its phases, and what is around them, which is measured
 /// here with phases of a few seconds; and that what it shows is so.
 #[test]
 fn the_demo_shows_its_table_draws_its_plot_and_ends_within_90_seconds() {
     needs!(bpf(), command("rsync"));
+    let _turn = turn();
     let seconds = |bench: &Bench, folder: &[&str]| {
         let output = bench.run(&[&["list", "--json", "demo"], folder].concat());
         assert!(output.status.success(), "{}", text(&output.stderr));
         let json: Value = serde_json::from_slice(&output.stdout).unwrap();
         Duration::from_secs(json["plans"][0]["seconds"].as_u64().unwrap())
     };
-    // When the user has gone, rsync needs some time to find out.
-    let shortened = |line: &str, seconds: u32| match line.split_once(" = ") {
-        Some(("settle", "\"16s\"")) => format!("settle = \"{}s\"\n", 4 * seconds),
-        Some(("settle" | "measure", _)) => {
-            let (key, _) = line.split_once(" = ").expect("just seen");
-            format!("{key} = \"{seconds}s\"\n")
-        }
-        _ => format!("{line}\n"),
-    };
-    let plan = include_str!("../../../plans/demo.toml");
     let bench = Bench::new(PLAN);
     fs::create_dir(bench.path("whole")).unwrap();
-    fs::write(bench.path("whole/demo.toml"), plan).unwrap();
-    for (folder, seconds) in [("short", 3), ("shortest", 1)] {
-        fs::create_dir(bench.path(folder)).unwrap();
-        let text: String = plan.lines().map(|line| shortened(line, seconds)).collect();
-        fs::write(bench.path(folder).join("demo.toml"), text).unwrap();
-    }
+    fs::write(bench.path("whole/demo.toml"), DEMO).unwrap();
+    shorten_demo(&bench, "short", 3);
+    shorten_demo(&bench, "shortest", 1);
     let whole = seconds(&bench, &["--plans", "whole"]);
     let short = seconds(&bench, &["--plans", "short"]);
     assert!(short <= Duration::from_secs(40) && whole > short, "{short:?}, {whole:?}");
@@ -445,22 +459,60 @@ fn the_demo_shows_its_table_draws_its_plot_and_ends_within_90_seconds() {
     assert!(bench.path("json/demo.svg").exists());
 }
 
+fn congestion_controls() -> BTreeSet<String> {
+    let path = "/proc/sys/net/ipv4/tcp_available_congestion_control";
+    fs::read_to_string(path).unwrap().split_whitespace().map(str::to_owned).collect()
+}
+
+/// The cgroups that `lull exec` made below one, and the congestion controls that were not there
+/// before. Runs of other tests have theirs under names that begin with `lab`.
+fn left_behind(home: &Service, before: &BTreeSet<String>) -> Vec<String> {
+    let inside = fs::read_dir(&home.0).unwrap().flatten();
+    let names = inside.filter_map(|entry| entry.file_name().into_string().ok());
+    let cgroups = names.filter(|name| name.starts_with("lull."));
+    let controls = congestion_controls().into_iter();
+    let new = controls.filter(|name| !before.contains(name) && !name.starts_with("lab"));
+    cgroups.chain(new).collect()
+}
+
+/// The signal comes while `lull exec` runs, which ends with the network that it is in: its cgroup and
+/// its congestion control are put away by others.
 #[test]
-fn a_demo_ends_at_once_with_the_signal_that_asks_for_it() {
+fn a_demo_ends_at_once_with_the_signal_that_asks_for_it_and_leaves_nothing() {
     needs!(bpf(), command("rsync"));
-    for (signal, code) in [("INT", 130), ("TERM", 143)] {
-        let out = tempfile::tempdir().unwrap();
-        let mut demo = Command::new(env!("CARGO_BIN_EXE_lull"));
-        demo.args(["lab", "demo", "--out"]).arg(out.path()).stdout(Stdio::piped());
-        let mut demo = demo.spawn().unwrap();
-        let mut said = BufReader::new(demo.stdout.take().unwrap()).lines();
-        assert!(said.next().unwrap().unwrap().starts_with("A link of"));
-        // Any time will do; after a moment its hosts and programs are there.
-        thread::sleep(Duration::from_secs(1));
+    let _turn = turn();
+    let bench = Bench::new(PLAN);
+    shorten_demo(&bench, "short", 2);
+    let (plans, out) = (bench.path("short"), bench.path("out"));
+    let script = "echo $$ >\"$1/cgroup.procs\" && shift && exec \"$LULL\" lab demo \"$@\"";
+    for (signal, code) in [("INT", Some(130)), ("TERM", Some(143)), ("KILL", None)] {
+        let before = congestion_controls();
+        let home = Service::make();
+        let [cgroup, plans, out] = [&home.0, &plans, &out].map(|path| path.to_str().unwrap());
+        let mut command = shell(script, &[cgroup, "--plans", plans, "--out", out]);
+        let mut demo = Kept::spawn(command.stdout(Stdio::piped()).stderr(Stdio::null()));
+        let mut said = BufReader::new(demo.0.stdout.take().unwrap()).lines().map(Result::unwrap);
+        assert!(said.next().unwrap().starts_with("A link of"));
+        assert!(said.any(|line| line.starts_with("beside lull exec rsync, ")), "{signal}");
+        wait_for("a cgroup of lull exec", || {
+            left_behind(&home, &before).iter().any(|name| name.starts_with("lull.")).then_some(())
+        });
+        let processes = descendants(demo.0.id());
         let asked = Instant::now();
-        let kill = Command::new("kill").args(["-s", signal, &demo.id().to_string()]).status();
+        let kill = Command::new("kill").args(["-s", signal, &demo.pid()]).status();
         assert!(kill.unwrap().success());
-        assert_eq!(demo.wait().unwrap().code(), Some(code), "{signal}");
+        assert_eq!(demo.0.wait().unwrap().code(), code, "{signal}");
         assert!(asked.elapsed() < Duration::from_secs(10), "{signal}: {:?}", asked.elapsed());
+        wait_for("the end of all that it started", || {
+            (!processes.iter().any(|id| process_exists(*id))).then_some(())
+        });
+        if code.is_none() {
+            // It had no time to put anything away, which the next one does.
+            finish(&mut lull(&["exec", "--quiet", "true"])).ok();
+        }
+        // The kernel lets go of a congestion control a moment later.
+        wait_for(&format!("a machine as it was before {signal}"), || {
+            left_behind(&home, &before).is_empty().then_some(())
+        });
     }
 }

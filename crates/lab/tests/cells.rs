@@ -4,11 +4,13 @@
 mod common;
 
 use common::{group, plan, run_one, runner};
+use lull_lab::emulate::Backend;
 use lull_lab::judge::judge;
 use lull_lab::plan::{Plan, Selection};
 use lull_lab::plot;
+use lull_lab::record::CellRecord;
 use lull_lab::run::{Event, MOST_AGAIN, Runner};
-use lull_testing::{bpf, needs, root, undisturbed};
+use lull_testing::{Missing, bpf, needs, root, undisturbed};
 
 /// 10 Mbit/s and 20 ms.
 const LINK: &str = "[topology]\nrate = '10mbit'\nrtt = '20ms'\n";
@@ -44,6 +46,8 @@ fn bulk_flows_share_a_link_and_leave_it() {
          settle = '1s'
          measure = '1s'"
         )));
+        let backend = cell.link.as_ref().and_then(|link| link.backend);
+        assert!(matches!(backend, Some(Backend::Tun | Backend::Packet)), "{backend:?}");
         let [alone, both, left] = &cell.phases[..] else { panic!("{cell:?}") };
         let first = group(alone, "first");
         assert!((9.0..10.0).contains(&first.goodput_mbit), "{first:?}");
@@ -167,6 +171,74 @@ fn nice_of_both_carriers_is_a_background() {
         let left = std::fs::read_to_string("/proc/sys/net/ipv4/tcp_available_congestion_control");
         let own = format!("lab{}_", std::process::id());
         assert!(!left.unwrap().contains(&own), "the variant is still registered");
+    });
+}
+
+/// The first of three runs in which the emulator was on time, or the last.
+fn run_on_time(plan: &Plan) -> CellRecord {
+    let mut cell = run_one(plan);
+    for _ in 0..2 {
+        if !cell.is_disturbed() {
+            break;
+        }
+        cell = run_one(plan);
+    }
+    cell
+}
+
+/// Beside a late emulator a Nice flow sees queues that are none.
+fn on_time(cell: &CellRecord) -> Result<(), Missing> {
+    let late = || Missing::new(format!("the emulator was {} ms late", cell.late_ms()));
+    if cell.is_disturbed() { Err(late()) } else { Ok(()) }
+}
+
+/// A cell of the plan `kernel-matrix`, in which the foreground keeps 0.997 and Nice has all of the
+/// link alone. Eight flows that keep no distance leave it a ninth.
+#[test]
+fn eight_nice_flows_keep_their_distance_from_a_foreground_and_fill_the_link_without_it() {
+    needs!(bpf());
+    undisturbed(|| {
+        let cell = run_on_time(&plan(
+            "[topology]
+             rate = '10mbit'
+             rtt = '50ms'
+             buffer = '1bdp'
+             [controls.nice]
+             algorithm = 'nice'
+             [[groups]]
+             name = 'foreground'
+             kind = 'bulk'
+             control = 'cubic'
+             spread = '0s'
+             phases = ['alone', 'beside']
+             [[groups]]
+             name = 'background'
+             kind = 'bulk'
+             control = 'nice'
+             count = 8
+             phases = ['spare', 'beside']
+             [[phases]]
+             name = 'spare'
+             settle = '5s'
+             measure = '3s'
+             [[phases]]
+             name = 'alone'
+             settle = '3s'
+             measure = '4s'
+             [[phases]]
+             name = 'beside'
+             settle = '4s'
+             measure = '5s'",
+        ));
+        needs!(on_time(&cell));
+        let [spare, alone, beside] = &cell.phases[..] else { panic!("{cell:?}") };
+        let background = group(beside, "background");
+        assert!(background.packets > 0, "{background:?}");
+        let goodput = |phase| group(phase, "foreground").goodput_mbit;
+        let kept = goodput(beside) / goodput(alone);
+        assert!(kept >= 0.95, "{kept}: {alone:?} {beside:?}");
+        let used = group(spare, "background").sent_mbit / 10.0;
+        assert!(used >= 0.8, "{used}: {spare:?}");
     });
 }
 

@@ -112,9 +112,10 @@ fn stay_awake() -> Option<File> {
 
 impl Engine {
     pub(super) fn new(topology: &Topology, hosts: &[Host], ports: Vec<Port>) -> Self {
-        let direction = |link: &Link| Direction {
+        let [forward, reverse] = topology.seeds();
+        let direction = |link: &Link, seed| Direction {
             bottleneck: Bottleneck::new(
-                topology.discipline(link).queue(topology.limit(link), link.seed),
+                topology.discipline(link).queue(topology.limit(link), seed),
                 link.rate.clone(),
             ),
             delay: link.delay,
@@ -130,7 +131,10 @@ impl Engine {
             ports,
             left: topology.left,
             by_address: addresses.collect(),
-            directions: [direction(&topology.forward), direction(&topology.reverse)],
+            directions: [
+                direction(&topology.forward, forward),
+                direction(&topology.reverse, reverse),
+            ],
             flow_numbers: HashMap::new(),
             flows: Vec::new(),
             passed: Vec::new(),

@@ -211,7 +211,7 @@ pub struct LinkDescription {
     pub buffer: Limit,
     /// The discipline with its parameters.
     pub discipline: Discipline,
-    /// Its seed.
+    /// The seed that was given; each direction makes another one of it.
     pub seed: u64,
 }
 

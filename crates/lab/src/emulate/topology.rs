@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use lull_cc::{Bytes, Rate};
 use lull_sim::queue::{Discipline, Limit};
+use lull_sim::random::Random;
 use serde::{Deserialize, Serialize};
 
 use super::{Error, Trace};
@@ -47,7 +48,8 @@ pub struct Link {
     pub buffer: Buffer,
     /// What is done with the packets that wait.
     pub discipline: Discipline,
-    /// Feeds the discipline's randomness.
+    /// Feeds the discipline's randomness, together with the direction: there and back are not alike,
+    /// also where they have the same seed.
     pub seed: u64,
 }
 
@@ -82,7 +84,10 @@ pub enum Buffer {
     Bdp(f64),
 }
 
-/// How packets get from the hosts' kernels into the emulator. Both give the same figures.
+/// How packets get from the hosts' kernels into the emulator. As long as its thread is on time both
+/// give the same figures. Where it is late, packet sockets have the kernel's stamps of when packets
+/// came; over TUN, which has none, what came meanwhile comes at once when it is back
+/// ([`Window::arrival_error`](super::Window::arrival_error)). Records say which it was.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Backend {
@@ -155,6 +160,13 @@ impl Topology {
                 Limit::Bytes(bytes.max(u64::from(self.mtu)))
             }
         }
+    }
+
+    /// What RED's dice and FQ-CoDel's hash of each direction begin with, forward first. Mostly one
+    /// seed was given for both.
+    pub(super) fn seeds(&self) -> [u64; 2] {
+        let seed = |link: &Link, direction| Random::of_part(link.seed, direction).bits();
+        [seed(&self.forward, 0), seed(&self.reverse, 1)]
     }
 
     /// The discipline of `link`, suited to it.
@@ -352,6 +364,20 @@ mod tests {
         assert_eq!(topology.limit(&topology.forward), Limit::Bytes(125_000));
         topology.forward.buffer = Buffer::Bdp(0.001);
         assert_eq!(topology.limit(&topology.forward), Limit::Bytes(1500));
+    }
+
+    #[test]
+    fn one_seed_gives_each_direction_dice_of_its_own() {
+        let topology = Topology::default();
+        assert_eq!(topology.forward.seed, topology.reverse.seed);
+        let [forward, reverse] = topology.seeds();
+        assert_ne!(forward, reverse);
+        // The same ones in each run.
+        assert_eq!(topology.seeds(), [forward, reverse]);
+        let mut other = Topology::default();
+        other.forward.seed = 2;
+        assert_ne!(other.seeds()[0], forward);
+        assert_eq!(other.seeds()[1], reverse);
     }
 
     #[test]

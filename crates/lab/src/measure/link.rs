@@ -85,6 +85,7 @@ impl<'a> View<'a> {
                 Limit::Packets(packets) => packets as f64,
             },
             queue: topology.forward.discipline.name().to_owned(),
+            backend: Some(topology.backend),
         };
         let mut owners = Owners::new(&observed.groups, &observed.hosts);
         for phase in &observed.phases {

@@ -5,9 +5,10 @@ use std::time::Duration;
 
 use crate::emulate::{FlowKey, Sample};
 
-/// A level counts as reached when it held on average over this time: a round trip or more, and
-/// short against the times that are told.
-const HELD: Duration = Duration::from_millis(500);
+/// A level counts as reached when it held on average over this time: ten round trips of the longest
+/// path, so that a burst of a flow that steps back from it at once is none, and short against the
+/// times that are told.
+const HELD: Duration = Duration::from_secs(2);
 
 /// Bytes of some flows, sample by sample.
 pub(crate) fn bytes_of(
@@ -32,7 +33,7 @@ pub(crate) fn within(samples: &[Sample], interval_s: f64, from_s: f64, to_s: f64
     &samples[begin..end.max(begin)]
 }
 
-/// Seconds until `level` bytes per second were reached, and held on average for half a second.
+/// Seconds until `level` bytes per second had been held on average for two seconds.
 pub(crate) fn time_to(bytes: &[u64], interval_s: f64, level: f64) -> Option<f64> {
     let held = ((HELD.as_secs_f64() / interval_s).round() as usize).max(1);
     let wanted = level * interval_s * held as f64;
@@ -81,14 +82,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_level_is_reached_when_it_has_held_for_half_a_second() {
+    fn a_level_is_reached_when_it_has_held_for_two_seconds() {
         let mut bytes = vec![0; 10];
         // A single burst is not enough.
-        bytes[3] = 100;
-        bytes.extend([100; 10]);
-        let at = time_to(&bytes, 0.1, 900.0).unwrap();
-        assert!((at - 1.5).abs() < 1e-9, "{at}");
-        assert_eq!(time_to(&bytes, 0.1, 1100.0), None);
+        bytes[3] = 500;
+        bytes.extend([100; 30]);
+        let at = time_to(&bytes, 0.1, 1_000.0).unwrap();
+        assert!((at - 3.0).abs() < 1e-9, "{at}");
+        assert_eq!(time_to(&bytes, 0.1, 1_600.0), None);
         assert_eq!(time_to(&[], 0.1, 1.0), None);
     }
 

@@ -19,7 +19,7 @@ pub(crate) use header::{Origin, cores};
 pub(crate) use quantities::{QUANTITIES_BY_GROUP, sharing};
 pub use transfers::{ActionRecord, Transfers};
 
-use crate::emulate::Spread;
+use crate::emulate::{Backend, Spread};
 use crate::plan::Cell;
 
 /// A line of a record.
@@ -161,6 +161,10 @@ pub struct LinkRecord {
     pub buffer: f64,
     /// The queue discipline.
     pub queue: String,
+    /// How the emulator caught packets, which decides what is known of their arrival; none of a
+    /// simulated link, and of records from before it was written down.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub backend: Option<Backend>,
 }
 
 /// What was measured in a phase, after it had settled.
@@ -297,7 +301,7 @@ pub struct GroupRecord {
     /// How long its requests took.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub latency: Option<Latency>,
-    /// Seconds from the phase's beginning until it had 80 % of the link for half a second.
+    /// Seconds from the phase's beginning until it had had 80 % of the link for two seconds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub time_to_80_s: Option<f64>,
     /// Seconds from the phase's beginning until it had 90 % of what it had while it was measured.

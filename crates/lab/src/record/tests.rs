@@ -68,6 +68,18 @@ fn a_record_is_read_as_it_was_written() {
 }
 
 #[test]
+fn a_link_says_how_its_packets_were_caught_unless_its_record_is_from_before() {
+    let old = r#"{"rate_mbit":10.0,"rtt_ms":20.0,"bdp":16.5,"buffer":16.5,"queue":"droptail"}"#;
+    let link: LinkRecord = serde_json::from_str(old).unwrap();
+    assert_eq!(link.backend, None);
+    assert_eq!(serde_json::to_string(&link).unwrap(), old);
+    let new = LinkRecord { backend: Some(Backend::Packet), ..link };
+    let text = serde_json::to_string(&new).unwrap();
+    assert!(text.ends_with(r#","backend":"packet"}"#), "{text}");
+    assert_eq!(serde_json::from_str::<LinkRecord>(&text).unwrap(), new);
+}
+
+#[test]
 fn a_run_that_was_killed_while_it_wrote_goes_on() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("p.jsonl");

@@ -195,6 +195,7 @@ impl Stage {
                 Limit::Packets(packets) => packets as f64 * f64::from(network.packet) / full,
             }),
             queue: network.queue.value.name().to_owned(),
+            backend: None,
         }
     }
 

@@ -29,7 +29,8 @@ pub struct RedParameters {
     /// Above `max_threshold` let the probability rise to 1 at twice that threshold instead of
     /// dropping everything at once.
     pub gentle: bool,
-    /// Mark ECN-capable packets instead of dropping them.
+    /// Mark ECN-capable packets instead of dropping them, up to `max_threshold`: beyond, they are
+    /// dropped like all others.
     pub ecn: bool,
     /// Time that the link takes for a typical packet (the paper's s), in nanoseconds: how fast
     /// the average decays while the queue is empty. Zero stands for "not known": the average
@@ -58,7 +59,7 @@ impl Default for RedParameters {
 /// Queue, thresholds and average are counted in the unit of the buffer's limit.
 #[derive(Clone, Debug)]
 pub struct Red<P> {
-    pub(super) parameters: RedParameters,
+    parameters: RedParameters,
     limit: Limit,
     fifo: Fifo<P>,
     random: Random,
@@ -68,7 +69,7 @@ pub struct Red<P> {
     /// lower threshold.
     count: i64,
     /// The paper's q_time: since when the queue has been empty.
-    pub(super) empty_since: Option<Timestamp>,
+    empty_since: Option<Timestamp>,
 }
 
 impl<P: QueuedPacket> Red<P> {
@@ -91,6 +92,11 @@ impl<P: QueuedPacket> Red<P> {
         self.average
     }
 
+    /// The paper's max_th, in the unit of the limit.
+    fn max_threshold(&self) -> f64 {
+        self.parameters.max_threshold * self.limit.amount() as f64
+    }
+
     /// The probability p_b for an average queue of `average`, before it is spread evenly.
     ///
     /// The paper's section IV: linear from 0 at min_th to max_p at max_th. Beyond that the
@@ -98,7 +104,7 @@ impl<P: QueuedPacket> Red<P> {
     pub fn probability(&self, average: f64) -> f64 {
         let parameters = &self.parameters;
         let min_threshold = parameters.min_threshold * self.limit.amount() as f64;
-        let max_threshold = parameters.max_threshold * self.limit.amount() as f64;
+        let max_threshold = self.max_threshold();
         let max_probability = parameters.max_probability;
         if average < min_threshold {
             0.0
@@ -139,8 +145,7 @@ impl<P: QueuedPacket> Red<P> {
             return Notification::None;
         }
         if probability >= 1.0 {
-            // Above the upper threshold every packet is dropped, ECN-capable or not: RFC 3168
-            // §7 asks a router with so long an average queue to drop.
+            // Section IV: beyond all thresholds no packet is let in.
             self.count = 0;
             return Notification::Drop;
         }
@@ -151,7 +156,11 @@ impl<P: QueuedPacket> Red<P> {
         let even = if spread > 0.0 { probability / spread } else { 1.0 };
         if self.random.uniform() < even {
             self.count = 0;
-            return Notification::Mark;
+            // RFC 3168 §7: where the average queue is beyond an upper threshold, so that many packets
+            // would be dropped, a router should drop instead of marking. What answers no mark would
+            // fill the buffer otherwise.
+            let is_beyond = self.average > self.max_threshold();
+            return if is_beyond { Notification::Drop } else { Notification::Mark };
         }
         Notification::None
     }

@@ -235,29 +235,58 @@ mod red {
     }
 
     #[test]
-    fn ecn_capable_packets_are_marked_until_the_average_is_beyond_all_thresholds() {
-        let parameters = RedParameters { weight: 1.0, ecn: true, ..RedParameters::default() };
-        for (ecn, length, marks) in [(true, 150, true), (false, 150, false)] {
+    fn ecn_capable_packets_are_marked_up_to_the_upper_threshold_and_dropped_beyond() {
+        // RFC 3168 §7, with thresholds at 100 and 200 of 300 packets.
+        for (gentle, ecn, average, marks, drops) in [
+            (true, true, 99.0, false, false),
+            (true, true, 150.0, true, false),
+            (true, true, 199.9, true, false),
+            (true, true, 200.1, false, true),
+            (true, true, 300.0, false, true),
+            (false, true, 199.9, true, false),
+            (false, true, 200.1, false, true),
+            (true, false, 99.0, false, false),
+            (true, false, 150.0, false, true),
+            (true, false, 250.0, false, true),
+        ] {
+            // The average stays what it is.
+            let parameters =
+                RedParameters { weight: 0.0, ecn: true, gentle, ..RedParameters::default() };
             let mut red = red(parameters);
+            red.average = average;
             let mut effects = Effects::default();
             for number in 0..2_000 {
-                red.enqueue(Timestamp::ZERO, Numbered { ecn, ..packet(number) }, &mut effects);
-                if red.packets() > length {
-                    red.dequeue(Timestamp::ZERO, &mut effects);
-                }
+                red.enqueue(millis(number), Numbered { ecn, ..packet(number) }, &mut effects);
+                red.dequeue(millis(number), &mut effects);
             }
-            assert_eq!(effects.marked > 0, marks);
-            assert_eq!(effects.dropped.is_empty(), marks);
+            let seen = (effects.marked > 0, !effects.dropped.is_empty());
+            assert_eq!(seen, (marks, drops), "gentle {gentle}, ECN {ecn}, average {average}");
+            assert!(effects.dropped.iter().all(|dropped| dropped.cause == Cause::Early));
         }
-        // Where nothing is gentle, above the upper threshold even they are dropped.
-        let mut red = red(RedParameters { gentle: false, ..parameters });
-        red.average = 250.0;
-        red.parameters.weight = 0.0;
-        red.empty_since = None;
+    }
+
+    #[test]
+    fn what_answers_no_mark_cannot_keep_the_buffer_of_red_with_ecn_full() {
+        // Three packets come where two can be sent: a third of them is to go.
+        let discipline: Discipline = "red-ecn".parse().unwrap();
+        let mut queue = discipline.queue(LIMIT, 7);
         let mut effects = Effects::default();
-        let verdict = red.enqueue(millis(0), Numbered { ecn: true, ..packet(0) }, &mut effects);
-        assert_eq!(verdict, Verdict::Dropped);
-        assert_eq!(effects.dropped[0].cause, Cause::Early);
+        for time in 0..20_000 {
+            for number in 0..3 {
+                let packet = Numbered { ecn: true, ..packet(3 * time + number) };
+                queue.enqueue(millis(time), packet, &mut effects);
+            }
+            for _ in 0..2 {
+                queue.dequeue(millis(time), &mut effects);
+            }
+            if time == 10_000 {
+                // The overshoot of the beginning, which the average sees late.
+                effects.dropped.clear();
+            }
+        }
+        assert!(effects.dropped.len() > 9_000, "{}", effects.dropped.len());
+        assert!(effects.dropped.iter().all(|dropped| dropped.cause == Cause::Early));
+        assert!((150..300).contains(&queue.packets()), "{}", queue.packets());
     }
 
     #[test]
