@@ -15,6 +15,10 @@
 
 #define INLINE inline __attribute__((always_inline))
 
+/* crates/kernel/src/hooks.rs reads as many words (COUNTERS), in the order of the structure. */
+_Static_assert(sizeof(struct exec_counters) == 8 * sizeof(u64),
+	       "change COUNTERS in crates/kernel/src/hooks.rs, too");
+
 /* Set before loading. */
 const volatile char congestion[CONGESTION_NAME_SIZE] = "reno";
 /* The TOS byte, or traffic class, of every packet; 0: left to the program. */
@@ -133,6 +137,38 @@ static INLINE bool choose(void *socket)
 	return !bpf_setsockopt(socket, LEVEL_TCP, OPTION_CONGESTION, name, sizeof(name));
 }
 
+/* Whether the socket runs it. Both names are filled up with zeros. */
+static INLINE bool is_chosen(struct bpf_sock_ops *ops)
+{
+	char name[CONGESTION_NAME_SIZE];
+	int i, difference = 0;
+
+	if (bpf_getsockopt(ops, LEVEL_TCP, OPTION_CONGESTION, name, sizeof(name)))
+		return false;
+	for (i = 0; i < CONGESTION_NAME_SIZE; i++)
+		difference |= name[i] ^ congestion[i];
+	return !difference;
+}
+
+/*
+ * What a connection runs when it is established, it keeps. If that is what TCP_CONNECT_CB has
+ * chosen, it is left alone: chosen anew, it would begin anew.
+ */
+static INLINE void settle(struct bpf_sock_ops *ops)
+{
+	struct exec_counters *c = counted();
+	struct bpf_sock *sk = ops->sk;
+
+	if (is_chosen(ops) || choose(ops))
+		return;
+	if (c)
+		add(&c->refused, 1);
+	/* A route took the place of what was chosen before, and nobody told that (tcp_ca_dst_init):
+	 * its state would be taken for that of a connection that runs it. */
+	if (sk)
+		bpf_sk_storage_delete(&sockets, sk);
+}
+
 static INLINE void open_connection(struct bpf_sock_ops *ops)
 {
 	struct exec_counters *c = counted();
@@ -147,6 +183,13 @@ static INLINE void open_connection(struct bpf_sock_ops *ops)
 		return;
 	*when = now_us();
 	add(&c->connections, 1);
+}
+
+static INLINE void begin_connection(struct bpf_sock_ops *ops)
+{
+	mark(ops, false);
+	open_connection(ops);
+	bpf_sock_ops_cb_flags_set(ops, ops->bpf_sock_ops_cb_flags | BPF_SOCK_OPS_STATE_CB_FLAG);
 }
 
 static INLINE void close_connection(struct bpf_sock_ops *ops)
@@ -171,22 +214,24 @@ static INLINE void close_connection(struct bpf_sock_ops *ops)
 SEC("sockops")
 int lull_sock_ops(struct bpf_sock_ops *ops)
 {
-	struct exec_counters *c;
-
 	switch (ops->op) {
 	case BPF_SOCK_OPS_TCP_LISTEN_CB:
 		choose(ops);
 		mark(ops, true);
 		break;
 	case BPF_SOCK_OPS_TCP_CONNECT_CB:
+		/* A new connection begins with it. Right after this a route that names another one
+		 * (ip-route(8), congctl) puts that in its place (tcp_connect_init), so that only the
+		 * established connection tells what became of it. */
+		choose(ops);
+		begin_connection(ops);
+		break;
 	case BPF_SOCK_OPS_PASSIVE_ESTABLISHED_CB:
-		c = counted();
-		if (!choose(ops) && c)
-			add(&c->refused, 1);
-		mark(ops, false);
-		open_connection(ops);
-		bpf_sock_ops_cb_flags_set(ops, ops->bpf_sock_ops_cb_flags |
-						       BPF_SOCK_OPS_STATE_CB_FLAG);
+		settle(ops);
+		begin_connection(ops);
+		break;
+	case BPF_SOCK_OPS_ACTIVE_ESTABLISHED_CB:
+		settle(ops);
 		break;
 	case BPF_SOCK_OPS_STATE_CB:
 		if (ops->args[1] == STATE_CLOSE)
@@ -235,7 +280,8 @@ int lull_setsockopt(struct bpf_sockopt *ctx)
 		return 1;
 	if (ctx->level == LEVEL_TCP && ctx->optname == OPTION_CONGESTION) {
 		/* Chosen here, it needs no privilege of the program; the call itself is skipped.
-		 * MPTCP has to see the name to hand it to its subflows. */
+		 * MPTCP has to see the name to hand it to its subflows, and may ask for the
+		 * privilege. */
 		if (sk->protocol == PROTOCOL_TCP && choose(sk))
 			ctx->optlen = -1;
 		else

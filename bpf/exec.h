@@ -10,7 +10,7 @@ struct exec_counters {
 	u64 tcp_bytes;	 /* payload handed to the network, retransmissions included */
 	u64 udp_bytes;	 /* payload of datagrams, QUIC included */
 	u64 connections; /* opened or accepted */
-	u64 refused;	 /* those that did not take the congestion control */
+	u64 refused;	 /* those that were established without the congestion control */
 	u64 lived_us;	 /* time from opening to closing, all closed connections together */
 	u64 yielded_us;	 /* the part of it that was spent yielding */
 	u64 open_lived_us; /* the same of the open ones, filled in by the iterator */

@@ -12,6 +12,13 @@
 
 enum { FAMILY_INET = 2 };
 
+/* crates/kernel/src/status.rs reads records of this size (RECORD_SIZE), field by field (parse). */
+_Static_assert(sizeof(struct status_record) == 120 &&
+		       __builtin_offsetof(struct status_record, netns) == 48 &&
+		       __builtin_offsetof(struct status_record, local_port) == 80 &&
+		       __builtin_offsetof(struct status_record, local) == 88,
+	       "change RECORD_SIZE and parse in crates/kernel/src/status.rs, too");
+
 /* Never created: it tells the loader how large a state this program reads. */
 struct {
 	__uint(type, BPF_MAP_TYPE_SK_STORAGE);

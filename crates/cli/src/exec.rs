@@ -20,6 +20,10 @@ const NOT_FOUND: u8 = 127;
 const NICE: &str = "nice";
 const BACKGROUND: &str = "background";
 
+const USAGES: &str = "\
+lull exec [OPTIONS] -- PROGRAM [ARGS]...
+       lull exec [OPTIONS] --pid PID [--children]";
+
 const EXAMPLES: &str = "\
 Examples:
   sudo lull exec -- sudo -u \"$USER\" rsync -a /data host:/backup
@@ -36,11 +40,18 @@ Examples:
 ///
 /// Every connection that the program and its children open or accept uses TCP Nice and carries
 /// the DSCP for lower effort, whatever they ask for themselves. What they download is sent by the
-/// other side: run lull there. What they have others start (systemd-run, docker run) is no child of
-/// theirs. Exit code, signals, terminal and standard input are the program's; 125, 126 and 127 are
-/// lull's own, as env's. It needs root.
+/// other side: run lull there. Exit code, signals, terminal and standard input are the program's;
+/// 125, 126 and 127 are lull's own, as env's. It needs root.
+///
+/// In the foreground stays what they have others do (systemd-run, docker run, ssh through a
+/// ControlMaster that runs already), and what is moved elsewhere: su where it opens a session of
+/// systemd, snap run, systemd-run --scope, podman run. If that is the program itself, lull says so
+/// at the end; it does not see it of children.
+///
+/// In a unit of systemd, the sockets that it hands over are the program's; with NotifyAccess=all
+/// the program can say that it is ready, and feed the watchdog.
 #[derive(Debug, clap::Args)]
-#[command(after_help = EXAMPLES)]
+#[command(override_usage = USAGES, after_help = EXAMPLES)]
 pub(crate) struct Args {
     /// Congestion control; nice and background are loaded if need be
     #[arg(long, value_name = "NAME", default_value = NICE)]
@@ -281,8 +292,8 @@ fn adopt(pid: i32, args: &Args) -> anyhow::Result<ExitCode> {
     }
     let mut out = io::stdout().lock();
     let processes = match adopted.processes.len() {
-        1 => format!("process {pid} is"),
-        more => format!("process {pid} and {} of its descendants are", more - 1),
+        1 => format!("process {} is", adopted.process),
+        more => format!("process {} and {} of its descendants are", adopted.process, more - 1),
     };
     writeln!(
         out,

@@ -10,7 +10,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 use std::process::{ChildStdin, ChildStdout, Command, Stdio};
 
-use lull_testing::needs;
+use lull_testing::{Missing, needs};
 use serde_json::Value;
 use support::{
     Kept, LULL, Service, Variant, cgroup_of, eventually, finish, lull, private_shell, program,
@@ -221,8 +221,34 @@ fn a_process_that_is_not_there_cannot_be_moved() {
     exec("-1").fails(125, "");
     exec("x").fails(125, "invalid value 'x' for '--pid");
     exec("1").fails(125, "process 1 cannot be moved: it is the first process");
-    exec("2").fails(125, "process 2 cannot be moved: it is a thread of the kernel");
     assert_eq!(nice.cgroups(), Vec::<PathBuf>::new());
+}
+
+/// In a namespace of processes, as a container's, there is none.
+fn kernel_thread() -> Result<String, Missing> {
+    /// PF_KTHREAD of the kernel, in the flags of `/proc/PID/stat`.
+    const KERNEL_THREAD: u32 = 0x0020_0000;
+    let entries = fs::read_dir("/proc").unwrap().flatten();
+    let mut names = entries.filter_map(|entry| entry.file_name().into_string().ok());
+    let found = names.find(|name| {
+        let stat = fs::read(format!("/proc/{name}/stat")).unwrap_or_default();
+        let stat = String::from_utf8_lossy(&stat);
+        // The name of the process stands in parentheses, and may hold some itself.
+        let fields = stat.rsplit_once(')').map_or("", |(_, rest)| rest);
+        let flags = fields.split_whitespace().nth(6).and_then(|flags| flags.parse::<u32>().ok());
+        flags.is_some_and(|flags| flags & KERNEL_THREAD != 0)
+    });
+    found.ok_or_else(|| Missing::new("no thread of the kernel is in sight"))
+}
+
+#[test]
+fn a_thread_of_the_kernel_cannot_be_moved() {
+    let thread = kernel_thread();
+    needs!(lull_testing::bpf(), thread.clone().map(drop));
+    let pid = thread.unwrap();
+    let said = finish(&mut lull(&["exec", "--cc", "reno", "--pid", &pid]));
+    let told = format!("process {pid} cannot be moved: it is a thread of the kernel");
+    said.fails(125, &told);
 }
 
 #[test]
@@ -256,6 +282,7 @@ fn an_unknown_congestion_control_is_told_with_the_known_ones() {
     let said = finish(&mut lull(&["exec", "--cc", "bogus", "--", "true"]));
     said.fails(125, "there is no congestion control 'bogus': this kernel has ");
     assert!(said.err.contains("reno"), "{said:?}");
+    said.fails(125, "; 'lull kernel load --name bogus' loads TCP Nice under that name");
     assert_eq!(support::cgroups("lull.bogus."), Vec::<PathBuf>::new());
 }
 
@@ -336,7 +363,7 @@ fn a_lack_of_privilege_is_told_with_its_remedy() {
     needs!(lull_testing::user_namespaces());
     let said =
         finish(&mut shell("unshare -Ur \"$1/lull\" exec --cc reno true", &[public.binary()]));
-    said.fails(125, "in the initial user namespace: run it as root");
+    said.fails(125, "in the initial user namespace: run it as root outside of this user namespace");
 }
 
 #[test]
@@ -356,6 +383,23 @@ fn a_cgroup_hierarchy_is_found_elsewhere_or_mounted_out_of_sight() {
         let said = finish(&mut private_shell(&script, &[peer.to_str().unwrap()]));
         assert_eq!(said.out, "ready\nreno/4 reno/4\n", "{said:?}");
     }
+}
+
+/// As in many containers.
+#[test]
+fn a_read_only_cgroup_hierarchy_is_mounted_anew_out_of_sight_or_told() {
+    needs!(lull_testing::bpf(), lull_testing::command("python3"), lull_testing::command("setpriv"));
+    let peer = program("peer.py");
+    let lock = "for d in $(grep ' cgroup2 ' /proc/self/mounts | cut -d' ' -f2); do
+        mount -o remount,bind,ro $d; ! mkdir $d/lull.test 2>/dev/null || exit 1; done";
+    let run = "echo state | \"$LULL\" exec --cc reno --quiet -- python3 \"$1\"";
+    let script = format!("{lock}; {run}");
+    let said = finish(&mut private_shell(&script, &[peer.to_str().unwrap()])).ok();
+    assert_eq!(said, "ready\nreno/4 reno/4\n");
+
+    let run = "setpriv --bounding-set=-sys_admin \"$LULL\" exec --cc reno true";
+    let said = finish(&mut private_shell(&format!("{lock}; {run}"), &[]));
+    said.fails(125, "cgroup v2 is mounted read-only, as in a container, and no other mount can be");
 }
 
 #[test]

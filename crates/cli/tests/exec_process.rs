@@ -209,6 +209,24 @@ fn what_cannot_be_run_has_the_codes_of_env() {
     run("/").fails(126, "cannot run '/'");
 }
 
+/// As where a limit on processes is reached.
+#[test]
+fn a_program_is_not_at_fault_where_no_other_process_can_be_made() {
+    needs!(lull_testing::bpf(), lull_testing::command("python3"));
+    let mut command = Command::new("python3");
+    command.arg(program("denied.py")).args(["to fork", LULL, "exec", "--cc", "reno", "--", "true"]);
+    let said = finish(command.stdin(Stdio::null()));
+    said.fails(125, "cannot start 'true': Resource temporarily unavailable");
+}
+
+#[test]
+fn the_help_shows_both_usages() {
+    let said = finish(&mut lull(&["exec", "--help"])).ok();
+    let usages = "Usage: lull exec [OPTIONS] -- PROGRAM [ARGS]...\n       \
+        lull exec [OPTIONS] --pid PID [--children]\n";
+    assert!(said.contains(usages), "{said}");
+}
+
 #[test]
 fn nothing_is_left_after_an_end_of_any_kind() {
     needs!(lull_testing::bpf());

@@ -1,4 +1,5 @@
-//! `lull exec --pid` on processes that make it hard: with many sockets, and many children.
+//! `lull exec --pid` on processes that make it hard: with threads, many sockets, sockets that stay
+//! as they are, and many children.
 
 mod support;
 
@@ -8,7 +9,7 @@ use std::process::{Command, Stdio};
 
 use lull_testing::needs;
 use serde_json::Value;
-use support::{Kept, Service, Variant, cgroup_of, finish, lull, shell};
+use support::{Kept, Service, Variant, cgroup_of, finish, lull, program, shell};
 
 /// The limit of most logins is 1024, and busy servers raise theirs.
 #[test]
@@ -32,6 +33,94 @@ print({sock.getsockopt(6, 13, 16).rstrip(bytes(1)).decode() for sock in sockets}
     assert!(!said.contains("in the foreground"), "{said}");
     writeln!(kept.0.stdin.as_mut().unwrap()).unwrap();
     assert_eq!(lines.next().unwrap().unwrap(), format!("{{'{}'}}", nice.0));
+}
+
+/// `ps -L` shows numbers of threads, and the kernel moves the process of any of them.
+#[test]
+fn the_number_of_a_thread_stands_for_its_process() {
+    needs!(lull_testing::bpf(), lull_testing::command("python3"));
+    let script = "import socket, sys, threading
+listener = socket.create_server(('127.0.0.1', 0))
+client = socket.create_connection(listener.getsockname())
+server, _ = listener.accept()
+thread = threading.Thread(target=threading.Event().wait, daemon=True)
+thread.start()
+print('ready')
+print(thread.native_id, flush=True)
+sys.stdin.readline()
+print({sock.getsockopt(6, 13, 16).rstrip(bytes(1)).decode() for sock in (client, server)})";
+    let (mut kept, mut lines) = Kept::ready(script);
+    let (process, thread) = (kept.pid(), lines.next().unwrap().unwrap());
+    assert_ne!(thread, process);
+    let nice = Variant::load(&[]);
+    let said = finish(&mut lull(&["exec", "--cc", &nice.0, "--json", "--pid", &thread]));
+    let report: Value = serde_json::from_str(&said.ok()).unwrap();
+    assert_eq!(report["processes"], serde_json::json!([process.parse::<i32>().unwrap()]));
+    assert_eq!((&report["connections"], &report["listeners"]), (&2.into(), &1.into()), "{report}");
+    assert_eq!(report["foreground"], serde_json::json!([]));
+    writeln!(kept.0.stdin.as_mut().unwrap()).unwrap();
+    assert_eq!(lines.next().unwrap().unwrap(), format!("{{'{}'}}", nice.0));
+}
+
+/// A route may lock the congestion control of what goes over it; the others are mended all the same.
+#[test]
+fn connections_that_stay_in_the_foreground_are_told_by_their_addresses() {
+    needs!(lull_testing::bpf(), lull_testing::command("python3"), lull_testing::command("ip"));
+    let script = "import ctypes, socket, subprocess, sys
+NEW_NETWORK = 0x40000000
+assert ctypes.CDLL(None).unshare(NEW_NETWORK) == 0
+for words in 'link set lo up', 'route add local 10.9.0.1 dev lo congctl lock reno':
+    subprocess.run(['ip', *words.split()], check=True)
+def pair(address):
+    listener = socket.create_server((address, 0))
+    client = socket.create_connection(listener.getsockname())
+    return listener, client, listener.accept()[0]
+locked = [pair('10.9.0.1') for _ in range(2)]
+free = pair('127.0.0.1')
+print('ready')
+print(*(sock.getsockname()[1] for pair in locked for sock in pair[1:]), flush=True)
+sys.stdin.readline()
+for pair in *locked, free:
+    print(*(sock.getsockopt(6, 13, 16).rstrip(bytes(1)).decode() for sock in pair[1:]), end=' ')
+print()";
+    let (mut kept, mut lines) = Kept::ready(script);
+    let ports = lines.next().unwrap().unwrap();
+    let nice = Variant::load(&[]);
+    let said = finish(&mut lull(&["exec", "--cc", &nice.0, "--pid", &kept.pid()])).ok();
+    assert!(said.contains("with 2 open connections and 3 listeners\n"), "{said}");
+    let stays: Vec<_> = said.lines().filter(|line| line.contains("foreground stays")).collect();
+    let [line] = stays[..] else { panic!("{said}") };
+    let locked = format!("in the foreground stays: 4 sockets of process {} (10.9.0.1:", kept.pid());
+    assert!(line.starts_with(&locked), "{said}");
+    assert!(line.ends_with(" and 1 more): Operation not permitted (os error 1)"), "{said}");
+    let told = ports.split(' ').filter(|port| line.contains(&format!("10.9.0.1:{port} -> ")));
+    assert_eq!(told.count(), 3, "{ports}: {said}");
+    writeln!(kept.0.stdin.as_mut().unwrap()).unwrap();
+    let states = lines.next().unwrap().unwrap();
+    assert_eq!(states.trim(), format!("reno reno reno reno {0} {0}", nice.0));
+}
+
+/// A filter of system calls, as a container's may be, keeps the sockets from us.
+#[test]
+fn sockets_that_cannot_be_fetched_are_told_of() {
+    needs!(lull_testing::bpf(), lull_testing::command("python3"));
+    let script = "import socket, sys
+listener = socket.create_server(('127.0.0.1', 0))
+client = socket.create_connection(listener.getsockname())
+again = client.dup()
+print('ready', flush=True)
+sys.stdin.readline()";
+    let (kept, _lines) = Kept::ready(script);
+    let mut command = Command::new("python3");
+    command.arg(program("denied.py")).args(["to fetch", support::LULL, "exec", "--cc", "reno"]);
+    let said = finish(command.args(["--pid", &kept.pid()]).stdin(Stdio::null())).ok();
+    let told = format!(
+        "in the foreground stays: 2 sockets of process {} that cannot be fetched: \
+         Operation not permitted (os error 1)\n",
+        kept.pid()
+    );
+    assert!(said.contains("with 0 open connections and 0 listeners\n"), "{said}");
+    assert!(said.contains(&told), "{said}");
 }
 
 /// A child every few milliseconds: there are new ones whenever one looks.

@@ -158,25 +158,31 @@ while got < 100000:
     assert_eq!(summary["yielding_seconds"], Value::Null, "reno does not tell");
 }
 
-/// The client connects and writes 100 kB at once; nothing of that is acknowledged. Two packets are
-/// Nice's, one is TCP-Background's (algorithm 1 of its paper).
+/// The client connects and writes 100 kB at once, or a part of it with its SYN; nothing else of that is
+/// acknowledged. Two packets are Nice's, one is TCP-Background's (algorithm 1 of its paper).
 #[test]
 fn the_first_flight_of_a_client_is_two_packets_or_one() {
     needs!(lull_testing::bpf(), lull_testing::command("python3"), lull_testing::command("ip"));
     const MSS: u32 = 1460;
-    let first_flight = |exec: &[&str]| -> u32 {
-        let mut command = Command::new("unshare");
-        command.args(["--net", "python3", "-B"]).arg(program("first_flight.py"));
-        command.args([LULL, "exec", "--quiet"]).args(exec).arg("--");
-        finish(command.stdin(Stdio::null())).ok().trim().parse().unwrap()
-    };
-    // RFC 6928: what the kernel sends by itself, and what is thus seen here.
-    assert_eq!(first_flight(&["--cc", "reno"]), 10 * MSS);
     let nice = Variant::load(&[]);
-    let sent = first_flight(&["--cc", &nice.0]);
-    assert!((1..=2 * MSS).contains(&sent), "{sent} bytes, {} packets", sent.div_ceil(MSS));
     let background = Variant::load(&["--algorithm", "background"]);
-    assert_eq!(first_flight(&["--cc", &background.0, "--network-honours-le"]), MSS);
+    for fast_open in [&[][..], &["--fast-open"]] {
+        let first_flight = |exec: &[&str]| -> u32 {
+            let mut command = Command::new("unshare");
+            command.args(["--net", "python3", "-B"]).arg(program("first_flight.py"));
+            command.args(fast_open).args([LULL, "exec", "--quiet"]).args(exec).arg("--");
+            let said = finish(command.stdin(Stdio::null())).ok();
+            let (sent, in_syn) = said.trim().split_once(' ').unwrap();
+            assert_eq!(in_syn != "0", !fast_open.is_empty(), "{said}");
+            sent.parse().unwrap()
+        };
+        // RFC 6928: what the kernel sends by itself, and what is thus seen here.
+        assert_eq!(first_flight(&["--cc", "reno"]), 10 * MSS, "{fast_open:?}");
+        let sent = first_flight(&["--cc", &nice.0]);
+        assert!((1..=2 * MSS).contains(&sent), "{fast_open:?}: {} packets", sent.div_ceil(MSS));
+        let sent = first_flight(&["--cc", &background.0, "--network-honours-le"]);
+        assert_eq!(sent, MSS, "{fast_open:?}");
+    }
 }
 
 /// Beside a flow that keeps the queue of 2 Mbit/s full. Connections that are open when the program has

@@ -184,6 +184,19 @@ fn it_is_not_unloaded_while_in_use_unless_forced() {
     assert!(kept.0.wait().unwrap().success());
 }
 
+/// In a cgroup namespace the programs of the machine are out of sight.
+#[test]
+fn it_is_not_unloaded_from_where_its_programs_may_be_out_of_sight_unless_forced() {
+    needs!(lull_testing::bpf());
+    let nice = Variant::load(&[]);
+    let script = "unshare --cgroup \"$LULL\" kernel unload --name $1 $2";
+    let said = finish(&mut shell(script, &[&nice.0, ""]));
+    said.fails(1, &format!("whether programs use '{}' is not to be seen from here", nice.0));
+    assert!(nice.is_loaded());
+    finish(&mut shell(script, &[&nice.0, "--force"])).ok();
+    assert!(!nice.is_loaded());
+}
+
 /// Two ends of a connection in another network namespace, which carry data for a moment.
 #[test]
 fn the_status_sees_sockets_in_every_network_namespace() {
@@ -267,9 +280,9 @@ fn a_missing_capability_is_told() {
     needs!(lull_testing::bpf(), lull_testing::command("setpriv"));
     let nice = Variant::unloaded();
     for (dropped, named) in [
-        ("-net_admin", "needs CAP_NET_ADMIN: run it as root"),
-        ("-sys_admin,-cap_39", "needs CAP_BPF: run it as root"),
-        ("-sys_admin,-cap_38,-cap_39", "needs CAP_BPF, CAP_PERFMON: run it as root"),
+        ("-net_admin", "needs CAP_NET_ADMIN: root lacks that here, as in a container"),
+        ("-sys_admin,-cap_39", "needs CAP_BPF: root lacks that here"),
+        ("-sys_admin,-cap_38,-cap_39", "needs CAP_BPF, CAP_PERFMON: root lacks that here"),
     ] {
         let script = "setpriv --bounding-set=$2 \"$LULL\" kernel load --name $1";
         finish(&mut shell(script, &[&nice.0, dropped])).fails(1, named);
@@ -279,17 +292,42 @@ fn a_missing_capability_is_told() {
     assert!(!nice.is_loaded());
 }
 
-/// Kills a load at a different moment each time, half of them while its pins are made; whatever it
-/// left, the next command clears.
-#[test]
-fn a_load_that_is_killed_leaves_no_half() {
-    needs!(lull_testing::bpf());
+/// A variant that is not loaded, and where its pins will be.
+fn unloaded_with_pins() -> (Variant, String) {
     // With it, the BPF file system is mounted if nobody had.
     let nice = Variant::load(&[]);
     unload(&nice.0, &[]).ok();
     let folder = finish(&mut shell("grep -m1 ' bpf ' /proc/self/mounts | cut -d' ' -f2", &[])).ok();
     assert_ne!(folder.trim(), "");
     let pins = format!("{}/lull/{}", folder.trim(), nice.0);
+    (nice, pins)
+}
+
+/// Interrupts a load as soon as it makes pins.
+#[test]
+fn a_load_that_is_interrupted_is_brought_to_its_end() {
+    needs!(lull_testing::bpf());
+    let (nice, pins) = unloaded_with_pins();
+    let script = "\"$LULL\" kernel load --name $1 >/dev/null & lull=$!
+        looks=0
+        while [ ! -d \"$2\" ] && [ $looks -lt 3000000 ]; do looks=$((looks + 1)); done
+        kill -TERM $lull
+        wait $lull
+        [ -e \"$2/link\" ] && echo whole";
+    for _ in 0..20 {
+        let said = finish(&mut shell(script, &[&nice.0, &pins]));
+        assert_eq!(said.out, "whole\n", "{said:?}");
+        assert!(nice.is_loaded());
+        unload(&nice.0, &[]).ok();
+    }
+}
+
+/// Kills a load at a different moment each time, half of them while its pins are made; whatever it
+/// left, the next command clears.
+#[test]
+fn a_load_that_is_killed_leaves_no_half() {
+    needs!(lull_testing::bpf());
+    let (nice, pins) = unloaded_with_pins();
     let mut halves = 0;
     for round in 0..60u64 {
         let mut command = lull(&["kernel", "load", "--name", &nice.0]);

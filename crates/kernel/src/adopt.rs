@@ -23,6 +23,8 @@ const PASSES: usize = 64;
 /// What [`adopt`] did.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Adopted {
+    /// The process that was asked for. If a thread was named, the process that it is of.
+    pub process: i32,
     /// The processes that were moved, all threads included.
     pub processes: Vec<i32>,
     /// Open connections that were changed.
@@ -36,7 +38,8 @@ pub struct Adopted {
 }
 
 /// Moves a process, and its descendants if `children`, into a background cgroup, and changes
-/// the sockets that it has.
+/// the sockets that it has. The number of a thread stands for the process that it is of, for the
+/// kernel moves all threads together.
 ///
 /// The background cgroup lies inside the one that the process is in, so that limits still hold
 /// and `systemctl stop` still reaches it. Where none can be made there, it lies inside the one
@@ -48,9 +51,7 @@ pub struct Adopted {
 /// [`Error::NoProcess`], [`Error::CannotMove`], [`Error::NotToBeMoved`], or whatever keeps a cgroup
 /// from being set up for the process itself; nothing is left behind then.
 pub fn adopt(pid: i32, children: bool, choice: &Choice) -> Result<Adopted> {
-    if pid <= 0 || !fs::exists(format!("/proc/{pid}")).unwrap_or(false) {
-        return Err(Error::NoProcess { pid });
-    }
+    let Some(pid) = process_of(pid) else { return Err(Error::NoProcess { pid }) };
     machine::check_privilege("lull exec")?;
     if pid == 1 {
         let why = "it is the first process, which all others come from: name one of those";
@@ -79,8 +80,25 @@ pub fn adopt(pid: i32, children: bool, choice: &Choice) -> Result<Adopted> {
     result
 }
 
+/// A file of `/proc`. Names of programs need not be UTF-8.
+fn read(pid: i32, file: &str) -> String {
+    let bytes = fs::read(format!("/proc/{pid}/{file}")).unwrap_or_default();
+    String::from_utf8_lossy(&bytes).into_owned()
+}
+
+/// The process that a number stands for: itself, or that of a thread.
+fn process_of(number: i32) -> Option<i32> {
+    process_in(&read(number, "status"))
+}
+
+fn process_in(status: &str) -> Option<i32> {
+    let group = status.lines().find_map(|line| line.strip_prefix("Tgid:"))?;
+    // 0 stands for one out of our sight, or that is just being buried.
+    group.trim().parse().ok().filter(|&process| process > 0)
+}
+
 fn is_kernel_thread(pid: i32) -> bool {
-    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    let stat = read(pid, "stat");
     // The name of the process stands in parentheses, and may hold some itself.
     let fields = stat.rsplit_once(')').map_or("", |(_, rest)| rest);
     let flags = fields.split_whitespace().nth(6).and_then(|flags| flags.parse::<u32>().ok());
@@ -197,6 +215,7 @@ fn move_all(shelters: &mut Shelters<'_, '_>, pid: i32, children: bool) -> Result
         foreground.push("children that run already: move them with --children".to_owned());
     }
     Ok(Adopted {
+        process: pid,
         processes: moved.into_iter().collect(),
         connections: mended.connections,
         listeners: mended.listeners,
@@ -214,4 +233,23 @@ fn children_of(processes: &BTreeSet<i32>) -> impl Iterator<Item = i32> {
         .filter_map(|entry| entry.file_name().to_str()?.parse().ok())
         .filter(|pid| !processes.contains(pid))
         .filter(|&pid| parent(pid).is_some_and(|parent| processes.contains(&parent)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_thread_stands_for_its_process() {
+        let status = "Name:\tworker\nTgid:\t12\nNgid:\t0\nPid:\t15\nPPid:\t1\n";
+        assert_eq!(process_in(status), Some(12));
+        assert_eq!(process_in("Name:\tsh\nTgid:\t0\nPid:\t0\n"), None);
+        assert_eq!(process_in(""), None);
+        let own = std::process::id() as i32;
+        assert_eq!(process_of(own), Some(own));
+        // libtest runs this in a thread that is not the first.
+        let thread = nix::unistd::gettid().as_raw();
+        assert_eq!(process_of(thread), Some(own));
+        assert_eq!(process_of(-1), None);
+    }
 }

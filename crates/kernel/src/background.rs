@@ -83,8 +83,10 @@ impl<'obj> Background<'obj> {
                 Some(state)
             }
             (_, bpffs) => {
+                // The lock first: what another run has loaded must not go once it was seen.
+                let state = existing(bpffs.as_ref())?;
                 machine::check_congestion(&choice.congestion)?;
-                existing(bpffs.as_ref())?
+                state
             }
         };
         let result = Self::attach(choice, storage, &hierarchy, state.as_ref());

@@ -15,6 +15,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use nix::sys::statfs::{CGROUP2_SUPER_MAGIC, fstatfs};
+use nix::sys::statvfs::FsFlags;
 
 use crate::error::{Error, Result};
 use crate::{mounts, sys};
@@ -35,7 +36,8 @@ pub(crate) struct Hierarchy {
 }
 
 impl Hierarchy {
-    /// Finds the hierarchy wherever it is mounted; where it is not, mounts it out of sight.
+    /// Finds the hierarchy wherever it is mounted; where it is not, or read-only, mounts it out of
+    /// sight.
     pub(crate) fn open() -> Result<Self> {
         let kinds =
             fs::read_to_string("/proc/filesystems").map_err(Error::io("read /proc/filesystems"))?;
@@ -48,17 +50,30 @@ impl Hierarchy {
         let mut mounts = mounts::of_kind("self", "cgroup2");
         mounts.retain(|mount| own.starts_with(&mount.root));
         mounts.sort_by_key(|mount| mount.root.components().count());
+        let mut read_only = None;
         for mount in mounts {
             let Ok(root) = File::open(&mount.point) else { continue };
+            let Ok(stat) = fstatfs(&root) else { continue };
             // Another mount may lie on top.
-            if fstatfs(&root).is_ok_and(|stat| stat.filesystem_type() == CGROUP2_SUPER_MAGIC) {
-                let own = own.strip_prefix(&mount.root).unwrap_or(Path::new("")).to_owned();
-                return Ok(Hierarchy { root: root.into(), top: mount.root, own });
+            if stat.filesystem_type() != CGROUP2_SUPER_MAGIC {
+                continue;
             }
+            let own = own.strip_prefix(&mount.root).unwrap_or(Path::new("")).to_owned();
+            let found = Hierarchy { root: root.into(), top: mount.root, own };
+            if !stat.flags().contains(FsFlags::ST_RDONLY) {
+                return Ok(found);
+            }
+            read_only.get_or_insert(found);
         }
-        let root = sys::detached_cgroup2().map_err(|source| Error::CgroupUnreachable { source })?;
-        let own = own.strip_prefix("/").unwrap_or(&own).to_owned();
-        Ok(Hierarchy { root, top: PathBuf::from("/"), own })
+        match (sys::detached_cgroup2(), read_only) {
+            (Ok(root), _) => {
+                let own = own.strip_prefix("/").unwrap_or(&own).to_owned();
+                Ok(Hierarchy { root, top: PathBuf::from("/"), own })
+            }
+            // Whoever only looks needs no more.
+            (Err(_), Some(found)) => Ok(found),
+            (Err(source), None) => Err(Error::CgroupUnreachable { source }),
+        }
     }
 
     /// A path that leads to the root whether it is mounted in sight or not.
@@ -82,16 +97,14 @@ impl Hierarchy {
             first_error = first_error.or(error);
         }
         let source = first_error.unwrap_or_else(|| io::ErrorKind::Unsupported.into());
-        if matches!(
-            source.kind(),
-            io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem
-        ) {
-            return Err(Error::Permission {
-                what: "to make a cgroup".to_owned(),
-                missing: "write access to the cgroup v2 hierarchy".to_owned(),
-            });
-        }
-        Err(Error::Io { what: "make a cgroup".to_owned(), source })
+        Err(match source.kind() {
+            io::ErrorKind::ReadOnlyFilesystem => Error::CgroupReadOnly,
+            io::ErrorKind::PermissionDenied => {
+                let missing = "write access to the cgroup v2 hierarchy";
+                Error::permission("to make a cgroup", missing, false)
+            }
+            _ => Error::Io { what: "make a cgroup".to_owned(), source },
+        })
     }
 
     /// The cgroup that a process was put into by others than us, as `/proc/PID/cgroup` calls it.

@@ -1,18 +1,24 @@
 //! What can go wrong, each told in one line with the way out.
 
-use std::io;
+use std::{fs, io};
+
+use nix::unistd::Uid;
+
+use crate::machine;
 
 /// An error of this crate. Its message is one line for the person at the terminal.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
     /// The process may not load BPF programs or change cgroups.
-    #[error("{what} needs {missing}: run it as root")]
+    #[error("{what} needs {missing}: {remedy}")]
     Permission {
         /// What was tried.
         what: String,
         /// The capabilities that are missing.
         missing: String,
+        /// What helps whoever this process is: being told to be root does not help root.
+        remedy: &'static str,
     },
     /// The kernel cannot attach a congestion control by a link.
     #[error("Linux {release} is too old: loading a congestion control needs 6.4 or later")]
@@ -40,6 +46,22 @@ pub enum Error {
         /// Why it could not be mounted.
         source: io::Error,
     },
+    /// cgroup v2 is there and cannot be changed.
+    #[error(
+        "cgroup v2 is mounted read-only, as in a container, and no other mount can be made: \
+         run it outside, or where that mount may be written to"
+    )]
+    CgroupReadOnly,
+    /// The kernel does not let a cgroup of ours have our programs.
+    #[error(
+        "cannot attach a program to the cgroup: {source}; it seems that a cgroup around it has one \
+         which bears no others below: 'bpftool cgroup tree' shows it; detach that, or run lull in \
+         another cgroup"
+    )]
+    ExclusiveProgram {
+        /// What the kernel said.
+        source: io::Error,
+    },
     /// The BPF file system, which keeps what is loaded, is out of reach.
     #[error(
         "the BPF file system is mounted nowhere and cannot be mounted ({source}): \
@@ -50,7 +72,10 @@ pub enum Error {
         source: io::Error,
     },
     /// The congestion control exists neither in the kernel nor in its modules.
-    #[error("there is no congestion control '{name}': this kernel has {available}")]
+    #[error(
+        "there is no congestion control '{name}': this kernel has {available}{way_out}",
+        way_out = how_to_load(.name)
+    )]
     UnknownCongestion {
         /// What was asked for.
         name: String,
@@ -139,6 +164,16 @@ pub enum Error {
         /// Sockets and programs.
         users: String,
     },
+    /// Whether programs run on it is out of sight.
+    #[error(
+        "whether programs use '{name}' is not to be seen from here, where not all cgroups are in \
+         sight: unload it outside of this container or cgroup namespace, or with --force (open \
+         connections keep it, new ones go to the foreground)"
+    )]
+    UsersOutOfSight {
+        /// The name.
+        name: String,
+    },
     /// No such process.
     #[error("there is no process {pid}")]
     NoProcess {
@@ -215,19 +250,101 @@ impl Error {
         move |errno| Error::Io { what, source: errno.into() }
     }
 
+    /// Something that this process may not do. `is_capable`: although it has the capabilities.
+    pub(crate) fn permission(
+        what: impl Into<String>,
+        missing: impl Into<String>,
+        is_capable: bool,
+    ) -> Error {
+        let map = fs::read_to_string("/proc/self/uid_map").unwrap_or_default();
+        let remedy = remedy(Uid::effective().is_root(), is_first_namespace(&map), is_capable);
+        Error::Permission { what: what.into(), missing: missing.into(), remedy }
+    }
+
+    /// Why a program cannot be attached to a cgroup.
+    pub(crate) fn attach(source: io::Error) -> Error {
+        match source.raw_os_error() {
+            // hierarchy_allows_attach of the kernel; our capabilities have been looked at before.
+            Some(libc::EPERM) => Error::ExclusiveProgram { source },
+            _ => Error::io("attach a program to the cgroup")(source),
+        }
+    }
+
     /// What libbpf said, on one line; a lack of privilege gets its own words.
     pub(crate) fn bpf(what: impl Into<String>) -> impl FnOnce(libbpf_rs::Error) -> Error {
         let what = what.into();
         move |error| {
             if error.kind() == libbpf_rs::ErrorKind::PermissionDenied {
-                return Error::Permission {
-                    what: format!("to {what}"),
-                    missing: "CAP_BPF, CAP_PERFMON and CAP_NET_ADMIN in the initial user namespace"
-                        .to_owned(),
-                };
+                let missing =
+                    "CAP_BPF, CAP_PERFMON and CAP_NET_ADMIN in the initial user namespace";
+                return Error::permission(format!("to {what}"), missing, true);
             }
             let message = format!("{error:#}").replace('\n', " ");
             Error::Bpf { what, message }
         }
+    }
+}
+
+/// What helps whoever may not do something.
+fn remedy(is_root: bool, is_first_namespace: bool, is_capable: bool) -> &'static str {
+    match (is_root, is_first_namespace, is_capable) {
+        (false, ..) => "run it as root",
+        (true, false, _) => {
+            "run it as root outside of this user namespace, which may be a container's"
+        }
+        (true, true, false) => {
+            "root lacks that here, as in a container or a service: run it outside, or grant that \
+             there"
+        }
+        (true, true, true) => {
+            "root has that, so something else forbids it, such as a filter of system calls, a \
+             security module or the kernel's lockdown: run it outside of that, or allow it there"
+        }
+    }
+}
+
+/// Only the first user namespace maps every number to itself (user_namespaces(7)). Without a map
+/// the kernel has no others.
+fn is_first_namespace(map: &str) -> bool {
+    map.is_empty() || map.split_whitespace().eq(["0", "0", "4294967295"])
+}
+
+/// What may have been forgotten, if the name can be one of ours.
+fn how_to_load(name: &str) -> String {
+    match machine::check_name(name) {
+        Ok(()) => format!("; 'lull kernel load --name {name}' loads TCP Nice under that name"),
+        Err(_) => String::new(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn root_is_not_told_to_be_root() {
+        assert_eq!(remedy(false, true, false), "run it as root");
+        for (is_first_namespace, is_capable) in [(false, true), (true, false), (true, true)] {
+            assert_ne!(remedy(true, is_first_namespace, is_capable), "run it as root");
+        }
+    }
+
+    #[test]
+    fn the_first_user_namespace_maps_every_number_to_itself() {
+        assert!(is_first_namespace("         0          0 4294967295\n"));
+        assert!(is_first_namespace(""));
+        assert!(!is_first_namespace("         0       1000          1\n"));
+        assert!(!is_first_namespace("         0     100000      65536\n"));
+    }
+
+    #[test]
+    fn what_can_be_loaded_is_told_with_the_way_to_load_it() {
+        let told = |name: &str| {
+            let available = "reno cubic".to_owned();
+            Error::UnknownCongestion { name: name.to_owned(), available }.to_string()
+        };
+        let way_out = "reno cubic; 'lull kernel load --name nicer' loads TCP Nice under that name";
+        assert!(told("nicer").ends_with(way_out), "{}", told("nicer"));
+        assert!(told("dctcp-2.x").ends_with("this kernel has reno cubic"));
     }
 }

@@ -40,6 +40,9 @@ impl Dscp {
     }
 }
 
+/// The words of `struct exec_counters`, which bpf/exec.bpf.c asserts.
+const COUNTERS: usize = 8;
+
 /// What the hooks counted; the mirror of `struct exec_counters`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Counters {
@@ -106,8 +109,7 @@ impl<'obj> Hooks<'obj> {
             (programs.lull_setsockopt.as_fd(), ProgramAttachType::CgroupSetsockopt),
             (programs.lull_egress.as_fd(), ProgramAttachType::CgroupInetEgress),
         ] {
-            sys::attach_to_cgroup(program, cgroup, kind)
-                .map_err(Error::io("attach a program to the cgroup"))?;
+            sys::attach_to_cgroup(program, cgroup, kind).map_err(Error::attach)?;
         }
         Ok(())
     }
@@ -140,7 +142,7 @@ impl<'obj> Hooks<'obj> {
         })
     }
 
-    fn read(&self) -> Result<[u64; 8]> {
+    fn read(&self) -> Result<[u64; COUNTERS]> {
         let bytes = self
             .skeleton
             .maps
@@ -148,7 +150,7 @@ impl<'obj> Hooks<'obj> {
             .lookup(&0u32.to_ne_bytes(), MapFlags::ANY)
             .map_err(Error::bpf("read the counters"))?
             .unwrap_or_default();
-        let mut words = [0; 8];
+        let mut words = [0; COUNTERS];
         for (word, chunk) in words.iter_mut().zip(bytes.chunks_exact(8)) {
             *word = u64::from_ne_bytes(chunk.try_into().expect("chunks have eight bytes"));
         }

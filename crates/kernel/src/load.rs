@@ -11,6 +11,7 @@ use crate::error::{Error, Result};
 use crate::machine;
 use crate::mounts::Bpffs;
 use crate::parameters::Parameters;
+use crate::signals::Signals;
 use crate::state::{Place, Record, State};
 use crate::status;
 
@@ -25,6 +26,8 @@ pub enum Loaded {
 
 /// Registers a congestion control under a name until [`unload`], or the next boot.
 ///
+/// A signal that comes meanwhile takes effect when it is done.
+///
 /// # Errors
 /// Whatever keeps the kernel from taking it; nothing is left behind then.
 pub fn load(name: &str, parameters: Parameters) -> Result<Loaded> {
@@ -33,6 +36,15 @@ pub fn load(name: &str, parameters: Parameters) -> Result<Loaded> {
     machine::check_kernel()?;
     let bpffs = Bpffs::mount()?;
     let state = State::open(&bpffs)?;
+    // Whoever interrupts us shall find all of it, or nothing. The wait for the lock is behind us.
+    let signals = Signals::block()?;
+    let result = load_locked(&state, name, parameters);
+    drop(state);
+    drop(signals);
+    result
+}
+
+fn load_locked(state: &State<'_>, name: &str, parameters: Parameters) -> Result<Loaded> {
     let Some(place) = state.find(name) else {
         register(&state.place(name), name, Record { parameters, automatic: false })?;
         return Ok(Loaded::New);
@@ -93,9 +105,12 @@ pub struct Unloaded {
 
 /// Takes a congestion control of ours out of the kernel.
 ///
+/// A signal that comes meanwhile takes effect when it is done.
+///
 /// # Errors
-/// [`Error::InUse`] if sockets or programs run on it, and whatever keeps us from finding out, both
-/// unless `force`d; [`Error::NotLoaded`]; [`Error::BadName`] for what nothing can have been loaded by.
+/// Unless `force`d, [`Error::InUse`] if sockets or programs run on it, [`Error::UsersOutOfSight`]
+/// where not all programs can be seen, and whatever else keeps us from finding out;
+/// [`Error::NotLoaded`]; [`Error::BadName`] for what nothing can have been loaded by.
 pub fn unload(name: &str, force: bool) -> Result<Unloaded> {
     machine::check_name(name)?;
     machine::check_privilege("unloading a congestion control")?;
@@ -104,17 +119,28 @@ pub fn unload(name: &str, force: bool) -> Result<Unloaded> {
     let Some(state) = State::open_existing(&bpffs)? else {
         return Err(missing("nothing is".to_owned()));
     };
+    let signals = Signals::block()?;
+    let result = unload_locked(&state, name, force);
+    drop(state);
+    drop(signals);
+    result
+}
+
+fn unload_locked(state: &State<'_>, name: &str, force: bool) -> Result<Unloaded> {
     let Some(place) = state.find(name) else {
         let names = state.names();
         let loaded = if names.is_empty() { "nothing is".into() } else { names.join(", ") + " is" };
-        return Err(missing(loaded));
+        return Err(Error::NotLoaded { name: name.to_owned(), loaded });
     };
     // The cgroups are looked at first, so that what has just ended is not counted.
-    let programs = match Hierarchy::open() {
-        Ok(hierarchy) => Ok(hierarchy.reap().iter().filter(|alive| *alive == name).count()),
+    let (programs, sees_all) = match Hierarchy::open() {
+        Ok(hierarchy) => {
+            let programs = hierarchy.reap().iter().filter(|alive| *alive == name).count();
+            (Ok(programs), hierarchy.sees_all())
+        }
         // Then nothing can have been put into one.
-        Err(Error::NoCgroup) => Ok(0),
-        Err(error) => Err(error),
+        Err(Error::NoCgroup) => (Ok(0), true),
+        Err(error) => (Err(error), false),
     };
     let or_none = |count: Result<usize>| if force { Ok(count.unwrap_or(0)) } else { count };
     let programs = or_none(programs)?;
@@ -122,6 +148,9 @@ pub fn unload(name: &str, force: bool) -> Result<Unloaded> {
     if !force && (sockets > 0 || programs > 0) {
         let users = format!("{}, {}", plural(sockets, "socket"), plural(programs, "program"));
         return Err(Error::InUse { name: name.to_owned(), users });
+    }
+    if !force && !sees_all {
+        return Err(Error::UsersOutOfSight { name: name.to_owned() });
     }
     place.remove();
     wait_until_gone(name);
@@ -135,7 +164,7 @@ fn plural(count: usize, what: &str) -> String {
 /// The kernel drops a link some time after its last pin.
 fn wait_until_gone(name: &str) {
     for _ in 0..200 {
-        if !machine::available_congestion().split_whitespace().any(|other| other == name) {
+        if !machine::is_registered(name) {
             return;
         }
         thread::sleep(Duration::from_millis(5));

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use libbpf_rs::btf::types::{FuncProto, Ptr, Struct};
 use libbpf_rs::btf::{Btf, BtfType, ReferencesType, TypeId};
-use nix::sys::socket::{AddressFamily, SockFlag, SockType, socket};
+use nix::sys::socket::{AddressFamily, SockFlag, SockType, getsockopt, socket, sockopt};
 use std::os::fd::AsFd;
 
 use crate::error::{Error, Result};
@@ -16,6 +16,9 @@ const OLDEST_KERNEL: (u32, u32) = (6, 4);
 
 /// TCP_CA_NAME_MAX of the kernel less the final zero.
 const LONGEST_NAME: usize = 15;
+
+/// The congestion controls that are registered now.
+const REGISTERED: &str = "/proc/sys/net/ipv4/tcp_available_congestion_control";
 
 const CAP_NET_ADMIN: u32 = 12;
 const CAP_SYS_ADMIN: u32 = 21;
@@ -35,7 +38,7 @@ pub fn check_privilege(what: &str) -> Result<()> {
     if missing.is_empty() {
         return Ok(());
     }
-    Err(Error::Permission { what: what.to_owned(), missing: missing.join(", ") })
+    Err(Error::permission(what, missing.join(", "), false))
 }
 
 fn missing_capabilities(status: &str) -> Vec<&'static str> {
@@ -163,21 +166,35 @@ pub(crate) fn check_congestion_name(name: &str) -> Result<()> {
 
 /// The congestion controls that are registered now, separated by spaces.
 pub(crate) fn available_congestion() -> String {
-    fs::read_to_string("/proc/sys/net/ipv4/tcp_available_congestion_control")
+    fs::read_to_string(REGISTERED)
         .map_or_else(|_| "a list that cannot be read".to_owned(), |list| list.trim().to_owned())
 }
 
 /// Tries the name on a socket: it sees what this process may use, and loads modules.
+///
+/// Inside another `lull exec` the hooks put the name of that one in the place of ours, and the call
+/// succeeds. There the list tells what is registered, and no module is loaded.
 pub(crate) fn has_congestion(name: &str) -> Result<bool> {
     let socket = socket(AddressFamily::Inet, SockType::Stream, SockFlag::SOCK_CLOEXEC, None)
         .or_else(|_| socket(AddressFamily::Inet6, SockType::Stream, SockFlag::SOCK_CLOEXEC, None))
         .map_err(Error::errno("make a TCP socket"))?;
     match sys::set_option(socket.as_fd(), libc::IPPROTO_TCP, libc::TCP_CONGESTION, name.as_bytes())
     {
-        Ok(()) => Ok(true),
-        Err(error) if error.raw_os_error() == Some(libc::ENOENT) => Ok(false),
-        Err(source) => Err(Error::Io { what: format!("choose '{name}' for a socket"), source }),
+        Ok(()) => {}
+        Err(error) if error.raw_os_error() == Some(libc::ENOENT) => return Ok(false),
+        Err(source) => {
+            return Err(Error::Io { what: format!("choose '{name}' for a socket"), source });
+        }
     }
+    let chosen = getsockopt(&socket, sockopt::TcpCongestion)
+        .map_err(Error::errno("ask a socket for its congestion control"))?;
+    Ok(chosen == name || is_registered(name))
+}
+
+/// Whether a congestion control of that name is registered now.
+pub(crate) fn is_registered(name: &str) -> bool {
+    let list = fs::read_to_string(REGISTERED).unwrap_or_default();
+    list.split_whitespace().any(|registered| registered == name)
 }
 
 /// Checks that `name` can be a congestion control's.

@@ -4,9 +4,10 @@
 //! a duplicate and setsockopt does the rest. It reaches sockets in other network namespaces, and
 //! MPTCP ones with all their subflows, which a BPF iterator does not.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::io;
+use std::net::TcpStream;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use crate::hooks::Dscp;
@@ -15,15 +16,67 @@ use crate::sys;
 
 const PROTOCOL_MPTCP: i32 = 262;
 
-/// What was mended of one process, and what was not.
+/// How many sockets are told by their addresses where the same holds for more of them.
+const TOLD: usize = 3;
+
+/// What was mended of processes, and what was not.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Mended {
     pub(crate) connections: usize,
     pub(crate) listeners: usize,
     /// Connections that wait in a listener's queue, out of reach until they are accepted.
     pub(crate) waiting: usize,
-    /// What the kernel said of those that stay in the foreground.
-    pub(crate) refused: Vec<String>,
+    /// What of which process is not in the background.
+    exceptions: BTreeMap<(Exception, i32), Sockets>,
+}
+
+/// What of a socket stays in the foreground, and why.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Exception {
+    /// All of it. The kernel says why.
+    Unchanged(String),
+    /// All of it, if it is one of TCP: it could not be fetched. The kernel says why.
+    Unseen(String),
+    /// The class of its packets.
+    Unmarked(&'static str),
+}
+
+/// Sockets of a process for which the same holds.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+struct Sockets {
+    count: usize,
+    /// Where the first of them lead, as far as they have addresses.
+    addresses: Vec<String>,
+}
+
+impl Sockets {
+    /// One line that says what stays in the foreground.
+    fn told(&self, exception: &Exception, process: i32) -> String {
+        // What we have inherited is about to be the program's: our own number says nothing.
+        let whose = if process == std::process::id() as i32 {
+            String::new()
+        } else {
+            format!(" of process {process}")
+        };
+        let sockets = match self.count {
+            1 => "1 socket".to_owned(),
+            more => format!("{more} sockets"),
+        };
+        let mut which = self.addresses.join(", ");
+        if !which.is_empty() {
+            let others = match self.count - self.addresses.len() {
+                0 => String::new(),
+                more => format!(" and {more} more"),
+            };
+            which = format!(" ({which}{others})");
+        }
+        match exception {
+            Exception::Unchanged(why) => format!("{sockets}{whose}{which}: {why}"),
+            Exception::Unseen(why) => format!("{sockets}{whose} that cannot be fetched: {why}"),
+            Exception::Unmarked(what) if self.count == 1 => format!("{what}{whose}{which}"),
+            Exception::Unmarked(what) => format!("{what} of {sockets}{whose}{which}"),
+        }
+    }
 }
 
 impl Mended {
@@ -31,7 +84,20 @@ impl Mended {
         self.connections += other.connections;
         self.listeners += other.listeners;
         self.waiting += other.waiting;
-        self.refused.extend(other.refused);
+        for (key, sockets) in other.exceptions {
+            let all = self.exceptions.entry(key).or_default();
+            all.count += sockets.count;
+            all.addresses.extend(sockets.addresses);
+            all.addresses.truncate(TOLD);
+        }
+    }
+
+    fn except(&mut self, exception: Exception, process: i32, address: Option<String>) {
+        let sockets = self.exceptions.entry((exception, process)).or_default();
+        sockets.count += 1;
+        if sockets.addresses.len() < TOLD {
+            sockets.addresses.extend(address);
+        }
     }
 
     /// What stays in the foreground, one line each.
@@ -42,29 +108,38 @@ impl Mended {
             more => Some(format!("{more} connections")),
         };
         let waiting = waiting.map(|what| format!("{what} that a listener has not accepted yet"));
-        waiting.into_iter().chain(self.refused.iter().cloned()).collect()
+        let exceptions = self.exceptions.iter();
+        let exceptions =
+            exceptions.map(|((exception, process), sockets)| sockets.told(exception, *process));
+        waiting.into_iter().chain(exceptions).collect()
     }
 }
 
-/// The sockets of a process, each with its number, as duplicates of ours. Each is fetched when its
-/// turn comes: a busy server has more of them than we may have open.
-fn sockets(pid: i32) -> io::Result<impl Iterator<Item = io::Result<(u64, OwnedFd)>>> {
+/// The sockets of a process, each with its number, as duplicates of ours, or why there is none of
+/// it. Each is fetched when its turn comes: a busy server has more of them than we may have open.
+fn sockets(pid: i32) -> io::Result<impl Iterator<Item = (u64, io::Result<OwnedFd>)>> {
     let process = sys::pidfd_open(pid)?;
-    let entries = fs::read_dir(format!("/proc/{pid}/fd"))?.flatten();
-    Ok(entries.filter_map(move |entry| {
+    let entries = fs::read_dir(format!("/proc/{pid}/fd")).map_err(|error| {
+        // Of a process that has ended, `/proc` says it in a way of its own.
+        match error.raw_os_error() {
+            Some(libc::ENOENT) => io::Error::from_raw_os_error(libc::ESRCH),
+            _ => error,
+        }
+    })?;
+    Ok(entries.flatten().filter_map(move |entry| {
         let number = entry.file_name().to_str()?.parse().ok()?;
         let inode = socket_inode(&fs::read_link(entry.path()).ok()?)?;
         match sys::pidfd_getfd(process.as_fd(), number) {
             // Closed meanwhile.
             Err(error) if error.raw_os_error() == Some(libc::EBADF) => None,
-            other => Some(other.map(|socket| (inode, socket))),
+            other => Some((inode, other)),
         }
     }))
 }
 
-/// Whether an error says that the process has ended meanwhile.
+/// Whether an error of a whole process says that it has ended meanwhile.
 pub(crate) fn has_ended(error: &io::Error) -> bool {
-    matches!(error.raw_os_error(), Some(libc::ESRCH | libc::ENOENT))
+    error.raw_os_error() == Some(libc::ESRCH)
 }
 
 /// Makes every TCP and MPTCP socket of a process a background one, but those whose numbers are in
@@ -76,23 +151,39 @@ pub(crate) fn mend_process(
     done: &mut BTreeSet<u64>,
 ) -> io::Result<Mended> {
     let mut mended = Mended::default();
-    for socket in sockets(pid)? {
-        let (inode, socket) = socket?;
+    // One socket may have several descriptors.
+    let mut unseen = BTreeSet::new();
+    for (inode, socket) in sockets(pid)? {
+        let socket = match socket {
+            Ok(socket) => socket,
+            Err(error) if has_ended(&error) => return Err(error),
+            Err(error) => {
+                // Another process may have handed it over.
+                if !done.contains(&inode) && unseen.insert(inode) {
+                    mended.except(Exception::Unseen(error.to_string()), pid, None);
+                }
+                continue;
+            }
+        };
         if !done.insert(inode) {
             continue;
         }
-        let socket = socket.as_fd();
-        let Some(family) = tcp_family(socket) else { continue };
-        match mend(socket, family, congestion, dscp) {
-            Ok(unmarked) => mended.refused.extend(unmarked.map(str::to_owned)),
+        let Some(family) = tcp_family(socket.as_fd()) else { continue };
+        let socket = TcpStream::from(socket);
+        match mend(socket.as_fd(), family, congestion, dscp) {
+            Ok(None) => {}
+            Ok(Some(unmarked)) => {
+                mended.except(Exception::Unmarked(unmarked), pid, address(&socket));
+            }
             Err(error) => {
-                mended.refused.push(error.to_string());
+                mended.except(Exception::Unchanged(error.to_string()), pid, address(&socket));
                 continue;
             }
         }
-        if sys::int_option(socket, libc::SOL_SOCKET, libc::SO_ACCEPTCONN)? == 1 {
+        let accepts = sys::int_option(socket.as_fd(), libc::SOL_SOCKET, libc::SO_ACCEPTCONN);
+        if accepts.is_ok_and(|accepts| accepts == 1) {
             mended.listeners += 1;
-            mended.waiting += sys::accept_queue(socket).unwrap_or(0) as usize;
+            mended.waiting += sys::accept_queue(socket.as_fd()).unwrap_or(0) as usize;
         } else {
             mended.connections += 1;
         }
@@ -100,16 +191,29 @@ pub(crate) fn mend_process(
     Ok(mended)
 }
 
+/// Both ends of a connection, or the address of a listener; nothing of a socket without a port.
+fn address(socket: &TcpStream) -> Option<String> {
+    let local = socket.local_addr().ok().filter(|local| local.port() != 0)?;
+    Some(match socket.peer_addr() {
+        Ok(remote) => format!("{local} -> {remote}"),
+        Err(_) => local.to_string(),
+    })
+}
+
 /// Marks the IPv4 traffic of a process's IPv6 sockets.
 pub(crate) fn mark_mapped(pid: i32, class: u8) -> io::Result<()> {
     let mut result = Ok(());
-    for socket in sockets(pid)? {
-        let (_, socket) = socket?;
-        let socket = socket.as_fd();
-        if tcp_family(socket) == Some(libc::AF_INET6) {
-            // One that cannot be marked must not keep the others from it.
-            result = result.and(set_int(socket, libc::IPPROTO_IP, libc::IP_TOS, class));
-        }
+    for (_, socket) in sockets(pid)? {
+        // One that cannot be fetched or marked must not keep the others from it.
+        let marked = match socket {
+            Err(error) if has_ended(&error) => return Err(error),
+            Err(error) => Err(error),
+            Ok(socket) if tcp_family(socket.as_fd()) == Some(libc::AF_INET6) => {
+                set_int(socket.as_fd(), libc::IPPROTO_IP, libc::IP_TOS, class)
+            }
+            Ok(_) => Ok(()),
+        };
+        result = result.and(marked);
     }
     result
 }
@@ -149,4 +253,55 @@ fn mend(
 
 fn set_int(socket: BorrowedFd<'_>, level: i32, name: i32, value: u8) -> io::Result<()> {
     sys::set_option(socket, level, name, &i32::from(value).to_ne_bytes())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::TcpListener;
+
+    use super::*;
+
+    /// No process has this number.
+    const PROCESS: i32 = 0;
+
+    #[test]
+    fn what_stays_for_one_reason_is_told_once() {
+        let mut mended = Mended { waiting: 2, ..Mended::default() };
+        for port in 1..=5 {
+            let locked = Exception::Unchanged("locked".to_owned());
+            mended.except(locked, PROCESS, Some(format!("a:{port} -> b:80")));
+        }
+        let mut other = Mended::default();
+        for _ in 0..2 {
+            other.except(Exception::Unseen("denied".to_owned()), PROCESS, None);
+        }
+        other.except(Exception::Unmarked("the DSCP"), PROCESS, Some("c:1".to_owned()));
+        other.except(Exception::Unmarked("the DSCP"), std::process::id() as i32, None);
+        mended.add(other);
+        let expected = [
+            "2 connections that a listener has not accepted yet",
+            "5 sockets of process 0 (a:1 -> b:80, a:2 -> b:80, a:3 -> b:80 and 2 more): locked",
+            "2 sockets of process 0 that cannot be fetched: denied",
+            "the DSCP of process 0 (c:1)",
+            "the DSCP",
+        ];
+        assert_eq!(mended.foreground(), expected);
+    }
+
+    #[test]
+    fn a_socket_is_told_by_where_it_leads() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let here = listener.local_addr().unwrap();
+        let client = TcpStream::connect(here).unwrap();
+        let there = client.local_addr().unwrap();
+        assert_eq!(address(&client), Some(format!("{there} -> {here}")));
+        assert_eq!(address(&TcpStream::from(OwnedFd::from(listener))), Some(here.to_string()));
+    }
+
+    #[test]
+    fn only_a_process_that_is_not_there_has_ended() {
+        assert!(has_ended(&io::Error::from_raw_os_error(libc::ESRCH)));
+        // What pidfd_open says of a thread.
+        assert!(!has_ended(&io::Error::from_raw_os_error(libc::ENOENT)));
+    }
 }

@@ -2,6 +2,10 @@
 
 use std::fmt::Display;
 use std::fs;
+use std::iter;
+
+/// Follows the name of a cgroup that was removed, while a process of it has not been waited for.
+const REMOVED: &str = " (deleted)";
 
 /// The parent of a process, `self` or a number, if it is in our namespace of processes.
 pub(crate) fn parent(process: impl Display) -> Option<i32> {
@@ -13,9 +17,38 @@ fn parent_in(status: &str) -> Option<i32> {
     parent.trim().parse().ok().filter(|&parent| parent != 0)
 }
 
+/// Whether a process descends from another, by parents that still run.
+pub(crate) fn descends(process: i32, from: i32) -> bool {
+    iter::successors(parent(process), |&ancestor| parent(ancestor)).any(|ancestor| ancestor == from)
+}
+
+/// The v2 cgroup of a process, whether or not it was removed meanwhile.
+pub(crate) fn cgroup_of(process: i32) -> Option<String> {
+    cgroup_in(&fs::read_to_string(format!("/proc/{process}/cgroup")).ok()?)
+}
+
+fn cgroup_in(text: &str) -> Option<String> {
+    let cgroup = text.lines().find_map(|line| line.strip_prefix("0::"))?;
+    Some(cgroup.strip_suffix(REMOVED).unwrap_or(cgroup).to_owned())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_cgroup_that_was_removed_keeps_its_name() {
+        assert_eq!(cgroup_in("4:memory:/a\n0::/b.slice/c\n").as_deref(), Some("/b.slice/c"));
+        assert_eq!(cgroup_in("0::/b/c 1.scope (deleted)\n").as_deref(), Some("/b/c 1.scope"));
+        assert_eq!(cgroup_in("4:memory:/a\n"), None);
+    }
+
+    #[test]
+    fn a_process_descends_from_its_parent_and_not_from_itself() {
+        let own = std::process::id() as i32;
+        assert!(descends(own, std::os::unix::process::parent_id() as i32));
+        assert!(!descends(own, own));
+    }
 
     #[test]
     fn a_parent_is_one_that_we_can_name() {

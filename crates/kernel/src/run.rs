@@ -1,22 +1,26 @@
 //! Runs a program in the background, in the place of this process.
 
+mod environment;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsString;
+use std::fs::File;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::process::ExitStatusExt;
 use std::process::{Child, Command};
 use std::time::{Duration, Instant};
-use std::{io, process, thread};
+use std::{env, io, process, thread};
 
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::signal::Signal;
 use nix::sys::wait::{Id, WaitPidFlag, WaitStatus, waitid};
-use nix::unistd::Pid;
+use nix::unistd::{Pid, getpgid, getpgrp};
 
 use crate::background::{Background, Choice};
 use crate::error::{Error, Result};
 use crate::hooks::Requests;
+use crate::process::{cgroup_of, descends};
 use crate::signals::{Received, Signals};
 use crate::witness::{PATIENCE, Witness};
 use crate::{cgroup, mend, sys, witness};
@@ -57,7 +61,7 @@ pub struct Summary {
     /// Processes of the program that go on in the background.
     pub survivors: usize,
     /// What stays in the foreground, one line each: of the sockets that it was given from outside,
-    /// and of marks that only system calls can set.
+    /// of marks that only system calls can set, and the program itself if it was moved elsewhere.
     pub foreground: Vec<String>,
     /// That the program had to leave the cgroup of this process for the background.
     pub left_cgroup: Option<String>,
@@ -74,11 +78,12 @@ pub struct Outcome {
 
 /// Runs a program whose TCP connections, its children's included, get what is chosen.
 ///
-/// Standard input and output, the terminal and the process group are ours. Signals to this
-/// process go on to the program; those to the whole process group, or to all processes of a
-/// service, it gets itself, once. What cannot be told from them is a signal by name to all that
-/// are called `lull` or have its command line (`pkill -f`). Children of the program that outlive
-/// it stay what they are.
+/// Standard input and output, the terminal and the process group are ours, and so is the
+/// environment; what there names this process by its number, as systemd's `LISTEN_PID` does, names
+/// the program instead. Signals to this process go on to the program; those to the whole process
+/// group, or to all processes of a service, it gets itself, once. What cannot be told from them is
+/// a signal by name to all that are called `lull` or have its command line (`pkill -f`). Children
+/// of the program that outlive it stay what they are.
 ///
 /// # Errors
 /// Whatever keeps the program from running, or us from waiting for its end, in which case it is
@@ -92,6 +97,10 @@ pub fn run(program: &[OsString], choice: &Choice) -> Result<Outcome> {
     let background = Background::set_up(choice, &mut storage)?;
     let result = run_in(&background, program, choice, &signals);
     background.tear_down();
+    if result.is_ok() {
+        // To die of one now would say that the program had.
+        signals.discard();
+    }
     result
 }
 
@@ -102,13 +111,11 @@ fn run_in(
     signals: &Signals,
 ) -> Result<Outcome> {
     // Sockets that the program inherits, from inetd or systemd, were made outside.
-    let own = process::id() as i32;
+    let own = own_id();
     let inherited = mend::mend_process(own, &choice.congestion, choice.dscp, &mut BTreeSet::new())
         .map_err(Error::io("look through inherited sockets"))?;
     let requests = background.hooks.requests()?;
-    if let Some(signal) = signals.ended_early() {
-        return Err(Error::Interrupted { signal });
-    }
+    let early = signals.early()?;
     // Before the program, so that it gets no signal that the witness has missed.
     let witness = Witness::start().ok();
     let started = Instant::now();
@@ -116,13 +123,20 @@ fn run_in(
     let supervised = sys::pidfd_open(child.id() as i32)
         .map_err(Error::io("watch over the program"))
         .and_then(|process| {
-            let unmarked = BTreeMap::new();
-            let mut supervisor =
-                Supervisor { background, choice, signals, requests, process, witness, unmarked };
-            let ending = supervisor.attend(&mut child)?;
-            Ok((ending, supervisor.unmarked))
+            let mut supervisor = Supervisor {
+                background,
+                choice,
+                signals,
+                requests,
+                process,
+                witness,
+                unmarked: BTreeMap::new(),
+                moved: None,
+            };
+            let ending = supervisor.attend(&mut child, early)?;
+            Ok((ending, supervisor.foreground()))
         });
-    let (ending, unmarked) = match supervised {
+    let (ending, foreground) = match supervised {
         Ok(supervised) => supervised,
         Err(error) => {
             // Nobody would hand its signals on, nor learn how it ended.
@@ -132,9 +146,6 @@ fn run_in(
         }
     };
     let elapsed = started.elapsed();
-    let unmarked = unmarked.into_iter().map(|(pid, error)| {
-        format!("the DSCP of IPv4 connections of IPv6 sockets of process {pid}: {error}")
-    });
     let left_cgroup = background
         .why_outside
         .as_ref()
@@ -144,7 +155,7 @@ fn run_in(
         // Whoever runs a program through us wants to know first how it ended.
         traffic: traffic(background).map_err(|error| error.to_string()),
         survivors: background.cgroup.processes().len(),
-        foreground: inherited.foreground().into_iter().chain(unmarked).collect(),
+        foreground: inherited.foreground().into_iter().chain(foreground).collect(),
         left_cgroup,
     };
     Ok(Outcome { ending, summary })
@@ -167,7 +178,9 @@ fn spawn(background: &Background<'_>, program: &[OsString], signals: &Signals) -
     let mut command = Command::new(name);
     command.args(arguments);
     let procs = background.cgroup.procs()?;
-    sys::enter_before_exec(&mut command, procs, signals.mask, signals.child);
+    let environment = environment::in_place_of(process::id(), env::vars_os());
+    let environment = environment.map(sys::Environment::new);
+    sys::enter_before_exec(&mut command, procs, signals.mask, signals.child, environment);
     command.spawn().map_err(|source| {
         let program = name.to_string_lossy().into_owned();
         if let Some(source) = sys::setup_error(&source) {
@@ -176,8 +189,18 @@ fn spawn(background: &Background<'_>, program: &[OsString], signals: &Signals) -
         if source.kind() == io::ErrorKind::NotFound {
             return Error::ProgramNotFound { program };
         }
+        if is_shortage(&source) {
+            return Error::Io { what: format!("start '{program}'"), source };
+        }
         Error::ProgramNotExecutable { program, source }
     })
+}
+
+/// Whether it is the machine that lacks something: another process, for the most part. The same
+/// errors of `execve` look no different from here.
+fn is_shortage(error: &io::Error) -> bool {
+    let errno = error.raw_os_error();
+    matches!(errno, Some(libc::EAGAIN | libc::ENOMEM | libc::EMFILE | libc::ENFILE))
 }
 
 /// Stands between the program and those who started it.
@@ -191,16 +214,21 @@ struct Supervisor<'run, 'obj> {
     witness: Option<Witness>,
     /// The processes with sockets that could not be marked, and why.
     unmarked: BTreeMap<i32, io::Error>,
+    /// The program and the cgroup that it is in, if others have moved it out of ours.
+    moved: Option<(i32, String)>,
 }
 
 impl Supervisor<'_, '_> {
-    /// Waits for the program's end.
-    fn attend(&mut self, child: &mut Child) -> Result<Ending> {
+    /// Waits for the program's end, after handing on the signals that came before its beginning.
+    fn attend(&mut self, child: &mut Child, early: Vec<i32>) -> Result<Ending> {
         let pid = child.id() as i32;
+        self.relay_early(pid, early);
         // A program with thousands of sockets must not keep us busy with them alone.
         let mut rest_until = Instant::now();
         loop {
             self.relay(pid);
+            // Its cgroup can be seen until it has been waited for.
+            self.moved = self.moved_to(pid).map(|cgroup| (pid, cgroup));
             if let Some(status) = child.try_wait().map_err(Error::io("wait for the program"))? {
                 return Ok(match (status.code(), status.signal()) {
                     (Some(code), _) => Ending::Exited(code),
@@ -215,6 +243,36 @@ impl Supervisor<'_, '_> {
             }
             self.wait(rest_until);
         }
+    }
+
+    /// The cgroup that the program is in, if its sockets are no background ones there.
+    fn moved_to(&self, pid: i32) -> Option<String> {
+        if self.background.cgroup.holds(pid).unwrap_or(true) {
+            return None;
+        }
+        // That of another `lull`, as after `lull exec --pid`, is in the background, too.
+        cgroup_of(pid).filter(|cgroup| !is_background(cgroup))
+    }
+
+    /// What has stayed in the foreground, one line each.
+    fn foreground(&self) -> Vec<String> {
+        let unmarked = self.unmarked.iter().map(|(pid, error)| {
+            format!("the DSCP of IPv4 connections of IPv6 sockets of process {pid}: {error}")
+        });
+        let moved = self.moved.iter().map(|(program, cgroup)| {
+            format!("process {program}, which was moved to cgroup {cgroup}")
+        });
+        unmarked.chain(moved).collect()
+    }
+
+    /// Hands on what came before the program was there to get it. Of what came while it was being
+    /// started nobody knows if it has got that itself: twice is better than never.
+    fn relay_early(&mut self, pid: i32, mut early: Vec<i32>) {
+        early.extend(self.signals.queued().map(|received| received.number));
+        for number in early {
+            let _ = sys::kill(pid, number);
+        }
+        witness::renew(&mut self.witness);
     }
 
     /// Hands signals on to the program that it has not got itself.
@@ -259,15 +317,62 @@ impl Supervisor<'_, '_> {
     }
 }
 
-/// When the terminal stops the program, stops us too, so that the shell sees it.
+/// Whether a cgroup is one of any `lull`, by its name, or lies inside one.
+fn is_background(cgroup: &str) -> bool {
+    let ends_in_digit = |name: &str| name.ends_with(|last: char| last.is_ascii_digit());
+    cgroup.split('/').any(|name| name.starts_with("lull.") && ends_in_digit(name))
+}
+
+/// When the program is stopped and a shell is to see that, stops us too, and lets the program go on
+/// when we do.
 fn stop_with(pid: i32) {
     let flags = WaitPidFlag::WSTOPPED | WaitPidFlag::WNOHANG;
     let Ok(WaitStatus::Stopped(_, signal)) = waitid(Id::Pid(Pid::from_raw(pid)), flags) else {
         return;
     };
-    if matches!(signal, Signal::SIGTSTP | Signal::SIGTTIN | Signal::SIGTTOU) {
-        let _ = sys::kill(process::id() as i32, libc::SIGSTOP);
-        // Here we have been continued, and the program with us unless we alone were.
-        let _ = sys::kill(pid, libc::SIGCONT);
+    let own_group = getpgrp();
+    let terminal = File::options().read(true).write(true).open("/dev/tty").ok();
+    let listening = || sys::foreground_group(terminal.as_ref()?.as_fd()).ok();
+    // As a shell below us has it, for itself or for its job.
+    let below =
+        listening().filter(|&group| group != own_group.as_raw() && descends(group, own_id()));
+    let stops = match signal {
+        Signal::SIGTSTP | Signal::SIGTTIN | Signal::SIGTTOU => true,
+        // bash's `suspend`: nobody has the terminal until a shell above us takes it. Whoever else
+        // stops the program by this signal lets it go on without telling us.
+        Signal::SIGSTOP => below.is_some(),
+        _ => false,
+    };
+    if !stops {
+        return;
+    }
+    let _ = sys::kill(own_id(), libc::SIGSTOP);
+    // Here we have been continued, and the program with us unless we alone were, or it has a group
+    // of its own: the shell above us knows of ours only.
+    if let (Some(terminal), Some(group)) = (&terminal, below)
+        && listening() == Some(own_group.as_raw())
+    {
+        let _ = sys::set_foreground_group(terminal.as_fd(), group);
+    }
+    let group = getpgid(Some(Pid::from_raw(pid))).ok().filter(|&group| group != own_group);
+    let _ = sys::kill(group.map_or(pid, |group| -group.as_raw()), libc::SIGCONT);
+}
+
+fn own_id() -> i32 {
+    process::id() as i32
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_cgroup_of_another_lull_is_in_the_background() {
+        for background in ["/lull.nice.12.0", "/a.slice/lull.nice.12.0/its.own"] {
+            assert!(is_background(background), "{background}");
+        }
+        for foreground in ["/", "/system.slice/lull.service", "/user.slice/session-12.scope"] {
+            assert!(!is_background(foreground), "{foreground}");
+        }
     }
 }

@@ -53,14 +53,24 @@ impl Signals {
         std::iter::from_fn(|| self.next()).filter(|received| received.number != libc::SIGCHLD)
     }
 
-    /// Whether a signal came that would have ended us before the program was started. What is
-    /// blocked is queued even if it is ignored, as nohup(1) and shells have it.
-    pub(crate) fn ended_early(&self) -> Option<i32> {
+    /// What came before the program was there to get it.
+    ///
+    /// # Errors
+    /// [`Error::Interrupted`] by a signal that would have ended us by then. What is blocked is
+    /// queued even if it is ignored, as nohup(1) and shells have it.
+    pub(crate) fn early(&self) -> Result<Vec<i32>> {
         let ends = [Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP, Signal::SIGQUIT];
-        std::iter::from_fn(|| self.next())
-            .map(|received| received.number)
-            .filter(|&number| !sys::is_ignored(number))
-            .find(|&number| ends.iter().any(|&signal| signal as i32 == number))
+        let is_end = |number: i32| ends.iter().any(|&signal| signal as i32 == number);
+        let received: Vec<i32> = self.queued().map(|received| received.number).collect();
+        match received.iter().find(|&&number| is_end(number) && !sys::is_ignored(number)) {
+            Some(&signal) => Err(Error::Interrupted { signal }),
+            None => Ok(received),
+        }
+    }
+
+    /// Forgets what is queued: it was for a program that has ended.
+    pub(crate) fn discard(&self) {
+        while self.next().is_some() {}
     }
 }
 

@@ -123,7 +123,7 @@ pub fn status() -> Result<Vec<Status>> {
     Ok(all)
 }
 
-/// The size of `struct status_record`.
+/// The size of `struct status_record`, which bpf/status.bpf.c asserts.
 const RECORD_SIZE: usize = 120;
 
 /// None if another version of Lull keeps another state of them.

@@ -1,8 +1,9 @@
 //! The system calls that no safe crate wraps. All unsafe code of the crate is here.
 
-use std::ffi::{CStr, c_int, c_uint, c_void};
-use std::io;
+use std::ffi::{CStr, OsString, c_char, c_int, c_uint, c_void};
+use std::io::{self, Write};
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::os::unix::ffi::OsStringExt;
 use std::os::unix::process::CommandExt;
 use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -158,7 +159,19 @@ pub(crate) fn fork_idle(name: &'static CStr) -> io::Result<c_int> {
     Ok(pid)
 }
 
-/// Sends any signal, real-time ones included.
+/// The process group that a terminal listens to.
+pub(crate) fn foreground_group(terminal: BorrowedFd<'_>) -> io::Result<i32> {
+    // SAFETY: takes an integer and touches no memory of ours.
+    check(unsafe { libc::tcgetpgrp(terminal.as_raw_fd()) })
+}
+
+/// Has a terminal listen to another process group.
+pub(crate) fn set_foreground_group(terminal: BorrowedFd<'_>, group: i32) -> io::Result<()> {
+    // SAFETY: takes two integers and touches no memory of ours.
+    check(unsafe { libc::tcsetpgrp(terminal.as_raw_fd(), group) }).map(drop)
+}
+
+/// Sends any signal, real-time ones included. A process group is its number below zero.
 pub(crate) fn kill(pid: i32, signal: i32) -> io::Result<()> {
     // SAFETY: takes two integers and touches no memory of ours.
     check(unsafe { libc::kill(pid, signal) }).map(drop)
@@ -217,15 +230,73 @@ pub(crate) fn die_by(signal: i32) {
     }
 }
 
+/// An environment with the number of the process that gets it, which is known after the fork only.
+pub(crate) struct Environment {
+    /// `NAME=VALUE`, each with the zero that ends it.
+    entries: Vec<Vec<u8>>,
+    /// The entries that get the number, and where in them.
+    numbers: Vec<(usize, usize)>,
+    /// As the C library has it: room for an entry each, and null at the end.
+    pointers: Vec<*mut c_char>,
+}
+
+// SAFETY: until `take_effect` all pointers are null, and from then on they lead into `entries`,
+// which goes wherever they go.
+unsafe impl Send for Environment {}
+// SAFETY: nothing of it is within reach of a shared reference.
+unsafe impl Sync for Environment {}
+
+impl Environment {
+    /// A variable without a value gets the number.
+    pub(crate) fn new(variables: Vec<(OsString, Option<OsString>)>) -> Self {
+        /// No number of a process is longer.
+        const DIGITS: usize = 10;
+        let (mut entries, mut numbers) = (Vec::new(), Vec::new());
+        for (name, value) in variables {
+            let mut entry = name.into_vec();
+            entry.push(b'=');
+            match value {
+                Some(value) => entry.extend(value.into_vec()),
+                None => {
+                    numbers.push((entries.len(), entry.len()));
+                    entry.extend([0; DIGITS]);
+                }
+            }
+            entry.push(0);
+            entries.push(entry);
+        }
+        let pointers = vec![std::ptr::null_mut(); entries.len() + 1];
+        Environment { entries, numbers, pointers }
+    }
+
+    /// Makes it that of this process, the child of a fork, which is about to become the program.
+    /// It allocates nothing.
+    fn take_effect(&mut self) {
+        for &(entry, start) in &self.numbers {
+            // There is room for it.
+            let _ = write!(&mut self.entries[entry][start..], "{}", std::process::id());
+        }
+        for (pointer, entry) in self.pointers.iter_mut().zip(&mut self.entries) {
+            *pointer = entry.as_mut_ptr().cast();
+        }
+        // SAFETY: the child has one thread, so nobody reads it meanwhile. The pointers end with
+        // null and lead to strings that end with zero. All of them live in the closure of the
+        // command, and so until the child has become the program or has ended.
+        unsafe { libc::environ = self.pointers.as_mut_ptr() };
+    }
+}
+
 /// Has the child enter a cgroup before it becomes the program.
 ///
 /// `procs` is the cgroup's `cgroup.procs`, open for writing; `mask` and `child` are the signal
-/// mask and the action of SIGCHLD that the program shall find. SIGPIPE is as this process found it.
+/// mask and the action of SIGCHLD that the program shall find. SIGPIPE is as this process found it,
+/// and so is the environment, unless there is another one; the command must have none of its own.
 pub(crate) fn enter_before_exec(
     command: &mut Command,
     procs: OwnedFd,
     mask: SigSet,
     child: Disposition,
+    mut environment: Option<Environment>,
 ) {
     let enter = move || {
         nix::unistd::write(&procs, c"0".to_bytes())
@@ -239,6 +310,9 @@ pub(crate) fn enter_before_exec(
         }
         nix::sys::signal::sigprocmask(SigmaskHow::SIG_SETMASK, Some(&mask), None)
             .map_err(|errno| io::Error::from_raw_os_error(errno as i32 + SETUP_FAILED))?;
+        if let Some(environment) = &mut environment {
+            environment.take_effect();
+        }
         Ok(())
     };
     // SAFETY: between fork and exec the closure makes some system calls and allocates nothing.

@@ -71,6 +71,13 @@ pub(crate) fn for_us_alone(
     alone
 }
 
+/// Has another witness take the place of one that has seen something, where nobody asks about that.
+pub(crate) fn renew(witness: &mut Option<Witness>) {
+    if witness.as_ref().is_some_and(|witness| witness.signals() != 0) {
+        *witness = Witness::start().ok();
+    }
+}
+
 fn bit(signal: i32) -> u64 {
     1 << (signal - 1)
 }

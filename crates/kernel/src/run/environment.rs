@@ -1,0 +1,86 @@
+//! What of the environment is meant for one process, by its number.
+//!
+//! systemd hands sockets to the process that it starts, and says which one that is, so that those
+//! that this one starts do not take them for theirs. Here the program is to take them.
+
+use std::ffi::OsString;
+
+/// sd_listen_fds(3) takes the sockets that lie from descriptor 3 on if this is its own number.
+const LISTENS: &str = "LISTEN_PID";
+
+/// The same by what only the kernel gives out. Where it is missing the number is enough.
+const LISTENS_UNIQUELY: &str = "LISTEN_PIDFDID";
+
+/// Beside that, sd_watchdog_enabled(3), and whoever asks if systemd itself has started it
+/// (systemd.exec(5)).
+const NUMBERS: [&str; 3] = [LISTENS, "WATCHDOG_PID", "SYSTEMD_EXEC_PID"];
+
+/// A variable with its value; None stands for the number of the program.
+pub(super) type Variable = (OsString, Option<OsString>);
+
+/// The environment of the program in the place of process `own`, which has these variables; None if
+/// the program can have the same.
+pub(super) fn in_place_of(
+    own: u32,
+    variables: impl Iterator<Item = (OsString, OsString)>,
+) -> Option<Vec<Variable>> {
+    let own = own.to_string();
+    let is_own = |name: &OsString, value: &OsString| {
+        NUMBERS.iter().any(|number| name == number) && value == own.as_str()
+    };
+    let mut variables: Vec<Variable> = variables
+        .map(|(name, value)| {
+            let value = (!is_own(&name, &value)).then_some(value);
+            (name, value)
+        })
+        .collect();
+    if variables.iter().all(|(_, value)| value.is_some()) {
+        return None;
+    }
+    if variables.iter().any(|(name, value)| name == LISTENS && value.is_none()) {
+        variables.retain(|(name, _)| name != LISTENS_UNIQUELY);
+    }
+    Some(variables)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn in_place_of_12(variables: &[(&str, &str)]) -> Option<Vec<(String, Option<String>)>> {
+        let variables = variables.iter().map(|&(name, value)| (name.into(), value.into()));
+        let text = |text: OsString| text.into_string().unwrap();
+        let found = in_place_of(12, variables)?;
+        Some(found.into_iter().map(|(name, value)| (text(name), value.map(text))).collect())
+    }
+
+    #[test]
+    fn what_is_meant_for_us_is_meant_for_the_program() {
+        let variables = [
+            ("A", "12"),
+            ("LISTEN_PID", "12"),
+            ("LISTEN_PIDFDID", "34"),
+            ("LISTEN_FDS", "1"),
+            ("WATCHDOG_PID", "12"),
+            ("SYSTEMD_EXEC_PID", "1"),
+        ];
+        let expected = [
+            ("A", Some("12")),
+            ("LISTEN_PID", None),
+            ("LISTEN_FDS", Some("1")),
+            ("WATCHDOG_PID", None),
+            ("SYSTEMD_EXEC_PID", Some("1")),
+        ];
+        let expected = expected.map(|(name, value)| (name.to_owned(), value.map(str::to_owned)));
+        assert_eq!(in_place_of_12(&variables), Some(expected.to_vec()));
+    }
+
+    #[test]
+    fn what_is_meant_for_others_stays_as_it_is() {
+        let others = [("LISTEN_PID", "1"), ("LISTEN_PIDFDID", "34"), ("WATCHDOG_PID", "012")];
+        assert_eq!(in_place_of_12(&others), None);
+        assert_eq!(in_place_of_12(&[]), None);
+        let found = in_place_of_12(&[("WATCHDOG_PID", "12"), ("LISTEN_PIDFDID", "34")]).unwrap();
+        assert_eq!(found[1], ("LISTEN_PIDFDID".to_owned(), Some("34".to_owned())));
+    }
+}
