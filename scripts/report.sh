@@ -3,7 +3,7 @@
 # README.md, and the tables of docs/kernel-results.md.
 # shellcheck source=scripts/env.sh
 . "$(dirname "$0")/env.sh"
-scripts/setup.sh
+scripts/setup.sh report
 
 say "building"
 cargo build "${cargo_flags[@]}" --bin lull

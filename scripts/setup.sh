@@ -5,6 +5,7 @@
 #   scripts/setup.sh test     and to run the tests
 #   scripts/setup.sh plans    and to run the plans that load a server, or compare Lull with other programs
 #   scripts/setup.sh lint     and to check the scripts
+#   scripts/setup.sh report   and to draw what the records show
 #
 # Touches nothing when nothing is missing.
 # shellcheck source=scripts/env.sh
@@ -54,6 +55,10 @@ fi
 
 if [ "${1:-}" = lint ]; then
     need shellcheck shellcheck
+fi
+
+if [ "${1:-}" = report ]; then
+    need python3 python3
 fi
 
 apt=(env DEBIAN_FRONTEND=noninteractive apt-get -q -o Dpkg::Use-Pty=0 -o DPkg::Lock::Timeout=300)
