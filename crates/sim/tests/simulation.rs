@@ -378,10 +378,11 @@ fn ecn_signals_congestion_without_losing_a_packet() {
     };
     let mut path = path(link, LinkParameters::delay(25 * MS), seed());
     let flow = path.backlogged(Parameters { ecn: true, ..Parameters::default() }, reno());
-    // The overshoot of slow start fills any buffer; what follows is kept by marks.
-    path.simulation.run_until(seconds(10));
+    // The overshoot of slow start fills any buffer, and its drops take 13 s to mend; what follows is
+    // kept by marks.
+    path.simulation.run_until(seconds(20));
     let before = (path.simulation.link(path.forward), path.simulation.source(flow));
-    path.simulation.run_until(seconds(60));
+    path.simulation.run_until(seconds(70));
     let after = (path.simulation.link(path.forward), path.simulation.source(flow));
     assert!(after.0.marked > before.0.marked);
     assert!(after.1.sent.marks > before.1.sent.marks);
