@@ -373,7 +373,12 @@ fn a_clients_documents_share_its_connection() {
 #[test]
 fn ecn_signals_congestion_without_losing_a_packet() {
     let link = LinkParameters {
-        discipline: Discipline::Red(RedParameters { ecn: true, ..RedParameters::default() }),
+        // 1500 bytes at 10 Mbit/s.
+        discipline: Discipline::Red(RedParameters {
+            ecn: true,
+            packet_time_nanos: 1_200_000,
+            ..RedParameters::default()
+        }),
         ..LinkParameters::drop_tail(mbit(10), 25 * MS, Limit::Packets(120))
     };
     let mut path = path(link, LinkParameters::delay(25 * MS), seed());

@@ -192,7 +192,7 @@ impl World {
                         ..replica::Staleness::default()
                     },
                     eager: strategy.is_eager(),
-                    overtake: (options.seed + at as u64) % 4 != 0,
+                    overtake: !(options.seed + at as u64).is_multiple_of(4),
                     order,
                     ping: Duration::from_millis(60),
                     silence: Duration::from_millis(700),
