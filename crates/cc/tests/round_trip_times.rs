@@ -2,7 +2,7 @@
 //! §4.1.2). A test is named after the section that its rule comes from; where the papers are silent,
 //! the rule is in the table of that name in `docs/algorithm.md`.
 
-use lull_cc::{Controller, NiceParameters, Refinements};
+use lull_cc::{NiceParameters, Refinements};
 
 mod path;
 use path::Path;
