@@ -221,7 +221,12 @@ impl Control {
     /// All that makes it this control, with every constant that the plan leaves open.
     pub(super) fn decisive(&self) -> String {
         let Control { algorithm, carrier, initial_window, .. } = self;
-        format!("{algorithm:?} {carrier:?} {initial_window:?} {:?}", self.parameters())
+        let mut parameters = format!("{:?}", self.parameters());
+        if *algorithm != Algorithm::Nice {
+            // Nobody else has Nice's refinements, so a new one makes no other cell of theirs.
+            parameters = parameters.replace(", full: false", "");
+        }
+        format!("{algorithm:?} {carrier:?} {initial_window:?} {parameters}")
     }
 
     /// The controller's constants, of Nice and Vegas.
