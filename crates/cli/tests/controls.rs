@@ -13,21 +13,26 @@ const ALGORITHMS: [&str; 2] = ["nice", "background"];
 /// Otherwise Nice steps back from the jitter of a machine that is busy.
 const UNDISTURBED: [&str; 4] = ["--threshold", "0.99", "--fraction", "1"];
 
-/// What a script says as JSON that runs alone in a network namespace, with the loopback up.
-fn python(script: &str, arguments: &[&str]) -> Value {
+/// The sockets that run the control, by `lull kernel status`.
+const SOCKETS: &str = "import json, os, socket, struct, subprocess, sys, time
+def sockets():
+    said = subprocess.run([os.environ['LULL'], 'kernel', 'status', '--json'], capture_output=True)
+    return next(one['sockets'] for one in json.loads(said.stdout) if one['name'] == sys.argv[1])
+";
+
+/// What a script says as JSON of a control, alone in a network namespace with the loopback up.
+fn python(script: &str, control: &Variant) -> Value {
     let mut command = Command::new("unshare");
     command.args(["--net", "sh", "-c", "ip link set lo up; exec \"$@\"", "sh", "python3", "-c"]);
-    command.args([script]).args(arguments).env("LULL", LULL).stdin(Stdio::null());
+    command.arg(format!("{SOCKETS}{script}")).arg(&control.0);
+    command.env("LULL", LULL).stdin(Stdio::null());
     serde_json::from_str(&finish(&mut command).ok()).unwrap()
 }
 
 #[test]
 fn a_socket_that_goes_on_with_another_control_keeps_neither_state_nor_pace() {
     needs!(lull_testing::bpf(), lull_testing::command("python3"), lull_testing::command("ip"));
-    let script = "import json, os, socket, struct, subprocess, sys
-def sockets():
-    said = subprocess.run([os.environ['LULL'], 'kernel', 'status', '--json'], capture_output=True)
-    return next(len(one['sockets']) for one in json.loads(said.stdout) if one['name'] == sys.argv[1])
+    let script = "
 def pace():
     return struct.unpack_from('Q', client.getsockopt(6, 11, 256), 104)[0]
 listener = socket.create_server(('127.0.0.1', 0))
@@ -38,14 +43,14 @@ client.sendall(bytes(100_000))
 got = 0
 while got < 100_000:
     got += len(server.recv(1 << 16))
-said = {'sockets': sockets(), 'pace': pace()}
+said = {'sockets': len(sockets()), 'pace': pace()}
 client.setsockopt(6, 13, b'reno')
-said |= {'sockets_after': sockets(), 'pace_after': pace()}
+said |= {'sockets_after': len(sockets()), 'pace_after': pace()}
 client.sendall(b'x'); server.recv(1)
 print(json.dumps(said))";
     for algorithm in ALGORITHMS {
         let control = Variant::load(&["--algorithm", algorithm]);
-        let said = python(script, &[&control.0]);
+        let said = python(script, &control);
         assert_eq!(said["sockets"], 1, "{algorithm}: {said}");
         assert!(said["pace"].as_u64().unwrap() < 1 << 50, "{algorithm}: {said}");
         assert_eq!(said["sockets_after"], 0, "{algorithm}: {said}");
@@ -59,7 +64,7 @@ print(json.dumps(said))";
 #[test]
 fn a_connection_begins_with_two_packets_or_one_whichever_side_it_is() {
     needs!(lull_testing::bpf(), lull_testing::command("python3"), lull_testing::command("ip"));
-    let script = "import json, socket, struct, sys
+    let script = "
 def window(sock):
     return struct.unpack_from('I', sock.getsockopt(6, 11, 256), 80)[0]
 listener = socket.socket()
@@ -76,7 +81,7 @@ print(json.dumps([window(early), window(accepted), window(late)]))";
     for (algorithm, first) in [("nice", 2), ("background", 1)] {
         let control = Variant::load(&["--algorithm", algorithm]);
         let windows = serde_json::json!([first, first, first]);
-        assert_eq!(python(script, &[&control.0]), windows, "{algorithm}");
+        assert_eq!(python(script, &control), windows, "{algorithm}");
     }
 }
 
@@ -84,7 +89,7 @@ print(json.dumps([window(early), window(accepted), window(late)]))";
 #[test]
 fn after_a_pause_a_connection_starts_like_a_new_one() {
     needs!(lull_testing::bpf(), lull_testing::command("python3"), lull_testing::command("ip"));
-    let script = "import json, socket, struct, sys, time
+    let script = "
 def window(sock):
     return struct.unpack_from('I', sock.getsockopt(6, 11, 256), 80)[0]
 def send(count):
@@ -109,7 +114,7 @@ said['after_a_pause'] = window(client)
 print(json.dumps(said))";
     for (algorithm, parameters, first) in [("nice", &UNDISTURBED[..], 2), ("background", &[], 1)] {
         let control = Variant::load(&[&["--algorithm", algorithm], parameters].concat());
-        let said = python(script, &[&control.0]);
+        let said = python(script, &control);
         assert!(said["grown"].as_u64().unwrap() > 4, "{algorithm}: {said}");
         assert_eq!(said["after_a_pause"], first, "{algorithm}: {said}");
     }
@@ -120,7 +125,7 @@ print(json.dumps(said))";
 #[test]
 fn the_window_is_no_larger_than_the_route_s() {
     needs!(lull_testing::bpf(), lull_testing::command("python3"), lull_testing::command("ip"));
-    let script = "import json, os, socket, subprocess, sys
+    let script = "
 subprocess.run('ip route replace local 127.0.0.1 dev lo table local cwnd lock 6'.split(), check=True)
 listener = socket.create_server(('127.0.0.1', 0))
 # The kernel takes it over with what it keeps of a path, which an earlier connection has to leave.
@@ -139,23 +144,19 @@ for _ in range(40):
     left = 500_000
     while left > 0:
         left -= len(server.recv(1 << 16))
-    said = subprocess.run([os.environ['LULL'], 'kernel', 'status', '--json'], capture_output=True)
-    one = next(one for one in json.loads(said.stdout) if one['name'] == sys.argv[1])
-    windows += [socket['window_packets'] for socket in one['sockets']]
+    windows += [one['window_packets'] for one in sockets()]
 print(json.dumps(max(windows)))";
     let control = Variant::load(&UNDISTURBED);
-    assert_eq!(python(script, &[&control.0]), 6.0);
+    assert_eq!(python(script, &control), 6.0);
 }
 
 /// Request and answer, each after a pause, below two packets: who has nothing to send does not yield.
 #[test]
 fn a_silent_application_does_not_yield() {
     needs!(lull_testing::bpf(), lull_testing::command("python3"), lull_testing::command("ip"));
-    let script = "import json, os, socket, subprocess, sys, time
+    let script = "
 def yielded():
-    said = subprocess.run([os.environ['LULL'], 'kernel', 'status', '--json'], capture_output=True)
-    one = next(one for one in json.loads(said.stdout) if one['name'] == sys.argv[1])
-    return next((s['window_packets'], s['yielding_seconds']) for s in one['sockets'])
+    return next((one['window_packets'], one['yielding_seconds']) for one in sockets())
 listener = socket.create_server(('127.0.0.1', 0))
 client = socket.socket()
 client.setsockopt(6, 13, sys.argv[1].encode())
@@ -174,7 +175,7 @@ for _ in range(4):
     client.send(b'x'); server.recv(1)
 print(json.dumps([before, yielded()]))";
     let control = Variant::load(&UNDISTURBED);
-    let said = python(script, &[&control.0]);
+    let said = python(script, &control);
     let [before, after] = [0, 1].map(|at| said[at][1].as_f64().unwrap());
     assert!(said[0][0].as_f64().unwrap() <= 1.0 && said[1][0] == said[0][0], "{said}");
     assert!(after - before < 0.2, "{said}");

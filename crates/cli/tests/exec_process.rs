@@ -195,7 +195,7 @@ fn standard_input_passes_through() {
 fn a_terminal_works_with_its_control_characters() {
     needs!(lull_testing::bpf(), lull_testing::command("python3"));
     let mut command = Command::new("python3");
-    let said = finish(command.arg(program("terminal.py")).env("LULL", LULL));
+    let said = finish(command.arg("-B").arg(program("terminal.py")).env("LULL", LULL));
     assert_eq!(said.ok(), "ok\n");
 }
 

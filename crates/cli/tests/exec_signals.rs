@@ -86,7 +86,7 @@ fn a_stop_by_the_terminal_during_the_set_up_reaches_the_program() {
     needs!(lull_testing::bpf(), lull_testing::command("python3"));
     let nice = Variant::load(&[]);
     let mut command = Command::new("python3");
-    command.arg(program("stopping.py")).args(["early", &nice.0]).env("LULL", LULL);
+    command.arg("-B").arg(program("stopping.py")).args(["early", &nice.0]).env("LULL", LULL);
     assert_eq!(finish(&mut command).ok(), "ok\n");
 }
 
@@ -95,6 +95,6 @@ fn a_stop_by_the_terminal_during_the_set_up_reaches_the_program() {
 fn a_shell_that_stops_itself_gives_the_terminal_up_and_gets_it_back() {
     needs!(lull_testing::bpf(), lull_testing::command("python3"));
     let mut command = Command::new("python3");
-    command.arg(program("stopping.py")).arg("suspend").env("LULL", LULL);
+    command.arg("-B").arg(program("stopping.py")).arg("suspend").env("LULL", LULL);
     assert_eq!(finish(&mut command).ok(), "ok\n");
 }

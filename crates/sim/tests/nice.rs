@@ -103,19 +103,24 @@ fn sent_beside_datagrams(seed: u64, controller: ControllerFactory) -> u64 {
 }
 
 /// Nice §7: always less aggressive than AIMD TCP. In the first seconds it may be ahead: Reno overshoots
-/// in slow start, which makes losses that Nice does not meet. Without `full` it may be ahead for longer: in
-/// a buffer below one BDP it is Vegas, and Reno loses more than that to what gives way to nobody.
+/// in slow start, which makes losses that Nice does not meet. By the letter, without `full`, it may be
+/// ahead for longer: in a buffer below one BDP it is Vegas, and Reno loses more than that to what gives way
+/// to nobody.
 #[test]
 fn nice_sends_no_more_in_a_minute_than_reno_would_in_its_place() {
+    let letter = NiceParameters::simulation();
     let full = Refinements { full: true, ..Refinements::NONE };
-    let simulation = NiceParameters { refinements: full, ..NiceParameters::simulation() };
     let first = seed();
     for seed in first..first + 40 {
         let reno = sent_beside_datagrams(seed, reno());
-        for parameters in [simulation, NiceParameters::refined()] {
+        for (parameters, most) in [
+            (NiceParameters { refinements: full, ..letter }, reno),
+            (NiceParameters::refined(), reno),
+            (letter, reno * 5 / 4),
+        ] {
             let nice = sent_beside_datagrams(seed, nice(parameters));
             println!("seed {seed}: {nice} by Nice, {reno} by Reno");
-            assert!((1..=reno).contains(&nice), "seed {seed}: {nice} by Nice, {reno} by Reno");
+            assert!((1..=most).contains(&nice), "seed {seed}: {nice} by Nice, {reno} by Reno");
         }
     }
 }

@@ -7,37 +7,11 @@ group of its own.
 
 import fcntl
 import os
-import pty
-import select
 import signal
-import subprocess
 import sys
 import time
 
-# The session leader stands for the shell: it puts the job into a process group of its own, gives it
-# the terminal, and takes that back when the job is stopped.
-SHELL = """
-import os, signal, sys
-def say(line):
-    os.write(1, (line + "\\n").encode())
-signal.signal(signal.SIGTTOU, signal.SIG_IGN)
-pid = os.fork()
-if pid == 0:
-    os.setpgid(0, 0)
-    os.tcsetpgrp(0, os.getpid())
-    signal.signal(signal.SIGTTOU, signal.SIG_DFL)
-    os.execvp(sys.argv[1], sys.argv[1:])
-say(f"shell: job {pid}.")
-while True:
-    _, status = os.waitpid(pid, os.WUNTRACED)
-    if not os.WIFSTOPPED(status):
-        break
-    os.tcsetpgrp(0, os.getpgrp())
-    say("shell: stopped")
-    os.tcsetpgrp(0, pid)
-    os.killpg(pid, signal.SIGCONT)
-say(f"shell: ended by {status:#06x}.")
-"""
+from job import Job
 
 # Its child is of its group, and of nobody else's.
 SUSPENDED = """
@@ -59,28 +33,6 @@ os.waitpid(child, 0)
 os._exit(3)
 """
 
-controller, terminal = pty.openpty()
-seen = ""
-
-
-def take_terminal():
-    # Whoever runs the tests in the background has these ignored, and that is inherited.
-    signal.signal(signal.SIGINT, signal.SIG_DFL)
-    signal.signal(signal.SIGQUIT, signal.SIG_DFL)
-    os.setsid()
-    # The first terminal that a session leader opens is its own.
-    os.close(os.open(os.ttyname(terminal), os.O_RDWR))
-
-
-def read_until(words):
-    global seen
-    deadline = time.monotonic() + 10
-    while words not in seen:
-        left = deadline - time.monotonic()
-        ready, _, _ = select.select([controller], [], [], max(left, 0))
-        assert ready, f"no {words!r} in {seen!r}"
-        seen += os.read(controller, 1000).decode()
-
 
 def wait_for_stop_signal(pid, field):
     deadline = time.monotonic() + 10
@@ -101,34 +53,23 @@ if mode == "early":
     fcntl.flock(lock, fcntl.LOCK_EX)
 else:
     program = [sys.executable, "-c", SUSPENDED]
-shell = subprocess.Popen(
-    [sys.executable, "-c", SHELL, os.environ["LULL"], "exec", "--cc", control, "--", *program],
-    stdin=terminal,
-    stdout=terminal,
-    stderr=terminal,
-    preexec_fn=take_terminal,
-)
-try:
+with Job(os.environ["LULL"], "exec", "--cc", control, "--", *program) as job:
     if mode == "early":
-        read_until(".")
-        job = int(seen.split("shell: job ")[1].split(".")[0])
-        wait_for_stop_signal(job, "SigBlk")
-        os.write(controller, b"\x1a")
-        wait_for_stop_signal(job, "ShdPnd")
-        assert "started" not in seen, seen
+        pid = job.pid()
+        wait_for_stop_signal(pid, "SigBlk")
+        job.type(b"\x1a")
+        wait_for_stop_signal(pid, "ShdPnd")
+        assert "started" not in job.seen, job.seen
         fcntl.flock(lock, fcntl.LOCK_UN)
-        read_until("shell: stopped")
-        read_until("started")
-        os.write(controller, b"one\n")
-        read_until("got one")
+        job.read_until("shell: stopped")
+        job.read_until("started")
+        job.type(b"one\n")
+        job.read_until("got one")
     else:
-        read_until("shell: stopped")
-        read_until("has ")
-        read_until("terminal")
-        assert "has the terminal" in seen, seen
-    read_until("shell: ended by 0x0300.")
-    assert "lull: sent 0 B" in seen, seen
+        job.read_until("shell: stopped")
+        job.read_until("has ")
+        job.read_until("terminal")
+        assert "has the terminal" in job.seen, job.seen
+    job.read_until("shell: exited with 3.")
+    assert "lull: sent 0 B" in job.seen, job.seen
     print("ok")
-finally:
-    shell.kill()
-    shell.wait()
