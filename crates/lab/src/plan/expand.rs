@@ -178,8 +178,9 @@ impl Plan {
         let seed = seed.wrapping_add(u64::from(repetition) - 1);
         // The choices' values are in what is written, or are only held against results.
         let mut decides = json!({ "scenario": written, "values": axes, "seed": seed });
-        if !self.file.controls.is_null() {
-            decides["scenario"]["controls"] = json!(scenario.decisive_controls());
+        let controls = scenario.decisive_controls();
+        if !self.file.controls.is_null() || !controls.is_empty() {
+            decides["scenario"]["controls"] = json!(controls);
         }
         // That is when it runs, and beside what.
         if let Some(topology) = decides["scenario"]["topology"].as_object_mut() {

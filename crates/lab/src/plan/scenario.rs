@@ -8,7 +8,7 @@ use serde::Deserialize;
 use super::expression::Expression;
 use super::locate::{Fault, fault};
 use super::spelled::{Spelled, Time};
-use super::{Action, Capacity, Carrier, Control, Group, Kind, Network};
+use super::{Action, Algorithm, Capacity, Carrier, Control, Group, Kind, Network};
 
 /// A cell with all of the sweep's values filled in.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
@@ -71,15 +71,20 @@ impl Scenario {
     }
 
     /// What the controls that are used come down to, by name: what is left open in a plan is of
-    /// another cell once we mean something else by it, and a control that nobody uses is of none.
-    pub(super) fn decisive_controls(&self) -> BTreeMap<&str, String> {
+    /// another cell once we mean something else by it, and a control that nobody uses is of none. So is
+    /// Nice where a group has it by its name alone.
+    pub(super) fn decisive_controls(&self) -> BTreeMap<String, String> {
         let of_group = |group: &'_ Group| -> Vec<String> {
             let others = group.kind.controls().map(str::to_owned);
             [group.control.clone()].into_iter().chain(others).collect()
         };
         let used: Vec<String> = self.groups.iter().flat_map(of_group).collect();
-        let controls = self.controls.iter().filter(|(name, _)| used.contains(name));
-        controls.map(|(name, control)| (name.as_str(), control.decisive())).collect()
+        let decisive = |name: String| {
+            let control = Control::named(&name, &self.controls).ok()?;
+            let is_ours = control.algorithm == Algorithm::Nice || self.controls.contains_key(&name);
+            is_ours.then(|| (name, control.decisive()))
+        };
+        used.into_iter().filter_map(decisive).collect()
     }
 
     /// The group called `name`.

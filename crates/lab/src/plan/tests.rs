@@ -174,6 +174,9 @@ fn a_cell_s_hash_changes_with_what_it_does_and_nothing_else() {
     assert_eq!(with(ours), with(&format!("{ours}fraction = 0.5\n")), "as it is if left open");
     assert_ne!(with(ours), with(&format!("{ours}refinements = []\n")));
     assert_ne!(with(ours), with(&format!("{ours}carrier = 'user-space'\n")));
+    let by_name = parse(&SMALL.replace("cubic", "nice"));
+    let decisive = all(&by_name)[0].scenario.decisive_controls();
+    assert!(decisive["nice"].contains("headroom: true"), "{decisive:?}");
     let plan = parse(SMALL);
     let other = plan.cells(&Selection::default(), 8).unwrap();
     assert_ne!(all(&plan)[0].hash, other[0].hash);
