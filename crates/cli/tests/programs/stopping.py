@@ -25,6 +25,9 @@ child = os.fork()
 if child == 0:
     signal.pause()
     os._exit(0)
+# Told to stop with all others it might be told to go on before it has, and nobody would be told of that.
+os.kill(child, signal.SIGSTOP)
+os.waitpid(child, os.WUNTRACED)
 os.killpg(os.getpgrp(), signal.SIGSTOP)
 os.waitpid(child, os.WCONTINUED)
 say("has the terminal" if os.tcgetpgrp(0) == os.getpgrp() else "has no terminal")
