@@ -206,6 +206,13 @@ impl Links {
         self.rare[link].delays = Some(Box::default());
     }
 
+    /// Of an observed link: takes drops within so many nanoseconds of the first for one overflow.
+    pub(crate) fn set_overflow(&mut self, link: usize, lasts_nanos: u64) {
+        if let Some(delays) = &mut self.rare[link].delays {
+            delays.set_overflow(lasts_nanos);
+        }
+    }
+
     /// What was measured, with what has left the queue by `now`.
     pub(crate) fn delays(&mut self, link: usize, now: Timestamp) -> Option<&ClassDelays> {
         self.links[link].look(&mut self.rare[link], now.as_nanos());
@@ -292,7 +299,7 @@ impl Link {
         let verdict = rare.queue.enqueue(now, *packet, &mut rare.effects);
         // FQ-CoDel drops others than the packet that has come.
         if verdict != Verdict::Queued || !rare.effects.dropped.is_empty() {
-            rare.take_effects();
+            rare.take_effects(now.as_nanos());
         }
         // Also where it was dropped: the discipline is told anew that nothing waits.
         self.idle = false;
@@ -339,7 +346,7 @@ impl Link {
             let start = self.free_at;
             let dequeued = rare.queue.dequeue(Timestamp::from_nanos(start), &mut rare.effects);
             if !rare.effects.dropped.is_empty() || rare.effects.marked > 0 {
-                rare.take_effects();
+                rare.take_effects(start);
             }
             match dequeued {
                 Some(Dequeued { packet, waited }) => {
@@ -380,12 +387,12 @@ impl Rare {
         }
     }
 
-    fn take_effects(&mut self) {
+    fn take_effects(&mut self, now: u64) {
         self.dropped += self.effects.dropped.len() as u64;
         self.marked += self.effects.marked;
         if let Some(delays) = &mut self.delays {
             for dropped in &self.effects.dropped {
-                delays.record_drop(&dropped.packet);
+                delays.record_drop(&dropped.packet, now);
             }
         }
         self.effects.dropped.clear();

@@ -72,6 +72,26 @@ impl ClassDelay {
 #[derive(Clone, Debug, Default)]
 pub struct ClassDelays {
     classes: Vec<ClassDelay>,
+    overflows: Overflows,
+}
+
+/// Drops taken together: senders know of the first a round trip later, and by three packets behind it
+/// (RFC 5681 §3.2), so what they have sent by then may be dropped as well.
+#[derive(Clone, Copy, Debug, Default)]
+struct Overflows {
+    lasts_nanos: u64,
+    /// The first drop from here on is another overflow.
+    over_at: u64,
+    count: u64,
+}
+
+impl Overflows {
+    fn record_drop(&mut self, now: u64) {
+        if now >= self.over_at {
+            self.count += 1;
+            self.over_at = now.saturating_add(self.lasts_nanos);
+        }
+    }
 }
 
 impl ClassDelays {
@@ -83,6 +103,16 @@ impl ClassDelays {
     /// What is known of a codepoint; where several groups use it, of the first of them.
     pub fn class(&self, dscp: u8) -> Option<&ClassDelay> {
         self.classes.iter().find(|class| class.dscp == dscp)
+    }
+
+    /// How often the queue overflowed, whosever packets it dropped: each drop is an overflow of its own
+    /// unless it was said how long one lasts.
+    pub fn overflows(&self) -> u64 {
+        self.overflows.count
+    }
+
+    pub(super) fn set_overflow(&mut self, lasts_nanos: u64) {
+        self.overflows.lasts_nanos = lasts_nanos;
     }
 
     fn class_mut(&mut self, packet: &Packet) -> &mut ClassDelay {
@@ -118,7 +148,8 @@ impl ClassDelays {
         class.waiting.record(waited).expect("a histogram that grows takes every value");
     }
 
-    pub(super) fn record_drop(&mut self, packet: &Packet) {
+    pub(super) fn record_drop(&mut self, packet: &Packet, now: u64) {
         self.class_mut(packet).dropped += 1;
+        self.overflows.record_drop(now);
     }
 }

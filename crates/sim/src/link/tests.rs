@@ -204,3 +204,30 @@ fn percentiles_reach_as_far_as_packets_have_waited() {
     assert!((longest / 9e6 - 1.0).abs() < 0.001, "{longest}");
     assert_eq!(class.mean_nanos(), 4.5e6);
 }
+
+#[test]
+fn drops_soon_after_the_first_are_one_overflow_whosever_they_are() {
+    let overflows = |lasts_micros: u64, drops: &[u64]| {
+        let mut links = Links::default();
+        links.add(&link(Discipline::DropTail, Limit::Packets(1)), 1);
+        links.observe(0);
+        links.set_overflow(0, lasts_micros * 1_000);
+        let mut wire = Kept::default();
+        for (number, &micros) in (0u32..).zip(drops) {
+            // The link is busy for a millisecond, another packet waits, and the third is dropped.
+            for group in [1, 1, number as u8] {
+                let packet = Packet { owner: Owner::new(number, group), ..packet(0, 1_000, 0) };
+                links.arrive(&mut wire, 0, at(micros), &packet);
+            }
+        }
+        let delays = links.delays(0, at(1_000_000)).unwrap();
+        let dropped: u64 = delays.classes().iter().map(|class| class.dropped).sum();
+        assert_eq!(dropped, drops.len() as u64);
+        delays.overflows()
+    };
+    let drops = [0, 10_000, 19_000, 22_000, 30_000, 60_000];
+    assert_eq!(overflows(20_000, &drops), 3);
+    // It lasts from the first of them on: what goes on and on is one after the other.
+    assert_eq!(overflows(10_000, &[0, 5_000, 10_000, 15_000, 20_000]), 3);
+    assert_eq!(overflows(0, &drops), 6);
+}

@@ -153,6 +153,12 @@ impl Simulation {
         }
     }
 
+    /// Of an observed link: takes drops within this time of the first for one overflow of its queue.
+    pub fn set_overflow(&mut self, link: LinkId, lasts: Duration) {
+        let nanos = u64::try_from(lasts.as_nanos()).unwrap_or(u64::MAX);
+        self.network.links.set_overflow(link.0 as usize, nanos);
+    }
+
     /// Takes a sample after each `interval` from now on.
     ///
     /// # Panics
