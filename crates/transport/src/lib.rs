@@ -31,6 +31,7 @@ mod asynchronous;
 mod background;
 mod class;
 mod control;
+mod descriptors;
 mod error;
 mod guard;
 mod info;
@@ -43,6 +44,7 @@ use std::os::fd::AsFd;
 
 pub use background::{Background, BackgroundListener};
 pub use control::controlled_sockets;
+pub use descriptors::{descriptors, raise_descriptors};
 pub use error::{Error, Result};
 pub use guard::Guard;
 pub use info::{Phase, TcpInfo};

@@ -5,7 +5,7 @@ use std::collections::hash_map::Entry;
 use std::net::{IpAddr, Ipv6Addr};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use nix::sys::resource::{Resource, getrlimit, setrlimit};
+pub(crate) use lull_transport::raise_descriptors;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use super::config::Limits;
@@ -39,12 +39,6 @@ impl Bounds {
             upstream_requests: limits.upstream_requests.map_or(free / 4, |given| given.get()),
         }
     }
-}
-
-/// Raises the limit of open descriptors as far as this process may, and returns it.
-pub(crate) fn raise_descriptors() -> u64 {
-    let Ok((soft, hard)) = getrlimit(Resource::RLIMIT_NOFILE) else { return 1024 };
-    if soft < hard && setrlimit(Resource::RLIMIT_NOFILE, hard, hard).is_ok() { hard } else { soft }
 }
 
 /// Lets connections in.
