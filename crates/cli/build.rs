@@ -1,9 +1,17 @@
 //! Tells the program which commit it is built from, so that what it records can say so.
 
+use std::fs;
+use std::hash::{DefaultHasher, Hasher};
+use std::path::Path;
 use std::process::Command;
 
 /// What goes into the program, seen from the root of the tree.
 const SOURCES: [&str; 5] = ["bpf", "crates", "plans", "Cargo.lock", "Cargo.toml"];
+/// What of that decides what a cell of a plan measures: plans are read when they are run, and each
+/// record says by itself what its cells did.
+const CODE: [&str; 4] = ["bpf", "crates", "Cargo.lock", "Cargo.toml"];
+/// The root of the tree.
+const ROOT: &str = "../..";
 
 fn main() {
     let version = std::env::var("CARGO_PKG_VERSION").expect("cargo sets it");
@@ -15,10 +23,11 @@ fn main() {
     println!("cargo::rustc-env=LULL_COMMIT={}", commit.unwrap_or_default());
 }
 
-/// The commit, with `-dirty` where the sources are other ones; none where there is no tree.
+/// The commit, with `-dirty` where the sources are other ones, and a number for what they are; none
+/// where there is no tree.
 fn commit() -> Option<String> {
     for source in SOURCES {
-        println!("cargo::rerun-if-changed=../../{source}");
+        println!("cargo::rerun-if-changed={ROOT}/{source}");
     }
     // The reflog grows with whatever moves the commit; without one it is left to HEAD.
     for file in ["HEAD", "logs/HEAD"] {
@@ -27,10 +36,26 @@ fn commit() -> Option<String> {
         }
     }
     let commit = git(&["rev-parse", "HEAD"])?;
-    let status = [&["-C", "../..", "status", "--porcelain", "--"][..], &SOURCES].concat();
-    let changed = git(&status)?;
-    let dirty = if changed.is_empty() { "" } else { "-dirty" };
-    Some(commit + dirty)
+    let status = [&["-C", ROOT, "status", "--porcelain", "--"][..], &SOURCES].concat();
+    match git(&status)?.is_empty() {
+        true => Some(commit),
+        false => Some(format!("{commit}-dirty.{:08x}", changes()? as u32)),
+    }
+}
+
+/// A number for all by which the code differs from the commit: two programs that were built of a changed
+/// tree are not to be taken for one, for what they measure may differ.
+fn changes() -> Option<u64> {
+    let mut hasher = DefaultHasher::new();
+    // With full hashes it tells of files that are no text, too.
+    let diff = ["-C", ROOT, "diff", "HEAD", "--full-index", "--no-ext-diff", "--no-color", "--"];
+    hasher.write(git(&[&diff[..], &CODE].concat())?.as_bytes());
+    let new = ["-C", ROOT, "ls-files", "--others", "--exclude-standard", "--"];
+    for path in git(&[&new[..], &CODE].concat())?.lines() {
+        hasher.write(path.as_bytes());
+        hasher.write(&fs::read(Path::new(ROOT).join(path)).unwrap_or_default());
+    }
+    Some(hasher.finish())
 }
 
 /// What git answers; none without git, or outside a tree.

@@ -8,11 +8,11 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::Context;
-use lull_lab::judge::{Results, judge_beside};
+use lull_lab::judge::{Results, Verdict, judge_beside};
 use lull_lab::plan::{Cell, Library, Network, Plan, PlanError, Selection};
 use lull_lab::record::CellRecord;
 use lull_lab::report::ReportError;
-use lull_lab::run::{self, Budget, Isolation, Outcome, RunError, Runner, Surroundings};
+use lull_lab::run::{self, Budget, Isolation, Outcome, Outlook, RunError, Runner, Surroundings};
 use serde_json::{Value, json};
 
 mod demo;
@@ -54,6 +54,8 @@ Examples:
       several plans, and the results as JSON
   lull lab run --simulated '*' --quick
       all simulations, in minutes on any machine; those that play a log find it by --data
+  lull lab run --prune --out report nice-fig3
+      and none of what an earlier text of the plan has recorded stays in the record
 
 Plans with a congestion control of ours in the kernel, or programs under lull exec, need root and BPF;
 others over the emulator or a wire no root where user namespaces are allowed; simulations nothing.
@@ -61,9 +63,12 @@ others over the emulator or a wire no root where user namespaces are allowed; si
 Cells in which the machine kept the emulator from being on time are run again, twice at most, and the
 run in which it was least late is kept. With --quick they are not.
 
+What is recorded is not measured again by another program, as when a controller was changed and built
+anew: the run says of how many cells that is, and --fresh runs them again.
+
 A plan's axes are in its file, and in the keys of the cells as they end. The exit code is 1 if a cell
-could not be run, with --check also if a check is missed or some of its cells have no such value, and 2
-for plans and selections that make no sense.";
+or a plan could not be run, in which case the other plans run all the same, with --check also if a check
+is missed or some of its cells have no such value, and 2 for plans and selections that make no sense.";
 
 /// Run experiments, and hold what they show against what is demanded
 #[derive(Debug, clap::Args)]
@@ -84,7 +89,7 @@ pub(crate) struct RunArgs {
     /// Cells at once [default: by what the machine carries]
     #[arg(long, value_name = "N")]
     jobs: Option<usize>,
-    /// Only plans that need no kernel, whatever else the patterns name
+    /// Only cells that need no kernel, whatever else the plans have; what is left out is told
     #[arg(long)]
     simulated: bool,
     /// Only cells with these values: AXIS=VALUE, or AXIS=VALUE,VALUE
@@ -97,6 +102,9 @@ pub(crate) struct RunArgs {
     /// Run the cells again that are recorded already
     #[arg(long)]
     fresh: bool,
+    /// Drop what the record has of cells that the plan has no more, and of cells that ran again
+    #[arg(long)]
+    prune: bool,
     /// Exit with 1 if a check is missed, or cannot be judged for want of a value
     #[arg(long)]
     check: bool,
@@ -167,18 +175,11 @@ fn try_run(args: &RunArgs) -> anyhow::Result<ExitCode> {
         return Err(PlanError::Selection(text).into());
     }
     let mut plans = Library::open(args.folder.as_deref())?.find(&patterns, args.quick)?;
+    let all = Selection::new(only.into_iter().map(String::as_str))?;
+    let mut selection = all.clone();
     if args.simulated {
-        let mut kept = Vec::new();
-        for plan in plans {
-            if plan.is_simulated()? {
-                kept.push(plan);
-            }
-        }
-        plans = kept;
-        if plans.is_empty() {
-            let text = format!("'{}': none of these needs no kernel", patterns.join("', '"));
-            return Err(PlanError::Selection(text).into());
-        }
+        selection = selection.simulated();
+        plans = without_kernel(plans, &all, &selection, &patterns)?;
     }
     let runner = Runner {
         isolation: Isolation::Processes(
@@ -187,44 +188,155 @@ fn try_run(args: &RunArgs) -> anyhow::Result<ExitCode> {
         out: args.out.clone(),
         seed: args.seed,
         jobs: args.jobs,
-        selection: Selection::new(only.into_iter().map(String::as_str))?,
+        selection,
         fresh: args.fresh,
+        prune: args.prune,
         // A first look is to be quick.
         again: !args.quick,
         data: args.data.clone(),
         program: crate::program(),
     };
+    // What makes no sense is told before anything runs.
+    let outlooks = outlooks(&plans, &runner)?;
+    let mut left: Duration = outlooks.iter().map(|outlook| outlook.time).sum();
+    if plans.len() > 1 {
+        let cells: usize = outlooks.iter().map(|outlook| outlook.cells).sum();
+        let text = format!("{} plans: {}, about {}", plans.len(), count(cells), duration(left));
+        // Where nobody reads it, the run goes on all the same.
+        let _ = writeln!(io::stderr(), "{text}");
+    }
     let mut code = ExitCode::SUCCESS;
     let mut shown = Vec::new();
     let mut ran = BTreeSet::new();
-    for plan in &plans {
-        let mut progress = Progress::new(&plan.id, args.seed);
+    let mut is_recorded = false;
+    for (plan, outlook) in plans.iter().zip(outlooks) {
+        left = left.saturating_sub(outlook.time);
+        let progress = Progress::new(&plan.id, args.seed, left);
         // Of two plans that show the same cells, the second finds those that the first one ran.
         let fresh = args.fresh && ran.insert(&plan.cells_of);
         let runner = Runner { fresh, ..runner.clone() };
-        let outcome = runner.run(plan, |event| progress.show(&event))?;
-        progress.end();
-        let results = judge_beside(plan, &outcome.cells, &outcome.others);
-        let drawn = lull_lab::plot::draw(plan, &outcome.cells, &args.out)?;
-        let is_missed = results.verdicts.iter().any(lull_lab::judge::Verdict::fails);
-        if !outcome.failed.is_empty() || (args.check && is_missed) {
-            code = ExitCode::FAILURE;
-        }
-        if args.json {
-            let mut value = results_json(plan, &outcome, &results)?;
-            value["plots"] = json!(drawn);
-            shown.push(value);
-        } else {
-            let mut text = Vec::new();
-            table::write(&mut text, plan, &outcome, &results, &drawn)?;
-            io::stdout().write_all(&text).context("cannot write")?;
+        match run_one(plan, &runner, progress) {
+            Ok(Ran { outcome, results, drawn }) => {
+                let is_missed = results.verdicts.iter().any(Verdict::fails);
+                if !outcome.failed.is_empty() || (args.check && is_missed) {
+                    code = ExitCode::FAILURE;
+                }
+                is_recorded |= !outcome.cells.is_empty();
+                if args.json {
+                    let mut value = results_json(plan, &outcome, &results)?;
+                    value["plots"] = json!(drawn);
+                    shown.push(value);
+                } else {
+                    let mut text = Vec::new();
+                    table::write(&mut text, plan, &outcome, &results, &drawn)?;
+                    io::stdout().write_all(&text).context("cannot write")?;
+                }
+            }
+            // The others can be run all the same, and what those before have shown is not lost.
+            Err(error) => {
+                code = ExitCode::FAILURE;
+                crate::complain(&error);
+                if args.json {
+                    let error = format!("{error:#}");
+                    shown.push(json!({ "id": plan.id, "title": plan.title, "error": error }));
+                }
+            }
         }
     }
     if args.json {
         let text = serde_json::to_string_pretty(&json!({ "plans": shown }))?;
         writeln!(io::stdout(), "{text}").context("cannot write")?;
+    } else if is_recorded {
+        let command = report_command(args, &patterns);
+        writeln!(io::stdout(), "\nas a page: {command}").context("cannot write")?;
     }
     Ok(code)
+}
+
+/// What came of a plan.
+struct Ran {
+    outcome: Outcome,
+    results: Results,
+    /// The plots' files.
+    drawn: Vec<PathBuf>,
+}
+
+fn run_one(plan: &Plan, runner: &Runner, mut progress: Progress) -> anyhow::Result<Ran> {
+    let outcome = runner.run(plan, |event| progress.show(&event));
+    progress.end();
+    let outcome = outcome?;
+    let results = judge_beside(plan, &outcome.cells, &outcome.others);
+    let drawn = lull_lab::plot::draw(plan, &outcome.cells, &runner.out)?;
+    Ok(Ran { outcome, results, drawn })
+}
+
+/// The plans of which something needs no kernel; says what that leaves out.
+fn without_kernel(
+    plans: Vec<Plan>,
+    all: &Selection,
+    simulated: &Selection,
+    patterns: &[String],
+) -> Result<Vec<Plan>, PlanError> {
+    let mut kept = Vec::new();
+    let mut without = Vec::new();
+    for plan in plans {
+        let (own, all) = (plan.cells(simulated, 1)?.len(), plan.cells(all, 1)?.len());
+        if own == 0 {
+            without.push(plan.id);
+            continue;
+        }
+        if own < all {
+            without.push(format!("{} of {} of {}", all - own, count(all), plan.id));
+        }
+        kept.push(plan);
+    }
+    if kept.is_empty() {
+        let text = format!("'{}': none of these needs no kernel", patterns.join("', '"));
+        return Err(PlanError::Selection(text));
+    }
+    if !without.is_empty() {
+        let text = without.join(", ");
+        let _ = writeln!(io::stderr(), "without what needs a kernel: {text}");
+    }
+    Ok(kept)
+}
+
+/// What a run of each plan would do now.
+fn outlooks(plans: &[Plan], runner: &Runner) -> Result<Vec<Outlook>, PlanError> {
+    let mut seen = BTreeSet::new();
+    let mut outlooks = Vec::new();
+    for plan in plans {
+        let outlook = match runner.outlook(plan) {
+            Ok(outlook) => outlook,
+            Err(RunError::Plan(error)) => return Err(error),
+            // That is told when its turn comes.
+            Err(_) => Outlook::default(),
+        };
+        // Of two plans that show the same cells, the first runs them.
+        let is_first = seen.insert(&plan.cells_of);
+        outlooks.push(if is_first { outlook } else { Outlook::default() });
+    }
+    Ok(outlooks)
+}
+
+/// The command that makes a page of what a run has recorded.
+fn report_command(args: &RunArgs, patterns: &[String]) -> String {
+    let mut words = vec!["lull lab report".to_owned(), quoted(&args.out.display().to_string())];
+    words.extend(patterns.iter().map(|pattern| quoted(pattern)));
+    words.extend(args.quick.then(|| "--quick".to_owned()));
+    if let Some(folder) = &args.folder {
+        words.extend(["--plans".to_owned(), quoted(&folder.display().to_string())]);
+    }
+    words.join(" ")
+}
+
+/// A word as a shell takes it.
+fn quoted(word: &str) -> String {
+    let is_plain = |c: char| c.is_alphanumeric() || "-_=.,/:@%+".contains(c);
+    match !word.is_empty() && word.chars().all(is_plain) {
+        true => word.to_owned(),
+        false => format!("'{}'", word.replace('\'', r"'\''")),
+    }
 }
 
 fn results_json(plan: &Plan, outcome: &Outcome, results: &Results) -> anyhow::Result<Value> {
@@ -260,12 +372,14 @@ fn try_list(args: &ListArgs) -> anyhow::Result<ExitCode> {
     let budget = Budget::of_this_machine(None);
     let mut shown = Vec::new();
     let mut out = Vec::new();
+    let mut totals = Totals::default();
     for (plan, quick) in plans {
         let cells = |plan: &Plan| plan.cells(&Selection::default(), 1);
         let (full, quick) = (cells(&plan)?, cells(&quick)?);
         let time = |cells: &[Cell]| run::estimate(cells.iter().map(|cell| &cell.scenario), &budget);
         let (time, quick_time) = (time(&full), time(&quick));
         let runs = runs_on(&full);
+        totals.add(&plan, [(&full, false), (&quick, true)], &budget);
         if args.json {
             let mut value = plan.summary();
             value["about"] = json!(plan.about.trim());
@@ -293,11 +407,63 @@ fn try_list(args: &ListArgs) -> anyhow::Result<ExitCode> {
         }
     }
     if args.json {
-        out = serde_json::to_vec_pretty(&json!({ "plans": shown }))?;
+        let value = json!({ "plans": shown, "total": totals.to_json() });
+        out = serde_json::to_vec_pretty(&value)?;
         out.push(b'\n');
+    } else if totals.plans > 1 {
+        totals.write(&mut out)?;
     }
     io::stdout().write_all(&out).context("cannot write")?;
     Ok(ExitCode::SUCCESS)
+}
+
+/// What several plans cost together, each cell counted once, whoever shows it.
+#[derive(Default)]
+struct Totals {
+    plans: usize,
+    seen: BTreeSet<String>,
+    /// Cells and about how long they take one plan after the other: all of them in full and --quick,
+    /// and of them those that need no kernel.
+    sums: [(usize, Duration); 4],
+}
+
+impl Totals {
+    fn add(&mut self, plan: &Plan, sets: [(&Vec<Cell>, bool); 2], budget: &Budget) {
+        self.plans += 1;
+        if !self.seen.insert(plan.cells_of.clone()) {
+            return;
+        }
+        for (cells, is_quick) in sets {
+            let all: Vec<_> = cells.iter().map(|cell| &cell.scenario).collect();
+            let own = all.iter().copied().filter(|scenario| scenario.is_simulated()).collect();
+            for (first, scenarios) in [(0, all), (2, own)] {
+                let (count, time) = &mut self.sums[first + usize::from(is_quick)];
+                *count += scenarios.len();
+                *time += run::estimate(scenarios.into_iter(), budget);
+            }
+        }
+    }
+
+    fn to_json(&self) -> Value {
+        let [full, quick, simulated, simulated_quick] =
+            self.sums.map(|(cells, time)| json!({ "cells": cells, "seconds": time.as_secs() }));
+        json!({
+            "plans": self.plans,
+            "full": full,
+            "quick": quick,
+            "simulated": simulated,
+            "simulated_quick": simulated_quick,
+        })
+    }
+
+    fn write(&self, out: &mut Vec<u8>) -> io::Result<()> {
+        let told = |at: usize| {
+            let (cells, time) = self.sums[at];
+            format!("{}, about {}", count(cells), duration(time))
+        };
+        writeln!(out, "all {} plans: {}; --quick: {}", self.plans, told(0), told(1))?;
+        writeln!(out, "    of that --simulated: {}; --quick: {}", told(2), told(3))
+    }
 }
 
 /// Where cells run.

@@ -159,16 +159,30 @@ fn what_makes_no_sense_is_told_on_one_line_with_an_exit_code_of_its_own() {
 #[test]
 fn what_needs_no_kernel_is_run_anywhere() {
     let empty = tempfile::tempdir().unwrap();
-    // The second of these takes a kernel, the third does for some of its cells.
+    // The second of these takes a kernel, the third does for half of its cells.
     let plans = ["bench-dumbbell", "demo", "simulator-kernel"];
     let mut command = Command::new(env!("CARGO_BIN_EXE_lull"));
     command.args(["lab", "run", "--simulated", "--quick"]).args(plans).current_dir(empty.path());
     let output = command.output().unwrap();
-    assert!(output.status.success(), "{}", text(&output.stderr));
-    let records = fs::read_dir(empty.path().join("out")).unwrap();
-    let names: Vec<_> = records.map(|entry| entry.unwrap().file_name()).collect();
-    assert!(names.iter().any(|name| name == "bench-dumbbell.quick.jsonl"), "{names:?}");
-    assert!(names.iter().all(|name| text(name.as_encoded_bytes()).starts_with("bench-")));
+    let said = text(&output.stderr);
+    assert!(output.status.success(), "{said}");
+    let out = empty.path().join("out");
+    let records = fs::read_dir(&out).unwrap();
+    let mut names: Vec<_> = records
+        .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+        .filter(|name| name.ends_with(".jsonl"))
+        .collect();
+    names.sort();
+    assert_eq!(names, ["bench-dumbbell.quick.jsonl", "simulator-kernel.quick.jsonl"]);
+    let record = lines(&out.join("simulator-kernel.quick.jsonl"));
+    let cells = cells(&record);
+    assert!(!cells.is_empty() && cells.iter().all(|key| key.contains("network=simulator")));
+    // What is left out is told: the one as a whole, and of the other as much as is there.
+    let (left_out, all) = (cells.len(), 2 * cells.len());
+    let told =
+        format!("without what needs a kernel: demo, {left_out} of {all} cells of simulator-kernel");
+    assert!(said.contains(&told), "no {told} in {said}");
+    assert!(said.contains("2 plans: "), "{said}");
 }
 
 #[test]

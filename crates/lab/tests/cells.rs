@@ -184,6 +184,53 @@ fn registering() -> MutexGuard<'static, ()> {
     REGISTERING.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
+/// With BPF it can be had, and they run as well.
+#[test]
+fn cells_without_the_control_that_they_need_fail_and_the_others_run() {
+    if lull_testing::bpf().is_ok() {
+        return;
+    }
+    let plan = plan(
+        "[[axes]]
+         name = 'network'
+         values = ['simulator', 'emulator']
+         [topology]
+         kind = '$network'
+         rate = '10mbit'
+         rtt = '20ms'
+         [controls.ours]
+         algorithm = 'nice'
+         [[groups]]
+         name = 'a'
+         kind = 'bulk'
+         control = 'ours'
+         phases = ['p']
+         [[phases]]
+         name = 'p'
+         settle = '0s'
+         measure = '1s'",
+    );
+    let out = tempfile::tempdir().unwrap();
+    let mut refused = None;
+    let runner = runner(out.path());
+    let outcome = runner.run(&plan, |event| {
+        if let Event::Refused { cells, why } = event {
+            refused = Some((cells, why));
+        }
+    });
+    let outcome = outcome.unwrap();
+    assert_eq!((outcome.cells.len(), outcome.failed.len()), (1, 1));
+    let (cells, why) = refused.unwrap();
+    assert_eq!((cells, &why), (1, &outcome.failed[0].error));
+    assert!(why.contains("'ours' cannot be had"), "{why}");
+    // Where none of them can run, that is told once, and nothing recorded.
+    let only = Selection::new(["network=emulator"]).unwrap();
+    let record = std::fs::read_to_string(&outcome.record).unwrap();
+    let error = Runner { selection: only, ..runner }.run(&plan, |_| {}).unwrap_err().to_string();
+    assert!(error.contains("'ours' cannot be had") && !error.contains('\n'), "{error}");
+    assert_eq!(std::fs::read_to_string(&outcome.record).unwrap(), record);
+}
+
 /// The first of three runs in which the emulator was on time, or the last.
 fn run_on_time(plan: &Plan) -> CellRecord {
     let mut cell = run_one(plan);

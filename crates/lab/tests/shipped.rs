@@ -131,8 +131,7 @@ fn group_record(
     let is_tcp = !matches!(group.kind, Kind::Datagrams(_));
     if is_tcp && !matches!(group.kind, Kind::Command { .. }) {
         record.srtt_ms = Some(numbers.next());
-        // Above two packets, where nice-ablation judges.
-        record.window = Some(2.0 * numbers.next());
+        record.window = Some(numbers.next());
     }
     if is_tcp && is_simulated {
         record.timeouts = Some(numbers.count());
@@ -218,6 +217,7 @@ fn measured(cell: &Cell, reported: &[Vec<String>], numbers: &mut Numbers) -> Cel
             measured_to_s: numbers.next(),
             utilisation: has_link.then(|| numbers.next()),
             queueing: has_link.then(|| numbers.spread()),
+            overflows: is_simulated.then_some(1000),
             timing_error: is_emulated.then(|| numbers.spread()),
             arrival_error: is_emulated.then(|| numbers.spread()),
             cpu: CpuRecord {

@@ -58,6 +58,9 @@ fn bulk_flows_share_a_link_and_leave_it() {
     // TCP's own idea of it has a packet's time on the link in it.
     assert!((first.srtt_ms.unwrap() - first.rtt_ms.unwrap()).abs() < 5.0, "{first:?}");
     assert!(first.dropped > 0 && first.retransmitted > 0, "{first:?}");
+    // A flow that is alone reacts once to each overflow, however many packets that costs it.
+    let (cuts, overflows) = (first.cuts.unwrap(), alone.overflows.unwrap());
+    assert!(overflows > 0 && overflows.abs_diff(cuts) <= 1, "{overflows}: {first:?}");
     assert!(alone.utilisation.unwrap() > 0.97 && !alone.groups.contains_key("second"));
     let megabits = first.transferred_bytes.unwrap() as f64 * 8.0 / 1e6 / 20.0;
     assert!((megabits - first.goodput_mbit).abs() < 1e-4, "{first:?}");

@@ -1,7 +1,7 @@
 //! How a run goes on: a bar on a terminal, lines elsewhere.
 
 use std::io::{self, Write};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use lull_lab::run::Event;
@@ -17,10 +17,13 @@ pub(crate) struct Progress {
     cells: usize,
     ended: usize,
     since: Instant,
+    /// About how long the plans after it take.
+    after: Duration,
 }
 
 impl Progress {
-    pub(crate) fn new(plan: &str, seed: u64) -> Self {
+    /// Of a plan; those after it take about so long.
+    pub(crate) fn new(plan: &str, seed: u64, after: Duration) -> Self {
         let target =
             if is_watched() { ProgressDrawTarget::stderr() } else { ProgressDrawTarget::hidden() };
         let bar = ProgressBar::with_draw_target(Some(0), target);
@@ -29,7 +32,16 @@ impl Progress {
         bar.set_style(style.progress_chars("=> "));
         bar.set_prefix(plan.to_owned());
         let since = Instant::now();
-        Progress { plan: plan.to_owned(), seed, bar, cells: 0, ended: 0, since }
+        Progress { plan: plan.to_owned(), seed, bar, cells: 0, ended: 0, since, after }
+    }
+
+    /// How long it takes yet, and how long all plans do.
+    fn left(&self, own: Duration) -> String {
+        let mut text = format!("about {} left", duration(own));
+        if !self.after.is_zero() {
+            text = format!("{text}, {} with the plans after it", duration(own + self.after));
+        }
+        text
     }
 
     fn say(&self, text: &str) {
@@ -60,8 +72,12 @@ impl Progress {
                 if *recorded > 0 {
                     text = format!("{text}; {recorded} more are recorded already");
                 }
-                if let Some(older) = older {
-                    text = format!("{text}, some by commit {older} (--fresh runs them again)");
+                if let Some((cells, commit)) = older {
+                    let which = if cells == recorded { "all" } else { &cells.to_string() };
+                    text = format!(
+                        "{text}, {which} of them by another program, of commit {commit} (--fresh runs \
+                         them again)"
+                    );
                 }
                 self.say(&text);
                 if *others > 0 {
@@ -71,22 +87,27 @@ impl Progress {
                         self.plan
                     ));
                 }
-                self.bar.set_message(format!("about {} left", duration(*time)));
+                self.bar.set_message(self.left(*time));
+            }
+            Event::Refused { cells, why } => {
+                self.ended += *cells;
+                self.bar.inc(*cells as u64);
+                self.say(&format!("{}: {} cannot be run: {why}", self.plan, count(*cells)));
+            }
+            Event::Pruned { cells } => {
+                self.say(&format!("{}: dropped {} from the record", self.plan, count(*cells)));
             }
             Event::Began { .. } => {}
             Event::Ended { key, failure, left } => {
                 self.ended += 1;
                 self.bar.inc(1);
-                self.bar.set_message(format!("about {} left", duration(*left)));
+                let left = self.left(*left);
+                self.bar.set_message(left.clone());
                 if let Some(failure) = failure {
                     self.say(&format!("{}: {key}: failed: {failure}", self.plan));
                 } else if !is_watched() {
                     let (ended, cells) = (self.ended, self.cells);
-                    let left = duration(*left);
-                    self.say(&format!(
-                        "{}: {ended} of {cells}, about {left} left: {key}",
-                        self.plan
-                    ));
+                    self.say(&format!("{}: {ended} of {cells}, {left}: {key}", self.plan));
                 }
             }
         }

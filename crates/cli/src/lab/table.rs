@@ -5,6 +5,7 @@ use std::path::PathBuf;
 
 use lull_lab::judge::{Column, Results, Table, TableRow};
 use lull_lab::plan::Plan;
+use lull_lab::record::Failed;
 use lull_lab::run::Outcome;
 
 /// Rows that are shown at most; of more, only those that miss something.
@@ -43,8 +44,17 @@ pub(crate) fn write(
             results.disturbed.len()
         )?;
     }
+    // What keeps one cell from running often keeps many.
+    let mut failures: Vec<(&Failed, usize)> = Vec::new();
     for failed in &outcome.failed {
-        writeln!(to, "failed: {}: {}", failed.key, failed.error)?;
+        match failures.iter_mut().find(|(first, _)| first.error == failed.error) {
+            Some((_, others)) => *others += 1,
+            None => failures.push((failed, 0)),
+        }
+    }
+    for (failed, others) in failures {
+        let more = if others == 0 { String::new() } else { format!(" and {others} more") };
+        writeln!(to, "failed: {}{more}: {}", failed.key, failed.error)?;
     }
     for plot in plots {
         writeln!(to, "plot: {}", plot.display())?;

@@ -93,10 +93,23 @@ pub struct Judged {
     pub key: String,
     /// Its value.
     pub value: f64,
+    /// Half the width of its 95 % confidence interval, where it is judged by the end of that which is
+    /// kinder to the demand: of slopes.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub half_width: Option<f64>,
     /// What is demanded.
     pub bound: f64,
-    /// How far the value is on the right side; negative where it is not.
+    /// How far the value, or that end of its interval, is on the right side; negative where it is not.
     pub margin: f64,
+}
+
+impl Judged {
+    /// The value for people, with its interval.
+    pub(crate) fn told(&self) -> String {
+        let value = number(self.value, 4);
+        self.half_width
+            .map_or_else(|| value.clone(), |half| format!("{value} ± {}", number(half, 4)))
+    }
 }
 
 /// Where values lie.
@@ -353,7 +366,6 @@ fn slopes(
     all: &[Judged],
     axis: &str,
     places: &[f64],
-    is_least: bool,
     judged: impl Fn(&str, f64, f64) -> Judged,
 ) -> Vec<Judged> {
     let mut combinations: BTreeMap<String, Vec<(f64, &Judged)>> = BTreeMap::new();
@@ -364,8 +376,8 @@ fn slopes(
         let points: Vec<_> = cells.iter().map(|(place, one)| (*place, one.value)).collect();
         let bounds: Vec<_> = cells.iter().map(|(_, one)| one.bound).collect();
         let (slope, half) = slope(&points)?;
-        let kinder = if is_least { slope + half } else { slope - half };
-        Some(judged(key, kinder, mean(&bounds)?))
+        let one = judged(key, slope, mean(&bounds)?);
+        Some(Judged { half_width: Some(half), margin: one.margin + half, ..one })
     });
     slopes.collect()
 }
@@ -384,7 +396,7 @@ fn verdict(
     let limit = if is_least { &check.never_below } else { &check.never_above };
     let judged = |key: &str, value: f64, bound: f64| {
         let margin = if is_least { value - bound } else { bound - value };
-        Judged { key: key.to_owned(), value, bound, margin }
+        Judged { key: key.to_owned(), value, half_width: None, bound, margin }
     };
     let mut judgements = Vec::new();
     let mut parts = Vec::new();
@@ -438,7 +450,7 @@ fn verdict(
         }
         Of::Slope => {
             let axis = check.over.as_deref().expect("plans are checked when they are read");
-            judgements = slopes(&judgements, axis, &places, is_least, judged);
+            judgements = slopes(&judgements, axis, &places, judged);
             None
         }
         Of::Mean => Some(("mean", mean as fn(&[f64]) -> Option<f64>)),
@@ -495,8 +507,8 @@ fn explain(
     let Some(worst) = judgements.first() else { return "nothing to judge".to_owned() };
     let at = |one: &Judged| {
         let side = if one.margin < 0.0 { "misses" } else { "meets" };
-        let [value, bound, margin] = [one.value, one.bound, one.margin.abs()].map(|n| number(n, 4));
-        format!("{value} {side} {bound} by {margin} ({})", one.key)
+        let [bound, margin] = [one.bound, one.margin.abs()].map(|n| number(n, 4));
+        format!("{} {side} {bound} by {margin} ({})", one.told(), one.key)
     };
     let mut text = if judgements.len() == 1 {
         at(worst)

@@ -168,14 +168,31 @@ fn a_check_may_speak_of_a_slope_as_far_as_it_is_sure() {
     let upward = [1.0, 2.0, 2.6, 3.0, 3.3];
     let verdict = check(&format!("{slope}at_most = 0"), &upward);
     assert_eq!((verdict.is_met, verdict.judged), (Some(false), 1));
-    // One Mbit/s each time that the flows double.
-    let value = verdict.worst[0].value;
-    assert!((0.9..1.0).contains(&value) && verdict.why.contains("(over flows)"), "{verdict:?}");
+    assert!(verdict.why.contains("(over flows)"), "{verdict:?}");
     assert_eq!(check(&format!("{slope}at_least = 1"), &upward).is_met, Some(true));
     // What may be chance is no trend.
     let verdict = check(&format!("{slope}at_most = 0"), &[1.0, 3.0, 1.5, 3.0, 1.6]);
     assert_eq!(verdict.is_met, Some(true), "{verdict:?}");
     assert_eq!(check(&format!("{slope}at_most = 0"), &[1.0, 2.0]).is_met, None);
+}
+
+#[test]
+fn of_a_slope_the_slope_is_told_and_the_kinder_end_of_its_interval_judged() {
+    let slope = "of = 'slope'\nover = 'flows'\nat_most = 0";
+    // One Mbit/s each time that the flows double, as far as one can tell.
+    let verdict = check(slope, &[1.0, 2.0, 2.6, 3.0, 3.3]);
+    let worst = &verdict.worst[0];
+    let half = worst.half_width.unwrap();
+    assert!((worst.value - 0.9948).abs() < 1e-3 && (0.01..0.1).contains(&half), "{worst:?}");
+    assert!((worst.margin - (half - worst.value)).abs() < 1e-9, "{worst:?}");
+    assert!(verdict.why.starts_with("0.9948 ± 0.0247 misses 0 by 0.9701"), "{}", verdict.why);
+    assert_eq!(verdict.range.unwrap().low, worst.value);
+    // One that is up and not sure is told as it is, and met.
+    let verdict = check(slope, &[1.0, 3.0, 1.5, 3.0, 1.6]);
+    assert!(verdict.worst[0].value > 0.0 && verdict.worst[0].margin > 0.0, "{verdict:?}");
+    assert_eq!(verdict.is_met, Some(true));
+    // Whatever is no slope has no interval to be judged by.
+    assert_eq!(check("at_most = 0", &[1.0, 2.0]).worst[0].half_width, None);
 }
 
 #[test]

@@ -64,6 +64,7 @@ impl Observed {
             measured_to_s: since(phase.after.0),
             utilisation: None,
             queueing: None,
+            overflows: None,
             timing_error: None,
             arrival_error: None,
             cpu: phase.cpu,

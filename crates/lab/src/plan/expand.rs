@@ -27,10 +27,12 @@ pub struct Cell {
     pub written: Value,
 }
 
-/// A part of a plan's cells: of the axes named, only these values.
+/// A part of a plan's cells: of the axes named, only these values, and where that is asked for, only
+/// what takes no kernel.
 #[derive(Clone, Debug, Default)]
 pub struct Selection {
     wanted: BTreeMap<String, Vec<String>>,
+    simulated: bool,
 }
 
 impl Selection {
@@ -50,12 +52,18 @@ impl Selection {
             let values = values.split(',').map(|value| value.trim().to_owned());
             wanted.entry(axis.trim().to_owned()).or_default().extend(values);
         }
-        Ok(Selection { wanted })
+        Ok(Selection { wanted, simulated: false })
+    }
+
+    /// The same, of cells that take no kernel.
+    #[must_use]
+    pub fn simulated(self) -> Self {
+        Selection { simulated: true, ..self }
     }
 
     /// Whether it takes every cell.
     pub(crate) fn is_all(&self) -> bool {
-        self.wanted.is_empty()
+        self.wanted.is_empty() && !self.simulated
     }
 
     fn check(&self, axes: &[Axis]) -> Result<(), PlanError> {
@@ -106,6 +114,22 @@ impl Plan {
     /// [`PlanError::Selection`], or [`PlanError::File`] for a cell that cannot be.
     pub fn cells(&self, selection: &Selection, seed: u64) -> Result<Vec<Cell>, PlanError> {
         selection.check(&self.axes)?;
+        let combinations = self.combinations(selection);
+        let mut cells = Vec::new();
+        // Repetitions come last, so that a run that is cut short has each cell once.
+        for repetition in 1..=self.repetitions {
+            for values in &combinations {
+                let cell = self.cell(values.clone(), repetition, seed)?;
+                if !selection.simulated || cell.scenario.is_simulated() {
+                    cells.push(cell);
+                }
+            }
+        }
+        Ok(cells)
+    }
+
+    /// The combinations of the axes' values that are not excluded.
+    pub(crate) fn combinations(&self, selection: &Selection) -> Vec<Map<String, Value>> {
         let mut combinations: Vec<Vec<&Value>> = vec![Vec::new()];
         for axis in &self.axes {
             let taken = |value: &&Value| selection.takes(&axis.name, value);
@@ -120,22 +144,14 @@ impl Plan {
                 })
                 .collect();
         }
-        let mut cells = Vec::new();
-        // Repetitions come last, so that a run that is cut short has each cell once.
-        for repetition in 1..=self.repetitions {
-            for combination in &combinations {
-                let values: Map<String, Value> = self
-                    .axes
-                    .iter()
-                    .zip(combination)
-                    .map(|(axis, value)| (axis.name.clone(), (*value).clone()))
-                    .collect();
-                if !self.file.exclude.iter().any(|pattern| matches(pattern, &values)) {
-                    cells.push(self.cell(values, repetition, seed)?);
-                }
-            }
-        }
-        Ok(cells)
+        let named = |combination: &Vec<&Value>| -> Map<String, Value> {
+            let values = self.axes.iter().zip(combination);
+            values.map(|(axis, value)| (axis.name.clone(), (*value).clone())).collect()
+        };
+        let is_run = |values: &Map<String, Value>| {
+            !self.file.exclude.iter().any(|pattern| matches(pattern, values))
+        };
+        combinations.iter().map(named).filter(is_run).collect()
     }
 
     fn cell(

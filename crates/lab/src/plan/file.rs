@@ -160,6 +160,19 @@ pub enum PlotKind {
     Points,
 }
 
+/// Where the values of an axis stand from left to right.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Spacing {
+    /// At even distances, whatever they are.
+    #[default]
+    Even,
+    /// Where they are as numbers.
+    Linear,
+    /// Where their logarithms are.
+    Log,
+}
+
 /// What is drawn upwards, by a name of its own.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -210,9 +223,17 @@ pub struct Plot {
     pub level: Option<f64>,
     /// What the level is.
     pub level_title: Option<String>,
-    /// Whether the upward axis is logarithmic.
+    /// Whether the upward axis is logarithmic. What is not above zero has no place on it: of means
+    /// that are not, an arrow shows where their intervals end.
     #[serde(default)]
     pub log: bool,
+    /// Of lines: where the values of `x` stand.
+    #[serde(default)]
+    pub spacing: Spacing,
+    /// Of lines: whether series that the plan has at one value of `x` only do not depend on it, and
+    /// are drawn as level lines.
+    #[serde(default)]
+    pub levels: bool,
 }
 
 impl Plot {
@@ -223,7 +244,23 @@ impl Plot {
     }
 
     /// What cannot be, in one line.
-    pub(super) fn check(&self) -> Result<(), String> {
+    pub(super) fn check(&self, axes: &[Axis]) -> Result<(), String> {
+        if self.kind != PlotKind::Lines && (self.spacing != Spacing::Even || self.levels) {
+            return Err("draws no lines: leave out 'spacing' and 'levels'".to_owned());
+        }
+        let fits = |value: &Value| match self.spacing {
+            Spacing::Even => true,
+            Spacing::Linear => value.is_number(),
+            Spacing::Log => value.as_f64().is_some_and(|number| number > 0.0),
+        };
+        let x = axes.iter().find(|axis| axis.name == self.x);
+        if x.is_some_and(|axis| !axis.values.iter().all(fits)) {
+            let x = &self.x;
+            return Err(match self.spacing {
+                Spacing::Log => format!("has 'spacing' by logarithms: '{x}' is not above 0"),
+                _ => format!("has 'spacing' by numbers: '{x}' has other values"),
+            });
+        }
         if self.y.is_some() != self.entries.is_empty() {
             return Err("needs either 'y' or 'entries'".to_owned());
         }

@@ -36,7 +36,7 @@ pub use error::PlanError;
 pub(crate) use expand::shown;
 pub use expand::{Cell, Selection};
 pub use expression::{Expression, ExpressionError};
-pub use file::{Axis, Check, Entry, Metric, Of, Paper, Plot, PlotKind};
+pub use file::{Axis, Check, Entry, Metric, Of, Paper, Plot, PlotKind, Spacing};
 use file::{PlanFile, ViewFile};
 pub use group::{Group, Kind};
 pub use library::Library;
@@ -269,7 +269,7 @@ impl Plan {
             })?;
         }
         for (at, plot) in self.plots.iter().enumerate() {
-            plot.check().map_err(|text| {
+            plot.check(&self.axes).map_err(|text| {
                 self.error(&["plots", &at.to_string()], format!("plots: '{}' {text}", plot.name))
             })?;
             for axis in plot.axes() {
@@ -362,6 +362,7 @@ const RESERVED: &[&str] = &[
     "latency",
     "utilisation",
     "queueing",
+    "overflows",
     "time_to_80",
     "time_to_90",
     "cpu",

@@ -10,7 +10,8 @@ use crate::record::QUANTITIES_BY_GROUP;
 /// What expressions can call besides quantities.
 const FUNCTIONS: [&str; 5] = ["min", "max", "abs", "sharing_of", "theorem1"];
 /// Quantities of the link or of time: `NAME.PHASE`.
-const BY_PHASE: [&str; 5] = ["utilisation", "queueing", "seconds", "timing_error", "arrival_error"];
+const BY_PHASE: [&str; 6] =
+    ["utilisation", "queueing", "overflows", "seconds", "timing_error", "arrival_error"];
 /// What stands beside phases in `cpu`.
 const OF_THE_CELL: [&str; 2] = ["cell_s", "emulator_s"];
 

@@ -3,13 +3,14 @@
 use plotters::element::DashedPathElement;
 use plotters::prelude::*;
 use plotters::style::text_anchor::{HPos, VPos};
+use serde_json::Value;
 
 use super::data::{Panel, Point, values};
 use super::style::{
     self, Area, Drawn, GRID, INK, Key, LARGE, MIDDLE, SMALL, colour, label, text, width, write,
 };
 use super::{Figure, PlotError};
-use crate::plan::{Plan, Plot, PlotKind};
+use crate::plan::{Plan, Plot, PlotKind, Spacing};
 
 /// A panel's size in pixels, if nothing needs more.
 const PANEL: (i32, i32) = (380, 300);
@@ -28,6 +29,13 @@ const WIDEST_LEVEL: i32 = 90;
 const BAR: f64 = 5.0;
 /// The height of a line of small text.
 const LINE: i32 = 15;
+/// The length of an arrow, and half the width of its head.
+const ARROW: (i32, i32) = (14, 4);
+/// What arrows are for.
+const ARROWS: &str =
+    "↓ a mean that is not above zero: the arrow begins where its 95 % interval ends";
+/// What stays free on either side of the first and the last value of an axis of numbers.
+const MARGIN: f64 = 0.04;
 
 /// Where everything goes. Texts have the room they need: titles and legends go on in another
 /// line, panels become wider, and where that is not enough, values stand upright below the axis.
@@ -45,11 +53,29 @@ struct Layout {
     left: i32,
     right: i32,
     below: i32,
-    /// The values of the axis from left to right.
+    /// The values of the axis from left to right, and where they stand between the frame's sides.
     values: Vec<String>,
+    places: Vec<f64>,
     is_upright: bool,
-    /// Every how many of the values are written.
-    every: usize,
+    /// What the figure needs to say besides.
+    note: Option<&'static str>,
+}
+
+/// Where the values of the axis stand, from left (0) to right (1).
+fn places(plan: &Plan, plot: &Plot, count: usize) -> Vec<f64> {
+    let even = || (0..count).map(|number| (number as f64 + 0.5) / count as f64).collect();
+    let of = |number: f64| if plot.spacing == Spacing::Log { number.log10() } else { number };
+    let axis = plan.axes.iter().find(|axis| axis.name == plot.x);
+    let numbers: Vec<f64> = match axis.filter(|_| plot.spacing != Spacing::Even) {
+        Some(axis) => axis.values.iter().filter_map(Value::as_f64).map(of).collect(),
+        None => return even(),
+    };
+    let low = numbers.iter().copied().fold(f64::INFINITY, f64::min);
+    let span = numbers.iter().copied().fold(f64::NEG_INFINITY, f64::max) - low;
+    if numbers.len() != count || span <= 0.0 {
+        return even();
+    }
+    numbers.iter().map(|number| MARGIN + (number - low) / span * (1.0 - 2.0 * MARGIN)).collect()
 }
 
 impl Layout {
@@ -72,12 +98,14 @@ impl Layout {
         };
         let for_values = count * (value + 8) + beside;
         // Beyond half as much again, nobody would be thankful for it.
-        let for_values = if for_values <= PANEL.0 * 3 / 2 { for_values } else { 0 };
+        let has_room = for_values <= PANEL.0 * 3 / 2 && plot.spacing == Spacing::Even;
+        let for_values = if has_room { for_values } else { 0 };
         let across = PANEL.0.max(for_bars).max(for_values).min(ACROSS);
         let columns = panels.len().clamp(1, (ACROSS / across) as usize);
         let across = across.max(LEAST / columns as i32);
         let part = (across - beside) / count;
-        let is_upright = part < value + 4;
+        // Where numbers stand close together, some of them are left out instead.
+        let is_upright = part < value + 4 && plot.spacing == Spacing::Even;
         let below = BELOW + if is_upright { value - LINE + 2 } else { 0 };
         let all = across * columns as i32;
         let title = style::wrap(&plot.title, LARGE, all - 32);
@@ -93,9 +121,10 @@ impl Layout {
             left,
             right,
             below,
+            places: places(plan, plot, values.len()),
             values,
             is_upright,
-            every: if is_upright { (LINE + part - 1) / part.max(1) } else { 1 } as usize,
+            note: has_arrows(plot, scale, panels).then_some(ARROWS),
         };
         if series > 1 {
             layout.names = panels[0].series.iter().map(|series| series.name.clone()).collect();
@@ -104,6 +133,9 @@ impl Layout {
             let first = (28 + width(&layout.heading, SMALL), layout.head + 10);
             layout.legend = style::places(&layout.names, first, 16, all - 16);
             layout.head = layout.legend.last().map_or(layout.head, |(_, y)| y + style::ROW);
+        }
+        if layout.note.is_some() {
+            layout.head += style::ROW;
         }
         layout
     }
@@ -124,19 +156,31 @@ impl Layout {
             PlotKind::Lines | PlotKind::Points => Key::Line,
             PlotKind::Bars => Key::Bar,
         };
+        if let Some(note) = self.note {
+            let y = self.head - style::ROW / 2;
+            write(area, note, (16, y), &text(SMALL, HPos::Left, VPos::Center))?;
+        }
         style::legend(area, &self.names, key, &self.legend)
     }
 
-    /// The values below an axis.
+    /// The values below an axis, from left to right; of those that would touch, the first.
     fn draw_values(&self, frame: &Frame, area: &Area<'_>) -> Drawn {
-        for (number, name) in self.values.iter().enumerate().step_by(self.every) {
+        let mut placed: Vec<(i32, &String)> =
+            self.places.iter().zip(&self.values).map(|(at, name)| (frame.x(*at), name)).collect();
+        placed.sort_by_key(|(x, _)| *x);
+        let mut end = i32::MIN;
+        for (x, name) in placed {
+            let half = if self.is_upright { LINE / 2 } else { width(name, SMALL) / 2 };
+            if x - half < end {
+                continue;
+            }
+            end = x + half + if self.is_upright { 0 } else { 4 };
             let style = if self.is_upright {
                 let end = text(SMALL, HPos::Right, VPos::Center);
                 end.transform(FontTransform::Rotate270)
             } else {
                 text(SMALL, HPos::Center, VPos::Top)
             };
-            let x = frame.x(number as f64, self.values.len());
             write(area, name, (x, frame.bottom + 7), &style)?;
         }
         Ok(())
@@ -159,6 +203,17 @@ pub(super) fn draw(plan: &Plan, plot: &Plot, panels: &[Panel]) -> Result<Figure,
     Ok(Figure::of(plot, size, svg.map_err(PlotError::drawing(&plot.name))?))
 }
 
+/// All points of a plot.
+fn points(panels: &[Panel]) -> impl Iterator<Item = &Point> {
+    let series = panels.iter().flat_map(|panel| &panel.series);
+    series.flat_map(|series| series.points.iter().flatten())
+}
+
+/// Whether a line lacks a mean that has no place on the upward axis.
+fn has_arrows(plot: &Plot, scale: &Scale, panels: &[Panel]) -> bool {
+    plot.kind == PlotKind::Lines && points(panels).any(|point| !scale.has(point.mean))
+}
+
 /// The upward axis, the same in all panels.
 pub(super) struct Scale {
     low: f64,
@@ -168,14 +223,19 @@ pub(super) struct Scale {
 
 impl Scale {
     fn of(plot: &Plot, panels: &[Panel]) -> Self {
-        let points = || {
-            let series = panels.iter().flat_map(|panel| &panel.series);
-            series.flat_map(|series| series.points.iter().flatten())
+        let points = points(panels);
+        // Beside a mean that is hardly surer than its interval is wide, decades down to the interval's
+        // other end would be of nothing.
+        let ends = |point: &Point| match plot.log {
+            true => [point.low.max(point.mean / 10.0), point.mean, point.high],
+            false => [point.low, point.mean, point.high],
         };
-        let level = plot.level.into_iter();
-        let high = points().map(|p| p.high).chain(level.clone()).fold(f64::MIN, f64::max);
-        let low = points().map(|p| p.low).chain(level).fold(f64::MAX, f64::min);
-        Scale::over(low, high, plot.log)
+        let shown = points.flat_map(ends).chain(plot.level);
+        let shown = shown.filter(|value| !plot.log || *value > 0.0);
+        let (low, high) = shown
+            .fold((f64::MAX, f64::MIN), |(low, high), value| (low.min(value), high.max(value)));
+        // A figure in which nothing is above zero has no logarithms to show.
+        if low > high { Scale::over(0.0, 1.0, false) } else { Scale::over(low, high, plot.log) }
     }
 
     /// A scale for values between these.
@@ -188,6 +248,11 @@ impl Scale {
         let span = high - low;
         let room = if span > 0.0 { span * 0.08 } else { 1.0 };
         Scale { low: if low < 0.0 { low - room } else { 0.0 }, high: high + room, is_log: false }
+    }
+
+    /// Whether a value has a place on it.
+    fn has(&self, value: f64) -> bool {
+        !self.is_log || value > 0.0
     }
 
     /// Where a value is between bottom (0) and top (1).
@@ -228,10 +293,9 @@ impl Frame {
         self.bottom - (share * f64::from(self.bottom - self.top)).round() as i32
     }
 
-    /// The middle of the n-th of `count` equal parts.
-    fn x(&self, number: f64, count: usize) -> i32 {
-        let part = f64::from(self.right - self.left) / count as f64;
-        self.left + ((number + 0.5) * part).round() as i32
+    /// What is this share of the way from left to right.
+    fn x(&self, share: f64) -> i32 {
+        self.left + (share * f64::from(self.right - self.left)).round() as i32
     }
 }
 
@@ -267,8 +331,10 @@ fn draw_panel(
         [(frame.left, frame.top), (frame.left, frame.bottom), (frame.right, frame.bottom)];
     area.draw(&PathElement::new(corners.to_vec(), INK))?;
     match plot.kind {
-        PlotKind::Bars => draw_bars(panel, scale, &frame, area)?,
-        PlotKind::Lines | PlotKind::Points => draw_lines(panel, scale, &frame, area)?,
+        PlotKind::Bars => draw_bars(panel, scale, &layout.places, &frame, area)?,
+        PlotKind::Lines | PlotKind::Points => {
+            draw_lines(panel, scale, &layout.places, &frame, area)?;
+        }
     }
     draw_level(plot, scale, layout, &frame, area)
 }
@@ -309,14 +375,19 @@ fn draw_range(point: Point, x: i32, scale: &Scale, frame: &Frame, area: &Area<'_
     Ok(())
 }
 
-fn draw_bars(panel: &Panel, scale: &Scale, frame: &Frame, area: &Area<'_>) -> Drawn {
-    let count = panel.series.first().map_or(0, |series| series.points.len());
-    let part = f64::from(frame.right - frame.left) / count.max(1) as f64;
+fn draw_bars(
+    panel: &Panel,
+    scale: &Scale,
+    places: &[f64],
+    frame: &Frame,
+    area: &Area<'_>,
+) -> Drawn {
+    let part = f64::from(frame.right - frame.left) / places.len().max(1) as f64;
     let bar = (part * 0.8 / panel.series.len() as f64).max(2.0);
     for (number, series) in panel.series.iter().enumerate() {
-        for (at, point) in series.points.iter().enumerate() {
+        for (at, point) in places.iter().zip(&series.points) {
             let Some(point) = point else { continue };
-            let middle = f64::from(frame.x(at as f64, count));
+            let middle = f64::from(frame.x(*at));
             let offset = (number as f64 - panel.series.len() as f64 / 2.0) * bar;
             let left = (middle + offset).round() as i32;
             let right = (middle + offset + bar * 0.92).round() as i32;
@@ -329,29 +400,65 @@ fn draw_bars(panel: &Panel, scale: &Scale, frame: &Frame, area: &Area<'_>) -> Dr
     Ok(())
 }
 
-fn draw_lines(panel: &Panel, scale: &Scale, frame: &Frame, area: &Area<'_>) -> Drawn {
+fn draw_lines(
+    panel: &Panel,
+    scale: &Scale,
+    places: &[f64],
+    frame: &Frame,
+    area: &Area<'_>,
+) -> Drawn {
+    // Beside each other, so that ranges do not hide each other.
+    let gaps = places.windows(2).map(|pair| (pair[1] - pair[0]).abs());
+    let part = gaps.fold(1.0, f64::min) * f64::from(frame.right - frame.left);
+    let step = (part / (panel.series.len() + 1) as f64).min(5.0);
+    let middle = (panel.series.len() as f64 - 1.0) / 2.0;
     for (number, series) in panel.series.iter().enumerate() {
-        let count = series.points.len();
-        // Beside each other, so that ranges do not hide each other.
-        let part = f64::from(frame.right - frame.left) / count.max(1) as f64;
-        let step = (part / (panel.series.len() + 1) as f64).min(5.0);
-        let middle = (panel.series.len() as f64 - 1.0) / 2.0;
         let shift = ((number as f64 - middle) * step).round() as i32;
-        let placed: Vec<(i32, Point)> = series
-            .points
-            .iter()
-            .enumerate()
-            .filter_map(|(at, point)| Some((frame.x(at as f64, count) + shift, (*point)?)))
-            .collect();
-        let points = placed.iter().map(|(x, point)| (*x, frame.y(scale.place(point.mean))));
-        let points: Vec<(i32, i32)> = points.collect();
-        if points.len() > 1 {
-            style::line(area, points.clone(), number, 2)?;
+        let placed = places.iter().zip(&series.points);
+        let placed = placed.filter_map(|(at, point)| Some((frame.x(*at) + shift, (*point)?)));
+        let placed: Vec<(i32, Point)> = placed.collect();
+        // What has no place on the axis interrupts the line: whoever joined its neighbours would have
+        // it among them.
+        for piece in placed.split(|(_, point)| !scale.has(point.mean)) {
+            let at = |(x, point): &(i32, Point)| (*x, frame.y(scale.place(point.mean)));
+            match piece {
+                [one] if series.is_level => {
+                    let (_, y) = at(one);
+                    style::line(area, vec![(frame.left, y), (frame.right, y)], number, 2)?;
+                }
+                [] | [_] => {}
+                several => style::line(area, several.iter().map(at).collect(), number, 2)?,
+            }
         }
-        for ((x, point), at) in placed.iter().zip(points) {
-            draw_range(*point, *x, scale, frame, area)?;
-            area.draw(&Circle::new(at, 4, colour(number).filled()))?;
+        for (x, point) in placed {
+            if !scale.has(point.mean) {
+                draw_arrow((x, frame.y(scale.place(point.high))), number, frame, area)?;
+                continue;
+            }
+            draw_range(point, x, scale, frame, area)?;
+            if !series.is_level {
+                let at = (x, frame.y(scale.place(point.mean)));
+                area.draw(&Circle::new(at, 4, colour(number).filled()))?;
+            }
         }
+    }
+    Ok(())
+}
+
+/// An arrow downwards from the end of an interval; from just above the frame's foot if that has no place
+/// on the axis, either.
+fn draw_arrow((x, y): (i32, i32), number: usize, frame: &Frame, area: &Area<'_>) -> Drawn {
+    let style = colour(number).stroke_width(2);
+    let (length, half) = ARROW;
+    let top = y.min(frame.bottom - length);
+    let tip = (x, top + length);
+    for points in [
+        [(x - half, top), (x + half, top)],
+        [(x, top), tip],
+        [(tip.0 - half, tip.1 - half), tip],
+        [tip, (tip.0 + half, tip.1 - half)],
+    ] {
+        area.draw(&PathElement::new(points.to_vec(), style))?;
     }
     Ok(())
 }

@@ -1,9 +1,11 @@
 //! What a plot shows, gathered from cells.
 
+use std::collections::BTreeSet;
+
 use serde_json::Value;
 
 use crate::judge::half_width;
-use crate::plan::{Expression, Plan, Plot, shown};
+use crate::plan::{Expression, Plan, Plot, Selection, shown};
 use crate::record::CellRecord;
 
 /// A panel: one value of the axis of panels.
@@ -21,6 +23,8 @@ pub(super) struct Series {
     pub(super) name: String,
     /// For each value of the axis from left to right, what the cells have there.
     pub(super) points: Vec<Option<Point>>,
+    /// Whether it does not depend on that axis, and has one of its values only for that reason.
+    pub(super) is_level: bool,
 }
 
 /// Cells that differ in nothing drawn: their mean, and its 95 % confidence interval if they are
@@ -101,6 +105,20 @@ impl Drawn<'_> {
     }
 }
 
+/// The values of the axis of series that the plan has at one of several places from left to right only.
+fn levels(plan: &Plan, plot: &Plot) -> Vec<String> {
+    let Some(series) = plot.series.as_ref().filter(|_| plot.levels) else { return Vec::new() };
+    let combinations = plan.combinations(&Selection::default());
+    let places = |name: &String| -> BTreeSet<String> {
+        let is_own = |own: &Value| shown(own) == *name;
+        let own = combinations.iter().filter(|values| values.get(series).is_some_and(is_own));
+        own.filter_map(|values| values.get(&plot.x).map(shown)).collect()
+    };
+    let is_level = |name: &String| places(name).len() == 1;
+    let has_several = values(plan, Some(&plot.x)).len() > 1;
+    values(plan, Some(series)).into_iter().filter(|name| has_several && is_level(name)).collect()
+}
+
 /// The panels of a plot that have anything on them.
 pub(super) fn panels(plan: &Plan, plot: &Plot, cells: &[CellRecord]) -> Vec<Panel> {
     let quantified = quantified(plan, plot, cells);
@@ -118,6 +136,7 @@ pub(super) fn panels(plan: &Plan, plot: &Plot, cells: &[CellRecord]) -> Vec<Pane
         (entry.name.clone(), None, drawn)
     });
     let all: Vec<(String, Option<String>, Drawn<'_>)> = of_axis.chain(of_entries).collect();
+    let levels = levels(plan, plot);
     let mut panels = Vec::new();
     for panel in values(plan, plot.panels.as_ref()) {
         let mut series = Vec::new();
@@ -134,7 +153,8 @@ pub(super) fn panels(plan: &Plan, plot: &Plot, cells: &[CellRecord]) -> Vec<Pane
                     drawn.point(&own.collect::<Vec<_>>())
                 })
                 .collect();
-            series.push(Series { name: name.clone(), points });
+            let is_level = value.as_ref().is_some_and(|own| levels.contains(own));
+            series.push(Series { name: name.clone(), points, is_level });
         }
         if series.iter().any(|series| series.points.iter().any(Option::is_some)) {
             panels.push(Panel { name: panel, series });

@@ -86,6 +86,97 @@ fn points_of_a_series_are_joined_in_the_plan_s_order_and_repetitions_are_one_poi
     assert!(figures(&plan, &[]).unwrap().is_empty());
 }
 
+/// A plan over loads of 0.1, 1 and 10 with one plot of lines; what has no load is run at 1 only.
+fn over_loads(plot: &str) -> Plan {
+    let text = format!(
+        "id = 'p'\ntitle = 'P'\nrepetitions = 2\n[paper]\nsource = 'a'\nstatement = 'b'\n\
+         [[axes]]\nname = 'kind'\nvalues = ['swept', 'fixed']\n\
+         [[axes]]\nname = 'load'\nvalues = [0.1, 1, 10]\n\
+         [[exclude]]\nkind = 'fixed'\nload = [0.1, 10]\n\
+         [topology]\nrate = '10mbit'\nrtt = '20ms'\n\
+         [[groups]]\nname = 'a'\nkind = 'bulk'\ncontrol = 'cubic'\nphases = ['p']\n\
+         [[phases]]\nname = 'p'\nsettle = '1s'\nmeasure = '1s'\n\
+         [[plots]]\nname = 'x'\ntitle = 'X'\nkind = 'lines'\nx = 'load'\nseries = 'kind'\n\
+         y = 'goodput.a.p'\ny_title = 'y'\n{plot}"
+    );
+    Plan::parse("p.toml", &text, false).unwrap()
+}
+
+fn loaded(kind: &str, load: f64, goodput_mbit: f64) -> CellRecord {
+    // As the plan spells it.
+    let load = if load < 1.0 { json!(load) } else { json!(load as u32) };
+    let values = json!({ "kind": kind, "load": load }).as_object().unwrap().clone();
+    CellRecord { values, ..cell("", json!(0), goodput_mbit, 0.0) }
+}
+
+/// Where the circles of a drawing are from left to right.
+fn circles(svg: &str) -> Vec<i32> {
+    let all = svg.split("<circle cx=\"").skip(1);
+    let mut places: Vec<i32> =
+        all.map(|rest| rest.split('"').next().unwrap().parse().unwrap()).collect();
+    places.sort_unstable();
+    places
+}
+
+#[test]
+fn numbers_stand_at_even_distances_or_where_they_or_their_logarithms_are() {
+    let cells = [0.1, 1.0, 10.0].map(|load| loaded("swept", load, load));
+    let gaps = |plot: &str| -> (i32, i32) {
+        let drawn = figures(&over_loads(plot), &cells).unwrap();
+        let places = circles(&drawn[0].svg);
+        let [first, second, third] = &places[..] else { panic!("{plot}: {places:?}") };
+        (second - first, third - second)
+    };
+    for spacing in ["", "spacing = 'log'"] {
+        let (left, right) = gaps(spacing);
+        assert!((left - right).abs() <= 1, "{spacing}: {left} {right}");
+    }
+    // 0.9 and 9.
+    let (left, right) = gaps("spacing = 'linear'");
+    assert!(right > 8 * left && left > 10, "{left} {right}");
+}
+
+#[test]
+fn a_series_that_has_one_place_by_the_plan_is_a_level_line_where_the_plot_says_so() {
+    let cells = [loaded("swept", 0.1, 1.0), loaded("swept", 10.0, 4.0), loaded("fixed", 1.0, 2.0)];
+    let levels = |plot: &str| -> Vec<bool> {
+        let plan = over_loads(plot);
+        let panels = data::panels(&plan, &plan.plots[0], &cells);
+        panels[0].series.iter().map(|series| series.is_level).collect()
+    };
+    assert_eq!(levels(""), [false, false]);
+    assert_eq!(levels("levels = true"), [false, true]);
+    let circled = |plot: &str| circles(&figures(&over_loads(plot), &cells).unwrap()[0].svg).len();
+    assert_eq!((circled(""), circled("levels = true")), (3, 2));
+    // Whatever is not recorded yet is not run at one place only.
+    let plan = over_loads("levels = true");
+    let one = [loaded("swept", 1.0, 1.0)];
+    assert!(!data::panels(&plan, &plan.plots[0], &one)[0].series[0].is_level);
+}
+
+#[test]
+fn what_is_not_above_zero_is_no_point_among_decades_but_an_arrow() {
+    let cells = [
+        loaded("swept", 0.1, 0.5),
+        // Repetitions are averaged as they are: their mean is 1, and not that of 3 and what is
+        // nearly nothing.
+        loaded("swept", 1.0, 3.0),
+        loaded("swept", 1.0, -1.0),
+        loaded("swept", 10.0, -0.2),
+    ];
+    let svg = |plot: &str| figures(&over_loads(plot), &cells).unwrap().remove(0).svg;
+    let (linear, decades) = (svg(""), svg("log = true"));
+    assert_eq!((circles(&linear).len(), circles(&decades).len()), (3, 2));
+    assert!(decades.contains("not above zero") && !linear.contains("not above zero"));
+    let plan = over_loads("log = true");
+    let points = &data::panels(&plan, &plan.plots[0], &cells)[0].series[0].points;
+    let means: Vec<f64> = points.iter().map(|point| point.unwrap().mean).collect();
+    assert_eq!(means, [0.5, 1.0, -0.2]);
+    // Nothing at all is above zero: it is drawn as it is.
+    let below = [loaded("swept", 1.0, -1.0)];
+    assert!(figures(&over_loads("log = true"), &below).is_ok());
+}
+
 #[test]
 fn a_plot_that_says_too_little_or_too_much_is_told() {
     for (plot, word) in [
@@ -100,6 +191,9 @@ fn a_plot_that_says_too_little_or_too_much_is_told() {
             "'series'",
         ),
         ("kind = 'lines'\nx = 'cap'\ny_title = 'y'\ny = '1'\nx_title = 'x'", "'x_title'"),
+        ("kind = 'lines'\nx = 'cap'\ny_title = 'y'\ny = '1'\nspacing = 'log'", "'cap'"),
+        ("kind = 'lines'\nx = 'network'\ny_title = 'y'\ny = '1'\nspacing = 'linear'", "'network'"),
+        ("kind = 'bars'\nx = 'cap'\ny_title = 'y'\ny = '1'\nlevels = true", "no lines"),
         ("kind = 'points'\nx = '1 +'\ny_title = 'y'\ny = '1'", "'1 +'"),
         ("kind = 'points'\nx = '1'\ny_title = 'y'\ny = '1'\npanels = 'cap'", "panels"),
         ("kind = 'points'\nx = '1'\ny_title = 'y'\ny = '1'\nseries = 'rate'", "no axis"),

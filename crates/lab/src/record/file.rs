@@ -1,12 +1,15 @@
 //! Record files: written line by line, so that an interrupted run loses at most its running cells.
 
+use std::collections::BTreeMap;
 use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
 
+use flate2::Compression;
 use flate2::read::MultiGzDecoder;
+use flate2::write::GzEncoder;
 
-use super::{CellRecord, Failed, Header, Line};
+use super::{CellRecord, Failed, Header, Line, combination};
 
 /// Why a record cannot be read or written.
 #[derive(Debug, thiserror::Error)]
@@ -120,12 +123,35 @@ impl Recorder {
         if recorder.file.metadata().map_err(error)?.len() == 0 {
             let packed = packed(path);
             let error = |source| RecordError::System { path: packed.clone(), source };
+            // It stays beside what is written from now on, for whoever packs that again.
             if let Some(text) = unpack(&packed).map_err(error)? {
                 recorder.replace(&text)?;
-                fs::remove_file(&packed).map_err(error)?;
             }
         }
         Ok(recorder)
+    }
+
+    /// Ends with the record packed, if it was when it was opened. Whenever the process ends, one of
+    /// both files is all of it.
+    ///
+    /// # Errors
+    /// [`RecordError::System`].
+    pub fn close(self) -> Result<(), RecordError> {
+        let packed = packed(&self.path);
+        if !packed.exists() {
+            return Ok(());
+        }
+        let beside = packed.with_extension("gz.new");
+        let pack = || -> io::Result<()> {
+            let text = fs::read(&self.path)?;
+            // Without a name and a time in it, so that the same record is the same file.
+            let mut encoder = GzEncoder::new(File::create(&beside)?, Compression::best());
+            encoder.write_all(&text)?;
+            encoder.finish()?.sync_data()?;
+            fs::rename(&beside, &packed)?;
+            fs::remove_file(&self.path)
+        };
+        pack().map_err(|source| RecordError::System { path: packed.clone(), source })
     }
 
     fn lock(&mut self) -> Result<(), RecordError> {
@@ -149,6 +175,61 @@ impl Recorder {
         let is_kept = |line: &&str| serde_json::from_str(line).is_ok_and(|line| keep(&line));
         let kept: String = text.split_inclusive('\n').filter(is_kept).collect();
         self.replace(&kept)
+    }
+
+    /// Drops what nobody reads any more: cells and failures of hashes that `is_planned` does not know,
+    /// cells that ran again, and headers that nothing stands under. Returns how many cells it dropped.
+    ///
+    /// # Errors
+    /// [`RecordError::System`].
+    pub fn prune(&mut self, is_planned: impl Fn(&str) -> bool) -> Result<usize, RecordError> {
+        let path = self.path.clone();
+        let error = |source| RecordError::System { path: path.clone(), source };
+        let bytes = fs::read(&path).map_err(error)?;
+        let text = String::from_utf8_lossy(&bytes);
+        let line = |line| Some((line, serde_json::from_str::<Line>(line).ok()?));
+        let lines: Vec<(&str, Line)> = text.split_inclusive('\n').filter_map(line).collect();
+        // What counts of cells that ran more than once is the last run, as it is read.
+        let mut runs: BTreeMap<(&str, u64), usize> = BTreeMap::new();
+        let mut results: BTreeMap<&str, usize> = BTreeMap::new();
+        for (at, (_, line)) in lines.iter().enumerate() {
+            match line {
+                Line::Header(_) => {}
+                Line::Cell(cell) => {
+                    runs.insert((combination(&cell.key), cell.seed), at);
+                    results.insert(&cell.hash, at);
+                }
+                Line::Failed(failed) => {
+                    results.insert(&failed.hash, at);
+                }
+            }
+        }
+        let mut kept = String::new();
+        let mut header = "";
+        let mut dropped = 0;
+        for (at, (text, line)) in lines.iter().enumerate() {
+            let is_kept = match line {
+                Line::Header(_) => {
+                    header = text;
+                    continue;
+                }
+                Line::Cell(cell) => {
+                    let is_last = runs.get(&(combination(&cell.key), cell.seed)) == Some(&at);
+                    let is_kept = is_last && is_planned(&cell.hash);
+                    dropped += usize::from(!is_kept);
+                    is_kept
+                }
+                Line::Failed(failed) => {
+                    results.get(failed.hash.as_str()) == Some(&at) && is_planned(&failed.hash)
+                }
+            };
+            if is_kept {
+                kept.push_str(std::mem::take(&mut header));
+                kept.push_str(text);
+            }
+        }
+        self.replace(&kept)?;
+        Ok(dropped)
     }
 
     /// Puts `text` in the place of what the record holds, as a whole or not at all.
@@ -183,6 +264,12 @@ impl Recorder {
             .and_then(|()| self.file.sync_data())
             .map_err(|source| RecordError::System { path: self.path.clone(), source })
     }
+}
+
+/// Where a record is: packed, or as it was written.
+pub(crate) fn place(path: &Path) -> PathBuf {
+    let packed = packed(path);
+    if !path.exists() && packed.exists() { packed } else { path.to_owned() }
 }
 
 /// Where gzip puts what it makes of a record.

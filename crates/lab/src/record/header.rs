@@ -11,8 +11,9 @@ use serde_json::Value;
 pub struct Program {
     /// What it was called with, without its own name.
     pub arguments: Vec<String>,
-    /// The commit that it was built from, with `-dirty` where its sources were other ones; none if
-    /// they were in no tree. The tree that a program runs in may be elsewhere by then.
+    /// The commit that it was built from, with `-dirty` where its sources were other ones, and then a
+    /// number for what they were; none if they were in no tree. The tree that a program runs in may be
+    /// elsewhere by then.
     pub commit: Option<String>,
 }
 

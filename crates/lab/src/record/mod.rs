@@ -13,6 +13,7 @@ mod header;
 mod quantities;
 mod transfers;
 
+pub(crate) use file::place;
 pub use file::{RecordError, RecordFile, Recorder};
 pub use header::{Header, Program};
 pub(crate) use header::{Origin, cores};
@@ -187,6 +188,10 @@ pub struct PhaseRecord {
     /// How long packets waited at the bottleneck, from left to right.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub queueing: Option<Spread>,
+    /// How often the bottlenecks' queues overflowed from left to right, whosever packets they dropped:
+    /// drops within two round trips of the first, with a full queue, are one overflow. Simulated only.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub overflows: Option<u64>,
     /// How much later than due the emulator delivered packets.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub timing_error: Option<Spread>,

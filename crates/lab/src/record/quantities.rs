@@ -91,6 +91,7 @@ impl CellRecord {
     /// | `completion.GROUP.PHASE` | from its programs' beginning to the end of the last | s |
     /// | `report.GROUP.PHASE.…` | what its program reported | |
     /// | `utilisation.PHASE`, `queueing.PHASE.mean_ms`, … | of the link | part, ms |
+    /// | `overflows.PHASE` | how often its queue overflowed: drops within two round trips are one | |
     /// | `seconds.PHASE` | how long it was measured | s |
     /// | `cpu.cell_s`, `cpu.emulator_s` | processor time of the whole cell | s |
     /// | `cpu.PHASE.process_s`, `.interrupts_s`, `.others_s` | the same while it was measured | s |
@@ -142,6 +143,7 @@ impl CellRecord {
         all.insert("seconds".to_owned(), by_phase(seconds));
         all.insert("utilisation".to_owned(), by_phase(|phase| json!(phase.utilisation)));
         all.insert("queueing".to_owned(), by_phase(|phase| json!(phase.queueing)));
+        all.insert("overflows".to_owned(), by_phase(|phase| json!(phase.overflows)));
         all.insert("timing_error".to_owned(), by_phase(|phase| json!(phase.timing_error)));
         all.insert("arrival_error".to_owned(), by_phase(|phase| json!(phase.arrival_error)));
         Value::Object(all)

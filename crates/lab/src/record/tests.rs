@@ -226,10 +226,79 @@ fn a_packed_record_is_read_and_gone_on_with() {
     assert!(matches!(Recorder::open(&path), Err(RecordError::InUse(_))));
     let record = RecordFile::read(&path).unwrap();
     assert_eq!((record.headers.len(), record.cells.len()), (1, 2));
-    assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1);
+
+    // What is gone on with is packed again in the end, and goes on from there the next time.
+    recorder.close().unwrap();
+    let files = || fs::read_dir(folder.path()).unwrap().count();
+    assert!(!path.exists() && files() == 1, "{}", files());
+    assert_eq!(RecordFile::read(&path).unwrap().cells.len(), 2);
+    let mut recorder = Recorder::open(&path).unwrap();
+    recorder.write(&Line::Cell(Box::new(cell("c", 1.0)))).unwrap();
+    // Whoever is killed before has the new one beside the old one, of which the new one counts.
+    drop(recorder);
+    assert_eq!(files(), 2);
+    let mut recorder = Recorder::open(&path).unwrap();
+    assert_eq!(RecordFile::read(&path).unwrap().cells.len(), 3);
+    recorder.retain(|_| false).unwrap();
+    recorder.write(&Line::Cell(Box::new(cell("d", 1.0)))).unwrap();
+    recorder.close().unwrap();
+    assert_eq!((RecordFile::read(&path).unwrap().cells.len(), files()), (1, 1));
 
     let broken = folder.path().join("q.jsonl");
     fs::write(broken.with_extension("jsonl.gz"), "nonsense").unwrap();
     let error = RecordFile::read(&broken).unwrap_err().to_string();
     assert!(error.contains("q.jsonl.gz"), "{error}");
+}
+
+#[test]
+fn what_was_never_packed_stays_as_it_is() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("p.jsonl");
+    let mut recorder = Recorder::open(&path).unwrap();
+    recorder.write(&Line::Cell(Box::new(cell("a", 1.0)))).unwrap();
+    recorder.close().unwrap();
+    assert!(path.exists() && fs::read_dir(folder.path()).unwrap().count() == 1);
+}
+
+#[test]
+fn what_nobody_reads_any_more_is_dropped_and_the_rest_is_as_it_was_written() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("p.jsonl");
+    let mut recorder = Recorder::open(&path).unwrap();
+    let of = |key: &str, hash: &str| CellRecord { hash: hash.to_owned(), ..cell(key, 1.0) };
+    let mut write = |line: Line| recorder.write(&line).unwrap();
+    let failed = |hash: &str| {
+        Line::Failed(Failed { key: "c".into(), hash: hash.into(), error: "no".into() })
+    };
+    // Of another plan, and of a plan that has changed since.
+    write(Line::Header(header()));
+    write(Line::Cell(Box::new(of("a repetition=1", "old"))));
+    write(Line::Cell(Box::new(of("gone repetition=1", "gone"))));
+    write(failed("gone"));
+    // Failed first, and ran then; failed, and nothing since.
+    write(Line::Header(header()));
+    write(failed("b"));
+    write(failed("c"));
+    write(Line::Cell(Box::new(of("a repetition=1", "a"))));
+    // Ran again.
+    write(Line::Header(header()));
+    write(Line::Cell(Box::new(of("b repetition=1", "b"))));
+    write(Line::Header(header()));
+    write(Line::Cell(Box::new(of("b repetition=1", "b"))));
+    let before = fs::read_to_string(&path).unwrap();
+    let before: Vec<&str> = before.lines().collect();
+    let read = RecordFile::read(&path).unwrap();
+    let dropped = recorder.prune(|hash| ["a", "b", "c"].contains(&hash)).unwrap();
+    assert_eq!(dropped, 3);
+    let after = fs::read_to_string(&path).unwrap();
+    let kept = [4, 6, 7, 10, 11].map(|at: usize| before[at]);
+    assert_eq!(after.lines().collect::<Vec<_>>(), kept);
+    // What is read of the plan is what was read before.
+    let again = RecordFile::read(&path).unwrap();
+    let keys = |record: &RecordFile| -> Vec<String> {
+        let own = record.cells.iter().filter(|cell| cell.hash != "gone");
+        own.map(|cell| format!("{} {}", cell.key, cell.hash)).collect()
+    };
+    assert_eq!(keys(&again), keys(&read));
+    assert_eq!(again.failed.len(), 1);
 }

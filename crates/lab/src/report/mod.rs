@@ -333,28 +333,53 @@ impl Entry {
             }
             parts.extend(self.plan.why.as_deref().map(one_line));
         }
+        parts.extend(self.leftovers());
         parts.join("; ")
     }
 
-    /// What is not as the plan has it.
+    /// The command that runs the plan into the same record.
+    fn command(&self) -> String {
+        let quick = if self.plan.quick { " --quick" } else { "" };
+        let out = self.record.parent().unwrap_or(Path::new(".")).display();
+        format!("lull lab run {}{quick} --out {out}", self.plan.id)
+    }
+
+    /// What is missing of what the plan has.
     pub fn gaps(&self) -> Vec<String> {
         let mut gaps = Vec::new();
-        let out = self.record.parent().unwrap_or(Path::new(".")).display();
         if self.plan.quick {
             gaps.push("the quick subset only".to_owned());
         }
         if !self.cells.is_empty() && self.cells.len() < self.planned {
             gaps.push(format!(
-                "{} of {} cells are recorded: 'lull lab run {}{} --out {out}' goes on",
+                "{} of {} cells are recorded: '{}' goes on",
                 self.cells.len(),
                 self.planned,
-                self.plan.id,
-                if self.plan.quick { " --quick" } else { "" },
+                self.command()
             ));
         }
         if let Some(failed) = self.failed.first() {
             let count = cells(self.failed.len());
             gaps.push(format!("{count} failed, such as {}: {}", failed.key, failed.error));
+        }
+        gaps
+    }
+
+    /// What the record has besides, and whose the cells are where several programs measured them.
+    pub fn leftovers(&self) -> Vec<String> {
+        let mut notes = Vec::new();
+        let mut programs: BTreeMap<&str, usize> = BTreeMap::new();
+        for cell in &self.cells {
+            *programs.entry(cell.commit.as_deref().unwrap_or("unknown")).or_default() += 1;
+        }
+        if programs.len() > 1 {
+            let told = |(commit, count): (&&str, &usize)| {
+                let (commit, changes) = commit.split_at(commit.find('-').unwrap_or(commit.len()));
+                format!("{} by commit {}{changes}", cells(*count), short(commit))
+            };
+            let each = programs.iter().map(told);
+            let each = each.collect::<Vec<_>>().join(", ");
+            notes.push(format!("{} programs measured the cells: {each}", programs.len()));
         }
         if self.foreign > 0 {
             let mut hashes: Vec<&str> = Vec::new();
@@ -368,12 +393,16 @@ impl Entry {
                 true => String::new(),
                 false => format!(" ({})", hashes.join(", ")),
             };
-            gaps.push(format!("left out: {} of another plan{which}", cells(self.foreign)));
+            notes.push(format!(
+                "left out: {} of another plan{which}, which '{} --prune' drops",
+                cells(self.foreign),
+                self.command()
+            ));
         }
         if self.reseeded > 0 {
-            gaps.push(format!("left out: {} with other seeds", cells(self.reseeded)));
+            notes.push(format!("left out: {} with other seeds", cells(self.reseeded)));
         }
-        gaps
+        notes
     }
 }
 

@@ -183,9 +183,8 @@ fn check_row<'a>(check: &'a Check, verdict: &'a Verdict, is_run: bool) -> CheckR
     };
     let beyond = verdict.beyond.iter();
     let misses = beyond.chain(verdict.worst.iter().filter(|one| one.margin < 0.0)).map(|one| {
-        let [value, bound, margin] =
-            [one.value, one.bound, one.margin.abs()].map(|value| number(value, 4));
-        format!("{}: {value} misses {bound} by {margin}", one.key)
+        let [bound, margin] = [one.bound, one.margin.abs()].map(|value| number(value, 4));
+        format!("{}: {} misses {bound} by {margin}", one.key, one.told())
     });
     CheckRow {
         name: &check.name,
@@ -241,7 +240,7 @@ fn demand(check: &Check) -> String {
 
 /// What a reader must know before trusting the figures.
 fn notes(entry: &Entry) -> Vec<String> {
-    let mut notes = entry.gaps();
+    let mut notes = [entry.gaps(), entry.leftovers()].concat();
     if let Some((key, late_ms)) = entry.results.disturbed.first() {
         notes.push(format!(
             "in doubt: in {} the emulator was late, worst by {} ms ({key})",

@@ -197,6 +197,38 @@ fn what_another_plan_recorded_is_left_out_and_told() {
 }
 
 #[test]
+fn what_a_record_has_besides_is_told_behind_what_the_checks_say() {
+    let folder = tempfile::tempdir().unwrap();
+    let other = plan(&PLAN.replace("values = [1, 2]", "values = [1, 2, 3]"), false);
+    record(folder.path(), &other, 1, &[6.0, 7.0, 8.0]);
+    let why = row(&report(PLAN, folder.path())).why;
+    let (checks, besides) = why.split_once("; left out: ").unwrap();
+    assert!(checks.starts_with("goodput: 2 of 2 cells"), "{why}");
+    assert!(besides.contains("1 cell of another plan") && besides.contains("--prune"), "{why}");
+    assert!(besides.contains(&format!("--out {}", folder.path().display())), "{why}");
+}
+
+#[test]
+fn cells_that_several_programs_measured_are_told_by_program() {
+    let folder = tempfile::tempdir().unwrap();
+    let whole = plan(PLAN, false);
+    record(folder.path(), &whole, 1, &[6.0]);
+    assert!(!row(&report(PLAN, folder.path())).why.contains("programs"));
+    let second = whole.cells(&Selection::default(), 1).unwrap().remove(1);
+    let mut recorder = Recorder::open(&record_path(folder.path(), &whole)).unwrap();
+    let commit = Some("0123456789abcdef-dirty.1a2b3c4d".to_owned());
+    let program = Program { arguments: Vec::new(), commit };
+    recorder.write(&Line::Header(Header::new(&program, 1, &whole))).unwrap();
+    recorder.write(&measured(&second, 7.0)).unwrap();
+    let report = report(PLAN, folder.path());
+    let told = "2 programs measured the cells: 1 cell by commit 0123456789ab-dirty.1a2b3c4d, \
+                1 cell by commit c0ffee";
+    assert!(row(&report).why.ends_with(told), "{}", row(&report).why);
+    assert!(report.html().unwrap().contains(told));
+    assert_eq!(row(&report).verdict, "met");
+}
+
+#[test]
 fn a_changed_check_judges_the_cells_that_are_there() {
     let report = judged(PLAN, &PLAN.replace("at_least = 5", "at_least = 50"), &[6.0, 7.0]);
     assert_eq!(row(&report).verdict, "met");

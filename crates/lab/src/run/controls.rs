@@ -3,36 +3,58 @@
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use super::RunError;
+use crate::emulate::chain;
 use crate::plan::{Carrier, Cell, Control};
 
 /// All variants that the cells of a run need.
 #[derive(Debug)]
 pub(super) struct Controls {
     held: Vec<(Control, lull_kernel::Held)>,
+    /// Those that cannot be had, and why.
+    refused: Vec<(Control, lull_kernel::Error)>,
+}
+
+/// The variants that a cell needs of the kernel, by what its plan calls them.
+fn needed(cell: &Cell) -> impl Iterator<Item = (&String, &Control)> {
+    let scenario = &cell.scenario;
+    let is_used = move |name: &String| {
+        scenario.groups.iter().any(|group| {
+            group.control == *name || group.kind.controls().any(|other| other == name.as_str())
+        })
+    };
+    scenario.controls.iter().filter(move |&(name, control)| {
+        !scenario.is_simulated() && control.carrier == Carrier::Kernel && is_used(name)
+    })
 }
 
 impl Controls {
     /// Registers each variant once, however many cells use it.
-    pub(super) fn register(plan: &str, cells: &[&Cell]) -> Result<Self, RunError> {
-        let mut controls = Controls { held: Vec::new() };
-        let on_kernel = cells.iter().filter(|cell| !cell.scenario.is_simulated());
-        let used = on_kernel.flat_map(|cell| &cell.scenario.controls);
-        let by_kernel = used.filter(|(_, control)| control.carrier == Carrier::Kernel);
-        for (name, control) in by_kernel {
-            if controls.held.iter().any(|(other, _)| other == control) {
+    pub(super) fn register(cells: &[&Cell]) -> Self {
+        let mut controls = Controls { held: Vec::new(), refused: Vec::new() };
+        for (_, control) in cells.iter().flat_map(|cell| needed(cell)) {
+            let is_held = controls.held.iter().any(|(other, _)| other == control);
+            if is_held || controls.refused.iter().any(|(other, _)| other == control) {
                 continue;
             }
             let parameters = control.parameters().expect("plans are checked when they are read");
             // At most 15 characters. No other process has this number, and no other run of this one.
             static NEXT: AtomicU32 = AtomicU32::new(0);
             let own = format!("lab{}_{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
-            let held = lull_kernel::hold(&own, &parameters).map_err(|source| {
-                RunError::Control { plan: plan.to_owned(), name: name.clone(), source }
-            })?;
-            controls.held.push((control.clone(), held));
+            match lull_kernel::hold(&own, &parameters) {
+                Ok(held) => controls.held.push((control.clone(), held)),
+                Err(error) => controls.refused.push((control.clone(), error)),
+            }
         }
-        Ok(controls)
+        controls
+    }
+
+    /// Why a cell cannot run, if it cannot for want of one of them.
+    pub(super) fn refusal(&self, cell: &Cell) -> Option<String> {
+        needed(cell).find_map(|(name, control)| {
+            let (_, error) = self.refused.iter().find(|(other, _)| other == control)?;
+            let why = chain(error);
+            Some(format!("the congestion control '{name}' cannot be had: {why}"))
+        })
     }
 
     /// What the kernel calls the controls of a cell.
@@ -46,5 +68,32 @@ impl Controls {
             .iter()
             .filter_map(|(alias, control)| Some((alias.clone(), name(control)?)))
             .collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::plan::{Plan, Selection};
+
+    #[test]
+    fn a_control_that_cannot_be_had_keeps_only_cells_from_running_that_need_it_of_the_kernel() {
+        let text = "id = 'p'\ntitle = 'P'\n[paper]\nsource = 'a'\nstatement = 'b'\n\
+             [[axes]]\nname = 'network'\nvalues = ['simulator', 'emulator']\n\
+             [[axes]]\nname = 'control'\nvalues = ['reno', 'ours']\n\
+             [topology]\nkind = '$network'\nrate = '10mbit'\nrtt = '20ms'\n\
+             [controls.ours]\nalgorithm = 'nice'\n\
+             [[groups]]\nname = 'a'\nkind = 'bulk'\ncontrol = '$control'\nphases = ['p']\n\
+             [[phases]]\nname = 'p'\nsettle = '0s'\nmeasure = '1s'\n";
+        let plan = Plan::parse("p.toml", text, false).unwrap();
+        let cells = plan.cells(&Selection::default(), 1).unwrap();
+        let ours = cells[3].scenario.controls["ours"].clone();
+        let error = lull_kernel::Error::NameTaken { name: "lab1_0".to_owned() };
+        let controls = Controls { held: Vec::new(), refused: vec![(ours, error)] };
+        let refused: Vec<Option<String>> =
+            cells.iter().map(|cell| controls.refusal(cell)).collect();
+        assert_eq!(refused[..3], [None, None, None]);
+        let why = refused[3].as_ref().unwrap();
+        assert!(why.contains("'ours' cannot be had: ") && why.contains("lab1_0"), "{why}");
     }
 }

@@ -1,6 +1,6 @@
 //! The runner: expands a plan, runs its cells side by side, and keeps the record.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -24,7 +24,8 @@ use presence::Presence;
 use schedule::Step;
 
 use crate::plan::{Cell, Plan, PlanError, Selection};
-use crate::record::{CellRecord, Failed, Header, Line, Program, RecordError, RecordFile, Recorder};
+use crate::record::{self, CellRecord, Failed, Header, Line, Program, RecordError};
+use crate::record::{RecordFile, Recorder};
 use crate::simulate::{self, SimulateError};
 
 /// Why a run could not be made. What keeps single cells from running is in the record instead.
@@ -40,15 +41,13 @@ pub enum RunError {
     /// Data that the simulator needs are not there.
     #[error(transparent)]
     Data(SimulateError),
-    /// A congestion control of the plan cannot be had.
-    #[error("the congestion control '{name}' of the plan {plan} cannot be had: {source}")]
+    /// None of the cells can run, for want of a congestion control.
+    #[error("{plan}: {why}")]
     Control {
         /// The plan.
         plan: String,
-        /// What the plan calls it.
-        name: String,
-        /// The reason.
-        source: lull_kernel::Error,
+        /// The control, as the plan calls it, and the reason.
+        why: String,
     },
 }
 
@@ -66,9 +65,10 @@ pub enum Isolation {
 #[derive(Clone, Debug)]
 pub enum Event {
     /// So many cells were in the record already, and so many are to be run, which will take about
-    /// so long. `older` if what is there was recorded by another commit. Where the emulator was late
-    /// in some, it is said once more: those are run again. Each of the `others` that run on this
-    /// machine takes the processors for its own.
+    /// so long. `older` if another program measured some of what is there: edit a controller, and the
+    /// cells stay what its older text showed. Where the emulator was late in some, it is said once
+    /// more: those are run again. Each of the `others` that run on this machine takes the processors
+    /// for its own.
     Planned {
         /// Cells that are not run again.
         recorded: usize,
@@ -78,10 +78,17 @@ pub enum Event {
         disturbed: usize,
         /// An estimate.
         time: Duration,
-        /// The other commit, where there is one.
-        older: Option<String>,
+        /// How many of those that are not run again another program measured, and the commit of one.
+        older: Option<(usize, String)>,
         /// Other runs that are under way.
         others: usize,
+    },
+    /// So many of the cells to run cannot be.
+    Refused {
+        /// Cells.
+        cells: usize,
+        /// Why the first of them cannot.
+        why: String,
     },
     /// A cell has begun.
     Began {
@@ -96,6 +103,11 @@ pub enum Event {
         failure: Option<String>,
         /// About how long it will take until all have ended.
         left: Duration,
+    },
+    /// The record was freed of what nobody reads any more.
+    Pruned {
+        /// Cells that it held.
+        cells: usize,
     },
 }
 
@@ -118,6 +130,8 @@ pub struct Runner {
     pub selection: Selection,
     /// Drop what an earlier run recorded of the cells selected.
     pub fresh: bool,
+    /// Free the record of what is of no cell of the plan any more, and of cells that ran again.
+    pub prune: bool,
     /// Measure again what the machine has disturbed: a phase, right away, while a hypervisor takes
     /// the processors, and a cell in which the emulator was late all the same; each
     /// [`MOST_AGAIN`] times at most.
@@ -143,6 +157,15 @@ pub struct Outcome {
     pub failed: Vec<Failed>,
 }
 
+/// What a run of a plan would do now.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Outlook {
+    /// Cells to run.
+    pub cells: usize,
+    /// About how long they take.
+    pub time: Duration,
+}
+
 /// Where the record of a plan is, under the folder `out`.
 pub fn record_path(out: &Path, plan: &Plan) -> PathBuf {
     let subset = if plan.quick { ".quick" } else { "" };
@@ -162,6 +185,12 @@ impl Runner {
         while pass.run(&mut show, &mut failed)? {
             pass.is_first = false;
         }
+        let has_written = !pass.is_first;
+        if self.prune {
+            self.prune(plan, &path, &mut show)?;
+        } else if has_written {
+            Recorder::open(&path)?.close()?;
+        }
         let after = RecordFile::read(&path)?;
         let by_hash: BTreeMap<&str, &CellRecord> =
             after.cells.iter().map(|cell| (cell.hash.as_str(), cell)).collect();
@@ -179,8 +208,48 @@ impl Runner {
             others: recorded(&others),
             headers: after.headers,
             failed,
-            record: path,
+            record: record::place(&path),
         })
+    }
+
+    /// What a run would do now, as far as the record tells: what is disturbed in it shows only then.
+    ///
+    /// # Errors
+    /// Those of [`Runner::run`] that the plan and its record have by now.
+    pub fn outlook(&self, plan: &Plan) -> Result<Outlook, RunError> {
+        let cells = plan.cells(&self.selection, self.seed)?;
+        let path = record_path(&self.out, plan);
+        let pass = Pass { runner: self, plan, cells: &cells, path: &path, is_first: true };
+        let before = pass.recorded()?;
+        let is_due = |cell: &&Cell| pass.is_due(&before, &[], cell);
+        let due: Vec<&Cell> = cells.iter().filter(is_due).collect();
+        let budget = Budget::of_this_machine(self.jobs);
+        let time = estimate(due.iter().map(|cell| &cell.scenario), &budget);
+        Ok(Outlook { cells: due.len(), time })
+    }
+
+    /// Frees a record of what nobody reads any more, whatever seeds its runs had.
+    fn prune(
+        &self,
+        plan: &Plan,
+        path: &Path,
+        show: &mut impl FnMut(Event),
+    ) -> Result<(), RunError> {
+        let headers = RecordFile::read(path)?.headers;
+        if headers.is_empty() {
+            return Ok(());
+        }
+        let mut planned = BTreeSet::new();
+        let seeds: BTreeSet<u64> = headers.iter().map(|header| header.seed).collect();
+        for seed in seeds {
+            let cells = plan.cells(&Selection::default(), seed)?;
+            planned.extend(cells.into_iter().map(|cell| cell.hash));
+        }
+        let mut recorder = Recorder::open(path)?;
+        let cells = recorder.prune(|hash| planned.contains(hash))?;
+        recorder.close()?;
+        show(Event::Pruned { cells });
+        Ok(())
     }
 
     /// Data that are missing are told once, and not by each cell.
@@ -203,6 +272,9 @@ impl Runner {
         })
     }
 }
+
+/// A cell that cannot run, and why.
+type Refused<'a> = (&'a Cell, String);
 
 /// Once over the cells of a plan.
 struct Pass<'a> {
@@ -232,6 +304,24 @@ impl Pass<'_> {
         }
     }
 
+    /// The congestion controls of the cells that are due, and those of these cells that cannot run for
+    /// want of one; the others need not wait for them.
+    fn prepare<'b>(
+        &self,
+        due: &[&'b Cell],
+    ) -> Result<(Controls, Vec<Refused<'b>>), RunError> {
+        self.runner.check_data(due)?;
+        let controls = Controls::register(due);
+        let refused = due.iter().filter_map(|cell| Some((*cell, controls.refusal(cell)?)));
+        let refused: Vec<Refused> = refused.collect();
+        match refused.first() {
+            Some((_, why)) if refused.len() == due.len() => {
+                Err(RunError::Control { plan: self.plan.id.clone(), why: why.clone() })
+            }
+            _ => Ok((controls, refused)),
+        }
+    }
+
     /// Runs the cells that are due. Returns whether it ran any.
     fn run(
         &self,
@@ -252,25 +342,33 @@ impl Pass<'_> {
         let header = Header::new(&self.runner.program, self.runner.seed, self.plan);
         let presence = (!due.is_empty()).then(Presence::enter);
         if self.is_first || !due.is_empty() {
-            let old = |cell: &&&Cell| before.cells.iter().any(|old| old.hash == cell.hash);
+            let old = |cell: &&Cell| before.cells.iter().find(|old| old.hash == cell.hash);
+            let older = recorded.iter().filter_map(old).filter(|old| old.commit != header.commit);
+            let older: Vec<&CellRecord> = older.collect();
             show(Event::Planned {
                 recorded: recorded.len(),
                 cells: due.len(),
-                disturbed: due.iter().filter(old).count(),
+                disturbed: due.iter().filter_map(old).count(),
                 time: estimate(due.iter().map(|cell| &cell.scenario), &budget),
-                older: before
-                    .headers
-                    .iter()
-                    .filter(|_| !recorded.is_empty())
-                    .find(|old| old.commit != header.commit)
-                    .map(|old| old.commit.clone().unwrap_or_else(|| "unknown".to_owned())),
+                older: older.first().map(|first| {
+                    let commit = first.commit.clone();
+                    (older.len(), commit.unwrap_or_else(|| "unknown".to_owned()))
+                }),
                 others: presence.as_ref().map_or(0, Presence::others),
             });
         }
         let Some(mut recorder) = recorder.filter(|_| !due.is_empty()) else { return Ok(false) };
         let plan = self.plan;
-        self.runner.check_data(&due)?;
-        let controls = Controls::register(&plan.id, &due)?;
+        let (controls, refused) = match self.prepare(&due) {
+            Ok(prepared) => prepared,
+            Err(error) => {
+                recorder.close()?;
+                return Err(error);
+            }
+        };
+        if let Some((_, why)) = refused.first() {
+            show(Event::Refused { cells: refused.len(), why: why.clone() });
+        }
         if self.runner.fresh && self.is_first {
             self.runner.drop_old(&mut recorder, self.cells)?;
         }
@@ -278,9 +376,20 @@ impl Pass<'_> {
         if self.is_first {
             recorder.write(&Line::Header(header))?;
         }
+        for (cell, error) in &refused {
+            let (key, hash, error) = (cell.key.clone(), cell.hash.clone(), error.clone());
+            let line = Failed { key, hash, error };
+            // One that was run before has a result, if one in doubt.
+            if before.cells.iter().all(|old| old.hash != cell.hash) {
+                recorder.write(&Line::Failed(line.clone()))?;
+            }
+            failed.push(line);
+        }
         let data = self.runner.data.as_deref();
+        let can_run = |cell: &&&Cell| refused.iter().all(|(other, _)| other.hash != cell.hash);
         let orders = due
             .iter()
+            .filter(can_run)
             .map(|cell| Order::new(plan, cell, controls.names(cell), data, self.runner.again))
             .collect();
         schedule::run(orders, &self.runner.isolation, &budget, |step| {

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use lull_cc::{Rate, Timestamp};
+use lull_cc::{Bytes, Rate, Timestamp};
 use lull_sim::link::LinkParameters;
 use lull_sim::queue::Limit;
 use lull_sim::random::Random;
@@ -128,6 +128,9 @@ impl Stage {
         for (&forward, &backward) in wires.forward.iter().zip(&wires.backward) {
             simulation.observe_link(forward);
             simulation.observe_link(backward);
+            // The second round trip holds what tells senders of the first drop, and what they had
+            // sent by then.
+            simulation.set_overflow(forward, 2 * longest_round_trip(network, rate));
         }
         let mut stage = Stage {
             simulation,
@@ -243,6 +246,15 @@ fn access_delay(network: &Simulated, group: &Group) -> Duration {
 
 fn round_trip(network: &Simulated, group: &Group, (from, to): (usize, usize)) -> Duration {
     network.rtt.value.0 * from.abs_diff(to) as u32 + 4 * access_delay(network, group)
+}
+
+/// A round trip over a bottleneck whose queue is full.
+fn longest_round_trip(network: &Simulated, rate: Rate) -> Duration {
+    let waiting = match network.limit(rate) {
+        Limit::Bytes(bytes) => bytes,
+        Limit::Packets(packets) => packets.saturating_mul(u64::from(network.packet)),
+    };
+    network.round_trip() + rate.time_for(Bytes(waiting))
 }
 
 /// A bottleneck in one direction.

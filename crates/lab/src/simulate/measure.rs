@@ -157,6 +157,8 @@ impl Course {
         let rate = stage.rate.bits_per_second();
         let nanos = (observed.to - observed.from).as_nanos() as u64;
         let waited = Waited::of(&before.forward, &after.forward, None);
+        let overflows =
+            |links: &[ClassDelays]| links.iter().map(ClassDelays::overflows).sum::<u64>();
         PhaseRecord {
             name: phase.name.clone(),
             title: phase.title.clone(),
@@ -165,6 +167,7 @@ impl Course {
             measured_to_s: rounded(seconds(observed.to)),
             utilisation: Some(rounded(utilisation(&before.links, &after.links, rate, nanos))),
             queueing: waited.spread(),
+            overflows: Some(overflows(&after.forward) - overflows(&before.forward)),
             groups,
             series: keep_series.map(|keep| {
                 let interval_s = INTERVAL.as_secs_f64();

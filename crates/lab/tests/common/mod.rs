@@ -25,6 +25,7 @@ pub(crate) fn runner(out: &Path) -> Runner {
         jobs: Some(2),
         selection: Selection::default(),
         fresh: false,
+        prune: false,
         again: false,
         data: Some(out.to_owned()),
         program: Program::default(),
