@@ -1,16 +1,19 @@
 //! `lull predict`: what visitors of a site may want next, learned from its access logs.
 
-use std::fs::{File, OpenOptions};
+use std::fs::{self, File, OpenOptions};
 use std::io::{self, ErrorKind, IsTerminal, Read, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use anyhow::{Context, bail};
 use lull_cc::Bytes;
 use lull_speculate::model::{MAGIC, Model, ReadError};
 use lull_speculate::observe::{ClientHasher, Limits};
 use lull_speculate::predict::PpmParameters;
+use lull_web::nps::Learn;
+use lull_web::proxy::Event;
 
 use crate::durable::Replacement;
 
@@ -55,43 +58,86 @@ pub(crate) fn run(command: Command) -> anyhow::Result<ExitCode> {
 }
 
 /// The model that a running site goes on learning with: that of a file, if it is there, and what
-/// logs say since then.
+/// logs say since then. They are read when what is returned is called, as that may take long and the
+/// site is served meanwhile. What is wrong with them then is told, and they are done without.
 ///
 /// # Errors
-/// If the file, the key or a log cannot be used, or the file cannot be written.
+/// If the file, the key or a log cannot be opened, or the file cannot be written.
 pub(crate) fn of_a_site(
     file: Option<&Path>,
     key: Option<&Path>,
     logs: &[PathBuf],
-) -> anyhow::Result<Model> {
+) -> anyhow::Result<Learn> {
     let hasher = ClientHasher::new(key.map_or_else(random_key, key_of)?);
-    let mut before = None;
     if let Some(path) = file {
         if is_foreign(path) {
             bail!("{} is there, and no model: name another file", path.display());
         }
-        // Now, and not in the night, somebody reads why it cannot be written.
+        // Now, and not in the night, somebody reads why it cannot be written, or read.
         Replacement::begin(path)
             .with_context(|| format!("the model {} cannot be written", path.display()))?;
-        before = read_model(path, hasher.clone())?;
+        if let Err(error) = File::open(path)
+            && error.kind() != ErrorKind::NotFound
+        {
+            return Err(error).with_context(|| format!("{} cannot be read", path.display()));
+        }
     }
-    let mut model =
-        before.unwrap_or_else(|| Model::new(hasher, Limits::default(), PpmParameters::shipped()));
-    if !logs.is_empty() {
-        let known = model.latest();
-        let mut logs = input::Logs::find(logs)?;
-        logs.read_shown("learning", |entry| {
-            if entry.at > known {
-                // Why nothing is learned from some requests is for `lull predict train` to say.
-                let _ = model.learn(entry);
+    let has_logs = !logs.is_empty();
+    let logs = input::Logs::named(logs)?;
+    logs.check()?;
+    let file = file.map(Path::to_owned);
+    let learn: Learn = Box::new(move |tell: &dyn Fn(&Event), is_ending: &AtomicBool| {
+        let before = file.as_deref().and_then(|path| model_of_before(path, hasher.clone(), tell));
+        let mut model = before
+            .unwrap_or_else(|| Model::new(hasher, Limits::default(), PpmParameters::shipped()));
+        if has_logs {
+            let known = model.latest();
+            let goes_on = || !is_ending.load(Ordering::Relaxed);
+            let read = logs.in_order().and_then(|logs| {
+                logs.read_while(&goes_on, |entry| {
+                    if entry.at > known {
+                        // Why nothing is learned from some requests is for `lull predict train` to say.
+                        let _ = model.learn(entry);
+                    }
+                })
+            });
+            if !goes_on() {
+                return None;
             }
-        })?;
-    }
-    Ok(model)
+            tell(&match read {
+                Ok(read) => Event::Learned { requests: read.iter().map(|log| log.entries()).sum() },
+                Err(error) => Event::NotLearned { why: in_one_line(&error) },
+            });
+        }
+        Some(model)
+    });
+    Ok(learn)
+}
+
+/// The model in a file; none if there is none, or it cannot be read. Such a one is put aside: no site is
+/// down for want of what was learned, and whoever wants it back has it still.
+fn model_of_before(path: &Path, hasher: ClientHasher, tell: &dyn Fn(&Event)) -> Option<Model> {
+    let why = match read_model(path, hasher) {
+        Ok(before) => return before,
+        Err(error) => in_one_line(&error),
+    };
+    let mut aside = path.as_os_str().to_owned();
+    aside.push(".aside");
+    let aside = PathBuf::from(aside);
+    let outcome = match fs::rename(path, &aside) {
+        Ok(()) => format!("it is {} now", aside.display()),
+        Err(error) => format!("it cannot be put aside ({error}) and will be overwritten"),
+    };
+    tell(&Event::ModelAside { why: format!("{why}; {outcome}") });
+    None
+}
+
+fn in_one_line(error: &anyhow::Error) -> String {
+    format!("{error:#}")
 }
 
 /// A secret that was drawn at random.
-fn random_key() -> anyhow::Result<[u8; 16]> {
+pub(crate) fn random_key() -> anyhow::Result<[u8; 16]> {
     let mut key = [0; 16];
     File::open("/dev/urandom")
         .and_then(|mut file| file.read_exact(&mut key))

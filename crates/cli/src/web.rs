@@ -66,9 +66,11 @@ pub(crate) struct Args {
     #[arg(long, value_name = "FILE")]
     upstream_ca: Option<PathBuf>,
     /// Believe X-Forwarded-* of clients: another proxy stands in front of this one, and nobody
-    /// gets past it. Also lifts the limit per address
-    #[arg(long)]
-    trust_forwarded: bool,
+    /// gets past it. Also lifts the limit per address. N, 1 if it is left out: so many stand in a row,
+    /// each of which adds an address
+    #[arg(long, value_name = "N", num_args = 0..=1, require_equals = true,
+        default_missing_value = "1")]
+    trust_forwarded: Option<NonZeroUsize>,
     /// Add this name to Via. nginx as an upstream stops compressing when it sees one
     #[arg(long, value_name = "NAME")]
     via: Option<HeaderValue>,
@@ -189,7 +191,7 @@ impl Args {
             .map(|(certificates, key)| CertificateFiles { certificates, key });
         config.upstream_host = self.upstream_host;
         config.upstream_roots = self.upstream_ca;
-        config.trust_forwarded = self.trust_forwarded;
+        config.trust_forwarded = self.trust_forwarded.is_some();
         config.via = self.via;
         config.access_log = self.access_log.map(|path| {
             if path.as_os_str() == "-" { AccessLog::Stdout } else { AccessLog::File(path) }
@@ -201,7 +203,7 @@ impl Args {
             // The proxy in front is one address.
             connections_per_address: limits
                 .max_connections_per_address
-                .or(self.trust_forwarded.then_some(NonZeroUsize::MAX)),
+                .or(self.trust_forwarded.map(|_| NonZeroUsize::MAX)),
             upstream_requests: limits.max_upstream_requests,
             upstream_idle: limits.keepalive,
             header_bytes: limits.max_header,
@@ -270,13 +272,21 @@ fn as_json(event: &Event) -> String {
         }
         Event::Draining { connections } => object["connections"] = json!(connections),
         Event::Stopped { cut } => object["cut"] = json!(cut),
+        Event::AddressRefused { address } => object["address"] = json!(address.to_string()),
         Event::BehindCdn { name } => object["name"] = json!(name),
+        Event::Figures { url } => object["url"] = json!(url),
+        Event::Learned { requests } => object["requests"] = json!(requests),
+        Event::NoneOfSite { host } => object["host"] = json!(host),
+        Event::ForwardedUnread { value } => object["value"] = json!(value),
         Event::SiteHasWorker { path } => object["path"] = json!(path),
         Event::ProbesFail { path, why } => {
             object["path"] = json!(path);
             object["why"] = json!(why);
         }
-        Event::CertificateKept { why }
+        Event::NotLearned { why }
+        | Event::ModelAside { why }
+        | Event::NoBudget { why }
+        | Event::CertificateKept { why }
         | Event::UpstreamDown { why }
         | Event::NotSwitched { why }
         | Event::LogLost { why }
@@ -326,6 +336,9 @@ mod tests {
             &["--plain", "--speculation-rules"],
             &["--plain", "--service-worker", "127.0.0.1:0"],
             &["--service-worker", "nowhere"],
+            &["--trust-forwarded=0"],
+            &["--trust-forwarded=all"],
+            &["--plain", "--site", "www.example.org"],
         ] {
             assert!(parse(arguments).is_err(), "{arguments:?}");
         }
@@ -333,9 +346,45 @@ mod tests {
 
     #[test]
     fn behind_another_proxy_all_clients_have_one_address() {
-        let limit = |arguments| parse(arguments).unwrap().limits.connections_per_address;
-        assert_eq!(limit(&[]), None);
-        assert_eq!(limit(&["--trust-forwarded"]), Some(NonZeroUsize::MAX));
+        fn found(arguments: &[&str]) -> (bool, Option<NonZeroUsize>) {
+            let config = parse(arguments).unwrap();
+            (config.trust_forwarded, config.limits.connections_per_address)
+        }
+        assert_eq!(found(&[]), (false, None));
+        for trusts in ["--trust-forwarded", "--trust-forwarded=1", "--trust-forwarded=3"] {
+            assert_eq!(found(&[trusts]), (true, Some(NonZeroUsize::MAX)), "{trusts}");
+        }
+        // What comes behind it is another option.
+        assert!(found(&["--trust-forwarded", "--plain"]).0);
+    }
+
+    #[test]
+    fn a_pattern_that_could_never_match_is_told() {
+        for option in ["--deny", "--allow", "--allow-query"] {
+            for text in ["admin", "private/", "?print="] {
+                let error = parse(&[option, text]).unwrap_err();
+                assert_eq!(error.exit_code(), i32::from(crate::USAGE));
+                let said = error.to_string();
+                assert!(said.contains(&format!("'/{text}'")), "{said}");
+                assert!(said.contains(&format!("'*{text}'")), "{said}");
+            }
+            assert!(parse(&[option, "/admin", option, "*.zip$"]).is_ok(), "{option}");
+        }
+    }
+
+    #[test]
+    fn a_site_has_names_and_no_url() {
+        for (site, words) in [
+            ("https://www.example.org", "it is a URL"),
+            ("www.example.org/shop", "it is a URL"),
+            ("*.example.org", "repeat"),
+            ("www.example.org:https", "HOST or HOST:PORT"),
+            ("", "HOST or HOST:PORT"),
+        ] {
+            let error = parse(&["--site", site]).unwrap_err().to_string();
+            assert!(error.contains(words), "{error}");
+        }
+        assert!(parse(&["--site", "www.example.org", "--site", "example.org:8443"]).is_ok());
     }
 
     #[test]

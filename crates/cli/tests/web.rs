@@ -18,6 +18,8 @@ const LIMIT: Duration = Duration::from_secs(20);
 struct Web {
     process: Kept,
     told: Lines<BufReader<ChildStderr>>,
+    /// What it told and nobody waited for yet.
+    earlier: Vec<Value>,
     port: u16,
 }
 
@@ -27,7 +29,7 @@ impl Web {
             lull(&["web", "--json", "--listen", "127.0.0.1:0", "--upstream", upstream]);
         let mut process = Kept::spawn(command.args(arguments).stderr(Stdio::piped()));
         let told = BufReader::new(process.0.stderr.take().unwrap()).lines();
-        let mut web = Web { process, told, port: 0 };
+        let mut web = Web { process, told, earlier: Vec::new(), port: 0 };
         let port = web.wait_for("listening")["port"].as_u64().unwrap();
         web.port = port.try_into().unwrap();
         web
@@ -36,11 +38,15 @@ impl Web {
     /// The next event of that name.
     #[track_caller]
     fn wait_for(&mut self, name: &str) -> Value {
+        if let Some(place) = self.earlier.iter().position(|event| event["event"] == name) {
+            return self.earlier.remove(place);
+        }
         for line in &mut self.told {
             let event: Value = serde_json::from_str(&line.unwrap()).unwrap();
             if event["event"] == name {
                 return event;
             }
+            self.earlier.push(event);
         }
         panic!("it ended and never told of '{name}'");
     }
@@ -205,6 +211,68 @@ fn what_was_learned_survives_a_kill() {
 }
 
 #[test]
+fn the_site_is_served_while_the_log_is_read() {
+    let folder = tempfile::tempdir().unwrap();
+    let pipe = folder.path().join("log");
+    // Nothing comes out of it before somebody writes.
+    assert!(Command::new("mkfifo").arg(&pipe).status().unwrap().success());
+    let upstream = upstream(Duration::ZERO);
+    let arguments = ["--log", pipe.to_str().unwrap(), "--hold-back", "0"];
+    let mut web = Web::start(&upstream, &arguments);
+    assert!(web.get("/").ends_with("ok"));
+    assert!(hints(&web, "/a").contains(r#""hints":[],"wait":30.0"#));
+    fs::write(&pipe, log()).unwrap();
+    assert_eq!(web.wait_for("learned")["requests"], 78);
+    let started = Instant::now();
+    while !hints(&web, "/a").contains(r#""url":"/b""#) {
+        assert!(started.elapsed() < LIMIT, "there is never a hint");
+        thread::sleep(Duration::from_millis(300));
+    }
+
+    // The end comes also where nobody ever does.
+    let mut web = Web::start(&upstream, &arguments);
+    web.signal("-TERM");
+    web.wait_for("stopped");
+    assert!(web.process.0.wait().unwrap().success());
+}
+
+#[test]
+fn a_model_that_cannot_be_read_is_put_aside_and_the_site_is_served() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
+    fs::write(path("access.log"), log()).unwrap();
+    let damaged = b"\x89LULLPPM and then nothing of use";
+    fs::write(path("site.model"), damaged).unwrap();
+    let arguments = ["--log", &path("access.log"), "--model", &path("site.model")];
+    let mut web = Web::start(&upstream(Duration::ZERO), &arguments);
+    assert!(web.get("/").ends_with("ok"));
+    let why = web.wait_for("model-aside")["why"].as_str().unwrap().to_owned();
+    assert!(why.contains("site.model.aside"), "{why}");
+    assert_eq!(fs::read(path("site.model.aside")).unwrap(), damaged);
+    web.wait_for("learned");
+    support::eventually("a new model", || fs::metadata(path("site.model")).is_ok());
+
+    // A log that is none is told, too.
+    fs::write(path("access.log"), "nothing\nof use\n").unwrap();
+    let mut web = Web::start(&upstream(Duration::ZERO), &arguments[..2]);
+    let told = web.wait_for("not-learned");
+    assert!(told["why"].as_str().unwrap().contains("access.log"), "{told}");
+    assert!(web.get("/").ends_with("ok"));
+}
+
+#[test]
+fn where_the_figures_are_is_told_with_a_token_that_was_made() {
+    let mut web = Web::start(&upstream(Duration::ZERO), &[]);
+    let url = web.wait_for("figures")["url"].as_str().unwrap().to_owned();
+    let path = url.strip_prefix(&format!("http://127.0.0.1:{}", web.port)).unwrap();
+    assert!(path.starts_with("/.lull/?token="), "{url}");
+    assert!(web.get(path).starts_with("HTTP/1.1 200 "));
+    assert!(web.get("/.lull/").starts_with("HTTP/1.1 401 "));
+    let other = Web::start(&upstream(Duration::ZERO), &[]);
+    assert!(other.get(path).starts_with("HTTP/1.1 401 "));
+}
+
+#[test]
 fn a_plain_proxy_answers_nothing_itself() {
     let web = Web::start(&upstream(Duration::ZERO), &["--plain"]);
     assert!(web.get("/.lull/hints").ends_with("ok"));
@@ -237,6 +305,11 @@ fn what_cannot_work_is_told_in_one_line() {
         (&["--upstream", there, "--listen", "127.0.0.1:0", "--log", "/none"], 1, "/none"),
         (&["--upstream", there, "--listen", "127.0.0.1:0", "--token-file", "/none"], 1, "/none"),
         (&["--upstream", there, "--listen", "127.0.0.1:0", "--hold-back", "5"], 2, "0.05"),
+        (
+            &["--upstream", there, "--listen", "127.0.0.1:0", "--site", "https://a.example"],
+            2,
+            "HOST:PORT",
+        ),
     ] {
         finish(lull(&["web"]).args(arguments)).fails(code, words);
     }

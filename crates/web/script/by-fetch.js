@@ -4,12 +4,31 @@
 // How the page at hand came.
 const cached = nav.deliveryType === 'cache';
 
+// As nobody in particular, and behind everything else.
+const how = {credentials: 'omit', priority: 'low', redirect: 'error'};
+
+// A cache in front of the site that has the reply to some visitor gives it to a prefetch as well: a copy of
+// which the site knows nothing, and which stays when somebody signs in. So the site is asked, for a URL, what
+// only it can answer; who has a page there gives that. It is a HEAD, which no service worker of the site's
+// keeps for the page. The browser's own cache is left out of it; what browsers then say, so that caches in
+// front step aside as well, is replaced by what means nothing to them. Once another one has answered, nothing
+// is fetched any more until the tab is closed.
+const look = async url => {
+const reply = await fetch(url, {...how, method: 'HEAD', cache: 'no-store', headers: {'X-Lull': '2-0-0', Accept: 'text/html', 'Cache-Control': 0, Pragma: 0}});
+off = reply.status !== 204 || !reply.headers.has('X-Lull');
+// A server in trouble may be back on the next page.
+if (off) throw reply.ok && (sessionStorage.lull = 1);
+};
+let looked;
+
 // Takes rules back, but for those that lead to one page. The browser ends what it fetches by them; what
 // it has fetched is in its cache.
 const drop = but => rules.splice(0).forEach(one => one.to === but || one.remove());
 
 const take = async (hint, {mark, rules: ruled}) => {
 const to = new URL(hint.url, page.origin), url = to.href;
+// Of all pages such a cache has the one at hand most likely: it was asked for that just now.
+await (looked ||= look(bare(page.href)));
 if (off || leaving || doc.hidden || to.origin !== page.origin || url === bare(page.href) || denied(url)) return;
 if (had.push(hint.url) > 64) had.shift();
 // Where the site wants it, the page's policies let it pass, and the browser can.
@@ -39,16 +58,17 @@ try {
 // that a navigation there would carry, which this one has not.
 if (mark > 1) mark = await (await fetch(url.split('?')[0] + '/.lull/mark', {signal: stop.signal})).text();
 if (!mark) throw 0;
-const reply = await fetch(url, {
-credentials: 'omit', priority: 'low', redirect: 'error', signal: stop.signal,
-headers: {'X-Lull': mark, Accept: hint.as === 'document' ? 'text/html' : '*/*'}
-});
+const reply = await fetch(url, {...how, signal: stop.signal, headers: {'X-Lull': mark, Accept: hint.as === 'document' ? 'text/html' : '*/*'}});
 one.status = reply.status;
+// The site says for whom a copy is. One that does not may be here since a visit; or somebody has it in front.
+if (one.status !== 204 && reply.headers.get('X-Lull') !== mark[0]) await look(url);
 // To its end: what is left unread is not kept.
 const parts = reply.body?.getReader();
 for (let part; parts && !(part = await parts.read()).done;) one.bytes += part.value.length;
 } catch {
 one.stopped = true;
+// What has come of it is not kept, if it was not all.
+stop.abort();
 }
 now = null;
 if (news.push(one) > 64) news.shift();

@@ -1,7 +1,8 @@
 // Asks the site which pages are likely next, and has them fetched while nothing else is going on.
 // docs/web-protocol.md has what it sends and gets, docs/prefetch-safety.md why.
 //
-// It is served without its comments. It keeps nothing beyond the page: no cookies, no storage.
+// It is served without its comments, and with shorter names. It keeps nothing beyond the page, no cookies
+// and no storage, but one word once something answers in the site's place: sessionStorage.lull.
 (() => {
 // In a frame there is no next page to go to.
 if (top !== self) return;
@@ -38,7 +39,7 @@ if (off || leaving || asking || doc.hidden || !rounds--) return;
 asking = true;
 drop();
 try {
-if (!await spare()) return;
+if (sessionStorage.lull || !await spare()) return;
 const list = await (await fetch(lull + 'hints', {
 method: 'POST', priority: 'low', headers: {'Content-Type': 'application/json'},
 body: post({first, cached, had})

@@ -1,4 +1,5 @@
-//! The browser's scripts, as they are served: those in `script/` without their comments.
+//! The browser's scripts, as they are served: those in `script/` without their comments, and with shorter
+//! names.
 
 use std::io::Write as _;
 use std::sync::LazyLock;
@@ -19,6 +20,33 @@ const BY_WORKER: &str = include_str!("../script/by-worker.js");
 const WORKER: &str = include_str!("../script/worker.js");
 /// The line of the first in whose place one of the two comes.
 const HERE: &str = "// Here by-fetch.js or by-worker.js comes in: how a page is fetched ahead.\n";
+
+/// What the scripts call some things of their own where they are served. Members of objects have none of
+/// these names, nor has anything that a browser or the proxy knows.
+const SHORTER: &[(&str, &str)] = &[
+    ("asking", "a"),
+    ("begin", "b"),
+    ("denied", "c"),
+    ("drop", "d"),
+    ("event", "e"),
+    ("hint", "f"),
+    ("later", "g"),
+    ("leave", "h"),
+    ("leaving", "i"),
+    ("list", "j"),
+    ("looked", "k"),
+    ("news", "l"),
+    ("parts", "m"),
+    ("power", "n"),
+    ("reply", "o"),
+    ("rounds", "p"),
+    ("seconds", "q"),
+    ("since", "r"),
+    ("spare", "s"),
+    ("stay", "t"),
+    ("timer", "u"),
+    ("until", "w"),
+];
 
 /// Its name says its contents, so it may be kept for ever.
 pub const CACHE_CONTROL: &str = "public, max-age=31536000, immutable";
@@ -44,7 +72,7 @@ pub struct Script {
 
 impl Script {
     fn of(source: &str) -> Self {
-        let body = without_comments(source);
+        let body = served(source);
         let digest: [u8; 32] = Sha256::digest(body.as_bytes()).into();
         let name: String = digest.iter().take(8).map(|byte| format!("{byte:02x}")).collect();
         let mut packed = GzEncoder::new(Vec::new(), Compression::best());
@@ -83,17 +111,44 @@ pub fn service_worker(port: Option<u16>, life: Duration) -> Script {
     Script { path: WORKER_PATH.into(), ..Script::of(&source) }
 }
 
-/// Drops the white space around lines, and lines that are comments. The source keeps no text that
-/// spans lines, so that nothing else can be meant.
-fn without_comments(source: &str) -> String {
+/// What is served of a source: no lines that are comments, no white space that parts nothing, and shorter
+/// names. The source keeps no text that spans lines, so that nothing else can be meant.
+fn served(source: &str) -> String {
     let mut body = String::with_capacity(source.len());
     for line in source.lines().map(str::trim) {
-        if !line.is_empty() && !line.starts_with("//") {
-            body.push_str(line);
+        if line.is_empty() || line.starts_with("//") {
+            continue;
+        }
+        // Behind these something has ended, or goes on.
+        if !body.is_empty() && !body.ends_with([';', '{', ',', '(']) {
             body.push('\n');
         }
+        let mut rest = line;
+        while let Some((piece, behind)) = first_piece(rest) {
+            rest = behind;
+            if piece != " " || (body.ends_with(is_word) && behind.starts_with(is_word)) {
+                let shorter = SHORTER.iter().find(|(name, _)| *name == piece);
+                body.push_str(shorter.map_or(piece, |(_, short)| *short));
+            }
+        }
     }
+    body.push('\n');
     body
+}
+
+/// The first piece of a line, and what is behind it: a text in quotation marks, a word, or a character.
+fn first_piece(line: &str) -> Option<(&str, &str)> {
+    let first = line.chars().next()?;
+    let end = match first {
+        '\'' | '"' => line[1..].find(first).map_or(line.len(), |at| at + 2),
+        _ if is_word(first) => line.find(|c: char| !is_word(c)).unwrap_or(line.len()),
+        _ => first.len_utf8(),
+    };
+    Some(line.split_at(end))
+}
+
+fn is_word(c: char) -> bool {
+    c.is_alphanumeric() || c == '_' || c == '$'
 }
 
 /// RFC 4648 §4.
@@ -147,7 +202,7 @@ mod tests {
         let of = |script: &Script, word: &str| script.body.contains(word);
         assert!(of(script(), "X-Lull") && !of(script(), "serviceWorker"));
         assert!(of(script_by_worker(), "serviceWorker") && !of(script_by_worker(), "X-Lull"));
-        assert!(service_worker(None, Duration::ZERO).body.starts_with("const PORT = 0, LIFE = 0;"));
+        assert!(service_worker(None, Duration::ZERO).body.starts_with("const PORT=0,LIFE=0;"));
     }
 
     #[test]
@@ -162,7 +217,60 @@ mod tests {
     fn it_keeps_no_text_that_spans_lines() {
         for source in [SOURCE, BY_FETCH, BY_WORKER, WORKER] {
             assert!(!source.contains('`'), "a template could hold what looks like a comment");
-            assert!(source.lines().all(|line| !line.ends_with('\\')));
+            assert!(!source.contains('\\'), "a text could hold its own quotation mark");
         }
+    }
+
+    #[test]
+    fn what_is_served_says_the_same_with_fewer_letters() {
+        for (source, expected) in [
+            ("  a + b\n\n// later\nc = 'a  + later';", "a+b\nc='a  + later';\n"),
+            ("if (a) {\n  b(x,\n    y);\n}\nd", "if(a){b(x,y);}\nd\n"),
+            ("const later = async () => new URL(x);", "const g=async()=>new URL(x);\n"),
+            ("throw 0", "throw 0\n"),
+            ("x in {y: [...news, 1]}", "x in{y:[...l,1]}\n"),
+            ("laters + $later", "laters+$later\n"),
+        ] {
+            assert_eq!(served(source), expected);
+        }
+    }
+
+    #[test]
+    fn what_is_called_otherwise_is_known_to_the_scripts_only() {
+        let is = |of: fn(&(&'static str, &'static str)) -> &'static str, piece: &str| {
+            SHORTER.iter().any(|one| of(one) == piece)
+        };
+        let sources = [SOURCE, BY_FETCH, BY_WORKER, WORKER];
+        let lines = sources.iter().flat_map(|source| source.lines().map(str::trim));
+        for line in lines.filter(|line| !line.starts_with("//")) {
+            // What was opened on this line.
+            let (mut open, mut rest) = (Vec::new(), line);
+            while let Some((piece, behind)) = first_piece(rest) {
+                let before = &line[..line.len() - rest.len()];
+                let next = behind.trim_start();
+                match piece {
+                    "(" | "[" | "{" => open.push(piece),
+                    ")" | "]" | "}" => {
+                        open.pop();
+                    }
+                    _ => {}
+                }
+                let is_key = next.starts_with(':');
+                if is(|one| one.0, piece) {
+                    let is_member = before.ends_with('.') && !before.ends_with("...");
+                    let is_both = open.last() == Some(&"{") && next.starts_with([',', '}']);
+                    assert!(!is_member && !is_key && !is_both, "{piece} in {line}");
+                }
+                assert!(is_key || !is(|one| one.1, piece), "{piece} in {line}");
+                let parts_signs =
+                    ["+", "-"].iter().any(|sign| before.ends_with(sign) && next.starts_with(sign));
+                assert!(piece != " " || !parts_signs, "they would become one: {line}");
+                rest = behind;
+            }
+        }
+        let mut short: Vec<_> = SHORTER.iter().map(|one| one.1).collect();
+        short.sort_unstable();
+        short.dedup();
+        assert_eq!(short.len(), SHORTER.len());
     }
 }

@@ -4,6 +4,8 @@
 #[path = "browser/chromium.rs"]
 mod chromium;
 mod common;
+#[path = "browsing/in_front.rs"]
+mod in_front;
 #[path = "browsing/signing_in.rs"]
 mod signing_in;
 
@@ -34,7 +36,12 @@ struct Pages(Nginx);
 
 impl Pages {
     fn start() -> Self {
-        let nginx = Nginx::start("default_type text/html;", "");
+        Pages::with("")
+    }
+
+    /// With this among the directives of the server.
+    fn with(directives: &str) -> Self {
+        let nginx = Nginx::start("default_type text/html;", directives);
         for (name, text) in [("a", "one"), ("b", "two"), ("c", "three")] {
             let page = format!(
                 "<!doctype html><html><head><title>{name}</title></head><body><p>{text}</p>\
@@ -197,8 +204,8 @@ fn what_speculation_rules_fetch_is_counted() {
     let proxy = front_by_rules(&nginx);
     let url = |path: &str| format!("http://{}{path}", proxy.address());
     let mut chromium = visitor_with_a_copy(&nginx, &proxy);
-    // Chromium's own word, which the script cannot say.
-    assert_eq!(proxy.totals().marked, 0);
+    // Chromium's own word, which the script cannot say. It has asked who answers, once.
+    assert_eq!(proxy.totals().marked, 1);
     chromium.click("#b", &url("/b"));
     assert_eq!(chromium.run(DELIVERY), "cache");
     assert_eq!(nginx.asked("/b").len(), 1);
@@ -246,14 +253,14 @@ fn who_is_held_back_reports_and_fetches_nothing_ahead() {
 fn the_dashboard_shows_what_happens() {
     needs!(chromium::installed(), lull_testing::command("nginx"));
     let nginx = Pages::start();
-    let proxy = front_for(&nginx, 0, Access::SameMachine);
+    let proxy = front_for(&nginx, 0, Access::Told("secret".into()));
     let url = |path: &str| format!("http://{}{path}", proxy.address());
     let mut visitor = visitor_with_a_copy(&nginx, &proxy);
     visitor.click("#b", &url("/b"));
     visitor.goto(&url("/c"));
 
     let mut looker = Chromium::start();
-    looker.goto(&url("/.lull/"));
+    looker.goto(&url("/.lull/?token=secret"));
     let begun = Instant::now();
     let text = |looker: &mut Chromium, id: &str| {
         let text = looker.run(&format!("document.getElementById('{id}').textContent"));
@@ -268,4 +275,7 @@ fn the_dashboard_shows_what_happens() {
     assert!(text(&mut looker, "wasted").ends_with(" B"));
     assert!(text(&mut looker, "budget").ends_with(" a second"));
     assert_eq!(looker.run("document.querySelectorAll('svg polyline').length"), 4);
+    // It was fetched ahead only once robots.txt was known, and /c never.
+    assert!(text(&mut looker, "hints-left-out").starts_with("robots "));
+    assert!(text(&mut looker, "left-out").starts_with("/c: "));
 }

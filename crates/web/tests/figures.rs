@@ -2,6 +2,8 @@
 #![forbid(unsafe_code)]
 
 mod common;
+#[path = "figures/reasons.rs"]
+mod reasons;
 
 use std::fs;
 use std::sync::{Arc, Mutex};
@@ -48,13 +50,18 @@ fn site(settings: Settings) -> Site {
                 peer.send("HTTP/1.1 404 None\r\nContent-Length: 0\r\n\r\n");
                 continue;
             }
-            if head.starts_with("GET /gone ") {
-                peer.send("HTTP/1.1 404 Gone\r\nContent-Length: 0\r\n\r\n");
+            let failing = [("/gone", "404 Gone"), ("/full", "429 Full"), ("/busy", "503 Busy")];
+            let is_for = |path: &str| head.starts_with(&format!("GET {path} "));
+            if let Some((_, status)) = failing.into_iter().find(|&(path, _)| is_for(path)) {
+                peer.send(format!("HTTP/1.1 {status}\r\nContent-Length: 0\r\n\r\n"));
                 continue;
             }
             let page = format!("<html><head></head>{}", " ".repeat(LENGTH - 19));
-            let is_sign_in = head.starts_with("GET /sign-in ");
-            let more = if is_sign_in { "Set-Cookie: session=1\r\n" } else { "" };
+            let more = if is_for("/sign-in") || is_for("/cookie") {
+                "Set-Cookie: session=1\r\n"
+            } else {
+                ""
+            };
             peer.send(format!(
                 "HTTP/1.1 200 OK\r\nContent-Type: text/html\r\n{more}Content-Length: {LENGTH}\r\n\
                  \r\n{page}"
@@ -301,30 +308,61 @@ fn the_figures_say_what_was_done() {
     }
 }
 
+const FIGURES: [&str; 3] = ["/.lull/", "/.lull/status", "/.lull/metrics"];
+
 #[test]
-fn the_figures_are_for_who_may_look() {
-    let open = site(Settings { trust_forwarded: false, ..settings() });
-    let get = |host: &str, more: &str| {
-        open.proxy.exchange(format!(
-            "GET /.lull/ HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n{more}\r\n"
+fn the_figures_are_for_who_knows_the_token_wherever_that_is() {
+    let site = site(Settings { access: token(), trust_forwarded: false, ..settings() });
+    let get = |path: &str, more: &str| {
+        // As a server in front sends it that says nothing of whom it forwards.
+        site.proxy.exchange(format!(
+            "GET {path} HTTP/1.0\r\nHost: 127.0.0.1\r\nConnection: close\r\n{more}\r\n"
         ))
     };
-    let page = get("127.0.0.1", "");
-    assert!(page.status() == 200 && page.text().contains("/.lull/status"));
+    for path in FIGURES {
+        let asked = get(path, "");
+        assert_eq!(asked.status(), 401, "{path}");
+        assert!(asked.header("www-authenticate").unwrap().starts_with("Basic "));
+        for (more, status) in [
+            ("Authorization: Bearer guess\r\n", 401),
+            ("Authorization: Bearer secret\r\n", 200),
+            ("Authorization: Basic OnNlY3JldA==\r\n", 200),
+        ] {
+            assert_eq!(get(path, more).status(), status, "{path} {more}");
+        }
+        for (query, status) in [("token=secret", 200), ("token=guess", 401), ("a=secret", 401)] {
+            assert_eq!(get(&format!("{path}?{query}"), "").status(), status, "{path} {query}");
+        }
+    }
+    let page = get("/.lull/?token=secret", "");
+    assert!(page.text().contains("/.lull/status"));
     assert!(page.header("content-security-policy").unwrap().contains("default-src 'none'"));
-    // From elsewhere by a name of somebody else's, or through another proxy.
-    assert_eq!(get("site.example", "").status(), 404);
-    assert_eq!(get("127.0.0.1", "X-Forwarded-For: 192.0.2.7\r\n").status(), 404);
-    let behind = site(settings());
-    assert_eq!(behind.get(1, "/.lull/metrics", "").status(), 404);
+    assert_eq!(page.header("referrer-policy"), Some("no-referrer"));
+    assert_eq!(site.asked("/.lull/"), 0);
 
-    let closed = site(Settings { access: token(), ..settings() });
-    let asked = closed.get(1, "/.lull/metrics", "");
-    assert_eq!(asked.status(), 401);
-    assert!(asked.header("www-authenticate").unwrap().starts_with("Basic "));
-    assert_eq!(closed.get(1, "/.lull/", "Authorization: Bearer guess\r\n").status(), 401);
-    assert_eq!(closed.get(1, "/.lull/", "Authorization: Basic OnNlY3JldA==\r\n").status(), 200);
-    assert_eq!(closed.asked("/.lull/"), 0);
+    let without = self::site(settings());
+    for path in FIGURES {
+        assert_eq!(without.get(1, path, "Authorization: Bearer secret\r\n").status(), 404);
+    }
+}
+
+#[test]
+fn where_to_look_is_told_at_the_start_if_the_token_was_made_for_it() {
+    let told = |access| {
+        let site = site(Settings { access, ..settings() });
+        let url = site.proxy.events.lock().unwrap().iter().find_map(|event| match event {
+            Event::Figures { url } => Some(url.clone()),
+            _ => None,
+        });
+        (site, url)
+    };
+    let (site, url) = told(Access::Told("made".into()));
+    let url = url.unwrap();
+    let path = url.strip_prefix(&format!("http://{}", site.proxy.address())).unwrap();
+    assert_eq!(site.get(1, path, "").status(), 200);
+    assert_eq!(site.get(1, path.split('?').next().unwrap(), "").status(), 401);
+    // One of the owner's is nobody else's.
+    assert_eq!(told(token()).1, None);
 }
 
 /// A site whose server takes so long for what the monitor asks for, and counts that.
@@ -349,24 +387,33 @@ fn slow_site(settings: Settings, slow: Duration) -> (Site, Arc<Mutex<u32>>) {
 }
 
 #[test]
-fn the_figures_of_a_site_with_a_name_are_seen_on_its_machine() {
-    let host = Some("www.site.example".parse().unwrap());
-    let site = site(Settings { host, trust_forwarded: false, ..settings() });
-    for path in ["/.lull/", "/.lull/status", "/.lull/metrics"] {
-        for (host, status) in
-            [("127.0.0.1", 200), ("localhost:8080", 200), ("www.site.example", 404)]
-        {
-            let request =
-                format!("GET {path} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n");
-            assert_eq!(site.proxy.exchange(request).status(), status, "{host} {path}");
+fn the_figures_of_a_site_with_names_are_seen_by_any_name_with_the_token() {
+    let hosts = vec!["www.site.example".parse().unwrap(), "site.example:443".parse().unwrap()];
+    let site = site(Settings { hosts, access: token(), ..settings() });
+    let get = |host: &str, path: &str| {
+        let request = format!("GET {path} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n");
+        site.proxy.exchange(request)
+    };
+    for path in FIGURES {
+        for host in ["127.0.0.1", "localhost:8080", "www.site.example", "site.example"] {
+            assert_eq!(get(host, &format!("{path}?token=secret")).status(), 200, "{host} {path}");
             assert_eq!(site.asked(path), 0, "{host} {path}");
         }
     }
-    // Who comes from elsewhere asks for a page of another host, as ever.
-    let request = "GET /.lull/ HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: close\r\n\
-                   X-Forwarded-For: 192.0.2.7\r\n\r\n";
-    site.proxy.exchange(request);
+    assert_eq!(get("WWW.site.example", "/.lull/").status(), 401);
+    assert_eq!(get("site.example:443", "/.lull/").status(), 401);
+    // Who does not know it asks for a page of another host, as ever.
+    get("127.0.0.1", "/.lull/");
     assert_eq!(site.asked("/.lull/"), 1);
+    for (host, expected) in
+        [("www.site.example", true), ("site.example", true), ("other.example", false)]
+    {
+        let page = site.proxy.exchange(format!(
+            "GET /a HTTP/1.1\r\nHost: {host}\r\nUser-Agent: {CHROME}\r\nAccept: text/html\r\n\
+             Connection: close\r\n\r\n"
+        ));
+        assert_eq!(page.text().contains("<script"), expected, "{host}");
+    }
 }
 
 #[test]

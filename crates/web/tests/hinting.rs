@@ -4,6 +4,7 @@
 mod common;
 
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::channel;
 use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -13,7 +14,8 @@ use lull_speculate::budget::{Parameters, Rationing};
 use lull_speculate::model::Model;
 use lull_speculate::observe::{ClientHasher, Limits};
 use lull_speculate::predict::PpmParameters;
-use lull_web::nps::{MonitorSettings, Nps, Settings};
+use lull_web::nps::{Learn, MonitorSettings, Nps, Save, Settings};
+use lull_web::proxy::Event;
 use serde_json::{Value, json};
 
 const CHROME: &str = "Mozilla/5.0 (X11; Linux x86_64) Chrome/156.0.0.0 Safari/537.36";
@@ -48,6 +50,16 @@ fn site() -> Site {
 }
 
 fn site_with(settings: Settings, model: Model) -> Site {
+    site_by(settings, |settings, save| Nps::new(settings, model, Some(save)))
+}
+
+/// The same with a model that is still to be made.
+fn site_learning(learn: Learn) -> Site {
+    let settings = Settings { monitor: quick(), ..Settings::default() };
+    site_by(settings, |settings, save| Nps::learning(settings, learn, Some(save)))
+}
+
+fn site_by(settings: Settings, nps: impl FnOnce(Settings, Save) -> Nps) -> Site {
     let settings = Settings { trust_forwarded: true, ..settings };
     let asked: Arc<Mutex<Vec<String>>> = Arc::default();
     let delay: Arc<AtomicU64> = Arc::default();
@@ -66,19 +78,23 @@ fn site_with(settings: Settings, model: Model) -> Site {
                     ""
                 }
                 "/own" => "Cache-Control: private\r\n",
+                "/varies" => "Vary: Cookie\r\n",
                 _ => "",
             };
+            // Who is signed in, or asks for something, gets more.
+            let has_more = header(&head, "cookie").is_some() || path.contains('?');
+            let page = if has_more { PAGE.repeat(2) } else { PAGE.to_owned() };
             peer.send(format!(
                 "HTTP/1.1 200 OK\r\nContent-Type: text/html\r\n{fields}Content-Length: {}\r\n\r\n\
-                 {PAGE}",
-                PAGE.len()
+                 {page}",
+                page.len()
             ));
         }
     });
     let saved: Arc<Mutex<Option<Model>>> = Arc::default();
     let keep = Arc::clone(&saved);
-    let save = Box::new(move |model: &Model| *keep.lock().unwrap() = Some(model.clone()));
-    let nps = Arc::new(Nps::new(settings, model, Some(save)));
+    let save: Save = Box::new(move |model: &Model| *keep.lock().unwrap() = Some(model.clone()));
+    let nps = Arc::new(nps(settings, save));
     let change = |config: &mut lull_web::proxy::Config| config.trust_forwarded = true;
     let proxy = proxy_with(address, change, Some(Arc::clone(&nps) as _));
     Site { proxy, nps, asked, delay, saved }
@@ -86,9 +102,14 @@ fn site_with(settings: Settings, model: Model) -> Site {
 
 impl Site {
     fn visit(&self, visitor: u32, path: &str) -> Answer {
+        self.visit_with(visitor, path, "")
+    }
+
+    fn visit_with(&self, visitor: u32, path: &str, more: &str) -> Answer {
         let answer = self.proxy.exchange(format!(
             "GET {path} HTTP/1.1\r\nHost: site.example\r\nUser-Agent: {CHROME}\r\n\
-             Accept: text/html\r\nX-Forwarded-For: 192.0.2.{visitor}\r\nConnection: close\r\n\r\n"
+             Accept: text/html\r\nX-Forwarded-For: 192.0.2.{visitor}\r\nConnection: close\r\n\
+             {more}\r\n"
         ));
         assert_eq!(answer.status(), 200);
         answer
@@ -124,6 +145,23 @@ impl Site {
             assert!(begun.elapsed() < LIMIT, "no list: {reply}");
             // Not so often that it would be put off.
             thread::sleep(Duration::from_millis(220));
+        }
+    }
+
+    /// Waits until nobody gets a list any more.
+    #[track_caller]
+    fn until_there_is_none(&self) {
+        let begun = Instant::now();
+        let mut dry = 0;
+        for visitor in 0.. {
+            if dry >= 40 {
+                break;
+            }
+            // Each time another one, so that nobody is put off for asking too often.
+            let is_empty = self.ask(100 + visitor % 100, "/a", &[], false)["hints"] == json!([]);
+            dry = if is_empty { dry + 1 } else { 0 };
+            assert!(begun.elapsed() < 2 * LIMIT, "there are still lists");
+            thread::sleep(Duration::from_millis(100));
         }
     }
 
@@ -226,6 +264,20 @@ fn what_one_visitor_got_for_oneself_is_never_hinted() {
 }
 
 #[test]
+fn what_varies_on_cookies_is_hinted_to_who_has_none() {
+    let site = site();
+    site.go(1..25, &["/a", "/varies"]);
+    assert_eq!(site.list(97, "/a", &[]), ["/varies"]);
+    site.visit_with(97, "/varies", "X-Lull: 1\r\n");
+    assert_eq!(site.list(98, "/a", &[]), ["/varies"]);
+    let more = "Content-Type: application/json\r\nX-Forwarded-Proto: https\r\nCookie: _ga=1\r\n";
+    let ask = r#"{"v":1,"page":"/a","first":true,"cached":false}"#;
+    let answer = site.post(99, "/.lull/hints", more, ask);
+    let reply: Value = serde_json::from_slice(&answer.body).unwrap();
+    assert_eq!((&reply["hints"], &reply["wait"]), (&json!([]), &Value::Null), "{reply}");
+}
+
+#[test]
 fn when_the_budget_is_spent_the_list_is_empty_and_the_wait_from_1_to_30_seconds() {
     let site = site();
     // Later than its threshold, so the budget never grows.
@@ -250,17 +302,25 @@ fn a_server_that_gets_slow_gets_no_more_prefetches() {
     site.list(99, "/a", &[]);
     site.delay.store(400, Ordering::Relaxed);
     // Halved again and again, down to nothing.
+    site.until_there_is_none();
+}
+
+#[test]
+fn a_server_that_became_slower_is_learned_anew_when_the_owner_reloads() {
+    let parameters = Parameters { document: 3, ..Parameters::shipped(1) };
+    let monitor = MonitorSettings { objects: vec!["/probe".into()], parameters: Some(parameters) };
+    let site = site_with(Settings { monitor, ..Settings::default() }, empty_model());
+    site.go(1..25, &["/a", "/b"]);
+    site.list(99, "/a", &[]);
+    site.delay.store(150, Ordering::Relaxed);
+    site.until_there_is_none();
+
+    site.proxy.server.reload();
     let begun = Instant::now();
-    let mut dry = 0;
-    for visitor in 0.. {
-        if dry >= 40 {
-            break;
-        }
-        // Each time another one, so that nobody is put off for asking too often.
-        let is_empty = site.ask(100 + visitor % 100, "/a", &[], false)["hints"] == json!([]);
-        dry = if is_empty { dry + 1 } else { 0 };
-        assert!(begun.elapsed() < 2 * LIMIT, "there are still lists");
-        thread::sleep(Duration::from_millis(100));
+    while site.ask(99, "/a", &[], false)["hints"] == json!([]) {
+        assert!(begun.elapsed() < 2 * LIMIT, "no list comes again");
+        // So it need not ask itself, for a hundredth of the time.
+        site.visit(1, "/probe");
     }
 }
 
@@ -383,4 +443,82 @@ fn without_names_the_objects_are_what_visitors_want_most() {
     }
     // Their thresholds are learned, and then there are hints.
     assert!(site.list(99, "/a", &[]).contains(&"/b".into()));
+}
+
+#[test]
+fn a_hint_says_how_long_the_page_is_that_everybody_gets() {
+    let site = site();
+    site.go(1..25, &["/a", "/b"]);
+    // Twice as long, for themselves.
+    site.visit_with(40, "/b", "Cookie: session=1\r\n");
+    site.visit(41, "/b?of=41");
+    let begun = Instant::now();
+    let hints = loop {
+        let reply = site.ask(30, "/a", &[], false);
+        if reply["hints"] != json!([]) {
+            break reply["hints"].clone();
+        }
+        assert!(begun.elapsed() < LIMIT, "no list: {reply}");
+        thread::sleep(Duration::from_millis(220));
+    };
+    assert_eq!(hints, json!([{"url": "/b", "as": "document", "bytes": PAGE.len()}]));
+}
+
+#[test]
+fn who_comes_by_way_of_a_shared_cache_gets_neither_script_nor_hints() {
+    let site = site();
+    site.go(1..25, &["/a", "/b"]);
+    assert!(site.visit(30, "/a").text().contains("<script"));
+    site.list(30, "/a", &[]);
+    let message = r#"{"v":1,"page":"/a","first":true,"cached":false}"#;
+    let told = || site.proxy.told(|event| matches!(event, Event::BehindCdn { .. }));
+    assert_eq!(told(), 0);
+    for more in [
+        "CDN-Loop: cloudflare\r\n",
+        "Via: 1.1 varnish (Varnish/7.1)\r\n",
+        "Via: 2.0 0a1b.cloudfront.net (CloudFront)\r\n",
+        "X-Amz-Cf-Id: a==\r\n",
+        "Akamai-Origin-Hop: 1\r\n",
+        "True-Client-IP: 192.0.2.30\r\n",
+    ] {
+        let page = site.visit_with(30, "/a", more);
+        assert_eq!(page.text(), PAGE, "{more}");
+        let more = format!("Content-Type: application/json\r\n{more}");
+        let answer = site.post(30, "/.lull/hints", &more, message);
+        assert_eq!(answer.text(), r#"{"v":1,"mark":"","hints":[],"wait":null}"#, "{more}");
+        assert_eq!(told(), 1);
+    }
+    // Others are as ever.
+    assert!(site.visit(30, "/a").text().contains("<script"));
+}
+
+#[test]
+fn the_site_is_served_while_what_was_learned_before_is_read() {
+    let (go_on, waits) = channel();
+    let site = site_learning(Box::new(move |_, _| {
+        let () = waits.recv().ok()?;
+        Some(empty_model())
+    }));
+    // They are learned from once there is something to learn with.
+    site.go(1..25, &["/a", "/b"]);
+    let reply = site.ask(30, "/a", &[], false);
+    assert_eq!((&reply["hints"], &reply["wait"]), (&json!([]), &json!(30.0)));
+    go_on.send(()).unwrap();
+    assert_eq!(site.list(30, "/a", &[]), ["/b"]);
+}
+
+#[test]
+fn the_end_does_not_wait_for_what_is_still_read_and_keeps_nothing_of_it() {
+    let site = site_learning(Box::new(|_, is_ending| {
+        while !is_ending.load(Ordering::Relaxed) {
+            thread::sleep(Duration::from_millis(10));
+        }
+        None
+    }));
+    site.go(1..5, &["/a"]);
+    let begun = Instant::now();
+    drop(site.proxy);
+    site.nps.stop();
+    assert!(begun.elapsed() < Duration::from_secs(4), "{:?}", begun.elapsed());
+    assert!(site.saved.lock().unwrap().is_none());
 }

@@ -8,7 +8,13 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use bytes::Bytes;
 use common::{Answer, answering, get, header, mirror, proxy, proxy_with, upstream};
+use http::{HeaderValue, Request, header::COOKIE, request};
+use http_body_util::{BodyExt as _, Empty};
+use hyper::client::conn::http2::{SendRequest, handshake};
+use hyper_util::rt::{TokioExecutor, TokioIo};
+use lull_web::proxy::{Connection, Decision, Site};
 use proptest::prelude::*;
 
 #[test]
@@ -35,6 +41,53 @@ fn a_request_goes_upstream_with_who_asked_and_by_what_name() {
         ("via", None),
     ] {
         assert_eq!(header(&sent, name), value, "{name} in {sent}");
+    }
+}
+
+/// Keeps the cookies of each request, as they come.
+#[derive(Default)]
+struct Cookies(Mutex<Vec<Vec<HeaderValue>>>);
+
+impl Site for Cookies {
+    fn request(&self, head: &mut request::Parts, _: &Arc<Connection>) -> Decision {
+        self.0.lock().unwrap().push(head.headers.get_all(COOKIE).iter().cloned().collect());
+        Decision::Forward
+    }
+}
+
+#[test]
+fn cookies_that_come_one_by_one_are_one_field_for_all_behind() {
+    let site = Arc::new(Cookies::default());
+    let proxy = proxy_with(mirror(), |_| {}, Some(Arc::clone(&site) as _));
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let sent = runtime.block_on(async {
+        let stream = tokio::net::TcpStream::connect(proxy.address()).await.unwrap();
+        let (mut sender, driver): (SendRequest<Empty<Bytes>>, _) =
+            handshake(TokioExecutor::new(), TokioIo::new(stream)).await.unwrap();
+        tokio::spawn(driver);
+        let request = Request::get("http://site.example/")
+            .header(COOKIE, "_ga=1")
+            .header(COOKIE, "a=2; session=3")
+            .header(COOKIE, "b=4");
+        let answer = sender.send_request(request.body(Empty::new()).unwrap()).await.unwrap();
+        answer.into_body().collect().await.unwrap().to_bytes()
+    });
+    let sent = String::from_utf8(sent.to_vec()).unwrap();
+    assert_eq!(sent.matches("cookie:").count(), 1, "{sent}");
+    assert_eq!(header(&sent, "cookie"), Some("_ga=1; a=2; session=3; b=4"));
+    assert_eq!(*site.0.lock().unwrap(), [["_ga=1; a=2; session=3; b=4"]]);
+}
+
+#[test]
+fn that_there_is_no_body_is_said_where_one_would_mean_something() {
+    let proxy = proxy(mirror());
+    for (method, length) in
+        [("POST", Some("0")), ("PUT", Some("0")), ("PATCH", Some("0")), ("DELETE", None)]
+    {
+        let head = format!("{method} / HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n");
+        let sent = proxy.exchange(head).text();
+        assert!(sent.starts_with(method), "{sent}");
+        assert_eq!(header(&sent, "content-length"), length, "{sent}");
     }
 }
 

@@ -4,6 +4,8 @@
 mod common;
 #[path = "prefetching/http2.rs"]
 mod http2;
+#[path = "prefetching/replies.rs"]
+mod replies;
 #[path = "prefetching/robots.rs"]
 mod robots;
 #[path = "prefetching/signing_in.rs"]
@@ -343,7 +345,7 @@ fn a_page_that_has_not_changed_is_answered_by_304() {
 #[test]
 fn only_requests_for_its_name_are_the_site() {
     let settings =
-        Settings { host: Some("www.site.example".parse().unwrap()), ..Settings::default() };
+        Settings { hosts: vec!["www.site.example".parse().unwrap()], ..Settings::default() };
     let site = fronted_with(settings, NO_ROBOTS, |peer, _| peer.send(page("", PAGE)));
     let named = |request: String| request.replace("site.example", "www.Site.example");
     let begun = Instant::now();
@@ -378,7 +380,7 @@ fn what_the_proxy_asks_for_itself_is_named_as_what_visitors_ask_for() {
             });
         }
     });
-    let settings = Settings { host: Some("site.example".parse().unwrap()), ..Settings::default() };
+    let settings = Settings { hosts: vec!["site.example".parse().unwrap()], ..Settings::default() };
     let proxy = proxy_with(
         address,
         |config| config.upstream_host = Some("inner.example".parse().unwrap()),
@@ -397,8 +399,9 @@ fn what_the_proxy_asks_for_itself_is_named_as_what_visitors_ask_for() {
 #[test]
 fn a_cdn_in_front_is_told_once() {
     let site = fronted(|_| page("", PAGE));
-    let told =
-        || site.proxy.told(|event| matches!(event, Event::BehindCdn { name } if name == "a"));
+    let told = || {
+        site.proxy.told(|event| matches!(event, Event::BehindCdn { name } if name == "cdn-loop: a"))
+    };
     assert_eq!(told(), 0);
     for _ in 0..2 {
         site.visit("/", "CDN-Loop: a\r\n");

@@ -14,8 +14,8 @@ use http_body::{Body as _, Frame};
 use http_body_util::BodyExt;
 use lull_transport::{Carrier, Options};
 use lull_web::proxy::{
-    Body, BoxError, Connection, Decision, Exchange, Failure, Fetcher, Listener, Metrics, Outcome,
-    RequestBody, Site,
+    Address, Body, BoxError, Connection, Decision, Exchange, Failure, Fetcher, Listener, Metrics,
+    Outcome, RequestBody, Site,
 };
 
 /// Answers some paths itself, shouts the rest, and keeps what it has seen.
@@ -24,11 +24,21 @@ struct Shouting {
     outcomes: Arc<Mutex<Vec<Outcome>>>,
     carriers: Mutex<Vec<Option<Carrier>>>,
     metrics: Mutex<Option<Metrics>>,
+    doors: Mutex<Vec<Address>>,
+    reloads: Mutex<u32>,
 }
 
 impl Site for Shouting {
     fn started(&self, metrics: &Metrics, _: Fetcher, _: &Listener) {
         *self.metrics.lock().unwrap() = Some(metrics.clone());
+    }
+
+    fn listens(&self, at: Address) {
+        self.doors.lock().unwrap().push(at);
+    }
+
+    fn reloaded(&self) {
+        *self.reloads.lock().unwrap() += 1;
     }
 
     fn request(&self, head: &mut request::Parts, connection: &Arc<Connection>) -> Decision {
@@ -127,6 +137,45 @@ fn a_site_transforms_what_it_watches_and_nothing_else() {
     assert!(outcome.time_to_first_byte.unwrap() <= outcome.duration);
     let metrics = site.metrics.lock().unwrap().clone().unwrap();
     assert_eq!(metrics.totals(), proxy.totals());
+}
+
+#[test]
+fn a_site_hears_how_long_the_upstream_took_where_no_client_can_make_that_longer() {
+    let (proxy, site) = shouting(upstream(|mut peer| {
+        while let Some(head) = peer.head() {
+            if head.starts_with("POST ") {
+                peer.body(5);
+            }
+            peer.ok("ok");
+        }
+    }));
+    proxy.get("/without");
+    let mut client = proxy.connect();
+    client.send("POST /with HTTP/1.1\r\nHost: a\r\nConnection: close\r\nContent-Length: 5\r\n\r\n");
+    std::thread::sleep(std::time::Duration::from_millis(200));
+    client.send("hello");
+    client.rest();
+    proxy.wait("ends", |totals| totals.responses[2] == 2);
+    let outcomes = site.outcomes.lock().unwrap();
+    let [without, with] = outcomes[..] else { panic!("{outcomes:?}") };
+    assert!(without.upstream_time.unwrap() <= without.time_to_first_byte.unwrap());
+    assert!(with.time_to_first_byte.unwrap().as_millis() >= 200);
+    assert_eq!(with.upstream_time, None);
+}
+
+#[test]
+fn a_site_hears_where_clients_come_in_and_that_the_owner_reloads() {
+    let site = Arc::new(Shouting::default());
+    let change = |config: &mut lull_web::proxy::Config| {
+        config.listen.push("127.0.0.1:0".parse().unwrap());
+        config.listen_background = Some("127.0.0.1:0".parse().unwrap());
+    };
+    let proxy = proxy_with(mirror(), change, Some(Arc::clone(&site) as _));
+    assert_eq!(*site.doors.lock().unwrap(), proxy.server.addresses());
+    for count in 1..3 {
+        proxy.server.reload();
+        assert_eq!(*site.reloads.lock().unwrap(), count);
+    }
 }
 
 #[test]

@@ -259,7 +259,7 @@ fn the_kill_switch_takes_effect_at_the_next_navigation() {
 fn is_one_that_goes(answer: &Answer) -> bool {
     assert_eq!(answer.header("service-worker-allowed"), Some("/"), "{answer:?}");
     assert_eq!(answer.header("cache-control"), Some("no-cache"));
-    answer.text().starts_with("const PORT = 0,")
+    answer.text().starts_with("const PORT=0,")
 }
 
 #[test]
@@ -294,6 +294,26 @@ fn where_the_site_has_a_worker_of_its_own_ours_goes() {
     site.visit("/sw.js", asks);
     let is_it = |event: &Event| matches!(event, Event::SiteHasWorker { path } if path == "/sw.js");
     assert_eq!(site.proxy.told(is_it), 1);
+}
+
+#[test]
+fn what_only_asks_for_a_worker_switches_nothing_off() {
+    let site = fronted(|_| {});
+    let name = site.copy("/b");
+    let dest = "Sec-Fetch-Dest: serviceworker\r\n";
+    for (path, more) in [
+        // No browser asks like this.
+        ("/sw.js", "Service-Worker: script\r\n".to_owned()),
+        ("/sw.js", dest.to_owned()),
+        ("/sw.js", "Service-Worker: script\r\nSec-Fetch-Dest: script\r\n".to_owned()),
+        // And here none is given.
+        ("/c", format!("Service-Worker: script\r\n{dest}")),
+        ("/gone", format!("Service-Worker: script\r\n{dest}")),
+    ] {
+        site.visit(path, &more);
+        assert!(site.shown("/b", &name, "").is_some(), "{path} {more}");
+    }
+    assert_eq!(site.proxy.told(|event| matches!(event, Event::SiteHasWorker { .. })), 0);
 }
 
 #[test]

@@ -46,9 +46,19 @@ pub(crate) struct Logs {
 }
 
 impl Logs {
-    /// Finds logs, and reads the beginnings of several to put them into order: rotated logs are
-    /// named by people, or by a pattern of the shell that has the latest first.
+    /// Finds logs, and puts them into order.
+    ///
+    /// # Errors
+    /// As for [`named`](Logs::named) and [`in_order`](Logs::in_order).
     pub(crate) fn find(paths: &[PathBuf]) -> anyhow::Result<Self> {
+        Logs::named(paths)?.in_order()
+    }
+
+    /// The logs of these names, of which nothing is read yet.
+    ///
+    /// # Errors
+    /// If one can be none.
+    pub(crate) fn named(paths: &[PathBuf]) -> anyhow::Result<Self> {
         let mut sources = Vec::new();
         for path in paths {
             let is_stream = path.as_os_str() == "-";
@@ -62,21 +72,43 @@ impl Logs {
             }
             sources.push(if is_stream { Source::Stream } else { Source::File(path.clone()) });
         }
-        let hidden = ProgressBar::hidden();
-        let mut logs = Logs { sources, bar: hidden };
-        if logs.sources.len() > 1 {
-            if logs.sources.iter().any(|source| matches!(source, Source::Stream)) {
-                logs.hold()?;
+        Ok(Logs { sources, bar: ProgressBar::hidden() })
+    }
+
+    /// Looks whether they can be opened, where that takes no time: a pipe waits for who writes.
+    ///
+    /// # Errors
+    /// If one cannot be.
+    pub(crate) fn check(&self) -> anyhow::Result<()> {
+        for source in &self.sources {
+            let Source::File(path) = source else { continue };
+            let opened = fs::metadata(path).and_then(|there| {
+                if there.is_file() { File::open(path).map(drop) } else { Ok(()) }
+            });
+            opened.with_context(|| format!("{} cannot be read", source.name()))?;
+        }
+        Ok(())
+    }
+
+    /// Reads the beginnings of several to put them into order: rotated logs are named by people, or by
+    /// a pattern of the shell that has the latest first.
+    ///
+    /// # Errors
+    /// If one cannot be read.
+    pub(crate) fn in_order(mut self) -> anyhow::Result<Self> {
+        if self.sources.len() > 1 {
+            if self.sources.iter().any(|source| matches!(source, Source::Stream)) {
+                self.hold()?;
             }
             let mut timed = Vec::new();
-            for source in core::mem::take(&mut logs.sources) {
-                timed.push((first_time(&source, &logs.bar)?, source));
+            for source in core::mem::take(&mut self.sources) {
+                timed.push((first_time(&source, &self.bar)?, source));
             }
             // A stable sort: those without a time come first, and equal ones as they were named.
             timed.sort_by_key(|(time, _)| *time);
-            logs.sources = timed.into_iter().map(|(_, source)| source).collect();
+            self.sources = timed.into_iter().map(|(_, source)| source).collect();
         }
-        Ok(logs)
+        Ok(self)
     }
 
     /// Makes sure that all can be read more than once.
@@ -140,7 +172,19 @@ impl Logs {
     ///
     /// # Errors
     /// If a log cannot be read, or has lines of which none is a request.
-    pub(crate) fn read(&self, mut take: impl FnMut(&Entry<'_>)) -> anyhow::Result<Vec<Contents>> {
+    pub(crate) fn read(&self, take: impl FnMut(&Entry<'_>)) -> anyhow::Result<Vec<Contents>> {
+        self.read_while(&|| true, take)
+    }
+
+    /// The same as long as it is to go on, which is asked for each line.
+    ///
+    /// # Errors
+    /// As for [`read`](Logs::read).
+    pub(crate) fn read_while(
+        &self,
+        goes_on: &dyn Fn() -> bool,
+        mut take: impl FnMut(&Entry<'_>),
+    ) -> anyhow::Result<Vec<Contents>> {
         let mut all = Vec::new();
         for source in &self.sources {
             let name = source.name();
@@ -149,7 +193,9 @@ impl Logs {
                 continue;
             };
             let mut line = Vec::new();
-            while log.next(&mut line).with_context(|| broken(&name, log.reader.lines()))? {
+            while goes_on()
+                && log.next(&mut line).with_context(|| broken(&name, log.reader.lines()))?
+            {
                 if let Some(entry) = log.reader.read(&line) {
                     take(&entry);
                 }

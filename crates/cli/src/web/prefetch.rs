@@ -1,13 +1,16 @@
 //! What `lull web` is told of prefetching.
 
 use std::fs;
+use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail};
 use http::HeaderValue;
 use lull_cc::Bytes;
 use lull_speculate::model::Model;
-use lull_web::nps::{Access, ByteCaps, MonitorSettings, Nps, Save, ServiceWorker, Settings};
+use lull_web::nps::{
+    Access, ByteCaps, MonitorSettings, Nps, Save, ServiceWorker, Settings, site_name,
+};
 use lull_web::policy::{self, Harmless, OwnersRules, Pattern};
 use lull_web::proxy::Listen;
 
@@ -20,12 +23,12 @@ pub(super) struct PrefetchArgs {
     /// Carry requests and nothing else: no script in pages, no hints
     #[arg(long)]
     plain: bool,
-    /// The site's name, as it stands in the address bar; requests for other hosts pass as they are
-    /// [default: all hosts are the same site]
-    #[arg(long, value_name = "HOST", conflicts_with = "plain")]
-    site: Option<HeaderValue>,
-    /// Learn from this access log before anybody comes: what is later than what the model has
-    /// learned already. May be repeated
+    /// The site's name, as it stands in the address bar; requests for other hosts pass as they are. May
+    /// be repeated; the server is asked by the first [default: all hosts are the same site]
+    #[arg(long, value_name = "HOST[:PORT]", conflicts_with = "plain", value_parser = site_name)]
+    site: Vec<HeaderValue>,
+    /// Learn from this access log, while the site is served already: what is later than what the model
+    /// has learned before. May be repeated
     #[arg(long, value_name = "LOG", conflicts_with = "plain")]
     log: Vec<PathBuf>,
     /// Keep what is learned in this file, every minute and at the end
@@ -35,15 +38,16 @@ pub(super) struct PrefetchArgs {
     /// at each start
     #[arg(long, value_name = "FILE", conflicts_with = "plain")]
     model_key: Option<PathBuf>,
-    /// Never fetch ahead what matches: * is any text, $ the end. May be repeated
+    /// Never fetch ahead what matches from the beginning of the path: * is any text, $ the end. May be
+    /// repeated
     #[arg(long, value_name = "PATTERN", conflicts_with = "plain")]
-    deny: Vec<String>,
+    deny: Vec<Pattern>,
     /// Fetch ahead what matches although it looks like an action
     #[arg(long, value_name = "PATTERN", conflicts_with = "plain")]
-    allow: Vec<String>,
+    allow: Vec<Pattern>,
     /// Fetch ahead what matches although it has a query
     #[arg(long, value_name = "PATTERN", conflicts_with = "plain")]
-    allow_query: Vec<String>,
+    allow_query: Vec<Pattern>,
     /// A cookie that says nothing of who somebody is, instead of the usual ones of analytics; *
     /// stands at the end. May be repeated; an empty one leaves none
     #[arg(long, value_name = "NAME", conflicts_with = "plain")]
@@ -80,7 +84,7 @@ pub(super) struct PrefetchArgs {
     #[arg(long, value_name = "FILE", conflicts_with = "plain")]
     off_file: Option<PathBuf>,
     /// Show the figures below /.lull/ to who knows the first line of this file, as a password or a
-    /// bearer token [default: to who is on this machine]
+    /// bearer token [default: a token is made at each start, and told as a URL]
     #[arg(long, value_name = "FILE", conflicts_with = "plain")]
     token_file: Option<PathBuf>,
 }
@@ -93,7 +97,10 @@ fn share(text: &str) -> Result<u16, &'static str> {
 
 /// Who may look at the figures.
 fn access(file: Option<&Path>) -> anyhow::Result<Access> {
-    file.map_or(Ok(Access::SameMachine), |path| Ok(Access::Token(token(path)?)))
+    Ok(match file {
+        Some(path) => Access::Token(token(path)?),
+        None => Access::Told(format!("{:032x}", u128::from_be_bytes(predict::random_key()?))),
+    })
 }
 
 /// The token in a file: its first line.
@@ -120,8 +127,8 @@ impl PrefetchArgs {
     /// Prefetching as it is wanted; none if it is not.
     ///
     /// # Errors
-    /// If a log, the model, the key or the token cannot be used.
-    pub(super) fn nps(&self, trust_forwarded: bool) -> anyhow::Result<Option<Nps>> {
+    /// If a log, the model or the key cannot be opened, or the token cannot be used.
+    pub(super) fn nps(&self, trust_forwarded: Option<NonZeroUsize>) -> anyhow::Result<Option<Nps>> {
         if self.plain {
             return Ok(None);
         }
@@ -129,9 +136,8 @@ impl PrefetchArgs {
             let text = format!("'{path}' is no path to probe: it begins with /");
             return Err(crate::Misuse(text).into());
         }
-        let model =
+        let learn =
             predict::of_a_site(self.model.as_deref(), self.model_key.as_deref(), &self.log)?;
-        let patterns = |texts: &[String]| texts.iter().map(|text| Pattern::new(text)).collect();
         let harmless = if self.harmless_cookie.is_empty() {
             Harmless::default()
         } else {
@@ -141,13 +147,14 @@ impl PrefetchArgs {
             rules: policy::Settings {
                 harmless,
                 urls: OwnersRules {
-                    deny: patterns(&self.deny),
-                    allow: patterns(&self.allow),
-                    allow_query: patterns(&self.allow_query),
+                    deny: self.deny.clone(),
+                    allow: self.allow.clone(),
+                    allow_query: self.allow_query.clone(),
                 },
             },
-            host: self.site.clone(),
-            trust_forwarded,
+            hosts: self.site.clone(),
+            trust_forwarded: trust_forwarded.is_some(),
+            forwarded_before: trust_forwarded.map_or(0, |count| count.get() - 1),
             monitor: MonitorSettings { objects: self.probe.clone(), parameters: None },
             caps: ByteCaps {
                 visitor: Bytes(self.visitor_bytes),
@@ -160,7 +167,7 @@ impl PrefetchArgs {
             off_file: self.off_file.clone(),
             access: access(self.token_file.as_deref())?,
         };
-        Ok(Some(Nps::new(settings, model, self.model.clone().map(save))))
+        Ok(Some(Nps::learning(settings, learn, self.model.clone().map(save))))
     }
 }
 
@@ -202,6 +209,17 @@ mod tests {
         fs::write(&path, "0123456789abcdef\nanother line").unwrap();
         let found = access(Some(&path)).unwrap();
         assert!(matches!(found, Access::Token(token) if token == "0123456789abcdef"));
-        assert!(matches!(access(None).unwrap(), Access::SameMachine));
+    }
+
+    #[test]
+    fn without_a_token_there_is_a_new_one_each_time() {
+        let made = || match access(None).unwrap() {
+            Access::Told(token) => token,
+            other => panic!("{other:?}"),
+        };
+        let token = made();
+        assert_eq!(token.len(), 32);
+        assert!(token.bytes().all(|byte| byte.is_ascii_hexdigit()));
+        assert_ne!(token, made());
     }
 }

@@ -201,12 +201,30 @@ impl Budget {
         matches!(self.state, State::Paused { .. })
     }
 
-    /// Forgets all thresholds that were learned, and learns them anew: for whoever knows that the
-    /// server changed. No sample ever does that.
-    pub fn relearn(&mut self, now: Timestamp) {
-        if self.known.forget() {
+    /// Learns anew, for these objects: of each, which one of those so far it is, whose threshold goes
+    /// on and only falls, or none, of which nothing is known. For whoever knows that the server changed,
+    /// or that other objects stand for it; no sample ever does that. B is kept, as over any pause. False,
+    /// and nothing changes, where thresholds are given.
+    ///
+    /// # Panics
+    /// If there is no object to probe.
+    pub fn relearn(&mut self, now: Timestamp, objects: &[Option<ObjectId>]) -> bool {
+        let learns = self.known.replace(objects);
+        if learns {
+            self.next_object = 0;
             self.pause(now);
         }
+        learns
+    }
+
+    /// The server has refused what was fetched ahead, because it is too much: B is halved, and the
+    /// samples below begin anew. How often that is believed is for who calls.
+    pub fn back_off(&mut self, now: Timestamp) {
+        if let State::Counting(below) = &mut self.state {
+            *below = 0;
+        }
+        self.doubling = false;
+        self.change(now, self.budget / 2);
     }
 
     /// When to poll next, if no sample comes before.
@@ -301,8 +319,7 @@ impl Budget {
             // SSR §5.2.2: a second one means that the server is loaded.
             State::Checking(_) => {
                 self.state = State::Counting(0);
-                self.doubling = false;
-                self.change(now, self.budget / 2);
+                self.back_off(now);
                 Outcome::Halved
             }
         }

@@ -215,14 +215,51 @@ mod rules {
         });
         server.run(2_000);
         assert_eq!(server.budget.threshold(ObjectId(0)), Some(9 * MS));
-        server.budget.relearn(server.now);
+        assert!(server.budget.relearn(server.now, &[None, None]));
         server.under_way = None;
         assert_eq!((server.budget.is_paused(), server.budget.budget()), (true, 0));
         server.run(100);
         assert_eq!(server.budget.threshold(ObjectId(0)), Some(17 * MS));
         let mut given = Budget::new(paper(), Timestamp::ZERO);
-        given.relearn(Timestamp::ZERO);
-        assert!(!given.is_paused(), "there is nothing to learn");
+        assert!(!given.relearn(Timestamp::ZERO, &[None]), "there is nothing to learn");
+        assert!(!given.is_paused());
+    }
+
+    #[test]
+    fn an_object_that_stays_keeps_its_threshold_and_a_new_one_has_none() {
+        let mut server = Server::new(learned(), |_, now| {
+            Some(if now < Timestamp::ZERO + 300 * EPOCH { 4 * MS } else { 8 * MS })
+        });
+        server.run(300);
+        let budget = server.budget.budget();
+        assert!(budget > 0);
+        // The second one is the first now; two others are new.
+        assert!(server.budget.relearn(server.now, &[Some(ObjectId(1)), None, Some(ObjectId(7))]));
+        server.under_way = None;
+        let thresholds = |budget: &Budget| [0, 1, 2].map(|place| budget.threshold(ObjectId(place)));
+        assert_eq!(thresholds(&server.budget), [Some(9 * MS), None, None]);
+        assert_eq!((server.budget.is_paused(), server.budget.budget()), (true, 0));
+        server.run(71);
+        assert_eq!(thresholds(&server.budget), [Some(9 * MS), Some(17 * MS), Some(17 * MS)]);
+        // And it goes on with what it had.
+        assert!(!server.budget.is_paused());
+        assert_eq!(server.budget.budget(), budget);
+    }
+
+    #[test]
+    fn a_refusal_halves_the_budget_and_the_five_begin_anew() {
+        let mut budget = Budget::new(paper(), Timestamp::ZERO);
+        let mut now = Timestamp::ZERO;
+        feed(&mut budget, &mut now, &[false; 49]);
+        assert_eq!(budget.budget(), 9);
+        budget.back_off(now);
+        assert_eq!(budget.budget(), 4);
+        let outcomes = feed(&mut budget, &mut now, &[false; 5]);
+        assert_eq!((outcomes[0], outcomes[4], budget.budget()), ("below", "grown", 5));
+        budget.back_off(now);
+        budget.back_off(now);
+        budget.back_off(now);
+        assert_eq!(budget.budget(), 0);
     }
 }
 

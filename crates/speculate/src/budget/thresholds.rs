@@ -133,11 +133,20 @@ impl Known {
         self.objects.iter().all(|object| object.samples.len() >= window)
     }
 
-    /// Forgets what was learned; false if there is nothing to learn.
-    pub(super) fn forget(&mut self) -> bool {
-        if self.learning.is_some() {
-            self.objects.fill(Object::default());
+    /// Goes on with these objects, of which some are those of before; false if there is nothing to
+    /// learn.
+    pub(super) fn replace(&mut self, objects: &[Option<ObjectId>]) -> bool {
+        if self.learning.is_none() {
+            return false;
         }
-        self.learning.is_some()
+        assert!(!objects.is_empty(), "a monitor needs an object to probe");
+        let threshold =
+            |before: &Option<ObjectId>| before.and_then(|before| self.threshold(before));
+        let objects = objects
+            .iter()
+            .map(|before| Object { threshold: threshold(before), samples: Vec::new() })
+            .collect();
+        self.objects = objects;
+        true
     }
 }

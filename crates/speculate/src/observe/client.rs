@@ -37,12 +37,12 @@ impl ClientHasher {
         ClientHasher { keyed: SipHasher24::new_with_key(&key) }
     }
 
-    /// The origin of an address. Those of one IPv6 network of 64 bits are one origin: whoever has
-    /// one address there has them all.
+    /// The origin of an address. Those of one IPv6 network of 48 bits are one origin: that is what a
+    /// line is given at most (RFC 6177), and whoever has one address there has them all.
     pub fn origin(&self, address: &str) -> Origin {
         match address.parse() {
             Ok(IpAddr::V6(address)) if address.to_ipv4_mapped().is_none() => {
-                Origin(self.hash(b'6', &[&address.octets()[..8]]))
+                Origin(self.hash(b'6', &[&address.octets()[..6]]))
             }
             _ => Origin(self.hash(b'a', &[address.as_bytes()])),
         }
@@ -95,7 +95,8 @@ mod tests {
         assert_ne!(hasher.client("192.0.2.7", "1x"), hasher.client("192.0.2.71", "x"));
         assert_ne!(hasher.origin("192.0.2.7"), hasher.origin("192.0.2.8"));
         assert_eq!(hasher.origin("2001:db8::1"), hasher.origin("2001:db8::ffff:2"));
-        assert_ne!(hasher.origin("2001:db8::1"), hasher.origin("2001:db8:0:1::1"));
+        assert_eq!(hasher.origin("2001:db8::1"), hasher.origin("2001:db8:0:ff01::1"));
+        assert_ne!(hasher.origin("2001:db8::1"), hasher.origin("2001:db8:1::1"));
     }
 
     #[test]

@@ -207,6 +207,7 @@ impl Observer {
     /// If nothing is to be learned from it.
     pub fn observe(&mut self, entry: &Entry<'_>) -> Result<Visit, Ignored> {
         if entry.prefetch {
+            self.look_for_end(entry);
             return Err(Ignored::Prefetch);
         }
         if entry.method != "GET" {
@@ -243,6 +244,18 @@ impl Observer {
         self.sessions.step(session, url, kind).ok_or(Ignored::Reload)?;
         let cacheable = query.is_none() && !entry.private;
         Ok(Visit { at: entry.at, url, kind, cacheable, client, origin, session })
+    }
+
+    /// What was fetched ahead and is not there says so: of a page that was taken away nobody else does,
+    /// because nobody goes there any more. So does what leads elsewhere.
+    fn look_for_end(&mut self, entry: &Entry<'_>) {
+        let is_over = is_gone(entry.status) || matches!(entry.status, 301..=303 | 307 | 308);
+        if entry.method == "GET"
+            && is_over
+            && let Some((path, None)) = path_and_query(&entry.target)
+        {
+            self.urls.bar(path, self.hasher.text(path));
+        }
     }
 
     /// What the client of the visit that was observed last did in its session, that visit last.
@@ -299,10 +312,11 @@ fn path_and_query(target: &str) -> Option<(&str, Option<&str>)> {
     (path.len() <= LONGEST_PATH).then_some((path, query))
 }
 
-/// Whether a status says that the URL is no longer for everybody to get: it leads elsewhere, is
-/// forbidden or gone. Overload and mistakes of clients say nothing about it.
+/// Whether a status says that the URL is no longer for everybody to get: it is forbidden or gone.
+/// Overload and mistakes of clients say nothing about it; nor does a redirect of a visitor: most lead
+/// from `http` to `https`, or to the name that the site has, and a log does not say where to.
 fn is_gone(status: u16) -> bool {
-    matches!(status, 301 | 302 | 303 | 307 | 308 | 401 | 403 | 404 | 410)
+    matches!(status, 401 | 403 | 404 | 410)
 }
 
 #[cfg(test)]

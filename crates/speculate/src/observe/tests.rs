@@ -90,7 +90,7 @@ fn a_url_is_public_only_if_distinct_clients_got_it_publicly() {
     assert!(known(&mut observer(), |_| {}));
     for (why, change) in [
         ("one client", (|entry| entry.client = "192.0.2.1".into()) as fn(&mut Entry<'_>)),
-        ("one network", |entry| entry.client = format!("2001:db8::{}", &entry.client[8..]).into()),
+        ("one line", |entry| entry.client = format!("2001:db8:0:{}::1", &entry.client[8..]).into()),
         ("signed in", |entry| entry.private = true),
         ("not whole", |entry| entry.status = 304),
         ("with a query", |entry| entry.target = "/1?id=2".into()),
@@ -131,10 +131,33 @@ fn a_path_for_which_there_is_no_room_is_not_learned() {
 }
 
 #[test]
-fn overload_bars_no_url() {
+fn what_is_not_there_when_it_is_fetched_ahead_starts_the_count_anew() {
+    for (status, target, remains) in [
+        (404, "/1", false),
+        (410, "/1", false),
+        (401, "/1", false),
+        (403, "/1", false),
+        (302, "/1", false),
+        (200, "/1", true),
+        (304, "/1", true),
+        (503, "/1", true),
+        // Of this there are many.
+        (404, "/1?page=9", true),
+    ] {
+        let mut observer = observer();
+        assert!(known(&mut observer, |_| {}));
+        let one = Entry { status, prefetch: true, ..entry(2, "x", target) };
+        assert_eq!(observer.observe(&one), Err(Ignored::Prefetch));
+        let url = observer.url("/1").unwrap();
+        assert_eq!(observer.urls().is_public(url), remains, "{status} {target}");
+    }
+}
+
+#[test]
+fn neither_overload_nor_a_redirect_of_a_visitor_bars_a_url() {
     let mut observer = observer();
     assert!(known(&mut observer, |_| {}));
-    for status in [500, 503, 429, 408, 206] {
+    for status in [500, 503, 429, 408, 206, 301, 302, 307, 308] {
         let mut one = entry(2, "x", "/1");
         one.status = status;
         assert_eq!(observer.observe(&one), Err(Ignored::Status));

@@ -26,6 +26,10 @@ mod parameters;
 pub use explain::{Context, Explained, Explanation, Withheld};
 pub use parameters::{Backoff, Counted, PpmParameters};
 
+/// Between a page and a URL that stand so often in what is remembered of a session its client goes back
+/// and forth, and that counts no more: one client could make anything the most frequent.
+const OFTEN: usize = 8;
+
 /// Prediction by partial matching.
 #[derive(Clone, Debug)]
 pub struct Ppm {
@@ -100,10 +104,17 @@ impl Ppm {
         };
         // Where the client asked for it before: it follows only those contexts that came later.
         let before = history[..last].iter().rposition(|step| step.url == visit.url);
+        let is_often =
+            |url: UrlId| history[..last].iter().filter(|step| step.url == url).count() >= OFTEN;
+        let comes_often = before.is_some() && is_often(visit.url);
         let mut counts = counts;
         for end in (1..=pages.len()).rev().take(window) {
             if before.is_some_and(|before| before >= pages[end - 1].1) {
                 break;
+            }
+            if comes_often && is_often(pages[end - 1].0) {
+                counts *= self.parameters.fade;
+                continue;
             }
             for order in 1..=self.parameters.order.min(end) {
                 let key = context(&pages[end - order..end]);

@@ -181,6 +181,24 @@ fn one_client_teaches_nobody_its_path() {
 }
 
 #[test]
+fn who_goes_the_same_way_again_and_again_adds_little() {
+    for parameters in [longest(1, 1), longest(2, 5), PpmParameters::shipped()] {
+        let mut site = Site::new(Ppm::new(parameters));
+        site.walk("x", 150, &["/a", "/b"]);
+        // Enough of them that it may be told.
+        for client in 0..12 {
+            for _ in 0..300 {
+                site.visit(&format!("own{client}"), "/a");
+                site.visit(&format!("own{client}"), "/vote");
+            }
+        }
+        let ranked = site.ask(&["/a"]);
+        let place = |path| ranked.iter().position(|one| one.0 == path).unwrap();
+        assert!(place("/b") < place("/vote"), "{parameters:?}: {ranked:?}");
+    }
+}
+
+#[test]
 fn three_clients_are_enough_and_two_are_not() {
     let mut site = Site::new(Ppm::new(longest(1, 1)));
     site.walk("b", 20, &["/b"]);

@@ -1,28 +1,47 @@
 //! Who may look at the figures: `/.lull/`, `/.lull/status` and `/.lull/metrics`.
+//!
+//! Always who knows a token. Where a request comes from says nothing: behind another proxy on the same
+//! machine, which need not say what it forwards, everybody comes from there.
 
-use http::header::{AUTHORIZATION, FORWARDED, HOST, VIA};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+use http::header::{AUTHORIZATION, HOST};
 use http::request;
+use percent_encoding::percent_decode_str;
 
 use super::Shared;
 use crate::policy::fields;
-use crate::proxy::Connection;
+use crate::proxy::Address;
 
 /// Who may look.
 #[derive(Clone, Default)]
 pub enum Access {
-    /// Who is on the same machine, and was not forwarded by another proxy.
+    /// Nobody.
     #[default]
-    SameMachine,
-    /// Who says this, as the password of any user or as a bearer token.
+    Nobody,
+    /// Who says this token: as the password of any user, as a bearer token, or as `token` in the query.
     Token(String),
+    /// The same for a token that nobody knows yet: where to look with it is told at the start, by
+    /// [`Event::Figures`](crate::proxy::Event::Figures).
+    Told(String),
+}
+
+impl Access {
+    fn token(&self) -> Option<&str> {
+        match self {
+            Access::Nobody => None,
+            Access::Token(token) | Access::Told(token) => Some(token),
+        }
+    }
 }
 
 impl std::fmt::Debug for Access {
     /// Without the token.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(match self {
-            Access::SameMachine => "SameMachine",
+            Access::Nobody => "Nobody",
             Access::Token(_) => "Token",
+            Access::Told(_) => "Told",
         })
     }
 }
@@ -38,30 +57,46 @@ pub(super) enum Verdict {
 }
 
 /// Whether the sender of a request may look.
-pub(super) fn verdict(shared: &Shared, head: &request::Parts, connection: &Connection) -> Verdict {
-    match &shared.settings.access {
-        Access::Token(token) => {
-            let said = fields::single(&head.headers, AUTHORIZATION);
-            if said.is_some_and(|said| says(said, token)) { Verdict::Look } else { Verdict::Ask }
-        }
-        Access::SameMachine => {
-            let ends = [connection.peer(), connection.local()];
-            let is_local = ends.iter().all(|end| end.ip().to_canonical().is_loopback());
-            // Behind another proxy everybody seems to be on this machine.
-            let forwarded = ["x-forwarded-for", FORWARDED.as_str(), VIA.as_str()];
-            let is_forwarded = shared.settings.trust_forwarded
-                || forwarded.iter().any(|name| head.headers.contains_key(*name));
-            if is_local && !is_forwarded && is_named_local(head) {
-                Verdict::Look
-            } else {
-                Verdict::Nothing
-            }
-        }
+pub(super) fn verdict(shared: &Shared, head: &request::Parts) -> Verdict {
+    let Some(token) = shared.settings.access.token() else { return Verdict::Nothing };
+    let said = fields::single(&head.headers, AUTHORIZATION);
+    let asked = head.uri.query().unwrap_or_default();
+    if said.is_some_and(|said| says(said, token)) || is_asked_with(asked, token) {
+        Verdict::Look
+    } else {
+        Verdict::Ask
     }
 }
 
-/// Whether the request is for this machine by name: a name of somebody else's that leads here is
-/// how pages from elsewhere would look (DNS rebinding).
+/// Where to look, with the token, if it was made for this run: by the site's name, if that is known and
+/// nobody reads the token on the way, else on this machine.
+pub(super) fn url(access: &Access, name: Option<&str>, doors: &[Address]) -> Option<String> {
+    let Access::Told(token) = access else { return None };
+    let door = |secure| doors.iter().find(|door| door.secure == secure);
+    if let Some(name) = name.filter(|_| door(true).is_some()) {
+        return Some(format!("https://{name}/.lull/?token={token}"));
+    }
+    // A certificate is rarely for an address.
+    let door = door(false).or_else(|| door(true))?;
+    let mut address = door.address;
+    match address.ip() {
+        IpAddr::V4(ip) if ip.is_unspecified() => address.set_ip(Ipv4Addr::LOCALHOST.into()),
+        IpAddr::V6(ip) if ip.is_unspecified() => address.set_ip(Ipv6Addr::LOCALHOST.into()),
+        _ => {}
+    }
+    let scheme = if door.secure { "https" } else { "http" };
+    Some(format!("{scheme}://{address}/.lull/?token={token}"))
+}
+
+/// Whether a query says this token.
+fn is_asked_with(query: &str, token: &str) -> bool {
+    query.split('&').filter_map(|pair| pair.strip_prefix("token=")).any(|said| {
+        let said: Vec<u8> = percent_decode_str(said).collect();
+        is_equal(&said, token.as_bytes())
+    })
+}
+
+/// Whether the request is for this machine by name.
 pub(super) fn is_named_local(head: &request::Parts) -> bool {
     let host = match head.uri.authority() {
         Some(authority) => authority.as_str(),
@@ -72,7 +107,7 @@ pub(super) fn is_named_local(head: &request::Parts) -> bool {
         None => host.split(':').next().unwrap_or_default(),
     };
     name.eq_ignore_ascii_case("localhost")
-        || name.parse::<std::net::IpAddr>().is_ok_and(|address| address.is_loopback())
+        || name.parse::<IpAddr>().is_ok_and(|address| address.is_loopback())
 }
 
 /// Whether an `Authorization` says this token.
@@ -157,7 +192,50 @@ mod tests {
     }
 
     #[test]
+    fn a_token_may_stand_in_the_query() {
+        for (query, expected) in [
+            ("token=se+c/ret=", true),
+            ("token=se%2Bc%2fret%3D", true),
+            ("a=b&token=se+c/ret=", true),
+            ("token=se+c/ret", false),
+            ("token=", false),
+            ("other=se+c/ret=", false),
+            ("", false),
+        ] {
+            assert_eq!(is_asked_with(query, "se+c/ret="), expected, "{query}");
+        }
+    }
+
+    #[test]
+    fn where_to_look_is_told_with_a_token_that_was_made() {
+        let door = |text: &str, secure| Address {
+            address: text.parse().unwrap(),
+            secure,
+            background: false,
+        };
+        let told = Access::Told("t0".into());
+        let site = Some("www.site.example");
+        for (name, doors, expected) in [
+            (None, &[("127.0.0.1:8080", false)][..], "http://127.0.0.1:8080/.lull/?token=t0"),
+            (None, &[("0.0.0.0:80", false)], "http://127.0.0.1:80/.lull/?token=t0"),
+            (None, &[("[::]:443", true), ("[::]:80", false)], "http://[::1]:80/.lull/?token=t0"),
+            (None, &[("192.0.2.7:443", true)], "https://192.0.2.7:443/.lull/?token=t0"),
+            (site, &[("[::]:443", true)], "https://www.site.example/.lull/?token=t0"),
+            (site, &[("127.0.0.1:81", false)], "http://127.0.0.1:81/.lull/?token=t0"),
+        ] {
+            let doors: Vec<_> = doors.iter().map(|(at, secure)| door(at, *secure)).collect();
+            assert_eq!(url(&told, name, &doors).as_deref(), Some(expected));
+        }
+        let doors = [door("127.0.0.1:8080", false)];
+        assert_eq!(url(&Access::Token("t0".into()), None, &doors), None);
+        assert_eq!(url(&Access::Nobody, None, &doors), None);
+        assert_eq!(url(&told, None, &[]), None);
+    }
+
+    #[test]
     fn a_token_is_not_shown() {
-        assert_eq!(format!("{:?}", Access::Token("secret".into())), "Token");
+        for access in [Access::Token("secret".into()), Access::Told("secret".into())] {
+            assert!(!format!("{access:?}").contains("secret"));
+        }
     }
 }

@@ -6,13 +6,14 @@ use http::header::LOCATION;
 use http::uri::PathAndQuery;
 use http::{HeaderValue, Response, StatusCode, request, response};
 
+use super::desk::{self, Visited};
 use super::guarded::Guarded;
 use super::munged::Munged;
 use super::service_worker::{self, page_script};
 use super::who::Who;
 use super::{Shared, lock, own, wall};
 use crate::munge;
-use crate::policy::{self, Admitted, NotAhead, Refusal, Way, fields};
+use crate::policy::{self, Admitted, NotAhead, Offence, Refusal, Way, fields};
 use crate::proxy::{Body, Connection, Decision, Exchange};
 
 struct Ahead {
@@ -45,6 +46,10 @@ pub(super) fn admit(
     who: Who,
     connection: &Arc<Connection>,
 ) -> Decision {
+    if policy::is_look(&head.headers) {
+        // The script sees by this that no cache in front answers in our place.
+        return refused();
+    }
     let admitted = shared.policy().admit(head, who.secure, who.client, shared.now(), wall());
     let Some(admitted) = let_through(shared, who, admitted) else { return refused() };
     let target = head.uri.path_and_query().map_or("/", PathAndQuery::as_str);
@@ -87,10 +92,17 @@ pub(super) fn lead(shared: &Shared, head: &request::Parts, who: Who, url: &str) 
     Decision::Answer(response)
 }
 
-/// What the rules let through, as long as anything is fetched ahead and the visitor has bytes left.
+/// What the rules let through, as long as anything is fetched ahead, the upstream has room, and the
+/// visitor has bytes left.
 pub(super) fn let_through<T>(shared: &Shared, who: Who, admitted: Result<T, Refusal>) -> Option<T> {
     let why = match admitted {
         Ok(_) if !shared.is_active() => "nothing is fetched ahead now".to_owned(),
+        Ok(_) if !shared.has_room_ahead() => {
+            "the server has half of what it may have at a time".to_owned()
+        }
+        Ok(_) if shared.rests.left(who.client, shared.now()).is_some() => {
+            "the server has refused this client's prefetches a moment ago".to_owned()
+        }
         Ok(_) if !shared.caps.spend(who.client, shared.now(), 0) => {
             "the day's bytes are fetched ahead".to_owned()
         }
@@ -121,7 +133,34 @@ pub(super) fn watch(
     }))
 }
 
+/// Whether what was to be fetched is no page for everybody any more.
+fn is_lost(why: &Refusal) -> bool {
+    let Refusal::Unkept(why) = why else { return false };
+    matches!(why.offence(), Some(Offence::Gone | Offence::Redirect))
+}
+
+/// Has the model begin anew to count who got a page. It would go on to suggest it for weeks: nobody who
+/// visits the site is told that it is not there.
+fn tell_model(shared: &Shared, request: &request::Parts, who: Who, status: StatusCode) {
+    let Some(target) = request.uri.path_and_query() else { return };
+    shared.desk.visited(Visited {
+        address: who.address,
+        agent: desk::agent(&request.headers),
+        target: target.as_str().to_owned(),
+        at: wall(),
+        status: status.as_u16(),
+        bytes: 0,
+        took: None,
+        prefetch: true,
+        private: false,
+    });
+}
+
 impl Exchange for Ahead {
+    fn is_ahead(&self) -> bool {
+        true
+    }
+
     fn response(&mut self, head: &mut response::Parts, body: Body) -> Body {
         let Ahead { shared, request, who, admitted, worker } = self;
         let way = if worker.is_some() { Way::Worker } else { Way::Cache };
@@ -129,6 +168,12 @@ impl Exchange for Ahead {
         // is asked before the rules write their own headers.
         let munging = munge::decide_for(page_script(way), request, who.scheme(), head);
         let kept = shared.policy().keep(admitted, head, shared.now(), wall());
+        if let Err(why) = &kept {
+            shared.unkept(*who, &request.uri, head.status, &why.to_string());
+            if is_lost(why) {
+                tell_model(shared, request, *who, head.status);
+            }
+        }
         let Ok(ttl) = kept else {
             shared.counts.unkept.one();
             // What the upstream still has to say is not waited for.
@@ -149,7 +194,7 @@ impl Exchange for Ahead {
                 let rules = shared.settings.speculation_rules && way == Way::Cache;
                 let munging = munging.offering_rules(rules);
                 munging.rewrite_head(&mut head.headers);
-                Munged::body(shared, &request.uri, munging.munger(), body)
+                Munged::body(shared, &request.uri, munging.munger(), body, true)
             }
             Err(_) => body,
         };

@@ -3,6 +3,8 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use super::reasons::Reasons;
+
 /// A number that only grows.
 #[derive(Debug, Default)]
 pub(super) struct Count(AtomicU64);
@@ -97,6 +99,10 @@ pub(super) struct Navigations {
 pub(super) struct Counts {
     /// Pages that were given to the munger.
     pub(super) pages: Count,
+    /// Why others were left as they are, lists are empty, and URLs not on them.
+    pub(super) pages_left: Reasons,
+    pub(super) empty: Reasons,
+    pub(super) left_out: Reasons,
     pub(super) asked: Count,
     pub(super) lists: Count,
     pub(super) hints: Count,

@@ -2,14 +2,14 @@
 
 use std::sync::Arc;
 
-use http::header::{CACHE_CONTROL, CONTENT_ENCODING, SET_COOKIE};
-use http::{HeaderMap, HeaderValue, Method, request, response};
+use http::header::{CACHE_CONTROL, CONTENT_ENCODING, CONTENT_TYPE, SET_COOKIE};
+use http::{HeaderMap, HeaderValue, Method, StatusCode, request, response};
 
 use super::desk::{self, Visited};
 use super::munged::Munged;
 use super::service_worker::{self, page_script};
 use super::who::Who;
-use super::{Shared, wall};
+use super::{Shared, reasons, wall};
 use crate::munge;
 use crate::policy::{self, Excluded, Way, fields, page_visitor};
 use crate::proxy::{Body, Decision, Exchange, Outcome};
@@ -19,7 +19,8 @@ struct Demand {
     /// As it goes upstream, but for the proxy's own rules for headers.
     request: request::Parts,
     who: Who,
-    may_have_script: bool,
+    /// Why no page gets the script, if none does.
+    no_script: Option<&'static str>,
     way: Way,
     /// Whether our service worker wakes up for it.
     wakes_worker: bool,
@@ -41,8 +42,13 @@ pub(super) fn watch(shared: &Arc<Shared>, head: &mut request::Parts, who: Who) -
         return shown;
     }
     let visitor = page_visitor(&head.method, &head.headers, who.secure, &shared.harmless, way);
-    let may_have_script = visitor.is_ok() && shared.is_active();
-    if may_have_script && munge::is_document(&head.headers) {
+    let no_script = match &visitor {
+        Err(why) => Some(reasons::of_visitor(why)),
+        Ok(_) if !shared.is_active() => Some(reasons::OFF),
+        Ok(_) if who.by_cache => Some(reasons::CACHE),
+        Ok(_) => None,
+    };
+    if no_script.is_none() && munge::is_document(&head.headers) {
         munge::widen_if_none_match(&mut head.headers);
     }
     let is_known = matches!(visitor, Err(Excluded::Cookie | Excluded::Authorization));
@@ -50,7 +56,7 @@ pub(super) fn watch(shared: &Arc<Shared>, head: &mut request::Parts, who: Who) -
         shared: Arc::clone(shared),
         request: head.clone(),
         who,
-        may_have_script,
+        no_script,
         way,
         wakes_worker: names.is_some(),
         teaches: !is_known && head.method == Method::GET,
@@ -61,12 +67,17 @@ pub(super) fn watch(shared: &Arc<Shared>, head: &mut request::Parts, who: Who) -
 
 impl Exchange for Demand {
     fn response(&mut self, head: &mut response::Parts, body: Body) -> Body {
-        let Demand { shared, request, who, may_have_script, way, wakes_worker, .. } = self;
-        let munging = if *may_have_script {
-            munge::decide_for(page_script(*way), request, who.scheme(), head).ok()
-        } else {
-            None
+        let Demand { shared, request, who, no_script, way, wakes_worker, .. } = self;
+        let may_have_script = no_script.is_none();
+        let munging = match no_script {
+            None => munge::decide_for(page_script(*way), request, who.scheme(), head)
+                .map_err(|why| reasons::of_reply(&why)),
+            Some(why) => Err(is_page(request, head).then_some(*why)),
         };
+        if let Err(Some(why)) = &munging {
+            shared.counts.pages_left.one(why);
+        }
+        let munging = munging.ok();
         self.is_private = is_private(&head.headers);
         self.is_plain = munging.is_none() && !head.headers.contains_key(CONTENT_ENCODING);
         // Most replies need no lock then.
@@ -79,11 +90,12 @@ impl Exchange for Demand {
                 policy.observe(request, who.secure, who.client, head, now);
             }
         }
+        shared.look_for_own_worker(request, head);
         if shared.settings.service_worker.is_some() && head.headers.contains_key("clear-site-data")
         {
             shared.policy().cleared(who.client, shared.now());
         }
-        if *wakes_worker && *may_have_script && service_worker::stays(shared, *way) {
+        if *wakes_worker && may_have_script && service_worker::stays(shared, *way) {
             head.headers.insert(policy::STAYS, HeaderValue::from_static("stays"));
         }
         match munging {
@@ -95,10 +107,10 @@ impl Exchange for Demand {
                 if request.method == Method::HEAD {
                     return body;
                 }
-                Munged::body(shared, &request.uri, munging.munger(), body)
+                Munged::body(shared, &request.uri, munging.munger(), body, !self.is_private)
             }
             None => {
-                if *may_have_script {
+                if may_have_script {
                     munge::revalidated(page_script(*way), request, who.scheme(), head);
                 }
                 body
@@ -108,18 +120,20 @@ impl Exchange for Demand {
     fn ended(self: Box<Self>, outcome: &Outcome) {
         let Demand { shared, request, who, .. } = &*self;
         let Some(target) = request.uri.path_and_query() else { return };
-        if let Some(time) = outcome.time_to_first_byte
-            && request.method == Method::GET
-            && outcome.status == 200
-        {
+        let is_answered = request.method == Method::GET && outcome.status == 200;
+        if let Some(time) = outcome.time_to_first_byte.filter(|_| is_answered) {
             shared.counts.demand.note(time);
-            if self.is_plain && outcome.failure.is_none() {
-                shared.lengths.note(target.path(), outcome.bytes);
-            }
-            shared.monitor.answered(target.as_str(), shared.now(), time);
         }
         if !self.teaches {
             return;
+        }
+        if let Some(time) = outcome.upstream_time.filter(|_| is_answered) {
+            shared.monitor.answered(target.as_str(), shared.now(), time);
+        }
+        // A length is told to whoever asks for hints, so it is one that everybody sees.
+        let is_everybodys = !self.is_private && target.query().is_none();
+        if is_answered && is_everybodys && self.is_plain && outcome.failure.is_none() {
+            shared.lengths.note(target.path(), outcome.bytes);
         }
         let is_taken = shared.desk.visited(Visited {
             address: who.address,
@@ -136,6 +150,15 @@ impl Exchange for Demand {
             shared.counts.unlearned.one();
         }
     }
+}
+
+/// Whether a reply is a page, as far as its head says.
+fn is_page(request: &request::Parts, head: &response::Parts) -> bool {
+    let kind = fields::single(&head.headers, CONTENT_TYPE).unwrap_or_default();
+    request.method == Method::GET
+        && head.status == StatusCode::OK
+        && munge::is_document(&request.headers)
+        && kind.get(..9).is_some_and(|kind| kind.eq_ignore_ascii_case("text/html"))
 }
 
 /// Whether a browser says that nobody asked for this yet, such as by speculation rules.

@@ -1,14 +1,16 @@
 //! The desk of the hint server (SSR §5.2.1): one thread holds the model, learns what visitors do,
 //! and ranks what they may want next.
 //!
-//! The threads that carry the traffic hand over what they saw and go on. Where the desk is behind,
-//! visits are not learned from and lists stay empty; nobody waits for it.
+//! The threads that carry the traffic hand over what they saw and go on. Where the desk is behind, or
+//! still reads what was learned before, visits are not learned from and lists stay empty; nobody
+//! waits for it.
 
 use std::hash::{BuildHasher, RandomState};
 use std::net::IpAddr;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TrySendError, sync_channel};
+use std::thread;
 use std::time::{Duration, Instant, SystemTime};
 
 use http::header::USER_AGENT;
@@ -21,9 +23,10 @@ use lull_speculate::predict::{Candidate, Predictor as _, Question, prioritise};
 use tokio::sync::oneshot;
 
 use super::who::Who;
-use super::{Shared, wall};
+use super::{Shared, lock, reasons, wall};
 use crate::policy::fields;
 use crate::protocol::{Hint, Kind};
+use crate::proxy::Event;
 
 /// What may wait for the desk: so many messages, of so many bytes together.
 const WAITING: usize = 4096;
@@ -45,8 +48,23 @@ const DOCUMENT: usize = 10;
 /// Clients whose lists are remembered in shadow mode; of two that share a place the later one.
 const SHADOWED: usize = 1 << 14;
 
+/// So long the end waits for a desk that does not hear, and looks again so often.
+const LAST_WAIT: Duration = Duration::from_secs(5);
+const LAST_LOOK: Duration = Duration::from_millis(10);
+
 /// Keeps a model beyond the end of the program. What goes wrong is its own to tell.
 pub type Save = Box<dyn FnMut(&Model) + Send>;
+
+/// Makes the model to begin with, from what was kept and from logs, while the site is served already. It
+/// tells what the owner wants to know, and gives up once the other says that it is the end: then there
+/// is none.
+pub type Learn = Box<dyn FnOnce(&dyn Fn(&Event), &AtomicBool) -> Option<Model> + Send>;
+
+/// What a desk begins with.
+pub(super) enum Begin {
+    With(Box<Model>),
+    Learning(Learn),
+}
 
 /// A request and its reply, as far as something is learned of it.
 #[derive(Debug)]
@@ -98,11 +116,18 @@ pub(super) struct Ask {
     pub(super) had: Vec<String>,
 }
 
+/// What may be wanted next, best first; and if there is nothing, why.
+#[derive(Debug)]
+pub(super) struct Ranked {
+    pub(super) hints: Vec<Hint>,
+    pub(super) why_none: &'static str,
+}
+
 enum Message {
     Visited(Visited),
     /// A page that came out of a visitor's cache.
     Shown(Visited),
-    Ask(Ask, oneshot::Sender<Vec<Hint>>),
+    Ask(Ask, oneshot::Sender<Ranked>),
     Popular(Vec<String>, oneshot::Sender<Vec<String>>),
     End,
 }
@@ -131,6 +156,15 @@ pub(super) struct Desk {
     to: SyncSender<Message>,
     /// Bytes of what waits.
     waiting: Arc<AtomicUsize>,
+    state: Arc<State>,
+}
+
+/// What desk and threads know of each other.
+#[derive(Debug, Default)]
+struct State {
+    /// Whether there is no model yet.
+    is_reading: AtomicBool,
+    is_ending: AtomicBool,
 }
 
 impl std::fmt::Debug for Message {
@@ -142,8 +176,23 @@ impl std::fmt::Debug for Message {
 /// What a client would have been given on its page.
 type Foreseen = (ClientId, Vec<UrlId>);
 
-/// The other end of it.
-pub(super) struct Worker {
+/// The other end of it, before it works.
+pub(super) struct Beginning {
+    messages: Receiver<Message>,
+    waiting: Arc<AtomicUsize>,
+    state: Arc<State>,
+    begin: Begin,
+    save: Option<Save>,
+}
+
+impl std::fmt::Debug for Beginning {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Beginning").field("state", &self.state).finish_non_exhaustive()
+    }
+}
+
+/// The same at work.
+struct Worker {
     messages: Receiver<Message>,
     waiting: Arc<AtomicUsize>,
     model: Model,
@@ -156,31 +205,40 @@ pub(super) struct Worker {
     places: RandomState,
 }
 
-impl std::fmt::Debug for Worker {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Worker").field("is_saved", &self.is_saved).finish_non_exhaustive()
-    }
+/// A desk with this model, or one that is still to be made.
+pub(super) fn desk(begin: Begin, save: Option<Save>) -> (Desk, Beginning) {
+    let (sender, messages) = sync_channel(WAITING);
+    let waiting = Arc::new(AtomicUsize::new(0));
+    let state = Arc::new(State::default());
+    state.is_reading.store(matches!(begin, Begin::Learning(_)), Ordering::Relaxed);
+    let desk = Desk { to: sender, waiting: Arc::clone(&waiting), state: Arc::clone(&state) };
+    (desk, Beginning { messages, waiting, state, begin, save })
 }
 
-/// A desk with this model.
-pub(super) fn desk(model: Model, save: Option<Save>) -> (Desk, Worker) {
-    let (sender, messages) = sync_channel(WAITING);
-    let (ranked, prioritised) = (Vec::new(), Vec::new());
-    let (shadow, places) = (Box::default(), RandomState::new());
-    let waiting = Arc::new(AtomicUsize::new(0));
-    let desk = Desk { to: sender, waiting: Arc::clone(&waiting) };
-    let worker = Worker {
-        messages,
-        waiting,
-        model,
-        save,
-        is_saved: false,
-        ranked,
-        prioritised,
-        shadow,
-        places,
-    };
-    (desk, worker)
+impl Beginning {
+    /// Makes the model, and answers until the end.
+    pub(super) fn run(self, shared: &Arc<Shared>) {
+        let Beginning { messages, waiting, state, begin, save } = self;
+        let model = match begin {
+            Begin::With(model) => Some(*model),
+            Begin::Learning(learn) => learn(&|event: &Event| shared.tell(event), &state.is_ending),
+        };
+        // What was learned in part is not kept: a log would be passed over from there on.
+        let Some(model) = model else { return };
+        state.is_reading.store(false, Ordering::Relaxed);
+        let worker = Worker {
+            messages,
+            waiting,
+            model,
+            save,
+            is_saved: false,
+            ranked: Vec::new(),
+            prioritised: Vec::new(),
+            shadow: Box::default(),
+            places: RandomState::new(),
+        };
+        worker.run(shared);
+    }
 }
 
 impl Desk {
@@ -206,10 +264,15 @@ impl Desk {
         self.hand(Message::Shown(visited));
     }
 
-    /// What may be wanted next, best first; `None` if the desk is behind.
-    pub(super) async fn ask(&self, ask: Ask) -> Option<Vec<Hint>> {
+    /// Whether it still reads what was learned before.
+    pub(super) fn is_reading(&self) -> bool {
+        self.state.is_reading.load(Ordering::Relaxed)
+    }
+
+    /// What may be wanted next; `None` if the desk is behind.
+    pub(super) async fn ask(&self, ask: Ask) -> Option<Ranked> {
         let (to, answer) = oneshot::channel();
-        if !self.hand(Message::Ask(ask, to)) {
+        if self.is_reading() || !self.hand(Message::Ask(ask, to)) {
             return None;
         }
         answer.await.ok()
@@ -219,23 +282,43 @@ impl Desk {
     /// most, but for these.
     pub(super) async fn popular(&self, except: Vec<String>) -> Vec<String> {
         let (to, answer) = oneshot::channel();
-        if !self.hand(Message::Popular(except, to)) {
+        if self.is_reading() || !self.hand(Message::Popular(except, to)) {
             return Vec::new();
         }
         answer.await.unwrap_or_default()
     }
 
-    /// Ends the desk, after what waits for it.
+    /// Ends the desk, after what waits for it. One that still reads gives that up.
     pub(super) fn end(&self) {
+        self.state.is_ending.store(true, Ordering::Relaxed);
         self.waiting.fetch_add(Message::End.bytes(), Ordering::Relaxed);
-        let _ = self.to.send(Message::End);
+        let begun = Instant::now();
+        while let Err(TrySendError::Full(_)) = self.to.try_send(Message::End) {
+            if self.is_reading() && begun.elapsed() > LAST_WAIT {
+                return;
+            }
+            thread::sleep(LAST_LOOK);
+        }
+    }
+
+    /// Whether its thread need not be waited for, because it does not hear: a log may be a pipe into
+    /// which nobody writes.
+    pub(super) fn is_deaf(&self, worker: &thread::JoinHandle<()>) -> bool {
+        let begun = Instant::now();
+        while self.is_reading() && !worker.is_finished() {
+            if begun.elapsed() > LAST_WAIT {
+                return true;
+            }
+            thread::sleep(LAST_LOOK);
+        }
+        false
     }
 }
 
 impl Worker {
     /// Answers until the end. Saves at the beginning, as the model may have learned from logs, every
     /// minute, and at the end.
-    pub(super) fn run(mut self, shared: &Arc<Shared>) {
+    fn run(mut self, shared: &Arc<Shared>) {
         self.save();
         let mut next = Instant::now() + EVERY;
         loop {
@@ -333,10 +416,13 @@ impl Worker {
         }
     }
 
-    /// The candidates that the rules let through.
-    fn rank(&mut self, shared: &Shared, ask: &Ask) -> Vec<Hint> {
+    /// The candidates that the rules let through. Of those that they don't the best one is the reason, if
+    /// none is left, and the one that the owner is shown.
+    fn rank(&mut self, shared: &Shared, ask: &Ask) -> Ranked {
         let observer = self.model.observer();
-        let Some(page) = observer.url(&ask.page) else { return Vec::new() };
+        let Some(page) = observer.url(&ask.page) else {
+            return Ranked { hints: Vec::new(), why_none: "unknown_page" };
+        };
         let mut held: Vec<UrlId> = ask.had.iter().filter_map(|url| observer.url(url)).collect();
         held.push(page);
         held.sort_unstable();
@@ -345,16 +431,31 @@ impl Worker {
         self.model.predictor().rank(&question, urls, &mut self.ranked);
         prioritise(&self.ranked, urls, &mut self.prioritised);
         let (policy, now) = (shared.policy(), shared.now());
-        let hints = self.prioritised.iter().filter_map(|(_, one)| {
-            let url = urls.path(one.url)?;
-            policy.may_hint(url, now).ok()?;
+        let (mut hints, mut left_out) = (Vec::new(), None);
+        for (_, one) in &self.prioritised {
+            let Some(url) = urls.path(one.url) else { continue };
+            if let Err(why) = policy.may_hint(url, now) {
+                let reason = reasons::of_url(&why);
+                shared.counts.left_out.one(reason);
+                left_out.get_or_insert((reason, url, why));
+                continue;
+            }
             let kind = match urls.kind(one.url) {
                 UrlKind::Page => Kind::Document,
                 UrlKind::Embedded => Kind::Part,
             };
-            Some(Hint { url: url.to_owned(), kind, bytes: shared.lengths.of(url) })
-        });
-        hints.take(MOST_HINTS).collect()
+            hints.push(Hint { url: url.to_owned(), kind, bytes: shared.lengths.of(url) });
+            if hints.len() == MOST_HINTS {
+                break;
+            }
+        }
+        drop(policy);
+        let known = if ask.had.is_empty() { "nothing_known" } else { "nothing_more" };
+        let why_none = left_out.as_ref().map_or(known, |(reason, ..)| *reason);
+        if let Some((_, url, why)) = left_out {
+            *lock(&shared.left_out) = Some((url.to_owned(), why.to_string()));
+        }
+        Ranked { hints, why_none }
     }
 
     fn popular(&mut self, shared: &Shared, except: &[String]) -> Vec<String> {
@@ -397,6 +498,7 @@ mod tests {
             address: IpAddr::from([192, 0, 2, 7]),
             client: crate::policy::Client(7),
             secure: false,
+            by_cache: false,
         };
         Visited::of_copy(&head, target, who)
     }
@@ -405,7 +507,7 @@ mod tests {
     fn what_waits_is_bounded_in_bytes() {
         let model =
             Model::new(ClientHasher::new([7; 16]), Limits::default(), PpmParameters::shipped());
-        let (desk, worker) = desk(model, None);
+        let (desk, worker) = desk(Begin::With(Box::new(model)), None);
         let long = "x".repeat(60_000);
         let taken = (0..WAITING).filter(|_| desk.visited(visit(long.clone()))).count();
         assert!((100..140).contains(&taken), "{taken}");

@@ -10,8 +10,8 @@ use lull_speculate::budget::Grant;
 use super::desk::{Ask, Visited};
 use super::own;
 use super::who::Who;
-use super::{Shared, wall};
-use crate::policy::{self, Way, fields};
+use super::{Shared, reasons, wall};
+use crate::policy::{self, Visitor, Way, fields};
 use crate::protocol::{Beacon, HintsReply, HintsRequest, Kind, LONGEST_MESSAGE, NavigationKind};
 use crate::proxy::{Body, RequestBody};
 
@@ -28,6 +28,8 @@ pub(super) async fn hints(
     let is_json = fields::single(&head.headers, CONTENT_TYPE)
         .is_some_and(|kind| kind.eq_ignore_ascii_case("application/json"));
     if !is_json || !own::is_from_the_site(&head) {
+        // So it is, too, if a proxy in front changes the Host.
+        shared.counts.empty.one("foreign");
         return own::empty(StatusCode::FORBIDDEN);
     }
     let Some(message) = own::read(body, LONGEST_MESSAGE).await else {
@@ -48,17 +50,32 @@ async fn reply(
     who: Who,
 ) -> HintsReply {
     let way = shared.way(head, who);
-    let Ok(visitor) = policy::visitor(&head.headers, who.secure, &shared.harmless, way) else {
-        return HintsReply::never();
+    let never = |why| {
+        shared.counts.empty.one(why);
+        HintsReply::never()
     };
-    if !shared.is_active() || who.is_held_back(&head.headers, shared) {
-        return HintsReply::never();
+    let visitor = match policy::visitor(&head.headers, who.secure, &shared.harmless, way) {
+        Ok(visitor) => visitor,
+        Err(why) => return never(reasons::of_visitor(&why)),
+    };
+    if !shared.is_active() {
+        return never(reasons::OFF);
+    }
+    if who.by_cache {
+        return never(reasons::CACHE);
+    }
+    if who.is_held_back(&head.headers, shared) {
+        return never("held_back");
     }
     if !who.secure && shared.policy().is_protected_without_https(shared.now()) {
-        return HintsReply::never();
+        return never("password");
     }
     let mark = policy::of_a_list(visitor);
     let later = |wait| HintsReply::new(mark.to_owned(), Vec::new(), Some(wait));
+    if let Some(left) = shared.rests.left(who.client, shared.now()) {
+        shared.counts.empty.one("server_refuses");
+        return later(left);
+    }
     if !shared.rates.admit(who.client, shared.now()) {
         shared.counts.put_off.one();
         return later(TOO_OFTEN);
@@ -72,14 +89,27 @@ async fn reply(
         shared.desk.shown(Visited::of_copy(head, asked.page.clone(), who));
     }
     let ask = Ask { page: asked.page, had: asked.had };
-    let Some(mut hints) = shared.desk.ask(ask).await else { return later(TOO_OFTEN) };
+    let Some(ranked) = shared.desk.ask(ask).await else {
+        shared.counts.empty.one(if shared.desk.is_reading() { "learning" } else { "busy" });
+        return later(TOO_OFTEN);
+    };
+    let (mut hints, why_none) = (ranked.hints, ranked.why_none);
     if way == Way::Worker {
         // It shows nothing else: of parts no navigation says whether it may.
         hints.retain(|hint| hint.kind == Kind::Document);
     }
+    let rules = shared.settings.speculation_rules && policy::tags_rules(&head.headers);
+    if visitor == Visitor::Measured && way == Way::Cache && !rules && !hints.is_empty() {
+        // Only the script needs copies that lack `Vary: Cookie`.
+        let (policy, now) = (shared.policy(), shared.now());
+        hints.retain(|hint| !policy.varies_on_cookies(&hint.url, now));
+        if hints.is_empty() {
+            return never("varies_on_cookies");
+        }
+    }
     if hints.is_empty() {
         // Nothing more will come to mind as long as the page is the same.
-        return HintsReply::never();
+        return never(why_none);
     }
     match shared.monitor.ask(shared.now()) {
         Grant::Empty { again } => {
@@ -92,7 +122,6 @@ async fn reply(
             hints.truncate(length as usize);
             shared.counts.lists.one();
             shared.counts.hints.add(hints.len() as u64);
-            let rules = shared.settings.speculation_rules && policy::tags_rules(&head.headers);
             HintsReply::new(mark.to_owned(), hints, Some(Duration::ZERO)).by_rules(rules)
         }
     }
@@ -102,6 +131,7 @@ async fn reply(
 /// carries what a navigation there would, be it cookies of a path or credentials.
 pub(super) fn mark(shared: &Shared, head: &request::Parts, who: Who, path: &str) -> Response<Body> {
     let may = shared.is_active()
+        && !who.by_cache
         && head.method == Method::GET
         && own::is_from_the_site(head)
         && !who.is_held_back(&head.headers, shared);

@@ -21,24 +21,29 @@ mod demand;
 mod desk;
 mod guarded;
 mod hints;
+mod in_front;
 mod lengths;
 mod monitor;
 mod munged;
+mod names;
 mod own;
 mod rates;
+mod reasons;
+mod rests;
 mod robots;
 mod service_worker;
 mod status;
 mod who;
 
 use std::hash::{BuildHasher, RandomState};
+use std::net::IpAddr;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant, SystemTime};
 
-use http::{HeaderValue, header, request};
+use http::{HeaderValue, StatusCode, Uri, header, request};
 use lull_cc::Timestamp;
 use lull_speculate::model::Model;
 use tokio::sync::watch;
@@ -53,14 +58,17 @@ use counts::Counts;
 use desk::Desk;
 use lengths::Lengths;
 use monitor::Monitor;
+use names::Names;
 use rates::Rates;
+use rests::Rests;
 use service_worker::Workers;
 use who::{Clients, Who};
 
 pub use access::Access;
 pub use caps::ByteCaps;
-pub use desk::Save;
+pub use desk::{Learn, Save};
 pub use monitor::MonitorSettings;
+pub use names::{NoName, site_name};
 pub use service_worker::ServiceWorker;
 
 /// What an owner can set.
@@ -68,11 +76,15 @@ pub use service_worker::ServiceWorker;
 pub struct Settings {
     /// Of the rules: harmless cookies, and what is said about URLs.
     pub rules: policy::Settings,
-    /// The site's name, as it stands in the address bar. Requests for other hosts pass as they
-    /// are. `None`: whatever name clients say, it is the same site.
-    pub host: Option<HeaderValue>,
+    /// The site's names, as they stand in the address bar ([`site_name`]); what the proxy asks itself it
+    /// asks by the first one. Requests for other hosts pass as they are. None: whatever name clients
+    /// say, it is the same site.
+    pub hosts: Vec<HeaderValue>,
     /// Whether `X-Forwarded-For` and `X-Forwarded-Proto` are believed, as by the proxy.
     pub trust_forwarded: bool,
+    /// How many proxies stand before the one that comes to this one. Each adds an address to
+    /// `X-Forwarded-For`, and the client's is the one before these.
+    pub forwarded_before: usize,
     /// How the monitor works.
     pub monitor: MonitorSettings,
     /// How much is fetched ahead at most.
@@ -99,7 +111,9 @@ pub struct Nps {
     shared: Arc<Shared>,
     end: watch::Sender<bool>,
     /// The desk, until it begins to work.
-    worker: Mutex<Option<desk::Worker>>,
+    worker: Mutex<Option<desk::Beginning>>,
+    /// Where clients come in.
+    doors: Mutex<Vec<Address>>,
     threads: Mutex<Vec<JoinHandle<()>>>,
 }
 
@@ -111,6 +125,8 @@ struct Shared {
     policy: Mutex<Policy>,
     clients: Clients,
     rates: Rates,
+    rests: Rests,
+    names: Names,
     desk: Desk,
     monitor: Monitor,
     caps: Caps,
@@ -121,12 +137,15 @@ struct Shared {
     metrics: OnceLock<Metrics>,
     listener: OnceLock<Listener>,
     is_told_of_cdn: AtomicBool,
+    is_told_of_forwarded: AtomicBool,
     /// Whether the fetcher says that it came by HTTPS.
     is_secure: OnceLock<Arc<AtomicBool>>,
     /// Why robots.txt is not known, if it is not.
     robots_trouble: Mutex<Option<String>>,
     /// Why a prefetch was refused last.
     refusal: Mutex<Option<String>>,
+    /// What was left out of a list last, or not kept when it was fetched ahead, and why.
+    left_out: Mutex<Option<(String, String)>>,
     off: AtomicBool,
     begun: Instant,
 }
@@ -141,12 +160,24 @@ impl Nps {
     /// fetched ahead before the site's robots.txt is known, which is asked for when the proxy
     /// starts.
     pub fn new(settings: Settings, model: Model, save: Option<Save>) -> Self {
-        let (desk, worker) = desk::desk(model, save);
+        Nps::beginning(settings, desk::Begin::With(Box::new(model)), save)
+    }
+
+    /// The same with a model that is made when the proxy has started, while it serves. Until then lists
+    /// are empty.
+    pub fn learning(settings: Settings, learn: Learn, save: Option<Save>) -> Self {
+        Nps::beginning(settings, desk::Begin::Learning(learn), save)
+    }
+
+    fn beginning(settings: Settings, begin: desk::Begin, save: Option<Save>) -> Self {
+        let (desk, worker) = desk::desk(begin, save);
         let shared = Shared {
             harmless: settings.rules.harmless.clone(),
             policy: Mutex::new(Policy::new(settings.rules.clone())),
             clients: Clients::default(),
             rates: Rates::default(),
+            rests: Rests::default(),
+            names: Names::default(),
             desk,
             monitor: Monitor::new(settings.monitor.clone()),
             caps: Caps::new(settings.caps),
@@ -157,9 +188,11 @@ impl Nps {
             metrics: OnceLock::new(),
             listener: OnceLock::new(),
             is_told_of_cdn: AtomicBool::new(false),
+            is_told_of_forwarded: AtomicBool::new(false),
             is_secure: OnceLock::new(),
             robots_trouble: Mutex::new(Some("it was not asked for yet".to_owned())),
             refusal: Mutex::default(),
+            left_out: Mutex::default(),
             off: AtomicBool::new(is_there(settings.off_file.as_ref())),
             begun: Instant::now(),
             settings,
@@ -168,6 +201,7 @@ impl Nps {
             shared: Arc::new(shared),
             end: watch::channel(false).0,
             worker: Mutex::new(Some(worker)),
+            doors: Mutex::default(),
             threads: Mutex::default(),
         }
     }
@@ -185,7 +219,7 @@ impl Nps {
         self
     }
 
-    /// Ends what runs beside the traffic, and saves the model.
+    /// Ends what runs beside the traffic, and saves the model, if there is one by then.
     pub fn stop(&self) {
         let threads = std::mem::take(&mut *lock(&self.threads));
         if threads.is_empty() {
@@ -194,8 +228,10 @@ impl Nps {
         self.end.send_replace(true);
         self.shared.desk.end();
         for thread in threads {
-            // A thread that panicked has said so.
-            let _ = thread.join();
+            if !self.shared.desk.is_deaf(&thread) {
+                // A thread that panicked has said so.
+                let _ = thread.join();
+            }
         }
     }
 
@@ -215,10 +251,16 @@ impl Drop for Nps {
 }
 
 impl Site for Nps {
-    fn listens_in_background(&self, at: Address) {
-        if let Some(of) = self.shared.settings.service_worker {
+    fn listens(&self, at: Address) {
+        if !at.background {
+            lock(&self.doors).push(at);
+        } else if let Some(of) = self.shared.settings.service_worker {
             self.shared.workers.listens_at(at, of);
         }
+    }
+
+    fn reloaded(&self) {
+        self.shared.monitor.relearn();
     }
 
     fn started(&self, metrics: &Metrics, fetcher: Fetcher, listener: &Listener) {
@@ -228,9 +270,13 @@ impl Site for Nps {
         if self.shared.settings.speculation_rules {
             listener.tell(&Event::NotInBackground);
         }
+        let name = self.shared.settings.hosts.first().and_then(|name| name.to_str().ok());
+        if let Some(url) = access::url(&self.shared.settings.access, name, &lock(&self.doors)) {
+            listener.tell(&Event::Figures { url });
+        }
         let _ = self.shared.is_secure.set(fetcher.secure());
         let (shared, mut end) = (Arc::clone(&self.shared), self.end.subscribe());
-        let fetcher = match &self.shared.settings.host {
+        let fetcher = match self.shared.settings.hosts.first() {
             Some(host) => fetcher.of_site(host.clone()),
             None => fetcher,
         };
@@ -254,6 +300,19 @@ impl Site for Nps {
         });
     }
 
+    fn logged_as(&self, head: &request::Parts, connection: &Connection) -> Option<IpAddr> {
+        let (shared, path) = (&self.shared, head.uri.path());
+        // Logs are learned from, and nobody has gone to any of these.
+        let is_ahead = connection.is_always_background() || head.headers.contains_key(policy::MARK);
+        let is_ours = if shared.is_of_the_site(head) {
+            let by_rules = shared.settings.speculation_rules && policy::is_by_rules(&head.headers);
+            by_rules || own::is_own(path)
+        } else {
+            own::FIGURES.contains(&path)
+        };
+        (!is_ahead && !is_ours).then(|| Who::of(head, connection, shared).address)
+    }
+
     fn request(&self, head: &mut request::Parts, connection: &Arc<Connection>) -> Decision {
         let shared = &self.shared;
         if connection.is_always_background() {
@@ -261,17 +320,20 @@ impl Site for Nps {
         }
         let is_marked = head.headers.contains_key(policy::MARK);
         if !shared.is_of_the_site(head) {
-            if let Some(figures) = own::for_the_machine(shared, head, connection) {
+            if let Some(figures) = own::by_another_name(shared, head) {
                 return Decision::Answer(figures);
             }
+            shared.note_other_host(head);
             return if is_marked { ahead::refused() } else { Decision::Forward };
         }
-        shared.look_for_cdn(head);
-        shared.look_for_own_worker(head);
+        shared.names.met();
         let who = Who::of(head, connection, shared);
         shared.look_for_https(who);
+        if who.by_cache {
+            shared.tell_of_cache(head);
+        }
         if own::is_own(head.uri.path()) {
-            own::answer(shared, head, who, connection)
+            own::answer(shared, head, who)
         } else if is_marked {
             ahead::admit(shared, head, who, connection)
         } else if shared.settings.speculation_rules && policy::is_by_rules(&head.headers) {
@@ -302,6 +364,11 @@ impl Shared {
         !self.settings.shadow && !self.is_off()
     }
 
+    /// Whether the upstream has room for what nobody waits for yet.
+    fn has_room_ahead(&self) -> bool {
+        self.metrics.get().is_none_or(Metrics::has_room_ahead)
+    }
+
     /// What the proxy has counted, once it runs.
     fn totals(&self) -> Option<Totals> {
         self.metrics.get().map(Metrics::totals)
@@ -325,26 +392,37 @@ impl Shared {
         }
     }
 
-    /// Tells once that a CDN stands in front. They say so by a standard header (RFC 8586).
-    fn look_for_cdn(&self, head: &request::Parts) {
-        let Some(name) = head.headers.get("cdn-loop") else { return };
-        if !self.is_told_of_cdn.swap(true, Ordering::Relaxed)
-            && let Some(listener) = self.listener.get()
-        {
-            let name = name.to_str().unwrap_or("?").chars().take(80).collect();
-            listener.tell(&Event::BehindCdn { name });
+    /// Takes note of what came of a prefetch that is not kept. A server that refuses it for want of room
+    /// is asked for less, and its client for nothing, for a while.
+    fn unkept(&self, who: Who, uri: &Uri, status: StatusCode, why: &str) {
+        if matches!(status, StatusCode::TOO_MANY_REQUESTS | StatusCode::SERVICE_UNAVAILABLE) {
+            self.monitor.refused(self.now());
+            self.rests.begin(who.client, self.now());
         }
+        *lock(&self.left_out) = Some((uri.path().to_owned(), why.to_owned()));
     }
 
     fn is_of_the_site(&self, head: &request::Parts) -> bool {
-        let Some(name) = &self.settings.host else { return true };
-        match head.uri.authority() {
-            Some(authority) => name.as_bytes().eq_ignore_ascii_case(authority.as_str().as_bytes()),
-            None => head
-                .headers
-                .get(header::HOST)
-                .is_some_and(|host| host.as_bytes().eq_ignore_ascii_case(name.as_bytes())),
+        let names = &self.settings.hosts;
+        names.is_empty()
+            || asked_host(head)
+                .is_some_and(|host| names.iter().any(|name| names::is_same(name.as_bytes(), host)))
+    }
+
+    /// Tells once that nobody comes by a name of the site's.
+    fn note_other_host(&self, head: &request::Parts) {
+        if self.names.other(self.now()) {
+            let host = String::from_utf8_lossy(asked_host(head).unwrap_or(b"?"));
+            self.tell(&Event::NoneOfSite { host: host.chars().take(80).collect() });
         }
+    }
+}
+
+/// The host that a request is for.
+fn asked_host(head: &request::Parts) -> Option<&[u8]> {
+    match head.uri.authority() {
+        Some(authority) => Some(authority.as_str().as_bytes()),
+        None => head.headers.get(header::HOST).map(HeaderValue::as_bytes),
     }
 }
 

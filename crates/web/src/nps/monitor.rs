@@ -5,6 +5,8 @@
 //! the site. Else the monitor asks for these itself, as long as hints are wanted, and for a
 //! hundredth of the time at most.
 
+mod dry;
+
 use std::sync::{Mutex, MutexGuard, PoisonError, RwLock};
 use std::time::Duration;
 
@@ -16,6 +18,7 @@ use tokio::time::{sleep, timeout};
 use super::robots::AGENT;
 use super::{Draws, Shared};
 use crate::proxy::{Event, Fetcher};
+use dry::Dry;
 
 /// Hints are wanted for so long after somebody asked for some.
 const WANTED_FOR: Duration = Duration::from_secs(60);
@@ -39,6 +42,13 @@ const LONGEST: usize = 64 << 10;
 /// How long a client waits that cannot be served: between the two (SSR §5.2.2 leaves it open).
 const WAIT_FROM: Duration = Duration::from_secs(1);
 const WAIT_TO: Duration = Duration::from_secs(30);
+
+/// Why there is no budget, and what can be done.
+const LATE: &str = "the server's answers are later than they used to be, or prefetches are refused \
+    (429, 503). Under load that is as it should be. If it became slower for good, SIGHUP has its \
+    times learned anew; --probe names other objects to go by";
+const UNKNOWN: &str = "how long the server's answers usually take is still not known: name public \
+    objects that come fast by --probe";
 
 /// How the monitor works.
 #[derive(Clone, Debug, Default)]
@@ -77,14 +87,42 @@ struct State {
     is_late: bool,
     /// Whether nothing more can be known for now, and that was the last.
     is_blind: bool,
+    /// Whether objects are to be chosen anew: a pause has begun, or the owner wants it.
+    chooses: bool,
+    /// Whether no threshold outlives that, because the owner says that the server changed.
+    forgets: bool,
+    /// When the budget was halved last for a prefetch that was refused.
+    refused: Option<Timestamp>,
+    dry: Dry,
 }
 
 impl State {
+    /// Begins with so many objects.
+    fn begin(&mut self, objects: usize) {
+        self.seen = vec![None; objects];
+        (self.turn, self.failures) = (0, vec![0; objects]);
+        (self.is_late, self.is_blind) = (false, false);
+        (self.chooses, self.forgets) = (false, false);
+    }
+
     /// The probe that is due now.
     fn poll(&mut self, now: Timestamp) -> Option<Probe> {
-        let probe = self.budget.as_mut()?.poll(now)?;
+        let budget = self.budget.as_mut()?;
+        let was_paused = budget.is_paused();
+        let probe = budget.poll(now);
+        self.chooses |= budget.is_paused() && !was_paused;
+        let probe = probe?;
         self.turn = (probe.object.0 as usize + 1) % self.seen.len().max(1);
         Some(probe)
+    }
+
+    /// Why there is no budget, if the owner is to hear of that now.
+    fn look(&mut self, now: Timestamp, is_wanted: bool) -> Option<&'static str> {
+        let budget = self.budget.as_ref();
+        let has_some = budget.is_some_and(|budget| budget.budget() > 0);
+        let is_known = budget.is_some_and(|budget| !budget.is_paused());
+        let is_due = self.dry.look(now, is_wanted, has_some);
+        is_due.then_some(if is_known { LATE } else { UNKNOWN })
     }
 
     /// Whether a visitor's request says something that can be used now.
@@ -192,17 +230,37 @@ impl Monitor {
         }
     }
 
-    /// The server began to answer a visitor's request for `path` after `time`.
+    /// The server began to answer a request for `path` after `time`, of somebody whom nobody knows: what
+    /// it makes for others takes another time.
     pub(super) fn answered(&self, path: &str, now: Timestamp, time: Duration) {
-        let place = {
-            let watched = self.watched.read().unwrap_or_else(PoisonError::into_inner);
-            watched.iter().position(|object| object == path)
-        };
-        if let Some(place) = place
+        // Kept until it is noted: the objects may just be others.
+        let watched = self.watched.read().unwrap_or_else(PoisonError::into_inner);
+        if let Some(place) = watched.iter().position(|object| object == path)
             && let Some(seen) = self.state().seen.get_mut(place)
         {
             *seen = Some((now, time));
         }
+    }
+
+    /// The server has refused a prefetch, because it is too much.
+    pub(super) fn refused(&self, now: Timestamp) {
+        let mut state = self.state();
+        // What was under way then is refused like it, and says nothing more.
+        if state.refused.is_none_or(|refused| now.saturating_since(refused) >= LOOK) {
+            state.refused = Some(now);
+            if let Some(budget) = &mut state.budget {
+                budget.back_off(now);
+            }
+        }
+    }
+
+    /// The owner says that the server changed, or may have: what is usual of it is learned anew, with
+    /// objects that are chosen anew.
+    pub(super) fn relearn(&self) {
+        let mut state = self.state();
+        state.given_up.clear();
+        state.is_told = false;
+        (state.chooses, state.forgets) = (true, true);
     }
 
     /// What there is to see.
@@ -229,12 +287,33 @@ impl Monitor {
             *count = objects.len();
         }
         let mut state = self.state();
-        state.seen = vec![None; objects.len()];
-        (state.turn, state.failures) = (0, vec![0; objects.len()]);
-        (state.is_late, state.is_blind) = (false, false);
+        state.begin(objects.len());
         state.budget = Some(Budget::new(parameters, now));
         drop(state);
         *self.watched.write().unwrap_or_else(PoisonError::into_inner) = objects;
+    }
+
+    /// Goes on with these objects from a pause that has just begun. Those that stay keep their
+    /// thresholds, which only fall, unless the owner says that the server changed. Without any the
+    /// objects stay.
+    fn go_on_with(&self, objects: Vec<String>, now: Timestamp) {
+        let mut watched = self.watched.write().unwrap_or_else(PoisonError::into_inner);
+        let mut state = self.state();
+        let forgets = state.forgets;
+        (state.chooses, state.forgets) = (false, false);
+        let objects = if objects.is_empty() { watched.clone() } else { objects };
+        if objects.is_empty() || (*watched == objects && !forgets) {
+            return;
+        }
+        let place = |path: &String| watched.iter().position(|before| before == path);
+        let kept: Vec<Option<ObjectId>> = objects
+            .iter()
+            .map(|path| place(path).filter(|_| !forgets).map(|place| ObjectId(place as u32)))
+            .collect();
+        if state.budget.as_mut().is_some_and(|budget| budget.relearn(now, &kept)) {
+            state.begin(objects.len());
+            *watched = objects;
+        }
     }
 
     /// Gives the objects up: they are none any more, and others are chosen.
@@ -288,12 +367,16 @@ pub(super) async fn run(shared: &Shared, fetcher: Fetcher) {
     let mut asking = Asking { shared, fetcher, paid_at: Timestamp::ZERO };
     loop {
         let now = shared.now();
-        let (is_wanted, next) = {
-            let state = monitor.state();
+        let (is_wanted, next, chooses, dry) = {
+            let mut state = monitor.state();
             let asked = state.asked.map(|asked| now.saturating_since(asked));
             let is_wanted = shared.is_active() && asked.is_some_and(|since| since < WANTED_FOR);
-            (is_wanted, state.budget.as_ref().map(Budget::next_poll))
+            let dry = state.look(now, is_wanted);
+            (is_wanted, state.budget.as_ref().map(Budget::next_poll), state.chooses, dry)
         };
+        if let Some(why) = dry {
+            shared.tell(&Event::NoBudget { why: why.to_owned() });
+        }
         match next {
             _ if !is_wanted => {
                 let _ = timeout(LOOK, monitor.wanted.notified()).await;
@@ -305,6 +388,10 @@ pub(super) async fn run(shared: &Shared, fetcher: Fetcher) {
                 } else {
                     monitor.begin(objects, shared.now());
                 }
+            }
+            Some(_) if chooses => {
+                let objects = monitor.objects(shared).await;
+                monitor.go_on_with(objects, shared.now());
             }
             Some(next) if next > now => sleep(next.saturating_since(now)).await,
             Some(_) => asking.sample().await,
@@ -425,45 +512,4 @@ impl Asking<'_> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// What becomes of so many failures of one object in a row.
-    fn fails(state: &mut State, place: u32, path: &str) -> Failing {
-        let mut last = Failing::Bearable;
-        for _ in 0..MOST_FAILURES {
-            assert_eq!(last, Failing::Bearable);
-            last = state.failed(ObjectId(place), path);
-        }
-        last
-    }
-
-    #[test]
-    fn an_object_is_to_blame_if_others_are_answered() {
-        let mut state = State { failures: vec![0; 2], ..State::default() };
-        assert_eq!(fails(&mut state, 1, "/b"), Failing::Alone { is_new: true });
-        assert_eq!(state.failed(ObjectId(1), "/b"), Failing::Alone { is_new: false });
-        assert_eq!(state.given_up, ["/b"]);
-        // Then none is answered, and that is told once.
-        assert_eq!(fails(&mut state, 0, "/a"), Failing::All { is_new: true });
-        assert_eq!(state.failed(ObjectId(1), "/b"), Failing::All { is_new: false });
-        // What is answered in between begins anew, for itself alone.
-        state.answered(ObjectId(1), "/b");
-        assert!(state.given_up.is_empty());
-        assert_eq!(state.failed(ObjectId(0), "/a"), Failing::Alone { is_new: true });
-        state.answered(ObjectId(0), "/a");
-        assert_eq!(fails(&mut state, 1, "/b"), Failing::Alone { is_new: true });
-    }
-
-    #[test]
-    fn what_was_given_up_is_bounded() {
-        for number in 0..3 * MOST_GIVEN_UP {
-            let mut state = State { failures: vec![0; 2], ..State::default() };
-            state.given_up = (0..number).map(|one| format!("/{one}")).collect();
-            state.given_up.truncate(MOST_GIVEN_UP);
-            fails(&mut state, 0, "/last");
-            assert!(state.given_up.len() <= MOST_GIVEN_UP);
-            assert_eq!(state.given_up.last().map(String::as_str), Some("/last"));
-        }
-    }
-}
+mod tests;

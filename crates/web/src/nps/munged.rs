@@ -8,7 +8,7 @@ use bytes::{Buf, Bytes};
 use http::{HeaderMap, Uri};
 use http_body::{Body as HttpBody, Frame};
 
-use super::Shared;
+use super::{Shared, reasons};
 use crate::munge::{Munger, NoPlace, Outcome};
 use crate::policy::Offence;
 use crate::proxy::{Body, BoxError};
@@ -18,6 +18,8 @@ pub(super) struct Munged {
     shared: Arc<Shared>,
     url: String,
     body: Body,
+    /// Whether the page is the same for everybody, so that its length may be told.
+    is_everybodys: bool,
     munger: Munger,
     /// What came and was not taken by the munger.
     rest: Bytes,
@@ -37,12 +39,19 @@ enum State {
 }
 
 impl Munged {
-    /// `body`, the page at `url`, with this around it.
-    pub(super) fn body(shared: &Arc<Shared>, url: &Uri, munger: Munger, body: Body) -> Body {
+    /// `body`, the page at `url`, with this around it. What has a query is nobody's but who asked it.
+    pub(super) fn body(
+        shared: &Arc<Shared>,
+        url: &Uri,
+        munger: Munger,
+        body: Body,
+        is_public: bool,
+    ) -> Body {
         Body::wrap(Munged {
             shared: Arc::clone(shared),
             url: url.path_and_query().map_or("/", |path| path.as_str()).to_owned(),
             body,
+            is_everybodys: is_public && url.query().is_none(),
             munger,
             rest: Bytes::new(),
             more: false,
@@ -75,14 +84,16 @@ impl Munged {
     /// Takes note of what the page says of itself, once.
     fn look(&mut self) {
         let Outcome::Left(why) = self.munger.outcome() else { return };
+        if std::mem::replace(&mut self.is_told, true) {
+            return;
+        }
+        self.shared.counts.pages_left.one(reasons::of_page(&why));
         let offence = match why {
             NoPlace::OptOut => Offence::OptOut,
             NoPlace::Refresh => Offence::Redirect,
             _ => return,
         };
-        if !std::mem::replace(&mut self.is_told, true) {
-            self.shared.policy().opted_out(&self.url, offence, self.shared.now());
-        }
+        self.shared.policy().opted_out(&self.url, offence, self.shared.now());
     }
 
     /// Takes the end of the page, whatever comes behind it.
@@ -118,8 +129,9 @@ impl HttpBody for Munged {
                 match ready!(Pin::new(&mut this.body).poll_frame(cx)) {
                     None => {
                         let given = this.finish(State::Ended);
-                        let path = this.url.split('?').next().unwrap_or_default();
-                        this.shared.lengths.note(path, this.munger.taken());
+                        if this.is_everybodys {
+                            this.shared.lengths.note(&this.url, this.munger.taken());
+                        }
                         given
                     }
                     // What the parser holds was sent, and is part of what the visitor gets.

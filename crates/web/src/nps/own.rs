@@ -7,20 +7,20 @@ use std::sync::Arc;
 
 use http::header::{
     ACCEPT_ENCODING, ALLOW, CACHE_CONTROL, CONTENT_ENCODING, CONTENT_SECURITY_POLICY, CONTENT_TYPE,
-    HOST, HeaderName, HeaderValue, ORIGIN, VARY, WWW_AUTHENTICATE, X_CONTENT_TYPE_OPTIONS,
-    X_FRAME_OPTIONS,
+    HOST, HeaderName, HeaderValue, ORIGIN, REFERRER_POLICY, VARY, WWW_AUTHENTICATE,
+    X_CONTENT_TYPE_OPTIONS, X_FRAME_OPTIONS,
 };
 use http::uri::PathAndQuery;
 use http::{HeaderMap, Method, Response, StatusCode, request};
 use http_body::Body as _;
 
-use super::access::{self, Access, Verdict};
+use super::access::{self, Verdict};
 use super::service_worker::{self, worker_script};
 use super::who::Who;
 use super::{Shared, ahead, hints, status};
 use crate::policy::fields;
 use crate::protocol::{BEACON_PATH, HINTS_PATH, HintsReply, LEAD_PATH, MARK_PATH, WORKER_PATH};
-use crate::proxy::{Body, Connection, Decision, RequestBody};
+use crate::proxy::{Body, Decision, RequestBody};
 use crate::script::{self, Script, script, script_by_worker};
 
 /// Whether a path is one of ours.
@@ -30,12 +30,7 @@ pub(super) fn is_own(path: &str) -> bool {
 }
 
 /// Answers.
-pub(super) fn answer(
-    shared: &Arc<Shared>,
-    head: &request::Parts,
-    who: Who,
-    connection: &Connection,
-) -> Decision {
+pub(super) fn answer(shared: &Arc<Shared>, head: &request::Parts, who: Who) -> Decision {
     let path = head.uri.path();
     if let Some(above) = path.strip_suffix(MARK_PATH) {
         return Decision::Answer(hints::mark(shared, head, who, above));
@@ -56,7 +51,7 @@ pub(super) fn answer(
         return ahead::lead(shared, head, who, url);
     }
     if FIGURES.contains(&path) {
-        return Decision::Answer(figures(shared, head, connection));
+        return Decision::Answer(figures(shared, head));
     }
     let shared = Arc::clone(shared);
     if ![HINTS_PATH, BEACON_PATH].contains(&path) {
@@ -75,24 +70,19 @@ pub(super) fn answer(
 }
 
 /// The dashboard, what it is drawn from, and the same for Prometheus.
-const FIGURES: [&str; 3] = ["/.lull/", "/.lull/status", "/.lull/metrics"];
+pub(super) const FIGURES: [&str; 3] = ["/.lull/", "/.lull/status", "/.lull/metrics"];
 
-/// The figures, under a name of this machine where the site has another one. Under the site's nobody
-/// could look who has no token; and whoever may not look has asked for something of another host.
-pub(super) fn for_the_machine(
-    shared: &Shared,
-    head: &request::Parts,
-    connection: &Connection,
-) -> Option<Response<Body>> {
+/// The figures, under another name than the site's, such as one of this machine. Whoever may not look
+/// has asked for something of another host.
+pub(super) fn by_another_name(shared: &Shared, head: &request::Parts) -> Option<Response<Body>> {
     let is_asked = FIGURES.contains(&head.uri.path());
-    let is_open = matches!(shared.settings.access, Access::SameMachine);
-    let may = is_asked && is_open && access::verdict(shared, head, connection) == Verdict::Look;
-    may.then(|| figures(shared, head, connection))
+    let may = is_asked && access::verdict(shared, head) == Verdict::Look;
+    may.then(|| figures(shared, head))
 }
 
 /// The figures, for who may look.
-fn figures(shared: &Shared, head: &request::Parts, connection: &Connection) -> Response<Body> {
-    match access::verdict(shared, head, connection) {
+fn figures(shared: &Shared, head: &request::Parts) -> Response<Body> {
+    match access::verdict(shared, head) {
         Verdict::Look => {}
         Verdict::Nothing => return empty(StatusCode::NOT_FOUND),
         Verdict::Ask => {
@@ -115,6 +105,8 @@ fn figures(shared: &Shared, head: &request::Parts, connection: &Connection) -> R
     headers.insert(CONTENT_TYPE, HeaderValue::from_static(kind));
     headers.insert(CONTENT_SECURITY_POLICY, HeaderValue::from_static(DASHBOARD_POLICY));
     headers.insert(X_FRAME_OPTIONS, HeaderValue::from_static("DENY"));
+    // The token may stand in the page's own URL.
+    headers.insert(REFERRER_POLICY, HeaderValue::from_static("no-referrer"));
     response
 }
 

@@ -14,14 +14,13 @@ use http::header::{
     CACHE_CONTROL, CONTENT_TYPE, HOST, HeaderName, HeaderValue, ORIGIN, PRAGMA, REFERER,
 };
 use http::uri::PathAndQuery;
-use http::{HeaderMap, Response, Uri, request};
+use http::{HeaderMap, Response, StatusCode, Uri, request, response};
 
 use super::desk::Visited;
 use super::who::Who;
 use super::{Shared, access, ahead};
 use crate::munge;
 use crate::policy::{self, Way, fields};
-use crate::protocol::WORKER_PATH;
 use crate::proxy::{Address, Body, Connection, Decision, Event};
 use crate::script::{self, Script};
 
@@ -95,19 +94,34 @@ impl Shared {
         self.begun.elapsed().as_secs() + 1
     }
 
-    /// Takes note of a browser that asks for a service worker of the site's own (Service Workers
-    /// §4.3.2, `Service-Worker: script`): from then on ours is beside it, so it goes everywhere.
-    pub(super) fn look_for_own_worker(&self, head: &request::Parts) {
-        let asks = fields::single(&head.headers, "service-worker") == Some("script");
-        if self.settings.service_worker.is_none() || !asks || head.uri.path() == WORKER_PATH {
+    /// Takes note of a reply that gives a browser a service worker of the site's own: from then on ours
+    /// is beside it, so it goes everywhere.
+    pub(super) fn look_for_own_worker(&self, request: &request::Parts, head: &response::Parts) {
+        if self.settings.service_worker.is_none() || !gives_worker(request, head) {
             return;
         }
         let is_news = self.offers_worker();
         self.workers.own_seen.store(self.seconds(), Ordering::Relaxed);
         if let Some(listener) = self.listener.get().filter(|_| is_news) {
-            listener.tell(&Event::SiteHasWorker { path: head.uri.path().to_owned() });
+            listener.tell(&Event::SiteHasWorker { path: request.uri.path().to_owned() });
         }
     }
+}
+
+/// Whether a browser asks for a service worker (Service Workers §4.3.2, `Service-Worker: script`), and
+/// gets one. For one that the site had long ago they go on to ask for months, and robots ask for anything.
+fn gives_worker(request: &request::Parts, head: &response::Parts) -> bool {
+    let says = |name: &str, value: &str| fields::single(&request.headers, name) == Some(value);
+    says("service-worker", "script")
+        && says("sec-fetch-dest", "serviceworker")
+        && head.status == StatusCode::OK
+        && fields::single(&head.headers, CONTENT_TYPE).is_some_and(is_javascript)
+}
+
+/// Whether browsers take a type for JavaScript (MIME Sniffing §4.6). They take no worker of another.
+fn is_javascript(kind: &str) -> bool {
+    let kind = kind.split(';').next().unwrap_or_default().to_ascii_lowercase();
+    ["javascript", "ecmascript", "jscript", "livescript"].iter().any(|name| kind.contains(name))
 }
 
 /// The script for pages.
@@ -123,7 +137,7 @@ pub(super) fn page_script(way: Way) -> &'static Script {
 pub(super) fn worker_script<'a>(shared: &'a Shared, head: &request::Parts, who: Who) -> &'a Script {
     let (headers, secure) = (&head.headers, who.secure);
     let is_unknown = policy::visitor(headers, secure, &shared.harmless, Way::Worker).is_ok();
-    let may = is_unknown && shared.is_active() && shared.offers_worker();
+    let may = is_unknown && !who.by_cache && shared.is_active() && shared.offers_worker();
     shared.workers.here.get().filter(|_| may).unwrap_or(&shared.workers.gone)
 }
 

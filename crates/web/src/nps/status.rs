@@ -5,8 +5,9 @@ use std::fmt::Write as _;
 use serde_json::{Value, json};
 
 use super::counts::{Navigations, Times};
+use super::reasons::Reasons;
 use super::{Shared, lock};
-use crate::proxy::Totals;
+use crate::proxy::{Failure, Totals};
 
 /// The dashboard's page. It asks for the status once a second, and needs nothing else.
 pub(super) const DASHBOARD: &str = include_str!("../../script/dashboard.html");
@@ -19,8 +20,13 @@ pub(super) fn json(shared: &Shared) -> Value {
     json!({
         "off": shared.is_off(),
         "shadow": shared.settings.shadow,
+        "reading": shared.desk.is_reading(),
         "robots": *lock(&shared.robots_trouble),
         "refusal": *lock(&shared.refusal),
+        "left_out": lock(&shared.left_out).as_ref().map(|(url, why)| json!({"url": url, "why": why})),
+        "empty": counts.empty.by_count(),
+        "hints_left_out": counts.left_out.by_count(),
+        "pages_left": counts.pages_left.by_count(),
         "pages": counts.pages.get(),
         "asked": counts.asked.get(),
         "lists": counts.lists.get(),
@@ -78,16 +84,27 @@ pub(super) fn prometheus(shared: &Shared) -> String {
         }
     };
     counter("pages_total", "Pages that got the script.", &[("", counts.pages.get())]);
-    counter("hints_asked_total", "Times that a script asked.", &[("", counts.asked.get())]);
+    let left = labelled("why", &counts.pages_left);
     counter(
-        "hint_lists_total",
-        "Lists, by what came of them.",
-        &[
-            ("{list=\"given\"}", counts.lists.get()),
-            ("{list=\"no_budget\"}", counts.unaffordable.get()),
-            ("{list=\"too_often\"}", counts.put_off.get()),
-            ("{list=\"byte_cap\"}", counts.capped.get()),
-        ],
+        "pages_left_total",
+        "Pages that were left as they are, by the reason.",
+        &borrowed(&left),
+    );
+    counter("hints_asked_total", "Times that a script asked.", &[("", counts.asked.get())]);
+    let empty = labelled("list", &counts.empty);
+    let mut lists = vec![
+        ("{list=\"given\"}", counts.lists.get()),
+        ("{list=\"no_budget\"}", counts.unaffordable.get()),
+        ("{list=\"too_often\"}", counts.put_off.get()),
+        ("{list=\"byte_cap\"}", counts.capped.get()),
+    ];
+    lists.extend(borrowed(&empty));
+    counter("hint_lists_total", "Lists, by what came of them.", &lists);
+    let left = labelled("why", &counts.left_out);
+    counter(
+        "hints_left_out_total",
+        "URLs that were left out of lists, by the rule.",
+        &borrowed(&left),
     );
     counter("hints_total", "Hints on lists that were given.", &[("", counts.hints.get())]);
     counter(
@@ -162,6 +179,9 @@ pub(super) fn prometheus(shared: &Shared) -> String {
     let is_known = lock(&shared.robots_trouble).is_none();
     gauge("robots_is_known", "Whether robots.txt is known.", is_known.into());
     gauge("is_off", "Whether the kill switch is thrown.", shared.is_off().into());
+    if let Some(totals) = shared.totals() {
+        gauge("open_connections", "Connections of clients.", totals.open_connections);
+    }
     for (name, help, rows) in [
         (
             "navigation_ttfb_seconds",
@@ -197,11 +217,38 @@ fn of_the_proxy(totals: &Totals, counter: &mut impl FnMut(&str, &str, &[(&str, u
     counter("requests_total", "Requests.", &[("", totals.requests)]);
     counter("marked_requests_total", "Requests that fetch ahead.", &[("", totals.marked)]);
     counter("sent_bytes_total", "Bytes of bodies sent to clients.", &[("", totals.bytes_sent)]);
+    let classes = totals.responses.iter().enumerate().skip(1);
+    let classes: Vec<_> =
+        classes.map(|(class, count)| (format!("{{class=\"{class}xx\"}}"), *count)).collect();
+    counter("responses_total", "Responses, by the class of their status.", &borrowed(&classes));
+    let failures = Failure::ALL
+        .map(|kind| (format!("{{failure=\"{}\"}}", kind.name()), totals.failures_of(kind)));
+    counter("failures_total", "Exchanges that failed, by what went wrong.", &borrowed(&failures));
     counter(
         "upstream_connections_total",
         "Connections made to the upstream.",
         &[("", totals.upstream_connections)],
     );
+    counter(
+        "retries_total",
+        "Requests sent again, because the upstream had closed an idle connection.",
+        &[("", totals.retries)],
+    );
+    counter(
+        "refused_connections_total",
+        "Connections closed because their address had too many.",
+        &[("", totals.refused_connections)],
+    );
+}
+
+/// The rows of a counter by reasons.
+fn labelled(label: &str, reasons: &Reasons) -> Vec<(String, u64)> {
+    let all = reasons.all().into_iter();
+    all.map(|(why, count)| (format!("{{{label}=\"{why}\"}}"), count)).collect()
+}
+
+fn borrowed(rows: &[(String, u64)]) -> Vec<(&str, u64)> {
+    rows.iter().map(|(labels, count)| (labels.as_str(), *count)).collect()
 }
 
 fn histogram(text: &mut String, name: &str, group: &str, times: &Times) {

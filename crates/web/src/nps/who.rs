@@ -1,14 +1,15 @@
 //! Who sends a request, as far as that is told apart.
 
 use std::hash::{BuildHasher, RandomState};
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
+use std::sync::atomic::Ordering;
 
 use http::header::USER_AGENT;
 use http::{HeaderMap, HeaderValue, request};
 
-use super::Shared;
+use super::{Shared, in_front};
 use crate::policy::{Client, fields};
-use crate::proxy::Connection;
+use crate::proxy::{Connection, Event};
 
 /// The sender of a request.
 #[derive(Clone, Copy, Debug)]
@@ -17,6 +18,8 @@ pub(super) struct Who {
     pub(super) client: Client,
     /// Whether it came by HTTPS to whoever stands in front.
     pub(super) secure: bool,
+    /// Whether it came by way of a shared cache.
+    pub(super) by_cache: bool,
 }
 
 /// Tells clients apart, by a key that is drawn anew at each start.
@@ -37,11 +40,12 @@ impl Clients {
 impl Who {
     pub(super) fn of(head: &request::Parts, connection: &Connection, shared: &Shared) -> Self {
         let trusts = shared.settings.trust_forwarded;
-        let forwarded = if trusts { forwarded_for(&head.headers) } else { None };
+        let forwarded = if trusts { shared.forwarded(&head.headers) } else { None };
         let address = forwarded.unwrap_or(connection.peer().ip()).to_canonical();
         let secure = connection.is_secure()
             || (trusts && fields::single(&head.headers, "x-forwarded-proto") == Some("https"));
-        Who { address, client: shared.clients.client(address), secure }
+        let client = shared.clients.client(address);
+        Who { address, client, secure, by_cache: in_front::is_cache(head) }
     }
 
     /// Whether this visitor is of the share that is held back. The same answer for as long as the
@@ -57,11 +61,31 @@ impl Who {
     }
 }
 
-/// The last address of the list: the one that the proxy in front has seen itself.
-fn forwarded_for(headers: &HeaderMap) -> Option<IpAddr> {
-    let last = headers.get_all("x-forwarded-for").iter().next_back()?.to_str().ok()?;
-    let last = last.rsplit(',').next()?.trim();
-    last.trim_start_matches('[').trim_end_matches(']').parse().ok()
+impl Shared {
+    /// The client's address, as the proxies in front say it. Tells once of one that cannot be read.
+    fn forwarded(&self, headers: &HeaderMap) -> Option<IpAddr> {
+        let said = forwarded_for(headers, self.settings.forwarded_before)?;
+        let address = address(said);
+        if address.is_none() && !self.is_told_of_forwarded.swap(true, Ordering::Relaxed) {
+            self.tell(&Event::ForwardedUnread { value: said.chars().take(80).collect() });
+        }
+        address
+    }
+}
+
+/// What the first of the trusted proxies has seen itself: the last of the list but so many, which the
+/// others behind it have added. Who has come past some of them has fewer in it.
+fn forwarded_for(headers: &HeaderMap, before: usize) -> Option<&str> {
+    let values = headers.get_all("x-forwarded-for").iter().rev();
+    let entries = values.flat_map(|value| value.to_str().unwrap_or("?").rsplit(','));
+    entries.take(before.saturating_add(1)).last().map(str::trim)
+}
+
+/// An address, with a port or without: some proxies write both.
+fn address(text: &str) -> Option<IpAddr> {
+    let bare = text.strip_prefix('[').and_then(|text| text.strip_suffix(']')).unwrap_or(text);
+    let with_port = || text.parse::<SocketAddr>().ok().map(|address| address.ip());
+    bare.parse().ok().or_else(with_port)
 }
 
 #[cfg(test)]
@@ -79,21 +103,47 @@ mod tests {
     }
 
     #[test]
-    fn the_last_address_of_a_list_is_the_one_that_was_seen() {
-        for (values, expected) in [
-            (&["192.0.2.7"][..], Some("192.0.2.7")),
-            (&["10.0.0.1, 192.0.2.7"], Some("192.0.2.7")),
-            (&["10.0.0.1", "192.0.2.7 , [2001:db8::1]"], Some("2001:db8::1")),
-            (&["192.0.2.7, unknown"], None),
-            (&[""], None),
-            (&[], None),
+    fn the_address_that_the_first_trusted_proxy_has_seen_is_the_clients() {
+        for (values, before, expected) in [
+            (&["192.0.2.7"][..], 0, Some("192.0.2.7")),
+            (&["10.0.0.1, 192.0.2.7"], 0, Some("192.0.2.7")),
+            (&["10.0.0.1", "192.0.2.7 , [2001:db8::1]"], 0, Some("2001:db8::1")),
+            // One proxy more, and another that says nothing true before these two.
+            (&["198.51.100.1, 192.0.2.7, 10.0.0.1"], 1, Some("192.0.2.7")),
+            (&["198.51.100.1, 192.0.2.7", "10.0.0.1"], 1, Some("192.0.2.7")),
+            (&["198.51.100.1", "192.0.2.7", "10.0.0.1"], 2, Some("198.51.100.1")),
+            // Who comes past the first of them.
+            (&["192.0.2.7"], 1, Some("192.0.2.7")),
+            (&["192.0.2.7"], usize::MAX, Some("192.0.2.7")),
+            (&["192.0.2.7, unknown"], 0, None),
+            (&["192.0.2.7, unknown"], 1, Some("192.0.2.7")),
+            (&[""], 0, None),
+            (&[], 0, None),
         ] {
             let mut headers = HeaderMap::new();
             for value in values {
                 headers.append("x-forwarded-for", HeaderValue::from_static(value));
             }
-            let expected = expected.map(|address| address.parse().unwrap());
-            assert_eq!(forwarded_for(&headers), expected, "{values:?}");
+            let expected: Option<IpAddr> = expected.map(|address| address.parse().unwrap());
+            let found = forwarded_for(&headers, before).and_then(address);
+            assert_eq!(found, expected, "{values:?} {before}");
+        }
+    }
+
+    #[test]
+    fn an_address_may_have_a_port() {
+        for (text, expected) in [
+            ("203.0.113.7:51234", Some("203.0.113.7")),
+            ("[2001:db8::1]:443", Some("2001:db8::1")),
+            ("[2001:db8::1]", Some("2001:db8::1")),
+            ("2001:db8::1", Some("2001:db8::1")),
+            ("203.0.113.7", Some("203.0.113.7")),
+            ("203.0.113.7:", None),
+            ("203.0.113.7:99999", None),
+            ("_hidden", None),
+            ("", None),
+        ] {
+            assert_eq!(address(text), expected.map(|text| text.parse().unwrap()), "{text}");
         }
     }
 }

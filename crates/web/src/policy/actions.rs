@@ -55,15 +55,16 @@ const ANYWHERE: &[&str] = &[
     "graphql",
 ];
 
-/// Words that do so as a whole segment of the path, without its ending: `/orders/7/cancel`, but not
-/// `/how-to-cancel-a-flight`; `?do=cancel`, as the value of a parameter.
-const WHOLE: &[&str] = &[
+/// Words that do so as a whole segment of the path, without its ending: `/admin/`, `/profile.php`; or
+/// as the value of a parameter.
+const WHOLE: &[&str] =
+    &["admin", "administrator", "account", "archive-all", "profile", "settings", "token"];
+
+/// Verbs that do so as a whole segment, or where it begins with them: `/orders/7/cancel`, `/vote-up`,
+/// `/addItem`, `?do=cancel`; but not `/how-to-cancel-a-flight`.
+const VERBS: &[&str] = &[
     "add",
-    "admin",
-    "administrator",
-    "account",
     "approve",
-    "archive-all",
     "ban",
     "block",
     "buy",
@@ -90,7 +91,6 @@ const WHOLE: &[&str] = &[
     "order",
     "pay",
     "pin",
-    "profile",
     "publish",
     "refresh",
     "register",
@@ -101,14 +101,12 @@ const WHOLE: &[&str] = &[
     "restore",
     "save",
     "send",
-    "settings",
     "share",
     "stop",
     "submit",
     "subscribe",
     "switch",
     "toggle",
-    "token",
     "unblock",
     "uninstall",
     "unlike",
@@ -145,6 +143,8 @@ const IN_A_ROW: &[&[&str]] = &[
     &["my", "account"],
     &["set", "language"],
     &["set", "currency"],
+    &["report", "abuse"],
+    &["report", "spam"],
 ];
 
 /// What in a decoded path, and in its query, looks like an action.
@@ -162,7 +162,14 @@ pub(super) fn action(path: &str, query: Option<&str>) -> Option<String> {
     }
     let segments = path.split('/').map(|segment| segment.split('.').next().unwrap_or(""));
     let values = query.unwrap_or("").split('&').flat_map(|pair| pair.split('='));
-    segments.chain(values).map(str::to_lowercase).find(|part| WHOLE.contains(&part.as_str()))
+    segments.chain(values).find_map(|part| {
+        let whole = part.to_lowercase();
+        if WHOLE.contains(&whole.as_str()) {
+            return Some(whole);
+        }
+        let first = self::words(part).next().filter(|_| part.starts_with(char::is_alphabetic))?;
+        VERBS.contains(&first.as_str()).then_some(first)
+    })
 }
 
 /// The words of a text, in lower case: runs of letters, parted also where a small letter meets a
@@ -219,6 +226,17 @@ mod tests {
             ("/page", Some("action=logout"), Some("logout")),
             ("/page", Some("do=cancel"), Some("cancel")),
             ("/page", Some("delete=7"), Some("delete")),
+            ("/poll/7/vote-up", None, Some("vote")),
+            ("/vote_yes/3", None, Some("vote")),
+            ("/buy-now/12", None, Some("buy")),
+            ("/addItem/3", None, Some("add")),
+            ("/AddItem/3", None, Some("add")),
+            ("/subscribe-now.php", None, Some("subscribe")),
+            ("/confirm-email/x", None, Some("confirm")),
+            ("/follow-user/9", None, Some("follow")),
+            ("/report-abuse/5", None, Some("report abuse")),
+            ("/page", Some("do=vote_up"), Some("vote")),
+            ("/profile.php", None, Some("profile")),
             // Words that only contain one, and what is said in passing.
             ("/blog/blogout-day", None, None),
             ("/undeletedable", None, None),
@@ -227,6 +245,11 @@ mod tests {
             ("/cancellation-policy", None, None),
             ("/news/administration", None, None),
             ("/likely", None, None),
+            ("/how-to-vote", None, None),
+            ("/buyers-guide", None, None),
+            ("/addresses/1", None, None),
+            ("/profile-of-a-painter", None, None),
+            ("/7-orders", None, None),
             ("/catalog/outdoor", None, None),
             ("/", None, None),
             ("/lessons/02-filedir/index.html", None, None),

@@ -27,6 +27,12 @@ pub enum Offence {
     /// Its reply was not for everybody, or not to be kept.
     #[error("its reply was not to be kept")]
     NotPublic,
+    /// It was not there, or not for everybody: 401, 403, 404 or 410.
+    #[error("it was gone, or forbidden")]
+    Gone,
+    /// Its reply varied on cookies, which bars it for those who have some.
+    #[error("its reply varied on cookies")]
+    VariesOnCookies,
     /// Its page said so.
     #[error("its page opts out")]
     OptOut,

@@ -20,9 +20,13 @@ pub enum Stale {
     /// The site said so.
     #[error("the site says `{0}`")]
     Says(&'static str),
-    /// Its time is over.
+    /// It has no time at all.
     #[error("it is stale already")]
     Expired,
+    /// It has been in a cache of the site's own for as long as it may be kept, or longer: the next one
+    /// may be fresh.
+    #[error("it has grown stale in a cache of the site's own")]
+    Aged,
     /// Nobody knows what its headers say.
     #[error("its {0} cannot be read")]
     Unreadable(&'static str),
@@ -79,7 +83,8 @@ pub fn ttl(headers: &HeaderMap, now: SystemTime) -> Result<Duration, Stale> {
         false => Duration::ZERO,
     };
     match stated.saturating_sub(age) {
-        Duration::ZERO => Err(Stale::Expired),
+        Duration::ZERO if stated.is_zero() => Err(Stale::Expired),
+        Duration::ZERO => Err(Stale::Aged),
         left => Ok(left.min(LONGEST_TTL)),
     }
 }
@@ -131,7 +136,9 @@ mod tests {
             (&[(CC, "s-maxage=30")], Ok(30)),
             (&[(CC, "max-age=100, stale-while-revalidate=1000")], Ok(100)),
             (&[(CC, "max-age=100"), ("age", "40")], Ok(60)),
-            (&[(CC, "max-age=100"), ("age", "100")], Err(Stale::Expired)),
+            (&[(CC, "max-age=100"), ("age", "100")], Err(Stale::Aged)),
+            (&[(CC, "max-age=100"), ("age", "5000")], Err(Stale::Aged)),
+            (&[(CC, "max-age=0"), ("age", "5")], Err(Stale::Expired)),
             (&[(CC, "max-age=100"), ("age", "-1")], Err(Stale::Unreadable("Age"))),
             (&[("age", "5000")], Ok(60)),
             // Never.

@@ -20,6 +20,11 @@ use super::visitor::Visitor;
 const COOKIELESS: &str = "1";
 /// What a list says where each URL has a mark of its own, which is to be asked for.
 const TO_BE_ASKED_FOR: &str = "2";
+/// What stands in place of a mark where the script asks who answers for a URL. It has the form of one, so
+/// that what carries it yields as prefetches do, and is good for none.
+pub(super) const LOOK: &str = "2-0-0";
+/// What says in its reply that the proxy has refused.
+pub(super) const REFUSED: &str = "0";
 
 /// How long a mark for a visitor with cookies is good.
 const GOOD_FOR: Duration = Duration::from_secs(60);
@@ -31,6 +36,16 @@ pub fn of_a_list(visitor: Visitor) -> &'static str {
     match visitor {
         Visitor::Cookieless => COOKIELESS,
         Visitor::Measured => TO_BE_ASKED_FOR,
+    }
+}
+
+/// What the reply to a prefetch says, in the field of the mark, of who may have its copy. The service
+/// worker has another word.
+pub(super) fn of_a_copy(safeguard: Safeguard) -> Option<&'static str> {
+    match safeguard {
+        Safeguard::Vary => Some(COOKIELESS),
+        Safeguard::Clear => Some(TO_BE_ASKED_FOR),
+        Safeguard::Word => None,
     }
 }
 
@@ -131,7 +146,7 @@ mod tests {
         assert_ne!(mark, later);
         let list = of_a_list(Visitor::Measured);
         let longer = format!("{mark}-1");
-        let others = ["", "3", "2-", "2-1000010", "2--", "-"];
+        let others = ["", "3", "2-", "2-1000010", "2--", "-", LOOK, REFUSED];
         for made_up in [of_another.as_str(), &later, &longer, list].into_iter().chain(others) {
             assert_eq!(marks.read(made_up, "/a", at(10)), Err(NotAhead::Mark), "{made_up}");
         }

@@ -9,7 +9,8 @@
 //! | [`Policy::page_visitor`] | a page is asked for: may its reply get the script? |
 //! | [`Policy::visitor`], [`of_a_list`] | somebody asks for hints |
 //! | [`Policy::visitor`], [`Policy::mark`] | somebody asks, below a URL's path, for its mark |
-//! | [`Policy::may_hint`] | before a URL is put into a list |
+//! | [`Policy::may_hint`], [`Policy::varies_on_cookies`] | before a URL is put into a list |
+//! | [`is_look`] | a request carries [`MARK`], and asks only who answers: [`refused`] |
 //! | [`Policy::admit`], [`upstream_request`] | a request carries [`MARK`] |
 //! | [`Policy::lead`], [`Policy::admit_by_rules`], [`upstream_request`] | a request [`is_by_rules`] |
 //! | [`Policy::admit_for_worker`], [`upstream_request`] | a service worker asks, by a port of its own |
@@ -37,7 +38,7 @@ mod visitor;
 
 use std::time::{Duration, SystemTime};
 
-use http::header::{CACHE_CONTROL, HeaderValue};
+use http::header::{CACHE_CONTROL, HeaderName, HeaderValue};
 use http::uri::PathAndQuery;
 use http::{HeaderMap, Method, StatusCode, request, response};
 use lull_cc::Timestamp;
@@ -49,10 +50,10 @@ pub use cookies::Harmless;
 pub use copies::{COPY, STAYS, has_names, take_names};
 pub use freshness::{LONGEST_TTL, MEASURED_TTL, Stale, UNSTATED_TTL, ttl};
 pub use marks::of_a_list;
-pub use patterns::Pattern;
+pub use patterns::{NoPattern, Pattern};
 pub(crate) use prefetch::asks_for_a_page;
 pub use prefetch::{
-    MARK, NotAhead, Safeguard, Unkept, is_by_rules, offence, site_of_a_worker, upstream_request,
+    MARK, NotAhead, Safeguard, Unkept, is_by_rules, is_look, site_of_a_worker, upstream_request,
 };
 pub use robots::{Forbidden, Robots};
 pub use sign_ins::{Client, SignIns};
@@ -99,6 +100,8 @@ pub struct Admitted {
     /// What keeps the copy from who signs in later.
     pub safeguard: Safeguard,
     client: Client,
+    /// Fields that it carries and not every visitor does.
+    unusual: Vec<HeaderName>,
 }
 
 /// What an owner can set.
@@ -116,6 +119,8 @@ pub struct Policy {
     settings: Settings,
     robots: Robots,
     bars: Bars,
+    /// What is of no use to visitors with cookies, and bars it for these.
+    varying: Bars,
     marks: Marks,
     holders: Holders,
     sign_ins: SignIns,
@@ -160,7 +165,7 @@ impl Policy {
 
     /// What a prefetch of something at `path` is to say in [`MARK`]. `visitor` is who sends this very
     /// request, which is for something below `path`, so that it carries what a navigation there would.
-    /// `None` where it would be refused with that: there was a sign-in.
+    /// `None` where it would be refused with that: there was a sign-in, or the page varies on cookies.
     pub fn mark(
         &mut self,
         visitor: Visitor,
@@ -171,7 +176,8 @@ impl Policy {
     ) -> Option<String> {
         if visitor == Visitor::Measured {
             // A mark may lead to a copy, so whoever signs in there next is cleared because of it.
-            if self.has_signed_in(client, now) {
+            let url = if path.is_empty() { "/" } else { path };
+            if self.has_signed_in(client, now) || self.varies_on_cookies(url, now) {
                 return None;
             }
             self.holders.unvaried(client, now);
@@ -192,6 +198,12 @@ impl Policy {
         let target = Target::parse(url)?;
         self.may_fetch(&target, true, now)?;
         Ok(target)
+    }
+
+    /// Whether a URL, as a path with its query, was seen to vary on cookies within a day. Its copy is none
+    /// for visitors with harmless ones, but by speculation rules: their navigation would not find it.
+    pub fn varies_on_cookies(&self, url: &str, now: Timestamp) -> bool {
+        Target::parse(url).is_ok_and(|target| self.varying.check(&target, now).is_some())
     }
 
     /// Whether nobody without HTTPS is to be given anything ahead: the site asks for a password in its
@@ -230,7 +242,13 @@ impl Policy {
         let safeguard = prefetch::ahead(head, secure, &self.marks, wall)?;
         let target = prefetch::target_of(head)?;
         self.may_fetch(&target, secure, now)?;
-        let admitted = Admitted { target, safeguard, client };
+        if safeguard == Safeguard::Clear
+            && let Some(offence) = self.varying.check(&target, now)
+        {
+            return Err(Refusal::Barred(offence));
+        }
+        let unusual = prefetch::unusual(&head.headers);
+        let admitted = Admitted { target, safeguard, client, unusual };
         self.still(&admitted, now)?;
         Ok(admitted)
     }
@@ -250,7 +268,8 @@ impl Policy {
         prefetch::by_rules(head, secure, &self.settings.harmless)?;
         let target = prefetch::target_of(head)?;
         self.may_fetch(&target, secure, now)?;
-        let admitted = Admitted { target, safeguard: Safeguard::Vary, client };
+        let unusual = prefetch::unusual(&head.headers);
+        let admitted = Admitted { target, safeguard: Safeguard::Vary, client, unusual };
         self.still(&admitted, now)?;
         Ok(admitted)
     }
@@ -286,7 +305,8 @@ impl Policy {
         let target = prefetch::target_of(head)?;
         // Whether there are credentials is seen when it is shown.
         self.may_fetch(&target, true, now)?;
-        Ok(Admitted { target, safeguard: Safeguard::Word, client })
+        let unusual = prefetch::unusual(&head.headers);
+        Ok(Admitted { target, safeguard: Safeguard::Word, client, unusual })
     }
 
     /// The name of a copy of `url`, made now, for the service worker that has asked for it.
@@ -360,7 +380,10 @@ impl Policy {
         if authentication::asks_for_credentials(&head.headers) {
             self.protected.note(&admitted.target, now);
         }
-        prefetch::reply(head, admitted.safeguard, wall).map_err(|unkept| {
+        if prefetch::varies_on_cookies(head) {
+            self.varying.bar(&admitted.target, Offence::VariesOnCookies, now);
+        }
+        prefetch::reply(head, admitted, wall).map_err(|unkept| {
             if let Some(offence) = unkept.offence() {
                 self.bars.bar(&admitted.target, offence, now);
             }
@@ -384,8 +407,11 @@ impl Policy {
         head: &mut response::Parts,
         now: Timestamp,
     ) {
-        if let Some(offence) = offence(head)
+        // What other methods do, such as a form that leads back to its page, is nothing to who gets it.
+        let is_got = request.method == Method::GET || request.method == Method::HEAD;
+        if is_got
             && let Ok(target) = prefetch::target_of(request)
+            && let Some(offence) = prefetch::offence(&target, head)
         {
             self.bars.bar(&target, offence, now);
         }
@@ -412,7 +438,9 @@ impl Policy {
         }
         if authentication::has_credentials(&request.headers) {
             self.credentials.note(client, now);
-            clears |= secure && self.holders.are_to_be_cleared(client, &request.headers, now);
+            // By the reply to a WebSocket's handshake browsers clear nothing.
+            let may_clear = secure && head.status != StatusCode::SWITCHING_PROTOCOLS;
+            clears |= may_clear && self.holders.are_to_be_cleared(client, &request.headers, now);
         }
         if clears {
             head.headers.append(prefetch::CLEAR_SITE_DATA, HeaderValue::from_static("\"cache\""));
@@ -429,7 +457,7 @@ impl Policy {
 
 /// Whether [`Policy::observe`] has anything to see in a request and its reply. In most there is nothing.
 pub fn is_to_be_observed(request: &request::Parts, head: &response::Parts) -> bool {
-    offence(head).is_some()
+    prefetch::may_offend(head)
         || authentication::has_credentials(&request.headers)
         || authentication::asks_for_credentials(&head.headers)
 }
@@ -440,6 +468,7 @@ pub fn refused() -> response::Parts {
     let (mut head, ()) = http::Response::new(()).into_parts();
     head.status = StatusCode::NO_CONTENT;
     head.headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    head.headers.insert(MARK, HeaderValue::from_static(marks::REFUSED));
     head
 }
 

@@ -1,6 +1,8 @@
 //! Patterns of paths, as robots.txt has them (RFC 9309 §2.2.3): from the beginning of the path,
 //! `*` for anything, `$` for its end.
 
+use std::str::FromStr;
+
 use percent_encoding::percent_decode_str;
 
 /// A pattern that paths are held against.
@@ -12,8 +14,29 @@ pub struct Pattern {
     to_the_end: bool,
 }
 
+/// Why a text is no pattern of an owner's. Paths begin with a slash, so it would never match, and nobody
+/// would notice.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "a pattern begins with / or *: write '/{0}' for what begins with it, '*{0}' for what has it anywhere"
+)]
+pub struct NoPattern(String);
+
+impl FromStr for Pattern {
+    type Err = NoPattern;
+
+    /// The pattern of what an owner writes.
+    fn from_str(text: &str) -> Result<Self, NoPattern> {
+        if text.starts_with(['/', '*']) {
+            Ok(Pattern::new(text))
+        } else {
+            Err(NoPattern(text.to_owned()))
+        }
+    }
+}
+
 impl Pattern {
-    /// The pattern of `text`, such as `/shop/*/buy` or `*.pdf$`.
+    /// The pattern of `text`, such as `/shop/*/buy` or `*.pdf$`. In robots.txt there may be any.
     pub fn new(text: &str) -> Self {
         let (body, to_the_end) = match text.strip_suffix('$') {
             Some(body) => (body, true),
@@ -98,6 +121,20 @@ mod tests {
             ("", "/", true),
         ] {
             assert_eq!(Pattern::new(pattern).matches(path), expected, "{pattern} {path}");
+        }
+    }
+
+    #[test]
+    fn an_owners_pattern_that_could_never_match_is_none() {
+        for text in ["/", "/admin", "*?print=", "*.zip$", "*"] {
+            assert_eq!(text.parse::<Pattern>(), Ok(Pattern::new(text)));
+        }
+        for text in ["admin", "private/", "?print=", "$", "", " /a"] {
+            let said = text.parse::<Pattern>().unwrap_err().to_string();
+            for way_out in [format!("'/{text}'"), format!("'*{text}'")] {
+                assert!(said.contains(&way_out), "{said}");
+            }
+            assert!(!said.contains('\n'));
         }
     }
 

@@ -5,8 +5,8 @@ use std::time::{Duration, SystemTime};
 use http::header::{
     ACCEPT, AGE, AUTHORIZATION, CACHE_CONTROL, CONTENT_DISPOSITION, CONTENT_LENGTH, CONTENT_RANGE,
     CONTENT_TYPE, COOKIE, ETAG, EXPIRES, HOST, HeaderName, HeaderValue, IF_MATCH,
-    IF_MODIFIED_SINCE, IF_NONE_MATCH, IF_RANGE, IF_UNMODIFIED_SINCE, LAST_MODIFIED, ORIGIN, PRAGMA,
-    RANGE, REFRESH, SET_COOKIE, TRANSFER_ENCODING, VARY, WWW_AUTHENTICATE,
+    IF_MODIFIED_SINCE, IF_NONE_MATCH, IF_RANGE, IF_UNMODIFIED_SINCE, LAST_MODIFIED, LOCATION,
+    ORIGIN, PRAGMA, RANGE, REFRESH, SET_COOKIE, TRANSFER_ENCODING, VARY, WWW_AUTHENTICATE,
 };
 use http::uri::Authority;
 use http::{HeaderMap, Method, StatusCode, request, response};
@@ -15,12 +15,15 @@ use super::bars::Offence;
 use super::browsers::{self, Way};
 use super::cookies::Harmless;
 use super::freshness::{self, Stale};
-use super::marks::Marks;
+use super::marks::{self, Marks};
 use super::visitor::{self, Excluded};
-use super::{fields, target};
+use super::{Admitted, fields, target};
 
 /// The field by which the script marks a request that fetches ahead. Only the site's own pages can
 /// send it: from elsewhere a browser asks first (CORS), and nobody answers.
+///
+/// In the reply it says for whom the copy is. Replies to visitors never have it, so a copy that a cache
+/// in front of the proxy made of one of these is told from ours.
 pub const MARK: HeaderName = HeaderName::from_static("x-lull");
 
 /// The field in which a browser says whose speculation rules a request goes back to. Only rules of
@@ -68,6 +71,12 @@ pub enum NotAhead {
     /// Nothing to spare.
     #[error(transparent)]
     Spares(#[from] Excluded),
+}
+
+/// Whether the script asks who answers for a URL. Nobody but the proxy has the answer, which is
+/// [`super::refused`].
+pub fn is_look(headers: &HeaderMap) -> bool {
+    fields::single(headers, MARK) == Some(marks::LOOK)
 }
 
 /// Looks at the head of a request that carries `X-Lull`; whether its URL may be fetched ahead is for
@@ -224,21 +233,58 @@ pub(crate) fn asks_for_a_page(headers: &HeaderMap) -> bool {
     })
 }
 
-/// Fields that a script's request and the navigation after it have alike. What a reply varies on
-/// beyond these the navigation would not find.
+/// Fields that a script's request and the navigation after it have alike, those that somebody in between
+/// gives to both among them. One that ends in `-` stands for all that begin so.
 const ALIKE: &[&str] = &[
     "accept-encoding",
     "accept-language",
     "authorization",
+    "connection",
     "cookie",
+    "dnt",
+    "forwarded",
     "host",
     "origin",
     "save-data",
-    "sec-ch-ua",
-    "sec-ch-ua-mobile",
-    "sec-ch-ua-platform",
+    "sec-ch-",
+    "sec-gpc",
     "user-agent",
+    "via",
+    "x-forwarded-",
+    "x-real-ip",
 ];
+
+/// Fields in which they differ, or may. What varies on one of these the navigation would not find.
+const UNLIKE: &[&str] = &[
+    "*",
+    "accept",
+    "cache-control",
+    "if-",
+    "pragma",
+    "priority",
+    "purpose",
+    "range",
+    "referer",
+    "sec-fetch-",
+    "sec-purpose",
+    "sec-speculation-tags",
+    "service-worker-navigation-preload",
+    "upgrade-insecure-requests",
+    "x-lull",
+];
+
+fn is_listed(name: &str, list: &[&str]) -> bool {
+    let name = name.to_ascii_lowercase();
+    list.iter().any(|one| if one.ends_with('-') { name.starts_with(one) } else { name == *one })
+}
+
+/// Which fields a request carries that are on neither list. The navigation may have something else there;
+/// a field that this one lacks as well, it lacks, too.
+pub(super) fn unusual(headers: &HeaderMap) -> Vec<HeaderName> {
+    let is_known =
+        |name: &HeaderName| [ALIKE, UNLIKE].iter().any(|of| is_listed(name.as_str(), of));
+    headers.keys().filter(|name| !is_known(name)).cloned().collect()
+}
 
 /// Why the reply to a prefetch is thrown away.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -249,6 +295,9 @@ pub enum Unkept {
     /// Leads elsewhere.
     #[error("it redirects")]
     Redirect,
+    /// Leads to the same page, by `https` or as `www`.
+    #[error("it leads to another scheme or host")]
+    Elsewhere,
     /// Sets a cookie.
     #[error("it sets a cookie")]
     SetCookie,
@@ -258,6 +307,9 @@ pub enum Unkept {
     /// Differs by what nobody knows.
     #[error("it varies on `{0}`, so that the navigation would not find it")]
     Varies(String),
+    /// The same for this visitor, and not for others.
+    #[error("it varies on `{0}`, which this visitor's navigation has otherwise")]
+    VariesHere(String),
     /// About credentials, a part, or a file.
     #[error("it carries {0}")]
     Carries(HeaderName),
@@ -267,10 +319,12 @@ pub enum Unkept {
 }
 
 impl Unkept {
-    /// What its URL did, if that bars it. A server in trouble bars nothing.
+    /// What its URL did, if that bars it. A server in trouble bars nothing, nor does what a cache or
+    /// another visitor may have otherwise.
     pub fn offence(&self) -> Option<Offence> {
         match self {
-            Unkept::Status(_) => None,
+            Unkept::Status(status) => is_gone(*status).then_some(Offence::Gone),
+            Unkept::Elsewhere | Unkept::VariesHere(_) | Unkept::Stale(Stale::Aged) => None,
             Unkept::Redirect => Some(Offence::Redirect),
             Unkept::SetCookie => Some(Offence::SetCookie),
             Unkept::Stale(_) | Unkept::Varies(_) | Unkept::Carries(_) | Unkept::Download => {
@@ -280,9 +334,23 @@ impl Unkept {
     }
 }
 
-/// What a reply did that bars its URL, whoever asked for it.
-pub fn offence(head: &response::Parts) -> Option<Offence> {
-    if is_redirect(head) {
+/// Whether a status says that there is nothing here for everybody. Of a page that was taken away no visitor
+/// says so: nobody goes there any more.
+fn is_gone(status: StatusCode) -> bool {
+    matches!(
+        status,
+        StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN | StatusCode::NOT_FOUND | StatusCode::GONE
+    )
+}
+
+/// Whether [`offence`] is to be asked.
+pub(super) fn may_offend(head: &response::Parts) -> bool {
+    is_redirect(head) || head.headers.contains_key(SET_COOKIE)
+}
+
+/// What the reply to `GET`, or to its `HEAD`, did that bars its URL, whoever asked for it.
+pub(super) fn offence(target: &target::Target, head: &response::Parts) -> Option<Offence> {
+    if is_redirect(head) && !leads_elsewhere(target, head) {
         Some(Offence::Redirect)
     } else if head.headers.contains_key(SET_COOKIE) {
         Some(Offence::SetCookie)
@@ -295,16 +363,42 @@ fn is_redirect(head: &response::Parts) -> bool {
     matches!(head.status.as_u16(), 300..=303 | 305..=308) || head.headers.contains_key(REFRESH)
 }
 
+/// Whether a redirect leads to the same path and query by another scheme or host, as from `http` to
+/// `https`: that says how the site is called, and nothing of the URL.
+fn leads_elsewhere(target: &target::Target, head: &response::Parts) -> bool {
+    let location = match fields::single(&head.headers, LOCATION) {
+        Some(location) if !head.headers.contains_key(REFRESH) => location,
+        _ => return false,
+    };
+    let Some((scheme, rest)) = location.split_once("//") else { return false };
+    if !["", "http:", "https:"].iter().any(|known| scheme.eq_ignore_ascii_case(known)) {
+        return false;
+    }
+    let rest = rest.split('#').next().unwrap_or_default();
+    let url = rest.find(['/', '?']).map_or("/", |at| &rest[at..]);
+    // `https://host?x` has the path `/`.
+    let root = if url.starts_with('?') { "/" } else { "" };
+    target::Target::parse(&format!("{root}{url}")).is_ok_and(|there| there == *target)
+}
+
+/// Whether a page is made by the cookies that it is asked for with.
+pub(super) fn varies_on_cookies(head: &response::Parts) -> bool {
+    head.status == StatusCode::OK
+        && fields::list(&head.headers, VARY)
+            .is_some_and(|names| names.iter().any(|name| name.eq_ignore_ascii_case("cookie")))
+}
+
 /// Whether the reply to a prefetch may be kept; if so, how long, with the headers that make the
 /// browser do that.
 pub(super) fn reply(
     head: &mut response::Parts,
-    safeguard: Safeguard,
+    admitted: &Admitted,
     now: SystemTime,
 ) -> Result<Duration, Unkept> {
-    match offence(head) {
+    match offence(&admitted.target, head) {
         Some(Offence::Redirect) => return Err(Unkept::Redirect),
         Some(_) => return Err(Unkept::SetCookie),
+        None if is_redirect(head) => return Err(Unkept::Elsewhere),
         None => {}
     }
     if head.status != StatusCode::OK {
@@ -320,10 +414,13 @@ pub(super) fn reply(
         return Err(Unkept::Download);
     }
     let mut ttl = freshness::ttl(headers, now)?;
-    if safeguard == Safeguard::Clear {
+    if admitted.safeguard == Safeguard::Clear {
         ttl = ttl.min(freshness::MEASURED_TTL);
     }
-    vary(headers, safeguard)?;
+    vary(headers, admitted)?;
+    if let Some(mark) = marks::of_a_copy(admitted.safeguard) {
+        headers.insert(MARK, HeaderValue::from_static(mark));
+    }
 
     // The copy is for this browser, for so long, and not to be renewed: a 304 to somebody who has
     // signed in meanwhile would renew the anonymous page, on servers whose ETags don't tell them
@@ -340,16 +437,23 @@ pub(super) fn reply(
 }
 
 /// Makes the reply one that a visitor with other cookies does not get, where that is possible.
-fn vary(headers: &mut HeaderMap, safeguard: Safeguard) -> Result<(), Unkept> {
+fn vary(headers: &mut HeaderMap, admitted: &Admitted) -> Result<(), Unkept> {
     let names = fields::list(headers, VARY).ok_or_else(|| Unkept::Varies("?".into()))?;
-    let is = |name: &str, other: &str| name.eq_ignore_ascii_case(other);
-    if let Some(name) = names.iter().find(|name| !ALIKE.iter().any(|alike| is(name, alike))) {
+    // What is no name might hide the one that is put behind it.
+    let is_none = |name: &str| name.parse::<HeaderName>().is_err();
+    if let Some(name) = names.iter().find(|name| is_listed(name, UNLIKE) || is_none(name)) {
         return Err(Unkept::Varies((*name).to_owned()));
     }
-    let by_cookie = names.iter().any(|name| is(name, "cookie"));
-    match safeguard {
+    let is_carried = |name: &str| {
+        admitted.unusual.iter().any(|carried| carried.as_str().eq_ignore_ascii_case(name))
+    };
+    if let Some(name) = names.iter().find(|name| is_carried(name)) {
+        return Err(Unkept::VariesHere((*name).to_owned()));
+    }
+    let by_cookie = names.iter().any(|name| name.eq_ignore_ascii_case("cookie"));
+    match admitted.safeguard {
         // It would never be used: whoever has a cookie never hits.
-        Safeguard::Clear if by_cookie => Err(Unkept::Varies("cookie".into())),
+        Safeguard::Clear if by_cookie => Err(Unkept::VariesHere("cookie".into())),
         Safeguard::Vary if !by_cookie => {
             let mut names = names;
             names.push("Cookie");

@@ -5,6 +5,7 @@ use proptest::prelude::*;
 use super::*;
 
 mod signing_in;
+mod varying;
 
 const CLIENT: Client = Client(7);
 
@@ -54,6 +55,7 @@ fn admitted(visitor: Visitor) -> Admitted {
             Visitor::Measured => Safeguard::Clear,
         },
         client: CLIENT,
+        unusual: Vec::new(),
     }
 }
 
@@ -293,14 +295,22 @@ fn upstream_sees_a_prefetch_of_the_usual_kind() {
 
 #[test]
 fn only_public_replies_are_kept() {
-    use Unkept::{Carries, Download, Redirect, SetCookie, Status, Varies};
+    use Unkept::{Carries, Download, Elsewhere, Redirect, SetCookie, Status, Varies};
     let status = |code| Status(StatusCode::from_u16(code).unwrap());
     for (code, fields, expected) in [
         (404, &[][..], status(404)),
+        (410, &[], status(410)),
+        (401, &[], status(401)),
+        (403, &[], status(403)),
         (206, &[], status(206)),
         (304, &[], status(304)),
         (204, &[], status(204)),
+        (429, &[], status(429)),
         (500, &[], status(500)),
+        (503, &[], status(503)),
+        (301, &[("location", "https://www.site.example/a")], Elsewhere),
+        (301, &[("location", "https://site.example/a"), ("set-cookie", "a=1")], SetCookie),
+        (301, &[("location", "https://site.example/b")], Redirect),
         (301, &[("location", "/b")], Redirect),
         (302, &[("location", "/b")], Redirect),
         (303, &[], Redirect),
@@ -313,9 +323,12 @@ fn only_public_replies_are_kept() {
         (200, &[("cache-control", "no-store")], Unkept::Stale(Stale::Says("no-store"))),
         (200, &[("cache-control", "no-cache")], Unkept::Stale(Stale::Says("no-cache"))),
         (200, &[("cache-control", "max-age=0")], Unkept::Stale(Stale::Expired)),
+        (200, &[("cache-control", "max-age=9"), ("age", "9")], Unkept::Stale(Stale::Aged)),
         (200, &[("vary", "*")], Varies("*".into())),
         (200, &[("vary", "Accept-Encoding, Accept")], Varies("Accept".into())),
         (200, &[("vary", "Sec-Fetch-Dest")], Varies("Sec-Fetch-Dest".into())),
+        (200, &[("vary", "RSC, If-None-Match")], Varies("If-None-Match".into())),
+        (200, &[("vary", "RSC, \"x")], Varies("\"x".into())),
         (
             200,
             &[("content-range", "bytes 0-1/2")],
@@ -339,9 +352,13 @@ fn only_public_replies_are_kept() {
         let mut head = answered(code, fields);
         let found = policy.keep(&admitted(Visitor::Cookieless), &mut head, at(0), wall());
         assert_eq!(found, Err(Refusal::Unkept(expected.clone())), "{code} {fields:?}");
-        // Trouble of the server passes; the rest is how the URL is.
-        let barred = policy.may_hint("/a", at(1)).is_err();
-        assert_eq!(barred, !matches!(expected, Status(_)), "{code} {fields:?}");
+        // Trouble of the server passes, and so does the age of a copy in front of it; the rest is how the
+        // URL is.
+        let passes = match &expected {
+            Status(_) => ![401, 403, 404, 410].contains(&code),
+            expected => matches!(expected, Elsewhere | Unkept::Stale(Stale::Aged)),
+        };
+        assert_eq!(policy.may_hint("/a", at(1)).is_ok(), passes, "{code} {fields:?}");
     }
 }
 
@@ -389,6 +406,7 @@ fn copies_for_visitors_with_cookies_live_a_minute() {
             assert!(!head.headers.contains_key(gone), "{gone}");
         }
         assert_eq!(head.headers.contains_key("vary"), visitor == Visitor::Cookieless);
+        assert_eq!(head.headers["x-lull"], of_a_list(visitor), "for whom it is");
     }
 }
 
@@ -400,20 +418,27 @@ fn what_is_in_a_page_may_be_renewed() {
 }
 
 #[test]
-fn what_varies_on_cookies_is_of_no_use_to_who_has_some() {
-    let mut head = answered(200, &[("vary", "Cookie")]);
-    let found = policy().keep(&admitted(Visitor::Measured), &mut head, at(0), wall());
-    assert_eq!(found, Err(Refusal::Unkept(Unkept::Varies("cookie".into()))));
-}
-
-#[test]
 fn a_redirect_or_a_cookie_bars_the_url_whoever_saw_it() {
     for (method, status, fields, barred) in [
         ("GET", 302, &[("location", "/b")][..], true),
+        ("HEAD", 302, &[("location", "/b")], true),
         ("GET", 301, &[], true),
-        ("POST", 303, &[], true),
         ("GET", 200, &[("set-cookie", "a=1")], true),
         ("GET", 200, &[("refresh", "5")], true),
+        // A form that leads back to its page says nothing of that.
+        ("POST", 303, &[("location", "/a")], false),
+        ("POST", 303, &[("location", "/a"), ("set-cookie", "a=1")], false),
+        // How the site is called.
+        ("GET", 301, &[("location", "https://site.example/a")], false),
+        ("GET", 308, &[("location", "HTTP://www.site.example:8080/%61#b")], false),
+        ("GET", 302, &[("location", "//www.site.example/a")], false),
+        ("GET", 302, &[("location", "https://site.example/a"), ("set-cookie", "a=1")], true),
+        ("GET", 302, &[("location", "https://site.example/a"), ("refresh", "1")], true),
+        ("GET", 302, &[("location", "https://site.example/a?in")], true),
+        ("GET", 302, &[("location", "https://site.example")], true),
+        ("GET", 302, &[("location", "https://site.example/a/")], true),
+        ("GET", 302, &[("location", "other:x//site.example/a")], true),
+        ("GET", 302, &[("location", "/a")], true),
         ("GET", 404, &[], false),
         ("GET", 304, &[], false),
         ("GET", 200, &[], false),
@@ -421,9 +446,25 @@ fn a_redirect_or_a_cookie_bars_the_url_whoever_saw_it() {
         let mut policy = policy();
         let request = asked(method, "/a", &[("cookie", "session=1")]);
         policy.observe(&request, true, CLIENT, &mut answered(status, fields), at(0));
-        assert_eq!(policy.may_hint("/a", at(86_399)).is_err(), barred, "{status} {fields:?}");
+        let found = policy.may_hint("/a", at(86_399)).is_err();
+        assert_eq!(found, barred, "{method} {status} {fields:?}");
         assert!(policy.may_hint("/a", at(86_400)).is_ok());
         assert!(policy.may_hint("/b", at(1)).is_ok());
+    }
+}
+
+#[test]
+fn a_redirect_of_the_root_to_its_other_name_bars_nothing() {
+    for (url, location, barred) in [
+        ("/", "https://www.site.example", false),
+        ("/", "https://www.site.example/", false),
+        ("/list?page=2", "https://www.site.example/list?page=2", false),
+        ("/list?page=2", "https://www.site.example/list", true),
+    ] {
+        let mut policy = policy();
+        let mut head = answered(301, &[("location", location)]);
+        policy.observe(&asked("GET", url, &[]), false, CLIENT, &mut head, at(0));
+        assert_eq!(policy.may_hint(url, at(1)).is_err(), barred, "{url} {location}");
     }
 }
 
@@ -440,7 +481,20 @@ fn a_refused_prefetch_leaves_nothing_behind() {
     let head = refused();
     assert_eq!(head.status, 204);
     assert_eq!(head.headers["cache-control"], "no-store");
-    assert_eq!(head.headers.len(), 1);
+    // It says that it is the proxy's.
+    assert_eq!(head.headers["x-lull"], "0");
+    assert_eq!(head.headers.len(), 2);
+}
+
+#[test]
+fn who_asks_only_who_answers_is_let_through_to_nothing() {
+    for (mark, expected) in [("2-0-0", true), ("1", false), ("2", false), ("0", false), ("", false)]
+    {
+        let request = asked("GET", "/a", &[("x-lull", mark)]);
+        assert_eq!(is_look(&request.headers), expected, "{mark}");
+        let found = policy().admit(&request, true, CLIENT, at(0), wall());
+        assert_eq!(found.is_ok(), mark == "1", "{mark}");
+    }
 }
 
 #[test]

@@ -57,6 +57,11 @@ impl Line {
         })
     }
 
+    /// It is this client's, whoever the connection is from.
+    pub(crate) fn of(&mut self, client: IpAddr) {
+        self.peer = client.to_canonical();
+    }
+
     /// What it takes while it waits.
     fn bytes(&self) -> usize {
         let of = |text: &Option<Box<[u8]>>| text.as_ref().map_or(0, |text| text.len());

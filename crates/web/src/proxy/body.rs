@@ -3,17 +3,19 @@
 use std::error::Error as StdError;
 use std::fmt;
 use std::pin::Pin;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::task::{Context, Poll};
 
 use atomic_waker::AtomicWaker;
 use bytes::Bytes;
 use http_body::{Body as HttpBody, Frame, SizeHint};
 use hyper::body::Incoming;
+use tokio::task::AbortHandle;
 
 use super::connection::{Connection, Counted};
 use super::metrics::Counters;
+use super::streams::Stream;
 use super::upstream::UpstreamBody;
 
 /// What goes wrong within a body, whoever made it.
@@ -142,6 +144,8 @@ pub(crate) struct Upload {
     bytes: AtomicU64,
     is_waiting: AtomicBool,
     is_done: AtomicBool,
+    /// What goes on with it when it is answered already.
+    rest: OnceLock<AbortHandle>,
 }
 
 impl Upload {
@@ -174,6 +178,19 @@ impl Upload {
     pub(crate) fn is_done(&self) -> bool {
         self.is_done.load(Ordering::Relaxed)
     }
+
+    /// It is answered, and goes on in this task.
+    pub(crate) fn goes_on_in(&self, task: AbortHandle) {
+        // It is answered once.
+        let _ = self.rest.set(task);
+    }
+
+    /// Ends it, if it is answered.
+    pub(crate) fn end_rest(&self) {
+        if let Some(task) = self.rest.get() {
+            task.abort();
+        }
+    }
 }
 
 /// The body of a request, as it comes from the client.
@@ -186,6 +203,8 @@ struct Coming {
     upload: Arc<Upload>,
     connection: Arc<Connection>,
     counters: Arc<Counters>,
+    /// In HTTP/2.
+    stream: Option<Arc<Stream>>,
     /// While the client is waited for.
     waiting: Option<Counted>,
     /// A request has not ended before its body has, even if it is answered already.
@@ -203,12 +222,17 @@ impl RequestBody {
         upload: Arc<Upload>,
         connection: &Arc<Connection>,
         counters: &Arc<Counters>,
+        stream: Option<Arc<Stream>>,
     ) -> Self {
+        if let Some(stream) = &stream {
+            stream.brings(&upload);
+        }
         RequestBody(Some(Coming {
             incoming,
             upload,
             connection: Arc::clone(connection),
             counters: Arc::clone(counters),
+            stream,
             waiting: None,
             _ongoing: Counted::ongoing(connection),
         }))
@@ -248,6 +272,9 @@ impl HttpBody for RequestBody {
                 {
                     upload.bytes.fetch_add(data.len() as u64, Ordering::Relaxed);
                     coming.counters.bytes_received.add(data.len() as u64);
+                    if let Some(stream) = &coming.stream {
+                        stream.has_come(data.len());
+                    }
                 }
             }
         }

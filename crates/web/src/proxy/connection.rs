@@ -11,6 +11,7 @@ use lull_transport::Carrier;
 
 use super::limits::Permit;
 use super::metrics::Opened;
+use super::streams::Streams;
 
 /// Whether what a connection sends yields to everybody else.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -45,6 +46,8 @@ pub struct Connection {
     pub(crate) write_blocked: AtomicBool,
     /// Close it by a reset, because its end would look like the end of a body.
     pub(crate) reset: AtomicBool,
+    /// In HTTP/2.
+    pub(crate) streams: Streams,
     _opened: Opened,
     _permit: Permit,
 }
@@ -125,6 +128,7 @@ impl Connection {
             waiting_for_body: AtomicU32::new(0),
             write_blocked: AtomicBool::new(false),
             reset: AtomicBool::new(false),
+            streams: Streams::default(),
             _opened: opened,
             _permit: permit,
         }

@@ -1,7 +1,7 @@
 //! What the proxy tells its operator: one line each, and never one for each request.
 
 use std::fmt;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
 /// Something that the operator wants to know.
@@ -44,10 +44,53 @@ pub enum Event {
         /// What the kernel said.
         why: String,
     },
-    /// A content delivery network stands in front. Told once.
+    /// An address has as many connections as one may have, so another one was closed. Told once.
+    AddressRefused {
+        /// The address.
+        address: IpAddr,
+    },
+    /// A content delivery network or another shared cache stands in front: who comes by way of it
+    /// gets no script and no hints. Told once.
     BehindCdn {
-        /// What it calls itself.
+        /// The header field that says so, with what it says if that is its name.
         name: String,
+    },
+    /// The figures can be looked at: told at the start, if the token was made for this run.
+    Figures {
+        /// Where, with the token.
+        url: String,
+    },
+    /// The logs were learned from, while the site was served.
+    Learned {
+        /// The requests in them.
+        requests: u64,
+    },
+    /// A log is not learned from, or not to its end.
+    NotLearned {
+        /// What is wrong with it.
+        why: String,
+    },
+    /// The model of before cannot be read, so learning begins anew.
+    ModelAside {
+        /// What is wrong with it, and where it is now.
+        why: String,
+    },
+    /// Since the start no request was for the site by one of its names, for a minute at least. Told
+    /// once.
+    NoneOfSite {
+        /// By which name there was one last.
+        host: String,
+    },
+    /// `X-Forwarded-For` is believed and cannot be read, so the proxy in front is taken for the
+    /// client. Told once.
+    ForwardedUnread {
+        /// What it says.
+        value: String,
+    },
+    /// Hints were asked for, and for an hour there was no budget for one. Told once until there is.
+    NoBudget {
+        /// Why, and what can be done.
+        why: String,
     },
     /// What browsers fetch ahead by speculation rules yields to nobody. Told at the start.
     NotInBackground,
@@ -95,7 +138,15 @@ impl Event {
             Event::NotSwitched { .. } => "not-switched",
             Event::LogLost { .. } => "log-lost",
             Event::CannotAccept { .. } => "cannot-accept",
+            Event::AddressRefused { .. } => "address-refused",
             Event::BehindCdn { .. } => "behind-cdn",
+            Event::Figures { .. } => "figures",
+            Event::Learned { .. } => "learned",
+            Event::NotLearned { .. } => "not-learned",
+            Event::ModelAside { .. } => "model-aside",
+            Event::NoneOfSite { .. } => "none-of-site",
+            Event::ForwardedUnread { .. } => "forwarded-unread",
+            Event::NoBudget { .. } => "no-budget",
             Event::NotInBackground => "not-in-background",
             Event::SiteHasWorker { .. } => "site-has-worker",
             Event::RobotsUnknown { .. } => "robots-unknown",
@@ -114,7 +165,13 @@ impl Event {
                 | Event::NotSwitched { .. }
                 | Event::LogLost { .. }
                 | Event::CannotAccept { .. }
+                | Event::AddressRefused { .. }
                 | Event::BehindCdn { .. }
+                | Event::NotLearned { .. }
+                | Event::ModelAside { .. }
+                | Event::NoneOfSite { .. }
+                | Event::ForwardedUnread { .. }
+                | Event::NoBudget { .. }
                 | Event::NotInBackground
                 | Event::SiteHasWorker { .. }
                 | Event::RobotsUnknown { .. }
@@ -143,10 +200,36 @@ impl fmt::Display for Event {
             }
             Event::LogLost { why } => write!(f, "lines of the access log are lost: {why}"),
             Event::CannotAccept { why } => write!(f, "cannot accept connections: {why}"),
+            Event::AddressRefused { address } => write!(
+                f,
+                "{address} has too many connections, and the next one was closed: allow more by \
+                 --max-connections-per-address, or say --trust-forwarded if it is a proxy in front"
+            ),
             Event::BehindCdn { name } => write!(
                 f,
-                "a CDN stands in front ({name}): from there on prefetches yield to nobody"
+                "a CDN or another cache stands in front ({name}): who comes that way gets no script \
+                 and no hints, because a cache answers prefetches by itself, with copies that \
+                 outlive a sign-in"
             ),
+            Event::Figures { url } => write!(f, "what is done is shown at {url}"),
+            Event::Learned { requests } => {
+                write!(f, "the logs are learned from: {requests} requests")
+            }
+            Event::NotLearned { why } => write!(f, "not all is learned that should be: {why}"),
+            Event::ModelAside { why } => write!(f, "learning begins anew: {why}"),
+            Event::NoneOfSite { host } => write!(
+                f,
+                "no request was for the site, the last was for {host}: these pass as they are; name \
+                 the site by --site as it stands in the address bar"
+            ),
+            Event::ForwardedUnread { value } => write!(
+                f,
+                "X-Forwarded-For says '{value}', which is no address: who comes that way is taken \
+                 for one client, so that little is learned; have the proxy in front write addresses"
+            ),
+            Event::NoBudget { why } => {
+                write!(f, "for an hour nothing was fetched ahead, for want of budget: {why}")
+            }
             Event::NotInBackground => f.write_str(
                 "speculation rules: browsers fetch pages ahead over the connections of demand, so \
                  these prefetches are not in the background",

@@ -203,6 +203,11 @@ pub(crate) fn to_upstream(
         headers.remove(header::EXPECT);
     }
     match framing {
+        // RFC 9110 §8.6: where a body would mean something, that there is none is said. HTTP/2 has no
+        // need of that, and some servers answer 411 without it.
+        Framing::None if [Method::POST, Method::PUT, Method::PATCH].contains(&head.method) => {
+            headers.insert(header::CONTENT_LENGTH, HeaderValue::from_static("0"));
+        }
         Framing::None => {}
         Framing::Length => {
             single(headers, header::CONTENT_LENGTH);
@@ -224,6 +229,21 @@ pub(crate) fn to_upstream(
         add_via(headers, version, name);
     }
     upgrade
+}
+
+/// Makes one field of the cookies. Browsers send each in one of its own over HTTP/2, and whoever hands
+/// them on in HTTP/1.1 has to join them (RFC 9113 §8.2.3): servers would take the first for all, or
+/// join them by commas.
+pub(crate) fn join_cookies(headers: &mut HeaderMap) {
+    let values = headers.get_all(header::COOKIE);
+    if values.iter().nth(1).is_none() {
+        return;
+    }
+    let values: Vec<_> = values.iter().map(HeaderValue::as_bytes).collect();
+    // Pieces of valid values are one.
+    if let Ok(joined) = HeaderValue::from_bytes(&values.join(&b"; "[..])) {
+        headers.insert(header::COOKIE, joined);
+    }
 }
 
 fn forward(headers: &mut HeaderMap, checked: &Checked, forwarding: &Forwarding<'_>) {

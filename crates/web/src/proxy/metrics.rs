@@ -3,6 +3,8 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use tokio::sync::Semaphore;
+
 use super::error::Failure;
 
 /// The counters of one thread, on cache lines of their own.
@@ -76,14 +78,26 @@ impl Drop for Opened {
 pub struct Metrics {
     pub(crate) threads: Arc<[Arc<Counters>]>,
     pub(crate) refused_connections: Arc<Counter>,
+    /// Requests that may still go to the upstream, of so many at a time.
+    pub(crate) upstream_room: Arc<Semaphore>,
+    upstream_requests: usize,
 }
 
 impl Metrics {
-    pub(crate) fn new(threads: usize) -> Self {
+    pub(crate) fn new(threads: usize, upstream_requests: usize) -> Self {
+        let upstream_requests = upstream_requests.min(Semaphore::MAX_PERMITS);
         Metrics {
             threads: (0..threads).map(|_| Arc::default()).collect(),
             refused_connections: Arc::default(),
+            upstream_room: Arc::new(Semaphore::new(upstream_requests)),
+            upstream_requests,
         }
+    }
+
+    /// Whether more than half of the requests that may be with the upstream at a time are not there.
+    /// Only then there is room for what nobody waits for yet: half of it stays for visitors.
+    pub fn has_room_ahead(&self) -> bool {
+        self.upstream_room.available_permits() > self.upstream_requests / 2
     }
 
     /// What has been counted since the start.
@@ -144,7 +158,7 @@ mod tests {
 
     #[test]
     fn the_threads_are_summed() {
-        let metrics = Metrics::new(2);
+        let metrics = Metrics::new(2, 1);
         metrics.threads[0].requests.increment();
         metrics.threads[1].requests.add(2);
         metrics.threads[1].count_response(404);
@@ -154,5 +168,19 @@ mod tests {
         let totals = metrics.totals();
         assert_eq!((totals.requests, totals.responses[4], totals.open_connections), (3, 1, 2));
         assert_eq!(totals.failures_of(Failure::Reset), 1);
+    }
+
+    #[test]
+    fn half_of_the_upstream_is_for_visitors() {
+        for (all, ahead) in [(1, 1), (2, 1), (3, 2), (20, 10)] {
+            let metrics = Metrics::new(1, all);
+            let mut permits = Vec::new();
+            while metrics.has_room_ahead() {
+                permits.push(Arc::clone(&metrics.upstream_room).try_acquire_owned().unwrap());
+            }
+            assert_eq!(permits.len(), ahead, "of {all}");
+            permits.pop();
+            assert!(metrics.has_room_ahead(), "of {all}");
+        }
     }
 }

@@ -3,7 +3,7 @@
 //! Requests come over HTTP/1.1 or HTTP/2, with TLS or without, and go over kept HTTP/1.1
 //! connections to one upstream. Bodies pass as they come, in both directions, and no faster than
 //! the other side takes them. What a request may not say is in `headers`, what a client may not do
-//! in `watch` and `limits`.
+//! in `watch`, `streams` and `limits`.
 //!
 //! A request with `X-Lull` is a prefetch: the connection that it came over is put in the
 //! background before its answer leaves, and back by the next request without it.
@@ -40,6 +40,8 @@ mod server;
 mod service;
 mod signals;
 mod site;
+mod spool;
+mod streams;
 mod tunnel;
 mod upstream;
 mod watch;

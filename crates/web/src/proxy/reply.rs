@@ -1,12 +1,12 @@
 //! What the client gets, and the account of it.
 
+use std::net::IpAddr;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
-use bytes::Bytes;
 use http::header::{CACHE_CONTROL, CONNECTION, CONTENT_TYPE, HeaderValue};
 use http::{Method, Response, StatusCode, Version, request};
 use http_body::{Body as HttpBody, Frame, SizeHint};
@@ -16,6 +16,7 @@ use super::body::{Body, BoxError};
 use super::connection::{Connection, Counted, Turn};
 use super::error::Failure;
 use super::site::{Exchange, Outcome};
+use super::streams::{Piece, Stream};
 use super::worker::Worker;
 
 /// What is noted for a client that went away before it was answered, as nginx does.
@@ -28,13 +29,18 @@ pub(crate) struct Account {
     version: Version,
     is_head: bool,
     started: Instant,
+    /// When it might go upstream, if it has no body.
+    sent: Option<Instant>,
     time_to_first_byte: Option<Duration>,
+    upstream_time: Option<Duration>,
     /// What the client was answered; [`GONE`] until then.
     status: u16,
     bytes: u64,
     failure: Option<Failure>,
     pub(crate) exchange: Option<Box<dyn Exchange>>,
     line: Option<Box<Line>>,
+    /// In HTTP/2.
+    pub(crate) stream: Option<Arc<Stream>>,
     is_closed: bool,
     /// From when it is known what kind of request it is.
     pub(crate) turn: Option<Turn>,
@@ -55,28 +61,56 @@ impl Account {
             version: head.version,
             is_head: head.method == Method::HEAD,
             started: Instant::now(),
+            sent: None,
             time_to_first_byte: None,
+            upstream_time: None,
             status: GONE,
             bytes: 0,
             failure: None,
             exchange: None,
             line,
+            stream: (head.version == Version::HTTP_2).then(|| Stream::begin(connection)),
             is_closed: false,
             turn: None,
             _ongoing: Counted::request(connection),
         }
     }
 
+    /// The access log has it as of this client; without one it is left out.
+    pub(crate) fn log_as(&mut self, client: Option<IpAddr>) {
+        match client {
+            Some(client) => {
+                if let Some(line) = &mut self.line {
+                    line.of(client);
+                }
+            }
+            None => self.line = None,
+        }
+    }
+
+    /// The request goes upstream now, and nothing of it comes later.
+    pub(crate) fn note_sent(&mut self) {
+        self.sent = Some(Instant::now());
+    }
+
     /// The upstream has begun to answer.
     pub(crate) fn note_first_byte(&mut self) {
         self.time_to_first_byte = Some(self.started.elapsed());
+        self.upstream_time = self.sent.map(|sent| sent.elapsed());
     }
 
     /// Sends this.
     pub(crate) fn reply(mut self, response: Response<Body>) -> Response<Reply> {
         self.status = response.status().as_u16();
         let (is_head, is_close_delimited) = (self.is_head, self.version == Version::HTTP_10);
-        response.map(|body| Reply { body, is_head, is_close_delimited, account: Some(self) })
+        let stream = self.stream.take();
+        response.map(|body| Reply {
+            body,
+            is_head,
+            is_close_delimited,
+            stream,
+            account: Some(self),
+        })
     }
 
     /// Answers in the proxy's own words.
@@ -119,6 +153,7 @@ impl Account {
                 status: self.status,
                 bytes: self.bytes,
                 time_to_first_byte: self.time_to_first_byte,
+                upstream_time: self.upstream_time,
                 duration: self.started.elapsed(),
                 failure: self.failure,
             });
@@ -144,6 +179,8 @@ pub(crate) struct Reply {
     is_head: bool,
     /// Whether the end of the connection may be the end of the body (HTTP/1.0).
     is_close_delimited: bool,
+    /// Longer than the account: the last piece waits for the client, too.
+    stream: Option<Arc<Stream>>,
     account: Option<Account>,
 }
 
@@ -156,13 +193,13 @@ impl Reply {
 }
 
 impl HttpBody for Reply {
-    type Data = Bytes;
+    type Data = Piece;
     type Error = BoxError;
 
     fn poll_frame(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
+    ) -> Poll<Option<Result<Frame<Piece>, BoxError>>> {
         if let Some(turn) = self.account.as_ref().and_then(|account| account.turn.as_ref()) {
             turn.goes_on();
         }
@@ -188,7 +225,8 @@ impl HttpBody for Reply {
                 self.close(Some(failure.unwrap_or(Failure::Garbage)));
             }
         }
-        polled
+        let piece = |bytes| Piece::new(bytes, self.stream.as_ref());
+        polled.map(|frame| frame.map(|frame| frame.map(|frame| frame.map_data(piece))))
     }
 
     fn is_end_stream(&self) -> bool {

@@ -9,7 +9,7 @@ use std::time::Duration;
 use socket2::{Domain, Protocol, Socket, Type};
 use tokio::net::TcpListener;
 use tokio::runtime::Builder;
-use tokio::sync::{Semaphore, mpsc, watch};
+use tokio::sync::{mpsc, watch};
 use tokio::time::sleep;
 use tokio_rustls::TlsAcceptor;
 
@@ -45,6 +45,7 @@ pub struct Server {
     certificates: Option<Arc<Certificates>>,
     log: Option<Log>,
     listener: Listener,
+    site: Option<Arc<dyn Site>>,
     pub(super) patience: Duration,
 }
 
@@ -101,7 +102,7 @@ impl Server {
             || thread::available_parallelism().map_or(1, |count| count.get()),
             |given| given.get(),
         );
-        let metrics = Metrics::new(threads);
+        let metrics = Metrics::new(threads, bounds.upstream_requests);
         let log = match &config.access_log {
             Some(to) => Some(Log::start(to, listener.clone())?),
             None => None,
@@ -109,9 +110,7 @@ impl Server {
         let patience = config.timeouts.drain;
         let common = Common {
             connector: Arc::new(Connector::new(&config, listener.clone())?),
-            upstream_room: Arc::new(Semaphore::new(
-                bounds.upstream_requests.min(Semaphore::MAX_PERMITS),
-            )),
+            upstream_room: Arc::clone(&metrics.upstream_room),
             log: log.as_ref().map(Log::sender),
             switch: Arc::new(Switch {
                 options: config.background.clone(),
@@ -127,8 +126,8 @@ impl Server {
             let connector = Arc::clone(&common.connector);
             let is_secure = doors.iter().any(|(_, door, _)| door.secure && !door.background);
             let fetcher = Fetcher::new(connector, config, is_secure);
-            if let Some((_, door, _)) = doors.iter().find(|(_, door, _)| door.background) {
-                site.listens_in_background(*door);
+            for (_, door, _) in &doors {
+                site.listens(*door);
             }
             site.started(&metrics, fetcher, &listener);
         }
@@ -141,6 +140,7 @@ impl Server {
             certificates,
             log,
             listener,
+            site: common.site.clone(),
             patience,
         };
         server.spawn(doors, &common, &bounds, &phases)?;
@@ -174,6 +174,7 @@ impl Server {
             refused: Arc::clone(&self.metrics.refused_connections),
             listener: self.listener.clone(),
             is_starved: AtomicBool::new(false),
+            is_told_of_refusal: AtomicBool::new(false),
         });
         let certificates = self.certificates.clone();
         let (listener, mut phases) = (self.listener.clone(), phases.clone());
@@ -208,13 +209,17 @@ impl Server {
         &self.metrics
     }
 
-    /// Loads the certificate anew if its files have changed, and opens the access log anew.
+    /// Loads the certificate anew if its files have changed, opens the access log anew, and tells the
+    /// site.
     pub fn reload(&self) {
         if let Some(certificates) = &self.certificates {
             tell_reload(certificates, &self.listener);
         }
         if let Some(log) = &self.log {
             log.reopen();
+        }
+        if let Some(site) = &self.site {
+            site.reloaded();
         }
     }
 
@@ -316,6 +321,8 @@ struct Desk {
     listener: Listener,
     /// Whether the operator knows that connections cannot be accepted.
     is_starved: AtomicBool,
+    /// And that one was refused.
+    is_told_of_refusal: AtomicBool,
 }
 
 impl Desk {
@@ -341,6 +348,10 @@ impl Desk {
             let Some(room) = self.gate.room().await else { return };
             let Some(permit) = self.gate.admit(room, peer.ip()) else {
                 self.refused.increment();
+                if !self.is_told_of_refusal.swap(true, Ordering::Relaxed) {
+                    let address = peer.ip().to_canonical();
+                    self.listener.tell(&Event::AddressRefused { address });
+                }
                 continue;
             };
             // The thread that it goes to has an event loop of its own.

@@ -15,6 +15,7 @@ use super::error::Failure;
 use super::headers::{self, Checked, Forwarding, Framing};
 use super::reply::{Account, Reply};
 use super::site::Decision;
+use super::spool;
 use super::tunnel;
 use super::upstream::{self, Answer, UpstreamBody};
 use super::worker::Worker;
@@ -40,6 +41,10 @@ pub(crate) async fn handle(
     if checked.is_marked {
         worker.counters.marked.increment();
     }
+    headers::join_cookies(&mut head.headers);
+    if let (Some(site), Some(_)) = (&worker.site, &worker.log) {
+        account.log_as(site.logged_as(&head, &connection));
+    }
     let decision = match &worker.site {
         Some(site) => site.request(&mut head, &connection),
         None => Decision::Forward,
@@ -57,7 +62,8 @@ pub(crate) async fn handle(
     };
     let (body, upload) = if has_body {
         let upload = Upload::new(!checked.expects_continue);
-        let body = RequestBody::new(incoming, Arc::clone(&upload), &connection, &worker.counters);
+        let (counters, stream) = (&worker.counters, account.stream.clone());
+        let body = RequestBody::new(incoming, Arc::clone(&upload), &connection, counters, stream);
         (body, Some(upload))
     } else {
         (RequestBody::empty(), None)
@@ -132,6 +138,9 @@ async fn forward(
             }
         });
     }
+    if upload.is_none() {
+        account.note_sent();
+    }
     let answer = upstream::send(worker, request, upload.as_ref(), config.timeouts.head).await?;
     drop(waiting);
     account.note_first_byte();
@@ -140,13 +149,24 @@ async fn forward(
     let (mut head, incoming) = response.into_parts();
     headers::to_client(&mut head, upgrade.is_some()).map_err(|_| Failure::Garbage)?;
     if let Some(on_upgrade) = on_upgrade.filter(|_| is_upgrade) {
-        tokio::spawn(tunnel::run(on_upgrade, link, permit));
+        // Browsers take the cookies that come with it like any others.
+        if let Some(exchange) = &mut account.exchange {
+            exchange.response(&mut head, Body::empty());
+        }
+        if head.status == StatusCode::SWITCHING_PROTOCOLS {
+            tokio::spawn(tunnel::run(on_upgrade, link, permit));
+        }
         return Ok(Response::from_parts(head, Body::empty()));
     }
     let body = UpstreamBody::new(incoming, link, worker, connection, permit);
-    let mut body = Body::upstream(body);
-    if let Some(exchange) = &mut account.exchange {
-        body = exchange.response(&mut head, body);
-    }
+    let Some(exchange) = &mut account.exchange else {
+        return Ok(Response::from_parts(head, Body::upstream(body)));
+    };
+    let body = if exchange.is_ahead() {
+        spool::spooled(body, &worker.spools)
+    } else {
+        Body::upstream(body)
+    };
+    let body = exchange.response(&mut head, body);
     Ok(Response::from_parts(head, body))
 }

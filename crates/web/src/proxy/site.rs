@@ -1,6 +1,7 @@
 //! The hook: what the rest of NPS sees of the traffic, and where it may change it.
 
 use std::future::Future;
+use std::net::IpAddr;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
@@ -25,9 +26,21 @@ pub trait Site: Send + Sync + 'static {
         let _ = (metrics, fetcher, listener);
     }
 
-    /// Is told before that, if there is one, where all that comes in is in the background.
-    fn listens_in_background(&self, at: Address) {
+    /// Is told before that where clients come in, once for each place.
+    fn listens(&self, at: Address) {
         let _ = at;
+    }
+
+    /// Is told that the owner has something new to be read ([`Server::reload`]).
+    ///
+    /// [`Server::reload`]: super::Server::reload
+    fn reloaded(&self) {}
+
+    /// Of which client the access log has this request; `None` leaves it out, such as what scripts ask
+    /// for that nobody has seen. Asked before [`request`](Self::request), if there is a log.
+    fn logged_as(&self, head: &request::Parts, connection: &Connection) -> Option<IpAddr> {
+        let _ = head;
+        Some(connection.peer().ip())
     }
 
     /// Looks at the head of a request as the client sent it, less what was malformed. What is
@@ -68,9 +81,18 @@ pub type Answerer = Box<
 
 /// What is kept for one request that goes upstream.
 pub trait Exchange: Send {
+    /// Whether nobody waits for the answer yet. Then it is taken from the upstream, as far as it is
+    /// small, before its client takes it.
+    fn is_ahead(&self) -> bool {
+        false
+    }
+
     /// Looks at the head of the upstream's response, less the headers that are not to be passed
     /// on, and may put another body in the place of `body`, such as one that transforms it. Who
     /// does so removes `Content-Length`, or sets it.
+    ///
+    /// A head that changes the protocol (101) has no body; what is done to that does nothing. With
+    /// another status in its place the protocol stays.
     fn response(&mut self, head: &mut response::Parts, body: Body) -> Body {
         let _ = head;
         body
@@ -92,6 +114,9 @@ pub struct Outcome {
     /// From the request's head to that of the upstream's answer, if there was one. For requests
     /// without a body this is the upstream's time and that of the way to it.
     pub time_to_first_byte: Option<Duration>,
+    /// From when the request might go upstream to the head of the answer, of requests without a
+    /// body: no client can make it longer, and nobody has waited in it for others.
+    pub upstream_time: Option<Duration>,
     /// From the request's head to the end.
     pub duration: Duration,
     /// What went wrong, if anything did.

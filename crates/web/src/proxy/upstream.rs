@@ -261,7 +261,8 @@ pub(crate) struct UpstreamBody {
     connection: Arc<Connection>,
     /// While the upstream is waited for.
     waiting: Option<Counted>,
-    _permit: OwnedSemaphorePermit,
+    /// Until the answer is here, whenever its client takes the last of it.
+    permit: Option<OwnedSemaphorePermit>,
 }
 
 impl UpstreamBody {
@@ -278,7 +279,7 @@ impl UpstreamBody {
             worker: Arc::clone(worker),
             connection: Arc::clone(connection),
             waiting: None,
-            _permit: permit,
+            permit: Some(permit),
         };
         if body.incoming.is_end_stream() {
             body.settle();
@@ -291,9 +292,13 @@ impl UpstreamBody {
         let Some(mut link) = self.link.take() else { return };
         if link.is_reusable() {
             self.worker.pool.put(link);
-        } else if link.is_uploading() {
-            tokio::spawn(upload_the_rest(link, Arc::clone(&self.worker)));
+        } else if link.is_uploading()
+            && let Some(upload) = link.upload.clone()
+        {
+            let task = tokio::spawn(upload_the_rest(link, Arc::clone(&self.worker)));
+            upload.goes_on_in(task.abort_handle());
         }
+        self.permit = None;
     }
 
     fn poll_wait(&mut self, cx: &mut Context<'_>) -> Poll<Failure> {

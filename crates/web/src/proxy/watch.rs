@@ -100,7 +100,8 @@ impl Watch {
         } else if now.duration_since(self.progress_since) >= self.stalled {
             return Verdict::Cut;
         }
-        if seen.waiting_for_body == 0 {
+        // Of HTTP/2 each stream is judged by itself: see `streams`.
+        if seen.waiting_for_body == 0 || self.is_h2 {
             self.body_since = None;
             return Verdict::Keep;
         }
@@ -197,5 +198,6 @@ mod tests {
         };
         assert_eq!(run(false, sent(1)), Some((31, Verdict::Cut)));
         assert_eq!(run(false, sent(200)), None);
+        assert_eq!(run(true, sent(1)), None, "one stream takes no others with it");
     }
 }

@@ -16,7 +16,7 @@ use http::{Request, Response};
 use hyper::body::Incoming;
 use hyper::server::conn::{http1, http2};
 use hyper::service::service_fn;
-use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use hyper_util::rt::{TokioIo, TokioTimer};
 use socket2::{SockRef, TcpKeepalive};
 use tokio::net::TcpStream;
 use tokio::sync::{Notify, Semaphore, mpsc, watch};
@@ -33,6 +33,8 @@ use super::pool::{BUFFER_BYTES, Connector, LEAST_HEADER_BYTES, Pool};
 use super::reply::Reply;
 use super::service;
 use super::site::Site;
+use super::spool;
+use super::streams::{Patience, Tasks};
 use super::watch::{Verdict, Watch};
 
 /// What the threads are doing.
@@ -64,12 +66,14 @@ pub(crate) struct Worker {
     pub(crate) site: Option<Arc<dyn Site>>,
     /// Requests that may still go to the upstream, over all threads.
     pub(crate) upstream_room: Arc<Semaphore>,
+    /// Places for answers that are taken before their clients take them.
+    pub(crate) spools: Arc<Semaphore>,
     pub(crate) log: Option<LogSender>,
     pub(crate) switch: Arc<Switch>,
     is_draining: AtomicBool,
     drain: Notify,
     http1: http1::Builder,
-    http2: http2::Builder<TokioExecutor>,
+    http2: http2::Builder<Tasks>,
 }
 
 /// TCP keep-alive of clients: notices those that are gone without a word, such as at the other end
@@ -112,7 +116,7 @@ impl Worker {
             .header_read_timeout(None::<Duration>)
             .max_header_size(header_bytes)
             .max_buf_size(header_bytes.max(BUFFER_BYTES));
-        let mut http2 = http2::Builder::new(TokioExecutor::new());
+        let mut http2 = http2::Builder::new(Tasks);
         http2
             .timer(TokioTimer::new())
             .max_concurrent_streams(limits.h2_streams)
@@ -131,6 +135,7 @@ impl Worker {
             counters,
             site: common.site.clone(),
             upstream_room: Arc::clone(&common.upstream_room),
+            spools: Arc::new(Semaphore::new(spool::MOST_ANSWERS)),
             log: common.log.clone(),
             switch: Arc::clone(&common.switch),
             is_draining: AtomicBool::new(false),
@@ -259,8 +264,9 @@ impl Worker {
     /// is to end.
     async fn drive<C: Drive>(&self, served: C, connection: &Connection, is_h2: bool) {
         let mut served = pin!(served);
-        let timeouts = &self.config.timeouts;
-        let mut watch = Watch::new(timeouts, &self.config.limits, is_h2, Instant::now());
+        let (timeouts, limits) = (&self.config.timeouts, &self.config.limits);
+        let mut watch = Watch::new(timeouts, limits, is_h2, Instant::now());
+        let patience = Patience::new(timeouts, limits);
         let every = watch.interval();
         let mut look = pin!(sleep(every));
         let mut drain = pin!(self.drain.notified());
@@ -280,7 +286,11 @@ impl Worker {
                 served.as_mut().close();
             }
             while look.is_elapsed() {
-                match watch.look(Instant::now(), connection.snapshot()) {
+                let (now, seen) = (Instant::now(), connection.snapshot());
+                if is_h2 {
+                    connection.streams.look(now, seen.write_blocked, &patience);
+                }
+                match watch.look(now, seen) {
                     Verdict::Keep => {}
                     Verdict::Close if is_closing => return Poll::Ready(()),
                     Verdict::Close => {
@@ -331,4 +341,4 @@ macro_rules! drive {
 }
 
 drive!(http1::UpgradeableConnection<TokioIo<ClientIo>, S>);
-drive!(http2::Connection<TokioIo<ClientIo>, S, TokioExecutor>);
+drive!(http2::Connection<TokioIo<ClientIo>, S, Tasks>);

@@ -228,7 +228,7 @@ fn stall(shared: &Shared, stream: &mut TcpStream, request: &request::Parts) -> s
     let (_, page) = shared.origin(request);
     let head = format!(
         "HTTP/1.1 200 OK\r\ncontent-type: text/html\r\ncontent-length: {}\r\n\
-         cache-control: private, max-age=60\r\nvary: cookie\r\n\r\n",
+         cache-control: private, max-age=60\r\nvary: cookie\r\nx-lull: 1\r\n\r\n",
         page.len()
     );
     let (first, rest) = page.split_at(20);

@@ -65,6 +65,12 @@ fn serve(peer: &mut Peer, head: &str) {
              .then(found => found || fetch(event.request))))"
                 .to_owned(),
         ),
+        "/gone" => {
+            peer.send(
+                "HTTP/1.1 404 Not Found\r\nContent-Type: text/javascript\r\nContent-Length: 0\r\n\r\n",
+            );
+            return;
+        }
         "/own" => ("Cache-Control: private\r\n", page(path, who)),
         "/strict" => ("Content-Security-Policy: worker-src 'none'\r\n", page(path, who)),
         "/typed" => {

@@ -210,6 +210,38 @@ fn a_body_has_one_framing() {
 }
 
 #[test]
+fn several_cookie_fields_become_one() {
+    for (fields, joined) in [
+        (&[][..], &[][..]),
+        (&["a=1; b=2"], &["a=1; b=2"]),
+        (&["a=1", "b=2", "c"], &["a=1; b=2; c"]),
+    ] {
+        let cookies: Vec<_> = fields.iter().map(|value| ("cookie", *value)).collect();
+        let mut head = head("/", &cookies);
+        join_cookies(&mut head.headers);
+        assert_eq!(all(&head.headers, "cookie"), joined);
+    }
+    let mut raw = HeaderMap::new();
+    for value in [&b"a=\xff"[..], b"b=2"] {
+        raw.append("cookie", HeaderValue::from_bytes(value).unwrap());
+    }
+    join_cookies(&mut raw);
+    assert_eq!(raw["cookie"].as_bytes(), b"a=\xff; b=2");
+}
+
+#[test]
+fn who_brings_nothing_says_so_where_something_would_mean_something() {
+    for (method, length) in [(Method::POST, &["0"][..]), (Method::PUT, &["0"]), (Method::GET, &[])]
+    {
+        let mut head = head("/", &[("host", "site.example")]);
+        head.method = method;
+        let checked = check(&head, false, 1000).unwrap();
+        to_upstream(&mut head, &checked, Framing::None, &forwarding(false));
+        assert_eq!(all(&head.headers, "content-length"), length);
+    }
+}
+
+#[test]
 fn only_upgrades_away_from_http_pass() {
     for (connection, protocol, passes) in [
         ("Upgrade", "websocket", true),

@@ -1,0 +1,78 @@
+//! Whether a shared cache stands in front: a content delivery network, or another proxy that keeps
+//! replies.
+//!
+//! It may have the page that a visitor's browser fetches ahead, and gives it by itself: without
+//! `Vary: Cookie`, for as long as the site says, with the site's `ETag`. Nothing of
+//! `docs/prefetch-safety.md` holds for such a copy. So who comes by way of one gets neither script
+//! nor hints.
+
+use std::sync::atomic::Ordering;
+
+use http::header::{HeaderName, VIA};
+use http::request;
+
+use super::Shared;
+use crate::proxy::Event;
+
+/// By these they say what they are called (RFC 9110 §7.6.3, RFC 8586).
+static NAMES: [HeaderName; 2] = [HeaderName::from_static("cdn-loop"), VIA];
+/// And these come from networks that leave the others away. What stands in them is for nobody else.
+static OTHERS: [HeaderName; 3] = [
+    HeaderName::from_static("x-amz-cf-id"),
+    HeaderName::from_static("akamai-origin-hop"),
+    HeaderName::from_static("true-client-ip"),
+];
+
+/// Whether a request came by way of one, as far as they say so.
+pub(super) fn is_cache(head: &request::Parts) -> bool {
+    NAMES.iter().chain(&OTHERS).any(|name| head.headers.contains_key(name))
+}
+
+/// What says so.
+fn sign(head: &request::Parts) -> Option<String> {
+    let named = NAMES.iter().find_map(|name| {
+        let said = head.headers.get(name)?.to_str().unwrap_or("?");
+        Some(format!("{name}: {}", said.chars().take(80).collect::<String>()))
+    });
+    let other = || OTHERS.iter().find(|name| head.headers.contains_key(*name));
+    named.or_else(|| other().map(|name| name.to_string()))
+}
+
+impl Shared {
+    /// Tells once that a request came by way of a shared cache.
+    pub(super) fn tell_of_cache(&self, head: &request::Parts) {
+        if let Some(name) = sign(head)
+            && !self.is_told_of_cdn.swap(true, Ordering::Relaxed)
+        {
+            self.tell(&Event::BehindCdn { name });
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_cache_in_front_is_known_by_what_it_adds() {
+        for (name, value, expected) in [
+            ("cdn-loop", "cloudflare", Some("cdn-loop: cloudflare")),
+            ("via", "1.1 varnish (Varnish/7.1)", Some("via: 1.1 varnish (Varnish/7.1)")),
+            (
+                "via",
+                "2.0 0a1b.cloudfront.net (CloudFront)",
+                Some("via: 2.0 0a1b.cloudfront.net (CloudFront)"),
+            ),
+            ("x-amz-cf-id", "abc==", Some("x-amz-cf-id")),
+            ("akamai-origin-hop", "2", Some("akamai-origin-hop")),
+            // Whose it is stays out of what is told.
+            ("true-client-ip", "203.0.113.7", Some("true-client-ip")),
+            ("x-forwarded-for", "203.0.113.7", None),
+        ] {
+            let (head, ()) =
+                http::Request::get("/").header(name, value).body(()).unwrap().into_parts();
+            assert_eq!(sign(&head).as_deref(), expected);
+            assert_eq!(is_cache(&head), expected.is_some(), "{name}");
+        }
+    }
+}

@@ -1,0 +1,64 @@
+//! How long there was no budget although hints were asked for.
+
+use std::time::Duration;
+
+use lull_cc::Timestamp;
+
+/// After so long the owner is told. A load that lasts is rarely that long, and learning never is.
+const LONG: Duration = Duration::from_secs(3600);
+
+/// What was seen of it.
+#[derive(Debug, Default)]
+pub(super) struct Dry {
+    looked: Option<Timestamp>,
+    /// Of the time since there was some, that in which hints were asked for.
+    time: Duration,
+    is_told: bool,
+}
+
+impl Dry {
+    /// Looks: whether the owner is to be told now. To be called again and again, as what is between two
+    /// looks is taken for what the second one sees.
+    pub(super) fn look(&mut self, now: Timestamp, is_wanted: bool, has_budget: bool) -> bool {
+        let since = self.looked.replace(now).map(|before| now.saturating_since(before));
+        if has_budget {
+            (self.time, self.is_told) = (Duration::ZERO, false);
+        } else if is_wanted {
+            self.time += since.unwrap_or_default();
+        }
+        self.time >= LONG && !std::mem::replace(&mut self.is_told, true)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_hour_without_a_budget_is_told_once_until_there_is_one() {
+        let mut dry = Dry::default();
+        let (mut now, mut told) = (Timestamp::ZERO, Vec::new());
+        let mut look = |minutes: u32, is_wanted, has_budget| {
+            let before = told.len();
+            for _ in 0..60 * minutes {
+                now += Duration::from_secs(1);
+                if dry.look(now, is_wanted, has_budget) {
+                    told.push(now);
+                }
+            }
+            told.len() - before
+        };
+        assert_eq!(look(1, true, true), 0);
+        assert_eq!(look(59, true, false), 0);
+        // Nobody asks for hours, which says nothing.
+        assert_eq!(look(300, false, false), 0);
+        assert_eq!(look(1, true, false), 1);
+        assert_eq!(look(200, true, false), 0);
+        // Some comes in between.
+        assert_eq!(look(1, true, true), 0);
+        assert_eq!(look(59, true, false), 0);
+        assert_eq!(look(1, true, true), 0);
+        assert_eq!(look(59, true, false), 0);
+        assert_eq!(look(2, true, false), 1);
+    }
+}

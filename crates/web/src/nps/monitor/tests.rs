@@ -1,0 +1,168 @@
+use super::*;
+
+/// What becomes of so many failures of one object in a row.
+fn fails(state: &mut State, place: u32, path: &str) -> Failing {
+    let mut last = Failing::Bearable;
+    for _ in 0..MOST_FAILURES {
+        assert_eq!(last, Failing::Bearable);
+        last = state.failed(ObjectId(place), path);
+    }
+    last
+}
+
+#[test]
+fn an_object_is_to_blame_if_others_are_answered() {
+    let mut state = State { failures: vec![0; 2], ..State::default() };
+    assert_eq!(fails(&mut state, 1, "/b"), Failing::Alone { is_new: true });
+    assert_eq!(state.failed(ObjectId(1), "/b"), Failing::Alone { is_new: false });
+    assert_eq!(state.given_up, ["/b"]);
+    // Then none is answered, and that is told once.
+    assert_eq!(fails(&mut state, 0, "/a"), Failing::All { is_new: true });
+    assert_eq!(state.failed(ObjectId(1), "/b"), Failing::All { is_new: false });
+    // What is answered in between begins anew, for itself alone.
+    state.answered(ObjectId(1), "/b");
+    assert!(state.given_up.is_empty());
+    assert_eq!(state.failed(ObjectId(0), "/a"), Failing::Alone { is_new: true });
+    state.answered(ObjectId(0), "/a");
+    assert_eq!(fails(&mut state, 1, "/b"), Failing::Alone { is_new: true });
+}
+
+#[test]
+fn what_was_given_up_is_bounded() {
+    for number in 0..3 * MOST_GIVEN_UP {
+        let mut state = State { failures: vec![0; 2], ..State::default() };
+        state.given_up = (0..number).map(|one| format!("/{one}")).collect();
+        state.given_up.truncate(MOST_GIVEN_UP);
+        fails(&mut state, 0, "/last");
+        assert!(state.given_up.len() <= MOST_GIVEN_UP);
+        assert_eq!(state.given_up.last().map(String::as_str), Some("/last"));
+    }
+}
+
+const MS: Duration = Duration::from_millis(1);
+
+fn names(paths: &[&str]) -> Vec<String> {
+    paths.iter().map(|path| (*path).to_owned()).collect()
+}
+
+/// A monitor that has learned that answers for these objects take so long.
+fn known(paths: &[&str], time: Duration) -> (Monitor, Timestamp) {
+    let monitor = Monitor::new(MonitorSettings::default());
+    monitor.begin(names(paths), Timestamp::ZERO);
+    let now = learn(&monitor, Timestamp::ZERO, time);
+    (monitor, now)
+}
+
+/// Lets the time go by in which the thresholds are learned.
+fn learn(monitor: &Monitor, mut now: Timestamp, time: Duration) -> Timestamp {
+    for _ in 0..200 {
+        now += 100 * MS;
+        let probe = monitor.state().poll(now);
+        if let Some(probe) = probe {
+            let mut state = monitor.state();
+            state.budget.as_mut().unwrap().handle_sample(now, probe, Some(time));
+        }
+        if !monitor.figures().paused {
+            return now;
+        }
+    }
+    panic!("{:?} are not learned", monitor.figures());
+}
+
+fn one(path: &str, threshold: Option<u128>) -> (String, Option<u128>) {
+    (path.to_owned(), threshold)
+}
+
+/// The objects with their thresholds, in milliseconds.
+fn shown(monitor: &Monitor) -> Vec<(String, Option<u128>)> {
+    let objects = monitor.figures().objects.into_iter();
+    objects.map(|(path, threshold)| (path, threshold.map(|time| time.as_millis()))).collect()
+}
+
+#[test]
+fn a_pause_is_the_time_for_other_objects_and_those_that_stay_get_no_slower() {
+    let (monitor, mut now) = known(&["/a", "/b"], 10 * MS);
+    assert_eq!(shown(&monitor), [one("/a", Some(21)), one("/b", Some(21))]);
+    assert!(!monitor.state().chooses);
+    while !monitor.figures().paused {
+        now += 100 * MS;
+        let probe = monitor.state().poll(now);
+        if let Some(probe) = probe {
+            let mut state = monitor.state();
+            state.budget.as_mut().unwrap().handle_sample(now, probe, Some(10 * MS));
+        }
+    }
+    assert!(std::mem::take(&mut monitor.state().chooses));
+    monitor.go_on_with(names(&["/c", "/a"]), now);
+    assert_eq!(shown(&monitor), [one("/c", None), one("/a", Some(21))]);
+    // What visitors' requests say belongs to the new ones.
+    monitor.answered("/c", now, 5 * MS);
+    monitor.answered("/b", now, 7 * MS);
+    assert_eq!(monitor.state().seen, [Some((now, 5 * MS)), None]);
+    now = learn(&monitor, now, 30 * MS);
+    assert_eq!(shown(&monitor), [one("/c", Some(61)), one("/a", Some(21))]);
+    // The same ones, or none that are known: nothing changes.
+    for same in [&["/c", "/a"][..], &[]] {
+        monitor.go_on_with(names(same), now);
+        assert_eq!(shown(&monitor)[1], one("/a", Some(21)));
+        assert!(!monitor.figures().paused);
+    }
+}
+
+#[test]
+fn an_owner_who_says_that_the_server_changed_has_all_of_it_learned_anew() {
+    for after in [&["/a", "/b"][..], &["/b", "/c"], &[]] {
+        let (monitor, now) = known(&["/a", "/b"], 10 * MS);
+        monitor.state().given_up = names(&["/gone"]);
+        monitor.relearn();
+        assert!(monitor.state().chooses);
+        assert!(monitor.state().given_up.is_empty());
+        monitor.go_on_with(names(after), now);
+        let after = if after.is_empty() { &["/a", "/b"][..] } else { after };
+        let all = |threshold| -> Vec<_> { after.iter().map(|path| one(path, threshold)).collect() };
+        assert_eq!(shown(&monitor), all(None));
+        learn(&monitor, now, 30 * MS);
+        assert_eq!(shown(&monitor), all(Some(61)));
+        assert!(!monitor.state().forgets);
+    }
+}
+
+#[test]
+fn thresholds_that_were_given_are_not_learned_anew() {
+    let parameters = Some(Parameters::paper([20 * MS]));
+    let monitor = Monitor::new(MonitorSettings { objects: names(&["/a"]), parameters });
+    monitor.begin(names(&["/a"]), Timestamp::ZERO);
+    monitor.relearn();
+    monitor.go_on_with(names(&["/b"]), Timestamp::ZERO);
+    assert_eq!(shown(&monitor), [one("/a", Some(20))]);
+}
+
+#[test]
+fn refusals_halve_the_budget_once_a_second() {
+    let parameters = Some(Parameters::paper([20 * MS]));
+    let monitor = Monitor::new(MonitorSettings { objects: names(&["/a"]), parameters });
+    monitor.refused(Timestamp::ZERO);
+    let mut now = Timestamp::ZERO + Duration::from_secs(10);
+    monitor.begin(names(&["/a"]), now);
+    for _ in 0..40 {
+        now += 100 * MS;
+        let probe = monitor.state().poll(now).unwrap();
+        monitor.state().budget.as_mut().unwrap().handle_sample(now, probe, Some(MS));
+    }
+    assert_eq!(monitor.figures().budget, 8);
+    for (later, expected) in [(0u32, 4), (1, 4), (999, 4), (1_000, 2), (2_000, 1), (3_000, 0)] {
+        monitor.refused(now + later * MS);
+        assert_eq!(monitor.figures().budget, expected, "{later} ms later");
+    }
+}
+
+#[test]
+fn why_there_is_no_budget_is_told_after_an_hour() {
+    let hour = Duration::from_secs(3_600);
+    let (monitor, now) = known(&["/a"], 10 * MS);
+    let look = |now| monitor.state().look(now, true);
+    assert_eq!((look(now), look(now + hour)), (None, Some(LATE)));
+    let learning = Monitor::new(MonitorSettings::default());
+    let look = |now| learning.state().look(now, true);
+    assert_eq!((look(now), look(now + hour)), (None, Some(UNKNOWN)));
+}

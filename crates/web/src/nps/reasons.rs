@@ -1,0 +1,105 @@
+//! Why lists are empty, hints left out, and pages left as they are: what an owner wants to know who
+//! sees that nothing is fetched ahead.
+
+use std::collections::BTreeMap;
+use std::sync::Mutex;
+
+use super::lock;
+use crate::munge::{LeftAlone, NoPlace};
+use crate::policy::{Excluded, Refusal, Unfit};
+
+/// How often each reason was the one.
+#[derive(Debug, Default)]
+pub(super) struct Reasons(Mutex<BTreeMap<&'static str, u64>>);
+
+impl Reasons {
+    pub(super) fn one(&self, why: &'static str) {
+        *lock(&self.0).entry(why).or_default() += 1;
+    }
+
+    /// All of them, by name.
+    pub(super) fn all(&self) -> Vec<(&'static str, u64)> {
+        lock(&self.0).iter().map(|(why, count)| (*why, *count)).collect()
+    }
+
+    /// All of them, the most frequent first.
+    pub(super) fn by_count(&self) -> Vec<(&'static str, u64)> {
+        let mut all = self.all();
+        all.sort_by_key(|(_, count)| std::cmp::Reverse(*count));
+        all
+    }
+}
+
+/// Nothing is fetched ahead now.
+pub(super) const OFF: &str = "off";
+/// By way of a shared cache.
+pub(super) const CACHE: &str = "cache_in_front";
+
+/// Of a visitor.
+pub(super) fn of_visitor(why: &Excluded) -> &'static str {
+    match why {
+        Excluded::Authorization => "credentials",
+        Excluded::Cookie => "cookie",
+        Excluded::CookieWithoutHttps => "cookie_without_https",
+        Excluded::SaveData => "save_data",
+        Excluded::SlowNetwork => "slow_network",
+        Excluded::SmallDevice => "small_device",
+        Excluded::Browser => "browser",
+        Excluded::Robot => "robot",
+        _ => "method",
+    }
+}
+
+/// Of a URL that might be hinted.
+pub(super) fn of_url(why: &Refusal) -> &'static str {
+    match why {
+        Refusal::Unfit(Unfit::Query) => "query",
+        Refusal::Unfit(Unfit::Action(_)) => "action",
+        Refusal::Unfit(Unfit::Denied(_)) => "denied",
+        Refusal::Unfit(_) => "unfit",
+        Refusal::Robots(_) => "robots",
+        Refusal::Protected => "password",
+        Refusal::Barred(_) => "barred",
+        _ => "other",
+    }
+}
+
+/// Of a page, by the head of its reply; none of what is no page.
+pub(super) fn of_reply(why: &LeftAlone) -> Option<&'static str> {
+    match why {
+        LeftAlone::Encoding => Some("encoding"),
+        LeftAlone::Coding => Some("content_coding"),
+        LeftAlone::NoTransform => Some("no_transform"),
+        LeftAlone::NoFollow => Some("nofollow"),
+        LeftAlone::Policy(_) => Some("content_security_policy"),
+        LeftAlone::Host => Some("host"),
+        _ => None,
+    }
+}
+
+/// Of a page, by what it is.
+pub(super) fn of_page(why: &NoPlace) -> &'static str {
+    match why {
+        NoPlace::OptOut => "opt_out",
+        NoPlace::NoFollow => "nofollow",
+        NoPlace::Refresh => "refresh",
+        NoPlace::Policy(_) => "content_security_policy",
+        NoPlace::Encoding => "encoding",
+        _ => "no_place",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_most_frequent_reason_is_the_first() {
+        let reasons = Reasons::default();
+        for why in ["b", "c", "a", "c", "c", "a"] {
+            reasons.one(why);
+        }
+        assert_eq!(reasons.all(), [("a", 2), ("b", 1), ("c", 3)]);
+        assert_eq!(reasons.by_count(), [("c", 3), ("a", 2), ("b", 1)]);
+    }
+}

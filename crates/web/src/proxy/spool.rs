@@ -1,0 +1,119 @@
+//! Answers that are taken from the upstream before their client takes them.
+//!
+//! Who fetches ahead takes an answer slowly, on purpose, and would hold a connection to the upstream,
+//! and one of the requests that may be there at a time, for as long. So what is small enough lies here.
+
+use std::future::poll_fn;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+
+use bytes::Bytes;
+use http_body::{Body as HttpBody, Frame, SizeHint};
+use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+
+use super::body::Body;
+use super::error::Failure;
+use super::upstream::UpstreamBody;
+
+/// Bytes of one answer that may lie here.
+const MOST_BYTES: usize = 256 << 10;
+/// Answers of one thread that may. Others pass as they are taken.
+pub(crate) const MOST_ANSWERS: usize = 128;
+
+/// What is taken: a frame, what went wrong, or the end.
+type Taken = Option<Result<Frame<Bytes>, Failure>>;
+
+struct Spool {
+    taken: UnboundedReceiver<Taken>,
+    /// Bytes for which there is room.
+    room: Arc<Semaphore>,
+    /// Bytes that are still to come, if that is known.
+    rest: Option<u64>,
+    _place: OwnedSemaphorePermit,
+}
+
+/// `body`, which is taken by a task of its own from now on, if there is a place for it.
+pub(crate) fn spooled(body: UpstreamBody, places: &Arc<Semaphore>) -> Body {
+    if body.is_end_stream() {
+        return Body::upstream(body);
+    }
+    let Ok(place) = Arc::clone(places).try_acquire_owned() else { return Body::upstream(body) };
+    let (to, taken) = unbounded_channel();
+    let room = Arc::new(Semaphore::new(MOST_BYTES));
+    let rest = body.size_hint().exact();
+    tokio::spawn(take(body, to, Arc::clone(&room)));
+    Body::wrap(Spool { taken, room, rest, _place: place })
+}
+
+/// Takes an answer to its end, or until nobody wants it.
+async fn take(mut body: UpstreamBody, to: UnboundedSender<Taken>, room: Arc<Semaphore>) {
+    loop {
+        let frame = tokio::select! {
+            frame = poll_fn(|cx| Pin::new(&mut body).poll_frame(cx)) => frame,
+            () = to.closed() => return,
+        };
+        let frame = match frame {
+            Some(Ok(frame)) => frame,
+            end => {
+                let _ = to.send(end);
+                return;
+            }
+        };
+        let (needs, is_last) = (weight(&frame), frame.is_trailers() || body.is_end_stream());
+        if to.send(Some(Ok(frame))).is_err() {
+            return;
+        }
+        if is_last {
+            let _ = to.send(None);
+            return;
+        }
+        tokio::select! {
+            permit = room.acquire_many(needs) => match permit {
+                Ok(permit) => permit.forget(),
+                Err(_) => return,
+            },
+            () = to.closed() => return,
+        }
+    }
+}
+
+/// What a frame takes of the room: never more than there is.
+fn weight(frame: &Frame<Bytes>) -> u32 {
+    frame.data_ref().map_or(0, |data| data.len().min(MOST_BYTES) as u32)
+}
+
+impl HttpBody for Spool {
+    type Data = Bytes;
+    type Error = Failure;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Failure>>> {
+        if self.rest == Some(0) {
+            return Poll::Ready(None);
+        }
+        // Without a word about the end it is none.
+        let taken = ready!(self.taken.poll_recv(cx)).unwrap_or(Some(Err(Failure::Reset)));
+        match &taken {
+            Some(Ok(frame)) => {
+                self.room.add_permits(weight(frame) as usize);
+                let bytes = frame.data_ref().map_or(0, Bytes::len) as u64;
+                self.rest = self.rest.map(|rest| rest.saturating_sub(bytes));
+            }
+            Some(Err(_)) => {}
+            None => self.rest = Some(0),
+        }
+        Poll::Ready(taken)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.rest == Some(0)
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.rest.map_or_else(SizeHint::default, SizeHint::with_exact)
+    }
+}

@@ -1,0 +1,149 @@
+//! What an owner is told who asks why nothing is fetched ahead, and what becomes of a server that
+//! refuses it.
+
+use super::*;
+
+impl Site {
+    /// What is counted under a name, with its labels.
+    fn metric(&self, name: &str) -> u64 {
+        let text = self.get(1, "/.lull/metrics", "Authorization: Bearer secret\r\n").text();
+        let start = format!("lull_web_{name} ");
+        let value = text.lines().find_map(|line| line.strip_prefix(&start));
+        value.map_or(0, |value| value.parse().unwrap())
+    }
+
+    fn passive(&self) -> u64 {
+        self.metric("passive_samples_total")
+    }
+
+    /// Waits until there is so much budget.
+    fn until_there_is_budget(&self, least: u64) -> u64 {
+        let begun = Instant::now();
+        for visitor in 100.. {
+            self.ask(visitor % 200, "/a");
+            let budget = self.status()["budget"].as_u64().unwrap();
+            if budget >= least {
+                return budget;
+            }
+            assert!(begun.elapsed() < LIMIT, "{budget}");
+            thread::sleep(Duration::from_millis(100));
+        }
+        unreachable!("visitors end");
+    }
+}
+
+#[test]
+fn why_lists_are_empty_and_pages_left_alone_is_counted_and_shown() {
+    let site = site(Settings { access: token(), ..settings() });
+    site.until_robots_are_known();
+    site.go(1..25, &["/a", "/logout"]);
+    for (page, list) in [("/a", "action"), ("/nowhere", "unknown_page")] {
+        let name = format!("hint_lists_total{{list=\"{list}\"}}");
+        let before = site.metric(&name);
+        assert_eq!(site.ask(30, page)["wait"], Value::Null);
+        assert_eq!(site.metric(&name), before + 1, "{page}");
+    }
+    let message = r#"{"v":1,"page":"/a","first":true,"cached":false}"#;
+    for (more, list) in [
+        ("Origin: http://other.example\r\n", "foreign"),
+        ("Cookie: session=1\r\n", "cookie"),
+        ("Cookie: _ga=1\r\n", "cookie_without_https"),
+        ("Authorization: Basic eA==\r\n", "credentials"),
+        ("Save-Data: on\r\n", "save_data"),
+        ("CDN-Loop: a\r\n", "cache_in_front"),
+    ] {
+        site.proxy.exchange(format!(
+            "POST /.lull/hints HTTP/1.1\r\nHost: site.example\r\nUser-Agent: {CHROME}\r\n\
+             Connection: close\r\nContent-Type: application/json\r\n{more}Content-Length: {}\r\n\
+             \r\n{message}",
+            message.len()
+        ));
+        assert_eq!(site.metric(&format!("hint_lists_total{{list=\"{list}\"}}")), 1, "{more}");
+    }
+    for (more, why) in [("Cookie: session=1\r\n", "cookie"), ("Via: 1.1 a\r\n", "cache_in_front")] {
+        assert!(!site.get(31, "/a", more).text().contains("<script"));
+        assert_eq!(site.metric(&format!("pages_left_total{{why=\"{why}\"}}")), 1, "{more}");
+    }
+    assert_eq!(site.metric("hints_left_out_total{why=\"action\"}"), 1);
+
+    let status = site.status();
+    assert_eq!(status["left_out"]["url"], "/logout", "{status}");
+    assert!(status["left_out"]["why"].as_str().unwrap().contains("looks like an action"));
+    assert_eq!(status["hints_left_out"], json!([["action", 1]]));
+    assert!(status["empty"].as_array().unwrap().contains(&json!(["action", 1])), "{status}");
+    assert!(status["pages_left"].as_array().unwrap().contains(&json!(["cookie", 1])), "{status}");
+}
+
+#[test]
+fn a_reply_that_is_not_kept_is_the_last_that_was_left_out() {
+    let site = site(Settings { access: token(), ..settings() });
+    site.until_robots_are_known();
+    assert_eq!(site.prefetch(30, "/cookie").status(), 204);
+    let status = site.status();
+    assert_eq!(
+        status["left_out"],
+        json!({"url": "/cookie", "why": "it sets a cookie"}),
+        "{status}"
+    );
+}
+
+#[test]
+fn a_server_that_refuses_prefetches_gets_half_and_its_visitor_no_lists_for_a_minute() {
+    let site = site(Settings { access: token(), ..settings() });
+    site.until_robots_are_known();
+    site.go(1..25, &["/a", "/b"]);
+    for (visitor, path) in [(30, "/full"), (31, "/busy")] {
+        let before = site.until_there_is_budget(6);
+        assert_eq!(site.prefetch(visitor, path).status(), 204);
+        // Meanwhile it may have grown by one.
+        let after = site.status()["budget"].as_u64().unwrap();
+        assert!(after <= before / 2 + 1, "{after} of {before} after {path}");
+        let reply = site.ask(visitor, "/a");
+        assert_eq!(reply["hints"], json!([]));
+        assert!((50.0..=60.0).contains(&reply["wait"].as_f64().unwrap()), "{reply}");
+        // Nor does what it has on a list already go on.
+        let asked = site.asked("/b");
+        assert_eq!(site.prefetch(visitor, "/b").status(), 204);
+        assert_eq!(site.asked("/b"), asked);
+    }
+    assert_eq!(site.metric("hint_lists_total{list=\"server_refuses\"}"), 2);
+    assert!(site.hints("/a"), "others go on");
+    assert_eq!(site.prefetch(32, "/b").status(), 200);
+}
+
+#[test]
+fn only_answers_to_who_is_unknown_say_how_loaded_the_server_is() {
+    let site = site(Settings { access: token(), ..settings() });
+    site.go(1..25, &["/a", "/b"]);
+    for (more, expected) in [
+        ("Cookie: session=1\r\n", false),
+        ("Authorization: Basic eA==\r\n", false),
+        ("Cookie: _ga=1\r\n", true),
+        ("", true),
+    ] {
+        site.ask(100, "/a");
+        let before = site.passive();
+        for _ in 0..10 {
+            assert_eq!(site.get(1, "/probe", more).status(), 200);
+            thread::sleep(Duration::from_millis(60));
+        }
+        assert_eq!(site.passive() > before, expected, "{more}");
+    }
+}
+
+#[test]
+fn an_address_that_cannot_be_read_is_told_once() {
+    let site = site(settings());
+    let told = |value: &str| {
+        let is_it =
+            |event: &Event| matches!(event, Event::ForwardedUnread { value: of } if of == value);
+        site.proxy.told(is_it)
+    };
+    site.get(1, "/a", "X-Forwarded-For: 203.0.113.7:51234\r\n");
+    site.get(1, "/a", "X-Forwarded-For: [2001:db8::1]:443\r\n");
+    assert_eq!(site.proxy.told(|event| matches!(event, Event::ForwardedUnread { .. })), 0);
+    for _ in 0..2 {
+        site.get(1, "/a", "X-Forwarded-For: _hidden\r\n");
+        assert_eq!(told("_hidden"), 1);
+    }
+}
