@@ -2,8 +2,8 @@
 
 use lull_cc::{Bytes, Timestamp};
 use lull_replicate::message::{
-    Ask, BodyHeader, Channel, Enrol, Enrolled, Frame, FromAuthority, NotEnrolled, Refusal, Session,
-    Start, ToAuthority, ToOrigin, ToReplica, Tree,
+    Ask, BodyHeader, Channel, Enrol, Enrolled, Frame, FromAuthority, NotEnrolled, PROTOCOL,
+    Refusal, Report, Session, Start, ToAuthority, ToOrigin, ToReplica, Tree,
 };
 use lull_replicate::path::Path;
 use lull_replicate::time::{LocalTime, WallTime};
@@ -82,12 +82,16 @@ pub fn streams() -> Vec<Vec<u8>> {
         Change { path: Path::new("b").expect("a path"), content: None },
     ];
     let hello = |position| ToOrigin::Hello {
-        protocol: 1,
+        protocol: PROTOCOL,
         replica: ReplicaId(2),
         position,
         committed: Sequence(5),
     };
-    let header = |version| BodyHeader { path: path(), version, at: sequence, demand: true };
+    let header =
+        |version| BodyHeader { path: path(), version, at: sequence, demand: true, lost: false };
+    let ask = |part| ToOrigin::Ask { of: sequence, part };
+    let tree = |part| ToReplica::Tree { of: sequence, part };
+    let root = Digest([4; 32]);
     let to_origin = [
         hello(None),
         hello(Some(position)),
@@ -97,14 +101,15 @@ pub fn streams() -> Vec<Vec<u8>> {
         ToOrigin::Reads(vec![(path(), 4)]),
         ToOrigin::Demand(path()),
         ToOrigin::Lacking(vec![path()]),
-        ToOrigin::Ask(Ask::Branches),
-        ToOrigin::Ask(Ask::Leaves(vec![1, 255])),
-        ToOrigin::Ask(Ask::Entries(vec![1, 65_535])),
+        ask(Ask::Branches),
+        ask(Ask::Leaves(vec![1, 255])),
+        ask(Ask::Entries(vec![1, 65_535])),
         ToOrigin::Resynced(sequence),
+        ToOrigin::Report(Report { skew: Some((-1, 2)), ..Report::default() }),
     ];
     let to_replica = [
-        ToReplica::Welcome(Start::Log),
-        ToReplica::Welcome(Start::Resync { position, stamp, root: Digest([4; 32]) }),
+        ToReplica::Welcome { start: Start::Log, eager: false },
+        ToReplica::Welcome { start: Start::Resync { position, stamp, root }, eager: true },
         ToReplica::Refused(Refusal::Protocol(2)),
         ToReplica::Refused(Refusal::Ahead(sequence)),
         ToReplica::Refused(Refusal::Diverged),
@@ -112,9 +117,10 @@ pub fn streams() -> Vec<Vec<u8>> {
         ToReplica::Invalidation { sequence, stamp, changes, more: true },
         ToReplica::Heartbeat { stamp, committed: sequence, echo: None },
         ToReplica::Heartbeat { stamp, committed: sequence, echo: Some(LocalTime::from_nanos(8)) },
-        ToReplica::Tree(Tree::Branches(vec![(1, Digest([5; 32]))])),
-        ToReplica::Tree(Tree::Leaves(1, vec![(257, Digest([6; 32]))])),
-        ToReplica::Tree(Tree::Entries(257, vec![(path(), version(&small))])),
+        tree(Tree::Branches(vec![(1, Digest([5; 32]))])),
+        tree(Tree::Leaves(1, vec![(257, Digest([6; 32]))])),
+        tree(Tree::Entries(257, vec![(path(), version(&small))])),
+        ToReplica::Renew,
     ];
     let mut bodies = vec![
         BodyPart::Header(header(None)),
@@ -127,6 +133,7 @@ pub fn streams() -> Vec<Vec<u8>> {
     bodies.extend(pieces.map(|(number, bytes)| BodyPart::Piece { number, bytes: bytes.to_vec() }));
     bodies.push(BodyPart::Header(header(Some(version(&small)))));
     bodies.push(BodyPart::Broken);
+    bodies.push(BodyPart::Header(BodyHeader { lost: true, ..header(Some(version(&large))) }));
     let preface = Preface::ours(Channel::Speculative).encode().to_vec();
     let (replica, request) = (ReplicaId(2), vec![0x30; 40]);
     let questions = [
@@ -139,6 +146,7 @@ pub fn streams() -> Vec<Vec<u8>> {
             certificate: request.clone(),
             authorities: vec![request.clone(), request],
             token_key: [9; 32],
+            other_token_key: Some([10; 32]),
         }),
         FromAuthority::Refused(NotEnrolled::Expired),
     ];

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context;
+use lull_cc::Bytes;
 use lull_replicate::daemon::{BentClock, Clock, MachineClock, OriginOptions, create_origin};
 use lull_replicate::http::client::Client;
 use lull_replicate::origin::{CaseClashes, Config, Strategy};
@@ -38,6 +39,8 @@ Examples:
       what is in /srv/public, and what is written there later, is what replicas show
   lull origin run /var/lib/lull/origin --listen 0.0.0.0:7070 --strategy demand
       nothing is pushed: replicas fetch what is read there
+  lull origin run /var/lib/lull/origin --listen 0.0.0.0:7070 --history 500
+      half a gigabyte of what was overwritten, for lull rollback; less makes room on a full disk
   lull origin run /var/lib/lull/origin --listen 127.0.0.1:0 --json
       on a free port, which is told as JSON";
 
@@ -96,7 +99,9 @@ pub(crate) struct RunArgs {
     /// Where PUT and DELETE are taken, and status, metrics and a page are shown below /.lull/
     #[arg(long, value_name = "HOST:PORT", requires = "token_file")]
     http: Option<String>,
-    /// A file whose first line is the token for that
+    /// A file whose first line is the token for that: who has it may read all that is below /.lull/, and
+    /// write and delete every file. Tickets, revocations, rotations, rollbacks and lull publish are for
+    /// who may use the origin's folder, and for nobody else
     #[arg(long, value_name = "FILE", requires = "http")]
     token_file: Option<PathBuf>,
     /// A folder whose files are published as they are written: the replicas show what it has. In which
@@ -108,6 +113,10 @@ pub(crate) struct RunArgs {
     /// (threshold=P), in order, each before it is told of, and not in the background
     #[arg(long, value_name = "STRATEGY", default_value = "trip")]
     strategy: Strategy,
+    /// Megabytes of overwritten and deleted files to keep, at most: lull rollback goes back as far. What
+    /// is above it goes at the start. A replica that was away for longer takes over the differences
+    #[arg(long, value_name = "MB", default_value = "10000")]
+    history: u64,
     /// The congestion control that what is pushed in the background is sent by; without it in the
     /// kernel, lull paces it itself
     #[arg(long, value_name = "NAME", default_value = "nice", value_parser = congestion_control)]
@@ -194,6 +203,7 @@ pub(crate) fn run(command: Command) -> anyhow::Result<ExitCode> {
                 daemon: OriginOptions {
                     config: Config {
                         strategy: args.strategy,
+                        log_bytes: Bytes(args.history.saturating_mul(1_000_000)),
                         case_clashes: if args.refuse_case_clashes {
                             CaseClashes::Refuse
                         } else {

@@ -2,9 +2,10 @@
 
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::time::Duration;
 
 use lull_replicate::Path;
-use lull_replicate::http::client::Client;
+use lull_replicate::http::client::{Client, ClientError};
 use lull_replicate::service::runtime;
 use lull_replicate::types::Sequence;
 use serde_json::Value;
@@ -15,6 +16,8 @@ Examples:
       all replicas' files become those of the folder `public`, at once
   lull publish public --origin /var/lib/lull/origin --wait paris --wait london
       and these two show them when it returns
+  lull publish public --origin /var/lib/lull/origin --wait paris --timeout 30
+      or it fails after half a minute; the state is made all the same
   lull publish docs --origin /var/lib/lull/origin --into manual/en
       only what is below manual/en";
 
@@ -32,7 +35,8 @@ Examples:
 
 /// Make the files of a folder those of all replicas, at once
 ///
-/// It is one transaction: nobody sees a part of it. Files that the folder does not have are deleted.
+/// It is one transaction: nobody sees a part of it. Files that the folder does not have are deleted. The
+/// number of the state is printed as soon as it is made.
 #[derive(Debug, clap::Args)]
 #[command(after_help = PUBLISH_EXAMPLES)]
 pub(crate) struct PublishArgs {
@@ -45,9 +49,27 @@ pub(crate) struct PublishArgs {
     /// Only what is below this folder of the replicas
     #[arg(long, value_name = "FOLDER")]
     into: Option<String>,
+    /// Take a folder without files at its word, and delete all that is published there
+    #[arg(long)]
+    delete_all: bool,
+    #[command(flatten)]
+    waiting: Waiting,
+}
+
+#[derive(Debug, clap::Args)]
+struct Waiting {
     /// Return when this replica shows it. May be repeated
     #[arg(long, value_name = "NAME")]
     wait: Vec<String>,
+    /// For how many seconds, at most [default: as long as it takes]
+    #[arg(long, value_name = "S", requires = "wait", value_parser = crate::web::seconds)]
+    timeout: Option<Duration>,
+}
+
+impl Waiting {
+    async fn until(&self, client: &Client, sequence: Sequence) -> Result<(), ClientError> {
+        client.wait_for(&self.wait, sequence, self.timeout).await
+    }
 }
 
 /// Make the files those of an earlier state
@@ -60,9 +82,8 @@ pub(crate) struct RollbackArgs {
     /// The folder of the origin, which has to run
     #[arg(long, value_name = "DIR")]
     origin: PathBuf,
-    /// Return when this replica shows it. May be repeated
-    #[arg(long, value_name = "NAME")]
-    wait: Vec<String>,
+    #[command(flatten)]
+    waiting: Waiting,
 }
 
 /// Tell how an origin or a replica of this machine is
@@ -86,30 +107,31 @@ pub(crate) fn publish(args: PublishArgs) -> anyhow::Result<ExitCode> {
         }
     };
     let client = Client::new(args.origin);
-    let published = runtime()?.block_on(async {
-        let published = client.publish(&args.source, into.as_ref()).await?;
-        client.wait_for(&args.wait, published.sequence).await?;
-        anyhow::Ok(published)
+    runtime()?.block_on(async {
+        // Before anything is done: a name may be wrong.
+        client.joined(&args.waiting.wait).await?;
+        let published = client.publish(&args.source, into.as_ref(), args.delete_all).await?;
+        println!(
+            "state {}: {} files put, {} deleted, {} unchanged; {} bytes sent",
+            published.sequence.0,
+            published.put,
+            published.deleted,
+            published.unchanged,
+            published.bytes,
+        );
+        args.waiting.until(&client, published.sequence).await
     })?;
-    println!(
-        "state {}: {} files put, {} deleted, {} unchanged; {} bytes sent",
-        published.sequence.0,
-        published.put,
-        published.deleted,
-        published.unchanged,
-        published.bytes,
-    );
     Ok(ExitCode::SUCCESS)
 }
 
 pub(crate) fn rollback(args: RollbackArgs) -> anyhow::Result<ExitCode> {
     let client = Client::new(args.origin);
-    let sequence = runtime()?.block_on(async {
+    runtime()?.block_on(async {
+        client.joined(&args.waiting.wait).await?;
         let sequence = client.rollback(Sequence(args.to)).await?;
-        client.wait_for(&args.wait, sequence).await?;
-        anyhow::Ok(sequence)
+        println!("state {}: as in state {}", sequence.0, args.to);
+        args.waiting.until(&client, sequence).await
     })?;
-    println!("state {}: as in state {}", sequence.0, args.to);
     Ok(ExitCode::SUCCESS)
 }
 
@@ -129,9 +151,19 @@ pub(crate) fn status(args: StatusArgs) -> anyhow::Result<ExitCode> {
 
 fn of_origin(status: &Value, replicas: &[Value]) {
     println!(
-        "state {}, {} objects, {} bytes; rollbacks reach back to state {}",
-        status["sequence"], status["objects"], status["bytes"], status["log_after"]
+        "state {}, {} objects, {} bytes; rollbacks reach back to state {}, with {} overwritten bytes",
+        status["sequence"],
+        status["objects"],
+        status["bytes"],
+        status["log_after"],
+        status["overwritten_bytes"]
     );
+    if let Some(lost @ 1..) = status["lost"].as_u64() {
+        println!("  {lost} bodies are lost: publish their files again");
+    }
+    if status["rotating"] == true {
+        println!("  the authority is being replaced: lull origin rotate --finish ends that");
+    }
     for one in replicas {
         let name = one["name"].as_str().unwrap_or_default();
         let state = match (one["admitted"] == true, one["connected"] == true) {
@@ -145,15 +177,31 @@ fn of_origin(status: &Value, replicas: &[Value]) {
         if let Some(seconds) = one["staleness_seconds"].as_f64() {
             more += &format!(", stale by {seconds:.1} s at most");
         }
-        if let (Some(part), Some(whole @ 1..)) =
-            (one["valid_bytes"].as_u64(), one["bytes"].as_u64())
+        for (part, whole, what) in
+            [("valid_objects", "objects", "objects"), ("valid_bytes", "bytes", "bytes")]
         {
-            more += &format!(", {:.1} % of the bytes there", 100.0 * part as f64 / whole as f64);
+            if let (Some(part), Some(whole @ 1..)) = (one[part].as_u64(), one[whole].as_u64()) {
+                let share = 100.0 * part as f64 / whole as f64;
+                more += &format!(", {share:.1} % of the {what} there");
+            }
+        }
+        if let Some(seconds) = one["away_seconds"].as_f64() {
+            more += &format!(", not heard for {seconds:.0} s");
         }
         if let Some(seconds) = one["masked_seconds"].as_f64() {
             more += &format!(", its loss masked for {seconds:.0} s");
         }
+        if let [Some(least), Some(most)] = [0, 1].map(|at| one["skew_seconds"][at].as_f64()) {
+            more += &format!(", its clock ahead by {least:.3} to {most:.3} s");
+        }
+        if one["to_renew"] == true {
+            more += ", to get a certificate";
+        }
         println!("  {name}: {state}; {behind}{} bodies queued{more}", one["queue"]);
+        println!(
+            "    sent: {} bytes of control, {} on demand, {} in the background",
+            one["control_bytes"], one["demand_bytes"], one["speculative_bytes"]
+        );
     }
 }
 

@@ -1,10 +1,12 @@
 //! `lull replica`: a place that has the origin's files.
 
+use std::io::BufRead;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
 
+use anyhow::Context;
 use http::Uri;
 use lull_cc::Bytes;
 use lull_replicate::daemon::{Clock, MachineClock, ReplicaOptions, join};
@@ -27,7 +29,9 @@ Examples:
 const JOIN_EXAMPLES: &str = "\
 Examples:
   lull replica join lull1… /var/lib/lull/replica
-      makes the folder, and a key that never leaves it";
+      makes the folder, and a key that never leaves it
+  lull replica join - /var/lib/lull/replica
+      reads the ticket: a secret until it was used, it is in no list of processes then, and no history";
 
 const RUN_EXAMPLES: &str = "\
 Examples:
@@ -37,6 +41,10 @@ Examples:
       or are answered with 503 after a second
   lull replica run /var/lib/lull/replica --http 0.0.0.0:80 --blocked https://london.example
       or are sent to another replica
+  lull replica run /var/lib/lull/replica --http 0.0.0.0:80 --metrics 127.0.0.1:9090
+      what tells how the replica is only there: not for all who read
+  lull replica run /var/lib/lull/replica --http 0.0.0.0:80 --origin new.example:7070
+      the origin has moved; once is enough
   sudo lull replica run /var/lib/lull/replica --mount /srv/files
       the files in an empty folder, for all programs and users of this machine; nobody writes there
   sudo lull replica run /var/lib/lull/replica --mount /srv/files --blocked error --patience 1
@@ -54,10 +62,13 @@ pub(crate) enum Command {
 }
 
 /// Become a replica, with a ticket of the origin
+///
+/// A folder that was a replica of the same origin may be used again, as it is: after a revocation, say. What
+/// it has is not transferred once more.
 #[derive(Debug, clap::Args)]
 #[command(after_help = JOIN_EXAMPLES)]
 pub(crate) struct JoinArgs {
-    /// What lull origin ticket has printed
+    /// What lull origin ticket has printed, or - to read that from standard input
     #[arg(value_name = "TICKET")]
     ticket: String,
     /// The replica's folder, which should be there for nothing else
@@ -78,6 +89,12 @@ pub(crate) struct RunArgs {
     /// Where GET and HEAD are answered
     #[arg(long, value_name = "HOST:PORT")]
     http: Option<String>,
+    /// Where /.lull/status and /.lull/metrics are shown [default: with the files, to all who read]
+    #[arg(long, value_name = "HOST:PORT")]
+    metrics: Option<String>,
+    /// Where the origin is, from now on [default: where the ticket said, or this the last time]
+    #[arg(long, value_name = "HOST:PORT")]
+    origin: Option<String>,
     /// An empty folder in which the files are shown, as root
     #[arg(long, value_name = "FOLDER")]
     mount: Option<PathBuf>,
@@ -91,13 +108,19 @@ pub(crate) struct RunArgs {
     /// How stale reads may be at most while the origin is connected, in seconds
     #[arg(long, value_name = "S", default_value = "60", value_parser = seconds)]
     delta: Duration,
-    /// The same while it is not, or none for no bound
-    #[arg(long, value_name = "S", default_value = "3600")]
-    delta_disconnected: String,
-    /// That of the origin. By all but trip invalidations are applied as they come; by trip a file stays
-    /// as it was until its new body is here, for Δ at most
-    #[arg(long, value_name = "STRATEGY", default_value = "trip")]
-    strategy: Strategy,
+    /// The same while it is not, or none for no bound [default: 3600, or --delta if that is more]. Whatever
+    /// it is, after a start nothing is answered before the origin was heard once: who was away may have
+    /// missed anything
+    #[arg(long, value_name = "S")]
+    delta_disconnected: Option<String>,
+    /// By how many seconds the wall clocks of origin and replica may differ for staleness to be counted by
+    /// them; else, and until that is measured, it is counted by echoes of the replica's own clock
+    #[arg(long, value_name = "S", default_value = "0.5", value_parser = seconds)]
+    max_skew: Duration,
+    /// Another one than that of the origin, which tells its own. By all but trip invalidations are
+    /// applied as they come; by trip a file stays as it was until its new body is here, for Δ at most
+    #[arg(long, value_name = "STRATEGY")]
+    strategy: Option<Strategy>,
     /// Let reads pass others that wait: for readers that do not depend on each other
     #[arg(long)]
     aggressive: bool,
@@ -132,9 +155,10 @@ impl RunArgs {
                 Blocked::Redirect(self.patience, uri)
             }
         };
-        let disconnected = match self.delta_disconnected.as_str() {
-            "none" => None,
-            text => Some(seconds(text).map_err(|help| {
+        let disconnected = match self.delta_disconnected.as_deref() {
+            None => Staleness::default().disconnected.map(|usual| usual.max(self.delta)),
+            Some("none") => None,
+            Some(text) => Some(seconds(text).map_err(|help| {
                 crate::Misuse(format!("--delta-disconnected {text}: {help}, or none"))
             })?),
         };
@@ -142,30 +166,48 @@ impl RunArgs {
             let text = "--delta-disconnected is less than --delta: make it the larger one";
             return Err(crate::Misuse(text.to_owned()).into());
         }
-        let staleness = Staleness { connected: self.delta, disconnected, ..Staleness::default() };
+        let staleness = Staleness {
+            connected: self.delta,
+            disconnected,
+            max_skew: self.max_skew,
+            ..Staleness::default()
+        };
         let order = if self.aggressive { Order::Aggressive } else { Order::Conservative };
         let quota = self.quota.map(|megabytes| Bytes(megabytes.saturating_mul(1_000_000)));
-        // Each read needs a heartbeat that is younger than Δ.
-        let ping = Config::default().ping.min(self.delta / 4);
+        // Each read needs a heartbeat that is younger than Δ, and each ping is answered by one.
+        let ping = Config::default().ping.min(self.delta / 4).max(Duration::from_millis(10));
         let config = Config {
             staleness,
-            eager: self.strategy.is_eager(),
+            eager: self.strategy.map(Strategy::is_eager),
             order,
             quota,
             ping,
             grace: self.keep,
             ..Config::default()
         };
-        let daemon = ReplicaOptions { config, ..ReplicaOptions::new(self.folder) };
+        let origin = self.origin;
+        let daemon = ReplicaOptions { config, origin, ..ReplicaOptions::new(self.folder) };
         let clock = clock(self.lab_clock.as_deref())?;
-        Ok(ReplicaService { daemon, clock, http: self.http, mount: self.mount, blocked })
+        let (http, metrics, mount) = (self.http, self.metrics, self.mount);
+        Ok(ReplicaService { daemon, clock, http, metrics, mount, blocked })
     }
+}
+
+/// A ticket from the command line, or from standard input.
+fn ticket(text: &str) -> anyhow::Result<Ticket> {
+    if text != "-" {
+        return Ok(text.parse()?);
+    }
+    let mut line = String::new();
+    let read = std::io::stdin().lock().read_line(&mut line);
+    read.context("the ticket cannot be read from standard input")?;
+    Ok(line.parse()?)
 }
 
 pub(crate) fn run(command: Command) -> anyhow::Result<ExitCode> {
     match command {
-        Command::Join(JoinArgs { ticket, folder }) => {
-            let ticket: Ticket = ticket.parse()?;
+        Command::Join(args) => {
+            let (ticket, folder) = (ticket(&args.ticket)?, args.folder);
             let clock: Arc<dyn Clock> = Arc::new(MachineClock);
             let address = ticket.address.clone();
             runtime()?.block_on(join(&folder, ticket, &clock))?;

@@ -6,6 +6,8 @@ mod support;
 
 use std::collections::BTreeMap;
 use std::fs;
+use std::io::{Read, Write};
+use std::net::TcpStream;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Mutex;
@@ -186,6 +188,166 @@ fn the_authority_is_replaced_in_two_steps() {
 }
 
 #[test]
+fn who_is_waited_for_is_known_before_anything_is_published() {
+    let site = Site::new(&["paris"], &[]);
+    let (origin, empty) = (site.path("origin"), site.path("empty"));
+    let docs = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs");
+    let docs = docs.to_str().unwrap();
+    finish(&mut lull(&["origin", "ticket", &origin, "london"])).ok();
+    let publish = |source: &str, more: &[&str]| {
+        finish(lull(&["publish", source, "--origin", &origin]).args(more))
+    };
+    publish(docs, &["--wait", "pariss"]).fails(1, "there is no replica `pariss`");
+    publish(docs, &["--wait", "london"]).fails(1, "has not joined");
+    assert_eq!(site.status("origin")["sequence"], 0);
+    let said = publish(docs, &["--wait", "paris", "--timeout", "30"]).ok();
+    assert!(said.starts_with("state 1: "), "{said}");
+    support::eventually("it has said how it is", || {
+        let paris = &site.status("origin")["replicas"][0];
+        paris["valid_objects"].as_u64() > Some(0) && paris["skew_seconds"].is_array()
+    });
+    // What was made is told, whoever has it.
+    let mut site = site;
+    drop(site.replicas.remove("paris"));
+    fs::create_dir(&empty).unwrap();
+    publish(&empty, &[]).fails(1, "say --delete-all");
+    let late = publish(&empty, &["--delete-all", "--wait", "paris", "--timeout", "0.2"]);
+    late.fails(1, "not all of them show it after 0.2 s");
+    assert!(late.out.starts_with("state 2: 0 files put, "), "{late:?}");
+    let back = finish(lull(&["rollback", "1", "--origin", &origin]).args([
+        "--wait",
+        "paris",
+        "--timeout",
+        "0.2",
+    ]));
+    back.fails(1, "not all of them show it");
+    assert_eq!(back.out, "state 3: as in state 1\n");
+    let said = finish(&mut lull(&["status", &origin])).ok();
+    for words in ["% of the objects there", "sent: ", "on demand", "not heard for", "its clock"] {
+        assert!(said.contains(words), "no '{words}' in {said}");
+    }
+}
+
+#[test]
+fn a_replica_finds_its_origin_where_it_has_moved_to() {
+    let mut site = Site::new(&["paris"], &[]);
+    site.origin = None;
+    site.listen = "127.0.0.1:0".to_owned();
+    site.start_origin();
+    let moved = site.listen.clone();
+    for arguments in [&["--origin", &*moved][..], &[]] {
+        drop(site.replicas.remove("paris"));
+        site.start_replica("paris", arguments);
+        support::eventually("connected", || site.status("paris")["connected"] == true);
+    }
+}
+
+#[test]
+fn a_ticket_need_not_be_on_the_command_line() {
+    let site = Site::new(&[], &[]);
+    let (origin, file) = (site.path("origin"), site.path("ticket"));
+    let ticket = finish(&mut lull(&["origin", "ticket", &origin, "oslo"])).ok();
+    fs::write(&file, ticket).unwrap();
+    let join = |input: &str| {
+        let input = fs::File::open(input).unwrap();
+        finish(lull(&["replica", "join", "-", &site.path("oslo")]).stdin(input))
+    };
+    join("/dev/null").fails(1, "this is no ticket");
+    assert!(join(&file).ok().contains("is a replica of the origin"));
+}
+
+#[test]
+fn what_tells_of_a_replica_can_have_a_port_of_its_own() {
+    let mut site = Site::new(&["paris"], &[]);
+    drop(site.replicas.remove("paris"));
+    let folder = site.path("paris");
+    let ports = ["--http", "127.0.0.1:0", "--metrics", "127.0.0.1:0"];
+    let run: Vec<&str> = ["replica", "run", &folder].into_iter().chain(ports).collect();
+    let mut daemon = site::Daemon::start(&run);
+    let mut port = |name: &str| daemon.wait_for(name)["address"].as_str().unwrap().to_owned();
+    let (files, figures) = (port("http"), port("metrics"));
+    let ask = |address: &str| request(address, "GET", "/.lull/metrics", "", b"").unwrap().status;
+    assert_eq!((ask(&files), ask(&figures)), (404, 200));
+}
+
+/// How many descriptors a process may have, and may allow itself.
+fn descriptors(pid: &str) -> (String, String) {
+    let shown = ["--nofile", "--output=SOFT,HARD", "--noheadings", "--raw"];
+    let said = finish(Command::new("prlimit").args(["--pid", pid]).args(shown)).ok();
+    let (soft, hard) = said.trim().split_once(' ').unwrap();
+    (soft.to_owned(), hard.trim().to_owned())
+}
+
+fn allow(pid: &str, descriptors: &str) {
+    let limit = format!("--nofile={descriptors}:");
+    finish(Command::new("prlimit").args(["--pid", pid, &limit])).ok();
+}
+
+/// One request on a connection that stays.
+fn say(stream: &mut TcpStream, request: &[u8]) -> Vec<u8> {
+    let is_all = |answer: &[u8]| {
+        let end = answer.windows(4).position(|four| four == b"\r\n\r\n");
+        end.is_some_and(|end| {
+            let head = String::from_utf8_lossy(&answer[..end]).to_lowercase();
+            let length = head.lines().find_map(|line| line.strip_prefix("content-length: "));
+            answer.len() >= end + 4 + length.unwrap().parse::<usize>().unwrap()
+        })
+    };
+    stream.write_all(request).unwrap();
+    let (mut answer, mut some) = (Vec::new(), vec![0; 65_536]);
+    while !is_all(&answer) {
+        let count = stream.read(&mut some).unwrap();
+        assert!(count > 0, "it ended: {}", String::from_utf8_lossy(&answer));
+        answer.extend_from_slice(&some[..count]);
+    }
+    answer
+}
+
+#[test]
+fn a_daemon_without_descriptors_waits_for_them_and_goes_on() {
+    needs!(command("prlimit"));
+    let site = Site::new(&["paris"], &[]);
+    let bearer = format!("Authorization: Bearer {TOKEN}\r\n");
+    let origin = site.addresses["origin"].clone();
+    // Larger than what lies in the database.
+    let large = vec![b'.'; 200_000];
+    assert_eq!(request(&origin, "PUT", "/large", &bearer, &large).unwrap().status, 200);
+    support::eventually("it is there", || site.get("paris", "/large").body == large);
+    let pids = [site.replicas["paris"].pid(), site.origin.as_ref().unwrap().pid()];
+    let head = |method: &str, path: &str, length: usize| {
+        format!("{method} {path} HTTP/1.1\r\nHost: a\r\nContent-Length: {length}\r\n{bearer}\r\n")
+    };
+    // A body that is stored already would need no file.
+    let other = vec![b','; 200_000];
+    let put = [head("PUT", "/other", other.len()).as_bytes(), &other].concat();
+    let requests = [
+        ("paris", head("GET", "/none", 0), head("GET", "/large", 0).into_bytes()),
+        ("origin", head("DELETE", "/none", 0), put),
+    ];
+    for (pid, (name, first, second)) in pids.iter().zip(requests) {
+        let mut stream = TcpStream::connect(&site.addresses[name]).unwrap();
+        stream.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
+        // Accepted, and answered: it needs no more descriptors for itself.
+        say(&mut stream, first.as_bytes());
+        let (raised, most) = descriptors(pid);
+        assert_eq!(raised, most, "it takes all that it may have");
+        // Those of the connections before this one are given back.
+        thread::sleep(Duration::from_millis(300));
+        let is_free =
+            |number: &u32| fs::symlink_metadata(format!("/proc/{pid}/fd/{number}")).is_err();
+        let lowest = (0..).find(is_free).unwrap().to_string();
+        allow(pid, &lowest);
+        let asking = thread::spawn(move || say(&mut stream, &second));
+        thread::sleep(Duration::from_millis(500));
+        assert!(!asking.is_finished(), "{name} waits");
+        allow(pid, &raised);
+        let answer = asking.join().unwrap();
+        assert!(answer.starts_with(b"HTTP/1.1 200"), "{}", String::from_utf8_lossy(&answer));
+    }
+    support::eventually("the other one", || site.get("paris", "/other").body == other);
+}
+
+#[test]
 fn what_cannot_work_is_told_in_one_line() {
     const LONG: &str = "a-name-too-long-";
     let folder = tempfile::tempdir().unwrap();
@@ -209,6 +371,8 @@ fn what_cannot_work_is_told_in_one_line() {
         (&["replica", "run", &none, "--mount", &there], 1, "name an empty folder"),
         (&["replica", "run", &none, "--blocked", "never"], 2, "write wait, error"),
         (&["replica", "run", &none, "--delta-disconnected", "1"], 2, "the larger one"),
+        (&["replica", "run", &none, "--delta", "86400"], 1, "no identity"),
+        (&["publish", &there, "--origin", &there, "--timeout", "1"], 2, "--wait"),
     ] {
         finish(&mut lull(arguments)).fails(code, words);
     }

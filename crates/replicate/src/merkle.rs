@@ -32,6 +32,16 @@ pub fn leaf_of(path: &Path) -> u16 {
     u16::from_be_bytes([hash.as_bytes()[0], hash.as_bytes()[1]])
 }
 
+/// The hash of a leaf in which these stand, by the order of the paths.
+pub(crate) fn digest_of(entries: &[(Path, Version)]) -> Digest {
+    let mut hasher = Hasher::new();
+    for (path, version) in entries {
+        hasher.update(&version.sequence.0.to_le_bytes());
+        hash_entry(&mut hasher, path, Some(&version.content));
+    }
+    Digest(*hasher.finalize().as_bytes())
+}
+
 const fn branch_of(leaf: u16) -> u8 {
     leaf.to_be_bytes()[0]
 }
@@ -45,12 +55,7 @@ impl MerkleTree {
             leaves.entry(leaf_of(path)).or_insert_with(empty).entries.push((path.clone(), version));
         }
         for leaf in leaves.values_mut() {
-            let mut hasher = Hasher::new();
-            for (path, version) in &leaf.entries {
-                hasher.update(&version.sequence.0.to_le_bytes());
-                hash_entry(&mut hasher, path, Some(&version.content));
-            }
-            leaf.digest = Digest(*hasher.finalize().as_bytes());
+            leaf.digest = digest_of(&leaf.entries);
         }
         let mut hashers: BTreeMap<u8, Hasher> = BTreeMap::new();
         for (leaf, Leaf { digest, .. }) in &leaves {

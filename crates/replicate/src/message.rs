@@ -24,7 +24,7 @@
 //! away longer than the log:
 //!    │ Welcome (re-sync to a root)    │
 //!    │◀───────────────────────────────┤
-//!    │ Ask (branches, leaves, entries)│
+//!    │ Ask (branches, leaves, entries)│   each says of which tree
 //!    ├───────────────────────────────▶│
 //!    │ Tree (what was asked)          │
 //!    │◀───────────────────────────────┤
@@ -42,7 +42,7 @@ use crate::time::{LocalTime, WallTime};
 use crate::types::{Change, Digest, Incarnation, Position, ReplicaId, Sequence, Version};
 
 /// The version of the protocol that this code speaks.
-pub const PROTOCOL: u16 = 2;
+pub const PROTOCOL: u16 = 3;
 /// Paths in one message, at most.
 pub const MOST_PATHS: usize = 1_000;
 /// Changes in one message, at most: larger commits go in parts.
@@ -96,7 +96,7 @@ pub enum ToOrigin {
         /// Up to where they are on its disk. The two differ by what waits to be applied.
         committed: Sequence,
     },
-    /// To be echoed.
+    /// To be answered by a heartbeat, which echoes it.
     Ping {
         /// By the replica's clock; means nothing to the origin.
         sent: LocalTime,
@@ -110,10 +110,16 @@ pub enum ToOrigin {
     Reads(Vec<(Path, u32)>),
     /// A read waits for this object.
     Demand(Path),
-    /// Objects whose bodies are missing here, said to an origin that lost its queue in a crash.
+    /// Objects whose bodies are missing here: said to an origin that lost its queue in a crash, and of
+    /// those that found no room when they came.
     Lacking(Vec<Path>),
-    /// A part of the tree to be told.
-    Ask(Ask),
+    /// A part of a tree to be told.
+    Ask {
+        /// Which tree: that of this state.
+        of: Sequence,
+        /// Which part.
+        part: Ask,
+    },
     /// The state is that of the root now.
     Resynced(Sequence),
     /// How it is.
@@ -172,7 +178,13 @@ pub enum Tree {
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum ToReplica {
     /// The handshake succeeded.
-    Welcome(Start),
+    Welcome {
+        /// How it goes on.
+        start: Start,
+        /// Whether invalidations are to be applied as they come, which follows from what the origin
+        /// pushes: see [`Strategy::is_eager`](crate::origin::Strategy::is_eager).
+        eager: bool,
+    },
     /// It did not.
     Refused(Refusal),
     /// A commit, or a part of a large one (SSR §6.2, number 2 of figure 15).
@@ -196,7 +208,12 @@ pub enum ToReplica {
         echo: Option<LocalTime>,
     },
     /// A part of the tree that was asked for.
-    Tree(Tree),
+    Tree {
+        /// Which tree: that of this state.
+        of: Sequence,
+        /// The part.
+        part: Tree,
+    },
     /// The replica's certificate is of an authority that is being replaced, or it trusts one that was:
     /// it is to get a new one.
     Renew,
@@ -229,6 +246,8 @@ pub struct BodyHeader {
     pub at: Sequence,
     /// Whether a read waits for it.
     pub demand: bool,
+    /// Whether the origin has lost it: nothing follows. Only of a version.
+    pub lost: bool,
 }
 
 /// Why the origin does not talk to a replica.
@@ -297,8 +316,10 @@ pub struct Enrolled {
     pub certificate: Vec<u8>,
     /// The certificates of the authorities to trust, in DER.
     pub authorities: Vec<Vec<u8>>,
-    /// The key of session tokens, see [`TokenKey`](crate::token::TokenKey).
+    /// The key that session tokens are made with, see [`TokenKey`](crate::token::TokenKey).
     pub token_key: [u8; 32],
+    /// Another one to believe in, while one takes the place of the other.
+    pub other_token_key: Option<[u8; 32]>,
 }
 
 macro_rules! without_secrets {

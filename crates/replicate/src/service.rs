@@ -7,6 +7,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use lull_transport::raise_descriptors;
 use thiserror::Error;
 use tokio::net::TcpListener;
 use tokio::runtime::{Builder, Runtime};
@@ -29,6 +30,8 @@ pub enum Told {
     Listening(SocketAddr),
     /// Here it speaks HTTP.
     Http(SocketAddr),
+    /// Here a replica shows how it is.
+    Metrics(SocketAddr),
     /// Its files are in this folder.
     Mounted(PathBuf),
     /// They are not any more, because somebody has unmounted them.
@@ -52,6 +55,7 @@ impl Told {
         match self {
             Told::Listening(_) => "listening",
             Told::Http(_) => "http",
+            Told::Metrics(_) => "metrics",
             Told::Mounted(_) => "mounted",
             Told::Unmounted(_) => "unmounted",
             #[cfg(feature = "watch")]
@@ -78,6 +82,7 @@ impl Told {
                 ReplicaEvent::Refused(_) => "refused",
                 ReplicaEvent::SkewExceeded(_) => "skew",
                 ReplicaEvent::DiskFull => "full",
+                ReplicaEvent::Lost(_) => "lost",
                 ReplicaEvent::NotRenewed(_) => "not-renewed",
             },
             Told::Ending => "ending",
@@ -88,7 +93,9 @@ impl Told {
     /// Where it listens, if that is what is told.
     pub fn address(&self) -> Option<SocketAddr> {
         match self {
-            Told::Listening(address) | Told::Http(address) => Some(*address),
+            Told::Listening(address) | Told::Http(address) | Told::Metrics(address) => {
+                Some(*address)
+            }
             _ => None,
         }
     }
@@ -99,6 +106,7 @@ impl fmt::Display for Told {
         match self {
             Told::Listening(address) => write!(f, "replicas may connect to {address}"),
             Told::Http(address) => write!(f, "listening on http://{address}"),
+            Told::Metrics(address) => write!(f, "metrics are at http://{address}/.lull/metrics"),
             Told::Mounted(folder) => write!(f, "the files are in {}", folder.display()),
             Told::Unmounted(folder) => write!(
                 f,
@@ -172,6 +180,8 @@ pub struct ReplicaService {
     pub clock: Arc<dyn Clock>,
     /// Where it answers reads.
     pub http: Option<String>,
+    /// Where it shows how it is; none: there as well.
+    pub metrics: Option<String>,
     /// The folder in which its files are shown.
     #[cfg(feature = "fuse")]
     pub mount: Option<PathBuf>,
@@ -354,7 +364,7 @@ pub fn run_replica(
             // Before anything begins that would tell of itself.
             Mounted::check(folder)?;
         }
-        let ReplicaService { daemon, clock, http, blocked, .. } = service;
+        let ReplicaService { daemon, clock, http, metrics, blocked, .. } = service;
         let folder = daemon.folder.clone();
         let telling = Arc::clone(&tell);
         let daemon =
@@ -371,8 +381,17 @@ pub fn run_replica(
         }
         if let Some(http) = http {
             let (listener, address) = listen(&http).await?;
-            faces.push(Face::Http(ReplicaFace::open(listener, daemon.handle(), blocked)));
+            let replica = daemon.handle();
+            faces.push(Face::Http(match &metrics {
+                Some(_) => ReplicaFace::open_objects(listener, replica, blocked),
+                None => ReplicaFace::open(listener, replica, blocked),
+            }));
             tell(Told::Http(address));
+        }
+        if let Some(metrics) = metrics {
+            let (listener, address) = listen(&metrics).await?;
+            faces.push(Face::Http(ReplicaFace::open_figures(listener, daemon.handle())));
+            tell(Told::Metrics(address));
         }
         attend(signals, daemon, faces, &*tell).await
     })
@@ -380,6 +399,8 @@ pub fn run_replica(
 
 /// Runs to the end, and does not wait for threads that read from a slow disk.
 fn finished(run: impl Future<Output = Result<(), ServiceError>>) -> Result<(), ServiceError> {
+    // Each connection takes one, and so does each large body that is read or written.
+    raise_descriptors();
     let runtime = runtime()?;
     let ended = runtime.block_on(run);
     runtime.shutdown_timeout(Duration::from_secs(1));

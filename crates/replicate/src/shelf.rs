@@ -20,7 +20,7 @@
 //! Who cannot do without a body that is lost goes on to refer to it, see [`Shelf::miss`]: it is
 //! `Lost` until somebody brings it again.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use lull_cc::Bytes;
 
@@ -58,10 +58,16 @@ struct Entry<P> {
     missed: bool,
 }
 
+/// A reference to a body by somebody who reads it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) struct Pin(Digest, u64);
+
 /// The bodies of one machine.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Shelf<P> {
     entries: BTreeMap<Digest, Entry<P>>,
+    pins: BTreeSet<Pin>,
+    last_pin: u64,
     effects: VecDeque<BodyEffect<P>>,
     bytes: u64,
     /// Of these, on their way out.
@@ -77,12 +83,27 @@ impl<P> Shelf<P> {
         let entries: BTreeMap<_, _> =
             found.into_iter().map(|(digest, size)| (digest, entry(size))).collect();
         let bytes = entries.values().map(|entry| entry.size.0).sum();
-        Shelf { entries, effects: VecDeque::new(), bytes, leaving: 0, waited: 0 }
+        let (pins, effects) = Default::default();
+        Shelf { entries, pins, last_pin: 0, effects, bytes, leaving: 0, waited: 0 }
     }
 
     /// Whether the body would survive a crash, and will not be deleted.
     pub(crate) fn is_stored(&self, digest: &Digest) -> bool {
         self.entries.get(digest).is_some_and(|entry| matches!(entry.state, State::Stored))
+    }
+
+    /// Whether the body is stored, and is of this size.
+    pub(crate) fn is_stored_as(&self, digest: &Digest, size: Bytes) -> bool {
+        let is_it = |entry: &Entry<P>| matches!(entry.state, State::Stored) && entry.size == size;
+        self.entries.get(digest).is_some_and(is_it)
+    }
+
+    /// Bytes that would go if there was one reference less to a body.
+    pub(crate) fn held_by_one(&self, digest: &Digest) -> Bytes {
+        match self.entries.get(digest) {
+            Some(Entry { references: 1, size, state: State::Stored, .. }) => *size,
+            _ => Bytes(0),
+        }
     }
 
     /// Whether the body is on its way into the store, which will answer.
@@ -102,7 +123,6 @@ impl<P> Shelf<P> {
     }
 
     /// Whether the body should be here, and is not.
-    #[cfg(feature = "daemon")]
     pub(crate) fn is_lost(&self, digest: &Digest) -> bool {
         self.entries.get(digest).is_some_and(|entry| matches!(entry.state, State::Lost))
     }
@@ -190,6 +210,32 @@ impl<P> Shelf<P> {
         entry.expect("only bodies that are stored are referred to").references += 1;
     }
 
+    /// Refers to a body for somebody who reads it, if it is there.
+    #[cfg(feature = "daemon")]
+    pub(crate) fn pin(&mut self, digest: &Digest) -> Option<Pin> {
+        if !self.is_stored(digest) {
+            return None;
+        }
+        self.refer(digest);
+        self.last_pin += 1;
+        let pin = Pin(*digest, self.last_pin);
+        self.pins.insert(pin);
+        Some(pin)
+    }
+
+    /// Who has read it needs it no longer. If the body was lost meanwhile that reference is none any more.
+    #[cfg(feature = "daemon")]
+    pub(crate) fn unpin(&mut self, pin: Pin) {
+        if self.pins.remove(&pin) {
+            self.release(&pin.0);
+        }
+    }
+
+    /// Whether somebody reads the body.
+    pub(crate) fn is_pinned(&self, digest: &Digest) -> bool {
+        self.pins.range(Pin(*digest, 0)..=Pin(*digest, u64::MAX)).next().is_some()
+    }
+
     /// One reference less. A body that was lost has none any more.
     pub(crate) fn release(&mut self, digest: &Digest) {
         let Some(entry) = self.entries.get_mut(digest) else { return };
@@ -270,6 +316,9 @@ impl<P> Shelf<P> {
 
     /// The body is not in the store, or not what it should be: nobody refers to it any more.
     pub(crate) fn lose(&mut self, digest: &Digest) {
+        if self.is_pinned(digest) {
+            self.pins.retain(|pin| pin.0 != *digest);
+        }
         if let Some(entry) = self.entries.remove(digest) {
             if matches!(entry.state, State::Lost) {
                 return;
@@ -395,6 +444,34 @@ mod tests {
         assert!(shelf.is_stored(&digest));
         shelf.release(&digest);
         assert_eq!(drained(&mut shelf), [BodyEffect::Drop(digest)]);
+    }
+
+    #[test]
+    fn a_body_that_somebody_reads_stays_and_one_that_was_lost_is_no_matter_of_who_read_it() {
+        let mut shelf = Shelf::new([(payload(1).digest, Bytes(10))]);
+        let digest = payload(1).digest;
+        shelf.refer(&digest);
+        let (one, other) = (shelf.pin(&digest), shelf.pin(&digest));
+        let (one, other) = (one.expect("it is there"), other.expect("it is there"));
+        shelf.release(&digest);
+        shelf.unpin(one);
+        assert_eq!((shelf.is_pinned(&digest), drained(&mut shelf)), (true, Vec::new()));
+        shelf.unpin(other);
+        assert!(!shelf.is_pinned(&digest));
+        assert_eq!(drained(&mut shelf), [BodyEffect::Drop(digest)]);
+        assert_eq!(shelf.pin(&digest), None, "it goes");
+        shelf.handle_dropped(&digest);
+        // Another one reads it, finds that it is not what it was, and it comes again.
+        shelf.keep(payload(1));
+        shelf.handle_stored(&digest, Ok(()));
+        let before = shelf.pin(&digest).expect("it is there");
+        shelf.lose(&digest);
+        assert!(!shelf.is_pinned(&digest));
+        shelf.keep(payload(1));
+        drained(&mut shelf);
+        shelf.handle_stored(&digest, Ok(()));
+        shelf.unpin(before);
+        assert!(shelf.is_stored(&digest) && drained(&mut shelf).is_empty());
     }
 
     #[test]

@@ -47,21 +47,22 @@ pub enum TokenError {
     Forged,
 }
 
-/// The keys that a replica believes in: tokens are made with the first. While keys are changed, the
-/// second is the old one.
+/// The keys that a replica believes in: tokens are made with the first. While keys are changed the second
+/// is the next one, until all replicas know it, and then the one before, until all have begun with the
+/// next: so none makes a token that another one does not believe.
 #[derive(Clone, Debug)]
 pub struct Keyring {
     current: TokenKey,
-    previous: Option<TokenKey>,
+    other: Option<TokenKey>,
 }
 
 const SEQUENCE_DIGITS: usize = 16;
 const MAC_DIGITS: usize = 64;
 
 impl Keyring {
-    /// A ring of the current key and, while it is being changed, the one before.
-    pub const fn new(current: TokenKey, previous: Option<TokenKey>) -> Self {
-        Keyring { current, previous }
+    /// A ring of the current key and, while it is being changed, another one.
+    pub const fn new(current: TokenKey, other: Option<TokenKey>) -> Self {
+        Keyring { current, other }
     }
 
     /// The token of a session that has seen `sequence`.
@@ -83,7 +84,7 @@ impl Keyring {
         let sequence =
             Sequence(u64::from_str_radix(sequence, 16).map_err(|_| TokenError::Malformed)?);
         let mac = blake3::Hash::from_hex(mac).map_err(|_| TokenError::Malformed)?;
-        let mut keys = core::iter::once(&self.current).chain(&self.previous);
+        let mut keys = core::iter::once(&self.current).chain(&self.other);
         // Hashes of BLAKE3 are compared in constant time.
         if keys.any(|key| key.mac(sequence) == mac) {
             Ok(sequence)
@@ -97,8 +98,8 @@ impl Keyring {
 mod tests {
     use super::*;
 
-    fn ring(current: u8, previous: Option<u8>) -> Keyring {
-        Keyring::new(TokenKey::new([current; 32]), previous.map(|byte| TokenKey::new([byte; 32])))
+    fn ring(current: u8, other: Option<u8>) -> Keyring {
+        Keyring::new(TokenKey::new([current; 32]), other.map(|byte| TokenKey::new([byte; 32])))
     }
 
     #[test]

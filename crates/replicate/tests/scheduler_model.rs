@@ -137,7 +137,8 @@ impl State {
         let version = body.map(|body| Version { sequence: Sequence(last), content: content(body) });
         let payload =
             body.map(|body| Payload { digest: content(body).digest, size: Bytes(1), bytes: () });
-        let header = BodyHeader { path, version, at: Sequence(commits as u64), demand };
+        let at = Sequence(commits as u64);
+        let header = BodyHeader { path, version, at, demand, lost: false };
         self.replica.handle_body(reading(self.ticks), frame(header), payload);
     }
 }
@@ -171,7 +172,7 @@ impl Model for Scheduler {
             stamp: now.wall,
             root: MerkleTree::new([]).root(),
         };
-        replica.handle_control(now, frame(ToReplica::Welcome(start)));
+        replica.handle_control(now, frame(ToReplica::Welcome { start, eager: false }));
         let mut state = State {
             replica,
             ticks: 0,

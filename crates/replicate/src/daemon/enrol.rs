@@ -18,40 +18,53 @@ use crate::message::{Channel, Enrolled, Frame, FromAuthority, Session, ToAuthori
 use crate::store::{ReplicaState, Settings, Store, StoreError};
 use crate::types::ReplicaId;
 
-/// Becomes the replica of a ticket: its identity and an empty store are in `folder` then.
+/// Becomes the replica of a ticket: its identity and a store are in `folder` then. If a replica of the same
+/// origin was there, its identity counts no more, and what it had need not be transferred again.
 ///
 /// # Errors
-/// If there is one already, the origin cannot be reached, is another one than that of the ticket, or
-/// does not take the ticket.
+/// If there is one of another origin, or one that runs, the origin cannot be reached, is another one than
+/// that of the ticket, or does not take the ticket.
 pub async fn join(
     folder: &FilePath,
     ticket: Ticket,
     clock: &Arc<dyn Clock>,
 ) -> Result<ReplicaId, DaemonError> {
-    // Before the ticket is used up.
-    match ReplicaIdentity::open(folder) {
-        Err(IdentityError::Nothing(_)) => {}
-        Ok(_) => return Err(IdentityError::Exists(folder.to_owned()).into()),
-        Err(error) => return Err(error.into()),
+    // All before the ticket is used up.
+    let address = ticket.address.clone();
+    let joining = match ReplicaIdentity::open(folder) {
+        Err(IdentityError::Nothing(_)) => Joining::new(ticket)?,
+        before => Joining::again(ticket, &before?)?,
+    };
+    let settings = Settings::default();
+    match Store::<ReplicaState>::create_replica(folder, settings) {
+        // Of that replica, or of a join that the origin has refused.
+        Err(StoreError::Exists(_)) => {
+            drop(Store::<ReplicaState>::open(folder, settings, clock.read().wall)?);
+        }
+        made => made?,
     }
-    match Store::<ReplicaState>::create_replica(folder, Settings::default()) {
-        // Of a join that the origin has refused.
-        Ok(()) | Err(StoreError::Exists(_)) => {}
-        Err(error) => return Err(error.into()),
-    }
-    Ok(enrol(folder, ticket, clock).await?.replica())
+    Ok(finish(folder, &address, joining, clock).await?.replica())
 }
 
 /// Uses a ticket up: the identity is in `folder` then, and no store.
+#[cfg(feature = "speed")]
 pub(crate) async fn enrol(
     folder: &FilePath,
     ticket: Ticket,
     clock: &Arc<dyn Clock>,
 ) -> Result<ReplicaIdentity, DaemonError> {
     let address = ticket.address.clone();
-    let joining = Joining::new(ticket)?;
+    finish(folder, &address, Joining::new(ticket)?, clock).await
+}
+
+async fn finish(
+    folder: &FilePath,
+    address: &str,
+    joining: Joining,
+    clock: &Arc<dyn Clock>,
+) -> Result<ReplicaIdentity, DaemonError> {
     let connect = joining.connect(today(clock))?;
-    let enrolled = request(&address, connect, ToAuthority::Enrol(joining.enrol())).await?;
+    let enrolled = request(address, connect, ToAuthority::Enrol(joining.enrol())).await?;
     Ok(joining.finish(folder, enrolled, clock.read().wall)?)
 }
 

@@ -49,6 +49,12 @@ pub enum LinkError {
     /// The first message of the connection was another one.
     #[error("the other side began with another message: install the same release on both")]
     Order,
+    /// The number of its life, or of the connection, is not above that of the one before.
+    #[error(
+        "an earlier life of it was here with a higher number: was its folder restored from a backup, or \
+         its clock ahead? Let it join again with a new ticket"
+    )]
+    Earlier,
     /// Whoever connects may not.
     #[error(transparent)]
     NotAdmitted(#[from] NotAdmitted),

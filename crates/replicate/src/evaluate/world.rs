@@ -144,7 +144,7 @@ impl<'a> World<'a> {
             let config = replica::Config {
                 replica: ReplicaId(number),
                 staleness,
-                eager: options.eager,
+                eager: Some(options.eager),
                 overtake: options.overtake,
                 order: options.order,
                 grace: Duration::ZERO,

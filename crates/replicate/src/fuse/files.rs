@@ -96,7 +96,8 @@ pub(super) fn answer(
 fn errno_of(error: ReadError) -> Errno {
     match error {
         ReadError::Waits(_) => Errno::ETIMEDOUT,
-        ReadError::Evicted | ReadError::Stopped => Errno::EIO,
+        ReadError::Scarce => Errno::ENFILE,
+        ReadError::Evicted | ReadError::Lost | ReadError::Stopped => Errno::EIO,
     }
 }
 
@@ -341,6 +342,7 @@ impl Files {
         let what = What::Version(file.path.clone(), file.version);
         self.ask(unique, what, move |this, outcome| match outcome {
             Outcome::Object(_) => this.opened_file(unique, file),
+            Outcome::Lost(_) => this.refuse(unique, Errno::EIO),
             // The kernel looks the name up again, once, and finds the newer version.
             _ => this.refuse(unique, Errno::ESTALE),
         });
@@ -488,7 +490,10 @@ impl Files {
             None => {
                 let found = self.replica.version(&file.path, file.version, self.patience).await;
                 // It was overwritten, and its time of grace is over.
-                Arc::new(found.map_err(errno_of)?.ok_or(Errno::ESTALE)?)
+                let mut found = found.map_err(errno_of)?.ok_or(Errno::ESTALE)?;
+                // Files may be open for ever: what is overwritten in them goes by that time.
+                found.let_go();
+                Arc::new(found)
             }
         };
         *shared = Arc::downgrade(&found);

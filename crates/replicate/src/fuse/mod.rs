@@ -24,6 +24,7 @@ mod point;
 
 use std::fs::File;
 use std::io::{self, Read};
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path as FilePath, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -45,8 +46,10 @@ pub(crate) use point::mounted_at;
 /// Threads that take requests, at most: what takes long is done by others.
 const THREADS: usize = 4;
 
+/// What somebody has left half done is not gone on with: whoever comes to it panics as well, and the mount
+/// ends.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+    mutex.lock().expect("another thread of the mount has panicked")
 }
 
 /// A replica's files, mounted in a folder. Dropped, they are unmounted.
@@ -101,9 +104,11 @@ impl Mounted {
         for _ in 0..Self::threads() {
             let (shared, gone) = (Arc::clone(&mounted.shared), Arc::clone(&gone));
             let listen = move || {
-                let end = listen(&shared.files);
+                let end = catch_unwind(AssertUnwindSafe(|| listen(&shared.files)));
+                // Nothing is gone on with but the end.
+                let end = end.unwrap_or_else(|_| io::Error::other("it has panicked"));
                 if !shared.ending.swap(true, Ordering::SeqCst) {
-                    let mut point = lock(&shared.point);
+                    let mut point = shared.point();
                     match end.raw_os_error() {
                         Some(error) if error == Errno::ENODEV as i32 => point.forget(),
                         // Requests that nobody takes would wait for ever.
@@ -120,7 +125,7 @@ impl Mounted {
 
     /// The whole path of the folder.
     pub fn path(&self) -> PathBuf {
-        lock(&self.shared.point).path().to_owned()
+        self.shared.point().path().to_owned()
     }
 
     /// Unmounts it. Reads that wait get an error; what is still open is of no use any more.
@@ -148,9 +153,14 @@ impl Mounted {
 }
 
 impl Shared {
+    /// Whatever has panicked, it is to be unmounted.
+    fn point(&self) -> MutexGuard<'_, Point> {
+        self.point.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     fn unmount(&self) -> io::Result<()> {
         self.ending.store(true, Ordering::SeqCst);
-        lock(&self.point).unmount()
+        self.point().unmount()
     }
 }
 

@@ -6,18 +6,19 @@ use std::path::{Path as FilePath, PathBuf};
 use std::time::Duration;
 
 use bytes::Bytes as Buffer;
-use http::{Method, Request, StatusCode};
+use http::{HeaderValue, Method, Request, StatusCode};
 use http_body_util::BodyExt;
 use hyper::body::Incoming;
 use hyper::client::conn::http1::handshake;
 use hyper_util::rt::TokioIo;
+use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use thiserror::Error;
 use tokio::io::AsyncReadExt;
 use tokio::net::UnixStream;
 use tokio::sync::mpsc::{Sender, channel};
 
 use super::content::Content;
-use super::origin::{AFTER, Done, Entry, Order};
+use super::origin::{AFTER, Done, Entry, Order, WITHIN};
 use super::socket;
 use super::transaction::{END, File, Head, What, put_head};
 use crate::path::{Path, PathError};
@@ -64,9 +65,31 @@ pub enum ClientError {
     /// It changes all the time.
     #[error("`{}` changes while it is read: publish when it has come to rest", .0.display())]
     Restless(PathBuf),
+    /// There is nothing in it.
+    #[error(
+        "`{}` has no files, and {deleted} would be deleted for that: is its disk mounted? If it is meant, say \
+         --delete-all", path.display()
+    )]
+    Empty {
+        /// The folder.
+        path: PathBuf,
+        /// How many.
+        deleted: u64,
+    },
     /// Somebody else writes all the time.
-    #[error("others write all the time: try again")]
+    #[error("others write there all the time: try again")]
     Overtaken,
+    /// It is done, and replicas do not show it yet.
+    #[error(
+        "state {} is made, and not all of them show it after {} s: they will when they are connected",
+        sequence.0, limit.as_secs_f64()
+    )]
+    Late {
+        /// The state.
+        sequence: Sequence,
+        /// For how long they were waited for.
+        limit: Duration,
+    },
 }
 
 /// What a publication has done.
@@ -82,6 +105,15 @@ pub struct Published {
     pub unchanged: u64,
     /// Bytes that had to be sent to the origin.
     pub bytes: u64,
+}
+
+/// What has become of a transaction.
+enum Written {
+    At(Sequence),
+    /// Others were faster. What was sent the origin keeps for a while.
+    Moved,
+    /// It has not the bodies any more that it was told to have.
+    Gone,
 }
 
 /// Talks to the daemon of a folder.
@@ -144,7 +176,7 @@ impl Client {
         let mut request = Request::new(body);
         *request.method_mut() = method;
         *request.uri_mut() = path.parse().unwrap_or_default();
-        let host = http::HeaderValue::from_static("lull");
+        let host = HeaderValue::from_static("lull");
         request.headers_mut().insert(http::header::HOST, host);
         request
     }
@@ -210,18 +242,40 @@ impl Client {
         }
     }
 
-    /// Waits until these replicas show the state at `sequence`, or a later one.
+    /// Asks whether there are replicas of these names, which can be waited for.
     ///
     /// # Errors
-    /// If the origin does not run, or knows no such replica.
-    pub async fn wait_for(&self, names: &[String], sequence: Sequence) -> Result<(), ClientError> {
+    /// If the origin does not run, or one of them is none, has not joined, or was revoked.
+    pub async fn joined(&self, names: &[String]) -> Result<(), ClientError> {
+        if names.is_empty() {
+            return Ok(());
+        }
+        self.order(&Order::Joined { names: names.to_vec() }).await.map(drop)
+    }
+
+    /// Waits until these replicas show the state at `sequence`, or a later one: for `limit` at most, if that
+    /// has an end.
+    ///
+    /// # Errors
+    /// As for [`joined`](Client::joined), and if they do not show it by then.
+    pub async fn wait_for(
+        &self,
+        names: &[String],
+        sequence: Sequence,
+        limit: Option<Duration>,
+    ) -> Result<(), ClientError> {
+        if names.is_empty() {
+            return Ok(());
+        }
         let order = Order::Wait { names: names.to_vec(), sequence: sequence.0 };
-        self.order(&order).await.map(drop)
+        let Some(limit) = limit else { return self.order(&order).await.map(drop) };
+        let waited = tokio::time::timeout(limit, self.order(&order)).await;
+        waited.unwrap_or(Err(ClientError::Late { sequence, limit })).map(drop)
     }
 
     /// Makes what is below `into`, or all, that of a folder of this machine, as one transaction: files
     /// that the folder does not have are deleted. A file of which only the time is another stays as it
-    /// is.
+    /// is. A folder without files deletes everything only if that is said by `delete_all`.
     ///
     /// # Errors
     /// If the origin does not run or refuses, or the folder has what cannot be published.
@@ -229,23 +283,36 @@ impl Client {
         &self,
         source: &FilePath,
         into: Option<&Path>,
+        delete_all: bool,
     ) -> Result<Published, ClientError> {
-        /// A writer in between makes it look again.
-        const TRIES: usize = 10;
+        /// A writer in between makes it look again; that takes no time, for all bodies are there by then.
+        const TRIES: usize = 20;
         let (from, below) = (source.to_owned(), into.cloned());
         let scan = move || scan(&from, below.as_ref());
         let scanned = tokio::task::spawn_blocking(scan).await;
         let (root, files) =
             scanned.map_err(|error| ClientError::Connection(io::Error::other(error)))??;
+        let (mut sent, mut bytes) = (BTreeSet::new(), 0);
         for _ in 0..TRIES {
             let (sequence, tree) = self.tree().await?;
-            let (heads, published) = difference(&files, &tree, into);
+            let (heads, published) = difference(&files, &tree, into, &sent);
             if heads.is_empty() {
-                return Ok(Published { sequence, ..published });
+                return Ok(Published { sequence, bytes, ..published });
             }
-            match self.write(sequence, &root, heads).await? {
-                Some(sequence) => return Ok(Published { sequence, ..published }),
-                None => continue,
+            if files.is_empty() && !delete_all {
+                let (path, deleted) = (source.to_owned(), published.deleted);
+                return Err(ClientError::Empty { path, deleted });
+            }
+            bytes += published.bytes;
+            let bodies = heads.iter().filter_map(|(head, _)| match &head.put {
+                What::Body(file) => Some(file.digest.clone()),
+                What::Stored(_) | What::Delete => None,
+            });
+            let bodies: Vec<String> = bodies.collect();
+            match self.write((sequence, into), &root, heads).await? {
+                Written::At(sequence) => return Ok(Published { sequence, bytes, ..published }),
+                Written::Moved => sent.extend(bodies),
+                Written::Gone => sent.clear(),
             }
         }
         Err(ClientError::Overtaken)
@@ -263,17 +330,22 @@ impl Client {
         Ok((sequence, entries.collect::<Result<_, ClientError>>()?))
     }
 
-    /// Sends a transaction; none if the state is not the one that it was made for.
+    /// Sends a transaction that was made for a state, or for what is below a folder of it.
     async fn write(
         &self,
-        after: Sequence,
+        (after, within): (Sequence, Option<&Path>),
         root: &FilePath,
         heads: Vec<(Head, Option<PathBuf>)>,
-    ) -> Result<Option<Sequence>, ClientError> {
+    ) -> Result<Written, ClientError> {
         let (sender, pieces) = channel(4);
         let body = Content::Pieces { pieces, left: None };
         let mut request = self.request(Method::POST, "/.lull/transactions", body);
         request.headers_mut().insert(AFTER, after.0.into());
+        if let Some(within) = within {
+            let within = utf8_percent_encode(within.as_str(), NON_ALPHANUMERIC).to_string();
+            let within = HeaderValue::try_from(within).map_err(|_| ClientError::Unexpected)?;
+            request.headers_mut().insert(WITHIN, within);
+        }
         let (sent, answered) =
             tokio::join!(send_changes(sender, root, heads), self.exchange(request));
         let (status, answer) = match (sent, answered) {
@@ -282,15 +354,17 @@ impl Client {
             (Err(error), _) => return Err(error),
             (Ok(()), Err(error)) => return Err(error),
         };
-        if status == StatusCode::PRECONDITION_FAILED {
-            return Ok(None);
+        match status {
+            StatusCode::PRECONDITION_FAILED => return Ok(Written::Moved),
+            StatusCode::GONE => return Ok(Written::Gone),
+            _ => {}
         }
         if !status.is_success() {
             let text = String::from_utf8_lossy(&answer).trim().to_owned();
             return Err(ClientError::Refused(text));
         }
         match serde_json::from_slice(&answer) {
-            Ok(Done::Sequence(sequence)) => Ok(Some(Sequence(sequence))),
+            Ok(Done::Sequence(sequence)) => Ok(Written::At(Sequence(sequence))),
             _ => Err(ClientError::Unexpected),
         }
     }
@@ -341,15 +415,18 @@ async fn send_changes(
     Ok(())
 }
 
-/// What has to be done so that the tree has these files, and no others below `into`.
+/// What has to be done so that the tree has these files, and no others below `into`. The origin has the
+/// bodies of the tree, and those that were `sent` to it.
 fn difference(
     files: &Files,
     tree: &BTreeMap<String, Entry>,
     into: Option<&Path>,
+    sent: &BTreeSet<String>,
 ) -> (Vec<(Head, Option<PathBuf>)>, Published) {
     // What the origin has lost is sent once more.
     let here = tree.values().filter(|entry| !entry.lost);
-    let known: BTreeSet<&str> = here.map(|entry| &*entry.file.digest).collect();
+    let mut known: BTreeSet<&str> = here.map(|entry| &*entry.file.digest).collect();
+    known.extend(sent.iter().map(String::as_str));
     let (mut heads, mut published) = (Vec::new(), Published::default());
     for (path, local) in files {
         let old = tree.get(path.as_str());
@@ -461,7 +538,7 @@ mod tests {
         fs::create_dir_all(source.join("d")).unwrap();
         fs::write(source.join("d/a"), "1").unwrap();
         let (root, files) = scan(&source, None).unwrap();
-        let (heads, _) = difference(&files, &BTreeMap::new(), None);
+        let (heads, _) = difference(&files, &BTreeMap::new(), None, &BTreeSet::new());
         // Somebody puts a link in the place of the folder that the file was in.
         fs::rename(source.join("d"), folder.path().join("out")).unwrap();
         std::os::unix::fs::symlink(folder.path().join("out"), source.join("d")).unwrap();

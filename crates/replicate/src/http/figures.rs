@@ -38,6 +38,12 @@ pub(super) fn of_origin(status: &OriginStatus) -> String {
     figure(to, "origin_sequence", "gauge", "The last state.", alone(status.sequence as f64));
     figure(to, "origin_objects", "gauge", "Objects.", alone(status.objects as f64));
     figure(to, "origin_bytes", "gauge", "Bytes of all objects.", alone(status.bytes as f64));
+    figure(to, "origin_lost_bodies", "gauge", "Bodies that are lost.", alone(status.lost as f64));
+    let rotating = alone(f64::from(u8::from(status.rotating)));
+    let help = "1 while the authority is being replaced.";
+    figure(to, "origin_rotating", "gauge", help, rotating);
+    let kept = alone(status.overwritten_bytes as f64);
+    figure(to, "origin_overwritten_bytes", "gauge", "Bytes kept for rollbacks.", kept);
     figure(to, "origin_pushed_total", "counter", "Bodies pushed.", alone(status.pushed as f64));
     figure(to, "origin_demands_total", "counter", "Demand reads.", alone(status.demands as f64));
     let of_each = |value: fn(&PeerStatus) -> Option<f64>| -> Vec<(String, f64)> {
@@ -50,6 +56,11 @@ pub(super) fn of_origin(status: &OriginStatus) -> String {
     figure(to, "replica_lag", "gauge", "Commits that it does not show yet.", lag);
     let staleness = of_each(|one| one.staleness_seconds);
     figure(to, "replica_staleness_seconds", "gauge", "How stale it may be at most.", staleness);
+    let renews = of_each(|one| Some(f64::from(u8::from(one.to_renew))));
+    let help = "1 while it has to get a new certificate.";
+    figure(to, "replica_to_renew", "gauge", help, renews);
+    let away = of_each(|one| one.away_seconds);
+    figure(to, "replica_away_seconds", "gauge", "Since it is not connected.", away);
     let masked = of_each(|one| one.masked_seconds);
     let help = "For how long it answers reads without a connection.";
     figure(to, "replica_masked_seconds", "gauge", help, masked);
@@ -137,24 +148,49 @@ pub(super) fn of_replica(status: &ReplicaStatus) -> String {
     text
 }
 
+/// What a replica does, in words.
+fn state_of(one: &PeerStatus) -> (&'static str, String) {
+    let (class, mut text) = match one {
+        one if !one.admitted => ("off", "not admitted".to_owned()),
+        one if !one.connected => {
+            let since =
+                one.away_seconds.map_or_else(String::new, |time| format!(" for {time:.0} s"));
+            ("away", format!("away{since}"))
+        }
+        one if one.lag == Some(0) => ("here", "up to date".to_owned()),
+        _ => ("late", "catching up".to_owned()),
+    };
+    if let Some(time) = one.masked_seconds.filter(|_| one.admitted) {
+        let _ = write!(text, ", masked for {time:.0} s");
+    }
+    if one.to_renew {
+        text += ", to get a certificate";
+    }
+    (class, text)
+}
+
+/// By how much a clock is off.
+fn skew_of((least, most): (f64, f64)) -> String {
+    format!("{:+.0} to {:+.0} ms", 1e3 * least, 1e3 * most)
+}
+
 /// The page of an origin.
 pub(super) fn page(status: &OriginStatus) -> String {
+    let or_dash = |text: Option<String>| text.unwrap_or_else(|| "–".to_owned());
+    let percent = |share: Option<f64>| or_dash(share.map(|one| format!("{:.1} %", 100.0 * one)));
     let mut rows = String::new();
     for one in &status.replicas {
-        let (class, state) = match one {
-            one if !one.admitted => ("off", "not admitted"),
-            one if !one.connected => ("away", "away"),
-            one if one.lag == Some(0) => ("here", "up to date"),
-            _ => ("late", "catching up"),
-        };
+        let (class, state) = state_of(one);
         let _ = write!(
             rows,
-            "<tr class={class}><th scope=row>{}<td>{state}<td>{}<td>{}<td>{}<td>{}<td>{}<td>{}<td>{}",
+            "<tr class={class}><th scope=row>{}<td>{state}<td>{}<td>{}<td>{}<td>{}<td>{}<td>{}<td>{}\
+             <td>{}<td>{}",
             of_html(&one.name),
-            one.lag.map_or_else(|| "–".to_owned(), |lag| lag.to_string()),
-            one.staleness_seconds.map_or_else(|| "–".to_owned(), |time| format!("{time:.1} s")),
-            share(one.valid_bytes, one.bytes)
-                .map_or_else(|| "–".to_owned(), |share| format!("{:.1} %", 100.0 * share)),
+            or_dash(one.lag.map(|lag| lag.to_string())),
+            or_dash(one.staleness_seconds.map(|time| format!("{time:.1} s"))),
+            percent(share(one.valid_objects, one.objects)),
+            percent(share(one.valid_bytes, one.bytes)),
+            or_dash(one.skew_seconds.map(skew_of)),
             one.queue,
             amount(one.control_bytes),
             amount(one.demand_bytes),
@@ -163,29 +199,44 @@ pub(super) fn page(status: &OriginStatus) -> String {
     }
     if rows.is_empty() {
         rows.push_str(
-            "<tr><td colspan=9>No replica yet: <code>lull origin ticket</code> lets one in.",
+            "<tr><td colspan=11>No replica yet: <code>lull origin ticket</code> lets one in.",
         );
+    }
+    let mut troubles = String::new();
+    if status.lost > 0 {
+        let _ = write!(
+            troubles,
+            "<p class=away>{} bodies are lost: publish their files again.",
+            status.lost
+        );
+    }
+    if status.rotating {
+        troubles += "<p>The authority is being replaced: when no replica has to get a certificate, \
+                     <code>lull origin rotate --finish</code> ends that.";
     }
     format!(
         "<!doctype html><html lang=en><meta charset=utf-8><meta http-equiv=refresh content=2>\
          <meta name=viewport content='width=device-width'><title>Lull origin</title><style>\
-         body{{font:16px/1.5 system-ui;max-width:60rem;margin:2rem auto;padding:0 1rem;\
+         body{{font:16px/1.5 system-ui;max-width:75rem;margin:2rem auto;padding:0 1rem;\
          color:#223;background:#fbfbf9}}h1{{font-weight:500}}table{{border-collapse:collapse;\
          width:100%}}th,td{{text-align:right;padding:.4rem .6rem;border-bottom:1px solid #dde}}\
          th:first-child,td:nth-child(2){{text-align:left}}td:nth-child(2){{font-weight:600}}\
          .here td:nth-child(2){{color:#287a3e}}.late td:nth-child(2){{color:#9a6700}}\
-         .away td:nth-child(2),.off td:nth-child(2){{color:#b3261e}}\
+         p.away,.away td:nth-child(2),.off td:nth-child(2){{color:#b3261e}}\
          @media(prefers-color-scheme:dark){{body{{color:#dde;background:#181a1f}}\
          th,td{{border-color:#334}}.here td:nth-child(2){{color:#6fce8a}}\
-         .late td:nth-child(2){{color:#e3b341}}.away td:nth-child(2){{color:#ff8a80}}}}</style>\
-         <h1>State @{}</h1><p>{} objects, {}. {} bodies pushed, {} read on demand, {} overtaken in \
-         the queue.</p><table><thead><tr><th scope=col>Replica<th scope=col>State\
-         <th scope=col>Commits behind<th scope=col>Stale by<th scope=col>Bytes here\
+         .late td:nth-child(2){{color:#e3b341}}\
+         p.away,.away td:nth-child(2),.off td:nth-child(2){{color:#ff8a80}}}}</style>\
+         <h1>State @{}</h1><p>{} objects, {}; {} more for rollbacks. {} bodies pushed, {} read on demand, \
+         {} overtaken in the queue.</p>{troubles}<table><thead><tr><th scope=col>Replica\
+         <th scope=col>State<th scope=col>Commits behind<th scope=col>Stale by\
+         <th scope=col>Objects here<th scope=col>Bytes here<th scope=col>Clock ahead by\
          <th scope=col>Bodies queued<th scope=col>Control\
          <th scope=col>On demand<th scope=col>Background<tbody>{rows}</table>\n",
         status.sequence,
         status.objects,
         amount(status.bytes),
+        amount(status.overwritten_bytes),
         status.pushed,
         status.demands,
         status.absorbed,
@@ -214,6 +265,71 @@ mod tests {
     fn names_of_replicas_end_neither_labels_nor_tags() {
         assert_eq!(escaped("a\"b\\c\n"), "a\\\"b\\\\c\\n");
         assert_eq!(of_html("<b>&\""), "&lt;b>&amp;&quot;");
+    }
+
+    #[test]
+    fn the_page_of_an_origin_tells_all_there_is_to_tell_of_each_replica() {
+        let here = PeerStatus {
+            name: "paris".to_owned(),
+            admitted: true,
+            connected: true,
+            lag: Some(3),
+            staleness_seconds: Some(1.3),
+            skew_seconds: Some((-0.012, 0.003)),
+            objects: Some(8),
+            valid_objects: Some(6),
+            bytes: Some(1_000),
+            valid_bytes: Some(900),
+            queue: 77,
+            control_bytes: 1_100,
+            demand_bytes: 2_200,
+            speculative_bytes: 3_300,
+            ..PeerStatus::default()
+        };
+        let away = PeerStatus {
+            name: "london".to_owned(),
+            admitted: true,
+            to_renew: true,
+            away_seconds: Some(40.0),
+            masked_seconds: Some(30.0),
+            ..PeerStatus::default()
+        };
+        let status = OriginStatus {
+            life: 1,
+            sequence: 5,
+            log_after: 0,
+            objects: 8,
+            bytes: 1_000,
+            overwritten_bytes: 4_400,
+            lost: 2,
+            rotating: true,
+            writing: 0,
+            pushed: 0,
+            demands: 0,
+            absorbed: 0,
+            resyncs: 0,
+            replicas: vec![here, away],
+        };
+        let page = page(&status);
+        for words in [
+            "<td>catching up<td>3<td>1.3 s<td>75.0 %<td>90.0 %<td>-12 to +3 ms<td>77\
+             <td>1.1 kB<td>2.2 kB<td>3.3 kB",
+            "away for 40 s, masked for 30 s, to get a certificate<td>–<td>–<td>–<td>–<td>–<td>0",
+            "4.4 kB more for rollbacks",
+            "2 bodies are lost",
+            "<code>lull origin rotate --finish</code>",
+        ] {
+            assert!(page.contains(words), "no {words} in {page}");
+        }
+        let metrics = of_origin(&status);
+        for line in [
+            "lull_replica_away_seconds{replica=\"london\"} 40\n",
+            "lull_replica_to_renew{replica=\"london\"} 1\n",
+            "lull_origin_overwritten_bytes 4400\n",
+            "lull_origin_lost_bodies 2\n",
+        ] {
+            assert!(metrics.contains(line), "no {line} in {metrics}");
+        }
     }
 
     #[test]

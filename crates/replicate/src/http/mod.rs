@@ -5,7 +5,7 @@
 //! | replica | `GET`, `HEAD /PATH` | an object, with `ETag`, `Age`, ranges and the session's token |
 //! | origin | `PUT`, `DELETE /PATH` | a write of one object, with a token of the operator's |
 //! | both | `GET /.lull/status`, `/.lull/metrics`, `/.lull/` | JSON, for Prometheus, for people |
-//! | origin | `/.lull/tree`, `/.lull/transactions` and others | what [`client`] speaks, see there |
+//! | origin | `/.lull/tree`, `/.lull/transactions` and others | what [`client`] speaks, see there: all but the tree by a socket in the origin's folder only |
 //!
 //! `.lull` at the root is no name of an object, so nothing is hidden by it.
 
@@ -23,11 +23,12 @@ use std::path::{Path as FilePath, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use http::{HeaderValue, Request, Response, StatusCode, header};
+use http::{HeaderName, HeaderValue, Request, Response, StatusCode, header};
 use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
+use lull_transport::descriptors;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, UnixListener};
 use tokio::sync::{Semaphore, watch};
@@ -38,10 +39,15 @@ use content::Content;
 pub use origin::OriginFace;
 pub use replica::{Blocked, ReplicaFace};
 
+/// What carries the token of a session, in both directions.
+const SESSION: HeaderName = HeaderName::from_static("lull-session");
 /// The name of an origin's socket in its folder.
 const SOCKET: &str = "control.sock";
-/// Connections at a time; further ones wait.
-const CONNECTIONS: usize = 1_024;
+/// Descriptors that are for no connection of a face: for the database, for bodies that are read and written,
+/// for what speaks to the origin or to replicas. Else who connects might end the daemon.
+const RESERVED: u64 = 256;
+/// Connections of one face, however many descriptors there may be: each takes memory, too.
+const MOST: u64 = 16_384;
 /// For the head of a request.
 const HEAD: Duration = Duration::from_secs(10);
 /// For what is under way when the face is to end.
@@ -65,6 +71,17 @@ trait Stream: AsyncRead + AsyncWrite + Send + Unpin {}
 impl<S: AsyncRead + AsyncWrite + Send + Unpin> Stream for S {}
 
 impl Listener {
+    /// Connections at a time, where a process may have so many descriptors; further ones wait. Of a port and
+    /// a socket together they leave about a third.
+    fn places(&self, descriptors: u64) -> usize {
+        let free = descriptors.saturating_sub(RESERVED).max(64);
+        let share = match self {
+            Listener::Tcp(_) => free / 2,
+            Listener::Unix(_) => free / 8,
+        };
+        share.min(MOST) as usize
+    }
+
     async fn accept(&self) -> io::Result<Box<dyn Stream>> {
         match self {
             Listener::Tcp(listener) => {
@@ -111,7 +128,7 @@ impl Drop for Serving {
 
 async fn accept(listener: Listener, face: Arc<impl Face>, stop: watch::Receiver<bool>) {
     let mut tasks = JoinSet::new();
-    let places = Arc::new(Semaphore::new(CONNECTIONS));
+    let places = Arc::new(Semaphore::new(listener.places(descriptors())));
     let mut ending = stop.clone();
     loop {
         let next = async {
@@ -188,4 +205,23 @@ fn name_of(request: &Request<impl Sized>) -> Option<String> {
 /// The socket by which whoever may use an origin's folder gives it orders.
 fn socket(folder: &FilePath) -> PathBuf {
     folder.join(SOCKET)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn connections_leave_descriptors_for_everything_else() {
+        let folder = tempfile::tempdir().unwrap();
+        let tcp = Listener::Tcp(TcpListener::bind("127.0.0.1:0").await.unwrap());
+        let unix = Listener::Unix(UnixListener::bind(folder.path().join("socket")).unwrap());
+        for descriptors in [256, 1_024, 4_096, 65_536, u64::MAX] {
+            let (port, socket) = (tcp.places(descriptors), unix.places(descriptors));
+            assert!(port >= 32 && socket >= 8, "{descriptors}: {port} and {socket}");
+            let left = descriptors - (port + socket) as u64;
+            assert!(left >= 200_u64.min(descriptors / 3), "{descriptors}: {left} are left");
+        }
+        assert_eq!(tcp.places(u64::MAX) as u64, MOST);
+    }
 }

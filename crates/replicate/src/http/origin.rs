@@ -13,12 +13,13 @@ use base64::engine::general_purpose::STANDARD;
 use http::{HeaderName, HeaderValue, Method, Request, Response, StatusCode, header};
 use http_body_util::BodyExt;
 use hyper::body::Incoming;
+use percent_encoding::percent_decode_str;
 use serde::{Deserialize, Serialize};
 use tokio::net::{TcpListener, UnixListener};
 
 use super::content::Content;
 use super::transaction::{File, Intake, Malformed, Parser};
-use super::{Face, Listener, Serving, document, figures, line, name_of, socket};
+use super::{Face, Listener, SESSION, Serving, document, figures, line, name_of, socket};
 use crate::daemon::{DaemonError, OriginHandle, WriteError};
 use crate::origin::{Put, Refused, Transaction};
 use crate::path::{Path, RESERVED};
@@ -27,10 +28,15 @@ use crate::types::{LARGEST_BODY, Metadata, Sequence};
 
 /// The state that a transaction was made for.
 pub(super) const AFTER: HeaderName = HeaderName::from_static("lull-after");
+/// The folder of it that matters, percent-encoded; without it all does.
+pub(super) const WITHIN: HeaderName = HeaderName::from_static("lull-within");
 /// The state that a write has made.
 const SEQUENCE: HeaderName = HeaderName::from_static("lull-sequence");
 /// The longest order.
 const LONGEST_ORDER: usize = 64 * 1024;
+/// For so long the bodies of a transaction are kept that others were faster than: it is made anew, and names
+/// them.
+const KEEP: Duration = Duration::from_secs(120);
 
 /// What may be asked of an origin beside writes.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -40,6 +46,7 @@ pub(super) enum Order {
     Revoke { name: String },
     Rotate { finish: bool },
     Rollback { to: u64 },
+    Joined { names: Vec<String> },
     Wait { names: Vec<String>, sequence: u64 },
 }
 
@@ -73,12 +80,15 @@ pub struct OriginFace {
     origin: OriginHandle,
     /// Where replicas connect, as far as that is known: what tickets say unless they are told.
     address: Option<String>,
-    /// The hash of the operator's token; none where the file system guards the way in.
+    /// The hash of the operator's token; none where the file system guards the way in. Only there orders are
+    /// taken: browsers show a password to a page on behalf of others as well, and who writes files need not
+    /// be who lets replicas in.
     token: Option<blake3::Hash>,
 }
 
 impl OriginFace {
-    /// Opens the face on a port, for whoever shows `token` as a bearer token, or as a password.
+    /// Opens the face on a port, for whoever shows `token` as a bearer token, or as a password: for writes,
+    /// and for what tells of the origin.
     pub fn open(
         listener: TcpListener,
         origin: OriginHandle,
@@ -124,6 +134,10 @@ impl OriginFace {
     }
 
     async fn put(&self, path: Path, request: Request<Incoming>) -> Result<Done, Failed> {
+        if request.headers().contains_key(header::CONTENT_RANGE) {
+            // It would become all of the object (RFC 9110 §14.5).
+            return Err(Failed::Part);
+        }
         let size = request.headers().get(header::CONTENT_LENGTH);
         let size = size.and_then(|size| size.to_str().ok()?.parse::<u64>().ok());
         if size.is_some_and(|size| size > LARGEST_BODY.0) {
@@ -140,7 +154,10 @@ impl OriginFace {
             intake = intake.write(bytes.to_vec()).await?;
         }
         let payload = intake.finish().await?;
-        let metadata = Metadata { modified: self.origin.now(), executable: false };
+        // No header says whether it may be run: it stays what it was.
+        let before = self.origin.metadata(&path);
+        let executable = before.is_some_and(|metadata| metadata.executable);
+        let metadata = Metadata { modified: self.origin.now(), executable };
         self.write([(path, Put::Body(payload, metadata))].into()).await
     }
 
@@ -149,19 +166,32 @@ impl OriginFace {
     }
 
     async fn transaction(&self, request: Request<Incoming>) -> Result<Done, Failed> {
-        let after =
-            request.headers().get(AFTER).and_then(|after| after.to_str().ok()?.parse().ok());
-        let mut parser = Parser::new(self.origin.clone());
+        let header = |name| request.headers().get(name).and_then(|value| value.to_str().ok());
+        let after = header(AFTER).and_then(|after| after.parse().ok());
+        let within = header(WITHIN).map(|within| {
+            let within = percent_decode_str(within).decode_utf8_lossy().into_owned();
+            Path::new(&within).map_err(|error| Malformed::Path(within, error))
+        });
+        let within = within.transpose()?;
+        let mut parser = match after {
+            Some(_) => Parser::holding(self.origin.clone()),
+            None => Parser::new(self.origin.clone()),
+        };
         let mut body = request.into_body();
         while let Some(bytes) = next(&mut body).await? {
             parser.take(&bytes).await?;
         }
         let (changes, held) = parser.finish().await?;
         let written = match after {
-            Some(after) => self.origin.write_after(Sequence(after), changes).await,
+            Some(after) => self.origin.write_after(Sequence(after), within.as_ref(), changes).await,
             None => self.origin.write(changes).await,
         };
-        drop(held);
+        if let Err(WriteError::Moved(_)) = &written {
+            tokio::spawn(async move {
+                tokio::time::sleep(KEEP).await;
+                drop(held);
+            });
+        }
         Ok(Done::Sequence(written?.0))
     }
 
@@ -195,6 +225,10 @@ impl OriginFace {
                 Done::Nothing
             }
             Order::Rollback { to } => Done::Sequence(self.origin.rollback(Sequence(to)).await?.0),
+            Order::Joined { names } => {
+                self.origin.joined(&names)?;
+                Done::Nothing
+            }
             Order::Wait { names, sequence } => {
                 self.origin.wait_for(&names, Sequence(sequence)).await?;
                 Done::Nothing
@@ -231,8 +265,12 @@ impl OriginFace {
                 document(figures::PROMETHEUS, figures::of_origin(&status()))
             }
             (Method::GET, "tree") => self.tree(),
-            (Method::POST, "transactions") => done(&self.transaction(request).await?),
-            (Method::POST, "orders") => done(&self.order(request).await?),
+            (_, "transactions" | "orders") if self.token.is_some() => line(
+                StatusCode::FORBIDDEN,
+                "this is for lull's own commands, which come by the socket in the origin's folder",
+            ),
+            (Method::POST, "transactions") => self.done(&self.transaction(request).await?),
+            (Method::POST, "orders") => self.done(&self.order(request).await?),
             _ => line(
                 StatusCode::NOT_FOUND,
                 "here are /.lull/, /.lull/status and /.lull/metrics, to be asked for with GET",
@@ -264,17 +302,23 @@ impl OriginFace {
         } else {
             self.write([(path, Put::Delete)].into()).await
         };
-        Ok(done(&written?))
+        Ok(self.done(&written?))
     }
-}
 
-/// What is done, as JSON; and a state with the token of a session that has seen it.
-fn done(done: &Done) -> Response<Content> {
-    let mut response = document("application/json", figures::json(done));
-    if let Done::Sequence(sequence) = done {
-        response.headers_mut().insert(SEQUENCE, (*sequence).into());
+    /// What is done, as JSON; and a state with the token of a session that has seen it: who shows that to a
+    /// replica reads what was written, or something newer.
+    fn done(&self, done: &Done) -> Response<Content> {
+        let mut response = document("application/json", figures::json(done));
+        if let Done::Sequence(sequence) = done {
+            let headers = response.headers_mut();
+            headers.insert(SEQUENCE, (*sequence).into());
+            let token = self.origin.tokens().issue(Sequence(*sequence));
+            if let Ok(token) = HeaderValue::from_str(&token) {
+                headers.insert(SESSION, token);
+            }
+        }
+        response
     }
-    response
 }
 
 /// The next bytes of a request's body.
@@ -299,6 +343,8 @@ enum Failed {
     Daemon(#[from] DaemonError),
     #[error("the origin listens on all addresses: say by --address where the replica finds it")]
     Address,
+    #[error("an object is written as a whole: send all of it, without Content-Range")]
+    Part,
 }
 
 impl Failed {
@@ -312,18 +358,24 @@ impl Failed {
             }
             Failed::Malformed(Malformed::Large(_)) => StatusCode::PAYLOAD_TOO_LARGE,
             Failed::Malformed(Malformed::Changed(_)) => StatusCode::CONFLICT,
+            Failed::Malformed(Malformed::Store(error)) if error.is_passing() => {
+                StatusCode::SERVICE_UNAVAILABLE
+            }
             Failed::Malformed(Malformed::Store(_)) => StatusCode::INTERNAL_SERVER_ERROR,
             Failed::Malformed(Malformed::Held(_)) => StatusCode::SERVICE_UNAVAILABLE,
             Failed::Malformed(_) => StatusCode::BAD_REQUEST,
             Failed::Write(WriteError::Moved(_)) => StatusCode::PRECONDITION_FAILED,
+            Failed::Write(WriteError::Refused(Refused::NotStored(_))) => StatusCode::GONE,
             Failed::Write(WriteError::Refused(Refused::Busy) | WriteError::Stopped) => {
                 StatusCode::SERVICE_UNAVAILABLE
             }
             Failed::Write(_) => StatusCode::CONFLICT,
             Failed::Daemon(DaemonError::NoReplica(_)) => StatusCode::NOT_FOUND,
-            Failed::Daemon(DaemonError::Rotation(_)) => StatusCode::CONFLICT,
+            Failed::Daemon(DaemonError::Rotation(_) | DaemonError::NotJoined(_)) => {
+                StatusCode::CONFLICT
+            }
             Failed::Daemon(_) => StatusCode::INTERNAL_SERVER_ERROR,
-            Failed::Address => StatusCode::BAD_REQUEST,
+            Failed::Address | Failed::Part => StatusCode::BAD_REQUEST,
         }
     }
 }

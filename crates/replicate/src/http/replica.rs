@@ -5,26 +5,28 @@ use std::path::Path as FilePath;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
+use bytes::Bytes as Buffer;
 use http::header::{self, HeaderMap};
-use http::{HeaderName, HeaderValue, Method, Request, Response, StatusCode, Uri};
+use http::{HeaderValue, Method, Request, Response, StatusCode, Uri};
 use hyper::body::Incoming;
 use tokio::net::TcpListener;
 use tokio::sync::mpsc::channel;
+use tokio::time::timeout;
 
 use super::content::Content;
 use super::origin::local;
-use super::{Face, Listener, Serving, document, figures, line, name_of};
+use super::{Face, Listener, SESSION, Serving, document, figures, line, name_of};
 use crate::daemon::{Found, ReadError, ReplicaHandle};
 use crate::path::{Path, RESERVED};
 use crate::token::{Keyring, TokenError};
-use crate::types::{Metadata, Sequence};
+use crate::types::{Metadata, Sequence, Version};
 use crate::wire::PIECE;
 
-/// What carries the token of a session, in both directions.
-const SESSION: HeaderName = HeaderName::from_static("lull-session");
-/// Its cookie, which a browser shows to one host only; and the parameter of a query that takes it to
+/// The cookie of a session, which a browser shows to one host only; and the parameter of a query that takes it to
 /// another replica.
 const COOKIE: &str = "lull-session";
+/// Who takes nothing of a body for so long keeps it no longer: what is overwritten in it may go meanwhile.
+const STALLED: Duration = Duration::from_secs(60);
 
 /// What happens to a read that cannot be answered now (SSR §6.2.2).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -48,17 +50,51 @@ impl Blocked {
     }
 }
 
+/// What is shown at a port.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Shows {
+    Objects,
+    /// How the replica is.
+    Figures,
+    Both,
+}
+
 /// The HTTP face of a replica.
 #[derive(Debug)]
 pub struct ReplicaFace {
     replica: ReplicaHandle,
     blocked: Blocked,
+    shows: Shows,
 }
 
 impl ReplicaFace {
-    /// Opens the face.
+    /// Opens the face, for objects and for what tells how the replica is.
     pub fn open(listener: TcpListener, replica: ReplicaHandle, blocked: Blocked) -> Serving {
-        Serving::open(Listener::Tcp(listener), Arc::new(ReplicaFace { replica, blocked }))
+        Self::showing(Shows::Both, listener, replica, blocked)
+    }
+
+    /// Opens it for objects only.
+    pub fn open_objects(
+        listener: TcpListener,
+        replica: ReplicaHandle,
+        blocked: Blocked,
+    ) -> Serving {
+        Self::showing(Shows::Objects, listener, replica, blocked)
+    }
+
+    /// Opens it only for what tells how the replica is.
+    pub fn open_figures(listener: TcpListener, replica: ReplicaHandle) -> Serving {
+        Self::showing(Shows::Figures, listener, replica, Blocked::Wait)
+    }
+
+    fn showing(
+        shows: Shows,
+        listener: TcpListener,
+        replica: ReplicaHandle,
+        blocked: Blocked,
+    ) -> Serving {
+        let face = ReplicaFace { replica, blocked, shows };
+        Serving::open(Listener::Tcp(listener), Arc::new(face))
     }
 
     /// Opens it as a socket in the replica's folder, for whoever may use that.
@@ -71,7 +107,8 @@ impl ReplicaFace {
         blocked: Blocked,
     ) -> io::Result<Serving> {
         let listener = local(folder)?;
-        Ok(Serving::open(Listener::Unix(listener), Arc::new(ReplicaFace { replica, blocked })))
+        let face = ReplicaFace { replica, blocked, shows: Shows::Both };
+        Ok(Serving::open(Listener::Unix(listener), Arc::new(face)))
     }
 
     async fn object(&self, name: &str, request: &Request<Incoming>) -> Response<Content> {
@@ -87,17 +124,55 @@ impl ReplicaFace {
         let Ok(path) = Path::new(&file) else {
             return line(StatusCode::NOT_FOUND, format_args!("there is no `{file}`"));
         };
-        let read = self.replica.object(&path, seen.at, self.blocked.patience());
-        let (at, found) = match read.await {
+        let patience = self.blocked.patience();
+        let read = match self.without_body(&path, seen.at, patience, request).await {
+            Ok(None) => {
+                let read = self.replica.object(&path, seen.at, patience).await;
+                read.map(|(at, found)| (at, found.map(|found| self.found(found, &path, request))))
+            }
+            Ok(Some(read)) => Ok(read),
+            Err(error) => Err(error),
+        };
+        let (at, response) = match read {
             Ok(read) => read,
             Err(error) => return self.unanswered(error, request.uri(), seen),
         };
-        let mut response = match found {
-            None => line(StatusCode::NOT_FOUND, format_args!("there is no `{path}`")),
-            Some(found) => self.found(found, &path, request),
-        };
+        let mut response = response
+            .unwrap_or_else(|| line(StatusCode::NOT_FOUND, format_args!("there is no `{path}`")));
         self.remember(at, seen, response.headers_mut());
         response
+    }
+
+    /// What needs no body, so that it waits for none: a state, and the answer unless there is no such object.
+    /// None if it is not such a request.
+    async fn without_body(
+        &self,
+        path: &Path,
+        after: Sequence,
+        patience: Option<Duration>,
+        request: &Request<Incoming>,
+    ) -> Result<Option<(Sequence, Option<Response<Content>>)>, ReadError> {
+        let is_head = request.method() == Method::HEAD;
+        let known = request.headers().get(header::IF_NONE_MATCH);
+        if !is_head && known.is_none() {
+            return Ok(None);
+        }
+        let (at, version) = self.replica.entry(path, after, patience).await?;
+        let Some(version) = version else { return Ok(Some((at, None))) };
+        let mut response = self.head(&version, path);
+        if known.is_some_and(|tags| names(tags, &tag_of(&version))) {
+            *response.status_mut() = StatusCode::NOT_MODIFIED;
+            if !is_head {
+                self.replica.count_read(path);
+            }
+        } else if is_head {
+            // Ranges are for GET (RFC 9110 §14.2).
+            let size = version.content.size.0;
+            response.headers_mut().insert(header::CONTENT_LENGTH, size.into());
+        } else {
+            return Ok(None);
+        }
+        Ok(Some((at, Some(response))))
     }
 
     /// The session has seen this state.
@@ -115,7 +190,9 @@ impl ReplicaFace {
     }
 
     fn unanswered(&self, error: ReadError, uri: &Uri, seen: Seen) -> Response<Content> {
-        if let (Blocked::Redirect(_, other), ReadError::Waits(_)) = (&self.blocked, &error) {
+        if let (Blocked::Redirect(_, other), ReadError::Waits(_) | ReadError::Scarce) =
+            (&self.blocked, &error)
+        {
             let token = (seen.at > Sequence::ZERO).then(|| self.replica.tokens().issue(seen.at));
             let place = elsewhere(other, uri, token.as_deref());
             let mut response = line(StatusCode::TEMPORARY_REDIRECT, error);
@@ -124,15 +201,16 @@ impl ReplicaFace {
             }
             return response;
         }
+        if error == ReadError::Lost {
+            return line(StatusCode::BAD_GATEWAY, error);
+        }
         let mut response = line(StatusCode::SERVICE_UNAVAILABLE, error);
         response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from_static("1"));
         response
     }
 
-    fn found(&self, found: Found, path: &Path, request: &Request<Incoming>) -> Response<Content> {
-        let content = found.version.content;
-        let size = content.size.0;
-        let tag = format!("\"{}\"", content.digest);
+    /// The head of a response that tells of a version.
+    fn head(&self, version: &Version, path: &Path) -> Response<Content> {
         let mut response = Response::new(Content::none());
         let headers = response.headers_mut();
         let mut set = |name, text: &str| {
@@ -140,8 +218,8 @@ impl ReplicaFace {
                 headers.insert(name, value);
             }
         };
-        set(header::ETAG, &tag);
-        set(header::LAST_MODIFIED, &date(content.metadata));
+        set(header::ETAG, &tag_of(version));
+        set(header::LAST_MODIFIED, &date(version.content.metadata));
         // Any other cache would answer without the promises: it asks here each time.
         set(header::CACHE_CONTROL, "no-cache");
         set(header::ACCEPT_RANGES, "bytes");
@@ -149,11 +227,14 @@ impl ReplicaFace {
         if let Some(age) = self.replica.staleness() {
             set(header::AGE, &age.as_secs().to_string());
         }
+        response
+    }
+
+    fn found(&self, found: Found, path: &Path, request: &Request<Incoming>) -> Response<Content> {
+        let size = found.version.content.size.0;
+        let mut response = self.head(&found.version, path);
         let asked = request.headers();
-        if asked.get(header::IF_NONE_MATCH).is_some_and(|tags| names(tags, &tag)) {
-            *response.status_mut() = StatusCode::NOT_MODIFIED;
-            return response;
-        }
+        let tag = tag_of(&found.version);
         let fresh = asked.get(header::IF_RANGE).is_none_or(|of| of.as_bytes() == tag.as_bytes());
         let range =
             asked.get(header::RANGE).filter(|_| fresh).and_then(|range| range.to_str().ok());
@@ -170,11 +251,9 @@ impl ReplicaFace {
                 return response;
             }
         };
-        if request.method() == Method::HEAD {
-            response.headers_mut().insert(header::CONTENT_LENGTH, (end - begin).into());
-        } else {
-            *response.body_mut() = bytes(found, begin, end);
-        }
+        let (replica, patience) = (self.replica.clone(), self.blocked.patience());
+        let reading = Reading { replica, path: path.clone(), patience, found };
+        *response.body_mut() = reading.bytes(begin, end);
         response
     }
 }
@@ -185,33 +264,72 @@ fn set_range(response: &mut Response<Content>, text: &str) {
     }
 }
 
-/// The bytes from `begin` to before `end`, as they are taken.
-fn bytes(found: Found, begin: u64, end: u64) -> Content {
-    if begin == end {
-        return Content::none();
-    }
-    let (sender, pieces) = channel(2);
-    tokio::spawn(async move {
-        let piece = PIECE as u64;
-        for number in begin / piece..end.div_ceil(piece) {
-            let read = match found.piece(u32::try_from(number).unwrap_or(u32::MAX)).await {
-                Ok(Some(bytes)) => {
+/// A body that is on its way to who reads it.
+struct Reading {
+    replica: ReplicaHandle,
+    path: Path,
+    patience: Option<Duration>,
+    found: Found,
+}
+
+impl Reading {
+    /// The bytes from `begin` to before `end`, as they are taken.
+    fn bytes(mut self, begin: u64, end: u64) -> Content {
+        if begin == end {
+            return Content::none();
+        }
+        let (sender, pieces) = channel(2);
+        tokio::spawn(async move {
+            let piece = PIECE as u64;
+            for number in begin / piece..end.div_ceil(piece) {
+                let room = match timeout(STALLED, sender.reserve()).await {
+                    Ok(room) => room,
+                    Err(_) => {
+                        self.found.let_go();
+                        sender.reserve().await
+                    }
+                };
+                // Nobody takes it any more.
+                let Ok(room) = room else { return };
+                let read = self.piece(u32::try_from(number).unwrap_or(u32::MAX)).await;
+                let read = read.map(|bytes| {
                     let first = number * piece;
                     let from = begin.saturating_sub(first).min(bytes.len() as u64) as usize;
                     let to = (end - first).min(bytes.len() as u64) as usize;
-                    Ok(bytes.slice(from..to))
+                    bytes.slice(from..to)
+                });
+                let last = read.is_err();
+                room.send(read);
+                if last {
+                    return;
                 }
-                // It was overwritten long ago, or given up. The client sees that the rest is missing.
-                Ok(None) => Err(io::ErrorKind::NotFound.into()),
-                Err(_) => Err(io::ErrorKind::BrokenPipe.into()),
-            };
-            let last = read.is_err();
-            if sender.send(read).await.is_err() || last {
-                return;
+            }
+        });
+        Content::Pieces { pieces, left: Some(end - begin) }
+    }
+
+    async fn piece(&mut self, number: u32) -> io::Result<Buffer> {
+        /// How often a body is looked for that goes bad while it is read.
+        const TRIES: usize = 8;
+        for _ in 0..TRIES {
+            match self.found.piece(number).await {
+                Ok(Some(bytes)) => return Ok(bytes),
+                // If it is still current it is fetched again.
+                Ok(None) => {
+                    let again =
+                        self.replica.version(&self.path, self.found.version, self.patience).await;
+                    match again {
+                        Ok(Some(found)) => self.found = found,
+                        Ok(None) => break,
+                        Err(_) => return Err(io::ErrorKind::BrokenPipe.into()),
+                    }
+                }
+                Err(_) => return Err(io::ErrorKind::BrokenPipe.into()),
             }
         }
-    });
-    Content::Pieces { pieces, left: Some(end - begin) }
+        // It was overwritten long ago. The client sees that the rest is missing.
+        Err(io::ErrorKind::NotFound.into())
+    }
 }
 
 /// What a `Range` asks for.
@@ -309,6 +427,10 @@ fn elsewhere(other: &Uri, uri: &Uri, token: Option<&str>) -> String {
     format!("{}{}{mark}{}", base.trim_end_matches('/'), uri.path(), query.join("&"))
 }
 
+fn tag_of(version: &Version) -> String {
+    format!("\"{}\"", version.content.digest)
+}
+
 fn date(metadata: Metadata) -> String {
     let nanos = u64::try_from(metadata.modified.as_nanos()).unwrap_or(0);
     let time = SystemTime::UNIX_EPOCH + Duration::from_nanos(nanos);
@@ -331,13 +453,16 @@ impl Face for ReplicaFace {
         let Some(name) = name_of(&request) else {
             return line(StatusCode::BAD_REQUEST, "the path is no UTF-8");
         };
-        let Some(own) = name.strip_prefix(RESERVED).and_then(|own| own.strip_prefix('/')) else {
-            return self.object(&name, &request).await;
-        };
+        let own = name.strip_prefix(RESERVED).and_then(|own| own.strip_prefix('/'));
         let status = || self.replica.status();
         match own {
-            "status" => document("application/json", figures::json(&status())),
-            "metrics" => document(figures::PROMETHEUS, figures::of_replica(&status())),
+            None if self.shows != Shows::Figures => self.object(&name, &request).await,
+            // No object has such a name.
+            Some(_) if self.shows == Shows::Objects => {
+                line(StatusCode::NOT_FOUND, format_args!("there is no `{name}`"))
+            }
+            Some("status") => document("application/json", figures::json(&status())),
+            Some("metrics") => document(figures::PROMETHEUS, figures::of_replica(&status())),
             _ => line(StatusCode::NOT_FOUND, "here are /.lull/status and /.lull/metrics"),
         }
     }

@@ -8,9 +8,8 @@ use std::io;
 use lull_cc::Bytes;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
-use tokio::task::spawn_blocking;
 
-use crate::daemon::{HeldBody, OriginHandle, WriteError};
+use crate::daemon::{HeldBody, OriginHandle, WriteError, blocking};
 use crate::origin::{Put, Transaction};
 use crate::path::{Path, PathError};
 use crate::store::{Bodies, Body, Stager, StoreError};
@@ -122,12 +121,12 @@ impl Intake {
     pub(super) async fn write(self, bytes: Vec<u8>) -> Result<Self, Malformed> {
         let mut stager = self.0;
         let write = move || stager.write(&bytes).map(|outcome| outcome.map(|()| stager));
-        let written = spawn_blocking(write).await.map_err(io::Error::other)?;
+        let written = blocking(write).await.unwrap_or(Err(StoreError::Stopped));
         Ok(Intake(written??))
     }
 
     pub(super) async fn finish(self) -> Result<Payload<Body>, Malformed> {
-        let finished = spawn_blocking(move || self.0.finish()).await.map_err(io::Error::other)?;
+        let finished = blocking(move || self.0.finish()).await.unwrap_or(Err(StoreError::Stopped));
         Ok(finished??)
     }
 }
@@ -136,6 +135,8 @@ impl Intake {
 /// the transaction is, and held for it.
 pub(super) struct Parser {
     origin: OriginHandle,
+    /// All bodies are held, so that they are here for another try.
+    holds_all: bool,
     bytes: Vec<u8>,
     changes: BTreeMap<Path, Put<Body>>,
     /// Bytes of the bodies in `changes` that are in memory.
@@ -153,6 +154,7 @@ impl Parser {
     pub(super) fn new(origin: OriginHandle) -> Self {
         Parser {
             origin,
+            holds_all: false,
             bytes: Vec::new(),
             changes: BTreeMap::new(),
             in_memory: 0,
@@ -162,6 +164,11 @@ impl Parser {
             body: None,
             ended: false,
         }
+    }
+
+    /// For a transaction that may be refused only to be made again.
+    pub(super) fn holding(origin: OriginHandle) -> Self {
+        Parser { holds_all: true, ..Self::new(origin) }
     }
 
     pub(super) async fn take(&mut self, mut bytes: &[u8]) -> Result<(), Malformed> {
@@ -239,6 +246,7 @@ impl Parser {
         }
         let metadata = file.metadata();
         let put = match payload.bytes {
+            _ if self.holds_all => self.hold(payload, metadata).await?,
             Body::Memory(_) if self.in_memory + payload.size.0 > MOST_IN_MEMORY => {
                 self.hold(payload, metadata).await?
             }
@@ -367,6 +375,24 @@ mod tests {
         for (path, version) in tree.objects {
             assert!(origin.has_body(&version.content.digest), "{path}");
         }
+        daemon.stop().await.unwrap();
+    }
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn of_a_transaction_that_may_be_made_again_all_bodies_are_in_the_store() {
+        let (_folder, daemon) = origin().await;
+        let origin = daemon.handle();
+        let mut parser = Parser::holding(origin.clone());
+        for number in 0..4 {
+            parser.take(&stream(number)).await.unwrap();
+        }
+        parser.take(&END).await.unwrap();
+        let (changes, held) = parser.finish().await.unwrap();
+        let is_named = |put: &Put<Body>| matches!(put, Put::Stored(_));
+        assert!(changes.changes.values().all(is_named) && held.len() == 4);
+        // It is refused, and another one names them.
+        drop(changes);
+        assert!((0..4).all(|number| origin.has_body(&digest(number))));
         daemon.stop().await.unwrap();
     }
 

@@ -31,7 +31,7 @@ mod ticket;
 
 use core::time::Duration;
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use rcgen::{
@@ -60,6 +60,11 @@ const LIFETIME: Duration = Duration::from_secs(365 * 86_400);
 /// Certificates count from some time before they are issued, for clocks that are behind.
 const BEFORE: Duration = Duration::from_secs(86_400);
 
+/// Whether there is one in a folder.
+pub(crate) fn exists(folder: &Path) -> bool {
+    files::file(folder).exists()
+}
+
 /// Why an identity cannot be made or used.
 #[derive(Debug, Error)]
 pub enum IdentityError {
@@ -69,6 +74,13 @@ pub enum IdentityError {
     /// There is one already.
     #[error("`{}` has an identity in it already: name another folder", .0.display())]
     Exists(PathBuf),
+    /// There is one of another origin.
+    #[error(
+        "`{}` is that of a replica of another origin, or of one whose authority was replaced meanwhile: \
+         name another folder, or delete identity.json there to keep only its files",
+        .0.display()
+    )]
+    Another(PathBuf),
     /// What is in it is not what was written.
     #[error("`{}` is damaged: restore it from a backup, or begin anew", .0.display())]
     Damaged(PathBuf),

@@ -24,7 +24,7 @@ use super::{
 };
 use crate::message::{Enrol, Enrolled, NotEnrolled};
 use crate::time::WallTime;
-use crate::token::TokenKey;
+use crate::token::{Keyring, TokenKey};
 use crate::types::{Digest, ReplicaId};
 
 /// A certificate and its key, both in DER.
@@ -54,6 +54,9 @@ struct Known {
     /// The newest one came with another authority to trust, which was being replaced.
     #[serde(default)]
     trusts_both: bool,
+    /// And with another key of session tokens to believe in.
+    #[serde(default)]
+    believes_both: bool,
     revoked: bool,
 }
 
@@ -63,7 +66,12 @@ struct Kept {
     /// The one that issues, and while it is being changed the one before.
     authorities: Vec<Certified>,
     origin: Certified,
+    /// The key that session tokens are made with.
     token_key: [u8; 32],
+    /// One more that is believed in: while the authority is being changed the next one, so that all know
+    /// it before any token is made with it; then the one before, until none is made with that.
+    #[serde(default)]
+    other_token_key: Option<[u8; 32]>,
     replicas: BTreeMap<u32, Known>,
 }
 
@@ -72,6 +80,8 @@ struct Kept {
 pub struct OriginIdentity {
     folder: PathBuf,
     kept: Kept,
+    /// What [`take_settled`](OriginIdentity::take_settled) tells.
+    settled: bool,
 }
 
 impl fmt::Debug for OriginIdentity {
@@ -166,10 +176,11 @@ impl OriginIdentity {
             authorities: vec![authority],
             origin,
             token_key: random()?,
+            other_token_key: None,
             replicas: BTreeMap::new(),
         };
         files::create(folder, &kept)?;
-        Ok(OriginIdentity { folder: folder.to_owned(), kept })
+        Ok(OriginIdentity { folder: folder.to_owned(), kept, settled: false })
     }
 
     /// The identity in `folder`. The origin's own certificate is renewed if it is old.
@@ -181,7 +192,7 @@ impl OriginIdentity {
         if kept.authorities.is_empty() {
             return Err(IdentityError::Damaged(files::file(folder)));
         }
-        let mut identity = OriginIdentity { folder: folder.to_owned(), kept };
+        let mut identity = OriginIdentity { folder: folder.to_owned(), kept, settled: false };
         identity.renew_if_old(now)?;
         Ok(identity)
     }
@@ -210,14 +221,28 @@ impl OriginIdentity {
     ) -> Result<T, E> {
         let mut kept = self.kept.clone();
         let value = change(&mut kept)?;
+        let settled = settle(&mut kept);
         files::write(&self.folder, &kept)?;
         self.kept = kept;
+        self.settled |= settled;
         Ok(value)
     }
 
-    /// The key of session tokens.
-    pub fn token_key(&self) -> TokenKey {
-        TokenKey::new(self.kept.token_key)
+    /// The keys of session tokens, as replicas have them.
+    pub fn keyring(&self) -> Keyring {
+        let other = self.kept.other_token_key.map(TokenKey::new);
+        Keyring::new(TokenKey::new(self.kept.token_key), other)
+    }
+
+    /// Whether the key of session tokens that was replaced has been given up since this was asked last: all
+    /// replicas are to be told to do so, too.
+    pub fn take_settled(&mut self) -> bool {
+        core::mem::take(&mut self.settled)
+    }
+
+    /// Whether the authority is being changed.
+    pub fn is_rotating(&self) -> bool {
+        self.kept.authorities.len() > 1
     }
 
     /// Makes a ticket for a new replica of this name, to be used within `valid`. If there is a
@@ -247,6 +272,7 @@ impl OriginIdentity {
                 certificates: Vec::new(),
                 authority: None,
                 trusts_both: false,
+                believes_both: false,
                 revoked: false,
             });
             let until = now.plus(valid).as_nanos();
@@ -317,10 +343,10 @@ impl OriginIdentity {
 
     /// The replicas and their names; whether they have ever joined, and were not revoked.
     pub fn replicas(&self) -> impl Iterator<Item = (ReplicaId, &str, bool)> {
-        self.kept.replicas.iter().map(|(number, known)| {
-            let joined = !known.certificates.is_empty() && !known.revoked;
-            (ReplicaId(*number), &*known.name, joined)
-        })
+        self.kept
+            .replicas
+            .iter()
+            .map(|(number, known)| (ReplicaId(*number), &*known.name, known.has_joined()))
     }
 
     /// Who is at the other end, by the certificates that it has shown and TLS has verified. To be
@@ -408,8 +434,8 @@ impl OriginIdentity {
     }
 
     /// Begins to change the authority: replicas get certificates of the new one, and trust it, when
-    /// they renew. The old one is trusted as well, and the origin goes on to show a certificate of it. The
-    /// key of session tokens is replaced likewise.
+    /// they renew. The old one is trusted as well, and the origin goes on to show a certificate of it. So
+    /// with the key of session tokens: all learn the new one, and go on to make tokens with the old one.
     ///
     /// # Errors
     /// If it is being changed already, or the file cannot be written.
@@ -419,21 +445,25 @@ impl OriginIdentity {
                 return Err(RotationError::UnderWay);
             }
             kept.authorities.insert(0, make_authority(now)?);
-            // Whoever has seen the key of the authority has seen this one.
-            kept.token_key = random()?;
+            // Whoever has seen the key of the authority has seen that of tokens.
+            kept.other_token_key = Some(random()?);
             Ok(())
         })
     }
 
     /// Whether a replica is to get a new certificate: the one that it has is of an authority that is
-    /// being replaced, or it came with one to trust that was.
+    /// being replaced, or it came with an authority to trust or a key to believe in that was.
     pub fn is_behind(&self, replica: ReplicaId) -> bool {
-        let over = self.kept.authorities.len() == 1;
-        let known = self.kept.replicas.get(&replica.0);
-        known.is_some_and(|known| behind(&self.kept, known) || over && known.trusts_both)
+        let kept = &self.kept;
+        kept.replicas.get(&replica.0).is_some_and(|known| {
+            behind(kept, known)
+                || kept.authorities.len() == 1 && known.trusts_both
+                || kept.other_token_key.is_none() && known.believes_both
+        })
     }
 
-    /// Ends it: the old authority counts no more.
+    /// Ends it: the old authority counts no more. Tokens are made with the new key from now on; the old one
+    /// is believed in until all replicas have heard of that.
     ///
     /// # Errors
     /// If replicas would be shut out, it was not begun, or the file cannot be written.
@@ -453,6 +483,9 @@ impl OriginIdentity {
             }
             kept.authorities.truncate(1);
             kept.origin = make_origin(&kept.authorities[0], now)?;
+            if let Some(next) = kept.other_token_key {
+                kept.other_token_key = Some(core::mem::replace(&mut kept.token_key, next));
+            }
             for known in kept.replicas.values_mut() {
                 // They name the old authority.
                 known.ticket = None;
@@ -462,12 +495,27 @@ impl OriginIdentity {
     }
 }
 
+impl Known {
+    fn has_joined(&self) -> bool {
+        !self.certificates.is_empty() && !self.revoked
+    }
+}
+
 /// Whether a replica does not trust the newest authority yet, as far as is known: it has used no
 /// certificate of it.
 fn behind(kept: &Kept, known: &Known) -> bool {
     let newest = hex(&fingerprint(&kept.authorities[0].certificate));
-    let joined = !known.certificates.is_empty() && !known.revoked;
-    joined && (known.certificates.len() > 1 || known.authority.as_deref() != Some(&newest[..]))
+    known.has_joined()
+        && (known.certificates.len() > 1 || known.authority.as_deref() != Some(&newest[..]))
+}
+
+/// Gives up the key of session tokens that was replaced, once no replica makes tokens with it any more:
+/// each has used a certificate that came since. Whether that is now.
+fn settle(kept: &mut Kept) -> bool {
+    let still =
+        |known: &Known| known.has_joined() && (known.trusts_both || known.certificates.len() > 1);
+    let is_over = kept.authorities.len() == 1 && !kept.replicas.values().any(still);
+    is_over && kept.other_token_key.take().is_some()
 }
 
 /// Issues a certificate for the key of a request, and notes it.
@@ -486,14 +534,16 @@ fn certify(
     let certificate = issue(authority, &parameters, &request.public_key)?;
     let authorities = kept.authorities.iter().map(|one| one.certificate.clone()).collect();
     let of = hex(&fingerprint(&authority.certificate));
-    let both = kept.authorities.len() > 1;
+    let (both, other_token_key) = (kept.authorities.len() > 1, kept.other_token_key);
     let known = kept.replicas.get_mut(&replica.0).ok_or(NotEnrolled::Ticket)?;
     known.authority = Some(of);
     known.trusts_both = both;
+    known.believes_both = other_token_key.is_some();
     known.certificates.insert(0, hex(&fingerprint(&certificate)));
     // One that was issued and never used makes room for the next.
     if known.certificates.len() > 2 {
         known.certificates.remove(1);
     }
-    Ok(Enrolled { replica, certificate, authorities, token_key: kept.token_key })
+    let token_key = kept.token_key;
+    Ok(Enrolled { replica, certificate, authorities, token_key, other_token_key })
 }

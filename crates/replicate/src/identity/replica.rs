@@ -12,7 +12,9 @@ use rustls::{ClientConfig, RootCertStore};
 use serde::{Deserialize, Serialize};
 
 use super::pinned::Pinned;
-use super::{IdentityError, ORIGIN_NAME, Ticket, certificate, files, is_old, key, provider};
+use super::{
+    IdentityError, ORIGIN_NAME, Ticket, certificate, files, fingerprint, is_old, key, provider,
+};
 use crate::message::{Enrol, Enrolled};
 use crate::time::WallTime;
 use crate::token::{Keyring, TokenKey};
@@ -26,10 +28,11 @@ struct Kept {
     key: Vec<u8>,
     certificate: Vec<u8>,
     authorities: Vec<Vec<u8>>,
+    /// The key that session tokens are made with.
     token_key: [u8; 32],
-    /// The one before, while the authority is being replaced.
-    #[serde(default)]
-    previous_token_key: Option<[u8; 32]>,
+    /// One more that is believed in, while one takes the place of the other.
+    #[serde(default, alias = "previous_token_key")]
+    other_token_key: Option<[u8; 32]>,
     issued: i64,
 }
 
@@ -43,11 +46,13 @@ fn request(key: &KeyPair) -> Result<Vec<u8>, IdentityError> {
     Ok(CertificateParams::default().serialize_request(key)?.der().to_vec())
 }
 
-/// A replica that has a ticket, and is no replica yet.
+/// A replica that has a ticket, and is no replica yet, or one that is to become another.
 pub struct Joining {
     ticket: Ticket,
     key: KeyPair,
     request: Vec<u8>,
+    /// There is an identity in the folder, the place of which the new one takes.
+    again: bool,
 }
 
 impl fmt::Debug for Joining {
@@ -64,7 +69,20 @@ impl Joining {
     pub fn new(ticket: Ticket) -> Result<Self, IdentityError> {
         let key = KeyPair::generate()?;
         let request = request(&key)?;
-        Ok(Joining { ticket, key, request })
+        Ok(Joining { ticket, key, request, again: false })
+    }
+
+    /// Begins to take the place of an identity, of which nothing else is used any more.
+    ///
+    /// # Errors
+    /// As for [`new`](Joining::new), and if that does not trust the origin of the ticket: then it may be
+    /// another one's.
+    pub fn again(ticket: Ticket, before: &ReplicaIdentity) -> Result<Self, IdentityError> {
+        let mut authorities = before.kept.authorities.iter();
+        if !authorities.any(|one| fingerprint(one) == ticket.authority) {
+            return Err(IdentityError::Another(before.folder.clone()));
+        }
+        Ok(Joining { again: true, ..Joining::new(ticket)? })
     }
 
     /// How to connect to the origin, at the address of the ticket: without a certificate, and only to
@@ -96,7 +114,7 @@ impl Joining {
     /// The origin has answered: the identity is kept in `folder` from now on.
     ///
     /// # Errors
-    /// If there is one already, or the file cannot be written.
+    /// If there is one already that it is not to take the place of, or the file cannot be written.
     pub fn finish(
         self,
         folder: &Path,
@@ -110,10 +128,14 @@ impl Joining {
             certificate: enrolled.certificate,
             authorities: enrolled.authorities,
             token_key: enrolled.token_key,
-            previous_token_key: None,
+            other_token_key: enrolled.other_token_key,
             issued: now.as_nanos(),
         };
-        files::create(folder, &kept)?;
+        if self.again {
+            files::write(folder, &kept)?;
+        } else {
+            files::create(folder, &kept)?;
+        }
         Ok(ReplicaIdentity { folder: folder.to_owned(), kept })
     }
 }
@@ -176,10 +198,24 @@ impl ReplicaIdentity {
         &self.kept.address
     }
 
+    /// The origin listens there from now on: whoever does is known by its certificate.
+    ///
+    /// # Errors
+    /// If the file cannot be written.
+    pub fn set_address(&mut self, address: &str) -> Result<(), IdentityError> {
+        if self.kept.address == address {
+            return Ok(());
+        }
+        let kept = Kept { address: address.to_owned(), ..self.kept.clone() };
+        files::write(&self.folder, &kept)?;
+        self.kept = kept;
+        Ok(())
+    }
+
     /// The keys of session tokens.
     pub fn keyring(&self) -> Keyring {
-        let previous = self.kept.previous_token_key.map(TokenKey::new);
-        Keyring::new(TokenKey::new(self.kept.token_key), previous)
+        let other = self.kept.other_token_key.map(TokenKey::new);
+        Keyring::new(TokenKey::new(self.kept.token_key), other)
     }
 
     /// How to connect to the origin.
@@ -230,13 +266,6 @@ impl ReplicaIdentity {
         enrolled: Enrolled,
         now: WallTime,
     ) -> Result<(), IdentityError> {
-        // As long as the old authority counts, sessions that began under it go on.
-        let is_over = enrolled.authorities.len() < 2;
-        let previous_token_key = match enrolled.token_key == self.kept.token_key {
-            _ if is_over => None,
-            true => self.kept.previous_token_key,
-            false => Some(self.kept.token_key),
-        };
         let kept = Kept {
             replica: self.kept.replica,
             address: self.kept.address.clone(),
@@ -244,7 +273,7 @@ impl ReplicaIdentity {
             certificate: enrolled.certificate,
             authorities: enrolled.authorities,
             token_key: enrolled.token_key,
-            previous_token_key,
+            other_token_key: enrolled.other_token_key,
             issued: now.as_nanos(),
         };
         files::write(&self.folder, &kept)?;

@@ -13,7 +13,7 @@ use rustls::{
 use tempfile::TempDir;
 
 use super::*;
-use crate::token::TokenError;
+use crate::token::{Keyring, TokenError};
 use crate::types::{ReplicaId, Sequence};
 
 const DAY: u64 = 86_400;
@@ -126,7 +126,7 @@ fn a_ticket_lets_one_replica_join_once() {
         OriginIdentity::open(&world.folder.path().join("origin"), at(2)).expect("it was written");
     assert_eq!(world.connect(&again, 2), Ok(Peer::Replica(ReplicaId(0))));
     assert_eq!((again.replica(), again.address()), (ReplicaId(0), "origin.example:4711"));
-    let token = crate::token::Keyring::new(world.origin.token_key(), None).issue(FIVE);
+    let token = world.origin.keyring().issue(FIVE);
     assert_eq!(again.keyring().verify(&token), Ok(FIVE));
 }
 
@@ -267,6 +267,14 @@ fn an_old_certificate_counts_until_the_new_one_was_used() {
     assert!(world.connect(&replica, 700).is_err(), "the replica's is too old");
 }
 
+/// The origin gives a replica a new certificate, which it uses.
+fn renew(world: &mut World, replica: &mut ReplicaIdentity, day: u64) {
+    let renewal = replica.renew().expect("a key");
+    let enrolled = world.origin.renew(replica.replica(), &renewal.request, at(day));
+    replica.renewed(renewal, enrolled.expect("admitted"), at(day)).expect("it can be written");
+    assert!(world.connect(replica, day).is_ok());
+}
+
 #[test]
 fn the_authority_is_changed_without_shutting_anybody_out() {
     let mut world = World::new();
@@ -280,17 +288,12 @@ fn the_authority_is_changed_without_shutting_anybody_out() {
     for replica in [&berlin, &paris, &tokyo] {
         assert!(world.connect(replica, 2).is_ok());
     }
-    let before = berlin.keyring().issue(FIVE);
     // For the second time because the answer to the first is lost, say.
     for _ in 0..2 {
         let renewal = berlin.renew().expect("a key");
         let enrolled = world.origin.renew(berlin.replica(), &renewal.request, at(2));
         berlin.renewed(renewal, enrolled.expect("admitted"), at(2)).expect("it can be written");
-        assert_eq!(berlin.keyring().verify(&before), Ok(FIVE));
     }
-    let token = berlin.keyring().issue(FIVE);
-    assert_eq!(paris.keyring().verify(&token), Err(TokenError::Forged), "it is behind");
-    assert_eq!(tokyo.keyring().verify(&token), Ok(FIVE));
     let behind = |world: &mut World| match world.origin.finish_rotation(at(3)) {
         Err(RotationError::Behind(names)) => names,
         other => panic!("{other:?}"),
@@ -317,10 +320,107 @@ fn the_authority_is_changed_without_shutting_anybody_out() {
     berlin.renewed(renewal, enrolled, at(4)).expect("it can be written");
     assert!(world.connect(&berlin, 4).is_ok());
     assert!(!is_behind(&world, &berlin));
-    for replica in [&berlin, &late] {
-        assert_eq!(replica.keyring().verify(&token), Ok(FIVE));
-        assert_eq!(replica.keyring().verify(&before), Err(TokenError::Forged));
+}
+
+/// Whatever somebody has seen at one of them, he may show to all others at any time.
+#[test]
+fn while_the_key_of_tokens_is_changed_each_replica_believes_what_the_others_issue() {
+    let mut world = World::new();
+    let (mut berlin, mut paris) = (world.join("berlin"), world.join("paris"));
+    let believed = |rings: &[Keyring]| {
+        let tokens: Vec<String> = rings.iter().map(|ring| ring.issue(FIVE)).collect();
+        for (at, ring) in rings.iter().enumerate() {
+            for (from, token) in tokens.iter().enumerate() {
+                assert_eq!(ring.verify(token), Ok(FIVE), "that of {from} at {at}");
+            }
+        }
+        tokens
+    };
+    let rings = |world: &World, replicas: &[&ReplicaIdentity]| -> Vec<Keyring> {
+        let theirs = replicas.iter().map(|one| one.keyring());
+        theirs.chain([world.origin.keyring()]).collect()
+    };
+    let old = world.origin.keyring().issue(FIVE);
+    let tokens = believed(&rings(&world, &[&berlin, &paris]));
+    assert!(tokens.iter().all(|token| *token == old));
+    world.origin.begin_rotation(at(1)).expect("it can be written");
+    believed(&rings(&world, &[&berlin, &paris]));
+    renew(&mut world, &mut berlin, 1);
+    let mut tokyo = world.join("tokyo");
+    let tokens = believed(&rings(&world, &[&berlin, &paris, &tokyo]));
+    assert!(tokens.iter().all(|token| *token == old), "paris knows no other key yet");
+    renew(&mut world, &mut paris, 1);
+    world.origin.finish_rotation(at(2)).expect("all have renewed");
+    let mut oslo = world.join("oslo");
+    // One after the other begins with the new key, and is told so when it connects.
+    for number in 0..3 {
+        let tokens = believed(&rings(&world, &[&berlin, &paris, &tokyo, &oslo]));
+        assert_eq!(tokens.iter().filter(|token| **token == old).count(), 3 - number);
+        assert!(!world.origin.take_settled());
+        let next = [&mut berlin, &mut paris, &mut tokyo].into_iter().nth(number);
+        let next = next.expect("one of three");
+        assert!(world.origin.is_behind(next.replica()));
+        renew(&mut world, next, 2);
     }
+    assert!(world.origin.take_settled() && !world.origin.take_settled(), "told once");
+    // Nobody makes tokens with the old one any more, so it is given up.
+    for one in [&mut berlin, &mut paris, &mut tokyo, &mut oslo] {
+        assert_eq!(one.keyring().verify(&old), Ok(FIVE));
+        assert!(world.origin.is_behind(one.replica()));
+        renew(&mut world, one, 3);
+        assert_eq!(one.keyring().verify(&old), Err(TokenError::Forged));
+        assert!(!world.origin.is_behind(one.replica()));
+    }
+    believed(&rings(&world, &[&berlin, &paris, &tokyo, &oslo]));
+}
+
+#[test]
+fn one_that_does_not_come_keeps_the_old_key_of_tokens_until_it_is_revoked() {
+    let mut world = World::new();
+    let (mut berlin, mut paris) = (world.join("berlin"), world.join("paris"));
+    let old = world.origin.keyring().issue(FIVE);
+    world.origin.begin_rotation(at(1)).expect("it can be written");
+    renew(&mut world, &mut berlin, 1);
+    renew(&mut world, &mut paris, 1);
+    world.origin.finish_rotation(at(2)).expect("all have renewed");
+    renew(&mut world, &mut berlin, 2);
+    assert_eq!(world.origin.keyring().verify(&old), Ok(FIVE));
+    world.origin.revoke(paris.replica()).expect("it can be written");
+    assert!(world.origin.take_settled());
+    assert_eq!(world.origin.keyring().verify(&old), Err(TokenError::Forged));
+}
+
+#[test]
+fn a_replica_joins_again_in_its_folder_at_the_same_origin_only() {
+    let (mut world, mut other) = (World::new(), World::new());
+    let before = world.join("berlin");
+    let elsewhere = Joining::again(other.ticket("berlin"), &before);
+    assert!(matches!(elsewhere, Err(IdentityError::Another(_))), "{elsewhere:?}");
+    let joining = Joining::again(world.ticket("paris"), &before).expect("the same origin");
+    let enrolled = world.origin.enrol(&joining.enrol(), at(1)).expect("a good ticket");
+    let after = joining.finish(before.folder(), enrolled, at(1)).expect("it may be replaced");
+    assert_eq!(world.connect(&after, 1), Ok(Peer::Replica(ReplicaId(1))));
+    let kept = ReplicaIdentity::open(before.folder()).expect("it was written");
+    assert_eq!(kept.replica(), ReplicaId(1));
+    // Without being asked for it nothing is replaced.
+    let joining = Joining::new(world.ticket("oslo")).expect("a key");
+    let enrolled = world.origin.enrol(&joining.enrol(), at(1)).expect("a good ticket");
+    let refused = joining.finish(before.folder(), enrolled, at(1));
+    assert!(matches!(refused, Err(IdentityError::Exists(_))), "{refused:?}");
+}
+
+#[test]
+fn where_the_origin_is_can_change_and_is_remembered() {
+    let mut world = World::new();
+    let mut replica = world.join("berlin");
+    replica.set_address("elsewhere.example:7").expect("it can be written");
+    renew(&mut world, &mut replica, 1);
+    let again = ReplicaIdentity::open(replica.folder()).expect("it was written");
+    assert_eq!(
+        (replica.address(), again.address()),
+        ("elsewhere.example:7", "elsewhere.example:7")
+    );
+    assert_eq!(world.connect(&again, 1), Ok(Peer::Replica(ReplicaId(0))));
 }
 
 #[test]

@@ -19,8 +19,13 @@ use crate::types::{Digest, DiskFull, ReplicaId, Sequence};
 pub struct Config {
     /// Bodies up to this size are stored with the log: one durable step instead of two.
     pub inline: Bytes,
-    /// Commits that the log keeps, with the bodies that they overwrote.
+    /// Commits that the log keeps at most, with the bodies that they overwrote or deleted.
     pub log: usize,
+    /// Changes of them, at most: they are in memory. Those that are new are kept however many they are,
+    /// until the next ones come.
+    pub log_changes: usize,
+    /// Bytes of the bodies that they overwrote or deleted, likewise.
+    pub log_bytes: Bytes,
     /// Hashes of the log that are kept beyond it, 32 bytes each: a replica that was away for more
     /// commits has to begin anew.
     pub chain: usize,
@@ -53,6 +58,9 @@ impl Default for Config {
         Config {
             inline: Bytes(16 * 1024),
             log: 100_000,
+            // Some 140 MB.
+            log_changes: 1_000_000,
+            log_bytes: Bytes(10_000_000_000),
             chain: 4_000_000,
             batch: 256,
             queue: 4_096,
@@ -119,7 +127,7 @@ pub enum Event {
     /// A replica does not keep to the protocol: close its connections.
     Close(ReplicaId),
     /// A body is gone, or has gone bad: the objects that have it cannot be fetched until somebody
-    /// writes it again.
+    /// writes it again. Replicas that ask for it are told so.
     Lost {
         /// Which.
         digest: Digest,

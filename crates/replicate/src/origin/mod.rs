@@ -5,6 +5,7 @@
 
 mod bodies;
 mod case;
+mod history;
 mod image;
 mod interface;
 mod peer;
@@ -34,6 +35,7 @@ use crate::types::{Digest, Position, ReplicaId, Sequence, Version};
 pub use bodies::HoldId;
 use bodies::Holds;
 use case::ByCase;
+use history::History;
 pub use image::{Append, Chain, Entry, Image};
 pub use interface::{Config, Counters, Effect, Event};
 use peer::{Link, Peer, Phase, Snapshot};
@@ -69,6 +71,8 @@ pub struct Origin<P> {
     policy: Box<dyn Prioritise>,
     /// What is on stable storage; all that replicas are told comes from here.
     image: Image,
+    /// What its log takes.
+    history: History,
     begun: LocalTime,
     clock: SlewedClock,
     shelf: Shelf<P>,
@@ -126,17 +130,26 @@ impl<P: Clone> Origin<P> {
             events: VecDeque::new(),
             counters: Counters::default(),
             faults: Faults::default(),
+            history: History::of(&image.log),
             image,
         };
         let versions: Vec<_> =
             origin.image.objects.iter().map(|(path, version)| (path.clone(), *version)).collect();
-        let before = origin.image.log.iter().flat_map(|entry| &entry.before).flatten();
+        // What the log is about to forget is nobody's loss.
+        let excess = origin.history.excess(&[], &origin.config);
+        let kept = origin.image.log.iter().skip(excess).flat_map(|entry| &entry.before).flatten();
         let live = versions.iter().map(|(_, version)| version);
-        for version in live.chain(before) {
+        for version in live.chain(kept) {
+            origin.shelf.need(&version.content.digest, version.content.size);
+        }
+        origin.tell_lost();
+        for version in
+            origin.image.log.iter().take(excess).flat_map(|entry| &entry.before).flatten()
+        {
             origin.shelf.need(&version.content.digest, version.content.size);
         }
         origin.shelf.collect();
-        origin.tell_lost();
+        origin.shorten_log();
         for (path, version) in versions {
             origin.rank(&path, version, 0);
         }
@@ -157,6 +170,12 @@ impl<P: Clone> Origin<P> {
     /// The last commit.
     pub fn last(&self) -> Position {
         self.image.last()
+    }
+
+    /// Bytes of bodies that were overwritten or deleted, and are kept because the log tells of them. A
+    /// body that something else has as well is counted all the same.
+    pub fn overwritten(&self) -> Bytes {
+        self.history.bytes()
     }
 
     /// Up to where a replica has said that it answers reads, and whether it is connected; none if
@@ -206,7 +225,8 @@ impl<P: Clone> Origin<P> {
         let fine = match frame.message {
             ToOrigin::Hello { .. } => false,
             ToOrigin::Ping { sent } => {
-                link.echo = Some(sent);
+                // Answered at once: a replica of a small Δ asks more often than others.
+                (link.echo, link.heartbeat_at) = (Some(sent), link.heartbeat_at.min(now.local));
                 true
             }
             ToOrigin::Ack(committed) => self.acknowledged(replica, committed),
@@ -237,7 +257,7 @@ impl<P: Clone> Origin<P> {
                 }
                 true
             }
-            ToOrigin::Ask(ask) => link.ask(ask),
+            ToOrigin::Ask { of, part } => link.ask(of, part),
             ToOrigin::Resynced(sequence) => match &link.phase {
                 Phase::Resyncing { snapshot, .. } if snapshot.position.sequence == sequence => {
                     link.phase = Phase::Streaming;
@@ -415,8 +435,9 @@ impl<P: Clone> Origin<P> {
             return Some(Frame { session, message: ToReplica::Refused(why) });
         }
         let link = peer.link.as_mut()?;
+        let eager = self.config.strategy.is_eager();
         if let Some(start) = link.greeting.take() {
-            return Some(link.frame(ToReplica::Welcome(start)));
+            return Some(link.frame(ToReplica::Welcome { start, eager }));
         }
         if let Phase::Resyncing { snapshot, .. } = &link.phase {
             if snapshot.position.sequence < self.image.log_after() {
@@ -424,10 +445,10 @@ impl<P: Clone> Origin<P> {
                 let (start, phase, cursor) = self.resync(now);
                 let link = self.peers.get_mut(&replica)?.link.as_mut()?;
                 link.restart(phase, cursor);
-                return Some(link.frame(ToReplica::Welcome(start)));
+                return Some(link.frame(ToReplica::Welcome { start, eager }));
             }
-            let tree = link.answer()?;
-            return Some(link.frame(ToReplica::Tree(tree)));
+            let message = link.answer()?;
+            return Some(link.frame(message));
         }
         if link.cursor < self.image.last().sequence {
             if self.holds_back(replica) {
@@ -456,7 +477,8 @@ impl<P: Clone> Origin<P> {
             let (start, phase, cursor) = self.resync(now);
             let link = self.peers.get_mut(&replica)?.link.as_mut()?;
             link.restart(phase, cursor);
-            return Some(link.frame(ToReplica::Welcome(start)));
+            let eager = self.config.strategy.is_eager();
+            return Some(link.frame(ToReplica::Welcome { start, eager }));
         };
         let commit = &entry.commit;
         let end = commit.changes.len().min(link.part + self.config.part.clamp(1, MOST_CHANGES));

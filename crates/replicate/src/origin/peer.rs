@@ -94,13 +94,17 @@ impl Link {
         Frame { session: self.session, message }
     }
 
-    /// Takes a question in; whether it is one that may be asked now. A replica asks for each part
-    /// once, so what waits is bounded by the tree.
-    pub(crate) fn ask(&mut self, ask: Ask) -> bool {
+    /// Takes a question about the tree of a state in; whether it is one that may be asked now. A
+    /// replica asks for each part once, so what waits is bounded by the tree.
+    pub(crate) fn ask(&mut self, of: Sequence, part: Ask) -> bool {
         /// All parts of a tree.
         const PARTS: usize = 1 + (1 << 8) + (1 << 16);
-        let Phase::Resyncing { answers, .. } = &mut self.phase else { return false };
-        match ask {
+        let Phase::Resyncing { snapshot, answers } = &mut self.phase else { return false };
+        if snapshot.position.sequence != of {
+            // That another tree has taken its place is on its way there.
+            return true;
+        }
+        match part {
             Ask::Branches => answers.push_back(Answer::Branches),
             Ask::Leaves(branches) => answers.extend(branches.into_iter().map(Answer::Leaves)),
             Ask::Entries(leaves) => answers.extend(leaves.into_iter().map(Answer::Entries)),
@@ -109,14 +113,15 @@ impl Link {
     }
 
     /// The next part of the tree that was asked for.
-    pub(crate) fn answer(&mut self) -> Option<Tree> {
+    pub(crate) fn answer(&mut self) -> Option<ToReplica> {
         let Phase::Resyncing { snapshot, answers } = &mut self.phase else { return None };
         let tree = &snapshot.tree;
-        Some(match answers.pop_front()? {
+        let part = match answers.pop_front()? {
             Answer::Branches => Tree::Branches(tree.branches()),
             Answer::Leaves(branch) => Tree::Leaves(branch, tree.leaves(branch)),
             Answer::Entries(leaf) => Tree::Entries(leaf, tree.entries(leaf).to_vec()),
-        })
+        };
+        Some(ToReplica::Tree { of: snapshot.position.sequence, part })
     }
 }
 

@@ -33,7 +33,9 @@ impl<P: Clone> Origin<P> {
             peer.waiting.remove(ranked.place);
         }
         self.counters.demands += 1;
-        let message = BodyHeader { path, version, at, demand: true };
+        // Whoever reads it hears so at once, and others there need not wait behind that read.
+        let lost = version.is_some_and(|version| self.shelf.is_lost(&version.content.digest));
+        let message = BodyHeader { path, version, at, demand: true, lost };
         Some(Frame { session, message })
     }
 
@@ -59,7 +61,7 @@ impl<P: Clone> Origin<P> {
         let link = self.peers.get_mut(&replica)?.link.as_mut()?;
         link.under_way.push_back((path.clone(), version.sequence));
         self.counters.pushed += 1;
-        let message = BodyHeader { path, version: Some(version), at, demand: false };
+        let message = BodyHeader { path, version: Some(version), at, demand: false, lost: false };
         Some(Frame { session: link.session, message })
     }
 

@@ -1,11 +1,13 @@
 use super::*;
 use crate::BodyEffect;
-use crate::message::{Ask, BodyHeader};
+use crate::message::{Ask, BodyHeader, Tree};
 use crate::time::WallTime;
 use crate::types::{Content, DiskFull, Incarnation, Metadata, Payload};
 
+mod history;
 mod holds;
 mod lost;
+mod resync;
 mod rollback;
 mod strategies;
 
@@ -159,6 +161,10 @@ fn sequences(told: &[ToReplica]) -> Vec<u64> {
         _ => None,
     };
     told.iter().filter_map(sequence).collect()
+}
+
+fn is_resync(told: &[ToReplica]) -> bool {
+    matches!(told, [ToReplica::Welcome { start: Start::Resync { .. }, .. }])
 }
 
 #[test]
@@ -315,7 +321,7 @@ fn a_replica_goes_on_where_it_was() {
     bench.committed("c3");
     bench.hello(Some(position));
     let told = bench.told();
-    assert_eq!(told[0], ToReplica::Welcome(Start::Log));
+    assert_eq!(told[0], ToReplica::Welcome { start: Start::Log, eager: false });
     assert_eq!(sequences(&told), [2, 3]);
     let Some(ToReplica::Heartbeat { committed, echo, .. }) = told.last() else {
         panic!("a heartbeat behind the invalidations: {told:?}");
@@ -323,9 +329,11 @@ fn a_replica_goes_on_where_it_was() {
     assert_eq!((*committed, *echo), (Sequence(3), None));
     let sent = LocalTime::from_nanos(17);
     bench.say(ToOrigin::Ping { sent });
-    bench.ms += 1_000;
+    bench.ms += 10;
     let told = bench.told();
     assert!(matches!(told[..], [ToReplica::Heartbeat { echo: Some(echo), .. }] if echo == sent));
+    bench.ms += 980;
+    assert!(bench.told().is_empty(), "nothing has happened since");
 }
 
 #[test]
@@ -364,34 +372,18 @@ fn a_replica_that_was_away_for_longer_than_the_log_compares_trees() {
         bench.committed(text);
     }
     bench.hello(Some(first));
-    let [ToReplica::Welcome(Start::Resync { position, .. })] = bench.told()[..] else {
+    let [ToReplica::Welcome { start: Start::Resync { position, .. }, .. }] = bench.told()[..]
+    else {
         panic!("a re-sync");
     };
     assert_eq!(position, bench.origin.last());
-    bench.say(ToOrigin::Ask(Ask::Branches));
-    assert!(matches!(bench.told()[..], [ToReplica::Tree(crate::message::Tree::Branches(_))]));
+    bench.say(ToOrigin::Ask { of: position.sequence, part: Ask::Branches });
+    assert!(matches!(bench.told()[..], [ToReplica::Tree { part: Tree::Branches(_), .. }]));
     bench.say(ToOrigin::Resynced(position.sequence));
     bench.committed("e5");
     assert_eq!(sequences(&bench.told()), [5]);
     bench.hello(Some(begin));
     assert_eq!(bench.told(), [ToReplica::Refused(Refusal::Forgotten(Sequence(1)))]);
-}
-
-#[test]
-fn a_resync_that_the_log_passes_begins_anew() {
-    let mut bench = Bench::new(Config { log: 2, ..Config::default() });
-    bench.committed("a1");
-    bench.hello(None);
-    bench.told();
-    for text in ["b2", "c3", "d4"] {
-        bench.committed(text);
-    }
-    let told = bench.told();
-    assert!(matches!(told[..], [ToReplica::Welcome(Start::Resync { .. })]), "{told:?}");
-    bench.say(ToOrigin::Resynced(Sequence(1)));
-    assert_eq!(sequences(&bench.told()), [0_u64; 0], "that was the old one");
-    bench.say(ToOrigin::Resynced(Sequence(4)));
-    assert!(matches!(bench.told()[..], [ToReplica::Heartbeat { .. }]));
 }
 
 #[test]
@@ -460,7 +452,7 @@ fn a_replica_that_says_nothing_costs_nothing_and_one_that_asks_for_too_much_is_c
     }
     assert_eq!(bench.origin.image().log.len(), 5);
     let told = bench.told();
-    assert!(matches!(told[..], [ToReplica::Welcome(Start::Resync { .. })]), "{told:?}");
+    assert!(is_resync(&told), "{told:?}");
     for _ in 0..4 {
         bench.say(ToOrigin::Demand(path("a")));
     }
@@ -473,7 +465,7 @@ fn nonsense_ends_the_connection() {
         (ToOrigin::Ack(Sequence(9)), "more than there is"),
         (ToOrigin::Taken(7), "more than was sent"),
         (ToOrigin::Resynced(Sequence(0)), "nobody compares trees"),
-        (ToOrigin::Ask(Ask::Branches), "nobody compares trees"),
+        (ToOrigin::Ask { of: Sequence(0), part: Ask::Branches }, "nobody compares trees"),
     ] {
         let mut bench = Bench::new(Config::default());
         bench.hello(Some(bench.origin.last()));
@@ -534,6 +526,25 @@ fn overwritten_bodies_are_kept_as_long_as_the_log_tells_of_them() {
     let why = Refused::NotStored(Digest([1; 32]));
     let transaction = TransactionId(bench.count);
     assert_eq!(bench.events(), [Event::Refused { transaction, why }]);
+}
+
+#[test]
+fn a_body_is_named_with_the_size_that_it_has_or_not_at_all() {
+    let mut bench = Bench::new(Config::default());
+    bench.committed("a1");
+    for (size, refused) in [(9, true), (11, true), (10, false)] {
+        let size = Bytes(size);
+        let content = Content { digest: Digest([1; 32]), size, metadata: Metadata::default() };
+        let changes = [(path("b"), Put::Stored(content))].into();
+        let transaction = bench.submit(Transaction { changes });
+        bench.disk();
+        let why = Refused::OtherSize(Digest([1; 32]), size);
+        let expected = match refused {
+            true => Event::Refused { transaction, why },
+            false => Event::Acknowledged { transaction, sequence: Sequence(2) },
+        };
+        assert_eq!(bench.events(), [expected], "{size}");
+    }
 }
 
 #[test]

@@ -3,15 +3,17 @@
 use core::ops::Bound;
 use std::collections::BTreeMap;
 
+use lull_cc::Bytes;
 use thiserror::Error;
 
 use super::case::ByCase;
-use super::{Append, Event, Origin};
+use super::history::Weight;
+use super::{Append, Entry, Event, Origin};
 use crate::faults::Fault;
 use crate::path::Path;
 use crate::time::Reading;
 use crate::types::{
-    Change, Commit, Content, Digest, DiskFull, LARGEST_BODY, Metadata, Payload, Sequence,
+    Change, Commit, Content, Digest, DiskFull, LARGEST_BODY, Metadata, Payload, Sequence, Version,
 };
 
 /// A caller's name for a transaction.
@@ -58,6 +60,9 @@ pub enum Refused {
     /// A body was said to be there, and is not.
     #[error("the body {0} is not in the store any more: send it along")]
     NotStored(Digest),
+    /// A body that is there was said to have another size than it has.
+    #[error("the body {0} does not have the {1} that were said: read its file again")]
+    OtherSize(Digest, Bytes),
     /// A body is larger than bodies may be.
     #[error("`{0}` has over {LARGEST_BODY}: cut it into several files")]
     Large(Path),
@@ -113,6 +118,7 @@ pub(super) struct Appending {
     ids: Vec<(TransactionId, Sequence)>,
     held: Vec<Digest>,
     inline: Vec<Digest>,
+    weights: Vec<Weight>,
     append: Append<()>,
 }
 
@@ -170,6 +176,16 @@ impl<P: Clone> Origin<P> {
         });
         if let Some(digest) = missing {
             return Err(Refused::NotStored(digest));
+        }
+        // Replicas are told the size with the hash, and believe both.
+        let other = writes.changes.values().find_map(|put| match put {
+            Put::Stored(Content { digest, size, .. }) => {
+                (!self.shelf.is_stored_as(digest, *size)).then_some((*digest, *size))
+            }
+            _ => None,
+        });
+        if let Some((digest, size)) = other {
+            return Err(Refused::OtherSize(digest, size));
         }
         let (changes, inline, held) = Default::default();
         let mut queued = Queued { id, back: None, changes, inline, held };
@@ -253,6 +269,7 @@ impl<P: Clone> Origin<P> {
         let mut inline = Vec::new();
         let mut ids = Vec::new();
         let mut held = Vec::new();
+        let mut weights = Vec::new();
         let mut sequence = self.last().sequence;
         while commits.len() < self.config.batch.max(1)
             && self.queue.front().is_some_and(|queued| self.is_ready(queued))
@@ -273,6 +290,10 @@ impl<P: Clone> Origin<P> {
                 self.refuse(queued, why);
                 continue;
             }
+            let objects = &self.image.objects;
+            let before = queued.changes.iter().map(|(path, _)| overlay.before(path, objects));
+            let after = queued.changes.iter().map(|(_, content)| *content);
+            weights.push(Weight::of(before, after));
             overlay.extend(&queued.changes);
             sequence = sequence.next();
             let changes =
@@ -290,7 +311,7 @@ impl<P: Clone> Origin<P> {
         if commits.is_empty() {
             return;
         }
-        let log_after = Sequence(sequence.0.saturating_sub(self.config.log as u64));
+        let log_after = self.log_after(&weights);
         let chain = (self.config.chain as u64).max(self.config.log as u64);
         let chain_from = Sequence(sequence.0.saturating_sub(chain));
         let bare = Append { commits: commits.clone(), inline: Vec::new(), log_after, chain_from };
@@ -298,7 +319,26 @@ impl<P: Clone> Origin<P> {
         if self.faults.has(Fault::AcknowledgementBeforeDurable) {
             self.acknowledge(&ids);
         }
-        self.appending = Some(Appending { ids, held, inline: digests, append: bare });
+        self.appending = Some(Appending { ids, held, inline: digests, weights, append: bare });
+        self.append = Some(Append { commits, inline, log_after, chain_from });
+    }
+
+    /// Where the log begins when commits of these weights are behind it.
+    fn log_after(&self, new: &[Weight]) -> Sequence {
+        Sequence(self.image.log_after().0 + self.history.excess(new, &self.config) as u64)
+    }
+
+    /// Has the log forget what is beyond its bounds, which may have been others before this start.
+    pub(super) fn shorten_log(&mut self) {
+        let log_after = self.log_after(&[]);
+        if log_after == self.image.log_after() {
+            return;
+        }
+        let chain_from = self.image.chain.first();
+        let bare = Append { commits: Vec::new(), inline: Vec::new(), log_after, chain_from };
+        let (ids, held, inline, weights) = Default::default();
+        self.appending = Some(Appending { ids, held, inline, weights, append: bare });
+        let (commits, inline) = Default::default();
         self.append = Some(Append { commits, inline, log_after, chain_from });
     }
 
@@ -312,7 +352,8 @@ impl<P: Clone> Origin<P> {
     /// The log has the step on stable storage, or it had no room for it. Any other failure leaves
     /// open what is on the disk: then the origin has to be started anew.
     pub fn handle_appended(&mut self, now: Reading, outcome: Result<(), DiskFull>) {
-        let Some(Appending { ids, held, inline, append }) = self.appending.take() else { return };
+        let Some(appended) = self.appending.take() else { return };
+        let Appending { ids, held, inline, weights, append } = appended;
         for digest in &inline {
             self.take_in(digest, outcome);
         }
@@ -323,11 +364,16 @@ impl<P: Clone> Origin<P> {
             for (transaction, _) in ids {
                 self.events.push_back(Event::Refused { transaction, why: Refused::Disk(full) });
             }
+            if append.commits.is_empty() {
+                // What goes makes the room that there was none for; the log follows with the next step.
+                let left = self.commit(&append, Vec::new());
+                self.let_go_of(&left);
+            }
             self.form_append(now);
             return;
         }
         let period = self.period(now.local);
-        let left = self.image.apply(&append);
+        let left = self.commit(&append, weights);
         for commit in &append.commits {
             for change in &*commit.changes {
                 if let Some(by_case) = &mut self.by_case {
@@ -340,14 +386,25 @@ impl<P: Clone> Origin<P> {
                 }
             }
         }
-        // What a commit overwrote is kept as long as the log tells of it.
-        for version in left.iter().flat_map(|entry| &entry.before).flatten() {
-            self.shelf.release(&version.content.digest);
-        }
+        self.let_go_of(&left);
         if !self.faults.has(Fault::AcknowledgementBeforeDurable) {
             self.acknowledge(&ids);
         }
         self.form_append(now);
+    }
+
+    /// Does a step in memory; gives the entries that left the log.
+    fn commit(&mut self, append: &Append<()>, weights: Vec<Weight>) -> Vec<Entry> {
+        let left = self.image.apply(append);
+        self.history.change(weights, left.len());
+        left
+    }
+
+    /// What a commit overwrote is kept as long as the log tells of it.
+    fn let_go_of(&mut self, left: &[Entry]) {
+        for version in left.iter().flat_map(|entry| &entry.before).flatten() {
+            self.shelf.release(&version.content.digest);
+        }
     }
 
     /// Whether the tree would still be one: no file below a file, no case clash if those are refused.
@@ -357,7 +414,7 @@ impl<P: Clone> Origin<P> {
         let objects = &self.image.objects;
         let exists = |path: &str| {
             let newer = own.0.get(path).or_else(|| overlay.0.get(path));
-            newer.copied().unwrap_or_else(|| objects.contains_key(path))
+            newer.map_or_else(|| objects.contains_key(path), Option::is_some)
         };
         for (path, _) in changes.iter().filter(|(_, content)| content.is_some()) {
             if let Some(parent) = path.parents().find(|parent| exists(parent)) {
@@ -385,14 +442,20 @@ impl<P: Clone> Origin<P> {
     }
 }
 
-/// What commits of one step have done to the tree so far: whether an object exists.
+/// What commits of one step have done to the tree so far: what objects are, if they exist.
 #[derive(Clone, Debug, Default)]
-struct Overlay(BTreeMap<Path, bool>);
+struct Overlay(BTreeMap<Path, Option<Content>>);
 
 impl Overlay {
     fn extend(&mut self, changes: &[(Path, Option<Content>)]) {
         for (path, content) in changes {
-            self.0.insert(path.clone(), content.is_some());
+            self.0.insert(path.clone(), *content);
         }
+    }
+
+    /// What an object is over `objects`.
+    fn before(&self, path: &Path, objects: &BTreeMap<Path, Version>) -> Option<Content> {
+        let older = || objects.get(path).map(|version| version.content);
+        self.0.get(path).copied().unwrap_or_else(older)
     }
 }

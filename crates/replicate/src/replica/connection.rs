@@ -4,8 +4,7 @@ use std::sync::Arc;
 
 use super::{Buffered, Event, Link, Partial, Replica};
 use crate::faults::Fault;
-use crate::message::{Frame, MOST_PATHS, PROTOCOL, Start, ToOrigin, ToReplica};
-use crate::path::Path;
+use crate::message::{Frame, MOST_PATHS, PROTOCOL, Start, ToOrigin, ToReplica, Tree};
 use crate::time::{LocalTime, Reading, WallTime};
 use crate::types::{Change, Commit, Position, Sequence};
 
@@ -53,6 +52,7 @@ impl<P: Clone> Replica<P> {
     }
 
     fn disconnect(&mut self) {
+        self.turn_away_demands();
         self.link = Link::Away;
         self.silent = false;
         self.outbox.clear();
@@ -129,8 +129,9 @@ impl<P: Clone> Replica<P> {
                 self.wake(now.local);
                 true
             }
-            (Link::Greeting, ToReplica::Welcome(start)) if ours => {
+            (Link::Greeting, ToReplica::Welcome { start, eager }) if ours => {
                 self.link = Link::Connected(session);
+                self.eager = eager;
                 self.heard = now.local;
                 self.welcome(now, start);
                 true
@@ -138,7 +139,9 @@ impl<P: Clone> Replica<P> {
             (Link::Connected(known), message) if known == session => {
                 self.heard = now.local;
                 match message {
-                    ToReplica::Welcome(Start::Resync { position, stamp, root }) => {
+                    ToReplica::Welcome {
+                        start: Start::Resync { position, stamp, root }, ..
+                    } => {
                         self.begin_resync(now, position, stamp, root);
                         true
                     }
@@ -148,18 +151,12 @@ impl<P: Clone> Replica<P> {
                     ToReplica::Heartbeat { stamp, committed, echo } => {
                         self.heartbeat(now, (stamp, committed), echo)
                     }
-                    ToReplica::Tree(tree) => {
-                        let next = self.resync.as_mut().map_or(Err(()), |one| one.handle(tree));
-                        if let Ok(ask) = &next {
-                            self.outbox.extend(ask.clone().map(ToOrigin::Ask));
-                        }
-                        next.is_ok()
-                    }
+                    ToReplica::Tree { of, part } => self.tree(of, part),
                     ToReplica::Renew => {
                         self.events.push_back(Event::Renew);
                         true
                     }
-                    ToReplica::Welcome(Start::Log) | ToReplica::Refused(_) => false,
+                    ToReplica::Welcome { start: Start::Log, .. } | ToReplica::Refused(_) => false,
                 }
             }
             _ => {
@@ -190,6 +187,8 @@ impl<P: Clone> Replica<P> {
             Start::Log => {
                 if new_life {
                     self.tell_lacking();
+                } else {
+                    self.ask_again(now.local);
                 }
             }
             Start::Resync { position, stamp, root } => {
@@ -201,15 +200,6 @@ impl<P: Clone> Replica<P> {
         let overdue = waited.filter(|one| self.is_due(one, now.local));
         self.counters.overdue += overdue.count() as u64;
         self.wake(now.local);
-    }
-
-    /// Tells an origin that has lost its queue which bodies are missing.
-    pub(super) fn tell_lacking(&mut self) {
-        let invalid = self.image.objects.iter().filter(|(_, object)| !object.valid);
-        let paths: Vec<Path> = invalid.map(|(path, _)| path.clone()).collect();
-        for some in paths.chunks(MOST_PATHS) {
-            self.outbox.push_back(ToOrigin::Lacking(some.to_vec()));
-        }
     }
 
     fn begin_resync(
@@ -226,7 +216,22 @@ impl<P: Clone> Replica<P> {
         if let Some(writing) = &mut self.writing {
             writing.resync = false;
         }
-        self.resync = Some(Resync::new(position, root));
+        let known = self.resync.take().map(Resync::into_known).unwrap_or_default();
+        self.resync = Some(Resync::new(position, root, known));
+    }
+
+    /// A part of the tree of a state; whether it is one that was asked for.
+    fn tree(&mut self, of: Sequence, part: Tree) -> bool {
+        let next = match &mut self.resync {
+            // Of a tree that this one has taken the place of.
+            Some(resync) if resync.position.sequence != of => Ok(None),
+            Some(resync) => resync.handle(part),
+            None => Err(()),
+        };
+        if let Ok(Some(part)) = &next {
+            self.outbox.push_back(ToOrigin::Ask { of, part: part.clone() });
+        }
+        next.is_ok()
     }
 
     /// A commit, or a part of one; whether it is what has to come next.

@@ -8,9 +8,12 @@ mod connection;
 mod demands;
 mod history;
 mod image;
+mod interface;
+mod lacking;
 mod lease;
 mod reads;
 mod resync;
+mod room;
 mod scheduler;
 #[cfg(test)]
 mod tests;
@@ -25,166 +28,20 @@ use lull_cc::Bytes;
 use crate::faults::Faults;
 use crate::message::{Frame, Refusal, Report, Session, Stock, ToOrigin};
 use crate::path::Path;
-use crate::shelf::{BodyEffect, Shelf};
+use crate::shelf::Shelf;
 use crate::time::{LocalTime, Reading, WallTime};
-use crate::types::{Change, Digest, DiskFull, Incarnation, Position, ReplicaId, Sequence, Version};
+use crate::types::{Change, Digest, DiskFull, Incarnation, Position, Sequence, Version};
 
 use demands::Demands;
 use history::History;
 pub use history::Holding;
 pub use image::{Image, Object, Step};
+pub use interface::{Config, Counters, Effect, Event};
 use lease::Lease;
 pub use lease::{Skew, Staleness};
 use reads::Waiting;
 pub use reads::{Answer, Entry, Order, Outcome, ReadId, Request, What, Why};
 use resync::Resync;
-
-/// What a replica is told once.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Config {
-    /// Its number at the origin.
-    pub replica: ReplicaId,
-    /// What it promises about staleness.
-    pub staleness: Staleness,
-    /// Whether invalidations are applied as they come while the origin is connected, and not up to Δ
-    /// later: what all strategies but TRIP do, and TRIP with Δ = 0 (SSR §6.3.1, §6.3.2.2). For how
-    /// long reads are answered is Δ all the same.
-    pub eager: bool,
-    /// Whether commits are applied without bodies that were overwritten, as one step, once the newer ones
-    /// are here (ADR 7). In the paper an invalidation waits for its own body, for up to Δ.
-    pub overtake: bool,
-    /// Whether a read may pass one that waits.
-    pub order: Order,
-    /// Time between pings.
-    pub ping: Duration,
-    /// Without a message from the origin for so long the connection is given up.
-    pub silence: Duration,
-    /// How long a body that was overwritten can still be fetched.
-    pub grace: Duration,
-    /// Bytes of bodies to keep, if there is a limit.
-    pub quota: Option<Bytes>,
-    /// After a full disk it is tried again in so long, and so is a demand read that the origin had no
-    /// body for.
-    pub retry: Duration,
-    /// Demand reads under way at a time.
-    pub demands: usize,
-    /// Bytes of their bodies, which may be in memory until the disk has them. One is fetched however
-    /// large it is.
-    pub demand_bytes: Bytes,
-    /// Time between reports to the origin of how this replica is; none: no reports.
-    pub report: Option<Duration>,
-}
-
-impl Default for Config {
-    fn default() -> Self {
-        Config {
-            replica: ReplicaId(0),
-            staleness: Staleness::default(),
-            eager: false,
-            overtake: true,
-            order: Order::Conservative,
-            ping: Duration::from_secs(1),
-            silence: Duration::from_secs(10),
-            grace: Duration::from_secs(60),
-            quota: None,
-            retry: Duration::from_secs(1),
-            demands: 1_024,
-            demand_bytes: Bytes(64 << 20),
-            report: Some(Duration::from_secs(2)),
-        }
-    }
-}
-
-/// What the replica asks its stores to do. Each is answered; steps come one at a time.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub enum Effect<P> {
-    /// Of the store of bodies: answered by [`Replica::handle_stored`] and
-    /// [`Replica::handle_dropped`].
-    Body(BodyEffect<P>),
-    /// A durable step of the state: answered by [`Replica::handle_committed`].
-    Commit(Arc<Step>),
-}
-
-/// What the replica tells whoever runs it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Event {
-    /// The origin talks to this replica.
-    Connected,
-    /// Give up the connections: the origin is silent, or does not keep to the protocol.
-    Close,
-    /// The origin does not want to talk to this replica.
-    Refused(Refusal),
-    /// The wall clocks of origin and replica are further apart than maxSkew. Nothing is broken by
-    /// that: leases are counted from echoes until they are closer.
-    SkewExceeded(Skew),
-    /// Get a new certificate: the origin is replacing its authority.
-    Renew,
-    /// There is no room: bodies are discarded, and reads that need newer state wait.
-    DiskFull,
-}
-
-/// Counts since they were last taken.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub struct Counters {
-    /// Commits applied because their bodies were there (§6.2.1 rule 2.1).
-    pub with_bodies: u64,
-    /// Commits applied because their deadline had come (rule 2.2).
-    pub at_deadline: u64,
-    /// Commits applied as they came: by an eager replica, or before anything told how old they are.
-    pub at_once: u64,
-    /// Commits applied because a later demand body, or a session's token, asked for it (rule 2.3).
-    pub on_demand: u64,
-    /// Commits applied without their bodies, with later ones: no object became invalid by all of them.
-    pub overtaken: u64,
-    /// Commits with several changes.
-    pub transactions: u64,
-    /// Bodies that came before their invalidation, and were kept.
-    pub early: u64,
-    /// Bodies that made an object valid after its invalidation was applied.
-    pub late: u64,
-    /// Bodies that were out of date, and were discarded.
-    pub stale: u64,
-    /// Bodies of which the content was not what had been announced.
-    pub corrupt: u64,
-    /// Speculative bodies for which there was no room.
-    pub refused: u64,
-    /// Objects given up for want of room.
-    pub evicted: u64,
-    /// Bodies that a read found missing.
-    pub missing: u64,
-    /// Commits whose bodies were here already, under another name.
-    pub deduplicated: u64,
-    /// Bodies that waited for their own deletion before they were stored.
-    pub dedup_waits: u64,
-    /// Invalidations that were overdue when the connection came back, and would not have been without.
-    pub overdue: u64,
-    /// Re-syncs that were applied, without the one that a replica begins with.
-    pub resyncs: u64,
-    /// Messages of earlier connections.
-    pub stale_frames: u64,
-    /// Heartbeats that counted by the wall clock.
-    pub certified: u64,
-    /// Heartbeats that counted by their echo.
-    pub uncertified: u64,
-    /// Demand reads that were sent.
-    pub demands: u64,
-    /// Reads that waited because the lease had run out.
-    pub blocked_stale: u64,
-    /// Reads that waited because there was none yet.
-    pub blocked_unheard: u64,
-    /// Reads that waited for an invalidation to be applied.
-    pub blocked_applying: u64,
-    /// Reads that waited for a body.
-    pub blocked_invalid: u64,
-    /// Reads that waited behind others.
-    pub blocked_order: u64,
-    /// Reads of sessions that had seen later state than was here.
-    pub blocked_behind: u64,
-    /// Reads that passed one that waited.
-    pub passed: u64,
-    /// Reads that were answered under the larger Δ of a disconnected replica only.
-    pub masked: u64,
-}
 
 /// A commit that was received, and not applied yet.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -290,6 +147,8 @@ pub struct Replica<P> {
     connection: u32,
     /// The life of the origin that was last talked to.
     origin: Option<Incarnation>,
+    /// Whether it wants invalidations applied as they come.
+    eager: bool,
     /// Speculative bodies of this connection that are in the store, or were discarded.
     taken: u64,
     /// Those behind them, in the order in which they came, until the store has the first.
@@ -304,6 +163,8 @@ pub struct Replica<P> {
     report_at: LocalTime,
     stock: Stock,
     retry_at: Option<LocalTime>,
+    /// The disk is taken for full until then.
+    full_until: Option<LocalTime>,
     waiting: VecDeque<Waiting>,
     /// Bodies that were asked for.
     demands: Demands,
@@ -311,6 +172,13 @@ pub struct Replica<P> {
     held_back: bool,
     /// Objects that the origin had no body for, and until when it is not asked again.
     unanswered: BTreeMap<Path, LocalTime>,
+    /// Of these, those that it has lost, and in which version.
+    lost: BTreeMap<Path, Sequence>,
+    /// Versions whose bodies came and found no room on the disk, or broke off with their connection: the
+    /// origin is to send them again.
+    turned_away: BTreeMap<Path, Sequence>,
+    /// Those that the quota has no room for, and that are not in the state yet.
+    roomless: BTreeSet<(Sequence, Path)>,
     reads: BTreeMap<Path, u32>,
     /// Bodies that were overwritten, by when they are given up.
     grace: VecDeque<(LocalTime, Digest)>,
@@ -362,6 +230,7 @@ impl<P: Clone> Replica<P> {
             link: Link::Away,
             connection: 0,
             origin: None,
+            eager: false,
             taken: 0,
             arrived: VecDeque::new(),
             left: BTreeSet::new(),
@@ -371,10 +240,14 @@ impl<P: Clone> Replica<P> {
             report_at: now.local,
             stock: Stock::default(),
             retry_at: None,
+            full_until: None,
             waiting: VecDeque::new(),
             demands: Demands::default(),
             held_back: false,
             unanswered: BTreeMap::new(),
+            lost: BTreeMap::new(),
+            turned_away: BTreeMap::new(),
+            roomless: BTreeSet::new(),
             reads: BTreeMap::new(),
             grace: VecDeque::new(),
             recent: BTreeMap::new(),
@@ -452,9 +325,14 @@ impl<P: Clone> Replica<P> {
         }
     }
 
-    /// How stale the state may be at most; none if nothing is known since the start.
+    /// How stale the state may be at most; none if nothing is known since the start. What was told of and
+    /// waits, for its body or for the disk, is not in it.
     pub fn staleness(&self, now: LocalTime) -> Option<Duration> {
-        self.lease.covered().map(|said| now.since(said))
+        let mut reflects = self.lease.covered()?;
+        if let Some(front) = self.buffer.front() {
+            reflects = reflects.min(front.said?);
+        }
+        Some(now.since(reflects))
     }
 
     /// For how long the loss of a connection at `since` has been masked by now: reads were answered under
@@ -513,6 +391,7 @@ impl<P: Clone> Replica<P> {
             self.retry_at = None;
         }
         self.unanswered.retain(|_, until| *until > now.local);
+        self.ask_again(now.local);
         self.look_through();
         self.advance(now.local);
         self.wake(now.local);
@@ -529,7 +408,8 @@ impl<P: Clone> Replica<P> {
         let grace = self.grace.front().map(|(until, _)| *until);
         let again = self.unanswered.values().min().copied();
         let history = self.history.until();
-        let all = [self.link_timeout(), deadline, grace, history, self.retry_at, again];
+        let all =
+            [self.link_timeout(), deadline, grace, history, self.retry_at, self.full_until, again];
         all.into_iter().flatten().min()
     }
 
@@ -565,11 +445,6 @@ impl<P: Clone> Replica<P> {
         self.events.pop_front()
     }
 
-    fn disk_full(&mut self, now: LocalTime) {
-        self.retry_at = Some(now.plus(self.config.retry));
-        self.events.push_back(Event::DiskFull);
-    }
-
     /// The store has a body, or no room for it.
     pub fn handle_stored(&mut self, now: Reading, digest: &Digest, outcome: Result<(), DiskFull>) {
         self.shelf.handle_stored(digest, outcome);
@@ -577,6 +452,7 @@ impl<P: Clone> Replica<P> {
             Ok(()) => {
                 self.force_for_stored();
                 self.expose_early(digest);
+                self.ask_again(now.local);
             }
             Err(DiskFull) => {
                 self.forget_early(digest);

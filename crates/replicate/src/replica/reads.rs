@@ -2,8 +2,8 @@
 
 use lull_cc::Bytes;
 
-use super::Replica;
 use super::view::View;
+use super::{Object, Replica};
 use crate::message::ToOrigin;
 use crate::path::Path;
 use crate::time::{LocalTime, Reading};
@@ -57,6 +57,8 @@ pub enum Outcome {
     Object(Version),
     /// There is no such object, no such folder; or that version is overwritten, and its body gone.
     Absent,
+    /// The object is this version, and the origin has lost its body.
+    Lost(Version),
     /// What is under the name.
     Entry(Entry),
     /// The names in the folder, in the order of their bytes.
@@ -199,6 +201,15 @@ impl<P: Clone> Replica<P> {
         self.answers.push_back(Answer { id, at: self.position(), outcome });
     }
 
+    /// Somebody has asked whether what he has of an object is still current, and it is: that is a read of
+    /// it, though of no body.
+    #[cfg(feature = "daemon")]
+    pub(crate) fn count_read(&mut self, path: &Path) {
+        if self.image.objects.contains_key(path) {
+            *self.reads.entry(path.clone()).or_default() += 1;
+        }
+    }
+
     /// Answers a read, or does what will make it possible.
     fn attempt(&mut self, now: LocalTime, request: &Request) -> Result<Outcome, Why> {
         if !self.lease.holds(now, self.is_connected()) {
@@ -226,7 +237,7 @@ impl<P: Clone> Replica<P> {
             What::Entry(path) => Ok(View::present(&self.image.objects).entry(path)),
             What::Names(folder) => Ok(View::present(&self.image.objects).names(folder)),
             What::Version(path, version) => {
-                match self.image.objects.get(path) {
+                match self.image.objects.get(path).copied() {
                     // If it was overwritten: it was current when its name was looked up, which
                     // whoever opens it has just done. So the read may be one of then.
                     _ if self.shelf.is_stored(&version.content.digest) => {
@@ -235,21 +246,29 @@ impl<P: Clone> Replica<P> {
                     // It has to be fetched; or it was overwritten, and whoever looks the name up
                     // again finds a newer one, for which is worth waiting: else that might be
                     // overwritten then, too.
-                    Some(object) if !object.valid => {
-                        self.demand(now, path);
-                        Err(Why::Invalid)
-                    }
+                    Some(object) if !object.valid => match self.fetch(now, path, object)? {
+                        Outcome::Lost(lost) if lost != *version => Ok(Outcome::Absent),
+                        lost => Ok(lost),
+                    },
                     _ => Ok(Outcome::Absent),
                 }
             }
-            What::Object(path) => match self.image.objects.get(path) {
+            What::Object(path) => match self.image.objects.get(path).copied() {
                 None => Ok(Outcome::Absent),
                 Some(object) if object.valid => Ok(Outcome::Object(object.version)),
-                Some(_) => {
-                    self.demand(now, path);
-                    Err(Why::Invalid)
-                }
+                Some(object) => self.fetch(now, path, object),
             },
+        }
+    }
+
+    /// Asks for the body that an object lacks. Who reads it waits; unless it is lost, because then it may
+    /// never come, and others would wait as well.
+    fn fetch(&mut self, now: LocalTime, path: &Path, object: Object) -> Result<Outcome, Why> {
+        self.demand(now, path);
+        if self.is_lost(path, &object) {
+            Ok(Outcome::Lost(object.version))
+        } else {
+            Err(Why::Invalid)
         }
     }
 

@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::{Image, Object};
-use crate::merkle::MerkleTree;
+use crate::merkle::{MerkleTree, digest_of};
 use crate::message::{Ask, Tree};
 use crate::path::Path;
 use crate::types::{Digest, Position, Version};
@@ -36,13 +36,24 @@ pub(super) struct Resync {
     root: Digest,
     state: State,
     own: Option<MerkleTree>,
-    fetched: BTreeMap<u16, Vec<(Path, Version)>>,
+    fetched: Leaves,
+    /// Leaves of trees before this one, which it may still have.
+    known: Leaves,
 }
 
+/// What stands in leaves.
+pub(super) type Leaves = BTreeMap<u16, Vec<(Path, Version)>>;
+
 impl Resync {
-    pub(super) fn new(position: Position, root: Digest) -> Self {
+    pub(super) fn new(position: Position, root: Digest, known: Leaves) -> Self {
         let state = State::Waiting;
-        Resync { position, root, state, own: None, fetched: BTreeMap::new() }
+        Resync { position, root, state, own: None, fetched: BTreeMap::new(), known }
+    }
+
+    /// What was told of this tree and of those before it, for the one that takes its place.
+    pub(super) fn into_known(mut self) -> Leaves {
+        self.known.append(&mut self.fetched);
+        self.known
     }
 
     pub(super) fn is_waiting(&self) -> bool {
@@ -81,13 +92,27 @@ impl Resync {
                 if !missing.remove(&branch) {
                     return Err(());
                 }
-                differ.extend(own.differing_leaves(branch, &theirs));
+                let others = own.differing_leaves(branch, &theirs);
+                let theirs: BTreeMap<u16, Digest> = theirs.into_iter().collect();
+                for leaf in others {
+                    match self.known.remove(&leaf) {
+                        Some(entries) if theirs.get(&leaf) == Some(&digest_of(&entries)) => {
+                            self.fetched.insert(leaf, entries);
+                        }
+                        _ => differ.push(leaf),
+                    }
+                }
                 if !missing.is_empty() {
                     return Ok(None);
                 }
                 let differ = core::mem::take(differ);
+                if differ.is_empty() {
+                    // All that differs was told before; or nothing does, though branches do.
+                    self.state = State::Complete;
+                    return if self.fetched.is_empty() { Err(()) } else { Ok(None) };
+                }
                 self.state = State::Entries(differ.iter().copied().collect());
-                if differ.is_empty() { Err(()) } else { Ok(Some(Ask::Entries(differ))) }
+                Ok(Some(Ask::Entries(differ)))
             }
             (State::Entries(missing), Tree::Entries(leaf, entries)) => {
                 if !missing.remove(&leaf) {

@@ -11,7 +11,8 @@
 //! 2. its deadline has come (rule 2.2);
 //! 3. a demand body, or a session's token, with its sequence or a higher one is here (rule 2.3);
 //! 4. with some of those behind it no object becomes invalid: what it lacks was overwritten there, and
-//!    the newer bodies are here (ours, ADR 7).
+//!    the newer bodies are here (ours, ADR 7);
+//! 5. the bodies that it lacks have come, and the quota had no room for them (ours).
 
 use core::time::Duration;
 use std::collections::{BTreeMap, BTreeSet};
@@ -30,7 +31,7 @@ use crate::types::{Change, Digest, DiskFull, Payload, Sequence};
 enum Because {
     Bodies,
     Deadline,
-    /// It has no deadline.
+    /// There is nothing to wait for.
     AtOnce,
     Demand,
     Overtaken,
@@ -43,13 +44,27 @@ const COMMITS_PER_EVENT: usize = 16;
 
 impl<P: Clone> Replica<P> {
     /// A body has come on the demand or the speculative channel; without a payload the object does
-    /// not exist. Bodies may come before the invalidation that they belong to, and after a newer
-    /// one.
+    /// not exist, or has no body that comes. Bodies may come before the invalidation that they belong to,
+    /// and after a newer one.
     pub fn handle_body(
         &mut self,
         now: Reading,
         frame: Frame<BodyHeader>,
         payload: Option<Payload<P>>,
+    ) {
+        self.take_body(now, frame, Ok(payload));
+    }
+
+    /// A body has come, and the disk had no room for it.
+    pub fn handle_no_room(&mut self, now: Reading, frame: Frame<BodyHeader>) {
+        self.take_body(now, frame, Err(DiskFull));
+    }
+
+    fn take_body(
+        &mut self,
+        now: Reading,
+        frame: Frame<BodyHeader>,
+        payload: Result<Option<Payload<P>>, DiskFull>,
     ) {
         // A speculative body may overtake the welcome.
         let number = (frame.session.replica, frame.session.connection);
@@ -62,15 +77,21 @@ impl<P: Clone> Replica<P> {
             self.counters.stale_frames += 1;
             return;
         }
-        let BodyHeader { path, version, at, demand } = frame.message;
+        let BodyHeader { path, version, at, demand, lost } = frame.message;
         if demand {
             self.demands.remove(&path);
         } else {
             self.arrived.push_back(version.map(|version| version.content.digest));
         }
         let committed = self.position();
+        if payload.is_err() {
+            self.disk_full(now.local);
+            if let Some(version) = version {
+                self.turn_away(path.clone(), version.sequence);
+            }
+        }
         // A body that was broken off, has gone bad or was refused by a full disk comes without one.
-        let payload = payload.filter(|payload| {
+        let payload = payload.unwrap_or_default().filter(|payload| {
             let announced = version.map(|version| (version.content.digest, version.content.size));
             Some((payload.digest, payload.size)) == announced
         });
@@ -81,10 +102,14 @@ impl<P: Clone> Replica<P> {
                     // "If the locally stored sequence number already exceeds an update's sequence
                     // number, the replica must discard the update" (rule 1).
                     self.counters.stale += 1;
-                } else if !demand && self.is_full_for(content.size, &content.digest) {
+                } else if !demand && self.is_full_for(&path, &content) {
                     self.counters.refused += 1;
+                    if version.sequence > committed {
+                        self.roomless.insert((version.sequence, path));
+                    }
                 } else {
                     self.counters.early += u64::from(version.sequence > self.received());
+                    self.take_back(&path, version.sequence);
                     let early = Early { version };
                     if self.early.insert((version.sequence, path.clone()), early).is_none() {
                         self.shelf.keep(payload);
@@ -102,10 +127,13 @@ impl<P: Clone> Replica<P> {
                 self.demands.answer(path, at, Bytes(0));
             }
             _ => {
-                self.counters.corrupt += 1;
+                self.counters.corrupt += u64::from(!lost);
                 if demand {
-                    // The origin may have lost it: not to be asked each round trip.
-                    self.unanswered.insert(path, now.local.plus(self.config.retry));
+                    // Not to be asked each round trip.
+                    self.unanswered.insert(path.clone(), now.local.plus(self.config.retry));
+                }
+                if let Some(version) = version.filter(|_| lost) {
+                    self.lose_at_origin(path, version.sequence);
                 }
             }
         }
@@ -144,21 +172,17 @@ impl<P: Clone> Replica<P> {
         object.is_some_and(|object| object.version.sequence == sequence && !object.valid)
     }
 
-    /// Whether there is no room for a body that nobody waits for: speculation does not evict.
-    fn is_full_for(&self, size: Bytes, digest: &Digest) -> bool {
-        let Some(quota) = self.config.quota else { return false };
-        !self.shelf.is_stored(digest) && self.shelf.kept().0 + size.0 > quota.0
-    }
-
+    /// A body that has come early is not there after all.
     pub(super) fn forget_early(&mut self, digest: &Digest) {
-        let demands = &mut self.demands;
-        self.early.retain(|(_, path), early| {
-            let keep = early.version.content.digest != *digest;
-            if !keep {
-                demands.remove(path);
-            }
-            keep
-        });
+        let is_it = |early: &Early| early.version.content.digest == *digest;
+        let gone = self.early.iter().filter(|(_, early)| is_it(early));
+        let gone: Vec<_> = gone.map(|(key, _)| key.clone()).collect();
+        for key in gone {
+            self.early.remove(&key);
+            let (sequence, path) = key;
+            self.demands.remove(&path);
+            self.turn_away(path, sequence);
+        }
     }
 
     /// The bug of bodies that become visible too early.
@@ -188,7 +212,8 @@ impl<P: Clone> Replica<P> {
     /// Whether a commit is applied as it comes: invalidations are not delayed, or nothing tells how old
     /// it is.
     pub(super) fn comes_at_once(&self, buffered: &Buffered) -> bool {
-        buffered.said.is_none() || self.config.eager && self.is_connected()
+        let eager = self.config.eager.unwrap_or(self.eager);
+        buffered.said.is_none() || eager && self.is_connected()
     }
 
     pub(super) fn is_due(&self, buffered: &Buffered, now: LocalTime) -> bool {
@@ -210,7 +235,7 @@ impl<P: Clone> Replica<P> {
     fn because(&self, buffered: &Buffered, now: LocalTime) -> Option<Because> {
         if self.has_bodies(buffered) {
             Some(Because::Bodies)
-        } else if self.comes_at_once(buffered) {
+        } else if self.comes_at_once(buffered) || self.has_no_room_for(buffered) {
             Some(Because::AtOnce)
         } else if self.is_due(buffered, now) {
             Some(Because::Deadline)
@@ -265,8 +290,8 @@ impl<P: Clone> Replica<P> {
         if let Some(resync) = &mut self.resync {
             if resync.is_waiting() {
                 self.buffer.clear();
-                let ask = resync.begin(&self.image);
-                self.outbox.extend(ask.map(ToOrigin::Ask));
+                let (of, ask) = (resync.position.sequence, resync.begin(&self.image));
+                self.outbox.extend(ask.map(|part| ToOrigin::Ask { of, part }));
             }
             if !resync.is_complete() {
                 return;
@@ -369,45 +394,6 @@ impl<P: Clone> Replica<P> {
         removed.map(|early| early.version.content.digest).collect()
     }
 
-    /// Gives up what was not read for longest, as far as the quota asks for it.
-    fn make_room(&mut self, step: &mut Step, unused: &mut Vec<Digest>) {
-        let Some(quota) = self.config.quota else { return };
-        let mut excess = self.shelf.kept().0.saturating_sub(quota.0);
-        if excess == 0 {
-            return;
-        }
-        unused.extend(self.grace.drain(..).map(|(_, digest)| digest));
-        for path in self.recent.values() {
-            if excess == 0 {
-                return;
-            }
-            let Some(object) = self.image.objects.get(path).filter(|object| object.valid) else {
-                continue;
-            };
-            if !step.changes.contains_key(path) {
-                excess = excess.saturating_sub(object.version.content.size.0);
-                self.counters.evicted += 1;
-                step.changes.insert(path.clone(), Some(Object { valid: false, ..*object }));
-            }
-        }
-    }
-
-    /// An object was read, or has become valid.
-    pub(super) fn touch(&mut self, path: &Path) {
-        if self.config.quota.is_some() {
-            self.forget_use(path);
-            self.uses += 1;
-            self.recent.insert(self.uses, path.clone());
-            self.used.insert(path.clone(), self.uses);
-        }
-    }
-
-    fn forget_use(&mut self, path: &Path) {
-        if let Some(use_) = self.used.remove(path) {
-            self.recent.remove(&use_);
-        }
-    }
-
     fn write(&mut self, step: Step, commits: usize, resync: bool) {
         // So that no body is dropped while the step that needs it is being written.
         for object in step.changes.values().flatten().filter(|object| object.valid) {
@@ -469,6 +455,10 @@ impl<P: Clone> Replica<P> {
                 self.stock.add(object);
             }
         }
+        for path in step.changes.keys() {
+            self.forget_lost(path);
+        }
+        self.forget_roomless();
         self.buffer.drain(..commits);
         self.release_used();
         if self.is_connected() {
@@ -483,6 +473,7 @@ impl<P: Clone> Replica<P> {
                 self.tell_lacking();
             }
         }
+        self.ask_again(now.local);
         let position = self.position();
         self.demands.close(position);
         self.wake(now.local);

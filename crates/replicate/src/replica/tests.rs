@@ -1,7 +1,10 @@
+mod lacking;
 mod reads;
+mod room;
 mod states;
 
 use super::*;
+use crate::BodyEffect;
 use crate::merkle::MerkleTree;
 use crate::message::{BodyHeader, Start, ToReplica};
 use crate::time::{Drift, WallTime};
@@ -90,7 +93,7 @@ impl Bench {
         self.replica.handle_connected(reading(self.ms));
         let hello = self.sent();
         assert!(matches!(hello[..], [ToOrigin::Hello { .. }]), "{hello:?}");
-        self.say(ToReplica::Welcome(start));
+        self.say(ToReplica::Welcome { start, eager: false });
     }
 
     /// The objects whose bodies were asked for since the last call.
@@ -140,9 +143,16 @@ impl Bench {
         let sequence = Sequence(sequence);
         let version = change.content.map(|content| Version { sequence, content });
         let payload = text[1..].parse().ok().map(payload);
-        let message = BodyHeader { path: change.path, version, at: sequence, demand };
+        let message = BodyHeader { path: change.path, version, at: sequence, demand, lost: false };
         let frame = Frame { session: self.session(), message };
         self.replica.handle_body(reading(self.ms), frame, payload);
+    }
+
+    /// What comes before a body of `name`.
+    fn header(&self, name: &str, version: Version, demand: bool) -> Frame<BodyHeader> {
+        let (path, at) = (path(name), version.sequence);
+        let message = BodyHeader { path, version: Some(version), at, demand, lost: false };
+        Frame { session: self.session(), message }
     }
 
     /// The disk does all that it was asked for.
@@ -197,6 +207,7 @@ impl Bench {
             let text = match answer.outcome {
                 Outcome::Object(version) => version.content.digest.0[0].to_string(),
                 Outcome::Absent => "-".to_owned(),
+                Outcome::Lost(version) => format!("lost {}", version.content.digest.0[0]),
                 Outcome::Folder(entries) => {
                     entries.iter().map(|(path, _)| path.as_str()).collect::<Vec<_>>().join(" ")
                 }
@@ -258,14 +269,14 @@ fn an_invalidation_is_applied_at_its_deadline_without_its_body() {
 #[test]
 fn an_eager_replica_applies_invalidations_as_they_come_while_it_is_connected() {
     for (eager, state, read) in [(true, (1, false), "Invalid"), (false, (0, false), "-")] {
-        let mut bench = Bench::new(Config { eager, ..config() });
+        let mut bench = Bench::new(Config { eager: Some(eager), ..config() });
         bench.commit(1, "a1");
         bench.disk();
         assert_eq!(bench.state("a"), eager.then_some(state), "eager: {eager}");
         assert_eq!(bench.read("a"), read, "eager: {eager}");
     }
     // With its body here it is one step, as ever; and what came before a cut waits as ever.
-    let mut bench = Bench::new(Config { eager: true, ..config() });
+    let mut bench = Bench::new(Config { eager: Some(true), ..config() });
     bench.body(1, "a1", false);
     bench.disk();
     bench.commit(1, "a1");
@@ -275,6 +286,25 @@ fn an_eager_replica_applies_invalidations_as_they_come_while_it_is_connected() {
     bench.commit(2, "a2");
     bench.replica.handle_disconnected(reading(bench.ms));
     assert_eq!(bench.read("a"), "1", "its step is not on the disk yet");
+}
+
+#[test]
+fn a_replica_is_as_eager_as_the_origin_says_unless_it_is_told_otherwise() {
+    for (told, own, expected) in [
+        (true, None, true),
+        (false, None, false),
+        (true, Some(false), false),
+        (false, Some(true), true),
+    ] {
+        let mut bench = Bench::new(Config { eager: own, ..config() });
+        bench.replica.handle_disconnected(reading(0));
+        bench.connection += 1;
+        bench.replica.handle_connected(reading(0));
+        bench.say(ToReplica::Welcome { start: Start::Log, eager: told });
+        bench.commit(1, "a1");
+        bench.disk();
+        assert_eq!(bench.state("a").is_some(), expected, "{told}, {own:?}");
+    }
 }
 
 #[test]
@@ -431,9 +461,7 @@ fn a_body_that_is_not_what_was_announced_is_discarded() {
     bench.body(1, "a9", false);
     bench.disk();
     let version = Version { sequence: Sequence(1), content: content(1) };
-    let message =
-        BodyHeader { path: path("a"), version: Some(version), at: Sequence(1), demand: false };
-    let frame = Frame { session: bench.session(), message };
+    let frame = bench.header("a", version, false);
     bench.replica.handle_body(reading(bench.ms), frame, Some(payload(9)));
     bench.disk();
     assert_eq!(bench.state("a"), Some((1, false)));
@@ -476,64 +504,6 @@ fn nothing_is_visible_before_it_is_on_the_disk() {
     bench.wait(1_000);
     bench.disk();
     assert_eq!(bench.read("a"), "1", "it is tried again");
-}
-
-#[test]
-fn a_pushed_body_counts_as_taken_when_it_is_in_the_store_or_discarded() {
-    let mut bench = Bench::new(config());
-    bench.sent();
-    bench.body(1, "a1", false);
-    bench.body(2, "b2", false);
-    assert_eq!(bench.taken(), [0; 0], "both are in memory");
-    // The disk may be done with the second one first: they are counted in order.
-    bench.replica.handle_stored(reading(0), &payload(2).digest, Ok(()));
-    assert_eq!(bench.taken(), [0; 0]);
-    bench.replica.handle_stored(reading(0), &payload(1).digest, Ok(()));
-    assert_eq!(bench.taken(), [2]);
-    bench.commit(1, "a1");
-    bench.commit(2, "b2");
-    bench.disk();
-    bench.sent();
-    bench.body(1, "a1", false);
-    assert_eq!(bench.taken(), [3], "out of date");
-    bench.body(3, "c3", false);
-    bench.body(4, "d3", false);
-    assert_eq!(bench.taken(), [0; 0]);
-    bench.replica.handle_stored(reading(0), &payload(3).digest, Err(DiskFull));
-    assert_eq!(bench.taken(), [5], "without room for them");
-    bench.connect(Start::Log);
-    bench.body(5, "e5", false);
-    bench.disk();
-    assert_eq!(bench.taken(), [1], "of this connection");
-}
-
-#[test]
-fn a_body_that_is_lost_while_a_step_is_written_is_missed_by_the_step_too() {
-    let mut bench = Bench::new(config());
-    bench.commit(1, "q1");
-    bench.body(1, "q1", false);
-    bench.disk();
-    // On its way to the disk: p has the same body.
-    bench.commit(2, "p1");
-    let digest = payload(1).digest;
-    bench.replica.handle_missing(reading(0), &digest);
-    assert_eq!(bench.read("q"), "Invalid");
-    bench.body(1, "q1", true);
-    // Here again before the step is written.
-    bench.replica.handle_stored(reading(0), &digest, Ok(()));
-    bench.disk();
-    assert_eq!(bench.answers(), [(1, "1".to_owned())]);
-    bench.commit(3, "q2");
-    bench.body(3, "q2", false);
-    bench.disk();
-    for (path, object) in &bench.replica.image.objects {
-        let stored = bench.replica.shelf.is_stored(&object.version.content.digest);
-        assert!(stored || !object.valid, "`{path}` is said to be here");
-    }
-    assert_eq!(bench.read("p"), "Invalid");
-    bench.body(2, "p1", true);
-    bench.disk();
-    assert_eq!(bench.answers(), [(2, "1".to_owned())]);
 }
 
 #[test]

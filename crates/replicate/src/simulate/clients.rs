@@ -470,6 +470,10 @@ impl World {
                 self.clients.sessions[session].open = Some((replica, *at, *version));
                 vec![(Name(*at as u32), seen)]
             }
+            // Which version it is, is told all the same.
+            (Outcome::Lost(version), Asked::Object(at) | Asked::Version(at, _)) => {
+                vec![(Name(*at as u32), self.clients.told(version))]
+            }
             (Outcome::Absent, Asked::Version(..)) => {
                 // A file system says ESTALE, and whoever opens looks the name up again.
                 self.situations.add(Situation::GoneVersion);

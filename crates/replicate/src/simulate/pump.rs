@@ -123,6 +123,7 @@ impl World {
                     replica::Event::DiskFull => self.situations.add(Situation::ReplicaFull),
                     replica::Event::Connected
                     | replica::Event::Refused(_)
+                    | replica::Event::Lost(_)
                     | replica::Event::Renew => {}
                 }
             }

@@ -133,6 +133,17 @@ impl World {
             2 => Strategy::Threshold(0.5),
             _ => Strategy::Trip,
         };
+        // And so are bounds of the log that are mostly out of reach.
+        let mut bounds = Random::new(options.seed ^ 0x626f_756e);
+        let usual = origin::Config::default();
+        let log_bytes = match bounds.below(4) {
+            0 => lull_cc::Bytes(40_000 + bounds.below(300_000)),
+            _ => usual.log_bytes,
+        };
+        let log_changes = match bounds.below(8) {
+            0 => 8 + bounds.below(60) as usize,
+            _ => usual.log_changes,
+        };
         let identity = random.bits().to_le_bytes();
         let mut identity32 = [0; 32];
         identity32[..8].copy_from_slice(&identity);
@@ -143,6 +154,8 @@ impl World {
             epoch: 0,
             config: origin::Config {
                 log: 6 + random.below(40) as usize,
+                log_changes,
+                log_bytes,
                 chain: 1_000_000,
                 batch: 4,
                 queue: 8,
@@ -151,7 +164,7 @@ impl World {
                 strategy,
                 under_way: 1 + random.below(3) as usize,
                 half_life: Duration::from_secs(2),
-                ..origin::Config::default()
+                ..usual
             },
             timer: None,
             log: Vec::new(),
@@ -191,7 +204,8 @@ impl World {
                         max_skew: Duration::from_nanos(max_skew as u64),
                         ..replica::Staleness::default()
                     },
-                    eager: strategy.is_eager(),
+                    // As the origin says.
+                    eager: None,
                     overtake: !(options.seed + at as u64).is_multiple_of(4),
                     order,
                     ping: Duration::from_millis(60),
@@ -295,7 +309,7 @@ impl World {
                 if self.arrives(replica, connection, self.replicas[replica].link.at_replica) {
                     let host = &mut self.replicas[replica];
                     let present = (host.disk.image.incarnation, host.link.of_this_life);
-                    host.link.welcomed |= matches!(frame.message, ToReplica::Welcome(_))
+                    host.link.welcomed |= matches!(frame.message, ToReplica::Welcome { .. })
                         && (frame.session.replica, frame.session.connection) == present;
                     self.with_replica(replica, |machine, now| machine.handle_control(now, frame));
                 }

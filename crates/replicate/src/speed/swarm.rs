@@ -232,7 +232,7 @@ impl Connected {
         outgoing.put(&Frame { session, message })?;
         outgoing.flush().await?;
         let welcome: Frame<ToReplica> = incoming.next().await?;
-        if welcome.message != ToReplica::Welcome(Start::Log) {
+        if !matches!(welcome.message, ToReplica::Welcome { start: Start::Log, .. }) {
             return Err(LinkError::Order);
         }
         let session = welcome.session;
@@ -304,9 +304,9 @@ impl Control {
             ToReplica::Invalidation { sequence, .. } => {
                 format!("{sequence} behind {}", self.heard)
             }
-            ToReplica::Welcome(_) => "to begin anew".to_owned(),
+            ToReplica::Welcome { .. } => "to begin anew".to_owned(),
             ToReplica::Refused(why) => why.to_string(),
-            ToReplica::Tree(_) => "of a tree that it has not asked for".to_owned(),
+            ToReplica::Tree { .. } => "of a tree that it has not asked for".to_owned(),
         };
         Err(SpeedError::Told { replica: self.replica, told })
     }

@@ -121,6 +121,25 @@ impl Bodies {
         or_full(stored)
     }
 
+    /// Goes on with what [`store`](Bodies::store) had no descriptors or no memory for.
+    ///
+    /// # Errors
+    /// As for that.
+    pub(super) fn store_again(
+        &self,
+        payload: &Payload<Body>,
+    ) -> Result<Result<(), DiskFull>, StoreError> {
+        match self.store(payload) {
+            // It had got its name, and there was none for the folder, which is to be synced: that is
+            // a part of each change of a name, also of one into itself.
+            Err(StoreError::Bodies(object_store::Error::NotFound { .. })) => {
+                let name = name_of(&payload.digest);
+                or_full(block_on(self.objects.rename(&name, &name)))
+            }
+            other => other,
+        }
+    }
+
     /// Deletes a body; fine if it is not there.
     pub(super) fn delete(&self, digest: &Digest) -> Result<(), StoreError> {
         match block_on(self.objects.delete(&name_of(digest))) {

@@ -1,7 +1,8 @@
 //! The database: steps and small bodies, in transactions of which all or nothing survives.
 
 use std::collections::BTreeMap;
-use std::path::Path as FilePath;
+use std::io::ErrorKind;
+use std::path::{Path as FilePath, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
 
@@ -12,6 +13,7 @@ use redb::{
     TableDefinition, WriteTransaction,
 };
 
+use super::worker::PAUSE;
 use super::{Bodies, Body, Done, Job, Settings, StoreError, is_full};
 use crate::time::WallTime;
 use crate::types::{Digest, DiskFull, Incarnation, Payload};
@@ -118,8 +120,7 @@ pub struct Library(Arc<Shared>);
 const DATABASE: &str = "state.redb";
 const BODIES: &str = "bodies";
 
-fn opener(folder: &FilePath, settings: Settings) -> Opener {
-    let path = folder.join(DATABASE);
+fn opener(path: PathBuf, settings: Settings) -> Opener {
     let cache = usize::try_from(settings.cache.0).unwrap_or(usize::MAX);
     Box::new(move || Builder::new().set_cache_size(cache).create(&path))
 }
@@ -136,8 +137,15 @@ impl<S: State> Store<S> {
         if folder.join(DATABASE).exists() {
             return Err(StoreError::Exists(folder.to_owned()));
         }
+        // It gets its name when all of it is there: what was interrupted is no store.
+        let beside = folder.join(format!("{DATABASE}.new"));
+        match std::fs::remove_file(&beside) {
+            Err(error) if error.kind() != ErrorKind::NotFound => return Err(failed(error)),
+            _ => {}
+        }
         let bodies = Bodies::open(&folder.join(BODIES), settings.inline)?;
-        Self::create(opener(folder, settings), bodies, state)?;
+        Self::create(opener(beside.clone(), settings), bodies, state)?;
+        std::fs::rename(beside, folder.join(DATABASE)).map_err(failed)?;
         // The database has synced its file, not the folder that names it.
         std::fs::File::open(folder).and_then(|folder| folder.sync_all()).map_err(failed)
     }
@@ -155,7 +163,8 @@ impl<S: State> Store<S> {
     /// backup does not live a life for the second time.
     ///
     /// # Errors
-    /// If there is no store of this role and version, it is damaged, or the disk fails.
+    /// If there is no store of this role and version, another process has it open, it is damaged, or the
+    /// disk fails.
     pub fn open(
         folder: &FilePath,
         settings: Settings,
@@ -164,16 +173,30 @@ impl<S: State> Store<S> {
         if !folder.join(DATABASE).exists() {
             return Err(StoreError::Nothing(folder.to_owned()));
         }
+        let open = opener(folder.join(DATABASE), settings);
+        // First, because that locks it: what lies unfinished in the folder may be what another process
+        // is about.
+        let database = open()?;
         let bodies = Bodies::open(&folder.join(BODIES), settings.inline)?;
-        Self::open_with(opener(folder, settings), bodies, now)
+        Self::begin(open, database, bodies, now)
     }
 
+    #[cfg(any(test, feature = "simulate"))]
     pub(crate) fn open_with(
         open: Opener,
         bodies: Bodies,
         now: WallTime,
     ) -> Result<Opened<S>, StoreError> {
         let database = open()?;
+        Self::begin(open, database, bodies, now)
+    }
+
+    fn begin(
+        open: Opener,
+        database: Database,
+        bodies: Bodies,
+        now: WallTime,
+    ) -> Result<Opened<S>, StoreError> {
         let (mut state, transactions) = head::<S>(&database)?;
         let micros = u64::try_from(now.as_nanos() / 1_000).unwrap_or(0);
         state.begin_life(Incarnation(micros));
@@ -239,10 +262,24 @@ impl<S: State> Store<S> {
         for job in &together {
             match self.attempt(core::slice::from_ref(job))? {
                 Ok(one) => done.extend(one),
-                Err(full) => done.push(refused(job, full)),
+                Err(full) => done.push(self.refuse(job, full)?),
             }
         }
         Ok(done)
+    }
+
+    /// What becomes of a job that there is no room for.
+    pub(super) fn refuse(&self, job: &Job<S::Step>, full: DiskFull) -> Result<Done, StoreError> {
+        Ok(match job {
+            Job::Step(_) => Done::Step(Err(full)),
+            Job::Store(payload) => Done::Stored(payload.digest, Err(full)),
+            Job::Drop(digest) => {
+                // A file goes all the same, and makes room. For a small body nobody asks any more; the
+                // next start deletes it.
+                self.shared.bodies.delete(digest)?;
+                Done::Dropped(*digest)
+            }
+        })
     }
 
     fn attempt(
@@ -318,15 +355,6 @@ impl<S: State> Store<S> {
         // Durable when it returns: redb's default.
         transaction.commit()?;
         Ok((state, done, files))
-    }
-}
-
-fn refused<S>(job: &Job<S>, full: DiskFull) -> Done {
-    match job {
-        Job::Step(_) => Done::Step(Err(full)),
-        Job::Store(payload) => Done::Stored(payload.digest, Err(full)),
-        // Nobody asks for it any more. The next start deletes it.
-        Job::Drop(digest) => Done::Dropped(*digest),
     }
 }
 
@@ -408,8 +436,16 @@ impl Shared {
         let mut database = self.database.write().unwrap_or_else(PoisonError::into_inner);
         // Closed first: nobody else may have it open.
         *database = None;
-        *database = Some((self.open)()?);
-        Ok(())
+        loop {
+            match (self.open)().map_err(StoreError::from) {
+                // Others may have taken the descriptor.
+                Err(error) if error.is_passing() => std::thread::sleep(PAUSE),
+                opened => {
+                    *database = Some(opened?);
+                    return Ok(());
+                }
+            }
+        }
     }
 }
 

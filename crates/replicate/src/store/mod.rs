@@ -107,6 +107,9 @@ pub enum StoreError {
     /// There is one already.
     #[error("`{}` has a store in it already: name another folder", .0.display())]
     Exists(PathBuf),
+    /// Another process has it open.
+    #[error("the store is in use by another process: it runs already")]
+    InUse,
     /// It is that of the other role, or of another version of Lull.
     #[error("the store is {found}, not {expected}: name another folder, or install that release")]
     Other {
@@ -143,6 +146,14 @@ pub enum StoreError {
     Stopped,
 }
 
+impl StoreError {
+    /// Whether the machine was out of something that comes back when others have done with it.
+    /// Nothing is wrong with what is on the disk: the same is to be asked for again.
+    pub fn is_passing(&self) -> bool {
+        is_scarce(self)
+    }
+}
+
 macro_rules! failures_of_the_database {
     ($($name:ident),+) => {
         $(impl From<redb::$name> for StoreError {
@@ -153,7 +164,16 @@ macro_rules! failures_of_the_database {
     };
 }
 
-failures_of_the_database!(CommitError, DatabaseError, StorageError, TableError, TransactionError);
+failures_of_the_database!(CommitError, StorageError, TableError, TransactionError);
+
+impl From<redb::DatabaseError> for StoreError {
+    fn from(error: redb::DatabaseError) -> Self {
+        match error {
+            redb::DatabaseError::DatabaseAlreadyOpen => StoreError::InUse,
+            other => StoreError::Database(other.into()),
+        }
+    }
+}
 
 /// The failure of a file that caused an error, if one did.
 fn cause<'a>(error: &'a (dyn std::error::Error + 'static)) -> Option<&'a io::Error> {
@@ -175,4 +195,13 @@ fn cause<'a>(error: &'a (dyn std::error::Error + 'static)) -> Option<&'a io::Err
 fn is_full(error: &(dyn std::error::Error + 'static)) -> bool {
     let kind = cause(error).map(io::Error::kind);
     matches!(kind, Some(io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded))
+}
+
+/// Linux's numbers of: no memory; no descriptor, of the machine's and of this process's.
+const SCARCE: [i32; 3] = [12, 23, 24];
+
+/// Whether there was no descriptor or no memory for it.
+fn is_scarce(error: &(dyn std::error::Error + 'static)) -> bool {
+    let number = cause(error).and_then(io::Error::raw_os_error);
+    number.is_some_and(|number| SCARCE.contains(&number))
 }

@@ -3,7 +3,8 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, Sender, TryRecvError, channel};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::thread::{Builder, JoinHandle};
+use std::thread::{Builder, JoinHandle, sleep};
+use std::time::Duration;
 
 use super::{Done, Job, State, Store, StoreError};
 
@@ -12,6 +13,8 @@ use super::{Done, Job, State, Store, StoreError};
 const TOGETHER: usize = 256;
 /// Large bodies that are written at a time: each waits for the disk.
 const WRITERS: usize = 4;
+/// Before a large body is tried again for which the machine had no descriptor or no memory.
+pub(super) const PAUSE: Duration = Duration::from_millis(50);
 
 /// Does the jobs of a store on threads of its own, and tells what is done as it is.
 ///
@@ -67,7 +70,13 @@ impl<T: Send + 'static> Worker<T> {
                     if abandoned.load(Ordering::Relaxed) {
                         return;
                     }
-                    let stored = bodies.store(&payload);
+                    let mut stored = bodies.store(&payload);
+                    while matches!(&stored, Err(error) if error.is_passing())
+                        && !abandoned.load(Ordering::Relaxed)
+                    {
+                        sleep(PAUSE);
+                        stored = bodies.store_again(&payload);
+                    }
                     if abandoned.load(Ordering::Relaxed) {
                         return;
                     }

@@ -17,10 +17,11 @@ const HASHES: (&str, usize) = ("hashes", MOST_HASHES);
 pub struct Attach;
 
 /// What the origin says there. A body is a header; then, if it has more than one piece, the hashes of
-/// all its pieces; then the pieces in order. Before the last of them it may be broken off.
+/// all its pieces; then the pieces in order. Before the last of them it may be broken off. Behind the
+/// header of one that is lost nothing comes.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum BodyPart {
-    /// A body begins, or there is none.
+    /// A body begins; or there is none, or none any more.
     Header(BodyHeader),
     /// Hashes of the next pieces, up to 2048.
     Hashes(Vec<Digest>),
@@ -71,10 +72,14 @@ impl Coded for BodyPart {
 
     fn write(&self, to: &mut Writer<'_>) -> Result<(), WireError> {
         match self {
-            BodyPart::Header(BodyHeader { path, version, at, demand }) => {
+            BodyPart::Header(BodyHeader { path, version, at, demand, lost }) => {
+                if *lost && version.is_none() {
+                    return Err(WireError::Value("lost"));
+                }
                 to.path(path);
                 to.sequence(*at);
                 to.flag(*demand);
+                to.flag(*lost);
                 to.option(version.as_ref(), Writer::version)
             }
             BodyPart::Hashes(hashes) => to.list(HASHES, hashes, |to, hash| {
@@ -92,12 +97,15 @@ impl Coded for BodyPart {
 
     fn read(kind: u8, from: &mut Reader<'_>) -> Result<Self, WireError> {
         Ok(match kind {
-            HEADER => BodyPart::Header(BodyHeader {
-                path: from.path()?,
-                at: from.sequence("at")?,
-                demand: from.flag("demand")?,
-                version: from.option("version", Reader::version)?,
-            }),
+            HEADER => {
+                let (path, at) = (from.path()?, from.sequence("at")?);
+                let (demand, lost) = (from.flag("demand")?, from.flag("lost")?);
+                let version = from.option("version", Reader::version)?;
+                if lost && version.is_none() {
+                    return Err(WireError::Value("lost"));
+                }
+                BodyPart::Header(BodyHeader { path, version, at, demand, lost })
+            }
             OUTLINE => BodyPart::Hashes(from.list(HASHES, 32, |from| from.digest("hash"))?),
             BYTES => BodyPart::Piece { number: from.u32("number")?, bytes: from.rest().to_vec() },
             BROKEN => BodyPart::Broken,

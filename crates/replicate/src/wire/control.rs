@@ -67,9 +67,9 @@ impl Coded for ToOrigin {
             ToOrigin::Reads(_) => kind::READS,
             ToOrigin::Demand(_) => kind::DEMAND,
             ToOrigin::Lacking(_) => kind::LACKING,
-            ToOrigin::Ask(Ask::Branches) => kind::ASK_BRANCHES,
-            ToOrigin::Ask(Ask::Leaves(_)) => kind::ASK_LEAVES,
-            ToOrigin::Ask(Ask::Entries(_)) => kind::ASK_ENTRIES,
+            ToOrigin::Ask { part: Ask::Branches, .. } => kind::ASK_BRANCHES,
+            ToOrigin::Ask { part: Ask::Leaves(_), .. } => kind::ASK_LEAVES,
+            ToOrigin::Ask { part: Ask::Entries(_), .. } => kind::ASK_ENTRIES,
             ToOrigin::Resynced(_) => kind::RESYNCED,
             ToOrigin::Report(_) => kind::REPORT,
         }
@@ -103,20 +103,11 @@ impl Coded for ToOrigin {
                     Ok(())
                 });
             }
-            ToOrigin::Ask(Ask::Branches) => {}
-            ToOrigin::Ask(Ask::Leaves(branches)) => {
-                return to.list(BRANCHES, branches, |to, branch| {
-                    to.u8(*branch);
-                    Ok(())
-                });
+            ToOrigin::Ask { of, part } => {
+                to.sequence(*of);
+                return write_ask(to, part);
             }
             ToOrigin::Report(report) => return write_report(to, report),
-            ToOrigin::Ask(Ask::Entries(leaves)) => {
-                return to.list(LEAVES, leaves, |to, leaf| {
-                    to.u16(*leaf);
-                    Ok(())
-                });
-            }
         }
         Ok(())
     }
@@ -138,18 +129,37 @@ impl Coded for ToOrigin {
             }
             kind::DEMAND => ToOrigin::Demand(from.path()?),
             kind::LACKING => ToOrigin::Lacking(from.list(PATHS, PATH, Reader::path)?),
-            kind::ASK_BRANCHES => ToOrigin::Ask(Ask::Branches),
-            kind::ASK_LEAVES => {
-                ToOrigin::Ask(Ask::Leaves(from.list(BRANCHES, 1, |from| from.u8("branch"))?))
-            }
-            kind::ASK_ENTRIES => {
-                ToOrigin::Ask(Ask::Entries(from.list(LEAVES, 2, |from| from.u16("leaf"))?))
+            kind::ASK_BRANCHES | kind::ASK_LEAVES | kind::ASK_ENTRIES => {
+                let of = from.sequence("tree")?;
+                ToOrigin::Ask { of, part: read_ask(kind, from)? }
             }
             kind::RESYNCED => ToOrigin::Resynced(from.sequence("sequence")?),
             kind::REPORT => ToOrigin::Report(read_report(from)?),
             other => return Err(WireError::Kind(other)),
         })
     }
+}
+
+fn write_ask(to: &mut Writer<'_>, part: &Ask) -> Result<(), WireError> {
+    match part {
+        Ask::Branches => Ok(()),
+        Ask::Leaves(branches) => to.list(BRANCHES, branches, |to, branch| {
+            to.u8(*branch);
+            Ok(())
+        }),
+        Ask::Entries(leaves) => to.list(LEAVES, leaves, |to, leaf| {
+            to.u16(*leaf);
+            Ok(())
+        }),
+    }
+}
+
+fn read_ask(kind: u8, from: &mut Reader<'_>) -> Result<Ask, WireError> {
+    Ok(match kind {
+        kind::ASK_BRANCHES => Ask::Branches,
+        kind::ASK_LEAVES => Ask::Leaves(from.list(BRANCHES, 1, |from| from.u8("branch"))?),
+        _ => Ask::Entries(from.list(LEAVES, 2, |from| from.u16("leaf"))?),
+    })
 }
 
 fn write_report(to: &mut Writer<'_>, report: &Report) -> Result<(), WireError> {
@@ -193,25 +203,28 @@ impl Coded for ToReplica {
 
     fn kind(&self) -> u8 {
         match self {
-            ToReplica::Welcome(Start::Log) => kind::WELCOME_LOG,
-            ToReplica::Welcome(Start::Resync { .. }) => kind::WELCOME_RESYNC,
+            ToReplica::Welcome { start: Start::Log, .. } => kind::WELCOME_LOG,
+            ToReplica::Welcome { start: Start::Resync { .. }, .. } => kind::WELCOME_RESYNC,
             ToReplica::Refused(_) => kind::REFUSED,
             ToReplica::Invalidation { .. } => kind::INVALIDATION,
             ToReplica::Heartbeat { .. } => kind::HEARTBEAT,
-            ToReplica::Tree(Tree::Branches(_)) => kind::BRANCHES,
-            ToReplica::Tree(Tree::Leaves(..)) => kind::LEAVES,
-            ToReplica::Tree(Tree::Entries(..)) => kind::ENTRIES,
+            ToReplica::Tree { part: Tree::Branches(_), .. } => kind::BRANCHES,
+            ToReplica::Tree { part: Tree::Leaves(..), .. } => kind::LEAVES,
+            ToReplica::Tree { part: Tree::Entries(..), .. } => kind::ENTRIES,
             ToReplica::Renew => kind::RENEW,
         }
     }
 
     fn write(&self, to: &mut Writer<'_>) -> Result<(), WireError> {
         match self {
-            ToReplica::Welcome(Start::Log) | ToReplica::Renew => {}
-            ToReplica::Welcome(Start::Resync { position, stamp, root }) => {
-                to.position(position);
-                to.wall(*stamp);
-                to.digest(root);
+            ToReplica::Renew => {}
+            ToReplica::Welcome { start, eager } => {
+                to.flag(*eager);
+                if let Start::Resync { position, stamp, root } = start {
+                    to.position(position);
+                    to.wall(*stamp);
+                    to.digest(root);
+                }
             }
             ToReplica::Refused(why) => write_refusal(to, *why),
             ToReplica::Invalidation { sequence, stamp, changes, more } => {
@@ -231,27 +244,9 @@ impl Coded for ToReplica {
                     Ok(())
                 });
             }
-            ToReplica::Tree(Tree::Branches(branches)) => {
-                return to.list(BRANCHES, branches, |to, (branch, digest)| {
-                    to.u8(*branch);
-                    to.digest(digest);
-                    Ok(())
-                });
-            }
-            ToReplica::Tree(Tree::Leaves(branch, leaves)) => {
-                to.u8(*branch);
-                return to.list(LEAVES_OF_A_BRANCH, leaves, |to, (leaf, digest)| {
-                    to.u16(*leaf);
-                    to.digest(digest);
-                    Ok(())
-                });
-            }
-            ToReplica::Tree(Tree::Entries(leaf, entries)) => {
-                to.u16(*leaf);
-                return to.list(ENTRIES, entries, |to, (path, version)| {
-                    to.path(path);
-                    to.version(version)
-                });
+            ToReplica::Tree { of, part } => {
+                to.sequence(*of);
+                return write_tree(to, part);
             }
         }
         Ok(())
@@ -259,12 +254,17 @@ impl Coded for ToReplica {
 
     fn read(kind: u8, from: &mut Reader<'_>) -> Result<Self, WireError> {
         Ok(match kind {
-            kind::WELCOME_LOG => ToReplica::Welcome(Start::Log),
-            kind::WELCOME_RESYNC => ToReplica::Welcome(Start::Resync {
-                position: from.position()?,
-                stamp: from.wall("stamp")?,
-                root: from.digest("root")?,
-            }),
+            kind::WELCOME_LOG => {
+                ToReplica::Welcome { eager: from.flag("eager")?, start: Start::Log }
+            }
+            kind::WELCOME_RESYNC => ToReplica::Welcome {
+                eager: from.flag("eager")?,
+                start: Start::Resync {
+                    position: from.position()?,
+                    stamp: from.wall("stamp")?,
+                    root: from.digest("root")?,
+                },
+            },
             kind::REFUSED => ToReplica::Refused(read_refusal(from)?),
             kind::INVALIDATION => ToReplica::Invalidation {
                 sequence: from.sequence("sequence")?,
@@ -280,24 +280,58 @@ impl Coded for ToReplica {
                 committed: from.sequence("committed")?,
                 echo: from.option("echo", |from| from.local("echo"))?,
             },
-            kind::BRANCHES => {
-                let branch = |from: &mut Reader<'_>| Ok((from.u8("branch")?, from.digest("hash")?));
-                ToReplica::Tree(Tree::Branches(from.list(BRANCHES, 33, branch)?))
-            }
-            kind::LEAVES => {
-                let branch = from.u8("branch")?;
-                let leaf = |from: &mut Reader<'_>| Ok((from.u16("leaf")?, from.digest("hash")?));
-                ToReplica::Tree(Tree::Leaves(branch, from.list(LEAVES_OF_A_BRANCH, 34, leaf)?))
-            }
-            kind::ENTRIES => {
-                let leaf = from.u16("leaf")?;
-                let entry = |from: &mut Reader<'_>| Ok((from.path()?, from.version()?));
-                ToReplica::Tree(Tree::Entries(leaf, from.list(ENTRIES, ENTRY, entry)?))
+            kind::BRANCHES | kind::LEAVES | kind::ENTRIES => {
+                let of = from.sequence("tree")?;
+                ToReplica::Tree { of, part: read_tree(kind, from)? }
             }
             kind::RENEW => ToReplica::Renew,
             other => return Err(WireError::Kind(other)),
         })
     }
+}
+
+fn write_tree(to: &mut Writer<'_>, part: &Tree) -> Result<(), WireError> {
+    match part {
+        Tree::Branches(branches) => to.list(BRANCHES, branches, |to, (branch, digest)| {
+            to.u8(*branch);
+            to.digest(digest);
+            Ok(())
+        }),
+        Tree::Leaves(branch, leaves) => {
+            to.u8(*branch);
+            to.list(LEAVES_OF_A_BRANCH, leaves, |to, (leaf, digest)| {
+                to.u16(*leaf);
+                to.digest(digest);
+                Ok(())
+            })
+        }
+        Tree::Entries(leaf, entries) => {
+            to.u16(*leaf);
+            to.list(ENTRIES, entries, |to, (path, version)| {
+                to.path(path);
+                to.version(version)
+            })
+        }
+    }
+}
+
+fn read_tree(kind: u8, from: &mut Reader<'_>) -> Result<Tree, WireError> {
+    Ok(match kind {
+        kind::BRANCHES => {
+            let branch = |from: &mut Reader<'_>| Ok((from.u8("branch")?, from.digest("hash")?));
+            Tree::Branches(from.list(BRANCHES, 33, branch)?)
+        }
+        kind::LEAVES => {
+            let branch = from.u8("branch")?;
+            let leaf = |from: &mut Reader<'_>| Ok((from.u16("leaf")?, from.digest("hash")?));
+            Tree::Leaves(branch, from.list(LEAVES_OF_A_BRANCH, 34, leaf)?)
+        }
+        _ => {
+            let leaf = from.u16("leaf")?;
+            let entry = |from: &mut Reader<'_>| Ok((from.path()?, from.version()?));
+            Tree::Entries(leaf, from.list(ENTRIES, ENTRY, entry)?)
+        }
+    })
 }
 
 fn write_refusal(to: &mut Writer<'_>, why: Refusal) {

@@ -50,7 +50,8 @@ impl Coded for ToAuthority {
 }
 
 impl Coded for FromAuthority {
-    const LONGEST: usize = super::HEADER - 4 + 4 + 32 + 4 + (1 + AUTHORITIES.1) * (2 + LONGEST);
+    const LONGEST: usize =
+        super::HEADER - 4 + 4 + 32 + (1 + 32) + 4 + (1 + AUTHORITIES.1) * (2 + LONGEST);
 
     fn kind(&self) -> u8 {
         match self {
@@ -64,6 +65,10 @@ impl Coded for FromAuthority {
             FromAuthority::Enrolled(enrolled) => {
                 to.replica(enrolled.replica);
                 to.bytes(&enrolled.token_key);
+                to.option(enrolled.other_token_key.as_ref(), |to, key| {
+                    to.bytes(key);
+                    Ok(())
+                })?;
                 to.blob(("certificate", LONGEST), &enrolled.certificate)?;
                 to.list(AUTHORITIES, &enrolled.authorities, |to, authority| {
                     to.blob(("authority", LONGEST), authority)
@@ -87,6 +92,8 @@ impl Coded for FromAuthority {
             ENROLLED => FromAuthority::Enrolled(Enrolled {
                 replica: from.replica("replica")?,
                 token_key: from.digest("token key")?.0,
+                other_token_key: from
+                    .option("other token key", |from| Ok(from.digest("other token key")?.0))?,
                 certificate: from.blob(("certificate", LONGEST))?,
                 authorities: from.list(AUTHORITIES, 2, |from| from.blob(("authority", LONGEST)))?,
             }),

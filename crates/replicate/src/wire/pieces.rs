@@ -84,7 +84,7 @@ pub enum Delivery {
     More,
     /// These bytes come next, and are verified.
     Bytes(Vec<u8>),
-    /// The body is complete, or there is none: what is to be done with
+    /// The body is complete, or there is none, or it is lost: what is to be done with
     /// [`Replica::handle_body`](crate::replica::Replica::handle_body).
     Complete {
         /// What it is.
@@ -222,6 +222,9 @@ impl Assembly {
         let Some(content) = header.version.map(|version| version.content) else {
             return Delivery::Complete { header, last: Vec::new(), intact: true };
         };
+        if header.lost {
+            return Delivery::Complete { header, last: Vec::new(), intact: false };
+        }
         match pieces(content.size.0) {
             0 => {
                 let intact = content.digest == Digest::of(&[]);

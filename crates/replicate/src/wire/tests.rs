@@ -77,11 +77,17 @@ fn to_origin() -> impl Strategy<Value = ToOrigin> {
         vec((path(), any::<u32>()), 0..20).prop_map(ToOrigin::Reads),
         path().prop_map(ToOrigin::Demand),
         vec(path(), 0..20).prop_map(ToOrigin::Lacking),
-        Just(ToOrigin::Ask(Ask::Branches)),
-        vec(any::<u8>(), 0..=256).prop_map(|branches| ToOrigin::Ask(Ask::Leaves(branches))),
-        vec(any::<u16>(), 0..600).prop_map(|leaves| ToOrigin::Ask(Ask::Entries(leaves))),
+        (sequence(), ask()).prop_map(|(of, part)| ToOrigin::Ask { of, part }),
         sequence().prop_map(ToOrigin::Resynced),
         report().prop_map(ToOrigin::Report),
+    ]
+}
+
+fn ask() -> impl Strategy<Value = Ask> {
+    prop_oneof![
+        Just(Ask::Branches),
+        vec(any::<u8>(), 0..=256).prop_map(Ask::Leaves),
+        vec(any::<u16>(), 0..600).prop_map(Ask::Entries),
     ]
 }
 
@@ -117,14 +123,16 @@ fn tree() -> impl Strategy<Value = Tree> {
 }
 
 fn to_replica() -> impl Strategy<Value = ToReplica> {
-    let resync = (position(), wall(), digest());
+    let resync = (position(), wall(), digest()).prop_map(|(position, stamp, root)| Start::Resync {
+        position,
+        stamp,
+        root,
+    });
+    let start = prop_oneof![Just(Start::Log), resync];
     let invalidation = (sequence(), wall(), vec(change(), 0..20), any::<bool>());
     let heartbeat = (wall(), sequence(), prop::option::of(local()));
     prop_oneof![
-        Just(ToReplica::Welcome(Start::Log)),
-        resync.prop_map(|(position, stamp, root)| {
-            ToReplica::Welcome(Start::Resync { position, stamp, root })
-        }),
+        (start, any::<bool>()).prop_map(|(start, eager)| ToReplica::Welcome { start, eager }),
         refusal().prop_map(ToReplica::Refused),
         invalidation.prop_map(|(sequence, stamp, changes, more)| ToReplica::Invalidation {
             sequence,
@@ -137,16 +145,17 @@ fn to_replica() -> impl Strategy<Value = ToReplica> {
             committed,
             echo
         }),
-        tree().prop_map(ToReplica::Tree),
+        (sequence(), tree()).prop_map(|(of, part)| ToReplica::Tree { of, part }),
         Just(ToReplica::Renew),
     ]
 }
 
 fn body_part() -> impl Strategy<Value = BodyPart> {
-    let header = (path(), prop::option::of(version()), sequence(), any::<bool>());
+    let header = (path(), prop::option::of(version()), sequence(), any::<bool>(), any::<bool>());
     prop_oneof![
-        header.prop_map(|(path, version, at, demand)| {
-            BodyPart::Header(BodyHeader { path, version, at, demand })
+        header.prop_map(|(path, version, at, demand, lost)| {
+            let lost = lost && version.is_some();
+            BodyPart::Header(BodyHeader { path, version, at, demand, lost })
         }),
         vec(digest(), 0..20).prop_map(BodyPart::Hashes),
         (any::<u32>(), vec(any::<u8>(), 0..2_000))
@@ -170,7 +179,8 @@ fn to_authority() -> impl Strategy<Value = ToAuthority> {
 }
 
 fn from_authority() -> impl Strategy<Value = FromAuthority> {
-    let enrolled = (any::<u32>(), any::<[u8; 32]>(), blob(), vec(blob(), 0..=4));
+    let keys = (any::<[u8; 32]>(), any::<Option<[u8; 32]>>());
+    let enrolled = (any::<u32>(), keys, blob(), vec(blob(), 0..=4));
     let reasons = [
         NotEnrolled::Ticket,
         NotEnrolled::Expired,
@@ -179,9 +189,14 @@ fn from_authority() -> impl Strategy<Value = FromAuthority> {
         NotEnrolled::Failed,
     ];
     prop_oneof![
-        enrolled.prop_map(|(replica, token_key, certificate, authorities)| {
-            let replica = ReplicaId(replica);
-            FromAuthority::Enrolled(Enrolled { replica, certificate, authorities, token_key })
+        enrolled.prop_map(|(replica, (token_key, other_token_key), certificate, authorities)| {
+            FromAuthority::Enrolled(Enrolled {
+                replica: ReplicaId(replica),
+                certificate,
+                authorities,
+                token_key,
+                other_token_key,
+            })
         }),
         prop::sample::select(reasons.to_vec()).prop_map(FromAuthority::Refused),
     ]
@@ -303,7 +318,7 @@ fn sent(body: &[u8]) -> (Vec<BodyPart>, Digest) {
     let content = Content { digest, size: Bytes(body.len() as u64), metadata: Metadata::default() };
     let version = Some(Version { sequence: Sequence(7), content });
     let path = Path::new("a").expect("a path");
-    let header = BodyHeader { path, version, at: Sequence(9), demand: false };
+    let header = BodyHeader { path, version, at: Sequence(9), demand: false, lost: false };
     let mut parts = vec![BodyPart::Header(header)];
     parts.extend(Outline::of(body.chunks(PIECE)).parts());
     parts.extend(
@@ -338,6 +353,22 @@ fn a_body_that_is_broken_off_is_not_intact() {
         let broken: Vec<_> = parts[..cut].iter().cloned().chain([BodyPart::Broken]).collect();
         assert!(!received(&broken).expect("in order").1, "behind part {cut}");
     }
+}
+
+#[test]
+fn nothing_follows_the_header_of_a_body_that_is_lost() {
+    let (parts, _) = sent(&vec![7; 3 * PIECE]);
+    let BodyPart::Header(header) = &parts[0] else { panic!("{:?}", parts[0]) };
+    let header = BodyHeader { lost: true, ..header.clone() };
+    let mut assembly = Assembly::default();
+    let complete = assembly.handle(BodyPart::Header(header.clone()));
+    let expected = Delivery::Complete { header: header.clone(), last: Vec::new(), intact: false };
+    assert_eq!((complete, assembly.header()), (Ok(expected), None));
+    assert_eq!(assembly.handle(parts[1].clone()), Err(Unexpected));
+    // There is none that could be lost.
+    let none = BodyPart::Header(BodyHeader { version: None, ..header });
+    let frame = Frame { session: Session::default(), message: none };
+    assert_eq!(encode(&frame, &mut Vec::new()), Err(WireError::Value("lost")));
 }
 
 #[test]
@@ -452,11 +483,12 @@ fn the_newest_version_that_both_know_is_spoken() {
 }
 
 #[test]
-fn who_speaks_only_the_first_version_is_told_so_at_once() {
-    // It has no `Report` and no `Renew`.
-    let theirs = Preface { oldest: 1, newest: 1, channel: Channel::Control };
-    let refused = Preface::ours(Channel::Control).agree(theirs);
-    assert_eq!(refused, Err(WireError::Version { oldest: 1, newest: 1 }));
+fn who_speaks_only_earlier_versions_is_told_so_at_once() {
+    for newest in [1, 2] {
+        let theirs = Preface { oldest: 1, newest, channel: Channel::Control };
+        let refused = Preface::ours(Channel::Control).agree(theirs);
+        assert_eq!(refused, Err(WireError::Version { oldest: 1, newest }));
+    }
 }
 
 #[test]

@@ -4,15 +4,14 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use tokio::io::AsyncWrite;
-use tokio::task::spawn_blocking;
 
 use super::Shared;
 use super::core::Link;
-use crate::daemon::LinkError;
 use crate::daemon::link::Outgoing;
+use crate::daemon::{LinkError, look};
 use crate::message::{BodyHeader, Channel, Frame};
 use crate::store::{Library, StoreError};
-use crate::types::Content;
+use crate::types::{Content, Digest};
 use crate::wire::{BodyPart, PIECE};
 
 /// Sends what a channel of bodies is for, as fast as it is taken: the background connection takes as
@@ -56,6 +55,7 @@ impl Sending<'_> {
         self.put(to, BodyPart::Header(header.clone()))?;
         if let Some(version) = header.version
             && version.content.size.0 > 0
+            && !header.lost
             && !self.pieces(&version.content, to).await?
         {
             self.put(to, BodyPart::Broken)?;
@@ -78,9 +78,9 @@ impl Sending<'_> {
             self.put(to, BodyPart::Piece { number: 0, bytes: bytes.to_vec() })?;
             return Ok(true);
         }
-        let Some(outline) =
-            self.look(content, move |library| library.outline(&digest, size)).await?
-        else {
+        let library = &self.shared.library;
+        let Some(outline) = self.shared.outlines.of(library, content, None).await? else {
+            self.is_missing(&digest);
             return Ok(false);
         };
         for part in outline.parts() {
@@ -94,7 +94,7 @@ impl Sending<'_> {
             let piece = self.look(content, move |library| library.piece(&digest, size, number));
             let Some(bytes) = piece.await? else { return Ok(false) };
             if !outline.has(number, &bytes) {
-                self.shared.with(|core, now| core.machine.handle_missing(now, &digest));
+                self.is_missing(&digest);
                 return Ok(false);
             }
             self.put(to, BodyPart::Piece { number, bytes: bytes.to_vec() })?;
@@ -111,16 +111,17 @@ impl Sending<'_> {
     async fn look<T: Send + 'static>(
         &self,
         content: &Content,
-        ask: impl FnOnce(&Library) -> Result<Option<T>, StoreError> + Send + 'static,
+        ask: impl Fn(&Library) -> Result<Option<T>, StoreError> + Clone + Send + 'static,
     ) -> Result<Option<T>, LinkError> {
-        let library = self.shared.library.clone();
-        // Only at the end of the runtime is there none.
-        let found =
-            spawn_blocking(move || ask(&library)).await.map_err(|_| LinkError::GivenUp)??;
+        let found = look(&self.shared.library, None, ask).await?;
         if found.is_none() {
-            self.shared.with(|core, now| core.machine.handle_missing(now, &content.digest));
+            self.is_missing(&content.digest);
         }
         Ok(found)
+    }
+
+    fn is_missing(&self, digest: &Digest) {
+        self.shared.with(|core, now| core.machine.handle_missing(now, digest));
     }
 
     fn put(

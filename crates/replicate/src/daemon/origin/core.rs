@@ -1,6 +1,6 @@
 //! The state machine, its store, and who waits for what.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
@@ -9,11 +9,11 @@ use tokio::sync::{Notify, oneshot, watch};
 use super::WriteError;
 use crate::daemon::LinkError;
 use crate::message::{Channel, Frame, Refusal, Session, ToOrigin};
-use crate::origin::{Append, Counters, Event, HoldId, Origin, Transaction, TransactionId};
+use crate::origin::{Append, Counters, Entry, Event, HoldId, Origin, Transaction, TransactionId};
 use crate::path::Path;
 use crate::store::{Body, Done, StoreError, Worker};
 use crate::time::Reading;
-use crate::types::{DiskFull, Incarnation, Payload, ReplicaId, Sequence};
+use crate::types::{Digest, DiskFull, Incarnation, Payload, ReplicaId, Sequence};
 
 /// What tells of a body that is to be held.
 pub(super) type Held = oneshot::Receiver<Result<(), DiskFull>>;
@@ -27,6 +27,14 @@ pub(super) enum Wanted {
     Changes(Transaction<Body>),
     /// That of this sequence again.
     Back(Sequence),
+}
+
+/// A write that waits for the disk.
+#[derive(Debug)]
+pub(super) struct Write {
+    answer: Answer,
+    /// What it changes; none if that is not known yet.
+    paths: Option<Vec<Path>>,
 }
 
 /// Bytes by channel.
@@ -89,7 +97,11 @@ pub(super) struct Core {
     pub(super) arriving: BTreeMap<ReplicaId, usize>,
     /// The last connection of each replica that has said hello.
     newest: BTreeMap<ReplicaId, (Incarnation, u32)>,
-    pub(super) writes: BTreeMap<TransactionId, Answer>,
+    /// Bodies that were found missing.
+    pub(super) lost: BTreeSet<Digest>,
+    /// How often a replica was revoked.
+    pub(super) revocations: u64,
+    pub(super) writes: BTreeMap<TransactionId, Write>,
     last_write: TransactionId,
     holds: BTreeMap<HoldId, oneshot::Sender<Result<(), DiskFull>>>,
     last_hold: HoldId,
@@ -108,6 +120,8 @@ impl Core {
             sent: BTreeMap::new(),
             arriving: BTreeMap::new(),
             newest: BTreeMap::new(),
+            lost: BTreeSet::new(),
+            revocations: 0,
             writes: BTreeMap::new(),
             last_write: TransactionId(0),
             holds: BTreeMap::new(),
@@ -151,12 +165,36 @@ impl Core {
         }
         self.last_write.0 += 1;
         let id = self.last_write;
-        self.writes.insert(id, answer);
+        let paths = match &wanted {
+            Wanted::Changes(changes) => Some(changes.changes.keys().cloned().collect()),
+            Wanted::Back(_) => None,
+        };
+        self.writes.insert(id, Write { answer, paths });
         match wanted {
             Wanted::Changes(changes) => self.machine.handle_transaction(now, id, changes),
             Wanted::Back(to) => self.machine.handle_rollback(now, id, to),
         }
         Ok(())
+    }
+
+    /// Whether anything has changed since the state at `expected`: at `within` or below it, if that is what
+    /// matters. What waits for the disk comes before whatever is written next.
+    pub(super) fn has_moved(&self, expected: Sequence, within: Option<&Path>) -> bool {
+        let concerns = |path: &Path| {
+            within.is_none_or(|folder| path == folder || path.is_within(folder.as_str()))
+        };
+        let image = self.machine.image();
+        let last = image.last().sequence;
+        if expected > last || expected < image.log_after() {
+            // It is not known what has changed since.
+            return true;
+        }
+        let changes = |entry: &Entry| entry.commit.changes.iter().any(|one| concerns(&one.path));
+        let mut since = (expected.0 + 1..=last.0).map(|at| image.entry(Sequence(at)));
+        let will_change = |paths: &Vec<Path>| paths.iter().any(concerns);
+        let mut waiting = self.writes.values().map(|write| write.paths.as_ref());
+        since.any(|entry| entry.is_none_or(changes))
+            || waiting.any(|paths| paths.is_none_or(will_change))
     }
 
     /// Asks the store for a body that is to be held; gives its number, and what tells of the answer.
@@ -183,8 +221,11 @@ impl Core {
         };
         let number = (hello.session.replica, hello.session.connection);
         let newest = self.newest.entry(replica).or_default();
-        if said != replica || number <= *newest {
+        if said != replica {
             return Err(LinkError::Order);
+        }
+        if number <= *newest {
+            return Err(LinkError::Earlier);
         }
         *newest = number;
         self.give_up(replica);
@@ -268,7 +309,10 @@ impl Core {
                 Event::Progress { .. } => happened.progress = true,
                 Event::Turned { replica, why } => happened.turned.push((replica, why)),
                 Event::Close(replica) => self.give_up(replica),
-                Event::Lost { paths, .. } => happened.lost.push(paths),
+                Event::Lost { digest, paths } => {
+                    self.lost.insert(digest);
+                    happened.lost.push(paths);
+                }
             }
         }
         if committed {
@@ -281,9 +325,9 @@ impl Core {
     }
 
     fn answer(&mut self, transaction: TransactionId, outcome: Result<Sequence, WriteError>) {
-        if let Some(answer) = self.writes.remove(&transaction) {
+        if let Some(write) = self.writes.remove(&transaction) {
             // Whoever has asked may have gone.
-            let _ = answer.send(outcome);
+            let _ = write.answer.send(outcome);
         }
     }
 
@@ -328,11 +372,10 @@ impl Concerns {
             ToOrigin::Lacking(_) => Concerns::Channel(Channel::Speculative),
             // An invalidation may have waited for the body.
             ToOrigin::Taken(_) => Concerns::Both,
-            ToOrigin::Ask(_) => Concerns::Channel(Channel::Control),
+            // A ping is answered by a heartbeat.
+            ToOrigin::Ask { .. } | ToOrigin::Ping { .. } => Concerns::Channel(Channel::Control),
             ToOrigin::Resynced(_) | ToOrigin::Hello { .. } => Concerns::Both,
-            ToOrigin::Ping { .. } | ToOrigin::Ack(_) | ToOrigin::Reads(_) | ToOrigin::Report(_) => {
-                Concerns::Nobody
-            }
+            ToOrigin::Ack(_) | ToOrigin::Reads(_) | ToOrigin::Report(_) => Concerns::Nobody,
         }
     }
 }

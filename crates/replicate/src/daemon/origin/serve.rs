@@ -102,7 +102,13 @@ async fn serve(
     let mut stream = soon(async { Ok(TlsAcceptor::from(config).accept(tcp).await?) }).await?;
     let shown = stream.get_ref().1.peer_certificates().map(<[_]>::to_vec);
     // Before anything is read from it.
-    let peer = lock(&shared.identity).admit(shown.as_deref())?;
+    let (peer, settled) = {
+        let mut identity = lock(&shared.identity);
+        (identity.admit(shown.as_deref())?, identity.take_settled())
+    };
+    if settled {
+        shared.let_renew();
+    }
     let visitor = Visitor::new(shared, peer, shown, place)?;
     let channel = soon(answer(&mut stream)).await?;
     match (peer, channel) {
@@ -218,7 +224,7 @@ struct End<'a> {
 
 impl Drop for End<'_> {
     fn drop(&mut self) {
-        self.shared.with(|core, _| core.end(self.link));
+        self.shared.try_with(|core, _| core.end(self.link));
     }
 }
 

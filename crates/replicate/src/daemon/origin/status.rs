@@ -16,10 +16,16 @@ pub struct OriginStatus {
     pub sequence: u64,
     /// The log begins after this one: rollbacks reach as far back.
     pub log_after: u64,
+    /// Bytes of overwritten and deleted bodies that are kept for that.
+    pub overwritten_bytes: u64,
     /// Objects.
     pub objects: u64,
     /// The bytes of all of them.
     pub bytes: u64,
+    /// Bodies that are lost: what they are of cannot be read until it is published again.
+    pub lost: u64,
+    /// Whether the authority is being replaced.
+    pub rotating: bool,
     /// Writes that wait for the disk.
     pub writing: u64,
     /// Bodies that were handed out to the background since the start.
@@ -43,6 +49,8 @@ pub struct PeerStatus {
     pub admitted: bool,
     /// Whether it is connected.
     pub connected: bool,
+    /// Whether it has to get a new certificate yet, because the authority is being replaced, or was.
+    pub to_renew: bool,
     /// The state that it answers reads with; none if it was not here since the start.
     pub sequence: Option<u64>,
     /// Commits behind the last one.
@@ -76,17 +84,21 @@ pub struct PeerStatus {
 impl OriginHandle {
     /// What there is to tell.
     pub fn status(&self) -> OriginStatus {
-        let known: Vec<_> = {
+        let (rotating, known): (_, Vec<_>) = {
             let identity = lock(&self.0.identity);
-            let all = identity.replicas();
-            all.map(|(id, name, admitted)| (id, name.to_owned(), admitted)).collect()
+            let all = identity.replicas().map(|(id, name, admitted)| {
+                (id, name.to_owned(), admitted, admitted && identity.is_behind(id))
+            });
+            (identity.is_rotating(), all.collect())
         };
         self.0.with(|core, now| {
             let new = core.machine.take_counters();
             add(&mut core.counters, new);
+            let machine = &core.machine;
+            core.lost.retain(|digest| machine.is_lost(digest));
             let image = core.machine.image();
             let last = image.last().sequence;
-            let replicas = known.into_iter().map(|(id, name, admitted)| {
+            let replicas = known.into_iter().map(|(id, name, admitted, to_renew)| {
                 let progress = core.machine.progress(id);
                 let sent = core.sent.get(&id);
                 let sent =
@@ -101,6 +113,7 @@ impl OriginHandle {
                     name,
                     admitted,
                     connected,
+                    to_renew,
                     staleness_seconds: said.and_then(|(ago, report)| {
                         report.staleness.map(|then| then.saturating_add(ago).as_secs_f64())
                     }),
@@ -128,8 +141,11 @@ impl OriginHandle {
                 life: image.incarnation.0,
                 sequence: last.0,
                 log_after: image.log_after().0,
+                overwritten_bytes: core.machine.overwritten().0,
                 objects: image.objects.len() as u64,
                 bytes: image.objects.values().map(|version| version.content.size.0).sum(),
+                lost: core.lost.len() as u64,
+                rotating,
                 writing: core.writes.len() as u64,
                 pushed: core.counters.pushed,
                 demands: core.counters.demands,

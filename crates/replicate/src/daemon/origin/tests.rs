@@ -12,6 +12,7 @@ use crate::identity::ReplicaIdentity;
 use crate::message::{
     Channel, Frame, FromAuthority, NotEnrolled, PROTOCOL, Session, ToAuthority, ToOrigin, ToReplica,
 };
+use crate::origin::{Put, Transaction};
 use crate::types::Incarnation;
 use crate::wire::Message;
 
@@ -156,12 +157,12 @@ async fn who_joins_anew_is_talked_to_whatever_life_the_one_before_has_claimed() 
     let (session, first) = hello(&old, u64::MAX);
     let control = site.connect(&old, Channel::Control).await.unwrap();
     let answer = ask::<ToReplica>(control, session, first).await.unwrap();
-    assert!(matches!(answer, ToReplica::Welcome(_)), "{answer:?}");
+    assert!(matches!(answer, ToReplica::Welcome { .. }), "{answer:?}");
     let new = site.join("two").await;
     let (session, second) = hello(&new, 5);
     let control = site.connect(&new, Channel::Control).await.unwrap();
     let answer = ask::<ToReplica>(control, session, second).await;
-    assert!(matches!(answer, Ok(ToReplica::Welcome(_))), "{answer:?}");
+    assert!(matches!(answer, Ok(ToReplica::Welcome { .. })), "{answer:?}");
     site.daemon.stop().await.unwrap();
 }
 
@@ -177,4 +178,84 @@ async fn a_congestion_control_that_can_be_none_is_told_of_at_the_start() {
         let why = refused.unwrap_err().to_string();
         assert!(why.contains("is not a name of a congestion control"), "{name:?}: {why}");
     }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_replica_that_was_set_back_is_told_so() {
+    let site = Site::new().await;
+    let identity = site.join("one").await;
+    let begin = |life: u64| {
+        let (session, message) = hello(&identity, life);
+        let frame = Frame { session, message };
+        let origin = site.daemon.handle();
+        let begun = origin.0.with(|core, now| core.begin(now, identity.replica(), frame));
+        begun.map(drop).map_err(|error| error.to_string())
+    };
+    assert_eq!(begin(7), Ok(()));
+    let why = begin(6).unwrap_err();
+    assert!(why.contains("restored from a backup"), "{why}");
+    site.daemon.stop().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_call_that_panics_ends_the_origin() {
+    let site = Site::new().await;
+    let origin = site.daemon.handle();
+    let shared = Arc::clone(&origin.0);
+    let call = move || shared.with(|core, _| assert!(core.closed, "on purpose"));
+    assert!(std::thread::spawn(call).join().is_err());
+    soon(async {
+        site.daemon.failed().await;
+        Ok(())
+    })
+    .await
+    .unwrap();
+    let path = Path::new("a").unwrap();
+    let changes = [(path, Put::Delete)].into();
+    let refused = origin.write(Transaction { changes }).await;
+    assert!(matches!(refused, Err(WriteError::Stopped)), "{refused:?}");
+    let ended = site.daemon.stop().await;
+    assert!(matches!(ended, Err(DaemonError::Panicked)), "{ended:?}");
+}
+
+#[tokio::test]
+async fn an_origin_whose_making_was_interrupted_is_made_again() {
+    let folder = tempfile::tempdir().unwrap();
+    let origin = folder.path().join("origin");
+    let create = || create_origin(&origin, MachineClock.read().wall);
+    // Before the database had its name, and before there was an identity.
+    std::fs::create_dir_all(&origin).unwrap();
+    std::fs::write(origin.join("state.redb.new"), "half of it").unwrap();
+    create().unwrap();
+    std::fs::remove_file(origin.join("identity.json")).unwrap();
+    create().unwrap();
+    let again = create();
+    assert!(matches!(again, Err(DaemonError::Identity(IdentityError::Exists(_)))), "{again:?}");
+    let options = OriginOptions::new(&origin, "127.0.0.1:0");
+    let daemon = OriginDaemon::start(options, Arc::new(MachineClock), |_| {}).await.unwrap();
+    daemon.stop().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn nobody_waits_for_a_replica_that_will_show_nothing() {
+    let site = Site::new().await;
+    let origin = site.daemon.handle();
+    let wait = |name: &str| {
+        let (origin, names) = (origin.clone(), [name.to_owned()]);
+        async move { origin.wait_for(&names, Sequence(9)).await }
+    };
+    let nobody = wait("nobody").await;
+    assert!(matches!(nobody, Err(DaemonError::NoReplica(_))), "{nobody:?}");
+    // It has a ticket.
+    origin.ticket("later", "127.0.0.1:1", Duration::from_secs(60)).unwrap();
+    let later = wait("later").await;
+    assert!(matches!(later, Err(DaemonError::NotJoined(_))), "{later:?}");
+    site.join("one").await;
+    let waiting = tokio::spawn(wait("replica"));
+    tokio::time::sleep(Duration::from_millis(50)).await;
+    assert!(!waiting.is_finished(), "it may come");
+    origin.revoke("replica").unwrap();
+    let revoked = soon(async { Ok(waiting.await.unwrap()) }).await.unwrap();
+    assert!(matches!(revoked, Err(DaemonError::NotJoined(_))), "{revoked:?}");
+    site.daemon.stop().await.unwrap();
 }

@@ -4,6 +4,8 @@ mod reads;
 mod receive;
 mod session;
 mod status;
+#[cfg(test)]
+mod tests;
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -16,9 +18,11 @@ use tokio::sync::{Notify, oneshot, watch};
 use tokio::task::JoinHandle;
 
 use super::clock::until;
-use super::{Clock, DaemonError, end, worker_of};
+use super::outlines::Outlines;
+use super::{Clock, DaemonError, OnPanic, end, worker_of};
 use crate::identity::ReplicaIdentity;
 use crate::message::Refusal;
+use crate::path::Path;
 use crate::replica::{Answer, Config, Counters, Event, ReadId, Replica, Skew, Step};
 use crate::store::{
     Bodies, Body, Done, Library, ReplicaState, Settings, Store, StoreError, Worker,
@@ -37,12 +41,14 @@ pub struct ReplicaOptions {
     pub folder: PathBuf,
     /// What the state machine is told, but for its number: that is in its certificate.
     pub config: Config,
+    /// Where the origin is, from now on; none if it is where it was.
+    pub origin: Option<String>,
 }
 
 impl ReplicaOptions {
     /// The replica in `folder`.
     pub fn new(folder: impl Into<PathBuf>) -> Self {
-        ReplicaOptions { folder: folder.into(), config: Config::default() }
+        ReplicaOptions { folder: folder.into(), config: Config::default(), origin: None }
     }
 }
 
@@ -74,6 +80,9 @@ pub enum ReplicaEvent {
     /// The disk is full.
     #[error("the disk is full: make room, until then reads of newer state wait")]
     DiskFull,
+    /// The origin has lost a body that is read here.
+    #[error("the origin has lost the body of `{0}`, so it cannot be read: publish it there again")]
+    Lost(Path),
     /// A new certificate was not to be had.
     #[error("the certificate is to be renewed, and could not be: {0}")]
     NotRenewed(String),
@@ -87,6 +96,7 @@ struct Shared {
     core: Mutex<Core>,
     identity: Mutex<ReplicaIdentity>,
     library: Library,
+    outlines: Outlines,
     bodies: Bodies,
     tell: Tell,
     /// Bytes of bodies that came, on demand and speculative.
@@ -179,6 +189,7 @@ impl Core {
                 }
                 Event::SkewExceeded(skew) => ReplicaEvent::SkewExceeded(skew),
                 Event::DiskFull => ReplicaEvent::DiskFull,
+                Event::Lost(path) => ReplicaEvent::Lost(path),
                 Event::Renew => {
                     self.renew = true;
                     continue;
@@ -194,8 +205,17 @@ impl Core {
 
 impl Shared {
     /// A call of the state machine, and what follows from it.
+    ///
+    /// # Panics
+    /// If an earlier call has: what the machine is then nobody knows, and the daemon ends.
     fn with<T>(&self, call: impl FnOnce(&mut Core, Reading) -> T) -> T {
-        let mut core = lock(&self.core);
+        self.try_with(call).expect("an earlier call has panicked, so the daemon ends")
+    }
+
+    /// The same; none if an earlier call has panicked.
+    fn try_with<T>(&self, call: impl FnOnce(&mut Core, Reading) -> T) -> Option<T> {
+        let _falls = OnPanic::new(|| self.fall());
+        let mut core = self.machine()?;
         // Read under the lock, so that time does not go back between two calls.
         let now = self.clock.read();
         let value = call(&mut core, now);
@@ -220,7 +240,28 @@ impl Shared {
         for event in told {
             (self.tell)(event);
         }
-        value
+        Some(value)
+    }
+
+    /// What is behind the lock; none if a call has panicked.
+    fn machine(&self) -> Option<MutexGuard<'_, Core>> {
+        match self.core.lock() {
+            Ok(core) => Some(core),
+            Err(poisoned) => {
+                drop(poisoned);
+                self.fall();
+                None
+            }
+        }
+    }
+
+    /// If a call has panicked the daemon ends, and whoever waits for something hears that it does not come.
+    fn fall(&self) {
+        // What tells of events may panic as well, and leaves nothing half done.
+        if self.core.is_poisoned() {
+            lock(&self.core).fail(StoreError::Stopped);
+            self.stop.send_replace(true);
+        }
     }
 
     async fn stopped(&self) {
@@ -233,11 +274,14 @@ impl Shared {
             let at = lock(&self.core).timeout;
             tokio::select! {
                 () = until(&*self.clock, at) => {
-                    self.with(|core, now| {
+                    let kept = self.try_with(|core, now| {
                         if core.machine.poll_timeout().is_some_and(|at| at <= now.local) {
                             core.machine.handle_timeout(now);
                         }
                     });
+                    if kept.is_none() {
+                        return;
+                    }
                 }
                 () = self.timer.notified() => {}
                 () = self.stopped() => return,
@@ -271,9 +315,12 @@ impl ReplicaDaemon {
         clock: Arc<dyn Clock>,
         tell: impl Fn(ReplicaEvent) + Send + Sync + 'static,
     ) -> Result<Self, DaemonError> {
-        let ReplicaOptions { folder, config } = options;
+        let ReplicaOptions { folder, config, origin } = options;
         let now = clock.read();
-        let identity = ReplicaIdentity::open(&folder)?;
+        let mut identity = ReplicaIdentity::open(&folder)?;
+        if let Some(address) = &origin {
+            identity.set_address(address)?;
+        }
         let settings = Settings::default();
         let opened = Store::<ReplicaState>::open(&folder, settings, now.wall)?;
         let (library, bodies) = (opened.store.library(), opened.store.bodies().clone());
@@ -298,6 +345,7 @@ impl ReplicaDaemon {
             core: Mutex::new(core),
             identity: Mutex::new(identity),
             library,
+            outlines: Outlines::new(),
             bodies,
             tell: Box::new(tell),
             received: Default::default(),
@@ -341,18 +389,20 @@ impl ReplicaDaemon {
         }
         end(self.shared.close()).await;
         self.shared.library.close();
-        let failed = self.shared.with(|core, _| core.failed.take());
+        if self.shared.core.is_poisoned() {
+            return Err(DaemonError::Panicked);
+        }
+        let failed = lock(&self.shared.core).failed.take();
         failed.map_or(Ok(()), |error| Err(error.into()))
     }
 }
 
 impl Shared {
     fn close(&self) -> Option<Worker<Arc<Step>>> {
-        self.with(|core, _| {
-            core.closed = true;
-            core.reads.clear();
-            core.worker.take()
-        })
+        let mut core = lock(&self.core);
+        core.closed = true;
+        core.reads.clear();
+        core.worker.take()
     }
 }
 

@@ -7,11 +7,12 @@ use std::time::Duration;
 use bytes::Bytes as Buffer;
 use thiserror::Error;
 use tokio::sync::oneshot::{self, error::TryRecvError};
-use tokio::task::spawn_blocking;
 
 use super::{ReplicaHandle, Shared};
+use crate::daemon::look;
 use crate::path::Path;
-use crate::replica::{Answer, Holding, Outcome, ReadId, Request, What, Why};
+use crate::replica::{Answer, Entry, Holding, Outcome, ReadId, Request, What, Why};
+use crate::shelf::Pin;
 use crate::store::{Library, StoreError};
 use crate::time::WallTime;
 use crate::types::{Sequence, Version};
@@ -26,6 +27,12 @@ pub enum ReadError {
     /// The body went away each time before it was read: the quota is too small for what is read.
     #[error("the body is given up as fast as it is fetched: raise the quota")]
     Evicted,
+    /// The origin has lost the body.
+    #[error("the origin has lost the body: publish it there again")]
+    Lost,
+    /// The machine was out of descriptors or memory for as long as whoever reads waits.
+    #[error("this machine has no descriptors or no memory left for it: try again")]
+    Scarce,
     /// The daemon ends.
     #[error("the replica has stopped")]
     Stopped,
@@ -62,7 +69,7 @@ impl fmt::Debug for Pending {
 impl Pending {
     /// Why it waits; none if it does not.
     pub fn why(&self) -> Option<Why> {
-        self.shared.with(|core, _| core.machine.why(self.id))
+        self.shared.try_with(|core, _| core.machine.why(self.id)).flatten()
     }
 
     /// What [`answer`](Pending::answer) gives without waiting. To be asked once, before anything is
@@ -118,7 +125,7 @@ impl Drop for Pending {
         if self.answered {
             return;
         }
-        self.shared.with(|core, now| {
+        self.shared.try_with(|core, now| {
             if core.reads.remove(&self.id).is_some() {
                 core.machine.cancel_read(now, self.id);
             }
@@ -126,14 +133,27 @@ impl Drop for Pending {
     }
 }
 
-/// An object that was read.
+/// A body that stays for somebody who reads it.
+struct Pinned {
+    shared: Arc<Shared>,
+    pin: Pin,
+}
+
+impl Drop for Pinned {
+    fn drop(&mut self) {
+        self.shared.try_with(|core, _| core.machine.unpin(self.pin));
+    }
+}
+
+/// An object that was read. Its body stays as long as this does, overwritten or not, unless it goes bad.
 pub struct Found {
     /// The state that it was read from.
     pub at: Sequence,
     /// Its version.
     pub version: Version,
-    library: Library,
+    shared: Arc<Shared>,
     body: Opened,
+    pinned: Option<Pinned>,
 }
 
 impl fmt::Debug for Found {
@@ -142,10 +162,10 @@ impl fmt::Debug for Found {
     }
 }
 
-/// A body that was found to be what it should be.
+/// A body that is here.
 #[derive(Clone)]
 enum Opened {
-    /// All of it.
+    /// All of it, and it is what it should be.
     Whole(Buffer),
     /// What its pieces have to be.
     Pieces(Arc<Outline>),
@@ -161,25 +181,39 @@ impl Found {
         }
     }
 
-    /// The piece of this number, [`PIECE`] bytes but for the last one; none if it has gone, because
-    /// the body was overwritten longer ago than [`Config::grace`](crate::replica::Config::grace), or
-    /// given up for want of room.
+    /// From now on its body may go like any other.
+    #[cfg(any(feature = "fuse", feature = "http"))]
+    pub(crate) fn let_go(&mut self) {
+        self.pinned = None;
+    }
+
+    /// The piece of this number, [`PIECE`] bytes but for the last one; none if it has gone, or is not what it
+    /// should be: then the body is fetched again when it is read.
     ///
     /// # Errors
     /// If the disk fails.
     pub async fn piece(&self, number: u32) -> Result<Option<Buffer>, ReadError> {
+        /// For what the machine is out of.
+        const PATIENCE: Duration = Duration::from_secs(10);
         let outline = match &self.body {
             Opened::Whole(bytes) if number == 0 => return Ok(Some(bytes.clone())),
             Opened::Whole(_) => return Ok(None),
             Opened::Pieces(outline) => Arc::clone(outline),
         };
-        let (library, content) = (self.library.clone(), self.version.content);
-        let read = move || {
-            let piece = library.piece(&content.digest, content.size, number);
-            piece.map(|piece| piece.filter(|piece| outline.has(number, piece)))
+        let content = self.version.content;
+        let read = move |library: &Library| {
+            let piece = library.piece(&content.digest, content.size, number)?;
+            Ok::<_, StoreError>(piece.filter(|piece| outline.has(number, piece)))
         };
-        let read = spawn_blocking(read).await.map_err(|_| ReadError::Stopped)?;
-        read.map_err(|_| ReadError::Stopped)
+        let read = look(&self.shared.library, Some(PATIENCE), read).await;
+        let failed = |error: StoreError| {
+            if error.is_passing() { ReadError::Scarce } else { ReadError::Stopped }
+        };
+        let read = read.map_err(failed)?;
+        if read.is_none() {
+            self.shared.with(|core, now| core.machine.handle_missing(now, &content.digest));
+        }
+        Ok(read)
     }
 }
 
@@ -190,7 +224,7 @@ impl ReplicaHandle {
     /// If the daemon ends.
     pub fn begin(&self, request: Request) -> Result<Pending, ReadError> {
         let (sender, answer) = oneshot::channel();
-        let id = self.0.with(|core, now| {
+        let begun = self.0.try_with(|core, now| {
             if core.closed || core.failed.is_some() {
                 return Err(ReadError::Stopped);
             }
@@ -198,7 +232,8 @@ impl ReplicaHandle {
             core.reads.insert(core.last_read, sender);
             core.machine.handle_read(now, core.last_read, request);
             Ok(core.last_read)
-        })?;
+        });
+        let id = begun.unwrap_or(Err(ReadError::Stopped))?;
         Ok(Pending { shared: Arc::clone(&self.0), id, answer, answered: false })
     }
 
@@ -218,7 +253,7 @@ impl ReplicaHandle {
     /// so.
     ///
     /// # Errors
-    /// As for [`read`](ReplicaHandle::read), and [`ReadError::Evicted`].
+    /// As for [`read`](ReplicaHandle::read), and those of the body.
     pub async fn object(
         &self,
         path: &Path,
@@ -227,6 +262,32 @@ impl ReplicaHandle {
     ) -> Result<(Sequence, Option<Found>), ReadError> {
         let request = Request { what: What::Object(path.clone()), after };
         self.fetch(request, patience).await
+    }
+
+    /// Reads which version an object is, which needs no body; none if there is no such object. With the
+    /// state that says so.
+    ///
+    /// # Errors
+    /// As for [`read`](ReplicaHandle::read).
+    pub async fn entry(
+        &self,
+        path: &Path,
+        after: Sequence,
+        patience: Option<Duration>,
+    ) -> Result<(Sequence, Option<Version>), ReadError> {
+        let request = Request { what: What::Entry(path.clone()), after };
+        let answer = self.read(request, patience).await?;
+        let version = match answer.outcome {
+            Outcome::Entry(Entry::File(version)) => Some(version),
+            _ => None,
+        };
+        Ok((answer.at, version))
+    }
+
+    /// What such a read has said is as good as the body to who has that: so it counts as a read of it.
+    #[cfg(feature = "http")]
+    pub(crate) fn count_read(&self, path: &Path) {
+        self.0.with(|core, _| core.machine.count_read(path));
     }
 
     /// The body of a version that a read has answered with, for whoever reads it later; none if it was
@@ -240,9 +301,8 @@ impl ReplicaHandle {
         version: Version,
         patience: Option<Duration>,
     ) -> Result<Option<Found>, ReadError> {
-        if let Some(body) = self.open(version).await? {
-            let library = self.0.library.clone();
-            return Ok(Some(Found { at: version.sequence, version, library, body }));
+        if let Some(found) = self.open(version.sequence, version, patience).await? {
+            return Ok(Some(found));
         }
         let what = What::Version(path.clone(), version);
         let (_, found) = self.fetch(Request { what, after: Sequence::ZERO }, patience).await?;
@@ -285,10 +345,12 @@ impl ReplicaHandle {
         const TRIES: usize = 8;
         for _ in 0..TRIES {
             let answer = self.read(request.clone(), patience).await?;
-            let Outcome::Object(version) = answer.outcome else { return Ok((answer.at, None)) };
-            if let Some(body) = self.open(version).await? {
-                let library = self.0.library.clone();
-                let found = Found { at: answer.at, version, library, body };
+            let version = match answer.outcome {
+                Outcome::Object(version) => version,
+                Outcome::Lost(_) => return Err(ReadError::Lost),
+                _ => return Ok((answer.at, None)),
+            };
+            if let Some(found) = self.open(answer.at, version, patience).await? {
                 return Ok((answer.at, Some(found)));
             }
             self.0.with(|core, now| core.machine.handle_missing(now, &version.content.digest));
@@ -296,26 +358,44 @@ impl ReplicaHandle {
         Err(ReadError::Evicted)
     }
 
-    async fn open(&self, version: Version) -> Result<Option<Opened>, ReadError> {
-        let (library, content) = (self.0.library.clone(), version.content);
-        let open = move || -> Result<Option<Opened>, StoreError> {
-            if content.size.0 == 0 {
-                return Ok(Some(Opened::Whole(Buffer::new())));
-            }
-            if content.size.0 <= PIECE as u64 {
-                return Ok(library.read(&content.digest)?.map(Opened::Whole));
-            }
-            let outline = library.outline(&content.digest, content.size)?;
-            Ok(outline.map(|outline| Opened::Pieces(Arc::new(outline))))
+    /// Finds the body of a version; none if it is not here.
+    async fn open(
+        &self,
+        at: Sequence,
+        version: Version,
+        patience: Option<Duration>,
+    ) -> Result<Option<Found>, ReadError> {
+        let shared = &self.0;
+        let content = version.content;
+        let (library, digest) = (&shared.library, content.digest);
+        let mut pinned = None;
+        let body = if content.size.0 == 0 {
+            Some(Opened::Whole(Buffer::new()))
+        } else if content.size.0 <= PIECE as u64 {
+            let read = look(library, patience, move |library| library.read(&digest)).await;
+            read.map_err(|error| self.failed(error))?.map(Opened::Whole)
+        } else {
+            let Some(pin) = shared.with(|core, _| core.machine.pin(&digest)) else {
+                return Ok(None);
+            };
+            pinned = Some(Pinned { shared: Arc::clone(shared), pin });
+            let outline = shared.outlines.of(library, &content, patience).await;
+            outline.map_err(|error| self.failed(error))?.map(Opened::Pieces)
         };
-        match spawn_blocking(open).await {
-            Ok(Ok(opened)) => Ok(opened),
-            Ok(Err(error)) => {
-                self.0.with(|core, _| core.fail(error));
-                Err(ReadError::Stopped)
+        let shared = Arc::clone(shared);
+        Ok(body.map(|body| Found { at, version, shared, body, pinned }))
+    }
+
+    /// What it means to who reads that the store has failed. Unless it is short of something it ends.
+    fn failed(&self, error: StoreError) -> ReadError {
+        match error {
+            error if error.is_passing() => return ReadError::Scarce,
+            // It has ended already.
+            StoreError::Stopped => {}
+            error => {
+                self.0.try_with(|core, _| core.fail(error));
             }
-            // Only at the end of the runtime.
-            Err(_) => Err(ReadError::Stopped),
         }
+        ReadError::Stopped
     }
 }

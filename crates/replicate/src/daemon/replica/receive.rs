@@ -4,11 +4,10 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use tokio::io::AsyncRead;
-use tokio::task::spawn_blocking;
 
 use super::Shared;
-use crate::daemon::LinkError;
 use crate::daemon::link::Incoming;
+use crate::daemon::{LinkError, blocking};
 use crate::message::{Channel, Frame};
 use crate::store::{Body, Stager};
 use crate::types::{DiskFull, Payload};
@@ -33,12 +32,13 @@ pub(super) async fn bodies(
             Delivery::Bytes(bytes) => intake.write(bytes).await?,
             Delivery::Complete { header, last, intact } => {
                 let whole = core::mem::replace(&mut intake, Intake::new(shared));
-                let payload = match header.version {
-                    Some(_) if intact => whole.finish(last).await?,
-                    _ => None,
-                };
+                let is_here = header.version.is_some() && intact;
+                let payload = if is_here { whole.finish(last).await? } else { None };
                 let frame = Frame { session, message: header };
-                shared.with(|core, now| core.machine.handle_body(now, frame, payload));
+                shared.with(|core, now| match payload {
+                    None if is_here => core.machine.handle_no_room(now, frame),
+                    payload => core.machine.handle_body(now, frame, payload),
+                });
             }
         }
     }
@@ -65,7 +65,7 @@ impl<'a> Intake<'a> {
         let mut stager = self.stager.take().unwrap_or_else(|| self.shared.bodies.stage());
         let write = move || stager.write(&bytes).map(|outcome| outcome.map(|()| stager));
         // Only at the end of the runtime is there no thread.
-        match spawn_blocking(write).await.map_err(|_| LinkError::GivenUp)?? {
+        match blocking(write).await.ok_or(LinkError::GivenUp)?? {
             Ok(stager) => self.stager = Some(stager),
             Err(DiskFull) => self.full = true,
         }
@@ -84,11 +84,8 @@ impl<'a> Intake<'a> {
             Err(full) => Ok(Err(full)),
         };
         // A single piece stays in memory.
-        let finished = if single {
-            finish()?
-        } else {
-            spawn_blocking(finish).await.map_err(|_| LinkError::GivenUp)??
-        };
+        let finished =
+            if single { finish()? } else { blocking(finish).await.ok_or(LinkError::GivenUp)?? };
         Ok(finished.ok())
     }
 }

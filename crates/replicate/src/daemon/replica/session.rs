@@ -38,11 +38,12 @@ pub(super) async fn keep_connected(shared: &Arc<Shared>) {
             ended = session(shared) => ended,
             () = shared.stopped() => Err(LinkError::GivenUp),
         };
-        let was_connected = shared.with(|core, now| {
+        let was_connected = shared.try_with(|core, now| {
             let was = core::mem::take(&mut core.was_connected);
             core.machine.handle_disconnected(now);
             was
         });
+        let Some(was_connected) = was_connected else { return };
         if *shared.stop.borrow() {
             return;
         }
@@ -168,7 +169,7 @@ async fn speak(
     loop {
         let put = {
             // Not `with`: it would wake this task again.
-            let mut core = lock(&shared.core);
+            let mut core = shared.machine().ok_or(LinkError::GivenUp)?;
             loop {
                 let next: Option<Frame<ToOrigin>> = match outgoing.waiting() {
                     0..BATCH => core.machine.poll_send(),

@@ -15,10 +15,16 @@ fn a_lost_body_is_told_not_pushed_and_comes_back_with_a_write() {
     bench.origin.handle_missing(reading(0), &Digest([1; 32]));
     assert_eq!(bench.events(), []);
     assert_eq!(bench.pushed(), [2]);
-    // A demand read is answered: that the body does not come is the store's to say.
-    bench.say(ToOrigin::Demand(path("a")));
-    assert!(bench.origin.poll_demand(REPLICA).is_some());
+    // A demand read is answered, too: whoever asks is told that it does not come.
+    for (name, lost) in [("a", true), ("b", false), ("x", false)] {
+        bench.say(ToOrigin::Demand(path(name)));
+        let told = bench.origin.poll_demand(REPLICA).expect("an answer").message;
+        assert_eq!((told.version.is_some(), told.lost), (name != "x", lost), "{name}");
+    }
     bench.committed("c1");
+    bench.say(ToOrigin::Demand(path("a")));
+    assert!(bench.origin.poll_demand(REPLICA).is_some_and(|told| !told.message.lost));
+    bench.say(ToOrigin::Lacking(vec![path("a")]));
     let mut pushed = bench.pushed();
     pushed.sort_unstable();
     assert_eq!(pushed, [1, 1], "both names of it");

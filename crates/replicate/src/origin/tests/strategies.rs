@@ -21,6 +21,27 @@ fn heartbeats(told: &[ToReplica]) -> Vec<(i64, u64, bool)> {
 }
 
 #[test]
+fn a_replica_is_told_whether_to_apply_invalidations_as_they_come() {
+    use Strategy::{DemandOnly, PushAll, Threshold, Trip};
+    for (strategy, expected) in
+        [(Trip, false), (DemandOnly, true), (PushAll, true), (Threshold(0.5), true)]
+    {
+        let mut bench = Bench::new(Config { strategy, log: 1, ..Config::default() });
+        let first = bench.origin.last();
+        for text in ["a1", "b2"] {
+            bench.committed(text);
+        }
+        // By the log, and by a tree.
+        for position in [bench.origin.last(), first] {
+            bench.hello(Some(position));
+            let told = bench.told();
+            let Some(ToReplica::Welcome { eager, .. }) = told.first() else { panic!("{told:?}") };
+            assert_eq!(*eager, expected, "{strategy}");
+        }
+    }
+}
+
+#[test]
 fn demand_only_pushes_nothing_and_tells_at_once() {
     let mut bench = bench(Strategy::DemandOnly);
     bench.committed("a1");
@@ -150,7 +171,7 @@ fn a_log_that_is_too_short_for_a_slow_replica_ends_in_a_resync() {
         bench.committed(text);
     }
     let told = bench.told();
-    assert!(matches!(told[..], [ToReplica::Welcome(Start::Resync { .. })]), "{told:?}");
+    assert!(is_resync(&told), "{told:?}");
 }
 
 #[test]

@@ -83,11 +83,12 @@ fn nonsense_ends_the_connection() {
         changes: changes("a1"),
         more: false,
     };
+    let branches = crate::message::Tree::Branches(Vec::new());
     for (message, what) in [
         (invalidation(2), "a gap"),
         (heartbeat(1), "a heartbeat that speaks of what was not told"),
-        (ToReplica::Welcome(Start::Log), "a second welcome"),
-        (ToReplica::Tree(crate::message::Tree::Branches(Vec::new())), "nobody has asked"),
+        (ToReplica::Welcome { start: Start::Log, eager: false }, "a second welcome"),
+        (ToReplica::Tree { of: Sequence(0), part: branches }, "nobody has asked"),
     ] {
         let mut bench = Bench::new(config());
         while bench.replica.poll_event().is_some() {}
@@ -329,7 +330,7 @@ fn counts_of_reads_are_reported() {
 }
 
 #[test]
-fn a_body_that_the_origin_has_lost_is_asked_for_again_after_a_while() {
+fn a_body_that_does_not_come_is_asked_for_again_after_a_while() {
     let mut bench = Bench::new(config());
     bench.commit(1, "a1");
     bench.wait(10_000);
@@ -339,9 +340,7 @@ fn a_body_that_the_origin_has_lost_is_asked_for_again_after_a_while() {
     assert_eq!(bench.read("a"), "Invalid");
     assert_eq!(bench.sent(), [ToOrigin::Demand(path("a"))]);
     let version = Version { sequence: Sequence(1), content: content(1) };
-    let message =
-        BodyHeader { path: path("a"), version: Some(version), at: Sequence(1), demand: true };
-    let frame = Frame { session: bench.session(), message };
+    let frame = bench.header("a", version, true);
     bench.replica.handle_body(reading(bench.ms), frame, None);
     let demands = |sent: Vec<ToOrigin>| {
         sent.into_iter().filter(|one| matches!(one, ToOrigin::Demand(_))).count()
@@ -469,6 +468,6 @@ fn nothing_is_said_to_the_origin_while_bodies_of_the_last_connection_are_in_memo
     bench.replica.handle_stored(reading(0), &Digest([2; 32]), Err(DiskFull));
     let hello = bench.sent();
     assert!(matches!(hello[..], [ToOrigin::Hello { .. }]), "{hello:?}");
-    bench.say(ToReplica::Welcome(Start::Log));
+    bench.say(ToReplica::Welcome { start: Start::Log, eager: false });
     assert!(bench.replica.is_connected());
 }

@@ -3,6 +3,7 @@ use std::collections::BTreeSet;
 use proptest::prelude::*;
 
 use super::*;
+use crate::merkle::leaf_of;
 use crate::message::{Ask, Tree};
 
 fn kept(seconds: u64) -> Config {
@@ -23,11 +24,20 @@ impl Bench {
             let Some(content) = content else { continue };
             let sequence = Sequence(sequence);
             let version = Some(Version { sequence, content });
-            let message = BodyHeader { path, version, at: sequence, demand: false };
+            let (at, demand, lost) = (sequence, false, false);
+            let message = BodyHeader { path, version, at, demand, lost };
             let frame = Frame { session: self.session(), message };
             let payload = Payload { digest: content.digest, size: content.size, bytes: () };
             self.replica.handle_body(reading(self.ms), frame, Some(payload));
         }
+    }
+
+    /// What was asked about a tree since the last call, and about which.
+    fn asked(&mut self) -> Option<(Sequence, Ask)> {
+        self.sent().into_iter().find_map(|one| match one {
+            ToOrigin::Ask { of, part } => Some((of, part)),
+            _ => None,
+        })
     }
 
     fn states(&self) -> Vec<u64> {
@@ -144,16 +154,9 @@ fn a_resync_leaves_out_the_states_that_it_has_passed_over() {
     let tree = MerkleTree::new([(&a.0, a.1), (&c.0, c.1)]);
     let position = Position { sequence: Sequence(9), chain: Digest([9; 32]) };
     bench.connect(Start::Resync { position, stamp: reading(0).wall, root: tree.root() });
-    loop {
-        let sent = bench.sent();
-        let Some(ask) = sent.into_iter().find_map(|one| match one {
-            ToOrigin::Ask(ask) => Some(ask),
-            _ => None,
-        }) else {
-            break;
-        };
-        for told in answer(&tree, ask) {
-            bench.say(ToReplica::Tree(told));
+    while let Some((of, ask)) = bench.asked() {
+        for part in answer(&tree, ask) {
+            bench.say(ToReplica::Tree { of, part });
         }
     }
     bench.disk();
@@ -162,6 +165,59 @@ fn a_resync_leaves_out_the_states_that_it_has_passed_over() {
     let told: Vec<_> = (1..10).map(|at| bench.names_at(at)).collect();
     assert_eq!(told, ["a:1", "a:1 b:2", "?", "?", "?", "?", "?", "?", "a:5 c:9"]);
     assert_eq!(bench.holding_at(2, "b"), Holding::Here);
+}
+
+#[test]
+fn a_resync_that_begins_anew_takes_over_what_was_told_before() {
+    let mut bench = Bench::new(config());
+    bench.replica.handle_disconnected(reading(0));
+    let version = |sequence, body| Version { sequence: Sequence(sequence), content: content(body) };
+    let [a, b, c] = ["a", "b", "c"].map(path);
+    let old = MerkleTree::new([(&a, version(5, 5)), (&b, version(6, 6))]);
+    let new = MerkleTree::new([(&a, version(5, 5)), (&b, version(7, 7)), (&c, version(8, 8))]);
+    let start = |at, tree: &MerkleTree| {
+        let position = Position { sequence: Sequence(at), chain: Digest([9; 32]) };
+        Start::Resync { position, stamp: reading(0).wall, root: tree.root() }
+    };
+    bench.connect(start(6, &old));
+    let mut late = Vec::new();
+    while let Some((of, ask)) = bench.asked() {
+        assert_eq!(of, Sequence(6));
+        let is_last = matches!(ask, Ask::Entries(_));
+        for part in answer(&old, ask) {
+            match part {
+                // Of the two leaves only one comes in time.
+                Tree::Entries(leaf, _) if leaf != leaf_of(&a) => late.push(part),
+                part => bench.say(ToReplica::Tree { of, part }),
+            }
+        }
+        if is_last {
+            break;
+        }
+    }
+    bench.say(ToReplica::Welcome { start: start(8, &new), eager: false });
+    for part in late {
+        bench.say(ToReplica::Tree { of: Sequence(6), part });
+    }
+    assert!(bench.replica.is_connected(), "an answer of before is no nonsense");
+    let mut entries = Vec::new();
+    while let Some((of, ask)) = bench.asked() {
+        assert_eq!(of, Sequence(8));
+        if let Ask::Entries(leaves) = &ask {
+            entries.extend(leaves.iter().copied());
+        }
+        for part in answer(&new, ask) {
+            bench.say(ToReplica::Tree { of, part });
+        }
+    }
+    entries.sort_unstable();
+    let mut expected = [leaf_of(&b), leaf_of(&c)];
+    expected.sort_unstable();
+    assert_eq!(entries, expected);
+    bench.disk();
+    assert_eq!(bench.replica.position(), Sequence(8));
+    let state = ["a", "b", "c"].map(|name| bench.state(name).map(|(sequence, _)| sequence));
+    assert_eq!(state, [Some(5), Some(7), Some(8)]);
 }
 
 /// What an origin with that tree says.

@@ -69,6 +69,55 @@ fn one_job_that_finds_no_room_takes_none_from_the_others() {
 }
 
 #[test]
+fn what_the_machine_is_out_of_for_a_while_is_known_by_its_cause() {
+    for (number, passes) in [(12, true), (23, true), (24, true), (5, false), (13, false)] {
+        let error = || io::Error::from_raw_os_error(number);
+        let wrapped = object_store::Error::Generic { store: "a", source: Box::new(error()) };
+        assert_eq!(StoreError::from(wrapped).is_passing(), passes, "{number}");
+        let database = StoreError::from(redb::StorageError::Io(error()));
+        assert_eq!(database.is_passing(), passes, "{number}");
+    }
+    assert!(!StoreError::Stopped.is_passing());
+}
+
+/// It had its name when there was no descriptor for the folder.
+#[test]
+fn a_large_body_that_has_its_name_already_is_stored_when_that_is_tried_again() {
+    let folder = TempDir::new().expect("a folder");
+    Store::create_replica(folder.path(), settings()).expect("an empty folder");
+    let opened = Store::<ReplicaState>::open(folder.path(), settings(), at(1).wall);
+    let Opened { store, .. } = opened.expect("it was made");
+    let mut stager = store.bodies().stage();
+    let large = vec![7; 2_000_000];
+    stager.write(&large).expect("the disk is fine").expect("there is room");
+    let body = stager.finish().expect("the disk is fine").expect("there is room");
+    assert!(matches!(body.bytes, Body::Staged(_)));
+    assert_eq!(store.bodies().store(&body).expect("the disk is fine"), Ok(()));
+    assert!(store.bodies().store(&body).is_err(), "it is not where it was");
+    assert_eq!(store.bodies().store_again(&body).expect("the disk is fine"), Ok(()));
+    let read = store.library().read(&body.digest).expect("the disk is fine");
+    assert_eq!(read.map(|read| read.len()), Some(2_000_000));
+}
+
+#[test]
+fn a_large_body_goes_although_there_is_no_room_to_write_that_down() {
+    let folder = TempDir::new().expect("a folder");
+    Store::create_replica(folder.path(), settings()).expect("an empty folder");
+    let opened = Store::<ReplicaState>::open(folder.path(), settings(), at(1).wall);
+    let Opened { mut store, .. } = opened.expect("it was made");
+    let (small, large) = (payload(vec![1; 10]), payload(vec![2; 100_000]));
+    let jobs = vec![Job::Store(small.clone()), Job::Store(large.clone())];
+    store.run(jobs).expect("the disk is fine");
+    for body in [&small, &large] {
+        let done = store.refuse(&Job::Drop(body.digest), DiskFull).expect("the disk is fine");
+        assert_eq!(done, Done::Dropped(body.digest));
+    }
+    let there =
+        |body: &Payload<Body>| store.library().read(&body.digest).expect("a disk").is_some();
+    assert_eq!([there(&small), there(&large)], [true, false]);
+}
+
+#[test]
 fn no_room_is_known_by_its_cause() {
     let full = || io::Error::from(io::ErrorKind::StorageFull);
     let wrapped = object_store::Error::Generic { store: "a", source: Box::new(full()) };

@@ -339,6 +339,59 @@ fn a_body_that_is_given_up_leaves_nothing() {
 }
 
 #[test]
+fn a_store_that_is_in_use_is_left_as_it_is() {
+    let folder = TempDir::new().expect("a folder");
+    Store::create_replica(folder.path(), settings()).expect("an empty folder");
+    let open = |now| Store::<ReplicaState>::open(folder.path(), settings(), at(now).wall);
+    let Opened { mut store, .. } = open(1).expect("it was made");
+    let large = vec![1; 2_000_000];
+    let mut stager = store.bodies().stage();
+    stager.write(&large).expect("the disk is fine").expect("there is room");
+    // Somebody starts it a second time meanwhile.
+    let again = open(2);
+    assert!(matches!(again, Err(StoreError::InUse)), "{again:?}");
+    let body = stager.finish().expect("the disk is fine").expect("there is room");
+    assert!(matches!(body.bytes, Body::Staged(_)));
+    let done = store.run(vec![Job::Store(body.clone())]).expect("its file is still there");
+    assert_eq!(done, [Done::Stored(body.digest, Ok(()))]);
+    drop((store, body));
+    assert!(open(3).is_ok(), "it has ended");
+}
+
+#[test]
+fn what_the_log_is_bounded_to_at_a_start_is_on_the_disk() {
+    let folder = TempDir::new().expect("a folder");
+    Store::create_origin(folder.path(), settings(), [7; 32]).expect("an empty folder");
+    let (mut origin, mut store) = open_in(folder.path(), 1);
+    for round in 0..4_u8 {
+        write(&mut origin, &mut store, "a", vec![round; 1_000]);
+    }
+    assert_eq!(origin.overwritten(), Bytes(3_000));
+    let before = origin.image().clone();
+    let files = || store_files(&folder.path().join(BODIES));
+    assert_eq!(files(), 4);
+    drop(store);
+    let opened = Store::<OriginState>::open(folder.path(), settings(), at(2).wall);
+    let Opened { mut store, image, bodies } = opened.expect("it was made");
+    let bounded = Config { log_bytes: Bytes(1_000), ..config() };
+    let policy = Box::new(ReadsPerWriteAndByte);
+    let mut origin = Origin::recover(at(100), bounded, policy, image, bodies);
+    pump(&mut origin, &mut store).expect("a disk that does not fail");
+    assert_eq!((files(), origin.overwritten()), (2, Bytes(1_000)));
+    drop(store);
+    let (origin, _store) = open_in(folder.path(), 3);
+    assert_eq!((origin.image().log_after(), origin.image().last()), (Sequence(3), before.last()));
+    assert_eq!(origin.lost().count(), 0);
+}
+
+/// How many files there are in a folder, at any depth.
+fn store_files(folder: &FilePath) -> usize {
+    let entries = fs::read_dir(folder).expect("a folder");
+    let count = |path: PathBuf| if path.is_dir() { store_files(&path) } else { 1 };
+    entries.map(|entry| count(entry.expect("an entry").path())).sum()
+}
+
+#[test]
 fn what_waits_together_costs_one_sync() {
     let disks = Disks::new();
     disks.create_origin();

@@ -1,0 +1,312 @@
+//! What writes to an origin, and asks it.
+
+#[cfg(feature = "watch")]
+use ::core::ops::Bound;
+#[cfg(feature = "watch")]
+use std::collections::BTreeMap;
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::oneshot;
+
+use super::core::{Core, Held, Wanted};
+use super::{Shared, WriteError, lock};
+use crate::daemon::DaemonError;
+use crate::identity::{IdentityError, Ticket};
+use crate::origin::{HoldId, Refused, Transaction};
+use crate::path::Path;
+use crate::store::{Bodies, Body, StoreError};
+use crate::time::WallTime;
+use crate::token::Keyring;
+use crate::types::{Digest, Metadata, Payload, Position, ReplicaId, Sequence, Version};
+
+/// A body that is kept for a transaction to come. Dropped, it is kept no longer than others need it.
+#[derive(Debug)]
+pub struct HeldBody {
+    origin: OriginHandle,
+    id: HoldId,
+    answer: Held,
+}
+
+impl HeldBody {
+    /// Waits until the store has it.
+    ///
+    /// # Errors
+    /// If there is no room for it, or the daemon ends.
+    pub async fn stored(&mut self) -> Result<(), WriteError> {
+        let answer = (&mut self.answer).await.map_err(|_| WriteError::Stopped)?;
+        answer.map_err(|full| Refused::Disk(full).into())
+    }
+}
+
+impl Drop for HeldBody {
+    fn drop(&mut self) {
+        self.origin.0.try_with(|core, _| core.machine.let_go(self.id));
+    }
+}
+
+/// All objects at a moment.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Tree {
+    /// The state that they are of.
+    pub position: Position,
+    /// The objects, by name.
+    pub objects: Vec<(Path, Version)>,
+    /// Those of their bodies that are lost: a write that names one is refused, one that brings it
+    /// along mends all objects that have it.
+    pub lost: BTreeSet<Digest>,
+}
+
+fn lost<'a>(core: &Core, versions: impl Iterator<Item = &'a Version>) -> BTreeSet<Digest> {
+    let digests = versions.map(|version| version.content.digest);
+    digests.filter(|digest| core.machine.is_lost(digest)).collect()
+}
+
+/// Writes to an origin that runs, and asks it.
+#[derive(Clone)]
+pub struct OriginHandle(pub(super) Arc<Shared>);
+
+impl ::core::fmt::Debug for OriginHandle {
+    fn fmt(&self, f: &mut ::core::fmt::Formatter<'_>) -> ::core::fmt::Result {
+        f.write_str("OriginHandle(…)")
+    }
+}
+
+impl OriginHandle {
+    /// What takes in bodies, for a [`Transaction`]. Its calls block.
+    pub fn bodies(&self) -> &Bodies {
+        &self.0.bodies
+    }
+
+    /// Stores a body for a transaction to come, which names it by [`Put::Stored`](crate::origin::Put)
+    /// as long as this is held: so that a large one need not be in memory.
+    ///
+    /// # Errors
+    /// If the daemon ends.
+    pub fn hold(&self, payload: Payload<Body>) -> Result<HeldBody, WriteError> {
+        let held = self.0.try_with(|core, _| core.hold(payload));
+        let (id, answer) = held.unwrap_or(Err(WriteError::Stopped))?;
+        Ok(HeldBody { origin: self.clone(), id, answer })
+    }
+
+    /// Makes changes visible at once. They would survive a crash when this returns.
+    ///
+    /// # Errors
+    /// If nothing of it has happened; or, as [`WriteError::Stopped`], if that is open.
+    pub async fn write(&self, changes: Transaction<Body>) -> Result<Sequence, WriteError> {
+        self.submit(|_| Ok(Wanted::Changes(changes))).await
+    }
+
+    /// The same, if nothing has changed since the state at `expected`: nothing at `within` and below it, if
+    /// that is what matters.
+    ///
+    /// # Errors
+    /// As for [`write`](OriginHandle::write), and [`WriteError::Moved`].
+    pub async fn write_after(
+        &self,
+        expected: Sequence,
+        within: Option<&Path>,
+        changes: Transaction<Body>,
+    ) -> Result<Sequence, WriteError> {
+        self.submit(|core| {
+            if core.has_moved(expected, within) {
+                return Err(WriteError::Moved(core.machine.last().sequence));
+            }
+            Ok(Wanted::Changes(changes))
+        })
+        .await
+    }
+
+    /// Makes the state that of `to` again, as one more transaction. It is equal to that when this
+    /// returns, whatever else is being written: what comes before it is taken back, what comes later is
+    /// a later state.
+    ///
+    /// # Errors
+    /// As for [`write`](OriginHandle::write), and if there is no way back.
+    pub async fn rollback(&self, to: Sequence) -> Result<Sequence, WriteError> {
+        self.submit(|_| Ok(Wanted::Back(to))).await
+    }
+
+    async fn submit(
+        &self,
+        wanted: impl FnOnce(&Core) -> Result<Wanted, WriteError>,
+    ) -> Result<Sequence, WriteError> {
+        let (sender, answer) = oneshot::channel();
+        let submitted = self.0.try_with(|core, now| {
+            let wanted = wanted(core)?;
+            core.submit(now, wanted, sender)
+        });
+        submitted.unwrap_or(Err(WriteError::Stopped))?;
+        answer.await.map_err(|_| WriteError::Stopped)?
+    }
+
+    /// All objects.
+    pub fn tree(&self) -> Tree {
+        self.0.with(|core, _| {
+            let image = core.machine.image();
+            let all = image.objects.iter().map(|(path, version)| (path.clone(), *version));
+            let objects: Vec<_> = all.collect();
+            let lost = lost(core, objects.iter().map(|(_, version)| version));
+            Tree { position: image.last(), objects, lost }
+        })
+    }
+
+    /// The objects at these names, and below them; the empty one is the root. And which of their
+    /// bodies are lost.
+    #[cfg(feature = "watch")]
+    pub(crate) fn objects_at<'a>(
+        &self,
+        names: impl Iterator<Item = &'a str>,
+    ) -> (BTreeMap<Path, Version>, BTreeSet<Digest>) {
+        self.0.with(|core, _| {
+            let objects = &core.machine.image().objects;
+            let mut found = BTreeMap::new();
+            let all = names.flat_map(|name| {
+                let within = if name.is_empty() { String::new() } else { format!("{name}/") };
+                let from = (Bound::Included(within.as_str()), Bound::Unbounded);
+                let below = objects.range::<str, _>(from);
+                let below = below.take_while(move |(path, _)| path.as_str().starts_with(&within));
+                objects.get_key_value(name).into_iter().chain(below)
+            });
+            found.extend(all.map(|(path, version)| (path.clone(), *version)));
+            let lost = lost(core, found.values());
+            (found, lost)
+        })
+    }
+
+    /// Whether a body is in the store, so that a write may name it.
+    #[cfg(feature = "watch")]
+    pub(crate) fn has_body(&self, digest: &Digest) -> bool {
+        self.0.with(|core, _| core.machine.has_body(digest))
+    }
+
+    /// What an object has beside its bytes; none if there is no such object.
+    pub fn metadata(&self, path: &Path) -> Option<Metadata> {
+        self.0.with(|core, _| {
+            let version = core.machine.image().objects.get(path);
+            version.map(|version| version.content.metadata)
+        })
+    }
+
+    /// What makes session tokens that all replicas believe in, for now: keys are replaced with the authority.
+    pub fn tokens(&self) -> Keyring {
+        lock(&self.0.identity).keyring()
+    }
+
+    /// What its wall clock shows.
+    pub fn now(&self) -> WallTime {
+        self.0.clock.read().wall
+    }
+
+    /// Whether the daemon ends, or has ended.
+    pub fn is_stopped(&self) -> bool {
+        *self.0.stop.borrow()
+    }
+
+    /// The last state.
+    pub fn last(&self) -> Sequence {
+        self.0.with(|core, _| core.machine.last().sequence)
+    }
+
+    /// Waits until these replicas answer reads with the state at `sequence`, or a later one.
+    ///
+    /// # Errors
+    /// If one of them is none that will, see [`joined`](OriginHandle::joined), or the daemon ends.
+    pub async fn wait_for(&self, names: &[String], at: Sequence) -> Result<(), DaemonError> {
+        let mut progress = self.0.progress.subscribe();
+        let mut known = self.0.with(|core, _| core.revocations);
+        let mut waiting: Vec<_> = self.joined(names)?.into_iter().zip(names).collect();
+        loop {
+            progress.mark_unchanged();
+            let revocations = self.0.with(|core, _| {
+                let is_behind = |one| core.machine.progress(one).is_none_or(|(to, _)| to < at);
+                waiting.retain(|(one, _)| is_behind(*one));
+                core.revocations
+            });
+            if waiting.is_empty() {
+                return Ok(());
+            }
+            if ::core::mem::replace(&mut known, revocations) != revocations {
+                for (_, name) in &waiting {
+                    self.joined(::core::slice::from_ref(*name))?;
+                }
+            }
+            tokio::select! {
+                changed = progress.changed() => changed.map_err(|_| StoreError::Stopped)?,
+                () = self.0.stopped() => return Err(StoreError::Stopped.into()),
+            }
+        }
+    }
+
+    /// The replicas of these names, which have joined and were not revoked.
+    ///
+    /// # Errors
+    /// If one of them is none.
+    pub fn joined(&self, names: &[String]) -> Result<Vec<ReplicaId>, DaemonError> {
+        let joined = |name: &String| match self.replica(name)? {
+            (replica, true) => Ok(replica),
+            (_, false) => Err(DaemonError::NotJoined(name.clone())),
+        };
+        names.iter().map(joined).collect()
+    }
+
+    /// The replica of a name, and whether it has joined and was not revoked.
+    fn replica(&self, name: &str) -> Result<(ReplicaId, bool), DaemonError> {
+        let identity = lock(&self.0.identity);
+        let found = identity.replicas().find(|(_, known, _)| *known == name);
+        let found = found.map(|(id, _, joined)| (id, joined));
+        found.ok_or_else(|| DaemonError::NoReplica(name.to_owned()))
+    }
+
+    /// A ticket for a replica of this name, which is to find the origin at `address`.
+    ///
+    /// # Errors
+    /// If the identity cannot be written.
+    pub fn ticket(
+        &self,
+        name: &str,
+        address: &str,
+        valid: Duration,
+    ) -> Result<Ticket, IdentityError> {
+        lock(&self.0.identity).ticket(name, address, self.0.clock.read().wall, valid)
+    }
+
+    /// Begins to replace the authority: replicas get certificates of a new one as they are connected,
+    /// and trust both.
+    ///
+    /// # Errors
+    /// If that was begun already, or the identity cannot be written.
+    pub fn begin_rotation(&self) -> Result<(), DaemonError> {
+        lock(&self.0.identity).begin_rotation(self.now())?;
+        self.0.let_renew();
+        Ok(())
+    }
+
+    /// The old authority counts no more; replicas give it up as they are connected.
+    ///
+    /// # Errors
+    /// If it was not begun, replicas would be shut out, or the identity cannot be written.
+    pub fn finish_rotation(&self) -> Result<(), DaemonError> {
+        lock(&self.0.identity).finish_rotation(self.now())?;
+        self.0.let_renew();
+        Ok(())
+    }
+
+    /// From now on the replica of this name is not talked to; its connections end.
+    ///
+    /// # Errors
+    /// If there is none, or the identity cannot be written.
+    pub fn revoke(&self, name: &str) -> Result<(), DaemonError> {
+        let (replica, _) = self.replica(name)?;
+        lock(&self.0.identity).revoke(replica)?;
+        self.0.with(|core, _| {
+            core.give_up(replica);
+            core.revocations += 1;
+        });
+        // Who waits for it waits no longer, and the others may have waited for this one.
+        self.0.progress.send_modify(|count| *count += 1);
+        self.0.let_renew();
+        Ok(())
+    }
+}

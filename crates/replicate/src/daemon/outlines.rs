@@ -1,0 +1,196 @@
+//! The outlines of bodies that are read in pieces: of each body all of it is read once, and from then on the
+//! pieces that somebody wants.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use tokio::sync::{Semaphore, watch};
+
+use super::look;
+use crate::store::{Library, StoreError};
+use crate::types::{Content, Digest};
+use crate::wire::{Outline, PIECE};
+
+/// Bytes of outlines that are kept: those of 64 GiB of bodies.
+const MOST: usize = 32 << 20;
+/// What one takes beside its hashes, about.
+const EACH: usize = 256;
+/// Bodies that are read for their outlines at a time: what else is asked of the store goes on meanwhile.
+const AT_ONCE: usize = 4;
+
+/// None if the body is not there, or not what it should be.
+type Found = Option<Arc<Outline>>;
+
+/// The outlines of a store's bodies, those that were used last.
+#[derive(Clone, Debug)]
+pub(super) struct Outlines(Arc<Shared>);
+
+#[derive(Debug)]
+struct Shared {
+    kept: Mutex<Kept>,
+    places: Semaphore,
+}
+
+#[derive(Debug, Default)]
+struct Kept {
+    outlines: BTreeMap<Digest, (u64, Arc<Outline>, usize)>,
+    /// By their last use.
+    used: BTreeMap<u64, Digest>,
+    uses: u64,
+    bytes: usize,
+    /// Those that are worked out just now. What has failed ends without a word.
+    coming: BTreeMap<Digest, watch::Receiver<Option<Found>>>,
+}
+
+impl Kept {
+    fn get(&mut self, digest: &Digest) -> Found {
+        let (used, outline, _) = self.outlines.get_mut(digest)?;
+        self.used.remove(used);
+        self.uses += 1;
+        *used = self.uses;
+        self.used.insert(self.uses, *digest);
+        Some(Arc::clone(outline))
+    }
+
+    fn put(&mut self, digest: Digest, outline: Arc<Outline>, bytes: usize) {
+        self.uses += 1;
+        if let Some((used, _, bytes)) = self.outlines.insert(digest, (self.uses, outline, bytes)) {
+            self.used.remove(&used);
+            self.bytes -= bytes;
+        }
+        self.used.insert(self.uses, digest);
+        self.bytes += bytes;
+        while self.bytes > MOST
+            && let Some((_, oldest)) = self.used.pop_first()
+        {
+            let bytes = self.outlines.remove(&oldest).map_or(0, |(.., bytes)| bytes);
+            self.bytes -= bytes;
+        }
+    }
+}
+
+impl Outlines {
+    pub(super) fn new() -> Self {
+        let (kept, places) = (Mutex::default(), Semaphore::new(AT_ONCE));
+        Outlines(Arc::new(Shared { kept, places }))
+    }
+
+    /// The outline of a body. If it is not known all of the body is read: once, however many ask for it,
+    /// and to the end, whether they wait or not.
+    ///
+    /// # Errors
+    /// If the disk fails, or the machine is out of something for longer than `patience`.
+    pub(super) async fn of(
+        &self,
+        library: &Library,
+        content: &Content,
+        patience: Option<Duration>,
+    ) -> Result<Found, StoreError> {
+        let Content { digest, size, .. } = *content;
+        let ask = move |library: &Library| library.outline(&digest, size);
+        let mut coming = {
+            let mut kept = self.0.kept();
+            if let Some(outline) = kept.get(&digest) {
+                return Ok(Some(outline));
+            }
+            match kept.coming.get(&digest) {
+                Some(coming) => coming.clone(),
+                None => {
+                    let (sender, coming) = watch::channel(None);
+                    kept.coming.insert(digest, coming.clone());
+                    let (shared, library) = (Arc::clone(&self.0), library.clone());
+                    let pieces = size.0.div_ceil(PIECE as u64);
+                    let bytes = usize::try_from(32 * pieces).unwrap_or(MOST) + EACH;
+                    tokio::spawn(async move {
+                        // Never closed.
+                        let place = shared.places.acquire().await;
+                        let found = look(&library, patience, ask).await;
+                        drop(place);
+                        let mut kept = shared.kept();
+                        kept.coming.remove(&digest);
+                        let Ok(found) = found else { return };
+                        let found = found.map(Arc::new);
+                        if let Some(outline) = &found {
+                            kept.put(digest, Arc::clone(outline), bytes);
+                        }
+                        drop(kept);
+                        sender.send_replace(Some(found));
+                    });
+                    coming
+                }
+            }
+        };
+        if let Ok(found) = coming.wait_for(Option::is_some).await {
+            return Ok(found.clone().flatten());
+        }
+        // Why that has failed whoever asks hears at first hand.
+        Ok(look(library, patience, ask).await?.map(Arc::new))
+    }
+}
+
+impl Shared {
+    fn kept(&self) -> MutexGuard<'_, Kept> {
+        // What is kept is never half of anything when something can panic.
+        self.kept.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use lull_cc::Bytes;
+
+    use super::*;
+    use crate::store::{Job, Opened, ReplicaState, Settings, Store};
+    use crate::time::WallTime;
+    use crate::types::Metadata;
+
+    fn outline() -> Arc<Outline> {
+        Arc::new(Outline::default())
+    }
+
+    fn digest(number: u64) -> Digest {
+        Digest::of(&number.to_le_bytes())
+    }
+
+    #[test]
+    fn of_outlines_those_are_kept_that_were_used_last() {
+        let mut kept = Kept::default();
+        for number in 0..10 {
+            kept.put(digest(number), outline(), MOST / 4);
+            assert!(kept.get(&digest(0)).is_some(), "at {number}");
+            assert!(kept.bytes <= MOST);
+        }
+        let here: Vec<u64> = (0..10).filter(|at| kept.get(&digest(*at)).is_some()).collect();
+        assert_eq!(here, [0, 7, 8, 9]);
+        kept.put(digest(7), outline(), MOST / 4);
+        assert_eq!((kept.bytes, kept.outlines.len(), kept.used.len()), (MOST, 4, 4));
+    }
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn all_of_a_body_is_read_once_however_many_ask() {
+        let folder = tempfile::tempdir().unwrap();
+        Store::create_replica(folder.path(), Settings::default()).unwrap();
+        let opened =
+            Store::<ReplicaState>::open(folder.path(), Settings::default(), WallTime::default());
+        let Opened { mut store, .. } = opened.unwrap();
+        let bytes = vec![7; 10 * PIECE];
+        let mut stager = store.bodies().stage();
+        stager.write(&bytes).unwrap().unwrap();
+        let body = stager.finish().unwrap().unwrap();
+        let (digest, size) = (body.digest, body.size);
+        store.run(vec![Job::Store(body)]).unwrap();
+        let (library, outlines) = (store.library(), Outlines::new());
+        let content = Content { digest, size, metadata: Metadata::default() };
+        let ask = || outlines.of(&library, &content, None);
+        let (one, other) = tokio::join!(ask(), ask());
+        let (one, other) = (one.unwrap().unwrap(), other.unwrap().unwrap());
+        assert!(Arc::ptr_eq(&one, &other) && outlines.0.kept().coming.is_empty());
+        // Nobody looks any more whether it is still there.
+        std::fs::remove_dir_all(folder.path().join("bodies")).unwrap();
+        assert!(Arc::ptr_eq(&one, &ask().await.unwrap().unwrap()));
+        let other = Content { digest: Digest::of(b"another"), size: Bytes(100_000), ..content };
+        assert_eq!(outlines.of(&library, &other, None).await.unwrap(), None);
+        assert!(outlines.0.kept().coming.is_empty(), "and what is not there is not remembered");
+    }
+}

@@ -1,0 +1,136 @@
+//! How far back the log goes.
+
+use super::*;
+
+fn bounded(config: Config) -> Bench {
+    Bench::new(Config { inline: Bytes(0), ..config })
+}
+
+/// Where the log begins, and what is kept because of it.
+fn kept(bench: &Bench) -> (u64, u64) {
+    (bench.origin.image().log_after().0, bench.origin.overwritten().0)
+}
+
+#[test]
+fn the_log_goes_back_as_far_as_what_it_overwrote_has_room() {
+    let mut bench = bounded(Config { log_bytes: Bytes(25), ..Config::default() });
+    // Bodies are of ten bytes each.
+    for (text, expected) in [
+        ("a1", (0, 0)),
+        ("a2", (0, 10)),
+        ("a-", (0, 20)),
+        ("b3 c4", (0, 20)),
+        ("b4", (2, 20)),
+        ("d4", (2, 20)),
+        ("b5", (3, 20)),
+    ] {
+        bench.committed(text);
+        assert_eq!(kept(&bench), expected, "{text}");
+    }
+}
+
+#[test]
+fn bodies_that_the_log_does_not_tell_of_any_more_are_deleted() {
+    let mut bench = bounded(Config { log_bytes: Bytes(15), ..Config::default() });
+    for text in ["a1", "a2", "a3", "a4"] {
+        bench.committed(text);
+    }
+    let has = |body| bench.origin.has_body(&Digest([body; 32]));
+    assert_eq!([1, 2, 3, 4].map(has), [false, false, true, true]);
+    assert_eq!(kept(&bench), (3, 10));
+    assert_eq!(bench.no_way_back(2), RollbackError::TooOld(Sequence(3)));
+}
+
+#[test]
+fn other_names_and_other_times_of_a_body_overwrite_nothing() {
+    let mut bench = bounded(Config::default());
+    bench.committed("a1 b2");
+    bench.committed("a- c1");
+    let content =
+        Content { digest: Digest([2; 32]), size: Bytes(10), metadata: Metadata::default() };
+    let metadata = Metadata { executable: true, ..Metadata::default() };
+    let changes = [(path("b"), Put::Stored(Content { metadata, ..content }))].into();
+    bench.submit(Transaction { changes });
+    bench.disk();
+    assert_eq!(kept(&bench), (0, 0));
+}
+
+#[test]
+fn the_log_goes_back_as_far_as_its_changes_are_not_too_many() {
+    let mut bench = bounded(Config { log_changes: 4, ..Config::default() });
+    for (text, after) in [("a1 b2", 0), ("c3 d4", 0), ("e5", 1), ("a6 b6 c6 d6 e6 f6", 3)] {
+        bench.committed(text);
+        assert_eq!(kept(&bench).0, after, "{text}");
+    }
+    bench.committed("a7");
+    assert_eq!(kept(&bench).0, 4);
+}
+
+#[test]
+fn whoever_follows_is_told_of_a_commit_however_much_it_overwrites() {
+    let mut bench = bounded(Config { log_bytes: Bytes(5), log_changes: 1, ..Config::default() });
+    bench.committed("a1 b2");
+    bench.hello(Some(bench.origin.last()));
+    bench.told();
+    bench.committed("a3 b4");
+    assert_eq!(kept(&bench), (1, 20));
+    assert_eq!(sequences(&bench.told()), [2]);
+    bench.committed("c5");
+    assert_eq!(sequences(&bench.told()), [3]);
+    assert_eq!(kept(&bench), (2, 0));
+    assert!(!bench.origin.has_body(&Digest([1; 32])));
+}
+
+/// An origin with one overwritten body, begun anew with no room for it.
+fn begun_with_less_room() -> Bench {
+    let mut bench = bounded(Config::default());
+    bench.committed("a1");
+    bench.committed("a2");
+    let image = bench.origin.image().clone();
+    let bodies = [1, 2].map(|body| (Digest([body; 32]), Bytes(10)));
+    Bench::of(Config { log_bytes: Bytes(0), ..Config::default() }, image, bodies.to_vec())
+}
+
+#[test]
+fn bounds_hold_from_the_start() {
+    let mut bench = begun_with_less_room();
+    let Some(Effect::Append(append)) = bench.origin.poll_effect() else { panic!("a step") };
+    assert_eq!((append.commits.len(), append.log_after), (0, Sequence(2)));
+    assert_eq!(bench.origin.poll_effect(), None, "the log first");
+    bench.origin.handle_appended(reading(0), Ok(()));
+    let dropped = Effect::Body(BodyEffect::Drop(Digest([1; 32])));
+    assert_eq!(bench.origin.poll_effect(), Some(dropped));
+    bench.origin.handle_dropped(reading(0), &Digest([1; 32]));
+    assert_eq!((kept(&bench), bench.origin.poll_effect()), ((2, 0), None));
+    assert_eq!(bench.committed("b3"), Sequence(3));
+}
+
+#[test]
+fn what_the_log_forgets_at_a_start_is_not_told_as_lost() {
+    let mut bench = bounded(Config::default());
+    bench.committed("a1");
+    bench.committed("a2");
+    let image = bench.origin.image().clone();
+    let bodies = vec![(Digest([2; 32]), Bytes(10))];
+    for (room, lost) in [(0, 0), (10, 1)] {
+        let config = Config { log_bytes: Bytes(room), ..Config::default() };
+        let mut bench = Bench::of(config, image.clone(), bodies.clone());
+        bench.disk();
+        assert_eq!(bench.events().len(), lost, "room for {room}");
+        assert_eq!(bench.origin.lost().count(), lost, "room for {room}");
+    }
+}
+
+#[test]
+fn a_start_makes_room_also_on_a_full_disk() {
+    let mut bench = begun_with_less_room();
+    assert!(matches!(bench.origin.poll_effect(), Some(Effect::Append(_))));
+    bench.origin.handle_appended(reading(0), Err(DiskFull));
+    let dropped = Effect::Body(BodyEffect::Drop(Digest([1; 32])));
+    assert_eq!(bench.origin.poll_effect(), Some(dropped));
+    assert_eq!((bench.origin.poll_effect(), bench.events()), (None, Vec::new()));
+    // The next step tells the log.
+    bench.write("b3");
+    let Some(Effect::Append(append)) = bench.origin.poll_effect() else { panic!("a step") };
+    assert_eq!(append.log_after, Sequence(2));
+}

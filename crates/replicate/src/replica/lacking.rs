@@ -1,0 +1,120 @@
+//! Bodies that are not here, and what the origin is told of that.
+
+use super::{Config, Event, Object, Replica};
+use crate::message::{MOST_PATHS, ToOrigin};
+use crate::path::Path;
+use crate::time::LocalTime;
+use crate::types::Sequence;
+
+/// Bodies that are asked for again at a time. Each that finds room asks for as many more: so a disk that
+/// has a little room is not sent everything in vain.
+const AT_A_TIME: usize = 16;
+
+impl<P: Clone> Replica<P> {
+    /// Tells an origin that has lost its queue which bodies are missing: as many as there is room for,
+    /// because none makes room for itself.
+    pub(super) fn tell_lacking(&mut self) {
+        self.turned_away.clear();
+        let mut room = self.room();
+        let mut paths = Vec::new();
+        for (path, object) in self.image.objects.iter().filter(|(_, object)| !object.valid) {
+            let size = object.version.content.size.0;
+            if size <= room {
+                room -= size;
+                paths.push(path.clone());
+            }
+        }
+        for some in paths.chunks(MOST_PATHS) {
+            self.outbox.push_back(ToOrigin::Lacking(some.to_vec()));
+        }
+    }
+
+    /// A body has come that found no room, or was asked for and broke off: the origin takes it for sent.
+    pub(super) fn turn_away(&mut self, path: Path, sequence: Sequence) {
+        let known = self.turned_away.entry(path).or_default();
+        *known = sequence.max(*known);
+    }
+
+    /// A body has come and is kept: nothing that is not newer has to come again.
+    pub(super) fn take_back(&mut self, path: &Path, sequence: Sequence) {
+        if self.turned_away.get(path).is_some_and(|known| *known <= sequence) {
+            self.turned_away.remove(path);
+        }
+    }
+
+    /// What was asked for and does not come any more, because its connection is gone.
+    pub(super) fn turn_away_demands(&mut self) {
+        let open = self.demands.iter().filter(|(_, at)| *at == Sequence::ZERO);
+        let open: Vec<Path> = open.map(|(path, _)| path.clone()).collect();
+        for path in open {
+            if let Some(object) = self.image.objects.get(&path) {
+                let sequence = object.version.sequence;
+                self.turn_away(path, sequence);
+            }
+        }
+    }
+
+    /// Asks for some of what was turned away, unless the disk was full just now.
+    pub(super) fn ask_again(&mut self, now: LocalTime) {
+        self.full_until = self.full_until.filter(|until| now < *until);
+        if self.full_until.is_some() || self.resync.is_some() || !self.is_connected() {
+            return;
+        }
+        let mut paths = Vec::new();
+        while paths.len() < AT_A_TIME
+            && let Some((path, sequence)) = self.turned_away.pop_first()
+        {
+            if self.is_of_use(&path, sequence) {
+                paths.push(path);
+            }
+        }
+        if !paths.is_empty() {
+            self.outbox.push_back(ToOrigin::Lacking(paths));
+        }
+    }
+
+    /// Whether the body of a version would be: it is in the state, without its body, or will be.
+    fn is_of_use(&self, path: &Path, sequence: Sequence) -> bool {
+        match self.image.objects.get(path) {
+            Some(Object { version, valid }) if version.sequence == sequence => !valid,
+            Some(Object { version, .. }) => version.sequence < sequence,
+            None => self.position() < sequence,
+        }
+    }
+
+    /// There was no room on the disk.
+    pub(super) fn disk_full(&mut self, now: LocalTime) {
+        let retry = self.config.retry;
+        // However many bodies find none meanwhile, steps are tried again.
+        if self.retry_at.is_none_or(|at| at <= now) {
+            self.retry_at = Some(now.plus(retry));
+        }
+        let before = self.full_until.replace(now.plus(retry * Config::QUIET));
+        if before.is_none_or(|until| until <= now) {
+            self.events.push_back(Event::DiskFull);
+        }
+    }
+
+    /// The origin has lost the body of a version that a read waits for. Who reads it is told so, from the
+    /// state that has this version; and it is asked for again when it is read later on.
+    pub(super) fn lose_at_origin(&mut self, path: Path, sequence: Sequence) {
+        // As for any answer to a demand read (rule 2.3).
+        self.force = self.force.max(sequence);
+        if self.lost.insert(path.clone(), sequence) != Some(sequence) {
+            self.events.push_back(Event::Lost(path));
+        }
+    }
+
+    /// Whether the origin has lost the body that an object of the state lacks.
+    pub(super) fn is_lost(&self, path: &Path, object: &Object) -> bool {
+        self.lost.get(path) == Some(&object.version.sequence)
+    }
+
+    /// An object of the state is another one: what was lost of it may be of no interest any more.
+    pub(super) fn forget_lost(&mut self, path: &Path) {
+        let Some(sequence) = self.lost.get(path) else { return };
+        if !self.is_of_use(path, *sequence) {
+            self.lost.remove(path);
+        }
+    }
+}

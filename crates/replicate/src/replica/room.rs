@@ -1,0 +1,112 @@
+//! How much of the bodies may be here, and what makes room for others.
+
+use std::collections::BTreeSet;
+
+use super::{Buffered, Object, Replica, Step};
+use crate::path::Path;
+#[cfg(feature = "daemon")]
+use crate::shelf::Pin;
+use crate::types::{Content, Digest};
+
+impl<P: Clone> Replica<P> {
+    /// Bytes of bodies for which there is room by the quota.
+    pub(super) fn room(&self) -> u64 {
+        let kept = self.shelf.kept().0;
+        self.config.quota.map_or(u64::MAX, |quota| quota.0.saturating_sub(kept))
+    }
+
+    /// Whether there is no room for a body that nobody waits for: speculation does not evict. It may take
+    /// the place of the version before it.
+    pub(super) fn is_full_for(&self, path: &Path, content: &Content) -> bool {
+        let Some(quota) = self.config.quota else { return false };
+        if self.shelf.is_stored(&content.digest) {
+            return false;
+        }
+        let kept = self.shelf.kept().0.saturating_add(content.size.0);
+        kept > quota.0 && kept > quota.0.saturating_add(self.replaced(Some(path)))
+    }
+
+    /// Bytes of bodies that go when those are in the state that have come early, and one more of an object.
+    fn replaced(&self, also: Option<&Path>) -> u64 {
+        let early = self.early.keys().map(|(_, path)| path);
+        let paths: BTreeSet<&Path> = early.chain(also).collect();
+        let present = paths.into_iter().filter_map(|path| self.image.objects.get(path));
+        let valid = present.filter(|object| object.valid);
+        valid.map(|object| self.shelf.held_by_one(&object.version.content.digest).0).sum()
+    }
+
+    /// Whether a commit lacks nothing but bodies that there is no room for: to wait for them is of no use.
+    pub(super) fn has_no_room_for(&self, buffered: &Buffered) -> bool {
+        let is_here = |digest: &Digest| self.shelf.is_stored(digest);
+        !self.roomless.is_empty()
+            && buffered.changes.iter().all(|change| {
+                change.content.is_none_or(|content| is_here(&content.digest))
+                    || self.roomless.contains(&(buffered.sequence, change.path.clone()))
+            })
+    }
+
+    /// What there is no room for in states before the present one does not matter any more.
+    pub(super) fn forget_roomless(&mut self) {
+        let present = self.position();
+        while self.roomless.first().is_some_and(|(sequence, _)| *sequence <= present) {
+            self.roomless.pop_first();
+        }
+    }
+
+    /// Gives up what was not read for longest, as far as the quota asks for it.
+    pub(super) fn make_room(&mut self, step: &mut Step, unused: &mut Vec<Digest>) {
+        let Some(quota) = self.config.quota else { return };
+        let mut excess = self.shelf.kept().0.saturating_sub(quota.0);
+        if excess == 0 {
+            return;
+        }
+        for (_, digest) in self.grace.drain(..) {
+            excess = excess.saturating_sub(self.shelf.held_by_one(&digest).0);
+            unused.push(digest);
+        }
+        excess = excess.saturating_sub(self.replaced(None));
+        for path in self.recent.values() {
+            if excess == 0 {
+                return;
+            }
+            let Some(object) = self.image.objects.get(path).filter(|object| object.valid) else {
+                continue;
+            };
+            // Of what somebody reads just now nothing would go.
+            let is_read = self.shelf.is_pinned(&object.version.content.digest);
+            if !step.changes.contains_key(path) && !is_read {
+                excess = excess.saturating_sub(object.version.content.size.0);
+                self.counters.evicted += 1;
+                step.changes.insert(path.clone(), Some(Object { valid: false, ..*object }));
+            }
+        }
+    }
+
+    /// Keeps a body for somebody who reads it; none if it is not here. It counts for the quota.
+    #[cfg(feature = "daemon")]
+    pub(crate) fn pin(&mut self, digest: &Digest) -> Option<Pin> {
+        self.shelf.pin(digest)
+    }
+
+    /// Nobody reads it by that any more.
+    #[cfg(feature = "daemon")]
+    pub(crate) fn unpin(&mut self, pin: Pin) {
+        self.shelf.unpin(pin);
+    }
+
+    /// An object was read, or has become valid.
+    pub(super) fn touch(&mut self, path: &Path) {
+        if self.config.quota.is_some() {
+            self.forget_use(path);
+            self.uses += 1;
+            self.recent.insert(self.uses, path.clone());
+            self.used.insert(path.clone(), self.uses);
+        }
+    }
+
+    pub(super) fn forget_use(&mut self, path: &Path) {
+        if let Some(use_) = self.used.remove(path) {
+            self.recent.remove(&use_);
+        }
+    }
+}

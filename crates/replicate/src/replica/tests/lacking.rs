@@ -1,0 +1,256 @@
+//! Bodies that are not here, and what is said about that.
+
+use super::*;
+
+const A: Digest = Digest([1; 32]);
+
+impl Bench {
+    /// The objects of which was said that their bodies are missing, since the last call.
+    pub(super) fn lacking(&mut self) -> Vec<String> {
+        let paths = |message| match message {
+            ToOrigin::Lacking(paths) => paths,
+            _ => Vec::new(),
+        };
+        self.sent().into_iter().flat_map(paths).map(|path| path.to_string()).collect()
+    }
+
+    /// How often was told that the disk is full, since the last call.
+    fn full(&mut self) -> usize {
+        let events = core::iter::from_fn(|| self.replica.poll_event());
+        events.filter(|event| *event == Event::DiskFull).count()
+    }
+
+    /// The disk has no room for what it was asked to store.
+    fn no_room(&mut self, digest: &Digest) {
+        while self.replica.poll_effect().is_some() {}
+        self.replica.handle_stored(reading(self.ms), digest, Err(DiskFull));
+    }
+
+    /// The origin says that it has lost a body of `a`.
+    fn lost(&mut self, sequence: u64, body: u8) {
+        let version = Version { sequence: Sequence(sequence), content: content(body) };
+        let mut frame = self.header("a", version, true);
+        frame.message.lost = true;
+        self.replica.handle_body(reading(self.ms), frame, None);
+    }
+}
+
+#[test]
+fn a_pushed_body_counts_as_taken_when_it_is_in_the_store_or_discarded() {
+    let mut bench = Bench::new(config());
+    bench.sent();
+    bench.body(1, "a1", false);
+    bench.body(2, "b2", false);
+    assert_eq!(bench.taken(), [0; 0], "both are in memory");
+    // The disk may be done with the second one first: they are counted in order.
+    bench.replica.handle_stored(reading(0), &payload(2).digest, Ok(()));
+    assert_eq!(bench.taken(), [0; 0]);
+    bench.replica.handle_stored(reading(0), &payload(1).digest, Ok(()));
+    assert_eq!(bench.taken(), [2]);
+    bench.commit(1, "a1");
+    bench.commit(2, "b2");
+    bench.disk();
+    bench.sent();
+    bench.body(1, "a1", false);
+    assert_eq!(bench.taken(), [3], "out of date");
+    bench.body(3, "c3", false);
+    bench.body(4, "d3", false);
+    assert_eq!(bench.taken(), [0; 0]);
+    bench.replica.handle_stored(reading(0), &payload(3).digest, Err(DiskFull));
+    assert_eq!(bench.taken(), [5], "without room for them");
+    bench.connect(Start::Log);
+    bench.body(5, "e5", false);
+    bench.disk();
+    assert_eq!(bench.taken(), [1], "of this connection");
+}
+
+#[test]
+fn a_body_that_is_lost_while_a_step_is_written_is_missed_by_the_step_too() {
+    let mut bench = Bench::new(config());
+    bench.commit(1, "q1");
+    bench.body(1, "q1", false);
+    bench.disk();
+    // On its way to the disk: p has the same body.
+    bench.commit(2, "p1");
+    let digest = payload(1).digest;
+    bench.replica.handle_missing(reading(0), &digest);
+    assert_eq!(bench.read("q"), "Invalid");
+    bench.body(1, "q1", true);
+    // Here again before the step is written.
+    bench.replica.handle_stored(reading(0), &digest, Ok(()));
+    bench.disk();
+    assert_eq!(bench.answers(), [(1, "1".to_owned())]);
+    bench.commit(3, "q2");
+    bench.body(3, "q2", false);
+    bench.disk();
+    for (path, object) in &bench.replica.image.objects {
+        let stored = bench.replica.shelf.is_stored(&object.version.content.digest);
+        assert!(stored || !object.valid, "`{path}` is said to be here");
+    }
+    assert_eq!(bench.read("p"), "Invalid");
+    bench.body(2, "p1", true);
+    bench.disk();
+    assert_eq!(bench.answers(), [(2, "1".to_owned())]);
+}
+
+#[test]
+fn what_found_no_room_is_asked_for_again_when_the_disk_was_not_full_for_a_while() {
+    let mut bench = Bench::new(config());
+    bench.full();
+    bench.commit(1, "a1 b2");
+    for text in ["a1", "b2"] {
+        bench.body(1, text, false);
+    }
+    bench.no_room(&A);
+    bench.no_room(&Digest([2; 32]));
+    assert_eq!(bench.full(), 1, "told once");
+    bench.wait(10_000);
+    bench.disk();
+    assert_eq!(bench.state("a"), Some((1, false)), "a step has found room");
+    bench.wait(49_999);
+    assert_eq!(bench.lacking(), [""; 0]);
+    bench.wait(1);
+    assert_eq!(bench.lacking(), ["a", "b"]);
+    bench.body(1, "a1", false);
+    bench.disk();
+    bench.body(1, "b2", false);
+    bench.no_room(&Digest([2; 32]));
+    assert_eq!((bench.state("a"), bench.full()), (Some((1, true)), 1));
+    // Overwritten meanwhile, it is of no use.
+    bench.commit(2, "b-");
+    bench.wait(1_000);
+    bench.disk();
+    bench.wait(60_000);
+    assert_eq!(bench.lacking(), [""; 0]);
+}
+
+#[test]
+fn a_large_body_that_finds_no_room_while_it_comes_is_asked_for_again_too() {
+    let mut bench = Bench::new(config());
+    bench.full();
+    bench.sent();
+    bench.commit(1, "a1");
+    let version = Version { sequence: Sequence(1), content: content(1) };
+    let frame = bench.header("a", version, false);
+    bench.replica.handle_no_room(reading(0), frame);
+    assert_eq!((bench.taken(), bench.full()), (vec![1], 1));
+    bench.wait(60_000);
+    assert_eq!(bench.lacking(), ["a"]);
+}
+
+#[test]
+fn of_what_found_no_room_some_is_asked_for_and_then_as_much_as_finds_room() {
+    let mut bench = Bench::new(config());
+    let names: Vec<String> = ('a'..='z').chain('A'..='N').map(String::from).collect();
+    let all: Vec<String> = names.iter().map(|name| format!("{name}1")).collect();
+    bench.commit(1, &all.join(" "));
+    for text in &all {
+        bench.body(1, text, false);
+    }
+    bench.no_room(&A);
+    bench.wait(10_000);
+    bench.disk();
+    bench.wait(50_000);
+    assert_eq!(bench.lacking().len(), 16);
+    bench.body(1, "A1", false);
+    bench.disk();
+    assert_eq!(bench.lacking().len(), 24);
+}
+
+#[test]
+fn what_was_asked_for_and_broke_off_is_sent_again_though_nobody_waits_for_it_any_more() {
+    for came in [false, true] {
+        let mut bench = Bench::new(config());
+        bench.commit(1, "a1");
+        bench.wait(10_000);
+        bench.heartbeat(1);
+        bench.disk();
+        assert_eq!(bench.read("a"), "Invalid");
+        bench.replica.cancel_read(reading(bench.ms), ReadId(1));
+        if came {
+            bench.body(1, "a1", true);
+            bench.disk();
+        }
+        bench.sent();
+        bench.replica.handle_disconnected(reading(bench.ms));
+        bench.connect(Start::Log);
+        assert_eq!(bench.lacking().len(), usize::from(!came));
+    }
+}
+
+#[test]
+fn a_read_of_what_the_origin_has_lost_is_told_so_and_holds_up_no_other() {
+    let mut bench = Bench::new(config());
+    bench.commit(1, "a1 b2");
+    bench.body(1, "b2", false);
+    bench.wait(10_000);
+    bench.heartbeat(1);
+    bench.disk();
+    while bench.replica.poll_event().is_some() {}
+    assert_eq!((bench.read("a"), bench.read("b")), ("Invalid".to_owned(), "Order".to_owned()));
+    assert_eq!(bench.demanded(), ["a"]);
+    bench.lost(1, 1);
+    assert_eq!(bench.answers(), [(1, "lost 1".to_owned()), (2, "2".to_owned())]);
+    assert_eq!(bench.replica.poll_event(), Some(Event::Lost(path("a"))));
+    assert_eq!((bench.read("a"), bench.read("b")), ("lost 1".to_owned(), "2".to_owned()));
+    assert_eq!(bench.demanded(), [""; 0], "not each round trip");
+    bench.wait(1_000);
+    assert_eq!(bench.read("a"), "lost 1");
+    assert_eq!(bench.demanded(), ["a"], "it may be back");
+    bench.lost(1, 1);
+    assert_eq!(bench.replica.poll_event(), None, "told once");
+    bench.body(1, "a1", false);
+    bench.disk();
+    assert_eq!(bench.read("a"), "1");
+    // Of another version nothing is known.
+    bench.commit(2, "a3");
+    bench.wait(10_000);
+    bench.heartbeat(2);
+    bench.disk();
+    assert_eq!(bench.read("a"), "Invalid");
+}
+
+#[test]
+fn a_version_that_the_origin_has_lost_is_not_told_of_before_the_state_has_it() {
+    let mut bench = Bench::new(config());
+    bench.commit(1, "a1");
+    bench.wait(10_000);
+    bench.heartbeat(1);
+    bench.disk();
+    let looked_up = bench.replica.image().objects[&path("a")].version;
+    assert_eq!(bench.read("a"), "Invalid");
+    bench.lost(3, 3);
+    assert_eq!(bench.answers(), [], "the invalidations come by the other channel");
+    bench.commit(2, "b2");
+    bench.commit(3, "a3");
+    bench.disk();
+    assert_eq!(bench.answers(), [(1, "lost 3".to_owned())]);
+    assert_eq!(bench.state("b"), Some((2, false)), "what is before it is applied");
+    // Whoever opens what was looked up looks it up again.
+    assert_eq!(bench.ask(What::Version(path("a"), looked_up), 0), "-");
+    let newer = bench.replica.image().objects[&path("a")].version;
+    assert_eq!(bench.ask(What::Version(path("a"), newer), 0), "lost 3");
+}
+
+#[test]
+fn what_waits_for_its_body_makes_the_state_stale() {
+    let mut bench = Bench::new(config());
+    let stale = |bench: &Bench| bench.replica.staleness(reading(bench.ms).local);
+    bench.wait(1_000);
+    bench.commit(1, "a1");
+    bench.wait(6_000);
+    bench.heartbeat(1);
+    // By the wall clock it was made half a second before it came, at the earliest.
+    assert_eq!(stale(&bench), Some(Duration::from_millis(6_500)));
+    bench.wait(2_000);
+    let reports = bench.sent().into_iter().filter_map(|message| match message {
+        ToOrigin::Report(report) => Some(report.staleness),
+        _ => None,
+    });
+    let waiting = Some(Duration::from_millis(8_500));
+    assert_eq!(reports.last(), Some(waiting), "the origin is told so");
+    bench.body(1, "a1", false);
+    assert_eq!(stale(&bench), waiting, "it is not on the disk");
+    bench.disk();
+    assert_eq!(stale(&bench), Some(Duration::from_secs(2)), "since the last heartbeat");
+}

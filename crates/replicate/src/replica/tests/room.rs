@@ -1,0 +1,106 @@
+//! What a quota does.
+
+use super::*;
+
+fn bounded(quota: u64) -> Config {
+    Config { quota: Some(Bytes(quota)), ..config() }
+}
+
+/// A replica that has the bodies of `a` and `b`, of ten bytes each.
+fn with_two(config: Config) -> Bench {
+    let mut bench = Bench::new(config);
+    bench.commit(1, "a1 b2");
+    for text in ["a1", "b2"] {
+        bench.body(1, text, false);
+    }
+    bench.disk();
+    bench
+}
+
+#[test]
+fn a_new_body_takes_the_room_of_the_one_that_it_replaces() {
+    for (body_first, grace) in [(false, 0), (true, 0), (false, 20), (true, 20)] {
+        let grace = Duration::from_secs(grace);
+        let mut bench = with_two(Config { grace, ..bounded(25) });
+        if body_first {
+            bench.body(2, "a3", false);
+            bench.disk();
+            assert_eq!(bench.read("a"), "1", "not before it was told of");
+            bench.commit(2, "a3");
+        } else {
+            bench.commit(2, "a3");
+            bench.body(2, "a3", false);
+        }
+        bench.disk();
+        let both = (bench.state("a"), bench.state("b"));
+        assert_eq!(both, (Some((2, true)), Some((1, true))), "{body_first}, {grace:?}");
+        let counters = bench.replica.take_counters();
+        assert_eq!((counters.refused, counters.evicted, counters.at_once), (0, 0, 0));
+        assert_eq!(bench.replica.bytes(), Bytes(20), "{body_first}, {grace:?}");
+    }
+}
+
+#[test]
+fn a_body_that_another_object_has_as_well_makes_no_room() {
+    let mut bench = with_two(bounded(25));
+    bench.commit(2, "c1");
+    bench.disk();
+    bench.commit(3, "a3");
+    bench.body(3, "a3", false);
+    assert_eq!(bench.replica.take_counters().refused, 1);
+}
+
+#[test]
+fn what_there_is_no_room_for_is_not_waited_for() {
+    for body_first in [false, true] {
+        let mut bench = with_two(bounded(25));
+        if body_first {
+            bench.body(2, "c9", false);
+            bench.commit(2, "c9");
+        } else {
+            bench.commit(2, "c9");
+            bench.disk();
+            assert_eq!(bench.state("c"), None, "its body may be small");
+            bench.body(2, "c9", false);
+        }
+        bench.disk();
+        assert_eq!(bench.state("c"), Some((2, false)), "{body_first}");
+        let counters = bench.replica.take_counters();
+        assert_eq!((counters.refused, counters.at_once), (1, 1), "{body_first}");
+    }
+}
+
+#[test]
+fn what_there_is_room_for_is_waited_for_all_the_same() {
+    let mut bench = with_two(bounded(35));
+    bench.body(2, "c9", false);
+    bench.commit(2, "c9 d4");
+    bench.disk();
+    assert_eq!(bench.state("c"), None, "d is to come");
+    bench.body(2, "d4", false);
+    bench.disk();
+    assert_eq!((bench.state("c"), bench.state("d")), (Some((2, false)), Some((2, true))));
+    // Of the next one nothing was refused.
+    bench.commit(3, "a5");
+    bench.disk();
+    assert_eq!(bench.state("a"), Some((1, true)));
+}
+
+#[test]
+fn an_origin_that_has_lost_its_queue_is_told_of_what_there_is_room_for() {
+    for (quota, expected) in [(None, vec!["c"]), (Some(25), vec![]), (Some(30), vec!["c"])] {
+        let mut bench = with_two(Config { quota: quota.map(Bytes), ..config() });
+        bench.commit(2, "c3");
+        bench.wait(10_000);
+        bench.disk();
+        assert_eq!(bench.state("c"), Some((2, false)));
+        bench.replica.handle_disconnected(reading(bench.ms));
+        bench.connection += 1;
+        bench.replica.handle_connected(reading(bench.ms));
+        bench.sent();
+        let session = Session { origin: Incarnation(2), ..bench.session() };
+        let message = ToReplica::Welcome { start: Start::Log, eager: false };
+        bench.replica.handle_control(reading(bench.ms), Frame { session, message });
+        assert_eq!(bench.lacking(), expected, "{quota:?}");
+    }
+}

@@ -1,0 +1,184 @@
+//! What origin and replicas answer by HTTP.
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use lull_replicate::http::{Blocked, OriginFace, ReplicaFace};
+use lull_replicate::origin::{Put, Transaction};
+use lull_replicate::types::{Digest, Metadata, Sequence};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+
+use crate::mounts::{LARGE, bare};
+use crate::site::{Site, body, path, patient, runtime};
+
+/// A response: its status, its head, and what is behind it.
+struct Answer(u16, String, Vec<u8>);
+
+impl Answer {
+    fn header(&self, name: &str) -> Option<&str> {
+        let mut pairs = self.1.lines().filter_map(|line| line.split_once(": "));
+        pairs.find(|(own, _)| own.eq_ignore_ascii_case(name)).map(|(_, value)| value)
+    }
+}
+
+async fn ask(address: SocketAddr, method: &str, place: &str, headers: &str, body: &[u8]) -> Answer {
+    let mut stream = TcpStream::connect(address).await.expect("a face");
+    let length = body.len();
+    let head = format!(
+        "{method} {place} HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\
+         Content-Length: {length}\r\n{headers}\r\n"
+    );
+    stream.write_all(&[head.as_bytes(), body].concat()).await.expect("sent");
+    let mut answer = Vec::new();
+    stream.read_to_end(&mut answer).await.expect("an answer");
+    let end = answer.windows(4).position(|four| four == b"\r\n\r\n").expect("a head");
+    let head = String::from_utf8(answer[..end].to_vec()).expect("text");
+    let status = head.split(' ').nth(1).and_then(|status| status.parse().ok());
+    Answer(status.expect("a status"), head, answer[end + 4..].to_vec())
+}
+
+async fn listen() -> (TcpListener, SocketAddr) {
+    let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
+    let address = listener.local_addr().expect("an address");
+    (listener, address)
+}
+
+#[test]
+fn what_needs_no_body_waits_for_none() {
+    runtime().block_on(async {
+        let mut site = Site::with(1, bare).await;
+        let sequence = site.write(&[("filler", Some(&body(9, 150_000)))]).await;
+        site.reach(sequence).await;
+        patient("the filler", || site.replica(0).status().valid_bytes == 150_000).await;
+        // There is no room for that, so it does not come unless somebody reads it.
+        let large = body(1, LARGE);
+        let sequence = site.write(&[("a", Some(&large))]).await;
+        site.reach(sequence).await;
+        let (listener, address) = listen().await;
+        let face = ReplicaFace::open(listener, site.replica(0).clone(), Blocked::Wait);
+        let tag = format!("\"{}\"", Digest::of(&large));
+        // Ranges are for GET.
+        for headers in ["", "Range: bytes=0-9\r\n", "Range: bytes=999999-\r\n"] {
+            let head = ask(address, "HEAD", "/a", headers, b"").await;
+            assert_eq!((head.0, head.header("content-length")), (200, Some("90000")), "{}", head.1);
+            assert_eq!(head.header("etag"), Some(&*tag));
+            assert!(head.header("lull-session").is_some() && head.2.is_empty());
+        }
+        let known = format!("If-None-Match: {tag}\r\n");
+        for method in ["HEAD", "GET"] {
+            let same = ask(address, method, "/a", &known, b"").await;
+            assert_eq!((same.0, same.header("etag")), (304, Some(&*tag)), "{method}");
+        }
+        assert_eq!(ask(address, "HEAD", "/none", "", b"").await.0, 404);
+        assert_eq!(site.replica(0).status().demands, 0);
+        let other = ask(address, "GET", "/a", "If-None-Match: \"other\"\r\n", b"").await;
+        assert_eq!((other.0, other.2), (200, large));
+        assert_eq!(site.replica(0).status().demands, 1);
+        face.close().await;
+        site.stop().await;
+    });
+}
+
+#[test]
+fn how_a_replica_is_need_not_be_shown_to_all_who_read() {
+    runtime().block_on(async {
+        let mut site = Site::new(1).await;
+        let sequence = site.write(&[("a", Some(b"1"))]).await;
+        site.reach(sequence).await;
+        let ((first, all), (second, objects), (third, figures)) =
+            (listen().await, listen().await, listen().await);
+        let replica = || site.replica(0).clone();
+        let faces = [
+            ReplicaFace::open(first, replica(), Blocked::Wait),
+            ReplicaFace::open_objects(second, replica(), Blocked::Wait),
+            ReplicaFace::open_figures(third, replica()),
+        ];
+        for (place, expected) in [
+            ("/a", [200, 200, 404]),
+            ("/.lull/status", [200, 404, 200]),
+            ("/.lull/metrics", [200, 404, 200]),
+            ("/.lull/none", [404, 404, 404]),
+        ] {
+            let mut told = Vec::new();
+            for address in [all, objects, figures] {
+                told.push(ask(address, "GET", place, "", b"").await.0);
+            }
+            assert_eq!(told, expected, "{place}");
+        }
+        for face in faces {
+            face.close().await;
+        }
+        site.stop().await;
+    });
+}
+
+#[test]
+fn the_token_of_an_origin_is_for_writes_and_for_nothing_that_its_folder_is_for() {
+    runtime().block_on(async {
+        let mut site = Site::new(1).await;
+        site.write(&[("a", Some(b"1"))]).await;
+        let (listener, address) = listen().await;
+        let face = OriginFace::open(listener, site.origin().clone(), None, "secret");
+        let bearer = "Authorization: Bearer secret\r\n";
+        let order = br#"{"revoke":{"name":"replica-0","=":""}}"#;
+        for (place, body) in [
+            ("/.lull/orders", &order[..]),
+            ("/.lull/orders", &br#"{"rollback":{"to":0}}"#[..]),
+            ("/.lull/orders", &br#"{"rotate":{"finish":false}}"#[..]),
+            ("/.lull/transactions", &b"\0\0\0\0"[..]),
+        ] {
+            // As a form of another site would say it, by who has typed the password.
+            let plain = format!("{bearer}Content-Type: text/plain\r\n");
+            let refused = ask(address, "POST", place, &plain, body).await;
+            assert_eq!(refused.0, 403, "{place}: {}", refused.1);
+        }
+        assert_eq!(site.origin().last(), Sequence(1));
+        site.origin().joined(&["replica-0".to_owned()]).expect("it is still one");
+        assert_eq!(ask(address, "GET", "/.lull/status", bearer, b"").await.0, 200);
+        assert_eq!(ask(address, "PUT", "/a", bearer, b"2").await.0, 200);
+        assert_eq!(ask(address, "DELETE", "/a", bearer, b"").await.0, 200);
+        assert_eq!(ask(address, "DELETE", "/a", "", b"").await.0, 401);
+        face.close().await;
+        site.stop().await;
+    });
+}
+
+#[test]
+fn who_puts_an_object_keeps_its_mode_and_can_ask_a_replica_for_it() {
+    runtime().block_on(async {
+        let site = Site::new(1).await;
+        let mut stager = site.origin().bodies().stage();
+        stager.write(b"#!/bin/sh\n").expect("a disk").expect("room");
+        let script = stager.finish().expect("a disk").expect("room");
+        let put = Put::Body(script, Metadata { executable: true, ..Metadata::default() });
+        let changes = [(path("run"), put)].into();
+        let sequence = site.origin().write(Transaction { changes }).await.expect("written");
+        site.reach(sequence).await;
+        let (listener, address) = listen().await;
+        let face = OriginFace::open(listener, site.origin().clone(), None, "secret");
+        let bearer = "Authorization: Bearer secret\r\n";
+        // A part would take the place of the whole.
+        let part = format!("{bearer}Content-Range: bytes 10-13/14\r\n");
+        let refused = ask(address, "PUT", "/run", &part, b"exit").await;
+        assert_eq!(refused.0, 400, "{}", refused.1);
+        assert_eq!(site.read(0, "run").await.as_deref(), Some(&b"#!/bin/sh\n"[..]));
+        let mut last = String::new();
+        for (place, executable) in [("/run", true), ("/new", false)] {
+            let put = ask(address, "PUT", place, bearer, b"#!/bin/sh\nexit").await;
+            assert_eq!(put.0, 200, "{}", put.1);
+            last = put.header("lull-session").expect("a token").to_owned();
+            let metadata = site.origin().metadata(&path(&place[1..])).expect("an object");
+            assert_eq!(metadata.executable, executable, "{place}");
+        }
+        let seen = site.replica(0).tokens().verify(&last);
+        assert_eq!(seen, Ok(Sequence(3)));
+        // Wherever that replica is, it answers with what was written.
+        let new = path("new");
+        let reading = site.replica(0).object(&new, Sequence(3), Some(Duration::from_secs(30)));
+        let (at, found) = reading.await.expect("an answer");
+        assert!(at >= Sequence(3) && found.is_some());
+        face.close().await;
+        site.stop().await;
+    });
+}
