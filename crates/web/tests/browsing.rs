@@ -93,11 +93,16 @@ fn front_for(nginx: &Pages, held_back: u16, access: Access) -> Proxy {
     front_with(nginx, Settings { held_back, ..settings(access) })
 }
 
+/// Who finds no budget asks again at once: nearly each test begins with that, and the waits of a site's
+/// visitors are longer.
+const PROMPT: Rationing =
+    Rationing::FirstCome { from: Duration::from_millis(500), to: Duration::from_secs(1) };
+
 /// Settings whose budget grows from the first moment on.
 fn settings(access: Access) -> Settings {
     let parameters = Parameters {
         document: 3,
-        rationing: Rationing::shipped(),
+        rationing: PROMPT,
         ..Parameters::paper([Duration::from_secs(2)])
     };
     let monitor = MonitorSettings { objects: vec!["/a".into()], parameters: Some(parameters) };

@@ -306,10 +306,7 @@ impl Pass<'_> {
 
     /// The congestion controls of the cells that are due, and those of these cells that cannot run for
     /// want of one; the others need not wait for them.
-    fn prepare<'b>(
-        &self,
-        due: &[&'b Cell],
-    ) -> Result<(Controls, Vec<Refused<'b>>), RunError> {
+    fn prepare<'b>(&self, due: &[&'b Cell]) -> Result<(Controls, Vec<Refused<'b>>), RunError> {
         self.runner.check_data(due)?;
         let controls = Controls::register(due);
         let refused = due.iter().filter_map(|cell| Some((*cell, controls.refusal(cell)?)));
