@@ -35,6 +35,17 @@ impl Rationing {
     pub const fn shipped() -> Self {
         Rationing::FirstCome { from: Duration::from_secs(1), to: Duration::from_secs(30) }
     }
+
+    /// How long a client waits for which there is nothing, by 32 bits that chance gave: until the epoch
+    /// is over, which is so far off, or within its range of times.
+    pub fn again(self, epoch_left: Duration, bits: u32) -> Duration {
+        match self {
+            Rationing::Paper => epoch_left,
+            Rationing::FirstCome { from, to } => {
+                from + part(to.saturating_sub(from), u64::from(bits))
+            }
+        }
+    }
 }
 
 /// What a client gets.
@@ -123,10 +134,7 @@ impl Share {
             return Grant::Empty { again };
         }
         if !affordable {
-            let again = match self.rationing {
-                Rationing::Paper => Duration::from_nanos(left),
-                Rationing::FirstCome { from, to } => from + part(to.saturating_sub(from), place),
-            };
+            let again = self.rationing.again(Duration::from_nanos(left), place as u32);
             return Grant::Empty { again };
         }
         self.earned -= self.price();

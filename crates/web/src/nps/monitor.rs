@@ -11,7 +11,8 @@ use std::sync::{Mutex, MutexGuard, PoisonError, RwLock};
 use std::time::Duration;
 
 use lull_cc::Timestamp;
-use lull_speculate::budget::{Budget, Grant, ObjectId, Outcome, Parameters, Probe, Thresholds};
+use lull_speculate::budget::Thresholds;
+use lull_speculate::budget::{Budget, Grant, ObjectId, Outcome, Parameters, Probe, Rationing};
 use tokio::sync::Notify;
 use tokio::time::{sleep, timeout};
 
@@ -39,9 +40,6 @@ const MOST_GIVEN_UP: usize = 64;
 const LONGEST_WAIT: Duration = Duration::from_secs(2);
 /// What is read of an answer: objects are chosen that are not longer.
 const LONGEST: usize = 64 << 10;
-/// How long a client waits that cannot be served: between the two (SSR §5.2.2 leaves it open).
-const WAIT_FROM: Duration = Duration::from_secs(1);
-const WAIT_TO: Duration = Duration::from_secs(30);
 
 /// Why there is no budget, and what can be done.
 const LATE: &str = "the server's answers are later than they used to be, or prefetches are refused \
@@ -222,10 +220,11 @@ impl Monitor {
         let is_blind = state.is_blind;
         match &mut state.budget {
             Some(budget) if !is_blind => budget.ask(now, draw),
+            // As if there were none (SSR §5.2.2 leaves it open).
             _ => {
-                let range = (WAIT_TO - WAIT_FROM).as_nanos() as u64;
-                let part = (u128::from(range) * u128::from(draw)) >> 64;
-                Grant::Empty { again: WAIT_FROM + Duration::from_nanos(part as u64) }
+                let given = self.settings.parameters.as_ref().map(|given| given.rationing);
+                let rationing = given.unwrap_or(Rationing::shipped());
+                Grant::Empty { again: rationing.again(LOOK, draw as u32) }
             }
         }
     }
