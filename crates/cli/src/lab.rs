@@ -60,8 +60,8 @@ Examples:
 Plans with a congestion control of ours in the kernel, or programs under lull exec, need root and BPF;
 others over the emulator or a wire no root where user namespaces are allowed; simulations nothing.
 
-Cells in which the machine kept the emulator from being on time are run again, twice at most, and the
-run in which it was least late is kept. With --quick they are not.
+Cells in which the machine kept the emulator from being on time are run again, twice at most and beside
+half as many others each time, and the run in which it was least late is kept. With --quick they are not.
 
 What is recorded is not measured again by another program, as when a controller was changed and built
 anew: the run says of how many cells that is, and --fresh runs them again.

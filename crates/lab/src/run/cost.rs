@@ -113,6 +113,13 @@ pub fn cores_of(scenario: &Scenario) -> f64 {
     }
 }
 
+/// The same of a cell whose emulator was late in so many runs: it takes more of this machine than it was
+/// thought to, so half as many run at once the first time it is run again, a quarter the second.
+pub(super) fn cores_after(late: u32, scenario: &Scenario) -> f64 {
+    assert!(late <= MOST_AGAIN, "a cell is run again no more than {MOST_AGAIN} times");
+    cores_of(scenario) * f64::from(1_u32 << late)
+}
+
 /// Processor time for a packet that crosses the bottleneck, with its acknowledgement and with what
 /// hosts and access links do. Measured were 0.6 to 0.7 µs for a few dozen flows; the rest is for a
 /// machine that does other things as well.
@@ -234,6 +241,26 @@ mod tests {
         assert!(error.contains("belongs to an emulated link"), "{error}");
         let error = cores("kind = 'none'\nprocessors = 1").unwrap_err();
         assert!(error.contains("no other key than 'kind' and 'processors'"), "{error}");
+    }
+
+    #[test]
+    fn what_was_late_among_many_is_run_again_among_half_as_many() {
+        let budget = Budget { processors: vec![0, 1], share: 0.75, jobs: 32 };
+        let text = "id = 'test'\ntitle = 'A test'\n[paper]\nsource = '§'\nstatement = '…'\n\
+             [topology]\nrate = '10mbit'\nrtt = '10ms'\n\
+             [[groups]]\nname = 'one'\nkind = 'bulk'\ncontrol = 'reno'\nphases = ['p']\n\
+             [[phases]]\nname = 'p'\nsettle = '0s'\nmeasure = '1s'";
+        let plan = crate::plan::Plan::parse("test.toml", text, false).unwrap();
+        let cells = plan.cells(&crate::plan::Selection::default(), 1).unwrap();
+        let at_once = |late| {
+            let cores = cores_after(late, &cells[0].scenario);
+            let mut running = Vec::new();
+            while let Some(processor) = budget.place(&running, cores) {
+                running.push(Taken { processor, cores });
+            }
+            running.len()
+        };
+        assert_eq!([0, 1, 2].map(at_once), [26, 12, 6]);
     }
 
     #[test]

@@ -20,8 +20,9 @@ pub use alone::{Surroundings, alone, end_with_runner};
 pub use cell::{CellError, Order, Tick, Watch, conduct};
 use controls::Controls;
 pub use cost::{Budget, cores_of, estimate};
+use cost::{cores_after, time_of};
 use presence::Presence;
-use schedule::Step;
+use schedule::{Due, Step};
 
 use crate::plan::{Cell, Plan, PlanError, Selection};
 use crate::record::{self, CellRecord, Failed, Header, Line, Program, RecordError};
@@ -223,9 +224,7 @@ impl Runner {
         let before = pass.recorded()?;
         let is_due = |cell: &&Cell| pass.is_due(&before, &[], cell);
         let due: Vec<&Cell> = cells.iter().filter(is_due).collect();
-        let budget = Budget::of_this_machine(self.jobs);
-        let time = estimate(due.iter().map(|cell| &cell.scenario), &budget);
-        Ok(Outlook { cells: due.len(), time })
+        Ok(Outlook { cells: due.len(), time: pass.time(&before, &due) })
     }
 
     /// Frees a record of what nobody reads any more, whatever seeds its runs had.
@@ -304,6 +303,20 @@ impl Pass<'_> {
         }
     }
 
+    /// In how many runs of a cell that is due the emulator was late; of a first run none.
+    fn late(before: &RecordFile, cell: &Cell) -> u32 {
+        let old = before.cells.iter().find(|old| old.hash == cell.hash);
+        old.map_or(0, |old| old.again + 1)
+    }
+
+    /// About how long the cells that are due take.
+    fn time(&self, before: &RecordFile, due: &[&Cell]) -> Duration {
+        let cost = |cell: &&Cell| {
+            (time_of(&cell.scenario), cores_after(Self::late(before, cell), &cell.scenario))
+        };
+        Budget::of_this_machine(self.runner.jobs).time(due.iter().map(cost))
+    }
+
     /// The congestion controls of the cells that are due, and those of these cells that cannot run for
     /// want of one; the others need not wait for them.
     fn prepare<'b>(&self, due: &[&'b Cell]) -> Result<(Controls, Vec<Refused<'b>>), RunError> {
@@ -346,7 +359,7 @@ impl Pass<'_> {
                 recorded: recorded.len(),
                 cells: due.len(),
                 disturbed: due.iter().filter_map(old).count(),
-                time: estimate(due.iter().map(|cell| &cell.scenario), &budget),
+                time: self.time(&before, &due),
                 older: older.first().map(|first| {
                     let commit = first.commit.clone();
                     (older.len(), commit.unwrap_or_else(|| "unknown".to_owned()))
@@ -384,12 +397,11 @@ impl Pass<'_> {
         }
         let data = self.runner.data.as_deref();
         let can_run = |cell: &&&Cell| refused.iter().all(|(other, _)| other.hash != cell.hash);
-        let orders = due
-            .iter()
-            .filter(can_run)
-            .map(|cell| Order::new(plan, cell, controls.names(cell), data, self.runner.again))
-            .collect();
-        schedule::run(orders, &self.runner.isolation, &budget, |step| {
+        let due = due.iter().filter(can_run).map(|cell| {
+            let order = Order::new(plan, cell, controls.names(cell), data, self.runner.again);
+            Due { order, late: Self::late(&before, cell) }
+        });
+        schedule::run(due.collect(), &self.runner.isolation, &budget, |step| {
             match step {
                 Step::Began { key } => show(Event::Began { key }),
                 Step::Ended { key, hash, result, left } => {

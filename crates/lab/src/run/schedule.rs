@@ -4,7 +4,7 @@ use std::sync::mpsc::channel;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use super::cost::{Budget, Taken, cores_of, time_of};
+use super::cost::{Budget, Taken, cores_after, time_of};
 use super::{Isolation, Order, RunError, Surroundings, cell, process};
 use crate::emulate::chain;
 use crate::plan::Scenario;
@@ -24,6 +24,25 @@ pub(super) enum Step {
     },
 }
 
+/// A cell to run.
+pub(super) struct Due {
+    pub(super) order: Order,
+    /// In how many runs of it the emulator was late before.
+    pub(super) late: u32,
+}
+
+struct Waiting {
+    order: Order,
+    scenario: Scenario,
+    cores: f64,
+}
+
+impl Waiting {
+    fn work(&self) -> f64 {
+        self.cores * time_of(&self.scenario).as_secs_f64()
+    }
+}
+
 struct Running {
     order: Order,
     scenario: Scenario,
@@ -31,36 +50,34 @@ struct Running {
     taken: Taken,
 }
 
-/// Runs all orders, as many at once as the budget carries. The first that fits is next: dear
+/// Runs all that is due, as many at once as the budget carries. The first that fits is next: dear
 /// cells do not hold up cheap ones behind them, and begin in their turn when there is room.
 pub(super) fn run(
-    orders: Vec<Order>,
+    due: Vec<Due>,
     isolation: &Isolation,
     budget: &Budget,
     mut step: impl FnMut(Step) -> Result<(), RunError>,
 ) -> Result<(), RunError> {
     let (ended, results) = channel();
-    let mut waiting: Vec<(Order, Scenario)> = Vec::new();
-    for order in orders {
+    let mut waiting: Vec<Waiting> = Vec::new();
+    for Due { order, late } in due {
         let scenario = order.scenario().expect("plans are checked when they are read");
-        waiting.push((order, scenario));
+        let cores = cores_after(late, &scenario);
+        waiting.push(Waiting { order, scenario, cores });
     }
     // The dearest first: what is left at the end is small and fills the gaps.
-    waiting.sort_by(|(_, a), (_, b)| {
-        let work = |scenario: &Scenario| cores_of(scenario) * time_of(scenario).as_secs_f64();
-        work(b).total_cmp(&work(a))
-    });
+    waiting.sort_by(|a, b| b.work().total_cmp(&a.work()));
     let mut running: Vec<Running> = Vec::new();
     thread::scope(|scope| {
         while !waiting.is_empty() || !running.is_empty() {
             loop {
                 let taken: Vec<Taken> = running.iter().map(|cell| cell.taken).collect();
-                let fits = waiting.iter().enumerate().find_map(|(at, (_, scenario))| {
-                    let cores = cores_of(scenario);
+                let fits = waiting.iter().enumerate().find_map(|(at, next)| {
+                    let cores = next.cores;
                     Some((at, Taken { processor: budget.place(&taken, cores)?, cores }))
                 });
                 let Some((next, taken)) = fits else { break };
-                let (mut order, scenario) = waiting.remove(next);
+                let Waiting { mut order, scenario, .. } = waiting.remove(next);
                 order.processor = taken.processor;
                 step(Step::Began { key: order.key.clone() })?;
                 let (ended, job) = (ended.clone(), order.clone());
@@ -88,10 +105,10 @@ pub(super) fn run(
     })
 }
 
-fn time_left(waiting: &[(Order, Scenario)], running: &[Running], budget: &Budget) -> Duration {
+fn time_left(waiting: &[Waiting], running: &[Running], budget: &Budget) -> Duration {
     let rest = |cell: &Running| time_of(&cell.scenario).saturating_sub(cell.since.elapsed());
     let longest = running.iter().map(rest).max().unwrap_or_default();
-    let begun = running.iter().map(|cell| (rest(cell), cores_of(&cell.scenario)));
-    let others = waiting.iter().map(|(_, scenario)| (time_of(scenario), cores_of(scenario)));
+    let begun = running.iter().map(|cell| (rest(cell), cell.taken.cores));
+    let others = waiting.iter().map(|cell| (time_of(&cell.scenario), cell.cores));
     longest.max(budget.time(begun.chain(others)))
 }
