@@ -6,7 +6,8 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use common::{MS, Path, bottleneck, mbit, path, reno, seconds, seed, without_delayed_acks};
-use lull_cc::{Nice, NiceParameters, Timestamp, Vegas, Window};
+use lull_cc::filler::{Filler, Protocol};
+use lull_cc::{Bbr, Cubic, Ledbat, Nice, NiceParameters, Timestamp, Vegas, Window};
 use lull_sim::link::{LinkParameters, Loss};
 use lull_sim::queue::{DSCP_LOWER_EFFORT, Discipline, Limit, PriorityParameters, RedParameters};
 use lull_sim::random::Random;
@@ -61,10 +62,15 @@ fn anything(seed: u64) -> Anything {
             receive_window: [4, 40, 1 << 20][random.below(3) as usize],
             ..Parameters::default()
         };
-        // After a timeout Reno and Vegas have one packet (RFC 5681 §3.1); Nice §2.3: 1/48.
-        let (controller, dscp, floor) = match random.below(3) {
-            0 => (reno(), 0, Window::ONE),
-            1 => (ControllerFactory::new(|| Vegas::new(1, 3)), 0, Window::ONE),
+        // After a timeout all but Nice have one packet at the least (RFC 5681 §3.1); Nice §2.3: 1/48.
+        let one = Window::ONE;
+        let (controller, dscp, floor) = match random.below(10) {
+            0 | 1 => (reno(), 0, one),
+            2 | 3 => (ControllerFactory::new(|| Vegas::new(1, 3)), 0, one),
+            4 => (ControllerFactory::new(Cubic::new), 0, one),
+            5 => (ControllerFactory::new(|| Bbr::new(7)), 0, one),
+            6 => (ControllerFactory::new(Ledbat::new), 0, one),
+            7 => (ControllerFactory::new(|| Filler::new(Protocol::TCP_BACKGROUND)), DSCP_LOWER_EFFORT, one),
             _ => (nice(), DSCP_LOWER_EFFORT, Window::ONE_48TH),
         };
         let tcp = Tcp { parameters: parameters.into(), controller, dscp };
