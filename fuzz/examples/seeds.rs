@@ -10,8 +10,14 @@ fn main() -> io::Result<()> {
     let logs = seeds::LOGS.iter().map(|log| log.as_bytes().to_vec()).collect();
     let models = seeds::models().iter().map(body).collect();
     let pages = seeds::PAGES.map(<[u8]>::to_vec).to_vec();
-    let targets: [(&str, Vec<Vec<u8>>); 4] =
-        [("log", logs), ("model", models), ("munger", pages), ("wire", seeds::streams())];
+    let plans = seeds::plans().into_iter().map(String::into_bytes).collect();
+    let targets: [(&str, Vec<Vec<u8>>); 5] = [
+        ("log", logs),
+        ("model", models),
+        ("munger", pages),
+        ("plan", plans),
+        ("wire", seeds::streams()),
+    ];
     for (target, all) in targets {
         let folder = corpus.join(target);
         fs::create_dir_all(&folder)?;

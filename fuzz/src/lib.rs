@@ -12,6 +12,7 @@ mod wire;
 pub use munger::munger;
 
 use lull_cc::{Bytes, Timestamp};
+use lull_lab::plan::{Plan, PlanError};
 use lull_speculate::log::{Format, Reader};
 use lull_speculate::model::{MAGIC, Model, ReadError, VERSION};
 use lull_speculate::observe::{ClientHasher, Limits, UrlId, Visit};
@@ -67,6 +68,22 @@ pub fn log(bytes: &[u8]) {
         assert_eq!(self::written(&read), written);
     }
     assert!(readable || detected.is_none(), "{detected:?} reads nothing");
+}
+
+/// A plan: one of whose cells all can be read, or one line with the place of what is wrong.
+pub fn plan(bytes: &[u8]) {
+    let text = String::from_utf8_lossy(bytes);
+    let lines = text.lines().count().max(1);
+    for quick in [false, true] {
+        let Err(error) = Plan::parse("plan.toml", &text, quick) else { continue };
+        let said = error.to_string();
+        let PlanError::File { line: Some(line), text: what, .. } = error else {
+            panic!("it is not told where: {said}")
+        };
+        assert!(!said.contains('\n') && !what.is_empty(), "{said:?}");
+        assert!((1..=lines + 1).contains(&line), "{lines} lines: {said}");
+        assert!(said.starts_with(&format!("plan.toml:{line}: ")), "{said}");
+    }
 }
 
 /// A model, as it is, and as what stands between the version and a checksum that is right: it is

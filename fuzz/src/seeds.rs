@@ -1,4 +1,7 @@
-//! Logs, models, pages and streams of frames that are as they should be, to begin with.
+//! Logs, models, pages, plans and streams of frames that are as they should be, to begin with.
+
+use std::fs;
+use std::path::Path as FilePath;
 
 use lull_cc::{Bytes, Timestamp};
 use lull_replicate::message::{
@@ -41,6 +44,16 @@ pub const PAGES: [&[u8]; 3] = [
     b"\0\x03<html><head><!-- <head> --><script>'<body>'</script></head><body></body></html>",
     b"\0\0<p>no head<textarea></head></textarea><svg><title></svg>",
 ];
+
+/// The plans that Lull comes with, in the order of their names.
+pub fn plans() -> Vec<String> {
+    let folder = FilePath::new(env!("CARGO_MANIFEST_DIR")).join("../plans");
+    let paths = fs::read_dir(folder).expect("the folder is part of the project");
+    let mut paths: Vec<_> = paths.map(|entry| entry.expect("it can be listed").path()).collect();
+    paths.retain(|path| path.extension().is_some_and(|extension| extension == "toml"));
+    paths.sort();
+    paths.iter().map(|path| fs::read_to_string(path).expect("it is a text")).collect()
+}
 
 /// Some models, in little and in much room, each with something in all of its tables.
 pub fn models() -> Vec<Model> {

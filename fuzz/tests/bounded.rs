@@ -130,6 +130,15 @@ proptest! {
     #![proptest_config(cases(1_000))]
 
     #[test]
+    fn a_plan_with_other_bytes_is_read_or_told_with_its_line(
+        which in any::<Index>(),
+        changes in prop::collection::vec(change(), 1..4),
+    ) {
+        let plans = seeds::plans();
+        lull_fuzz::plan(&changed(plans[which.index(plans.len())].as_bytes(), &changes));
+    }
+
+    #[test]
     fn a_model_with_other_bytes_is_refused_or_works(
         which in any::<Index>(),
         changes in prop::collection::vec(change(), 0..4),

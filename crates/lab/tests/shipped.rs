@@ -359,3 +359,34 @@ fn a_check_that_some_of_its_cells_cannot_answer_is_found() {
         assert!(!untold(&plan(only)).is_empty(), "{only}");
     }
 }
+
+#[test]
+fn what_a_paper_prints_stands_in_its_plan_for_every_cell_that_is_held_against_it() {
+    let mut held = 0;
+    let shipped = |quick| Library::built_in().find(&["*".to_owned()], quick).unwrap();
+    for plan in [false, true].into_iter().flat_map(shipped) {
+        // Nothing was measured: what has a value has it from the plan.
+        let cell = |cell: Cell| CellRecord {
+            key: cell.key,
+            values: cell.values,
+            repetition: cell.repetition,
+            ..CellRecord::default()
+        };
+        let cells = plan.cells(&Selection::default(), 1).unwrap().into_iter().map(cell);
+        let cells: Vec<CellRecord> = cells.collect();
+        let results = judge(&plan, &cells);
+        for (at, metric) in plan.metrics.iter().enumerate() {
+            if !metric.name.starts_with("printed") {
+                continue;
+            }
+            for row in &results.rows {
+                let values = Value::Object(row.values.clone());
+                let is_held = metric.only.as_ref().is_none_or(|only| only.holds(&values).unwrap());
+                let value = row.metrics[at];
+                assert_eq!(value.is_some(), is_held, "{}: {} of {values}", plan.id, metric.name);
+                held += usize::from(is_held);
+            }
+        }
+    }
+    assert!(held > 100, "{held}");
+}
