@@ -13,8 +13,8 @@ trap 'rm -f "$LULL_SKIPPED_FILE"' EXIT
 
 say "tests"
 status=0
-# A shell's background jobs ignore these, and every test would inherit it.
-env --default-signal=INT,QUIT \
+# Background jobs of a shell ignore these, and nohup ignores HUP; every test would inherit it.
+env --default-signal=HUP,INT,QUIT \
     cargo test "${cargo_flags[@]}" --no-fail-fast "$@" </dev/null || status=$?
 
 if [ -s "$LULL_SKIPPED_FILE" ]; then
