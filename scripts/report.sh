@@ -1,26 +1,50 @@
 #!/usr/bin/env bash
 # Draws from the records in report/ what the repository shows of them: the page, the figures of
-# README.md, and the tables of docs/kernel-results.md.
+# README.md, and the tables in docs/. With --check nothing is written, and what is not as the records
+# have it is told.
 # shellcheck source=scripts/env.sh
 . "$(dirname "$0")/env.sh"
-scripts/setup.sh report
+check=${1:-}
+[ -z "$check" ] || [ "$check" = --check ] || die "usage: scripts/report.sh [--check]"
 
-say "building"
-cargo build "${cargo_flags[@]}" --bin lull
-lull=${CARGO_TARGET_DIR:-target}/checked/lull
+if [ -z "${LULL:-}" ]; then
+    scripts/setup.sh report
+    say "building"
+    cargo build "${cargo_flags[@]}" --bin lull
+    LULL=${CARGO_TARGET_DIR:-target}/checked/lull
+fi
+export LULL
 
-say "the page"
-"$lull" lab report report
-
-say "figures"
-mapfile -t figures < <(sed -n 's|^!\[.*](\(report/.*\.svg\))$|\1|p' README.md)
-drawn=$(mktemp -d)
+drawn=$(mktemp -d "${TMPDIR:-/tmp}/lull-report.XXXXXX")
 trap 'rm -r "$drawn"' EXIT
-"$lull" lab report --figures "$drawn" >/dev/null
-for figure in "${figures[@]}"; do
-    cp "$drawn/$(basename "$figure")" "$figure"
-    echo "$figure"
-done
+say "the page and the figures"
+"$LULL" lab report report --figures "$drawn/figures" >/dev/null &
+"$LULL" lab report report --out "$drawn/page" >/dev/null
+wait $!
+page=$drawn/page/index.html
+mapfile -t figures < <(sed -n 's|^!\[.*](\(report/.*\.svg\))$|\1|p' README.md)
 
-say "tables"
-LULL=$lull scripts/kernel-tables.py
+if [ -n "$check" ]; then
+    status=0
+    # Compared is the page, not its compression, which differs from one gzip to another.
+    gzip -dc report/index.html.gz | cmp -s - "$page" || {
+        echo "report/index.html.gz is not what the records show"
+        status=1
+    }
+    for figure in "${figures[@]}"; do
+        cmp -s "$drawn/figures/$(basename "$figure")" "$figure" || {
+            echo "$figure is not what the records show"
+            status=1
+        }
+    done
+    scripts/tables.py --check || status=1
+    [ "$status" = 0 ] || die "what the repository shows of its records is old: make report"
+else
+    cp "$page" report/index.html
+    gzip -9nc "$page" >report/index.html.gz
+    for figure in "${figures[@]}"; do
+        cp "$drawn/figures/$(basename "$figure")" "$figure"
+        echo "$figure"
+    done
+    scripts/tables.py
+fi
