@@ -2,8 +2,8 @@
 //
 //   node serve.mjs POLICY ARCHIVE
 //
-// POLICY is none, quicklink, instant.page, immediate, eager, moderate (speculation rules), lull, or
-// lull-rules (`lull web --speculation-rules`). The site is at port 8080, with `lull web` before it at
+// POLICY is none, quicklink, quicklink-N (N links of a page at the most), instant.page, immediate, eager,
+// moderate (speculation rules), lull, or lull-rules (`lull web --speculation-rules`). The site is at port 8080, with `lull web` before it at
 // port 8090. Files go into LULL_SCRATCH.
 import { execFileSync, spawn } from 'node:child_process';
 import { mkdirSync, openSync, writeFileSync } from 'node:fs';
@@ -19,12 +19,14 @@ const LEARNED = { visitors: 2000, seed: 1_000_000 };
 const rules = eagerness => '<script type="speculationrules">' + JSON.stringify({
   prefetch: [{ source: 'document', where: { href_matches: '/*' }, eagerness }],
 }) + '</script>';
-const added = {
+const quicklink = options => '<script src="/prefetching/quicklink/dist/quicklink.umd.js"></script>' +
+  `<script>addEventListener("load", () => quicklink.listen(${options}))</script>`;
+const [, limit] = policy.match(/^quicklink-([0-9]+)$/) ?? [];
+const added = limit ? quicklink(`{limit:${limit}}`) : {
   none: '',
   lull: '',
   'lull-rules': '',
-  quicklink: '<script src="/prefetching/quicklink/dist/quicklink.umd.js"></script>' +
-    '<script>addEventListener("load", () => quicklink.listen())</script>',
+  quicklink: quicklink(''),
   'instant.page': '<script src="/prefetching/instant.page/instantpage.js" type="module"></script>',
   immediate: rules('immediate'),
   eager: rules('eager'),
@@ -59,7 +61,8 @@ if (policy.startsWith('lull')) {
     [join(here, 'log.mjs'), site, String(LEARNED.visitors), String(LEARNED.seed)],
     { stdio: ['ignore', openSync(known, 'w'), 'inherit'] });
   run(lull, ['web', '--upstream', 'http://127.0.0.1:8080', '--listen', '0.0.0.0:8090',
-    '--log', known, '--hold-back', '0', '--dscp', 'none', ...(control ? ['--cc', control] : []),
+    // All visitors come from one address, each on a day of his own.
+    '--visitor-bytes', '1000000000', '--log', known, '--hold-back', '0', '--dscp', 'none', ...(control ? ['--cc', control] : []),
     ...(policy === 'lull-rules' ? ['--speculation-rules'] : [])]);
 }
 for (const signal of ['SIGTERM', 'SIGINT']) process.on(signal, () => process.exit(0));
