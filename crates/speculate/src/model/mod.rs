@@ -126,9 +126,9 @@ impl Model {
         Bytes(self.observer.resident().0 + self.predictor.resident().0)
     }
 
-    /// Memory that a model takes at most.
+    /// Memory that a model takes at most. Limits that no machine has are at the end of the range.
     pub fn most_resident(limits: &Limits, parameters: &PpmParameters) -> Bytes {
-        Bytes(limits.most_resident().0 + parameters.most_resident().0)
+        Bytes(limits.most_resident().0.saturating_add(parameters.most_resident().0))
     }
 
     /// Writes it. Equal models give equal bytes on every machine.

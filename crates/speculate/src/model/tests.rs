@@ -146,6 +146,12 @@ fn counts_that_are_not_complete_begin_anew_under_another_key() {
 }
 
 #[test]
+fn what_no_machine_has_room_for_is_no_overflow() {
+    let limits = Limits { path_bytes: Bytes(u64::MAX), ..Limits::default() };
+    assert_eq!(Model::most_resident(&limits, &PpmParameters::shipped()), Bytes(u64::MAX));
+}
+
+#[test]
 fn what_is_no_model_is_told_as_what_it_is() {
     let good = bytes(&small());
     let with = |change: &dyn Fn(&mut Vec<u8>)| {

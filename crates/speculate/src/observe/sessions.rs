@@ -190,7 +190,7 @@ impl Sessions {
 
     /// The same for `limit` sessions.
     pub(super) fn most_resident(limit: usize) -> u64 {
-        let steps = limit as u64 * (STEPS * size_of::<Step>()) as u64;
+        let steps = (limit as u64).saturating_mul((STEPS * size_of::<Step>()) as u64);
         Table::<Session>::most_resident(limit).saturating_add(steps)
     }
 
