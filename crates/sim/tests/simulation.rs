@@ -70,7 +70,11 @@ fn anything(seed: u64) -> Anything {
             4 => (ControllerFactory::new(Cubic::new), 0, one),
             5 => (ControllerFactory::new(|| Bbr::new(7)), 0, one),
             6 => (ControllerFactory::new(Ledbat::new), 0, one),
-            7 => (ControllerFactory::new(|| Filler::new(Protocol::TCP_BACKGROUND)), DSCP_LOWER_EFFORT, one),
+            7 => (
+                ControllerFactory::new(|| Filler::new(Protocol::TCP_BACKGROUND)),
+                DSCP_LOWER_EFFORT,
+                one,
+            ),
             _ => (nice(), DSCP_LOWER_EFFORT, Window::ONE_48TH),
         };
         let tcp = Tcp { parameters: parameters.into(), controller, dscp };
