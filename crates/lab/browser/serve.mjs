@@ -3,8 +3,8 @@
 //   node serve.mjs POLICY ARCHIVE
 //
 // POLICY is none, quicklink, quicklink-N (N links of a page at the most), instant.page, immediate, eager,
-// moderate (speculation rules), lull, or lull-rules (`lull web --speculation-rules`). The site is at port 8080, with `lull web` before it at
-// port 8090. Files go into LULL_SCRATCH.
+// moderate (speculation rules), lull, or lull-rules (`lull web --speculation-rules`). The site is at port
+// 8080, with `lull web` before it at port 8090. Files go into LULL_SCRATCH.
 import { execFileSync, spawn } from 'node:child_process';
 import { mkdirSync, openSync, writeFileSync } from 'node:fs';
 import { dirname, join } from 'node:path';
@@ -62,7 +62,8 @@ if (policy.startsWith('lull')) {
     { stdio: ['ignore', openSync(known, 'w'), 'inherit'] });
   run(lull, ['web', '--upstream', 'http://127.0.0.1:8080', '--listen', '0.0.0.0:8090',
     // All visitors come from one address, each on a day of his own.
-    '--visitor-bytes', '1000000000', '--log', known, '--hold-back', '0', '--dscp', 'none', ...(control ? ['--cc', control] : []),
+    '--visitor-bytes', '1000000000', '--log', known, '--hold-back', '0', '--dscp', 'none',
+    ...(control ? ['--cc', control] : []),
     ...(policy === 'lull-rules' ? ['--speculation-rules'] : [])]);
 }
 for (const signal of ['SIGTERM', 'SIGINT']) process.on(signal, () => process.exit(0));

@@ -132,7 +132,7 @@ const isHit = one => !one.again && (one.delivery !== '' || one.transferred === 0
 const hits = navigations.filter(isHit), misses = navigations.filter(one => !isHit(one));
 process.stdout.write(JSON.stringify({
   visitors: Number(count), all: times(navigations), hit: times(hits), miss: times(misses),
-  hit_rate: hits.length / navigations.length, again: navigations.filter(one => one.again).length, lost: lost.length, failed: failed.length, what: { lost, failed },
+  hit_rate: hits.length / navigations.length, lost: lost.length, failed: failed.length, what: { lost, failed },
   navigations,
 }) + '\n');
 if (failed.length > Number(count) / 10) process.exit(1);
