@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Keeps the tables of docs/kernel-results.md and docs/simulations.md equal to the records in report/.
+"""Keeps the tables of docs/ that records show equal to the records in report/.
 
 Usage: LULL=PROGRAM tables.py [--check]
 
@@ -18,16 +18,22 @@ from pathlib import Path
 # The modules stand in the tree, and nothing else is to.
 sys.dont_write_bytecode = True
 
-from pages import kernel_results, simulations  # noqa: E402
+from pages import kernel_results, simulations, theorem  # noqa: E402
 from pages.cells import Cell  # noqa: E402
 
 ROOT = Path(__file__).resolve().parent.parent
+
+PAGES = {
+    "docs/kernel-results.md": kernel_results,
+    "docs/simulations.md": simulations,
+    "docs/theorem.md": theorem,
+}
 
 
 def reports():
     """The plans' cells and verdicts, by name."""
     program = os.environ.get("LULL", ROOT / "target/checked/lull")
-    names = [*kernel_results.PLANS, *simulations.PLANS]
+    names = [name for page in PAGES.values() for name in page.PLANS]
     command = [program, "lab", "report", "--cells", "report", *names]
     told = subprocess.run(command, cwd=ROOT, stdout=subprocess.PIPE)
     if told.returncode:
@@ -62,12 +68,9 @@ def main():
         sys.exit(__doc__.strip())
     plans = reports()
     cells = {name: [Cell(told) for told in plan["cells"]] for name, plan in plans.items()}
-    for name, made in (
-        ("docs/kernel-results.md", kernel_results.tables(plans, cells)),
-        ("docs/simulations.md", simulations.tables(plans, cells)),
-    ):
+    for name, page in PAGES.items():
         path = ROOT / name
-        expected = written(path, made)
+        expected = written(path, page.tables(plans, cells))
         if not options:
             path.write_text(expected)
         elif path.read_text() != expected:
