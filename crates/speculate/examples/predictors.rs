@@ -1,75 +1,211 @@
-//! How good the predictors are on a real log.
+//! How good the predictors are on real logs, and which of them is to be the default.
 //!
 //! ```text
-//! cargo run --release -p lull-speculate --example predictors -- LOG[.gz] [NAME]
+//! cargo run --release -p lull-speculate --example predictors -- [--validation] LOG[.gz] ...
 //! ```
 //!
-//! Trains on the first half of the time, chooses on the next sixth, and judges on the rest. With NAME only
-//! predictors that have it in their names.
+//! The first third of each log's time only trains, the middle third is the validation slice, and the last
+//! third is the later part; learning goes on throughout. The default is chosen by the validation slices of
+//! all logs together, by the rule of [`ranking`]. The later parts are told after that, and of the default,
+//! the baselines and the papers' grid alone; with `--validation` they are not told. The tables of
+//! `docs/predictor.md` are what this prints.
 
 use std::ffi::OsString;
 use std::io::Read;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use flate2::read::MultiGzDecoder;
-use lull_speculate::evaluate::{Contestant, Measured, Plan, best, evaluate};
+use lull_speculate::evaluate::{Contestant, Evaluation, Measured, Plan, evaluate, ranking};
 use lull_speculate::log::{Entry, Reader};
 use lull_speculate::observe::{ClientHasher, Limits, Observer};
 use lull_speculate::predict::{Backoff, Counted, Ppm, PpmParameters, Predictor, TopN};
 
 /// Bytes a page at which predictors are compared.
-const BYTES: &[f64] = &[1e3, 2e3, 5e3, 1e4, 2e4, 5e4, 1e5];
+const BYTES: [f64; 7] = [1e3, 2e3, 5e3, 1e4, 2e4, 5e4, 1e5];
+/// Those of them that the table of changes has.
+const SHOWN: [f64; 3] = [5e3, 2e4, 1e5];
+/// Of the ranking so many are told.
+const TOLD: usize = 12;
+/// The part that trains, and that of the validation slice.
+const THIRD: f64 = 1.0 / 3.0;
 
 fn main() -> ExitCode {
     let arguments: Vec<OsString> = std::env::args_os().skip(1).collect();
-    let (path, only) = match &arguments[..] {
-        [path] => (Path::new(path), String::new()),
-        [path, name] => (Path::new(path), name.to_string_lossy().into_owned()),
-        _ => {
-            eprintln!("usage: predictors LOG[.gz] [NAME]");
-            return ExitCode::from(2);
+    let paths: Vec<PathBuf> =
+        arguments.iter().filter(|one| *one != "--validation").map(PathBuf::from).collect();
+    if paths.is_empty() {
+        eprintln!("usage: predictors [--validation] LOG[.gz] ...");
+        return ExitCode::from(2);
+    }
+    let contestants = Contestants::all();
+    let mut logs = Vec::new();
+    for path in &paths {
+        match measure(path, &contestants) {
+            Ok(evaluation) => logs.push((path.display().to_string(), evaluation)),
+            Err(error) => {
+                eprintln!("{}: {error}", path.display());
+                return ExitCode::FAILURE;
+            }
         }
-    };
-    let bytes = read(path);
-    let path = path.display();
-    let bytes = match bytes {
-        Ok(bytes) => bytes,
-        Err(error) => {
-            eprintln!("{path}: {error}");
-            return ExitCode::FAILURE;
+    }
+    tell_choice(&contestants, &logs);
+    tell_changes(&contestants, &logs);
+    if paths.len() == arguments.len() {
+        for (name, evaluation) in &logs {
+            tell_later(&contestants, name, &evaluation.slices[1]);
         }
-    };
+    }
+    ExitCode::SUCCESS
+}
+
+/// A predictor with its name; none is the list of what is most popular.
+type Named = (String, Option<PpmParameters>);
+
+struct Contestants {
+    /// Candidates first, then those that only show what a promise costs.
+    all: Vec<Named>,
+    candidates: usize,
+}
+
+impl Contestants {
+    /// The papers' grid and the baselines, then everything that can be made of the parameters: contexts of
+    /// up to two pages, the papers' windows and those that count only ahead, with fading and without, alone
+    /// and with shorter contexts. How many clients must have gone a way is a promise, and no choice.
+    fn all() -> Self {
+        let mut all: Vec<Named> =
+            vec![("markov".to_owned(), Some(PpmParameters::markov())), ("top-n".to_owned(), None)];
+        for order in 1..=3 {
+            // PPM-1/1 is the Markov model by another name.
+            for window in [1, 5, 10].into_iter().filter(|window| (order, *window) != (1, 1)) {
+                let name = format!("ppm-{order}/{window}");
+                all.push((name, Some(PpmParameters::paper(order, window))));
+            }
+        }
+        for order in [1, 2] {
+            for (window, fade) in
+                [(1, 1.0), (2, 1.0), (2, 0.5), (5, 1.0), (5, 0.5), (10, 1.0), (10, 0.5)]
+            {
+                for counted in [Counted::All, Counted::Ahead] {
+                    for backoff in backoffs(order) {
+                        let paper = PpmParameters::paper(order, window);
+                        let parameters = PpmParameters { counted, fade, backoff, ..paper };
+                        if all.iter().all(|(_, other)| *other != Some(parameters)) {
+                            all.push((name(&parameters), Some(parameters)));
+                        }
+                    }
+                }
+            }
+        }
+        let candidates = all.len();
+        for (change, parameters) in changes() {
+            if all.iter().all(|(_, other)| *other != Some(parameters)) {
+                all.push((format!("default, {change}"), Some(parameters)));
+            }
+        }
+        Contestants { all, candidates }
+    }
+
+    fn place(&self, parameters: &PpmParameters) -> usize {
+        let is_it = |(_, other): &Named| other.as_ref() == Some(parameters);
+        self.all.iter().position(is_it).expect("it is among the contestants")
+    }
+}
+
+/// What the issue and the papers name: the grid, which has the Markov model, and the popular.
+fn is_baseline(name: &str) -> bool {
+    ["markov", "top-n"].contains(&name) || name.starts_with("ppm-")
+}
+
+fn backoffs(order: usize) -> Vec<Backoff> {
+    let mut all = vec![Backoff::Longest];
+    // One page has nothing shorter to escape to.
+    all.extend((order > 1).then_some(Backoff::Escape));
+    all.extend([0.1, 0.3, 1.0, 3.0].map(|discount| Backoff::Blend { discount }));
+    all
+}
+
+fn backoff_name(backoff: Backoff) -> String {
+    match backoff {
+        Backoff::Longest => "alone".to_owned(),
+        Backoff::Escape => "escape".to_owned(),
+        Backoff::Blend { discount } => format!("c = {discount}"),
+    }
+}
+
+fn counted_name(counted: Counted) -> &'static str {
+    if counted == Counted::All { "all counts" } else { "ahead" }
+}
+
+fn fade_name(fade: f32) -> &'static str {
+    if fade < 1.0 { "fading" } else { "no fading" }
+}
+
+fn name(one: &PpmParameters) -> String {
+    let (counted, fade) = (counted_name(one.counted), fade_name(one.fade));
+    let backoff = backoff_name(one.backoff);
+    format!("n = {}, w = {}, {counted}, {fade}, {backoff}", one.order, one.window)
+}
+
+/// The default with one rule changed at a time.
+fn changes() -> Vec<(String, PpmParameters)> {
+    let shipped = PpmParameters::shipped();
+    let mut all = vec![("nothing".to_owned(), shipped)];
+    for order in 1..=3 {
+        all.push((format!("n = {order}"), PpmParameters { order, ..shipped }));
+    }
+    for window in [1, 2, 5, 10] {
+        all.push((format!("w = {window}"), PpmParameters { window, ..shipped }));
+    }
+    for counted in [Counted::All, Counted::Ahead] {
+        all.push((counted_name(counted).to_owned(), PpmParameters { counted, ..shipped }));
+    }
+    for fade in [0.5, 1.0] {
+        all.push((fade_name(fade).to_owned(), PpmParameters { fade, ..shipped }));
+    }
+    for backoff in backoffs(shipped.order) {
+        all.push((backoff_name(backoff), PpmParameters { backoff, ..shipped }));
+    }
+    all.push(("one client".to_owned(), PpmParameters { clients: 1, ..shipped }));
+    let mut is_first = true;
+    all.retain(|(_, parameters)| *parameters != shipped || std::mem::take(&mut is_first));
+    all
+}
+
+/// Has all contestants learn from a log, and measures them on its middle and its last third.
+fn measure(path: &Path, contestants: &Contestants) -> Result<Evaluation, String> {
+    let bytes = read(path).map_err(|error| error.to_string())?;
     let lines = || bytes.split(|byte| *byte == b'\n');
-    let Some(mut reader) = Reader::detect(lines()) else {
-        eprintln!("{path}: no format that is known");
-        return ExitCode::FAILURE;
-    };
+    let mut reader = Reader::detect(lines()).ok_or("no format that is known")?;
     let entries: Vec<Entry<'_>> = lines().filter_map(|line| reader.read(line)).collect();
-    println!("{path}: {:?}, {} requests", reader.format(), reader.entries());
+    println!("{}: {:?}, {} requests", path.display(), reader.format(), reader.entries());
     for (why, bad) in reader.bad() {
         println!("{} lines: {why}; line {}: {}", bad.count, bad.first, bad.sample);
     }
-    let (Some(first), Some(last)) = (entries.first(), entries.last()) else {
-        return ExitCode::FAILURE;
-    };
-    let plan = Plan::split(first.at, last.at, 0.5, 1.0 / 6.0);
-    let mut predictors: Vec<(String, Box<dyn Predictor>)> =
-        contestants().into_iter().filter(|(name, _)| name.contains(&only)).collect();
-    let mut contestants: Vec<Contestant<'_>> = predictors
-        .iter_mut()
-        .map(|(name, predictor)| Contestant { name: name.clone(), predictor: &mut **predictor })
+    let (first, last) = entries.first().zip(entries.last()).ok_or("there is no request")?;
+    let plan = Plan::split(first.at, last.at, THIRD, THIRD);
+    let half_life = PpmParameters::shipped().half_life;
+    let mut predictors: Vec<Box<dyn Predictor>> = contestants
+        .all
+        .iter()
+        .map(|(_, parameters)| match parameters {
+            Some(parameters) => Box::new(Ppm::new(*parameters)) as Box<dyn Predictor>,
+            None => Box::new(TopN::new(half_life)),
+        })
+        .collect();
+    let mut named: Vec<Contestant<'_>> = contestants
+        .all
+        .iter()
+        .zip(&mut predictors)
+        .map(|((name, _), predictor)| Contestant {
+            name: name.clone(),
+            predictor: &mut **predictor,
+        })
         .collect();
     let mut observer = Observer::new(ClientHasher::new([0; 16]), Limits::default());
-    let result = evaluate(entries, &mut observer, &mut contestants, &plan);
-    println!("{} visits; ignored: {:?}", result.visits, result.ignored);
-    for (name, slice) in ["validation", "test"].iter().zip(&result.slices) {
-        print(name, slice);
-    }
-    if let Some(best) = result.slices.first().and_then(|slice| best(slice, BYTES)) {
-        println!("best on the validation slice: {}", best.name);
-    }
-    ExitCode::SUCCESS
+    let evaluation = evaluate(entries, &mut observer, &mut named, &plan);
+    println!("{} visits; ignored: {:?}", evaluation.visits, evaluation.ignored);
+    Ok(evaluation)
 }
 
 fn read(path: &Path) -> std::io::Result<Vec<u8>> {
@@ -82,68 +218,92 @@ fn read(path: &Path) -> std::io::Result<Vec<u8>> {
     Ok(plain)
 }
 
-/// The papers' grid, the baselines, and the default with one rule changed at a time.
-fn contestants() -> Vec<(String, Box<dyn Predictor>)> {
-    let shipped = PpmParameters::shipped();
-    let mut all: Vec<(String, PpmParameters)> =
-        vec![("markov".to_owned(), PpmParameters::markov())];
-    for order in 1..=3 {
-        for window in [1, 5, 10] {
-            all.push((format!("ppm-{order}/{window}"), PpmParameters::paper(order, window)));
-        }
-    }
-    let mut changed = |name: &str, parameters| all.push((format!("default{name}"), parameters));
-    changed("", shipped);
-    changed(", n = 2", PpmParameters { order: 2, ..shipped });
-    changed(", w = 1", PpmParameters { window: 1, ..shipped });
-    changed(", w = 2", PpmParameters { window: 2, ..shipped });
-    changed(", w = 10", PpmParameters { window: 10, ..shipped });
-    changed(", all counts", PpmParameters { counted: Counted::All, ..shipped });
-    changed(", no fading", PpmParameters { fade: 1.0, ..shipped });
-    changed(", alone", PpmParameters { backoff: Backoff::Longest, ..shipped });
-    for discount in [0.1, 1.0, 3.0] {
-        let backoff = Backoff::Blend { discount };
-        changed(&format!(", c = {discount}"), PpmParameters { backoff, ..shipped });
-    }
-    changed(", one client", PpmParameters { clients: 1, ..shipped });
-    let escape = PpmParameters { backoff: Backoff::Escape, ..PpmParameters::paper(2, 5) };
-    all.push(("ppm-2/5, escape".to_owned(), escape));
-    let one = PpmParameters { clients: 1, ..PpmParameters::paper(2, 10) };
-    all.push(("ppm-2/10, one client".to_owned(), one));
-    let mut all: Vec<(String, Box<dyn Predictor>)> = all
-        .into_iter()
-        .map(|(name, parameters)| (name, Box::new(Ppm::new(parameters)) as Box<dyn Predictor>))
-        .collect();
-    all.push(("top-n".to_owned(), Box::new(TopN::new(shipped.half_life))));
-    all
+fn row(cells: impl IntoIterator<Item = String>) {
+    println!("| {} |", cells.into_iter().collect::<Vec<_>>().join(" | "));
 }
 
-fn print(slice: &str, measured: &[Measured]) {
-    let Some(first) = measured.first() else { return };
-    println!("\n{slice}: {} pages, {} requests", first.pages, first.requests);
-    print!(
-        "{:<24} {:>6} {:>6} {:>6} {:>6} {:>7}  |",
-        "lists of 10", "page", "all", "prec", "recall", "kB/page"
-    );
-    for bytes in BYTES {
-        print!(" {:>6}", format!("{}k", bytes / 1e3));
-    }
-    println!();
-    for one in measured {
-        let ten =
-            one.by_length.iter().find(|point| point.length == Some(10)).expect("it is in the plan");
-        print!(
-            "{:<24} {:>6.3} {:>6.3} {:>6.3} {:>6.3} {:>7.1}  |",
-            one.name,
-            ten.page_hit_rate,
-            ten.hit_rate,
-            ten.precision,
-            ten.recall,
-            ten.bytes_per_page / 1e3
-        );
-        for bytes in BYTES {
-            print!(" {:>6.3}", one.page_hit_rate_at(*bytes));
+fn head(first: &str, columns: impl IntoIterator<Item = String>) {
+    let cells: Vec<String> = [first.to_owned()].into_iter().chain(columns).collect();
+    let rule = "---|".repeat(cells.len());
+    row(cells);
+    println!("|{rule}");
+}
+
+fn kilobytes(bytes: f64) -> String {
+    format!("{}", bytes / 1e3)
+}
+
+fn three(number: f64) -> String {
+    format!("{number:.3}")
+}
+
+/// Who comes first by the validation slices, and where the shipped default is.
+fn tell_choice(contestants: &Contestants, logs: &[(String, Evaluation)]) {
+    let slices: Vec<&[Measured]> =
+        logs.iter().map(|(_, log)| &log.slices[0][..contestants.candidates]).collect();
+    let ranked = ranking(&slices, is_baseline, &BYTES);
+    let default = &contestants.all[contestants.place(&PpmParameters::shipped())].0;
+    println!("\nthe choice among {}, by the validation slices", contestants.candidates);
+    head("", ["predictor", "short by", "over the best baseline"].map(str::to_owned));
+    for (rank, (name, standing)) in ranked.iter().enumerate() {
+        let is_default = name == default;
+        if rank < TOLD || is_default {
+            let name = if is_default { format!("{name} (default)") } else { (*name).to_owned() };
+            let (short, ratio) = (three(standing.shortfall), three(standing.ratio));
+            row([(rank + 1).to_string(), name, short, ratio]);
         }
-        println!();
+    }
+}
+
+/// What each rule of the default is good for, on the validation slices.
+fn tell_changes(contestants: &Contestants, logs: &[(String, Evaluation)]) {
+    println!("\none rule of the default changed at a time, on the validation slices");
+    for (name, log) in logs {
+        println!("{name}: {} pages", log.slices[0].first().map_or(0, |one| one.pages));
+    }
+    let columns = logs.iter().flat_map(|_| {
+        SHOWN.iter().map(|bytes| kilobytes(*bytes) + " kB").chain(["all, lists of 10".to_owned()])
+    });
+    head("changed", columns);
+    for (change, parameters) in changes() {
+        let place = contestants.place(&parameters);
+        let cells = logs.iter().flat_map(|(_, log)| {
+            let one = &log.slices[0][place];
+            let hits = one.by_length.iter().find(|point| point.length == Some(10));
+            let rates = SHOWN.iter().map(move |bytes| three(one.page_hit_rate_at(*bytes)));
+            rates.chain([three(hits.map_or(0.0, |point| point.hit_rate))])
+        });
+        row([change].into_iter().chain(cells));
+    }
+}
+
+/// What became of it on the later part of a log.
+fn tell_later(contestants: &Contestants, log: &str, slice: &[Measured]) {
+    let Some(first) = slice.first() else { return };
+    println!("\n{log}, later part: {} pages, {} requests", first.pages, first.requests);
+    let lists = ["pages", "all", "precision", "recall", "kB/page"].map(str::to_owned);
+    head("predictor", lists.into_iter().chain(BYTES.map(kilobytes)));
+    let default = &slice[contestants.place(&PpmParameters::shipped())];
+    let baselines: Vec<&Measured> = slice.iter().filter(|one| is_baseline(&one.name)).collect();
+    for one in [default].into_iter().chain(baselines.iter().copied()) {
+        let is_default = core::ptr::eq(one, default);
+        let name = if is_default { "default".to_owned() } else { one.name.clone() };
+        let ten = one.by_length.iter().find(|point| point.length == Some(10));
+        let Some(ten) = ten else { continue };
+        let rates = [ten.page_hit_rate, ten.hit_rate, ten.precision, ten.recall].map(three);
+        let bytes = format!("{:.1}", ten.bytes_per_page / 1e3);
+        let equal = BYTES.map(|bytes| three(one.page_hit_rate_at(bytes)));
+        row([name].into_iter().chain(rates).chain([bytes]).chain(equal));
+    }
+    println!("\n{log}, later part: the default over the best baseline");
+    head("kB a page", ["default", "best baseline", "which", "pages more"].map(str::to_owned));
+    for bytes in BYTES {
+        let rate = |one: &Measured| one.page_hit_rate_at(bytes);
+        let best = baselines.iter().copied().max_by(|a, b| rate(a).total_cmp(&rate(b)));
+        let Some(best) = best else { continue };
+        let pages = (rate(default) - rate(best)) * first.pages as f64;
+        let pages = format!("{pages:+.1}");
+        let rates = [rate(default), rate(best)].map(three);
+        row([kilobytes(bytes)].into_iter().chain(rates).chain([best.name.clone(), pages]));
     }
 }

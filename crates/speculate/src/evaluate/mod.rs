@@ -9,6 +9,7 @@
 //! several thresholds of priority. The thresholds give a curve of hit rate over bytes, on which
 //! predictors are compared at equal bytes.
 
+mod choice;
 mod clients;
 mod tally;
 
@@ -20,6 +21,7 @@ use crate::log::Entry;
 use crate::observe::{Ignored, Kind, Observer};
 use crate::predict::{Asker, Candidate, Predictor, prioritise};
 
+pub use choice::{Standing, ranking};
 use clients::Clients;
 pub use tally::{Measured, Point};
 
@@ -170,15 +172,6 @@ impl<'a, 'c> Evaluator<'a, 'c> {
             .collect();
         Evaluation { slices, visits: self.visits, ignored: self.ignored }
     }
-}
-
-/// The predictor with the best page hit rate over a range of equal bytes, for choosing by a
-/// validation slice; the first of equals. None if there is none.
-pub fn best<'a>(slice: &'a [Measured], bytes_per_page: &[f64]) -> Option<&'a Measured> {
-    let score = |one: &Measured| -> f64 {
-        bytes_per_page.iter().map(|bytes| one.page_hit_rate_at(*bytes)).sum()
-    };
-    slice.iter().rev().max_by(|a, b| score(a).total_cmp(&score(b)))
 }
 
 #[cfg(test)]

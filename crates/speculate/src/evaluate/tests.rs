@@ -143,9 +143,9 @@ fn slices_are_counted_apart() {
     assert_eq!(split.slices, [at(150), at(175)]);
 }
 
-#[test]
-fn curves_are_read_between_their_points() {
-    let point = |bytes_per_page, page_hit_rate| Point {
+/// A point of a curve over priorities.
+fn point(bytes_per_page: f64, page_hit_rate: f64) -> Point {
+    Point {
         length: None,
         priority: Some(1.0),
         page_hit_rate,
@@ -154,21 +154,55 @@ fn curves_are_read_between_their_points() {
         recall: 0.0,
         bytes_per_page,
         wasted_bytes: 0,
-    };
-    let measured = |name: &str, by_priority| Measured {
-        name: name.to_owned(),
-        pages: 1,
-        requests: 1,
-        by_length: Vec::new(),
-        by_priority,
-    };
+    }
+}
+
+fn measured(name: &str, by_priority: Vec<Point>) -> Measured {
+    let name = name.to_owned();
+    Measured { name, pages: 1, requests: 1, by_length: Vec::new(), by_priority }
+}
+
+#[test]
+fn curves_are_read_between_their_points() {
     let one = measured("one", vec![point(0.0, 0.0), point(100.0, 0.2), point(300.0, 0.4)]);
     for (bytes, expected) in [(0.0, 0.0), (50.0, 0.1), (100.0, 0.2), (200.0, 0.3), (900.0, 0.4)] {
         assert!((one.page_hit_rate_at(bytes) - expected).abs() < 1e-9, "{bytes}");
     }
-    let other = measured("other", vec![point(100.0, 0.3), point(300.0, 0.35)]);
-    let slice = [one.clone(), other, one];
-    assert_eq!(best(&slice, &[100.0]).unwrap().name, "other");
-    assert_eq!(best(&slice, &[300.0]).map(|best| core::ptr::eq(best, &slice[0])), Some(true));
-    assert_eq!(best(&[], &[300.0]), None);
+}
+
+#[test]
+fn who_falls_short_of_the_baselines_the_least_is_chosen() {
+    // Page hit rates at 100 and at 300 bytes a page, in two slices; the best baseline has 0.4 and 0.4 in
+    // the first, 0.2 and none in the second.
+    let candidates = [
+        ("base a", [[0.4, 0.3], [0.1, 0.0]]),
+        ("base b", [[0.2, 0.4], [0.2, 0.0]]),
+        ("as good as both", [[0.4, 0.4], [0.2, 0.0]]),
+        ("better", [[0.4, 0.5], [0.2, 0.9]]),
+        ("better once more", [[0.4, 0.5], [0.2, 0.9]]),
+        ("much better, and worse once", [[0.9, 0.9], [0.19, 0.9]]),
+    ];
+    let slice = |which: usize| -> Vec<Measured> {
+        let points = |rates: [f64; 2]| vec![point(100.0, rates[0]), point(300.0, rates[1])];
+        candidates.iter().map(|(name, rates)| measured(name, points(rates[which]))).collect()
+    };
+    let (first, second) = (slice(0), slice(1));
+    let ranked = ranking(&[&first, &second], |name| name.starts_with("base"), &[100.0, 300.0]);
+    let expected = [
+        ("better", 0.0, (1.0 + 1.25 + 1.0) / 3.0),
+        ("better once more", 0.0, (1.0 + 1.25 + 1.0) / 3.0),
+        ("as good as both", 0.0, 1.0),
+        ("much better, and worse once", 0.05, (2.25 + 2.25 + 0.95) / 3.0),
+        ("base b", 0.5, (0.5 + 1.0 + 1.0) / 3.0),
+        ("base a", 0.75, (1.0 + 0.75 + 0.5) / 3.0),
+    ];
+    assert_eq!(ranked.len(), expected.len());
+    for ((name, standing), (expected, shortfall, ratio)) in ranked.iter().zip(expected) {
+        assert_eq!(*name, expected);
+        assert!((standing.shortfall - shortfall).abs() < 1e-9, "{name}: {standing:?}");
+        assert!((standing.ratio - ratio).abs() < 1e-9, "{name}: {standing:?}");
+    }
+    assert_eq!(ranking(&[], |_| true, &[100.0]), []);
+    let none = ranking(&[&first], |_| false, &[100.0]);
+    assert_eq!(none[0], ("base a", Standing { shortfall: 0.0, ratio: 0.0 }), "nothing to go by");
 }
