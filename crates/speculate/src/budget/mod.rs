@@ -67,7 +67,8 @@ pub struct Parameters {
 
 impl Parameters {
     /// The prototype's (SSR §5.2.2): epochs of 100 ms, five samples, by one up and by half down; a
-    /// document of ten files (the lists of §5.3.1). Thresholds are given by hand there.
+    /// document of ten files (the lists of §5.3.1). Thresholds are given by hand there. It names no
+    /// greatest budget and no patience; these are ours, far beyond what its server bore and took.
     pub fn paper(thresholds: impl IntoIterator<Item = Duration>) -> Self {
         Parameters {
             epoch: Duration::from_millis(100),

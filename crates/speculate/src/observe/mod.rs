@@ -45,7 +45,9 @@ pub struct Limits {
 pub(crate) const LONGEST_TIME: Duration = Duration::from_secs(500 * 366 * 24 * 3600);
 
 impl Default for Limits {
-    /// A million URLs with paths of 256 bytes on average, 65,536 clients, half an hour, and a week.
+    /// A million URLs with paths of 256 bytes on average, 65,536 clients, half an hour, and a week. The
+    /// papers have no such limits. Half an hour is what statistics of sites take for the end of a visit,
+    /// after the 25.5 minutes of Catledge and Pitkow (1995).
     fn default() -> Self {
         Limits {
             urls: 1 << 20,

@@ -44,7 +44,8 @@ impl Entry for Session {
     }
 }
 
-/// Steps that a session remembers. A window of ten pages has about that many with what is in them.
+/// Steps that a session remembers. The papers' longest window, of ten pages (Nice §6.1), has about that
+/// many with what is in them.
 const STEPS: usize = 96;
 /// Sessions that are looked at for their end with each request: more than one, so that all are
 /// looked at more often than as many requests come.

@@ -27,7 +27,8 @@ pub use explain::{Context, Explained, Explanation, Withheld};
 pub use parameters::{Backoff, Counted, PpmParameters};
 
 /// Between a page and a URL that stand so often in what is remembered of a session its client goes back
-/// and forth, and that counts no more: one client could make anything the most frequent.
+/// and forth, and that counts no more: one client could make anything the most frequent. Ours; the papers
+/// trust their logs.
 const OFTEN: usize = 8;
 
 /// Prediction by partial matching.

@@ -71,7 +71,7 @@ pub struct PpmParameters {
 }
 
 /// Three clients: the one who asks, and two others, so that neither of these is known by being the
-/// only one.
+/// only one. Ours: the papers tell whatever one client did.
 const CLIENTS: u32 = 3;
 /// The most of [`PpmParameters::contexts`], [`PpmParameters::followers`] and of a context's blocks.
 const MOST_CONTEXTS: usize = 1 << 28;
@@ -89,6 +89,7 @@ impl PpmParameters {
             fade: 1.0,
             backoff: Backoff::Longest,
             clients: CLIENTS,
+            // Ours: SSR §5.3 predicts from one day's log and forgets nothing.
             half_life: Duration::from_secs(7 * 24 * 3600),
             contexts: 1 << 20,
             followers: 24 << 20,
