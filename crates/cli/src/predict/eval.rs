@@ -24,8 +24,8 @@ Examples:
       and draw the hit rate over what is fetched
 
 The log is split by its time. The first part only trains; learning goes on throughout. A third of
-the rest is the validation slice, by which the default was chosen on other logs; what is shown is of
-the last part. Each client has a cache for as long as its session lasts. A list is fetched behind the
+the rest is a validation slice, for whoever has something to choose; what is shown is of the last
+part. Each client has a cache for as long as its session lasts. A list is fetched behind the
 page at hand, so that what is in that page is no hit and costs nothing; the first page of a session
 counts as a miss. Single figures are of lists of the ten most probable. The standard input is held in
 memory.

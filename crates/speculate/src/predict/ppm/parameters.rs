@@ -102,13 +102,14 @@ impl PpmParameters {
         PpmParameters::paper(1, 1)
     }
 
-    /// What Lull ships, chosen on the validation slices of two logs: `docs/predictor.md`.
+    /// What Lull ships: what the rule of [`ranking`](crate::evaluate::ranking) chooses by the validation
+    /// slices of two logs (`docs/predictor.md`).
     pub fn shipped() -> Self {
         PpmParameters {
             counted: Counted::Ahead,
             fade: 0.5,
             backoff: Backoff::Blend { discount: 0.3 },
-            ..PpmParameters::paper(1, 5)
+            ..PpmParameters::paper(1, 10)
         }
     }
 
