@@ -339,6 +339,8 @@ mod tests {
             &["--trust-forwarded=0"],
             &["--trust-forwarded=all"],
             &["--plain", "--site", "www.example.org"],
+            &["--paper-budget", "0.01"],
+            &["--probe", "/", "--paper-budget", "0"],
         ] {
             assert!(parse(arguments).is_err(), "{arguments:?}");
         }

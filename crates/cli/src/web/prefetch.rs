@@ -3,10 +3,12 @@
 use std::fs;
 use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use anyhow::{Context, bail};
 use http::HeaderValue;
 use lull_cc::Bytes;
+use lull_speculate::budget::Parameters;
 use lull_speculate::model::Model;
 use lull_web::nps::{
     Access, ByteCaps, MonitorSettings, Nps, Save, ServiceWorker, Settings, site_name,
@@ -56,6 +58,11 @@ pub(super) struct PrefetchArgs {
     /// and the part of pages that visitors want most]
     #[arg(long, value_name = "PATH", conflicts_with = "plain")]
     probe: Vec<String>,
+    /// For experiments: the paper's budget (SSR 5.2.2), for which answers to a probe are late from so many
+    /// seconds on. It grows by one and never doubles, and lists go by chance. Once for each --probe
+    #[arg(long, value_name = "S", conflicts_with = "plain", requires = "probe",
+        value_parser = super::seconds)]
+    paper_budget: Vec<Duration>,
     /// Bytes that one visitor fetches ahead in a day at most
     #[arg(long, value_name = "BYTES", conflicts_with = "plain",
         default_value_t = ByteCaps::default().visitor.0)]
@@ -101,6 +108,18 @@ fn access(file: Option<&Path>) -> anyhow::Result<Access> {
         Some(path) => Access::Token(token(path)?),
         None => Access::Told(format!("{:032x}", u128::from_be_bytes(predict::random_key()?))),
     })
+}
+
+/// The budget's parameters for so many objects; none for those that Lull ships.
+fn budget(late_from: &[Duration], objects: usize) -> anyhow::Result<Option<Parameters>> {
+    match late_from.len() {
+        0 => Ok(None),
+        count if count == objects => Ok(Some(Parameters::paper(late_from.iter().copied()))),
+        count => {
+            let text = format!("--paper-budget is there {count} times, and --probe {objects}");
+            Err(crate::Misuse(text).into())
+        }
+    }
 }
 
 /// The token in a file: its first line.
@@ -155,7 +174,10 @@ impl PrefetchArgs {
             hosts: self.site.clone(),
             trust_forwarded: trust_forwarded.is_some(),
             forwarded_before: trust_forwarded.map_or(0, |count| count.get() - 1),
-            monitor: MonitorSettings { objects: self.probe.clone(), parameters: None },
+            monitor: MonitorSettings {
+                objects: self.probe.clone(),
+                parameters: budget(&self.paper_budget, self.probe.len())?,
+            },
             caps: ByteCaps {
                 visitor: Bytes(self.visitor_bytes),
                 daily: self.daily_bytes.map(Bytes),
@@ -197,6 +219,14 @@ mod tests {
         for text in ["-0.1", "1.1", "NaN", "5%", ""] {
             assert!(share(text).is_err(), "{text}");
         }
+    }
+
+    #[test]
+    fn the_papers_budget_has_a_time_for_each_object() {
+        let times = [Duration::from_millis(10), Duration::from_millis(120)];
+        assert_eq!(budget(&[], 2).unwrap(), None);
+        assert_eq!(budget(&times, 2).unwrap(), Some(Parameters::paper(times)));
+        assert!(budget(&times, 1).unwrap_err().is::<crate::Misuse>());
     }
 
     #[test]
