@@ -74,6 +74,7 @@ impl Told {
                 OriginEvent::Joined { .. } => "joined",
                 OriginEvent::Turned { .. } => "refused",
                 OriginEvent::Lost { .. } => "lost",
+                OriginEvent::DiskFull => "full",
                 OriginEvent::Identity { .. } => "identity",
             },
             Told::Replica(event) => match event {

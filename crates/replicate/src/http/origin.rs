@@ -391,7 +391,13 @@ impl Face for OriginFace {
         }
         match self.route(request).await {
             Ok(response) => response,
-            Err(failed) => line(failed.status(), &failed),
+            Err(failed) => {
+                let status = failed.status();
+                if status == StatusCode::INSUFFICIENT_STORAGE {
+                    self.origin.disk_full();
+                }
+                line(status, &failed)
+            }
         }
     }
 }

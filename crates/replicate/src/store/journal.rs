@@ -151,10 +151,15 @@ impl<S: State> Store<S> {
     }
 
     pub(crate) fn create(open: Opener, bodies: Bodies, state: S) -> Result<(), StoreError> {
-        let database = RwLock::new(Some(open()?));
+        let full = |error: DatabaseError| match StoreError::from(error) {
+            error if is_full(&error) => StoreError::Full,
+            error => error,
+        };
+        let database = RwLock::new(Some(open().map_err(full)?));
         let shared = Arc::new(Shared { open, database, bodies });
         let mut store = Store { shared, state, transactions: 0, abandoned: Arc::default() };
-        store.run(Vec::new())?;
+        // A store in which nothing is would be taken for one of something else.
+        store.attempt(&[])?.map_err(|DiskFull| StoreError::Full)?;
         Ok(())
     }
 
@@ -296,6 +301,8 @@ impl<S: State> Store<S> {
                 }
                 Ok(Ok(done))
             }
+            // Of a new store nothing is worth a second look.
+            Err(error) if is_full(&error) && self.transactions == 0 => Ok(Err(DiskFull)),
             Err(error) if is_full(&error) => {
                 self.shared.reopen()?;
                 let (_, transactions) = self.shared.with(head::<S>)?;

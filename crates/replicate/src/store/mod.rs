@@ -118,6 +118,9 @@ pub enum StoreError {
         /// What it should be.
         expected: String,
     },
+    /// There is no room for a new one.
+    #[error("the disk is full: make room first")]
+    Full,
     /// What is in it contradicts itself.
     #[error(
         "the store is damaged: {0} is not what it was. Restore it from a backup, or begin with an \

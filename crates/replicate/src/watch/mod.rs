@@ -210,12 +210,6 @@ impl From<Stopped> for Failed {
     }
 }
 
-impl From<DiskFull> for Failed {
-    fn from(full: DiskFull) -> Self {
-        Failed::Again(Some(full.to_string()))
-    }
-}
-
 impl From<StoreError> for Failed {
     fn from(error: StoreError) -> Self {
         Failed::Again(Some(error.to_string()))
@@ -361,6 +355,12 @@ impl Watcher {
         Ok(())
     }
 
+    /// There was no room for a body, of which the origin does not know yet.
+    fn full(&self, full: DiskFull) -> Failed {
+        self.origin.disk_full();
+        Failed::Again(Some(full.to_string()))
+    }
+
     /// Reads a file once more, for the origin; none if it is not what it was.
     fn stage(&self, path: &Path, content: &Content) -> Result<Option<Payload<Body>>, Failed> {
         let mut stager = self.origin.bodies().stage();
@@ -369,7 +369,7 @@ impl Watcher {
             failed = Some(match stager.write(bytes) {
                 _ if self.stop.load(Ordering::Relaxed) => Failed::Stopped,
                 Ok(Ok(())) => return Ok(()),
-                Ok(Err(full)) => full.into(),
+                Ok(Err(full)) => self.full(full),
                 Err(error) => error.into(),
             });
             Err(io::ErrorKind::Other.into())
@@ -380,7 +380,7 @@ impl Watcher {
             return Err(failed);
         }
         let Ok(Some(_)) = read else { return Ok(None) };
-        let payload: Payload<Body> = stager.finish()??;
+        let payload: Payload<Body> = stager.finish()?.map_err(|full| self.full(full))?;
         Ok((payload.digest == content.digest).then_some(payload))
     }
 }

@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
 
 use tokio::sync::{Notify, oneshot, watch};
 
@@ -12,7 +13,7 @@ use crate::message::{Channel, Frame, Refusal, Session, ToOrigin};
 use crate::origin::{Append, Counters, Entry, Event, HoldId, Origin, Transaction, TransactionId};
 use crate::path::Path;
 use crate::store::{Body, Done, StoreError, Worker};
-use crate::time::Reading;
+use crate::time::{LocalTime, Reading};
 use crate::types::{Digest, DiskFull, Incarnation, Payload, ReplicaId, Sequence};
 
 /// What tells of a body that is to be held.
@@ -83,6 +84,8 @@ pub(super) struct Happened {
     pub(super) progress: bool,
     pub(super) turned: Vec<(ReplicaId, Refusal)>,
     pub(super) lost: Vec<Vec<Path>>,
+    /// The disk has no room, which was not told yet.
+    pub(super) full: bool,
 }
 
 /// What is behind the lock.
@@ -105,6 +108,10 @@ pub(super) struct Core {
     last_write: TransactionId,
     holds: BTreeMap<HoldId, oneshot::Sender<Result<(), DiskFull>>>,
     last_hold: HoldId,
+    /// The disk is taken for full until then.
+    full_until: Option<LocalTime>,
+    /// That is to be told.
+    full: bool,
     pub(super) failed: Option<StoreError>,
     /// Nothing is written any more.
     pub(super) closed: bool,
@@ -126,6 +133,8 @@ impl Core {
             last_write: TransactionId(0),
             holds: BTreeMap::new(),
             last_hold: HoldId(0),
+            full_until: None,
+            full: false,
             failed: None,
             closed: false,
             counters: Counters::default(),
@@ -134,12 +143,23 @@ impl Core {
 
     /// The store has done something.
     pub(super) fn done(&mut self, now: Reading, done: Result<Done, StoreError>) {
+        if let Ok(Done::Stored(_, Err(DiskFull)) | Done::Step(Err(DiskFull))) = done {
+            self.disk_full(now.local);
+        }
         match done {
             Ok(Done::Stored(digest, outcome)) => self.machine.handle_stored(now, &digest, outcome),
             Ok(Done::Dropped(digest)) => self.machine.handle_dropped(now, &digest),
             Ok(Done::Step(outcome)) => self.machine.handle_appended(now, outcome),
             Err(error) => self.fail(error),
         }
+    }
+
+    /// There was no room on the disk. As at a replica that is told once, and again only after a minute in
+    /// which there was room for everything: small writes may find some between large ones that do not.
+    pub(super) fn disk_full(&mut self, now: LocalTime) {
+        const QUIET: Duration = Duration::from_secs(60);
+        let before = self.full_until.replace(now.plus(QUIET));
+        self.full |= before.is_none_or(|until| until <= now);
     }
 
     pub(super) fn fail(&mut self, error: StoreError) {
@@ -284,7 +304,8 @@ impl Core {
 
     /// Hands the store's work on, and wakes whoever waits.
     pub(super) fn pump(&mut self) -> Happened {
-        let mut happened = Happened::default();
+        let full = ::core::mem::take(&mut self.full);
+        let mut happened = Happened { full, ..Happened::default() };
         let Some(worker) = &self.worker else { return happened };
         while let Some(effect) = self.machine.poll_effect() {
             if let Err(error) = worker.ask(effect.into()) {

@@ -90,6 +90,12 @@ impl OriginHandle {
         Ok(HeldBody { origin: self.clone(), id, answer })
     }
 
+    /// A body found no room on the disk while it came, so nothing was asked for it yet.
+    #[cfg(any(feature = "http", feature = "watch"))]
+    pub(crate) fn disk_full(&self) {
+        self.0.try_with(|core, now| core.disk_full(now.local));
+    }
+
     /// Makes changes visible at once. They would survive a crash when this returns.
     ///
     /// # Errors

@@ -109,6 +109,9 @@ pub enum OriginEvent {
         /// The objects that have it.
         paths: Vec<Path>,
     },
+    /// The disk is full.
+    #[error("the disk is full: make room, until then writes are refused")]
+    DiskFull,
     /// The identity cannot be written.
     #[error("nobody can join: {why}")]
     Identity {
@@ -210,6 +213,9 @@ impl Shared {
         }
         if failed {
             self.stop.send_replace(true);
+        }
+        if happened.full {
+            (self.tell)(OriginEvent::DiskFull);
         }
         for (replica, why) in happened.turned {
             (self.tell)(OriginEvent::Turned { name: self.name(replica), why });

@@ -48,6 +48,26 @@ fn a_full_disk_refuses_whole_transactions_and_goes_on_when_there_is_room() {
 }
 
 #[test]
+fn a_new_store_that_there_is_no_room_for_is_none() {
+    let mut rooms = 0;
+    loop {
+        let disks = Disks::new();
+        disks.disk.set_room(Some(rooms));
+        let state = OriginState::new([7; 32]);
+        match Store::create(disks.opener(), disks.bodies(), state) {
+            Ok(()) => {
+                disks.disk.set_room(None);
+                break drop(disks.open::<OriginState>().expect("what was made is there"));
+            }
+            Err(error) => assert!(matches!(error, StoreError::Full), "room for {rooms}: {error:?}"),
+        }
+        rooms += 1;
+        assert!(rooms < 1_000, "an empty store takes less");
+    }
+    assert!(rooms > 1);
+}
+
+#[test]
 fn one_job_that_finds_no_room_takes_none_from_the_others() {
     let disks = Disks::new();
     disks.create_origin();
