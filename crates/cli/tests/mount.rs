@@ -10,13 +10,8 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use lull_testing::{command, fuse, needs};
-use site::{Place, Site};
+use site::{Place, Site, is_as};
 use support::{Kept, eventually, finish, lull};
-
-/// Whether it has the same files as a folder.
-fn is_as(place: &str, folder: &Path) -> bool {
-    Command::new("diff").arg("-r").arg(folder).arg(place).output().unwrap().status.success()
-}
 
 fn terminate(process: &mut Kept) -> bool {
     let asked = Command::new("kill").args(["-TERM", &process.pid()]).status().unwrap();
@@ -25,10 +20,7 @@ fn terminate(process: &mut Kept) -> bool {
 
 /// A site whose replica `paris` shows the documentation in a mount.
 fn mounted() -> (Site, Place, PathBuf) {
-    let mut site = Site::new(&["paris"], &[]);
-    let place = Place::new(&site, "mount");
-    drop(site.replicas.remove("paris"));
-    site.start_replica("paris", &["--mount", &place.0, "--keep", "600"]);
+    let (site, place) = Site::mounted(&["--keep", "600"]);
     let docs = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs");
     site.publish(&docs, &["--wait", "paris"]);
     (site, place, docs)

@@ -3,21 +3,26 @@
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::io::{BufRead, BufReader, Lines, Read, Write};
+use std::io::{BufRead, BufReader, ErrorKind, Lines, Read, Write};
 use std::net::TcpStream;
 use std::path::Path;
 use std::process::{ChildStderr, Command, Stdio};
+use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::Duration;
 
+use lull_lab::emulate::Host;
 use serde_json::Value;
 use tempfile::TempDir;
 
-use crate::support::{Kept, finish, lull};
+use crate::support::{Kept, LULL, finish, lull};
 
 /// No answer of HTTP takes longer.
 const LIMIT: Duration = Duration::from_secs(30);
 pub(crate) const TOKEN: &str = "a token that nobody guesses";
+
+/// What a daemon has told since it began to listen.
+type Told = Arc<Mutex<Vec<Value>>>;
 
 /// A daemon that runs, and what it tells.
 pub(crate) struct Daemon {
@@ -27,7 +32,12 @@ pub(crate) struct Daemon {
 
 impl Daemon {
     pub(crate) fn start(arguments: &[&str]) -> Self {
-        let mut process = Kept::spawn(lull(arguments).arg("--json").stderr(Stdio::piped()));
+        Daemon::spawn(lull(arguments))
+    }
+
+    /// The same by a command that runs it somewhere else.
+    fn spawn(mut command: Command) -> Self {
+        let mut process = Kept::spawn(command.arg("--json").stderr(Stdio::piped()));
         let told = BufReader::new(process.0.stderr.take().unwrap()).lines();
         Daemon { process, told }
     }
@@ -46,10 +56,11 @@ impl Daemon {
         panic!("it ended and never told of '{name}': {all:?}");
     }
 
-    /// What it tells from now on is of no interest, but has to be taken.
-    pub(crate) fn run(self) -> Kept {
-        let told = self.told;
-        thread::spawn(move || told.for_each(drop));
+    /// What it tells from now on has to be taken, and is kept.
+    fn run(self, told: Told) -> Kept {
+        let events = self.told.map_while(Result::ok);
+        let events = events.filter_map(|line| serde_json::from_str::<Value>(&line).ok());
+        thread::spawn(move || events.for_each(|event| told.lock().unwrap().push(event)));
         self.process
     }
 }
@@ -63,6 +74,9 @@ pub(crate) struct Site {
     pub(crate) replicas: BTreeMap<&'static str, Kept>,
     /// Where HTTP is spoken, by name.
     pub(crate) addresses: BTreeMap<&'static str, String>,
+    /// The machines that they run on; who has none runs on this one.
+    hosts: BTreeMap<&'static str, Host>,
+    told: BTreeMap<&'static str, Told>,
 }
 
 impl Site {
@@ -72,23 +86,59 @@ impl Site {
 
     /// With an origin that is started with more arguments as well.
     pub(crate) fn with(replicas: &[&'static str], arguments: &[&str], of_origin: &[&str]) -> Self {
+        Site::among(BTreeMap::new(), replicas, arguments, of_origin)
+    }
+
+    /// On machines of an emulated network, by who runs there.
+    pub(crate) fn among(
+        hosts: BTreeMap<&'static str, Host>,
+        replicas: &[&'static str],
+        arguments: &[&str],
+        of_origin: &[&str],
+    ) -> Self {
+        let address = hosts.get("origin").map_or("127.0.0.1".to_owned(), |it| it.v4().to_string());
         let folder = tempfile::tempdir().unwrap();
         fs::write(folder.path().join("token"), TOKEN).unwrap();
         let mut site = Site {
             folder,
-            listen: "127.0.0.1:0".to_owned(),
+            listen: format!("{address}:0"),
             origin: None,
             replicas: BTreeMap::new(),
             addresses: BTreeMap::new(),
+            hosts,
+            told: BTreeMap::new(),
         };
         finish(&mut lull(&["origin", "init", &site.path("origin")])).ok();
         site.start_origin_with(of_origin);
         for name in replicas {
-            let ticket = finish(&mut lull(&["origin", "ticket", &site.path("origin"), name])).ok();
-            finish(&mut lull(&["replica", "join", ticket.trim(), &site.path(name)])).ok();
-            site.start_replica(name, arguments);
+            site.add_replica(name, arguments);
         }
         site
+    }
+
+    /// One more replica joins, and is started.
+    pub(crate) fn add_replica(&mut self, name: &'static str, arguments: &[&str]) {
+        let ticket = finish(&mut lull(&["origin", "ticket", &self.path("origin"), name])).ok();
+        let join = ["replica", "join", ticket.trim(), &self.path(name)];
+        finish(&mut self.lull(name, &join)).ok();
+        self.start_replica(name, arguments);
+    }
+
+    /// With one replica, `paris`, which shows its files in a folder.
+    pub(crate) fn mounted(arguments: &[&str]) -> (Self, Place) {
+        let mut site = Site::new(&["paris"], &[]);
+        let place = Place::new(&site, "mount");
+        drop(site.replicas.remove("paris"));
+        site.start_replica("paris", &[&["--mount", &place.0][..], arguments].concat());
+        (site, place)
+    }
+
+    /// `lull` on the machine of a daemon.
+    fn lull(&self, name: &str, arguments: &[&str]) -> Command {
+        let Some(host) = self.hosts.get(name) else { return lull(arguments) };
+        let mut command = host.command(LULL);
+        command.args(arguments).stdin(Stdio::null());
+        command
     }
 
     pub(crate) fn path(&self, name: &str) -> String {
@@ -113,21 +163,35 @@ impl Site {
             &token,
         ];
         let all: Vec<&str> = always.iter().chain(arguments).copied().collect();
-        let mut daemon = Daemon::start(&all);
+        let mut daemon = Daemon::spawn(self.lull("origin", &all));
         self.listen = daemon.wait_for("listening")["address"].as_str().unwrap().to_owned();
         let http = daemon.wait_for("http")["address"].as_str().unwrap().to_owned();
         self.addresses.insert("origin", http);
-        self.origin = Some(daemon.run());
+        self.origin = Some(daemon.run(self.listening("origin")));
     }
 
     pub(crate) fn start_replica(&mut self, name: &'static str, arguments: &[&str]) {
         let folder = self.path(name);
         let always = ["replica", "run", &folder, "--http", "127.0.0.1:0"];
         let all: Vec<&str> = always.iter().chain(arguments).copied().collect();
-        let mut daemon = Daemon::start(&all);
+        let mut daemon = Daemon::spawn(self.lull(name, &all));
         let http = daemon.wait_for("http")["address"].as_str().unwrap().to_owned();
         self.addresses.insert(name, http);
-        self.replicas.insert(name, daemon.run());
+        let kept = daemon.run(self.listening(name));
+        self.replicas.insert(name, kept);
+    }
+
+    fn listening(&mut self, name: &'static str) -> Told {
+        let told = Told::default();
+        self.told.insert(name, Arc::clone(&told));
+        told
+    }
+
+    /// What a daemon has told of one kind since it was started last.
+    pub(crate) fn told(&self, name: &str, event: &str) -> Vec<String> {
+        let told = self.told[name].lock().unwrap();
+        let told = told.iter().filter(|one| one["event"] == event);
+        told.map(|one| one["text"].as_str().unwrap().to_owned()).collect()
     }
 
     pub(crate) fn publish(&self, source: &Path, arguments: &[&str]) -> String {
@@ -137,12 +201,79 @@ impl Site {
     }
 
     pub(crate) fn get(&self, name: &str, path: &str) -> Response {
-        request(&self.addresses[name], "GET", path, "", b"").unwrap()
+        self.ask(name, "GET", path, "", b"")
+    }
+
+    /// One request to a daemon, from the machine that it runs on.
+    pub(crate) fn ask(
+        &self,
+        name: &str,
+        method: &str,
+        path: &str,
+        headers: &str,
+        body: &[u8],
+    ) -> Response {
+        let ask = || request(&self.addresses[name], method, path, headers, body).unwrap();
+        match self.hosts.get(name) {
+            Some(host) => host.enter(ask).unwrap(),
+            None => ask(),
+        }
+    }
+
+    /// Writes one object, by whoever has the token.
+    pub(crate) fn put(&self, path: &str, body: &[u8]) -> Response {
+        self.ask("origin", "PUT", path, &format!("Authorization: Bearer {TOKEN}\r\n"), body)
     }
 
     pub(crate) fn status(&self, name: &str) -> Value {
         let text = finish(&mut lull(&["status", &self.path(name), "--json"])).ok();
         serde_json::from_str(&text).unwrap()
+    }
+}
+
+/// Whether a place has the same files as a folder; another process looks, which could be ended.
+pub(crate) fn is_as(place: &str, folder: &Path) -> bool {
+    finish(Command::new("diff").arg("-r").arg(folder).arg(place)).status.success()
+}
+
+/// A disk of its own for the folder of a daemon, until the end of the test whatever its end: to be dropped
+/// before the site.
+pub(crate) struct SmallDisk(String);
+
+impl SmallDisk {
+    /// Moves what is in the folder to a disk of so many megabytes. Nobody may use it meanwhile.
+    pub(crate) fn under(site: &Site, name: &str, megabytes: u32) -> Self {
+        let (folder, before) = (site.path(name), site.path(&format!("{name}-before")));
+        fs::rename(&folder, &before).unwrap();
+        fs::create_dir(&folder).unwrap();
+        let size = format!("size={megabytes}m");
+        finish(Command::new("mount").args(["-t", "tmpfs", "-o", &size, "lull-test", &folder])).ok();
+        let disk = SmallDisk(folder);
+        finish(Command::new("cp").args(["-a", &format!("{before}/."), &disk.0])).ok();
+        disk
+    }
+
+    /// Takes all room that is left.
+    pub(crate) fn fill(&self) {
+        let mut file = fs::File::create(format!("{}/filler", self.0)).unwrap();
+        let full = loop {
+            if let Err(error) = file.write_all(&[0; 4_096]) {
+                break error.kind();
+            }
+        };
+        assert_eq!(full, ErrorKind::StorageFull);
+    }
+
+    /// From now on it has so many megabytes.
+    pub(crate) fn grow(&self, megabytes: u32) {
+        let size = format!("remount,size={megabytes}m");
+        finish(Command::new("mount").args(["-o", &size, &self.0])).ok();
+    }
+}
+
+impl Drop for SmallDisk {
+    fn drop(&mut self) {
+        let _ = Command::new("umount").args(["--lazy", &self.0]).output();
     }
 }
 
@@ -204,15 +335,15 @@ pub(crate) fn request(
          Content-Length: {length}\r\n{headers}\r\n"
     );
     stream.write_all(head.as_bytes()).ok()?;
-    stream.write_all(body).ok()?;
+    // Who does not take all of the body may have answered for all that.
+    let sent = stream.write_all(body);
     let mut answer = Vec::new();
-    stream.read_to_end(&mut answer).ok()?;
+    let ended = stream.read_to_end(&mut answer).and(sent).is_ok();
     let end = answer.windows(4).position(|window| window == b"\r\n\r\n")?;
     let head = String::from_utf8(answer[..end].to_vec()).ok()?;
     let status = head.split(' ').nth(1)?.parse().ok()?;
     let response = Response { status, head, body: answer[end + 4..].to_vec() };
     let length = response.header("content-length").and_then(|length| length.parse().ok());
-    let whole =
-        method == "HEAD" || length.is_none_or(|length: usize| length == response.body.len());
-    whole.then_some(response)
+    let whole = length.map_or(ended, |length: usize| length == response.body.len());
+    (method == "HEAD" || whole).then_some(response)
 }
