@@ -25,6 +25,11 @@ use crate::path::{Path, PathError};
 use crate::source;
 use crate::types::Sequence;
 
+/// A file's name in one line, whatever is in it.
+fn shown(path: &FilePath) -> String {
+    path.display().to_string().escape_debug().to_string()
+}
+
 /// Why nothing came of it.
 #[derive(Debug, Error)]
 pub enum ClientError {
@@ -41,7 +46,7 @@ pub enum ClientError {
     #[error("the daemon said something unexpected: install the same release everywhere")]
     Unexpected,
     /// A file cannot be read.
-    #[error("`{}` cannot be read", path.display())]
+    #[error("`{}` cannot be read", shown(path))]
     File {
         /// Which.
         path: PathBuf,
@@ -49,7 +54,7 @@ pub enum ClientError {
         source: io::Error,
     },
     /// A file cannot be an object.
-    #[error("`{}`: {why}", path.display())]
+    #[error("`{}`: {why}", shown(path))]
     Name {
         /// Which.
         path: PathBuf,
@@ -57,13 +62,13 @@ pub enum ClientError {
         why: PathError,
     },
     /// It is neither a file nor a folder.
-    #[error("`{}` is no file: move it out of the folder", .0.display())]
+    #[error("`{}` is no file: move it out of the folder", shown(.0))]
     Kind(PathBuf),
     /// A link that leads elsewhere.
-    #[error("`{}` leads out of the folder, or to no file: replace it by what it stands for", .0.display())]
+    #[error("`{}` leads out of the folder, or to no file: replace it by what it stands for", shown(.0))]
     Link(PathBuf),
     /// It changes all the time.
-    #[error("`{}` changes while it is read: publish when it has come to rest", .0.display())]
+    #[error("`{}` changes while it is read: publish when it has come to rest", shown(.0))]
     Restless(PathBuf),
     /// There is nothing in it.
     #[error(
@@ -472,7 +477,10 @@ fn scan(source: &FilePath, into: Option<&Path>) -> Result<(PathBuf, Files), Clie
     for entry in walkdir::WalkDir::new(&root) {
         let entry = entry.map_err(|error| {
             let path = error.path().unwrap_or(&root).to_owned();
-            ClientError::File { path, source: error.into() }
+            // Without what it says around that: it names the path once more.
+            let source = error.into_io_error();
+            let source = source.unwrap_or_else(|| io::Error::other("links lead in a circle"));
+            ClientError::File { path, source }
         })?;
         let shown = entry.path();
         let kind = entry.file_type();

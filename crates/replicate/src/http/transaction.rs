@@ -79,7 +79,7 @@ pub(super) enum Malformed {
     Stream,
     #[error("the stream ends before the transaction does: send it again")]
     Cut,
-    #[error("`{0}`: {1}")]
+    #[error("`{}`: {}", .0.escape_debug(), .1)]
     Path(String, PathError),
     #[error("`{0}` is changed twice: name it once")]
     Twice(Path),
