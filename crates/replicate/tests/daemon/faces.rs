@@ -1,15 +1,16 @@
 //! What origin and replicas answer by HTTP.
 
 use std::net::SocketAddr;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
+use lull_replicate::daemon::ReplicaEvent;
 use lull_replicate::http::{Blocked, OriginFace, ReplicaFace};
 use lull_replicate::origin::{Put, Transaction};
 use lull_replicate::types::{Digest, Metadata, Sequence};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 
-use crate::mounts::{LARGE, bare};
+use crate::mounts::{LARGE, LIMIT, bare};
 use crate::site::{Site, body, path, patient, runtime};
 
 /// A response: its status, its head, and what is behind it.
@@ -75,6 +76,116 @@ fn what_needs_no_body_waits_for_none() {
         let other = ask(address, "GET", "/a", "If-None-Match: \"other\"\r\n", b"").await;
         assert_eq!((other.0, other.2), (200, large));
         assert_eq!(site.replica(0).status().demands, 1);
+        face.close().await;
+        site.stop().await;
+    });
+}
+
+#[test]
+fn a_part_is_one_of_the_version_that_whoever_asks_has_the_rest_of() {
+    runtime().block_on(async {
+        let mut site = Site::new(1).await;
+        let (old, new) = (body(1, LARGE), body(2, LARGE + 1));
+        let sequence = site.write(&[("a", Some(&old))]).await;
+        site.reach(sequence).await;
+        let (listener, address) = listen().await;
+        let face = ReplicaFace::open(listener, site.replica(0).clone(), Blocked::Wait);
+        let tag = |of: &[u8]| format!("\"{}\"", Digest::of(of));
+        let get = async |place: &str, headers: &str| ask(address, "GET", place, headers, b"").await;
+        for (round, current) in [&old, &new].into_iter().enumerate() {
+            if round == 1 {
+                let sequence = site.write(&[("a", Some(&new))]).await;
+                site.reach(sequence).await;
+            }
+            let whole = get("/a", "").await;
+            let date = whole.header("last-modified").expect("a date").to_owned();
+            for (condition, is_part) in [
+                (String::new(), true),
+                (format!("If-Range: {}\r\n", tag(&old)), round == 0),
+                (format!("If-Range: {}\r\n", tag(&new)), round == 1),
+                // Weakly the same may differ in its bytes, and two versions may have one second.
+                (format!("If-Range: W/{}\r\n", tag(current)), false),
+                (format!("If-Range: {date}\r\n"), false),
+                ("If-Range: nonsense\r\n".to_owned(), false),
+            ] {
+                let range = format!("Range: bytes=70000-70009\r\n{condition}");
+                let answer = get("/a", &range).await;
+                let (status, bytes) =
+                    if is_part { (206, &current[70_000..70_010]) } else { (200, &current[..]) };
+                assert!((answer.0, &answer.2[..]) == (status, bytes), "{range}: {}", answer.1);
+                assert_eq!(answer.header("etag"), Some(&*tag(current)), "{range}");
+                let content_range = format!("bytes 70000-70009/{}", current.len());
+                let shown = is_part.then_some(&*content_range);
+                assert_eq!(answer.header("content-range"), shown, "{range}");
+            }
+        }
+        face.close().await;
+        site.stop().await;
+    });
+}
+
+#[test]
+fn a_range_of_nothing_is_told_with_the_size() {
+    runtime().block_on(async {
+        let mut site = Site::new(1).await;
+        let sequence = site.write(&[("a", Some(&body(1, 10))), ("empty", Some(b""))]).await;
+        site.reach(sequence).await;
+        let (listener, address) = listen().await;
+        let face = ReplicaFace::open(listener, site.replica(0).clone(), Blocked::Wait);
+        for (place, range, expected) in [
+            ("/a", "bytes=9-", (206, "bytes 9-9/10", 1)),
+            ("/a", "bytes=0-99", (206, "bytes 0-9/10", 10)),
+            ("/a", "bytes=-3", (206, "bytes 7-9/10", 3)),
+            ("/a", "bytes=10-", (416, "bytes */10", 0)),
+            ("/a", "bytes=10-20", (416, "bytes */10", 0)),
+            ("/a", "bytes=-0", (416, "bytes */10", 0)),
+            ("/empty", "bytes=0-", (416, "bytes */0", 0)),
+            ("/empty", "bytes=-1", (416, "bytes */0", 0)),
+            // What is not understood is not looked at.
+            ("/a", "bytes=5-4", (200, "", 10)),
+            ("/a", "bytes=0-1,3-4", (200, "", 10)),
+            ("/a", "lines=0-1", (200, "", 10)),
+        ] {
+            let headers = format!("Range: {range}\r\n");
+            let answer = ask(address, "GET", place, &headers, b"").await;
+            let told = answer.header("content-range").unwrap_or_default();
+            assert_eq!((answer.0, told, answer.2.len()), expected, "{place} {range}");
+        }
+        face.close().await;
+        site.stop().await;
+    });
+}
+
+#[test]
+fn age_grows_while_nothing_is_heard_of_the_origin_and_is_small_again_when_it_is() {
+    runtime().block_on(async {
+        let mut site = Site::new(1).await;
+        let sequence = site.write(&[("a", Some(b"1"))]).await;
+        site.reach(sequence).await;
+        let (listener, address) = listen().await;
+        let face = ReplicaFace::open(listener, site.replica(0).clone(), Blocked::Wait);
+        let age = async || {
+            let answer = ask(address, "GET", "/a", "", b"").await;
+            assert_eq!((answer.0, &answer.2[..]), (200, &b"1"[..]));
+            answer.header("age").and_then(|age| age.parse::<u64>().ok()).expect("seconds")
+        };
+        site.crash_origin();
+        site.told(0, |event| matches!(event, ReplicaEvent::Disconnected { .. })).await;
+        let begun = Instant::now();
+        let first = age().await;
+        let mut ages = vec![first];
+        while begun.elapsed() < Duration::from_millis(3_200) {
+            tokio::time::sleep(Duration::from_millis(100)).await;
+            ages.push(age().await);
+        }
+        assert!(ages.is_sorted() && ages.last() >= Some(&(first + 3)), "{ages:?}");
+        site.start_origin().await;
+        let back = async {
+            while age().await > 1 {
+                tokio::time::sleep(Duration::from_millis(20)).await;
+            }
+        };
+        tokio::time::timeout(LIMIT, back).await.expect("it is heard again");
         face.close().await;
         site.stop().await;
     });
