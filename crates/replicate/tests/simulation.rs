@@ -2,9 +2,10 @@
 //!
 //! `LULL_REPLICATE_SEEDS` is how many (1,000), `LULL_REPLICATE_SEED` one alone, and
 //! `LULL_REPLICATE_STEPS` how long each is. `LULL_REPLICATE_DATABASE_SEEDS` is how many of them with
-//! the real store (50).
+//! the real store (1,000), which takes most of the time: 40 ms each, so all processors have a share.
 
 use std::str::FromStr;
+use std::thread;
 
 use lull_replicate::Fault;
 use lull_replicate::checker::Violation;
@@ -12,8 +13,6 @@ use lull_replicate::simulate::{Options, Outcome, Situation, Storage, run};
 
 const SEEDS: u64 = 1_000;
 const STEPS: u64 = 2_000;
-/// Seeds with databases, which are slower.
-const SEEDS_WITH_DATABASES: u64 = 50;
 /// Seeds in which a bug has to be found.
 const SEEDS_OF_BUGS: u64 = 5_000;
 
@@ -73,21 +72,33 @@ fn promises_are_kept_whatever_fails() {
 fn promises_are_kept_with_databases_whose_power_fails() {
     let seeds = match variable("LULL_REPLICATE_SEED") {
         Some(seed) => seed..seed + 1,
-        None => 0..variable("LULL_REPLICATE_DATABASE_SEEDS").unwrap_or(SEEDS_WITH_DATABASES),
+        None => 0..variable("LULL_REPLICATE_DATABASE_SEEDS").unwrap_or(SEEDS),
     };
-    let (mut survived, mut lost) = (0, 0);
-    for seed in seeds.clone() {
-        let storage = Storage::Database;
-        let outcome = run(Options { seed, steps: steps(), fault: None, storage });
-        assert!(
-            outcome.is_fine(),
-            "LULL_REPLICATE_SEED={seed}: {:?} {:?}",
-            outcome.violations,
-            outcome.stuck
-        );
-        survived += u64::from(outcome.situations.has(Situation::Unacknowledged));
-        lost += u64::from(outcome.situations.has(Situation::LostWrite));
-    }
+    let share = |seeds: Vec<u64>| {
+        let (mut survived, mut lost) = (0, 0);
+        for seed in seeds {
+            let storage = Storage::Database;
+            let outcome = run(Options { seed, steps: steps(), fault: None, storage });
+            assert!(
+                outcome.is_fine(),
+                "LULL_REPLICATE_SEED={seed}: {:?} {:?}",
+                outcome.violations,
+                outcome.stuck
+            );
+            survived += u64::from(outcome.situations.has(Situation::Unacknowledged));
+            lost += u64::from(outcome.situations.has(Situation::LostWrite));
+        }
+        (survived, lost)
+    };
+    let processors = thread::available_parallelism().map_or(1, |count| count.get());
+    let (survived, lost) = thread::scope(|scope| {
+        let shares = (0..processors).map(|at| seeds.clone().skip(at).step_by(processors).collect());
+        let running: Vec<_> = shares.map(|seeds| scope.spawn(|| share(seeds))).collect();
+        running.into_iter().fold((0, 0), |(survived, lost), one| {
+            let (more_survived, more_lost) = one.join().expect("a seed has failed");
+            (survived + more_survived, lost + more_lost)
+        })
+    });
     println!("{seeds:?}: {lost} have lost unsynced writes, in {survived} one was there");
     // Else the power has failed at moments only at which nothing was under way.
     assert!(seeds.end - seeds.start < 20 || (survived > 0 && lost > 0), "{survived}, {lost}");
