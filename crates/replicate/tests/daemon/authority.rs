@@ -112,6 +112,8 @@ fn a_replica_joins_again_where_it_was_and_keeps_what_it_has() {
         let large = body(7, 300_000);
         let sequence = site.write(&[("a", Some(&large))]).await;
         site.reach(sequence).await;
+        // Its first state a replica applies at once, and the body comes later.
+        patient("the body", || site.replica(0).status().valid_bytes == 300_000).await;
         site.origin().revoke("replica-0").expect("there is one");
         let (folder, ticket) = (site.folder().join("0"), site.ticket("replica-0"));
         let running = join(&folder, ticket.clone(), &site.clock()).await;
