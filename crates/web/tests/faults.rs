@@ -10,8 +10,8 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use common::{Peer, get, header, nobody, proxy, proxy_with, upstream};
-use lull_web::proxy::{Event, Failure};
+use common::{Peer, get, header, mirror, nobody, proxy, proxy_with, upstream};
+use lull_web::proxy::{AccessLog, Event, Failure};
 
 const SHORT: Duration = Duration::from_millis(200);
 
@@ -406,6 +406,28 @@ fn a_big_upload_is_streamed_no_faster_than_it_is_taken() {
         assert_eq!(client.answer().text(), "all of it");
     });
     assert!(grown < SMALL, "{grown} bytes more");
+}
+
+#[test]
+fn where_the_disk_is_full_visitors_are_served_and_the_log_is_missed_once() {
+    let log = AccessLog::File("/dev/full".into());
+    let proxy = proxy_with(mirror(), |config| config.access_log = Some(log), None);
+    let lost = || proxy.told(|event| matches!(event, Event::LogLost { .. }));
+    let begun = Instant::now();
+    // Lines go to the disk a fifth of a second after they were written, and then the next ones.
+    while begun.elapsed() < Duration::from_millis(1_500) {
+        assert_eq!(proxy.get("/").status(), 200);
+        thread::sleep(Duration::from_millis(20));
+    }
+    assert_eq!(lost(), 1);
+    proxy.server.stop();
+    let events = proxy.events.lock().unwrap();
+    let why = events.iter().find_map(|event| match event {
+        Event::LogLost { why } => Some(why.as_str()),
+        _ => None,
+    });
+    assert!(why.is_some_and(|why| why.contains("No space left")), "{why:?}");
+    assert_eq!(events.iter().filter(|event| matches!(event, Event::LogLost { .. })).count(), 1);
 }
 
 #[test]

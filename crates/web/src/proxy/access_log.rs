@@ -1,13 +1,14 @@
 //! The access log in Combined format, written by a thread of its own.
 
 use std::fs::{File, OpenOptions};
-use std::io::{self, BufWriter, Write};
+use std::io::{self, BufWriter, Read, Seek, SeekFrom, Write};
 use std::net::IpAddr;
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::thread::{self, JoinHandle};
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use http::header::{HeaderValue, REFERER, USER_AGENT};
 use http::uri::PathAndQuery;
@@ -181,6 +182,7 @@ impl Log {
             waiting: Arc::clone(&waiting),
             lost: Arc::clone(&lost),
             listener,
+            due: None,
             has_told: false,
         };
         let thread = thread::Builder::new()
@@ -212,12 +214,30 @@ enum Output {
 }
 
 fn open(to: &AccessLog) -> io::Result<Output> {
-    Ok(match to {
-        AccessLog::Stdout => Output::Stdout(BufWriter::new(io::stdout())),
-        AccessLog::File(path) => {
-            Output::File(BufWriter::new(OpenOptions::new().create(true).append(true).open(path)?))
-        }
-    })
+    let AccessLog::File(path) = to else {
+        return Ok(Output::Stdout(BufWriter::new(io::stdout())));
+    };
+    let file = OpenOptions::new().create(true).append(true).open(path)?;
+    let is_torn = ends_within_a_line(&file, path).unwrap_or(false);
+    let mut file = BufWriter::new(file);
+    if is_torn {
+        file.write_all(b"\n")?;
+    }
+    Ok(Output::File(file))
+}
+
+/// Whether a log has half a line at its end: a full disk has taken no more of it, or a process was
+/// killed. The next line would be lost with it.
+fn ends_within_a_line(log: &File, path: &Path) -> io::Result<bool> {
+    // Who reads a pipe takes something out of it.
+    if !log.metadata()?.is_file() || log.metadata()?.len() == 0 {
+        return Ok(false);
+    }
+    let mut there = File::open(path)?;
+    there.seek(SeekFrom::End(-1))?;
+    let mut last = [0];
+    there.read_exact(&mut last)?;
+    Ok(last != *b"\n")
 }
 
 struct Writer {
@@ -227,48 +247,59 @@ struct Writer {
     waiting: Arc<AtomicUsize>,
     lost: Arc<AtomicU64>,
     listener: Listener,
+    /// When what is written goes to the disk, if there is any.
+    due: Option<Instant>,
     /// Whether the operator knows that lines are being lost.
     has_told: bool,
 }
 
 impl Writer {
     fn run(mut self) {
-        let mut is_clean = true;
         loop {
-            let message = if is_clean {
-                self.received.recv().map_err(|_| RecvTimeoutError::Disconnected)
-            } else {
-                self.received.recv_timeout(TOGETHER)
+            let message = match self.due.map(|due| due.saturating_duration_since(Instant::now())) {
+                None => self.received.recv().map_err(|_| RecvTimeoutError::Disconnected),
+                // However many lines come.
+                Some(Duration::ZERO) => Err(RecvTimeoutError::Timeout),
+                Some(wait) => self.received.recv_timeout(wait),
             };
             let result = match message {
                 Ok(Message::Line(line, status, bytes)) => {
-                    is_clean = false;
                     self.waiting.fetch_sub(line.bytes(), Ordering::Relaxed);
+                    self.due.get_or_insert_with(|| Instant::now() + TOGETHER);
                     match &mut self.output {
                         Output::File(file) => line.write(file, status, bytes),
                         Output::Stdout(out) => line.write(out, status, bytes),
                     }
                 }
                 Ok(Message::Reopen) => self.reopen(),
-                Err(RecvTimeoutError::Timeout) => {
-                    is_clean = true;
-                    self.flush()
-                }
+                Err(RecvTimeoutError::Timeout) => self.flush(),
                 Err(RecvTimeoutError::Disconnected) => {
-                    let result = self.flush();
-                    self.note(result);
+                    if let Err(error) = self.flush() {
+                        self.tell(error.to_string());
+                    }
                     return;
                 }
             };
-            self.note(result);
+            if let Err(error) = result {
+                self.give_up(&error);
+            }
         }
     }
 
+    /// Has the disk take all that was written.
     fn flush(&mut self) -> io::Result<()> {
         match &mut self.output {
             Output::File(file) => file.flush(),
             Output::Stdout(out) => out.flush(),
+        }?;
+        // Only now they are there: what the disk has no room for was taken by the buffer before.
+        if self.due.take().is_some() {
+            match self.lost.swap(0, Ordering::Relaxed) {
+                0 => self.has_told = false,
+                lost => self.tell(format!("the disk was too slow for {lost} of them")),
+            }
         }
+        Ok(())
     }
 
     fn reopen(&mut self) -> io::Result<()> {
@@ -277,30 +308,23 @@ impl Writer {
         flushed
     }
 
+    /// Loses what could not be written: it would stand before every later line.
+    fn give_up(&mut self, error: &io::Error) {
+        self.due = None;
+        self.lost.store(0, Ordering::Relaxed);
+        if let Ok(output) = open(&self.to) {
+            let old = std::mem::replace(&mut self.output, output);
+            if let Output::File(file) = old {
+                let _ = file.into_parts();
+            }
+        }
+        self.tell(error.to_string());
+    }
+
     /// Tells once that lines are lost, until they are not.
-    fn note(&mut self, result: io::Result<()>) {
-        let lost = self.lost.swap(0, Ordering::Relaxed);
-        let why = match result {
-            Err(error) => {
-                // What could not be written would stand before every later line.
-                if let Ok(output) = open(&self.to) {
-                    let old = std::mem::replace(&mut self.output, output);
-                    if let Output::File(file) = old {
-                        let _ = file.into_parts();
-                    }
-                }
-                Some(error.to_string())
-            }
-            Ok(()) if lost > 0 => Some(format!("the disk was too slow for {lost} of them")),
-            Ok(()) => None,
-        };
-        match why {
-            Some(why) if !self.has_told => {
-                self.has_told = true;
-                self.listener.tell(&Event::LogLost { why });
-            }
-            Some(_) => {}
-            None => self.has_told = false,
+    fn tell(&mut self, why: String) {
+        if !std::mem::replace(&mut self.has_told, true) {
+            self.listener.tell(&Event::LogLost { why });
         }
     }
 }
@@ -365,6 +389,23 @@ mod tests {
         let entry = reader.read(line.trim_end().as_bytes()).unwrap();
         assert_eq!((entry.client.as_ref(), entry.status), ("192.0.2.7", 200));
         assert_eq!(entry.agent.as_deref(), Some("Mozilla/5.0"));
+    }
+
+    #[test]
+    fn after_half_a_line_comes_a_new_one() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("access.log");
+        for (before, expected) in
+            [("", "new\n"), ("old\n", "old\nnew\n"), ("old\nhalf", "old\nhalf\nnew\n")]
+        {
+            std::fs::write(&path, before).unwrap();
+            let Output::File(mut log) = open(&AccessLog::File(path.clone())).unwrap() else {
+                panic!("it is a file")
+            };
+            log.write_all(b"new\n").unwrap();
+            log.flush().unwrap();
+            assert_eq!(std::fs::read_to_string(&path).unwrap(), expected);
+        }
     }
 
     #[test]
