@@ -285,6 +285,7 @@ fn as_json(event: &Event) -> String {
         }
         Event::NotLearned { why }
         | Event::ModelAside { why }
+        | Event::ModelUnsaved { why }
         | Event::NoBudget { why }
         | Event::CertificateKept { why }
         | Event::UpstreamDown { why }

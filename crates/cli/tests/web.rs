@@ -1,5 +1,7 @@
 //! `lull web` as a process: it says when it is ready, reloads, and ends as asked.
 
+#[path = "web/full_disk.rs"]
+mod full_disk;
 mod support;
 
 use std::fs;
@@ -25,8 +27,12 @@ struct Web {
 
 impl Web {
     fn start(upstream: &str, arguments: &[&str]) -> Self {
-        let mut command =
-            lull(&["web", "--json", "--listen", "127.0.0.1:0", "--upstream", upstream]);
+        Web::by(&mut lull(&[]), upstream, arguments)
+    }
+
+    /// By a command that is `lull`, or runs it somewhere else.
+    fn by(command: &mut Command, upstream: &str, arguments: &[&str]) -> Self {
+        command.args(["web", "--json", "--listen", "127.0.0.1:0", "--upstream", upstream]);
         let mut process = Kept::spawn(command.args(arguments).stderr(Stdio::piped()));
         let told = BufReader::new(process.0.stderr.take().unwrap()).lines();
         let mut web = Web { process, told, earlier: Vec::new(), port: 0 };
@@ -63,6 +69,13 @@ impl Web {
         let mut answer = String::new();
         stream.read_to_string(&mut answer).unwrap();
         answer
+    }
+
+    /// What it told until its end, and nobody waited for.
+    fn rest(&mut self) -> Vec<Value> {
+        let told = self.told.by_ref().map(|line| serde_json::from_str(&line.unwrap()).unwrap());
+        self.earlier.extend(told);
+        std::mem::take(&mut self.earlier)
     }
 
     fn signal(&self, name: &str) {
@@ -162,13 +175,18 @@ fn a_hang_up_opens_the_log_anew() {
 
 /// Clients that all went from one page to another, as a Common log.
 fn log() -> String {
+    log_of(6, ["/a", "/b"])
+}
+
+/// The same of other pages, and at another hour.
+fn log_of(hour: u32, pages: [&str; 2]) -> String {
     let line = |client: u32, second: u32, path: &str| {
         format!(
-            "192.0.2.{client} - - [01/Aug/2026:06:{client:02}:{second:02} +0000] \
+            "192.0.2.{client} - - [01/Aug/2026:{hour:02}:{client:02}:{second:02} +0000] \
              \"GET {path} HTTP/1.1\" 200 2\n"
         )
     };
-    (1..40).map(|client| line(client, 0, "/a") + &line(client, 9, "/b")).collect()
+    (1..40).map(|client| line(client, 0, pages[0]) + &line(client, 9, pages[1])).collect()
 }
 
 /// Asks for hints as the script does.
@@ -188,6 +206,16 @@ fn hints(web: &Web, page: &str) -> String {
     answer
 }
 
+/// Waits until a page is hinted on another one, once the monitor knows what is usual of the server.
+#[track_caller]
+fn until_hinted(web: &Web, on: &str, page: &str) {
+    let (started, hint) = (Instant::now(), format!(r#""url":"{page}""#));
+    while !hints(web, on).contains(&hint) {
+        assert!(started.elapsed() < LIMIT, "there is never a hint");
+        thread::sleep(Duration::from_millis(300));
+    }
+}
+
 #[test]
 fn what_was_learned_survives_a_kill() {
     let folder = tempfile::tempdir().unwrap();
@@ -202,12 +230,7 @@ fn what_was_learned_survives_a_kill() {
     web.process.0.wait().unwrap();
 
     let web = Web::start(&upstream, &["--model", &model, "--hold-back", "0"]);
-    // Once the monitor knows what is usual of the server.
-    let started = Instant::now();
-    while !hints(&web, "/a").contains(r#""url":"/b""#) {
-        assert!(started.elapsed() < LIMIT, "there is never a hint");
-        thread::sleep(Duration::from_millis(300));
-    }
+    until_hinted(&web, "/a", "/b");
 }
 
 #[test]
@@ -223,11 +246,7 @@ fn the_site_is_served_while_the_log_is_read() {
     assert!(hints(&web, "/a").contains(r#""hints":[],"wait":30.0"#));
     fs::write(&pipe, log()).unwrap();
     assert_eq!(web.wait_for("learned")["requests"], 78);
-    let started = Instant::now();
-    while !hints(&web, "/a").contains(r#""url":"/b""#) {
-        assert!(started.elapsed() < LIMIT, "there is never a hint");
-        thread::sleep(Duration::from_millis(300));
-    }
+    until_hinted(&web, "/a", "/b");
 
     // The end comes also where nobody ever does.
     let mut web = Web::start(&upstream, &arguments);

@@ -93,7 +93,10 @@ fn site_by(settings: Settings, nps: impl FnOnce(Settings, Save) -> Nps) -> Site 
     });
     let saved: Arc<Mutex<Option<Model>>> = Arc::default();
     let keep = Arc::clone(&saved);
-    let save: Save = Box::new(move |model: &Model| *keep.lock().unwrap() = Some(model.clone()));
+    let save: Save = Box::new(move |model: &Model| {
+        *keep.lock().unwrap() = Some(model.clone());
+        Ok(())
+    });
     let nps = Arc::new(nps(settings, save));
     let change = |config: &mut lull_web::proxy::Config| config.trust_forwarded = true;
     let proxy = proxy_with(address, change, Some(Arc::clone(&nps) as _));

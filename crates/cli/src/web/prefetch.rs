@@ -1,6 +1,7 @@
 //! What `lull web` is told of prefetching.
 
 use std::fs;
+use std::io;
 use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -193,19 +194,14 @@ impl PrefetchArgs {
     }
 }
 
-/// Saves into a file that is there whole or not at all. A failure is told once, until it works
-/// again.
+/// Saves into a file that is there whole or not at all.
 fn save(path: PathBuf) -> Save {
-    let mut is_told = false;
     Box::new(move |model: &Model| {
         let saved = Replacement::begin(&path).and_then(|file| file.finish(|to| model.write(to)));
-        if let Err(error) = &saved
-            && !is_told
-        {
+        saved.map_err(|error| {
             let path = path.display();
-            crate::complain(&anyhow::anyhow!("the model {path} cannot be written ({error})"));
-        }
-        is_told = saved.is_err();
+            io::Error::new(error.kind(), format!("the model {path} cannot be written ({error})"))
+        })
     })
 }
 

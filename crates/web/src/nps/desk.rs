@@ -22,6 +22,7 @@ use lull_speculate::observe::{ClientId, Kind as UrlKind, UrlId, Visit};
 use lull_speculate::predict::{Candidate, Predictor as _, Question, prioritise};
 use tokio::sync::oneshot;
 
+use super::keeping::{Keeping, Save};
 use super::who::Who;
 use super::{Shared, lock, reasons, wall};
 use crate::policy::fields;
@@ -51,9 +52,6 @@ const SHADOWED: usize = 1 << 14;
 /// So long the end waits for a desk that does not hear, and looks again so often.
 const LAST_WAIT: Duration = Duration::from_secs(5);
 const LAST_LOOK: Duration = Duration::from_millis(10);
-
-/// Keeps a model beyond the end of the program. What goes wrong is its own to tell.
-pub type Save = Box<dyn FnMut(&Model) + Send>;
 
 /// Makes the model to begin with, from what was kept and from logs, while the site is served already. It
 /// tells what the owner wants to know, and gives up once the other says that it is the end: then there
@@ -196,8 +194,7 @@ struct Worker {
     messages: Receiver<Message>,
     waiting: Arc<AtomicUsize>,
     model: Model,
-    save: Option<Save>,
-    is_saved: bool,
+    keeping: Keeping,
     ranked: Vec<Candidate>,
     prioritised: Vec<(f32, Candidate)>,
     /// Of the shadow mode.
@@ -230,8 +227,7 @@ impl Beginning {
             messages,
             waiting,
             model,
-            save,
-            is_saved: false,
+            keeping: Keeping::new(save),
             ranked: Vec::new(),
             prioritised: Vec::new(),
             shadow: Box::default(),
@@ -319,7 +315,7 @@ impl Worker {
     /// Answers until the end. Saves at the beginning, as the model may have learned from logs, every
     /// minute, and at the end.
     fn run(mut self, shared: &Arc<Shared>) {
-        self.save();
+        self.keep(shared);
         let mut next = Instant::now() + EVERY;
         loop {
             let message =
@@ -354,17 +350,14 @@ impl Worker {
             if Instant::now() >= next {
                 next = Instant::now() + EVERY;
                 self.model.forget(timestamp(wall()));
-                self.save();
+                self.keep(shared);
             }
         }
-        self.save();
+        self.keep(shared);
     }
 
-    fn save(&mut self) {
-        if let Some(save) = self.save.as_mut().filter(|_| !self.is_saved) {
-            save(&self.model);
-            self.is_saved = true;
-        }
+    fn keep(&mut self, shared: &Shared) {
+        self.keeping.keep(&self.model, |event| shared.tell(event));
     }
 
     fn learn(&mut self, visited: &Visited) -> Option<Visit> {
@@ -383,7 +376,7 @@ impl Worker {
         };
         // Why nothing is learned from some requests is for `lull predict` to say.
         let visit = self.model.learn(&entry).ok()?;
-        self.is_saved = false;
+        self.keeping.learned();
         Some(visit)
     }
 

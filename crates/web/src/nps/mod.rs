@@ -22,6 +22,7 @@ mod desk;
 mod guarded;
 mod hints;
 mod in_front;
+mod keeping;
 mod lengths;
 mod monitor;
 mod munged;
@@ -66,7 +67,8 @@ use who::{Clients, Who};
 
 pub use access::Access;
 pub use caps::ByteCaps;
-pub use desk::{Learn, Save};
+pub use desk::Learn;
+pub use keeping::Save;
 pub use monitor::MonitorSettings;
 pub use names::{NoName, site_name};
 pub use service_worker::ServiceWorker;
@@ -155,9 +157,8 @@ const OFF_LOOK: Duration = Duration::from_secs(1);
 
 impl Nps {
     /// Prefetching by these settings, and by what `model` has learned and goes on to learn; it is
-    /// given to `save` when the proxy starts, every minute if it has learned something, and at the
-    /// end. Nothing is
-    /// fetched ahead before the site's robots.txt is known, which is asked for when the proxy
+    /// given to `save` when the proxy starts, every minute if it has learned something or was not
+    /// kept the last time, and at the end. Nothing is fetched ahead before the site's robots.txt is known, which is asked for when the proxy
     /// starts.
     pub fn new(settings: Settings, model: Model, save: Option<Save>) -> Self {
         Nps::beginning(settings, desk::Begin::With(Box::new(model)), save)

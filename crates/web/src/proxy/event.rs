@@ -75,6 +75,12 @@ pub enum Event {
         /// What is wrong with it, and where it is now.
         why: String,
     },
+    /// What was learned cannot be kept, and what was kept before is there still. It is tried again
+    /// each minute and at the end. Told once until it works.
+    ModelUnsaved {
+        /// What is wrong, and with what.
+        why: String,
+    },
     /// Since the start no request was for the site by one of its names, for a minute at least. Told
     /// once.
     NoneOfSite {
@@ -144,6 +150,7 @@ impl Event {
             Event::Learned { .. } => "learned",
             Event::NotLearned { .. } => "not-learned",
             Event::ModelAside { .. } => "model-aside",
+            Event::ModelUnsaved { .. } => "model-unsaved",
             Event::NoneOfSite { .. } => "none-of-site",
             Event::ForwardedUnread { .. } => "forwarded-unread",
             Event::NoBudget { .. } => "no-budget",
@@ -169,6 +176,7 @@ impl Event {
                 | Event::BehindCdn { .. }
                 | Event::NotLearned { .. }
                 | Event::ModelAside { .. }
+                | Event::ModelUnsaved { .. }
                 | Event::NoneOfSite { .. }
                 | Event::ForwardedUnread { .. }
                 | Event::NoBudget { .. }
@@ -217,6 +225,7 @@ impl fmt::Display for Event {
             }
             Event::NotLearned { why } => write!(f, "not all is learned that should be: {why}"),
             Event::ModelAside { why } => write!(f, "learning begins anew: {why}"),
+            Event::ModelUnsaved { why } => write!(f, "what was learned is not kept: {why}"),
             Event::NoneOfSite { host } => write!(
                 f,
                 "no request was for the site, the last was for {host}: these pass as they are; name \
