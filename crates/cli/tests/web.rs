@@ -2,6 +2,8 @@
 
 #[path = "web/full_disk.rs"]
 mod full_disk;
+#[path = "web/keeping.rs"]
+mod keeping;
 mod support;
 
 use std::fs;
