@@ -1,5 +1,7 @@
 //! `lull web` as a process: it says when it is ready, reloads, and ends as asked.
 
+#[path = "web/bodies.rs"]
+mod bodies;
 #[path = "web/full_disk.rs"]
 mod full_disk;
 #[path = "web/keeping.rs"]
