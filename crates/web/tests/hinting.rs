@@ -1,8 +1,11 @@
 //! The hint server and the monitor behind the proxy, over real sockets.
 #![forbid(unsafe_code)]
 
+#[path = "hinting/busy_disk.rs"]
+mod busy_disk;
 mod common;
 
+use std::net::SocketAddr;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::channel;
 use std::sync::{Arc, Mutex};
@@ -60,7 +63,6 @@ fn site_learning(learn: Learn) -> Site {
 }
 
 fn site_by(settings: Settings, nps: impl FnOnce(Settings, Save) -> Nps) -> Site {
-    let settings = Settings { trust_forwarded: true, ..settings };
     let asked: Arc<Mutex<Vec<String>>> = Arc::default();
     let delay: Arc<AtomicU64> = Arc::default();
     let (heard, slow) = (Arc::clone(&asked), Arc::clone(&delay));
@@ -91,6 +93,16 @@ fn site_by(settings: Settings, nps: impl FnOnce(Settings, Save) -> Nps) -> Site 
             ));
         }
     });
+    Site { asked, delay, ..site_before(address, settings, nps) }
+}
+
+/// The same before a server of one's own, which nobody listens to.
+fn site_before(
+    server: SocketAddr,
+    settings: Settings,
+    nps: impl FnOnce(Settings, Save) -> Nps,
+) -> Site {
+    let settings = Settings { trust_forwarded: true, ..settings };
     let saved: Arc<Mutex<Option<Model>>> = Arc::default();
     let keep = Arc::clone(&saved);
     let save: Save = Box::new(move |model: &Model| {
@@ -99,8 +111,8 @@ fn site_by(settings: Settings, nps: impl FnOnce(Settings, Save) -> Nps) -> Site 
     });
     let nps = Arc::new(nps(settings, save));
     let change = |config: &mut lull_web::proxy::Config| config.trust_forwarded = true;
-    let proxy = proxy_with(address, change, Some(Arc::clone(&nps) as _));
-    Site { proxy, nps, asked, delay, saved }
+    let proxy = proxy_with(server, change, Some(Arc::clone(&nps) as _));
+    Site { proxy, nps, asked: Arc::default(), delay: Arc::default(), saved }
 }
 
 impl Site {

@@ -66,6 +66,16 @@ impl Nginx {
         fs::write(self.folder.path().join(name), contents).unwrap();
     }
 
+    /// Its process, which is one.
+    pub(crate) fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// Where its files are.
+    pub(crate) fn folder(&self) -> &Path {
+        self.folder.path()
+    }
+
     /// What it has logged.
     pub(crate) fn log(&self) -> String {
         fs::read_to_string(self.folder.path().join("access.log")).unwrap()

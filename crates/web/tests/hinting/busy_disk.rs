@@ -1,0 +1,140 @@
+//! A server that waits for its disk, and not for its processor: nginx, whose files come from a disk that
+//! carries so many reads a second and no more.
+
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::{env, fs};
+
+use lull_testing::{Missing, needs};
+
+use super::*;
+use crate::common::nginx::Nginx;
+
+/// The kernel's controller of who may use which disk how much.
+const CONTROLLER: &str = "/sys/fs/cgroup/blkio";
+const READS: &str = "blkio.throttle.read_iops_device";
+/// What the disk carries, in reads a second.
+const READS_A_SECOND: u32 = 100;
+/// Programs that read from it all the time, each with one read under way. So the next one has to wait for
+/// a quarter of a second.
+const READERS: usize = 25;
+
+fn throttle() -> Result<(), Missing> {
+    lull_testing::root()?;
+    if disk(&env::temp_dir()).is_none() {
+        return Err(Missing::new("no disk under the folder of temporary files"));
+    }
+    if Path::new(CONTROLLER).join(READS).exists() {
+        Ok(())
+    } else {
+        Err(Missing::new(format!("no {CONTROLLER}: cgroups of version 1, to slow a disk down")))
+    }
+}
+
+/// The disk that a file is on, as the kernel names it: that of a partition, as it is the disk that is
+/// slowed down.
+fn disk(file: &Path) -> Option<String> {
+    let device = fs::metadata(file).unwrap().dev();
+    // As makedev(3) puts them together.
+    let major = device >> 8 & 0xfff | device >> 32 & !0xfff;
+    let minor = device & 0xff | device >> 12 & !0xff;
+    let block = fs::canonicalize(format!("/sys/dev/block/{major}:{minor}")).ok()?;
+    let whole = if block.join("partition").exists() { block.parent()? } else { &block };
+    Some(fs::read_to_string(whole.join("dev")).ok()?.trim().to_owned())
+}
+
+/// A group of processes that share what the disk carries. It is removed at the end, which has to come
+/// after that of its processes.
+struct Slowed(PathBuf);
+
+impl Slowed {
+    fn start(disk: &str) -> Self {
+        let group = Path::new(CONTROLLER).join(format!("lull-test-{}", std::process::id()));
+        fs::create_dir(&group).unwrap();
+        let slowed = Slowed(group);
+        fs::write(slowed.0.join(READS), format!("{disk} {READS_A_SECOND}")).unwrap();
+        slowed
+    }
+
+    fn take(&self, process: u32) {
+        fs::write(self.0.join("cgroup.procs"), process.to_string()).unwrap();
+    }
+}
+
+impl Drop for Slowed {
+    fn drop(&mut self) {
+        let begun = Instant::now();
+        while fs::remove_dir(&self.0).is_err() && begun.elapsed() < LIMIT {
+            thread::sleep(Duration::from_millis(10));
+        }
+    }
+}
+
+/// Who reads a large file from end to end, past all caches. That takes longer than any test.
+struct Reader(Child);
+
+impl Reader {
+    fn start(file: &Path, of: &Slowed) -> Self {
+        // It does not outlive the test, whatever the end of that.
+        let mut command = Command::new("setpriv");
+        let input = format!("if={}", file.display());
+        command.args([
+            "--pdeathsig",
+            "KILL",
+            "dd",
+            &input,
+            "of=/dev/null",
+            "bs=4k",
+            "iflag=direct",
+        ]);
+        let reader = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+        of.take(reader.id());
+        Reader(reader)
+    }
+}
+
+impl Drop for Reader {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// For how long a process had a processor.
+fn processor_time(process: u32) -> Duration {
+    let text = fs::read_to_string(format!("/proc/{process}/schedstat")).unwrap();
+    Duration::from_nanos(text.split(' ').next().unwrap().parse().unwrap())
+}
+
+#[test]
+fn a_server_whose_disk_is_busy_gets_no_more_prefetches_until_it_is_not() {
+    needs!(throttle(), lull_testing::command("nginx"), lull_testing::command("setpriv"));
+    let slowed = Slowed::start(&disk(&env::temp_dir()).unwrap());
+    // Each answer is read from the disk itself, as far as it fills buffers.
+    let nginx = Nginx::start("default_type text/html;", "directio 512; output_buffers 1 4k;");
+    for name in ["a", "b", "probe"] {
+        nginx.put(name, format!("{PAGE}{}", " ".repeat(8192 - PAGE.len())));
+    }
+    nginx.put("large", vec![7; 16 << 20]);
+    slowed.take(nginx.pid());
+    let parameters = Parameters { document: 3, ..Parameters::shipped(1) };
+    let monitor = MonitorSettings { objects: vec!["/probe".into()], parameters: Some(parameters) };
+    let settings = Settings { monitor, ..Settings::default() };
+    let site = site_before(nginx.address, settings, |settings, save| {
+        Nps::new(settings, empty_model(), Some(save))
+    });
+    site.go(1..25, &["/a", "/b"]);
+    site.list(99, "/a", &[]);
+
+    let readers: Vec<_> =
+        (0..READERS).map(|_| Reader::start(&nginx.folder().join("large"), &slowed)).collect();
+    let (begun, before) = (Instant::now(), processor_time(nginx.pid()));
+    site.until_there_is_none();
+    let share =
+        (processor_time(nginx.pid()) - before).as_secs_f64() / begun.elapsed().as_secs_f64();
+    assert!(share < 0.05, "nginx had a processor for {share} of the time");
+
+    drop(readers);
+    site.list(98, "/a", &[]);
+}
