@@ -159,3 +159,52 @@ fn a_small_piece_that_holds_a_long_page_is_taken_in_steps() {
         assert!(longest < 256 * 1024, "{longest} bytes at once");
     }
 }
+
+/// A page as servers pack it: each part in a member or frame of its own, where the coding has these, or
+/// flushed by itself.
+fn pack_parts(coding: Coding, parts: &[&[u8]], level: u32, in_members: bool) -> Vec<u8> {
+    let gzip = |text: &[u8]| {
+        let mut encoder = GzEncoder::new(Vec::new(), Compression::new(level));
+        encoder.write_all(text).unwrap();
+        encoder.finish().unwrap()
+    };
+    match (coding, in_members) {
+        (Coding::Gzip, true) => parts.iter().flat_map(|part| gzip(part)).collect(),
+        (Coding::Gzip, false) => gzip(&parts.concat()),
+        (Coding::Zstd, true) => parts.iter().flat_map(|part| pack(coding, part)).collect(),
+        _ => {
+            let mut packed = Vec::new();
+            let mut encoder = Encoder::new(coding).unwrap();
+            for part in parts {
+                encoder.write(part, &mut packed).unwrap();
+                encoder.flush(&mut packed).unwrap();
+            }
+            encoder.finish(&mut packed).unwrap();
+            packed
+        }
+    }
+}
+
+proptest! {
+    #[test]
+    fn a_page_is_the_same_without_the_tag_however_it_was_packed(
+        page in soup(), parts in prop::collection::vec(0..1000_usize, 0..6),
+        cuts in prop::collection::vec(0..1000_usize, 0..8),
+        coding in 1..4_usize, level in 0..10_u32, in_members in any::<bool>(),
+    ) {
+        let coding = CODINGS[coding];
+        let packed = pack_parts(coding, &cut(&page, &parts), level, in_members);
+        let (out, outcome) = munge_pieces(munger_of(coding), &cut(&packed, &cuts)).unwrap();
+        // As others read it, where there is another one.
+        let out = if coding == Coding::Gzip {
+            let mut decoder = MultiGzDecoder::new(Vec::new());
+            decoder.write_all(&out).unwrap();
+            decoder.finish().unwrap()
+        } else {
+            unpack(coding, &out)
+        };
+        prop_assert_eq!(&without_tag(&out), &page);
+        let length = if outcome == Outcome::Placed { tag().len() } else { 0 };
+        prop_assert_eq!(out.len(), page.len() + length);
+    }
+}
