@@ -159,20 +159,60 @@ fn a_hidden_tab_asks_for_nothing() {
     site.wait_for(prefetch("/b"));
 }
 
+/// What a browser says of itself, by the query of the page at hand; and whether the script has looked.
+const SAYS: &str = "
+    const says = new URLSearchParams(location.search);
+    const said = value => (window.hasLooked = true, value);
+    const getter = (of, name, value) => Object.defineProperty(of, name, {get: () => said(value)});
+    if (says.has('saves')) getter(NetworkInformation.prototype, 'saveData', true);
+    if (says.has('net')) getter(NetworkInformation.prototype, 'effectiveType', says.get('net'));
+    if (says.has('reduced')) {
+        const asks = matchMedia;
+        window.matchMedia = query =>
+            query === '(prefers-reduced-data)' ? said({matches: true}) : asks(query);
+    }
+    if (says.has('level')) {
+        const battery = {charging: says.has('charging'), level: +says.get('level')};
+        Navigator.prototype.getBattery = () => Promise.resolve(said(battery));
+    }
+    if (says.has('secret')) Navigator.prototype.getBattery = () => Promise.reject(said(new Error));";
+
 #[test]
-fn who_saves_data_is_not_asked_to_prefetch() {
+fn who_saves_data_or_has_a_slow_network_or_little_battery_asks_for_nothing() {
     needs!(chromium::installed());
-    let site = Site::start(&[("/a", &["/b"])]);
+    let site = Site::start(&[]);
     let mut chromium = Chromium::start();
-    chromium.before(
-        "Object.defineProperty(NetworkInformation.prototype, 'saveData', {get: () => true})",
-    );
-    chromium.goto(&site.url("/a"));
-    site.wait_until("the script", |seen| {
-        seen.asked.iter().any(|asked| asked.path.ends_with(".js"))
-    });
-    std::thread::sleep(Duration::from_secs(5));
-    assert_eq!(site.seen().hints.len(), 0);
+    chromium.before(SAYS);
+    for (says, asks) in [
+        ("saves", false),
+        ("net=slow-2g", false),
+        ("net=2g", false),
+        ("net=3g", true),
+        ("net=4g", true),
+        ("reduced", false),
+        ("level=0.05", false),
+        ("level=0.19", false),
+        ("level=0.21", true),
+        ("level=0.05&charging", true),
+        // The browser does not tell.
+        ("secret", true),
+    ] {
+        let before = site.seen().hints.len();
+        chromium.goto(&site.url(&format!("/a?{says}")));
+        if asks {
+            site.wait_until(says, |seen| seen.hints.len() > before);
+            assert_eq!(chromium.run("window.hasLooked"), true, "{says}");
+        } else {
+            let begun = Instant::now();
+            while chromium.run("window.hasLooked") != true {
+                assert!(begun.elapsed() < site::PATIENCE, "nobody looks at {says}");
+                std::thread::sleep(Duration::from_millis(50));
+            }
+            // It would have asked at once.
+            std::thread::sleep(Duration::from_millis(500));
+            assert_eq!(site.seen().hints.len(), before, "{says}");
+        }
+    }
 }
 
 #[test]

@@ -17,7 +17,7 @@ use lull_web::{munge, script};
 /// How long a slow page stops in its middle when it is fetched ahead, unless somebody waits for it.
 pub(crate) const STALL: Duration = Duration::from_secs(60);
 /// How long a test waits for what must come.
-const PATIENCE: Duration = Duration::from_secs(120);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(120);
 
 /// A request, as the server behind the rules saw it.
 #[derive(Clone, Debug)]
