@@ -122,7 +122,10 @@ fn what_is_gone_is_asked_for_once_and_forgotten() {
     });
     let saved: Arc<Mutex<Option<Model>>> = Arc::default();
     let keep = Arc::clone(&saved);
-    let save = Box::new(move |model: &Model| *keep.lock().unwrap() = Some(model.clone()));
+    let save = Box::new(move |model: &Model| {
+        *keep.lock().unwrap() = Some(model.clone());
+        Ok(())
+    });
     let hasher = ClientHasher::new([7; 16]);
     let model = Model::new(hasher, Limits::default(), PpmParameters::shipped());
     let nps = Arc::new(Nps::new(trusting(), model, Some(save)));
