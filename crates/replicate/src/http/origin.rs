@@ -11,6 +11,7 @@ use std::time::Duration;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use http::{HeaderName, HeaderValue, Method, Request, Response, StatusCode, header};
+use http_body::Body as _;
 use http_body_util::BodyExt;
 use hyper::body::Incoming;
 use percent_encoding::percent_decode_str;
@@ -34,6 +35,8 @@ pub(super) const WITHIN: HeaderName = HeaderName::from_static("lull-within");
 const SEQUENCE: HeaderName = HeaderName::from_static("lull-sequence");
 /// The longest order.
 const LONGEST_ORDER: usize = 64 * 1024;
+/// For so long what follows an answer is taken from whoever has not looked at that yet.
+const LINGER: Duration = Duration::from_secs(10);
 /// For so long the bodies of a transaction are kept that others were faster than: it is made anew, and names
 /// them.
 const KEEP: Duration = Duration::from_secs(120);
@@ -133,7 +136,7 @@ impl OriginFace {
         token.is_some_and(|token| blake3::hash(&token) == expected)
     }
 
-    async fn put(&self, path: Path, request: Request<Incoming>) -> Result<Done, Failed> {
+    async fn put(&self, path: Path, request: Request<&mut Incoming>) -> Result<Done, Failed> {
         if request.headers().contains_key(header::CONTENT_RANGE) {
             // It would become all of the object (RFC 9110 §14.5).
             return Err(Failed::Part);
@@ -143,10 +146,10 @@ impl OriginFace {
         if size.is_some_and(|size| size > LARGEST_BODY.0) {
             return Err(Malformed::Large(path.to_string()).into());
         }
-        let mut body = request.into_body();
+        let body = request.into_body();
         let mut intake = Intake::new(self.origin.bodies());
         let mut taken = 0;
-        while let Some(bytes) = next(&mut body).await? {
+        while let Some(bytes) = next(body).await? {
             taken += bytes.len() as u64;
             if taken > LARGEST_BODY.0 {
                 return Err(Malformed::Large(path.to_string()).into());
@@ -165,7 +168,7 @@ impl OriginFace {
         Ok(Done::Sequence(self.origin.write(Transaction { changes }).await?.0))
     }
 
-    async fn transaction(&self, request: Request<Incoming>) -> Result<Done, Failed> {
+    async fn transaction(&self, request: Request<&mut Incoming>) -> Result<Done, Failed> {
         let header = |name| request.headers().get(name).and_then(|value| value.to_str().ok());
         let after = header(AFTER).and_then(|after| after.parse().ok());
         let within = header(WITHIN).map(|within| {
@@ -177,8 +180,8 @@ impl OriginFace {
             Some(_) => Parser::holding(self.origin.clone()),
             None => Parser::new(self.origin.clone()),
         };
-        let mut body = request.into_body();
-        while let Some(bytes) = next(&mut body).await? {
+        let body = request.into_body();
+        while let Some(bytes) = next(body).await? {
             parser.take(&bytes).await?;
         }
         let (changes, held) = parser.finish().await?;
@@ -195,10 +198,10 @@ impl OriginFace {
         Ok(Done::Sequence(written?.0))
     }
 
-    async fn order(&self, request: Request<Incoming>) -> Result<Done, Failed> {
-        let mut body = request.into_body();
+    async fn order(&self, request: Request<&mut Incoming>) -> Result<Done, Failed> {
+        let body = request.into_body();
         let mut text = Vec::new();
-        while let Some(bytes) = next(&mut body).await? {
+        while let Some(bytes) = next(body).await? {
             text.extend_from_slice(&bytes);
             if text.len() > LONGEST_ORDER {
                 return Err(Malformed::Stream.into());
@@ -253,7 +256,7 @@ impl OriginFace {
     async fn own(
         &self,
         own: &str,
-        request: Request<Incoming>,
+        request: Request<&mut Incoming>,
     ) -> Result<Response<Content>, Failed> {
         let status = || self.origin.status();
         Ok(match (request.method().clone(), own) {
@@ -278,7 +281,7 @@ impl OriginFace {
         })
     }
 
-    async fn route(&self, request: Request<Incoming>) -> Result<Response<Content>, Failed> {
+    async fn route(&self, request: Request<&mut Incoming>) -> Result<Response<Content>, Failed> {
         let Some(name) = name_of(&request) else {
             return Ok(line(StatusCode::BAD_REQUEST, "the path is no UTF-8"));
         };
@@ -329,6 +332,17 @@ async fn next(body: &mut Incoming) -> Result<Option<bytes::Bytes>, Malformed> {
         if let Ok(data) = frame.map_err(io::Error::other)?.into_data() {
             return Ok(Some(data));
         }
+    }
+}
+
+/// Takes what is left of a body, for a while. Whoever is still sending it when the answer is there would find
+/// the connection broken, and not the answer.
+fn discard(mut body: Incoming) {
+    if !body.is_end_stream() {
+        tokio::spawn(async move {
+            let rest = async { while let Ok(Some(_)) = next(&mut body).await {} };
+            let _ = tokio::time::timeout(LINGER, rest).await;
+        });
     }
 }
 
@@ -387,9 +401,13 @@ impl Face for OriginFace {
             let mut response = line(StatusCode::UNAUTHORIZED, text);
             let ask = HeaderValue::from_static("Basic realm=\"lull origin\"");
             response.headers_mut().insert(header::WWW_AUTHENTICATE, ask);
+            discard(request.into_body());
             return response;
         }
-        match self.route(request).await {
+        let (head, mut body) = request.into_parts();
+        let routed = self.route(Request::from_parts(head, &mut body)).await;
+        discard(body);
+        match routed {
             Ok(response) => response,
             Err(failed) => {
                 let status = failed.status();

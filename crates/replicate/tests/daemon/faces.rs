@@ -256,6 +256,32 @@ fn the_token_of_an_origin_is_for_writes_and_for_nothing_that_its_folder_is_for()
 }
 
 #[test]
+fn who_sends_a_large_body_in_vain_reads_why() {
+    runtime().block_on(async {
+        let site = Site::new(0).await;
+        let (listener, address) = listen().await;
+        let face = OriginFace::open(listener, site.origin().clone(), None, "secret");
+        let bearer = "Authorization: Bearer secret\r\n";
+        // More than the kernel takes before anybody reads it.
+        let large = body(1, 30_000_000);
+        for (method, place, headers, status) in [
+            ("PUT", "/a", "", 401),
+            ("PUT", "/a", "Content-Range: bytes 1-2/3\r\n", 400),
+            ("PUT", "/a/../b", "", 400),
+            ("POST", "/a", "", 405),
+            ("POST", "/.lull/transactions", "", 403),
+        ] {
+            let headers = if status == 401 { String::new() } else { format!("{bearer}{headers}") };
+            let answer = ask(address, method, place, &headers, &large).await;
+            assert_eq!(answer.0, status, "{method} {place}: {}", answer.1);
+        }
+        assert_eq!(site.origin().last(), Sequence::ZERO);
+        face.close().await;
+        site.stop().await;
+    });
+}
+
+#[test]
 fn who_puts_an_object_keeps_its_mode_and_can_ask_a_replica_for_it() {
     runtime().block_on(async {
         let site = Site::new(1).await;
