@@ -71,10 +71,8 @@ fn an_origin_without_room_refuses_writes_whole_and_goes_on_when_there_is_some() 
     refused.extend(put(&site, &mut written, 30..60));
     assert!(written.len() > 3 && refused.len() > 15, "{refused:?}");
     // Nobody has to be told by each write.
-    assert_eq!(
-        site.told("origin", "full"),
-        ["the disk is full: make room, until then writes are refused"]
-    );
+    let words = "the disk is full: make room, until then writes are refused";
+    eventually("it is told", || site.told("origin", "full") == [words]);
     let folder = site.path("public");
     fs::create_dir(&folder).unwrap();
     fs::write(format!("{folder}/page"), "1").unwrap();
@@ -94,7 +92,7 @@ fn an_origin_without_room_refuses_writes_whole_and_goes_on_when_there_is_some() 
     site.start_origin();
     assert_eq!(sequence(&site, "origin"), written.len());
     assert!(!write(&site, &mut written, "/large", 65));
-    assert_eq!(site.told("origin", "full").len(), 1);
+    eventually("it is told", || site.told("origin", "full") == [words]);
     disk.grow(96);
     for (name, number) in &refused {
         assert!(write(&site, &mut written, name, *number), "there is room for {name}");
@@ -107,7 +105,7 @@ fn an_origin_without_room_refuses_writes_whole_and_goes_on_when_there_is_some() 
     site.add_replica("london", &[]);
     for name in ["paris", "london"] {
         assert!(shows(&site, name, &written), "{name}");
-        assert_eq!(site.get(name, "/public/page").body, b"1", "{name}");
+        eventually("what was published", || site.get(name, "/public/page").body == b"1");
     }
     assert_eq!(site.status("origin")["lost"], 0);
 }

@@ -335,15 +335,15 @@ pub(crate) fn request(
          Content-Length: {length}\r\n{headers}\r\n"
     );
     stream.write_all(head.as_bytes()).ok()?;
-    // Who does not take all of the body may have answered for all that.
-    let sent = stream.write_all(body);
+    stream.write_all(body).ok()?;
     let mut answer = Vec::new();
-    let ended = stream.read_to_end(&mut answer).and(sent).is_ok();
+    stream.read_to_end(&mut answer).ok()?;
     let end = answer.windows(4).position(|window| window == b"\r\n\r\n")?;
     let head = String::from_utf8(answer[..end].to_vec()).ok()?;
     let status = head.split(' ').nth(1)?.parse().ok()?;
     let response = Response { status, head, body: answer[end + 4..].to_vec() };
     let length = response.header("content-length").and_then(|length| length.parse().ok());
-    let whole = length.map_or(ended, |length: usize| length == response.body.len());
-    (method == "HEAD" || whole).then_some(response)
+    let whole =
+        method == "HEAD" || length.is_none_or(|length: usize| length == response.body.len());
+    whole.then_some(response)
 }
