@@ -152,7 +152,8 @@ fn a_site_hears_how_long_the_upstream_took_where_no_client_can_make_that_longer(
     proxy.get("/without");
     let mut client = proxy.connect();
     client.send("POST /with HTTP/1.1\r\nHost: a\r\nConnection: close\r\nContent-Length: 5\r\n\r\n");
-    std::thread::sleep(std::time::Duration::from_millis(200));
+    // A busy machine begins to count when it comes to the head.
+    std::thread::sleep(std::time::Duration::from_millis(400));
     client.send("hello");
     client.rest();
     proxy.wait("ends", |totals| totals.responses[2] == 2);
