@@ -8,8 +8,8 @@ use std::path::Path;
 use std::process::Command;
 
 use common::nginx::Nginx;
-use common::{Proxy, mirror, proxy_with, upstream};
-use lull_web::proxy::{CertificateFiles, Event};
+use common::{Proxy, certificate, mirror, proxy_with, upstream};
+use lull_web::proxy::Event;
 
 fn nginx() -> Nginx {
     Nginx::start("gzip_types text/plain;", "keepalive_requests 10;")
@@ -88,16 +88,6 @@ fn a_server_that_closes_after_ten_requests_is_asked_for_more() {
         assert_eq!(client.answer().text(), "a");
     }
     assert_eq!(proxy.totals().upstream_connections, 4);
-}
-
-/// A certificate for `localhost` in a folder.
-fn certificate(folder: &Path) -> CertificateFiles {
-    let pair = rcgen::generate_simple_self_signed(["localhost".to_owned()]).unwrap();
-    let files =
-        CertificateFiles { certificates: folder.join("cert.pem"), key: folder.join("key.pem") };
-    fs::write(&files.certificates, pair.cert.pem()).unwrap();
-    fs::write(&files.key, pair.signing_key.serialize_pem()).unwrap();
-    files
 }
 
 fn secure(upstream: SocketAddr, folder: &Path) -> Proxy {

@@ -1,9 +1,6 @@
 //! Visitors over TLS, with a harmless cookie or none, at a site part of which knows who they are: by a
 //! cookie of its own path, or by a password.
 
-use std::fs;
-
-use lull_web::proxy::CertificateFiles;
 use tempfile::TempDir;
 
 use super::*;
@@ -50,17 +47,14 @@ impl Visitor {
         let nginx = Pages(nginx);
 
         let folder = tempfile::tempdir().unwrap();
-        let pair = rcgen::generate_simple_self_signed(["localhost".to_owned()]).unwrap();
-        let (certificates, key) = (folder.path().join("cert.pem"), folder.path().join("key.pem"));
-        fs::write(&certificates, pair.cert.pem()).unwrap();
-        fs::write(&key, pair.signing_key.serialize_pem()).unwrap();
-        let mut chromium = Chromium::trusting(&certificates);
+        let certificate = common::certificate(folder.path());
+        let mut chromium = Chromium::trusting(&certificate.certificates);
 
         let nps = Nps::new(settings(Access::Token("secret".into())), model(), None);
         let nps = nps.running_for(LATER);
         let change = |config: &mut lull_web::proxy::Config| {
             config.background = Options::new().carrier(Carrier::UserSpace);
-            config.certificate = Some(CertificateFiles { certificates, key });
+            config.certificate = Some(certificate);
             // The first one is for the figures.
             config.listen = ["http://127.0.0.1:0", "https://127.0.0.1:0"]
                 .into_iter()

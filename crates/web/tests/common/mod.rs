@@ -5,15 +5,17 @@
 pub(crate) mod nginx;
 pub(crate) mod pages;
 
+use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::num::NonZeroUsize;
+use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use lull_web::proxy::{Config, Event, Listener, Server, Site, Totals};
+use lull_web::proxy::{CertificateFiles, Config, Event, Listener, Server, Site, Totals};
 
 /// No single step of a test takes longer.
 pub(crate) const LIMIT: Duration = Duration::from_secs(20);
@@ -95,6 +97,16 @@ pub(crate) fn proxy_with(
     let listener = Listener::new(move |event| kept.lock().unwrap().push(event.clone()));
     let server = Server::start(config, site, listener).unwrap();
     Proxy { server, events }
+}
+
+/// A certificate for `localhost` in a folder.
+pub(crate) fn certificate(folder: &Path) -> CertificateFiles {
+    let pair = rcgen::generate_simple_self_signed(["localhost".to_owned()]).unwrap();
+    let files =
+        CertificateFiles { certificates: folder.join("cert.pem"), key: folder.join("key.pem") };
+    fs::write(&files.certificates, pair.cert.pem()).unwrap();
+    fs::write(&files.key, pair.signing_key.serialize_pem()).unwrap();
+    files
 }
 
 /// An upstream's side of a connection, one request at a time.
