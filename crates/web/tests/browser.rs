@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 use chromium::Chromium;
 use lull_testing::needs;
 use lull_web::policy::{BARRED_FOR, Visitor};
+use serde_json::json;
 use site::{Asked, Site};
 
 /// How the page at hand came.
@@ -159,59 +160,75 @@ fn a_hidden_tab_asks_for_nothing() {
     site.wait_for(prefetch("/b"));
 }
 
-/// What a browser says of itself, by the query of the page at hand; and whether the script has looked.
-const SAYS: &str = "
-    const says = new URLSearchParams(location.search);
-    const said = value => (window.hasLooked = true, value);
-    const getter = (of, name, value) => Object.defineProperty(of, name, {get: () => said(value)});
-    if (says.has('saves')) getter(NetworkInformation.prototype, 'saveData', true);
-    if (says.has('net')) getter(NetworkInformation.prototype, 'effectiveType', says.get('net'));
-    if (says.has('reduced')) {
-        const asks = matchMedia;
-        window.matchMedia = query =>
-            query === '(prefers-reduced-data)' ? said({matches: true}) : asks(query);
-    }
-    if (says.has('level')) {
-        const battery = {charging: says.has('charging'), level: +says.get('level')};
-        Navigator.prototype.getBattery = () => Promise.resolve(said(battery));
-    }
-    if (says.has('secret')) Navigator.prototype.getBattery = () => Promise.reject(said(new Error));";
+/// Whether the script has looked, and whether it has asked then. Batteries are as the query of the page
+/// says.
+const WATCH: &str = "
+    const says = new URLSearchParams(location.search), level = +says.get('level');
+    const of = NetworkInformation.prototype, saves = Object.getOwnPropertyDescriptor(of, 'saveData');
+    Object.defineProperty(of, 'saveData', {get() {
+        window.hasLooked = true;
+        return saves.get.call(this);
+    }});
+    const asks = fetch;
+    window.fetch = (...all) => {
+        window.hasAsked = true;
+        return asks(...all);
+    };
+    if (level) Navigator.prototype.getBattery = async () => ({level, charging: says.has('charging')});
+    if (says.has('secret')) Navigator.prototype.getBattery = () => Promise.reject(new Error);";
+
+/// Has the browser save data, or its user want to, or its network answer as late as that.
+fn become_poor(chromium: &mut Chromium, saves: bool, reduces: bool, latency: u32) {
+    let features = [json!({"name": "prefers-reduced-data", "value": "reduce"})];
+    let features = if reduces { &features[..] } else { &[] };
+    chromium.devtools("Emulation.setDataSaverOverride", json!({ "dataSaverEnabled": saves }));
+    chromium.devtools("Emulation.setEmulatedMedia", json!({ "features": features }));
+    chromium.devtools(
+        "Network.emulateNetworkConditions",
+        json!({
+            "offline": false, "latency": latency, "downloadThroughput": -1, "uploadThroughput": -1,
+        }),
+    );
+}
 
 #[test]
 fn who_saves_data_or_has_a_slow_network_or_little_battery_asks_for_nothing() {
     needs!(chromium::installed());
     let site = Site::start(&[]);
-    let mut chromium = Chromium::start();
-    chromium.before(SAYS);
-    for (says, asks) in [
-        ("saves", false),
-        ("net=slow-2g", false),
-        ("net=2g", false),
-        ("net=3g", true),
-        ("net=4g", true),
-        ("reduced", false),
-        ("level=0.05", false),
-        ("level=0.19", false),
-        ("level=0.21", true),
-        ("level=0.05&charging", true),
+    let mut chromium = Chromium::with_feature("PrefersReducedData");
+    chromium.devtools("Network.enable", json!({}));
+    chromium.before(WATCH);
+    for (query, saves, reduces, latency, asks) in [
+        ("", false, false, 0, true),
+        ("", true, false, 0, false),
+        ("", false, true, 0, false),
+        // Chromium takes these for slow-2g, 2g and 3g.
+        ("", false, false, 2_100, false),
+        ("", false, false, 1_500, false),
+        ("", false, false, 300, true),
+        ("level=0.05", false, false, 0, false),
+        ("level=0.19", false, false, 0, false),
+        ("level=0.21", false, false, 0, true),
+        ("level=0.05&charging", false, false, 0, true),
         // The browser does not tell.
-        ("secret", true),
+        ("secret", false, false, 0, true),
     ] {
+        let case = format!("{query} {saves} {reduces} {latency}");
+        become_poor(&mut chromium, saves, reduces, latency);
         let before = site.seen().hints.len();
-        chromium.goto(&site.url(&format!("/a?{says}")));
-        if asks {
-            site.wait_until(says, |seen| seen.hints.len() > before);
-            assert_eq!(chromium.run("window.hasLooked"), true, "{says}");
-        } else {
-            let begun = Instant::now();
-            while chromium.run("window.hasLooked") != true {
-                assert!(begun.elapsed() < site::PATIENCE, "nobody looks at {says}");
-                std::thread::sleep(Duration::from_millis(50));
-            }
-            // It would have asked at once.
-            std::thread::sleep(Duration::from_millis(500));
-            assert_eq!(site.seen().hints.len(), before, "{says}");
+        chromium.goto(&site.url(&format!("/a?{query}")));
+        let begun = Instant::now();
+        while chromium.run("window.hasLooked") != true {
+            assert!(begun.elapsed() < site::PATIENCE, "nobody looks: {case}");
+            std::thread::sleep(Duration::from_millis(50));
         }
+        if asks {
+            site.wait_until(&case, |seen| seen.hints.len() > before);
+        }
+        // It asks at once, if at all.
+        std::thread::sleep(Duration::from_millis(300));
+        assert_eq!(chromium.run("window.hasAsked === true"), asks, "{case}");
+        assert_eq!(site.seen().hints.len() > before, asks, "{case}");
     }
 }
 

@@ -46,6 +46,11 @@ impl Chromium {
         Self::with(Some(format!("--trust={}", certificate.display())))
     }
 
+    /// One with this feature that is not for everybody yet.
+    pub(crate) fn with_feature(feature: &str) -> Self {
+        Self::with(Some(format!("--enable-blink-features={feature}")))
+    }
+
     fn with(argument: Option<String>) -> Self {
         let profile = tempfile::tempdir().unwrap();
         let mut driver = Command::new("node")
@@ -86,6 +91,11 @@ impl Chromium {
     /// Runs a script before those of every page to come.
     pub(crate) fn before(&mut self, script: &str) {
         self.say(&json!({ "before": script }));
+    }
+
+    /// Does what the developer tools of the browser can do to a page.
+    pub(crate) fn devtools(&mut self, method: &str, parameters: Value) {
+        self.say(&json!({ "devtools": method, "with": parameters }));
     }
 
     fn say(&mut self, command: &Value) -> Value {

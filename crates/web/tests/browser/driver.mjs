@@ -1,7 +1,7 @@
 // Drives a Chromium for tests/browser.rs: one JSON command a line on standard input, one JSON answer
 // a line on standard output. Ends with its input.
 //
-//   node driver.mjs CHROMIUM PROFILE [--user-agent=TEXT] [--trust=FILE]
+//   node driver.mjs CHROMIUM PROFILE [--trust=FILE] [FLAG OF CHROMIUM]
 //
 // FILE is a certificate in PEM that is taken as if somebody had signed it.
 //
@@ -10,6 +10,7 @@
 // {"reload": true}           loads the page at hand anew
 // {"run": EXPRESSION}        answers with its value
 // {"before": SCRIPT}         runs it before the scripts of every page to come
+// {"devtools": METHOD, "with": PARAMETERS}  as the browser's developer tools do
 import { createHash, X509Certificate } from 'node:crypto';
 import { readFileSync } from 'node:fs';
 import { createInterface } from 'node:readline';
@@ -39,11 +40,12 @@ const context = await chromium.launchPersistentContext(profile, {
 });
 const page = context.pages()[0] ?? (await context.newPage());
 page.setDefaultTimeout(90_000);
+let tools;
 const answer = value => process.stdout.write(JSON.stringify(value) + '\n');
 answer({ value: 'ready' });
 
 for await (const line of createInterface({ input: process.stdin })) {
-  const { goto, click, to, reload, run, before } = JSON.parse(line);
+  const { goto, click, to, reload, run, before, devtools, with: parameters } = JSON.parse(line);
   try {
     let value = null;
     if (goto) await page.goto(goto);
@@ -53,6 +55,10 @@ for await (const line of createInterface({ input: process.stdin })) {
     }
     if (reload) await page.reload();
     if (before) await page.addInitScript(before);
+    if (devtools) {
+      tools ??= await context.newCDPSession(page);
+      await tools.send(devtools, parameters);
+    }
     if (run) value = await page.evaluate(run);
     answer({ value: value ?? null });
   } catch (error) {
