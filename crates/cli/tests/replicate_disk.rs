@@ -179,3 +179,26 @@ fn a_replica_without_room_goes_on_with_what_it_has_and_catches_up_when_there_is_
     let status = site.status("paris");
     assert_eq!((&status["valid_objects"], &status["objects"]), (&all.into(), &all.into()));
 }
+
+#[test]
+fn what_is_written_in_a_watched_folder_waits_for_room_at_the_origin() {
+    needs!(root(), command("mount"), command("cp"));
+    let mut site = Site::new(&["paris"], &[]);
+    site.origin = None;
+    let disk = SmallDisk::under(&site, "origin", 8);
+    let folder = site.path("watched");
+    fs::create_dir(&folder).unwrap();
+    site.start_origin_with(&["--watch", &folder]);
+    // As many megabytes as there are, and ten more.
+    let numbers = || (0..12).map(|number| 3 * number + 2);
+    for number in numbers() {
+        fs::write(format!("{folder}/{number}"), body(number)).unwrap();
+    }
+    for event in ["full", "waits"] {
+        eventually(event, || !site.told("origin", event).is_empty());
+    }
+    disk.grow(96);
+    let is_there = |number: usize| site.get("paris", &format!("/{number}")).body == body(number);
+    eventually_within(Duration::from_secs(30), "all of it", || numbers().all(is_there));
+    assert_eq!(site.told("origin", "full").len(), 1);
+}
