@@ -20,8 +20,8 @@ const READS_A_SECOND: u32 = 100;
 /// a quarter of a second.
 const READERS: usize = 25;
 
+/// Whether the disk that temporary files are on can be slowed down.
 fn throttle() -> Result<(), Missing> {
-    lull_testing::root()?;
     if disk(&env::temp_dir()).is_none() {
         return Err(Missing::new("no disk under the folder of temporary files"));
     }
@@ -109,7 +109,8 @@ fn processor_time(process: u32) -> Duration {
 
 #[test]
 fn a_server_whose_disk_is_busy_gets_no_more_prefetches_until_it_is_not() {
-    needs!(throttle(), lull_testing::command("nginx"), lull_testing::command("setpriv"));
+    needs!(lull_testing::root(), throttle());
+    needs!(lull_testing::command("nginx"), lull_testing::command("setpriv"));
     let slowed = Slowed::start(&disk(&env::temp_dir()).unwrap());
     // Each answer is read from the disk itself, as far as it fills buffers.
     let nginx = Nginx::start("default_type text/html;", "directio 512; output_buffers 1 4k;");
