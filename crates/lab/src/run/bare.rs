@@ -13,6 +13,7 @@ use crate::emulate::sys;
 use crate::plan::{Group, Kind, Phase, Scenario};
 use crate::record::{GroupRecord, PhaseRecord};
 use crate::traffic::TrafficError;
+use crate::traffic::reported::without_folders;
 
 /// Runs the programs of each phase, one after the other.
 pub(super) fn phases(order: &Order, scenario: &Scenario) -> Result<Vec<PhaseRecord>, CellError> {
@@ -58,7 +59,7 @@ fn run(order: &Order, group: &Group, limit: Instant) -> Result<Value, CellError>
     let mut child = command
         .args(arguments)
         .env("LULL", lull)
-        .env("LULL_DATA", data)
+        .env("LULL_DATA", &data)
         .env("LULL_SEED", order.seed.to_string())
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
@@ -83,6 +84,7 @@ fn run(order: &Order, group: &Group, limit: Instant) -> Result<Value, CellError>
         return Err(failed(last.map_or(why, str::to_owned)).into());
     }
     let report = serde_json::from_str(&said).ok().filter(Value::is_object);
-    Ok(report
-        .ok_or_else(|| failed("what it printed is no report, which is a JSON object".to_owned()))?)
+    let report = report
+        .ok_or_else(|| failed("what it printed is no report, which is a JSON object".to_owned()))?;
+    Ok(without_folders(report, &[("LULL_DATA".to_owned(), data.display().to_string())]))
 }

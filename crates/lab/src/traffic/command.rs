@@ -14,6 +14,7 @@ use nix::sys::wait::{Id, WaitPidFlag, waitid};
 use nix::unistd::Pid;
 use serde_json::Value;
 
+use super::reported::without_folders;
 use super::{Placed, TrafficError};
 use crate::plan::Kind;
 
@@ -145,7 +146,7 @@ impl Programs {
     pub(crate) fn report(&self, group: usize) -> Option<Value> {
         let (_, program) = self.running.iter().rfind(|(other, _)| *other == group)?;
         program.ended.get()?;
-        program.report()
+        Some(without_folders(program.report()?, &self.environment))
     }
 
     /// Ends a group.

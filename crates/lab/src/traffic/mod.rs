@@ -19,6 +19,7 @@ use nix::sys::eventfd::{EfdFlags, EventFd};
 mod command;
 mod engine;
 pub(crate) mod random;
+pub(crate) mod reported;
 mod requests;
 mod scratch;
 mod socket;
