@@ -152,9 +152,12 @@ fn key_of(path: &Path) -> anyhow::Result<[u8; 16]> {
     let made = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path);
     match made {
         Ok(mut file) => {
-            file.write_all(&key)
-                .and_then(|()| file.sync_all())
-                .with_context(|| format!("the key {shown} cannot be written"))?;
+            let written = file.write_all(&key).and_then(|()| file.sync_all());
+            if written.is_err() {
+                // A part of a key would be refused the next time.
+                let _ = fs::remove_file(path);
+            }
+            written.with_context(|| format!("the key {shown} cannot be written"))?;
             return Ok(key);
         }
         Err(error) if error.kind() == ErrorKind::AlreadyExists => {}

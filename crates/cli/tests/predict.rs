@@ -172,6 +172,19 @@ fn clients_are_counted_over_all_runs_by_one_key_and_by_each_run_without() {
 }
 
 #[test]
+fn a_key_that_cannot_be_written_is_none() {
+    let bench = Bench::new();
+    bench.write("day", walks(0, 20, &["/page"]).as_bytes());
+    // As on a full disk, files may be made here, and hold nothing.
+    let mut command = Command::new("sh");
+    command.args(["-c", "trap '' XFSZ; ulimit -f 0; exec \"$@\"", "sh", LULL, "predict", "train"]);
+    command.args(["--model", "m", "--key", "secret", "day"]).current_dir(bench.folder.path());
+    finish(&mut command).fails(1, "the key secret cannot be written");
+    assert!(!bench.path("secret").exists() && !bench.path("m").exists());
+    bench.predict(&["train", "--model", "m", "--key", "secret", "day"]).ok();
+}
+
+#[test]
 fn a_training_that_is_killed_leaves_the_model_as_it_was() {
     let bench = Bench::new();
     bench.write("good", walks(0, 30, &PATH).as_bytes());
