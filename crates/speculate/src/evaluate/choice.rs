@@ -15,9 +15,9 @@ pub struct Standing {
 /// The candidates by rank, the one to ship first. `slices` have the same candidates in the same order,
 /// baselines among them.
 ///
-/// A place is a slice and a number of bytes that are fetched ahead for each page. The rule was written
-/// down before anything behind the validation slices was looked at, and says what is demanded of a
-/// default, to be no worse than any baseline at any place:
+/// A place is a slice and a number of bytes that are fetched ahead for each page. The rule says what is
+/// demanded of a default, to be no worse than any baseline at any place; it was committed before it chose
+/// the one that is shipped:
 ///
 /// 1. who falls short of the best baselines the least comes first;
 /// 2. of those that fall short by the same, who is ahead of them by the most on average;
