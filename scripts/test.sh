@@ -11,6 +11,9 @@ LULL_SKIPPED_FILE=$(mktemp "${TMPDIR:-/tmp}/lull-skipped.XXXXXX")
 export LULL_SKIPPED_FILE
 trap 'rm -f "$LULL_SKIPPED_FILE"' EXIT
 
+# Most tests wait for networks, disks and browsers more than they compute.
+export RUST_TEST_THREADS=${RUST_TEST_THREADS:-$(($(nproc) + 1))}
+
 say "tests"
 status=0
 # Background jobs of a shell ignore these, and nohup ignores HUP; every test would inherit it.

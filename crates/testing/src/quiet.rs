@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::sync::{Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -14,11 +15,15 @@ const TRIALS: u32 = 5;
 const PATIENCE: Duration = Duration::from_secs(30);
 
 /// Makes a trial in real time. If it fails, and a hypervisor took the processors away meanwhile, that
-/// says nothing of the program: it is made again when they are back, five times at most.
+/// says nothing of the program: it is made again when they are back, five times at most. The trials of
+/// a test program take turns, so that none disturbs another one; a trial makes none itself.
 ///
 /// # Panics
 /// As the trial did, if it had the processors, or was the last one.
 pub fn undisturbed<T>(mut trial: impl FnMut() -> T) -> T {
+    static TURN: Mutex<()> = Mutex::new(());
+    // A trial that failed leaves nothing that the next one would see.
+    let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
     for _ in 1..TRIALS {
         let before = Taken::now();
         let failure = match catch_unwind(AssertUnwindSafe(&mut trial)) {
