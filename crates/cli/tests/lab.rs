@@ -496,7 +496,7 @@ fn a_demo_ends_at_once_with_the_signal_that_asks_for_it_and_leaves_nothing() {
     needs!(bpf(), command("rsync"));
     let _turn = turn();
     let bench = Bench::new(PLAN);
-    shorten_demo(&bench, "short", 1);
+    shorten_demo(&bench, "short", 2);
     let (plans, out) = (bench.path("short"), bench.path("out"));
     let script = "echo $$ >\"$1/cgroup.procs\" && shift && exec \"$LULL\" lab demo \"$@\"";
     for (signal, code) in [("INT", Some(130)), ("TERM", Some(143)), ("KILL", None)] {
