@@ -169,6 +169,8 @@ fn age_grows_while_nothing_is_heard_of_the_origin_and_is_small_again_when_it_is(
             assert_eq!((answer.0, &answer.2[..]), (200, &b"1"[..]));
             answer.header("age").and_then(|age| age.parse::<u64>().ok()).expect("seconds")
         };
+        // The body is there from now on: a read would wait for it for as long as there is no origin.
+        age().await;
         site.crash_origin();
         site.told(0, |event| matches!(event, ReplicaEvent::Disconnected { .. })).await;
         let begun = Instant::now();
