@@ -18,9 +18,12 @@ fn number(quantities: &Value, path: &str) -> f64 {
     found.unwrap_or_else(|| panic!("no {path} in {quantities}"))
 }
 
+/// The buffer holds the first bursts of five connections: where slow start overflows it, whom the
+/// losses hit is chance, and four others may slow a short transfer no more than one does.
 fn probes(actions: &str, rounds: u32, controls: &str) -> Plan {
     over(&format!(
-        "{controls}
+        "buffer = '50 packets'
+         {controls}
          [[groups]]
          name = 'probe'
          kind = 'probes'
@@ -63,7 +66,7 @@ fn probes_take_every_action_in_every_round_and_then_the_phase_is_over() {
         // A handshake, slow start and 500 kB.
         assert!(of("alone", "max_s") < 0.9, "{all}");
         assert!(of("beside", "mean_s") > 1.3 * of("alone", "mean_s"), "{all}");
-        assert!(of("beside4", "mean_s") > 1.2 * of("beside", "mean_s"), "{all}");
+        assert!(of("beside4", "mean_s") > 1.5 * of("beside", "mean_s"), "{all}");
         // What the others get meanwhile is the rest of the link.
         let sum = of("beside4", "mean_mbit") + of("beside4", "beside_mbit");
         assert!((5.0..10.2).contains(&sum), "{all}");
