@@ -142,6 +142,9 @@ impl Account {
     }
 
     fn tell(&mut self) {
+        if self.version == Version::HTTP_2 {
+            self.connection.streams.ended(self.failure == Some(Failure::Client));
+        }
         let counters = &self.worker.counters;
         counters.count_response(self.status);
         counters.bytes_sent.add(self.bytes);

@@ -3,7 +3,7 @@
 //! What the connection carries says little about them: pings alone keep it going, and one stream may
 //! stand while others pass. So each has counters of its own, and is judged and ended by itself.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
@@ -167,7 +167,17 @@ pub(crate) struct Streams {
     /// Bytes of all their answers that have left, and of all their bodies that have come.
     left: AtomicU64,
     came: AtomicU64,
+    /// Requests that the client took back, less those that have ended otherwise and what is forgiven.
+    taken_back: AtomicU32,
 }
+
+/// Requests more than are under way at a time that a client may take back. Each costs a connection to the
+/// upstream, and work there that nobody sees the end of; the client pays a few bytes. What was reset
+/// before it was looked at is counted by h2 (CVE-2023-44487), and so never comes here. Browsers take back
+/// what a page that is left had under way, and pictures that went out of sight.
+const TAKEN_BACK: u32 = 100;
+/// So many more of these are nothing each second.
+const FORGIVEN: u32 = 10;
 
 #[derive(Debug)]
 struct Entry {
@@ -189,6 +199,33 @@ impl Streams {
         }
         let stream = Arc::downgrade(stream);
         entries.push(Entry { stream, answer: Clock::default(), body: Clock::default() });
+    }
+
+    /// A request has ended, because its client took it back or otherwise.
+    pub(crate) fn ended(&self, is_taken_back: bool) {
+        if is_taken_back {
+            self.taken_back.fetch_add(1, Ordering::Relaxed);
+        } else {
+            self.forgive(1);
+        }
+    }
+
+    /// So much time has passed.
+    pub(crate) fn passed(&self, time: Duration) {
+        self.forgive((time.as_secs_f32() * FORGIVEN as f32) as u32);
+    }
+
+    fn forgive(&self, count: u32) {
+        // Nearly always there is nothing, and a load is cheaper than a store.
+        if self.taken_back.load(Ordering::Relaxed) > 0 {
+            let less = |taken_back: u32| Some(taken_back.saturating_sub(count));
+            let _ = self.taken_back.fetch_update(Ordering::Relaxed, Ordering::Relaxed, less);
+        }
+    }
+
+    /// Whether the client takes back more than anybody would, of whom `at_a_time` may be under way.
+    pub(crate) fn takes_back_too_much(&self, at_a_time: u32) -> bool {
+        self.taken_back.load(Ordering::Relaxed) > at_a_time.saturating_add(TAKEN_BACK)
     }
 
     /// Judges what has happened since the last look, and ends each stream that its client holds up.
@@ -335,6 +372,24 @@ mod tests {
             assert_eq!(run(needs_rate, Some(10), others(1_200)), Some(30));
             assert_eq!(run(needs_rate, None, others(1_000_000)), Some(30));
         }
+    }
+
+    #[test]
+    fn what_is_taken_back_is_weighed_against_what_is_answered_and_forgiven_in_time() {
+        let streams = Streams::default();
+        // A page is left with all that was under way, again and again.
+        for _ in 0..20 {
+            (0..100).for_each(|_| streams.ended(true));
+            assert!(!streams.takes_back_too_much(100));
+            (0..50).for_each(|_| streams.ended(false));
+            streams.passed(Duration::from_secs(5));
+        }
+        // What went well long ago counts for nothing.
+        (0..10_000).for_each(|_| streams.ended(false));
+        (0..200).for_each(|_| streams.ended(true));
+        assert!(!streams.takes_back_too_much(100));
+        streams.ended(true);
+        assert!(streams.takes_back_too_much(100));
     }
 
     #[test]

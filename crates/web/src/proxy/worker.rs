@@ -275,6 +275,9 @@ impl Worker {
         // The timer and the notice of the end are polled only when they have something new to
         // say: most polls are about a request.
         poll_fn(|cx| {
+            if connection.streams.takes_back_too_much(limits.h2_streams) {
+                return Poll::Ready(());
+            }
             if !is_armed {
                 is_armed = true;
                 drain.as_mut().enable();
@@ -289,6 +292,7 @@ impl Worker {
                 let (now, seen) = (Instant::now(), connection.snapshot());
                 if is_h2 {
                     connection.streams.look(now, seen.write_blocked, &patience);
+                    connection.streams.passed(every);
                 }
                 match watch.look(now, seen) {
                     Verdict::Keep => {}

@@ -92,6 +92,38 @@ fn requests_that_are_reset_as_fast_as_they_come_end_the_connection() {
 }
 
 #[test]
+fn requests_that_are_reset_once_they_are_upstream_end_the_connection() {
+    let (arrived, arrivals) = channel();
+    let arrived = Mutex::new(arrived);
+    let proxy = proxy(upstream(move |mut peer| {
+        if peer.head().is_some() {
+            let _ = arrived.lock().unwrap().send(());
+            // It has not answered yet when its client is gone.
+            let _ = peer.stream.read(&mut [0]);
+        }
+    }));
+    let mut client = h2::connect(&proxy);
+    let mut sent = 0;
+    for number in 0..1000 {
+        let stream = 2 * number + 1;
+        let flags = h2::END_STREAM | h2::END_HEADERS;
+        let head = h2::frame(h2::HEADERS, flags, stream, h2::GET);
+        if client.0.get_mut().write_all(&head).is_err()
+            || arrivals.recv_timeout(Duration::from_secs(2)).is_err()
+        {
+            break;
+        }
+        sent += 1;
+        let reset = h2::frame(h2::RST_STREAM, 0, stream, &8_u32.to_be_bytes());
+        let _ = client.0.get_mut().write_all(&reset);
+    }
+    let totals = proxy.wait("end", |totals| totals.open_connections == 0);
+    // More than a page has under way that is left.
+    assert!((200..400).contains(&sent), "{sent}");
+    assert!(totals.upstream_connections < 400, "{totals:?}");
+}
+
+#[test]
 fn headers_of_a_connection_are_malformed_in_http2() {
     for (name, value) in [
         ("transfer-encoding", "chunked"),
