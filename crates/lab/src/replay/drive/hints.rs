@@ -14,9 +14,8 @@ use super::super::trace::Documents;
 /// Where hints are asked for.
 pub(super) const PATH: &str = "/.lull/hints";
 
-/// Times that the script waits, in seconds.
+/// The script waits so many seconds at least after an empty list. What is longer is for the proxy to say.
 const LEAST: f64 = 1.0;
-const LONGEST: f64 = 30.0;
 
 #[derive(Serialize)]
 struct Message<'a> {
@@ -64,12 +63,10 @@ pub(super) fn advice(
 ) -> Option<(Advice, HeaderValue)> {
     let reply: Reply = serde_json::from_slice(reply).ok()?;
     let mark = HeaderValue::from_str(&reply.mark).ok()?;
-    let again = reply.wait.map(|wait| {
-        if wait > 0.0 || reply.hints.is_empty() {
-            now + Duration::from_secs_f64(wait.clamp(LEAST, LONGEST) * (1.0 + draw / 4.0))
-        } else {
-            now
-        }
+    let least = if reply.hints.is_empty() { LEAST } else { 0.0 };
+    let again = reply.wait.and_then(|wait| {
+        let wait = Duration::try_from_secs_f64(wait.max(least) * (1.0 + draw / 4.0)).ok()?;
+        now.checked_add(wait)
     });
     let hints = reply.hints.iter().filter(|hint| {
         hint.url.starts_with('/') && hint.url.parse::<http::uri::PathAndQuery>().is_ok()
@@ -101,13 +98,19 @@ mod tests {
         let (read, mark) = advice(reply, &mut documents, now, 0.5).unwrap();
         let list = vec![Ahead::Document(documents.number("/a"))];
         assert_eq!((read, mark.to_str().unwrap()), (Advice { list, again: Some(now) }, "1"));
-        for (wait, again) in
-            [("0", Some(101.125)), ("4", Some(104.5)), ("900", Some(133.75)), ("null", None)]
-        {
-            let reply = format!(r#"{{"mark":"1","hints":[],"wait":{wait}}}"#);
+        for (hints, wait, again) in [
+            ("", "0", Some(101.125)),
+            ("", "4", Some(104.5)),
+            // As after the server has refused a prefetch.
+            ("", "60", Some(167.5)),
+            ("", "1e300", None),
+            ("", "null", None),
+            (r#"{"url":"/a"}"#, "0", Some(100.0)),
+            (r#"{"url":"/a"}"#, "0.5", Some(100.5625)),
+        ] {
+            let reply = format!(r#"{{"mark":"1","hints":[{hints}],"wait":{wait}}}"#);
             let (read, _) = advice(reply.as_bytes(), &mut documents, now, 0.5).unwrap();
-            let again = again.map(Duration::from_secs_f64);
-            assert_eq!(read, Advice { list: Vec::new(), again }, "{wait}");
+            assert_eq!(read.again, again.map(Duration::from_secs_f64), "{hints} {wait}");
         }
         for reply in ["", "{}", r#"{"mark":"\n","hints":[],"wait":0}"#] {
             assert_eq!(advice(reply.as_bytes(), &mut documents, now, 0.5), None, "{reply}");
