@@ -92,12 +92,13 @@ pub(crate) fn of_a_site(
             .unwrap_or_else(|| Model::new(hasher, Limits::default(), PpmParameters::shipped()));
         if has_logs {
             let known = model.latest();
+            let mut learned = 0;
             let goes_on = || !is_ending.load(Ordering::Relaxed);
             let read = logs.in_order().and_then(|logs| {
                 logs.read_while(&goes_on, |entry| {
-                    if entry.at > known {
-                        // Why nothing is learned from some requests is for `lull predict train` to say.
-                        let _ = model.learn(entry);
+                    // Why nothing is learned from some requests is for `lull predict train` to say.
+                    if entry.at > known && model.learn(entry).is_ok() {
+                        learned += 1;
                     }
                 })
             });
@@ -105,7 +106,7 @@ pub(crate) fn of_a_site(
                 return None;
             }
             tell(&match read {
-                Ok(read) => Event::Learned { requests: read.iter().map(|log| log.entries()).sum() },
+                Ok(_) => Event::Learned { requests: learned },
                 Err(error) => Event::NotLearned { why: in_one_line(&error) },
             });
         }

@@ -233,7 +233,10 @@ fn what_was_learned_survives_a_kill() {
     web.process.0.kill().unwrap();
     web.process.0.wait().unwrap();
 
-    let web = Web::start(&upstream, &["--model", &model, "--hold-back", "0"]);
+    let again = [&arguments[..], &["--hold-back", "0"]].concat();
+    let mut web = Web::start(&upstream, &again);
+    // The model has all of the log.
+    assert_eq!(web.wait_for("learned")["requests"], 0);
     until_hinted(&web, "/a", "/b");
 }
 

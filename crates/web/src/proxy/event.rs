@@ -62,7 +62,7 @@ pub enum Event {
     },
     /// The logs were learned from, while the site was served.
     Learned {
-        /// The requests in them.
+        /// The requests in them that something was learned from: none that the model knows already.
         requests: u64,
     },
     /// A log is not learned from, or not to its end.
