@@ -88,7 +88,8 @@ pub(super) struct PrefetchArgs {
     /// Only predict, and count how often that was right: pages stay as they are
     #[arg(long, conflicts_with = "plain")]
     shadow: bool,
-    /// The kill switch: nothing is fetched ahead as long as this file is there
+    /// The kill switch: nothing is fetched ahead as long as this file is there, or nobody can say whether
+    /// it is
     #[arg(long, value_name = "FILE", conflicts_with = "plain")]
     off_file: Option<PathBuf>,
     /// Show the figures below /.lull/ to who knows the first line of this file, as a password or a

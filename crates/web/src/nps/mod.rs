@@ -427,8 +427,10 @@ fn asked_host(head: &request::Parts) -> Option<&[u8]> {
     }
 }
 
+/// Whether the file of the kill switch is there. Where nobody can say, it is: who throws the switch is
+/// not to find out too late that the proxy may not look into the folder.
 fn is_there(file: Option<&PathBuf>) -> bool {
-    file.is_some_and(|file| file.exists())
+    file.is_some_and(|file| file.try_exists().unwrap_or(true))
 }
 
 /// Looks now and then whether the file of the kill switch is there.
@@ -462,4 +464,22 @@ impl Draws {
 #[allow(clippy::disallowed_methods, reason = "the daemon reads the clock here, for all of NPS")]
 fn wall() -> SystemTime {
     SystemTime::now()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_kill_switch_that_cannot_be_looked_for_is_thrown() {
+        let folder = tempfile::tempdir().unwrap();
+        let (file, turning) = (folder.path().join("off"), folder.path().join("turning"));
+        assert!(!is_there(None) && !is_there(Some(&file)));
+        assert!(!is_there(Some(&folder.path().join("no/folder"))));
+        std::fs::write(&file, "").unwrap();
+        assert!(is_there(Some(&file)));
+        // Root may look into every folder, so this stands for one that nobody else may look into.
+        std::os::unix::fs::symlink("turning", &turning).unwrap();
+        assert!(is_there(Some(&turning)));
+    }
 }
