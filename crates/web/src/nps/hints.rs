@@ -85,7 +85,11 @@ async fn reply(
         return HintsReply::never();
     }
     // A copy of the service worker's is a navigation that the proxy has seen.
-    if asked.first && asked.cached && way == Way::Cache {
+    if asked.first
+        && asked.cached
+        && way == Way::Cache
+        && shared.shown.asked(who.client, &head.headers, &asked.page, shared.now())
+    {
         shared.desk.shown(Visited::of_copy(head, asked.page.clone(), who));
     }
     let ask = Ask { page: asked.page, had: asked.had };
@@ -166,8 +170,26 @@ pub(super) async fn beacon(
     // Who sends more of them than pages can be read makes them up.
     if shared.rates.admit(who.client, shared.now()) {
         count(&shared, &head, &beacon, who);
+        learn(&shared, &head, beacon, who);
     }
     own::empty(StatusCode::NO_CONTENT)
+}
+
+/// Learns that a page was shown, of whom hints would be given to. One that the script has asked about is
+/// known by that.
+fn learn(shared: &Shared, head: &request::Parts, beacon: Beacon, who: Who) {
+    let Some(nav) = &beacon.nav else { return };
+    let way = shared.way(head, who);
+    let is_unknown =
+        policy::visitor(&head.headers, who.secure, &shared.harmless, way).is_ok() && !who.by_cache;
+    // A copy of the service worker's is a navigation that the proxy has seen.
+    let may = is_unknown
+        && way == Way::Cache
+        && shared.is_active()
+        && !who.is_held_back(&head.headers, shared);
+    if may && shared.shown.reported(who.client, &head.headers, &beacon.page, nav, shared.now()) {
+        shared.desk.shown(Visited::of_copy(head, beacon.page, who));
+    }
 }
 
 /// Counts how a page came.

@@ -33,6 +33,7 @@ mod reasons;
 mod rests;
 mod robots;
 mod service_worker;
+mod shown;
 mod status;
 mod who;
 
@@ -63,6 +64,7 @@ use names::Names;
 use rates::Rates;
 use rests::Rests;
 use service_worker::Workers;
+use shown::Shown;
 use who::{Clients, Who};
 
 pub use access::Access;
@@ -128,6 +130,7 @@ struct Shared {
     clients: Clients,
     rates: Rates,
     rests: Rests,
+    shown: Shown,
     names: Names,
     desk: Desk,
     monitor: Monitor,
@@ -178,6 +181,7 @@ impl Nps {
             clients: Clients::default(),
             rates: Rates::default(),
             rests: Rests::default(),
+            shown: Shown::default(),
             names: Names::default(),
             desk,
             monitor: Monitor::new(settings.monitor.clone()),
@@ -340,6 +344,7 @@ impl Site for Nps {
         } else if shared.settings.speculation_rules && policy::is_by_rules(&head.headers) {
             ahead::admit_by_rules(shared, head, who)
         } else {
+            shared.shown.goes_on(who.client, head);
             demand::watch(shared, head, who)
         }
     }

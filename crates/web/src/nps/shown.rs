@@ -1,0 +1,265 @@
+//! Pages that came out of visitors' caches. The proxy has not seen them go by; their scripts say so, twice:
+//! when they ask for hints, and when the page is left. Whichever comes first is learned from. Who clicks
+//! fast is gone before the script asks, and many reports come while a page is still there, because its tab
+//! is hidden.
+//!
+//! A report is late: a page that is fetched from the proxy next was seen before it. Learned then, the two
+//! would stand in the wrong order. Browsers say on which page a link was (`Referer`), so what is left that
+//! way is not learned from its report.
+
+use std::hash::{BuildHasher, RandomState};
+use std::sync::Mutex;
+use std::time::Duration;
+
+use http::header::{HOST, REFERER, USER_AGENT};
+use http::{HeaderMap, HeaderValue, request};
+use lull_cc::Timestamp;
+
+use super::lock;
+use crate::munge;
+use crate::policy::{Client, fields};
+use crate::protocol::{Navigation, NavigationKind};
+
+/// Pages of clients that are remembered. Of two that share a place the later one counts, so memory is
+/// bounded.
+const PLACES: usize = 1 << 14;
+/// A tab may be hidden before its script has asked, so that the report comes first. A question that comes so
+/// long after it is of another navigation.
+const SAME: Duration = Duration::from_secs(300);
+
+/// What was said of one page by one client.
+#[derive(Clone, Copy, Debug, Default)]
+struct Said {
+    key: u64,
+    /// Questions that were learned from, whose reports are still to come.
+    asked: u8,
+    /// When a report was learned from, until the question comes.
+    reported: Option<Timestamp>,
+    /// Whether another page was asked for from there, and no word of it since.
+    is_left: bool,
+}
+
+/// What was said of such pages.
+#[derive(Debug)]
+pub(super) struct Shown {
+    key: RandomState,
+    places: Mutex<Box<[Said]>>,
+}
+
+impl Default for Shown {
+    fn default() -> Self {
+        let places = vec![Said::default(); PLACES].into();
+        Shown { key: RandomState::new(), places: Mutex::new(places) }
+    }
+}
+
+/// Who says something: an address, and a browser there.
+type Sender<'a> = (Client, Option<&'a [u8]>);
+
+fn sender(client: Client, headers: &HeaderMap) -> Sender<'_> {
+    (client, headers.get(USER_AGENT).map(HeaderValue::as_bytes))
+}
+
+impl Shown {
+    /// The script of `page`, which came out of the cache, asks for hints for the first time. Whether that is
+    /// to be learned from.
+    pub(super) fn asked(
+        &self,
+        client: Client,
+        headers: &HeaderMap,
+        page: &str,
+        now: Timestamp,
+    ) -> bool {
+        self.with(sender(client, headers), page, |said| {
+            said.is_left = false;
+            let reported = said.reported.take();
+            if reported.is_some_and(|reported| now.saturating_since(reported) < SAME) {
+                return false;
+            }
+            said.asked = said.asked.saturating_add(1);
+            true
+        })
+    }
+
+    /// It reports how the page came. Whether that is to be learned from.
+    pub(super) fn reported(
+        &self,
+        client: Client,
+        headers: &HeaderMap,
+        page: &str,
+        nav: &Navigation,
+        now: Timestamp,
+    ) -> bool {
+        let sender = sender(client, headers);
+        let never_says_from_where = self.with(sender, "", |said| said.is_left);
+        self.with(sender, page, |said| {
+            let was_left = std::mem::take(&mut said.is_left);
+            if !nav.cached {
+                return false;
+            }
+            if said.asked > 0 {
+                said.asked -= 1;
+                return false;
+            }
+            // Others are of pages that were there before.
+            let counts =
+                nav.kind == NavigationKind::Navigate && !was_left && !never_says_from_where;
+            if counts {
+                said.reported = Some(now);
+            }
+            counts
+        })
+    }
+
+    /// A visitor goes to a page that the proxy sees. Takes note of where from.
+    pub(super) fn goes_on(&self, client: Client, head: &request::Parts) {
+        if !munge::is_document(&head.headers) {
+            return;
+        }
+        let page = match from(head) {
+            Some(page) => page,
+            // From some page, of a site whose browsers are told not to say which.
+            None if fields::single(&head.headers, "sec-fetch-site") == Some("same-origin") => "",
+            None => return,
+        };
+        self.with(sender(client, &head.headers), page, |said| said.is_left = true);
+    }
+
+    fn with<T>(&self, sender: Sender<'_>, page: &str, say: impl FnOnce(&mut Said) -> T) -> T {
+        let key = self.key.hash_one((sender, page));
+        let mut places = lock(&self.places);
+        let said = &mut places[key as usize % PLACES];
+        if said.key != key {
+            *said = Said { key, ..Said::default() };
+        }
+        say(said)
+    }
+}
+
+/// The path of the page that a link was on, if that is one of the same host.
+fn from(head: &request::Parts) -> Option<&str> {
+    let host = match head.uri.authority() {
+        Some(authority) => authority.as_str(),
+        None => fields::single(&head.headers, HOST)?,
+    };
+    let (_, referer) = fields::single(&head.headers, REFERER)?.split_once("://")?;
+    let path = &referer[referer.find('/')?..];
+    let is_own = referer[..referer.len() - path.len()].eq_ignore_ascii_case(host);
+    is_own.then(|| path.split(['?', '#']).next().unwrap_or(path))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// One page of one visitor.
+    struct Page {
+        shown: Shown,
+        now: Timestamp,
+    }
+
+    impl Page {
+        fn new() -> Self {
+            Page { shown: Shown::default(), now: Timestamp::ZERO }
+        }
+
+        fn asks(&self) -> bool {
+            self.shown.asked(Client(1), &HeaderMap::new(), "/a", self.now)
+        }
+
+        fn reports_as(&self, cached: bool, kind: NavigationKind) -> bool {
+            let nav = Navigation { kind, cached, ttfb: 1.0, lcp: None, load: 2.0 };
+            self.shown.reported(Client(1), &HeaderMap::new(), "/a", &nav, self.now)
+        }
+
+        fn reports(&self) -> bool {
+            self.reports_as(true, NavigationKind::Navigate)
+        }
+
+        fn is_left(&self, fields: &[(&'static str, &'static str)]) {
+            let mut request = http::Request::get("/b").header("host", "a.example");
+            for (name, value) in fields {
+                request = request.header(*name, *value);
+            }
+            self.shown.goes_on(Client(1), &request.body(()).unwrap().into_parts().0);
+        }
+    }
+
+    const PAGE: (&str, &str) = ("accept", "text/html");
+    const LINK: (&str, &str) = ("referer", "http://a.example/a?x");
+
+    #[test]
+    fn one_navigation_counts_once_whichever_message_comes_first() {
+        let mut page = Page::new();
+        for _ in 0..5 {
+            // The script has asked, or had no time to.
+            assert!(page.asks() && !page.reports());
+            assert!(page.reports());
+            page.now = page.now + SAME;
+            // In two tabs at a time.
+            assert!(page.asks() && page.asks() && !page.reports() && !page.reports());
+            // A tab that was hidden before its script asked.
+            assert!(page.reports() && !page.asks());
+        }
+    }
+
+    #[test]
+    fn only_what_is_gone_to_out_of_the_cache_counts_by_its_report() {
+        let page = Page::new();
+        assert!(!page.reports_as(false, NavigationKind::Navigate));
+        for kind in [NavigationKind::Reload, NavigationKind::BackForward] {
+            assert!(!page.reports_as(true, kind));
+            // But it is the report of one that has asked.
+            assert!(page.asks() && !page.reports_as(true, kind));
+        }
+        assert!(page.reports());
+    }
+
+    #[test]
+    fn a_page_that_was_left_for_one_from_the_server_does_not_count_by_its_report() {
+        let page = Page::new();
+        page.is_left(&[PAGE, LINK]);
+        assert!(!page.reports() && page.reports());
+        // The other page was shown beside it.
+        page.is_left(&[PAGE, LINK]);
+        assert!(!page.asks(), "it has just counted");
+        assert!(page.reports());
+        // What came from the server is left as well, and that is all that is known of it.
+        page.is_left(&[PAGE, LINK]);
+        assert!(!page.reports_as(false, NavigationKind::Navigate) && page.reports());
+    }
+
+    #[test]
+    fn a_page_is_left_by_its_own_links_to_pages() {
+        for fields in [
+            &[PAGE][..],
+            &[LINK],
+            &[LINK, ("accept", "image/webp")],
+            &[PAGE, ("referer", "http://a.example/c")],
+            &[PAGE, ("referer", "http://b.example/a")],
+            &[PAGE, ("referer", "a")],
+        ] {
+            let page = Page::new();
+            page.is_left(fields);
+            assert!(page.reports(), "{fields:?}");
+        }
+        // Where nobody says from where, no report counts.
+        let page = Page::new();
+        page.is_left(&[("sec-fetch-site", "same-origin"), ("sec-fetch-dest", "document")]);
+        assert!(!page.reports() && !page.reports() && page.asks());
+    }
+
+    #[test]
+    fn visitors_and_pages_are_told_apart() {
+        let (shown, now) = (Shown::default(), Timestamp::ZERO);
+        let (some, mut other) = (HeaderMap::new(), HeaderMap::new());
+        other.insert(USER_AGENT, HeaderValue::from_static("b"));
+        assert!(shown.asked(Client(1), &some, "/a", now));
+        let (kind, cached) = (NavigationKind::Navigate, true);
+        let nav = Navigation { kind, cached, ttfb: 1.0, lcp: None, load: 2.0 };
+        assert!(shown.reported(Client(2), &some, "/a", &nav, now));
+        assert!(shown.reported(Client(1), &other, "/a", &nav, now));
+        assert!(shown.reported(Client(1), &some, "/b", &nav, now));
+        assert!(!shown.reported(Client(1), &some, "/a", &nav, now));
+    }
+}
