@@ -56,7 +56,7 @@ pub(super) struct PrefetchArgs {
     #[arg(long, value_name = "NAME", conflicts_with = "plain")]
     harmless_cookie: Vec<String>,
     /// The path of a public object that the monitor asks for. May be repeated [default: the page
-    /// and the part of pages that visitors want most]
+    /// and the part of pages that visitors want most, and a page that is slower to make]
     #[arg(long, value_name = "PATH", conflicts_with = "plain")]
     probe: Vec<String>,
     /// For experiments: the paper's budget (SSR 5.2.2), for which answers to a probe are late from so many

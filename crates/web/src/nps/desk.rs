@@ -44,6 +44,19 @@ const MOST_HINTS: usize = 32;
 /// Representative objects are no longer, so that asking for them costs next to nothing.
 const LONGEST_OBJECT: Bytes = Bytes(64 << 10);
 
+/// Of the pages that are wanted most so many are looked at for a slow one.
+const PAGES: usize = 20;
+/// The round trip of a usual path, which [`lull_speculate::observe::Urls::latency`] has in it.
+const WAY: Duration = Duration::from_millis(100);
+/// A page that takes so many times as long as the one that is wanted most is made by something else, such
+/// as by a program in place of a file. A threshold is as much above what is usual.
+const SLOWER: u32 = 2;
+/// Asking takes a hundredth of the time at most, so a page of 50 ms can be asked for every five seconds where
+/// no visitor does, and what is usual of it is learned in less than a minute.
+const QUICK: Duration = Duration::from_millis(50);
+/// One that takes longer says too little while it loads the server too much.
+const SLOWEST: Duration = Duration::from_secs(1);
+
 /// The length of a list (SSR §5.3.1), for those that nobody sees.
 const DOCUMENT: usize = 10;
 /// Clients whose lists are remembered in shadow mode; of two that share a place the later one.
@@ -275,7 +288,7 @@ impl Desk {
     }
 
     /// What the monitor may ask for: the public page and the public part of pages that are wanted
-    /// most, but for these.
+    /// most, and a page that is slower to make, but for these.
     pub(super) async fn popular(&self, except: Vec<String>) -> Vec<String> {
         let (to, answer) = oneshot::channel();
         if self.is_reading() || !self.hand(Message::Popular(except, to)) {
@@ -456,20 +469,32 @@ impl Worker {
         let question = Question { at: timestamp(wall()), pages: &[], held: &[] };
         self.model.predictor().rank(&question, urls, &mut self.ranked);
         let (policy, now) = (shared.policy(), shared.now());
-        let most_wanted = |kind| {
-            let mut candidates = self.ranked.iter().map(|one| one.url);
-            let found = candidates.find(|url| {
-                let may_be = |path: &str| {
-                    !except.iter().any(|other| other == path) && policy.may_hint(path, now).is_ok()
-                };
-                urls.kind(*url) == kind
-                    && urls.bytes(*url) <= LONGEST_OBJECT
-                    && urls.path(*url).is_some_and(may_be)
-            })?;
-            urls.path(found).map(str::to_owned)
+        let most_wanted =
+            |kind| self.ranked.iter().map(|one| one.url).filter(move |url| urls.kind(*url) == kind);
+        let may_be = |url: &UrlId| {
+            let may_be = |path: &str| {
+                !except.iter().any(|other| other == path) && policy.may_hint(path, now).is_ok()
+            };
+            urls.bytes(*url) <= LONGEST_OBJECT && urls.path(*url).is_some_and(may_be)
         };
-        [most_wanted(UrlKind::Page), most_wanted(UrlKind::Embedded)].into_iter().flatten().collect()
+        let pages: Vec<_> = most_wanted(UrlKind::Page).take(PAGES).filter(may_be).collect();
+        let page = pages.first().copied().or_else(|| most_wanted(UrlKind::Page).find(may_be));
+        let takes = |url: &UrlId| (urls.latency(*url).saturating_sub(WAY), *url);
+        let slow = page.and_then(|page| slow(takes(&page).0, pages.iter().map(takes)));
+        let part = most_wanted(UrlKind::Embedded).find(may_be);
+        let objects = [page, part, slow].into_iter().flatten();
+        objects.filter_map(|url| urls.path(url).map(str::to_owned)).collect()
     }
+}
+
+/// Of pages with the time that the server takes for each, one that stands for what is slower to make than
+/// the page that is wanted most, which takes `usual`: the slowest that can be asked for often, else the one
+/// that can be asked for most often.
+fn slow(usual: Duration, pages: impl Iterator<Item = (Duration, UrlId)>) -> Option<UrlId> {
+    pages
+        .filter(|(time, _)| *time > usual * SLOWER && *time <= SLOWEST)
+        .min_by_key(|(time, _)| if *time <= QUICK { QUICK - *time } else { *time })
+        .map(|(_, url)| url)
 }
 
 /// Models count from 1970, as logs do.
@@ -511,6 +536,39 @@ mod tests {
         assert!(desk.visited(visit(long)));
         let waiting = worker.messages.try_iter().map(|message| message.bytes()).sum::<usize>();
         assert_eq!(worker.waiting.load(Ordering::Relaxed), waiting);
+    }
+
+    #[test]
+    fn what_is_slow_to_make_is_looked_at_if_it_can_be_asked_for() {
+        let mut model =
+            Model::new(ClientHasher::new([7; 16]), Limits::default(), PpmParameters::shipped());
+        let mut found = |usual: u64, times: &[u64]| {
+            let mut place = |millis: &u64| {
+                let time = Duration::from_millis(*millis);
+                let entry = Entry {
+                    took: Some(time),
+                    bytes: Bytes(100),
+                    ..Entry::page(timestamp(wall()), "192.0.2.7", format!("/{millis}"))
+                };
+                let _ = model.learn(&entry);
+                let url = model.observer().url(&format!("/{millis}")).unwrap();
+                assert_eq!(model.observer().urls().latency(url), WAY + time);
+                (time, url)
+            };
+            let pages: Vec<_> = times.iter().map(&mut place).collect();
+            let slow = slow(Duration::from_millis(usual), pages.iter().copied())?;
+            pages.iter().find(|(_, url)| *url == slow).map(|(time, _)| time.as_millis())
+        };
+        for (usual, times, expected) in [
+            (1, &[1, 2][..], None),
+            (1, &[3, 40, 30], Some(40)),
+            (1, &[3, 300, 200], Some(3)),
+            (10, &[3, 300, 200, 20], Some(200)),
+            (10, &[3, 3_000], None),
+            (10, &[], None),
+        ] {
+            assert_eq!(found(usual, times), expected, "{usual} {times:?}");
+        }
     }
 
     #[test]

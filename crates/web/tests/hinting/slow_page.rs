@@ -1,0 +1,52 @@
+//! A server of which one page is a file, and another one is made by a program that is loaded by itself.
+
+use super::*;
+
+/// What the program takes while it has nothing else to do.
+const USUAL: Duration = Duration::from_millis(20);
+
+#[test]
+fn a_page_that_is_slow_to_make_throttles_although_the_one_that_is_wanted_most_is_not() {
+    let load: Arc<AtomicU64> = Arc::default();
+    let slow = Arc::clone(&load);
+    let address = upstream(move |mut peer| {
+        while let Some(head) = peer.head() {
+            match head.split(' ').nth(1).unwrap() {
+                "/robots.txt" => {
+                    peer.send("HTTP/1.1 404 None\r\nContent-Length: 0\r\n\r\n");
+                    continue;
+                }
+                "/app" => {
+                    let load = Duration::from_millis(slow.load(Ordering::Relaxed));
+                    thread::sleep(USUAL + load);
+                }
+                _ => {}
+            }
+            peer.send(format!(
+                "HTTP/1.1 200 OK\r\nContent-Type: text/html\r\nContent-Length: {}\r\n\r\n{PAGE}",
+                PAGE.len()
+            ));
+        }
+    });
+    // Nobody names what is to be asked for.
+    let parameters = Parameters { document: 3, ..Parameters::shipped(1) };
+    let monitor = MonitorSettings { objects: Vec::new(), parameters: Some(parameters) };
+    let settings = Settings { monitor, ..Settings::default() };
+    let site = site_before(address, settings, |settings, save| {
+        Nps::new(settings, empty_model(), Some(save))
+    });
+    site.go(1..25, &["/", "/b", "/", "/app"]);
+    site.list(99, "/", &[]);
+    load.store(400, Ordering::Relaxed);
+    let begun = Instant::now();
+    let mut dry = 0;
+    for visitor in 0.. {
+        if dry >= 20 {
+            break;
+        }
+        let is_empty = site.ask(100 + visitor % 100, "/", &[], false)["hints"] == json!([]);
+        dry = if is_empty { dry + 1 } else { 0 };
+        assert!(begun.elapsed() < 2 * LIMIT, "there are still lists");
+        thread::sleep(Duration::from_millis(100));
+    }
+}
