@@ -4,6 +4,12 @@
 #[path = "hinting/busy_disk.rs"]
 mod busy_disk;
 mod common;
+#[path = "hinting/reports.rs"]
+mod reports;
+#[path = "hinting/restart.rs"]
+mod restart;
+#[path = "hinting/slow_page.rs"]
+mod slow_page;
 
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -1,7 +1,7 @@
 //! What `lull web` is told of prefetching.
 
-use std::fs;
-use std::io;
+use std::fs::{self, File};
+use std::io::{self, Read, Write};
 use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -12,9 +12,9 @@ use lull_cc::Bytes;
 use lull_speculate::budget::Parameters;
 use lull_speculate::model::Model;
 use lull_web::nps::{
-    Access, ByteCaps, MonitorSettings, Nps, Save, ServiceWorker, Settings, site_name,
+    Access, ByteCaps, MonitorSettings, Nps, Save, SaveBars, ServiceWorker, Settings, site_name,
 };
-use lull_web::policy::{self, Harmless, OwnersRules, Pattern};
+use lull_web::policy::{self, Harmless, OwnersRules, Pattern, Policy};
 use lull_web::proxy::Listen;
 
 use crate::durable::Replacement;
@@ -34,7 +34,8 @@ pub(super) struct PrefetchArgs {
     /// has learned before. May be repeated
     #[arg(long, value_name = "LOG", conflicts_with = "plain")]
     log: Vec<PathBuf>,
-    /// Keep what is learned in this file, every minute and at the end
+    /// Keep what is learned in this file, every minute and at the end, and what is barred for a day in
+    /// FILE.bars
     #[arg(long, value_name = "FILE", conflicts_with = "plain")]
     model: Option<PathBuf>,
     /// A secret that clients are counted by, made if it is not there; without it counts begin anew
@@ -191,8 +192,48 @@ impl PrefetchArgs {
             off_file: self.off_file.clone(),
             access: access(self.token_file.as_deref())?,
         };
-        Ok(Some(Nps::learning(settings, learn, self.model.clone().map(save))))
+        let nps = Nps::learning(settings, learn, self.model.clone().map(save));
+        let Some(model) = &self.model else { return Ok(Some(nps)) };
+        let path = bars_of(model);
+        let before = bars_of_before(&path)?;
+        Ok(Some(nps.keeping_bars(&before, save_bars(path))))
     }
+}
+
+/// Where what is barred is kept: beside the model.
+fn bars_of(model: &Path) -> PathBuf {
+    let mut path = model.as_os_str().to_owned();
+    path.push(".bars");
+    path.into()
+}
+
+/// What was barred before; nothing if there is no such file.
+fn bars_of_before(path: &Path) -> anyhow::Result<Vec<u8>> {
+    let mut before = Vec::new();
+    match File::open(path).and_then(|file| file.take(MOST_BARS).read_to_end(&mut before)) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+        read => {
+            read.with_context(|| format!("{} cannot be read", path.display()))?;
+        }
+    }
+    if !before.is_empty() && !before.starts_with(&Policy::KEPT_BARS[..7]) {
+        bail!("{} is there, and none of lull's: name another model", path.display());
+    }
+    Ok(before)
+}
+
+/// More is not read. As many as can be barred take a half of that.
+const MOST_BARS: u64 = 10_000_000;
+
+/// Saves what is barred into such a file.
+fn save_bars(path: PathBuf) -> SaveBars {
+    Box::new(move |bars: &[u8]| {
+        let saved = Replacement::begin(&path).and_then(|file| file.finish(|to| to.write_all(bars)));
+        saved.map_err(|error| {
+            let path = path.display();
+            io::Error::new(error.kind(), format!("the bars {path} cannot be written ({error})"))
+        })
+    })
 }
 
 /// Saves into a file that is there whole or not at all.
@@ -224,6 +265,20 @@ mod tests {
         assert_eq!(budget(&[], 2).unwrap(), None);
         assert_eq!(budget(&times, 2).unwrap(), Some(Parameters::paper(times)));
         assert!(budget(&times, 1).unwrap_err().is::<crate::Misuse>());
+    }
+
+    #[test]
+    fn what_is_barred_is_kept_beside_the_model_and_nothing_else_is_taken_for_it() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = bars_of(&folder.path().join("site.model"));
+        assert_eq!(path, folder.path().join("site.model.bars"));
+        assert_eq!(bars_of_before(&path).unwrap(), b"");
+        let mut save = save_bars(path.clone());
+        save(Policy::KEPT_BARS).unwrap();
+        assert_eq!(bars_of_before(&path).unwrap(), Policy::KEPT_BARS);
+        fs::write(&path, "a shopping list").unwrap();
+        let why = bars_of_before(&path).unwrap_err().to_string();
+        assert!(why.contains("none of lull's"), "{why}");
     }
 
     #[test]

@@ -371,6 +371,7 @@ impl Worker {
 
     fn keep(&mut self, shared: &Shared) {
         self.keeping.keep(&self.model, |event| shared.tell(event));
+        shared.keep_bars();
     }
 
     fn learn(&mut self, visited: &Visited) -> Option<Visit> {

@@ -15,6 +15,7 @@
 mod access;
 mod ahead;
 mod awaited;
+mod barred;
 mod caps;
 mod counts;
 mod demand;
@@ -55,6 +56,7 @@ use crate::proxy::{
     Address, Connection, Decision, Event, Fetcher, Listener, Metrics, Site, Totals,
 };
 use awaited::Awaited;
+use barred::Barred;
 use caps::Caps;
 use counts::Counts;
 use desk::Desk;
@@ -68,6 +70,7 @@ use shown::Shown;
 use who::{Clients, Who};
 
 pub use access::Access;
+pub use barred::SaveBars;
 pub use caps::ByteCaps;
 pub use desk::Learn;
 pub use keeping::Save;
@@ -127,6 +130,7 @@ struct Shared {
     settings: Settings,
     harmless: Harmless,
     policy: Mutex<Policy>,
+    barred: Mutex<Barred>,
     clients: Clients,
     rates: Rates,
     rests: Rests,
@@ -178,6 +182,7 @@ impl Nps {
         let shared = Shared {
             harmless: settings.rules.harmless.clone(),
             policy: Mutex::new(Policy::new(settings.rules.clone())),
+            barred: Mutex::default(),
             clients: Clients::default(),
             rates: Rates::default(),
             rests: Rests::default(),
@@ -209,6 +214,15 @@ impl Nps {
             doors: Mutex::default(),
             threads: Mutex::default(),
         }
+    }
+
+    /// The same, with what was barred within the last day by a process before, as `save` had it last; it is
+    /// given more together with the model. What is none is passed over.
+    #[must_use]
+    pub fn keeping_bars(self, before: &[u8], save: SaveBars) -> Self {
+        self.shared.policy().take_bars(before, self.shared.now(), wall());
+        *lock(&self.shared.barred) = Barred::by(save);
+        self
     }
 
     /// The same as if it had begun so long before: for tests, as for some minutes after its start it takes
