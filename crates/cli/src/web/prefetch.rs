@@ -31,7 +31,9 @@ pub(super) struct PrefetchArgs {
     #[arg(long, value_name = "HOST[:PORT]", conflicts_with = "plain", value_parser = site_name)]
     site: Vec<HeaderValue>,
     /// Learn from this access log, while the site is served already: what is later than what the model
-    /// has learned before. May be repeated
+    /// has learned before. A log that the server has written behind lull has prefetches in it: write one
+    /// that says Sec-Purpose, such as JSON with nginx's $http_sec_purpose, or learn from --access-log. May
+    /// be repeated
     #[arg(long, value_name = "LOG", conflicts_with = "plain")]
     log: Vec<PathBuf>,
     /// Keep what is learned in this file, every minute and at the end, and what is barred for a day in
@@ -65,11 +67,13 @@ pub(super) struct PrefetchArgs {
     #[arg(long, value_name = "S", conflicts_with = "plain", requires = "probe",
         value_parser = super::seconds)]
     paper_budget: Vec<Duration>,
-    /// Bytes that one visitor fetches ahead in a day at most
+    /// Bytes that one visitor fetches ahead in a day at most: an IPv4 address, or a /64 of IPv6, so an
+    /// office may share them. The count begins anew at each start
     #[arg(long, value_name = "BYTES", conflicts_with = "plain",
         default_value_t = ByteCaps::default().visitor.0)]
     visitor_bytes: u64,
-    /// Bytes that all visitors together fetch ahead in a day at most [default: no limit]
+    /// Bytes that all visitors together fetch ahead in a day at most; the count begins anew at each start
+    /// [default: no limit]
     #[arg(long, value_name = "BYTES", conflicts_with = "plain")]
     daily_bytes: Option<u64>,
     /// The share of visitors who get no hints, to be compared with the others
