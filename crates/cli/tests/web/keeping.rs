@@ -31,6 +31,50 @@ fn what_visitors_taught_survives_a_kill() {
     assert!(web.rest().iter().all(|event| event["event"] != "model-aside"));
 }
 
+#[test]
+fn what_is_barred_goes_on_from_one_process_to_the_next() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("site.model");
+    let bars = folder.path().join("site.model.bars");
+    let upstream = leading_elsewhere();
+    let arguments = ["--model", path.to_str().unwrap()];
+    let mut lengths = Vec::new();
+    for page in ["/a", "/b", "/b"] {
+        let mut web = Web::start(&upstream, &arguments);
+        assert!(web.get(page).starts_with("HTTP/1.1 302 "));
+        web.signal("-TERM");
+        web.wait_for("stopped");
+        assert!(web.process.0.wait().unwrap().success());
+        lengths.push(fs::metadata(&bars).unwrap().len());
+    }
+    assert!(lengths[0] < lengths[1] && lengths[1] == lengths[2], "{lengths:?}");
+
+    fs::write(&bars, "a shopping list").unwrap();
+    let mut command = lull(&["web", "--listen", "127.0.0.1:0", "--upstream", &upstream]);
+    let output = command.args(arguments).output().unwrap();
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert!(!output.status.success() && said.contains("site.model.bars"), "{said}");
+}
+
+/// An upstream whose pages all lead elsewhere.
+fn leading_elsewhere() -> String {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    thread::spawn(move || {
+        for stream in listener.incoming() {
+            let mut stream = BufReader::new(stream.unwrap());
+            let mut line = String::new();
+            while stream.read_line(&mut line).is_ok_and(|count| count > 0) && line != "\r\n" {
+                line.clear();
+            }
+            let found = "HTTP/1.1 302 Found\r\nLocation: /elsewhere\r\nConnection: close\r\n\
+                         Content-Length: 0\r\n\r\n";
+            let _ = stream.get_mut().write_all(found.as_bytes());
+        }
+    });
+    format!("http://{address}")
+}
+
 /// A page on its way to one of many visitors behind another proxy.
 fn visit(web: &Web, visitor: u32, page: &str) {
     let mut stream = web.connect();
