@@ -118,7 +118,8 @@ pub struct Beacon {
     /// How it came, once a page.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub nav: Option<Navigation>,
-    /// What was fetched ahead from it since the last report.
+    /// What was fetched ahead from it since the last report. The proxy has no use for it: it has counted
+    /// what it sent, and this may be made up.
     #[serde(default)]
     pub got: Vec<Fetched>,
     /// The page that the visitor goes to now, while it is still being fetched ahead: its hint's
