@@ -62,7 +62,10 @@ impl<P: Clone> Replica<P> {
         for buffered in &mut self.buffer {
             buffered.waited = true;
         }
-        self.resync = None;
+        if let Some(resync) = self.resync.take() {
+            // Leaves are told by their hashes, so the next comparison may take them over.
+            self.told = resync.into_known();
+        }
         if let Some(writing) = &mut self.writing {
             // It will be applied all the same; the origin hears of it by the next hello.
             writing.resync = false;
@@ -76,21 +79,29 @@ impl<P: Clone> Replica<P> {
         self.wake(now);
     }
 
+    /// When the origin has been silent for too long; none while it has nothing to say: in a re-sync it
+    /// answers questions only, and the next one, or the end, waits for this disk.
+    fn silent_at(&self) -> Option<LocalTime> {
+        let waits = |resync: &Resync| resync.is_waiting() || resync.is_complete();
+        let owed = !self.resync.as_ref().is_some_and(waits);
+        owed.then(|| self.heard.plus(self.config.silence))
+    }
+
     pub(super) fn link_timeout(&self) -> Option<LocalTime> {
-        let silent = self.heard.plus(self.config.silence);
         match self.link {
             Link::Connected(_) => {
                 let report = self.config.report.map_or(self.ping_at, |_| self.report_at);
-                Some(silent.min(self.ping_at).min(report))
+                let next = self.ping_at.min(report);
+                Some(self.silent_at().map_or(next, |silent| silent.min(next)))
             }
-            Link::Greeting => Some(silent),
+            Link::Greeting => self.silent_at(),
             Link::Away | Link::Turned(_) => None,
         }
     }
 
     pub(super) fn handle_link_timeout(&mut self, now: Reading) {
         let linked = matches!(self.link, Link::Connected(_) | Link::Greeting);
-        if linked && self.heard.plus(self.config.silence) <= now.local {
+        if linked && self.silent_at().is_some_and(|at| at <= now.local) {
             self.close(now.local);
         }
         if self.is_connected() && self.ping_at <= now.local {
@@ -190,6 +201,7 @@ impl<P: Clone> Replica<P> {
                 } else {
                     self.ask_again(now.local);
                 }
+                self.told.clear();
             }
             Start::Resync { position, stamp, root } => {
                 self.begin_resync(now, position, stamp, root);
@@ -216,7 +228,8 @@ impl<P: Clone> Replica<P> {
         if let Some(writing) = &mut self.writing {
             writing.resync = false;
         }
-        let known = self.resync.take().map(Resync::into_known).unwrap_or_default();
+        let told = core::mem::take(&mut self.told);
+        let known = self.resync.take().map_or(told, Resync::into_known);
         self.resync = Some(Resync::new(position, root, known));
     }
 

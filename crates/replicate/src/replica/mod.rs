@@ -41,7 +41,7 @@ use lease::Lease;
 pub use lease::{Skew, Staleness};
 use reads::Waiting;
 pub use reads::{Answer, Entry, Order, Outcome, ReadId, Request, What, Why};
-use resync::Resync;
+use resync::{Leaves, Resync};
 
 /// A commit that was received, and not applied yet.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -142,6 +142,8 @@ pub struct Replica<P> {
     shelf: Shelf<P>,
     writing: Option<Writing>,
     resync: Option<Resync>,
+    /// Leaves that a comparison was told before its connection broke.
+    told: Leaves,
     lease: Lease,
     link: Link,
     connection: u32,
@@ -226,6 +228,7 @@ impl<P: Clone> Replica<P> {
             shelf,
             writing: None,
             resync: None,
+            told: Leaves::new(),
             lease: Lease::new(now, config.staleness),
             link: Link::Away,
             connection: 0,

@@ -292,6 +292,8 @@ impl<P: Clone> Replica<P> {
                 self.buffer.clear();
                 let (of, ask) = (resync.position.sequence, resync.begin(&self.image));
                 self.outbox.extend(ask.map(|part| ToOrigin::Ask { of, part }));
+                // From now on the origin has something to say.
+                self.heard = now;
             }
             if !resync.is_complete() {
                 return;
@@ -467,6 +469,8 @@ impl<P: Clone> Replica<P> {
         if resync {
             self.counters.resyncs += u64::from(!first);
             self.resync = None;
+            // From now on the origin has something to say.
+            self.heard = now.local;
             self.outbox.push_back(ToOrigin::Resynced(self.position()));
             // To a replica that had nothing the origin pushes everything unasked.
             if !first {

@@ -40,6 +40,18 @@ impl Bench {
         })
     }
 
+    /// Is told all that it asks of a tree; gives the questions.
+    fn compare(&mut self, tree: &MerkleTree) -> Vec<Ask> {
+        let mut all = Vec::new();
+        while let Some((of, ask)) = self.asked() {
+            all.push(ask.clone());
+            for part in answer(tree, ask) {
+                self.say(ToReplica::Tree { of, part });
+            }
+        }
+        all
+    }
+
     fn states(&self) -> Vec<u64> {
         self.replica.states().map(|(at, _)| at.0).collect()
     }
@@ -218,6 +230,63 @@ fn a_resync_that_begins_anew_takes_over_what_was_told_before() {
     assert_eq!(bench.replica.position(), Sequence(8));
     let state = ["a", "b", "c"].map(|name| bench.state(name).map(|(sequence, _)| sequence));
     assert_eq!(state, [Some(5), Some(7), Some(8)]);
+}
+
+/// The first re-sync of a state with one file, in version 6.
+fn one_file() -> (MerkleTree, Start) {
+    let version = Version { sequence: Sequence(6), content: content(6) };
+    let tree = MerkleTree::new([(&path("a"), version)]);
+    let position = Position { sequence: Sequence(6), chain: Digest([9; 32]) };
+    let start = Start::Resync { position, stamp: reading(0).wall, root: tree.root() };
+    (tree, start)
+}
+
+#[test]
+fn a_resync_that_waits_for_the_disk_gives_no_connection_up() {
+    let mut bench = Bench::new(Config { silence: Duration::from_secs(10), ..config() });
+    bench.replica.handle_disconnected(reading(0));
+    let (tree, start) = one_file();
+    bench.connect(start);
+    bench.compare(&tree);
+    let closes = |bench: &mut Bench| {
+        let mut events = core::iter::from_fn(|| bench.replica.poll_event());
+        events.any(|event| event == Event::Close)
+    };
+    for second in 0..11 {
+        let effect = bench.replica.poll_effect();
+        assert!(matches!(effect, Some(Effect::Commit(_))), "{second} s: {effect:?}");
+        bench.replica.handle_committed(reading(bench.ms), Err(DiskFull));
+        bench.wait(1_000);
+        let next = bench.replica.poll_timeout();
+        assert!(next > Some(reading(bench.ms).local), "{second} s: it asks again and again");
+    }
+    assert!(!closes(&mut bench), "all that the origin has to say was said");
+    bench.disk();
+    assert_eq!((bench.replica.position(), bench.state("a")), (Sequence(6), Some((6, false))));
+    // It goes on with invalidations and heartbeats.
+    bench.wait(9_999);
+    assert!(!closes(&mut bench));
+    bench.wait(1);
+    assert!(closes(&mut bench));
+}
+
+#[test]
+fn a_resync_takes_over_what_was_told_before_the_connection_broke() {
+    let mut bench = Bench::new(config());
+    bench.replica.handle_disconnected(reading(0));
+    let (tree, start) = one_file();
+    bench.connect(start.clone());
+    let leaf = leaf_of(&path("a"));
+    assert!(bench.compare(&tree).contains(&Ask::Entries(vec![leaf])));
+    assert!(matches!(bench.replica.poll_effect(), Some(Effect::Commit(_))));
+    bench.replica.handle_committed(reading(0), Err(DiskFull));
+    bench.replica.handle_disconnected(reading(0));
+    bench.wait(1_000);
+    bench.connect(start);
+    let branch = tree.branches()[0].0;
+    assert_eq!(bench.compare(&tree), [Ask::Branches, Ask::Leaves(vec![branch])]);
+    bench.disk();
+    assert_eq!((bench.replica.position(), bench.state("a")), (Sequence(6), Some((6, false))));
 }
 
 /// What an origin with that tree says.
