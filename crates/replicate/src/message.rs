@@ -42,7 +42,7 @@ use crate::time::{LocalTime, WallTime};
 use crate::types::{Change, Digest, Incarnation, Position, ReplicaId, Sequence, Version};
 
 /// The version of the protocol that this code speaks.
-pub const PROTOCOL: u16 = 3;
+pub const PROTOCOL: u16 = 4;
 /// Paths in one message, at most.
 pub const MOST_PATHS: usize = 1_000;
 /// Changes in one message, at most: larger commits go in parts.
@@ -129,8 +129,9 @@ pub enum ToOrigin {
 /// How a replica is, for people who look at the origin.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Report {
-    /// How stale its state may be at most; none if nothing was heard since its start.
-    pub staleness: Option<Duration>,
+    /// The origin's time by which all that was committed is in its state; none if it knows of none. What
+    /// it says of how stale it is would be older by its way to the origin.
+    pub reflects: Option<WallTime>,
     /// For how long it would answer reads if the connection were lost now; none: for ever.
     pub lasts: Option<Duration>,
     /// By how many nanoseconds its wall clock is ahead of the origin's: at least, and at most.

@@ -17,6 +17,7 @@ mod strategy;
 mod tests;
 mod transaction;
 
+use core::time::Duration;
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
@@ -187,6 +188,12 @@ impl<P: Clone> Origin<P> {
     /// How a replica was when it said so last; none if it has not in this life of the origin.
     pub fn report(&self, replica: ReplicaId) -> Option<(LocalTime, Report)> {
         self.peers.get(&replica).and_then(|peer| peer.report)
+    }
+
+    /// How stale the state of a replica may be at most, by what it has said in this life of the origin.
+    pub fn staleness(&self, now: Reading, replica: ReplicaId) -> Option<Duration> {
+        let (_, report) = self.report(replica)?;
+        report.reflects.map(|stamp| self.clock.clone().read(now).since(stamp))
     }
 
     /// When a replica is to be told something next though nothing happens: then

@@ -7,6 +7,7 @@ use crate::types::{Content, DiskFull, Incarnation, Metadata, Payload};
 mod history;
 mod holds;
 mod lost;
+mod reports;
 mod resync;
 mod rollback;
 mod strategies;

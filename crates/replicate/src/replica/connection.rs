@@ -293,7 +293,7 @@ impl<P: Clone> Replica<P> {
             self.partial = Some(Partial { leaked: partial.changes.len(), ..partial });
         } else {
             // All that was acknowledged before this commit was made is here by now.
-            self.lease.cover(said);
+            self.lease.cover(said, stamp);
         }
         true
     }

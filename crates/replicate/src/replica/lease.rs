@@ -75,22 +75,25 @@ pub(super) struct Lease {
     certificate: Option<Certificate>,
     /// When the last heartbeat was said, at the earliest.
     covered: Option<LocalTime>,
+    /// The same by the origin's clock.
+    stamp: Option<WallTime>,
 }
 
 impl Lease {
     pub(super) fn new(now: Reading, staleness: Staleness) -> Self {
         let clock = SlewedClock::new(now, WallTime::default(), staleness.slew);
-        Lease { staleness, clock, horizon: None, certificate: None, covered: None }
+        let (horizon, certificate, covered, stamp) = Default::default();
+        Lease { staleness, clock, horizon, certificate, covered, stamp }
     }
 
     /// Another life of the origin: its clock may have been set while it was not running.
     pub(super) fn forget_skew(&mut self) {
-        self.certificate = None;
+        (self.certificate, self.stamp) = (None, None);
     }
 
     /// Nothing is promised until the next heartbeat.
     pub(super) fn revoke(&mut self) {
-        self.covered = None;
+        (self.covered, self.stamp) = (None, None);
     }
 
     /// A commit stamped `stamp` was told of: when it can have been made at the earliest.
@@ -105,9 +108,10 @@ impl Lease {
         self.horizon
     }
 
-    /// Everything that had been acknowledged by `said` was told.
-    pub(super) fn cover(&mut self, said: Option<LocalTime>) {
+    /// Everything that had been acknowledged by `said`, which was `stamp` at the origin, was told.
+    pub(super) fn cover(&mut self, said: Option<LocalTime>, stamp: WallTime) {
         self.covered = self.covered.max(said);
+        self.stamp = self.stamp.max(Some(stamp));
     }
 
     /// A heartbeat has come.
@@ -123,6 +127,7 @@ impl Lease {
             self.horizon = self.horizon.max(Some(sent));
         }
         self.covered = self.said(now, stamp, faults);
+        self.stamp = self.stamp.max(Some(stamp));
         if faults.has(Fault::ArrivalTimeLease) {
             self.covered = Some(now.local);
         }
@@ -217,6 +222,11 @@ impl Lease {
     /// When the last heartbeat was said, at the earliest.
     pub(super) fn covered(&self) -> Option<LocalTime> {
         self.covered
+    }
+
+    /// The origin's time by which everything that was acknowledged was told, if that is known.
+    pub(super) fn stamp(&self) -> Option<WallTime> {
+        self.stamp
     }
 }
 

@@ -353,8 +353,10 @@ impl<P: Clone> Replica<P> {
     /// What the origin is told of how this replica is.
     fn report(&self, now: LocalTime) -> Report {
         let until = self.lease.covered().map(|said| self.lease.deadline(said, false));
+        // What was acknowledged before the first commit that waits was made is in the state.
+        let waits = self.buffer.front().map(|front| front.stamp);
         Report {
-            staleness: self.staleness(now),
+            reflects: self.lease.stamp().map(|told| waits.map_or(told, |waits| waits.min(told))),
             lasts: until.unwrap_or(Some(now)).map(|until| until.since(now)),
             skew: self.skew(now).map(|skew| (skew.least, skew.most)),
             stock: self.stock,

@@ -88,6 +88,15 @@ impl Bench {
         bench
     }
 
+    /// The origin's time that the state reflects, as it was reported last.
+    fn reflects(&mut self) -> Option<WallTime> {
+        let reports = self.sent().into_iter().filter_map(|message| match message {
+            ToOrigin::Report(report) => Some(report.reflects),
+            _ => None,
+        });
+        reports.last().expect("a report")
+    }
+
     fn connect(&mut self, start: Start) {
         self.connection += 1;
         self.replica.handle_connected(reading(self.ms));
@@ -547,7 +556,7 @@ fn a_replica_reports_how_it_is() {
     let (first, second) = report(&mut bench);
     let first = first.expect("every two seconds");
     assert_eq!((first.stock, second), (stock(1, 1), None));
-    assert_eq!(first.staleness, Some(Duration::from_secs(2)));
+    assert_eq!(first.reflects, Some(reading(0).wall));
     assert_eq!(first.lasts, Some(Duration::from_secs(58)));
     assert!(first.skew.is_some());
     // The deadline of the second commit comes, of which the body does not.

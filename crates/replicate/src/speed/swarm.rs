@@ -25,6 +25,7 @@ use crate::message::{
     Channel, Frame, PROTOCOL, Report, Session, Start, Stock, ToOrigin, ToReplica,
 };
 use crate::replica::Config;
+use crate::time::WallTime;
 use crate::types::{Incarnation, Position, Sequence};
 use crate::wire::{Attach, BodyPart};
 
@@ -324,8 +325,8 @@ impl Control {
 
 /// What a replica without bodies says of itself.
 fn report() -> Report {
-    let staleness = Some(Duration::ZERO);
-    Report { staleness, lasts: None, skew: Some((0, 0)), stock: Stock::default() }
+    let reflects = Some(WallTime::default());
+    Report { reflects, lasts: None, skew: Some((0, 0)), stock: Stock::default() }
 }
 
 /// A connection for bodies.

@@ -163,13 +163,15 @@ fn read_ask(kind: u8, from: &mut Reader<'_>) -> Result<Ask, WireError> {
 }
 
 fn write_report(to: &mut Writer<'_>, report: &Report) -> Result<(), WireError> {
-    let Report { staleness, lasts, skew, stock } = report;
-    for time in [staleness, lasts] {
-        to.option(time.as_ref(), |to, time| {
-            to.u64(u64::try_from(time.as_nanos()).unwrap_or(u64::MAX));
-            Ok(())
-        })?;
-    }
+    let Report { reflects, lasts, skew, stock } = report;
+    to.option(reflects.as_ref(), |to, stamp| {
+        to.wall(*stamp);
+        Ok(())
+    })?;
+    to.option(lasts.as_ref(), |to, time| {
+        to.u64(u64::try_from(time.as_nanos()).unwrap_or(u64::MAX));
+        Ok(())
+    })?;
     to.option(skew.as_ref(), |to, (least, most)| {
         to.i64(*least);
         to.i64(*most);
@@ -183,15 +185,14 @@ fn write_report(to: &mut Writer<'_>, report: &Report) -> Result<(), WireError> {
 }
 
 fn read_report(from: &mut Reader<'_>) -> Result<Report, WireError> {
-    let time = |from: &mut Reader<'_>| from.u64("time").map(Duration::from_nanos);
-    let staleness = from.option("staleness", time)?;
-    let lasts = from.option("lasts", time)?;
+    let reflects = from.option("reflects", |from| from.wall("reflects"))?;
+    let lasts = from.option("lasts", |from| from.u64("lasts").map(Duration::from_nanos))?;
     let skew = from.option("skew", |from| Ok((from.i64("least")?, from.i64("most")?)))?;
     let mut count = || from.u64("count");
     let (objects, valid_objects) = (count()?, count()?);
     let (bytes, valid_bytes) = (Bytes(count()?), Bytes(count()?));
     Ok(Report {
-        staleness,
+        reflects,
         lasts,
         skew,
         stock: Stock { objects, valid_objects, bytes, valid_bytes },

@@ -55,7 +55,8 @@ pub struct PeerStatus {
     pub sequence: Option<u64>,
     /// Commits behind the last one.
     pub lag: Option<u64>,
-    /// How stale its state may be at most, in seconds; none if it has not said.
+    /// How stale its state may be at most, in seconds: by this machine's clock alone, so neither its
+    /// report's way nor another clock is in it. None if it has not said what its state reflects.
     pub staleness_seconds: Option<f64>,
     /// For how long it has not been heard, in seconds, if it is not connected.
     pub away_seconds: Option<f64>,
@@ -108,15 +109,14 @@ impl OriginHandle {
                 let said = said.map(|(at, report)| (now.local.since(at), report));
                 let report = said.map(|(_, report)| report);
                 let away = said.filter(|_| !connected);
+                let staleness = core.machine.staleness(now, id);
                 let nanos = |nanos: i64| nanos as f64 / 1e9;
                 PeerStatus {
                     name,
                     admitted,
                     connected,
                     to_renew,
-                    staleness_seconds: said.and_then(|(ago, report)| {
-                        report.staleness.map(|then| then.saturating_add(ago).as_secs_f64())
-                    }),
+                    staleness_seconds: staleness.map(|time| time.as_secs_f64()),
                     away_seconds: away.map(|(ago, _)| ago.as_secs_f64()),
                     masked_seconds: away.map(|(ago, report)| {
                         report.lasts.map_or(ago, |lasts| lasts.min(ago)).as_secs_f64()

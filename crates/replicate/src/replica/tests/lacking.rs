@@ -243,14 +243,25 @@ fn what_waits_for_its_body_makes_the_state_stale() {
     // By the wall clock it was made half a second before it came, at the earliest.
     assert_eq!(stale(&bench), Some(Duration::from_millis(6_500)));
     bench.wait(2_000);
-    let reports = bench.sent().into_iter().filter_map(|message| match message {
-        ToOrigin::Report(report) => Some(report.staleness),
-        _ => None,
-    });
     let waiting = Some(Duration::from_millis(8_500));
-    assert_eq!(reports.last(), Some(waiting), "the origin is told so");
+    assert_eq!(stale(&bench), waiting);
+    assert_eq!(bench.reflects(), Some(reading(1_000).wall), "the origin is told when it was made");
     bench.body(1, "a1", false);
     assert_eq!(stale(&bench), waiting, "it is not on the disk");
     bench.disk();
     assert_eq!(stale(&bench), Some(Duration::from_secs(2)), "since the last heartbeat");
+    bench.wait(2_000);
+    assert_eq!(bench.reflects(), Some(reading(7_000).wall));
+    bench.commit(2, "a-");
+    bench.disk();
+    bench.wait(2_000);
+    assert_eq!(bench.reflects(), Some(reading(11_000).wall), "or since the last commit");
+    // Another life of the origin may have another clock.
+    bench.replica.handle_disconnected(reading(bench.ms));
+    bench.connection += 1;
+    bench.replica.handle_connected(reading(bench.ms));
+    let session = Session { origin: Incarnation(2), ..bench.session() };
+    let message = ToReplica::Welcome { start: Start::Log, eager: false };
+    bench.replica.handle_control(reading(bench.ms), Frame { session, message });
+    assert_eq!(bench.reflects(), None);
 }
