@@ -4,7 +4,8 @@
 //! |---|---|---|
 //! | replica | `GET`, `HEAD /PATH` | an object, with `ETag`, `Age`, ranges and the session's token |
 //! | origin | `PUT`, `DELETE /PATH` | a write of one object, with a token of the operator's |
-//! | both | `GET /.lull/status`, `/.lull/metrics`, `/.lull/` | JSON, for Prometheus, for people |
+//! | both | `GET /.lull/status`, `/.lull/metrics` | JSON, for Prometheus |
+//! | origin | `GET /.lull/` | the same for people |
 //! | origin | `/.lull/tree`, `/.lull/transactions` and others | what [`client`] speaks, see there: all but the tree by a socket in the origin's folder only |
 //!
 //! `.lull` at the root is no name of an object, so nothing is hidden by it.

@@ -225,7 +225,7 @@ impl ReplicaFace {
         set(header::ACCEPT_RANGES, "bytes");
         set(header::CONTENT_TYPE, kind_of(path));
         if let Some(age) = self.replica.staleness() {
-            set(header::AGE, &age.as_secs().to_string());
+            set(header::AGE, &whole_seconds(age).to_string());
         }
         response
     }
@@ -431,6 +431,11 @@ fn tag_of(version: &Version) -> String {
     format!("\"{}\"", version.content.digest)
 }
 
+/// Rounded up: what is told is a bound.
+fn whole_seconds(time: Duration) -> u64 {
+    time.as_secs() + u64::from(time.subsec_nanos() > 0)
+}
+
 fn date(metadata: Metadata) -> String {
     let nanos = u64::try_from(metadata.modified.as_nanos()).unwrap_or(0);
     let time = SystemTime::UNIX_EPOCH + Duration::from_nanos(nanos);
@@ -492,6 +497,13 @@ mod tests {
             assert_eq!(ranged(text, 10), expected, "{text}");
         }
         assert_eq!(ranged("bytes=0-", 0), Ranged::Outside);
+    }
+
+    #[test]
+    fn an_age_is_not_less_than_the_staleness() {
+        for (ms, seconds) in [(0, 0), (1, 1), (999, 1), (1_000, 1), (1_001, 2)] {
+            assert_eq!(whole_seconds(Duration::from_millis(ms)), seconds, "{ms} ms");
+        }
     }
 
     #[test]
