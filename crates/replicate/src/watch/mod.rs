@@ -23,6 +23,7 @@ mod tests;
 use std::collections::BTreeMap;
 use std::io::{self, Write};
 use std::os::fd::AsFd;
+use std::os::unix::fs::MetadataExt;
 use std::os::unix::net::UnixStream;
 use std::path::{Path as FilePath, PathBuf};
 use std::sync::Arc;
@@ -152,6 +153,7 @@ impl Watched {
             plan: Plan::default(),
             woken,
             stop: Arc::clone(&stop),
+            full: None,
             waits: None,
             tell: Box::new(tell),
         };
@@ -190,6 +192,9 @@ struct Watcher {
     plan: Plan,
     woken: UnixStream,
     stop: Arc<AtomicBool>,
+    /// The folder in which files were found, or had not to be: device and inode. If there are none in
+    /// another one, its disk is not mounted.
+    full: Option<(u64, u64)>,
     /// Why what was written waits, as it was told last.
     waits: Option<String>,
     tell: Box<dyn Fn(WatchEvent) + Send>,
@@ -291,9 +296,14 @@ impl Watcher {
         // What is no text is the name of no object.
         let (committed, lost) =
             self.origin.objects_at(names.keys().filter_map(|name| name.to_str()));
-        if names.contains_key(FilePath::new("")) && seen.is_empty() && !committed.is_empty() {
-            (self.tell)(WatchEvent::Empty(self.root.clone()));
-            return Ok(());
+        if names.contains_key(FilePath::new("")) {
+            let folder = self.root.metadata().ok().map(|folder| (folder.dev(), folder.ino()));
+            let known = folder.is_some() && folder == self.full;
+            if seen.is_empty() && !committed.is_empty() && !known {
+                (self.tell)(WatchEvent::Empty(self.root.clone()));
+                return Ok(());
+            }
+            self.full = folder;
         }
         let written = self.commit(seen.changes(&names, &committed, &lost));
         let now = MachineClock.read().local;

@@ -18,7 +18,7 @@ use tempfile::TempDir;
 use tokio::runtime::{Builder, Runtime};
 
 /// Nothing that a test waits for takes longer.
-const LIMIT: Duration = Duration::from_secs(30);
+pub(crate) const LIMIT: Duration = Duration::from_secs(30);
 
 pub(crate) fn runtime() -> Runtime {
     Builder::new_multi_thread().worker_threads(2).enable_all().build().expect("a runtime")

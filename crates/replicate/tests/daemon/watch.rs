@@ -8,15 +8,17 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::os::unix::net::UnixListener;
 use std::path::{Path as FilePath, PathBuf};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use lull_replicate::types::{Digest, Sequence};
 use lull_replicate::watch::{WatchEvent, Watched};
+use lull_testing::{needs, root};
+use nix::mount::{MntFlags, MsFlags, mount, umount2};
 
-use super::site::{Site, body, patient, runtime};
+use super::site::{LIMIT, Site, body, patient, runtime};
 
 /// Files by their names, with their bytes and whether they may be run.
 type Files = BTreeMap<String, (Digest, bool)>;
@@ -26,6 +28,8 @@ struct Watching {
     folder: PathBuf,
     watched: Option<Watched>,
     told: Arc<Mutex<Vec<WatchEvent>>>,
+    /// How often something was told, or is about to be.
+    tells: Arc<AtomicUsize>,
 }
 
 impl Watching {
@@ -34,7 +38,8 @@ impl Watching {
         let site = Site::new(0).await;
         let folder = site.folder().join("watched");
         fs::create_dir(&folder).expect("a folder");
-        let mut watching = Watching { site, folder, watched: None, told: Arc::default() };
+        let (told, tells) = Default::default();
+        let mut watching = Watching { site, folder, watched: None, told, tells };
         for (name, bytes) in files {
             watching.write(name, bytes);
         }
@@ -44,7 +49,11 @@ impl Watching {
 
     fn start(&mut self) {
         let told = Arc::clone(&self.told);
-        let tell = move |event| told.lock().expect("no panic").push(event);
+        let tells = Arc::clone(&self.tells);
+        let tell = move |event| {
+            tells.fetch_add(1, Ordering::Relaxed);
+            told.lock().expect("no panic").push(event);
+        };
         let own = self.site.folder().join("origin");
         let watched = Watched::open(&self.folder, &own, self.site.origin().clone(), tell);
         self.watched = Some(watched.expect("it is watched"));
@@ -90,6 +99,32 @@ impl Watching {
     /// Waits until something was told.
     async fn told(&self, is_it: impl Fn(&WatchEvent) -> bool) {
         patient("told", || self.told.lock().expect("no panic").iter().any(&is_it)).await;
+    }
+
+    /// Does something, and so much else in `folder` that the kernel does not tell of all.
+    fn unheard(&self, folder: &FilePath, act: impl FnOnce()) {
+        let limit = fs::read_to_string("/proc/sys/fs/inotify/max_queued_events").expect("a limit");
+        let limit: usize = limit.trim().parse().expect("a number");
+        // It hears nothing as long as it waits to tell something.
+        let told = self.told.lock().expect("no panic");
+        let tells = self.tells.load(Ordering::Relaxed);
+        symlink("/etc/hostname", self.path("out")).expect("a link");
+        let begun = Instant::now();
+        while self.tells.load(Ordering::Relaxed) == tells {
+            assert!(begun.elapsed() < LIMIT, "it never tells of the link");
+            thread::sleep(Duration::from_millis(1));
+        }
+        fs::remove_file(self.path("out")).expect("deleted");
+        act();
+        // The same one twice in a row would count as one.
+        let paths = ["x", "y"].map(|name| folder.join(name));
+        for number in 0..=limit {
+            fs::write(&paths[number % 2], "1").expect("written");
+        }
+        for path in paths {
+            fs::remove_file(path).expect("deleted");
+        }
+        drop(told);
     }
 
     fn skipped(&self) -> Vec<String> {
@@ -308,6 +343,64 @@ fn what_was_done_while_nobody_watched_is_committed_at_the_start() {
         fs::rename(&folder, watching.site.folder().join("gone")).expect("moved");
         watching.told(|event| matches!(event, WatchEvent::Gone(_))).await;
         assert_eq!(watching.committed().len(), 4);
+        watching.close().await;
+    });
+}
+
+#[test]
+fn a_folder_that_is_emptied_is_empty_though_events_of_it_were_lost() {
+    runtime().block_on(async {
+        let watching = Watching::new(&[("a", b"a"), ("d/b", b"b")]).await;
+        watching.told(|event| matches!(event, WatchEvent::Watching(_))).await;
+        watching.unheard(&watching.folder, || {
+            fs::remove_file(watching.path("a")).expect("deleted");
+            fs::remove_dir_all(watching.path("d")).expect("deleted");
+        });
+        watching.told(|event| matches!(event, WatchEvent::Lost)).await;
+        watching.settle().await;
+        assert_eq!(watching.committed(), Files::new());
+        let told = watching.told.lock().expect("no panic");
+        assert!(!told.iter().any(|event| matches!(event, WatchEvent::Empty(_))), "{told:?}");
+        drop(told);
+        watching.close().await;
+    });
+}
+
+/// Something that is mounted.
+struct Mount(PathBuf);
+
+impl Mount {
+    fn new(what: &FilePath, kind: Option<&str>, flags: MsFlags, at: &FilePath) -> Self {
+        mount(Some(what), at, kind, flags, None::<&str>).expect("mounted");
+        Mount(at.to_owned())
+    }
+}
+
+impl Drop for Mount {
+    fn drop(&mut self) {
+        umount2(&self.0, MntFlags::MNT_DETACH).expect("unmounted");
+    }
+}
+
+#[test]
+fn a_disk_that_goes_without_a_word_takes_no_file_with_it() {
+    needs!(root());
+    runtime().block_on(async {
+        let mut watching = Watching::new(&[]).await;
+        watching.end().await;
+        let elsewhere = watching.site.folder().join("elsewhere");
+        fs::create_dir(&elsewhere).expect("a folder");
+        let disk = FilePath::new("lull-test");
+        let disk = Mount::new(disk, Some("tmpfs"), MsFlags::empty(), &watching.folder);
+        // It is mounted there as well, so the kernel does not tell that it has gone.
+        let kept = Mount::new(&watching.folder, None, MsFlags::MS_BIND, &elsewhere);
+        watching.write("a", b"a");
+        watching.start();
+        watching.settle().await;
+        watching.unheard(&elsewhere, || drop(disk));
+        watching.told(|event| matches!(event, WatchEvent::Empty(_))).await;
+        assert_eq!(watching.committed().len(), 1, "nothing is deleted");
+        drop(kept);
         watching.close().await;
     });
 }
