@@ -4,7 +4,7 @@
 //! | rule | how |
 //! |---|---|
 //! | a file is taken when it is complete | when who has written it closes it, or it is moved here; read between two looks at it that agree |
-//! | what happens together is committed together | what follows within a moment is one transaction, and both sides of a rename are |
+//! | what happens together is committed together | what follows within a moment is one transaction, and both sides of a rename are; it waits, though not without end, for what is being written there |
 //! | nothing is missed | a folder is watched before it is looked into; if the kernel drops events, all of it is compared |
 //! | what can't be published stops nothing | it is told once |
 //!
@@ -207,6 +207,8 @@ enum Failed {
     Again(Option<String>),
     /// A look at everything shows what it should be.
     Otherwise,
+    /// It gathers on.
+    PutOff,
 }
 
 impl From<Stopped> for Failed {
@@ -293,6 +295,9 @@ impl Watcher {
             let (path, why) = (self.root.join(name), odd.to_string());
             (self.tell)(WatchEvent::Skipped { path, why });
         }
+        if self.plan.put_off(now, &names, &seen.restless) {
+            return Ok(());
+        }
         // What is no text is the name of no object.
         let (committed, lost) =
             self.origin.objects_at(names.keys().filter_map(|name| name.to_str()));
@@ -305,10 +310,14 @@ impl Watcher {
             }
             self.full = folder;
         }
-        let written = self.commit(seen.changes(&names, &committed, &lost));
+        let written = self.commit(&names, seen.changes(&names, &committed, &lost));
         let now = MachineClock.read().local;
         match written {
-            Ok(()) => self.waits = None,
+            Ok(()) => {
+                self.plan.committed();
+                self.waits = None;
+            }
+            Err(Failed::PutOff) => {}
             Err(Failed::Stopped) => return Err(Stopped),
             Err(Failed::Otherwise) => {
                 self.plan.failed(now, [(Name::new(), Depth::Whole)].into());
@@ -324,8 +333,13 @@ impl Watcher {
         Ok(())
     }
 
-    fn commit(&mut self, changes: BTreeMap<Path, Option<Content>>) -> Result<(), Failed> {
+    fn commit(
+        &mut self,
+        names: &Names,
+        changes: BTreeMap<Path, Option<Content>>,
+    ) -> Result<(), Failed> {
         let mut bytes = 0;
+        let mut begun = false;
         let mut writes = BTreeMap::new();
         let mut new = Vec::new();
         // First what needs no bodies, so that it is not cut: the two sides of a rename are among it.
@@ -340,7 +354,7 @@ impl Watcher {
         }
         for (path, content) in new {
             if bytes + content.size.0 > MOST_BYTES && !writes.is_empty() {
-                bytes = 0;
+                (bytes, begun) = (0, true);
                 self.write(core::mem::take(&mut writes))?;
             }
             bytes += content.size.0;
@@ -350,8 +364,11 @@ impl Watcher {
                 }
                 // It is another one by now.
                 None => {
-                    let names = [(path.as_str().into(), Depth::Whole)].into();
-                    self.plan.failed(MachineClock.read().local, names);
+                    let (now, name) = (MachineClock.read().local, Name::from(path.as_str()));
+                    if !begun && self.plan.put_off(now, names, &[name.clone()].into()) {
+                        return Err(Failed::PutOff);
+                    }
+                    self.plan.failed(now, [(name, Depth::Whole)].into());
                 }
             }
         }

@@ -12,7 +12,8 @@
 //! An event says no more than that something happened to a name. What the tree becomes is what a look
 //! finds there, at and below that name: so nothing depends on how many events came, or in which order,
 //! and lost ones are made up for by a look at everything. All that is looked at together becomes one
-//! transaction. Both sides of a rename are.
+//! transaction. Both sides of a rename are: if something of what was moved is not at rest, all of it
+//! gathers on.
 
 use core::fmt;
 use core::time::Duration;
@@ -33,6 +34,8 @@ const SETTLE: Duration = Duration::from_millis(50);
 const LONGEST: Duration = Duration::from_secs(1);
 /// What was not at rest is looked at again after this time.
 const AGAIN: Duration = Duration::from_secs(1);
+/// For what was moved and is not at rest all is put off so often.
+pub(super) const PUT_OFF: u32 = 5;
 /// And what sends no events, because the kernel gives no more of them, after this time.
 const BLIND: Duration = Duration::from_secs(60);
 
@@ -165,6 +168,11 @@ pub(super) struct Plan {
     last: LocalTime,
     /// Sides of renames of which the other one may be on its way.
     left: BTreeMap<u32, LocalTime>,
+    /// Names that something was moved to, and that were not committed since.
+    came: BTreeSet<Name>,
+    /// How often what was looked at was put off for these, and until when it is.
+    put_off: u32,
+    until: Option<LocalTime>,
     again: BTreeMap<Name, (LocalTime, Depth)>,
     /// Links, with the names that they go by.
     links: BTreeMap<Name, BTreeSet<Name>>,
@@ -188,6 +196,7 @@ impl Plan {
             }
             Happened::Came(name, number) => {
                 self.left.remove(&number);
+                self.came.insert(name.clone());
                 (name, Depth::Whole)
             }
             Happened::Lost => (Name::new(), Depth::Whole),
@@ -201,20 +210,24 @@ impl Plan {
         let due = self.first?.plus(LONGEST).min(self.last.plus(SETTLE));
         // The other side comes at once, if it comes.
         let other = self.left.values().max().map(|left| left.plus(SETTLE));
-        Some(other.map_or(due, |other| other.max(due)))
+        Some(other.max(self.until).map_or(due, |at| at.max(due)))
     }
 
     /// When to ask for what is to be looked at.
     pub(super) fn poll_timeout(&self) -> Option<LocalTime> {
-        self.due().into_iter().chain(self.again.values().map(|(at, _)| *at)).min()
+        // What gathers comes first: it may tell where something has gone that is to be looked at again.
+        self.due().or_else(|| self.again.values().map(|(at, _)| *at).min())
     }
 
     /// What is to be looked at now, if anything is.
     pub(super) fn take(&mut self, now: LocalTime) -> Option<Names> {
         let mut names = Names::new();
-        if self.due().is_some_and(|due| due <= now) {
+        if let Some(due) = self.due() {
+            if due > now {
+                return None;
+            }
             names = core::mem::take(&mut self.names);
-            self.first = None;
+            (self.first, self.until) = (None, None);
             self.left.clear();
         }
         self.again.retain(|name, (at, depth)| {
@@ -279,6 +292,34 @@ impl Plan {
         let new = seen.odd.iter().filter(|(name, _)| told.insert((*name).clone()));
         let new = new.filter(|(_, odd)| is_new(odd));
         new.map(|(name, odd)| (name.clone(), odd.clone())).collect()
+    }
+
+    /// Whether all that these names were looked at for is put off, because one of these files is being
+    /// written and was moved: what it was moved from would go now, and it would come later.
+    pub(super) fn put_off(
+        &mut self,
+        now: LocalTime,
+        names: &Names,
+        restless: &BTreeSet<Name>,
+    ) -> bool {
+        let moved = restless.iter().any(|name| covers(&self.came, name));
+        if !moved || self.put_off == PUT_OFF {
+            return false;
+        }
+        self.put_off += 1;
+        for (name, depth) in names {
+            let known = self.names.entry(name.clone()).or_insert(*depth);
+            *known = (*known).max(*depth);
+        }
+        (self.first, self.last) = (Some(now), now);
+        self.until = Some(now.plus(AGAIN));
+        true
+    }
+
+    /// What was seen last is committed.
+    pub(super) fn committed(&mut self) {
+        self.came.clear();
+        self.put_off = 0;
     }
 
     /// Nothing came of what these names were looked at for.

@@ -3,7 +3,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use lull_cc::Bytes;
 use proptest::prelude::*;
 
-use super::plan::{Depth, Happened, Name, Names, Odd, Plan, Seen};
+use super::plan::{Depth, Happened, Name, Names, Odd, PUT_OFF, Plan, Seen};
 use crate::path::Path;
 use crate::time::{LocalTime, WallTime};
 use crate::types::{Content, Digest, Metadata, Sequence, Version};
@@ -109,6 +109,35 @@ fn what_is_not_at_rest_is_looked_at_again_and_what_is_odd_is_told_once() {
 }
 
 #[test]
+fn what_was_moved_while_it_is_written_is_waited_for_with_all_else() {
+    let mut plan = Plan::default();
+    let log: BTreeSet<Name> = [Name::from("new/log")].into();
+    plan.handle(at(0), Happened::Left("old".into(), 7));
+    plan.handle(at(0), Happened::Came("new".into(), 7));
+    let mut now = 50;
+    for _ in 0..PUT_OFF {
+        let looked = plan.take(at(now)).expect("it is time");
+        assert_eq!(names(Some(looked.clone())), ["new", "old"]);
+        plan.seen(at(now), &looked, &Seen { restless: log.clone(), ..Seen::default() });
+        assert!(plan.put_off(at(now), &looked, &log));
+        assert_eq!(plan.poll_timeout(), Some(at(now + 1_000)));
+        // What happens meanwhile waits as well: it may be another move.
+        plan.handle(at(now + 500), changed("new/log"));
+        assert_eq!(plan.take(at(now + 999)), None);
+        now += 1_000;
+    }
+    let looked = plan.take(at(now)).expect("it is time");
+    assert!(!plan.put_off(at(now), &looked, &log), "not without end");
+    plan.committed();
+    // What was not moved is left by itself.
+    plan.handle(at(now), changed("new/log"));
+    let looked = plan.take(at(now + 50)).expect("it is time");
+    plan.seen(at(now), &looked, &Seen { restless: log.clone(), ..Seen::default() });
+    assert!(!plan.put_off(at(now), &looked, &log));
+    assert_eq!(names(plan.take(at(now + 1_000))), ["new/log"]);
+}
+
+#[test]
 fn a_link_is_looked_at_with_what_it_leads_to() {
     let mut plan = Plan::default();
     let all: Names = [(Name::new(), Depth::Whole)].into();
@@ -187,6 +216,8 @@ enum Act {
     Move(&'static str, &'static str),
     Wait(i64),
     LoseEvents,
+    /// At one more look the marker is being written.
+    Busy,
 }
 
 /// Names of files; folders are what is before their slashes. None is both.
@@ -206,6 +237,7 @@ fn act() -> impl Strategy<Value = Act> {
         3 => (folder(), folder()).prop_map(|(from, to)| Act::Move(from, to)),
         4 => (0..400_i64).prop_map(Act::Wait),
         1 => Just(Act::LoseEvents),
+        1 => Just(Act::Busy),
     ]
 }
 
@@ -220,6 +252,9 @@ struct World {
     folder: Folder,
     committed: BTreeMap<Path, Version>,
     commits: u64,
+    /// Looks at which the marker is being written, and how often that comes yet.
+    busy: u32,
+    left: u32,
 }
 
 impl World {
@@ -231,9 +266,18 @@ impl World {
     fn look(&mut self) {
         let Some(names) = self.plan.take(at(self.now)) else { return };
         let is_in = |name: &Name| name.ancestors().any(|above| names.contains_key(above));
-        let files = self.folder.iter().filter(|(name, _)| is_in(name));
+        let is_busy = |name: &Name| self.busy > 0 && name.ends_with(MARKER);
+        let (restless, files): (Vec<_>, Vec<_>) =
+            self.folder.iter().filter(|(name, _)| is_in(name)).partition(|(name, _)| is_busy(name));
+        let files = files.into_iter();
         let files = files.map(|(name, content)| (path(&name.to_string_lossy()), *content));
-        let seen = Seen { files: files.collect(), ..Seen::default() };
+        let restless: BTreeSet<Name> = restless.into_iter().map(|(name, _)| name.clone()).collect();
+        self.busy -= restless.len() as u32;
+        let seen = Seen { files: files.collect(), restless, ..Seen::default() };
+        assert_eq!(self.plan.seen(at(self.now), &names, &seen), []);
+        if self.plan.put_off(at(self.now), &names, &seen.restless) {
+            return;
+        }
         let there = self.committed.clone().into_iter();
         let there = there.filter(|(path, _)| is_in(&Name::from(path.as_str()))).collect();
         let changes = seen.changes(&names, &there, &BTreeSet::new());
@@ -245,7 +289,7 @@ impl World {
                 None => self.committed.remove(&path),
             };
         }
-        assert_eq!(self.plan.seen(at(self.now), &names, &seen), []);
+        self.plan.committed();
     }
 
     fn act(&mut self, act: Act, number: u32) {
@@ -301,6 +345,8 @@ impl World {
                 self.folder.insert("b".into(), content(7, true));
                 self.tell(Happened::Lost);
             }
+            Act::Busy if self.left > 0 => (self.busy, self.left) = (self.busy + 1, self.left - 1),
+            Act::Busy => {}
         }
     }
 
@@ -316,7 +362,8 @@ proptest! {
     ) {
         let folder: Folder = [(Name::from("d/marker"), content(255, false))].into();
         let (plan, committed) = (Plan::default(), BTreeMap::new());
-        let mut world = World { plan, now: 0, folder, committed, commits: 0 };
+        let (busy, left) = (0, PUT_OFF);
+        let mut world = World { plan, now: 0, folder, committed, commits: 0, busy, left };
         // The first look is one at everything.
         world.tell(Happened::Lost);
         world.act(Act::Wait(50), 0);
@@ -324,7 +371,7 @@ proptest! {
             world.act(act, number as u32);
             prop_assert_eq!(world.markers(), 1, "never in two places, never in none");
         }
-        world.act(Act::Wait(3_000), 0);
+        world.act(Act::Wait(10_000), 0);
         let committed: Folder = world.committed.iter()
             .map(|(path, version)| (Name::from(path.as_str()), version.content)).collect();
         prop_assert_eq!(&committed, &world.folder);

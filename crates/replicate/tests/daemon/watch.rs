@@ -1,6 +1,6 @@
 //! A watched folder: what happens in a real one is what the origin has.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsStr;
 use std::fs::{self, File, Permissions};
 use std::io::{Seek, Write};
@@ -401,6 +401,39 @@ fn a_disk_that_goes_without_a_word_takes_no_file_with_it() {
         watching.told(|event| matches!(event, WatchEvent::Empty(_))).await;
         assert_eq!(watching.committed().len(), 1, "nothing is deleted");
         drop(kept);
+        watching.close().await;
+    });
+}
+
+#[test]
+fn a_file_that_is_written_while_its_folder_is_renamed_is_never_missing() {
+    runtime().block_on(async {
+        let large = body(1, 20_000_000);
+        let watching = Watching::new(&[("old/a", b"a"), ("old/log", &large)]).await;
+        watching.told(|event| matches!(event, WatchEvent::Watching(_))).await;
+        let mut log = File::options().append(true).open(watching.path("old/log")).expect("it");
+        let end = AtomicBool::new(false);
+        let seen = thread::scope(|scope| {
+            scope.spawn(|| {
+                while !end.load(Ordering::Relaxed) {
+                    log.write_all(b"one more line\n").expect("written");
+                    thread::sleep(Duration::from_millis(1));
+                }
+                drop(log);
+            });
+            fs::rename(watching.path("old"), watching.path("new")).expect("renamed");
+            let begun = Instant::now();
+            let mut seen = BTreeSet::new();
+            while begun.elapsed() < Duration::from_millis(2_500) {
+                seen.insert(watching.committed().into_keys().collect::<Vec<_>>());
+                thread::sleep(Duration::from_millis(2));
+            }
+            end.store(true, Ordering::Relaxed);
+            seen
+        });
+        watching.settle().await;
+        let both = [["new/a", "new/log"], ["old/a", "old/log"]];
+        assert!(seen.iter().all(|names| both.iter().any(|both| names == both)), "{seen:?}");
         watching.close().await;
     });
 }
