@@ -33,7 +33,7 @@ const LOOKERS: u64 = 1;
 /// Who writes objects one by one.
 const WRITERS: u64 = 2;
 /// Sessions of mounts have the numbers from here, one for each replica.
-const MOUNTS: u32 = 100;
+pub(super) const MOUNTS: u32 = 100;
 /// How long all may take to come to rest when nothing is broken any more: replicas try to connect every
 /// 30 s at least.
 const REST: Duration = Duration::from_secs(90);

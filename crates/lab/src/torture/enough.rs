@@ -1,0 +1,204 @@
+//! Whether a run has shown anything: one in which nobody could read breaks no promise either.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use super::history::{Fault, History, Read, SINGLES, Seen};
+use super::site::MOUNTS;
+
+/// From here on every kind of fault has to come, and enough has to be read meanwhile.
+const MINUTE: Duration = Duration::from_secs(60);
+/// Of the reads, during faults.
+const LEAST_DURING_FAULTS: f64 = 0.2;
+/// A full run, and what it has at least.
+const FULL: Duration = Duration::from_secs(1_800);
+const READS: usize = 1_000_000;
+const WRITES: usize = 10_000;
+const OF_EACH_FAULT: u64 = 100;
+
+/// What is read, and how.
+type Kind = (&'static str, fn(&Read) -> bool);
+
+/// Each of these has to be answered by each replica.
+const KINDS: [Kind; 4] = [
+    ("by HTTP", |read| read.session < MOUNTS),
+    ("as a file in the mount", |read| is_in_mount(read) && matches!(read.seen, Seen::One(..))),
+    ("as a listing in the mount", |read| matches!(read.seen, Seen::Listing(_))),
+    ("as an earlier state in the mount", |read| matches!(read.seen, Seen::Together(_))),
+];
+
+fn is_in_mount(read: &Read) -> bool {
+    read.session >= MOUNTS
+}
+
+/// How much a run has shown.
+#[derive(Clone, Debug)]
+struct Shown {
+    reads: usize,
+    during_faults: usize,
+    writes: usize,
+    faults: BTreeMap<Fault, u64>,
+}
+
+/// What a run that has come to its end did not show, in words.
+pub(super) fn lacking(length: Duration, history: &History) -> Vec<String> {
+    let mut lacking = silent(history);
+    let shown = Shown {
+        reads: history.reads.len(),
+        during_faults: history.reads_during_faults(),
+        writes: history.writes.len(),
+        faults: history.faults_by_kind(),
+    };
+    lacking.extend(too_little(length, &shown));
+    lacking
+}
+
+/// Kinds of clients that were never answered while things broke.
+fn silent(history: &History) -> Vec<String> {
+    let mut silent = Vec::new();
+    // What is looked at when all is mended again is the end, and not the run.
+    let reads = history.reads.iter().take(history.last_reads);
+    for replica in 0..history.bounds.len() {
+        let of_it = reads.clone().filter(|read| usize::from(read.replica) == replica);
+        for (kind, is_it) in KINDS {
+            if !of_it.clone().any(is_it) {
+                silent.push(format!("nothing was read {kind} at replica {replica}"));
+            }
+        }
+    }
+    // And so is the last write.
+    let writes = history.writes.iter().rev().skip(1);
+    let objects = writes.flat_map(|write| write.changes.iter().map(|(object, _)| *object));
+    for (kind, is_it) in [("one by one", true), ("together", false)] {
+        if !objects.clone().any(|object| (object < SINGLES) == is_it) {
+            silent.push(format!("nothing was written {kind}"));
+        }
+    }
+    silent
+}
+
+/// What a run of this length should have had more of.
+fn too_little(length: Duration, shown: &Shown) -> Vec<String> {
+    let Shown { reads, during_faults, writes, faults } = shown;
+    let mut lacking = Vec::new();
+    if length >= FULL {
+        if *reads < READS {
+            lacking.push(format!("{reads} reads are less than {READS}"));
+        }
+        if *writes < WRITES {
+            lacking.push(format!("{writes} writes are less than {WRITES}"));
+        }
+    }
+    if length >= MINUTE {
+        if (*during_faults as f64) < LEAST_DURING_FAULTS * *reads as f64 {
+            lacking.push(format!("{during_faults} of {reads} reads during faults are too few"));
+        }
+        let least = if length >= FULL { OF_EACH_FAULT } else { 1 };
+        for (fault, count) in faults.iter().filter(|(_, count)| **count < least) {
+            lacking.push(format!("{} came {count} times, not {least}", fault.name()));
+        }
+    }
+    lacking
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::Value;
+
+    use super::*;
+    use crate::torture::history::{Bounds, TOGETHER, Write};
+
+    const REPLICAS: u8 = 2;
+
+    /// A run in which each kind of client was answered once by each replica.
+    fn history() -> History {
+        let time = Duration::ZERO;
+        let mounted =
+            [Seen::One(0, None), Seen::Listing(0), Seen::Together([None; TOGETHER as usize])];
+        let mut reads = Vec::new();
+        for replica in 0..REPLICAS {
+            let read = |session, seen| Read { session, replica, began: time, ended: time, seen };
+            reads.push(read(10, Seen::One(0, None)));
+            reads.extend(mounted.map(|seen| read(MOUNTS + u32::from(replica), seen)));
+        }
+        let write = |object| Write { position: 1, changes: vec![(object, None)], at: time };
+        let bounds = Bounds { connected: time, disconnected: time };
+        History {
+            last_reads: reads.len(),
+            reads,
+            writes: vec![write(0), write(SINGLES), write(0)],
+            bounds: vec![bounds; usize::from(REPLICAS)],
+            ..History::default()
+        }
+    }
+
+    #[test]
+    fn each_kind_of_client_has_to_be_answered_by_each_replica() {
+        assert_eq!(lacking(Duration::from_secs(20), &history()), [""; 0]);
+        let whole = history();
+        for missing in 0..whole.reads.len() {
+            let mut history = whole.clone();
+            // What was read in the end does not make up for it.
+            let read = history.reads.remove(missing);
+            history.last_reads -= 1;
+            history.reads.push(read);
+            let said = lacking(Duration::from_secs(20), &history);
+            assert_eq!(said.len(), 1, "{read:?}: {said:?}");
+            assert!(said[0].ends_with(&format!("at replica {}", read.replica)), "{said:?}");
+        }
+        for (missing, words) in [(0, "one by one"), (1, "together")] {
+            let mut history = whole.clone();
+            history.writes.remove(missing);
+            assert_eq!(
+                lacking(Duration::from_secs(20), &history),
+                [format!("nothing was written {words}")]
+            );
+        }
+        assert_eq!(lacking(Duration::from_secs(1), &History::default()).len(), 2, "nobody wrote");
+    }
+
+    fn shown(reads: usize, during_faults: usize, writes: usize, of_each: u64) -> Shown {
+        let faults = Fault::ALL.map(|fault| (fault, of_each)).into();
+        Shown { reads, during_faults, writes, faults }
+    }
+
+    #[test]
+    fn a_longer_run_has_to_show_more() {
+        for (seconds, shown, expected) in [
+            (59, shown(100, 0, 1, 0), 0),
+            (60, shown(100, 20, 1, 1), 0),
+            (60, shown(100, 19, 1, 1), 1),
+            (60, shown(100, 20, 1, 0), Fault::ALL.len()),
+            (1_799, shown(100, 20, 1, 1), 0),
+            (1_800, shown(1_000_000, 200_000, 10_000, 100), 0),
+            (1_800, shown(999_999, 200_000, 10_000, 100), 1),
+            (1_800, shown(1_000_000, 199_999, 10_000, 100), 1),
+            (1_800, shown(1_000_000, 200_000, 9_999, 100), 1),
+            (1_800, shown(1_000_000, 200_000, 10_000, 99), Fault::ALL.len()),
+        ] {
+            let said = too_little(Duration::from_secs(seconds), &shown);
+            assert_eq!(said.len(), expected, "{seconds} s, {shown:?}: {said:?}");
+        }
+        let mut one = shown(100, 20, 1, 1);
+        one.faults.insert(Fault::Kill, 0);
+        assert_eq!(too_little(MINUTE, &one), ["kill came 0 times, not 1"]);
+    }
+
+    #[test]
+    fn the_run_that_is_told_of_in_the_docs_shows_enough() {
+        let kept = include_str!("../../../../report/torture.json");
+        let kept: Value = serde_json::from_str(kept).expect("JSON");
+        let number = |name: &str| kept[name].as_u64().expect("a number");
+        let faults = Fault::ALL
+            .map(|fault| (fault, kept["faults"][fault.name()].as_u64().expect("a number")));
+        let shown = Shown {
+            reads: number("reads") as usize,
+            during_faults: number("reads_during_faults") as usize,
+            writes: number("writes") as usize,
+            faults: faults.into(),
+        };
+        let seconds = kept["seconds"].as_f64().expect("a number");
+        assert!(seconds >= FULL.as_secs_f64(), "{seconds} s");
+        assert_eq!(too_little(FULL, &shown), [""; 0]);
+    }
+}
