@@ -1,6 +1,7 @@
 //! Who writes and reads, and what they have seen.
 
 mod holds;
+mod snapshots;
 
 use core::time::Duration;
 use std::collections::BTreeMap;
@@ -19,10 +20,11 @@ use crate::replica::{Answer, Entry, Holding, Outcome, ReadId, Request, What};
 use crate::types::{Commit, Content, Digest, Metadata, Payload, Sequence, Version};
 
 use holds::Held;
+use snapshots::Snapshots;
 
-/// Objects of a run, in two folders.
-const NAMES: [&str; 10] =
-    ["a/0", "a/1", "a/2", "a/3", "a/4", "b/0", "b/1", "b/2", "c", "a/folder/5"];
+/// Objects of a run, in two folders; two of them differ only in case.
+const NAMES: [&str; 11] =
+    ["a/0", "a/1", "a/2", "a/3", "a/4", "b/0", "b/1", "b/2", "c", "a/folder/5", "C"];
 
 /// What is asked for; objects by their place among the names.
 #[derive(Clone, Copy, Debug)]
@@ -92,6 +94,7 @@ pub(super) struct Clients {
     acknowledged: Vec<Acknowledged>,
     rollbacks: Vec<Back>,
     history: Vec<Read>,
+    snapshots: Snapshots,
     /// Transactions that nobody has answered.
     open: u32,
     /// Bodies that are held, or are to be.
@@ -121,6 +124,7 @@ impl Clients {
             acknowledged: Vec::new(),
             rollbacks: Vec::new(),
             history: Vec::new(),
+            snapshots: Snapshots::default(),
             open: 0,
             holds: BTreeMap::new(),
             held: 0,
@@ -376,6 +380,7 @@ impl World {
             return;
         }
         self.read_on(session);
+        self.look_back(session);
         if self.random.below(8) == 0 {
             let to = self.random.below(self.replicas.len() as u64) as usize;
             self.clients.sessions[session].replica = to;

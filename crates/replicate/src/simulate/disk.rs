@@ -293,7 +293,7 @@ impl<I: Durable> Disk<I> {
                 .iter()
                 .any(|operation| matches!(operation, Operation::Drop(other) if other == digest));
             assert!(
-                dropped || self.bodies.contains_key(digest),
+                dropped || !stored.intact || self.bodies.contains_key(digest),
                 "a store has lost {digest}, which it had confirmed: {stored:?}"
             );
         }
@@ -314,6 +314,9 @@ impl<I: Durable> Disk<I> {
         let at = random.below(self.bodies.len().max(1) as u64) as usize;
         if let Some(stored) = self.bodies.values_mut().nth(at) {
             stored.intact = false;
+            if let Some(medium) = &self.medium {
+                medium.rot(&stored.payload);
+            }
         }
     }
 }

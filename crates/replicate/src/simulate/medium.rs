@@ -147,14 +147,23 @@ impl<I: Durable> Medium<I> {
 
     /// A beginning of a body under its name; one that is there stays, for a new one is renamed over it.
     fn leave(&self, payload: &Payload<Body>, part: u64) {
-        let name = name_of(&payload.digest);
-        if block_on(self.objects.head(&name)).is_ok() {
-            return;
+        if block_on(self.objects.head(&name_of(&payload.digest))).is_err() {
+            self.cut(payload, part);
         }
+    }
+
+    fn cut(&self, payload: &Payload<Body>, part: u64) {
         let mut bytes = contents(payload.bytes, payload.size);
         bytes.truncate(usize::try_from(part).unwrap_or(usize::MAX));
-        let put = block_on(self.objects.put(&name, bytes.into()));
+        let put = block_on(self.objects.put(&name_of(&payload.digest), bytes.into()));
         put.expect("memory takes it");
+    }
+
+    /// A body on it goes bad: of a large one half is left.
+    pub(super) fn rot(&self, payload: &Payload<Body>) {
+        if !Self::is_small(payload.size) {
+            self.cut(payload, payload.size.0 / 2);
+        }
     }
 
     /// Reads bodies that are there, and says whether each is what it should be.

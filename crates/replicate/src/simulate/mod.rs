@@ -60,7 +60,8 @@ pub struct Outcome {
     pub situations: Situations,
     /// Broken promises.
     pub violations: Vec<Violation>,
-    /// What has not come to rest at the end, in words; or an old backup that was accepted.
+    /// What has not come to rest at the end, in words; or a state that was, and was told as another
+    /// one; or an old backup that was accepted.
     pub stuck: Vec<String>,
 }
 

@@ -2,13 +2,40 @@
 
 use core::time::Duration;
 
-use super::Situation;
-use super::disk::Operation;
+use lull_sim::random::Random;
+
+use super::disk::{Body, Operation};
 use super::network::Way;
 use super::world::{Event, MS, World};
+use super::{Situation, Situations};
 use crate::origin::Refused;
-use crate::types::ReplicaId;
+use crate::types::{Payload, ReplicaId};
 use crate::{origin, replica};
+
+/// One body in so many comes with other bytes, and one breaks off.
+const DAMAGED: u64 = 200;
+
+/// What comes of a body that was sent.
+fn damaged(
+    body: Option<Payload<Body>>,
+    random: &mut Random,
+    situations: &mut Situations,
+) -> Option<Payload<Body>> {
+    let mut body = body?;
+    match random.below(DAMAGED) {
+        0 => {
+            situations.add(Situation::BrokenOff);
+            return None;
+        }
+        1 => {
+            situations.add(Situation::Corrupted);
+            // Whoever receives it works the hash out anew.
+            body.digest.0[0] ^= 1;
+        }
+        _ => {}
+    }
+    Some(body)
+}
 
 impl World {
     /// Does what the origin asks for, until it asks for nothing more.
@@ -30,6 +57,9 @@ impl World {
             match &event {
                 origin::Event::Refused { why: Refused::FileAndFolder(_), .. } => {
                     self.situations.add(Situation::RefusedTransaction);
+                }
+                origin::Event::Refused { why: Refused::Case(..), .. } => {
+                    self.situations.add(Situation::CaseClash);
                 }
                 origin::Event::Refused { why: Refused::Disk(_), .. } => {
                     self.situations.add(Situation::OriginFull);
@@ -69,6 +99,7 @@ impl World {
                 let digest = frame.message.version.map(|version| version.content.digest);
                 let payload = digest.and_then(|digest| origin.disk.body(&digest).cloned());
                 missing.extend(digest.filter(|_| payload.is_none()));
+                let payload = damaged(payload, &mut self.more_random, &mut self.situations);
                 let arrival = link.arrival(self.now, Way::Demand, random);
                 let slot = self.bodies.insert((frame, payload));
                 new.push((arrival, Event::Body { replica: at, connection, slot }));
@@ -83,6 +114,7 @@ impl World {
                 link.busy_until = self.now + link.service(size, random);
                 let arrival = link.arrival(link.busy_until, Way::Speculative, random);
                 new.push((link.busy_until, Event::Free));
+                let payload = damaged(payload, &mut self.more_random, &mut self.situations);
                 let slot = self.bodies.insert((frame, payload));
                 new.push((arrival, Event::Body { replica: at, connection, slot }));
             }

@@ -2,6 +2,7 @@
 
 use core::fmt;
 
+use crate::origin::Strategy;
 use crate::{origin, replica};
 
 macro_rules! situations {
@@ -30,10 +31,18 @@ situations! {
     LateBody,
     /// A body came after a newer version.
     StaleBody,
+    /// A body came with other bytes than it had been sent with.
+    Corrupted,
+    /// A body broke off on its way.
+    BrokenOff,
+    /// A replica found a body to be none, or not the one that had been announced.
+    Unusable,
     /// An invalidation was applied together with its body.
     AppliedWithBody,
     /// An invalidation was applied because its deadline had come, which had been some time off.
     AppliedAtDeadline,
+    /// An invalidation was applied as it came, because the origin's strategy is to delay none.
+    AppliedAtOnce,
     /// An invalidation was applied for a demand body or a token.
     AppliedOnDemand,
     /// A commit was applied without a body that was overwritten, because the newer one was there.
@@ -44,6 +53,10 @@ situations! {
     InParts,
     /// A transaction was refused because the tree would not have been one.
     RefusedTransaction,
+    /// A transaction was refused because two paths would have differed only in case.
+    CaseClash,
+    /// Two objects were there whose paths differ only in case.
+    BothCases,
     /// The origin was rolled back to an earlier state.
     Rollback,
     /// A replica that had been away for long compared trees.
@@ -124,6 +137,12 @@ situations! {
     Graced,
     /// Its body was gone by then.
     GoneVersion,
+    /// Somebody looked at a state that was.
+    SnapshotRead,
+    /// He read a body there that was overwritten by then.
+    SnapshotBody,
+    /// The state that he was looking at is told no more.
+    SnapshotGone,
     /// A name was read that does not exist.
     AbsentRead,
     /// A name was looked up.
@@ -140,7 +159,9 @@ situations! {
 
 /// A set of situations.
 #[derive(Clone, Copy, Default, PartialEq, Eq)]
-pub struct Situations(u64);
+pub struct Situations(u128);
+
+const _: () = assert!(Situation::ALL.len() <= u128::BITS as usize);
 
 impl Situations {
     /// Adds one.
@@ -169,11 +190,15 @@ impl Situations {
         self.count(Situation::DropRaced, counters.dedup_waits);
     }
 
-    pub(super) fn of_replica(&mut self, counters: &replica::Counters) {
+    pub(super) fn of_replica(&mut self, counters: &replica::Counters, strategy: Strategy) {
+        if strategy.is_eager() {
+            self.count(Situation::AppliedAtOnce, counters.at_once);
+        }
         for (situation, times) in [
             (Situation::EarlyBody, counters.early),
             (Situation::LateBody, counters.late),
             (Situation::StaleBody, counters.stale),
+            (Situation::Unusable, counters.corrupt),
             (Situation::AppliedWithBody, counters.with_bodies),
             (Situation::AppliedAtDeadline, counters.at_deadline),
             (Situation::AppliedOnDemand, counters.on_demand),

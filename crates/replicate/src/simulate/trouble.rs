@@ -121,7 +121,7 @@ impl World {
     pub(super) fn crash_replica(&mut self, replica: usize) {
         let Some(mut machine) = self.replicas[replica].machine.take() else { return };
         self.situations.add(Situation::ReplicaCrashed);
-        self.situations.of_replica(&machine.take_counters());
+        self.situations.of_replica(&machine.take_counters(), self.origin.config.strategy);
         if self.options.fault == Some(Fault::RestartThatGoesBack) {
             self.replicas[replica].before = Some(Box::new(machine));
         }
@@ -200,7 +200,7 @@ impl World {
         self.now = until;
         for host in &mut self.replicas {
             if let Some(machine) = &mut host.machine {
-                self.situations.of_replica(&machine.take_counters());
+                self.situations.of_replica(&machine.take_counters(), self.origin.config.strategy);
             }
         }
         if let Some(machine) = &mut self.origin.machine {

@@ -13,7 +13,7 @@ use super::network::Link;
 use super::pool::Pool;
 use super::{Options, Outcome, Situation, Situations};
 use crate::message::{BodyHeader, Frame, Session, ToOrigin, ToReplica};
-use crate::origin::{self, Origin, ReadsPerWriteAndByte, Strategy};
+use crate::origin::{self, CaseClashes, Origin, ReadsPerWriteAndByte, Strategy};
 use crate::replica::{self, Replica};
 use crate::time::LocalTime;
 use crate::types::{Commit, Digest, Payload, ReplicaId};
@@ -104,6 +104,8 @@ pub(super) struct ReplicaHost {
 pub(super) struct World {
     pub(super) options: Options,
     pub(super) random: Random,
+    /// For what is drawn by itself, so that the rest of a run is the same with it and without.
+    pub(super) more_random: Random,
     pub(super) now: True,
     queue: EventQueue<Event>,
     pub(super) origin: OriginHost,
@@ -144,6 +146,11 @@ impl World {
             0 => 8 + bounds.below(60) as usize,
             _ => usual.log_changes,
         };
+        // Some origins refuse what is one path where case does not count.
+        let case_clashes = match bounds.below(4) {
+            0 => CaseClashes::Refuse,
+            _ => CaseClashes::Allow,
+        };
         let identity = random.bits().to_le_bytes();
         let mut identity32 = [0; 32];
         identity32[..8].copy_from_slice(&identity);
@@ -164,6 +171,7 @@ impl World {
                 strategy,
                 under_way: 1 + random.below(3) as usize,
                 half_life: Duration::from_secs(2),
+                case_clashes,
                 ..usual
             },
             timer: None,
@@ -228,6 +236,7 @@ impl World {
         World {
             options,
             random,
+            more_random: Random::new(options.seed ^ 0x6d6f_7265),
             now: 0,
             queue: EventQueue::default(),
             origin,
@@ -274,6 +283,7 @@ impl World {
         }
         self.settle();
         let violations = self.clients.check(&self.origin.log);
+        self.stuck.extend(self.clients.wrong_snapshots(&self.origin.log));
         self.restore();
         Outcome {
             steps: self.steps,

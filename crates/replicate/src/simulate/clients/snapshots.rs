@@ -1,0 +1,124 @@
+//! Who looks at states that were, as a mount shows them below `.lull/`: each is judged as a read of that
+//! position by itself, because whoever reads it has asked for that one.
+
+use std::collections::BTreeMap;
+
+use super::super::Situation;
+use super::super::world::World;
+use super::{Clients, NAMES, Name, Seen};
+use crate::replica::{Entry, Holding, Outcome};
+use crate::types::{Commit, Sequence};
+
+/// What sessions see of states that were.
+#[derive(Default)]
+pub(super) struct Snapshots {
+    /// By session the replica at which it looks at a state, and which.
+    within: BTreeMap<usize, (usize, Sequence)>,
+    /// What was seen of which state.
+    seen: Vec<(Sequence, Vec<(Name, Seen)>)>,
+}
+
+impl World {
+    /// Looks at a state that was: now and then at another one, and else on at the same, which may be
+    /// told no more by now.
+    pub(super) fn look_back(&mut self, session: usize) {
+        let World { clients, replicas, more_random: random, situations, .. } = self;
+        // At an origin that was restored there are others.
+        if self.calm || random.below(4) > 0 {
+            return;
+        }
+        let replica = clients.sessions[session].replica;
+        let host = &replicas[replica];
+        let Some(machine) = &host.machine else { return };
+        let within = &mut clients.snapshots.within;
+        let before = within.get(&session).filter(|(there, _)| *there == replica);
+        let at = match before {
+            Some((_, at)) if random.below(4) > 0 => *at,
+            _ => {
+                let states: Vec<_> = machine.states().map(|(at, _)| at).collect();
+                // A replica that has never had any state has none.
+                let Some(last) = states.len().checked_sub(1) else { return };
+                states[random.below(last as u64 + 1) as usize]
+            }
+        };
+        within.insert(session, (replica, at));
+        let object = random.below(NAMES.len() as u64) as usize;
+        let path = &clients.paths[object];
+        let folder = if random.below(2) == 0 { "" } else { "a" };
+        let (Some(entry), Some(names)) = (machine.entry_at(at, path), machine.names_at(at, folder))
+        else {
+            situations.add(Situation::SnapshotGone);
+            within.remove(&session);
+            return;
+        };
+        if at < machine.position() {
+            situations.add(Situation::SnapshotRead);
+        }
+        let names = match &names {
+            Outcome::Names(names) => &names[..],
+            _ => &[],
+        };
+        let has = |name: &str| names.iter().any(|(other, _)| other == name);
+        if has("c") && has("C") {
+            situations.add(Situation::BothCases);
+        }
+        let mut seen = clients.listed(folder, names);
+        let mut missing = None;
+        let object = Name(object as u32);
+        match entry {
+            Outcome::Entry(Entry::File(version)) => {
+                seen.push((object, clients.told(&version)));
+                let digest = version.content.digest;
+                if machine.holding(path, &version) == Holding::Here {
+                    match host.disk.body(&digest) {
+                        Some(body) => {
+                            seen.push((object, Seen::Body(body.bytes)));
+                            let present = machine.image().objects.get(path);
+                            if present.is_none_or(|present| present.version != version) {
+                                situations.add(Situation::SnapshotBody);
+                            }
+                        }
+                        None => missing = Some(digest),
+                    }
+                }
+            }
+            _ => seen.push((object, Seen::Absent)),
+        }
+        clients.snapshots.seen.push((at, seen));
+        if let Some(digest) = missing {
+            self.with_replica(replica, |machine, now| machine.handle_missing(now, &digest));
+        }
+    }
+}
+
+impl Clients {
+    /// The states that were told as others than they were, in words.
+    pub(in super::super) fn wrong_snapshots(&self, log: &[Commit]) -> Vec<String> {
+        let mut commits = log.iter();
+        let mut position = Sequence::ZERO;
+        let mut state = BTreeMap::new();
+        let mut all: Vec<_> = self.snapshots.seen.iter().collect();
+        all.sort_by_key(|(at, _)| *at);
+        let mut wrong = Vec::new();
+        for (at, seen) in all {
+            while position < *at
+                && let Some(commit) = commits.next()
+            {
+                position = commit.sequence;
+                state.extend(self.changes(commit));
+            }
+            let fits = |(name, seen): &(Name, Seen)| {
+                let body = state.get(name).copied().flatten();
+                match seen {
+                    Seen::Body(seen) => body == Some(*seen),
+                    Seen::Present => body.is_some(),
+                    Seen::Absent => body.is_none(),
+                }
+            };
+            if position != *at || !seen.iter().all(fits) {
+                wrong.push(format!("the state {at} was told as {seen:?}"));
+            }
+        }
+        wrong
+    }
+}
