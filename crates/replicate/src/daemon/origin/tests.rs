@@ -1,7 +1,9 @@
-//! Who is let in, and for how long.
+//! Who is let in, for how long, and what that costs.
 
 use tempfile::TempDir;
-use tokio::io::{AsyncRead, AsyncWrite, split};
+use tokio::io::{AsyncRead, AsyncWrite, copy, sink, split};
+use tokio::task::JoinSet;
+use tokio::time::{sleep, timeout};
 
 use super::*;
 use crate::daemon::clock::today;
@@ -13,8 +15,8 @@ use crate::message::{
     Channel, Frame, FromAuthority, NotEnrolled, PROTOCOL, Session, ToAuthority, ToOrigin, ToReplica,
 };
 use crate::origin::{Put, Transaction};
-use crate::types::Incarnation;
-use crate::wire::Message;
+use crate::types::{Incarnation, Metadata, Position};
+use crate::wire::{Attach, Message, encode};
 
 struct Site {
     folder: TempDir,
@@ -35,9 +37,13 @@ impl Site {
 
     /// The one replica of this origin joins, once more.
     async fn join(&self, folder: &str) -> ReplicaIdentity {
+        self.join_as("replica", folder).await
+    }
+
+    async fn join_as(&self, name: &str, folder: &str) -> ReplicaIdentity {
         let folder = self.folder.path().join(folder);
         let (origin, address) = (self.daemon.handle(), self.daemon.address().to_string());
-        let ticket = origin.ticket("replica", &address, Duration::from_secs(60)).unwrap();
+        let ticket = origin.ticket(name, &address, Duration::from_secs(60)).unwrap();
         join(&folder, ticket, &self.clock).await.unwrap();
         ReplicaIdentity::open(&folder).unwrap()
     }
@@ -52,10 +58,66 @@ impl Site {
         dial(identity.address(), how, channel).await
     }
 
+    /// A replica of this name joins, says hello by its first connection, and attaches the other two.
+    /// Nothing is read of what comes by the three.
+    async fn attach(
+        &self,
+        name: &str,
+        position: Option<Position>,
+    ) -> (ReplicaId, Session, [impl AsyncRead + AsyncWrite + Unpin + Send + use<>; 3]) {
+        let identity = self.join_as(name, name).await;
+        let replica = identity.replica();
+        let committed = position.map_or(Sequence::ZERO, |position| position.sequence);
+        let session = Session { replica: Incarnation(1), connection: 1, ..Session::default() };
+        let hello = ToOrigin::Hello { protocol: PROTOCOL, replica, position, committed };
+        let mut control = self.connect(&identity, Channel::Control).await.unwrap();
+        say(&mut control, session, hello).await.unwrap();
+        let session_of = |core: &Core| core.links.get(&replica).map(|link| link.session);
+        let session = soon(async {
+            loop {
+                match self.daemon.handle().0.with(|core, _| session_of(core)) {
+                    Some(session) => return Ok(session),
+                    None => sleep(Duration::from_millis(2)).await,
+                }
+            }
+        });
+        let session = session.await.unwrap();
+        let mut demand = self.connect(&identity, Channel::Demand).await.unwrap();
+        say(&mut demand, session, Attach).await.unwrap();
+        let mut speculative = self.connect(&identity, Channel::Speculative).await.unwrap();
+        say(&mut speculative, session, Attach).await.unwrap();
+        (replica, session, [control, demand, speculative])
+    }
+
     /// The session of its connection, if it has one.
     fn session(&self) -> Option<Session> {
         self.daemon.handle().0.with(|core, _| core.links.values().next().map(|link| link.session))
     }
+}
+
+/// Says something.
+async fn say(
+    stream: &mut (impl AsyncWrite + Unpin),
+    session: Session,
+    message: impl Message,
+) -> Result<(), LinkError> {
+    let mut outgoing = Outgoing::new(stream);
+    outgoing.put(&Frame { session, message })?;
+    outgoing.flush().await.map(drop)
+}
+
+/// Says nothing but that it is there.
+async fn ping(mut stream: impl AsyncWrite + Unpin, session: Session, clock: Arc<dyn Clock>) {
+    loop {
+        let sent = clock.read().local;
+        say(&mut stream, session, ToOrigin::Ping { sent }).await.unwrap();
+        sleep(Duration::from_millis(50)).await;
+    }
+}
+
+/// Reads whatever comes, and looks at none of it.
+async fn drain(mut stream: impl AsyncRead + Unpin) {
+    let _ = copy(&mut stream, &mut sink()).await;
 }
 
 /// Says something; gives the first answer.
@@ -257,5 +319,89 @@ async fn nobody_waits_for_a_replica_that_will_show_nothing() {
     origin.revoke("replica").unwrap();
     let revoked = soon(async { Ok(waiting.await.unwrap()) }).await.unwrap();
     assert!(matches!(revoked, Err(DaemonError::NotJoined(_))), "{revoked:?}");
+    site.daemon.stop().await.unwrap();
+}
+
+/// What the origin tells of a replica.
+fn of(origin: &OriginHandle, name: &str) -> PeerStatus {
+    origin.status().replicas.into_iter().find(|one| one.name == name).unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn who_never_acknowledges_costs_the_origin_nothing_and_holds_up_nobody() {
+    const WRITES: u64 = 200;
+    const OBJECTS: u64 = 100;
+    /// What one connection takes in before it is sent.
+    const BATCH: u64 = 64 * 1024;
+    let site = Site::new().await;
+    let origin = site.daemon.handle();
+    let begin = Some(origin.tree().position);
+    let mut tasks = JoinSet::new();
+    // This one reads nothing.
+    let (deaf, session, [control, _demand, _speculative]) = site.attach("deaf", begin).await;
+    let (_read, write) = split(control);
+    tasks.spawn(ping(write, session, Arc::clone(&site.clock)));
+    // This one reads all that it is sent.
+    let (_, session, [control, demand, speculative]) = site.attach("mute", begin).await;
+    let (read, write) = split(control);
+    tasks.spawn(ping(write, session, Arc::clone(&site.clock)));
+    tasks.spawn(drain(read));
+    tasks.spawn(drain(demand));
+    tasks.spawn(drain(speculative));
+    // This one is told of a tree to compare its own with, and never asks for a part of it.
+    let (_, session, [control, _demand, _speculative]) = site.attach("slow", None).await;
+    let (_read, write) = split(control);
+    tasks.spawn(ping(write, session, Arc::clone(&site.clock)));
+    site.join_as("honest", "honest").await;
+    let mut options = ReplicaOptions::new(site.folder.path().join("honest"));
+    // Else it would wait for the bodies, one disk's sync for each few of them.
+    options.config.eager = Some(true);
+    let honest = ReplicaDaemon::start(options, Arc::clone(&site.clock), |_| {}).unwrap();
+
+    // Of long names, so that they do not find room in the buffers of the system.
+    let folder = ["x".repeat(250), "y".repeat(250), "z".repeat(250), "u".repeat(250)].join("/");
+    let mut last = Sequence::ZERO;
+    for number in 0..WRITES {
+        let change = |object: u64| {
+            let path = Path::new(&format!("{folder}/{number}-{object}")).unwrap();
+            let mut stager = origin.bodies().stage();
+            stager.write(format!("{number} {object}").as_bytes()).unwrap().unwrap();
+            (path, Put::Body(stager.finish().unwrap().unwrap(), Metadata::default()))
+        };
+        let changes = (0..OBJECTS).map(change).collect();
+        last = origin.write(Transaction { changes }).await.unwrap();
+    }
+    let names = ["honest".to_owned()];
+    let caught_up = timeout(Duration::from_secs(30), origin.wait_for(&names, last)).await;
+    caught_up.expect("the others hold it up").unwrap();
+
+    // The one that reads all is told of everything.
+    let told = timeout(Duration::from_secs(30), async {
+        while of(&origin, "mute").control_bytes < WRITES * OBJECTS * 1_000 {
+            sleep(Duration::from_millis(10)).await;
+        }
+    });
+    told.await.expect("it reads");
+    assert!(of(&origin, "slow").control_bytes < 4_096, "it has asked for nothing");
+    for name in ["deaf", "mute", "slow"] {
+        let one = of(&origin, name);
+        assert_eq!((one.connected, one.sequence), (true, Some(0)), "{name}");
+        // A few bodies are under way, and each other object is a bit.
+        assert!(one.speculative_bytes < 16 * 2_048, "{name} was sent {}", one.speculative_bytes);
+        assert!(one.queue <= WRITES * OBJECTS, "{} wait for {name}", one.queue);
+    }
+    // What was taken out of the log for the deaf one is what was sent, and one batch.
+    let next = origin.0.with(|core, now| core.machine.poll_control(now, deaf)).unwrap();
+    let ToReplica::Invalidation { sequence, .. } = next.message else { panic!("{next:?}") };
+    let mut frame = Vec::new();
+    encode(&next, &mut frame).unwrap();
+    let frame = frame.len() as u64;
+    let told = sequence.0 - 1;
+    assert!(told < WRITES / 2, "{told} of {WRITES} are on their way to who reads none");
+    let held = (told * frame).saturating_sub(of(&origin, "deaf").control_bytes);
+    assert!(held <= BATCH + 2 * frame, "{held} bytes wait for who reads none");
+
+    tasks.shutdown().await;
+    honest.stop().await.unwrap();
     site.daemon.stop().await.unwrap();
 }
