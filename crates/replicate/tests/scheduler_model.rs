@@ -1,7 +1,7 @@
 //! Every order in which a replica can be told, by the disk, the network, the clock and its readers,
 //! of a few commits: an exhaustive search of the scheduler (SSR §6.2.1) at a small size.
 //!
-//! There are three searches, because all at once would take hours: of what readers can tell apart, of
+//! There are three searches, because all at once is too much: of what readers can tell apart, of
 //! messages that are long on their way, and of a connection that is cut.
 
 use core::time::Duration;
