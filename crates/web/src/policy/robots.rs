@@ -9,7 +9,7 @@ use super::patterns::Pattern;
 const NAME: &str = "lull";
 /// What is read of a file: at least 500 KiB by RFC 9309 §2.5.
 const LONGEST: usize = 500 * 1024;
-/// Rules that are kept of a file.
+/// Rules that are kept of a group.
 const MOST_RULES: usize = 4096;
 
 /// What a site's robots.txt says.
@@ -24,6 +24,8 @@ enum Said {
     /// (RFC 9309 §2.3.1.4).
     #[default]
     Unknown,
+    /// More than is read or kept: the rest may forbid anything.
+    TooMuch,
     Rules(Vec<(bool, Pattern)>),
 }
 
@@ -33,6 +35,11 @@ pub enum Forbidden {
     /// It is not known.
     #[error("robots.txt is not known yet, or could not be read")]
     Unknown,
+    /// It is too long.
+    #[error(
+        "robots.txt is longer than {LONGEST} bytes, or has more than {MOST_RULES} rules for us"
+    )]
+    TooMuch,
     /// A rule of it.
     #[error("robots.txt disallows `{0}`")]
     Rule(String),
@@ -42,7 +49,7 @@ impl Robots {
     /// What the answer to `GET /robots.txt` says, by its status and body.
     pub fn fetched(status: u16, body: &[u8]) -> Self {
         match status {
-            200..=299 => Robots { said: Said::Rules(parse(body)) },
+            200..=299 => Robots { said: parse(body).map_or(Said::TooMuch, Said::Rules) },
             // These say nothing of the file: what is asked for is not understood, not known by this
             // name, or too much.
             400 | 421 | 429 => Robots::default(),
@@ -54,7 +61,7 @@ impl Robots {
 
     /// Whether it is known what is forbidden, if anything is.
     pub fn is_known(&self) -> bool {
-        matches!(self.said, Said::Rules(_))
+        !matches!(self.said, Said::Unknown)
     }
 
     /// Whether a decoded path, with its query, may be fetched.
@@ -62,8 +69,10 @@ impl Robots {
     /// # Errors
     /// If not.
     pub fn check(&self, path: &str) -> Result<(), Forbidden> {
-        let Said::Rules(rules) = &self.said else {
-            return Err(Forbidden::Unknown);
+        let rules = match &self.said {
+            Said::Unknown => return Err(Forbidden::Unknown),
+            Said::TooMuch => return Err(Forbidden::TooMuch),
+            Said::Rules(rules) => rules,
         };
         let longest = rules
             .iter()
@@ -76,9 +85,11 @@ impl Robots {
     }
 }
 
-/// The rules for us.
-fn parse(body: &[u8]) -> Vec<(bool, Pattern)> {
-    let body = &body[..body.len().min(LONGEST)];
+/// The rules for us, unless there are too many.
+fn parse(body: &[u8]) -> Option<Vec<(bool, Pattern)>> {
+    if body.len() > LONGEST {
+        return None;
+    }
     let body = String::from_utf8_lossy(body);
     let body = body.strip_prefix('\u{feff}').unwrap_or(&body);
     let (mut ours, mut everybodys) = (Vec::new(), Vec::new());
@@ -99,19 +110,20 @@ fn parse(body: &[u8]) -> Vec<(bool, Pattern)> {
         } else if key.eq_ignore_ascii_case("allow") || key.eq_ignore_ascii_case("disallow") {
             in_rules = true;
             // An empty rule says nothing.
-            if value.is_empty() || ours.len() + everybodys.len() >= MOST_RULES {
+            if value.is_empty() {
                 continue;
             }
             let rule = (key.eq_ignore_ascii_case("allow"), Pattern::new(value));
-            if for_us {
-                ours.push(rule.clone());
-            }
-            if for_all {
-                everybodys.push(rule);
+            for (is_for, group) in [(for_us, &mut ours), (for_all, &mut everybodys)] {
+                // One more says that there are too many.
+                if is_for && group.len() <= MOST_RULES {
+                    group.push(rule.clone());
+                }
             }
         }
     }
-    if named { ours } else { everybodys }
+    let group = if named { ours } else { everybodys };
+    (group.len() <= MOST_RULES).then_some(group)
 }
 
 #[cfg(test)]
@@ -173,12 +185,28 @@ mod tests {
     }
 
     #[test]
-    fn a_long_file_is_read_to_a_limit() {
-        let file = format!("User-agent: *\n{}", "Disallow: /a\n".repeat(100_000));
-        let Said::Rules(rules) = Robots::fetched(200, file.as_bytes()).said else {
-            panic!("it was read");
+    fn of_a_file_with_more_than_is_kept_nobody_knows_what_it_forbids() {
+        let group = |name: &str, rules: usize| {
+            format!("User-agent: {name}\n{}\n", "Disallow: /a\n".repeat(rules))
         };
-        assert_eq!(rules.len(), MOST_RULES);
+        let ours = "User-agent: lull\nDisallow: /b\n";
+        let long = format!("#{}\n{ours}", "x".repeat(LONGEST));
+        let by_our_rule = || Err(Forbidden::Rule("/b".to_owned()));
+        let too_much = || Err(Forbidden::TooMuch);
+        for (file, b, c) in [
+            (group("*", MOST_RULES), Ok(()), Ok(())),
+            (group("*", MOST_RULES + 1), too_much(), too_much()),
+            // Each group is counted by itself, and only the one that holds.
+            (group("*", MOST_RULES) + ours, by_our_rule(), Ok(())),
+            (group("*", MOST_RULES + 1) + ours, by_our_rule(), Ok(())),
+            (group("other", MOST_RULES + 1) + ours, by_our_rule(), Ok(())),
+            (group("lull", MOST_RULES) + ours, too_much(), too_much()),
+            (long, too_much(), too_much()),
+        ] {
+            let robots = Robots::fetched(200, file.as_bytes());
+            assert_eq!((robots.check("/b"), robots.check("/c")), (b, c), "{}", file.len());
+            assert!(robots.is_known());
+        }
     }
 
     proptest! {
