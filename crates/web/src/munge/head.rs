@@ -252,25 +252,31 @@ fn is_download(headers: &HeaderMap) -> bool {
     })
 }
 
-/// `X-Robots-Tag: nofollow` or `none`, to everybody or to us.
+/// `X-Robots-Tag: nofollow` or `none`, to everybody or to us. A robot's name stands before the first
+/// of its rules, and holds for the rest of the line.
 fn forbids_following(headers: &HeaderMap) -> bool {
     const NAME: HeaderName = HeaderName::from_static("x-robots-tag");
     headers.get_all(NAME).iter().any(|value| {
-        let Ok(mut rules) = value.to_str() else {
-            return false;
-        };
-        if let Some((name, rest)) = rules.split_once(':')
-            && !name.contains(',')
-        {
-            if !name.trim().eq_ignore_ascii_case("lull") {
-                return false;
+        let rules = String::from_utf8_lossy(value.as_bytes());
+        let mut for_us = true;
+        rules.split(',').any(|mut rule| {
+            if let Some((name, rest)) = rule.split_once(':')
+                && is_robot(name.trim())
+            {
+                for_us = name.trim().eq_ignore_ascii_case("lull");
+                rule = rest;
             }
-            rules = rest;
-        }
-        rules.split(',').any(|rule| {
-            ["nofollow", "none"].iter().any(|word| rule.trim().eq_ignore_ascii_case(word))
+            let words = ["nofollow", "none"];
+            for_us && words.iter().any(|word| rule.trim().eq_ignore_ascii_case(word))
         })
     })
+}
+
+/// Whether what stands before a colon in `X-Robots-Tag` is a robot's name: neither a rule with a value,
+/// nor a part of a date.
+fn is_robot(name: &str) -> bool {
+    let name = name.to_ascii_lowercase();
+    !name.starts_with("max-") && name != "unavailable_after" && !name.contains(char::is_whitespace)
 }
 
 /// The origin that the visitor asked.

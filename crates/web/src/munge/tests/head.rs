@@ -18,6 +18,9 @@ fn only_pages_are_rewritten() {
         (GOES, &[HTML, ("content-disposition", "inline")], None),
         (GOES, &[HTML, ("x-robots-tag", "noindex")], None),
         (GOES, &[HTML, ("x-robots-tag", "otherbot: nofollow")], None),
+        (GOES, &[HTML, ("x-robots-tag", "otherbot: max-snippet:-1, nofollow")], None),
+        (GOES, &[HTML, ("x-robots-tag", "lull: noindex, otherbot: nofollow")], None),
+        (GOES, &[HTML, ("x-robots-tag", "max-snippet:-1, max-image-preview:large")], None),
         (&[host, ("accept", "text/html,*/*;q=0.8")], &[HTML], None),
         // Not asked for as pages.
         (
@@ -56,6 +59,21 @@ fn only_pages_are_rewritten() {
         (GOES, &[HTML, ("content-encoding", "gzip"), ("content-encoding", "gzip")], Some(Coding)),
         (GOES, &[HTML, ("x-robots-tag", "noindex, nofollow")], Some(NoFollow)),
         (GOES, &[HTML, ("x-robots-tag", "lull: none")], Some(NoFollow)),
+        (GOES, &[HTML, ("x-robots-tag", "noindex, lull: nofollow")], Some(NoFollow)),
+        (GOES, &[HTML, ("x-robots-tag", "otherbot: noindex, lull: nofollow")], Some(NoFollow)),
+        // Some rules have values.
+        (GOES, &[HTML, ("x-robots-tag", "max-snippet:-1, nofollow")], Some(NoFollow)),
+        (GOES, &[HTML, ("x-robots-tag", "Max-Image-Preview: large, none")], Some(NoFollow)),
+        (
+            GOES,
+            &[HTML, ("x-robots-tag", "unavailable_after: 25 Jun 2030 15:00:00 PST, nofollow")],
+            Some(NoFollow),
+        ),
+        (
+            GOES,
+            &[HTML, ("x-robots-tag", "unavailable_after: Tue, 25-Jun-30 15:00:00 PST, nofollow")],
+            Some(NoFollow),
+        ),
         (GOES, &[HTML, ("content-security-policy", "sandbox")], Some(Forbids::Sandbox.into())),
         (&[("host", "a b"), ("sec-fetch-dest", "document")], &[HTML], Some(LeftAlone::Host)),
         (
