@@ -35,8 +35,8 @@ pub enum LeftAlone {
     /// In a content coding that is not ours to touch.
     #[error("its content coding is not known, or there are several")]
     Coding,
-    /// `Cache-Control: no-transform`.
-    #[error("the site forbids changes (no-transform)")]
+    /// `Cache-Control: no-transform` of the site or of who asks, or one that nobody can read.
+    #[error("changes are forbidden (no-transform), or the Cache-Control cannot be read")]
     NoTransform,
     /// A part of a page.
     #[error("it is a part (Content-Range)")]
@@ -110,8 +110,7 @@ pub fn decide_for(
     if is_download(headers) {
         return Err(LeftAlone::Download);
     }
-    let control = fields::list(headers, CACHE_CONTROL).unwrap_or_default();
-    if control.iter().any(|directive| directive.eq_ignore_ascii_case("no-transform")) {
+    if forbids_changes(headers) || forbids_changes(&request.headers) {
         return Err(LeftAlone::NoTransform);
     }
     if fields::single(headers, CONTENT_LENGTH) == Some("0") {
@@ -243,6 +242,11 @@ fn html_encoding(headers: &HeaderMap) -> Result<(&'static Encoding, bool), LeftA
         Some(encoding) if encoding.is_ascii_compatible() => Ok((encoding, true)),
         _ => Err(LeftAlone::Encoding),
     }
+}
+
+fn forbids_changes(headers: &HeaderMap) -> bool {
+    let is_it = |directive: &&str| directive.eq_ignore_ascii_case("no-transform");
+    fields::list(headers, CACHE_CONTROL).is_none_or(|control| control.iter().any(is_it))
 }
 
 fn is_download(headers: &HeaderMap) -> bool {

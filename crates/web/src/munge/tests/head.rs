@@ -51,6 +51,8 @@ fn only_pages_are_rewritten() {
         (GOES, &[("content-type", "text/html; charset=klingon")], Some(Encoding)),
         // Not to be touched.
         (GOES, &[HTML, ("cache-control", "public, No-Transform")], Some(NoTransform)),
+        (&[GOES[0], GOES[1], ("cache-control", "no-transform")], &[HTML], Some(NoTransform)),
+        (&[GOES[0], GOES[1], ("cache-control", "no-cache")], &[HTML], None),
         (GOES, &[HTML, ("content-range", "bytes 0-1/2")], Some(Part)),
         (GOES, &[HTML, ("content-disposition", "attachment")], Some(Download)),
         (GOES, &[HTML, ("content-length", "0")], Some(Empty)),
@@ -86,6 +88,19 @@ fn only_pages_are_rewritten() {
         let found = decide(&asked(request), "https", &answered(response)).err();
         assert_eq!(found, expected, "{request:?} {response:?}");
     }
+}
+
+#[test]
+fn a_cache_control_that_nobody_can_read_may_forbid_changes() {
+    let unreadable = HeaderValue::from_bytes(b"max-age=60, \xff").unwrap();
+    let (mut request, mut response) = (asked(GOES), answered(&[HTML]));
+    response.headers.insert("cache-control", unreadable.clone());
+    let found = decide(&request, "https", &response).err();
+    assert_eq!(found, Some(LeftAlone::NoTransform));
+    response.headers.remove("cache-control");
+    request.headers.insert("cache-control", unreadable);
+    let found = decide(&request, "https", &response).err();
+    assert_eq!(found, Some(LeftAlone::NoTransform));
 }
 
 #[test]
