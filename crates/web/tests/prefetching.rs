@@ -4,6 +4,8 @@
 mod common;
 #[path = "prefetching/http2.rs"]
 mod http2;
+#[path = "prefetching/opting_out.rs"]
+mod opting_out;
 #[path = "prefetching/replies.rs"]
 mod replies;
 #[path = "prefetching/robots.rs"]
@@ -302,13 +304,13 @@ fn what_a_visitor_saw_it_do_bars_a_url() {
         "/moved" => "HTTP/1.1 302 Found\r\nLocation: /a\r\nContent-Length: 0\r\n\r\n".into(),
         "/cookie" => page("Set-Cookie: a=b\r\n", PAGE),
         "/off" => page("", &PAGE.replace("<title>", "<meta name=lull content=off><title>")),
-        "/refresh" => {
+        "/leads" => {
             let meta = "<meta http-equiv=refresh content='0; url=/a'><title>";
             page("", &PAGE.replace("<title>", meta))
         }
         _ => page("", PAGE),
     });
-    for path in ["/moved", "/cookie", "/off", "/refresh"] {
+    for path in ["/moved", "/cookie", "/off", "/leads"] {
         assert_eq!(site.asked(path).len(), 0);
         site.visit(path, "");
         let answer = site.prefetch(path);

@@ -10,7 +10,7 @@ use http::{HeaderMap, Method, StatusCode, request, response};
 
 use super::coding::Coding;
 use super::csp::{Forbids, Grant};
-use super::{Munger, place};
+use super::{Inspector, Munger, place};
 use crate::policy::{asks_for_a_page, fields};
 use crate::script::{self, Script};
 
@@ -123,6 +123,25 @@ pub fn decide_for(
     let origin = origin(request, scheme).ok_or(LeftAlone::Host)?;
     let grant = Grant::of(headers, &origin, script)?;
     Ok(Munging { coding, grant, origin, encoding, encoding_is_stated, script })
+}
+
+/// What reads a page that is left as it is, by the headers of its reply; `None` for what is no page
+/// of HTML.
+///
+/// # Errors
+/// If it cannot be read, so that nobody knows what the page says of itself.
+pub fn inspect(headers: &HeaderMap) -> Result<Option<Inspector>, LeftAlone> {
+    let (encoding, encoding_is_stated) = match html_encoding(headers) {
+        Err(LeftAlone::NotHtml) => match fields::single(headers, CONTENT_TYPE) {
+            // Browsers look at the bytes of what says nothing.
+            None if !headers.contains_key(CONTENT_TYPE) => (encoding_rs::UTF_8, false),
+            Some(kind) if !is_xhtml(kind) => return Ok(None),
+            _ => return Err(LeftAlone::NotHtml),
+        },
+        found => found?,
+    };
+    let coding = Coding::of(headers).ok_or(LeftAlone::Coding)?;
+    Inspector::new(coding, encoding, encoding_is_stated).map(Some).ok_or(LeftAlone::Encoding)
 }
 
 impl Munging {
@@ -242,6 +261,11 @@ fn html_encoding(headers: &HeaderMap) -> Result<(&'static Encoding, bool), LeftA
         Some(encoding) if encoding.is_ascii_compatible() => Ok((encoding, true)),
         _ => Err(LeftAlone::Encoding),
     }
+}
+
+/// By the rules of HTML a tag may seem to be open in it that is not, and hide what follows.
+fn is_xhtml(kind: &str) -> bool {
+    kind.split(';').next().unwrap_or("").trim().eq_ignore_ascii_case("application/xhtml+xml")
 }
 
 fn forbids_changes(headers: &HeaderMap) -> bool {

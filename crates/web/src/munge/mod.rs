@@ -36,6 +36,7 @@
 mod coding;
 mod csp;
 mod head;
+mod inspector;
 mod place;
 
 use std::io;
@@ -46,8 +47,9 @@ use place::Injector;
 pub use coding::Coding;
 pub use csp::Forbids;
 pub use head::{
-    LeftAlone, Munging, decide, decide_for, is_document, revalidated, widen_if_none_match,
+    LeftAlone, Munging, decide, decide_for, inspect, is_document, revalidated, widen_if_none_match,
 };
+pub use inspector::Inspector;
 pub use place::{NoPlace, Outcome};
 
 /// So much is decoded in one call: a small piece may hold a very long page, and others wait.

@@ -2,7 +2,8 @@
 //!
 //! lol_html only says where: it is fed the page and never changes it. The cut is made here, so that
 //! the page without the tag is the page as it came by construction, whatever lol_html makes of it.
-//! Once the place is found, or there can be none, nothing is looked at any more.
+//! Once the place is found nothing is looked at any more. Where there can be none the head is read to
+//! its end all the same: the page may still say that it is not to be fetched ahead.
 //!
 //! | document | place |
 //! |---|---|
@@ -65,9 +66,29 @@ pub enum NoPlace {
     /// A tag over the limit, or what the parser cannot read.
     #[error("the page has a tag of more than {LONGEST_TAG} bytes before the place for the script")]
     Parser,
+    /// Something else than gzip is called gzip.
+    #[error("the page is not compressed as its header says")]
+    Coding,
     /// A policy in the document.
     #[error(transparent)]
     Policy(#[from] Forbids),
+}
+
+impl NoPlace {
+    /// Whether the head was not read to its end, so that nobody knows what the page says of itself.
+    pub fn is_unread(&self) -> bool {
+        matches!(self, NoPlace::Encoding | NoPlace::Parser | NoPlace::Coding)
+    }
+
+    /// Of several the one of most weight is told: what bars the page, what may hide that, the rest.
+    fn weight(self) -> u8 {
+        match self {
+            NoPlace::OptOut => 3,
+            NoPlace::Refresh => 2,
+            _ if self.is_unread() => 1,
+            _ => 0,
+        }
+    }
 }
 
 /// What became of a page.
@@ -88,10 +109,15 @@ pub(super) struct Injector {
 }
 
 struct Looking {
-    rewriter: HtmlRewriter<'static, Counter>,
-    seen: Arc<Mutex<Seen>>,
+    head: Head,
     grant: Grant,
     script: &'static Script,
+}
+
+/// Reads a page as far as its head goes.
+pub(super) struct Head {
+    rewriter: HtmlRewriter<'static, Counter>,
+    seen: Arc<Mutex<Seen>>,
     /// What came and has not gone out: the parser is not past it.
     held: Vec<u8>,
     /// How much has gone out.
@@ -109,6 +135,14 @@ struct Seen {
     templates: u32,
     open_text: u32,
     policies: Vec<String>,
+}
+
+impl Seen {
+    fn leave(&mut self, why: NoPlace) {
+        if self.no_place.is_none_or(|before| before.weight() < why.weight()) {
+            self.no_place = Some(why);
+        }
+    }
 }
 
 /// Counts what the parser is past.
@@ -138,26 +172,16 @@ impl Injector {
         encoding: &'static Encoding,
         encoding_is_stated: bool,
     ) -> Self {
-        let seen = Arc::new(Mutex::new(Seen::default()));
-        let Some(rewriter) = rewriter(&seen, origin, encoding) else {
+        let Some(head) = Head::new(Some(origin), encoding, encoding_is_stated) else {
             return Injector { looking: None, outcome: Outcome::Left(NoPlace::Encoding) };
         };
-        let looking = Looking {
-            rewriter,
-            seen,
-            grant,
-            script,
-            held: Vec::new(),
-            released: 0,
-            beginning: Beginning::default(),
-            encoding_is_stated,
-        };
+        let looking = Looking { head, grant, script };
         Injector { looking: Some(Box::new(looking)), outcome: Outcome::Looking }
     }
 
-    /// For what is no page after all.
+    /// For what is not compressed as it says.
     pub(super) fn none() -> Self {
-        Injector { looking: None, outcome: Outcome::Left(NoPlace::NoTag) }
+        Injector { looking: None, outcome: Outcome::Left(NoPlace::Coding) }
     }
 
     pub(super) fn outcome(&self) -> Outcome {
@@ -169,7 +193,7 @@ impl Injector {
         match &mut self.looking {
             None => out.extend_from_slice(input),
             Some(looking) => {
-                let decided = looking.push(input, out);
+                let decided = looking.head.push(input, out);
                 self.settle(decided, out);
             }
         }
@@ -178,7 +202,7 @@ impl Injector {
     /// Takes the end of the page.
     pub(super) fn finish(&mut self, out: &mut Vec<u8>) {
         if let Some(looking) = &mut self.looking {
-            let decided = looking.at_the_end();
+            let decided = looking.head.at_the_end();
             self.settle(Some(decided), out);
         }
     }
@@ -191,48 +215,79 @@ impl Injector {
         let Some(looking) = self.looking.take() else {
             return;
         };
+        let Looking { head, grant, script } = *looking;
         let tag = decided.and_then(|place| {
             // The parser tells of a place before it is past it.
-            let at = place.checked_sub(looking.released).ok_or(NoPlace::Parser)?;
-            let policies = core::mem::take(&mut lock(&looking.seen).policies);
-            Ok((at, looking.grant.tag(&policies, looking.script)?))
+            let at = place.checked_sub(head.released).ok_or(NoPlace::Parser)?;
+            let policies = core::mem::take(&mut lock(&head.seen).policies);
+            Ok((at, grant.tag(&policies, script)?))
         });
         self.outcome = match tag {
             Ok((at, tag)) => {
-                out.extend_from_slice(&looking.held[..at]);
+                out.extend_from_slice(&head.held[..at]);
                 out.extend_from_slice(tag.as_bytes());
-                out.extend_from_slice(&looking.held[at..]);
+                out.extend_from_slice(&head.held[at..]);
                 Outcome::Placed
             }
             Err(why) => {
-                out.extend_from_slice(&looking.held);
+                out.extend_from_slice(&head.held);
                 Outcome::Left(why)
             }
         };
     }
 }
 
-impl Looking {
-    /// Gives the place, or why there is none, once one of them is known.
-    fn push(&mut self, input: &[u8], out: &mut Vec<u8>) -> Option<Result<usize, NoPlace>> {
+impl Head {
+    /// Of a page in `encoding`, which its header states or not. Where its `<base>` leads is only looked
+    /// at if its `origin` is given. `None` where the encoding does not contain ASCII.
+    pub(super) fn new(
+        origin: Option<Url>,
+        encoding: &'static Encoding,
+        encoding_is_stated: bool,
+    ) -> Option<Self> {
+        let seen = Arc::new(Mutex::new(Seen::default()));
+        let rewriter = rewriter(&seen, origin, encoding)?;
+        Some(Head {
+            rewriter,
+            seen,
+            held: Vec::new(),
+            released: 0,
+            beginning: Beginning::default(),
+            encoding_is_stated,
+        })
+    }
+
+    /// Gives the place, or why there is none, once the head has ended or opts out. Appends what the
+    /// parser is past to `out`.
+    pub(super) fn push(
+        &mut self,
+        input: &[u8],
+        out: &mut Vec<u8>,
+    ) -> Option<Result<usize, NoPlace>> {
         self.held.extend_from_slice(input);
-        // Escape sequences change what bytes mean in ISO-2022-JP, which browsers also guess.
-        if !self.encoding_is_stated && input.contains(&0x1b) {
-            return Some(Err(NoPlace::Encoding));
-        }
-        if let Err(why) = self.beginning.take(input) {
-            return Some(Err(why));
+        match self.beginning.take(input) {
+            // Nothing of UTF-16 can be read.
+            Err(NoPlace::Encoding) => return Some(Err(NoPlace::Encoding)),
+            Err(why) => lock(&self.seen).leave(why),
+            Ok(()) => {}
         }
         let written = self.rewriter.write(input);
-        let seen = lock(&self.seen);
-        if let Some(why) = seen.no_place {
-            return Some(Err(why));
+        let mut seen = lock(&self.seen);
+        if seen.no_place == Some(NoPlace::OptOut) {
+            return Some(Err(NoPlace::OptOut));
+        }
+        let end = seen.place.map_or(usize::MAX, |place| place.saturating_sub(self.released));
+        let news = self.held.iter().take(end).skip(self.held.len() - input.len());
+        // Escape sequences change what bytes mean in ISO-2022-JP, which browsers also guess.
+        if !self.encoding_is_stated && news.copied().any(|byte| byte == 0x1b) {
+            seen.leave(NoPlace::Encoding);
+        }
+        if written.is_err() && seen.place.is_none() {
+            seen.leave(NoPlace::Parser);
+            return seen.no_place.map(Err);
         }
         if let Some(place) = seen.place {
-            return Some(Ok(place));
-        }
-        if written.is_err() {
-            return Some(Err(NoPlace::Parser));
+            return Some(seen.no_place.map_or(Ok(place), Err));
         }
         let passed = (seen.passed - self.released).min(self.held.len());
         out.extend(self.held.drain(..passed));
@@ -240,11 +295,14 @@ impl Looking {
         None
     }
 
-    fn at_the_end(&mut self) -> Result<usize, NoPlace> {
+    pub(super) fn at_the_end(&self) -> Result<usize, NoPlace> {
+        let seen = lock(&self.seen);
+        if let Some(why) = seen.no_place {
+            return Err(why);
+        }
         if self.beginning != Beginning::Tag {
             return Err(NoPlace::NoTag);
         }
-        let seen = lock(&self.seen);
         if seen.templates > 0 || seen.open_text > 0 || !self.held.is_empty() {
             return Err(NoPlace::End);
         }
@@ -254,14 +312,14 @@ impl Looking {
 
 fn rewriter(
     seen: &Arc<Mutex<Seen>>,
-    origin: Url,
+    origin: Option<Url>,
     encoding: &'static Encoding,
 ) -> Option<HtmlRewriter<'static, Counter>> {
     let selector: Selector = "*".parse().ok()?;
     let for_elements = Arc::clone(seen);
     let handlers = ElementContentHandlers::default().element(
         move |element: &mut Element<'_, '_>| -> lol_html::HandlerResult {
-            visit(element, &for_elements, &origin)
+            visit(element, &for_elements, origin.as_ref())
         },
     );
     // Who listens to comments makes the parser wait for their ends, so that a document that ends
@@ -285,7 +343,7 @@ fn rewriter(
 fn visit(
     element: &mut Element<'_, '_>,
     shared: &Arc<Mutex<Seen>>,
-    origin: &Url,
+    origin: Option<&Url>,
 ) -> lol_html::HandlerResult {
     let name = element.tag_name();
     let mut seen = lock(shared);
@@ -295,8 +353,10 @@ fn visit(
             return Err(Enough.into());
         }
         if let Err(why) = says(&name, element, origin, &mut seen.policies) {
-            seen.no_place = Some(why);
-            return Err(Enough.into());
+            seen.leave(why);
+            if why == NoPlace::OptOut {
+                return Err(Enough.into());
+            }
         }
     }
     let text = TEXT.contains(&name.as_str());
@@ -329,11 +389,11 @@ fn visit(
 fn says(
     name: &str,
     element: &Element<'_, '_>,
-    origin: &Url,
+    origin: Option<&Url>,
     policies: &mut Vec<String>,
 ) -> Result<(), NoPlace> {
     if name == "base" {
-        let Some(href) = element.get_attribute("href") else {
+        let Some((origin, href)) = origin.zip(element.get_attribute("href")) else {
             return Ok(());
         };
         // The tag's path is read from there.
@@ -408,7 +468,7 @@ fn html_unescape(text: &str) -> String {
 }
 
 /// How a document begins: with a byte order mark perhaps, with white space perhaps, and then with a
-/// tag, a comment or a declaration.
+/// tag, a comment or a declaration; or with something else.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum Beginning {
     #[default]
@@ -416,6 +476,7 @@ enum Beginning {
     Mark(usize),
     Space,
     Tag,
+    Else,
 }
 
 impl Beginning {
@@ -423,7 +484,7 @@ impl Beginning {
         const MARK: [u8; 3] = [0xef, 0xbb, 0xbf];
         for &byte in input {
             *self = match (*self, byte) {
-                (Beginning::Tag, _) => return Ok(()),
+                (Beginning::Tag | Beginning::Else, _) => return Ok(()),
                 (Beginning::Start, _) if byte == MARK[0] => Beginning::Mark(1),
                 (Beginning::Mark(at), _) if byte == MARK[at] => {
                     if at == 2 {
@@ -437,7 +498,10 @@ impl Beginning {
                     Beginning::Space
                 }
                 (Beginning::Start | Beginning::Space, b'<') => Beginning::Tag,
-                _ => return Err(NoPlace::NoTag),
+                _ => {
+                    *self = Beginning::Else;
+                    return Err(NoPlace::NoTag);
+                }
             };
         }
         Ok(())

@@ -8,7 +8,7 @@ use http::{HeaderValue, Response, StatusCode, request, response};
 
 use super::desk::{self, Visited};
 use super::guarded::Guarded;
-use super::munged::Munged;
+use super::munged::{Inspected, Munged};
 use super::service_worker::{self, page_script};
 use super::who::Who;
 use super::{Shared, lock, own, wall};
@@ -163,18 +163,27 @@ impl Exchange for Ahead {
 
     fn response(&mut self, head: &mut response::Parts, body: Body) -> Body {
         let Ahead { shared, request, who, admitted, worker } = self;
+        let url = request.uri.path_and_query().map_or("/", PathAndQuery::as_str);
         let way = if worker.is_some() { Way::Worker } else { Way::Cache };
         // The navigation that takes the copy finds the script in it. What a page says of itself
         // is asked before the rules write their own headers.
         let munging = munge::decide_for(page_script(way), request, who.scheme(), head);
+        let inspector = match &munging {
+            Ok(_) => Ok(None),
+            Err(_) => munge::inspect(&head.headers),
+        };
         let kept = shared.policy().keep(admitted, head, shared.now(), wall());
         if let Err(why) = &kept {
             shared.unkept(*who, &request.uri, head.status, &why.to_string());
             if is_lost(why) {
                 tell_model(shared, request, *who, head.status);
             }
+        } else if let Err(why) = &inspector {
+            // It may opt out.
+            shared.unkept(*who, &request.uri, head.status, &why.to_string());
+            shared.policy().opted_out(url, Offence::NotPublic, shared.now());
         }
-        let Ok(ttl) = kept else {
+        let (Ok(ttl), Ok(inspector)) = (kept, inspector) else {
             shared.counts.unkept.one();
             // What the upstream still has to say is not waited for.
             *head = policy::refused();
@@ -184,19 +193,19 @@ impl Exchange for Ahead {
             return Body::empty();
         };
         if let Some(origin) = worker {
-            let url = request.uri.path_and_query().map_or("/", PathAndQuery::as_str);
             let name = shared.policy().name(url, ttl, shared.now());
             service_worker::let_read(&mut head.headers, origin);
             fields::set(&mut head.headers, policy::COPY, &name);
         }
-        let body = match munging {
-            Ok(munging) => {
+        let body = match (munging, inspector) {
+            (Ok(munging), _) => {
                 let rules = shared.settings.speculation_rules && way == Way::Cache;
                 let munging = munging.offering_rules(rules);
                 munging.rewrite_head(&mut head.headers);
                 Munged::body(shared, &request.uri, munging.munger(), body, true)
             }
-            Err(_) => body,
+            (Err(_), Some(inspector)) => Inspected::body(shared, &request.uri, inspector, body),
+            (Err(_), None) => body,
         };
         Guarded::body(shared, admitted, *who, &request.uri, body)
     }

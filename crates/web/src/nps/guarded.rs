@@ -1,4 +1,4 @@
-//! The reply to a prefetch, as long as the visitor is the one that it was asked for.
+//! The reply to a prefetch, as long as it may still be given.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -10,11 +10,11 @@ use http_body::{Body as HttpBody, Frame, SizeHint};
 
 use super::Shared;
 use super::who::Who;
-use crate::policy::{Admitted, Refusal, Safeguard};
+use crate::policy::{Admitted, Refusal};
 use crate::proxy::{Body, BoxError};
 
-/// A body that ends in an error once its visitor has signed in, or has had enough: a copy that is
-/// not whole is not kept.
+/// A body that ends in an error once its visitor has signed in, or has had enough, or its URL is barred,
+/// be it by what the body itself says: a copy that is not whole is not kept.
 pub(super) struct Guarded {
     shared: Arc<Shared>,
     admitted: Admitted,
@@ -49,10 +49,6 @@ impl Guarded {
     }
 
     fn check(&self) -> Result<(), Refusal> {
-        // By our own word, who has signed in is told from who has not later.
-        if self.admitted.safeguard == Safeguard::Word {
-            return Ok(());
-        }
         self.shared.policy().still(&self.admitted, self.shared.now())
     }
 

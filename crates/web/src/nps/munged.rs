@@ -1,4 +1,4 @@
-//! The body of a page on its way through the munger.
+//! The body of a page on its way through the munger, or past it.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -6,12 +6,29 @@ use std::task::{Context, Poll, ready};
 
 use bytes::{Buf, Bytes};
 use http::{HeaderMap, Uri};
-use http_body::{Body as HttpBody, Frame};
+use http_body::{Body as HttpBody, Frame, SizeHint};
 
 use super::{Shared, reasons};
-use crate::munge::{Munger, NoPlace, Outcome};
+use crate::munge::{Inspector, Munger, NoPlace, Outcome};
 use crate::policy::Offence;
 use crate::proxy::{Body, BoxError};
+
+/// The path and query of a page.
+fn whole(url: &Uri) -> String {
+    url.path_and_query().map_or("/", |path| path.as_str()).to_owned()
+}
+
+/// Bars a page that says so of itself, or may have said it where nobody could read it. That also ends a
+/// prefetch that is under way, such as the one by which it was found out.
+fn note(shared: &Shared, url: &str, why: NoPlace) {
+    let offence = match why {
+        NoPlace::OptOut => Offence::OptOut,
+        NoPlace::Refresh => Offence::Redirect,
+        _ if why.is_unread() => Offence::NotPublic,
+        _ => return,
+    };
+    shared.policy().opted_out(url, offence, shared.now());
+}
 
 /// A page that gets the script as it passes. Each piece goes out as it comes.
 pub(super) struct Munged {
@@ -49,7 +66,7 @@ impl Munged {
     ) -> Body {
         Body::wrap(Munged {
             shared: Arc::clone(shared),
-            url: url.path_and_query().map_or("/", |path| path.as_str()).to_owned(),
+            url: whole(url),
             body,
             is_everybodys: is_public && url.query().is_none(),
             munger,
@@ -88,12 +105,7 @@ impl Munged {
             return;
         }
         self.shared.counts.pages_left.one(reasons::of_page(&why));
-        let offence = match why {
-            NoPlace::OptOut => Offence::OptOut,
-            NoPlace::Refresh => Offence::Redirect,
-            _ => return,
-        };
-        self.shared.policy().opted_out(&self.url, offence, self.shared.now());
+        note(&self.shared, &self.url, why);
     }
 
     /// Takes the end of the page, whatever comes behind it.
@@ -161,5 +173,57 @@ impl HttpBody for Munged {
 
     fn is_end_stream(&self) -> bool {
         matches!(self.state, State::Ended)
+    }
+}
+
+/// A page that is fetched ahead, passes as it is, and is read on its way.
+pub(super) struct Inspected {
+    shared: Arc<Shared>,
+    url: String,
+    body: Body,
+    /// Until its head has ended.
+    inspector: Option<Inspector>,
+}
+
+impl Inspected {
+    /// `body`, the page at `url`, with this around it.
+    pub(super) fn body(shared: &Arc<Shared>, url: &Uri, inspector: Inspector, body: Body) -> Body {
+        Body::wrap(Inspected {
+            shared: Arc::clone(shared),
+            url: whole(url),
+            body,
+            inspector: Some(inspector),
+        })
+    }
+}
+
+impl HttpBody for Inspected {
+    type Data = Bytes;
+    type Error = BoxError;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
+        let this = &mut *self;
+        let polled = ready!(Pin::new(&mut this.body).poll_frame(cx));
+        if let Some(Ok(frame)) = &polled
+            && let Some(data) = frame.data_ref()
+            && let Some(found) = this.inspector.as_mut().and_then(|one| one.push(data))
+        {
+            this.inspector = None;
+            if let Err(why) = found {
+                note(&this.shared, &this.url, why);
+            }
+        }
+        Poll::Ready(polled)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
     }
 }

@@ -342,11 +342,14 @@ impl Policy {
     }
 
     /// Whether the reply to a prefetch may still be given. To be asked again while it is under
-    /// way: a sign-in in between ends it.
+    /// way: a sign-in in between ends it, and so does what bars its URL.
     ///
     /// # Errors
     /// If not.
     pub fn still(&self, admitted: &Admitted, now: Timestamp) -> Result<(), Refusal> {
+        if let Some(offence) = self.bars.check(&admitted.target, now) {
+            return Err(Refusal::Barred(offence));
+        }
         let client = admitted.client;
         let has_signed_in = match admitted.safeguard {
             Safeguard::Clear => self.has_signed_in(client, now),
@@ -447,7 +450,8 @@ impl Policy {
         }
     }
 
-    /// Takes note of a page that opts out, or leads elsewhere by a `<meta>`.
+    /// Takes note of a page that opts out, or leads elsewhere by a `<meta>`; or may do so where nobody
+    /// can read it.
     pub fn opted_out(&mut self, url: &str, offence: Offence, now: Timestamp) {
         if let Ok(target) = Target::parse(url) {
             self.bars.bar(&target, offence, now);

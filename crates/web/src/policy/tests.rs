@@ -250,6 +250,19 @@ fn hints_and_prefetches_are_held_to_the_same_rules_of_urls() {
 }
 
 #[test]
+fn what_bars_a_url_ends_a_prefetch_of_it_that_is_under_way() {
+    for safeguard in [Safeguard::Vary, Safeguard::Clear, Safeguard::Word] {
+        let mut policy = policy();
+        let under_way = Admitted { safeguard, ..admitted(Visitor::Cookieless) };
+        policy.opted_out("/b", Offence::OptOut, at(1));
+        assert!(policy.still(&under_way, at(1)).is_ok());
+        policy.opted_out("/a", Offence::OptOut, at(1));
+        let found = policy.still(&under_way, at(2));
+        assert_eq!(found, Err(Refusal::Barred(Offence::OptOut)), "{safeguard:?}");
+    }
+}
+
+#[test]
 fn until_robots_txt_is_known_nothing_is_fetched_ahead() {
     let mut policy = Policy::new(Settings::default());
     assert_eq!(policy.may_hint("/", at(0)), Err(Refusal::Robots(Forbidden::Unknown)));

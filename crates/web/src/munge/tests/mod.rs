@@ -1,5 +1,6 @@
 mod codings;
 mod head;
+mod inspecting;
 
 use std::path::Path;
 use std::process::Command;
@@ -123,6 +124,23 @@ fn where_it_could_do_harm_the_page_stays_as_it_is() {
         ("<template><p>never closed", NoPlace::End),
         ("<head><meta name=lull content=off></head>", NoPlace::OptOut),
         ("<head><META NAME='Lull' CONTENT=' OFF '></head>", NoPlace::OptOut),
+        // Whatever stands before it.
+        ("<head><meta name=robots content=nofollow><meta name=lull content=off>", NoPlace::OptOut),
+        ("<head><base href=//cdn.example/><meta name=lull content=off>", NoPlace::OptOut),
+        (
+            "<head><meta http-equiv=refresh content='0; URL=/b'><meta name=lull content=off>",
+            NoPlace::OptOut,
+        ),
+        ("<head><title>\u{1b}$B</title><meta name=lull content=off>", NoPlace::OptOut),
+        ("\u{feff}\u{feff}<head><meta name=lull content=off></head>", NoPlace::OptOut),
+        (
+            "<head><meta name=robots content=none></head><meta name=lull content=off>",
+            NoPlace::NoFollow,
+        ),
+        (
+            "<head><meta name=robots content=none><meta http-equiv=refresh content='0; URL=/b'></head>",
+            NoPlace::Refresh,
+        ),
         ("<head><meta name=robots content='noindex, nofollow'></head>", NoPlace::NoFollow),
         ("<head><meta name=robots content=none></head>", NoPlace::NoFollow),
         ("<head><meta name=lull content=nofollow></head>", NoPlace::NoFollow),
@@ -159,6 +177,14 @@ fn where_it_could_do_harm_the_page_stays_as_it_is() {
         let (out, outcome) = munge(page);
         assert_eq!((out.as_slice(), outcome), (page, Outcome::Left(NoPlace::Encoding)));
     }
+}
+
+#[test]
+fn an_escape_sequence_behind_the_place_means_nothing_before_it() {
+    let page = b"<head></head><pre>\x1b[1m</pre>";
+    let munger = munging(&[("content-type", "text/html")]).munger();
+    let (out, outcome) = munge_pieces(munger, &[page]).unwrap();
+    assert_eq!((without_tag(&out).as_slice(), outcome), (&page[..], Outcome::Placed));
 }
 
 #[test]
@@ -215,14 +241,17 @@ fn unpack(coding: Coding, mut packed: &[u8]) -> Vec<u8> {
     page
 }
 
-fn munger_of(coding: Coding) -> Munger {
-    let name = match coding {
+fn name_of(coding: Coding) -> &'static str {
+    match coding {
         Coding::Identity => "identity",
         Coding::Gzip => "gzip",
         Coding::Brotli => "br",
         Coding::Zstd => "zstd",
-    };
-    munging(&[HTML, ("content-encoding", name)]).munger()
+    }
+}
+
+fn munger_of(coding: Coding) -> Munger {
+    munging(&[HTML, ("content-encoding", name_of(coding))]).munger()
 }
 
 const CODINGS: [Coding; 4] = [Coding::Identity, Coding::Gzip, Coding::Brotli, Coding::Zstd];

@@ -1,0 +1,64 @@
+use super::*;
+
+/// What is read of a page that comes in pieces of so many bytes.
+fn read(coding: Coding, body: &[u8], length: usize) -> Option<Result<(), NoPlace>> {
+    let response = answered(&[HTML, ("content-encoding", name_of(coding))]);
+    let mut inspector = inspect(&response.headers).unwrap().expect("a page");
+    body.chunks(length).find_map(|piece| inspector.push(piece))
+}
+
+#[test]
+fn what_a_page_says_is_read_in_every_coding_and_in_any_pieces() {
+    for (page, expected) in [
+        ("<head><meta name=lull content=off></head>", Some(Err(NoPlace::OptOut))),
+        (
+            "<head><base href=//cdn.example/><meta name=lull content=off>",
+            Some(Err(NoPlace::OptOut)),
+        ),
+        ("text <meta name=lull content=off>", Some(Err(NoPlace::OptOut))),
+        ("<head><meta http-equiv=refresh content='0; url=/b'></head>", Some(Err(NoPlace::Refresh))),
+        ("<head><base href=//cdn.example/></head><meta name=lull content=off>", Some(Ok(()))),
+        ("<head><title>a</title>", None),
+        ("", None),
+    ] {
+        for coding in CODINGS {
+            let packed = pack(coding, page.as_bytes());
+            for length in [1, 7, 4096] {
+                assert_eq!(read(coding, &packed, length), expected, "{page} {coding:?} {length}");
+            }
+        }
+    }
+}
+
+#[test]
+fn what_cannot_be_read_is_told() {
+    for fields in [
+        &[HTML, ("content-encoding", "deflate")][..],
+        &[HTML, ("content-encoding", "gzip, br")],
+        &[("content-type", "text/html; charset=utf-16")],
+        &[("content-type", "text/html; charset=klingon")],
+        &[("content-type", "application/xhtml+xml")],
+        &[HTML, HTML],
+    ] {
+        assert!(inspect(&answered(fields).headers).is_err(), "{fields:?}");
+    }
+    assert_eq!(read(Coding::Gzip, b"<head></head>", 4), Some(Err(NoPlace::Coding)));
+    let marked = b"\xff\xfe<\0h\0e\0a\0d\0>\0";
+    assert_eq!(read(Coding::Identity, marked, 4), Some(Err(NoPlace::Encoding)));
+    // Nobody waits for more of a head than this.
+    let long = format!("<head>{}<meta name=lull content=off>", " ".repeat(2 << 20));
+    for coding in CODINGS {
+        let found = read(coding, &pack(coding, long.as_bytes()), 4096);
+        assert_eq!(found, Some(Err(NoPlace::Parser)), "{coding:?}");
+    }
+}
+
+#[test]
+fn what_is_no_page_is_not_read() {
+    for kind in ["text/css", "image/png", "text/plain; charset=utf-16"] {
+        let found = inspect(&answered(&[("content-type", kind)]).headers);
+        assert!(matches!(found, Ok(None)), "{kind}");
+    }
+    // What it is, browsers find out by themselves.
+    assert!(matches!(inspect(&answered(&[]).headers), Ok(Some(_))));
+}
