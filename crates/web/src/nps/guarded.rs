@@ -10,11 +10,11 @@ use http_body::{Body as HttpBody, Frame, SizeHint};
 
 use super::Shared;
 use super::who::Who;
-use crate::policy::{Admitted, Refusal};
+use crate::policy::Admitted;
 use crate::proxy::{Body, BoxError};
 
-/// A body that ends in an error once its visitor has signed in, or has had enough, or its URL is barred,
-/// be it by what the body itself says: a copy that is not whole is not kept.
+/// A body that ends in an error once its visitor has signed in, or has had enough, its URL is barred, be
+/// it by what the body itself says, or the kill switch is thrown: a copy that is not whole is not kept.
 pub(super) struct Guarded {
     shared: Arc<Shared>,
     admitted: Admitted,
@@ -24,10 +24,14 @@ pub(super) struct Guarded {
     sent: u64,
 }
 
-/// More was fetched ahead than the owner wants.
+/// The owner wants no more of it.
 #[derive(Debug, thiserror::Error)]
-#[error("the day's bytes are fetched ahead")]
-struct Enough;
+enum Enough {
+    #[error("the day's bytes are fetched ahead")]
+    Bytes,
+    #[error("nothing is fetched ahead any more")]
+    Off,
+}
 
 impl Guarded {
     /// `body`, the reply at `url`, with this around it.
@@ -48,8 +52,11 @@ impl Guarded {
         })
     }
 
-    fn check(&self) -> Result<(), Refusal> {
-        self.shared.policy().still(&self.admitted, self.shared.now())
+    fn check(&self) -> Result<(), BoxError> {
+        if !self.shared.is_active() {
+            return Err(Enough::Off.into());
+        }
+        Ok(self.shared.policy().still(&self.admitted, self.shared.now())?)
     }
 
     /// All of it was sent.
@@ -61,7 +68,7 @@ impl Guarded {
         self.sent += bytes;
         self.shared.counts.prefetched_bytes.add(bytes);
         let may_go_on = self.shared.caps.spend(self.who.client, self.shared.now(), bytes);
-        if may_go_on { Ok(()) } else { Err(Enough) }
+        if may_go_on { Ok(()) } else { Err(Enough::Bytes) }
     }
 }
 
@@ -74,8 +81,8 @@ impl HttpBody for Guarded {
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
         let polled = ready!(Pin::new(&mut self.body).poll_frame(cx));
-        if let Err(refusal) = self.check() {
-            return Poll::Ready(Some(Err(refusal.into())));
+        if let Err(why) = self.check() {
+            return Poll::Ready(Some(Err(why)));
         }
         match &polled {
             None => self.note_copy(),
