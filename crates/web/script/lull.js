@@ -59,9 +59,10 @@ asking = false;
 }
 };
 
-// The page's author may say of a link that it is not to be followed.
-const denied = url => [...doc.querySelectorAll('a[rel~=nofollow],a[data-lull=off]')]
-.some(link => bare(link.href) === url);
+// The page's author may say of a link that it is not to be followed: of <a>, also in a drawing (SVG), which
+// gives its URL as it was written, or of <area>. What says so and is no link leads nowhere.
+const denied = url => [...doc.querySelectorAll('[rel~=nofollow],[data-lull=off]')]
+.some(({href}) => bare(Object.assign(doc.createElement('a'), {href: href?.baseVal ?? href}).href) === url);
 const bare = url => url.split('#')[0];
 
 // Here by-fetch.js or by-worker.js comes in: how a page is fetched ahead.

@@ -250,11 +250,14 @@ fn it_runs_under_strict_policies() {
 #[test]
 fn links_that_are_not_to_be_followed_are_not_fetched() {
     needs!(chromium::installed());
-    let site = Site::start(&[("/a", &["/nofollow", "/b"])]);
+    let denied = ["/nofollow", "/area", "/svg"];
+    let site = Site::start(&[("/a", &["/nofollow", "/area", "/svg", "/b"])]);
     let mut chromium = Chromium::start();
     chromium.goto(&site.url("/a"));
     site.wait_for(prefetch("/b"));
-    assert_eq!(site.count(prefetch("/nofollow")), 0);
+    for path in denied {
+        assert_eq!(site.count(prefetch(path)), 0, "{path}");
+    }
 }
 
 #[test]
