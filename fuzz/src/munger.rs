@@ -1,51 +1,184 @@
 //! Pages on their way to a browser.
 
+use compression_codecs::brotli::params::EncoderParams;
+use compression_codecs::flate::params::FlateEncoderParams;
+use compression_codecs::{
+    BrotliDecoder, BrotliEncoder, DecodeV2, EncodeV2, GzipDecoder, GzipEncoder, ZstdDecoder,
+    ZstdEncoder,
+};
+use compression_core::Level;
+use compression_core::util::{PartialBuffer, WriteBuffer};
+use http::header::{CONTENT_SECURITY_POLICY, HeaderMap, HeaderValue};
 use lull_web::{munge, script};
 
 /// As much of a page as is looked at: a few bytes may be the compressed form of gigabytes.
 const MOST: usize = 1 << 24;
+/// What is packed or unpacked at a time.
+const STEP: usize = 1 << 14;
 
-/// Any page, in any pieces and any coding: without the tag it is the same page. The first byte
-/// chooses the coding, the second the length of the pieces.
+const CODINGS: [&str; 4] = ["identity", "gzip", "br", "zstd"];
+/// Policies of each kind: one that lets the script pass, that has a nonce, that takes a hash, that
+/// leaves no place. In place of the last one comes the first line of the page.
+const POLICIES: [&str; 8] = [
+    "",
+    "script-src 'self'; connect-src 'self'",
+    "script-src 'nonce-YWJj' 'strict-dynamic', default-src *",
+    "default-src https://cdn.example; connect-src 'self' ; img-src *",
+    "script-src 'sha256-47DEQpj8HBSa+/TImW+5JCeuQeRkm5NMpJWZG3hSuFU=',script-src 'nonce-YWJj'",
+    "script-src 'unsafe-inline'",
+    "sandbox allow-scripts",
+    "?",
+];
+
+/// Any page, in any pieces and any coding, under any policy: without the tag it is the same page. The
+/// two lowest bits of the first byte choose the coding. By the third one the page is packed by it,
+/// else it is called so as it is. The next three choose the policy, and the second byte the length of
+/// the pieces.
 pub fn munger(bytes: &[u8]) {
-    let [coding, length, body @ ..] = bytes else { return };
-    let coding = ["identity", "gzip", "br", "zstd"][usize::from(coding % 4)];
+    let [choices, length, page @ ..] = bytes else { return };
+    let coding = CODINGS[usize::from(choices & 3)];
+    let is_packed = choices & 4 != 0 || coding == "identity";
+    let (policy, page) = match POLICIES[usize::from(choices >> 3 & 7)] {
+        "?" => {
+            let end = page.iter().position(|&byte| byte == b'\n').unwrap_or(page.len());
+            let (line, page) = page.split_at(end);
+            // Not all bytes can stand in a header.
+            let Ok(policy) = HeaderValue::from_bytes(line) else { return };
+            (policy, page)
+        }
+        policy => (HeaderValue::from_static(policy), page),
+    };
+    let body = if is_packed { pack(coding, page) } else { page.to_vec() };
+    let Some((out, is_placed)) = munged(coding, &policy, &body, usize::from(*length) + 1) else {
+        return;
+    };
+    if !is_packed {
+        return;
+    }
+    let out = unpack(coding, &out);
+    let without = if is_placed { without_tag(&out) } else { out };
+    assert!(without == page, "{coding} {policy:?} {}", String::from_utf8_lossy(&without));
+}
+
+/// The body as it comes out, and whether the script is in it; `None` if it is no page of ours to touch,
+/// or broken.
+fn munged(
+    coding: &str,
+    policy: &HeaderValue,
+    body: &[u8],
+    length: usize,
+) -> Option<(Vec<u8>, bool)> {
     let (request, ()) = http::Request::get("/")
         .header("host", "example.org")
         .header("sec-fetch-dest", "document")
         .body(())
         .expect("a request")
         .into_parts();
-    let (response, ()) = http::Response::builder()
+    let (mut response, ()) = http::Response::builder()
         .header("content-type", "text/html; charset=utf-8")
         .header("content-encoding", coding)
         .body(())
         .expect("a response")
         .into_parts();
-    let mut munger = munge::decide(&request, "https", &response).expect("a page").munger();
+    if !policy.is_empty() {
+        response.headers.insert(CONTENT_SECURITY_POLICY, policy.clone());
+    }
+    let munging = match munge::decide(&request, "https", &response) {
+        Ok(munging) => munging,
+        Err(munge::LeftAlone::Policy(_)) => return None,
+        Err(why) => panic!("it is a page: {why}"),
+    };
+    munging.rewrite_head(&mut response.headers);
+    keeps_its_policy(&response.headers, policy);
+    let mut munger = munging.munger();
     let mut out = Vec::new();
-    for mut piece in body.chunks(usize::from(*length) + 1) {
+    for mut piece in body.chunks(length) {
         loop {
             match munger.push(&mut piece, &mut out) {
                 Ok(true) if out.len() <= MOST => {}
                 Ok(false) => break,
-                Ok(true) | Err(_) => return,
+                Ok(true) | Err(_) => return None,
             }
         }
     }
-    if munger.finish(&mut out).is_err() || coding != "identity" {
-        return;
-    }
-    let script = script::script();
-    let tag = format!(
-        "<script async src=\"{}\" integrity=\"{}\"></script>",
-        script.path, script.integrity
-    );
-    let page = match out.windows(tag.len()).position(|window| window == tag.as_bytes()) {
-        Some(at) if munger.outcome() == munge::Outcome::Placed => {
-            [&out[..at], &out[at + tag.len()..]].concat()
-        }
-        _ => out,
+    munger.finish(&mut out).ok()?;
+    Some((out, munger.outcome() == munge::Outcome::Placed))
+}
+
+/// A policy is as it was, but for the script's hash, and perhaps white space before that.
+fn keeps_its_policy(headers: &HeaderMap, policy: &HeaderValue) {
+    let bare = |value: &HeaderValue| {
+        let text = String::from_utf8_lossy(value.as_bytes()).into_owned();
+        let text = text.replace(&format!(" '{}'", script::script().integrity), "");
+        text.replace([' ', '\t'], "")
     };
-    assert!(page == body, "{}", String::from_utf8_lossy(&page));
+    let found = headers.get(CONTENT_SECURITY_POLICY).map(bare);
+    assert_eq!(found, (!policy.is_empty()).then(|| bare(policy)));
+}
+
+/// The page without the script's tag, which has a nonce at most.
+fn without_tag(page: &[u8]) -> Vec<u8> {
+    let find = |text: &[u8], from: usize| {
+        let at = page[from..].windows(text.len()).position(|window| window == text);
+        from + at.expect("the tag is in the page")
+    };
+    let script = script::script();
+    let start = format!("<script async src=\"{}\" integrity=\"{}\"", script.path, script.integrity);
+    let end: &[u8] = b"></script>";
+    let at = find(start.as_bytes(), 0);
+    let nonce_at = at + start.len();
+    let end_at = find(end, nonce_at);
+    let nonce = String::from_utf8_lossy(&page[nonce_at..end_at]);
+    let is_plain = |nonce: &str| nonce.bytes().all(|byte| byte.is_ascii_graphic() && byte != b'"');
+    let nonce =
+        nonce.strip_prefix(" nonce=\"").map_or(Some(&*nonce), |rest| rest.strip_suffix('"'));
+    assert!(nonce.is_some_and(is_plain), "{}", String::from_utf8_lossy(&page[at..end_at]));
+    [&page[..at], &page[end_at + end.len()..]].concat()
+}
+
+fn pack(coding: &str, page: &[u8]) -> Vec<u8> {
+    let mut encoder: Box<dyn EncodeV2> = match coding {
+        "gzip" => Box::new(GzipEncoder::new(FlateEncoderParams::from(Level::Fastest))),
+        "br" => {
+            let params = EncoderParams::default().quality(Level::Fastest).window_size(16);
+            Box::new(BrotliEncoder::new(params))
+        }
+        "zstd" => Box::new(ZstdEncoder::new(1)),
+        _ => return page.to_vec(),
+    };
+    let (mut input, mut buffer, mut out) = (PartialBuffer::new(page), vec![0; STEP], Vec::new());
+    loop {
+        let mut room = WriteBuffer::new_initialized(&mut buffer);
+        let is_done = if input.unwritten().is_empty() {
+            encoder.finish(&mut room)
+        } else {
+            encoder.encode(&mut input, &mut room).map(|()| false)
+        };
+        out.extend_from_slice(room.written());
+        if is_done.expect("every page can be packed") {
+            return out;
+        }
+    }
+}
+
+fn unpack(coding: &str, packed: &[u8]) -> Vec<u8> {
+    let mut decoder: Box<dyn DecodeV2> = match coding {
+        "gzip" => Box::new(GzipDecoder::new()),
+        "br" => Box::new(BrotliDecoder::new()),
+        "zstd" => Box::new(ZstdDecoder::new()),
+        _ => return packed.to_vec(),
+    };
+    let (mut input, mut buffer, mut out) = (PartialBuffer::new(packed), vec![0; STEP], Vec::new());
+    loop {
+        let before = input.written_len();
+        let mut room = WriteBuffer::new_initialized(&mut buffer);
+        let is_done = decoder.decode(&mut input, &mut room).expect("what goes out can be read");
+        out.extend_from_slice(room.written());
+        if is_done {
+            assert!(input.unwritten().is_empty(), "something is behind the end");
+            return out;
+        }
+        let goes_on = input.written_len() > before || room.written_len() > 0;
+        assert!(goes_on, "the end is missing after {} bytes", out.len());
+    }
 }
