@@ -359,9 +359,6 @@ fn a_folder_that_is_emptied_is_empty_though_events_of_it_were_lost() {
         watching.told(|event| matches!(event, WatchEvent::Lost)).await;
         watching.settle().await;
         assert_eq!(watching.committed(), Files::new());
-        let told = watching.told.lock().expect("no panic");
-        assert!(!told.iter().any(|event| matches!(event, WatchEvent::Empty(_))), "{told:?}");
-        drop(told);
         watching.close().await;
     });
 }
