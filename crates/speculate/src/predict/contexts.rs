@@ -95,6 +95,25 @@ pub(super) struct Contexts {
     free: Vec<u32>,
     room: Room,
     decay: Decay,
+    /// How often a context gave its blocks up.
+    given_up: u64,
+    /// Kept for its room only.
+    searches: Vec<Search>,
+}
+
+/// The search for a URL among those that followed a context.
+#[derive(Clone, Copy, Debug)]
+struct Search {
+    key: u64,
+    /// What it counts that the URL follows.
+    counts: f32,
+    /// The context's.
+    number: u32,
+    /// The block that is looked into, and the one before it.
+    block: u32,
+    last: u32,
+    /// Where in the block the URL stands; its end, where it does not.
+    at: usize,
 }
 
 /// A URL that followed a context.
@@ -120,6 +139,8 @@ impl Contexts {
             free: Vec::new(),
             room,
             decay: Decay::new(half_life),
+            given_up: 0,
+            searches: Vec::new(),
         }
     }
 
@@ -152,24 +173,83 @@ impl Contexts {
         }
     }
 
-    /// A URL follows a context, if that is known.
-    pub(super) fn follow(&mut self, key: u64, url: UrlId, origin: Origin, counts: f32) {
-        let Some(number) = self.find(key) else { return };
+    /// A URL follows contexts, those of them that are known; with each stands what that counts.
+    ///
+    /// Contexts and their blocks lie all over the memory. A processor waits for ten places about as long
+    /// as for one, if it knows of all before it needs the first; so each step of the search is taken for all
+    /// contexts before the next step. What comes of it is what one context after the other would give.
+    pub(super) fn follow(&mut self, contexts: &[(u64, f32)], url: UrlId, origin: Origin) {
+        let mut searches = core::mem::take(&mut self.searches);
+        searches.clear();
+        searches.extend(contexts.iter().map(|&(key, counts)| {
+            let number = self.table.glance(key);
+            Search { key, counts, number, block: NONE, last: NONE, at: PER_BLOCK }
+        }));
+        searches.retain_mut(|search| self.begin(search));
+        // A context has 255 blocks at most.
+        while searches.iter_mut().fold(false, |more, search| self.step(search, url) || more) {}
+        let given_up = self.given_up;
+        for search in &searches {
+            self.end(search, url, origin, given_up == self.given_up);
+        }
+        self.searches = searches;
+    }
+
+    /// Whether the context is known: then its first block is the next to look into.
+    fn begin(&self, search: &mut Search) -> bool {
+        let known = self.table.get(search.number).filter(|context| context.key == search.key);
+        let number = if known.is_some() { Some(search.number) } else { self.find(search.key) };
+        let Some((number, context)) = number.and_then(|at| Some((at, self.table.get(at)?))) else {
+            return false;
+        };
+        (search.number, search.block) = (number, context.first);
+        true
+    }
+
+    /// Looks for the URL in the next block. Whether there is another one to look into.
+    fn step(&self, search: &mut Search, url: UrlId) -> bool {
+        if search.at < PER_BLOCK {
+            return false;
+        }
+        let Some(here) = self.blocks.get(search.block as usize) else { return false };
+        search.at = here.urls.iter().position(|other| *other == Some(url)).unwrap_or(PER_BLOCK);
+        if search.at < PER_BLOCK {
+            return false;
+        }
+        (search.last, search.block) = (search.block, here.next);
+        here.next != NONE
+    }
+
+    /// Counts what was looked for where it was found, if all blocks are still whose they were. Where the
+    /// same context was counted before, it may have moved, and it is looked for again.
+    fn end(&mut self, search: &Search, url: UrlId, origin: Origin, is_as_found: bool) {
+        let Search { key, counts, number, block, last, at } = *search;
         let class = 1 << (mix(origin.0 ^ key) % 16);
+        match self.blocks.get_mut(block as usize) {
+            Some(here) if is_as_found && here.urls.get(at) == Some(&Some(url)) => {
+                here.weights[at] += counts;
+                here.origins[at] |= class;
+                self.move_up(block, at, last);
+            }
+            _ => self.follow_one(number, key, (Some(url), counts, class)),
+        }
+    }
+
+    /// A URL follows one context, which has this number.
+    fn follow_one(&mut self, number: u32, key: u64, new: Place) {
         let Context { first, blocks, weight, .. } = *self.table.get_mut(number);
         let (mut block, mut last) = (first, NONE);
         while block != NONE {
             let here = &mut self.blocks[block as usize];
-            if let Some(at) = here.urls.iter().position(|other| *other == Some(url)) {
-                here.weights[at] += counts;
-                here.origins[at] |= class;
+            if let Some(at) = here.urls.iter().position(|other| *other == new.0) {
+                here.weights[at] += new.1;
+                here.origins[at] |= new.2;
                 self.move_up(block, at, last);
                 return;
             }
             (last, block) = (block, here.next);
         }
         // Space is at the end of the last block, or in a new one behind it.
-        let new = (Some(url), counts, class);
         if let Some(here) = self.blocks.get_mut(last as usize)
             && let Some(at) = here.urls.iter().position(Option::is_none)
         {
@@ -252,6 +332,7 @@ impl Contexts {
                 continue;
             }
             let first = core::mem::replace(&mut context.first, NONE);
+            self.given_up += 1;
             context.blocks = 0;
             context.weight = 0.0;
             self.release(first);
@@ -315,7 +396,8 @@ impl Contexts {
     pub(super) fn resident(&self) -> Bytes {
         let blocks = self.blocks.capacity() * size_of::<Block>();
         let free = self.free.capacity() * size_of::<u32>();
-        Bytes(self.table.resident() + (blocks + free) as u64)
+        let searches = self.searches.capacity() * size_of::<Search>();
+        Bytes(self.table.resident() + (blocks + free + searches) as u64)
     }
 
     /// The same once all room is taken.

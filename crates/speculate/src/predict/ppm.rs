@@ -39,6 +39,8 @@ pub struct Ppm {
     top: TopN,
     /// The latest pages of the client that is learned from, each with its place in the history.
     pages: Vec<(UrlId, usize)>,
+    /// The contexts that what is learned follows, each with what that counts. Kept for its room only.
+    followed: Vec<(u64, f32)>,
 }
 
 impl Ppm {
@@ -53,6 +55,7 @@ impl Ppm {
             contexts: Contexts::new(parameters.room(), parameters.half_life),
             top: TopN::new(parameters.half_life),
             pages: Vec::new(),
+            followed: Vec::new(),
         }
     }
 
@@ -70,6 +73,7 @@ impl Ppm {
             contexts: Contexts::read(parameters.room(), parameters.half_life, from)?,
             top: TopN::read(parameters.half_life, from)?,
             pages: Vec::new(),
+            followed: Vec::new(),
         })
     }
 
@@ -109,6 +113,7 @@ impl Ppm {
             |url: UrlId| history[..last].iter().filter(|step| step.url == url).count() >= OFTEN;
         let comes_often = before.is_some() && is_often(visit.url);
         let mut counts = counts;
+        self.followed.clear();
         for end in (1..=pages.len()).rev().take(window) {
             if before.is_some_and(|before| before >= pages[end - 1].1) {
                 break;
@@ -118,11 +123,11 @@ impl Ppm {
                 continue;
             }
             for order in 1..=self.parameters.order.min(end) {
-                let key = context(&pages[end - order..end]);
-                self.contexts.follow(key, visit.url, visit.origin, counts);
+                self.followed.push((context(&pages[end - order..end]), counts));
             }
             counts *= self.parameters.fade;
         }
+        self.contexts.follow(&self.followed, visit.url, visit.origin);
     }
 
     /// What followed a context: how often the context occurred, how many URLs followed, and those
@@ -247,6 +252,7 @@ impl Predictor for Ppm {
 
     fn resident(&self) -> Bytes {
         let pages = self.pages.capacity() * size_of::<(UrlId, usize)>();
-        Bytes(self.contexts.resident().0 + self.top.resident().0 + pages as u64)
+        let followed = self.followed.capacity() * size_of::<(u64, f32)>();
+        Bytes(self.contexts.resident().0 + self.top.resident().0 + (pages + followed) as u64)
     }
 }

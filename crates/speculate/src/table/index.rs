@@ -38,6 +38,13 @@ impl Index {
         }
     }
 
+    /// The number that the search for a hash comes to first; [`EMPTY`] if it stands for another hash.
+    pub(super) fn glance(&self, hash: u64) -> u32 {
+        let tag = tag(hash);
+        let first = (!self.slots.is_empty()).then(|| self.slots[self.home(tag)]);
+        first.filter(|slot| slot.tag == tag).map_or(EMPTY, |slot| slot.number)
+    }
+
     /// Adds a number that is not there yet, and says how many places behind its own it stands.
     pub(super) fn insert(&mut self, hash: u64, number: u32) -> usize {
         debug_assert_ne!(number, EMPTY);

@@ -115,8 +115,8 @@ impl PpmParameters {
 
     /// Memory that a predictor takes at most, without what the allocator adds.
     pub fn most_resident(&self) -> Bytes {
-        // The pages that it looks at fit into the last part.
-        Bytes(Contexts::most_resident(&self.room()) + TopN::RESIDENT + 1024)
+        // The pages and the 64 contexts that it looks at fit into the last part.
+        Bytes(Contexts::most_resident(&self.room()) + TopN::RESIDENT + 8192)
     }
 
     /// What is out of its range.
