@@ -187,7 +187,13 @@ impl Contexts {
         }));
         searches.retain_mut(|search| self.begin(search));
         // A context has 255 blocks at most.
-        while searches.iter_mut().fold(false, |more, search| self.step(search, url) || more) {}
+        let mut left = true;
+        while left {
+            left = false;
+            for search in &mut searches {
+                left |= self.step(search, url);
+            }
+        }
         let given_up = self.given_up;
         for search in &searches {
             self.end(search, url, origin, given_up == self.given_up);

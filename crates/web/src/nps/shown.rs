@@ -195,7 +195,7 @@ mod tests {
             // The script has asked, or had no time to.
             assert!(page.asks() && !page.reports());
             assert!(page.reports());
-            page.now = page.now + SAME;
+            page.now += SAME;
             // In two tabs at a time.
             assert!(page.asks() && page.asks() && !page.reports() && !page.reports());
             // A tab that was hidden before its script asked.
