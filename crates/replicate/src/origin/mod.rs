@@ -394,24 +394,28 @@ impl<P: Clone> Origin<P> {
         }
     }
 
-    /// Begins a re-sync with a tree that the log still reaches back to.
+    /// Begins a re-sync with a tree that the log still reaches back to. When that is a new one, it takes the
+    /// place of the old one for every replica: else each that goes on with nothing would keep another tree.
     fn resync(&mut self, now: Reading) -> (Start, Phase, Sequence) {
         self.counters.resyncs += 1;
         let after = self.image.log_after();
         let usable = self.snapshot.take().filter(|snapshot| snapshot.position.sequence >= after);
-        let snapshot = usable.unwrap_or_else(|| {
-            let objects = self.image.objects.iter().map(|(path, version)| (path, *version));
-            let tree = MerkleTree::new(objects);
-            Arc::new(Snapshot { position: self.last(), stamp: self.clock.read(now), tree })
-        });
-        self.snapshot = Some(Arc::clone(&snapshot));
-        let start = Start::Resync {
-            position: snapshot.position,
-            stamp: snapshot.stamp,
-            root: snapshot.tree.root(),
-        };
-        let cursor = snapshot.position.sequence;
-        (start, Phase::Resyncing { snapshot, answers: VecDeque::new() }, cursor)
+        if let Some(snapshot) = usable {
+            return self.snapshot.insert(snapshot).compare();
+        }
+        let objects = self.image.objects.iter().map(|(path, version)| (path, *version));
+        let tree = MerkleTree::new(objects);
+        let snapshot = Snapshot { position: self.last(), stamp: self.clock.read(now), tree };
+        let snapshot = self.snapshot.insert(Arc::new(snapshot));
+        for link in self.peers.values_mut().filter_map(|peer| peer.link.as_mut()) {
+            if let Phase::Resyncing { .. } = link.phase {
+                self.counters.resyncs_again += 1;
+                let (start, phase, cursor) = snapshot.compare();
+                link.greeting = Some(start);
+                link.restart(phase, cursor);
+            }
+        }
+        snapshot.compare()
     }
 
     fn acknowledged(&mut self, replica: ReplicaId, committed: Sequence) -> bool {
@@ -448,10 +452,9 @@ impl<P: Clone> Origin<P> {
         }
         if let Phase::Resyncing { snapshot, .. } = &link.phase {
             if snapshot.position.sequence < self.image.log_after() {
-                self.counters.resyncs_again += 1;
-                let (start, phase, cursor) = self.resync(now);
+                self.resync(now);
                 let link = self.peers.get_mut(&replica)?.link.as_mut()?;
-                link.restart(phase, cursor);
+                let start = link.greeting.take()?;
                 return Some(link.frame(ToReplica::Welcome { start, eager }));
             }
             let message = link.answer()?;

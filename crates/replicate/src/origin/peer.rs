@@ -18,6 +18,17 @@ pub(crate) struct Snapshot {
     pub(crate) tree: MerkleTree,
 }
 
+impl Snapshot {
+    /// A re-sync with it: what a replica is told, and from where on it is told of commits.
+    pub(crate) fn compare(self: &Arc<Self>) -> (Start, Phase, Sequence) {
+        let Position { sequence, .. } = self.position;
+        let root = self.tree.root();
+        let start = Start::Resync { position: self.position, stamp: self.stamp, root };
+        let phase = Phase::Resyncing { snapshot: Arc::clone(self), answers: VecDeque::new() };
+        (start, phase, sequence)
+    }
+}
+
 /// ```text
 ///              Hello                        Hello, log too short
 ///   (away) ──────────▶ Streaming      (away) ──────────────────▶ Resyncing

@@ -40,3 +40,30 @@ fn a_question_about_a_tree_that_was_replaced_is_not_answered_by_the_new_one() {
     };
     assert!(!branches.is_empty());
 }
+
+#[test]
+fn replicas_that_stall_in_a_resync_keep_one_tree_between_them() {
+    let mut bench = passed();
+    let old = Arc::downgrade(bench.origin.snapshot.as_ref().expect("a tree"));
+    for text in ["e5", "f6", "g7"] {
+        bench.committed(text);
+    }
+    // The first one is not asked for what it is told any more; another one comes.
+    let other = ReplicaId(REPLICA.0 + 1);
+    let hello = ToOrigin::Hello {
+        protocol: PROTOCOL,
+        replica: other,
+        position: None,
+        committed: Sequence::ZERO,
+    };
+    let session = Session { connection: 1, ..bench.session() };
+    bench.origin.handle_frame(reading(0), other, Frame { session, message: hello });
+    assert!(old.upgrade().is_none(), "the old tree is kept");
+    let told = bench.told();
+    let [ToReplica::Welcome { start: Start::Resync { position, .. }, .. }] = told[..] else {
+        panic!("{told:?}");
+    };
+    assert_eq!(position, bench.origin.last(), "and it goes on with the new one");
+    bench.say(ToOrigin::Resynced(position.sequence));
+    assert!(matches!(bench.told()[..], [ToReplica::Heartbeat { .. }]));
+}
