@@ -1,0 +1,79 @@
+"""The tables of docs/prefetching-results.md."""
+
+from pages.cells import averages, metric, select, table
+
+PLANS = ["predict-speed", "ssr-fig1", "ssr-fig2", "ssr-fig11", "ssr-fig13"]
+
+LOADS = (0.05, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9)
+POLICIES = {
+    "none": "none",
+    "no-avoidance 1": "one file for each page, whatever happens",
+    "no-avoidance 5": "five",
+    "scheduler 1": "one, by a server at nice 19",
+    "scheduler 5": "five, by such a server",
+    "monitor 3 ms": "the paper's monitor, late from 3 ms on",
+    "monitor 10 ms": "late from 10 ms on",
+    "monitor": "the monitor that finds its threshold",
+}
+
+
+def thresholds(cells):
+    """What a static threshold does to bandwidth, misses and time: figure 1."""
+    rows = []
+    for threshold in (1, 0.5, 0.2, 0.1, 0.05, 0.02, 0.01, 0.001):
+        some = [select(cells, threshold=threshold)]
+        row = ["nothing is fetched ahead" if threshold == 1 else str(threshold)]
+        row += [averages(some, metric(name)) for name in ("bandwidth", "misses")]
+        row += [averages(some, metric(name), "{:.0f}") for name in ("miss", "response")]
+        rows.append(row)
+    return table(["threshold", "bandwidth, of none", "miss rate", "miss time, ms", "response time, ms"], rows)
+
+
+def files(cells):
+    """Response time by demand, with so many files for each request: figure 2."""
+    rows = []
+    for count in (0, 1, 5):
+        some = select(cells, files=count)
+        rows.append([str(count)] + [averages([select(some, load=load)], metric("response"), "{:.1f}") for load in LOADS])
+    return table(["files", *map(str, LOADS)], rows)
+
+
+def bursty(cells):
+    """What a log that comes in bursts waits, and what is fetched meanwhile: figure 11."""
+    rows = []
+    for policy, title in POLICIES.items():
+        some = [select(cells, policy=policy)]
+        row = [title, *(averages(some, metric(name), "{:.1f}") for name in ("response", "p99"))]
+        rows.append(row + [averages(some, metric("of_none")), averages(some, metric("ahead"), "{:.1f}")])
+    return table(["fetched ahead", "response time, ms", "p99, ms", "× none", "ahead, Mbit/s"], rows)
+
+
+def by_hand(cells):
+    """`lull web` beside thresholds that were set by hand: figure 13."""
+    rows = []
+    for policy in ("none", "0.5", "0.3", "0.1", "0.03", "0.01", "nps", "proxy"):
+        some = [select(cells, policy=policy)]
+        row = [{"nps": "`lull web`", "proxy": "`lull web`, nothing is fetched"}.get(policy, policy), averages(some, metric("response"), "{:.0f}")]
+        rows.append(row + [averages(some, metric(name), "{:.3f}") for name in ("hits", "demand", "ahead")])
+    return table(["threshold", "response time, ms", "hits, of requests", "demand, Mbit/s", "ahead, Mbit/s"], rows)
+
+
+def speed(cells):
+    """What predictors cost a processor."""
+    rows = []
+    for predictor, title in (("ppm=2/10", "PPM-2/10"), ("default", "the default")):
+        some = [select(cells, predictor=predictor)]
+        row = [title, averages(some, metric("lines"), "{:,.0f}")]
+        row += [averages(some, metric(name), "{:.1f}") for name in ("p50", "p99")]
+        rows.append(row + [averages(some, metric("resident"), "{:.0f}")])
+    return table(["predictor", "lines a second", "a hint list, median, µs", "p99, µs", "memory, MiB"], rows)
+
+
+def tables(_plans, cells):
+    return {
+        "thresholds": thresholds(cells["ssr-fig1"]),
+        "files": files(cells["ssr-fig2"]),
+        "bursty": bursty(cells["ssr-fig11"]),
+        "by-hand": by_hand(cells["ssr-fig13"]),
+        "predict-speed": speed(cells["predict-speed"]),
+    }
