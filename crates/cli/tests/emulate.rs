@@ -2,15 +2,14 @@
 
 use std::fs;
 use std::io::Read;
-use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt;
-use std::path::PathBuf;
+use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use lull_lab::emulate::process_exists;
-use lull_testing::{Missing, command, needs, root, undisturbed, user_namespaces};
+use lull_testing::{Missing, PublicCopy, command, needs, root, undisturbed, user_namespaces};
 
 /// The user and group `nobody` of most systems; any that is not root does.
 const NOBODY: u32 = 65_534;
@@ -127,32 +126,14 @@ fn it_runs_within_itself() {
     assert_eq!(run(&[&["--"][..], &inner].concat()).status.code(), Some(9));
 }
 
-/// Runs a copy of the program that everybody may read; removed when dropped.
-struct PublicCopy(PathBuf);
-
-impl PublicCopy {
-    fn make() -> Self {
-        let path = std::env::temp_dir().join(format!("lull-emulate-{}", std::process::id()));
-        fs::copy(env!("CARGO_BIN_EXE_lull"), &path).unwrap();
-        fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
-        PublicCopy(path)
-    }
-}
-
-impl Drop for PublicCopy {
-    fn drop(&mut self) {
-        let _ = fs::remove_file(&self.0);
-    }
-}
-
 #[test]
 fn a_user_without_privilege_gets_the_same_link() {
     needs!(root(), user_namespaces(), command("ip"), command("iperf3"));
-    let copy = PublicCopy::make();
+    let copy = PublicCopy::of(Path::new(env!("CARGO_BIN_EXE_lull")));
     let script = "ip netns exec right1 iperf3 -s -1 >/dev/null & sleep 0.5
                   iperf3 -c $LULL_RIGHT_1 -C reno -t 3 -O 1 -J";
     undisturbed(|| {
-        let output = Command::new(&copy.0)
+        let output = Command::new(copy.program())
             .args(["lab", "emulate", "--", "sh", "-c", script])
             .current_dir("/")
             .stdin(Stdio::null())
@@ -204,7 +185,7 @@ fn whichever_way_it_ends_nothing_is_left() {
     needs!(networks(), command("ip"), command("kill"));
     let mounts = fs::read_to_string("/proc/self/mounts").unwrap();
     let devices = fs::read_to_string("/proc/self/net/dev").unwrap().lines().count();
-    let named = PathBuf::from("/run/netns").exists();
+    let named = Path::new("/run/netns").exists();
     // The outer process waits, the inner one moves the packets.
     for (inner, name, code) in
         [(false, "-KILL", None), (true, "-KILL", Some(137)), (false, "-TERM", Some(143))]
@@ -223,5 +204,5 @@ fn whichever_way_it_ends_nothing_is_left() {
     }
     assert_eq!(fs::read_to_string("/proc/self/mounts").unwrap(), mounts);
     assert_eq!(fs::read_to_string("/proc/self/net/dev").unwrap().lines().count(), devices);
-    assert_eq!(PathBuf::from("/run/netns").exists(), named);
+    assert_eq!(Path::new("/run/netns").exists(), named);
 }

@@ -10,7 +10,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 use std::process::{ChildStdin, ChildStdout, Command, Stdio};
 
-use lull_testing::{Missing, needs};
+use lull_testing::{Missing, PublicCopy, needs};
 use serde_json::Value;
 use support::{
     Kept, LULL, Service, Variant, cgroup_of, eventually, finish, lull, private_shell, program,
@@ -322,47 +322,24 @@ print(client.getsockopt(6, 13, 16).rstrip(bytes(1)).decode(), client.getsockopt(
     assert!(!background.is_loaded());
 }
 
-/// A copy of the binary where other users may run it.
-struct Public(PathBuf);
-
-impl Public {
-    fn copy() -> Self {
-        let folder = std::env::temp_dir().join(support::unique_name());
-        fs::create_dir(&folder).unwrap();
-        fs::copy(LULL, folder.join("lull")).unwrap();
-        finish(&mut shell("chmod -R a+rx $1", &[folder.to_str().unwrap()])).ok();
-        Public(folder)
-    }
-
-    fn binary(&self) -> &str {
-        self.0.to_str().unwrap()
-    }
-}
-
-impl Drop for Public {
-    fn drop(&mut self) {
-        let _ = fs::remove_dir_all(&self.0);
-    }
-}
-
 #[test]
 fn a_lack_of_privilege_is_told_with_its_remedy() {
     needs!(lull_testing::bpf(), lull_testing::command("setpriv"));
-    let public = Public::copy();
+    let public = PublicCopy::of(LULL.as_ref());
+    let folder = public.folder().to_str().unwrap();
     let user = "setpriv --reuid=65534 --regid=65534 --clear-groups --inh-caps=-all \
         --bounding-set=-all \"$1/lull\" ";
     for words in ["exec -- true", "exec --cc reno -- true", "exec --pid 1"] {
-        let said = finish(&mut shell(&format!("{user} {words}"), &[public.binary()]));
+        let said = finish(&mut shell(&format!("{user} {words}"), &[folder]));
         said.fails(125, "needs CAP_BPF, CAP_PERFMON, CAP_NET_ADMIN: run it as root");
     }
     for words in ["load", "unload"] {
-        let said = finish(&mut shell(&format!("{user} kernel {words}"), &[public.binary()]));
+        let said = finish(&mut shell(&format!("{user} kernel {words}"), &[folder]));
         said.fails(1, "run it as root");
     }
     // Root of a user namespace looks like root.
     needs!(lull_testing::user_namespaces());
-    let said =
-        finish(&mut shell("unshare -Ur \"$1/lull\" exec --cc reno true", &[public.binary()]));
+    let said = finish(&mut shell("unshare -Ur \"$1/lull\" exec --cc reno true", &[folder]));
     said.fails(125, "in the initial user namespace: run it as root outside of this user namespace");
 }
 

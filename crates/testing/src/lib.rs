@@ -16,6 +16,7 @@
 //! a list that is not empty fails the run.
 #![forbid(unsafe_code)]
 
+mod copy;
 pub mod pipe;
 mod probe;
 mod quiet;
@@ -25,6 +26,7 @@ use std::fs::OpenOptions;
 use std::io::{self, Write};
 use std::path::Path;
 
+pub use copy::PublicCopy;
 pub use probe::{Missing, bpf, command, fuse, root, user_namespaces};
 pub use quiet::undisturbed;
 

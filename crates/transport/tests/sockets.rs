@@ -15,7 +15,7 @@ use std::{env, fs};
 
 use lull_cc::NiceParameters;
 use lull_kernel::{Choice, Ending, Held, hold, run};
-use lull_testing::{bpf, needs, root};
+use lull_testing::{PublicCopy, bpf, needs, root};
 use lull_transport::{
     Background, Carrier, Dscp, Error, Options, Phase, TcpInfo, background, controlled_sockets,
 };
@@ -506,12 +506,8 @@ fn in_process_of_its_own(test: &str, uid: Option<u32>) -> bool {
         return true;
     }
     // A copy, where every user may read it.
-    let folder = tempfile::tempdir().unwrap();
-    let program = folder.path().join("sockets");
-    fs::copy(env::current_exe().unwrap(), &program).unwrap();
-    let everyone = std::os::unix::fs::PermissionsExt::from_mode(0o755);
-    fs::set_permissions(folder.path(), everyone).unwrap();
-    let mut command = Command::new(&program);
+    let copy = PublicCopy::of(&env::current_exe().unwrap());
+    let mut command = Command::new(copy.program());
     command.args(["--exact", test, "--nocapture"]).env(MARK, "1").current_dir("/");
     if let (Some(uid), Ok(())) = (uid, root()) {
         command.uid(uid).gid(uid);
