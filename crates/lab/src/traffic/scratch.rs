@@ -1,10 +1,10 @@
 //! Room for the files that programs of a cell write.
 
-use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
 use nix::mount::{MsFlags, mount};
+use tempfile::TempDir;
 
 use crate::emulate::Container;
 
@@ -14,10 +14,11 @@ const COVERED: &[&str] = &["/mnt", "/media", "/srv", "/tmp"];
 
 /// A folder that is gone when the cell is.
 #[derive(Debug)]
-pub(crate) struct Scratch {
-    path: PathBuf,
-    /// Whether it has to be removed.
-    is_ordinary: bool,
+pub(crate) enum Scratch {
+    /// Covered by a file system that ends with the container.
+    Covered(PathBuf),
+    /// Of this cell alone, whatever others of this process there are; removed when dropped.
+    Ordinary(TempDir),
 }
 
 impl Scratch {
@@ -26,10 +27,7 @@ impl Scratch {
     /// `needed` are the places that stay in sight, besides this program and its working directory.
     pub(crate) fn new(container: Option<&Container>, needed: &[PathBuf]) -> io::Result<Self> {
         if container.is_none() {
-            let name = format!("lull-scratch-{}", std::process::id());
-            let path = std::env::temp_dir().join(name);
-            fs::create_dir_all(&path)?;
-            return Ok(Scratch { path, is_ordinary: true });
+            return tempfile::Builder::new().prefix("lull-scratch-").tempdir().map(Self::Ordinary);
         }
         let own = [std::env::current_exe(), std::env::current_dir()].into_iter().flatten();
         let needed: Vec<PathBuf> = own.chain(needed.iter().cloned()).collect();
@@ -45,11 +43,14 @@ impl Scratch {
         let path = path.to_owned();
         let flags = MsFlags::MS_NOSUID | MsFlags::MS_NODEV;
         mount(Some("lull"), &path, Some("tmpfs"), flags, Some("size=25%"))?;
-        Ok(Scratch { path, is_ordinary: false })
+        Ok(Self::Covered(path))
     }
 
     pub(crate) fn path(&self) -> &Path {
-        &self.path
+        match self {
+            Self::Covered(path) => path,
+            Self::Ordinary(folder) => folder.path(),
+        }
     }
 }
 
@@ -68,18 +69,17 @@ fn first_free<'a>(
     })
 }
 
-impl Drop for Scratch {
-    fn drop(&mut self) {
-        if self.is_ordinary {
-            // What cannot be removed here, the system's cleaning does.
-            let _ = fs::remove_dir_all(&self.path);
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn cells_of_one_process_have_a_folder_each() {
+        let [one, other] = [(), ()].map(|()| Scratch::new(None, &[]).unwrap());
+        let gone = one.path().to_owned();
+        drop(one);
+        assert!(!gone.exists() && other.path().is_dir());
+    }
 
     #[test]
     fn a_folder_is_not_covered_if_something_needed_lies_in_it() {
@@ -87,7 +87,7 @@ mod tests {
         let path = |name: &str| root.path().join(name);
         let folders = ["missing", "one", "two", "three"].map(path);
         for folder in &folders[1..] {
-            fs::create_dir(folder).unwrap();
+            std::fs::create_dir(folder).unwrap();
         }
         let free = |needed: &[PathBuf]| {
             let found = first_free(folders.iter().map(PathBuf::as_path), needed);
