@@ -85,6 +85,7 @@ pub(super) fn of_page(why: &NoPlace) -> &'static str {
         NoPlace::Refresh => "refresh",
         NoPlace::Policy(_) => "content_security_policy",
         NoPlace::Encoding => "encoding",
+        NoPlace::Coding => "content_coding",
         _ => "no_place",
     }
 }
