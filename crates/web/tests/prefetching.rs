@@ -4,6 +4,8 @@
 mod common;
 #[path = "prefetching/http2.rs"]
 mod http2;
+#[path = "prefetching/in_halves.rs"]
+mod in_halves;
 #[path = "prefetching/opting_out.rs"]
 mod opting_out;
 #[path = "prefetching/replies.rs"]
@@ -15,12 +17,13 @@ mod signing_in;
 
 use std::io::Write as _;
 use std::net::SocketAddr;
-use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::mpsc::{Receiver, channel};
 use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use common::{Answer, LATER, LIMIT, Peer, Proxy, header, proxy_with, upstream};
+use in_halves::{in_halves, slow_upstream};
 use lull_speculate::model::Model;
 use lull_speculate::observe::{ClientHasher, Limits};
 use lull_speculate::predict::PpmParameters;
@@ -475,27 +478,6 @@ fn a_prefetch_puts_its_connection_into_the_background_and_demand_takes_it_back()
     }
 }
 
-/// Answers a request whose target begins so in two parts: the second one when it is let go on.
-fn slow_upstream(slow: &'static str) -> (SocketAddr, Sender<()>) {
-    let (go_on, wait) = channel();
-    let wait = Mutex::new(wait);
-    let address = upstream(move |mut peer| {
-        while let Some(head) = peer.head() {
-            if head.strip_prefix("GET ").is_some_and(|target| target.starts_with(slow)) {
-                peer.send(
-                    "HTTP/1.1 200 OK\r\nContent-Type: text/html\r\nContent-Length: 6\r\n\r\n<p>",
-                );
-                wait.lock().unwrap().recv_timeout(LIMIT).unwrap();
-                peer.send("end");
-            } else {
-                let is_robots = head.starts_with("GET /robots.txt ");
-                peer.send(if is_robots { NO_ROBOTS.to_owned() } else { page("", PAGE) });
-            }
-        }
-    });
-    (address, go_on)
-}
-
 fn until(is: impl Fn() -> bool) {
     let begun = Instant::now();
     while !is() {
@@ -518,7 +500,7 @@ fn awaits(proxy: &Proxy, page: &str) {
 /// The browser may give a click the rest of a prefetch that is still under way.
 #[test]
 fn a_prefetch_that_somebody_waits_for_leaves_the_background_at_once() {
-    let (address, go_on) = slow_upstream("/b ");
+    let (address, go_on) = slow_upstream("/b");
     let site = Watching::new();
     let proxy = site.in_front_of(address);
     until(|| proxy.exchange(prefetch("/.-known", "1", "")).status() == 200);

@@ -2,6 +2,7 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use super::in_halves::UnderWay;
 use super::*;
 
 const HTTPS: &str = "X-Forwarded-Proto: https\r\n";
@@ -156,29 +157,15 @@ fn the_kill_switch_ends_a_prefetch_that_is_under_way() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("off");
     let settings = Settings { off_file: Some(file.clone()), ..Settings::default() };
-    let (go, gone) = channel::<()>();
-    let gone: Mutex<Receiver<()>> = Mutex::new(gone);
-    let site = fronted_with(settings, NO_ROBOTS, move |peer, head| {
-        if !head.starts_with("GET /slow ") {
-            return peer.send(page("", PAGE));
-        }
-        let (first, second) = PAGE.split_at(40);
-        peer.send(format!(
-            "HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\nContent-Length: {}\r\n\r\n{first}",
-            PAGE.len()
-        ));
-        gone.lock().unwrap().recv_timeout(LIMIT).unwrap();
-        peer.send(second);
+    let (in_halves, go) = in_halves("text/plain");
+    let site = fronted_with(settings, NO_ROBOTS, move |peer, head| match head {
+        _ if head.starts_with("GET /slow ") => in_halves(peer),
+        _ => peer.send(page("", PAGE)),
     });
     site.until_robots_are_known();
-    let mut slow = site.proxy.connect();
-    slow.send(prefetch("/slow", "1", ""));
-    assert!(slow.head().starts_with("HTTP/1.1 200"));
-    slow.exactly(40);
+    let slow = UnderWay::begin(&site, "/slow", "1", "");
     std::fs::write(&file, "").unwrap();
     until(|| site.prefetch("/b").status() == 204);
     go.send(()).unwrap();
-    let mut rest = Vec::new();
-    let _ = std::io::Read::read_to_end(&mut slow.0, &mut rest);
-    assert!(rest.len() < PAGE.len() - 40, "{:?}", String::from_utf8_lossy(&rest));
+    slow.assert_cut_off();
 }

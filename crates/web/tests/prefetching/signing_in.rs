@@ -1,21 +1,15 @@
 //! Who signs in, before and after something was fetched ahead.
 
+use super::in_halves::UnderWay;
 use super::*;
 
 #[test]
 fn a_sign_in_ends_a_prefetch_that_is_under_way() {
     let settings = Settings { trust_forwarded: true, ..Settings::default() };
-    let (go, gone) = channel::<()>();
-    let gone: Mutex<Receiver<()>> = Mutex::new(gone);
+    let (in_halves, go) = in_halves("text/plain");
     let site = fronted_with(settings, NO_ROBOTS, move |peer, head| {
         if head.starts_with("GET /slow ") {
-            let (first, second) = PAGE.split_at(40);
-            peer.send(format!(
-                "HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\nContent-Length: {}\r\n\r\n{first}",
-                PAGE.len()
-            ));
-            gone.lock().unwrap().recv_timeout(LIMIT).unwrap();
-            peer.send(second);
+            in_halves(peer);
         } else if head.starts_with("GET /sign-in ") {
             peer.send(page("Set-Cookie: session=1\r\n", PAGE));
         } else {
@@ -25,17 +19,12 @@ fn a_sign_in_ends_a_prefetch_that_is_under_way() {
     site.until_robots_are_known();
     let https = "X-Forwarded-Proto: https\r\nX-Forwarded-For: 192.0.2.7\r\n";
     let (mark, other_mark) = (site.mark("/b", https), site.mark("/slow", https));
-    let mut slow = site.proxy.connect();
-    slow.send(prefetch("/slow", &other_mark, https));
-    assert!(slow.head().starts_with("HTTP/1.1 200"));
-    slow.exactly(40);
+    let slow = UnderWay::begin(&site, "/slow", &other_mark, https);
 
     let signed_in = site.visit("/sign-in", &format!("{https}Cookie: _ga=1\r\n"));
     assert_eq!(signed_in.header("clear-site-data"), Some("\"cache\""));
     go.send(()).unwrap();
-    let mut rest = Vec::new();
-    let _ = std::io::Read::read_to_end(&mut slow.0, &mut rest);
-    assert!(rest.len() < PAGE.len() - 40, "{:?}", String::from_utf8_lossy(&rest));
+    slow.assert_cut_off();
     // Nor does the client get another one.
     let again = site.proxy.exchange(prefetch("/b", &mark, https));
     assert_eq!(again.status(), 204);
