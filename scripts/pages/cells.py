@@ -52,10 +52,10 @@ def table(head, rows):
     return "\n".join("| " + " | ".join(line) + " |" for line in lines)
 
 
-def averages(groups, value, form="{:.2f}"):
+def averages(groups, value, form="{:.2f}", average=statistics.mean):
     """One mean over repetitions after the other, for groups of cells."""
     means = (known(cells, value) for cells in groups)
-    return ", ".join(form.format(statistics.mean(seen)) if seen else "—" for seen in means)
+    return ", ".join(form.format(average(seen)) if seen else "—" for seen in means)
 
 
 def by_flows(cells, flows, name, **values):

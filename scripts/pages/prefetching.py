@@ -1,8 +1,10 @@
 """The tables of docs/prefetching-results.md."""
 
+import statistics
+
 from pages.cells import averages, metric, select, table
 
-PLANS = ["predict-speed", "ssr-fig1", "ssr-fig2", "ssr-fig11", "ssr-fig13"]
+PLANS = ["nice-fig10", "predict-speed", "ssr-fig1", "ssr-fig2", "ssr-fig11", "ssr-fig12", "ssr-fig13", "web-proxy"]
 
 LOADS = (0.05, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9)
 POLICIES = {
@@ -58,6 +60,50 @@ def by_hand(cells):
     return table(["threshold", "response time, ms", "hits, of requests", "demand, Mbit/s", "ahead, Mbit/s"], rows)
 
 
+def lists(cells):
+    """Lists that come with pages, under Reno and under Nice: figure 10 of TCP Nice."""
+    rows = []
+    for network in ("cable", "modem"):
+        for prefetching in ("none", "conservative-reno", "conservative-nice", "aggressive-reno", "aggressive-nice"):
+            some = [select(cells, network=network, prefetching=prefetching)]
+            row = [network, prefetching.replace("-reno", ", Reno").replace("-nice", ", Nice")]
+            row += [averages(some, metric("latency"), "{:.0f}"), averages(some, metric("of_none"))]
+            rows.append(row + [averages(some, metric(name)) for name in ("hits", "demand", "ahead")])
+    head = ["network", "prefetching", "response time, ms", "× none", "hits, of requests", "demand, of the link", "ahead, of the link"]
+    return table(head, rows)
+
+
+def end_to_end(cells):
+    """By what is loaded: figure 12."""
+    rows = []
+    for load in ("unloaded", "loaded server", "loaded network"):
+        for buffer in ("16kB", "64kB"):
+            for policy, title in (("none", "none"), ("no-avoidance", "without avoidance"), ("nps", "`lull web`")):
+                whole, before = (
+                    [select(cells, load=load, buffer=buffer, policy=policy, trained=trained)] for trained in ("whole", "before")
+                )
+                row = [load, buffer.replace("kB", " kB"), title, averages(whole, metric("response"), "{:.0f}")]
+                for some in (whole, before):
+                    row += ["" if policy == "none" else averages(some, metric("change"), "{:+.0f} %"), averages(some, metric("hits"))]
+                rows.append(row)
+    head = ["loaded", "buffer", "fetched ahead", "response time, ms", "against none", "hits", "trained on what was before", "hits"]
+    return table(head, rows)
+
+
+def proxies(cells):
+    """`lull web` as a proxy, beside nginx. Medians, as in the plan's checks."""
+    rows = []
+    for thing in ("1 kB", "64 kB"):
+        for proxy, title in (("nginx", "nginx"), ("plain", "`lull web --plain`"), ("lull", "`lull web`")):
+            some = [select(cells, object=thing)]
+            row = [thing, title]
+            for name, form in (("rate", "{:,.0f}"), ("cpu", "{:.1f}"), ("p99", "{:.1f}"), ("idle", "{:.1f}")):
+                row.append(averages(some, metric(f"{proxy}_{name}"), form, statistics.median))
+            rows.append(row)
+    head = ["object", "proxy", "requests a second", "processor, µs a request", "p99 at 70 %, ms", "an idle connection, kB"]
+    return table(head, rows)
+
+
 def speed(cells):
     """What predictors cost a processor."""
     rows = []
@@ -75,5 +121,8 @@ def tables(_plans, cells):
         "files": files(cells["ssr-fig2"]),
         "bursty": bursty(cells["ssr-fig11"]),
         "by-hand": by_hand(cells["ssr-fig13"]),
+        "lists": lists(cells["nice-fig10"]),
+        "end-to-end": end_to_end(cells["ssr-fig12"]),
+        "proxies": proxies(cells["web-proxy"]),
         "predict-speed": speed(cells["predict-speed"]),
     }
