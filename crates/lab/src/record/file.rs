@@ -102,7 +102,18 @@ pub struct Recorder {
     path: PathBuf,
     file: File,
     /// What had the name before: who opened it then must not get its lock.
-    _replaced: Option<File>,
+    replaced: Option<File>,
+}
+
+impl Drop for Recorder {
+    /// Gives the lock up by itself: closing the file does not while a process that another thread starts
+    /// just now has it open, too.
+    fn drop(&mut self) {
+        for file in [Some(&self.file), self.replaced.as_ref()].into_iter().flatten() {
+            // What had no lock, or is on a file system without any, has none to give up.
+            let _ = file.unlock();
+        }
+    }
 }
 
 impl Recorder {
@@ -117,7 +128,7 @@ impl Recorder {
             fs::create_dir_all(folder).map_err(error)?;
         }
         let file = OpenOptions::new().create(true).append(true).open(path).map_err(error)?;
-        let mut recorder = Recorder { path: path.to_owned(), file, _replaced: None };
+        let mut recorder = Recorder { path: path.to_owned(), file, replaced: None };
         recorder.lock()?;
         cut_half_a_line(path).map_err(error)?;
         if recorder.file.metadata().map_err(error)?.len() == 0 {
@@ -246,7 +257,7 @@ impl Recorder {
             // From here on as `open` does, for a file that has no other name yet.
             .and_then(|()| OpenOptions::new().append(true).open(&beside))
             .map_err(error)?;
-        self._replaced = Some(std::mem::replace(&mut self.file, file));
+        self.replaced = Some(std::mem::replace(&mut self.file, file));
         self.lock()?;
         fs::rename(&beside, &path).map_err(error)
     }
@@ -299,4 +310,21 @@ fn cut_half_a_line(path: &Path) -> io::Result<()> {
         OpenOptions::new().write(true).open(path)?.set_len(whole as u64)?;
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_record_is_free_once_its_recorder_is_gone_whoever_still_has_the_file_open() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("a.jsonl");
+        let recorder = Recorder::open(&path).unwrap();
+        // As a process has it that was started and has not called exec yet.
+        let _open = recorder.file.try_clone().unwrap();
+        assert!(matches!(Recorder::open(&path), Err(RecordError::InUse(_))));
+        drop(recorder);
+        Recorder::open(&path).unwrap();
+    }
 }
