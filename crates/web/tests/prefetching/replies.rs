@@ -158,9 +158,12 @@ fn the_kill_switch_ends_a_prefetch_that_is_under_way() {
     let file = folder.path().join("off");
     let settings = Settings { off_file: Some(file.clone()), ..Settings::default() };
     let (in_halves, go) = in_halves("text/plain");
-    let site = fronted_with(settings, NO_ROBOTS, move |peer, head| match head {
-        _ if head.starts_with("GET /slow ") => in_halves(peer),
-        _ => peer.send(page("", PAGE)),
+    let site = fronted_with(settings, NO_ROBOTS, move |peer, head| {
+        if head.starts_with("GET /slow ") {
+            in_halves(peer);
+        } else {
+            peer.send(page("", PAGE));
+        }
     });
     site.until_robots_are_known();
     let slow = UnderWay::begin(&site, "/slow", "1", "");
