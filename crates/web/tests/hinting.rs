@@ -445,8 +445,12 @@ fn the_server_is_probed_only_while_hints_are_wanted() {
     site.list(99, "/a", &[]);
     assert!(site.asked("/probe") > 0);
     let asked = site.asked.lock().unwrap();
-    let probe = asked.iter().find(|head| head.starts_with("GET /probe ")).unwrap();
+    let head = |path: &str| asked.iter().find(|head| head.starts_with(path)).unwrap();
+    let probe = head("GET /probe ");
     assert!(header(probe, "user-agent").unwrap().contains("lull"), "{probe}");
+    // A server that packs its answers takes as long for it as for a visitor; what is read comes as it is.
+    assert_eq!(header(probe, "accept-encoding"), Some("gzip, deflate"));
+    assert_eq!(header(head("GET /robots.txt "), "accept-encoding"), Some("identity"));
 }
 
 #[test]

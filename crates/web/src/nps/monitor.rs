@@ -18,7 +18,7 @@ use tokio::time::{sleep, timeout};
 
 use super::robots::AGENT;
 use super::{Draws, Shared};
-use crate::proxy::{Event, Fetcher};
+use crate::proxy::{Codings, Event, Fetcher};
 use dry::Dry;
 
 /// Hints are wanted for so long after somebody asked for some.
@@ -460,7 +460,8 @@ impl Asking<'_> {
             let is_learning = budget.is_paused();
             (now, if is_learning { overdue.min(LONGEST_WAIT) } else { overdue }, is_learning)
         };
-        let fetched = timeout(patience, self.fetcher.get(&path, AGENT, LONGEST)).await;
+        let fetched =
+            timeout(patience, self.fetcher.get(&path, AGENT, Codings::OfBrowsers, LONGEST)).await;
         let took = self.shared.now().saturating_since(begun);
         self.pay(took);
         let (time, failure) = match fetched {

@@ -9,7 +9,7 @@ use tokio::time::sleep;
 
 use super::{Shared, lock};
 use crate::policy::Robots;
-use crate::proxy::{Event, Failure, Fetcher};
+use crate::proxy::{Codings, Event, Failure, Fetcher};
 
 /// Who asks.
 pub(super) const AGENT: &str = "lull/0.1 (reverse proxy of this site)";
@@ -79,7 +79,10 @@ async fn ask(fetcher: &mut Fetcher) -> Result<Robots, Unknown> {
     let (host, site) = (text(fetcher.host()), text(fetcher.site()));
     let mut path = "/robots.txt".to_owned();
     for _ in 0..=REDIRECTS {
-        let fetched = fetcher.get(&path, AGENT, LONGEST).await.map_err(Unknown::NoAnswer)?;
+        let fetched = fetcher
+            .get(&path, AGENT, Codings::Identity, LONGEST)
+            .await
+            .map_err(Unknown::NoAnswer)?;
         let status = fetched.status;
         if !status.is_redirection() {
             let robots = Robots::fetched(status.as_u16(), &fetched.body);

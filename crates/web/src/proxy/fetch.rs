@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use http::header::{ACCEPT, HOST, USER_AGENT};
+use http::header::{ACCEPT, ACCEPT_ENCODING, HOST, USER_AGENT};
 use http::{HeaderMap, HeaderValue, Request, StatusCode, Uri};
 use http_body::Body as _;
 use hyper::client::conn::http1::SendRequest;
@@ -38,6 +38,16 @@ pub struct Fetcher {
     is_secure: Arc<AtomicBool>,
     patience: Duration,
     kept: Option<SendRequest<RequestBody>>,
+}
+
+/// Which codings an answer may come in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Codings {
+    /// None: it is to be read.
+    Identity,
+    /// Those that browsers take. Servers pack answers for them, so what one takes to come is only then what
+    /// it takes for visitors.
+    OfBrowsers,
 }
 
 /// What the upstream answered.
@@ -98,8 +108,8 @@ impl Fetcher {
         self
     }
 
-    /// Asks for a path, as `agent`, and reads `most` bytes of the answer. Redirects are not
-    /// followed.
+    /// Asks for a path, as `agent`, and reads `most` bytes of the answer, as they come: packed, where that
+    /// may be. Redirects are not followed.
     ///
     /// # Errors
     /// If nothing came, or it broke off; [`Failure::Refused`] if the path is none.
@@ -107,13 +117,14 @@ impl Fetcher {
         &mut self,
         path: &str,
         agent: &'static str,
+        codings: Codings,
         most: usize,
     ) -> Result<Fetched, Failure> {
         let uri: Uri = path.parse().map_err(|_| Failure::Refused)?;
         if let Some(kept) = self.kept.take()
             && !kept.is_closed()
         {
-            match self.ask(kept, &uri, agent, most).await {
+            match self.ask(kept, &uri, agent, codings, most).await {
                 // The upstream may have closed it just then.
                 Err(Failure::Reset) => {}
                 result => return result,
@@ -122,7 +133,7 @@ impl Fetcher {
         let (fresh, driver, _) = self.connector.client(&self.counters).await?;
         // It ends with the sender.
         tokio::spawn(driver);
-        self.ask(fresh, &uri, agent, most).await
+        self.ask(fresh, &uri, agent, codings, most).await
     }
 
     async fn ask(
@@ -130,6 +141,7 @@ impl Fetcher {
         mut sender: SendRequest<RequestBody>,
         uri: &Uri,
         agent: &'static str,
+        codings: Codings,
         most: usize,
     ) -> Result<Fetched, Failure> {
         let mut request = Request::new(RequestBody::empty());
@@ -141,6 +153,13 @@ impl Fetcher {
         headers.insert(X_FORWARDED_PROTO, HeaderValue::from_static(scheme));
         headers.insert(USER_AGENT, HeaderValue::from_static(agent));
         headers.insert(ACCEPT, HeaderValue::from_static("*/*"));
+        let codings = match codings {
+            Codings::Identity => "identity",
+            // They take Brotli and Zstandard from who speaks TLS only.
+            Codings::OfBrowsers if scheme == "https" => "gzip, deflate, br, zstd",
+            Codings::OfBrowsers => "gzip, deflate",
+        };
+        headers.insert(ACCEPT_ENCODING, HeaderValue::from_static(codings));
         sender.ready().await.map_err(|_| Failure::Reset)?;
         let begun = Instant::now();
         let response = match timeout(self.patience, sender.send_request(request)).await {

@@ -52,7 +52,7 @@ pub use config::{AccessLog, CertificateFiles, Config, Limits, Listen, Timeouts, 
 pub use connection::Connection;
 pub use error::{Error, Failure, Result};
 pub use event::{Event, Listener};
-pub use fetch::{Fetched, Fetcher};
+pub use fetch::{Codings, Fetched, Fetcher};
 pub use headers::{SEC_PURPOSE, X_LULL};
 pub use metrics::{Metrics, Totals};
 pub use server::{Address, Server};
