@@ -161,6 +161,9 @@ fn of_origin(status: &Value, replicas: &[Value]) {
     if let Some(lost @ 1..) = status["lost"].as_u64() {
         println!("  {lost} bodies are lost: publish their files again");
     }
+    if status["disk_full"] == true {
+        println!("  the disk had no room within the last minute: writes are refused until it has");
+    }
     if status["rotating"] == true {
         println!("  the authority is being replaced: lull origin rotate --finish ends that");
     }
@@ -226,6 +229,11 @@ fn of_replica(status: &Value) {
     }
     if let [Some(least), Some(most)] = [0, 1].map(|at| status["skew_seconds"][at].as_f64()) {
         println!("  the clock is ahead of the origin's by {least:.3} to {most:.3} s");
+    }
+    if status["disk_full"] == true {
+        println!(
+            "  the disk had no room within the last minute: reads of newer state wait until it has"
+        );
     }
     if let Some(why) = status["refused"].as_str() {
         println!("  refused: {why}");

@@ -73,6 +73,9 @@ fn an_origin_without_room_refuses_writes_whole_and_goes_on_when_there_is_some() 
     // Nobody has to be told by each write.
     let words = "the disk is full: make room, until then writes are refused";
     eventually("it is told", || site.told("origin", "full") == [words]);
+    assert_eq!(site.status("origin")["disk_full"], true);
+    let status = finish(&mut lull(&["status", &site.path("origin")])).ok();
+    assert!(status.contains("\n  the disk had no room within the last minute"), "{status}");
     let folder = site.path("public");
     fs::create_dir(&folder).unwrap();
     fs::write(format!("{folder}/page"), "1").unwrap();
@@ -168,6 +171,7 @@ fn a_replica_without_room_goes_on_with_what_it_has_and_catches_up_when_there_is_
         ["the disk is full: make room, until then reads of newer state wait"],
         "once"
     );
+    assert_eq!(site.status("paris")["disk_full"], true);
     // Killed, it goes on with the same.
     drop(site.replicas.remove("paris"));
     site.start_replica("paris", &arguments);

@@ -32,6 +32,12 @@ fn alone(value: f64) -> [(String, f64); 1] {
     [(String::new(), value)]
 }
 
+fn truth(holds: bool) -> [(String, f64); 1] {
+    alone(f64::from(u8::from(holds)))
+}
+
+const DISK_FULL: &str = "1 for a minute after the disk had no room.";
+
 pub(super) fn of_origin(status: &OriginStatus) -> String {
     let mut text = String::new();
     let to = &mut text;
@@ -39,9 +45,9 @@ pub(super) fn of_origin(status: &OriginStatus) -> String {
     figure(to, "origin_objects", "gauge", "Objects.", alone(status.objects as f64));
     figure(to, "origin_bytes", "gauge", "Bytes of all objects.", alone(status.bytes as f64));
     figure(to, "origin_lost_bodies", "gauge", "Bodies that are lost.", alone(status.lost as f64));
-    let rotating = alone(f64::from(u8::from(status.rotating)));
+    figure(to, "origin_disk_full", "gauge", DISK_FULL, truth(status.disk_full));
     let help = "1 while the authority is being replaced.";
-    figure(to, "origin_rotating", "gauge", help, rotating);
+    figure(to, "origin_rotating", "gauge", help, truth(status.rotating));
     let kept = alone(status.overwritten_bytes as f64);
     figure(to, "origin_overwritten_bytes", "gauge", "Bytes kept for rollbacks.", kept);
     figure(to, "origin_pushed_total", "counter", "Bodies pushed.", alone(status.pushed as f64));
@@ -110,8 +116,9 @@ fn escaped(text: &str) -> String {
 pub(super) fn of_replica(status: &ReplicaStatus) -> String {
     let mut text = String::new();
     let to = &mut text;
-    let connected = f64::from(u8::from(status.connected));
-    figure(to, "connected", "gauge", "1 while the origin talks to it.", alone(connected));
+    let help = "1 while the origin talks to it.";
+    figure(to, "connected", "gauge", help, truth(status.connected));
+    figure(to, "disk_full", "gauge", DISK_FULL, truth(status.disk_full));
     figure(to, "sequence", "gauge", "The state that is read.", alone(status.sequence as f64));
     let staleness = status.staleness_seconds.map(|seconds| (String::new(), seconds));
     figure(to, "staleness_seconds", "gauge", "How stale it may be at most.", staleness);
@@ -210,6 +217,10 @@ pub(super) fn page(status: &OriginStatus) -> String {
             status.lost
         );
     }
+    if status.disk_full {
+        troubles += "<p class=away>The disk had no room within the last minute: writes are refused until \
+                     it has.";
+    }
     if status.rotating {
         troubles += "<p>The authority is being replaced: when no replica has to get a certificate, \
                      <code>lull origin rotate --finish</code> ends that.";
@@ -302,6 +313,7 @@ mod tests {
             bytes: 1_000,
             overwritten_bytes: 4_400,
             lost: 2,
+            disk_full: true,
             rotating: true,
             writing: 0,
             pushed: 0,
@@ -317,6 +329,7 @@ mod tests {
             "away for 40 s, masked for 30 s, to get a certificate<td>–<td>–<td>–<td>–<td>–<td>0",
             "4.4 kB more for rollbacks",
             "2 bodies are lost",
+            "The disk had no room",
             "<code>lull origin rotate --finish</code>",
         ] {
             assert!(page.contains(words), "no {words} in {page}");
@@ -327,6 +340,7 @@ mod tests {
             "lull_replica_to_renew{replica=\"london\"} 1\n",
             "lull_origin_overwritten_bytes 4400\n",
             "lull_origin_lost_bodies 2\n",
+            "lull_origin_disk_full 1\n",
         ] {
             assert!(metrics.contains(line), "no {line} in {metrics}");
         }

@@ -95,6 +95,11 @@ impl<P: Clone> Replica<P> {
         }
     }
 
+    /// Whether the disk had no room of late, so that only what a read waits for is tried.
+    pub fn is_full(&self, now: LocalTime) -> bool {
+        self.full_until.is_some_and(|until| now < until)
+    }
+
     /// The origin has lost the body of a version that a read waits for. Who reads it is told so, from the
     /// state that has this version; and it is asked for again when it is read later on.
     pub(super) fn lose_at_origin(&mut self, path: Path, sequence: Sequence) {

@@ -162,6 +162,11 @@ impl Core {
         self.full |= before.is_none_or(|until| until <= now);
     }
 
+    /// Whether there was no room of late.
+    pub(super) fn is_full(&self, now: LocalTime) -> bool {
+        self.full_until.is_some_and(|until| now < until)
+    }
+
     pub(super) fn fail(&mut self, error: StoreError) {
         // The first one is the cause.
         self.failed.get_or_insert(error);

@@ -24,6 +24,8 @@ pub struct OriginStatus {
     pub bytes: u64,
     /// Bodies that are lost: what they are of cannot be read until it is published again.
     pub lost: u64,
+    /// Whether the disk had no room within the last minute: writes are refused until it has.
+    pub disk_full: bool,
     /// Whether the authority is being replaced.
     pub rotating: bool,
     /// Writes that wait for the disk.
@@ -145,6 +147,7 @@ impl OriginHandle {
                 objects: image.objects.len() as u64,
                 bytes: image.objects.values().map(|version| version.content.size.0).sum(),
                 lost: core.lost.len() as u64,
+                disk_full: core.is_full(now.local),
                 rotating,
                 writing: core.writes.len() as u64,
                 pushed: core.counters.pushed,

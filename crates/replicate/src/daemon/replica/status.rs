@@ -40,6 +40,8 @@ pub struct ReplicaStatus {
     pub bytes: u64,
     /// Those that are here.
     pub valid_bytes: u64,
+    /// Whether the disk had no room within the last minute: reads of newer state wait until it has.
+    pub disk_full: bool,
     /// Reads that wait.
     pub waiting: u64,
     /// Bytes sent to the origin since the start: acknowledgements, pings, and what reads ask for.
@@ -84,6 +86,7 @@ impl ReplicaHandle {
                 valid_objects: stock.valid_objects,
                 bytes: stock.bytes.0,
                 valid_bytes: stock.valid_bytes.0,
+                disk_full: machine.is_full(now.local),
                 waiting: machine.waiting() as u64,
                 control_bytes: self.0.said.load(Ordering::Relaxed),
                 demand_bytes: self.0.received[0].load(Ordering::Relaxed),
