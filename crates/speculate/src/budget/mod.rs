@@ -19,7 +19,8 @@
 //!                         at 5: budget + 1, count from 0
 //! ```
 //!
-//! With thresholds that are given it starts in Counting and never pauses, as the paper's prototype.
+//! With thresholds that are given it starts in Counting and never pauses, as the paper's prototype. What
+//! is shipped does not check at a budget of 0: it stays in Counting, from 0.
 
 mod share;
 mod thresholds;
@@ -44,6 +45,16 @@ pub enum Growth {
     DoublingFirst,
 }
 
+/// When a late sample is looked at again at once.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SecondLook {
+    /// Always: it may be an outlier (SSR §5.2.2).
+    Always,
+    /// While there is a budget, which it may cost. Ours: without one nothing could be halved, and each
+    /// second look would be load on a server that may have none to spare.
+    WithBudget,
+}
+
 /// The parameters of a [`Budget`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Parameters {
@@ -53,6 +64,8 @@ pub struct Parameters {
     pub samples: u32,
     /// How it grows.
     pub growth: Growth,
+    /// When a late sample is looked at again.
+    pub second_look: SecondLook,
     /// Requests a second that the budget never exceeds.
     pub most: u32,
     /// D, the files of a document: the length of a full list.
@@ -74,6 +87,7 @@ impl Parameters {
             epoch: Duration::from_millis(100),
             samples: 5,
             growth: Growth::Additive,
+            second_look: SecondLook::Always,
             most: 10_000,
             document: 10,
             rationing: Rationing::Paper,
@@ -83,10 +97,12 @@ impl Parameters {
     }
 
     /// What Lull ships: the same, with thresholds that it finds by itself for `objects` objects, a
-    /// budget that doubles at first, and lists as long as there is budget for one.
+    /// budget that doubles at first, no second look without one, and lists as long as there is budget for
+    /// one.
     pub fn shipped(objects: usize) -> Self {
         Parameters {
             growth: Growth::DoublingFirst,
+            second_look: SecondLook::WithBudget,
             rationing: Rationing::shipped(),
             thresholds: Thresholds::Learned { objects, learning: Learning::default() },
             ..Parameters::paper([])
@@ -112,7 +128,7 @@ pub enum Outcome {
     Grown,
     /// Late: the same is to be probed again, now.
     Again(Probe),
-    /// Late again: the budget was halved.
+    /// Late again, or without a budget: that was halved, and the count begins anew.
     Halved,
     /// Taken to learn from, or between learning and not.
     Learned,
@@ -311,6 +327,13 @@ impl Budget {
                 self.state = State::Counting(0);
                 self.grow(now);
                 Outcome::Grown
+            }
+            State::Counting(_)
+                if self.budget == 0 && self.parameters.second_look == SecondLook::WithBudget =>
+            {
+                // It may be an outlier, so the budget doubles as before when the server answers in time.
+                self.state = State::Counting(0);
+                Outcome::Halved
             }
             // SSR §5.2.2: one sample above may be an outlier, so the same is probed again at once.
             State::Counting(count) => {

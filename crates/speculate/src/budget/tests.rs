@@ -160,6 +160,27 @@ mod rules {
     }
 
     #[test]
+    fn without_a_budget_a_late_sample_is_not_looked_at_again() {
+        let parameters = Parameters {
+            growth: Growth::DoublingFirst,
+            second_look: SecondLook::WithBudget,
+            ..paper()
+        };
+        let mut budget = Budget::new(parameters, Timestamp::ZERO);
+        let mut now = Timestamp::ZERO;
+        let below = [false; 4];
+        assert_eq!(feed(&mut budget, &mut now, &below), ["below"; 4]);
+        // The five begin anew, and it doubles all the same.
+        assert_eq!(feed(&mut budget, &mut now, &[true, true]), ["halved", "halved"]);
+        assert_eq!(feed(&mut budget, &mut now, &below), ["below"; 4]);
+        assert_eq!(feed(&mut budget, &mut now, &[false; 11])[0], "grown");
+        assert_eq!(budget.budget(), 4);
+        // From now on it has something to lose.
+        assert_eq!(feed(&mut budget, &mut now, &[true, true]), ["again", "halved"]);
+        assert_eq!(budget.budget(), 2);
+    }
+
+    #[test]
     fn objects_are_probed_in_turn() {
         let mut budget = Budget::new(Parameters::paper([10 * MS, 20 * MS]), Timestamp::ZERO);
         let mut objects = Vec::new();
