@@ -1,0 +1,123 @@
+//! What comes about in the end.
+
+use super::*;
+
+proptest! {
+    /// On an idle server the budget grows by one each half second.
+    #[test]
+    fn an_idle_server_lets_the_budget_grow(usual in 0u32..9, epochs in 10u32..3_000) {
+        let mut server = Server::new(paper(), |_, _| Some(usual * MS));
+        server.run(epochs);
+        prop_assert!(server.budget.budget() >= epochs / 5 - 1);
+    }
+
+    /// Single late answers don't stop it.
+    #[test]
+    fn outliers_do_not_stop_it(every in 2u32..50) {
+        let mut count = 0;
+        let mut server = Server::new(paper(), |_, _| {
+            count += 1;
+            Some(if count % every == 0 { 50 * MS } else { MS })
+        });
+        server.run(1_000);
+        prop_assert!(server.budget.budget() >= 190);
+    }
+
+    /// When an overload is over it comes back, with thresholds that were learned too.
+    #[test]
+    fn it_comes_back_after_an_overload(begin in 100u32..1_000, length in 10u32..3_000) {
+        let mut server = Server::new(learned(), |_, now| {
+            let (begin, end) = (begin * EPOCH, (begin + length) * EPOCH);
+            let overloaded = (Timestamp::ZERO + begin..Timestamp::ZERO + end).contains(&now);
+            Some(if overloaded { 500 * MS } else { 5 * MS })
+        });
+        server.run(begin + length);
+        server.run(700);
+        // A pause takes 50 epochs of 700.
+        prop_assert!(server.budget.budget() >= 100 || server.budget.is_paused());
+    }
+
+    /// A server whose answers get late above some budget is used up to about there.
+    #[test]
+    fn it_finds_the_knee(knee in 20u32..200) {
+        let mut server =
+            Server::new(paper(), |budget, _| Some(if budget.budget() > knee { 50 * MS } else { MS }));
+        server.run(6 * knee);
+        let mut sum = 0;
+        for _ in 0..500 {
+            server.run(10);
+            sum += server.budget.budget();
+            prop_assert!(server.budget.budget() <= knee + 1);
+        }
+        // A sawtooth between half and all of it has three quarters of it on average.
+        let average = f64::from(sum) / 500.0 / f64::from(knee);
+        prop_assert!((0.65..0.85).contains(&average), "{average}");
+    }
+}
+
+#[test]
+fn doubling_is_at_the_most_within_seconds() {
+    let parameters = Parameters { growth: Growth::DoublingFirst, most: 1_000, ..paper() };
+    let mut server = Server::new(parameters, |_, _| Some(MS));
+    server.run(60);
+    assert_eq!(server.budget.budget(), 1_000);
+}
+
+/// Files a second that are handed out at a budget, if so many clients ask each second.
+fn handed_out(rationing: Rationing, budget: u32, clients: u32) -> f64 {
+    let parameters = Parameters { rationing, most: budget, ..paper() };
+    let mut server = Server::new(parameters, |_, _| Some(MS));
+    server.run(5 * budget + 10);
+    assert_eq!(server.budget.budget(), budget);
+    let seconds = 400;
+    let mut draw = 1u64;
+    let mut files = 0;
+    for ask in 0..seconds * clients {
+        let now = server.now + ask * (Duration::from_secs(1) / clients);
+        draw = crate::table::mix(draw.wrapping_add(0x9e37_79b9_7f4a_7c15));
+        if let Grant::List { length, .. } = server.budget.ask(now, draw) {
+            files += length;
+        }
+    }
+    f64::from(files) / f64::from(seconds)
+}
+
+#[test]
+fn most_of_the_budget_is_handed_out_where_enough_clients_ask() {
+    for (rationing, budget, clients, least) in [
+        // One client a second, at a budget of a document a second.
+        (Rationing::shipped(), 10, 1, 0.95),
+        (Rationing::shipped(), 10, 50, 0.95),
+        (Rationing::shipped(), 500, 200, 0.95),
+        // By the paper's rule chance leaves a part over, and few clients most of it.
+        (Rationing::Paper, 500, 200, 0.7),
+        (Rationing::Paper, 50, 100, 0.6),
+    ] {
+        let handed = handed_out(rationing, budget, clients);
+        let share = handed / f64::from(budget);
+        assert!(
+            (least..=1.01).contains(&share),
+            "{rationing:?}, budget {budget}, {clients} clients a second: {share}"
+        );
+    }
+}
+
+#[test]
+fn who_gets_nothing_comes_again_at_a_time_of_its_own() {
+    let mut budget =
+        Budget::new(Parameters { rationing: Rationing::shipped(), ..paper() }, Timestamp::ZERO);
+    let mut waits: Vec<Duration> = (0..100u64)
+        .map(|client| match budget.ask(Timestamp::ZERO, crate::table::mix(client)) {
+            Grant::Empty { again } => again,
+            grant @ Grant::List { .. } => panic!("{grant:?} without a budget"),
+        })
+        .collect();
+    waits.sort_unstable();
+    assert!(waits[0] >= Duration::from_secs(1) && waits[99] <= Duration::from_secs(30));
+    assert!(waits[99] - waits[0] > Duration::from_secs(20));
+    waits.dedup();
+    assert!(waits.len() > 90);
+    let mut paper = Budget::new(paper(), Timestamp::ZERO);
+    let grant = paper.ask(Timestamp::ZERO + 130 * MS, 7);
+    assert_eq!(grant, Grant::Empty { again: 70 * MS }, "until the next epoch");
+}

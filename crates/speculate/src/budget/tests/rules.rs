@@ -1,0 +1,222 @@
+//! The rules, one by one.
+
+use super::*;
+
+/// Feeds samples one an epoch, and gives what each led to.
+fn feed(budget: &mut Budget, now: &mut Timestamp, above: &[bool]) -> Vec<&'static str> {
+    let mut outcomes = Vec::new();
+    let mut probe = None;
+    for above in above {
+        let one = probe.take().or_else(|| {
+            *now += EPOCH;
+            budget.poll(*now)
+        });
+        let time = if *above { 20 * MS } else { MS };
+        outcomes.push(match budget.handle_sample(*now, one.unwrap(), Some(time)) {
+            Outcome::Below => "below",
+            Outcome::Grown => "grown",
+            Outcome::Again(again) => {
+                probe = Some(again);
+                "again"
+            }
+            Outcome::Halved => "halved",
+            Outcome::Learned => "learned",
+            Outcome::Stale => "stale",
+        });
+    }
+    outcomes
+}
+
+#[test]
+fn five_samples_below_let_the_budget_grow_by_one() {
+    let mut budget = Budget::new(paper(), Timestamp::ZERO);
+    let mut now = Timestamp::ZERO;
+    let outcomes = feed(&mut budget, &mut now, &[false; 10]);
+    assert_eq!(outcomes[..5], ["below", "below", "below", "below", "grown"]);
+    assert_eq!((outcomes[9], budget.budget()), ("grown", 2));
+}
+
+#[test]
+fn an_outlier_is_probed_again_at_once_and_two_above_halve() {
+    let mut budget = Budget::new(paper(), Timestamp::ZERO);
+    let mut now = Timestamp::ZERO;
+    feed(&mut budget, &mut now, &[false; 45]);
+    assert_eq!(budget.budget(), 9);
+    // The second sample of the same epoch takes the place of the outlier.
+    let outcomes = feed(&mut budget, &mut now, &[false, true, false, false, false, false]);
+    assert_eq!(outcomes, ["below", "again", "below", "below", "below", "grown"]);
+    assert_eq!(budget.budget(), 10);
+    let outcomes = feed(&mut budget, &mut now, &[false, false, false, false, true, true]);
+    assert_eq!((outcomes[5], budget.budget()), ("halved", 5));
+    // The five begin anew.
+    let outcomes = feed(&mut budget, &mut now, &[false; 5]);
+    assert_eq!((outcomes[3], outcomes[4], budget.budget()), ("below", "grown", 6));
+}
+
+#[test]
+fn an_answer_that_is_overdue_is_late_before_it_comes() {
+    let mut budget = Budget::new(paper(), Timestamp::ZERO);
+    let mut now = Timestamp::ZERO;
+    feed(&mut budget, &mut now, &[false; 40]);
+    let first = budget.poll(now + EPOCH).unwrap();
+    let sent = now + EPOCH;
+    assert_eq!(budget.next_poll(), sent + 10 * MS);
+    assert_eq!(budget.poll(sent + 9 * MS), None);
+    let second = budget.poll(sent + 10 * MS).unwrap();
+    assert_eq!(second.object, first.object);
+    assert_eq!(budget.handle_sample(sent + 15 * MS, first, Some(15 * MS)), Outcome::Stale);
+    assert_eq!(budget.poll(sent + 20 * MS), None, "halved; the next epoch is not yet");
+    assert_eq!(budget.budget(), 4);
+    assert!(budget.poll(sent + EPOCH).is_some());
+}
+
+#[test]
+fn no_answer_is_a_late_one() {
+    let mut budget = Budget::new(paper(), Timestamp::ZERO);
+    let mut now = Timestamp::ZERO;
+    feed(&mut budget, &mut now, &[false; 10]);
+    let probe = budget.poll(now + EPOCH).unwrap();
+    let Outcome::Again(probe) = budget.handle_sample(now + EPOCH, probe, None) else {
+        panic!("it is to be probed again");
+    };
+    assert_eq!(budget.handle_sample(now + EPOCH, probe, None), Outcome::Halved);
+    assert_eq!(budget.budget(), 1);
+}
+
+#[test]
+fn doubling_ends_with_the_first_decrease() {
+    let parameters = Parameters { growth: Growth::DoublingFirst, ..paper() };
+    let mut budget = Budget::new(parameters, Timestamp::ZERO);
+    let mut now = Timestamp::ZERO;
+    let mut budgets = Vec::new();
+    for above in [false, false, false, false, false, true, false] {
+        let samples: &[bool] = if above { &[true, true] } else { &[false; 5] };
+        feed(&mut budget, &mut now, samples);
+        budgets.push(budget.budget());
+    }
+    assert_eq!(budgets, [1, 2, 4, 8, 16, 8, 9]);
+}
+
+#[test]
+fn without_a_budget_a_late_sample_is_not_looked_at_again() {
+    let parameters = Parameters {
+        growth: Growth::DoublingFirst,
+        second_look: SecondLook::WithBudget,
+        ..paper()
+    };
+    let mut budget = Budget::new(parameters, Timestamp::ZERO);
+    let mut now = Timestamp::ZERO;
+    let below = [false; 4];
+    assert_eq!(feed(&mut budget, &mut now, &below), ["below"; 4]);
+    // The five begin anew, and it doubles all the same.
+    assert_eq!(feed(&mut budget, &mut now, &[true, true]), ["halved", "halved"]);
+    assert_eq!(feed(&mut budget, &mut now, &below), ["below"; 4]);
+    assert_eq!(feed(&mut budget, &mut now, &[false; 11])[0], "grown");
+    assert_eq!(budget.budget(), 4);
+    // From now on it has something to lose.
+    assert_eq!(feed(&mut budget, &mut now, &[true, true]), ["again", "halved"]);
+    assert_eq!(budget.budget(), 2);
+}
+
+#[test]
+fn objects_are_probed_in_turn() {
+    let mut budget = Budget::new(Parameters::paper([10 * MS, 20 * MS]), Timestamp::ZERO);
+    let mut objects = Vec::new();
+    for epoch in 1..5 {
+        let now = Timestamp::ZERO + epoch * EPOCH;
+        let probe = budget.poll(now).unwrap();
+        objects.push(probe.object.0);
+        // Late for the first object, in time for the second.
+        let outcome = budget.handle_sample(now, probe, Some(15 * MS));
+        assert_eq!(matches!(outcome, Outcome::Again(_)), probe.object.0 == 0, "{outcome:?}");
+        if let Outcome::Again(again) = outcome {
+            assert_eq!(again.object, probe.object);
+            budget.handle_sample(now, again, Some(MS));
+        }
+    }
+    assert_eq!(objects, [0, 1, 0, 1]);
+}
+
+#[test]
+fn thresholds_are_learned_from_the_median_of_a_pause() {
+    let mut samples = 0;
+    let mut server = Server::new(learned(), |_, _| {
+        samples += 1;
+        // One of five is slow, as it happens to every server.
+        Some(if samples % 5 == 0 { 90 * MS } else { 4 * MS })
+    });
+    assert!(server.budget.is_paused());
+    server.run(9);
+    assert_eq!(server.budget.threshold(ObjectId(0)), None);
+    // The pause takes a second to drain, and twenty samples of each of the two.
+    server.run(45);
+    assert!(!server.budget.is_paused());
+    for object in [ObjectId(0), ObjectId(1)] {
+        assert_eq!(server.budget.threshold(object), Some(9 * MS));
+    }
+}
+
+#[test]
+fn a_start_under_load_is_mended_by_the_first_pause_at_low_load() {
+    let mut server = Server::new(learned(), |_, now| {
+        Some(if now < Timestamp::ZERO + 300 * EPOCH { 80 * MS } else { 4 * MS })
+    });
+    server.run(100);
+    assert_eq!(server.budget.threshold(ObjectId(0)), Some(161 * MS));
+    server.run(700);
+    assert_eq!(server.budget.threshold(ObjectId(0)), Some(9 * MS));
+}
+
+#[test]
+fn only_who_knows_better_lets_thresholds_rise() {
+    let mut server = Server::new(learned(), |_, now| {
+        Some(if now < Timestamp::ZERO + 300 * EPOCH { 4 * MS } else { 8 * MS })
+    });
+    server.run(2_000);
+    assert_eq!(server.budget.threshold(ObjectId(0)), Some(9 * MS));
+    assert!(server.budget.relearn(server.now, &[None, None]));
+    server.under_way = None;
+    assert_eq!((server.budget.is_paused(), server.budget.budget()), (true, 0));
+    server.run(100);
+    assert_eq!(server.budget.threshold(ObjectId(0)), Some(17 * MS));
+    let mut given = Budget::new(paper(), Timestamp::ZERO);
+    assert!(!given.relearn(Timestamp::ZERO, &[None]), "there is nothing to learn");
+    assert!(!given.is_paused());
+}
+
+#[test]
+fn an_object_that_stays_keeps_its_threshold_and_a_new_one_has_none() {
+    let mut server = Server::new(learned(), |_, now| {
+        Some(if now < Timestamp::ZERO + 300 * EPOCH { 4 * MS } else { 8 * MS })
+    });
+    server.run(300);
+    let budget = server.budget.budget();
+    assert!(budget > 0);
+    // The second one is the first now; two others are new.
+    assert!(server.budget.relearn(server.now, &[Some(ObjectId(1)), None, Some(ObjectId(7))]));
+    server.under_way = None;
+    let thresholds = |budget: &Budget| [0, 1, 2].map(|place| budget.threshold(ObjectId(place)));
+    assert_eq!(thresholds(&server.budget), [Some(9 * MS), None, None]);
+    assert_eq!((server.budget.is_paused(), server.budget.budget()), (true, 0));
+    server.run(71);
+    assert_eq!(thresholds(&server.budget), [Some(9 * MS), Some(17 * MS), Some(17 * MS)]);
+    // And it goes on with what it had.
+    assert!(!server.budget.is_paused());
+    assert_eq!(server.budget.budget(), budget);
+}
+
+#[test]
+fn a_refusal_halves_the_budget_and_the_five_begin_anew() {
+    let mut budget = Budget::new(paper(), Timestamp::ZERO);
+    let mut now = Timestamp::ZERO;
+    feed(&mut budget, &mut now, &[false; 49]);
+    assert_eq!(budget.budget(), 9);
+    budget.back_off(now);
+    assert_eq!(budget.budget(), 4);
+    let outcomes = feed(&mut budget, &mut now, &[false; 5]);
+    assert_eq!((outcomes[0], outcomes[4], budget.budget()), ("below", "grown", 5));
+    budget.back_off(now);
+    budget.back_off(now);
+    budget.back_off(now);
+    assert_eq!(budget.budget(), 0);
+}
