@@ -45,8 +45,7 @@ pub struct Fetcher {
 pub enum Codings {
     /// None: it is to be read.
     Identity,
-    /// Those that browsers take. Servers pack answers for them, so what one takes to come is only then what
-    /// it takes for visitors.
+    /// Those that browsers take. A server that packs its answers takes as long for them only then.
     OfBrowsers,
 }
 
