@@ -96,7 +96,7 @@ impl<P: Clone> Replica<P> {
     }
 
     /// Whether the disk had no room of late, so that only what a read waits for is tried.
-    pub fn is_full(&self, now: LocalTime) -> bool {
+    pub fn is_disk_full(&self, now: LocalTime) -> bool {
         self.full_until.is_some_and(|until| now < until)
     }
 

@@ -163,7 +163,7 @@ impl Core {
     }
 
     /// Whether there was no room of late.
-    pub(super) fn is_full(&self, now: LocalTime) -> bool {
+    pub(super) fn is_disk_full(&self, now: LocalTime) -> bool {
         self.full_until.is_some_and(|until| now < until)
     }
 

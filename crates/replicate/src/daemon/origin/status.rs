@@ -147,7 +147,7 @@ impl OriginHandle {
                 objects: image.objects.len() as u64,
                 bytes: image.objects.values().map(|version| version.content.size.0).sum(),
                 lost: core.lost.len() as u64,
-                disk_full: core.is_full(now.local),
+                disk_full: core.is_disk_full(now.local),
                 rotating,
                 writing: core.writes.len() as u64,
                 pushed: core.counters.pushed,

@@ -86,7 +86,7 @@ impl ReplicaHandle {
                 valid_objects: stock.valid_objects,
                 bytes: stock.bytes.0,
                 valid_bytes: stock.valid_bytes.0,
-                disk_full: machine.is_full(now.local),
+                disk_full: machine.is_disk_full(now.local),
                 waiting: machine.waiting() as u64,
                 control_bytes: self.0.said.load(Ordering::Relaxed),
                 demand_bytes: self.0.received[0].load(Ordering::Relaxed),
