@@ -141,6 +141,7 @@ fn what_is_predicted_is_fetched_ahead_and_used() {
         // All but the first page of each can be there before it is wanted.
         let least = if prefetch.contains(&"monitor=5s") { 1 } else { 16 };
         assert!(count(&demand["hits"]) >= least, "{prefetch:?}: {report}");
+        assert!(count(&demand["hits"]) <= count(&demand["reachable"]), "{prefetch:?}: {report}");
         assert!(count(&ahead["used_bytes"]) >= 3000 * count(&demand["hits"]) / 2, "{report}");
         let whole = count(&ahead["used_bytes"]) + count(&ahead["wasted_bytes"]);
         assert_eq!(whole, count(&ahead["bytes"]), "{report}");

@@ -307,9 +307,10 @@ fn in_words(report: &Report) -> String {
         );
     }
     text += &format!(
-        "{:>18}: {:.1} % fetched ahead, {:.1} % asked for before\n",
+        "{:>18}: {:.1} % fetched ahead of {:.1} % that could be, {:.1} % asked for before\n",
         "from the cache",
         percent(demand.hits),
+        percent(demand.reachable),
         percent(demand.repeated)
     );
     text += &format!("{:>18}: {:.3} Mbit/s\n", "demand", demand.mbit);

@@ -47,6 +47,8 @@ pub struct Demand {
     pub repeated: u64,
     /// Those out of the cache that had been fetched ahead: each counts the first time.
     pub hits: u64,
+    /// How many hits there could be at most: see [`Trace::reachable`](super::trace::Trace::reachable).
+    pub reachable: u64,
     /// Payload that came for demand before the section's end.
     pub bytes: u64,
     /// The same by time.

@@ -1,7 +1,7 @@
 //! What is asked for, by whom and when: a section of an access log, or one document at a constant
 //! rate.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use lull_cc::Timestamp;
@@ -305,6 +305,30 @@ impl Trace {
             .collect();
         Trace { documents, arrivals, clients, length, caching: false }
     }
+
+    /// How many of the requests could be hits if somebody knew all that comes: those behind a complete
+    /// page of their client, for what it has not asked for before.
+    pub fn reachable(&self) -> u64 {
+        #[derive(Default)]
+        struct Past {
+            has_page: bool,
+            has_loaded: bool,
+            asked: BTreeSet<DocumentId>,
+        }
+        if !self.caching {
+            return 0;
+        }
+        let mut clients: BTreeMap<u32, Past> = BTreeMap::new();
+        let mut count = 0;
+        for arrival in &self.arrivals {
+            let past = clients.entry(arrival.client).or_default();
+            let is_new = past.asked.insert(arrival.document);
+            count += u64::from(is_new && past.has_loaded);
+            past.has_page |= self.documents.get(arrival.document).kind == Kind::Page;
+            past.has_loaded |= past.has_page && arrival.completes;
+        }
+        count
+    }
 }
 
 #[cfg(test)]
@@ -361,6 +385,27 @@ mod tests {
             ]
         );
         assert_eq!((trace.clients, trace.length), (2, Duration::from_secs(11)));
+    }
+
+    #[test]
+    fn what_comes_behind_a_loaded_page_for_the_first_time_could_have_been_fetched_ahead() {
+        let trace = read(
+            Section::default(),
+            &[
+                // In no page: there is nobody yet to ask what comes next.
+                (0, "a", "/x.gif"),
+                (10, "a", "/"),
+                (11, "a", "/y.gif"),
+                (20, "a", "/next"),
+                (21, "a", "/y.gif"),
+                (21, "a", "/z.gif"),
+                (22, "b", "/next"),
+                (30, "a", "/"),
+            ],
+        );
+        // The next page of a, and what is new in it.
+        assert_eq!(trace.reachable(), 2);
+        assert_eq!(Trace::constant(4.0, Duration::from_secs(1), 1, "/").reachable(), 0);
     }
 
     #[test]

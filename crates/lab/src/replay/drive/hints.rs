@@ -44,8 +44,7 @@ pub(super) fn message(question: &Question, documents: &Documents) -> Bytes {
     let page = question.pages.last().map_or("/", |page| target(*page));
     let message = Message {
         v: 1,
-        // The script says the page's path.
-        page: page.split('?').next().unwrap_or(page),
+        page,
         first: question.first,
         cached: question.cached,
         had: question.had.iter().map(|had| target(*had)).collect(),
@@ -53,19 +52,17 @@ pub(super) fn message(question: &Question, documents: &Documents) -> Bytes {
     serde_json::to_vec(&message).map(Bytes::from).unwrap_or_default()
 }
 
-/// What a reply advises, and how the fetches are to be marked. `draw` is uniform from 0 to 1: the
-/// script adds a quarter of its wait at most by chance.
+/// What a reply advises, and how the fetches are to be marked.
 pub(super) fn advice(
     reply: &[u8],
     documents: &mut Documents,
     now: Duration,
-    draw: f64,
 ) -> Option<(Advice, HeaderValue)> {
     let reply: Reply = serde_json::from_slice(reply).ok()?;
     let mark = HeaderValue::from_str(&reply.mark).ok()?;
     let least = if reply.hints.is_empty() { LEAST } else { 0.0 };
     let again = reply.wait.and_then(|wait| {
-        let wait = Duration::try_from_secs_f64(wait.max(least) * (1.0 + draw / 4.0)).ok()?;
+        let wait = Duration::try_from_secs_f64(wait.max(least)).ok()?;
         now.checked_add(wait)
     });
     let hints = reply.hints.iter().filter(|hint| {
@@ -85,7 +82,7 @@ mod tests {
         let (page, had) = (documents.number("/a?b"), documents.number("/c"));
         let pages = vec![had, page];
         let question = Question { number: 7, pages, first: true, cached: false, had: vec![had] };
-        let expected = r#"{"v":1,"page":"/a","first":true,"cached":false,"had":["/c"]}"#;
+        let expected = r#"{"v":1,"page":"/a?b","first":true,"cached":false,"had":["/c"]}"#;
         assert_eq!(message(&question, &documents), expected.as_bytes());
     }
 
@@ -95,25 +92,25 @@ mod tests {
         let now = Duration::from_secs(100);
         let reply = br#"{"v":1,"mark":"1","hints":[{"url":"/a","as":"document"},
             {"url":"http://elsewhere/"},{"url":"/b c"}],"wait":0}"#;
-        let (read, mark) = advice(reply, &mut documents, now, 0.5).unwrap();
+        let (read, mark) = advice(reply, &mut documents, now).unwrap();
         let list = vec![Ahead::Document(documents.number("/a"))];
         assert_eq!((read, mark.to_str().unwrap()), (Advice { list, again: Some(now) }, "1"));
         for (hints, wait, again) in [
-            ("", "0", Some(101.125)),
-            ("", "4", Some(104.5)),
+            ("", "0", Some(101.0)),
+            ("", "4", Some(104.0)),
             // As after the server has refused a prefetch.
-            ("", "60", Some(167.5)),
+            ("", "60", Some(160.0)),
             ("", "1e300", None),
             ("", "null", None),
             (r#"{"url":"/a"}"#, "0", Some(100.0)),
-            (r#"{"url":"/a"}"#, "0.5", Some(100.5625)),
+            (r#"{"url":"/a"}"#, "0.5", Some(100.5)),
         ] {
             let reply = format!(r#"{{"mark":"1","hints":[{hints}],"wait":{wait}}}"#);
-            let (read, _) = advice(reply.as_bytes(), &mut documents, now, 0.5).unwrap();
+            let (read, _) = advice(reply.as_bytes(), &mut documents, now).unwrap();
             assert_eq!(read.again, again.map(Duration::from_secs_f64), "{hints} {wait}");
         }
         for reply in ["", "{}", r#"{"mark":"\n","hints":[],"wait":0}"#] {
-            assert_eq!(advice(reply.as_bytes(), &mut documents, now, 0.5), None, "{reply}");
+            assert_eq!(advice(reply.as_bytes(), &mut documents, now), None, "{reply}");
         }
     }
 }

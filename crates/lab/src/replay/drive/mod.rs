@@ -460,10 +460,8 @@ impl<'a> Replay<'a> {
             }
             Ended::Hints(number) => {
                 seat.demand.end(connection);
-                let draw = self.random.next() as f64 / u64::MAX as f64;
-                let read = good.and_then(|answer| {
-                    hints::advice(&answer.body, &mut self.trace.documents, now, draw)
-                });
+                let read = good
+                    .and_then(|answer| hints::advice(&answer.body, &mut self.trace.documents, now));
                 if let Some((advice, mark)) = read {
                     seat.mark = Some(mark);
                     self.tally.report.ahead.lists += u64::from(!advice.list.is_empty());
@@ -568,6 +566,7 @@ impl<'a> Replay<'a> {
         }
         let clients = self.trace.clients;
         let mut report = self.tally.finish(self.trace.length, clients);
+        report.demand.reachable = self.trace.reachable();
         report.monitor = self.monitor.map(|monitor| Monitored {
             probes: monitor.probes,
             budget_mean: rounded(monitor.sum / monitor.looked.as_secs_f64().max(1e-9)),
