@@ -93,8 +93,8 @@ pub struct Judged {
     pub key: String,
     /// Its value.
     pub value: f64,
-    /// Half the width of its 95 % confidence interval, where it is judged by the end of that which is
-    /// kinder to the demand: of slopes.
+    /// Half the width of its 95 % confidence interval, where it is judged by an end of that: of slopes by
+    /// the one that is kinder to the demand, of means that are to be sure by the harsher one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub half_width: Option<f64>,
     /// What is demanded.
@@ -382,6 +382,16 @@ fn slopes(
     slopes.collect()
 }
 
+/// The mean of all cells, held against the bound by the harsher end of its interval; none of fewer than two
+/// cells.
+fn sure(all: &[Judged], judged: impl Fn(&str, f64, f64) -> Judged) -> Option<Judged> {
+    let values: Vec<f64> = all.iter().map(|one| one.value).collect();
+    let bounds: Vec<f64> = all.iter().map(|one| one.bound).collect();
+    let half = half_width(&values)?;
+    let one = judged(&format!("mean of {}", values.len()), mean(&values)?, mean(&bounds)?);
+    Some(Judged { half_width: Some(half), margin: one.margin - half, ..one })
+}
+
 /// The check's verdict, and the keys of the cells that miss what is demanded.
 fn verdict(
     check: &Check,
@@ -451,6 +461,10 @@ fn verdict(
         Of::Slope => {
             let axis = check.over.as_deref().expect("plans are checked when they are read");
             judgements = slopes(&judgements, axis, &places, judged);
+            None
+        }
+        Of::Sure => {
+            judgements = sure(&judgements, judged).into_iter().collect();
             None
         }
         Of::Mean => Some(("mean", mean as fn(&[f64]) -> Option<f64>)),

@@ -196,6 +196,18 @@ fn of_a_slope_the_slope_is_told_and_the_kinder_end_of_its_interval_judged() {
 }
 
 #[test]
+fn a_mean_that_is_to_be_sure_is_judged_by_the_harsher_end_of_its_interval() {
+    let sure = |bound: f64| check(&format!("of = 'sure'\nat_most = {bound}"), &[1.0, 2.0, 3.0]);
+    // 2 ± 4.303 · 1 / √3.
+    let worst = &sure(4.0).worst[0];
+    assert!((worst.value - 2.0).abs() < 1e-9 && (worst.half_width.unwrap() - 2.4843).abs() < 1e-3);
+    assert_eq!((sure(4.4).is_met, sure(4.5).is_met), (Some(false), Some(true)));
+    let least = check("of = 'sure'\nat_least = -0.4", &[1.0, 2.0, 3.0]);
+    assert_eq!(least.is_met, Some(false), "{least:?}");
+    assert_eq!(check("of = 'sure'\nat_most = 4", &[1.0]).is_met, None, "one is no interval");
+}
+
+#[test]
 fn a_check_may_speak_of_combinations() {
     let plan =
         plan("[[checks]]\nname = 'c'\nvalue = 'goodput.a.p'\nat_least = 5\nof = 'combination'\n");

@@ -72,6 +72,9 @@ pub enum Of {
     Mean,
     /// The median over all cells.
     Median,
+    /// The mean over all cells; judged is the end of its 95 % confidence interval that is harsher to
+    /// the demand: what is met is met beyond doubt.
+    Sure,
     /// For each combination of the other axes' values, how much the value rises each time that the
     /// axis `over` doubles (least squares over all repetitions); judged is the end of its 95 %
     /// confidence interval that is kinder to the demand: what is missed is missed beyond doubt.
