@@ -37,7 +37,7 @@ Examples:
       a shell behind a slow line of your making
   lull lab list 'nice-*'
       the experiments of the paper on Nice, and what they cost
-  lull lab run kernel-matrix --quick
+  sudo lull lab run kernel-matrix --quick
       one of them, a first look
   lull lab report out
       what the runs have shown, as a page

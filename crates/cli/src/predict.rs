@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use anyhow::{Context, bail};
 use lull_cc::Bytes;
+use lull_speculate::log::Entry;
 use lull_speculate::model::{MAGIC, Model, ReadError};
 use lull_speculate::observe::{ClientHasher, Limits};
 use lull_speculate::predict::PpmParameters;
@@ -58,7 +59,7 @@ pub(crate) fn run(command: Command) -> anyhow::Result<ExitCode> {
 }
 
 /// The model that a running site goes on learning with: that of a file, if it is there, and what
-/// logs say since then. They are read when what is returned is called, as that may take long and the
+/// logs say since then; `is_named_by_query` says of which targets the query is part of the name. They are read when what is returned is called, as that may take long and the
 /// site is served meanwhile. What is wrong with them then is told, and they are done without.
 ///
 /// # Errors
@@ -67,6 +68,7 @@ pub(crate) fn of_a_site(
     file: Option<&Path>,
     key: Option<&Path>,
     logs: &[PathBuf],
+    is_named_by_query: impl Fn(&str) -> bool + Send + 'static,
 ) -> anyhow::Result<Learn> {
     let hasher = ClientHasher::new(key.map_or_else(random_key, key_of)?);
     if let Some(path) = file {
@@ -96,10 +98,13 @@ pub(crate) fn of_a_site(
             let goes_on = || !is_ending.load(Ordering::Relaxed);
             let read = logs.in_order().and_then(|logs| {
                 logs.read_while(&goes_on, |entry| {
-                    // Why nothing is learned from some requests is for `lull predict train` to say.
-                    if entry.at > known && model.learn(entry).is_ok() {
-                        learned += 1;
+                    if entry.at <= known {
+                        return;
                     }
+                    let named_by_query = is_named_by_query(&entry.target);
+                    let entry = Entry { named_by_query, ..entry.clone() };
+                    // Why nothing is learned from some requests is for `lull predict train` to say.
+                    learned += u64::from(model.learn(&entry).is_ok());
                 })
             });
             if !goes_on() {

@@ -19,7 +19,8 @@ const had = [], news = [];
 // Speculation rules that are in the page now.
 const rules = [];
 
-const post = say => JSON.stringify({v: 1, page: page.pathname, ...say});
+// Longer ones nobody knows.
+const post = say => JSON.stringify({v: 1, page: (page.pathname + page.search).slice(0, 1024), ...say});
 
 // Whether user, network and battery have something to spare.
 const spare = async () => {
@@ -51,7 +52,7 @@ off = list.wait == null;
 const until = Date.now() + 3e4;
 for (const hint of list.hints) if (Date.now() < until) await take(hint, list);
 // Nobody says when the browser is through with its rules.
-if (!off) later(rules.length ? 30 : Math.max(!list.hints.length, list.wait) * (1 + Math.random() / 4));
+if (!off) later(rules.length ? 30 : Math.max(!list.hints.length, list.wait));
 } catch {
 off = true;
 } finally {

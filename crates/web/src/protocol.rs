@@ -57,7 +57,7 @@ pub enum Rejected {
 pub struct HintsRequest {
     /// [`VERSION`].
     pub v: u8,
-    /// The path of the page at hand.
+    /// Path and query of the page at hand.
     pub page: String,
     /// Whether this is the first time on this page.
     pub first: bool,
@@ -113,7 +113,7 @@ pub enum Kind {
 pub struct Beacon {
     /// [`VERSION`].
     pub v: u8,
-    /// The path of the page.
+    /// Path and query of the page.
     pub page: String,
     /// How it came, once a page.
     #[serde(default, skip_serializing_if = "Option::is_none")]

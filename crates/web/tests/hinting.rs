@@ -3,7 +3,13 @@
 
 #[path = "hinting/busy_disk.rs"]
 mod busy_disk;
+#[path = "hinting/busy_processor.rs"]
+mod busy_processor;
 mod common;
+#[path = "hinting/paused.rs"]
+mod paused;
+#[path = "hinting/queries.rs"]
+mod queries;
 #[path = "hinting/reports.rs"]
 mod reports;
 #[path = "hinting/restart.rs"]
@@ -48,6 +54,13 @@ fn quick() -> MonitorSettings {
         ..Parameters::paper([Duration::from_millis(200)])
     };
     MonitorSettings { objects: vec!["/probe".into()], parameters: Some(parameters) }
+}
+
+/// One that finds out by itself from when on the object is late.
+fn learning() -> Settings {
+    let parameters = Parameters { document: 3, ..Parameters::shipped(1) };
+    let monitor = MonitorSettings { objects: vec!["/probe".into()], parameters: Some(parameters) };
+    Settings { monitor, ..Settings::default() }
 }
 
 fn empty_model() -> Model {
@@ -127,13 +140,17 @@ impl Site {
     }
 
     fn visit_with(&self, visitor: u32, path: &str, more: &str) -> Answer {
-        let answer = self.proxy.exchange(format!(
+        let answer = self.get(visitor, path, more);
+        assert_eq!(answer.status(), 200);
+        answer
+    }
+
+    fn get(&self, visitor: u32, path: &str, more: &str) -> Answer {
+        self.proxy.exchange(format!(
             "GET {path} HTTP/1.1\r\nHost: site.example\r\nUser-Agent: {CHROME}\r\n\
              Accept: text/html\r\nX-Forwarded-For: 192.0.2.{visitor}\r\nConnection: close\r\n\
              {more}\r\n"
-        ));
-        assert_eq!(answer.status(), 200);
-        answer
+        ))
     }
 
     fn post(&self, visitor: u32, path: &str, more: &str, body: &str) -> Answer {
@@ -328,9 +345,7 @@ fn a_server_that_gets_slow_gets_no_more_prefetches() {
 
 #[test]
 fn a_server_that_became_slower_is_learned_anew_when_the_owner_reloads() {
-    let parameters = Parameters { document: 3, ..Parameters::shipped(1) };
-    let monitor = MonitorSettings { objects: vec!["/probe".into()], parameters: Some(parameters) };
-    let site = site_with(Settings { monitor, ..Settings::default() }, empty_model());
+    let site = site_with(learning(), empty_model());
     site.go(1..25, &["/a", "/b"]);
     site.list(99, "/a", &[]);
     site.delay.store(150, Ordering::Relaxed);

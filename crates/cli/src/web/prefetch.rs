@@ -51,7 +51,8 @@ pub(super) struct PrefetchArgs {
     /// Fetch ahead what matches although it looks like an action
     #[arg(long, value_name = "PATTERN", conflicts_with = "plain")]
     allow: Vec<Pattern>,
-    /// Fetch ahead what matches although it has a query
+    /// Fetch ahead what matches although it has a query, which is part of its name then: /list?page=*. A
+    /// model of before knows such pages from new visits on
     #[arg(long, value_name = "PATTERN", conflicts_with = "plain")]
     allow_query: Vec<Pattern>,
     /// A cookie that says nothing of who somebody is, instead of the usual ones of analytics; *
@@ -162,22 +163,25 @@ impl PrefetchArgs {
             let text = format!("'{path}' is no path to probe: it begins with /");
             return Err(crate::Misuse(text).into());
         }
-        let learn =
-            predict::of_a_site(self.model.as_deref(), self.model_key.as_deref(), &self.log)?;
+        let urls = OwnersRules {
+            deny: self.deny.clone(),
+            allow: self.allow.clone(),
+            allow_query: self.allow_query.clone(),
+        };
+        let names = urls.clone();
+        let learn = predict::of_a_site(
+            self.model.as_deref(),
+            self.model_key.as_deref(),
+            &self.log,
+            move |target| names.is_named_by_query(target),
+        )?;
         let harmless = if self.harmless_cookie.is_empty() {
             Harmless::default()
         } else {
             Harmless::new(self.harmless_cookie.iter().map(String::as_str))
         };
         let settings = Settings {
-            rules: policy::Settings {
-                harmless,
-                urls: OwnersRules {
-                    deny: self.deny.clone(),
-                    allow: self.allow.clone(),
-                    allow_query: self.allow_query.clone(),
-                },
-            },
+            rules: policy::Settings { harmless, urls },
             hosts: self.site.clone(),
             trust_forwarded: trust_forwarded.is_some(),
             forwarded_before: trust_forwarded.map_or(0, |count| count.get() - 1),

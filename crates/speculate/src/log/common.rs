@@ -42,6 +42,7 @@ pub(super) fn parse(line: &str) -> Result<Entry<'_>, LineError> {
         took: None,
         prefetch: false,
         private: is_user(users),
+        named_by_query: false,
     })
 }
 

@@ -128,6 +128,7 @@ pub(super) fn parse<'a>(line: &'a str, fields: &Fields) -> Result<Entry<'a>, Lin
         private: value(Column::User).is_some()
             || value(Column::SetCookie).is_some()
             || value(Column::CacheControl).is_some_and(is_private),
+        named_by_query: false,
     })
 }
 

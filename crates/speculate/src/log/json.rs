@@ -186,6 +186,7 @@ pub(super) fn parse(line: &str) -> Result<(Entry<'_>, Format), LineError> {
         took: found.took.and_then(|seconds| Duration::try_from_secs_f64(seconds).ok()),
         prefetch: found.prefetch,
         private: found.private,
+        named_by_query: false,
     };
     Ok((entry, format))
 }

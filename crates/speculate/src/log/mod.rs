@@ -78,6 +78,9 @@ pub struct Entry<'a> {
     /// Whether the answer is one person's: a user was signed in, or the answer set a cookie or
     /// forbade shared caches.
     pub private: bool,
+    /// Whether the query is part of the name of what was asked for, as in `/list?page=2`. No log says
+    /// so, but the owner of a site.
+    pub named_by_query: bool,
 }
 
 impl<'a> Entry<'a> {
@@ -100,6 +103,7 @@ impl<'a> Entry<'a> {
             took: None,
             prefetch: false,
             private: false,
+            named_by_query: false,
         }
     }
 }

@@ -32,6 +32,7 @@ fn entry() -> Entry<'static> {
         took: Some(Duration::from_millis(31)),
         prefetch: false,
         private: false,
+        named_by_query: false,
     }
 }
 

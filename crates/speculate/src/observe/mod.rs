@@ -109,11 +109,12 @@ impl Limits {
 pub struct Visit {
     /// When.
     pub at: Timestamp,
-    /// What was asked for, without its query.
+    /// What was asked for, without a query that is no part of its name.
     pub url: UrlId,
     /// A page, or something in it.
     pub kind: Kind,
-    /// Whether it can be suggested at all, once enough clients know it: a URL with a query can't.
+    /// Whether it can be suggested at all, once enough clients know it: a URL with a query that is no
+    /// part of its name can't.
     pub cacheable: bool,
     /// The client, for as long as its session lasts.
     pub client: ClientId,
@@ -215,7 +216,7 @@ impl Observer {
         if entry.method != "GET" {
             return Err(Ignored::Method);
         }
-        let (path, query) = path_and_query(&entry.target).ok_or(Ignored::Target)?;
+        let (path, query) = name_and_query(entry).ok_or(Ignored::Target)?;
         let agent = entry.agent.as_deref();
         let client = self.hasher.client(&entry.client, agent.unwrap_or(""));
         let session = self.sessions.enter(client, entry.at, || {
@@ -228,7 +229,9 @@ impl Observer {
             return Err(Ignored::Robot);
         }
         let hash = self.hasher.text(path);
-        if entry.private || is_gone(entry.status) {
+        // What a query brings about, such as a cookie for a campaign or the refusal of an attack, says
+        // nothing of the path without it.
+        if query.is_none() && (entry.private || is_gone(entry.status)) {
             self.urls.bar(path, hash);
         }
         if !matches!(entry.status, 200 | 304) {
@@ -254,7 +257,7 @@ impl Observer {
         let is_over = is_gone(entry.status) || matches!(entry.status, 301..=303 | 307 | 308);
         if entry.method == "GET"
             && is_over
-            && let Some((path, None)) = path_and_query(&entry.target)
+            && let Some((path, None)) = name_and_query(entry)
         {
             self.urls.bar(path, self.hasher.text(path));
         }
@@ -275,10 +278,12 @@ impl Observer {
         &self.urls
     }
 
-    /// The number of a target's path; none if nobody got it lately.
+    /// The number of a target, with its query if that is part of its name, else of its path; none if
+    /// nobody got it lately.
     pub fn url(&self, target: &str) -> Option<UrlId> {
-        let (path, _) = path_and_query(target)?;
-        self.urls.find(path, self.hasher.text(path))
+        let whole = local(target)?;
+        let find = |name: &str| self.urls.find(name, self.hasher.text(name));
+        find(whole).or_else(|| find(whole.split_once('?')?.0))
     }
 
     /// The latest time that sessions are measured by.
@@ -298,20 +303,25 @@ impl Observer {
     }
 }
 
-/// Path and query of a target: a path as a rule, a whole URL if a proxy was asked.
-fn path_and_query(target: &str) -> Option<(&str, Option<&str>)> {
+/// Path and query of a target: it is these as a rule, a whole URL if a proxy was asked.
+fn local(target: &str) -> Option<&str> {
     let path = if target.starts_with('/') {
         target
     } else {
         let (_, rest) = target.split_once("://")?;
         &rest[rest.find('/')?..]
     };
-    let path = path.split('#').next().unwrap_or(path);
-    let (path, query) = match path.split_once('?') {
-        Some((path, query)) => (path, Some(query)),
-        None => (path, None),
+    Some(path.split('#').next().unwrap_or(path))
+}
+
+/// What is asked for, and a query that is no part of that.
+fn name_and_query<'a>(entry: &'a Entry<'_>) -> Option<(&'a str, Option<&'a str>)> {
+    let whole = local(&entry.target)?;
+    let (name, query) = match whole.split_once('?') {
+        Some((path, query)) if !entry.named_by_query => (path, Some(query)),
+        _ => (whole, None),
     };
-    (path.len() <= LONGEST_PATH).then_some((path, query))
+    (name.len() <= LONGEST_PATH).then_some((name, query))
 }
 
 /// Whether a status says that the URL is no longer for everybody to get: it is forbidden or gone.

@@ -115,6 +115,50 @@ fn one_private_or_lost_answer_starts_the_count_anew() {
 }
 
 #[test]
+fn answers_to_a_query_say_nothing_of_the_path_without_it() {
+    for change in [(|entry| entry.private = true) as fn(&mut Entry<'_>), |entry| entry.status = 403]
+    {
+        let mut observer = observer();
+        assert!(known(&mut observer, |_| {}));
+        let mut one = entry(2, "x", "/1?utm_source=mail");
+        change(&mut one);
+        let _ = observer.observe(&one);
+        assert!(observer.urls().is_public(observer.url("/1").unwrap()));
+    }
+}
+
+#[test]
+fn a_query_that_is_part_of_a_name_makes_a_url_of_its_own() {
+    let mut observer = observer();
+    let named = |target: &'static str| {
+        move |entry: &mut Entry<'_>| {
+            entry.target = target.into();
+            entry.named_by_query = true;
+        }
+    };
+    known(&mut observer, named("/list?page=2#top"));
+    assert_eq!(observer.url("/list"), None);
+    assert_eq!(observer.url("/list?page=3"), None);
+    let second = observer.url("/list?page=2").unwrap();
+    assert!(observer.urls().is_public(second));
+    assert_eq!(observer.urls().path(second), Some("/list?page=2"));
+    // The path is another one.
+    known(&mut observer, |entry| entry.target = "/list".into());
+    let first = observer.url("/list").unwrap();
+    assert_ne!(first, second);
+    // Where nobody says so the query is none of it.
+    assert_eq!(observer.url("/list?sort=up"), Some(first));
+    let mut gone = entry(3, "x", "/list?page=2");
+    gone.status = 404;
+    gone.named_by_query = true;
+    let _ = observer.observe(&gone);
+    assert!(!observer.urls().is_public(second) && observer.urls().is_public(first));
+    let mut visit = entry(4, "y", "/list?page=2");
+    visit.named_by_query = true;
+    assert!(observer.observe(&visit).unwrap().cacheable);
+}
+
+#[test]
 fn a_path_for_which_there_is_no_room_is_not_learned() {
     let limits = Limits { path_bytes: Bytes(1_024), ..Limits::default() };
     let mut observer = Observer::new(ClientHasher::new([7; 16]), limits);

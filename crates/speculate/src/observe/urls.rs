@@ -62,8 +62,9 @@ const EMBEDDED: &[&str] = &[
 ];
 
 impl Kind {
-    /// The kind of the URL with this path, by its ending.
+    /// The kind of the URL with this path, by its ending. A query says nothing of it.
     pub fn of(path: &str) -> Self {
+        let path = path.split('?').next().unwrap_or(path);
         let name = path.rsplit('/').next().unwrap_or(path);
         let is_embedded = name.rsplit_once('.').is_some_and(|(_, ending)| {
             EMBEDDED.iter().any(|embedded| ending.eq_ignore_ascii_case(embedded))
@@ -365,7 +366,7 @@ impl Urls {
             from.bytes(path)?;
             let path = core::str::from_utf8(path).map_err(|_| invalid())?;
             urls.path_bytes += path.len() as u64;
-            let is_path = path.starts_with('/') && !path.contains(['?', '#']);
+            let is_path = path.starts_with('/') && !path.contains('#');
             if !is_path || urls.path_bytes > urls.most_path_bytes {
                 return Err(invalid());
             }
@@ -416,6 +417,8 @@ mod tests {
             ("/a/index.html", Kind::Page),
             ("/a.b/c", Kind::Page),
             ("/film.mpg", Kind::Page),
+            ("/list?like=a.css", Kind::Page),
+            ("/style.css?v=2", Kind::Embedded),
             ("/logo.GIF", Kind::Embedded),
             ("/a/style.css", Kind::Embedded),
             ("/gif", Kind::Page),

@@ -106,10 +106,6 @@ pub(super) struct Counts {
     pub(super) asked: Count,
     pub(super) lists: Count,
     pub(super) hints: Count,
-    /// Empty lists for want of budget, for who asks too often, and for who has had enough.
-    pub(super) unaffordable: Count,
-    pub(super) put_off: Count,
-    pub(super) capped: Count,
     /// Prefetches that went upstream, were refused before, and whose reply was not kept.
     pub(super) prefetches: Count,
     pub(super) refused: Count,

@@ -51,7 +51,10 @@ pub(super) fn watch(shared: &Arc<Shared>, head: &mut request::Parts, who: Who) -
     if no_script.is_none() && munge::is_document(&head.headers) {
         munge::widen_if_none_match(&mut head.headers);
     }
-    let is_known = matches!(visitor, Err(Excluded::Cookie | Excluded::Authorization));
+    let is_known = matches!(
+        visitor,
+        Err(Excluded::Cookie | Excluded::Authorization | Excluded::Identified(_))
+    );
     Decision::Watch(Box::new(Demand {
         shared: Arc::clone(shared),
         request: head.clone(),
@@ -131,9 +134,10 @@ impl Exchange for Demand {
             shared.monitor.answered(target.as_str(), shared.now(), time);
         }
         // A length is told to whoever asks for hints, so it is one that everybody sees.
-        let is_everybodys = !self.is_private && target.query().is_none();
+        let is_named = shared.settings.rules.urls.name_of(target.as_str()) == target.as_str();
+        let is_everybodys = !self.is_private && is_named;
         if is_answered && is_everybodys && self.is_plain && outcome.failure.is_none() {
-            shared.lengths.note(target.path(), outcome.bytes);
+            shared.lengths.note(target.as_str(), outcome.bytes);
         }
         let is_taken = shared.desk.visited(Visited {
             address: who.address,

@@ -338,7 +338,7 @@ impl Worker {
             }
             match message {
                 Ok(Message::Visited(visited)) => {
-                    let visit = self.learn(&visited);
+                    let visit = self.learn(shared, &visited);
                     if let Some(visit) = visit.filter(|_| shared.settings.shadow) {
                         self.foresee(shared, &visit);
                     }
@@ -347,7 +347,7 @@ impl Worker {
                     let urls = self.model.observer();
                     let url = urls.url(&visited.target);
                     if url.is_some_and(|url| urls.urls().is_public(url)) {
-                        let _ = self.learn(&visited);
+                        let _ = self.learn(shared, &visited);
                     }
                 }
                 Ok(Message::Ask(ask, to)) => {
@@ -374,8 +374,9 @@ impl Worker {
         shared.keep_bars();
     }
 
-    fn learn(&mut self, visited: &Visited) -> Option<Visit> {
+    fn learn(&mut self, shared: &Shared, visited: &Visited) -> Option<Visit> {
         let entry = Entry {
+            named_by_query: shared.settings.rules.urls.is_named_by_query(&visited.target),
             status: visited.status,
             bytes: Bytes(visited.bytes),
             agent: Some(visited.agent.as_str().into()),

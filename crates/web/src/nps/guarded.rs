@@ -6,6 +6,7 @@ use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
 use http::Uri;
+use http::uri::PathAndQuery;
 use http_body::{Body as HttpBody, Frame, SizeHint};
 
 use super::Shared;
@@ -22,6 +23,11 @@ pub(super) struct Guarded {
     path: String,
     body: Body,
     sent: u64,
+}
+
+/// The path and query of a page.
+fn whole(url: &Uri) -> &str {
+    url.path_and_query().map_or("/", PathAndQuery::as_str)
 }
 
 /// The owner wants no more of it.
@@ -46,7 +52,7 @@ impl Guarded {
             shared: Arc::clone(shared),
             admitted: admitted.clone(),
             who,
-            path: url.path().to_owned(),
+            path: shared.settings.rules.urls.name_of(whole(url)).to_owned(),
             body,
             sent: 0,
         })

@@ -35,10 +35,11 @@ pub(super) async fn hints(
     let Some(message) = own::read(body, LONGEST_MESSAGE).await else {
         return own::empty(StatusCode::PAYLOAD_TOO_LARGE);
     };
-    let Ok(asked) = HintsRequest::decode(&message) else {
+    let Ok(mut asked) = HintsRequest::decode(&message) else {
         shared.counts.rejected.one();
         return own::empty(StatusCode::BAD_REQUEST);
     };
+    asked.page.truncate(shared.settings.rules.urls.name_of(&asked.page).len());
     shared.counts.asked.one();
     own::json(&reply(&shared, &head, asked, who).await)
 }
@@ -77,11 +78,11 @@ async fn reply(
         return later(left);
     }
     if !shared.rates.admit(who.client, shared.now()) {
-        shared.counts.put_off.one();
+        shared.counts.empty.one("too_often");
         return later(TOO_OFTEN);
     }
     if !shared.caps.spend(who.client, shared.now(), 0) {
-        shared.counts.capped.one();
+        shared.counts.empty.one("byte_cap");
         return HintsReply::never();
     }
     // A copy of the service worker's is a navigation that the proxy has seen.
@@ -117,7 +118,7 @@ async fn reply(
     }
     match shared.monitor.ask(shared.now()) {
         Grant::Empty { again } => {
-            shared.counts.unaffordable.one();
+            shared.counts.empty.one("no_budget");
             later(again)
         }
         Grant::List { length, after } => {
@@ -138,7 +139,8 @@ pub(super) fn mark(shared: &Shared, head: &request::Parts, who: Who, path: &str)
         && !who.by_cache
         && head.method == Method::GET
         && own::is_from_the_site(head)
-        && !who.is_held_back(&head.headers, shared);
+        && !who.is_held_back(&head.headers, shared)
+        && shared.mark_rates.admit(who.client, shared.now());
     let visitor = policy::visitor(&head.headers, who.secure, &shared.harmless, Way::Cache);
     let mark = visitor
         .ok()
@@ -160,10 +162,11 @@ pub(super) async fn beacon(
     let Some(message) = own::read(body, LONGEST_MESSAGE).await else {
         return own::empty(StatusCode::PAYLOAD_TOO_LARGE);
     };
-    let Ok(beacon) = Beacon::decode(&message) else {
+    let Ok(mut beacon) = Beacon::decode(&message) else {
         shared.counts.rejected.one();
         return own::empty(StatusCode::BAD_REQUEST);
     };
+    beacon.page.truncate(shared.settings.rules.urls.name_of(&beacon.page).len());
     if let Some(target) = &beacon.awaits {
         shared.awaited.is_wanted(who.client, target);
     }

@@ -133,6 +133,8 @@ struct Shared {
     barred: Mutex<Barred>,
     clients: Clients,
     rates: Rates,
+    /// Of marks, of which there is one for each page of a list.
+    mark_rates: Rates,
     rests: Rests,
     shown: Shown,
     names: Names,
@@ -185,6 +187,7 @@ impl Nps {
             barred: Mutex::default(),
             clients: Clients::default(),
             rates: Rates::default(),
+            mark_rates: Rates::default(),
             rests: Rests::default(),
             shown: Shown::default(),
             names: Names::default(),
@@ -358,7 +361,7 @@ impl Site for Nps {
         } else if shared.settings.speculation_rules && policy::is_by_rules(&head.headers) {
             ahead::admit_by_rules(shared, head, who)
         } else {
-            shared.shown.goes_on(who.client, head);
+            shared.shown.goes_on(who.client, head, &shared.settings.rules.urls);
             demand::watch(shared, head, who)
         }
     }

@@ -8,17 +8,18 @@
 mod dry;
 
 use std::sync::{Mutex, MutexGuard, PoisonError, RwLock};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use lull_cc::Timestamp;
 use lull_speculate::budget::Thresholds;
 use lull_speculate::budget::{Budget, Grant, ObjectId, Outcome, Parameters, Probe, Rationing};
 use tokio::sync::Notify;
+use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 
 use super::robots::AGENT;
 use super::{Draws, Shared};
-use crate::proxy::{Codings, Event, Fetcher};
+use crate::proxy::{Codings, Event, Failure, Fetched, Fetcher};
 use dry::Dry;
 
 /// Hints are wanted for so long after somebody asked for some.
@@ -36,7 +37,8 @@ const FRESH: Duration = Duration::from_secs(1);
 const MOST_FAILURES: u32 = 5;
 /// Objects that were given up are passed over, so many of them.
 const MOST_GIVEN_UP: usize = 64;
-/// An answer that takes longer is none, as long as it is not known from when on it is late.
+/// An answer that takes longer is none, as long as it is not known from when on it is late. One that is late
+/// is waited for no longer either before something else is asked.
 const LONGEST_WAIT: Duration = Duration::from_secs(2);
 /// What is read of an answer: objects are chosen that are not longer.
 const LONGEST: usize = 64 << 10;
@@ -262,6 +264,11 @@ impl Monitor {
         (state.chooses, state.forgets) = (true, true);
     }
 
+    /// Whether it learns from when on the server's answers are late: nobody is to fetch ahead meanwhile.
+    pub(super) fn is_paused(&self) -> bool {
+        self.state().budget.as_ref().is_some_and(Budget::is_paused)
+    }
+
     /// What there is to see.
     pub(super) fn figures(&self) -> Figures {
         let watched = self.watched.read().unwrap_or_else(PoisonError::into_inner).clone();
@@ -363,7 +370,7 @@ impl Monitor {
 /// Keeps the budget, until it is dropped.
 pub(super) async fn run(shared: &Shared, fetcher: Fetcher) {
     let monitor = &shared.monitor;
-    let mut asking = Asking { shared, fetcher, paid_at: Timestamp::ZERO };
+    let mut asking = Asking { shared, fetcher, paid_at: Timestamp::ZERO, late: JoinSet::new() };
     loop {
         let now = shared.now();
         let (is_wanted, next, chooses, dry) = {
@@ -404,12 +411,15 @@ struct Asking<'a> {
     fetcher: Fetcher,
     /// When the time that was taken up so far is paid for.
     paid_at: Timestamp,
+    /// What was late, and is not there yet.
+    late: JoinSet<()>,
 }
 
 impl Asking<'_> {
     /// Takes the sample of one epoch, and the one that looks at a late one again.
     async fn sample(&mut self) {
         let now = self.shared.now();
+        while self.late.try_join_next().is_some() {}
         let may_ask = self.may_owe(SAVED, now);
         let due = {
             let mut state = self.shared.monitor.state();
@@ -441,9 +451,11 @@ impl Asking<'_> {
         }
     }
 
-    /// Whether it may ask, with so much of the server's time unpaid.
+    /// Whether it may ask, with so much of the server's time unpaid. While a late answer is still to come only
+    /// the second look may be taken.
     fn may_owe(&self, most: Duration, now: Timestamp) -> bool {
-        self.shared.is_active() && self.paid_at <= now + most * PART
+        let has_place = self.late.is_empty() || most > SAVED;
+        has_place && self.shared.is_active() && self.paid_at <= now + most * PART
     }
 
     /// Asks by itself: how long the answer took; `None` if it is late, or is none.
@@ -460,12 +472,10 @@ impl Asking<'_> {
             let is_learning = budget.is_paused();
             (now, if is_learning { overdue.min(LONGEST_WAIT) } else { overdue }, is_learning)
         };
-        let fetched =
-            timeout(patience, self.fetcher.get(&path, AGENT, Codings::OfBrowsers, LONGEST)).await;
+        let fetched = self.fetch(path.clone(), patience).await;
         let took = self.shared.now().saturating_since(begun);
-        self.pay(took);
         let (time, failure) = match fetched {
-            Ok(Ok(fetched)) => {
+            Some(Ok(fetched)) => {
                 let time = fetched.time_to_first_byte;
                 self.shared.counts.probes.note(time);
                 if fetched.status.is_success() {
@@ -474,8 +484,8 @@ impl Asking<'_> {
                     (None, Some(fetched.status.to_string()))
                 }
             }
-            Ok(Err(failure)) => (None, Some(failure.to_string())),
-            Err(_) => {
+            Some(Err(failure)) => (None, Some(failure.to_string())),
+            None => {
                 self.shared.counts.probes.note(took);
                 (None, is_learning.then(|| format!("no answer within {LONGEST_WAIT:?}")))
             }
@@ -488,6 +498,37 @@ impl Asking<'_> {
             _ => {}
         }
         time
+    }
+
+    /// Asks for a path, and waits for so long. What is late then waits for others, which is no work of the
+    /// server's; it is with the server until it has come, whether or not anybody waits for it.
+    async fn fetch(
+        &mut self,
+        path: String,
+        patience: Duration,
+    ) -> Option<Result<Fetched, Failure>> {
+        let sent = Instant::now();
+        let another = self.fetcher.clone();
+        let mut fetcher = std::mem::replace(&mut self.fetcher, another);
+        let mut answer = tokio::spawn(async move {
+            let fetched = fetcher.get(&path, AGENT, Codings::OfBrowsers, LONGEST);
+            (timeout(LONGEST_WAIT, fetched).await.ok(), fetcher)
+        });
+        let ended = timeout(patience, &mut answer).await;
+        self.pay(sent.elapsed());
+        match ended {
+            Ok(ended) => {
+                let (fetched, fetcher) = ended.ok()?;
+                self.fetcher = fetcher;
+                fetched
+            }
+            Err(_) => {
+                self.late.spawn(async move {
+                    let _ = answer.await;
+                });
+                None
+            }
+        }
     }
 
     /// Takes note of time that was taken up.

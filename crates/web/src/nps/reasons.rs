@@ -39,6 +39,7 @@ pub(super) const CACHE: &str = "cache_in_front";
 pub(super) fn of_visitor(why: &Excluded) -> &'static str {
     match why {
         Excluded::Authorization => "credentials",
+        Excluded::Identified(_) => "identified",
         Excluded::Cookie => "cookie",
         Excluded::CookieWithoutHttps => "cookie_without_https",
         Excluded::SaveData => "save_data",

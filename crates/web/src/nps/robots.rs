@@ -36,7 +36,7 @@ enum Unknown {
     Status(StatusCode, String),
     #[error("it leads to {0}, and the site is {1}: name the site by --site")]
     Elsewhere(String, String),
-    #[error("it leads on and on")]
+    #[error("it leads on and on: let /robots.txt be answered at once, or name the site by --site")]
     Redirects,
 }
 

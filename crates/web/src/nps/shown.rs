@@ -17,7 +17,7 @@ use lull_cc::Timestamp;
 
 use super::lock;
 use crate::munge;
-use crate::policy::{Client, fields};
+use crate::policy::{Client, OwnersRules, fields};
 use crate::protocol::{Navigation, NavigationKind};
 
 /// Pages of clients that are remembered. Of two that share a place the later one counts, so memory is
@@ -112,12 +112,12 @@ impl Shown {
     }
 
     /// A visitor goes to a page that the proxy sees. Takes note of where from.
-    pub(super) fn goes_on(&self, client: Client, head: &request::Parts) {
+    pub(super) fn goes_on(&self, client: Client, head: &request::Parts, rules: &OwnersRules) {
         if !munge::is_document(&head.headers) {
             return;
         }
         let page = match from(head) {
-            Some(page) => page,
+            Some(page) => rules.name_of(page),
             // From some page, of a site whose browsers are told not to say which.
             None if fields::single(&head.headers, "sec-fetch-site") == Some("same-origin") => "",
             None => return,
@@ -136,7 +136,7 @@ impl Shown {
     }
 }
 
-/// The path of the page that a link was on, if that is one of the same host.
+/// The path and query of the page that a link was on, if that is one of the same host.
 fn from(head: &request::Parts) -> Option<&str> {
     let host = match head.uri.authority() {
         Some(authority) => authority.as_str(),
@@ -145,7 +145,7 @@ fn from(head: &request::Parts) -> Option<&str> {
     let (_, referer) = fields::single(&head.headers, REFERER)?.split_once("://")?;
     let path = &referer[referer.find('/')?..];
     let is_own = referer[..referer.len() - path.len()].eq_ignore_ascii_case(host);
-    is_own.then(|| path.split(['?', '#']).next().unwrap_or(path))
+    is_own.then(|| path.split('#').next().unwrap_or(path))
 }
 
 #[cfg(test)]
@@ -181,7 +181,8 @@ mod tests {
             for (name, value) in fields {
                 request = request.header(*name, *value);
             }
-            self.shown.goes_on(Client(1), &request.body(()).unwrap().into_parts().0);
+            let head = request.body(()).unwrap().into_parts().0;
+            self.shown.goes_on(Client(1), &head, &OwnersRules::default());
         }
     }
 

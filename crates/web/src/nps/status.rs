@@ -31,7 +31,6 @@ pub(super) fn json(shared: &Shared) -> Value {
         "asked": counts.asked.get(),
         "lists": counts.lists.get(),
         "hints": counts.hints.get(),
-        "unaffordable": counts.unaffordable.get(),
         "prefetches": counts.prefetches.get(),
         "refused": counts.refused.get(),
         "unkept": counts.unkept.get(),
@@ -92,12 +91,7 @@ pub(super) fn prometheus(shared: &Shared) -> String {
     );
     counter("hints_asked_total", "Times that a script asked.", &[("", counts.asked.get())]);
     let empty = labelled("list", &counts.empty);
-    let mut lists = vec![
-        ("{list=\"given\"}", counts.lists.get()),
-        ("{list=\"no_budget\"}", counts.unaffordable.get()),
-        ("{list=\"too_often\"}", counts.put_off.get()),
-        ("{list=\"byte_cap\"}", counts.capped.get()),
-    ];
+    let mut lists = vec![("{list=\"given\"}", counts.lists.get())];
     lists.extend(borrowed(&empty));
     counter("hint_lists_total", "Lists, by what came of them.", &lists);
     let left = labelled("why", &counts.left_out);

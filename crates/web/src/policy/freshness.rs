@@ -66,10 +66,9 @@ pub fn ttl(headers: &HeaderMap, now: SystemTime) -> Result<Duration, Stale> {
     {
         return Err(Stale::Says("Pragma: no-cache"));
     }
+    let date =
+        |name| fields::single(headers, name).and_then(|text| httpdate::parse_http_date(text).ok());
     if headers.contains_key(EXPIRES) {
-        let date = |name| {
-            fields::single(headers, name).and_then(|text| httpdate::parse_http_date(text).ok())
-        };
         // An invalid date is one in the past (RFC 9111 §5.3).
         let sent = date(DATE).unwrap_or(now);
         let left = date(EXPIRES).and_then(|expires| expires.duration_since(sent).ok());
@@ -82,7 +81,10 @@ pub fn ttl(headers: &HeaderMap, now: SystemTime) -> Result<Duration, Stale> {
         true => fields::single(headers, AGE).and_then(seconds).ok_or(Stale::Unreadable("Age"))?,
         false => Duration::ZERO,
     };
-    match stated.saturating_sub(age) {
+    // A cache that says no age says when the reply was made (RFC 9111 §4.2.3). Whose clock is slow gives what
+    // is old to all browsers.
+    let apparent = date(DATE).and_then(|made| now.duration_since(made).ok()).unwrap_or_default();
+    match stated.saturating_sub(age.max(apparent)) {
         Duration::ZERO if stated.is_zero() => Err(Stale::Expired),
         Duration::ZERO => Err(Stale::Aged),
         left => Ok(left.min(LONGEST_TTL)),
@@ -141,6 +143,14 @@ mod tests {
             (&[(CC, "max-age=0"), ("age", "5")], Err(Stale::Expired)),
             (&[(CC, "max-age=100"), ("age", "-1")], Err(Stale::Unreadable("Age"))),
             (&[("age", "5000")], Ok(60)),
+            (&[(CC, "max-age=100"), ("date", "Sun, 06 Nov 1994 08:48:57 GMT")], Ok(60)),
+            (
+                &[(CC, "max-age=100"), ("age", "50"), ("date", "Sun, 06 Nov 1994 08:48:57 GMT")],
+                Ok(50),
+            ),
+            (&[(CC, "max-age=100"), ("date", "Sun, 06 Nov 1994 08:40:00 GMT")], Err(Stale::Aged)),
+            (&[(CC, "max-age=100"), ("date", "Sun, 06 Nov 1994 09:00:00 GMT")], Ok(100)),
+            (&[("date", "Sun, 06 Nov 1994 08:40:00 GMT")], Ok(60)),
             // Never.
             (&[(CC, "no-store")], Err(Stale::Says("no-store"))),
             (&[(CC, "no-cache")], Err(Stale::Says("no-cache"))),

@@ -60,6 +60,11 @@ impl Holders {
         self.unvaried.note(client, now);
     }
 
+    /// Whether a client that is to be given a mark can be remembered.
+    pub(super) fn has_room_for(&mut self, client: Client, now: Timestamp) -> bool {
+        self.unvaried.has_room_for(client, now)
+    }
+
     /// Whether who sends this may have copies that lack `Vary: Cookie`. `None` if the client has none
     /// at all; of several people behind its address, `Some(false)` is said of one that was cleared since
     /// it was given any.

@@ -165,7 +165,8 @@ impl Policy {
 
     /// What a prefetch of something at `path` is to say in [`MARK`]. `visitor` is who sends this very
     /// request, which is for something below `path`, so that it carries what a navigation there would.
-    /// `None` where it would be refused with that: there was a sign-in, or the page varies on cookies.
+    /// `None` where it would be refused with that: there was a sign-in, or the page varies on cookies; and
+    /// where so many have been given one lately that this client could not be remembered.
     pub fn mark(
         &mut self,
         visitor: Visitor,
@@ -178,6 +179,10 @@ impl Policy {
             // A mark may lead to a copy, so whoever signs in there next is cleared because of it.
             let url = if path.is_empty() { "/" } else { path };
             if self.has_signed_in(client, now) || self.varies_on_cookies(url, now) {
+                return None;
+            }
+            // Else everybody would have to be taken for one who has copies, and be cleared.
+            if !self.holders.has_room_for(client, now) {
                 return None;
             }
             self.holders.unvaried(client, now);

@@ -4,7 +4,7 @@ use std::time::{Duration, SystemTime};
 
 use http::header::{
     ACCEPT, AGE, AUTHORIZATION, CACHE_CONTROL, CONTENT_DISPOSITION, CONTENT_LENGTH, CONTENT_RANGE,
-    CONTENT_TYPE, COOKIE, ETAG, EXPIRES, HOST, HeaderName, HeaderValue, IF_MATCH,
+    CONTENT_TYPE, COOKIE, DATE, ETAG, EXPIRES, HOST, HeaderName, HeaderValue, IF_MATCH,
     IF_MODIFIED_SINCE, IF_NONE_MATCH, IF_RANGE, IF_UNMODIFIED_SINCE, LAST_MODIFIED, LOCATION,
     ORIGIN, PRAGMA, RANGE, REFRESH, SET_COOKIE, TRANSFER_ENCODING, VARY, WWW_AUTHENTICATE,
 };
@@ -171,6 +171,9 @@ fn gets(head: &request::Parts) -> Result<(), NotAhead> {
         if headers.contains_key(&name) {
             return Err(NotAhead::Carries(name));
         }
+    }
+    if let Some(name) = visitor::identified_by(headers) {
+        return Err(NotAhead::Carries(HeaderName::from_static(name)));
     }
     if headers.contains_key(CONTENT_LENGTH) && fields::single(headers, CONTENT_LENGTH) != Some("0")
     {
@@ -429,6 +432,9 @@ pub(super) fn reply(
     for name in [EXPIRES, AGE, PRAGMA] {
         headers.remove(name);
     }
+    // What the copy has aged is taken off already: from an older date a browser would take it off once
+    // more (RFC 9111 §4.2.3).
+    fields::set(headers, DATE, &httpdate::fmt_http_date(now));
     if is_page(headers) {
         headers.remove(ETAG);
         headers.remove(LAST_MODIFIED);

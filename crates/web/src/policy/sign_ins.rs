@@ -59,6 +59,15 @@ impl SignIns {
 
     /// Takes note of a client that was given a cookie.
     pub fn note(&mut self, client: Client, now: Timestamp) {
+        if !self.has_room_for(client, now) {
+            self.full_until = now + self.kept_for;
+        } else if self.last.insert(client, now).is_none() {
+            self.order.push_back((now, client));
+        }
+    }
+
+    /// Whether it can be remembered.
+    pub(super) fn has_room_for(&mut self, client: Client, now: Timestamp) -> bool {
         while let Some(&(at, client)) = self.order.front() {
             if now.saturating_since(at) < self.kept_for {
                 break;
@@ -74,16 +83,7 @@ impl SignIns {
                 }
             }
         }
-        if let Some(at) = self.last.get_mut(&client) {
-            *at = now;
-            return;
-        }
-        if self.order.len() >= MOST {
-            self.full_until = now + self.kept_for;
-            return;
-        }
-        self.last.insert(client, now);
-        self.order.push_back((now, client));
+        self.last.contains_key(&client) || self.order.len() < MOST
     }
 
     /// Whether `client` may have been given a cookie lately.
@@ -147,6 +147,8 @@ mod tests {
             sign_ins.note(Client(client), at(1));
         }
         assert!(sign_ins.order.len() <= MOST);
+        assert!(sign_ins.has_room_for(Client(1), at(2)));
+        assert!(!sign_ins.has_room_for(Client(u64::MAX), at(2)));
         assert!(sign_ins.lately(Client(u64::MAX), at(2)));
         sign_ins.note(Client(1), at(300));
         assert!(!sign_ins.lately(Client(u64::MAX), at(300)));

@@ -205,6 +205,23 @@ pub struct OwnersRules {
 }
 
 impl OwnersRules {
+    /// Whether the query of a URL is part of its name: the owner lets it be fetched ahead with that.
+    pub fn is_named_by_query(&self, url: &str) -> bool {
+        url.contains('?')
+            && Target::parse(url).is_ok_and(|target| {
+                let whole = target.whole();
+                self.allow_query.iter().any(|pattern| pattern.matches(&whole))
+            })
+    }
+
+    /// What a URL is called: with its query where that is part of its name, else without.
+    pub fn name_of<'a>(&self, url: &'a str) -> &'a str {
+        match url.split_once('?') {
+            Some((path, _)) if !self.is_named_by_query(url) => path,
+            _ => url,
+        }
+    }
+
     /// Whether a URL may be fetched ahead, by these rules and by how it looks.
     ///
     /// # Errors
@@ -350,6 +367,24 @@ mod tests {
             ("/blog/how-to-delete-a-file", Ok(())),
         ] {
             assert_eq!(rules.check(&Target::parse(text).unwrap()), expected, "{text}");
+        }
+    }
+
+    #[test]
+    fn a_query_that_the_owner_allows_is_part_of_the_name() {
+        let rules =
+            OwnersRules { allow_query: patterns(&["/list?page="]), ..OwnersRules::default() };
+        for (text, expected) in [
+            ("/list?page=2", true),
+            ("/l%69st?page=2", true),
+            ("/list", false),
+            ("/list?sort=x&page=2", false),
+            ("/other?page=2", false),
+            ("/list?page=%zz", false),
+        ] {
+            assert_eq!(rules.is_named_by_query(text), expected, "{text}");
+            let name = if expected { text } else { text.split('?').next().unwrap() };
+            assert_eq!(rules.name_of(text), name);
         }
     }
 

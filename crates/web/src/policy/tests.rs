@@ -96,6 +96,7 @@ fn only_what_our_script_sends_is_let_through_as_a_prefetch() {
         ("GET", &[("x-lull", "1"), ("cookie", "_ga=1")], true, carries("cookie")),
         ("GET", &[("x-lull", "1"), ("authorization", "x")], true, carries("authorization")),
         ("GET", &[("x-lull", "1"), ("range", "bytes=0-1")], true, carries("range")),
+        ("GET", &[("x-lull", "1"), ("x-remote-user", "ann")], true, carries("x-remote-user")),
         ("GET", &[("x-lull", "1"), ("content-length", "3")], true, carries("content-length")),
         (
             "GET",
@@ -420,6 +421,19 @@ fn copies_for_visitors_with_cookies_live_a_minute() {
         }
         assert_eq!(head.headers.contains_key("vary"), visitor == Visitor::Cookieless);
         assert_eq!(head.headers["x-lull"], of_a_list(visitor), "for whom it is");
+    }
+}
+
+#[test]
+fn a_copy_is_of_now_however_old_it_was_when_it_passed() {
+    // A minute and a half old, of a cache of the site's that says no age.
+    let old = ("date", "Sun, 06 Nov 1994 08:48:07 GMT");
+    for (fields, ttl) in [(&[old][..], 60), (&[old, ("cache-control", "max-age=200")], 110)] {
+        let mut head = answered(200, fields);
+        let kept = policy().keep(&admitted(Visitor::Cookieless), &mut head, at(0), wall());
+        assert_eq!(kept, Ok(Duration::from_secs(ttl)));
+        assert_eq!(head.headers["cache-control"], format!("private, max-age={ttl}"));
+        assert_eq!(head.headers["date"], "Sun, 06 Nov 1994 08:49:37 GMT");
     }
 }
 

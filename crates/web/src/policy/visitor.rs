@@ -28,6 +28,9 @@ pub enum Excluded {
     /// Signed in by HTTP.
     #[error("the request carries credentials (Authorization)")]
     Authorization,
+    /// Known to what stands in front of the proxy.
+    #[error("the request says who sends it (`{0}`)")]
+    Identified(&'static str),
     /// Perhaps signed in.
     #[error("the request carries a cookie that is not on the list of harmless ones")]
     Cookie,
@@ -51,6 +54,57 @@ pub enum Excluded {
     Robot,
 }
 
+/// What servers, sign-on proxies and clouds put into requests of somebody whom they know: by a certificate,
+/// a ticket, or a session of their own. Prefetches carry it like all other requests, so no copy is
+/// anonymous there.
+const IDENTITIES: &[&str] = &[
+    "remote-user",
+    "x-remote-user",
+    "x-forwarded-user",
+    "x-forwarded-email",
+    "x-forwarded-preferred-username",
+    "x-forwarded-access-token",
+    "x-auth-request-user",
+    "x-auth-request-email",
+    "x-authenticated-user",
+    "x-webauth-user",
+    "x-user",
+    "x-user-id",
+    "x-authentik-username",
+    "x-vouch-user",
+    "x-pomerium-jwt-assertion",
+    "x-forwarded-client-cert",
+    "client-cert",
+    "ssl-client-cert",
+    "x-ssl-cert",
+    "x-ssl-client-cert",
+    "x-ssl-client-dn",
+    "x-ssl-client-s-dn",
+    "x-ssl-client-subject",
+    "x-client-cert",
+    "x-client-dn",
+    "x-arr-clientcert",
+    "x-amzn-mtls-clientcert",
+    "x-amzn-oidc-identity",
+    "x-amzn-oidc-data",
+    "x-goog-authenticated-user-email",
+    "x-goog-iap-jwt-assertion",
+    "x-ms-client-principal",
+    "x-ms-client-principal-name",
+    "cf-access-authenticated-user-email",
+    "cf-access-jwt-assertion",
+    "tailscale-user-login",
+];
+
+/// By which header a request says who sends it; one without a value says that nobody is known.
+pub(super) fn identified_by(headers: &HeaderMap) -> Option<&'static str> {
+    let says = |name: &&&str| {
+        let mut values = headers.get_all(**name).iter().map(|value| value.as_bytes().trim_ascii());
+        values.any(|value| !matches!(value, b"" | b"-" | b"(null)"))
+    };
+    IDENTITIES.iter().find(says).copied()
+}
+
 /// Devices with so many GiB, or fewer, have better uses for it.
 const SMALL_DEVICE: f32 = 0.5;
 
@@ -66,6 +120,9 @@ pub fn visitor(
 ) -> Result<Visitor, Excluded> {
     if headers.contains_key(AUTHORIZATION) {
         return Err(Excluded::Authorization);
+    }
+    if let Some(name) = identified_by(headers) {
+        return Err(Excluded::Identified(name));
     }
     let visitor = match cookies::sent(headers, harmless) {
         Sent::None => Visitor::Cookieless,
@@ -164,6 +221,18 @@ mod tests {
         ] {
             let found = visitor(&with(more), secure, &Harmless::default(), Way::Cache);
             assert_eq!(found, expected, "{more:?}");
+        }
+    }
+
+    #[test]
+    fn who_is_known_to_a_proxy_in_front_gets_nothing_ahead() {
+        for name in IDENTITIES {
+            let found =
+                |value| visitor(&with(&[(name, value)]), true, &Harmless::default(), Way::Cache);
+            assert_eq!(found("ann"), Err(Excluded::Identified(name)));
+            for nobody in ["", " ", "-", "(null)"] {
+                assert_eq!(found(nobody), Ok(Visitor::Cookieless), "{name}: {nobody:?}");
+            }
         }
     }
 

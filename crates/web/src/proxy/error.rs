@@ -27,7 +27,7 @@ pub enum Error {
         given: String,
     },
     /// An address that is not free, or not ours.
-    #[error("cannot listen on {address} ({source}): choose another --listen, or end who has it")]
+    #[error("cannot listen on {address} ({source}): {}", way_to_listen(source))]
     Bind {
         /// The address.
         address: SocketAddr,
@@ -92,6 +92,17 @@ pub enum Error {
 
 /// The result of functions of this module.
 pub type Result<T> = std::result::Result<T, Error>;
+
+/// What can be done where an address cannot be listened on.
+fn way_to_listen(why: &io::Error) -> &'static str {
+    match why.kind() {
+        io::ErrorKind::PermissionDenied => {
+            "ports below 1024 are for root, or who has CAP_NET_BIND_SERVICE; choose another --listen, or \
+             give the program that by setcap cap_net_bind_service+ep"
+        }
+        _ => "choose another --listen, or end who has it",
+    }
+}
 
 impl Error {
     pub(crate) fn system(what: &'static str) -> impl FnOnce(io::Error) -> Error {

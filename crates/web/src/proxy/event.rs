@@ -207,7 +207,11 @@ impl fmt::Display for Event {
                 write!(f, "a connection keeps its congestion control: {why}")
             }
             Event::LogLost { why } => write!(f, "lines of the access log are lost: {why}"),
-            Event::CannotAccept { why } => write!(f, "cannot accept connections: {why}"),
+            Event::CannotAccept { why } => write!(
+                f,
+                "cannot accept connections: {why}. If these are too many open files, raise the limit \
+                 (LimitNOFILE), or lower --max-connections"
+            ),
             Event::AddressRefused { address } => write!(
                 f,
                 "{address} has too many connections, and the next one was closed: allow more by \
@@ -217,7 +221,8 @@ impl fmt::Display for Event {
                 f,
                 "a CDN or another cache stands in front ({name}): who comes that way gets no script \
                  and no hints, because a cache answers prefetches by itself, with copies that \
-                 outlive a sign-in"
+                 outlive a sign-in. Have the pages pass it uncached, and without these headers, or do \
+                 without"
             ),
             Event::Figures { url } => write!(f, "what is done is shown at {url}"),
             Event::Learned { requests } => {
@@ -244,7 +249,11 @@ impl fmt::Display for Event {
                  these prefetches are not in the background",
             ),
             Event::SiteHasWorker { path } => {
-                write!(f, "the site has a service worker of its own ({path}): that of lull goes")
+                write!(
+                    f,
+                    "the site has a service worker of its own ({path}): that of lull goes; leave out \
+                     --service-worker"
+                )
             }
             Event::RobotsUnknown { why } => {
                 write!(f, "nothing is fetched ahead, because robots.txt is not known: {why}")

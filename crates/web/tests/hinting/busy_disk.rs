@@ -119,10 +119,7 @@ fn a_server_whose_disk_is_busy_gets_no_more_prefetches_until_it_is_not() {
     }
     nginx.put("large", vec![7; 16 << 20]);
     slowed.take(nginx.pid());
-    let parameters = Parameters { document: 3, ..Parameters::shipped(1) };
-    let monitor = MonitorSettings { objects: vec!["/probe".into()], parameters: Some(parameters) };
-    let settings = Settings { monitor, ..Settings::default() };
-    let site = site_before(nginx.address, settings, |settings, save| {
+    let site = site_before(nginx.address, learning(), |settings, save| {
         Nps::new(settings, empty_model(), Some(save))
     });
     site.go(1..25, &["/a", "/b"]);

@@ -107,6 +107,25 @@ fn who_may_not_have_been_cleared_is_cleared_with_the_next_cookie() {
 }
 
 #[test]
+fn who_asks_for_many_marks_has_nobody_elses_cache_cleared() {
+    let mut policy = policy();
+    let mut mark = |client| policy.mark(Visitor::Measured, "/a", Client(client), at(LATER), wall());
+    let given = (1_000..101_000).filter(|client| mark(*client).is_some()).count();
+    assert_eq!(given, 1 << 16, "as many as can be remembered");
+    assert_eq!(mark(101_000), None);
+    // Who has one may have another.
+    assert!(mark(1_000).is_some());
+    let signs_in = |policy: &mut Policy, client| {
+        let mut head = answered(200, &[("set-cookie", SESSION)]);
+        let request = asked("POST", "/in", &[]);
+        policy.observe(&request, true, Client(client), &mut head, at(LATER + 1));
+        head.headers.contains_key("clear-site-data")
+    };
+    assert!(signs_in(&mut policy, 1_000));
+    assert!(!signs_in(&mut policy, CLIENT.0), "this client was given nothing");
+}
+
+#[test]
 fn a_copy_is_cleared_as_long_as_it_may_live() {
     for (after, cleared) in [(119, true), (120, false)] {
         let mut policy = policy();

@@ -1,0 +1,34 @@
+//! Pages that differ by their query, where the owner lets them be fetched ahead.
+
+use lull_web::nps::Settings;
+use lull_web::policy::{self, OwnersRules, Pattern};
+use serde_json::json;
+
+use super::{empty_model, quick, site, site_with};
+
+#[test]
+fn what_has_a_query_is_hinted_where_the_owner_allows_it() {
+    let urls =
+        OwnersRules { allow_query: vec![Pattern::new("/list?page=*")], ..OwnersRules::default() };
+    let rules = policy::Settings { urls, ..policy::Settings::default() };
+    let site =
+        site_with(Settings { rules, monitor: quick(), ..Settings::default() }, empty_model());
+    site.go(1..25, &["/list?page=1", "/list?page=2", "/a?from=mail", "/b"]);
+    // Each is a page of its own, and leads to others.
+    assert_eq!(site.list(30, "/list?page=1", &[])[0], "/list?page=2");
+    assert!(!site.list(31, "/list?page=2", &[]).contains(&"/list?page=2".to_owned()));
+    // What is asked by another query is asked by its path, and never hinted.
+    assert_eq!(site.list(32, "/a?from=elsewhere", &[])[0], "/b");
+    assert!(site.list(33, "/list?page=2", &[]).iter().all(|url| !url.starts_with("/a")));
+    // So it is let through, and learned from no more than any prefetch.
+    let mark = "X-Lull: 1\r\n";
+    assert_eq!(site.visit_with(34, "/list?page=2", mark).header("x-lull"), Some("1"));
+}
+
+#[test]
+fn without_that_a_query_is_no_part_of_a_name() {
+    let site = site();
+    site.go(1..25, &["/list?page=1", "/list?page=2", "/b"]);
+    assert_eq!(site.list(30, "/list?page=1", &[]), ["/b"]);
+    assert_eq!(site.ask(31, "/b", &[], false)["hints"], json!([]));
+}
