@@ -141,6 +141,14 @@ impl Fault {
     pub const ALL: [Fault; 5] =
         [Fault::LinkCut, Fault::Kill, Fault::PowerCut, Fault::TornPowerCut, Fault::ClockSkew];
 
+    /// Whether connections may end by it.
+    fn takes_connections(self) -> bool {
+        match self {
+            Fault::LinkCut | Fault::Kill | Fault::PowerCut | Fault::TornPowerCut => true,
+            Fault::ClockSkew => false,
+        }
+    }
+
     /// Its name in results.
     pub fn name(self) -> &'static str {
         match self {
@@ -203,18 +211,38 @@ pub struct History {
 /// A replica tells of a lost connection within this time of noticing it.
 const TOLD_WITHIN: Duration = Duration::from_secs(2);
 
+/// For so long after a fault a replica may rightly have no connection yet, and answer. Until its Δ is over it
+/// answers, 8 s at most; that is how long it has been away by then, and the pause before its next try is no
+/// longer, because pauses double. The rest is for the try itself.
+pub(super) const RECONNECTING: Duration = Duration::from_secs(10);
+
 impl History {
-    /// How stale a read may have been: Δ of a disconnected replica, unless it had a connection all the
-    /// time.
+    /// How stale a read may have been. Δ of a disconnected replica counts only if the replica told that it had
+    /// no connection, and something was done to its machine or to the origin's that takes connections.
     pub fn bound(&self, read: &Read) -> Duration {
-        let replica = usize::from(read.replica);
-        let Some(bounds) = self.bounds.get(replica) else { return Duration::MAX };
+        let Some(bounds) = self.bounds.get(usize::from(read.replica)) else { return Duration::MAX };
+        let is_away = || self.told_of_loss(read) && self.has_cause(read);
+        if is_away() { bounds.disconnected } else { bounds.connected }
+    }
+
+    /// Whether the replica told of no connection, at some time of the read.
+    fn told_of_loss(&self, read: &Read) -> bool {
         let none = Connections::new();
-        let told = self.connections.get(replica).unwrap_or(&none);
+        let told = self.connections.get(usize::from(read.replica)).unwrap_or(&none);
         let next = told.partition_point(|(at, _)| *at <= read.began);
         let had = next.checked_sub(1).is_some_and(|last| told[last].1);
         let kept = told.get(next).is_none_or(|(at, _)| *at > read.ended + TOLD_WITHIN);
-        if had && kept { bounds.connected } else { bounds.disconnected }
+        !(had && kept)
+    }
+
+    /// Whether it may have had none, by what was done.
+    fn has_cause(&self, read: &Read) -> bool {
+        let theirs = |happened: &&Happened| [0, read.replica + 1].contains(&happened.machine);
+        self.faults.iter().filter(theirs).any(|happened| {
+            happened.fault.takes_connections()
+                && happened.from <= read.ended
+                && read.began <= happened.to + RECONNECTING
+        })
     }
 
     /// How many faults there were of each kind.
@@ -286,12 +314,49 @@ mod tests {
         assert_eq!(object_of("set"), None);
     }
 
+    fn fault(machine: u8, fault: Fault, from: u64, to: u64) -> Happened {
+        let [from, to] = [from, to].map(Duration::from_secs);
+        Happened { machine, fault, from, to }
+    }
+
+    #[test]
+    fn the_small_delta_counts_unless_something_was_done_that_takes_a_connection() {
+        let [connected, disconnected] = [2, 6].map(Duration::from_secs);
+        let bounds = Bounds { connected, disconnected };
+        for (machine, kind, cause) in [
+            (0, Fault::Kill, true),
+            (0, Fault::LinkCut, true),
+            (2, Fault::LinkCut, true),
+            (2, Fault::PowerCut, true),
+            (2, Fault::TornPowerCut, true),
+            (2, Fault::ClockSkew, false),
+            // The other replica.
+            (1, Fault::LinkCut, false),
+        ] {
+            let history = History {
+                bounds: vec![bounds; 2],
+                // It takes itself for away all the time.
+                connections: vec![Vec::new(); 2],
+                faults: vec![fault(machine, kind, 20, 24)],
+                ..History::default()
+            };
+            for (began, ended, near) in
+                [(10, 19, false), (18, 21, true), (22, 23, true), (34, 35, true), (35, 36, false)]
+            {
+                let expected = if near && cause { disconnected } else { connected };
+                let what = format!("{kind:?} of {machine}, read from {began} to {ended}");
+                assert_eq!(history.bound(&read(began, ended)), expected, "{what}");
+            }
+        }
+    }
+
     #[test]
     fn the_small_delta_counts_while_a_replica_has_a_connection() {
         let [connected, disconnected] = [2, 6].map(Duration::from_secs);
         let bounds = Bounds { connected, disconnected };
         let times = [(10, true), (20, false), (30, true)];
         let history = History {
+            faults: vec![fault(2, Fault::LinkCut, 0, 100)],
             bounds: vec![bounds; 2],
             connections: vec![
                 Vec::new(),
@@ -315,12 +380,7 @@ mod tests {
 
     #[test]
     fn reads_during_faults_are_those_of_their_replica_and_of_the_origin() {
-        let at = |machine, from, to| Happened {
-            machine,
-            fault: Fault::Kill,
-            from: Duration::from_secs(from),
-            to: Duration::from_secs(to),
-        };
+        let at = |machine, from, to| fault(machine, Fault::Kill, from, to);
         let history = History {
             reads: vec![read(1, 2), read(9, 11), read(12, 13), read(21, 22), read(31, 32)],
             faults: vec![at(2, 10, 12), at(0, 20, 30), at(1, 31, 33)],

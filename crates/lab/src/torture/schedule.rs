@@ -25,6 +25,17 @@ pub(super) struct Schedule {
     next: Vec<Fault>,
 }
 
+/// Of each of these times nothing begins to break in the last part: only when all has been whole for a while
+/// is a replica judged that takes itself for away.
+const ROUND: Duration = Duration::from_secs(120);
+const CALM: Duration = Duration::from_secs(30);
+
+/// How long nothing is to begin to break at a time of the run.
+pub(super) fn calm(now: Duration) -> Duration {
+    let within = Duration::from_nanos((now.as_nanos() % ROUND.as_nanos()) as u64);
+    if within < ROUND - CALM { Duration::ZERO } else { ROUND - within }
+}
+
 /// Clocks are wrong by this at most: some of it is below what replicas take for good, most above.
 const SKEW_MS: u64 = 3_000;
 /// One link in so many is cut until the other side takes it for dead.
@@ -77,6 +88,16 @@ mod tests {
         assert_eq!(begin(1, 0), begin(1, 0));
         assert_ne!(begin(1, 0), begin(1, 1));
         assert_ne!(begin(1, 0), begin(2, 0));
+    }
+
+    #[test]
+    fn nothing_begins_to_break_at_the_end_of_each_round() {
+        for (now_ms, expected_ms) in
+            [(0, 0), (89_999, 0), (90_000, 30_000), (119_999, 1), (120_000, 0), (3_599_000, 1_000)]
+        {
+            let [now, expected] = [now_ms, expected_ms].map(Duration::from_millis);
+            assert_eq!(calm(now), expected, "{now_ms} ms");
+        }
     }
 
     #[test]

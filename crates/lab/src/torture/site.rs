@@ -14,7 +14,7 @@ use super::clients::{self, Shared};
 use super::daemon::{Clock, Daemon, Program};
 use super::disk::LabDisk;
 use super::history::{Bounds, Fault, Happened, History, Read, SINGLES, TOGETHER, Write};
-use super::schedule::{Planned, Schedule};
+use super::schedule::{Planned, Schedule, calm};
 use super::{Progress, Sabotage, Torture, TortureError};
 use crate::asking::{Asked, Client, block_on};
 use crate::emulate::{Emulator, Host, Link, LinkRate, Topology};
@@ -430,14 +430,16 @@ fn keep(
     program: &Program,
     emulator: &Emulator,
 ) -> (Vec<Happened>, Option<TortureError>) {
+    let from = shared.now();
     let mut happened = Vec::new();
     loop {
         let planned = schedule.next();
-        let waited = wait(machine, shared, planned.pause);
+        let calm = calm(shared.now() - from + planned.pause);
+        let waited = wait(machine, shared, planned.pause + calm);
         if waited.is_ok() && shared.has_ended() {
             return (happened, None);
         }
-        let from = shared.now();
+        let begun = shared.now();
         let struck = waited
             .and_then(|()| strike(machine, planned, &mut schedule, shared, program, emulator));
         if let Err(error) = struck {
@@ -446,7 +448,7 @@ fn keep(
         }
         shared.faults.fetch_add(1, Ordering::Relaxed);
         let (machine, fault) = (machine.number, planned.fault);
-        happened.push(Happened { machine, fault, from, to: shared.now() });
+        happened.push(Happened { machine, fault, from: begun, to: shared.now() });
     }
 }
 
@@ -496,4 +498,17 @@ fn wait(machine: &mut Machine, shared: &Shared, time: Duration) -> Result<(), To
         thread::sleep(STEP.min(time));
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::torture::history::RECONNECTING;
+
+    #[test]
+    fn a_replica_that_is_away_answers_for_less_than_it_may_take_to_reconnect() {
+        for Kind { name, bounds, .. } in REPLICAS {
+            assert!(bounds.disconnected + Duration::from_secs(2) <= RECONNECTING, "{name}");
+        }
+    }
 }
