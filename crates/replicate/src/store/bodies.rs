@@ -47,6 +47,52 @@ pub struct Bodies {
     objects: Arc<dyn ObjectStore>,
     staged: Arc<AtomicU64>,
     inline: Bytes,
+    budget: Arc<Budget>,
+}
+
+/// Bytes of bodies that are in memory while they come and until they are stored, of all that come at a time:
+/// what is more goes to the disk as it comes. But for bodies that belong into the database, which stay.
+const MOST_IN_MEMORY: u64 = 64 << 20;
+
+/// Bytes that may be in memory yet.
+#[derive(Debug)]
+struct Budget(AtomicU64);
+
+/// Bytes in memory, as long as they are there.
+#[derive(Debug)]
+struct Counted {
+    bytes: Vec<u8>,
+    /// So many of them are of the budget.
+    counted: u64,
+    budget: Arc<Budget>,
+}
+
+impl Counted {
+    fn new(budget: &Arc<Budget>) -> Self {
+        Counted { bytes: Vec::new(), counted: 0, budget: Arc::clone(budget) }
+    }
+
+    /// Takes bytes in; whether the budget has room for them.
+    fn extend(&mut self, bytes: &[u8]) -> bool {
+        self.bytes.extend_from_slice(bytes);
+        let count = bytes.len() as u64;
+        let less = |left: u64| left.checked_sub(count);
+        let room = self.budget.0.fetch_update(Ordering::Relaxed, Ordering::Relaxed, less).is_ok();
+        self.counted += if room { count } else { 0 };
+        room
+    }
+}
+
+impl AsRef<[u8]> for Counted {
+    fn as_ref(&self) -> &[u8] {
+        &self.bytes
+    }
+}
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        self.budget.0.fetch_add(self.counted, Ordering::Relaxed);
+    }
 }
 
 /// Where bodies lie before they have their place.
@@ -74,7 +120,8 @@ impl Bodies {
     }
 
     pub(crate) fn over(objects: Arc<dyn ObjectStore>, inline: Bytes) -> Self {
-        Bodies { objects, staged: Arc::default(), inline }
+        let budget = Arc::new(Budget(AtomicU64::new(MOST_IN_MEMORY)));
+        Bodies { objects, staged: Arc::default(), inline, budget }
     }
 
     /// Whether a body belongs into the database.
@@ -100,7 +147,7 @@ impl Bodies {
             bodies: self.clone(),
             hasher: Hasher::new(),
             size: 0,
-            memory: Vec::new(),
+            memory: Counted::new(&self.budget),
             file: None,
         }
     }
@@ -192,14 +239,15 @@ impl Bodies {
     }
 }
 
-/// Takes in the bytes of one body: small ones stay in memory, large ones go to the disk as they come.
+/// Takes in the bytes of one body: small ones stay in memory, large ones go to the disk as they come; and so do
+/// others where many come at a time.
 #[derive(Debug)]
 pub struct Stager {
     bodies: Bodies,
     hasher: Hasher,
     size: u64,
     /// What is not in the file.
-    memory: Vec<u8>,
+    memory: Counted,
     file: Option<(Name, Box<dyn MultipartUpload>)>,
 }
 
@@ -214,8 +262,14 @@ impl Stager {
     pub fn write(&mut self, bytes: &[u8]) -> Result<Result<(), DiskFull>, StoreError> {
         self.hasher.update(bytes);
         self.size += bytes.len() as u64;
-        self.memory.extend_from_slice(bytes);
-        if self.memory.len() < PART { Ok(Ok(())) } else { or_full(self.flush()) }
+        let room = self.memory.extend(bytes) || self.bodies.is_small(Bytes(self.size));
+        let stays = self.memory.bytes.len() < PART && room;
+        if stays { Ok(Ok(())) } else { or_full(self.flush()) }
+    }
+
+    /// What is in memory.
+    fn take(&mut self) -> Counted {
+        core::mem::replace(&mut self.memory, Counted::new(&self.bodies.budget))
     }
 
     fn flush(&mut self) -> object_store::Result<()> {
@@ -225,9 +279,10 @@ impl Stager {
             let upload = block_on(self.bodies.objects.put_multipart(&name))?;
             self.file = Some((name, upload));
         }
-        let part = core::mem::take(&mut self.memory);
+        let mut part = self.take();
+        let bytes = core::mem::take(&mut part.bytes);
         match &mut self.file {
-            Some((_, upload)) => block_on(upload.put_part(part.into())),
+            Some((_, upload)) => block_on(upload.put_part(bytes.into())),
             None => Ok(()),
         }
     }
@@ -240,10 +295,10 @@ impl Stager {
         let digest = Digest(*self.hasher.finalize().as_bytes());
         let size = Bytes(self.size);
         if self.file.is_none() {
-            let bytes = Body::Memory(core::mem::take(&mut self.memory).into());
+            let bytes = Body::Memory(Buffer::from_owner(self.take()));
             return Ok(Ok(Payload { digest, size, bytes }));
         }
-        let mut written = if self.memory.is_empty() { Ok(()) } else { self.flush() };
+        let mut written = if self.memory.bytes.is_empty() { Ok(()) } else { self.flush() };
         let Some((name, mut upload)) = self.file.take() else { return Err(StoreError::Stopped) };
         if written.is_ok() {
             written = block_on(upload.complete()).map(drop);
@@ -308,4 +363,51 @@ fn remove_unfinished(folder: &FilePath) -> std::io::Result<()> {
         }
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn of_all_bodies_that_come_at_a_time_no_more_than_the_budget_are_in_memory() {
+        const BUDGET: u64 = 1_000_000;
+        const SIZE: usize = 100_000;
+        let folder = tempfile::tempdir().unwrap();
+        let bodies = Bodies::open(folder.path(), Bytes(64)).unwrap();
+        let bodies = Bodies { budget: Arc::new(Budget(AtomicU64::new(BUDGET))), ..bodies };
+        let left = || bodies.budget.0.load(Ordering::Relaxed);
+        let begin = |number: u8| {
+            let mut stager = bodies.stage();
+            for _ in 0..10 {
+                stager.write(&[number; SIZE / 10]).unwrap().unwrap();
+            }
+            stager
+        };
+        let coming: Vec<_> = (0..40).map(begin).collect();
+        let in_memory = |stagers: &[Stager]| -> u64 {
+            stagers.iter().map(|stager| stager.memory.bytes.len() as u64).sum()
+        };
+        assert!(in_memory(&coming) <= BUDGET, "{} bytes", in_memory(&coming));
+        // One that belongs into the database is in memory all the same.
+        let mut small = bodies.stage();
+        small.write(&[7; 64]).unwrap().unwrap();
+        assert!(small.file.is_none());
+        // Those that have come wait to be stored.
+        let finish = |stager: Stager| stager.finish().unwrap().unwrap();
+        let mut waiting: Vec<_> = coming.into_iter().map(finish).collect();
+        let kept = |payload: &Payload<Body>| matches!(payload.bytes, Body::Memory(_));
+        let count = waiting.iter().filter(|payload| kept(payload)).count();
+        assert!((1..=10).contains(&count), "{count} of 100 kB are in memory");
+        for (number, payload) in (0..).zip(&waiting) {
+            assert_eq!(payload.digest, Digest::of(&[number; SIZE]));
+            bodies.store(payload).unwrap().unwrap();
+            assert!(bodies.read(&payload.digest).unwrap().is_some_and(|all| all.len() == SIZE));
+        }
+        // There is room again when they are stored and let go of.
+        waiting.clear();
+        drop(small);
+        assert_eq!(left(), BUDGET);
+        assert!(kept(&finish(begin(1))));
+    }
 }
