@@ -119,9 +119,43 @@ pub(super) async fn until(clock: &dyn Clock, at: Option<LocalTime>) {
 
 #[cfg(test)]
 mod tests {
-    use std::fs;
+    use std::process::Command;
+    use std::{env, fs};
+
+    use lull_testing::{Missing, command, needs, root};
 
     use super::*;
+
+    /// A kernel that gives processes clocks of their own.
+    fn time_namespaces() -> Result<(), Missing> {
+        let there = FilePath::new("/proc/self/timens_offsets").exists();
+        if there { Ok(()) } else { Err(Missing::new("no time namespaces: CONFIG_TIME_NS")) }
+    }
+
+    #[test]
+    fn intervals_are_measured_by_the_clock_that_counts_sleep() {
+        /// Set in the process that has other clocks.
+        const INSIDE: &str = "LULL_REPLICATE_SLEPT";
+        const SLEPT: u64 = 10_000_000;
+        if env::var_os(INSIDE).is_some() {
+            let shown = MachineClock.read().local.as_nanos() as f64 / 1e9;
+            let uptime = fs::read_to_string("/proc/uptime").unwrap();
+            let uptime: f64 = uptime.split(' ').next().unwrap().parse().unwrap();
+            assert!(uptime > SLEPT as f64, "{uptime} s: no other clocks");
+            assert!((shown - uptime).abs() < 10.0, "{shown} s, and {uptime} s with sleep");
+            return;
+        }
+        needs!(root(), command("unshare"), time_namespaces());
+        let mut inside = Command::new("unshare");
+        inside.args(["--time", "--fork", "--boottime", &SLEPT.to_string()]);
+        inside.arg(env::current_exe().unwrap()).args([
+            "--exact",
+            "daemon::clock::tests::intervals_are_measured_by_the_clock_that_counts_sleep",
+        ]);
+        let output = inside.env(INSIDE, "1").output().unwrap();
+        let said = String::from_utf8_lossy(&output.stdout);
+        assert!(output.status.success() && said.contains("1 passed"), "{said}");
+    }
 
     #[test]
     fn a_bent_clock_is_ahead_and_fast_as_its_file_says() {

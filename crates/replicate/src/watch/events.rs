@@ -7,6 +7,8 @@ use core::ops::Bound;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
+#[cfg(test)]
+use std::path::Path as FilePath;
 use std::path::PathBuf;
 
 use nix::errno::Errno;
@@ -29,12 +31,22 @@ pub(super) struct Events {
     root: PathBuf,
     names: BTreeMap<WatchDescriptor, Name>,
     numbers: BTreeMap<Name, WatchDescriptor>,
+    /// What a test does in each folder between the two steps of taking it in.
+    #[cfg(test)]
+    pub(super) between: Option<fn(&FilePath)>,
 }
 
 impl Events {
     pub(super) fn new(root: PathBuf) -> io::Result<Self> {
         let inotify = Inotify::init(InitFlags::IN_CLOEXEC | InitFlags::IN_NONBLOCK)?;
-        Ok(Events { inotify, root, names: BTreeMap::new(), numbers: BTreeMap::new() })
+        Ok(Events {
+            inotify,
+            root,
+            names: BTreeMap::new(),
+            numbers: BTreeMap::new(),
+            #[cfg(test)]
+            between: None,
+        })
     }
 
     pub(super) fn fd(&self) -> BorrowedFd<'_> {

@@ -102,7 +102,12 @@ impl Look<'_> {
     }
 
     fn folder(&mut self, name: &Name) -> io::Result<Vec<Name>> {
+        // In this order: what comes in between is both told of and found, not neither.
         self.events.watch(name)?;
+        #[cfg(test)]
+        if let Some(act) = self.events.between {
+            act(&self.root.join(name));
+        }
         let names = self.names(name)?;
         self.events.keep(name, &names);
         Ok(names)
@@ -193,6 +198,42 @@ fn within(folder: &FilePath, step: &FilePath) -> Option<Name> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::watch::plan::{Depth, Happened};
+
+    /// The files that a look at everything finds, and those that events tell of.
+    fn all(root: &FilePath, events: &mut Events) -> BTreeSet<String> {
+        let stop = AtomicBool::new(false);
+        let names = [(Name::new(), Depth::Whole)].into();
+        let seen = Look { root, events, stop: &stop }.at(&names).unwrap();
+        let mut found: BTreeSet<_> = seen.files.keys().map(Path::to_string).collect();
+        for happened in events.read().unwrap().unwrap() {
+            if let Happened::Changed(name) = happened {
+                found.insert(name.display().to_string());
+            }
+        }
+        found
+    }
+
+    #[test]
+    fn what_comes_into_a_folder_while_it_is_taken_in_is_not_missed() {
+        let folder = tempfile::tempdir().unwrap();
+        fs::create_dir_all(folder.path().join("d/e")).unwrap();
+        let mut events = Events::new(folder.path().to_owned()).unwrap();
+        // A file, and a folder with one: as somebody would who writes there just then.
+        events.between = Some(|folder| {
+            fs::write(folder.join("file"), "1").unwrap();
+            if !folder.ends_with("new") {
+                fs::create_dir(folder.join("new")).unwrap();
+                fs::write(folder.join("new/within"), "1").unwrap();
+            }
+        });
+        let found = all(folder.path(), &mut events);
+        for place in ["", "d/", "d/e/"] {
+            for name in ["file", "new/within", "new/file"] {
+                assert!(found.contains(&format!("{place}{name}")), "{place}{name}: {found:?}");
+            }
+        }
+    }
 
     #[test]
     fn the_first_step_of_a_link_is_a_name_below_the_root() {
