@@ -4,9 +4,9 @@
 use std::path::Path;
 
 use lull_lab::emulate::Spread;
-use lull_lab::judge::{Verdict, judge};
+use lull_lab::judge::judge;
 use lull_lab::plan::{
-    Capacity, Cell, Check, Expression, Group, Kind, Library, Network, Plan, Plot, PlotKind,
+    Capacity, Cell, Check, Expression, Group, Kind, Library, Network, Of, Plan, Plot, PlotKind,
     Selection,
 };
 use lull_lab::record::{
@@ -271,9 +271,13 @@ fn untold(plan: &Plan) -> Vec<String> {
     let results = judge(plan, &cells);
     assert_eq!(results.rows.len(), cells.len(), "{}: a row is of one cell", plan.id);
     let mut untold = results.without_value.clone();
-    let is_open = |verdict: &&Verdict| verdict.lacking > 0 || verdict.judged == 0;
-    let open = results.verdicts.iter().filter(is_open);
-    untold.extend(open.map(|verdict| format!("check '{}': {}", verdict.name, verdict.why)));
+    for (check, verdict) in plan.checks.iter().zip(&results.verdicts) {
+        // Of one of each there is no interval, and so nothing is sure.
+        let is_none = verdict.judged == 0 && check.of != Of::Sure;
+        if verdict.lacking > 0 || is_none {
+            untold.push(format!("check '{}': {}", verdict.name, verdict.why));
+        }
+    }
     let with_metrics = cells.iter().zip(&results.rows).map(|(cell, row)| {
         let mut quantities = cell.quantities();
         let named = plan.metrics.iter().zip(&row.metrics);
