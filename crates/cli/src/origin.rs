@@ -48,7 +48,7 @@ const TICKET_EXAMPLES: &str = "\
 Examples:
   lull origin ticket /var/lib/lull/origin paris --address origin.example:7070
       the name is yours; what is printed is a secret until it was used
-  lull origin ticket /var/lib/lull/origin paris --valid 600
+  lull origin ticket /var/lib/lull/origin paris --address origin.example:7070 --valid 600
       for ten minutes";
 
 const REVOKE_EXAMPLES: &str = "\

@@ -15,7 +15,7 @@ Examples:
   lull publish public --origin /var/lib/lull/origin
       all replicas' files become those of the folder `public`, at once
   lull publish public --origin /var/lib/lull/origin --wait paris --wait london
-      and these two show them when it returns
+      and these two have them when it returns
   lull publish public --origin /var/lib/lull/origin --wait paris --timeout 30
       or it fails after half a minute; the state is made all the same
   lull publish docs --origin /var/lib/lull/origin --into manual/en
@@ -58,7 +58,9 @@ pub(crate) struct PublishArgs {
 
 #[derive(Debug, clap::Args)]
 struct Waiting {
-    /// Return when this replica shows it. May be repeated
+    /// Return when this replica has it: it shows the state, and the bodies of all that was changed for it are
+    /// there. Not those that nobody pushes, that others have overwritten since, or that --quota has no room
+    /// for. May be repeated
     #[arg(long, value_name = "NAME")]
     wait: Vec<String>,
     /// For how many seconds, at most [default: as long as it takes]

@@ -7,7 +7,7 @@ mod support;
 use std::collections::BTreeMap;
 use std::fs;
 use std::io::{Read, Write};
-use std::net::TcpStream;
+use std::net::{TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Mutex;
@@ -158,11 +158,11 @@ fn the_authority_is_replaced_in_two_steps() {
     let mut site = Site::new(&["paris", "london"], &[]);
     let (origin, oslo) = (site.path("origin"), site.path("oslo"));
     let rotate = |more: &[&str]| finish(lull(&["origin", "rotate", &origin]).args(more));
-    rotate(&["--finish"]).fails(1, "begin with that");
+    rotate(&["--finish"]).fails(1, "`lull origin rotate DIR` begins that");
     drop(site.replicas.remove("london"));
     let ticket = finish(&mut lull(&["origin", "ticket", &origin, "oslo"])).ok();
     assert!(rotate(&[]).ok().starts_with("there is a new authority"));
-    rotate(&[]).fails(1, "finish that first");
+    rotate(&[]).fails(1, "`lull origin rotate DIR --finish` ends that");
     support::eventually("paris has renewed", || {
         let mut command = lull(&["origin", "rotate", &origin, "--finish"]);
         let said = command.output().unwrap();
@@ -212,7 +212,7 @@ fn who_is_waited_for_is_known_before_anything_is_published() {
     fs::create_dir(&empty).unwrap();
     publish(&empty, &[]).fails(1, "say --delete-all");
     let late = publish(&empty, &["--delete-all", "--wait", "paris", "--timeout", "0.2"]);
-    late.fails(1, "not all of them show it after 0.2 s");
+    late.fails(1, "not all of them have it after 0.2 s");
     assert!(late.out.starts_with("state 2: 0 files put, "), "{late:?}");
     let back = finish(lull(&["rollback", "1", "--origin", &origin]).args([
         "--wait",
@@ -220,7 +220,7 @@ fn who_is_waited_for_is_known_before_anything_is_published() {
         "--timeout",
         "0.2",
     ]));
-    back.fails(1, "not all of them show it");
+    back.fails(1, "not all of them have it");
     assert_eq!(back.out, "state 3: as in state 1\n");
     let said = finish(&mut lull(&["status", &origin])).ok();
     for words in ["% of the objects there", "sent: ", "on demand", "not heard for", "its clock"] {
@@ -354,10 +354,14 @@ fn what_cannot_work_is_told_in_one_line() {
     let path = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
     let (there, none) = (path("origin"), path("none"));
     finish(&mut lull(&["origin", "init", &there])).ok();
+    let taken = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = taken.local_addr().unwrap().to_string();
     for (arguments, code, words) in [
         (&["origin", "init", &there][..], 1, "name another folder"),
         (&["origin", "run", &none, "--listen", "127.0.0.1:0"], 1, "no identity"),
         (&["origin", "run", &there, "--listen", "nowhere"], 1, "cannot listen on nowhere"),
+        (&["origin", "run", &there, "--listen", &address], 1, "end it or name another port"),
+        (&["origin", "run", &there, "--listen", "192.0.2.1:1"], 1, "has no such address"),
         (&["origin", "run", &there, "--listen", "a:1", "--http", "b:1"], 2, "--token-file"),
         (&["origin", "run", &there, "--listen", "a:1", "--cc", ""], 2, "1 to 15 characters"),
         (&["origin", "run", &there, "--listen", "a:1", "--cc", LONG], 2, "1 to 15 characters"),

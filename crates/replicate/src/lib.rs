@@ -60,6 +60,8 @@ pub mod token;
 pub mod types;
 #[cfg(feature = "watch")]
 pub mod watch;
+#[cfg(any(feature = "identity", feature = "store"))]
+mod ways;
 pub mod wire;
 
 #[cfg(feature = "simulate")]

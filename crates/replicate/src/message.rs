@@ -42,7 +42,7 @@ use crate::time::{LocalTime, WallTime};
 use crate::types::{Change, Digest, Incarnation, Position, ReplicaId, Sequence, Version};
 
 /// The version of the protocol that this code speaks.
-pub const PROTOCOL: u16 = 4;
+pub const PROTOCOL: u16 = 5;
 /// Paths in one message, at most.
 pub const MOST_PATHS: usize = 1_000;
 /// Changes in one message, at most: larger commits go in parts.
@@ -106,6 +106,8 @@ pub enum ToOrigin {
     /// How many speculative bodies of this connection are in the store so far, or were discarded, in
     /// the order in which they came.
     Taken(u64),
+    /// The same of the bodies that reads have asked for.
+    Fetched(u64),
     /// How often objects were read since the last report.
     Reads(Vec<(Path, u32)>),
     /// A read waits for this object.

@@ -22,6 +22,7 @@ use crate::fuse::{MountError, Mounted};
 use crate::http::{Blocked, OriginFace, ReplicaFace, Serving};
 #[cfg(feature = "watch")]
 use crate::watch::{WatchError, WatchEvent, Watched};
+use crate::ways;
 
 /// What is told of a daemon that runs.
 #[derive(Debug)]
@@ -131,7 +132,7 @@ pub enum ServiceError {
     #[error(transparent)]
     Daemon(#[from] DaemonError),
     /// The port cannot be listened on.
-    #[error("cannot listen on {address}")]
+    #[error("cannot listen on {address}{}", ways::of_address(source))]
     Listen {
         /// Which.
         address: String,

@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use rustls::pki_types::ServerName;
 use rustls::{CertificateError, ClientConfig};
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
@@ -117,13 +118,23 @@ fn is_another(error: &io::Error) -> bool {
 /// Connects to an origin.
 pub(crate) async fn dial(
     address: &str,
-    (config, name): (Arc<ClientConfig>, ServerName<'static>),
+    how: (Arc<ClientConfig>, ServerName<'static>),
     channel: Channel,
 ) -> Result<TlsStream<TcpStream>, LinkError> {
+    dial_through(address, how, channel, |tcp| tcp).await
+}
+
+/// The same, by what `through` makes of the connection: TLS is above that.
+pub(super) async fn dial_through<S: AsyncRead + AsyncWrite + Unpin>(
+    address: &str,
+    (config, name): (Arc<ClientConfig>, ServerName<'static>),
+    channel: Channel,
+    through: impl FnOnce(TcpStream) -> S,
+) -> Result<TlsStream<S>, LinkError> {
     soon(async {
         let tcp = TcpStream::connect(address).await?;
         prepare(&tcp)?;
-        let mut stream = TlsConnector::from(config).connect(name, tcp).await?;
+        let mut stream = TlsConnector::from(config).connect(name, through(tcp)).await?;
         ask(&mut stream, channel).await?;
         Ok(stream)
     })

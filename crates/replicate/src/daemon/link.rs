@@ -1,11 +1,13 @@
 //! One connection: TCP, prefaces, then frames.
 
+use core::pin::Pin;
+use core::task::{Context, Poll};
 use core::time::Duration;
-use std::io;
+use std::io::{self, IoSlice};
 
 use socket2::SockRef;
 use thiserror::Error;
-use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, ReadBuf};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 
@@ -118,6 +120,64 @@ async fn read_preface(stream: &mut (impl AsyncRead + Unpin)) -> Result<Preface, 
     }
 }
 
+/// A stream that tells each time that bytes come by it. It lies below TLS, which gives them out a record at a
+/// time: on a slow line one takes longer than anybody may be silent.
+pub(super) struct Heard<S, F> {
+    stream: S,
+    tell: F,
+}
+
+impl<S, F: Fn()> Heard<S, F> {
+    pub(super) fn new(stream: S, tell: F) -> Self {
+        Heard { stream, tell }
+    }
+}
+
+impl<S: AsyncRead + Unpin, F: Fn() + Unpin> AsyncRead for Heard<S, F> {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        to: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        let before = to.filled().len();
+        let read = Pin::new(&mut self.stream).poll_read(context, to);
+        if to.filled().len() > before {
+            (self.tell)();
+        }
+        read
+    }
+}
+
+impl<S: AsyncWrite + Unpin, F: Unpin> AsyncWrite for Heard<S, F> {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.stream).poll_write(context, bytes)
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        bytes: &[IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.stream).poll_write_vectored(context, bytes)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.stream.is_write_vectored()
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_flush(context)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_shutdown(context)
+    }
+}
+
 /// What comes in by a connection.
 #[derive(Debug)]
 pub(crate) struct Incoming<S, M> {
@@ -134,19 +194,30 @@ impl<S: AsyncRead + Unpin, M: Message> Incoming<S, M> {
     /// The next message. May be given up and asked for again: nothing is lost between.
     pub(crate) async fn next(&mut self) -> Result<Frame<M>, LinkError> {
         loop {
-            if let Some(frame) = self.frames.next()? {
+            if let Some(frame) = self.here()? {
                 return Ok(frame);
             }
-            let count = match self.stream.read(&mut self.chunk).await {
-                // Whoever is killed says no goodbye to TLS.
-                Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => 0,
-                other => other?,
-            };
-            if count == 0 {
-                return Err(LinkError::Closed);
-            }
-            self.frames.extend(&self.chunk[..count]);
+            self.more().await?;
         }
+    }
+
+    /// The next message, if all of it has come.
+    pub(super) fn here(&mut self) -> Result<Option<Frame<M>>, LinkError> {
+        Ok(self.frames.next()?)
+    }
+
+    /// Waits for more bytes; to be called when no whole message is left.
+    pub(super) async fn more(&mut self) -> Result<(), LinkError> {
+        let count = match self.stream.read(&mut self.chunk).await {
+            // Whoever is killed says no goodbye to TLS.
+            Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => 0,
+            other => other?,
+        };
+        if count == 0 {
+            return Err(LinkError::Closed);
+        }
+        self.frames.extend(&self.chunk[..count]);
+        Ok(())
     }
 }
 

@@ -56,6 +56,7 @@ pub(crate) use link::{Incoming, Outgoing};
 use crate::identity::{IdentityError, OtherOrigin, RotationError};
 use crate::message::NotEnrolled;
 use crate::store::{Done, Library, State, Store, StoreError, Worker};
+use crate::ways;
 
 /// Gives a store its threads, which tell the daemon what is done. They don't keep it.
 fn worker_of<D, S>(
@@ -154,7 +155,7 @@ pub enum DaemonError {
     #[error(transparent)]
     Identity(#[from] IdentityError),
     /// The address cannot be listened on.
-    #[error("cannot listen on {address}")]
+    #[error("cannot listen on {address}{}", ways::of_address(source))]
     Listen {
         /// Which.
         address: String,
@@ -186,7 +187,7 @@ pub enum DaemonError {
     #[error(transparent)]
     Rotation(#[from] RotationError),
     /// There is no replica of that name.
-    #[error("there is no replica `{0}`: `lull status` lists them")]
+    #[error("there is no replica `{0}`: `lull status DIR` lists them")]
     NoReplica(String),
     /// There is one, which shows nothing.
     #[error("replica `{0}` has not joined, or was revoked: it will show nothing")]

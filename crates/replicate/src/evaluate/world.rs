@@ -312,7 +312,7 @@ impl<'a> World<'a> {
                     let write = self.workload.writes[transaction.0 as usize];
                     self.tally.wrote(self.now, write.object, sequence);
                 }
-                origin::Event::Progress { .. } => {}
+                origin::Event::Progress { .. } | origin::Event::Arrived(_) => {}
                 // Nothing here fails, so nothing of that may happen.
                 event => panic!("the origin: {event:?}"),
             }

@@ -56,6 +56,8 @@ pub(super) enum Operation<'a> {
     /// The same of several inodes.
     ForgetMany(Vec<(u64, u64)>),
     Attributes,
+    /// Whether the inode may be used in these ways, by the bits of access(2).
+    Access(u32),
     Open,
     OpenFolder,
     Read(Range),
@@ -114,7 +116,7 @@ pub(super) fn parse(bytes: &[u8]) -> Option<Request<'_>> {
     let mut from = Fields(bytes);
     let (length, opcode) = (from.u32()?, from.u32()?);
     let (unique, node) = (from.u64()?, from.u64()?);
-    // Who asks is not looked at: the kernel itself compares permissions.
+    // Who asks is not looked at: what is here is for everybody.
     from.take::<16>()?;
     if length as usize != bytes.len() {
         return None;
@@ -135,6 +137,7 @@ pub(super) fn parse(bytes: &[u8]) -> Option<Request<'_>> {
         27 => Operation::OpenFolder,
         28 => Operation::ReadFolder(from.range()?),
         29 => Operation::CloseFolder(from.u64()?),
+        34 => Operation::Access(from.u32()?),
         36 => Operation::Interrupt(from.u64()?),
         38 => Operation::End,
         42 => {
@@ -173,6 +176,12 @@ pub(super) enum Kind {
 }
 
 impl Kind {
+    /// Whether everybody may use it in these ways, by the bits of access(2).
+    pub(super) fn allows(self, ways: u32) -> bool {
+        let everybody = self.mode() & 0o7;
+        ways & !everybody == 0
+    }
+
     fn mode(self) -> u32 {
         match self {
             Kind::Folder => FOLDER | 0o555,
@@ -319,6 +328,7 @@ mod tests {
             (2, numbers(&[5]), Operation::Forget(5)),
             (15, numbers(&[1, 2, 3, 4, 5]), Operation::Read(range)),
             (28, numbers(&[1, 2, 3, 4, 5]), Operation::ReadFolder(range)),
+            (34, vec![1, 0, 0, 0, 0, 0, 0, 0], Operation::Access(u32::from_ne_bytes([1, 0, 0, 0]))),
             (35, b"any".to_vec(), Operation::Write),
             (36, numbers(&[8]), Operation::Interrupt(8)),
             (42, numbers(&[2, 1, 2, 3, 4]), Operation::ForgetMany(vec![(1, 2), (3, 4)])),

@@ -133,13 +133,8 @@ impl Files {
                 let mut nodes = lock(&self.nodes);
                 all.into_iter().for_each(|(node, lookups)| nodes.forget(node, lookups));
             }
-            Operation::Attributes => {
-                let node = lock(&self.nodes).get(node);
-                match node.and_then(|node| self.attributes(&node)) {
-                    Some(attributes) => self.say(unique, &Answer::of_attributes(&attributes)),
-                    None => self.refuse(unique, Errno::ESTALE),
-                }
-            }
+            Operation::Attributes => self.stat(unique, node),
+            Operation::Access(ways) => self.access(unique, node, ways),
             Operation::Open => self.open(unique, node),
             Operation::OpenFolder => self.open_folder(unique, node),
             Operation::Read(range) => self.read(unique, range),
@@ -283,6 +278,46 @@ impl Files {
         if answer(&self.device, unique, Ok(entry.bytes())).is_err() {
             // Nobody was told, so nobody forgets.
             lock(&self.nodes).forget(node, 1);
+        }
+    }
+
+    /// A folder of the present state is there, and has its time, by that state: that is a read like any. The
+    /// kernel looks up no name of the root, nor of the folder that a process is in. A version never changes.
+    fn stat(self: &Arc<Self>, unique: u64, node: u64) {
+        let Some(node) = lock(&self.nodes).get(node) else {
+            return self.refuse(unique, Errno::ESTALE);
+        };
+        let Node::Folder(Place::Now(path)) = &node else {
+            return self.say_attributes(unique, &node);
+        };
+        let what = path.clone().map_or(What::Root, What::Entry);
+        self.ask(unique, what, move |this, outcome| match outcome {
+            Outcome::Entry(Entry::Folder) => this.say_attributes(unique, &node),
+            // It was, when its name was looked up.
+            _ => this.refuse(unique, Errno::ESTALE),
+        });
+    }
+
+    fn say_attributes(&self, unique: u64, node: &Node<Body>) {
+        match self.attributes(node) {
+            Some(attributes) => self.say(unique, &Answer::of_attributes(&attributes)),
+            None => self.refuse(unique, Errno::ESTALE),
+        }
+    }
+
+    /// Whoever asks may do what everybody may. It says nothing of a state, so it waits for nothing.
+    fn access(&self, unique: u64, node: u64, ways: u32) {
+        let kind = match lock(&self.nodes).get(node) {
+            Some(Node::Folder(_)) => Kind::Folder,
+            Some(Node::File(file)) => {
+                Kind::File { executable: file.version.content.metadata.executable }
+            }
+            None => return self.refuse(unique, Errno::ESTALE),
+        };
+        if kind.allows(ways) {
+            self.say(unique, &Answer::default());
+        } else {
+            self.refuse(unique, Errno::EACCES);
         }
     }
 

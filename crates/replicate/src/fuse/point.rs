@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 
 use nix::errno::Errno;
 use nix::mount::{MntFlags, MsFlags, mount, umount2};
+use nix::sys::statvfs::statvfs;
 use nix::unistd::{getegid, geteuid};
 use thiserror::Error;
 
@@ -79,10 +80,11 @@ impl Point {
     /// Mounts what speaks through the file that comes with it.
     pub(super) fn mount(path: &Path) -> Result<(Self, File), MountError> {
         let (path, device) = Self::check(path)?;
-        // The kernel compares permissions, and lets all users in: what is here anybody may read who
-        // may read the folder that it is mounted in.
+        // All users are let in: what is here anybody may read who may read the folder that it is mounted
+        // in. The kernel is not to compare permissions: it would ask for the attributes of each folder on
+        // the way, which is a read, and an earlier state is read without one.
         let options = format!(
-            "fd={},rootmode=40000,user_id={},group_id={},default_permissions,allow_other",
+            "fd={},rootmode=40000,user_id={},group_id={},allow_other",
             device.as_raw_fd(),
             geteuid(),
             getegid(),
@@ -144,7 +146,9 @@ fn prepare(path: &Path) -> Result<PathBuf, MountError> {
     };
     let whole = whole.map_err(failed)?;
     while let Some(kind) = mounted_at(&whole).map_err(failed)? {
-        match fs::metadata(&whole) {
+        // Of the file system, not of the folder: that would be a read of a replica that is mounted there, and
+        // may have to wait.
+        match statvfs(&whole).map_err(io::Error::from) {
             // Nobody answers for it any more.
             Err(error) if is_dead(&error) && kind == KIND => {
                 umount2(&whole, MntFlags::MNT_DETACH).map_err(|error| match error {

@@ -36,6 +36,11 @@ pub enum ClientError {
     /// Nobody listens there.
     #[error("nothing runs in `{}`: start it first", .0.display())]
     NotRunning(PathBuf),
+    /// Its socket is for somebody else.
+    #[error(
+        "only the user who runs what is in `{}` may say that: put `sudo -u USER` before it", .0.display()
+    )]
+    Rights(PathBuf),
     /// The daemon refuses, and says why.
     #[error("{0}")]
     Refused(String),
@@ -84,9 +89,9 @@ pub enum ClientError {
     /// Somebody else writes all the time.
     #[error("others write there all the time: try again")]
     Overtaken,
-    /// It is done, and replicas do not show it yet.
+    /// It is done, and replicas do not have it yet.
     #[error(
-        "state {} is made, and not all of them show it after {} s: they will when they are connected",
+        "state {} is made, and not all of them have it after {} s: they will when they are connected",
         sequence.0, limit.as_secs_f64()
     )]
     Late {
@@ -148,18 +153,23 @@ impl Client {
         Err(ClientError::Refused(String::from_utf8_lossy(&bytes).trim().to_owned()))
     }
 
+    fn not_reached(&self, error: io::Error) -> ClientError {
+        match error.kind() {
+            io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused => {
+                ClientError::NotRunning(self.folder.clone())
+            }
+            io::ErrorKind::PermissionDenied => ClientError::Rights(self.folder.clone()),
+            _ => ClientError::Connection(error),
+        }
+    }
+
     async fn exchange(
         &self,
         request: Request<Content>,
     ) -> Result<(StatusCode, Buffer), ClientError> {
         let failed = |error: hyper::Error| ClientError::Connection(io::Error::other(error));
         let stream = UnixStream::connect(socket(&self.folder)).await;
-        let stream = stream.map_err(|error| match error.kind() {
-            io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused => {
-                ClientError::NotRunning(self.folder.clone())
-            }
-            _ => ClientError::Connection(error),
-        })?;
+        let stream = stream.map_err(|error| self.not_reached(error))?;
         let (mut sender, connection) =
             handshake::<_, Content>(TokioIo::new(stream)).await.map_err(failed)?;
         let talking = async {
@@ -258,11 +268,11 @@ impl Client {
         self.order(&Order::Joined { names: names.to_vec() }).await.map(drop)
     }
 
-    /// Waits until these replicas show the state at `sequence`, or a later one: for `limit` at most, if that
-    /// has an end.
+    /// Waits until these replicas have the state at `sequence`: for `limit` at most, if that has an end. What
+    /// that means is told at [`OriginHandle::wait_for`](crate::daemon::OriginHandle::wait_for).
     ///
     /// # Errors
-    /// As for [`joined`](Client::joined), and if they do not show it by then.
+    /// As for [`joined`](Client::joined), and if they do not have it by then.
     pub async fn wait_for(
         &self,
         names: &[String],
@@ -538,6 +548,19 @@ mod tests {
     use std::fs;
 
     use super::*;
+
+    #[test]
+    fn who_may_not_ask_a_daemon_is_told_who_may() {
+        let client = Client::new("origin");
+        for (kind, words) in [
+            (io::ErrorKind::PermissionDenied, "put `sudo -u USER` before it"),
+            (io::ErrorKind::ConnectionRefused, "nothing runs in `origin`: start it first"),
+            (io::ErrorKind::NotFound, "nothing runs in `origin`: start it first"),
+        ] {
+            let told = client.not_reached(kind.into()).to_string();
+            assert!(told.contains(words), "{told}");
+        }
+    }
 
     #[tokio::test]
     async fn no_file_out_of_the_folder_is_sent_whatever_its_name_is() {

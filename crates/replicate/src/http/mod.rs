@@ -30,6 +30,7 @@ use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use lull_transport::descriptors;
+use socket2::SockRef;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, UnixListener};
 use tokio::sync::{Semaphore, watch};
@@ -51,6 +52,8 @@ const RESERVED: u64 = 256;
 const MOST: u64 = 16_384;
 /// For the head of a request.
 const HEAD: Duration = Duration::from_secs(10);
+/// Who takes nothing of an answer for so long is disconnected: it has a place that others may wait for.
+const UNTAKEN: Duration = Duration::from_secs(600);
 /// For what is under way when the face is to end.
 const DRAIN: Duration = Duration::from_secs(5);
 
@@ -62,7 +65,11 @@ pub(crate) trait Face: Send + Sync + 'static {
 
 /// Where requests come in.
 enum Listener {
-    Tcp(TcpListener),
+    Tcp {
+        listener: TcpListener,
+        /// Whoever takes nothing for so long is disconnected.
+        untaken: Duration,
+    },
     Unix(UnixListener),
 }
 
@@ -72,12 +79,16 @@ trait Stream: AsyncRead + AsyncWrite + Send + Unpin {}
 impl<S: AsyncRead + AsyncWrite + Send + Unpin> Stream for S {}
 
 impl Listener {
+    fn tcp(listener: TcpListener) -> Self {
+        Listener::Tcp { listener, untaken: UNTAKEN }
+    }
+
     /// Connections at a time, where a process may have so many descriptors; further ones wait. Of a port and
     /// a socket together they leave about a third.
     fn places(&self, descriptors: u64) -> usize {
         let free = descriptors.saturating_sub(RESERVED).max(64);
         let share = match self {
-            Listener::Tcp(_) => free / 2,
+            Listener::Tcp { .. } => free / 2,
             Listener::Unix(_) => free / 8,
         };
         share.min(MOST) as usize
@@ -85,9 +96,12 @@ impl Listener {
 
     async fn accept(&self) -> io::Result<Box<dyn Stream>> {
         match self {
-            Listener::Tcp(listener) => {
+            Listener::Tcp { listener, untaken } => {
                 let (tcp, _) = listener.accept().await?;
                 tcp.set_nodelay(true)?;
+                // Counted while nothing is acknowledged, and while the other side has no room for anything. A
+                // line however slow is neither.
+                SockRef::from(&tcp).set_tcp_user_timeout(Some(*untaken))?;
                 Ok(Box::new(tcp))
             }
             Listener::Unix(listener) => Ok(Box::new(listener.accept().await?.0)),
@@ -210,12 +224,16 @@ fn socket(folder: &FilePath) -> PathBuf {
 
 #[cfg(test)]
 mod tests {
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    use tokio::net::TcpStream;
+    use tokio::sync::mpsc;
+
     use super::*;
 
     #[tokio::test]
     async fn connections_leave_descriptors_for_everything_else() {
         let folder = tempfile::tempdir().unwrap();
-        let tcp = Listener::Tcp(TcpListener::bind("127.0.0.1:0").await.unwrap());
+        let tcp = Listener::tcp(TcpListener::bind("127.0.0.1:0").await.unwrap());
         let unix = Listener::Unix(UnixListener::bind(folder.path().join("socket")).unwrap());
         for descriptors in [256, 1_024, 4_096, 65_536, u64::MAX] {
             let (port, socket) = (tcp.places(descriptors), unix.places(descriptors));
@@ -224,5 +242,50 @@ mod tests {
             assert!(left >= 200_u64.min(descriptors / 3), "{descriptors}: {left} are left");
         }
         assert_eq!(tcp.places(u64::MAX) as u64, MOST);
+    }
+
+    /// Answers with as much as is taken; says when nobody takes any more.
+    struct Endless(mpsc::Sender<()>);
+
+    impl Face for Endless {
+        async fn answer(&self, _: Request<Incoming>) -> Response<Content> {
+            let (sender, pieces) = mpsc::channel(2);
+            let ended = self.0.clone();
+            tokio::spawn(async move {
+                while sender.send(Ok(vec![7; 65_536].into())).await.is_ok() {}
+                let _ = ended.send(()).await;
+            });
+            Response::new(Content::Pieces { pieces, left: None })
+        }
+    }
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn who_takes_nothing_of_an_answer_keeps_no_place_for_ever() {
+        let untaken = Duration::from_secs(2);
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let (ended, mut ends) = mpsc::channel(2);
+        let face = Arc::new(Endless(ended));
+        let serving = Serving::open(Listener::Tcp { listener, untaken }, face);
+        let ask = async || {
+            let mut client = TcpStream::connect(address).await.unwrap();
+            client.write_all(b"GET / HTTP/1.1\r\nhost: here\r\n\r\n").await.unwrap();
+            client
+        };
+        let _takes_nothing = ask().await;
+        // This one takes a little now and then.
+        let mut slow = ask().await;
+        let slowly = tokio::spawn(async move {
+            let mut bytes = vec![0; 1 << 20];
+            while slow.read_exact(&mut bytes).await.is_ok() {
+                tokio::time::sleep(Duration::from_millis(100)).await;
+            }
+        });
+        let end = timeout(Duration::from_secs(30), ends.recv()).await;
+        assert_eq!(end.expect("it keeps its place"), Some(()));
+        let other = timeout(2 * untaken, ends.recv()).await;
+        assert!(other.is_err() && !slowly.is_finished(), "who takes something keeps it");
+        slowly.abort();
+        drop(serving);
     }
 }

@@ -99,7 +99,7 @@ impl OriginFace {
         token: &str,
     ) -> Serving {
         let token = Some(blake3::hash(token.as_bytes()));
-        Serving::open(Listener::Tcp(listener), Arc::new(OriginFace { origin, address, token }))
+        Serving::open(Listener::tcp(listener), Arc::new(OriginFace { origin, address, token }))
     }
 
     /// Opens it as a socket in the origin's folder, for whoever may use that.

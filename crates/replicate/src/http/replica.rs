@@ -1,5 +1,8 @@
 //! What a replica answers.
 
+#[cfg(test)]
+mod tests;
+
 use std::io;
 use std::path::Path as FilePath;
 use std::sync::Arc;
@@ -18,6 +21,8 @@ use super::origin::local;
 use super::{Face, Listener, SESSION, Serving, document, figures, line, name_of};
 use crate::daemon::{Found, ReadError, ReplicaHandle};
 use crate::path::{Path, RESERVED};
+use crate::replica::{Answer, Request as Read, What};
+use crate::time::LocalTime;
 use crate::token::{Keyring, TokenError};
 use crate::types::{Metadata, Sequence, Version};
 use crate::wire::PIECE;
@@ -94,7 +99,7 @@ impl ReplicaFace {
         blocked: Blocked,
     ) -> Serving {
         let face = ReplicaFace { replica, blocked, shows };
-        Serving::open(Listener::Tcp(listener), Arc::new(face))
+        Serving::open(Listener::tcp(listener), Arc::new(face))
     }
 
     /// Opens it as a socket in the replica's folder, for whoever may use that.
@@ -157,9 +162,10 @@ impl ReplicaFace {
         if !is_head && known.is_none() {
             return Ok(None);
         }
-        let (at, version) = self.replica.entry(path, after, patience).await?;
-        let Some(version) = version else { return Ok(Some((at, None))) };
-        let mut response = self.head(&version, path);
+        let read = Read { what: What::Entry(path.clone()), after };
+        let Answer { at, outcome, reflects, .. } = self.replica.read(read, patience).await?;
+        let Some(version) = outcome.version() else { return Ok(Some((at, None))) };
+        let mut response = self.head(&version, path, reflects);
         if known.is_some_and(|tags| names(tags, &tag_of(&version))) {
             *response.status_mut() = StatusCode::NOT_MODIFIED;
             if !is_head {
@@ -209,8 +215,14 @@ impl ReplicaFace {
         response
     }
 
-    /// The head of a response that tells of a version.
-    fn head(&self, version: &Version, path: &Path) -> Response<Content> {
+    /// The head of a response that tells of a version, from a state that has whatever was acknowledged before
+    /// `reflects`.
+    fn head(
+        &self,
+        version: &Version,
+        path: &Path,
+        reflects: Option<LocalTime>,
+    ) -> Response<Content> {
         let mut response = Response::new(Content::none());
         let headers = response.headers_mut();
         let mut set = |name, text: &str| {
@@ -224,15 +236,17 @@ impl ReplicaFace {
         set(header::CACHE_CONTROL, "no-cache");
         set(header::ACCEPT_RANGES, "bytes");
         set(header::CONTENT_TYPE, kind_of(path));
-        if let Some(age) = self.replica.staleness() {
+        // It was read some time ago, if its body had to be looked for.
+        if let Some(reflects) = reflects {
+            let age = self.replica.now().local.since(reflects);
             set(header::AGE, &whole_seconds(age).to_string());
         }
         response
     }
 
-    fn found(&self, found: Found, path: &Path, request: &Request<Incoming>) -> Response<Content> {
+    fn found(&self, found: Found, path: &Path, request: &Request<impl Sized>) -> Response<Content> {
         let size = found.version.content.size.0;
-        let mut response = self.head(&found.version, path);
+        let mut response = self.head(&found.version, path, found.reflects);
         let asked = request.headers();
         let tag = tag_of(&found.version);
         let fresh = asked.get(header::IF_RANGE).is_none_or(|of| of.as_bytes() == tag.as_bytes());
@@ -286,6 +300,7 @@ impl Reading {
                     Ok(room) => room,
                     Err(_) => {
                         self.found.let_go();
+                        // Whoever takes nothing for much longer is disconnected.
                         sender.reserve().await
                     }
                 };
@@ -469,105 +484,6 @@ impl Face for ReplicaFace {
             Some("status") => document("application/json", figures::json(&status())),
             Some("metrics") => document(figures::PROMETHEUS, figures::of_replica(&status())),
             _ => line(StatusCode::NOT_FOUND, "here are /.lull/status and /.lull/metrics"),
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::token::TokenKey;
-
-    #[test]
-    fn a_range_is_what_the_rfc_says() {
-        for (text, expected) in [
-            ("bytes=0-0", Ranged::Part(0, 1)),
-            ("bytes=2-", Ranged::Part(2, 10)),
-            ("bytes=-3", Ranged::Part(7, 10)),
-            ("bytes=-30", Ranged::Part(0, 10)),
-            ("bytes=5-100", Ranged::Part(5, 10)),
-            ("bytes=10-", Ranged::Outside),
-            ("bytes=-0", Ranged::Outside),
-            ("bytes=5-4", Ranged::All),
-            ("bytes=0-1,3-4", Ranged::All),
-            ("lines=0-1", Ranged::All),
-            ("bytes=-", Ranged::All),
-            ("bytes=a-b", Ranged::All),
-        ] {
-            assert_eq!(ranged(text, 10), expected, "{text}");
-        }
-        assert_eq!(ranged("bytes=0-", 0), Ranged::Outside);
-    }
-
-    #[test]
-    fn an_age_is_not_less_than_the_staleness() {
-        for (ms, seconds) in [(0, 0), (1, 1), (999, 1), (1_000, 1), (1_001, 2)] {
-            assert_eq!(whole_seconds(Duration::from_millis(ms)), seconds, "{ms} ms");
-        }
-    }
-
-    #[test]
-    fn what_was_seen_comes_by_header_cookie_or_query() {
-        let ring = |byte| Keyring::new(TokenKey::new([byte; 32]), None);
-        let (ours, theirs) = (ring(1), ring(2));
-        let token = |at| ours.issue(Sequence(at));
-        let foreign = theirs.issue(Sequence(9));
-        let seen = |at, kept, foreign| Ok(Seen { at: Sequence(at), kept: Sequence(kept), foreign });
-        for (header, cookie, query, expected) in [
-            (None, None, None, seen(0, 0, false)),
-            (Some(token(3)), None, None, seen(3, 3, false)),
-            (None, Some(token(4)), None, seen(4, 4, false)),
-            (Some(token(3)), Some(token(4)), None, seen(4, 4, false)),
-            (None, None, Some(token(5)), seen(5, 0, false)),
-            (None, Some(token(6)), Some(token(5)), seen(6, 6, false)),
-            (None, Some(token(4)), Some(token(5)), seen(5, 4, false)),
-            (Some(foreign.clone()), None, None, Err(TokenError::Forged)),
-            (Some("7".to_owned()), Some(token(4)), None, Err(TokenError::Malformed)),
-            (None, Some(foreign.clone()), None, seen(0, 0, true)),
-            (Some(token(3)), Some(foreign.clone()), None, seen(3, 3, true)),
-            (None, None, Some(foreign), seen(0, 0, false)),
-        ] {
-            let uri = query.map_or("/a?b=1".to_owned(), |token| format!("/a?b=1&{COOKIE}={token}"));
-            let mut request = Request::builder().uri(uri);
-            if let Some(header) = header {
-                request = request.header(SESSION, header);
-            }
-            if let Some(cookie) = cookie {
-                request = request.header(header::COOKIE, format!("a=1; {COOKIE}={cookie}; b=3"));
-            }
-            let request = request.body(()).expect("a request");
-            assert_eq!(Seen::of(&request, &ours), expected, "{request:?}");
-        }
-        let request = Request::builder().header(SESSION, &b"\xff"[..]).body(());
-        let request = request.expect("a request");
-        assert_eq!(Seen::of(&request, &ours), Err(TokenError::Malformed));
-    }
-
-    #[test]
-    fn a_token_goes_along_to_another_replica_once() {
-        for (uri, token, expected) in [
-            ("/a/b", None, "http://other:1/a/b"),
-            ("/a/b?c=d", None, "http://other:1/a/b?c=d"),
-            ("/a/b", Some("new"), "http://other:1/a/b?lull-session=new"),
-            ("/a?c=d", Some("new"), "http://other:1/a?c=d&lull-session=new"),
-            ("/a?lull-session=old&c=d", Some("new"), "http://other:1/a?c=d&lull-session=new"),
-            ("/", Some("new"), "http://other:1/?lull-session=new"),
-        ] {
-            let other = Uri::from_static("http://other:1/");
-            assert_eq!(elsewhere(&other, &Uri::from_static(uri), token), expected);
-        }
-    }
-
-    #[test]
-    fn entity_tags_are_compared_weakly() {
-        for (tags, expected) in [
-            ("\"a\"", true),
-            ("W/\"a\"", true),
-            ("\"b\", \"a\"", true),
-            ("*", true),
-            ("\"b\"", false),
-        ] {
-            assert_eq!(names(&HeaderValue::from_static(tags), "\"a\""), expected, "{tags}");
         }
     }
 }

@@ -45,6 +45,7 @@ use thiserror::Error;
 use crate::message::NotEnrolled;
 use crate::time::WallTime;
 use crate::types::Digest;
+use crate::ways;
 
 pub use origin::{NotAdmitted, OriginIdentity, Peer, RotationError};
 pub use pinned::OtherOrigin;
@@ -69,7 +70,11 @@ pub(crate) fn exists(folder: &Path) -> bool {
 #[derive(Debug, Error)]
 pub enum IdentityError {
     /// There is none in the folder.
-    #[error("`{}` has no identity in it: make one, or join with a ticket", .0.display())]
+    #[error(
+        "`{}` has no identity in it: `lull origin init DIR` makes an origin, `lull replica join TICKET DIR` a \
+         replica",
+        .0.display()
+    )]
     Nothing(PathBuf),
     /// There is one already.
     #[error("`{}` has an identity in it already: name another folder", .0.display())]
@@ -85,7 +90,7 @@ pub enum IdentityError {
     #[error("`{}` is damaged: restore it from a backup, or begin anew", .0.display())]
     Damaged(PathBuf),
     /// The file cannot be read or written.
-    #[error("`{}` cannot be used", path.display())]
+    #[error("`{}` cannot be used{}", path.display(), ways::of_file(source))]
     File {
         /// The file.
         path: PathBuf,

@@ -116,10 +116,10 @@ pub enum NotAdmitted {
 #[derive(Debug, Error)]
 pub enum RotationError {
     /// It is being changed already.
-    #[error("the authority is being changed already: finish that first")]
+    #[error("the authority is being changed already: `lull origin rotate DIR --finish` ends that")]
     UnderWay,
     /// It is not being changed.
-    #[error("the authority is not being changed: begin with that")]
+    #[error("the authority is not being changed: `lull origin rotate DIR` begins that")]
     NotBegun,
     /// Replicas that have not renewed their certificates would be shut out.
     #[error(

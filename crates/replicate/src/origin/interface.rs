@@ -8,11 +8,12 @@ use super::bodies::HoldId;
 use super::image::Append;
 use super::strategy::Strategy;
 use super::transaction::{CaseClashes, Refused, TransactionId};
-use crate::message::Refusal;
+use crate::message::{MOST_CHANGES, Refusal};
 use crate::path::Path;
 use crate::shelf::BodyEffect;
 use crate::time::Drift;
-use crate::types::{Digest, DiskFull, ReplicaId, Sequence};
+use crate::types::{Change, Digest, DiskFull, ReplicaId, Sequence};
+use crate::wire::length_of;
 
 /// What an origin is told once.
 #[derive(Clone, Copy, Debug)]
@@ -36,6 +37,9 @@ pub struct Config {
     /// Changes in one message, at most: larger commits go in parts. Never above
     /// [`MOST_CHANGES`](crate::message::MOST_CHANGES).
     pub part: usize,
+    /// Bytes of them on the wire, at most, unless one takes more: what a slow line is to carry before
+    /// anything else is said.
+    pub part_bytes: Bytes,
     /// Time between heartbeats.
     pub heartbeat: Duration,
     /// Which bodies are pushed, and how.
@@ -65,6 +69,7 @@ impl Default for Config {
             batch: 256,
             queue: 4_096,
             part: 512,
+            part_bytes: Bytes(16 * 1024),
             heartbeat: Duration::from_secs(1),
             strategy: Strategy::default(),
             under_way: 16,
@@ -74,6 +79,19 @@ impl Default for Config {
             // The most that NTP slews by (RFC 5905's reference implementation: 500 ppm).
             slew: Drift(500),
         }
+    }
+}
+
+impl Config {
+    /// How many of these changes go in one message.
+    pub(super) fn first_part(&self, changes: &[Change]) -> usize {
+        let mut bytes = 0;
+        let fits = changes.iter().take(self.part.clamp(1, MOST_CHANGES)).take_while(|change| {
+            bytes += length_of(change) as u64;
+            bytes <= self.part_bytes.0
+        });
+        // Whatever it takes, one is.
+        fits.count().max(1).min(changes.len())
     }
 }
 
@@ -117,6 +135,9 @@ pub enum Event {
         /// Up to where.
         committed: Sequence,
     },
+    /// More bodies are at a replica, or it is known by now which ones are: ask
+    /// [`Origin::arrived`](super::Origin::arrived).
+    Arrived(ReplicaId),
     /// A replica is not talked to. The message that says so is still to be sent.
     Turned {
         /// Which.

@@ -3,6 +3,7 @@
 //! Calls say what has happened, `handle_…`; what is to be done is asked for, `poll_…`, until there
 //! is nothing more. See [`Origin`] for the order.
 
+mod arrivals;
 mod bodies;
 mod case;
 mod history;
@@ -25,9 +26,7 @@ use lull_cc::Bytes;
 
 use crate::faults::{Fault, Faults};
 use crate::merkle::MerkleTree;
-use crate::message::{
-    Frame, MOST_CHANGES, PROTOCOL, Refusal, Report, Session, Start, ToOrigin, ToReplica,
-};
+use crate::message::{Frame, PROTOCOL, Refusal, Report, Session, Start, ToOrigin, ToReplica};
 use crate::path::Path;
 use crate::shelf::Shelf;
 use crate::time::{LocalTime, Reading, SlewedClock};
@@ -180,7 +179,8 @@ impl<P: Clone> Origin<P> {
     }
 
     /// Up to where a replica has said that it answers reads, and whether it is connected; none if
-    /// it has never come in this life of the origin.
+    /// it has never come in this life of the origin. Bodies may be missing there, see
+    /// [`arrived`](Origin::arrived).
     pub fn progress(&self, replica: ReplicaId) -> Option<(Sequence, bool)> {
         self.peers.get(&replica).map(|peer| (peer.committed, peer.link.is_some()))
     }
@@ -229,30 +229,27 @@ impl<P: Clone> Origin<P> {
             self.counters.stale_frames += 1;
             return;
         };
+        let mut accounts = matches!(frame.message, ToOrigin::Taken(_) | ToOrigin::Fetched(_));
         let fine = match frame.message {
             ToOrigin::Hello { .. } => false,
             ToOrigin::Ping { sent } => {
                 // Answered at once: a replica of a small Δ asks more often than others.
                 (link.echo, link.heartbeat_at) = (Some(sent), link.heartbeat_at.min(now.local));
+                // What it lacks it has said before.
+                accounts = matches!(link.phase, Phase::Streaming) && !link.accounted;
+                link.accounted |= accounts;
                 true
             }
             ToOrigin::Ack(committed) => self.acknowledged(replica, committed),
-            ToOrigin::Taken(count) => {
-                let new = count.saturating_sub(link.taken);
-                let known = new <= link.under_way.len() as u64;
-                for _ in 0..new.min(link.under_way.len() as u64) {
-                    link.under_way.pop_front();
-                }
-                link.taken = count;
-                known
-            }
+            ToOrigin::Taken(count) => link.pushed.confirm(count),
+            ToOrigin::Fetched(count) => link.fetched.confirm(count),
             ToOrigin::Reads(counts) => {
                 self.read(now, counts);
                 true
             }
             ToOrigin::Demand(path) => {
                 link.demands.push_back(path);
-                link.demands.len() <= self.config.demands
+                link.demands.len() + link.fetched.len() <= self.config.demands
             }
             ToOrigin::Lacking(paths) => {
                 self.lacking(replica, &paths);
@@ -270,6 +267,7 @@ impl<P: Clone> Origin<P> {
                     link.phase = Phase::Streaming;
                     link.cursor = sequence;
                     link.part = 0;
+                    link.accounted = false;
                     true
                 }
                 // An older snapshot, whose replacement is on its way there.
@@ -280,6 +278,8 @@ impl<P: Clone> Origin<P> {
         if !fine {
             self.disconnect(replica);
             self.events.push_back(Event::Close(replica));
+        } else if accounts {
+            self.events.push_back(Event::Arrived(replica));
         }
     }
 
@@ -304,10 +304,11 @@ impl<P: Clone> Origin<P> {
     fn disconnect(&mut self, replica: ReplicaId) {
         let Some(peer) = self.peers.get_mut(&replica) else { return };
         let Some(link) = peer.link.take() else { return };
+        peer.accounted = link.accounted;
         // What was under way may not have come there. A body is the current one when it leaves,
         // so the object waits again, whichever version it has by then.
-        for (path, _) in link.under_way {
-            if let Some(ranked) = self.objects.get(&path) {
+        for path in link.pushed.paths().chain(link.fetched.paths()) {
+            if let Some(ranked) = self.objects.get(path) {
                 peer.waiting.insert(ranked.place);
             }
         }
@@ -329,7 +330,9 @@ impl<P: Clone> Origin<P> {
             self.counters.stale_frames += 1;
             return;
         }
-        let first = core::mem::replace(&mut peer.newest, number) == Default::default();
+        let before = core::mem::replace(&mut peer.newest, number);
+        // Bodies that had come before what they belong to are gone with the replica's life.
+        let first = before == Default::default() || before.0 != number.0;
         self.disconnect(replica);
         let session = Session { origin: self.image.incarnation, ..session };
         let verdict = if protocol == PROTOCOL {
@@ -491,7 +494,7 @@ impl<P: Clone> Origin<P> {
             return Some(link.frame(ToReplica::Welcome { start, eager }));
         };
         let commit = &entry.commit;
-        let end = commit.changes.len().min(link.part + self.config.part.clamp(1, MOST_CHANGES));
+        let end = link.part + self.config.first_part(&commit.changes[link.part..]);
         let more = end < commit.changes.len();
         let message = ToReplica::Invalidation {
             sequence: commit.sequence,

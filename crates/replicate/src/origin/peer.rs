@@ -3,6 +3,7 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
+use super::arrivals::UnderWay;
 use super::queue::Waiting;
 use crate::merkle::MerkleTree;
 use crate::message::{Ask, Frame, Refusal, Report, Session, Start, ToReplica, Tree};
@@ -71,9 +72,11 @@ pub(crate) struct Link {
     /// next one that were looked at. Only of strategies that push in order.
     pub(crate) bodies: Sequence,
     pub(crate) body: usize,
-    /// Speculative bodies that were handed out, the oldest first, and how many came there.
-    pub(crate) under_way: VecDeque<(Path, Sequence)>,
-    pub(crate) taken: u64,
+    /// Speculative bodies that were handed out, and those that reads wait for there.
+    pub(crate) pushed: UnderWay,
+    pub(crate) fetched: UnderWay,
+    /// It has said which bodies it lacks, if any that are not known to wait.
+    pub(crate) accounted: bool,
 }
 
 impl Link {
@@ -90,8 +93,9 @@ impl Link {
             echo: None,
             heartbeat_at: now,
             demands: VecDeque::new(),
-            under_way: VecDeque::new(),
-            taken: 0,
+            pushed: UnderWay::default(),
+            fetched: UnderWay::default(),
+            accounted: false,
         }
     }
 
@@ -99,6 +103,7 @@ impl Link {
     pub(crate) fn restart(&mut self, phase: Phase, cursor: Sequence) {
         (self.phase, self.cursor, self.part) = (phase, cursor, 0);
         (self.bodies, self.body) = (cursor, 0);
+        self.accounted = false;
     }
 
     pub(crate) fn frame(&self, message: ToReplica) -> Frame<ToReplica> {
@@ -146,6 +151,8 @@ pub(crate) struct Peer {
     pub(crate) refused: Option<(Session, Refusal)>,
     /// Bodies that wait. Kept while it is away; lost when the origin crashes (SSR §6.2.3.1).
     pub(crate) waiting: Waiting,
+    /// Of its last connection: it had said which bodies it lacks.
+    pub(crate) accounted: bool,
     /// Up to where it has said that it answers reads.
     pub(crate) committed: Sequence,
     /// How it was, and when it said so.

@@ -32,6 +32,8 @@ impl<P: Clone> Origin<P> {
         if let Some(ranked) = self.objects.get(&path) {
             peer.waiting.remove(ranked.place);
         }
+        // It is confirmed as well if there is no such object.
+        link.fetched.add(path.clone(), version.map_or(at, |version| version.sequence));
         self.counters.demands += 1;
         // Whoever reads it hears so at once, and others there need not wait behind that read.
         let lost = version.is_some_and(|version| self.shelf.is_lost(&version.content.digest));
@@ -47,7 +49,7 @@ impl<P: Clone> Origin<P> {
     /// [`poll_control`](Origin::poll_control) goes on when the replica has it.
     pub fn poll_speculative(&mut self, replica: ReplicaId) -> Option<Frame<BodyHeader>> {
         let link = self.peers.get(&replica)?.link.as_ref()?;
-        if link.greeting.is_some() || link.under_way.len() >= self.config.under_way {
+        if link.greeting.is_some() || link.pushed.len() >= self.config.under_way {
             return None;
         }
         let (path, version) = match self.next_in_order(replica) {
@@ -59,7 +61,7 @@ impl<P: Clone> Origin<P> {
         };
         let at = self.last().sequence;
         let link = self.peers.get_mut(&replica)?.link.as_mut()?;
-        link.under_way.push_back((path.clone(), version.sequence));
+        link.pushed.add(path.clone(), version.sequence);
         self.counters.pushed += 1;
         let message = BodyHeader { path, version: Some(version), at, demand: false, lost: false };
         Some(Frame { session: link.session, message })
@@ -124,7 +126,7 @@ impl<P: Clone> Origin<P> {
         let link = self.peers.get(&replica).and_then(|peer| peer.link.as_ref());
         link.is_some_and(|link| {
             let next = link.cursor.next();
-            let is_under_way = || link.under_way.iter().any(|(_, sequence)| *sequence == next);
+            let is_under_way = || link.pushed.has_of(next);
             link.part == 0 && (link.bodies < next || is_under_way())
         })
     }
@@ -184,7 +186,7 @@ impl<P: Clone> Origin<P> {
 }
 
 /// What is known of a version's object. One that was deleted is read no more.
-fn demand(ranked: Option<&Ranked>, version: Version) -> Demand {
+pub(super) fn demand(ranked: Option<&Ranked>, version: Version) -> Demand {
     let (reads, writes) = ranked.map_or((0, 1), |ranked| ranked.reads.together(ranked.writes));
     Demand { reads, writes, size: version.content.size }
 }

@@ -76,6 +76,10 @@ struct Bits {
 }
 
 impl Bits {
+    fn has(&self, at: u32) -> bool {
+        self.words.get((at / WORD) as usize).is_some_and(|bits| bits & 1 << (at % WORD) != 0)
+    }
+
     /// Whether the bit was clear.
     fn set(&mut self, at: u32) -> bool {
         let word = (at / WORD) as usize;
@@ -126,6 +130,10 @@ impl Waiting {
         let new = self.bits.entry(place.priority).or_default().set(place.slot);
         self.count += u64::from(new);
         new
+    }
+
+    pub(crate) fn has(&self, place: Place) -> bool {
+        self.bits.get(&place.priority).is_some_and(|bits| bits.has(place.slot))
     }
 
     pub(crate) fn remove(&mut self, place: Place) -> bool {
@@ -191,6 +199,7 @@ mod tests {
             for step in steps {
                 match step {
                     Step::Wait(object) => {
+                        prop_assert_eq!(waiting.has(places[object]), model.contains(&object));
                         let new = model.insert(object);
                         prop_assert_eq!(waiting.insert(places[object]), new);
                     }

@@ -4,9 +4,11 @@ use crate::message::{Ask, BodyHeader, Tree};
 use crate::time::WallTime;
 use crate::types::{Content, DiskFull, Incarnation, Metadata, Payload};
 
+mod arrivals;
 mod history;
 mod holds;
 mod lost;
+mod parts;
 mod reports;
 mod resync;
 mod rollback;
@@ -99,8 +101,10 @@ impl Bench {
         }
     }
 
+    /// All but that more bodies may be at a replica.
     fn events(&mut self) -> Vec<Event> {
-        core::iter::from_fn(|| self.origin.poll_event()).collect()
+        let all = core::iter::from_fn(|| self.origin.poll_event());
+        all.filter(|event| !matches!(event, Event::Arrived(_))).collect()
     }
 
     /// Writes, and lets it become durable.
@@ -465,6 +469,7 @@ fn nonsense_ends_the_connection() {
     for (message, what) in [
         (ToOrigin::Ack(Sequence(9)), "more than there is"),
         (ToOrigin::Taken(7), "more than was sent"),
+        (ToOrigin::Fetched(7), "more than was asked for"),
         (ToOrigin::Resynced(Sequence(0)), "nobody compares trees"),
         (ToOrigin::Ask { of: Sequence(0), part: Ask::Branches }, "nobody compares trees"),
     ] {
@@ -494,23 +499,6 @@ fn a_hello_that_comes_late_does_not_end_its_successor() {
     bench.connection += 1;
     bench.committed("a1");
     assert_eq!(sequences(&bench.told()), [1]);
-}
-
-#[test]
-fn large_commits_go_in_parts() {
-    let mut bench = Bench::new(Config { part: 2, ..Config::default() });
-    bench.hello(Some(bench.origin.last()));
-    bench.told();
-    bench.committed("a1 b2 c3 d4 e5");
-    let told = bench.told();
-    let parts: Vec<_> = told
-        .iter()
-        .filter_map(|message| match message {
-            ToReplica::Invalidation { changes, more, .. } => Some((changes.len(), *more)),
-            _ => None,
-        })
-        .collect();
-    assert_eq!(parts, [(2, true), (2, true), (1, false)]);
 }
 
 #[test]

@@ -16,8 +16,7 @@ impl<P: Clone> Replica<P> {
         self.disconnect();
         self.connection += 1;
         self.link = Link::Greeting;
-        self.taken = 0;
-        self.arrived.clear();
+        (self.pushed, self.fetched) = Default::default();
         self.heard = now.local;
         self.left = self.shelf.coming().copied().collect();
         self.silent = true;
@@ -77,6 +76,14 @@ impl<P: Clone> Replica<P> {
         self.disconnect();
         self.events.push_back(Event::Close);
         self.wake(now);
+    }
+
+    /// Bytes of the control channel had come by then. A part of a message is no silence either, however long
+    /// the rest of it takes.
+    pub fn handle_heard(&mut self, at: LocalTime) {
+        if matches!(self.link, Link::Greeting | Link::Connected(_)) {
+            self.heard = self.heard.max(at);
+        }
     }
 
     /// When the origin has been silent for too long; none while it has nothing to say: in a re-sync it
@@ -189,11 +196,10 @@ impl<P: Clone> Replica<P> {
         if new_life {
             self.lease.forget_skew();
         }
-        if self.taken > 0 {
-            self.outbox.push_back(ToOrigin::Taken(self.taken));
+        // A speculative body may have come before.
+        if self.pushed.done() > 0 {
+            self.outbox.push_back(ToOrigin::Taken(self.pushed.done()));
         }
-        (self.ping_at, self.report_at) = (now.local, now.local);
-        self.handle_link_timeout(now);
         match start {
             Start::Log => {
                 if new_life {
@@ -207,6 +213,9 @@ impl<P: Clone> Replica<P> {
                 self.begin_resync(now, position, stamp, root);
             }
         }
+        // Behind what is lacking here: by a ping the origin knows that this was said.
+        (self.ping_at, self.report_at) = (now.local, now.local);
+        self.handle_link_timeout(now);
         // The smaller Δ counts again: what is overdue by it comes before any read (§6.2.2).
         let waited = self.buffer.iter().filter(|one| one.waited && !self.comes_at_once(one));
         let overdue = waited.filter(|one| self.is_due(one, now.local));

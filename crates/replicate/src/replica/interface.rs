@@ -29,7 +29,7 @@ pub struct Config {
     pub order: Order,
     /// Time between pings.
     pub ping: Duration,
-    /// Without a message from the origin for so long the connection is given up.
+    /// Without a byte from the origin on the control channel for so long the connection is given up.
     pub silence: Duration,
     /// How long a body that was overwritten can still be fetched.
     pub grace: Duration,

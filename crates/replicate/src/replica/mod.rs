@@ -4,6 +4,7 @@
 //! Calls say what has happened, `handle_…`; what is to be done is asked for, `poll_…`, until there
 //! is nothing more. See [`Replica`] for the order.
 
+mod arrivals;
 mod connection;
 mod demands;
 mod history;
@@ -32,6 +33,7 @@ use crate::shelf::Shelf;
 use crate::time::{LocalTime, Reading, WallTime};
 use crate::types::{Change, Digest, DiskFull, Incarnation, Position, Sequence, Version};
 
+use arrivals::Arrivals;
 use demands::Demands;
 use history::History;
 pub use history::Holding;
@@ -151,10 +153,9 @@ pub struct Replica<P> {
     origin: Option<Incarnation>,
     /// Whether it wants invalidations applied as they come.
     eager: bool,
-    /// Speculative bodies of this connection that are in the store, or were discarded.
-    taken: u64,
-    /// Those behind them, in the order in which they came, until the store has the first.
-    arrived: VecDeque<Option<Digest>>,
+    /// Speculative bodies of this connection, and those that it was asked for.
+    pushed: Arrivals,
+    fetched: Arrivals,
     /// Bodies of earlier connections that are in memory until the store has them: only then hello is said,
     /// because the origin sends as many again.
     left: BTreeSet<Digest>,
@@ -234,8 +235,8 @@ impl<P: Clone> Replica<P> {
             connection: 0,
             origin: None,
             eager: false,
-            taken: 0,
-            arrived: VecDeque::new(),
+            pushed: Arrivals::default(),
+            fetched: Arrivals::default(),
             left: BTreeSet::new(),
             silent: false,
             heard: now.local,
@@ -331,11 +332,13 @@ impl<P: Clone> Replica<P> {
     /// How stale the state may be at most; none if nothing is known since the start. What was told of and
     /// waits, for its body or for the disk, is not in it.
     pub fn staleness(&self, now: LocalTime) -> Option<Duration> {
-        let mut reflects = self.lease.covered()?;
-        if let Some(front) = self.buffer.front() {
-            reflects = reflects.min(front.said?);
-        }
-        Some(now.since(reflects))
+        self.reflects().map(|reflects| now.since(reflects))
+    }
+
+    /// Whatever was acknowledged before then is in the state.
+    fn reflects(&self) -> Option<LocalTime> {
+        let reflects = self.lease.covered()?;
+        self.buffer.front().map_or(Some(reflects), |front| Some(reflects.min(front.said?)))
     }
 
     /// For how long the loss of a connection at `since` has been masked by now: reads were answered under

@@ -24,6 +24,8 @@ pub enum What {
     Version(Path, Version),
     /// What is under a name. Needs no body.
     Entry(Path),
+    /// That there is the root, which has no name: a folder, and of which state it is.
+    Root,
     /// What is in a folder, without what is in folders of it; the root is the empty text. One read
     /// of all these names, which needs no bodies.
     Names(String),
@@ -67,6 +69,18 @@ pub enum Outcome {
     Folder(Vec<(Path, Version)>),
 }
 
+impl Outcome {
+    /// The version, if it is that of an object.
+    pub fn version(&self) -> Option<Version> {
+        match self {
+            Outcome::Object(version)
+            | Outcome::Lost(version)
+            | Outcome::Entry(Entry::File(version)) => Some(*version),
+            _ => None,
+        }
+    }
+}
+
 /// A read that was answered.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Answer {
@@ -76,6 +90,9 @@ pub struct Answer {
     pub at: Sequence,
     /// What it gets.
     pub outcome: Outcome,
+    /// Whatever was acknowledged before then, by this machine's clock for intervals, is in that state: how stale
+    /// the answer is at most follows from when it is looked at.
+    pub reflects: Option<LocalTime>,
 }
 
 /// Why a read waits. Whoever serves it may as well give an error, or name another replica
@@ -198,7 +215,8 @@ impl<P: Clone> Replica<P> {
             *self.reads.entry(path.clone()).or_default() += 1;
             self.touch(path);
         }
-        self.answers.push_back(Answer { id, at: self.position(), outcome });
+        let (at, reflects) = (self.position(), self.reflects());
+        self.answers.push_back(Answer { id, at, outcome, reflects });
     }
 
     /// Somebody has asked whether what he has of an object is still current, and it is: that is a read of
@@ -235,6 +253,7 @@ impl<P: Clone> Replica<P> {
                 Ok(Outcome::Folder(within.collect()))
             }
             What::Entry(path) => Ok(View::present(&self.image.objects).entry(path)),
+            What::Root => Ok(Outcome::Entry(Entry::Folder)),
             What::Names(folder) => Ok(View::present(&self.image.objects).names(folder)),
             What::Version(path, version) => {
                 match self.image.objects.get(path).copied() {

@@ -78,10 +78,12 @@ impl<P: Clone> Replica<P> {
             return;
         }
         let BodyHeader { path, version, at, demand, lost } = frame.message;
+        let digest = version.map(|version| version.content.digest);
         if demand {
             self.demands.remove(&path);
+            self.fetched.add(digest);
         } else {
-            self.arrived.push_back(version.map(|version| version.content.digest));
+            self.pushed.add(digest);
         }
         let committed = self.position();
         if payload.is_err() {
@@ -145,14 +147,10 @@ impl<P: Clone> Replica<P> {
     /// Counts the bodies that are in the store, or were discarded. The origin pushes no more than a few
     /// beyond these, so however slow this disk is, no more of them are in memory.
     pub(super) fn tell_taken(&mut self) {
-        let before = self.taken;
-        let shelf = &self.shelf;
-        let is_done = |digest: &mut Option<Digest>| digest.is_none_or(|one| !shelf.is_coming(&one));
-        while self.arrived.pop_front_if(is_done).is_some() {
-            self.taken += 1;
-        }
-        if self.taken > before && self.is_connected() {
-            self.outbox.push_back(ToOrigin::Taken(self.taken));
+        let (pushed, fetched) = (self.pushed.look(&self.shelf), self.fetched.look(&self.shelf));
+        if self.is_connected() {
+            self.outbox.extend(pushed.map(ToOrigin::Taken));
+            self.outbox.extend(fetched.map(ToOrigin::Fetched));
         }
     }
 

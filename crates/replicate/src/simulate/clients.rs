@@ -184,6 +184,7 @@ impl Clients {
                 self.holds.remove(id);
             }
             origin::Event::Progress { .. }
+            | origin::Event::Arrived(_)
             | origin::Event::Held { .. }
             | origin::Event::Turned { .. }
             | origin::Event::Close(_)

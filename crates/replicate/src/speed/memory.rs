@@ -165,7 +165,7 @@ async fn write(settings: &Settings, handle: &OriginHandle) -> Result<(), SpeedEr
 }
 
 async fn wait(handle: &OriginHandle, names: &[String], at: u64) -> Result<(), SpeedError> {
-    let reached = timeout(STILL, handle.wait_for(names, Sequence(at))).await;
+    let reached = timeout(STILL, handle.wait_for_state(names, Sequence(at))).await;
     Ok(reached.map_err(|_| late("what was written at all replicas"))??)
 }
 

@@ -39,6 +39,7 @@ use thiserror::Error;
 
 use crate::shelf::BodyEffect;
 use crate::types::{Digest, DiskFull, Payload};
+use crate::ways;
 
 #[cfg(feature = "simulate")]
 pub(crate) use bodies::name_of;
@@ -102,7 +103,11 @@ pub enum Done {
 #[derive(Debug, Error)]
 pub enum StoreError {
     /// There is no store in the folder.
-    #[error("`{}` has no store in it: make one first", .0.display())]
+    #[error(
+        "`{}` has no store in it: `lull origin init DIR` makes an origin, `lull replica join TICKET DIR` a \
+         replica",
+        .0.display()
+    )]
     Nothing(PathBuf),
     /// There is one already.
     #[error("`{}` has a store in it already: name another folder", .0.display())]
@@ -137,7 +142,7 @@ pub enum StoreError {
     #[error("the folder of bodies failed: start again from what is on the disk")]
     Bodies(#[from] object_store::Error),
     /// The folder cannot be used.
-    #[error("`{}` cannot be used", path.display())]
+    #[error("`{}` cannot be used{}", path.display(), ways::of_file(source))]
     Folder {
         /// The folder.
         path: PathBuf,

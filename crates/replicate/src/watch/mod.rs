@@ -89,8 +89,8 @@ pub enum WatchEvent {
     Lost,
     /// There is nothing in it.
     #[error(
-        "`{}` has no files, so nothing is deleted for that: is its disk mounted? If it is meant, lull \
-         publish it", .0.display()
+        "`{}` has no files, so nothing is deleted for that: is its disk mounted? If it is meant, say \
+         `lull publish FOLDER --origin DIR --delete-all`", .0.display()
     )]
     Empty(PathBuf),
     /// The origin does not take it now.

@@ -30,6 +30,13 @@ const ENTRIES: (&str, usize) = ("entries", LONGEST_TO_REPLICA);
 const PATH: usize = 2 + 1;
 const CHANGE: usize = PATH + 1;
 const ENTRY: usize = PATH + 57;
+/// Those of a content.
+const CONTENT: usize = 49;
+
+/// The bytes of a change in an invalidation.
+pub(crate) fn length_of(change: &Change) -> usize {
+    2 + change.path.as_str().len() + 1 + change.content.map_or(0, |_| CONTENT)
+}
 
 mod kind {
     pub(super) const HELLO: u8 = 0x01;
@@ -44,6 +51,7 @@ mod kind {
     pub(super) const ASK_ENTRIES: u8 = 0x0a;
     pub(super) const RESYNCED: u8 = 0x0b;
     pub(super) const REPORT: u8 = 0x0c;
+    pub(super) const FETCHED: u8 = 0x0d;
     pub(super) const WELCOME_LOG: u8 = 0x41;
     pub(super) const WELCOME_RESYNC: u8 = 0x42;
     pub(super) const REFUSED: u8 = 0x43;
@@ -72,6 +80,7 @@ impl Coded for ToOrigin {
             ToOrigin::Ask { part: Ask::Entries(_), .. } => kind::ASK_ENTRIES,
             ToOrigin::Resynced(_) => kind::RESYNCED,
             ToOrigin::Report(_) => kind::REPORT,
+            ToOrigin::Fetched(_) => kind::FETCHED,
         }
     }
 
@@ -88,7 +97,7 @@ impl Coded for ToOrigin {
             }
             ToOrigin::Ping { sent } => to.local(*sent),
             ToOrigin::Ack(sequence) | ToOrigin::Resynced(sequence) => to.sequence(*sequence),
-            ToOrigin::Taken(count) => to.u64(*count),
+            ToOrigin::Taken(count) | ToOrigin::Fetched(count) => to.u64(*count),
             ToOrigin::Reads(counts) => {
                 return to.list(PATHS, counts, |to, (path, count)| {
                     to.path(path);
@@ -135,6 +144,7 @@ impl Coded for ToOrigin {
             }
             kind::RESYNCED => ToOrigin::Resynced(from.sequence("sequence")?),
             kind::REPORT => ToOrigin::Report(read_report(from)?),
+            kind::FETCHED => ToOrigin::Fetched(from.u64("count")?),
             other => return Err(WireError::Kind(other)),
         })
     }

@@ -74,6 +74,7 @@ fn to_origin() -> impl Strategy<Value = ToOrigin> {
         local().prop_map(|sent| ToOrigin::Ping { sent }),
         sequence().prop_map(ToOrigin::Ack),
         any::<u64>().prop_map(ToOrigin::Taken),
+        any::<u64>().prop_map(ToOrigin::Fetched),
         vec((path(), any::<u32>()), 0..20).prop_map(ToOrigin::Reads),
         path().prop_map(ToOrigin::Demand),
         vec(path(), 0..20).prop_map(ToOrigin::Lacking),
@@ -430,6 +431,26 @@ fn a_message_full_of_the_longest_paths_fits_its_frame() {
     assert_eq!(encode(&frame, &mut Vec::new()), Ok(()));
 }
 
+#[test]
+fn a_change_is_as_long_as_it_is_said_to_be() {
+    let path = |length: usize| Path::new(&"n".repeat(length)).expect("a path");
+    let content =
+        Content { digest: Digest::default(), size: LARGEST_BODY, metadata: Metadata::default() };
+    let frame = |changes: &[Change]| {
+        let (sequence, stamp, changes) = (Sequence(1), WallTime::default(), changes.to_vec());
+        let message = ToReplica::Invalidation { sequence, stamp, changes, more: false };
+        let mut bytes = Vec::new();
+        encode(&Frame { session: Session::default(), message }, &mut bytes).expect("it is short");
+        bytes.len()
+    };
+    for change in [
+        Change { path: path(1), content: None },
+        Change { path: path(200), content: Some(content) },
+    ] {
+        assert_eq!(frame(&[]) + length_of(&change), frame(core::slice::from_ref(&change)));
+    }
+}
+
 /// Where the first path of a frame with one begins, behind the number of paths.
 const FIRST: usize = HEADER + 4;
 
@@ -485,7 +506,7 @@ fn the_newest_version_that_both_know_is_spoken() {
 
 #[test]
 fn who_speaks_only_earlier_versions_is_told_so_at_once() {
-    for newest in [1, 2, 3] {
+    for newest in [1, 2, 3, 4] {
         let theirs = Preface { oldest: 1, newest, channel: Channel::Control };
         let refused = Preface::ours(Channel::Control).agree(theirs);
         assert_eq!(refused, Err(WireError::Version { oldest: 1, newest }));

@@ -311,18 +311,112 @@ fn no_name_is_answered_without_the_lease() {
     needs!(fuse(), command("python3"));
     runtime().block_on(async {
         let mut seen = Seen::leased().await;
-        seen.write(&[("a", Some(b"1"))]).await;
+        seen.write(&[("a", Some(b"1")), ("d/a", Some(b"1"))]).await;
         let reader = &mut seen.reader;
         assert_eq!(reader.ask("read('a')"), "b'1'");
         reader.ask("(a := open_('a'))");
+        assert_eq!(reader.ask("os.chdir(m + 'd')"), "None");
         seen.outlive_the_lease().await;
         let reader = &mut seen.reader;
-        for what in ["read('a')", "os.stat(m + 'a')", "os.stat(m + 'none')", "os.listdir(m)"] {
+        for what in [
+            "read('a')",
+            "os.stat(m + 'a')",
+            "os.stat(m + 'none')",
+            "os.listdir(m)",
+            // Of these two the kernel looks up no name.
+            "os.stat(m)",
+            "os.stat('.')",
+        ] {
             assert_eq!(reader.ask(what), "ETIMEDOUT", "{what}");
         }
         assert_eq!(reader.ask("os.pread(a, 9, 0)"), "b'1'", "it was read when it was opened");
         seen.site.start_origin().await;
         patient("the lease", || seen.reader.ask("read('a')") == "b'1'").await;
+        let there = "os.stat(m).st_ino == 1 and os.stat('.').st_ino == os.stat(m + 'd').st_ino";
+        seen.reader.is_so(there);
+        // A folder that is there no more has no state to tell of.
+        seen.write(&[("d/a", None)]).await;
+        assert_eq!(seen.reader.ask("os.stat('.')"), "ESTALE");
+        assert_eq!(seen.reader.ask("os.stat(m + 'd')"), "ENOENT");
+        assert_eq!(seen.reader.ask("os.chdir('/')"), "None");
+        seen.close().await;
+    });
+}
+
+#[test]
+fn what_is_no_read_waits_for_no_lease() {
+    needs!(fuse(), command("python3"));
+    runtime().block_on(async {
+        let mut seen = Seen::new(None, |config| {
+            config.staleness.connected = Duration::from_secs(2);
+            config.staleness.disconnected = Some(Duration::from_secs(2));
+            config.ping = Duration::from_millis(50);
+        })
+        .await;
+        seen.write(&[("a", Some(b"1"))]).await;
+        seen.outlive_the_lease().await;
+        seen.reader.begin("os.stat(m)");
+        assert_eq!(seen.reader.said(Duration::from_millis(300)), None, "a read waits");
+        let mut other = Reader::new(&seen.folder);
+        other.is_so("os.statvfs(m).f_files == 1");
+        for what in ["os.access(m, os.R_OK | os.X_OK)", "os.access(m + '.lull', os.R_OK)"] {
+            other.is_so(what);
+        }
+        assert_eq!(other.ask("os.chdir(m)"), "None");
+        assert_eq!(other.ask("os.chdir('/')"), "None");
+        other.is_so("'@1' in os.listdir(m + '.lull')");
+        // Nor does whoever would mount it once more.
+        let folder = seen.folder.clone();
+        let check = tokio::task::spawn_blocking(move || Mounted::check(&folder));
+        let checked = tokio::time::timeout(LIMIT, check).await.expect("at once").expect("no panic");
+        let error = checked.expect_err("it is mounted").to_string();
+        assert!(error.contains("fuse.lull mounted on it"), "{error}");
+        // Who waits may be interrupted, and killed.
+        let asked = "signal.setitimer(signal.ITIMER_REAL, 0.3) and os.stat(m)";
+        assert_eq!(other.ask(asked), "interrupted");
+        seen.reader.kill("-KILL");
+        assert!(seen.reader.ends(), "it was killed");
+        seen.reader = other;
+        // And it is unmounted although somebody waits.
+        seen.reader.begin("os.stat(m)");
+        assert_eq!(seen.reader.said(Duration::from_millis(300)), None, "a read waits");
+        seen.mounted.close().await.expect("it is unmounted");
+        assert!(seen.reader.said(LIMIT).expect("it goes on").starts_with('E'));
+        seen.site.stop().await;
+    });
+}
+
+#[test]
+fn everybody_may_read_and_run_what_may_be_run() {
+    needs!(fuse(), command("python3"));
+    runtime().block_on(async {
+        let mut seen = Seen::new(None, |_| {}).await;
+        let mut stager = seen.site.origin().bodies().stage();
+        stager.write(b"#!/bin/sh\nexit 7\n").expect("a disk").expect("room");
+        let payload = stager.finish().expect("a disk").expect("room");
+        let put = Put::Body(payload, Metadata { executable: true, ..Metadata::default() });
+        let changes = [(path("run"), put)].into_iter().collect();
+        seen.site.origin().write(Transaction { changes }).await.expect("written");
+        seen.write(&[("a", Some(b"#!/bin/sh\n"))]).await;
+        let reader = &mut seen.reader;
+        for (what, expected) in [
+            ("os.access(m + 'a', os.R_OK)", "True"),
+            ("os.access(m + 'a', os.X_OK)", "False"),
+            ("os.access(m + 'a', os.W_OK)", "False"),
+            ("os.access(m + 'run', os.R_OK | os.X_OK)", "True"),
+            ("os.access(m + 'none', os.F_OK)", "False"),
+            ("os.spawnv(os.P_WAIT, m + 'run', ['run'])", "7"),
+            // What os.spawnv gives when nothing could be run.
+            ("os.spawnv(os.P_WAIT, m + 'a', ['a'])", "127"),
+        ] {
+            assert_eq!(reader.ask(what), expected, "{what}");
+        }
+        // Also who has no rights at all, and is in it.
+        assert_eq!(reader.ask("os.chdir(m)"), "None");
+        let asked = "os.waitpid(os.fork() or (os.setuid(65534), os._exit(\
+            os.access('a', os.X_OK) or open('a', 'rb').read() != b'#!/bin/sh\\n')), 0)[1]";
+        assert_eq!(reader.ask(asked), "0");
+        assert_eq!(reader.ask("os.chdir('/')"), "None");
         seen.close().await;
     });
 }

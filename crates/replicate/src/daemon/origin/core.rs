@@ -81,6 +81,7 @@ impl Link {
 /// What calls of the machine have brought about.
 #[derive(Debug, Default)]
 pub(super) struct Happened {
+    /// What [`OriginHandle::wait_for`](super::OriginHandle::wait_for) waits for may be so.
     pub(super) progress: bool,
     pub(super) turned: Vec<(ReplicaId, Refusal)>,
     pub(super) lost: Vec<Vec<Path>>,
@@ -332,7 +333,7 @@ impl Core {
                         let _ = holder.send(outcome);
                     }
                 }
-                Event::Progress { .. } => happened.progress = true,
+                Event::Progress { .. } | Event::Arrived(_) => happened.progress = true,
                 Event::Turned { replica, why } => happened.turned.push((replica, why)),
                 Event::Close(replica) => self.give_up(replica),
                 Event::Lost { digest, paths } => {
@@ -342,6 +343,8 @@ impl Core {
             }
         }
         if committed {
+            // Who waits for a body may wait for one that was overwritten.
+            happened.progress = true;
             for link in self.links.values() {
                 link.control.notify_one();
                 link.speculative.notify_one();
@@ -401,7 +404,9 @@ impl Concerns {
             // A ping is answered by a heartbeat.
             ToOrigin::Ask { .. } | ToOrigin::Ping { .. } => Concerns::Channel(Channel::Control),
             ToOrigin::Resynced(_) | ToOrigin::Hello { .. } => Concerns::Both,
-            ToOrigin::Ack(_) | ToOrigin::Reads(_) | ToOrigin::Report(_) => Concerns::Nobody,
+            ToOrigin::Ack(_) | ToOrigin::Fetched(_) | ToOrigin::Reads(_) | ToOrigin::Report(_) => {
+                Concerns::Nobody
+            }
         }
     }
 }

@@ -14,12 +14,12 @@ use super::core::{Core, Held, Wanted};
 use super::{Shared, WriteError, lock};
 use crate::daemon::DaemonError;
 use crate::identity::{IdentityError, Ticket};
-use crate::origin::{HoldId, Refused, Transaction};
+use crate::origin::{HoldId, Origin, Refused, Transaction};
 use crate::path::Path;
 use crate::store::{Bodies, Body, StoreError};
 use crate::time::WallTime;
 use crate::token::Keyring;
-use crate::types::{Digest, Metadata, Payload, Position, ReplicaId, Sequence, Version};
+use crate::types::{Change, Digest, Metadata, Payload, Position, ReplicaId, Sequence, Version};
 
 /// A body that is kept for a transaction to come. Dropped, it is kept no longer than others need it.
 #[derive(Debug)]
@@ -56,6 +56,51 @@ pub struct Tree {
     /// Those of their bodies that are lost: a write that names one is refused, one that brings it
     /// along mends all objects that have it.
     pub lost: BTreeSet<Digest>,
+}
+
+/// A state that replicas are to have, with the bodies of its commit or without.
+#[derive(Debug)]
+struct Awaited {
+    at: Sequence,
+    bodies: bool,
+    /// What the commit has changed, once it is there: the log may forget it meanwhile.
+    changes: Option<Arc<[Change]>>,
+}
+
+/// What a look at a replica has found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Seen {
+    /// It has all that it is waited for.
+    All,
+    /// There is more to be looked at.
+    More,
+    /// Something is to come.
+    Waits,
+}
+
+impl Awaited {
+    /// `arrived` is how many changes were found to have their bodies there.
+    fn look(&mut self, machine: &Origin<Body>, one: ReplicaId, arrived: &mut usize) -> Seen {
+        /// Changes that are looked at while nobody else can do anything.
+        const AT_ONCE: usize = 1_000;
+        if self.bodies && self.changes.is_none() {
+            let entry = machine.image().entry(self.at);
+            self.changes = entry.map(|entry| Arc::clone(&entry.commit.changes));
+        }
+        if machine.progress(one).is_none_or(|(to, _)| to < self.at) {
+            return Seen::Waits;
+        }
+        let rest = self.changes.as_deref().and_then(|changes| changes.get(*arrived..));
+        let rest = rest.unwrap_or_default();
+        let some = &rest[..rest.len().min(AT_ONCE)];
+        let found = machine.arrived(one, self.at, some);
+        *arrived += found;
+        match rest.len() {
+            _ if found < some.len() => Seen::Waits,
+            length if length > some.len() => Seen::More,
+            _ => Seen::All,
+        }
+    }
 }
 
 fn lost<'a>(core: &Core, versions: impl Iterator<Item = &'a Version>) -> BTreeSet<Digest> {
@@ -215,28 +260,53 @@ impl OriginHandle {
         self.0.with(|core, _| core.machine.last().sequence)
     }
 
-    /// Waits until these replicas answer reads with the state at `sequence`, or a later one.
+    /// Waits until these replicas have the state at `at`: they answer reads with it or a later one, and have
+    /// the bodies of the commit that made it. Not those that were overwritten or deleted since, that are lost,
+    /// that there is no room for, and that are not pushed by this [`Strategy`](crate::origin::Strategy).
     ///
     /// # Errors
     /// If one of them is none that will, see [`joined`](OriginHandle::joined), or the daemon ends.
     pub async fn wait_for(&self, names: &[String], at: Sequence) -> Result<(), DaemonError> {
+        self.wait(names, Awaited { at, bodies: true, changes: None }).await
+    }
+
+    /// Waits until they answer reads with the state at `at` or a later one, whichever bodies they have.
+    ///
+    /// # Errors
+    /// As for [`wait_for`](OriginHandle::wait_for).
+    pub async fn wait_for_state(&self, names: &[String], at: Sequence) -> Result<(), DaemonError> {
+        self.wait(names, Awaited { at, bodies: false, changes: None }).await
+    }
+
+    async fn wait(&self, names: &[String], mut awaited: Awaited) -> Result<(), DaemonError> {
         let mut progress = self.0.progress.subscribe();
         let mut known = self.0.with(|core, _| core.revocations);
-        let mut waiting: Vec<_> = self.joined(names)?.into_iter().zip(names).collect();
+        // With how many changes of the commit have their bodies there: what has come once is not looked at
+        // again.
+        let joined = self.joined(names)?.into_iter().zip(names);
+        let mut waiting: Vec<_> = joined.map(|(one, name)| (one, name, 0)).collect();
         loop {
             progress.mark_unchanged();
-            let revocations = self.0.with(|core, _| {
-                let is_behind = |one| core.machine.progress(one).is_none_or(|(to, _)| to < at);
-                waiting.retain(|(one, _)| is_behind(*one));
-                core.revocations
+            let (revocations, goes_on) = self.0.with(|core, _| {
+                let mut goes_on = false;
+                waiting.retain_mut(|(one, _, arrived)| {
+                    let seen = awaited.look(&core.machine, *one, arrived);
+                    goes_on |= seen == Seen::More;
+                    seen != Seen::All
+                });
+                (core.revocations, goes_on)
             });
             if waiting.is_empty() {
                 return Ok(());
             }
             if ::core::mem::replace(&mut known, revocations) != revocations {
-                for (_, name) in &waiting {
+                for (_, name, _) in &waiting {
                     self.joined(::core::slice::from_ref(*name))?;
                 }
+            }
+            if goes_on {
+                tokio::task::yield_now().await;
+                continue;
             }
             tokio::select! {
                 changed = progress.changed() => changed.map_err(|_| StoreError::Stopped)?,

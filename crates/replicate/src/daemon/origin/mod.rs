@@ -174,7 +174,7 @@ pub(super) struct Shared {
     bodies: Bodies,
     background: Options,
     tell: Tell,
-    /// Changes when a replica has come further.
+    /// Changes when a replica has come further, or the state has.
     progress: watch::Sender<u64>,
     stop: watch::Sender<bool>,
 }

@@ -234,8 +234,11 @@ async fn hear(
     incoming: &mut Incoming<impl AsyncRead + Unpin, ToOrigin>,
 ) -> Result<(), LinkError> {
     loop {
-        let next = timeout(SILENCE, incoming.next()).await;
-        let frame = next.map_err(|_| LinkError::Silent)??;
+        let Some(frame) = incoming.here()? else {
+            // A part of a message is no silence.
+            timeout(SILENCE, incoming.more()).await.map_err(|_| LinkError::Silent)??;
+            continue;
+        };
         if matches!(frame.message, ToOrigin::Hello { .. }) {
             return Err(LinkError::Order);
         }

@@ -14,9 +14,9 @@ use crate::identity::ReplicaIdentity;
 use crate::message::{
     Channel, Frame, FromAuthority, NotEnrolled, PROTOCOL, Session, ToAuthority, ToOrigin, ToReplica,
 };
-use crate::origin::{Put, Transaction};
+use crate::origin::{Demand, Priority, Put, Transaction};
 use crate::types::{Incarnation, Metadata, Position};
-use crate::wire::{Attach, Message, encode};
+use crate::wire::{Attach, BodyPart, Message, encode};
 
 struct Site {
     folder: TempDir,
@@ -26,11 +26,16 @@ struct Site {
 
 impl Site {
     async fn new() -> Self {
+        Self::with(Box::new(ReadsPerWriteAndByte)).await
+    }
+
+    /// With bodies in the order of this policy.
+    async fn with(policy: Box<dyn Prioritise>) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let clock: Arc<dyn Clock> = Arc::new(MachineClock);
         let origin = folder.path().join("origin");
         create_origin(&origin, clock.read().wall).unwrap();
-        let options = OriginOptions::new(origin, "127.0.0.1:0");
+        let options = OriginOptions { policy, ..OriginOptions::new(origin, "127.0.0.1:0") };
         let daemon = OriginDaemon::start(options, Arc::clone(&clock), |_| {}).await.unwrap();
         Site { folder, clock, daemon }
     }
@@ -322,6 +327,91 @@ async fn nobody_waits_for_a_replica_that_will_show_nothing() {
     site.daemon.stop().await.unwrap();
 }
 
+/// Files of these sizes, as one transaction.
+async fn write(origin: &OriginHandle, files: &[(&str, usize)]) -> Sequence {
+    let change = |(name, size): &(&str, usize)| {
+        let mut stager = origin.bodies().stage();
+        stager.write(&vec![7; *size]).unwrap().unwrap();
+        let put = Put::Body(stager.finish().unwrap().unwrap(), Metadata::default());
+        (Path::new(name).unwrap(), put)
+    };
+    let changes = files.iter().map(change).collect();
+    origin.write(Transaction { changes }).await.unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_replica_is_waited_for_until_it_has_the_bodies_and_not_only_the_state() {
+    let site = Site::new().await;
+    let origin = site.daemon.handle();
+    let names = ["replica".to_owned()];
+    let begin = Some(origin.tree().position);
+    let (_, session, [control, demand, speculative]) = site.attach(&names[0], begin).await;
+    let (read, mut control) = split(control);
+    let mut tasks = JoinSet::new();
+    tasks.spawn(drain(read));
+    tasks.spawn(drain(demand));
+    tasks.spawn(drain(speculative));
+    // It has applied this at its deadline, without bodies.
+    let at = write(&origin, &[("a", 100), ("b", 50_000)]).await;
+    let sent = site.clock.read().local;
+    say(&mut control, session, ToOrigin::Ping { sent }).await.unwrap();
+    say(&mut control, session, ToOrigin::Ack(at)).await.unwrap();
+    timeout(Duration::from_secs(10), origin.wait_for_state(&names, at)).await.unwrap().unwrap();
+    let waiting = origin.clone();
+    let waiting = tokio::spawn(async move { waiting.wait_for(&names, at).await });
+    soon(async {
+        while of(&origin, "replica").queue > 0 {
+            sleep(Duration::from_millis(2)).await;
+        }
+        Ok(())
+    })
+    .await
+    .unwrap();
+    for taken in [1, 2] {
+        sleep(Duration::from_millis(50)).await;
+        assert!(!waiting.is_finished(), "{taken} is to come");
+        say(&mut control, session, ToOrigin::Taken(taken)).await.unwrap();
+    }
+    let has_it = timeout(Duration::from_secs(10), waiting).await;
+    has_it.expect("it has both").unwrap().unwrap();
+    tasks.shutdown().await;
+    site.daemon.stop().await.unwrap();
+}
+
+/// The other way round than usual.
+#[derive(Debug)]
+struct LargestFirst;
+
+impl Prioritise for LargestFirst {
+    fn priority(&self, path: &Path, demand: Demand) -> Priority {
+        Priority(u8::MAX - ReadsPerWriteAndByte.priority(path, demand).0)
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn bodies_are_pushed_in_the_order_of_the_policy_that_the_origin_is_given() {
+    let policies: [(Box<dyn Prioritise>, _); 2] = [
+        (Box::new(ReadsPerWriteAndByte), ["small", "middle", "large"]),
+        (Box::new(LargestFirst), ["large", "middle", "small"]),
+    ];
+    for (policy, expected) in policies {
+        let site = Site::with(policy).await;
+        let files = [("large", 60_000), ("middle", 3_000), ("small", 100)];
+        write(&site.daemon.handle(), &files).await;
+        let (_, _, [_control, _demand, speculative]) = site.attach("replica", None).await;
+        let mut incoming = Incoming::<_, BodyPart>::new(speculative);
+        let mut pushed = Vec::new();
+        while pushed.len() < files.len() {
+            let part = soon(incoming.next()).await.unwrap().message;
+            if let BodyPart::Header(header) = part {
+                pushed.push(header.path.to_string());
+            }
+        }
+        assert_eq!(pushed, expected);
+        site.daemon.stop().await.unwrap();
+    }
+}
+
 /// What the origin tells of a replica.
 fn of(origin: &OriginHandle, name: &str) -> PeerStatus {
     origin.status().replicas.into_iter().find(|one| one.name == name).unwrap()
@@ -372,7 +462,7 @@ async fn who_never_acknowledges_costs_the_origin_nothing_and_holds_up_nobody() {
         last = origin.write(Transaction { changes }).await.unwrap();
     }
     let names = ["honest".to_owned()];
-    let caught_up = timeout(Duration::from_secs(30), origin.wait_for(&names, last)).await;
+    let caught_up = timeout(Duration::from_secs(30), origin.wait_for_state(&names, last)).await;
     caught_up.expect("the others hold it up").unwrap();
 
     // The one that reads all is told of everything.

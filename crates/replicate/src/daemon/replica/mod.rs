@@ -9,7 +9,7 @@ mod tests;
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
-use std::sync::atomic::AtomicU64;
+use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -103,6 +103,8 @@ struct Shared {
     received: [AtomicU64; 2],
     /// Bytes that went to the origin on the control channel.
     said: AtomicU64,
+    /// When bytes of the control channel came last, by the clock for intervals.
+    heard: AtomicI64,
     /// There may be something to be said to the origin.
     outbox: Notify,
     /// The machine's next time may be another.
@@ -274,7 +276,9 @@ impl Shared {
             let at = lock(&self.core).timeout;
             tokio::select! {
                 () = until(&*self.clock, at) => {
+                    let heard = LocalTime::from_nanos(self.heard.load(Ordering::Relaxed));
                     let kept = self.try_with(|core, now| {
+                        core.machine.handle_heard(heard);
                         if core.machine.poll_timeout().is_some_and(|at| at <= now.local) {
                             core.machine.handle_timeout(now);
                         }
@@ -350,6 +354,7 @@ impl ReplicaDaemon {
             tell: Box::new(tell),
             received: Default::default(),
             said: AtomicU64::default(),
+            heard: AtomicI64::new(now.local.as_nanos()),
             outbox: Notify::new(),
             timer: Notify::new(),
             turn: Notify::new(),
@@ -445,7 +450,7 @@ impl ReplicaHandle {
     }
 
     /// What its clocks show.
-    #[cfg(feature = "fuse")]
+    #[cfg(any(feature = "fuse", feature = "http"))]
     pub(crate) fn now(&self) -> Reading {
         self.0.clock.read()
     }

@@ -11,10 +11,10 @@ use tokio::sync::oneshot::{self, error::TryRecvError};
 use super::{ReplicaHandle, Shared};
 use crate::daemon::look;
 use crate::path::Path;
-use crate::replica::{Answer, Entry, Holding, Outcome, ReadId, Request, What, Why};
+use crate::replica::{Answer, Holding, Outcome, ReadId, Request, What, Why};
 use crate::shelf::Pin;
 use crate::store::{Library, StoreError};
-use crate::time::WallTime;
+use crate::time::{LocalTime, WallTime};
 use crate::types::{Sequence, Version};
 use crate::wire::{Outline, PIECE};
 
@@ -151,6 +151,8 @@ pub struct Found {
     pub at: Sequence,
     /// Its version.
     pub version: Version,
+    /// Whatever was acknowledged before then is in that state; none if no read was answered for it.
+    pub reflects: Option<LocalTime>,
     shared: Arc<Shared>,
     body: Opened,
     pinned: Option<Pinned>,
@@ -277,14 +279,10 @@ impl ReplicaHandle {
     ) -> Result<(Sequence, Option<Version>), ReadError> {
         let request = Request { what: What::Entry(path.clone()), after };
         let answer = self.read(request, patience).await?;
-        let version = match answer.outcome {
-            Outcome::Entry(Entry::File(version)) => Some(version),
-            _ => None,
-        };
-        Ok((answer.at, version))
+        Ok((answer.at, answer.outcome.version()))
     }
 
-    /// What such a read has said is as good as the body to who has that: so it counts as a read of it.
+    /// What a read of a name has said is as good as the body to who has that: so it counts as a read of it.
     #[cfg(feature = "http")]
     pub(crate) fn count_read(&self, path: &Path) {
         self.0.with(|core, _| core.machine.count_read(path));
@@ -351,7 +349,7 @@ impl ReplicaHandle {
                 _ => return Ok((answer.at, None)),
             };
             if let Some(found) = self.open(answer.at, version, patience).await? {
-                return Ok((answer.at, Some(found)));
+                return Ok((answer.at, Some(Found { reflects: answer.reflects, ..found })));
             }
             self.0.with(|core, now| core.machine.handle_missing(now, &version.content.digest));
         }
@@ -383,7 +381,7 @@ impl ReplicaHandle {
             outline.map_err(|error| self.failed(error))?.map(Opened::Pieces)
         };
         let shared = Arc::clone(shared);
-        Ok(body.map(|body| Found { at, version, shared, body, pinned }))
+        Ok(body.map(|body| Found { at, version, reflects: None, shared, body, pinned }))
     }
 
     /// What it means to who reads that the store has failed. Unless it is short of something it ends.

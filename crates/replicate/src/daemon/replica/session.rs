@@ -10,8 +10,8 @@ use tokio::time::timeout;
 use super::{ReplicaEvent, Shared, lock, receive};
 use crate::daemon::LinkError;
 use crate::daemon::clock::today;
-use crate::daemon::enrol::{dial, renew};
-use crate::daemon::link::{Incoming, Outgoing};
+use crate::daemon::enrol::{dial_through, renew};
+use crate::daemon::link::{Heard, Incoming, Outgoing};
 use crate::identity::ReplicaIdentity;
 use crate::message::{Channel, Frame, Session, ToOrigin, ToReplica};
 use crate::wire::Attach;
@@ -82,7 +82,12 @@ fn told(error: &LinkError) -> String {
 /// One session, from connecting to its end.
 async fn session(shared: &Arc<Shared>) -> Result<(), LinkError> {
     renew_if_old(shared).await;
-    let stream = connect(shared, Channel::Control).await?;
+    let hearing = Arc::clone(shared);
+    let heard = move || {
+        let now = hearing.clock.read().local;
+        hearing.heard.fetch_max(now.as_nanos(), Ordering::Relaxed);
+    };
+    let stream = connect(shared, Channel::Control, heard).await?;
     shared.with(|core, now| {
         (core.close, core.renew) = (false, false);
         core.machine.handle_connected(now);
@@ -96,15 +101,17 @@ async fn session(shared: &Arc<Shared>) -> Result<(), LinkError> {
     }
 }
 
-async fn connect(
+/// Connects to the origin; `heard` is called each time that bytes come.
+async fn connect<F: Fn() + Unpin>(
     shared: &Shared,
     channel: Channel,
-) -> Result<impl AsyncRead + AsyncWrite + Unpin + use<>, LinkError> {
+    heard: F,
+) -> Result<impl AsyncRead + AsyncWrite + Unpin + use<F>, LinkError> {
     let (address, how) = {
         let identity = lock(&shared.identity);
         (identity.address().to_owned(), identity.connect(today(&shared.clock))?)
     };
-    dial(&address, how, channel).await
+    dial_through(&address, how, channel, |tcp| Heard::new(tcp, heard)).await
 }
 
 /// What cannot be renewed today is renewed tomorrow: the certificate lasts for months yet.
@@ -217,7 +224,7 @@ async fn bodies(shared: &Arc<Shared>) -> Result<(), LinkError> {
 }
 
 async fn attach(shared: &Arc<Shared>, session: Session, channel: Channel) -> Result<(), LinkError> {
-    let (read, write) = split(connect(shared, channel).await?);
+    let (read, write) = split(connect(shared, channel, || {}).await?);
     let mut outgoing = Outgoing::new(write);
     outgoing.put(&Frame { session, message: Attach })?;
     outgoing.flush().await?;

@@ -1,9 +1,17 @@
-//! What becomes of a replica whose state machine fails.
+//! What becomes of a replica whose state machine fails, and of one at the end of a slow line.
+
+use std::net::SocketAddr;
+
+use tokio::io::{AsyncReadExt, AsyncWriteExt, copy};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::time::sleep;
 
 use super::*;
 use crate::daemon::link::soon;
 use crate::daemon::{MachineClock, OriginDaemon, OriginOptions, create_origin, join};
+use crate::origin::{Put, Strategy, Transaction};
 use crate::replica::{Request, What};
+use crate::types::Metadata;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_call_that_panics_ends_the_replica_and_nobody_waits_for_ever() {
@@ -38,4 +46,88 @@ async fn a_call_that_panics_ends_the_replica_and_nobody_waits_for_ever() {
     assert!(matches!(ended, Err(DaemonError::Panicked)), "{ended:?}");
     drop(waits);
     origin.stop().await.unwrap();
+}
+
+/// Carries connections to the origin; what comes back on each comes `at_once` bytes at a time, with a pause
+/// between.
+async fn slow_line(origin: SocketAddr, at_once: usize, pause: Duration) -> SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    tokio::spawn(async move {
+        while let Ok((near, _)) = listener.accept().await {
+            let Ok(far) = TcpStream::connect(origin).await else { continue };
+            let (mut near_read, mut near_write) = near.into_split();
+            let (mut far_read, mut far_write) = far.into_split();
+            tokio::spawn(async move {
+                let _ = copy(&mut near_read, &mut far_write).await;
+            });
+            tokio::spawn(async move {
+                let mut bytes = vec![0; at_once];
+                while let Ok(count @ 1..) = far_read.read(&mut bytes).await {
+                    if near_write.write_all(&bytes[..count]).await.is_err() {
+                        return;
+                    }
+                    sleep(pause).await;
+                }
+            });
+        }
+    });
+    address
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_line_on_which_a_message_takes_longer_than_anybody_is_silent_is_kept() {
+    const FILES: usize = 200;
+    let folder = tempfile::tempdir().unwrap();
+    let clock: Arc<dyn Clock> = Arc::new(MachineClock);
+    let (own, theirs) = (folder.path().join("replica"), folder.path().join("origin"));
+    create_origin(&theirs, clock.read().wall).unwrap();
+    let mut options = OriginOptions::new(theirs, "127.0.0.1:0");
+    // Nothing else goes over the line.
+    options.config.strategy = Strategy::DemandOnly;
+    let origin = OriginDaemon::start(options, Arc::clone(&clock), |_| {}).await.unwrap();
+    let (handle, address) = (origin.handle(), origin.address());
+    let ticket = handle.ticket("replica", &address.to_string(), Duration::from_secs(60)).unwrap();
+    join(&own, ticket, &clock).await.unwrap();
+    // Some 4 kB a second: the commit takes 7 s, and a record of TLS, which has 16 kB, 4.
+    let line = slow_line(address, 400, Duration::from_millis(100)).await;
+    let mut options = ReplicaOptions::new(own);
+    options.origin = Some(line.to_string());
+    options.config.silence = Duration::from_secs(2);
+    let lost = Arc::new(AtomicU64::new(0));
+    let counted = Arc::clone(&lost);
+    let tell = move |event| {
+        if let ReplicaEvent::Disconnected { .. } = event {
+            counted.fetch_add(1, Ordering::Relaxed);
+        }
+    };
+    let daemon = ReplicaDaemon::start(options, Arc::clone(&clock), tell).unwrap();
+    let replica = daemon.handle();
+    let until = |is_so: fn(&ReplicaStatus) -> bool| {
+        let replica = replica.clone();
+        async move {
+            let begun = clock_now();
+            while !is_so(&replica.status()) {
+                assert!(clock_now().since(begun) < Duration::from_secs(60), "it takes too long");
+                sleep(Duration::from_millis(20)).await;
+            }
+        }
+    };
+    until(|status| status.connected).await;
+    let change = |number: usize| {
+        let mut stager = handle.bodies().stage();
+        stager.write(b"1").unwrap().unwrap();
+        let put = Put::Body(stager.finish().unwrap().unwrap(), Metadata::default());
+        (Path::new(&format!("{number:0100}")).unwrap(), put)
+    };
+    let changes = (0..FILES).map(change).collect();
+    handle.write(Transaction { changes }).await.unwrap();
+    until(|status| status.sequence == 1).await;
+    assert_eq!(lost.load(Ordering::Relaxed), 0, "it has given the connection up");
+    daemon.stop().await.unwrap();
+    origin.stop().await.unwrap();
+}
+
+fn clock_now() -> LocalTime {
+    MachineClock.read().local
 }

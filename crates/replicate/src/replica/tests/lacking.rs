@@ -65,6 +65,49 @@ fn a_pushed_body_counts_as_taken_when_it_is_in_the_store_or_discarded() {
 }
 
 #[test]
+fn a_body_that_was_asked_for_counts_as_fetched_when_it_is_in_the_store_or_there_is_none() {
+    let mut bench = Bench::new(config());
+    bench.sent();
+    let fetched = |bench: &mut Bench| {
+        let sent = bench.sent().into_iter();
+        let count = |message| match message {
+            ToOrigin::Fetched(count) => Some(count),
+            _ => None,
+        };
+        sent.filter_map(count).collect::<Vec<_>>()
+    };
+    bench.body(1, "a1", true);
+    assert_eq!(fetched(&mut bench), [0; 0], "it is in memory");
+    bench.replica.handle_stored(reading(0), &payload(1).digest, Ok(()));
+    assert_eq!(fetched(&mut bench), [1]);
+    bench.body(1, "b-", true);
+    assert_eq!(fetched(&mut bench), [2]);
+    bench.connect(Start::Log);
+    bench.body(1, "b-", true);
+    assert_eq!(fetched(&mut bench), [1], "of this connection");
+}
+
+#[test]
+fn what_is_lacking_is_said_before_the_first_ping() {
+    let mut bench = Bench::new(config());
+    bench.commit(1, "a1");
+    bench.wait(10_000);
+    bench.disk();
+    assert_eq!(bench.state("a"), Some((1, false)));
+    bench.connection += 1;
+    bench.replica.handle_connected(reading(bench.ms));
+    bench.sent();
+    // Another life of the origin.
+    let session = Session { origin: Incarnation(2), ..bench.session() };
+    let message = ToReplica::Welcome { start: Start::Log, eager: false };
+    bench.replica.handle_control(reading(bench.ms), Frame { session, message });
+    let sent = bench.sent();
+    let at = |is_it: fn(&ToOrigin) -> bool| sent.iter().position(is_it).expect("it is said");
+    let lacking = at(|message| matches!(message, ToOrigin::Lacking(_)));
+    assert!(lacking < at(|message| matches!(message, ToOrigin::Ping { .. })), "{sent:?}");
+}
+
+#[test]
 fn a_body_that_is_lost_while_a_step_is_written_is_missed_by_the_step_too() {
     let mut bench = Bench::new(config());
     bench.commit(1, "q1");

@@ -271,6 +271,27 @@ fn a_resync_that_waits_for_the_disk_gives_no_connection_up() {
 }
 
 #[test]
+fn a_message_that_comes_slowly_is_no_silence() {
+    let mut bench = Bench::new(Config { silence: Duration::from_secs(10), ..config() });
+    let closes = |bench: &mut Bench| {
+        let mut events = core::iter::from_fn(|| bench.replica.poll_event());
+        events.any(|event| event == Event::Close)
+    };
+    for _ in 0..5 {
+        bench.ms += 9_000;
+        bench.replica.handle_heard(reading(bench.ms).local);
+        bench.wait(0);
+        assert!(!closes(&mut bench), "bytes of it have come by {} ms", bench.ms);
+    }
+    // Of a connection before this one, say.
+    bench.replica.handle_heard(reading(0).local);
+    bench.wait(9_999);
+    assert!(!closes(&mut bench));
+    bench.wait(1);
+    assert!(closes(&mut bench));
+}
+
+#[test]
 fn a_resync_takes_over_what_was_told_before_the_connection_broke() {
     let mut bench = Bench::new(config());
     bench.replica.handle_disconnected(reading(0));

@@ -1,0 +1,151 @@
+//! What is said in headers, and how old it says it is.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use super::*;
+use crate::daemon::{
+    Clock, MachineClock, OriginDaemon, OriginOptions, ReplicaDaemon, ReplicaOptions, create_origin,
+    join,
+};
+use crate::origin::{Put, Transaction};
+use crate::time::Reading as Shown;
+use crate::token::TokenKey;
+
+/// The machine's clocks, so many seconds ahead.
+#[derive(Debug, Default)]
+struct Ahead(AtomicU64);
+
+impl Clock for Ahead {
+    fn read(&self) -> Shown {
+        let Shown { local, wall } = MachineClock.read();
+        let by = Duration::from_secs(self.0.load(Ordering::Relaxed));
+        Shown { local: local.plus(by), wall: wall.plus(by) }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_age_counts_from_the_read_however_long_its_body_was_looked_for() {
+    const LIMIT: Duration = Duration::from_secs(30);
+    let folder = tempfile::tempdir().unwrap();
+    let ahead = Arc::new(Ahead::default());
+    let clock: Arc<dyn Clock> = Arc::<Ahead>::clone(&ahead);
+    let (own, theirs) = (folder.path().join("replica"), folder.path().join("origin"));
+    create_origin(&theirs, clock.read().wall).unwrap();
+    let options = OriginOptions::new(theirs, "127.0.0.1:0");
+    let origin = OriginDaemon::start(options, Arc::clone(&clock), |_| {}).await.unwrap();
+    let (handle, address) = (origin.handle(), origin.address().to_string());
+    let ticket = handle.ticket("paris", &address, LIMIT).unwrap();
+    join(&own, ticket, &clock).await.unwrap();
+    let daemon = ReplicaDaemon::start(ReplicaOptions::new(own), clock, |_| {}).unwrap();
+    let replica = daemon.handle();
+    let path = Path::new("a").unwrap();
+    let mut stager = handle.bodies().stage();
+    stager.write(b"1").unwrap().unwrap();
+    let put = Put::Body(stager.finish().unwrap().unwrap(), Metadata::default());
+    let changes = [(path.clone(), put)].into();
+    let at = handle.write(Transaction { changes }).await.unwrap();
+    let (_, found) = replica.object(&path, at, Some(LIMIT)).await.unwrap();
+    // The origin is heard while its body is looked for, and would have told of newer state.
+    ahead.0.store(5, Ordering::Relaxed);
+    let heard = async {
+        while replica.staleness().is_none_or(|staleness| staleness > Duration::from_secs(3)) {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    timeout(LIMIT, heard).await.expect("a heartbeat");
+    let face = ReplicaFace { replica, blocked: Blocked::Wait, shows: Shows::Both };
+    let response = face.found(found.expect("it is there"), &path, &Request::new(()));
+    let age = response.headers()[header::AGE].to_str().unwrap();
+    assert!(age.parse::<u64>().unwrap() >= 5, "{age} s");
+    daemon.stop().await.unwrap();
+    origin.stop().await.unwrap();
+}
+
+#[test]
+fn a_range_is_what_the_rfc_says() {
+    for (text, expected) in [
+        ("bytes=0-0", Ranged::Part(0, 1)),
+        ("bytes=2-", Ranged::Part(2, 10)),
+        ("bytes=-3", Ranged::Part(7, 10)),
+        ("bytes=-30", Ranged::Part(0, 10)),
+        ("bytes=5-100", Ranged::Part(5, 10)),
+        ("bytes=10-", Ranged::Outside),
+        ("bytes=-0", Ranged::Outside),
+        ("bytes=5-4", Ranged::All),
+        ("bytes=0-1,3-4", Ranged::All),
+        ("lines=0-1", Ranged::All),
+        ("bytes=-", Ranged::All),
+        ("bytes=a-b", Ranged::All),
+    ] {
+        assert_eq!(ranged(text, 10), expected, "{text}");
+    }
+    assert_eq!(ranged("bytes=0-", 0), Ranged::Outside);
+}
+
+#[test]
+fn an_age_is_not_less_than_the_staleness() {
+    for (ms, seconds) in [(0, 0), (1, 1), (999, 1), (1_000, 1), (1_001, 2)] {
+        assert_eq!(whole_seconds(Duration::from_millis(ms)), seconds, "{ms} ms");
+    }
+}
+
+#[test]
+fn what_was_seen_comes_by_header_cookie_or_query() {
+    let ring = |byte| Keyring::new(TokenKey::new([byte; 32]), None);
+    let (ours, theirs) = (ring(1), ring(2));
+    let token = |at| ours.issue(Sequence(at));
+    let foreign = theirs.issue(Sequence(9));
+    let seen = |at, kept, foreign| Ok(Seen { at: Sequence(at), kept: Sequence(kept), foreign });
+    for (header, cookie, query, expected) in [
+        (None, None, None, seen(0, 0, false)),
+        (Some(token(3)), None, None, seen(3, 3, false)),
+        (None, Some(token(4)), None, seen(4, 4, false)),
+        (Some(token(3)), Some(token(4)), None, seen(4, 4, false)),
+        (None, None, Some(token(5)), seen(5, 0, false)),
+        (None, Some(token(6)), Some(token(5)), seen(6, 6, false)),
+        (None, Some(token(4)), Some(token(5)), seen(5, 4, false)),
+        (Some(foreign.clone()), None, None, Err(TokenError::Forged)),
+        (Some("7".to_owned()), Some(token(4)), None, Err(TokenError::Malformed)),
+        (None, Some(foreign.clone()), None, seen(0, 0, true)),
+        (Some(token(3)), Some(foreign.clone()), None, seen(3, 3, true)),
+        (None, None, Some(foreign), seen(0, 0, false)),
+    ] {
+        let uri = query.map_or("/a?b=1".to_owned(), |token| format!("/a?b=1&{COOKIE}={token}"));
+        let mut request = Request::builder().uri(uri);
+        if let Some(header) = header {
+            request = request.header(SESSION, header);
+        }
+        if let Some(cookie) = cookie {
+            request = request.header(header::COOKIE, format!("a=1; {COOKIE}={cookie}; b=3"));
+        }
+        let request = request.body(()).expect("a request");
+        assert_eq!(Seen::of(&request, &ours), expected, "{request:?}");
+    }
+    let request = Request::builder().header(SESSION, &b"\xff"[..]).body(());
+    let request = request.expect("a request");
+    assert_eq!(Seen::of(&request, &ours), Err(TokenError::Malformed));
+}
+
+#[test]
+fn a_token_goes_along_to_another_replica_once() {
+    for (uri, token, expected) in [
+        ("/a/b", None, "http://other:1/a/b"),
+        ("/a/b?c=d", None, "http://other:1/a/b?c=d"),
+        ("/a/b", Some("new"), "http://other:1/a/b?lull-session=new"),
+        ("/a?c=d", Some("new"), "http://other:1/a?c=d&lull-session=new"),
+        ("/a?lull-session=old&c=d", Some("new"), "http://other:1/a?c=d&lull-session=new"),
+        ("/", Some("new"), "http://other:1/?lull-session=new"),
+    ] {
+        let other = Uri::from_static("http://other:1/");
+        assert_eq!(elsewhere(&other, &Uri::from_static(uri), token), expected);
+    }
+}
+
+#[test]
+fn entity_tags_are_compared_weakly() {
+    for (tags, expected) in
+        [("\"a\"", true), ("W/\"a\"", true), ("\"b\", \"a\"", true), ("*", true), ("\"b\"", false)]
+    {
+        assert_eq!(names(&HeaderValue::from_static(tags), "\"a\""), expected, "{tags}");
+    }
+}
