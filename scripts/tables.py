@@ -18,7 +18,7 @@ from pathlib import Path
 # The modules stand in the tree, and nothing else is to.
 sys.dont_write_bytecode = True
 
-from pages import kernel_results, prefetching, simulations, theorem  # noqa: E402
+from pages import kernel_results, prefetching, replication, simulations, theorem  # noqa: E402
 from pages.cells import Cell  # noqa: E402
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -26,6 +26,7 @@ ROOT = Path(__file__).resolve().parent.parent
 PAGES = {
     "docs/kernel-results.md": kernel_results,
     "docs/prefetching-results.md": prefetching,
+    "docs/replication.md": replication,
     "docs/simulations.md": simulations,
     "docs/theorem.md": theorem,
 }

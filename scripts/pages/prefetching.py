@@ -73,11 +73,14 @@ def lists(cells):
     return table(head, rows)
 
 
-def end_to_end(cells):
+LONG = "15:00 to 15:55"
+
+
+def end_to_end(cells, loads=("unloaded", "loaded server", "loaded network"), buffers=("16kB", "64kB")):
     """By what is loaded: figure 12."""
     rows = []
-    for load in ("unloaded", "loaded server", "loaded network"):
-        for buffer in ("16kB", "64kB"):
+    for load in loads:
+        for buffer in buffers:
             for policy, title in (("none", "none"), ("no-avoidance", "without avoidance"), ("nps", "`lull web`")):
                 whole, before = (
                     [select(cells, load=load, buffer=buffer, policy=policy, trained=trained)] for trained in ("whole", "before")
@@ -122,7 +125,8 @@ def tables(_plans, cells):
         "bursty": bursty(cells["ssr-fig11"]),
         "by-hand": by_hand(cells["ssr-fig13"]),
         "lists": lists(cells["nice-fig10"]),
-        "end-to-end": end_to_end(cells["ssr-fig12"]),
+        "end-to-end": end_to_end([cell for cell in cells["ssr-fig12"] if cell.values["from"] != LONG]),
+        "most-of-an-hour": end_to_end(select(cells["ssr-fig12"], **{"from": LONG}), ("unloaded", "loaded network"), ("64kB",)),
         "proxies": proxies(cells["web-proxy"]),
         "predict-speed": speed(cells["predict-speed"]),
     }
