@@ -3,7 +3,6 @@
 use std::sync::Arc;
 
 use http::header::LOCATION;
-use http::uri::PathAndQuery;
 use http::{HeaderValue, Response, StatusCode, request, response};
 
 use super::desk::{self, Visited};
@@ -11,7 +10,7 @@ use super::guarded::Guarded;
 use super::munged::{Inspected, Munged};
 use super::service_worker::{self, page_script};
 use super::who::Who;
-use super::{Shared, lock, own, wall};
+use super::{Shared, lock, own, wall, whole};
 use crate::munge;
 use crate::policy::{self, Admitted, NotAhead, Offence, Refusal, Way, fields};
 use crate::proxy::{Body, Connection, Decision, Exchange};
@@ -52,7 +51,7 @@ pub(super) fn admit(
     }
     let admitted = shared.policy().admit(head, who.secure, who.client, shared.now(), wall());
     let Some(admitted) = let_through(shared, who, admitted) else { return refused() };
-    let target = head.uri.path_and_query().map_or("/", PathAndQuery::as_str);
+    let target = whole(&head.uri);
     shared.awaited.began(who.client, target, connection);
     watch(shared, head, who, admitted, None)
 }
@@ -167,7 +166,7 @@ impl Exchange for Ahead {
 
     fn response(&mut self, head: &mut response::Parts, body: Body) -> Body {
         let Ahead { shared, request, who, admitted, worker } = self;
-        let url = request.uri.path_and_query().map_or("/", PathAndQuery::as_str);
+        let url = whole(&request.uri);
         let way = if worker.is_some() { Way::Worker } else { Way::Cache };
         // The navigation that takes the copy finds the script in it. What a page says of itself
         // is asked before the rules write their own headers.

@@ -6,11 +6,10 @@ use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
 use http::Uri;
-use http::uri::PathAndQuery;
 use http_body::{Body as HttpBody, Frame, SizeHint};
 
-use super::Shared;
 use super::who::Who;
+use super::{Shared, whole};
 use crate::policy::Admitted;
 use crate::proxy::{Body, BoxError};
 
@@ -23,11 +22,6 @@ pub(super) struct Guarded {
     path: String,
     body: Body,
     sent: u64,
-}
-
-/// The path and query of a page.
-fn whole(url: &Uri) -> &str {
-    url.path_and_query().map_or("/", PathAndQuery::as_str)
 }
 
 /// The owner wants no more of it.

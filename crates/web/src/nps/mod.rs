@@ -46,6 +46,7 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant, SystemTime};
 
+use http::uri::PathAndQuery;
 use http::{HeaderValue, StatusCode, Uri, header, request};
 use lull_cc::Timestamp;
 use lull_speculate::model::Model;
@@ -462,6 +463,11 @@ async fn look_for_the_switch(shared: &Shared) {
         let is_off = is_there(shared.settings.off_file.as_ref());
         shared.off.store(is_off, Ordering::Relaxed);
     }
+}
+
+/// The path and query of a page.
+fn whole(url: &Uri) -> &str {
+    url.path_and_query().map_or("/", PathAndQuery::as_str)
 }
 
 /// Locks; a thread that panicked has said so, and left nothing half done that matters.

@@ -8,15 +8,10 @@ use bytes::{Buf, Bytes};
 use http::{HeaderMap, Uri};
 use http_body::{Body as HttpBody, Frame, SizeHint};
 
-use super::{Shared, reasons};
+use super::{Shared, reasons, whole};
 use crate::munge::{Inspector, Munger, NoPlace, Outcome};
 use crate::policy::Offence;
 use crate::proxy::{Body, BoxError};
-
-/// The path and query of a page.
-fn whole(url: &Uri) -> String {
-    url.path_and_query().map_or("/", |path| path.as_str()).to_owned()
-}
 
 /// Bars a page that says so of itself, or may have said it where nobody could read it. That also ends a
 /// prefetch that is under way, such as the one by which it was found out.
@@ -66,7 +61,7 @@ impl Munged {
     ) -> Body {
         Body::wrap(Munged {
             shared: Arc::clone(shared),
-            url: whole(url),
+            url: whole(url).to_owned(),
             body,
             is_everybodys: is_public && url.query().is_none(),
             munger,
@@ -190,7 +185,7 @@ impl Inspected {
     pub(super) fn body(shared: &Arc<Shared>, url: &Uri, inspector: Inspector, body: Body) -> Body {
         Body::wrap(Inspected {
             shared: Arc::clone(shared),
-            url: whole(url),
+            url: whole(url).to_owned(),
             body,
             inspector: Some(inspector),
         })
