@@ -124,6 +124,16 @@ impl Bench {
         Session { origin: Incarnation(1), replica: Incarnation(0), connection: self.connection }
     }
 
+    /// The origin has begun anew, and goes on with the log that this replica knows.
+    fn connect_to_another_life(&mut self) {
+        self.connection += 1;
+        self.replica.handle_connected(reading(self.ms));
+        self.sent();
+        let session = Session { origin: Incarnation(2), ..self.session() };
+        let message = ToReplica::Welcome { start: Start::Log, eager: false };
+        self.replica.handle_control(reading(self.ms), Frame { session, message });
+    }
+
     fn say(&mut self, message: ToReplica) {
         let frame = Frame { session: self.session(), message };
         self.replica.handle_control(reading(self.ms), frame);

@@ -94,13 +94,7 @@ fn what_is_lacking_is_said_before_the_first_ping() {
     bench.wait(10_000);
     bench.disk();
     assert_eq!(bench.state("a"), Some((1, false)));
-    bench.connection += 1;
-    bench.replica.handle_connected(reading(bench.ms));
-    bench.sent();
-    // Another life of the origin.
-    let session = Session { origin: Incarnation(2), ..bench.session() };
-    let message = ToReplica::Welcome { start: Start::Log, eager: false };
-    bench.replica.handle_control(reading(bench.ms), Frame { session, message });
+    bench.connect_to_another_life();
     let sent = bench.sent();
     let at = |is_it: fn(&ToOrigin) -> bool| sent.iter().position(is_it).expect("it is said");
     let lacking = at(|message| matches!(message, ToOrigin::Lacking(_)));

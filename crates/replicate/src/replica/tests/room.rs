@@ -95,12 +95,7 @@ fn an_origin_that_has_lost_its_queue_is_told_of_what_there_is_room_for() {
         bench.disk();
         assert_eq!(bench.state("c"), Some((2, false)));
         bench.replica.handle_disconnected(reading(bench.ms));
-        bench.connection += 1;
-        bench.replica.handle_connected(reading(bench.ms));
-        bench.sent();
-        let session = Session { origin: Incarnation(2), ..bench.session() };
-        let message = ToReplica::Welcome { start: Start::Log, eager: false };
-        bench.replica.handle_control(reading(bench.ms), Frame { session, message });
+        bench.connect_to_another_life();
         assert_eq!(bench.lacking(), expected, "{quota:?}");
     }
 }
