@@ -125,8 +125,8 @@ pub(crate) struct RunArgs {
     #[arg(long, value_name = "DSCP", default_value = "le", value_parser = crate::web::dscp)]
     dscp: Dscp,
     /// Refuse a file whose path differs from another's only in case: wherever replicas are copied to a
-    /// file system that does not tell cases apart, one of them would be lost. In a watched folder
-    /// what was written with such a file waits until one of both is renamed
+    /// file system that does not tell cases apart, one of them would be lost. In a watched folder such a
+    /// file is told of and left out, and all else published, until one of both is renamed
     #[arg(long)]
     refuse_case_clashes: bool,
     /// Tell what happens as JSON, one object a line

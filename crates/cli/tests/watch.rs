@@ -83,6 +83,31 @@ fn what_is_done_while_the_kernel_drops_events_is_found_by_a_comparison() {
 }
 
 #[test]
+fn what_differs_only_in_case_is_told_of_and_stops_nothing_else() {
+    let mut site = Site::new(&[], &[]);
+    let folder = site.path("watched");
+    fs::create_dir(&folder).unwrap();
+    let write = |name: &str| fs::write(format!("{folder}/{name}"), name).unwrap();
+    ["README", "readme", "other"].into_iter().for_each(write);
+    signal(&site, "-TERM");
+    drop(site.origin.take());
+    site.start_origin_with(&["--watch", &folder, "--refuse-case-clashes"]);
+    let has = |name: &str| ask(&site, "/.lull/tree").contains(&format!("\"{name}\""));
+    eventually("what clashes with nothing", || has("other") && has("README"));
+    let told = || site.told("origin", "skipped");
+    eventually("it is told", || !told().is_empty());
+    write("later");
+    eventually("what comes later", || has("later"));
+    assert!(!has("readme"));
+    let told = told();
+    let words = "readme`: it differs from `README` only in case, and is left out: rename one";
+    assert!(told.len() == 1 && told[0].contains(words), "{told:?}");
+    // It is not touched when the other one is renamed.
+    fs::rename(format!("{folder}/README"), format!("{folder}/first")).unwrap();
+    eventually("both", || has("first") && has("readme") && !has("README"));
+}
+
+#[test]
 fn a_folder_that_cannot_be_watched_is_told_in_one_line() {
     let folder = tempfile::tempdir().unwrap();
     let path = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();

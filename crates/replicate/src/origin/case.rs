@@ -5,6 +5,27 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::transaction::Refused;
 use crate::path::Path;
+#[cfg(feature = "watch")]
+use crate::types::Content;
+
+/// Something that is not to be put, because it would differ from something else only in case.
+#[cfg(feature = "watch")]
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct CaseClash {
+    /// What was to be put.
+    pub(crate) path: Path,
+    /// What there is.
+    pub(crate) other: Path,
+}
+
+#[cfg(feature = "watch")]
+impl CaseClash {
+    /// The files or folders that differ only in case: that of [`path`](CaseClash::path) and the other one.
+    pub(crate) fn names(&self) -> (Path, Path) {
+        let depth = common_depth(&self.path, &self.other);
+        (outer(&self.path, depth), outer(&self.other, depth))
+    }
+}
 
 /// Live objects by what their paths have in common with those that differ only in case, so that a write
 /// looks at those alone.
@@ -35,17 +56,27 @@ impl ByCase {
         }
     }
 
-    /// Whether `path` could exist beside those of `layers` that are live: no other one is, but for case,
-    /// the same file, a file where it has a folder, or a folder where it is a file.
+    /// Whether `path` could exist beside those of `layers` that are live, see [`clash`](ByCase::clash).
     pub(super) fn check(
         layers: &[&ByCase],
         path: &Path,
         is_live: impl Fn(&Path) -> bool,
     ) -> Result<(), Refused> {
+        let Some(other) = ByCase::clash(layers, path, is_live) else { return Ok(()) };
+        let depth = common_depth(path, other);
+        Err(Refused::Case(outer(other, depth), outer(path, depth)))
+    }
+
+    /// What `path` could not exist beside, of those of `layers` that are live: another one that is, but for
+    /// case, the same file, a file where it has a folder, or a folder where it is a file.
+    fn clash<'a>(
+        layers: &[&'a ByCase],
+        path: &Path,
+        is_live: impl Fn(&Path) -> bool,
+    ) -> Option<&'a Path> {
         let folded = path.folded();
         let below = format!("{folded}/");
-        let whole = path.as_str();
-        for ByCase(layer) in layers {
+        layers.iter().find_map(|ByCase(layer)| {
             // From the path itself up to the root, as often as there is a folder above.
             let up = core::iter::successors(Some(folded.as_str()), |inner| {
                 inner.rfind('/').map(|at| &inner[..at])
@@ -55,15 +86,33 @@ impl ByCase {
             let within = layer.range::<str, _>(from);
             let within = within.take_while(|(name, _)| name.starts_with(&below));
             let within = within.flat_map(|(_, same)| same);
-            let clash = above.chain(within).find(|other| *other != path && is_live(other));
-            if let Some(other) = clash {
-                // What clashes is as deep as the shorter of both.
-                let depth = whole.matches('/').count().min(other.as_str().matches('/').count());
-                return Err(Refused::Case(outer(other, depth), outer(path, depth)));
+            above.chain(within).find(|other| *other != path && is_live(other))
+        })
+    }
+
+    /// What of `changes` would be refused beside the objects that are live now. Of two that clash with each
+    /// other the first one would not.
+    #[cfg(feature = "watch")]
+    pub(super) fn clashes(&self, changes: &BTreeMap<Path, Option<Content>>) -> Vec<CaseClash> {
+        let mut put = ByCase::default();
+        let mut clashes = Vec::new();
+        for path in changes.iter().filter(|(_, to)| to.is_some()).map(|(path, _)| path) {
+            let stays = |other: &Path| changes.get(other).is_none_or(Option::is_some);
+            match ByCase::clash(&[self, &put], path, stays) {
+                Some(other) => {
+                    clashes.push(CaseClash { path: path.clone(), other: other.clone() });
+                }
+                None => put.set(path, true),
             }
         }
-        Ok(())
+        clashes
     }
+}
+
+/// In how many folders what two paths differ by lies at most: it is as deep as the shorter of both.
+fn common_depth(one: &Path, other: &Path) -> usize {
+    let depth = |path: &Path| path.as_str().matches('/').count();
+    depth(one).min(depth(other))
 }
 
 /// The folder of `path` that lies in `depth` others, or the file itself.

@@ -30,11 +30,15 @@ use crate::message::{Frame, PROTOCOL, Refusal, Report, Session, Start, ToOrigin,
 use crate::path::Path;
 use crate::shelf::Shelf;
 use crate::time::{LocalTime, Reading, SlewedClock};
+#[cfg(feature = "watch")]
+use crate::types::Content;
 use crate::types::{Digest, Position, ReplicaId, Sequence, Version};
 
 pub use bodies::HoldId;
 use bodies::Holds;
 use case::ByCase;
+#[cfg(feature = "watch")]
+pub(crate) use case::CaseClash;
 use history::History;
 pub use image::{Append, Chain, Entry, Image};
 pub use interface::{Config, Counters, Effect, Event};
@@ -176,6 +180,12 @@ impl<P: Clone> Origin<P> {
     /// body that something else has as well is counted all the same.
     pub fn overwritten(&self) -> Bytes {
         self.history.bytes()
+    }
+
+    /// What of these changes would be refused because of paths that differ only in case.
+    #[cfg(feature = "watch")]
+    pub(crate) fn case_clashes(&self, changes: &BTreeMap<Path, Option<Content>>) -> Vec<CaseClash> {
+        self.by_case.as_ref().map_or_else(Vec::new, |by_case| by_case.clashes(changes))
     }
 
     /// Up to where a replica has said that it answers reads, and whether it is connected; none if

@@ -5,6 +5,7 @@ use crate::time::WallTime;
 use crate::types::{Content, DiskFull, Incarnation, Metadata, Payload};
 
 mod arrivals;
+mod case;
 mod history;
 mod holds;
 mod lost;
@@ -275,32 +276,6 @@ fn a_tree_stays_a_tree_within_one_durable_step() {
         })
         .collect();
     assert_eq!(refused, [2]);
-}
-
-#[test]
-fn case_clashes_are_refused_where_that_is_asked_for() {
-    let config = Config { case_clashes: CaseClashes::Refuse, ..Config::default() };
-    let clash = |one, other| Refused::Case(path(one), path(other));
-    let mut bench = Bench::new(config);
-    bench.committed("README1");
-    assert_eq!(bench.refused("readme2"), clash("README", "readme"));
-    assert_eq!(bench.committed("README3"), Sequence(2), "the same file again");
-    assert_eq!(bench.committed("README- readme2"), Sequence(3), "a rename");
-    assert_eq!(bench.refused("README4"), clash("readme", "README"), "and back again, without one");
-    assert_eq!(bench.refused("a1 A2"), clash("a", "A"), "within a transaction");
-    bench.committed("docs/a1");
-    bench.committed("Docs/b2");
-    assert_eq!(bench.refused("Docs/A1"), clash("docs/a", "Docs/A"));
-    assert_eq!(bench.refused("DOCS1"), clash("docs", "DOCS"), "a file like a folder");
-    assert_eq!(bench.refused("Readme/x1"), clash("readme", "Readme"), "a folder like a file");
-    // Begun anew, with what is there.
-    let image = bench.origin.image().clone();
-    let bodies = [1, 2, 3].map(|body| (Digest([body; 32]), Bytes(10)));
-    let mut bench = Bench::of(config, image, bodies.to_vec());
-    assert_eq!(bench.refused("Readme2"), clash("readme", "Readme"));
-    let mut bench = Bench::new(Config::default());
-    bench.committed("README1");
-    assert_eq!(bench.committed("readme2"), Sequence(2));
 }
 
 #[test]

@@ -228,7 +228,10 @@ impl From<WriteError> for Failed {
         match error {
             WriteError::Stopped => Failed::Stopped,
             WriteError::Refused(Refused::FileAndFolder(_)) => Failed::Otherwise,
-            WriteError::Refused(Refused::NotStored(_) | Refused::Busy) => Failed::Again(None),
+            // What clashes is left out; unless it has come by another face just now.
+            WriteError::Refused(Refused::NotStored(_) | Refused::Busy | Refused::Case(..)) => {
+                Failed::Again(None)
+            }
             other => Failed::Again(Some(other.to_string())),
         }
     }
@@ -289,7 +292,13 @@ impl Watcher {
     /// Looks at these names, and commits what is there.
     fn work(&mut self, names: Names) -> Result<(), Stopped> {
         let Watcher { root, events, stop, .. } = self;
-        let seen = Look { root, events, stop }.at(&names)?;
+        let mut seen = Look { root, events, stop }.at(&names)?;
+        // What is no text is the name of no object.
+        let (committed, lost) =
+            self.origin.objects_at(names.keys().filter_map(|name| name.to_str()));
+        let mut changes = seen.changes(&names, &committed, &lost);
+        let clashes = self.origin.case_clashes(&changes);
+        seen.leave_out(&mut changes, clashes);
         let now = MachineClock.read().local;
         for (name, odd) in self.plan.seen(now, &names, &seen) {
             let (path, why) = (self.root.join(name), odd.to_string());
@@ -298,9 +307,6 @@ impl Watcher {
         if self.plan.put_off(now, &names, &seen.restless) {
             return Ok(());
         }
-        // What is no text is the name of no object.
-        let (committed, lost) =
-            self.origin.objects_at(names.keys().filter_map(|name| name.to_str()));
         if names.contains_key(FilePath::new("")) {
             let folder = self.root.metadata().ok().map(|folder| (folder.dev(), folder.ino()));
             let known = folder.is_some() && folder == self.full;
@@ -310,7 +316,7 @@ impl Watcher {
             }
             self.full = folder;
         }
-        let written = self.commit(&names, seen.changes(&names, &committed, &lost));
+        let written = self.commit(&names, changes);
         let now = MachineClock.read().local;
         match written {
             Ok(()) => {

@@ -20,6 +20,7 @@ use core::time::Duration;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 
+use crate::origin::CaseClash;
 use crate::path::{Path, PathError};
 use crate::time::LocalTime;
 use crate::types::{Content, Digest, LARGEST_BODY, Version};
@@ -75,6 +76,8 @@ pub(super) enum Odd {
     Name(PathError),
     Large,
     Unreadable(String),
+    /// Something else is called so but for case, and that is refused.
+    Case(Path),
     /// It is, but late.
     Unwatched,
 }
@@ -89,6 +92,9 @@ impl fmt::Display for Odd {
             Odd::Name(why) => why.fmt(f),
             Odd::Large => write!(f, "it has over {LARGEST_BODY}: cut it into several files"),
             Odd::Unreadable(why) => write!(f, "it cannot be read, and stays as it was: {why}"),
+            Odd::Case(other) => {
+                write!(f, "it differs from `{other}` only in case, and is left out: rename one")
+            }
             Odd::Unwatched => f.write_str(
                 "it and perhaps others are looked at once a minute only: raise \
                  fs.inotify.max_user_watches, and start again",
@@ -102,7 +108,7 @@ impl fmt::Display for Odd {
 pub(super) struct Seen {
     /// What can be published.
     pub(super) files: BTreeMap<Path, Content>,
-    /// Links among these, with the names that they go by.
+    /// Links among these, with the names that they go by; and what was left out, with what it clashes with.
     pub(super) links: BTreeMap<Name, BTreeSet<Name>>,
     /// What cannot be published: nothing is there.
     pub(super) odd: BTreeMap<Name, Odd>,
@@ -158,6 +164,21 @@ impl Seen {
         }
         changes
     }
+
+    /// Leaves out what differs from something else only in case: it stays what it is, and is looked at again
+    /// when the other one is.
+    pub(super) fn leave_out(
+        &mut self,
+        changes: &mut BTreeMap<Path, Option<Content>>,
+        clashes: Vec<CaseClash>,
+    ) {
+        for clash in clashes {
+            let (own, other) = clash.names();
+            changes.remove(&clash.path);
+            self.odd.insert(name_of(&own), Odd::Case(other));
+            self.links.entry(name_of(&clash.path)).or_default().insert(name_of(&clash.other));
+        }
+    }
 }
 
 /// What has happened and was not looked at.
@@ -174,7 +195,7 @@ pub(super) struct Plan {
     put_off: u32,
     until: Option<LocalTime>,
     again: BTreeMap<Name, (LocalTime, Depth)>,
-    /// Links, with the names that they go by.
+    /// Links, with the names that they go by; and what was left out, with what it clashes with.
     links: BTreeMap<Name, BTreeSet<Name>>,
     /// What was told to be odd.
     told: BTreeSet<Name>,

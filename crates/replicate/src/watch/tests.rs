@@ -4,6 +4,7 @@ use lull_cc::Bytes;
 use proptest::prelude::*;
 
 use super::plan::{Depth, Happened, Name, Names, Odd, PUT_OFF, Plan, Seen};
+use crate::origin::CaseClash;
 use crate::path::Path;
 use crate::time::{LocalTime, WallTime};
 use crate::types::{Content, Digest, Metadata, Sequence, Version};
@@ -152,6 +153,25 @@ fn a_link_is_looked_at_with_what_it_leads_to() {
     plan.seen(at(200), &all, &Seen::default());
     plan.handle(at(200), changed("a"));
     assert_eq!(names(plan.take(at(250))), ["a"]);
+}
+
+#[test]
+fn what_clashes_is_left_out_and_looked_at_with_what_it_clashes_with() {
+    let mut plan = Plan::default();
+    let all: Names = [(Name::new(), Depth::Whole)].into();
+    let files = ["D", "b", "d/y"].map(|name| (path(name), content(1, false)));
+    let mut seen = Seen { files: files.into(), ..Seen::default() };
+    let mut changes = seen.changes(&all, &BTreeMap::new(), &BTreeSet::new());
+    let clash = CaseClash { path: path("d/y"), other: path("D") };
+    seen.leave_out(&mut changes, vec![clash]);
+    assert_eq!(changes.keys().map(Path::as_str).collect::<Vec<_>>(), ["D", "b"]);
+    let told = plan.seen(at(0), &all, &seen);
+    assert_eq!(told, [("d".into(), Odd::Case(path("D")))]);
+    assert_eq!(plan.seen(at(0), &all, &seen), [], "told once");
+    plan.handle(at(0), changed("b"));
+    assert_eq!(names(plan.take(at(50))), ["b"]);
+    plan.handle(at(100), changed("D"));
+    assert_eq!(names(plan.take(at(150))), ["D", "d/y"]);
 }
 
 #[test]

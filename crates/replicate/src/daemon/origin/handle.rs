@@ -14,11 +14,15 @@ use super::core::{Core, Held, Wanted};
 use super::{Shared, WriteError, lock};
 use crate::daemon::DaemonError;
 use crate::identity::{IdentityError, Ticket};
+#[cfg(feature = "watch")]
+use crate::origin::CaseClash;
 use crate::origin::{HoldId, Origin, Refused, Transaction};
 use crate::path::Path;
 use crate::store::{Bodies, Body, StoreError};
 use crate::time::WallTime;
 use crate::token::Keyring;
+#[cfg(feature = "watch")]
+use crate::types::Content;
 use crate::types::{Change, Digest, Metadata, Payload, Position, ReplicaId, Sequence, Version};
 
 /// A body that is kept for a transaction to come. Dropped, it is kept no longer than others need it.
@@ -224,6 +228,13 @@ impl OriginHandle {
             let lost = lost(core, found.values());
             (found, lost)
         })
+    }
+
+    /// What of these changes would be refused because of paths that differ only in case, if nothing else
+    /// were written before them.
+    #[cfg(feature = "watch")]
+    pub(crate) fn case_clashes(&self, changes: &BTreeMap<Path, Option<Content>>) -> Vec<CaseClash> {
+        self.0.with(|core, _| core.machine.case_clashes(changes))
     }
 
     /// Whether a body is in the store, so that a write may name it.
