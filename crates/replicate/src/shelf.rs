@@ -58,6 +58,12 @@ struct Entry<P> {
     missed: bool,
 }
 
+impl<P> Entry<P> {
+    fn is_stored(&self) -> bool {
+        matches!(self.state, State::Stored)
+    }
+}
+
 /// A reference to a body by somebody who reads it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct Pin(Digest, u64);
@@ -89,7 +95,7 @@ impl<P> Shelf<P> {
 
     /// Whether the body would survive a crash, and will not be deleted.
     pub(crate) fn is_stored(&self, digest: &Digest) -> bool {
-        self.entries.get(digest).is_some_and(|entry| matches!(entry.state, State::Stored))
+        self.entries.get(digest).is_some_and(Entry::is_stored)
     }
 
     /// Whether the body is stored, and is of this size.
@@ -98,10 +104,10 @@ impl<P> Shelf<P> {
         self.entries.get(digest).is_some_and(is_it)
     }
 
-    /// Bytes that would go if there was one reference less to a body.
-    pub(crate) fn held_by_one(&self, digest: &Digest) -> Bytes {
+    /// Bytes that would go if there were so many references less to a body.
+    pub(crate) fn held_by(&self, digest: &Digest, references: u32) -> Bytes {
         match self.entries.get(digest) {
-            Some(Entry { references: 1, size, state: State::Stored, .. }) => *size,
+            Some(entry) if entry.references == references && entry.is_stored() => entry.size,
             _ => Bytes(0),
         }
     }

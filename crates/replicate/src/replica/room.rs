@@ -1,11 +1,12 @@
 //! How much of the bodies may be here, and what makes room for others.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::{Buffered, Object, Replica, Step};
 use crate::path::Path;
 #[cfg(feature = "daemon")]
 use crate::shelf::Pin;
+use crate::shelf::Shelf;
 use crate::types::{Content, Digest};
 
 impl<P: Clone> Replica<P> {
@@ -32,7 +33,7 @@ impl<P: Clone> Replica<P> {
         let paths: BTreeSet<&Path> = early.chain(also).collect();
         let present = paths.into_iter().filter_map(|path| self.image.objects.get(path));
         let valid = present.filter(|object| object.valid);
-        valid.map(|object| self.shelf.held_by_one(&object.version.content.digest).0).sum()
+        valid.map(|object| self.shelf.held_by(&object.version.content.digest, 1).0).sum()
     }
 
     /// Whether a commit lacks nothing but bodies that there is no room for: to wait for them is of no use.
@@ -53,18 +54,32 @@ impl<P: Clone> Replica<P> {
         }
     }
 
-    /// Gives up what was not read for longest, as far as the quota asks for it.
+    /// Gives up what was overwritten first, and then what was not read for longest, as far as the quota asks
+    /// for it. `unused` is what goes anyway, and then all that does.
     pub(super) fn make_room(&mut self, step: &mut Step, unused: &mut Vec<Digest>) {
         let Some(quota) = self.config.quota else { return };
         let mut excess = self.shelf.kept().0.saturating_sub(quota.0);
         if excess == 0 {
             return;
         }
-        for (_, digest) in self.grace.drain(..) {
-            excess = excess.saturating_sub(self.shelf.held_by_one(&digest).0);
+        // Of one body there may be several references that go.
+        let mut going = BTreeMap::new();
+        let mut goes = |shelf: &Shelf<P>, digest: &Digest| {
+            let references = going.entry(*digest).or_insert(0);
+            *references += 1;
+            shelf.held_by(digest, *references).0
+        };
+        for digest in &*unused {
+            excess = excess.saturating_sub(goes(&self.shelf, digest));
+        }
+        // What newer bodies replace goes when these are in the state.
+        excess = excess.saturating_sub(self.replaced(None));
+        while excess > 0
+            && let Some((_, digest)) = self.grace.pop_front()
+        {
+            excess = excess.saturating_sub(goes(&self.shelf, &digest));
             unused.push(digest);
         }
-        excess = excess.saturating_sub(self.replaced(None));
         for path in self.recent.values() {
             if excess == 0 {
                 return;

@@ -99,3 +99,40 @@ fn an_origin_that_has_lost_its_queue_is_told_of_what_there_is_room_for() {
         assert_eq!(bench.lacking(), expected, "{quota:?}");
     }
 }
+
+#[test]
+fn of_what_was_overwritten_the_oldest_goes_and_no_more_than_has_to() {
+    let grace = Duration::from_secs(20);
+    let mut bench = with_two(Config { grace, ..bounded(45) });
+    for (sequence, text) in [(2, "a3"), (3, "b4")] {
+        bench.commit(sequence, text);
+        bench.body(sequence, text, false);
+        bench.disk();
+    }
+    let here = |bench: &Bench| [1, 2, 3, 4].map(|body| bench.replica.has_body(&Digest([body; 32])));
+    assert_eq!(here(&bench), [true; 4], "there is room for all of it");
+    bench.commit(4, "c5");
+    bench.body(4, "c5", true);
+    bench.disk();
+    assert_eq!(here(&bench), [false, true, true, true], "one body too many");
+    assert_eq!(bench.read("c"), "5");
+    assert_eq!((bench.replica.bytes(), bench.replica.take_counters().evicted), (Bytes(40), 0));
+}
+
+#[test]
+fn a_body_that_was_overwritten_twice_goes_with_both() {
+    let grace = Duration::from_secs(20);
+    let mut bench = with_two(Config { grace, ..bounded(55) });
+    for (sequence, text) in [(2, "a3"), (3, "a1"), (4, "a4")] {
+        bench.commit(sequence, text);
+        bench.body(sequence, text, false);
+        bench.disk();
+    }
+    // Overwritten were 1, 3 and 1 again.
+    bench.commit(5, "c9");
+    bench.body(5, "c9", true);
+    bench.disk();
+    let here = [1, 2, 3, 4, 9].map(|body| bench.replica.has_body(&Digest([body; 32])));
+    assert_eq!(here, [false, true, false, true, true]);
+    assert_eq!((bench.replica.bytes(), bench.replica.take_counters().evicted), (Bytes(50), 0));
+}
