@@ -42,6 +42,27 @@ pub(crate) fn digest_of(entries: &[(Path, Version)]) -> Digest {
     Digest(*hasher.finalize().as_bytes())
 }
 
+/// The hashes of the branches over leaves of these hashes.
+fn branches_over(leaves: impl IntoIterator<Item = (u16, Digest)>) -> BTreeMap<u8, Digest> {
+    let mut hashers: BTreeMap<u8, Hasher> = BTreeMap::new();
+    for (leaf, digest) in leaves {
+        let hasher = hashers.entry(branch_of(leaf)).or_default();
+        hasher.update(&leaf.to_le_bytes());
+        hasher.update(&digest.0);
+    }
+    let digest = |hasher: Hasher| Digest(*hasher.finalize().as_bytes());
+    hashers.into_iter().map(|(branch, hasher)| (branch, digest(hasher))).collect()
+}
+
+fn root_over(branches: &BTreeMap<u8, Digest>) -> Digest {
+    let mut hasher = Hasher::new();
+    for (branch, digest) in branches {
+        hasher.update(&[*branch]);
+        hasher.update(&digest.0);
+    }
+    Digest(*hasher.finalize().as_bytes())
+}
+
 const fn branch_of(leaf: u16) -> u8 {
     leaf.to_be_bytes()[0]
 }
@@ -57,23 +78,24 @@ impl MerkleTree {
         for leaf in leaves.values_mut() {
             leaf.digest = digest_of(&leaf.entries);
         }
-        let mut hashers: BTreeMap<u8, Hasher> = BTreeMap::new();
-        for (leaf, Leaf { digest, .. }) in &leaves {
-            let hasher = hashers.entry(branch_of(*leaf)).or_default();
-            hasher.update(&leaf.to_le_bytes());
-            hasher.update(&digest.0);
-        }
-        let branches: BTreeMap<u8, Digest> = hashers
-            .into_iter()
-            .map(|(branch, hasher)| (branch, Digest(*hasher.finalize().as_bytes())))
-            .collect();
-        let mut hasher = Hasher::new();
-        for (branch, digest) in &branches {
-            hasher.update(&[*branch]);
-            hasher.update(&digest.0);
-        }
-        let root = Digest(*hasher.finalize().as_bytes());
+        let branches =
+            branches_over(leaves.iter().map(|(leaf, Leaf { digest, .. })| (*leaf, *digest)));
+        let root = root_over(&branches);
         MerkleTree { leaves, branches, root }
+    }
+
+    /// The root if in these leaves stood something else.
+    pub(crate) fn root_with(&self, others: &BTreeMap<u16, Vec<(Path, Version)>>) -> Digest {
+        let digests = self.leaves.iter().map(|(leaf, Leaf { digest, .. })| (*leaf, *digest));
+        let mut digests: BTreeMap<u16, Digest> = digests.collect();
+        for (leaf, entries) in others {
+            if entries.is_empty() {
+                digests.remove(leaf);
+            } else {
+                digests.insert(*leaf, digest_of(entries));
+            }
+        }
+        root_over(&branches_over(digests))
     }
 
     /// The hash of all of it.
@@ -152,6 +174,8 @@ mod tests {
             }
             prop_assert_eq!(leaves.is_empty(), ours == theirs);
             prop_assert_eq!(old.root() == new.root(), ours == theirs);
+            let others = leaves.iter().map(|leaf| (*leaf, new.entries(*leaf).to_vec())).collect();
+            prop_assert_eq!(old.root_with(&others), new.root());
             for leaf in leaves {
                 prop_assert_ne!(old.entries(leaf), new.entries(leaf), "told for nothing");
                 for (path, _) in old.entries(leaf) {

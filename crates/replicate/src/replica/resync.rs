@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::{Image, Object};
-use crate::merkle::{MerkleTree, digest_of};
+use crate::merkle::{MerkleTree, digest_of, leaf_of};
 use crate::message::{Ask, Tree};
 use crate::path::Path;
 use crate::types::{Digest, Position, Version};
@@ -21,11 +21,22 @@ enum State {
     /// Compares branches.
     Branches,
     /// Compares the leaves of these branches, and has found these to differ.
-    Leaves(BTreeSet<u8>, Vec<u16>),
+    Leaves(BTreeSet<u8>, BTreeMap<u16, Told>),
     /// Waits for these leaves.
-    Entries(BTreeSet<u16>),
+    Entries(BTreeMap<u16, Told>),
     /// Knows all differences.
     Complete,
+}
+
+/// The hash of a leaf at the origin; none if nothing stands in it.
+type Told = Option<Digest>;
+
+/// Whether a leaf with that hash may have these entries.
+fn is_leaf(leaf: u16, entries: &[(Path, Version)], told: Told) -> bool {
+    let expected = told.unwrap_or_else(|| digest_of(&[]));
+    digest_of(entries) == expected
+        && entries.iter().all(|(path, _)| leaf_of(path) == leaf)
+        && entries.is_sorted_by(|(before, _), (path, _)| before < path)
 }
 
 /// A comparison that is under way.
@@ -75,7 +86,7 @@ impl Resync {
     }
 
     /// An answer has come; gives the next question, or nothing as long as answers are missing. An
-    /// answer that was not asked for is an error.
+    /// answer that was not asked for is an error, and so is one that contradicts what was told before.
     pub(super) fn handle(&mut self, told: Tree) -> Result<Option<Ask>, ()> {
         let own = self.own.as_ref().ok_or(())?;
         match (&mut self.state, told) {
@@ -85,7 +96,7 @@ impl Resync {
                     // Two trees of one root have the same branches.
                     return Err(());
                 }
-                self.state = State::Leaves(differ.iter().copied().collect(), Vec::new());
+                self.state = State::Leaves(differ.iter().copied().collect(), BTreeMap::new());
                 Ok(Some(Ask::Leaves(differ)))
             }
             (State::Leaves(missing, differ), Tree::Leaves(branch, theirs)) => {
@@ -95,11 +106,14 @@ impl Resync {
                 let others = own.differing_leaves(branch, &theirs);
                 let theirs: BTreeMap<u16, Digest> = theirs.into_iter().collect();
                 for leaf in others {
+                    let told = theirs.get(&leaf).copied();
                     match self.known.remove(&leaf) {
-                        Some(entries) if theirs.get(&leaf) == Some(&digest_of(&entries)) => {
+                        Some(entries) if is_leaf(leaf, &entries, told) => {
                             self.fetched.insert(leaf, entries);
                         }
-                        _ => differ.push(leaf),
+                        _ => {
+                            differ.insert(leaf, told);
+                        }
                     }
                 }
                 if !missing.is_empty() {
@@ -108,24 +122,32 @@ impl Resync {
                 let differ = core::mem::take(differ);
                 if differ.is_empty() {
                     // All that differs was told before; or nothing does, though branches do.
-                    self.state = State::Complete;
-                    return if self.fetched.is_empty() { Err(()) } else { Ok(None) };
+                    return self.complete();
                 }
-                self.state = State::Entries(differ.iter().copied().collect());
-                Ok(Some(Ask::Entries(differ)))
+                let ask = differ.keys().copied().collect();
+                self.state = State::Entries(differ);
+                Ok(Some(Ask::Entries(ask)))
             }
             (State::Entries(missing), Tree::Entries(leaf, entries)) => {
-                if !missing.remove(&leaf) {
+                let told = missing.remove(&leaf).ok_or(())?;
+                if !is_leaf(leaf, &entries, told) {
                     return Err(());
                 }
                 self.fetched.insert(leaf, entries);
-                if missing.is_empty() {
-                    self.state = State::Complete;
-                }
-                Ok(None)
+                if missing.is_empty() { self.complete() } else { Ok(None) }
             }
             _ => Err(()),
         }
+    }
+
+    /// All that differs was told. What comes of it is the state of that root, or is never shown.
+    fn complete(&mut self) -> Result<Option<Ask>, ()> {
+        let root = self.own.as_ref().map(|own| own.root_with(&self.fetched));
+        if root != Some(self.root) {
+            return Err(());
+        }
+        self.state = State::Complete;
+        Ok(None)
     }
 
     /// What the differences make of the state; `stored` tells which bodies are here.

@@ -310,6 +310,42 @@ fn a_resync_takes_over_what_was_told_before_the_connection_broke() {
     assert_eq!((bench.replica.position(), bench.state("a")), (Sequence(6), Some((6, false))));
 }
 
+#[test]
+fn a_resync_that_contradicts_itself_is_never_shown_and_begins_anew() {
+    let (tree, start) = one_file();
+    let version = Version { sequence: Sequence(6), content: content(7) };
+    let other = MerkleTree::new([(&path("a"), version)]);
+    // Which questions are answered of a state that is not the one that was announced.
+    for wrong in 0..8_u8 {
+        let mut bench = Bench::new(config());
+        bench.replica.handle_disconnected(reading(0));
+        bench.connect(start.clone());
+        for question in 0..3 {
+            let Some((of, ask)) = bench.asked() else { panic!("{wrong}: question {question}") };
+            let from = if wrong & 1 << question == 0 { &tree } else { &other };
+            for part in answer(from, ask) {
+                bench.say(ToReplica::Tree { of, part });
+            }
+        }
+        let closed = core::iter::from_fn(|| bench.replica.poll_event()).any(|e| e == Event::Close);
+        // Of branches it only matters which of them differ.
+        assert_eq!(closed, wrong & 6 != 0, "{wrong}");
+        if closed {
+            bench.disk();
+            assert_eq!((bench.replica.position(), bench.state("a")), (Sequence::ZERO, None));
+            bench.connect(start.clone());
+            bench.compare(&tree);
+        }
+        bench.disk();
+        let shown = (bench.replica.position(), bench.read("a"));
+        assert_eq!(shown, (Sequence(6), "Stale".to_owned()), "no heartbeat has come yet");
+        bench.heartbeat(6);
+        bench.body(6, "a6", true);
+        bench.disk();
+        assert_eq!(bench.answers().pop().map(|(_, body)| body), Some("6".to_owned()), "{wrong}");
+    }
+}
+
 /// What an origin with that tree says.
 fn answer(tree: &MerkleTree, ask: Ask) -> Vec<Tree> {
     match ask {
