@@ -207,8 +207,30 @@ impl World {
             self.situations.of_origin(&machine.take_counters());
         }
         if self.options.fault.is_none() {
+            self.expect_quotas();
             self.expect_rest();
         }
+    }
+
+    /// No replica stays beyond its quota. It may be there for a moment, when a body has come that a read
+    /// waits for: until what made room for it is gone.
+    fn expect_quotas(&mut self) {
+        let mut beyond: Vec<usize> = (0..self.replicas.len()).collect();
+        let until = self.now + 1_000 * MS;
+        loop {
+            beyond.retain(|at| self.is_beyond_quota(*at));
+            if beyond.is_empty() || !self.step(until) {
+                break;
+            }
+        }
+        let tell = |at| format!("replica {at} keeps more than its quota");
+        self.stuck.extend(beyond.into_iter().map(tell));
+    }
+
+    fn is_beyond_quota(&self, replica: usize) -> bool {
+        let host = &self.replicas[replica];
+        let kept = host.machine.as_ref().map(|machine| machine.bytes());
+        host.config.quota.is_some_and(|quota| kept > Some(quota))
     }
 
     fn expect_rest(&mut self) {
