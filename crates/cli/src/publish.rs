@@ -202,6 +202,9 @@ fn of_origin(status: &Value, replicas: &[Value]) {
         if one["to_renew"] == true {
             more += ", to get a certificate";
         }
+        if let Some(at) = one["to_reach"].as_u64() {
+            more += &format!(", old session tokens wait for it to reach state {at}");
+        }
         println!("  {name}: {state}; {behind}{} bodies queued{more}", one["queue"]);
         println!(
             "    sent: {} bytes of control, {} on demand, {} in the background",

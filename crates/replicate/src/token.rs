@@ -49,7 +49,7 @@ pub enum TokenError {
 
 /// The keys that a replica believes in: tokens are made with the first. While keys are changed the second
 /// is the next one, until all replicas know it, and then the one before, until all have begun with the
-/// next: so none makes a token that another one does not believe.
+/// next and show what a token of that may be of: so nobody goes back because his token is not believed.
 #[derive(Clone, Debug)]
 pub struct Keyring {
     current: TokenKey,
@@ -68,6 +68,12 @@ impl Keyring {
     /// The token of a session that has seen `sequence`.
     pub fn issue(&self, sequence: Sequence) -> String {
         format!("{:016x}{}", sequence.0, self.current.mac(sequence).to_hex())
+    }
+
+    /// Whether a token that is believed is made with the key that tokens are made with now: another one may be
+    /// given up at any time.
+    pub fn is_current(&self, token: &str) -> bool {
+        self.verify(token).is_ok_and(|sequence| self.issue(sequence) == token)
     }
 
     /// The position that the bearer of `token` has seen.
@@ -109,6 +115,8 @@ mod tests {
             assert_eq!(ring(1, None).verify(&token), Ok(sequence));
             assert_eq!(ring(2, Some(1)).verify(&token), Ok(sequence), "while keys change");
             assert_eq!(ring(2, None).verify(&token), Err(TokenError::Forged));
+            let rings = [ring(1, None), ring(1, Some(2)), ring(2, Some(1)), ring(2, None)];
+            assert_eq!(rings.map(|ring| ring.is_current(&token)), [true, true, false, false]);
         }
     }
 

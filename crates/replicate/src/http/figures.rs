@@ -173,6 +173,9 @@ fn state_of(one: &PeerStatus) -> (&'static str, String) {
     if one.to_renew {
         text += ", to get a certificate";
     }
+    if let Some(at) = one.to_reach {
+        let _ = write!(text, ", old session tokens wait for it to reach state {at}");
+    }
     (class, text)
 }
 
@@ -303,6 +306,7 @@ mod tests {
             to_renew: true,
             away_seconds: Some(40.0),
             masked_seconds: Some(30.0),
+            to_reach: Some(7),
             ..PeerStatus::default()
         };
         let status = OriginStatus {
@@ -326,7 +330,8 @@ mod tests {
         for words in [
             "<td>catching up<td>3<td>1.3 s<td>75.0 %<td>90.0 %<td>-12 to +3 ms<td>77\
              <td>1.1 kB<td>2.2 kB<td>3.3 kB",
-            "away for 40 s, masked for 30 s, to get a certificate<td>–<td>–<td>–<td>–<td>–<td>0",
+            "away for 40 s, masked for 30 s, to get a certificate, old session tokens wait for it to reach \
+             state 7<td>–<td>–<td>–<td>–<td>–<td>0",
             "4.4 kB more for rollbacks",
             "2 bodies are lost",
             "The disk had no room",

@@ -188,7 +188,7 @@ impl ReplicaFace {
         if let Ok(token) = HeaderValue::from_str(&token) {
             headers.insert(SESSION, token);
         }
-        if (at.max(seen.at) > seen.kept || seen.foreign)
+        if (at.max(seen.at) > seen.kept || seen.anew)
             && let Ok(cookie) = HeaderValue::from_str(&cookie)
         {
             headers.insert(header::SET_COOKIE, cookie);
@@ -389,8 +389,9 @@ struct Seen {
     at: Sequence,
     /// What it will show the next time by itself: not what came by a query.
     kept: Sequence,
-    /// It has a cookie of another origin, of which no client gets rid by itself.
-    foreign: bool,
+    /// Its cookie is of another origin, of which no client gets rid by itself; or of a key that is being
+    /// replaced, so that it will not be believed for long.
+    anew: bool,
 }
 
 impl Seen {
@@ -403,10 +404,8 @@ impl Seen {
             seen.kept = tokens.verify(token.to_str().unwrap_or_default())?;
         }
         for cookie in cookies(request.headers()) {
-            match tokens.verify(cookie) {
-                Ok(at) => seen.kept = seen.kept.max(at),
-                Err(_) => seen.foreign = true,
-            }
+            seen.anew |= !tokens.is_current(cookie);
+            seen.kept = tokens.verify(cookie).map_or(seen.kept, |at| seen.kept.max(at));
         }
         let taken_along = parameters(request.uri()).filter_map(of_session);
         let taken_along = taken_along.filter_map(|token| tokens.verify(token).ok());

@@ -25,7 +25,7 @@ use super::{
 use crate::message::{Enrol, Enrolled, NotEnrolled};
 use crate::time::WallTime;
 use crate::token::{Keyring, TokenKey};
-use crate::types::{Digest, ReplicaId};
+use crate::types::{Digest, ReplicaId, Sequence};
 
 /// A certificate and its key, both in DER.
 #[derive(Clone, Serialize, Deserialize)]
@@ -69,7 +69,7 @@ struct Kept {
     /// The key that session tokens are made with.
     token_key: [u8; 32],
     /// One more that is believed in: while the authority is being changed the next one, so that all know
-    /// it before any token is made with it; then the one before, until none is made with that.
+    /// it before any token is made with it; then the one before, until tokens of that matter no more.
     #[serde(default)]
     other_token_key: Option<[u8; 32]>,
     replicas: BTreeMap<u32, Known>,
@@ -80,8 +80,9 @@ struct Kept {
 pub struct OriginIdentity {
     folder: PathBuf,
     kept: Kept,
-    /// What [`take_settled`](OriginIdentity::take_settled) tells.
-    settled: bool,
+    /// The last state that a token of the replaced key may be of: the last one there was when nobody made
+    /// such tokens any more. Not in the file: after a start it is a later one, which is as good.
+    old_tokens: Option<Sequence>,
 }
 
 impl fmt::Debug for OriginIdentity {
@@ -121,6 +122,12 @@ pub enum RotationError {
     /// It is not being changed.
     #[error("the authority is not being changed: `lull origin rotate DIR` begins that")]
     NotBegun,
+    /// The key of session tokens that was replaced with the last one is believed yet.
+    #[error(
+        "session tokens of the key before are believed yet: wait for the replicas of which `lull status` \
+         tells that, or revoke them"
+    )]
+    Unsettled,
     /// Replicas that have not renewed their certificates would be shut out.
     #[error(
         "{} would be shut out: wait until they have connected and renewed, or revoke them",
@@ -180,7 +187,7 @@ impl OriginIdentity {
             replicas: BTreeMap::new(),
         };
         files::create(folder, &kept)?;
-        Ok(OriginIdentity { folder: folder.to_owned(), kept, settled: false })
+        Ok(OriginIdentity { folder: folder.to_owned(), kept, old_tokens: None })
     }
 
     /// The identity in `folder`. The origin's own certificate is renewed if it is old.
@@ -192,7 +199,7 @@ impl OriginIdentity {
         if kept.authorities.is_empty() {
             return Err(IdentityError::Damaged(files::file(folder)));
         }
-        let mut identity = OriginIdentity { folder: folder.to_owned(), kept, settled: false };
+        let mut identity = OriginIdentity { folder: folder.to_owned(), kept, old_tokens: None };
         identity.renew_if_old(now)?;
         Ok(identity)
     }
@@ -221,10 +228,8 @@ impl OriginIdentity {
     ) -> Result<T, E> {
         let mut kept = self.kept.clone();
         let value = change(&mut kept)?;
-        let settled = settle(&mut kept);
         files::write(&self.folder, &kept)?;
         self.kept = kept;
-        self.settled |= settled;
         Ok(value)
     }
 
@@ -234,10 +239,41 @@ impl OriginIdentity {
         Keyring::new(TokenKey::new(self.kept.token_key), other)
     }
 
-    /// Whether the key of session tokens that was replaced has been given up since this was asked last: all
-    /// replicas are to be told to do so, too.
-    pub fn take_settled(&mut self) -> bool {
-        core::mem::take(&mut self.settled)
+    /// Gives the key of session tokens that was replaced up when tokens of it matter no more: nobody makes
+    /// them, because each replica has used a certificate that came since; and each answers reads with the
+    /// last state of that moment or a later one, so that nobody who shows one has seen anything newer.
+    /// `last` tells the last state, and `reached` with which one a replica answers reads, as far as it has
+    /// said so in this life of the origin. True if it was now: all replicas are to give it up as well.
+    ///
+    /// # Errors
+    /// If the file cannot be written.
+    pub fn settle(
+        &mut self,
+        last: impl FnOnce() -> Sequence,
+        reached: impl Fn(ReplicaId) -> Option<Sequence>,
+    ) -> Result<bool, IdentityError> {
+        let kept = &self.kept;
+        if kept.other_token_key.is_none() || kept.makes_old_tokens() {
+            return Ok(false);
+        }
+        // Asked for now, when there are no more to come.
+        let until = *self.old_tokens.get_or_insert_with(last);
+        let mut joined = kept.replicas.iter().filter(|(_, known)| known.has_joined());
+        if !joined.all(|(number, _)| reached(ReplicaId(*number)).is_some_and(|at| at >= until)) {
+            return Ok(false);
+        }
+        self.change(|kept| {
+            kept.other_token_key = None;
+            Ok::<_, IdentityError>(())
+        })?;
+        self.old_tokens = None;
+        Ok(true)
+    }
+
+    /// The state that replicas have to answer reads with before the key of session tokens that was replaced
+    /// is given up; none if that waits for nothing, or for certificates.
+    pub fn to_reach(&self) -> Option<Sequence> {
+        self.old_tokens
     }
 
     /// Whether the authority is being changed.
@@ -438,11 +474,16 @@ impl OriginIdentity {
     /// with the key of session tokens: all learn the new one, and go on to make tokens with the old one.
     ///
     /// # Errors
-    /// If it is being changed already, or the file cannot be written.
+    /// If it is being changed already, what the last change has left to be done is not, or the file cannot be
+    /// written.
     pub fn begin_rotation(&mut self, now: WallTime) -> Result<(), RotationError> {
         self.change(|kept| {
             if kept.authorities.len() > 1 {
                 return Err(RotationError::UnderWay);
+            }
+            // There may be tokens of three keys otherwise, and replicas know two.
+            if kept.other_token_key.is_some() {
+                return Err(RotationError::Unsettled);
             }
             kept.authorities.insert(0, make_authority(now)?);
             // Whoever has seen the key of the authority has seen that of tokens.
@@ -462,8 +503,8 @@ impl OriginIdentity {
         })
     }
 
-    /// Ends it: the old authority counts no more. Tokens are made with the new key from now on; the old one
-    /// is believed in until all replicas have heard of that.
+    /// Ends it: the old authority counts no more. Tokens are made with the new key from now on; when the old
+    /// one is given up [`settle`](OriginIdentity::settle) says.
     ///
     /// # Errors
     /// If replicas would be shut out, it was not begun, or the file cannot be written.
@@ -495,6 +536,17 @@ impl OriginIdentity {
     }
 }
 
+impl Kept {
+    /// Whether somebody may make session tokens with the key that was, or is, replaced: a replica has used no
+    /// certificate that came since.
+    fn makes_old_tokens(&self) -> bool {
+        let may = |known: &Known| {
+            known.has_joined() && (known.trusts_both || known.certificates.len() > 1)
+        };
+        self.authorities.len() > 1 || self.replicas.values().any(may)
+    }
+}
+
 impl Known {
     fn has_joined(&self) -> bool {
         !self.certificates.is_empty() && !self.revoked
@@ -507,15 +559,6 @@ fn behind(kept: &Kept, known: &Known) -> bool {
     let newest = hex(&fingerprint(&kept.authorities[0].certificate));
     known.has_joined()
         && (known.certificates.len() > 1 || known.authority.as_deref() != Some(&newest[..]))
-}
-
-/// Gives up the key of session tokens that was replaced, once no replica makes tokens with it any more:
-/// each has used a certificate that came since. Whether that is now.
-fn settle(kept: &mut Kept) -> bool {
-    let still =
-        |known: &Known| known.has_joined() && (known.trusts_both || known.certificates.len() > 1);
-    let is_over = kept.authorities.len() == 1 && !kept.replicas.values().any(still);
-    is_over && kept.other_token_key.take().is_some()
 }
 
 /// Issues a certificate for the key of a request, and notes it.

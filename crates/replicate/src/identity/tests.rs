@@ -322,6 +322,11 @@ fn the_authority_is_changed_without_shutting_anybody_out() {
     assert!(!is_behind(&world, &berlin));
 }
 
+/// Whether the old key is given up, when the last state is the fifth.
+fn settle(world: &mut World, reached: impl Fn(ReplicaId) -> Option<Sequence>) -> bool {
+    world.origin.settle(|| FIVE, reached).expect("it can be written")
+}
+
 /// Whatever somebody has seen at one of them, he may show to all others at any time.
 #[test]
 fn while_the_key_of_tokens_is_changed_each_replica_believes_what_the_others_issue() {
@@ -356,14 +361,14 @@ fn while_the_key_of_tokens_is_changed_each_replica_believes_what_the_others_issu
     for number in 0..3 {
         let tokens = believed(&rings(&world, &[&berlin, &paris, &tokyo, &oslo]));
         assert_eq!(tokens.iter().filter(|token| **token == old).count(), 3 - number);
-        assert!(!world.origin.take_settled());
+        assert!(!settle(&mut world, |_| Some(FIVE)));
         let next = [&mut berlin, &mut paris, &mut tokyo].into_iter().nth(number);
         let next = next.expect("one of three");
         assert!(world.origin.is_behind(next.replica()));
         renew(&mut world, next, 2);
     }
-    assert!(world.origin.take_settled() && !world.origin.take_settled(), "told once");
-    // Nobody makes tokens with the old one any more, so it is given up.
+    assert!(settle(&mut world, |_| Some(FIVE)) && !settle(&mut world, |_| Some(FIVE)), "told once");
+    // Nobody makes tokens with the old one any more, nor shows less than they may be of, so it is given up.
     for one in [&mut berlin, &mut paris, &mut tokyo, &mut oslo] {
         assert_eq!(one.keyring().verify(&old), Ok(FIVE));
         assert!(world.origin.is_behind(one.replica()));
@@ -384,10 +389,61 @@ fn one_that_does_not_come_keeps_the_old_key_of_tokens_until_it_is_revoked() {
     renew(&mut world, &mut paris, 1);
     world.origin.finish_rotation(at(2)).expect("all have renewed");
     renew(&mut world, &mut berlin, 2);
+    assert!(!settle(&mut world, |_| Some(FIVE)));
     assert_eq!(world.origin.keyring().verify(&old), Ok(FIVE));
+    // Nor is it replaced by a third one.
+    let again = world.origin.begin_rotation(at(2));
+    assert!(matches!(again, Err(RotationError::Unsettled)), "{again:?}");
     world.origin.revoke(paris.replica()).expect("it can be written");
-    assert!(world.origin.take_settled());
+    assert!(settle(&mut world, |_| Some(FIVE)));
     assert_eq!(world.origin.keyring().verify(&old), Err(TokenError::Forged));
+    world.origin.begin_rotation(at(3)).expect("it can be written");
+}
+
+/// Else who has seen that state would be shown an earlier one, because his token is not believed.
+#[test]
+fn the_old_key_of_tokens_is_kept_until_all_show_what_a_token_of_it_may_be_of() {
+    let mut world = World::new();
+    let (mut berlin, mut paris) = (world.join("berlin"), world.join("paris"));
+    world.origin.begin_rotation(at(1)).expect("it can be written");
+    for one in [&mut berlin, &mut paris] {
+        renew(&mut world, one, 1);
+    }
+    world.origin.finish_rotation(at(2)).expect("all have renewed");
+    for one in [&mut berlin, &mut paris] {
+        assert!(!settle(&mut world, |_| Some(FIVE)));
+        renew(&mut world, one, 2);
+    }
+    let (here, there) = (berlin.replica(), paris.replica());
+    let late = |at: Option<Sequence>| move |one| if one == there { at } else { Some(FIVE) };
+    for at in [None, Some(Sequence(4))] {
+        assert!(!settle(&mut world, late(at)), "{at:?}");
+    }
+    assert_eq!(world.origin.to_reach(), Some(FIVE));
+    // Nobody has to renew for that.
+    assert!(!world.origin.is_behind(here) && !world.origin.is_behind(there));
+    // What is written later has tokens of the new key only.
+    let settled = world.origin.settle(|| Sequence(9), |_| Some(FIVE));
+    assert!(settled.expect("it can be written"));
+    assert_eq!(world.origin.to_reach(), None);
+    assert!(world.origin.is_behind(here) && world.origin.is_behind(there));
+}
+
+/// It does not know any more which state was the last one then.
+#[test]
+fn an_origin_that_has_started_again_keeps_the_old_key_of_tokens_until_all_show_its_last_state() {
+    let mut world = World::new();
+    let mut berlin = world.join("berlin");
+    world.origin.begin_rotation(at(1)).expect("it can be written");
+    renew(&mut world, &mut berlin, 1);
+    world.origin.finish_rotation(at(2)).expect("all have renewed");
+    renew(&mut world, &mut berlin, 2);
+    assert!(!settle(&mut world, |_| Some(Sequence(4))));
+    world.origin = OriginIdentity::open(&world.folder.path().join("origin"), at(3)).expect("kept");
+    let mut settled = |reached: Option<Sequence>| {
+        world.origin.settle(|| Sequence(9), |_| reached).expect("it can be written")
+    };
+    assert_eq!([None, Some(FIVE), Some(Sequence(9))].map(&mut settled), [false, false, true]);
 }
 
 #[test]

@@ -1,17 +1,20 @@
 //! Certificates and keys that change while origin and replicas run.
 
 use std::fs;
-use std::net::TcpStream;
+use std::net::{SocketAddr, TcpStream};
 use std::sync::Arc;
 use std::time::Duration;
 
 use lull_replicate::daemon::{BentClock, DaemonError, ReplicaEvent, join};
+use lull_replicate::http::{Blocked, ReplicaFace, Serving};
+use lull_replicate::origin::Put;
 use lull_replicate::replica::Config;
 use lull_replicate::store::StoreError;
 use lull_replicate::token::TokenError;
-use lull_replicate::types::Sequence;
+use lull_replicate::types::{Content, Metadata, Sequence};
 
-use super::site::{Site, body, patient, runtime};
+use super::sessions::{get, header};
+use super::site::{LIMIT, Site, body, path, patient, runtime};
 
 #[test]
 fn a_renewal_that_fails_is_tried_again_until_it_succeeds() {
@@ -101,6 +104,98 @@ fn the_key_of_session_tokens_is_replaced_with_the_authority() {
         })
         .await;
         assert_eq!(judge(1, &issue(0)), Ok(Sequence(5)));
+        site.stop().await;
+    });
+}
+
+/// Two replicas, of which the first one shows the last state. The second one is told of it, and does not show
+/// it unless it has to: a body of it never comes, and nothing is due for an hour.
+async fn one_behind() -> (Site, Sequence) {
+    let hour = Duration::from_secs(3_600);
+    let mut site = Site::with(2, |config| config.staleness.connected = hour).await;
+    let first = site.write(&[("page", Some(b"old"))]).await;
+    site.reach(first).await;
+    // What is told before that a replica shows at once.
+    let is_heard = |number: usize| site.replica(number).staleness().is_some();
+    patient("the origin is heard", || is_heard(0) && is_heard(1)).await;
+    let mut stager = site.origin().bodies().stage();
+    stager.write(&body(7, 300_000)).expect("a disk").expect("room");
+    let payload = stager.finish().expect("a disk").expect("room");
+    let (digest, size, metadata) = (payload.digest, payload.size, Metadata::default());
+    let mut held = site.origin().hold(payload).expect("it runs");
+    held.stored().await.expect("room");
+    assert_eq!(site.lose_bodies(), 1);
+    let mut writes = site.transaction(&[("page", Some(b"new"))]);
+    writes.changes.insert(path("large"), Put::Stored(Content { digest, size, metadata }));
+    let last = site.origin().write(writes).await.expect("written");
+    site.replica(0).entry(&path("page"), last, Some(LIMIT)).await.expect("it is told of that");
+    (site, last)
+}
+
+async fn rotate(site: &Site) {
+    patient("the rotation before is over", || site.origin().begin_rotation().is_ok()).await;
+    patient("all have renewed", || site.origin().finish_rotation().is_ok()).await;
+}
+
+async fn door(site: &Site, replica: usize) -> (Serving, SocketAddr) {
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("a port");
+    let address = listener.local_addr().expect("an address");
+    (ReplicaFace::open(listener, site.replica(replica).clone(), Blocked::Wait), address)
+}
+
+/// What somebody who shows this cookie is told to have seen, by a cookie and in a header.
+async fn seen(site: &Site, address: SocketAddr, cookie: &str) -> [Option<Sequence>; 2] {
+    let head = get(address, "/page", Some(cookie)).await;
+    let verify = |token: &str| site.replica(1).tokens().verify(token).ok();
+    let set = header(&head, "set-cookie").and_then(|set| set.split(['=', ';']).nth(1));
+    [set.and_then(verify), header(&head, "lull-session").and_then(verify)]
+}
+
+#[test]
+fn no_session_goes_back_because_the_key_of_its_token_is_replaced() {
+    runtime().block_on(async {
+        let (site, last) = one_behind().await;
+        assert_eq!(site.read(1, "page").await.as_deref(), Some(&b"old"[..]));
+        let old = site.replica(0).tokens().issue(last);
+        rotate(&site).await;
+        let waits = |number: usize| site.origin().status().replicas[number].to_reach;
+        patient("both make new tokens", || waits(1) == Some(last.0)).await;
+        assert_eq!((waits(0), site.replica(1).position()), (None, Sequence(1)));
+        let (face, address) = door(&site, 1).await;
+        // The state is the same as in the cookie, which nobody will believe for long.
+        assert_eq!(seen(&site, address, &old).await, [Some(last), Some(last)]);
+        let forged = Err(TokenError::Forged);
+        let judge = |number: usize| site.replica(number).tokens().verify(&old);
+        patient("the old key is given up", || (0..2).all(|number| judge(number) == forged)).await;
+        assert_eq!(waits(1), None);
+        assert_eq!(seen(&site, address, &old).await, [Some(last), Some(last)]);
+        rotate(&site).await;
+        face.close().await;
+        site.stop().await;
+    });
+}
+
+#[test]
+fn no_session_goes_back_at_a_replica_that_never_knew_the_key_of_its_token() {
+    runtime().block_on(async {
+        let (mut site, last) = one_behind().await;
+        let old = site.replica(0).tokens().issue(last);
+        site.origin().begin_rotation().expect("written");
+        let renewed = || site.origin().status().replicas.iter().all(|one| !one.to_renew);
+        patient("both know the new authority", renewed).await;
+        site.crash_replica(1);
+        site.origin().revoke("replica-1").expect("there is one");
+        patient("the other one is not behind", || site.origin().finish_rotation().is_ok()).await;
+        let forged = Err(TokenError::Forged);
+        patient("the old key is given up", || site.replica(0).tokens().verify(&old) == forged)
+            .await;
+        let (folder, ticket) = (site.folder().join("1"), site.ticket("replica-1"));
+        join(&folder, ticket, &site.clock()).await.expect("a new ticket");
+        site.start_replica(1).await;
+        let (face, address) = door(&site, 1).await;
+        assert_eq!(site.replica(1).tokens().verify(&old), forged);
+        assert_eq!(seen(&site, address, &old).await, [Some(last), Some(last)]);
+        face.close().await;
         site.stop().await;
     });
 }

@@ -11,7 +11,7 @@ use tokio::net::{TcpListener, TcpStream};
 use crate::site::{Site, runtime};
 
 /// The head of the answer to a GET.
-async fn get(address: SocketAddr, place: &str, cookie: Option<&str>) -> String {
+pub(crate) async fn get(address: SocketAddr, place: &str, cookie: Option<&str>) -> String {
     let mut stream = TcpStream::connect(address).await.expect("a face");
     let cookie = cookie.map_or(String::new(), |token| format!("Cookie: lull-session={token}\r\n"));
     let request = format!("GET {place} HTTP/1.1\r\nHost: a\r\nConnection: close\r\n{cookie}\r\n");
@@ -27,7 +27,7 @@ fn status(head: &str) -> &str {
     head.split(' ').nth(1).expect("a status")
 }
 
-fn header<'a>(head: &'a str, name: &str) -> Option<&'a str> {
+pub(crate) fn header<'a>(head: &'a str, name: &str) -> Option<&'a str> {
     let mut pairs = head.lines().filter_map(|line| line.split_once(": "));
     pairs.find(|(own, _)| own.eq_ignore_ascii_case(name)).map(|(_, value)| value)
 }

@@ -363,8 +363,10 @@ impl OriginHandle {
     /// and trust both.
     ///
     /// # Errors
-    /// If that was begun already, or the identity cannot be written.
+    /// If that was begun already, session tokens of the key before are believed yet, or the identity cannot be
+    /// written.
     pub fn begin_rotation(&self) -> Result<(), DaemonError> {
+        self.0.settle();
         lock(&self.0.identity).begin_rotation(self.now())?;
         self.0.let_renew();
         Ok(())
@@ -376,6 +378,7 @@ impl OriginHandle {
     /// If it was not begun, replicas would be shut out, or the identity cannot be written.
     pub fn finish_rotation(&self) -> Result<(), DaemonError> {
         lock(&self.0.identity).finish_rotation(self.now())?;
+        self.0.settle();
         self.0.let_renew();
         Ok(())
     }
@@ -393,7 +396,7 @@ impl OriginHandle {
         });
         // Who waits for it waits no longer, and the others may have waited for this one.
         self.0.progress.send_modify(|count| *count += 1);
-        self.0.let_renew();
+        self.0.settle();
         Ok(())
     }
 }

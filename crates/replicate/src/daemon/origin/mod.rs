@@ -246,6 +246,22 @@ impl Shared {
         }
     }
 
+    /// Gives the key of session tokens that was replaced up when it is time, and has all who are connected do
+    /// so. To be asked now and then: it waits for what replicas do.
+    fn settle(&self) {
+        let settled = {
+            let mut identity = lock(&self.identity);
+            // Within its lock: nobody who has the core waits for the identity.
+            let last = || lock(&self.core).machine.last().sequence;
+            let reached = |replica| lock(&self.core).machine.progress(replica).map(|(to, _)| to);
+            identity.settle(last, reached)
+        };
+        // What cannot be written is tried again the next time.
+        if settled.unwrap_or(false) {
+            self.let_renew();
+        }
+    }
+
     fn name(&self, replica: ReplicaId) -> String {
         let identity = lock(&self.identity);
         let name = identity.replicas().find(|(id, ..)| *id == replica);

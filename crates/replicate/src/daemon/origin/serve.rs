@@ -102,13 +102,7 @@ async fn serve(
     let mut stream = soon(async { Ok(TlsAcceptor::from(config).accept(tcp).await?) }).await?;
     let shown = stream.get_ref().1.peer_certificates().map(<[_]>::to_vec);
     // Before anything is read from it.
-    let (peer, settled) = {
-        let mut identity = lock(&shared.identity);
-        (identity.admit(shown.as_deref())?, identity.take_settled())
-    };
-    if settled {
-        shared.let_renew();
-    }
+    let peer = lock(&shared.identity).admit(shown.as_deref())?;
     let visitor = Visitor::new(shared, peer, shown, place)?;
     let channel = soon(answer(&mut stream)).await?;
     match (peer, channel) {
@@ -243,8 +237,13 @@ async fn hear(
             return Err(LinkError::Order);
         }
         let concerns = Concerns::of(&frame.message);
+        let is_ping = matches!(frame.message, ToOrigin::Ping { .. });
         shared.with(|core, now| core.machine.handle_frame(now, link.replica, frame));
         wake(link, concerns);
+        if is_ping {
+            // By then it has said where it is, and it comes each second.
+            shared.settle();
+        }
     }
 }
 

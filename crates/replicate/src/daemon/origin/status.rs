@@ -53,6 +53,9 @@ pub struct PeerStatus {
     pub connected: bool,
     /// Whether it has to get a new certificate yet, because the authority is being replaced, or was.
     pub to_renew: bool,
+    /// The state that it has to answer reads with before the key of session tokens that was replaced with the
+    /// authority is given up; none if that does not wait for it.
+    pub to_reach: Option<u64>,
     /// The state that it answers reads with; none if it was not here since the start.
     pub sequence: Option<u64>,
     /// Commits behind the last one.
@@ -87,12 +90,12 @@ pub struct PeerStatus {
 impl OriginHandle {
     /// What there is to tell.
     pub fn status(&self) -> OriginStatus {
-        let (rotating, known): (_, Vec<_>) = {
+        let (rotating, to_reach, known): (_, _, Vec<_>) = {
             let identity = lock(&self.0.identity);
             let all = identity.replicas().map(|(id, name, admitted)| {
                 (id, name.to_owned(), admitted, admitted && identity.is_behind(id))
             });
-            (identity.is_rotating(), all.collect())
+            (identity.is_rotating(), identity.to_reach(), all.collect())
         };
         self.0.with(|core, now| {
             let new = core.machine.take_counters();
@@ -118,6 +121,9 @@ impl OriginHandle {
                     admitted,
                     connected,
                     to_renew,
+                    to_reach: to_reach
+                        .filter(|at| admitted && progress.is_none_or(|(to, _)| to < *at))
+                        .map(|at| at.0),
                     staleness_seconds: staleness.map(|time| time.as_secs_f64()),
                     away_seconds: away.map(|(ago, _)| ago.as_secs_f64()),
                     masked_seconds: away.map(|(ago, report)| {

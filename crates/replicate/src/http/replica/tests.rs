@@ -95,7 +95,7 @@ fn what_was_seen_comes_by_header_cookie_or_query() {
     let (ours, theirs) = (ring(1), ring(2));
     let token = |at| ours.issue(Sequence(at));
     let foreign = theirs.issue(Sequence(9));
-    let seen = |at, kept, foreign| Ok(Seen { at: Sequence(at), kept: Sequence(kept), foreign });
+    let seen = |at, kept, anew| Ok(Seen { at: Sequence(at), kept: Sequence(kept), anew });
     for (header, cookie, query, expected) in [
         (None, None, None, seen(0, 0, false)),
         (Some(token(3)), None, None, seen(3, 3, false)),
@@ -124,6 +124,20 @@ fn what_was_seen_comes_by_header_cookie_or_query() {
     let request = Request::builder().header(SESSION, &b"\xff"[..]).body(());
     let request = request.expect("a request");
     assert_eq!(Seen::of(&request, &ours), Err(TokenError::Malformed));
+}
+
+#[test]
+fn a_cookie_of_a_key_that_is_being_replaced_is_made_anew() {
+    let key = |byte| TokenKey::new([byte; 32]);
+    let token = Keyring::new(key(1), None).issue(Sequence(4));
+    let request = Request::builder().header(header::COOKIE, format!("{COOKIE}={token}"));
+    let request = request.body(()).expect("a request");
+    for (ring, anew) in
+        [(Keyring::new(key(1), Some(key(2))), false), (Keyring::new(key(2), Some(key(1))), true)]
+    {
+        let (at, kept) = (Sequence(4), Sequence(4));
+        assert_eq!(Seen::of(&request, &ring), Ok(Seen { at, kept, anew }));
+    }
 }
 
 #[test]
