@@ -29,7 +29,7 @@ use core::time::Duration;
 
 use lull_cc::Timestamp;
 
-pub use share::{Grant, Rationing};
+pub use share::{Grant, Rationing, Wanted};
 pub use thresholds::{Learning, ObjectId, Thresholds};
 
 use share::Share;
@@ -295,9 +295,10 @@ impl Budget {
         }
     }
 
-    /// A client asks for hints. `draw` is uniform in its 64 bits and drawn for this call alone.
-    pub fn ask(&mut self, now: Timestamp, draw: u64) -> Grant {
-        self.share.ask(now, self.budget(), draw)
+    /// A client asks for hints, and pays for what it is given. `draw` is uniform in its 64 bits and
+    /// drawn for this call alone.
+    pub fn ask(&mut self, now: Timestamp, wanted: Wanted, draw: u64) -> Grant {
+        self.share.ask(now, self.budget(), wanted, draw)
     }
 
     fn judge(&mut self, now: Timestamp, object: ObjectId, time: Option<Duration>) -> Outcome {

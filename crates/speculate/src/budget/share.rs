@@ -17,8 +17,9 @@ pub enum Rationing {
     /// p = min(1, B·τ / (N·D)), those beyond N get nothing, and all of those who get nothing come
     /// again in the next epoch (SSR §5.2.2).
     Paper,
-    /// Who comes while there is budget for a document gets one; the others come again within a
-    /// range of times, each at one of its own.
+    /// Who comes while there is budget for a list gets one; the others come again within a range of
+    /// times, each at one of its own. Who had a list on the same page before leaves a document for
+    /// those who had none: what is likely next stands on first lists.
     ///
     /// With epochs of 100 ms most sites have none or one client in each, for which the paper's N
     /// wastes most of the budget.
@@ -46,6 +47,15 @@ impl Rationing {
             }
         }
     }
+}
+
+/// What a client comes for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Wanted {
+    /// So many files may be hinted to it. A list never has more than a document's.
+    pub files: u32,
+    /// Whether it had no list on its page yet.
+    pub first: bool,
 }
 
 /// What a client gets.
@@ -111,14 +121,16 @@ impl Share {
         self.earned = earned.min(most);
     }
 
-    pub(super) fn ask(&mut self, now: Timestamp, budget: u32, draw: u64) -> Grant {
+    pub(super) fn ask(&mut self, now: Timestamp, budget: u32, wanted: Wanted, draw: u64) -> Grant {
         self.settle(now, budget);
         let into_epoch = self.roll(now);
         self.asked += 1;
         // One draw for two decisions, each by half of its bits.
         let (chance, place) = (draw >> 32, draw & u64::from(u32::MAX));
-        let affordable = self.earned >= self.price() && budget > 0;
+        let length = wanted.files.min(self.document);
+        let price = u64::from(length) * SECOND;
         let left = self.epoch_nanos() - into_epoch;
+        let mut to_be_left = 0;
         let empty = match self.rationing {
             Rationing::Paper => {
                 // A client that comes where none was expected is taken for the one of its epoch.
@@ -128,18 +140,21 @@ impl Share {
                 let lucky = u128::from(chance) < p && self.asked <= expected;
                 (!lucky).then(|| Duration::from_nanos(left))
             }
-            Rationing::FirstCome { .. } => None,
+            Rationing::FirstCome { .. } => {
+                to_be_left = if wanted.first { 0 } else { self.price() };
+                None
+            }
         };
         if let Some(again) = empty {
             return Grant::Empty { again };
         }
-        if !affordable {
+        if self.earned < price + to_be_left || budget == 0 {
             let again = self.rationing.again(Duration::from_nanos(left), place as u32);
             return Grant::Empty { again };
         }
-        self.earned -= self.price();
+        self.earned -= price;
         let after = part(Duration::from_nanos(left), place);
-        Grant::List { length: self.document, after }
+        Grant::List { length, after }
     }
 
     /// Goes to the epoch of `now`; gives the nanoseconds since it began.

@@ -12,7 +12,9 @@ use std::time::{Duration, Instant};
 
 use lull_cc::Timestamp;
 use lull_speculate::budget::Thresholds;
-use lull_speculate::budget::{Budget, Grant, ObjectId, Outcome, Parameters, Probe, Rationing};
+use lull_speculate::budget::{
+    Budget, Grant, ObjectId, Outcome, Parameters, Probe, Rationing, Wanted,
+};
 use tokio::sync::Notify;
 use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
@@ -212,7 +214,7 @@ impl Monitor {
     }
 
     /// A client asks for a list.
-    pub(super) fn ask(&self, now: Timestamp) -> Grant {
+    pub(super) fn ask(&self, now: Timestamp, wanted: Wanted) -> Grant {
         let mut state = self.state();
         if state.asked.is_none_or(|asked| now.saturating_since(asked) >= LOOK) {
             self.wanted.notify_one();
@@ -221,7 +223,7 @@ impl Monitor {
         let draw = self.draws.next();
         let is_blind = state.is_blind;
         match &mut state.budget {
-            Some(budget) if !is_blind => budget.ask(now, draw),
+            Some(budget) if !is_blind => budget.ask(now, wanted, draw),
             // As if there were none (SSR §5.2.2 leaves it open).
             _ => {
                 let given = self.settings.parameters.as_ref().map(|given| given.rationing);

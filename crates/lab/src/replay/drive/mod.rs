@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 
 use http::HeaderValue;
 use lull_cc::Timestamp;
-use lull_speculate::budget::{Budget, Grant, Outcome, Parameters, Probe};
+use lull_speculate::budget::{Budget, Grant, Outcome, Parameters, Probe, Wanted};
 use lull_speculate::observe::Kind;
 use tokio::sync::mpsc;
 use tokio::task::{AbortHandle, LocalSet};
@@ -34,6 +34,8 @@ use timers::{Due, Timers};
 
 /// How often whoever watches is told.
 const WATCH: Duration = Duration::from_millis(200);
+/// D of the budget's monitor: the longest list (SSR §5.3.1).
+const DOCUMENT: usize = 10;
 /// What is answered with this or more is no object.
 const FAILED: u16 = 400;
 
@@ -385,31 +387,37 @@ impl<'a> Replay<'a> {
     fn ask(&mut self, client: u32, question: Question) {
         self.tally.report.ahead.asked += 1;
         let now = self.now();
-        let (length, after, again) = match &self.settings.mode {
+        let (most, is_rationed) = match &self.settings.mode {
             Mode::None => return,
             Mode::Hinted => {
                 self.seats[client as usize].demand.push(Work::Hints(question));
                 return;
             }
-            Mode::NoAvoidance { files } | Mode::WithPage { files, .. } => {
-                (*files, Duration::ZERO, None)
-            }
-            Mode::Monitor { .. } => {
-                let Some(monitor) = &mut self.monitor else { return };
-                match monitor.budget.ask(timestamp(now), self.random.next()) {
-                    Grant::List { length, after } => (length as usize, after, Some(now)),
-                    Grant::Empty { again } => (0, Duration::ZERO, Some(now + again)),
-                }
-            }
+            Mode::NoAvoidance { files } | Mode::WithPage { files, .. } => (*files, false),
+            Mode::Monitor { .. } => (DOCUMENT, true),
         };
-        let list = match (self.settings.listed, &mut self.advisor) {
-            _ if length == 0 => Vec::new(),
-            (Listed::Dummies, _) => vec![Ahead::Dummy; length],
+        let mut list = match (self.settings.listed, &mut self.advisor) {
+            (Listed::Dummies, _) => vec![Ahead::Dummy; most],
             (Listed::Predicted { threshold }, Some(advisor)) => {
-                advisor.list(&question.pages, &question.had, length, threshold)
+                advisor.list(&question.pages, &question.had, most, threshold)
             }
             (Listed::Predicted { .. }, None) => Vec::new(),
         };
+        let (mut after, mut again) = (Duration::ZERO, is_rationed.then_some(now));
+        if is_rationed && !list.is_empty() {
+            let Some(monitor) = &mut self.monitor else { return };
+            let wanted = Wanted { files: list.len() as u32, first: question.had.is_empty() };
+            match monitor.budget.ask(timestamp(now), wanted, self.random.next()) {
+                Grant::List { length, after: wait } => {
+                    list.truncate(length as usize);
+                    after = wait;
+                }
+                Grant::Empty { again: wait } => {
+                    list.clear();
+                    again = Some(now + wait);
+                }
+            }
+        }
         // Who has nothing to fetch need not come again at once.
         let again = if list.is_empty() && again == Some(now) { None } else { again };
         self.timers.at(now + after, Due::Advice(client, question.number, Advice { list, again }));

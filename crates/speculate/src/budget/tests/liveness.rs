@@ -75,7 +75,7 @@ fn handed_out(rationing: Rationing, budget: u32, clients: u32) -> f64 {
     for ask in 0..seconds * clients {
         let now = server.now + ask * (Duration::from_secs(1) / clients);
         draw = crate::table::mix(draw.wrapping_add(0x9e37_79b9_7f4a_7c15));
-        if let Grant::List { length, .. } = server.budget.ask(now, draw) {
+        if let Grant::List { length, .. } = server.budget.ask(now, FIRST, draw) {
             files += length;
         }
     }
@@ -107,7 +107,7 @@ fn who_gets_nothing_comes_again_at_a_time_of_its_own() {
     let mut budget =
         Budget::new(Parameters { rationing: Rationing::shipped(), ..paper() }, Timestamp::ZERO);
     let mut waits: Vec<Duration> = (0..100u64)
-        .map(|client| match budget.ask(Timestamp::ZERO, crate::table::mix(client)) {
+        .map(|client| match budget.ask(Timestamp::ZERO, FIRST, crate::table::mix(client)) {
             Grant::Empty { again } => again,
             grant @ Grant::List { .. } => panic!("{grant:?} without a budget"),
         })
@@ -118,6 +118,52 @@ fn who_gets_nothing_comes_again_at_a_time_of_its_own() {
     waits.dedup();
     assert!(waits.len() > 90);
     let mut paper = Budget::new(paper(), Timestamp::ZERO);
-    let grant = paper.ask(Timestamp::ZERO + 130 * MS, 7);
+    let grant = paper.ask(Timestamp::ZERO + 130 * MS, FIRST, 7);
     assert_eq!(grant, Grant::Empty { again: 70 * MS }, "until the next epoch");
+}
+
+/// A budget of so many requests a second, of which nothing is left.
+fn spent(
+    rationing: Rationing,
+    budget: u32,
+) -> Server<impl FnMut(&Budget, Timestamp) -> Option<Duration>> {
+    let parameters = Parameters { rationing, most: budget, ..paper() };
+    let mut server = Server::new(parameters, |_, _| Some(MS));
+    server.run(5 * budget + 10);
+    for _ in 0..100 {
+        let _ = server.budget.ask(server.now, FIRST, 0);
+    }
+    server
+}
+
+#[test]
+fn a_list_costs_what_it_names() {
+    // Two documents are saved up, and what one epoch earns.
+    for (files, lists) in [(1, 21), (4, 5), (10, 2), (32, 2)] {
+        let mut server = spent(Rationing::shipped(), 10);
+        server.run(20);
+        let wanted = Wanted { files, ..FIRST };
+        let granted = (0..100)
+            .filter(|_| matches!(server.budget.ask(server.now, wanted, 0), Grant::List { .. }));
+        assert_eq!(granted.count(), lists, "of {files} files");
+    }
+}
+
+#[test]
+fn who_had_a_list_leaves_a_document_for_who_had_none() {
+    let again = Wanted { first: false, ..FIRST };
+    for (rationing, is_left) in [(Rationing::shipped(), true), (Rationing::Paper, false)] {
+        let mut server = spent(rationing, 100);
+        // In the paper's way the first one of an epoch in which none was expected.
+        server.run(1);
+        let grant = server.budget.ask(server.now, again, 0);
+        assert_eq!(matches!(grant, Grant::Empty { .. }), is_left, "{rationing:?}");
+        if is_left {
+            let grant = server.budget.ask(server.now, FIRST, 0);
+            assert!(matches!(grant, Grant::List { length: 10, .. }), "{grant:?}");
+            server.run(2);
+            let grant = server.budget.ask(server.now, again, 0);
+            assert!(matches!(grant, Grant::List { .. }), "of two documents: {grant:?}");
+        }
+    }
 }

@@ -6,14 +6,15 @@ use super::*;
 #[derive(Clone, Copy, Debug)]
 enum Event {
     Sample(u64),
-    Ask(u64),
+    Ask(Wanted, u64),
     Later(u64),
 }
 
 fn events() -> impl Strategy<Value = Vec<Event>> {
     let event = prop_oneof![
         4 => prop_oneof![3 => 0u64..10, 1 => 10u64..200].prop_map(Event::Sample),
-        3 => any::<u64>().prop_map(Event::Ask),
+        3 => (0u32..40, any::<bool>(), any::<u64>())
+            .prop_map(|(files, first, draw)| Event::Ask(Wanted { files, first }, draw)),
         2 => (0u64..400).prop_map(Event::Later),
     ];
     prop::collection::vec(event, 0..400)
@@ -44,7 +45,13 @@ fn play(
         let mut grant = None;
         match *event {
             Event::Later(by) => now += Duration::from_millis(by),
-            Event::Ask(draw) => grant = Some(budget.ask(now, draw)),
+            Event::Ask(wanted, draw) => {
+                let got = budget.ask(now, wanted, draw);
+                if let Grant::List { length, .. } = got {
+                    assert!(length <= wanted.files, "{length} of {wanted:?}");
+                }
+                grant = Some(got);
+            }
             Event::Sample(time) => {
                 let one = probe.take().or_else(|| {
                     now = now.max(budget.next_poll());
