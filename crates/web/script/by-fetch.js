@@ -29,8 +29,9 @@ const take = async (hint, {mark, rules: ruled}) => {
 const to = new URL(hint.url, page.origin), url = to.href;
 // Of all pages such a cache has the one at hand most likely: it was asked for that just now.
 await (looked ||= look(bare(page.href)));
-if (off || leaving || doc.hidden || to.origin !== page.origin || url === bare(page.href) || denied(url)) return;
-if (had.push(hint.url) > 64) had.shift();
+if (off || leaving || doc.hidden || full()) return;
+had.push(hint.url);
+if (to.origin !== page.origin || url === bare(page.href) || denied(url)) return;
 // Where the site wants it, the page's policies let it pass, and the browser can.
 if (ruled && hint.as === 'document' && 'rules' in tag.dataset && HTMLScriptElement.supports('speculationrules')) {
 const one = doc.createElement('script');
@@ -71,7 +72,7 @@ one.stopped = true;
 stop.abort();
 }
 now = null;
-if (news.push(one) > 64) news.shift();
+news.push(one);
 };
 
 const leave = url => {

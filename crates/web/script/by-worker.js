@@ -31,8 +31,9 @@ const drop = () => {};
 
 const take = async hint => {
 const to = new URL(hint.url, page.origin), url = to.href;
-if (off || leaving || doc.hidden || hint.as !== 'document' || to.origin !== page.origin || url === bare(page.href) || denied(url)) return;
-if (had.push(hint.url) > 64) had.shift();
+if (off || leaving || doc.hidden || full()) return;
+had.push(hint.url);
+if (hint.as !== 'document' || to.origin !== page.origin || url === bare(page.href) || denied(url)) return;
 if (!await alone()) return;
 const one = {url: hint.url, status: 0, bytes: 0};
 try {
@@ -51,7 +52,7 @@ now?.postMessage({});
 hired = 0;
 }
 now = 0;
-if (news.push(one) > 64) news.shift();
+news.push(one);
 };
 
 // What is under way stands in the way of where the visitor goes, be it the same page.

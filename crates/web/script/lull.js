@@ -14,8 +14,10 @@ const nav = performance.getEntriesByType('navigation')[0] || {};
 // Asked no more often than this on one page.
 let rounds = 64;
 let first = true, told, off, leaving, asking, timer, lcp, now;
-// What was fetched ahead: all of it, and what the site has not been told yet.
+// What was hinted: all of it; and what was fetched ahead of that, and the site has not been told yet.
 const had = [], news = [];
+// More than a question can name are for no page: what it cannot name would be hinted again.
+const full = () => had.length > 63;
 // Speculation rules that are in the page now.
 const rules = [];
 
@@ -36,7 +38,7 @@ timer = setTimeout(ask, seconds * 1e3);
 };
 
 const ask = async () => {
-if (off || leaving || asking || doc.hidden || !rounds--) return;
+if (off || leaving || asking || doc.hidden || full() || !rounds--) return;
 asking = true;
 drop();
 try {

@@ -26,8 +26,8 @@ pub const LONGEST_MESSAGE: usize = 80 * 1024;
 
 /// Paths and URLs in messages are no longer; `lull-speculate` keeps no longer ones.
 const LONGEST_PATH: usize = 1024;
-/// Entries of a list in a message.
-const MOST_ENTRIES: usize = 64;
+/// Entries of a list in a message, and so files that are hinted on one page.
+pub const MOST_ENTRIES: usize = 64;
 /// Times are of one page; nobody waits longer.
 const LONGEST_TIME_MILLIS: f64 = 3_600_000.0;
 /// The largest whole number that a script can say exactly.

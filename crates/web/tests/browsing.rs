@@ -17,7 +17,7 @@ use chromium::Chromium;
 use common::nginx::Nginx;
 use common::{LATER, Proxy, proxy_with};
 use lull_cc::Timestamp;
-use lull_speculate::budget::{Parameters, Rationing};
+use lull_speculate::budget::{Growth, Parameters, Rationing};
 use lull_speculate::log::Entry;
 use lull_speculate::model::Model;
 use lull_speculate::observe::{ClientHasher, Limits};
@@ -110,7 +110,11 @@ fn settings(access: Access) -> Settings {
 }
 
 fn front_with(nginx: &Pages, settings: Settings) -> Proxy {
-    let nps = Arc::new(Nps::new(settings, model_of(["/b", "/c"]), None));
+    front_of(nginx, settings, model_of(["/b", "/c"]))
+}
+
+fn front_of(nginx: &Pages, settings: Settings, model: Model) -> Proxy {
+    let nps = Arc::new(Nps::new(settings, model, None));
     let change = |config: &mut lull_web::proxy::Config| {
         config.background = Options::new().carrier(Carrier::UserSpace);
     };
@@ -175,6 +179,39 @@ fn the_page_behind_the_click_comes_out_of_the_cache() {
     let bytes = |name: &str| status[name].as_u64().unwrap();
     assert!((1..=bytes("prefetched_bytes")).contains(&bytes("used_bytes")), "{status:#}");
     assert_eq!(status["without"]["count"], 0);
+}
+
+#[test]
+fn on_one_page_64_files_are_fetched_ahead_and_none_is_hinted_twice() {
+    const PAGES: usize = 80;
+    needs!(chromium::installed(), lull_testing::command("nginx"));
+    let nginx = Pages::start();
+    let mut model = model_of(["/b", "/b"]);
+    let mut second = 2_000_000;
+    for page in 0..PAGES {
+        nginx.0.put(&format!("n{page}"), "<!doctype html><p>next</p>");
+        for client in 0..6 {
+            for path in ["/a".to_owned(), format!("/n{page}")] {
+                second += 1;
+                let at = Timestamp::from_nanos(second * 1_000_000_000);
+                model.learn(&Entry::page(at, format!("198.51.{page}.{client}"), path)).unwrap();
+            }
+        }
+    }
+    let mut settings = settings(Access::Token("secret".into()));
+    if let Some(parameters) = &mut settings.monitor.parameters {
+        (parameters.document, parameters.growth) = (10, Growth::DoublingFirst);
+    }
+    let proxy = front_of(&nginx, settings, model);
+    let mut chromium = Chromium::start();
+    chromium.goto(&format!("http://{}/a", proxy.address()));
+    wait_for(&proxy, "all of a page", |status| status["hints"].as_u64() >= Some(64));
+    // Longer than it takes to ask again.
+    thread::sleep(Duration::from_secs(4));
+    let status = status(&proxy);
+    assert_eq!([&status["hints"], &status["prefetches"]], [64, 64], "{status:#}");
+    let next = (0..PAGES).map(|page| nginx.asked(&format!("/n{page}")).len());
+    assert!(next.max() == Some(1), "one was fetched twice");
 }
 
 #[test]

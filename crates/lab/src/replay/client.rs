@@ -111,8 +111,10 @@ pub struct Advice {
 
 /// Pages that a question holds: as many as the longest context of a predictor.
 const PAGES: usize = 4;
-/// The script asks no more often on one page, and remembers no more of what it had.
+/// The script asks no more often on one page.
 const ROUNDS: u32 = 64;
+/// Nor does it take more files from one: a question names no more.
+const FILES: usize = 64;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Held {
@@ -301,12 +303,13 @@ impl Client {
         } else if !is_dummy {
             return;
         }
+        let is_script = matches!(self.habit, Habit::AgainAndAgain { .. });
         for one in advice.list {
             if let Ahead::Document(document) = one {
-                self.had.push(document);
-                if self.had.len() > ROUNDS as usize {
-                    self.had.remove(0);
+                if is_script && self.had.len() >= FILES {
+                    break;
                 }
+                self.had.push(document);
             }
             self.list.push_back(one);
         }
@@ -361,7 +364,8 @@ impl Client {
             }
         }
         let may_ask = if self.caching {
-            self.is_complete && !self.pages.is_empty() && self.rounds < ROUNDS
+            let is_full = self.had.len() >= FILES;
+            self.is_complete && !self.pages.is_empty() && self.rounds < ROUNDS && !is_full
         } else {
             self.owed > 0
         };

@@ -5,14 +5,16 @@ use std::time::Duration;
 
 use http::header::CONTENT_TYPE;
 use http::{Method, Request, Response, StatusCode, request};
-use lull_speculate::budget::Grant;
+use lull_speculate::budget::{Grant, Wanted};
 
 use super::desk::{Ask, Visited};
 use super::own;
 use super::who::Who;
 use super::{Shared, reasons, wall};
 use crate::policy::{self, Visitor, Way, fields};
-use crate::protocol::{Beacon, HintsReply, HintsRequest, Kind, LONGEST_MESSAGE, NavigationKind};
+use crate::protocol::{
+    Beacon, HintsReply, HintsRequest, Kind, LONGEST_MESSAGE, MOST_ENTRIES, NavigationKind,
+};
 use crate::proxy::{Body, RequestBody};
 
 /// Who asks too often asks again after so long.
@@ -93,6 +95,7 @@ async fn reply(
     {
         shared.desk.shown(Visited::of_copy(head, asked.page.clone(), who));
     }
+    let (first, left) = (asked.had.is_empty(), MOST_ENTRIES.saturating_sub(asked.had.len()));
     let ask = Ask { page: asked.page, had: asked.had };
     let Some(ranked) = shared.desk.ask(ask).await else {
         shared.counts.empty.one(if shared.desk.is_reading() { "learning" } else { "busy" });
@@ -112,11 +115,13 @@ async fn reply(
             return never("varies_on_cookies");
         }
     }
+    hints.truncate(left);
     if hints.is_empty() {
         // Nothing more will come to mind as long as the page is the same.
         return never(why_none);
     }
-    match shared.monitor.ask(shared.now()) {
+    let wanted = Wanted { files: hints.len() as u32, first };
+    match shared.monitor.ask(shared.now(), wanted) {
         Grant::Empty { again } => {
             shared.counts.empty.one("no_budget");
             later(again)

@@ -194,6 +194,35 @@ fn at_a_constant_rate_each_answer_has_its_list_however_many_are_open() {
     assert_eq!(fetched, 6);
 }
 
+#[test]
+fn on_one_page_64_files_are_taken_and_no_more_are_asked_for() {
+    let mut bench = Bench::new(Habit::AgainAndAgain { stops: true });
+    bench.demand(0, PAGE, true);
+    let mut effects = bench.answered(1, PAGE);
+    let (mut asked, mut fetched) = (0, 0);
+    for round in 2..1_000 {
+        effects = match effects.last() {
+            Some(Effect::Ask(question)) => {
+                asked += 1;
+                let begin = 100 + question.had.len() as u32;
+                let list: Vec<_> =
+                    (begin..begin + 10).map(|one| document(DocumentId(one))).collect();
+                bench.advise(round, 1, &list, Some(round))
+            }
+            Some(Effect::Fetch(_)) => {
+                fetched += 1;
+                bench.fetched(round, Some(1))
+            }
+            _ => break,
+        };
+    }
+    assert_eq!((asked, fetched), (7, 64));
+    // The next page has lists of its own.
+    bench.demand(1_000, NEXT, true);
+    let effects = bench.answered(1_001, NEXT);
+    assert_eq!(effects[1], question(2, &[PAGE, NEXT], true, &[]));
+}
+
 #[derive(Clone, Copy, Debug)]
 enum Step {
     Demand(u32),
