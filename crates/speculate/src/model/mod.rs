@@ -116,6 +116,14 @@ impl Model {
         self.observer.forget(now);
     }
 
+    /// Goes on at `now`, for whoever learns from requests as they come: the time since the latest one
+    /// counts as one half-life at most. So a log of last year is worth half of what comes now, and not
+    /// nothing.
+    pub fn resume(&mut self, now: Timestamp) {
+        self.observer.resume(now);
+        self.predictor.resume(now);
+    }
+
     /// The time of the latest request that it learned from, by which its counts are decayed.
     pub fn latest(&self) -> Timestamp {
         self.observer.urls().latest()

@@ -324,3 +324,33 @@ proptest! {
         }
     }
 }
+
+/// How probable `/b` is behind `/a`.
+fn probability(model: &Model) -> f32 {
+    let observer = model.observer();
+    let [a, b] = ["/a", "/b"].map(|path| observer.url(path).unwrap());
+    let question = Question { at: model.latest(), pages: &[a], held: &[a] };
+    let mut ranked = Vec::new();
+    model.predictor().rank(&question, observer.urls(), &mut ranked);
+    ranked.iter().find(|one| one.url == b).map_or(0.0, |one| one.probability)
+}
+
+#[test]
+fn a_log_of_long_ago_is_not_forgotten_over_the_first_visits_of_today() {
+    const TODAY: u64 = 30 * 365 * 86_400;
+    let before = probability(&small());
+    for resumes in [true, false] {
+        let mut model = small();
+        for second in 0..200 {
+            if resumes {
+                model.resume(at(TODAY + second));
+            }
+            let path = ["/d", "/e"][second as usize % 2];
+            let _ = model.learn(&Entry::page(at(TODAY + second), "198.51.100.1", path));
+        }
+        // One visitor elsewhere on the site says nothing of what follows here.
+        let part = probability(&model) / before;
+        assert_eq!(part > 0.9, resumes, "{part} of {before}");
+        assert!(resumes || part < 0.1, "{part} of {before}");
+    }
+}

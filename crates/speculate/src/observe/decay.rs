@@ -61,6 +61,27 @@ impl Decay {
         (counts, scale)
     }
 
+    /// Goes on at `at`, which is sure to be the time now: what passed since the latest time counts as one
+    /// half-life at most, however long nobody looked, and a latest time that is further ahead than
+    /// that was a wrong one. Else each event from now on would count twice as much as the one before
+    /// it, for as many events as there were half-lives in between.
+    pub(crate) fn resume(&mut self, at: Timestamp) {
+        let Some(base) = self.base else { return };
+        let now = at.as_nanos() / 1_000_000_000;
+        let half_life = self.half_life_seconds;
+        let latest = if self.latest.saturating_add(half_life) < now {
+            now - half_life
+        } else if self.latest > now.saturating_add(half_life) {
+            now
+        } else {
+            return;
+        };
+        // Only what the times are called changes, and no count.
+        let Some(base) = latest.checked_sub(self.latest - base) else { return };
+        (self.base, self.latest) = (Some(base), latest);
+        self.cached = (u64::MAX, 1.0);
+    }
+
     /// What an event counts at a time; a count divided by it is in events of then.
     pub(crate) fn at(&self, at: Timestamp) -> f32 {
         let seconds = at.as_nanos() / 1_000_000_000;
@@ -155,6 +176,30 @@ mod tests {
         let events = count / decay.at(at(1_999));
         assert!((events - 14.94).abs() < 0.05, "{events}");
         assert_eq!(scalings, 3);
+    }
+
+    #[test]
+    fn time_in_which_nobody_looked_counts_as_one_half_life() {
+        const YEARS: u64 = 30 * 365 * 86_400;
+        let mut decay = Decay::new(Duration::from_secs(100));
+        assert_eq!(decay.event(at(YEARS)).0, 1.0);
+        for now in [2 * YEARS, 2 * YEARS + 1, 2 * YEARS + 50] {
+            decay.resume(at(now));
+            let (counts, _) = decay.event(at(now));
+            assert!((2.0..3.0).contains(&counts), "{now}: {counts}");
+        }
+        // A pause that is no longer counts as it is.
+        decay.resume(at(2 * YEARS + 100));
+        assert_eq!(decay.event(at(2 * YEARS + 100)).0, 4.0);
+        // So does a clock that was wrong, as nothing.
+        decay.event(at(9 * YEARS));
+        decay.event(at(9 * YEARS + 1));
+        decay.resume(at(2 * YEARS + 101));
+        let (counts, _) = decay.event(at(2 * YEARS + 101));
+        assert_eq!(counts, 16.0);
+        let mut new = Decay::new(Duration::from_secs(100));
+        new.resume(at(5));
+        assert_eq!(new.event(at(7)).0, 1.0);
     }
 
     #[test]

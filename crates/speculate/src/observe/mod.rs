@@ -199,6 +199,11 @@ impl Observer {
         &self.limits
     }
 
+    /// Goes on at `now`, whatever passed since the latest request.
+    pub(crate) fn resume(&mut self, now: Timestamp) {
+        self.urls.resume(now);
+    }
+
     /// Begins the counts of clients anew that have not come to [`DISTINCT_CLIENTS`].
     pub(crate) fn count_anew(&mut self) {
         self.urls.count_anew();

@@ -304,6 +304,11 @@ impl Urls {
         urls.filter(|url| url.origins.count_ones() >= DISTINCT_CLIENTS).count()
     }
 
+    /// Goes on at `now`, whatever passed since the latest request.
+    pub(super) fn resume(&mut self, now: Timestamp) {
+        self.decay.resume(now);
+    }
+
     /// Begins the counts anew that have not come to [`DISTINCT_CLIENTS`].
     pub(super) fn count_anew(&mut self) {
         for url in self.table.entries_mut() {

@@ -388,6 +388,11 @@ impl Contexts {
         (self.table.len(), (self.blocks.len() - self.free.len()) * PER_BLOCK)
     }
 
+    /// Goes on at `now`, whatever passed since the latest event.
+    pub(super) fn resume(&mut self, now: Timestamp) {
+        self.decay.resume(now);
+    }
+
     /// Forgets who made what follow of which too few did.
     pub(super) fn count_anew(&mut self) {
         for block in &mut self.blocks {

@@ -13,7 +13,7 @@
 
 use std::io::{self, Read, Write};
 
-use lull_cc::Bytes;
+use lull_cc::{Bytes, Timestamp};
 
 use super::contexts::{Contexts, key};
 use super::{Candidate, Predictor, Question, TopN, sort};
@@ -75,6 +75,12 @@ impl Ppm {
             pages: Vec::new(),
             followed: Vec::new(),
         })
+    }
+
+    /// Goes on at `now`, whatever passed since the latest visit.
+    pub(crate) fn resume(&mut self, now: Timestamp) {
+        self.contexts.resume(now);
+        self.top.resume(now);
     }
 
     /// Begins the counts of clients anew that have not come to [`PpmParameters::clients`].

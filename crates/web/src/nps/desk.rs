@@ -389,6 +389,8 @@ impl Worker {
                 visited.target.as_str(),
             )
         };
+        // Its logs and its model may be from long ago.
+        self.model.resume(timestamp(visited.at));
         // Why nothing is learned from some requests is for `lull predict` to say.
         let visit = self.model.learn(&entry).ok()?;
         self.keeping.learned();
