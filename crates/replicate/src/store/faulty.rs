@@ -3,6 +3,8 @@
 use std::collections::BTreeSet;
 use std::io::{self, ErrorKind};
 use std::sync::{Arc, Mutex};
+use std::thread;
+use std::time::Duration;
 
 use lull_sim::random::Random;
 use redb::StorageBackend;
@@ -32,6 +34,8 @@ struct State {
     /// The power fails after so many operations.
     fuse: Option<u64>,
     syncs: u64,
+    /// How long a read takes.
+    pause: Duration,
 }
 
 /// A disk; clones are the same one.
@@ -79,6 +83,12 @@ impl FaultyDisk {
         self.state(|state| state.room = pages.map(|pages| state.pages.len() + pages));
     }
 
+    /// Each read takes so long.
+    #[cfg(test)]
+    pub(crate) fn set_pause(&self, pause: Duration) {
+        self.state(|state| state.pause = pause);
+    }
+
     #[cfg(test)]
     pub(crate) fn syncs(&self) -> u64 {
         self.state(|state| state.syncs)
@@ -123,12 +133,16 @@ impl StorageBackend for FaultyDisk {
     }
 
     fn read(&self, offset: u64, out: &mut [u8]) -> io::Result<()> {
-        self.state(|state| {
+        let pause = self.state(|state| {
             let begin = offset as usize;
             let bytes = state.now.get(begin..begin + out.len());
             out.copy_from_slice(bytes.ok_or(ErrorKind::UnexpectedEof)?);
-            Ok(())
-        })
+            Ok::<_, io::Error>(state.pause)
+        })?;
+        if !pause.is_zero() {
+            thread::sleep(pause);
+        }
+        Ok(())
     }
 
     fn set_len(&self, length: u64) -> io::Result<()> {

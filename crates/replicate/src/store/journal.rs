@@ -5,6 +5,7 @@ use std::io::ErrorKind;
 use std::path::{Path as FilePath, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
+use std::time::Duration;
 
 use bytes::Bytes as Buffer;
 use lull_cc::Bytes;
@@ -80,6 +81,8 @@ struct Shared {
     open: Opener,
     /// None while it is opened anew.
     database: RwLock<Option<Database>>,
+    /// It is not opened anew any more.
+    failed: AtomicBool,
     bodies: Bodies,
 }
 
@@ -155,8 +158,7 @@ impl<S: State> Store<S> {
             error if is_full(&error) => StoreError::Full,
             error => error,
         };
-        let database = RwLock::new(Some(open().map_err(full)?));
-        let shared = Arc::new(Shared { open, database, bodies });
+        let shared = Shared::over(open().map_err(full)?, open, bodies);
         let mut store = Store { shared, state, transactions: 0, abandoned: Arc::default() };
         // A store in which nothing is would be taken for one of something else.
         store.attempt(&[])?.map_err(|DiskFull| StoreError::Full)?;
@@ -205,7 +207,7 @@ impl<S: State> Store<S> {
         let (mut state, transactions) = head::<S>(&database)?;
         let micros = u64::try_from(now.as_nanos() / 1_000).unwrap_or(0);
         state.begin_life(Incarnation(micros));
-        let shared = Arc::new(Shared { open, database: RwLock::new(Some(database)), bodies });
+        let shared = Shared::over(database, open, bodies);
         let mut store = Store { shared, state, transactions, abandoned: Arc::default() };
         store.run(Vec::new())?;
         let (image, inline) = store.shared.with(|database| {
@@ -313,7 +315,10 @@ impl<S: State> Store<S> {
                     Err(StoreError::Unsure)
                 }
             }
-            Err(error) => Err(error),
+            Err(error) => {
+                self.shared.failed.store(true, Ordering::Relaxed);
+                Err(error)
+            }
         }
     }
 
@@ -429,7 +434,36 @@ fn lengths(transaction: &ReadTransaction) -> Result<Vec<(Digest, Bytes)>, StoreE
     Ok(found)
 }
 
+/// How long a reader waits for the database to be taken from it, after a write that has failed. Whoever
+/// writes only has to let go of that write first.
+const LATCHED: Duration = Duration::from_secs(10);
+
 impl Shared {
+    fn over(database: Database, open: Opener, bodies: Bodies) -> Arc<Self> {
+        let (database, failed) = (RwLock::new(Some(database)), AtomicBool::new(false));
+        Arc::new(Shared { open, database, failed, bodies })
+    }
+
+    /// For who reads beside the one who writes: a write that has failed makes reads fail as well, until the
+    /// database is opened anew.
+    fn read<T>(&self, work: impl Fn(&Database) -> Result<T, StoreError>) -> Result<T, StoreError> {
+        const PAUSE: Duration = Duration::from_millis(1);
+        let mut left = LATCHED;
+        loop {
+            match self.with(&work) {
+                Err(StoreError::Database(redb::Error::PreviousIo)) if !left.is_zero() => {
+                    if self.failed.load(Ordering::Relaxed) {
+                        // Whoever writes tells why.
+                        return Err(StoreError::Stopped);
+                    }
+                    left = left.saturating_sub(PAUSE);
+                    std::thread::sleep(PAUSE);
+                }
+                read => return read,
+            }
+        }
+    }
+
     fn with<T>(
         &self,
         work: impl FnOnce(&Database) -> Result<T, StoreError>,
@@ -515,7 +549,7 @@ impl Library {
     }
 
     fn inline(&self, digest: &Digest) -> Result<Option<Buffer>, StoreError> {
-        self.0.with(|database| {
+        self.0.read(|database| {
             let transaction = begin_read(database)?;
             let table = match transaction.open_table(INLINE) {
                 Ok(table) => table,

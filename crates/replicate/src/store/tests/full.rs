@@ -8,6 +8,16 @@ fn on_disk(disks: &Disks) -> Image {
     disks.open::<OriginState>().expect("a full disk damages nothing").image
 }
 
+/// One job of many small bodies: more than there is room for.
+fn too_much() -> Append<Body> {
+    Append {
+        commits: Vec::new(),
+        inline: (0..4_000_u64).map(|n| payload(n.to_be_bytes().repeat(8))).collect(),
+        log_after: Sequence::ZERO,
+        chain_from: Sequence::ZERO,
+    }
+}
+
 #[test]
 fn a_full_disk_refuses_whole_transactions_and_goes_on_when_there_is_room() {
     for room in 0..12 {
@@ -47,6 +57,62 @@ fn a_full_disk_refuses_whole_transactions_and_goes_on_when_there_is_room() {
     }
 }
 
+/// A store that reads each page from its disk.
+fn without_cache(disks: &Disks) -> Store<OriginState> {
+    let disk = disks.disk.clone();
+    let open = move || Builder::new().set_cache_size(0).create_with_backend(disk.clone());
+    let opened = Store::open_with(Box::new(open), disks.bodies(), WallTime::default());
+    opened.expect("it was made").store
+}
+
+/// A write that has failed makes the database fail for all who read it, until it is opened anew.
+#[test]
+fn who_reads_beside_writes_that_find_no_room_sees_nothing_of_that() {
+    let disks = Disks::new();
+    disks.create_origin();
+    let mut store = without_cache(&disks);
+    let here: Vec<_> = (0..600_u64).map(|number| payload(number.to_le_bytes().repeat(8))).collect();
+    store.run(here.iter().cloned().map(Job::Store).collect()).expect("there is room");
+    disks.disk.set_pause(Duration::from_micros(50));
+    disks.disk.set_room(Some(0));
+    let (library, ended) = (store.library(), AtomicBool::new(false));
+    let read = || {
+        let mut reads = 0;
+        for body in here.iter().cycle().take_while(|_| !ended.load(Ordering::Relaxed)) {
+            let read = library.read(&body.digest).expect("nothing is wrong with what is there");
+            assert!(read.is_some());
+            reads += 1;
+        }
+        reads
+    };
+    thread::scope(|scope| {
+        let readers: Vec<_> = (0..4).map(|_| scope.spawn(read)).collect();
+        for _ in 0..20 {
+            let done = store.run(vec![Job::Step(too_much())]).expect("no room is an answer");
+            assert_eq!(done, [Done::Step(Err(DiskFull))]);
+        }
+        ended.store(true, Ordering::Relaxed);
+        let reads: Vec<u64> =
+            readers.into_iter().map(|one| one.join().expect("a reader")).collect();
+        assert!(reads.iter().all(|reads| *reads > 0), "{reads:?}");
+    });
+}
+
+#[test]
+fn who_reads_beside_a_write_that_fails_for_good_is_told_so_at_once() {
+    let disks = Disks::new();
+    disks.create_origin();
+    let mut store = without_cache(&disks);
+    let body = payload(vec![7; 50]);
+    store.run(vec![Job::Store(body.clone())]).expect("there is room");
+    let library = store.library();
+    disks.disk.set_fuse(Some(0));
+    let failed = store.run(vec![Job::Drop(body.digest)]);
+    assert!(matches!(failed, Err(StoreError::Database(_))), "{failed:?}");
+    let read = library.read(&body.digest);
+    assert!(matches!(read, Err(StoreError::Stopped)), "{read:?}");
+}
+
 #[test]
 fn a_new_store_that_there_is_no_room_for_is_none() {
     let mut rooms = 0;
@@ -73,15 +139,8 @@ fn one_job_that_finds_no_room_takes_none_from_the_others() {
     disks.create_origin();
     let Opened { mut store, .. } = disks.open::<OriginState>().expect("it was made");
     let small = payload(vec![1; 10]);
-    // More than there is room for, in one job of many small bodies.
-    let commits = Append {
-        commits: Vec::new(),
-        inline: (0..4_000_u64).map(|n| payload(n.to_le_bytes().repeat(8))).collect(),
-        log_after: Sequence::ZERO,
-        chain_from: Sequence::ZERO,
-    };
     disks.disk.set_room(Some(20));
-    let done = store.run(vec![Job::Step(commits), Job::Store(small.clone())]);
+    let done = store.run(vec![Job::Step(too_much()), Job::Store(small.clone())]);
     let done = done.expect("no room is an answer");
     assert_eq!(done, [Done::Step(Err(DiskFull)), Done::Stored(small.digest, Ok(()))]);
     let read = store.library().read(&small.digest).expect("the disk is fine");

@@ -5,8 +5,10 @@ mod full;
 
 use std::fs;
 use std::path::{Path as FilePath, PathBuf};
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, mpsc};
+use std::thread;
+use std::time::Duration;
 
 use object_store::local::LocalFileSystem;
 use redb::{Builder, Database, DatabaseError, ReadableTable};
