@@ -3,6 +3,7 @@
 
 mod support;
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -180,6 +181,61 @@ fn nothing_is_left_of_mounts_that_are_interrupted() {
     interrupted(&folder, &mount, |at| at.join("replica").exists());
     let table = fs::read_to_string("/proc/self/mountinfo").unwrap();
     assert!(!table.contains(folder.path().to_str().unwrap()), "{table}");
+}
+
+/// The options of what is mounted at `path`, as they are told by whoever has it mounted: those of the mount, and
+/// those of the file system.
+fn options(process: &Path, path: &Path) -> Option<[BTreeSet<String>; 2]> {
+    let table = fs::read_to_string(process.join("mountinfo")).ok()?;
+    let mut lines = table.lines().map(|line| line.split(' ').collect::<Vec<_>>());
+    let line = lines.find(|fields| fields.get(4) == path.to_str().as_ref())?;
+    let set = |at: usize| line[at].split(',').map(str::to_owned).collect();
+    Some([set(5), set(line.len() - 1)])
+}
+
+/// How often threads whose names begin so have read.
+fn reads(process: &Path, name: &str) -> u64 {
+    let threads = fs::read_dir(process.join("task")).into_iter().flatten().flatten();
+    let of = |thread: fs::DirEntry| {
+        let named = fs::read_to_string(thread.path().join("comm")).ok()?;
+        let counts = fs::read_to_string(thread.path().join("io")).ok()?;
+        let count = counts.lines().find_map(|line| line.strip_prefix("syscr: "))?;
+        named.starts_with(name).then(|| count.parse::<u64>().unwrap())
+    };
+    threads.filter_map(of).sum()
+}
+
+#[test]
+fn both_mounts_have_the_same_options_and_take_as_many_requests() {
+    needs!(fuse(), user_namespaces());
+    let folder = tempfile::tempdir().unwrap();
+    let place = folder.path().to_str().unwrap();
+    let mut command = lull(&["lab", "speed", "mount", "--files", "5", "--opens", "2000"]);
+    command.args(["--turn", "1", "--folder", place]).stdout(Stdio::null());
+    let mut run = Kept::spawn(&mut command);
+    let mut seen = None;
+    eventually_within(LIMIT, "the end", || {
+        let pid = run.pid();
+        let children = fs::read_to_string(format!("/proc/{pid}/task/{pid}/children"));
+        let process = Path::new("/proc").join(children.unwrap_or_default().trim());
+        // The one before and after the other: both are used meanwhile.
+        let counts = ["lull-mount", "fuser-", "lull-mount"].map(|name| reads(&process, name));
+        let scratch = fs::read_dir(folder.path()).unwrap().flatten().next();
+        if let Some(scratch) = scratch.filter(|_| counts[0] > 1_000) {
+            // If both are still there, so are all who were counted.
+            let of = |name: &str| options(&process, &scratch.path().join(name));
+            if let (Some(replica), Some(plain)) = (of("mount"), of("plain")) {
+                seen = Some((replica, plain, counts));
+            }
+        }
+        run.0.try_wait().unwrap().is_some()
+    });
+    let (replica, plain, [least, passed, most]) = seen.expect("it takes some time");
+    assert_eq!(replica, plain);
+    assert!(replica[1].contains("allow_other"), "{replica:?}");
+    // Each is warmed by itself.
+    let range = least * 9 / 10..=most * 11 / 10;
+    assert!(range.contains(&passed), "{passed}, beside {least} to {most}");
 }
 
 #[test]

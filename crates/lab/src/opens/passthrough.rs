@@ -1,7 +1,7 @@
 //! A mount that passes through what lies in a folder, and does nothing else.
 //!
-//! It is mounted and answers as a replica's mount does: read-only, for all users, by the kernel's
-//! permissions; names and attributes are remembered for no time, pages of what was open are kept.
+//! It is mounted and answers as a replica's mount does: read-only, for all users, without the kernel
+//! comparing permissions; names and attributes are remembered for no time, pages of what was open are kept.
 
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
@@ -50,7 +50,6 @@ impl PassThrough {
             MountOption::NoDev,
             MountOption::NoSuid,
             MountOption::NoAtime,
-            MountOption::DefaultPermissions,
         ];
         let face =
             Face { source: source.to_owned(), names: Mutex::default(), open: Mutex::default() };

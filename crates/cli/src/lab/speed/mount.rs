@@ -20,8 +20,8 @@ Examples:
       the one median by the other
 
 A program opens, reads and closes files that it has read before, in the mount of a replica and in one that
-passes through what lies in a folder, in turns. Both are mounted with the same options: names and attributes
-are remembered for no time, pages are kept, and as many threads answer the kernel.";
+passes through what lies in a folder, in turns. Both are mounted with the same options: the kernel compares no
+permissions, names and attributes are remembered for no time, pages are kept, and as many threads answer.";
 
 /// See what opening a file in a mount costs, beside a mount that only passes through
 #[derive(Debug, clap::Args)]
