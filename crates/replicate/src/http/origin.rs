@@ -21,7 +21,7 @@ use tokio::net::{TcpListener, UnixListener};
 use super::content::Content;
 use super::transaction::{File, Intake, Malformed, Parser};
 use super::{Face, Listener, SESSION, Serving, document, figures, line, name_of, socket};
-use crate::daemon::{DaemonError, OriginHandle, WriteError};
+use crate::daemon::{DaemonError, OriginHandle, WriteError, blocking};
 use crate::origin::{Put, Refused, Transaction};
 use crate::path::{Path, RESERVED};
 use crate::store::Body;
@@ -239,18 +239,25 @@ impl OriginFace {
         })
     }
 
-    fn tree(&self) -> Response<Content> {
-        let tree = self.origin.tree();
-        let mut text = format!("{}\n", tree.position.sequence.0);
-        for (path, version) in tree.objects {
-            let file = File::of(&version.content);
-            let lost = tree.lost.contains(&version.content.digest);
-            let entry = Entry { path: path.to_string(), file, lost };
-            // Numbers and texts only: there is nothing that could fail.
-            text += &serde_json::to_string(&entry).unwrap_or_default();
-            text.push('\n');
+    async fn tree(&self) -> Response<Content> {
+        let origin = self.origin.clone();
+        let text = blocking(move || {
+            let tree = origin.tree();
+            let mut text = format!("{}\n", tree.position.sequence.0);
+            for (path, version) in tree.objects {
+                let file = File::of(&version.content);
+                let lost = tree.lost.contains(&version.content.digest);
+                let entry = Entry { path: path.to_string(), file, lost };
+                // Numbers and texts only: there is nothing that could fail.
+                text += &serde_json::to_string(&entry).unwrap_or_default();
+                text.push('\n');
+            }
+            text
+        });
+        match text.await {
+            Some(text) => document("application/x-ndjson", text),
+            None => line(StatusCode::SERVICE_UNAVAILABLE, WriteError::Stopped),
         }
-        document("application/x-ndjson", text)
     }
 
     async fn own(
@@ -267,7 +274,7 @@ impl OriginFace {
             (Method::GET, "metrics") => {
                 document(figures::PROMETHEUS, figures::of_origin(&status()))
             }
-            (Method::GET, "tree") => self.tree(),
+            (Method::GET, "tree") => self.tree().await,
             (_, "transactions" | "orders") if self.token.is_some() => line(
                 StatusCode::FORBIDDEN,
                 "this is for lull's own commands, which come by the socket in the origin's folder",

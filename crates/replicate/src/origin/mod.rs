@@ -75,6 +75,8 @@ pub struct Origin<P> {
     policy: Box<dyn Prioritise>,
     /// What is on stable storage; all that replicas are told comes from here.
     image: Image,
+    /// Of all its objects: a look at them would take too long.
+    bytes: Bytes,
     /// What its log takes.
     history: History,
     begun: LocalTime,
@@ -135,6 +137,7 @@ impl<P: Clone> Origin<P> {
             counters: Counters::default(),
             faults: Faults::default(),
             history: History::of(&image.log),
+            bytes: Bytes(image.objects.values().map(|version| version.content.size.0).sum()),
             image,
         };
         let versions: Vec<_> =
@@ -174,6 +177,11 @@ impl<P: Clone> Origin<P> {
     /// The last commit.
     pub fn last(&self) -> Position {
         self.image.last()
+    }
+
+    /// Bytes of all objects. A body that several of them have counts for each.
+    pub fn bytes(&self) -> Bytes {
+        self.bytes
     }
 
     /// Bytes of bodies that were overwritten or deleted, and are kept because the log tells of them. A

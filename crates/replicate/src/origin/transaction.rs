@@ -396,6 +396,12 @@ impl<P: Clone> Origin<P> {
     /// Does a step in memory; gives the entries that left the log.
     fn commit(&mut self, append: &Append<()>, weights: Vec<Weight>) -> Vec<Entry> {
         let left = self.image.apply(append);
+        // Some may have left again at once.
+        let new = || left.iter().chain(&self.image.log).rev().take(append.commits.len());
+        let after = new().flat_map(|entry| &*entry.commit.changes).filter_map(|one| one.content);
+        let before = new().flat_map(|entry| &entry.before).flatten().map(|one| one.content);
+        self.bytes.0 += after.map(|content| content.size.0).sum::<u64>();
+        self.bytes.0 -= before.map(|content| content.size.0).sum::<u64>();
         self.history.change(weights, left.len());
         left
     }

@@ -1,5 +1,7 @@
 //! What breaks, and how everything has to come to rest when nothing breaks any more.
 
+use lull_cc::Bytes;
+
 use super::Situation;
 use super::world::{Event, MS, Mend, World};
 use crate::Fault;
@@ -240,6 +242,10 @@ impl World {
         };
         let last = origin.last();
         let mut stuck = Vec::new();
+        let all = origin.image().objects.values().map(|version| version.content.size.0).sum();
+        if origin.bytes() != Bytes(all) {
+            stuck.push(format!("the origin has {all} bytes, not {:?}", origin.bytes()));
+        }
         for (at, host) in self.replicas.iter().enumerate() {
             let Some(machine) = &host.machine else {
                 stuck.push(format!("replica {at} did not start again"));

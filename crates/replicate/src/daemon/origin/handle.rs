@@ -3,8 +3,7 @@
 #[cfg(feature = "watch")]
 use ::core::ops::Bound;
 #[cfg(feature = "watch")]
-use std::collections::BTreeMap;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -23,7 +22,9 @@ use crate::time::WallTime;
 use crate::token::Keyring;
 #[cfg(feature = "watch")]
 use crate::types::Content;
-use crate::types::{Change, Digest, Metadata, Payload, Position, ReplicaId, Sequence, Version};
+use crate::types::{Change, Metadata, Payload, ReplicaId, Sequence};
+#[cfg(feature = "watch")]
+use crate::types::{Digest, Version};
 
 /// A body that is kept for a transaction to come. Dropped, it is kept no longer than others need it.
 #[derive(Debug)]
@@ -48,18 +49,6 @@ impl Drop for HeldBody {
     fn drop(&mut self) {
         self.origin.0.try_with(|core, _| core.machine.let_go(self.id));
     }
-}
-
-/// All objects at a moment.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Tree {
-    /// The state that they are of.
-    pub position: Position,
-    /// The objects, by name.
-    pub objects: Vec<(Path, Version)>,
-    /// Those of their bodies that are lost: a write that names one is refused, one that brings it
-    /// along mends all objects that have it.
-    pub lost: BTreeSet<Digest>,
 }
 
 /// A state that replicas are to have, with the bodies of its commit or without.
@@ -107,6 +96,7 @@ impl Awaited {
     }
 }
 
+#[cfg(feature = "watch")]
 fn lost<'a>(core: &Core, versions: impl Iterator<Item = &'a Version>) -> BTreeSet<Digest> {
     let digests = versions.map(|version| version.content.digest);
     digests.filter(|digest| core.machine.is_lost(digest)).collect()
@@ -194,17 +184,6 @@ impl OriginHandle {
         });
         submitted.unwrap_or(Err(WriteError::Stopped))?;
         answer.await.map_err(|_| WriteError::Stopped)?
-    }
-
-    /// All objects.
-    pub fn tree(&self) -> Tree {
-        self.0.with(|core, _| {
-            let image = core.machine.image();
-            let all = image.objects.iter().map(|(path, version)| (path.clone(), *version));
-            let objects: Vec<_> = all.collect();
-            let lost = lost(core, objects.iter().map(|(_, version)| version));
-            Tree { position: image.last(), objects, lost }
-        })
     }
 
     /// The objects at these names, and below them; the empty one is the root. And which of their

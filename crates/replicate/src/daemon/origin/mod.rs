@@ -7,6 +7,7 @@ mod serve;
 mod status;
 #[cfg(test)]
 mod tests;
+mod tree;
 
 use std::net::SocketAddr;
 use std::path::{Path as FilePath, PathBuf};
@@ -31,8 +32,9 @@ use crate::time::{Reading, WallTime};
 use crate::types::{ReplicaId, Sequence};
 
 use self::core::Core;
-pub use self::handle::{HeldBody, OriginHandle, Tree};
+pub use self::handle::{HeldBody, OriginHandle};
 pub use self::status::{OriginStatus, PeerStatus};
+pub use self::tree::Tree;
 
 /// What an origin daemon is told once.
 #[derive(Debug)]

@@ -151,7 +151,7 @@ impl OriginHandle {
                 log_after: image.log_after().0,
                 overwritten_bytes: core.machine.overwritten().0,
                 objects: image.objects.len() as u64,
-                bytes: image.objects.values().map(|version| version.content.size.0).sum(),
+                bytes: core.machine.bytes().0,
                 lost: core.lost.len() as u64,
                 disk_full: core.is_disk_full(now.local),
                 rotating,

@@ -134,3 +134,24 @@ fn a_start_makes_room_also_on_a_full_disk() {
     let Some(Effect::Append(append)) = bench.origin.poll_effect() else { panic!("a step") };
     assert_eq!(append.log_after, Sequence(2));
 }
+
+#[test]
+fn what_all_objects_take_is_known_however_they_came_about() {
+    for log in [0, 1, 100] {
+        let mut bench = bounded(Config { log, ..Config::default() });
+        // What is in a row becomes durable in one step.
+        for texts in [&["a1 b2"][..], &["c3", "c-", "a4"], &["a- b5", "b-"], &["d6", "e6", "d-"]] {
+            for text in texts {
+                bench.write(text);
+            }
+            bench.disk();
+            let objects = bench.origin.image().objects.values();
+            let all: u64 = objects.map(|version| version.content.size.0).sum();
+            assert_eq!(bench.origin.bytes(), Bytes(all), "{texts:?}, of a log of {log}");
+        }
+        assert_eq!(bench.origin.bytes(), Bytes(10));
+        let image = bench.origin.image().clone();
+        let again = Bench::of(Config::default(), image, vec![(Digest([6; 32]), Bytes(10))]);
+        assert_eq!(again.origin.bytes(), Bytes(10));
+    }
+}

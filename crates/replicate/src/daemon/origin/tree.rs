@@ -1,0 +1,208 @@
+//! All objects at a moment, without holding up whoever writes.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Bound;
+use std::thread;
+use std::time::Duration;
+
+use super::{Core, OriginHandle};
+use crate::origin::Image;
+use crate::path::Path;
+use crate::types::{Digest, Position, Sequence, Version};
+
+/// Objects that are taken at a time, and changes that are followed: a millisecond.
+const AT_A_TIME: usize = 4_096;
+/// Between two of these others have their turn: who lets a lock go and takes it again at once is faster than
+/// whoever waits for it.
+const PAUSE: Duration = Duration::from_micros(100);
+
+/// All objects at a moment.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Tree {
+    /// The state that they are of.
+    pub position: Position,
+    /// The objects, by name.
+    pub objects: Vec<(Path, Version)>,
+    /// Those of their bodies that are lost: a write that names one is refused, one that brings it
+    /// along mends all objects that have it.
+    pub lost: BTreeSet<Digest>,
+}
+
+/// Objects that are gathered while others write. What was taken is of the states that were present then; by the
+/// log it becomes one of now.
+#[derive(Debug)]
+struct Gathering {
+    /// All that was taken has followed the log up to there.
+    to: Sequence,
+    taken: Vec<(Path, Version)>,
+    /// All objects were taken.
+    complete: bool,
+    /// What was taken and has changed since, as it is now.
+    changed: BTreeMap<Path, Option<Version>>,
+    at_a_time: usize,
+}
+
+impl Gathering {
+    fn new(image: &Image, at_a_time: usize) -> Self {
+        Gathering {
+            to: image.last().sequence,
+            taken: Vec::new(),
+            complete: false,
+            changed: BTreeMap::new(),
+            at_a_time,
+        }
+    }
+
+    /// Takes more; gives the position when what was taken is all of the state there.
+    fn go_on(&mut self, image: &Image) -> Option<Position> {
+        if self.to < image.log_after() {
+            // Each time by larger steps, so that it comes to an end also of a log that is short.
+            *self = Gathering::new(image, self.at_a_time.saturating_mul(2));
+        }
+        let mut followed = 0;
+        while followed < self.at_a_time
+            && let Some(entry) = image.entry(self.to.next())
+        {
+            for change in &*entry.commit.changes {
+                // What was not taken yet will be taken as it is then.
+                if self.complete || self.taken.last().is_some_and(|(last, _)| change.path <= *last)
+                {
+                    let now = image.objects.get(&change.path).copied();
+                    self.changed.insert(change.path.clone(), now);
+                }
+            }
+            followed += entry.commit.changes.len();
+            self.to = entry.commit.sequence;
+        }
+        if !self.complete {
+            let last = self.taken.last().map(|(path, _)| path);
+            let from = (last.map_or(Bound::Unbounded, Bound::Excluded), Bound::Unbounded);
+            let more = image.objects.range::<Path, _>(from).take(self.at_a_time);
+            let more: Vec<_> = more.map(|(path, version)| (path.clone(), *version)).collect();
+            self.complete = more.len() < self.at_a_time;
+            self.taken.extend(more);
+        }
+        (self.complete && self.to == image.last().sequence).then(|| image.last())
+    }
+
+    /// The objects, when all are of one state.
+    fn finish(self) -> Vec<(Path, Version)> {
+        if self.changed.is_empty() {
+            return self.taken;
+        }
+        let mut objects: BTreeMap<_, _> = self.taken.into_iter().collect();
+        for (path, now) in self.changed {
+            match now {
+                Some(version) => objects.insert(path, version),
+                None => objects.remove(&path),
+            };
+        }
+        objects.into_iter().collect()
+    }
+}
+
+impl OriginHandle {
+    /// All objects. Blocks for as long as it takes, and holds up nobody else for long.
+    pub fn tree(&self) -> Tree {
+        let begin = |core: &mut Core, _| Gathering::new(core.machine.image(), AT_A_TIME);
+        let mut gathering = self.0.with(begin);
+        let (position, mut lost) = loop {
+            let found = self.0.with(|core, _| {
+                let position = gathering.go_on(core.machine.image())?;
+                let lost = core.lost.iter().filter(|digest| core.machine.is_lost(digest));
+                Some((position, lost.copied().collect::<BTreeSet<_>>()))
+            });
+            if let Some(found) = found {
+                break found;
+            }
+            thread::sleep(PAUSE);
+        };
+        let objects = gathering.finish();
+        if !lost.is_empty() {
+            let digests: BTreeSet<_> =
+                objects.iter().map(|(_, version)| version.content.digest).collect();
+            lost.retain(|digest| digests.contains(digest));
+        }
+        Tree { position, objects, lost }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use lull_cc::Bytes;
+    use proptest::collection::vec;
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::origin::Append;
+    use crate::time::WallTime;
+    use crate::types::{Change, Commit, Content, Metadata};
+
+    /// Puts and deletions as one commit, with a log of `log` commits.
+    fn write(image: &mut Image, log: u64, changes: &BTreeMap<u8, Option<u8>>) {
+        let content = |body: u8| Content {
+            digest: Digest([body; 32]),
+            size: Bytes(1),
+            metadata: Metadata::default(),
+        };
+        let sequence = image.last().sequence.next();
+        let changes = changes.iter().map(|(name, body)| Change {
+            path: Path::new(&format!("{name:03}")).unwrap(),
+            content: body.map(content),
+        });
+        let stamp = WallTime::default();
+        image.apply(&Append::<()> {
+            commits: vec![Commit { sequence, stamp, changes: changes.collect() }],
+            inline: Vec::new(),
+            log_after: image.log_after().max(Sequence(sequence.0.saturating_sub(log))),
+            chain_from: Sequence::ZERO,
+        });
+    }
+
+    proptest! {
+        #[test]
+        fn whatever_is_written_meanwhile_a_tree_is_all_of_one_state(
+            before in proptest::collection::btree_map(any::<u8>(), any::<u8>().prop_map(Some), 0..40),
+            meanwhile in vec(
+                vec(proptest::collection::btree_map(any::<u8>(), any::<Option<u8>>(), 1..6), 0..4),
+                0..30,
+            ),
+            at_a_time in 1..8_usize,
+            log in prop_oneof![0..4_u64, Just(1_000)],
+        ) {
+            let mut image = Image::empty([7; 32]);
+            write(&mut image, log, &before);
+            let mut gathering = Gathering::new(&image, at_a_time);
+            let mut meanwhile = meanwhile.into_iter();
+            // When nobody writes any more it ends.
+            let position = (0..1_000).find_map(|_| {
+                let position = gathering.go_on(&image);
+                if position.is_none() {
+                    let writes = meanwhile.next().into_iter().flatten();
+                    writes.for_each(|changes| write(&mut image, log, &changes));
+                }
+                position
+            });
+            prop_assert_eq!(position, Some(image.last()));
+            prop_assert_eq!(gathering.finish(), image.objects.into_iter().collect::<Vec<_>>());
+        }
+    }
+
+    #[test]
+    fn a_tree_comes_to_an_end_though_the_log_is_short_and_writes_never_pause() {
+        let mut image = Image::empty([7; 32]);
+        let objects: Vec<u8> = (0..200).collect();
+        write(&mut image, 1, &objects.iter().map(|name| (*name, Some(1))).collect());
+        let mut gathering = Gathering::new(&image, 1);
+        let ended = (0..100).any(|round| {
+            if gathering.go_on(&image).is_some() {
+                return true;
+            }
+            for body in [round, round + 1] {
+                write(&mut image, 1, &[(round, Some(body))].into());
+            }
+            false
+        });
+        assert!(ended);
+    }
+}
