@@ -18,7 +18,8 @@ pub enum Rationing {
     /// again in the next epoch (SSR §5.2.2).
     Paper,
     /// Who comes while there is budget for a list gets one; the others come again within a range of
-    /// times, each at one of its own. Who had a list on the same page before leaves a document for
+    /// times, each at one of its own: within the time in which there will be budget for all of them,
+    /// as far as the range allows. Who had a list on the same page before leaves a document for
     /// those who had none: what is likely next stands on first lists.
     ///
     /// With epochs of 100 ms most sites have none or one client in each, for which the paper's N
@@ -35,6 +36,17 @@ impl Rationing {
     /// First come, first served, and 1 to 30 seconds to wait.
     pub const fn shipped() -> Self {
         Rationing::FirstCome { from: Duration::from_secs(1), to: Duration::from_secs(30) }
+    }
+
+    /// The same with a range that ends after this time, if that is within it; twice as late as it begins
+    /// at the earliest, so that clients do not come in step.
+    fn within(self, soon: Duration) -> Self {
+        match self {
+            Rationing::Paper => self,
+            Rationing::FirstCome { from, to } => {
+                Rationing::FirstCome { from, to: soon.max(2 * from).min(to) }
+            }
+        }
     }
 
     /// How long a client waits for which there is nothing, by 32 bits that chance gave: until the epoch
@@ -88,6 +100,10 @@ pub(super) struct Share {
     /// What was earned and not handed out, in billionths of a request; and when it was settled.
     earned: u64,
     settled: Timestamp,
+    /// Clients that went away without a list, less those that got one since: about as many are to come
+    /// again. Some never do, so half of them are forgotten each time that all could have come.
+    put_off: u64,
+    forgotten: Timestamp,
 }
 
 impl Share {
@@ -106,6 +122,8 @@ impl Share {
             asked_before: 0,
             earned: 0,
             settled: now,
+            put_off: 0,
+            forgotten: now,
         }
     }
 
@@ -124,6 +142,7 @@ impl Share {
     pub(super) fn ask(&mut self, now: Timestamp, budget: u32, wanted: Wanted, draw: u64) -> Grant {
         self.settle(now, budget);
         let into_epoch = self.roll(now);
+        self.forget(now);
         self.asked += 1;
         // One draw for two decisions, each by half of its bits.
         let (chance, place) = (draw >> 32, draw & u64::from(u32::MAX));
@@ -149,9 +168,13 @@ impl Share {
             return Grant::Empty { again };
         }
         if self.earned < price + to_be_left || budget == 0 {
-            let again = self.rationing.again(Duration::from_nanos(left), place as u32);
+            let missing = price + to_be_left - self.earned.min(price + to_be_left);
+            let soon = self.all_served_in(missing, budget);
+            self.put_off = self.put_off.saturating_add(1);
+            let again = self.rationing.within(soon).again(Duration::from_nanos(left), place as u32);
             return Grant::Empty { again };
         }
+        self.put_off = self.put_off.saturating_sub(1);
         self.earned -= price;
         let after = part(Duration::from_nanos(left), place);
         Grant::List { length, after }
@@ -167,6 +190,23 @@ impl Share {
             self.began += Duration::from_nanos(epochs * self.epoch_nanos());
         }
         since % self.epoch_nanos()
+    }
+
+    fn forget(&mut self, now: Timestamp) {
+        let Rationing::FirstCome { to, .. } = self.rationing else { return };
+        let times = nanos(now.saturating_since(self.forgotten)) / nanos(to).max(1);
+        self.put_off =
+            u32::try_from(times).ok().and_then(|by| self.put_off.checked_shr(by)).unwrap_or(0);
+        if times > 0 {
+            self.forgotten = now;
+        }
+    }
+
+    /// How long it takes until so many billionths of a request are earned, and a document for each
+    /// client that was put off before.
+    fn all_served_in(&self, missing: u64, budget: u32) -> Duration {
+        let waiting = self.put_off.saturating_mul(self.price()).saturating_add(missing);
+        waiting.checked_div(u64::from(budget)).map_or(Duration::MAX, Duration::from_nanos)
     }
 
     /// What a document costs, in billionths of a request.

@@ -167,3 +167,39 @@ fn who_had_a_list_leaves_a_document_for_who_had_none() {
         }
     }
 }
+
+#[test]
+fn who_is_put_off_comes_again_when_there_will_be_budget_for_all() {
+    let longest = |server: &mut Server<_>| {
+        let waits = (0..50u64).filter_map(|draw| match ask(server, draw) {
+            Grant::Empty { again } => Some(again),
+            Grant::List { .. } => None,
+        });
+        waits.max().unwrap()
+    };
+    fn ask<F: FnMut(&Budget, Timestamp) -> Option<Duration>>(
+        server: &mut Server<F>,
+        draw: u64,
+    ) -> Grant {
+        server.budget.ask(server.now, FIRST, crate::table::mix(draw))
+    }
+    // One hundred clients have come already, so ten documents a second are enough for them in ten.
+    let second = Duration::from_secs(1);
+    for (budget, least, most) in [(1, 20, 30), (100, 10, 16), (1_000, 1, 3)] {
+        let mut server = spent(Rationing::shipped(), budget);
+        let longest = longest(&mut server);
+        assert!((least * second..=most * second).contains(&longest), "{budget}: {longest:?}");
+    }
+    // Once they have been served, or never come, who comes waits for his own list only.
+    for served in [true, false] {
+        let mut server = spent(Rationing::shipped(), 100);
+        for _ in 0..if served { 300 } else { 3_000 } {
+            server.run(1);
+            let _ = served.then(|| ask(&mut server, 0));
+        }
+        // Two documents and an epoch's are saved up.
+        let grants = [(); 4].map(|()| ask(&mut server, u64::MAX));
+        let Grant::Empty { again } = grants[3] else { panic!("{grants:?}") };
+        assert!(again <= 2 * second, "{again:?}");
+    }
+}
