@@ -50,7 +50,7 @@ fn a_folder_that_is_published_is_read_at_each_replica() {
 
     let response = site.get("paris", "/web.md");
     let tag = response.header("etag").unwrap().to_owned();
-    assert_eq!(response.header("cache-control"), Some("no-cache"));
+    assert_eq!(response.header("cache-control"), Some("no-cache, private"));
     assert!(response.header("age").is_some() && response.header("lull-session").is_some());
     let paris = site.addresses["paris"].clone();
     let ask =

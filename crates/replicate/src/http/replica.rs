@@ -232,8 +232,10 @@ impl ReplicaFace {
         };
         set(header::ETAG, &tag_of(version));
         set(header::LAST_MODIFIED, &date(version.content.metadata));
-        // Any other cache would answer without the promises: it asks here each time.
-        set(header::CACHE_CONTROL, "no-cache");
+        // A cache would answer without the promises, so it asks here each time. And one that many share keeps
+        // nothing at all: with a body it would keep the token of whoever asked first, and set others back to
+        // what he had seen.
+        set(header::CACHE_CONTROL, "no-cache, private");
         set(header::ACCEPT_RANGES, "bytes");
         set(header::CONTENT_TYPE, kind_of(path));
         // It was read some time ago, if its body had to be looked for.
