@@ -98,8 +98,9 @@ pub(crate) struct RunArgs {
     /// An empty folder in which the files are shown, as root
     #[arg(long, value_name = "FOLDER")]
     mount: Option<PathBuf>,
-    /// What happens to a read that cannot be answered now: wait, error, or the URL of another replica.
-    /// A mount knows no other replica, so there the third is an error, too
+    /// What happens to a read that cannot be answered now: wait, error, or the URL of another replica,
+    /// which answers it or says why not, and sends nobody on. A mount knows no other replica, so there the
+    /// third is an error, too
     #[arg(long, value_name = "HOW", default_value = "wait")]
     blocked: String,
     /// After how many seconds, unless it waits
@@ -152,6 +153,12 @@ impl RunArgs {
                     let text = format!("--blocked {url}: write wait, error, or http://HOST:PORT");
                     return Err(crate::Misuse(text).into());
                 };
+                if url.contains(['?', '#']) {
+                    let text = format!(
+                        "--blocked {url}: leave out what follows the path: each read brings its own query"
+                    );
+                    return Err(crate::Misuse(text).into());
+                }
                 Blocked::Redirect(self.patience, uri)
             }
         };

@@ -374,6 +374,8 @@ fn what_cannot_work_is_told_in_one_line() {
         (&["replica", "run", &none], 1, "no identity"),
         (&["replica", "run", &none, "--mount", &there], 1, "name an empty folder"),
         (&["replica", "run", &none, "--blocked", "never"], 2, "write wait, error"),
+        (&["replica", "run", &none, "--blocked", "http://a/?b=c"], 2, "leave out what follows"),
+        (&["replica", "run", &none, "--blocked", "http://a/#b"], 2, "leave out what follows"),
         (&["replica", "run", &none, "--delta-disconnected", "1"], 2, "the larger one"),
         (&["replica", "run", &none, "--delta", "86400"], 1, "no identity"),
         (&["publish", &there, "--origin", &there, "--timeout", "1"], 2, "--wait"),

@@ -41,7 +41,8 @@ pub enum Blocked {
     Wait,
     /// After a time it is told that it cannot: 503.
     Error(Duration),
-    /// After a time it is sent to another replica: 307.
+    /// After a time it is sent to another replica, of which this is the URL without a query: 307. Unless another
+    /// one has sent it here: then it is told that it cannot.
     Redirect(Duration, Uri),
 }
 
@@ -196,11 +197,10 @@ impl ReplicaFace {
     }
 
     fn unanswered(&self, error: ReadError, uri: &Uri, seen: Seen) -> Response<Content> {
-        if let (Blocked::Redirect(_, other), ReadError::Waits(_) | ReadError::Scarce) =
-            (&self.blocked, &error)
+        if let (Blocked::Redirect(_, other), ReadError::Waits(_) | ReadError::Scarce, false) =
+            (&self.blocked, &error, was_sent_here(uri))
         {
-            let token = (seen.at > Sequence::ZERO).then(|| self.replica.tokens().issue(seen.at));
-            let place = elsewhere(other, uri, token.as_deref());
+            let place = elsewhere(other, uri, &self.replica.tokens().issue(seen.at));
             let mut response = line(StatusCode::TEMPORARY_REDIRECT, error);
             if let Ok(place) = HeaderValue::from_str(&place) {
                 response.headers_mut().insert(header::LOCATION, place);
@@ -433,14 +433,19 @@ fn of_session(pair: &str) -> Option<&str> {
 }
 
 /// The same at another replica. The token goes along in the query, because no browser shows a cookie to
-/// another host; there it becomes a cookie.
-fn elsewhere(other: &Uri, uri: &Uri, token: Option<&str>) -> String {
+/// another host; there it becomes a cookie. It goes along whatever it is of, so that it is known there who was
+/// sent.
+fn elsewhere(other: &Uri, uri: &Uri, token: &str) -> String {
     let others = parameters(uri).filter(|one| of_session(one).is_none()).map(str::to_owned);
-    let token = token.map(|token| format!("{COOKIE}={token}"));
-    let query: Vec<_> = others.chain(token).collect();
-    let mark = if query.is_empty() { "" } else { "?" };
+    let query: Vec<_> = others.chain([format!("{COOKIE}={token}")]).collect();
     let base = other.to_string();
-    format!("{}{}{mark}{}", base.trim_end_matches('/'), uri.path(), query.join("&"))
+    format!("{}{}?{}", base.trim_end_matches('/'), uri.path(), query.join("&"))
+}
+
+/// Whether another replica has sent this request here. If this one sent it on, both might go on like that for
+/// ever.
+fn was_sent_here(uri: &Uri) -> bool {
+    parameters(uri).any(|one| of_session(one).is_some())
 }
 
 fn tag_of(version: &Version) -> String {

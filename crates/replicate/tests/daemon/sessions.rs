@@ -69,6 +69,43 @@ fn a_browser_that_is_sent_to_another_replica_does_not_go_back_there() {
 }
 
 #[test]
+fn two_replicas_that_send_to_each_other_end_with_the_reason() {
+    runtime().block_on(async {
+        let mut site = Site::new(2).await;
+        let sequence = site.write(&[("page", Some(b"one"))]).await;
+        site.reach(sequence).await;
+        let soon = Duration::from_millis(30);
+        let bind = || TcpListener::bind("127.0.0.1:0");
+        let listeners = [bind().await.expect("a port"), bind().await.expect("a port")];
+        let addresses = listeners.each_ref().map(|one| one.local_addr().expect("an address"));
+        let faces: Vec<_> = (0..2)
+            .zip(listeners)
+            .map(|(number, listener)| {
+                let other = format!("http://{}", addresses[1 - number]).parse().expect("a URI");
+                let blocked = Blocked::Redirect(soon, other);
+                ReplicaFace::open(listener, site.replica(number).clone(), blocked)
+            })
+            .collect();
+        // Behind at both, with and without something that was seen.
+        let token = site.replica(0).tokens().issue(sequence.next());
+        let head = get(addresses[0], "/page?a=b", Some(&token)).await;
+        assert_eq!(status(&head), "307", "{head}");
+        let place = header(&head, "location").expect("where to go");
+        let place = place.strip_prefix(&format!("http://{}", addresses[1])).expect("the other one");
+        let head = get(addresses[1], place, None).await;
+        assert_eq!((status(&head), header(&head, "location")), ("503", None), "{head}");
+        // Who can be answered there is, whoever has sent him.
+        let sequence = site.write(&[("page", Some(b"two"))]).await;
+        site.reach(sequence).await;
+        assert_eq!(status(&get(addresses[1], place, None).await), "200");
+        for face in faces {
+            face.close().await;
+        }
+        site.stop().await;
+    });
+}
+
+#[test]
 fn a_cookie_of_another_origin_is_replaced() {
     runtime().block_on(async {
         let mut site = Site::new(1).await;

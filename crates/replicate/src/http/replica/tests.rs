@@ -142,17 +142,18 @@ fn a_cookie_of_a_key_that_is_being_replaced_is_made_anew() {
 
 #[test]
 fn a_token_goes_along_to_another_replica_once() {
-    for (uri, token, expected) in [
-        ("/a/b", None, "http://other:1/a/b"),
-        ("/a/b?c=d", None, "http://other:1/a/b?c=d"),
-        ("/a/b", Some("new"), "http://other:1/a/b?lull-session=new"),
-        ("/a?c=d", Some("new"), "http://other:1/a?c=d&lull-session=new"),
-        ("/a?lull-session=old&c=d", Some("new"), "http://other:1/a?c=d&lull-session=new"),
-        ("/", Some("new"), "http://other:1/?lull-session=new"),
+    for (uri, expected) in [
+        ("/a/b", "http://other:1/a/b?lull-session=new"),
+        ("/a?c=d", "http://other:1/a?c=d&lull-session=new"),
+        ("/a?lull-session=old&c=d", "http://other:1/a?c=d&lull-session=new"),
+        ("/", "http://other:1/?lull-session=new"),
     ] {
         let other = Uri::from_static("http://other:1/");
-        assert_eq!(elsewhere(&other, &Uri::from_static(uri), token), expected);
+        let place = elsewhere(&other, &Uri::from_static(uri), "new");
+        assert_eq!(place, expected);
+        assert!(was_sent_here(&place.parse().expect("a URI")), "{place}");
     }
+    assert!(!was_sent_here(&Uri::from_static("/a?c=lull-session&lull-sessions=7")));
 }
 
 #[test]
