@@ -2,8 +2,8 @@
 //!
 //! | who | where | what |
 //! |---|---|---|
-//! | replica | `GET`, `HEAD /PATH` | an object, with `ETag`, `Age`, ranges and the session's token |
-//! | origin | `PUT`, `DELETE /PATH` | a write of one object, with a token of the operator's |
+//! | replica | `GET`, `HEAD /PATH` | an object, with `ETag`, `Age`, conditions, ranges and the session's token |
+//! | origin | `PUT`, `DELETE /PATH` | a write of one object, with a token of the operator's, and conditions |
 //! | both | `GET /.lull/status`, `/.lull/metrics` | JSON, for Prometheus |
 //! | origin | `GET /.lull/` | the same for people |
 //! | origin | `/.lull/tree`, `/.lull/transactions` and others | what [`client`] speaks, see there: all but the tree by a socket in the origin's folder only |
@@ -11,6 +11,7 @@
 //! `.lull` at the root is no name of an object, so nothing is hidden by it.
 
 pub mod client;
+mod conditions;
 mod content;
 mod figures;
 mod origin;

@@ -1,6 +1,5 @@
 //! What an origin answers.
 
-use std::collections::BTreeMap;
 use std::fs::{self, Permissions};
 use std::io;
 use std::os::unix::fs::PermissionsExt;
@@ -18,14 +17,15 @@ use percent_encoding::percent_decode_str;
 use serde::{Deserialize, Serialize};
 use tokio::net::{TcpListener, UnixListener};
 
+use super::conditions::{ByTime, of_write, tag_of};
 use super::content::Content;
 use super::transaction::{File, Intake, Malformed, Parser};
 use super::{Face, Listener, SESSION, Serving, document, figures, line, name_of, socket};
 use crate::daemon::{DaemonError, OriginHandle, WriteError, blocking};
-use crate::origin::{Put, Refused, Transaction};
+use crate::origin::{Condition, Put, Refused, Transaction};
 use crate::path::{Path, RESERVED};
 use crate::store::Body;
-use crate::types::{LARGEST_BODY, Metadata, Sequence};
+use crate::types::{Digest, LARGEST_BODY, Metadata, Sequence};
 
 /// The state that a transaction was made for.
 pub(super) const AFTER: HeaderName = HeaderName::from_static("lull-after");
@@ -136,7 +136,13 @@ impl OriginFace {
         token.is_some_and(|token| blake3::hash(&token) == expected)
     }
 
-    async fn put(&self, path: Path, request: Request<&mut Incoming>) -> Result<Done, Failed> {
+    /// Gives an object a body; with the hash of that.
+    async fn put(
+        &self,
+        path: Path,
+        conditions: Vec<Condition>,
+        request: Request<&mut Incoming>,
+    ) -> Result<(Done, Digest), Failed> {
         if request.headers().contains_key(header::CONTENT_RANGE) {
             // It would become all of the object (RFC 9110 §14.5).
             return Err(Failed::Part);
@@ -157,15 +163,23 @@ impl OriginFace {
             intake = intake.write(bytes.to_vec()).await?;
         }
         let payload = intake.finish().await?;
+        let body = payload.digest;
         // No header says whether it may be run: it stays what it was.
         let before = self.origin.metadata(&path);
         let executable = before.is_some_and(|metadata| metadata.executable);
         let metadata = Metadata { modified: self.origin.now(), executable };
-        self.write([(path, Put::Body(payload, metadata))].into()).await
+        Ok((self.write(path, conditions, Put::Body(payload, metadata)).await?, body))
     }
 
-    async fn write(&self, changes: BTreeMap<Path, Put<Body>>) -> Result<Done, Failed> {
-        Ok(Done::Sequence(self.origin.write(Transaction { changes }).await?.0))
+    async fn write(
+        &self,
+        path: Path,
+        conditions: Vec<Condition>,
+        put: Put<Body>,
+    ) -> Result<Done, Failed> {
+        let conditions = conditions.into_iter().map(|one| (path.clone(), one)).collect();
+        let changes = Transaction { changes: [(path, put)].into() };
+        Ok(Done::Sequence(self.origin.write_if(conditions, changes).await?.0))
     }
 
     async fn transaction(&self, request: Request<&mut Incoming>) -> Result<Done, Failed> {
@@ -307,12 +321,17 @@ impl OriginFace {
             }
         };
         let path = Path::new(&name).map_err(|error| Malformed::Path(name, error))?;
-        let written = if put {
-            self.put(path, request).await
-        } else {
-            self.write([(path, Put::Delete)].into()).await
-        };
-        Ok(self.done(&written?))
+        let conditions = of_write(request.headers())?;
+        if !put {
+            return Ok(self.done(&self.write(path, conditions, Put::Delete).await?));
+        }
+        let (done, body) = self.put(path, conditions, request).await?;
+        let mut response = self.done(&done);
+        // For the condition of the next one.
+        if let Ok(tag) = HeaderValue::from_str(&tag_of(&body)) {
+            response.headers_mut().insert(header::ETAG, tag);
+        }
+        Ok(response)
     }
 
     /// What is done, as JSON; and a state with the token of a session that has seen it: who shows that to a
@@ -366,6 +385,8 @@ enum Failed {
     Address,
     #[error("an object is written as a whole: send all of it, without Content-Range")]
     Part,
+    #[error(transparent)]
+    ByTime(#[from] ByTime),
 }
 
 impl Failed {
@@ -385,7 +406,9 @@ impl Failed {
             Failed::Malformed(Malformed::Store(_)) => StatusCode::INTERNAL_SERVER_ERROR,
             Failed::Malformed(Malformed::Held(_)) => StatusCode::SERVICE_UNAVAILABLE,
             Failed::Malformed(_) => StatusCode::BAD_REQUEST,
-            Failed::Write(WriteError::Moved(_)) => StatusCode::PRECONDITION_FAILED,
+            Failed::Write(WriteError::Moved(_) | WriteError::Refused(Refused::Condition(_))) => {
+                StatusCode::PRECONDITION_FAILED
+            }
             Failed::Write(WriteError::Refused(Refused::NotStored(_))) => StatusCode::GONE,
             Failed::Write(WriteError::Refused(Refused::Busy) | WriteError::Stopped) => {
                 StatusCode::SERVICE_UNAVAILABLE
@@ -396,7 +419,7 @@ impl Failed {
                 StatusCode::CONFLICT
             }
             Failed::Daemon(_) => StatusCode::INTERNAL_SERVER_ERROR,
-            Failed::Address | Failed::Part => StatusCode::BAD_REQUEST,
+            Failed::Address | Failed::Part | Failed::ByTime(_) => StatusCode::BAD_REQUEST,
         }
     }
 }

@@ -11,11 +11,13 @@ use std::time::{Duration, SystemTime};
 use bytes::Bytes as Buffer;
 use http::header::{self, HeaderMap};
 use http::{HeaderValue, Method, Request, Response, StatusCode, Uri};
+use httpdate::HttpDate;
 use hyper::body::Incoming;
 use tokio::net::TcpListener;
 use tokio::sync::mpsc::channel;
 use tokio::time::timeout;
 
+use super::conditions::{self, Judged};
 use super::content::Content;
 use super::origin::local;
 use super::{Face, Listener, SESSION, Serving, document, figures, line, name_of};
@@ -159,25 +161,27 @@ impl ReplicaFace {
         request: &Request<Incoming>,
     ) -> Result<Option<(Sequence, Option<Response<Content>>)>, ReadError> {
         let is_head = request.method() == Method::HEAD;
-        let known = request.headers().get(header::IF_NONE_MATCH);
-        if !is_head && known.is_none() {
+        if !is_head && !conditions::are_any(request.headers()) {
             return Ok(None);
         }
         let read = Read { what: What::Entry(path.clone()), after };
         let Answer { at, outcome, reflects, .. } = self.replica.read(read, patience).await?;
         let Some(version) = outcome.version() else { return Ok(Some((at, None))) };
         let mut response = self.head(&version, path, reflects);
-        if known.is_some_and(|tags| names(tags, &tag_of(&version))) {
-            *response.status_mut() = StatusCode::NOT_MODIFIED;
-            if !is_head {
-                self.replica.count_read(path);
+        match judged(request.headers(), &version) {
+            Judged::Failed => response = not_meant(path),
+            Judged::Known => {
+                *response.status_mut() = StatusCode::NOT_MODIFIED;
+                if !is_head {
+                    self.replica.count_read(path);
+                }
             }
-        } else if is_head {
-            // Ranges are for GET (RFC 9110 §14.2).
-            let size = version.content.size.0;
-            response.headers_mut().insert(header::CONTENT_LENGTH, size.into());
-        } else {
-            return Ok(None);
+            Judged::Fine if is_head => {
+                // Ranges are for GET (RFC 9110 §14.2).
+                let size = version.content.size.0;
+                response.headers_mut().insert(header::CONTENT_LENGTH, size.into());
+            }
+            Judged::Fine => return Ok(None),
         }
         Ok(Some((at, Some(response))))
     }
@@ -231,7 +235,7 @@ impl ReplicaFace {
             }
         };
         set(header::ETAG, &tag_of(version));
-        set(header::LAST_MODIFIED, &date(version.content.metadata));
+        set(header::LAST_MODIFIED, &date(version.content.metadata).to_string());
         // A cache would answer without the promises, so it asks here each time. And one that many share keeps
         // nothing at all: with a body it would keep the token of whoever asked first, and set others back to
         // what he had seen.
@@ -250,6 +254,10 @@ impl ReplicaFace {
         let size = found.version.content.size.0;
         let mut response = self.head(&found.version, path, found.reflects);
         let asked = request.headers();
+        // It may be a newer one than its name was judged by; one that is known is sent all the same.
+        if judged(asked, &found.version) == Judged::Failed {
+            return not_meant(path);
+        }
         let tag = tag_of(&found.version);
         let fresh = asked.get(header::IF_RANGE).is_none_or(|of| of.as_bytes() == tag.as_bytes());
         let range =
@@ -377,11 +385,16 @@ fn ranged(text: &str, size: u64) -> Ranged {
     if begin < end { Ranged::Part(begin, end) } else { Ranged::Outside }
 }
 
-/// Whether a list of entity tags has this one (RFC 9110 §13.1.2: compared weakly).
-fn names(tags: &HeaderValue, tag: &str) -> bool {
-    let tags = tags.to_str().unwrap_or_default();
-    let mut tags = tags.split(',').map(|one| one.trim().trim_start_matches("W/"));
-    tags.any(|one| one == "*" || one == tag)
+/// What becomes of a read with these conditions.
+fn judged(headers: &HeaderMap, version: &Version) -> Judged {
+    let content = &version.content;
+    conditions::judge(headers, &content.digest, date(content.metadata))
+}
+
+fn not_meant(path: &Path) -> Response<Content> {
+    let text =
+        format_args!("`{path}` is not the version that was asked for: ask without a condition");
+    line(StatusCode::PRECONDITION_FAILED, text)
 }
 
 /// What a client has seen, by the tokens that it shows.
@@ -449,7 +462,7 @@ fn was_sent_here(uri: &Uri) -> bool {
 }
 
 fn tag_of(version: &Version) -> String {
-    format!("\"{}\"", version.content.digest)
+    conditions::tag_of(&version.content.digest)
 }
 
 /// Rounded up: what is told is a bound.
@@ -457,10 +470,9 @@ fn whole_seconds(time: Duration) -> u64 {
     time.as_secs() + u64::from(time.subsec_nanos() > 0)
 }
 
-fn date(metadata: Metadata) -> String {
+fn date(metadata: Metadata) -> HttpDate {
     let nanos = u64::try_from(metadata.modified.as_nanos()).unwrap_or(0);
-    let time = SystemTime::UNIX_EPOCH + Duration::from_nanos(nanos);
-    httpdate::fmt_http_date(time)
+    HttpDate::from(SystemTime::UNIX_EPOCH + Duration::from_nanos(nanos))
 }
 
 /// What a file is, by its name.

@@ -6,6 +6,7 @@
 mod arrivals;
 mod bodies;
 mod case;
+mod condition;
 mod history;
 mod image;
 mod interface;
@@ -39,6 +40,7 @@ use bodies::Holds;
 use case::ByCase;
 #[cfg(feature = "watch")]
 pub(crate) use case::CaseClash;
+pub use condition::{Condition, Named};
 use history::History;
 pub use image::{Append, Chain, Entry, Image};
 pub use interface::{Config, Counters, Effect, Event};

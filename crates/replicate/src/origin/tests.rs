@@ -6,6 +6,7 @@ use crate::types::{Content, DiskFull, Incarnation, Metadata, Payload};
 
 mod arrivals;
 mod case;
+mod conditions;
 mod history;
 mod holds;
 mod lost;

@@ -7,6 +7,7 @@ use lull_cc::Bytes;
 use thiserror::Error;
 
 use super::case::ByCase;
+use super::condition::Condition;
 use super::history::Weight;
 use super::{Append, Entry, Event, Origin};
 use crate::faults::Fault;
@@ -74,6 +75,9 @@ pub enum Refused {
     /// Two paths, of files or of the folders above them, differ only in case.
     #[error("`{0}` and `{1}` differ only in case: rename one")]
     Case(Path, Path),
+    /// A condition of it is not met.
+    #[error("`{0}` is not what this write was meant for: read it again, and decide anew")]
+    Condition(Path),
     /// Too many transactions wait for the disk.
     #[error("too many writes wait for the disk: send fewer at a time")]
     Busy,
@@ -103,6 +107,8 @@ pub enum RollbackError {
 #[derive(Debug)]
 pub(super) struct Queued<P> {
     id: TransactionId,
+    /// What has to be so when it is its turn.
+    conditions: Vec<(Path, Condition)>,
     /// The state that is to be made again. What that changes is found when it is its turn.
     back: Option<Sequence>,
     changes: Vec<(Path, Option<Content>)>,
@@ -110,6 +116,14 @@ pub(super) struct Queued<P> {
     inline: Vec<Payload<P>>,
     /// Bodies that this transaction refers to, so that they are kept.
     held: Vec<Digest>,
+}
+
+impl<P> Queued<P> {
+    /// One that changes nothing yet.
+    fn new(id: TransactionId) -> Self {
+        let (conditions, changes, inline, held) = Default::default();
+        Queued { id, conditions, back: None, changes, inline, held }
+    }
 }
 
 /// What was handed to the log.
@@ -132,8 +146,20 @@ impl<P: Clone> Origin<P> {
     /// Somebody writes. The answer comes as an [`Event::Acknowledged`] or [`Event::Refused`].
     /// Transactions are committed in the order of these calls.
     pub fn handle_transaction(&mut self, now: Reading, id: TransactionId, writes: Transaction<P>) {
+        self.handle_conditional(now, id, Vec::new(), writes);
+    }
+
+    /// Somebody writes if all of this is so of the state that the transactions before it have made.
+    pub fn handle_conditional(
+        &mut self,
+        now: Reading,
+        id: TransactionId,
+        conditions: Vec<(Path, Condition)>,
+        writes: Transaction<P>,
+    ) {
         match self.admit(id, writes) {
-            Ok(queued) => {
+            Ok(mut queued) => {
+                queued.conditions = conditions;
                 self.queue.push_back(queued);
                 self.form_append(now);
             }
@@ -150,8 +176,7 @@ impl<P: Clone> Origin<P> {
             self.events.push_back(Event::Refused { transaction: id, why });
             return;
         }
-        let (changes, inline, held) = Default::default();
-        self.queue.push_back(Queued { id, back: Some(to), changes, inline, held });
+        self.queue.push_back(Queued { back: Some(to), ..Queued::new(id) });
         self.form_append(now);
     }
 
@@ -187,8 +212,7 @@ impl<P: Clone> Origin<P> {
         if let Some((digest, size)) = other {
             return Err(Refused::OtherSize(digest, size));
         }
-        let (changes, inline, held) = Default::default();
-        let mut queued = Queued { id, back: None, changes, inline, held };
+        let mut queued = Queued::new(id);
         for (path, put) in writes.changes {
             let content = match put {
                 Put::Delete => None,
@@ -286,11 +310,20 @@ impl<P: Clone> Origin<P> {
                 self.refuse(queued, why.into());
                 continue;
             }
+            let objects = &self.image.objects;
+            let is_unmet = |(path, condition): &&(Path, Condition)| {
+                let before = overlay.before(path, objects);
+                !condition.holds(before.map(|content| content.digest).as_ref())
+            };
+            if let Some((path, _)) = queued.conditions.iter().find(is_unmet) {
+                let why = Refused::Condition(path.clone());
+                self.refuse(queued, why);
+                continue;
+            }
             if let Err(why) = self.check(&overlay, &queued.changes) {
                 self.refuse(queued, why);
                 continue;
             }
-            let objects = &self.image.objects;
             let before = queued.changes.iter().map(|(path, _)| overlay.before(path, objects));
             let after = queued.changes.iter().map(|(_, content)| *content);
             weights.push(Weight::of(before, after));

@@ -321,3 +321,86 @@ fn who_puts_an_object_keeps_its_mode_and_can_ask_a_replica_for_it() {
         site.stop().await;
     });
 }
+
+#[test]
+fn a_write_with_a_condition_is_done_only_if_that_holds() {
+    runtime().block_on(async {
+        let site = Site::new(1).await;
+        let (listener, address) = listen().await;
+        let face = OriginFace::open(listener, site.origin().clone(), None, "secret");
+        let write = async |method: &str, condition: &str, body: &[u8]| {
+            let headers = format!("Authorization: Bearer secret\r\n{condition}\r\n");
+            ask(address, method, "/a", &headers, body).await
+        };
+        let tag = |of: &[u8]| format!("\"{}\"", Digest::of(of));
+        let (one, two) = (format!("If-Match: {}", tag(b"1")), format!("If-Match: {}", tag(b"2")));
+        let not_two = format!("If-None-Match: {}", tag(b"2"));
+        let mut writes = 0;
+        for (method, condition, body, status) in [
+            ("PUT", "If-Match: *", &b"1"[..], 412),
+            ("DELETE", "If-Match: *", b"", 412),
+            ("PUT", "If-None-Match: *", b"1", 200),
+            ("PUT", "If-None-Match: *", b"2", 412),
+            ("PUT", &two, b"3", 412),
+            ("PUT", "If-Match: \"1\", W/\"2\"", b"3", 412),
+            ("PUT", &one, b"2", 200),
+            ("PUT", &one, b"3", 412),
+            ("PUT", &not_two, b"3", 412),
+            ("DELETE", &one, b"", 412),
+            ("DELETE", "If-None-Match: *", b"", 412),
+            ("PUT", "If-Unmodified-Since: Sat, 29 Oct 2094 19:43:31 GMT", b"3", 400),
+            ("DELETE", "If-Unmodified-Since: Sat, 29 Oct 2094 19:43:31 GMT", b"", 400),
+        ] {
+            let answer = write(method, condition, body).await;
+            assert_eq!(answer.0, status, "{method} {condition}: {}", answer.1);
+            if status == 200 {
+                writes += 1;
+                assert_eq!(answer.header("etag"), Some(&*tag(body)));
+            } else {
+                assert_eq!(answer.2.trim_ascii_end().split(|byte| *byte == b'\n').count(), 1);
+            }
+            assert_eq!(site.origin().last(), Sequence(writes), "{method} {condition}");
+        }
+        // Of those that come at once one is the first.
+        let all: Vec<_> = (3..11_u8)
+            .map(|body| {
+                let headers = format!("Authorization: Bearer secret\r\n{two}\r\n");
+                tokio::spawn(async move { ask(address, "PUT", "/a", &headers, &[body]).await.0 })
+            })
+            .collect();
+        let mut done = 0;
+        for one in all {
+            match one.await.expect("no panic") {
+                200 => done += 1,
+                status => assert_eq!(status, 412),
+            }
+        }
+        assert_eq!((done, site.origin().last()), (1, Sequence(3)));
+        // By the tag that a replica gives.
+        site.reach(Sequence(3)).await;
+        let (listener, replica) = listen().await;
+        let door = ReplicaFace::open(listener, site.replica(0).clone(), Blocked::Wait);
+        let read = ask(replica, "GET", "/a", "", b"").await;
+        let current = format!("If-Match: {}\r\n", read.header("etag").expect("a tag"));
+        for (headers, status) in [
+            (current.clone(), 200),
+            (format!("{one}\r\n"), 412),
+            (format!("{one}\r\nRange: bytes=0-0\r\n"), 412),
+            (format!("{current}Range: bytes=0-0\r\n"), 206),
+            ("If-Unmodified-Since: Sat, 29 Oct 1994 19:43:31 GMT\r\n".to_owned(), 412),
+            ("If-Match: *\r\n".to_owned(), 200),
+        ] {
+            for method in ["GET", "HEAD"] {
+                let answer = ask(replica, method, "/a", &headers, b"").await;
+                let expected = if (method, status) == ("HEAD", 206) { 200 } else { status };
+                assert_eq!(answer.0, expected, "{method} {headers}: {}", answer.1);
+            }
+        }
+        let none = ask(replica, "GET", "/none", "If-Match: *\r\n", b"").await;
+        assert_eq!(none.0, 404);
+        assert_eq!(write("DELETE", current.trim_end(), b"").await.0, 200);
+        face.close().await;
+        door.close().await;
+        site.stop().await;
+    });
+}

@@ -10,7 +10,9 @@ use tokio::sync::{Notify, oneshot, watch};
 use super::WriteError;
 use crate::daemon::LinkError;
 use crate::message::{Channel, Frame, Refusal, Session, ToOrigin};
-use crate::origin::{Append, Counters, Entry, Event, HoldId, Origin, Transaction, TransactionId};
+use crate::origin::{
+    Append, Condition, Counters, Entry, Event, HoldId, Origin, Transaction, TransactionId,
+};
 use crate::path::Path;
 use crate::store::{Body, Done, StoreError, Worker};
 use crate::time::{LocalTime, Reading};
@@ -26,6 +28,8 @@ pub(super) type Answer = oneshot::Sender<Result<Sequence, WriteError>>;
 #[derive(Debug)]
 pub(super) enum Wanted {
     Changes(Transaction<Body>),
+    /// Changes, if all of this is so when they are made.
+    If(Vec<(Path, Condition)>, Transaction<Body>),
     /// That of this sequence again.
     Back(Sequence),
 }
@@ -192,12 +196,17 @@ impl Core {
         self.last_write.0 += 1;
         let id = self.last_write;
         let paths = match &wanted {
-            Wanted::Changes(changes) => Some(changes.changes.keys().cloned().collect()),
+            Wanted::Changes(changes) | Wanted::If(_, changes) => {
+                Some(changes.changes.keys().cloned().collect())
+            }
             Wanted::Back(_) => None,
         };
         self.writes.insert(id, Write { answer, paths });
         match wanted {
             Wanted::Changes(changes) => self.machine.handle_transaction(now, id, changes),
+            Wanted::If(conditions, changes) => {
+                self.machine.handle_conditional(now, id, conditions, changes);
+            }
             Wanted::Back(to) => self.machine.handle_rollback(now, id, to),
         }
         Ok(())

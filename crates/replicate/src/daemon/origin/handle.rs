@@ -15,7 +15,7 @@ use crate::daemon::DaemonError;
 use crate::identity::{IdentityError, Ticket};
 #[cfg(feature = "watch")]
 use crate::origin::CaseClash;
-use crate::origin::{HoldId, Origin, Refused, Transaction};
+use crate::origin::{Condition, HoldId, Origin, Refused, Transaction};
 use crate::path::Path;
 use crate::store::{Bodies, Body, StoreError};
 use crate::time::WallTime;
@@ -141,6 +141,19 @@ impl OriginHandle {
     /// If nothing of it has happened; or, as [`WriteError::Stopped`], if that is open.
     pub async fn write(&self, changes: Transaction<Body>) -> Result<Sequence, WriteError> {
         self.submit(|_| Ok(Wanted::Changes(changes))).await
+    }
+
+    /// The same, if all of this is so of these objects: in the state that is made of all that was written
+    /// before, whether that is on the disk yet or not.
+    ///
+    /// # Errors
+    /// As for [`write`](OriginHandle::write), and [`Refused::Condition`].
+    pub async fn write_if(
+        &self,
+        conditions: Vec<(Path, Condition)>,
+        changes: Transaction<Body>,
+    ) -> Result<Sequence, WriteError> {
+        self.submit(|_| Ok(Wanted::If(conditions, changes))).await
     }
 
     /// The same, if nothing has changed since the state at `expected`: nothing at `within` and below it, if

@@ -1,0 +1,37 @@
+//! What has to be so of an object for a transaction to be committed.
+
+use crate::types::Digest;
+
+/// Bodies that a condition names.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Named {
+    /// Whichever: what is meant is that there is an object.
+    Any,
+    /// Those with these hashes.
+    These(Vec<Digest>),
+}
+
+/// What has to be so of an object. It is judged when the transaction becomes a commit, by the state that those
+/// before it have made: whoever has read that state knows that nobody wrote the object since.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Condition {
+    /// It has one of these bodies.
+    Has(Named),
+    /// It has none of these bodies, or there is no such object.
+    HasNot(Named),
+}
+
+impl Condition {
+    /// Whether it is so of an object with this body; none if there is no object.
+    pub fn holds(&self, body: Option<&Digest>) -> bool {
+        let (named, wanted) = match self {
+            Condition::Has(named) => (named, true),
+            Condition::HasNot(named) => (named, false),
+        };
+        let is_named = body.is_some_and(|body| match named {
+            Named::Any => true,
+            Named::These(bodies) => bodies.contains(body),
+        });
+        is_named == wanted
+    }
+}
