@@ -352,6 +352,73 @@ mod tests {
     }
 
     #[test]
+    fn the_metrics_of_a_replica_are_the_text_that_prometheus_reads() {
+        let status = ReplicaStatus {
+            replica: 3,
+            life: 1,
+            connected: false,
+            refused: None,
+            away_seconds: Some(4.5),
+            masked_seconds: Some(2.0),
+            sequence: 7,
+            buffered: 0,
+            staleness_seconds: None,
+            skew_seconds: Some((-0.25, 0.5)),
+            objects: 9,
+            valid_objects: 8,
+            bytes: 1_000,
+            valid_bytes: 900,
+            disk_full: true,
+            waiting: 2,
+            control_bytes: 11,
+            demand_bytes: 22,
+            speculative_bytes: 33,
+            demands: 5,
+            masked: 6,
+            missing: 0,
+        };
+        let text = of_replica(&status);
+        let expected = [
+            ("connected", "gauge", &[("", "0")][..]),
+            ("disk_full", "gauge", &[("", "1")]),
+            ("sequence", "gauge", &[("", "7")]),
+            ("staleness_seconds", "gauge", &[]),
+            ("away_seconds", "gauge", &[("", "4.5")]),
+            ("masked_seconds", "gauge", &[("", "2")]),
+            ("masked_reads_total", "counter", &[("", "6")]),
+            (
+                "skew_seconds",
+                "gauge",
+                &[("{bound=\"least\"}", "-0.25"), ("{bound=\"most\"}", "0.5")],
+            ),
+            ("objects", "gauge", &[("", "9")]),
+            ("valid_objects", "gauge", &[("", "8")]),
+            ("bytes", "gauge", &[("", "1000")]),
+            ("valid_bytes", "gauge", &[("", "900")]),
+            ("reads_waiting", "gauge", &[("", "2")]),
+            ("demands_total", "counter", &[("", "5")]),
+            (
+                "received_bytes_total",
+                "counter",
+                &[("{channel=\"demand\"}", "22"), ("{channel=\"speculative\"}", "33")],
+            ),
+            ("sent_bytes_total", "counter", &[("", "11")]),
+        ];
+        let mut lines = text.lines();
+        for (name, kind, values) in expected {
+            let help = lines.next().and_then(|line| line.strip_prefix("# HELP lull_"));
+            let help = help.and_then(|rest| rest.strip_prefix(name)).unwrap_or_default();
+            assert!(help.starts_with(' ') && help.ends_with('.'), "{name}: {text}");
+            assert_eq!(lines.next(), Some(&*format!("# TYPE lull_{name} {kind}")));
+            for (labels, value) in values {
+                assert_eq!(lines.next(), Some(&*format!("lull_{name}{labels} {value}")));
+            }
+        }
+        assert_eq!(lines.next(), None);
+        assert!(text.ends_with('\n'));
+    }
+
+    #[test]
     fn amounts_are_told_with_three_or_four_digits() {
         for (bytes, expected) in
             [(0, "0 B"), (999, "999 B"), (1_500, "1.5 kB"), (2_000_000, "2.0 MB")]

@@ -3,6 +3,8 @@
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
 use lull_replicate::daemon::ReplicaEvent;
 use lull_replicate::http::{Blocked, OriginFace, ReplicaFace};
 use lull_replicate::origin::{Put, Transaction};
@@ -252,6 +254,37 @@ fn the_token_of_an_origin_is_for_writes_and_for_nothing_that_its_folder_is_for()
         assert_eq!(ask(address, "PUT", "/a", bearer, b"2").await.0, 200);
         assert_eq!(ask(address, "DELETE", "/a", bearer, b"").await.0, 200);
         assert_eq!(ask(address, "DELETE", "/a", "", b"").await.0, 401);
+        face.close().await;
+        site.stop().await;
+    });
+}
+
+#[test]
+fn a_browser_shows_the_page_of_an_origin_to_who_types_the_token_as_a_password() {
+    runtime().block_on(async {
+        let site = Site::new(0).await;
+        let (listener, address) = listen().await;
+        let face = OriginFace::open(listener, site.origin().clone(), None, "sec:ret");
+        let asked = ask(address, "GET", "/.lull/", "", b"").await;
+        assert_eq!((asked.0, asked.header("www-authenticate").is_some()), (401, true));
+        assert!(asked.header("www-authenticate").is_some_and(|ask| ask.starts_with("Basic ")));
+        for (scheme, name_and_password, status) in [
+            ("Basic", "anybody:sec:ret", 200),
+            ("basic", ":sec:ret", 200),
+            ("Basic", "anybody:secret", 401),
+            ("Basic", "sec:ret", 401),
+            ("Basic", "anybody", 401),
+            ("Digest", "anybody:sec:ret", 401),
+        ] {
+            let encoded = STANDARD.encode(name_and_password);
+            let headers = format!("Authorization: {scheme} {encoded}\r\n");
+            let answer = ask(address, "GET", "/.lull/", &headers, b"").await;
+            assert_eq!(answer.0, status, "{scheme} {name_and_password}");
+            let is_page = String::from_utf8_lossy(&answer.2).contains("<title>Lull origin</title>");
+            assert_eq!(is_page, status == 200, "{scheme} {name_and_password}");
+        }
+        let broken = ask(address, "GET", "/.lull/", "Authorization: Basic ?\r\n", b"").await;
+        assert_eq!(broken.0, 401);
         face.close().await;
         site.stop().await;
     });
