@@ -295,6 +295,27 @@ mod tests {
     }
 
     #[test]
+    fn the_help_of_what_replicates_says_what_its_exit_codes_mean() {
+        let of = |path: &str| {
+            let first = path.split(' ').nth(1);
+            first.is_some_and(|first| {
+                ["origin", "publish", "replica", "rollback", "status"].contains(&first)
+            })
+        };
+        let all = commands(Cli::command(), "").into_iter();
+        let these: Vec<_> = all.filter(|(path, _)| of(path)).collect();
+        assert_eq!(these.len(), 12);
+        for (path, mut command) in these {
+            let help = command.render_long_help().to_string().replace('\n', " ");
+            for words in ["The exit code is ", "2 if the arguments make no sense"] {
+                assert!(help.contains(words), "no '{words}' in {path}: {help}");
+            }
+            let waits = ["lull publish", "lull rollback"].contains(&&*path);
+            assert_eq!(help.contains("and 3 if the state is made"), waits, "{path}");
+        }
+    }
+
+    #[test]
     fn a_message_of_clap_becomes_one_line() {
         let error = Cli::try_parse_from(["lull", "exec", "--dscp", "ef", "true"]).unwrap_err();
         assert_eq!(

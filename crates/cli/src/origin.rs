@@ -22,12 +22,17 @@ Examples:
   lull origin run /var/lib/lull/origin --listen 0.0.0.0:7070
       run it
   lull origin ticket /var/lib/lull/origin paris --address origin.example:7070
-      let a replica in";
+      let a replica in
+
+The exit code is 1 if it could not be done, and 2 if the arguments make no sense.";
 
 const INIT_EXAMPLES: &str = "\
 Examples:
   lull origin init /var/lib/lull/origin
-      makes the folder, with an authority of its own and an empty store";
+      makes the folder, with an authority of its own and an empty store
+
+The exit code is 1 if there is an origin already or the folder cannot be written, and 2 if the
+arguments make no sense.";
 
 const RUN_EXAMPLES: &str = "\
 Examples:
@@ -42,26 +47,37 @@ Examples:
   lull origin run /var/lib/lull/origin --listen 0.0.0.0:7070 --history 500
       half a gigabyte of what was overwritten, for lull rollback; less makes room on a full disk
   lull origin run /var/lib/lull/origin --listen 127.0.0.1:0 --json
-      on a free port, which is told as JSON";
+      on a free port, which is told as JSON
+
+The exit code is 0 when a signal has ended it; 1 if it could not begin or could not go on, as after a
+disk that failed; and 2 if the arguments make no sense.";
 
 const TICKET_EXAMPLES: &str = "\
 Examples:
   lull origin ticket /var/lib/lull/origin paris --address origin.example:7070
       the name is yours; what is printed is a secret until it was used
   lull origin ticket /var/lib/lull/origin paris --address origin.example:7070 --valid 600
-      for ten minutes";
+      for ten minutes
+
+The exit code is 1 if the origin does not run or cannot write, and 2 if the arguments make no sense.";
 
 const REVOKE_EXAMPLES: &str = "\
 Examples:
   lull origin revoke /var/lib/lull/origin paris
-      its connections end, and no new ones are taken until it joins with a new ticket";
+      its connections end, and no new ones are taken until it joins with a new ticket
+
+The exit code is 1 if the origin does not run or there is no such replica, and 2 if the arguments make
+no sense.";
 
 const ROTATE_EXAMPLES: &str = "\
 Examples:
   lull origin rotate /var/lib/lull/origin
       makes a new authority; replicas get certificates of it within moments, or when they connect
   lull origin rotate /var/lib/lull/origin --finish
-      when all have: the old authority counts no more";
+      when all have: the old authority counts no more
+
+The exit code is 1 if the origin does not run or it is not the time for that step, which is told with
+the reason, and 2 if the arguments make no sense.";
 
 /// Run the place where files are written that many places have
 #[derive(Debug, clap::Subcommand)]

@@ -5,10 +5,13 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use lull_replicate::Path;
-use lull_replicate::http::client::{Client, ClientError};
+use lull_replicate::http::client::Client;
 use lull_replicate::service::runtime;
 use lull_replicate::types::Sequence;
 use serde_json::Value;
+
+/// The exit code if a state is made, and not all who were waited for are known to have it.
+const NOT_EVERYWHERE: u8 = 3;
 
 const PUBLISH_EXAMPLES: &str = "\
 Examples:
@@ -19,19 +22,31 @@ Examples:
   lull publish public --origin /var/lib/lull/origin --wait paris --timeout 30
       or it fails after half a minute; the state is made all the same
   lull publish docs --origin /var/lib/lull/origin --into manual/en
-      only what is below manual/en";
+      only what is below manual/en
+
+The exit code is 0 when the state is made and all of --wait have it; 1 if no state was made, or if the
+origin has gone before it said so; 2 if the arguments make no sense; and 3 if the state is made and not
+all of --wait are known to have it: --timeout is over, one was revoked, or the origin has gone.";
 
 const ROLLBACK_EXAMPLES: &str = "\
 Examples:
   lull rollback 41 --origin /var/lib/lull/origin
-      the files become what they were in state 41, as one more state";
+      the files become what they were in state 41, as one more state
+  lull rollback 41 --origin /var/lib/lull/origin --wait paris --timeout 30
+      and return when paris has it, or after half a minute
+
+The exit code is 0 when the state is made and all of --wait have it; 1 if no state was made, or if the
+origin has gone before it said so; 2 if the arguments make no sense; and 3 if the state is made and not
+all of --wait are known to have it: --timeout is over, one was revoked, or the origin has gone.";
 
 const STATUS_EXAMPLES: &str = "\
 Examples:
   lull status /var/lib/lull/origin
       the replicas, and how far each is
   lull status /var/lib/lull/replica --json
-      all there is to tell, as JSON";
+      all there is to tell, as JSON
+
+The exit code is 1 if nothing runs there or it may not be asked, and 2 if the arguments make no sense.";
 
 /// Make the files of a folder those of all replicas, at once
 ///
@@ -69,8 +84,16 @@ struct Waiting {
 }
 
 impl Waiting {
-    async fn until(&self, client: &Client, sequence: Sequence) -> Result<(), ClientError> {
-        client.wait_for(&self.wait, sequence, self.timeout).await
+    /// The exit code, when all of them have it or it is known why not: the state is made, whatever comes of
+    /// this.
+    async fn until(&self, client: &Client, sequence: Sequence) -> ExitCode {
+        match client.wait_for(&self.wait, sequence, self.timeout).await {
+            Ok(()) => ExitCode::SUCCESS,
+            Err(error) => {
+                crate::complain(&error.into());
+                ExitCode::from(NOT_EVERYWHERE)
+            }
+        }
     }
 }
 
@@ -121,9 +144,8 @@ pub(crate) fn publish(args: PublishArgs) -> anyhow::Result<ExitCode> {
             published.unchanged,
             published.bytes,
         );
-        args.waiting.until(&client, published.sequence).await
-    })?;
-    Ok(ExitCode::SUCCESS)
+        Ok(args.waiting.until(&client, published.sequence).await)
+    })
 }
 
 pub(crate) fn rollback(args: RollbackArgs) -> anyhow::Result<ExitCode> {
@@ -132,9 +154,8 @@ pub(crate) fn rollback(args: RollbackArgs) -> anyhow::Result<ExitCode> {
         client.joined(&args.waiting.wait).await?;
         let sequence = client.rollback(Sequence(args.to)).await?;
         println!("state {}: as in state {}", sequence.0, args.to);
-        args.waiting.until(&client, sequence).await
-    })?;
-    Ok(ExitCode::SUCCESS)
+        Ok(args.waiting.until(&client, sequence).await)
+    })
 }
 
 pub(crate) fn status(args: StatusArgs) -> anyhow::Result<ExitCode> {

@@ -24,14 +24,19 @@ Examples:
   lull replica join lull1… /var/lib/lull/replica
       once, with the ticket that lull origin ticket has printed
   lull replica run /var/lib/lull/replica --http 0.0.0.0:80 --mount /srv/files
-      answer reads by HTTP, and have the files in a folder";
+      answer reads by HTTP, and have the files in a folder
+
+The exit code is 1 if it could not be done, and 2 if the arguments make no sense.";
 
 const JOIN_EXAMPLES: &str = "\
 Examples:
   lull replica join lull1… /var/lib/lull/replica
       makes the folder, and a key that never leaves it
   lull replica join - /var/lib/lull/replica
-      reads the ticket: a secret until it was used, it is in no list of processes then, and no history";
+      reads the ticket: a secret until it was used, it is in no list of processes then, and no history
+
+The exit code is 1 if the origin cannot be reached or does not take the ticket, or if the folder
+belongs to another replica; and 2 if the arguments make no sense.";
 
 const RUN_EXAMPLES: &str = "\
 Examples:
@@ -52,7 +57,10 @@ Examples:
   sudo lull replica run /var/lib/lull/replica --mount /srv/files --keep 86400
       the states of the last day are folders in /srv/files/.lull: ls -l shows their numbers and times
   lull replica run /var/lib/lull/replica --http 127.0.0.1:0 --delta 5 --json
-      at most 5 s stale while connected; on a free port, which is told as JSON";
+      at most 5 s stale while connected; on a free port, which is told as JSON
+
+The exit code is 0 when a signal has ended it; 1 if it could not begin or could not go on, as after a
+disk that failed; and 2 if the arguments make no sense.";
 
 /// Run a place that has the origin's files
 #[derive(Debug, clap::Subcommand)]
