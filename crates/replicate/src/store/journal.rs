@@ -3,30 +3,23 @@
 use std::collections::BTreeMap;
 use std::io::ErrorKind;
 use std::path::{Path as FilePath, PathBuf};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, PoisonError, RwLock};
-use std::time::Duration;
 
-use bytes::Bytes as Buffer;
 use lull_cc::Bytes;
-use redb::{
-    Builder, Database, DatabaseError, ReadTransaction, ReadableDatabase, ReadableTable,
-    TableDefinition, WriteTransaction,
-};
+use redb::{Builder, Database, DatabaseError, ReadTransaction, TableDefinition, WriteTransaction};
 
-use super::worker::PAUSE;
+use super::library::{INLINE, Library, Opener, Shared, begin_read, lengths};
 use super::{Bodies, Body, Done, Job, Settings, StoreError, is_full};
 use crate::time::WallTime;
 use crate::types::{Digest, DiskFull, Incarnation, Payload};
+use crate::wire::WireError;
 use crate::wire::cursor::{Reader, Writer};
-use crate::wire::{Outline, WireError};
 
 /// The version of what is written here.
 const FORMAT: u16 = 1;
 /// One row: format, role, number of the transaction, and the head of the state.
 const HEAD: TableDefinition<'static, (), &[u8]> = TableDefinition::new("head");
-/// Small bodies by their hash.
-const INLINE: TableDefinition<'static, &[u8; 32], &[u8]> = TableDefinition::new("inline");
 
 /// What an origin or a replica keeps: [`OriginState`](super::OriginState) or
 /// [`ReplicaState`](super::ReplicaState). This is the part of it that stays in memory.
@@ -73,19 +66,6 @@ pub(crate) mod sealed {
     }
 }
 
-/// How the database is opened, again after a failure.
-pub(crate) type Opener = Box<dyn Fn() -> Result<Database, DatabaseError> + Send + Sync>;
-
-/// The database and the folder of bodies, for whoever reads bodies beside the one who writes.
-struct Shared {
-    open: Opener,
-    /// None while it is opened anew.
-    database: RwLock<Option<Database>>,
-    /// It is not opened anew any more.
-    failed: AtomicBool,
-    bodies: Bodies,
-}
-
 /// The store of an origin or a replica. Calls block.
 ///
 /// One at a time writes, by [`run`](Store::run); bodies are read by any number of
@@ -115,10 +95,6 @@ pub struct Opened<S: State> {
     /// The bodies that are there, as long as they should be.
     pub bodies: Vec<(Digest, Bytes)>,
 }
-
-/// Reads bodies of a store.
-#[derive(Clone)]
-pub struct Library(Arc<Shared>);
 
 const DATABASE: &str = "state.redb";
 const BODIES: &str = "bodies";
@@ -316,7 +292,7 @@ impl<S: State> Store<S> {
                 }
             }
             Err(error) => {
-                self.shared.failed.store(true, Ordering::Relaxed);
+                self.shared.fail();
                 Err(error)
             }
         }
@@ -389,10 +365,6 @@ pub(super) fn open<'a, K: redb::Key + 'static, V: redb::Value + 'static>(
     Ok(transaction.open_table(table)?)
 }
 
-fn begin_read(database: &Database) -> Result<ReadTransaction, StoreError> {
-    Ok(database.begin_read()?)
-}
-
 /// The head of the state, and the number of the last transaction.
 fn head<S: State>(database: &Database) -> Result<(S, u64), StoreError> {
     let transaction = begin_read(database)?;
@@ -417,147 +389,4 @@ fn head<S: State>(database: &Database) -> Result<(S, u64), StoreError> {
     let state = S::read(&mut from).map_err(damaged)?;
     from.end().map_err(damaged)?;
     Ok((state, transactions))
-}
-
-/// The small bodies and their lengths.
-fn lengths(transaction: &ReadTransaction) -> Result<Vec<(Digest, Bytes)>, StoreError> {
-    let table = match transaction.open_table(INLINE) {
-        Ok(table) => table,
-        Err(redb::TableError::TableDoesNotExist(_)) => return Ok(Vec::new()),
-        Err(error) => return Err(error.into()),
-    };
-    let mut found = Vec::new();
-    for row in table.iter()? {
-        let (digest, body) = row?;
-        found.push((Digest(*digest.value()), Bytes(body.value().len() as u64)));
-    }
-    Ok(found)
-}
-
-/// How long a reader waits for the database to be taken from it, after a write that has failed. Whoever
-/// writes only has to let go of that write first.
-const LATCHED: Duration = Duration::from_secs(10);
-
-impl Shared {
-    fn over(database: Database, open: Opener, bodies: Bodies) -> Arc<Self> {
-        let (database, failed) = (RwLock::new(Some(database)), AtomicBool::new(false));
-        Arc::new(Shared { open, database, failed, bodies })
-    }
-
-    /// For who reads beside the one who writes: a write that has failed makes reads fail as well, until the
-    /// database is opened anew.
-    fn read<T>(&self, work: impl Fn(&Database) -> Result<T, StoreError>) -> Result<T, StoreError> {
-        const PAUSE: Duration = Duration::from_millis(1);
-        let mut left = LATCHED;
-        loop {
-            match self.with(&work) {
-                Err(StoreError::Database(redb::Error::PreviousIo)) if !left.is_zero() => {
-                    if self.failed.load(Ordering::Relaxed) {
-                        // Whoever writes tells why.
-                        return Err(StoreError::Stopped);
-                    }
-                    left = left.saturating_sub(PAUSE);
-                    std::thread::sleep(PAUSE);
-                }
-                read => return read,
-            }
-        }
-    }
-
-    fn with<T>(
-        &self,
-        work: impl FnOnce(&Database) -> Result<T, StoreError>,
-    ) -> Result<T, StoreError> {
-        let database = self.database.read().unwrap_or_else(PoisonError::into_inner);
-        work(database.as_ref().ok_or(StoreError::Stopped)?)
-    }
-
-    /// After a failure the database refuses everything until it is opened anew.
-    fn reopen(&self) -> Result<(), StoreError> {
-        let mut database = self.database.write().unwrap_or_else(PoisonError::into_inner);
-        // Closed first: nobody else may have it open.
-        *database = None;
-        loop {
-            match (self.open)().map_err(StoreError::from) {
-                // Others may have taken the descriptor.
-                Err(error) if error.is_passing() => std::thread::sleep(PAUSE),
-                opened => {
-                    *database = Some(opened?);
-                    return Ok(());
-                }
-            }
-        }
-    }
-}
-
-impl core::fmt::Debug for Library {
-    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
-        f.write_str("Library(…)")
-    }
-}
-
-impl Library {
-    /// Closes the database for all who read it, so that it can be opened again. To be called when the
-    /// store is not written any more.
-    #[cfg(feature = "daemon")]
-    pub(crate) fn close(&self) {
-        *self.0.database.write().unwrap_or_else(PoisonError::into_inner) = None;
-    }
-
-    /// The whole body, if it is there and what it should be: for bodies that fit in memory.
-    ///
-    /// # Errors
-    /// If the disk fails.
-    pub fn read(&self, digest: &Digest) -> Result<Option<Buffer>, StoreError> {
-        let inline = self.inline(digest)?;
-        match inline {
-            Some(bytes) if Digest::of(&bytes) == *digest => Ok(Some(bytes)),
-            Some(_) => Ok(None),
-            None => self.0.bodies.read(digest),
-        }
-    }
-
-    /// The hashes of the pieces of a body, if it is there and what it should be. Reads all of it.
-    ///
-    /// # Errors
-    /// If the disk fails.
-    pub fn outline(&self, digest: &Digest, size: Bytes) -> Result<Option<Outline>, StoreError> {
-        match self.inline(digest)? {
-            Some(bytes) if Digest::of(&bytes) == *digest => {
-                Ok(Some(Outline::of(bytes.chunks(crate::wire::PIECE))))
-            }
-            Some(_) => Ok(None),
-            None => self.0.bodies.outline(digest, size),
-        }
-    }
-
-    /// One piece of a body, as it is on the disk: whoever gets it compares it with the outline.
-    ///
-    /// # Errors
-    /// If the disk fails.
-    pub fn piece(
-        &self,
-        digest: &Digest,
-        size: Bytes,
-        number: u32,
-    ) -> Result<Option<Buffer>, StoreError> {
-        match self.inline(digest)? {
-            Some(bytes) if number == 0 && bytes.len() <= crate::wire::PIECE => Ok(Some(bytes)),
-            Some(_) => Ok(None),
-            None => self.0.bodies.piece(digest, size, number),
-        }
-    }
-
-    fn inline(&self, digest: &Digest) -> Result<Option<Buffer>, StoreError> {
-        self.0.read(|database| {
-            let transaction = begin_read(database)?;
-            let table = match transaction.open_table(INLINE) {
-                Ok(table) => table,
-                Err(redb::TableError::TableDoesNotExist(_)) => return Ok(None),
-                Err(error) => return Err(error.into()),
-            };
-            let body = table.get(&digest.0)?;
-            Ok(body.map(|body| Buffer::copy_from_slice(body.value())))
-        })
-    }
 }

@@ -25,6 +25,7 @@ mod bodies;
 #[cfg(any(test, feature = "simulate"))]
 pub(crate) mod faulty;
 mod journal;
+mod library;
 mod origin;
 mod replica;
 #[cfg(test)]
@@ -44,9 +45,12 @@ use crate::ways;
 #[cfg(feature = "simulate")]
 pub(crate) use bodies::name_of;
 pub use bodies::{Bodies, Body, Staged, Stager};
-pub use journal::{Library, Opened, State, Store};
 #[cfg(feature = "simulate")]
-pub(crate) use journal::{Opener, sealed::Tables};
+pub(crate) use journal::sealed::Tables;
+pub use journal::{Opened, State, Store};
+pub use library::Library;
+#[cfg(feature = "simulate")]
+pub(crate) use library::Opener;
 pub use origin::OriginState;
 pub use replica::ReplicaState;
 pub use worker::Worker;
