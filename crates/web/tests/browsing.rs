@@ -24,7 +24,7 @@ use lull_speculate::observe::{ClientHasher, Limits};
 use lull_speculate::predict::PpmParameters;
 use lull_testing::needs;
 use lull_transport::{Carrier, Options};
-use lull_web::nps::{Access, MonitorSettings, Nps, Settings};
+use lull_web::nps::{Access, LeastWorth, MonitorSettings, Nps, Settings};
 use serde_json::Value;
 
 const DELIVERY: &str = "performance.getEntriesByType('navigation')[0].deliveryType";
@@ -199,6 +199,8 @@ fn on_one_page_64_files_are_fetched_ahead_and_none_is_hinted_twice() {
         }
     }
     let mut settings = settings(Access::Token("secret".into()));
+    // However unlikely.
+    settings.least_worth = LeastWorth(0.0);
     if let Some(parameters) = &mut settings.monitor.parameters {
         (parameters.document, parameters.growth) = (10, Growth::DoublingFirst);
     }

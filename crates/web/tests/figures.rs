@@ -16,7 +16,7 @@ use lull_speculate::budget::{Parameters, Rationing};
 use lull_speculate::model::Model;
 use lull_speculate::observe::{ClientHasher, Limits};
 use lull_speculate::predict::PpmParameters;
-use lull_web::nps::{Access, ByteCaps, MonitorSettings, Nps, Settings};
+use lull_web::nps::{Access, ByteCaps, LeastWorth, MonitorSettings, Nps, Settings};
 use lull_web::proxy::Event;
 use serde_json::{Value, json};
 

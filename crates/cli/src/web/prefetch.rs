@@ -12,7 +12,7 @@ use lull_cc::Bytes;
 use lull_speculate::budget::Parameters;
 use lull_speculate::model::Model;
 use lull_web::nps::{
-    Access, ByteCaps, MonitorSettings, Nps, Save, SaveBars, ServiceWorker, Settings, site_name,
+    Access, ByteCaps, LeastWorth, MonitorSettings, Nps, Save, SaveBars, ServiceWorker, Settings, site_name,
 };
 use lull_web::policy::{self, Harmless, OwnersRules, Pattern, Policy};
 use lull_web::proxy::Listen;
@@ -68,6 +68,11 @@ pub(super) struct PrefetchArgs {
     #[arg(long, value_name = "S", conflicts_with = "plain", requires = "probe",
         value_parser = super::seconds)]
     paper_budget: Vec<Duration>,
+    /// Hint only what is worth it: seconds of waiting that it saves on average for each megabyte that it
+    /// costs. More of them spare bytes, and 0 hints whatever may be wanted
+    #[arg(long, value_name = "SECONDS", conflicts_with = "plain",
+        default_value_t = LeastWorth::default().0, value_parser = worth)]
+    least_worth: f32,
     /// Bytes that one visitor fetches ahead in a day at most: an IPv4 address, or a /64 of IPv6, so an
     /// office may share them. The count begins anew at each start
     #[arg(long, value_name = "BYTES", conflicts_with = "plain",
@@ -108,6 +113,12 @@ pub(super) struct PrefetchArgs {
 fn share(text: &str) -> Result<u16, &'static str> {
     let share = text.parse::<f64>().ok().filter(|share| (0.0..=1.0).contains(share));
     share.map(|share| (share * 1e4).round() as u16).ok_or("write a share from 0 to 1, such as 0.05")
+}
+
+/// Seconds a megabyte.
+fn worth(text: &str) -> Result<f32, &'static str> {
+    let worth = text.parse::<f32>().ok().filter(|worth| worth.is_finite() && *worth >= 0.0);
+    worth.ok_or("write seconds, such as 0.04")
 }
 
 /// Who may look at the figures.
@@ -193,6 +204,7 @@ impl PrefetchArgs {
                 visitor: Bytes(self.visitor_bytes),
                 daily: self.daily_bytes.map(Bytes),
             },
+            least_worth: LeastWorth(self.least_worth),
             held_back: self.hold_back,
             speculation_rules: self.speculation_rules,
             service_worker: self.service_worker.map(|_| ServiceWorker::default()),

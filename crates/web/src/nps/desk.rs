@@ -413,8 +413,9 @@ impl Worker {
         let (policy, now) = (shared.policy(), shared.now());
         let may =
             |one: &UrlId| urls.path(*one).is_some_and(|url| policy.may_hint(url, now).is_ok());
-        let list: Vec<UrlId> =
-            self.prioritised.iter().map(|(_, one)| one.url).filter(may).take(DOCUMENT).collect();
+        let least = shared.settings.least_worth;
+        let worth = self.prioritised.iter().take_while(|(worth, _)| least.is_met_by(*worth));
+        let list: Vec<UrlId> = worth.map(|(_, one)| one.url).filter(may).take(DOCUMENT).collect();
         drop(policy);
         let counts = &shared.counts;
         counts.shadow_pages.one();
@@ -442,7 +443,12 @@ impl Worker {
         prioritise(&self.ranked, urls, &mut self.prioritised);
         let (policy, now) = (shared.policy(), shared.now());
         let (mut hints, mut left_out) = (Vec::new(), None);
-        for (_, one) in &self.prioritised {
+        let mut is_rest_worthless = false;
+        for (worth, one) in &self.prioritised {
+            if !shared.settings.least_worth.is_met_by(*worth) {
+                is_rest_worthless = true;
+                break;
+            }
             let Some(url) = urls.path(one.url) else { continue };
             if let Err(why) = policy.may_hint(url, now) {
                 let reason = reasons::of_url(&why);
@@ -460,7 +466,11 @@ impl Worker {
             }
         }
         drop(policy);
-        let known = if ask.had.is_empty() { "nothing_known" } else { "nothing_more" };
+        let known = match (is_rest_worthless, ask.had.is_empty()) {
+            (true, _) => "nothing_worth",
+            (false, true) => "nothing_known",
+            (false, false) => "nothing_more",
+        };
         let why_none = left_out.as_ref().map_or(known, |(reason, ..)| *reason);
         if let Some((_, url, why)) = left_out {
             *lock(&shared.left_out) = Some((url.to_owned(), why.to_string()));

@@ -97,6 +97,8 @@ pub struct Settings {
     pub monitor: MonitorSettings,
     /// How much is fetched ahead at most.
     pub caps: ByteCaps,
+    /// What is worth less is not hinted.
+    pub least_worth: LeastWorth,
     /// The share of visitors, of 10,000, who get no hints, to be compared with the others.
     pub held_back: u16,
     /// Have browsers fetch pages by speculation rules, where they can, instead of by `fetch`.
@@ -111,6 +113,29 @@ pub struct Settings {
     pub off_file: Option<PathBuf>,
     /// Who may look at the figures.
     pub access: Access,
+}
+
+/// What fetching something ahead is worth at least: seconds of waiting that it saves on average for each
+/// megabyte that it costs.
+///
+/// It sets no pace, which is the budget's and Nice's to do (SSR §3.1.2 has no threshold); it spares
+/// visitors and owners bytes that hardly anybody will use.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct LeastWorth(pub f32);
+
+impl Default for LeastWorth {
+    /// Whoever waits for a megabyte waits for 0.8 s at 10 Mbit/s. In the background it may cost twenty times
+    /// as much.
+    fn default() -> Self {
+        LeastWorth(0.04)
+    }
+}
+
+impl LeastWorth {
+    /// Whether a priority, in seconds a byte, comes up to it.
+    fn is_met_by(self, priority: f32) -> bool {
+        priority * 1e6 >= self.0
+    }
 }
 
 /// Prefetching for the site behind a proxy.

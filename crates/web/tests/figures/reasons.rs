@@ -112,6 +112,20 @@ fn a_server_that_refuses_prefetches_gets_half_and_its_visitor_no_lists_for_a_min
 }
 
 #[test]
+fn what_is_not_worth_its_bytes_is_on_no_list() {
+    // Ten kilobytes that nearly all visitors go to: some seconds a megabyte.
+    for (least, is_hinted) in [(1.0, true), (100.0, false)] {
+        let least_worth = LeastWorth(least);
+        let site = site(Settings { least_worth, access: token(), ..settings() });
+        site.until_robots_are_known();
+        site.go(1..25, &["/a", "/b"]);
+        assert_eq!(site.hints("/a"), is_hinted, "{least}");
+        let left = site.metric("hint_lists_total{list=\"nothing_worth\"}");
+        assert_eq!(left == 0, is_hinted, "{least}: {left}");
+    }
+}
+
+#[test]
 fn only_answers_to_who_is_unknown_say_how_loaded_the_server_is() {
     let site = site(Settings { access: token(), ..settings() });
     site.go(1..25, &["/a", "/b"]);
