@@ -502,13 +502,17 @@ impl Asking<'_> {
         time
     }
 
-    /// Asks for a path, and waits for so long. What is late then waits for others, which is no work of the
+    /// Asks for a path, and waits for so long once there is a connection: to make one takes several round
+    /// trips, more than an answer that is late may take. What is late then waits for others, which is no work of the
     /// server's; it is with the server until it has come, whether or not anybody waits for it.
     async fn fetch(
         &mut self,
         path: String,
         patience: Duration,
     ) -> Option<Result<Fetched, Failure>> {
+        if let Err(failure) = timeout(LONGEST_WAIT, self.fetcher.connect()).await.ok()? {
+            return Some(Err(failure));
+        }
         let sent = Instant::now();
         let another = self.fetcher.clone();
         let mut fetcher = std::mem::replace(&mut self.fetcher, another);

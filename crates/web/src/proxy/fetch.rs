@@ -129,10 +129,26 @@ impl Fetcher {
                 result => return result,
             }
         }
+        let fresh = self.open().await?;
+        self.ask(fresh, &uri, agent, codings, most).await
+    }
+
+    /// Has a connection at hand, for whoever wants to know how long the answer takes and not the way to it.
+    ///
+    /// # Errors
+    /// If there is none to be had.
+    pub async fn connect(&mut self) -> Result<(), Failure> {
+        if self.kept.as_ref().is_none_or(SendRequest::is_closed) {
+            self.kept = Some(self.open().await?);
+        }
+        Ok(())
+    }
+
+    async fn open(&self) -> Result<SendRequest<RequestBody>, Failure> {
         let (fresh, driver, _) = self.connector.client(&self.counters).await?;
         // It ends with the sender.
         tokio::spawn(driver);
-        self.ask(fresh, &uri, agent, codings, most).await
+        Ok(fresh)
     }
 
     async fn ask(
