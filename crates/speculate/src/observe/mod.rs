@@ -202,6 +202,7 @@ impl Observer {
     /// Goes on at `now`, whatever passed since the latest request.
     pub(crate) fn resume(&mut self, now: Timestamp) {
         self.urls.resume(now);
+        self.sessions.resume(now);
     }
 
     /// Begins the counts of clients anew that have not come to [`DISTINCT_CLIENTS`].

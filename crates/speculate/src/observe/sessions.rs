@@ -98,6 +98,14 @@ impl Sessions {
         self.table.find(mix(client.0), |session| session.client == client)
     }
 
+    /// Goes on at `now`: sessions of longer ago than a window have ended. Else each request would move time
+    /// by a window, and so end all others' sessions, until it has come to today.
+    pub(super) fn resume(&mut self, now: Timestamp) {
+        if self.latest + self.window < now {
+            self.latest = now;
+        }
+    }
+
     /// Forgets every session that ended before `at`.
     pub(super) fn forget(&mut self, at: Timestamp) {
         self.latest = self.latest.max(at);
