@@ -72,6 +72,7 @@ impl Told {
                 OriginEvent::Connected { .. } => "connected",
                 OriginEvent::Disconnected { .. } => "disconnected",
                 OriginEvent::Rejected { .. } => "rejected",
+                OriginEvent::Crowded { .. } => "crowded",
                 OriginEvent::Joined { .. } => "joined",
                 OriginEvent::Turned { .. } => "refused",
                 OriginEvent::Lost { .. } => "lost",

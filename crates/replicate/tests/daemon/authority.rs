@@ -1,11 +1,12 @@
 //! Certificates and keys that change while origin and replicas run.
 
 use std::fs;
+use std::io;
 use std::net::{SocketAddr, TcpStream};
 use std::sync::Arc;
 use std::time::Duration;
 
-use lull_replicate::daemon::{BentClock, DaemonError, ReplicaEvent, join};
+use lull_replicate::daemon::{BentClock, DaemonError, OriginEvent, ReplicaEvent, join};
 use lull_replicate::http::{Blocked, ReplicaFace, Serving};
 use lull_replicate::origin::Put;
 use lull_replicate::replica::Config;
@@ -22,15 +23,14 @@ fn a_renewal_that_fails_is_tried_again_until_it_succeeds() {
         let mut site = Site::new(1).await;
         let sequence = site.write(&[("a", Some(b"one"))]).await;
         site.reach(sequence).await;
-        // All places of those whom the origin does not know yet.
-        let address = site.ticket("other").address;
-        let strangers = || TcpStream::connect(&address).expect("the origin listens");
-        let strangers: Vec<TcpStream> = (0..64).map(|_| strangers()).collect();
         site.origin().begin_rotation().expect("written");
+        // No certificate is given out that could not be noted.
+        let in_the_way = site.folder().join("origin/identity.new");
+        fs::create_dir(&in_the_way).expect("a folder");
         site.told(0, |event| matches!(event, ReplicaEvent::NotRenewed(_))).await;
         let finished = site.origin().finish_rotation().unwrap_err().to_string();
         assert!(finished.starts_with("replica-0 would be shut out"), "{finished}");
-        drop(strangers);
+        fs::remove_dir(in_the_way).expect("it is empty");
         patient("it has a new certificate", || site.origin().finish_rotation().is_ok()).await;
         site.stop().await;
     });
@@ -227,6 +227,31 @@ fn a_replica_joins_again_where_it_was_and_keeps_what_it_has() {
         assert_eq!(site.read(0, "a").await, Some(large));
         let more = sent(&site) - before;
         assert!(more < 100_000, "{more} bytes were sent again");
+        site.stop().await;
+    });
+}
+
+/// Whether the other side has not closed it.
+fn is_open(stream: &TcpStream) -> bool {
+    stream.set_nonblocking(true).expect("a socket");
+    matches!(stream.peek(&mut [0]), Err(error) if error.kind() == io::ErrorKind::WouldBlock)
+}
+
+#[test]
+fn whoever_connects_and_says_nothing_keeps_no_replica_out() {
+    runtime().block_on(async {
+        let mut site = Site::new(1).await;
+        site.reach(Sequence::ZERO).await;
+        site.crash_replica(0);
+        let address = site.ticket("other").address;
+        let connect = |_| TcpStream::connect(&address).expect("the origin listens");
+        let strangers: Vec<_> = (0..100).map(connect).collect();
+        site.told_origin(|event| matches!(event, OriginEvent::Crowded { .. })).await;
+        site.start_replica(0).await;
+        patient("it is connected", || site.replica(0).status().connected).await;
+        // Those that came last have not even run out of time.
+        let open = strangers.iter().filter(|stream| is_open(stream)).count();
+        assert!((32..=64).contains(&open), "{open} are open");
         site.stop().await;
     });
 }

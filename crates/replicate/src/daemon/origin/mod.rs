@@ -5,11 +5,12 @@ mod core;
 mod handle;
 mod serve;
 mod status;
+mod strangers;
 #[cfg(test)]
 mod tests;
 mod tree;
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::path::{Path as FilePath, PathBuf};
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -90,6 +91,17 @@ pub enum OriginEvent {
         from: SocketAddr,
         /// Why.
         why: String,
+    },
+    /// More connections came than may be without a name or a purpose. Told now and then only.
+    #[error(
+        "too many connections do not say whose they are, most of them from {from}: {closed} of them were \
+         closed to make room for others"
+    )]
+    Crowded {
+        /// Where from: an address, or of IPv6 the beginning of one.
+        from: IpAddr,
+        /// How many since that was told last.
+        closed: u64,
     },
     /// Somebody has become a replica.
     #[error("replica {name} has joined")]

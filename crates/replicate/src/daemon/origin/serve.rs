@@ -8,12 +8,12 @@ use std::time::Duration;
 use rustls::pki_types::CertificateDer;
 use tokio::io::{AsyncRead, AsyncWrite, split};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 use tokio_rustls::TlsAcceptor;
 
 use super::core::{Concerns, Link, wake};
+use super::strangers::{Crowd, Place, Strangers};
 use super::{OriginEvent, Shared, bodies, lock};
 use crate::daemon::LinkError;
 use crate::daemon::clock::{today, until};
@@ -25,10 +25,8 @@ use crate::message::{
 use crate::types::ReplicaId;
 use crate::wire::Attach;
 
-/// Connections of which nobody knows yet who they are or what they are for, at a time: further ones
-/// are closed.
-const STRANGERS: usize = 64;
-/// Of these, those of one replica, so that it keeps out nobody else.
+/// Connections of one replica of which nobody knows yet what they are for, at a time: so that it keeps out
+/// nobody else.
 const ARRIVING: usize = 16;
 /// A replica that says nothing for so long is gone: it sends a ping each second.
 const SILENCE: Duration = Duration::from_secs(30);
@@ -38,18 +36,23 @@ const BATCH: usize = 64 * 1024;
 /// Accepts connections until the daemon ends, and then waits for those that are open to end.
 pub(super) async fn accept(shared: Arc<Shared>, listener: TcpListener) {
     let mut tasks = JoinSet::new();
-    let strangers = Arc::new(Semaphore::new(STRANGERS));
+    let mut strangers = Strangers::default();
     loop {
         tokio::select! {
             () = shared.stopped() => break,
             _ = tasks.join_next(), if !tasks.is_empty() => {}
             accepted = listener.accept() => match accepted {
                 Ok((tcp, from)) => {
-                    let Ok(place) = Arc::clone(&strangers).try_acquire_owned() else { continue };
+                    let now = shared.clock.read().local;
+                    let (place, notice, crowd) = strangers.take_in(from.ip(), now);
+                    if let Some(Crowd { from, closed }) = crowd {
+                        (shared.tell)(OriginEvent::Crowded { from, closed });
+                    }
                     let shared = Arc::clone(&shared);
                     tasks.spawn(async move {
                         let served = tokio::select! {
                             served = serve(&shared, tcp, from, place) => served,
+                            () = notice.given() => Ok(()),
                             () = shared.stopped() => Ok(()),
                         };
                         if let Err(why) = served {
@@ -87,7 +90,7 @@ async fn serve(
     shared: &Arc<Shared>,
     tcp: TcpStream,
     from: SocketAddr,
-    place: OwnedSemaphorePermit,
+    place: Place,
 ) -> Result<(), LinkError> {
     prepare(&tcp)?;
     let (renewed, config) = {
@@ -129,7 +132,7 @@ struct Visitor<'a> {
     shared: &'a Arc<Shared>,
     peer: Peer,
     shown: Option<Vec<CertificateDer<'static>>>,
-    _place: OwnedSemaphorePermit,
+    _place: Place,
 }
 
 impl<'a> Visitor<'a> {
@@ -138,7 +141,7 @@ impl<'a> Visitor<'a> {
         shared: &'a Arc<Shared>,
         peer: Peer,
         shown: Option<Vec<CertificateDer<'static>>>,
-        place: OwnedSemaphorePermit,
+        place: Place,
     ) -> Result<Self, LinkError> {
         if let Peer::Replica(replica) = peer {
             let mut core = lock(&shared.core);

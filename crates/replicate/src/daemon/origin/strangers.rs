@@ -1,0 +1,214 @@
+//! Connections of which nobody knows yet who they are or what they are for: so many at a time, and nobody keeps
+//! the others out.
+
+use std::collections::BTreeMap;
+use std::future::pending;
+use std::net::{IpAddr, Ipv6Addr};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use tokio::sync::oneshot;
+
+use super::lock;
+use crate::time::LocalTime;
+
+/// So many.
+pub(super) const MOST: usize = 64;
+/// How often is told that there were more.
+const SELDOM: Duration = Duration::from_secs(60);
+
+/// Who is there, and who had to go.
+#[derive(Debug, Default)]
+pub(super) struct Strangers {
+    inside: Arc<Mutex<Inside>>,
+    /// How many had to go since that was told.
+    closed: u64,
+    told: Option<LocalTime>,
+}
+
+/// By the order in which they came.
+#[derive(Debug, Default)]
+struct Inside {
+    last: u64,
+    all: BTreeMap<u64, Stranger>,
+}
+
+#[derive(Debug)]
+struct Stranger {
+    from: IpAddr,
+    /// Dropped, the connection is no stranger any more; used, it is to be closed.
+    close: oneshot::Sender<()>,
+}
+
+/// The place of a connection, until it is known what that is for.
+#[derive(Debug)]
+pub(super) struct Place {
+    number: u64,
+    inside: Arc<Mutex<Inside>>,
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        lock(&self.inside).all.remove(&self.number);
+    }
+}
+
+/// What tells that a place was given to another one.
+#[derive(Debug)]
+pub(super) struct Notice(oneshot::Receiver<()>);
+
+impl Notice {
+    /// Waits until that is so: for ever, if the connection is no stranger any more.
+    pub(super) async fn given(self) {
+        if self.0.await.is_err() {
+            pending::<()>().await;
+        }
+    }
+}
+
+/// More came than there are places for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Crowd {
+    /// Where most of those are from who are there.
+    pub(super) from: IpAddr,
+    /// How many had to go since that was told last.
+    pub(super) closed: u64,
+}
+
+/// What counts as one place in the world: whoever has an address of IPv6 mostly has all that begin as it does.
+fn neighbourhood(address: IpAddr) -> IpAddr {
+    match address.to_canonical() {
+        IpAddr::V6(all) => IpAddr::V6(Ipv6Addr::from_bits(all.to_bits() >> 64 << 64)),
+        one @ IpAddr::V4(_) => one,
+    }
+}
+
+impl Strangers {
+    /// Somebody has come, and gets a place. If there is none, one of those from where most are has to go, the
+    /// one that has been there for longest: it has had the most time to say who it is. That is told now and
+    /// then.
+    pub(super) fn take_in(
+        &mut self,
+        from: IpAddr,
+        now: LocalTime,
+    ) -> (Place, Notice, Option<Crowd>) {
+        let from = neighbourhood(from);
+        let (close, notice) = oneshot::channel();
+        let mut inside = lock(&self.inside);
+        inside.last += 1;
+        let number = inside.last;
+        inside.all.insert(number, Stranger { from, close });
+        let crowd = inside.make_room();
+        drop(inside);
+        let told = crowd.and_then(|from| {
+            self.closed += 1;
+            let quiet = self.told.is_some_and(|told| now < told.plus(SELDOM));
+            (!quiet).then(|| {
+                self.told = Some(now);
+                Crowd { from, closed: core::mem::take(&mut self.closed) }
+            })
+        });
+        (Place { number, inside: Arc::clone(&self.inside) }, Notice(notice), told)
+    }
+}
+
+impl Inside {
+    /// Closes one if there are too many; gives where most are from.
+    fn make_room(&mut self) -> Option<IpAddr> {
+        if self.all.len() <= MOST {
+            return None;
+        }
+        let mut counts: BTreeMap<IpAddr, usize> = BTreeMap::new();
+        for stranger in self.all.values() {
+            *counts.entry(stranger.from).or_default() += 1;
+        }
+        let most = counts.values().copied().max()?;
+        let (number, from) = self
+            .all
+            .iter()
+            .map(|(number, stranger)| (*number, stranger.from))
+            .find(|(_, from)| counts.get(from) == Some(&most))?;
+        let stranger = self.all.remove(&number)?;
+        // It may have ended this very moment.
+        let _ = stranger.close.send(());
+        Some(from)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::Ipv4Addr;
+
+    use super::*;
+
+    fn at(seconds: i64) -> LocalTime {
+        LocalTime::from_nanos(seconds * 1_000_000_000)
+    }
+
+    fn four(last: u8) -> IpAddr {
+        Ipv4Addr::new(10, 0, 0, last).into()
+    }
+
+    /// Whether it has to go.
+    fn is_closed(notice: &mut Notice) -> bool {
+        notice.0.try_recv().is_ok()
+    }
+
+    #[test]
+    fn the_oldest_from_where_most_are_makes_room() {
+        let mut strangers = Strangers::default();
+        let mut take_in = |from| strangers.take_in(from, at(0));
+        let first = take_in(four(1));
+        let mut crowd: Vec<_> = (1..MOST).map(|_| take_in(four(2))).collect();
+        assert!(crowd.iter().all(|(.., told)| told.is_none()));
+        let (_place, mut notice, told) = take_in(four(3));
+        assert_eq!(told, Some(Crowd { from: four(2), closed: 1 }));
+        let closed: Vec<_> = crowd.iter_mut().map(|(_, notice, _)| is_closed(notice)).collect();
+        assert_eq!(closed.iter().position(|closed| *closed), Some(0));
+        assert_eq!(closed.iter().filter(|closed| **closed).count(), 1);
+        assert!(!is_closed(&mut notice));
+        // Who comes from there makes room for itself only.
+        let (_other, mut notice, _) = take_in(four(2));
+        assert!(is_closed(&mut crowd[1].1) && !is_closed(&mut notice));
+        let (_, mut notice, _) = first;
+        assert!(!is_closed(&mut notice));
+    }
+
+    #[test]
+    fn of_as_many_from_everywhere_the_oldest_goes() {
+        let mut strangers = Strangers::default();
+        let mut all: Vec<_> =
+            (0..MOST as u8 + 1).map(|last| strangers.take_in(four(last), at(0))).collect();
+        let closed = all.iter_mut().position(|(_, notice, _)| is_closed(notice));
+        assert_eq!(closed, Some(0));
+    }
+
+    #[test]
+    fn who_is_known_has_left_its_place() {
+        let mut strangers = Strangers::default();
+        let mut all: Vec<_> = (0..MOST).map(|_| strangers.take_in(four(1), at(0))).collect();
+        let (place, mut known, _) = all.remove(0);
+        drop(place);
+        let (.., told) = strangers.take_in(four(1), at(0));
+        assert_eq!(told, None);
+        assert!(!is_closed(&mut known));
+        assert!(!all.iter_mut().any(|(_, notice, _)| is_closed(notice)));
+    }
+
+    #[test]
+    fn addresses_of_one_network_count_as_one_and_a_crowd_is_told_now_and_then() {
+        let mut strangers = Strangers::default();
+        let six = |last: u16| IpAddr::from(Ipv6Addr::new(0x2001, 0xdb8, 0, 1, 0, 0, 0, last));
+        let network = six(0);
+        let _one = strangers.take_in(four(1), at(0));
+        let mut all: Vec<_> =
+            (1..MOST).map(|last| strangers.take_in(six(last as u16), at(0))).collect();
+        let mut told = Vec::new();
+        for seconds in [0, 1, 59, 60, 61] {
+            all.push(strangers.take_in(six(9), at(seconds)));
+            told.extend(all.last().and_then(|(.., told)| *told));
+        }
+        let crowd = |closed| Crowd { from: network, closed };
+        assert_eq!(told, [crowd(1), crowd(3)]);
+    }
+}
