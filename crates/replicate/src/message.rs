@@ -278,6 +278,21 @@ pub enum Refusal {
          replica an empty folder"
     )]
     Forgotten(Sequence),
+    /// It was revoked.
+    #[error("it was revoked: let it join again with a new ticket")]
+    Revoked,
+    /// Somebody else is the replica of that name by now.
+    #[error(
+        "another one has joined under its name: stop this one, or let it join again with a ticket of \
+         another name"
+    )]
+    Replaced,
+    /// Its certificate is one of the origin's, and not one that the origin knows of.
+    #[error(
+        "the origin does not know its certificate: the origin, or this replica, was restored from an old \
+         backup. Let it join again with a new ticket"
+    )]
+    Unknown,
 }
 
 /// What is said to the origin as an authority: by whom it does not know yet, or by a replica. There is

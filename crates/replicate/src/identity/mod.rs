@@ -42,12 +42,12 @@ use rustls::crypto::{CryptoProvider, ring};
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use thiserror::Error;
 
-use crate::message::NotEnrolled;
+use crate::message::{NotEnrolled, Refusal};
 use crate::time::WallTime;
-use crate::types::Digest;
+use crate::types::{Digest, ReplicaId};
 use crate::ways;
 
-pub use origin::{NotAdmitted, OriginIdentity, Peer, RotationError};
+pub use origin::{OriginIdentity, RotationError};
 pub use pinned::OtherOrigin;
 pub use replica::{Joining, Renewal, ReplicaIdentity};
 pub use ticket::{Ticket, TicketError};
@@ -125,6 +125,40 @@ impl EnrolError {
         match self {
             EnrolError::Refused(why) => *why,
             EnrolError::Origin(_) => NotEnrolled::Failed,
+        }
+    }
+}
+
+/// Who is at the other end of a connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Peer {
+    /// A replica.
+    Replica(ReplicaId),
+    /// Somebody without a certificate, who may enrol and do nothing else.
+    Newcomer,
+}
+
+/// Why a connection is to be closed although TLS had no objection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+pub enum NotAdmitted {
+    /// The certificate is one of this authority's, and not one that counts: the replica has used a
+    /// newer one, or the origin was restored from a backup that does not know it.
+    #[error("the certificate is not one that this origin knows: join again with a new ticket")]
+    Unknown,
+    /// Somebody has joined in its place.
+    #[error("another one has joined as replica {}: join again with a ticket of another name", .0.0)]
+    Replaced(ReplicaId),
+    /// The replica was revoked.
+    #[error("replica {} was revoked: join again with a new ticket", .0.0)]
+    Revoked(ReplicaId),
+}
+
+impl From<NotAdmitted> for Refusal {
+    fn from(why: NotAdmitted) -> Self {
+        match why {
+            NotAdmitted::Unknown => Refusal::Unknown,
+            NotAdmitted::Replaced(_) => Refusal::Replaced,
+            NotAdmitted::Revoked(_) => Refusal::Revoked,
         }
     }
 }

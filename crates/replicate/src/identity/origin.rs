@@ -19,13 +19,16 @@ use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
 use super::{
-    EnrolError, IdentityError, ORIGIN_NAME, Ticket, authority_parameters, certificate, files,
-    fingerprint, hex, is_old, key, leaf_parameters, provider, random,
+    EnrolError, IdentityError, NotAdmitted, ORIGIN_NAME, Peer, Ticket, authority_parameters,
+    certificate, files, fingerprint, hex, is_old, key, leaf_parameters, provider, random,
 };
 use crate::message::{Enrol, Enrolled, NotEnrolled};
 use crate::time::WallTime;
 use crate::token::{Keyring, TokenKey};
 use crate::types::{Digest, ReplicaId, Sequence};
+
+/// Certificates of a name that are remembered when they count no more, to tell those who show them why.
+const REPLACED: usize = 16;
 
 /// A certificate and its key, both in DER.
 #[derive(Clone, Serialize, Deserialize)]
@@ -49,6 +52,9 @@ struct Known {
     ticket: Option<Open>,
     /// Hashes of its certificates, the newest first. The second one counts until the first was used.
     certificates: Vec<String>,
+    /// Those of whoever has had its name before, the newest first.
+    #[serde(default)]
+    replaced: Vec<String>,
     /// The hash of the authority that issued the newest one.
     authority: Option<String>,
     /// The newest one came with another authority to trust, which was being replaced.
@@ -90,27 +96,6 @@ impl fmt::Debug for OriginIdentity {
         let replicas = self.kept.replicas.len();
         f.debug_struct("OriginIdentity").field("replicas", &replicas).finish_non_exhaustive()
     }
-}
-
-/// Who is at the other end of a connection.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Peer {
-    /// A replica.
-    Replica(ReplicaId),
-    /// Somebody without a certificate, who may enrol and do nothing else.
-    Newcomer,
-}
-
-/// Why a connection is to be closed although TLS had no objection.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
-pub enum NotAdmitted {
-    /// The certificate is one of this authority's, and not one that counts: it was replaced by a
-    /// newer one, or the origin was restored from a backup that does not know it.
-    #[error("the certificate is not one that this origin knows: join again with a new ticket")]
-    Unknown,
-    /// The replica was revoked.
-    #[error("replica {} was revoked: join again with a new ticket", .0.0)]
-    Revoked(ReplicaId),
 }
 
 /// Why a change of the authority cannot be begun or ended.
@@ -306,6 +291,7 @@ impl OriginIdentity {
                 name: name.to_owned(),
                 ticket: None,
                 certificates: Vec::new(),
+                replaced: Vec::new(),
                 authority: None,
                 trusts_both: false,
                 believes_both: false,
@@ -337,7 +323,8 @@ impl OriginIdentity {
                 return Err(NotEnrolled::Expired.into());
             }
             known.ticket = None;
-            known.certificates.clear();
+            known.replaced.splice(0..0, known.certificates.drain(..));
+            known.replaced.truncate(REPLACED);
             known.revoked = false;
             certify(kept, enrol.replica, &enrol.request, now)
         })
@@ -435,11 +422,18 @@ impl OriginIdentity {
             let at = known.certificates.iter().position(|one| *one == hash)?;
             Some((ReplicaId(*number), at, known))
         });
-        let (replica, at, known) = known.ok_or(NotAdmitted::Unknown)?;
+        let (replica, at, known) = known.ok_or_else(|| self.why_unknown(&hash))?;
         if known.revoked {
             return Err(NotAdmitted::Revoked(replica));
         }
         Ok(Some((replica, at, known.certificates.len())))
+    }
+
+    fn why_unknown(&self, hash: &String) -> NotAdmitted {
+        let mut all = self.kept.replicas.iter();
+        let replaced = all.find(|(_, known)| known.replaced.contains(hash));
+        replaced
+            .map_or(NotAdmitted::Unknown, |(number, _)| NotAdmitted::Replaced(ReplicaId(*number)))
     }
 
     /// How to accept connections. To be asked for again after a change of the authority.

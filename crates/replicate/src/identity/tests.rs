@@ -238,7 +238,7 @@ fn a_revoked_replica_is_refused_until_it_joins_again() {
     assert_eq!(joined, [("berlin", false), ("paris", true)]);
     let again = world.join("berlin");
     assert_eq!(world.connect(&again, 1), Ok(Peer::Replica(ReplicaId(0))));
-    assert_eq!(world.connect(&berlin, 1), Err(NotAdmitted::Unknown.to_string()));
+    assert_eq!(world.connect(&berlin, 1), Err(NotAdmitted::Replaced(ReplicaId(0)).to_string()));
 }
 
 #[test]

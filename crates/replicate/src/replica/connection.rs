@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::{Buffered, Event, Link, Partial, Replica};
 use crate::faults::Fault;
-use crate::message::{Frame, MOST_PATHS, PROTOCOL, Start, ToOrigin, ToReplica, Tree};
+use crate::message::{Frame, MOST_PATHS, PROTOCOL, Session, Start, ToOrigin, ToReplica, Tree};
 use crate::time::{LocalTime, Reading, WallTime};
 use crate::types::{Change, Commit, Position, Sequence};
 
@@ -140,7 +140,8 @@ impl<P: Clone> Replica<P> {
         let session = frame.session;
         let ours = (session.replica, session.connection) == (self.incarnation, self.connection);
         let fine = match (self.link, frame.message) {
-            (Link::Greeting, ToReplica::Refused(why)) if ours => {
+            // Who is not let in hears it before its hello was read: from whom it is then nobody has looked.
+            (Link::Greeting, ToReplica::Refused(why)) if ours || session == Session::default() => {
                 self.disconnect();
                 self.link = Link::Turned(why);
                 self.events.push_back(Event::Refused(why));

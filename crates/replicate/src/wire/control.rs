@@ -351,6 +351,9 @@ fn write_refusal(to: &mut Writer<'_>, why: Refusal) {
         Refusal::Ahead(last) => (1, last.0),
         Refusal::Diverged => (2, 0),
         Refusal::Forgotten(first) => (3, first.0),
+        Refusal::Revoked => (4, 0),
+        Refusal::Replaced => (5, 0),
+        Refusal::Unknown => (6, 0),
     };
     to.u8(kind);
     to.u64(value);
@@ -367,6 +370,9 @@ fn read_refusal(from: &mut Reader<'_>) -> Result<Refusal, WireError> {
         1 => Ok(Refusal::Ahead(value)),
         2 if value.0 == 0 => Ok(Refusal::Diverged),
         3 => Ok(Refusal::Forgotten(value)),
+        4 if value.0 == 0 => Ok(Refusal::Revoked),
+        5 if value.0 == 0 => Ok(Refusal::Replaced),
+        6 if value.0 == 0 => Ok(Refusal::Unknown),
         _ => Err(WireError::Value("refusal")),
     }
 }

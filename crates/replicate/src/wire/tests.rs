@@ -111,6 +111,9 @@ fn refusal() -> impl Strategy<Value = Refusal> {
         sequence().prop_map(Refusal::Ahead),
         Just(Refusal::Diverged),
         sequence().prop_map(Refusal::Forgotten),
+        Just(Refusal::Revoked),
+        Just(Refusal::Replaced),
+        Just(Refusal::Unknown),
     ]
 }
 

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use lull_replicate::daemon::{BentClock, DaemonError, OriginEvent, ReplicaEvent, join};
 use lull_replicate::http::{Blocked, ReplicaFace, Serving};
+use lull_replicate::message::Refusal;
 use lull_replicate::origin::Put;
 use lull_replicate::replica::Config;
 use lull_replicate::store::StoreError;
@@ -227,6 +228,49 @@ fn a_replica_joins_again_where_it_was_and_keeps_what_it_has() {
         assert_eq!(site.read(0, "a").await, Some(large));
         let more = sent(&site) - before;
         assert!(more < 100_000, "{more} bytes were sent again");
+        site.stop().await;
+    });
+}
+
+#[test]
+fn a_replica_that_is_out_says_why_and_asks_ever_more_seldom() {
+    runtime().block_on(async {
+        let site = Site::new(2).await;
+        site.reach(Sequence::ZERO).await;
+        let refused = |number: usize, why: Refusal| {
+            let is_it = move |event: &ReplicaEvent| matches!(event, ReplicaEvent::Refused(told) if *told == why);
+            site.told(number, is_it)
+        };
+        site.origin().revoke("replica-0").expect("there is one");
+        refused(0, Refusal::Revoked).await;
+        let words = ["revoked", "new ticket"];
+        let why = || site.replica(0).status().refused.unwrap_or_default();
+        patient("it shows why", || words.iter().all(|word| why().contains(word))).await;
+        let elsewhere = site.folder().join("elsewhere");
+        let ticket = site.ticket("replica-1");
+        join(&elsewhere, ticket, &site.clock()).await.expect("a new ticket");
+        refused(1, Refusal::Replaced).await;
+        let late = |event: &ReplicaEvent| {
+            matches!(event, ReplicaEvent::Disconnected { again, .. } if *again > Duration::from_secs(1))
+        };
+        site.told(1, late).await;
+        site.stop().await;
+    });
+}
+
+#[test]
+fn a_replica_that_a_restored_origin_does_not_know_says_so() {
+    runtime().block_on(async {
+        let mut site = Site::new(0).await;
+        let identity = site.folder().join("origin/identity.json");
+        let backup = fs::read(&identity).expect("an identity");
+        site.add_replica().await;
+        site.stop_origin().await;
+        fs::write(&identity, backup).expect("restored");
+        site.start_origin().await;
+        let unknown =
+            |event: &ReplicaEvent| matches!(event, ReplicaEvent::Refused(Refusal::Unknown));
+        site.told(0, unknown).await;
         site.stop().await;
     });
 }

@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use rustls::pki_types::CertificateDer;
-use tokio::io::{AsyncRead, AsyncWrite, split};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, copy, sink, split};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinSet;
 use tokio::time::timeout;
@@ -17,7 +17,7 @@ use super::strangers::{Crowd, Place, Strangers};
 use super::{OriginEvent, Shared, bodies, lock};
 use crate::daemon::LinkError;
 use crate::daemon::clock::{today, until};
-use crate::daemon::link::{Incoming, Outgoing, answer, prepare, soon};
+use crate::daemon::link::{Incoming, Outgoing, PATIENCE, answer, prepare, soon};
 use crate::identity::{EnrolError, NotAdmitted, Peer};
 use crate::message::{
     Channel, Frame, FromAuthority, NotEnrolled, Session, ToAuthority, ToOrigin, ToReplica,
@@ -105,7 +105,11 @@ async fn serve(
     let mut stream = soon(async { Ok(TlsAcceptor::from(config).accept(tcp).await?) }).await?;
     let shown = stream.get_ref().1.peer_certificates().map(<[_]>::to_vec);
     // Before anything is read from it.
-    let peer = lock(&shared.identity).admit(shown.as_deref())?;
+    let peer = lock(&shared.identity).admit(shown.as_deref());
+    let peer = match peer {
+        Ok(peer) => peer,
+        Err(why) => return turn_away(stream, why).await,
+    };
     let visitor = Visitor::new(shared, peer, shown, place)?;
     let channel = soon(answer(&mut stream)).await?;
     match (peer, channel) {
@@ -125,6 +129,26 @@ async fn serve(
             sent
         }
     }
+}
+
+/// Tells whoever is out why, in answer to its preface. What else it says is not looked at.
+async fn turn_away(
+    mut stream: impl AsyncRead + AsyncWrite + Unpin,
+    why: NotAdmitted,
+) -> Result<(), LinkError> {
+    /// More than a hello takes.
+    const LINGER: u64 = 64 * 1024;
+    if soon(answer(&mut stream)).await? == Channel::Control {
+        let (read, write) = split(stream);
+        let mut outgoing = Outgoing::new(write);
+        let message = ToReplica::Refused(why.into());
+        outgoing.put(&Frame { session: Session::default(), message })?;
+        soon(outgoing.flush()).await?;
+        outgoing.close().await;
+        // What is still on its way here when it is closed would take the answer back.
+        let _ = timeout(PATIENCE, copy(&mut read.take(LINGER), &mut sink())).await;
+    }
+    Err(why.into())
 }
 
 /// Somebody of whom it is known who it is, and not what for.
@@ -337,7 +361,9 @@ async fn enrol(visitor: Visitor<'_>, stream: impl AsyncRead + AsyncWrite) -> Res
                 let renewed = match identity.still_admits(*peer, shown.as_deref()) {
                     Ok(()) => identity.renew(replica, &request, now),
                     Err(NotAdmitted::Revoked(_)) => Err(NotEnrolled::Revoked.into()),
-                    Err(NotAdmitted::Unknown) => Err(NotEnrolled::Ticket.into()),
+                    Err(NotAdmitted::Unknown | NotAdmitted::Replaced(_)) => {
+                        Err(NotEnrolled::Ticket.into())
+                    }
                 };
                 (None, renewed)
             }
