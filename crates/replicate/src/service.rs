@@ -1,6 +1,7 @@
 //! A daemon with its faces as a process: until a signal ends it (feature `http`).
 
 use core::fmt;
+use core::future::pending;
 use std::io;
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -12,13 +13,14 @@ use thiserror::Error;
 use tokio::net::TcpListener;
 use tokio::runtime::{Builder, Runtime};
 use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::sync::mpsc::unbounded_channel;
 
 use crate::daemon::{
     Clock, DaemonError, OriginDaemon, OriginEvent, OriginOptions, ReplicaDaemon, ReplicaEvent,
     ReplicaOptions,
 };
 #[cfg(feature = "fuse")]
-use crate::fuse::{MountError, Mounted};
+use crate::fuse::{Ended, MountError, Mounted};
 use crate::http::{Blocked, OriginFace, ReplicaFace, Serving};
 #[cfg(feature = "watch")]
 use crate::watch::{WatchError, WatchEvent, Watched};
@@ -147,6 +149,10 @@ pub enum ServiceError {
     #[cfg(feature = "fuse")]
     #[error(transparent)]
     Mount(#[from] MountError),
+    /// They cannot be shown any more.
+    #[cfg(feature = "fuse")]
+    #[error("the mount has failed, so the replica has ended: start it again")]
+    MountFailed(#[source] io::Error),
     /// They cannot be unmounted.
     #[cfg(feature = "fuse")]
     #[error("cannot unmount the files: umount them by hand")]
@@ -271,18 +277,20 @@ impl Face {
     }
 }
 
-/// Stays until a signal comes or the daemon fails, and ends it. A second signal does not wait for
-/// what is under way.
+/// Stays until a signal comes, the daemon fails or a face of it does, and ends it. A second signal does not
+/// wait for what is under way.
 async fn attend(
     mut signals: Signals,
     daemon: impl Daemon,
     faces: Vec<Face>,
+    failed: impl Future<Output = ServiceError>,
     tell: &impl Fn(Told),
 ) -> Result<(), ServiceError> {
-    tokio::select! {
-        () = signals.next() => {}
-        () = daemon.failed() => {}
-    }
+    let failed = tokio::select! {
+        () = signals.next() => None,
+        () = daemon.failed() => None,
+        why = failed => Some(why),
+    };
     tell(Told::Ending);
     let ending = async {
         let mut closed = Ok(());
@@ -295,6 +303,9 @@ async fn attend(
     tokio::select! {
         ended = ending => ended?,
         () = signals.next() => {}
+    }
+    if let Some(why) = failed {
+        return Err(why);
     }
     tell(Told::Stopped);
     Ok(())
@@ -347,7 +358,7 @@ pub fn run_origin(
             let telling = move |event| telling(Told::Watch(event));
             faces.push(Face::Watch(Watched::open(watched, &folder, daemon.handle(), telling)?));
         }
-        attend(signals, daemon, faces, &*tell).await
+        attend(signals, daemon, faces, pending(), &*tell).await
     })
 }
 
@@ -374,10 +385,15 @@ pub fn run_replica(
             ReplicaDaemon::start(daemon, clock, move |event| telling(Told::Replica(event)))?;
         let local = ReplicaFace::open_local(&folder, daemon.handle(), blocked.clone());
         let mut faces = vec![Face::Http(local.map_err(ServiceError::Socket)?)];
+        let (failing, mut failures) = unbounded_channel();
         #[cfg(feature = "fuse")]
         if let Some(folder) = service.mount {
-            let (telling, place) = (Arc::clone(&tell), folder.clone());
-            let gone = move || telling(Told::Unmounted(place.clone()));
+            let (telling, place, failing) = (Arc::clone(&tell), folder.clone(), failing.clone());
+            let gone = move |ended| match ended {
+                Ended::Unmounted => telling(Told::Unmounted(place.clone())),
+                // If nobody hears of it, the process ends already.
+                Ended::Failed(why) => drop(failing.send(ServiceError::MountFailed(why))),
+            };
             let mounted = Mounted::open(&folder, daemon.handle(), blocked.patience(), gone)?;
             tell(Told::Mounted(mounted.path()));
             faces.push(Face::Mount(mounted));
@@ -396,7 +412,15 @@ pub fn run_replica(
             faces.push(Face::Http(ReplicaFace::open_figures(listener, daemon.handle())));
             tell(Told::Metrics(address));
         }
-        attend(signals, daemon, faces, &*tell).await
+        let failed = async move {
+            // So that it stays open also without a mount.
+            let _failing = failing;
+            match failures.recv().await {
+                Some(why) => why,
+                None => pending().await,
+            }
+        };
+        attend(signals, daemon, faces, failed, &*tell).await
     })
 }
 
@@ -408,4 +432,34 @@ fn finished(run: impl Future<Output = Result<(), ServiceError>>) -> Result<(), S
     let ended = runtime.block_on(run);
     runtime.shutdown_timeout(Duration::from_secs(1));
     ended
+}
+
+#[cfg(all(test, feature = "fuse"))]
+mod tests {
+    use std::sync::Mutex;
+
+    use super::*;
+
+    struct Healthy;
+
+    impl Daemon for Healthy {
+        async fn failed(&self) {
+            pending().await
+        }
+
+        async fn stop(self) -> Result<(), DaemonError> {
+            Ok(())
+        }
+    }
+
+    #[tokio::test]
+    async fn a_mount_that_fails_ends_the_process_with_an_error() {
+        let told = Mutex::new(Vec::new());
+        let tell = |event: Told| told.lock().unwrap().push(event.name());
+        let signals = Signals::take().unwrap();
+        let failed = async { ServiceError::MountFailed(io::Error::other("on purpose")) };
+        let ended = attend(signals, Healthy, Vec::new(), failed, &tell).await;
+        assert!(matches!(ended, Err(ServiceError::MountFailed(_))), "{ended:?}");
+        assert_eq!(*told.lock().unwrap(), ["ending"]);
+    }
 }

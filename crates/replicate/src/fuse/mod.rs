@@ -52,6 +52,15 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().expect("another thread of the mount has panicked")
 }
 
+/// Why a mount has ended by itself.
+#[derive(Debug)]
+pub enum Ended {
+    /// Somebody has unmounted it.
+    Unmounted,
+    /// It has failed, perhaps with something half done, and was unmounted: whoever runs it should end.
+    Failed(io::Error),
+}
+
 /// A replica's files, mounted in a folder. Dropped, they are unmounted.
 #[derive(Debug)]
 pub struct Mounted {
@@ -83,7 +92,7 @@ impl Mounted {
 
     /// Mounts the replica's files in a folder, which has to be empty; inside a Tokio runtime. A read
     /// that cannot be answered waits: for `patience` at most, if it has an end. `gone` is called when
-    /// somebody else unmounts it.
+    /// it ends by itself.
     ///
     /// # Errors
     /// If the folder, the rights or the kernel don't allow it.
@@ -91,7 +100,7 @@ impl Mounted {
         folder: &FilePath,
         replica: ReplicaHandle,
         patience: Option<Duration>,
-        gone: impl Fn() + Send + Sync + 'static,
+        gone: impl Fn(Ended) + Send + Sync + 'static,
     ) -> Result<Self, MountError> {
         let (point, device) = Point::mount(folder)?;
         let system = |source| MountError::System { path: folder.to_owned(), source };
@@ -106,15 +115,9 @@ impl Mounted {
             let listen = move || {
                 let end = catch_unwind(AssertUnwindSafe(|| listen(&shared.files)));
                 // Nothing is gone on with but the end.
-                let end = end.unwrap_or_else(|_| io::Error::other("it has panicked"));
+                let end = end.unwrap_or_else(|_| io::Error::other("a thread of it has panicked"));
                 if !shared.ending.swap(true, Ordering::SeqCst) {
-                    let mut point = shared.point();
-                    match end.raw_os_error() {
-                        Some(error) if error == Errno::ENODEV as i32 => point.forget(),
-                        // Requests that nobody takes would wait for ever.
-                        _ => drop(point.unmount()),
-                    }
-                    gone();
+                    gone(shared.end(end));
                 }
             };
             let thread = Builder::new().name("lull-mount".to_owned()).spawn(listen);
@@ -156,6 +159,27 @@ impl Shared {
     /// Whatever has panicked, it is to be unmounted.
     fn point(&self) -> MutexGuard<'_, Point> {
         self.point.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// No more requests are taken, because of this error.
+    fn end(&self, why: io::Error) -> Ended {
+        let mut point = self.point();
+        match why.raw_os_error().map(Errno::from_raw) {
+            Some(Errno::ENODEV) => {
+                point.forget();
+                Ended::Unmounted
+            }
+            // Requests that nobody takes would wait for ever.
+            other => {
+                let _ = point.unmount();
+                // By /sys/fs/fuse/connections.
+                if other == Some(Errno::ECONNABORTED) {
+                    Ended::Unmounted
+                } else {
+                    Ended::Failed(why)
+                }
+            }
+        }
     }
 
     fn unmount(&self) -> io::Result<()> {

@@ -48,7 +48,7 @@ impl MountedReplica {
             let reached = timeout(FETCHED, handle.wait_for(&[name_of(0)], sequence)).await;
             let late = SpeedError::Late { what: "the files at the replica", after: FETCHED };
             reached.map_err(|_| late)??;
-            let mounted = Mounted::open(place, replica.handle(), Some(FETCHED), || {})?;
+            let mounted = Mounted::open(place, replica.handle(), Some(FETCHED), |_| {})?;
             Ok::<_, SpeedError>((mounted, replica, daemon))
         })?;
         Ok(MountedReplica { runtime, parts: Some(parts) })

@@ -9,6 +9,7 @@ mod publish;
 mod sessions;
 mod site;
 mod snapshots;
+mod unmounting;
 mod watch;
 
 use std::fs;

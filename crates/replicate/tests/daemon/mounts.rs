@@ -12,7 +12,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use lull_cc::Bytes;
-use lull_replicate::fuse::Mounted;
+use lull_replicate::fuse::{Ended, Mounted};
 use lull_replicate::origin::{Put, Transaction};
 use lull_replicate::replica::{Config, Order, Staleness};
 use lull_replicate::time::WallTime;
@@ -97,9 +97,9 @@ impl Drop for Reader {
 /// what it needs.
 pub(crate) struct Seen {
     pub(crate) reader: Reader,
-    mounted: Mounted,
-    folder: PathBuf,
-    gone: Arc<AtomicU32>,
+    pub(crate) mounted: Mounted,
+    pub(crate) folder: PathBuf,
+    pub(crate) gone: Arc<AtomicU32>,
     pub(crate) site: Site,
 }
 
@@ -110,7 +110,8 @@ impl Seen {
         std::fs::create_dir(&folder).expect("a folder");
         let gone = Arc::new(AtomicU32::new(0));
         let counted = Arc::clone(&gone);
-        let tell = move || {
+        let tell = move |ended| {
+            assert!(matches!(ended, Ended::Unmounted), "{ended:?}");
             counted.fetch_add(1, Ordering::SeqCst);
         };
         let mounted = Mounted::open(&folder, site.replica(0).clone(), patience, tell);
@@ -541,51 +542,5 @@ fn the_time_of_a_folder_changes_with_what_is_in_it() {
         seen.write(&[("a/c", Some(b"1"))]).await;
         seen.reader.is_so("os.stat(m + 'a').st_mtime_ns > before");
         seen.close().await;
-    });
-}
-
-#[test]
-fn a_mount_in_use_is_unmounted_and_what_waits_there_gets_an_error() {
-    needs!(fuse(), command("python3"));
-    runtime().block_on(async {
-        let mut seen = Seen::new(None, bare).await;
-        seen.fill().await;
-        seen.write(&[("a", Some(&body(1, LARGE))), ("empty", Some(b""))]).await;
-        let mut other = Reader::new(&seen.folder);
-        assert_eq!(other.ask("os.chdir(m)"), "None");
-        seen.site.crash_origin();
-        seen.reader.begin("read('a')");
-        assert_eq!(seen.reader.said(Duration::from_millis(300)), None, "it waits");
-        seen.mounted.close().await.expect("it is unmounted");
-        let said = seen.reader.said(LIMIT).expect("it goes on");
-        assert!(said.starts_with('E'), "{said}");
-        assert_eq!(other.ask("os.stat('empty')"), "ENOTCONN");
-        assert_eq!(std::fs::read_dir(&seen.folder).expect("the folder").count(), 0);
-        seen.site.stop().await;
-    });
-}
-
-#[test]
-fn a_mount_that_somebody_else_ends_is_told_of_and_may_be_made_again() {
-    needs!(fuse(), command("python3"));
-    runtime().block_on(async {
-        let mut seen = Seen::new(None, |_| {}).await;
-        seen.write(&[("a", Some(b"1"))]).await;
-        let twice = Mounted::open(&seen.folder, seen.site.replica(0).clone(), None, || {});
-        let error = twice.expect_err("one at a time").to_string();
-        assert!(error.contains("fuse.lull mounted on it"), "{error}");
-        // By force, for other mount namespaces may have copies of it.
-        let mut umount = Command::new("umount");
-        let ended = umount.arg("--force").arg(&seen.folder).status().expect("umount");
-        assert!(ended.success());
-        let gone = Arc::clone(&seen.gone);
-        patient("told", || gone.load(Ordering::SeqCst) == 1).await;
-        seen.mounted.close().await.expect("there is nothing to be done");
-        let again = Mounted::open(&seen.folder, seen.site.replica(0).clone(), None, || {});
-        let again = again.expect("it is mounted again");
-        assert_eq!(seen.reader.ask("read('a')"), "b'1'");
-        drop(again);
-        assert_eq!(std::fs::read_dir(&seen.folder).expect("the folder").count(), 0);
-        seen.site.stop().await;
     });
 }
