@@ -215,7 +215,7 @@ fn of_origin(status: &Value, replicas: &[Value]) {
             more += &format!(", not heard for {seconds:.0} s");
         }
         if let Some(seconds) = one["masked_seconds"].as_f64() {
-            more += &format!(", its loss masked for {seconds:.0} s");
+            more += &format!(", its loss masked for {seconds:.0} s at most");
         }
         if let [Some(least), Some(most)] = [0, 1].map(|at| one["skew_seconds"][at].as_f64()) {
             more += &format!(", its clock ahead by {least:.3} to {most:.3} s");
@@ -251,7 +251,9 @@ fn of_replica(status: &Value) {
     if let (Some(away), Some(masked)) =
         (status["away_seconds"].as_f64(), status["masked_seconds"].as_f64())
     {
-        println!("  no connection for {away:.1} s; for {masked:.1} s of that reads were answered");
+        println!(
+            "  no connection for {away:.1} s; for {masked:.1} s of that all reads were answered"
+        );
     }
     if let [Some(least), Some(most)] = [0, 1].map(|at| status["skew_seconds"][at].as_f64()) {
         println!("  the clock is ahead of the origin's by {least:.3} to {most:.3} s");

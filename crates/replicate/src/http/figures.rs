@@ -68,7 +68,7 @@ pub(super) fn of_origin(status: &OriginStatus) -> String {
     let away = of_each(|one| one.away_seconds);
     figure(to, "replica_away_seconds", "gauge", "Since it is not connected.", away);
     let masked = of_each(|one| one.masked_seconds);
-    let help = "For how long it answers reads without a connection.";
+    let help = "For how long of that it may have answered all reads, at most.";
     figure(to, "replica_masked_seconds", "gauge", help, masked);
     let valid = of_each(|one| share(one.valid_objects, one.objects));
     figure(to, "replica_valid_objects_ratio", "gauge", "The share of objects it has.", valid);
@@ -125,7 +125,7 @@ pub(super) fn of_replica(status: &ReplicaStatus) -> String {
     let away = status.away_seconds.map(|seconds| (String::new(), seconds));
     figure(to, "away_seconds", "gauge", "Since there is no connection.", away);
     let masked = status.masked_seconds.map(|seconds| (String::new(), seconds));
-    let help = "For how long of that reads were answered, as if there was one.";
+    let help = "For how long of that all reads were answered, as if there was one.";
     figure(to, "masked_seconds", "gauge", help, masked);
     let help = "Reads answered because there was no connection.";
     figure(to, "masked_reads_total", "counter", help, alone(status.masked as f64));
@@ -168,7 +168,7 @@ fn state_of(one: &PeerStatus) -> (&'static str, String) {
         _ => ("late", "catching up".to_owned()),
     };
     if let Some(time) = one.masked_seconds.filter(|_| one.admitted) {
-        let _ = write!(text, ", masked for {time:.0} s");
+        let _ = write!(text, ", masked for {time:.0} s at most");
     }
     if one.to_renew {
         text += ", to get a certificate";
@@ -330,7 +330,7 @@ mod tests {
         for words in [
             "<td>catching up<td>3<td>1.3 s<td>75.0 %<td>90.0 %<td>-12 to +3 ms<td>77\
              <td>1.1 kB<td>2.2 kB<td>3.3 kB",
-            "away for 40 s, masked for 30 s, to get a certificate, old session tokens wait for it to reach \
+            "away for 40 s, masked for 30 s at most, to get a certificate, old session tokens wait for it to reach \
              state 7<td>–<td>–<td>–<td>–<td>–<td>0",
             "4.4 kB more for rollbacks",
             "2 bodies are lost",

@@ -192,6 +192,7 @@ impl<P: Clone> Replica<P> {
 
     fn welcome(&mut self, now: Reading, start: Start) {
         self.events.push_back(Event::Connected);
+        self.unmasked = None;
         let Link::Connected(session) = self.link else { return };
         let new_life = self.origin.replace(session.origin) != Some(session.origin);
         if new_life {

@@ -169,6 +169,8 @@ pub struct Replica<P> {
     /// The disk is taken for full until then.
     full_until: Option<LocalTime>,
     waiting: VecDeque<Waiting>,
+    /// Since there is no connection: when a read first had to wait for one.
+    unmasked: Option<LocalTime>,
     /// Bodies that were asked for.
     demands: Demands,
     /// A read that waits needs one that there is no room for: those behind it ask for none either.
@@ -246,6 +248,7 @@ impl<P: Clone> Replica<P> {
             retry_at: None,
             full_until: None,
             waiting: VecDeque::new(),
+            unmasked: None,
             demands: Demands::default(),
             held_back: false,
             unanswered: BTreeMap::new(),
@@ -341,11 +344,12 @@ impl<P: Clone> Replica<P> {
         self.buffer.front().map_or(Some(reflects), |front| Some(reflects.min(front.said?)))
     }
 
-    /// For how long the loss of a connection at `since` has been masked by now: reads were answered under
-    /// the larger Δ.
+    /// For how long the loss of a connection at `since` has been masked by now: until a read had to wait for
+    /// what is not here (SSR §6.3.2.3), or the larger Δ was over.
     pub fn masked(&self, since: LocalTime, now: LocalTime) -> Duration {
         let Some(said) = self.lease.covered() else { return Duration::ZERO };
-        self.lease.deadline(said, false).map_or(now, |deadline| deadline.min(now)).since(since)
+        let ends = [self.lease.deadline(said, false), self.unmasked];
+        ends.into_iter().flatten().fold(now, LocalTime::min).since(since)
     }
 
     /// How many objects there are, and how many of them have their bodies here.

@@ -165,6 +165,7 @@ impl<P: Clone> Replica<P> {
                     Why::Order => &mut counters.blocked_order,
                 } += 1;
                 self.waiting.push_back(Waiting { id, request, why });
+                self.cannot_mask(now.local, why);
                 Some(why)
             }
         }
@@ -198,12 +199,21 @@ impl<P: Clone> Replica<P> {
                     if let Some(waiting) = self.waiting.get_mut(at) {
                         waiting.why = why;
                     }
+                    self.cannot_mask(now, why);
                     if self.holds_up(why) {
                         return;
                     }
                     at += 1;
                 }
             }
+        }
+    }
+
+    /// A read waits. If only a connection can help it, and there is none, its reader notices that.
+    fn cannot_mask(&mut self, now: LocalTime, why: Why) {
+        // Behind another one it waits for that, and while something is applied for the disk.
+        if !self.is_connected() && matches!(why, Why::Stale | Why::Behind | Why::Invalid) {
+            self.unmasked.get_or_insert(now);
         }
     }
 

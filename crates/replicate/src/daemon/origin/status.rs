@@ -65,7 +65,8 @@ pub struct PeerStatus {
     pub staleness_seconds: Option<f64>,
     /// For how long it has not been heard, in seconds, if it is not connected.
     pub away_seconds: Option<f64>,
-    /// For how long of that it answers reads all the same, in seconds.
+    /// For how long of that it may have answered all reads at most, in seconds: by its Δ. Whether anybody
+    /// has read what is not there is not known here.
     pub masked_seconds: Option<f64>,
     /// How far its wall clock is ahead of this one, in seconds: at least, and at most.
     pub skew_seconds: Option<(f64, f64)>,

@@ -21,8 +21,8 @@ pub struct ReplicaStatus {
     pub refused: Option<String>,
     /// For how long there has been no connection, in seconds.
     pub away_seconds: Option<f64>,
-    /// For how long of that reads were answered all the same, in seconds: until Δ of a disconnected
-    /// replica was over.
+    /// For how long of that all reads were answered, in seconds: until one had to wait for what is not
+    /// here, or Δ of a disconnected replica was over.
     pub masked_seconds: Option<f64>,
     /// The state that reads are answered from.
     pub sequence: u64,
