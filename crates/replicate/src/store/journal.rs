@@ -1,15 +1,17 @@
 //! The database: steps and small bodies, in transactions of which all or nothing survives.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::ErrorKind;
 use std::path::{Path as FilePath, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Instant;
 
 use lull_cc::Bytes;
 use redb::{Builder, Database, DatabaseError, ReadTransaction, TableDefinition, WriteTransaction};
 
 use super::library::{INLINE, Library, Opener, Shared, begin_read, lengths};
+use super::shortage::{Shortage, worth_trying};
 use super::{Bodies, Body, Done, Job, Settings, StoreError, is_full};
 use crate::time::WallTime;
 use crate::types::{Digest, DiskFull, Incarnation, Payload};
@@ -20,6 +22,9 @@ use crate::wire::cursor::{Reader, Writer};
 const FORMAT: u16 = 1;
 /// One row: format, role, number of the transaction, and the head of the state.
 const HEAD: TableDefinition<'static, (), &[u8]> = TableDefinition::new("head");
+
+/// What writing one row takes at least: the page in which it lies is written anew.
+pub(super) const ROW: u64 = 4_096;
 
 /// What an origin or a replica keeps: [`OriginState`](super::OriginState) or
 /// [`ReplicaState`](super::ReplicaState). This is the part of it that stays in memory.
@@ -51,6 +56,9 @@ pub(crate) mod sealed {
         /// least `least`.
         fn begin_life(&mut self, least: Incarnation);
 
+        /// Bytes that a step writes, about.
+        fn size(step: &Self::Step) -> u64;
+
         /// Does a step; gives the bodies that are stored with it.
         fn apply<'a>(
             &mut self,
@@ -77,6 +85,9 @@ pub struct Store<S> {
     transactions: u64,
     /// Nothing is to become durable any more.
     abandoned: Arc<AtomicBool>,
+    pub(super) shortage: Shortage,
+    /// Small bodies that are told to be gone, and are not: there was no room to write that down.
+    pub(super) owed: BTreeSet<Digest>,
 }
 
 impl<S> core::fmt::Debug for Store<S> {
@@ -135,7 +146,7 @@ impl<S: State> Store<S> {
             error => error,
         };
         let shared = Shared::over(open().map_err(full)?, open, bodies);
-        let mut store = Store { shared, state, transactions: 0, abandoned: Arc::default() };
+        let mut store = Store::over(shared, state, 0);
         // A store in which nothing is would be taken for one of something else.
         store.attempt(&[])?.map_err(|DiskFull| StoreError::Full)?;
         Ok(())
@@ -161,7 +172,9 @@ impl<S: State> Store<S> {
         // is about.
         let database = open()?;
         let bodies = Bodies::open(&folder.join(BODIES), settings.inline)?;
-        Self::begin(open, database, bodies, now)
+        let mut opened = Self::begin(open, database, bodies, now)?;
+        opened.store.shortage = Shortage::on_disk_of(folder.to_owned());
+        Ok(opened)
     }
 
     #[cfg(any(test, feature = "simulate"))]
@@ -184,8 +197,9 @@ impl<S: State> Store<S> {
         let micros = u64::try_from(now.as_nanos() / 1_000).unwrap_or(0);
         state.begin_life(Incarnation(micros));
         let shared = Shared::over(database, open, bodies);
-        let mut store = Store { shared, state, transactions, abandoned: Arc::default() };
-        store.run(Vec::new())?;
+        let mut store = Store::over(shared, state, transactions);
+        // Without room the number of its life is not written down. The next one is higher by the clock.
+        let _ = store.attempt(&[])?;
         let (image, inline) = store.shared.with(|database| {
             let transaction = begin_read(database)?;
             Ok((store.state.load(&transaction)?, lengths(&transaction)?))
@@ -198,6 +212,11 @@ impl<S: State> Store<S> {
         bodies.sort_unstable();
         bodies.dedup_by_key(|(digest, _)| *digest);
         Ok(Opened { store, image, bodies })
+    }
+
+    fn over(shared: Arc<Shared>, state: S, transactions: u64) -> Self {
+        let (abandoned, shortage, owed) = Default::default();
+        Store { shared, state, transactions, abandoned, shortage, owed }
     }
 
     /// The part of the state that stays in memory.
@@ -220,46 +239,79 @@ impl<S: State> Store<S> {
         &self.shared.bodies
     }
 
-    /// Does what is asked for, in this order, and gives what would survive a crash then. Steps and
-    /// small bodies are one transaction: many that wait cost one sync of the disk. If there is no
-    /// room for all of them, each is tried by itself.
+    /// Does what is asked for, and gives what would survive a crash then. Steps and small bodies are one
+    /// transaction: many that wait cost one sync of the disk. If there is no room for all of them, the
+    /// smallest are tried by themselves; what is not much smaller than what has failed is refused.
     ///
     /// # Errors
     /// If it is open what is on the disk: the store is not to be used any more.
     pub fn run(&mut self, jobs: Vec<Job<S::Step>>) -> Result<Vec<Done>, StoreError> {
         let mut done = Vec::new();
-        let mut together = Vec::new();
+        let mut left = Vec::new();
         for job in jobs {
             match job {
                 Job::Store(payload) if !self.shared.bodies.is_small(payload.size) => {
                     let outcome = self.shared.bodies.store(&payload)?;
                     done.push(Done::Stored(payload.digest, outcome));
                 }
-                job => together.push(job),
+                job => left.push(job),
             }
         }
-        if let Ok(all) = self.attempt(&together)? {
-            done.extend(all);
-            return Ok(done);
+        if !self.owed.is_empty() && self.shortage.failed() == u64::MAX {
+            self.pay()?;
         }
-        for job in &together {
-            match self.attempt(core::slice::from_ref(job))? {
-                Ok(one) => done.extend(one),
-                Err(full) => done.push(self.refuse(job, full)?),
+        let mut failed = self.shortage.failed();
+        while !left.is_empty() {
+            let mut count = left.len();
+            if failed < u64::MAX {
+                left.sort_by_key(size_of::<S>);
+                count = worth_trying(left.iter().map(size_of::<S>), failed);
             }
+            if count == 0 {
+                break;
+            }
+            match self.attempt(&left[..count])? {
+                Ok(some) => {
+                    done.extend(some);
+                    left.drain(..count);
+                }
+                Err(DiskFull) => failed = left[..count].iter().map(size_of::<S>).sum(),
+            }
+        }
+        for job in &left {
+            done.push(self.refuse(job, DiskFull)?);
         }
         Ok(done)
     }
 
+    /// Deletes some of the small bodies that were told to be gone.
+    fn pay(&mut self) -> Result<(), StoreError> {
+        /// In one transaction.
+        const SOME: usize = 256;
+        let some: Vec<_> = self.owed.iter().copied().take(SOME).collect();
+        let jobs: Vec<_> = some.iter().map(|digest| Job::Drop(*digest)).collect();
+        if self.attempt(&jobs)?.is_ok() {
+            for digest in &some {
+                self.owed.remove(digest);
+            }
+        }
+        Ok(())
+    }
+
     /// What becomes of a job that there is no room for.
-    pub(super) fn refuse(&self, job: &Job<S::Step>, full: DiskFull) -> Result<Done, StoreError> {
+    pub(super) fn refuse(
+        &mut self,
+        job: &Job<S::Step>,
+        full: DiskFull,
+    ) -> Result<Done, StoreError> {
         Ok(match job {
             Job::Step(_) => Done::Step(Err(full)),
             Job::Store(payload) => Done::Stored(payload.digest, Err(full)),
             Job::Drop(digest) => {
-                // A file goes all the same, and makes room. For a small body nobody asks any more; the
-                // next start deletes it.
+                // A file goes all the same, and makes room. For a small body nobody asks any more; it goes
+                // when there is room, or with the next start.
                 self.shared.bodies.delete(digest)?;
+                self.owed.insert(*digest);
                 Done::Dropped(*digest)
             }
         })
@@ -269,11 +321,15 @@ impl<S: State> Store<S> {
         &mut self,
         jobs: &[Job<S::Step>],
     ) -> Result<Result<Vec<Done>, DiskFull>, StoreError> {
+        let begun = Instant::now();
         let outcome = self.shared.with(|database| self.write(database, jobs));
         match outcome {
-            Ok((state, done, files)) => {
+            Ok(Written { state, done, stored, files }) => {
                 self.state = state;
                 self.transactions += 1;
+                for digest in stored {
+                    self.owed.remove(&digest);
+                }
                 for digest in files {
                     self.shared.bodies.delete(&digest)?;
                 }
@@ -283,6 +339,7 @@ impl<S: State> Store<S> {
             Err(error) if is_full(&error) && self.transactions == 0 => Ok(Err(DiskFull)),
             Err(error) if is_full(&error) => {
                 self.shared.reopen()?;
+                self.shortage.remember(jobs.iter().map(size_of::<S>).sum(), begun.elapsed());
                 let (_, transactions) = self.shared.with(head::<S>)?;
                 // It may have failed behind the point at which it was complete.
                 if transactions == self.transactions {
@@ -298,15 +355,11 @@ impl<S: State> Store<S> {
         }
     }
 
-    /// One transaction; gives the state after it, what is done, and which files are not needed.
-    fn write(
-        &self,
-        database: &Database,
-        jobs: &[Job<S::Step>],
-    ) -> Result<(S, Vec<Done>, Vec<Digest>), StoreError> {
+    /// One transaction.
+    fn write(&self, database: &Database, jobs: &[Job<S::Step>]) -> Result<Written<S>, StoreError> {
         let transaction = database.begin_write()?;
         let mut state = self.state.clone();
-        let (mut done, mut files) = (Vec::new(), Vec::new());
+        let (mut done, mut stored, mut files) = (Vec::new(), Vec::new(), Vec::new());
         for job in jobs {
             match job {
                 Job::Step(step) => {
@@ -314,11 +367,13 @@ impl<S: State> Store<S> {
                     let mut table = open(&transaction, INLINE)?;
                     for payload in inline {
                         insert(&mut table, payload)?;
+                        stored.push(payload.digest);
                     }
                     done.push(Done::Step(Ok(())));
                 }
                 Job::Store(payload) => {
                     insert(&mut open(&transaction, INLINE)?, payload)?;
+                    stored.push(payload.digest);
                     done.push(Done::Stored(payload.digest, Ok(())));
                 }
                 Job::Drop(digest) => {
@@ -342,7 +397,26 @@ impl<S: State> Store<S> {
         }
         // Durable when it returns: redb's default.
         transaction.commit()?;
-        Ok((state, done, files))
+        Ok(Written { state, done, stored, files })
+    }
+}
+
+/// What a transaction has come to.
+struct Written<S> {
+    state: S,
+    done: Vec<Done>,
+    /// Small bodies that are there now.
+    stored: Vec<Digest>,
+    /// Those that are none and are not needed.
+    files: Vec<Digest>,
+}
+
+/// Bytes that a job writes, about.
+fn size_of<S: State>(job: &Job<S::Step>) -> u64 {
+    match job {
+        Job::Step(step) => S::size(step),
+        Job::Store(payload) => ROW + payload.size.0,
+        Job::Drop(_) => ROW,
     }
 }
 

@@ -28,6 +28,7 @@ mod journal;
 mod library;
 mod origin;
 mod replica;
+mod shortage;
 #[cfg(test)]
 mod tests;
 mod worker;

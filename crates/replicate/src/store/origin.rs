@@ -7,7 +7,7 @@ use lull_cc::Bytes;
 use redb::{ReadTransaction, ReadableTable, TableDefinition, WriteTransaction};
 
 use super::journal::sealed::Tables;
-use super::journal::{Store, open};
+use super::journal::{ROW, Store, open};
 use super::{Body, Job, Settings, StoreError};
 use crate::origin::{Append, Chain, Effect, Entry, Image};
 use crate::path::Path;
@@ -113,6 +113,14 @@ impl Tables for OriginState {
 
     fn begin_life(&mut self, least: Incarnation) {
         self.incarnation = Incarnation(self.incarnation.0 + 1).max(least);
+    }
+
+    fn size(step: &Append<Body>) -> u64 {
+        // The path is written twice, and what it was.
+        let row = |change: &Change| ROW + 3 * change.path.as_str().len() as u64;
+        let rows = |commit: &Commit| 2 * ROW + commit.changes.iter().map(row).sum::<u64>();
+        let inline = step.inline.iter().map(|payload| ROW + payload.size.0);
+        step.commits.iter().map(rows).chain(inline).sum()
     }
 
     /// The same as [`Image::apply`], on tables.

@@ -8,7 +8,7 @@ use lull_cc::Bytes;
 use redb::{ReadTransaction, ReadableTable, TableDefinition, WriteTransaction};
 
 use super::journal::sealed::Tables;
-use super::journal::{Store, open};
+use super::journal::{ROW, Store, open};
 use super::origin::whole;
 use super::{Body, Job, Settings, StoreError};
 use crate::path::Path;
@@ -76,6 +76,10 @@ impl Tables for ReplicaState {
 
     fn begin_life(&mut self, least: Incarnation) {
         self.incarnation = Incarnation(self.incarnation.0 + 1).max(least);
+    }
+
+    fn size(step: &Arc<Step>) -> u64 {
+        ROW + step.changes.keys().map(|path| ROW + path.as_str().len() as u64).sum::<u64>()
     }
 
     /// The same as [`Image::apply`], on tables.

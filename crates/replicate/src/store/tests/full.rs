@@ -142,9 +142,81 @@ fn one_job_that_finds_no_room_takes_none_from_the_others() {
     disks.disk.set_room(Some(20));
     let done = store.run(vec![Job::Step(too_much()), Job::Store(small.clone())]);
     let done = done.expect("no room is an answer");
-    assert_eq!(done, [Done::Step(Err(DiskFull)), Done::Stored(small.digest, Ok(()))]);
+    assert_eq!(done, [Done::Stored(small.digest, Ok(())), Done::Step(Err(DiskFull))]);
     let read = store.library().read(&small.digest).expect("the disk is fine");
     assert_eq!(read.as_deref(), Some(&[1; 10][..]));
+}
+
+/// An origin's store, and how often its database was opened.
+fn counted(disks: &Disks) -> (Store<OriginState>, Arc<AtomicU64>) {
+    disks.create_origin();
+    let (open, opened) = (disks.opener(), Arc::new(AtomicU64::new(0)));
+    let count = Arc::clone(&opened);
+    let open = move || {
+        count.fetch_add(1, Ordering::Relaxed);
+        open()
+    };
+    let store = Store::open_with(Box::new(open), disks.bodies(), WallTime::default());
+    let Opened { store, .. } = store.expect("it was made");
+    (store, opened)
+}
+
+#[test]
+fn of_many_jobs_that_find_no_room_few_are_tried() {
+    let disks = Disks::new();
+    let (mut store, opened) = counted(&disks);
+    let bodies: Vec<_> = (0..256_u64).map(|n| payload(n.to_le_bytes().repeat(8))).collect();
+    disks.disk.set_room(Some(0));
+    let done = store.run(bodies.iter().cloned().map(Job::Store).collect());
+    let full = |done: &&Done| matches!(done, Done::Stored(_, Err(DiskFull)));
+    let done = done.expect("no room is an answer");
+    assert!(done.len() == 256 && done.iter().filter(full).count() >= 200, "{done:?}");
+    let opened = opened.load(Ordering::Relaxed);
+    assert!(opened <= 4, "a start, and {opened} in all");
+}
+
+#[test]
+fn what_has_found_no_room_is_not_tried_again_before_there_is_some() {
+    let disks = Disks::new();
+    let (mut store, opened) = counted(&disks);
+    let free = Arc::new(AtomicU64::new(0));
+    let told = Arc::clone(&free);
+    store.shortage = Shortage::by(move || Some(told.load(Ordering::Relaxed)));
+    disks.disk.set_room(Some(0));
+    let mut try_it = || store.run(vec![Job::Step(too_much())]).expect("no room is an answer");
+    for _ in 0..50 {
+        assert_eq!(try_it(), [Done::Step(Err(DiskFull))]);
+    }
+    let times = opened.load(Ordering::Relaxed);
+    // One, unless the machine stands still for much longer than the first one has taken.
+    assert!(times <= 4, "it was opened {times} times");
+    disks.disk.set_room(None);
+    free.store(1 << 30, Ordering::Relaxed);
+    assert_eq!(try_it(), [Done::Step(Ok(()))]);
+}
+
+#[test]
+fn small_bodies_that_there_was_no_room_to_delete_go_when_there_is_some() {
+    let disks = Disks::new();
+    let (mut store, _) = counted(&disks);
+    let bodies = [1, 2, 3].map(|byte| payload(vec![byte; 10]));
+    store.run(bodies.iter().cloned().map(Job::Store).collect()).expect("there is room");
+    for body in &bodies[..2] {
+        let done = store.refuse(&Job::Drop(body.digest), DiskFull).expect("the disk is fine");
+        assert_eq!(done, Done::Dropped(body.digest));
+    }
+    let library = store.library();
+    let there =
+        || [0, 1, 2].map(|at: usize| library.read(&bodies[at].digest).expect("a disk").is_some());
+    assert_eq!(there(), [true; 3]);
+    // The first is wanted again, while there is room for little.
+    store.shortage = Shortage::by(|| Some(0));
+    store.shortage.remember(1 << 20, Duration::from_secs(3_600));
+    store.run(vec![Job::Store(bodies[0].clone())]).expect("the disk is fine");
+    assert_eq!(there(), [true; 3]);
+    store.shortage = Shortage::default();
+    store.run(vec![Job::Store(payload(vec![4; 10]))]).expect("there is room");
+    assert_eq!(there(), [true, false, true]);
 }
 
 #[test]

@@ -5,7 +5,7 @@ mod full;
 
 use std::fs;
 use std::path::{Path as FilePath, PathBuf};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, mpsc};
 use std::thread;
 use std::time::Duration;
@@ -24,6 +24,7 @@ use crate::replica::{self, Object, Replica, Step};
 use crate::time::{LocalTime, Reading, WallTime};
 use crate::types::{Content, Incarnation, Metadata, Position, ReplicaId, Sequence, Version};
 use faulty::FaultyDisk;
+use shortage::Shortage;
 
 /// Bodies up to this size lie in the database, in these tests.
 const INLINE: Bytes = Bytes(64);

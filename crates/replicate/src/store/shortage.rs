@@ -1,0 +1,134 @@
+//! What is not worth trying on a disk without room.
+//!
+//! After a write that has found none the database refuses everything until it is opened anew, and reads
+//! all of itself then. So such a write takes the longer the larger the database is, and nobody reads a
+//! body meanwhile. What is about as large as one that has failed is refused at once, for a while.
+
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use nix::sys::statvfs::statvfs;
+
+/// How long that lasts, in times of what the failure has taken: so failures take a twentieth of the time.
+const PAUSES: u32 = 20;
+/// Bytes that have to come free for it to be tried before.
+const FREED: u64 = 1 << 20;
+/// How much less than what has failed is tried all the same, by itself and with others.
+const LESS: u64 = 2;
+const LESS_TOGETHER: u64 = 16;
+
+/// How many of these sizes, of which the least comes first, are worth trying together after one of `failed`
+/// has found no room.
+pub(super) fn worth_trying(sizes: impl IntoIterator<Item = u64>, failed: u64) -> usize {
+    let mut all = 0_u64;
+    let mut count = 0;
+    for size in sizes {
+        all = all.saturating_add(size);
+        let less = if count == 0 { LESS } else { LESS_TOGETHER };
+        if all > failed / less {
+            break;
+        }
+        count += 1;
+    }
+    count
+}
+
+/// What a disk has had no room for of late.
+#[derive(Default)]
+pub(super) struct Shortage {
+    /// Bytes that are free; none if that is not known. Without it nothing is remembered.
+    free: Option<Box<dyn Fn() -> Option<u64> + Send>>,
+    last: Option<Failed>,
+}
+
+struct Failed {
+    size: u64,
+    free: Option<u64>,
+    until: Instant,
+}
+
+impl Shortage {
+    /// Of the disk of a folder.
+    pub(super) fn on_disk_of(folder: PathBuf) -> Self {
+        Self::by(move || {
+            let found = statvfs(&folder).ok()?;
+            // With what only root may take: what came free may not be enough for others to have any.
+            Some(found.blocks_free().saturating_mul(found.fragment_size()))
+        })
+    }
+
+    /// Of one that has so much free.
+    pub(super) fn by(free: impl Fn() -> Option<u64> + Send + 'static) -> Self {
+        Shortage { free: Some(Box::new(free)), last: None }
+    }
+
+    /// The size of the least that has failed of late; the largest number if that was nothing.
+    pub(super) fn failed(&mut self) -> u64 {
+        let Some(last) = &self.last else { return u64::MAX };
+        let free = self.free.as_ref().and_then(|free| free());
+        let more = free.zip(last.free).is_some_and(|(now, then)| now >= then.saturating_add(FREED));
+        if more || last.until <= Instant::now() {
+            self.last = None;
+            return u64::MAX;
+        }
+        last.size
+    }
+
+    /// There was no room for something of this size, and until the database was there again it took so long.
+    pub(super) fn remember(&mut self, size: u64, took: Duration) {
+        let size = self.failed().min(size);
+        let Some(free) = &self.free else { return };
+        let from = self.last.as_ref().map_or_else(Instant::now, |last| last.until);
+        self.last = Some(Failed { size, free: free(), until: from + took * PAUSES });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicU64, Ordering};
+
+    use super::*;
+
+    #[test]
+    fn what_is_much_less_than_what_has_failed_is_tried_and_a_little_of_it_at_a_time() {
+        assert_eq!(worth_trying([1, 1, 1], u64::MAX), 3);
+        assert_eq!(worth_trying([51, 60], 100), 0);
+        assert_eq!(worth_trying([50, 60], 100), 1);
+        assert_eq!(worth_trying([1; 256], 256), 16);
+        assert_eq!(worth_trying([1; 256], 16), 1);
+        assert_eq!(worth_trying([u64::MAX; 2], u64::MAX), 0);
+        assert_eq!(worth_trying([], 100), 0);
+    }
+
+    #[test]
+    fn what_has_failed_counts_until_much_has_come_free_or_long_enough_has_passed() {
+        const HOUR: Duration = Duration::from_secs(3_600);
+        let free = Arc::new(AtomicU64::new(5));
+        let told = Arc::clone(&free);
+        let mut shortage = Shortage::by(move || Some(told.load(Ordering::Relaxed)));
+        assert_eq!(shortage.failed(), u64::MAX);
+        shortage.remember(100, HOUR);
+        shortage.remember(300, HOUR);
+        assert_eq!(shortage.failed(), 100, "the least of them");
+        free.store(5 + FREED - 1, Ordering::Relaxed);
+        assert_eq!(shortage.failed(), 100);
+        free.store(5 + FREED, Ordering::Relaxed);
+        assert_eq!(shortage.failed(), u64::MAX);
+        shortage.remember(300, Duration::ZERO);
+        assert_eq!(shortage.failed(), u64::MAX);
+        let mut shortage = Shortage::default();
+        shortage.remember(100, HOUR);
+        assert_eq!(shortage.failed(), u64::MAX, "it is not known how much is free");
+    }
+
+    #[test]
+    fn how_much_is_free_is_asked_of_the_disk() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let shortage = Shortage::on_disk_of(folder.path().to_owned());
+        let free = shortage.free.expect("it is asked");
+        assert!(free().is_some_and(|free| free > 0));
+        drop(folder);
+        assert_eq!(free(), None);
+    }
+}
