@@ -5,6 +5,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::transaction::Appending;
 use super::{Event, Origin, Refused};
 use crate::path::Path;
+#[cfg(feature = "daemon")]
+use crate::shelf::Pin;
 use crate::time::Reading;
 use crate::types::{Digest, DiskFull, Payload};
 
@@ -87,6 +89,18 @@ impl<P: Clone> Origin<P> {
     /// Whether a body is in the store, so that a transaction may name it without bringing it.
     pub fn has_body(&self, digest: &Digest) -> bool {
         self.shelf.is_stored(digest)
+    }
+
+    /// Keeps a body for somebody who looks at it; none if it is not there.
+    #[cfg(feature = "daemon")]
+    pub(crate) fn pin(&mut self, digest: &Digest) -> Option<Pin> {
+        self.shelf.pin(digest)
+    }
+
+    /// Nobody looks at it by that any more.
+    #[cfg(feature = "daemon")]
+    pub(crate) fn unpin(&mut self, pin: Pin) {
+        self.shelf.unpin(pin);
     }
 
     /// The store has deleted a body.

@@ -10,8 +10,9 @@ use super::core::Link;
 use crate::daemon::link::Outgoing;
 use crate::daemon::{LinkError, look};
 use crate::message::{BodyHeader, Channel, Frame};
+use crate::shelf::Pin;
 use crate::store::{Library, StoreError};
-use crate::types::{Content, Digest};
+use crate::types::Content;
 use crate::wire::{BodyPart, PIECE};
 
 /// Sends what a channel of bodies is for, as fast as it is taken: the background connection takes as
@@ -80,7 +81,7 @@ impl Sending<'_> {
         }
         let library = &self.shared.library;
         let Some(outline) = self.shared.outlines.of(library, content, None).await? else {
-            self.is_missing(&digest);
+            look_again(self.shared, content).await?;
             return Ok(false);
         };
         for part in outline.parts() {
@@ -94,7 +95,7 @@ impl Sending<'_> {
             let piece = self.look(content, move |library| library.piece(&digest, size, number));
             let Some(bytes) = piece.await? else { return Ok(false) };
             if !outline.has(number, &bytes) {
-                self.is_missing(&digest);
+                look_again(self.shared, content).await?;
                 return Ok(false);
             }
             self.put(to, BodyPart::Piece { number, bytes: bytes.to_vec() })?;
@@ -107,7 +108,7 @@ impl Sending<'_> {
         self.shared.with(|core, _| core.machine.is_wanted(&self.frame.message))
     }
 
-    /// Asks the store. What it does not have is lost.
+    /// Asks the store. What it does not have may be lost.
     async fn look<T: Send + 'static>(
         &self,
         content: &Content,
@@ -115,13 +116,9 @@ impl Sending<'_> {
     ) -> Result<Option<T>, LinkError> {
         let found = look(&self.shared.library, None, ask).await?;
         if found.is_none() {
-            self.is_missing(&content.digest);
+            look_again(self.shared, content).await?;
         }
         Ok(found)
-    }
-
-    fn is_missing(&self, digest: &Digest) {
-        self.shared.with(|core, now| core.machine.handle_missing(now, digest));
     }
 
     fn put(
@@ -137,4 +134,29 @@ impl Sending<'_> {
         self.link.sent[self.number].fetch_add(sent, Ordering::Relaxed);
         Ok(())
     }
+}
+
+/// A body that cannot go.
+struct Pinned<'a> {
+    shared: &'a Shared,
+    pin: Pin,
+}
+
+impl Drop for Pinned<'_> {
+    fn drop(&mut self) {
+        self.shared.try_with(|core, _| core.machine.unpin(self.pin));
+    }
+}
+
+/// A body was not found, or is not what it should be. It is lost only if it is still so when it cannot go: it
+/// may have been dropped before it was looked for, and stored anew since.
+pub(super) async fn look_again(shared: &Shared, content: &Content) -> Result<(), StoreError> {
+    let Content { digest, size, .. } = *content;
+    let Some(pin) = shared.with(|core, _| core.machine.pin(&digest)) else { return Ok(()) };
+    let _pinned = Pinned { shared, pin };
+    let found = look(&shared.library, None, move |library| library.outline(&digest, size)).await?;
+    if found.is_none() {
+        shared.with(|core, now| core.machine.handle_missing(now, &digest));
+    }
+    Ok(())
 }

@@ -495,3 +495,28 @@ async fn who_never_acknowledges_costs_the_origin_nothing_and_holds_up_nobody() {
     honest.stop().await.unwrap();
     site.daemon.stop().await.unwrap();
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_body_is_lost_only_if_it_is_not_there_when_it_cannot_go() {
+    let site = Site::new().await;
+    let origin = site.daemon.handle();
+    write(&origin, &[("small", 100), ("large", 200_000)]).await;
+    let lost = || origin.0.with(|core, _| core.machine.lost().count());
+    let content = |name: &str| {
+        let name = Path::new(name).unwrap();
+        origin.0.with(|core, _| core.machine.image().objects[&name].content)
+    };
+    // Somebody has not found them: they were dropped just then, and stored anew.
+    for name in ["small", "large"] {
+        bodies::look_again(&origin.0, &content(name)).await.unwrap();
+        assert_eq!(lost(), 0, "{name}");
+    }
+    std::fs::remove_dir_all(site.folder.path().join("origin/bodies")).unwrap();
+    bodies::look_again(&origin.0, &content("small")).await.unwrap();
+    assert_eq!(lost(), 0, "it lies in the database");
+    bodies::look_again(&origin.0, &content("large")).await.unwrap();
+    assert_eq!(lost(), 1);
+    // What is lost, or not there any more, is not looked for.
+    bodies::look_again(&origin.0, &content("large")).await.unwrap();
+    site.daemon.stop().await.unwrap();
+}
