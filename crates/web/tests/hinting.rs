@@ -304,6 +304,20 @@ fn what_one_visitor_got_for_oneself_is_never_hinted() {
 }
 
 #[test]
+fn what_scripts_ask_for_is_nowhere_that_anybody_goes() {
+    let site = site();
+    for visitor in 1..25 {
+        site.visit(visitor, "/a");
+        for _ in 0..3 {
+            site.visit_with(visitor, "/news", "X-Requested-With: XMLHttpRequest\r\n");
+        }
+        site.visit(visitor, "/b");
+    }
+    assert_eq!(site.list(99, "/a", &[]), ["/b"]);
+    assert_eq!(site.ask(98, "/news", &[], false)["wait"], Value::Null);
+}
+
+#[test]
 fn what_varies_on_cookies_is_hinted_to_who_has_none() {
     let site = site();
     site.go(1..25, &["/a", "/varies"]);

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use http::header::{CACHE_CONTROL, CONTENT_ENCODING, CONTENT_TYPE, SET_COOKIE};
 use http::{HeaderMap, HeaderValue, Method, StatusCode, request, response};
+use lull_speculate::observe::Kind as UrlKind;
 
 use super::desk::{self, Visited};
 use super::munged::Munged;
@@ -124,6 +125,9 @@ impl Exchange for Demand {
         let Demand { shared, request, who, .. } = &*self;
         let Some(target) = request.uri.path_and_query() else { return };
         let is_answered = request.method == Method::GET && outcome.status == 200;
+        // Scripts, and frames, ask for what nobody goes to, often by URLs that look like pages.
+        let is_nobodys =
+            UrlKind::of(target.path()) == UrlKind::Page && !munge::is_document(&request.headers);
         if let Some(time) = outcome.time_to_first_byte.filter(|_| is_answered) {
             shared.counts.demand.note(time);
         }
@@ -138,6 +142,9 @@ impl Exchange for Demand {
         let is_everybodys = !self.is_private && is_named;
         if is_answered && is_everybodys && self.is_plain && outcome.failure.is_none() {
             shared.lengths.note(target.as_str(), outcome.bytes);
+        }
+        if is_nobodys {
+            return;
         }
         let is_taken = shared.desk.visited(Visited {
             address: who.address,

@@ -3,7 +3,7 @@
 use std::time::{Duration, SystemTime};
 
 use http::HeaderMap;
-use http::header::{AGE, CACHE_CONTROL, DATE, EXPIRES, PRAGMA};
+use http::header::{AGE, CACHE_CONTROL, CONTENT_TYPE, DATE, EXPIRES, PRAGMA};
 
 use super::fields;
 
@@ -27,13 +27,16 @@ pub enum Stale {
     /// may be fresh.
     #[error("it has grown stale in a cache of the site's own")]
     Aged,
+    /// Scripts may ask for it again and again, to hear what is new.
+    #[error("it is data, and the site says not how long that may be kept")]
+    Data,
     /// Nobody knows what its headers say.
     #[error("its {0} cannot be read")]
     Unreadable(&'static str),
 }
 
 /// How long a reply may be kept from `now` on: the shortest time that it states, at most five
-/// minutes; a minute if it states none.
+/// minutes; a minute if it states none and is a page, or what pages are made of.
 ///
 /// `s-maxage` is meant for shared caches. It counts here too: who limits those, limits us.
 ///
@@ -75,7 +78,7 @@ pub fn ttl(headers: &HeaderMap, now: SystemTime) -> Result<Duration, Stale> {
         state(left.unwrap_or(Duration::ZERO));
     }
     let Some(stated) = stated else {
-        return Ok(UNSTATED_TTL);
+        return if is_of_pages(headers) { Ok(UNSTATED_TTL) } else { Err(Stale::Data) };
     };
     let age = match headers.contains_key(AGE) {
         true => fields::single(headers, AGE).and_then(seconds).ok_or(Stale::Unreadable("Age"))?,
@@ -89,6 +92,30 @@ pub fn ttl(headers: &HeaderMap, now: SystemTime) -> Result<Duration, Stale> {
         Duration::ZERO => Err(Stale::Aged),
         left => Ok(left.min(LONGEST_TTL)),
     }
+}
+
+/// Whether a reply is a page or what pages are made of, which people look at as it was a moment ago. Of
+/// anything else a page's own script may ask for news by the same URL, and would get the copy.
+fn is_of_pages(headers: &HeaderMap) -> bool {
+    // What has no type a browser looks into, and shows.
+    if !headers.contains_key(CONTENT_TYPE) {
+        return true;
+    }
+    let said = fields::single(headers, CONTENT_TYPE).unwrap_or_default();
+    let kind = said.split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
+    let of = ["image/", "font/", "application/font-", "audio/", "video/"];
+    let is = [
+        "text/html",
+        "application/xhtml+xml",
+        "text/css",
+        "text/javascript",
+        "application/javascript",
+        "application/x-javascript",
+        "application/wasm",
+        "application/pdf",
+        "text/plain",
+    ];
+    of.iter().any(|start| kind.starts_with(start)) || is.contains(&kind.as_str())
 }
 
 /// Seconds as caches write them; more than a number holds is very many (RFC 9111 §1.2.2).
@@ -120,6 +147,31 @@ mod tests {
             );
         }
         ttl(&headers, now()).map(|ttl| ttl.as_secs())
+    }
+
+    #[test]
+    fn data_is_kept_only_if_the_site_says_for_how_long() {
+        for (kind, is_kept) in [
+            ("text/html; charset=utf-8", true),
+            ("Text/HTML", true),
+            ("text/css", true),
+            ("application/javascript", true),
+            ("image/svg+xml", true),
+            ("font/woff2", true),
+            ("application/json", false),
+            ("application/xml", false),
+            ("text/event-stream", false),
+            ("application/octet-stream", false),
+            ("", false),
+        ] {
+            let mut headers = HeaderMap::new();
+            headers.insert(CONTENT_TYPE, HeaderValue::from_static(kind));
+            let expected = if is_kept { Ok(UNSTATED_TTL) } else { Err(Stale::Data) };
+            assert_eq!(ttl(&headers, now()), expected, "{kind}");
+            headers.insert(CACHE_CONTROL, HeaderValue::from_static("max-age=5"));
+            assert_eq!(ttl(&headers, now()), Ok(Duration::from_secs(5)), "{kind}");
+        }
+        assert_eq!(ttl(&HeaderMap::new(), now()), Ok(UNSTATED_TTL));
     }
 
     #[test]
