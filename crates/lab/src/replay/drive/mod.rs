@@ -6,6 +6,7 @@
 mod exchange;
 mod find;
 mod hints;
+mod monitor;
 mod sys;
 mod timers;
 
@@ -29,6 +30,7 @@ use crate::record::rounded;
 use crate::traffic::random::Random;
 use exchange::{Answer, Asked, Connection, Lane, Place, exchange};
 use find::{find, raise_limit};
+use monitor::Monitor;
 use sys::Clock;
 use timers::{Due, Timers};
 
@@ -112,19 +114,6 @@ enum Ended {
     Hints(u64),
     Fetch(u64),
     Probe { probe: Probe, sent: Instant },
-}
-
-/// A monitor of the replay's own.
-struct Monitor {
-    budget: Budget,
-    lane: Lane<Probe>,
-    probe: String,
-    probes: u64,
-    /// When the budget is looked after next, as far as that is seen to.
-    poll_at: Option<Duration>,
-    /// Budget times seconds, up to the time of the last look.
-    sum: f64,
-    looked: Duration,
 }
 
 struct Replay<'a> {
@@ -584,15 +573,6 @@ impl<'a> Replay<'a> {
                 .map(|threshold| rounded(threshold.as_secs_f64() * 1e3)),
         });
         report
-    }
-}
-
-impl Monitor {
-    /// Adds up the budget since the last look.
-    fn look(&mut self, now: Duration) {
-        let since = now.saturating_sub(self.looked);
-        self.sum += f64::from(self.budget.budget()) * since.as_secs_f64();
-        self.looked = now;
     }
 }
 
