@@ -12,7 +12,8 @@ use lull_cc::Bytes;
 use lull_speculate::budget::Parameters;
 use lull_speculate::model::Model;
 use lull_web::nps::{
-    Access, ByteCaps, LeastWorth, MonitorSettings, Nps, Save, SaveBars, ServiceWorker, Settings, site_name,
+    Access, ByteCaps, LeastWorth, MonitorSettings, Nps, Save, SaveBars, ServiceWorker, Settings,
+    site_name,
 };
 use lull_web::policy::{self, Harmless, OwnersRules, Pattern, Policy};
 use lull_web::proxy::Listen;
