@@ -71,10 +71,16 @@ pub enum LinkError {
     Store(#[from] StoreError),
 }
 
+/// Bytes that the system takes in beyond what it may send now. What is there nothing overtakes any more, and
+/// nothing of it can be broken off.
+const UNSENT: u32 = 128 * 1024;
+
 /// Sets what all connections have in common.
 pub(super) fn prepare(tcp: &TcpStream) -> io::Result<()> {
     tcp.set_nodelay(true)?;
-    SockRef::from(tcp).set_tcp_user_timeout(Some(DEAD))
+    let socket = SockRef::from(tcp);
+    socket.set_tcp_notsent_lowat(UNSENT)?;
+    socket.set_tcp_user_timeout(Some(DEAD))
 }
 
 /// What is to come soon.
