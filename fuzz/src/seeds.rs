@@ -114,8 +114,10 @@ pub fn streams() -> Vec<Vec<u8>> {
         ToOrigin::Ping { sent: LocalTime::from_nanos(-9) },
         ToOrigin::Ack(sequence),
         ToOrigin::Taken(3),
+        ToOrigin::Fetched(2),
         ToOrigin::Reads(vec![(path(), 4)]),
         ToOrigin::Demand(path()),
+        ToOrigin::Withdraw(path()),
         ToOrigin::Lacking(vec![path()]),
         ask(Ask::Branches),
         ask(Ask::Leaves(vec![1, 255])),
@@ -137,18 +139,24 @@ pub fn streams() -> Vec<Vec<u8>> {
         tree(Tree::Leaves(1, vec![(257, Digest([6; 32]))])),
         tree(Tree::Entries(257, vec![(path(), version(&small))])),
         ToReplica::Renew,
+        ToReplica::Withdrawn(path()),
     ];
-    let mut bodies = vec![
-        BodyPart::Header(header(None)),
-        BodyPart::Header(header(Some(version(&small)))),
-        BodyPart::Piece { number: 0, bytes: small.clone() },
-        BodyPart::Header(header(Some(version(&large)))),
-    ];
-    bodies.extend(Outline::of(large.chunks(PIECE)).parts());
-    let pieces = (0..).zip(large.chunks(PIECE));
-    bodies.extend(pieces.map(|(number, bytes)| BodyPart::Piece { number, bytes: bytes.to_vec() }));
-    bodies.push(BodyPart::Header(header(Some(version(&small)))));
-    bodies.push(BodyPart::Broken);
+    let begins = BodyPart::Header(header(Some(version(&small))));
+    let lane = begins.lane();
+    let whole = [begins.clone(), BodyPart::Piece { lane, number: 0, bytes: small.clone() }];
+    let mut bodies = vec![BodyPart::Header(header(None))];
+    bodies.extend(whole.clone());
+    let longer = BodyPart::Header(header(Some(version(&large))));
+    let of_longer = longer.lane();
+    bodies.push(longer);
+    bodies.extend(Outline::of(large.chunks(PIECE)).parts(of_longer));
+    for (number, bytes) in (0..).zip(large.chunks(PIECE)) {
+        // A short one passes it.
+        bodies.extend(whole.clone());
+        bodies.push(BodyPart::Piece { lane: of_longer, number, bytes: bytes.to_vec() });
+    }
+    bodies.push(begins);
+    bodies.push(BodyPart::Broken { lane });
     bodies.push(BodyPart::Header(BodyHeader { lost: true, ..header(Some(version(&large))) }));
     let preface = Preface::ours(Channel::Speculative).encode().to_vec();
     let (replica, request) = (ReplicaId(2), vec![0x30; 40]);

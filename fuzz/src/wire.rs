@@ -1,6 +1,9 @@
 //! The protocol of origin and replicas.
 
-use lull_replicate::message::{Channel, Frame, FromAuthority, ToAuthority, ToOrigin, ToReplica};
+use lull_replicate::lane::Lane;
+use lull_replicate::message::{
+    BodyHeader, Channel, Frame, FromAuthority, ToAuthority, ToOrigin, ToReplica,
+};
 use lull_replicate::wire::{
     Assembly, Attach, BodyPart, Delivery, Frames, Message, PREFACE, Preface, encode,
 };
@@ -15,12 +18,21 @@ pub fn wire(bytes: &[u8]) {
     stream::<FromAuthority>(bytes);
     let mut assembly = Assembly::default();
     for frame in stream::<BodyPart>(bytes) {
+        let lane = frame.message.lane();
+        let before: Vec<_> = others(&assembly, lane).collect();
         match assembly.handle(frame.message) {
             Err(_) => break,
-            Ok(Delivery::More) => assert!(assembly.header().is_some()),
-            Ok(Delivery::Bytes(bytes)) => assert!(!bytes.is_empty()),
-            Ok(Delivery::Complete { .. }) => assert!(assembly.header().is_none()),
+            Ok((by, delivery)) => {
+                assert_eq!(by, lane);
+                let header = assembly.header(lane);
+                match delivery {
+                    Delivery::More => assert!(header.is_some()),
+                    Delivery::Bytes(bytes) => assert!(header.is_some() && !bytes.is_empty()),
+                    Delivery::Complete { .. } => assert!(header.is_none()),
+                }
+            }
         }
+        assert!(others(&assembly, lane).eq(before), "a part is one of its own lane's body");
     }
     if let Some(first) = bytes.first_chunk::<PREFACE>()
         && let Ok(theirs) = Preface::decode(*first)
@@ -31,6 +43,12 @@ pub fn wire(bytes: &[u8]) {
             assert!((theirs.oldest..=theirs.newest).contains(&version));
         }
     }
+}
+
+/// What is under way by other lanes than this one.
+fn others(assembly: &Assembly, than: Lane) -> impl Iterator<Item = Option<BodyHeader>> {
+    let others = Lane::ALL.into_iter().filter(move |lane| *lane != than);
+    others.map(|lane| assembly.header(lane).cloned())
 }
 
 /// The frames of a stream, as far as it is one.

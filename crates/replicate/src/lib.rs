@@ -5,6 +5,7 @@
 //! |---|---|---|
 //! | [`types`], [`path`](mod@path), [`time`] | positions, versions, names, two kinds of time | §6.2 |
 //! | [`message`] | the protocol as values | §3.2, table I |
+//! | [`lane`] | which bodies that reads wait for take turns | |
 //! | [`origin`] | the one place where writes happen: log, invalidations, queue of bodies | §6.2, §6.2.3.1 |
 //! | [`replica`] | applies what comes in an order that keeps the promises, and answers reads | §6.2.1, §6.2.2 |
 //! | [`merkle`] | finds what differs between two states | |
@@ -39,6 +40,7 @@ pub mod fuse;
 pub mod http;
 #[cfg(feature = "identity")]
 pub mod identity;
+pub mod lane;
 pub mod merkle;
 pub mod message;
 pub mod origin;

@@ -21,6 +21,12 @@
 //!    │ Body (demand, speculative)     │
 //!    │◀───────────────────────────────┤
 //!
+//! nobody waits for a body any more:
+//!    │ Withdraw                       │
+//!    ├───────────────────────────────▶│
+//!    │ Withdrawn │ the body's end     │   whole if it had left, else broken off
+//!    │◀───────────────────────────────┤
+//!
 //! away longer than the log:
 //!    │ Welcome (re-sync to a root)    │
 //!    │◀───────────────────────────────┤
@@ -42,7 +48,7 @@ use crate::time::{LocalTime, WallTime};
 use crate::types::{Change, Digest, Incarnation, Position, ReplicaId, Sequence, Version};
 
 /// The version of the protocol that this code speaks.
-pub const PROTOCOL: u16 = 5;
+pub const PROTOCOL: u16 = 6;
 /// Paths in one message, at most.
 pub const MOST_PATHS: usize = 1_000;
 /// Changes in one message, at most: larger commits go in parts.
@@ -106,12 +112,15 @@ pub enum ToOrigin {
     /// How many speculative bodies of this connection are in the store so far, or were discarded, in
     /// the order in which they came.
     Taken(u64),
-    /// The same of the bodies that reads have asked for.
+    /// The same of the bodies that reads have asked for, in the order in which they ended.
     Fetched(u64),
     /// How often objects were read since the last report.
     Reads(Vec<(Path, u32)>),
-    /// A read waits for this object.
+    /// A read waits for this object. Until it was answered, once, it is not asked for again.
     Demand(Path),
+    /// No read does any more. It is answered all the same: by [`Withdrawn`](ToReplica::Withdrawn), or by the
+    /// end of a body that had begun.
+    Withdraw(Path),
     /// Objects whose bodies are missing here: said to an origin that lost its queue in a crash, and of
     /// those that found no room when they came.
     Lacking(Vec<Path>),
@@ -220,6 +229,8 @@ pub enum ToReplica {
     /// The replica's certificate is of an authority that is being replaced, or it trusts one that was:
     /// it is to get a new one.
     Renew,
+    /// The body of this object was asked for, and that was withdrawn before any of it had left.
+    Withdrawn(Path),
 }
 
 /// How invalidations go on after the handshake.

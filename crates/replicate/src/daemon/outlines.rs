@@ -8,6 +8,7 @@ use std::time::Duration;
 use tokio::sync::{Semaphore, watch};
 
 use super::look;
+use crate::lane::{Lane, Lanes};
 use crate::store::{Library, StoreError};
 use crate::types::{Content, Digest};
 use crate::wire::{Outline, PIECE};
@@ -16,7 +17,8 @@ use crate::wire::{Outline, PIECE};
 const MOST: usize = 32 << 20;
 /// What one takes beside its hashes, about.
 const EACH: usize = 256;
-/// Bodies that are read for their outlines at a time: what else is asked of the store goes on meanwhile.
+/// Bodies of a lane that are read for their outlines at a time: what else is asked of the store goes on
+/// meanwhile, and short ones do not wait for long ones.
 const AT_ONCE: usize = 4;
 
 /// None if the body is not there, or not what it should be.
@@ -29,7 +31,7 @@ pub(super) struct Outlines(Arc<Shared>);
 #[derive(Debug)]
 struct Shared {
     kept: Mutex<Kept>,
-    places: Semaphore,
+    places: [Semaphore; Lane::COUNT],
 }
 
 #[derive(Debug, Default)]
@@ -72,8 +74,8 @@ impl Kept {
 
 impl Outlines {
     pub(super) fn new() -> Self {
-        let (kept, places) = (Mutex::default(), Semaphore::new(AT_ONCE));
-        Outlines(Arc::new(Shared { kept, places }))
+        let places = Lane::ALL.map(|_| Semaphore::new(AT_ONCE));
+        Outlines(Arc::new(Shared { kept: Mutex::default(), places }))
     }
 
     /// The outline of a body. If it is not known all of the body is read: once, however many ask for it,
@@ -104,7 +106,8 @@ impl Outlines {
                     let bytes = usize::try_from(32 * pieces).unwrap_or(MOST) + EACH;
                     tokio::spawn(async move {
                         // Never closed.
-                        let place = shared.places.acquire().await;
+                        let place =
+                            shared.places[Lanes::default().of(size).index()].acquire().await;
                         let found = look(&library, patience, ask).await;
                         drop(place);
                         let mut kept = shared.kept();

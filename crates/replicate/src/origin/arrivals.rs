@@ -75,5 +75,6 @@ impl<P: Clone> Origin<P> {
             || !link.accounted
             || link.pushed.has(&change.path, at)
             || link.fetched.has(&change.path, at)
+            || link.demands.is_sending(&change.path, at)
     }
 }

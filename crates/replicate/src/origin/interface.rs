@@ -8,6 +8,7 @@ use super::bodies::HoldId;
 use super::image::Append;
 use super::strategy::Strategy;
 use super::transaction::{CaseClashes, Refused, TransactionId};
+use crate::lane::Lanes;
 use crate::message::{MOST_CHANGES, Refusal};
 use crate::path::Path;
 use crate::shelf::BodyEffect;
@@ -49,6 +50,8 @@ pub struct Config {
     pub under_way: usize,
     /// Demand reads of one replica that wait, at most; one that asks for more is disconnected.
     pub demands: usize,
+    /// By which lane a body goes to those. Only a simulation has others than the protocol.
+    pub lanes: Lanes,
     /// Counts of reads and writes are halved after this time.
     pub half_life: Duration,
     /// What is done about paths that differ only in case.
@@ -74,6 +77,7 @@ impl Default for Config {
             strategy: Strategy::default(),
             under_way: 16,
             demands: 4_096,
+            lanes: Lanes::default(),
             half_life: Duration::from_secs(3_600),
             case_clashes: CaseClashes::Allow,
             // The most that NTP slews by (RFC 5905's reference implementation: 500 ppm).
@@ -174,6 +178,10 @@ pub struct Counters {
     pub in_parts: u64,
     /// Demand reads that were answered.
     pub demands: u64,
+    /// Those that were withdrawn before that.
+    pub withdrawn: u64,
+    /// Bodies that were broken off because nobody waited for them any more.
+    pub broken_off: u64,
     /// Speculative bodies that were handed out.
     pub pushed: u64,
 }

@@ -7,6 +7,7 @@ mod arrivals;
 mod bodies;
 mod case;
 mod condition;
+mod demands;
 mod history;
 mod image;
 mod interface;
@@ -267,10 +268,8 @@ impl<P: Clone> Origin<P> {
                 self.read(now, counts);
                 true
             }
-            ToOrigin::Demand(path) => {
-                link.demands.push_back(path);
-                link.demands.len() + link.fetched.len() <= self.config.demands
-            }
+            ToOrigin::Demand(path) => self.demand(replica, path),
+            ToOrigin::Withdraw(path) => self.withdraw(replica, &path),
             ToOrigin::Lacking(paths) => {
                 self.lacking(replica, &paths);
                 true
@@ -327,7 +326,8 @@ impl<P: Clone> Origin<P> {
         peer.accounted = link.accounted;
         // What was under way may not have come there. A body is the current one when it leaves,
         // so the object waits again, whichever version it has by then.
-        for path in link.pushed.paths().chain(link.fetched.paths()) {
+        let fetched = link.fetched.paths().chain(link.demands.sending());
+        for path in link.pushed.paths().chain(fetched) {
             if let Some(ranked) = self.objects.get(path) {
                 peer.waiting.insert(ranked.place);
             }
@@ -472,6 +472,9 @@ impl<P: Clone> Origin<P> {
         let eager = self.config.strategy.is_eager();
         if let Some(start) = link.greeting.take() {
             return Some(link.frame(ToReplica::Welcome { start, eager }));
+        }
+        if let Some(path) = link.demands.next_withdrawn() {
+            return Some(link.frame(ToReplica::Withdrawn(path)));
         }
         if let Phase::Resyncing { snapshot, .. } = &link.phase {
             if snapshot.position.sequence < self.image.log_after() {

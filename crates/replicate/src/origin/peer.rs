@@ -4,10 +4,10 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use super::arrivals::UnderWay;
+use super::demands::Demands;
 use super::queue::Waiting;
 use crate::merkle::MerkleTree;
 use crate::message::{Ask, Frame, Refusal, Report, Session, Start, ToReplica, Tree};
-use crate::path::Path;
 use crate::time::{LocalTime, WallTime};
 use crate::types::{Incarnation, Position, Sequence};
 
@@ -67,12 +67,12 @@ pub(crate) struct Link {
     pub(crate) part: usize,
     pub(crate) echo: Option<LocalTime>,
     pub(crate) heartbeat_at: LocalTime,
-    pub(crate) demands: VecDeque<Path>,
+    pub(crate) demands: Demands,
     /// The last commit of which all bodies were handed out that are pushed with it, and changes of the
     /// next one that were looked at. Only of strategies that push in order.
     pub(crate) bodies: Sequence,
     pub(crate) body: usize,
-    /// Speculative bodies that were handed out, and those that reads wait for there.
+    /// Speculative bodies that were handed out, and those that reads wait for there and that were sent.
     pub(crate) pushed: UnderWay,
     pub(crate) fetched: UnderWay,
     /// It has said which bodies it lacks, if any that are not known to wait.
@@ -92,7 +92,7 @@ impl Link {
             body: 0,
             echo: None,
             heartbeat_at: now,
-            demands: VecDeque::new(),
+            demands: Demands::default(),
             pushed: UnderWay::default(),
             fetched: UnderWay::default(),
             accounted: false,

@@ -1,9 +1,9 @@
-//! Bodies for replicas: those that reads wait for, and those that are pushed, by [`Strategy`].
+//! Bodies that are pushed to replicas, by [`Strategy`].
 
 use core::time::Duration;
 
 use super::queue::Place;
-use super::{Origin, Phase, Ranked, Strategy};
+use super::{Origin, Ranked, Strategy};
 use crate::message::{BodyHeader, Frame, ToReplica};
 use crate::origin::Demand;
 use crate::path::Path;
@@ -14,31 +14,6 @@ impl<P: Clone> Origin<P> {
     /// Which bodies are pushed, and how.
     pub fn strategy(&self) -> Strategy {
         self.config.strategy
-    }
-
-    /// The next body that a read of the replica waits for (SSR §6.2, number 7 of figure 15).
-    pub fn poll_demand(&mut self, replica: ReplicaId) -> Option<Frame<BodyHeader>> {
-        let last = self.last().sequence;
-        let in_order = self.config.strategy.is_in_order();
-        let peer = self.peers.get_mut(&replica)?;
-        let link = peer.link.as_mut()?;
-        let path = link.demands.pop_front()?;
-        let session = link.session;
-        let (at, version) = if in_order && matches!(link.phase, Phase::Streaming) {
-            (link.cursor, self.image.version_at(&path, link.cursor))
-        } else {
-            (last, self.image.objects.get(&path).copied())
-        };
-        if let Some(ranked) = self.objects.get(&path) {
-            peer.waiting.remove(ranked.place);
-        }
-        // It is confirmed as well if there is no such object.
-        link.fetched.add(path.clone(), version.map_or(at, |version| version.sequence));
-        self.counters.demands += 1;
-        // Whoever reads it hears so at once, and others there need not wait behind that read.
-        let lost = version.is_some_and(|version| self.shelf.is_lost(&version.content.digest));
-        let message = BodyHeader { path, version, at, demand: true, lost };
-        Some(Frame { session, message })
     }
 
     /// The next body to be pushed. By [`Strategy::Trip`] the one that is worth most, in its current
@@ -149,13 +124,15 @@ impl<P: Clone> Origin<P> {
         Some(link.frame(ToReplica::Heartbeat { stamp, committed: link.cursor, echo: None }))
     }
 
-    /// Whether a body of which a part was sent is worth the rest. One that was overwritten is not,
-    /// unless a read waits for it: else a reader of what is written all the time would never get it.
-    /// What goes in order goes as it was.
-    pub fn is_wanted(&self, body: &BodyHeader) -> bool {
-        body.demand
-            || self.config.strategy.is_in_order()
-            || self.image.objects.get(&body.path).copied() == body.version
+    /// Whether a body of which a part was sent to a replica is worth the rest. One that was overwritten is
+    /// not, unless a read waits for it: else a reader of what is written all the time would never get it.
+    /// What goes in order goes as it was. One that reads have asked for is worth it as long as one waits.
+    pub fn is_wanted(&self, replica: ReplicaId, body: &Frame<BodyHeader>) -> bool {
+        let BodyHeader { path, version, demand, .. } = &body.message;
+        if *demand {
+            return self.is_waited_for(replica, body);
+        }
+        self.config.strategy.is_in_order() || self.image.objects.get(path) == version.as_ref()
     }
 
     /// Queues the current version of an object for every replica.
@@ -195,7 +172,7 @@ impl super::Image {
     /// The version of an object in the state at `sequence`, which the log reaches back to: what a
     /// replica to which no more was told has to be given (condition C1). Looks through what the log
     /// has after that.
-    fn version_at(&self, path: &Path, sequence: Sequence) -> Option<Version> {
+    pub(super) fn version_at(&self, path: &Path, sequence: Sequence) -> Option<Version> {
         let passed = sequence.0.saturating_sub(self.log_after().0);
         let later = self.log.iter().skip(usize::try_from(passed).unwrap_or(usize::MAX));
         let mut overwritten = later.filter_map(|entry| {

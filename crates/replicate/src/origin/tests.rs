@@ -7,6 +7,7 @@ use crate::types::{Content, DiskFull, Incarnation, Metadata, Payload};
 mod arrivals;
 mod case;
 mod conditions;
+mod demands;
 mod history;
 mod holds;
 mod lost;

@@ -175,6 +175,15 @@ impl<P: Clone> Replica<P> {
                         self.events.push_back(Event::Renew);
                         true
                     }
+                    ToReplica::Withdrawn(path) => {
+                        if self.demands.forget_withdrawn(&path) {
+                            let again = self.demands.is_awaited(&path);
+                            self.counters.awaited_again += u64::from(again);
+                            // Who has come meanwhile asks anew, or who waits for room.
+                            self.wake(now.local);
+                        }
+                        true
+                    }
                     ToReplica::Welcome { start: Start::Log, .. } | ToReplica::Refused(_) => false,
                 }
             }

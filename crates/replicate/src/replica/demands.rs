@@ -1,35 +1,74 @@
-//! Bodies that the origin was asked for, and how many bytes of them may be in memory.
+//! Bodies that the origin was asked for: how many bytes of them may be in memory, and who waits for them.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use lull_cc::Bytes;
 
+use crate::lane::{Lane, Lanes};
 use crate::path::Path;
+use crate::time::LocalTime;
 use crate::types::Sequence;
+
+/// ```text
+///         asked for               linger over            its end, none of it
+///   ────────────────▶ Asked ───────────────▶ Withdrawn ────────────────────▶
+///                       │ the answer             │ the answer
+///                       ▼                        ▼
+///                    Answered ◀──────────────────┘
+///                       │ applied
+///                       ▼
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+enum Phase {
+    /// Its answer is to come; and no read has waited for that since then, if none does.
+    Asked(Option<LocalTime>),
+    /// The same, and the origin was told that nobody waits.
+    Withdrawn,
+    /// The answer is here, and is of use when this commit is applied.
+    Answered(Sequence),
+}
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct Demand {
-    /// Zero until the answer comes, then the commit that has to be applied to make use of it.
-    at: Sequence,
+    phase: Phase,
     /// Of the body.
     size: Bytes,
+}
+
+/// What was asked for by a lane.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+struct Used {
+    bodies: u64,
+    bytes: u64,
 }
 
 /// By object. The bytes are counted as it changes: it is looked at for each read that waits.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(super) struct Demands {
+    lanes: Lanes,
     all: BTreeMap<Path, Demand>,
-    bytes: u64,
+    used: [Used; Lane::COUNT],
+    /// How many reads wait for an object, asked for or not.
+    readers: BTreeMap<Path, usize>,
+    /// What was asked for and no read waits for, by since when.
+    left: BTreeSet<(LocalTime, Path)>,
 }
 
 impl Demands {
+    pub(super) fn new(lanes: Lanes) -> Self {
+        Demands { lanes, ..Demands::default() }
+    }
+
     pub(super) fn len(&self) -> usize {
         self.all.len()
     }
 
-    /// Whether the bytes of one more body are within the limit. One body is, however large it is.
+    /// Whether the bytes of one more body are within the share that its lane has of the limit. One body is,
+    /// however large it is. So neither do long ones leave short ones no room, nor the other way round.
     pub(super) fn has_room(&self, size: Bytes, limit: Bytes) -> bool {
-        self.all.is_empty() || self.bytes.saturating_add(size.0) <= limit.0
+        let used = &self.used[self.lanes.of(size).index()];
+        let share = limit.0 / Lane::COUNT as u64;
+        used.bodies == 0 || used.bytes.saturating_add(size.0) <= share
     }
 
     /// Whether an object was asked for and the state at `position` does not have the answer yet.
@@ -37,45 +76,220 @@ impl Demands {
         self.all.get(path).is_some_and(|one| one.is_open(position))
     }
 
+    /// A read waits for an object.
+    pub(super) fn join(&mut self, path: &Path) {
+        *self.readers.entry(path.clone()).or_default() += 1;
+        self.set_left(path, None);
+    }
+
+    /// One that did does not any more.
+    pub(super) fn leave(&mut self, now: LocalTime, path: &Path) {
+        let Some(readers) = self.readers.get_mut(path) else { return };
+        *readers -= 1;
+        if *readers == 0 {
+            self.readers.remove(path);
+            self.set_left(path, Some(now));
+        }
+    }
+
+    /// Of what is still to be answered: since when nobody waits for it.
+    fn set_left(&mut self, path: &Path, since: Option<LocalTime>) {
+        let Some(Demand { phase: Phase::Asked(left), .. }) = self.all.get_mut(path) else { return };
+        if let Some(before) = core::mem::replace(left, since) {
+            self.left.remove(&(before, path.clone()));
+        }
+        self.left.extend(since.map(|since| (since, path.clone())));
+    }
+
+    /// Since when nobody has waited for something, at the earliest.
+    pub(super) fn first_left(&self) -> Option<LocalTime> {
+        self.left.first().map(|(since, _)| *since)
+    }
+
+    /// Something that nobody has waited for since `until` or longer: from now on its end is to come soon.
+    pub(super) fn withdraw(&mut self, until: LocalTime) -> Option<Path> {
+        self.first_left().filter(|since| *since <= until)?;
+        let (_, path) = self.left.pop_first()?;
+        if let Some(demand) = self.all.get_mut(&path) {
+            demand.phase = Phase::Withdrawn;
+        }
+        Some(path)
+    }
+
     /// An object is asked for.
-    pub(super) fn ask(&mut self, path: Path, size: Bytes) {
-        self.set(path, Demand { at: Sequence::ZERO, size });
+    pub(super) fn ask(&mut self, now: LocalTime, path: Path, size: Bytes) {
+        self.set(path.clone(), Demand { phase: Phase::Asked(None), size });
+        if !self.readers.contains_key(&path) {
+            self.set_left(&path, Some(now));
+        }
     }
 
     /// The answer is here, and counts when the commit `at` is applied.
     pub(super) fn answer(&mut self, path: Path, at: Sequence, size: Bytes) {
-        self.set(path, Demand { at, size });
+        self.set(path, Demand { phase: Phase::Answered(at), size });
     }
 
     fn set(&mut self, path: Path, demand: Demand) {
-        let before = self.all.insert(path, demand);
-        self.bytes -= before.map_or(0, |before| before.size.0);
-        self.bytes += demand.size.0;
+        self.remove(&path);
+        let used = &mut self.used[self.lanes.of(demand.size).index()];
+        used.bodies += 1;
+        used.bytes += demand.size.0;
+        self.all.insert(path, demand);
     }
 
-    pub(super) fn remove(&mut self, path: &Path) {
-        let before = self.all.remove(path);
-        self.bytes -= before.map_or(0, |before| before.size.0);
+    /// Forgets an object; whether it was withdrawn, and its end was still to come.
+    pub(super) fn remove(&mut self, path: &Path) -> bool {
+        self.set_left(path, None);
+        let Some(before) = self.all.remove(path) else { return false };
+        let used = &mut self.used[self.lanes.of(before.size).index()];
+        used.bodies -= 1;
+        used.bytes -= before.size.0;
+        before.phase == Phase::Withdrawn
     }
 
+    /// The origin has nothing to send for an object: it was told in time that nobody waits for it. Whether it was.
+    pub(super) fn forget_withdrawn(&mut self, path: &Path) -> bool {
+        let is_withdrawn = self.all.get(path).is_some_and(|one| one.phase == Phase::Withdrawn);
+        is_withdrawn && self.remove(path)
+    }
+
+    /// Whether a read waits for an object.
+    pub(super) fn is_awaited(&self, path: &Path) -> bool {
+        self.readers.contains_key(path)
+    }
+
+    /// Nothing that was asked for comes any more.
     pub(super) fn clear(&mut self) {
-        *self = Demands::default();
+        let readers = core::mem::take(&mut self.readers);
+        *self = Demands { readers, ..Demands::new(self.lanes) };
     }
 
     /// The state is the one at `position` now.
     pub(super) fn close(&mut self, position: Sequence) {
-        self.all.retain(|_, one| one.is_open(position));
-        self.bytes = self.all.values().map(|one| one.size.0).sum();
+        let closed = self.all.iter().filter(|(_, one)| !one.is_open(position));
+        let closed: Vec<Path> = closed.map(|(path, _)| path.clone()).collect();
+        for path in closed {
+            self.remove(&path);
+        }
     }
 
-    /// The objects, with the commits that their answers count from.
-    pub(super) fn iter(&self) -> impl Iterator<Item = (&Path, Sequence)> {
-        self.all.iter().map(|(path, one)| (path, one.at))
+    /// The objects whose answers are here, with the commits that these count from.
+    pub(super) fn answered(&self) -> impl Iterator<Item = (&Path, Sequence)> {
+        self.all.iter().filter_map(|(path, one)| match one.phase {
+            Phase::Answered(at) => Some((path, at)),
+            Phase::Asked(_) | Phase::Withdrawn => None,
+        })
+    }
+
+    /// The objects whose answers are to come.
+    pub(super) fn unanswered(&self) -> impl Iterator<Item = &Path> {
+        let waits = |one: &Demand| !matches!(one.phase, Phase::Answered(_));
+        self.all.iter().filter(move |(_, one)| waits(one)).map(|(path, _)| path)
     }
 }
 
 impl Demand {
     fn is_open(self, position: Sequence) -> bool {
-        self.at == Sequence::ZERO || self.at > position
+        match self.phase {
+            Phase::Asked(_) | Phase::Withdrawn => true,
+            Phase::Answered(at) => at > position,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::collection::vec;
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[derive(Clone, Copy, Debug)]
+    enum Step {
+        Join(usize),
+        Leave(usize),
+        Ask(usize, u64),
+        Answer(usize, u64),
+        Remove(usize),
+        Forget(usize),
+        Withdraw(i64),
+        Close(u64),
+        Clear,
+    }
+
+    const NAMES: [&str; 5] = ["a", "b", "c", "d", "e"];
+
+    fn step() -> impl Strategy<Value = Step> {
+        let at = || 0..NAMES.len();
+        prop_oneof![
+            at().prop_map(Step::Join),
+            at().prop_map(Step::Leave),
+            (at(), 0..2_000_u64).prop_map(|(at, size)| Step::Ask(at, size)),
+            (at(), 1..5_u64).prop_map(|(at, sequence)| Step::Answer(at, sequence)),
+            at().prop_map(Step::Remove),
+            at().prop_map(Step::Forget),
+            (0..10_i64).prop_map(Step::Withdraw),
+            (0..5_u64).prop_map(Step::Close),
+            Just(Step::Clear),
+        ]
+    }
+
+    proptest! {
+        #[test]
+        fn what_nobody_waits_for_is_known_and_so_are_the_bytes(steps in vec(step(), 0..80)) {
+            let lanes = Lanes::of_pieces(Bytes(10));
+            let mut demands = Demands::new(lanes);
+            let mut readers = [0; NAMES.len()];
+            for (now, step) in (0_i64..).zip(steps) {
+                let path = |at: usize| Path::new(NAMES[at]).expect("a path");
+                let now = LocalTime::from_nanos(now);
+                match step {
+                    Step::Join(at) => {
+                        readers[at] += 1;
+                        demands.join(&path(at));
+                    }
+                    Step::Leave(at) => {
+                        readers[at] = i32::max(readers[at] - 1, 0);
+                        demands.leave(now, &path(at));
+                    }
+                    Step::Ask(at, size) => demands.ask(now, path(at), Bytes(size)),
+                    Step::Answer(at, sequence) => {
+                        demands.answer(path(at), Sequence(sequence), Bytes(sequence));
+                    }
+                    Step::Remove(at) => {
+                        demands.remove(&path(at));
+                    }
+                    Step::Forget(at) => {
+                        demands.forget_withdrawn(&path(at));
+                    }
+                    Step::Withdraw(before) => {
+                        let until = LocalTime::from_nanos(now.as_nanos() - before);
+                        while let Some(path) = demands.withdraw(until) {
+                            prop_assert!(!demands.is_awaited(&path));
+                            prop_assert!(demands.is_open(&path, Sequence(u64::MAX)));
+                        }
+                        prop_assert!(demands.first_left().is_none_or(|left| left > until));
+                    }
+                    Step::Close(sequence) => demands.close(Sequence(sequence)),
+                    Step::Clear => demands.clear(),
+                }
+                let mut used = [Used::default(); Lane::COUNT];
+                let mut left = BTreeSet::new();
+                for (path, one) in &demands.all {
+                    let used = &mut used[lanes.of(one.size).index()];
+                    used.bodies += 1;
+                    used.bytes += one.size.0;
+                    if let Phase::Asked(since) = one.phase {
+                        prop_assert_eq!(since.is_none(), demands.is_awaited(path));
+                        left.extend(since.map(|since| (since, path.clone())));
+                    }
+                }
+                prop_assert_eq!((used, &left), (demands.used, &demands.left));
+                for (name, readers) in NAMES.iter().zip(readers) {
+                    let path = Path::new(name).expect("a path");
+                    prop_assert_eq!(demands.is_awaited(&path), readers > 0);
+                }
+            }
+        }
     }
 }

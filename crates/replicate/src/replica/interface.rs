@@ -6,6 +6,7 @@ use std::sync::Arc;
 use lull_cc::Bytes;
 
 use super::{Order, Skew, Staleness, Step};
+use crate::lane::Lanes;
 use crate::message::Refusal;
 use crate::path::Path;
 use crate::shelf::BodyEffect;
@@ -42,9 +43,14 @@ pub struct Config {
     pub retry: Duration,
     /// Demand reads under way at a time.
     pub demands: usize,
-    /// Bytes of their bodies, which may be in memory until the disk has them. One is fetched however
-    /// large it is.
+    /// Bytes of their bodies, which may be in memory until the disk has them: a share of this for each lane, of
+    /// which one body is fetched however large it is.
     pub demand_bytes: Bytes,
+    /// By which lane a body comes. Only a simulation has others than the protocol.
+    pub lanes: Lanes,
+    /// For so long a body that was asked for is still wanted when nobody waits for it any more: who has given
+    /// up may ask again.
+    pub linger: Duration,
     /// Time between reports to the origin of how this replica is; none: no reports.
     pub report: Option<Duration>,
 }
@@ -69,6 +75,8 @@ impl Default for Config {
             retry: Duration::from_secs(1),
             demands: 1_024,
             demand_bytes: Bytes(64 << 20),
+            lanes: Lanes::default(),
+            linger: Duration::from_secs(10),
             report: Some(Duration::from_secs(2)),
         }
     }
@@ -153,6 +161,12 @@ pub struct Counters {
     pub uncertified: u64,
     /// Demand reads that were sent.
     pub demands: u64,
+    /// Those that were withdrawn, because nobody waited any more.
+    pub withdrawn: u64,
+    /// Bodies that came all the same.
+    pub withdrawn_late: u64,
+    /// Objects that reads had come for again before the end of what was withdrawn.
+    pub awaited_again: u64,
     /// Reads that waited because the lease had run out.
     pub blocked_stale: u64,
     /// Reads that waited because there was none yet.

@@ -44,8 +44,7 @@ impl<P: Clone> Replica<P> {
 
     /// What was asked for and does not come any more, because its connection is gone.
     pub(super) fn turn_away_demands(&mut self) {
-        let open = self.demands.iter().filter(|(_, at)| *at == Sequence::ZERO);
-        let open: Vec<Path> = open.map(|(path, _)| path.clone()).collect();
+        let open: Vec<Path> = self.demands.unanswered().cloned().collect();
         for path in open {
             if let Some(object) = self.image.objects.get(&path) {
                 let sequence = object.version.sequence;

@@ -27,6 +27,7 @@ use std::sync::Arc;
 use lull_cc::Bytes;
 
 use crate::faults::Faults;
+use crate::lane::Lane;
 use crate::message::{Frame, Refusal, Report, Session, Stock, ToOrigin};
 use crate::path::Path;
 use crate::shelf::Shelf;
@@ -173,8 +174,8 @@ pub struct Replica<P> {
     unmasked: Option<LocalTime>,
     /// Bodies that were asked for.
     demands: Demands,
-    /// A read that waits needs one that there is no room for: those behind it ask for none either.
-    held_back: bool,
+    /// A read that waits needs one that its lane has no room for: those behind it ask for none of that either.
+    held_back: [bool; Lane::COUNT],
     /// Objects that the origin had no body for, and until when it is not asked again.
     unanswered: BTreeMap<Path, LocalTime>,
     /// Of these, those that it has lost, and in which version.
@@ -249,8 +250,8 @@ impl<P: Clone> Replica<P> {
             full_until: None,
             waiting: VecDeque::new(),
             unmasked: None,
-            demands: Demands::default(),
-            held_back: false,
+            demands: Demands::new(config.lanes),
+            held_back: Default::default(),
             unanswered: BTreeMap::new(),
             lost: BTreeMap::new(),
             turned_away: BTreeMap::new(),
@@ -403,6 +404,7 @@ impl<P: Clone> Replica<P> {
             self.retry_at = None;
         }
         self.unanswered.retain(|_, until| *until > now.local);
+        self.withdraw(now.local);
         self.ask_again(now.local);
         self.look_through();
         self.advance(now.local);
@@ -419,9 +421,10 @@ impl<P: Clone> Replica<P> {
         let deadline = deadline.map(|at| self.retry_at.map_or(at, |retry| at.max(retry)));
         let grace = self.grace.front().map(|(until, _)| *until);
         let again = self.unanswered.values().min().copied();
+        let left = self.demands.first_left().map(|since| since.plus(self.config.linger));
         let history = self.history.until();
-        let all =
-            [self.link_timeout(), deadline, grace, history, self.retry_at, self.full_until, again];
+        let link = self.link_timeout();
+        let all = [link, deadline, grace, history, self.retry_at, self.full_until, again, left];
         all.into_iter().flatten().min()
     }
 

@@ -52,6 +52,16 @@ pub struct Request {
     pub after: Sequence,
 }
 
+impl Request {
+    /// The object whose body it may have to wait for.
+    fn object(&self) -> Option<&Path> {
+        match &self.what {
+            What::Object(path) | What::Version(path, _) => Some(path),
+            What::Entry(_) | What::Root | What::Names(_) | What::Folder(_) => None,
+        }
+    }
+}
+
 /// What a read gets.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Outcome {
@@ -164,6 +174,9 @@ impl<P: Clone> Replica<P> {
                     Why::Invalid => &mut counters.blocked_invalid,
                     Why::Order => &mut counters.blocked_order,
                 } += 1;
+                if let Some(path) = request.object() {
+                    self.demands.join(path);
+                }
                 self.waiting.push_back(Waiting { id, request, why });
                 self.cannot_mask(now.local, why);
                 Some(why)
@@ -173,8 +186,28 @@ impl<P: Clone> Replica<P> {
 
     /// Nobody waits for the read any more.
     pub fn cancel_read(&mut self, now: Reading, id: ReadId) {
-        self.waiting.retain(|waiting| waiting.id != id);
+        if let Some(at) = self.waiting.iter().position(|waiting| waiting.id == id) {
+            self.end_wait(now.local, at);
+        }
         self.wake(now.local);
+        self.withdraw(now.local);
+    }
+
+    /// Takes out a read that has waited.
+    fn end_wait(&mut self, now: LocalTime, at: usize) -> Option<Waiting> {
+        let waiting = self.waiting.remove(at)?;
+        if let Some(path) = waiting.request.object() {
+            self.demands.leave(now, path);
+        }
+        Some(waiting)
+    }
+
+    /// Tells the origin what nobody has waited for since a while: what of it has not left yet need not come.
+    pub(super) fn withdraw(&mut self, now: LocalTime) {
+        while let Some(path) = self.demands.withdraw(now.minus(self.config.linger)) {
+            self.counters.withdrawn += 1;
+            self.outbox.push_back(ToOrigin::Withdraw(path));
+        }
     }
 
     /// Why a read waits, if it does.
@@ -185,13 +218,13 @@ impl<P: Clone> Replica<P> {
     /// Answers the reads that can be answered now.
     pub(super) fn wake(&mut self, now: LocalTime) {
         let mut at = 0;
-        self.held_back = false;
+        self.held_back = Default::default();
         self.awaited.clear();
         while let Some(waiting) = self.waiting.get(at) {
             let request = waiting.request.clone();
             match self.attempt(now, &request) {
                 Ok(outcome) => {
-                    if let Some(Waiting { id, request, .. }) = self.waiting.remove(at) {
+                    if let Some(Waiting { id, request, .. }) = self.end_wait(now, at) {
                         self.answer(now, id, request, outcome);
                     }
                 }
@@ -306,7 +339,7 @@ impl<P: Clone> Replica<P> {
         // Each read that waits comes here whenever anything happens: what is cheap comes first.
         let disk = self.retry_at.is_some_and(|at| now < at);
         let many = self.demands.len() + self.unanswered.len() >= self.config.demands;
-        if !self.is_connected() || disk || many || self.held_back {
+        if !self.is_connected() || disk || many {
             return;
         }
         if self.demands.is_open(path, self.position()) {
@@ -320,12 +353,13 @@ impl<P: Clone> Replica<P> {
             return;
         }
         let size = version.map_or(Bytes(0), |version| version.content.size);
-        if !self.demands.has_room(size, self.config.demand_bytes) {
-            // Else small ones would take its room for ever.
-            self.held_back = true;
+        let held_back = &mut self.held_back[self.config.lanes.of(size).index()];
+        if *held_back || !self.demands.has_room(size, self.config.demand_bytes) {
+            // Else smaller ones of its lane would take its room for ever.
+            *held_back = true;
             return;
         }
-        self.demands.ask(path.clone(), size);
+        self.demands.ask(now, path.clone(), size);
         self.counters.demands += 1;
         self.outbox.push_back(ToOrigin::Demand(path.clone()));
     }

@@ -79,12 +79,13 @@ impl<P: Clone> Replica<P> {
         }
         let BodyHeader { path, version, at, demand, lost } = frame.message;
         let digest = version.map(|version| version.content.digest);
-        if demand {
-            self.demands.remove(&path);
-            self.fetched.add(digest);
-        } else {
-            self.pushed.add(digest);
+        let withdrawn = demand && self.demands.remove(&path);
+        if withdrawn {
+            self.counters.awaited_again += u64::from(self.demands.is_awaited(&path));
+            self.counters.withdrawn_late += u64::from(matches!(payload, Ok(Some(_))));
         }
+        let channel = if demand { &mut self.fetched } else { &mut self.pushed };
+        channel.add(digest);
         let committed = self.position();
         if payload.is_err() {
             self.disk_full(now.local);
@@ -129,8 +130,9 @@ impl<P: Clone> Replica<P> {
                 self.demands.answer(path, at, Bytes(0));
             }
             _ => {
-                self.counters.corrupt += u64::from(!lost);
-                if demand {
+                // Who waits for what was withdrawn asks for it again, at once.
+                self.counters.corrupt += u64::from(!lost && !withdrawn);
+                if demand && !withdrawn {
                     // Not to be asked each round trip.
                     self.unanswered.insert(path.clone(), now.local.plus(self.config.retry));
                 }
@@ -156,7 +158,7 @@ impl<P: Clone> Replica<P> {
 
     /// A demand body that is in the store has everything before it applied (rule 2.3).
     pub(super) fn force_for_stored(&mut self) {
-        for (path, at) in self.demands.iter() {
+        for (path, at) in self.demands.answered() {
             let early = self.early.get(&(at, path.clone()));
             if early.is_some_and(|early| self.shelf.is_stored(&early.version.content.digest)) {
                 self.force = self.force.max(at);

@@ -2,6 +2,7 @@ mod lacking;
 mod reads;
 mod room;
 mod states;
+mod withdrawn;
 
 use super::*;
 use crate::BodyEffect;

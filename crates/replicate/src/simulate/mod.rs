@@ -16,6 +16,7 @@ mod pool;
 mod pump;
 mod situations;
 mod trouble;
+mod turns;
 mod world;
 
 use crate::Fault;

@@ -3,6 +3,7 @@
 use lull_sim::random::Random;
 
 use super::clock::True;
+use super::turns::Turns;
 use crate::types::Incarnation;
 
 /// A way that messages take, in order.
@@ -38,6 +39,10 @@ pub(super) struct Link {
     last: [True; 4],
     /// The background connection is busy until then.
     pub(super) busy_until: True,
+    /// What reads wait for, on its way.
+    pub(super) demanded: Turns,
+    /// How many times as long that takes as in the background.
+    pub(super) narrow: u64,
 }
 
 impl Link {
@@ -55,6 +60,8 @@ impl Link {
             at_origin_before: Vec::new(),
             last: [0; 4],
             busy_until: 0,
+            demanded: Turns::default(),
+            narrow: if random.below(3) == 0 { 4 } else { 1 },
         }
     }
 
@@ -67,7 +74,7 @@ impl Link {
         at
     }
 
-    /// How long a body of `bytes` keeps the background connection busy: 8 to 80 Mbit/s are left.
+    /// How long `bytes` of bodies keep a connection busy: 8 to 80 Mbit/s are left.
     pub(super) fn service(&self, bytes: u64, random: &mut Random) -> True {
         bytes * (100 + random.below(900))
     }

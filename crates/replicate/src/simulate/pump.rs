@@ -6,6 +6,7 @@ use lull_sim::random::Random;
 
 use super::disk::{Body, Operation};
 use super::network::Way;
+use super::turns::Sending;
 use super::world::{Event, MS, World};
 use super::{Situation, Situations};
 use crate::origin::Refused;
@@ -95,12 +96,35 @@ impl World {
                 let slot = self.to_replica.insert(frame);
                 new.push((arrival, Event::ToReplica { replica: at, connection, slot }));
             }
-            while let Some(frame) = machine.poll_demand(id) {
-                let digest = frame.message.version.map(|version| version.content.digest);
-                let payload = digest.and_then(|digest| origin.disk.body(&digest).cloned());
-                missing.extend(digest.filter(|_| payload.is_none()));
+            // What reads wait for goes by lanes that take turns, a piece at a time.
+            let lanes = origin.config.lanes;
+            loop {
+                let mut ended = link.demanded.unwanted(|frame| machine.is_wanted(id, frame));
+                let is_wanted = ended.is_none();
+                let mut leaves = self.now;
+                if is_wanted {
+                    while let Some(frame) = machine.poll_demand_in_turn(id) {
+                        let digest = frame.message.version.map(|version| version.content.digest);
+                        let payload = digest.and_then(|digest| origin.disk.body(&digest).cloned());
+                        missing.extend(digest.filter(|_| payload.is_none()));
+                        link.demanded.add(lanes, frame, payload);
+                    }
+                    if link.demanded.busy_until > self.now {
+                        break;
+                    }
+                    let Some((bytes, whole, passes)) = link.demanded.send(lanes) else { break };
+                    leaves += link.narrow * link.service(bytes, &mut self.more_random);
+                    link.demanded.busy_until = leaves;
+                    new.push((leaves, Event::Free));
+                    self.situations.count(Situation::Overtook, u64::from(passes));
+                    ended = whole;
+                }
+                let Some(Sending { frame, payload, .. }) = ended else { continue };
+                let payload = payload.filter(|_| is_wanted);
+                let is_body = frame.message.version.is_some() && !frame.message.lost;
+                machine.handle_demand_sent(id, &frame, payload.is_some() || is_wanted && !is_body);
                 let payload = damaged(payload, &mut self.more_random, &mut self.situations);
-                let arrival = link.arrival(self.now, Way::Demand, random);
+                let arrival = link.arrival(leaves, Way::Demand, random);
                 let slot = self.bodies.insert((frame, payload));
                 new.push((arrival, Event::Body { replica: at, connection, slot }));
             }

@@ -77,6 +77,18 @@ situations! {
     Passed,
     /// A read was cancelled while it waited.
     Cancelled,
+    /// What a read had waited for was withdrawn.
+    Withdrawn,
+    /// Before any of it had left.
+    WithdrawnUnsent,
+    /// A part of it had left, and it was broken off.
+    WithdrawnBroken,
+    /// All of it had left.
+    WithdrawnLate,
+    /// A read came for it, before that was known.
+    AwaitedAgain,
+    /// A short body passed a long one of which a part had left.
+    Overtook,
     /// A session that had changed replicas waited for the newer state.
     TokenWaited,
     /// A read was answered only because the replica knew that it was cut.
@@ -184,6 +196,8 @@ impl Situations {
     pub(super) fn of_origin(&mut self, counters: &origin::Counters) {
         self.count(Situation::Absorbed, counters.absorbed);
         self.count(Situation::Pushed, counters.pushed);
+        self.count(Situation::WithdrawnUnsent, counters.withdrawn);
+        self.count(Situation::WithdrawnBroken, counters.broken_off);
         self.count(Situation::InParts, counters.in_parts);
         self.count(Situation::ResyncAgain, counters.resyncs_again);
         self.count(Situation::StaleFrame, counters.stale_frames);
@@ -211,6 +225,9 @@ impl Situations {
             (Situation::BlockedByBody, counters.blocked_invalid),
             (Situation::BlockedByOrder, counters.blocked_order),
             (Situation::Passed, counters.passed),
+            (Situation::Withdrawn, counters.withdrawn),
+            (Situation::WithdrawnLate, counters.withdrawn_late),
+            (Situation::AwaitedAgain, counters.awaited_again),
             (Situation::TokenWaited, counters.blocked_behind),
             (Situation::Masked, counters.masked),
             (Situation::OverdueOnReconnect, counters.overdue),

@@ -3,6 +3,7 @@
 use lull_cc::Bytes;
 
 use super::Situation;
+use super::turns::Turns;
 use super::world::{Event, MS, Mend, World};
 use crate::Fault;
 use crate::message::{Refusal, Stock};
@@ -163,6 +164,7 @@ impl World {
             let link = &mut self.replicas[replica].link;
             link.at_origin = None;
             link.at_origin_before.clear();
+            link.demanded = Turns::default();
             if let Some(connection) = link.at_replica {
                 let delay = self.some(50 * MS);
                 self.after(delay, Event::DownAtReplica { replica, connection });
@@ -320,6 +322,7 @@ impl World {
         for replica in 0..self.replicas.len() {
             self.replicas[replica].link.at_origin = None;
             self.replicas[replica].link.at_origin_before.clear();
+            self.replicas[replica].link.demanded = Turns::default();
             let connection = self.replicas[replica].link.at_replica;
             if let Some(connection) = connection {
                 self.after(0, Event::DownAtReplica { replica, connection });

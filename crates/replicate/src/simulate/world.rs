@@ -12,6 +12,7 @@ use super::disk::{Body, Disk, Done};
 use super::network::Link;
 use super::pool::Pool;
 use super::{Options, Outcome, Situation, Situations};
+use crate::lane::Lanes;
 use crate::message::{BodyHeader, Frame, Session, ToOrigin, ToReplica};
 use crate::origin::{self, CaseClashes, Origin, ReadsPerWriteAndByte, Strategy};
 use crate::replica::{self, Replica};
@@ -151,6 +152,8 @@ impl World {
             0 => CaseClashes::Refuse,
             _ => CaseClashes::Allow,
         };
+        // Most bodies go in pieces.
+        let lanes = Lanes::of_pieces(lull_cc::Bytes(8_000));
         let identity = random.bits().to_le_bytes();
         let mut identity32 = [0; 32];
         identity32[..8].copy_from_slice(&identity);
@@ -172,6 +175,7 @@ impl World {
                 under_way: 1 + random.below(3) as usize,
                 half_life: Duration::from_secs(2),
                 case_clashes,
+                lanes,
                 ..usual
             },
             timer: None,
@@ -222,7 +226,9 @@ impl World {
                     quota,
                     retry: Duration::from_millis(50),
                     demands: 64,
-                    demand_bytes: lull_cc::Bytes(80_000),
+                    demand_bytes: lull_cc::Bytes(80_000 << (2 * bounds.below(2))),
+                    lanes,
+                    linger: Duration::from_millis(20 * bounds.below(2)),
                     report: Some(Duration::from_secs(1)),
                 },
                 link: Link::new(&mut random),

@@ -308,6 +308,7 @@ impl Control {
             ToReplica::Welcome { .. } => "to begin anew".to_owned(),
             ToReplica::Refused(why) => why.to_string(),
             ToReplica::Tree { .. } => "of a tree that it has not asked for".to_owned(),
+            ToReplica::Withdrawn(_) => "of a body that it has not asked for".to_owned(),
         };
         Err(SpeedError::Told { replica: self.replica, told })
     }

@@ -4,6 +4,7 @@ use super::WireError;
 use super::cursor::{Reader, Writer};
 use super::pieces::PIECE;
 use super::sealed::Coded;
+use crate::lane::{Lane, Lanes};
 use crate::message::BodyHeader;
 use crate::types::Digest;
 
@@ -18,22 +19,46 @@ pub struct Attach;
 
 /// What the origin says there. A body is a header; then, if it has more than one piece, the hashes of
 /// all its pieces; then the pieces in order. Before the last of them it may be broken off. Behind the
-/// header of one that is lost nothing comes.
+/// header of one that is lost nothing comes. Between the parts of one body there may be those of others,
+/// which go by other lanes.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum BodyPart {
     /// A body begins; or there is none, or none any more.
     Header(BodyHeader),
     /// Hashes of the next pieces, up to 2048.
-    Hashes(Vec<Digest>),
+    Hashes {
+        /// Which body is meant: the one that goes by this lane.
+        lane: Lane,
+        /// The hashes.
+        hashes: Vec<Digest>,
+    },
     /// The next piece: [`PIECE`] bytes, or what is left.
     Piece {
+        /// Which body is meant.
+        lane: Lane,
         /// Counts the pieces of the body, from zero.
         number: u32,
         /// The bytes.
         bytes: Vec<u8>,
     },
-    /// The rest of the body does not come: it was overwritten meanwhile, or the origin has lost it.
-    Broken,
+    /// The rest of the body does not come: it was overwritten meanwhile, nobody waits for it any more, or the
+    /// origin has lost it.
+    Broken {
+        /// Which body is meant.
+        lane: Lane,
+    },
+}
+
+impl BodyPart {
+    /// The lane that it goes by.
+    pub fn lane(&self) -> Lane {
+        match self {
+            BodyPart::Header(header) => Lanes::default().of_body(header),
+            BodyPart::Hashes { lane, .. }
+            | BodyPart::Piece { lane, .. }
+            | BodyPart::Broken { lane } => *lane,
+        }
+    }
 }
 
 const ATTACH: u8 = 0x21;
@@ -59,14 +84,14 @@ impl Coded for Attach {
 }
 
 impl Coded for BodyPart {
-    const LONGEST: usize = super::HEADER - 4 + 4 + PIECE;
+    const LONGEST: usize = super::HEADER - 4 + 1 + 4 + PIECE;
 
     fn kind(&self) -> u8 {
         match self {
             BodyPart::Header(_) => HEADER,
-            BodyPart::Hashes(_) => OUTLINE,
+            BodyPart::Hashes { .. } => OUTLINE,
             BodyPart::Piece { .. } => BYTES,
-            BodyPart::Broken => BROKEN,
+            BodyPart::Broken { .. } => BROKEN,
         }
     }
 
@@ -82,16 +107,23 @@ impl Coded for BodyPart {
                 to.flag(*lost);
                 to.option(version.as_ref(), Writer::version)
             }
-            BodyPart::Hashes(hashes) => to.list(HASHES, hashes, |to, hash| {
-                to.digest(hash);
-                Ok(())
-            }),
-            BodyPart::Piece { number, bytes } => {
+            BodyPart::Hashes { lane, hashes } => {
+                to.u8(lane.number());
+                to.list(HASHES, hashes, |to, hash| {
+                    to.digest(hash);
+                    Ok(())
+                })
+            }
+            BodyPart::Piece { lane, number, bytes } => {
+                to.u8(lane.number());
                 to.u32(*number);
                 to.bytes(bytes);
                 Ok(())
             }
-            BodyPart::Broken => Ok(()),
+            BodyPart::Broken { lane } => {
+                to.u8(lane.number());
+                Ok(())
+            }
         }
     }
 
@@ -106,10 +138,21 @@ impl Coded for BodyPart {
                 }
                 BodyPart::Header(BodyHeader { path, version, at, demand, lost })
             }
-            OUTLINE => BodyPart::Hashes(from.list(HASHES, 32, |from| from.digest("hash"))?),
-            BYTES => BodyPart::Piece { number: from.u32("number")?, bytes: from.rest().to_vec() },
-            BROKEN => BodyPart::Broken,
+            OUTLINE => BodyPart::Hashes {
+                lane: lane(from)?,
+                hashes: from.list(HASHES, 32, |from| from.digest("hash"))?,
+            },
+            BYTES => BodyPart::Piece {
+                lane: lane(from)?,
+                number: from.u32("number")?,
+                bytes: from.rest().to_vec(),
+            },
+            BROKEN => BodyPart::Broken { lane: lane(from)? },
             other => return Err(WireError::Kind(other)),
         })
     }
+}
+
+fn lane(from: &mut Reader<'_>) -> Result<Lane, WireError> {
+    Lane::new(from.u8("lane")?).ok_or(WireError::Value("lane"))
 }

@@ -52,6 +52,7 @@ mod kind {
     pub(super) const RESYNCED: u8 = 0x0b;
     pub(super) const REPORT: u8 = 0x0c;
     pub(super) const FETCHED: u8 = 0x0d;
+    pub(super) const WITHDRAW: u8 = 0x0e;
     pub(super) const WELCOME_LOG: u8 = 0x41;
     pub(super) const WELCOME_RESYNC: u8 = 0x42;
     pub(super) const REFUSED: u8 = 0x43;
@@ -61,6 +62,7 @@ mod kind {
     pub(super) const LEAVES: u8 = 0x47;
     pub(super) const ENTRIES: u8 = 0x48;
     pub(super) const RENEW: u8 = 0x49;
+    pub(super) const WITHDRAWN: u8 = 0x4a;
 }
 
 impl Coded for ToOrigin {
@@ -81,6 +83,7 @@ impl Coded for ToOrigin {
             ToOrigin::Resynced(_) => kind::RESYNCED,
             ToOrigin::Report(_) => kind::REPORT,
             ToOrigin::Fetched(_) => kind::FETCHED,
+            ToOrigin::Withdraw(_) => kind::WITHDRAW,
         }
     }
 
@@ -105,7 +108,7 @@ impl Coded for ToOrigin {
                     Ok(())
                 });
             }
-            ToOrigin::Demand(path) => to.path(path),
+            ToOrigin::Demand(path) | ToOrigin::Withdraw(path) => to.path(path),
             ToOrigin::Lacking(paths) => {
                 return to.list(PATHS, paths, |to, path| {
                     to.path(path);
@@ -145,6 +148,7 @@ impl Coded for ToOrigin {
             kind::RESYNCED => ToOrigin::Resynced(from.sequence("sequence")?),
             kind::REPORT => ToOrigin::Report(read_report(from)?),
             kind::FETCHED => ToOrigin::Fetched(from.u64("count")?),
+            kind::WITHDRAW => ToOrigin::Withdraw(from.path()?),
             other => return Err(WireError::Kind(other)),
         })
     }
@@ -223,12 +227,14 @@ impl Coded for ToReplica {
             ToReplica::Tree { part: Tree::Leaves(..), .. } => kind::LEAVES,
             ToReplica::Tree { part: Tree::Entries(..), .. } => kind::ENTRIES,
             ToReplica::Renew => kind::RENEW,
+            ToReplica::Withdrawn(_) => kind::WITHDRAWN,
         }
     }
 
     fn write(&self, to: &mut Writer<'_>) -> Result<(), WireError> {
         match self {
             ToReplica::Renew => {}
+            ToReplica::Withdrawn(path) => to.path(path),
             ToReplica::Welcome { start, eager } => {
                 to.flag(*eager);
                 if let Start::Resync { position, stamp, root } = start {
@@ -296,6 +302,7 @@ impl Coded for ToReplica {
                 ToReplica::Tree { of, part: read_tree(kind, from)? }
             }
             kind::RENEW => ToReplica::Renew,
+            kind::WITHDRAWN => ToReplica::Withdrawn(from.path()?),
             other => return Err(WireError::Kind(other)),
         })
     }

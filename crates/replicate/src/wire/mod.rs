@@ -2,8 +2,8 @@
 //!
 //! ```text
 //!   control      preface │ frame frame …        messages in order
-//!   demand       preface │ frame frame …        a header, then the body in pieces
-//!   speculative  preface │ frame frame …        the same, in the background
+//!   demand       preface │ frame frame …        a header, then the body in pieces, by lanes that take turns
+//!   speculative  preface │ frame frame …        one body after the other, in the background
 //!   enrolment    preface │ frame                a certificate for a key
 //!
 //!   frame = length (4) │ kind (1) │ session (20) │ message
@@ -40,7 +40,7 @@ pub const MAGIC: [u8; 4] = *b"LULL";
 pub const PREFACE: usize = 12;
 /// The oldest version of the protocol that this code speaks; the newest is
 /// [`PROTOCOL`].
-pub const OLDEST: u16 = 5;
+pub const OLDEST: u16 = 6;
 /// Bytes of a frame before its message: length, kind, session.
 pub const HEADER: usize = 4 + 1 + 20;
 /// What was decoded from n bytes takes up to this many times n bytes of memory: a deletion of a

@@ -11,6 +11,7 @@ use blake3::hazmat::{
 use thiserror::Error;
 
 use super::body::{BodyPart, MOST_HASHES};
+use crate::lane::Lane;
 use crate::message::BodyHeader;
 use crate::types::{Content, Digest};
 
@@ -54,10 +55,17 @@ impl Outline {
         self.0.push(Digest(piece_hash(self.0.len() as u64, piece)));
     }
 
-    /// As messages: none for a single piece, which the hash of the body verifies.
-    pub fn parts(&self) -> impl Iterator<Item = BodyPart> + '_ {
+    /// The message of this number, from zero, that tells of it to whoever gets the body by this lane: none for
+    /// a single piece, which the hash of the body verifies.
+    pub fn part(&self, lane: Lane, number: usize) -> Option<BodyPart> {
         let told = if self.0.len() < 2 { &[] } else { &self.0[..] };
-        told.chunks(MOST_HASHES).map(|hashes| BodyPart::Hashes(hashes.to_vec()))
+        let hashes = told.chunks(MOST_HASHES).nth(number)?.to_vec();
+        Some(BodyPart::Hashes { lane, hashes })
+    }
+
+    /// All of them.
+    pub fn parts(&self, lane: Lane) -> impl Iterator<Item = BodyPart> + '_ {
+        (0..).map_while(move |number| self.part(lane, number))
     }
 
     /// Whether these bytes are the piece of this number.
@@ -109,8 +117,9 @@ pub struct Unexpected;
 ///    │       broken          ▼        broken          ▼  Skipping ── last piece, broken ─▶ Idle
 ///    └───────────────────────┴────────────────────────┘
 /// ```
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 enum State {
+    #[default]
     Idle,
     Outlining {
         header: BodyHeader,
@@ -131,23 +140,17 @@ enum State {
     },
 }
 
-/// Puts the bodies of one connection together. Keeps the outline of one body, 32 bytes a piece, and no
-/// bytes of it.
-#[derive(Clone, Debug)]
+/// Puts the bodies of one connection together. Keeps the outline of one body for each lane, 32 bytes a piece,
+/// and no bytes of them.
+#[derive(Clone, Debug, Default)]
 pub struct Assembly {
-    state: State,
-}
-
-impl Default for Assembly {
-    fn default() -> Self {
-        Assembly { state: State::Idle }
-    }
+    lanes: [State; Lane::COUNT],
 }
 
 impl Assembly {
-    /// What is under way.
-    pub fn header(&self) -> Option<&BodyHeader> {
-        match &self.state {
+    /// What is under way by a lane.
+    pub fn header(&self, lane: Lane) -> Option<&BodyHeader> {
+        match &self.lanes[lane.index()] {
             State::Idle => None,
             State::Outlining { header, .. }
             | State::Pieces { header, .. }
@@ -155,23 +158,34 @@ impl Assembly {
         }
     }
 
-    /// A part has come.
+    /// A part has come: by which lane, and what comes of it.
     ///
     /// # Errors
     /// If it is not one that can come now.
-    pub fn handle(&mut self, part: BodyPart) -> Result<Delivery, Unexpected> {
-        match (core::mem::replace(&mut self.state, State::Idle), part) {
+    pub fn handle(&mut self, part: BodyPart) -> Result<(Lane, Delivery), Unexpected> {
+        let lane = part.lane();
+        let delivery = self.lanes[lane.index()].handle(part)?;
+        Ok((lane, delivery))
+    }
+}
+
+impl State {
+    fn handle(&mut self, part: BodyPart) -> Result<Delivery, Unexpected> {
+        match (core::mem::take(self), part) {
             (State::Idle, BodyPart::Header(header)) => Ok(self.begin(header)),
-            (State::Outlining { header, content, mut hashes }, BodyPart::Hashes(more)) => {
+            (
+                State::Outlining { header, content, mut hashes },
+                BodyPart::Hashes { hashes: more, .. },
+            ) => {
                 let count = pieces(content.size.0);
                 hashes.extend(more);
                 if (hashes.len() as u64) < count {
-                    self.state = State::Outlining { header, content, hashes };
+                    *self = State::Outlining { header, content, hashes };
                 } else if hashes.len() as u64 > count {
                     return Err(Unexpected);
                 } else {
                     let outline = Outline(hashes);
-                    self.state = if outline.fits(&content) {
+                    *self = if outline.fits(&content) {
                         State::Pieces { header, content, outline, next: 0 }
                     } else {
                         State::Skipping { header, content, next: 0 }
@@ -181,7 +195,7 @@ impl Assembly {
             }
             (
                 State::Pieces { header, content, outline, next },
-                BodyPart::Piece { number, bytes },
+                BodyPart::Piece { number, bytes, .. },
             ) => {
                 expect(&content, next, number, &bytes)?;
                 let intact = match outline.0.get(next as usize) {
@@ -194,25 +208,25 @@ impl Assembly {
                     return Ok(Delivery::Complete { header, last, intact });
                 }
                 if intact {
-                    self.state = State::Pieces { header, content, outline, next: next + 1 };
+                    *self = State::Pieces { header, content, outline, next: next + 1 };
                     return Ok(Delivery::Bytes(bytes));
                 }
-                self.state = State::Skipping { header, content, next: next + 1 };
+                *self = State::Skipping { header, content, next: next + 1 };
                 Ok(Delivery::More)
             }
-            (State::Skipping { header, content, next }, BodyPart::Piece { number, bytes }) => {
+            (State::Skipping { header, content, next }, BodyPart::Piece { number, bytes, .. }) => {
                 expect(&content, next, number, &bytes)?;
                 if next + 1 == pieces(content.size.0) {
                     return Ok(Delivery::Complete { header, last: Vec::new(), intact: false });
                 }
-                self.state = State::Skipping { header, content, next: next + 1 };
+                *self = State::Skipping { header, content, next: next + 1 };
                 Ok(Delivery::More)
             }
             (
                 State::Outlining { header, .. }
                 | State::Pieces { header, .. }
                 | State::Skipping { header, .. },
-                BodyPart::Broken,
+                BodyPart::Broken { .. },
             ) => Ok(Delivery::Complete { header, last: Vec::new(), intact: false }),
             _ => Err(Unexpected),
         }
@@ -232,9 +246,9 @@ impl Assembly {
             }
             1 => {
                 let outline = Outline::default();
-                self.state = State::Pieces { header, content, outline, next: 0 };
+                *self = State::Pieces { header, content, outline, next: 0 };
             }
-            _ => self.state = State::Outlining { header, content, hashes: Vec::new() },
+            _ => *self = State::Outlining { header, content, hashes: Vec::new() },
         }
         Delivery::More
     }

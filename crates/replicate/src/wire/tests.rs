@@ -1,5 +1,7 @@
 //! That messages come out as they went in, and that nothing else comes out of anything.
 
+mod bodies;
+
 use core::time::Duration;
 
 use lull_cc::Bytes;
@@ -7,6 +9,7 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 
 use super::*;
+use crate::lane::Lane;
 use crate::message::{
     Ask, BodyHeader, Enrol, Enrolled, FromAuthority, MOST_PATHS, NotEnrolled, Refusal, Report,
     Start, Stock, ToAuthority, ToOrigin, ToReplica, Tree,
@@ -77,6 +80,7 @@ fn to_origin() -> impl Strategy<Value = ToOrigin> {
         any::<u64>().prop_map(ToOrigin::Fetched),
         vec((path(), any::<u32>()), 0..20).prop_map(ToOrigin::Reads),
         path().prop_map(ToOrigin::Demand),
+        path().prop_map(ToOrigin::Withdraw),
         vec(path(), 0..20).prop_map(ToOrigin::Lacking),
         (sequence(), ask()).prop_map(|(of, part)| ToOrigin::Ask { of, part }),
         sequence().prop_map(ToOrigin::Resynced),
@@ -152,7 +156,12 @@ fn to_replica() -> impl Strategy<Value = ToReplica> {
         }),
         (sequence(), tree()).prop_map(|(of, part)| ToReplica::Tree { of, part }),
         Just(ToReplica::Renew),
+        path().prop_map(ToReplica::Withdrawn),
     ]
+}
+
+fn lane() -> impl Strategy<Value = Lane> {
+    prop::sample::select(Lane::ALL.to_vec())
 }
 
 fn body_part() -> impl Strategy<Value = BodyPart> {
@@ -162,10 +171,10 @@ fn body_part() -> impl Strategy<Value = BodyPart> {
             let lost = lost && version.is_some();
             BodyPart::Header(BodyHeader { path, version, at, demand, lost })
         }),
-        vec(digest(), 0..20).prop_map(BodyPart::Hashes),
-        (any::<u32>(), vec(any::<u8>(), 0..2_000))
-            .prop_map(|(number, bytes)| BodyPart::Piece { number, bytes }),
-        Just(BodyPart::Broken),
+        (lane(), vec(digest(), 0..20)).prop_map(|(lane, hashes)| BodyPart::Hashes { lane, hashes }),
+        (lane(), any::<u32>(), vec(any::<u8>(), 0..2_000))
+            .prop_map(|(lane, number, bytes)| BodyPart::Piece { lane, number, bytes }),
+        lane().prop_map(|lane| BodyPart::Broken { lane }),
     ]
 }
 
@@ -282,110 +291,6 @@ proptest! {
         there_and_back(&questions, &parts)?;
         there_and_back(&answers, &parts)?;
     }
-
-    #[test]
-    fn a_body_in_pieces_comes_whole_and_a_changed_one_is_not_taken_for_it(
-        size in prop_oneof![0..300_usize, (0..6 * PIECE), (0..6_usize).prop_map(|n| n * PIECE)],
-        seed in any::<u8>(),
-        damage in any::<prop::sample::Index>(),
-    ) {
-        let body: Vec<u8> = (0..size).map(|at| (at / 251) as u8 ^ at as u8 ^ seed).collect();
-        let (parts, digest) = sent(&body);
-        prop_assert_eq!(digest, Digest(*blake3::hash(&body).as_bytes()));
-        let (received, intact) = received(&parts).expect("in order");
-        prop_assert!(intact);
-        prop_assert_eq!(&received, &body);
-
-        let mut damaged = parts;
-        let at = damage.index(damaged.len());
-        let changed = match &mut damaged[at] {
-            BodyPart::Hashes(hashes) => {
-                hashes[0].0[31] ^= 1;
-                true
-            }
-            BodyPart::Piece { bytes, .. } => {
-                let at = damage.index(bytes.len());
-                bytes[at] ^= 0x10;
-                true
-            }
-            BodyPart::Header(_) | BodyPart::Broken => false,
-        };
-        let (received, intact) = self::received(&damaged).expect("in order");
-        prop_assert_eq!(intact, !changed);
-        // What was given out before the damage was found is the body's own.
-        prop_assert!(body.starts_with(&received));
-    }
-}
-
-/// A body as its parts, and its hash.
-fn sent(body: &[u8]) -> (Vec<BodyPart>, Digest) {
-    let digest = Digest::of(body);
-    let content = Content { digest, size: Bytes(body.len() as u64), metadata: Metadata::default() };
-    let version = Some(Version { sequence: Sequence(7), content });
-    let path = Path::new("a").expect("a path");
-    let header = BodyHeader { path, version, at: Sequence(9), demand: false, lost: false };
-    let mut parts = vec![BodyPart::Header(header)];
-    parts.extend(Outline::of(body.chunks(PIECE)).parts());
-    parts.extend(
-        (0..)
-            .zip(body.chunks(PIECE))
-            .map(|(number, bytes)| BodyPart::Piece { number, bytes: bytes.to_vec() }),
-    );
-    (parts, digest)
-}
-
-/// What was given out of the parts of a body, and whether it is intact.
-fn received(parts: &[BodyPart]) -> Result<(Vec<u8>, bool), Unexpected> {
-    let (mut assembly, mut got) = (Assembly::default(), Vec::new());
-    for (at, part) in parts.iter().enumerate() {
-        match assembly.handle(part.clone())? {
-            Delivery::More => {}
-            Delivery::Bytes(bytes) => got.extend(bytes),
-            Delivery::Complete { last, intact, .. } => {
-                assert_eq!(at + 1, parts.len(), "complete before the last part");
-                got.extend(last);
-                return Ok((got, intact));
-            }
-        }
-    }
-    panic!("never complete");
-}
-
-#[test]
-fn a_body_that_is_broken_off_is_not_intact() {
-    let (parts, _) = sent(&vec![7; 3 * PIECE]);
-    for cut in 1..parts.len() {
-        let broken: Vec<_> = parts[..cut].iter().cloned().chain([BodyPart::Broken]).collect();
-        assert!(!received(&broken).expect("in order").1, "behind part {cut}");
-    }
-}
-
-#[test]
-fn nothing_follows_the_header_of_a_body_that_is_lost() {
-    let (parts, _) = sent(&vec![7; 3 * PIECE]);
-    let BodyPart::Header(header) = &parts[0] else { panic!("{:?}", parts[0]) };
-    let header = BodyHeader { lost: true, ..header.clone() };
-    let mut assembly = Assembly::default();
-    let complete = assembly.handle(BodyPart::Header(header.clone()));
-    let expected = Delivery::Complete { header: header.clone(), last: Vec::new(), intact: false };
-    assert_eq!((complete, assembly.header()), (Ok(expected), None));
-    assert_eq!(assembly.handle(parts[1].clone()), Err(Unexpected));
-    // There is none that could be lost.
-    let none = BodyPart::Header(BodyHeader { version: None, ..header });
-    let frame = Frame { session: Session::default(), message: none };
-    assert_eq!(encode(&frame, &mut Vec::new()), Err(WireError::Value("lost")));
-}
-
-#[test]
-fn parts_out_of_order_are_refused() {
-    let (parts, _) = sent(&vec![7; 3 * PIECE]);
-    for order in [&[1][..], &[2], &[0, 0], &[0, 2], &[0, 1, 1], &[0, 1, 3], &[0, 1, 2, 2]] {
-        let mut assembly = Assembly::default();
-        let last = order.iter().map(|at| assembly.handle(parts[*at].clone())).last();
-        assert_eq!(last, Some(Err(Unexpected)), "{order:?}");
-    }
-    let mut assembly = Assembly::default();
-    assert_eq!(assembly.handle(BodyPart::Broken), Err(Unexpected));
 }
 
 fn of(message: ToOrigin) -> Frame<ToOrigin> {
@@ -401,7 +306,8 @@ fn what_the_peer_would_not_take_is_not_sent() {
     let error = encode(&of(ToOrigin::Lacking(paths(MOST_PATHS + 1))), &mut bytes);
     let expected = WireError::Count { what: "paths", count: MOST_PATHS + 1, limit: MOST_PATHS };
     assert_eq!((error, &bytes[..]), (Err(expected), &[7][..]));
-    let piece = BodyPart::Piece { number: 0, bytes: vec![0; PIECE + 1] };
+    let lane = Lane::default();
+    let piece = BodyPart::Piece { lane, number: 0, bytes: vec![0; PIECE + 1] };
     let frame = Frame { session: Session::default(), message: piece };
     assert!(matches!(encode(&frame, &mut bytes), Err(WireError::Long { .. })));
     let content = Content {
@@ -509,7 +415,7 @@ fn the_newest_version_that_both_know_is_spoken() {
 
 #[test]
 fn who_speaks_only_earlier_versions_is_told_so_at_once() {
-    for newest in [1, 2, 3, 4] {
+    for newest in [1, 2, 3, 4, 5] {
         let theirs = Preface { oldest: 1, newest, channel: Channel::Control };
         let refused = Preface::ours(Channel::Control).agree(theirs);
         assert_eq!(refused, Err(WireError::Version { oldest: 1, newest }));

@@ -2,6 +2,7 @@
 
 mod sys;
 
+use lull_replicate::lane::Lane;
 use lull_replicate::message::{Frame, FromAuthority, Session, ToAuthority, ToOrigin, ToReplica};
 use lull_replicate::path::Path;
 use lull_replicate::time::WallTime;
@@ -44,7 +45,8 @@ fn whatever_comes_takes_a_bounded_multiple_of_its_bytes() {
     assert!(taken::<ToOrigin>(&paths) <= EXPANSION * paths.len());
 
     let mut hashes = Vec::new();
-    let message = BodyPart::Hashes(vec![Digest::default(); 2_000]);
+    let lane = Lane::default();
+    let message = BodyPart::Hashes { lane, hashes: vec![Digest::default(); 2_000] };
     wire::encode(&Frame { session, message }, &mut hashes).expect("within the limits");
     assert!(taken::<BodyPart>(&hashes) <= EXPANSION * hashes.len());
 

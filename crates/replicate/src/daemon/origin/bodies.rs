@@ -1,19 +1,24 @@
-//! Bodies on their way to a replica: one after the other, in pieces.
+//! Bodies on their way to a replica, in pieces.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use tokio::io::AsyncWrite;
+use tokio::sync::oneshot::{self, error::TryRecvError};
 
 use super::Shared;
 use super::core::Link;
 use crate::daemon::link::Outgoing;
 use crate::daemon::{LinkError, look};
+use crate::lane::{Lane, Lanes};
 use crate::message::{BodyHeader, Channel, Frame};
 use crate::shelf::Pin;
 use crate::store::{Library, StoreError};
 use crate::types::Content;
-use crate::wire::{BodyPart, PIECE};
+use crate::wire::{BodyPart, Outline, PIECE};
+
+/// The hashes of a body's pieces; none if it is not there, or not what it should be.
+type Found = Result<Option<Arc<Outline>>, StoreError>;
 
 /// Sends what a channel of bodies is for, as fast as it is taken: the background connection takes as
 /// much as there is spare capacity, which is what the queue drains by (SSR §6.2).
@@ -21,91 +26,263 @@ pub(super) async fn send(
     shared: &Arc<Shared>,
     link: &Arc<Link>,
     channel: Channel,
-    mut outgoing: Outgoing<impl AsyncWrite + Unpin>,
+    outgoing: Outgoing<impl AsyncWrite + Unpin>,
 ) -> Result<(), LinkError> {
-    let (wakes, number) = match channel {
-        Channel::Demand => (&link.demand, 1),
-        _ => (&link.speculative, 2),
-    };
+    match channel {
+        Channel::Demand => demanded(shared, link, outgoing).await,
+        _ => pushed(shared, link, outgoing).await,
+    }
+}
+
+/// Those that are pushed: one after the other, in the order of their worth.
+async fn pushed(
+    shared: &Arc<Shared>,
+    link: &Arc<Link>,
+    mut to: Outgoing<impl AsyncWrite + Unpin>,
+) -> Result<(), LinkError> {
     loop {
-        let next = shared.with(|core, _| match channel {
-            _ if !core.is_current(link) => Err(LinkError::GivenUp),
-            Channel::Demand => Ok(core.machine.poll_demand(link.replica)),
-            _ => Ok(core.machine.poll_speculative(link.replica)),
+        let next = shared.with(|core, _| {
+            if core.is_current(link) {
+                Ok(core.machine.poll_speculative(link.replica))
+            } else {
+                Err(LinkError::GivenUp)
+            }
         })?;
         let Some(frame) = next else {
-            wakes.notified().await;
+            link.speculative.notified().await;
             continue;
         };
-        let body = Sending { shared, link, number, frame: &frame };
-        body.send(&mut outgoing).await?;
+        let mut body = Sending::new(shared, link, frame);
+        loop {
+            match body.part(&mut to).await? {
+                Turn::Waits => link.speculative.notified().await,
+                Turn::Goes => flush(link, 2, &mut to).await?,
+                Turn::Ends => break flush(link, 2, &mut to).await?,
+            }
+        }
     }
+}
+
+/// Those that reads wait for: one of each lane at a time, which take turns. So whatever is under way, a short
+/// one waits for no more than a piece of each longer one.
+async fn demanded(
+    shared: &Arc<Shared>,
+    link: &Arc<Link>,
+    mut to: Outgoing<impl AsyncWrite + Unpin>,
+) -> Result<(), LinkError> {
+    let mut bodies: [Option<Sending<'_>>; Lane::COUNT] = Default::default();
+    loop {
+        let mut idle = true;
+        fill(shared, link, &mut bodies)?;
+        for lane in Lane::ALL {
+            // As much of each, so that many short ones take no more than a long one.
+            while to.waiting() < PIECE {
+                let Some(body) = &mut bodies[lane.index()] else { break };
+                match body.part(&mut to).await? {
+                    Turn::Waits => break,
+                    Turn::Goes => {}
+                    Turn::Ends => {
+                        bodies[lane.index()] = None;
+                        fill(shared, link, &mut bodies)?;
+                    }
+                }
+            }
+            if to.waiting() > 0 {
+                idle = false;
+                flush(link, 1, &mut to).await?;
+            }
+        }
+        if idle {
+            link.demand.notified().await;
+        }
+    }
+}
+
+/// Takes what waits for lanes that are free.
+fn fill<'a>(
+    shared: &'a Arc<Shared>,
+    link: &'a Arc<Link>,
+    bodies: &mut [Option<Sending<'a>>; Lane::COUNT],
+) -> Result<(), LinkError> {
+    loop {
+        let next = shared.with(|core, _| {
+            if core.is_current(link) {
+                Ok(core.machine.poll_demand_in_turn(link.replica))
+            } else {
+                Err(LinkError::GivenUp)
+            }
+        })?;
+        let Some(frame) = next else { return Ok(()) };
+        let body = Sending::new(shared, link, frame);
+        let place = &mut bodies[body.lane.index()];
+        *place = Some(body);
+    }
+}
+
+async fn flush(
+    link: &Link,
+    channel: usize,
+    to: &mut Outgoing<impl AsyncWrite + Unpin>,
+) -> Result<(), LinkError> {
+    let sent = to.flush().await?;
+    link.sent[channel].fetch_add(sent, Ordering::Relaxed);
+    Ok(())
+}
+
+/// What comes of a turn of a body.
+enum Turn {
+    /// There is nothing to be sent of it yet.
+    Waits,
+    /// A part of it is to be sent, and there are more.
+    Goes,
+    /// With this part it has come to its end.
+    Ends,
 }
 
 /// A body that is being sent.
 struct Sending<'a> {
     shared: &'a Arc<Shared>,
-    link: &'a Link,
-    number: usize,
-    frame: &'a Frame<BodyHeader>,
+    link: &'a Arc<Link>,
+    frame: Frame<BodyHeader>,
+    lane: Lane,
+    next: Next,
 }
 
-impl Sending<'_> {
-    async fn send(&self, to: &mut Outgoing<impl AsyncWrite + Unpin>) -> Result<(), LinkError> {
-        let header = &self.frame.message;
-        self.put(to, BodyPart::Header(header.clone()))?;
-        if let Some(version) = header.version
-            && version.content.size.0 > 0
-            && !header.lost
-            && !self.pieces(&version.content, to).await?
-        {
-            self.put(to, BodyPart::Broken)?;
-        }
-        self.flush(to).await
+/// What of a body is to be sent next.
+enum Next {
+    /// All of it at once.
+    All,
+    /// What begins it, when the hashes of its pieces are known.
+    Beginning(oneshot::Receiver<Found>),
+    /// The hashes from this message of them on.
+    Hashes(Arc<Outline>, usize),
+    /// The pieces from this one on.
+    Pieces(Arc<Outline>, u32),
+}
+
+impl<'a> Sending<'a> {
+    fn new(shared: &'a Arc<Shared>, link: &'a Arc<Link>, frame: Frame<BodyHeader>) -> Self {
+        let lane = Lanes::default().of_body(&frame.message);
+        let next = match content(&frame.message) {
+            Some(content) if content.size.0 > PIECE as u64 => {
+                let (outlines, library) = (shared.outlines.clone(), shared.library.clone());
+                let (link, demand) = (Arc::clone(link), frame.message.demand);
+                let (sender, coming) = oneshot::channel();
+                // All of it may have to be read for that; others go on meanwhile.
+                tokio::spawn(async move {
+                    let _ = sender.send(outlines.of(&library, &content, None).await);
+                    let wakes = if demand { &link.demand } else { &link.speculative };
+                    wakes.notify_one();
+                });
+                Next::Beginning(coming)
+            }
+            _ => Next::All,
+        };
+        Sending { shared, link, frame, lane, next }
     }
 
-    /// Sends the bytes; whether all of them.
-    async fn pieces(
-        &self,
-        content: &Content,
+    /// Takes the next part in.
+    async fn part(
+        &mut self,
         to: &mut Outgoing<impl AsyncWrite + Unpin>,
-    ) -> Result<bool, LinkError> {
-        let Content { digest, size, .. } = *content;
-        if size.0 <= PIECE as u64 {
-            let Some(bytes) = self.look(content, move |library| library.read(&digest)).await?
-            else {
-                return Ok(false);
-            };
-            self.put(to, BodyPart::Piece { number: 0, bytes: bytes.to_vec() })?;
-            return Ok(true);
-        }
-        let library = &self.shared.library;
-        let Some(outline) = self.shared.outlines.of(library, content, None).await? else {
-            look_again(self.shared, content).await?;
-            return Ok(false);
+    ) -> Result<Turn, LinkError> {
+        let lane = self.lane;
+        let Some(content) = content(&self.frame.message) else {
+            self.ends(true);
+            self.header(to)?;
+            return Ok(Turn::Ends);
         };
-        for part in outline.parts() {
-            self.put(to, part)?;
-            self.flush(to).await?;
-        }
-        for number in 0..u32::try_from(size.0.div_ceil(PIECE as u64)).unwrap_or(u32::MAX) {
-            if !self.is_wanted() {
-                return Ok(false);
+        match &mut self.next {
+            Next::All => {
+                let digest = content.digest;
+                let bytes = self.look(&content, move |library| library.read(&digest)).await?;
+                self.ends(bytes.is_some());
+                self.header(to)?;
+                let part = match bytes {
+                    Some(bytes) => BodyPart::Piece { lane, number: 0, bytes: bytes.to_vec() },
+                    None => BodyPart::Broken { lane },
+                };
+                self.put(to, part)?;
+                Ok(Turn::Ends)
             }
-            let piece = self.look(content, move |library| library.piece(&digest, size, number));
-            let Some(bytes) = piece.await? else { return Ok(false) };
-            if !outline.has(number, &bytes) {
-                look_again(self.shared, content).await?;
-                return Ok(false);
+            Next::Beginning(coming) => {
+                let outline = match coming.try_recv() {
+                    Ok(found) => {
+                        let outline = found?;
+                        if outline.is_none() {
+                            look_again(self.shared, &content).await?;
+                        }
+                        outline
+                    }
+                    Err(TryRecvError::Empty) if self.is_wanted() => return Ok(Turn::Waits),
+                    Err(TryRecvError::Empty) => None,
+                    // Only at the end of the runtime.
+                    Err(TryRecvError::Closed) => return Err(LinkError::GivenUp),
+                };
+                self.header(to)?;
+                let Some(outline) = outline else { return self.broken(to) };
+                self.next = Next::Hashes(outline, 0);
+                Ok(Turn::Goes)
             }
-            self.put(to, BodyPart::Piece { number, bytes: bytes.to_vec() })?;
-            self.flush(to).await?;
+            Next::Hashes(outline, number) => {
+                let outline = Arc::clone(outline);
+                let part = outline.part(lane, *number);
+                *number += 1;
+                match part {
+                    Some(part) => self.put(to, part)?,
+                    None => self.next = Next::Pieces(outline, 0),
+                }
+                Ok(Turn::Goes)
+            }
+            Next::Pieces(outline, number) => {
+                let (outline, number) = (Arc::clone(outline), *number);
+                if !self.is_wanted() {
+                    return self.broken(to);
+                }
+                let Content { digest, size, .. } = content;
+                let piece = move |library: &Library| library.piece(&digest, size, number);
+                let Some(bytes) = self.look(&content, piece).await? else { return self.broken(to) };
+                if !outline.has(number, &bytes) {
+                    look_again(self.shared, &content).await?;
+                    return self.broken(to);
+                }
+                let is_last = u64::from(number) + 1 == size.0.div_ceil(PIECE as u64);
+                if is_last {
+                    self.ends(true);
+                }
+                self.put(to, BodyPart::Piece { lane, number, bytes: bytes.to_vec() })?;
+                self.next = Next::Pieces(outline, number + 1);
+                Ok(if is_last { Turn::Ends } else { Turn::Goes })
+            }
         }
-        Ok(true)
+    }
+
+    fn header(&self, to: &mut Outgoing<impl AsyncWrite + Unpin>) -> Result<(), LinkError> {
+        self.put(to, BodyPart::Header(self.frame.message.clone()))
+    }
+
+    fn broken(&self, to: &mut Outgoing<impl AsyncWrite + Unpin>) -> Result<Turn, LinkError> {
+        self.ends(false);
+        self.put(to, BodyPart::Broken { lane: self.lane })?;
+        Ok(Turn::Ends)
+    }
+
+    /// The machine is told of the end before that leaves, because the replica may confirm it at once.
+    fn ends(&self, whole: bool) {
+        if !self.frame.message.demand {
+            return;
+        }
+        self.shared.with(|core, _| {
+            core.machine.handle_demand_sent(self.link.replica, &self.frame, whole);
+        });
+        if !whole {
+            // It may be one that is to be pushed now.
+            self.link.speculative.notify_one();
+        }
     }
 
     fn is_wanted(&self) -> bool {
-        self.shared.with(|core, _| core.machine.is_wanted(&self.frame.message))
+        self.shared.with(|core, _| core.machine.is_wanted(self.link.replica, &self.frame))
     }
 
     /// Asks the store. What it does not have may be lost.
@@ -128,12 +305,12 @@ impl Sending<'_> {
     ) -> Result<(), LinkError> {
         Ok(to.put(&Frame { session: self.frame.session, message })?)
     }
+}
 
-    async fn flush(&self, to: &mut Outgoing<impl AsyncWrite + Unpin>) -> Result<(), LinkError> {
-        let sent = to.flush().await?;
-        self.link.sent[self.number].fetch_add(sent, Ordering::Relaxed);
-        Ok(())
-    }
+/// What is to come behind a header, if anything is.
+fn content(header: &BodyHeader) -> Option<Content> {
+    let content = header.version.filter(|_| !header.lost)?.content;
+    (content.size.0 > 0).then_some(content)
 }
 
 /// A body that cannot go.

@@ -391,6 +391,10 @@ pub(super) fn wake(link: &Link, message: Concerns) {
             link.control.notify_one();
             link.speculative.notify_one();
         }
+        Concerns::Answers => {
+            link.control.notify_one();
+            link.demand.notify_one();
+        }
     }
 }
 
@@ -401,12 +405,16 @@ pub(super) enum Concerns {
     Channel(Channel),
     /// Invalidations and what is pushed.
     Both,
+    /// What demand reads are answered with.
+    Answers,
 }
 
 impl Concerns {
     pub(super) fn of(message: &ToOrigin) -> Self {
         match message {
             ToOrigin::Demand(_) => Concerns::Channel(Channel::Demand),
+            // It is answered there and there.
+            ToOrigin::Withdraw(_) => Concerns::Answers,
             ToOrigin::Lacking(_) => Concerns::Channel(Channel::Speculative),
             // An invalidation may have waited for the body.
             ToOrigin::Taken(_) => Concerns::Both,

@@ -8,6 +8,7 @@ use tokio::io::AsyncRead;
 use super::Shared;
 use crate::daemon::link::Incoming;
 use crate::daemon::{LinkError, blocking};
+use crate::lane::Lane;
 use crate::message::{Channel, Frame};
 use crate::store::{Body, Stager};
 use crate::types::{DiskFull, Payload};
@@ -20,18 +21,20 @@ pub(super) async fn bodies(
     channel: Channel,
 ) -> Result<(), LinkError> {
     let mut assembly = Assembly::default();
-    let mut intake = Intake::new(shared);
+    let mut intakes = Lane::ALL.map(|_| Intake::new(shared));
     let received = &shared.received[usize::from(channel == Channel::Speculative)];
     loop {
         let Frame { session, message } = incoming.next().await?;
         if let BodyPart::Piece { bytes, .. } = &message {
             received.fetch_add(bytes.len() as u64, Ordering::Relaxed);
         }
-        match assembly.handle(message)? {
+        let (lane, delivery) = assembly.handle(message)?;
+        let intake = &mut intakes[lane.index()];
+        match delivery {
             Delivery::More => {}
             Delivery::Bytes(bytes) => intake.write(bytes).await?,
             Delivery::Complete { header, last, intact } => {
-                let whole = core::mem::replace(&mut intake, Intake::new(shared));
+                let whole = core::mem::replace(intake, Intake::new(shared));
                 let is_here = header.version.is_some() && intact;
                 let payload = if is_here { whole.finish(last).await? } else { None };
                 let frame = Frame { session, message: header };

@@ -4,7 +4,7 @@ use super::*;
 
 impl Bench {
     /// How many changes of a commit there are before the first whose body is still to come.
-    fn arrived(&self, at: Sequence) -> usize {
+    pub(super) fn arrived(&self, at: Sequence) -> usize {
         let entry = self.origin.image().entry(at).expect("it is in the log");
         self.origin.arrived(REPLICA, at, &entry.commit.changes)
     }

@@ -179,10 +179,12 @@ fn what_goes_in_order_is_worth_the_rest_also_when_it_was_overwritten() {
     for (strategy, wanted) in [(Strategy::PushAll, true), (Strategy::Trip, false)] {
         let mut bench = bench(strategy);
         bench.committed("a1");
-        let body = bench.origin.poll_speculative(REPLICA).expect("a body").message;
-        assert!(bench.origin.is_wanted(&body));
+        let body = bench.origin.poll_speculative(REPLICA).expect("a body");
+        bench.say(ToOrigin::Demand(path("a")));
+        let asked = bench.origin.poll_demand_in_turn(REPLICA).expect("a body");
+        assert!(bench.origin.is_wanted(REPLICA, &body));
         bench.committed("a2");
-        assert_eq!(bench.origin.is_wanted(&body), wanted, "{strategy}");
-        assert!(bench.origin.is_wanted(&BodyHeader { demand: true, ..body }), "{strategy}");
+        assert_eq!(bench.origin.is_wanted(REPLICA, &body), wanted, "{strategy}");
+        assert!(bench.origin.is_wanted(REPLICA, &asked), "{strategy}: somebody waits for it");
     }
 }

@@ -393,7 +393,7 @@ fn a_body_that_does_not_come_is_asked_for_again_after_a_while() {
 
 #[test]
 fn no_more_bodies_are_asked_for_than_may_be_in_memory() {
-    let config = Config { order: Order::Aggressive, demand_bytes: Bytes(20), ..config() };
+    let config = Config { order: Order::Aggressive, demand_bytes: Bytes(80), ..config() };
     let mut bench = Bench::new(config);
     bench.commit(1, "a1 b2 c3 d4");
     bench.wait(11_000);
@@ -416,7 +416,7 @@ fn no_more_bodies_are_asked_for_than_may_be_in_memory() {
 
 #[test]
 fn a_large_body_is_not_kept_waiting_by_small_ones_that_were_asked_for_later() {
-    let config = Config { order: Order::Aggressive, demand_bytes: Bytes(20), ..config() };
+    let config = Config { order: Order::Aggressive, demand_bytes: Bytes(80), ..config() };
     let mut bench = Bench::new(config);
     bench.commit(1, "a1 b9 c3 d4");
     bench.wait(11_000);

@@ -1,0 +1,105 @@
+//! Lanes: bodies that reads wait for, by how long they are, so that none waits for much longer ones.
+
+use lull_cc::Bytes;
+
+use crate::message::BodyHeader;
+use crate::wire::PIECE;
+
+/// One of the ways that bodies take on the demand channel. By each of them one comes after the other, and all
+/// of them take turns.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Lane(u8);
+
+impl Lane {
+    /// How many there are.
+    pub const COUNT: usize = 4;
+    /// All of them, that of the shortest bodies first.
+    pub const ALL: [Lane; Lane::COUNT] = [Lane(0), Lane(1), Lane(2), Lane(3)];
+
+    /// The lane of this number, if there is one.
+    pub(crate) fn new(number: u8) -> Option<Self> {
+        (usize::from(number) < Lane::COUNT).then_some(Lane(number))
+    }
+
+    /// Its number, from zero.
+    pub const fn number(self) -> u8 {
+        self.0
+    }
+
+    /// The same, for what there is one of for each lane.
+    pub const fn index(self) -> usize {
+        self.0 as usize
+    }
+}
+
+/// By which lane a body goes: one piece at most by the first, 64 times as much by each one behind it, and
+/// what is longer still by the last.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Lanes {
+    piece: Bytes,
+}
+
+impl Default for Lanes {
+    fn default() -> Self {
+        Lanes::of_pieces(Bytes(PIECE as u64))
+    }
+}
+
+impl Lanes {
+    /// From lane to lane.
+    const TIMES: u64 = 64;
+
+    /// For pieces of another size than the protocol has: so short bodies can be tried as if they were long.
+    pub const fn of_pieces(piece: Bytes) -> Self {
+        Lanes { piece }
+    }
+
+    /// The longest body of which all goes at once.
+    pub const fn piece(self) -> Bytes {
+        self.piece
+    }
+
+    /// The lane of a body of that size.
+    pub fn of(self, size: Bytes) -> Lane {
+        let mut most = self.piece.0;
+        for lane in &Lane::ALL[..Lane::COUNT - 1] {
+            if size.0 <= most {
+                return *lane;
+            }
+            most = most.saturating_mul(Lanes::TIMES);
+        }
+        Lane::ALL[Lane::COUNT - 1]
+    }
+
+    /// The lane of the body behind a header, or of the header alone if none comes.
+    pub fn of_body(self, header: &BodyHeader) -> Lane {
+        let version = header.version.filter(|_| !header.lost);
+        self.of(version.map_or(Bytes(0), |version| version.content.size))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::types::LARGEST_BODY;
+
+    #[test]
+    fn no_body_goes_by_the_lane_of_much_longer_ones() {
+        let lanes = Lanes::default();
+        for (size, expected) in [
+            (0, 0),
+            (65_536, 0),
+            (65_537, 1),
+            (4 << 20, 1),
+            ((4 << 20) + 1, 2),
+            (256 << 20, 2),
+            ((256 << 20) + 1, 3),
+            (LARGEST_BODY.0, 3),
+            (u64::MAX, 3),
+        ] {
+            assert_eq!(lanes.of(Bytes(size)).number(), expected, "{size}");
+        }
+        assert_eq!(Lanes::of_pieces(Bytes(10)).of(Bytes(641)).number(), 2);
+        assert_eq!(Lanes::of_pieces(Bytes(u64::MAX)).of(Bytes(u64::MAX)).number(), 0);
+    }
+}

@@ -1,0 +1,285 @@
+//! Bodies that reads wait for: which take turns, and which nobody waits for any more.
+
+use proptest::collection::vec;
+use proptest::prelude::{
+    Just, Strategy as Generates, prop, prop_assert, prop_assert_eq, prop_oneof, proptest,
+};
+
+use super::*;
+use crate::lane::{Lane, Lanes};
+
+/// Pieces are of this many bytes here, so that 10 bytes go by the first lane, and 100 by the second.
+const LANES: Lanes = Lanes::of_pieces(Bytes(10));
+
+impl Bench {
+    /// One that a replica is connected to, and that has these bodies, by name and size.
+    fn with(strategy: Strategy, bodies: &[(&str, u64)]) -> Self {
+        let mut bench = Bench::new(Config { strategy, lanes: LANES, ..Config::default() });
+        bench.hello(Some(bench.origin.last()));
+        for (name, size) in bodies {
+            bench.put(name, *size);
+        }
+        bench.told();
+        bench
+    }
+
+    /// Writes a body that no other one is equal to.
+    fn put(&mut self, name: &str, size: u64) {
+        let body = u8::try_from(self.count + 1).expect("a few bodies");
+        let put = Put::Body(payload(body, size), Metadata::default());
+        self.submit(Transaction { changes: [(path(name), put)].into() });
+        self.disk();
+        assert!(matches!(self.events()[..], [Event::Acknowledged { .. }]));
+    }
+
+    fn ask(&mut self, name: &str) {
+        self.say(ToOrigin::Demand(path(name)));
+    }
+
+    fn withdraw(&mut self, name: &str) {
+        self.say(ToOrigin::Withdraw(path(name)));
+    }
+
+    /// The next body that takes turns.
+    fn next(&mut self) -> Option<Frame<BodyHeader>> {
+        self.origin.poll_demand_in_turn(REPLICA)
+    }
+
+    fn wants(&self, body: &Frame<BodyHeader>) -> bool {
+        self.origin.is_wanted(REPLICA, body)
+    }
+
+    fn ends(&mut self, body: &Frame<BodyHeader>, whole: bool) {
+        self.origin.handle_demand_sent(REPLICA, body, whole);
+    }
+
+    /// The objects of which was told that they do not come, since the last call.
+    fn withdrawn(&mut self) -> Vec<String> {
+        let path = |message| match message {
+            ToReplica::Withdrawn(path) => Some(path.to_string()),
+            _ => None,
+        };
+        self.told().into_iter().filter_map(path).collect()
+    }
+}
+
+fn name(body: &Frame<BodyHeader>) -> &str {
+    body.message.path.as_str()
+}
+
+#[test]
+fn of_what_is_withdrawn_before_it_leaves_nothing_leaves_and_that_is_told() {
+    let mut bench = Bench::with(Strategy::DemandOnly, &[("a", 10), ("b", 10)]);
+    bench.withdraw("a");
+    assert_eq!(bench.withdrawn(), [""; 0], "nobody had asked");
+    bench.ask("a");
+    bench.ask("b");
+    bench.withdraw("a");
+    bench.withdraw("a");
+    assert_eq!(bench.withdrawn(), ["a"], "once");
+    let body = bench.next().expect("`b` is still waited for");
+    assert_eq!(name(&body), "b");
+    bench.ends(&body, true);
+    assert_eq!(bench.next(), None);
+    // It is no body that has ended.
+    bench.say(ToOrigin::Fetched(1));
+    assert_eq!(bench.events(), []);
+    bench.ask("a");
+    let body = bench.next().expect("somebody waits for it again");
+    assert_eq!((name(&body), bench.wants(&body)), ("a", true));
+}
+
+#[test]
+fn a_body_that_nobody_waits_for_any_more_is_left_to_the_background() {
+    for (strategy, left) in [(Strategy::Trip, vec![1]), (Strategy::DemandOnly, Vec::new())] {
+        let mut bench = Bench::with(strategy, &[("a", 100)]);
+        let at = bench.origin.last().sequence;
+        bench.ask("a");
+        let body = bench.next().expect("a body");
+        assert!(bench.wants(&body));
+        assert_eq!(bench.pushed(), [0; 0], "it goes to the read");
+        bench.withdraw("a");
+        assert_eq!((bench.wants(&body), bench.withdrawn()), (false, Vec::new()));
+        bench.ends(&body, false);
+        bench.say(ToOrigin::Ping { sent: LocalTime::default() });
+        bench.say(ToOrigin::Fetched(1));
+        assert_eq!(bench.arrived(at), usize::from(left.is_empty()), "{strategy}");
+        assert_eq!(bench.pushed(), left, "{strategy}");
+        let counters = bench.origin.take_counters();
+        assert_eq!((counters.demands, counters.withdrawn, counters.broken_off), (1, 0, 1));
+    }
+}
+
+#[test]
+fn what_the_background_has_sent_already_is_not_left_to_it_again() {
+    let mut bench = Bench::with(Strategy::Trip, &[("a", 100)]);
+    assert_eq!(bench.pushed(), [1]);
+    bench.ask("a");
+    let body = bench.next().expect("a body");
+    bench.withdraw("a");
+    bench.ends(&body, false);
+    assert_eq!((bench.pushed(), bench.origin.waiting(REPLICA)), (Vec::new(), 0));
+}
+
+#[test]
+fn a_body_on_its_way_is_still_to_come_also_when_the_connection_breaks() {
+    let mut bench = Bench::with(Strategy::Trip, &[("a", 100)]);
+    let at = bench.origin.last();
+    bench.say(ToOrigin::Ping { sent: LocalTime::default() });
+    bench.ask("a");
+    let body = bench.next().expect("a body");
+    assert_eq!(bench.arrived(at.sequence), 0);
+    bench.hello(Some(at));
+    assert!(!bench.wants(&body), "it is of an earlier connection");
+    bench.ends(&body, true);
+    bench.told();
+    assert_eq!(bench.pushed(), [1]);
+    bench.say(ToOrigin::Fetched(1));
+    assert_eq!(bench.events(), [Event::Close(REPLICA)], "nothing has ended on this one");
+}
+
+#[test]
+fn short_bodies_pass_long_ones_and_each_lane_keeps_its_order() {
+    let bodies = [("long", 100), ("longer", 641), ("long too", 100), ("s", 10), ("t", 0)];
+    let mut bench = Bench::with(Strategy::DemandOnly, &bodies);
+    for (name, _) in bodies {
+        bench.ask(name);
+    }
+    bench.ask("none");
+    let first: Vec<_> = core::iter::from_fn(|| bench.next()).collect();
+    assert_eq!(first.iter().map(name).collect::<Vec<_>>(), ["s", "long", "longer"]);
+    bench.ends(&first[1], true);
+    assert_eq!(bench.next().as_ref().map(name), Some("long too"));
+    bench.ends(&first[0], true);
+    let next = bench.next().expect("another short one");
+    assert_eq!(name(&next), "t");
+    bench.ends(&next, true);
+    assert_eq!(bench.next().as_ref().map(name), Some("none"), "as short as a body of no bytes");
+}
+
+#[test]
+fn a_body_that_was_written_again_goes_by_the_lane_of_the_new_one() {
+    let mut bench = Bench::with(Strategy::DemandOnly, &[("a", 10), ("b", 100), ("c", 10)]);
+    for name in ["a", "b", "c"] {
+        bench.ask(name);
+    }
+    bench.put("a", 100);
+    bench.put("b", 10);
+    let all: Vec<_> = core::iter::from_fn(|| bench.next()).collect();
+    let lanes: Vec<_> =
+        all.iter().map(|body| (name(body), LANES.of_body(&body.message).number())).collect();
+    // As if they had been of that length when they were asked for.
+    assert_eq!(lanes, [("c", 0), ("a", 1)]);
+    bench.ends(&all[1], true);
+    assert_eq!(bench.next(), None, "the lane of `b` is the other one now");
+    bench.ends(&all[0], true);
+    assert_eq!(bench.next().as_ref().map(name), Some("b"));
+}
+
+#[test]
+fn who_sends_all_of_a_body_at_once_is_given_them_in_the_order_in_which_they_were_asked_for() {
+    let bodies = [("a", 100), ("b", 10), ("c", 641), ("d", 10)];
+    let mut bench = Bench::with(Strategy::DemandOnly, &bodies);
+    bodies.iter().for_each(|(name, _)| bench.ask(name));
+    bench.withdraw("b");
+    let all = core::iter::from_fn(|| bench.origin.poll_demand(REPLICA));
+    let all: Vec<_> = all.map(|body| body.message.path.to_string()).collect();
+    assert_eq!(all, ["a", "c", "d"]);
+}
+
+#[test]
+fn what_is_withdrawn_counts_until_that_is_told() {
+    let mut bench = Bench::new(Config { demands: 3, ..Config::default() });
+    bench.hello(Some(bench.origin.last()));
+    bench.told();
+    for _ in 0..3 {
+        bench.ask("a");
+        bench.withdraw("a");
+    }
+    assert_eq!(bench.withdrawn(), ["a"; 3]);
+    for _ in 0..4 {
+        bench.ask("a");
+        bench.withdraw("a");
+    }
+    assert_eq!(bench.events(), [Event::Close(REPLICA)], "it takes nothing that it is told");
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Step {
+    Ask(usize),
+    Withdraw(usize),
+    Put(usize, u64),
+    Next,
+    /// The body of this lane ends: as it should if it is still wanted.
+    End(usize),
+    /// What was told on the control channel comes.
+    Told,
+    /// The replica says how many have ended.
+    Confirm,
+}
+
+const NAMES: [&str; 4] = ["a", "b", "c", "d"];
+
+fn step() -> impl Generates<Value = Step> {
+    prop_oneof![
+        4 => (0..NAMES.len()).prop_map(Step::Ask),
+        2 => (0..NAMES.len()).prop_map(Step::Withdraw),
+        1 => (0..NAMES.len(), prop::sample::select(vec![0, 10, 100, 641, 50_000]))
+            .prop_map(|(at, size)| Step::Put(at, size)),
+        4 => Just(Step::Next),
+        4 => (0..Lane::COUNT).prop_map(Step::End),
+        1 => Just(Step::Told),
+        1 => Just(Step::Confirm),
+    ]
+}
+
+proptest! {
+    #[test]
+    fn each_demand_is_answered_once_whatever_is_withdrawn(steps in vec(step(), 0..120)) {
+        let mut bench = Bench::with(Strategy::Trip, &[("a", 10), ("b", 100), ("c", 10_000)]);
+        let mut open = [0_usize; NAMES.len()];
+        let mut sending: [Option<Frame<BodyHeader>>; Lane::COUNT] = Default::default();
+        let mut ended = 0;
+        let at = |path: &Path| NAMES.iter().position(|name| *name == path.as_str()).unwrap();
+        // At the end all that was asked for is taken.
+        let rest = (0..steps.len()).flat_map(|_| {
+            let lanes = (0..Lane::COUNT).map(Step::End);
+            [Step::Told, Step::Next].into_iter().chain(lanes)
+        });
+        for step in steps.into_iter().chain(rest.collect::<Vec<_>>()) {
+            match step {
+                Step::Ask(at) => {
+                    open[at] += 1;
+                    bench.ask(NAMES[at]);
+                }
+                Step::Withdraw(at) => bench.withdraw(NAMES[at]),
+                Step::Put(at, size) => bench.put(NAMES[at], size),
+                Step::Next => {
+                    if let Some(body) = bench.next() {
+                        let place = &mut sending[LANES.of_body(&body.message).index()];
+                        prop_assert!(place.is_none(), "two by one lane");
+                        *place = Some(body);
+                    }
+                }
+                Step::End(lane) => {
+                    if let Some(body) = sending[lane].take() {
+                        let wanted = bench.wants(&body);
+                        bench.ends(&body, wanted);
+                        open[at(&body.message.path)] -= 1;
+                        ended += 1;
+                    }
+                }
+                Step::Told => {
+                    for message in bench.told() {
+                        if let ToReplica::Withdrawn(path) = message {
+                            open[at(&path)] -= 1;
+                        }
+                    }
+                }
+                Step::Confirm => bench.say(ToOrigin::Fetched(ended)),
+            }
+            prop_assert_eq!(bench.events(), []);
+        }
+        prop_assert_eq!(open, [0; NAMES.len()]);
+    }
+}

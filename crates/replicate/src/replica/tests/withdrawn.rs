@@ -1,0 +1,200 @@
+//! Bodies that nobody waits for any more.
+
+use super::*;
+use crate::lane::Lanes;
+
+const LINGER: i64 = 2_000;
+
+/// A replica that has `a`, `b` and `c` without their bodies, and has said all that there was to say.
+fn bench(order: Order) -> Bench {
+    // The ninth body goes by another lane than the others.
+    let lanes = Lanes::of_pieces(Bytes(10));
+    let linger = Duration::from_millis(LINGER as u64);
+    let demand_bytes = Bytes(40);
+    let mut bench = Bench::new(Config { order, lanes, linger, demand_bytes, ..config() });
+    bench.commit(1, "a1 b2 c9 d9");
+    bench.wait(11_000);
+    bench.disk();
+    bench.heartbeat(1);
+    bench.sent();
+    bench
+}
+
+impl Bench {
+    fn leaves(&mut self, read: u64) {
+        self.replica.cancel_read(reading(self.ms), ReadId(read));
+    }
+
+    /// What was asked for and what was withdrawn since the last call.
+    fn wanted(&mut self) -> Vec<String> {
+        let text = |message| match message {
+            ToOrigin::Demand(path) => Some(format!("+{path}")),
+            ToOrigin::Withdraw(path) => Some(format!("-{path}")),
+            _ => None,
+        };
+        self.sent().into_iter().filter_map(text).collect()
+    }
+
+    /// A body that was asked for breaks off.
+    fn breaks_off(&mut self, name: &str, body: u8) {
+        let version = Version { sequence: Sequence(1), content: content(body) };
+        let frame = self.header(name, version, true);
+        self.replica.handle_body(reading(self.ms), frame, None);
+    }
+}
+
+#[test]
+fn a_body_is_withdrawn_when_nobody_has_waited_for_it_for_a_while() {
+    let mut bench = bench(Order::Aggressive);
+    assert_eq!((bench.read("a"), bench.read("a")), ("Invalid".to_owned(), "Invalid".to_owned()));
+    assert_eq!(bench.wanted(), ["+a"]);
+    bench.leaves(1);
+    bench.wait(LINGER);
+    assert_eq!(bench.wanted(), [""; 0], "somebody else waits");
+    bench.leaves(2);
+    let due = reading(bench.ms + LINGER).local;
+    assert!(bench.replica.poll_timeout().is_some_and(|at| at <= due));
+    bench.wait(LINGER - 1);
+    assert_eq!(bench.wanted(), [""; 0], "who has given up may ask again");
+    bench.wait(1);
+    assert_eq!(bench.wanted(), ["-a"]);
+    bench.wait(10 * LINGER);
+    bench.heartbeat(1);
+    assert_eq!(bench.wanted(), [""; 0], "once");
+    assert_eq!(bench.replica.take_counters().withdrawn, 1);
+}
+
+#[test]
+fn who_asks_again_in_time_waits_for_the_body_that_is_on_its_way() {
+    let mut bench = bench(Order::Conservative);
+    assert_eq!(bench.read("a"), "Invalid");
+    bench.leaves(1);
+    bench.wait(LINGER - 1);
+    assert_eq!(bench.read("a"), "Invalid");
+    bench.wait(LINGER);
+    bench.heartbeat(1);
+    assert_eq!(bench.wanted(), ["+a"], "asked for once, and not withdrawn");
+    bench.body(1, "a1", true);
+    bench.disk();
+    assert_eq!(bench.answers(), [(2, "1".to_owned())]);
+}
+
+#[test]
+fn a_read_that_waits_behind_another_one_waits_for_its_body_as_well() {
+    let mut bench = bench(Order::Conservative);
+    assert_eq!(bench.read("a"), "Invalid");
+    bench.leaves(1);
+    assert_eq!((bench.read("c"), bench.read("a")), ("Invalid".to_owned(), "Order".to_owned()));
+    bench.wait(2 * LINGER);
+    assert_eq!(bench.wanted(), ["+a", "+c"]);
+}
+
+#[test]
+fn who_comes_when_a_body_was_withdrawn_has_it_asked_for_again_and_gets_it() {
+    for end in ["told", "broken off", "whole"] {
+        let mut bench = bench(Order::Conservative);
+        assert_eq!(bench.read("a"), "Invalid");
+        bench.leaves(1);
+        bench.wait(LINGER);
+        assert_eq!(bench.wanted(), ["+a", "-a"]);
+        assert_eq!(bench.read("a"), "Invalid");
+        bench.heartbeat(1);
+        assert_eq!(bench.wanted(), [""; 0], "its end is still to come");
+        match end {
+            "told" => bench.say(ToReplica::Withdrawn(path("a"))),
+            "broken off" => bench.breaks_off("a", 1),
+            _ => bench.body(1, "a1", true),
+        }
+        if end != "whole" {
+            assert_eq!(bench.wanted(), ["+a"], "{end}: at once");
+            bench.body(1, "a1", true);
+        }
+        bench.disk();
+        assert_eq!(bench.wanted(), [""; 0], "{end}");
+        assert_eq!(bench.answers(), [(2, "1".to_owned())], "{end}");
+        let counters = bench.replica.take_counters();
+        assert_eq!((counters.awaited_again, counters.corrupt), (1, 0), "{end}");
+        assert_eq!(counters.withdrawn_late, u64::from(end == "whole"), "{end}");
+    }
+}
+
+#[test]
+fn what_is_told_of_bodies_that_were_not_withdrawn_changes_nothing() {
+    let mut bench = bench(Order::Conservative);
+    assert_eq!(bench.read("a"), "Invalid");
+    for name in ["a", "b", "none"] {
+        bench.say(ToReplica::Withdrawn(path(name)));
+    }
+    assert_eq!(bench.wanted(), ["+a"]);
+    bench.body(1, "a1", true);
+    bench.disk();
+    assert_eq!(bench.answers(), [(1, "1".to_owned())]);
+}
+
+#[test]
+fn a_body_that_came_by_the_background_is_withdrawn_and_a_late_one_is_of_no_use() {
+    let mut bench = bench(Order::Conservative);
+    assert_eq!(bench.read("a"), "Invalid");
+    bench.body(1, "a1", false);
+    bench.disk();
+    assert_eq!(bench.answers(), [(1, "1".to_owned())]);
+    bench.wait(LINGER);
+    assert_eq!(bench.wanted(), ["+a", "-a"]);
+    bench.body(1, "a1", true);
+    bench.disk();
+    assert_eq!(bench.replica.take_counters().stale, 1);
+}
+
+#[test]
+fn with_the_connection_all_that_was_asked_for_is_gone() {
+    let mut bench = bench(Order::Aggressive);
+    assert_eq!((bench.read("a"), bench.read("b")), ("Invalid".to_owned(), "Invalid".to_owned()));
+    bench.leaves(1);
+    bench.sent();
+    bench.replica.handle_disconnected(reading(bench.ms));
+    bench.wait(2 * LINGER);
+    bench.connect(Start::Log);
+    bench.heartbeat(1);
+    assert_eq!(bench.wanted(), ["+b"], "the one that somebody waits for");
+    bench.wait(2 * LINGER);
+    assert_eq!(bench.wanted(), [""; 0]);
+}
+
+#[test]
+fn a_long_body_that_nobody_waits_for_leaves_its_room_when_it_has_ended() {
+    for has_begun in [true, false] {
+        let mut bench = bench(Order::Aggressive);
+        for name in ["c", "d"] {
+            assert_eq!(bench.read(name), "Invalid");
+        }
+        assert_eq!(bench.wanted(), ["+c"], "one of that lane, however large it is");
+        bench.leaves(1);
+        bench.wait(LINGER);
+        assert_eq!(bench.wanted(), ["-c"], "a part of it may be on its way");
+        if has_begun {
+            bench.breaks_off("c", 9);
+        } else {
+            bench.say(ToReplica::Withdrawn(path("c")));
+        }
+        assert_eq!(bench.wanted(), ["+d"], "{has_begun}");
+    }
+}
+
+#[test]
+fn short_bodies_are_asked_for_while_a_long_one_is_on_its_way() {
+    for (names, expected) in
+        [(["c", "a", "b", "d"], ["+c", "+a"]), (["a", "c", "b", "d"], ["+a", "+c"])]
+    {
+        let mut bench = bench(Order::Aggressive);
+        for name in names {
+            assert_eq!(bench.read(name), "Invalid");
+        }
+        assert_eq!(bench.wanted(), expected, "one of each lane has room");
+        bench.body(1, "a1", true);
+        bench.disk();
+        assert_eq!(bench.wanted(), ["+b"]);
+        bench.body(1, "c9", true);
+        bench.disk();
+        assert_eq!(bench.wanted(), ["+d"]);
+    }
+}

@@ -1,0 +1,189 @@
+//! That bodies come together from their parts, and nothing else does.
+
+use super::*;
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 200, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn a_body_in_pieces_comes_whole_and_a_changed_one_is_not_taken_for_it(
+        size in prop_oneof![0..300_usize, (0..6 * PIECE), (0..6_usize).prop_map(|n| n * PIECE)],
+        seed in any::<u8>(),
+        damage in any::<prop::sample::Index>(),
+    ) {
+        let body: Vec<u8> = (0..size).map(|at| (at / 251) as u8 ^ at as u8 ^ seed).collect();
+        let (parts, digest) = sent(&body);
+        prop_assert_eq!(digest, Digest(*blake3::hash(&body).as_bytes()));
+        let (received, intact) = received(&parts).expect("in order");
+        prop_assert!(intact);
+        prop_assert_eq!(&received, &body);
+
+        let mut damaged = parts;
+        let at = damage.index(damaged.len());
+        let changed = match &mut damaged[at] {
+            BodyPart::Hashes { hashes, .. } => {
+                hashes[0].0[31] ^= 1;
+                true
+            }
+            BodyPart::Piece { bytes, .. } => {
+                let at = damage.index(bytes.len());
+                bytes[at] ^= 0x10;
+                true
+            }
+            BodyPart::Header(_) | BodyPart::Broken { .. } => false,
+        };
+        let (received, intact) = self::received(&damaged).expect("in order");
+        prop_assert_eq!(intact, !changed);
+        // What was given out before the damage was found is the body's own.
+        prop_assert!(body.starts_with(&received));
+    }
+
+}
+
+proptest! {
+    // Of some megabytes each.
+    #![proptest_config(ProptestConfig { cases: 24, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn bodies_of_several_lanes_come_whole_however_they_take_turns(
+        turns in vec(0..3_usize, 0..40),
+        broken in any::<bool>(),
+    ) {
+        let bodies = [vec![1; 300], vec![2; 3 * PIECE + 1], vec![3; 65 * PIECE]];
+        let mut left = bodies.clone().map(|body| sent(&body).0.into_iter());
+        let lanes = left.clone().map(|mut parts| parts.next().expect("a header").lane());
+        prop_assert_eq!(lanes.map(Lane::number), [0, 1, 2]);
+        let (mut assembly, mut got) = (Assembly::default(), [Vec::new(), Vec::new(), Vec::new()]);
+        let rest = (0..3).flat_map(|at| [at; 70]);
+        let mut whole = [false; 3];
+        for (number, at) in turns.into_iter().chain(rest).enumerate() {
+            let part = match left[at].next() {
+                // The longest one is broken off in the end.
+                Some(_) if broken && number > 40 && at == 2 && assembly.header(lanes[2]).is_some() => {
+                    left[2] = Vec::new().into_iter();
+                    BodyPart::Broken { lane: lanes[2] }
+                }
+                Some(part) => part,
+                None => continue,
+            };
+            let (lane, delivery) = assembly.handle(part).expect("in order");
+            prop_assert_eq!(lane, lanes[at]);
+            match delivery {
+                Delivery::More => {}
+                Delivery::Bytes(bytes) => got[at].extend(bytes),
+                Delivery::Complete { last, intact, .. } => {
+                    got[at].extend(last);
+                    whole[at] = intact;
+                    prop_assert!(assembly.header(lane).is_none());
+                }
+            }
+        }
+        prop_assert_eq!(whole, [true, true, !broken]);
+        prop_assert!(got == bodies || broken && got[..2] == bodies[..2]);
+    }
+}
+
+/// A body as its parts, and its hash.
+fn sent(body: &[u8]) -> (Vec<BodyPart>, Digest) {
+    let digest = Digest::of(body);
+    let content = Content { digest, size: Bytes(body.len() as u64), metadata: Metadata::default() };
+    let version = Some(Version { sequence: Sequence(7), content });
+    let path = Path::new("a").expect("a path");
+    let header = BodyHeader { path, version, at: Sequence(9), demand: false, lost: false };
+    let header = BodyPart::Header(header);
+    let lane = header.lane();
+    let mut parts = vec![header];
+    parts.extend(Outline::of(body.chunks(PIECE)).parts(lane));
+    let pieces = (0..).zip(body.chunks(PIECE));
+    parts.extend(pieces.map(|(number, bytes)| BodyPart::Piece {
+        lane,
+        number,
+        bytes: bytes.to_vec(),
+    }));
+    (parts, digest)
+}
+
+/// What was given out of the parts of a body, and whether it is intact.
+fn received(parts: &[BodyPart]) -> Result<(Vec<u8>, bool), Unexpected> {
+    let (mut assembly, mut got) = (Assembly::default(), Vec::new());
+    for (at, part) in parts.iter().enumerate() {
+        match assembly.handle(part.clone())?.1 {
+            Delivery::More => {}
+            Delivery::Bytes(bytes) => got.extend(bytes),
+            Delivery::Complete { last, intact, .. } => {
+                assert_eq!(at + 1, parts.len(), "complete before the last part");
+                got.extend(last);
+                return Ok((got, intact));
+            }
+        }
+    }
+    panic!("never complete");
+}
+
+#[test]
+fn a_body_that_is_broken_off_is_not_intact() {
+    let (parts, _) = sent(&vec![7; 3 * PIECE]);
+    for cut in 1..parts.len() {
+        let broken = BodyPart::Broken { lane: parts[0].lane() };
+        let broken: Vec<_> = parts[..cut].iter().cloned().chain([broken]).collect();
+        assert!(!received(&broken).expect("in order").1, "behind part {cut}");
+    }
+}
+
+#[test]
+fn by_a_lane_one_body_comes_after_the_other() {
+    let (short, _) = sent(&[7; 100]);
+    let (long, _) = sent(&vec![7; 3 * PIECE]);
+    let mut assembly = Assembly::default();
+    for part in [&long[0], &long[1], &short[0], &long[2]] {
+        assembly.handle(part.clone()).expect("in order");
+    }
+    for out_of_order in [&short[0], &long[0]] {
+        assert_eq!(assembly.clone().handle(out_of_order.clone()), Err(Unexpected));
+    }
+    // A part of the right kind, of a body that is not under way.
+    let BodyPart::Piece { number, bytes, .. } = long[3].clone() else { panic!("{:?}", long[3]) };
+    let piece = |lane| BodyPart::Piece { lane, number, bytes: bytes.clone() };
+    for lane in Lane::ALL {
+        let taken = assembly.clone().handle(piece(lane)).is_ok();
+        assert_eq!(taken, lane == long[0].lane(), "{lane:?}");
+    }
+    let mut bytes = Vec::new();
+    let frame = Frame { session: Session::default(), message: piece(Lane::default()) };
+    encode(&frame, &mut bytes).expect("it is a piece");
+    bytes[HEADER] = Lane::COUNT as u8;
+    let mut decoder = Frames::<BodyPart>::default();
+    decoder.extend(&bytes);
+    assert_eq!(decoder.next(), Err(WireError::Value("lane")));
+}
+
+#[test]
+fn nothing_follows_the_header_of_a_body_that_is_lost() {
+    let (parts, _) = sent(&vec![7; 3 * PIECE]);
+    let BodyPart::Header(header) = &parts[0] else { panic!("{:?}", parts[0]) };
+    let header = BodyHeader { lost: true, ..header.clone() };
+    let mut assembly = Assembly::default();
+    let complete = assembly.handle(BodyPart::Header(header.clone()));
+    let expected = Delivery::Complete { header: header.clone(), last: Vec::new(), intact: false };
+    let lane = Lane::default();
+    assert_eq!((complete, assembly.header(lane)), (Ok((lane, expected)), None));
+    assert_eq!(assembly.handle(parts[1].clone()), Err(Unexpected));
+    // There is none that could be lost.
+    let none = BodyPart::Header(BodyHeader { version: None, ..header });
+    let frame = Frame { session: Session::default(), message: none };
+    assert_eq!(encode(&frame, &mut Vec::new()), Err(WireError::Value("lost")));
+}
+
+#[test]
+fn parts_out_of_order_are_refused() {
+    let (parts, _) = sent(&vec![7; 3 * PIECE]);
+    for order in [&[1][..], &[2], &[0, 0], &[0, 2], &[0, 1, 1], &[0, 1, 3], &[0, 1, 2, 2]] {
+        let mut assembly = Assembly::default();
+        let last = order.iter().map(|at| assembly.handle(parts[*at].clone())).last();
+        assert_eq!(last, Some(Err(Unexpected)), "{order:?}");
+    }
+    let mut assembly = Assembly::default();
+    for lane in Lane::ALL {
+        assert_eq!(assembly.handle(BodyPart::Broken { lane }), Err(Unexpected));
+    }
+}
