@@ -1,140 +1,29 @@
 //! Every order in which a replica can be told, by the disk, the network, the clock and its readers,
 //! of a few commits: an exhaustive search of the scheduler (SSR §6.2.1) at a small size.
 //!
-//! There are three searches, because all at once is too much: of what readers can tell apart, of
-//! messages that are long on their way, and of a connection that is cut.
+//! There are four searches, because all at once is too much: of what readers can tell apart, of messages that
+//! are long on their way, of a connection that is cut, and of readers that give up.
+
+mod state;
 
 use core::time::Duration;
 
-use lull_cc::Bytes;
-use lull_replicate::merkle::MerkleTree;
-use lull_replicate::message::{BodyHeader, Frame, Session, Start, ToOrigin, ToReplica};
-use lull_replicate::replica::{
-    Answer, Config, Effect, Image, Order, Outcome, ReadId, Replica, Request, Staleness, What,
-};
-use lull_replicate::time::{Drift, LocalTime, Reading, WallTime};
-use lull_replicate::types::{
-    Change, Content, Digest, Incarnation, Metadata, Payload, Position, Sequence, Version,
-};
-use lull_replicate::{BodyEffect, Fault, Path};
+use lull_replicate::message::{BodyHeader, ToReplica};
+use lull_replicate::replica::{Config, Image, Order, ReadId, Replica, Request, Staleness, What};
+use lull_replicate::time::Drift;
+use lull_replicate::types::{Digest, Sequence};
+use lull_replicate::{Fault, Path};
 use stateright::{Checker, HasDiscoveries, Model, Property};
 
-/// What the origin does: names and bodies, or deletions. The first one gives two objects the same body.
-/// The second one overwrites both, and goes in two parts.
-const COMMITS: [&[(&str, Option<u8>)]; 2] =
-    [&[("a", Some(1)), ("b", Some(1))], &[("a", Some(2)), ("b", None)]];
-const IN_PARTS: usize = 1;
+use state::{
+    AWAY, COMMITS, DELTA, IN_PARTS, READS, Reader, Seen, State, TICK, Waits, body_at, changes,
+    header, reading,
+};
 
 /// Promises that seeded bugs break.
 const ORDER: &str = "reads follow one order of the commits";
 const FRESH: &str = "reads reflect what was committed Δ before";
 const WHOLE: &str = "the state is that of its position";
-
-/// What each session reads, one after the other.
-const READS: [&[&str]; 2] = [&["a", "b"], &["b"]];
-
-/// The clock moves by this much at a time.
-const TICK: Duration = Duration::from_secs(4);
-/// Δ while connected, in ticks, and while not.
-const DELTA: u8 = 1;
-const AWAY: u8 = 2;
-
-fn reading(ticks: u8) -> Reading {
-    let nanos = i64::try_from(TICK.as_nanos()).expect("seconds") * i64::from(ticks);
-    Reading { local: LocalTime::from_nanos(nanos), wall: WallTime::from_nanos(nanos) }
-}
-
-fn content(body: u8) -> Content {
-    Content { digest: Digest([body; 32]), size: Bytes(1), metadata: Metadata::default() }
-}
-
-fn changes(commit: usize) -> Vec<Change> {
-    let change = |(name, body): &(&str, Option<u8>)| Change {
-        path: Path::new(name).expect("a path"),
-        content: body.map(content),
-    };
-    COMMITS[commit].iter().map(change).collect()
-}
-
-/// What `name` is after the first `commits`.
-fn body_at(name: &str, commits: usize) -> Option<u8> {
-    let mut body = None;
-    for commit in &COMMITS[..commits] {
-        body = commit.iter().find(|(other, _)| *other == name).map_or(body, |(_, new)| *new);
-    }
-    body
-}
-
-/// What the origin has of `path` after the first `commits`.
-fn header(path: Path, commits: usize, demand: bool) -> BodyHeader {
-    let wrote = |commit: &usize| COMMITS[*commit].iter().any(|(name, _)| *name == path.as_str());
-    let last = (0..commits).rev().find(wrote).map_or(0, |commit| commit as u64 + 1);
-    let version = body_at(path.as_str(), commits)
-        .map(|body| Version { sequence: Sequence(last), content: content(body) });
-    BodyHeader { path, version, at: Sequence(commits as u64), demand, lost: false }
-}
-
-/// A session.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
-struct Reader {
-    /// Reads that were answered.
-    done: usize,
-    waits: Option<Waits>,
-}
-
-/// A read that was not answered yet.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-struct Waits {
-    /// The highest position of those that had been answered before it began.
-    floor: usize,
-    /// The other session's read had been asked before, and is still not answered.
-    behind: bool,
-}
-
-/// What the last event has brought about.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
-struct Seen {
-    /// A read saw what had been overwritten before it: by an earlier read, or Δ ago.
-    back: bool,
-    stale: bool,
-    /// A read was answered before one that had been asked before.
-    passed: bool,
-    /// One was answered while there was no connection.
-    away: bool,
-    /// A commit was applied without a body that was overwritten.
-    overtaken: bool,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-struct State {
-    replica: Replica<()>,
-    ticks: u8,
-    /// When each commit was made, and acknowledged.
-    made: Vec<u8>,
-    /// Those that were told of, and parts of the next one.
-    told: usize,
-    parts: usize,
-    /// When the last heartbeat was said, and its echo.
-    said: u8,
-    echo: Option<u8>,
-    /// Counts connections.
-    connection: u32,
-    /// The origin talks to the replica.
-    connected: bool,
-    /// Commits whose bodies were pushed, by bit.
-    pushed: u8,
-    /// Bodies that reads wait for, with how much had been told when they were asked for.
-    asked: Vec<(Path, usize)>,
-    /// One of them did not come.
-    failed: bool,
-    storing: Vec<Digest>,
-    dropping: Vec<Digest>,
-    committing: bool,
-    readers: Vec<Reader>,
-    /// The highest position of reads that were answered.
-    floor: usize,
-    seen: Seen,
-}
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum Action {
@@ -163,6 +52,13 @@ enum Action {
     Committed,
     Tick,
     Read(usize),
+    /// The session gives its read up, and may read the same again.
+    Leave(usize),
+    /// What was withdrawn does not come: nothing of it had left, or not all.
+    GiveUp {
+        asked: usize,
+        begun: bool,
+    },
     Cut,
     Return,
 }
@@ -179,127 +75,29 @@ struct Scope {
     cut: bool,
     /// One body that was asked for does not come.
     fails: bool,
+    /// How often readers give up, and what they waited for is withdrawn.
+    leaves: usize,
 }
 
-const READERS: Scope =
-    Scope { sessions: 2, ticks: 1, late: false, echoes: false, cut: false, fails: true };
-const CLOCKS: Scope =
-    Scope { sessions: 1, ticks: 2, late: true, echoes: true, cut: false, fails: false };
-const CONNECTIONS: Scope =
-    Scope { sessions: 1, ticks: 1, late: true, echoes: false, cut: true, fails: false };
+const NOTHING: Scope = Scope {
+    sessions: 1,
+    ticks: 1,
+    late: false,
+    echoes: false,
+    cut: false,
+    fails: false,
+    leaves: 0,
+};
+const READERS: Scope = Scope { sessions: 2, fails: true, ..NOTHING };
+const CLOCKS: Scope = Scope { ticks: 2, late: true, echoes: true, ..NOTHING };
+const CONNECTIONS: Scope = Scope { late: true, cut: true, ..NOTHING };
+const LEAVERS: Scope = Scope { leaves: 2, ..NOTHING };
 
 struct Scheduler {
     scope: Scope,
     order: Order,
     overtake: bool,
     fault: Option<Fault>,
-}
-
-impl State {
-    fn frame<M>(&self, message: M) -> Frame<M> {
-        let (origin, replica) = (Incarnation(1), Incarnation(0));
-        Frame { session: Session { origin, replica, connection: self.connection }, message }
-    }
-
-    fn control(&mut self, message: ToReplica) {
-        let frame = self.frame(message);
-        self.replica.handle_control(reading(self.ticks), frame);
-    }
-
-    fn body(&mut self, header: BodyHeader) {
-        let payload = header.version.map(|version| Payload {
-            digest: version.content.digest,
-            size: version.content.size,
-            bytes: (),
-        });
-        let frame = self.frame(header);
-        self.replica.handle_body(reading(self.ticks), frame, payload);
-    }
-
-    /// Takes in what the replica wants.
-    fn pump(&mut self) {
-        loop {
-            while let Some(answer) = self.replica.poll_answer() {
-                self.answered(&answer);
-            }
-            while let Some(effect) = self.replica.poll_effect() {
-                match effect {
-                    Effect::Body(BodyEffect::Store(payload)) => self.storing.push(payload.digest),
-                    Effect::Body(BodyEffect::Drop(digest)) => self.dropping.push(digest),
-                    Effect::Commit(_) => self.committing = true,
-                }
-            }
-            let mut hello = None;
-            while let Some(frame) = self.replica.poll_send() {
-                match frame.message {
-                    ToOrigin::Demand(path) => self.asked.push((path, self.told)),
-                    ToOrigin::Hello { position, .. } => hello = Some(position),
-                    _ => {}
-                }
-            }
-            while self.replica.poll_event().is_some() {}
-            self.seen.overtaken |= self.replica.take_counters().overtaken > 0;
-            match hello {
-                Some(position) => self.welcome(position),
-                None => break,
-            }
-        }
-        // What is under way is under way in any order.
-        self.asked.sort_unstable();
-        self.storing.sort_unstable();
-        self.dropping.sort_unstable();
-    }
-
-    /// The origin's answer to a hello, which nothing comes before.
-    fn welcome(&mut self, position: Option<Position>) {
-        let start = match position {
-            None => Start::Resync {
-                position: Position::beginning([0; 32]),
-                stamp: reading(self.ticks).wall,
-                root: MerkleTree::new([]).root(),
-            },
-            Some(position) => {
-                self.told = usize::try_from(position.sequence.0).expect("a few commits");
-                Start::Log
-            }
-        };
-        (self.connected, self.said) = (true, self.ticks);
-        self.control(ToReplica::Welcome { start, eager: false });
-    }
-
-    /// Gives the read the least position that fits, as the checker does.
-    fn answered(&mut self, answer: &Answer) {
-        let session = usize::try_from(answer.id.0).expect("a few sessions");
-        let body = match answer.outcome {
-            Outcome::Object(version) | Outcome::Lost(version) => Some(version.content.digest.0[0]),
-            _ => None,
-        };
-        let reader = &mut self.readers[session];
-        let name = READS[session][reader.done];
-        reader.done += 1;
-        let Waits { floor, behind } = reader.waits.take().expect("a read that was asked");
-        for other in self.readers.iter_mut().filter_map(|reader| reader.waits.as_mut()) {
-            self.seen.passed |= behind;
-            other.behind = false;
-        }
-        let made = self.made.len();
-        let fits = |floor: usize| (floor..=made).find(|at| body_at(name, *at) == body);
-        let bound = if self.connected { DELTA } else { AWAY };
-        let old = self.made.iter().filter(|at| **at + bound <= self.ticks).count();
-        let position = fits(floor);
-        let fresh = position.and_then(|position| fits(position.max(old)));
-        self.seen.away |= !self.connected;
-        self.seen.back |= position.is_none();
-        self.seen.stale |= position.is_some() && fresh.is_none();
-        self.floor = self.floor.max(fresh.unwrap_or(floor));
-    }
-
-    /// Whether the origin could have said at that tick, behind what was told, that this is all.
-    fn is_true(&self, said: u8) -> bool {
-        let before = self.made.iter().filter(|at| **at < said).count();
-        let by = self.made.iter().filter(|at| **at <= said).count();
-        (before..=by).contains(&self.told)
-    }
 }
 
 impl Model for Scheduler {
@@ -322,6 +120,10 @@ impl Model for Scheduler {
             silence: Duration::from_secs(1_000_000),
             grace: Duration::ZERO,
             report: None,
+            linger: match self.scope.leaves {
+                0 => Duration::from_secs(1_000_000),
+                _ => Duration::ZERO,
+            },
             ..Config::default()
         };
         let mut replica = Replica::recover(now, config, Image::default(), []);
@@ -340,6 +142,8 @@ impl Model for Scheduler {
             pushed: 0,
             asked: Vec::new(),
             failed: false,
+            withdrawn: Vec::new(),
+            left: 0,
             storing: Vec::new(),
             dropping: Vec::new(),
             committing: false,
@@ -383,6 +187,9 @@ impl Model for Scheduler {
                 if self.scope.fails && !state.failed {
                     actions.extend([true, false].map(|lost| Action::Fail { asked, lost }));
                 }
+                if state.withdrawn.contains(&state.asked[asked].0) {
+                    actions.extend([true, false].map(|begun| Action::GiveUp { asked, begun }));
+                }
             }
             if self.scope.cut && state.connection == 1 {
                 actions.push(Action::Cut);
@@ -401,6 +208,9 @@ impl Model for Scheduler {
         for (session, reader) in state.readers.iter().enumerate() {
             if reader.waits.is_none() && reader.done < READS[session].len() {
                 actions.push(Action::Read(session));
+            }
+            if reader.waits.is_some() && state.left < self.scope.leaves {
+                actions.push(Action::Leave(session));
             }
         }
     }
@@ -441,11 +251,11 @@ impl Model for Scheduler {
                 }
             }
             Action::Answer { asked, commits } => {
-                let (path, _) = state.asked.remove(asked);
+                let path = state.ends(asked);
                 state.body(header(path, commits, true));
             }
             Action::Fail { asked, lost } => {
-                let (path, _) = state.asked.remove(asked);
+                let path = state.ends(asked);
                 let header = BodyHeader { lost, ..header(path, state.made.len(), true) };
                 // That there is no such object is no body to be lost.
                 header.version?;
@@ -477,6 +287,24 @@ impl Model for Scheduler {
                 let request = Request { what: What::Object(path), after: Sequence::ZERO };
                 state.replica.handle_read(now, ReadId(session as u64), request);
             }
+            Action::Leave(session) => {
+                state.left += 1;
+                state.readers[session].waits = None;
+                state.replica.cancel_read(now, ReadId(session as u64));
+            }
+            Action::GiveUp { asked, begun } => {
+                let path = state.ends(asked);
+                state.seen.given_up = true;
+                if begun {
+                    let header = header(path, state.made.len(), true);
+                    // What has no body is answered at once.
+                    header.version?;
+                    let frame = state.frame(header);
+                    state.replica.handle_body(now, frame, None);
+                } else {
+                    state.control(ToReplica::Withdrawn(path));
+                }
+            }
             Action::Cut => {
                 state.connected = false;
                 (state.parts, state.echo) = (0, None);
@@ -507,6 +335,9 @@ impl Model for Scheduler {
                         == body_at(name, position)
                 })
             }),
+            Property::always("nothing is asked for twice at a time", |_, state: &State| {
+                state.asked.windows(2).all(|two| two[0].0 != two[1].0)
+            }),
             Property::sometimes("a read waits for a body", |_, state: &State| {
                 !state.asked.is_empty()
             }),
@@ -526,6 +357,19 @@ impl Model for Scheduler {
         } else {
             Property::always("no read passes another one", |_, state: &State| !state.seen.passed)
         });
+        if self.scope.leaves > 0 {
+            properties.push(Property::sometimes(
+                "all is read though what was waited for was withdrawn",
+                |_, state: &State| {
+                    let all = |(reader, reads): (&Reader, &&[&str])| reader.done == reads.len();
+                    state.left > 0 && state.readers.iter().zip(&READS).all(all)
+                },
+            ));
+            properties.push(Property::sometimes(
+                "somebody waits for what does not come",
+                |_, state: &State| state.seen.given_up && !state.asked.is_empty(),
+            ));
+        }
         if self.scope.cut {
             properties
                 .push(Property::sometimes("a read is masked", |_, state: &State| state.seen.away));
@@ -546,6 +390,7 @@ fn the_scheduler_keeps_its_conditions_in_every_order_of_events() {
         (READERS, Order::Aggressive, true),
         (CLOCKS, Order::Conservative, false),
         (CONNECTIONS, Order::Conservative, true),
+        (LEAVERS, Order::Conservative, true),
     ] {
         let model = Scheduler { scope, order, overtake, fault: None };
         let checker = model.checker().target_state_count(STATES).spawn_bfs().join();
