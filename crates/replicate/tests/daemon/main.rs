@@ -3,6 +3,7 @@
 mod authority;
 mod bodies;
 mod crashes;
+mod demands;
 mod faces;
 mod mounts;
 mod publish;

@@ -1,5 +1,7 @@
 //! Who is let in, for how long, and what that costs.
 
+mod demands;
+
 use tempfile::TempDir;
 use tokio::io::{AsyncRead, AsyncWrite, copy, sink, split};
 use tokio::task::JoinSet;
@@ -14,7 +16,7 @@ use crate::identity::ReplicaIdentity;
 use crate::message::{
     Channel, Frame, FromAuthority, NotEnrolled, PROTOCOL, Session, ToAuthority, ToOrigin, ToReplica,
 };
-use crate::origin::{Demand, Priority, Put, Transaction};
+use crate::origin::{Demand, Priority, Put, Strategy, Transaction};
 use crate::types::{Incarnation, Metadata, Position};
 use crate::wire::{Attach, BodyPart, Message, encode};
 
@@ -31,11 +33,17 @@ impl Site {
 
     /// With bodies in the order of this policy.
     async fn with(policy: Box<dyn Prioritise>) -> Self {
+        Self::of(|options| options.policy = policy).await
+    }
+
+    /// Of this kind.
+    async fn of(change: impl FnOnce(&mut OriginOptions)) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let clock: Arc<dyn Clock> = Arc::new(MachineClock);
         let origin = folder.path().join("origin");
         create_origin(&origin, clock.read().wall).unwrap();
-        let options = OriginOptions { policy, ..OriginOptions::new(origin, "127.0.0.1:0") };
+        let mut options = OriginOptions::new(origin, "127.0.0.1:0");
+        change(&mut options);
         let daemon = OriginDaemon::start(options, Arc::clone(&clock), |_| {}).await.unwrap();
         Site { folder, clock, daemon }
     }

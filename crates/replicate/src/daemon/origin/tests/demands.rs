@@ -1,0 +1,130 @@
+//! Bodies that reads wait for, as they go to a replica that does what the tests tell it to.
+
+use super::*;
+use crate::wire::{Assembly, Delivery};
+
+/// More than all buffers between the two sides take.
+const LARGE: usize = 64 << 20;
+/// What may be in them.
+const BUFFERS: u64 = 16 << 20;
+
+/// What comes by the demand channel.
+struct Demanded<S> {
+    incoming: Incoming<S, BodyPart>,
+    assembly: Assembly,
+    /// Bytes of bodies that have come.
+    bytes: u64,
+}
+
+impl<S: AsyncRead + Unpin> Demanded<S> {
+    fn new(stream: S) -> Self {
+        Demanded { incoming: Incoming::new(stream), assembly: Assembly::default(), bytes: 0 }
+    }
+
+    /// Takes the next part in; the object, if its body has ended with it, and whether it is intact.
+    async fn part(&mut self) -> Option<(String, bool)> {
+        let part = soon(self.incoming.next()).await.unwrap().message;
+        match self.assembly.handle(part).unwrap().1 {
+            Delivery::More => None,
+            Delivery::Bytes(bytes) => {
+                self.bytes += bytes.len() as u64;
+                None
+            }
+            Delivery::Complete { header, last, intact } => {
+                self.bytes += last.len() as u64;
+                Some((header.path.to_string(), intact))
+            }
+        }
+    }
+
+    /// The next body that ends.
+    async fn end(&mut self) -> (String, bool) {
+        loop {
+            if let Some(end) = self.part().await {
+                return end;
+            }
+        }
+    }
+}
+
+/// A replica of an origin that has these files, and pushes none.
+async fn demanding(
+    files: &[(&str, usize)],
+) -> (Site, Session, [impl AsyncRead + AsyncWrite + Unpin + Send + use<>; 3]) {
+    let site = Site::of(|options| options.config.strategy = Strategy::DemandOnly).await;
+    let origin = site.daemon.handle();
+    let begin = Some(origin.tree().position);
+    write(&origin, files).await;
+    let (_, session, channels) = site.attach("replica", begin).await;
+    (site, session, channels)
+}
+
+fn ask(name: &str) -> ToOrigin {
+    ToOrigin::Demand(Path::new(name).unwrap())
+}
+
+fn withdraw(name: &str) -> ToOrigin {
+    ToOrigin::Withdraw(Path::new(name).unwrap())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_short_body_passes_a_long_one_of_which_a_part_has_left() {
+    let files = [("large", LARGE), ("middle", 1 << 20), ("small", 1_000)];
+    let (site, session, [mut control, demand, _speculative]) = demanding(&files).await;
+    say(&mut control, session, ask("large")).await.unwrap();
+    let mut demanded = Demanded::new(demand);
+    while demanded.bytes == 0 {
+        assert_eq!(demanded.part().await, None);
+    }
+    say(&mut control, session, ask("middle")).await.unwrap();
+    say(&mut control, session, ask("small")).await.unwrap();
+    for (count, expected) in (1..).zip(["small", "middle"]) {
+        assert_eq!(demanded.end().await, (expected.to_owned(), true));
+        assert!(demanded.bytes < BUFFERS, "{} came before `{expected}`", demanded.bytes);
+        say(&mut control, session, ToOrigin::Fetched(count)).await.unwrap();
+    }
+    say(&mut control, session, ask("none")).await.unwrap();
+    assert_eq!(demanded.end().await, ("none".to_owned(), true));
+    assert_eq!(demanded.end().await, ("large".to_owned(), true), "and it comes all the same");
+    say(&mut control, session, ToOrigin::Fetched(4)).await.unwrap();
+    say(&mut control, session, ask("small")).await.unwrap();
+    assert_eq!(demanded.end().await, ("small".to_owned(), true), "all that was said was right");
+    site.daemon.stop().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_body_that_nobody_waits_for_any_more_is_given_up() {
+    let files = [("large", LARGE), ("other", LARGE), ("small", 1_000)];
+    let (site, session, [mut control, demand, _speculative]) = demanding(&files).await;
+    say(&mut control, session, ask("large")).await.unwrap();
+    let mut demanded = Demanded::new(demand);
+    while demanded.bytes == 0 {
+        assert_eq!(demanded.part().await, None);
+    }
+    // Its lane is taken, so nothing of this one has left.
+    say(&mut control, session, ask("other")).await.unwrap();
+    say(&mut control, session, withdraw("other")).await.unwrap();
+    let (read, mut control) = split(control);
+    let mut told = Incoming::<_, ToReplica>::new(read);
+    loop {
+        match soon(told.next()).await.unwrap().message {
+            ToReplica::Withdrawn(path) => break assert_eq!(path.as_str(), "other"),
+            ToReplica::Refused(why) => panic!("{why}"),
+            _ => {}
+        }
+    }
+    for _ in 0..2 {
+        say(&mut control, session, withdraw("large")).await.unwrap();
+    }
+    assert_eq!(demanded.end().await, ("large".to_owned(), false));
+    assert!(demanded.bytes < 2 * BUFFERS, "{} came for nobody", demanded.bytes);
+    say(&mut control, session, ToOrigin::Fetched(1)).await.unwrap();
+    // Whoever comes then gets it.
+    for name in ["small", "large"] {
+        say(&mut control, session, ask(name)).await.unwrap();
+        assert_eq!(demanded.end().await, (name.to_owned(), true));
+    }
+    let sent = of(&site.daemon.handle(), "replica").demand_bytes;
+    assert!(sent < LARGE as u64 + 3 * BUFFERS, "{sent} were sent");
+    site.daemon.stop().await.unwrap();
+}
