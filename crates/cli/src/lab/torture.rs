@@ -255,6 +255,11 @@ fn write_table(to: &mut impl io::Write, results: &Results) -> io::Result<()> {
     }
     writeln!(
         to,
+        "{} reads in calm; {} times a replica told that the clocks are too far apart",
+        results.reads_in_calm, results.skews.told
+    )?;
+    writeln!(
+        to,
         "{} violations, {} acknowledged writes lost",
         results.violations, results.lost_writes
     )?;

@@ -8,10 +8,11 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use lull_sim::random::Random;
+use serde_json::Value;
 
 use super::daemon::Program;
 use super::history::{
-    FOLDER, NOBODYS, Read, SINGLES, Seen, TOGETHER, Write, body, number_of, path_of,
+    FOLDER, NOBODYS, Read, SINGLES, Seen, Skews, TOGETHER, Write, body, number_of, path_of,
 };
 use crate::asking::{Answer, Asked, Client};
 use crate::emulate::Host;
@@ -25,6 +26,8 @@ const BETWEEN_READS_US: u64 = 2_000;
 const BETWEEN_WRITES_MS: u64 = 120;
 /// Between two publications.
 const BETWEEN_PUBLICATIONS_MS: (u64, u64) = (200, 1_200);
+/// Between two questions to a replica about its clock.
+const BETWEEN_QUESTIONS: Duration = Duration::from_millis(500);
 /// Longer than a publication ever takes that will end.
 const PUBLICATION: Duration = Duration::from_secs(60);
 
@@ -233,6 +236,34 @@ pub(super) async fn read_one(
         *token = answer.session;
     }
     Some(Read { session, replica, began, ended, seen })
+}
+
+/// What a replica tells of itself.
+pub(super) async fn status(client: &mut Client) -> Option<Value> {
+    let answer = client.ask(Asked::get("/.lull/status")).await?;
+    serde_json::from_slice(&answer.body).ok()
+}
+
+/// Asks replicas again and again how far their wall clocks are from the origin's.
+pub(super) async fn ask_for_skews(
+    shared: &Shared,
+    hosts: &[Host],
+    port: u16,
+    max_skew: Duration,
+) -> Skews {
+    let mut clients: Vec<Client> = hosts.iter().map(|host| Client::new(host, port)).collect();
+    let mut skews = Skews::default();
+    while !shared.has_ended() {
+        for client in &mut clients {
+            let Some(status) = status(client).await else { continue };
+            let [least, most] = [0, 1].map(|at| status["skew_seconds"][at].as_f64());
+            if let (Some(least), Some(most)) = (least, most) {
+                skews.add(least, most, max_skew);
+            }
+        }
+        tokio::time::sleep(BETWEEN_QUESTIONS).await;
+    }
+    skews
 }
 
 /// What torture looks at in a mount.

@@ -31,6 +31,8 @@ struct Told {
     last: VecDeque<String>,
     /// The origin does not want to talk to it.
     refused: bool,
+    /// How often that the wall clocks are too far apart.
+    skews: u64,
 }
 
 /// Where programs run, and by which name Lull is called there.
@@ -123,6 +125,7 @@ impl Daemon {
                         told.connections.push((begun.elapsed(), false));
                         told.refused = true;
                     }
+                    Some("skew") => told.skews += 1,
                     _ => {}
                 }
                 told.last.push_back(line);
@@ -158,6 +161,11 @@ impl Daemon {
     /// Whether the origin does not talk to it.
     pub(super) fn is_refused(&self) -> bool {
         lock(&self.told).refused
+    }
+
+    /// How often it told that the wall clocks are too far apart.
+    pub(super) fn skews(&self) -> u64 {
+        lock(&self.told).skews
     }
 
     /// When it was connected.

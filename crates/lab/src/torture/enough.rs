@@ -3,10 +3,11 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use super::history::{Fault, History, Read, SINGLES, Seen};
+use super::history::{Fault, History, Read, SINGLES, Seen, Skews};
 use super::site::MOUNTS;
 
-/// From here on every kind of fault has to come, and enough has to be read meanwhile.
+/// From here on every kind of fault has to come, and enough has to be read meanwhile and in between; and of the
+/// clocks of replicas some have to be found close to the origin's, and some too far.
 const MINUTE: Duration = Duration::from_secs(60);
 /// Of the reads, during faults.
 const LEAST_DURING_FAULTS: f64 = 0.2;
@@ -38,6 +39,9 @@ struct Shown {
     during_faults: usize,
     writes: usize,
     faults: BTreeMap<Fault, u64>,
+    /// By replica.
+    in_calm: Vec<usize>,
+    skews: Skews,
 }
 
 /// What a run that has come to its end did not show, in words.
@@ -48,6 +52,8 @@ pub(super) fn lacking(length: Duration, history: &History) -> Vec<String> {
         during_faults: history.reads_during_faults(),
         writes: history.writes.len(),
         faults: history.faults_by_kind(),
+        in_calm: history.reads_in_calm(),
+        skews: history.skews,
     };
     lacking.extend(too_little(length, &shown));
     lacking
@@ -79,7 +85,7 @@ fn silent(history: &History) -> Vec<String> {
 
 /// What a run of this length should have had more of.
 fn too_little(length: Duration, shown: &Shown) -> Vec<String> {
-    let Shown { reads, during_faults, writes, faults } = shown;
+    let Shown { reads, during_faults, writes, faults, in_calm, skews } = shown;
     let mut lacking = Vec::new();
     if length >= FULL {
         if *reads < READS {
@@ -96,6 +102,18 @@ fn too_little(length: Duration, shown: &Shown) -> Vec<String> {
         let least = if length >= FULL { OF_EACH_FAULT } else { 1 };
         for (fault, count) in faults.iter().filter(|(_, count)| **count < least) {
             lacking.push(format!("{} came {count} times, not {least}", fault.name()));
+        }
+        for replica in (0..in_calm.len()).filter(|replica| in_calm[*replica] == 0) {
+            lacking.push(format!("nothing was read in calm at replica {replica}"));
+        }
+        for (count, what) in [
+            (skews.told, "told that the wall clocks are too far apart"),
+            (skews.too_far, "found them too far apart when it was asked"),
+            (skews.close, "found them close when it was asked"),
+        ] {
+            if count == 0 {
+                lacking.push(format!("no replica {what}"));
+            }
         }
     }
     lacking
@@ -159,7 +177,8 @@ mod tests {
 
     fn shown(reads: usize, during_faults: usize, writes: usize, of_each: u64) -> Shown {
         let faults = Fault::ALL.map(|fault| (fault, of_each)).into();
-        Shown { reads, during_faults, writes, faults }
+        let skews = Skews { told: 1, too_far: 1, close: 1 };
+        Shown { reads, during_faults, writes, faults, in_calm: vec![1; 2], skews }
     }
 
     #[test]
@@ -182,6 +201,16 @@ mod tests {
         let mut one = shown(100, 20, 1, 1);
         one.faults.insert(Fault::Kill, 0);
         assert_eq!(too_little(MINUTE, &one), ["kill came 0 times, not 1"]);
+        let hollow = Shown { in_calm: vec![1, 0], skews: Skews::default(), ..shown(100, 20, 1, 1) };
+        assert_eq!(
+            too_little(MINUTE, &hollow),
+            [
+                "nothing was read in calm at replica 1",
+                "no replica told that the wall clocks are too far apart",
+                "no replica found them too far apart when it was asked",
+                "no replica found them close when it was asked",
+            ]
+        );
     }
 
     #[test]
@@ -191,11 +220,20 @@ mod tests {
         let number = |name: &str| kept[name].as_u64().expect("a number");
         let faults = Fault::ALL
             .map(|fault| (fault, kept["faults"][fault.name()].as_u64().expect("a number")));
+        // One that was made before these were counted has none of them.
+        let counted = |number: &Value| number.as_u64().unwrap_or(u64::MAX);
+        let skews = &kept["skews"];
         let shown = Shown {
             reads: number("reads") as usize,
             during_faults: number("reads_during_faults") as usize,
             writes: number("writes") as usize,
             faults: faults.into(),
+            in_calm: vec![counted(&kept["reads_in_calm"]) as usize],
+            skews: Skews {
+                told: counted(&skews["told"]),
+                too_far: counted(&skews["too_far"]),
+                close: counted(&skews["close"]),
+            },
         };
         let seconds = kept["seconds"].as_f64().expect("a number");
         assert!(seconds >= FULL.as_secs_f64(), "{seconds} s");

@@ -3,6 +3,8 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use serde::Serialize;
+
 use crate::numbered;
 pub use crate::numbered::NOBODYS;
 
@@ -132,7 +134,8 @@ pub enum Fault {
     PowerCut,
     /// The same, and parts of what was not synced were there all the same.
     TornPowerCut,
-    /// Its wall clock was set wrong.
+    /// Its wall clock was set wrong, and stays so: until the daemon is killed, which comes next, that goes on
+    /// by the time it had, and afterwards it has this one.
     ClockSkew,
 }
 
@@ -170,7 +173,8 @@ pub struct Happened {
     pub fault: Fault,
     /// When it began.
     pub from: Duration,
-    /// When it was over: of a killed daemon, when it ran again.
+    /// When it was over: of a killed daemon, when it ran again. Of a clock, when something else could be
+    /// broken; it is not right by then.
     pub to: Duration,
 }
 
@@ -181,6 +185,28 @@ pub struct Bounds {
     pub connected: Duration,
     /// Δ while it knows that it has none.
     pub disconnected: Duration,
+}
+
+/// What replicas knew of how far their wall clocks are from the origin's.
+///
+/// By those that are close enough they count; else, and until they know, by echoes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Skews {
+    /// How often one told that they are too far.
+    pub told: u64,
+    /// How often one was asked, and was sure that they are.
+    pub too_far: u64,
+    /// How often one was asked, and was sure that they are not.
+    pub close: u64,
+}
+
+impl Skews {
+    /// One says that it is this many seconds ahead at least, and at most.
+    pub(super) fn add(&mut self, least: f64, most: f64, max_skew: Duration) {
+        let max_skew = max_skew.as_secs_f64();
+        self.too_far += u64::from(least > max_skew || most < -max_skew);
+        self.close += u64::from(least >= -max_skew && most <= max_skew);
+    }
 }
 
 /// Since when a replica has had a connection, or none, as it told itself.
@@ -200,6 +226,8 @@ pub struct History {
     /// What the replicas promise, by replica.
     pub bounds: Vec<Bounds>,
     pub(super) connections: Vec<Connections>,
+    /// What they knew of their clocks.
+    pub skews: Skews,
     /// Reads from this one on began after all writes had been acknowledged and all was healed: they are
     /// to see the last state.
     pub last_reads: usize,
@@ -237,12 +265,19 @@ impl History {
 
     /// Whether it may have had none, by what was done.
     fn has_cause(&self, read: &Read) -> bool {
-        let theirs = |happened: &&Happened| [0, read.replica + 1].contains(&happened.machine);
-        self.faults.iter().filter(theirs).any(|happened| {
-            happened.fault.takes_connections()
-                && happened.from <= read.ended
-                && read.began <= happened.to + RECONNECTING
-        })
+        self.causes(read.replica).any(|(from, to)| from <= read.ended && read.began <= to)
+    }
+
+    /// When a replica may have had no connection.
+    fn causes(&self, replica: u8) -> impl Iterator<Item = (Duration, Duration)> {
+        self.faults_of(replica)
+            .filter(|happened| happened.fault.takes_connections())
+            .map(|happened| (happened.from, happened.to + RECONNECTING))
+    }
+
+    /// What was done to a replica's machine, or to the origin's.
+    fn faults_of(&self, replica: u8) -> impl Iterator<Item = &Happened> {
+        self.faults.iter().filter(move |happened| [0, replica + 1].contains(&happened.machine))
     }
 
     /// How many faults there were of each kind.
@@ -256,24 +291,56 @@ impl History {
 
     /// Reads that were under way while something was broken, at their replica or at the origin.
     pub fn reads_during_faults(&self) -> usize {
-        let mut by_machine: BTreeMap<u8, Vec<(Duration, Duration)>> = BTreeMap::new();
-        for happened in &self.faults {
-            by_machine.entry(happened.machine).or_default().push((happened.from, happened.to));
+        let broken = self.by_replica(|replica| {
+            self.faults_of(replica).map(|happened| (happened.from, happened.to)).collect()
+        });
+        let is_broken = |read: &&Read| broken[usize::from(read.replica)].last(read) == Some(true);
+        self.reads.iter().filter(is_broken).count()
+    }
+
+    /// Reads of each replica, before the end, at times at which it must not take itself for away any more: the
+    /// small Δ counts whatever it tells.
+    pub fn reads_in_calm(&self) -> Vec<usize> {
+        let causes = self.by_replica(|replica| self.causes(replica).collect());
+        let mut reads = vec![0; self.bounds.len()];
+        for read in self.reads.iter().take(self.last_reads) {
+            let replica = usize::from(read.replica);
+            reads[replica] += usize::from(causes[replica].last(read) == Some(false));
         }
-        // Of one machine they come one after the other.
-        by_machine.values_mut().for_each(|times| times.sort_unstable());
-        let broken = |machine: u8, read: &Read| {
-            let Some(times) = by_machine.get(&machine) else { return false };
-            let next = times.partition_point(|(from, _)| *from <= read.ended);
-            next.checked_sub(1).is_some_and(|last| times[last].1 >= read.began)
-        };
-        self.reads.iter().filter(|read| broken(0, read) || broken(read.replica + 1, read)).count()
+        reads
+    }
+
+    fn by_replica(&self, times: impl Fn(u8) -> Vec<(Duration, Duration)>) -> Vec<Times> {
+        (0..self.bounds.len()).map(|replica| Times::of(times(replica as u8))).collect()
+    }
+}
+
+/// From when to when, made ready to be asked.
+struct Times(Vec<(Duration, Duration)>);
+
+impl Times {
+    fn of(mut times: Vec<(Duration, Duration)>) -> Self {
+        times.sort_unstable();
+        let mut latest = Duration::ZERO;
+        for (_, to) in &mut times {
+            latest = latest.max(*to);
+            *to = latest;
+        }
+        Times(times)
+    }
+
+    /// Whether a read was under way at one of them, or after those that have been; none if none has been.
+    fn last(&self, read: &Read) -> Option<bool> {
+        let next = self.0.partition_point(|(from, _)| *from <= read.ended);
+        next.checked_sub(1).map(|last| self.0[last].1 >= read.began)
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    const NO_BOUNDS: Bounds = Bounds { connected: Duration::ZERO, disconnected: Duration::ZERO };
 
     fn read(began: u64, ended: u64) -> Read {
         let [began, ended] = [began, ended].map(Duration::from_secs);
@@ -379,14 +446,66 @@ mod tests {
     }
 
     #[test]
+    fn clocks_are_close_or_too_far_or_nobody_knows() {
+        let mut skews = Skews::default();
+        let most = Duration::from_millis(500);
+        for (least, most_seconds, too_far, close) in [
+            (-0.1, 0.5, 0, 1),
+            (-0.5, -0.4, 0, 2),
+            (0.4, 0.6, 0, 2),
+            (-0.6, 0.0, 0, 2),
+            (0.6, 0.7, 1, 2),
+            (-3.0, -0.6, 2, 2),
+        ] {
+            skews.add(least, most_seconds, most);
+            assert_eq!((skews.too_far, skews.close), (too_far, close), "{least} {most_seconds}");
+        }
+    }
+
+    #[test]
     fn reads_during_faults_are_those_of_their_replica_and_of_the_origin() {
         let at = |machine, from, to| fault(machine, Fault::Kill, from, to);
         let history = History {
+            bounds: vec![NO_BOUNDS; 2],
             reads: vec![read(1, 2), read(9, 11), read(12, 13), read(21, 22), read(31, 32)],
             faults: vec![at(2, 10, 12), at(0, 20, 30), at(1, 31, 33)],
             ..History::default()
         };
         assert_eq!(history.reads_during_faults(), 3);
         assert_eq!(history.faults_by_kind()[&Fault::Kill], 3);
+    }
+
+    #[test]
+    fn reads_in_calm_are_those_for_which_nothing_takes_a_connection_in_time() {
+        let history = History {
+            bounds: vec![NO_BOUNDS; 2],
+            reads: vec![
+                read(1, 2),
+                read(9, 11),
+                // By then it may rightly have no connection yet, after a fault and within a longer one.
+                read(22, 23),
+                read(40, 41),
+                read(61, 62),
+                read(90, 91),
+                // The end.
+                read(92, 93),
+            ],
+            last_reads: 6,
+            faults: vec![
+                fault(2, Fault::Kill, 10, 12),
+                fault(0, Fault::LinkCut, 20, 50),
+                fault(0, Fault::PowerCut, 21, 22),
+                // A wrong clock takes none, and the other replica is another machine.
+                fault(2, Fault::ClockSkew, 61, 62),
+                fault(1, Fault::Kill, 61, 91),
+            ],
+            ..History::default()
+        };
+        // The first is before anything was broken.
+        assert_eq!(history.reads_in_calm(), [0, 2]);
+        for read in &history.reads {
+            let began = read.began.as_secs();
+            assert_eq!(!history.has_cause(read), [1, 61, 90, 92].contains(&began), "{began} s");
+        }
     }
 }

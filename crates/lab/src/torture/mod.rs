@@ -33,7 +33,8 @@ use crate::record::{Origin, Program};
 
 pub use disk::{LabDisk, MountError};
 pub use history::{
-    Bounds, Fault, Happened, History, NOBODYS, Read, Seen, Sight, Write, body, object_of, path_of,
+    Bounds, Fault, Happened, History, NOBODYS, Read, Seen, Sight, Skews, Write, body, object_of,
+    path_of,
 };
 
 /// Violations that are told in words.
@@ -146,12 +147,16 @@ pub struct Results {
     pub reads: usize,
     /// Those that were under way while something was broken, at their replica or at the origin.
     pub reads_during_faults: usize,
+    /// Those at times at which their replica must not take itself for away any more.
+    pub reads_in_calm: usize,
     /// Writes that were acknowledged.
     pub writes: usize,
     /// States in the origin's log as it was recovered after the last power cut.
     pub states: u64,
     /// Faults by kind.
     pub faults: BTreeMap<&'static str, u64>,
+    /// What replicas knew of wrong clocks.
+    pub skews: Skews,
     /// Broken promises.
     pub violations: usize,
     /// Those among them that are acknowledged writes which the log does not have.
@@ -232,9 +237,11 @@ impl Torture {
             replicas: history.bounds.len(),
             reads: history.reads.len(),
             reads_during_faults: history.reads_during_faults(),
+            reads_in_calm: history.reads_in_calm().iter().sum(),
             writes: history.writes.len(),
             states: judgement.states,
             faults: faults.into_iter().map(|(fault, count)| (fault.name(), count)).collect(),
+            skews: history.skews,
             violations: judgement.violations.len(),
             lost_writes: judgement.lost_writes,
             first_violations: judgement.violations.into_iter().take(TOLD).collect(),

@@ -19,31 +19,61 @@ pub(super) struct Planned {
 }
 
 /// What becomes of one machine: every kind of fault once, in an order that is drawn, and again.
+///
+/// A daemon that runs does not follow a step of its clock. So what follows a skew is always a kill: the clock
+/// stays as it is, and the daemon starts with it.
 #[derive(Clone, Debug)]
 pub(super) struct Schedule {
     random: Random,
     next: Vec<Fault>,
+    /// The clock was set, and the daemon has not started since.
+    skewed: bool,
+    /// The next time it is set wrong by much.
+    by_much: bool,
 }
 
-/// Of each of these times nothing begins to break in the last part: only when all has been whole for a while
-/// is a replica judged that takes itself for away.
-const ROUND: Duration = Duration::from_secs(120);
-const CALM: Duration = Duration::from_secs(30);
+/// Of each round nothing is broken in the last part: only when all has been whole for a while is a replica
+/// judged that takes itself for away.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Rounds(Duration);
 
-/// How long nothing is to begin to break at a time of the run.
-pub(super) fn calm(now: Duration) -> Duration {
-    let within = Duration::from_nanos((now.as_nanos() % ROUND.as_nanos()) as u64);
-    if within < ROUND - CALM { Duration::ZERO } else { ROUND - within }
+/// A run is made of rounds that are no longer. If it is too short for one of the shortest, it has none.
+const LONGEST_ROUND: Duration = Duration::from_secs(120);
+const SHORTEST_ROUND: Duration = Duration::from_secs(60);
+/// The last part: longer than a replica may take to have its connection back, so that some of it is judged. What
+/// is read in it is not read during faults, so it is not much longer.
+const CALM: Duration = Duration::from_secs(17);
+
+impl Rounds {
+    /// Those of a run.
+    pub(super) fn of(length: Duration) -> Self {
+        let count = length.as_nanos().div_ceil(LONGEST_ROUND.as_nanos()).max(1);
+        Rounds(length / u32::try_from(count).unwrap_or(u32::MAX))
+    }
+
+    /// How long a fault is to be put off that would begin at this time of the run and last for so long.
+    pub(super) fn put_off(self, now: Duration, lasts: Duration) -> Duration {
+        let Rounds(round) = self;
+        if round < SHORTEST_ROUND {
+            return Duration::ZERO;
+        }
+        let within = Duration::from_nanos((now.as_nanos() % round.as_nanos()) as u64);
+        if within + lasts <= round - CALM { Duration::ZERO } else { round - within }
+    }
 }
 
-/// Clocks are wrong by this at most: some of it is below what replicas take for good, most above.
-const SKEW_MS: u64 = 3_000;
+/// By how much clocks are wrong, every other time: a replica that differs by as much from the origin does not
+/// count by its wall clock.
+const MUCH_MS: (u64, u64) = (600, 3_000);
+/// The other times, at most: those of two machines are close enough.
+const LITTLE_MS: u64 = 250;
 /// One link in so many is cut until the other side takes it for dead.
 const LONG_CUTS: u64 = 5;
 
 impl Schedule {
     pub(super) fn new(seed: u64, machine: u8) -> Self {
-        Schedule { random: Random::of_part(seed, u64::from(machine)), next: Vec::new() }
+        let random = Random::of_part(seed, u64::from(machine));
+        Schedule { random, next: Vec::new(), skewed: false, by_much: true }
     }
 
     /// What a torn disk draws from.
@@ -56,27 +86,40 @@ impl Schedule {
     }
 
     pub(super) fn next(&mut self) -> Planned {
-        if self.next.is_empty() {
-            self.next = Fault::ALL.to_vec();
-        }
-        let drawn = self.random.below(self.next.len() as u64) as usize;
-        let fault = self.next.swap_remove(drawn);
-        let pause = self.between(200, 3_000);
+        let fault = if self.skewed { Fault::Kill } else { self.draw() };
+        self.skewed = fault == Fault::ClockSkew;
+        let pause = self.between(200, 2_000);
         let lasts = match fault {
             Fault::LinkCut if self.random.below(LONG_CUTS) == 0 => self.between(10_000, 14_000),
             Fault::LinkCut => self.between(200, 5_000),
             Fault::Kill | Fault::PowerCut | Fault::TornPowerCut => self.between(0, 800),
             Fault::ClockSkew => self.between(1_000, 5_000),
         };
-        let most = SKEW_MS * 1_000_000;
-        let ahead = self.random.below(2 * most + 1).cast_signed() - most.cast_signed();
+        let ahead = if self.skewed { self.skew() } else { 0 };
         Planned { pause, fault, lasts, ahead }
+    }
+
+    fn skew(&mut self) -> i64 {
+        let (least, most) = if self.by_much { MUCH_MS } else { (0, LITTLE_MS) };
+        self.by_much = !self.by_much;
+        let sign = if self.random.below(2) == 0 { 1 } else { -1 };
+        sign * self.between(least, most).as_nanos() as i64
+    }
+
+    /// A kind that has not come since all have come, but for kills, which follow skews.
+    fn draw(&mut self) -> Fault {
+        if self.next.is_empty() {
+            self.next.extend(Fault::ALL.into_iter().filter(|fault| *fault != Fault::Kill));
+        }
+        let drawn = self.random.below(self.next.len() as u64) as usize;
+        self.next.swap_remove(drawn)
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::torture::history::RECONNECTING;
 
     fn begin(seed: u64, machine: u8) -> Vec<Planned> {
         let mut schedule = Schedule::new(seed, machine);
@@ -91,12 +134,40 @@ mod tests {
     }
 
     #[test]
-    fn nothing_begins_to_break_at_the_end_of_each_round() {
-        for (now_ms, expected_ms) in
-            [(0, 0), (89_999, 0), (90_000, 30_000), (119_999, 1), (120_000, 0), (3_599_000, 1_000)]
-        {
-            let [now, expected] = [now_ms, expected_ms].map(Duration::from_millis);
-            assert_eq!(calm(now), expected, "{now_ms} ms");
+    fn nothing_is_broken_at_the_end_of_each_round() {
+        for (seconds, now_ms, lasts_ms, expected_ms) in [
+            // Too short for anything to be judged.
+            (59, 58_000, 2_000, 0),
+            (60, 0, 0, 0),
+            (60, 42_999, 1, 0),
+            (60, 42_999, 2, 17_001),
+            (60, 59_999, 0, 1),
+            (119, 102_000, 0, 0),
+            (120, 103_001, 0, 16_999),
+            (130, 48_000, 0, 0),
+            (130, 48_001, 0, 16_999),
+            (130, 65_000, 14_000, 0),
+            (1_800, 102_000, 1_001, 18_000),
+            (1_800, 120_000, 14_000, 0),
+            (1_800, 1_799_000, 0, 1_000),
+        ] {
+            let [now, lasts, expected] = [now_ms, lasts_ms, expected_ms].map(Duration::from_millis);
+            let rounds = Rounds::of(Duration::from_secs(seconds));
+            let what = format!("{lasts_ms} ms from {now_ms} ms of {seconds} s");
+            assert_eq!(rounds.put_off(now, lasts), expected, "{what}");
+        }
+    }
+
+    #[test]
+    fn calm_is_longer_than_reconnecting() {
+        assert!(CALM >= RECONNECTING + Duration::from_secs(5));
+    }
+
+    #[test]
+    fn a_daemon_is_killed_after_its_clock_was_set_and_starts_with_it() {
+        let planned = begin(7, 2);
+        for (one, then) in planned.iter().zip(&planned[1..]) {
+            assert_eq!(one.fault == Fault::ClockSkew, then.fault == Fault::Kill, "{one:?}");
         }
     }
 
@@ -106,8 +177,20 @@ mod tests {
         for fault in Fault::ALL {
             assert_eq!(planned.iter().filter(|one| one.fault == fault).count(), 10, "{fault:?}");
         }
-        let skews = planned.iter().filter(|one| one.fault == Fault::ClockSkew);
-        let ahead: Vec<i64> = skews.map(|one| one.ahead).collect();
-        assert!(ahead.iter().any(|by| *by > 0) && ahead.iter().any(|by| *by < 0), "{ahead:?}");
+    }
+
+    #[test]
+    fn clocks_are_ahead_and_behind_by_much_and_by_little() {
+        for seed in 0..20 {
+            let planned = begin(seed, 2).into_iter().filter(|one| one.fault == Fault::ClockSkew);
+            let ahead_ms: Vec<i64> = planned.map(|one| one.ahead / 1_000_000).collect();
+            for (at, ms) in ahead_ms.iter().enumerate() {
+                let (least, most) = if at % 2 == 0 { MUCH_MS } else { (0, LITTLE_MS) };
+                assert!((least..=most).contains(&ms.unsigned_abs()), "{ahead_ms:?}");
+            }
+            for sign in [-1, 1] {
+                assert!(ahead_ms.iter().any(|ms| sign * ms > 0), "{ahead_ms:?}");
+            }
+        }
     }
 }

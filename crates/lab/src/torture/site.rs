@@ -8,15 +8,14 @@ use std::time::{Duration, Instant};
 
 use lull_cc::Rate;
 use nix::mount::{MsFlags, mount};
-use serde_json::Value;
 
 use super::clients::{self, Shared};
 use super::daemon::{Clock, Daemon, Program};
 use super::disk::LabDisk;
 use super::history::{Bounds, Fault, Happened, History, Read, SINGLES, TOGETHER, Write};
-use super::schedule::{Planned, Schedule, calm};
+use super::schedule::{Planned, Rounds, Schedule};
 use super::{Progress, Sabotage, Torture, TortureError};
-use crate::asking::{Asked, Client, block_on};
+use crate::asking::{Client, block_on};
 use crate::emulate::{Emulator, Host, Link, LinkRate, Topology};
 
 /// Where replicas connect, where the origin takes writes, and where replicas answer.
@@ -44,7 +43,8 @@ const STEP: Duration = Duration::from_millis(20);
 struct Kind {
     name: &'static str,
     bounds: Bounds,
-    /// Parts per million by which its clocks run fast: replicas count on 1,000 at most.
+    /// Parts per million by which its clocks run fast: replicas count on 1,000 at most, of which 500 are for
+    /// a wall clock that follows a step.
     rate: i64,
     more: &'static [&'static str],
 }
@@ -53,14 +53,14 @@ const REPLICAS: [Kind; 3] = [
     Kind {
         name: "paris",
         bounds: Bounds { connected: Duration::from_secs(2), disconnected: Duration::from_secs(8) },
-        rate: -700,
+        rate: -450,
         more: &[],
     },
     // Its reads may pass each other.
     Kind {
         name: "london",
         bounds: Bounds { connected: Duration::from_secs(2), disconnected: Duration::from_secs(8) },
-        rate: 700,
+        rate: 450,
         more: &["--aggressive"],
     },
     // It keeps only some of the bodies, and promises the same whether it has a connection or not.
@@ -73,6 +73,8 @@ const REPLICAS: [Kind; 3] = [
 ];
 /// The origin's clocks run fast by this.
 const ORIGIN_RATE: i64 = 300;
+/// Wall clocks that are further apart are not counted by.
+const MAX_SKEW: Duration = Duration::from_millis(500);
 /// Half speed.
 const SABOTAGED_RATE: i64 = -500_000;
 /// Whose clock that is: one that has one Δ for all cases.
@@ -228,13 +230,14 @@ impl Site {
         let (publish, store) = (&self.publish, self.store.to_string_lossy());
         let store = &*store;
         let from = shared.now();
+        let rounds = Rounds::of(torture.length);
         thread::scope(|scope| {
             let keeping: Vec<_> = self
                 .machines
                 .iter_mut()
                 .map(|machine| {
                     let schedule = Schedule::new(shared.seed, machine.number);
-                    scope.spawn(move || keep(machine, schedule, shared, program, emulator))
+                    scope.spawn(move || keep(machine, schedule, rounds, shared, program, emulator))
                 })
                 .collect();
             let writing: Vec<_> = (0..WRITERS)
@@ -261,6 +264,8 @@ impl Site {
                     })
                 })
                 .collect();
+            let asking = scope
+                .spawn(move || block_on(clients::ask_for_skews(shared, replicas, READS, MAX_SKEW)));
             while !shared.has_ended() {
                 let elapsed = shared.now() - from;
                 let count = |of: &std::sync::atomic::AtomicU64| of.load(Ordering::Relaxed);
@@ -287,6 +292,7 @@ impl Site {
             for one in looking {
                 history.reads.extend(joined(one));
             }
+            history.skews = joined(asking).map_err(&client)?;
             Ok::<_, TortureError>(())
         })?;
         history.last_reads = history.reads.len();
@@ -297,6 +303,7 @@ impl Site {
         history.bodies = self.shared.bodies.load(Ordering::Relaxed);
         let replicas = &self.machines[1..];
         history.connections = replicas.iter().map(|one| one.daemon.connections()).collect();
+        history.skews.told = replicas.iter().map(|one| one.daemon.skews()).sum();
         Ok(history)
     }
 
@@ -322,8 +329,7 @@ impl Site {
             let mut client = Client::new(&machine.daemon.host, READS);
             let name = machine.daemon.name;
             let shows = loop {
-                let answer = client.ask(Asked::get("/.lull/status")).await;
-                let status = answer.and_then(|one| serde_json::from_slice::<Value>(&one.body).ok());
+                let status = clients::status(&mut client).await;
                 let at = status.as_ref().and_then(|status| status["sequence"].as_u64());
                 if at.is_some_and(|at| at >= position) {
                     break true;
@@ -394,6 +400,7 @@ fn joined<T>(thread: ScopedJoinHandle<'_, T>) -> T {
 fn arguments_of(kind: &Kind, store: &str, mount: &Path, clock: &Path) -> Vec<String> {
     let [delta, disconnected] =
         [kind.bounds.connected, kind.bounds.disconnected].map(|one| one.as_secs_f64().to_string());
+    let max_skew = MAX_SKEW.as_secs_f64().to_string();
     let (mount, clock) = (mount.to_string_lossy(), clock.to_string_lossy());
     let http = format!("127.0.0.1:{READS}");
     let all = [
@@ -411,6 +418,8 @@ fn arguments_of(kind: &Kind, store: &str, mount: &Path, clock: &Path) -> Vec<Str
         &delta,
         "--delta-disconnected",
         &disconnected,
+        "--max-skew",
+        &max_skew,
         "--keep",
         "5",
         "--blocked",
@@ -426,6 +435,7 @@ fn arguments_of(kind: &Kind, store: &str, mount: &Path, clock: &Path) -> Vec<Str
 fn keep(
     machine: &mut Machine,
     mut schedule: Schedule,
+    rounds: Rounds,
     shared: &Shared,
     program: &Program,
     emulator: &Emulator,
@@ -434,10 +444,10 @@ fn keep(
     let mut happened = Vec::new();
     loop {
         let planned = schedule.next();
-        let calm = calm(shared.now() - from + planned.pause);
-        let waited = wait(machine, shared, planned.pause + calm);
+        let put_off = rounds.put_off(shared.now() - from + planned.pause, planned.lasts);
+        let waited = wait(machine, shared, planned.pause + put_off);
         if waited.is_ok() && shared.has_ended() {
-            return (happened, None);
+            return (happened, machine.clock.set(0).err());
         }
         let begun = shared.now();
         let struck = waited
@@ -470,9 +480,7 @@ fn strike(
         }
         Fault::ClockSkew => {
             machine.clock.set(planned.ahead)?;
-            let waited = wait(machine, shared, planned.lasts);
-            machine.clock.set(0)?;
-            waited?;
+            wait(machine, shared, planned.lasts)?;
         }
         Fault::Kill | Fault::PowerCut | Fault::TornPowerCut => {
             machine.daemon.kill();
