@@ -144,10 +144,10 @@ fn log_of(history: &History, store: &Path) -> anyhow::Result<Vec<Changes>> {
         (1..=history.bodies).map(|number| (Digest::of(&body(number)), Body(number))).collect();
     let changes = image.log.iter().map(|entry| {
         let changes = entry.commit.changes.iter().map(|change| {
-            let object = object_of(change.path.as_str()).map_or(u32::MAX, u32::from);
+            let object = object_of(change.path.as_str()).map_or(Name(u32::MAX), name);
             let digest = change.content.map(|content| content.digest);
             let body = digest.map(|digest| bodies.get(&digest).copied().unwrap_or(UNKNOWN));
-            (Name(object), body)
+            (object, body)
         });
         changes.collect()
     });
@@ -164,45 +164,78 @@ fn judge(history: &History, log: Vec<Changes>) -> Judgement {
             changes: write
                 .changes
                 .iter()
-                .map(|(object, body)| (Name(u32::from(*object)), body.map(Body)))
+                .map(|(object, body)| (name(*object), body.map(Body)))
                 .collect(),
             at: write.at,
         })
         .collect();
-    let reads: Vec<checker::Read> = history
-        .reads
-        .iter()
-        .enumerate()
-        .map(|(number, read)| checked(history, number, read))
-        .collect();
+    // Whoever looks at an earlier state has asked for that one: order and Δ are nothing to it.
+    let (earlier, present): (Vec<_>, Vec<_>) =
+        history.reads.iter().enumerate().partition(|(_, read)| read.seen.state().is_some());
+    let mut violations = wrong_states(&earlier, &log);
+    let reads: Vec<checker::Read> =
+        present.iter().map(|(number, read)| checked(history, *number, read)).collect();
     let found = checker::check(&Log::new(log), &acknowledged, &reads);
     let lost = found.iter().filter(|one| matches!(one, Violation::Lost { .. })).count();
-    let violations = found.iter().map(|one| told(one, history)).collect();
+    violations.extend(found.iter().map(|one| told(one, &present)));
     Judgement { states, violations, lost_writes: lost as u64 }
 }
 
+fn name(object: u8) -> Name {
+    Name(u32::from(object))
+}
+
+/// Earlier states that were shown as others than they were by the log, in words.
+fn wrong_states(earlier: &[(usize, &Read)], log: &[Changes]) -> Vec<String> {
+    let mut by_state: Vec<_> =
+        earlier.iter().filter_map(|(_, read)| Some((read.seen.state()?, *read))).collect();
+    by_state.sort_by_key(|(state, _)| *state);
+    let mut commits = (1..).zip(log);
+    let (mut position, mut bodies) = (0, Changes::new());
+    let mut wrong = Vec::new();
+    for (state, read) in by_state {
+        while position < state
+            && let Some((next, changes)) = commits.next()
+        {
+            position = next;
+            bodies.extend(changes);
+        }
+        let fits = |(object, sight): (u8, Sight)| {
+            let body = bodies.get(&name(object)).copied().flatten();
+            match sight {
+                Sight::Body(number) => body == Some(Body(number)),
+                Sight::Present => body.is_some(),
+                Sight::Absent => body.is_none(),
+            }
+        };
+        if position != state {
+            wrong.push(format!(
+                "a state {state} was shown that the log does not have: {}",
+                words(read)
+            ));
+        } else if !read.seen.sights().into_iter().all(fits) {
+            wrong.push(format!("state {state} was shown as another: {}", words(read)));
+        }
+    }
+    wrong
+}
+
 fn checked(history: &History, number: usize, read: &Read) -> checker::Read {
-    // A read of an earlier state is nobody else's: its floor is its own.
-    let alone = read.seen.is_earlier().then_some(1 << 32 | number as u64);
-    let bound = match alone {
-        Some(_) => None,
-        None if number >= history.last_reads => Some(Duration::ZERO),
-        None => Some(history.bound(read)),
-    };
+    let bound = if number >= history.last_reads { Duration::ZERO } else { history.bound(read) };
     let seen = read.seen.sights().into_iter().map(|(object, sight)| {
         let sight = match sight {
             Sight::Body(number) => Seen::Body(Body(number)),
             Sight::Present => Seen::Present,
             Sight::Absent => Seen::Absent,
         };
-        (Name(u32::from(object)), sight)
+        (name(object), sight)
     });
     checker::Read {
-        session: alone.unwrap_or(u64::from(read.session)),
-        replica: alone.unwrap_or(u64::from(read.replica)),
+        session: u64::from(read.session),
+        replica: u64::from(read.replica),
         began: read.began,
         ended: read.ended,
-        bound,
+        bound: Some(bound),
         seen: seen.collect(),
     }
 }
@@ -211,7 +244,7 @@ fn checked(history: &History, number: usize, read: &Read) -> checker::Read {
 const SHOWN: usize = 4;
 
 /// A violation with what the read was.
-fn told(violation: &Violation, history: &History) -> String {
+fn told(violation: &Violation, reads: &[(usize, &Read)]) -> String {
     let (Violation::Torn { read }
     | Violation::Back { read, .. }
     | Violation::Stale { read, .. }
@@ -219,8 +252,13 @@ fn told(violation: &Violation, history: &History) -> String {
     else {
         return violation.to_string();
     };
-    let Some(one) = history.reads.get(*read) else { return violation.to_string() };
-    let sights = one.seen.sights();
+    let Some((_, one)) = reads.get(*read) else { return violation.to_string() };
+    format!("{violation}: {}", words(one))
+}
+
+/// What a read was.
+fn words(read: &Read) -> String {
+    let sights = read.seen.sights();
     let mut saw: Vec<String> = sights
         .iter()
         .take(SHOWN)
@@ -234,11 +272,11 @@ fn told(violation: &Violation, history: &History) -> String {
         saw.push(format!("and {} more", sights.len() - SHOWN));
     }
     format!(
-        "{violation}: session {} at replica {}, from {:.3} to {:.3} s, saw {}",
-        one.session,
-        one.replica,
-        one.began.as_secs_f64(),
-        one.ended.as_secs_f64(),
+        "session {} at replica {}, from {:.3} to {:.3} s, saw {}",
+        read.session,
+        read.replica,
+        read.began.as_secs_f64(),
+        read.ended.as_secs_f64(),
         saw.join(", ")
     )
 }
@@ -267,4 +305,66 @@ fn write_table(to: &mut impl io::Write, results: &Results) -> io::Result<()> {
         writeln!(to, "  {line}")?;
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use lull_lab::torture::Seen as Saw;
+
+    use super::*;
+
+    /// The four that are published together.
+    const TOGETHER: [u8; 4] = [24, 25, 26, 27];
+
+    fn published(bodies: [u64; 4]) -> Changes {
+        TOGETHER
+            .into_iter()
+            .zip(bodies)
+            .map(|(object, body)| (name(object), Some(Body(body))))
+            .collect()
+    }
+
+    fn looked(state: u64, bodies: [Option<u64>; 4]) -> Read {
+        let (began, ended) = (Duration::from_secs(1), Duration::from_secs(2));
+        Read { session: 100, replica: 0, began, ended, seen: Saw::Together(state, bodies) }
+    }
+
+    #[test]
+    fn a_state_that_was_has_to_be_the_one_of_that_number() {
+        let other = Changes::from([(name(0), Some(Body(9)))]);
+        let deleted = Changes::from([(name(24), None)]);
+        let log = [other, published([1, 2, 3, 4]), published([5, 6, 7, 8]), deleted];
+        let [none, first, second, last] = [
+            [None; 4],
+            [1, 2, 3, 4].map(Some),
+            [5, 6, 7, 8].map(Some),
+            [None, Some(6), Some(7), Some(8)],
+        ];
+        for (state, bodies, right) in [
+            (0, none, true),
+            (1, none, true),
+            (2, first, true),
+            (3, second, true),
+            (4, last, true),
+            // A whole state, but of another number.
+            (1, first, false),
+            (3, first, false),
+            (2, second, false),
+            (4, second, false),
+            (3, last, false),
+            // Half of one.
+            (3, [Some(5), Some(6), Some(3), Some(4)], false),
+            // One that was lost.
+            (5, last, false),
+        ] {
+            let mut history = History::default();
+            // They are judged by the number, whichever comes first.
+            history.reads = vec![looked(4, last), looked(state, bodies), looked(1, none)];
+            let Judgement { violations, .. } = judge(&history, log.to_vec());
+            assert_eq!(violations.len(), usize::from(!right), "{state}: {violations:?}");
+            assert!(
+                violations.iter().all(|said| said.contains(&format!("state {state} was shown")))
+            );
+        }
+    }
 }

@@ -302,7 +302,7 @@ impl Root {
         for (object, body) in (SINGLES..).zip(&mut bodies) {
             *body = state.read(&path_of(object))?;
         }
-        Ok(Seen::Together(bodies))
+        Ok(Seen::Together(last, bodies))
     }
 }
 

@@ -25,7 +25,7 @@ const KINDS: [Kind; 4] = [
     ("by HTTP", |read| read.session < MOUNTS),
     ("as a file in the mount", |read| is_in_mount(read) && matches!(read.seen, Seen::One(..))),
     ("as a listing in the mount", |read| matches!(read.seen, Seen::Listing(_))),
-    ("as an earlier state in the mount", |read| matches!(read.seen, Seen::Together(_))),
+    ("as an earlier state in the mount", |read| read.seen.state().is_some()),
 ];
 
 fn is_in_mount(read: &Read) -> bool {
@@ -132,7 +132,7 @@ mod tests {
     fn history() -> History {
         let time = Duration::ZERO;
         let mounted =
-            [Seen::One(0, None), Seen::Listing(0), Seen::Together([None; TOGETHER as usize])];
+            [Seen::One(0, None), Seen::Listing(0), Seen::Together(0, [None; TOGETHER as usize])];
         let mut reads = Vec::new();
         for replica in 0..REPLICAS {
             let read = |session, seen| Read { session, replica, began: time, ended: time, seen };

@@ -70,8 +70,8 @@ pub enum Seen {
     One(u8, Option<u64>),
     /// A listing of the objects that are written one by one: bit n says whether object n is there.
     Listing(u32),
-    /// The objects that are published together, in a folder of one state.
-    Together([Option<u64>; TOGETHER as usize]),
+    /// The objects that are published together, in the folder of the state of this number.
+    Together(u64, [Option<u64>; TOGETHER as usize]),
 }
 
 /// What a read saw of an object.
@@ -97,14 +97,17 @@ impl Seen {
                     _ => (object, Sight::Present),
                 })
                 .collect(),
-            Seen::Together(bodies) => (SINGLES..).zip(bodies.map(sight)).collect(),
+            Seen::Together(_, bodies) => (SINGLES..).zip(bodies.map(sight)).collect(),
         }
     }
 
-    /// Whether it is of an earlier state: then it is a read by itself, which says nothing about what
-    /// comes after it.
-    pub fn is_earlier(&self) -> bool {
-        matches!(self, Seen::Together(_))
+    /// The number of the state that was asked for, if one was: then it is a read by itself, which has to see
+    /// that one, and says nothing about what comes after it.
+    pub fn state(&self) -> Option<u64> {
+        match *self {
+            Seen::Together(state, _) => Some(state),
+            Seen::One(..) | Seen::Listing(_) => None,
+        }
     }
 }
 
@@ -368,9 +371,10 @@ mod tests {
             .map(|(object, _)| *object)
             .collect();
         assert_eq!(there, [0, 2]);
-        let together = Seen::Together([Some(1), None, Some(2), Some(3)]).sights();
-        assert_eq!(together[1], (SINGLES + 1, Sight::Absent));
-        assert_eq!(together[3], (SINGLES + 3, Sight::Body(3)));
+        let together = Seen::Together(9, [Some(1), None, Some(2), Some(3)]);
+        assert_eq!(together.sights()[1], (SINGLES + 1, Sight::Absent));
+        assert_eq!(together.sights()[3], (SINGLES + 3, Sight::Body(3)));
+        assert_eq!([together, Seen::One(5, None)].map(|seen| seen.state()), [Some(9), None]);
     }
 
     #[test]
