@@ -519,4 +519,13 @@ mod tests {
             assert!(bounds.disconnected + Duration::from_secs(2) <= RECONNECTING, "{name}");
         }
     }
+
+    #[test]
+    fn with_the_seed_of_its_test_a_slow_clock_has_a_long_cut_to_show_itself() {
+        // `crates/cli/tests/torture.rs` makes a run of 20 s with it.
+        let first = Schedule::new(4_576, SABOTAGED as u8 + 1).next();
+        assert_eq!(first.fault, Fault::LinkCut, "{first:?}");
+        let lease = REPLICAS[SABOTAGED].bounds.connected;
+        assert!(first.pause < lease && first.lasts > 3 * lease, "{first:?}");
+    }
 }
