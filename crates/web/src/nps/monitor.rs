@@ -414,14 +414,14 @@ struct Asking<'a> {
     /// When the time that was taken up so far is paid for.
     paid_at: Timestamp,
     /// What was late, and is not there yet.
-    late: JoinSet<()>,
+    late: JoinSet<Fetcher>,
 }
 
 impl Asking<'_> {
     /// Takes the sample of one epoch, and the one that looks at a late one again.
     async fn sample(&mut self) {
         let now = self.shared.now();
-        while self.late.try_join_next().is_some() {}
+        self.take_back();
         let may_ask = self.may_owe(SAVED, now);
         let due = {
             let mut state = self.shared.monitor.state();
@@ -502,20 +502,41 @@ impl Asking<'_> {
         time
     }
 
-    /// Asks for a path, and waits for so long once there is a connection: to make one takes several round
-    /// trips, more than an answer that is late may take. What is late then waits for others, which is no work of the
+    /// What came late has left its connection.
+    fn take_back(&mut self) {
+        while let Some(ended) = self.late.try_join_next() {
+            if let Ok(fetcher) = ended {
+                self.fetcher = fetcher;
+            }
+        }
+    }
+
+    /// Has a connection that has carried an answer already: to make one takes several round trips, and the
+    /// first answer over it what both ends have to make ready, more than one that is late may take.
+    async fn warm_up(&mut self, path: &str) -> Result<(), Failure> {
+        self.take_back();
+        if self.fetcher.connect().await? {
+            let sent = Instant::now();
+            let first = self.fetcher.get(path, AGENT, Codings::OfBrowsers, LONGEST).await;
+            self.pay(sent.elapsed());
+            first?;
+        }
+        Ok(())
+    }
+
+    /// Asks for a path, and waits for so long. What is late then waits for others, which is no work of the
     /// server's; it is with the server until it has come, whether or not anybody waits for it.
     async fn fetch(
         &mut self,
         path: String,
         patience: Duration,
     ) -> Option<Result<Fetched, Failure>> {
-        if let Err(failure) = timeout(LONGEST_WAIT, self.fetcher.connect()).await.ok()? {
+        if let Err(failure) = timeout(LONGEST_WAIT, self.warm_up(&path)).await.ok()? {
             return Some(Err(failure));
         }
         let sent = Instant::now();
         let another = self.fetcher.clone();
-        let mut fetcher = std::mem::replace(&mut self.fetcher, another);
+        let mut fetcher = std::mem::replace(&mut self.fetcher, another.clone());
         let mut answer = tokio::spawn(async move {
             let fetched = fetcher.get(&path, AGENT, Codings::OfBrowsers, LONGEST);
             (timeout(LONGEST_WAIT, fetched).await.ok(), fetcher)
@@ -530,7 +551,8 @@ impl Asking<'_> {
             }
             Err(_) => {
                 self.late.spawn(async move {
-                    let _ = answer.await;
+                    let ended = answer.await;
+                    ended.map_or(another, |(_, fetcher)| fetcher)
                 });
                 None
             }

@@ -133,15 +133,17 @@ impl Fetcher {
         self.ask(fresh, &uri, agent, codings, most).await
     }
 
-    /// Has a connection at hand, for whoever wants to know how long the answer takes and not the way to it.
+    /// Has a connection at hand, for whoever wants to know how long the answer takes and not the way to it;
+    /// whether it is a new one.
     ///
     /// # Errors
     /// If there is none to be had.
-    pub async fn connect(&mut self) -> Result<(), Failure> {
-        if self.kept.as_ref().is_none_or(SendRequest::is_closed) {
+    pub async fn connect(&mut self) -> Result<bool, Failure> {
+        let is_new = self.kept.as_ref().is_none_or(SendRequest::is_closed);
+        if is_new {
             self.kept = Some(self.open().await?);
         }
-        Ok(())
+        Ok(is_new)
     }
 
     async fn open(&self) -> Result<SendRequest<RequestBody>, Failure> {

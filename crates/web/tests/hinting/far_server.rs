@@ -69,12 +69,9 @@ fn the_way_to_a_server_is_not_taken_for_its_load() {
     let (asked, delay, saved) = <(Arc<_>, Arc<_>, Arc<_>)>::default();
     let site = Site { proxy, nps, asked, delay, saved };
     site.go(1..25, &["/a", "/b"]);
-    site.list(99, "/a", &[]);
-    // There are lists as connections come and go. A busy machine makes real answers late, too.
-    let mut lists = 0;
-    for visitor in 0..40 {
-        thread::sleep(LIFE / 10);
-        lists += u32::from(site.ask(100 + visitor, "/a", &[], false)["hints"] != json!([]));
+    // Again and again, as connections come and go. Without one at hand before it is asked, none ever comes.
+    for visitor in 97..100 {
+        site.list(visitor, "/a", &[]);
+        thread::sleep(LIFE);
     }
-    assert!(lists >= 5, "{lists} of 40");
 }
