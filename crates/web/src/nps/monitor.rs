@@ -513,12 +513,13 @@ impl Asking<'_> {
 
     /// Has a connection that has carried an answer already: to make one takes several round trips, and the
     /// first answer over it what both ends have to make ready, more than one that is late may take.
-    async fn warm_up(&mut self, path: &str) -> Result<(), Failure> {
+    /// As for what is late, no more than the patience is taken for the server's work.
+    async fn warm_up(&mut self, path: &str, patience: Duration) -> Result<(), Failure> {
         self.take_back();
         if self.fetcher.connect().await? {
             let sent = Instant::now();
             let first = self.fetcher.get(path, AGENT, Codings::OfBrowsers, LONGEST).await;
-            self.pay(sent.elapsed());
+            self.pay(sent.elapsed().min(patience));
             first?;
         }
         Ok(())
@@ -531,7 +532,7 @@ impl Asking<'_> {
         path: String,
         patience: Duration,
     ) -> Option<Result<Fetched, Failure>> {
-        if let Err(failure) = timeout(LONGEST_WAIT, self.warm_up(&path)).await.ok()? {
+        if let Err(failure) = timeout(LONGEST_WAIT, self.warm_up(&path, patience)).await.ok()? {
             return Some(Err(failure));
         }
         let sent = Instant::now();
