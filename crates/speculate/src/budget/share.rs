@@ -148,35 +148,31 @@ impl Share {
         let (chance, place) = (draw >> 32, draw & u64::from(u32::MAX));
         let length = wanted.files.min(self.document);
         let price = u64::from(length) * SECOND;
-        let left = self.epoch_nanos() - into_epoch;
-        let mut to_be_left = 0;
-        let empty = match self.rationing {
+        let left = Duration::from_nanos(self.epoch_nanos() - into_epoch);
+        let to_be_left = match self.rationing {
             Rationing::Paper => {
                 // A client that comes where none was expected is taken for the one of its epoch.
                 let expected = self.asked_before.max(1);
                 let share = u128::from(budget) * u128::from(self.epoch_nanos());
                 let p = (share << 32) / (u128::from(expected) * u128::from(self.price()));
-                let lucky = u128::from(chance) < p && self.asked <= expected;
-                (!lucky).then(|| Duration::from_nanos(left))
+                if u128::from(chance) >= p || self.asked > expected {
+                    return Grant::Empty { again: left };
+                }
+                0
             }
-            Rationing::FirstCome { .. } => {
-                to_be_left = if wanted.first { 0 } else { self.price() };
-                None
-            }
+            Rationing::FirstCome { .. } if wanted.first => 0,
+            Rationing::FirstCome { .. } => self.price(),
         };
-        if let Some(again) = empty {
-            return Grant::Empty { again };
-        }
-        if self.earned < price + to_be_left || budget == 0 {
-            let missing = price + to_be_left - self.earned.min(price + to_be_left);
+        let missing = (price + to_be_left).saturating_sub(self.earned);
+        if missing > 0 || budget == 0 {
             let soon = self.all_served_in(missing, budget);
             self.put_off = self.put_off.saturating_add(1);
-            let again = self.rationing.within(soon).again(Duration::from_nanos(left), place as u32);
+            let again = self.rationing.within(soon).again(left, place as u32);
             return Grant::Empty { again };
         }
         self.put_off = self.put_off.saturating_sub(1);
         self.earned -= price;
-        let after = part(Duration::from_nanos(left), place);
+        let after = part(left, place);
         Grant::List { length, after }
     }
 
