@@ -20,20 +20,23 @@ off = reply.status !== 204 || !reply.headers.has('X-Lull');
 if (off) throw reply.ok && (sessionStorage.lull = 1);
 };
 let looked;
+// How to end what is under way.
+const running = new Set;
 
 // Takes rules back, but for those that lead to one page. The browser ends what it fetches by them; what
 // it has fetched is in its cache.
 const drop = but => rules.splice(0).forEach(one => one.to === but || one.remove());
 
-const take = async (hint, {mark, rules: ruled}) => {
-const to = new URL(hint.url, page.origin), url = to.href;
+const take = async (hint, list) => {
+let {mark} = list;
+const url = page.origin + hint.url;
 // Of all pages such a cache has the one at hand most likely: it was asked for that just now.
-await (looked ||= look(bare(page.href)));
-if (off || leaving || doc.hidden || full()) return;
+await (looked ||= look(here()));
+if (over() || had.includes(hint.url)) return;
 had.push(hint.url);
-if (to.origin !== page.origin || url === bare(page.href) || denied(url)) return;
+if (url === here() || denied(url)) return;
 // Where the site wants it, the page's policies let it pass, and the browser can.
-if (ruled && hint.as === 'document' && 'rules' in tag.dataset && HTMLScriptElement.supports('speculationrules')) {
+if (list.rules && hint.as === 'document' && 'rules' in tag.dataset && HTMLScriptElement.supports('speculationrules')) {
 const one = doc.createElement('script');
 one.type = 'speculationrules';
 one.nonce = tag.nonce;
@@ -43,40 +46,45 @@ one.to = url;
 doc.head.append(one);
 return rules.push(one);
 }
-const one = {url: hint.url, status: 0, bytes: 0};
 const stop = new AbortController;
-// A navigation would wait for a prefetch of the same page: one that is nearly done is as good, and
-// all others only stand in its way. The browser may have given it the rest before that is ended: so
-// the site is told that somebody waits.
-now = to => {
-if (to === url) navigator.sendBeacon(lull + 'beacon', post({awaits: hint.url}));
-if (to !== url || !(one.bytes / hint.bytes > .8)) stop.abort();
-};
+// A navigation to the same page takes what has come of it, and waits for the rest, which is less than all
+// of it anew: so the site is told that somebody waits. All others only stand in its way.
+const end = to => to === url ? say({awaits: hint.url}) : stop.abort();
+running.add(end);
 // What has ended by then does not hear of it.
-setTimeout(() => stop.abort(), 6e4);
+setTimeout(end, 6e4);
 try {
 // With cookies each page has a mark of its own. It is asked for below the page: by a request with all
 // that a navigation there would carry, which this one has not.
 if (mark > 1) mark = await (await fetch(url.split('?')[0] + '/.lull/mark', {signal: stop.signal})).text();
 if (!mark) throw 0;
 const reply = await fetch(url, {...how, signal: stop.signal, headers: {'X-Lull': mark, Accept: hint.as === 'document' ? 'text/html' : '*/*'}});
-one.status = reply.status;
 // The site says for whom a copy is. One that does not may be here since a visit; or somebody has it in front.
-if (one.status !== 204 && reply.headers.get('X-Lull') !== mark[0]) await look(url);
+if (reply.status !== 204 && reply.headers.get('X-Lull') !== mark[0]) await look(url);
 // To its end: what is left unread is not kept.
-const parts = reply.body?.getReader();
-for (let part; parts && !(part = await parts.read()).done;) one.bytes += part.value.length;
+await reply.arrayBuffer();
 } catch {
-one.stopped = true;
 // What has come of it is not kept, if it was not all.
 stop.abort();
 }
-now = null;
-news.push(one);
+running.delete(end);
 };
 
 const leave = url => {
 leaving = true;
 drop(url);
-now?.(url);
+running.forEach(end => end(url));
 };
+
+// Where the pointer rests on a link, or presses it, that is likely the next page: it waits for no other. As long
+// as a copy may be kept, what the site said of it holds.
+let resting;
+const point = event => {
+const url = bare(event.target.closest?.('a,area')?.href + '');
+clearTimeout(resting);
+resting = setTimeout(() => {
+if (fresh(known, 3e5)) for (const hint of known.hints) if (page.origin + hint.url === url) take(hint, known).catch(() => off = true);
+}, event.buttons ? 0 : 65);
+};
+doc.addEventListener('pointerover', point);
+doc.addEventListener('pointerdown', point);

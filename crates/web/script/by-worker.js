@@ -6,7 +6,7 @@
 const cached = nav.serverTiming?.some(one => one.name === 'lull') || false;
 
 const workers = navigator.serviceWorker, path = lull + 'worker.js';
-let hired;
+let hired, now;
 const ours = one => [one.installing, one.waiting, one.active].every(each => !each || each.scriptURL === path);
 
 // Whether there is no worker of the site's own. Where there is one, ours leaves, with all that it has.
@@ -30,29 +30,26 @@ alone().catch(() => off = true);
 const drop = () => {};
 
 const take = async hint => {
-const to = new URL(hint.url, page.origin), url = to.href;
-if (off || leaving || doc.hidden || full()) return;
+const url = page.origin + hint.url;
+if (over()) return;
 had.push(hint.url);
-if (hint.as !== 'document' || to.origin !== page.origin || url === bare(page.href) || denied(url)) return;
+if (hint.as !== 'document' || url === here() || denied(url)) return;
 if (!await alone()) return;
-const one = {url: hint.url, status: 0, bytes: 0};
 try {
 hired ||= await workers.register(path, {scope: '/'}).then(() => workers.ready);
 if (leaving) return;
 now = hired.active;
-Object.assign(one, await new Promise((done, failed) => {
+await new Promise((done, failed) => {
 const way = new MessageChannel();
-way.port1.onmessage = event => done(event.data);
+way.port1.onmessage = done;
 setTimeout(failed, 6e4);
 now.postMessage({take: hint.url}, [way.port2]);
-}));
+});
 } catch {
-one.stopped = true;
 now?.postMessage({});
 hired = 0;
 }
 now = 0;
-news.push(one);
 };
 
 // What is under way stands in the way of where the visitor goes, be it the same page.

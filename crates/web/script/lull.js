@@ -13,16 +13,19 @@ const lull = page.origin + '/.lull/';
 const nav = performance.getEntriesByType('navigation')[0] || {};
 // Asked no more often than this on one page.
 let rounds = 64;
-let first = true, told, off, leaving, asking, timer, lcp, now;
-// What was hinted: all of it; and what was fetched ahead of that, and the site has not been told yet.
-const had = [], news = [];
-// More than a question can name are for no page: what it cannot name would be hinted again.
-const full = () => had.length > 63;
+let first = true, told, off, leaving, asking, timer, lcp;
+// What was fetched ahead of what was hinted, and the list that named something last.
+let had = [], known = {};
+// Whether nothing is fetched now. More than a question can name are for no page: what it cannot name would
+// be hinted again.
+const over = () => off || leaving || doc.hidden || had.length > 63;
 // Speculation rules that are in the page now.
 const rules = [];
 
 // Longer ones nobody knows.
-const post = say => JSON.stringify({v: 1, page: (page.pathname + page.search).slice(0, 1024), ...say});
+const post = what => JSON.stringify({v: 1, page: (page.pathname + page.search).slice(0, 1024), ...what});
+
+const say = what => navigator.sendBeacon(lull + 'beacon', post(what));
 
 // Whether user, network and battery have something to spare.
 const spare = async () => {
@@ -32,13 +35,15 @@ const power = await navigator.getBattery?.().catch(() => 0);
 return !power || power.charging || power.level > .2;
 };
 
+const fresh = (list, time) => Date.now() < list.at + time;
+
 const later = seconds => {
 clearTimeout(timer);
 timer = setTimeout(ask, seconds * 1e3);
 };
 
 const ask = async () => {
-if (off || leaving || asking || doc.hidden || full() || !rounds--) return;
+if (over() || asking || rounds-- < 1) return;
 asking = true;
 drop();
 try {
@@ -49,12 +54,13 @@ body: post({first, cached, had})
 })).json();
 first = false;
 // A visitor of the hold-back share, or a page with nothing more to say.
-off = list.wait == null;
+if (list.wait == null) rounds = 0;
 // A list is of its moment: a minute later somebody may have signed in.
-const until = Date.now() + 3e4;
-for (const hint of list.hints) if (Date.now() < until) await take(hint, list);
+list.at = Date.now();
+if (list.hints[0]) known = list;
+for (const hint of list.hints) if (!hint.pointed && fresh(list, 3e4)) await take(hint, list);
 // Nobody says when the browser is through with its rules.
-if (!off) later(rules.length ? 30 : Math.max(!list.hints.length, list.wait));
+later(rules.length ? 30 : Math.max(!list.hints.length, list.wait));
 } catch {
 off = true;
 } finally {
@@ -66,7 +72,7 @@ asking = false;
 // gives its URL as it was written, or of <area>. What says so and is no link leads nowhere.
 const denied = url => [...doc.querySelectorAll('[rel~=nofollow],[data-lull=off]')]
 .some(({href}) => bare(Object.assign(doc.createElement('a'), {href: href?.baseVal ?? href}).href) === url);
-const bare = url => url.split('#')[0];
+const bare = url => url.split('#')[0], here = () => bare(page.href);
 
 // Here by-fetch.js or by-worker.js comes in: how a page is fetched ahead.
 
@@ -78,20 +84,13 @@ later(1);
 // From when the page was asked for, or was shown if it had been rendered ahead.
 const since = time => Math.max(0, time - (nav.activationStart || 0));
 
-const tell = () => {
-if (told && !news.length) return;
-const say = {got: news.splice(0)};
-if (!told) say.nav = {type: nav.type, cached, lcp, ttfb: since(nav.responseStart), load: since(nav.loadEventEnd)};
-told = true;
-navigator.sendBeacon(lull + 'beacon', post(say));
-};
+const tell = () => told ||= say({nav: {type: nav.type, cached, lcp, ttfb: since(nav.responseStart), load: since(nav.loadEventEnd)}});
 
 const begin = () => {
 new PerformanceObserver(list => lcp = since(list.getEntries().pop().startTime))
 .observe({type: 'largest-contentful-paint', buffered: true});
 const idle = () => requestIdleCallback(ask, {timeout: 5e3});
-if (doc.readyState === 'complete') idle();
-else addEventListener('load', () => setTimeout(idle));
+doc.readyState === 'complete' ? idle() : addEventListener('load', () => setTimeout(idle));
 doc.addEventListener('visibilitychange', () => doc.hidden ? (tell(), drop()) : later(1));
 addEventListener('pagehide', () => {
 tell();
@@ -105,6 +104,5 @@ if (!to.sameDocument && event.downloadRequest == null) leave(bare(to.url));
 self.navigation?.addEventListener('navigateerror', stay);
 };
 
-if (doc.prerendering) doc.addEventListener('prerenderingchange', begin, {once: true});
-else begin();
+doc.prerendering ? doc.addEventListener('prerenderingchange', begin, {once: true}) : begin();
 })();

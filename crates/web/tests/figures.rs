@@ -121,14 +121,22 @@ impl Site {
         serde_json::from_slice(&answer.body).unwrap()
     }
 
-    /// Whether somebody gets a list, within the time that it takes budgets to grow.
-    fn hints(&self, page: &str) -> bool {
+    /// The first list that names something, within the time that it takes budgets to grow.
+    fn list(&self, page: &str) -> Option<Value> {
         let begun = Instant::now();
-        (100..).any(|visitor| {
+        (100..).find_map(|visitor| {
             thread::sleep(Duration::from_millis(150));
-            let is_over = begun.elapsed() > Duration::from_secs(8);
-            is_over || self.ask(visitor % 200, page)["hints"] != json!([])
-        }) && begun.elapsed() < Duration::from_secs(8)
+            if begun.elapsed() > Duration::from_secs(8) {
+                return Some(None);
+            }
+            let list = self.ask(visitor % 200, page);
+            (list["hints"] != json!([])).then_some(Some(list))
+        })?
+    }
+
+    /// Whether somebody gets a list, within that time.
+    fn hints(&self, page: &str) -> bool {
+        self.list(page).is_some()
     }
 
     fn beacon(&self, visitor: u32, page: &str, cached: bool, ttfb: f64) {

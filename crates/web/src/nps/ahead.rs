@@ -100,6 +100,8 @@ pub(super) fn let_through<T>(shared: &Shared, who: Who, admitted: Result<T, Refu
         Ok(_) if shared.monitor.is_paused() => {
             "it is being learned how long the server takes by itself".to_owned()
         }
+        // Nor is a link that the visitor points at now: its list may be minutes old.
+        Ok(_) if shared.monitor.is_spent() => "the server has nothing to spare now".to_owned(),
         Ok(_) if !shared.has_room_ahead() => {
             "the server has half of what it may have at a time".to_owned()
         }

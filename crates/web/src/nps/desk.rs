@@ -19,14 +19,14 @@ use lull_cc::{Bytes, Timestamp};
 use lull_speculate::log::Entry;
 use lull_speculate::model::Model;
 use lull_speculate::observe::{ClientId, Kind as UrlKind, UrlId, Visit};
-use lull_speculate::predict::{Candidate, Predictor as _, Question, prioritise};
+use lull_speculate::predict::Question;
 use tokio::sync::oneshot;
 
 use super::keeping::{Keeping, Save};
+use super::ranking::{Ranked, Ranking};
 use super::who::Who;
-use super::{Shared, lock, reasons, wall};
+use super::{Shared, wall};
 use crate::policy::fields;
-use crate::protocol::{Hint, Kind};
 use crate::proxy::Event;
 
 /// What may wait for the desk: so many messages, of so many bytes together.
@@ -39,8 +39,6 @@ const LONGEST_AGENT: usize = 512;
 /// How often clients whose sessions have ended are forgotten, and the model is saved: what a power
 /// cut may cost.
 const EVERY: Duration = Duration::from_secs(60);
-/// SSR §5.2.2: a list is one document's worth; more than that is never asked of the rules.
-const MOST_HINTS: usize = 32;
 /// Representative objects are no longer, so that asking for them costs next to nothing.
 const LONGEST_OBJECT: Bytes = Bytes(64 << 10);
 
@@ -127,13 +125,6 @@ pub(super) struct Ask {
     pub(super) had: Vec<String>,
 }
 
-/// What may be wanted next, best first; and if there is nothing, why.
-#[derive(Debug)]
-pub(super) struct Ranked {
-    pub(super) hints: Vec<Hint>,
-    pub(super) why_none: &'static str,
-}
-
 enum Message {
     Visited(Visited),
     /// A page that came out of a visitor's cache.
@@ -208,8 +199,7 @@ struct Worker {
     waiting: Arc<AtomicUsize>,
     model: Model,
     keeping: Keeping,
-    ranked: Vec<Candidate>,
-    prioritised: Vec<(f32, Candidate)>,
+    ranking: Ranking,
     /// Of the shadow mode.
     shadow: Box<[Option<Foreseen>]>,
     places: RandomState,
@@ -241,8 +231,7 @@ impl Beginning {
             waiting,
             model,
             keeping: Keeping::new(save),
-            ranked: Vec::new(),
-            prioritised: Vec::new(),
+            ranking: Ranking::default(),
             shadow: Box::default(),
             places: RandomState::new(),
         };
@@ -352,7 +341,7 @@ impl Worker {
                 }
                 Ok(Message::Ask(ask, to)) => {
                     // Who has gone meanwhile does not wait for it.
-                    let _ = to.send(self.rank(shared, &ask));
+                    let _ = to.send(self.ranking.answer(&self.model, shared, &ask));
                 }
                 Ok(Message::Popular(except, to)) => {
                     let _ = to.send(self.popular(shared, &except));
@@ -408,13 +397,12 @@ impl Worker {
         let page = [visit.url];
         let urls = self.model.observer().urls();
         let question = Question { at: visit.at, pages: &page, held: &page };
-        self.model.predictor().rank(&question, urls, &mut self.ranked);
-        prioritise(&self.ranked, urls, &mut self.prioritised);
+        let prioritised = self.ranking.prioritised(&self.model, &question);
         let (policy, now) = (shared.policy(), shared.now());
         let may =
             |one: &UrlId| urls.path(*one).is_some_and(|url| policy.may_hint(url, now).is_ok());
         let least = shared.settings.least_worth;
-        let worth = self.prioritised.iter().take_while(|(worth, _)| least.is_met_by(*worth));
+        let worth = prioritised.iter().take_while(|(worth, _)| least.is_met_by(*worth));
         let list: Vec<UrlId> = worth.map(|(_, one)| one.url).filter(may).take(DOCUMENT).collect();
         drop(policy);
         let counts = &shared.counts;
@@ -427,64 +415,13 @@ impl Worker {
         }
     }
 
-    /// The candidates that the rules let through. Of those that they don't the best one is the reason, if
-    /// none is left, and the one that the owner is shown.
-    fn rank(&mut self, shared: &Shared, ask: &Ask) -> Ranked {
-        let observer = self.model.observer();
-        let Some(page) = observer.url(&ask.page) else {
-            return Ranked { hints: Vec::new(), why_none: "unknown_page" };
-        };
-        let mut held: Vec<UrlId> = ask.had.iter().filter_map(|url| observer.url(url)).collect();
-        held.push(page);
-        held.sort_unstable();
-        let question = Question { at: timestamp(wall()), pages: &[page], held: &held };
-        let urls = observer.urls();
-        self.model.predictor().rank(&question, urls, &mut self.ranked);
-        prioritise(&self.ranked, urls, &mut self.prioritised);
-        let (policy, now) = (shared.policy(), shared.now());
-        let (mut hints, mut left_out) = (Vec::new(), None);
-        let mut is_rest_worthless = false;
-        for (worth, one) in &self.prioritised {
-            if !shared.settings.least_worth.is_met_by(*worth) {
-                is_rest_worthless = true;
-                break;
-            }
-            let Some(url) = urls.path(one.url) else { continue };
-            if let Err(why) = policy.may_hint(url, now) {
-                let reason = reasons::of_url(&why);
-                shared.counts.left_out.one(reason);
-                left_out.get_or_insert((reason, url, why));
-                continue;
-            }
-            let kind = match urls.kind(one.url) {
-                UrlKind::Page => Kind::Document,
-                UrlKind::Embedded => Kind::Part,
-            };
-            hints.push(Hint { url: url.to_owned(), kind, bytes: shared.lengths.of(url) });
-            if hints.len() == MOST_HINTS {
-                break;
-            }
-        }
-        drop(policy);
-        let known = match (is_rest_worthless, ask.had.is_empty()) {
-            (true, _) => "nothing_worth",
-            (false, true) => "nothing_known",
-            (false, false) => "nothing_more",
-        };
-        let why_none = left_out.as_ref().map_or(known, |(reason, ..)| *reason);
-        if let Some((_, url, why)) = left_out {
-            *lock(&shared.left_out) = Some((url.to_owned(), why.to_string()));
-        }
-        Ranked { hints, why_none }
-    }
-
     fn popular(&mut self, shared: &Shared, except: &[String]) -> Vec<String> {
         let urls = self.model.observer().urls();
         let question = Question { at: timestamp(wall()), pages: &[], held: &[] };
-        self.model.predictor().rank(&question, urls, &mut self.ranked);
+        let ranked = self.ranking.ranked(&self.model, &question);
         let (policy, now) = (shared.policy(), shared.now());
         let most_wanted =
-            |kind| self.ranked.iter().map(|one| one.url).filter(move |url| urls.kind(*url) == kind);
+            |kind| ranked.iter().map(|one| one.url).filter(move |url| urls.kind(*url) == kind);
         let may_be = |url: &UrlId| {
             let may_be = |path: &str| {
                 !except.iter().any(|other| other == path) && policy.may_hint(path, now).is_ok()
@@ -512,7 +449,7 @@ fn slow(usual: Duration, pages: impl Iterator<Item = (Duration, UrlId)>) -> Opti
 }
 
 /// Models count from 1970, as logs do.
-fn timestamp(at: SystemTime) -> Timestamp {
+pub(super) fn timestamp(at: SystemTime) -> Timestamp {
     let since = at.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
     Timestamp::ZERO + since
 }

@@ -9,11 +9,12 @@ use lull_speculate::budget::{Grant, Wanted};
 
 use super::desk::{Ask, Visited};
 use super::own;
+use super::ranking::Ranked;
 use super::who::Who;
 use super::{Shared, reasons, wall};
 use crate::policy::{self, Visitor, Way, fields};
 use crate::protocol::{
-    Beacon, HintsReply, HintsRequest, Kind, LONGEST_MESSAGE, MOST_ENTRIES, NavigationKind,
+    Beacon, Hint, HintsReply, HintsRequest, Kind, LONGEST_MESSAGE, MOST_ENTRIES, NavigationKind,
 };
 use crate::proxy::{Body, RequestBody};
 
@@ -101,26 +102,32 @@ async fn reply(
         shared.counts.empty.one(if shared.desk.is_reading() { "learning" } else { "busy" });
         return later(TOO_OFTEN);
     };
-    let (mut hints, why_none) = (ranked.hints, ranked.why_none);
+    let Ranked { mut hints, mut pointed, why_none } = ranked;
     if way == Way::Worker {
         // It shows nothing else: of parts no navigation says whether it may.
         hints.retain(|hint| hint.kind == Kind::Document);
+        // Its script does not look where visitors point.
+        pointed.clear();
     }
     let rules = shared.settings.speculation_rules && policy::tags_rules(&head.headers);
     if visitor == Visitor::Measured && way == Way::Cache && !rules && !hints.is_empty() {
         // Only the script needs copies that lack `Vary: Cookie`.
         let (policy, now) = (shared.policy(), shared.now());
         hints.retain(|hint| !policy.varies_on_cookies(&hint.url, now));
+        pointed.retain(|hint| !policy.varies_on_cookies(&hint.url, now));
         if hints.is_empty() {
             return never("varies_on_cookies");
         }
     }
     hints.truncate(left);
-    if hints.is_empty() {
-        // Nothing more will come to mind as long as the page is the same.
+    let is_none = hints.is_empty();
+    // Nothing more will come to mind as long as the page is the same; and what may be pointed at the page has
+    // been told with its first list.
+    if is_none && (pointed.is_empty() || !first) {
         return never(why_none);
     }
-    let wanted = Wanted { files: hints.len() as u32, first };
+    // Of what may be pointed at one is, at most, before the visitor goes.
+    let wanted = Wanted { files: hints.len() as u32 + u32::from(!pointed.is_empty()), first };
     match shared.monitor.ask(shared.now(), wanted) {
         Grant::Empty { again } => {
             shared.counts.empty.one("no_budget");
@@ -129,10 +136,18 @@ async fn reply(
         Grant::List { length, after } => {
             // SSR §5.2.1.2: the load of an epoch is spread over it.
             tokio::time::sleep(after).await;
-            hints.truncate(length as usize);
-            shared.counts.lists.one();
-            shared.counts.hints.add(hints.len() as u64);
-            HintsReply::new(mark.to_owned(), hints, Some(Duration::ZERO)).by_rules(rules)
+            let later = hints.split_off(hints.len().min(length as usize));
+            if is_none {
+                shared.counts.empty.one(why_none);
+            } else {
+                shared.counts.lists.one();
+                shared.counts.hints.add(hints.len() as u64);
+            }
+            // The rest comes with the next list, unless the visitor is sooner.
+            let later = later.into_iter().filter(|hint| hint.kind == Kind::Document);
+            hints.extend(later.map(|hint| Hint { pointed: true, ..hint }).chain(pointed));
+            let wait = (!is_none).then_some(Duration::ZERO);
+            HintsReply::new(mark.to_owned(), hints, wait).by_rules(rules)
         }
     }
 }

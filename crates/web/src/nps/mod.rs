@@ -29,6 +29,7 @@ mod monitor;
 mod munged;
 mod names;
 mod own;
+mod ranking;
 mod rates;
 mod reasons;
 mod rests;

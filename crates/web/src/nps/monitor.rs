@@ -271,6 +271,13 @@ impl Monitor {
         self.state().budget.as_ref().is_some_and(Budget::is_paused)
     }
 
+    /// Whether the server has shown to be loaded last, and there is no budget left: what was hinted before
+    /// is not to be fetched now.
+    pub(super) fn is_spent(&self) -> bool {
+        let state = self.state();
+        state.is_late && state.budget.as_ref().is_some_and(|budget| budget.budget() == 0)
+    }
+
     /// What there is to see.
     pub(super) fn figures(&self) -> Figures {
         let watched = self.watched.read().unwrap_or_else(PoisonError::into_inner).clone();

@@ -16,6 +16,8 @@ use lull_web::{munge, script};
 
 /// How long a slow page stops in its middle when it is fetched ahead, unless somebody waits for it.
 pub(crate) const STALL: Duration = Duration::from_secs(60);
+/// What stands before the path of what is not to be fetched before it is pointed at.
+pub(crate) const POINTED: char = '>';
 /// How long a test waits for what must come.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(120);
 
@@ -290,9 +292,10 @@ impl Shared {
                         self.seen().visitors.push(visitor);
                         let urls = self.hints.get(&asked.page).filter(|_| asked.first);
                         let hints = urls.into_iter().flatten().map(|url| Hint {
-                            url: url.clone(),
+                            url: url.trim_start_matches(POINTED).to_owned(),
                             kind: Kind::Document,
                             bytes: Some(100_000),
+                            pointed: url.starts_with(POINTED),
                         });
                         let mark = policy::of_a_list(visitor).to_owned();
                         HintsReply::new(mark, hints.collect(), Some(Duration::from_secs(30)))

@@ -112,17 +112,33 @@ fn a_server_that_refuses_prefetches_gets_half_and_its_visitor_no_lists_for_a_min
 }
 
 #[test]
-fn what_is_not_worth_its_bytes_is_on_no_list() {
+fn what_is_not_worth_its_bytes_is_not_to_be_fetched_at_once() {
     // Ten kilobytes that nearly all visitors go to: some seconds a megabyte.
     for (least, is_hinted) in [(1.0, true), (100.0, false)] {
         let least_worth = LeastWorth(least);
         let site = site(Settings { least_worth, access: token(), ..settings() });
         site.until_robots_are_known();
         site.go(1..25, &["/a", "/b"]);
-        assert_eq!(site.hints("/a"), is_hinted, "{least}");
+        let list = site.list("/a").unwrap();
+        let is_pointed = &list["hints"][0]["pointed"];
+        assert_eq!(*is_pointed == json!(null), is_hinted, "{least}: {list}");
         let left = site.metric("hint_lists_total{list=\"nothing_worth\"}");
         assert_eq!(left == 0, is_hinted, "{least}: {left}");
     }
+}
+
+#[test]
+fn a_page_that_is_not_worth_its_bytes_is_named_for_who_points_at_a_link_to_it() {
+    let site = site(Settings { least_worth: LeastWorth(100.0), access: token(), ..settings() });
+    site.until_robots_are_known();
+    site.go(1..25, &["/a", "/b"]);
+    let reply = site.list("/a").unwrap();
+    let named = reply["hints"].as_array().unwrap();
+    assert_eq!(named.len(), 1, "{reply}");
+    assert_eq!((&named[0]["url"], &named[0]["pointed"]), (&json!("/b"), &json!(true)));
+    assert_eq!(reply["mark"], "1", "it can be fetched");
+    assert_eq!(reply["wait"], json!(null), "nothing more will come to mind");
+    assert_eq!(site.prefetch(40, "/b").status(), 200);
 }
 
 #[test]

@@ -36,6 +36,9 @@ struct Reply {
 #[derive(Deserialize)]
 struct Hint {
     url: String,
+    /// Not to be fetched before a visitor points at it: nobody here has a pointer.
+    #[serde(default)]
+    pointed: bool,
 }
 
 /// The message of a question.
@@ -60,13 +63,15 @@ pub(super) fn advice(
 ) -> Option<(Advice, HeaderValue)> {
     let reply: Reply = serde_json::from_slice(reply).ok()?;
     let mark = HeaderValue::from_str(&reply.mark).ok()?;
-    let least = if reply.hints.is_empty() { LEAST } else { 0.0 };
+    let least = if reply.hints.iter().all(|hint| hint.pointed) { LEAST } else { 0.0 };
     let again = reply.wait.and_then(|wait| {
         let wait = Duration::try_from_secs_f64(wait.max(least)).ok()?;
         now.checked_add(wait)
     });
     let hints = reply.hints.iter().filter(|hint| {
-        hint.url.starts_with('/') && hint.url.parse::<http::uri::PathAndQuery>().is_ok()
+        !hint.pointed
+            && hint.url.starts_with('/')
+            && hint.url.parse::<http::uri::PathAndQuery>().is_ok()
     });
     let list = hints.map(|hint| Ahead::Document(documents.number(&hint.url))).collect();
     Some((Advice { list, again }, mark))
@@ -91,7 +96,7 @@ mod tests {
         let mut documents = Documents::default();
         let now = Duration::from_secs(100);
         let reply = br#"{"v":1,"mark":"1","hints":[{"url":"/a","as":"document"},
-            {"url":"http://elsewhere/"},{"url":"/b c"}],"wait":0}"#;
+            {"url":"http://elsewhere/"},{"url":"/b c"},{"url":"/c","pointed":true}],"wait":0}"#;
         let (read, mark) = advice(reply, &mut documents, now).unwrap();
         let list = vec![Ahead::Document(documents.number("/a"))];
         assert_eq!((read, mark.to_str().unwrap()), (Advice { list, again: Some(now) }, "1"));
@@ -102,6 +107,7 @@ mod tests {
             ("", "60", Some(160.0)),
             ("", "1e300", None),
             ("", "null", None),
+            (r#"{"url":"/a","pointed":true}"#, "0", Some(101.0)),
             (r#"{"url":"/a"}"#, "0", Some(100.0)),
             (r#"{"url":"/a"}"#, "0.5", Some(100.5)),
         ] {
