@@ -146,6 +146,29 @@ enum State {
     Checking(u32),
 }
 
+/// Time in which hints are wanted, as far as the calls show it: nobody polls while nobody asks. A pause is
+/// due after so much of it, or each first visitor of a quiet site would meet one.
+#[derive(Clone, Copy, Debug)]
+struct Busy {
+    time: Duration,
+    last: Timestamp,
+}
+
+impl Busy {
+    /// Of the time between two calls no more counts. A monitor that has to wait before it may ask a slow server
+    /// again comes later than at the next epoch.
+    const LONGEST: Duration = Duration::from_secs(60);
+
+    fn since(now: Timestamp) -> Self {
+        Busy { time: Duration::ZERO, last: now }
+    }
+
+    fn poll(&mut self, now: Timestamp) {
+        self.time += now.saturating_since(self.last).min(Self::LONGEST);
+        self.last = self.last.max(now);
+    }
+}
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Sent {
     probe: Probe,
@@ -165,8 +188,9 @@ pub struct Budget {
     sent: Option<Sent>,
     probes: u64,
     next_object: usize,
-    /// When the last pause ended.
-    resumed: Timestamp,
+    busy: Busy,
+    /// From the end of the last pause to the next one, of the time that counts.
+    rest: Duration,
     share: Share,
 }
 
@@ -195,7 +219,8 @@ impl Budget {
             sent: None,
             probes: 0,
             next_object: 0,
-            resumed: now,
+            busy: Busy::since(now),
+            rest: Duration::ZERO,
             share,
         }
     }
@@ -259,6 +284,7 @@ impl Budget {
     /// One probe is under way at a time, so a server that answers none gets no more of them than
     /// its patience allows (SSR §5.2.1.1: probing adds load).
     pub fn poll(&mut self, now: Timestamp) -> Option<Probe> {
+        self.busy.poll(now);
         if let Some(sent) = self.sent {
             if now < self.overdue(&sent) {
                 return None;
@@ -315,7 +341,8 @@ impl Budget {
                     // Nothing was earned in the pause.
                     self.share.settle(now, 0);
                     self.state = State::Counting(0);
-                    self.resumed = now;
+                    self.rest = self.known.rest_after(self.busy.time);
+                    self.busy = Busy::since(now);
                 }
                 Outcome::Learned
             }
@@ -376,9 +403,8 @@ impl Budget {
     }
 
     fn pause_in_time(&mut self, now: Timestamp) {
-        let since = now.saturating_since(self.resumed);
         let counting = matches!(self.state, State::Counting(_));
-        if counting && self.known.pause_after().is_some_and(|after| since >= after) {
+        if counting && self.known.is_learning() && self.busy.time >= self.rest {
             self.pause(now);
         }
     }
@@ -387,6 +413,7 @@ impl Budget {
         self.share.settle(now, self.budget());
         self.known.begin();
         self.sent = None;
+        self.busy = Busy::since(now);
         self.state = State::Paused { since: now };
     }
 }

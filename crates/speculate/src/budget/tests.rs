@@ -60,7 +60,7 @@ fn paper() -> Parameters {
 }
 
 fn learned() -> Parameters {
-    let learning = Learning { every: Duration::from_secs(60), ..Learning::default() };
+    let learning = Learning { every: Duration::from_secs(60), rest: 1, ..Learning::default() };
     Parameters {
         thresholds: Thresholds::Learned { objects: 2, learning },
         ..Parameters::shipped(2)

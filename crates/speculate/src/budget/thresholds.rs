@@ -37,8 +37,11 @@ pub struct Learning {
     pub window: usize,
     /// What prefetches that were under way when the pause began have to end in.
     pub drain: Duration,
-    /// From the end of a pause to the next one.
+    /// From the end of a pause to the next one at least, of the time in which hints are wanted.
     pub every: Duration,
+    /// The same in lengths of that pause, so that pauses take no more than a share of the time however slow
+    /// the objects are.
+    pub rest: u32,
     /// How many times what is usual is late.
     pub factor: u32,
     /// What is added to that, for objects that come so fast that the jitter of machines is most of
@@ -47,12 +50,13 @@ pub struct Learning {
 }
 
 impl Default for Learning {
-    /// Twenty samples; a second; ten minutes; twice the usual and a millisecond.
+    /// Twenty samples; a second; ten minutes, and twenty pauses; twice the usual and a millisecond.
     fn default() -> Self {
         Learning {
             window: 20,
             drain: Duration::from_secs(1),
             every: Duration::from_secs(600),
+            rest: 20,
             factor: 2,
             slack: Duration::from_millis(1),
         }
@@ -98,9 +102,15 @@ impl Known {
         self.objects.get(object.0 as usize)?.threshold
     }
 
-    /// From the end of a pause to the next one; none if thresholds are given.
-    pub(super) fn pause_after(&self) -> Option<Duration> {
-        self.learning.map(|learning| learning.every)
+    /// Whether thresholds are learned, and not given.
+    pub(super) fn is_learning(&self) -> bool {
+        self.learning.is_some()
+    }
+
+    /// From the end of a pause that took so long to the next one.
+    pub(super) fn rest_after(&self, pause: Duration) -> Duration {
+        let of = |learning: Learning| learning.every.max(pause.saturating_mul(learning.rest));
+        self.learning.map_or(Duration::MAX, of)
     }
 
     /// A pause begins.

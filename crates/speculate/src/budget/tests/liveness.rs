@@ -203,3 +203,36 @@ fn who_is_put_off_comes_again_when_there_will_be_budget_for_all() {
         assert!(again <= 2 * second, "{again:?}");
     }
 }
+
+#[test]
+fn pauses_take_a_twentieth_of_the_time_however_slow_the_server_is() {
+    for usual in [1, 100, 1_000] {
+        let mut server = Server::new(Parameters::shipped(2), |_, _| Some(usual * MS));
+        let (mut paused, mut at_first) = (0u32, true);
+        let mut pauses = 0;
+        for _ in 0..100_000 {
+            let before = server.budget.is_paused();
+            server.run(1);
+            pauses += u32::from(!before && server.budget.is_paused());
+            at_first &= server.budget.is_paused();
+            paused += u32::from(server.budget.is_paused() && !at_first);
+        }
+        assert!(pauses >= 8, "{usual} ms: {pauses}");
+        assert!(paused <= 100_000 / 20, "{usual} ms: {paused}");
+    }
+}
+
+#[test]
+fn the_first_visitor_of_a_quiet_site_meets_no_pause() {
+    let mut server = Server::new(Parameters::shipped(2), |_, _| Some(MS));
+    server.run(100);
+    let mut met = 0;
+    for _ in 0..100 {
+        // Nobody comes for an hour, and then somebody for ten seconds.
+        server.now += Duration::from_secs(3_600);
+        server.run(1);
+        met += u32::from(server.budget.is_paused());
+        server.run(99);
+    }
+    assert!(met <= 15, "{met} of 100");
+}
