@@ -45,6 +45,17 @@ pub enum Growth {
     DoublingFirst,
 }
 
+/// Whether the budget grows while nobody uses it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Unused {
+    /// It does (SSR §5.2.2 asks for samples only).
+    Grows,
+    /// Beyond two documents a second only where half of it was handed out since the last time: what nobody
+    /// has fetched says nothing of what the server bears, as with windows of TCP that are not filled (RFC
+    /// 7661). Ours: else a quiet site's budget is as large as may be when the crowd comes.
+    Stays,
+}
+
 /// When a late sample is looked at again at once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SecondLook {
@@ -64,6 +75,8 @@ pub struct Parameters {
     pub samples: u32,
     /// How it grows.
     pub growth: Growth,
+    /// Whether it grows while nobody uses it.
+    pub unused: Unused,
     /// When a late sample is looked at again.
     pub second_look: SecondLook,
     /// Requests a second that the budget never exceeds.
@@ -87,6 +100,7 @@ impl Parameters {
             epoch: Duration::from_millis(100),
             samples: 5,
             growth: Growth::Additive,
+            unused: Unused::Grows,
             second_look: SecondLook::Always,
             most: 10_000,
             document: 10,
@@ -97,11 +111,12 @@ impl Parameters {
     }
 
     /// What Lull ships: the same, with thresholds that it finds by itself for `objects` objects, a
-    /// budget that doubles at first, no second look without one, and lists as long as there is budget for
-    /// one.
+    /// budget that doubles at first and grows as it is used, no second look without one, and lists as long
+    /// as there is budget for one.
     pub fn shipped(objects: usize) -> Self {
         Parameters {
             growth: Growth::DoublingFirst,
+            unused: Unused::Stays,
             second_look: SecondLook::WithBudget,
             rationing: Rationing::shipped(),
             thresholds: Thresholds::Learned { objects, learning: Learning::default() },
@@ -378,6 +393,12 @@ impl Budget {
     }
 
     fn grow(&mut self, now: Timestamp) {
+        self.share.settle(now, self.budget());
+        let is_used = self.share.is_used();
+        let is_small = self.budget < 2 * self.parameters.document;
+        if self.parameters.unused == Unused::Stays && !is_used && !is_small {
+            return;
+        }
         let more = if self.doubling { self.budget.max(1) } else { 1 };
         self.change(now, self.budget.saturating_add(more).min(self.parameters.most));
     }

@@ -100,6 +100,9 @@ pub(super) struct Share {
     /// What was earned and not handed out, in billionths of a request; and when it was settled.
     earned: u64,
     settled: Timestamp,
+    /// What was earned since [`Share::is_used`] was asked, kept or not, and what was handed out, in the same.
+    due: u64,
+    handed_out: u64,
     /// Clients that went away without a list, less those that got one since: about as many are to come
     /// again. Some never do, so half of them are forgotten each time that all could have come.
     put_off: u64,
@@ -122,6 +125,8 @@ impl Share {
             asked_before: 0,
             earned: 0,
             settled: now,
+            due: 0,
+            handed_out: 0,
             put_off: 0,
             forgotten: now,
         }
@@ -132,11 +137,20 @@ impl Share {
         let nanos = nanos(now.saturating_since(self.settled));
         self.settled = self.settled.max(now);
         // Requests a second times nanoseconds are billionths of requests.
-        let earned = self.earned.saturating_add(u64::from(budget).saturating_mul(nanos));
+        let due = u64::from(budget).saturating_mul(nanos);
+        self.due = self.due.saturating_add(due);
+        let earned = self.earned.saturating_add(due);
         // What clients did not come for is not saved for later (SSR §5.2.2), but for as much as it
         // takes to hand out whole documents at a budget below one in each epoch.
         let most = 2 * self.price() + u64::from(budget).saturating_mul(self.epoch_nanos());
         self.earned = earned.min(most);
+    }
+
+    /// Whether half of what there was, as far as it is settled, was handed out since this was asked before.
+    pub(super) fn is_used(&mut self) -> bool {
+        let is_used = self.handed_out >= self.due / 2;
+        (self.due, self.handed_out) = (0, 0);
+        is_used
     }
 
     pub(super) fn ask(&mut self, now: Timestamp, budget: u32, wanted: Wanted, draw: u64) -> Grant {
@@ -172,6 +186,7 @@ impl Share {
         }
         self.put_off = self.put_off.saturating_sub(1);
         self.earned -= price;
+        self.handed_out = self.handed_out.saturating_add(price);
         let after = part(left, place);
         Grant::List { length, after }
     }

@@ -63,6 +63,7 @@ fn learned() -> Parameters {
     let learning = Learning { every: Duration::from_secs(60), rest: 1, ..Learning::default() };
     Parameters {
         thresholds: Thresholds::Learned { objects: 2, learning },
+        unused: Unused::Grows,
         ..Parameters::shipped(2)
     }
 }

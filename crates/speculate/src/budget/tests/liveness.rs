@@ -236,3 +236,33 @@ fn the_first_visitor_of_a_quiet_site_meets_no_pause() {
     }
     assert!(met <= 15, "{met} of 100");
 }
+
+/// What is shipped, with thresholds that are known, after so many seconds in which so many clients a second
+/// ask for a list.
+fn after_asking(seconds: u32, clients: u32) -> u32 {
+    let thresholds = Thresholds::Given(vec![10 * MS]);
+    let parameters = Parameters { thresholds, ..Parameters::shipped(1) };
+    let mut server = Server::new(parameters, |_, _| Some(MS));
+    for epoch in 0..seconds * 10 {
+        server.run(1);
+        for client in 0..clients / 10 {
+            let draw = crate::table::mix(u64::from(epoch * clients + client));
+            let _ = server.budget.ask(server.now, FIRST, draw);
+        }
+    }
+    server.budget.budget()
+}
+
+#[test]
+fn a_budget_that_nobody_uses_stays_at_two_documents() {
+    let budget = after_asking(600, 0);
+    assert!((20..40).contains(&budget), "{budget}");
+}
+
+#[test]
+fn a_budget_that_is_used_grows() {
+    for (clients, expected) in [(10, 100..400), (100, 1_000..4_000)] {
+        let budget = after_asking(10, clients);
+        assert!(expected.contains(&budget), "{clients} clients a second: {budget}");
+    }
+}
