@@ -107,8 +107,8 @@ pub const DISTINCT_CLIENTS: u32 = 5;
 /// answer. So no object costs nothing.
 const OVERHEAD: u64 = 500;
 
-/// The latency of an object whose server says nothing of it: one round trip of a usual path, and a
-/// rate that such a path has, 10 Mbit/s. Ours: SSR §3.1.1 leaves open how benefit and cost are weighed.
+/// What the network adds to what the server takes: one round trip of a usual path, and a rate that such
+/// a path has, 10 Mbit/s. Ours: SSR §3.1.1 leaves open how benefit and cost are weighed.
 const USUAL_LATENCY: Duration = Duration::from_millis(100);
 const USUAL_NANOS_PER_BYTE: u64 = 800;
 
@@ -260,18 +260,19 @@ impl Urls {
         Bytes(self.get(id).map_or(0, |url| u64::from(url.bytes)))
     }
 
-    /// How long its answers take: as the server says, or a usual time for that length.
+    /// How long its answers take: a usual way, what the server takes, and a usual time for that length. Some
+    /// logs have the last in what the server takes; that is little beside the way, and counts twice then.
     pub fn latency(&self, id: UrlId) -> Duration {
-        match self.get(id) {
-            Some(Url { micros: 1.., bytes, .. }) if *bytes == 0 => USUAL_LATENCY,
-            Some(Url { micros: micros @ 1.., .. }) => {
-                USUAL_LATENCY + Duration::from_micros(u64::from(*micros))
-            }
-            Some(url) => {
-                USUAL_LATENCY + Duration::from_nanos(u64::from(url.bytes) * USUAL_NANOS_PER_BYTE)
-            }
-            None => Duration::ZERO,
-        }
+        let Some(url) = self.get(id) else { return Duration::ZERO };
+        // Nothing is waited for behind an answer without a body.
+        let server = if url.bytes == 0 { Duration::ZERO } else { self.server_time(id) };
+        let transfer = Duration::from_nanos(u64::from(url.bytes) * USUAL_NANOS_PER_BYTE);
+        USUAL_LATENCY + server + transfer
+    }
+
+    /// How long the server takes to answer, as far as that was seen; else no time.
+    pub fn server_time(&self, id: UrlId) -> Duration {
+        self.get(id).map_or(Duration::ZERO, |url| Duration::from_micros(u64::from(url.micros)))
     }
 
     /// The priority of fetching it ahead, if it is wanted with this probability: seconds that are

@@ -44,8 +44,6 @@ const LONGEST_OBJECT: Bytes = Bytes(64 << 10);
 
 /// Of the pages that are wanted most so many are looked at for a slow one.
 const PAGES: usize = 20;
-/// The round trip of a usual path, which [`lull_speculate::observe::Urls::latency`] has in it.
-const WAY: Duration = Duration::from_millis(100);
 /// A page that takes so many times as long as the one that is wanted most is made by something else, such
 /// as by a program in place of a file. A threshold is as much above what is usual.
 const SLOWER: u32 = 2;
@@ -430,7 +428,7 @@ impl Worker {
         };
         let pages: Vec<_> = most_wanted(UrlKind::Page).take(PAGES).filter(may_be).collect();
         let page = pages.first().copied().or_else(|| most_wanted(UrlKind::Page).find(may_be));
-        let takes = |url: &UrlId| (urls.latency(*url).saturating_sub(WAY), *url);
+        let takes = |url: &UrlId| (urls.server_time(*url), *url);
         let slow = page.and_then(|page| slow(takes(&page).0, pages.iter().map(takes)));
         let part = most_wanted(UrlKind::Embedded).find(may_be);
         let objects = [page, part, slow].into_iter().flatten();
@@ -503,7 +501,7 @@ mod tests {
                 };
                 let _ = model.learn(&entry);
                 let url = model.observer().url(&format!("/{millis}")).unwrap();
-                assert_eq!(model.observer().urls().latency(url), WAY + time);
+                assert_eq!(model.observer().urls().server_time(url), time);
                 (time, url)
             };
             let pages: Vec<_> = times.iter().map(&mut place).collect();
