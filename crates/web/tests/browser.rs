@@ -139,6 +139,24 @@ fn a_click_on_a_slow_prefetch_gets_it_out_of_the_background() {
     assert_eq!(site.count(demand("/slow")), 0, "it was given the rest");
 }
 
+#[test]
+fn who_signs_in_while_a_page_is_fetched_and_goes_there_gets_one_of_ones_own() {
+    needs!(chromium::installed());
+    for cookies in ["", "_ga=GA1.1.1"] {
+        let site = Site::start(&[("/a", &["/slow"])]);
+        let mut chromium = Chromium::start();
+        chromium.goto(&site.url("/c"));
+        if !cookies.is_empty() {
+            chromium.run(&format!("document.cookie = '{cookies}'"));
+        }
+        chromium.goto(&site.url("/a"));
+        site.wait_for(prefetch("/slow"));
+        chromium.run("fetch('/sign-in', {method: 'POST'}).then(reply => reply.text())");
+        chromium.click("#slow", &site.url("/slow"));
+        assert_eq!(chromium.run(TEXT), "page /slow for ann", "{cookies}");
+    }
+}
+
 /// Moves the mouse onto what `selector` finds.
 fn point(chromium: &mut Chromium, selector: &str) {
     let find = format!(
