@@ -23,14 +23,15 @@ impl<P: Clone> Replica<P> {
         self.greet();
     }
 
-    /// Says hello, as soon as nothing of earlier connections is in memory.
+    /// Says hello, as soon as no body of earlier connections is in memory, and there is room for commits: else
+    /// this connection would soon be given up for want of that, as the one before.
     pub(super) fn greet(&mut self) {
         if !self.silent {
             return;
         }
         let shelf = &self.shelf;
         self.left.retain(|digest| shelf.is_coming(digest));
-        if self.left.is_empty() {
+        if self.left.is_empty() && self.buffer.bytes().0 <= self.half_of_room() {
             self.silent = false;
             self.outbox.push_back(ToOrigin::Hello {
                 protocol: PROTOCOL,
@@ -58,9 +59,7 @@ impl<P: Clone> Replica<P> {
         self.partial = None;
         self.demands.clear();
         self.unanswered.clear();
-        for buffered in &mut self.buffer {
-            buffered.waited = true;
-        }
+        self.buffer.wait_alone();
         if let Some(resync) = self.resync.take() {
             // Leaves are told by their hashes, so the next comparison may take them over.
             self.told = resync.into_known();
@@ -287,6 +286,11 @@ impl<P: Clone> Replica<P> {
         if sequence != received.sequence.next() && !lossy {
             return false;
         }
+        if self.partial.is_none() && self.buffer.bytes() >= self.config.buffer {
+            // The next hello says what was received, so nothing is lost by that.
+            self.counters.overfull += 1;
+            return false;
+        }
         let partial = match self.partial.take() {
             None => Partial { sequence, changes, leaked: 0 },
             Some(mut partial) if partial.sequence == sequence => {
@@ -308,7 +312,7 @@ impl<P: Clone> Replica<P> {
         };
         let changes: Arc<[Change]> = partial.changes[partial.leaked..].into();
         let waited = false;
-        self.buffer.push_back(Buffered { position, sequence, stamp, changes, said, waited });
+        self.buffer.push(Buffered { position, sequence, stamp, changes, said, waited });
         if more {
             self.partial = Some(Partial { leaked: partial.changes.len(), ..partial });
         } else {

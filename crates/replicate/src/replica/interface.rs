@@ -46,6 +46,10 @@ pub struct Config {
     /// Bytes of their bodies, which may be in memory until the disk has them: a share of this for each lane, of
     /// which one body is fetched however large it is.
     pub demand_bytes: Bytes,
+    /// Memory for commits that wait to be applied. From a half of it on they are applied as they come, without
+    /// their bodies. When it is full, because the disk takes nothing, the connection is given up, and there is no
+    /// new one before half of it is free. One more commit is taken in, however large.
+    pub buffer: Bytes,
     /// By which lane a body comes. Only a simulation has others than the protocol.
     pub lanes: Lanes,
     /// For so long a body that was asked for is still wanted when nobody waits for it any more: who has given
@@ -75,6 +79,9 @@ impl Default for Config {
             retry: Duration::from_secs(1),
             demands: 1_024,
             demand_bytes: Bytes(64 << 20),
+            // A half is 200,000 commits of one file: twice as many as the origin's log keeps, so what is given up
+            // there and then would soon have to be compared anyway.
+            buffer: Bytes(128 << 20),
             lanes: Lanes::default(),
             linger: Duration::from_secs(10),
             report: Some(Duration::from_secs(2)),
@@ -98,7 +105,8 @@ pub enum Effect<P> {
 pub enum Event {
     /// The origin talks to this replica.
     Connected,
-    /// Give up the connections: the origin is silent, or does not keep to the protocol.
+    /// Give up the connections: the origin is silent, or does not keep to the protocol; or there is no room for
+    /// more commits that wait.
     Close,
     /// The origin does not want to talk to this replica.
     Refused(Refusal),
@@ -123,7 +131,7 @@ pub struct Counters {
     /// Commits applied because their deadline had come (rule 2.2).
     pub at_deadline: u64,
     /// Commits applied as they came: by an eager replica, before anything told how old they are, or
-    /// because there is no room for what they lack.
+    /// because there is no room for what they lack, or for them to wait.
     pub at_once: u64,
     /// Commits applied because a later demand body, or a session's token, asked for it (rule 2.3).
     pub on_demand: u64,
@@ -149,6 +157,8 @@ pub struct Counters {
     pub deduplicated: u64,
     /// Bodies that waited for their own deletion before they were stored.
     pub dedup_waits: u64,
+    /// Connections that were given up because there was no room for more commits that wait.
+    pub overfull: u64,
     /// Invalidations that were overdue when the connection came back, and would not have been without.
     pub overdue: u64,
     /// Re-syncs that were applied, without the one that a replica begins with.

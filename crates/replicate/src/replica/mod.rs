@@ -5,6 +5,7 @@
 //! is nothing more. See [`Replica`] for the order.
 
 mod arrivals;
+mod buffer;
 mod connection;
 mod demands;
 mod history;
@@ -31,10 +32,11 @@ use crate::lane::Lane;
 use crate::message::{Frame, Refusal, Report, Session, Stock, ToOrigin};
 use crate::path::Path;
 use crate::shelf::Shelf;
-use crate::time::{LocalTime, Reading, WallTime};
+use crate::time::{LocalTime, Reading};
 use crate::types::{Change, Digest, DiskFull, Incarnation, Position, Sequence, Version};
 
 use arrivals::Arrivals;
+use buffer::{Buffer, Buffered};
 use demands::Demands;
 use history::History;
 pub use history::Holding;
@@ -45,21 +47,6 @@ pub use lease::{Skew, Staleness};
 use reads::Waiting;
 pub use reads::{Answer, Entry, Order, Outcome, ReadId, Request, What, Why};
 use resync::{Leaves, Resync};
-
-/// A commit that was received, and not applied yet.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-struct Buffered {
-    /// The position when it is applied.
-    position: Position,
-    sequence: Sequence,
-    /// When it was made, by the origin's clock.
-    stamp: WallTime,
-    changes: Arc<[Change]>,
-    /// When it was made, at the earliest; unknown before the first heartbeat.
-    said: Option<LocalTime>,
-    /// Whether it waited while there was no connection.
-    waited: bool,
-}
 
 /// A commit of which the last part is still to come.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -132,7 +119,7 @@ pub struct Replica<P> {
     /// Those before it.
     history: History,
     /// Commits that were received and are not in the state.
-    buffer: VecDeque<Buffered>,
+    buffer: Buffer,
     /// Since they were looked through for one to apply them up to.
     events_since_look: usize,
     partial: Option<Partial>,
@@ -223,7 +210,7 @@ impl<P: Clone> Replica<P> {
             config,
             incarnation: image.incarnation,
             history: History::new(now.wall),
-            buffer: VecDeque::new(),
+            buffer: Buffer::default(),
             events_since_look: 0,
             partial: None,
             force: Sequence::ZERO,

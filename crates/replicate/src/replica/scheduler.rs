@@ -12,7 +12,8 @@
 //! 3. a demand body, or a session's token, with its sequence or a higher one is here (rule 2.3);
 //! 4. with some of those behind it no object becomes invalid: what it lacks was overwritten there, and
 //!    the newer bodies are here (ours, ADR 7);
-//! 5. the bodies that it lacks have come, and the quota had no room for them (ours).
+//! 5. the bodies that it lacks have come, and the quota had no room for them (ours);
+//! 6. what waits takes more than half of the memory that there is for it (ours).
 
 use core::time::Duration;
 use std::collections::{BTreeMap, BTreeSet};
@@ -232,6 +233,22 @@ impl<P: Clone> Replica<P> {
         bodies.all(|content| self.shelf.is_stored(&content.digest))
     }
 
+    /// From here on commits do not wait for their bodies.
+    pub(super) fn half_of_room(&self) -> u64 {
+        self.config.buffer.0 / 2
+    }
+
+    /// How many commits at the front there is no room for to wait.
+    fn beyond_half(&self) -> usize {
+        let mut bytes = self.buffer.bytes().0;
+        let beyond = self.buffer.iter().take_while(|buffered| {
+            let is_beyond = bytes > self.half_of_room();
+            bytes -= buffered.bytes();
+            is_beyond
+        });
+        beyond.count()
+    }
+
     fn because(&self, buffered: &Buffered, now: LocalTime) -> Option<Because> {
         if self.has_bodies(buffered) {
             Some(Because::Bodies)
@@ -305,8 +322,10 @@ impl<P: Clone> Replica<P> {
         }
         let mut reasons = Vec::new();
         let mut look = None;
+        let beyond = self.beyond_half();
         while let Some(buffered) = self.buffer.get(reasons.len()) {
-            if let Some(because) = self.because(buffered, now) {
+            let for_room = || (reasons.len() < beyond).then_some(Because::AtOnce);
+            if let Some(because) = self.because(buffered, now).or_else(for_room) {
                 reasons.push(because);
                 continue;
             }
@@ -461,7 +480,8 @@ impl<P: Clone> Replica<P> {
             self.forget_lost(path);
         }
         self.forget_roomless();
-        self.buffer.drain(..commits);
+        self.buffer.take_first(commits);
+        self.greet();
         self.release_used();
         if self.is_connected() {
             self.outbox.push_back(ToOrigin::Ack(self.position()));

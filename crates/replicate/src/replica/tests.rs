@@ -1,3 +1,4 @@
+mod buffer;
 mod lacking;
 mod reads;
 mod room;

@@ -95,6 +95,8 @@ situations! {
     Masked,
     /// Invalidations were overdue when a connection came back.
     OverdueOnReconnect,
+    /// A connection was given up because too many commits waited.
+    Overfull,
     /// A heartbeat counted by the wall clock.
     SkewCertified,
     /// A heartbeat counted by its echo.
@@ -231,6 +233,7 @@ impl Situations {
             (Situation::TokenWaited, counters.blocked_behind),
             (Situation::Masked, counters.masked),
             (Situation::OverdueOnReconnect, counters.overdue),
+            (Situation::Overfull, counters.overfull),
             (Situation::SkewCertified, counters.certified),
             (Situation::SkewUncertified, counters.uncertified),
             (Situation::StaleFrame, counters.stale_frames),

@@ -227,6 +227,11 @@ impl World {
                     retry: Duration::from_millis(50),
                     demands: 64,
                     demand_bytes: lull_cc::Bytes(80_000 << (2 * bounds.below(2))),
+                    buffer: match (options.seed + at as u64) % 8 {
+                        // As much as a few commits take.
+                        1 => lull_cc::Bytes(1_500),
+                        _ => replica::Config::default().buffer,
+                    },
                     lanes,
                     linger: Duration::from_millis(20 * bounds.below(2)),
                     report: Some(Duration::from_secs(1)),
