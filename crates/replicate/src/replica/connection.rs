@@ -317,7 +317,12 @@ impl<P: Clone> Replica<P> {
             self.partial = Some(Partial { leaked: partial.changes.len(), ..partial });
         } else {
             // All that was acknowledged before this commit was made is here by now.
+            let held = self.lease.holds(now.local, true);
             self.lease.cover(said, stamp);
+            if !held && self.lease.holds(now.local, true) {
+                // While writes do not pause no heartbeat comes that would.
+                self.wake(now.local);
+            }
         }
         true
     }

@@ -508,3 +508,13 @@ fn nothing_is_said_to_the_origin_while_bodies_of_the_last_connection_are_in_memo
     bench.say(ToReplica::Welcome { start: Start::Log, eager: false });
     assert!(bench.replica.is_connected());
 }
+
+#[test]
+fn a_commit_that_renews_the_lease_has_the_reads_answered_that_waited_for_that() {
+    let mut bench = Bench::new(config());
+    bench.wait(10_000);
+    assert_eq!(bench.read("a"), "Stale");
+    // No heartbeat comes between commits that follow each other closely, and this one waits for its body.
+    bench.commit(1, "b1");
+    assert_eq!(bench.answers(), [(1, "-".to_owned())]);
+}
