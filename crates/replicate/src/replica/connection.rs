@@ -53,6 +53,7 @@ impl<P: Clone> Replica<P> {
 
     fn disconnect(&mut self) {
         self.turn_away_demands();
+        self.turn_away_spoiled();
         self.link = Link::Away;
         self.silent = false;
         self.outbox.clear();

@@ -35,10 +35,29 @@ impl<P: Clone> Replica<P> {
         *known = sequence.max(*known);
     }
 
+    /// A body has come with other bytes, and the origin takes it for sent. One that was pushed is to come once more;
+    /// what this connection spoils again waits for the next one, or for a read, so that it is not filled with that.
+    pub(super) fn spoil(&mut self, now: LocalTime, path: Path, sequence: Sequence, pushed: bool) {
+        let before = self.spoiled.insert(path.clone(), sequence);
+        if pushed && before != Some(sequence) {
+            self.turn_away(path, sequence);
+            self.ask_again(now);
+        }
+    }
+
+    /// The connection that has spoiled them is gone.
+    pub(super) fn turn_away_spoiled(&mut self) {
+        for (path, sequence) in core::mem::take(&mut self.spoiled) {
+            self.turn_away(path, sequence);
+        }
+    }
+
     /// A body has come and is kept: nothing that is not newer has to come again.
     pub(super) fn take_back(&mut self, path: &Path, sequence: Sequence) {
-        if self.turned_away.get(path).is_some_and(|known| *known <= sequence) {
-            self.turned_away.remove(path);
+        for gone in [&mut self.turned_away, &mut self.spoiled] {
+            if gone.get(path).is_some_and(|known| *known <= sequence) {
+                gone.remove(path);
+            }
         }
     }
 

@@ -170,6 +170,8 @@ pub struct Replica<P> {
     /// Versions whose bodies came and found no room on the disk, or broke off with their connection: the
     /// origin is to send them again.
     turned_away: BTreeMap<Path, Sequence>,
+    /// Versions whose bodies came on this connection with other bytes.
+    spoiled: BTreeMap<Path, Sequence>,
     /// Those that the quota has no room for, and that are not in the state yet.
     roomless: BTreeSet<(Sequence, Path)>,
     reads: BTreeMap<Path, u32>,
@@ -242,6 +244,7 @@ impl<P: Clone> Replica<P> {
             unanswered: BTreeMap::new(),
             lost: BTreeMap::new(),
             turned_away: BTreeMap::new(),
+            spoiled: BTreeMap::new(),
             roomless: BTreeSet::new(),
             reads: BTreeMap::new(),
             grace: VecDeque::new(),

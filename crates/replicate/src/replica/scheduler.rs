@@ -94,8 +94,10 @@ impl<P: Clone> Replica<P> {
                 self.turn_away(path.clone(), version.sequence);
             }
         }
-        // A body that was broken off, has gone bad or was refused by a full disk comes without one.
-        let payload = payload.unwrap_or_default().filter(|payload| {
+        // A body that was broken off or refused by a full disk comes without one.
+        let payload = payload.unwrap_or_default();
+        let came = payload.is_some();
+        let payload = payload.filter(|payload| {
             let announced = version.map(|version| (version.content.digest, version.content.size));
             Some((payload.digest, payload.size)) == announced
         });
@@ -137,8 +139,12 @@ impl<P: Clone> Replica<P> {
                     // Not to be asked each round trip.
                     self.unanswered.insert(path.clone(), now.local.plus(self.config.retry));
                 }
-                if let Some(version) = version.filter(|_| lost) {
-                    self.lose_at_origin(path, version.sequence);
+                match version {
+                    Some(version) if lost => self.lose_at_origin(path, version.sequence),
+                    Some(version) if came => {
+                        self.spoil(now.local, path, version.sequence, !demand);
+                    }
+                    _ => {}
                 }
             }
         }

@@ -302,3 +302,38 @@ fn what_waits_for_its_body_makes_the_state_stale() {
     bench.replica.handle_control(reading(bench.ms), Frame { session, message });
     assert_eq!(bench.reflects(), None);
 }
+
+#[test]
+fn a_pushed_body_that_has_come_bad_is_asked_for_once_more_on_its_connection() {
+    let mut bench = Bench::new(config());
+    let spoil = |bench: &mut Bench, payload| {
+        let version = Version { sequence: Sequence(1), content: content(1) };
+        let frame = bench.header("a", version, false);
+        bench.replica.handle_body(reading(bench.ms), frame, payload);
+        bench.lacking()
+    };
+    bench.commit(1, "a1");
+    bench.sent();
+    assert_eq!(spoil(&mut bench, None), [""; 0], "broken off: a newer one is to come");
+    assert_eq!(spoil(&mut bench, Some(payload(9))), ["a"]);
+    assert_eq!(
+        spoil(&mut bench, Some(payload(9))),
+        [""; 0],
+        "it would be filled with that for ever"
+    );
+    // Who reads it gets it all the same.
+    bench.wait(10_000);
+    bench.heartbeat(1);
+    bench.disk();
+    assert_eq!((bench.read("a"), bench.demanded()), ("Invalid".to_owned(), vec!["a".to_owned()]));
+    bench.replica.cancel_read(reading(bench.ms), ReadId(1));
+    bench.wait(10_000);
+    bench.say(ToReplica::Withdrawn(path("a")));
+    bench.connect(Start::Log);
+    assert_eq!(bench.lacking(), ["a"], "the next line may be better");
+    bench.body(1, "a1", false);
+    bench.disk();
+    assert_eq!(bench.state("a"), Some((1, true)));
+    bench.connect(Start::Log);
+    assert_eq!(bench.lacking(), [""; 0]);
+}
