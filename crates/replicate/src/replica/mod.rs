@@ -8,6 +8,7 @@ mod arrivals;
 mod buffer;
 mod connection;
 mod demands;
+mod elsewhere;
 mod history;
 mod image;
 mod interface;
@@ -38,6 +39,7 @@ use crate::types::{Change, Digest, DiskFull, Incarnation, Position, Sequence, Ve
 use arrivals::Arrivals;
 use buffer::{Buffer, Buffered};
 use demands::Demands;
+use elsewhere::Bodiless;
 use history::History;
 pub use history::Holding;
 pub use image::{Image, Object, Step};
@@ -153,6 +155,7 @@ pub struct Replica<P> {
     ping_at: LocalTime,
     report_at: LocalTime,
     stock: Stock,
+    bodiless: Bodiless,
     retry_at: Option<LocalTime>,
     /// The disk is taken for full until then.
     full_until: Option<LocalTime>,
@@ -235,6 +238,7 @@ impl<P: Clone> Replica<P> {
             ping_at: now.local,
             report_at: now.local,
             stock: Stock::default(),
+            bodiless: Bodiless::default(),
             retry_at: None,
             full_until: None,
             waiting: VecDeque::new(),
@@ -260,8 +264,9 @@ impl<P: Clone> Replica<P> {
             faults: Faults::default(),
             image,
         };
-        for object in replica.image.objects.values() {
+        for (path, object) in &replica.image.objects {
             replica.stock.add(object);
+            replica.bodiless.add(path, object);
         }
         if config.quota.is_some() {
             let valid = replica.image.objects.iter().filter(|(_, object)| object.valid);
@@ -457,6 +462,9 @@ impl<P: Clone> Replica<P> {
             Ok(()) => {
                 self.force_for_stored();
                 self.expose_early(digest);
+                if self.shelf.is_stored(digest) {
+                    self.take_over_all(digest);
+                }
                 self.ask_again(now.local);
             }
             Err(DiskFull) => {

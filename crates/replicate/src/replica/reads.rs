@@ -303,6 +303,7 @@ impl<P: Clone> Replica<P> {
                     // If it was overwritten: it was current when its name was looked up, which
                     // whoever opens it has just done. So the read may be one of then.
                     _ if self.shelf.is_stored(&version.content.digest) => {
+                        self.find(now, path);
                         Ok(Outcome::Object(*version))
                     }
                     // It has to be fetched; or it was overwritten, and whoever looks the name up
@@ -317,10 +318,21 @@ impl<P: Clone> Replica<P> {
             }
             What::Object(path) => match self.image.objects.get(path).copied() {
                 None => Ok(Outcome::Absent),
-                Some(object) if object.valid => Ok(Outcome::Object(object.version)),
+                Some(object) if object.valid || self.find(now, path) => {
+                    Ok(Outcome::Object(object.version))
+                }
                 Some(object) => self.fetch(now, path, object),
             },
         }
+    }
+
+    /// Whether the body that an object lacks is here, under another name.
+    fn find(&mut self, now: LocalTime, path: &Path) -> bool {
+        let is_here = self.take_over(path);
+        if is_here {
+            self.advance(now);
+        }
+        is_here
     }
 
     /// Asks for the body that an object lacks. Who reads it waits; unless it is lost, because then it may

@@ -452,11 +452,15 @@ impl<P: Clone> Replica<P> {
             return;
         }
         let first = self.image.position.is_none();
+        let mut without = BTreeSet::new();
         for (path, object) in &step.changes {
             if !exposed {
                 let old = self.image.objects.get(path).filter(|old| old.valid).copied();
                 if let Some(old) = old {
                     let evicted = object.is_some_and(|object| object.version == old.version);
+                    if evicted {
+                        without.insert(path);
+                    }
                     let grace = if evicted { Duration::ZERO } else { self.config.grace };
                     self.give_up(now.local, old.version.content.digest, grace);
                 }
@@ -466,8 +470,11 @@ impl<P: Clone> Replica<P> {
                 _ => self.forget_use(path),
             }
         }
-        for object in step.changes.keys().filter_map(|path| self.image.objects.get(path)) {
-            self.stock.remove(object);
+        for path in step.changes.keys() {
+            if let Some(object) = self.image.objects.get(path) {
+                self.stock.remove(object);
+                self.bodiless.remove(path, object);
+            }
         }
         if !exposed {
             self.remember(now, &step, commits);
@@ -480,7 +487,13 @@ impl<P: Clone> Replica<P> {
                 let digest = &object.version.content.digest;
                 object.valid &= !lost.contains(digest) && self.shelf.is_stored(digest);
                 self.stock.add(object);
+                self.bodiless.add(path, object);
             }
+        }
+        // A body may have come while the step without it was written. What was given up for want of room stays
+        // without, or it would be given up again.
+        for path in step.changes.keys().filter(|path| !without.contains(path)) {
+            self.take_over(path);
         }
         for path in step.changes.keys() {
             self.forget_lost(path);
@@ -549,10 +562,11 @@ impl<P: Clone> Replica<P> {
         }
         self.forget_early(digest);
         self.grace.retain(|(_, other)| other != digest);
-        let has = |object: &&mut Object| object.valid && object.version.content.digest == *digest;
-        for object in self.image.objects.values_mut().filter(has) {
+        let has = |object: &Object| object.valid && object.version.content.digest == *digest;
+        for (path, object) in self.image.objects.iter_mut().filter(|(_, object)| has(object)) {
             self.stock.lose(object);
             object.valid = false;
+            self.bodiless.add(path, object);
         }
         self.wake(now.local);
     }

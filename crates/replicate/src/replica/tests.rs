@@ -23,9 +23,14 @@ fn content(body: u8) -> Content {
     Content { digest: Digest([body; 32]), size: size(body), metadata: Metadata::default() }
 }
 
-/// All are of the same size but the ninth.
+/// All are of the same size but two.
 fn size(body: u8) -> Bytes {
-    if body == 9 { Bytes(30) } else { Bytes(10) }
+    if matches!(body, 8 | 9) { Bytes(30) } else { Bytes(10) }
+}
+
+/// The body that `text` names by its last character, a digit or a letter; none for `-`.
+fn body_of(text: &str) -> Option<u8> {
+    u8::from_str_radix(text.get(text.len() - 1..)?, 36).ok()
 }
 
 fn payload(body: u8) -> Payload<()> {
@@ -35,8 +40,8 @@ fn payload(body: u8) -> Payload<()> {
 /// `"a1"` gives `a` the body 1, `"a-"` deletes it.
 fn changes(text: &str) -> Vec<Change> {
     let change = |text: &str| {
-        let (name, body) = text.split_at(text.len() - 1);
-        Change { path: path(name), content: body.parse().ok().map(content) }
+        let name = &text[..text.len() - 1];
+        Change { path: path(name), content: body_of(text).map(content) }
     };
     text.split(' ').map(change).collect()
 }
@@ -163,7 +168,7 @@ impl Bench {
         let change = changes(text).remove(0);
         let sequence = Sequence(sequence);
         let version = change.content.map(|content| Version { sequence, content });
-        let payload = text[1..].parse().ok().map(payload);
+        let payload = body_of(text).map(payload);
         let message = BodyHeader { path: change.path, version, at: sequence, demand, lost: false };
         let frame = Frame { session: self.session(), message };
         self.replica.handle_body(reading(self.ms), frame, payload);

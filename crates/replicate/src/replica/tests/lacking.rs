@@ -124,10 +124,7 @@ fn a_body_that_is_lost_while_a_step_is_written_is_missed_by_the_step_too() {
         let stored = bench.replica.shelf.is_stored(&object.version.content.digest);
         assert!(stored || !object.valid, "`{path}` is said to be here");
     }
-    assert_eq!(bench.read("p"), "Invalid");
-    bench.body(2, "p1", true);
-    bench.disk();
-    assert_eq!(bench.answers(), [(2, "1".to_owned())]);
+    assert_eq!(bench.read("p"), "1", "it has the body that has come for q");
 }
 
 #[test]
@@ -178,20 +175,24 @@ fn a_large_body_that_finds_no_room_while_it_comes_is_asked_for_again_too() {
 #[test]
 fn of_what_found_no_room_some_is_asked_for_and_then_as_much_as_finds_room() {
     let mut bench = Bench::new(config());
-    let names: Vec<String> = ('a'..='z').chain('A'..='N').map(String::from).collect();
-    let all: Vec<String> = names.iter().map(|name| format!("{name}1")).collect();
+    // Each has a body of its own, or one would be that of all.
+    let bodies = ('0'..='9').chain('a'..='z');
+    let names = ('A'..='Z').chain('a'..='j');
+    let all: Vec<String> = names.zip(bodies).map(|(name, body)| format!("{name}{body}")).collect();
     bench.commit(1, &all.join(" "));
     for text in &all {
         bench.body(1, text, false);
     }
-    bench.no_room(&A);
+    for body in 0..36 {
+        bench.no_room(&Digest([body; 32]));
+    }
     bench.wait(10_000);
     bench.disk();
     bench.wait(50_000);
     assert_eq!(bench.lacking().len(), 16);
-    bench.body(1, "A1", false);
+    bench.body(1, "A0", false);
     bench.disk();
-    assert_eq!(bench.lacking().len(), 24);
+    assert_eq!(bench.lacking().len(), 20);
 }
 
 #[test]
@@ -336,4 +337,65 @@ fn a_pushed_body_that_has_come_bad_is_asked_for_once_more_on_its_connection() {
     assert_eq!(bench.state("a"), Some((1, true)));
     bench.connect(Start::Log);
     assert_eq!(bench.lacking(), [""; 0]);
+}
+
+#[test]
+fn a_body_that_comes_under_one_name_makes_all_objects_valid_that_lack_it() {
+    let mut bench = Bench::new(config());
+    bench.commit(1, "a1 b2");
+    bench.commit(2, "c1");
+    bench.wait(10_000);
+    bench.heartbeat(2);
+    bench.disk();
+    assert_eq!((bench.state("a"), bench.state("c")), (Some((1, false)), Some((2, false))));
+    bench.body(2, "c1", false);
+    bench.disk();
+    let states = ["a", "b", "c"].map(|name| bench.state(name));
+    assert_eq!(states, [Some((1, true)), Some((1, false)), Some((2, true))]);
+    assert_eq!(bench.replica.stock().valid_objects, 2);
+    assert_eq!((bench.read("a"), bench.demanded()), ("1".to_owned(), vec![]));
+    // Each name keeps the body by itself, and no more than these do.
+    bench.commit(3, "c-");
+    bench.disk();
+    assert_eq!(bench.read("a"), "1");
+    bench.commit(4, "a-");
+    bench.disk();
+    assert_eq!(bench.replica.bytes(), Bytes(0));
+}
+
+#[test]
+fn a_body_that_comes_while_a_step_without_it_is_written_is_found_when_that_is_done() {
+    let mut bench = Bench::new(config());
+    bench.commit(1, "a1");
+    bench.wait(10_000);
+    bench.heartbeat(1);
+    let Some(Effect::Commit(_)) = bench.replica.poll_effect() else { panic!("a step") };
+    bench.commit(2, "b1");
+    bench.body(2, "b1", false);
+    let digest = payload(1).digest;
+    bench.replica.handle_stored(reading(bench.ms), &digest, Ok(()));
+    while bench.replica.poll_effect().is_some() {}
+    bench.replica.handle_committed(reading(bench.ms), Ok(()));
+    bench.disk();
+    assert_eq!((bench.state("a"), bench.state("b")), (Some((1, true)), Some((2, true))));
+}
+
+#[test]
+fn a_read_of_what_was_given_up_for_want_of_room_finds_the_body_under_another_name() {
+    let mut bench = Bench::new(Config { quota: Some(Bytes(20)), ..config() });
+    bench.commit(1, "a1 c2");
+    bench.body(1, "a1", false);
+    bench.body(1, "c2", false);
+    bench.disk();
+    // The same body has come for a commit that is still to be told of.
+    bench.body(5, "e1", false);
+    bench.commit(2, "d3");
+    bench.body(2, "d3", true);
+    bench.disk();
+    assert_eq!(bench.state("a"), Some((1, false)), "it was not read for longest");
+    assert!(bench.replica.has_body(&payload(1).digest));
+    bench.sent();
+    assert_eq!((bench.read("a"), bench.demanded()), ("1".to_owned(), vec![]));
+    bench.disk();
+    assert_eq!(bench.state("a"), Some((1, true)), "it counts as valid");
 }

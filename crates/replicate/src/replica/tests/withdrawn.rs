@@ -12,7 +12,7 @@ fn bench(order: Order) -> Bench {
     let linger = Duration::from_millis(LINGER as u64);
     let demand_bytes = Bytes(40);
     let mut bench = Bench::new(Config { order, lanes, linger, demand_bytes, ..config() });
-    bench.commit(1, "a1 b2 c9 d9");
+    bench.commit(1, "a1 b2 c9 d8");
     bench.wait(11_000);
     bench.disk();
     bench.heartbeat(1);

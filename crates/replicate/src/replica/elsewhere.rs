@@ -1,0 +1,67 @@
+//! Bodies that are here under another name than that of an object which lacks them.
+//!
+//! A body is stored by its hash, so one that has come for one object is there for all. An object without its body
+//! takes it over as if it had come for that object, late: it refers to the body, so nobody deletes it meanwhile,
+//! and the next step makes the object valid.
+
+use std::collections::BTreeSet;
+
+use super::{Early, Object, Replica};
+use crate::path::Path;
+use crate::types::Digest;
+
+/// The objects of the state that lack their bodies, by the hashes of these.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub(super) struct Bodiless(
+    /// None stands before all paths.
+    BTreeSet<(Digest, Option<Path>)>,
+);
+
+impl Bodiless {
+    /// An object is in the state.
+    pub(super) fn add(&mut self, path: &Path, object: &Object) {
+        if !object.valid {
+            self.0.insert((object.version.content.digest, Some(path.clone())));
+        }
+    }
+
+    /// It is not any more, or not as it was.
+    pub(super) fn remove(&mut self, path: &Path, object: &Object) {
+        if !object.valid {
+            self.0.remove(&(object.version.content.digest, Some(path.clone())));
+        }
+    }
+
+    fn of(&self, digest: &Digest) -> Vec<Path> {
+        let from_here = self.0.range((*digest, None)..);
+        let of_it = from_here.take_while(|(other, _)| other == digest);
+        of_it.filter_map(|(_, path)| path.clone()).collect()
+    }
+}
+
+impl<P: Clone> Replica<P> {
+    /// A body is in the store: whoever lacks it takes it over.
+    pub(super) fn take_over_all(&mut self, digest: &Digest) {
+        for path in self.bodiless.of(digest) {
+            self.take_over(&path);
+        }
+    }
+
+    /// An object takes its body over if that is in the store; whether it is there.
+    pub(super) fn take_over(&mut self, path: &Path) -> bool {
+        let Some(Object { version, valid: false }) = self.image.objects.get(path).copied() else {
+            return false;
+        };
+        if !self.shelf.is_stored(&version.content.digest) {
+            return false;
+        }
+        self.take_back(path, version.sequence);
+        let key = (version.sequence, path.clone());
+        // What has come for it refers to it already.
+        if !self.early.contains_key(&key) {
+            self.shelf.refer(&version.content.digest);
+            self.early.insert(key, Early { version });
+        }
+        true
+    }
+}
