@@ -3,8 +3,8 @@
 //! The language is that of Jinja's expressions: numbers, strings, `+ - * / ** %`, comparisons,
 //! `and`, `or`, `not`, `in`, attributes, `a if condition else b`, tables such as
 //! `{ 'reno': 820, 'sack': 1007 }[protocol]`, and the functions `min`, `max`,
-//! `abs`, `sharing_of` lists of goodputs, and `theorem1`. A division never truncates, and a quantity
-//! that is not there is an error instead of a zero.
+//! `abs`, the `median` of a list, `interpolated` between points, `sharing_of` lists of goodputs, and
+//! `theorem1`. A division never truncates, and a quantity that is not there is an error instead of a zero.
 
 use std::sync::OnceLock;
 
@@ -37,6 +37,10 @@ fn environment() -> &'static Environment<'static> {
         environment.add_function("min", move |values: Rest<f64>| fold(values, f64::min));
         environment.add_function("max", move |values: Rest<f64>| fold(values, f64::max));
         environment.add_function("abs", f64::abs);
+        environment.add_function("median", |values: Vec<f64>| {
+            crate::judge::median(&values).map_or(Value::UNDEFINED, Value::from)
+        });
+        environment.add_function("interpolated", interpolated);
         environment.add_function("sharing_of", |lists: Rest<Vec<f64>>| {
             crate::record::sharing(&lists.concat()).map_or(Value::UNDEFINED, Value::from)
         });
@@ -70,6 +74,33 @@ fn theorem1(named: Kwargs) -> Result<Value, minijinja::Error> {
         "per_second": of_the_model.per_second,
         "second_bound": fluid::throughput_bound(&parameters),
     }))))
+}
+
+/// What a curve has at `x`: between the two of its points `[x, y]` beside it as if it were straight there; and
+/// no further from its ends than `reach` what it has there.
+fn interpolated(x: f64, points: Vec<Vec<f64>>, reach: f64) -> Result<Value, minijinja::Error> {
+    let wrong = |why| minijinja::Error::new(minijinja::ErrorKind::InvalidOperation, why);
+    let point = |point: &Vec<f64>| match point[..] {
+        [x, y] => Ok((x, y)),
+        _ => Err(wrong("a point of a curve is a list of two numbers".to_owned())),
+    };
+    let mut points = points.iter().map(point).collect::<Result<Vec<_>, _>>()?;
+    points.sort_by(|a, b| a.0.total_cmp(&b.0));
+    let (Some(first), Some(last)) = (points.first(), points.last()) else {
+        return Err(wrong("a curve without points".to_owned()));
+    };
+    if x < first.0 - reach || x > last.0 + reach {
+        let [x, from, to] = [x, first.0, last.0].map(|number| crate::judge::number(number, 3));
+        return Err(wrong(format!("the curve has nothing at {x}: it goes from {from} to {to}")));
+    }
+    let between = points.windows(2).find_map(|two| match *two {
+        [(left, low), (right, high)] if left <= x && x <= right && left < right => {
+            Some(low + (high - low) * (x - left) / (right - left))
+        }
+        _ => None,
+    });
+    let end = if x < last.0 { first.1 } else { last.1 };
+    Ok(Value::from(between.unwrap_or(end)))
 }
 
 impl Expression {
@@ -167,6 +198,10 @@ mod tests {
             "time_to_80": { "background": { "left": null } },
             "goodputs": { "near": { "p": [1, 2] }, "far": { "p": [3] } },
             "sharing": { "near": { "p": 0.47 } },
+            "hits": [0, 2],
+            "navigations": [
+                { "number": 0, "load": 3 }, { "number": 1, "load": 90 }, { "number": 2, "load": 5 },
+            ],
         });
         Expression::new(text).and_then(|expression| expression.number(&quantities))
     }
@@ -183,6 +218,13 @@ mod tests {
             ("3 if flows in [1, 64] else 4", 4.0),
             ("{ '1bdp': { 'a': 2.5 }, '4bdp': { 'a': 3 } }[buffer]['a']", 2.5),
             ("sharing_of(goodputs.near.p, goodputs.far.p)", 0.5),
+            ("median([3, 1, 2.5])", 2.5),
+            ("median(navigations | selectattr('number', 'in', hits) | map(attribute='load'))", 4.0),
+            ("interpolated(0.3, [[0.5, 8], [0.1, 0], [0.2, 2]], 0)", 4.0),
+            // Beyond the ends no further than asked for.
+            ("interpolated(0.51, [[0.5, 8], [0.1, 3]], 0.02)", 8.0),
+            ("interpolated(0.09, [[0.5, 8], [0.1, 3]], 0.02)", 3.0),
+            ("interpolated(0.1, [[0.1, 3]], 0)", 3.0),
         ] {
             assert!((number(text).unwrap() - value).abs() < 1e-12, "{text}");
         }
@@ -190,6 +232,13 @@ mod tests {
         let theorem = "theorem1(path=244, buffer=183, reno=4, nice=16, threshold=0.1)";
         assert!((number(&format!("{theorem}.bound")).unwrap() / 8.583e-11 - 1.0).abs() < 1e-3);
         assert!(number(&format!("{theorem}.per_second")).unwrap() > 1e-4);
+    }
+
+    #[test]
+    fn a_curve_that_does_not_go_so_far_says_so() {
+        let error =
+            number("interpolated(0.7, [[0.5, 8], [0.1, 3]], 0.02)").unwrap_err().to_string();
+        assert!(error.contains("nothing at 0.7: it goes from 0.1 to 0.5"), "{error}");
     }
 
     #[test]
@@ -204,6 +253,12 @@ mod tests {
             "theorem1(path=244, buffer=0, reno=4, nice=16, threshold=0.1).bound",
             "theorem1(path=244).bound",
             "{ '4bdp': 3 }[buffer]",
+            "median([])",
+            "median(navigations | map(attribute='missing'))",
+            "interpolated(0.53, [[0.5, 8], [0.1, 3]], 0.02)",
+            "interpolated(0.07, [[0.5, 8], [0.1, 3]], 0.02)",
+            "interpolated(0.5, [], 1)",
+            "interpolated(0.5, [[0.5]], 1)",
             "buffer",
             "1 +",
             "(",
