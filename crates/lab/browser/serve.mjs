@@ -3,29 +3,38 @@
 //   node serve.mjs POLICY ARCHIVE
 //
 // POLICY is none, quicklink, quicklink-N (N links of a page at the most), instant.page, immediate, eager,
-// moderate (speculation rules), lull, or lull-rules (`lull web --speculation-rules`). The site is at port
-// 8080, with `lull web` before it at port 8090. Files go into LULL_SCRATCH.
+// moderate (speculation rules), lull, lull-W (`lull web --least-worth W`), or lull-rules (`lull web
+// --speculation-rules`). The site is at port 8080, with `lull web` before it at port 8090. Files go into
+// LULL_SCRATCH: `survey.json` is there before the ports are open to visitors, `access.log` has a line of JSON
+// for each request that nginx has answered, and `lull.log` those that `lull web` has.
 import { execFileSync, spawn } from 'node:child_process';
-import { mkdirSync, openSync, writeFileSync } from 'node:fs';
+import { mkdirSync, openSync, renameSync, writeFileSync } from 'node:fs';
+import { randomBytes } from 'node:crypto';
 import { dirname, join } from 'node:path';
 import { fileURLToPath } from 'node:url';
+import { until } from './waiting.mjs';
 
 const [policy, archive] = process.argv.slice(2);
 const { LULL: lull, LULL_SCRATCH: scratch, LULL_CONTROL: control } = process.env;
 const here = dirname(fileURLToPath(import.meta.url));
 // Visitors to learn from, by seeds that no test has (visit.mjs).
-const LEARNED = { visitors: 2000, seed: 1_000_000 };
+const LEARNED = { visitors: 2000, seed: 1_000_000_000 };
 
 const rules = eagerness => '<script type="speculationrules">' + JSON.stringify({
   prefetch: [{ source: 'document', where: { href_matches: '/*' }, eagerness }],
 }) + '</script>';
-const quicklink = options => '<script src="/prefetching/quicklink/dist/quicklink.umd.js"></script>' +
-  `<script>addEventListener("load", () => quicklink.listen(${options}))</script>`;
+// Of itself quicklink takes a link to a place within the page for one to a page: of a limit that is a part. Its
+// documentation has this to leave such links out.
+const within = '(uri,a)=>!!a.hash&&a.pathname===location.pathname';
+const quicklink = limit => '<script src="/prefetching/quicklink/dist/quicklink.umd.js"></script>' +
+  `<script>addEventListener("load",()=>quicklink.listen({ignores:[${within}]${limit}}))</script>`;
+// So that nginx does the same for all.
+const NOTHING = '<!-- -->';
 const [, limit] = policy.match(/^quicklink-([0-9]+)$/) ?? [];
-const added = limit ? quicklink(`{limit:${limit}}`) : {
-  none: '',
-  lull: '',
-  'lull-rules': '',
+const [, worth] = policy.match(/^lull-([0-9.]+)$/) ?? [];
+const isLull = worth !== undefined || ['lull', 'lull-rules'].includes(policy);
+const added = limit ? quicklink(`,limit:${limit}`) : isLull ? NOTHING : {
+  none: NOTHING,
   quicklink: quicklink(''),
   'instant.page': '<script src="/prefetching/instant.page/instantpage.js" type="module"></script>',
   immediate: rules('immediate'),
@@ -37,33 +46,72 @@ if (added === undefined) throw new Error(`no policy ${policy}`);
 const site = join(scratch, 'site'), base = join(scratch, 'nginx');
 mkdirSync(site);
 execFileSync('tar', ['--zstd', '-xf', archive, '-C', site]);
-const filter = added && `sub_filter '</body>' '${added}</body>'; sub_filter_once on;`;
 writeFileSync(base + '.conf', `
   daemon off; master_process off; pid ${base}.pid; error_log ${base}.log;
   events { worker_connections 1024; }
   http {
-    include /etc/nginx/mime.types; access_log off; gzip on; gzip_types *;
+    include /etc/nginx/mime.types; gzip on; gzip_types *; access_log off;
+    log_format told escape=json '{"path":"$uri","status":$status,"bytes":$bytes_sent,"ahead":"$http_sec_purpose",'
+      '"method":"$request_method","agent":"$http_user_agent"}';
     client_body_temp_path ${base}-1; proxy_temp_path ${base}-2; fastcgi_temp_path ${base}-3;
     uwsgi_temp_path ${base}-4; scgi_temp_path ${base}-5;
     server {
-      listen 8080; root ${site}; expires 5m; ${filter}
+      listen 8080; root ${site}; expires 5m; access_log ${scratch}/access.log told;
+      sub_filter '</body>' '${added}</body>'; sub_filter_once on;
       location /prefetching/ { alias ${here}/node_modules/; expires 5m; }
     }
+    # For the survey: the pages as they are, and no line in the log.
+    server { listen 127.0.0.1:8081; root ${site}; expires 5m; }
   }`);
-const run = (program, args, output) => {
-  const child = spawn(program, args, { stdio: ['ignore', output ?? 'ignore', 'inherit'] });
-  child.on('exit', code => process.exit(code || 1));
+
+const children = [];
+const end = code => {
+  for (const child of children) child.kill('SIGTERM');
+  process.exit(code);
 };
-run('nginx', ['-e', base + '.log', '-c', base + '.conf']);
-if (policy.startsWith('lull')) {
-  const known = join(scratch, 'known.log');
-  execFileSync(process.execPath,
-    [join(here, 'log.mjs'), site, String(LEARNED.visitors), String(LEARNED.seed)],
-    { stdio: ['ignore', openSync(known, 'w'), 'inherit'] });
-  run(lull, ['web', '--upstream', 'http://127.0.0.1:8080', '--listen', '0.0.0.0:8090',
-    // All visitors come from one address, each on a day of his own.
-    '--visitor-bytes', '1000000000', '--log', known, '--hold-back', '0', '--dscp', 'none',
-    ...(control ? ['--cc', control] : []),
-    ...(policy === 'lull-rules' ? ['--speculation-rules'] : [])]);
+for (const signal of ['SIGTERM', 'SIGINT']) process.on(signal, () => end(0));
+const run = (program, args) => {
+  const child = spawn(program, args, { stdio: ['ignore', 'ignore', 'inherit'] });
+  children.push(child);
+  child.on('error', error => {
+    console.error(error.message);
+    end(1);
+  });
+  child.on('exit', code => end(code || 1));
+};
+// What is done beforehand gives way to whoever measures beside it. It ends with this.
+const made = (file, script, ...args) => new Promise((done, fail) => {
+  const child = spawn('nice', ['-n', '10', process.execPath, join(here, script), ...args],
+    { stdio: ['ignore', openSync(file + '.part', 'w'), 'inherit'] });
+  children.push(child);
+  child.on('error', fail);
+  child.on('exit', code => {
+    children.splice(children.indexOf(child), 1);
+    if (code !== 0) return fail(new Error(`${script} has failed: ${code}`));
+    renameSync(file + '.part', file);
+    done(file);
+  });
+});
+
+try {
+  run('nginx', ['-e', base + '.log', '-c', base + '.conf']);
+  await until('nginx', 30_000, async () => (await fetch('http://127.0.0.1:8081/robots.txt')).status > 0);
+  const survey = join(scratch, 'survey.json');
+  await made(survey + '.made', 'survey.mjs', 'http://127.0.0.1:8081', site);
+  if (isLull) {
+    const known = await made(join(scratch, 'known.log'), 'log.mjs', site, String(LEARNED.visitors),
+      String(LEARNED.seed), survey + '.made');
+    writeFileSync(join(scratch, 'token'), randomBytes(16).toString('hex') + '\n', { mode: 0o600 });
+    run(lull, ['web', '--upstream', 'http://127.0.0.1:8080', '--listen', '0.0.0.0:8090',
+      '--token-file', join(scratch, 'token'), '--access-log', join(scratch, 'lull.log'),
+      // All visitors come from one address, each on a day of his own.
+      '--visitor-bytes', '1000000000', '--log', known, '--hold-back', '0', '--dscp', 'none',
+      ...(control ? ['--cc', control] : []),
+      ...(worth === undefined ? [] : ['--least-worth', worth]),
+      ...(policy === 'lull-rules' ? ['--speculation-rules'] : [])]);
+  }
+  renameSync(survey + '.made', survey);
+} catch (error) {
+  console.error(error.message);
+  end(1);
 }
-for (const signal of ['SIGTERM', 'SIGINT']) process.on(signal, () => process.exit(0));

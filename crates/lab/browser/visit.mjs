@@ -1,38 +1,33 @@
-// Made-up visitors of a site in a real Chromium, one after the other, each with an empty profile.
-// Prints what their navigations by links took, as one JSON object.
+// Made-up visitors of a site in a real Chromium, one after the other, each with an empty profile, until so
+// many navigations by links are done. Prints what these took, as one JSON object.
 //
-//   node visit.mjs URL FOLDER VISITORS FIRST-SEED [PACE]
+//   node visit.mjs URL FOLDER NAVIGATIONS FIRST-SEED [PACE] [warm-up]
 //
-// FOLDER is the site's, to know what visitors want. They read PACE times as fast as people do.
-import { mkdtempSync, rmSync } from 'node:fs';
-import { tmpdir } from 'node:os';
+// FOLDER is the site's, to know what visitors want, and LULL_SCRATCH that of serve.mjs, which is waited for.
+// They read PACE times as fast as people do. With `warm-up` it ends when `lull web`, where it is there, has
+// found out when the server is late, and has a budget. Whoever cannot do what they want makes it fail: then visitors of
+// two ways of prefetching are not the same.
+import { existsSync, readFileSync, statSync } from 'node:fs';
 import { join } from 'node:path';
-import { chromium } from 'playwright-core';
-import { readSite, Visitor } from './visitors.mjs';
+import { inBrowser, pageOf, pressable } from './browser.mjs';
+import { readSite, visits } from './visitors.mjs';
+import { pause, until } from './waiting.mjs';
 
-const [origin, folder, count, first, pace = 1] = process.argv.slice(2);
-const site = readSite(folder);
-const pause = ms => new Promise(done => setTimeout(done, ms));
-const PATIENCE_MS = 90_000;
+const [origin, folder, count, first, pace = 1, warmUp] = process.argv.slice(2);
+const scratch = process.env.LULL_SCRATCH;
+const file = name => join(scratch, name);
+// What a navigation, or the beginning of a visit, takes at most.
+const PATIENCE_MS = 60_000;
+// As soon as this a document is there without a round trip.
+const READY_MS = 50;
 
-async function open(profile) {
-  const context = await chromium.launchPersistentContext(profile, {
-    executablePath: process.env.CHROMIUM ?? '/usr/bin/chromium',
-    headless: true,
-    viewport: { width: 1280, height: 800 },
-    args: [
-      '--no-sandbox', '--disable-gpu', '--disable-quic', '--no-first-run',
-      '--disable-background-networking', '--disable-component-update', '--disable-sync',
-      // Nothing outside: a page's counter of visits is not waited for.
-      '--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE ' + new URL(origin).hostname,
-      // Speculation rules want a site that is safe from eavesdroppers; a namespace is.
-      '--unsafely-treat-insecure-origin-as-secure=' + origin,
-    ],
-  });
-  const page = context.pages()[0] ?? await context.newPage();
-  page.setDefaultTimeout(PATIENCE_MS);
-  return { context, page };
-}
+await until('the survey of the site', 300_000, () => existsSync(file('survey.json')));
+const site = readSite(folder, file('survey.json'));
+// It learns while it serves the site already.
+await until(origin, 60_000, async () => (await fetch(origin + site.pages[0])).ok);
+const token = existsSync(file('token')) && readFileSync(file('token'), 'utf8').trim();
+const status = async () => (await fetch(origin + '/.lull/status', { headers: { Authorization: 'Bearer ' + token } })).json();
+if (token) await until('what lull web learns from', 120_000, async () => (await status()).reading === false);
 
 /** What the browser says of the navigation that has led to the page at hand, in milliseconds. */
 const measured = page => page.evaluate(async () => {
@@ -45,94 +40,112 @@ const measured = page => page.evaluate(async () => {
   const nav = performance.getEntriesByType('navigation')[0];
   return {
     delivery: nav.deliveryType, transferred: nav.transferSize,
-    ttfb: nav.responseStart, load: nav.loadEventEnd, lcp,
+    ttfb: nav.responseStart, end: nav.responseEnd, load: nav.loadEventEnd, lcp,
   };
 });
 
-/** The first link to a page that can be pressed where it is, with its box. */
-async function findLink(page, to) {
-  const handles = await page.$$('a[href]');
-  for (const handle of handles) {
-    const path = await handle.evaluate(link => decodeURI(new URL(link.href).pathname));
-    if ((path.endsWith('/') ? path + 'index.html' : path) !== to) continue;
-    if (!await handle.isVisible()) continue;
-    await handle.scrollIntoViewIfNeeded().catch(() => {});
-    const box = await handle.boundingBox();
-    const isThere = box && await handle.evaluate((link, [x, y]) => link.contains(document.elementFromPoint(x, y)),
-      [box.x + box.width / 2, box.y + box.height / 2]);
-    if (isThere) return { handle, box };
+/** Goes to a link and presses it; how the navigation went. */
+async function follow(page, visitor, at, to) {
+  const [link] = await pressable(page, to);
+  if (!link) throw new Error(`no link to ${to} on ${pageOf(page.url())} can be pressed`);
+  const begun = performance.now();
+  for (const [when, x, y] of visitor.path(at, link[1])) {
+    await pause(Math.max(0, when - (performance.now() - begun)));
+    await page.mouse.move(x, y);
+    Object.assign(at, { x, y });
   }
-  return null;
+  await pause(visitor.hover());
+  await page.mouse.down();
+  await pause(visitor.press());
+  const arrived = page.waitForURL(url => pageOf(url) === to, { waitUntil: 'load' });
+  // If the button is what fails, that is told.
+  arrived.catch(() => {});
+  await page.mouse.up();
+  await arrived;
+  return measured(page);
 }
 
-async function visit(seed, navigations, lost) {
-  const profile = mkdtempSync(join(process.env.LULL_SCRATCH ?? tmpdir(), 'profile-'));
-  const { context, page } = await open(profile);
-  try {
-    const visitor = new Visitor(site, seed);
-    let at = { x: 640, y: 400 };
-    let now = visitor.start();
-    const seen = new Set([now]);
-    await page.goto(origin + now, { waitUntil: 'load' });
-    for (;;) {
-      await pause(visitor.dwell() / Number(pace));
-      const to = visitor.next(now);
-      if (!to) return;
-      const link = await findLink(page, to);
-      if (!link) {
-        lost.push(`${now} → ${to}`);
-        return;
+async function read({ seed, visitor, pages }, navigations) {
+  const most = pages.reduce((sum, { dwell }) => sum + dwell / Number(pace) + PATIENCE_MS, PATIENCE_MS);
+  await inBrowser(origin, most, async page => {
+    page.setDefaultTimeout(PATIENCE_MS);
+    const at = { x: 640, y: 400 }, seen = new Set();
+    let before = null;
+    for (const { page: to, dwell } of pages) {
+      if (before === null) {
+        await page.goto(origin + to, { waitUntil: 'load' });
+      } else {
+        const how = await follow(page, visitor, at, to);
+        const again = seen.has(to);
+        // A page that was read before is in the cache whoever prefetches.
+        const hit = !again && (how.delivery !== '' || how.transferred === 0);
+        navigations.push({
+          number: navigations.length, seed, from: before, to, again, hit, ready: hit && how.end < READY_MS, ...how,
+        });
       }
-      const begun = performance.now();
-      for (const [when, x, y] of visitor.path(at, link.box)) {
-        await pause(Math.max(0, when - (performance.now() - begun)));
-        await page.mouse.move(x, y);
-        at = { x, y };
-      }
-      await pause(visitor.hover());
-      await page.mouse.down();
-      await pause(visitor.press());
-      const arrived = page.waitForURL(url => decodeURI(url.pathname) === to || decodeURI(url.pathname) + 'index.html' === to,
-        { waitUntil: 'load' });
-      await page.mouse.up();
-      await arrived;
-      navigations.push({ seed, to, again: seen.has(to), ...await measured(page) });
       seen.add(to);
-      now = to;
+      before = to;
+      await pause(dwell / Number(pace));
     }
-  } finally {
-    await context.close();
-    rmSync(profile, { recursive: true, force: true });
-  }
+  });
 }
 
+/** The lines that a log has after its first `from` bytes, as far as it is there. */
+const lines = (log, from) => !existsSync(log) ? [] :
+  readFileSync(log).subarray(from).toString('latin1').split('\n').filter(line => line);
+const size = log => existsSync(log) ? statSync(log).size : 0;
+const total = values => values.reduce((sum, value) => sum + value, 0);
 const quantile = (values, part) => {
   const sorted = [...values].sort((a, b) => a - b);
   return sorted.length ? sorted[Math.min(sorted.length - 1, Math.floor(part * sorted.length))] : null;
 };
 const summary = values => ({
-  mean_ms: values.reduce((sum, value) => sum + value, 0) / values.length,
-  p50_ms: quantile(values, 0.5), p95_ms: quantile(values, 0.95),
+  mean_ms: total(values) / values.length, p50_ms: quantile(values, 0.5), p95_ms: quantile(values, 0.95),
 });
-const times = list => list.length && {
+const times = list => ({
   count: list.length,
-  ttfb: summary(list.map(one => one.ttfb)),
-  load: summary(list.map(one => one.load)),
-  lcp: summary(list.map(one => one.lcp ?? one.load)),
-};
+  ...(list.length && {
+    ttfb: summary(list.map(one => one.ttfb)),
+    load: summary(list.map(one => one.load)),
+    lcp: summary(list.map(one => one.lcp ?? one.load)),
+  }),
+});
 
-const navigations = [], lost = [], failed = [];
-for (let number = 0; number < Number(count); number++) {
-  const seed = Number(first) + number;
-  await visit(seed, navigations, lost).catch(error => failed.push(`${seed}: ${error.message.split('\n')[0]}`));
-  process.stderr.write(`visitor ${number + 1} of ${count}, ${navigations.length} navigations\n`);
+const before = { nginx: size(file('access.log')), lull: size(file('lull.log')) };
+const planned = visits(site, Number(first), Number(count));
+const navigations = [];
+for (const [number, one] of planned.entries()) {
+  await read(one, navigations).catch(error => {
+    process.stderr.write(`visitor ${one.seed}: ${error.message.split('\n')[0]}\n`);
+    process.exit(1);
+  });
+  process.stderr.write(`visitor ${number + 1} of ${planned.length}, ${navigations.length} navigations\n`);
 }
-// A page that was read before is in the cache whoever prefetches.
-const isHit = one => !one.again && (one.delivery !== '' || one.transferred === 0);
-const hits = navigations.filter(isHit), misses = navigations.filter(one => !isHit(one));
+const isWarm = ({ paused, budget, objects }) =>
+  !paused && budget > 0 && objects.length && objects.every(one => one.threshold !== null);
+if (warmUp && token) await until('a budget of lull web', 90_000, async () => isWarm(await status()));
+// `lull web` lets lines wait for others.
+await pause(500);
+const asked = lines(file('access.log'), before.nginx).map(line => JSON.parse(line));
+const ahead = asked.filter(one => one.ahead.startsWith('prefetch') && one.method === 'GET' && one.status === 200);
+// What has passed `lull web`: the bytes of bodies, `-` for none.
+const through = lines(file('lull.log'), before.lull).map(line => Number(line.match(/" \d{3} (\d+|-) "/)?.[1]) || 0);
+const hits = navigations.filter(one => one.hit);
+const counted = ({ hints, prefetches, refused, unkept, prefetched_bytes, used_bytes, budget }) =>
+  ({ hints, prefetches, refused, unkept, prefetched_bytes, used_bytes, budget });
 process.stdout.write(JSON.stringify({
-  visitors: Number(count), all: times(navigations), hit: times(hits), miss: times(misses),
-  hit_rate: hits.length / navigations.length, lost: lost.length, failed: failed.length, what: { lost, failed },
+  visitors: planned.length, planned: Number(count), done: navigations.length,
+  // By which cells are known to have had the same visitors.
+  links: total([...site.links.values()].map(links => links.length)),
+  all: times(navigations), hit: times(hits), miss: times(navigations.filter(one => !one.hit)),
+  first: navigations.filter(one => !one.again).length,
+  ready: navigations.filter(one => one.ready).length,
+  hit_numbers: hits.map(one => one.number),
+  nginx: {
+    requests: asked.length, bytes: total(asked.map(one => one.bytes)),
+    ahead: { requests: ahead.length, pages: ahead.filter(one => site.pages.includes(one.path)).length,
+      bytes: total(ahead.map(one => one.bytes)) },
+  },
+  ...(token && { lull: { requests: through.length, bytes: total(through), status: counted(await status()) } }),
   navigations,
 }) + '\n');
-if (failed.length > Number(count) / 10) process.exit(1);

@@ -18,11 +18,24 @@ export function random(seed) {
   };
 }
 
-/** The pages below a folder, and for each the pages that it links to, in the order of the page. */
-export function readSite(folder) {
+/**
+ * The pages below a folder, and for each the pages that it links to, in the order of the page, and what it
+ * needs besides: as its text says, or where it is given as a file with what survey.mjs prints says, which
+ * leaves out links that nobody can press.
+ */
+export function readSite(folder, survey) {
   const files = readdirSync(folder, { recursive: true })
     .filter(name => statSync(join(folder, name)).isFile());
   const pages = files.filter(name => name.endsWith('.html')).map(name => '/' + name).sort();
+  if (survey) {
+    const { links, parts } = JSON.parse(readFileSync(survey, 'utf8'));
+    const of = (found, isThere) => new Map(pages.map(page => [page, found[page].filter(isThere)]));
+    return {
+      pages, links: of(links, () => true), popularity: popularity(pages),
+      // Browsers ask for files that the site has lost as well.
+      parts: of(parts, part => files.includes(relative('/', part))),
+    };
+  }
   const known = new Set(pages);
   const links = new Map();
   const parts = new Map();
@@ -63,8 +76,9 @@ function choose(draw, entries) {
 const GOES_ON = 6 / 7;
 // A page that was read already is wanted so much less.
 const SEEN = 0.2;
-// How long a page is read: Weibull's distribution. A shape below one: who has stayed, stays.
-const DWELL = { shape: 0.8, scale_s: 20, least_s: 1, most_s: 120 };
+// How long a page is read: Weibull's distribution. A shape below one: who has stayed, stays. The last page
+// of a visit is shown for `last_s`: nobody waits for what comes then, but prefetches go on.
+const DWELL = { shape: 0.8, scale_s: 15, least_s: 1, most_s: 40, last_s: 10 };
 // Fitts's law in Shannon's form: seconds = at_least + per_bit · log2(distance / width + 1).
 const FITTS = { at_least_s: 0.12, per_bit_s: 0.15 };
 // From the arrival on a link to the press, and from the press to the release.
@@ -146,12 +160,33 @@ export class Visitor {
   }
 }
 
-/** The pages of a visit with how long each is read, in milliseconds. */
-export function visit(site, seed) {
+/**
+ * The pages of a visit with how long each is read, in milliseconds, the first `most` of them; and the visitor,
+ * whose hand nobody has asked for yet.
+ */
+export function visit(site, seed, most = Infinity) {
   const visitor = new Visitor(site, seed);
   const pages = [];
-  for (let page = visitor.start(); page; page = visitor.next(page)) {
-    pages.push({ page, dwell: visitor.dwell() });
+  for (let page = visitor.start(); page && pages.length < most;) {
+    const dwell = visitor.dwell(), next = visitor.next(page);
+    const isLast = !next || pages.length + 1 === most;
+    pages.push({ page, dwell: isLast ? 1e3 * DWELL.last_s : dwell });
+    page = next;
   }
-  return pages;
+  return { visitor, pages };
+}
+
+/**
+ * Visits with so many navigations by links together, from a seed on: `[{ seed, visitor, pages }]`. Of the last
+ * one only the beginning counts. Who leaves after a single page has come, too.
+ */
+export function visits(site, first, navigations) {
+  const all = [];
+  for (let seed = first, left = navigations; left > 0; seed++) {
+    if (seed - first > 100 * navigations) throw new Error('visitors of this site follow no links');
+    const { visitor, pages } = visit(site, seed, left + 1);
+    left -= pages.length - 1;
+    all.push({ seed, visitor, pages });
+  }
+  return all;
 }
