@@ -40,7 +40,8 @@ const measured = page => page.evaluate(async () => {
   const nav = performance.getEntriesByType('navigation')[0];
   return {
     delivery: nav.deliveryType, transferred: nav.transferSize,
-    ttfb: nav.responseStart, end: nav.responseEnd, load: nav.loadEventEnd, lcp,
+    // By speculation rules it has ended before the navigation began, at 0.
+    ttfb: nav.responseStart, end: Math.max(nav.responseStart, nav.responseEnd), load: nav.loadEventEnd, lcp,
   };
 });
 
@@ -111,7 +112,7 @@ const times = list => ({
   }),
 });
 
-const before = { nginx: size(file('access.log')), lull: size(file('lull.log')) };
+const before = { nginx: size(file('access.log')), lull: size(file('lull.log')), status: token && await status() };
 const planned = visits(site, Number(first), Number(count));
 const navigations = [];
 for (const [number, one] of planned.entries()) {
@@ -128,11 +129,11 @@ if (warmUp && token) await until('a budget of lull web', 90_000, async () => isW
 await pause(500);
 const asked = lines(file('access.log'), before.nginx).map(line => JSON.parse(line));
 const ahead = asked.filter(one => one.ahead.startsWith('prefetch') && one.method === 'GET' && one.status === 200);
-// What has passed `lull web`: the bytes of bodies, `-` for none.
+// Of `lull web`: the bytes of bodies, `-` for none. What was fetched ahead is not in it.
 const through = lines(file('lull.log'), before.lull).map(line => Number(line.match(/" \d{3} (\d+|-) "/)?.[1]) || 0);
 const hits = navigations.filter(one => one.hit);
-const counted = ({ hints, prefetches, refused, unkept, prefetched_bytes, used_bytes, budget }) =>
-  ({ hints, prefetches, refused, unkept, prefetched_bytes, used_bytes, budget });
+const COUNTED = ['hints', 'prefetches', 'refused', 'unkept', 'prefetched_bytes', 'used_bytes'];
+const counted = now => Object.fromEntries(COUNTED.map(name => [name, now[name] - before.status[name]]));
 process.stdout.write(JSON.stringify({
   visitors: planned.length, planned: Number(count), done: navigations.length,
   // By which cells are known to have had the same visitors.
@@ -146,6 +147,6 @@ process.stdout.write(JSON.stringify({
     ahead: { requests: ahead.length, pages: ahead.filter(one => site.pages.includes(one.path)).length,
       bytes: total(ahead.map(one => one.bytes)) },
   },
-  ...(token && { lull: { requests: through.length, bytes: total(through), status: counted(await status()) } }),
+  ...(token && { lull: { requests: through.length, bytes: total(through), ...counted(await status()) } }),
   navigations,
 }) + '\n');
