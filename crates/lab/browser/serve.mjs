@@ -81,7 +81,7 @@ const run = (program, args) => {
 };
 // What is done beforehand gives way to whoever measures beside it. It ends with this.
 const made = (file, script, ...args) => new Promise((done, fail) => {
-  const child = spawn('nice', ['-n', '10', process.execPath, join(here, script), ...args],
+  const child = spawn('chrt', ['--idle', '0', process.execPath, join(here, script), ...args],
     { stdio: ['ignore', openSync(file + '.part', 'w'), 'inherit'] });
   children.push(child);
   child.on('error', fail);

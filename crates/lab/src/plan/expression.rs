@@ -238,7 +238,7 @@ mod tests {
     fn a_curve_that_does_not_go_so_far_says_so() {
         let error =
             number("interpolated(0.7, [[0.5, 8], [0.1, 3]], 0.02)").unwrap_err().to_string();
-        assert!(error.contains("nothing at 0.7: it goes from 0.1 to 0.5"), "{error}");
+        assert!(error.contains("nothing at 0.700: it goes from 0.100 to 0.500"), "{error}");
     }
 
     #[test]
