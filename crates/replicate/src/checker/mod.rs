@@ -1,5 +1,6 @@
-//! Finds broken promises in a history of writes and reads, in time that grows with its length (with
-//! the logarithm for sorting).
+//! Finds broken promises in a history of writes and reads, in time that grows with its length: each
+//! change of the log and each name of a read costs a few look-ups in sorted tables, with their
+//! logarithm. (More in [`finder`].)
 //!
 //! The promises are those of SSR §6.1: all sees one order of the commits, the reads of a session and
 //! of a replica never go back in it, a transaction is seen whole or not at all, and what was
@@ -19,6 +20,9 @@ use core::fmt;
 use core::time::Duration;
 use std::collections::BTreeMap;
 
+use finder::Finder;
+
+mod finder;
 #[cfg(test)]
 mod tests;
 
@@ -45,7 +49,7 @@ pub struct Acknowledged {
 }
 
 /// What a read saw of a name.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Seen {
     /// This body.
     Body(Body),
@@ -132,8 +136,8 @@ pub struct Log {
     commits: Vec<Changes>,
     /// By name what it became, at which position; by position.
     histories: BTreeMap<Name, Vec<(u64, Option<Body>)>>,
-    /// By name and body where the name got it.
-    positions: BTreeMap<(Name, Option<Body>), Vec<u64>>,
+    /// By name and what may be seen of it where it became that.
+    positions: BTreeMap<(Name, Seen), Vec<u64>>,
 }
 
 impl Log {
@@ -144,7 +148,14 @@ impl Log {
         for (position, changes) in (1..).zip(&commits) {
             for (name, body) in changes {
                 histories.entry(*name).or_default().push((position, *body));
-                positions.entry((*name, *body)).or_default().push(position);
+                let mut add = |seen| positions.entry((*name, seen)).or_default().push(position);
+                match body {
+                    Some(body) => {
+                        add(Seen::Body(*body));
+                        add(Seen::Present);
+                    }
+                    None => add(Seen::Absent),
+                }
             }
         }
         Log { commits, histories, positions }
@@ -161,46 +172,22 @@ impl Log {
         next.checked_sub(1).and_then(|last| history[last].1)
     }
 
-    /// The least position from `floor` at which the name is what was seen.
-    fn earliest(&self, name: Name, seen: Seen, floor: u64) -> Option<u64> {
-        let now = self.at(name, floor);
-        let fits = match seen {
+    fn fits(&self, name: Name, seen: Seen, position: u64) -> bool {
+        let now = self.at(name, position);
+        match seen {
             Seen::Body(body) => now == Some(body),
             Seen::Present => now.is_some(),
             Seen::Absent => now.is_none(),
-        };
-        if fits {
-            return Some(floor);
-        }
-        let next_of = |body: Option<Body>| {
-            let positions = self.positions.get(&(name, body))?;
-            positions.get(positions.partition_point(|at| *at <= floor)).copied()
-        };
-        match seen {
-            Seen::Body(body) => next_of(Some(body)),
-            Seen::Absent => next_of(None),
-            Seen::Present => {
-                // It does not exist at the floor, so whatever it becomes next that is not a
-                // deletion once more.
-                let history = self.histories.get(&name)?;
-                let next = history.partition_point(|(at, _)| *at <= floor);
-                history[next..].iter().find(|(_, body)| body.is_some()).map(|(at, _)| *at)
-            }
         }
     }
 
-    /// The least position from `floor` that fits all that was seen.
-    fn position(&self, seen: &[(Name, Seen)], floor: u64) -> Option<u64> {
-        let mut position = floor;
-        loop {
-            let start = position;
-            for (name, seen) in seen {
-                position = self.earliest(*name, *seen, position)?;
-            }
-            if position == start {
-                return (position <= self.end()).then_some(position);
-            }
+    /// The least position from `floor` at which the name is what was seen.
+    fn earliest(&self, name: Name, seen: Seen, floor: u64) -> Option<u64> {
+        if self.fits(name, seen, floor) {
+            return Some(floor);
         }
+        let positions = self.positions.get(&(name, seen))?;
+        positions.get(positions.partition_point(|at| *at <= floor)).copied()
     }
 }
 
@@ -214,6 +201,7 @@ pub fn check(log: &Log, acknowledged: &[Acknowledged], reads: &[Read]) -> Vec<Vi
         }
     }
     let required = required(log, acknowledged);
+    let mut finder = Finder::new(log);
     // A read that begins in the moment in which another one ends has not begun after it.
     let mut moments: Vec<(Duration, bool, usize)> = Vec::with_capacity(2 * reads.len());
     for (at, read) in reads.iter().enumerate() {
@@ -235,28 +223,28 @@ pub fn check(log: &Log, acknowledged: &[Acknowledged], reads: &[Read]) -> Vec<Vi
         }
         let floor_of = |floors: &BTreeMap<u64, u64>, key| floors.get(key).copied().unwrap_or(0);
         let floor = floor_of(&sessions, &read.session).max(floor_of(&replicas, &read.replica));
-        match log.position(&read.seen, floor) {
+        match finder.position(&read.seen, floor) {
             Some(position) => {
                 let required = read.bound.map_or(0, |bound| required(read.began, bound));
-                let fresh = log.position(&read.seen, position.max(required));
+                let fresh = finder.position(&read.seen, position.max(required));
                 if fresh.is_none() {
                     violations.push(Violation::Stale { read: at, required });
                 }
                 // What Δ makes it reflect binds later reads as well, also those of a larger Δ.
                 positions[at] = fresh.unwrap_or(position);
             }
-            None => violations.push(why(log, read, at, floor)),
+            None => violations.push(why(&mut finder, read, at, floor)),
         }
     }
     violations
 }
 
 /// Why no position fits.
-fn why(log: &Log, read: &Read, at: usize, floor: u64) -> Violation {
-    let never = |(name, seen): &(Name, Seen)| log.earliest(*name, *seen, 0).is_none();
+fn why(finder: &mut Finder<'_>, read: &Read, at: usize, floor: u64) -> Violation {
+    let never = |(name, seen): &(Name, Seen)| finder.log.earliest(*name, *seen, 0).is_none();
     if read.seen.iter().any(never) {
         Violation::Phantom { read: at }
-    } else if log.position(&read.seen, 0).is_none() {
+    } else if finder.position(&read.seen, 0).is_none() {
         Violation::Torn { read: at }
     } else {
         Violation::Back { read: at, floor }
