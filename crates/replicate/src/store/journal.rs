@@ -10,7 +10,7 @@ use std::time::Instant;
 use lull_cc::Bytes;
 use redb::{Builder, Database, DatabaseError, ReadTransaction, TableDefinition, WriteTransaction};
 
-use super::library::{INLINE, Library, Opener, Shared, begin_read, lengths};
+use super::library::{INLINE, Library, Opener, Shared, any_inline, begin_read, lengths};
 use super::shortage::{Shortage, worth_trying};
 use super::{Bodies, Body, Done, Job, Settings, StoreError, is_full};
 use crate::time::WallTime;
@@ -321,6 +321,12 @@ impl<S: State> Store<S> {
         &mut self,
         jobs: &[Job<S::Step>],
     ) -> Result<Result<Vec<Done>, DiskFull>, StoreError> {
+        if let Some(files) = self.only_files(jobs)? {
+            for digest in &files {
+                self.shared.bodies.delete(digest)?;
+            }
+            return Ok(Ok(files.into_iter().map(Done::Dropped).collect()));
+        }
         let begun = Instant::now();
         let outcome = self.shared.with(|database| self.write(database, jobs));
         match outcome {
@@ -355,6 +361,21 @@ impl<S: State> Store<S> {
         }
     }
 
+    /// The bodies to be dropped, if nothing else is asked for and none of them is in the database: then
+    /// it has nothing to write, and no disk has to be synced.
+    fn only_files(&self, jobs: &[Job<S::Step>]) -> Result<Option<Vec<Digest>>, StoreError> {
+        let digest = |job: &Job<S::Step>| match job {
+            Job::Drop(digest) => Some(*digest),
+            Job::Step(_) | Job::Store(_) => None,
+        };
+        let digests: Option<Vec<_>> = jobs.iter().map(digest).collect();
+        let Some(digests) = digests.filter(|digests| !digests.is_empty()) else {
+            return Ok(None);
+        };
+        let inline = self.shared.with(|database| any_inline(&begin_read(database)?, &digests))?;
+        Ok((!inline).then_some(digests))
+    }
+
     /// One transaction.
     fn write(&self, database: &Database, jobs: &[Job<S::Step>]) -> Result<Written<S>, StoreError> {
         let transaction = database.begin_write()?;
@@ -364,10 +385,13 @@ impl<S: State> Store<S> {
             match job {
                 Job::Step(step) => {
                     let inline = state.apply(&transaction, step)?;
-                    let mut table = open(&transaction, INLINE)?;
-                    for payload in inline {
-                        insert(&mut table, payload)?;
-                        stored.push(payload.digest);
+                    // Most steps bring none, and a table is searched for by each who opens it.
+                    if !inline.is_empty() {
+                        let mut table = open(&transaction, INLINE)?;
+                        for payload in inline {
+                            insert(&mut table, payload)?;
+                            stored.push(payload.digest);
+                        }
                     }
                     done.push(Done::Step(Ok(())));
                 }

@@ -7,7 +7,8 @@ use std::time::Duration;
 use bytes::Bytes as Buffer;
 use lull_cc::Bytes;
 use redb::{
-    Database, DatabaseError, ReadTransaction, ReadableDatabase, ReadableTable, TableDefinition,
+    Database, DatabaseError, ReadOnlyTable, ReadTransaction, ReadableDatabase, ReadableTable,
+    TableDefinition,
 };
 
 use super::worker::PAUSE;
@@ -40,13 +41,34 @@ pub(super) fn begin_read(database: &Database) -> Result<ReadTransaction, StoreEr
     Ok(database.begin_read()?)
 }
 
+type Inline = ReadOnlyTable<&'static [u8; 32], &'static [u8]>;
+
+/// The table of small bodies; none before there is one in it.
+fn inline_of(transaction: &ReadTransaction) -> Result<Option<Inline>, StoreError> {
+    match transaction.open_table(INLINE) {
+        Ok(table) => Ok(Some(table)),
+        Err(redb::TableError::TableDoesNotExist(_)) => Ok(None),
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// Whether one of these is a small body that is there.
+pub(super) fn any_inline(
+    transaction: &ReadTransaction,
+    digests: &[Digest],
+) -> Result<bool, StoreError> {
+    let Some(table) = inline_of(transaction)? else { return Ok(false) };
+    for digest in digests {
+        if table.get(&digest.0)?.is_some() {
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}
+
 /// The small bodies and their lengths.
 pub(super) fn lengths(transaction: &ReadTransaction) -> Result<Vec<(Digest, Bytes)>, StoreError> {
-    let table = match transaction.open_table(INLINE) {
-        Ok(table) => table,
-        Err(redb::TableError::TableDoesNotExist(_)) => return Ok(Vec::new()),
-        Err(error) => return Err(error.into()),
-    };
+    let Some(table) = inline_of(transaction)? else { return Ok(Vec::new()) };
     let mut found = Vec::new();
     for row in table.iter()? {
         let (digest, body) = row?;
@@ -178,11 +200,7 @@ impl Library {
     fn inline(&self, digest: &Digest) -> Result<Option<Buffer>, StoreError> {
         self.0.read(|database| {
             let transaction = begin_read(database)?;
-            let table = match transaction.open_table(INLINE) {
-                Ok(table) => table,
-                Err(redb::TableError::TableDoesNotExist(_)) => return Ok(None),
-                Err(error) => return Err(error.into()),
-            };
+            let Some(table) = inline_of(&transaction)? else { return Ok(None) };
             let body = table.get(&digest.0)?;
             Ok(body.map(|body| Buffer::copy_from_slice(body.value())))
         })

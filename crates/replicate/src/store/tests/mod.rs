@@ -409,6 +409,28 @@ fn what_waits_together_costs_one_sync() {
 }
 
 #[test]
+fn dropping_bodies_syncs_the_database_only_if_they_are_in_it() {
+    let disks = Disks::new();
+    disks.create_origin();
+    let Opened { mut store, .. } = disks.open::<OriginState>().expect("it was made");
+    let (small, large) = (payload(vec![1; 40]), payload(vec![2; 400]));
+    for (dropped, synced) in
+        [(vec![&large], false), (vec![&small], true), (vec![&large, &small], true)]
+    {
+        let stored = [&small, &large].map(|one| Job::Store(one.clone()));
+        store.run(stored.into()).expect("there is room");
+        let before = disks.disk.syncs();
+        let jobs = dropped.iter().map(|one| Job::Drop(one.digest)).collect();
+        let done = store.run(jobs).expect("the disk is fine");
+        let expected: Vec<_> = dropped.iter().map(|one| Done::Dropped(one.digest)).collect();
+        assert_eq!((done, disks.disk.syncs() > before), (expected, synced));
+        for one in dropped {
+            assert_eq!(store.library().read(&one.digest).expect("the disk is fine"), None);
+        }
+    }
+}
+
+#[test]
 fn a_worker_tells_of_each_job_and_ends_when_all_are_done() {
     let disks = Disks::new();
     disks.create_origin();
