@@ -1,35 +1,113 @@
 //! A disk that loses what was not synced, tears it, and fills up.
 
-use std::collections::BTreeSet;
 use std::io::{self, ErrorKind};
+use std::ops::Range;
 use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::Duration;
 
+use bytes::Bytes;
 use lull_sim::random::Random;
 use redb::StorageBackend;
 
 /// What is lost or kept as one.
 const SECTOR: usize = 512;
 /// What takes room as one.
-const PAGE: u64 = 4_096;
+const PAGE: usize = 4_096;
 
 #[derive(Clone, Debug)]
 enum Change {
-    Write(u64, Vec<u8>),
+    Write(u64, Bytes),
     Length(u64),
+}
+
+/// What a disk has on it. Pages are those that were written, not copies of them, because each commit
+/// writes and syncs some; and a file that was made longer has holes, because a new database is a
+/// megabyte of which little is ever written.
+#[derive(Clone, Debug, Default)]
+struct Contents {
+    length: u64,
+    /// By number; none is all zeros.
+    pages: Vec<Option<Bytes>>,
+}
+
+static ZEROS: [u8; PAGE] = [0; PAGE];
+
+/// The parts of what begins at an offset, one for each page: its number, where the part begins in
+/// it, and where in the whole.
+fn parts(offset: u64, length: usize) -> impl Iterator<Item = (usize, usize, Range<usize>)> {
+    let (first, begin) = (offset as usize / PAGE, offset as usize % PAGE);
+    (0..(begin + length).div_ceil(PAGE)).map(move |at| {
+        let from = (at * PAGE).saturating_sub(begin);
+        let to = ((at + 1) * PAGE - begin).min(length);
+        (first + at, if at == 0 { begin } else { 0 }, from..to)
+    })
+}
+
+impl Contents {
+    fn page(&self, number: usize) -> &[u8] {
+        self.pages.get(number).and_then(Option::as_deref).unwrap_or(&ZEROS)
+    }
+
+    fn read(&self, offset: u64, out: &mut [u8]) -> io::Result<()> {
+        if offset + out.len() as u64 > self.length {
+            return Err(ErrorKind::UnexpectedEof.into());
+        }
+        for (number, begin, part) in parts(offset, out.len()) {
+            let end = begin + part.len();
+            out[part].copy_from_slice(&self.page(number)[begin..end]);
+        }
+        Ok(())
+    }
+
+    fn resize(&mut self, length: u64) {
+        self.length = length;
+        let (whole, rest) = (length as usize / PAGE, length as usize % PAGE);
+        if let Some(Some(last)) = self.pages.get_mut(whole)
+            && rest > 0
+        {
+            // What was behind the end does not come back when it is longer again.
+            *last = [&last[..rest], &ZEROS[rest..]].concat().into();
+        }
+        self.pages.truncate(length.div_ceil(PAGE as u64) as usize);
+    }
+
+    fn write(&mut self, offset: u64, bytes: &Bytes) {
+        self.length = self.length.max(offset + bytes.len() as u64);
+        for (number, begin, part) in parts(offset, bytes.len()) {
+            let page = if part.len() == PAGE {
+                bytes.slice(part)
+            } else {
+                let before = self.page(number);
+                let end = begin + part.len();
+                [&before[..begin], &bytes[part], &before[end..]].concat().into()
+            };
+            if self.pages.len() <= number {
+                self.pages.resize(number + 1, None);
+            }
+            self.pages[number] = Some(page);
+        }
+    }
+
+    fn apply(&mut self, change: &Change) {
+        match change {
+            Change::Length(length) => self.resize(*length),
+            Change::Write(at, bytes) => self.write(*at, bytes),
+        }
+    }
 }
 
 #[derive(Clone, Debug, Default)]
 struct State {
     /// What survives a crash for sure.
-    synced: Vec<u8>,
+    synced: Contents,
     /// What is read.
-    now: Vec<u8>,
+    now: Contents,
     /// What was done since the last sync.
     changes: Vec<Change>,
-    /// Pages that have room on the disk, and how many there may be.
-    pages: BTreeSet<u64>,
+    /// Which pages have room on the disk, how many these are, and how many there may be.
+    has_room: Vec<bool>,
+    used: usize,
     room: Option<usize>,
     /// The power fails after so many operations.
     fuse: Option<u64>,
@@ -53,18 +131,27 @@ impl State {
             }
         }
     }
-}
 
-fn apply(to: &mut Vec<u8>, change: &Change) {
-    match change {
-        Change::Length(length) => to.resize(*length as usize, 0),
-        Change::Write(at, bytes) => {
-            let end = *at as usize + bytes.len();
-            if to.len() < end {
-                to.resize(end, 0);
-            }
-            to[*at as usize..end].copy_from_slice(bytes);
+    /// Finds room for a page that is written; false if there is none.
+    fn take_room(&mut self, page: usize) -> bool {
+        if self.has_room.get(page) == Some(&true) {
+            return true;
         }
+        if self.room.is_some_and(|room| self.used >= room) {
+            return false;
+        }
+        if self.has_room.len() <= page {
+            self.has_room.resize(page + 1, false);
+        }
+        self.has_room[page] = true;
+        self.used += 1;
+        true
+    }
+
+    /// The pages from this one on are no part of the file any more.
+    fn give_back(&mut self, from: usize) {
+        let kept = from.min(self.has_room.len());
+        self.used -= self.has_room.drain(kept..).filter(|has| *has).count();
     }
 }
 
@@ -80,7 +167,7 @@ impl FaultyDisk {
 
     /// There is room for so many more pages.
     pub(crate) fn set_room(&self, pages: Option<usize>) {
-        self.state(|state| state.room = pages.map(|pages| state.pages.len() + pages));
+        self.state(|state| state.room = pages.map(|pages| state.used + pages));
     }
 
     /// Each read takes so long.
@@ -107,12 +194,12 @@ impl FaultyDisk {
             for change in std::mem::take(&mut state.changes) {
                 match (random.below(3), change) {
                     (0, _) => {}
-                    (1, change) => apply(&mut state.synced, &change),
+                    (1, change) => state.synced.apply(&change),
                     (_, Change::Write(at, bytes)) => {
-                        for (number, sector) in bytes.chunks(SECTOR).enumerate() {
+                        for begin in (0..bytes.len()).step_by(SECTOR) {
                             if random.below(2) == 0 {
-                                let at = at + (number * SECTOR) as u64;
-                                apply(&mut state.synced, &Change::Write(at, sector.to_vec()));
+                                let end = bytes.len().min(begin + SECTOR);
+                                state.synced.write(at + begin as u64, &bytes.slice(begin..end));
                                 torn = true;
                             }
                         }
@@ -129,14 +216,12 @@ impl FaultyDisk {
 
 impl StorageBackend for FaultyDisk {
     fn len(&self) -> io::Result<u64> {
-        Ok(self.state(|state| state.now.len() as u64))
+        Ok(self.state(|state| state.now.length))
     }
 
     fn read(&self, offset: u64, out: &mut [u8]) -> io::Result<()> {
         let pause = self.state(|state| {
-            let begin = offset as usize;
-            let bytes = state.now.get(begin..begin + out.len());
-            out.copy_from_slice(bytes.ok_or(ErrorKind::UnexpectedEof)?);
+            state.now.read(offset, out)?;
             Ok::<_, io::Error>(state.pause)
         })?;
         if !pause.is_zero() {
@@ -149,9 +234,9 @@ impl StorageBackend for FaultyDisk {
         self.state(|state| {
             state.operate()?;
             // A longer file has holes: they take no room before they are written.
-            apply(&mut state.now, &Change::Length(length));
+            state.now.resize(length);
             state.changes.push(Change::Length(length));
-            state.pages.retain(|page| page * PAGE < length);
+            state.give_back(length.div_ceil(PAGE as u64) as usize);
             Ok(())
         })
     }
@@ -161,9 +246,9 @@ impl StorageBackend for FaultyDisk {
             state.operate()?;
             state.syncs += 1;
             for change in std::mem::take(&mut state.changes) {
-                apply(&mut state.synced, &change);
+                state.synced.apply(&change);
             }
-            debug_assert_eq!(state.synced.len(), state.now.len());
+            debug_assert_eq!(state.synced.length, state.now.length);
             Ok(())
         })
     }
@@ -171,16 +256,14 @@ impl StorageBackend for FaultyDisk {
     fn write(&self, offset: u64, data: &[u8]) -> io::Result<()> {
         self.state(|state| {
             state.operate()?;
-            for page in offset / PAGE..(offset + data.len() as u64).div_ceil(PAGE) {
-                let full = state.room.is_some_and(|room| state.pages.len() >= room);
-                if full && !state.pages.contains(&page) {
+            for (page, ..) in parts(offset, data.len()) {
+                if !state.take_room(page) {
                     return Err(ErrorKind::StorageFull.into());
                 }
-                state.pages.insert(page);
             }
-            let change = Change::Write(offset, data.to_vec());
-            apply(&mut state.now, &change);
-            state.changes.push(change);
+            let bytes = Bytes::copy_from_slice(data);
+            state.now.write(offset, &bytes);
+            state.changes.push(Change::Write(offset, bytes));
             Ok(())
         })
     }
