@@ -1,7 +1,7 @@
 //! The real store on disks whose power fails: `redb` on a backend that loses what was not synced, and
 //! large bodies in memory, of which one that is being written may be there in part.
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use futures_executor::block_on;
 use lull_cc::Bytes;
@@ -19,6 +19,21 @@ use crate::types::{Digest, DiskFull, Incarnation, Payload};
 
 /// Operations of the backend within which the power fails, at a crash. A transaction takes a dozen.
 const FUSE: u64 = 20;
+
+/// A disk with an empty database on it. How it is made is the same in each run: it is done once.
+fn formatted() -> FaultyDisk {
+    static FORMATTED: OnceLock<FaultyDisk> = OnceLock::new();
+    let made = FORMATTED.get_or_init(|| {
+        let disk = FaultyDisk::default();
+        drop(opener(disk.clone())().expect("an empty disk"));
+        disk
+    });
+    made.fork()
+}
+
+fn opener(disk: FaultyDisk) -> Opener {
+    Box::new(move || Builder::new().set_cache_size(1 << 20).create_with_backend(disk.clone()))
+}
 
 pub(super) struct Medium<I: Durable> {
     disk: FaultyDisk,
@@ -39,11 +54,18 @@ impl<I: Durable> Clone for Medium<I> {
     }
 }
 
+impl<I: Durable> Drop for Medium<I> {
+    /// A run is over: what the database would write in order to be closed is read by nobody.
+    fn drop(&mut self) {
+        self.close();
+    }
+}
+
 impl<I: Durable> Medium<I> {
     /// An empty one for what begins as `image`.
     pub(super) fn new(image: &I, seed: u64) -> Self {
         let medium = Medium {
-            disk: FaultyDisk::default(),
+            disk: formatted(),
             objects: Arc::default(),
             store: None,
             random: Random::new(seed),
@@ -53,8 +75,7 @@ impl<I: Durable> Medium<I> {
     }
 
     fn opener(&self) -> Opener {
-        let disk = self.disk.clone();
-        Box::new(move || Builder::new().set_cache_size(1 << 20).create_with_backend(disk.clone()))
+        opener(self.disk.clone())
     }
 
     fn folder(&self) -> Bodies {
