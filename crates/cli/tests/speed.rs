@@ -16,6 +16,12 @@ use tempfile::TempDir;
 
 /// A loaded machine may be slow.
 const LIMIT: Duration = Duration::from_secs(180);
+/// Until whatever was sent a signal has ended; it takes far less, but the machine may be loaded.
+const SOON: Duration = Duration::from_secs(10);
+
+/// Signals as `kill` takes them, with their numbers.
+const INTERRUPT: (&str, i32) = ("-INT", 2);
+const TERMINATE: (&str, i32) = ("-TERM", 15);
 
 /// What a part of the command reports; nothing is left in its folder.
 fn report(arguments: &[&str]) -> Value {
@@ -148,18 +154,25 @@ fn people_are_told_the_knee() {
     assert!(said.contains("knee with 1 replicas: below all of them"), "{said}");
 }
 
-/// Starts it, and interrupts it in the middle.
-fn interrupted(folder: &TempDir, arguments: &[&str], is_at_work: impl Fn(&Path) -> bool) {
+/// Starts it, and sends it a signal in the middle. Nothing is left of it soon after.
+fn interrupted(
+    folder: &TempDir,
+    arguments: &[&str],
+    signal: (&str, i32),
+    is_at_work: impl Fn(&Path, &str) -> bool,
+) {
     let place = folder.path().to_str().unwrap();
     let mut command = lull(&["lab", "speed"]);
     command.args(arguments).args(["--folder", place]);
     let mut run = Kept::spawn(command.stdout(Stdio::null()).stderr(Stdio::null()));
+    let pid = run.pid();
     eventually_within(LIMIT, "work", || {
         let entry = fs::read_dir(folder.path()).unwrap().next();
-        entry.is_some_and(|entry| is_at_work(&entry.unwrap().path()))
+        entry.is_some_and(|entry| is_at_work(&entry.unwrap().path(), &pid))
     });
-    assert!(Command::new("kill").args(["-INT", &run.pid()]).status().unwrap().success());
-    assert_eq!(run.0.wait().unwrap().code(), Some(130));
+    assert!(Command::new("kill").args([signal.0, &pid]).status().unwrap().success());
+    eventually_within(SOON, "the end", || run.0.try_wait().unwrap().is_some());
+    assert_eq!(run.0.wait().unwrap().code(), Some(128 + signal.1));
     assert!(is_empty(folder.path()));
 }
 
@@ -168,19 +181,47 @@ fn nothing_is_left_of_a_run_that_is_interrupted() {
     needs!(user_namespaces());
     let folder = tempfile::tempdir().unwrap();
     let writes = ["writes", "--rates", "10", "--length", "3600s"];
-    interrupted(&folder, &writes, |at| at.join("writes-10").exists());
+    interrupted(&folder, &writes, INTERRUPT, |at, _| at.join("writes-10").exists());
     let memory = ["memory", "--objects", "100000000", "--replicas", "2"];
-    interrupted(&folder, &memory, |at| at.join("memory/replica-1").exists());
+    interrupted(&folder, &memory, INTERRUPT, |at, _| at.join("memory/replica-1").exists());
+}
+
+/// The processes whose command lines have these words.
+fn processes(words: [&str; 2]) -> Vec<u32> {
+    let pids = fs::read_dir("/proc").unwrap().flatten();
+    let pids = pids.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
+    let is_one = |pid: &u32| {
+        let line = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+        let line = String::from_utf8_lossy(&line);
+        words.iter().all(|word| line.contains(word))
+    };
+    pids.filter(is_one).collect()
 }
 
 #[test]
 fn nothing_is_left_of_mounts_that_are_interrupted() {
     needs!(fuse(), user_namespaces());
     let folder = tempfile::tempdir().unwrap();
+    let place = folder.path().to_str().unwrap();
     let mount = ["mount", "--opens", "1000000000"];
-    interrupted(&folder, &mount, |at| at.join("replica").exists());
-    let table = fs::read_to_string("/proc/self/mountinfo").unwrap();
-    assert!(!table.contains(folder.path().to_str().unwrap()), "{table}");
+    let begins = |at: &Path, _: &str| at.join("replica").exists();
+    // Many files have been opened: at any moment one waits for an answer.
+    let measures = |_: &Path, pid: &str| {
+        let children = fs::read_to_string(format!("/proc/{pid}/task/{pid}/children"));
+        let process = Path::new("/proc").join(children.unwrap_or_default().trim());
+        ["lull-mount", "fuser-"].iter().all(|name| reads(&process, name) > 1_000)
+    };
+    // Where one process opens and answers, half of the signals are survived.
+    let rounds = [INTERRUPT, TERMINATE].repeat(3);
+    let rounds =
+        rounds.into_iter().map(|signal| (signal, &measures as &dyn Fn(&Path, &str) -> bool));
+    for (signal, is_at_work) in rounds.chain([(INTERRUPT, &begins as &dyn Fn(&Path, &str) -> bool)])
+    {
+        interrupted(&folder, &mount, signal, is_at_work);
+        let table = fs::read_to_string("/proc/self/mountinfo").unwrap();
+        assert!(!table.contains(place), "{table}");
+        assert_eq!(processes(["speed", place]), [0; 0]);
+    }
 }
 
 /// The options of what is mounted at `path`, as they are told by whoever has it mounted: those of the mount, and

@@ -41,6 +41,9 @@ pub(crate) enum Command {
     /// Have replicas; what `lull lab speed memory` starts
     #[command(hide = true)]
     Replicas,
+    /// Open files; what `lull lab speed mount` starts
+    #[command(hide = true)]
+    Opens(mount::OpensArgs),
 }
 
 /// Measures it.
@@ -51,6 +54,7 @@ pub(crate) fn speed(command: Command) -> anyhow::Result<ExitCode> {
         Command::Memory(args) => memory::memory(&args),
         Command::Mount(args) => mount::mount(&args),
         Command::Replicas => memory::replicas(),
+        Command::Opens(args) => mount::opens(&args),
     }
 }
 

@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use hdrhistogram::Histogram;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::record::rounded;
 use crate::traffic::random::Random;
@@ -35,7 +35,7 @@ pub struct Settings {
 }
 
 /// How long that took.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
 pub struct Report {
     /// Files.
     pub files: usize,
@@ -50,7 +50,7 @@ pub struct Report {
 }
 
 /// How long it took in one of the folders: from `open` to the end of `close`.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Deserialize, Serialize)]
 pub struct Opened {
     /// How often.
     pub opens: u64,

@@ -1,10 +1,12 @@
 //! `lull lab speed mount`: what opening a file in a mount costs.
 
 use std::fs;
-use std::path::Path;
-use std::process::ExitCode;
+use std::io::{self, Write};
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitCode, Stdio};
 
-use anyhow::Context;
+use anyhow::{Context, bail};
 use lull_lab::opens::{self, Opened, PassThrough, Report, Settings};
 use lull_replicate::speed::mount::MountedReplica;
 
@@ -27,6 +29,15 @@ permissions, names and attributes are remembered for no time, pages are kept, an
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Args {
+    #[command(flatten)]
+    counts: Counts,
+    #[command(flatten)]
+    place: Place,
+}
+
+/// What is opened, and how often.
+#[derive(Clone, Copy, Debug, clap::Args)]
+struct Counts {
     /// Files
     #[arg(long, value_name = "N", default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..=100_000))]
     files: u32,
@@ -42,34 +53,89 @@ pub(crate) struct Args {
     /// What files are drawn by
     #[arg(long, value_name = "N", default_value_t = 1)]
     seed: u64,
+}
+
+impl Counts {
+    fn settings(&self) -> Settings {
+        Settings {
+            files: self.files as usize,
+            size: self.bytes as usize,
+            opens: self.opens,
+            turn: self.turn,
+            seed: self.seed,
+        }
+    }
+
+    /// As they are given to the program that opens.
+    fn arguments(&self) -> Vec<String> {
+        let Counts { files, bytes, opens, turn, seed } = self;
+        vec![
+            format!("--files={files}"),
+            format!("--bytes={bytes}"),
+            format!("--opens={opens}"),
+            format!("--turn={turn}"),
+            format!("--seed={seed}"),
+        ]
+    }
+}
+
+/// What opens the files.
+#[derive(Debug, clap::Args)]
+pub(crate) struct OpensArgs {
+    /// The mount of a replica
+    measured: PathBuf,
+    /// The one that passes through
+    beside: PathBuf,
     #[command(flatten)]
-    place: Place,
+    counts: Counts,
 }
 
-/// Opens files in both mounts.
+/// Has files opened in both mounts.
 pub(super) fn mount(args: &Args) -> anyhow::Result<ExitCode> {
-    let settings = Settings {
-        files: args.files as usize,
-        size: args.bytes as usize,
-        opens: args.opens,
-        turn: args.turn,
-        seed: args.seed,
-    };
-    args.place.measure(|folder| compare(folder, &settings), in_words)
+    let program = std::env::current_exe().context("this program cannot find itself")?;
+    args.place.measure(|folder| compare(&program, folder, &args.counts), in_words)
 }
 
-fn compare(folder: &Path, settings: &Settings) -> anyhow::Result<Report> {
+/// Opens files in both, and says how long that took.
+pub(super) fn opens(args: &OpensArgs) -> anyhow::Result<ExitCode> {
+    lull_lab::run::end_with_runner();
+    let report = opens::compare(&args.counts.settings(), &args.measured, &args.beside)?;
+    let text = serde_json::to_vec(&report)?;
+    io::stdout().write_all(&text).context("cannot write")?;
+    Ok(ExitCode::SUCCESS)
+}
+
+fn compare(program: &Path, folder: &Path, counts: &Counts) -> anyhow::Result<Report> {
     let [files, replica, plain] = ["files", "mount", "plain"].map(|name| folder.join(name));
     for folder in [&files, &replica, &plain] {
         fs::create_dir(folder).with_context(|| format!("cannot make `{}`", folder.display()))?;
     }
-    opens::write(&files, settings)?;
+    opens::write(&files, &counts.settings())?;
     let mounted = MountedReplica::start(folder, &files, &replica)?;
     let through = PassThrough::mount(&files, &plain, MountedReplica::threads())?;
-    let report = opens::compare(settings, &replica, &plain)?;
+    let report = opened(program, &replica, &plain, counts)?;
     drop(through);
     mounted.stop()?;
     Ok(report)
+}
+
+/// Another process opens the files. A thread of this one that waits for an answer could not be killed: only the
+/// end of all of them closes what the kernel waits for.
+fn opened(program: &Path, replica: &Path, plain: &Path, counts: &Counts) -> anyhow::Result<Report> {
+    let mut command = Command::new(program);
+    command.args(["lab", "speed", "opens"]).args([replica, plain]).args(counts.arguments());
+    // What a terminal sends ends this process, and this process that one: it has nothing to say about it.
+    command.stdin(Stdio::null()).process_group(0);
+    let said = command.output().context("what opens the files cannot be started")?;
+    if !said.status.success() {
+        let why = String::from_utf8_lossy(&said.stderr);
+        let why = why.trim();
+        match why.strip_prefix("lull: ").unwrap_or(why) {
+            "" => bail!("what opens the files has failed ({})", said.status),
+            why => bail!("{why}"),
+        }
+    }
+    serde_json::from_slice(&said.stdout).context("what opens the files says nothing of use")
 }
 
 fn in_words(report: &Report, system: &str) -> String {
