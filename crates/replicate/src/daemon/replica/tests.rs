@@ -1,5 +1,7 @@
 //! What becomes of a replica whose state machine fails, and of one at the end of a slow line.
 
+mod forged;
+
 use std::net::SocketAddr;
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt, copy};
