@@ -1,6 +1,7 @@
 //! Origins and replicas over loopback, with TLS, stores on a disk, and crashes.
 
 mod authority;
+mod away;
 mod bodies;
 mod crashes;
 mod demands;

@@ -75,6 +75,8 @@ pub(crate) struct Site {
     address: String,
     told: Told<OriginEvent>,
     config: Config,
+    /// Commits that the origin's log keeps, if not as many as usually.
+    log: Option<usize>,
     replicas: Vec<OneReplica>,
 }
 
@@ -92,15 +94,29 @@ impl Site {
 
     /// All by this clock.
     pub(crate) async fn on(clock: Arc<dyn Clock>, replicas: usize, config: Config) -> Self {
+        Self::of(clock, replicas, config, None).await
+    }
+
+    /// With an origin whose log keeps no more commits, and no replicas yet.
+    pub(crate) async fn with_log(log: usize) -> Self {
+        Self::of(Arc::new(MachineClock), 0, Config::default(), Some(log)).await
+    }
+
+    async fn of(
+        clock: Arc<dyn Clock>,
+        replicas: usize,
+        config: Config,
+        log: Option<usize>,
+    ) -> Self {
         let folder = tempfile::tempdir().expect("a folder");
         create_origin(&folder.path().join("origin"), clock.read().wall).expect("a new origin");
         let told = Told::default();
-        let origin = origin(folder.path(), "127.0.0.1:0", &clock, &told).await;
+        let origin = origin(folder.path(), "127.0.0.1:0", log, &clock, &told).await;
         let (handle, address) = (origin.handle(), origin.address().to_string());
         let origin = Some(origin);
         let none = Vec::new();
         let mut site =
-            Site { folder, clock, origin, handle, address, told, config, replicas: none };
+            Site { folder, clock, origin, handle, address, told, config, log, replicas: none };
         for _ in 0..replicas {
             site.add_replica().await;
         }
@@ -108,8 +124,16 @@ impl Site {
     }
 
     pub(crate) async fn add_replica(&mut self) {
+        let address = self.address.clone();
+        self.add_replica_by(&address).await;
+    }
+
+    /// One that finds the origin there.
+    pub(crate) async fn add_replica_by(&mut self, address: &str) {
         let number = self.replicas.len();
-        let ticket = self.ticket(&format!("replica-{number}"));
+        let valid = Duration::from_secs(60);
+        let ticket = self.handle.ticket(&format!("replica-{number}"), address, valid);
+        let ticket = ticket.expect("written");
         let folder = self.folder.path().join(number.to_string());
         join(&folder, ticket, &self.clock).await.expect("a new ticket");
         let told = Told::default();
@@ -132,6 +156,10 @@ impl Site {
 
     pub(crate) fn replica(&self, number: usize) -> &ReplicaHandle {
         &self.replicas[number].handle
+    }
+
+    pub(crate) fn address(&self) -> &str {
+        &self.address
     }
 
     pub(crate) fn ticket(&self, name: &str) -> Ticket {
@@ -192,7 +220,8 @@ impl Site {
     }
 
     pub(crate) async fn start_origin(&mut self) {
-        let daemon = origin(self.folder.path(), &self.address, &self.clock, &self.told).await;
+        let daemon =
+            origin(self.folder.path(), &self.address, self.log, &self.clock, &self.told).await;
         self.handle = daemon.handle();
         self.origin = Some(daemon);
     }
@@ -245,6 +274,7 @@ impl Site {
 async fn origin(
     folder: &FilePath,
     listen: &str,
+    log: Option<usize>,
     clock: &Arc<dyn Clock>,
     told: &Told<OriginEvent>,
 ) -> OriginDaemon {
@@ -252,7 +282,8 @@ async fn origin(
     loop {
         let told = Arc::clone(told);
         let tell = move |event| told.lock().expect("no panic").push(event);
-        let options = OriginOptions::new(folder.join("origin"), listen);
+        let mut options = OriginOptions::new(folder.join("origin"), listen);
+        options.config.log = log.unwrap_or(options.config.log);
         match OriginDaemon::start(options, Arc::clone(clock), tell).await {
             Ok(daemon) => return daemon,
             // Connections of the one before may hold the port for a moment.
