@@ -5,11 +5,13 @@ mod support;
 
 use std::fs;
 use std::path::Path;
-use std::process::Command;
+use std::process::{Command, Stdio};
+use std::time::Duration;
 
-use lull_testing::{command, needs};
+use lull_testing::{command, needs, user_namespaces};
+use serde_json::Value;
 use site::{Daemon, Site, TOKEN, request};
-use support::{eventually, finish, lull};
+use support::{LULL, eventually, eventually_within, finish, lull};
 
 fn signal(site: &Site, name: &str) {
     let pid = site.origin.as_ref().unwrap().pid();
@@ -128,4 +130,80 @@ fn a_folder_that_cannot_be_watched_is_told_in_one_line() {
     let skipped = daemon.wait_for("skipped")["text"].as_str().unwrap().to_owned();
     assert!(skipped.contains("Lull's own: rename the file"), "{skipped}");
     daemon.wait_for("watching");
+}
+
+/// `lull` where the kernel gives no more than so many of what inotify takes. The limit is that of a namespace of
+/// its own, so nobody else has it.
+fn limited(what: &str, most: u32, arguments: &[&str]) -> Command {
+    let mut command = Command::new("unshare");
+    let script = "echo \"$1\" >\"/proc/sys/user/max_inotify_$0\" && shift && exec \"$LULL\" \"$@\"";
+    command.args(["--user", "--map-root-user", "sh", "-c", script, what, &most.to_string()]);
+    command.args(arguments).env("LULL", LULL).stdin(Stdio::null());
+    command
+}
+
+#[test]
+fn what_is_done_in_folders_that_the_kernel_watches_no_more_is_found_all_the_same() {
+    needs!(user_namespaces(), command("unshare"));
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
+    let (own, watched, token) = (path("origin"), path("watched"), path("token"));
+    finish(&mut lull(&["origin", "init", &own])).ok();
+    fs::write(&token, TOKEN).unwrap();
+    let write = |name: &str, bytes: &str| fs::write(path(&format!("watched/{name}")), bytes);
+    const FOLDERS: [&str; 4] = ["one", "two", "three", "two/below"];
+    for inside in FOLDERS {
+        fs::create_dir_all(path(&format!("watched/{inside}"))).unwrap();
+        write(&format!("{inside}/first"), inside).unwrap();
+    }
+    let arguments = ["origin", "run", &own, "--listen", "127.0.0.1:0", "--http", "127.0.0.1:0"];
+    let more = ["--token-file", &token, "--watch", &watched];
+    // The folder itself, and one in it.
+    let mut daemon = Daemon::spawn(limited("watches", 2, &[&arguments[..], &more].concat()));
+    let http = daemon.wait_for("http")["address"].as_str().unwrap().to_owned();
+    let has = |name: &str| {
+        let bearer = format!("Authorization: Bearer {TOKEN}\r\n");
+        let answer = request(&http, "GET", "/.lull/tree", &bearer, b"").unwrap();
+        String::from_utf8(answer.body).unwrap().contains(&format!("\"{name}\""))
+    };
+    // It is told once, for all of them.
+    let mut told = Vec::new();
+    for line in &mut daemon.told {
+        let event: Value = serde_json::from_str(&line.unwrap()).unwrap();
+        match event["event"].as_str().unwrap() {
+            "skipped" => told.push(event["text"].as_str().unwrap().to_owned()),
+            "watching" => break,
+            _ => {}
+        }
+    }
+    assert_eq!(told.len(), 1, "{told:?}");
+    let words = "looked at once a minute only: raise fs.inotify.max_user_watches, and start again";
+    assert!(told[0].contains(words), "{told:?}");
+    let all_have = |name: &str| FOLDERS.iter().all(|inside| has(&format!("{inside}/{name}")));
+    assert!(all_have("first"));
+    for inside in FOLDERS {
+        write(&format!("{inside}/later"), inside).unwrap();
+    }
+    fs::remove_file(path("watched/two/below/first")).unwrap();
+    // It is looked for once a minute.
+    eventually_within(Duration::from_secs(150), "what came later", || {
+        all_have("later") && !has("two/below/first")
+    });
+}
+
+#[test]
+fn an_origin_to_which_the_kernel_tells_nothing_says_so_and_ends() {
+    needs!(user_namespaces(), command("unshare"));
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
+    let (own, watched) = (path("origin"), path("watched"));
+    finish(&mut lull(&["origin", "init", &own])).ok();
+    fs::create_dir(&watched).unwrap();
+    let arguments = ["origin", "run", &own, "--listen", "127.0.0.1:0", "--watch", &watched];
+    let said = finish(&mut limited("instances", 0, &arguments));
+    assert_eq!(said.code(), Some(1), "{said:?}");
+    let words = "lull: the kernel gives no events: raise fs.inotify.max_user_instances: ";
+    // The other line is where replicas may connect.
+    let lines: Vec<&str> = said.err.lines().collect();
+    assert!(lines.len() == 2 && lines[1].starts_with(words), "{said:?}");
 }

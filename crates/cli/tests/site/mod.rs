@@ -36,7 +36,7 @@ impl Daemon {
     }
 
     /// The same by a command that runs it somewhere else.
-    fn spawn(mut command: Command) -> Self {
+    pub(crate) fn spawn(mut command: Command) -> Self {
         let mut process = Kept::spawn(command.arg("--json").stderr(Stdio::piped()));
         let told = BufReader::new(process.0.stderr.take().unwrap()).lines();
         Daemon { process, told }
