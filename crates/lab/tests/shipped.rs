@@ -71,10 +71,25 @@ fn reported(plan: &Plan) -> Vec<Vec<String>> {
     for text in expressions(plan) {
         let words = text.split(|c| !is_path(c));
         for word in words.filter_map(|word| word.split_once("report.")) {
-            paths.push(word.1.split('.').map(str::to_owned).collect());
+            for path in of_elements(&text, word.1) {
+                paths.push(path.split('.').map(str::to_owned).collect());
+            }
         }
     }
     paths
+}
+
+/// Where `path` leads to a list in this expression, what is looked at in an element: attributes, by Jinja's
+/// filters, or the element itself, as a number that others may be `in` the list by. Else the path.
+fn of_elements(text: &str, path: &str) -> Vec<String> {
+    if text.contains(&format!("'in', report.{path}")) {
+        return vec![format!("{path}[0]")];
+    }
+    let Some((_, filters)) = text.split_once(&format!("{path} | ")) else {
+        return vec![path.to_owned()];
+    };
+    let names = filters.split("attr").skip(1).filter_map(|behind| behind.split('\'').nth(1));
+    names.map(|name| format!("{path}[0].{name}")).collect()
 }
 
 /// Puts a number where `path` leads to; `name[2]` leads to the third of a list.
@@ -163,7 +178,12 @@ fn group_record(
                 let own = reported
                     .iter()
                     .filter(|path| path.len() > 2 && path[0] == group.name && path[1] == phase);
-                own.for_each(|path| put(&mut value, &path[2..], numbers.next()));
+                for path in own {
+                    // What has the same number is the same thing.
+                    let is_number = path.last().is_some_and(|last| last.contains("number"));
+                    let number = if is_number { 1.0 } else { numbers.next() };
+                    put(&mut value, &path[2..], number);
+                }
                 record.report = Some(value);
             }
         }

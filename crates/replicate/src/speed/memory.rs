@@ -111,12 +111,14 @@ pub fn run(settings: &Settings) -> Result<Report, SpeedError> {
     // Here, so that nothing is in it that comes after the measurement.
     let most_resident_bytes = most_resident()?;
     let Told { decoded, bodies } = other.end()?;
+    // Some more may have left since the others were counted.
+    let sent = handle.status().pushed;
     let expected = settings.objects * u64::from(settings.replicas);
-    let adds_up = decoded == expected && waiting + pushed == expected && bodies <= pushed;
+    let adds_up = decoded == expected && waiting + pushed == expected && bodies <= sent;
     if sequence != settings.objects || !adds_up {
         let text = format!(
             "{} objects are {sequence} states; of {expected} invalidations {decoded} were decoded; \
-             {waiting} bodies wait, {pushed} were sent, and {bodies} came",
+             {waiting} bodies wait, {pushed} were sent, later {sent}, and {bodies} came",
             settings.objects
         );
         return Err(SpeedError::Sums(text));
