@@ -1,6 +1,6 @@
 //! Finds broken promises in a history of writes and reads, in time that grows with its length: each
 //! change of the log and each name of a read costs a few look-ups in sorted tables, with their
-//! logarithm. (More in [`finder`].)
+//! logarithm. (More in `checker/finder.rs`.)
 //!
 //! The promises are those of SSR §6.1: all sees one order of the commits, the reads of a session and
 //! of a replica never go back in it, a transaction is seen whole or not at all, and what was
