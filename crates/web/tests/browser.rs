@@ -58,18 +58,24 @@ fn a_prefetch_has_a_connection_of_its_own_and_the_navigation_takes_it_from_the_c
     });
 }
 
+/// A visitor with these cookies on a page, from which `path` is being fetched ahead.
+fn fetching(path: &'static str, cookies: &str) -> (Site, Chromium) {
+    let site = Site::start(&[("/a", &[path])]);
+    let mut chromium = Chromium::start();
+    chromium.goto(&site.url("/c"));
+    if !cookies.is_empty() {
+        chromium.run(&format!("document.cookie = '{cookies}'"));
+    }
+    chromium.goto(&site.url("/a"));
+    site.wait_for(prefetch(path));
+    (site, chromium)
+}
+
 #[test]
 fn who_signs_in_after_a_prefetch_gets_a_page_of_ones_own() {
     needs!(chromium::installed());
     for cookies in ["", "_ga=GA1.1.1"] {
-        let site = Site::start(&[("/a", &["/b"])]);
-        let mut chromium = Chromium::start();
-        chromium.goto(&site.url("/c"));
-        if !cookies.is_empty() {
-            chromium.run(&format!("document.cookie = '{cookies}'"));
-        }
-        chromium.goto(&site.url("/a"));
-        site.wait_for(prefetch("/b"));
+        let (site, mut chromium) = fetching("/b", cookies);
         let visitor = if cookies.is_empty() { Visitor::Cookieless } else { Visitor::Measured };
         assert_eq!(site.seen().visitors.last(), Some(&visitor));
         // The whole of it has arrived.
@@ -143,14 +149,7 @@ fn a_click_on_a_slow_prefetch_gets_it_out_of_the_background() {
 fn who_signs_in_while_a_page_is_fetched_and_goes_there_gets_one_of_ones_own() {
     needs!(chromium::installed());
     for cookies in ["", "_ga=GA1.1.1"] {
-        let site = Site::start(&[("/a", &["/slow"])]);
-        let mut chromium = Chromium::start();
-        chromium.goto(&site.url("/c"));
-        if !cookies.is_empty() {
-            chromium.run(&format!("document.cookie = '{cookies}'"));
-        }
-        chromium.goto(&site.url("/a"));
-        site.wait_for(prefetch("/slow"));
+        let (site, mut chromium) = fetching("/slow", cookies);
         chromium.run("fetch('/sign-in', {method: 'POST'}).then(reply => reply.text())");
         chromium.click("#slow", &site.url("/slow"));
         assert_eq!(chromium.run(TEXT), "page /slow for ann", "{cookies}");

@@ -49,9 +49,8 @@ impl Ranking {
         model: &Model,
         question: &Question<'_>,
     ) -> &[(f32, Candidate)] {
-        let urls = model.observer().urls();
-        model.predictor().rank(question, urls, &mut self.ranked);
-        prioritise(&self.ranked, urls, &mut self.prioritised);
+        self.ranked(model, question);
+        prioritise(&self.ranked, model.observer().urls(), &mut self.prioritised);
         &self.prioritised
     }
 
