@@ -69,8 +69,8 @@ pub(super) struct PrefetchArgs {
     #[arg(long, value_name = "S", conflicts_with = "plain", requires = "probe",
         value_parser = super::seconds)]
     paper_budget: Vec<Duration>,
-    /// Hint only what is worth it: seconds of waiting that it saves on average for each megabyte that it
-    /// costs. More of them spare bytes, and 0 hints whatever may be wanted
+    /// Fetch only what is worth it before the visitor points at a link to it: seconds of waiting that it saves
+    /// on average for each megabyte that it costs. More of them spare bytes, and 0 fetches whatever may be wanted
     #[arg(long, value_name = "SECONDS", conflicts_with = "plain",
         default_value_t = LeastWorth::default().0, value_parser = worth)]
     least_worth: f32,

@@ -110,12 +110,13 @@ async fn reply(
         pointed.clear();
     }
     let rules = shared.settings.speculation_rules && policy::tags_rules(&head.headers);
-    if visitor == Visitor::Measured && way == Way::Cache && !rules && !hints.is_empty() {
+    if visitor == Visitor::Measured && way == Way::Cache && !rules {
         // Only the script needs copies that lack `Vary: Cookie`.
         let (policy, now) = (shared.policy(), shared.now());
+        let had_some = !hints.is_empty();
         hints.retain(|hint| !policy.varies_on_cookies(&hint.url, now));
         pointed.retain(|hint| !policy.varies_on_cookies(&hint.url, now));
-        if hints.is_empty() {
+        if had_some && hints.is_empty() {
             return never("varies_on_cookies");
         }
     }
