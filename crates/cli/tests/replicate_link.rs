@@ -104,9 +104,7 @@ fn a_demand_read_overtakes_a_large_body_that_is_being_pushed() {
     const LARGE: usize = 8_000_000;
     // The large one takes eight seconds at least.
     let emulator = line(8_000_000);
-    // Where the kernel has no Nice, that of user space may stay at its floor on a line that takes a millisecond
-    // and a half for a packet: what is read is to overtake one that fills the line.
-    let site = site(&emulator, &[], &["--cc", "cubic"]);
+    let site = site(&emulator, &[], &[]);
     let paris = |what: &str| site.status("paris")[what].as_u64().unwrap();
     let large: Vec<u8> = (0..LARGE / 8).flat_map(|at| (at as u64).to_le_bytes()).collect();
     assert_eq!(site.put("/large", &large).status, 200);

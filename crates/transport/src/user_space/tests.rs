@@ -232,6 +232,44 @@ fn a_loss_halves_and_a_timeout_leaves_one_packet() {
     assert_eq!(connection.nice.window(), before);
 }
 
+/// At 8 Mbit/s a full packet takes a millisecond and a half: alone it is back after 21.7 ms of 20 ms
+/// without any packet, the first of a pair, with which the second is acknowledged, after 23.2.
+#[test]
+fn a_packet_alone_does_not_make_a_queue_of_the_second_of_a_pair() {
+    let mut connection = Connection::new();
+    (connection.info.srtt_micros, connection.info.min_rtt_micros) = (21_700, 20_300);
+    let pairs = |connection: &mut Connection, rounds: u32| {
+        for _ in 0..4 * rounds {
+            connection.look(|info| {
+                info.delivered += 2;
+                info.acks += 1;
+                info.acked_bytes += 2 * 1448;
+                info.srtt_micros = (7 * info.srtt_micros + 23_200).div_ceil(8);
+            });
+        }
+    };
+    let alone = |connection: &mut Connection, rtt: u32| {
+        connection.look(|info| {
+            info.delivered += 1;
+            info.acks += 1;
+            info.acked_bytes += 1448;
+            info.srtt_micros = (7 * info.srtt_micros + rtt) / 8;
+        });
+    };
+    // The end of a handshake.
+    (0..8).for_each(|_| alone(&mut connection, 21_700));
+    pairs(&mut connection, 20);
+    assert!(connection.nice.nice().min_rtt_micros() > 23_000);
+    // What was sent again comes back one by one; and the loss has shown a queue that was hardly there.
+    connection.look(|info| info.retransmitted += 3);
+    (0..3).for_each(|_| alone(&mut connection, 21_700));
+    let after = connection.window();
+    pairs(&mut connection, 60);
+    assert!(connection.nice.nice().min_rtt_micros() > 23_000);
+    assert!(connection.window() > after + 1.0, "{after} {}", connection.window());
+    assert_eq!(connection.nice.nice().rounds_congested(), 0);
+}
+
 /// RFC 3168 §6.1.2: as to a loss.
 #[test]
 fn a_mark_halves() {
