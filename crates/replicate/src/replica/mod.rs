@@ -436,6 +436,11 @@ impl<P: Clone> Replica<P> {
         self.answers.pop_front()
     }
 
+    /// Whether [`poll_send`](Replica::poll_send) has something: to wake who asks it takes longer than a read.
+    pub fn has_to_send(&self) -> bool {
+        !self.outbox.is_empty()
+    }
+
     /// What is to be said to the origin next, on the control channel.
     pub fn poll_send(&mut self) -> Option<Frame<ToOrigin>> {
         let message = self.outbox.pop_front()?;

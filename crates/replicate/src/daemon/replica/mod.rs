@@ -225,8 +225,11 @@ impl Shared {
         let timeout = core.machine.poll_timeout();
         let earlier = core::mem::replace(&mut core.timeout, timeout) != timeout;
         let (failed, close, renew) = (core.failed.is_some(), core.close, core.renew);
+        let says = core.machine.has_to_send();
         drop(core);
-        self.outbox.notify_one();
+        if says {
+            self.outbox.notify_one();
+        }
         if earlier {
             self.timer.notify_one();
         }
