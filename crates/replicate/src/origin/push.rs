@@ -2,6 +2,7 @@
 
 use core::time::Duration;
 
+use super::peer::Phase;
 use super::queue::Place;
 use super::{Origin, Ranked, Strategy};
 use crate::message::{BodyHeader, Frame, ToReplica};
@@ -22,9 +23,13 @@ impl<P: Clone> Origin<P> {
     ///
     /// By strategies that push in order it is the next one of the log;
     /// [`poll_control`](Origin::poll_control) goes on when the replica has it.
+    ///
+    /// None goes while trees are compared: the replica says then what it lacks, and what is under way
+    /// would come twice.
     pub fn poll_speculative(&mut self, replica: ReplicaId) -> Option<Frame<BodyHeader>> {
         let link = self.peers.get(&replica)?.link.as_ref()?;
-        if link.greeting.is_some() || link.pushed.len() >= self.config.under_way {
+        let compares = matches!(link.phase, Phase::Resyncing { .. });
+        if link.greeting.is_some() || compares || link.pushed.len() >= self.config.under_way {
             return None;
         }
         let (path, version) = match self.next_in_order(replica) {

@@ -510,11 +510,12 @@ impl<P: Clone> Replica<P> {
             self.resync = None;
             // From now on the origin has something to say.
             self.heard = now.local;
-            self.outbox.push_back(ToOrigin::Resynced(self.position()));
-            // To a replica that had nothing the origin pushes everything unasked.
+            // To a replica that had nothing the origin pushes everything unasked. To others it begins when this has
+            // been said, or it would push what is said to be missing then.
             if !first {
                 self.tell_lacking();
             }
+            self.outbox.push_back(ToOrigin::Resynced(self.position()));
         }
         self.ask_again(now.local);
         let position = self.position();

@@ -405,8 +405,9 @@ async fn bodies_are_pushed_in_the_order_of_the_policy_that_the_origin_is_given()
     for (policy, expected) in policies {
         let site = Site::with(policy).await;
         let files = [("large", 60_000), ("middle", 3_000), ("small", 100)];
-        write(&site.daemon.handle(), &files).await;
-        let (_, _, [_control, _demand, speculative]) = site.attach("replica", None).await;
+        let at = write(&site.daemon.handle(), &files).await;
+        let (_, session, [mut control, _demand, speculative]) = site.attach("replica", None).await;
+        say(&mut control, session, ToOrigin::Resynced(at)).await.unwrap();
         let mut incoming = Incoming::<_, BodyPart>::new(speculative);
         let mut pushed = Vec::new();
         while pushed.len() < files.len() {

@@ -9,6 +9,7 @@ fn a_lost_body_is_told_not_pushed_and_comes_back_with_a_write() {
     bench.committed("b2");
     bench.hello(None);
     bench.told();
+    bench.say(ToOrigin::Resynced(Sequence(2)));
     bench.origin.handle_missing(reading(0), &Digest([1; 32]));
     let lost = Event::Lost { digest: Digest([1; 32]), paths: vec![path("a")] };
     assert_eq!(bench.events(), [lost]);

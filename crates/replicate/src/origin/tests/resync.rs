@@ -67,3 +67,18 @@ fn replicas_that_stall_in_a_resync_keep_one_tree_between_them() {
     bench.say(ToOrigin::Resynced(position.sequence));
     assert!(matches!(bench.told()[..], [ToReplica::Heartbeat { .. }]));
 }
+
+#[test]
+fn no_body_is_pushed_while_trees_are_compared_and_each_goes_once() {
+    let mut bench = passed();
+    assert_eq!(bench.pushed(), [0; 0]);
+    // It had the first of them.
+    bench.say(ToOrigin::Lacking(["b", "c", "d"].map(path).to_vec()));
+    assert_eq!(bench.pushed(), [0; 0]);
+    bench.say(ToOrigin::Resynced(Sequence(4)));
+    let mut pushed = bench.pushed();
+    pushed.sort_unstable();
+    assert_eq!(pushed, [1, 2, 3, 4], "and the first one, as this origin knew of no body there");
+    bench.say(ToOrigin::Taken(4));
+    assert_eq!(bench.pushed(), [0; 0]);
+}
