@@ -31,7 +31,7 @@ use lull_speculate::budget::{Parameters, Rationing};
 use lull_speculate::model::Model;
 use lull_speculate::observe::{ClientHasher, Limits};
 use lull_speculate::predict::PpmParameters;
-use lull_web::nps::{Learn, MonitorSettings, Nps, Save, Settings};
+use lull_web::nps::{Learn, LeastWorth, MonitorSettings, Nps, Save, Settings};
 use lull_web::proxy::Event;
 use serde_json::{Value, json};
 
@@ -319,16 +319,23 @@ fn what_scripts_ask_for_is_nowhere_that_anybody_goes() {
 
 #[test]
 fn what_varies_on_cookies_is_hinted_to_who_has_none() {
-    let site = site();
-    site.go(1..25, &["/a", "/varies"]);
-    assert_eq!(site.list(97, "/a", &[]), ["/varies"]);
-    site.visit_with(97, "/varies", "X-Lull: 1\r\n");
-    assert_eq!(site.list(98, "/a", &[]), ["/varies"]);
-    let more = "Content-Type: application/json\r\nX-Forwarded-Proto: https\r\nCookie: _ga=1\r\n";
-    let ask = r#"{"v":1,"page":"/a","first":true,"cached":false}"#;
-    let answer = site.post(99, "/.lull/hints", more, ask);
-    let reply: Value = serde_json::from_slice(&answer.body).unwrap();
-    assert_eq!((&reply["hints"], &reply["wait"]), (&json!([]), &Value::Null), "{reply}");
+    // Where it is not worth its bytes otherwise, it is named for who points at a link to it.
+    for (least, pointed) in [(0.0, Value::Null), (1000.0, json!(true))] {
+        let least_worth = LeastWorth(least);
+        let settings = Settings { monitor: quick(), least_worth, ..Settings::default() };
+        let site = site_with(settings, empty_model());
+        site.go(1..25, &["/a", "/varies"]);
+        assert_eq!(site.list(97, "/a", &[]), ["/varies"]);
+        site.visit_with(97, "/varies", "X-Lull: 1\r\n");
+        assert_eq!(site.list(98, "/a", &[]), ["/varies"]);
+        assert_eq!(site.ask(96, "/a", &[], false)["hints"][0]["pointed"], pointed);
+        let more =
+            "Content-Type: application/json\r\nX-Forwarded-Proto: https\r\nCookie: _ga=1\r\n";
+        let ask = r#"{"v":1,"page":"/a","first":true,"cached":false}"#;
+        let answer = site.post(99, "/.lull/hints", more, ask);
+        let reply: Value = serde_json::from_slice(&answer.body).unwrap();
+        assert_eq!((&reply["hints"], &reply["wait"]), (&json!([]), &Value::Null), "{reply}");
+    }
 }
 
 #[test]

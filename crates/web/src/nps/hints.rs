@@ -113,10 +113,10 @@ async fn reply(
     if visitor == Visitor::Measured && way == Way::Cache && !rules {
         // Only the script needs copies that lack `Vary: Cookie`.
         let (policy, now) = (shared.policy(), shared.now());
-        let had_some = !hints.is_empty();
+        let had_some = !hints.is_empty() || !pointed.is_empty();
         hints.retain(|hint| !policy.varies_on_cookies(&hint.url, now));
         pointed.retain(|hint| !policy.varies_on_cookies(&hint.url, now));
-        if had_some && hints.is_empty() {
+        if had_some && hints.is_empty() && pointed.is_empty() {
             return never("varies_on_cookies");
         }
     }
