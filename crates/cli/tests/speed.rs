@@ -7,8 +7,11 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
 use std::process::{Command, Stdio};
+use std::sync::mpsc::channel;
+use std::thread;
 use std::time::Duration;
 
+use lull_lab::opens::OneProcessor;
 use lull_testing::{fuse, needs, user_namespaces};
 use serde_json::Value;
 use support::{Kept, eventually_within, finish, finish_within, lull};
@@ -127,13 +130,39 @@ fn files_are_opened_equally_often_in_both_mounts() {
     needs!(fuse(), user_namespaces());
     let report =
         report(&["mount", "--files", "5", "--bytes", "100", "--opens", "50", "--turn", "20"]);
-    for mount in ["/measured", "/beside"] {
-        assert_eq!(count(&report, &format!("{mount}/opens")), 50, "{report}");
+    for within in ["", "/one_processor"] {
+        let both = ["measured", "beside"].map(|mount| format!("{within}/{mount}"));
+        assert_eq!(both.each_ref().map(|mount| count(&report, &format!("{mount}/opens"))), [50; 2]);
+        let medians = both.map(|mount| number(&report, &format!("{mount}/p50_us")));
+        assert!(medians.iter().all(|median| *median > 0.0), "{report}");
+        let ratio = number(&report, &format!("{within}/ratio"));
+        assert!((ratio - medians[0] / medians[1]).abs() < 0.001, "{report}");
     }
-    let medians = ["/measured/p50_us", "/beside/p50_us"].map(|path| number(&report, path));
-    assert!(medians.iter().all(|median| *median > 0.0), "{report}");
-    let ratio = number(&report, "/ratio");
-    assert!((ratio - medians[0] / medians[1]).abs() < 0.001, "{report}");
+}
+
+#[test]
+fn all_threads_stay_on_one_processor_and_may_go_again() {
+    let allowed = || {
+        let status = fs::read_to_string("/proc/thread-self/status").unwrap();
+        let line = status.lines().find_map(|line| line.strip_prefix("Cpus_allowed_list:"));
+        line.unwrap().trim().to_owned()
+    };
+    let before = allowed();
+    let last = before.rsplit([',', '-']).next().unwrap().to_owned();
+    let (ask, asked) = channel::<()>();
+    let (tell, told) = channel();
+    let thread = thread::spawn(move || asked.iter().for_each(|()| tell.send(allowed()).unwrap()));
+    let other = || {
+        ask.send(()).unwrap();
+        told.recv().unwrap()
+    };
+    assert_eq!(other(), before);
+    let kept = OneProcessor::keep().unwrap();
+    assert_eq!((allowed(), other()), (last.clone(), last));
+    drop(kept);
+    assert_eq!((allowed(), other()), (before.clone(), before));
+    drop(ask);
+    thread.join().unwrap();
 }
 
 #[test]

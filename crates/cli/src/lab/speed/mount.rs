@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Stdio};
 
 use anyhow::{Context, bail};
-use lull_lab::opens::{self, Opened, PassThrough, Report, Settings};
+use lull_lab::opens::{self, Compared, OneProcessor, Opened, PassThrough, Report, Settings};
 use lull_replicate::speed::mount::MountedReplica;
 
 use super::Place;
@@ -23,7 +23,9 @@ Examples:
 
 A program opens, reads and closes files that it has read before, in the mount of a replica and in one that
 passes through what lies in a folder, in turns. Both are mounted with the same options: the kernel compares no
-permissions, names and attributes are remembered for no time, pages are kept, and as many threads answer.";
+permissions, names and attributes are remembered for no time, pages are kept, and as many threads answer. For
+each open the kernel wakes three of them, wherever they are, and that may take longer than the answers: so the
+same is done once more with all threads on one processor.";
 
 /// See what opening a file in a mount costs, beside a mount that only passes through
 #[derive(Debug, clap::Args)]
@@ -113,15 +115,24 @@ fn compare(program: &Path, folder: &Path, counts: &Counts) -> anyhow::Result<Rep
     opens::write(&files, &counts.settings())?;
     let mounted = MountedReplica::start(folder, &files, &replica)?;
     let through = PassThrough::mount(&files, &plain, MountedReplica::threads())?;
-    let report = opened(program, &replica, &plain, counts)?;
+    let anywhere = opened(program, &replica, &plain, counts)?;
+    let kept = OneProcessor::keep().context("threads cannot be kept on one processor")?;
+    let one_processor = opened(program, &replica, &plain, counts)?;
+    drop(kept);
     drop(through);
     mounted.stop()?;
-    Ok(report)
+    let Settings { files, size, .. } = counts.settings();
+    Ok(Report { files, bytes: size, anywhere, one_processor })
 }
 
 /// Another process opens the files. A thread of this one that waits for an answer could not be killed: only the
 /// end of all of them closes what the kernel waits for.
-fn opened(program: &Path, replica: &Path, plain: &Path, counts: &Counts) -> anyhow::Result<Report> {
+fn opened(
+    program: &Path,
+    replica: &Path,
+    plain: &Path,
+    counts: &Counts,
+) -> anyhow::Result<Compared> {
     let mut command = Command::new(program);
     command.args(["lab", "speed", "opens"]).args([replica, plain]).args(counts.arguments());
     // What a terminal sends ends this process, and this process that one: it has nothing to say about it.
@@ -145,15 +156,19 @@ fn in_words(report: &Report, system: &str) -> String {
             opened.opens, opened.p50_us, opened.p99_us, opened.max_us
         )
     };
+    let lines = |compared: &Compared| {
+        line("replica", &compared.measured) + &line("passed through", &compared.beside)
+    };
     format!(
         "{} files of {} bytes, on {system}: open, read and close\n\
-         {:<16}      opens   p50 µs   p99 µs    max µs\n{}{}\
-         a replica's mount takes {:.3} × as long (medians)\n",
+         {:<16}      opens   p50 µs   p99 µs    max µs\n{}all on one processor\n{}\
+         a replica's mount takes {:.3} × as long, on one processor {:.3} × (medians)\n",
         report.files,
         report.bytes,
         "",
-        line("replica", &report.measured),
-        line("passed through", &report.beside),
-        report.ratio
+        lines(&report.anywhere),
+        lines(&report.one_processor),
+        report.anywhere.ratio,
+        report.one_processor.ratio
     )
 }

@@ -1,0 +1,48 @@
+//! All threads of this process on one processor.
+
+use std::{fs, io};
+
+use nix::sched::{CpuSet, sched_getaffinity, sched_setaffinity};
+use nix::unistd::Pid;
+
+/// While this is there, all threads of the process, and what they start, stay on one of the processors that they
+/// may use.
+#[derive(Debug)]
+pub struct OneProcessor {
+    before: CpuSet,
+}
+
+impl OneProcessor {
+    /// Puts them there: on the last one, as the first has more to do with interrupts.
+    ///
+    /// # Errors
+    /// If the system refuses.
+    pub fn keep() -> io::Result<Self> {
+        let before = sched_getaffinity(Pid::from_raw(0))?;
+        let last = (0..CpuSet::count()).rev().find(|at| before.is_set(*at) == Ok(true));
+        let mut one = CpuSet::new();
+        one.set(last.ok_or(io::ErrorKind::NotFound)?)?;
+        put(&one)?;
+        Ok(OneProcessor { before })
+    }
+}
+
+impl Drop for OneProcessor {
+    fn drop(&mut self) {
+        // Where it may not, they stay there.
+        let _ = put(&self.before);
+    }
+}
+
+fn put(processors: &CpuSet) -> io::Result<()> {
+    for thread in fs::read_dir("/proc/self/task")? {
+        let name = thread?.file_name();
+        let Some(number) = name.to_str().and_then(|name| name.parse().ok()) else { continue };
+        match sched_setaffinity(Pid::from_raw(number), processors) {
+            // It has ended meanwhile.
+            Ok(()) | Err(nix::Error::ESRCH) => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
+    Ok(())
+}
