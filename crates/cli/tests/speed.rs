@@ -118,10 +118,10 @@ fn all_objects_are_told_to_all_replicas_and_wait_for_them() {
     let report = report(&["memory", "--objects", "400", "--replicas", "3", "--bytes", "100"]);
     assert_eq!((count(&report, "/objects"), count(&report, "/replicas")), (400, 3));
     assert_eq!(count(&report, "/delivered"), 1_200);
-    // A few bodies are sent to each before the origin waits for it.
+    // A few bodies are sent to each before the origin waits for it, the last of them maybe after that was counted.
     let waiting = count(&report, "/waiting");
     assert!((1_200 - 3 * 16..=1_200).contains(&waiting), "{report}");
-    assert!(count(&report, "/bodies") + waiting <= 1_200, "{report}");
+    assert!(count(&report, "/bodies") <= 3 * 16, "{report}");
     assert!(count(&report, "/most_resident_bytes") > 1 << 20, "{report}");
 }
 
