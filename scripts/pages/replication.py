@@ -2,7 +2,7 @@
 
 from pages.cells import averages, metric, select, table
 
-PLANS = ["replicate-peers", "ssr-fig18"]
+PLANS = ["replicate-peers", "replicate-speed", "ssr-fig18"]
 
 
 def peers(cells):
@@ -28,5 +28,42 @@ def mounts(cells):
     return table(head, rows)
 
 
+def rates(cells, what, names):
+    """By writes a second: medians and 99th percentiles."""
+    rows = []
+    for rate in sorted({cell.values["rate"] for cell in select(cells, what=what)}):
+        some = [select(cells, what=what, rate=rate)]
+        rows.append([f"{rate:,}", *(averages(some, metric(name), "{:.1f}") for name in names)])
+    return table(["writes a second", "median, ms", "p99, ms"], rows)
+
+
+def processor(cells):
+    """What an invalidation takes of the processor, by replicas."""
+    rows = []
+    for replicas in sorted({cell.values["replicas"] for cell in select(cells, what="processor")}):
+        some = [select(cells, what="processor", replicas=replicas)]
+        rows.append([f"{replicas:,}", *(averages(some, metric(name), "{:.0f}") for name in ("cpu", "all_cpu"))])
+    return table(["replicas", "of the origin, µs", "with the writes and the replica, µs"], rows)
+
+
+def limits(cells):
+    """What is one number each."""
+    memory, mount = [select(cells, what="memory")], [select(cells, what="mount")]
+    rows = [
+        ["a million objects, 100 replicas: resident at most", "1,024 MiB", averages(memory, metric("resident"), "{:.0f} MiB")],
+        ["a warm file in a mount, times one that passes through", "1.3", averages(mount, metric("ratio"))],
+        ["the same on one processor", "1.3", averages(mount, metric("ratio_on_one"))],
+    ]
+    return table(["what", "asked for", "here"], rows)
+
+
 def tables(_plans, cells):
-    return {"peers": peers(cells["replicate-peers"]), "mounts": mounts(cells["ssr-fig18"])}
+    speed = cells["replicate-speed"]
+    return {
+        "peers": peers(cells["replicate-peers"]),
+        "mounts": mounts(cells["ssr-fig18"]),
+        "writes": rates(speed, "writes", ("write_p50", "write_p99")),
+        "fan-out": rates(speed, "fan-out", ("told_p50", "told_p99")),
+        "processor": processor(speed),
+        "limits": limits(speed),
+    }
