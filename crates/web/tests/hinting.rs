@@ -175,12 +175,19 @@ impl Site {
     /// A list for a page, once there is budget for one.
     #[track_caller]
     fn list(&self, visitor: u32, page: &str, had: &[&str]) -> Vec<String> {
+        let hints = self.hints(visitor, page, had);
+        hints.iter().map(|hint| hint["url"].as_str().unwrap().into()).collect()
+    }
+
+    /// What is on it.
+    #[track_caller]
+    fn hints(&self, visitor: u32, page: &str, had: &[&str]) -> Vec<Value> {
         let begun = Instant::now();
         loop {
             let reply = self.ask(visitor, page, had, false);
             let hints = reply["hints"].as_array().unwrap();
             if !hints.is_empty() {
-                return hints.iter().map(|hint| hint["url"].as_str().unwrap().into()).collect();
+                return hints.clone();
             }
             assert!(begun.elapsed() < LIMIT, "no list: {reply}");
             // Not so often that it would be put off.
@@ -328,7 +335,7 @@ fn what_varies_on_cookies_is_hinted_to_who_has_none() {
         assert_eq!(site.list(97, "/a", &[]), ["/varies"]);
         site.visit_with(97, "/varies", "X-Lull: 1\r\n");
         assert_eq!(site.list(98, "/a", &[]), ["/varies"]);
-        assert_eq!(site.ask(96, "/a", &[], false)["hints"][0]["pointed"], pointed);
+        assert_eq!(site.hints(96, "/a", &[])[0]["pointed"], pointed);
         let more =
             "Content-Type: application/json\r\nX-Forwarded-Proto: https\r\nCookie: _ga=1\r\n";
         let ask = r#"{"v":1,"page":"/a","first":true,"cached":false}"#;
