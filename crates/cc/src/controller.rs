@@ -42,8 +42,9 @@ pub struct Ack {
     /// The transport knows that the receiver may have held this acknowledgement back
     /// (RFC 1122 §4.2.3.2).
     pub maybe_delayed: bool,
-    /// The packets acknowledged were on average less than three quarters of a full one, so that
-    /// their round-trip time lacks what a full one needs on the wire.
+    /// The round-trip time lacks what full packets under way need on the wire: the packets
+    /// acknowledged were on average less than three quarters of a full one, or, where the
+    /// transport sends pairs back to back, one came alone and waited for no other.
     pub is_small: bool,
 }
 

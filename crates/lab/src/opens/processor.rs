@@ -5,6 +5,8 @@ use std::{fs, io};
 use nix::sched::{CpuSet, sched_getaffinity, sched_setaffinity};
 use nix::unistd::Pid;
 
+use crate::run::processors;
+
 /// While this is there, all threads of the process, and what they start, stay on one of the processors that they
 /// may use.
 #[derive(Debug)]
@@ -19,9 +21,8 @@ impl OneProcessor {
     /// If the system refuses.
     pub fn keep() -> io::Result<Self> {
         let before = sched_getaffinity(Pid::from_raw(0))?;
-        let last = (0..CpuSet::count()).rev().find(|at| before.is_set(*at) == Ok(true));
         let mut one = CpuSet::new();
-        one.set(last.ok_or(io::ErrorKind::NotFound)?)?;
+        one.set(*processors().last().ok_or(io::ErrorKind::NotFound)?)?;
         put(&one)?;
         Ok(OneProcessor { before })
     }

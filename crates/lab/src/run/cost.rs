@@ -76,7 +76,7 @@ impl Budget {
 }
 
 /// The processors that this process may use, by number.
-fn processors() -> Vec<usize> {
+pub(crate) fn processors() -> Vec<usize> {
     let allowed = sched_getaffinity(Pid::from_raw(0));
     let allowed: Vec<usize> = allowed.map_or_else(
         |_| Vec::new(),

@@ -20,6 +20,7 @@ pub use alone::{Surroundings, alone, end_with_runner};
 pub use cell::{CellError, Order, Tick, Watch, conduct};
 use controls::Controls;
 pub use cost::{Budget, cores_of, estimate};
+pub(crate) use cost::processors;
 use cost::{cores_after, time_of};
 use presence::Presence;
 use schedule::{Due, Step};
