@@ -2,7 +2,7 @@
 // by speculation rules. A part of lull.js.
 //
 // How the page at hand came.
-const cached = nav.deliveryType === 'cache';
+const cached = isHit(nav);
 
 // As nobody in particular, and behind everything else.
 const how = {credentials: 'omit', priority: 'low', redirect: 'error'};
@@ -19,24 +19,26 @@ off = reply.status !== 204 || !reply.headers.has('X-Lull');
 // A server in trouble may be back on the next page.
 if (off) throw reply.ok && (sessionStorage.lull = 1);
 };
-let looked;
-// How to end what is under way.
-const running = new Set;
+let looked, resting;
+// What is under way, and how to end it.
+const running = new Map;
 
 // Takes rules back, but for those that lead to one page. The browser ends what it fetches by them; what
 // it has fetched is in its cache.
 const drop = but => rules.splice(0).forEach(one => one.to === but || one.remove());
 
-const take = async (hint, list) => {
+// What was fetched before is fetched again only where that is asked for: the browser looks whether its copy is still
+// good.
+const take = async (hint, list, again) => {
 let {mark} = list;
 const url = page.origin + hint.url;
 // Of all pages such a cache has the one at hand most likely: it was asked for that just now.
 await (looked ||= look(here()));
-if (over() || had.includes(hint.url)) return;
-had.push(hint.url);
+if (over() || running.has(url) || !again && had.has(hint.url)) return;
+had.add(hint.url);
 if (url === here() || denied(url)) return;
-// Where the site wants it, the page's policies let it pass, and the browser can.
-if (list.rules && hint.as === 'document' && 'rules' in tag.dataset && HTMLScriptElement.supports('speculationrules')) {
+// Where the site wants it, which knows what the browser can, and the page's policies let it pass.
+if (list.rules && hint.as === 'document' && 'rules' in tag.dataset) {
 const one = doc.createElement('script');
 one.type = 'speculationrules';
 one.nonce = tag.nonce;
@@ -50,9 +52,7 @@ const stop = new AbortController;
 // A navigation to the same page takes what has come of it, and waits for the rest, which is less than all
 // of it anew: so the site is told that somebody waits. All others only stand in its way.
 const end = to => to === url ? say({awaits: hint.url}) : stop.abort();
-running.add(end);
-// What has ended by then does not hear of it.
-setTimeout(end, 6e4);
+running.set(url, end);
 try {
 // With cookies each page has a mark of its own. It is asked for below the page: by a request with all
 // that a navigation there would carry, which this one has not.
@@ -67,7 +67,7 @@ await reply.arrayBuffer();
 // What has come of it is not kept, if it was not all.
 stop.abort();
 }
-running.delete(end);
+running.delete(url);
 };
 
 const leave = url => {
@@ -77,13 +77,12 @@ running.forEach(end => end(url));
 };
 
 // Where the pointer rests on a link, or presses it, that is likely the next page: it waits for no other. As long
-// as a copy may be kept, what the site said of it holds.
-let resting;
+// as a copy may be kept, what the site said of it holds. What has been fetched may have gone stale since.
 const point = event => {
 const url = bare(event.target.closest?.('a,area')?.href + '');
 clearTimeout(resting);
 resting = setTimeout(() => {
-if (fresh(known, 3e5)) for (const hint of known.hints) if (page.origin + hint.url === url) take(hint, known).catch(() => off = true);
+if (fresh(known, 3e5)) for (const hint of known.hints) if (page.origin + hint.url === url) take(hint, known, 1).catch(() => off = true);
 }, event.buttons ? 0 : 65);
 };
 doc.addEventListener('pointerover', point);

@@ -32,7 +32,7 @@ const drop = () => {};
 const take = async hint => {
 const url = page.origin + hint.url;
 if (over()) return;
-had.push(hint.url);
+had.add(hint.url);
 if (hint.as !== 'document' || url === here() || denied(url)) return;
 if (!await alone()) return;
 try {

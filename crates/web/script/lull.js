@@ -11,14 +11,16 @@ const doc = document, page = location, tag = doc.currentScript;
 // Whole URLs: a page's <base> may lead elsewhere.
 const lull = page.origin + '/.lull/';
 const nav = performance.getEntriesByType('navigation')[0] || {};
+// Whether it came out of the browser's cache.
+const isHit = one => one.deliveryType === 'cache';
 // Asked no more often than this on one page.
 let rounds = 64;
 let first = true, told, off, leaving, asking, timer, lcp;
 // What was fetched ahead of what was hinted, and the list that named something last.
-let had = [], known = {};
+let had = new Set, known = {};
 // Whether nothing is fetched now. More than a question can name are for no page: what it cannot name would
 // be hinted again.
-const over = () => off || leaving || doc.hidden || had.length > 63;
+const over = () => off || leaving || doc.hidden || had.size > 63;
 // Speculation rules that are in the page now.
 const rules = [];
 
@@ -26,14 +28,6 @@ const rules = [];
 const post = what => JSON.stringify({v: 1, page: (page.pathname + page.search).slice(0, 1024), ...what});
 
 const say = what => navigator.sendBeacon(lull + 'beacon', post(what));
-
-// Whether user, network and battery have something to spare.
-const spare = async () => {
-const net = navigator.connection || {};
-if (net.saveData || /2g/.test(net.effectiveType) || matchMedia('(prefers-reduced-data)').matches) return;
-const power = await navigator.getBattery?.().catch(() => 0);
-return !power || power.charging || power.level > .2;
-};
 
 const fresh = (list, time) => Date.now() < list.at + time;
 
@@ -47,10 +41,14 @@ if (over() || asking || rounds-- < 1) return;
 asking = true;
 drop();
 try {
-if (sessionStorage.lull || !await spare()) return;
+// Whether user, network and battery have something to spare.
+const net = navigator.connection || {}, power = await navigator.getBattery?.().catch(() => 0);
+if (sessionStorage.lull || net.saveData || /2g/.test(net.effectiveType) || matchMedia('(prefers-reduced-data)').matches || power?.level <= .2 && !power.charging) return;
+// Parts of the page that the browser had: of what was fetched ahead nobody else tells the site that it was wanted.
+const used = first ? performance.getEntriesByType('resource').filter(isHit).slice(0, 64).map(one => one.name.replace(page.origin, '')) : [];
 const list = await (await fetch(lull + 'hints', {
 method: 'POST', priority: 'low', headers: {'Content-Type': 'application/json'},
-body: post({first, cached, had})
+body: post({first, cached, had: [...had], used})
 })).json();
 first = false;
 // A visitor of the hold-back share, or a page with nothing more to say.
@@ -99,10 +97,10 @@ leave();
 addEventListener('pageshow', event => event.persisted && stay());
 self.navigation?.addEventListener('navigate', event => {
 const to = event.destination;
-if (!to.sameDocument && event.downloadRequest == null) leave(bare(to.url));
+to.sameDocument || event.downloadRequest != null || leave(bare(to.url));
 });
 self.navigation?.addEventListener('navigateerror', stay);
 };
 
-doc.prerendering ? doc.addEventListener('prerenderingchange', begin, {once: true}) : begin();
+doc.prerendering ? doc.addEventListener('prerenderingchange', begin) : begin();
 })();

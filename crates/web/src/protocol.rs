@@ -64,6 +64,9 @@ pub struct HintsRequest {
     /// What was fetched ahead from this page before.
     #[serde(default)]
     pub had: Vec<String>,
+    /// Parts of the page that came out of the cache, the first time.
+    #[serde(default)]
+    pub used: Vec<String>,
 }
 
 /// What to fetch ahead.
@@ -189,11 +192,14 @@ impl HintsRequest {
     /// # Errors
     /// If it is none, or beyond a limit.
     pub fn decode(message: &[u8]) -> Result<Self, Rejected> {
-        let request: Self = read(message)?;
+        let mut request: Self = read(message)?;
         check_version(request.v)?;
         check(is_path(&request.page), "page")?;
         check(request.had.len() <= MOST_ENTRIES, "had")?;
         check(request.had.iter().all(|url| is_path(url)), "had")?;
+        check(request.used.len() <= MOST_ENTRIES, "used")?;
+        // Those of other sites are whole URLs.
+        request.used.retain(|url| is_path(url));
         Ok(request)
     }
 }
@@ -252,7 +258,8 @@ mod tests {
     #[test]
     fn what_the_script_asks_is_read() {
         let found = HintsRequest::decode(
-            br#"{"v":1,"page":"/a","first":true,"cached":false,"had":["/b?c"],"later":1}"#,
+            br#"{"v":1,"page":"/a","first":true,"cached":false,"had":["/b?c"],"later":1,
+                 "used":["/a.png","https://other.example/b.png",""]}"#,
         )
         .unwrap();
         let expected = HintsRequest {
@@ -261,6 +268,7 @@ mod tests {
             first: true,
             cached: false,
             had: vec!["/b?c".into()],
+            used: vec!["/a.png".into()],
         };
         assert_eq!(found, expected);
     }
@@ -342,9 +350,10 @@ mod tests {
         #[test]
         fn what_is_sent_is_what_is_read(
             page in "/[!-~]{0,30}", had in prop::collection::vec("/[!-~]{0,30}", 0..5),
+            used in prop::collection::vec("/[!-~]{0,30}", 0..5),
             times in prop::array::uniform3(0.0..1e6_f64), cached: bool,
         ) {
-            let request = HintsRequest { v: 1, page: page.clone(), first: true, cached, had };
+            let request = HintsRequest { v: 1, page: page.clone(), first: true, cached, had, used };
             let text = serde_json::to_vec(&request).unwrap();
             prop_assert_eq!(HintsRequest::decode(&text).unwrap(), request);
 

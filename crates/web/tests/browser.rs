@@ -12,8 +12,9 @@ use std::time::{Duration, Instant};
 use chromium::Chromium;
 use lull_testing::needs;
 use lull_web::policy::{BARRED_FOR, Visitor};
+use lull_web::protocol::HintsRequest;
 use serde_json::json;
-use site::{Asked, Site};
+use site::{Asked, SHORT_LIVED, Site};
 
 /// How the page at hand came.
 const DELIVERY: &str = "performance.getEntriesByType('navigation')[0].deliveryType";
@@ -191,6 +192,42 @@ fn where_the_pointer_rests_is_fetched_ahead_beside_what_is_under_way() {
     assert_eq!(chromium.run(DELIVERY), "cache");
     assert_eq!(site.count(demand("/b")), 0);
     assert_eq!(site.count(prefetch("/b")), 1, "it is fetched once, however often it is pointed at");
+}
+
+#[test]
+fn what_has_gone_stale_is_fetched_anew_where_the_pointer_rests() {
+    needs!(chromium::installed());
+    let site = Site::start(&[("/a", &[SHORT_LIVED])]);
+    let mut chromium = Chromium::start();
+    chromium.goto(&site.url("/a"));
+    site.wait_for(prefetch(SHORT_LIVED));
+    chromium.run("new Promise(done => setTimeout(done, 2500))");
+    assert_eq!(site.count(prefetch(SHORT_LIVED)), 1);
+    point(&mut chromium, "#brief");
+    site.wait_until("another prefetch", |seen| {
+        seen.asked.iter().filter(|asked| prefetch(SHORT_LIVED)(asked)).count() == 2
+    });
+}
+
+#[test]
+fn the_site_is_told_which_parts_of_a_page_were_there() {
+    needs!(chromium::installed());
+    let site = Site::start(&[("/a", &["/dot.svg"])]);
+    let mut chromium = Chromium::start();
+    chromium.goto(&site.url("/a"));
+    site.wait_for(prefetch("/dot.svg"));
+    chromium.run("new Promise(done => setTimeout(done, 500))");
+    chromium.click("#c", &site.url("/c"));
+    site.wait_until("what the page had", |seen| {
+        seen.hints.iter().any(|asked| asked.page == "/c" && asked.first)
+    });
+    let had = |page: &str| {
+        let of = |asked: &&HintsRequest| asked.page == page && asked.first;
+        site.seen().hints.iter().find(of).unwrap().used.clone()
+    };
+    let dot = "/dot.svg".to_owned();
+    assert!(!had("/a").contains(&dot) && had("/c").contains(&dot), "{:?} {:?}", had("/a"), had("/c"));
+    assert_eq!(site.count(demand("/dot.svg")), 0);
 }
 
 #[test]

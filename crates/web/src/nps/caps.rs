@@ -124,13 +124,13 @@ impl Caps {
         own < self.caps.visitor.0 && self.caps.daily.is_none_or(|daily| all < daily.0)
     }
 
-    /// A copy of a page, as it was sent, lies in the client's cache.
+    /// A copy of a page, or of a part of one, as it was sent, lies in the client's cache.
     pub(super) fn copied(&self, client: Client, path: &str, bytes: u64) {
         let key = self.key.hash_one((client, path));
         lock(&self.state).copies[key as usize % PLACES] = Copy { key, bytes };
     }
 
-    /// A navigation took a copy: how many bytes that were fetched ahead it has used.
+    /// A navigation, or the page that it led to, took a copy: how many bytes that were fetched ahead it has used.
     pub(super) fn used(&self, client: Client, path: &str) -> u64 {
         let key = self.key.hash_one((client, path));
         let copy = &mut lock(&self.state).copies[key as usize % PLACES];

@@ -6,6 +6,7 @@ use std::time::Duration;
 use http::header::CONTENT_TYPE;
 use http::{Method, Request, Response, StatusCode, request};
 use lull_speculate::budget::{Grant, Wanted};
+use lull_speculate::observe::Kind as UrlKind;
 
 use super::desk::{Ask, Visited};
 use super::own;
@@ -96,6 +97,9 @@ async fn reply(
     {
         shared.desk.shown(Visited::of_copy(head, asked.page.clone(), who));
     }
+    for part in asked.used {
+        used(shared, head, part, who);
+    }
     let (first, left) = (asked.had.is_empty(), MOST_ENTRIES.saturating_sub(asked.had.len()));
     let ask = Ask { page: asked.page, had: asked.had };
     let Some(ranked) = shared.desk.ask(ask).await else {
@@ -150,6 +154,19 @@ async fn reply(
             let wait = (!is_none).then_some(Duration::ZERO);
             HintsReply::new(mark.to_owned(), hints, wait).by_rules(rules)
         }
+    }
+}
+
+/// A page had a part of it out of the cache. If that was fetched ahead, it was wanted as if the proxy had been
+/// asked for it: else what is predicted well would be learned to be in vain.
+fn used(shared: &Shared, head: &request::Parts, part: String, who: Who) {
+    if UrlKind::of(&part) != UrlKind::Embedded {
+        return;
+    }
+    let bytes = shared.caps.used(who.client, &part);
+    if bytes > 0 {
+        shared.counts.used_bytes.add(bytes);
+        shared.desk.shown(Visited::of_copy(head, part, who));
     }
 }
 

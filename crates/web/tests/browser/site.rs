@@ -18,6 +18,8 @@ use lull_web::{munge, script};
 pub(crate) const STALL: Duration = Duration::from_secs(60);
 /// What stands before the path of what is not to be fetched before it is pointed at.
 pub(crate) const POINTED: char = '>';
+/// A page of which a copy is good for a second.
+pub(crate) const SHORT_LIVED: &str = "/brief";
 /// How long a test waits for what must come.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(120);
 
@@ -293,7 +295,7 @@ impl Shared {
                         let urls = self.hints.get(&asked.page).filter(|_| asked.first);
                         let hints = urls.into_iter().flatten().map(|url| Hint {
                             url: url.trim_start_matches(POINTED).to_owned(),
-                            kind: Kind::Document,
+                            kind: if url.ends_with(".svg") { Kind::Part } else { Kind::Document },
                             bytes: Some(100_000),
                             pointed: url.starts_with(POINTED),
                         });
@@ -346,16 +348,25 @@ impl Shared {
             "/sign-in" => (head(200, &[("set-cookie", "session=1; HttpOnly")]), b"in".to_vec()),
             "/moved" => (head(302, &[("location", "/sign-in")]), Vec::new()),
             "/favicon.ico" => (head(404, &[]), Vec::new()),
+            "/dot.svg" => {
+                let dot = "<svg xmlns='http://www.w3.org/2000/svg' width='1' height='1'/>";
+                (head(200, &[("content-type", "image/svg+xml")]), dot.into())
+            }
             _ => {
+                let dot = if path == "/c" { "<img src=/dot.svg>" } else { "" };
                 let page = format!(
                     "<!doctype html><html><head><title>{path}</title></head><body>\
                      <p>page {path} for {who}</p><a id=b href=/b></a><a id=c href=/c></a>\
+                     <a id=brief href={SHORT_LIVED}></a>{dot}\
                      <a id=slow href=/slow></a><a rel=nofollow href=/nofollow></a>\
                      <map><area data-lull=off href=/area></map>\
                      <svg width=1 height=1><a rel=nofollow href=/svg></a></svg>\
                      <style>a {{ display: block; height: 20px }}</style></body></html>"
                 );
                 let mut fields = vec![("content-type", "text/html; charset=utf-8")];
+                if path == SHORT_LIVED {
+                    fields.push(("cache-control", "max-age=1"));
+                }
                 if let Some(csp) = &self.csp {
                     fields.push(("content-security-policy", csp));
                 }

@@ -8,6 +8,14 @@ impl Site {
         let message = json!({"v": 1, "page": page, "nav": nav}).to_string();
         self.post(visitor, "/.lull/beacon", "", &message).status()
     }
+
+    /// A page had this out of the browser's cache.
+    fn used(&self, visitor: u32, page: &str, part: &str) {
+        let used = [part, "https://other.example/x.png"];
+        let message = json!({"v": 1, "page": page, "first": true, "cached": false, "used": used});
+        let json = "Content-Type: application/json\r\n";
+        assert_eq!(self.post(visitor, "/.lull/hints", json, &message.to_string()).status(), 200);
+    }
 }
 
 /// How often a page was visited, in visits of now.
@@ -69,4 +77,23 @@ fn reports_that_are_made_up_grow_no_model() {
     assert_eq!(model.observer().urls().len(), 2);
     let (a, b) = (popularity(&model, "/a"), popularity(&model, "/b"));
     assert!((a - b - 1.0).abs() < 0.1, "{a} {b}");
+}
+
+#[test]
+fn what_was_fetched_ahead_of_a_page_and_used_by_it_was_asked_for_once() {
+    let site = site();
+    site.go(1..25, &["/a", "/b", "/b.png", "/c.png"]);
+    site.list(40, "/a", &[]);
+    site.visit(30, "/a");
+    for part in ["/b.png", "/c.png"] {
+        let ahead = site.get(30, part, "X-Lull: 1\r\n");
+        assert_eq!((ahead.status(), ahead.header("x-lull")), (200, Some("1")));
+    }
+    // The second page has it for another reason; so has who has fetched nothing ahead.
+    site.used(30, "/b", "/b.png");
+    site.used(30, "/b", "/b.png");
+    site.used(31, "/b", "/c.png");
+    let model = site.learned();
+    let [a, b, c] = ["/a", "/b.png", "/c.png"].map(|path| popularity(&model, path));
+    assert!((a - b).abs() < 0.1 && (a - c - 1.0).abs() < 0.1, "{a} {b} {c}");
 }
