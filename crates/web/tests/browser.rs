@@ -226,7 +226,8 @@ fn the_site_is_told_which_parts_of_a_page_were_there() {
         site.seen().hints.iter().find(of).unwrap().used.clone()
     };
     let dot = "/dot.svg".to_owned();
-    assert!(!had("/a").contains(&dot) && had("/c").contains(&dot), "{:?} {:?}", had("/a"), had("/c"));
+    let (before, at_it) = (had("/a"), had("/c"));
+    assert!(!before.contains(&dot) && at_it.contains(&dot), "{before:?} {at_it:?}");
     assert_eq!(site.count(demand("/dot.svg")), 0);
 }
 
