@@ -72,6 +72,8 @@ struct Writing {
     /// Commits of the buffer that it contains.
     commits: usize,
     resync: bool,
+    /// Bodies of the states between its commits.
+    between: Vec<Digest>,
     /// It is visible already, which it should not be.
     exposed: bool,
     /// Bodies that were lost meanwhile: what it refers to of them is nothing any more, also if they are

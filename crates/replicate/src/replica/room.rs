@@ -16,6 +16,11 @@ impl<P: Clone> Replica<P> {
         self.config.quota.map_or(u64::MAX, |quota| quota.0.saturating_sub(kept))
     }
 
+    /// Whether more is kept than may be.
+    pub(super) fn is_beyond_quota(&self) -> bool {
+        self.config.quota.is_some_and(|quota| self.shelf.kept() > quota)
+    }
+
     /// Whether there is no room for a body that nobody waits for: speculation does not evict. It may take
     /// the place of the version before it.
     pub(super) fn is_full_for(&self, path: &Path, content: &Content) -> bool {

@@ -323,7 +323,7 @@ impl<P: Clone> Replica<P> {
             }
             let position = resync.position;
             let changes = resync.changes(|digest| self.shelf.is_stored(digest));
-            self.write(Step { position: Some(position), changes }, 0, true);
+            self.write(Step { position: Some(position), changes }, 0, Vec::new(), true);
             return;
         }
         let mut reasons = Vec::new();
@@ -370,10 +370,13 @@ impl<P: Clone> Replica<P> {
             }
         }
         let commits = reasons.len();
-        let mut unused = self.use_late_bodies(&mut step);
+        let (mut unused, mut between) = self.use_late_bodies(&mut step);
+        if self.config.grace.is_zero() || self.is_beyond_quota() {
+            unused.append(&mut between);
+        }
         self.make_room(&mut step, &mut unused);
         if commits > 0 || !step.changes.is_empty() {
-            self.write(step, commits, false);
+            self.write(step, commits, between, false);
         }
         // Only now: what was of no use under one name may be of use to the step under another.
         for digest in unused {
@@ -381,10 +384,12 @@ impl<P: Clone> Replica<P> {
         }
     }
 
-    /// Bodies whose invalidation was applied without them; gives those that are of no use.
-    fn use_late_bodies(&mut self, step: &mut Step) -> Vec<Digest> {
+    /// Bodies whose invalidation was applied without them; gives those that are of no use, and those that are
+    /// of none to the state but to those that the step passes through.
+    fn use_late_bodies(&mut self, step: &mut Step) -> (Vec<Digest>, Vec<Digest>) {
         let upto = step.position.map_or(Sequence::ZERO, |position| position.sequence);
-        let mut done = Vec::new();
+        let present = self.image.position.map_or(upto, |position| position.sequence);
+        let (mut done, mut passed) = (Vec::new(), Vec::new());
         for (key @ (sequence, path), early) in &self.early {
             if *sequence > upto {
                 break;
@@ -413,15 +418,18 @@ impl<P: Clone> Replica<P> {
                 }
                 _ => {
                     self.counters.stale += 1;
-                    done.push(key.clone());
+                    if *sequence > present { &mut passed } else { &mut done }.push(key.clone());
                 }
             }
         }
-        let removed = done.iter().filter_map(|key| self.early.remove(key));
-        removed.map(|early| early.version.content.digest).collect()
+        let [done, passed] = [done, passed].map(|keys| {
+            let removed = keys.iter().filter_map(|key| self.early.remove(key));
+            removed.map(|early| early.version.content.digest).collect()
+        });
+        (done, passed)
     }
 
-    fn write(&mut self, step: Step, commits: usize, resync: bool) {
+    fn write(&mut self, step: Step, commits: usize, between: Vec<Digest>, resync: bool) {
         // So that no body is dropped while the step that needs it is being written.
         for object in step.changes.values().flatten().filter(|object| object.valid) {
             self.shelf.refer(&object.version.content.digest);
@@ -433,18 +441,19 @@ impl<P: Clone> Replica<P> {
             self.image.apply(&step);
         }
         let lost = BTreeSet::new();
-        self.writing = Some(Writing { step, commits, resync, exposed, lost });
+        self.writing = Some(Writing { step, commits, resync, between, exposed, lost });
     }
 
     /// The step is on stable storage, or there was no room for it: then nothing of it is. Any other
     /// failure leaves open what is on the disk: then the replica has to be started anew.
     pub fn handle_committed(&mut self, now: Reading, outcome: Result<(), DiskFull>) {
-        let Some(Writing { step, commits, resync, exposed, lost }) = self.writing.take() else {
+        let Some(Writing { step, commits, resync, between, exposed, lost }) = self.writing.take()
+        else {
             return;
         };
         if outcome.is_err() {
             let valid = step.changes.values().flatten().filter(|object| object.valid);
-            let digests = valid.map(|object| &object.version.content.digest);
+            let digests = valid.map(|object| &object.version.content.digest).chain(&between);
             for digest in digests.filter(|digest| !lost.contains(*digest)) {
                 self.shelf.release(digest);
             }
@@ -469,6 +478,9 @@ impl<P: Clone> Replica<P> {
                 Some(object) if object.valid => self.touch(path),
                 _ => self.forget_use(path),
             }
+        }
+        for digest in between.into_iter().filter(|digest| !lost.contains(digest)) {
+            self.give_up(now.local, digest, self.config.grace);
         }
         for path in step.changes.keys() {
             if let Some(object) = self.image.objects.get(path) {

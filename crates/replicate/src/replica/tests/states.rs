@@ -129,6 +129,29 @@ fn each_commit_of_a_step_is_a_state() {
 }
 
 #[test]
+fn a_body_that_was_here_is_kept_also_for_a_state_within_a_step() {
+    for (quota, expected) in [(None, Holding::Here), (Some(Bytes(35)), Holding::Gone)] {
+        let mut bench = Bench::new(Config { quota, ..kept(20) });
+        bench.write(1, "a1");
+        for (sequence, text) in [(2, "b2"), (3, "a3"), (4, "a4")] {
+            bench.commit(sequence, text);
+        }
+        for (sequence, text) in [(3, "a3"), (4, "a4")] {
+            bench.body(sequence, text, false);
+            bench.disk();
+        }
+        assert_eq!(bench.states(), [0, 1], "the first one waits for its body");
+        bench.body(2, "b2", true);
+        bench.disk();
+        assert_eq!(bench.states(), [0, 1, 2, 3, 4]);
+        assert_eq!(bench.holding_at(3, "a"), expected, "{quota:?}");
+        bench.wait(20_000);
+        bench.disk();
+        assert!(!bench.replica.has_body(&Digest([3; 32])), "{quota:?}");
+    }
+}
+
+#[test]
 fn what_cannot_be_kept_for_want_of_room_is_gone_and_its_state_is_still_told() {
     let mut bench = Bench::new(Config { quota: Some(Bytes(25)), ..kept(20) });
     bench.write(1, "a1 b2");
