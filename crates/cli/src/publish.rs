@@ -73,8 +73,8 @@ pub(crate) struct PublishArgs {
 
 #[derive(Debug, clap::Args)]
 struct Waiting {
-    /// Return when this replica has it: it shows the state, and the bodies of all that was changed for it are
-    /// there. Not those that nobody pushes, that others have overwritten since, or that --quota has no room
+    /// Return when this replica has it: it shows the state, and the bodies of all files are there, of those below
+    /// --into if that is given. Not those that nobody pushes, that others have overwritten since, or that --quota has no room
     /// for. May be repeated
     #[arg(long, value_name = "NAME")]
     wait: Vec<String>,
@@ -86,8 +86,8 @@ struct Waiting {
 impl Waiting {
     /// The exit code, when all of them have it or it is known why not: the state is made, whatever comes of
     /// this.
-    async fn until(&self, client: &Client, sequence: Sequence) -> ExitCode {
-        match client.wait_for(&self.wait, sequence, self.timeout).await {
+    async fn until(&self, client: &Client, sequence: Sequence, within: Option<&Path>) -> ExitCode {
+        match client.wait_for_files(&self.wait, sequence, within, self.timeout).await {
             Ok(()) => ExitCode::SUCCESS,
             Err(error) => {
                 crate::complain(&error.into());
@@ -144,7 +144,7 @@ pub(crate) fn publish(args: PublishArgs) -> anyhow::Result<ExitCode> {
             published.unchanged,
             published.bytes,
         );
-        Ok(args.waiting.until(&client, published.sequence).await)
+        Ok(args.waiting.until(&client, published.sequence, into.as_ref()).await)
     })
 }
 
@@ -154,7 +154,7 @@ pub(crate) fn rollback(args: RollbackArgs) -> anyhow::Result<ExitCode> {
         client.joined(&args.waiting.wait).await?;
         let sequence = client.rollback(Sequence(args.to)).await?;
         println!("state {}: as in state {}", sequence.0, args.to);
-        Ok(args.waiting.until(&client, sequence).await)
+        Ok(args.waiting.until(&client, sequence, None).await)
     })
 }
 

@@ -279,10 +279,36 @@ impl Client {
         sequence: Sequence,
         limit: Option<Duration>,
     ) -> Result<(), ClientError> {
+        self.wait(names, sequence, None, limit).await
+    }
+
+    /// The same with all files that are below `within` in that state, or with all there are:
+    /// [`OriginHandle::wait_for_files`](crate::daemon::OriginHandle::wait_for_files).
+    ///
+    /// # Errors
+    /// As for [`wait_for`](Client::wait_for).
+    pub async fn wait_for_files(
+        &self,
+        names: &[String],
+        sequence: Sequence,
+        within: Option<&Path>,
+        limit: Option<Duration>,
+    ) -> Result<(), ClientError> {
+        let files = within.map_or_else(String::new, Path::to_string);
+        self.wait(names, sequence, Some(files), limit).await
+    }
+
+    async fn wait(
+        &self,
+        names: &[String],
+        sequence: Sequence,
+        files: Option<String>,
+        limit: Option<Duration>,
+    ) -> Result<(), ClientError> {
         if names.is_empty() {
             return Ok(());
         }
-        let order = Order::Wait { names: names.to_vec(), sequence: sequence.0 };
+        let order = Order::Wait { names: names.to_vec(), sequence: sequence.0, files };
         let Some(limit) = limit else { return self.order(&order).await.map(drop) };
         let waited = tokio::time::timeout(limit, self.order(&order)).await;
         waited.unwrap_or(Err(ClientError::Late { sequence, limit })).map(drop)

@@ -45,12 +45,29 @@ const KEEP: Duration = Duration::from_secs(120);
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum Order {
-    Ticket { name: String, address: Option<String>, seconds: u64 },
-    Revoke { name: String },
-    Rotate { finish: bool },
-    Rollback { to: u64 },
-    Joined { names: Vec<String> },
-    Wait { names: Vec<String>, sequence: u64 },
+    Ticket {
+        name: String,
+        address: Option<String>,
+        seconds: u64,
+    },
+    Revoke {
+        name: String,
+    },
+    Rotate {
+        finish: bool,
+    },
+    Rollback {
+        to: u64,
+    },
+    Joined {
+        names: Vec<String>,
+    },
+    /// `files`: the folder whose files are waited for, "" for all; missing where those of the commit are.
+    Wait {
+        names: Vec<String>,
+        sequence: u64,
+        files: Option<String>,
+    },
 }
 
 /// What comes of it.
@@ -246,8 +263,16 @@ impl OriginFace {
                 self.origin.joined(&names)?;
                 Done::Nothing
             }
-            Order::Wait { names, sequence } => {
+            Order::Wait { names, sequence, files: None } => {
                 self.origin.wait_for(&names, Sequence(sequence)).await?;
+                Done::Nothing
+            }
+            Order::Wait { names, sequence, files: Some(folder) } => {
+                let folder = Some(folder).filter(|folder| !folder.is_empty());
+                let folder =
+                    folder.map(|name| Path::new(&name).map_err(|why| Malformed::Path(name, why)));
+                let folder = folder.transpose()?;
+                self.origin.wait_for_files(&names, Sequence(sequence), folder.as_ref()).await?;
                 Done::Nothing
             }
         })

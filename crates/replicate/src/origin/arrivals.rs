@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use super::Origin;
 use super::push::demand;
 use crate::path::Path;
-use crate::types::{Change, ReplicaId, Sequence};
+use crate::types::{ReplicaId, Sequence};
 
 /// Bodies that were handed out to one channel of a connection, the oldest first, until the replica has said
 /// that they are in its store, or were discarded.
@@ -51,17 +51,16 @@ impl UnderWay {
 }
 
 impl<P: Clone> Origin<P> {
-    /// Of these changes of the commit at `at`, how many there are before the first whose body is still to come
-    /// to a replica. None is to come of a deletion, of what was overwritten since, of what is lost, and of what
-    /// is not pushed to it. A body that was turned away for want of room has come.
-    pub fn arrived(&self, replica: ReplicaId, at: Sequence, changes: &[Change]) -> usize {
-        let is_to_come = |change: &Change| self.is_to_come(replica, at, change);
-        changes.iter().position(is_to_come).unwrap_or(changes.len())
+    /// Whether no body of what the commit at `at` wrote there is still to come to a replica. None is of a deletion,
+    /// of what was overwritten since, of what is lost, and of what is not pushed to it. A body that was turned
+    /// away for want of room has come.
+    pub fn has_arrived(&self, replica: ReplicaId, path: &Path, at: Sequence) -> bool {
+        !self.is_to_come(replica, path, at)
     }
 
-    fn is_to_come(&self, replica: ReplicaId, at: Sequence, change: &Change) -> bool {
-        let Some(version) = self.image.objects.get(&change.path).copied() else { return false };
-        let ranked = self.objects.get(&change.path);
+    fn is_to_come(&self, replica: ReplicaId, path: &Path, at: Sequence) -> bool {
+        let Some(version) = self.image.objects.get(path).copied() else { return false };
+        let ranked = self.objects.get(path);
         if version.sequence != at
             || !self.shelf.is_stored(&version.content.digest)
             || !self.config.strategy.pushes(demand(ranked, version), self.peers.len())
@@ -73,8 +72,8 @@ impl<P: Clone> Origin<P> {
         let Some(link) = &peer.link else { return waits || !peer.accounted };
         waits
             || !link.accounted
-            || link.pushed.has(&change.path, at)
-            || link.fetched.has(&change.path, at)
-            || link.demands.is_sending(&change.path, at)
+            || link.pushed.has(path, at)
+            || link.fetched.has(path, at)
+            || link.demands.is_sending(path, at)
     }
 }

@@ -9,22 +9,23 @@ use std::time::Duration;
 
 use tokio::sync::oneshot;
 
+use super::awaited::{Awaited, Far, Of, Seen};
 use super::core::{Core, Held, Wanted};
 use super::{Shared, WriteError, lock};
 use crate::daemon::DaemonError;
 use crate::identity::{IdentityError, Ticket};
 #[cfg(feature = "watch")]
 use crate::origin::CaseClash;
-use crate::origin::{Condition, HoldId, Origin, Refused, Transaction};
+use crate::origin::{Condition, HoldId, Refused, Transaction};
 use crate::path::Path;
 use crate::store::{Bodies, Body, StoreError};
 use crate::time::WallTime;
 use crate::token::Keyring;
 #[cfg(feature = "watch")]
 use crate::types::Content;
-use crate::types::{Change, Metadata, Payload, ReplicaId, Sequence};
 #[cfg(feature = "watch")]
 use crate::types::{Digest, Version};
+use crate::types::{Metadata, Payload, ReplicaId, Sequence};
 
 /// A body that is kept for a transaction to come. Dropped, it is kept no longer than others need it.
 #[derive(Debug)]
@@ -48,51 +49,6 @@ impl HeldBody {
 impl Drop for HeldBody {
     fn drop(&mut self) {
         self.origin.0.try_with(|core, _| core.machine.let_go(self.id));
-    }
-}
-
-/// A state that replicas are to have, with the bodies of its commit or without.
-#[derive(Debug)]
-struct Awaited {
-    at: Sequence,
-    bodies: bool,
-    /// What the commit has changed, once it is there: the log may forget it meanwhile.
-    changes: Option<Arc<[Change]>>,
-}
-
-/// What a look at a replica has found.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Seen {
-    /// It has all that it is waited for.
-    All,
-    /// There is more to be looked at.
-    More,
-    /// Something is to come.
-    Waits,
-}
-
-impl Awaited {
-    /// `arrived` is how many changes were found to have their bodies there.
-    fn look(&mut self, machine: &Origin<Body>, one: ReplicaId, arrived: &mut usize) -> Seen {
-        /// Changes that are looked at while nobody else can do anything.
-        const AT_ONCE: usize = 1_000;
-        if self.bodies && self.changes.is_none() {
-            let entry = machine.image().entry(self.at);
-            self.changes = entry.map(|entry| Arc::clone(&entry.commit.changes));
-        }
-        if machine.progress(one).is_none_or(|(to, _)| to < self.at) {
-            return Seen::Waits;
-        }
-        let rest = self.changes.as_deref().and_then(|changes| changes.get(*arrived..));
-        let rest = rest.unwrap_or_default();
-        let some = &rest[..rest.len().min(AT_ONCE)];
-        let found = machine.arrived(one, self.at, some);
-        *arrived += found;
-        match rest.len() {
-            _ if found < some.len() => Seen::Waits,
-            length if length > some.len() => Seen::More,
-            _ => Seen::All,
-        }
     }
 }
 
@@ -270,7 +226,22 @@ impl OriginHandle {
     /// # Errors
     /// If one of them is none that will, see [`joined`](OriginHandle::joined), or the daemon ends.
     pub async fn wait_for(&self, names: &[String], at: Sequence) -> Result<(), DaemonError> {
-        self.wait(names, Awaited { at, bodies: true, changes: None }).await
+        self.wait(names, Awaited::new(at, Of::Commit(None))).await
+    }
+
+    /// The same with the bodies of all files that are below `within` in that state, or of all there are, whichever
+    /// commit wrote them.
+    ///
+    /// # Errors
+    /// As for [`wait_for`](OriginHandle::wait_for).
+    pub async fn wait_for_files(
+        &self,
+        names: &[String],
+        at: Sequence,
+        within: Option<&Path>,
+    ) -> Result<(), DaemonError> {
+        let within = within.map_or_else(String::new, |folder| format!("{folder}/"));
+        self.wait(names, Awaited::new(at, Of::Files(within))).await
     }
 
     /// Waits until they answer reads with the state at `at` or a later one, whichever bodies they have.
@@ -278,22 +249,21 @@ impl OriginHandle {
     /// # Errors
     /// As for [`wait_for`](OriginHandle::wait_for).
     pub async fn wait_for_state(&self, names: &[String], at: Sequence) -> Result<(), DaemonError> {
-        self.wait(names, Awaited { at, bodies: false, changes: None }).await
+        self.wait(names, Awaited::new(at, Of::Nothing)).await
     }
 
     async fn wait(&self, names: &[String], mut awaited: Awaited) -> Result<(), DaemonError> {
         let mut progress = self.0.progress.subscribe();
         let mut known = self.0.with(|core, _| core.revocations);
-        // With how many changes of the commit have their bodies there: what has come once is not looked at
-        // again.
+        // With how far its bodies are there: what has come once is not looked at again.
         let joined = self.joined(names)?.into_iter().zip(names);
-        let mut waiting: Vec<_> = joined.map(|(one, name)| (one, name, 0)).collect();
+        let mut waiting: Vec<_> = joined.map(|(one, name)| (one, name, Far::default())).collect();
         loop {
             progress.mark_unchanged();
             let (revocations, goes_on) = self.0.with(|core, _| {
                 let mut goes_on = false;
-                waiting.retain_mut(|(one, _, arrived)| {
-                    let seen = awaited.look(&core.machine, *one, arrived);
+                waiting.retain_mut(|(one, _, far)| {
+                    let seen = awaited.look(&core.machine, *one, far);
                     goes_on |= seen == Seen::More;
                     seen != Seen::All
                 });

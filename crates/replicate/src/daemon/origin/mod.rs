@@ -1,5 +1,6 @@
 //! The origin as a daemon.
 
+mod awaited;
 mod bodies;
 mod core;
 mod handle;

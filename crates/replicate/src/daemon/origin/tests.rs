@@ -365,8 +365,8 @@ async fn a_replica_is_waited_for_until_it_has_the_bodies_and_not_only_the_state(
     say(&mut control, session, ToOrigin::Ping { sent }).await.unwrap();
     say(&mut control, session, ToOrigin::Ack(at)).await.unwrap();
     timeout(Duration::from_secs(10), origin.wait_for_state(&names, at)).await.unwrap().unwrap();
-    let waiting = origin.clone();
-    let waiting = tokio::spawn(async move { waiting.wait_for(&names, at).await });
+    let waiting = (origin.clone(), names.clone());
+    let waiting = tokio::spawn(async move { waiting.0.wait_for(&waiting.1, at).await });
     soon(async {
         while of(&origin, "replica").queue > 0 {
             sleep(Duration::from_millis(2)).await;
@@ -375,13 +375,29 @@ async fn a_replica_is_waited_for_until_it_has_the_bodies_and_not_only_the_state(
     })
     .await
     .unwrap();
+    // One with which nothing of these was written.
+    let other = write(&origin, &[("d/c", 0)]).await;
+    say(&mut control, session, ToOrigin::Ack(other)).await.unwrap();
+    let files = |within: &'static str| {
+        let (origin, names) = (origin.clone(), names.clone());
+        let within = Path::new(within).ok();
+        tokio::spawn(async move { origin.wait_for_files(&names, other, within.as_ref()).await })
+    };
+    let (all, below) = (files(""), files("d"));
     for taken in [1, 2] {
         sleep(Duration::from_millis(50)).await;
-        assert!(!waiting.is_finished(), "{taken} is to come");
+        assert!(!waiting.is_finished() && !all.is_finished(), "{taken} is to come");
         say(&mut control, session, ToOrigin::Taken(taken)).await.unwrap();
     }
     let has_it = timeout(Duration::from_secs(10), waiting).await;
     has_it.expect("it has both").unwrap().unwrap();
+    sleep(Duration::from_millis(50)).await;
+    assert!(!all.is_finished() && !below.is_finished(), "of the other commit it has none");
+    say(&mut control, session, ToOrigin::Taken(3)).await.unwrap();
+    for waiting in [all, below] {
+        let has_it = timeout(Duration::from_secs(10), waiting).await;
+        has_it.expect("it has all").unwrap().unwrap();
+    }
     tasks.shutdown().await;
     site.daemon.stop().await.unwrap();
 }

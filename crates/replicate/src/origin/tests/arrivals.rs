@@ -6,7 +6,8 @@ impl Bench {
     /// How many changes of a commit there are before the first whose body is still to come.
     pub(super) fn arrived(&self, at: Sequence) -> usize {
         let entry = self.origin.image().entry(at).expect("it is in the log");
-        self.origin.arrived(REPLICA, at, &entry.commit.changes)
+        let paths = entry.commit.changes.iter().map(|change| &change.path);
+        paths.take_while(|path| self.origin.has_arrived(REPLICA, path, at)).count()
     }
 
     fn ping(&mut self) {

@@ -1,0 +1,110 @@
+//! What somebody waits for replicas to have.
+
+use ::core::ops::Bound;
+use std::sync::Arc;
+
+use crate::origin::Origin;
+use crate::path::Path;
+use crate::store::Body;
+use crate::types::{Change, ReplicaId, Sequence};
+
+/// Of which bodies are looked at while nobody else can do anything.
+const AT_ONCE: usize = 1_000;
+
+/// A state that replicas are to have, with bodies or without.
+#[derive(Debug)]
+pub(super) struct Awaited {
+    at: Sequence,
+    of: Of,
+}
+
+/// Which bodies.
+#[derive(Debug)]
+pub(super) enum Of {
+    Nothing,
+    /// Those of the commit that made the state. What it has changed is kept, once it is there: the log may
+    /// forget it meanwhile.
+    Commit(Option<Arc<[Change]>>),
+    /// Those of all files whose paths begin so.
+    Files(String),
+}
+
+/// How far a replica was found to have them.
+#[derive(Debug, Default)]
+pub(super) struct Far {
+    changes: usize,
+    file: Option<Path>,
+}
+
+/// What a look at a replica has found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Seen {
+    /// It has all that it is waited for.
+    All,
+    /// There is more to be looked at.
+    More,
+    /// Something is to come.
+    Waits,
+}
+
+impl Awaited {
+    pub(super) fn new(at: Sequence, of: Of) -> Self {
+        Awaited { at, of }
+    }
+
+    /// Looks at a replica from where it was left.
+    pub(super) fn look(&mut self, machine: &Origin<Body>, one: ReplicaId, far: &mut Far) -> Seen {
+        if let Of::Commit(changes @ None) = &mut self.of {
+            let entry = machine.image().entry(self.at);
+            *changes = entry.map(|entry| Arc::clone(&entry.commit.changes));
+        }
+        if machine.progress(one).is_none_or(|(to, _)| to < self.at) {
+            return Seen::Waits;
+        }
+        match &self.of {
+            Of::Nothing => Seen::All,
+            Of::Commit(changes) => {
+                let rest = changes.as_deref().and_then(|changes| changes.get(far.changes..));
+                let paths = rest.unwrap_or_default().iter().map(|change| &change.path);
+                let (seen, last) = self.of_paths(machine, one, paths.map(|path| (path, self.at)));
+                far.changes += last.map_or(0, |(count, _)| count);
+                seen
+            }
+            Of::Files(within) => {
+                let from = match &far.file {
+                    Some(path) => Bound::Excluded(path.as_str()),
+                    None => Bound::Included(within.as_str()),
+                };
+                let files = machine.image().objects.range::<str, _>((from, Bound::Unbounded));
+                let files = files.take_while(|(path, _)| path.as_str().starts_with(within));
+                let files = files.map(|(path, version)| (path, version.sequence));
+                let (seen, last) = self.of_paths(machine, one, files);
+                if let Some((_, path)) = last {
+                    far.file = Some(path.clone());
+                }
+                seen
+            }
+        }
+    }
+
+    /// Looks at versions of files, and gives how many there are before the first that is to come, or that is
+    /// left for another time, with the last of them. One that is newer than the state is none of it.
+    fn of_paths<'a>(
+        &self,
+        machine: &Origin<Body>,
+        one: ReplicaId,
+        versions: impl Iterator<Item = (&'a Path, Sequence)>,
+    ) -> (Seen, Option<(usize, &'a Path)>) {
+        let mut last = None;
+        for (count, (path, version)) in versions.enumerate() {
+            if count == AT_ONCE {
+                return (Seen::More, last);
+            }
+            if version <= self.at && !machine.has_arrived(one, path, version) {
+                return (Seen::Waits, last);
+            }
+            last = Some((count + 1, path));
+        }
+        (Seen::All, last)
+    }
+}
