@@ -142,10 +142,13 @@ impl<P: Clone> Origin<P> {
 
     /// Queues the current version of an object for every replica.
     pub(super) fn queue_body(&mut self, path: &Path, version: Version, period: u32) {
-        if let Some(ranked) = self.objects.get_mut(path) {
+        // Before it is ranked, but for a new one, which has no place yet: one write and none rank the same.
+        let is_known =
+            self.objects.get_mut(path).map(|ranked| ranked.writes.add(1, period)).is_some();
+        let place = self.rank(path, version, period);
+        if !is_known && let Some(ranked) = self.objects.get_mut(path) {
             ranked.writes.add(1, period);
         }
-        let place = self.rank(path, version, period);
         if self.config.strategy == Strategy::Trip {
             self.wait(place);
         }

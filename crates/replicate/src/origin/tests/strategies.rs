@@ -119,6 +119,16 @@ fn a_threshold_pushes_what_is_likely_to_be_read_and_keeps_the_order() {
 }
 
 #[test]
+fn the_first_write_of_an_object_is_one_of_its_writes() {
+    let mut bench = bench(Strategy::Threshold(0.6));
+    bench.committed("a1");
+    bench.say(ToOrigin::Reads(vec![(path("a"), 1)]));
+    bench.committed("a2");
+    assert_eq!(sequences(&bench.told()), [2, 3], "one read of two writes is less than that");
+    assert!(bench.pushed().is_empty());
+}
+
+#[test]
 fn a_replica_that_is_told_late_gets_the_version_that_it_was_told_of() {
     let mut bench = bench(Strategy::Threshold(0.5));
     bench.committed("a1");
