@@ -46,6 +46,9 @@ pub use replica::{
     ReplicaStatus,
 };
 
+#[cfg(feature = "fuse")]
+pub(crate) use replica::Tries;
+
 #[cfg(feature = "speed")]
 pub(crate) use clock::today;
 #[cfg(feature = "speed")]

@@ -15,14 +15,11 @@ use tokio::sync::{Mutex as AsyncMutex, oneshot};
 use super::abi::{self, Answer, Attributes, Kind, Operation, Range};
 use super::lock;
 use super::nodes::{File, Node, Nodes, Place, number_of};
-use crate::daemon::{Found, ReadError, ReplicaHandle};
+use crate::daemon::{Found, ReadError, ReplicaHandle, Tries};
 use crate::path::{Path, PathError};
 use crate::replica::{Entry, Holding, Outcome, Request, What};
 use crate::types::Sequence;
 use crate::wire::PIECE;
-
-/// How often a body is looked for that goes away while it is read.
-const TRIES: usize = 8;
 
 /// The body of a version, for all who have it open and have read of it.
 type Body = AsyncMutex<Weak<Found>>;
@@ -95,9 +92,10 @@ pub(super) fn answer(
 
 fn errno_of(error: ReadError) -> Errno {
     match error {
-        ReadError::Waits(_) => Errno::ETIMEDOUT,
+        // By `wait` it is none: whoever reads waits for as long as it takes.
+        ReadError::Waits(_) | ReadError::Evicted => Errno::ETIMEDOUT,
         ReadError::Scarce => Errno::ENFILE,
-        ReadError::Evicted | ReadError::Lost | ReadError::Stopped => Errno::EIO,
+        ReadError::Lost | ReadError::Stopped => Errno::EIO,
     }
 }
 
@@ -497,8 +495,9 @@ impl Files {
 
     /// Bytes of a file that is open.
     async fn bytes(&self, open: &OpenFile, begin: u64, end: u64) -> Result<Vec<u8>, Errno> {
-        for _ in 0..TRIES {
-            let found = self.body(open).await?;
+        let mut tries = Tries::new(self.patience);
+        while tries.next().await {
+            let found = self.body(open, tries.left()).await?;
             if let Some(bytes) = part(&found, begin, end).await? {
                 return Ok(bytes);
             }
@@ -510,10 +509,10 @@ impl Files {
                 *shared = Weak::new();
             }
         }
-        Err(Errno::EIO)
+        Err(errno_of(ReadError::Evicted))
     }
 
-    async fn body(&self, open: &OpenFile) -> Result<Arc<Found>, Errno> {
+    async fn body(&self, open: &OpenFile, patience: Option<Duration>) -> Result<Arc<Found>, Errno> {
         if let Some(held) = &*lock(&open.body) {
             return Ok(Arc::clone(held));
         }
@@ -523,7 +522,7 @@ impl Files {
         let found = match shared.upgrade() {
             Some(found) => found,
             None => {
-                let found = self.replica.version(&file.path, file.version, self.patience).await;
+                let found = self.replica.version(&file.path, file.version, patience).await;
                 // It was overwritten, and its time of grace is over.
                 let mut found = found.map_err(errno_of)?.ok_or(Errno::ESTALE)?;
                 // Files may be open for ever: what is overwritten in them goes by that time.
@@ -550,4 +549,21 @@ async fn part(found: &Found, begin: u64, end: u64) -> Result<Option<Vec<u8>>, Er
         bytes.extend_from_slice(all.get(from..to).ok_or(Errno::EIO)?);
     }
     Ok(Some(bytes))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::replica::Why;
+
+    #[test]
+    fn a_body_that_is_given_up_again_and_again_is_one_that_was_waited_for_in_vain() {
+        for (error, expected) in [
+            (ReadError::Waits(Why::Invalid), Errno::ETIMEDOUT),
+            (ReadError::Evicted, Errno::ETIMEDOUT),
+            (ReadError::Lost, Errno::EIO),
+        ] {
+            assert_eq!(errno_of(error), expected, "{error:?}");
+        }
+    }
 }

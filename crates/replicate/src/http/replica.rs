@@ -201,8 +201,11 @@ impl ReplicaFace {
     }
 
     fn unanswered(&self, error: ReadError, uri: &Uri, seen: Seen) -> Response<Content> {
-        if let (Blocked::Redirect(_, other), ReadError::Waits(_) | ReadError::Scarce, false) =
-            (&self.blocked, &error, was_sent_here(uri))
+        let can_elsewhere =
+            matches!(error, ReadError::Waits(_) | ReadError::Scarce | ReadError::Evicted);
+        if let Blocked::Redirect(_, other) = &self.blocked
+            && can_elsewhere
+            && !was_sent_here(uri)
         {
             let place = elsewhere(other, uri, &self.replica.tokens().issue(seen.at));
             let mut response = line(StatusCode::TEMPORARY_REDIRECT, error);

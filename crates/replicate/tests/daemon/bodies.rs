@@ -2,11 +2,13 @@
 
 use std::fs;
 use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use lull_cc::Bytes;
 use lull_replicate::daemon::Found;
-use lull_replicate::types::Sequence;
+use lull_replicate::types::{Digest, Sequence};
 use lull_replicate::wire::PIECE;
 
 use crate::site::{Site, body, path, patient, runtime};
@@ -105,6 +107,41 @@ fn a_body_stays_for_who_reads_it_though_others_need_the_room() {
         for number in 0..5 {
             assert_eq!(piece(&before, number).await, piece_of(&first, number as usize));
         }
+        site.stop().await;
+    });
+}
+
+#[test]
+fn a_reader_who_waits_gets_a_body_that_was_given_up_however_often_before() {
+    runtime().block_on(async {
+        let mut site = Site::with(1, |config| config.retry = Duration::from_millis(10)).await;
+        // A file of its own, of which all is read at once.
+        let content = body(1, 50_000);
+        let sequence = site.write(&[("a", Some(&content))]).await;
+        site.reach(sequence).await;
+        let digits = Digest::of(&content).to_string();
+        let file = site.folder().join("0/bodies").join(&digits[..2]).join(digits);
+        let stop = Arc::new(AtomicBool::new(false));
+        let stopped = Arc::clone(&stop);
+        let giving_up = std::thread::spawn(move || {
+            while !stopped.load(Ordering::Relaxed) {
+                let _ = fs::remove_file(&file);
+            }
+        });
+        patient("it is gone", || files(&site).is_empty()).await;
+        let replica = site.replica(0).clone();
+        let reading =
+            tokio::spawn(async move { replica.object(&path("a"), Sequence::ZERO, None).await });
+        // Unless it is read before it is deleted, which is as good.
+        patient("it was given up often", || {
+            reading.is_finished() || site.replica(0).status().missing >= 10
+        })
+        .await;
+        stop.store(true, Ordering::Relaxed);
+        giving_up.join().expect("no panic");
+        let found = tokio::time::timeout(Duration::from_secs(30), reading).await;
+        let (_, found) = found.expect("in time").expect("no panic").expect("it waits");
+        assert_eq!(piece(&found.expect("it is there"), 0).await, Some(content));
         site.stop().await;
     });
 }

@@ -6,6 +6,7 @@ mod session;
 mod status;
 #[cfg(test)]
 mod tests;
+mod tries;
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -33,6 +34,8 @@ use crate::types::{ReplicaId, Sequence};
 
 pub use self::reads::{Found, Pending, ReadError};
 pub use self::status::ReplicaStatus;
+#[cfg(feature = "fuse")]
+pub(crate) use self::tries::Tries;
 
 /// What a replica daemon is told once.
 #[derive(Clone, Debug)]

@@ -8,6 +8,7 @@ use bytes::Bytes as Buffer;
 use thiserror::Error;
 use tokio::sync::oneshot::{self, error::TryRecvError};
 
+use super::tries::Tries;
 use super::{ReplicaHandle, Shared};
 use crate::daemon::look;
 use crate::path::Path;
@@ -24,7 +25,8 @@ pub enum ReadError {
     /// It would have to wait for longer than whoever reads does.
     #[error("{}", waits(*.0))]
     Waits(Why),
-    /// The body went away each time before it was read: the quota is too small for what is read.
+    /// The body went away each time before it was read, for as long as whoever reads waits: the quota is too small
+    /// for what is read.
     #[error("the body is given up as fast as it is fetched: raise the quota")]
     Evicted,
     /// The origin has lost the body.
@@ -338,17 +340,18 @@ impl ReplicaHandle {
         request: Request,
         patience: Option<Duration>,
     ) -> Result<(Sequence, Option<Found>), ReadError> {
-        /// A body may be given up between the answer and its first byte; that goes on only where the
-        /// quota holds less than what is read at once.
-        const TRIES: usize = 8;
-        for _ in 0..TRIES {
-            let answer = self.read(request.clone(), patience).await?;
+        // A body may be given up between the answer and its first byte; that goes on only where the quota holds
+        // less than what is read at once.
+        let mut tries = Tries::new(patience);
+        while tries.next().await {
+            let left = tries.left();
+            let answer = self.read(request.clone(), left).await?;
             let version = match answer.outcome {
                 Outcome::Object(version) => version,
                 Outcome::Lost(_) => return Err(ReadError::Lost),
                 _ => return Ok((answer.at, None)),
             };
-            if let Some(found) = self.open(answer.at, version, patience).await? {
+            if let Some(found) = self.open(answer.at, version, left).await? {
                 return Ok((answer.at, Some(Found { reflects: answer.reflects, ..found })));
             }
             self.0.with(|core, now| core.machine.handle_missing(now, &version.content.digest));

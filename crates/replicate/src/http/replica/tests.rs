@@ -8,6 +8,7 @@ use crate::daemon::{
     join,
 };
 use crate::origin::{Put, Transaction};
+use crate::replica::Why;
 use crate::time::Reading as Shown;
 use crate::token::TokenKey;
 
@@ -21,6 +22,51 @@ impl Clock for Ahead {
         let by = Duration::from_secs(self.0.load(Ordering::Relaxed));
         Shown { local: local.plus(by), wall: wall.plus(by) }
     }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn who_cannot_be_answered_here_is_sent_to_another_replica_once() {
+    let folder = tempfile::tempdir().unwrap();
+    let clock: Arc<dyn Clock> = Arc::new(MachineClock);
+    let (own, theirs) = (folder.path().join("replica"), folder.path().join("origin"));
+    create_origin(&theirs, clock.read().wall).unwrap();
+    let options = OriginOptions::new(theirs, "127.0.0.1:0");
+    let origin = OriginDaemon::start(options, Arc::clone(&clock), |_| {}).await.unwrap();
+    let address = origin.address().to_string();
+    let ticket = origin.handle().ticket("paris", &address, Duration::from_secs(30)).unwrap();
+    join(&own, ticket, &clock).await.unwrap();
+    let daemon = ReplicaDaemon::start(ReplicaOptions::new(own), clock, |_| {}).unwrap();
+    let face = |blocked| ReplicaFace { replica: daemon.handle(), blocked, shows: Shows::Both };
+    let patience = Duration::from_secs(1);
+    let errs = face(Blocked::Error(patience));
+    let sends = face(Blocked::Redirect(patience, Uri::from_static("http://other:1")));
+    let (uri, sent) = (Uri::from_static("/a"), Uri::from_static("/a?lull-session=it"));
+    for (error, can_elsewhere) in [
+        (ReadError::Waits(Why::Invalid), true),
+        (ReadError::Evicted, true),
+        (ReadError::Scarce, true),
+        (ReadError::Lost, false),
+        (ReadError::Stopped, false),
+    ] {
+        let answer = sends.unanswered(error, &uri, Seen::default());
+        assert_eq!(answer.status() == StatusCode::TEMPORARY_REDIRECT, can_elsewhere, "{error:?}");
+        let place = answer.headers().get(header::LOCATION).and_then(|place| place.to_str().ok());
+        let goes = place.is_some_and(|place| place.starts_with("http://other:1/a?lull-session="));
+        assert_eq!(goes, can_elsewhere, "{error:?}: {place:?}");
+        let status = if error == ReadError::Lost {
+            StatusCode::BAD_GATEWAY
+        } else {
+            StatusCode::SERVICE_UNAVAILABLE
+        };
+        for answer in [
+            sends.unanswered(error, &sent, Seen::default()),
+            errs.unanswered(error, &uri, Seen::default()),
+        ] {
+            assert_eq!(answer.status(), status, "{error:?}");
+        }
+    }
+    daemon.stop().await.unwrap();
+    origin.stop().await.unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -1,0 +1,77 @@
+//! How often something is tried that others undo.
+
+use std::time::{Duration, Instant};
+
+/// So many tries follow each other at once. Whatever it is that undoes them, it is mostly over by then.
+const AT_ONCE: u32 = 8;
+/// Before the first one after these; doubled with each.
+const FIRST: Duration = Duration::from_millis(50);
+/// Between tries, at most. Each may take all of a body from the origin.
+const LONGEST: Duration = Duration::from_secs(10);
+
+/// The tries of a reader, who waits for as long as his patience lasts.
+#[derive(Debug)]
+pub(crate) struct Tries {
+    /// None: it has no end.
+    until: Option<Instant>,
+    count: u32,
+    pause: Duration,
+}
+
+impl Tries {
+    pub(crate) fn new(patience: Option<Duration>) -> Self {
+        let until = patience.and_then(|patience| Instant::now().checked_add(patience));
+        Tries { until, count: 0, pause: FIRST }
+    }
+
+    /// What is left of the patience, if that has an end.
+    pub(crate) fn left(&self) -> Option<Duration> {
+        self.until.map(|until| until.saturating_duration_since(Instant::now()))
+    }
+
+    /// Waits for the next try, if there is one.
+    pub(crate) async fn next(&mut self) -> bool {
+        self.count = self.count.saturating_add(1);
+        if self.count <= AT_ONCE {
+            return true;
+        }
+        let left = self.left();
+        if left.is_some_and(|left| left.is_zero()) {
+            return false;
+        }
+        tokio::time::sleep(left.map_or(self.pause, |left| left.min(self.pause))).await;
+        self.pause = (2 * self.pause).min(LONGEST);
+        true
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn tries_go_on_for_as_long_as_whoever_reads_waits() {
+        let patience = Duration::from_millis(200);
+        let (begun, mut tries, mut count) = (Instant::now(), Tries::new(Some(patience)), 0);
+        while tries.next().await {
+            count += 1;
+            assert!(tries.left().is_some_and(|left| left <= patience));
+        }
+        assert!(begun.elapsed() >= patience, "{:?}", begun.elapsed());
+        assert!((9..=11).contains(&count), "{count} tries");
+        let mut tries = Tries::new(None);
+        for count in 1..=11 {
+            assert!(tries.next().await && tries.left().is_none(), "{count}");
+        }
+    }
+
+    #[tokio::test]
+    async fn who_does_not_wait_has_some_tries_all_the_same() {
+        let mut tries = Tries::new(Some(Duration::ZERO));
+        let mut count = 0;
+        while tries.next().await {
+            count += 1;
+        }
+        assert_eq!(count, AT_ONCE);
+    }
+}
