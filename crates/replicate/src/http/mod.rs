@@ -17,6 +17,7 @@ mod figures;
 mod origin;
 mod replica;
 mod transaction;
+mod watched;
 
 use core::convert::Infallible;
 use core::fmt;
@@ -31,7 +32,6 @@ use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use lull_transport::descriptors;
-use socket2::SockRef;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, UnixListener};
 use tokio::sync::{Semaphore, watch};
@@ -41,6 +41,7 @@ use tokio::time::timeout;
 use content::Content;
 pub use origin::OriginFace;
 pub use replica::{Blocked, ReplicaFace};
+use watched::Watched;
 
 /// What carries the token of a session, in both directions.
 const SESSION: HeaderName = HeaderName::from_static("lull-session");
@@ -100,10 +101,7 @@ impl Listener {
             Listener::Tcp { listener, untaken } => {
                 let (tcp, _) = listener.accept().await?;
                 tcp.set_nodelay(true)?;
-                // Counted while nothing is acknowledged, and while the other side has no room for anything. A
-                // line however slow is neither.
-                SockRef::from(&tcp).set_tcp_user_timeout(Some(*untaken))?;
-                Ok(Box::new(tcp))
+                Ok(Box::new(Watched::new(tcp, *untaken)?))
             }
             Listener::Unix(listener) => Ok(Box::new(listener.accept().await?.0)),
         }

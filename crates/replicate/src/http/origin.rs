@@ -1,5 +1,8 @@
 //! What an origin answers.
 
+#[cfg(test)]
+mod tests;
+
 use std::fs::{self, Permissions};
 use std::io;
 use std::os::unix::fs::PermissionsExt;
@@ -16,6 +19,7 @@ use hyper::body::Incoming;
 use percent_encoding::percent_decode_str;
 use serde::{Deserialize, Serialize};
 use tokio::net::{TcpListener, UnixListener};
+use tokio::time::timeout;
 
 use super::conditions::{ByTime, of_write, tag_of};
 use super::content::Content;
@@ -37,6 +41,9 @@ const SEQUENCE: HeaderName = HeaderName::from_static("lull-sequence");
 const LONGEST_ORDER: usize = 64 * 1024;
 /// For so long what follows an answer is taken from whoever has not looked at that yet.
 const LINGER: Duration = Duration::from_secs(10);
+/// A request's body of which nothing comes for so long is given up, at a port. It is no long time for a line to
+/// be down, and none of what has come is kept: else whoever stops in the middle would keep his place, and a file.
+const STALLED: Duration = Duration::from_secs(60);
 /// For so long the bodies of a transaction are kept that others were faster than: it is made anew, and names
 /// them.
 const KEEP: Duration = Duration::from_secs(120);
@@ -104,6 +111,9 @@ pub struct OriginFace {
     /// taken: browsers show a password to a page on behalf of others as well, and who writes files need not
     /// be who lets replicas in.
     token: Option<blake3::Hash>,
+    /// A request's body of which nothing comes for so long is given up; none where it comes from a process of this
+    /// machine, which may be stopped and go on, and whose end is always told.
+    stalled: Option<Duration>,
 }
 
 impl OriginFace {
@@ -116,7 +126,8 @@ impl OriginFace {
         token: &str,
     ) -> Serving {
         let token = Some(blake3::hash(token.as_bytes()));
-        Serving::open(Listener::tcp(listener), Arc::new(OriginFace { origin, address, token }))
+        let face = OriginFace { origin, address, token, stalled: Some(STALLED) };
+        Serving::open(Listener::tcp(listener), Arc::new(face))
     }
 
     /// Opens it as a socket in the origin's folder, for whoever may use that.
@@ -129,7 +140,7 @@ impl OriginFace {
         address: Option<String>,
     ) -> io::Result<Serving> {
         let listener = local(folder)?;
-        let face = Arc::new(OriginFace { origin, address, token: None });
+        let face = Arc::new(OriginFace { origin, address, token: None, stalled: None });
         Ok(Serving::open(Listener::Unix(listener), face))
     }
 
@@ -172,7 +183,7 @@ impl OriginFace {
         let body = request.into_body();
         let mut intake = Intake::new(self.origin.bodies());
         let mut taken = 0;
-        while let Some(bytes) = next(body).await? {
+        while let Some(bytes) = self.next(body).await? {
             taken += bytes.len() as u64;
             if taken > LARGEST_BODY.0 {
                 return Err(Malformed::Large(path.to_string()).into());
@@ -186,6 +197,12 @@ impl OriginFace {
         let executable = before.is_some_and(|metadata| metadata.executable);
         let metadata = Metadata { modified: self.origin.now(), executable };
         Ok((self.write(path, conditions, Put::Body(payload, metadata)).await?, body))
+    }
+
+    /// The next bytes of a request's body.
+    async fn next(&self, body: &mut Incoming) -> Result<Option<bytes::Bytes>, Malformed> {
+        let Some(stalled) = self.stalled else { return next(body).await };
+        timeout(stalled, next(body)).await.unwrap_or(Err(Malformed::Stalled))
     }
 
     async fn write(
@@ -212,7 +229,7 @@ impl OriginFace {
             None => Parser::new(self.origin.clone()),
         };
         let body = request.into_body();
-        while let Some(bytes) = next(body).await? {
+        while let Some(bytes) = self.next(body).await? {
             parser.take(&bytes).await?;
         }
         let (changes, held) = parser.finish().await?;
@@ -232,7 +249,7 @@ impl OriginFace {
     async fn order(&self, request: Request<&mut Incoming>) -> Result<Done, Failed> {
         let body = request.into_body();
         let mut text = Vec::new();
-        while let Some(bytes) = next(body).await? {
+        while let Some(bytes) = self.next(body).await? {
             text.extend_from_slice(&bytes);
             if text.len() > LONGEST_ORDER {
                 return Err(Malformed::Stream.into());
@@ -392,7 +409,7 @@ fn discard(mut body: Incoming) {
     if !body.is_end_stream() {
         tokio::spawn(async move {
             let rest = async { while let Ok(Some(_)) = next(&mut body).await {} };
-            let _ = tokio::time::timeout(LINGER, rest).await;
+            let _ = timeout(LINGER, rest).await;
         });
     }
 }
@@ -425,6 +442,7 @@ impl Failed {
             }
             Failed::Malformed(Malformed::Large(_)) => StatusCode::PAYLOAD_TOO_LARGE,
             Failed::Malformed(Malformed::Changed(_)) => StatusCode::CONFLICT,
+            Failed::Malformed(Malformed::Stalled) => StatusCode::REQUEST_TIMEOUT,
             Failed::Malformed(Malformed::Store(error)) if error.is_passing() => {
                 StatusCode::SERVICE_UNAVAILABLE
             }

@@ -93,6 +93,8 @@ pub(super) enum Malformed {
     Held(#[from] WriteError),
     #[error(transparent)]
     Store(#[from] StoreError),
+    #[error("nothing more came of the body for too long: send it again")]
+    Stalled,
     #[error("the connection was lost")]
     Lost(#[from] io::Error),
 }
