@@ -24,7 +24,7 @@ struct Asked {
 struct Sending {
     path: Path,
     sequence: Sequence,
-    /// It waited in the background, too.
+    /// It waited in the background, too, or was broken off there.
     queued: bool,
     withdrawn: bool,
 }
@@ -101,6 +101,16 @@ impl Demands {
     /// The objects of the bodies that are on their way.
     pub(crate) fn sending(&self) -> impl Iterator<Item = &Path> {
         self.sending.iter().flatten().map(|sending| &sending.path)
+    }
+
+    /// The body of this version is left to whoever waits for it, if it is on its way to him: the background has
+    /// it again when nobody does any more. Whether it is.
+    pub(crate) fn take_over(&mut self, path: &Path, at: Sequence) -> bool {
+        let mut all = self.sending.iter_mut().flatten();
+        let same = |sending: &&mut Sending| {
+            (&sending.path, sending.sequence) == (path, at) && !sending.withdrawn
+        };
+        all.find(same).map(|sending| sending.queued = true).is_some()
     }
 
     /// Whether the body of this version is.

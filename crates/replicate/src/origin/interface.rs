@@ -184,4 +184,6 @@ pub struct Counters {
     pub broken_off: u64,
     /// Speculative bodies that were handed out.
     pub pushed: u64,
+    /// Those that were broken off because a read waits for them, which is sent all of them.
+    pub handed_over: u64,
 }

@@ -47,6 +47,24 @@ impl<P: Clone> Origin<P> {
         Some(Frame { session: link.session, message })
     }
 
+    /// Whether a body of which a part was pushed is broken off because a read waits for it, and all of it is on
+    /// its way to that: else the rest would go twice, and be of use once. From then on it is the read's; what
+    /// nobody waits for any more waits in the background again, from its beginning.
+    ///
+    /// What goes in order goes on, because the invalidation behind it follows when it has come.
+    pub fn hand_over(&mut self, replica: ReplicaId, body: &Frame<BodyHeader>) -> bool {
+        let BodyHeader { path, version, demand, .. } = &body.message;
+        let Some(version) = version.filter(|_| !demand && !self.config.strategy.is_in_order())
+        else {
+            return false;
+        };
+        let link = self.peers.get_mut(&replica).and_then(|peer| peer.link.as_mut());
+        let link = link.filter(|link| link.session == body.session);
+        let over = link.is_some_and(|link| link.demands.take_over(path, version.sequence));
+        self.counters.handed_over += u64::from(over);
+        over
+    }
+
     fn next_by_worth(&mut self, replica: ReplicaId) -> Option<(Path, Version)> {
         loop {
             let replicas = self.peers.len();
@@ -57,9 +75,14 @@ impl<P: Clone> Origin<P> {
             let version = *self.image.objects.get(path)?;
             let demand = demand(self.objects.get(path), version);
             // One that is lost waits again when it is back.
-            if self.shelf.is_stored(&version.content.digest)
-                && self.config.strategy.pushes(demand, replicas)
+            if !self.shelf.is_stored(&version.content.digest)
+                || !self.config.strategy.pushes(demand, replicas)
             {
+                continue;
+            }
+            // One that is on its way to a read waits again when nobody waits for it there any more.
+            let link = peer.link.as_mut()?;
+            if !link.demands.take_over(path, version.sequence) {
                 return Some((path.clone(), version));
             }
         }
@@ -132,6 +155,7 @@ impl<P: Clone> Origin<P> {
     /// Whether a body of which a part was sent to a replica is worth the rest. One that was overwritten is
     /// not, unless a read waits for it: else a reader of what is written all the time would never get it.
     /// What goes in order goes as it was. One that reads have asked for is worth it as long as one waits.
+    /// Of one that is pushed [`hand_over`](Origin::hand_over) is to be asked as well.
     pub fn is_wanted(&self, replica: ReplicaId, body: &Frame<BodyHeader>) -> bool {
         let BodyHeader { path, version, demand, .. } = &body.message;
         if *demand {

@@ -41,8 +41,8 @@ pub enum BodyPart {
         /// The bytes.
         bytes: Vec<u8>,
     },
-    /// The rest of the body does not come: it was overwritten meanwhile, nobody waits for it any more, or the
-    /// origin has lost it.
+    /// The rest of the body does not come: it was overwritten meanwhile, nobody waits for it any more, a read is
+    /// sent all of it, or the origin has lost it.
     Broken {
         /// Which body is meant.
         lane: Lane,

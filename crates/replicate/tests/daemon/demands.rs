@@ -81,40 +81,100 @@ async fn read(replica: &ReplicaHandle, name: &str) -> usize {
     answer.outcome.version().expect("it is there").content.size.0 as usize
 }
 
-#[test]
-fn small_files_are_read_beside_a_large_one_which_is_given_up_with_its_reader() {
-    runtime().block_on(async {
+/// An origin with these files, and a replica behind a line, which knows of them.
+struct Pair {
+    _folder: tempfile::TempDir,
+    origin: OriginDaemon,
+    replica: ReplicaDaemon,
+    line: Line,
+}
+
+impl Pair {
+    /// The line carries so many bytes by each connection from when they are written.
+    async fn new(strategy: Strategy, allowed: u64, files: &[(&str, usize)]) -> Self {
         let folder = tempfile::tempdir().expect("a folder");
         let clock: Arc<dyn Clock> = Arc::new(MachineClock);
         create_origin(&folder.path().join("origin"), clock.read().wall).expect("a new origin");
         let mut options = OriginOptions::new(folder.path().join("origin"), "127.0.0.1:0");
-        options.config.strategy = Strategy::DemandOnly;
-        let daemon =
+        options.config.strategy = strategy;
+        let origin =
             OriginDaemon::start(options, Arc::clone(&clock), |_| {}).await.expect("it runs");
-        let origin = daemon.handle();
+        let handle = origin.handle();
         let line = Line::default();
         line.allow(u64::MAX);
-        let address = line.open(daemon.address()).await;
-        let ticket = origin.ticket("replica", &address, Duration::from_secs(60)).expect("a ticket");
+        let address = line.open(origin.address()).await;
+        let ticket = handle.ticket("replica", &address, Duration::from_secs(60)).expect("a ticket");
         join(&folder.path().join("replica"), ticket, &clock).await.expect("it joins");
         let mut options = ReplicaOptions::new(folder.path().join("replica"));
         options.config.order = Order::Aggressive;
         options.config.linger = Duration::ZERO;
         options.config.ping = Duration::from_millis(20);
-        let replica_daemon = ReplicaDaemon::start(options, Arc::clone(&clock), |_| {});
-        let replica_daemon = replica_daemon.expect("it runs");
-        let replica = replica_daemon.handle();
-
+        // Else it would know of nothing before the bodies are there.
+        options.config.eager = Some(true);
+        let replica = ReplicaDaemon::start(options, Arc::clone(&clock), |_| {}).expect("it runs");
+        let told = replica.handle();
+        patient("it is connected", || told.status().connected).await;
+        line.allow(allowed);
         let put = |seed: u8, size: usize| {
-            let mut stager = origin.bodies().stage();
+            let mut stager = handle.bodies().stage();
             stager.write(&body(seed, size)).expect("a disk").expect("room");
             Put::Body(stager.finish().expect("a disk").expect("room"), Metadata::default())
         };
-        let files = [("large", LARGE), ("middle", 300_000), ("small", 1_000), ("tiny", 10)];
-        let changes = (1..).zip(files).map(|(seed, (name, size))| (path(name), put(seed, size)));
-        let written = origin.write(Transaction { changes: changes.collect() }).await;
+        let changes = (1..).zip(files).map(|(seed, (name, size))| (path(name), put(seed, *size)));
+        let written = handle.write(Transaction { changes: changes.collect() }).await;
         let written = written.expect("written");
-        patient("it is told of", || replica.position() == written).await;
+        patient("it is told of", || told.position() == written).await;
+        Pair { _folder: folder, origin, replica, line }
+    }
+
+    async fn stop(self) {
+        self.replica.stop().await.expect("it was well");
+        self.origin.stop().await.expect("it was well");
+    }
+}
+
+#[test]
+fn a_file_that_is_read_while_it_is_pushed_goes_to_its_reader_alone() {
+    const PUSHED: u64 = 8 << 20;
+    runtime().block_on(async {
+        let pair = Pair::new(Strategy::Trip, PUSHED, &[("large", LARGE)]).await;
+        let (origin, replica) = (pair.origin.handle(), pair.replica.handle());
+        let sent = || {
+            let one = &origin.status().replicas[0];
+            (one.speculative_bytes, one.demand_bytes)
+        };
+        // A slow line, on which a part of it has come; and the origin has filled all buffers.
+        pair.line.stands_still().await;
+        let mut pushed = 0;
+        while pushed < sent().0 {
+            pushed = sent().0;
+            tokio::time::sleep(Duration::from_millis(300)).await;
+        }
+        assert!(pushed < LARGE as u64 / 2 && sent().1 == 0, "{pushed} were pushed");
+        let reading = replica.clone();
+        let reading = tokio::spawn(async move { read(&reading, "large").await });
+        patient("the read is sent it", || sent().1 > 0).await;
+        pair.line.allow(u64::MAX);
+        assert_eq!(reading.await.expect("no panic"), LARGE);
+        // Nor is it pushed when it has come.
+        tokio::time::sleep(Duration::from_millis(200)).await;
+        let (then, demanded) = sent();
+        let size = LARGE as u64;
+        assert!((size..size + 1_000_000).contains(&demanded), "{demanded} to the read");
+        assert!(then < pushed + 1_000_000, "{} were pushed beside it", then - pushed);
+        assert_eq!(origin.status().replicas[0].queue, 0);
+        let status = replica.status();
+        assert_eq!((status.demands, status.valid_objects), (1, 1));
+        pair.stop().await;
+    });
+}
+
+#[test]
+fn small_files_are_read_beside_a_large_one_which_is_given_up_with_its_reader() {
+    runtime().block_on(async {
+        let files = [("large", LARGE), ("middle", 300_000), ("small", 1_000), ("tiny", 10)];
+        let pair = Pair::new(Strategy::DemandOnly, u64::MAX, &files).await;
+        let (origin, replica, line) = (pair.origin.handle(), pair.replica.handle(), &pair.line);
 
         line.allow(3 << 20);
         let mut large = replica.begin(request("large")).expect("it runs");
@@ -149,7 +209,6 @@ fn small_files_are_read_beside_a_large_one_which_is_given_up_with_its_reader() {
         let sent = origin.status().replicas[0].demand_bytes - given_up;
         assert!(sent > LARGE as u64 && sent < LARGE as u64 + 1_000_000, "{sent} were sent");
         assert_eq!(replica.status().demands, 5);
-        replica_daemon.stop().await.expect("it was well");
-        daemon.stop().await.expect("it was well");
+        pair.stop().await;
     });
 }

@@ -225,11 +225,16 @@ impl<'a> Sending<'a> {
                 Ok(Turn::Goes)
             }
             Next::Hashes(outline, number) => {
-                let outline = Arc::clone(outline);
-                let part = outline.part(lane, *number);
-                *number += 1;
-                match part {
-                    Some(part) => self.put(to, part)?,
+                let (outline, number) = (Arc::clone(outline), *number);
+                // Of a long body they take as long as some pieces.
+                if !self.is_wanted() {
+                    return self.broken(to);
+                }
+                match outline.part(lane, number) {
+                    Some(part) => {
+                        self.put(to, part)?;
+                        self.next = Next::Hashes(outline, number + 1);
+                    }
                     None => self.next = Next::Pieces(outline, 0),
                 }
                 Ok(Turn::Goes)
@@ -282,7 +287,11 @@ impl<'a> Sending<'a> {
     }
 
     fn is_wanted(&self) -> bool {
-        self.shared.with(|core, _| core.machine.is_wanted(self.link.replica, &self.frame))
+        let replica = self.link.replica;
+        self.shared.with(|core, _| {
+            let machine = &mut core.machine;
+            machine.is_wanted(replica, &self.frame) && !machine.hand_over(replica, &self.frame)
+        })
     }
 
     /// Asks the store. What it does not have may be lost.

@@ -49,6 +49,16 @@ impl Bench {
         self.origin.is_wanted(REPLICA, body)
     }
 
+    /// Whether the rest of a body that is pushed goes.
+    fn goes_on(&mut self, body: &Frame<BodyHeader>) -> bool {
+        self.origin.is_wanted(REPLICA, body) && !self.origin.hand_over(REPLICA, body)
+    }
+
+    /// The body that is pushed next.
+    fn push(&mut self) -> Frame<BodyHeader> {
+        self.origin.poll_speculative(REPLICA).expect("a body")
+    }
+
     fn ends(&mut self, body: &Frame<BodyHeader>, whole: bool) {
         self.origin.handle_demand_sent(REPLICA, body, whole);
     }
@@ -119,6 +129,90 @@ fn what_the_background_has_sent_already_is_not_left_to_it_again() {
     bench.withdraw("a");
     bench.ends(&body, false);
     assert_eq!((bench.pushed(), bench.origin.waiting(REPLICA)), (Vec::new(), 0));
+}
+
+#[test]
+fn a_push_ends_when_a_read_is_sent_all_of_its_body() {
+    let mut bench = Bench::with(Strategy::Trip, &[("a", 100), ("b", 100), ("c", 100)]);
+    let (push, other) = (bench.push(), bench.push());
+    assert_eq!((name(&push), name(&other)), ("a", "b"));
+    bench.ask("c");
+    let before = bench.next().expect("a body");
+    bench.ask("a");
+    assert_eq!(bench.next(), None, "its lane is taken");
+    assert!(bench.goes_on(&push), "until the read is sent it");
+    bench.ends(&before, true);
+    let read = bench.next().expect("a body");
+    assert_eq!((name(&read), bench.goes_on(&push), bench.goes_on(&other)), ("a", false, true));
+    bench.ends(&read, true);
+    assert_eq!((bench.pushed(), bench.origin.waiting(REPLICA)), (Vec::new(), 0));
+    let counters = bench.origin.take_counters();
+    assert_eq!((counters.pushed, counters.handed_over, counters.broken_off), (2, 1, 0));
+}
+
+#[test]
+fn a_body_that_was_left_to_a_read_waits_in_the_background_again_when_nobody_reads_it() {
+    let mut bench = Bench::with(Strategy::Trip, &[("a", 100)]);
+    let at = bench.origin.last().sequence;
+    let push = bench.push();
+    bench.ask("a");
+    let read = bench.next().expect("a body");
+    assert!(!bench.goes_on(&push));
+    bench.say(ToOrigin::Taken(1));
+    bench.say(ToOrigin::Lacking(vec![path("a")]));
+    assert_eq!(bench.pushed(), [0; 0], "it goes to the read, and need not go twice");
+    bench.withdraw("a");
+    assert!(!bench.wants(&read));
+    bench.ends(&read, false);
+    bench.say(ToOrigin::Ping { sent: LocalTime::default() });
+    bench.say(ToOrigin::Fetched(1));
+    assert_eq!((bench.arrived(at), bench.pushed()), (0, vec![1]));
+    bench.say(ToOrigin::Taken(2));
+    assert_eq!(bench.arrived(at), 1);
+}
+
+#[test]
+fn a_push_goes_on_beside_a_read_of_another_version_or_of_which_nobody_waits() {
+    let mut bench = Bench::with(Strategy::Trip, &[("a", 100)]);
+    bench.ask("a");
+    let old = bench.next().expect("a body");
+    bench.put("a", 100);
+    let push = bench.push();
+    assert!(bench.goes_on(&push), "the read is sent what was there when it asked");
+    bench.ends(&old, true);
+    bench.ask("a");
+    let read = bench.next().expect("a body");
+    bench.withdraw("a");
+    assert!(bench.goes_on(&push), "the other one is about to be broken off");
+    bench.ends(&read, false);
+    assert!(bench.goes_on(&push));
+    // Of an earlier connection.
+    bench.hello(Some(bench.origin.last()));
+    bench.told();
+    bench.ask("a");
+    assert!(bench.next().is_some());
+    assert!(!bench.origin.hand_over(REPLICA, &push));
+}
+
+#[test]
+fn what_is_pushed_in_order_is_not_left_to_a_read() {
+    let mut bench = Bench::new(Config { lanes: LANES, ..Config::default() });
+    bench.put("a", 100);
+    let image = bench.origin.image().clone();
+    let bodies = vec![(Digest([1; 32]), Bytes(100))];
+    let config = Config { strategy: Strategy::PushAll, lanes: LANES, ..Config::default() };
+    let mut bench = Bench::of(config, image, bodies);
+    // It has heard of it, and not applied it.
+    bench.connection += 1;
+    let position = Some(bench.origin.last());
+    let committed = Sequence::ZERO;
+    bench.say(ToOrigin::Hello { protocol: PROTOCOL, replica: REPLICA, position, committed });
+    bench.told();
+    let push = bench.push();
+    bench.ask("a");
+    let read = bench.next().expect("a body");
+    assert_eq!(read.message.version, push.message.version);
+    assert!(bench.goes_on(&push));
 }
 
 #[test]

@@ -190,9 +190,9 @@ fn what_goes_in_order_is_worth_the_rest_also_when_it_was_overwritten() {
         let mut bench = bench(strategy);
         bench.committed("a1");
         let body = bench.origin.poll_speculative(REPLICA).expect("a body");
+        assert!(bench.origin.is_wanted(REPLICA, &body));
         bench.say(ToOrigin::Demand(path("a")));
         let asked = bench.origin.poll_demand_in_turn(REPLICA).expect("a body");
-        assert!(bench.origin.is_wanted(REPLICA, &body));
         bench.committed("a2");
         assert_eq!(bench.origin.is_wanted(REPLICA, &body), wanted, "{strategy}");
         assert!(bench.origin.is_wanted(REPLICA, &asked), "{strategy}: somebody waits for it");

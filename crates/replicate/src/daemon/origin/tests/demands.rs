@@ -8,7 +8,7 @@ const LARGE: usize = 64 << 20;
 /// What may be in them.
 const BUFFERS: u64 = 16 << 20;
 
-/// What comes by the demand channel.
+/// What comes by a channel of bodies.
 struct Demanded<S> {
     incoming: Incoming<S, BodyPart>,
     assembly: Assembly,
@@ -51,7 +51,15 @@ impl<S: AsyncRead + Unpin> Demanded<S> {
 async fn demanding(
     files: &[(&str, usize)],
 ) -> (Site, Session, [impl AsyncRead + AsyncWrite + Unpin + Send + use<>; 3]) {
-    let site = Site::of(|options| options.config.strategy = Strategy::DemandOnly).await;
+    attached(Strategy::DemandOnly, files).await
+}
+
+/// A replica of an origin that has these files.
+async fn attached(
+    strategy: Strategy,
+    files: &[(&str, usize)],
+) -> (Site, Session, [impl AsyncRead + AsyncWrite + Unpin + Send + use<>; 3]) {
+    let site = Site::of(|options| options.config.strategy = strategy).await;
     let origin = site.daemon.handle();
     let begin = Some(origin.tree().position);
     write(&origin, files).await;
@@ -126,5 +134,31 @@ async fn a_body_that_nobody_waits_for_any_more_is_given_up() {
     }
     let sent = of(&site.daemon.handle(), "replica").demand_bytes;
     assert!(sent < LARGE as u64 + 3 * BUFFERS, "{sent} were sent");
+    site.daemon.stop().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_body_that_is_pushed_is_broken_off_when_a_read_is_sent_all_of_it() {
+    let files = [("large", LARGE)];
+    let (site, session, [mut control, demand, speculative]) =
+        attached(Strategy::Trip, &files).await;
+    let mut pushed = Demanded::new(speculative);
+    while pushed.bytes == 0 {
+        assert_eq!(pushed.part().await, None);
+    }
+    say(&mut control, session, ask("large")).await.unwrap();
+    let mut demanded = Demanded::new(demand);
+    while demanded.bytes == 0 {
+        assert_eq!(demanded.part().await, None);
+    }
+    assert_eq!(pushed.end().await, ("large".to_owned(), false));
+    assert!(pushed.bytes < BUFFERS, "{} came twice", pushed.bytes);
+    say(&mut control, session, ToOrigin::Taken(1)).await.unwrap();
+    assert_eq!(demanded.end().await, ("large".to_owned(), true));
+    say(&mut control, session, ToOrigin::Fetched(1)).await.unwrap();
+    let status = of(&site.daemon.handle(), "replica");
+    assert_eq!((status.connected, status.queue), (true, 0), "nothing is left to be pushed");
+    let sent = status.demand_bytes;
+    assert!(sent < LARGE as u64 + 1_000_000, "{sent} were sent to the read");
     site.daemon.stop().await.unwrap();
 }
