@@ -5,6 +5,8 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+#[cfg(test)]
+use lull_cc::Bytes;
 use tokio::sync::{Semaphore, watch};
 
 use super::look;
@@ -132,6 +134,23 @@ impl Outlines {
     }
 }
 
+#[cfg(test)]
+impl Outlines {
+    /// Until this is dropped no body of that size is read for its outline.
+    pub(super) async fn keep_busy(&self, size: Bytes) -> impl Drop + use<> {
+        struct Busy(Outlines, usize);
+        impl Drop for Busy {
+            fn drop(&mut self) {
+                self.0.0.places[self.1].add_permits(AT_ONCE);
+            }
+        }
+        let lane = Lanes::default().of(size).index();
+        let places = self.0.places[lane].acquire_many(AT_ONCE as u32).await;
+        places.expect("it is never closed").forget();
+        Busy(self.clone(), lane)
+    }
+}
+
 impl Shared {
     fn kept(&self) -> MutexGuard<'_, Kept> {
         // What is kept is never half of anything when something can panic.
@@ -141,8 +160,6 @@ impl Shared {
 
 #[cfg(test)]
 mod tests {
-    use lull_cc::Bytes;
-
     use super::*;
     use crate::store::{Job, Opened, ReplicaState, Settings, Store};
     use crate::time::WallTime;

@@ -5,6 +5,7 @@ use std::sync::atomic::Ordering;
 
 use tokio::io::AsyncWrite;
 use tokio::sync::oneshot::{self, error::TryRecvError};
+use tokio::task::AbortHandle;
 
 use super::Shared;
 use super::core::Link;
@@ -153,11 +154,24 @@ enum Next {
     /// All of it at once.
     All,
     /// What begins it, when the hashes of its pieces are known.
-    Beginning(oneshot::Receiver<Found>),
+    Beginning(Coming),
     /// The hashes from this message of them on.
     Hashes(Arc<Outline>, usize),
     /// The pieces from this one on.
     Pieces(Arc<Outline>, u32),
+}
+
+/// The hashes of a body's pieces, as long as they are waited for. A replica that asks for bodies and withdraws
+/// them, again and again, would else leave a task behind each time.
+struct Coming {
+    found: oneshot::Receiver<Found>,
+    waiting: AbortHandle,
+}
+
+impl Drop for Coming {
+    fn drop(&mut self) {
+        self.waiting.abort();
+    }
 }
 
 impl<'a> Sending<'a> {
@@ -167,14 +181,14 @@ impl<'a> Sending<'a> {
             Some(content) if content.size.0 > PIECE as u64 => {
                 let (outlines, library) = (shared.outlines.clone(), shared.library.clone());
                 let (link, demand) = (Arc::clone(link), frame.message.demand);
-                let (sender, coming) = oneshot::channel();
+                let (sender, found) = oneshot::channel();
                 // All of it may have to be read for that; others go on meanwhile.
-                tokio::spawn(async move {
+                let waiting = tokio::spawn(async move {
                     let _ = sender.send(outlines.of(&library, &content, None).await);
                     let wakes = if demand { &link.demand } else { &link.speculative };
                     wakes.notify_one();
                 });
-                Next::Beginning(coming)
+                Next::Beginning(Coming { found, waiting: waiting.abort_handle() })
             }
             _ => Next::All,
         };
@@ -206,7 +220,7 @@ impl<'a> Sending<'a> {
                 Ok(Turn::Ends)
             }
             Next::Beginning(coming) => {
-                let outline = match coming.try_recv() {
+                let outline = match coming.found.try_recv() {
                     Ok(found) => {
                         let outline = found?;
                         if outline.is_none() {

@@ -1,5 +1,7 @@
 //! Bodies that reads wait for, as they go to a replica that does what the tests tell it to.
 
+use lull_cc::Bytes;
+
 use super::*;
 use crate::wire::{Assembly, Delivery};
 
@@ -160,5 +162,48 @@ async fn a_body_that_is_pushed_is_broken_off_when_a_read_is_sent_all_of_it() {
     assert_eq!((status.connected, status.queue), (true, 0), "nothing is left to be pushed");
     let sent = status.demand_bytes;
     assert!(sent < LARGE as u64 + 1_000_000, "{sent} were sent to the read");
+    site.daemon.stop().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn bodies_that_are_asked_for_and_withdrawn_again_and_again_leave_no_tasks_behind() {
+    const TIMES: usize = 50;
+    let files = [("large", 1 << 20)];
+    let (site, session, [mut control, demand, _speculative]) = demanding(&files).await;
+    // Nobody gets to reading it, so nothing of it goes for now.
+    let origin = site.daemon.handle();
+    let busy = origin.0.outlines.keep_busy(Bytes(1 << 20)).await;
+    let mut demanded = Demanded::new(demand);
+    let tasks = || tokio::runtime::Handle::current().metrics().num_alive_tasks();
+    let mut before = None;
+    for count in 1..=TIMES {
+        say(&mut control, session, ask("large")).await.unwrap();
+        // It is handed out by then: else it would be told of as withdrawn, and have no end here.
+        soon(async {
+            while origin.status().demands < count as u64 {
+                sleep(Duration::from_millis(1)).await;
+            }
+            Ok(())
+        })
+        .await
+        .unwrap();
+        say(&mut control, session, withdraw("large")).await.unwrap();
+        assert_eq!(demanded.end().await, ("large".to_owned(), false));
+        say(&mut control, session, ToOrigin::Fetched(count as u64)).await.unwrap();
+        before = before.or(Some(tasks()));
+    }
+    let before = before.unwrap();
+    soon(async {
+        while tasks() > before + 2 {
+            sleep(Duration::from_millis(1)).await;
+        }
+        Ok(())
+    })
+    .await
+    .unwrap_or_else(|_| panic!("{} tasks after {TIMES} times, {before} after one", tasks()));
+    // Whoever comes then gets it.
+    say(&mut control, session, ask("large")).await.unwrap();
+    drop(busy);
+    assert_eq!(demanded.end().await, ("large".to_owned(), true));
     site.daemon.stop().await.unwrap();
 }
