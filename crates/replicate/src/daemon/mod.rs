@@ -37,6 +37,8 @@ use tokio::task::spawn_blocking;
 pub use clock::{BentClock, Clock, MachineClock};
 pub use enrol::join;
 pub use link::LinkError;
+#[cfg(any(feature = "http", feature = "watch"))]
+pub(crate) use origin::HeldBodies;
 pub use origin::{
     HeldBody, OriginDaemon, OriginEvent, OriginHandle, OriginOptions, OriginStatus, PeerStatus,
     Tree, WriteError, create_origin,

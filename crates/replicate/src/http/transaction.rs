@@ -2,14 +2,14 @@
 //! and the bytes of the body where it brings one; at the end a length of zero. What is cut off on its
 //! way is not one, whatever the connection says.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::BTreeMap;
 use std::io;
 
 use lull_cc::Bytes;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
-use crate::daemon::{HeldBody, OriginHandle, WriteError, blocking};
+use crate::daemon::{HeldBodies, HeldBody, OriginHandle, WriteError, blocking};
 use crate::origin::{Put, Transaction};
 use crate::path::{Path, PathError};
 use crate::store::{Bodies, Body, Stager, StoreError};
@@ -19,8 +19,6 @@ use crate::types::{Content, Digest, DiskFull, LARGEST_BODY, Metadata, Payload};
 /// Bytes of new bodies that a transaction keeps in memory, at most; of the rest as many on their way to
 /// the disk. Large ones go to it as they come.
 const MOST_IN_MEMORY: u64 = 16 << 20;
-/// And so many of them: each has a name, and waits for an answer of the store.
-const MOST_COMING: usize = 4_096;
 /// The longest head: a path of 4095 bytes, each of them escaped, and some numbers.
 const LONGEST_HEAD: usize = 32 * 1024;
 
@@ -143,10 +141,7 @@ pub(super) struct Parser {
     changes: BTreeMap<Path, Put<Body>>,
     /// Bytes of the bodies in `changes` that are in memory.
     in_memory: u64,
-    held: Vec<HeldBody>,
-    /// Bodies that the store does not have yet, with their sizes, and the sum of these.
-    coming: VecDeque<(HeldBody, u64)>,
-    bytes_coming: u64,
+    held: HeldBodies,
     /// The body that is under way, and how much of it is to come.
     body: Option<(Path, File, Intake, u64)>,
     ended: bool,
@@ -155,14 +150,12 @@ pub(super) struct Parser {
 impl Parser {
     pub(super) fn new(origin: OriginHandle) -> Self {
         Parser {
+            held: HeldBodies::new(origin.clone()),
             origin,
             holds_all: false,
             bytes: Vec::new(),
             changes: BTreeMap::new(),
             in_memory: 0,
-            held: Vec::new(),
-            coming: VecDeque::new(),
-            bytes_coming: 0,
             body: None,
             ended: false,
         }
@@ -262,29 +255,14 @@ impl Parser {
         Ok(())
     }
 
-    /// Hands a body to the store, behind others that it has not done yet.
     async fn hold(
         &mut self,
         payload: Payload<Body>,
         metadata: Metadata,
     ) -> Result<Put<Body>, Malformed> {
         let Payload { digest, size, .. } = payload;
-        self.coming.push_back((self.origin.hold(payload)?, size.0));
-        self.bytes_coming += size.0;
-        self.wait().await?;
+        self.held.take(payload).await?;
         Ok(Put::Stored(Content { digest, size, metadata }))
-    }
-
-    /// Waits until no more bodies are on their way to the disk than may be.
-    async fn wait(&mut self) -> Result<(), Malformed> {
-        while (self.bytes_coming > MOST_IN_MEMORY || self.coming.len() > MOST_COMING)
-            && let Some((mut body, size)) = self.coming.pop_front()
-        {
-            body.stored().await?;
-            self.bytes_coming -= size;
-            self.held.push(body);
-        }
-        Ok(())
     }
 
     /// The stream has ended: the transaction, and the bodies that are to be held until it is written.
@@ -292,11 +270,8 @@ impl Parser {
         if !self.ended {
             return Err(Malformed::Cut);
         }
-        while let Some((mut body, _)) = self.coming.pop_front() {
-            body.stored().await?;
-            self.held.push(body);
-        }
-        Ok((Transaction { changes: self.changes }, self.held))
+        self.held.stored().await?;
+        Ok((Transaction { changes: self.changes }, self.held.into_stored()))
     }
 }
 
@@ -364,7 +339,7 @@ mod tests {
         for number in 0..FILES {
             parser.take(&stream(number)).await.unwrap();
             assert!(in_memory(&parser) <= MOST_IN_MEMORY, "at file {number}");
-            assert!(parser.bytes_coming <= MOST_IN_MEMORY, "at file {number}");
+            assert!(parser.held.coming().1 <= MOST_IN_MEMORY, "at file {number}");
         }
         assert!(origin.tree().objects.is_empty(), "nothing is visible before its end");
         parser.take(&END).await.unwrap();
@@ -411,7 +386,7 @@ mod tests {
         };
         for number in 0..6_000 {
             parser.hold(small(number), Metadata::default()).await.unwrap();
-            assert!(parser.coming.len() <= MOST_COMING, "at file {number}");
+            assert!(parser.held.coming().0 <= 4_096, "at file {number}");
         }
         daemon.stop().await.unwrap();
     }

@@ -10,13 +10,13 @@ use std::time::Duration;
 use tokio::sync::oneshot;
 
 use super::awaited::{Awaited, Far, Of, Seen};
-use super::core::{Core, Held, Wanted};
-use super::{Shared, WriteError, lock};
+use super::core::{Core, Wanted};
+use super::{HeldBody, Shared, WriteError, lock};
 use crate::daemon::DaemonError;
 use crate::identity::{IdentityError, Ticket};
 #[cfg(feature = "watch")]
 use crate::origin::CaseClash;
-use crate::origin::{Condition, HoldId, Refused, Transaction};
+use crate::origin::{Condition, Transaction};
 use crate::path::Path;
 use crate::store::{Bodies, Body, StoreError};
 use crate::time::WallTime;
@@ -26,31 +26,6 @@ use crate::types::Content;
 #[cfg(feature = "watch")]
 use crate::types::{Digest, Version};
 use crate::types::{Metadata, Payload, ReplicaId, Sequence};
-
-/// A body that is kept for a transaction to come. Dropped, it is kept no longer than others need it.
-#[derive(Debug)]
-pub struct HeldBody {
-    origin: OriginHandle,
-    id: HoldId,
-    answer: Held,
-}
-
-impl HeldBody {
-    /// Waits until the store has it.
-    ///
-    /// # Errors
-    /// If there is no room for it, or the daemon ends.
-    pub async fn stored(&mut self) -> Result<(), WriteError> {
-        let answer = (&mut self.answer).await.map_err(|_| WriteError::Stopped)?;
-        answer.map_err(|full| Refused::Disk(full).into())
-    }
-}
-
-impl Drop for HeldBody {
-    fn drop(&mut self) {
-        self.origin.0.try_with(|core, _| core.machine.let_go(self.id));
-    }
-}
 
 #[cfg(feature = "watch")]
 fn lost<'a>(core: &Core, versions: impl Iterator<Item = &'a Version>) -> BTreeSet<Digest> {
@@ -82,7 +57,7 @@ impl OriginHandle {
     pub fn hold(&self, payload: Payload<Body>) -> Result<HeldBody, WriteError> {
         let held = self.0.try_with(|core, _| core.hold(payload));
         let (id, answer) = held.unwrap_or(Err(WriteError::Stopped))?;
-        Ok(HeldBody { origin: self.clone(), id, answer })
+        Ok(HeldBody::new(self.clone(), id, answer))
     }
 
     /// A body found no room on the disk while it came, so nothing was asked for it yet.

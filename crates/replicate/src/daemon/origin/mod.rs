@@ -4,6 +4,7 @@ mod awaited;
 mod bodies;
 mod core;
 mod handle;
+mod held;
 mod serve;
 mod status;
 mod strangers;
@@ -34,7 +35,10 @@ use crate::time::{Reading, WallTime};
 use crate::types::{ReplicaId, Sequence};
 
 use self::core::Core;
-pub use self::handle::{HeldBody, OriginHandle};
+pub use self::handle::OriginHandle;
+#[cfg(any(feature = "http", feature = "watch"))]
+pub(crate) use self::held::HeldBodies;
+pub use self::held::HeldBody;
 pub use self::status::{OriginStatus, PeerStatus};
 pub use self::tree::Tree;
 
