@@ -4,7 +4,7 @@
 //! | rule | how |
 //! |---|---|
 //! | a file is taken when it is complete | when who has written it closes it, or it is moved here; read between two looks at it that agree |
-//! | what happens together is committed together | what follows within a moment is one transaction, and both sides of a rename are; it waits, though not without end, for what is being written there |
+//! | what happens together is committed together | what follows within a moment is one transaction, and both sides of a rename are; it waits, though not without end, for what is being written there, and grows by what is renamed while it is looked at |
 //! | nothing is missed | a folder is watched before it is looked into; if the kernel drops events, all of it is compared |
 //! | what can't be published stops nothing | it is told once |
 //!
@@ -45,7 +45,7 @@ use crate::store::{Body, StoreError};
 use crate::types::{Content, DiskFull, Payload};
 use events::{Events, Gone};
 use look::{Look, Stopped};
-use plan::{Depth, Happened, Name, Names, Plan};
+use plan::{Changes, Depth, Happened, MORE_LOOKS, Name, Names, Plan, Seen};
 
 /// Bytes of new bodies in one transaction, at most: some of them are in memory until it is written.
 /// What is here already, as of files that were renamed, counts nothing.
@@ -150,6 +150,7 @@ impl Watched {
             origin,
             runtime: Runtime::current(),
             events,
+            heard: Vec::new(),
             plan: Plan::default(),
             woken,
             stop: Arc::clone(&stop),
@@ -189,6 +190,8 @@ struct Watcher {
     origin: OriginHandle,
     runtime: Runtime,
     events: Events,
+    /// What the kernel has told, and the plan does not know yet.
+    heard: Vec<Happened>,
     plan: Plan,
     woken: UnixStream,
     stop: Arc<AtomicBool>,
@@ -200,20 +203,45 @@ struct Watcher {
     tell: Box<dyn Fn(WatchEvent) + Send>,
 }
 
+/// What is looked at, and committed together.
+struct Batch {
+    names: Names,
+    seen: Seen,
+    /// How often it may grow yet.
+    looks: u32,
+    /// It may not any more, and what happens would make it grow.
+    endless: bool,
+}
+
+/// Why nothing is watched any more.
+enum Ended {
+    Stopped,
+    Gone,
+    Failed(io::Error),
+}
+
+impl From<Stopped> for Ended {
+    fn from(_: Stopped) -> Self {
+        Ended::Stopped
+    }
+}
+
 /// Why a transaction was not written.
 enum Failed {
-    Stopped,
+    Ended(Ended),
     /// It is tried again; is there anything that somebody could do about it?
     Again(Option<String>),
     /// A look at everything shows what it should be.
     Otherwise,
     /// It gathers on.
     PutOff,
+    /// It has grown.
+    Grown,
 }
 
-impl From<Stopped> for Failed {
-    fn from(_: Stopped) -> Self {
-        Failed::Stopped
+impl From<Ended> for Failed {
+    fn from(ended: Ended) -> Self {
+        Failed::Ended(ended)
     }
 }
 
@@ -226,7 +254,7 @@ impl From<StoreError> for Failed {
 impl From<WriteError> for Failed {
     fn from(error: WriteError) -> Self {
         match error {
-            WriteError::Stopped => Failed::Stopped,
+            WriteError::Stopped => Failed::Ended(Ended::Stopped),
             WriteError::Refused(Refused::FileAndFolder(_)) => Failed::Otherwise,
             // What clashes is left out; unless it has come by another face just now.
             WriteError::Refused(Refused::NotStored(_) | Refused::Busy | Refused::Case(..)) => {
@@ -239,36 +267,44 @@ impl From<WriteError> for Failed {
 
 impl Watcher {
     fn run(mut self) {
+        match self.go_on() {
+            Ok(()) | Err(Ended::Stopped) => {}
+            Err(Ended::Gone) => (self.tell)(WatchEvent::Gone(self.root.clone())),
+            Err(Ended::Failed(error)) => (self.tell)(WatchEvent::Failed(error)),
+        }
+    }
+
+    fn go_on(&mut self) -> Result<(), Ended> {
         // The first look is one at everything.
         self.plan.handle(MachineClock.read().local, Happened::Lost);
         let mut begun = false;
         while !self.stop.load(Ordering::Relaxed) {
+            self.hear()?;
             let now = MachineClock.read().local;
-            match self.events.read() {
-                Ok(Ok(all)) => {
-                    for happened in all {
-                        if happened == Happened::Lost {
-                            (self.tell)(WatchEvent::Lost);
-                        }
-                        self.plan.handle(now, happened);
-                    }
-                }
-                Ok(Err(Gone)) => return (self.tell)(WatchEvent::Gone(self.root.clone())),
-                Err(error) => return (self.tell)(WatchEvent::Failed(error)),
+            for happened in self.heard.drain(..) {
+                self.plan.handle(now, happened);
             }
             let Some(names) = self.plan.take(now) else {
-                match self.wait() {
-                    Ok(()) => continue,
-                    Err(error) => return (self.tell)(WatchEvent::Failed(error)),
-                }
+                self.wait().map_err(Ended::Failed)?;
+                continue;
             };
-            if self.work(names) == Err(Stopped) {
-                return;
-            }
+            self.work(names)?;
             if !core::mem::replace(&mut begun, true) {
                 (self.tell)(WatchEvent::Watching(self.root.clone()));
             }
         }
+        Ok(())
+    }
+
+    /// Takes in what the kernel has told by now.
+    fn hear(&mut self) -> Result<(), Ended> {
+        let all = self.events.read().map_err(Ended::Failed)?;
+        let all = all.map_err(|Gone| Ended::Gone)?;
+        for _ in all.iter().filter(|happened| **happened == Happened::Lost) {
+            (self.tell)(WatchEvent::Lost);
+        }
+        self.heard.extend(all);
+        Ok(())
     }
 
     /// Waits until something happens, or is to be looked at.
@@ -290,60 +326,97 @@ impl Watcher {
     }
 
     /// Looks at these names, and commits what is there.
-    fn work(&mut self, names: Names) -> Result<(), Stopped> {
+    fn work(&mut self, names: Names) -> Result<(), Ended> {
+        let seen = self.look(&names)?;
+        let mut batch = Batch { names, seen, looks: MORE_LOOKS, endless: false };
+        loop {
+            while self.grows(&mut batch)? {}
+            let Some(changes) = self.decide(&mut batch) else { return Ok(()) };
+            let written = self.commit(&mut batch, changes);
+            let now = MachineClock.read().local;
+            match written {
+                Ok(()) => {
+                    self.plan.committed();
+                    self.waits = None;
+                }
+                Err(Failed::Grown) => continue,
+                Err(Failed::PutOff) => {}
+                Err(Failed::Ended(ended)) => return Err(ended),
+                Err(Failed::Otherwise) => {
+                    self.plan.failed(now, [(Name::new(), Depth::Whole)].into());
+                }
+                Err(Failed::Again(why)) => {
+                    self.plan.failed(now, batch.names);
+                    if let Some(why) = why.filter(|why| self.waits.as_ref() != Some(why)) {
+                        self.waits = Some(why.clone());
+                        (self.tell)(WatchEvent::Waits(why));
+                    }
+                }
+            }
+            return Ok(());
+        }
+    }
+
+    fn look(&mut self, names: &Names) -> Result<Seen, Stopped> {
         let Watcher { root, events, stop, .. } = self;
-        let mut seen = Look { root, events, stop }.at(&names)?;
+        Look { root, events, stop }.at(names)
+    }
+
+    /// Whether what happened meanwhile was to be looked at, too. Else it is left for the next time.
+    fn grows(&mut self, batch: &mut Batch) -> Result<bool, Ended> {
+        self.hear()?;
+        let (there, _) = self.origin.objects_at(self.heard.iter().filter_map(Happened::name));
+        if !self.plan.concerns(&self.heard, &batch.names, &batch.seen, &there) {
+            return Ok(false);
+        }
+        if batch.looks == 0 {
+            batch.endless = true;
+            return Ok(false);
+        }
+        batch.looks -= 1;
+        let heard = core::mem::take(&mut self.heard);
+        let now = MachineClock.read().local;
+        let more = self.plan.grow(now, heard, &mut batch.names, &batch.seen);
+        let later = self.look(&more)?;
+        batch.seen.replace(&more, later);
+        Ok(true)
+    }
+
+    /// What becomes of the objects, if anything is to be written now.
+    fn decide(&mut self, batch: &mut Batch) -> Option<Changes> {
+        let Batch { names, seen, .. } = batch;
         // What is no text is the name of no object.
         let (committed, lost) =
             self.origin.objects_at(names.keys().filter_map(|name| name.to_str()));
-        let mut changes = seen.changes(&names, &committed, &lost);
+        let mut changes = seen.changes(names, &committed, &lost);
         let clashes = self.origin.case_clashes(&changes);
         seen.leave_out(&mut changes, clashes);
         let now = MachineClock.read().local;
-        for (name, odd) in self.plan.seen(now, &names, &seen) {
+        for (name, odd) in self.plan.seen(now, names, seen) {
             let (path, why) = (self.root.join(name), odd.to_string());
             (self.tell)(WatchEvent::Skipped { path, why });
         }
-        if self.plan.put_off(now, &names, &seen.restless) {
-            return Ok(());
+        if self.plan.put_off(now, names, &seen.restless) {
+            return None;
         }
         if names.contains_key(FilePath::new("")) {
             let folder = self.root.metadata().ok().map(|folder| (folder.dev(), folder.ino()));
             let known = folder.is_some() && folder == self.full;
             if seen.is_empty() && !committed.is_empty() && !known {
                 (self.tell)(WatchEvent::Empty(self.root.clone()));
-                return Ok(());
+                return None;
             }
             self.full = folder;
         }
-        let written = self.commit(&names, changes);
-        let now = MachineClock.read().local;
-        match written {
-            Ok(()) => {
-                self.plan.committed();
-                self.waits = None;
-            }
-            Err(Failed::PutOff) => {}
-            Err(Failed::Stopped) => return Err(Stopped),
-            Err(Failed::Otherwise) => {
-                self.plan.failed(now, [(Name::new(), Depth::Whole)].into());
-            }
-            Err(Failed::Again(why)) => {
-                self.plan.failed(now, names);
-                if let Some(why) = why.filter(|why| self.waits.as_ref() != Some(why)) {
-                    self.waits = Some(why.clone());
-                    (self.tell)(WatchEvent::Waits(why));
-                }
-            }
+        if batch.endless {
+            self.plan.keep_gone(now, &mut changes);
+        } else {
+            self.plan.at_rest();
         }
-        Ok(())
+        Some(changes)
     }
 
-    fn commit(
-        &mut self,
-        names: &Names,
-        changes: BTreeMap<Path, Option<Content>>,
-    ) -> Result<(), Failed> {
+    fn commit(&mut self, batch: &mut Batch, changes: Changes) -> Result<(), Failed> {
         let mut bytes = 0;
         let mut begun = false;
         let mut writes = BTreeMap::new();
@@ -368,10 +441,14 @@ impl Watcher {
                 Some(payload) => {
                     writes.insert(path, Put::Body(payload, content.metadata));
                 }
-                // It is another one by now.
+                // It is another one by now, or elsewhere.
                 None => {
+                    let endless = batch.endless;
+                    if self.grows(batch)? || batch.endless != endless {
+                        return Err(Failed::Grown);
+                    }
                     let (now, name) = (MachineClock.read().local, Name::from(path.as_str()));
-                    if !begun && self.plan.put_off(now, names, &[name.clone()].into()) {
+                    if !begun && self.plan.put_off(now, &batch.names, &[name.clone()].into()) {
                         return Err(Failed::PutOff);
                     }
                     self.plan.failed(now, [(name, Depth::Whole)].into());
@@ -396,11 +473,15 @@ impl Watcher {
 
     /// Reads a file once more, for the origin; none if it is not what it was.
     fn stage(&self, path: &Path, content: &Content) -> Result<Option<Payload<Body>>, Failed> {
+        #[cfg(test)]
+        if let Some(act) = self.events.between {
+            act(&self.root.join(path.as_str()));
+        }
         let mut stager = self.origin.bodies().stage();
         let mut failed = None;
         let take = |bytes: &[u8]| {
             failed = Some(match stager.write(bytes) {
-                _ if self.stop.load(Ordering::Relaxed) => Failed::Stopped,
+                _ if self.stop.load(Ordering::Relaxed) => Ended::Stopped.into(),
                 Ok(Ok(())) => return Ok(()),
                 Ok(Err(full)) => self.full(full),
                 Err(error) => error.into(),

@@ -13,9 +13,11 @@
 //! finds there, at and below that name: so nothing depends on how many events came, or in which order,
 //! and lost ones are made up for by a look at everything. All that is looked at together becomes one
 //! transaction. Both sides of a rename are: if something of what was moved is not at rest, all of it
-//! gathers on.
+//! gathers on; and if something is renamed while it is looked at, what happened meanwhile is looked at as
+//! well, before anything is committed.
 
 use core::fmt;
+use core::ops::Bound;
 use core::time::Duration;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
@@ -37,6 +39,8 @@ const LONGEST: Duration = Duration::from_secs(1);
 const AGAIN: Duration = Duration::from_secs(1);
 /// For what was moved and is not at rest all is put off so often.
 pub(super) const PUT_OFF: u32 = 5;
+/// What is looked at grows so often by what happens meanwhile.
+pub(super) const MORE_LOOKS: u32 = 10;
 /// And what sends no events, because the kernel gives no more of them, after this time.
 const BLIND: Duration = Duration::from_secs(60);
 
@@ -55,6 +59,17 @@ pub(super) enum Happened {
     Lost,
 }
 
+impl Happened {
+    /// What it happened to, as a name of objects, if it can be one.
+    pub(super) fn name(&self) -> Option<&str> {
+        match self {
+            Happened::Changed(name) | Happened::Touched(name) => name.to_str(),
+            Happened::Left(name, _) | Happened::Came(name, _) => name.to_str(),
+            Happened::Lost => None,
+        }
+    }
+}
+
 /// What is taken over of a name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Depth {
@@ -67,6 +82,9 @@ pub(super) enum Depth {
 
 /// Names to be looked at. None lies below one of which all is looked at.
 pub(super) type Names = BTreeMap<Name, Depth>;
+
+/// What objects are to become; none if they are deleted.
+pub(super) type Changes = BTreeMap<Path, Option<Content>>;
 
 /// Why something is not published.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -125,6 +143,39 @@ fn name_of(path: &Path) -> Name {
     Name::from(path.as_str())
 }
 
+/// Whether what is looked at is at this name, above it, or below.
+fn meets(names: &Names, name: &Name) -> bool {
+    let below = names.range::<Name, _>(name..).next();
+    is_in(names, name) || below.is_some_and(|(below, _)| below.starts_with(name))
+}
+
+/// Whether a name is looked at by itself, or with one above it.
+fn is_in(names: &Names, name: &Name) -> bool {
+    name.ancestors().any(|above| names.contains_key(above))
+}
+
+/// Adds names to others.
+fn add(names: &mut Names, more: &Names) {
+    for (name, depth) in more {
+        let known = names.entry(name.clone()).or_insert(*depth);
+        *known = (*known).max(*depth);
+    }
+}
+
+/// Leaves out those that are looked at with one above them.
+fn simplify(names: &mut Names) {
+    let mut within: Option<Name> = None;
+    names.retain(|name, depth| {
+        if within.as_ref().is_some_and(|above| name.starts_with(above)) {
+            return false;
+        }
+        if *depth == Depth::Whole {
+            within = Some(name.clone());
+        }
+        true
+    });
+}
+
 /// Whether a name or one above it is among these.
 fn covers(names: &BTreeSet<Name>, name: &Name) -> bool {
     name.ancestors().any(|above| names.contains(above))
@@ -136,6 +187,35 @@ impl Seen {
         self.files.is_empty() && self.restless.is_empty() && self.hidden.is_empty()
     }
 
+    /// Whether something is to be deleted at this name or below it, of what is committed there and was looked
+    /// at.
+    fn lacks(&self, name: &str, names: &Names, committed: &BTreeMap<Path, Version>) -> bool {
+        let below = format!("{name}/");
+        let all = committed.range::<str, _>((Bound::Included(below.as_str()), Bound::Unbounded));
+        let all = all.take_while(|(path, _)| path.as_str().starts_with(&below));
+        committed.get_key_value(name).into_iter().chain(all).any(|(path, _)| {
+            let name = name_of(path);
+            is_in(names, &name) && !self.files.contains_key(path) && !self.restless.contains(&name)
+        })
+    }
+
+    /// A later look at these names has found something else there.
+    pub(super) fn replace(&mut self, names: &Names, later: Seen) {
+        let stays = |name: &Name| !is_in(names, name);
+        self.files.retain(|path, _| stays(&name_of(path)));
+        self.links.retain(|name, _| stays(name));
+        self.odd.retain(|name, _| stays(name));
+        for set in [&mut self.restless, &mut self.hidden, &mut self.blind] {
+            set.retain(stays);
+        }
+        self.files.extend(later.files);
+        self.links.extend(later.links);
+        self.odd.extend(later.odd);
+        self.restless.extend(later.restless);
+        self.hidden.extend(later.hidden);
+        self.blind.extend(later.blind);
+    }
+
     /// What makes of the objects that are committed, at and below these names, what was seen there. A
     /// file of which only the time is another stays as it is, unless its body is lost.
     pub(super) fn changes(
@@ -143,7 +223,7 @@ impl Seen {
         names: &Names,
         committed: &BTreeMap<Path, Version>,
         lost: &BTreeSet<Digest>,
-    ) -> BTreeMap<Path, Option<Content>> {
+    ) -> Changes {
         let mut changes = BTreeMap::new();
         for (path, content) in &self.files {
             let old = committed.get(path).map(|version| version.content);
@@ -167,11 +247,7 @@ impl Seen {
 
     /// Leaves out what differs from something else only in case: it stays what it is, and is looked at again
     /// when the other one is.
-    pub(super) fn leave_out(
-        &mut self,
-        changes: &mut BTreeMap<Path, Option<Content>>,
-        clashes: Vec<CaseClash>,
-    ) {
+    pub(super) fn leave_out(&mut self, changes: &mut Changes, clashes: Vec<CaseClash>) {
         for clash in clashes {
             let (own, other) = clash.names();
             changes.remove(&clash.path);
@@ -194,6 +270,8 @@ pub(super) struct Plan {
     /// How often what was looked at was put off for these, and until when it is.
     put_off: u32,
     until: Option<LocalTime>,
+    /// How often what is gone was not deleted, because there was no end of what happened meanwhile.
+    kept: u32,
     again: BTreeMap<Name, (LocalTime, Depth)>,
     /// Links, with the names that they go by; and what was left out, with what it clashes with.
     links: BTreeMap<Name, BTreeSet<Name>>,
@@ -260,17 +338,77 @@ impl Plan {
             later
         });
         self.add_links(&mut names);
-        let mut within: Option<Name> = None;
-        names.retain(|name, depth| {
-            if within.as_ref().is_some_and(|above| name.starts_with(above)) {
-                return false;
-            }
-            if *depth == Depth::Whole {
-                within = Some(name.clone());
-            }
-            true
-        });
+        simplify(&mut names);
         (!names.is_empty()).then_some(names)
+    }
+
+    /// Whether any of this, which happened while these names were looked at, may make the look show one half
+    /// of something: one side of a rename, or what is gone without where it went. `committed` is what there is
+    /// of objects at the names to which it happened.
+    ///
+    /// The old name of a rename can't be found absent before both its events can be read: until then the
+    /// kernel keeps the folder locked that it was in.
+    pub(super) fn concerns(
+        &self,
+        happened: &[Happened],
+        names: &Names,
+        seen: &Seen,
+        committed: &BTreeMap<Path, Version>,
+    ) -> bool {
+        happened.iter().any(|one| match one {
+            Happened::Lost => true,
+            Happened::Left(name, _) => meets(names, name),
+            // Or the other side was taken in before.
+            Happened::Came(name, number) => self.left.contains_key(number) || meets(names, name),
+            Happened::Changed(name) => {
+                name.to_str().is_some_and(|name| seen.lacks(name, names, committed))
+            }
+            Happened::Touched(_) => false,
+        })
+    }
+
+    /// Takes this in for what is being looked at, and gives what is to be looked at as well: all of it, because
+    /// what was moved may have been moved before, and into a folder that is new and tells of nothing yet.
+    pub(super) fn grow(
+        &mut self,
+        now: LocalTime,
+        happened: Vec<Happened>,
+        names: &mut Names,
+        seen: &Seen,
+    ) -> Names {
+        for one in happened {
+            self.handle(now, one);
+        }
+        self.first = None;
+        self.found_links(names, seen);
+        let mut more = core::mem::take(&mut self.names);
+        self.add_links(&mut more);
+        simplify(&mut more);
+        add(names, &more);
+        simplify(names);
+        more
+    }
+
+    /// Nothing has happened since to what is committed now.
+    pub(super) fn at_rest(&mut self) {
+        self.kept = 0;
+    }
+
+    /// There is no end of what happens: what is gone stays for now, because it may be elsewhere, and is looked
+    /// at again with what has happened last. That too has an end.
+    pub(super) fn keep_gone(&mut self, now: LocalTime, changes: &mut Changes) {
+        if self.kept == PUT_OFF || changes.values().all(Option::is_some) {
+            self.kept = 0;
+            return;
+        }
+        self.kept += 1;
+        changes.retain(|path, content| {
+            if content.is_none() {
+                self.names.insert(name_of(path), Depth::Whole);
+            }
+            content.is_some()
+        });
+        (self.first, self.last) = (Some(now), now);
     }
 
     /// Links are other names of what they lead to, which sends its events under its own.
@@ -291,13 +429,16 @@ impl Plan {
         }
     }
 
+    fn found_links(&mut self, names: &Names, seen: &Seen) {
+        self.links.retain(|link, _| !is_in(names, link));
+        self.links.extend(seen.links.clone());
+    }
+
     /// These names were looked at. Gives what has to be told of them, each once for as long as it is
     /// so.
     pub(super) fn seen(&mut self, now: LocalTime, names: &Names, seen: &Seen) -> Vec<(Name, Odd)> {
-        let looked = |name: &Name| name.ancestors().any(|one| names.contains_key(one));
-        self.links.retain(|link, _| !looked(link));
-        self.links.extend(seen.links.clone());
-        self.told.retain(|name| !looked(name) || seen.odd.contains_key(name));
+        self.found_links(names, seen);
+        self.told.retain(|name| !is_in(names, name) || seen.odd.contains_key(name));
         for name in &seen.restless {
             let depth = names.get(name).copied().unwrap_or(Depth::Whole);
             self.again.insert(name.clone(), (now.plus(AGAIN), depth));
@@ -328,10 +469,7 @@ impl Plan {
             return false;
         }
         self.put_off += 1;
-        for (name, depth) in names {
-            let known = self.names.entry(name.clone()).or_insert(*depth);
-            *known = (*known).max(*depth);
-        }
+        add(&mut self.names, names);
         (self.first, self.last) = (Some(now), now);
         self.until = Some(now.plus(AGAIN));
         true

@@ -1,9 +1,11 @@
-use std::collections::{BTreeMap, BTreeSet};
+mod races;
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use lull_cc::Bytes;
 use proptest::prelude::*;
 
-use super::plan::{Depth, Happened, Name, Names, Odd, PUT_OFF, Plan, Seen};
+use super::plan::{Depth, Happened, MORE_LOOKS, Name, Names, Odd, PUT_OFF, Plan, Seen};
 use crate::origin::CaseClash;
 use crate::path::Path;
 use crate::time::{LocalTime, WallTime};
@@ -238,6 +240,8 @@ enum Act {
     LoseEvents,
     /// At one more look the marker is being written.
     Busy,
+    /// After so many steps of the next look this is done.
+    Meanwhile(usize, Box<Act>),
 }
 
 /// Names of files; folders are what is before their slashes. None is both.
@@ -247,6 +251,17 @@ const FOLDERS: &[&str] = &["d", "d/d", "e", "f"];
 const MARKER: &str = "marker";
 
 fn act() -> impl Strategy<Value = Act> {
+    let meanwhile = (0..6_usize, deed());
+    prop_oneof![
+        13 => deed(),
+        8 => meanwhile.prop_map(|(steps, act)| Act::Meanwhile(steps, Box::new(act))),
+        4 => (0..400_i64).prop_map(Act::Wait),
+        1 => Just(Act::Busy),
+    ]
+}
+
+/// What may be done while somebody looks.
+fn deed() -> impl Strategy<Value = Act> {
     let file = || prop::sample::select(FILES);
     let folder = || prop::sample::select(FOLDERS);
     prop_oneof![
@@ -255,9 +270,7 @@ fn act() -> impl Strategy<Value = Act> {
         2 => file().prop_map(Act::Delete),
         2 => (file(), file()).prop_map(|(from, to)| Act::Move(from, to)),
         3 => (folder(), folder()).prop_map(|(from, to)| Act::Move(from, to)),
-        4 => (0..400_i64).prop_map(Act::Wait),
         1 => Just(Act::LoseEvents),
-        1 => Just(Act::Busy),
     ]
 }
 
@@ -275,44 +288,135 @@ struct World {
     /// Looks at which the marker is being written, and how often that comes yet.
     busy: u32,
     left: u32,
+    /// What is done during looks: after so many more steps each.
+    meanwhile: VecDeque<(usize, Act)>,
+    /// How much of that is done during one batch, at most.
+    most_meanwhile: u32,
+    /// What has happened and was not read.
+    heard: Vec<Happened>,
+    renames: u32,
+    /// In how few places the marker was, and in how many.
+    least: usize,
+    most: usize,
 }
 
 impl World {
+    fn new(folder: Folder, most_meanwhile: u32) -> Self {
+        let (plan, committed, meanwhile, heard) = Default::default();
+        let (busy, left) = (0, PUT_OFF);
+        World {
+            plan,
+            now: 0,
+            folder,
+            committed,
+            commits: 0,
+            busy,
+            left,
+            meanwhile,
+            most_meanwhile,
+            heard,
+            renames: 0,
+            least: 1,
+            most: 1,
+        }
+    }
+
     fn tell(&mut self, happened: Happened) {
-        self.plan.handle(at(self.now), happened);
+        self.heard.push(happened);
+    }
+
+    fn hear(&mut self) {
+        for happened in self.heard.drain(..) {
+            self.plan.handle(at(self.now), happened);
+        }
+    }
+
+    /// One step of a look: somebody may have done something before it.
+    fn step(&mut self, acts: &mut u32) {
+        while let Some((steps, _)) = self.meanwhile.front_mut().filter(|_| *acts > 0) {
+            if *steps > 0 {
+                *steps -= 1;
+                return;
+            }
+            let Some((_, act)) = self.meanwhile.pop_front() else { return };
+            *acts -= 1;
+            self.act(act);
+        }
+    }
+
+    /// Looks name by name, as the real one does: lists folders, and takes files in.
+    fn see(&mut self, names: &Names, acts: &mut u32) -> Seen {
+        let mut seen = Seen::default();
+        for name in names.keys() {
+            let mut rest = vec![name.clone()];
+            while let Some(name) = rest.pop() {
+                self.step(acts);
+                if let Some(content) = self.folder.get(&name) {
+                    if self.busy > 0 && name.ends_with(MARKER) {
+                        self.busy -= 1;
+                        seen.restless.insert(name);
+                    } else {
+                        seen.files.insert(path(&name.to_string_lossy()), *content);
+                    }
+                    continue;
+                }
+                let within = |one: &Name| {
+                    let first = one.strip_prefix(&name).ok()?.components().next()?;
+                    Some(name.join(first))
+                };
+                rest.extend(self.folder.keys().filter_map(within).collect::<BTreeSet<_>>());
+            }
+        }
+        seen
     }
 
     /// Looks, if it is time, and commits what was seen.
     fn look(&mut self) {
-        let Some(names) = self.plan.take(at(self.now)) else { return };
-        let is_in = |name: &Name| name.ancestors().any(|above| names.contains_key(above));
-        let is_busy = |name: &Name| self.busy > 0 && name.ends_with(MARKER);
-        let (restless, files): (Vec<_>, Vec<_>) =
-            self.folder.iter().filter(|(name, _)| is_in(name)).partition(|(name, _)| is_busy(name));
-        let files = files.into_iter();
-        let files = files.map(|(name, content)| (path(&name.to_string_lossy()), *content));
-        let restless: BTreeSet<Name> = restless.into_iter().map(|(name, _)| name.clone()).collect();
-        self.busy -= restless.len() as u32;
-        let seen = Seen { files: files.collect(), restless, ..Seen::default() };
+        self.hear();
+        let Some(mut names) = self.plan.take(at(self.now)) else { return };
+        let mut acts = self.most_meanwhile;
+        let mut seen = self.see(&names, &mut acts);
+        let mut looks = MORE_LOOKS;
+        let endless = loop {
+            if !self.plan.concerns(&self.heard, &names, &seen, &self.committed) {
+                break false;
+            }
+            if looks == 0 {
+                break true;
+            }
+            looks -= 1;
+            let heard = core::mem::take(&mut self.heard);
+            let more = self.plan.grow(at(self.now), heard, &mut names, &seen);
+            let later = self.see(&more, &mut acts);
+            seen.replace(&more, later);
+        };
         assert_eq!(self.plan.seen(at(self.now), &names, &seen), []);
         if self.plan.put_off(at(self.now), &names, &seen.restless) {
             return;
         }
+        let is_in = |name: &Name| name.ancestors().any(|above| names.contains_key(above));
         let there = self.committed.clone().into_iter();
         let there = there.filter(|(path, _)| is_in(&Name::from(path.as_str()))).collect();
-        let changes = seen.changes(&names, &there, &BTreeSet::new());
+        let mut changes = seen.changes(&names, &there, &BTreeSet::new());
+        if endless {
+            self.plan.keep_gone(at(self.now), &mut changes);
+        } else {
+            self.plan.at_rest();
+        }
         self.commits += u64::from(!changes.is_empty());
         for (path, content) in changes {
             let sequence = Sequence(self.commits);
             match content {
-                Some(content) => self.committed.insert(path, Version { sequence, content }),
-                None => self.committed.remove(&path),
-            };
+                Some(content) => drop(self.committed.insert(path, Version { sequence, content })),
+                None => drop(self.committed.remove(&path)),
+            }
         }
         self.plan.committed();
+        let markers = self.committed.keys().filter(|path| path.as_str().ends_with(MARKER)).count();
+        (self.least, self.most) = (self.least.min(markers), self.most.max(markers));
     }
 
-    fn act(&mut self, act: Act, number: u32) {
+    fn act(&mut self, act: Act) {
         match act {
             Act::Write(name, body) => {
                 // Told of when it is complete; whoever looks before sees a part of it.
@@ -348,14 +452,17 @@ impl World {
                     let new = if rest.as_os_str().is_empty() { to.clone() } else { to.join(rest) };
                     self.folder.insert(new, content);
                 }
-                self.tell(Happened::Left(from, number));
-                self.tell(Happened::Came(to, number));
+                self.renames += 1;
+                self.tell(Happened::Left(from, self.renames));
+                self.tell(Happened::Came(to, self.renames));
             }
             Act::Wait(ms) => {
                 let until = self.now + ms;
+                self.hear();
                 while let Some(next) = self.plan.poll_timeout().filter(|next| *next <= at(until)) {
                     self.now = self.now.max(next.as_nanos() / 1_000_000);
                     self.look();
+                    self.hear();
                 }
                 self.now = until;
             }
@@ -367,12 +474,25 @@ impl World {
             }
             Act::Busy if self.left > 0 => (self.busy, self.left) = (self.busy + 1, self.left - 1),
             Act::Busy => {}
+            Act::Meanwhile(steps, act) => self.meanwhile.push_back((steps, *act)),
         }
     }
 
-    fn markers(&self) -> usize {
-        self.committed.keys().filter(|path| path.as_str().ends_with(MARKER)).count()
+    /// Begins with a look at everything.
+    fn begin(&mut self) {
+        self.tell(Happened::Lost);
+        self.act(Act::Wait(50));
     }
+
+    fn in_the_end(&mut self) -> Folder {
+        self.act(Act::Wait(20_000));
+        let all = self.committed.iter();
+        all.map(|(path, version)| (Name::from(path.as_str()), version.content)).collect()
+    }
+}
+
+fn with_marker() -> Folder {
+    [(Name::from("d/marker"), content(255, false))].into()
 }
 
 proptest! {
@@ -380,21 +500,77 @@ proptest! {
     fn in_the_end_what_is_in_the_folder_is_committed_and_each_move_at_once(
         acts in prop::collection::vec(act(), 1..60),
     ) {
-        let folder: Folder = [(Name::from("d/marker"), content(255, false))].into();
-        let (plan, committed) = (Plan::default(), BTreeMap::new());
-        let (busy, left) = (0, PUT_OFF);
-        let mut world = World { plan, now: 0, folder, committed, commits: 0, busy, left };
-        // The first look is one at everything.
-        world.tell(Happened::Lost);
-        world.act(Act::Wait(50), 0);
-        for (number, act) in acts.into_iter().enumerate() {
-            world.act(act, number as u32);
-            prop_assert_eq!(world.markers(), 1, "never in two places, never in none");
+        let mut world = World::new(with_marker(), MORE_LOOKS);
+        world.begin();
+        for act in acts {
+            world.act(act);
         }
-        world.act(Act::Wait(10_000), 0);
-        let committed: Folder = world.committed.iter()
-            .map(|(path, version)| (Name::from(path.as_str()), version.content)).collect();
+        let committed = world.in_the_end();
+        prop_assert_eq!((world.least, world.most), (1, 1), "never in two places, never in none");
         prop_assert_eq!(&committed, &world.folder);
         prop_assert_eq!(world.plan.poll_timeout(), None);
     }
+
+    #[test]
+    fn what_is_moved_without_end_while_it_is_looked_at_is_never_missing(
+        acts in prop::collection::vec(deed(), 20..60),
+    ) {
+        let mut world = World::new(with_marker(), u32::MAX);
+        world.begin();
+        // One act at each step of the looks, until there is none.
+        world.meanwhile = acts.into_iter().map(|act| (1, act)).collect();
+        world.tell(Happened::Lost);
+        let committed = world.in_the_end();
+        prop_assert!(world.least > 0);
+        prop_assert_eq!(&committed, &world.folder);
+    }
+}
+
+#[test]
+fn what_is_gone_is_deleted_in_the_end_though_there_is_no_end_of_moves() {
+    let mut plan = Plan::default();
+    let gone = || [(path("gone"), None), (path("new"), Some(content(1, false)))].into();
+    for _ in 0..PUT_OFF {
+        let mut changes = gone();
+        plan.keep_gone(at(0), &mut changes);
+        assert_eq!(changes.len(), 1);
+        assert_eq!(names(plan.take(at(50))), ["gone"], "with what has happened last");
+    }
+    let mut changes = gone();
+    plan.keep_gone(at(0), &mut changes);
+    assert_eq!((changes.len(), plan.take(at(50))), (2, None));
+}
+
+#[test]
+fn what_is_moved_while_something_is_looked_at_is_looked_at_with_it() {
+    let left = |name: &str| Happened::Left(name.into(), 7);
+    let came = |name: &str| Happened::Came(name.into(), 7);
+    let version = Version { sequence: Sequence(1), content: content(1, false) };
+    let committed: BTreeMap<_, _> = [(path("z/x"), version), (path("z/y"), version)].into();
+    let looked =
+        || -> Names { [("big".into(), Depth::Whole), ("z/x".into(), Depth::Whole)].into() };
+    let seen = Seen { files: [(path("big"), content(2, false))].into(), ..Seen::default() };
+    let plan = Plan::default();
+    for (happened, is_half, why) in [
+        (vec![left("z"), came("y")], true, "its folder was renamed"),
+        (vec![left("w"), came("z/x")], true, "it may be seen, and the old name be there yet"),
+        (vec![left("w"), came("y")], false, "none of both was looked at"),
+        (vec![changed("z/x")], true, "it was deleted; perhaps it was copied before"),
+        (vec![changed("z")], true, "so was its folder"),
+        (vec![changed("z/y")], false, "it was not looked at"),
+        (vec![changed("big")], false, "it was written anew, and is there"),
+        (vec![Happened::Touched("z/x".into())], false, "nothing goes by that"),
+        (vec![Happened::Lost], true, "nobody knows"),
+    ] {
+        assert_eq!(plan.concerns(&happened, &looked(), &seen, &committed), is_half, "{why}");
+    }
+    // One side comes alone: the other one is looked at as well, and so is what is there besides.
+    let (mut plan, mut all) = (plan, looked());
+    let more = plan.grow(at(0), vec![changed("other"), left("z")], &mut all, &seen);
+    assert_eq!(names(Some(more)), ["other", "z"]);
+    assert!(plan.concerns(&[came("y")], &all, &seen, &committed));
+    let more = plan.grow(at(0), vec![came("y")], &mut all, &seen);
+    assert_eq!(names(Some(more)), ["y"]);
+    assert_eq!(names(Some(all)), ["big", "other", "y", "z"]);
+    assert_eq!(plan.take(at(1_000)), None, "nothing is left for the next time");
 }

@@ -436,6 +436,36 @@ fn a_file_that_is_written_while_its_folder_is_renamed_is_never_missing() {
 }
 
 #[test]
+fn a_folder_that_is_renamed_while_a_large_file_is_read_is_one_transaction() {
+    runtime().block_on(async {
+        let watching = Watching::new(&[("big", b"1"), ("z/x", b"1")]).await;
+        watching.told(|event| matches!(event, WatchEvent::Watching(_))).await;
+        let path = |name: &str| watching.path(name);
+        for (number, from, to) in [(2, "z", "y"), (3, "y", "z"), (4, "z", "y")] {
+            // Both are closed at once, and it is renamed while the first of them is read: as far as one can
+            // tell from here.
+            let before = watching.last();
+            let mut big = File::create(path("big")).expect("a file");
+            big.write_all(&body(number, 200_000_000)).expect("written");
+            drop(big);
+            watching.write(&format!("{from}/x"), &[number]);
+            thread::sleep(Duration::from_millis(40 * u64::from(number)));
+            fs::rename(path(from), path(to)).expect("renamed");
+            let both = [from, to].map(|folder| ["big".to_owned(), format!("{folder}/x")]);
+            patient("the new name", || {
+                let names: Vec<_> = watching.committed().into_keys().collect();
+                assert!(both.iter().any(|both| names == both), "{names:?}");
+                names == both[1]
+            })
+            .await;
+            watching.settle().await;
+            assert!(watching.last().0 <= before.0 + 2);
+        }
+        watching.close().await;
+    });
+}
+
+#[test]
 fn an_origin_does_not_watch_itself_nor_what_is_no_folder() {
     runtime().block_on(async {
         let site = Site::new(0).await;

@@ -1,0 +1,181 @@
+//! What is done in a real folder just while it is looked at, at an origin.
+
+use std::fs;
+use std::os::unix::net::UnixStream;
+use std::path::Path as FilePath;
+use std::sync::Arc;
+
+use tempfile::TempDir;
+use tokio::runtime::Handle as Runtime;
+use tokio::task::block_in_place;
+
+use crate::daemon::{Clock, MachineClock, OriginDaemon, OriginOptions, create_origin};
+use crate::watch::events::Events;
+use crate::watch::plan::{Depth, Names, Plan};
+use crate::watch::{Ended, Watcher};
+
+/// An origin, and what watches a folder for it: step by step.
+struct Bench {
+    folder: TempDir,
+    daemon: OriginDaemon,
+    watcher: Watcher,
+    _wake: UnixStream,
+}
+
+impl Bench {
+    async fn new(files: &[(&str, &[u8])]) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let own = folder.path().join("origin");
+        create_origin(&own, MachineClock.read().wall).unwrap();
+        let options = OriginOptions::new(own, "127.0.0.1:0");
+        let daemon = OriginDaemon::start(options, Arc::new(MachineClock), |_| {}).await.unwrap();
+        let root = folder.path().canonicalize().unwrap().join("watched");
+        fs::create_dir(&root).unwrap();
+        let (wake, woken) = UnixStream::pair().unwrap();
+        let watcher = Watcher {
+            events: Events::new(root.clone()).unwrap(),
+            root,
+            origin: daemon.handle(),
+            runtime: Runtime::current(),
+            heard: Vec::new(),
+            plan: Plan::default(),
+            woken,
+            stop: Arc::default(),
+            full: None,
+            waits: None,
+            tell: Box::new(|_| {}),
+        };
+        let mut bench = Bench { folder, daemon, watcher, _wake: wake };
+        for (name, bytes) in files {
+            bench.write(name, bytes);
+        }
+        bench.look(&[""]);
+        assert_eq!(bench.names().len(), files.len());
+        bench
+    }
+
+    fn root(&self) -> &FilePath {
+        &self.watcher.root
+    }
+
+    fn write(&self, name: &str, bytes: &[u8]) {
+        let path = self.root().join(name);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(path, bytes).unwrap();
+    }
+
+    fn rename(&self, from: &str, to: &str) {
+        fs::rename(self.root().join(from), self.root().join(to)).unwrap();
+    }
+
+    /// Looks at these names, and commits what is there.
+    fn look(&mut self, names: &[&str]) {
+        let names: Names = names.iter().map(|name| (name.into(), Depth::Whole)).collect();
+        let worked = block_in_place(|| self.watcher.work(names));
+        assert!(matches!(worked, Ok(()) | Err(Ended::Stopped)));
+    }
+
+    /// Takes in what has happened, as one batch.
+    fn batch(&mut self) {
+        assert!(self.watcher.hear().is_ok());
+        let now = MachineClock.read().local;
+        for happened in self.watcher.heard.drain(..) {
+            self.watcher.plan.handle(now, happened);
+        }
+        let later = now.plus(std::time::Duration::from_secs(1));
+        let names = self.watcher.plan.take(later).expect("something has happened");
+        let worked = block_in_place(|| self.watcher.work(names));
+        assert!(worked.is_ok());
+    }
+
+    /// The files that are committed.
+    fn names(&self) -> Vec<String> {
+        let objects = self.daemon.handle().tree().objects;
+        objects.into_keys().map(|path| path.to_string()).collect()
+    }
+
+    fn commits(&self) -> u64 {
+        self.daemon.handle().last().0
+    }
+
+    async fn close(self) {
+        self.daemon.stop().await.unwrap();
+        drop(self.folder);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_folder_that_is_renamed_while_all_is_looked_at_is_never_missing() {
+    let mut bench = Bench::new(&[("d/a", b"a"), ("d/b/c", b"c")]).await;
+    // The root's listing has it, and it is gone when it is looked into.
+    bench.watcher.events.between = Some(|folder| {
+        if folder.ends_with("watched/d") {
+            fs::rename(folder, folder.with_file_name("e")).unwrap();
+        }
+    });
+    bench.look(&[""]);
+    assert_eq!(bench.names(), ["e/a", "e/b/c"]);
+    assert_eq!(bench.commits(), 2, "as one transaction");
+    // And it is watched under its new name.
+    bench.watcher.events.between = None;
+    bench.write("e/b/d", b"d");
+    bench.batch();
+    assert_eq!(bench.names(), ["e/a", "e/b/c", "e/b/d"]);
+    bench.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_file_whose_folder_is_renamed_while_others_are_looked_at_is_never_missing() {
+    let mut bench = Bench::new(&[("a/b", b"b"), ("z/x", b"x")]).await;
+    // It is written in the same moment as a folder comes, and its turn is after that.
+    bench.watcher.events.between = Some(|folder| {
+        if folder.ends_with("watched/new") && folder.with_file_name("z").exists() {
+            fs::rename(folder.with_file_name("z"), folder.with_file_name("y")).unwrap();
+        }
+    });
+    bench.write("z/x", b"another");
+    bench.write("new/file", b"file");
+    bench.batch();
+    assert_eq!(bench.names(), ["a/b", "new/file", "y/x"]);
+    assert_eq!(bench.commits(), 2, "as one transaction");
+    bench.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_file_that_is_renamed_again_while_it_is_read_for_the_store_is_never_missing() {
+    let mut bench = Bench::new(&[("old", b"1")]).await;
+    bench.write("old", b"another");
+    bench.rename("old", "new");
+    bench.watcher.events.between = Some(|path| {
+        if path.ends_with("new") {
+            fs::rename(path, path.with_file_name("newer")).unwrap();
+        }
+    });
+    bench.batch();
+    assert_eq!(bench.names(), ["newer"]);
+    assert_eq!(bench.commits(), 2, "as one transaction");
+    bench.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_folder_that_is_renamed_without_end_holds_up_nothing() {
+    let mut bench = Bench::new(&[("d/a", b"a")]).await;
+    bench.watcher.events.between = Some(|folder| {
+        for (from, to) in [("d", "e"), ("e", "d")] {
+            if folder.ends_with(from) {
+                fs::rename(folder, folder.with_file_name(to)).unwrap();
+                return;
+            }
+        }
+    });
+    bench.write("other", b"other");
+    bench.rename("d", "e");
+    bench.batch();
+    let names = bench.names();
+    assert!(names.contains(&"other".to_owned()), "{names:?}");
+    assert!(names.iter().any(|name| name.ends_with("/a")), "{names:?}");
+    bench.watcher.events.between = None;
+    bench.batch();
+    assert_eq!(bench.names().len(), 2);
+    bench.close().await;
+}
