@@ -20,7 +20,7 @@ mod plan;
 #[cfg(test)]
 mod tests;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, Write};
 use std::os::fd::AsFd;
 use std::os::unix::fs::MetadataExt;
@@ -37,7 +37,7 @@ use thiserror::Error;
 use tokio::runtime::Handle as Runtime;
 use tokio::task::spawn_blocking;
 
-use crate::daemon::{Clock, MachineClock, OriginHandle, WriteError};
+use crate::daemon::{Clock, HeldBodies, MachineClock, OriginHandle, WriteError};
 use crate::origin::{Put, Refused, Transaction};
 use crate::path::Path;
 use crate::source;
@@ -48,7 +48,8 @@ use look::{Look, Stopped};
 use plan::{Changes, Depth, Happened, MORE_LOOKS, Name, Names, Plan, Seen};
 
 /// Bytes of new bodies in one transaction, at most: some of them are in memory until it is written.
-/// What is here already, as of files that were renamed, counts nothing.
+/// What is here already, as of files that were renamed, counts nothing; and what belongs to a rename is not
+/// cut: more than this of it is in the store beforehand.
 const MOST_BYTES: u64 = 64 << 20;
 
 /// Why nothing is watched.
@@ -211,6 +212,8 @@ struct Batch {
     looks: u32,
     /// It may not any more, and what happens would make it grow.
     endless: bool,
+    /// Bodies that are in the store for it.
+    held: HeldBodies,
 }
 
 /// Why nothing is watched any more.
@@ -328,11 +331,12 @@ impl Watcher {
     /// Looks at these names, and commits what is there.
     fn work(&mut self, names: Names) -> Result<(), Ended> {
         let seen = self.look(&names)?;
-        let mut batch = Batch { names, seen, looks: MORE_LOOKS, endless: false };
+        let held = HeldBodies::new(self.origin.clone());
+        let mut batch = Batch { names, seen, looks: MORE_LOOKS, endless: false, held };
         loop {
             while self.grows(&mut batch)? {}
-            let Some(changes) = self.decide(&mut batch) else { return Ok(()) };
-            let written = self.commit(&mut batch, changes);
+            let Some((changes, moved)) = self.decide(&mut batch) else { return Ok(()) };
+            let written = self.commit(&mut batch, changes, &moved);
             let now = MachineClock.read().local;
             match written {
                 Ok(()) => {
@@ -382,8 +386,8 @@ impl Watcher {
         Ok(true)
     }
 
-    /// What becomes of the objects, if anything is to be written now.
-    fn decide(&mut self, batch: &mut Batch) -> Option<Changes> {
+    /// What becomes of the objects, if anything is to be written now; and what of that may belong to a rename.
+    fn decide(&mut self, batch: &mut Batch) -> Option<(Changes, BTreeSet<Path>)> {
         let Batch { names, seen, .. } = batch;
         // What is no text is the name of no object.
         let (committed, lost) =
@@ -413,15 +417,23 @@ impl Watcher {
         } else {
             self.plan.at_rest();
         }
-        Some(changes)
+        let gone = changes.values().any(Option::is_none);
+        let is_moved =
+            |path: &&Path| self.plan.is_moved(path, gone && !committed.contains_key(*path));
+        let moved = changes.keys().filter(is_moved).cloned().collect();
+        Some((changes, moved))
     }
 
-    fn commit(&mut self, batch: &mut Batch, changes: Changes) -> Result<(), Failed> {
+    fn commit(
+        &mut self,
+        batch: &mut Batch,
+        changes: Changes,
+        moved: &BTreeSet<Path>,
+    ) -> Result<(), Failed> {
         let mut bytes = 0;
-        let mut begun = false;
         let mut writes = BTreeMap::new();
         let mut new = Vec::new();
-        // First what needs no bodies, so that it is not cut: the two sides of a rename are among it.
+        // First what needs no bodies, so that it is not cut: sides of renames are among it.
         for (path, content) in changes {
             match content {
                 None => drop(writes.insert(path, Put::Delete)),
@@ -431,14 +443,24 @@ impl Watcher {
                 Some(content) => new.push((path, content)),
             }
         }
+        // Then the other sides, if they have new bodies: with more of them than one transaction brings,
+        // they are in the store before it is written.
+        new.sort_by_key(|(path, _)| !moved.contains(path));
+        let of_moved = new.iter().filter(|(path, _)| moved.contains(path));
+        let holds = of_moved.map(|(_, content)| content.size.0).sum::<u64>() > MOST_BYTES;
         for (path, content) in new {
-            if bytes + content.size.0 > MOST_BYTES && !writes.is_empty() {
-                (bytes, begun) = (0, true);
-                self.write(core::mem::take(&mut writes))?;
+            let is_moved = moved.contains(&path);
+            if !is_moved && bytes + content.size.0 > MOST_BYTES && !writes.is_empty() {
+                bytes = 0;
+                self.write(batch, core::mem::take(&mut writes))?;
             }
-            bytes += content.size.0;
             match self.stage(&path, &content)? {
+                Some(payload) if is_moved && holds => {
+                    self.runtime.block_on(batch.held.take(payload))?;
+                    writes.insert(path, Put::Stored(content));
+                }
                 Some(payload) => {
+                    bytes += content.size.0;
                     writes.insert(path, Put::Body(payload, content.metadata));
                 }
                 // It is another one by now, or elsewhere.
@@ -448,18 +470,19 @@ impl Watcher {
                         return Err(Failed::Grown);
                     }
                     let (now, name) = (MachineClock.read().local, Name::from(path.as_str()));
-                    if !begun && self.plan.put_off(now, &batch.names, &[name.clone()].into()) {
+                    if is_moved && self.plan.put_off(now, &batch.names, &[name.clone()].into()) {
                         return Err(Failed::PutOff);
                     }
                     self.plan.failed(now, [(name, Depth::Whole)].into());
                 }
             }
         }
-        self.write(writes)
+        self.write(batch, writes)
     }
 
-    fn write(&self, changes: BTreeMap<Path, Put<Body>>) -> Result<(), Failed> {
+    fn write(&self, batch: &mut Batch, changes: BTreeMap<Path, Put<Body>>) -> Result<(), Failed> {
         if !changes.is_empty() {
+            self.runtime.block_on(batch.held.stored())?;
             self.runtime.block_on(self.origin.write(Transaction { changes }))?;
         }
         Ok(())

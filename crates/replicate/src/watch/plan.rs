@@ -265,8 +265,9 @@ pub(super) struct Plan {
     last: LocalTime,
     /// Sides of renames of which the other one may be on its way.
     left: BTreeMap<u32, LocalTime>,
-    /// Names that something was moved to, and that were not committed since.
+    /// Names that something was moved to, and away from, and that were not committed since.
     came: BTreeSet<Name>,
+    went: BTreeSet<Name>,
     /// How often what was looked at was put off for these, and until when it is.
     put_off: u32,
     until: Option<LocalTime>,
@@ -291,6 +292,7 @@ impl Plan {
             Happened::Touched(name) => (name, Depth::Mode),
             Happened::Left(name, number) => {
                 self.left.insert(number, now);
+                self.went.insert(name.clone());
                 (name, Depth::Whole)
             }
             Happened::Came(name, number) => {
@@ -389,6 +391,13 @@ impl Plan {
         more
     }
 
+    /// Whether what has become of this object may belong to a rename: it was moved here or away; or it is new where
+    /// something is gone, and nobody may have told that it was moved.
+    pub(super) fn is_moved(&self, path: &Path, new_for_gone: bool) -> bool {
+        let name = name_of(path);
+        new_for_gone || covers(&self.came, &name) || covers(&self.went, &name)
+    }
+
     /// Nothing has happened since to what is committed now.
     pub(super) fn at_rest(&mut self) {
         self.kept = 0;
@@ -478,6 +487,7 @@ impl Plan {
     /// What was seen last is committed.
     pub(super) fn committed(&mut self) {
         self.came.clear();
+        self.went.clear();
         self.put_off = 0;
     }
 

@@ -436,6 +436,38 @@ fn a_file_that_is_written_while_its_folder_is_renamed_is_never_missing() {
 }
 
 #[test]
+fn what_is_written_anew_and_renamed_is_never_missing_however_large_it_is() {
+    runtime().block_on(async {
+        let files = [("d/a", "1"), ("d/b", "2"), ("old", "3")];
+        let files = files.map(|(name, text)| (name, text.as_bytes()));
+        let watching = Watching::new(&files).await;
+        watching.told(|event| matches!(event, WatchEvent::Watching(_))).await;
+        let path = |name: &str| watching.path(name);
+        // More than one transaction brings of bodies otherwise: one file, and two of a folder.
+        let large = [("old", 1, 70_000_000), ("d/a", 2, 40_000_000), ("d/b", 3, 40_000_000)];
+        let open = large.map(|(name, seed, size)| {
+            let mut file = File::create(path(name)).expect("a file");
+            file.write_all(&body(seed, size)).expect("written");
+            file
+        });
+        let before = watching.last();
+        drop(open);
+        fs::rename(path("old"), path("new")).expect("renamed");
+        fs::rename(path("d"), path("e")).expect("renamed");
+        let both = [["d/a", "d/b", "old"], ["e/a", "e/b", "new"]];
+        patient("the new names", || {
+            let names: Vec<_> = watching.committed().into_keys().collect();
+            assert!(both.iter().any(|both| names == both), "{names:?}");
+            names == both[1]
+        })
+        .await;
+        watching.settle().await;
+        assert_eq!(watching.last(), before.next(), "at once");
+        watching.close().await;
+    });
+}
+
+#[test]
 fn a_folder_that_is_renamed_while_a_large_file_is_read_is_one_transaction() {
     runtime().block_on(async {
         let watching = Watching::new(&[("big", b"1"), ("z/x", b"1")]).await;

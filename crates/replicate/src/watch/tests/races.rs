@@ -1,5 +1,6 @@
 //! What is done in a real folder just while it is looked at, at an origin.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::os::unix::net::UnixStream;
 use std::path::Path as FilePath;
@@ -10,9 +11,10 @@ use tokio::runtime::Handle as Runtime;
 use tokio::task::block_in_place;
 
 use crate::daemon::{Clock, MachineClock, OriginDaemon, OriginOptions, create_origin};
+use crate::types::Digest;
 use crate::watch::events::Events;
 use crate::watch::plan::{Depth, Names, Plan};
-use crate::watch::{Ended, Watcher};
+use crate::watch::{Ended, MOST_BYTES, Watcher};
 
 /// An origin, and what watches a folder for it: step by step.
 struct Bench {
@@ -50,7 +52,7 @@ impl Bench {
             bench.write(name, bytes);
         }
         bench.look(&[""]);
-        assert_eq!(bench.names().len(), files.len());
+        assert_eq!(bench.committed().len(), files.len());
         bench
     }
 
@@ -88,10 +90,14 @@ impl Bench {
         assert!(worked.is_ok());
     }
 
-    /// The files that are committed.
+    /// The files that are committed, and their bytes by their hash.
+    fn committed(&self) -> BTreeMap<String, Digest> {
+        let objects = self.daemon.handle().tree().objects.into_iter();
+        objects.map(|(path, version)| (path.to_string(), version.content.digest)).collect()
+    }
+
     fn names(&self) -> Vec<String> {
-        let objects = self.daemon.handle().tree().objects;
-        objects.into_keys().map(|path| path.to_string()).collect()
+        self.committed().into_keys().collect()
     }
 
     fn commits(&self) -> u64 {
@@ -177,5 +183,37 @@ async fn a_folder_that_is_renamed_without_end_holds_up_nothing() {
     bench.watcher.events.between = None;
     bench.batch();
     assert_eq!(bench.names().len(), 2);
+    bench.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_belongs_to_no_rename_is_cut_and_what_does_is_not() {
+    let half = vec![1; MOST_BYTES as usize / 2 + 1];
+    let mut other = half.clone();
+    other[0] = 2;
+    let mut bench = Bench::new(&[("d/a", b"a"), ("d/b", b"b")]).await;
+    bench.write("d/a", &half);
+    bench.write("d/b", &other);
+    bench.rename("d", "e");
+    bench.batch();
+    assert_eq!(bench.names(), ["e/a", "e/b"]);
+    assert_eq!(bench.commits(), 2, "as one transaction");
+    assert_eq!(bench.committed()["e/b"], Digest::of(&other));
+    // Nothing is gone, so nothing of this was renamed.
+    for (number, name) in ["x", "y", "z"].iter().enumerate() {
+        other[1] = number as u8 + 2;
+        bench.write(name, &other);
+    }
+    bench.batch();
+    assert_eq!(bench.commits(), 5, "one for each");
+    // They are written anew in the moment of a move: that comes with the first of them.
+    for (number, name) in ["x", "y", "z"].iter().enumerate() {
+        other[1] = number as u8 + 10;
+        bench.write(name, &other);
+    }
+    bench.rename("e", "d");
+    bench.batch();
+    assert_eq!(bench.names(), ["d/a", "d/b", "x", "y", "z"]);
+    assert_eq!(bench.commits(), 8, "one for each");
     bench.close().await;
 }
