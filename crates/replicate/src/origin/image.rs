@@ -145,6 +145,18 @@ impl Image {
         self.log.get(usize::try_from(at).ok()?)
     }
 
+    /// The objects that were written since `sequence`, some of which may be gone. Where the log does not reach
+    /// back so far it is their versions that tell.
+    pub(super) fn newer_than(&self, sequence: Sequence) -> Vec<&Path> {
+        if sequence < self.log_after() {
+            let newer = self.objects.iter().filter(|(_, version)| version.sequence > sequence);
+            return newer.map(|(path, _)| path).collect();
+        }
+        let newer = self.log.iter().rev().take_while(|entry| entry.commit.sequence > sequence);
+        let changes = newer.flat_map(|entry| entry.commit.changes.iter());
+        changes.map(|change| &change.path).collect()
+    }
+
     /// Does a step; gives the entries that left the log.
     pub fn apply<P>(&mut self, append: &Append<P>) -> Vec<Entry> {
         for commit in &append.commits {

@@ -286,7 +286,7 @@ impl<P: Clone> Origin<P> {
                     link.phase = Phase::Streaming;
                     link.cursor = sequence;
                     link.part = 0;
-                    link.accounted = false;
+                    (link.accounted, link.is_new) = (false, false);
                     true
                 }
                 // An older snapshot, whose replacement is on its way there.
@@ -371,18 +371,13 @@ impl<P: Clone> Origin<P> {
                 peer.committed = committed;
                 if position.is_none() {
                     // In order, too: nothing that the log tells brings them.
-                    for ranked in self.objects.values() {
-                        peer.waiting.insert(ranked.place);
-                    }
+                    peer.queue_all(&self.objects);
                 } else if first && !self.config.strategy.is_in_order() {
                     // Of what it has applied it tells what is missing; of the rest nothing says in
                     // this life what has come there.
-                    let newer = |entry: &&Entry| entry.commit.sequence > committed;
-                    for entry in self.image.log.iter().rev().take_while(newer) {
-                        for change in &*entry.commit.changes {
-                            if let Some(ranked) = self.objects.get(&change.path) {
-                                peer.waiting.insert(ranked.place);
-                            }
+                    for path in self.image.newer_than(committed) {
+                        if let Some(ranked) = self.objects.get(path) {
+                            peer.waiting.insert(ranked.place);
                         }
                     }
                 }
@@ -398,6 +393,7 @@ impl<P: Clone> Origin<P> {
                     // What is buffered there may lack bodies that were under way.
                     link.bodies = link.bodies.min(committed);
                 }
+                link.is_new = position.is_none();
                 self.peers.entry(replica).or_default().link = Some(link);
             }
         }
@@ -430,13 +426,9 @@ impl<P: Clone> Origin<P> {
         let tree = MerkleTree::new(objects);
         let snapshot = Snapshot { position: self.last(), stamp: self.clock.read(now), tree };
         let snapshot = self.snapshot.insert(Arc::new(snapshot));
-        for link in self.peers.values_mut().filter_map(|peer| peer.link.as_mut()) {
-            if let Phase::Resyncing { .. } = link.phase {
-                self.counters.resyncs_again += 1;
-                let (start, phase, cursor) = snapshot.compare();
-                link.greeting = Some(start);
-                link.restart(phase, cursor);
-            }
+        for peer in self.peers.values_mut() {
+            let began_anew = peer.compare_anew(snapshot, &self.objects);
+            self.counters.resyncs_again += u64::from(began_anew);
         }
         snapshot.compare()
     }

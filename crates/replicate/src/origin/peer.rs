@@ -1,13 +1,15 @@
 //! What an origin knows of one replica.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
+use super::Ranked;
 use super::arrivals::UnderWay;
 use super::demands::Demands;
 use super::queue::Waiting;
 use crate::merkle::MerkleTree;
 use crate::message::{Ask, Frame, Refusal, Report, Session, Start, ToReplica, Tree};
+use crate::path::Path;
 use crate::time::{LocalTime, WallTime};
 use crate::types::{Incarnation, Position, Sequence};
 
@@ -77,6 +79,8 @@ pub(crate) struct Link {
     pub(crate) fetched: UnderWay,
     /// It has said which bodies it lacks, if any that are not known to wait.
     pub(crate) accounted: bool,
+    /// It had nothing when it came, and compares its tree with the first one.
+    pub(crate) is_new: bool,
 }
 
 impl Link {
@@ -96,6 +100,7 @@ impl Link {
             pushed: UnderWay::default(),
             fetched: UnderWay::default(),
             accounted: false,
+            is_new: false,
         }
     }
 
@@ -157,4 +162,31 @@ pub(crate) struct Peer {
     pub(crate) committed: Sequence,
     /// How it was, and when it said so.
     pub(crate) report: Option<(LocalTime, Report)>,
+}
+
+impl Peer {
+    /// The bodies of all objects wait.
+    pub(crate) fn queue_all(&mut self, objects: &BTreeMap<Path, Ranked>) {
+        for ranked in objects.values() {
+            self.waiting.insert(ranked.place);
+        }
+    }
+
+    /// A new tree takes the place of the one that it is being compared with, if it is; whether it is.
+    pub(crate) fn compare_anew(
+        &mut self,
+        snapshot: &Arc<Snapshot>,
+        objects: &BTreeMap<Path, Ranked>,
+    ) -> bool {
+        let comparing = |link: &&mut Link| matches!(link.phase, Phase::Resyncing { .. });
+        let Some(link) = self.link.as_mut().filter(comparing) else { return false };
+        let (start, phase, cursor) = snapshot.compare();
+        link.greeting = Some(start);
+        link.restart(phase, cursor);
+        if link.is_new {
+            // It says of nothing that it lacks it, and in order this is passed over.
+            self.queue_all(objects);
+        }
+        true
+    }
 }

@@ -539,3 +539,24 @@ fn what_was_written_before_a_replica_came_back_is_pushed_to_it() {
     pushed.sort_unstable();
     assert_eq!(pushed, [2, 3]);
 }
+
+#[test]
+fn so_is_what_a_replica_was_told_of_and_has_not_applied_if_the_log_has_forgotten_it() {
+    let mut bench = Bench::new(Config::default());
+    bench.committed("a1");
+    let applied = bench.origin.last().sequence;
+    bench.committed("b2");
+    let position = Some(bench.origin.last());
+    let bodies = vec![(Digest([1; 32]), Bytes(10)), (Digest([2; 32]), Bytes(10))];
+    let config = Config { log: 1, ..Config::default() };
+    let mut bench = Bench::of(config, bench.origin.image().clone(), bodies);
+    bench.committed("c3");
+    assert!(bench.origin.image().log_after() > applied);
+    bench.connection += 1;
+    let (protocol, committed) = (PROTOCOL, applied);
+    bench.say(ToOrigin::Hello { protocol, replica: REPLICA, position, committed });
+    bench.told();
+    let mut pushed = bench.pushed();
+    pushed.sort_unstable();
+    assert_eq!(pushed, [2, 3]);
+}

@@ -82,3 +82,22 @@ fn no_body_is_pushed_while_trees_are_compared_and_each_goes_once() {
     bench.say(ToOrigin::Taken(4));
     assert_eq!(bench.pushed(), [0; 0]);
 }
+
+#[test]
+fn a_new_replica_gets_what_was_written_while_it_compared_trees_by_each_strategy() {
+    for strategy in [Strategy::Trip, Strategy::PushAll] {
+        let mut bench = Bench::new(Config { log: 2, strategy, ..Config::default() });
+        bench.committed("a1");
+        bench.hello(None);
+        bench.told();
+        for text in ["b2", "c3", "d4"] {
+            bench.committed(text);
+        }
+        assert!(is_resync(&bench.told()), "{strategy}: the log has passed the tree");
+        // It had nothing, so it does not say what it lacks.
+        bench.say(ToOrigin::Resynced(Sequence(4)));
+        let mut pushed = bench.pushed();
+        pushed.sort_unstable();
+        assert_eq!(pushed, [1, 2, 3, 4], "{strategy}");
+    }
+}
