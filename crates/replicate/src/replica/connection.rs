@@ -65,9 +65,14 @@ impl<P: Clone> Replica<P> {
             // Leaves are told by their hashes, so the next comparison may take them over.
             self.told = resync.into_known();
         }
+        self.leave_resync();
+    }
+
+    /// What a comparison has come to is being written, and is applied all the same; the origin hears of it by the
+    /// next hello. What is lacking there is still to be told.
+    fn leave_resync(&mut self) {
         if let Some(writing) = &mut self.writing {
-            // It will be applied all the same; the origin hears of it by the next hello.
-            writing.resync = false;
+            self.untold |= core::mem::take(&mut writing.resync);
         }
     }
 
@@ -213,8 +218,8 @@ impl<P: Clone> Replica<P> {
         }
         match start {
             Start::Log => {
-                if new_life {
-                    self.tell_lacking();
+                if new_life || self.untold {
+                    self.tell_lacking(now.local);
                 } else {
                     self.ask_again(now.local);
                 }
@@ -245,9 +250,7 @@ impl<P: Clone> Replica<P> {
         self.lease.revoke();
         let _ = self.lease.said(now, stamp, self.faults);
         self.partial = None;
-        if let Some(writing) = &mut self.writing {
-            writing.resync = false;
-        }
+        self.leave_resync();
         let told = core::mem::take(&mut self.told);
         let known = self.resync.take().map_or(told, Resync::into_known);
         self.resync = Some(Resync::new(position, root, known));
@@ -340,6 +343,8 @@ impl<P: Clone> Replica<P> {
             return false;
         }
         self.lease.heartbeat(now, stamp, echo, self.faults);
+        // The ping was sent behind it.
+        self.untold &= echo.is_none_or(|sent| sent < self.told_at);
         self.look_through();
         if self.lease.certified(now.local) {
             self.counters.certified += 1;

@@ -12,9 +12,11 @@ const AT_A_TIME: usize = 16;
 
 impl<P: Clone> Replica<P> {
     /// Tells an origin that has lost its queue which bodies are missing: as many as there is room for,
-    /// because none makes room for itself.
-    pub(super) fn tell_lacking(&mut self) {
+    /// because none makes room for itself. It may be lost with its connection, so it is told by each one until
+    /// the origin is known to have heard it.
+    pub(super) fn tell_lacking(&mut self, now: LocalTime) {
         self.turned_away.clear();
+        (self.untold, self.told_at) = (true, now);
         let mut room = self.room();
         let mut paths = Vec::new();
         for (path, object) in self.image.objects.iter().filter(|(_, object)| !object.valid) {

@@ -138,6 +138,9 @@ pub struct Replica<P> {
     resync: Option<Resync>,
     /// Leaves that a comparison was told before its connection broke.
     told: Leaves,
+    /// The origin may not know which bodies are lacking here; and when that was said last.
+    untold: bool,
+    told_at: LocalTime,
     lease: Lease,
     link: Link,
     connection: u32,
@@ -227,6 +230,8 @@ impl<P: Clone> Replica<P> {
             writing: None,
             resync: None,
             told: Leaves::new(),
+            untold: false,
+            told_at: now.local,
             lease: Lease::new(now, config.staleness),
             link: Link::Away,
             connection: 0,

@@ -525,7 +525,7 @@ impl<P: Clone> Replica<P> {
             // To a replica that had nothing the origin pushes everything unasked. To others it begins when this has
             // been said, or it would push what is said to be missing then.
             if !first {
-                self.tell_lacking();
+                self.tell_lacking(now.local);
             }
             self.outbox.push_back(ToOrigin::Resynced(self.position()));
         }

@@ -136,8 +136,12 @@ impl Bench {
         self.connection += 1;
         self.replica.handle_connected(reading(self.ms));
         self.sent();
+        self.in_another_life(ToReplica::Welcome { start: Start::Log, eager: false });
+    }
+
+    /// The origin says something in that life.
+    fn in_another_life(&mut self, message: ToReplica) {
         let session = Session { origin: Incarnation(2), ..self.session() };
-        let message = ToReplica::Welcome { start: Start::Log, eager: false };
         self.replica.handle_control(reading(self.ms), Frame { session, message });
     }
 

@@ -399,3 +399,44 @@ fn a_read_of_what_was_given_up_for_want_of_room_finds_the_body_under_another_nam
     bench.disk();
     assert_eq!(bench.state("a"), Some((1, true)), "it counts as valid");
 }
+
+#[test]
+fn what_is_lacking_is_said_by_each_connection_until_the_origin_has_heard_it() {
+    let mut bench = Bench::new(config());
+    bench.commit(1, "a1");
+    bench.wait(10_000);
+    bench.disk();
+    assert_eq!(bench.state("a"), Some((1, false)));
+    bench.connect_to_another_life();
+    assert_eq!(bench.lacking(), ["a"], "an origin that has lost its queue");
+    let again = |bench: &mut Bench| {
+        bench.ms += 1;
+        bench.connection += 1;
+        bench.replica.handle_connected(reading(bench.ms));
+        bench.sent();
+        bench.in_another_life(ToReplica::Welcome { start: Start::Log, eager: false });
+        bench.lacking()
+    };
+    assert_eq!(again(&mut bench), ["a"], "the connection may have broken before it was heard");
+    let now = reading(bench.ms);
+    let heartbeat = |echo| ToReplica::Heartbeat { stamp: now.wall, committed: Sequence(1), echo };
+    bench.in_another_life(heartbeat(None));
+    assert_eq!(again(&mut bench), ["a"], "that was no answer");
+    bench.in_another_life(heartbeat(Some(reading(bench.ms).local)));
+    assert_eq!(again(&mut bench), [""; 0]);
+}
+
+#[test]
+fn what_a_comparison_has_found_to_be_lacking_is_said_by_the_next_connection() {
+    let mut bench = Bench::new(config());
+    let version = Version { sequence: Sequence(6), content: content(6) };
+    let tree = MerkleTree::new([(&path("a"), version)]);
+    let position = Position { sequence: Sequence(6), chain: Digest([9; 32]) };
+    bench.connect(Start::Resync { position, stamp: reading(0).wall, root: tree.root() });
+    bench.compare(&tree);
+    // Its outcome is being written.
+    bench.replica.handle_disconnected(reading(0));
+    bench.disk();
+    bench.connect(Start::Log);
+    assert_eq!(bench.lacking(), ["a"]);
+}

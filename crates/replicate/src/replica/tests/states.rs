@@ -41,7 +41,7 @@ impl Bench {
     }
 
     /// Is told all that it asks of a tree; gives the questions.
-    fn compare(&mut self, tree: &MerkleTree) -> Vec<Ask> {
+    pub(super) fn compare(&mut self, tree: &MerkleTree) -> Vec<Ask> {
         let mut all = Vec::new();
         while let Some((of, ask)) = self.asked() {
             all.push(ask.clone());
