@@ -5,6 +5,7 @@
 //! the real store (1,000), which takes most of the time: 40 ms each, so all processors have a share.
 
 use std::collections::BTreeMap;
+use std::panic::resume_unwind;
 use std::str::FromStr;
 use std::thread;
 
@@ -40,7 +41,7 @@ fn outcome(seed: u64, fault: Option<Fault>) -> Outcome {
 fn fine(seed: u64, storage: Storage) -> Outcome {
     let outcome = run(Options { seed, steps: steps(), fault: None, storage });
     let Outcome { violations, stuck, .. } = &outcome;
-    assert!(outcome.is_fine(), "LULL_REPLICATE_SEED={seed}: {violations:?} {stuck:?}");
+    assert!(outcome.is_fine(), "LULL_REPLICATE_SEED={seed}, {storage:?}: {violations:?} {stuck:?}");
     outcome
 }
 
@@ -106,7 +107,8 @@ fn promises_are_kept_with_databases_whose_power_fails() {
     let seen = thread::scope(|scope| {
         let shares = (0..processors).map(|at| seeds.clone().skip(at).step_by(processors).collect());
         let running: Vec<_> = shares.map(|seeds| scope.spawn(|| share(seeds))).collect();
-        let joined = running.into_iter().map(|one| one.join().expect("a seed has failed"));
+        let joined =
+            running.into_iter().map(|one| one.join().unwrap_or_else(|why| resume_unwind(why)));
         joined.fold(Seen::default(), Seen::join)
     });
     println!("{seeds:?} with databases");

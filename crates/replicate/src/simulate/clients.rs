@@ -1,5 +1,6 @@
 //! Who writes and reads, and what they have seen.
 
+mod arrivals;
 mod holds;
 mod snapshots;
 
@@ -19,6 +20,8 @@ use crate::path::Path;
 use crate::replica::{Answer, Entry, Holding, Outcome, ReadId, Request, What};
 use crate::types::{Commit, Content, Digest, Metadata, Payload, Sequence, Version};
 
+pub(super) use arrivals::News;
+use arrivals::Waits;
 use holds::Held;
 use snapshots::Snapshots;
 
@@ -95,6 +98,7 @@ pub(super) struct Clients {
     rollbacks: Vec<Back>,
     history: Vec<Read>,
     snapshots: Snapshots,
+    waits: Waits,
     /// Transactions that nobody has answered.
     open: u32,
     /// Bodies that are held, or are to be.
@@ -125,6 +129,7 @@ impl Clients {
             rollbacks: Vec::new(),
             history: Vec::new(),
             snapshots: Snapshots::default(),
+            waits: Waits::default(),
             open: 0,
             holds: BTreeMap::new(),
             held: 0,

@@ -309,14 +309,14 @@ impl<I: Durable> Disk<I> {
         self.bodies.contains_key(digest)
     }
 
-    /// A body goes bad.
-    pub(super) fn rot(&mut self, random: &mut Random) {
+    /// A body goes bad: gives which.
+    pub(super) fn rot(&mut self, random: &mut Random) -> Option<Digest> {
         let at = random.below(self.bodies.len().max(1) as u64) as usize;
-        if let Some(stored) = self.bodies.values_mut().nth(at) {
-            stored.intact = false;
-            if let Some(medium) = &self.medium {
-                medium.rot(&stored.payload);
-            }
+        let stored = self.bodies.values_mut().nth(at)?;
+        stored.intact = false;
+        if let Some(medium) = &self.medium {
+            medium.rot(&stored.payload);
         }
+        Some(stored.payload.digest)
     }
 }

@@ -10,6 +10,7 @@
 mod clients;
 mod clock;
 mod disk;
+mod join;
 mod medium;
 mod network;
 mod pool;
@@ -18,6 +19,8 @@ mod situations;
 mod trouble;
 mod turns;
 mod world;
+
+use std::panic::{UnwindSafe, catch_unwind};
 
 use crate::Fault;
 use crate::checker::Violation;
@@ -74,6 +77,43 @@ impl Outcome {
 }
 
 /// Does a run.
+///
+/// # Panics
+/// If something in it does, and tells of which run that was.
 pub fn run(options: Options) -> Outcome {
-    world::World::new(options).run()
+    telling(options, || world::World::new(options).run())
+}
+
+/// Whatever is found wrong within a run is of no use without the seed.
+fn telling<T>(options: Options, run: impl FnOnce() -> T + UnwindSafe) -> T {
+    catch_unwind(run).unwrap_or_else(|cause| {
+        let words = cause.downcast_ref::<&str>().copied();
+        let words = words.or_else(|| cause.downcast_ref::<String>().map(String::as_str));
+        let words = words.unwrap_or("no words");
+        panic!("a run has failed, of {options:?}: {words}")
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_run_that_panics_tells_its_seed() {
+        let options = Options { seed: 17, steps: 9, fault: None, storage: Storage::Database };
+        let told = |run: fn()| {
+            let cause = catch_unwind(|| telling(options, run)).expect_err("it panics");
+            *cause.downcast::<String>().expect("in words")
+        };
+        for (run, words) in [
+            ((|| panic!("a plain one")) as fn(), "a plain one"),
+            (|| assert_eq!(1, 2, "a formatted one"), "a formatted one"),
+            (|| std::panic::panic_any(5), "no words"),
+        ] {
+            let told = told(run);
+            assert!(told.contains("seed: 17, steps: 9") && told.contains(words), "{told}");
+            assert!(told.contains("Database"), "{told}");
+        }
+        assert_eq!(telling(options, || 3), 3);
+    }
 }

@@ -4,7 +4,7 @@ use lull_sim::random::Random;
 
 use super::clock::True;
 use super::turns::Turns;
-use crate::types::Incarnation;
+use crate::types::{Incarnation, Sequence};
 
 /// A way that messages take, in order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -32,6 +32,14 @@ pub(super) struct Link {
     /// Counts connections; and those of the replica's life, as it counts them itself.
     pub(super) connections: u32,
     pub(super) of_this_life: u32,
+    /// Connections up to this number were made before the replica joined.
+    pub(super) joined: u32,
+    /// By this connection the replica takes nothing, and since when: the last commit of then.
+    pub(super) deaf: Option<(u32, Sequence)>,
+    /// What the replica says is held up until then.
+    pub(super) mute_until: True,
+    /// Of connections up to this number the origin gets nothing any more.
+    lost: u32,
     /// The replica was welcomed on the present connection.
     pub(super) welcomed: bool,
     /// Connections that the origin may still take for alive, by life and number.
@@ -56,6 +64,10 @@ impl Link {
             dead: 0,
             connections: 0,
             of_this_life: 0,
+            joined: 0,
+            deaf: None,
+            mute_until: 0,
+            lost: 0,
             welcomed: false,
             at_origin_before: Vec::new(),
             last: [0; 4],
@@ -68,10 +80,40 @@ impl Link {
     /// When what is sent now arrives: never before what was sent earlier the same way.
     pub(super) fn arrival(&mut self, now: True, way: Way, random: &mut Random) -> True {
         let delay = self.delay / 2 + random.below(self.delay + 1) + self.slow;
+        let held = if way == Way::ToOrigin { self.mute_until } else { 0 };
         let last = &mut self.last[way as usize];
-        let at = (now.max(self.cut_until) + delay).max(*last + 1);
+        let at = (now.max(self.cut_until).max(held) + delay).max(*last + 1);
         *last = at;
         at
+    }
+
+    /// Whether a message is still delivered: always by its own connection, and now and then one of an older
+    /// connection comes late. Of what went before it on its way to the origin nothing is missing then: the origin
+    /// may take that connection for the present one.
+    pub(super) fn arrives(
+        &mut self,
+        connection: u32,
+        at_origin: bool,
+        random: &mut Random,
+    ) -> bool {
+        let present = if at_origin { self.at_origin } else { self.at_replica };
+        let arrives = match present {
+            // Who was there before it joined is out.
+            _ if connection <= self.joined => false,
+            _ if at_origin && connection <= self.lost => false,
+            Some(present) if present == connection => connection > self.dead,
+            Some(_) => random.below(4) == 0,
+            None => false,
+        };
+        if at_origin && !arrives {
+            self.lost = self.lost.max(connection);
+        }
+        arrives
+    }
+
+    /// Whether the replica takes nothing by this connection.
+    pub(super) fn is_deaf(&self, connection: u32) -> bool {
+        self.deaf.is_some_and(|(deaf, _)| deaf == connection)
     }
 
     /// How long `bytes` of bodies keep a connection busy: 8 to 80 Mbit/s are left.

@@ -1,16 +1,19 @@
 //! Does what the machines ask for: disks, messages, timers.
 
 use core::time::Duration;
+use std::collections::BTreeSet;
 
 use lull_sim::random::Random;
 
+use super::clients::News;
 use super::disk::{Body, Operation};
 use super::network::Way;
 use super::turns::Sending;
-use super::world::{Event, MS, World};
+use super::world::{Event, MS, ReplicaHost, World};
 use super::{Situation, Situations};
+use crate::message::{Refusal, ToOrigin};
 use crate::origin::Refused;
-use crate::types::{Payload, ReplicaId};
+use crate::types::{Digest, Payload, ReplicaId};
 use crate::{origin, replica};
 
 /// One body in so many comes with other bytes, and one breaks off.
@@ -21,15 +24,18 @@ fn damaged(
     body: Option<Payload<Body>>,
     random: &mut Random,
     situations: &mut Situations,
+    excused: &mut BTreeSet<Digest>,
 ) -> Option<Payload<Body>> {
     let mut body = body?;
     match random.below(DAMAGED) {
         0 => {
             situations.add(Situation::BrokenOff);
+            excused.insert(body.digest);
             return None;
         }
         1 => {
             situations.add(Situation::Corrupted);
+            excused.insert(body.digest);
             // Whoever receives it works the hash out anew.
             body.digest.0[0] ^= 1;
         }
@@ -45,6 +51,7 @@ impl World {
         let Some(machine) = &mut origin.machine else { return };
         let now = origin.clock.read(self.now);
         let mut new = Vec::new();
+        let mut news = News::default();
         while let Some(effect) = machine.poll_effect() {
             let operation = match effect {
                 origin::Effect::Body(effect) => Operation::from(effect),
@@ -79,6 +86,7 @@ impl World {
                 }
                 _ => {}
             }
+            news.add(&event);
             self.clients.handle_origin(self.now, &event);
             self.situations.count(Situation::Rollback, self.clients.rollbacks());
         }
@@ -87,6 +95,9 @@ impl World {
         for (at, host) in self.replicas.iter_mut().enumerate() {
             let (id, link) = (ReplicaId(at as u32), &mut host.link);
             let Some(connection) = link.at_origin else { continue };
+            if link.is_deaf(connection) {
+                continue;
+            }
             while let Some(frame) = machine.poll_control(now, id) {
                 let arrival = link.arrival(self.now, Way::Control, random);
                 let took = Duration::from_nanos(arrival - self.now);
@@ -123,7 +134,12 @@ impl World {
                 let payload = payload.filter(|_| is_wanted);
                 let is_body = frame.message.version.is_some() && !frame.message.lost;
                 machine.handle_demand_sent(id, &frame, payload.is_some() || is_wanted && !is_body);
-                let payload = damaged(payload, &mut self.more_random, &mut self.situations);
+                let payload = damaged(
+                    payload,
+                    &mut self.more_random,
+                    &mut self.situations,
+                    &mut host.excused,
+                );
                 let arrival = link.arrival(leaves, Way::Demand, random);
                 let slot = self.bodies.insert((frame, payload));
                 new.push((arrival, Event::Body { replica: at, connection, slot }));
@@ -138,7 +154,12 @@ impl World {
                 link.busy_until = self.now + link.service(size, random);
                 let arrival = link.arrival(link.busy_until, Way::Speculative, random);
                 new.push((link.busy_until, Event::Free));
-                let payload = damaged(payload, &mut self.more_random, &mut self.situations);
+                let payload = damaged(
+                    payload,
+                    &mut self.more_random,
+                    &mut self.situations,
+                    &mut host.excused,
+                );
                 let slot = self.bodies.insert((frame, payload));
                 new.push((arrival, Event::Body { replica: at, connection, slot }));
             }
@@ -147,7 +168,15 @@ impl World {
         for digest in &missing {
             machine.handle_missing(now, digest);
         }
-        if let Some(local) = machine.poll_timeout() {
+        let deaf = |host: &ReplicaHost| host.link.at_origin.is_some_and(|at| host.link.is_deaf(at));
+        let timeout = if self.replicas.iter().any(deaf) {
+            // Who takes nothing is told nothing at that time either.
+            let hosts = (0..).zip(&self.replicas).filter(|(_, host)| !deaf(host));
+            hosts.filter_map(|(at, _)| machine.heartbeat_at(ReplicaId(at))).min()
+        } else {
+            machine.poll_timeout()
+        };
+        if let Some(local) = timeout {
             // A connection that only the origin takes for alive is not asked again and again.
             let when = origin.clock.when(local, self.now).max(self.now + MS / 10);
             if origin.timer.is_none_or(|at| when < at) {
@@ -158,6 +187,7 @@ impl World {
         for (at, event) in new {
             self.at(at, event);
         }
+        self.look_for_arrivals(&news);
         if !missing.is_empty() {
             // What follows from that; each body is found missing once.
             self.pump_origin();
@@ -166,7 +196,7 @@ impl World {
 
     /// Does what a replica asks for, until it asks for nothing more.
     pub(super) fn pump_replica(&mut self, replica: usize) {
-        let mut closed = false;
+        let (mut closed, mut forgotten) = (false, false);
         loop {
             let host = &mut self.replicas[replica];
             let Some(machine) = &mut host.machine else { return };
@@ -177,6 +207,7 @@ impl World {
                         self.situations.add(Situation::SkewExceeded);
                     }
                     replica::Event::DiskFull => self.situations.add(Situation::ReplicaFull),
+                    replica::Event::Refused(Refusal::Forgotten(_)) => forgotten = true,
                     replica::Event::Connected
                     | replica::Event::Refused(_)
                     | replica::Event::Lost(_)
@@ -204,6 +235,13 @@ impl World {
         }
         while let Some(frame) = machine.poll_send() {
             let Some(connection) = host.link.at_replica else { continue };
+            let says_what_it_has = matches!(
+                frame.message,
+                ToOrigin::Ack(_) | ToOrigin::Taken(_) | ToOrigin::Fetched(_)
+            );
+            if says_what_it_has && host.link.mute_until > self.now {
+                self.situations.add(Situation::AcknowledgedNothing);
+            }
             let arrival = host.link.arrival(self.now, Way::ToOrigin, random);
             let slot = self.to_origin.insert(frame);
             new.push((arrival, Event::ToOrigin { replica, connection, slot }));
@@ -217,6 +255,9 @@ impl World {
         }
         for (at, event) in new {
             self.at(at, event);
+        }
+        if forgotten {
+            self.join_soon(replica);
         }
         if closed {
             let connection = self.replicas[replica].link.at_replica;

@@ -63,6 +63,14 @@ situations! {
     Resync,
     /// The log passed a replica that was comparing trees.
     ResyncAgain,
+    /// A replica that had been away for longer than the hashes reach was refused, and joined again.
+    Forgotten,
+    /// A replica took nothing for a while, and commits were made that it was to be told of.
+    TookNothing,
+    /// The log passed a replica that took nothing, and was connected all the time.
+    PassedByLog,
+    /// What a replica had to say of what it has was held up for a while.
+    AcknowledgedNothing,
     /// A read waited because the origin was not heard for Δ, though it had been heard before.
     BlockedByLease,
     /// A read waited because nothing was heard since the start.
@@ -115,6 +123,8 @@ situations! {
     StaleFrame,
     /// The origin crashed.
     OriginCrashed,
+    /// Bodies waited for a replica when the origin crashed, and with that the queue was lost.
+    QueueLost,
     /// A replica crashed.
     ReplicaCrashed,
     /// A crash lost a body or a step that was being written.
@@ -165,6 +175,10 @@ situations! {
     Listed,
     /// A folder was listed, as a file system does it.
     NamesRead,
+    /// Somebody waited for a commit to arrive at a replica, and it was there with its bodies.
+    Arrived,
+    /// The replica had shown it without them before.
+    ArrivedLater,
     /// An origin restored from an old backup was refused: it is behind.
     BackupBehind,
     /// An origin restored from an old backup was refused: it has written past the cursor.

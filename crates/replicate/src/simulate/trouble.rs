@@ -7,7 +7,7 @@ use super::turns::Turns;
 use super::world::{Event, MS, Mend, World};
 use crate::Fault;
 use crate::message::{Refusal, Stock};
-use crate::types::Sequence;
+use crate::types::{ReplicaId, Sequence};
 
 impl World {
     pub(super) fn trouble(&mut self) {
@@ -17,7 +17,7 @@ impl World {
         let delay = self.some(110 * MS);
         self.after(delay, Event::Trouble);
         let replica = self.random.below(self.replicas.len() as u64) as usize;
-        match self.random.below(26) {
+        match self.random.below(28) {
             0..=3 => self.reset(replica),
             4..=6 => {
                 // Long enough for the log to pass, now and then.
@@ -55,7 +55,8 @@ impl World {
             }
             19..=20 => {
                 for _ in 0..3 {
-                    self.replicas[replica].disk.rot(&mut self.random);
+                    let host = &mut self.replicas[replica];
+                    host.excused.extend(host.disk.rot(&mut self.random));
                 }
             }
             21 => {
@@ -79,12 +80,45 @@ impl World {
                     self.origin.backup = Some(backup);
                 }
             }
+            25 => self.deafen(replica),
+            26 => {
+                let length = (100 + self.random.below(1_200)) * MS;
+                self.replicas[replica].link.mute_until = self.now + length;
+            }
             _ => {
                 for replica in 0..self.replicas.len() {
                     self.reset(replica);
                 }
             }
         }
+    }
+
+    /// A replica takes nothing of what it is sent, though its connection stands.
+    fn deafen(&mut self, replica: usize) {
+        let link = &mut self.replicas[replica].link;
+        if let (Some(machine), Some(connection)) = (&self.origin.machine, link.at_origin)
+            && link.deaf.is_none()
+        {
+            link.deaf = Some((connection, machine.last().sequence));
+            // Beyond most of these it takes the origin for dead.
+            let length = (200 + self.random.below(700)) * MS;
+            self.after(length, Event::Mend(Mend::Deaf { replica }));
+        }
+    }
+
+    /// It takes what it is sent again.
+    fn undeafen(&mut self, replica: usize) {
+        let link = &mut self.replicas[replica].link;
+        let (Some((connection, told)), Some(machine)) = (link.deaf.take(), &self.origin.machine)
+        else {
+            return;
+        };
+        if link.at_origin == Some(connection) && link.at_replica == Some(connection) {
+            let (last, after) = (machine.last().sequence, machine.image().log_after());
+            self.situations.count(Situation::TookNothing, last.0 - told.0);
+            self.situations.count(Situation::PassedByLog, after.0.saturating_sub(told.0));
+        }
+        self.pump_origin();
     }
 
     fn reset(&mut self, replica: usize) {
@@ -150,6 +184,10 @@ impl World {
         let Some(mut machine) = self.origin.machine.take() else { return };
         self.situations.add(Situation::OriginCrashed);
         self.situations.of_origin(&machine.take_counters());
+        for replica in 0..self.replicas.len() {
+            let waiting = machine.waiting(ReplicaId(replica as u32));
+            self.situations.count(Situation::QueueLost, waiting);
+        }
         let before = self.origin.disk.image.last().sequence;
         let damage = self.origin.disk.crash(&mut self.random);
         self.origin.disk.slow = false;
@@ -177,6 +215,7 @@ impl World {
     pub(super) fn mend(&mut self, mend: Mend) {
         match mend {
             Mend::Slow { replica } => self.replicas[replica].link.slow = 0,
+            Mend::Deaf { replica } => self.undeafen(replica),
             Mend::OriginDisk => {
                 self.origin.disk.full = false;
                 self.origin.disk.slow = false;
@@ -196,7 +235,9 @@ impl World {
         for replica in 0..self.replicas.len() {
             self.mend(Mend::Slow { replica });
             self.mend(Mend::ReplicaDisk { replica });
+            self.mend(Mend::Deaf { replica });
             self.replicas[replica].link.cut_until = self.now;
+            self.replicas[replica].link.mute_until = self.now;
         }
         // Long enough for what is under way, for restarts, and for links that are found silent.
         let until = self.now + 6_000 * MS;
@@ -289,6 +330,7 @@ impl World {
         if waiting > 0 {
             stuck.push(format!("{waiting} reads wait for over a second"));
         }
+        stuck.extend(self.clients.unarrived());
         self.stuck.extend(stuck);
     }
 
@@ -319,6 +361,7 @@ impl World {
         self.origin.disk.image.incarnation = incarnation;
         self.forget_timers_of_origin();
         self.clients.origin_crashed();
+        self.clients.wait_for_nothing();
         for replica in 0..self.replicas.len() {
             self.replicas[replica].link.at_origin = None;
             self.replicas[replica].link.at_origin_before.clear();

@@ -1,6 +1,7 @@
 //! The run itself: events, and what each of them sets off.
 
 use core::time::Duration;
+use std::collections::BTreeSet;
 
 use lull_cc::Timestamp;
 use lull_sim::events::EventQueue;
@@ -17,7 +18,7 @@ use crate::message::{BodyHeader, Frame, Session, ToOrigin, ToReplica};
 use crate::origin::{self, CaseClashes, Origin, ReadsPerWriteAndByte, Strategy};
 use crate::replica::{self, Replica};
 use crate::time::LocalTime;
-use crate::types::{Commit, Digest, Payload, ReplicaId};
+use crate::types::{Commit, Digest, DiskFull, Payload, ReplicaId};
 
 /// Something that happens at a time.
 #[derive(Clone, Copy, Debug)]
@@ -64,6 +65,8 @@ pub(super) enum Event {
     PutBack { digest: Digest },
     /// A body is held, and whoever has asked for that goes on.
     Held { id: origin::HoldId },
+    /// A replica that the origin has forgotten joins again.
+    Join { replica: usize },
     /// Something is mended.
     Mend(Mend),
 }
@@ -72,6 +75,7 @@ pub(super) enum Event {
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Mend {
     Slow { replica: usize },
+    Deaf { replica: usize },
     OriginDisk,
     ReplicaDisk { replica: usize },
 }
@@ -99,6 +103,9 @@ pub(super) struct ReplicaHost {
     /// Its life before the last crash.
     pub(super) before: Option<Box<Replica<Body>>>,
     pub(super) timer: Option<True>,
+    /// Bodies that it may lack though it has said that they came: they found no room or were damaged on
+    /// the way, or went bad here. Until they are stored.
+    pub(super) excused: BTreeSet<Digest>,
     connecting: bool,
 }
 
@@ -152,6 +159,11 @@ impl World {
             0 => CaseClashes::Refuse,
             _ => CaseClashes::Allow,
         };
+        // At some the hashes reach no further back than the log.
+        let chain = match Random::new(options.seed ^ 0x6368_6169).below(4) {
+            0 => 0,
+            _ => 1_000_000,
+        };
         // Most bodies go in pieces.
         let lanes = Lanes::of_pieces(lull_cc::Bytes(8_000));
         let identity = random.bits().to_le_bytes();
@@ -166,7 +178,7 @@ impl World {
                 log: 6 + random.below(40) as usize,
                 log_changes,
                 log_bytes,
-                chain: 1_000_000,
+                chain,
                 batch: 4,
                 queue: 8,
                 part: 2,
@@ -239,6 +251,7 @@ impl World {
                 link: Link::new(&mut random),
                 before: None,
                 timer: None,
+                excused: BTreeSet::new(),
                 connecting: false,
             }
         });
@@ -319,7 +332,7 @@ impl World {
         match event {
             Event::ToOrigin { replica, connection, slot } => {
                 let Some(frame) = self.to_origin.take(slot) else { return };
-                if self.arrives(replica, connection, self.replicas[replica].link.at_origin) {
+                if self.replicas[replica].link.arrives(connection, true, &mut self.random) {
                     self.with_origin(|machine, now| {
                         machine.handle_frame(now, ReplicaId(replica as u32), frame);
                     });
@@ -327,7 +340,7 @@ impl World {
             }
             Event::ToReplica { replica, connection, slot } => {
                 let Some(frame) = self.to_replica.take(slot) else { return };
-                if self.arrives(replica, connection, self.replicas[replica].link.at_replica) {
+                if self.replicas[replica].link.arrives(connection, false, &mut self.random) {
                     let host = &mut self.replicas[replica];
                     let present = (host.disk.image.incarnation, host.link.of_this_life);
                     host.link.welcomed |= matches!(frame.message, ToReplica::Welcome { .. })
@@ -337,7 +350,7 @@ impl World {
             }
             Event::Body { replica, connection, slot } => {
                 let Some((frame, payload)) = self.bodies.take(slot) else { return };
-                if self.arrives(replica, connection, self.replicas[replica].link.at_replica) {
+                if self.replicas[replica].link.arrives(connection, false, &mut self.random) {
                     self.with_replica(replica, |machine, now| {
                         machine.handle_body(now, frame, payload);
                     });
@@ -387,18 +400,8 @@ impl World {
             Event::Trouble => self.trouble(),
             Event::PutBack { digest } => self.put_back(digest),
             Event::Held { id } => self.use_held(id),
+            Event::Join { replica } => self.join(replica),
             Event::Mend(mend) => self.mend(mend),
-        }
-    }
-
-    /// Whether a message is still delivered: always by its own connection, and now and then one of
-    /// an older connection comes late.
-    fn arrives(&mut self, replica: usize, connection: u32, present: Option<u32>) -> bool {
-        let dead = connection <= self.replicas[replica].link.dead;
-        match present {
-            Some(present) if present == connection => !dead,
-            Some(_) => self.random.below(4) == 0,
-            None => false,
         }
     }
 
@@ -424,9 +427,16 @@ impl World {
 
     fn replica_disk(&mut self, replica: usize, done: Done) {
         match done {
-            Done::Stored(digest, outcome) => self.with_replica(replica, |machine, now| {
-                machine.handle_stored(now, &digest, outcome);
-            }),
+            Done::Stored(digest, outcome) => {
+                let excused = &mut self.replicas[replica].excused;
+                match outcome {
+                    Ok(()) => excused.remove(&digest),
+                    Err(DiskFull) => excused.insert(digest),
+                };
+                self.with_replica(replica, |machine, now| {
+                    machine.handle_stored(now, &digest, outcome);
+                });
+            }
             Done::Dropped(digest) => {
                 self.with_replica(replica, |machine, _| machine.handle_dropped(&digest));
             }
@@ -457,7 +467,7 @@ impl World {
         self.pump_origin();
     }
 
-    fn start_replica(&mut self, replica: usize) {
+    pub(super) fn start_replica(&mut self, replica: usize) {
         let host = &mut self.replicas[replica];
         let now = host.clock.read(self.now);
         let (image, bodies) = host.disk.start();

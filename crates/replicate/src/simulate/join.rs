@@ -1,0 +1,56 @@
+//! A replica that was away for longer than the origin's hashes reach, and joins again.
+
+use super::Situation;
+use super::disk::Disk;
+use super::turns::Turns;
+use super::world::{Event, MS, World};
+use crate::message::Refusal;
+use crate::replica::Image;
+use crate::types::ReplicaId;
+
+impl World {
+    /// The origin does not know any more whether the replica has followed it: whoever runs that empties its
+    /// folder by and by.
+    pub(super) fn join_soon(&mut self, replica: usize) {
+        let delay = self.some(100 * MS);
+        self.after(delay, Event::Join { replica });
+    }
+
+    /// It joins under its number with an empty folder.
+    pub(super) fn join(&mut self, replica: usize) {
+        let now = self.now;
+        let host = &mut self.replicas[replica];
+        let refusal = host.machine.as_ref().and_then(|machine| machine.refusal());
+        if !matches!(refusal, Some(Refusal::Forgotten(_))) {
+            // It has crashed, and is about to hear so once more.
+            return;
+        }
+        if self.origin.machine.is_none() || host.link.cut_until > now {
+            self.join_soon(replica);
+            return;
+        }
+        if let Some(mut machine) = host.machine.take() {
+            let strategy = self.origin.config.strategy;
+            self.situations.of_replica(&machine.take_counters(), strategy);
+        }
+        self.situations.add(Situation::Forgotten);
+        host.before = None;
+        host.excused.clear();
+        // Lives are never lived twice: in a new folder it is the wall clock that sees to that.
+        let image = Image { incarnation: host.disk.image.incarnation, ..Image::default() };
+        let seed = self.options.seed ^ u64::from(host.link.connections) << 8 ^ (replica as u64 + 1);
+        let disk = Disk::new(image, self.options.storage, seed);
+        let before = core::mem::replace(&mut host.disk, disk);
+        (host.disk.full, host.disk.slow) = (before.full, before.slow);
+        let link = &mut host.link;
+        (link.at_replica, link.at_origin, link.welcomed) = (None, None, false);
+        link.at_origin_before.clear();
+        link.demanded = Turns::default();
+        link.joined = link.connections;
+        self.forget_timers_of_replica(replica);
+        let left = self.clients.replica_crashed(replica);
+        self.restart_sessions(left);
+        self.with_origin(|machine, _| machine.handle_joined(ReplicaId(replica as u32)));
+        self.start_replica(replica);
+    }
+}
