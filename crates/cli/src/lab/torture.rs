@@ -173,8 +173,13 @@ fn judge(history: &History, log: Vec<Changes>) -> Judgement {
     let (earlier, present): (Vec<_>, Vec<_>) =
         history.reads.iter().enumerate().partition(|(_, read)| read.seen.state().is_some());
     let mut violations = wrong_states(&earlier, &log);
+    let allowed = history.allowed();
+    let bound = |number, read: &Read| match number >= history.last_reads {
+        true => Duration::ZERO,
+        false => allowed.bound(read),
+    };
     let reads: Vec<checker::Read> =
-        present.iter().map(|(number, read)| checked(history, *number, read)).collect();
+        present.iter().map(|(number, read)| checked(bound(*number, read), read)).collect();
     let found = checker::check(&Log::new(log), &acknowledged, &reads);
     let lost = found.iter().filter(|one| matches!(one, Violation::Lost { .. })).count();
     violations.extend(found.iter().map(|one| told(one, &present)));
@@ -220,8 +225,7 @@ fn wrong_states(earlier: &[(usize, &Read)], log: &[Changes]) -> Vec<String> {
     wrong
 }
 
-fn checked(history: &History, number: usize, read: &Read) -> checker::Read {
-    let bound = if number >= history.last_reads { Duration::ZERO } else { history.bound(read) };
+fn checked(bound: Duration, read: &Read) -> checker::Read {
     let seen = read.seen.sights().into_iter().map(|(object, sight)| {
         let sight = match sight {
             Sight::Body(number) => Seen::Body(Body(number)),

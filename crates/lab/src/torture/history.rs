@@ -247,13 +247,34 @@ const TOLD_WITHIN: Duration = Duration::from_secs(2);
 /// longer, because pauses double. The rest is for the try itself.
 pub(super) const RECONNECTING: Duration = Duration::from_secs(10);
 
-impl History {
+/// How stale the reads of a history may have been.
+pub struct Allowed<'h> {
+    history: &'h History,
+    /// By replica, when it may have had no connection. Made ready once: there may be millions of reads, and
+    /// thousands of faults.
+    causes: Vec<Times>,
+}
+
+impl Allowed<'_> {
     /// How stale a read may have been. Δ of a disconnected replica counts only if the replica told that it had
     /// no connection, and something was done to its machine or to the origin's that takes connections.
     pub fn bound(&self, read: &Read) -> Duration {
-        let Some(bounds) = self.bounds.get(usize::from(read.replica)) else { return Duration::MAX };
-        let is_away = || self.told_of_loss(read) && self.has_cause(read);
+        let replica = usize::from(read.replica);
+        let Some(bounds) = self.history.bounds.get(replica) else { return Duration::MAX };
+        let is_away = || self.history.told_of_loss(read) && self.has_cause(read);
         if is_away() { bounds.disconnected } else { bounds.connected }
+    }
+
+    /// Whether it may have had none, by what was done.
+    fn has_cause(&self, read: &Read) -> bool {
+        self.causes[usize::from(read.replica)].last(read) == Some(true)
+    }
+}
+
+impl History {
+    /// How stale its reads may have been.
+    pub fn allowed(&self) -> Allowed<'_> {
+        Allowed { history: self, causes: self.by_replica(|replica| self.causes(replica).collect()) }
     }
 
     /// Whether the replica told of no connection, at some time of the read.
@@ -264,11 +285,6 @@ impl History {
         let had = next.checked_sub(1).is_some_and(|last| told[last].1);
         let kept = told.get(next).is_none_or(|(at, _)| *at > read.ended + TOLD_WITHIN);
         !(had && kept)
-    }
-
-    /// Whether it may have had none, by what was done.
-    fn has_cause(&self, read: &Read) -> bool {
-        self.causes(read.replica).any(|(from, to)| from <= read.ended && read.began <= to)
     }
 
     /// When a replica may have had no connection.
@@ -304,7 +320,7 @@ impl History {
     /// Reads of each replica, before the end, at times at which it must not take itself for away any more: the
     /// small Δ counts whatever it tells.
     pub fn reads_in_calm(&self) -> Vec<usize> {
-        let causes = self.by_replica(|replica| self.causes(replica).collect());
+        let causes = self.allowed().causes;
         let mut reads = vec![0; self.bounds.len()];
         for read in self.reads.iter().take(self.last_reads) {
             let replica = usize::from(read.replica);
@@ -411,12 +427,13 @@ mod tests {
                 faults: vec![fault(machine, kind, 20, 24)],
                 ..History::default()
             };
+            let allowed = history.allowed();
             for (began, ended, near) in
                 [(10, 19, false), (18, 21, true), (22, 23, true), (34, 35, true), (35, 36, false)]
             {
                 let expected = if near && cause { disconnected } else { connected };
                 let what = format!("{kind:?} of {machine}, read from {began} to {ended}");
-                assert_eq!(history.bound(&read(began, ended)), expected, "{what}");
+                assert_eq!(allowed.bound(&read(began, ended)), expected, "{what}");
             }
         }
     }
@@ -435,6 +452,7 @@ mod tests {
             ],
             ..History::default()
         };
+        let allowed = history.allowed();
         for (began, ended, expected) in [
             (5, 6, disconnected),
             (9, 11, disconnected),
@@ -445,7 +463,7 @@ mod tests {
             (25, 26, disconnected),
             (31, 40, connected),
         ] {
-            assert_eq!(history.bound(&read(began, ended)), expected, "{began} to {ended}");
+            assert_eq!(allowed.bound(&read(began, ended)), expected, "{began} to {ended}");
         }
     }
 
@@ -507,9 +525,10 @@ mod tests {
         };
         // The first is before anything was broken.
         assert_eq!(history.reads_in_calm(), [0, 2]);
+        let allowed = history.allowed();
         for read in &history.reads {
             let began = read.began.as_secs();
-            assert_eq!(!history.has_cause(read), [1, 61, 90, 92].contains(&began), "{began} s");
+            assert_eq!(!allowed.has_cause(read), [1, 61, 90, 92].contains(&began), "{began} s");
         }
     }
 }

@@ -33,8 +33,8 @@ use crate::record::{Origin, Program};
 
 pub use disk::{LabDisk, MountError};
 pub use history::{
-    Bounds, Fault, Happened, History, NOBODYS, Read, Seen, Sight, Skews, Write, body, object_of,
-    path_of,
+    Allowed, Bounds, Fault, Happened, History, NOBODYS, Read, Seen, Sight, Skews, Write, body,
+    object_of, path_of,
 };
 
 /// Violations that are told in words.
