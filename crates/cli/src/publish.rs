@@ -255,6 +255,15 @@ fn of_replica(status: &Value) {
             "  no connection for {away:.1} s; for {masked:.1} s of that all reads were answered"
         );
     }
+    let last = |what: &str| status["last_outage"][what].as_f64();
+    if let (Some(began), Some(lasted), Some(masked)) =
+        (last("began_seconds_ago"), last("lasted_seconds"), last("masked_seconds"))
+    {
+        println!(
+            "  a connection was lost {began:.0} s ago, for {lasted:.1} s; for {masked:.1} s of that all reads \
+             were answered"
+        );
+    }
     if let [Some(least), Some(most)] = [0, 1].map(|at| status["skew_seconds"][at].as_f64()) {
         println!("  the clock is ahead of the origin's by {least:.3} to {most:.3} s");
     }

@@ -229,6 +229,19 @@ fn who_is_waited_for_is_known_before_anything_is_published() {
 }
 
 #[test]
+fn status_tells_of_a_cut_that_is_over() {
+    let mut site = Site::new(&["paris"], &[]);
+    support::eventually("connected", || site.status("paris")["connected"] == true);
+    site.origin = None;
+    support::eventually("it is noticed", || site.status("paris")["connected"] == false);
+    site.start_origin();
+    support::eventually("it is over", || site.status("paris")["last_outage"].is_object());
+    let said = finish(&mut lull(&["status", &site.path("paris")])).ok();
+    assert!(said.contains("\n  a connection was lost "), "{said}");
+    assert!(said.contains(" s of that all reads were answered\n"), "{said}");
+}
+
+#[test]
 fn a_replica_finds_its_origin_where_it_has_moved_to() {
     let mut site = Site::new(&["paris"], &[]);
     site.origin = None;

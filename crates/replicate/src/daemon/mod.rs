@@ -44,8 +44,8 @@ pub use origin::{
     Tree, WriteError, create_origin,
 };
 pub use replica::{
-    Found, Pending, ReadError, ReplicaDaemon, ReplicaEvent, ReplicaHandle, ReplicaOptions,
-    ReplicaStatus,
+    Found, OutageStatus, Pending, ReadError, ReplicaDaemon, ReplicaEvent, ReplicaHandle,
+    ReplicaOptions, ReplicaStatus,
 };
 
 #[cfg(feature = "fuse")]

@@ -4,7 +4,7 @@ use core::fmt::Write;
 
 use serde::Serialize;
 
-use crate::daemon::{OriginStatus, PeerStatus, ReplicaStatus};
+use crate::daemon::{OriginStatus, OutageStatus, PeerStatus, ReplicaStatus};
 
 /// The kind of a document for Prometheus.
 pub(super) const PROMETHEUS: &str = "text/plain; version=0.0.4; charset=utf-8";
@@ -127,6 +127,20 @@ pub(super) fn of_replica(status: &ReplicaStatus) -> String {
     let masked = status.masked_seconds.map(|seconds| (String::new(), seconds));
     let help = "For how long of that all reads were answered, as if there was one.";
     figure(to, "masked_seconds", "gauge", help, masked);
+    let last = |value: fn(&OutageStatus) -> f64| {
+        status.last_outage.as_ref().map(|outage| (String::new(), value(outage)))
+    };
+    let help = "Since the last loss of the connection that is over began.";
+    figure(to, "last_outage_age_seconds", "gauge", help, last(|one| one.began_seconds_ago));
+    figure(
+        to,
+        "last_outage_seconds",
+        "gauge",
+        "How long it lasted.",
+        last(|one| one.lasted_seconds),
+    );
+    let help = "For how long of that all reads were answered.";
+    figure(to, "last_outage_masked_seconds", "gauge", help, last(|one| one.masked_seconds));
     let help = "Reads answered because there was no connection.";
     figure(to, "masked_reads_total", "counter", help, alone(status.masked as f64));
     let skew = status.skew_seconds.into_iter().flat_map(|(least, most)| {
@@ -360,6 +374,11 @@ mod tests {
             refused: None,
             away_seconds: Some(4.5),
             masked_seconds: Some(2.0),
+            last_outage: Some(OutageStatus {
+                began_seconds_ago: 2_520.0,
+                lasted_seconds: 2_400.5,
+                masked_seconds: 180.0,
+            }),
             sequence: 7,
             buffered: 0,
             staleness_seconds: None,
@@ -385,6 +404,9 @@ mod tests {
             ("staleness_seconds", "gauge", &[]),
             ("away_seconds", "gauge", &[("", "4.5")]),
             ("masked_seconds", "gauge", &[("", "2")]),
+            ("last_outage_age_seconds", "gauge", &[("", "2520")]),
+            ("last_outage_seconds", "gauge", &[("", "2400.5")]),
+            ("last_outage_masked_seconds", "gauge", &[("", "180")]),
             ("masked_reads_total", "counter", &[("", "6")]),
             (
                 "skew_seconds",

@@ -52,6 +52,9 @@ impl<P: Clone> Replica<P> {
     }
 
     fn disconnect(&mut self) {
+        if self.is_connected() {
+            self.lose_connection();
+        }
         self.turn_away_demands();
         self.turn_away_spoiled();
         self.link = Link::Away;
@@ -205,8 +208,8 @@ impl<P: Clone> Replica<P> {
     }
 
     fn welcome(&mut self, now: Reading, start: Start) {
-        self.events.push_back(Event::Connected);
-        self.unmasked = None;
+        let after = self.end_outage(now.local);
+        self.events.push_back(Event::Connected { after });
         let Link::Connected(session) = self.link else { return };
         let new_life = self.origin.replace(session.origin) != Some(session.origin);
         if new_life {

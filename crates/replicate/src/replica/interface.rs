@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use lull_cc::Bytes;
 
-use super::{Order, Skew, Staleness, Step};
+use super::{Order, Outage, Skew, Staleness, Step};
 use crate::lane::Lanes;
 use crate::message::Refusal;
 use crate::path::Path;
@@ -104,7 +104,10 @@ pub enum Effect<P> {
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Event {
     /// The origin talks to this replica.
-    Connected,
+    Connected {
+        /// The time without a connection that this has ended; none if it is the first one since the start.
+        after: Option<Outage>,
+    },
     /// Give up the connections: the origin is silent, or does not keep to the protocol; or there is no room for
     /// more commits that wait.
     Close,

@@ -14,6 +14,7 @@ mod image;
 mod interface;
 mod lacking;
 mod lease;
+mod outage;
 mod reads;
 mod resync;
 mod room;
@@ -46,6 +47,7 @@ pub use image::{Image, Object, Step};
 pub use interface::{Config, Counters, Effect, Event};
 use lease::Lease;
 pub use lease::{Skew, Staleness};
+pub use outage::Outage;
 use reads::Waiting;
 pub use reads::{Answer, Entry, Order, Outcome, ReadId, Request, What, Why};
 use resync::{Leaves, Resync};
@@ -165,7 +167,10 @@ pub struct Replica<P> {
     /// The disk is taken for full until then.
     full_until: Option<LocalTime>,
     waiting: VecDeque<Waiting>,
-    /// Since there is no connection: when a read first had to wait for one.
+    /// Since when there is no connection.
+    away_since: Option<LocalTime>,
+    /// When a read first had to wait for one since then. While there is one: that of a read that was given up,
+    /// which is of interest if the origin has said nothing more.
     unmasked: Option<LocalTime>,
     /// Bodies that were asked for.
     demands: Demands,
@@ -249,6 +254,7 @@ impl<P: Clone> Replica<P> {
             retry_at: None,
             full_until: None,
             waiting: VecDeque::new(),
+            away_since: Some(now.local),
             unmasked: None,
             demands: Demands::new(config.lanes),
             held_back: Default::default(),
@@ -345,14 +351,6 @@ impl<P: Clone> Replica<P> {
     fn reflects(&self) -> Option<LocalTime> {
         let reflects = self.lease.covered()?;
         self.buffer.front().map_or(Some(reflects), |front| Some(reflects.min(front.said?)))
-    }
-
-    /// For how long the loss of a connection at `since` has been masked by now: until a read had to wait for
-    /// what is not here (SSR §6.3.2.3), or the larger Δ was over.
-    pub fn masked(&self, since: LocalTime, now: LocalTime) -> Duration {
-        let Some(said) = self.lease.covered() else { return Duration::ZERO };
-        let ends = [self.lease.deadline(said, false), self.unmasked];
-        ends.into_iter().flatten().fold(now, LocalTime::min).since(since)
     }
 
     /// How many objects there are, and how many of them have their bodies here.

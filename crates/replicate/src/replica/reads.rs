@@ -137,7 +137,9 @@ pub enum Order {
 pub(super) struct Waiting {
     id: ReadId,
     request: Request,
-    why: Why,
+    pub(super) why: Why,
+    /// When it came.
+    pub(super) since: LocalTime,
 }
 
 impl<P: Clone> Replica<P> {
@@ -177,7 +179,7 @@ impl<P: Clone> Replica<P> {
                 if let Some(path) = request.object() {
                     self.demands.join(path);
                 }
-                self.waiting.push_back(Waiting { id, request, why });
+                self.waiting.push_back(Waiting { id, request, why, since: now.local });
                 self.cannot_mask(now.local, why);
                 Some(why)
             }
@@ -186,8 +188,10 @@ impl<P: Clone> Replica<P> {
 
     /// Nobody waits for the read any more.
     pub fn cancel_read(&mut self, now: Reading, id: ReadId) {
-        if let Some(at) = self.waiting.iter().position(|waiting| waiting.id == id) {
-            self.end_wait(now.local, at);
+        if let Some(at) = self.waiting.iter().position(|waiting| waiting.id == id)
+            && let Some(read) = self.end_wait(now.local, at)
+        {
+            self.give_up_read(&read);
         }
         self.wake(now.local);
         self.withdraw(now.local);
@@ -239,14 +243,6 @@ impl<P: Clone> Replica<P> {
                     at += 1;
                 }
             }
-        }
-    }
-
-    /// A read waits. If only a connection can help it, and there is none, its reader notices that.
-    fn cannot_mask(&mut self, now: LocalTime, why: Why) {
-        // Behind another one it waits for that, and while something is applied for the disk.
-        if !self.is_connected() && matches!(why, Why::Stale | Why::Behind | Why::Invalid) {
-            self.unmasked.get_or_insert(now);
         }
     }
 

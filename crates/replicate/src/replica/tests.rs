@@ -1,5 +1,6 @@
 mod buffer;
 mod lacking;
+mod outage;
 mod reads;
 mod room;
 mod states;
@@ -529,25 +530,11 @@ fn nothing_is_visible_before_it_is_on_the_disk() {
     assert_eq!(bench.read("a"), "-");
     bench.replica.handle_committed(reading(0), Err(DiskFull));
     assert_eq!(bench.read("a"), "-", "nothing half-visible");
-    assert_eq!(bench.replica.poll_event(), Some(Event::Connected));
+    assert_eq!(bench.replica.poll_event(), Some(Event::Connected { after: None }));
     assert_eq!(bench.replica.poll_event(), Some(Event::DiskFull));
     bench.wait(1_000);
     bench.disk();
     assert_eq!(bench.read("a"), "1", "it is tried again");
-}
-
-#[test]
-fn a_cut_is_masked_until_the_larger_bound_is_over() {
-    let mut bench = Bench::new(config());
-    bench.wait(5_000);
-    bench.replica.handle_disconnected(reading(5_000));
-    let cut = reading(5_000).local;
-    let masked = |bench: &Bench, ms| bench.replica.masked(cut, reading(ms).local).as_millis();
-    assert_eq!(masked(&bench, 20_000), 15_000);
-    // The last heartbeat was said at 0.
-    assert_eq!(masked(&bench, 100_000), 55_000);
-    let restarted = Replica::<()>::recover(reading(0), config(), Image::default(), []);
-    assert_eq!(restarted.masked(cut, reading(9_000).local), Duration::ZERO);
 }
 
 #[test]

@@ -208,7 +208,7 @@ impl World {
                     }
                     replica::Event::DiskFull => self.situations.add(Situation::ReplicaFull),
                     replica::Event::Refused(Refusal::Forgotten(_)) => forgotten = true,
-                    replica::Event::Connected
+                    replica::Event::Connected { .. }
                     | replica::Event::Refused(_)
                     | replica::Event::Lost(_)
                     | replica::Event::Renew => {}

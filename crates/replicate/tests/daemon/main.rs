@@ -303,3 +303,24 @@ fn the_origin_tells_how_its_replicas_are() {
         site.stop().await;
     });
 }
+
+#[test]
+fn what_was_masked_is_told_when_the_connection_is_back() {
+    runtime().block_on(async {
+        let mut site = with_a_large_body().await;
+        let status = |site: &Site| site.replica(0).status();
+        assert_eq!(status(&site).last_outage, None);
+        site.crash_origin();
+        patient("it is away", || status(&site).away_seconds.is_some()).await;
+        // What is here is read as ever.
+        assert_eq!(site.read(0, "a").await, Some(body(1, 100_000)));
+        site.start_origin().await;
+        patient("it is back", || status(&site).connected).await;
+        let outage = status(&site).last_outage.expect("there was one");
+        assert!(outage.lasted_seconds > 0.0, "{outage:?}");
+        assert!(outage.began_seconds_ago >= outage.lasted_seconds, "{outage:?}");
+        assert_eq!(outage.masked_seconds.to_bits(), outage.lasted_seconds.to_bits(), "{outage:?}");
+        assert_eq!(status(&site).away_seconds, None);
+        site.stop().await;
+    });
+}

@@ -24,7 +24,7 @@ use super::{Clock, DaemonError, OnPanic, end, worker_of};
 use crate::identity::ReplicaIdentity;
 use crate::message::Refusal;
 use crate::path::Path;
-use crate::replica::{Answer, Config, Counters, Event, ReadId, Replica, Skew, Step};
+use crate::replica::{Answer, Config, Counters, Event, Outage, ReadId, Replica, Skew, Step};
 use crate::store::{
     Bodies, Body, Done, Library, ReplicaState, Settings, Store, StoreError, Worker,
 };
@@ -33,7 +33,7 @@ use crate::token::Keyring;
 use crate::types::{ReplicaId, Sequence};
 
 pub use self::reads::{Found, Pending, ReadError};
-pub use self::status::ReplicaStatus;
+pub use self::status::{OutageStatus, ReplicaStatus};
 #[cfg(feature = "fuse")]
 pub(crate) use self::tries::Tries;
 
@@ -133,8 +133,8 @@ struct Core {
     renew: bool,
     /// The origin has talked to it in this session.
     was_connected: bool,
-    /// Since when there is no connection.
-    away_since: Option<LocalTime>,
+    /// The last time without a connection that is over.
+    outage: Option<Outage>,
     failed: Option<StoreError>,
     closed: bool,
     counters: Counters,
@@ -161,7 +161,7 @@ impl Core {
     }
 
     /// Hands on what the machine asks for; gives what it tells.
-    fn pump(&mut self, now: LocalTime) -> Vec<ReplicaEvent> {
+    fn pump(&mut self) -> Vec<ReplicaEvent> {
         let mut told = Vec::new();
         let Some(worker) = &self.worker else { return told };
         // First: an effect may delete a body that an answer names.
@@ -180,8 +180,8 @@ impl Core {
         }
         while let Some(event) = self.machine.poll_event() {
             told.push(match event {
-                Event::Connected => {
-                    (self.away_since, self.was_connected) = (None, true);
+                Event::Connected { after } => {
+                    (self.outage, self.was_connected) = (after.or(self.outage), true);
                     ReplicaEvent::Connected
                 }
                 Event::Close => {
@@ -200,9 +200,6 @@ impl Core {
                     continue;
                 }
             });
-        }
-        if !self.machine.is_connected() {
-            self.away_since.get_or_insert(now);
         }
         told
     }
@@ -224,7 +221,7 @@ impl Shared {
         // Read under the lock, so that time does not go back between two calls.
         let now = self.clock.read();
         let value = call(&mut core, now);
-        let told = core.pump(now.local);
+        let told = core.pump();
         let timeout = core.machine.poll_timeout();
         let earlier = core::mem::replace(&mut core.timeout, timeout) != timeout;
         let (failed, close, renew) = (core.failed.is_some(), core.close, core.renew);
@@ -345,7 +342,7 @@ impl ReplicaDaemon {
             close: false,
             renew: false,
             was_connected: false,
-            away_since: Some(now.local),
+            outage: None,
             failed: None,
             closed: false,
             counters: Counters::default(),

@@ -6,7 +6,8 @@ use std::sync::atomic::Ordering;
 use serde::Serialize;
 
 use super::ReplicaHandle;
-use crate::replica::Counters;
+use crate::replica::{Counters, Outage};
+use crate::time::LocalTime;
 
 /// A replica at a moment.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -19,11 +20,14 @@ pub struct ReplicaStatus {
     pub connected: bool,
     /// Why the origin does not, if it has said so.
     pub refused: Option<String>,
-    /// For how long there has been no connection, in seconds.
+    /// For how long there has been no connection, in seconds: since the last word of the origin, or since the
+    /// start.
     pub away_seconds: Option<f64>,
     /// For how long of that all reads were answered, in seconds: until one had to wait for what is not
     /// here, or Δ of a disconnected replica was over.
     pub masked_seconds: Option<f64>,
+    /// The last time since the start that a connection was lost and came back.
+    pub last_outage: Option<OutageStatus>,
     /// The state that reads are answered from.
     pub sequence: u64,
     /// Commits that were received, and are not applied yet.
@@ -58,6 +62,27 @@ pub struct ReplicaStatus {
     pub missing: u64,
 }
 
+/// A time without a connection that is over.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct OutageStatus {
+    /// How long ago it began, in seconds: with the last word of the origin.
+    pub began_seconds_ago: f64,
+    /// How long it lasted, in seconds.
+    pub lasted_seconds: f64,
+    /// For how long of that all reads were answered, in seconds.
+    pub masked_seconds: f64,
+}
+
+impl OutageStatus {
+    fn of(outage: Outage, now: LocalTime) -> Self {
+        OutageStatus {
+            began_seconds_ago: now.since(outage.began).as_secs_f64(),
+            lasted_seconds: outage.ended.since(outage.began).as_secs_f64(),
+            masked_seconds: outage.masked.as_secs_f64(),
+        }
+    }
+}
+
 impl ReplicaHandle {
     /// What there is to tell.
     pub fn status(&self) -> ReplicaStatus {
@@ -69,15 +94,15 @@ impl ReplicaHandle {
             let machine = &core.machine;
             let stock = machine.stock();
             let skew = machine.skew(now.local);
+            let away = machine.away_since().map(|at| now.local.since(at).as_secs_f64());
             ReplicaStatus {
                 replica,
                 life: machine.image().incarnation.0,
                 connected: machine.is_connected(),
                 refused: machine.refusal().map(|why| why.to_string()),
-                away_seconds: core.away_since.map(|at| now.local.since(at).as_secs_f64()),
-                masked_seconds: core
-                    .away_since
-                    .map(|since| machine.masked(since, now.local).as_secs_f64()),
+                away_seconds: away,
+                masked_seconds: away.map(|_| machine.masked(now.local).as_secs_f64()),
+                last_outage: core.outage.map(|outage| OutageStatus::of(outage, now.local)),
                 sequence: machine.position().0,
                 buffered: machine.received().0.saturating_sub(machine.position().0),
                 staleness_seconds: machine.staleness(now.local).as_ref().map(Duration::as_secs_f64),

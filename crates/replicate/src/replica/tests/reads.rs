@@ -40,43 +40,6 @@ fn a_lost_connection_lets_the_larger_delta_count() {
 }
 
 #[test]
-fn a_cut_is_masked_until_the_first_read_that_has_to_wait_for_a_connection() {
-    for disconnected in [None, Some(Duration::from_secs(60))] {
-        let mut config = config();
-        config.staleness.disconnected = disconnected;
-        let mut bench = Bench::new(config);
-        bench.commit(1, "a1");
-        bench.body(1, "a1", true);
-        bench.disk();
-        bench.commit(2, "b2");
-        bench.wait(10_000);
-        bench.heartbeat(2);
-        bench.disk();
-        bench.replica.handle_disconnected(reading(10_000));
-        let cut = reading(10_000).local;
-        let masked = |bench: &Bench, ms| bench.replica.masked(cut, reading(ms).local).as_millis();
-        bench.wait(2_000);
-        assert_eq!(bench.read("a"), "1");
-        assert_eq!(masked(&bench, 12_000), 2_000);
-        bench.wait(3_000);
-        assert_eq!(bench.read("b"), "Invalid");
-        // One that only waits for that.
-        bench.wait(1_000);
-        assert_eq!(bench.read("a"), "Order");
-        assert_eq!(masked(&bench, 30_000), 5_000, "whatever Δ is: {disconnected:?}");
-        // The next cut is another one.
-        bench.connect(Start::Log);
-        bench.heartbeat(2);
-        bench.body(2, "b2", true);
-        bench.disk();
-        bench.replica.handle_disconnected(reading(bench.ms));
-        let cut = reading(bench.ms).local;
-        let later = reading(bench.ms + 4_000).local;
-        assert_eq!(bench.replica.masked(cut, later).as_millis(), 4_000, "{disconnected:?}");
-    }
-}
-
-#[test]
 fn overdue_invalidations_come_before_reads_when_the_connection_is_back() {
     let mut bench = Bench::new(config());
     bench.commit(1, "a1");

@@ -50,7 +50,8 @@ impl Wait {
         if machine.progress(replica).is_none_or(|(committed, _)| committed < self.at) {
             return false;
         }
-        let arrived = machine.arrived(replica, self.at, &self.changes) == self.changes.len();
+        let has = |change: &Change| machine.has_arrived(replica, &change.path, self.at);
+        let arrived = self.changes.iter().all(has);
         self.shown |= !arrived;
         arrived
     }

@@ -1,0 +1,167 @@
+//! For how long nobody who reads has noticed that there is no connection.
+
+use super::*;
+
+/// For how long, in milliseconds, as it is known at `ms`.
+fn masked(bench: &Bench, ms: i64) -> u128 {
+    bench.replica.masked(reading(ms).local).as_millis()
+}
+
+/// What is told of the time without a connection when it is over: when it began, when it ended, and for how long it
+/// was masked, in milliseconds.
+fn outage(bench: &mut Bench) -> Option<(i64, i64, u128)> {
+    let events = core::iter::from_fn(|| bench.replica.poll_event());
+    let connected = events.filter_map(|event| match event {
+        Event::Connected { after } => Some(after),
+        _ => None,
+    });
+    let Outage { began, ended, masked } = connected.last().expect("it was connected")?;
+    Some((began.as_nanos() / MS, ended.as_nanos() / MS, masked.as_millis()))
+}
+
+#[test]
+fn a_cut_is_masked_until_the_larger_bound_is_over() {
+    let mut bench = Bench::new(config());
+    bench.wait(5_000);
+    bench.replica.handle_disconnected(reading(5_000));
+    assert_eq!(masked(&bench, 20_000), 20_000);
+    // The last heartbeat was said at 0.
+    assert_eq!(masked(&bench, 100_000), 60_000);
+    let restarted = Replica::<()>::recover(reading(0), config(), Image::default(), []);
+    assert_eq!(restarted.masked(reading(9_000).local), Duration::ZERO);
+    assert_eq!(restarted.away_since(), Some(reading(0).local));
+}
+
+#[test]
+fn a_cut_is_masked_until_the_first_read_that_has_to_wait_for_a_connection() {
+    for disconnected in [None, Some(Duration::from_secs(60))] {
+        let mut config = config();
+        config.staleness.disconnected = disconnected;
+        let mut bench = Bench::new(config);
+        bench.commit(1, "a1");
+        bench.body(1, "a1", true);
+        bench.disk();
+        bench.commit(2, "b2");
+        bench.wait(10_000);
+        bench.heartbeat(2);
+        bench.disk();
+        bench.replica.handle_disconnected(reading(10_000));
+        bench.wait(2_000);
+        assert_eq!(bench.read("a"), "1");
+        assert_eq!(masked(&bench, 12_000), 2_000);
+        bench.wait(3_000);
+        assert_eq!(bench.read("b"), "Invalid");
+        // One that only waits for that.
+        bench.wait(1_000);
+        assert_eq!(bench.read("a"), "Order");
+        assert_eq!(masked(&bench, 30_000), 5_000, "whatever Δ is: {disconnected:?}");
+        // The next cut is another one.
+        bench.connect(Start::Log);
+        bench.heartbeat(2);
+        bench.body(2, "b2", true);
+        bench.disk();
+        bench.replica.handle_disconnected(reading(bench.ms));
+        assert_eq!(masked(&bench, bench.ms + 4_000), 4_000, "{disconnected:?}");
+    }
+}
+
+#[test]
+fn how_long_a_cut_was_masked_is_known_when_it_is_over() {
+    let mut bench = Bench::new(config());
+    assert_eq!(outage(&mut bench), None, "what was before the first connection was no loss");
+    bench.commit(1, "a1");
+    bench.disk();
+    bench.wait(1_000);
+    bench.heartbeat(1);
+    bench.replica.handle_disconnected(reading(1_000));
+    bench.wait(3_000);
+    assert_eq!(bench.read("none"), "-");
+    bench.connect(Start::Log);
+    assert_eq!(outage(&mut bench), Some((1_000, 4_000, 3_000)), "to its end");
+    assert_eq!((bench.replica.away_since(), masked(&bench, 5_000)), (None, 0));
+    bench.heartbeat(1);
+    // The deadline of what lacks its body comes, and somebody reads it.
+    bench.wait(10_000);
+    bench.disk();
+    bench.heartbeat(1);
+    bench.replica.handle_disconnected(reading(14_000));
+    bench.wait(3_000);
+    assert_eq!(bench.read("a"), "Invalid");
+    bench.wait(37_000);
+    bench.connect(Start::Log);
+    assert_eq!(outage(&mut bench), Some((14_000, 54_000, 3_000)), "until the first read failed");
+}
+
+/// A line that carries nothing any more, without anybody being told: the last word was said at 0 ms, reads wait from
+/// 2 s on, and at 10 s the connection is given up.
+fn silent_line() -> Bench {
+    let mut config = config();
+    config.staleness.connected = Duration::from_secs(2);
+    config.silence = Duration::from_secs(10);
+    Bench::new(config)
+}
+
+#[test]
+fn a_read_that_waited_on_a_silent_line_ends_the_mask() {
+    let mut bench = silent_line();
+    bench.wait(3_000);
+    assert_eq!(bench.read("none"), "Stale");
+    bench.wait(7_000);
+    assert_eq!(bench.answers(), [(1, "-".to_owned())], "by the larger Δ");
+    assert_eq!(bench.replica.away_since(), Some(reading(0).local), "not when it was noticed");
+    assert_eq!(masked(&bench, 20_000), 3_000);
+}
+
+#[test]
+fn so_does_one_that_was_given_up_there() {
+    let mut bench = silent_line();
+    bench.wait(3_000);
+    assert_eq!(bench.read("none"), "Stale");
+    bench.wait(1_000);
+    assert_eq!(bench.read("none"), "Order");
+    bench.replica.cancel_read(reading(4_000), ReadId(2));
+    bench.replica.cancel_read(reading(4_000), ReadId(1));
+    bench.wait(6_000);
+    assert!(!bench.replica.is_connected());
+    assert_eq!(masked(&bench, 20_000), 3_000);
+}
+
+#[test]
+fn a_read_that_waited_before_the_last_word_counts_from_that() {
+    let mut bench = silent_line();
+    bench.commit(1, "a1");
+    bench.wait(2_000);
+    bench.heartbeat(1);
+    bench.disk();
+    bench.wait(1_000);
+    assert_eq!(bench.read("a"), "Invalid");
+    bench.wait(1_000);
+    bench.heartbeat(1);
+    bench.wait(10_000);
+    assert_eq!(bench.replica.away_since(), Some(reading(4_000).local));
+    assert_eq!(masked(&bench, 20_000), 0);
+}
+
+#[test]
+fn reads_that_a_connection_has_helped_or_could_have_do_not_end_the_mask() {
+    let mut bench = silent_line();
+    bench.commit(1, "a1");
+    bench.wait(2_000);
+    bench.heartbeat(1);
+    bench.disk();
+    bench.wait(500);
+    // One that is given up before the origin says its last word, and one that is answered after it.
+    assert_eq!(bench.read("a"), "Invalid");
+    bench.replica.cancel_read(reading(2_500), ReadId(1));
+    bench.wait(500);
+    bench.heartbeat(1);
+    bench.wait(500);
+    assert_eq!(bench.read("a"), "Invalid");
+    bench.body(1, "a1", true);
+    bench.disk();
+    assert_eq!(bench.answers(), [(2, "1".to_owned())]);
+    bench.wait(10_000);
+    assert!(!bench.replica.is_connected());
+    assert_eq!(bench.read("a"), "1");
+    assert_eq!(masked(&bench, 20_000), 17_000);
+}
