@@ -235,7 +235,11 @@ fn of_origin(status: &Value, replicas: &[Value]) {
 }
 
 fn of_replica(status: &Value) {
-    let connected = if status["connected"] == true { "connected" } else { "not connected" };
+    let connected = match (status["connected"] == true, status["refused"].is_string()) {
+        (true, _) => "connected",
+        (false, true) => "refused by the origin",
+        (false, false) => "not connected",
+    };
     println!(
         "state {}, {connected}; {} of {} objects and {} of {} bytes are here",
         status["sequence"],
@@ -264,6 +268,14 @@ fn of_replica(status: &Value) {
              were answered"
         );
     }
+    println!(
+        "  {} commits wait to be applied, {} reads wait",
+        status["buffered"], status["waiting"]
+    );
+    println!(
+        "  received: {} bytes on demand, {} in the background; sent: {} bytes of control",
+        status["demand_bytes"], status["speculative_bytes"], status["control_bytes"]
+    );
     if let [Some(least), Some(most)] = [0, 1].map(|at| status["skew_seconds"][at].as_f64()) {
         println!("  the clock is ahead of the origin's by {least:.3} to {most:.3} s");
     }

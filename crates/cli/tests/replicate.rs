@@ -88,8 +88,16 @@ fn a_folder_that_is_published_is_read_at_each_replica() {
     assert_eq!(status["replicas"].as_array().unwrap().len(), 2);
     let said = finish(&mut lull(&["status", &site.path("london")])).ok();
     assert!(said.starts_with("state 3, connected; "), "{said}");
+    for words in
+        ["\n  0 commits wait to be applied, 0 reads wait\n", "\n  received: ", " bytes on demand, "]
+    {
+        assert!(said.contains(words), "no '{words}' in {said}");
+    }
+    assert!(!said.contains("lost"), "it was connected since its start: {said}");
     finish(&mut lull(&["origin", "revoke", &origin, "london"])).ok();
-    support::eventually("the end", || site.status("london")["connected"] == false);
+    support::eventually("the end", || site.status("london")["refused"].is_string());
+    let said = finish(&mut lull(&["status", &site.path("london")])).ok();
+    assert!(said.starts_with("state 3, refused by the origin; "), "{said}");
 
     // They end as they are asked to.
     let mut origin = site.origin.take().unwrap();

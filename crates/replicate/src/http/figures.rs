@@ -118,8 +118,12 @@ pub(super) fn of_replica(status: &ReplicaStatus) -> String {
     let to = &mut text;
     let help = "1 while the origin talks to it.";
     figure(to, "connected", "gauge", help, truth(status.connected));
+    let help = "1 while the origin refuses it, for a reason that its status tells.";
+    figure(to, "refused", "gauge", help, truth(status.refused.is_some()));
     figure(to, "disk_full", "gauge", DISK_FULL, truth(status.disk_full));
     figure(to, "sequence", "gauge", "The state that is read.", alone(status.sequence as f64));
+    let help = "Commits that were received, and are not applied yet.";
+    figure(to, "buffered", "gauge", help, alone(status.buffered as f64));
     let staleness = status.staleness_seconds.map(|seconds| (String::new(), seconds));
     figure(to, "staleness_seconds", "gauge", "How stale it may be at most.", staleness);
     let away = status.away_seconds.map(|seconds| (String::new(), seconds));
@@ -371,7 +375,7 @@ mod tests {
             replica: 3,
             life: 1,
             connected: false,
-            refused: None,
+            refused: Some("it was revoked".to_owned()),
             away_seconds: Some(4.5),
             masked_seconds: Some(2.0),
             last_outage: Some(OutageStatus {
@@ -380,7 +384,7 @@ mod tests {
                 masked_seconds: 180.0,
             }),
             sequence: 7,
-            buffered: 0,
+            buffered: 4,
             staleness_seconds: None,
             skew_seconds: Some((-0.25, 0.5)),
             objects: 9,
@@ -399,8 +403,10 @@ mod tests {
         let text = of_replica(&status);
         let expected = [
             ("connected", "gauge", &[("", "0")][..]),
+            ("refused", "gauge", &[("", "1")]),
             ("disk_full", "gauge", &[("", "1")]),
             ("sequence", "gauge", &[("", "7")]),
+            ("buffered", "gauge", &[("", "4")]),
             ("staleness_seconds", "gauge", &[]),
             ("away_seconds", "gauge", &[("", "4.5")]),
             ("masked_seconds", "gauge", &[("", "2")]),
