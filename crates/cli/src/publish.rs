@@ -198,10 +198,13 @@ fn of_origin(status: &Value, replicas: &[Value]) {
             (true, true) if one["lag"] == 0 => "up to date",
             (true, true) => "catching up",
         };
-        let behind = one["lag"].as_u64().map_or_else(String::new, |lag| format!("{lag} behind, "));
+        let least = if one["unheard"] == true { " at least" } else { "" };
+        let behind = one["lag"].as_u64();
+        let behind = behind.map_or_else(String::new, |lag| format!("{lag} behind{least}, "));
         let mut more = String::new();
         if let Some(seconds) = one["staleness_seconds"].as_f64() {
-            more += &format!(", stale by {seconds:.1} s at most");
+            let bound = if one["stale_at_least"] == true { "least" } else { "most" };
+            more += &format!(", stale by {seconds:.1} s at {bound}");
         }
         for (part, whole, what) in
             [("valid_objects", "objects", "objects"), ("valid_bytes", "bytes", "bytes")]
@@ -212,10 +215,14 @@ fn of_origin(status: &Value, replicas: &[Value]) {
             }
         }
         if let Some(seconds) = one["away_seconds"].as_f64() {
-            more += &format!(", not heard for {seconds:.0} s");
+            more += &format!(", not heard for {seconds:.0} s{least}");
         }
         if let Some(seconds) = one["masked_seconds"].as_f64() {
-            more += &format!(", its loss masked for {seconds:.0} s at most");
+            more += &if one["unheard"] == true {
+                ", its loss masked for all of that at most".to_owned()
+            } else {
+                format!(", its loss masked for {seconds:.0} s at most")
+            };
         }
         if let [Some(least), Some(most)] = [0, 1].map(|at| one["skew_seconds"][at].as_f64()) {
             more += &format!(", its clock ahead by {least:.3} to {most:.3} s");

@@ -237,9 +237,10 @@ fn who_is_waited_for_is_known_before_anything_is_published() {
 }
 
 #[test]
-fn status_tells_of_a_cut_that_is_over() {
-    let mut site = Site::new(&["paris"], &[]);
+fn status_tells_of_a_cut_that_is_over_and_of_who_is_away_since_before_the_start() {
+    let mut site = Site::new(&["paris", "london"], &[]);
     support::eventually("connected", || site.status("paris")["connected"] == true);
+    drop(site.replicas.remove("london"));
     site.origin = None;
     support::eventually("it is noticed", || site.status("paris")["connected"] == false);
     site.start_origin();
@@ -247,6 +248,15 @@ fn status_tells_of_a_cut_that_is_over() {
     let said = finish(&mut lull(&["status", &site.path("paris")])).ok();
     assert!(said.contains("\n  a connection was lost "), "{said}");
     assert!(said.contains(" s of that all reads were answered\n"), "{said}");
+    let said = finish(&mut lull(&["status", &site.path("origin")])).ok();
+    let london = said.lines().find(|line| line.starts_with("  london: ")).unwrap_or_default();
+    for words in [
+        "away; 0 behind at least, ",
+        " s at least, not heard for ",
+        " s at least, its loss masked for all of that at most",
+    ] {
+        assert!(london.contains(words), "no '{words}' in {said}");
+    }
 }
 
 #[test]

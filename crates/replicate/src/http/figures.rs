@@ -58,15 +58,23 @@ pub(super) fn of_origin(status: &OriginStatus) -> String {
     };
     let connected = of_each(|one| Some(f64::from(u8::from(one.connected))));
     figure(to, "replica_connected", "gauge", "1 while it is connected.", connected);
+    let unheard = of_each(|one| Some(f64::from(u8::from(one.unheard))));
+    let help =
+        "1 while it was not heard since the start of the origin: what is told of it is the least.";
+    figure(to, "replica_unheard", "gauge", help, unheard);
     let lag = of_each(|one| one.lag.map(|lag| lag as f64));
-    figure(to, "replica_lag", "gauge", "Commits that it does not show yet.", lag);
+    let help = "Commits that it does not show yet; at least so many, if it is unheard.";
+    figure(to, "replica_lag", "gauge", help, lag);
     let staleness = of_each(|one| one.staleness_seconds);
-    figure(to, "replica_staleness_seconds", "gauge", "How stale it may be at most.", staleness);
+    let help = "How stale it may be at most; until it has said that, the time since the start of the origin, \
+                which is the least.";
+    figure(to, "replica_staleness_seconds", "gauge", help, staleness);
     let renews = of_each(|one| Some(f64::from(u8::from(one.to_renew))));
     let help = "1 while it has to get a new certificate.";
     figure(to, "replica_to_renew", "gauge", help, renews);
     let away = of_each(|one| one.away_seconds);
-    figure(to, "replica_away_seconds", "gauge", "Since it is not connected.", away);
+    let help = "Since it was heard; if it is unheard, since the start of the origin at least.";
+    figure(to, "replica_away_seconds", "gauge", help, away);
     let masked = of_each(|one| one.masked_seconds);
     let help = "For how long of that it may have answered all reads, at most.";
     figure(to, "replica_masked_seconds", "gauge", help, masked);
@@ -178,15 +186,21 @@ fn state_of(one: &PeerStatus) -> (&'static str, String) {
     let (class, mut text) = match one {
         one if !one.admitted => ("off", "not admitted".to_owned()),
         one if !one.connected => {
+            let least = if one.unheard { " at least" } else { "" };
             let since =
                 one.away_seconds.map_or_else(String::new, |time| format!(" for {time:.0} s"));
-            ("away", format!("away{since}"))
+            ("away", format!("away{since}{least}"))
         }
         one if one.lag == Some(0) => ("here", "up to date".to_owned()),
         _ => ("late", "catching up".to_owned()),
     };
     if let Some(time) = one.masked_seconds.filter(|_| one.admitted) {
-        let _ = write!(text, ", masked for {time:.0} s at most");
+        // Of what is only the least there is no most.
+        let _ = if one.unheard {
+            write!(text, ", masked for all of that at most")
+        } else {
+            write!(text, ", masked for {time:.0} s at most")
+        };
     }
     if one.to_renew {
         text += ", to get a certificate";
@@ -195,6 +209,11 @@ fn state_of(one: &PeerStatus) -> (&'static str, String) {
         let _ = write!(text, ", old session tokens wait for it to reach state {at}");
     }
     (class, text)
+}
+
+/// A figure of which nobody knows how much more it is.
+fn at_least(so: bool, figure: String) -> String {
+    if so { format!("≥ {figure}") } else { figure }
 }
 
 /// By how much a clock is off.
@@ -214,8 +233,11 @@ pub(super) fn page(status: &OriginStatus) -> String {
             "<tr class={class}><th scope=row>{}<td>{state}<td>{}<td>{}<td>{}<td>{}<td>{}<td>{}<td>{}\
              <td>{}<td>{}",
             of_html(&one.name),
-            or_dash(one.lag.map(|lag| lag.to_string())),
-            or_dash(one.staleness_seconds.map(|time| format!("{time:.1} s"))),
+            or_dash(one.lag.map(|lag| at_least(one.unheard, lag.to_string()))),
+            or_dash(
+                one.staleness_seconds
+                    .map(|time| { at_least(one.stale_at_least, format!("{time:.1} s")) })
+            ),
             percent(share(one.valid_objects, one.objects)),
             percent(share(one.valid_bytes, one.bytes)),
             or_dash(one.skew_seconds.map(skew_of)),
@@ -327,6 +349,17 @@ mod tests {
             to_reach: Some(7),
             ..PeerStatus::default()
         };
+        let unheard = PeerStatus {
+            name: "oslo".to_owned(),
+            admitted: true,
+            unheard: true,
+            lag: Some(2),
+            staleness_seconds: Some(50.0),
+            stale_at_least: true,
+            away_seconds: Some(50.0),
+            masked_seconds: Some(50.0),
+            ..PeerStatus::default()
+        };
         let status = OriginStatus {
             life: 1,
             sequence: 5,
@@ -342,7 +375,7 @@ mod tests {
             demands: 0,
             absorbed: 0,
             resyncs: 0,
-            replicas: vec![here, away],
+            replicas: vec![here, away, unheard],
         };
         let page = page(&status);
         for words in [
@@ -350,6 +383,7 @@ mod tests {
              <td>1.1 kB<td>2.2 kB<td>3.3 kB",
             "away for 40 s, masked for 30 s at most, to get a certificate, old session tokens wait for it to reach \
              state 7<td>–<td>–<td>–<td>–<td>–<td>0",
+            "away for 50 s at least, masked for all of that at most<td>≥ 2<td>≥ 50.0 s<td>–<td>–<td>–<td>0",
             "4.4 kB more for rollbacks",
             "2 bodies are lost",
             "The disk had no room",
@@ -361,6 +395,11 @@ mod tests {
         for line in [
             "lull_replica_away_seconds{replica=\"london\"} 40\n",
             "lull_replica_to_renew{replica=\"london\"} 1\n",
+            "lull_replica_unheard{replica=\"london\"} 0\n",
+            "lull_replica_unheard{replica=\"oslo\"} 1\n",
+            "lull_replica_away_seconds{replica=\"oslo\"} 50\n",
+            "lull_replica_staleness_seconds{replica=\"oslo\"} 50\n",
+            "lull_replica_lag{replica=\"oslo\"} 2\n",
             "lull_origin_overwritten_bytes 4400\n",
             "lull_origin_lost_bodies 2\n",
             "lull_origin_disk_full 1\n",

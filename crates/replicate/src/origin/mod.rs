@@ -11,6 +11,7 @@ mod demands;
 mod history;
 mod image;
 mod interface;
+mod known;
 mod peer;
 mod priority;
 mod push;
@@ -20,7 +21,6 @@ mod strategy;
 mod tests;
 mod transaction;
 
-use core::time::Duration;
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
@@ -28,7 +28,7 @@ use lull_cc::Bytes;
 
 use crate::faults::{Fault, Faults};
 use crate::merkle::MerkleTree;
-use crate::message::{Frame, PROTOCOL, Refusal, Report, Session, Start, ToOrigin, ToReplica};
+use crate::message::{Frame, PROTOCOL, Refusal, Session, Start, ToOrigin, ToReplica};
 use crate::path::Path;
 use crate::shelf::Shelf;
 use crate::time::{LocalTime, Reading, SlewedClock};
@@ -82,7 +82,9 @@ pub struct Origin<P> {
     bytes: Bytes,
     /// What its log takes.
     history: History,
+    /// When this life began, and what the last commit was.
     begun: LocalTime,
+    begun_at: Sequence,
     clock: SlewedClock,
     shelf: Shelf<P>,
     queue: VecDeque<Queued<P>>,
@@ -95,6 +97,8 @@ pub struct Origin<P> {
     /// Where paths that differ only in case are refused.
     by_case: Option<ByCase>,
     peers: BTreeMap<ReplicaId, Peer>,
+    /// Who has joined in this life: when, and what the last commit was.
+    joined: BTreeMap<ReplicaId, (LocalTime, Sequence)>,
     snapshot: Option<Arc<Snapshot>>,
     events: VecDeque<Event>,
     counters: Counters,
@@ -124,6 +128,7 @@ impl<P: Clone> Origin<P> {
             config,
             policy,
             begun: now.local,
+            begun_at: image.last().sequence,
             clock: SlewedClock::new(now, image.stamp, config.slew),
             shelf: Shelf::new(bodies),
             queue: VecDeque::new(),
@@ -135,6 +140,7 @@ impl<P: Clone> Origin<P> {
             by_case: (config.case_clashes == CaseClashes::Refuse)
                 .then(|| image.objects.keys().collect()),
             peers: BTreeMap::new(),
+            joined: BTreeMap::new(),
             snapshot: None,
             events: VecDeque::new(),
             counters: Counters::default(),
@@ -199,24 +205,6 @@ impl<P: Clone> Origin<P> {
         self.by_case.as_ref().map_or_else(Vec::new, |by_case| by_case.clashes(changes))
     }
 
-    /// Up to where a replica has said that it answers reads, and whether it is connected; none if
-    /// it has never come in this life of the origin. Bodies may be missing there, see
-    /// [`arrived`](Origin::arrived).
-    pub fn progress(&self, replica: ReplicaId) -> Option<(Sequence, bool)> {
-        self.peers.get(&replica).map(|peer| (peer.committed, peer.link.is_some()))
-    }
-
-    /// How a replica was when it said so last; none if it has not in this life of the origin.
-    pub fn report(&self, replica: ReplicaId) -> Option<(LocalTime, Report)> {
-        self.peers.get(&replica).and_then(|peer| peer.report)
-    }
-
-    /// How stale the state of a replica may be at most, by what it has said in this life of the origin.
-    pub fn staleness(&self, now: Reading, replica: ReplicaId) -> Option<Duration> {
-        let (_, report) = self.report(replica)?;
-        report.reflects.map(|stamp| self.clock.clone().read(now).since(stamp))
-    }
-
     /// When a replica is to be told something next though nothing happens: then
     /// [`poll_control`](Origin::poll_control) has a heartbeat for it.
     pub fn heartbeat_at(&self, replica: ReplicaId) -> Option<LocalTime> {
@@ -245,11 +233,13 @@ impl<P: Clone> Origin<P> {
             }
             return;
         }
-        let link = self.peers.get_mut(&replica).and_then(|peer| peer.link.as_mut());
-        let Some(link) = link.filter(|link| link.session == frame.session) else {
+        let peer = self.peers.get_mut(&replica);
+        let linked = peer.and_then(|peer| Some((peer.link.as_mut()?, &mut peer.heard)));
+        let Some((link, heard)) = linked.filter(|(link, _)| link.session == frame.session) else {
             self.counters.stale_frames += 1;
             return;
         };
+        *heard = Some(now.local);
         let mut accounts = matches!(frame.message, ToOrigin::Taken(_) | ToOrigin::Fetched(_));
         let fine = match frame.message {
             ToOrigin::Hello { .. } => false,
@@ -275,9 +265,7 @@ impl<P: Clone> Origin<P> {
                 true
             }
             ToOrigin::Report(report) => {
-                if let Some(peer) = self.peers.get_mut(&replica) {
-                    peer.report = Some((now.local, report));
-                }
+                self.reported(now, replica, report);
                 true
             }
             ToOrigin::Ask { of, part } => link.ask(of, part),
@@ -300,12 +288,6 @@ impl<P: Clone> Origin<P> {
         } else if accounts {
             self.events.push_back(Event::Arrived(replica));
         }
-    }
-
-    /// Somebody has joined under that number, with a state and lives of its own: nothing of what was there
-    /// before counts.
-    pub fn handle_joined(&mut self, replica: ReplicaId) {
-        self.peers.remove(&replica);
     }
 
     /// The connections of a replica are gone; `session` tells which ones, so that news of an old
@@ -368,7 +350,7 @@ impl<P: Clone> Origin<P> {
             }
             Ok(cursor) => {
                 peer.refused = None;
-                peer.committed = committed;
+                (peer.committed, peer.heard) = (committed, Some(now.local));
                 if position.is_none() {
                     // In order, too: nothing that the log tells brings them.
                     peer.queue_all(&self.objects);

@@ -160,6 +160,8 @@ pub(crate) struct Peer {
     pub(crate) accounted: bool,
     /// Up to where it has said that it answers reads.
     pub(crate) committed: Sequence,
+    /// When it said anything last; none if it was not let in in this life of the origin.
+    pub(crate) heard: Option<LocalTime>,
     /// How it was, and when it said so.
     pub(crate) report: Option<(LocalTime, Report)>,
 }

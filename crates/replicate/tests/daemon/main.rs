@@ -324,3 +324,34 @@ fn what_was_masked_is_told_when_the_connection_is_back() {
         site.stop().await;
     });
 }
+
+#[test]
+fn an_origin_that_starts_again_tells_of_who_is_away() {
+    runtime().block_on(async {
+        let mut site = with_a_large_body().await;
+        let one = |site: &Site| site.origin().status().replicas[0].clone();
+        site.crash_replica(0);
+        site.crash_origin();
+        site.start_origin().await;
+        let last = site.write(&[("b", Some(b"small"))]).await;
+        let status = one(&site);
+        assert!(status.admitted && status.unheard && !status.connected, "{status:?}");
+        assert_eq!((status.sequence, status.lag), (None, Some(1)), "nobody knows of more");
+        assert!(status.away_seconds.is_some() && status.stale_at_least, "{status:?}");
+        assert_eq!(status.away_seconds, status.staleness_seconds);
+        assert_eq!(status.away_seconds, status.masked_seconds);
+        let before = status.away_seconds;
+        patient("it is away for longer", || one(&site).away_seconds > before).await;
+        site.start_replica(0).await;
+        site.reach(last).await;
+        patient("it has said how it is", || !one(&site).stale_at_least).await;
+        let status = one(&site);
+        assert_eq!((status.unheard, status.lag, status.away_seconds), (false, Some(0), None));
+        // Who has a ticket only is not expected.
+        let _ = site.ticket("somebody");
+        let status = site.origin().status().replicas[1].clone();
+        assert!(!status.admitted && !status.unheard, "{status:?}");
+        assert_eq!((status.lag, status.away_seconds, status.staleness_seconds), (None, None, None));
+        site.stop().await;
+    });
+}

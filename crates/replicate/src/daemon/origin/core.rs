@@ -303,17 +303,17 @@ impl Core {
 
     /// Somebody has joined under that number: what had it before counts no more, nor does what that has
     /// said of its lives, which may be later ones than any to come.
-    pub(super) fn joined(&mut self, replica: ReplicaId) {
+    pub(super) fn joined(&mut self, now: Reading, replica: ReplicaId) {
         self.give_up(replica);
         self.newest.remove(&replica);
-        self.machine.handle_joined(replica);
+        self.machine.handle_joined(now, replica);
     }
 
     /// Whoever has said hello by this link is no replica any more, so it has said nothing: unless
     /// somebody else is here in its place by now.
-    pub(super) fn take_back(&mut self, link: &Arc<Link>) {
+    pub(super) fn take_back(&mut self, now: Reading, link: &Arc<Link>) {
         if self.is_current(link) {
-            self.joined(link.replica);
+            self.joined(now, link.replica);
         }
     }
 

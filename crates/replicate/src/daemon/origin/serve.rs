@@ -215,7 +215,7 @@ async fn control(
     let end = End { shared, link: &link };
     // And once more, now that there is a link that a revocation gives up.
     if let Err(why) = visitor.is_still_admitted() {
-        shared.with(|core, _| core.take_back(&link));
+        shared.with(|core, now| core.take_back(now, &link));
         return Err(why.into());
     }
     drop(visitor);
@@ -375,7 +375,7 @@ async fn enrol(visitor: Visitor<'_>, stream: impl AsyncRead + AsyncWrite) -> Res
     let message = match outcome {
         Ok(enrolled) => {
             if let Some(replica) = joined {
-                shared.with(|core, _| core.joined(replica));
+                shared.with(|core, now| core.joined(now, replica));
                 (shared.tell)(OriginEvent::Joined { name: shared.name(replica) });
             }
             FromAuthority::Enrolled(enrolled)

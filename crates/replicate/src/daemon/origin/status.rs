@@ -56,14 +56,21 @@ pub struct PeerStatus {
     /// The state that it has to answer reads with before the key of session tokens that was replaced with the
     /// authority is given up; none if that does not wait for it.
     pub to_reach: Option<u64>,
+    /// It was not heard since the start of the origin, or since it has joined. How it was before nobody knows: it is
+    /// behind, stale and away by at least as much as is said here.
+    pub unheard: bool,
     /// The state that it answers reads with; none if it was not here since the start.
     pub sequence: Option<u64>,
-    /// Commits behind the last one.
+    /// Commits behind the last one. If it is `unheard`, those since the start of the origin at least.
     pub lag: Option<u64>,
     /// How stale its state may be at most, in seconds: by this machine's clock alone, so neither its
-    /// report's way nor another clock is in it. None if it has not said what its state reflects.
+    /// report's way nor another clock is in it. If it has not said yet what its state reflects, the time since the
+    /// start of the origin, which is the least that this comes to.
     pub staleness_seconds: Option<f64>,
-    /// For how long it has not been heard, in seconds, if it is not connected.
+    /// Whether it has not, so that its state may be staler.
+    pub stale_at_least: bool,
+    /// For how long it has not been heard, in seconds, if it is not connected. If it is `unheard`, the time since
+    /// the start of the origin at least.
     pub away_seconds: Option<f64>,
     /// For how long of that it may have answered all reads at most, in seconds: by its Δ. Whether anybody
     /// has read what is not there is not known here.
@@ -106,16 +113,19 @@ impl OriginHandle {
             let image = core.machine.image();
             let last = image.last().sequence;
             let replicas = known.into_iter().map(|(id, name, admitted, to_renew)| {
-                let progress = core.machine.progress(id);
+                let progress = machine.progress(id);
                 let sent = core.sent.get(&id);
                 let sent =
                     |channel: usize| sent.map_or(0, |sent| sent[channel].load(Ordering::Relaxed));
                 let connected = progress.is_some_and(|(_, connected)| connected);
-                let said = core.machine.report(id);
-                let said = said.map(|(at, report)| (now.local.since(at), report));
-                let report = said.map(|(_, report)| report);
-                let away = said.filter(|_| !connected);
-                let staleness = core.machine.staleness(now, id);
+                let report = machine.report(id).map(|(_, report)| report);
+                // Nothing is expected of who was not let in, or is not any more.
+                let unheard = admitted && progress.is_none();
+                let is_known = admitted || progress.is_some();
+                let away = machine.away(now, id).filter(|_| is_known);
+                let staleness = machine.staleness(now, id);
+                let stale_at_least = is_known && staleness.is_none();
+                let least = stale_at_least.then(|| machine.stale_at_least(now, id));
                 let nanos = |nanos: i64| nanos as f64 / 1e9;
                 PeerStatus {
                     name,
@@ -125,10 +135,13 @@ impl OriginHandle {
                     to_reach: to_reach
                         .filter(|at| admitted && progress.is_none_or(|(to, _)| to < *at))
                         .map(|at| at.0),
-                    staleness_seconds: staleness.map(|time| time.as_secs_f64()),
-                    away_seconds: away.map(|(ago, _)| ago.as_secs_f64()),
-                    masked_seconds: away.map(|(ago, report)| {
-                        report.lasts.map_or(ago, |lasts| lasts.min(ago)).as_secs_f64()
+                    unheard,
+                    staleness_seconds: staleness.or(least).map(|time| time.as_secs_f64()),
+                    stale_at_least,
+                    away_seconds: away.map(|time| time.as_secs_f64()),
+                    masked_seconds: away.map(|time| {
+                        let lasts = report.and_then(|report| report.lasts);
+                        lasts.map_or(time, |lasts| lasts.min(time)).as_secs_f64()
                     }),
                     skew_seconds: report
                         .and_then(|report| report.skew)
@@ -138,8 +151,8 @@ impl OriginHandle {
                     bytes: report.map(|report| report.stock.bytes.0),
                     valid_bytes: report.map(|report| report.stock.valid_bytes.0),
                     sequence: progress.map(|(to, _)| to.0),
-                    lag: progress.map(|(to, _)| last.0.saturating_sub(to.0)),
-                    queue: core.machine.waiting(id),
+                    lag: is_known.then(|| machine.lag(id)),
+                    queue: machine.waiting(id),
                     control_bytes: sent(0),
                     demand_bytes: sent(1),
                     speculative_bytes: sent(2),

@@ -1,6 +1,9 @@
 //! What replicas say of themselves.
 
+use core::time::Duration;
+
 use super::*;
+use crate::message::Report;
 
 #[test]
 fn how_stale_a_replica_is_does_not_depend_on_how_long_its_report_was_under_way() {
@@ -19,7 +22,78 @@ fn how_stale_a_replica_is_does_not_depend_on_how_long_its_report_was_under_way()
         let session = bench.session();
         bench.origin.handle_disconnected(REPLICA, session);
         assert_eq!(stale(&bench), later, "it may go on answering");
-        bench.origin.handle_joined(REPLICA);
+        bench.origin.handle_joined(reading(bench.ms), REPLICA);
         assert_eq!(stale(&bench), None);
     }
+}
+
+/// What it is told that it does not show, and for how long it was not heard, in milliseconds.
+fn lag_and_away(bench: &Bench) -> (u64, Option<u128>) {
+    let away = bench.origin.away(reading(bench.ms), REPLICA);
+    (bench.origin.lag(REPLICA), away.map(|time| time.as_millis()))
+}
+
+#[test]
+fn of_who_was_not_heard_since_the_start_the_least_is_told() {
+    let mut bench = Bench::new(Config::default());
+    bench.committed("a1");
+    // Another life goes on with the log.
+    let bodies = vec![(Digest([1; 32]), Bytes(10))];
+    let mut bench = Bench::of(Config::default(), bench.origin.image().clone(), bodies);
+    let least = |bench: &Bench| {
+        let least = bench.origin.stale_at_least(reading(bench.ms), REPLICA);
+        (lag_and_away(bench), least.as_millis())
+    };
+    bench.ms = 40_000;
+    assert_eq!(least(&bench), ((0, Some(40_000)), 40_000), "it may have all of it");
+    bench.committed("b2");
+    bench.committed("c3");
+    bench.ms = 50_000;
+    assert_eq!(least(&bench), ((2, Some(50_000)), 50_000), "these it cannot have");
+    // Who is refused was not let in.
+    let elsewhere = Position { sequence: Sequence(1), chain: Digest([9; 32]) };
+    bench.hello(Some(elsewhere));
+    assert!(matches!(bench.told()[..], [ToReplica::Refused(Refusal::Diverged)]));
+    let why = Refusal::Diverged;
+    assert_eq!(bench.events(), [Event::Turned { replica: REPLICA, why }]);
+    assert_eq!(bench.origin.progress(REPLICA), None);
+    assert_eq!(least(&bench), ((2, Some(50_000)), 50_000));
+    // Who has joined was not away before, and has not got what came later.
+    bench.origin.handle_joined(reading(bench.ms), REPLICA);
+    bench.committed("d4");
+    bench.ms = 51_000;
+    assert_eq!(least(&bench), ((1, Some(1_000)), 1_000));
+}
+
+#[test]
+fn who_was_heard_is_away_since_its_last_word() {
+    let mut bench = Bench::new(Config::default());
+    let begin = bench.origin.last();
+    bench.committed("a1");
+    bench.ms = 10_000;
+    bench.hello(Some(begin));
+    assert_eq!(lag_and_away(&bench), (1, None), "it is here");
+    bench.ms = 12_000;
+    bench.say(ToOrigin::Ping { sent: reading(12_000).local });
+    let session = bench.session();
+    bench.ms = 15_000;
+    bench.origin.handle_disconnected(REPLICA, session);
+    assert_eq!(lag_and_away(&bench), (1, Some(3_000)));
+    bench.origin.handle_disconnected(REPLICA, session);
+    bench.ms = 16_000;
+    assert_eq!(lag_and_away(&bench), (1, Some(4_000)));
+}
+
+#[test]
+fn a_report_that_does_not_know_how_stale_it_is_takes_nothing_back() {
+    let mut bench = Bench::new(Config::default());
+    bench.hello(None);
+    let reflects = Some(reading(1_000).wall);
+    bench.ms = 1_000;
+    bench.say(ToOrigin::Report(Report { reflects, ..Report::default() }));
+    bench.ms = 4_000;
+    // It compares what it has with the origin.
+    bench.say(ToOrigin::Report(Report::default()));
+    let stale = bench.origin.staleness(reading(5_000), REPLICA);
+    assert_eq!(stale, Some(Duration::from_secs(4)));
 }

@@ -1,0 +1,81 @@
+//! What an origin knows of its replicas, for people who look at it.
+//!
+//! All of it was said in this life of the origin: none of it is worth a write to the disk. So of a replica that has
+//! not come since the start figures are bounds: it was not heard for at least as long as this life has lasted, and
+//! has got nothing of what was committed in it.
+
+use core::time::Duration;
+
+use super::Origin;
+use crate::message::Report;
+use crate::time::{LocalTime, Reading};
+use crate::types::{ReplicaId, Sequence};
+
+impl<P: Clone> Origin<P> {
+    /// Up to where a replica has said that it answers reads, and whether it is connected; none if
+    /// it was not let in in this life of the origin. Bodies may be missing there, see
+    /// [`arrived`](Origin::arrived).
+    pub fn progress(&self, replica: ReplicaId) -> Option<(Sequence, bool)> {
+        let peer = self.peers.get(&replica).filter(|peer| peer.heard.is_some())?;
+        Some((peer.committed, peer.link.is_some()))
+    }
+
+    /// How many commits a replica is behind: at least, if its [`progress`](Origin::progress) is not known.
+    pub fn lag(&self, replica: ReplicaId) -> u64 {
+        let known = self.progress(replica).map(|(committed, _)| committed);
+        let most = known.unwrap_or_else(|| self.unheard(replica).1);
+        self.last().sequence.0.saturating_sub(most.0)
+    }
+
+    /// For how long a replica that is not connected has not been heard: at least, if it was not in this life of the
+    /// origin.
+    pub fn away(&self, now: Reading, replica: ReplicaId) -> Option<Duration> {
+        let peer = self.peers.get(&replica);
+        if peer.is_some_and(|peer| peer.link.is_some()) {
+            return None;
+        }
+        let heard = peer.and_then(|peer| peer.heard);
+        Some(now.local.since(heard.unwrap_or_else(|| self.unheard(replica).0)))
+    }
+
+    /// How a replica was when it said so last; none if it has not in this life of the origin.
+    pub fn report(&self, replica: ReplicaId) -> Option<(LocalTime, Report)> {
+        self.peers.get(&replica).and_then(|peer| peer.report)
+    }
+
+    /// How stale the state of a replica may be at most, by what it has said in this life of the origin; none if it
+    /// has not said that.
+    pub fn staleness(&self, now: Reading, replica: ReplicaId) -> Option<Duration> {
+        let (_, report) = self.report(replica)?;
+        report.reflects.map(|stamp| self.clock.clone().read(now).since(stamp))
+    }
+
+    /// How stale it may be at least, if that is all that is known: nothing has told it in this life of the origin what
+    /// there is.
+    pub fn stale_at_least(&self, now: Reading, replica: ReplicaId) -> Duration {
+        now.local.since(self.unheard(replica).0)
+    }
+
+    /// Since when a replica was not heard that has not been in this life of the origin, at least, and what it may have
+    /// at most.
+    fn unheard(&self, replica: ReplicaId) -> (LocalTime, Sequence) {
+        self.joined.get(&replica).copied().unwrap_or((self.begun, self.begun_at))
+    }
+
+    /// Somebody has joined under that number, with a state and lives of its own: nothing of what was there
+    /// before counts.
+    pub fn handle_joined(&mut self, now: Reading, replica: ReplicaId) {
+        self.peers.remove(&replica);
+        self.joined.insert(replica, (now.local, self.last().sequence));
+    }
+
+    /// A replica says how it is.
+    pub(super) fn reported(&mut self, now: Reading, replica: ReplicaId, mut report: Report) {
+        if let Some(peer) = self.peers.get_mut(&replica) {
+            // In a re-sync it does not know; but no state goes back behind what it was.
+            let before = peer.report.and_then(|(_, before)| before.reflects);
+            report.reflects = report.reflects.or(before);
+            peer.report = Some((now.local, report));
+        }
+    }
+}
