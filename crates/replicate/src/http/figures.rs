@@ -83,7 +83,8 @@ pub(super) fn of_origin(status: &OriginStatus) -> String {
     let valid = of_each(|one| share(one.valid_bytes, one.bytes));
     figure(to, "replica_valid_bytes_ratio", "gauge", "The share of bytes it has.", valid);
     let skew = of_each(|one| one.skew_seconds.map(|(least, most)| least.abs().max(most.abs())));
-    figure(to, "replica_skew_seconds", "gauge", "How far its clock is off at most.", skew);
+    let help = "How far its clock is off at most: the more, the longer ago it has said so.";
+    figure(to, "replica_skew_seconds", "gauge", help, skew);
     figure(
         to,
         "replica_queue",

@@ -58,6 +58,9 @@ pub struct Config {
     pub case_clashes: CaseClashes,
     /// How fast the clock that commits are stamped with follows the machine's.
     pub slew: Drift,
+    /// The most by which the rate of any clock may be off, slewing among it: the longer a replica was not heard,
+    /// the less is known of how far its own is off.
+    pub drift: Drift,
 }
 
 impl Default for Config {
@@ -82,6 +85,8 @@ impl Default for Config {
             case_clashes: CaseClashes::Allow,
             // The most that NTP slews by (RFC 5905's reference implementation: 500 ppm).
             slew: Drift(500),
+            // And as much of a bad oscillator, as replicas reckon.
+            drift: Drift(1_000),
         }
     }
 }

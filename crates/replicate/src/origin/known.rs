@@ -56,6 +56,16 @@ impl<P: Clone> Origin<P> {
         now.local.since(self.unheard(replica).0)
     }
 
+    /// By how many nanoseconds the wall clock of a replica is ahead of this one: at least and at most, as far as both
+    /// may have run apart since it has said so.
+    pub fn skew(&self, now: Reading, replica: ReplicaId) -> Option<(i64, i64)> {
+        let (at, report) = self.report(replica)?;
+        let (least, most) = report.skew?;
+        let apart = self.config.drift.of_two().of(now.local.since(at));
+        let apart = i64::try_from(apart.as_nanos()).unwrap_or(i64::MAX);
+        Some((least.saturating_sub(apart), most.saturating_add(apart)))
+    }
+
     /// Since when a replica was not heard that has not been in this life of the origin, at least, and what it may have
     /// at most.
     fn unheard(&self, replica: ReplicaId) -> (LocalTime, Sequence) {

@@ -75,7 +75,8 @@ pub struct PeerStatus {
     /// For how long of that it may have answered all reads at most, in seconds: by its Δ. Whether anybody
     /// has read what is not there is not known here.
     pub masked_seconds: Option<f64>,
-    /// How far its wall clock is ahead of this one, in seconds: at least, and at most.
+    /// How far its wall clock is ahead of this one, in seconds: at least, and at most. The longer ago it has said so
+    /// the wider, by as much as both may have run apart since.
     pub skew_seconds: Option<(f64, f64)>,
     /// Objects that it knows.
     pub objects: Option<u64>,
@@ -143,8 +144,8 @@ impl OriginHandle {
                         let lasts = report.and_then(|report| report.lasts);
                         lasts.map_or(time, |lasts| lasts.min(time)).as_secs_f64()
                     }),
-                    skew_seconds: report
-                        .and_then(|report| report.skew)
+                    skew_seconds: machine
+                        .skew(now, id)
                         .map(|(least, most)| (nanos(least), nanos(most))),
                     objects: report.map(|report| report.stock.objects),
                     valid_objects: report.map(|report| report.stock.valid_objects),

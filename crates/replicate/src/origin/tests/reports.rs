@@ -4,6 +4,7 @@ use core::time::Duration;
 
 use super::*;
 use crate::message::Report;
+use crate::time::Drift;
 
 #[test]
 fn how_stale_a_replica_is_does_not_depend_on_how_long_its_report_was_under_way() {
@@ -96,4 +97,18 @@ fn a_report_that_does_not_know_how_stale_it_is_takes_nothing_back() {
     bench.say(ToOrigin::Report(Report::default()));
     let stale = bench.origin.staleness(reading(5_000), REPLICA);
     assert_eq!(stale, Some(Duration::from_secs(4)));
+}
+
+#[test]
+fn how_far_a_clock_is_off_is_known_the_worse_the_longer_it_was_not_heard() {
+    let config = Config { drift: Drift(500), ..Config::default() };
+    let mut bench = Bench::new(config);
+    bench.hello(None);
+    let skew = Some((-2_000_000, 3_000_000));
+    bench.say(ToOrigin::Report(Report { skew, ..Report::default() }));
+    let known = |ms| bench.origin.skew(reading(ms), REPLICA);
+    assert_eq!(known(0), skew);
+    // Both clocks may go wrong by half a millisecond a second.
+    assert_eq!(known(4_000), Some((-6_000_000, 7_000_000)));
+    assert_eq!(known(3_600_000), Some((-3_602_000_000, 3_603_000_000)));
 }
