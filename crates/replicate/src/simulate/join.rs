@@ -50,7 +50,7 @@ impl World {
         self.forget_timers_of_replica(replica);
         let left = self.clients.replica_crashed(replica);
         self.restart_sessions(left);
-        self.with_origin(|machine, _| machine.handle_joined(ReplicaId(replica as u32)));
+        self.with_origin(|machine, now| machine.handle_joined(now, ReplicaId(replica as u32)));
         self.start_replica(replica);
     }
 }
