@@ -145,7 +145,7 @@ pub enum Event {
         committed: Sequence,
     },
     /// More bodies are at a replica, or it is known by now which ones are: ask
-    /// [`Origin::arrived`](super::Origin::arrived).
+    /// [`Origin::has_arrived`](super::Origin::has_arrived).
     Arrived(ReplicaId),
     /// A replica is not talked to. The message that says so is still to be sent.
     Turned {

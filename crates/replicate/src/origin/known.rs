@@ -14,7 +14,7 @@ use crate::types::{ReplicaId, Sequence};
 impl<P: Clone> Origin<P> {
     /// Up to where a replica has said that it answers reads, and whether it is connected; none if
     /// it was not let in in this life of the origin. Bodies may be missing there, see
-    /// [`arrived`](Origin::arrived).
+    /// [`has_arrived`](Origin::has_arrived).
     pub fn progress(&self, replica: ReplicaId) -> Option<(Sequence, bool)> {
         let peer = self.peers.get(&replica).filter(|peer| peer.heard.is_some())?;
         Some((peer.committed, peer.link.is_some()))
