@@ -348,6 +348,8 @@ impl Core {
                 Event::Lost { digest, paths } => {
                     self.lost.insert(digest);
                     happened.lost.push(paths);
+                    // Nobody waits for what does not come.
+                    happened.progress = true;
                 }
             }
         }

@@ -545,3 +545,28 @@ async fn a_body_is_lost_only_if_it_is_not_there_when_it_cannot_go() {
     bodies::look_again(&origin.0, &content("large")).await.unwrap();
     site.daemon.stop().await.unwrap();
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn nobody_waits_for_a_body_that_is_lost() {
+    let site = Site::new().await;
+    let origin = site.daemon.handle();
+    let names = ["replica".to_owned()];
+    let begin = Some(origin.tree().position);
+    let (_, session, [control, _demand, _speculative]) = site.attach(&names[0], begin).await;
+    let (read, mut control) = split(control);
+    let mut tasks = JoinSet::new();
+    tasks.spawn(drain(read));
+    let at = write(&origin, &[("large", 50_000)]).await;
+    say(&mut control, session, ToOrigin::Ack(at)).await.unwrap();
+    let waiting = (origin.clone(), names);
+    let waiting = tokio::spawn(async move { waiting.0.wait_for(&waiting.1, at).await });
+    sleep(Duration::from_millis(50)).await;
+    assert!(!waiting.is_finished(), "it is to come");
+    let large = origin.0.with(|core, _| core.machine.image().objects["large"].content);
+    std::fs::remove_dir_all(site.folder.path().join("origin/bodies")).unwrap();
+    bodies::look_again(&origin.0, &large).await.unwrap();
+    let ended = timeout(Duration::from_secs(10), waiting).await;
+    ended.expect("it comes no more").unwrap().unwrap();
+    tasks.shutdown().await;
+    site.daemon.stop().await.unwrap();
+}
