@@ -1,5 +1,7 @@
 //! What asks an origin or a replica of this machine, by the socket in its folder.
 
+mod folder;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::path::{Path as FilePath, PathBuf};
@@ -20,10 +22,11 @@ use tokio::sync::mpsc::{Sender, channel};
 use super::content::Content;
 use super::origin::{AFTER, Done, Entry, Order, WITHIN};
 use super::socket;
-use super::transaction::{END, File, Head, What, put_head};
+use super::transaction::{END, Head, What, put_head};
 use crate::path::{Path, PathError};
 use crate::source;
 use crate::types::Sequence;
+use folder::{difference, scan};
 
 /// A file's name in one line, whatever is in it.
 fn shown(path: &FilePath) -> String {
@@ -130,13 +133,6 @@ enum Written {
 #[derive(Clone, Debug)]
 pub struct Client {
     folder: PathBuf,
-}
-
-/// A file that is to be published.
-#[derive(Clone, Debug)]
-struct Local {
-    file: PathBuf,
-    content: File,
 }
 
 impl Client {
@@ -456,119 +452,6 @@ async fn send_changes(
     Ok(())
 }
 
-/// What has to be done so that the tree has these files, and no others below `into`. The origin has the
-/// bodies of the tree, and those that were `sent` to it.
-fn difference(
-    files: &Files,
-    tree: &BTreeMap<String, Entry>,
-    into: Option<&Path>,
-    sent: &BTreeSet<String>,
-) -> (Vec<(Head, Option<PathBuf>)>, Published) {
-    // What the origin has lost is sent once more.
-    let here = tree.values().filter(|entry| !entry.lost);
-    let mut known: BTreeSet<&str> = here.map(|entry| &*entry.file.digest).collect();
-    known.extend(sent.iter().map(String::as_str));
-    let (mut heads, mut published) = (Vec::new(), Published::default());
-    for (path, local) in files {
-        let old = tree.get(path.as_str());
-        let same = |old: &Entry| {
-            let of = |file: &File| (file.digest.clone(), file.executable);
-            !old.lost && of(&old.file) == of(&local.content)
-        };
-        if old.is_some_and(same) {
-            published.unchanged += 1;
-            continue;
-        }
-        published.put += 1;
-        let (put, file) = if known.contains(&*local.content.digest) {
-            (What::Stored(local.content.clone()), None)
-        } else {
-            published.bytes += local.content.size;
-            (What::Body(local.content.clone()), Some(local.file.clone()))
-        };
-        heads.push((Head { path: path.to_string(), put }, file));
-    }
-    let below = into.map_or("", Path::as_str);
-    for path in tree.keys().filter_map(|path| Path::new(path).ok()) {
-        if path.is_within(below) && !files.contains_key(&path) {
-            published.deleted += 1;
-            heads.push((Head { path: path.to_string(), put: What::Delete }, None));
-        }
-    }
-    (heads, published)
-}
-
-/// The files of a folder by name.
-type Files = BTreeMap<Path, Local>;
-
-/// All files of a folder, with the hashes of their bytes; and the folder's path without links.
-fn scan(source: &FilePath, into: Option<&Path>) -> Result<(PathBuf, Files), ClientError> {
-    let unreadable = |path: &FilePath, source| ClientError::File { path: path.to_owned(), source };
-    let root = source.canonicalize().map_err(|error| unreadable(source, error))?;
-    if !root.is_dir() {
-        let error = io::Error::from(io::ErrorKind::NotADirectory);
-        return Err(unreadable(source, error));
-    }
-    let mut files = BTreeMap::new();
-    for entry in walkdir::WalkDir::new(&root) {
-        let entry = entry.map_err(|error| {
-            let path = error.path().unwrap_or(&root).to_owned();
-            // Without what it says around that: it names the path once more.
-            let source = error.into_io_error();
-            let source = source.unwrap_or_else(|| io::Error::other("links lead in a circle"));
-            ClientError::File { path, source }
-        })?;
-        let shown = entry.path();
-        let kind = entry.file_type();
-        if kind.is_dir() {
-            continue;
-        }
-        let file = if kind.is_symlink() {
-            // To a file of the same folder: it becomes one more file.
-            let target = shown.canonicalize().map_err(|_| ClientError::Link(shown.to_owned()))?;
-            if !target.starts_with(&root) || !target.is_file() {
-                return Err(ClientError::Link(shown.to_owned()));
-            }
-            target
-        } else if kind.is_file() {
-            shown.to_owned()
-        } else {
-            return Err(ClientError::Kind(shown.to_owned()));
-        };
-        let within = shown.strip_prefix(&root).unwrap_or(shown).as_os_str().as_encoded_bytes();
-        let mut name = into.map_or_else(Vec::new, |into| format!("{into}/").into_bytes());
-        name.extend(within);
-        let named = |why| ClientError::Name { path: shown.to_owned(), why };
-        let path = Path::from_bytes(&name).map_err(named)?;
-        let content = hash(&root, &file)?;
-        files.insert(path, Local { file, content });
-    }
-    Ok((root, files))
-}
-
-/// Looks at a file before and after it is read, until both looks agree.
-fn hash(root: &FilePath, path: &FilePath) -> Result<File, ClientError> {
-    const TRIES: usize = 5;
-    for _ in 0..TRIES {
-        let mut hasher = blake3::Hasher::new();
-        let take = |bytes: &[u8]| {
-            hasher.update(bytes);
-            Ok(())
-        };
-        let read = source::open(root, path).and_then(|file| source::read(file, take));
-        let failed = |source| ClientError::File { path: path.to_owned(), source };
-        if let Some((size, metadata)) = read.map_err(failed)? {
-            return Ok(File {
-                digest: hasher.finalize().to_hex().to_string(),
-                size,
-                modified: metadata.modified.as_nanos(),
-                executable: metadata.executable,
-            });
-        }
-    }
-    Err(ClientError::Restless(path.to_owned()))
-}
-
 #[cfg(test)]
 mod tests {
     use std::fs;
@@ -599,7 +482,7 @@ mod tests {
         // Somebody puts a link in the place of the folder that the file was in.
         fs::rename(source.join("d"), folder.path().join("out")).unwrap();
         std::os::unix::fs::symlink(folder.path().join("out"), source.join("d")).unwrap();
-        assert!(matches!(hash(&root, &root.join("d/a")), Err(ClientError::File { .. })));
+        assert!(matches!(folder::hash(&root, &root.join("d/a")), Err(ClientError::File { .. })));
         let (sender, mut pieces) = channel(4);
         let sent = send_changes(sender, &root, heads).await;
         assert!(matches!(sent, Err(ClientError::File { .. })), "{sent:?}");
