@@ -78,7 +78,7 @@ impl OriginHandle {
     /// before, whether that is on the disk yet or not.
     ///
     /// # Errors
-    /// As for [`write`](OriginHandle::write), and [`Refused::Condition`].
+    /// As for [`write`](OriginHandle::write), and [`Refused::Condition`](crate::origin::Refused::Condition).
     pub async fn write_if(
         &self,
         conditions: Vec<(Path, Condition)>,
