@@ -74,8 +74,8 @@ pub(crate) struct PublishArgs {
 #[derive(Debug, clap::Args)]
 struct Waiting {
     /// Return when this replica has it: it shows the state, and the bodies of all files are there, of those below
-    /// --into if that is given. Not those that nobody pushes, that others have overwritten since, or that --quota has no room
-    /// for. May be repeated
+    /// --into if that is given. Not those that nobody pushes, that others have overwritten since, or that
+    /// --quota has no room for. May be repeated
     #[arg(long, value_name = "NAME")]
     wait: Vec<String>,
     /// For how many seconds, at most [default: as long as it takes]

@@ -1,13 +1,11 @@
 //! One connection: TCP, prefaces, then frames.
 
-use core::pin::Pin;
-use core::task::{Context, Poll};
 use core::time::Duration;
-use std::io::{self, IoSlice};
+use std::io;
 
 use socket2::SockRef;
 use thiserror::Error;
-use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, ReadBuf};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 
@@ -123,64 +121,6 @@ async fn read_preface(stream: &mut (impl AsyncRead + Unpin)) -> Result<Preface, 
         Ok(_) => Ok(Preface::decode(bytes)?),
         Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => Err(LinkError::Closed),
         Err(error) => Err(error.into()),
-    }
-}
-
-/// A stream that tells each time that bytes come by it. It lies below TLS, which gives them out a record at a
-/// time: on a slow line one takes longer than anybody may be silent.
-pub(super) struct Heard<S, F> {
-    stream: S,
-    tell: F,
-}
-
-impl<S, F: Fn()> Heard<S, F> {
-    pub(super) fn new(stream: S, tell: F) -> Self {
-        Heard { stream, tell }
-    }
-}
-
-impl<S: AsyncRead + Unpin, F: Fn() + Unpin> AsyncRead for Heard<S, F> {
-    fn poll_read(
-        mut self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-        to: &mut ReadBuf<'_>,
-    ) -> Poll<io::Result<()>> {
-        let before = to.filled().len();
-        let read = Pin::new(&mut self.stream).poll_read(context, to);
-        if to.filled().len() > before {
-            (self.tell)();
-        }
-        read
-    }
-}
-
-impl<S: AsyncWrite + Unpin, F: Unpin> AsyncWrite for Heard<S, F> {
-    fn poll_write(
-        mut self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-        bytes: &[u8],
-    ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.stream).poll_write(context, bytes)
-    }
-
-    fn poll_write_vectored(
-        mut self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-        bytes: &[IoSlice<'_>],
-    ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.stream).poll_write_vectored(context, bytes)
-    }
-
-    fn is_write_vectored(&self) -> bool {
-        self.stream.is_write_vectored()
-    }
-
-    fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_flush(context)
-    }
-
-    fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_shutdown(context)
     }
 }
 

@@ -21,9 +21,12 @@
 mod clock;
 mod enrol;
 mod link;
+mod observed;
 mod origin;
 mod outlines;
 mod replica;
+#[cfg(test)]
+pub(crate) mod testing;
 
 use std::io;
 use std::sync::Arc;
@@ -48,6 +51,8 @@ pub use replica::{
     ReplicaOptions, ReplicaStatus,
 };
 
+#[cfg(feature = "http")]
+pub(crate) use observed::{Observed, Way};
 #[cfg(feature = "fuse")]
 pub(crate) use replica::Tries;
 

@@ -41,7 +41,7 @@ use tokio::time::timeout;
 use content::Content;
 pub use origin::OriginFace;
 pub use replica::{Blocked, ReplicaFace};
-use watched::Watched;
+use watched::watched;
 
 /// What carries the token of a session, in both directions.
 const SESSION: HeaderName = HeaderName::from_static("lull-session");
@@ -101,7 +101,7 @@ impl Listener {
             Listener::Tcp { listener, untaken } => {
                 let (tcp, _) = listener.accept().await?;
                 tcp.set_nodelay(true)?;
-                Ok(Box::new(Watched::new(tcp, *untaken)?))
+                Ok(Box::new(watched(tcp, *untaken)?))
             }
             Listener::Unix(listener) => Ok(Box::new(listener.accept().await?.0)),
         }

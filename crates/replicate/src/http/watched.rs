@@ -1,13 +1,12 @@
 //! Connections of a face, of which the kernel tells when the other side has gone without a word.
 
-use core::pin::Pin;
-use core::task::{Context, Poll};
-use std::io::{self, IoSlice};
+use std::io;
 use std::time::Duration;
 
 use socket2::{SockRef, TcpKeepalive};
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
+
+use crate::daemon::{Observed, Way};
 
 /// Who says nothing for so long, and is told nothing, is asked whether he is still there.
 const IDLE: Duration = Duration::from_secs(60);
@@ -20,84 +19,34 @@ const PROBES: u32 = 4;
 const GONE: Duration = Duration::from_secs(IDLE.as_secs() + INTERVAL.as_secs() * PROBES as u64);
 
 /// A connection whose other side may go without a word: its machine falls asleep, or out of the network. While it
-/// is told something it has as long as who takes nothing; while it is waited for, or waits for its answer, it is
-/// given up after two minutes.
-#[derive(Debug)]
-pub(super) struct Watched {
+/// is told something it has as long as who takes nothing, which is `untaken`; while it is waited for, or waits for
+/// its answer, it is given up after two minutes.
+///
+/// # Errors
+/// If the kernel refuses.
+pub(super) fn watched(
     tcp: TcpStream,
-    /// Whoever takes nothing for so long is disconnected.
     untaken: Duration,
-    is_told: bool,
-}
-
-impl Watched {
-    pub(super) fn new(tcp: TcpStream, untaken: Duration) -> io::Result<Self> {
-        let socket = SockRef::from(&tcp);
-        let keepalive = TcpKeepalive::new();
-        let keepalive = keepalive.with_time(IDLE).with_interval(INTERVAL).with_retries(PROBES);
-        socket.set_tcp_keepalive(&keepalive)?;
-        socket.set_tcp_user_timeout(Some(GONE.min(untaken)))?;
-        Ok(Watched { tcp, untaken, is_told: false })
-    }
-
-    /// Whether the other side is being told something from now on, or is listened to.
-    fn turn(&mut self, is_told: bool) {
-        if self.is_told != is_told {
-            self.is_told = is_told;
+) -> io::Result<Observed<TcpStream, impl FnMut(&TcpStream, Way) + Unpin>> {
+    let socket = SockRef::from(&tcp);
+    let keepalive = TcpKeepalive::new();
+    let keepalive = keepalive.with_time(IDLE).with_interval(INTERVAL).with_retries(PROBES);
+    socket.set_tcp_keepalive(&keepalive)?;
+    let gone = GONE.min(untaken);
+    socket.set_tcp_user_timeout(Some(gone))?;
+    let mut last = Way::In;
+    Ok(Observed::new(tcp, move |tcp, way| {
+        if core::mem::replace(&mut last, way) != way {
             // Counted while nothing is acknowledged, and while the other side has no room for anything. A line
             // however slow is neither.
-            let limit = if is_told { self.untaken } else { GONE.min(self.untaken) };
+            let limit = match way {
+                Way::In => gone,
+                Way::Out => untaken,
+            };
             // Of one that is closed there is nothing to be set.
-            let _ = SockRef::from(&self.tcp).set_tcp_user_timeout(Some(limit));
+            let _ = SockRef::from(tcp).set_tcp_user_timeout(Some(limit));
         }
-    }
-}
-
-impl AsyncRead for Watched {
-    fn poll_read(
-        mut self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-        to: &mut ReadBuf<'_>,
-    ) -> Poll<io::Result<()>> {
-        let before = to.filled().len();
-        let read = Pin::new(&mut self.tcp).poll_read(context, to);
-        if to.filled().len() > before {
-            self.turn(false);
-        }
-        read
-    }
-}
-
-impl AsyncWrite for Watched {
-    fn poll_write(
-        mut self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-        bytes: &[u8],
-    ) -> Poll<io::Result<usize>> {
-        self.turn(true);
-        Pin::new(&mut self.tcp).poll_write(context, bytes)
-    }
-
-    fn poll_write_vectored(
-        mut self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-        bytes: &[IoSlice<'_>],
-    ) -> Poll<io::Result<usize>> {
-        self.turn(true);
-        Pin::new(&mut self.tcp).poll_write_vectored(context, bytes)
-    }
-
-    fn is_write_vectored(&self) -> bool {
-        self.tcp.is_write_vectored()
-    }
-
-    fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.tcp).poll_flush(context)
-    }
-
-    fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.tcp).poll_shutdown(context)
-    }
+    }))
 }
 
 #[cfg(test)]
@@ -110,17 +59,17 @@ mod tests {
     const UNTAKEN: Duration = Duration::from_secs(600);
 
     /// The two sides of a connection.
-    async fn connection() -> (Watched, TcpStream) {
+    async fn connection() -> (Observed<TcpStream, impl FnMut(&TcpStream, Way) + Unpin>, TcpStream) {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let client = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
         let (tcp, _) = listener.accept().await.unwrap();
-        (Watched::new(tcp, UNTAKEN).unwrap(), client)
+        (watched(tcp, UNTAKEN).unwrap(), client)
     }
 
     #[tokio::test]
     async fn who_is_gone_is_asked_for_and_given_up_after_two_minutes() {
         let (watched, _client) = connection().await;
-        let socket = SockRef::from(&watched.tcp);
+        let socket = SockRef::from(watched.stream());
         assert!(socket.keepalive().unwrap());
         assert_eq!(socket.tcp_keepalive_time().unwrap(), IDLE);
         assert_eq!(socket.tcp_keepalive_interval().unwrap(), INTERVAL);
@@ -133,14 +82,14 @@ mod tests {
     #[tokio::test]
     async fn who_is_told_something_may_take_nothing_for_longer_until_he_says_something() {
         let (mut watched, mut client) = connection().await;
-        let limit = |watched: &Watched| SockRef::from(&watched.tcp).tcp_user_timeout().unwrap();
+        let limit = |tcp: &TcpStream| SockRef::from(tcp).tcp_user_timeout().unwrap();
         for _ in 0..2 {
             client.write_all(b"question").await.unwrap();
             let mut bytes = [0; 8];
             watched.read_exact(&mut bytes).await.unwrap();
-            assert_eq!(limit(&watched), Some(GONE));
+            assert_eq!(limit(watched.stream()), Some(GONE));
             watched.write_all(b"answer").await.unwrap();
-            assert_eq!(limit(&watched), Some(UNTAKEN));
+            assert_eq!(limit(watched.stream()), Some(UNTAKEN));
         }
     }
 }

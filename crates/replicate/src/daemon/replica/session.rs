@@ -5,13 +5,15 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use tokio::io::{AsyncRead, AsyncWrite, split};
+use tokio::net::TcpStream;
 use tokio::time::timeout;
 
 use super::{ReplicaEvent, Shared, lock, receive};
 use crate::daemon::LinkError;
 use crate::daemon::clock::today;
 use crate::daemon::enrol::{dial_through, renew};
-use crate::daemon::link::{Heard, Incoming, Outgoing};
+use crate::daemon::link::{Incoming, Outgoing};
+use crate::daemon::observed::{Observed, Way};
 use crate::identity::ReplicaIdentity;
 use crate::message::{Channel, Frame, Session, ToOrigin, ToReplica};
 use crate::wire::Attach;
@@ -111,7 +113,12 @@ async fn connect<F: Fn() + Unpin>(
         let identity = lock(&shared.identity);
         (identity.address().to_owned(), identity.connect(today(&shared.clock))?)
     };
-    dial_through(&address, how, channel, |tcp| Heard::new(tcp, heard)).await
+    let tell = move |_: &TcpStream, way| {
+        if way == Way::In {
+            heard();
+        }
+    };
+    dial_through(&address, how, channel, |tcp| Observed::new(tcp, tell)).await
 }
 
 /// What cannot be renewed today is renewed tomorrow: the certificate lasts for months yet.

@@ -10,6 +10,7 @@ use tokio::time::sleep;
 
 use super::*;
 use crate::daemon::link::soon;
+use crate::daemon::testing::origin_and_replica;
 use crate::daemon::{MachineClock, OriginDaemon, OriginOptions, create_origin, join};
 use crate::origin::{Put, Strategy, Transaction};
 use crate::replica::{Request, What};
@@ -19,14 +20,7 @@ use crate::types::Metadata;
 async fn a_call_that_panics_ends_the_replica_and_nobody_waits_for_ever() {
     let folder = tempfile::tempdir().unwrap();
     let clock: Arc<dyn Clock> = Arc::new(MachineClock);
-    let (own, theirs) = (folder.path().join("replica"), folder.path().join("origin"));
-    create_origin(&theirs, clock.read().wall).unwrap();
-    let options = OriginOptions::new(theirs, "127.0.0.1:0");
-    let origin = OriginDaemon::start(options, Arc::clone(&clock), |_| {}).await.unwrap();
-    let (handle, address) = (origin.handle(), origin.address().to_string());
-    let ticket = handle.ticket("replica", &address, Duration::from_secs(60)).unwrap();
-    join(&own, ticket, &clock).await.unwrap();
-    let daemon = ReplicaDaemon::start(ReplicaOptions::new(own), clock, |_| {}).unwrap();
+    let (origin, daemon) = origin_and_replica(folder.path(), "replica", &clock).await;
     let replica = daemon.handle();
     let path = Path::new("a").unwrap();
     // Of a state that does not come.

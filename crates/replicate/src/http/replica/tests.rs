@@ -3,10 +3,8 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::*;
-use crate::daemon::{
-    Clock, MachineClock, OriginDaemon, OriginOptions, ReplicaDaemon, ReplicaOptions, create_origin,
-    join,
-};
+use crate::daemon::testing::origin_and_replica;
+use crate::daemon::{Clock, MachineClock};
 use crate::origin::{Put, Transaction};
 use crate::replica::Why;
 use crate::time::Reading as Shown;
@@ -28,14 +26,7 @@ impl Clock for Ahead {
 async fn who_cannot_be_answered_here_is_sent_to_another_replica_once() {
     let folder = tempfile::tempdir().unwrap();
     let clock: Arc<dyn Clock> = Arc::new(MachineClock);
-    let (own, theirs) = (folder.path().join("replica"), folder.path().join("origin"));
-    create_origin(&theirs, clock.read().wall).unwrap();
-    let options = OriginOptions::new(theirs, "127.0.0.1:0");
-    let origin = OriginDaemon::start(options, Arc::clone(&clock), |_| {}).await.unwrap();
-    let address = origin.address().to_string();
-    let ticket = origin.handle().ticket("paris", &address, Duration::from_secs(30)).unwrap();
-    join(&own, ticket, &clock).await.unwrap();
-    let daemon = ReplicaDaemon::start(ReplicaOptions::new(own), clock, |_| {}).unwrap();
+    let (origin, daemon) = origin_and_replica(folder.path(), "paris", &clock).await;
     let face = |blocked| ReplicaFace { replica: daemon.handle(), blocked, shows: Shows::Both };
     let patience = Duration::from_secs(1);
     let errs = face(Blocked::Error(patience));
@@ -75,14 +66,8 @@ async fn an_age_counts_from_the_read_however_long_its_body_was_looked_for() {
     let folder = tempfile::tempdir().unwrap();
     let ahead = Arc::new(Ahead::default());
     let clock: Arc<dyn Clock> = Arc::<Ahead>::clone(&ahead);
-    let (own, theirs) = (folder.path().join("replica"), folder.path().join("origin"));
-    create_origin(&theirs, clock.read().wall).unwrap();
-    let options = OriginOptions::new(theirs, "127.0.0.1:0");
-    let origin = OriginDaemon::start(options, Arc::clone(&clock), |_| {}).await.unwrap();
-    let (handle, address) = (origin.handle(), origin.address().to_string());
-    let ticket = handle.ticket("paris", &address, LIMIT).unwrap();
-    join(&own, ticket, &clock).await.unwrap();
-    let daemon = ReplicaDaemon::start(ReplicaOptions::new(own), clock, |_| {}).unwrap();
+    let (origin, daemon) = origin_and_replica(folder.path(), "paris", &clock).await;
+    let handle = origin.handle();
     let replica = daemon.handle();
     let path = Path::new("a").unwrap();
     let mut stager = handle.bodies().stage();

@@ -87,13 +87,19 @@ fn a_body_that_was_asked_for_counts_as_fetched_when_it_is_in_the_store_or_there_
     assert_eq!(fetched(&mut bench), [1], "of this connection");
 }
 
-#[test]
-fn what_is_lacking_is_said_before_the_first_ping() {
+/// A replica that has applied a commit without its body.
+fn without_body() -> Bench {
     let mut bench = Bench::new(config());
     bench.commit(1, "a1");
     bench.wait(10_000);
     bench.disk();
     assert_eq!(bench.state("a"), Some((1, false)));
+    bench
+}
+
+#[test]
+fn what_is_lacking_is_said_before_the_first_ping() {
+    let mut bench = without_body();
     bench.connect_to_another_life();
     let sent = bench.sent();
     let at = |is_it: fn(&ToOrigin) -> bool| sent.iter().position(is_it).expect("it is said");
@@ -402,11 +408,7 @@ fn a_read_of_what_was_given_up_for_want_of_room_finds_the_body_under_another_nam
 
 #[test]
 fn what_is_lacking_is_said_by_each_connection_until_the_origin_has_heard_it() {
-    let mut bench = Bench::new(config());
-    bench.commit(1, "a1");
-    bench.wait(10_000);
-    bench.disk();
-    assert_eq!(bench.state("a"), Some((1, false)));
+    let mut bench = without_body();
     bench.connect_to_another_life();
     assert_eq!(bench.lacking(), ["a"], "an origin that has lost its queue");
     let again = |bench: &mut Bench| {

@@ -101,6 +101,16 @@ fn silent_line() -> Bench {
     Bench::new(config)
 }
 
+/// The same, with an object that has no body, from 2 s on.
+fn without_body() -> Bench {
+    let mut bench = silent_line();
+    bench.commit(1, "a1");
+    bench.wait(2_000);
+    bench.heartbeat(1);
+    bench.disk();
+    bench
+}
+
 #[test]
 fn a_read_that_waited_on_a_silent_line_ends_the_mask() {
     let mut bench = silent_line();
@@ -128,11 +138,7 @@ fn so_does_one_that_was_given_up_there() {
 
 #[test]
 fn a_read_that_waited_before_the_last_word_counts_from_that() {
-    let mut bench = silent_line();
-    bench.commit(1, "a1");
-    bench.wait(2_000);
-    bench.heartbeat(1);
-    bench.disk();
+    let mut bench = without_body();
     bench.wait(1_000);
     assert_eq!(bench.read("a"), "Invalid");
     bench.wait(1_000);
@@ -144,11 +150,7 @@ fn a_read_that_waited_before_the_last_word_counts_from_that() {
 
 #[test]
 fn reads_that_a_connection_has_helped_or_could_have_do_not_end_the_mask() {
-    let mut bench = silent_line();
-    bench.commit(1, "a1");
-    bench.wait(2_000);
-    bench.heartbeat(1);
-    bench.disk();
+    let mut bench = without_body();
     bench.wait(500);
     // One that is given up before the origin says its last word, and one that is answered after it.
     assert_eq!(bench.read("a"), "Invalid");
