@@ -164,6 +164,11 @@ fn a_replica_without_room_goes_on_with_what_it_has_and_catches_up_when_there_is_
         shows(site, "paris", &after)
     };
     assert!(!goes_on(&site), "there is no room for all");
+    // Bodies leave room for what it is told of, which waits for them or for who has to see it.
+    let last = format!("Lull-Session: {}\r\n", after["/overwritten"].1);
+    let sees_all = || site.ask("paris", "GET", "/0", &last, b"").status == 200;
+    eventually("all that it is told of", sees_all);
+    assert_eq!(sequence(&site, "paris"), before.len() + after.len() + 1);
     disk.fill();
     assert!(!goes_on(&site));
     assert_eq!(

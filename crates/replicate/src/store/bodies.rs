@@ -12,6 +12,7 @@ use object_store::local::LocalFileSystem;
 use object_store::path::Path as Name;
 use object_store::{MultipartUpload, ObjectStore, ObjectStoreExt};
 
+use super::shortage::{Reserve, Writing};
 use super::{StoreError, cause, is_full};
 use crate::types::{Digest, DiskFull, Payload};
 use crate::wire::{Outline, PIECE};
@@ -48,6 +49,7 @@ pub struct Bodies {
     staged: Arc<AtomicU64>,
     inline: Bytes,
     budget: Arc<Budget>,
+    reserve: Arc<Reserve>,
 }
 
 /// Bytes of bodies that are in memory while they come and until they are stored, of all that come at a time:
@@ -116,12 +118,24 @@ impl Bodies {
         remove_unfinished(folder).map_err(failed)?;
         // Without fsync, which is the default, a body that was confirmed may be lost in a crash.
         let objects = LocalFileSystem::new_with_prefix(folder)?.with_fsync(true);
-        Ok(Self::over(Arc::new(objects), inline))
+        let reserve = Arc::new(Reserve::on_disk_of(folder.to_owned()));
+        Ok(Bodies { reserve, ..Self::over(Arc::new(objects), inline) })
     }
 
     pub(crate) fn over(objects: Arc<dyn ObjectStore>, inline: Bytes) -> Self {
         let budget = Arc::new(Budget(AtomicU64::new(MOST_IN_MEMORY)));
-        Bodies { objects, staged: Arc::default(), inline, budget }
+        Bodies { objects, staged: Arc::default(), inline, budget, reserve: Arc::default() }
+    }
+
+    /// So many bytes of a body are to be written: none if that would take what is the state's.
+    pub(super) fn begin(&self, bytes: Bytes) -> Result<Writing, DiskFull> {
+        self.reserve.write(bytes.0).ok_or(DiskFull)
+    }
+
+    /// The same, which leave so much to the state.
+    #[cfg(test)]
+    pub(super) fn leaving(self, reserve: Reserve) -> Self {
+        Bodies { reserve: Arc::new(reserve), ..self }
     }
 
     /// Whether a body belongs into the database.
@@ -160,6 +174,10 @@ impl Bodies {
         let name = name_of(&payload.digest);
         let stored = match &payload.bytes {
             Body::Memory(bytes) => {
+                let _writing = match self.begin(payload.size) {
+                    Ok(writing) => writing,
+                    Err(full) => return Ok(Err(full)),
+                };
                 block_on(self.objects.put(&name, bytes.clone().into())).map(drop)
             }
             // The file is on the disk already: what is left is its name.
@@ -264,7 +282,7 @@ impl Stager {
         self.size += bytes.len() as u64;
         let room = self.memory.extend(bytes) || self.bodies.is_small(Bytes(self.size));
         let stays = self.memory.bytes.len() < PART && room;
-        if stays { Ok(Ok(())) } else { or_full(self.flush()) }
+        if stays { Ok(Ok(())) } else { self.flush() }
     }
 
     /// What is in memory.
@@ -272,7 +290,14 @@ impl Stager {
         core::mem::replace(&mut self.memory, Counted::new(&self.bodies.budget))
     }
 
-    fn flush(&mut self) -> object_store::Result<()> {
+    fn flush(&mut self) -> Result<Result<(), DiskFull>, StoreError> {
+        match self.bodies.begin(Bytes(self.memory.bytes.len() as u64)) {
+            Ok(_writing) => or_full(self.write_part()),
+            Err(full) => Ok(Err(full)),
+        }
+    }
+
+    fn write_part(&mut self) -> object_store::Result<()> {
         if self.file.is_none() {
             let number = self.bodies.staged.fetch_add(1, Ordering::Relaxed);
             let name = Name::from(format!("{STAGED}/{number}"));
@@ -298,12 +323,14 @@ impl Stager {
             let bytes = Body::Memory(Buffer::from_owner(self.take()));
             return Ok(Ok(Payload { digest, size, bytes }));
         }
-        let mut written = if self.memory.bytes.is_empty() { Ok(()) } else { self.flush() };
-        let Some((name, mut upload)) = self.file.take() else { return Err(StoreError::Stopped) };
-        if written.is_ok() {
-            written = block_on(upload.complete()).map(drop);
+        // What is given up goes with the drop.
+        if !self.memory.bytes.is_empty()
+            && let Err(full) = self.flush()?
+        {
+            return Ok(Err(full));
         }
-        if let Err(full) = or_full(written)? {
+        let Some((name, mut upload)) = self.file.take() else { return Err(StoreError::Stopped) };
+        if let Err(full) = or_full(block_on(upload.complete()))? {
             let _ = block_on(upload.abort());
             return Ok(Err(full));
         }

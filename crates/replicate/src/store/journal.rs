@@ -247,13 +247,20 @@ impl<S: State> Store<S> {
     /// If it is open what is on the disk: the store is not to be used any more.
     pub fn run(&mut self, jobs: Vec<Job<S::Step>>) -> Result<Vec<Done>, StoreError> {
         let mut done = Vec::new();
-        let mut left = Vec::new();
+        let (mut left, mut writing) = (Vec::new(), Vec::new());
         for job in jobs {
             match job {
                 Job::Store(payload) if !self.shared.bodies.is_small(payload.size) => {
                     let outcome = self.shared.bodies.store(&payload)?;
                     done.push(Done::Stored(payload.digest, outcome));
                 }
+                Job::Store(payload) => match self.shared.bodies.begin(payload.size) {
+                    Ok(small) => {
+                        writing.push(small);
+                        left.push(Job::Store(payload));
+                    }
+                    Err(full) => done.push(Done::Stored(payload.digest, Err(full))),
+                },
                 job => left.push(job),
             }
         }

@@ -1,10 +1,16 @@
-//! What is not worth trying on a disk without room.
+//! What is not worth trying on a disk without room, and what bodies leave of it to the state.
 //!
 //! After a write that has found none the database refuses everything until it is opened anew, and reads
 //! all of itself then. So such a write takes the longer the larger the database is, and nobody reads a
 //! body meanwhile. What is about as large as one that has failed is refused at once, for a while.
+//!
+//! A replica without room for invalidations has to let its reads wait, and one without room for bodies only
+//! those of these. So bodies do not take all that there is.
 
+use std::fmt;
 use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use nix::sys::statvfs::statvfs;
@@ -83,11 +89,77 @@ impl Shortage {
     }
 }
 
+/// What of a disk is left to the state, at most; and the part of the disk that it is otherwise.
+const RESERVE: u64 = 64 << 20;
+const RESERVED: u64 = 16;
+
+/// A disk, in bytes.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Room {
+    /// How large it is.
+    pub(super) size: u64,
+    /// How much of it others than root may take.
+    pub(super) free: u64,
+}
+
+type Look = Box<dyn Fn() -> Option<Room> + Send + Sync>;
+
+/// What bodies leave of a disk to the state. Without a disk that is nothing.
+#[derive(Default)]
+pub(super) struct Reserve {
+    look: Option<Look>,
+    /// Bytes that are being written.
+    writing: AtomicU64,
+}
+
+/// Bytes that are being written, until that is done.
+#[derive(Debug)]
+pub(super) struct Writing {
+    reserve: Arc<Reserve>,
+    bytes: u64,
+}
+
+impl Reserve {
+    /// On the disk of a folder.
+    pub(super) fn on_disk_of(folder: PathBuf) -> Self {
+        Self::by(move || {
+            let found = statvfs(&folder).ok()?;
+            let bytes = |blocks: u64| blocks.saturating_mul(found.fragment_size());
+            Some(Room { size: bytes(found.blocks()), free: bytes(found.blocks_available()) })
+        })
+    }
+
+    /// On one that is so large, of which so much is free. Where that is not known nothing is left.
+    pub(super) fn by(look: impl Fn() -> Option<Room> + Send + Sync + 'static) -> Self {
+        Reserve { look: Some(Box::new(look)), writing: AtomicU64::new(0) }
+    }
+
+    /// So many bytes of a body are to be written: none if they would take what is the state's.
+    pub(super) fn write(self: &Arc<Self>, bytes: u64) -> Option<Writing> {
+        // Counted before the look: of two that look at a time one might not see the other.
+        let others = self.writing.fetch_add(bytes, Ordering::SeqCst);
+        let writing = Writing { reserve: Arc::clone(self), bytes };
+        let Some(room) = self.look.as_ref().and_then(|look| look()) else { return Some(writing) };
+        let reserve = RESERVE.min(room.size / RESERVED);
+        let taken = others.saturating_add(bytes).saturating_add(reserve);
+        (taken <= room.free).then_some(writing)
+    }
+}
+
+impl Drop for Writing {
+    fn drop(&mut self) {
+        self.reserve.writing.fetch_sub(self.bytes, Ordering::SeqCst);
+    }
+}
+
+impl fmt::Debug for Reserve {
+    fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
+        to.debug_struct("Reserve").field("writing", &self.writing).finish_non_exhaustive()
+    }
+}
+
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
-    use std::sync::atomic::{AtomicU64, Ordering};
-
     use super::*;
 
     #[test]
@@ -127,8 +199,36 @@ mod tests {
         let folder = tempfile::tempdir().expect("a folder");
         let shortage = Shortage::on_disk_of(folder.path().to_owned());
         let free = shortage.free.expect("it is asked");
+        let reserve = Reserve::on_disk_of(folder.path().to_owned());
+        let room = reserve.look.expect("it is asked");
         assert!(free().is_some_and(|free| free > 0));
+        assert!(room().is_some_and(|room| room.size >= room.free && room.free > 0));
         drop(folder);
         assert_eq!(free(), None);
+        assert!(room().is_none());
+    }
+
+    #[test]
+    fn bodies_leave_a_sixteenth_of_the_disk_and_64_mb_at_most() {
+        let with = |size, free| Arc::new(Reserve::by(move || Some(Room { size, free })));
+        for (size, left) in [(1_600, 100), (1 << 30, 64 << 20), (1 << 40, 64 << 20)] {
+            assert!(with(size, left + 50).write(50).is_some());
+            assert!(with(size, left + 50).write(51).is_none());
+            assert!(with(size, 0).write(0).is_none());
+        }
+        assert!(Arc::new(Reserve::by(|| None)).write(u64::MAX).is_some(), "nobody knows");
+        assert!(Arc::new(Reserve::default()).write(u64::MAX).is_some(), "there is no disk");
+    }
+
+    #[test]
+    fn what_is_being_written_takes_room_until_that_is_done() {
+        let reserve = Arc::new(Reserve::by(|| Some(Room { size: 1_600, free: 150 })));
+        let first = reserve.write(30).expect("there is room");
+        assert!(reserve.write(21).is_none());
+        let second = reserve.write(20).expect("what was refused takes none");
+        drop(first);
+        assert!(reserve.write(30).is_some());
+        drop(second);
+        assert!(reserve.write(50).is_some());
     }
 }

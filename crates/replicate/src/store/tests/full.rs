@@ -1,11 +1,48 @@
 //! Disks without room: told, nothing half-visible, and it goes on when there is room again.
 
+use std::collections::BTreeMap;
+
 use super::*;
 use crate::origin::{Event, Refused};
 
 /// What the disk of an origin says about it.
 fn on_disk(disks: &Disks) -> Image {
     disks.open::<OriginState>().expect("a full disk damages nothing").image
+}
+
+#[test]
+fn bodies_find_no_room_where_the_state_does() {
+    let disks = Disks::new();
+    Store::create(disks.opener(), disks.bodies(), ReplicaState::default()).expect("an empty disk");
+    let free = Arc::new(AtomicU64::new(0));
+    let told = Arc::clone(&free);
+    let room = move || Some(Room { size: 160, free: told.load(Ordering::Relaxed) });
+    let bodies = disks.bodies().leaving(Reserve::by(room));
+    let opened = Store::<ReplicaState>::open_with(disks.opener(), bodies, WallTime::default());
+    let mut store = opened.expect("it was made").store;
+    let (small, large) = (payload(vec![1; 60]), payload(vec![2; 90]));
+    let [first, second] = [&small, &large].map(|body| body.digest);
+    let coming = vec![3; 2 << 20];
+    for (least, kept) in [(69, [false; 2]), (159, [true, false]), (160, [true; 2])] {
+        free.store(least, Ordering::Relaxed);
+        let step = Job::Step(Arc::new(Step { position: None, changes: BTreeMap::new() }));
+        let jobs = vec![Job::Store(small.clone()), Job::Store(large.clone()), step];
+        let done = store.run(jobs).expect("no room is an answer");
+        let outcome = |kept: bool| if kept { Ok(()) } else { Err(DiskFull) };
+        assert!(done.contains(&Done::Stored(first, outcome(kept[0]))), "{least}: {done:?}");
+        assert!(done.contains(&Done::Stored(second, outcome(kept[1]))), "{least}: {done:?}");
+        assert!(done.contains(&Done::Step(Ok(()))), "{least}: {done:?}");
+        assert_eq!(store.bodies().stage().write(&coming).expect("an answer"), Err(DiskFull));
+    }
+    free.store(10 + (2 << 20), Ordering::Relaxed);
+    let mut stager = store.bodies().stage();
+    assert_eq!(stager.write(&coming).expect("an answer"), Ok(()));
+    // The rest of one that has come so far.
+    stager.write(&[4; 100]).expect("an answer").expect("it stays in memory");
+    free.store(10 + 99, Ordering::Relaxed);
+    assert!(stager.finish().expect("an answer").is_err());
+    let left = fs::read_dir(disks.folder.path().join("staged")).expect("a folder");
+    assert_eq!(left.count(), 0, "it is given up");
 }
 
 /// One job of many small bodies: more than there is room for.

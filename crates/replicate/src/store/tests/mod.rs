@@ -24,7 +24,7 @@ use crate::replica::{self, Object, Replica, Step};
 use crate::time::{LocalTime, Reading, WallTime};
 use crate::types::{Content, Incarnation, Metadata, Position, ReplicaId, Sequence, Version};
 use faulty::FaultyDisk;
-use shortage::Shortage;
+use shortage::{Reserve, Room, Shortage};
 
 /// Bodies up to this size lie in the database, in these tests.
 const INLINE: Bytes = Bytes(64);
