@@ -264,11 +264,13 @@ fn a_server_that_gives_no_hints_is_told_from_one_that_has_none() {
     let (_nginx, to) = bench.nginx();
     let said = bench.lab(&["replay", "--to", &to, "--prefetch", "nps", "access.log"]);
     said.fails(1, "gives no hints");
-    // And a path that it has not is not an answer.
-    let absent = ["--rate", "20", "--length", "1s", "--get", "/absent"];
+    // And a path that it has not is not an answer, however fast it says so.
+    let absent = ["--rate", "20", "--length", "1s", "--get", "/absent", "--patience", "7s"];
     let report = bench.replay(&to, &absent);
     assert_eq!(count(&report["demand"]["failed"]), 20, "{report}");
     assert_eq!(count(&report["statuses"]["404"]), 20, "{report}");
+    let fastest = report["demand"]["all"]["p50_ms"].as_f64().unwrap();
+    assert!((6990.0..7100.0).contains(&fastest), "{report}");
 }
 
 #[test]

@@ -103,7 +103,7 @@ pub(crate) struct ReplayArgs {
     /// Connections of a client for what it asks for
     #[arg(long, value_name = "N", default_value_t = 6)]
     connections: usize,
-    /// After this time a request has failed
+    /// After this time a request has failed; what fails sooner counts by that time as well
     #[arg(long, value_name = "TIME", value_parser = parse_duration, default_value = "30s")]
     patience: Duration,
     /// What chance is drawn by

@@ -127,7 +127,7 @@ pub struct Settings {
     pub dummy: String,
     /// Connections that a client has for demand; browsers have six.
     pub connections: usize,
-    /// After this time a request has failed.
+    /// After this time a request has failed; one that fails sooner counts as if it had taken that long.
     pub patience: Duration,
     /// What chance is drawn by.
     pub seed: u64,

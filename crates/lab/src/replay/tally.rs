@@ -40,6 +40,7 @@ pub struct Demand {
     /// Those that were answered, by the server or the cache.
     pub answered: u64,
     /// Those that failed: refused, broken off, not answered in time, or with a status of 400 or more.
+    /// They count below by the time after which nobody waits any more, or longer if that took longer.
     pub failed: u64,
     /// Those that had no answer when the replay ended. Their times so far count below.
     pub unanswered: u64,
@@ -55,7 +56,7 @@ pub struct Demand {
     pub mbit: f64,
     /// Answers of the server before the section's end, by time.
     pub per_second: f64,
-    /// Response times of all that were answered; from the cache they are none.
+    /// Response times of all requests; from the cache they are none.
     pub all: Spread,
     /// The same of pages alone.
     pub pages: Spread,
@@ -101,6 +102,7 @@ pub struct Monitored {
 #[derive(Clone, Debug)]
 pub(super) struct Tally {
     pub(super) report: Report,
+    patience: Duration,
     all: Times,
     pages: Times,
     network: Times,
@@ -108,9 +110,11 @@ pub(super) struct Tally {
 }
 
 impl Tally {
-    pub(super) fn new() -> Self {
+    /// One of clients that wait so long for an answer.
+    pub(super) fn new(patience: Duration) -> Self {
         Tally {
             report: Report::default(),
+            patience,
             all: Times::new(),
             pages: Times::new(),
             network: Times::new(),
@@ -124,29 +128,34 @@ impl Tally {
         self.late.note(late);
     }
 
-    /// A request has its answer, so long after it was due.
+    /// A request has its answer, or failed, so long after it was due. What failed counts as if it had
+    /// been waited for: left out, or by its own time, it would make a server look better that refuses.
     pub(super) fn answered(&mut self, from: Origin, kind: Kind, time: Duration) {
         let demand = &mut self.report.demand;
         let time = match from {
             Origin::Failed => {
                 demand.failed += 1;
-                return;
+                let time = time.max(self.patience);
+                self.network.note(time);
+                time
             }
             Origin::Network => {
+                demand.answered += 1;
                 self.network.note(time);
                 time
             }
             Origin::Cache => {
+                demand.answered += 1;
                 demand.repeated += 1;
                 Duration::ZERO
             }
             Origin::Ahead(bytes) => {
+                demand.answered += 1;
                 demand.hits += 1;
                 self.report.ahead.used_bytes += bytes;
                 Duration::ZERO
             }
         };
-        demand.answered += 1;
         self.all.note(time);
         if kind == Kind::Page {
             self.pages.note(time);
@@ -222,25 +231,48 @@ impl Times {
 mod tests {
     use super::*;
 
+    fn ms(millis: u64) -> Duration {
+        Duration::from_millis(millis)
+    }
+
     #[test]
     fn hits_take_no_time_and_what_has_no_answer_counts_by_how_long_it_waited() {
-        let mut tally = Tally::new();
-        for _ in 0..4 {
-            tally.due(Duration::from_millis(1));
+        let mut tally = Tally::new(ms(400));
+        for _ in 0..3 {
+            tally.due(ms(1));
         }
-        tally.answered(Origin::Network, Kind::Page, Duration::from_millis(100));
-        tally.answered(Origin::Ahead(700), Kind::Page, Duration::from_millis(1));
-        tally.answered(Origin::Failed, Kind::Page, Duration::from_millis(1));
-        tally.unanswered(Duration::from_millis(500));
+        tally.answered(Origin::Network, Kind::Page, ms(100));
+        tally.answered(Origin::Ahead(700), Kind::Page, ms(1));
+        tally.unanswered(ms(500));
         tally.report.ahead.bytes = 1000;
         let report = tally.finish(Duration::from_secs(2), 3);
         let demand = &report.demand;
-        assert_eq!((demand.due, demand.answered, demand.failed), (4, 2, 1));
+        assert_eq!((demand.due, demand.answered, demand.failed), (3, 2, 0));
         assert_eq!((demand.hits, demand.unanswered), (1, 1));
         assert_eq!((report.ahead.used_bytes, report.ahead.wasted_bytes), (700, 300));
         assert!((demand.all.mean_ms - 200.0).abs() < 0.01, "{demand:?}");
         assert!((demand.network.mean_ms - 300.0).abs() < 0.01, "{demand:?}");
         assert!((demand.pages.mean_ms - 50.0).abs() < 0.01, "{demand:?}");
         assert!((demand.all.max_ms / 500.0 - 1.0).abs() < 0.002, "{demand:?}");
+    }
+
+    #[test]
+    fn what_failed_counts_as_if_it_had_been_waited_for() {
+        let mut tally = Tally::new(ms(600));
+        for _ in 0..4 {
+            tally.due(ms(0));
+        }
+        tally.answered(Origin::Network, Kind::Page, ms(100));
+        tally.answered(Origin::Ahead(700), Kind::Page, ms(0));
+        // Refused at once, and given up after it had waited for a connection before.
+        tally.answered(Origin::Failed, Kind::Page, ms(1));
+        tally.answered(Origin::Failed, Kind::Embedded, ms(900));
+        let report = tally.finish(Duration::from_secs(2), 4);
+        let demand = &report.demand;
+        assert_eq!((demand.answered, demand.failed), (2, 2));
+        assert!((demand.all.mean_ms - 400.0).abs() < 0.01, "{demand:?}");
+        assert!((demand.network.mean_ms - 1600.0 / 3.0).abs() < 0.01, "{demand:?}");
+        assert!((demand.pages.mean_ms - 700.0 / 3.0).abs() < 0.01, "{demand:?}");
+        assert!((demand.all.max_ms / 900.0 - 1.0).abs() < 0.002, "{demand:?}");
     }
 }

@@ -183,7 +183,7 @@ impl<'a> Replay<'a> {
             timers: Timers::default(),
             serial: 0,
             monitor,
-            tally: Tally::new(),
+            tally: Tally::new(settings.patience),
             random: Random::new(settings.seed),
             began: Instant::now(),
             events,
