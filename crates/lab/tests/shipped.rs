@@ -80,10 +80,16 @@ fn reported(plan: &Plan) -> Vec<Vec<String>> {
 }
 
 /// Where `path` leads to a list in this expression, what is looked at in an element: attributes, by Jinja's
-/// filters, or the element itself, as a number that others may be `in` the list by. Else the path.
+/// filters or as the `differences` of two lists, or the element itself, as a number that others may be `in` the
+/// list by. Else the path.
 fn of_elements(text: &str, path: &str) -> Vec<String> {
     if text.contains(&format!("'in', report.{path}")) {
         return vec![format!("{path}[0]")];
+    }
+    if text.contains(&format!("differences(report.{path},")) {
+        let named = |word: &str| text.split_once(word)?.1.split('\'').next();
+        let names = ["by='", "of='"].into_iter().filter_map(named);
+        return names.map(|name| format!("{path}[0].{name}")).collect();
     }
     let Some((_, filters)) = text.split_once(&format!("{path} | ")) else {
         return vec![path.to_owned()];
@@ -179,9 +185,10 @@ fn group_record(
                     .iter()
                     .filter(|path| path.len() > 2 && path[0] == group.name && path[1] == phase);
                 for path in own {
-                    // What has the same number is the same thing.
-                    let is_number = path.last().is_some_and(|last| last.contains("number"));
-                    let number = if is_number { 1.0 } else { numbers.next() };
+                    // What has the same number, or seed, is the same thing.
+                    let is_same = |last: &String| last.contains("number") || last.contains("seed");
+                    let number =
+                        if path.last().is_some_and(is_same) { 1.0 } else { numbers.next() };
                     put(&mut value, &path[2..], number);
                 }
                 record.report = Some(value);

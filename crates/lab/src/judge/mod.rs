@@ -382,14 +382,26 @@ fn slopes(
     slopes.collect()
 }
 
-/// The mean of all cells, held against the bound by the harsher end of its interval; none of fewer than two
-/// cells.
-fn sure(all: &[Judged], judged: impl Fn(&str, f64, f64) -> Judged) -> Option<Judged> {
-    let values: Vec<f64> = all.iter().map(|one| one.value).collect();
-    let bounds: Vec<f64> = all.iter().map(|one| one.bound).collect();
-    let half = half_width(&values)?;
-    let one = judged(&format!("mean of {}", values.len()), mean(&values)?, mean(&bounds)?);
-    Some(Judged { half_width: Some(half), margin: one.margin - half, ..one })
+/// The mean of each combination, held against the bound by the harsher end of its interval; and the
+/// combinations that have none, as they have one value only.
+fn sure(all: &[Judged], judged: impl Fn(&str, f64, f64) -> Judged) -> (Vec<Judged>, Vec<String>) {
+    let mut combinations: BTreeMap<&str, [Vec<f64>; 2]> = BTreeMap::new();
+    for one in all {
+        let [values, bounds] = combinations.entry(combination(&one.key)).or_default();
+        values.push(one.value);
+        bounds.push(one.bound);
+    }
+    let (mut means, mut unsure) = (Vec::new(), Vec::new());
+    for (key, [values, bounds]) in combinations {
+        match half_width(&values).zip(mean(&values)).zip(mean(&bounds)) {
+            Some(((half, mean), bound)) => {
+                let one = judged(key, mean, bound);
+                means.push(Judged { half_width: Some(half), margin: one.margin - half, ..one });
+            }
+            None => unsure.push(key.to_owned()),
+        }
+    }
+    (means, unsure)
 }
 
 /// The check's verdict, and the keys of the cells that miss what is demanded.
@@ -414,34 +426,41 @@ fn verdict(
     let mut beyond = Vec::new();
     let mut lacking = Vec::new();
     let mut why_not = None;
+    let mut unsure = Vec::new();
     for Quantified { cell, quantities } in cells {
-        let evaluate = || -> Result<Option<Part>, String> {
+        let evaluate = || -> Result<Vec<Part>, String> {
             if !is_selected(check.only.as_ref(), quantities)? {
-                return Ok(None);
+                return Ok(Vec::new());
             }
             let number =
                 |expression: &Expression| expression.number(quantities).map_err(|e| e.to_string());
             let limit = limit.as_ref().map(number).transpose()?;
             let per = check.per.as_ref().map_or(Ok(1.0), number)?;
-            let (value, bound) = (number(&check.value)?, number(demand)?);
+            let values = match check.of {
+                Of::Sure => check.value.numbers(quantities).map_err(|e| e.to_string())?,
+                _ => vec![number(&check.value)?],
+            };
+            let bound = number(demand)?;
             let place = check.over.as_ref().and_then(|axis| cell.values.get(axis)?.as_f64());
             if let Some(place) = place.filter(|place| *place <= 0.0) {
                 return Err(format!("{place} cannot be doubled"));
             }
-            match (value / per).is_finite() {
-                true => Ok(Some(Part { value, per, bound, limit, place })),
+            let part = |value: f64| match (value / per).is_finite() {
+                true => Ok(Part { value, per, bound, limit, place }),
                 false => Err(format!("{value} cannot be divided by {per}")),
-            }
+            };
+            values.into_iter().map(part).collect()
         };
         match evaluate() {
-            Ok(None) => {}
-            Ok(Some(Part { value, per, bound, limit, place })) => {
-                parts.push((value, per));
-                places.extend(place);
-                let value = value / per;
-                judgements.push(judged(&cell.key, value, bound));
-                let limit = limit.map(|limit| judged(&cell.key, value, limit));
-                beyond.extend(limit.filter(|limit| limit.margin < 0.0));
+            Ok(found) => {
+                for Part { value, per, bound, limit, place } in found {
+                    parts.push((value, per));
+                    places.extend(place);
+                    let value = value / per;
+                    judgements.push(judged(&cell.key, value, bound));
+                    let limit = limit.map(|limit| judged(&cell.key, value, limit));
+                    beyond.extend(limit.filter(|limit| limit.margin < 0.0));
+                }
             }
             Err(error) => {
                 lacking.push(cell.key.as_str());
@@ -464,7 +483,7 @@ fn verdict(
             None
         }
         Of::Sure => {
-            judgements = sure(&judgements, judged).into_iter().collect();
+            (judgements, unsure) = sure(&judgements, judged);
             None
         }
         Of::Mean => Some(("mean", mean as fn(&[f64]) -> Option<f64>)),
@@ -487,11 +506,15 @@ fn verdict(
     let needed = (check.share * judgements.len() as f64 - 1e-9).ceil() as usize;
     let is_missed = met < needed || !beyond.is_empty();
     // What was not observed might be what is demanded, or the worst of all.
-    let is_open = judgements.is_empty() || (!is_missed && !lacking.is_empty());
+    let is_partial = !lacking.is_empty() || !unsure.is_empty();
+    let is_open = judgements.is_empty() || (!is_missed && is_partial);
     let is_met = (!is_open).then_some(!is_missed);
     let mut why = explain(&judgements, &beyond, met, needed, check.share);
     if let (false, Some(first)) = (judgements.is_empty(), lacking.first()) {
         why = format!("{why}; {} without a value, such as {first}", lacking.len());
+    }
+    if let (false, Some(first)) = (judgements.is_empty(), unsure.first()) {
+        why = format!("{why}; {} without an interval, such as {first}", unsure.len());
     }
     let values: Vec<f64> = judgements.iter().map(|one| one.value).collect();
     let verdict = Verdict {

@@ -197,14 +197,53 @@ fn of_a_slope_the_slope_is_told_and_the_kinder_end_of_its_interval_judged() {
 
 #[test]
 fn a_mean_that_is_to_be_sure_is_judged_by_the_harsher_end_of_its_interval() {
-    let sure = |bound: f64| check(&format!("of = 'sure'\nat_most = {bound}"), &[1.0, 2.0, 3.0]);
+    let sure = |demand: &str, cells: &[CellRecord]| {
+        let text = format!("[[checks]]\nname = 'c'\nvalue = 'goodput.a.p'\nof = 'sure'\n{demand}");
+        judge(&plan(&text), cells).verdicts.remove(0)
+    };
+    let three = [cell(1, 1, 1.0), cell(1, 2, 2.0), cell(1, 3, 3.0)];
     // 2 ± 4.303 · 1 / √3.
-    let worst = &sure(4.0).worst[0];
+    let worst = &sure("at_most = 4", &three).worst[0];
     assert!((worst.value - 2.0).abs() < 1e-9 && (worst.half_width.unwrap() - 2.4843).abs() < 1e-3);
-    assert_eq!((sure(4.4).is_met, sure(4.5).is_met), (Some(false), Some(true)));
-    let least = check("of = 'sure'\nat_least = -0.4", &[1.0, 2.0, 3.0]);
-    assert_eq!(least.is_met, Some(false), "{least:?}");
-    assert_eq!(check("of = 'sure'\nat_most = 4", &[1.0]).is_met, None, "one is no interval");
+    assert_eq!(sure("at_most = 4.4", &three).is_met, Some(false));
+    assert_eq!(sure("at_most = 4.5", &three).is_met, Some(true));
+    assert_eq!(sure("at_least = -0.4", &three).is_met, Some(false));
+    assert_eq!(sure("at_most = 4", &three[..1]).is_met, None, "one is no interval");
+}
+
+#[test]
+fn of_several_combinations_each_is_to_be_sure() {
+    let verdict = |cells: &[CellRecord]| {
+        let text = "[[checks]]\nname = 'c'\nvalue = 'goodput.a.p'\nof = 'sure'\nat_least = 0\n";
+        judge(&plan(text), cells).verdicts.remove(0)
+    };
+    let clear = [cell(1, 1, 90.0), cell(1, 2, 91.0), cell(1, 3, 92.0)];
+    // By its mean ahead by one, which chance can have done.
+    let close = [cell(2, 1, 3.0), cell(2, 2, -2.0), cell(2, 3, 2.0)];
+    assert_eq!(verdict(&clear).is_met, Some(true));
+    let both = verdict(&[clear.clone(), close].concat());
+    assert_eq!((both.is_met, both.met, both.judged), (Some(false), 1, 2));
+    assert_eq!((both.worst[0].key.as_str(), both.worst[0].value), ("flows=2", 1.0));
+    // One that was measured once is not known to be.
+    let partial = verdict(&[&clear[..], &[cell(2, 1, 9.0)]].concat());
+    assert_eq!((partial.is_met, partial.judged), (None, 1));
+    assert!(partial.why.ends_with("1 without an interval, such as flows=2"), "{}", partial.why);
+}
+
+#[test]
+fn what_is_to_be_sure_may_be_of_many_numbers_of_a_cell() {
+    let verdict = |of: &str| {
+        let value = "[goodput.a.p, goodput.a.p + 1, goodput.a.p + 2]";
+        let text =
+            format!("[[checks]]\nname = 'c'\nvalue = '{value}'\nof = '{of}'\nat_least = 0.5\n");
+        judge(&plan(&text), &[cell(1, 1, 1.0), cell(1, 2, 1.0)]).verdicts.remove(0)
+    };
+    // 2 ± 2.571 · √(0.8 / 6) of six numbers.
+    let worst = &verdict("sure").worst[0];
+    assert!((worst.value - 2.0).abs() < 1e-9, "{worst:?}");
+    assert!((worst.half_width.unwrap() - 0.9388).abs() < 1e-3, "{worst:?}");
+    assert_eq!(verdict("sure").is_met, Some(true));
+    assert_eq!((verdict("each").is_met, verdict("each").lacking), (None, 2), "a list is no number");
 }
 
 #[test]

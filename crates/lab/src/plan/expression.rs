@@ -3,13 +3,14 @@
 //! The language is that of Jinja's expressions: numbers, strings, `+ - * / ** %`, comparisons,
 //! `and`, `or`, `not`, `in`, attributes, `a if condition else b`, tables such as
 //! `{ 'reno': 820, 'sack': 1007 }[protocol]`, and the functions `min`, `max`,
-//! `abs`, the `median` of a list, `interpolated` between points, `sharing_of` lists of goodputs, and
-//! `theorem1`. A division never truncates, and a quantity that is not there is an error instead of a zero.
+//! `abs`, the `median` of a list, `interpolated` between points, `sharing_of` lists of goodputs,
+//! `differences` of two lists, and `theorem1`. A division never truncates, and a quantity that is not there is an error instead of a zero.
 
+use std::collections::BTreeMap;
 use std::sync::OnceLock;
 
 use lull_sim::fluid::{self, FluidParameters, NiceRules};
-use minijinja::value::{Kwargs, Rest, Serde};
+use minijinja::value::{Kwargs, Rest, Serde, ValueKind};
 use minijinja::{Environment, UndefinedBehavior, Value};
 use serde::{Deserialize, Deserializer, Serialize};
 
@@ -44,6 +45,7 @@ fn environment() -> &'static Environment<'static> {
         environment.add_function("sharing_of", |lists: Rest<Vec<f64>>| {
             crate::record::sharing(&lists.concat()).map_or(Value::UNDEFINED, Value::from)
         });
+        environment.add_function("differences", differences);
         environment.add_function("theorem1", theorem1);
         environment
     })
@@ -103,6 +105,43 @@ fn interpolated(x: f64, points: Vec<Vec<f64>>, reach: f64) -> Result<Value, mini
     Ok(Value::from(between.unwrap_or(end)))
 }
 
+/// By how much one list has more than another, pair by pair: of the elements that have the same in their
+/// attribute `by`, the attribute `of`, all that one list has there together.
+fn differences(
+    more: Vec<Value>,
+    less: Vec<Value>,
+    named: Kwargs,
+) -> Result<Value, minijinja::Error> {
+    let wrong = |why| minijinja::Error::new(minijinja::ErrorKind::InvalidOperation, why);
+    let (by, of): (String, String) = (named.get("by")?, named.get("of")?);
+    named.assert_all_used()?;
+    let sums = |list: &[Value]| -> Result<BTreeMap<String, (usize, f64)>, minijinja::Error> {
+        let mut sums: BTreeMap<String, (usize, f64)> = BTreeMap::new();
+        for element in list {
+            let (key, number) = (element.get_attr(&by)?, f64::try_from(element.get_attr(&of)?)?);
+            if key.is_undefined() {
+                return Err(wrong(format!("an element has no '{by}'")));
+            }
+            let sum = sums.entry(key.to_string()).or_default();
+            *sum = (sum.0 + 1, sum.1 + number);
+        }
+        Ok(sums)
+    };
+    let (more, less) = (sums(&more)?, sums(&less)?);
+    let differences = more.iter().map(|(key, (count, sum))| match less.get(key) {
+        Some((other, subtrahend)) if other == count => Ok(sum - subtrahend),
+        other => {
+            let other = other.map_or(0, |(count, _)| *count);
+            Err(wrong(format!("of '{by}' {key} there are {count} and {other}: no pairs")))
+        }
+    });
+    let differences = differences.collect::<Result<Vec<f64>, _>>()?;
+    match less.keys().find(|key| !more.contains_key(*key)) {
+        Some(key) => Err(wrong(format!("of '{by}' {key} there are 0 and some: no pairs"))),
+        None => Ok(Value::from(differences)),
+    }
+}
+
 impl Expression {
     /// Reads an expression.
     ///
@@ -155,6 +194,24 @@ impl Expression {
         number.ok_or_else(|| ExpressionError {
             expression: self.0.clone(),
             why: format!("its value {value:?} is no finite number"),
+        })
+    }
+
+    /// Its values as numbers: those of a list, which is not empty, or the one that it is.
+    ///
+    /// # Errors
+    /// If a quantity is not there, or a value is no finite number.
+    pub fn numbers(&self, quantities: &serde_json::Value) -> Result<Vec<f64>, ExpressionError> {
+        let value = self.value(quantities)?;
+        if value.kind() != ValueKind::Seq {
+            return Ok(vec![self.number(quantities)?]);
+        }
+        let elements = value.try_iter().map_err(|error| self.error(&error))?;
+        let finite = |one: Value| f64::try_from(one).ok().filter(|number| number.is_finite());
+        let numbers: Option<Vec<f64>> = elements.map(finite).collect();
+        numbers.filter(|numbers| !numbers.is_empty()).ok_or_else(|| ExpressionError {
+            expression: self.0.clone(),
+            why: format!("its value {value:?} is no list of finite numbers"),
         })
     }
 
@@ -232,6 +289,47 @@ mod tests {
         let theorem = "theorem1(path=244, buffer=183, reno=4, nice=16, threshold=0.1)";
         assert!((number(&format!("{theorem}.bound")).unwrap() / 8.583e-11 - 1.0).abs() < 1e-3);
         assert!(number(&format!("{theorem}.per_second")).unwrap() > 1e-4);
+    }
+
+    #[test]
+    fn differences_are_of_pairs_and_what_has_no_partner_is_told() {
+        let quantities = json!({
+            "slow": [
+                { "visitor": 7, "load": 9 }, { "visitor": 8, "load": 5 }, { "visitor": 7, "load": 4 },
+            ],
+            "fast": [
+                { "visitor": 7, "load": 3 }, { "visitor": 7, "load": 6 }, { "visitor": 8, "load": 7.5 },
+            ],
+            "others": [{ "visitor": 7, "load": 3 }, { "visitor": 8, "load": 6 }],
+            "one": 3,
+            "empty": [],
+        });
+        let numbers = |text: &str| Expression::new(text).unwrap().numbers(&quantities);
+        let pairs = |more: &str, less: &str| {
+            numbers(&format!("differences({more}, {less}, by='visitor', of='load')"))
+        };
+        assert_eq!(pairs("slow", "fast"), Ok(vec![4.0, -2.5]));
+        assert_eq!(numbers("one + 1"), Ok(vec![4.0]));
+        for (found, why) in [
+            (pairs("slow", "others"), "of 'visitor' 7 there are 2 and 1"),
+            (pairs("slow", "empty"), "of 'visitor' 7 there are 2 and 0"),
+            (pairs("empty", "others"), "of 'visitor' 7 there are 0 and some"),
+            (numbers("differences(slow, fast, by='seed', of='load')"), "has no 'seed'"),
+            (numbers("differences(slow, fast, by='visitor', of='paint')"), "differences"),
+            (numbers("differences(slow, fast, by='visitor')"), "of"),
+            (numbers("empty"), "is no list of finite numbers"),
+            (numbers("[1, 'a']"), "is no list of finite numbers"),
+            (numbers("nothing"), "nothing"),
+        ] {
+            let error = found.unwrap_err().to_string();
+            assert!(error.contains(why), "{why}: {error}");
+        }
+        assert!(
+            Expression::new("differences(slow, fast, by='visitor', of='load')")
+                .unwrap()
+                .number(&quantities)
+                .is_err()
+        );
     }
 
     #[test]

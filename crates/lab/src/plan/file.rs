@@ -72,8 +72,9 @@ pub enum Of {
     Mean,
     /// The median over all cells.
     Median,
-    /// The mean over all cells; judged is the end of its 95 % confidence interval that is harsher to
-    /// the demand: what is met is met beyond doubt.
+    /// Each combination of the sweep's values: the mean over its repetitions, or of all numbers in their
+    /// lists where the value is a list; judged is the end of its 95 % confidence interval that is harsher
+    /// to the demand: what is met is met beyond doubt.
     Sure,
     /// For each combination of the other axes' values, how much the value rises each time that the
     /// axis `over` doubles (least squares over all repetitions); judged is the end of its 95 %

@@ -212,7 +212,7 @@ fn demand(check: &Check) -> String {
         Of::Combination => "mean over repetitions of ",
         Of::Mean => "mean of ",
         Of::Median => "median of ",
-        Of::Sure => "mean, as far as sure, of ",
+        Of::Sure => "mean over repetitions, as far as sure, of ",
         Of::Slope => "for each doubling of its axis, as far as sure, ",
     };
     let mut text = format!("{of}{}", check.value.text());
