@@ -5,6 +5,7 @@ use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
+use std::sync::mpsc;
 use std::thread;
 use std::time::Duration;
 
@@ -13,6 +14,8 @@ use serde_json::Value;
 use support::{Kept, LULL, Said, eventually, finish, lull};
 
 mod support;
+
+const TOKEN: &str = "0123456789abcdef";
 
 /// A folder with a log and what it asks for.
 struct Bench {
@@ -186,14 +189,113 @@ fn the_hints_of_lull_web_are_carried_out_and_the_click_finds_the_page() {
     let listen = format!("127.0.0.1:{port}");
     let log = bench.path("access.log").display().to_string();
     let mut web = lull(&["web", "--upstream", &upstream, "--listen", &listen, "--log", &log]);
-    web.args(["--trust-forwarded", "--hold-back", "0"]);
+    web.args(["--trust-forwarded", "--hold-back", "0", "--token-file"]);
+    fs::write(bench.path("token"), TOKEN).unwrap();
+    web.arg(bench.path("token"));
     let _web = Kept::spawn(web.stdout(Stdio::null()).stderr(Stdio::null()));
     let report = bench
         .replay(&format!("http://{listen}"), &["--speed", "2", "--prefetch", "nps", "access.log"]);
     assert_eq!(count(&report["demand"]["answered"]), 20 * 8, "{report}");
     assert_eq!(count(&report["demand"]["failed"]), 0, "{report}");
     assert!(count(&report["ahead"]["lists"]) > 0, "{report}");
-    assert!(count(&report["demand"]["hits"]) > 0, "{report}");
+    let hits = count(&report["demand"]["hits"]);
+    assert!(hits > 0, "{report}");
+    // As a page's script does, each of the twenty tells of the three pages that it leaves, however they came.
+    let figures = figures(port);
+    let figure = |name: &str| -> u64 {
+        let line = figures.lines().find_map(|line| line.strip_prefix(name));
+        line.unwrap_or_else(|| panic!("{name}: {figures}")).trim().parse().unwrap()
+    };
+    let [cached, not] = ["yes", "no"].map(|cached| {
+        figure(&format!("lull_web_navigations_total{{prefetching=\"yes\",cached=\"{cached}\"}}"))
+    });
+    assert!((50..=60).contains(&(cached + not)), "{cached} + {not}: {report}");
+    assert!(0 < cached && cached <= hits, "{cached}: {report}");
+    assert_eq!(figure("lull_web_rejected_messages_total"), 0, "{figures}");
+}
+
+#[test]
+fn a_click_on_a_page_that_is_being_fetched_waits_for_it_and_says_so() {
+    const LIST: &str = r#"{"mark":"1","hints":[{"url":"/a","as":"document"}],"wait":null}"#;
+    // It takes three seconds for the page that it hints: longer than the section.
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let to = format!("http://{}", listener.local_addr().unwrap());
+    let (said, heard) = mpsc::channel();
+    thread::spawn(move || {
+        for mut stream in listener.incoming().flatten() {
+            let said = said.clone();
+            thread::spawn(move || {
+                while let Some(request) = request(&mut stream) {
+                    let (status, body) = match request.split(' ').next() {
+                        Some("GET") => ("200 OK", "page"),
+                        Some("POST") if request.contains("/hints") => ("200 OK", LIST),
+                        _ => ("204 No Content", ""),
+                    };
+                    if request.starts_with("GET /a ") {
+                        thread::sleep(Duration::from_secs(3));
+                    }
+                    let _ = said.send(request);
+                    let length = body.len();
+                    let length = match status {
+                        "200 OK" => format!("Content-Length: {length}\r\n"),
+                        _ => String::new(),
+                    };
+                    let answer = format!("HTTP/1.1 {status}\r\nX-Lull: 1\r\n{length}\r\n{body}");
+                    if stream.write_all(answer.as_bytes()).is_err() {
+                        return;
+                    }
+                }
+            });
+        }
+    });
+    let bench = Bench::new(1, 1);
+    let log = [line(0, "192.0.2.1", "/", 4), line(1, "192.0.2.1", "/a", 4)].concat();
+    fs::write(bench.path("two.log"), log).unwrap();
+    let report = bench.replay(&to, &["--prefetch", "nps", "two.log"]);
+    let (demand, ahead) = (&report["demand"], &report["ahead"]);
+    assert_eq!((count(&demand["answered"]), count(&demand["hits"])), (2, 1), "{report}");
+    assert_eq!((count(&ahead["fetched"]), count(&ahead["stopped"])), (1, 0), "{report}");
+    let waited = demand["all"]["max_ms"].as_f64().unwrap();
+    assert!((1000.0..3000.0).contains(&waited), "{report}");
+    let heard: Vec<String> = heard.try_iter().collect();
+    let seen = |what: &str| heard.iter().filter(|request| request.starts_with(what)).count();
+    assert_eq!(seen("HEAD / 2-0-0"), 1, "{heard:?}");
+    assert_eq!((seen("GET /a 1"), seen("GET /a")), (1, 1), "it is asked for once: {heard:?}");
+    let beacon = r#"POST /.lull/beacon - {"v":1,"page":"/","#;
+    assert_eq!(seen(&format!(r#"{beacon}"awaits":"/a"}}"#)), 1, "{heard:?}");
+    assert_eq!(seen(&format!(r#"{beacon}"nav":{{"type":"navigate","cached":false"#)), 1);
+}
+
+/// Reads a request: method, path, what it says in `X-Lull`, body. None at the end.
+fn request(stream: &mut TcpStream) -> Option<String> {
+    let mut text = Vec::new();
+    while !text.ends_with(b"\r\n\r\n") {
+        let mut byte = [0];
+        stream.read_exact(&mut byte).ok()?;
+        text.extend(byte);
+    }
+    let text = String::from_utf8(text).unwrap().to_lowercase();
+    let header = |name: &str| {
+        let found = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(": "));
+        found.map(str::to_owned)
+    };
+    let mut body = vec![0; header("content-length").map_or(0, |length| length.parse().unwrap())];
+    stream.read_exact(&mut body).ok()?;
+    let mut words = text.split(' ');
+    let (method, path) = (words.next().unwrap().to_uppercase(), words.next().unwrap());
+    let mark = header("x-lull").unwrap_or_else(|| "-".to_owned());
+    Some(format!("{method} {path} {mark} {}", String::from_utf8(body).unwrap()))
+}
+
+/// What `lull web` tells of itself.
+fn figures(port: u16) -> String {
+    let mut stream = TcpStream::connect(("127.0.0.1", port)).unwrap();
+    let head = "Host: 127.0.0.1\r\nConnection: close\r\n";
+    write!(stream, "GET /.lull/metrics HTTP/1.1\r\n{head}Authorization: Bearer {TOKEN}\r\n\r\n")
+        .unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).unwrap();
+    answer
 }
 
 #[test]

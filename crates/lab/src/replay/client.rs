@@ -34,9 +34,17 @@ pub enum Habit {
     /// The same, and again whenever the client is through with a list, or was told to come again
     /// (SSR §5.2.2).
     AgainAndAgain {
-        /// Whether a demand ends the fetch that is under way, as the script in pages does.
-        stops: bool,
+        /// Whether it does all as the script in the pages of `lull web` does: a demand ends the fetch that is
+        /// under way, or waits for it if it is for the same; a list has its time; somebody has to answer
+        /// for the page; and what has become of a page is told.
+        scripted: bool,
     },
+}
+
+impl Habit {
+    fn is_scripted(self) -> bool {
+        self == Habit::AgainAndAgain { scripted: true }
+    }
 }
 
 /// What is fetched ahead.
@@ -64,12 +72,40 @@ pub enum Effect {
     },
     /// Fetch this ahead.
     Fetch(Ahead),
-    /// End the fetch that is under way: [`Client::fetched`] is not to be called for it.
+    /// Ask who answers for this page, where fetches go, and tell by [`Client::looked`].
+    Look(DocumentId),
+    /// End the fetch or the look that is under way: [`Client::fetched`] and [`Client::looked`] are not to
+    /// be called for it.
     Stop,
+    /// Tell the server.
+    Tell(Told),
     /// Ask for hints, and answer by [`Client::advise`].
     Ask(Question),
     /// Call [`Client::wake`] at this time.
     Wake(Duration),
+}
+
+/// What is told of a page.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Told {
+    /// It was left.
+    Left {
+        /// The page.
+        page: DocumentId,
+        /// Whether it came from the cache.
+        cached: bool,
+        /// From when it was due until it was there.
+        answered: Duration,
+        /// And until all that is in it was; none if it was left before.
+        loaded: Option<Duration>,
+    },
+    /// It is left for one that is being fetched ahead.
+    Awaits {
+        /// The page.
+        page: DocumentId,
+        /// Where the client goes.
+        to: DocumentId,
+    },
 }
 
 /// Where an answer came from.
@@ -81,6 +117,8 @@ pub enum Origin {
     Cache,
     /// The cache, because it was fetched ahead; used for the first time, and so long.
     Ahead(u64),
+    /// The server, as it was being fetched ahead when it was asked for; so long.
+    Awaited(u64),
     /// Nowhere: the server had none, or failed.
     Failed,
 }
@@ -98,6 +136,8 @@ pub struct Question {
     pub cached: bool,
     /// What was hinted on this page before.
     pub had: Vec<DocumentId>,
+    /// Of the first question: parts of the page that came from the cache.
+    pub used: Vec<DocumentId>,
 }
 
 /// What came of a question.
@@ -113,14 +153,41 @@ pub struct Advice {
 const PAGES: usize = 4;
 /// The script asks no more often on one page.
 const ROUNDS: u32 = 64;
-/// Nor does it take more files from one: a question names no more.
+/// Nor does it take more files from one: a question names no more. The same of parts.
 const FILES: usize = 64;
+/// How long the script goes by a list: `lull.js`.
+const FRESH: Duration = Duration::from_secs(30);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Held {
     Demanded,
     /// Fetched ahead and not used yet: so many bytes.
     Ahead(u64),
+}
+
+/// The page that a client is on.
+#[derive(Clone, Debug, Default)]
+struct Page {
+    due: Duration,
+    /// When it was there, after it was due; no earlier than that it has a script.
+    answered: Option<Duration>,
+    /// When all of it was.
+    loaded: Option<Duration>,
+    /// Whether it came from the cache.
+    is_cached: bool,
+    /// Parts of it that did.
+    used: Vec<DocumentId>,
+    looked: Looked,
+}
+
+/// Whether it is known who answers for a page.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Looked {
+    #[default]
+    No,
+    /// The answer is under way.
+    Open,
+    Yes,
 }
 
 /// What a client is about to do for the next list.
@@ -145,13 +212,17 @@ pub struct Client {
     open: BTreeMap<DocumentId, Vec<Duration>>,
     pages: VecDeque<DocumentId>,
     number: u64,
+    page: Page,
     is_complete: bool,
-    is_cached: bool,
     asking: Asking,
     rounds: u32,
     had: Vec<DocumentId>,
     list: VecDeque<Ahead>,
+    /// Until when the list holds.
+    list_until: Duration,
     fetching: Option<Ahead>,
+    /// Whether demand waits for that.
+    is_awaited: bool,
     /// No fetch begins earlier.
     not_before: Duration,
     /// Of a client that keeps nothing: pages that were answered, and have had no list yet.
@@ -168,13 +239,15 @@ impl Client {
             open: BTreeMap::new(),
             pages: VecDeque::new(),
             number: 0,
+            page: Page::default(),
             is_complete: false,
-            is_cached: false,
             asking: Asking::No,
             rounds: 0,
             had: Vec::new(),
             list: VecDeque::new(),
+            list_until: Duration::MAX,
             fetching: None,
+            is_awaited: false,
             not_before: Duration::ZERO,
             owed: 0,
         }
@@ -189,15 +262,15 @@ impl Client {
         effects: &mut Vec<Effect>,
     ) {
         let document = arrival.document;
-        if kind == Kind::Page {
-            self.turn_to(document, effects);
-        }
+        let left = if kind == Kind::Page { self.turn_to(arrival, effects) } else { None };
         self.is_complete |= arrival.completes;
         // What others wait for is not asked for twice.
         if let Some(waiting) = self.open.get_mut(&document).filter(|_| self.caching) {
             waiting.push(arrival.due);
+            effects.extend(left.map(Effect::Tell));
             return;
         }
+        let is_coming = self.fetches(document);
         let held = if self.caching { self.cache.get_mut(&document) } else { None };
         match held {
             Some(held) => {
@@ -206,26 +279,62 @@ impl Client {
                     Held::Ahead(bytes) => Origin::Ahead(bytes),
                 };
                 *held = Held::Demanded;
-                self.is_cached |= kind == Kind::Page;
+                if kind == Kind::Page {
+                    self.page.is_cached = true;
+                    self.page.answered = Some(Duration::ZERO);
+                } else if self.page.used.len() < FILES && !self.page.used.contains(&document) {
+                    self.page.used.push(document);
+                }
                 effects.push(Effect::Answered { document, due: arrival.due, from });
+            }
+            None if is_coming => {
+                // What has come of it is taken, and the rest waited for.
+                self.is_awaited = true;
+                self.open.entry(document).or_default().push(arrival.due);
             }
             None => {
                 self.open.entry(document).or_default().push(arrival.due);
                 effects.push(Effect::Demand(document));
             }
         }
+        // Behind the request, as a browser does it.
+        effects.extend(left.map(Effect::Tell));
         self.go_on(now, effects);
     }
 
-    /// The client goes to a page: what was to be fetched behind the one before is out of date.
-    fn turn_to(&mut self, page: DocumentId, effects: &mut Vec<Effect>) {
+    /// Whether a scripted client fetches this ahead now.
+    fn fetches(&self, document: DocumentId) -> bool {
+        let is_scripted = self.caching && self.habit.is_scripted();
+        is_scripted && self.fetching == Some(Ahead::Document(document))
+    }
+
+    /// Whether demand waits for what is being fetched ahead.
+    pub fn awaits(&self) -> bool {
+        self.is_awaited
+    }
+
+    /// The client goes to a page: what was to be fetched behind the one before is out of date. What is to be
+    /// told of that one.
+    fn turn_to(&mut self, arrival: &Arrival, effects: &mut Vec<Effect>) -> Option<Told> {
+        let page = arrival.document;
+        let before = self.pages.back().copied().filter(|_| self.habit.is_scripted());
+        let was = std::mem::replace(&mut self.page, Page { due: arrival.due, ..Page::default() });
+        // Without an answer it has no script that could tell.
+        let left = before.zip(was.answered).map(|(page, answered)| Told::Left {
+            page,
+            cached: was.is_cached,
+            answered,
+            loaded: was.loaded,
+        });
+        if let (Some(page), true) = (before, self.fetches(arrival.document)) {
+            effects.push(Effect::Tell(Told::Awaits { page, to: arrival.document }));
+        }
         self.number += 1;
         self.pages.push_back(page);
         if self.pages.len() > PAGES {
             self.pages.pop_front();
         }
         self.is_complete = false;
-        self.is_cached = false;
         self.rounds = 0;
         self.had.clear();
         // What nobody wants is not out of date either: it stands for load, and goes on. Lists that
@@ -236,10 +345,15 @@ impl Client {
         if self.caching {
             self.asking = Asking::No;
         }
-        let stops = self.habit == (Habit::AgainAndAgain { stops: true });
-        if stops && self.fetching.take().is_some() {
-            effects.push(Effect::Stop);
+        // What somebody waits for is demand.
+        let is_wanted = self.is_awaited || self.fetches(page);
+        if self.habit.is_scripted() && !is_wanted {
+            let is_fetching = self.fetching.take().is_some();
+            if is_fetching || was.looked == Looked::Open {
+                effects.push(Effect::Stop);
+            }
         }
+        left
     }
 
     /// The server has answered demand, well or not.
@@ -273,6 +387,9 @@ impl Client {
         }
         // A page from the server brings its list along; one from the cache has none.
         let is_page = is_good && self.pages.back() == Some(&document);
+        if is_page {
+            self.page.answered = Some(now.saturating_sub(self.page.due));
+        }
         let brings = is_page && matches!(self.habit, Habit::WithPage { .. });
         if brings && self.asking == Asking::No {
             self.list.clear();
@@ -303,6 +420,7 @@ impl Client {
         } else if !is_dummy {
             return;
         }
+        self.list_until = if self.habit.is_scripted() { now + FRESH } else { Duration::MAX };
         let is_script = matches!(self.habit, Habit::AgainAndAgain { .. });
         for one in advice.list {
             if let Ahead::Document(document) = one {
@@ -319,8 +437,40 @@ impl Client {
     /// What was fetched ahead has come, so many bytes; or it has failed.
     pub fn fetched(&mut self, now: Duration, bytes: Option<u64>, effects: &mut Vec<Effect>) {
         let ahead = self.fetching.take();
-        if let (Some(Ahead::Document(document)), Some(bytes)) = (ahead, bytes) {
-            self.cache.entry(document).or_insert(Held::Ahead(bytes));
+        let is_awaited = std::mem::take(&mut self.is_awaited);
+        match (ahead, bytes) {
+            (Some(Ahead::Document(document)), Some(bytes)) if is_awaited => {
+                self.cache.insert(document, Held::Demanded);
+                let waiting = self.open.remove(&document).unwrap_or_default();
+                // It is used once, whoever else has come to wait for it.
+                let rest = std::iter::repeat(Origin::Network);
+                let answers =
+                    waiting.into_iter().zip(std::iter::once(Origin::Awaited(bytes)).chain(rest));
+                effects.extend(answers.map(|(due, from)| Effect::Answered { document, due, from }));
+                if self.pages.back() == Some(&document) {
+                    // The server has seen a fetch, and no visit.
+                    self.page.is_cached = true;
+                    self.page.answered = Some(now.saturating_sub(self.page.due));
+                }
+            }
+            // Nothing came of it, so the server is asked as ever.
+            (Some(Ahead::Document(document)), None) if is_awaited => {
+                effects.push(Effect::Demand(document));
+            }
+            (Some(Ahead::Document(document)), Some(bytes)) => {
+                self.cache.entry(document).or_insert(Held::Ahead(bytes));
+            }
+            _ => {}
+        }
+        self.go_on(now, effects);
+    }
+
+    /// It is known who answers for the page: the server that hints, or somebody who stands before it.
+    pub fn looked(&mut self, now: Duration, is_server: bool, effects: &mut Vec<Effect>) {
+        self.page.looked = Looked::Yes;
+        if !is_server {
+            self.list.clear();
+            self.asking = Asking::Done;
         }
         self.go_on(now, effects);
     }
@@ -340,6 +490,9 @@ impl Client {
 
     /// Begins what may begin now.
     fn go_on(&mut self, now: Duration, effects: &mut Vec<Effect>) {
+        if self.is_complete && self.open.is_empty() && self.page.loaded.is_none() {
+            self.page.loaded = Some(now.saturating_sub(self.page.due));
+        }
         let may_fetch = match self.habit {
             Habit::Never => return,
             Habit::WithPage { pause } => pause.is_zero() || self.open.is_empty(),
@@ -347,8 +500,13 @@ impl Client {
             // clients as it has requests, each with a page of its own.
             _ => !self.caching || self.open.is_empty(),
         };
-        if !may_fetch || self.fetching.is_some() {
+        if !may_fetch || self.fetching.is_some() || self.page.looked == Looked::Open {
             return;
+        }
+        if now >= self.list_until {
+            // Of what is too old nothing was fetched: it may be hinted again.
+            self.had.retain(|had| !self.list.contains(&Ahead::Document(*had)));
+            self.list.clear();
         }
         if !self.list.is_empty() && now < self.not_before {
             effects.push(Effect::Wake(self.not_before));
@@ -357,6 +515,13 @@ impl Client {
         while let Some(next) = self.list.pop_front() {
             let is_there = matches!(next, Ahead::Document(document)
                 if self.cache.contains_key(&document) || self.open.contains_key(&document));
+            if !is_there && self.habit.is_scripted() && self.page.looked == Looked::No {
+                let Some(page) = self.pages.back() else { return };
+                self.page.looked = Looked::Open;
+                self.list.push_front(next);
+                effects.push(Effect::Look(*page));
+                return;
+            }
             if !is_there {
                 self.fetching = Some(next);
                 effects.push(Effect::Fetch(next));
@@ -381,12 +546,14 @@ impl Client {
     fn ask(&mut self, effects: &mut Vec<Effect>) {
         self.asking = Asking::Open;
         self.rounds += 1;
+        let used = if self.rounds == 1 { std::mem::take(&mut self.page.used) } else { Vec::new() };
         effects.push(Effect::Ask(Question {
             number: self.number,
             pages: self.pages.iter().copied().collect(),
             first: self.rounds == 1,
-            cached: self.is_cached,
+            cached: self.page.is_cached,
             had: self.had.clone(),
+            used,
         }));
     }
 }

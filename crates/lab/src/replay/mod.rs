@@ -105,8 +105,8 @@ impl Mode {
             Mode::None => Habit::Never,
             Mode::NoAvoidance { .. } => Habit::OncePerPage,
             Mode::WithPage { pause, .. } => Habit::WithPage { pause: *pause },
-            Mode::Monitor { .. } => Habit::AgainAndAgain { stops: false },
-            Mode::Hinted => Habit::AgainAndAgain { stops: true },
+            Mode::Monitor { .. } => Habit::AgainAndAgain { scripted: false },
+            Mode::Hinted => Habit::AgainAndAgain { scripted: true },
         }
     }
 }

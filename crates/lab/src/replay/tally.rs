@@ -46,7 +46,8 @@ pub struct Demand {
     pub unanswered: u64,
     /// Those out of the cache that the client had asked for before.
     pub repeated: u64,
-    /// Those out of the cache that had been fetched ahead: each counts the first time.
+    /// Those out of the cache that had been fetched ahead: each counts the first time. So do those that
+    /// were being fetched, and waited for.
     pub hits: u64,
     /// How many hits there could be at most: see [`Trace::reachable`](super::trace::Trace::reachable).
     pub reachable: u64,
@@ -141,6 +142,13 @@ impl Tally {
             }
             Origin::Network => {
                 demand.answered += 1;
+                self.network.note(time);
+                time
+            }
+            Origin::Awaited(bytes) => {
+                demand.answered += 1;
+                demand.hits += 1;
+                self.report.ahead.used_bytes += bytes;
                 self.network.note(time);
                 time
             }
@@ -254,6 +262,20 @@ mod tests {
         assert!((demand.network.mean_ms - 300.0).abs() < 0.01, "{demand:?}");
         assert!((demand.pages.mean_ms - 50.0).abs() < 0.01, "{demand:?}");
         assert!((demand.all.max_ms / 500.0 - 1.0).abs() < 0.002, "{demand:?}");
+    }
+
+    #[test]
+    fn what_is_waited_for_while_it_is_fetched_ahead_is_a_hit_that_takes_time() {
+        let mut tally = Tally::new(ms(400));
+        tally.due(ms(0));
+        tally.answered(Origin::Awaited(700), Kind::Page, ms(30));
+        tally.report.ahead.bytes = 700;
+        let report = tally.finish(Duration::from_secs(2), 1);
+        let demand = &report.demand;
+        assert_eq!((demand.answered, demand.hits, report.ahead.wasted_bytes), (1, 1, 0));
+        for times in [demand.all, demand.pages, demand.network] {
+            assert!((times.mean_ms - 30.0).abs() < 0.01, "{demand:?}");
+        }
     }
 
     #[test]

@@ -48,6 +48,11 @@ impl Bench {
         core::mem::take(&mut self.effects)
     }
 
+    fn looked(&mut self, at: u64, is_server: bool) -> Vec<Effect> {
+        self.client.looked(ms(at), is_server, &mut self.effects);
+        core::mem::take(&mut self.effects)
+    }
+
     fn wake(&mut self, at: u64) -> Vec<Effect> {
         self.client.wake(ms(at), &mut self.effects);
         core::mem::take(&mut self.effects)
@@ -68,7 +73,21 @@ fn answer(document: DocumentId, due: u64, from: Origin) -> Effect {
 
 fn question(number: u64, pages: &[DocumentId], first: bool, had: &[DocumentId]) -> Effect {
     let (pages, had) = (pages.to_vec(), had.to_vec());
-    Effect::Ask(Question { number, pages, first, cached: false, had })
+    Effect::Ask(Question { number, pages, first, cached: false, had, used: Vec::new() })
+}
+
+/// A client that does as the script does, on [`PAGE`], which was there at 10 ms and loaded.
+fn scripted() -> Bench {
+    let mut bench = Bench::new(Habit::AgainAndAgain { scripted: true });
+    bench.demand(0, PAGE, true);
+    bench.answered(10, PAGE);
+    bench
+}
+
+/// What is told of that page.
+fn left(page: DocumentId, cached: bool, answered: u64, loaded: Option<u64>) -> Effect {
+    let (answered, loaded) = (ms(answered), loaded.map(ms));
+    Effect::Tell(Told::Left { page, cached, answered, loaded })
 }
 
 #[test]
@@ -125,7 +144,7 @@ fn no_fetch_begins_while_a_page_loads_and_the_list_of_the_page_before_is_dropped
 
 #[test]
 fn a_client_that_comes_again_says_what_it_had_and_waits_as_long_as_it_is_told() {
-    let mut bench = Bench::new(Habit::AgainAndAgain { stops: false });
+    let mut bench = Bench::new(Habit::AgainAndAgain { scripted: false });
     bench.demand(0, PAGE, true);
     bench.answered(10, PAGE);
     assert_eq!(bench.advise(10, 1, &[], Some(500)), [Effect::Wake(ms(500))]);
@@ -139,15 +158,127 @@ fn a_client_that_comes_again_says_what_it_had_and_waits_as_long_as_it_is_told() 
 
 #[test]
 fn a_page_stops_the_fetch_under_way_where_the_script_does() {
-    for (stops, expected) in
-        [(false, vec![Effect::Demand(OTHER)]), (true, vec![Effect::Stop, Effect::Demand(OTHER)])]
-    {
-        let mut bench = Bench::new(Habit::AgainAndAgain { stops });
-        bench.demand(0, PAGE, true);
-        bench.answered(10, PAGE);
-        bench.advise(10, 1, &[document(NEXT)], Some(10));
-        assert_eq!(bench.demand(20, OTHER, true), expected);
-    }
+    let mut bench = Bench::new(Habit::AgainAndAgain { scripted: false });
+    bench.demand(0, PAGE, true);
+    bench.answered(10, PAGE);
+    bench.advise(10, 1, &[document(NEXT)], Some(10));
+    assert_eq!(bench.demand(20, OTHER, true), [Effect::Demand(OTHER)]);
+
+    let told = left(PAGE, false, 10, Some(10));
+    let mut bench = scripted();
+    assert_eq!(bench.advise(10, 1, &[document(NEXT)], Some(10)), [Effect::Look(PAGE)]);
+    assert_eq!(bench.looked(15, true), [fetch(NEXT)]);
+    let expected = [Effect::Stop, Effect::Demand(OTHER), told.clone()];
+    assert_eq!(bench.demand(20, OTHER, true), expected);
+    // And the look before it.
+    let mut bench = scripted();
+    bench.advise(10, 1, &[document(NEXT)], Some(10));
+    assert_eq!(bench.demand(20, OTHER, true), expected);
+    assert_eq!(bench.answered(30, OTHER).last(), Some(&question(2, &[PAGE, OTHER], true, &[])));
+}
+
+#[test]
+fn who_answers_is_asked_before_the_first_fetch_of_a_page() {
+    let mut bench = scripted();
+    assert_eq!(bench.advise(10, 1, &[document(NEXT)], Some(10)), [Effect::Look(PAGE)]);
+    assert_eq!(bench.wake(12), [], "the answer is under way");
+    assert_eq!(bench.looked(15, true), [fetch(NEXT)]);
+    bench.fetched(20, Some(1));
+    assert_eq!(bench.advise(21, 1, &[document(OTHER)], None), [fetch(OTHER)], "once a page");
+    bench.fetched(30, Some(1));
+    // Of the next page somebody else has a copy.
+    bench.demand(40, NEXT, true);
+    let more = DocumentId(9);
+    assert_eq!(bench.advise(41, 2, &[document(more)], Some(41)), [Effect::Look(NEXT)]);
+    assert_eq!(bench.looked(45, false), [], "nothing is fetched or asked for on it");
+    assert_eq!(bench.wake(900), []);
+    assert_eq!(
+        bench.demand(1_000, OTHER, true).last(),
+        Some(&Effect::Ask(Question {
+            number: 3,
+            pages: vec![PAGE, NEXT, OTHER],
+            first: true,
+            cached: true,
+            had: Vec::new(),
+            used: Vec::new(),
+        })),
+        "on the next one it is"
+    );
+}
+
+#[test]
+fn a_list_is_dropped_when_it_is_30_s_old_and_what_was_left_of_it_may_come_again() {
+    let mut bench = scripted();
+    bench.advise(10, 1, &[document(NEXT), document(PART), document(OTHER)], Some(10));
+    bench.looked(11, true);
+    assert_eq!(bench.fetched(30_009, Some(1)), [fetch(PART)]);
+    assert_eq!(bench.fetched(30_010, Some(1)), [question(1, &[PAGE], false, &[NEXT, PART])]);
+    assert_eq!(bench.advise(30_020, 1, &[document(OTHER)], None), [fetch(OTHER)]);
+    // Papers' lists are good until the next page.
+    let mut bench = Bench::new(Habit::OncePerPage);
+    bench.demand(0, PAGE, true);
+    bench.answered(10, PAGE);
+    bench.advise(10, 1, &[document(NEXT), document(OTHER)], None);
+    assert_eq!(bench.fetched(60_000, Some(1)), [fetch(OTHER)]);
+}
+
+#[test]
+fn parts_that_a_page_had_out_of_the_cache_are_named_with_its_first_question() {
+    let mut bench = scripted();
+    bench.advise(10, 1, &[document(PART)], None);
+    bench.looked(11, true);
+    bench.fetched(20, Some(700));
+    bench.demand(30, NEXT, false);
+    bench.answered(40, NEXT);
+    let effects = bench.demand(41, PART, true);
+    assert_eq!(effects[0], answer(PART, 41, Origin::Ahead(700)));
+    let asked = |first, used: &[DocumentId]| {
+        let (pages, used) = (vec![PAGE, NEXT], used.to_vec());
+        let had = Vec::new();
+        Effect::Ask(Question { number: 2, pages, first, cached: false, had, used })
+    };
+    assert_eq!(effects[1..], [asked(true, &[PART])]);
+    bench.advise(42, 2, &[], Some(500));
+    assert_eq!(bench.wake(500), [asked(false, &[])]);
+}
+
+#[test]
+fn who_goes_to_a_page_that_is_being_fetched_waits_for_it() {
+    let coming = || {
+        let mut bench = scripted();
+        bench.advise(10, 1, &[document(NEXT), document(OTHER)], Some(10));
+        bench.looked(11, true);
+        let awaits = Effect::Tell(Told::Awaits { page: PAGE, to: NEXT });
+        let told = left(PAGE, false, 10, Some(10));
+        assert_eq!(bench.demand(20, NEXT, true), [awaits, told], "nothing is asked for or ended");
+        assert!(bench.client.awaits());
+        bench
+    };
+    let mut bench = coming();
+    let effects = bench.fetched(50, Some(700));
+    assert_eq!(effects[0], answer(NEXT, 20, Origin::Awaited(700)));
+    assert!(matches!(&effects[1], Effect::Ask(question) if question.cached), "{effects:?}");
+    assert!(!bench.client.awaits());
+    assert_eq!(bench.demand(60, OTHER, true).last(), Some(&left(NEXT, true, 30, Some(30))));
+    // If nothing comes of it the server is asked as ever.
+    let mut bench = coming();
+    assert_eq!(bench.fetched(50, None), [Effect::Demand(NEXT)]);
+    assert_eq!(bench.answered(80, NEXT)[0], answer(NEXT, 20, Origin::Network));
+    // It is demand now, which no other page ends.
+    let mut bench = coming();
+    assert_eq!(bench.demand(30, OTHER, true), [Effect::Demand(OTHER)]);
+    assert_eq!(bench.fetched(50, Some(700)), [answer(NEXT, 20, Origin::Awaited(700))]);
+}
+
+#[test]
+fn a_page_that_is_left_before_it_was_there_says_nothing_and_before_it_has_loaded_says_so() {
+    let mut bench = scripted();
+    bench.demand(20, NEXT, false);
+    assert_eq!(bench.demand(30, OTHER, false), [Effect::Demand(OTHER)]);
+    bench.answered(40, NEXT);
+    bench.answered(50, OTHER);
+    let effects = bench.demand(60, PAGE, true);
+    assert_eq!(effects[1], left(OTHER, false, 20, None), "{effects:?}");
 }
 
 #[test]
@@ -196,7 +327,7 @@ fn at_a_constant_rate_each_answer_has_its_list_however_many_are_open() {
 
 #[test]
 fn on_one_page_64_files_are_taken_and_no_more_are_asked_for() {
-    let mut bench = Bench::new(Habit::AgainAndAgain { stops: true });
+    let mut bench = Bench::new(Habit::AgainAndAgain { scripted: true });
     bench.demand(0, PAGE, true);
     let mut effects = bench.answered(1, PAGE);
     let (mut asked, mut fetched) = (0, 0);
@@ -209,6 +340,7 @@ fn on_one_page_64_files_are_taken_and_no_more_are_asked_for() {
                     (begin..begin + 10).map(|one| document(DocumentId(one))).collect();
                 bench.advise(round, 1, &list, Some(round))
             }
+            Some(Effect::Look(_)) => bench.looked(round, true),
             Some(Effect::Fetch(_)) => {
                 fetched += 1;
                 bench.fetched(round, Some(1))
@@ -228,6 +360,7 @@ enum Step {
     Demand(u32),
     Answer(bool),
     Fetched(bool),
+    Looked(bool),
     Advise(u32),
     Later,
 }
@@ -238,7 +371,7 @@ fn habits() -> impl Strategy<Value = Habit> {
         Just(Habit::OncePerPage),
         Just(Habit::WithPage { pause: Duration::ZERO }),
         Just(Habit::WithPage { pause: ms(3) }),
-        any::<bool>().prop_map(|stops| Habit::AgainAndAgain { stops }),
+        any::<bool>().prop_map(|scripted| Habit::AgainAndAgain { scripted }),
     ]
 }
 
@@ -253,6 +386,7 @@ proptest! {
             3 => (0u32..6).prop_map(Step::Demand),
             3 => any::<bool>().prop_map(Step::Answer),
             2 => any::<bool>().prop_map(Step::Fetched),
+            2 => any::<bool>().prop_map(Step::Looked),
             2 => (0u32..6).prop_map(Step::Advise),
             1 => Just(Step::Later),
         ], 0..120),
@@ -261,7 +395,7 @@ proptest! {
         let (mut now, mut asked, mut answers) = (Duration::ZERO, 0u64, 0u64);
         let mut open: VecDeque<DocumentId> = VecDeque::new();
         let mut there: Vec<DocumentId> = Vec::new();
-        let (mut under_way, mut question) = (None, None);
+        let (mut under_way, mut question, mut looks) = (None, None, false);
         for step in steps {
             now += ms(1);
             let mut effects = Vec::new();
@@ -284,6 +418,9 @@ proptest! {
                     }
                     client.fetched(now, is_good.then_some(7), &mut effects);
                 },
+                Step::Looked(is_server) => if core::mem::take(&mut looks) {
+                    client.looked(now, is_server, &mut effects);
+                },
                 Step::Advise(number) => if let Some(page) = question.take() {
                     let list = (number..6).map(|number| Ahead::Document(DocumentId(number)));
                     let again = Some(now + ms(u64::from(number)));
@@ -295,14 +432,22 @@ proptest! {
                 match effect {
                     Effect::Demand(document) => open.push_back(document),
                     Effect::Answered { .. } => answers += 1,
+                    Effect::Look(_) => {
+                        prop_assert!(under_way.is_none() && !looks);
+                        looks = true;
+                    }
+                    Effect::Tell(_) => prop_assert_eq!(habit, Habit::AgainAndAgain { scripted: true }),
                     Effect::Fetch(ahead) => {
-                        prop_assert_eq!(under_way, None);
+                        prop_assert!(under_way.is_none() && !looks);
                         if let Ahead::Document(document) = ahead {
                             prop_assert!(!there.contains(&document));
                         }
                         under_way = Some(ahead);
                     }
-                    Effect::Stop => prop_assert!(under_way.take().is_some()),
+                    Effect::Stop => {
+                        let fetched = under_way.take().is_some();
+                        prop_assert!(fetched != core::mem::take(&mut looks));
+                    }
                     Effect::Ask(asked) => question = Some(asked.number),
                     Effect::Wake(at) => prop_assert!(at > now),
                 }

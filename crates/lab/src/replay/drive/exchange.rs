@@ -7,7 +7,9 @@ use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use http::header::{ACCEPT, ACCEPT_ENCODING, CONTENT_TYPE, HOST, HeaderName, USER_AGENT};
+use http::header::{
+    ACCEPT, ACCEPT_ENCODING, CACHE_CONTROL, CONTENT_TYPE, HOST, HeaderName, PRAGMA, USER_AGENT,
+};
 use http::{HeaderValue, Request};
 use http_body_util::{BodyExt as _, Full};
 use hyper::client::conn::http1::{self, SendRequest};
@@ -21,6 +23,10 @@ const AGENT: &str = "Mozilla/5.0 (X11; Linux x86_64) AppleWebKit/537.36 (KHTML, 
 const FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 /// What makes a request one that yields: `docs/web-protocol.md`.
 const MARK: HeaderName = HeaderName::from_static("x-lull");
+/// What the mark says where it is asked who answers.
+const LOOK: HeaderValue = HeaderValue::from_static("2-0-0");
+/// What caches in front do not know, in place of what would make them step aside.
+const NOTHING: HeaderValue = HeaderValue::from_static("0");
 
 pub(super) type Connection = SendRequest<Full<Bytes>>;
 
@@ -41,11 +47,21 @@ pub(super) struct Asked {
     pub(super) mark: Option<HeaderValue>,
     /// What is posted, in JSON.
     pub(super) message: Option<Bytes>,
+    /// Whether nothing is wanted but to know who answers.
+    pub(super) is_look: bool,
 }
 
 impl Asked {
     pub(super) fn get(target: &str, is_page: bool) -> Self {
-        Asked { target: target.to_owned(), is_page, mark: None, message: None }
+        Asked { target: target.to_owned(), is_page, mark: None, message: None, is_look: false }
+    }
+
+    pub(super) fn post(target: &str, message: Bytes) -> Self {
+        Asked { message: Some(message), ..Asked::get(target, false) }
+    }
+
+    pub(super) fn look(page: &str) -> Self {
+        Asked { mark: Some(LOOK), is_look: true, ..Asked::get(page, true) }
     }
 
     fn request(&self, place: &Place, client: u32) -> http::Result<Request<Full<Bytes>>> {
@@ -61,6 +77,9 @@ impl Asked {
         if let Some(mark) = &self.mark {
             request = request.header(MARK, mark);
         }
+        if self.is_look {
+            request = request.method("HEAD").header(CACHE_CONTROL, NOTHING).header(PRAGMA, NOTHING);
+        }
         match &self.message {
             Some(message) => request
                 .method("POST")
@@ -75,6 +94,8 @@ impl Asked {
 #[derive(Debug)]
 pub(super) struct Answer {
     pub(super) status: u16,
+    /// Whether it says `X-Lull`.
+    pub(super) is_marked: bool,
     pub(super) bytes: u64,
     /// What was posted for, which is short.
     pub(super) body: Vec<u8>,
@@ -136,6 +157,7 @@ async fn over(
     let request = asked.request(place, client).map_err(drop)?;
     let response = connection.send_request(request).await.map_err(drop)?;
     let status = response.status().as_u16();
+    let is_marked = response.headers().contains_key(MARK);
     let mut bytes = 0;
     let mut kept = Vec::new();
     let mut body = response.into_body();
@@ -147,7 +169,7 @@ async fn over(
             kept.extend_from_slice(&data);
         }
     }
-    Ok(Answer { status, bytes, body: kept, at: Instant::now() })
+    Ok(Answer { status, is_marked, bytes, body: kept, at: Instant::now() })
 }
 
 /// The connections that a client has for one purpose, and what waits for one.

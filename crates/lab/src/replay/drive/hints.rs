@@ -8,11 +8,13 @@ use bytes::Bytes;
 use http::HeaderValue;
 use serde::{Deserialize, Serialize};
 
-use super::super::client::{Advice, Ahead, Question};
-use super::super::trace::Documents;
+use super::super::client::{Advice, Ahead, Question, Told};
+use super::super::trace::{DocumentId, Documents};
 
 /// Where hints are asked for.
 pub(super) const PATH: &str = "/.lull/hints";
+/// Where it is told what became of a page.
+pub(super) const BEACON_PATH: &str = "/.lull/beacon";
 
 /// The script waits so many seconds at least after an empty list. What is longer is for the proxy to say.
 const LEAST: f64 = 1.0;
@@ -24,6 +26,25 @@ struct Message<'a> {
     first: bool,
     cached: bool,
     had: Vec<&'a str>,
+    used: Vec<&'a str>,
+}
+
+#[derive(Serialize)]
+struct Beacon<'a> {
+    v: u8,
+    page: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    nav: Option<Navigation>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    awaits: Option<&'a str>,
+}
+
+#[derive(Serialize)]
+struct Navigation {
+    r#type: &'static str,
+    cached: bool,
+    ttfb: f64,
+    load: f64,
 }
 
 #[derive(Deserialize)]
@@ -43,16 +64,34 @@ struct Hint {
 
 /// The message of a question.
 pub(super) fn message(question: &Question, documents: &Documents) -> Bytes {
-    let target = |id| documents.get(id).target.as_str();
-    let page = question.pages.last().map_or("/", |page| target(*page));
+    let target = |id: &DocumentId| documents.get(*id).target.as_str();
+    let page = question.pages.last().map_or("/", target);
     let message = Message {
         v: 1,
         page,
         first: question.first,
         cached: question.cached,
-        had: question.had.iter().map(|had| target(*had)).collect(),
+        had: question.had.iter().map(target).collect(),
+        used: question.used.iter().map(target).collect(),
     };
     serde_json::to_vec(&message).map(Bytes::from).unwrap_or_default()
+}
+
+/// The message that tells of a page. Nothing is painted here; what has not loaded says 0.
+pub(super) fn beacon(told: Told, documents: &Documents) -> Bytes {
+    let target = |id: DocumentId| documents.get(id).target.as_str();
+    let millis = |time: Duration| time.as_secs_f64() * 1e3;
+    let beacon = match told {
+        Told::Left { page, cached, answered, loaded } => {
+            let (ttfb, load) = (millis(answered), loaded.map_or(0.0, millis));
+            let nav = Navigation { r#type: "navigate", cached, ttfb, load };
+            Beacon { v: 1, page: target(page), nav: Some(nav), awaits: None }
+        }
+        Told::Awaits { page, to } => {
+            Beacon { v: 1, page: target(page), nav: None, awaits: Some(target(to)) }
+        }
+    };
+    serde_json::to_vec(&beacon).map(Bytes::from).unwrap_or_default()
 }
 
 /// What a reply advises, and how the fetches are to be marked.
@@ -86,9 +125,32 @@ mod tests {
         let mut documents = Documents::default();
         let (page, had) = (documents.number("/a?b"), documents.number("/c"));
         let pages = vec![had, page];
-        let question = Question { number: 7, pages, first: true, cached: false, had: vec![had] };
-        let expected = r#"{"v":1,"page":"/a?b","first":true,"cached":false,"had":["/c"]}"#;
+        let used = vec![documents.number("/d.png")];
+        let question =
+            Question { number: 7, pages, first: true, cached: false, had: vec![had], used };
+        let expected =
+            r#"{"v":1,"page":"/a?b","first":true,"cached":false,"had":["/c"],"used":["/d.png"]}"#;
         assert_eq!(message(&question, &documents), expected.as_bytes());
+    }
+
+    #[test]
+    fn what_is_told_of_a_page_is_what_the_script_says() {
+        let mut documents = Documents::default();
+        let (page, to) = (documents.number("/a?b"), documents.number("/c"));
+        let ms = Duration::from_millis;
+        for (told, expected) in [
+            (
+                Told::Left { page, cached: false, answered: ms(30), loaded: Some(ms(45)) },
+                r#"{"v":1,"page":"/a?b","nav":{"type":"navigate","cached":false,"ttfb":30.0,"load":45.0}}"#,
+            ),
+            (
+                Told::Left { page, cached: true, answered: ms(0), loaded: None },
+                r#"{"v":1,"page":"/a?b","nav":{"type":"navigate","cached":true,"ttfb":0.0,"load":0.0}}"#,
+            ),
+            (Told::Awaits { page, to }, r#"{"v":1,"page":"/a?b","awaits":"/c"}"#),
+        ] {
+            assert_eq!(beacon(told, &documents), expected.as_bytes());
+        }
     }
 
     #[test]

@@ -16,13 +16,13 @@ use std::time::{Duration, Instant};
 
 use http::HeaderValue;
 use lull_cc::Timestamp;
-use lull_speculate::budget::{Budget, Grant, Outcome, Parameters, Probe, Wanted};
+use lull_speculate::budget::{Budget, Grant, Parameters, Probe, Wanted};
 use lull_speculate::observe::Kind;
 use tokio::sync::mpsc;
 use tokio::task::{AbortHandle, LocalSet};
 
 use super::advice::{Advisor, Listed};
-use super::client::{Advice, Ahead, Client, Effect, Question};
+use super::client::{Advice, Ahead, Client, Effect, Question, Told};
 use super::tally::{Monitored, Report, Tally};
 use super::trace::{DocumentId, Trace};
 use super::{Mode, ReplayError, Settings};
@@ -89,15 +89,32 @@ struct Seat {
     ahead: Lane<Work>,
     /// What fetches say in `X-Lull`.
     mark: Option<HeaderValue>,
-    /// The fetch that is under way, and what ends it.
-    fetch: Option<(u64, AbortHandle)>,
+    /// What is under way where fetches go.
+    running: Option<Running>,
+}
+
+/// A fetch, or the look before it.
+struct Running {
+    serial: u64,
+    is_look: bool,
+    /// Ends it.
+    task: AbortHandle,
+}
+
+impl Seat {
+    /// Whether that is what is under way still; then it is no longer.
+    fn ends(&mut self, serial: u64) -> bool {
+        self.running.take_if(|running| running.serial == serial).is_some()
+    }
 }
 
 /// What a connection is wanted for.
 enum Work {
     Demand(DocumentId),
     Hints(Question),
+    Tell(Told),
     Fetch(u64, Ahead),
+    Look(u64, DocumentId),
 }
 
 /// What has ended.
@@ -112,7 +129,9 @@ struct Event {
 enum Ended {
     Demand(DocumentId),
     Hints(u64),
+    Told,
     Fetch(u64),
+    Look(u64),
     Probe { probe: Probe, sent: Instant },
 }
 
@@ -169,7 +188,7 @@ impl<'a> Replay<'a> {
             demand: Lane::new(settings.connections),
             ahead: Lane::new(1),
             mark: None,
-            fetch: None,
+            running: None,
         };
         let seats = (0..trace.clients).map(|_| seat()).collect();
         Replay {
@@ -306,16 +325,21 @@ impl<'a> Replay<'a> {
                 }
                 Effect::Wake(time) => self.timers.at(time, Due::Wake(client)),
                 Effect::Stop => {
-                    if let Some((_, fetch)) = seat.fetch.take() {
-                        fetch.abort();
+                    if let Some(running) = seat.running.take() {
+                        running.task.abort();
                         seat.ahead.end(None);
-                        self.tally.report.ahead.stopped += 1;
+                        self.tally.report.ahead.stopped += u64::from(!running.is_look);
                     }
                 }
-                Effect::Fetch(_) | Effect::Ask(_) if self.is_over => {}
+                Effect::Tell(told) => seat.demand.push(Work::Tell(told)),
+                Effect::Fetch(_) | Effect::Look(_) | Effect::Ask(_) if self.is_over => {}
                 Effect::Fetch(ahead) => {
                     self.serial += 1;
                     seat.ahead.push(Work::Fetch(self.serial, ahead));
+                }
+                Effect::Look(page) => {
+                    self.serial += 1;
+                    seat.ahead.push(Work::Look(self.serial, page));
                 }
                 Effect::Ask(question) => self.ask(client, question),
             }
@@ -336,11 +360,14 @@ impl<'a> Replay<'a> {
                     (Asked::get(&document.target, document.kind == Kind::Page), Ended::Demand(id))
                 }
                 Work::Hints(question) => {
-                    let message = Some(hints::message(&question, &self.trace.documents));
-                    let asked = Asked { message, ..Asked::get(hints::PATH, false) };
-                    (asked, Ended::Hints(question.number))
+                    let message = hints::message(&question, &self.trace.documents);
+                    (Asked::post(hints::PATH, message), Ended::Hints(question.number))
                 }
-                Work::Fetch(..) => continue,
+                Work::Tell(told) => {
+                    let message = hints::beacon(told, &self.trace.documents);
+                    (Asked::post(hints::BEACON_PATH, message), Ended::Told)
+                }
+                Work::Fetch(..) | Work::Look(..) => continue,
             };
             let (place, patience) = (Rc::clone(&self.to), self.settings.patience);
             let work = exchange(place, kept, asked, address, patience, Rc::default());
@@ -351,24 +378,34 @@ impl<'a> Replay<'a> {
             });
         }
         while let Some((work, kept)) = seat.ahead.next() {
-            let Work::Fetch(serial, ahead) = work else { continue };
-            let mut asked = match ahead {
-                Ahead::Dummy => Asked::get(&self.settings.dummy, false),
-                Ahead::Document(id) => {
-                    let document = self.trace.documents.get(id);
-                    Asked::get(&document.target, document.kind == Kind::Page)
-                }
+            let documents = &self.trace.documents;
+            let of = |id| {
+                let document = documents.get(id);
+                Asked::get(&document.target, document.kind == Kind::Page)
             };
-            asked.mark = seat.mark.clone();
+            let mark = seat.mark.clone();
+            let (serial, asked, ended) = match work {
+                Work::Fetch(serial, Ahead::Dummy) => {
+                    let asked = Asked::get(&self.settings.dummy, false);
+                    (serial, Asked { mark, ..asked }, Ended::Fetch(serial))
+                }
+                Work::Fetch(serial, Ahead::Document(id)) => {
+                    (serial, Asked { mark, ..of(id) }, Ended::Fetch(serial))
+                }
+                Work::Look(serial, page) => {
+                    (serial, Asked::look(&documents.get(page).target), Ended::Look(serial))
+                }
+                Work::Demand(_) | Work::Hints(_) | Work::Tell(_) => continue,
+            };
+            let is_look = asked.is_look;
             let (place, patience) = (Rc::clone(&self.ahead_to), self.settings.patience);
             let work = exchange(place, kept, asked, address, patience, Rc::clone(&self.fetched));
             let events = self.events.clone();
             let task = tokio::task::spawn_local(async move {
                 let (connection, answer) = work.await;
-                let ended = Ended::Fetch(serial);
                 let _ = events.send(Event { client: Some(client), ended, connection, answer });
             });
-            seat.fetch = Some((serial, task.abort_handle()));
+            seat.running = Some(Running { serial, is_look, task: task.abort_handle() });
         }
     }
 
@@ -426,7 +463,7 @@ impl<'a> Replay<'a> {
             return Ok(());
         };
         let status = answer.as_ref().map(|answer| answer.status);
-        if let (Some(status), false) = (status, matches!(ended, Ended::Hints(_))) {
+        if let (Some(status), Ended::Demand(_) | Ended::Fetch(_)) = (status, &ended) {
             *self.tally.report.statuses.entry(status).or_default() += 1;
         }
         let good = answer.as_ref().filter(|answer| answer.status < FAILED);
@@ -443,11 +480,10 @@ impl<'a> Replay<'a> {
             }
             Ended::Fetch(serial) => {
                 // What was stopped may have come all the same.
-                if seat.fetch.as_ref().is_none_or(|(current, _)| *current != serial) {
+                if !seat.ends(serial) {
                     self.effects = effects;
                     return Ok(());
                 }
-                seat.fetch = None;
                 seat.ahead.end(connection);
                 // A refusal to fetch ahead (204) is no copy.
                 let bytes = good.filter(|answer| answer.status == 200).map(|answer| answer.bytes);
@@ -469,74 +505,19 @@ impl<'a> Replay<'a> {
                     return Err(ReplayError::NoHints { server, why });
                 }
             }
+            Ended::Look(serial) => {
+                if seat.ends(serial) {
+                    seat.ahead.end(connection);
+                    let is_server =
+                        answer.is_some_and(|answer| answer.status == 204 && answer.is_marked);
+                    seat.client.looked(now, is_server, &mut effects);
+                }
+            }
+            Ended::Told => seat.demand.end(connection),
             Ended::Probe { .. } => {}
         }
         self.carry_out(client, effects);
         Ok(())
-    }
-
-    /// The monitor's turn.
-    fn poll(&mut self) {
-        let now = self.now();
-        if self.is_over {
-            return;
-        }
-        let Some(monitor) = &mut self.monitor else { return };
-        monitor.look(now);
-        if monitor.poll_at.is_some_and(|at| at <= now) {
-            monitor.poll_at = None;
-        }
-        if let Some(probe) = monitor.budget.poll(timestamp(now)) {
-            monitor.lane.push(probe);
-        }
-        self.probe();
-    }
-
-    /// Sends the probes that wait, and sees to the next look.
-    fn probe(&mut self) {
-        let now = self.now();
-        let Some(monitor) = &mut self.monitor else { return };
-        let next = Duration::from_nanos(monitor.budget.next_poll().as_nanos());
-        // What is due at once has been done.
-        let next = next.max(now + Duration::from_millis(1));
-        let is_sooner = monitor.poll_at.is_none_or(|at| next < at);
-        if is_sooner {
-            monitor.poll_at = Some(next);
-            self.timers.at(next, Due::Poll);
-        }
-        let Some(monitor) = &mut self.monitor else { return };
-        while let Some((probe, kept)) = monitor.lane.next() {
-            let asked = Asked::get(&monitor.probe, false);
-            let (place, patience) = (Rc::clone(&self.to), self.settings.patience);
-            let sent = Instant::now();
-            let work = exchange(place, kept, asked, u32::MAX >> 8, patience, Rc::default());
-            let events = self.events.clone();
-            tokio::task::spawn_local(async move {
-                let (connection, answer) = work.await;
-                let ended = Ended::Probe { probe, sent };
-                let _ = events.send(Event { client: None, ended, connection, answer });
-            });
-        }
-    }
-
-    fn probed(
-        &mut self,
-        probe: Probe,
-        sent: Instant,
-        connection: Option<Connection>,
-        answer: Option<&Answer>,
-    ) {
-        let now = self.now();
-        let Some(monitor) = &mut self.monitor else { return };
-        monitor.look(now);
-        monitor.lane.end(connection);
-        monitor.probes += 1;
-        let good = answer.filter(|answer| answer.status < FAILED);
-        let time = good.map(|answer| answer.at.saturating_duration_since(sent));
-        if let Outcome::Again(again) = monitor.budget.handle_sample(timestamp(now), probe, time) {
-            monitor.lane.push(again);
-        }
-        self.probe();
     }
 
     /// The section has ended.
@@ -544,8 +525,9 @@ impl<'a> Replay<'a> {
         self.is_over = true;
         self.tally.report.ahead.bytes = self.fetched.get();
         for seat in &mut self.seats {
-            if let Some((_, fetch)) = seat.fetch.take() {
-                fetch.abort();
+            // What somebody waits for is demand.
+            if let Some(running) = seat.running.take_if(|_| !seat.client.awaits()) {
+                running.task.abort();
             }
         }
         let now = self.now();

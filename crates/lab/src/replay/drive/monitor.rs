@@ -1,10 +1,13 @@
 //! The replay's own monitor: a budget, and what its probes say of the server.
 
-use std::time::Duration;
+use std::rc::Rc;
+use std::time::{Duration, Instant};
 
-use lull_speculate::budget::{Budget, Probe};
+use lull_speculate::budget::{Budget, Outcome, Probe};
 
-use super::exchange::Lane;
+use super::exchange::{Answer, Asked, Connection, Lane, exchange};
+use super::timers::Due;
+use super::{Ended, Event, FAILED, Replay, timestamp};
 
 /// A monitor of the replay's own.
 pub(super) struct Monitor {
@@ -25,5 +28,72 @@ impl Monitor {
         let since = now.saturating_sub(self.looked);
         self.sum += f64::from(self.budget.budget()) * since.as_secs_f64();
         self.looked = now;
+    }
+}
+
+impl Replay<'_> {
+    /// The monitor's turn.
+    pub(super) fn poll(&mut self) {
+        let now = self.now();
+        if self.is_over {
+            return;
+        }
+        let Some(monitor) = &mut self.monitor else { return };
+        monitor.look(now);
+        if monitor.poll_at.is_some_and(|at| at <= now) {
+            monitor.poll_at = None;
+        }
+        if let Some(probe) = monitor.budget.poll(timestamp(now)) {
+            monitor.lane.push(probe);
+        }
+        self.probe();
+    }
+
+    /// Sends the probes that wait, and sees to the next look.
+    fn probe(&mut self) {
+        let now = self.now();
+        let Some(monitor) = &mut self.monitor else { return };
+        let next = Duration::from_nanos(monitor.budget.next_poll().as_nanos());
+        // What is due at once has been done.
+        let next = next.max(now + Duration::from_millis(1));
+        let is_sooner = monitor.poll_at.is_none_or(|at| next < at);
+        if is_sooner {
+            monitor.poll_at = Some(next);
+            self.timers.at(next, Due::Poll);
+        }
+        let Some(monitor) = &mut self.monitor else { return };
+        while let Some((probe, kept)) = monitor.lane.next() {
+            let asked = Asked::get(&monitor.probe, false);
+            let (place, patience) = (Rc::clone(&self.to), self.settings.patience);
+            let sent = Instant::now();
+            let work = exchange(place, kept, asked, u32::MAX >> 8, patience, Rc::default());
+            let events = self.events.clone();
+            tokio::task::spawn_local(async move {
+                let (connection, answer) = work.await;
+                let ended = Ended::Probe { probe, sent };
+                let _ = events.send(Event { client: None, ended, connection, answer });
+            });
+        }
+    }
+
+    /// A probe has its answer, or none.
+    pub(super) fn probed(
+        &mut self,
+        probe: Probe,
+        sent: Instant,
+        connection: Option<Connection>,
+        answer: Option<&Answer>,
+    ) {
+        let now = self.now();
+        let Some(monitor) = &mut self.monitor else { return };
+        monitor.look(now);
+        monitor.lane.end(connection);
+        monitor.probes += 1;
+        let good = answer.filter(|answer| answer.status < FAILED);
+        let time = good.map(|answer| answer.at.saturating_duration_since(sent));
+        if let Outcome::Again(again) = monitor.budget.handle_sample(timestamp(now), probe, time) {
+            monitor.lane.push(again);
+        }
+        self.probe();
     }
 }
