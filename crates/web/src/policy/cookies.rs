@@ -7,60 +7,118 @@ use http::header::{COOKIE, HeaderValue, SET_COOKIE};
 /// 64 bits at least, so as many hexadecimal digits (OWASP, Session Management).
 const TELLING: usize = 16;
 
-/// Cookies that measuring scripts set, and that no server makes a page of. Each is a name, or the
-/// beginning of one and `*`.
-const HARMLESS: &[&str] = &[
-    "_ga",
-    "_ga_*",
-    "_gid",
-    "_gat*",
-    "_gac_*",
-    "_gcl_*",
-    "__utm*", // Google
-    "_pk_id*",
-    "_pk_ses*",
-    "_pk_ref*",
-    "mtm_consent*", // Matomo
-    "_fbp",
-    "_fbc", // Meta
-    "_clck",
-    "_clsk", // Clarity
-    "_hj*",  // Hotjar
-    "_uetsid",
-    "_uetvid",          // Bing
-    "_ym_*",            // Metrica
-    "ajs_anonymous_id", // Segment
-];
-
-/// The cookies that don't make somebody known: the list of analytics cookies.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Harmless {
-    names: Vec<String>,
+/// What stands behind the beginning of a measuring script's cookie. No more than that script puts there:
+/// an application has names of its own, and `_gateway_session` begins as Google's do.
+#[derive(Clone, Copy, Debug)]
+enum Rest {
+    Nothing,
+    /// What somebody has called a tracker.
+    Any,
+    /// The number of a property: capital letters, digits, and hyphens between them.
+    Property,
+    /// So many small letters.
+    Letters(usize),
+    /// Digits.
+    Number,
+    /// A word that begins with a capital letter.
+    Word,
 }
 
-impl Default for Harmless {
-    /// Those of the common measuring scripts.
-    fn default() -> Self {
-        Harmless::new(HARMLESS.iter().copied())
+/// Cookies that measuring scripts set, and that no server makes a page of.
+const HARMLESS: &[(&str, Rest)] = &[
+    ("_ga", Rest::Nothing), // Google
+    ("_ga_", Rest::Property),
+    ("_gid", Rest::Nothing),
+    ("_gat", Rest::Nothing),
+    ("_gat_", Rest::Any),
+    ("_gac_", Rest::Property),
+    ("_gac_gb_", Rest::Property),
+    ("_gcl_", Rest::Letters(2)),
+    ("__utm", Rest::Letters(1)),
+    ("__utmt_", Rest::Any),
+    ("__utmli", Rest::Nothing),
+    ("__utmxx", Rest::Nothing),
+    ("_pk_id", Rest::Nothing), // Matomo
+    ("_pk_id.", Rest::Any),
+    ("_pk_ses", Rest::Nothing),
+    ("_pk_ses.", Rest::Any),
+    ("_pk_ref", Rest::Nothing),
+    ("_pk_ref.", Rest::Any),
+    ("mtm_consent", Rest::Nothing),
+    ("mtm_consent_removed", Rest::Nothing),
+    ("_fbp", Rest::Nothing), // Meta
+    ("_fbc", Rest::Nothing),
+    ("_clck", Rest::Nothing), // Clarity
+    ("_clsk", Rest::Nothing),
+    ("_hj", Rest::Word), // Hotjar
+    ("_hjid", Rest::Nothing),
+    ("_uetsid", Rest::Nothing), // Bing
+    ("_uetvid", Rest::Nothing),
+    ("_ym_uid", Rest::Nothing), // Metrica
+    ("_ym_d", Rest::Nothing),
+    ("_ym_isad", Rest::Nothing),
+    ("_ym_visorc", Rest::Nothing),
+    ("_ym_visorc_", Rest::Number),
+    ("ajs_anonymous_id", Rest::Nothing), // Segment
+];
+
+/// How frameworks end the names of what they know somebody by, whatever stands before.
+const OF_SESSIONS: &[&str] = &["_session", "_key", "_sid", "_token"];
+
+impl Rest {
+    fn is(self, rest: &str) -> bool {
+        let all = |is: fn(&u8) -> bool| !rest.is_empty() && rest.as_bytes().iter().all(is);
+        match self {
+            Rest::Nothing => rest.is_empty(),
+            Rest::Any => !rest.is_empty(),
+            Rest::Property => {
+                all(|byte| byte.is_ascii_uppercase() || byte.is_ascii_digit() || *byte == b'-')
+            }
+            Rest::Letters(count) => rest.len() == count && all(u8::is_ascii_lowercase),
+            Rest::Number => all(u8::is_ascii_digit),
+            Rest::Word => rest.starts_with(|first: char| first.is_ascii_uppercase()),
+        }
     }
 }
 
+/// Whether a cookie is one of those of the common measuring scripts.
+fn is_measuring(name: &str) -> bool {
+    let is_of_a_session = |end: &&str| {
+        let start = name.len().checked_sub(end.len());
+        let found = start.and_then(|start| name.get(start..));
+        found.is_some_and(|found| found.eq_ignore_ascii_case(end))
+    };
+    let is_listed = |(beginning, rest): &(&str, Rest)| {
+        name.strip_prefix(beginning).is_some_and(|found| rest.is(found))
+    };
+    HARMLESS.iter().any(is_listed) && !OF_SESSIONS.iter().any(is_of_a_session)
+}
+
+/// The cookies that don't make somebody known: the list of analytics cookies.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Harmless {
+    /// Without them it is those of the common measuring scripts.
+    own: Option<Vec<String>>,
+}
+
 impl Harmless {
-    /// Cookies by their names; one that ends in `*` stands for all that begin with it. Case
-    /// matters, as it does to browsers. `*` alone is passed over: it would make everybody unknown.
+    /// Cookies by their names, in place of those of the common measuring scripts; one that ends in `*` stands
+    /// for all that begin with it. Case matters, as it does to browsers. `*` alone is passed over: it would
+    /// make everybody unknown.
     pub fn new<'a>(names: impl IntoIterator<Item = &'a str>) -> Self {
         let names = names.into_iter().filter(|name| !name.is_empty() && *name != "*");
-        Harmless { names: names.map(String::from).collect() }
+        Harmless { own: Some(names.map(String::from).collect()) }
     }
 
     /// No cookie at all.
     pub fn none() -> Self {
-        Harmless { names: Vec::new() }
+        Harmless { own: Some(Vec::new()) }
     }
 
     /// Whether the cookie `name` is on the list.
     pub fn has(&self, name: &str) -> bool {
-        self.names.iter().any(|listed| match listed.strip_suffix('*') {
+        let Some(own) = &self.own else { return is_measuring(name) };
+        own.iter().any(|listed| match listed.strip_suffix('*') {
             Some(beginning) => name.starts_with(beginning),
             None => name == listed,
         })
@@ -159,6 +217,12 @@ mod tests {
             (&[b"x_ga=1"], Sent::Others),
             (&[b"_gax=1"], Sent::Others),
             (&[b"__Host-_ga=1"], Sent::Others),
+            // Names that frameworks make of an application's, and begin as those of the list do.
+            (&[b"_gateway_session=1"], Sent::Others),
+            (&[b"_gather_key=1"], Sent::Others),
+            (&[b"_hjelp_session=1"], Sent::Others),
+            (&[b"_ga_app_session=1"], Sent::Others),
+            (&[b"_ga=1; _ym_shop_session=1"], Sent::Others),
             // Without a name, without a value, or no text.
             (&[b"_ga"], Sent::Others),
             (&[b"=_ga"], Sent::Others),
@@ -166,6 +230,67 @@ mod tests {
         ] {
             assert_eq!(sent_with(lines), expected, "{lines:?}");
         }
+    }
+
+    #[test]
+    fn the_usual_list_has_what_measuring_scripts_set_and_nothing_that_only_begins_so() {
+        let usual = Harmless::default();
+        for name in [
+            "_ga",
+            "_ga_1A2B3C4D5E",
+            "_gid",
+            "_gat",
+            "_gat_gtag_UA_123_1",
+            "_gac_UA-123456-1",
+            "_gac_gb_1A2B3C",
+            "_gcl_au",
+            "__utma",
+            "__utmt_shop",
+            "__utmli",
+            "_pk_id",
+            "_pk_id.1.1fff",
+            "_pk_ses.1.1fff",
+            "_pk_ref.1.1fff",
+            "mtm_consent",
+            "mtm_consent_removed",
+            "_hjid",
+            "_hjSessionUser_123",
+            "_hjSession_123",
+            "_ym_uid",
+            "_ym_visorc_123",
+        ] {
+            assert!(usual.has(name), "{name}");
+        }
+        for name in [
+            "_ga_portal",
+            "_ga_portal_session",
+            "_ga_",
+            "_gateway_session",
+            "_gac_app",
+            "_gcl_app",
+            "_gcl_session",
+            "__utmost",
+            "_pk_identity",
+            "_pk_session",
+            "mtm_consent_token",
+            "_hjemmeside_session",
+            "_hj",
+            "_ym_app",
+            "_ym_visorc_app",
+            // By their shape they would be.
+            "_gat_session",
+            "_gat_app_key",
+            "_ga_SESSION",
+            "_gat_SESSION",
+            "_gat_app_sid",
+            "_hjApp_session",
+            "_pk_id.app_token",
+            "",
+        ] {
+            assert!(!usual.has(name), "{name}");
+        }
+        // An owner may know better.
+        assert!(Harmless::new(["_gat*"]).has("_gateway_session"));
     }
 
     #[test]
@@ -185,6 +310,9 @@ mod tests {
             (&b"_ga=1; Path=/"[..], false),
             (b"session=1; HttpOnly", true),
             (b"session; _ga=1", true),
+            (b"_gateway_session=1; HttpOnly", true),
+            (b"_hjelp_session=1; HttpOnly", true),
+            (b"_ga_app_session=1; HttpOnly", true),
             (b"\xff=1", true),
         ] {
             let mut headers = HeaderMap::new();
