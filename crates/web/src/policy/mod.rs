@@ -425,14 +425,17 @@ impl Policy {
         }
         let harmless = &self.settings.harmless;
         let mut clears = false;
-        if cookies::sets_others(&head.headers, harmless) && secure {
+        if cookies::sets_others(&head.headers, harmless) {
             let may_have = self.holders.may_have_unvaried(client, &request.headers, now);
             let sent = cookies::sent(&request.headers, harmless);
-            clears = sent == cookies::Sent::Harmless || may_have == Some(true);
-            if clears {
+            let is_concerned = sent == cookies::Sent::Harmless || may_have == Some(true);
+            if is_concerned {
+                // Whatever it came by: where HTTP and HTTPS are one site, the copies are of HTTPS.
                 self.sign_ins.note(client, now);
             }
-            let was_cleared = may_have == Some(false);
+            // Over plain HTTP browsers clear nothing.
+            clears = secure && is_concerned;
+            let was_cleared = secure && may_have == Some(false);
             if was_cleared || (clears && holders::clears_for_pages(&request.headers)) {
                 let set = cookies::telling_set(&head.headers, harmless);
                 self.holders.is_empty(client, set, now);

@@ -19,6 +19,7 @@ fn a_new_cookie_clears_the_copies_of_who_may_have_some() {
         // the form that signs in has come from another site.
         (true, Some("_ga=1; consent=1"), Some("session=1"), true, true),
         (true, None, Some("session=1"), true, true),
+        (true, None, Some("session=1"), false, false),
         (true, Some("consent=1"), Some("_gid=1"), true, false),
         (true, None, None, true, false),
     ] {
@@ -35,7 +36,9 @@ fn a_new_cookie_clears_the_copies_of_who_may_have_some() {
         policy.observe(&asked("POST", "/in", &fields), secure, CLIENT, &mut head, now);
         let found = head.headers.get("clear-site-data").map(|value| value.to_str().unwrap());
         assert_eq!(found, cleared.then_some("\"cache\""), "{given} {cookies:?} {set:?} {secure}");
-        assert_eq!(policy.still(&admitted(Visitor::Measured), now).is_err(), cleared);
+        // A sign-in over plain HTTP is one, although nothing can be cleared by it.
+        let signs_in = cleared || (!secure && set == Some("session=1"));
+        assert_eq!(policy.still(&admitted(Visitor::Measured), now).is_err(), signs_in);
         assert!(policy.still(&admitted(Visitor::Cookieless), now).is_ok());
     }
 }
@@ -123,6 +126,23 @@ fn who_asks_for_many_marks_has_nobody_elses_cache_cleared() {
     };
     assert!(signs_in(&mut policy, 1_000));
     assert!(!signs_in(&mut policy, CLIENT.0), "this client was given nothing");
+}
+
+#[test]
+fn a_sign_in_over_plain_http_ends_prefetches_over_https() {
+    let mut policy = policy();
+    let mark = policy.mark(Visitor::Measured, "/a", CLIENT, at(LATER), wall()).unwrap();
+    let request = asked("GET", "/a", &[("x-lull", &mark)]);
+    let before = policy.admit(&request, true, CLIENT, at(LATER), wall()).unwrap();
+    let mut signed_in = answered(200, &[("set-cookie", "session=1")]);
+    let form = asked("POST", "/in", &[("cookie", "_ga=1")]);
+    policy.observe(&form, false, CLIENT, &mut signed_in, at(LATER + 1));
+    assert!(!signed_in.headers.contains_key("clear-site-data"), "browsers would not heed it");
+    let kept = policy.keep(&before, &mut answered(200, &[]), at(LATER + 2), wall());
+    assert_eq!(kept, Err(Refusal::SignedIn));
+    let found = policy.admit(&request, true, CLIENT, at(LATER + 2), wall());
+    assert_eq!(found, Err(Refusal::SignedIn));
+    assert_eq!(policy.mark(Visitor::Measured, "/a", CLIENT, at(LATER + 2), wall()), None);
 }
 
 #[test]
