@@ -9,12 +9,14 @@
 //! goes neither with `/` nor with a request for hints. Where `Vary: Cookie` tells people apart that
 //! does no harm. A copy without it may only be had where a request has shown what a navigation to that
 //! very URL carries. So the second mark is given in the answer to a request below the URL's own path,
-//! with which all go that go there, and is good for nothing else.
+//! with which all go that go there, and is good for nothing else; nor for any other client, because it is
+//! this one that is cleared when somebody signs in.
 
 use std::hash::{BuildHasher, RandomState};
 use std::time::{Duration, SystemTime};
 
 use super::prefetch::{NotAhead, Safeguard};
+use super::sign_ins::Client;
 use super::visitor::Visitor;
 
 const COOKIELESS: &str = "1";
@@ -55,22 +57,29 @@ pub(super) struct Marks(RandomState);
 
 impl Marks {
     /// The mark of a prefetch of something at `path`, for who has sent a request below it now.
-    pub(super) fn give(&self, visitor: Visitor, path: &str, now: SystemTime) -> String {
+    pub(super) fn give(
+        &self,
+        visitor: Visitor,
+        path: &str,
+        client: Client,
+        now: SystemTime,
+    ) -> String {
         let since = now.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
         match visitor {
             Visitor::Cookieless => COOKIELESS.to_owned(),
             Visitor::Measured => {
                 let at = since.as_secs();
-                format!("{TO_BE_ASKED_FOR}-{at}-{:016x}", self.check(path, at))
+                format!("{TO_BE_ASKED_FOR}-{at}-{:016x}", self.check(path, client, at))
             }
         }
     }
 
-    /// What keeps the copy of `path` from who signs in later, if the mark says so.
+    /// What keeps the copy of `path` from who signs in later, if the mark that `client` sends says so.
     pub(super) fn read(
         &self,
         mark: &str,
         path: &str,
+        client: Client,
         now: SystemTime,
     ) -> Result<Safeguard, NotAhead> {
         if mark == COOKIELESS {
@@ -84,7 +93,7 @@ impl Marks {
         else {
             return Err(NotAhead::Mark);
         };
-        if check != self.check(path, at) {
+        if check != self.check(path, client, at) {
             return Err(NotAhead::Mark);
         }
         let is_good = match now.duration_since(SystemTime::UNIX_EPOCH + Duration::from_secs(at)) {
@@ -94,9 +103,9 @@ impl Marks {
         if is_good { Ok(Safeguard::Clear) } else { Err(NotAhead::OldMark) }
     }
 
-    fn check(&self, path: &str, at: u64) -> u64 {
+    fn check(&self, path: &str, client: Client, at: u64) -> u64 {
         // What is asked for below `/a` and below `/a/` is the same.
-        self.0.hash_one((path.strip_suffix('/').unwrap_or(path), at))
+        self.0.hash_one((path.strip_suffix('/').unwrap_or(path), client, at))
     }
 }
 
@@ -104,14 +113,16 @@ impl Marks {
 mod tests {
     use super::*;
 
+    const CLIENT: Client = Client(7);
+
     fn at(seconds: u64) -> SystemTime {
         SystemTime::UNIX_EPOCH + Duration::from_secs(1_000_000 + seconds)
     }
 
     #[test]
-    fn a_mark_for_who_has_cookies_is_good_for_its_path_and_a_minute() {
+    fn a_mark_for_who_has_cookies_is_good_for_its_path_its_client_and_a_minute() {
         let marks = Marks::default();
-        let mark = marks.give(Visitor::Measured, "/app/home", at(10));
+        let mark = marks.give(Visitor::Measured, "/app/home", CLIENT, at(10));
         for (path, now, expected) in [
             ("/app/home", 10, Ok(Safeguard::Clear)),
             ("/app/home/", 10, Ok(Safeguard::Clear)),
@@ -123,32 +134,34 @@ mod tests {
             ("/app/home/x", 10, Err(NotAhead::Mark)),
             ("/", 10, Err(NotAhead::Mark)),
         ] {
-            assert_eq!(marks.read(&mark, path, at(now)), expected, "{path} {now}");
+            assert_eq!(marks.read(&mark, path, CLIENT, at(now)), expected, "{path} {now}");
         }
-        let root = marks.give(Visitor::Measured, "", at(10));
-        assert_eq!(marks.read(&root, "/", at(10)), Ok(Safeguard::Clear));
+        let by_another = marks.read(&mark, "/app/home", Client(8), at(10));
+        assert_eq!(by_another, Err(NotAhead::Mark));
+        let root = marks.give(Visitor::Measured, "", CLIENT, at(10));
+        assert_eq!(marks.read(&root, "/", CLIENT, at(10)), Ok(Safeguard::Clear));
     }
 
     #[test]
     fn without_cookies_one_mark_is_good_everywhere() {
         let marks = Marks::default();
-        let mark = marks.give(Visitor::Cookieless, "/a", at(10));
+        let mark = marks.give(Visitor::Cookieless, "/a", CLIENT, at(10));
         assert_eq!(mark, of_a_list(Visitor::Cookieless));
-        assert_eq!(marks.read(&mark, "/b", at(100_000)), Ok(Safeguard::Vary));
+        assert_eq!(marks.read(&mark, "/b", CLIENT, at(100_000)), Ok(Safeguard::Vary));
     }
 
     #[test]
     fn a_mark_that_somebody_made_up_is_none() {
         let marks = Marks::default();
-        let mark = marks.give(Visitor::Measured, "/a", at(10));
-        let of_another = Marks::default().give(Visitor::Measured, "/a", at(10));
+        let mark = marks.give(Visitor::Measured, "/a", CLIENT, at(10));
+        let of_another = Marks::default().give(Visitor::Measured, "/a", CLIENT, at(10));
         let later = mark.replacen("2-1000010-", "2-1000011-", 1);
         assert_ne!(mark, later);
         let list = of_a_list(Visitor::Measured);
         let longer = format!("{mark}-1");
         let others = ["", "3", "2-", "2-1000010", "2--", "-", LOOK, REFUSED];
         for made_up in [of_another.as_str(), &later, &longer, list].into_iter().chain(others) {
-            assert_eq!(marks.read(made_up, "/a", at(10)), Err(NotAhead::Mark), "{made_up}");
+            assert_eq!(marks.read(made_up, "/a", CLIENT, at(10)), Err(NotAhead::Mark), "{made_up}");
         }
     }
 }

@@ -187,7 +187,7 @@ impl Policy {
             }
             self.holders.unvaried(client, now);
         }
-        Some(self.marks.give(visitor, path, wall))
+        Some(self.marks.give(visitor, path, client, wall))
     }
 
     /// Whether no copy may be given to this client that lacks `Vary: Cookie`.
@@ -244,7 +244,7 @@ impl Policy {
         now: Timestamp,
         wall: SystemTime,
     ) -> Result<Admitted, Refusal> {
-        let safeguard = prefetch::ahead(head, secure, &self.marks, wall)?;
+        let safeguard = prefetch::ahead(head, secure, &self.marks, client, wall)?;
         let target = prefetch::target_of(head)?;
         self.may_fetch(&target, secure, now)?;
         if safeguard == Safeguard::Clear

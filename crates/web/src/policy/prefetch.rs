@@ -16,6 +16,7 @@ use super::browsers::{self, Way};
 use super::cookies::Harmless;
 use super::freshness::{self, Stale};
 use super::marks::{self, Marks};
+use super::sign_ins::Client;
 use super::visitor::{self, Excluded};
 use super::{Admitted, fields, target};
 
@@ -85,11 +86,12 @@ pub(super) fn ahead(
     head: &request::Parts,
     secure: bool,
     marks: &Marks,
+    client: Client,
     now: SystemTime,
 ) -> Result<Safeguard, NotAhead> {
     let headers = &head.headers;
     let mark = fields::single(headers, MARK).ok_or(NotAhead::Mark)?;
-    let safeguard = marks.read(mark, head.uri.path(), now)?;
+    let safeguard = marks.read(mark, head.uri.path(), client, now)?;
     if safeguard == Safeguard::Clear && !secure {
         return Err(NotAhead::WithoutHttps);
     }

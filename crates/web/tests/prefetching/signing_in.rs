@@ -28,7 +28,10 @@ fn a_sign_in_ends_a_prefetch_that_is_under_way() {
     // Nor does the client get another one.
     let again = site.proxy.exchange(prefetch("/b", &mark, https));
     assert_eq!(again.status(), 204);
+    // Somebody else is not concerned, but for the mark, which is this one's.
     let other = https.replace("192.0.2.7", "192.0.2.8");
+    assert_eq!(site.proxy.exchange(prefetch("/b", &mark, &other)).status(), 204);
+    let mark = site.mark("/b", &other);
     assert_eq!(site.proxy.exchange(prefetch("/b", &mark, &other)).status(), 200);
 }
 

@@ -196,8 +196,13 @@ fn no_prefetch_of_before_a_sign_in_comes_after_it() {
     let wall = wall() + Duration::from_secs(125);
     let found = policy.admit(&request, true, CLIENT, at(125), wall);
     assert_eq!(found, Err(Refusal::NotAhead(NotAhead::OldMark)));
-    // Somebody else is not concerned.
-    assert!(policy.admit(&request, true, Client(8), at(2), super::wall()).is_ok());
+    // Somebody else is not concerned, but for the mark, which is this one's.
+    let wall = super::wall();
+    let found = policy.admit(&request, true, Client(8), at(2), wall);
+    assert_eq!(found, Err(Refusal::NotAhead(NotAhead::Mark)));
+    let mark = policy.mark(Visitor::Measured, "/a", Client(8), at(2), wall).unwrap();
+    let request = asked("GET", "/a", &[("x-lull", &mark)]);
+    assert!(policy.admit(&request, true, Client(8), at(2), wall).is_ok());
 }
 
 const BASIC: (&str, &str) = ("authorization", "Basic eA==");
