@@ -543,6 +543,8 @@ fn who_comes_by_way_of_a_shared_cache_gets_neither_script_nor_hints() {
     let message = r#"{"v":1,"page":"/a","first":true,"cached":false}"#;
     let told = || site.proxy.told(|event| matches!(event, Event::BehindCdn { .. }));
     assert_eq!(told(), 0);
+    let ahead = |more| site.get(30, "/b", &format!("X-Lull: 1\r\n{more}")).status();
+    assert_eq!(ahead(""), 200);
     for more in [
         "CDN-Loop: cloudflare\r\n",
         "Via: 1.1 varnish (Varnish/7.1)\r\n",
@@ -553,6 +555,7 @@ fn who_comes_by_way_of_a_shared_cache_gets_neither_script_nor_hints() {
     ] {
         let page = site.visit_with(30, "/a", more);
         assert_eq!(page.text(), PAGE, "{more}");
+        assert_eq!(ahead(more), 204, "{more}");
         let more = format!("Content-Type: application/json\r\n{more}");
         let answer = site.post(30, "/.lull/hints", &more, message);
         assert_eq!(answer.text(), r#"{"v":1,"mark":"","hints":[],"wait":null}"#, "{more}");

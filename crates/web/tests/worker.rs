@@ -116,6 +116,7 @@ fn the_port_of_the_worker_is_for_prefetches_and_nothing_else() {
         "Authorization: Basic eA==\r\n",
         "Range: bytes=0-1\r\n",
         "Save-Data: on\r\n",
+        "Via: 1.1 cache\r\n",
         "Sec-Fetch-Site: cross-site\r\n",
         "Sec-Fetch-Mode: navigate\r\n",
         "Sec-Fetch-Dest: document\r\n",
@@ -171,6 +172,8 @@ fn a_copy_is_shown_to_who_nobody_knows_at_that_very_navigation() {
         ("/b", names.as_str(), "Cookie: session=1\r\n"),
         ("/b", &names, "Cookie: _ga=1; session=1\r\n"),
         ("/b", &names, "Authorization: Basic eA==\r\n"),
+        // By way of a cache, of which nobody knows what it gives.
+        ("/b", &names, "Via: 1.1 cache\r\n"),
         // Reloads, and what is no page.
         ("/b", &names, "Cache-Control: max-age=0\r\n"),
         ("/b", &names, "Pragma: no-cache\r\n"),

@@ -96,6 +96,8 @@ pub(super) fn lead(shared: &Shared, head: &request::Parts, who: Who, url: &str) 
 pub(super) fn let_through<T>(shared: &Shared, who: Who, admitted: Result<T, Refusal>) -> Option<T> {
     let why = match admitted {
         Ok(_) if !shared.is_active() => "nothing is fetched ahead now".to_owned(),
+        // It would keep the copy as well. The page at hand may have come past it.
+        Ok(_) if who.by_cache => "it came by way of a cache that visitors share".to_owned(),
         // A list that was given out before may still be carried out.
         Ok(_) if shared.monitor.is_paused() => {
             "it is being learned how long the server takes by itself".to_owned()

@@ -195,8 +195,8 @@ pub(super) fn show(
     who: Who,
     names: &str,
 ) -> Option<Decision> {
-    let may = shared.is_active() && shared.offers_worker() && munge::is_document(&head.headers);
-    if !may || names.is_empty() {
+    let may = shared.is_active() && !who.by_cache && shared.offers_worker();
+    if !may || names.is_empty() || !munge::is_document(&head.headers) {
         return None;
     }
     let copy = {
