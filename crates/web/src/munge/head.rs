@@ -3,8 +3,8 @@
 use content_security_policy::Url;
 use encoding_rs::Encoding;
 use http::header::{
-    ACCEPT_RANGES, CACHE_CONTROL, CONTENT_DISPOSITION, CONTENT_LENGTH, CONTENT_RANGE, CONTENT_TYPE,
-    ETAG, HeaderName, HeaderValue, IF_NONE_MATCH,
+    ACCEPT_RANGES, CONTENT_DISPOSITION, CONTENT_LENGTH, CONTENT_RANGE, CONTENT_TYPE, ETAG,
+    HeaderName, HeaderValue, IF_NONE_MATCH,
 };
 use http::{HeaderMap, Method, StatusCode, request, response};
 
@@ -269,8 +269,7 @@ fn is_xhtml(kind: &str) -> bool {
 }
 
 fn forbids_changes(headers: &HeaderMap) -> bool {
-    let is_it = |directive: &&str| directive.eq_ignore_ascii_case("no-transform");
-    fields::list(headers, CACHE_CONTROL).is_none_or(|control| control.iter().any(is_it))
+    fields::may_direct(headers, &["no-transform"])
 }
 
 fn is_download(headers: &HeaderMap) -> bool {

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use http::header::{CACHE_CONTROL, CONTENT_ENCODING, CONTENT_TYPE, SET_COOKIE};
+use http::header::{CONTENT_ENCODING, CONTENT_TYPE, SET_COOKIE};
 use http::{HeaderMap, HeaderValue, Method, StatusCode, request, response};
 use lull_speculate::observe::Kind as UrlKind;
 
@@ -179,10 +179,28 @@ fn is_prefetch(headers: &HeaderMap) -> bool {
 
 /// Whether a reply is one person's.
 fn is_private(headers: &HeaderMap) -> bool {
-    let forbids = |directive: &&str| {
-        let name = directive.split('=').next().unwrap_or_default().trim();
-        ["private", "no-store"].iter().any(|word| name.eq_ignore_ascii_case(word))
-    };
-    headers.contains_key(SET_COOKIE)
-        || fields::list(headers, CACHE_CONTROL).is_none_or(|list| list.iter().any(forbids))
+    headers.contains_key(SET_COOKIE) || fields::may_direct(headers, &["private", "no-store"])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_reply_is_one_persons_if_it_says_so_in_any_way() {
+        for (name, value, expected) in [
+            ("cache-control", "max-age=3", false),
+            ("cache-control", "no-cache", false),
+            ("cache-control", "max-age=3, private", true),
+            ("cache-control", "No-Store", true),
+            ("cache-control", "no-cache; no-store", true),
+            ("cache-control", "private; max-age=0", true),
+            ("cache-control", "no-cache private", true),
+            ("set-cookie", "a=1", true),
+        ] {
+            let mut headers = HeaderMap::new();
+            headers.insert(name, HeaderValue::from_static(value));
+            assert_eq!(is_private(&headers), expected, "{value}");
+        }
+    }
 }

@@ -1,7 +1,7 @@
 //! Header fields that are lists.
 
 use http::HeaderMap;
-use http::header::{AsHeaderName, HeaderName, HeaderValue};
+use http::header::{AsHeaderName, CACHE_CONTROL, HeaderName, HeaderValue};
 
 /// The members of a comma-separated field, over all its lines, without the white space around them.
 /// A comma within a quoted string parts nothing.
@@ -28,6 +28,25 @@ pub(crate) fn list(headers: &HeaderMap, name: impl AsHeaderName) -> Option<Vec<&
     }
     members.retain(|member| !member.is_empty());
     Some(members)
+}
+
+/// The words of such a member, each with what stands behind its `=`. Some sites part directives by
+/// semicolons or by white space alone; what they forbid that way they mean to forbid.
+pub(crate) fn words(member: &str) -> impl Iterator<Item = (&str, Option<&str>)> {
+    let words = member.split(|between: char| between == ';' || between.is_whitespace());
+    words.filter(|word| !word.is_empty()).map(|word| match word.split_once('=') {
+        Some((name, value)) => (name, Some(value)),
+        None => (word, None),
+    })
+}
+
+/// Whether `Cache-Control` says one of these, or cannot be read.
+pub(crate) fn may_direct(headers: &HeaderMap, directives: &[&str]) -> bool {
+    let says = |member: &&str| {
+        let mut words = words(member);
+        words.any(|(name, _)| directives.iter().any(|one| name.eq_ignore_ascii_case(one)))
+    };
+    list(headers, CACHE_CONTROL).is_none_or(|members| members.iter().any(says))
 }
 
 /// The value of a field that stands once, as text.
@@ -68,6 +87,29 @@ mod tests {
             assert_eq!(list(&headers(values), "x").unwrap(), expected);
         }
         assert_eq!(list(&headers(&[b"a\xff"]), "x"), None);
+    }
+
+    #[test]
+    fn a_directive_counts_however_it_is_parted_from_others() {
+        for (values, expected) in [
+            (&[&b"private"[..]][..], true),
+            (&[b"max-age=3, Private"], true),
+            (&[b"private=\"set-cookie\", max-age=3"], true),
+            (&[b"private; max-age=0"], true),
+            (&[b"max-age=0;private"], true),
+            (&[b"max-age=0 private"], true),
+            (&[b"max-age=3", b"public;\tprivate ; x"], true),
+            (&[b"\xff"], true),
+            (&[b"max-age=3, privately, x-private"], false),
+            (&[b"max-age=3; x=private"], false),
+            (&[], false),
+        ] {
+            let mut fields = HeaderMap::new();
+            for value in values {
+                fields.append(CACHE_CONTROL, HeaderValue::from_bytes(value).unwrap());
+            }
+            assert_eq!(may_direct(&fields, &["no-store", "private"]), expected, "{values:?}");
+        }
     }
 
     #[test]

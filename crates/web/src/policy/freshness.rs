@@ -50,17 +50,21 @@ pub fn ttl(headers: &HeaderMap, now: SystemTime) -> Result<Duration, Stale> {
         fields::list(headers, CACHE_CONTROL).ok_or(Stale::Unreadable("Cache-Control"))?;
     for directive in &directives {
         let (name, value) = match directive.split_once('=') {
-            Some((name, value)) => (name.trim(), value.trim().trim_matches('"')),
+            Some((name, value)) => (name.trim(), unquoted(value.trim())),
             None => (*directive, ""),
         };
-        for bar in ["no-store", "no-cache", "private"] {
-            if name.eq_ignore_ascii_case(bar) {
-                return Err(Stale::Says(bar));
+        let words = fields::words(directive).map(|(name, value)| (name, value.map(unquoted)));
+        for (name, value) in words.chain([(name, Some(value))]) {
+            for bar in ["no-store", "no-cache", "private"] {
+                if name.eq_ignore_ascii_case(bar) {
+                    return Err(Stale::Says(bar));
+                }
             }
-        }
-        if name.eq_ignore_ascii_case("max-age") || name.eq_ignore_ascii_case("s-maxage") {
-            // What is no number counts as none (RFC 9111 §4.2.1).
-            state(seconds(value).unwrap_or(Duration::ZERO));
+            let is_age = ["max-age", "s-maxage"].iter().any(|age| name.eq_ignore_ascii_case(age));
+            if let Some(value) = value.filter(|_| is_age) {
+                // What is no number counts as none (RFC 9111 §4.2.1).
+                state(seconds(value).unwrap_or(Duration::ZERO));
+            }
         }
     }
     if directives.is_empty()
@@ -116,6 +120,10 @@ fn is_of_pages(headers: &HeaderMap) -> bool {
         "text/plain",
     ];
     of.iter().any(|start| kind.starts_with(start)) || is.contains(&kind.as_str())
+}
+
+fn unquoted(value: &str) -> &str {
+    value.trim_matches('"')
 }
 
 /// Seconds as caches write them; more than a number holds is very many (RFC 9111 §1.2.2).
@@ -188,6 +196,16 @@ mod tests {
             (&[(CC, "max-age=100"), (CC, "max-age=50")], Ok(50)),
             (&[(CC, "s-maxage=30, max-age=200")], Ok(30)),
             (&[(CC, "s-maxage=30")], Ok(30)),
+            (&[(CC, "max-age = 30")], Ok(30)),
+            // Parted by what parts nothing there.
+            (&[(CC, "no-cache; no-store")], Err(Stale::Says("no-cache"))),
+            (&[(CC, "private; max-age=0")], Err(Stale::Says("private"))),
+            (&[(CC, "max-age=100; private")], Err(Stale::Says("private"))),
+            (&[(CC, "public no-store")], Err(Stale::Says("no-store"))),
+            (&[(CC, "public;no-store;max-age=9")], Err(Stale::Says("no-store"))),
+            (&[(CC, "public; max-age=0")], Err(Stale::Expired)),
+            (&[(CC, "public; max-age=\"30\"")], Ok(30)),
+            (&[(CC, "max-age=100, x=\"no; yes\"")], Ok(100)),
             (&[(CC, "max-age=100, stale-while-revalidate=1000")], Ok(100)),
             (&[(CC, "max-age=100"), ("age", "40")], Ok(60)),
             (&[(CC, "max-age=100"), ("age", "100")], Err(Stale::Aged)),

@@ -51,6 +51,7 @@ fn only_pages_are_rewritten() {
         (GOES, &[("content-type", "text/html; charset=klingon")], Some(Encoding)),
         // Not to be touched.
         (GOES, &[HTML, ("cache-control", "public, No-Transform")], Some(NoTransform)),
+        (GOES, &[HTML, ("cache-control", "max-age=9; no-transform")], Some(NoTransform)),
         (&[GOES[0], GOES[1], ("cache-control", "no-transform")], &[HTML], Some(NoTransform)),
         (&[GOES[0], GOES[1], ("cache-control", "no-cache")], &[HTML], None),
         (GOES, &[HTML, ("content-range", "bytes 0-1/2")], Some(Part)),
