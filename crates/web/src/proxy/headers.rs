@@ -17,6 +17,16 @@ const HTTP2_SETTINGS: HeaderName = HeaderName::from_static("http2-settings");
 const X_FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 pub(super) const X_FORWARDED_PROTO: HeaderName = HeaderName::from_static("x-forwarded-proto");
 pub(super) const X_FORWARDED_HOST: HeaderName = HeaderName::from_static("x-forwarded-host");
+/// What other proxies say of the client besides, and this one does not.
+static FORWARDED: [HeaderName; 7] = [
+    header::FORWARDED,
+    HeaderName::from_static("x-forwarded-port"),
+    HeaderName::from_static("x-forwarded-prefix"),
+    HeaderName::from_static("x-forwarded-scheme"),
+    HeaderName::from_static("x-forwarded-server"),
+    HeaderName::from_static("x-forwarded-ssl"),
+    HeaderName::from_static("x-real-ip"),
+];
 
 /// Why a request is not passed on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -252,6 +262,10 @@ fn forward(headers: &mut HeaderMap, checked: &Checked, forwarding: &Forwarding<'
         append(headers, X_FORWARDED_FOR, peer);
     } else {
         headers.insert(X_FORWARDED_FOR, peer.clone());
+        // Applications believe it as they believe the others.
+        for name in &FORWARDED {
+            headers.remove(name);
+        }
     }
     let scheme = if forwarding.is_secure { "https" } else { "http" };
     if !trusts || !headers.contains_key(X_FORWARDED_PROTO) {
