@@ -11,7 +11,8 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use common::{Peer, get, header, mirror, nobody, proxy, proxy_with, upstream};
-use lull_web::proxy::{AccessLog, Event, Failure};
+use http::{Response, StatusCode, request};
+use lull_web::proxy::{AccessLog, Body, Connection, Decision, Event, Exchange, Failure, Site};
 
 const SHORT: Duration = Duration::from_millis(200);
 
@@ -299,6 +300,47 @@ fn more_requests_than_the_upstream_bears_wait_and_are_then_a_503() {
     first.send("GET / HTTP/1.1\r\nHost: a\r\n\r\n");
     proxy.wait("first request", |totals| totals.upstream_connections == 1);
     assert_eq!(proxy.get("/").status(), 503);
+}
+
+/// A site each of whose requests is one for which nobody waits yet.
+struct Ahead;
+
+impl Site for Ahead {
+    fn request(&self, _: &mut request::Parts, _: &Arc<Connection>) -> Decision {
+        Decision::Watch(Box::new(Ahead))
+    }
+}
+
+impl Exchange for Ahead {
+    fn is_ahead(&self) -> bool {
+        true
+    }
+
+    fn failed(&mut self, _: Failure) -> Option<Response<Body>> {
+        let mut response = Response::new(Body::empty());
+        *response.status_mut() = StatusCode::NO_CONTENT;
+        Some(response)
+    }
+}
+
+#[test]
+fn what_nobody_waits_for_yet_waits_for_no_place_at_the_upstream() {
+    let proxy = proxy_with(
+        upstream(|mut peer| while peer.head().is_some() {}),
+        |config| {
+            config.limits.upstream_requests = std::num::NonZeroUsize::new(1);
+            config.timeouts.connect = common::LIMIT;
+        },
+        Some(Arc::new(Ahead)),
+    );
+    let mut first = proxy.connect();
+    first.send("GET / HTTP/1.1\r\nHost: a\r\n\r\n");
+    proxy.wait("first request", |totals| totals.upstream_connections == 1);
+    let begun = Instant::now();
+    // In the words of who hears of the answer.
+    assert_eq!(proxy.get("/").status(), 204);
+    assert!(begun.elapsed() < common::LIMIT / 2, "{:?}", begun.elapsed());
+    assert_eq!(proxy.totals().failures_of(Failure::Busy), 1);
 }
 
 #[test]

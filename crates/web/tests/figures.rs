@@ -56,6 +56,9 @@ fn site(settings: Settings) -> Site {
                 peer.send(format!("HTTP/1.1 {status}\r\nContent-Length: 0\r\n\r\n"));
                 continue;
             }
+            if is_for("/dead") {
+                return;
+            }
             let page = format!("<html><head></head>{}", " ".repeat(LENGTH - 19));
             let more = if is_for("/sign-in") || is_for("/cookie") {
                 "Set-Cookie: session=1\r\n"

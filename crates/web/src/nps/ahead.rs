@@ -13,7 +13,7 @@ use super::who::Who;
 use super::{Shared, lock, own, wall, whole};
 use crate::munge;
 use crate::policy::{self, Admitted, NotAhead, Offence, Refusal, Way, fields};
-use crate::proxy::{Body, Connection, Decision, Exchange};
+use crate::proxy::{Body, Connection, Decision, Exchange, Failure};
 
 struct Ahead {
     shared: Arc<Shared>,
@@ -31,11 +31,28 @@ pub(super) fn refused() -> Decision {
 
 /// The same to the site's service worker.
 pub(super) fn refused_to(origin: Option<&HeaderValue>) -> Decision {
+    Decision::Answer(nothing_for(origin))
+}
+
+fn nothing_for(origin: Option<&HeaderValue>) -> Response<Body> {
     let mut response = Response::from_parts(policy::refused(), Body::empty());
     if let Some(origin) = origin {
         service_worker::let_read(response.headers_mut(), origin);
     }
-    Decision::Answer(response)
+    response
+}
+
+/// Whether a prefetch has failed because the server is not there, or has no room: what it cannot do for
+/// visitors either.
+fn is_of_load(failure: Failure) -> bool {
+    match failure {
+        Failure::Unreachable
+        | Failure::ConnectTimeout
+        | Failure::HeadTimeout
+        | Failure::Reset
+        | Failure::Busy => true,
+        _ => false,
+    }
 }
 
 /// Lets a prefetch of the script's pass, if the rules do.
@@ -215,5 +232,17 @@ impl Exchange for Ahead {
             (Err(_), None) => body,
         };
         Guarded::body(shared, admitted, *who, &request.uri, body)
+    }
+
+    /// A browser would hold a 503 against the site, and fetches nothing for a while.
+    fn failed(&mut self, failure: Failure) -> Option<Response<Body>> {
+        let Ahead { shared, request, worker, .. } = self;
+        if is_of_load(failure) {
+            shared.monitor.refused(shared.now());
+        }
+        shared.counts.unkept.one();
+        let left_out = (request.uri.path().to_owned(), failure.to_string());
+        *lock(&shared.left_out) = Some(left_out);
+        Some(nothing_for(worker.as_ref()))
     }
 }

@@ -113,7 +113,7 @@ impl Account {
         })
     }
 
-    /// Answers in the proxy's own words.
+    /// Answers in the proxy's own words, unless who hears of the response has others.
     pub(crate) fn fail(
         mut self,
         failure: Failure,
@@ -121,6 +121,10 @@ impl Account {
         why: &str,
     ) -> Response<Reply> {
         self.failure = Some(failure);
+        let others = self.exchange.as_mut().and_then(|exchange| exchange.failed(failure));
+        if let Some(response) = others {
+            return self.reply(response);
+        }
         let reason = status.canonical_reason().unwrap_or_default();
         let text = format!("{} {reason}: {why}\n", status.as_u16());
         let mut response = Response::new(Body::full(text));

@@ -119,8 +119,11 @@ async fn forward(
         },
     );
     let waiting = Counted::waiting_for_upstream(connection);
+    let is_ahead = account.exchange.as_ref().is_some_and(|exchange| exchange.is_ahead());
     let permit = match Arc::clone(&worker.upstream_room).try_acquire_owned() {
         Ok(permit) => permit,
+        // Its place in the queue is a visitor's.
+        Err(_) if is_ahead => return Err(Failure::Busy),
         Err(_) => {
             let room = Arc::clone(&worker.upstream_room).acquire_owned();
             match tokio::time::timeout(config.timeouts.connect, room).await {

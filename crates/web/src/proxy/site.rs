@@ -82,7 +82,8 @@ pub type Answerer = Box<
 /// What is kept for one request that goes upstream.
 pub trait Exchange: Send {
     /// Whether nobody waits for the answer yet. Then it is taken from the upstream, as far as it is
-    /// small, before its client takes it.
+    /// small, before its client takes it; and where the upstream has as many requests as it may have,
+    /// this one waits for no place there.
     fn is_ahead(&self) -> bool {
         false
     }
@@ -96,6 +97,13 @@ pub trait Exchange: Send {
     fn response(&mut self, head: &mut response::Parts, body: Body) -> Body {
         let _ = head;
         body
+    }
+
+    /// The upstream gave no answer, or none that can be passed on. What the client gets then; without
+    /// it the proxy says what is wrong, by a status of 502 to 504.
+    fn failed(&mut self, failure: Failure) -> Option<Response<Body>> {
+        let _ = failure;
+        None
     }
 
     /// The exchange has ended: all was sent, or something failed.

@@ -112,6 +112,27 @@ fn a_server_that_refuses_prefetches_gets_half_and_its_visitor_no_lists_for_a_min
 }
 
 #[test]
+fn a_prefetch_that_the_server_fails_is_refused_as_any_other_and_halves_the_budget() {
+    let site = site(Settings { access: token(), ..settings() });
+    site.until_robots_are_known();
+    site.go(1..25, &["/a", "/b"]);
+    let before = site.until_there_is_budget(6);
+    let answer = site.prefetch(30, "/dead");
+    // No 502, and above all no 503: browsers hold it against the site.
+    let found = (answer.status(), answer.header("cache-control"), answer.header("x-lull"));
+    assert_eq!(found, (204, Some("no-store"), Some("0")));
+    let status = site.status();
+    // Meanwhile it may have grown by one.
+    let after = status["budget"].as_u64().unwrap();
+    assert!(after <= before / 2 + 1, "{after} of {before}");
+    let why = "the site's server closed the connection";
+    assert_eq!(status["left_out"], json!({"url": "/dead", "why": why}), "{status}");
+    // A visitor is told, and nobody's address is to blame.
+    assert_eq!(site.get(30, "/dead", "").status(), 502);
+    assert_eq!(site.prefetch(30, "/b").status(), 200);
+}
+
+#[test]
 fn what_is_not_worth_its_bytes_is_not_to_be_fetched_at_once() {
     // Ten kilobytes that nearly all visitors go to: some seconds a megabyte.
     for (least, is_hinted) in [(1.0, true), (100.0, false)] {
