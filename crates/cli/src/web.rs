@@ -1,6 +1,5 @@
 //! `lull web`: a proxy in front of a site.
 
-use std::io::Write;
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -15,8 +14,10 @@ use lull_web::proxy::{
     Timeouts, Upstream,
 };
 use serde_json::json;
+use telling::Teller;
 
 mod prefetch;
+mod telling;
 
 pub(crate) use prefetch::token;
 
@@ -230,12 +231,17 @@ impl Args {
 }
 
 pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
-    let json = args.json;
+    let (json, teller) = (args.json, Teller::start().context("cannot start a thread")?);
+    let tell = teller.lines();
     let listener = Listener::new(move |event| {
-        let line = if json { as_json(event) } else { as_text(event) };
-        // Who closes standard error does not want to hear of it.
-        let _ = writeln!(std::io::stderr().lock(), "{line}");
+        tell.line(if json { as_json(event) } else { as_text(event) });
     });
+    let ended = serve(args, listener);
+    teller.finish();
+    ended
+}
+
+fn serve(args: Args, listener: Listener) -> anyhow::Result<ExitCode> {
     let signals = Signals::take().context("cannot run as a daemon")?;
     let nps = match args.prefetching.nps(args.trust_forwarded) {
         Ok(nps) => nps.map(Arc::new),
@@ -245,12 +251,9 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
         }
         Err(error) => return Err(error),
     };
-    let site = nps.clone().map(|nps| nps as Arc<dyn Site>);
+    let site = nps.map(|nps| nps as Arc<dyn Site>);
     let server = Server::start(args.config(), site, listener)?;
     signals.run(server);
-    if let Some(nps) = nps {
-        nps.stop();
-    }
     Ok(ExitCode::SUCCESS)
 }
 

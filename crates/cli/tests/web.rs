@@ -6,6 +6,8 @@ mod bodies;
 mod full_disk;
 #[path = "web/keeping.rs"]
 mod keeping;
+#[path = "web/stalled.rs"]
+mod stalled;
 mod support;
 
 use std::fs;

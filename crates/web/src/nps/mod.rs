@@ -312,6 +312,10 @@ impl Site for Nps {
         self.shared.monitor.relearn();
     }
 
+    fn ended(&self) {
+        self.stop();
+    }
+
     fn started(&self, metrics: &Metrics, fetcher: Fetcher, listener: &Listener) {
         let _ = self.shared.listener.set(listener.clone());
         // A proxy starts once.

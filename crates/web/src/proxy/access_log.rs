@@ -5,9 +5,9 @@ use std::io::{self, BufWriter, Read, Seek, SeekFrom, Write};
 use std::net::IpAddr;
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
-use std::thread::{self, JoinHandle};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, SyncSender, channel, sync_channel};
+use std::thread;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use http::header::{HeaderValue, REFERER, USER_AGENT};
@@ -24,6 +24,9 @@ const MOST_WAITING: usize = 8192;
 const MOST_BYTES: usize = 16 << 20;
 /// How long a line waits for others to be written with.
 const TOGETHER: Duration = Duration::from_millis(200);
+/// How long the end waits for what is not written yet. A pipe that nobody reads and a disk that hangs take
+/// nothing ever again, and who waits in a write cannot be woken.
+const LAST_WAIT: Duration = Duration::from_secs(2);
 
 /// What a line says of a request.
 #[derive(Clone, Debug)]
@@ -165,7 +168,11 @@ impl LogSender {
 /// The thread that writes.
 pub(crate) struct Log {
     sender: LogSender,
-    thread: JoinHandle<()>,
+    /// The file is to be opened anew, and among the lines there was no room to say so.
+    reopens: Arc<AtomicBool>,
+    /// Closed at the thread's end.
+    end: Receiver<()>,
+    listener: Listener,
 }
 
 impl Log {
@@ -175,36 +182,45 @@ impl Log {
         let output = open(to).map_err(Error::system("open the access log"))?;
         let (lines, received) = sync_channel(MOST_WAITING);
         let (lost, waiting) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicUsize::new(0)));
+        let reopens = Arc::new(AtomicBool::new(false));
+        let (lasts, end) = channel();
         let writer = Writer {
             to: to.clone(),
             output,
             received,
             waiting: Arc::clone(&waiting),
             lost: Arc::clone(&lost),
-            listener,
+            reopens: Arc::clone(&reopens),
+            listener: listener.clone(),
             due: None,
             has_told: false,
         };
-        let thread = thread::Builder::new()
+        thread::Builder::new()
             .name("access-log".to_owned())
-            .spawn(move || writer.run())
+            .spawn(move || writer.run(lasts))
             .map_err(Error::system("start the thread of the access log"))?;
-        Ok(Log { sender: LogSender { lines, waiting, lost }, thread })
+        Ok(Log { sender: LogSender { lines, waiting, lost }, reopens, end, listener })
     }
 
     pub(crate) fn sender(&self) -> LogSender {
         self.sender.clone()
     }
 
-    /// Opens the file anew, after what was written before.
+    /// Opens the file anew, after what was written before, or where that waits for its place, with the
+    /// next line. Never waits: who hears signals calls it.
     pub(crate) fn reopen(&self) {
-        let _ = self.sender.lines.send(Message::Reopen);
+        if self.sender.lines.try_send(Message::Reopen).is_err() {
+            self.reopens.store(true, Ordering::Relaxed);
+        }
     }
 
-    /// Waits for the last line. All other senders are gone by now.
+    /// Waits for the last line, but not for ever. All other senders are gone by now.
     pub(crate) fn finish(self) {
         drop(self.sender);
-        let _ = self.thread.join();
+        if self.end.recv_timeout(LAST_WAIT) == Err(RecvTimeoutError::Timeout) {
+            let why = format!("what they are written to took none for {LAST_WAIT:?} at the end");
+            self.listener.tell(&Event::LogLost { why });
+        }
     }
 }
 
@@ -246,6 +262,7 @@ struct Writer {
     received: Receiver<Message>,
     waiting: Arc<AtomicUsize>,
     lost: Arc<AtomicU64>,
+    reopens: Arc<AtomicBool>,
     listener: Listener,
     /// When what is written goes to the disk, if there is any.
     due: Option<Instant>,
@@ -254,8 +271,14 @@ struct Writer {
 }
 
 impl Writer {
-    fn run(mut self) {
+    /// Writes until nobody sends any more. `_lasts` is closed then, however it ends.
+    fn run(mut self, _lasts: Sender<()>) {
         loop {
+            if self.reopens.swap(false, Ordering::Relaxed)
+                && let Err(error) = self.reopen()
+            {
+                self.give_up(&error);
+            }
             let message = match self.due.map(|due| due.saturating_duration_since(Instant::now())) {
                 None => self.received.recv().map_err(|_| RecvTimeoutError::Disconnected),
                 // However many lines come.

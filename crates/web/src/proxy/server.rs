@@ -250,6 +250,9 @@ impl Server {
             // A thread that panicked has said so.
             let _ = thread.join();
         }
+        if let Some(site) = &self.site {
+            site.ended();
+        }
         if let Some(log) = self.log.take() {
             log.finish();
         }

@@ -36,6 +36,10 @@ pub trait Site: Send + Sync + 'static {
     /// [`Server::reload`]: super::Server::reload
     fn reloaded(&self) {}
 
+    /// Is told once that no request comes any more. What is to be kept is kept now, before the access log
+    /// is waited for.
+    fn ended(&self) {}
+
     /// Of which client the access log has this request; `None` leaves it out, such as what scripts ask
     /// for that nobody has seen. Asked before [`request`](Self::request), if there is a log.
     fn logged_as(&self, head: &request::Parts, connection: &Connection) -> Option<IpAddr> {
