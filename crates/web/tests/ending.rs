@@ -5,7 +5,7 @@ mod common;
 use std::fs::File;
 use std::net::TcpStream;
 use std::process::Command;
-use std::sync::mpsc::channel;
+use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -108,6 +108,69 @@ fn a_log_that_takes_nothing_holds_up_neither_a_reload_nor_the_end() {
     assert!(matches!(told[told.len() - 2], Event::LogLost { .. }), "{told:?}");
     assert_eq!(told.last(), Some(&Event::Stopped { cut: 0 }));
     drop(reader);
+}
+
+/// The same, which on the way holds up the thread that carries the traffic.
+struct Busy {
+    begun: Mutex<Sender<()>>,
+    go_on: Mutex<Receiver<()>>,
+}
+
+impl Site for Busy {
+    fn request(&self, head: &mut request::Parts, connection: &Arc<Connection>) -> Decision {
+        if head.uri.path() == "/busy" {
+            self.begun.lock().unwrap().send(()).unwrap();
+            self.go_on.lock().unwrap().recv_timeout(common::LIMIT).unwrap();
+        }
+        Empty.request(head, connection)
+    }
+}
+
+#[test]
+fn a_request_that_is_there_when_the_end_begins_is_answered() {
+    let ((begun, has_begun), (go_on, wait)) = (channel(), channel());
+    let site = Busy { begun: Mutex::new(begun), go_on: Mutex::new(wait) };
+    let proxy = proxy_with(common::nobody(), |_| {}, Some(Arc::new(site)));
+    let mut used = proxy.connect();
+    used.send("GET /before HTTP/1.1\r\nHost: a\r\n\r\n");
+    assert_eq!(used.answer().status(), 200);
+    let mut known = proxy.connect();
+    proxy.wait("connections", |totals| totals.open_connections == 2);
+    let mut busy = proxy.connect();
+    busy.send("GET /busy HTTP/1.1\r\nHost: a\r\n\r\n");
+    has_begun.recv_timeout(common::LIMIT).unwrap();
+    // Nobody looks at what comes now.
+    let mut fresh = proxy.connect();
+    let mut silent = proxy.connect();
+    for client in [&mut used, &mut known, &mut fresh] {
+        client.send("GET / HTTP/1.1\r\nHost: a\r\n\r\n");
+    }
+    proxy.wait("connections", |totals| totals.open_connections == 5);
+    proxy.server.drain();
+    go_on.send(()).unwrap();
+    for client in [&mut busy, &mut used, &mut known, &mut fresh] {
+        assert_eq!(client.answer().status(), 200);
+        assert!(client.is_closed_within(common::LIMIT));
+    }
+    // Who says nothing is not waited for.
+    assert!(silent.is_closed_within(common::LIMIT));
+    wait_until("it does not end", || proxy.server.is_drained());
+}
+
+#[test]
+fn a_request_that_is_on_its_way_when_the_end_begins_is_answered() {
+    let proxy = proxy_with(common::nobody(), |_| {}, Some(Arc::new(Empty)));
+    let mut clients: Vec<_> = (0..8).map(|_| proxy.connect()).collect();
+    proxy.wait("connections", |totals| totals.open_connections == 8);
+    proxy.server.drain();
+    for client in &mut clients {
+        client.send("GET / HTTP/1.1\r\nHost: a\r\n\r\n");
+    }
+    for client in &mut clients {
+        assert_eq!(client.answer().status(), 200);
+        assert!(client.is_closed_within(common::LIMIT));
+    }
+    wait_until("it does not end", || proxy.server.is_drained());
 }
 
 #[test]

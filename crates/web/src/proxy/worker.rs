@@ -92,6 +92,9 @@ const H2_CONNECTION_WINDOW: u32 = 1 << 20;
 /// Streams that were reset because of the client's own errors before the connection ends.
 const H2_LOCAL_ERROR_RESETS: usize = 128;
 
+/// How long a connection over which nothing is under way is kept when the end begins: a request may be on
+/// its way, above all where somebody has just connected.
+const LAST_WORDS: Duration = Duration::from_millis(100);
 /// How often what is left is counted while draining.
 const DRAIN_LOOK: Duration = Duration::from_millis(20);
 
@@ -226,7 +229,7 @@ impl Worker {
     }
 
     /// Whether a client without TLS begins as HTTP/2 does (RFC 9113 §3.3, prior knowledge). `None`
-    /// if it says nothing for as long as a connection may be idle, or the proxy is to end.
+    /// if it says nothing for as long as a connection may be idle, or [`LAST_WORDS`] when the proxy is to end.
     async fn speaks_h2(&self, tcp: &TcpStream) -> Option<bool> {
         const PREFACE: &[u8] = b"PRI ";
         let begin = async {
@@ -249,15 +252,17 @@ impl Worker {
                 sleep(DRAIN_LOOK).await;
             }
         };
+        let mut begin = pin!(timeout(self.config.timeouts.client_idle, begin));
         let mut drain = pin!(self.drain.notified());
         drain.as_mut().enable();
-        if self.is_draining.load(Ordering::Relaxed) {
-            return None;
+        if !self.is_draining.load(Ordering::Relaxed) {
+            tokio::select! {
+                biased;
+                begun = &mut begin => return begun.ok().flatten(),
+                () = drain => {}
+            }
         }
-        tokio::select! {
-            begun = timeout(self.config.timeouts.client_idle, begin) => begun.ok().flatten(),
-            () = drain => None,
-        }
+        timeout(LAST_WORDS, begin).await.ok()?.ok()?
     }
 
     /// Drives a connection to its end, which comes early when its client holds it up or the proxy
@@ -272,6 +277,7 @@ impl Worker {
         let mut drain = pin!(self.drain.notified());
         let mut is_closing = false;
         let mut is_armed = false;
+        let mut draining_since = None;
         // The timer and the notice of the end are polled only when they have something new to
         // say: most polls are about a request.
         poll_fn(|cx| {
@@ -285,8 +291,20 @@ impl Worker {
                 let _ = look.as_mut().poll(cx);
             }
             if !is_closing && self.is_draining.load(Ordering::Relaxed) {
-                is_closing = true;
-                served.as_mut().close();
+                // A request that is there already is not to be lost.
+                if served.as_mut().poll_end(cx).is_ready() {
+                    return Poll::Ready(());
+                }
+                let since = *draining_since.get_or_insert_with(Instant::now);
+                // HTTP/2 takes what comes until its client knows of the end.
+                let is_busy = is_h2 || connection.under_way.load(Ordering::Relaxed) > 0;
+                if is_busy || since.elapsed() >= LAST_WORDS {
+                    is_closing = true;
+                    served.as_mut().close();
+                } else {
+                    look.as_mut().reset((since + LAST_WORDS).into());
+                    let _ = look.as_mut().poll(cx);
+                }
             }
             while look.is_elapsed() {
                 let (now, seen) = (Instant::now(), connection.snapshot());
