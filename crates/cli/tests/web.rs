@@ -163,6 +163,49 @@ fn the_end_is_not_waited_for_forever() {
 }
 
 #[test]
+fn a_websocket_lasts_as_long_as_the_end_is_waited_for() {
+    const DRAIN: Duration = Duration::from_secs(1);
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    thread::spawn(move || {
+        let mut stream = BufReader::new(listener.accept().unwrap().0);
+        let mut head = String::new();
+        while !head.ends_with("\r\n\r\n") {
+            stream.read_line(&mut head).unwrap();
+        }
+        let switches = b"HTTP/1.1 101 Go\r\nUpgrade: websocket\r\nConnection: upgrade\r\n\r\n";
+        stream.get_mut().write_all(switches).unwrap();
+        let mut heard = [0; 5];
+        while stream.read_exact(&mut heard).is_ok() {
+            stream.get_mut().write_all(&heard).unwrap();
+        }
+    });
+    let seconds = DRAIN.as_secs().to_string();
+    // What it asks for itself would take the one connection.
+    let arguments = ["--plain", "--drain-timeout", &seconds];
+    let mut web = Web::start(&format!("http://{address}"), &arguments);
+    let mut stream = BufReader::new(web.connect());
+    let upgrade = "GET / HTTP/1.1\r\nHost: a\r\nConnection: upgrade\r\nUpgrade: websocket\r\n\r\n";
+    stream.get_mut().write_all(upgrade.as_bytes()).unwrap();
+    let mut head = String::new();
+    while !head.ends_with("\r\n\r\n") {
+        assert_ne!(stream.read_line(&mut head).unwrap(), 0, "{head}");
+    }
+    assert!(head.starts_with("HTTP/1.1 101 "), "{head}");
+    let begun = Instant::now();
+    web.signal("-TERM");
+    web.wait_for("draining");
+    stream.get_mut().write_all(b"hello").unwrap();
+    let mut heard = [0; 5];
+    stream.read_exact(&mut heard).unwrap();
+    assert_eq!(&heard, b"hello");
+    assert_eq!(stream.read(&mut heard).unwrap_or(0), 0);
+    assert!(begun.elapsed() >= DRAIN, "it was cut after {:?}", begun.elapsed());
+    assert_eq!(web.wait_for("stopped")["cut"], 1);
+    assert!(web.process.0.wait().unwrap().success());
+}
+
+#[test]
 fn a_hang_up_opens_the_log_anew() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("access.log");

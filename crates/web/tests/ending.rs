@@ -1,6 +1,8 @@
 //! The end of a proxy: nobody is cut off who need not be.
 
 mod common;
+#[path = "ending/protocols.rs"]
+mod protocols;
 
 use std::fs::File;
 use std::net::TcpStream;

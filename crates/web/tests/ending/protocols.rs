@@ -1,0 +1,174 @@
+//! The same over HTTP/2 and over TLS, and of what an upgrade has led to.
+
+use bytes::Bytes;
+use common::{Proxy, certificate};
+use http::Request;
+use http_body_util::{BodyExt as _, Empty as NoBody};
+use hyper::client::conn::{http1, http2};
+use hyper_util::rt::{TokioExecutor, TokioIo};
+use lull_web::proxy::CertificateFiles;
+use rustls::crypto::ring;
+use rustls::pki_types::pem::PemObject as _;
+use rustls::pki_types::{CertificateDer, ServerName};
+use rustls::{ClientConfig, RootCertStore};
+use tempfile::TempDir;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio_rustls::TlsConnector;
+
+use super::*;
+
+trait Stream: AsyncRead + AsyncWrite + Unpin + Send {}
+
+impl<S: AsyncRead + AsyncWrite + Unpin + Send> Stream for S {}
+
+/// A proxy before an upstream that answers at once, but for `/slow`: the second half of that comes when it
+/// is told so. With TLS, if there is a certificate.
+struct Halves {
+    proxy: Proxy,
+    go_on: Sender<()>,
+    certificate: Option<CertificateFiles>,
+    _folder: TempDir,
+}
+
+impl Halves {
+    fn start(secure: bool) -> Self {
+        let (go_on, wait) = channel::<()>();
+        let wait = Mutex::new(wait);
+        let upstream = upstream(move |mut peer| {
+            while let Some(head) = peer.head() {
+                if head.starts_with("GET /slow ") {
+                    peer.send("HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nfirst");
+                    wait.lock().unwrap().recv_timeout(common::LIMIT).unwrap();
+                    peer.send("later");
+                } else {
+                    peer.ok("other");
+                }
+            }
+        });
+        let folder = tempfile::tempdir().unwrap();
+        let certificate = secure.then(|| certificate(folder.path()));
+        let change = |config: &mut Config| config.certificate.clone_from(&certificate);
+        let proxy = proxy_with(upstream, change, None);
+        Halves { proxy, go_on, certificate, _folder: folder }
+    }
+
+    /// A connection on which this protocol is spoken.
+    async fn connect(&self, protocol: &str) -> TokioIo<Box<dyn Stream>> {
+        let tcp = tokio::net::TcpStream::connect(self.proxy.address()).await.unwrap();
+        let Some(files) = &self.certificate else {
+            let plain: Box<dyn Stream> = Box::new(tcp);
+            return TokioIo::new(plain);
+        };
+        let mut roots = RootCertStore::empty();
+        for trusted in CertificateDer::pem_file_iter(&files.certificates).unwrap() {
+            roots.add(trusted.unwrap()).unwrap();
+        }
+        let config = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()));
+        let config = config.with_safe_default_protocol_versions().unwrap();
+        let mut config = config.with_root_certificates(roots).with_no_client_auth();
+        config.alpn_protocols = vec![protocol.into()];
+        let name = ServerName::try_from("localhost").unwrap();
+        let connector = TlsConnector::from(Arc::new(config));
+        let tls: Box<dyn Stream> = Box::new(connector.connect(name, tcp).await.unwrap());
+        TokioIo::new(tls)
+    }
+
+    /// When all has been answered nothing is left to be cut.
+    fn assert_ends(self) {
+        wait_until("it does not end", || self.proxy.server.is_drained());
+        self.proxy.server.stop();
+        assert_eq!(self.proxy.events.lock().unwrap().last(), Some(&Event::Stopped { cut: 0 }));
+    }
+}
+
+fn get(path: &str) -> Request<NoBody<Bytes>> {
+    let uri = format!("http://localhost{path}");
+    Request::get(uri).header("host", "localhost").body(NoBody::new()).unwrap()
+}
+
+fn block_on(future: impl Future<Output = ()>) {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    runtime.block_on(async { tokio::time::timeout(common::LIMIT, future).await.unwrap() });
+}
+
+#[test]
+fn over_http2_streams_that_are_under_way_end_and_none_begins() {
+    for secure in [false, true] {
+        let site = Halves::start(secure);
+        block_on(async {
+            let stream = site.connect("h2").await;
+            let (mut sender, driver) =
+                http2::handshake(TokioExecutor::new(), stream).await.unwrap();
+            let driver = tokio::spawn(driver);
+            let mut slow = sender.send_request(get("/slow")).await.unwrap();
+            let first = slow.body_mut().frame().await.unwrap().unwrap();
+            assert_eq!(first.into_data().unwrap(), "first");
+            site.proxy.server.drain();
+            // Until the client has been told (GOAWAY), what it asks is answered.
+            while let Ok(answer) = sender.send_request(get("/other")).await {
+                assert_eq!(answer.into_body().collect().await.unwrap().to_bytes(), "other");
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+            assert!(!site.proxy.server.is_drained());
+            site.go_on.send(()).unwrap();
+            assert_eq!(slow.into_body().collect().await.unwrap().to_bytes(), "later", "{secure}");
+            // The proxy closes it, and not in the middle of anything.
+            driver.await.unwrap().unwrap();
+        });
+        site.assert_ends();
+    }
+}
+
+#[test]
+fn over_tls_what_is_under_way_ends_and_what_is_on_its_way_is_answered() {
+    let site = Halves::start(true);
+    block_on(async {
+        let (mut busy, driver) = http1::handshake(site.connect("http/1.1").await).await.unwrap();
+        let (mut fresh, other) = http1::handshake(site.connect("http/1.1").await).await.unwrap();
+        let drivers = [tokio::spawn(driver), tokio::spawn(other)];
+        let mut slow = busy.send_request(get("/slow")).await.unwrap();
+        let first = slow.body_mut().frame().await.unwrap().unwrap();
+        assert_eq!(first.into_data().unwrap(), "first");
+        site.proxy.server.drain();
+        let answer = fresh.send_request(get("/other")).await.unwrap();
+        assert_eq!(answer.into_body().collect().await.unwrap().to_bytes(), "other");
+        assert!(!site.proxy.server.is_drained());
+        site.go_on.send(()).unwrap();
+        assert_eq!(slow.into_body().collect().await.unwrap().to_bytes(), "later");
+        for driver in drivers {
+            driver.await.unwrap().unwrap();
+        }
+    });
+    site.assert_ends();
+}
+
+#[test]
+fn what_an_upgrade_has_led_to_goes_on_until_it_is_cut() {
+    let proxy = proxy(upstream(|mut peer| {
+        peer.head().unwrap();
+        peer.send(
+            "HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\r\n",
+        );
+        loop {
+            let heard = peer.body(5);
+            peer.send(heard);
+        }
+    }));
+    let mut client = proxy.connect();
+    client
+        .send("GET /chat HTTP/1.1\r\nHost: a\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n");
+    assert!(client.head().starts_with("HTTP/1.1 101 "));
+    let address = proxy.address();
+    proxy.server.drain();
+    wait_until("it still accepts", || TcpStream::connect(address).is_err());
+    // Longer than idle connections are kept.
+    for _ in 0..3 {
+        thread::sleep(Duration::from_millis(150));
+        client.send("hello");
+        assert_eq!(client.exactly(5), b"hello");
+    }
+    assert!(!proxy.server.is_drained());
+    proxy.server.stop();
+    assert!(client.is_closed_within(common::LIMIT));
+    assert_eq!(proxy.events.lock().unwrap().last(), Some(&Event::Stopped { cut: 1 }));
+}
