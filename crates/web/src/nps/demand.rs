@@ -86,12 +86,14 @@ impl Exchange for Demand {
         self.is_plain = munging.is_none() && !head.headers.contains_key(CONTENT_ENCODING);
         // Most replies need no lock then.
         if policy::is_to_be_observed(request, head) {
-            let (mut policy, now) = (shared.policy(), shared.now());
+            let now = shared.now();
             if shared.settings.shadow {
                 // Nothing was fetched ahead, so nothing is to be cleared, and all stays as it is.
-                policy.observe(request, who.secure, who.client, &mut head.clone(), now);
-            } else {
-                policy.observe(request, who.secure, who.client, head, now);
+                let mut as_it_was = head.clone();
+                shared.policy().observe(request, who.secure, who.client, &mut as_it_was, now);
+            } else if shared.policy().observe(request, who.secure, who.client, head, now) {
+                // Before the reply leaves: what its visitor goes to next may be under way.
+                shared.sign_ins.send_replace(());
             }
         }
         shared.look_for_own_worker(request, head);

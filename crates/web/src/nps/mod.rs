@@ -157,6 +157,8 @@ struct Shared {
     settings: Settings,
     harmless: Harmless,
     policy: Mutex<Policy>,
+    /// Says that somebody has signed in: prefetches that are under way look whether they may go on.
+    sign_ins: watch::Sender<()>,
     barred: Mutex<Barred>,
     clients: Clients,
     rates: Rates,
@@ -211,6 +213,7 @@ impl Nps {
         let shared = Shared {
             harmless: settings.rules.harmless.clone(),
             policy: Mutex::new(Policy::new(settings.rules.clone())),
+            sign_ins: watch::channel(()).0,
             barred: Mutex::default(),
             clients: Clients::default(),
             rates: Rates::default(),

@@ -407,6 +407,10 @@ impl Policy {
     /// been given a cookie with that which nobody else has, is not cleared again before the client is
     /// given something new. Credentials that come along (`Authorization`) are another way to sign in, and
     /// clear what there is.
+    ///
+    /// Says whether [`Policy::still`] is to be asked of the client's prefetches that are under way. That
+    /// cannot wait for their next piece: a browser that goes there shares what has come of one already,
+    /// although it has just cleared its cache, and then waits in vain for the rest (seen in Chromium 156).
     pub fn observe(
         &mut self,
         request: &request::Parts,
@@ -414,7 +418,7 @@ impl Policy {
         client: Client,
         head: &mut response::Parts,
         now: Timestamp,
-    ) {
+    ) -> bool {
         // What other methods do, such as a form that leads back to its page, is nothing to who gets it.
         let is_got = request.method == Method::GET || request.method == Method::HEAD;
         if is_got
@@ -425,10 +429,12 @@ impl Policy {
         }
         let harmless = &self.settings.harmless;
         let mut clears = false;
+        let mut signs_in = false;
         if cookies::sets_others(&head.headers, harmless) {
             let may_have = self.holders.may_have_unvaried(client, &request.headers, now);
             let sent = cookies::sent(&request.headers, harmless);
             let is_concerned = sent == cookies::Sent::Harmless || may_have == Some(true);
+            signs_in = is_concerned;
             if is_concerned {
                 // Whatever it came by: where HTTP and HTTPS are one site, the copies are of HTTPS.
                 self.sign_ins.note(client, now);
@@ -449,6 +455,7 @@ impl Policy {
         }
         if authentication::has_credentials(&request.headers) {
             self.credentials.note(client, now);
+            signs_in = true;
             // By the reply to a WebSocket's handshake browsers clear nothing.
             let may_clear = secure && head.status != StatusCode::SWITCHING_PROTOCOLS;
             clears |= may_clear && self.holders.are_to_be_cleared(client, &request.headers, now);
@@ -456,6 +463,7 @@ impl Policy {
         if clears {
             head.headers.append(prefetch::CLEAR_SITE_DATA, HeaderValue::from_static("\"cache\""));
         }
+        signs_in
     }
 
     /// Takes note of a page that opts out, or leads elsewhere by a `<meta>`; or may do so where nobody

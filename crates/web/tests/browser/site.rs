@@ -10,7 +10,7 @@ use std::time::{Duration, Instant, SystemTime};
 
 use http::{HeaderName, HeaderValue, Method, Request, Response, StatusCode, request, response};
 use lull_cc::Timestamp;
-use lull_web::policy::{self, Client, Policy, Robots, Settings, Visitor};
+use lull_web::policy::{self, Admitted, Client, Policy, Robots, Settings, Visitor};
 use lull_web::protocol::{self, Beacon, Hint, HintsReply, HintsRequest, Kind};
 use lull_web::{munge, script};
 
@@ -188,8 +188,8 @@ fn serve(shared: &Shared, stream: TcpStream, connection: usize) -> std::io::Resu
             None => None,
         };
         shared.note(&request, connection, by);
-        if by.is_some() && path == "/slow" {
-            stall(shared, &mut stream, &request)?;
+        if let Some(admitted) = admitted.as_ref().filter(|_| path == "/slow") {
+            stall(shared, &mut stream, &request, admitted)?;
             return Ok(());
         }
         let (mut head, mut body) = shared.origin(&request);
@@ -226,17 +226,21 @@ fn serve(shared: &Shared, stream: TcpStream, connection: usize) -> std::io::Resu
 }
 
 /// The beginning of a reply, and nothing more for a long time, as over a link without room; the
-/// rest once somebody waits for it.
-fn stall(shared: &Shared, stream: &mut TcpStream, request: &request::Parts) -> std::io::Result<()> {
+/// rest once somebody waits for it, if it may still be given then.
+fn stall(
+    shared: &Shared,
+    stream: &mut TcpStream,
+    request: &request::Parts,
+    admitted: &Admitted,
+) -> std::io::Result<()> {
     let path = request.uri.path();
-    let (_, page) = shared.origin(request);
-    let head = format!(
-        "HTTP/1.1 200 OK\r\ncontent-type: text/html\r\ncontent-length: {}\r\n\
-         cache-control: private, max-age=60\r\nvary: cookie\r\nx-lull: 1\r\n\r\n",
-        page.len()
-    );
+    let (mut head, page) = shared.origin(request);
+    let kept = shared.policy.lock().unwrap().keep(admitted, &mut head, shared.now(), wall());
+    if kept.is_err() {
+        return write_response(stream, policy::refused(), b"");
+    }
     let (first, rest) = page.split_at(20);
-    stream.write_all(&[head.as_bytes(), first].concat())?;
+    stream.write_all(&[&head_of(&head, page.len()), first].concat())?;
     stream.set_read_timeout(Some(Duration::from_millis(20)))?;
     let begun = Instant::now();
     while begun.elapsed() < STALL {
@@ -247,7 +251,8 @@ fn stall(shared: &Shared, stream: &mut TcpStream, request: &request::Parts) -> s
         }
         let is_awaited = |beacon: &Beacon| beacon.awaits.as_deref() == Some(path);
         if shared.seen().beacons.iter().any(is_awaited) {
-            return stream.write_all(rest);
+            let may_go_on = shared.policy.lock().unwrap().still(admitted, shared.now()).is_ok();
+            return if may_go_on { stream.write_all(rest) } else { Ok(()) };
         }
     }
     Ok(())
@@ -417,14 +422,17 @@ fn write_response(
     head: response::Parts,
     body: &[u8],
 ) -> std::io::Result<()> {
+    stream.write_all(&[&head_of(&head, body.len()), body].concat())
+}
+
+fn head_of(head: &response::Parts, length: usize) -> Vec<u8> {
     let mut text = format!("HTTP/1.1 {}\r\n", head.status).into_bytes();
     for (name, value) in &head.headers {
         text.extend([name.as_str().as_bytes(), b": ", value.as_bytes(), b"\r\n"].concat());
     }
     if head.status != StatusCode::NO_CONTENT {
-        text.extend(format!("content-length: {}\r\n", body.len()).into_bytes());
+        text.extend(format!("content-length: {length}\r\n").into_bytes());
     }
     text.extend(b"\r\n");
-    text.extend(body);
-    stream.write_all(&text)
+    text
 }

@@ -20,9 +20,22 @@ struct Visitor {
 
 impl Visitor {
     fn with(cookie: &str) -> Self {
-        let site = "location = /app/home {
+        Visitor::of(cookie, 0, ["/b", "/app/home"])
+    }
+
+    /// At a site that takes its time where home is fetched ahead.
+    fn waiting(cookie: &str) -> Self {
+        Visitor::of(cookie, 100, ["/app/home"; 2])
+    }
+
+    /// `rate` is how many bytes a second prefetches get of the site, 0 as fast as they go. Visitors before went
+    /// from a to one of `next`.
+    fn of(cookie: &str, rate: u32, next: [&str; 2]) -> Self {
+        let site = "limit_rate $rate;
+            location = /app/home {
+                gzip off;
                 add_header Cache-Control max-age=200;
-                return 200 '<!doctype html><html><head><title>h</title></head><body><p>home of $who</p></body></html>';
+                return 200 '<!doctype html><html><head><title>h</title></head><body><p>home of $who</p>$rest</body></html>';
             }
             location = /app/in {
                 add_header Set-Cookie 'session=1; Path=/app; HttpOnly; Secure';
@@ -33,8 +46,13 @@ impl Visitor {
                 auth_basic_user_file passwords;
                 try_files /b =404;
             }";
-        let who = "default_type text/html; map $cookie_session$remote_user $who { default ann; '' nobody; }";
-        let nginx = Nginx::start(who, site);
+        let rest = "<!-- and so on -->".repeat(60);
+        let maps = format!(
+            "default_type text/html; map $cookie_session$remote_user $who {{ default ann; '' nobody; }}
+             map $host $rest {{ default '{rest}'; }}
+             map $http_sec_purpose $rate {{ default 0; prefetch {rate}; }}"
+        );
+        let nginx = Nginx::start(&maps, site);
         for name in ["a", "b", "c"] {
             let page = format!(
                 "<!doctype html><html><head><title>{name}</title></head><body><p>{name}</p>\
@@ -50,7 +68,8 @@ impl Visitor {
         let certificate = common::certificate(folder.path());
         let mut chromium = Chromium::trusting(&certificate.certificates);
 
-        let nps = Nps::new(settings(Access::Token("secret".into())), model(), None);
+        let access = Access::Token("secret".into());
+        let nps = Nps::new(settings(access), model_of(next), None);
         let nps = nps.running_for(LATER);
         let change = |config: &mut lull_web::proxy::Config| {
             config.background = Options::new().carrier(Carrier::UserSpace);
@@ -87,11 +106,6 @@ fn url(proxy: &Proxy, path: &str) -> String {
     format!("https://{}{path}", proxy.server.addresses()[1].address)
 }
 
-/// Of visitors who went from a to b or home.
-fn model() -> Model {
-    model_of(["/b", "/app/home"])
-}
-
 #[test]
 fn who_has_harmless_cookies_takes_a_copy_from_the_cache() {
     needs!(chromium::installed(), lull_testing::command("nginx"));
@@ -125,6 +139,23 @@ fn who_signs_in_there_afterwards_is_shown_a_page_of_ones_own() {
         visitor.chromium.run("fetch('/app/in', {method: 'POST'}).then(reply => reply.text())");
         assert_eq!(visitor.go_home(), ("home of ann".into(), "".into()), "{before}");
         assert_eq!(visitor.nginx.asked("/app/home").len(), 2);
+    }
+}
+
+#[test]
+fn who_signs_in_while_that_is_fetched_and_goes_there_is_shown_a_page_of_ones_own() {
+    needs!(chromium::installed(), lull_testing::command("nginx"));
+    for cookie in ["", HARMLESS] {
+        let mut visitor = Visitor::waiting(cookie);
+        visitor.chromium.goto(&url(&visitor.proxy, "/a"));
+        wait_for(&visitor.proxy, "the first bytes", |status| {
+            status["prefetched_bytes"].as_u64() > Some(0)
+        });
+        visitor.chromium.run("fetch('/app/in', {method: 'POST'}).then(reply => reply.text())");
+        assert_eq!(visitor.go_home(), ("home of ann".into(), "".into()), "{cookie}");
+        let asked = visitor.nginx.asked("/app/home");
+        let demand = asked.iter().filter(|line| !line.contains("prefetch")).count();
+        assert_eq!(demand, 1, "{cookie}: {asked:?}");
     }
 }
 
