@@ -5,45 +5,33 @@
 //! the site. Else the monitor asks for these itself, as long as hints are wanted, and for a
 //! hundredth of the time at most.
 
+mod asking;
 mod dry;
 
 use std::sync::{Mutex, MutexGuard, PoisonError, RwLock};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use lull_cc::Timestamp;
-use lull_speculate::budget::Thresholds;
 use lull_speculate::budget::{
-    Budget, Grant, ObjectId, Outcome, Parameters, Probe, Rationing, Wanted,
+    Budget, Grant, ObjectId, Parameters, Probe, Rationing, Thresholds, Wanted,
 };
 use tokio::sync::Notify;
-use tokio::task::JoinSet;
-use tokio::time::{sleep, timeout};
 
-use super::robots::AGENT;
 use super::{Draws, Shared};
-use crate::proxy::{Codings, Event, Failure, Fetched, Fetcher};
 use dry::Dry;
+
+pub(super) use asking::run;
 
 /// Hints are wanted for so long after somebody asked for some.
 const WANTED_FOR: Duration = Duration::from_secs(60);
 /// Without a sign that hints are wanted, and without an object to ask for, it is looked again.
 const LOOK: Duration = Duration::from_secs(1);
-/// Of the time that passes the monitor's own questions take one part in so many.
-const PART: u32 = 100;
-/// So much of it may be saved up: enough to learn the thresholds of a fast server at once. As much
-/// again may be owed for a second look at a late answer, which cannot wait.
-const SAVED: Duration = Duration::from_millis(500);
 /// An answer to a visitor says how the server is for so long.
 const FRESH: Duration = Duration::from_secs(1);
 /// An object whose answer is none so often in a row is no longer asked for.
 const MOST_FAILURES: u32 = 5;
 /// Objects that were given up are passed over, so many of them.
 const MOST_GIVEN_UP: usize = 64;
-/// An answer that takes longer is none, as long as it is not known from when on it is late. One that is late
-/// is waited for no longer either before something else is asked.
-const LONGEST_WAIT: Duration = Duration::from_secs(2);
-/// What is read of an answer: objects are chosen that are not longer.
-const LONGEST: usize = 64 << 10;
 
 /// Why there is no budget, and what can be done.
 const LATE: &str = "the server's answers are later than they used to be, or prefetches are refused \
@@ -373,218 +361,6 @@ impl Monitor {
         }
         let named = self.settings.objects.iter();
         named.filter(|path| !given_up.contains(path)).cloned().collect()
-    }
-}
-
-/// Keeps the budget, until it is dropped.
-pub(super) async fn run(shared: &Shared, fetcher: Fetcher) {
-    let monitor = &shared.monitor;
-    let mut asking = Asking { shared, fetcher, paid_at: Timestamp::ZERO, late: JoinSet::new() };
-    loop {
-        let now = shared.now();
-        let (is_wanted, next, chooses, dry) = {
-            let mut state = monitor.state();
-            let asked = state.asked.map(|asked| now.saturating_since(asked));
-            let is_wanted = shared.is_active() && asked.is_some_and(|since| since < WANTED_FOR);
-            let dry = state.look(now, is_wanted);
-            (is_wanted, state.budget.as_ref().map(Budget::next_poll), state.chooses, dry)
-        };
-        if let Some(why) = dry {
-            shared.tell(&Event::NoBudget { why: why.to_owned() });
-        }
-        match next {
-            _ if !is_wanted => {
-                let _ = timeout(LOOK, monitor.wanted.notified()).await;
-            }
-            None => {
-                let objects = monitor.objects(shared).await;
-                if objects.is_empty() {
-                    sleep(LOOK).await;
-                } else {
-                    monitor.begin(objects, shared.now());
-                }
-            }
-            Some(_) if chooses => {
-                let objects = monitor.objects(shared).await;
-                monitor.go_on_with(objects, shared.now());
-            }
-            Some(next) if next > now => sleep(next.saturating_since(now)).await,
-            Some(_) => asking.sample().await,
-        }
-    }
-}
-
-/// Asks the server, within what it may.
-struct Asking<'a> {
-    shared: &'a Shared,
-    fetcher: Fetcher,
-    /// When the time that was taken up so far is paid for.
-    paid_at: Timestamp,
-    /// What was late, and is not there yet.
-    late: JoinSet<Fetcher>,
-}
-
-impl Asking<'_> {
-    /// Takes the sample of one epoch, and the one that looks at a late one again.
-    async fn sample(&mut self) {
-        let now = self.shared.now();
-        self.take_back();
-        let may_ask = self.may_owe(SAVED, now);
-        let due = {
-            let mut state = self.shared.monitor.state();
-            if may_ask || state.has_seen(now) {
-                state.poll(now)
-            } else {
-                // Nothing is handed out on the word of a server that was last seen loaded.
-                state.is_blind = state.is_late;
-                None
-            }
-        };
-        let Some(mut probe) = due else { return sleep(Duration::from_millis(20)).await };
-        for owed in [SAVED, 2 * SAVED] {
-            let seen = self.shared.monitor.state().take_seen(probe.object, now);
-            let time = match seen {
-                Some(time) => {
-                    self.shared.counts.passive.one();
-                    Some(time)
-                }
-                None if self.may_owe(owed, self.shared.now()) => self.ask(probe).await,
-                // The second look at what was late has to wait for too long, so it stays late. While
-                // it learns, this one is passed over.
-                None => None,
-            };
-            match self.take(probe, time) {
-                Some(again) => probe = again,
-                None => return,
-            }
-        }
-    }
-
-    /// Whether it may ask, with so much of the server's time unpaid. While a late answer is still to come only
-    /// the second look may be taken.
-    fn may_owe(&self, most: Duration, now: Timestamp) -> bool {
-        let has_place = self.late.is_empty() || most > SAVED;
-        has_place && self.shared.is_active() && self.paid_at <= now + most * PART
-    }
-
-    /// Asks by itself: how long the answer took; `None` if it is late, or is none.
-    async fn ask(&mut self, probe: Probe) -> Option<Duration> {
-        let monitor = &self.shared.monitor;
-        let path = {
-            let watched = monitor.watched.read().unwrap_or_else(PoisonError::into_inner);
-            watched.get(probe.object.0 as usize)?.clone()
-        };
-        let (begun, patience, is_learning) = {
-            let (state, now) = (monitor.state(), self.shared.now());
-            let budget = state.budget.as_ref()?;
-            let overdue = budget.next_poll().saturating_since(now);
-            let is_learning = budget.is_paused();
-            (now, if is_learning { overdue.min(LONGEST_WAIT) } else { overdue }, is_learning)
-        };
-        let fetched = self.fetch(path.clone(), patience).await;
-        let took = self.shared.now().saturating_since(begun);
-        let (time, failure) = match fetched {
-            Some(Ok(fetched)) => {
-                let time = fetched.time_to_first_byte;
-                self.shared.counts.probes.note(time);
-                if fetched.status.is_success() {
-                    (Some(time), None)
-                } else {
-                    (None, Some(fetched.status.to_string()))
-                }
-            }
-            Some(Err(failure)) => (None, Some(failure.to_string())),
-            None => {
-                self.shared.counts.probes.note(took);
-                (None, is_learning.then(|| format!("no answer within {LONGEST_WAIT:?}")))
-            }
-        };
-        match failure {
-            Some(why) if monitor.failed(probe.object, &path) => {
-                self.shared.tell(&Event::ProbesFail { path, why });
-            }
-            None if time.is_some() => monitor.state().answered(probe.object, &path),
-            _ => {}
-        }
-        time
-    }
-
-    /// What came late has left its connection.
-    fn take_back(&mut self) {
-        while let Some(ended) = self.late.try_join_next() {
-            if let Ok(fetcher) = ended {
-                self.fetcher = fetcher;
-            }
-        }
-    }
-
-    /// Has a connection that has carried an answer already: to make one takes several round trips, and the
-    /// first answer over it what both ends have to make ready, more than one that is late may take.
-    /// As for what is late, no more than the patience is taken for the server's work.
-    async fn warm_up(&mut self, path: &str, patience: Duration) -> Result<(), Failure> {
-        self.take_back();
-        if self.fetcher.connect().await? {
-            let sent = Instant::now();
-            let first = self.fetcher.get(path, AGENT, Codings::OfBrowsers, LONGEST).await;
-            self.pay(sent.elapsed().min(patience));
-            first?;
-        }
-        Ok(())
-    }
-
-    /// Asks for a path, and waits for so long. What is late then waits for others, which is no work of the
-    /// server's; it is with the server until it has come, whether or not anybody waits for it.
-    async fn fetch(
-        &mut self,
-        path: String,
-        patience: Duration,
-    ) -> Option<Result<Fetched, Failure>> {
-        if let Err(failure) = timeout(LONGEST_WAIT, self.warm_up(&path, patience)).await.ok()? {
-            return Some(Err(failure));
-        }
-        let sent = Instant::now();
-        let another = self.fetcher.clone();
-        let mut fetcher = std::mem::replace(&mut self.fetcher, another.clone());
-        let mut answer = tokio::spawn(async move {
-            let fetched = fetcher.get(&path, AGENT, Codings::OfBrowsers, LONGEST);
-            (timeout(LONGEST_WAIT, fetched).await.ok(), fetcher)
-        });
-        let ended = timeout(patience, &mut answer).await;
-        self.pay(sent.elapsed());
-        match ended {
-            Ok(ended) => {
-                let (fetched, fetcher) = ended.ok()?;
-                self.fetcher = fetcher;
-                fetched
-            }
-            Err(_) => {
-                self.late.spawn(async move {
-                    let ended = answer.await;
-                    ended.map_or(another, |(_, fetcher)| fetcher)
-                });
-                None
-            }
-        }
-    }
-
-    /// Takes note of time that was taken up.
-    fn pay(&mut self, took: Duration) {
-        self.paid_at = self.paid_at.max(self.shared.now()) + took * PART;
-    }
-
-    /// Tells the budget; gives the second look, if it is due. What is late is told here, and not left
-    /// to [`Budget::poll`] to find: that would go on with the next epoch, whether or not it may be
-    /// asked for.
-    fn take(&self, probe: Probe, time: Option<Duration>) -> Option<Probe> {
-        let now = self.shared.now();
-        let mut state = self.shared.monitor.state();
-        let outcome = state.budget.as_mut()?.handle_sample(now, probe, time);
-        state.is_blind = false;
-        match outcome {
-            Outcome::Again(probe) => return Some(probe),
-            outcome => state.is_late = outcome == Outcome::Halved,
-        }
-        None
     }
 }
 
