@@ -258,15 +258,15 @@ impl Budget {
         matches!(self.state, State::Paused { .. })
     }
 
-    /// Learns anew, for these objects: of each, which one of those so far it is, whose threshold goes
-    /// on and only falls, or none, of which nothing is known. For whoever knows that the server changed,
-    /// or that other objects stand for it; no sample ever does that. B is kept, as over any pause. False,
-    /// and nothing changes, where thresholds are given.
+    /// Learns anew, for these objects: of each, the threshold that is known of it, which goes on and only
+    /// falls, or none. For whoever knows that the server changed, that other objects stand for it, or what was
+    /// learned of them before; no sample ever does that. B is kept, as over any pause. False, and nothing
+    /// changes, where thresholds are given.
     ///
     /// # Panics
     /// If there is no object to probe.
-    pub fn relearn(&mut self, now: Timestamp, objects: &[Option<ObjectId>]) -> bool {
-        let learns = self.known.replace(objects);
+    pub fn relearn(&mut self, now: Timestamp, known: &[Option<Duration>]) -> bool {
+        let learns = self.known.replace(known);
         if learns {
             self.next_object = 0;
             self.pause(now);

@@ -143,20 +143,16 @@ impl Known {
         self.objects.iter().all(|object| object.samples.len() >= window)
     }
 
-    /// Goes on with these objects, of which some are those of before; false if there is nothing to
+    /// Goes on with these objects, of some of which the threshold is known; false if there is nothing to
     /// learn.
-    pub(super) fn replace(&mut self, objects: &[Option<ObjectId>]) -> bool {
+    pub(super) fn replace(&mut self, known: &[Option<Duration>]) -> bool {
         if self.learning.is_none() {
             return false;
         }
-        assert!(!objects.is_empty(), "a monitor needs an object to probe");
-        let threshold =
-            |before: &Option<ObjectId>| before.and_then(|before| self.threshold(before));
-        let objects = objects
-            .iter()
-            .map(|before| Object { threshold: threshold(before), samples: Vec::new() })
-            .collect();
-        self.objects = objects;
+        assert!(!known.is_empty(), "a monitor needs an object to probe");
+        let object =
+            |threshold: &Option<Duration>| Object { threshold: *threshold, samples: Vec::new() };
+        self.objects = known.iter().map(object).collect();
         true
     }
 }

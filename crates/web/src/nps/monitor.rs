@@ -7,18 +7,20 @@
 
 mod asking;
 mod dry;
+mod usual;
 
 use std::sync::{Mutex, MutexGuard, PoisonError, RwLock};
 use std::time::Duration;
 
 use lull_cc::Timestamp;
 use lull_speculate::budget::{
-    Budget, Grant, ObjectId, Parameters, Probe, Rationing, Thresholds, Wanted,
+    Budget, Grant, ObjectId, Outcome, Parameters, Probe, Rationing, Thresholds, Wanted,
 };
 use tokio::sync::Notify;
 
 use super::{Draws, Shared};
 use dry::Dry;
+use usual::Usual;
 
 pub(super) use asking::run;
 
@@ -77,17 +79,19 @@ struct State {
     is_late: bool,
     /// Whether nothing more can be known for now, and that was the last.
     is_blind: bool,
-    /// Whether objects are to be chosen anew: a pause has begun, or the owner wants it.
+    /// Whether objects are to be chosen anew: a pause has begun, some are none, or the owner wants it.
     chooses: bool,
-    /// Whether no threshold outlives that, because the owner says that the server changed.
+    /// Whether all is learned anew with that, because the owner says that the server changed.
     forgets: bool,
+    /// The thresholds that were learned, whether or not their objects still stand for the site.
+    usual: Usual,
     /// When the budget was halved last for a prefetch that was refused.
     refused: Option<Timestamp>,
     dry: Dry,
 }
 
 impl State {
-    /// Begins with so many objects.
+    /// Begins with so many objects; what was learned stays.
     fn begin(&mut self, objects: usize) {
         self.seen = vec![None; objects];
         (self.turn, self.failures) = (0, vec![0; objects]);
@@ -251,6 +255,7 @@ impl Monitor {
         let mut state = self.state();
         state.given_up.clear();
         state.is_told = false;
+        state.usual.clear();
         (state.chooses, state.forgets) = (true, true);
     }
 
@@ -280,7 +285,7 @@ impl Monitor {
         }
     }
 
-    /// Begins with these objects, of which nothing is known.
+    /// Begins with these objects, and what was learned of them before.
     fn begin(&self, objects: Vec<String>, now: Timestamp) {
         let mut parameters = match &self.settings.parameters {
             Some(parameters) => parameters.clone(),
@@ -289,40 +294,58 @@ impl Monitor {
         if let Thresholds::Learned { objects: count, .. } = &mut parameters.thresholds {
             *count = objects.len();
         }
+        let mut watched = self.watched.write().unwrap_or_else(PoisonError::into_inner);
         let mut state = self.state();
         state.begin(objects.len());
-        state.budget = Some(Budget::new(parameters, now));
-        drop(state);
-        *self.watched.write().unwrap_or_else(PoisonError::into_inner) = objects;
+        let mut budget = Budget::new(parameters, now);
+        // Where thresholds are given, nothing was learned.
+        let _ = budget.relearn(now, &state.usual.of_all(&objects));
+        state.budget = Some(budget);
+        *watched = objects;
     }
 
-    /// Goes on with these objects from a pause that has just begun. Those that stay keep their
-    /// thresholds, which only fall, unless the owner says that the server changed. Without any the
+    /// Goes on with these objects, from a pause that has just begun or with one. What was learned of them
+    /// before still holds, and thresholds only fall, unless the owner says that the server changed: an
+    /// overload that takes all answers away is none that anything is to be learned from. Without any the
     /// objects stay.
     fn go_on_with(&self, objects: Vec<String>, now: Timestamp) {
         let mut watched = self.watched.write().unwrap_or_else(PoisonError::into_inner);
         let mut state = self.state();
         let forgets = state.forgets;
         (state.chooses, state.forgets) = (false, false);
+        // Each has so many failures again before it is given up.
+        state.failures.fill(0);
         let objects = if objects.is_empty() { watched.clone() } else { objects };
         if objects.is_empty() || (*watched == objects && !forgets) {
             return;
         }
-        let place = |path: &String| watched.iter().position(|before| before == path);
-        let kept: Vec<Option<ObjectId>> = objects
-            .iter()
-            .map(|path| place(path).filter(|_| !forgets).map(|place| ObjectId(place as u32)))
-            .collect();
-        if state.budget.as_mut().is_some_and(|budget| budget.relearn(now, &kept)) {
+        let known = state.usual.of_all(&objects);
+        if state.budget.as_mut().is_some_and(|budget| budget.relearn(now, &known)) {
             state.begin(objects.len());
             *watched = objects;
         }
     }
 
-    /// Gives the objects up: they are none any more, and others are chosen.
-    fn give_up(&self) {
-        self.state().budget = None;
-        self.watched.write().unwrap_or_else(PoisonError::into_inner).clear();
+    /// Tells the budget how long a probe took; what came of it, if there is a budget. What it has learned is
+    /// noted.
+    fn handle_sample(
+        &self,
+        now: Timestamp,
+        probe: Probe,
+        time: Option<Duration>,
+    ) -> Option<Outcome> {
+        let watched = self.watched.read().unwrap_or_else(PoisonError::into_inner);
+        let mut state = self.state();
+        let state = &mut *state;
+        let budget = state.budget.as_mut()?;
+        let outcome = budget.handle_sample(now, probe, time);
+        if outcome == Outcome::Learned
+            && let Some(path) = watched.get(probe.object.0 as usize)
+            && let Some(threshold) = budget.threshold(probe.object)
+        {
+            state.usual.note(path, threshold);
+        }
+        Some(outcome)
     }
 
     /// The answer for an object was none: whether the owner is to be told.
@@ -334,15 +357,14 @@ impl Monitor {
                 // Thresholds that were given stand for the objects by their order.
                 let given = self.settings.parameters.as_ref().map(|given| &given.thresholds);
                 if !matches!(given, Some(Thresholds::Given(_))) {
-                    self.give_up();
+                    self.state().chooses = true;
                 }
                 is_new
             }
             Failing::All { is_new } => {
-                let left_out = !std::mem::take(&mut self.state().given_up).is_empty();
-                if self.settings.objects.is_empty() || left_out {
-                    self.give_up();
-                }
+                let mut state = self.state();
+                let left_out = !std::mem::take(&mut state.given_up).is_empty();
+                state.chooses |= self.settings.objects.is_empty() || left_out;
                 is_new
             }
         }

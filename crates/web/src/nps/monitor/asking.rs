@@ -224,9 +224,9 @@ impl Asking<'_> {
     /// to [`Budget::poll`] to find: that would go on with the next epoch, whether or not it may be
     /// asked for.
     fn take(&self, probe: Probe, time: Option<Duration>) -> Option<Probe> {
-        let now = self.shared.now();
-        let mut state = self.shared.monitor.state();
-        let outcome = state.budget.as_mut()?.handle_sample(now, probe, time);
+        let monitor = &self.shared.monitor;
+        let outcome = monitor.handle_sample(self.shared.now(), probe, time)?;
+        let mut state = monitor.state();
         state.is_blind = false;
         match outcome {
             Outcome::Again(probe) => return Some(probe),

@@ -59,8 +59,7 @@ fn learn(monitor: &Monitor, mut now: Timestamp, time: Duration) -> Timestamp {
         now += 100 * MS;
         let probe = monitor.state().poll(now);
         if let Some(probe) = probe {
-            let mut state = monitor.state();
-            state.budget.as_mut().unwrap().handle_sample(now, probe, Some(time));
+            monitor.handle_sample(now, probe, Some(time));
         }
         if !monitor.figures().paused {
             return now;
@@ -88,8 +87,7 @@ fn a_pause_is_the_time_for_other_objects_and_those_that_stay_get_no_slower() {
         now += 100 * MS;
         let probe = monitor.state().poll(now);
         if let Some(probe) = probe {
-            let mut state = monitor.state();
-            state.budget.as_mut().unwrap().handle_sample(now, probe, Some(10 * MS));
+            monitor.handle_sample(now, probe, Some(10 * MS));
         }
     }
     assert!(std::mem::take(&mut monitor.state().chooses));
@@ -127,6 +125,84 @@ fn an_owner_who_says_that_the_server_changed_has_all_of_it_learned_anew() {
     }
 }
 
+/// Has the monitor choose anew, as `run` does when that is due.
+fn choose(monitor: &Monitor, objects: &[&str], now: Timestamp) {
+    assert!(monitor.state().chooses, "nothing is to be chosen");
+    monitor.go_on_with(names(objects), now);
+}
+
+/// One answer of each object is none, again and again until something follows from that.
+fn fall(monitor: &Monitor, paths: &[&str], mut now: Timestamp) -> Timestamp {
+    for _ in 0..MOST_FAILURES {
+        for (place, path) in (0..).zip(paths) {
+            now += 100 * MS;
+            let probe = monitor.state().poll(now);
+            if let Some(probe) = probe {
+                monitor.handle_sample(now, probe, None);
+            }
+            monitor.failed(ObjectId(place), path);
+        }
+    }
+    now
+}
+
+#[test]
+fn an_outage_is_not_what_the_overload_after_it_is_learned_by() {
+    let objects = &["/a", "/b"];
+    let (monitor, now) = known(objects, 10 * MS);
+    let now = fall(&monitor, objects, now);
+    // Others are wanted most meanwhile, and the same ones again.
+    choose(&monitor, &["/c", "/d"], now);
+    let now = fall(&monitor, &["/c", "/d"], now);
+    choose(&monitor, objects, now);
+    assert_eq!(shown(&monitor), [one("/a", Some(21)), one("/b", Some(21))]);
+    let mut now = learn(&monitor, now, 300 * MS);
+    assert_eq!(shown(&monitor), [one("/a", Some(21)), one("/b", Some(21))]);
+    // So its answers are late, and there is no budget.
+    for _ in 0..50 {
+        now += 100 * MS;
+        let probe = monitor.state().poll(now);
+        if let Some(probe) = probe {
+            monitor.handle_sample(now, probe, Some(300 * MS));
+        }
+        assert_eq!(monitor.figures().budget, 0);
+    }
+}
+
+#[test]
+fn a_budget_does_not_double_again_after_an_outage() {
+    let objects = &["/a"];
+    let (monitor, now) = known(objects, 10 * MS);
+    // Two documents' worth: until then it doubles, whether or not it is used.
+    let grow = |mut now: Timestamp, samples: u32| {
+        for _ in 0..samples {
+            now += 100 * MS;
+            let probe = monitor.state().poll(now).unwrap();
+            monitor.handle_sample(now, probe, Some(10 * MS));
+        }
+        (now, monitor.figures().budget)
+    };
+    let (now, before) = grow(now, 20);
+    assert_eq!(before, 8);
+    let now = fall(&monitor, objects, now);
+    choose(&monitor, objects, now);
+    let (_, after) = grow(now, 20);
+    assert!(after <= 4 + before / 2, "{after}");
+}
+
+#[test]
+fn objects_that_are_answered_keep_what_is_known_when_another_is_given_up() {
+    let (monitor, now) = known(&["/a", "/b"], 10 * MS);
+    for _ in 0..MOST_FAILURES {
+        monitor.state().answered(ObjectId(0), "/a");
+        monitor.failed(ObjectId(1), "/b");
+    }
+    choose(&monitor, &["/a"], now);
+    assert_eq!(shown(&monitor), [one("/a", Some(21))]);
+    learn(&monitor, now, 300 * MS);
+    assert_eq!(shown(&monitor), [one("/a", Some(21))]);
+}
+
 #[test]
 fn thresholds_that_were_given_are_not_learned_anew() {
     let parameters = Some(Parameters::paper([20 * MS]));
@@ -147,7 +223,7 @@ fn refusals_halve_the_budget_once_a_second() {
     for _ in 0..40 {
         now += 100 * MS;
         let probe = monitor.state().poll(now).unwrap();
-        monitor.state().budget.as_mut().unwrap().handle_sample(now, probe, Some(MS));
+        monitor.handle_sample(now, probe, Some(MS));
     }
     assert_eq!(monitor.figures().budget, 8);
     for (later, expected) in [(0u32, 4), (1, 4), (999, 4), (1_000, 2), (2_000, 1), (3_000, 0)] {
