@@ -299,6 +299,13 @@ impl Budget {
     /// One probe is under way at a time, so a server that answers none gets no more of them than
     /// its patience allows (SSR §5.2.1.1: probing adds load).
     pub fn poll(&mut self, now: Timestamp) -> Option<Probe> {
+        self.poll_for(now, ObjectId(self.next_object as u32))
+    }
+
+    /// The same, with this object in a new epoch, whose ever turn it is: for whoever knows how long its answer
+    /// took, and may not ask for the other one yet. The turn passes on to the one behind it. Nothing, if there
+    /// is no such object.
+    pub fn poll_for(&mut self, now: Timestamp, object: ObjectId) -> Option<Probe> {
         self.busy.poll(now);
         if let Some(sent) = self.sent {
             if now < self.overdue(&sent) {
@@ -311,12 +318,12 @@ impl Budget {
             }
         }
         self.pause_in_time(now);
-        if self.epoch_ends.is_some_and(|ends| now < ends) {
+        let place = object.0 as usize;
+        if self.epoch_ends.is_some_and(|ends| now < ends) || place >= self.known.objects() {
             return None;
         }
         self.epoch_ends = Some(now + self.parameters.epoch);
-        let object = ObjectId(self.next_object as u32);
-        self.next_object = (self.next_object + 1) % self.known.objects();
+        self.next_object = (place + 1) % self.known.objects();
         Some(self.send(now, object))
     }
 

@@ -99,15 +99,31 @@ impl State {
         (self.chooses, self.forgets) = (false, false);
     }
 
-    /// The probe that is due now.
-    fn poll(&mut self, now: Timestamp) -> Option<Probe> {
+    /// The probe that is due now. Without leave to ask it is for the next object of which a visitor's request
+    /// says something, so that no slow one keeps others from being heard; none, if there is no such object.
+    fn poll(&mut self, now: Timestamp, may_ask: bool) -> Option<Probe> {
+        let object = if may_ask { None } else { Some(self.next_seen(now)?) };
         let budget = self.budget.as_mut()?;
         let was_paused = budget.is_paused();
-        let probe = budget.poll(now);
+        let probe = match object {
+            Some(object) => budget.poll_for(now, object),
+            None => budget.poll(now),
+        };
         self.chooses |= budget.is_paused() && !was_paused;
         let probe = probe?;
         self.turn = (probe.object.0 as usize + 1) % self.seen.len().max(1);
         Some(probe)
+    }
+
+    /// The next object, from the one whose turn it is, of which a visitor's request says something that can be
+    /// used now.
+    fn next_seen(&self, now: Timestamp) -> Option<ObjectId> {
+        let is_fresh = |place: &usize| {
+            self.seen[*place].is_some_and(|(at, _)| now.saturating_since(at) < FRESH)
+        };
+        let objects = self.seen.len();
+        let place = (self.turn..objects).chain(0..self.turn.min(objects)).find(is_fresh)?;
+        Some(ObjectId(place as u32))
     }
 
     /// Why there is no budget, if the owner is to hear of that now.
@@ -117,18 +133,6 @@ impl State {
         let is_known = budget.is_some_and(|budget| !budget.is_paused());
         let is_due = self.dry.look(now, is_wanted, has_some);
         is_due.then_some(if is_known { LATE } else { UNKNOWN })
-    }
-
-    /// Whether a visitor's request says something that can be used now.
-    fn has_seen(&self, now: Timestamp) -> bool {
-        let is_fresh = |seen: &Option<(Timestamp, Duration)>| {
-            seen.is_some_and(|(at, _)| now.saturating_since(at) < FRESH)
-        };
-        // While it learns, an object whose turn it is may be passed over.
-        match &self.budget {
-            Some(budget) if budget.is_paused() => self.seen.iter().any(is_fresh),
-            _ => self.seen.get(self.turn).is_some_and(is_fresh),
-        }
     }
 
     /// The answer for an object was of use, so the owner hears when it is none again.

@@ -168,6 +168,27 @@ fn a_start_under_load_is_mended_by_the_first_pause_at_low_load() {
 }
 
 #[test]
+fn an_object_may_come_before_its_turn_and_the_one_behind_it_is_next() {
+    let mut budget = Budget::new(Parameters::paper([10 * MS; 3]), Timestamp::ZERO);
+    let mut now = Timestamp::ZERO;
+    let mut probed = |wanted: Option<u32>| {
+        now += EPOCH;
+        let probe = match wanted {
+            Some(object) => budget.poll_for(now, ObjectId(object)),
+            None => budget.poll(now),
+        };
+        let probe = probe.unwrap();
+        // An epoch has one sample, whatever is known.
+        assert_eq!(budget.poll_for(now, ObjectId(0)), None);
+        budget.handle_sample(now, probe, Some(MS));
+        assert_eq!(budget.poll_for(now, ObjectId(0)), None);
+        probe.object.0
+    };
+    let objects = [None, Some(2), None, None, Some(1), Some(1), None].map(&mut probed);
+    assert_eq!(objects, [0, 2, 0, 1, 1, 1, 2]);
+}
+
+#[test]
 fn only_who_knows_better_lets_thresholds_rise() {
     let mut server = Server::new(learned(), |_, now| {
         Some(if now < Timestamp::ZERO + 300 * EPOCH { 4 * MS } else { 8 * MS })

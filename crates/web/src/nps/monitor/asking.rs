@@ -80,13 +80,11 @@ impl Asking<'_> {
         let may_ask = self.may_owe(SAVED, now);
         let due = {
             let mut state = self.shared.monitor.state();
-            if may_ask || state.has_seen(now) {
-                state.poll(now)
-            } else {
+            if !may_ask && state.next_seen(now).is_none() {
                 // Nothing is handed out on the word of a server that was last seen loaded.
                 state.is_blind = state.is_late;
-                None
             }
+            state.poll(now, may_ask)
         };
         let Some(mut probe) = due else { return sleep(Duration::from_millis(20)).await };
         for owed in [SAVED, 2 * SAVED] {

@@ -57,7 +57,7 @@ fn known(paths: &[&str], time: Duration) -> (Monitor, Timestamp) {
 fn learn(monitor: &Monitor, mut now: Timestamp, time: Duration) -> Timestamp {
     for _ in 0..200 {
         now += 100 * MS;
-        let probe = monitor.state().poll(now);
+        let probe = monitor.state().poll(now, true);
         if let Some(probe) = probe {
             monitor.handle_sample(now, probe, Some(time));
         }
@@ -85,7 +85,7 @@ fn a_pause_is_the_time_for_other_objects_and_those_that_stay_get_no_slower() {
     assert!(!monitor.state().chooses);
     while !monitor.figures().paused {
         now += 100 * MS;
-        let probe = monitor.state().poll(now);
+        let probe = monitor.state().poll(now, true);
         if let Some(probe) = probe {
             monitor.handle_sample(now, probe, Some(10 * MS));
         }
@@ -125,6 +125,35 @@ fn an_owner_who_says_that_the_server_changed_has_all_of_it_learned_anew() {
     }
 }
 
+#[test]
+fn while_a_slow_object_waits_to_be_asked_for_the_others_are_heard() {
+    let (monitor, mut now) = known(&["/slow", "/fast"], 10 * MS);
+    for _ in 0..21 {
+        now += 100 * MS;
+        let probe = monitor.state().poll(now, true).unwrap();
+        monitor.handle_sample(now, probe, Some(10 * MS));
+    }
+    let before = monitor.figures().budget;
+    assert!(before >= 8 && monitor.state().turn == 0, "{before}");
+    // The monitor may not ask now. Nobody has said anything yet.
+    assert_eq!(monitor.state().poll(now + 100 * MS, false), None);
+    for _ in 0..20 {
+        now += 50 * MS;
+        monitor.answered("/fast", now, 300 * MS);
+        let Some(probe) = monitor.state().poll(now, false) else { continue };
+        assert_eq!(probe.object, ObjectId(1));
+        let time = monitor.state().take_seen(probe.object, now);
+        if let Some(Outcome::Again(again)) = monitor.handle_sample(now, probe, time) {
+            // Nobody may look again.
+            monitor.handle_sample(now, again, None);
+        }
+    }
+    assert!(monitor.figures().budget <= before / 2, "{:?}", monitor.figures());
+    // It has not lost its turn.
+    now += 100 * MS;
+    assert_eq!(monitor.state().poll(now, true).unwrap().object, ObjectId(0));
+}
+
 /// Has the monitor choose anew, as `run` does when that is due.
 fn choose(monitor: &Monitor, objects: &[&str], now: Timestamp) {
     assert!(monitor.state().chooses, "nothing is to be chosen");
@@ -136,7 +165,7 @@ fn fall(monitor: &Monitor, paths: &[&str], mut now: Timestamp) -> Timestamp {
     for _ in 0..MOST_FAILURES {
         for (place, path) in (0..).zip(paths) {
             now += 100 * MS;
-            let probe = monitor.state().poll(now);
+            let probe = monitor.state().poll(now, true);
             if let Some(probe) = probe {
                 monitor.handle_sample(now, probe, None);
             }
@@ -161,7 +190,7 @@ fn an_outage_is_not_what_the_overload_after_it_is_learned_by() {
     // So its answers are late, and there is no budget.
     for _ in 0..50 {
         now += 100 * MS;
-        let probe = monitor.state().poll(now);
+        let probe = monitor.state().poll(now, true);
         if let Some(probe) = probe {
             monitor.handle_sample(now, probe, Some(300 * MS));
         }
@@ -177,7 +206,7 @@ fn a_budget_does_not_double_again_after_an_outage() {
     let grow = |mut now: Timestamp, samples: u32| {
         for _ in 0..samples {
             now += 100 * MS;
-            let probe = monitor.state().poll(now).unwrap();
+            let probe = monitor.state().poll(now, true).unwrap();
             monitor.handle_sample(now, probe, Some(10 * MS));
         }
         (now, monitor.figures().budget)
@@ -222,7 +251,7 @@ fn refusals_halve_the_budget_once_a_second() {
     monitor.begin(names(&["/a"]), now);
     for _ in 0..40 {
         now += 100 * MS;
-        let probe = monitor.state().poll(now).unwrap();
+        let probe = monitor.state().poll(now, true).unwrap();
         monitor.handle_sample(now, probe, Some(MS));
     }
     assert_eq!(monitor.figures().budget, 8);
