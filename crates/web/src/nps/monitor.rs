@@ -275,6 +275,11 @@ impl Monitor {
         state.is_late && state.budget.as_ref().is_some_and(|budget| budget.budget() == 0)
     }
 
+    /// Whether anything may be fetched ahead now.
+    fn has_budget(&self) -> bool {
+        self.state().budget.as_ref().is_some_and(|budget| budget.budget() > 0)
+    }
+
     /// What there is to see.
     pub(super) fn figures(&self) -> Figures {
         let watched = self.watched.read().unwrap_or_else(PoisonError::into_inner).clone();

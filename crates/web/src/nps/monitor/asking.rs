@@ -18,6 +18,8 @@ const PART: u32 = 100;
 /// So much of it may be saved up: enough to learn the thresholds of a fast server at once. As much
 /// again may be owed for a second look at a late answer, which cannot wait.
 const SAVED: Duration = Duration::from_millis(500);
+/// However long answers take that are late, it asks again after so long.
+const RARELY: Duration = Duration::from_secs(60);
 /// An answer that takes longer is none, as long as it is not known from when on it is late. One that is late
 /// is waited for no longer either before something else is asked.
 const LONGEST_WAIT: Duration = Duration::from_secs(2);
@@ -68,8 +70,8 @@ struct Asking<'a> {
     fetcher: Fetcher,
     /// When the time that was taken up so far is paid for.
     paid_at: Timestamp,
-    /// What was late, and is not there yet.
-    late: JoinSet<Fetcher>,
+    /// What was late, and is not there yet: its connection, and what it took beyond what is paid for.
+    late: JoinSet<(Fetcher, Duration)>,
 }
 
 impl Asking<'_> {
@@ -127,7 +129,7 @@ impl Asking<'_> {
             let is_learning = budget.is_paused();
             (now, if is_learning { overdue.min(LONGEST_WAIT) } else { overdue }, is_learning)
         };
-        let fetched = self.fetch(path.clone(), patience).await;
+        let fetched = self.fetch(&path, patience).await;
         let took = self.shared.now().saturating_since(begun);
         let (time, failure) = match fetched {
             Some(Ok(fetched)) => {
@@ -158,55 +160,61 @@ impl Asking<'_> {
     /// What came late has left its connection.
     fn take_back(&mut self) {
         while let Some(ended) = self.late.try_join_next() {
-            if let Ok(fetcher) = ended {
+            if let Ok((fetcher, rest)) = ended {
                 self.fetcher = fetcher;
+                self.pay_rest(rest);
             }
         }
     }
 
-    /// Has a connection that has carried an answer already: to make one takes several round trips, and the
-    /// first answer over it what both ends have to make ready, more than one that is late may take.
-    /// As for what is late, no more than the patience is taken for the server's work.
-    async fn warm_up(&mut self, path: &str, patience: Duration) -> Result<(), Failure> {
+    /// Asks for a path, over a connection that has carried an answer already: to make one takes several round
+    /// trips, and the first answer over it what both ends have to make ready, more than one that is late may
+    /// take.
+    async fn fetch(&mut self, path: &str, patience: Duration) -> Option<Result<Fetched, Failure>> {
         self.take_back();
-        if self.fetcher.connect().await? {
-            let sent = Instant::now();
-            let first = self.fetcher.get(path, AGENT, Codings::OfBrowsers, LONGEST).await;
-            self.pay(sent.elapsed().min(patience));
-            first?;
+        match timeout(LONGEST_WAIT, self.fetcher.connect()).await.ok()? {
+            Ok(false) => {}
+            Ok(true) => {
+                if let Err(failure) = self.get(path, LONGEST_WAIT, patience).await? {
+                    return Some(Err(failure));
+                }
+            }
+            Err(failure) => return Some(Err(failure)),
         }
-        Ok(())
+        self.get(path, patience, patience).await
     }
 
-    /// Asks for a path, and waits for so long. What is late then waits for others, which is no work of the
-    /// server's; it is with the server until it has come, whether or not anybody waits for it.
-    async fn fetch(
+    /// Asks for a path, and waits for so long; from `patience` on it is late. It is with the server until it has
+    /// come, whether or not anybody waits for it.
+    async fn get(
         &mut self,
-        path: String,
+        path: &str,
+        wait: Duration,
         patience: Duration,
     ) -> Option<Result<Fetched, Failure>> {
-        if let Err(failure) = timeout(LONGEST_WAIT, self.warm_up(&path, patience)).await.ok()? {
-            return Some(Err(failure));
-        }
         let sent = Instant::now();
         let another = self.fetcher.clone();
         let mut fetcher = std::mem::replace(&mut self.fetcher, another.clone());
+        let path = path.to_owned();
         let mut answer = tokio::spawn(async move {
             let fetched = fetcher.get(&path, AGENT, Codings::OfBrowsers, LONGEST);
             (timeout(LONGEST_WAIT, fetched).await.ok(), fetcher)
         });
-        let ended = timeout(patience, &mut answer).await;
-        self.pay(sent.elapsed());
+        let ended = timeout(wait, &mut answer).await;
+        let paid = sent.elapsed().min(patience);
+        self.pay(paid);
+        let rest = move || sent.elapsed().min(LONGEST_WAIT).saturating_sub(paid);
         match ended {
             Ok(ended) => {
                 let (fetched, fetcher) = ended.ok()?;
                 self.fetcher = fetcher;
+                self.pay_rest(rest());
                 fetched
             }
             Err(_) => {
                 self.late.spawn(async move {
-                    let ended = answer.await;
-                    ended.map_or(another, |(_, fetcher)| fetcher)
+                    let fetcher = answer.await.map_or(another, |(_, fetcher)| fetcher);
+                    (fetcher, rest())
                 });
                 None
             }
@@ -216,6 +224,18 @@ impl Asking<'_> {
     /// Takes note of time that was taken up.
     fn pay(&mut self, took: Duration) {
         self.paid_at = self.paid_at.max(self.shared.now()) + took * PART;
+    }
+
+    /// Takes note of time that an answer took from when it was late. While something is fetched ahead it
+    /// waits for that, which is load. Without a budget it is the server's own time, as where it became slower for
+    /// good: then that is paid for, too.
+    fn pay_rest(&mut self, rest: Duration) {
+        if !rest.is_zero() && !self.shared.monitor.has_budget() {
+            let now = self.shared.now();
+            // Else nobody would find out soon that the server is well again.
+            let most = now + SAVED * PART + RARELY;
+            self.paid_at = self.paid_at.max((self.paid_at.max(now) + rest * PART).min(most));
+        }
     }
 
     /// Tells the budget; gives the second look, if it is due. What is late is told here, and not left
