@@ -18,6 +18,8 @@ mod reports;
 mod restart;
 #[path = "hinting/slow_page.rs"]
 mod slow_page;
+#[path = "hinting/slower.rs"]
+mod slower;
 
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -64,6 +66,9 @@ fn learning() -> Settings {
     let monitor = MonitorSettings { objects: vec!["/probe".into()], parameters: Some(parameters) };
     Settings { monitor, ..Settings::default() }
 }
+
+/// A server that was late is asked again after so long at the latest.
+const RARELY: Duration = Duration::from_secs(60);
 
 fn empty_model() -> Model {
     Model::new(ClientHasher::new([7; 16]), Limits::default(), PpmParameters::shipped())
@@ -182,6 +187,11 @@ impl Site {
     /// What is on it.
     #[track_caller]
     fn hints(&self, visitor: u32, page: &str, had: &[&str]) -> Vec<Value> {
+        self.hints_within(LIMIT, visitor, page, had)
+    }
+
+    #[track_caller]
+    fn hints_within(&self, limit: Duration, visitor: u32, page: &str, had: &[&str]) -> Vec<Value> {
         let begun = Instant::now();
         loop {
             let reply = self.ask(visitor, page, had, false);
@@ -189,7 +199,7 @@ impl Site {
             if !hints.is_empty() {
                 return hints.clone();
             }
-            assert!(begun.elapsed() < LIMIT, "no list: {reply}");
+            assert!(begun.elapsed() < limit, "no list: {reply}");
             // Not so often that it would be put off.
             thread::sleep(Duration::from_millis(220));
         }
@@ -361,33 +371,6 @@ fn when_the_budget_is_spent_the_list_is_empty_and_the_wait_from_1_to_30_seconds(
     waits.sort_by(f64::total_cmp);
     waits.dedup();
     assert!(waits.len() > 20, "each at a time of its own: {waits:?}");
-}
-
-#[test]
-fn a_server_that_gets_slow_gets_no_more_prefetches() {
-    let site = site();
-    site.go(1..25, &["/a", "/b"]);
-    site.list(99, "/a", &[]);
-    site.delay.store(400, Ordering::Relaxed);
-    // Halved again and again, down to nothing.
-    site.until_there_is_none();
-}
-
-#[test]
-fn a_server_that_became_slower_is_learned_anew_when_the_owner_reloads() {
-    let site = site_with(learning(), empty_model());
-    site.go(1..25, &["/a", "/b"]);
-    site.list(99, "/a", &[]);
-    site.delay.store(150, Ordering::Relaxed);
-    site.until_there_is_none();
-
-    site.proxy.server.reload();
-    let begun = Instant::now();
-    while site.ask(99, "/a", &[], false)["hints"] == json!([]) {
-        assert!(begun.elapsed() < 2 * LIMIT, "no list comes again");
-        // So it need not ask itself, for a hundredth of the time.
-        site.visit(1, "/probe");
-    }
 }
 
 #[test]

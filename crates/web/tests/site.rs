@@ -26,6 +26,7 @@ struct Shouting {
     metrics: Mutex<Option<Metrics>>,
     doors: Mutex<Vec<Address>>,
     reloads: Mutex<u32>,
+    changes: Mutex<u32>,
 }
 
 impl Site for Shouting {
@@ -39,6 +40,10 @@ impl Site for Shouting {
 
     fn reloaded(&self) {
         *self.reloads.lock().unwrap() += 1;
+    }
+
+    fn upstream_changed(&self) {
+        *self.changes.lock().unwrap() += 1;
     }
 
     fn request(&self, head: &mut request::Parts, connection: &Arc<Connection>) -> Decision {
@@ -165,7 +170,7 @@ fn a_site_hears_how_long_the_upstream_took_where_no_client_can_make_that_longer(
 }
 
 #[test]
-fn a_site_hears_where_clients_come_in_and_that_the_owner_reloads() {
+fn a_site_hears_where_clients_come_in_and_what_its_owner_says() {
     let site = Arc::new(Shouting::default());
     let change = |config: &mut lull_web::proxy::Config| {
         config.listen.push("127.0.0.1:0".parse().unwrap());
@@ -177,6 +182,9 @@ fn a_site_hears_where_clients_come_in_and_that_the_owner_reloads() {
         proxy.server.reload();
         assert_eq!(*site.reloads.lock().unwrap(), count);
     }
+    assert_eq!(*site.changes.lock().unwrap(), 0);
+    proxy.server.upstream_changed();
+    assert_eq!((*site.reloads.lock().unwrap(), *site.changes.lock().unwrap()), (2, 1));
 }
 
 #[test]

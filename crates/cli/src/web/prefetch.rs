@@ -12,8 +12,8 @@ use lull_cc::Bytes;
 use lull_speculate::budget::Parameters;
 use lull_speculate::model::Model;
 use lull_web::nps::{
-    Access, ByteCaps, LeastWorth, MonitorSettings, Nps, Save, SaveBars, ServiceWorker, Settings,
-    site_name,
+    Access, ByteCaps, KEPT_TIMES, LeastWorth, MonitorSettings, Nps, Save, SaveBeside,
+    ServiceWorker, Settings, site_name,
 };
 use lull_web::policy::{self, Harmless, OwnersRules, Pattern, Policy};
 use lull_web::proxy::Listen;
@@ -37,8 +37,8 @@ pub(super) struct PrefetchArgs {
     /// be repeated
     #[arg(long, value_name = "LOG", conflicts_with = "plain")]
     log: Vec<PathBuf>,
-    /// Keep what is learned in this file, every minute and at the end, and what is barred for a day in
-    /// FILE.bars
+    /// Keep what is learned in this file, every minute and at the end, what is barred for a day in
+    /// FILE.bars, and how long the site's server usually takes in FILE.times
     #[arg(long, value_name = "FILE", conflicts_with = "plain")]
     model: Option<PathBuf>,
     /// A secret that clients are counted by, made if it is not there; without it counts begin anew
@@ -215,44 +215,47 @@ impl PrefetchArgs {
         };
         let nps = Nps::learning(settings, learn, self.model.clone().map(save));
         let Some(model) = &self.model else { return Ok(Some(nps)) };
-        let path = bars_of(model);
-        let before = bars_of_before(&path)?;
-        Ok(Some(nps.keeping_bars(&before, save_bars(path))))
+        let (bars, times) = (beside(model, ".bars"), beside(model, ".times"));
+        // As they begin in any version.
+        let bars_before = kept_in(&bars, &Policy::KEPT_BARS[..7])?;
+        let times_before = kept_in(&times, &KEPT_TIMES[..11])?;
+        let nps = nps.keeping_bars(&bars_before, save_beside(bars, "the bars"));
+        Ok(Some(nps.keeping_times(&times_before, save_beside(times, "the times"))))
     }
 }
 
-/// Where what is barred is kept: beside the model.
-fn bars_of(model: &Path) -> PathBuf {
+/// Where something is kept beside the model.
+fn beside(model: &Path, ending: &str) -> PathBuf {
     let mut path = model.as_os_str().to_owned();
-    path.push(".bars");
+    path.push(ending);
     path.into()
 }
 
-/// What was barred before; nothing if there is no such file.
-fn bars_of_before(path: &Path) -> anyhow::Result<Vec<u8>> {
+/// What was kept there before, which begins so; nothing if there is no such file.
+fn kept_in(path: &Path, begins: &[u8]) -> anyhow::Result<Vec<u8>> {
     let mut before = Vec::new();
-    match File::open(path).and_then(|file| file.take(MOST_BARS).read_to_end(&mut before)) {
+    match File::open(path).and_then(|file| file.take(MOST_KEPT).read_to_end(&mut before)) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => {}
         read => {
             read.with_context(|| format!("{} cannot be read", path.display()))?;
         }
     }
-    if !before.is_empty() && !before.starts_with(&Policy::KEPT_BARS[..7]) {
+    if !before.is_empty() && !before.starts_with(begins) {
         bail!("{} is there, and none of lull's: name another model", path.display());
     }
     Ok(before)
 }
 
 /// More is not read. As many as can be barred take a half of that.
-const MOST_BARS: u64 = 10_000_000;
+const MOST_KEPT: u64 = 10_000_000;
 
-/// Saves what is barred into such a file.
-fn save_bars(path: PathBuf) -> SaveBars {
-    Box::new(move |bars: &[u8]| {
-        let saved = Replacement::begin(&path).and_then(|file| file.finish(|to| to.write_all(bars)));
+/// Saves `what` into such a file.
+fn save_beside(path: PathBuf, what: &'static str) -> SaveBeside {
+    Box::new(move |kept: &[u8]| {
+        let saved = Replacement::begin(&path).and_then(|file| file.finish(|to| to.write_all(kept)));
         saved.map_err(|error| {
             let path = path.display();
-            io::Error::new(error.kind(), format!("the bars {path} cannot be written ({error})"))
+            io::Error::new(error.kind(), format!("{what} {path} cannot be written ({error})"))
         })
     })
 }
@@ -289,16 +292,17 @@ mod tests {
     }
 
     #[test]
-    fn what_is_barred_is_kept_beside_the_model_and_nothing_else_is_taken_for_it() {
+    fn what_is_kept_beside_the_model_is_read_again_and_nothing_else_is_taken_for_it() {
         let folder = tempfile::tempdir().unwrap();
-        let path = bars_of(&folder.path().join("site.model"));
+        let path = beside(&folder.path().join("site.model"), ".bars");
         assert_eq!(path, folder.path().join("site.model.bars"));
-        assert_eq!(bars_of_before(&path).unwrap(), b"");
-        let mut save = save_bars(path.clone());
+        assert_eq!(kept_in(&path, b"lullbar").unwrap(), b"");
+        let mut save = save_beside(path.clone(), "the bars");
         save(Policy::KEPT_BARS).unwrap();
-        assert_eq!(bars_of_before(&path).unwrap(), Policy::KEPT_BARS);
+        assert_eq!(kept_in(&path, b"lullbar").unwrap(), Policy::KEPT_BARS);
+        assert!(kept_in(&path, b"lull times").is_err());
         fs::write(&path, "a shopping list").unwrap();
-        let why = bars_of_before(&path).unwrap_err().to_string();
+        let why = kept_in(&path, b"lullbar").unwrap_err().to_string();
         assert!(why.contains("none of lull's"), "{why}");
     }
 

@@ -1,5 +1,9 @@
 //! What visitors teach is kept.
 
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
 use super::*;
 
 /// What is learned is kept each minute, and may have to wait for a busy machine.
@@ -29,6 +33,94 @@ fn what_visitors_taught_survives_a_kill() {
     until_hinted(&web, "/a", "/b");
     web.signal("-TERM");
     assert!(web.rest().iter().all(|event| event["event"] != "model-aside"));
+}
+
+/// A proxy that goes by the times of one page, and visitors of whom each wants a hint.
+struct Watched {
+    web: Web,
+    token: String,
+}
+
+impl Watched {
+    fn start(upstream: &str, folder: &Path) -> Self {
+        let path = |name: &str| folder.join(name).to_str().unwrap().to_owned();
+        let token = "0123456789abcdef".to_owned();
+        fs::write(path("token"), &token).unwrap();
+        fs::write(path("access.log"), log()).unwrap();
+        let (log, model, file) = (path("access.log"), path("site.model"), path("token"));
+        let arguments = ["--log", &log, "--model", &model, "--token-file", &file];
+        let more = ["--hold-back", "0", "--probe", "/a"];
+        let mut web = Web::start(upstream, &[&arguments[..], &more].concat());
+        web.wait_for("learned");
+        Watched { web, token }
+    }
+
+    /// From when on answers are late, in milliseconds, once that is so and nothing is learned any more.
+    #[track_caller]
+    fn late_from(&self, is_so: impl Fn(f64) -> bool) -> f64 {
+        let started = Instant::now();
+        loop {
+            hints(&self.web, "/a");
+            self.web.get("/a");
+            let answer = self.web.get(&format!("/.lull/status?token={}", self.token));
+            let (_, status) = answer.split_once("\r\n\r\n").unwrap();
+            let status: Value = serde_json::from_str(status).unwrap();
+            let threshold = status["objects"][0]["threshold"].as_f64().filter(|one| is_so(*one));
+            if let Some(threshold) = threshold.filter(|_| status["paused"] == false) {
+                return threshold;
+            }
+            assert!(started.elapsed() < 2 * LIMIT, "{status}");
+        }
+    }
+}
+
+#[test]
+fn what_is_usual_of_the_server_is_known_after_a_kill_until_its_owner_says_that_it_changed() {
+    let folder = tempfile::tempdir().unwrap();
+    let times = folder.path().join("site.model.times");
+    let delay: Arc<AtomicU64> = Arc::default();
+    let upstream = delaying(&delay);
+    let mut watched = Watched::start(&upstream, folder.path());
+    let usual = watched.late_from(|_| true);
+    support::eventually_within(A_MINUTE, "the times of a minute later", || {
+        fs::read_to_string(&times).is_ok_and(|kept| kept.ends_with(" /a\n"))
+    });
+    watched.web.process.0.kill().unwrap();
+    watched.web.process.0.wait().unwrap();
+
+    // The next one starts under a load, which lasts while its log is rotated.
+    delay.store(150, Ordering::Relaxed);
+    let watched = Watched::start(&upstream, folder.path());
+    let under_load = watched.late_from(|_| true);
+    watched.web.signal("-HUP");
+    thread::sleep(Duration::from_secs(1));
+    let rotated = watched.late_from(|_| true);
+    assert!(under_load <= usual && rotated <= usual, "{usual}, {under_load}, {rotated}");
+    watched.web.signal("-USR2");
+    watched.late_from(|threshold| threshold > 300.0);
+}
+
+/// An upstream that answers after so many milliseconds.
+fn delaying(delay: &Arc<AtomicU64>) -> String {
+    let (listener, delay) = (TcpListener::bind("127.0.0.1:0").unwrap(), Arc::clone(delay));
+    let address = listener.local_addr().unwrap();
+    thread::spawn(move || {
+        for stream in listener.incoming() {
+            let (mut stream, delay) = (BufReader::new(stream.unwrap()), Arc::clone(&delay));
+            thread::spawn(move || {
+                let mut line = String::new();
+                while stream.read_line(&mut line).is_ok_and(|count| count > 0) {
+                    if line == "\r\n" {
+                        thread::sleep(Duration::from_millis(delay.load(Ordering::Relaxed)));
+                        let ok = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok";
+                        let _ = stream.get_mut().write_all(ok);
+                    }
+                    line.clear();
+                }
+            });
+        }
+    });
+    format!("http://{address}")
 }
 
 #[test]

@@ -358,7 +358,7 @@ impl Worker {
 
     fn keep(&mut self, shared: &Shared) {
         self.keeping.keep(&self.model, |event| shared.tell(event));
-        shared.keep_bars();
+        shared.keep_beside();
     }
 
     fn learn(&mut self, shared: &Shared, visited: &Visited) -> Option<Visit> {

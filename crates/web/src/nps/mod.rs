@@ -15,7 +15,7 @@
 mod access;
 mod ahead;
 mod awaited;
-mod barred;
+mod beside;
 mod caps;
 mod counts;
 mod demand;
@@ -58,7 +58,7 @@ use crate::proxy::{
     Address, Connection, Decision, Event, Fetcher, Listener, Metrics, Site, Totals,
 };
 use awaited::Awaited;
-use barred::Barred;
+use beside::Beside;
 use caps::Caps;
 use counts::Counts;
 use desk::Desk;
@@ -72,11 +72,11 @@ use shown::Shown;
 use who::{Clients, Who};
 
 pub use access::Access;
-pub use barred::SaveBars;
+pub use beside::SaveBeside;
 pub use caps::ByteCaps;
 pub use desk::Learn;
 pub use keeping::Save;
-pub use monitor::MonitorSettings;
+pub use monitor::{KEPT_TIMES, MonitorSettings};
 pub use names::{NoName, site_name};
 pub use service_worker::ServiceWorker;
 
@@ -159,7 +159,9 @@ struct Shared {
     policy: Mutex<Policy>,
     /// Says that somebody has signed in: prefetches that are under way look whether they may go on.
     sign_ins: watch::Sender<()>,
-    barred: Mutex<Barred>,
+    /// Where what is barred is kept, and the server's times.
+    barred: Mutex<Beside>,
+    times: Mutex<Beside>,
     clients: Clients,
     rates: Rates,
     /// Of marks, of which there is one for each page of a list.
@@ -215,6 +217,7 @@ impl Nps {
             policy: Mutex::new(Policy::new(settings.rules.clone())),
             sign_ins: watch::channel(()).0,
             barred: Mutex::default(),
+            times: Mutex::default(),
             clients: Clients::default(),
             rates: Rates::default(),
             mark_rates: Rates::default(),
@@ -252,9 +255,18 @@ impl Nps {
     /// The same, with what was barred within the last day by a process before, as `save` had it last; it is
     /// given more together with the model. What is none is passed over.
     #[must_use]
-    pub fn keeping_bars(self, before: &[u8], save: SaveBars) -> Self {
+    pub fn keeping_bars(self, before: &[u8], save: SaveBeside) -> Self {
         self.shared.policy().take_bars(before, self.shared.now(), wall());
-        *lock(&self.shared.barred) = Barred::by(save);
+        *lock(&self.shared.barred) = Beside::by(save);
+        self
+    }
+
+    /// The same, with what a process before has learned of the times of the site's server, as `save` had it last;
+    /// it is given more together with the model. What is none is passed over.
+    #[must_use]
+    pub fn keeping_times(self, before: &[u8], save: SaveBeside) -> Self {
+        self.shared.monitor.take_times(before);
+        *lock(&self.shared.times) = Beside::by(save);
         self
     }
 
@@ -312,6 +324,10 @@ impl Site for Nps {
     }
 
     fn reloaded(&self) {
+        self.shared.monitor.choose();
+    }
+
+    fn upstream_changed(&self) {
         self.shared.monitor.relearn();
     }
 

@@ -23,6 +23,7 @@ use dry::Dry;
 use usual::Usual;
 
 pub(super) use asking::run;
+pub use usual::KEPT_TIMES;
 
 /// Hints are wanted for so long after somebody asked for some.
 const WANTED_FOR: Duration = Duration::from_secs(60);
@@ -37,7 +38,7 @@ const MOST_GIVEN_UP: usize = 64;
 
 /// Why there is no budget, and what can be done.
 const LATE: &str = "the server's answers are later than they used to be, or prefetches are refused \
-    (429, 503). Under load that is as it should be. If it became slower for good, SIGHUP has its \
+    (429, 503). Under load that is as it should be. If it became slower for good, SIGUSR2 has its \
     times learned anew; --probe names other objects to go by";
 const UNKNOWN: &str = "how long the server's answers usually take is still not known: name public \
     objects that come fast by --probe";
@@ -253,14 +254,37 @@ impl Monitor {
         }
     }
 
-    /// The owner says that the server changed, or may have: what is usual of it is learned anew, with
-    /// objects that are chosen anew.
-    pub(super) fn relearn(&self) {
+    /// The owner has something new to be read: objects are chosen anew. What was learned of them says
+    /// nobody that it does not hold any more; logs are rotated each night, overload or not.
+    pub(super) fn choose(&self) {
         let mut state = self.state();
         state.given_up.clear();
         state.is_told = false;
+        state.chooses = true;
+    }
+
+    /// The owner says that the server changed: what is usual of it is learned anew, with objects that are
+    /// chosen anew.
+    pub(super) fn relearn(&self) {
+        self.choose();
+        let mut state = self.state();
         state.usual.clear();
-        (state.chooses, state.forgets) = (true, true);
+        state.forgets = true;
+    }
+
+    /// What was learned of the server's times, to be given to [`Monitor::take_times`] of another process.
+    pub(super) fn keep_times(&self) -> Vec<u8> {
+        self.state().usual.keep()
+    }
+
+    /// Goes on with what was learned of them before; nothing changes, if it is none.
+    pub(super) fn take_times(&self, kept: &[u8]) {
+        let _ = self.state().usual.take(kept);
+    }
+
+    /// A number that another one follows when something else is to be kept.
+    pub(super) fn time_changes(&self) -> u64 {
+        self.state().usual.changes()
     }
 
     /// Whether it learns from when on the server's answers are late: nobody is to fetch ahead meanwhile.
@@ -327,6 +351,10 @@ impl Monitor {
         let objects = if objects.is_empty() { watched.clone() } else { objects };
         if objects.is_empty() || (*watched == objects && !forgets) {
             return;
+        }
+        if forgets {
+            // The pause before may have learned something since.
+            state.usual.clear();
         }
         let known = state.usual.of_all(&objects);
         if state.budget.as_mut().is_some_and(|budget| budget.relearn(now, &known)) {

@@ -223,6 +223,13 @@ impl Server {
         }
     }
 
+    /// Tells the site that the upstream is another one by now, such as a new release that takes longer.
+    pub fn upstream_changed(&self) {
+        if let Some(site) = &self.site {
+            site.upstream_changed();
+        }
+    }
+
     /// Begins the end: nothing more is accepted, idle connections are closed, others after what is
     /// under way.
     pub fn drain(&self) {

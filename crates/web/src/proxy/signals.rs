@@ -20,10 +20,11 @@ pub struct Signals {
     terminate: Signal,
     interrupt: Signal,
     hang_up: Signal,
+    change: Signal,
 }
 
 impl Signals {
-    /// Takes SIGTERM, SIGINT and SIGHUP over.
+    /// Takes SIGTERM, SIGINT, SIGHUP and SIGUSR2 over.
     ///
     /// # Errors
     /// [`Error::System`] if they cannot be.
@@ -37,20 +38,23 @@ impl Signals {
         let terminate = take(SignalKind::terminate())?;
         let interrupt = take(SignalKind::interrupt())?;
         let hang_up = take(SignalKind::hangup())?;
+        // SIGUSR1 is what rotated logs are told to nginx by, which must not mean that.
+        let change = take(SignalKind::user_defined2())?;
         drop(entered);
-        Ok(Signals { runtime, terminate, interrupt, hang_up })
+        Ok(Signals { runtime, terminate, interrupt, hang_up, change })
     }
 
-    /// Runs a proxy: SIGHUP reloads; SIGTERM and SIGINT end it after what is under way, a second
-    /// one at once.
+    /// Runs a proxy: SIGHUP reloads; SIGUSR2 says that the upstream changed; SIGTERM and SIGINT end it after
+    /// what is under way, a second one at once.
     pub fn run(self, server: Server) {
-        let Signals { runtime, mut terminate, mut interrupt, mut hang_up } = self;
+        let Signals { runtime, mut terminate, mut interrupt, mut hang_up, mut change } = self;
         runtime.block_on(async {
             loop {
                 tokio::select! {
                     _ = terminate.recv() => break,
                     _ = interrupt.recv() => break,
                     _ = hang_up.recv() => server.reload(),
+                    _ = change.recv() => server.upstream_changed(),
                 }
             }
             server.drain();

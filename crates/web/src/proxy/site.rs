@@ -40,6 +40,11 @@ pub trait Site: Send + Sync + 'static {
     /// is waited for.
     fn ended(&self) {}
 
+    /// Is told that the owner says that the upstream is another one by now ([`Server::upstream_changed`]).
+    ///
+    /// [`Server::upstream_changed`]: super::Server::upstream_changed
+    fn upstream_changed(&self) {}
+
     /// Of which client the access log has this request; `None` leaves it out, such as what scripts ask
     /// for that nobody has seen. Asked before [`request`](Self::request), if there is a log.
     fn logged_as(&self, head: &request::Parts, connection: &Connection) -> Option<IpAddr> {

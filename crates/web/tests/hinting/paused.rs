@@ -15,7 +15,7 @@ fn while_it_is_learned_what_is_usual_prefetches_of_earlier_lists_are_refused() {
     let prefetch =
         |visitor| site.get(visitor, "/b", "X-Lull: 1\r\n").header("x-lull").map(str::to_owned);
     assert_eq!(prefetch(30).as_deref(), Some("1"));
-    site.proxy.server.reload();
+    site.proxy.server.upstream_changed();
     let begun = Instant::now();
     // Lists that were given a moment ago are carried out still.
     while prefetch(31).as_deref() != Some("0") {

@@ -154,6 +154,36 @@ fn while_a_slow_object_waits_to_be_asked_for_the_others_are_heard() {
     assert_eq!(monitor.state().poll(now, true).unwrap().object, ObjectId(0));
 }
 
+#[test]
+fn who_has_a_log_rotated_lets_no_threshold_rise() {
+    let (monitor, now) = known(&["/a", "/b"], 10 * MS);
+    monitor.state().given_up = names(&["/gone"]);
+    monitor.choose();
+    assert!(monitor.state().given_up.is_empty());
+    choose(&monitor, &["/b", "/c"], now);
+    assert_eq!(shown(&monitor), [one("/b", Some(21)), one("/c", None)]);
+    learn(&monitor, now, 30 * MS);
+    assert_eq!(shown(&monitor), [one("/b", Some(21)), one("/c", Some(61))]);
+}
+
+#[test]
+fn what_was_learned_goes_on_from_one_process_to_the_next() {
+    let (monitor, now) = known(&["/a"], 10 * MS);
+    assert_eq!(monitor.time_changes(), 1);
+    let kept = monitor.keep_times();
+    let after = Monitor::new(MonitorSettings::default());
+    after.take_times(&kept);
+    after.begin(names(&["/a", "/b"]), Timestamp::ZERO);
+    assert_eq!(shown(&after), [one("/a", Some(21)), one("/b", None)]);
+    learn(&after, Timestamp::ZERO, 300 * MS);
+    assert_eq!(shown(&after), [one("/a", Some(21)), one("/b", Some(601))]);
+    // Until somebody says that the server changed, who is heard at once.
+    monitor.relearn();
+    assert_eq!(monitor.keep_times(), KEPT_TIMES);
+    choose(&monitor, &["/a"], now);
+    assert_eq!(shown(&monitor), [one("/a", None)]);
+}
+
 /// Has the monitor choose anew, as `run` does when that is due.
 fn choose(monitor: &Monitor, objects: &[&str], now: Timestamp) {
     assert!(monitor.state().chooses, "nothing is to be chosen");

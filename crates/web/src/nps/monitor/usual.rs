@@ -6,6 +6,10 @@
 
 use std::time::Duration;
 
+/// How kept times begin. A line for each object follows: from how many nanoseconds on an answer is late, and
+/// the object's path.
+pub const KEPT_TIMES: &[u8] = b"lull times 1\n";
+
 /// Objects that are remembered: some stand for the site, many more may have.
 const MOST: usize = 256;
 
@@ -14,12 +18,16 @@ const MOST: usize = 256;
 pub(super) struct Usual {
     /// The one that was learned last is the last.
     thresholds: Vec<(String, Duration)>,
+    /// How often something has changed.
+    changes: u64,
 }
 
 impl Usual {
     /// From when on answers for `path` are late, as it was just learned. None rises by that.
     pub(super) fn note(&mut self, path: &str, threshold: Duration) {
-        let least = self.of(path).map_or(threshold, |before| before.min(threshold));
+        let before = self.of(path);
+        let least = before.map_or(threshold, |before| before.min(threshold));
+        self.changes += u64::from(before != Some(least));
         self.thresholds.retain(|(other, _)| other != path);
         if self.thresholds.len() >= MOST {
             self.thresholds.remove(0);
@@ -40,6 +48,40 @@ impl Usual {
     /// The server has changed: nothing of that holds any more.
     pub(super) fn clear(&mut self) {
         self.thresholds.clear();
+        self.changes += 1;
+    }
+
+    /// All of it, to be taken by another process.
+    pub(super) fn keep(&self) -> Vec<u8> {
+        let mut kept = KEPT_TIMES.to_vec();
+        // No path has a line of its own to be taken for another one.
+        for (path, threshold) in self.thresholds.iter().filter(|(path, _)| !path.contains('\n')) {
+            kept.extend(format!("{} {path}\n", threshold.as_nanos()).bytes());
+        }
+        kept
+    }
+
+    /// Goes on with what was kept, in place of what there is; false, and nothing changes, if it is none.
+    pub(super) fn take(&mut self, kept: &[u8]) -> bool {
+        let text = kept.strip_prefix(KEPT_TIMES).and_then(|rest| std::str::from_utf8(rest).ok());
+        let Some(text) = text.filter(|text| text.is_empty() || text.ends_with('\n')) else {
+            return false;
+        };
+        let threshold = |line: &str| {
+            let (nanos, path) = line.split_once(' ')?;
+            Some((path.to_owned(), Duration::from_nanos(nanos.parse().ok()?)))
+        };
+        let Some(mut thresholds) = text.lines().map(threshold).collect::<Option<Vec<_>>>() else {
+            return false;
+        };
+        thresholds.drain(..thresholds.len().saturating_sub(MOST));
+        self.thresholds = thresholds;
+        true
+    }
+
+    /// A number that another one follows when something else is to be kept.
+    pub(super) fn changes(&self) -> u64 {
+        self.changes
     }
 }
 
@@ -66,5 +108,39 @@ mod tests {
         assert_eq!(usual.of_all(&paths), [Some(9 * MS), None, None]);
         usual.clear();
         assert_eq!(usual.of("/a"), None);
+    }
+
+    #[test]
+    fn what_is_kept_is_taken_and_nothing_else() {
+        let mut before = Usual::default();
+        assert_eq!(before.changes(), 0);
+        before.note("/a b", 10 * MS);
+        before.note("/c", 20 * MS);
+        let (kept, changes) = (before.keep(), before.changes());
+        assert_eq!(kept, b"lull times 1\n10000000 /a b\n20000000 /c\n");
+        // What is the same as before need not be kept.
+        before.note("/c", 20 * MS);
+        before.note("/c", 21 * MS);
+        assert_eq!((changes, before.changes()), (2, 2));
+
+        let mut after = Usual::default();
+        after.note("/d", MS);
+        for none in [
+            &b""[..],
+            b"lull times 2\n1 /a\n",
+            b"lull times 1\n1 /a",
+            b"lull times 1\n-1 /a\n",
+            b"lull times 1\n1\n",
+            b"lull times 1\n1 /\xff\n",
+        ] {
+            assert!(!after.take(none), "{none:?}");
+        }
+        assert_eq!(after.of("/d"), Some(MS));
+        assert!(after.take(&kept));
+        let known = ["/a b", "/c", "/d"].map(|path| after.of(path));
+        assert_eq!(known, [Some(10 * MS), Some(20 * MS), None]);
+        let many: String = (0..2 * MOST).map(|number| format!("1 /{number}\n")).collect();
+        assert!(after.take(&[KEPT_TIMES, many.as_bytes()].concat()));
+        assert_eq!((after.thresholds.len(), after.of("/0")), (MOST, None));
     }
 }

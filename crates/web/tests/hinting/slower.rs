@@ -1,0 +1,37 @@
+//! A server whose answers take longer than they did: under load, or for good.
+
+use super::*;
+
+#[test]
+fn a_server_that_gets_slow_gets_no_more_prefetches() {
+    let site = site();
+    site.go(1..25, &["/a", "/b"]);
+    site.list(99, "/a", &[]);
+    site.delay.store(400, Ordering::Relaxed);
+    // Halved again and again, down to nothing.
+    site.until_there_is_none();
+}
+
+#[test]
+fn a_server_that_became_slower_is_learned_anew_when_the_owner_says_so() {
+    let site = site_with(learning(), empty_model());
+    site.go(1..25, &["/a", "/b"]);
+    site.list(99, "/a", &[]);
+    site.delay.store(150, Ordering::Relaxed);
+    site.until_there_is_none();
+
+    // Logs are rotated under load, too.
+    site.proxy.server.reload();
+    for _ in 0..20 {
+        assert_eq!(site.ask(99, "/a", &[], false)["hints"], json!([]));
+        site.visit(1, "/probe");
+    }
+
+    site.proxy.server.upstream_changed();
+    let begun = Instant::now();
+    while site.ask(99, "/a", &[], false)["hints"] == json!([]) {
+        assert!(begun.elapsed() < 2 * LIMIT, "no list comes again");
+        // So it need not ask itself, for a hundredth of the time.
+        site.visit(1, "/probe");
+    }
+}
