@@ -8,6 +8,8 @@ mod busy_processor;
 mod common;
 #[path = "hinting/far_server.rs"]
 mod far_server;
+#[path = "hinting/flood.rs"]
+mod flood;
 #[path = "hinting/paused.rs"]
 mod paused;
 #[path = "hinting/queries.rs"]

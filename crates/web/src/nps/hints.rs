@@ -36,6 +36,12 @@ pub(super) async fn hints(
         shared.counts.empty.one("foreign");
         return own::empty(StatusCode::FORBIDDEN);
     }
+    shared.counts.asked.one();
+    // Before anything of it is read: else who asks too often has the proxy work for nothing.
+    let asking = match Asking::admit(&shared, &head, who) {
+        Ok(asking) => asking,
+        Err(reply) => return own::json(&reply),
+    };
     let Some(message) = own::read(body, LONGEST_MESSAGE).await else {
         return own::empty(StatusCode::PAYLOAD_TOO_LARGE);
     };
@@ -44,51 +50,71 @@ pub(super) async fn hints(
         return own::empty(StatusCode::BAD_REQUEST);
     };
     asked.page.truncate(shared.settings.rules.urls.name_of(&asked.page).len());
-    shared.counts.asked.one();
-    own::json(&reply(&shared, &head, asked, who).await)
+    own::json(&reply(&shared, &head, asked, asking).await)
+}
+
+/// Who may have a list, as far as the head of the question says it.
+struct Asking {
+    who: Who,
+    visitor: Visitor,
+    way: Way,
+}
+
+impl Asking {
+    /// The reply to who may have none.
+    fn admit(shared: &Shared, head: &request::Parts, who: Who) -> Result<Self, HintsReply> {
+        let way = shared.way(head, who);
+        let never = |why| {
+            shared.counts.empty.one(why);
+            Err(HintsReply::never())
+        };
+        let visitor = match policy::visitor(&head.headers, who.secure, &shared.harmless, way) {
+            Ok(visitor) => visitor,
+            Err(why) => return never(reasons::of_visitor(&why)),
+        };
+        if !shared.is_active() {
+            return never(reasons::OFF);
+        }
+        if who.by_cache {
+            return never(reasons::CACHE);
+        }
+        if who.is_held_back(&head.headers, shared) {
+            return never("held_back");
+        }
+        if !who.secure && shared.policy().is_protected_without_https(shared.now()) {
+            return never("password");
+        }
+        if let Some(left) = shared.rests.left(who.client, shared.now()) {
+            shared.counts.empty.one("server_refuses");
+            return Err(later(visitor, left));
+        }
+        if !shared.rates.admit(who.client, shared.now()) {
+            shared.counts.empty.one("too_often");
+            return Err(later(visitor, TOO_OFTEN));
+        }
+        if !shared.caps.spend(who.client, shared.now(), 0) {
+            return never("byte_cap");
+        }
+        Ok(Asking { who, visitor, way })
+    }
+}
+
+/// An empty list, for who may come again.
+fn later(visitor: Visitor, wait: Duration) -> HintsReply {
+    HintsReply::new(policy::of_a_list(visitor).to_owned(), Vec::new(), Some(wait))
 }
 
 async fn reply(
     shared: &Shared,
     head: &request::Parts,
     asked: HintsRequest,
-    who: Who,
+    asking: Asking,
 ) -> HintsReply {
-    let way = shared.way(head, who);
+    let Asking { who, visitor, way } = asking;
     let never = |why| {
         shared.counts.empty.one(why);
         HintsReply::never()
     };
-    let visitor = match policy::visitor(&head.headers, who.secure, &shared.harmless, way) {
-        Ok(visitor) => visitor,
-        Err(why) => return never(reasons::of_visitor(&why)),
-    };
-    if !shared.is_active() {
-        return never(reasons::OFF);
-    }
-    if who.by_cache {
-        return never(reasons::CACHE);
-    }
-    if who.is_held_back(&head.headers, shared) {
-        return never("held_back");
-    }
-    if !who.secure && shared.policy().is_protected_without_https(shared.now()) {
-        return never("password");
-    }
-    let mark = policy::of_a_list(visitor);
-    let later = |wait| HintsReply::new(mark.to_owned(), Vec::new(), Some(wait));
-    if let Some(left) = shared.rests.left(who.client, shared.now()) {
-        shared.counts.empty.one("server_refuses");
-        return later(left);
-    }
-    if !shared.rates.admit(who.client, shared.now()) {
-        shared.counts.empty.one("too_often");
-        return later(TOO_OFTEN);
-    }
-    if !shared.caps.spend(who.client, shared.now(), 0) {
-        shared.counts.empty.one("byte_cap");
-        return HintsReply::never();
-    }
     // A copy of the service worker's is a navigation that the proxy has seen.
     if asked.first
         && asked.cached
@@ -104,7 +130,7 @@ async fn reply(
     let ask = Ask { page: asked.page, had: asked.had };
     let Some(ranked) = shared.desk.ask(ask).await else {
         shared.counts.empty.one(if shared.desk.is_reading() { "learning" } else { "busy" });
-        return later(TOO_OFTEN);
+        return later(visitor, TOO_OFTEN);
     };
     let Ranked { mut hints, mut pointed, why_none } = ranked;
     if way == Way::Worker {
@@ -136,7 +162,7 @@ async fn reply(
     match shared.monitor.ask(shared.now(), wanted) {
         Grant::Empty { again } => {
             shared.counts.empty.one("no_budget");
-            later(again)
+            later(visitor, again)
         }
         Grant::List { length, after } => {
             // SSR §5.2.1.2: the load of an epoch is spread over it.
@@ -152,7 +178,7 @@ async fn reply(
             let later = later.into_iter().filter(|hint| hint.kind == Kind::Document);
             hints.extend(later.map(|hint| Hint { pointed: true, ..hint }).chain(pointed));
             let wait = (!is_none).then_some(Duration::ZERO);
-            HintsReply::new(mark.to_owned(), hints, wait).by_rules(rules)
+            HintsReply::new(policy::of_a_list(visitor).to_owned(), hints, wait).by_rules(rules)
         }
     }
 }
@@ -197,6 +223,10 @@ pub(super) async fn beacon(
     if !own::is_from_the_site(&head) {
         return own::empty(StatusCode::FORBIDDEN);
     }
+    // Who sends more of them than pages can be read makes them up: nothing of that is read.
+    if !shared.rates.admit(who.client, shared.now()) {
+        return own::empty(StatusCode::NO_CONTENT);
+    }
     let Some(message) = own::read(body, LONGEST_MESSAGE).await else {
         return own::empty(StatusCode::PAYLOAD_TOO_LARGE);
     };
@@ -208,11 +238,8 @@ pub(super) async fn beacon(
     if let Some(target) = &beacon.awaits {
         shared.awaited.is_wanted(who.client, target);
     }
-    // Who sends more of them than pages can be read makes them up.
-    if shared.rates.admit(who.client, shared.now()) {
-        count(&shared, &head, &beacon, who);
-        learn(&shared, &head, beacon, who);
-    }
+    count(&shared, &head, &beacon, who);
+    learn(&shared, &head, beacon, who);
     own::empty(StatusCode::NO_CONTENT)
 }
 

@@ -1,0 +1,42 @@
+//! Who asks too often, with whatever is in it.
+
+use std::io::BufRead;
+
+use super::*;
+
+const JSON: &str = "Content-Type: application/json\r\n";
+
+#[test]
+fn what_is_asked_too_often_is_not_read() {
+    let site = site();
+    for (path, refusal, put_off) in [("/.lull/hints", 200, true), ("/.lull/beacon", 204, false)] {
+        let begun = Instant::now();
+        let answers: Vec<_> = (0..120).map(|_| site.post(9, path, JSON, "what is none")).collect();
+        let read = answers.iter().filter(|answer| answer.status() == 400).count();
+        let most = 50.0 + begun.elapsed().as_secs_f64() * 5.0 + 1.0;
+        // The ones before have used up what may be asked at once.
+        let least = if put_off { 50 } else { 0 };
+        assert!((least..=most as usize).contains(&read), "{path}: {read} of {most}");
+        let refused = answers.iter().filter(|answer| answer.status() == refusal);
+        for answer in refused.clone().filter(|_| put_off) {
+            let reply: Value = serde_json::from_slice(&answer.body).unwrap();
+            assert_eq!([&reply["mark"], &reply["wait"]], [&json!("1"), &json!(30.0)], "{reply}");
+        }
+        assert_eq!(refused.count() + read, answers.len(), "{path}");
+
+        // Nor waited for.
+        let is_answered = (0..10).any(|_| {
+            let mut client = site.proxy.connect();
+            client.send(format!(
+                "POST {path} HTTP/1.1\r\nHost: site.example\r\nUser-Agent: {CHROME}\r\n\
+                 X-Forwarded-For: 192.0.2.9\r\n{JSON}Content-Length: 70000\r\n\r\n"
+            ));
+            client.0.get_ref().set_read_timeout(Some(Duration::from_secs(1))).unwrap();
+            let mut line = String::new();
+            client.0.read_line(&mut line).is_ok_and(|length| length > 0)
+        });
+        assert!(is_answered, "{path} waits for what it does not read");
+    }
+    // Others are heard.
+    assert_eq!(site.post(10, "/.lull/hints", JSON, "what is none").status(), 400);
+}
