@@ -293,6 +293,36 @@ fn who_is_held_back_reports_and_fetches_nothing_ahead() {
     assert!(nginx.asked("/b").iter().all(|line| !line.contains("prefetch")));
 }
 
+/// Has the dashboard compare two medians, of so many milliseconds, that lie so far to either side.
+fn verdict(looker: &mut Chromium, with: f64, without: f64, aside: f64) -> String {
+    let of = |median: f64| {
+        let (from, to) = (median * (1.0 - aside), median * (1.0 + aside));
+        format!("{{median: {median}, median_from: {from}, median_to: {to}}}")
+    };
+    let said = looker.run(&format!("verdict({}, {})[0]", of(with), of(without)));
+    said.as_str().unwrap().to_owned()
+}
+
+#[test]
+fn the_dashboard_says_nothing_where_chance_may_have_said_it() {
+    needs!(chromium::installed(), lull_testing::command("nginx"));
+    let nginx = Pages::start();
+    let proxy = front_for(&nginx, 0, Access::Told("secret".into()));
+    let mut looker = Chromium::start();
+    looker.goto(&format!("http://{}/.lull/?token=secret", proxy.address()));
+    for (with, without, aside, expected) in [
+        (50.0, 125.0, 0.1, "2.5 × sooner"),
+        (100.0, 110.0, 0.01, "10 % sooner"),
+        (110.0, 100.0, 0.01, "10 % later"),
+        (99.0, 101.0, 0.05, "no difference to be seen"),
+        (50.0, 125.0, 0.8, "too few to say"),
+    ] {
+        assert_eq!(verdict(&mut looker, with, without, aside), expected);
+    }
+    let few = "verdict({median: 50, median_to: null}, {median: 500, median_to: 600})[0]";
+    assert_eq!(looker.run(few), "too few to say");
+}
+
 #[test]
 fn the_dashboard_shows_what_happens() {
     needs!(chromium::installed(), lull_testing::command("nginx"));
@@ -316,6 +346,14 @@ fn the_dashboard_shows_what_happens() {
     }
     assert!(text(&mut looker, "state").starts_with("prefetching; asking for /a"));
     assert_eq!(text(&mut looker, "hits"), "50 %");
+    // Of two pages there is nothing to be said, of the start or of the last hour.
+    for period in ["hour", "start"] {
+        looker.run(&format!("document.getElementById('{period}').click()"));
+        assert_eq!(text(&mut looker, "hits-of"), "1 of 2", "{period}");
+        assert_eq!(text(&mut looker, "bars").matches("too few to say").count(), 3, "{period}");
+        let pressed = "document.querySelector('button[aria-pressed=true]').id";
+        assert_eq!(looker.run(pressed), period);
+    }
     assert!(text(&mut looker, "wasted").ends_with(" B"));
     assert!(text(&mut looker, "budget").ends_with(" a second"));
     assert_eq!(looker.run("document.querySelectorAll('svg polyline').length"), 4);

@@ -295,7 +295,15 @@ fn the_figures_say_what_was_done() {
     assert_eq!(more("prefetches"), 1);
     let sent = more("prefetched_bytes");
     assert!(sent > LENGTH as u64 && more("used_bytes") == sent, "{status}");
-    assert_eq!(status["with"]["cached"], 2);
+    for group in [&status["with"], &status["with"]["hour"]] {
+        assert_eq!([&group["count"], &group["cached"], &group["ahead"]], [2, 2, 1], "{status}");
+        assert_eq!(
+            [&group["ttfb"]["mean"], &group["ttfb"]["median_from"]],
+            [&json!(2.0), &Value::Null]
+        );
+        let median = group["ttfb"]["median"].as_f64().unwrap();
+        assert!((1.8..=2.0).contains(&median), "{median}");
+    }
     assert!(status["budget"].as_u64().unwrap() > 0);
     assert_eq!(status["objects"], json!([{"path": "/probe", "threshold": 1000.0}]));
     assert!(status["probe"]["median"].as_f64().unwrap() > 0.0);
@@ -306,6 +314,7 @@ fn the_figures_say_what_was_done() {
     let text = metrics.text();
     for line in [
         "lull_web_navigations_total{prefetching=\"yes\",cached=\"yes\"} 2",
+        "lull_web_navigations_ahead_total 1",
         "lull_web_navigation_ttfb_seconds_bucket{prefetching=\"yes\",le=\"0.0022\"} 2",
         "lull_web_navigation_ttfb_seconds_count{prefetching=\"no\"} 0",
         "# TYPE lull_web_demand_ttfb_seconds histogram",

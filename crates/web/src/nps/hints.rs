@@ -9,6 +9,7 @@ use lull_speculate::budget::{Grant, Wanted};
 use lull_speculate::observe::Kind as UrlKind;
 
 use super::desk::{Ask, Visited};
+use super::navigations::Navigation;
 use super::own;
 use super::ranking::Ranked;
 use super::who::Who;
@@ -269,18 +270,17 @@ fn count(shared: &Shared, head: &request::Parts, beacon: &Beacon, who: Who) {
     };
     let is_held_back = who.is_held_back(&head.headers, shared);
     let group = if is_held_back { &shared.counts.without } else { &shared.counts.with };
-    group.all.one();
-    if nav.cached {
-        group.cached.one();
-        shared.counts.used_bytes.add(shared.caps.used(who.client, &beacon.page));
-    }
+    // What comes out of the cache may be there since a visit.
+    let used = if nav.cached { shared.caps.used(who.client, &beacon.page) } else { 0 };
+    shared.counts.used_bytes.add(used);
     let millis = |time: f64| Duration::from_secs_f64(time / 1e3);
-    group.ttfb.note(millis(nav.ttfb));
-    if let Some(lcp) = nav.lcp {
-        group.lcp.note(millis(lcp));
-    }
-    // 0: it was left before it had loaded.
-    if nav.load > 0.0 {
-        group.load.note(millis(nav.load));
-    }
+    let navigation = Navigation {
+        cached: nav.cached,
+        ahead: used > 0,
+        ttfb: millis(nav.ttfb),
+        lcp: nav.lcp.map(millis),
+        // 0: it was left before it had loaded.
+        load: Some(nav.load).filter(|load| *load > 0.0).map(millis),
+    };
+    group.note(shared.now(), &navigation);
 }

@@ -28,6 +28,7 @@ mod lengths;
 mod monitor;
 mod munged;
 mod names;
+mod navigations;
 mod own;
 mod ranking;
 mod rates;
@@ -37,6 +38,7 @@ mod robots;
 mod service_worker;
 mod shown;
 mod status;
+mod times;
 mod who;
 
 use std::hash::{BuildHasher, RandomState};

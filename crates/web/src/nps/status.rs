@@ -2,10 +2,12 @@
 
 use std::fmt::Write as _;
 
+use lull_cc::Timestamp;
 use serde_json::{Value, json};
 
-use super::counts::{Navigations, Times};
+use super::navigations::{Navigations, Seen};
 use super::reasons::Reasons;
+use super::times::Counted;
 use super::{Shared, lock};
 use crate::proxy::{Failure, Totals};
 
@@ -15,7 +17,7 @@ pub(super) const DASHBOARD: &str = include_str!("../../script/dashboard.html");
 /// All figures, as the dashboard takes them. Times in milliseconds.
 pub(super) fn json(shared: &Shared) -> Value {
     let counts = &shared.counts;
-    let monitor = shared.monitor.figures();
+    let (monitor, now) = (shared.monitor.figures(), shared.now());
     let millis = |time: &Option<std::time::Duration>| time.map(|time| time.as_secs_f64() * 1e3);
     json!({
         "off": shared.is_off(),
@@ -42,30 +44,48 @@ pub(super) fn json(shared: &Shared) -> Value {
         "objects": monitor.objects.iter().map(|(path, threshold)| {
             json!({"path": path, "threshold": millis(threshold)})
         }).collect::<Vec<_>>(),
-        "probe": quantiles(&counts.probes),
-        "demand": quantiles(&counts.demand),
-        "ends": counts.demand.cumulated().map(|(end, _)| end * 1e3).collect::<Vec<_>>(),
-        "with": navigations(&counts.with),
-        "without": navigations(&counts.without),
+        "probe": cumulated(&counts.probes.counted()),
+        "demand": cumulated(&counts.demand.counted()),
+        "ends": Counted::default().cumulated().map(|(end, _)| end * 1e3).collect::<Vec<_>>(),
+        "with": navigations(&counts.with, now),
+        "without": navigations(&counts.without, now),
         "shadow_pages": counts.shadow_pages.get(),
         "shadow_hints": counts.shadow_hints.get(),
         "shadow_hits": counts.shadow_hits.get(),
     })
 }
 
-fn quantiles(times: &Times) -> Value {
+/// The median with the ends of its interval, where there were enough to have one.
+fn quantiles(times: &Counted) -> Value {
+    let between = times.median_between();
     json!({
         "count": times.count(),
-        "cumulated": times.cumulated().map(|(_, below)| below).collect::<Vec<_>>(),
+        "mean": times.mean(),
         "median": times.quantile(0.5),
+        "median_from": between.map(|(from, _)| from),
+        "median_to": between.map(|(_, to)| to),
         "p99": times.quantile(0.99),
     })
 }
 
-fn navigations(of: &Navigations) -> Value {
+/// The same with all that it is made of, for who wants to know what came between two looks.
+fn cumulated(times: &Counted) -> Value {
+    let mut of = quantiles(times);
+    of["cumulated"] = times.cumulated().map(|(_, below)| below).collect();
+    of
+}
+
+fn navigations(of: &Navigations, now: Timestamp) -> Value {
+    let mut all = seen(&of.all());
+    all["hour"] = seen(&of.last_hour(now));
+    all
+}
+
+fn seen(of: &Seen) -> Value {
     json!({
-        "count": of.all.get(),
-        "cached": of.cached.get(),
+        "count": of.count,
+        "cached": of.cached,
+        "ahead": of.ahead,
         "ttfb": quantiles(&of.ttfb),
         "lcp": quantiles(&of.lcp),
         "load": quantiles(&of.load),
@@ -75,6 +95,8 @@ fn navigations(of: &Navigations) -> Value {
 /// The same in the text format of Prometheus, version 0.0.4. Times in seconds.
 pub(super) fn prometheus(shared: &Shared) -> String {
     let counts = &shared.counts;
+    let (with, without) = (counts.with.all(), counts.without.all());
+    let (demand, probes) = (counts.demand.counted(), counts.probes.counted());
     let mut text = String::new();
     let mut counter = |name: &str, help: &str, rows: &[(&str, u64)]| {
         let _ = writeln!(text, "# HELP lull_web_{name} {help}\n# TYPE lull_web_{name} counter");
@@ -117,7 +139,7 @@ pub(super) fn prometheus(shared: &Shared) -> String {
     );
     counter(
         "used_bytes_total",
-        "Bytes of these in pages that a navigation took from the cache.",
+        "Bytes of these that a navigation, or a part of its page, took from the cache.",
         &[("", counts.used_bytes.get())],
     );
     counter(
@@ -145,11 +167,16 @@ pub(super) fn prometheus(shared: &Shared) -> String {
         "navigations_total",
         "Navigations that scripts reported, with prefetching and held back.",
         &[
-            ("{prefetching=\"yes\",cached=\"yes\"}", counts.with.cached.get()),
-            ("{prefetching=\"yes\",cached=\"no\"}", uncached(&counts.with)),
-            ("{prefetching=\"no\",cached=\"yes\"}", counts.without.cached.get()),
-            ("{prefetching=\"no\",cached=\"no\"}", uncached(&counts.without)),
+            ("{prefetching=\"yes\",cached=\"yes\"}", with.cached),
+            ("{prefetching=\"yes\",cached=\"no\"}", with.count - with.cached),
+            ("{prefetching=\"no\",cached=\"yes\"}", without.cached),
+            ("{prefetching=\"no\",cached=\"no\"}", without.count - without.cached),
         ],
+    );
+    counter(
+        "navigations_ahead_total",
+        "Those that took from the cache what was fetched ahead.",
+        &[("", with.ahead)],
     );
     counter("shadow_pages_total", "Pages in shadow mode.", &[("", counts.shadow_pages.get())]);
     counter("shadow_hints_total", "Hints in shadow mode.", &[("", counts.shadow_hints.get())]);
@@ -180,20 +207,20 @@ pub(super) fn prometheus(shared: &Shared) -> String {
         (
             "navigation_ttfb_seconds",
             "Time to the first byte, by browsers.",
-            &[("yes", &counts.with.ttfb), ("no", &counts.without.ttfb)][..],
+            &[("yes", &with.ttfb), ("no", &without.ttfb)][..],
         ),
         (
             "navigation_lcp_seconds",
             "Time to the largest contentful paint, by browsers.",
-            &[("yes", &counts.with.lcp), ("no", &counts.without.lcp)],
+            &[("yes", &with.lcp), ("no", &without.lcp)],
         ),
         (
             "navigation_load_seconds",
             "Time to the end of loading, by browsers.",
-            &[("yes", &counts.with.load), ("no", &counts.without.load)],
+            &[("yes", &with.load), ("no", &without.load)],
         ),
-        ("demand_ttfb_seconds", "Time to the upstream's first byte.", &[("", &counts.demand)]),
-        ("probe_seconds", "Time to the first byte of probes.", &[("", &counts.probes)]),
+        ("demand_ttfb_seconds", "Time to the upstream's first byte.", &[("", &demand)]),
+        ("probe_seconds", "Time to the first byte of probes.", &[("", &probes)]),
     ] {
         let _ = writeln!(text, "# HELP lull_web_{name} {help}\n# TYPE lull_web_{name} histogram");
         for (group, times) in rows {
@@ -201,10 +228,6 @@ pub(super) fn prometheus(shared: &Shared) -> String {
         }
     }
     text
-}
-
-fn uncached(of: &Navigations) -> u64 {
-    of.all.get().saturating_sub(of.cached.get())
 }
 
 fn of_the_proxy(totals: &Totals, counter: &mut impl FnMut(&str, &str, &[(&str, u64)])) {
@@ -245,11 +268,11 @@ fn borrowed(rows: &[(String, u64)]) -> Vec<(&str, u64)> {
     rows.iter().map(|(labels, count)| (labels.as_str(), *count)).collect()
 }
 
-fn histogram(text: &mut String, name: &str, group: &str, times: &Times) {
+fn histogram(text: &mut String, name: &str, group: &str, times: &Counted) {
     let label = if group.is_empty() { String::new() } else { format!("prefetching=\"{group}\"") };
     let (comma, braced) =
         if label.is_empty() { ("", String::new()) } else { (",", format!("{{{label}}}")) };
-    for (end, below) in times.cumulated() {
+    for (end, below) in times.told() {
         let _ = writeln!(text, "lull_web_{name}_bucket{{{label}{comma}le=\"{end}\"}} {below}");
     }
     let count = times.count();

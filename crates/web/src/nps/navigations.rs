@@ -1,0 +1,141 @@
+//! Navigations, as visitors' browsers measured them: since the start, and within the last hour.
+
+use std::collections::VecDeque;
+use std::sync::Mutex;
+use std::time::Duration;
+
+use lull_cc::Timestamp;
+
+use super::lock;
+use super::times::Counted;
+
+/// The last hour is that of so many slots of time: the one at hand, and those before it.
+const SLOTS: u64 = 12;
+const SLOT: Duration = Duration::from_secs(300);
+
+/// One of them.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Navigation {
+    /// Whether the page came out of the browser's cache.
+    pub(super) cached: bool,
+    /// Whether that was because it had been fetched ahead.
+    pub(super) ahead: bool,
+    pub(super) ttfb: Duration,
+    /// Of pages that painted something.
+    pub(super) lcp: Option<Duration>,
+    /// Of pages that were not left before.
+    pub(super) load: Option<Duration>,
+}
+
+/// Some of them.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Seen {
+    pub(super) count: u64,
+    pub(super) cached: u64,
+    pub(super) ahead: u64,
+    pub(super) ttfb: Counted,
+    pub(super) lcp: Counted,
+    pub(super) load: Counted,
+}
+
+impl Seen {
+    fn note(&mut self, one: &Navigation) {
+        self.count += 1;
+        self.cached += u64::from(one.cached);
+        self.ahead += u64::from(one.ahead);
+        self.ttfb.note(one.ttfb);
+        one.lcp.into_iter().for_each(|time| self.lcp.note(time));
+        one.load.into_iter().for_each(|time| self.load.note(time));
+    }
+
+    fn add(&mut self, more: &Seen) {
+        self.count += more.count;
+        self.cached += more.cached;
+        self.ahead += more.ahead;
+        self.ttfb.add(&more.ttfb);
+        self.lcp.add(&more.lcp);
+        self.load.add(&more.load);
+    }
+}
+
+#[derive(Debug, Default)]
+struct Kept {
+    all: Seen,
+    /// Slots in which there were some, by their number, the last one last.
+    slots: VecDeque<(u64, Seen)>,
+}
+
+/// Navigations of one kind of visitors.
+#[derive(Debug, Default)]
+pub(super) struct Navigations(Mutex<Kept>);
+
+impl Navigations {
+    pub(super) fn note(&self, now: Timestamp, one: &Navigation) {
+        let slot = slot(now);
+        let mut kept = lock(&self.0);
+        kept.all.note(one);
+        kept.slots.retain(|(number, _)| is_of_the_hour(*number, slot));
+        match kept.slots.back_mut().filter(|(number, _)| *number >= slot) {
+            Some((_, seen)) => seen.note(one),
+            None => {
+                let mut seen = Seen::default();
+                seen.note(one);
+                kept.slots.push_back((slot, seen));
+            }
+        }
+    }
+
+    /// All since the start.
+    pub(super) fn all(&self) -> Seen {
+        lock(&self.0).all.clone()
+    }
+
+    /// Those of the last hour, or some minutes less.
+    pub(super) fn last_hour(&self, now: Timestamp) -> Seen {
+        let mut seen = Seen::default();
+        let slots = &lock(&self.0).slots;
+        slots
+            .iter()
+            .filter(|(number, _)| is_of_the_hour(*number, slot(now)))
+            .for_each(|(_, more)| seen.add(more));
+        seen
+    }
+}
+
+fn slot(now: Timestamp) -> u64 {
+    now.saturating_since(Timestamp::ZERO).as_secs() / SLOT.as_secs()
+}
+
+fn is_of_the_hour(slot: u64, now: u64) -> bool {
+    slot + SLOTS > now
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_hour_later_they_are_of_the_start_and_not_of_the_last_hour() {
+        let navigations = Navigations::default();
+        let at = |minutes: u64| Timestamp::ZERO + Duration::from_secs(60 * minutes);
+        let one = Navigation {
+            cached: true,
+            ahead: false,
+            ttfb: Duration::from_millis(30),
+            lcp: Some(Duration::from_millis(90)),
+            load: None,
+        };
+        for minute in 0..300 {
+            navigations.note(at(minute), &one);
+            let hour = navigations.last_hour(at(minute));
+            assert!((minute.min(55)..=60).contains(&hour.count), "{minute}: {}", hour.count);
+            assert!(lock(&navigations.0).slots.len() <= SLOTS as usize);
+        }
+        navigations.note(at(310), &Navigation { ahead: true, lcp: None, ..one });
+        let (all, hour) = (navigations.all(), navigations.last_hour(at(310)));
+        assert_eq!((all.count, all.cached, all.ahead), (301, 301, 1));
+        assert_eq!((all.ttfb.count(), all.lcp.count(), all.load.count()), (301, 300, 0));
+        assert_eq!((hour.count, hour.ahead, hour.lcp.count()), (46, 1, 45));
+        assert_eq!(navigations.last_hour(at(400)).count, 0);
+    }
+}
