@@ -81,9 +81,13 @@ running.forEach(end => end(url));
 const point = event => {
 const url = bare(event.target.closest?.('a,area')?.href + '');
 clearTimeout(resting);
+// Where a link leads to a tab of its own, this page hears of it no more. So it is said at the press, for what is
+// under way by then, and when that ends, for what it began.
+event.button < 0 || running.get(url)?.(url);
 resting = setTimeout(() => {
 if (fresh(known, 3e5)) for (const hint of known.hints) if (page.origin + hint.url === url) take(hint, known, 1).catch(() => off = true);
-}, event.buttons ? 0 : 65);
+}, event.button < 0 && 65);
 };
-doc.addEventListener('pointerover', point);
-doc.addEventListener('pointerdown', point);
+addEventListener('pointerover', point);
+addEventListener('pointerdown', point);
+addEventListener('pointerup', point);

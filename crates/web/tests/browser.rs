@@ -13,7 +13,7 @@ use chromium::Chromium;
 use lull_testing::needs;
 use lull_web::policy::{BARRED_FOR, Visitor};
 use lull_web::protocol::HintsRequest;
-use serde_json::json;
+use serde_json::{Value, json};
 use site::{Asked, SHORT_LIVED, Site};
 
 /// How the page at hand came.
@@ -157,15 +157,56 @@ fn who_signs_in_while_a_page_is_fetched_and_goes_there_gets_one_of_ones_own() {
     }
 }
 
-/// Moves the mouse onto what `selector` finds.
-fn point(chromium: &mut Chromium, selector: &str) {
-    let find = format!(
+/// The middle of what `selector` finds.
+fn middle(chromium: &mut Chromium, selector: &str) -> Value {
+    chromium.run(&format!(
         "(({{x, y, width, height}}) => [x + width / 2, y + height / 2])
          (document.querySelector('{selector}').getBoundingClientRect())"
-    );
-    let place = chromium.run(&find);
+    ))
+}
+
+/// Moves the mouse onto what `selector` finds.
+fn point(chromium: &mut Chromium, selector: &str) {
+    let place = middle(chromium, selector);
     let moved = json!({"type": "mouseMoved", "x": place[0], "y": place[1]});
     chromium.devtools("Input.dispatchMouseEvent", moved);
+}
+
+/// Presses a button of the mouse on what `selector` finds, and lets go.
+fn press(chromium: &mut Chromium, selector: &str, button: &str, modifiers: u32) {
+    point(chromium, selector);
+    let place = middle(chromium, selector);
+    for kind in ["mousePressed", "mouseReleased"] {
+        let event = json!({
+            "type": kind, "x": place[0], "y": place[1], "button": button, "clickCount": 1,
+            "modifiers": modifiers,
+        });
+        chromium.devtools("Input.dispatchMouseEvent", event);
+    }
+}
+
+#[test]
+fn a_click_that_opens_a_tab_gets_a_slow_prefetch_out_of_the_background() {
+    const CONTROL: u32 = 2;
+    needs!(chromium::installed());
+    for (selector, button, modifiers) in
+        [("#tab", "left", 0), ("#slow", "left", CONTROL), ("#slow", "middle", 0)]
+    {
+        let site = Site::start(&[("/a", &["/slow"])]);
+        let mut chromium = Chromium::start();
+        chromium.goto(&site.url("/a"));
+        site.wait_for(prefetch("/slow"));
+        let begun = Instant::now();
+        press(&mut chromium, selector, button, modifiers);
+        let case = format!("the word: {selector} {button} {modifiers}");
+        site.wait_until(&case, |seen| {
+            seen.beacons.iter().any(|beacon| beacon.awaits.as_deref() == Some("/slow"))
+        });
+        assert!(begun.elapsed() < site::STALL, "{case}");
+        // The page stays, and so does what it fetches.
+        assert_eq!(chromium.run("location.pathname"), "/a");
+        assert!(site.seen().cut_off.is_empty(), "{case}");
+    }
 }
 
 #[test]

@@ -363,7 +363,7 @@ impl Shared {
                     "<!doctype html><html><head><title>{path}</title></head><body>\
                      <p>page {path} for {who}</p><a id=b href=/b></a><a id=c href=/c></a>\
                      <a id=brief href={SHORT_LIVED}></a>{dot}\
-                     <a id=slow href=/slow></a><a rel=nofollow href=/nofollow></a>\
+                     <a id=slow href=/slow></a><a id=tab href=/slow target=_blank></a><a rel=nofollow href=/nofollow></a>\
                      <map><area data-lull=off href=/area></map>\
                      <svg width=1 height=1><a rel=nofollow href=/svg></a></svg>\
                      <style>a {{ display: block; height: 20px }}</style></body></html>"
