@@ -25,7 +25,7 @@ const running = new Map;
 
 // Takes rules back, but for those that lead to one page. The browser ends what it fetches by them; what
 // it has fetched is in its cache.
-const drop = but => rules.splice(0).forEach(one => one.to === but || one.remove());
+const drop = url => rules.splice(0).forEach(one => one.to === url || one.remove());
 
 // What was fetched before is fetched again only where that is asked for: the browser looks whether its copy is still
 // good.
@@ -51,8 +51,7 @@ return rules.push(one);
 const stop = new AbortController;
 // A navigation to the same page takes what has come of it, and waits for the rest, which is less than all
 // of it anew: so the site is told that somebody waits. All others only stand in its way.
-const end = to => to === url ? say({awaits: hint.url}) : stop.abort();
-running.set(url, end);
+running.set(url, to => to === url ? say({awaits: hint.url}) : stop.abort());
 try {
 // With cookies each page has a mark of its own. It is asked for below the page: by a request with all
 // that a navigation there would carry, which this one has not.

@@ -90,10 +90,7 @@ new PerformanceObserver(list => lcp = since(list.getEntries().pop().startTime))
 const idle = () => requestIdleCallback(ask, {timeout: 5e3});
 doc.readyState === 'complete' ? idle() : addEventListener('load', () => setTimeout(idle));
 doc.addEventListener('visibilitychange', () => doc.hidden ? (tell(), drop()) : later(1));
-addEventListener('pagehide', () => {
-tell();
-leave();
-});
+addEventListener('pagehide', () => (tell(), leave()));
 addEventListener('pageshow', event => event.persisted && stay());
 self.navigation?.addEventListener('navigate', event => {
 const to = event.destination;

@@ -30,7 +30,6 @@ const SHORTER: &[(&str, &str)] = &[
     ("asking", "t"),
     ("bare", "f"),
     ("begin", "x"),
-    ("but", "u"),
     ("denied", "j"),
     ("doc", "a"),
     ("drop", "w"),
