@@ -284,6 +284,13 @@ impl Budget {
         self.change(now, self.budget / 2);
     }
 
+    /// The server answers nothing at all: B is 0, and grows by one from there on. Ours: halving it would have some
+    /// fetched ahead still of a server that is down, or comes back under load.
+    pub fn fall(&mut self, now: Timestamp) {
+        self.back_off(now);
+        self.change(now, 0);
+    }
+
     /// When to poll next, if no sample comes before.
     pub fn next_poll(&self) -> Timestamp {
         let epoch = self.epoch_ends.unwrap_or(Timestamp::ZERO);

@@ -100,6 +100,12 @@ impl State {
         (self.chooses, self.forgets) = (false, false);
     }
 
+    /// Has objects be chosen anew, those that were given up, too.
+    fn choose(&mut self) {
+        self.given_up.clear();
+        (self.is_told, self.chooses) = (false, true);
+    }
+
     /// The probe that is due now. Without leave to ask it is for the next object of which a visitor's request
     /// says something, so that no slow one keeps others from being heard; none, if there is no such object.
     fn poll(&mut self, now: Timestamp, may_ask: bool) -> Option<Probe> {
@@ -257,17 +263,14 @@ impl Monitor {
     /// The owner has something new to be read: objects are chosen anew. What was learned of them says
     /// nobody that it does not hold any more; logs are rotated each night, overload or not.
     pub(super) fn choose(&self) {
-        let mut state = self.state();
-        state.given_up.clear();
-        state.is_told = false;
-        state.chooses = true;
+        self.state().choose();
     }
 
     /// The owner says that the server changed: what is usual of it is learned anew, with objects that are
     /// chosen anew.
     pub(super) fn relearn(&self) {
-        self.choose();
         let mut state = self.state();
+        state.choose();
         state.usual.clear();
         state.forgets = true;
     }
@@ -386,7 +389,7 @@ impl Monitor {
     }
 
     /// The answer for an object was none: whether the owner is to be told.
-    fn failed(&self, object: ObjectId, path: &str) -> bool {
+    fn failed(&self, now: Timestamp, object: ObjectId, path: &str) -> bool {
         let failing = self.state().failed(object, path);
         match failing {
             Failing::Bearable => false,
@@ -401,7 +404,12 @@ impl Monitor {
             Failing::All { is_new } => {
                 let mut state = self.state();
                 let left_out = !std::mem::take(&mut state.given_up).is_empty();
-                state.chooses |= self.settings.objects.is_empty() || left_out;
+                if self.settings.objects.is_empty() || left_out {
+                    state.chooses = true;
+                    if let Some(budget) = &mut state.budget {
+                        budget.fall(now);
+                    }
+                }
                 is_new
             }
         }

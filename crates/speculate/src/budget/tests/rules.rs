@@ -228,6 +228,19 @@ fn an_object_that_stays_keeps_its_threshold_and_a_new_one_has_none() {
 }
 
 #[test]
+fn a_server_that_is_down_has_no_budget_and_one_that_grows_by_one_when_it_is_back() {
+    let mut budget =
+        Budget::new(Parameters { growth: Growth::DoublingFirst, ..paper() }, Timestamp::ZERO);
+    let mut now = Timestamp::ZERO;
+    feed(&mut budget, &mut now, &[false; 33]);
+    assert_eq!(budget.budget(), 32);
+    budget.fall(now);
+    assert_eq!(budget.budget(), 0);
+    feed(&mut budget, &mut now, &[false; 24]);
+    assert_eq!(budget.budget(), 4);
+}
+
+#[test]
 fn a_refusal_halves_the_budget_and_the_five_begin_anew() {
     let mut budget = Budget::new(paper(), Timestamp::ZERO);
     let mut now = Timestamp::ZERO;

@@ -148,7 +148,7 @@ impl Asking<'_> {
             }
         };
         match failure {
-            Some(why) if monitor.failed(probe.object, &path) => {
+            Some(why) if monitor.failed(self.shared.now(), probe.object, &path) => {
                 self.shared.tell(&Event::ProbesFail { path, why });
             }
             None if time.is_some() => monitor.state().answered(probe.object, &path),
