@@ -45,14 +45,14 @@ fn nothing_for(origin: Option<&HeaderValue>) -> Response<Body> {
 /// Whether a prefetch has failed because the server is not there, or has no room: what it cannot do for
 /// visitors either.
 fn is_of_load(failure: Failure) -> bool {
-    match failure {
+    matches!(
+        failure,
         Failure::Unreachable
-        | Failure::ConnectTimeout
-        | Failure::HeadTimeout
-        | Failure::Reset
-        | Failure::Busy => true,
-        _ => false,
-    }
+            | Failure::ConnectTimeout
+            | Failure::HeadTimeout
+            | Failure::Reset
+            | Failure::Busy
+    )
 }
 
 /// Lets a prefetch of the script's pass, if the rules do.
