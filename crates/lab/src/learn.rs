@@ -129,6 +129,7 @@ pub fn run(settings: &Settings) -> io::Result<Report> {
             let mut question = asker.ask(visit.at, observer.history(visit));
             if is_elsewhere {
                 question.pages = &pages;
+                question.learned = false;
                 question.held = &[];
             }
             predictor.rank(&question, observer.urls(), &mut ranked);

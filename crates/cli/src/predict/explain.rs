@@ -89,7 +89,8 @@ impl<'a> Answer<'a> {
         let context: Vec<UrlId> = found[behind..].iter().flatten().copied().collect();
         let mut held: Vec<UrlId> = found.iter().flatten().copied().collect();
         held.sort_unstable();
-        let question = Question { at: model.latest(), pages: &context, held: &held };
+        let question =
+            Question { at: model.latest(), pages: &context, learned: false, held: &held };
         Answer {
             model,
             unknown: unknown.map(|(page, _)| page.as_str()).collect(),

@@ -100,7 +100,8 @@ impl Advisor {
         held.extend(pages.last());
         held.sort_unstable();
         let at: Timestamp = self.model.latest();
-        let question = Question { at, pages: &pages, held: &held };
+        // The model has not seen this client's visits, or has seen them to their end.
+        let question = Question { at, pages: &pages, learned: false, held: &held };
         let urls = self.model.observer().urls();
         self.model.predictor().rank(&question, urls, &mut self.ranked);
         let likely = self.ranked.iter().take_while(|one| one.probability >= threshold);

@@ -62,7 +62,7 @@ fn answer(model: &Model, pages: &[&str]) -> Vec<Candidate> {
     let pages: Vec<UrlId> = pages.iter().filter_map(|page| model.observer().url(page)).collect();
     let mut held = pages.clone();
     held.sort_unstable();
-    let question = Question { at: model.latest(), pages: &pages, held: &held };
+    let question = Question { at: model.latest(), pages: &pages, learned: false, held: &held };
     let mut ranked = Vec::new();
     model.predictor().rank(&question, model.observer().urls(), &mut ranked);
     ranked
@@ -125,6 +125,7 @@ fn counts_that_are_not_complete_begin_anew_under_another_key() {
         &Question {
             at: model.latest(),
             pages: &[model.observer().url("/own").unwrap()],
+            learned: false,
             held: &[],
         },
         model.observer().urls(),
@@ -329,7 +330,7 @@ proptest! {
 fn probability(model: &Model) -> f32 {
     let observer = model.observer();
     let [a, b] = ["/a", "/b"].map(|path| observer.url(path).unwrap());
-    let question = Question { at: model.latest(), pages: &[a], held: &[a] };
+    let question = Question { at: model.latest(), pages: &[a], learned: false, held: &[a] };
     let mut ranked = Vec::new();
     model.predictor().rank(&question, observer.urls(), &mut ranked);
     ranked.iter().find(|one| one.url == b).map_or(0.0, |one| one.probability)

@@ -35,6 +35,9 @@ pub struct Question<'a> {
     pub at: Timestamp,
     /// The client's pages, the latest last; at least one for more than general advice.
     pub pages: &'a [UrlId],
+    /// Whether the predictor has learned from the visit of the latest of them, by this very client, and from
+    /// none behind it. Such a visit says nothing yet of what comes next.
+    pub learned: bool,
     /// What the client has already, in ascending order: it is not suggested.
     pub held: &'a [UrlId],
 }
@@ -62,14 +65,15 @@ pub struct Asker {
 }
 
 impl Asker {
-    /// The question of a client with this history. The memory of the one before is used again.
+    /// The question of a client with this history, which was learned from to its end. The memory of the
+    /// one before is used again.
     pub fn ask(&mut self, at: Timestamp, history: &[Step]) -> Question<'_> {
         self.pages.clear();
         self.pages.extend(history.iter().filter(|s| s.kind == Kind::Page).map(|step| step.url));
         self.held.clear();
         self.held.extend(history.iter().map(|step| step.url));
         self.held.sort_unstable();
-        Question { at, pages: &self.pages, held: &self.held }
+        Question { at, pages: &self.pages, learned: true, held: &self.held }
     }
 }
 

@@ -15,7 +15,7 @@ use std::io::{self, Read, Write};
 
 use lull_cc::{Bytes, Timestamp};
 
-use super::contexts::{Contexts, key};
+use super::contexts::{Contexts, Follower, key};
 use super::{Candidate, Predictor, Question, TopN, sort};
 use crate::model::{ReadError, Sink, Source};
 use crate::observe::{Kind, Step, UrlId, Urls, Visit};
@@ -41,6 +41,17 @@ pub struct Ppm {
     pages: Vec<(UrlId, usize)>,
     /// The contexts that what is learned follows, each with what that counts. Kept for its room only.
     followed: Vec<(u64, f32)>,
+}
+
+/// What is known of what followed a context.
+#[derive(Clone, Copy, Debug)]
+struct Shares {
+    /// How often others had it, decayed.
+    occurrences: f32,
+    /// How many URLs followed.
+    followers: f32,
+    /// Whether one of them may be told, to whoever does not have it.
+    is_told: bool,
 }
 
 impl Ppm {
@@ -136,43 +147,75 @@ impl Ppm {
         self.contexts.follow(&self.followed, visit.url, visit.origin);
     }
 
-    /// What followed a context: how often the context occurred, how many URLs followed, and those
-    /// of them that may be told, each with its share of the occurrences.
+    /// The weight of the context of the last `order` pages, as far as it is evidence, and its followers.
+    /// None where nothing is left of the weight.
+    ///
+    /// The client that asks has just been there, and nobody knows yet where it goes. With its own
+    /// occurrence among the others every context would be known, were it the first visit of all, and would
+    /// have been followed by nothing.
+    fn evidence(
+        &self,
+        question: &Question<'_>,
+        order: usize,
+    ) -> Option<(f32, impl Iterator<Item = Follower>)> {
+        let pages = &question.pages[question.pages.len().checked_sub(order)?..];
+        let (weight, followers) = self.contexts.followers(key(pages))?;
+        let own = if question.learned { self.contexts.now(question.at) } else { 0.0 };
+        (weight > own).then(|| (weight - own, followers))
+    }
+
+    /// Whether anything is told of it, to whoever does not have it.
+    fn is_told(&self, follower: &Follower, urls: &Urls) -> bool {
+        follower.clients >= self.parameters.clients && urls.is_public(follower.url)
+    }
+
+    /// What followed a context, and into `into` those that may be told and are not held, each with its
+    /// share of the occurrences. None if nothing is known to have followed: then it has no say.
     fn shares(
         &self,
         question: &Question<'_>,
         urls: &Urls,
         order: usize,
         into: &mut Vec<Candidate>,
-    ) -> Option<(f32, f32)> {
-        let pages = &question.pages[question.pages.len().checked_sub(order)?..];
-        let (weight, followers) = self.contexts.followers(key(pages))?;
+    ) -> Option<Shares> {
+        into.clear();
+        let (weight, followers) = self.evidence(question, order)?;
         // At a date long ago what occurred since then would be infinitely much.
         let occurrences = (weight / self.contexts.now(question.at)).min(f32::MAX);
-        let mut count = 0.0;
-        into.clear();
+        let mut shares = Shares { occurrences, followers: 0.0, is_told: false };
         for follower in followers {
-            count += 1.0;
-            if follower.clients >= self.parameters.clients
-                && question.held.binary_search(&follower.url).is_err()
-                && urls.is_public(follower.url)
-            {
-                // A context that gave its blocks up has counted fewer occurrences than it had.
-                let probability = (follower.weight / weight).min(1.0);
-                into.push(Candidate { url: follower.url, probability });
+            shares.followers += 1.0;
+            if self.is_told(&follower, urls) {
+                shares.is_told = true;
+                if question.held.binary_search(&follower.url).is_err() {
+                    // A context that gave its blocks up has counted fewer occurrences than it had.
+                    let probability = (follower.weight / weight).min(1.0);
+                    into.push(Candidate { url: follower.url, probability });
+                }
             }
         }
-        (occurrences > 0.0).then_some((occurrences, count))
+        (shares.followers > 0.0).then_some(shares)
     }
 
-    /// From the longest context down: what it predicts, times what the longer ones left over.
-    fn escape(&self, question: &Question<'_>, urls: &Urls, ranked: &mut Vec<Candidate>, all: bool) {
+    /// The longest context of which something may be told. One of which nothing may be is as good as not
+    /// known, to the papers as well, which tell whatever is known. One of which the client has all is
+    /// known, and the list stays empty: in Nice §6.1 it is the client that leaves out what it has.
+    fn longest(&self, question: &Question<'_>, urls: &Urls, ranked: &mut Vec<Candidate>) {
+        for order in (1..=self.parameters.order).rev() {
+            if self.shares(question, urls, order, ranked).is_some_and(|shares| shares.is_told) {
+                return;
+            }
+        }
+        ranked.clear();
+    }
+
+    /// From the longest context down: what it predicts, times what the longer ones left over, which is
+    /// everything as long as nothing is known (method C escapes with 1 then).
+    fn escape(&self, question: &Question<'_>, urls: &Urls, ranked: &mut Vec<Candidate>) {
         let mut left = 1.0;
         let mut shares = Vec::new();
         for order in (1..=self.parameters.order).rev() {
-            let Some((occurrences, count)) = self.shares(question, urls, order, &mut shares) else {
-                continue;
-            };
+            let Some(of) = self.shares(question, urls, order, &mut shares) else { continue };
             let known = ranked.len();
             for one in &shares {
                 if !ranked[..known].iter().any(|other| other.url == one.url) {
@@ -180,10 +223,7 @@ impl Ppm {
                     ranked.push(Candidate { url: one.url, probability });
                 }
             }
-            if !all {
-                break;
-            }
-            left *= count / (occurrences + count);
+            left *= of.followers / (of.occurrences + of.followers);
         }
     }
 
@@ -198,10 +238,8 @@ impl Ppm {
         ranked.sort_unstable_by_key(|one| one.url);
         let mut shares = Vec::new();
         for order in 1..=self.parameters.order {
-            let Some((occurrences, count)) = self.shares(question, urls, order, &mut shares) else {
-                break;
-            };
-            let say = occurrences / (occurrences + c * count);
+            let Some(of) = self.shares(question, urls, order, &mut shares) else { continue };
+            let say = of.occurrences / (of.occurrences + c * of.followers);
             ranked.iter_mut().for_each(|one| one.probability *= 1.0 - say);
             let known = ranked.len();
             for one in &shares {
@@ -249,8 +287,8 @@ impl Predictor for Ppm {
     fn rank(&self, question: &Question<'_>, urls: &Urls, ranked: &mut Vec<Candidate>) {
         ranked.clear();
         match self.parameters.backoff {
-            Backoff::Longest => self.escape(question, urls, ranked, false),
-            Backoff::Escape => self.escape(question, urls, ranked, true),
+            Backoff::Longest => self.longest(question, urls, ranked),
+            Backoff::Escape => self.escape(question, urls, ranked),
             Backoff::Blend { discount } => self.blend(question, urls, ranked, discount),
         }
         sort(ranked);

@@ -46,9 +46,18 @@ impl<P: Predictor> Site<P> {
         let pages: Vec<UrlId> = pages.iter().filter_map(|page| self.observer.url(page)).collect();
         let mut held = pages.clone();
         held.sort_unstable();
-        let question = Question { at: self.now(), pages: &pages, held: &held };
+        self.rank(&Question { at: self.now(), pages: &pages, learned: false, held: &held })
+    }
+
+    /// What is suggested to a client that just got its latest page.
+    fn ask_of(&self, client: &str) -> Vec<(String, f32)> {
+        let history = self.observer.history_of(ClientHasher::new([7; 16]).client(client, ""));
+        self.rank(&Asker::default().ask(self.now(), history))
+    }
+
+    fn rank(&self, question: &Question<'_>) -> Vec<(String, f32)> {
         let mut ranked = Vec::new();
-        self.predictor.rank(&question, self.observer.urls(), &mut ranked);
+        self.predictor.rank(question, self.observer.urls(), &mut ranked);
         let path = |one: &Candidate| self.observer.urls().path(one.url).unwrap().to_owned();
         ranked.iter().map(|one| (path(one), one.probability)).collect()
     }
@@ -127,6 +136,50 @@ fn longer_contexts_know_where_the_client_came_from() {
 }
 
 #[test]
+fn what_the_client_does_now_says_nothing_of_what_comes_next() {
+    let [longest, escape, blend] =
+        [Backoff::Longest, Backoff::Escape, Backoff::Blend { discount: 1.0 }]
+            .map(|backoff| PpmParameters { backoff, ..longest(2, 1) });
+    for parameters in [longest, escape, blend] {
+        let mut site = Site::new(Ppm::new(parameters));
+        site.walk("x", 20, &["/m", "/z"]);
+        site.visit("me", "/x");
+        site.visit("me", "/m");
+        // Nobody else was at /m by way of /x, so what is known of /m counts, and all of it.
+        let first = site.ask_of("me").swap_remove(0);
+        assert_eq!(first.0, "/z", "{parameters:?}");
+        let expected = if parameters == blend { 20.0 / 21.0 } else { 1.0 };
+        assert!(first.1 >= expected - 1e-4, "{parameters:?}: {first:?}");
+    }
+}
+
+#[test]
+fn behind_a_page_of_which_nothing_is_known_comes_what_is_popular() {
+    let mut site = Site::new(Ppm::new(PpmParameters::shipped()));
+    site.walk("x", 20, &["/a"]);
+    let popular = site.ask(&[]);
+    site.visit("me", "/once");
+    let ranked = site.ask_of("me");
+    assert_eq!(ranked[0].0, "/a");
+    // The visit is one more page of all.
+    assert!((ranked[0].1 - popular[0].1 * 20.0 / 21.0).abs() < 1e-4, "{ranked:?}");
+    // Nor is anything if others were there and left.
+    site.walk("left", 3, &["/once"]);
+    assert!(site.ask_of("me")[0].1 > 0.8);
+}
+
+#[test]
+fn a_longer_context_of_which_nothing_may_be_told_is_as_good_as_none() {
+    let mut site = Site::new(Ppm::new(longest(2, 1)));
+    site.walk("x", 20, &["/m", "/z"]);
+    site.walk("own", 1, &["/x", "/m", "/own"]);
+    assert_eq!(site.paths(&["/x", "/m"]), ["/z"]);
+    // But where the client has all that follows, nothing else does.
+    site.walk("y", 20, &["/y", "/m", "/y"]);
+    assert_eq!(site.paths(&["/y", "/m"]), [] as [&str; 0]);
+}
+
+#[test]
 fn the_popular_is_ranked_by_its_share_of_pages() {
     let mut site = Site::new(TopN::new(Duration::from_secs(3_600_000)));
     site.walk("x", 30, &["/a", "/a.png", "/b"]);
@@ -156,25 +209,43 @@ fn what_people_did_long_ago_counts_less() {
 #[test]
 fn one_client_teaches_nobody_its_path() {
     let all = ["/a", "/b", "/c", "/d", "/e"];
-    for parameters in [longest(1, 1), longest(2, 5), longest(3, 10), PpmParameters::shipped()] {
+    let paths = [&["/a"] as &[&str], &["/a", "/b"], &["/a", "/b", "/c"], &["/e", "/a"]];
+    // What is popular, in that order and by the same shares of it, and no more.
+    let is_popular_alone = |site: &Site<Ppm>, pages: &[&str]| {
+        let mut popular = site.ask(&[]);
+        popular.retain(|(path, _)| !pages.contains(&path.as_str()));
+        let told = site.ask(pages);
+        let part = told[0].1 / popular[0].1;
+        let is_same = |((path, told), (other, popular)): (&(String, f32), &(String, f32))| {
+            path == other && (told / popular / part - 1.0).abs() < 1e-4
+        };
+        told.len() == popular.len() && told.iter().zip(&popular).all(is_same)
+    };
+    for parameters in [
+        longest(1, 1),
+        longest(2, 5),
+        longest(3, 10),
+        PpmParameters::shipped(),
+        PpmParameters { clients: 1, ..PpmParameters::shipped() },
+    ] {
         let mut site = Site::new(Ppm::new(parameters));
         // All five are public, each by visits of its own.
         for page in all {
             site.walk(page, 20, &[page]);
         }
-        let popular = site.ask(&["/a"]);
         for _ in 0..50 {
             for page in all {
                 site.visit("own", page);
             }
         }
-        // Whatever pages are claimed, what is suggested is what is popular, in that order.
-        for pages in [&["/a"] as &[&str], &["/a", "/b"], &["/a", "/b", "/c"], &["/e", "/a"]] {
-            let told = site.ask(pages).len();
-            let expected = popular.len().saturating_sub(pages.len() - 1);
-            assert_eq!(told, expected, "{parameters:?}: {pages:?}");
+        // Whatever pages are claimed.
+        for pages in paths {
             if parameters.backoff == Backoff::Longest {
-                assert_eq!(told, 0);
+                assert_eq!(site.ask(pages), [], "{parameters:?}: {pages:?}");
+            } else {
+                // And were one client enough, that would be seen.
+                let expected = parameters.clients > 1;
+                assert_eq!(is_popular_alone(&site, pages), expected, "{parameters:?}: {pages:?}");
             }
         }
     }
@@ -266,7 +337,8 @@ fn it_is_told_why_something_is_suggested_or_not() {
         let id = |path: &str| site.observer.url(path).unwrap();
         let mut held = [id("/x"), id("/a")];
         held.sort_unstable();
-        let question = Question { at: site.now(), pages: &[id("/x"), id("/a")], held: &held };
+        let question =
+            Question { at: site.now(), pages: &[id("/x"), id("/a")], learned: false, held: &held };
         let told = site.predictor.explain(&question, site.observer.urls());
         let lengths: Vec<usize> = told.contexts.iter().map(|context| context.pages).collect();
         assert_eq!(lengths, contexts, "{parameters:?}");

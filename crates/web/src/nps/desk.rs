@@ -394,7 +394,7 @@ impl Worker {
         }
         let page = [visit.url];
         let urls = self.model.observer().urls();
-        let question = Question { at: visit.at, pages: &page, held: &page };
+        let question = Question { at: visit.at, pages: &page, learned: true, held: &page };
         let prioritised = self.ranking.prioritised(&self.model, &question);
         let (policy, now) = (shared.policy(), shared.now());
         let may =
@@ -415,7 +415,7 @@ impl Worker {
 
     fn popular(&mut self, shared: &Shared, except: &[String]) -> Vec<String> {
         let urls = self.model.observer().urls();
-        let question = Question { at: timestamp(wall()), pages: &[], held: &[] };
+        let question = Question { at: timestamp(wall()), pages: &[], learned: false, held: &[] };
         let ranked = self.ranking.ranked(&self.model, &question);
         let (policy, now) = (shared.policy(), shared.now());
         let most_wanted =

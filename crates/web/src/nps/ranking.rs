@@ -62,7 +62,9 @@ impl Ranking {
         let mut held: Vec<UrlId> = ask.had.iter().filter_map(|url| observer.url(url)).collect();
         held.push(page);
         held.sort_unstable();
-        let question = Question { at: timestamp(wall()), pages: &[page], held: &held };
+        // The visit was learned from when it passed, or when it was told to have come out of a cache.
+        let question =
+            Question { at: timestamp(wall()), pages: &[page], learned: true, held: &held };
         let urls = observer.urls();
         let (policy, now) = (shared.policy(), shared.now());
         let mut found = Ranked::none("");

@@ -1,10 +1,8 @@
 //! Why a predictor suggests what it does, and nothing else.
 
-use core::cmp::Reverse;
-
 use super::{Backoff, Ppm};
 use crate::observe::{UrlId, Urls};
-use crate::predict::contexts::{Follower, key};
+use crate::predict::contexts::Follower;
 use crate::predict::{Predictor as _, Question};
 
 /// A context of the question that is known.
@@ -12,7 +10,8 @@ use crate::predict::{Predictor as _, Question};
 pub struct Context {
     /// How many of the last pages it is.
     pub pages: usize,
-    /// How often clients had it, decayed, in occurrences of the time of the question.
+    /// How often clients had it, decayed, in occurrences of the time of the question, and without that of
+    /// the one who asks.
     pub occurrences: f32,
     /// How many URLs followed it.
     pub followers: usize,
@@ -49,7 +48,7 @@ pub struct Explained {
 /// What a predictor makes of a question.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Explanation {
-    /// The contexts that have a say, the longest first.
+    /// The contexts that were asked and are known, the longest first.
     pub contexts: Vec<Context>,
     /// What is suggested, in the order of [`crate::predict::Predictor::rank`]; then what is not,
     /// the most probable first.
@@ -71,7 +70,7 @@ impl Ppm {
             })
             .collect();
         let mut contexts = Vec::new();
-        for (pages, weight, followers) in self.used(question) {
+        for (pages, weight, followers) in self.asked(question, urls) {
             contexts.push(Context {
                 pages,
                 occurrences: weight / self.contexts.now(question.at),
@@ -116,20 +115,22 @@ impl Ppm {
         }
     }
 
-    /// The contexts that have a say, the longest first: their lengths, weights and followers.
-    fn used(&self, question: &Question<'_>) -> Vec<(usize, f32, Vec<Follower>)> {
-        let known = |order: usize| {
-            let pages = &question.pages[question.pages.len().checked_sub(order)?..];
-            let (weight, followers) = self.contexts.followers(key(pages))?;
-            (weight > 0.0).then(|| (order, weight, followers.collect()))
-        };
-        let orders = 1..=self.parameters.order;
-        let mut used: Vec<(usize, f32, Vec<Follower>)> = match self.parameters.backoff {
-            Backoff::Longest => orders.rev().find_map(known).into_iter().collect(),
-            Backoff::Escape => orders.filter_map(known).collect(),
-            Backoff::Blend { .. } => orders.map_while(known).collect(),
-        };
-        used.sort_by_key(|(order, ..)| Reverse(*order));
-        used
+    /// The contexts that have a say, the longest first: their lengths, weights and followers. Where one
+    /// alone has it, also the longer ones of which nothing may be told, to show why not.
+    fn asked(&self, question: &Question<'_>, urls: &Urls) -> Vec<(usize, f32, Vec<Follower>)> {
+        let mut asked = Vec::new();
+        for order in (1..=self.parameters.order).rev() {
+            let Some((weight, followers)) = self.evidence(question, order) else { continue };
+            let followers: Vec<Follower> = followers.collect();
+            if followers.is_empty() {
+                continue;
+            }
+            let is_told = followers.iter().any(|one| self.is_told(one, urls));
+            asked.push((order, weight, followers));
+            if is_told && self.parameters.backoff == Backoff::Longest {
+                break;
+            }
+        }
+        asked
     }
 }
