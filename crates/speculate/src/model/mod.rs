@@ -25,7 +25,7 @@ pub(crate) use wire::{Sink, Source};
 pub const MAGIC: [u8; 8] = *b"\x89LULLPPM";
 
 /// The version of what is written; no other is read.
-pub const VERSION: u16 = 1;
+pub const VERSION: u16 = 2;
 
 /// Why a model cannot be read.
 #[derive(Debug, thiserror::Error)]

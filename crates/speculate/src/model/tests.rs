@@ -84,7 +84,7 @@ fn a_model_is_the_same_under_any_key_and_ranks_the_same() {
 #[test]
 fn the_bytes_are_the_same_on_every_machine() {
     let bytes = bytes(&small());
-    assert_eq!(&bytes[..10], b"\x89LULLPPM\x01\x00");
+    assert_eq!(&bytes[..10], b"\x89LULLPPM\x02\x00");
     // Whoever changes what is written changes `VERSION` too. The parameters are in it, so another default
     // gives other bytes of the same version.
     assert_eq!((bytes.len(), SipHasher24::new().hash(&bytes)), (446, 16_776_776_133_021_329_631));
@@ -167,7 +167,7 @@ fn what_is_no_model_is_told_as_what_it_is() {
     for (bytes, words) in [
         (Vec::new(), "no model"),
         (b"GET / HTTP/1.1".to_vec(), "no model"),
-        (with(&|body| body[8] = 2), "version 2"),
+        (with(&|body| body[8] = 3), "version 3"),
         (good[..good.len() - 9].to_vec(), "cut off"),
         (good[..good.len() - 1].to_vec(), "cut off"),
         ([&good[..], b"x"].concat(), "its end"),

@@ -17,6 +17,7 @@ use lull_cc::{Bytes, Timestamp};
 
 pub use client::{ClientHasher, ClientId, Origin};
 pub(crate) use decay::{Decay, SCALE};
+pub(crate) use sessions::OFTEN;
 pub use sessions::Step;
 pub use urls::{DISTINCT_CLIENTS, Kind, UrlId, Urls};
 
@@ -28,7 +29,7 @@ use urls::Answer;
 /// What an observer keeps at most.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// URLs: 48 bytes each, up to 22 for the index, and the path; under 2^24.
+    /// URLs: 56 bytes each, up to 22 for the index, and the path; under 2^24.
     pub urls: usize,
     /// The paths of all URLs together, at least as much as the longest may have, 1 KiB.
     pub path_bytes: Bytes,
@@ -120,6 +121,9 @@ pub struct Visit {
     pub client: ClientId,
     /// Where the client comes from.
     pub origin: Origin,
+    /// Whether the URL stands eight times in what is remembered of the session already: who comes back to it
+    /// so often says nothing more of others by that.
+    pub is_often: bool,
     session: SessionId,
 }
 
@@ -252,9 +256,13 @@ impl Observer {
             public: (whole && !entry.private).then_some(origin),
         };
         let (url, kind) = self.urls.note(path, hash, answer).ok_or(Ignored::Room)?;
-        self.sessions.step(session, url, kind).ok_or(Ignored::Reload)?;
+        let is_often = self.sessions.step(session, url, kind).ok_or(Ignored::Reload)?;
         let cacheable = query.is_none() && !entry.private;
-        Ok(Visit { at: entry.at, url, kind, cacheable, client, origin, session })
+        // What is wanted most is what may be suggested most, so nothing counts that could not have been.
+        if cacheable && !is_often {
+            self.urls.visit(url, entry.at);
+        }
+        Ok(Visit { at: entry.at, url, kind, cacheable, client, origin, is_often, session })
     }
 
     /// What was fetched ahead and is not there says so: of a page that was taken away nobody else does,

@@ -47,6 +47,9 @@ impl Entry for Session {
 /// Steps that a session remembers. The papers' longest window, of ten pages (Nice §6.1), has about that
 /// many with what is in them.
 const STEPS: usize = 96;
+/// What stands so often in what is remembered of a session its client comes back to, and that counts no
+/// more: one client could make anything the most frequent. Ours; the papers trust their logs.
+pub(crate) const OFTEN: usize = 8;
 /// Sessions that are looked at for their end with each request: more than one, so that all are
 /// looked at more often than as many requests come.
 const SWEPT: usize = 2;
@@ -138,21 +141,23 @@ impl Sessions {
         }
     }
 
-    /// Adds a step, and gives the number of its page; none if the page is the one before again.
-    pub(super) fn step(&mut self, id: SessionId, url: UrlId, kind: Kind) -> Option<u32> {
+    /// Adds a step, and says whether its URL stands [`OFTEN`] in the session already; none if the page is
+    /// the one before again.
+    pub(super) fn step(&mut self, id: SessionId, url: UrlId, kind: Kind) -> Option<bool> {
         let steps = &mut self.table.get_mut(id.0).steps;
         let page = steps.last().map_or(0, |step| step.page);
         let again = steps.iter().rev().find(|step| step.kind == Kind::Page);
         if kind == Kind::Page && again.is_some_and(|step| step.url == url) {
             return None;
         }
+        let is_often = steps.iter().filter(|step| step.url == url).count() >= OFTEN;
         if steps.len() >= STEPS {
             steps.drain(..STEPS / 2);
         }
         let page = if kind == Kind::Page { page.saturating_add(1) } else { page };
         grow_within(steps, STEPS);
         steps.push(Step { url, page, kind });
-        Some(page)
+        Some(is_often)
     }
 
     /// Where its client comes from.
@@ -246,13 +251,13 @@ mod tests {
     fn pages_are_numbered_and_what_is_in_them_has_their_number() {
         let mut sessions = sessions(10);
         let id = sessions.enter(ClientId(1), at(1), || who(false));
-        let mut step = |number, kind| sessions.step(id, url(number), kind);
-        assert_eq!(step(0, Kind::Embedded), Some(0));
-        assert_eq!(step(1, Kind::Page), Some(1));
-        assert_eq!(step(2, Kind::Embedded), Some(1));
-        assert_eq!(step(1, Kind::Page), None, "a reload");
-        assert_eq!(step(3, Kind::Page), Some(2));
-        assert_eq!(step(1, Kind::Page), Some(3));
+        let mut step = |number, kind| sessions.step(id, url(number), kind).is_some();
+        assert!(step(0, Kind::Embedded));
+        assert!(step(1, Kind::Page));
+        assert!(step(2, Kind::Embedded));
+        assert!(!step(1, Kind::Page), "a reload");
+        assert!(step(3, Kind::Page));
+        assert!(step(1, Kind::Page));
         let pages: Vec<_> = sessions.steps(id).iter().map(|step| step.page).collect();
         assert_eq!(pages, [0, 1, 1, 2, 3]);
     }

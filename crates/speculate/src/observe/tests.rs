@@ -75,6 +75,39 @@ fn a_reload_is_no_step() {
     assert_eq!(observer.observe(&entry(2, "a", "/1")), Err(Ignored::Reload));
 }
 
+#[test]
+fn only_visits_that_could_have_been_foreseen_make_popular() {
+    for (why, change, expected) in [
+        ("visits", (|_| {}) as fn(&mut Entry<'_>), 20.0),
+        ("of one client", |entry| entry.client = "a".into(), 1.0),
+        ("with a query", |entry| entry.target = "/1?q".into(), 0.0),
+        ("to one person", |entry| entry.private = true, 0.0),
+        ("without the object", |entry| entry.status = 404, 0.0),
+    ] {
+        let mut observer = observer();
+        observer.observe(&entry(1, "b", "/1")).unwrap();
+        for client in 0..20 {
+            let mut one = entry(1, &format!("192.0.2.{client}"), "/1");
+            change(&mut one);
+            let _ = observer.observe(&one);
+        }
+        let popularity =
+            observer.urls().popularity(observer.url("/1").unwrap(), entry(1, "", "/").at);
+        assert_eq!(popularity, 1.0 + expected, "{why}");
+    }
+}
+
+#[test]
+fn a_client_that_comes_back_counts_a_few_times() {
+    let mut observer = observer();
+    for number in 0..300 {
+        let visit = observer.observe(&entry(1, "a", ["/1", "/2"][number % 2])).unwrap();
+        assert_eq!(visit.is_often, number >= 16, "{number}");
+    }
+    let popularity = observer.urls().popularity(observer.url("/1").unwrap(), entry(1, "", "/").at);
+    assert_eq!(popularity, 8.0);
+}
+
 /// Public after visits of twelve clients, which suffice whatever classes they fall into here.
 fn known(observer: &mut Observer, change: impl Fn(&mut Entry<'_>)) -> bool {
     for client in 0..12 {

@@ -77,7 +77,10 @@ impl Kind {
 struct Url {
     path: Box<str>,
     hash: u64,
-    /// Requests, decayed.
+    /// Visits, decayed: how much it is wanted.
+    visits: f32,
+    /// Requests, decayed, those among them that are no visits: what it is worth to keep. Under a page that
+    /// is visited with a query only stands what follows it.
     weight: f32,
     bytes: u32,
     micros: u32,
@@ -152,7 +155,10 @@ impl Urls {
     pub(super) fn note(&mut self, path: &str, hash: u64, answer: Answer) -> Option<(UrlId, Kind)> {
         let (counts, scale) = self.decay.event(answer.at);
         if scale {
-            self.table.entries_mut().for_each(|url| url.weight *= SCALE);
+            self.table.entries_mut().for_each(|url| {
+                url.weight *= SCALE;
+                url.visits *= SCALE;
+            });
         }
         let place = match self.table.find(hash, |url| &*url.path == path) {
             Some(place) => place,
@@ -178,6 +184,14 @@ impl Urls {
         Some((UrlId::new(url.generation, place), url.kind))
     }
 
+    /// Counts a visit, of the time of the latest answer.
+    pub(super) fn visit(&mut self, id: UrlId, at: Timestamp) {
+        let counts = self.decay.at(at);
+        if self.get(id).is_some() {
+            self.table.get_mut(id.place()).visits += counts;
+        }
+    }
+
     /// The URL was for one person, or is gone: whoever got it before does not count any more.
     pub(super) fn bar(&mut self, path: &str, hash: u64) {
         if let Some(place) = self.table.find(hash, |url| &*url.path == path) {
@@ -191,6 +205,7 @@ impl Urls {
         let url = Url {
             path: path.into(),
             hash,
+            visits: 0.0,
             weight: 0.0,
             bytes: 0,
             micros: 0,
@@ -289,9 +304,10 @@ impl Urls {
         probability * self.latency(id).as_secs_f32() / parallel / cost
     }
 
-    /// Requests for it, decayed, in events of the time `at`.
+    /// Visits of it, decayed, in events of the time `at`: those that a list could have been for, and of
+    /// one client no more than a few ([`super::Visit::is_often`]).
     pub fn popularity(&self, id: UrlId, at: Timestamp) -> f32 {
-        self.get(id).map_or(0.0, |url| url.weight / self.decay.at(at))
+        self.get(id).map_or(0.0, |url| url.visits / self.decay.at(at))
     }
 
     /// The time of the latest answer.
@@ -347,6 +363,7 @@ impl Urls {
         for url in self.table.entries() {
             to.u16(u16::try_from(url.path.len()).map_err(io::Error::other)?)?;
             to.bytes(url.path.as_bytes())?;
+            to.f32(url.visits)?;
             to.f32(url.weight)?;
             to.u32(url.bytes)?;
             to.u32(url.micros)?;
@@ -379,6 +396,7 @@ impl Urls {
             let url = Url {
                 path: path.into(),
                 hash: hash(path),
+                visits: from.weight()?,
                 weight: from.weight()?,
                 bytes: from.u32()?,
                 micros: from.u32()?,

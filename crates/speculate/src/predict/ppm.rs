@@ -18,18 +18,13 @@ use lull_cc::{Bytes, Timestamp};
 use super::contexts::{Contexts, Follower, key};
 use super::{Candidate, Predictor, Question, TopN, sort};
 use crate::model::{ReadError, Sink, Source};
-use crate::observe::{Kind, Step, UrlId, Urls, Visit};
+use crate::observe::{Kind, OFTEN, Step, UrlId, Urls, Visit};
 
 mod explain;
 mod parameters;
 
 pub use explain::{Context, Explained, Explanation, Withheld};
 pub use parameters::{Backoff, Counted, PpmParameters};
-
-/// Between a page and a URL that stand so often in what is remembered of a session its client goes back
-/// and forth, and that counts no more: one client could make anything the most frequent. Ours; the papers
-/// trust their logs.
-const OFTEN: usize = 8;
 
 /// Prediction by partial matching.
 #[derive(Clone, Debug)]
@@ -126,16 +121,16 @@ impl Ppm {
         };
         // Where the client asked for it before: it follows only those contexts that came later.
         let before = history[..last].iter().rposition(|step| step.url == visit.url);
+        // Between two that stand there often its client goes back and forth, which counts no more.
         let is_often =
             |url: UrlId| history[..last].iter().filter(|step| step.url == url).count() >= OFTEN;
-        let comes_often = before.is_some() && is_often(visit.url);
         let mut counts = counts;
         self.followed.clear();
         for end in (1..=pages.len()).rev().take(window) {
             if before.is_some_and(|before| before >= pages[end - 1].1) {
                 break;
             }
-            if comes_often && is_often(pages[end - 1].0) {
+            if visit.is_often && is_often(pages[end - 1].0) {
                 counts *= self.parameters.fade;
                 continue;
             }

@@ -193,6 +193,34 @@ fn the_popular_is_ranked_by_its_share_of_pages() {
 }
 
 #[test]
+fn popular_is_what_many_visit_and_what_could_have_been_foreseen() {
+    type Requests = fn(&mut Site<TopN>);
+    let cases: [(&str, Requests); 4] = [
+        ("a page that refreshes itself", |site| (0..500).for_each(|_| site.visit("own", "/p"))),
+        ("a page that asks again and again", |site| {
+            for number in 0..20 {
+                site.visit("own", &format!("/{number}"));
+                (0..50).for_each(|_| site.visit("own", "/p"));
+            }
+        }),
+        ("there and back", |site| {
+            (0..500).for_each(|number| site.visit("own", ["/p", "/q"][number % 2]));
+        }),
+        ("a search", |site| site.walk("s", 500, &["/p?q=1"])),
+    ];
+    for (what, requests) in cases {
+        let mut site = Site::new(TopN::new(Duration::from_secs(3_600_000)));
+        site.walk("p", 10, &["/p", "/q"]);
+        site.walk("a", 30, &["/a", "/b"]);
+        requests(&mut site);
+        let ranked = site.ask(&[]);
+        let mut first: Vec<&str> = ranked[..2].iter().map(|(path, _)| path.as_str()).collect();
+        first.sort_unstable();
+        assert_eq!(first, ["/a", "/b"], "{what}: {ranked:?}");
+    }
+}
+
+#[test]
 fn what_people_did_long_ago_counts_less() {
     let half_life = Duration::from_secs(100);
     for parameters in [longest(1, 1), PpmParameters::shipped()] {

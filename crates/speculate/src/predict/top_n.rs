@@ -17,7 +17,7 @@ const REMEMBERED: usize = 128;
 pub struct TopN {
     /// The most popular in about that order; exact when ranked.
     top: Vec<(UrlId, f32)>,
-    /// Visits of pages, decayed.
+    /// Visits of pages, decayed, as far as they count for what is popular.
     pages: f32,
     decay: Decay,
 }
@@ -89,6 +89,9 @@ impl Predictor for TopN {
         if scale {
             self.pages *= SCALE;
             self.top.iter_mut().for_each(|(_, weight)| *weight *= SCALE);
+        }
+        if visit.is_often {
+            return;
         }
         if visit.kind == Kind::Page {
             self.pages += counts;
