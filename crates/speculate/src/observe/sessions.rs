@@ -44,9 +44,12 @@ impl Entry for Session {
     }
 }
 
-/// Steps that a session remembers. The papers' longest window, of ten pages (Nice §6.1), has about that
-/// many with what is in them.
+/// Steps that a session remembers: of pages with few parts the papers' longest window, of ten pages (Nice
+/// §6.1), with all that is in them.
 const STEPS: usize = 96;
+/// Pages that it remembers however many parts they have, as those of today have by the hundred: the
+/// longest window that a predictor may have, and the longest context in front of it.
+const PAGES: usize = 16 + 4;
 /// What stands so often in what is remembered of a session its client comes back to, and that counts no
 /// more: one client could make anything the most frequent. Ours; the papers trust their logs.
 pub(crate) const OFTEN: usize = 8;
@@ -152,7 +155,7 @@ impl Sessions {
         }
         let is_often = steps.iter().filter(|step| step.url == url).count() >= OFTEN;
         if steps.len() >= STEPS {
-            steps.drain(..STEPS / 2);
+            forget_half(steps);
         }
         let page = if kind == Kind::Page { page.saturating_add(1) } else { page };
         grow_within(steps, STEPS);
@@ -212,6 +215,20 @@ impl Sessions {
     fn remembered(&mut self) -> usize {
         self.table.entries_mut().filter(|session| session.seen > Timestamp::ZERO).count()
     }
+}
+
+/// Forgets the older half of what a session may remember, but for the last pages: without them nothing
+/// would be learned of what follows a page with a hundred parts.
+fn forget_half(steps: &mut Vec<Step>) {
+    let mut pages = steps.iter().filter(|step| step.kind == Kind::Page).count();
+    let mut left = STEPS / 2;
+    steps.retain(|step| {
+        let is_last_page = step.kind == Kind::Page && pages <= PAGES;
+        pages -= usize::from(step.kind == Kind::Page);
+        let goes = left > 0 && !is_last_page;
+        left -= usize::from(goes);
+        !goes
+    });
 }
 
 #[cfg(test)]
@@ -294,6 +311,27 @@ mod tests {
         let id = sessions.enter(ClientId(1), at(102), || who(false));
         assert!(!sessions.is_robot(id));
         assert_eq!(sessions.steps(id), []);
+    }
+
+    #[test]
+    fn the_last_pages_are_remembered_whatever_is_in_them() {
+        for (parts, pages) in [(200, 20), (2, 20), (0, 60)] {
+            let mut sessions = sessions(1);
+            let id = sessions.enter(ClientId(1), at(1), || who(false));
+            let urls: Vec<UrlId> = (0..60).map(url).collect();
+            for page in &urls {
+                sessions.step(id, *page, Kind::Page);
+                for part in 0..parts {
+                    sessions.step(id, urls[part % 60], Kind::Embedded);
+                    assert!(sessions.steps(id).len() <= STEPS);
+                }
+            }
+            let steps = sessions.steps(id).iter();
+            let left: Vec<UrlId> =
+                steps.filter(|step| step.kind == Kind::Page).map(|step| step.url).collect();
+            assert!(left.len() >= pages, "{}", left.len());
+            assert_eq!(left, urls[60 - left.len()..], "the last ones, in their order");
+        }
     }
 
     #[test]

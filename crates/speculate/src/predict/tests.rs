@@ -91,6 +91,25 @@ fn a_window_is_that_of_its_definition() {
 }
 
 #[test]
+fn a_page_with_a_hundred_parts_is_a_context_like_others() {
+    let parts: Vec<String> = (0..120).map(|number| format!("/{number}.png")).collect();
+    for (window, expected) in [(1, &["/b"] as &[&str]), (3, &["/b", "/c", "/d"])] {
+        let parameters = PpmParameters { followers_per_context: 240, ..longest(1, window) };
+        let mut site = Site::new(Ppm::new(parameters));
+        let pages = ["/a", "/b", "/c", "/d"];
+        let path: Vec<&str> = pages
+            .iter()
+            .flat_map(|page| [*page].into_iter().chain(parts.iter().map(String::as_str)))
+            .collect();
+        site.walk("x", 20, &path);
+        let paths = site.paths(&["/a"]);
+        let pages: Vec<&str> =
+            paths.iter().map(String::as_str).filter(|path| !path.ends_with(".png")).collect();
+        assert_eq!(pages, expected, "w = {window}");
+    }
+}
+
+#[test]
 fn a_probability_is_the_share_of_occurrences() {
     let mut site = Site::new(Ppm::new(longest(1, 1)));
     site.walk("x", 30, &["/a", "/b"]);
