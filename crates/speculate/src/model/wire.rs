@@ -52,6 +52,10 @@ impl<W: Write> Sink<W> {
         self.u32(number.to_bits())
     }
 
+    pub(crate) fn f64(&mut self, number: f64) -> io::Result<()> {
+        self.u64(number.to_bits())
+    }
+
     /// A length or a limit that is below 2^32, as all are that [`super::Model::new`] takes.
     pub(crate) fn count(&mut self, count: usize) -> io::Result<()> {
         self.u32(u32::try_from(count).map_err(io::Error::other)?)
@@ -132,6 +136,16 @@ impl<R: Read> Source<R> {
     /// A count that was decayed: a number, and none below 0.
     pub(crate) fn weight(&mut self) -> Result<f32, ReadError> {
         let weight = self.f32()?;
+        if weight.is_finite() && weight >= 0.0 {
+            Ok(weight)
+        } else {
+            Err(ReadError::Invalid("weight"))
+        }
+    }
+
+    /// The same of one that grows beyond what smaller numbers can tell apart.
+    pub(crate) fn large_weight(&mut self) -> Result<f64, ReadError> {
+        let weight = f64::from_bits(self.u64()?);
         if weight.is_finite() && weight >= 0.0 {
             Ok(weight)
         } else {

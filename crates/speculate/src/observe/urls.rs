@@ -77,8 +77,8 @@ impl Kind {
 struct Url {
     path: Box<str>,
     hash: u64,
-    /// Visits, decayed: how much it is wanted.
-    visits: f32,
+    /// Visits, decayed: how much it is wanted. Of more than 2^24 an `f32` would not notice one more.
+    visits: f64,
     /// Requests, decayed, those among them that are no visits: what it is worth to keep. Under a page that
     /// is visited with a query only stands what follows it.
     weight: f32,
@@ -157,7 +157,7 @@ impl Urls {
         if scale {
             self.table.entries_mut().for_each(|url| {
                 url.weight *= SCALE;
-                url.visits *= SCALE;
+                url.visits *= f64::from(SCALE);
             });
         }
         let place = match self.table.find(hash, |url| &*url.path == path) {
@@ -188,7 +188,7 @@ impl Urls {
     pub(super) fn visit(&mut self, id: UrlId, at: Timestamp) {
         let counts = self.decay.at(at);
         if self.get(id).is_some() {
-            self.table.get_mut(id.place()).visits += counts;
+            self.table.get_mut(id.place()).visits += f64::from(counts);
         }
     }
 
@@ -307,7 +307,7 @@ impl Urls {
     /// Visits of it, decayed, in events of the time `at`: those that a list could have been for, and of
     /// one client no more than a few ([`super::Visit::is_often`]).
     pub fn popularity(&self, id: UrlId, at: Timestamp) -> f32 {
-        self.get(id).map_or(0.0, |url| url.visits / self.decay.at(at))
+        self.get(id).map_or(0.0, |url| (url.visits / f64::from(self.decay.at(at))) as f32)
     }
 
     /// The time of the latest answer.
@@ -363,7 +363,7 @@ impl Urls {
         for url in self.table.entries() {
             to.u16(u16::try_from(url.path.len()).map_err(io::Error::other)?)?;
             to.bytes(url.path.as_bytes())?;
-            to.f32(url.visits)?;
+            to.f64(url.visits)?;
             to.f32(url.weight)?;
             to.u32(url.bytes)?;
             to.u32(url.micros)?;
@@ -396,7 +396,7 @@ impl Urls {
             let url = Url {
                 path: path.into(),
                 hash: hash(path),
-                visits: from.weight()?,
+                visits: from.large_weight()?,
                 weight: from.weight()?,
                 bytes: from.u32()?,
                 micros: from.u32()?,
@@ -515,6 +515,24 @@ mod tests {
         assert_eq!(urls.bytes(id), Bytes(900));
         note(&mut urls, "/", 1, answer(1, 1_200, 0));
         assert_eq!(urls.bytes(id), Bytes(1_200));
+    }
+
+    #[test]
+    fn a_busy_site_loses_no_visit() {
+        let limits = Limits { half_life: Duration::from_secs(1), ..Limits::default() };
+        let mut urls = Urls::new(&limits);
+        let mut visit = |second| {
+            let answer = answer(second, 10, 0);
+            let id = note(&mut urls, "/", 1, answer);
+            urls.visit(id, answer.at);
+            urls.popularity(id, answer.at)
+        };
+        // By then a visit counts 2^25 times as much as one of the first second.
+        let many = (0..=25).map(&mut visit).last().unwrap();
+        let before = f64::from(visit(0)) - 1.0;
+        assert!((f64::from(many) * f64::from(1 << 25) - before).abs() < 8.0, "{many} {before}");
+        let after = (0..1_000).map(|_| visit(0)).last().unwrap();
+        assert!((f64::from(after) - before - 1_001.0).abs() < 8.0, "{before} {after}");
     }
 
     #[test]

@@ -56,20 +56,20 @@ impl Block {
 #[derive(Clone, Debug)]
 struct Context {
     key: u64,
-    /// How often it occurred, decayed.
-    weight: f32,
+    /// How often it occurred, decayed. Of more than 2^24 times an `f32` would not notice one more.
+    weight: f64,
     first: u32,
     blocks: u8,
 }
 
 impl Entry for Context {
-    type Worth = f32;
+    type Worth = f64;
 
     fn hash(&self) -> u64 {
         self.key
     }
 
-    fn worth(&self) -> f32 {
+    fn worth(&self) -> f64 {
         self.weight
     }
 }
@@ -148,7 +148,7 @@ impl Contexts {
     pub(super) fn event(&mut self, at: Timestamp) -> f32 {
         let (counts, scale) = self.decay.event(at);
         if scale {
-            self.table.entries_mut().for_each(|context| context.weight *= SCALE);
+            self.table.entries_mut().for_each(|context| context.weight *= f64::from(SCALE));
             for block in &mut self.blocks {
                 block.weights.iter_mut().for_each(|weight| *weight *= SCALE);
             }
@@ -164,10 +164,10 @@ impl Contexts {
     /// A context occurs.
     pub(super) fn occur(&mut self, key: u64, counts: f32) {
         if let Some(number) = self.find(key) {
-            self.table.get_mut(number).weight += counts;
+            self.table.get_mut(number).weight += f64::from(counts);
             return;
         }
-        let context = Context { key, weight: counts, first: NONE, blocks: 0 };
+        let context = Context { key, weight: f64::from(counts), first: NONE, blocks: 0 };
         if let (_, Some(evicted)) = self.table.insert(context) {
             self.release(evicted.first);
         }
@@ -319,7 +319,7 @@ impl Contexts {
 
     /// An empty block for the context with this key and weight; when all are in use another one
     /// gives up its own. None if no such is found.
-    fn block(&mut self, key: u64, weight: f32) -> Option<u32> {
+    fn block(&mut self, key: u64, weight: f64) -> Option<u32> {
         if self.free.is_empty() && self.blocks.len() < self.room.blocks {
             grow_within(&mut self.blocks, self.room.blocks);
             self.blocks.push(Block::EMPTY);
@@ -332,7 +332,7 @@ impl Contexts {
                 break;
             }
             let keeps = |one: &Context| one.first == NONE || one.key == key || one.weight > weight;
-            let least = self.table.least_by(|one| if keeps(one) { f32::MAX } else { one.weight });
+            let least = self.table.least_by(|one| if keeps(one) { f64::MAX } else { one.weight });
             let context = self.table.get_mut(least);
             if keeps(context) {
                 continue;
@@ -362,7 +362,7 @@ impl Contexts {
     }
 
     /// How often a context occurred, and what followed it; none if it is not known.
-    pub(super) fn followers(&self, key: u64) -> Option<(f32, impl Iterator<Item = Follower>)> {
+    pub(super) fn followers(&self, key: u64) -> Option<(f64, impl Iterator<Item = Follower>)> {
         let context = self.table.get(self.find(key)?)?;
         let followers = self.places(context).filter_map(|(url, weight, origins)| {
             Some(Follower { url: url?, weight, clients: origins.count_ones() })
@@ -425,7 +425,7 @@ impl Contexts {
         to.count(self.table.len())?;
         for context in self.table.entries() {
             to.u64(context.key)?;
-            to.f32(context.weight)?;
+            to.f64(context.weight)?;
             to.u16(u16::try_from(self.places(context).count()).map_err(io::Error::other)?)?;
             for (url, weight, origins) in self.places(context) {
                 to.u32(url.map_or(0, UrlId::raw))?;
@@ -447,7 +447,7 @@ impl Contexts {
         let hand = from.count()?;
         for _ in 0..from.count()? {
             let mut context =
-                Context { key: from.u64()?, weight: from.weight()?, first: NONE, blocks: 0 };
+                Context { key: from.u64()?, weight: from.large_weight()?, first: NONE, blocks: 0 };
             for follower in 0..usize::from(from.u16()?) {
                 let url = UrlId::from_raw(from.u32()?).ok_or_else(invalid)?;
                 let place = (Some(url), from.weight()?, from.u16()?);
@@ -479,5 +479,21 @@ impl Contexts {
         grow_within(&mut self.blocks, self.room.blocks);
         self.blocks.push(Block::EMPTY);
         Some(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_context_that_occurs_often_loses_no_occurrence() {
+        let room = Room { contexts: 4, blocks: 4, blocks_per_context: 1, clients: 1 };
+        let mut contexts = Contexts::new(room, Duration::from_secs(1));
+        assert_eq!(size_of::<Context>(), 24, "what the limits say");
+        contexts.occur(7, (1 << 25) as f32);
+        (0..1_000).for_each(|_| contexts.occur(7, 1.0));
+        let weight = contexts.followers(7).map(|(weight, _)| weight);
+        assert_eq!(weight, Some(f64::from((1 << 25) + 1_000)));
     }
 }

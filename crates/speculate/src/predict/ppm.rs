@@ -152,11 +152,11 @@ impl Ppm {
         &self,
         question: &Question<'_>,
         order: usize,
-    ) -> Option<(f32, impl Iterator<Item = Follower>)> {
+    ) -> Option<(f64, impl Iterator<Item = Follower>)> {
         let pages = &question.pages[question.pages.len().checked_sub(order)?..];
         let (weight, followers) = self.contexts.followers(key(pages))?;
-        let own = if question.learned { self.contexts.now(question.at) } else { 0.0 };
-        (weight > own).then(|| (weight - own, followers))
+        let own = if question.learned { f64::from(self.contexts.now(question.at)) } else { 0.0 };
+        (weight > own).then_some((weight - own, followers))
     }
 
     /// Whether anything is told of it, to whoever does not have it.
@@ -176,7 +176,8 @@ impl Ppm {
         into.clear();
         let (weight, followers) = self.evidence(question, order)?;
         // At a date long ago what occurred since then would be infinitely much.
-        let occurrences = (weight / self.contexts.now(question.at)).min(f32::MAX);
+        let occurrences = weight / f64::from(self.contexts.now(question.at));
+        let occurrences = (occurrences as f32).clamp(f32::MIN_POSITIVE, f32::MAX);
         let mut shares = Shares { occurrences, followers: 0.0, is_told: false };
         for follower in followers {
             shares.followers += 1.0;
@@ -184,7 +185,7 @@ impl Ppm {
                 shares.is_told = true;
                 if question.held.binary_search(&follower.url).is_err() {
                     // A context that gave its blocks up has counted fewer occurrences than it had.
-                    let probability = (follower.weight / weight).min(1.0);
+                    let probability = (f64::from(follower.weight) / weight).min(1.0) as f32;
                     into.push(Candidate { url: follower.url, probability });
                 }
             }

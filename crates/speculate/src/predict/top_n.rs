@@ -18,7 +18,7 @@ pub struct TopN {
     /// The most popular in about that order; exact when ranked.
     top: Vec<(UrlId, f32)>,
     /// Visits of pages, decayed, as far as they count for what is popular.
-    pages: f32,
+    pages: f64,
     decay: Decay,
 }
 
@@ -34,7 +34,7 @@ impl TopN {
     /// The popular URLs, each with its share of pages: of a hundred pages that are visited, so many
     /// have it in them, or are it.
     pub(super) fn shares(&self, urls: &Urls, at: Timestamp) -> impl Iterator<Item = (UrlId, f32)> {
-        let pages = (self.pages / self.decay.at(at)).max(1.0);
+        let pages = (self.pages / f64::from(self.decay.at(at))).max(1.0) as f32;
         self.top
             .iter()
             .filter(|(url, _)| urls.is_public(*url))
@@ -46,7 +46,7 @@ impl TopN {
 
     pub(super) fn write<W: Write>(&self, to: &mut Sink<W>) -> io::Result<()> {
         self.decay.write(to)?;
-        to.f32(self.pages)?;
+        to.f64(self.pages)?;
         to.count(self.top.len())?;
         for (url, weight) in &self.top {
             to.u32(url.raw())?;
@@ -62,7 +62,7 @@ impl TopN {
         let invalid = || ReadError::Invalid("list of popular URLs");
         let mut all = TopN::new(half_life);
         all.decay = Decay::read(half_life, from)?;
-        all.pages = from.weight()?;
+        all.pages = from.large_weight()?;
         let count = from.count()?;
         if count > REMEMBERED {
             return Err(invalid());
@@ -87,14 +87,14 @@ impl Predictor for TopN {
     fn train(&mut self, visit: &Visit, _: &[Step], urls: &Urls) {
         let (counts, scale) = self.decay.event(visit.at);
         if scale {
-            self.pages *= SCALE;
+            self.pages *= f64::from(SCALE);
             self.top.iter_mut().for_each(|(_, weight)| *weight *= SCALE);
         }
         if visit.is_often {
             return;
         }
         if visit.kind == Kind::Page {
-            self.pages += counts;
+            self.pages += f64::from(counts);
         }
         if !visit.cacheable {
             return;
@@ -135,5 +135,27 @@ impl Predictor for TopN {
 
     fn resident(&self) -> Bytes {
         Bytes((self.top.capacity() * size_of::<(UrlId, f32)>()) as u64)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::log::Entry;
+    use crate::observe::{ClientHasher, Limits, Observer};
+
+    #[test]
+    fn a_busy_site_loses_no_page() {
+        let mut observer = Observer::new(ClientHasher::new([7; 16]), Limits::default());
+        let mut visit = observer.observe(&Entry::page(Timestamp::ZERO, "192.0.2.7", "/")).unwrap();
+        let mut top = TopN::new(Duration::from_secs(1));
+        let mut at = |second: u64| {
+            visit.at = Timestamp::from_nanos(second * 1_000_000_000);
+            top.train(&visit, &[], observer.urls());
+            top.pages
+        };
+        let before = (0..=25).map(&mut at).last().unwrap();
+        let after = (0..1_000).map(|_| at(0)).last().unwrap();
+        assert_eq!((before, after - before), (f64::from((1 << 26) - 1), 1_000.0));
     }
 }

@@ -73,7 +73,7 @@ impl Ppm {
         for (pages, weight, followers) in self.asked(question, urls) {
             contexts.push(Context {
                 pages,
-                occurrences: weight / self.contexts.now(question.at),
+                occurrences: (weight / f64::from(self.contexts.now(question.at))) as f32,
                 followers: followers.len(),
             });
             for follower in followers {
@@ -82,7 +82,7 @@ impl Ppm {
                 } else if let Some(withheld) = self.withheld(&follower, question, urls) {
                     candidates.push(Explained {
                         url: follower.url,
-                        probability: (follower.weight / weight).min(1.0),
+                        probability: (f64::from(follower.weight) / weight).min(1.0) as f32,
                         clients: Some(follower.clients),
                         withheld: Some(withheld),
                     });
@@ -117,7 +117,7 @@ impl Ppm {
 
     /// The contexts that have a say, the longest first: their lengths, weights and followers. Where one
     /// alone has it, also the longer ones of which nothing may be told, to show why not.
-    fn asked(&self, question: &Question<'_>, urls: &Urls) -> Vec<(usize, f32, Vec<Follower>)> {
+    fn asked(&self, question: &Question<'_>, urls: &Urls) -> Vec<(usize, f64, Vec<Follower>)> {
         let mut asked = Vec::new();
         for order in (1..=self.parameters.order).rev() {
             let Some((weight, followers)) = self.evidence(question, order) else { continue };
