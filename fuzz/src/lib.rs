@@ -143,7 +143,7 @@ fn answer(model: &Model, visit: &Visit) {
     let question = asker.ask(visit.at, model.observer().history(visit));
     check(model, &question);
     let pages: [UrlId; 2] = [visit.url, visit.url];
-    check(model, &Question { at: Timestamp::ZERO, pages: &pages, held: &[] });
+    check(model, &Question { at: Timestamp::ZERO, pages: &pages, learned: false, held: &[] });
 }
 
 fn check(model: &Model, question: &Question<'_>) {

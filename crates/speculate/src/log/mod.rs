@@ -8,6 +8,7 @@
 //! | [`JsonLines`](Format::JsonLines) | nginx and others with a JSON format of their own | an object a line |
 //! | [`Caddy`](Format::Caddy) | Caddy's default | an object a line that holds an object `request` |
 
+mod clock;
 mod common;
 mod date;
 mod extended;
@@ -20,6 +21,7 @@ use core::time::Duration;
 
 use lull_cc::{Bytes, Timestamp};
 
+pub use clock::Clock;
 pub use reader::{BadLines, Reader};
 
 /// Longer lines are not read: no server writes them, and what they would cost has no bound.

@@ -5,6 +5,7 @@ use core::time::Duration;
 use lull_cc::{Bytes, Timestamp};
 
 use super::{ClientId, Kind, Origin, UrlId};
+use crate::log::Clock;
 use crate::table::{Entry, Table, grow_within, mix};
 
 /// A request of a session.
@@ -61,14 +62,13 @@ const SWEPT: usize = 2;
 #[derive(Clone, Debug)]
 pub(crate) struct Sessions {
     table: Table<Session>,
-    window: Duration,
-    latest: Timestamp,
+    clock: Clock,
     swept: usize,
 }
 
 impl Sessions {
     pub(super) fn new(limit: usize, window: Duration) -> Self {
-        Sessions { table: Table::new(limit), window, latest: Timestamp::ZERO, swept: 0 }
+        Sessions { table: Table::new(limit), clock: Clock::new(window), swept: 0 }
     }
 
     /// The session of a client, a new one if its last request is a window ago. Where the client
@@ -79,24 +79,24 @@ impl Sessions {
         at: Timestamp,
         who: impl FnOnce() -> (Origin, bool),
     ) -> SessionId {
-        // A date far ahead, as a damaged log may have, moves time by one window at most.
-        let bounded = if self.table.len() == 0 { at } else { at.min(self.latest + self.window) };
-        self.latest = self.latest.max(bounded);
+        self.clock.tell(at);
         for _ in 0..SWEPT {
             self.forget_next();
         }
         if let Some(place) = self.find(client) {
-            let (latest, window) = (self.latest, self.window);
+            // By the client's own dates: a wrong one of another client ends no session.
             let session = self.table.get_mut(place);
-            if latest.saturating_since(session.seen) > window {
+            if self.clock.are_near(session.seen, at) {
+                session.seen = session.seen.max(at);
+            } else {
+                session.seen = at;
                 session.steps = Vec::new();
                 (session.origin, session.robot) = who();
             }
-            session.seen = latest;
             return SessionId(place);
         }
         let (origin, robot) = who();
-        let session = Session { client, origin, seen: self.latest, robot, steps: Vec::new() };
+        let session = Session { client, origin, seen: at, robot, steps: Vec::new() };
         SessionId(self.table.insert(session).0)
     }
 
@@ -104,17 +104,16 @@ impl Sessions {
         self.table.find(mix(client.0), |session| session.client == client)
     }
 
-    /// Goes on at `now`: sessions of longer ago than a window have ended. Else each request would move time
-    /// by a window, and so end all others' sessions, until it has come to today.
+    /// Goes on at `now`, which is sure to be the time: sessions of longer ago than a window have ended.
     pub(super) fn resume(&mut self, now: Timestamp) {
-        if self.latest + self.window < now {
-            self.latest = now;
+        if !self.clock.are_near(self.clock.now(), now) {
+            self.clock.set(now);
         }
     }
 
     /// Forgets every session that ended before `at`.
     pub(super) fn forget(&mut self, at: Timestamp) {
-        self.latest = self.latest.max(at);
+        self.clock.set(self.clock.now().max(at));
         for _ in 0..self.table.len() {
             self.forget_next();
         }
@@ -128,9 +127,8 @@ impl Sessions {
         }
         self.swept = (self.swept + 1) % count;
         let place = self.swept as u32;
-        let (latest, window) = (self.latest, self.window);
-        let session = self.table.get_mut(place);
-        if session.seen > Timestamp::ZERO && latest.saturating_since(session.seen) > window {
+        let seen = self.table.get_mut(place).seen;
+        if seen > Timestamp::ZERO && !self.clock.may_be_now(seen) {
             // The least worth of all, so it is the first to make room; under a number that no
             // client has but by a chance of 2^−64, so that it is never found.
             let nobody = Session {
@@ -170,7 +168,7 @@ impl Sessions {
 
     /// The time by which sessions end.
     pub(super) fn now(&self) -> Timestamp {
-        self.latest
+        self.clock.now()
     }
 
     pub(super) fn is_robot(&self, id: SessionId) -> bool {
@@ -191,12 +189,7 @@ impl Sessions {
     /// The steps of a client whose session lasts.
     pub(super) fn steps_of(&self, client: ClientId) -> &[Step] {
         let session = self.find(client).and_then(|place| self.table.get(place));
-        match session {
-            Some(session) if self.latest.saturating_since(session.seen) <= self.window => {
-                &session.steps
-            }
-            _ => &[],
-        }
+        session.filter(|one| self.clock.may_be_now(one.seen)).map_or(&[], |session| &session.steps)
     }
 
     /// Memory that they take at most when all are full.
@@ -300,6 +293,45 @@ mod tests {
             sessions.enter(ClientId(8), at(second), || who(false));
         }
         assert_eq!(sessions.remembered(), 1);
+    }
+
+    /// A page of a client at a time, and how many steps its session has then.
+    fn go(sessions: &mut Sessions, client: u64, second: u64) -> usize {
+        let id = sessions.enter(ClientId(client), at(second), || who(false));
+        sessions.step(id, url(second as u32 % 7), Kind::Page);
+        sessions.steps(id).len()
+    }
+
+    #[test]
+    fn sessions_last_behind_a_gap() {
+        let mut sessions = sessions(10);
+        go(&mut sessions, 1, 1);
+        go(&mut sessions, 2, 2);
+        for round in 1..=10 {
+            for client in [1, 2] {
+                let steps = go(&mut sessions, client, 100_000 + 2 * round + client);
+                assert_eq!(steps, round as usize, "of client {client}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_wrong_date_ends_nothing_and_holds_no_time_up() {
+        const AHEAD: u64 = 1_000_000_000;
+        let mut sessions = sessions(10);
+        // The first of all.
+        go(&mut sessions, 9, AHEAD);
+        for second in 1..=10 {
+            assert_eq!(go(&mut sessions, 1, second), second as usize);
+            assert_eq!(sessions.steps_of(ClientId(1)).len(), second as usize);
+        }
+        assert_eq!(sessions.now(), at(10));
+        // And one in between.
+        go(&mut sessions, 8, AHEAD);
+        assert_eq!(go(&mut sessions, 1, 11), 11);
+        go(&mut sessions, 2, 100);
+        assert_eq!(go(&mut sessions, 1, 112), 1, "more than a window later");
+        assert_eq!(sessions.remembered(), 2, "nobody who was only there in times to come");
     }
 
     #[test]

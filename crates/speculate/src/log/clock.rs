@@ -1,0 +1,70 @@
+//! What time it is in a log, by the dates of its lines.
+
+use core::time::Duration;
+
+use lull_cc::Timestamp;
+
+/// The time of who reads a log: that of its lines, but for a date that stands alone.
+///
+/// A damaged line may have any date. One far from the time so far is believed once the next line has one
+/// like it. So a wrong date changes nothing, not even as the first of all, and a gap is known with the
+/// second line behind it; so is another server's log that begins where the one before began.
+///
+/// ```
+/// use core::time::Duration;
+/// use lull_cc::Timestamp;
+/// use lull_speculate::log::Clock;
+///
+/// let mut clock = Clock::new(Duration::from_secs(60));
+/// let mut tell = |second| clock.tell(Timestamp::from_nanos(second * 1_000_000_000)).as_nanos();
+/// let times = [100, 130, 9_000, 131, 500, 501, 7].map(|second| tell(second) / 1_000_000_000);
+/// assert_eq!(times, [100, 130, 130, 131, 131, 501, 501]);
+/// ```
+#[derive(Clone, Debug)]
+pub struct Clock {
+    near: Duration,
+    now: Option<Timestamp>,
+    /// What the last line said, if that is not believed.
+    claimed: Option<Timestamp>,
+}
+
+impl Clock {
+    /// A clock that no line has told the time. Dates within `near` of each other are believed.
+    pub fn new(near: Duration) -> Self {
+        Clock { near, now: None, claimed: None }
+    }
+
+    /// The time, now that a line has this date. It goes back only where the dates do by more than what is
+    /// near: lines that were under way at a time may stand in any order.
+    pub fn tell(&mut self, at: Timestamp) -> Timestamp {
+        let now = self.now.unwrap_or(at);
+        if self.are_near(now, at) {
+            self.set(now.max(at));
+        } else if self.claimed.is_some_and(|claimed| self.are_near(claimed, at)) {
+            self.set(at);
+        } else {
+            self.claimed = Some(at);
+        }
+        self.now()
+    }
+
+    /// Sets it to a time that is sure to be right.
+    pub fn set(&mut self, now: Timestamp) {
+        (self.now, self.claimed) = (Some(now), None);
+    }
+
+    /// The time; the beginning of time before there was any line.
+    pub fn now(&self) -> Timestamp {
+        self.now.unwrap_or(Timestamp::ZERO)
+    }
+
+    /// Whether a date is near the time, or near one that the next line may prove right.
+    pub fn may_be_now(&self, at: Timestamp) -> bool {
+        [self.now, self.claimed].into_iter().flatten().any(|time| self.are_near(time, at))
+    }
+
+    /// Whether two dates are within what is near.
+    pub fn are_near(&self, one: Timestamp, other: Timestamp) -> bool {
+        one.max(other).saturating_since(one.min(other)) <= self.near
+    }
+}
