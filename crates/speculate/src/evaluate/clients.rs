@@ -29,8 +29,9 @@ struct Advice {
 struct Client {
     /// When it asked for something last.
     seen: Timestamp,
-    /// What it asked for itself.
-    demanded: BTreeSet<UrlId>,
+    /// What it asked for itself, and whether in a way that leaves it in a cache: what has a query has another
+    /// name there.
+    demanded: BTreeSet<(UrlId, bool)>,
     pages: u64,
     /// For each predictor.
     advice: Vec<Option<Advice>>,
@@ -104,12 +105,12 @@ impl<'p> Clients<'p> {
             self.fetch(&mut client, urls);
             client.pages += 1;
         }
-        let is_new = client.demanded.insert(visit.url);
+        let is_new = client.demanded.insert((visit.url, visit.cacheable));
         let ways = self.contestants * self.plan.ways();
         client.fetched.resize_with(ways, BTreeMap::new);
         client.advice.resize(self.contestants, None);
         for (way, fetched) in client.fetched.iter_mut().enumerate() {
-            let hit = fetched.remove(&visit.url);
+            let hit = if visit.cacheable { fetched.remove(&visit.url) } else { None };
             if let Some(fetched) = hit {
                 let tally = &mut self.tallies[fetched.slice][way];
                 tally.used += 1;
@@ -118,7 +119,7 @@ impl<'p> Clients<'p> {
             // What the client asked for before is in its cache, prefetched or not.
             if let (true, Some(slice)) = (is_new, slice) {
                 let tally = &mut self.tallies[slice][way];
-                let (page, hit) = (visit.kind == Kind::Page, hit.is_some() && visit.cacheable);
+                let (page, hit) = (visit.kind == Kind::Page, hit.is_some());
                 tally.requests += 1;
                 tally.hits += u64::from(hit);
                 tally.pages += u64::from(page);
@@ -170,7 +171,9 @@ impl<'p> Clients<'p> {
                 };
                 let at = which * ways + way;
                 for url in urls_of_way {
-                    if client.demanded.contains(&url) || client.fetched[at].contains_key(&url) {
+                    if client.demanded.contains(&(url, true))
+                        || client.fetched[at].contains_key(&url)
+                    {
                         continue;
                     }
                     let bytes = urls.bytes(url).0;

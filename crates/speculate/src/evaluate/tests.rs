@@ -134,6 +134,21 @@ fn requests_that_nothing_is_learned_from_keep_a_session_up() {
 }
 
 #[test]
+fn what_a_cache_cannot_serve_uses_up_nothing() {
+    let path = ["/a", "/b?x", "/c", "/b"];
+    let mut entries = walks(20, &["/a", "/b"]);
+    for client in 20..40u64 {
+        entries.extend((0..).zip(path).map(|(at, page)| entry(10 * client + at, client, page)));
+    }
+    let result = measure(entries, &mut Ppm::new(PpmParameters::markov()), &plan(&[1]));
+    let measured = &result.slices[0][0];
+    let point = measured.by_length[0];
+    // What is fetched behind /a is what is asked for last, by every client; it is not there before.
+    assert_eq!((measured.pages, point.precision, point.wasted_bytes), (80, 1.0, 0));
+    assert!(point.page_hit_rate >= 0.25, "{point:?}");
+}
+
+#[test]
 fn slices_are_counted_apart() {
     let plan = Plan { slices: vec![at(200), at(300)], lengths: vec![1], priorities: vec![] };
     let result = measure(walks(40, &["/a", "/b"]), &mut Ppm::new(PpmParameters::markov()), &plan);
