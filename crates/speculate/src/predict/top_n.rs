@@ -9,14 +9,18 @@ use super::{Candidate, Predictor, Question, sort};
 use crate::model::{ReadError, Sink, Source};
 use crate::observe::{Decay, Kind, SCALE, Step, UrlId, Urls, Visit};
 
-/// URLs that are remembered: as many as a hint list is ever long, and some that the client has.
-const REMEMBERED: usize = 128;
+/// Pages that are remembered: as many as a hint list is ever long, and some that the client has.
+const PAGES: usize = 128;
+/// The same of what is in pages. They stand apart, as a site may have more in common to all its pages than
+/// there are places, and no page would be left.
+const PARTS: usize = 64;
 
 /// The most popular URLs, by their share of the pages that were visited.
 #[derive(Clone, Debug)]
 pub struct TopN {
     /// The most popular in about that order; exact when ranked.
-    top: Vec<(UrlId, f32)>,
+    top_pages: Vec<(UrlId, f32)>,
+    top_parts: Vec<(UrlId, f32)>,
     /// Visits of pages, decayed, as far as they count for what is popular.
     pages: f64,
     decay: Decay,
@@ -28,29 +32,37 @@ impl TopN {
     /// # Panics
     /// If the half-life is under a second.
     pub fn new(half_life: Duration) -> Self {
-        TopN { top: Vec::with_capacity(REMEMBERED), pages: 0.0, decay: Decay::new(half_life) }
+        TopN {
+            top_pages: Vec::with_capacity(PAGES),
+            top_parts: Vec::with_capacity(PARTS),
+            pages: 0.0,
+            decay: Decay::new(half_life),
+        }
     }
 
     /// The popular URLs, each with its share of pages: of a hundred pages that are visited, so many
     /// have it in them, or are it.
     pub(super) fn shares(&self, urls: &Urls, at: Timestamp) -> impl Iterator<Item = (UrlId, f32)> {
         let pages = (self.pages / f64::from(self.decay.at(at))).max(1.0) as f32;
-        self.top
+        self.top_pages
             .iter()
+            .chain(&self.top_parts)
             .filter(|(url, _)| urls.is_public(*url))
             .map(move |(url, _)| (*url, (urls.popularity(*url, at) / pages).min(1.0)))
     }
 
     /// Memory that it takes, whatever it learns.
-    pub(super) const RESIDENT: u64 = (REMEMBERED * size_of::<(UrlId, f32)>()) as u64;
+    pub(super) const RESIDENT: u64 = ((PAGES + PARTS) * size_of::<(UrlId, f32)>()) as u64;
 
     pub(super) fn write<W: Write>(&self, to: &mut Sink<W>) -> io::Result<()> {
         self.decay.write(to)?;
         to.f64(self.pages)?;
-        to.count(self.top.len())?;
-        for (url, weight) in &self.top {
-            to.u32(url.raw())?;
-            to.f32(*weight)?;
+        for top in [&self.top_pages, &self.top_parts] {
+            to.count(top.len())?;
+            for (url, weight) in top {
+                to.u32(url.raw())?;
+                to.f32(*weight)?;
+            }
         }
         Ok(())
     }
@@ -63,16 +75,20 @@ impl TopN {
         let mut all = TopN::new(half_life);
         all.decay = Decay::read(half_life, from)?;
         all.pages = from.large_weight()?;
-        let count = from.count()?;
-        if count > REMEMBERED {
-            return Err(invalid());
-        }
-        for _ in 0..count {
-            let url = UrlId::from_raw(from.u32()?).ok_or_else(invalid)?;
-            if all.top.iter().any(|(other, _)| *other == url) {
+        for which in [PAGES, PARTS] {
+            let count = from.count()?;
+            if count > which {
                 return Err(invalid());
             }
-            all.top.push((url, from.weight()?));
+            for _ in 0..count {
+                let url = UrlId::from_raw(from.u32()?).ok_or_else(invalid)?;
+                let (pages, parts) = (&mut all.top_pages, &mut all.top_parts);
+                if pages.iter().chain(&*parts).any(|(other, _)| *other == url) {
+                    return Err(invalid());
+                }
+                let top = if which == PAGES { pages } else { parts };
+                top.push((url, from.weight()?));
+            }
         }
         Ok(all)
     }
@@ -88,7 +104,8 @@ impl Predictor for TopN {
         let (counts, scale) = self.decay.event(visit.at);
         if scale {
             self.pages *= f64::from(SCALE);
-            self.top.iter_mut().for_each(|(_, weight)| *weight *= SCALE);
+            let top = self.top_pages.iter_mut().chain(&mut self.top_parts);
+            top.for_each(|(_, weight)| *weight *= SCALE);
         }
         if visit.is_often {
             return;
@@ -96,31 +113,36 @@ impl Predictor for TopN {
         if visit.kind == Kind::Page {
             self.pages += f64::from(counts);
         }
-        if !visit.cacheable {
+        // What nobody is told of takes no place.
+        if !visit.cacheable || !urls.is_public(visit.url) {
             return;
         }
         // In the same scale as the pages, so that it stays right when nobody looks at it. A date
         // long ago makes much of what is popular now, which must not become infinite and so stay
         // for ever.
         let weight = (urls.popularity(visit.url, visit.at) * counts).min(f32::MAX);
-        let at = match self.top.iter().position(|(url, _)| *url == visit.url) {
+        let (top, most) = match visit.kind {
+            Kind::Page => (&mut self.top_pages, PAGES),
+            Kind::Embedded => (&mut self.top_parts, PARTS),
+        };
+        let at = match top.iter().position(|(url, _)| *url == visit.url) {
             Some(at) => at,
-            None if self.top.len() < REMEMBERED => {
-                self.top.push((visit.url, weight));
-                self.top.len() - 1
+            None if top.len() < most => {
+                top.push((visit.url, weight));
+                top.len() - 1
             }
             None => {
-                let last = self.top.len() - 1;
-                if weight <= self.top[last].1 {
+                let last = top.len() - 1;
+                if weight <= top[last].1 {
                     return;
                 }
                 last
             }
         };
-        self.top[at] = (visit.url, weight);
+        top[at] = (visit.url, weight);
         // What was visited moves up to its place, so that the last is always the least.
-        let place = self.top[..at].partition_point(|(_, other)| *other >= weight);
-        self.top[place..=at].rotate_right(1);
+        let place = top[..at].partition_point(|(_, other)| *other >= weight);
+        top[place..=at].rotate_right(1);
     }
 
     fn rank(&self, question: &Question<'_>, urls: &Urls, ranked: &mut Vec<Candidate>) {
@@ -134,7 +156,8 @@ impl Predictor for TopN {
     }
 
     fn resident(&self) -> Bytes {
-        Bytes((self.top.capacity() * size_of::<(UrlId, f32)>()) as u64)
+        let places = self.top_pages.capacity() + self.top_parts.capacity();
+        Bytes((places * size_of::<(UrlId, f32)>()) as u64)
     }
 }
 
@@ -143,6 +166,38 @@ mod tests {
     use super::*;
     use crate::log::Entry;
     use crate::observe::{ClientHasher, Limits, Observer};
+
+    #[test]
+    fn neither_parts_nor_what_nobody_is_told_of_take_the_places_of_pages() {
+        let mut observer = Observer::new(ClientHasher::new([7; 16]), Limits::default());
+        let mut top = TopN::new(Duration::from_secs(3_600));
+        let mut visit = |client: u64, target: &str| {
+            let at = Timestamp::from_nanos(1_000_000_000);
+            let client = format!("198.51.{}.{}", client / 250, client % 250);
+            if let Ok(visit) = observer.observe(&Entry::page(at, client, target)) {
+                top.train(&visit, observer.history(&visit), observer.urls());
+            }
+        };
+        for client in 0..40 {
+            (0..300).for_each(|number| visit(client, &format!("/{number}.png")));
+            visit(client, "/page");
+        }
+        // Each a page of its own, by as many links out of mails.
+        for client in 100..500 {
+            (0..2).for_each(|_| visit(client, &format!("/own/{client}")));
+            visit(client, "/other");
+        }
+        let question = Question { at: Timestamp::ZERO, pages: &[], learned: false, held: &[] };
+        let mut ranked = Vec::new();
+        top.rank(&question, observer.urls(), &mut ranked);
+        let pages: Vec<_> = ranked
+            .iter()
+            .filter(|one| observer.urls().kind(one.url) == Kind::Page)
+            .filter_map(|one| observer.urls().path(one.url))
+            .collect();
+        assert_eq!(pages, ["/other", "/page"]);
+        assert_eq!((top.top_pages.len(), ranked.len()), (2, 2 + PARTS));
+    }
 
     #[test]
     fn a_busy_site_loses_no_page() {
