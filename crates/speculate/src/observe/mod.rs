@@ -239,15 +239,21 @@ impl Observer {
             return Err(Ignored::Robot);
         }
         let hash = self.hasher.text(path);
+        let origin = self.sessions.origin(session);
         // What a query brings about, such as a cookie for a campaign or the refusal of an attack, says
         // nothing of the path without it.
-        if query.is_none() && (entry.private || is_gone(entry.status)) {
-            self.urls.bar(path, hash);
+        if query.is_none() {
+            if entry.private || is_gone(entry.status) {
+                self.urls.bar(path, hash);
+            } else if is_refusal(entry.status) {
+                let steps = self.sessions.steps(session);
+                let got_it = |url| steps.iter().any(|step| step.url == url);
+                self.urls.refuse(path, hash, origin, got_it);
+            }
         }
         if !matches!(entry.status, 200 | 304) {
             return Err(Ignored::Status);
         }
-        let origin = self.sessions.origin(session);
         let whole = entry.status == 200 && query.is_none();
         let answer = Answer {
             at: entry.at,
@@ -268,7 +274,9 @@ impl Observer {
     /// What was fetched ahead and is not there says so: of a page that was taken away nobody else does,
     /// because nobody goes there any more. So does what leads elsewhere.
     fn look_for_end(&mut self, entry: &Entry<'_>) {
-        let is_over = is_gone(entry.status) || matches!(entry.status, 301..=303 | 307 | 308);
+        let is_over = is_gone(entry.status)
+            || is_refusal(entry.status)
+            || matches!(entry.status, 301..=303 | 307 | 308);
         if entry.method == "GET"
             && is_over
             && let Some((path, None)) = name_and_query(entry)
@@ -338,11 +346,16 @@ fn name_and_query<'a>(entry: &'a Entry<'_>) -> Option<(&'a str, Option<&'a str>)
     (name.len() <= LONGEST_PATH).then_some((name, query))
 }
 
-/// Whether a status says that the URL is no longer for everybody to get: it is forbidden or gone.
-/// Overload and mistakes of clients say nothing about it; nor does a redirect of a visitor: most lead
-/// from `http` to `https`, or to the name that the site has, and a log does not say where to.
+/// Whether a status says that the URL is no longer there. Overload and mistakes of clients say nothing
+/// about it; nor does a redirect of a visitor: most lead from `http` to `https`, or to the name that the
+/// site has, and a log does not say where to.
 fn is_gone(status: u16) -> bool {
-    matches!(status, 401 | 403 | 404 | 410)
+    matches!(status, 404 | 410)
+}
+
+/// Whether a status says that the URL is not for this client to get.
+fn is_refusal(status: u16) -> bool {
+    matches!(status, 401 | 403)
 }
 
 #[cfg(test)]

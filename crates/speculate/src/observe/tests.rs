@@ -136,14 +136,41 @@ fn a_url_is_public_only_if_distinct_clients_got_it_publicly() {
 
 #[test]
 fn one_private_or_lost_answer_starts_the_count_anew() {
-    for change in [(|entry| entry.private = true) as fn(&mut Entry<'_>), |entry| entry.status = 403]
-    {
+    let cases: [fn(&mut Entry<'_>); 3] =
+        [|entry| entry.private = true, |entry| entry.status = 404, |entry| entry.status = 410];
+    for change in cases {
         let mut observer = observer();
         assert!(known(&mut observer, |_| {}));
         let mut one = entry(2, "x", "/1");
         change(&mut one);
         let _ = observer.observe(&one);
         assert!(!observer.url("/1").is_some_and(|url| observer.urls().is_public(url)));
+    }
+}
+
+#[test]
+fn a_url_is_barred_by_two_refusals_and_by_one_of_who_got_it_before() {
+    // Who asks for it, and until whose refusal it is told of.
+    let cases: [(&str, &[&str], usize); 4] = [
+        ("a banned client", &["x", "x", "x"], 3),
+        ("two of one network", &["2001:db8::1", "2001:db8::2"], 2),
+        ("who got it", &["192.0.2.3"], 0),
+        ("several", &["a", "b", "c", "d", "e"], 1),
+    ];
+    for status in [401, 403] {
+        for (who, clients, told) in cases {
+            let mut observer = observer();
+            assert!(known(&mut observer, |_| {}));
+            let url = observer.url("/1").unwrap();
+            let mut left = 0;
+            for client in clients {
+                let refused = Entry { status, ..entry(2, client, "/1") };
+                assert_eq!(observer.observe(&refused), Err(Ignored::Status));
+                left += usize::from(observer.urls().is_public(url));
+            }
+            // Two clients may share a class, so that it takes one more.
+            assert!((told..=told + usize::from(told == 1)).contains(&left), "{who}: {left}");
+        }
     }
 }
 

@@ -86,8 +86,17 @@ struct Url {
     micros: u32,
     /// A bit for each of 32 classes of origins that got it publicly.
     origins: u32,
+    /// A bit for each of 16 that were refused since it was barred last.
+    refused: u16,
     generation: u8,
     kind: Kind,
+}
+
+impl Url {
+    /// Whoever got it before does not count any more.
+    fn bar(&mut self) {
+        (self.origins, self.refused) = (0, 0);
+    }
 }
 
 impl Entry for Url {
@@ -105,6 +114,9 @@ impl Entry for Url {
 /// A URL is suggested only if so many distinct clients got it publicly: what fewer know may be
 /// someone's own, such as a link out of a mail. Ours: the papers suggest whatever is in the log.
 pub const DISTINCT_CLIENTS: u32 = 5;
+
+/// Distinct clients that have to be refused until nobody is told of a URL.
+const REFUSED: u32 = 2;
 
 /// What a request brings with it besides the bytes of its answer: its own head and that of the
 /// answer. So no object costs nothing.
@@ -195,7 +207,24 @@ impl Urls {
     /// The URL was for one person, or is gone: whoever got it before does not count any more.
     pub(super) fn bar(&mut self, path: &str, hash: u64) {
         if let Some(place) = self.table.find(hash, |url| &*url.path == path) {
-            self.table.get_mut(place).origins = 0;
+            self.table.get_mut(place).bar();
+        }
+    }
+
+    /// Somebody was refused, who got it `before` or not. One visitor may be banned, and asks for all there
+    /// is; two, or one that was let in before, were not.
+    pub(super) fn refuse(
+        &mut self,
+        path: &str,
+        hash: u64,
+        origin: Origin,
+        before: impl Fn(UrlId) -> bool,
+    ) {
+        let Some(id) = self.find(path, hash) else { return };
+        let url = self.table.get_mut(id.place());
+        url.refused |= 1 << (mix(origin.0 ^ url.hash) % 16);
+        if url.refused.count_ones() >= REFUSED || before(id) {
+            url.bar();
         }
     }
 
@@ -210,6 +239,7 @@ impl Urls {
             bytes: 0,
             micros: 0,
             origins: 0,
+            refused: 0,
             generation: 0,
             kind: Kind::of(path),
         };
@@ -329,6 +359,7 @@ impl Urls {
     /// Begins the counts anew that have not come to [`DISTINCT_CLIENTS`].
     pub(super) fn count_anew(&mut self) {
         for url in self.table.entries_mut() {
+            url.refused = 0;
             if url.origins.count_ones() < DISTINCT_CLIENTS {
                 url.origins = 0;
             }
@@ -368,6 +399,7 @@ impl Urls {
             to.u32(url.bytes)?;
             to.u32(url.micros)?;
             to.u32(url.origins)?;
+            to.u16(url.refused)?;
             to.u8(url.generation)?;
         }
         Ok(())
@@ -401,6 +433,7 @@ impl Urls {
                 bytes: from.u32()?,
                 micros: from.u32()?,
                 origins: from.u32()?,
+                refused: from.u16()?,
                 generation: from.u8()?,
                 kind: Kind::of(path),
             };
