@@ -3,9 +3,14 @@
 //! ```text
 //! c00001 - - [01/Aug/1995:06:00:00 +0000] "GET /images/logo.gif HTTP/1.0" 200 1713
 //! c00001 - - [01/Aug/1995:06:00:00 +0000] "GET / HTTP/1.1" 200 1713 "http://a/" "Mozilla/5.0"
+//! example.com:80 c00001 - - [01/Aug/1995:06:00:00 +0000] "GET / HTTP/1.1" 200 1713 "-" "-"
 //! ```
+//!
+//! The last is Apache's `vhost_combined`, of several sites.
 
 use std::borrow::Cow;
+
+use core::net::IpAddr;
 
 use lull_cc::Bytes;
 
@@ -16,6 +21,7 @@ pub(super) fn parse(line: &str) -> Result<Entry<'_>, LineError> {
     let invalid = |part| move || LineError::Invalid(part);
     let (client, rest) = line.split_once(' ').ok_or_else(missing(Part::Client))?;
     let (users, rest) = rest.split_once('[').ok_or_else(missing(Part::Date))?;
+    let (client, users) = behind_site(client, users).unwrap_or((client, users));
     let (date, rest) = rest.split_once(']').ok_or_else(missing(Part::Date))?;
     let at = date::common(date).ok_or_else(invalid(Part::Date))?;
     let (_, rest) = rest.split_once('"').ok_or_else(missing(Part::Request))?;
@@ -57,6 +63,21 @@ fn end_of_request(rest: &str) -> Option<usize> {
         }
         _ => false,
     })
+}
+
+/// The client and the words behind it where the first word is the name of a site: then there is one word
+/// more, and that name has a port or the second word is an address. A user's name may have blanks as well.
+fn behind_site<'a>(site: &str, words: &'a str) -> Option<(&'a str, &'a str)> {
+    let (client, users) = words.split_once(' ')?;
+    let has_more = users.split_ascii_whitespace().count() > 1;
+    let is_behind = client.parse::<IpAddr>().is_ok() || client != "-" && is_site(site);
+    (has_more && is_behind).then_some((client, users))
+}
+
+/// Whether a word is the name of a site with its port, and not an address with many colons.
+pub(super) fn is_site(word: &str) -> bool {
+    let port = word.rsplit_once(':').map(|(_, port)| port.parse::<u16>());
+    matches!(port, Some(Ok(_))) && word.parse::<IpAddr>().is_err()
 }
 
 /// The last of the two words in front of the date is the user who signed in.

@@ -3,7 +3,7 @@
 //! | format | whose | told by |
 //! |---|---|---|
 //! | [`Common`](Format::Common) | NCSA's, Apache's `common` | the date in brackets, then the request in quotation marks |
-//! | [`Combined`](Format::Combined) | Apache's `combined`, nginx's default | the same, with referer and agent behind |
+//! | [`Combined`](Format::Combined) | Apache's `combined` and `vhost_combined`, nginx's default | the same, with referer and agent behind |
 //! | [`Extended`](Format::Extended) | W3C's draft, IIS, CloudFront | lines that begin with `#`, of which `#Fields:` names the columns |
 //! | [`JsonLines`](Format::JsonLines) | nginx and others with a JSON format of their own | an object a line |
 //! | [`Caddy`](Format::Caddy) | Caddy's default | an object a line that holds an object `request` |

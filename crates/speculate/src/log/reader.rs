@@ -162,16 +162,19 @@ fn text(line: &[u8]) -> Result<&str, LineError> {
 
 /// The beginning of a bad line for whoever looks for what is wrong with it, without the addresses:
 /// words that are one, and the first word where the format has the client there, who may have a
-/// name.
+/// name; the second too, where the first is a site.
 fn sample(line: &[u8], format: Format) -> String {
     let text = String::from_utf8_lossy(&line[..line.len().min(4 * SAMPLE)]);
     let text = text.trim();
     let client_first = matches!(format, Format::Common | Format::Combined);
     let is_border = |c: char| c.is_whitespace() || "\"'[](){},;=".contains(c);
     let mut sample = String::new();
+    let mut is_behind_site = false;
     for (at, piece) in text.split_inclusive(is_border).enumerate() {
         let word = piece.trim_end_matches(is_border);
-        let is_client = client_first && at == 0 && word.len() < text.len();
+        let is_client = client_first && (at == 0 || at == 1 && is_behind_site);
+        let is_client = is_client && word.len() < text.len();
+        is_behind_site = at == 0 && common::is_site(word);
         if is_client || is_address(word) {
             sample.push_str(BLOT);
             sample.push_str(&piece[word.len()..]);

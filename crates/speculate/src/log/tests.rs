@@ -69,6 +69,28 @@ fn a_line_of_the_combined_format_is_read() {
 }
 
 #[test]
+fn a_line_may_begin_with_the_name_of_a_site() {
+    let expected = read(Format::Combined, COMBINED).unwrap();
+    for site in ["example.com:80", "example.com:443", "[2001:db8::1]:80", "example.com"] {
+        let line = format!("{site} {COMBINED}");
+        assert_eq!(read(Format::Combined, &line).unwrap(), expected, "{site}");
+        let signed_in = line.replace("- - [", "- bob [");
+        assert!(read(Format::Combined, &signed_in).unwrap().private, "{site}");
+    }
+    let named = format!("example.com:80 {}", COMBINED.replace("192.0.2.7", "c1"));
+    assert_eq!(read(Format::Combined, &named).unwrap().client, "c1");
+    // A user's name with a blank is none, nor is an address.
+    for (client, user) in [("192.0.2.7", "bob smith"), ("2001:db8::80", "bob"), ("c1", "-")] {
+        let line = COMBINED.replace("192.0.2.7", client).replace("- - [", &format!("- {user} ["));
+        assert_eq!(read(Format::Combined, &line).unwrap().client, client, "{user}");
+    }
+    let mut reader = Reader::new(Format::Combined);
+    reader.read(b"example.com:80 pc-of-bob - - [nonsense");
+    let samples: Vec<_> = reader.bad().values().map(|bad| bad.sample.as_str()).collect();
+    assert_eq!(samples, ["(address) (address) - - [nonsense"]);
+}
+
+#[test]
 fn a_line_of_the_extended_format_is_read() {
     assert_eq!(
         extended(FIELDS, EXTENDED).unwrap().unwrap(),
