@@ -120,8 +120,17 @@ impl<'a> Found<'a> {
             "http_user_agent" | "user_agent" | "agent" => self.agent = value.text(),
             "http_referer" | "referer" | "referrer" => self.referer = value.text(),
             "request_time" | "duration" => self.took = value.number(),
-            "remote_user" | "user_id" | "user" => {
+            // A user, or headers that say that one is known: what they say is nobody's business.
+            "remote_user"
+            | "user_id"
+            | "user"
+            | "http_authorization"
+            | "sent_http_set_cookie"
+            | "upstream_http_set_cookie" => {
                 self.private |= value.text().is_some_and(|user| !matches!(&*user, "" | "-"));
+            }
+            "sent_http_cache_control" | "upstream_http_cache_control" => {
+                self.private |= value.text().is_some_and(|text| is_private(&text));
             }
             "http_sec_purpose" | "sec_purpose" | "http_purpose" | "purpose" | "http_x_moz" => {
                 self.prefetch |= value.text().is_some_and(|text| is_prefetch(&text));

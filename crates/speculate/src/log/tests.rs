@@ -163,6 +163,21 @@ fn answers_to_one_person_are_private() {
     assert!(extended(FIELDS, &EXTENDED.replace(" - 192", " bob 192")).unwrap().unwrap().private);
     let flat = FLAT.replace("\"remote_user\":\"\"", "\"remote_user\":\"bob\"");
     assert!(read(Format::JsonLines, &flat).unwrap().private);
+    for (name, value, private) in [
+        ("sent_http_set_cookie", "session=1; Path=/", true),
+        ("upstream_http_set_cookie", "session=1", true),
+        ("sent_http_cache_control", "max-age=60, private", true),
+        ("upstream_http_cache_control", "no-store", true),
+        ("http_authorization", "Bearer x", true),
+        ("sent_http_set_cookie", "-", false),
+        ("upstream_http_set_cookie", "", false),
+        ("sent_http_cache_control", "public, max-age=60", false),
+        ("http_authorization", "-", false),
+        ("http_x", "private", false),
+    ] {
+        let line = FLAT.replace("{\"time", &format!("{{\"{name}\":\"{value}\",\"time"));
+        assert_eq!(read(Format::JsonLines, &line).unwrap().private, private, "{name}: {value}");
+    }
     for (from, to) in [
         ("\"user_id\":\"\"", "\"user_id\":\"bob\""),
         ("max-age=60", "max-age=60, Private"),
