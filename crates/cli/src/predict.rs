@@ -111,7 +111,10 @@ pub(crate) fn of_a_site(
                 return None;
             }
             tell(&match read {
-                Ok(_) => Event::Learned { requests: learned },
+                Ok(contents) => {
+                    let unread = contents.iter().filter_map(input::Contents::unread).collect();
+                    Event::Learned { requests: learned, unread }
+                }
                 Err(error) => Event::NotLearned { why: in_one_line(&error) },
             });
         }

@@ -280,7 +280,10 @@ fn as_json(event: &Event) -> String {
         Event::AddressRefused { address } => object["address"] = json!(address.to_string()),
         Event::BehindCdn { name } => object["name"] = json!(name),
         Event::Figures { url } => object["url"] = json!(url),
-        Event::Learned { requests } => object["requests"] = json!(requests),
+        Event::Learned { requests, unread } => {
+            object["requests"] = json!(requests);
+            object["unread"] = json!(unread);
+        }
         Event::NoneOfSite { host } => object["host"] = json!(host),
         Event::ForwardedUnread { value } => object["value"] = json!(value),
         Event::SiteHasWorker { path } => object["path"] = json!(path),

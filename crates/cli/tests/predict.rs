@@ -229,6 +229,21 @@ fn rotated_logs_are_read_in_the_order_of_their_times() {
 }
 
 #[test]
+fn what_cannot_be_read_keeps_nobody_from_the_rest() {
+    let bench = Bench::new();
+    bench.write("late", ("starting up\n".repeat(500) + &walks(0, 20, &["/", "/b"])).as_bytes());
+    bench.write("good", walks(30, 20, &["/", "/c"]).as_bytes());
+    bench.write("nonsense", "no log\nat all\n".as_bytes());
+    let train = ["train", "--model", "m", "--json", "late", "nonsense", "good"];
+    let said = bench.json(&train);
+    assert_eq!(said["visits"], 80, "{said}");
+    let bad: Vec<&Value> = (0..3).map(|log| &said["logs"][log]["bad"][0]["lines"]).collect();
+    assert_eq!(bad, [&Value::from(2), &500.into(), &Value::Null], "{said}");
+    let shown = bench.predict(&["train", "--model", "m", "nonsense", "good"]).ok();
+    assert!(shown.contains("nonsense: no line of an access log"), "{shown}");
+}
+
+#[test]
 fn predictors_are_measured_and_drawn() {
     let bench = Bench::new();
     bench.write("access.log", walks(0, 240, &PATH).as_bytes());
@@ -297,7 +312,7 @@ fn bad_input_is_told_on_one_line_with_the_way_out() {
         (&["train", "--model", "m", "missing"][..], 1, &["missing", "No such file"][..]),
         (&["train", "--model", "m", "."], 1, &["folder", "name the logs"]),
         (&["train", "--model", "m", "nonsense"], 1, &["nonsense", "Common"]),
-        (&["train", "--model", "m", "good", "nonsense"], 1, &["nonsense", "Common"]),
+        (&["train", "--model", "m", "empty", "nonsense"], 1, &["nonsense", "Common"]),
         (&["train", "--model", "m", "empty"], 1, &["no request"]),
         (&["train", "--model", "m", "cut.gz"], 1, &["cut.gz", "broken behind line", "copy it"]),
         (&["train", "--model", "good", "good"], 1, &["good", "no model", "another file"]),

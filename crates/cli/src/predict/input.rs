@@ -16,6 +16,11 @@ use serde_json::{Value, json};
 /// Lines that are looked at to find the format: as many as [`Reader::detect`] looks at, and some
 /// that are empty or directives.
 const HEAD: usize = 256;
+/// And where none of these is of a log: as many as that looks at then, or as large as no log's beginning is.
+const HEAD_MOST: usize = 10_000;
+const HEAD_BYTES: usize = 16 << 20;
+/// What is said of what is no log.
+const FOREIGN: &str = "no line of an access log that is known";
 /// How gzip begins, whatever the file is called.
 const GZIP: [u8; 2] = [0x1f, 0x8b];
 
@@ -171,7 +176,7 @@ impl Logs {
     /// Reads all logs, and says what was in each.
     ///
     /// # Errors
-    /// If a log cannot be read, or has lines of which none is a request.
+    /// If a log cannot be read, or none has a request and one has lines.
     pub(crate) fn read(&self, take: impl FnMut(&Entry<'_>)) -> anyhow::Result<Vec<Contents>> {
         self.read_while(&|| true, take)
     }
@@ -188,9 +193,16 @@ impl Logs {
         let mut all = Vec::new();
         for source in &self.sources {
             let name = source.name();
-            let Some(mut log) = Open::new(source, &self.bar)? else {
-                all.push(Contents { name, reader: None });
-                continue;
+            let mut log = match Open::new(source, &self.bar)? {
+                Opened::Log(log) => log,
+                Opened::Empty => {
+                    all.push(Contents { name, what: What::Nothing });
+                    continue;
+                }
+                Opened::Foreign { lines } => {
+                    all.push(Contents { name, what: What::Foreign { lines } });
+                    continue;
+                }
             };
             let mut line = Vec::new();
             while goes_on()
@@ -200,7 +212,17 @@ impl Logs {
                     take(&entry);
                 }
             }
-            all.push(Contents { name, reader: Some(log.reader) });
+            all.push(Contents { name, what: What::Log(log.reader) });
+        }
+        let is_foreign = |one: &&Contents| matches!(one.what, What::Foreign { .. });
+        if all.iter().all(|one| one.entries() == 0)
+            && let Some(foreign) = all.iter().find(is_foreign)
+        {
+            bail!(
+                "{} has {FOREIGN}: those are Common, Combined, W3C extended, JSON lines and Caddy's, \
+                 plain or by gzip",
+                foreign.name
+            );
         }
         Ok(all)
     }
@@ -212,7 +234,7 @@ fn broken(name: &str, lines: u64) -> String {
 
 /// The time of a log's first request; none if it is empty.
 fn first_time(source: &Source, bar: &ProgressBar) -> anyhow::Result<Option<Timestamp>> {
-    let Some(log) = Open::new(source, bar)? else { return Ok(None) };
+    let Opened::Log(log) = Open::new(source, bar)? else { return Ok(None) };
     let mut reader = log.reader.clone();
     Ok(log.head.iter().find_map(|line| reader.read(line)).map(|entry| entry.at))
 }
@@ -221,24 +243,62 @@ fn first_time(source: &Source, bar: &ProgressBar) -> anyhow::Result<Option<Times
 #[derive(Debug)]
 pub(crate) struct Contents {
     name: String,
-    /// None if there was nothing.
-    reader: Option<Reader>,
+    what: What,
+}
+
+#[derive(Debug)]
+enum What {
+    Nothing,
+    /// Of so many lines at its beginning none is a log's.
+    Foreign {
+        lines: usize,
+    },
+    Log(Reader),
 }
 
 impl Contents {
     /// The requests that were read.
     pub(crate) fn entries(&self) -> u64 {
-        self.reader.as_ref().map_or(0, Reader::entries)
+        self.reader().map_or(0, Reader::entries)
+    }
+
+    fn reader(&self) -> Option<&Reader> {
+        match &self.what {
+            What::Log(reader) => Some(reader),
+            What::Nothing | What::Foreign { .. } => None,
+        }
+    }
+
+    /// What could not be read of it, with the reason of most of that and a line for an example.
+    pub(crate) fn unread(&self) -> Option<String> {
+        if let What::Foreign { .. } = self.what {
+            return Some(format!("{} has {FOREIGN}", self.name));
+        }
+        let bad = self.reader()?.bad();
+        let count = bad.values().map(|bad| bad.count).sum();
+        // The first of those with equally many.
+        let (why, most) = bad.iter().rev().max_by_key(|(_, bad)| bad.count)?;
+        Some(format!(
+            "{} has {}, most of them as line {}: {why}: {}",
+            self.name,
+            super::count(count, "line that cannot be read", "lines that cannot be read"),
+            most.first,
+            super::plain(&most.sample)
+        ))
     }
 
     pub(crate) fn json(&self) -> Value {
-        let Some(reader) = &self.reader else {
+        let Some(reader) = self.reader() else {
+            let bad = match self.what {
+                What::Foreign { lines } => json!([{ "reason": FOREIGN, "lines": lines }]),
+                _ => json!([]),
+            };
             return json!({
                 "log": self.name,
                 "format": null,
                 "lines": 0,
                 "requests": 0,
-                "bad": [],
+                "bad": bad,
             });
         };
         let bad = |(why, bad): (&LineError, &BadLines)| {
@@ -259,7 +319,11 @@ impl Contents {
     }
 
     pub(crate) fn text(&self) -> String {
-        let Some(reader) = &self.reader else { return format!("{}: empty\n", self.name) };
+        let reader = match &self.what {
+            What::Log(reader) => reader,
+            What::Nothing => return format!("{}: empty\n", self.name),
+            What::Foreign { .. } => return format!("{}: {FOREIGN}\n", self.name),
+        };
         let mut text = format!(
             "{}: {}, {}, {}\n",
             self.name,
@@ -286,9 +350,16 @@ struct Open<'a> {
     reader: Reader,
 }
 
+/// What came of opening a file.
+enum Opened<'a> {
+    Empty,
+    Foreign { lines: usize },
+    Log(Open<'a>),
+}
+
 impl<'a> Open<'a> {
-    /// Opens a log and finds its format out; none if it is empty.
-    fn new(source: &'a Source, bar: &ProgressBar) -> anyhow::Result<Option<Self>> {
+    /// Opens a log and finds its format out.
+    fn new(source: &'a Source, bar: &ProgressBar) -> anyhow::Result<Opened<'a>> {
         let name = source.name();
         let from: Box<dyn Read + 'a> = match source {
             Source::File(path) => {
@@ -301,19 +372,25 @@ impl<'a> Open<'a> {
         let mut lines = Lines { from };
         let mut head = VecDeque::new();
         let mut line = Vec::new();
-        while head.len() < HEAD && lines.next(&mut line).with_context(|| broken(&name, 0))? {
-            head.push_back(core::mem::take(&mut line));
+        for (count, most) in [(HEAD, usize::MAX), (HEAD_MOST, HEAD_BYTES)] {
+            let mut bytes = 0;
+            while head.len() < count
+                && bytes < most
+                && lines.next(&mut line).with_context(|| broken(&name, 0))?
+            {
+                bytes += line.len();
+                head.push_back(core::mem::take(&mut line));
+            }
+            if let Some(reader) = Reader::detect(head.iter().map(Vec::as_slice)) {
+                return Ok(Opened::Log(Open { head, lines, reader }));
+            }
         }
-        if head.iter().all(|line| line.trim_ascii().is_empty()) && head.len() < HEAD {
-            return Ok(None);
-        }
-        let Some(reader) = Reader::detect(head.iter().map(Vec::as_slice)) else {
-            bail!(
-                "{name} has no line of an access log that is known: those are Common, Combined, \
-                 W3C extended, JSON lines and Caddy's, plain or by gzip"
-            );
-        };
-        Ok(Some(Open { head, lines, reader }))
+        let is_empty = head.iter().all(|line| line.trim_ascii().is_empty());
+        Ok(if is_empty && head.len() < HEAD_MOST {
+            Opened::Empty
+        } else {
+            Opened::Foreign { lines: head.len() }
+        })
     }
 
     /// Reads the next line, first those that were looked at.

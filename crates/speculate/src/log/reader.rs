@@ -42,6 +42,8 @@ pub struct Reader {
 /// Lines that are looked at to find out the format: so many that a head of damaged ones, or of
 /// directives, does not decide.
 const LOOKED_AT: usize = 64;
+/// And where none of these can be read, so many: a log may begin with what a program said at its start.
+const LOOKED_AT_MOST: usize = 10_000;
 /// Characters of a bad line that are kept.
 const SAMPLE: usize = 160;
 /// Stands for an address.
@@ -60,12 +62,16 @@ impl Reader {
     }
 
     /// A reader for a log that begins with `lines`, of which it looks at the first 64 that are not
-    /// empty: the format that reads most of them; none if no format reads any.
+    /// empty: the format that reads most of them. If no format reads any of these, that of the first of
+    /// 10,000 lines that can be read; else none.
     pub fn detect<'a>(lines: impl IntoIterator<Item = &'a [u8]>) -> Option<Self> {
         let mut fields = extended::Fields::default();
         let mut votes: BTreeMap<Format, usize> = BTreeMap::new();
         let lines = lines.into_iter().filter(|line| !line.trim_ascii().is_empty());
-        for line in lines.take(LOOKED_AT) {
+        for (at, line) in lines.take(LOOKED_AT_MOST).enumerate() {
+            if at >= LOOKED_AT && !votes.is_empty() {
+                break;
+            }
             let Ok(text) = text(line) else { continue };
             let format = if text.starts_with('#') {
                 extended::directive(text, &mut fields);

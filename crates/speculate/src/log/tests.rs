@@ -203,7 +203,10 @@ fn the_format_is_found_out() {
         let reader = Reader::detect(log.split('\n').map(str::as_bytes));
         assert_eq!(reader.map(|reader| reader.format()), Some(format), "{log}");
     }
-    for log in ["", "nonsense\nand more", EXTENDED, FIELDS] {
+    let late = |count| "starting up\n".repeat(count) + COMBINED;
+    let reader = Reader::detect(late(9_999).split('\n').map(str::as_bytes));
+    assert_eq!(reader.map(|reader| reader.format()), Some(Format::Combined));
+    for log in ["", "nonsense\nand more", EXTENDED, FIELDS, &late(10_000)] {
         assert!(Reader::detect(log.split('\n').map(str::as_bytes)).is_none(), "{log}");
     }
 }

@@ -64,6 +64,8 @@ pub enum Event {
     Learned {
         /// The requests in them that something was learned from: none that the model knows already.
         requests: u64,
+        /// What could not be read, of each log of which that is so.
+        unread: Vec<String>,
     },
     /// A log is not learned from, or not to its end.
     NotLearned {
@@ -225,8 +227,9 @@ impl fmt::Display for Event {
                  without"
             ),
             Event::Figures { url } => write!(f, "what is done is shown at {url}"),
-            Event::Learned { requests } => {
-                write!(f, "the logs are learned from: {requests} requests")
+            Event::Learned { requests, unread } => {
+                write!(f, "the logs are learned from: {requests} requests")?;
+                unread.iter().try_for_each(|what| write!(f, "; {what}"))
             }
             Event::NotLearned { why } => write!(f, "not all is learned that should be: {why}"),
             Event::ModelAside { why } => write!(f, "learning begins anew: {why}"),
