@@ -8,7 +8,7 @@ use std::process::ExitCode;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use anyhow::{Context, bail};
-use lull_cc::Bytes;
+use lull_cc::{Bytes, Timestamp};
 use lull_speculate::log::Entry;
 use lull_speculate::model::{MAGIC, Model, ReadError};
 use lull_speculate::observe::{ClientHasher, Limits};
@@ -93,12 +93,14 @@ pub(crate) fn of_a_site(
         let mut model = before
             .unwrap_or_else(|| Model::new(hasher, Limits::default(), PpmParameters::shipped()));
         if has_logs {
-            let known = model.latest();
+            // The model knows its latest second and no more of it; a log may have milliseconds.
+            let second = |at: Timestamp| at.as_nanos() / 1_000_000_000;
+            let known = second(model.latest());
             let mut learned = 0;
             let goes_on = || !is_ending.load(Ordering::Relaxed);
             let read = logs.in_order().and_then(|logs| {
                 logs.read_while(&goes_on, |entry| {
-                    if entry.at <= known {
+                    if second(entry.at) <= known {
                         return;
                     }
                     let named_by_query = is_named_by_query(&entry.target);
@@ -280,6 +282,42 @@ mod tests {
             std::fs::write(&path, vec![0; wrong]).unwrap();
             assert!(key_of(&path).unwrap_err().to_string().contains("no key"));
         }
+    }
+
+    #[test]
+    fn what_a_model_knows_it_does_not_learn_again() {
+        let folder = tempfile::tempdir().unwrap();
+        let [file, key, log] = ["model", "key", "log"].map(|name| folder.path().join(name));
+        let line = |client, second| {
+            format!(
+                "{{\"ts\":{second},\"remote_addr\":\"192.0.2.{client}\",\
+                 \"request\":\"GET /{client} HTTP/1.1\",\"status\":200}}\n"
+            )
+        };
+        let lines = line(1, "1431857100.25") + "nonsense\n" + &line(2, "1431857107.75");
+        fs::write(&log, &lines).unwrap();
+        let learn = || {
+            let told = std::cell::RefCell::new(Vec::new());
+            let logs = std::slice::from_ref(&log);
+            let learn = of_a_site(Some(&file), Some(&key), logs, |_| false).unwrap();
+            let tell = |event: &Event| match event {
+                Event::Learned { requests, unread } => {
+                    told.borrow_mut().push((*requests, unread.clone()));
+                }
+                other => panic!("{other}"),
+            };
+            let model = learn(&tell, &AtomicBool::new(false)).unwrap();
+            model.write(File::create(&file).unwrap()).unwrap();
+            told.into_inner().swap_remove(0)
+        };
+        let (requests, unread) = learn();
+        assert_eq!((requests, unread.len()), (2, 1));
+        for words in ["has 1 line that cannot be read", "as line 2", "JSON", ": nonsense"] {
+            assert!(unread[0].contains(words), "no '{words}' in {unread:?}");
+        }
+        assert_eq!(learn().0, 0);
+        fs::write(&log, lines + &line(3, "1431857108.5")).unwrap();
+        assert_eq!(learn().0, 1);
     }
 
     #[test]
