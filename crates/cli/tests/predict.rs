@@ -229,6 +229,35 @@ fn rotated_logs_are_read_in_the_order_of_their_times() {
 }
 
 #[test]
+fn logs_of_several_servers_are_read_by_turns() {
+    // One goes to / by one server, to /b by another, and so on. A wrong date holds nothing up.
+    let path = ["/", "/b", "/c", "/d"];
+    let mut logs = [String::new(), String::new()];
+    for client in 0..30 {
+        for (at, target) in path.iter().enumerate() {
+            let (address, second) = (format!("192.0.2.{client}"), 60 * client + at as u64);
+            logs[at % 2] += &line(second, &address, target);
+        }
+        if client == 10 {
+            logs[0] += &line(80_000, "198.51.100.1", "/");
+        }
+    }
+    let bench = Bench::new();
+    bench.write("one", logs[0].as_bytes());
+    bench.write("two", &gzip(logs[1].as_bytes()));
+    let said = bench.json(&["train", "--model", "m", "--json", "two", "one"]);
+    let read: Vec<_> = (0..2).map(|log| &said["logs"][log]["requests"]).collect();
+    assert_eq!((read, &said["visits"]), (vec![&61.into(), &60.into()], &121.into()), "{said}");
+    let said = bench.json(&["explain", "--model", "m", "--json", "/c"]);
+    assert_eq!(said["suggested"][0]["url"], "/d", "{said}");
+    let said = bench.json(&["explain", "--model", "m", "--json", "/"]);
+    let first = said["suggested"].as_array().unwrap();
+    let of =
+        |url: &str| first.iter().find(|one| one["url"] == url).unwrap()["probability"].as_f64();
+    assert!(of("/b").unwrap() > 0.9, "{said}");
+}
+
+#[test]
 fn what_cannot_be_read_keeps_nobody_from_the_rest() {
     let bench = Bench::new();
     bench.write("late", ("starting up\n".repeat(500) + &walks(0, 20, &["/", "/b"])).as_bytes());

@@ -10,7 +10,7 @@ use anyhow::{Context, bail};
 use flate2::bufread::MultiGzDecoder;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use lull_cc::Timestamp;
-use lull_speculate::log::{BadLines, Entry, LONGEST_LINE, LineError, Reader};
+use lull_speculate::log::{BadLines, Clock, Entry, LONGEST_LINE, LineError, Reader};
 use serde_json::{Value, json};
 
 /// Lines that are looked at to find the format: as many as [`Reader::detect`] looks at, and some
@@ -19,6 +19,8 @@ const HEAD: usize = 256;
 /// And where none of these is of a log: as many as that looks at then, or as large as no log's beginning is.
 const HEAD_MOST: usize = 10_000;
 const HEAD_BYTES: usize = 16 << 20;
+/// Dates of two lines within this time are of one time: as long as a session lasts without a request.
+const NEAR: Duration = Duration::from_secs(30 * 60);
 /// What is said of what is no log.
 const FOREIGN: &str = "no line of an access log that is known";
 /// How gzip begins, whatever the file is called.
@@ -47,6 +49,8 @@ impl Source {
 #[derive(Debug)]
 pub(crate) struct Logs {
     sources: Vec<Source>,
+    /// When each begins, where that was looked for.
+    begins: Vec<Option<Timestamp>>,
     bar: ProgressBar,
 }
 
@@ -77,7 +81,8 @@ impl Logs {
             }
             sources.push(if is_stream { Source::Stream } else { Source::File(path.clone()) });
         }
-        Ok(Logs { sources, bar: ProgressBar::hidden() })
+        let begins = vec![None; sources.len()];
+        Ok(Logs { sources, begins, bar: ProgressBar::hidden() })
     }
 
     /// Looks whether they can be opened, where that takes no time: a pipe waits for who writes.
@@ -111,7 +116,7 @@ impl Logs {
             }
             // A stable sort: those without a time come first, and equal ones as they were named.
             timed.sort_by_key(|(time, _)| *time);
-            self.sources = timed.into_iter().map(|(_, source)| source).collect();
+            (self.begins, self.sources) = timed.into_iter().unzip();
         }
         Ok(self)
     }
@@ -173,7 +178,8 @@ impl Logs {
         contents
     }
 
-    /// Reads all logs, and says what was in each.
+    /// Reads all logs in the order of their times, and says what was in each. Where several are of one
+    /// time, as those of several servers, their lines come by turns.
     ///
     /// # Errors
     /// If a log cannot be read, or none has a request and one has lines.
@@ -190,29 +196,37 @@ impl Logs {
         goes_on: &dyn Fn() -> bool,
         mut take: impl FnMut(&Entry<'_>),
     ) -> anyhow::Result<Vec<Contents>> {
-        let mut all = Vec::new();
-        for source in &self.sources {
-            let name = source.name();
-            let mut log = match Open::new(source, &self.bar)? {
-                Opened::Log(log) => log,
-                Opened::Empty => {
-                    all.push(Contents { name, what: What::Nothing });
-                    continue;
-                }
-                Opened::Foreign { lines } => {
-                    all.push(Contents { name, what: What::Foreign { lines } });
-                    continue;
-                }
-            };
-            let mut line = Vec::new();
-            while goes_on()
-                && log.next(&mut line).with_context(|| broken(&name, log.reader.lines()))?
+        let mut all: Vec<Contents> = Vec::new();
+        let mut turns: Vec<Turn<'_>> = Vec::new();
+        loop {
+            let first = (0..turns.len()).min_by_key(|at| (turns[*at].time, turns[*at].which));
+            let time = first.map(|at| turns[at].time);
+            let begins = self.begins.get(all.len()).copied();
+            if let Some(begins) = begins
+                && goes_on()
+                && time.is_none_or(|time| begins.is_none_or(|begins| begins <= time))
             {
-                if let Some(entry) = log.reader.read(&line) {
-                    take(&entry);
+                let source = &self.sources[all.len()];
+                let (mut what, which) = (What::Nothing, all.len());
+                match Open::new(source, &self.bar)? {
+                    Opened::Empty => {}
+                    Opened::Foreign { lines } => what = What::Foreign { lines },
+                    Opened::Log(log) => turns.push(Turn::new(which, log)),
                 }
+                all.push(Contents { name: source.name(), what });
+                continue;
             }
-            all.push(Contents { name, what: What::Log(log.reader) });
+            let Some(first) = first else { break };
+            let others = turns.iter().enumerate().filter(|(at, _)| *at != first);
+            let until = others.map(|(_, other)| other.time).chain(begins.flatten()).min();
+            let turn = &mut turns[first];
+            let goes_on = turn
+                .go_on(until, goes_on, &mut take)
+                .with_context(|| broken(&all[turn.which].name, turn.log.reader.lines()))?;
+            if !goes_on {
+                let turn = turns.swap_remove(first);
+                all[turn.which].what = What::Log(turn.log.reader);
+            }
         }
         let is_foreign = |one: &&Contents| matches!(one.what, What::Foreign { .. });
         if all.iter().all(|one| one.entries() == 0)
@@ -237,6 +251,48 @@ fn first_time(source: &Source, bar: &ProgressBar) -> anyhow::Result<Option<Times
     let Opened::Log(log) = Open::new(source, bar)? else { return Ok(None) };
     let mut reader = log.reader.clone();
     Ok(log.head.iter().find_map(|line| reader.read(line)).map(|entry| entry.at))
+}
+
+/// A log that is read by turns with others.
+struct Turn<'a> {
+    /// Its place among all.
+    which: usize,
+    log: Open<'a>,
+    clock: Clock,
+    /// The time of the next entry, and that entry, once there is one.
+    time: Timestamp,
+    next: Option<Entry<'static>>,
+    line: Vec<u8>,
+}
+
+impl<'a> Turn<'a> {
+    fn new(which: usize, log: Open<'a>) -> Self {
+        let (clock, time) = (Clock::new(NEAR), Timestamp::ZERO);
+        Turn { which, log, clock, time, next: None, line: Vec::new() }
+    }
+
+    /// Takes entries as long as their time has come; false at the end.
+    fn go_on(
+        &mut self,
+        until: Option<Timestamp>,
+        goes_on: &dyn Fn() -> bool,
+        take: &mut impl FnMut(&Entry<'_>),
+    ) -> io::Result<bool> {
+        if let Some(next) = self.next.take() {
+            take(&next);
+        }
+        while goes_on() && self.log.next(&mut self.line)? {
+            let Some(entry) = self.log.reader.read(&self.line) else { continue };
+            // A line with a wrong date must not keep all behind it waiting.
+            self.time = self.clock.tell(entry.at);
+            if until.is_some_and(|until| until < self.time) {
+                self.next = Some(entry.into_owned());
+                return Ok(true);
+            }
+            take(&entry);
+        }
+        Ok(false)
+    }
 }
 
 /// What was in a log.

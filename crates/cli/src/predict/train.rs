@@ -18,7 +18,8 @@ use crate::durable::Replacement;
 const EXAMPLES: &str = "\
 Examples:
   lull predict train --model site.model access.log.2.gz access.log.1 access.log
-      learn from what there is; rotated logs are put into the order of their times
+      learn from what there is; rotated logs are put into the order of their times, and the
+      lines of several servers' logs as well
   lull predict train --model site.model access.log
       the next day: the model goes on from where it was
   zstdcat access.log.zst | lull predict train --model site.model -

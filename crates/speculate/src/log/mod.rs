@@ -110,6 +110,29 @@ impl<'a> Entry<'a> {
     }
 }
 
+impl Entry<'_> {
+    /// The same without the line.
+    pub fn into_owned(self) -> Entry<'static> {
+        fn owned(text: Cow<'_, str>) -> Cow<'static, str> {
+            Cow::Owned(text.into_owned())
+        }
+        Entry {
+            at: self.at,
+            client: owned(self.client),
+            method: owned(self.method),
+            target: owned(self.target),
+            status: self.status,
+            bytes: self.bytes,
+            referer: self.referer.map(owned),
+            agent: self.agent.map(owned),
+            took: self.took,
+            prefetch: self.prefetch,
+            private: self.private,
+            named_by_query: self.named_by_query,
+        }
+    }
+}
+
 /// A part of a line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Part {
