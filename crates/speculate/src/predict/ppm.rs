@@ -43,7 +43,7 @@ pub struct Ppm {
 struct Shares {
     /// How often others had it, decayed.
     occurrences: f32,
-    /// How many URLs followed.
+    /// How many URLs followed; one at least.
     followers: f32,
     /// Whether one of them may be told, to whoever does not have it.
     is_told: bool,
@@ -165,7 +165,7 @@ impl Ppm {
     }
 
     /// What followed a context, and into `into` those that may be told and are not held, each with its
-    /// share of the occurrences. None if nothing is known to have followed: then it has no say.
+    /// share of the occurrences. None if nobody else had it: then it has no say.
     fn shares(
         &self,
         question: &Question<'_>,
@@ -190,7 +190,10 @@ impl Ppm {
                 }
             }
         }
-        (shares.followers > 0.0).then_some(shares)
+        // Where others were and none went on, all of them went: the more there were, the surer that is. By no
+        // follower at all it would be as sure after one of them as after a hundred.
+        shares.followers = shares.followers.max(1.0);
+        Some(shares)
     }
 
     /// The longest context of which something may be told. One of which nothing may be is as good as not
@@ -205,8 +208,7 @@ impl Ppm {
         ranked.clear();
     }
 
-    /// From the longest context down: what it predicts, times what the longer ones left over, which is
-    /// everything as long as nothing is known (method C escapes with 1 then).
+    /// From the longest context down: what it predicts, times what the longer ones left over.
     fn escape(&self, question: &Question<'_>, urls: &Urls, ranked: &mut Vec<Candidate>) {
         let mut left = 1.0;
         let mut shares = Vec::new();
@@ -225,11 +227,14 @@ impl Ppm {
 
     /// From general popularity up: each context moves the probabilities towards its own.
     fn blend(&self, question: &Question<'_>, urls: &Urls, ranked: &mut Vec<Candidate>, c: f32) {
+        // The share of all pages that are this one, and of those that have another one behind them: what is
+        // read by whoever comes from elsewhere and goes again was nobody's next page.
+        let goes_on = self.top.goes_on(question.at);
         ranked.extend(
             self.top
                 .shares(urls, question.at)
                 .filter(|(url, _)| question.held.binary_search(url).is_err())
-                .map(|(url, probability)| Candidate { url, probability }),
+                .map(|(url, share)| Candidate { url, probability: share * goes_on }),
         );
         ranked.sort_unstable_by_key(|one| one.url);
         let mut shares = Vec::new();

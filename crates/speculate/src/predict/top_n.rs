@@ -23,6 +23,8 @@ pub struct TopN {
     top_parts: Vec<(UrlId, f32)>,
     /// Visits of pages, decayed, as far as they count for what is popular.
     pages: f64,
+    /// Those of them that were not the first of a session.
+    behind: f64,
     decay: Decay,
 }
 
@@ -36,6 +38,7 @@ impl TopN {
             top_pages: Vec::with_capacity(PAGES),
             top_parts: Vec::with_capacity(PARTS),
             pages: 0.0,
+            behind: 0.0,
             decay: Decay::new(half_life),
         }
     }
@@ -51,12 +54,20 @@ impl TopN {
             .map(move |(url, _)| (*url, (urls.popularity(*url, at) / pages).min(1.0)))
     }
 
+    /// The share of pages behind which another one was visited. One page more counts, so that it is never
+    /// none.
+    pub(super) fn goes_on(&self, at: Timestamp) -> f32 {
+        let one = f64::from(self.decay.at(at));
+        ((self.behind + one) / (self.pages + one)).min(1.0) as f32
+    }
+
     /// Memory that it takes, whatever it learns.
     pub(super) const RESIDENT: u64 = ((PAGES + PARTS) * size_of::<(UrlId, f32)>()) as u64;
 
     pub(super) fn write<W: Write>(&self, to: &mut Sink<W>) -> io::Result<()> {
         self.decay.write(to)?;
         to.f64(self.pages)?;
+        to.f64(self.behind)?;
         for top in [&self.top_pages, &self.top_parts] {
             to.count(top.len())?;
             for (url, weight) in top {
@@ -75,6 +86,7 @@ impl TopN {
         let mut all = TopN::new(half_life);
         all.decay = Decay::read(half_life, from)?;
         all.pages = from.large_weight()?;
+        all.behind = from.large_weight()?;
         for which in [PAGES, PARTS] {
             let count = from.count()?;
             if count > which {
@@ -100,10 +112,11 @@ impl TopN {
 }
 
 impl Predictor for TopN {
-    fn train(&mut self, visit: &Visit, _: &[Step], urls: &Urls) {
+    fn train(&mut self, visit: &Visit, history: &[Step], urls: &Urls) {
         let (counts, scale) = self.decay.event(visit.at);
         if scale {
             self.pages *= f64::from(SCALE);
+            self.behind *= f64::from(SCALE);
             let top = self.top_pages.iter_mut().chain(&mut self.top_parts);
             top.for_each(|(_, weight)| *weight *= SCALE);
         }
@@ -112,6 +125,9 @@ impl Predictor for TopN {
         }
         if visit.kind == Kind::Page {
             self.pages += f64::from(counts);
+            if history.last().is_some_and(|step| step.page > 1) {
+                self.behind += f64::from(counts);
+            }
         }
         // What nobody is told of takes no place.
         if !visit.cacheable || !urls.is_public(visit.url) {

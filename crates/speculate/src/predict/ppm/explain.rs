@@ -122,9 +122,6 @@ impl Ppm {
         for order in (1..=self.parameters.order).rev() {
             let Some((weight, followers)) = self.evidence(question, order) else { continue };
             let followers: Vec<Follower> = followers.collect();
-            if followers.is_empty() {
-                continue;
-            }
             let is_told = followers.iter().any(|one| self.is_told(one, urls));
             asked.push((order, weight, followers));
             if is_told && self.parameters.backoff == Backoff::Longest {
