@@ -87,7 +87,7 @@ fn the_bytes_are_the_same_on_every_machine() {
     assert_eq!(&bytes[..10], b"\x89LULLPPM\x02\x00");
     // Whoever changes what is written changes `VERSION` too. The parameters are in it, so another default
     // gives other bytes of the same version.
-    assert_eq!((bytes.len(), SipHasher24::new().hash(&bytes)), (524, 15_380_581_752_682_257_659));
+    assert_eq!((bytes.len(), SipHasher24::new().hash(&bytes)), (524, 13_334_415_821_384_749_963));
 }
 
 #[test]

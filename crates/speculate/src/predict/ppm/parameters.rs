@@ -107,9 +107,8 @@ impl PpmParameters {
     pub fn shipped() -> Self {
         PpmParameters {
             counted: Counted::Ahead,
-            fade: 0.5,
-            backoff: Backoff::Blend { discount: 0.3 },
-            ..PpmParameters::paper(1, 10)
+            backoff: Backoff::Blend { discount: 0.1 },
+            ..PpmParameters::paper(1, 2)
         }
     }
 
