@@ -7,7 +7,7 @@ use lull_cc::Timestamp;
 
 use super::Plan;
 use super::tally::Tally;
-use crate::observe::{ClientId, Kind, UrlId, Urls, Visit};
+use crate::observe::{ClientId, Kind, Limits, UrlId, Urls, Visit};
 use crate::predict::Candidate;
 
 /// Something in a cache that was fetched ahead and is not used yet.
@@ -47,19 +47,22 @@ pub(super) struct Clients<'p> {
     by_time: BTreeSet<(Timestamp, ClientId)>,
     /// After this time a session has ended.
     window: Duration,
+    /// So many clients are remembered.
+    most: usize,
     /// For each slice, each predictor and each way.
     tallies: Vec<Vec<Tally>>,
 }
 
 impl<'p> Clients<'p> {
-    pub(super) fn new(plan: &'p Plan, contestants: usize, window: Duration) -> Self {
+    pub(super) fn new(plan: &'p Plan, contestants: usize, limits: &Limits) -> Self {
         let tallies = vec![Tally::default(); contestants * plan.ways()];
         Clients {
             plan,
             contestants,
             clients: BTreeMap::new(),
             by_time: BTreeSet::new(),
-            window,
+            window: limits.session_window,
+            most: limits.sessions,
             tallies: vec![tallies; plan.slices.len()],
         }
     }
@@ -128,6 +131,13 @@ impl<'p> Clients<'p> {
             }
         }
         self.clients.insert(visit.client, client);
+        // No more than have sessions: who asked for nothing for the longest is taken to have left.
+        while self.clients.len() > self.most
+            && let Some((_, id)) = self.by_time.pop_first()
+        {
+            let left = self.clients.remove(&id);
+            left.into_iter().for_each(|mut client| self.fetch(&mut client, urls));
+        }
     }
 
     /// A predictor's list for the page that a client just asked for.

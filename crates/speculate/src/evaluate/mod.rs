@@ -96,7 +96,9 @@ pub fn evaluate<'e>(
 
 /// The same for whoever has one entry at a time.
 ///
-/// It remembers clients for as long as their sessions last.
+/// It remembers clients for as long as their sessions last, and no more than [`Limits::sessions`].
+///
+/// [`Limits::sessions`]: crate::observe::Limits::sessions
 pub struct Evaluator<'a, 'c> {
     observer: &'a mut Observer,
     contestants: &'a mut [Contestant<'c>],
@@ -117,7 +119,7 @@ impl<'a, 'c> Evaluator<'a, 'c> {
         plan: &'a Plan,
     ) -> Self {
         Evaluator {
-            clients: Clients::new(plan, contestants.len(), observer.limits().session_window),
+            clients: Clients::new(plan, contestants.len(), observer.limits()),
             observer,
             contestants,
             plan,

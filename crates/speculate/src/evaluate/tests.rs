@@ -110,6 +110,27 @@ fn clients_are_remembered_for_as_long_as_their_sessions_last() {
 }
 
 #[test]
+fn no_more_clients_are_remembered_than_have_sessions() {
+    // All at a time: each gets its first page, then each its second one.
+    let page = |second, path| move |client| entry(second + client / 100, client, path);
+    let entries = walks(40, &["/a", "/b"]).into_iter();
+    let entries = entries.chain((100..400).map(page(600, "/a")));
+    let entries = entries.chain((100..400).map(page(700, "/b")));
+    let (mut predictor, plan) = (Ppm::new(PpmParameters::markov()), plan(&[10]));
+    let limits = Limits { sessions: 50, ..Limits::default() };
+    let mut observer = Observer::new(ClientHasher::new([7; 16]), limits);
+    let mut contestants = [Contestant { name: "one".to_owned(), predictor: &mut predictor }];
+    let mut evaluator = Evaluator::new(&mut observer, &mut contestants, &plan);
+    for entry in entries {
+        evaluator.take(&entry);
+        assert!(evaluator.clients.present() <= 50, "{}", evaluator.clients.present());
+    }
+    // Who had to go has fetched what it was advised.
+    let point = evaluator.finish().slices[0][0].by_length[0];
+    assert!(point.wasted_bytes >= 250 * 1_000, "{point:?}");
+}
+
+#[test]
 fn what_was_advised_counts_also_of_clients_that_left() {
     let mut entries = walks(40, &["/a", "/b"]);
     for client in 100..200 {
