@@ -208,7 +208,7 @@ impl Logs {
             {
                 let source = &self.sources[all.len()];
                 let (mut what, which) = (What::Nothing, all.len());
-                match Open::new(source, &self.bar)? {
+                match Opened::of(source, &self.bar)? {
                     Opened::Empty => {}
                     Opened::Foreign { lines } => what = What::Foreign { lines },
                     Opened::Log(log) => turns.push(Turn::new(which, log)),
@@ -248,7 +248,7 @@ fn broken(name: &str, lines: u64) -> String {
 
 /// The time of a log's first request; none if it is empty.
 fn first_time(source: &Source, bar: &ProgressBar) -> anyhow::Result<Option<Timestamp>> {
-    let Opened::Log(log) = Open::new(source, bar)? else { return Ok(None) };
+    let Opened::Log(log) = Opened::of(source, bar)? else { return Ok(None) };
     let mut reader = log.reader.clone();
     Ok(log.head.iter().find_map(|line| reader.read(line)).map(|entry| entry.at))
 }
@@ -413,9 +413,9 @@ enum Opened<'a> {
     Log(Open<'a>),
 }
 
-impl<'a> Open<'a> {
+impl<'a> Opened<'a> {
     /// Opens a log and finds its format out.
-    fn new(source: &'a Source, bar: &ProgressBar) -> anyhow::Result<Opened<'a>> {
+    fn of(source: &'a Source, bar: &ProgressBar) -> anyhow::Result<Self> {
         let name = source.name();
         let from: Box<dyn Read + 'a> = match source {
             Source::File(path) => {
@@ -448,7 +448,9 @@ impl<'a> Open<'a> {
             Opened::Foreign { lines: head.len() }
         })
     }
+}
 
+impl Open<'_> {
     /// Reads the next line, first those that were looked at.
     fn next(&mut self, line: &mut Vec<u8>) -> io::Result<bool> {
         match self.head.pop_front() {
