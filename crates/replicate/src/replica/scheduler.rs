@@ -116,9 +116,15 @@ impl<P: Clone> Replica<P> {
                 } else {
                     self.counters.early += u64::from(version.sequence > self.received());
                     self.take_back(&path, version.sequence);
-                    let early = Early { version };
-                    if self.early.insert((version.sequence, path.clone()), early).is_none() {
+                    let before =
+                        self.early.insert((version.sequence, path.clone()), Early { version });
+                    let before = before.map(|before| before.version.content.digest);
+                    if before != Some(content.digest) {
                         self.shelf.keep(payload);
+                        // An origin that was restored from a backup has made another commit of this number.
+                        if let Some(before) = before {
+                            self.shelf.release(&before);
+                        }
                         self.expose_early(&content.digest);
                     }
                     if demand {

@@ -140,9 +140,13 @@ impl Bench {
         self.in_another_life(ToReplica::Welcome { start: Start::Log, eager: false });
     }
 
+    fn another_life(&self) -> Session {
+        Session { origin: Incarnation(2), ..self.session() }
+    }
+
     /// The origin says something in that life.
     fn in_another_life(&mut self, message: ToReplica) {
-        let session = Session { origin: Incarnation(2), ..self.session() };
+        let session = self.another_life();
         self.replica.handle_control(reading(self.ms), Frame { session, message });
     }
 
@@ -170,12 +174,16 @@ impl Bench {
     }
 
     fn body(&mut self, sequence: u64, text: &str, demand: bool) {
+        self.body_in(self.session(), sequence, text, demand);
+    }
+
+    fn body_in(&mut self, session: Session, sequence: u64, text: &str, demand: bool) {
         let change = changes(text).remove(0);
         let sequence = Sequence(sequence);
         let version = change.content.map(|content| Version { sequence, content });
         let payload = body_of(text).map(payload);
         let message = BodyHeader { path: change.path, version, at: sequence, demand, lost: false };
-        let frame = Frame { session: self.session(), message };
+        let frame = Frame { session, message };
         self.replica.handle_body(reading(self.ms), frame, payload);
     }
 

@@ -112,7 +112,56 @@ fn messages_of_an_earlier_connection_are_dropped() {
     };
     bench.replica.handle_control(reading(0), Frame { session: old, message });
     assert_eq!(bench.replica.received(), Sequence::ZERO);
-    assert_eq!(bench.replica.take_counters().stale_frames, 1);
+    bench.body_in(old, 1, "a1", false);
+    assert_eq!(bench.replica.poll_effect(), None, "nor is a body taken");
+    assert_eq!(bench.replica.take_counters().stale_frames, 2);
+}
+
+#[test]
+fn a_body_of_a_history_that_is_no_more_gives_way_to_that_of_the_one_there_is() {
+    for told_first in [false, true] {
+        let mut bench = Bench::new(config());
+        bench.body(1, "a2", false);
+        bench.disk();
+        // The origin has lost that commit, and made another one of the same number.
+        bench.connect_to_another_life();
+        let stamp = reading(bench.ms).wall;
+        let commit = |bench: &mut Bench| {
+            let (sequence, changes) = (Sequence(1), changes("a3"));
+            bench.in_another_life(ToReplica::Invalidation {
+                sequence,
+                stamp,
+                changes,
+                more: false,
+            });
+        };
+        if told_first {
+            commit(&mut bench);
+        }
+        let session = bench.another_life();
+        bench.body_in(session, 1, "a3", false);
+        bench.disk();
+        if !told_first {
+            commit(&mut bench);
+        }
+        bench.disk();
+        assert_eq!(bench.state("a"), Some((1, true)), "told first: {told_first}");
+        assert!(!bench.replica.has_body(&content(2).digest), "nobody needs it");
+        // Nor does anything stay behind of what has come since then.
+        let commit = |sequence, text| ToReplica::Invalidation {
+            sequence: Sequence(sequence),
+            stamp,
+            changes: changes(text),
+            more: false,
+        };
+        bench.body_in(session, 2, "a4", false);
+        bench.in_another_life(commit(2, "a4"));
+        bench.in_another_life(commit(3, "a-"));
+        bench.disk();
+        for body in [3, 4] {
+            assert!(!bench.replica.has_body(&content(body).digest), "{body}");
+        }
+    }
 }
 
 #[test]
