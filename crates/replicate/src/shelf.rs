@@ -8,8 +8,8 @@
 //! ```text
 //!              keep               stored
 //!   (absent) ───────▶ Storing ──────────────▶ Stored
-//!       ▲                │ no room, or            │ nobody refers to it
-//!       │◀───────────────┘ refers to it           ▼
+//!       ▲                │ no room, or            │ nobody refers to it,
+//!       │◀───────────────┘ refers to it           ▼ or it is not what it was
 //!       │                      dropped        Dropping
 //!       └◀───────────────────────────────────────┤
 //!                     Storing ◀──────────────────┘ dropped, and wanted meanwhile
@@ -18,7 +18,7 @@
 //! A body may come in two ways at once, by itself and with a step: it is there if one of them comes about.
 //!
 //! Who cannot do without a body that is lost goes on to refer to it, see [`Shelf::miss`]: it is
-//! `Lost` until somebody brings it again.
+//! `Lost` until somebody brings it again, or nobody refers to it any more.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -249,8 +249,12 @@ impl<P> Shelf<P> {
         if entry.references == 0 {
             match &mut entry.state {
                 State::Storing { .. } => {}
+                // There may be something in its place that is not what it was.
                 State::Lost => {
-                    self.entries.remove(digest);
+                    (entry.state, entry.missed) = (State::Dropping { then: None }, false);
+                    self.bytes += entry.size.0;
+                    self.leaving += entry.size.0;
+                    self.effects.push_back(BodyEffect::Drop(*digest));
                 }
                 State::Dropping { then } => {
                     if then.take().is_some() {
@@ -333,6 +337,16 @@ impl<P> Shelf<P> {
             if matches!(entry.state, State::Dropping { then: None }) {
                 self.leaving -= entry.size.0;
             }
+        }
+    }
+
+    /// A body that is stored is not what it was: nobody refers to it any more, and what there is of it goes.
+    pub(crate) fn discard(&mut self, digest: &Digest) {
+        self.pins.retain(|pin| pin.0 != *digest);
+        if let Some(entry) = self.entries.get_mut(digest).filter(|entry| entry.is_stored()) {
+            (entry.state, entry.references) = (State::Dropping { then: None }, 0);
+            self.leaving += entry.size.0;
+            self.effects.push_back(BodyEffect::Drop(*digest));
         }
     }
 
@@ -481,11 +495,38 @@ mod tests {
     }
 
     #[test]
-    fn a_lost_body_that_nobody_refers_to_is_forgotten() {
-        let mut shelf = Shelf::<()>::new([]);
-        shelf.need(&Digest([1; 32]), Bytes(10));
-        shelf.release(&Digest([1; 32]));
-        assert!(shelf.entries.is_empty());
-        assert_eq!((shelf.bytes(), drained(&mut shelf)), (Bytes(0), Vec::new()));
+    fn of_a_lost_body_that_nobody_refers_to_nothing_stays() {
+        let digest = Digest([1; 32]);
+        let mut missed = Shelf::<()>::new([(digest, Bytes(10))]);
+        missed.refer(&digest);
+        missed.miss(&digest);
+        let mut needed = Shelf::new([]);
+        needed.need(&digest, Bytes(10));
+        for mut shelf in [missed, needed] {
+            shelf.release(&digest);
+            assert_eq!(drained(&mut shelf), [BodyEffect::Drop(digest)]);
+            assert_eq!(shelf.kept(), Bytes(0));
+            shelf.handle_dropped(&digest);
+            assert!(shelf.entries.is_empty());
+            assert_eq!((shelf.bytes(), shelf.leaving), (Bytes(0), 0));
+        }
+    }
+
+    #[test]
+    fn a_body_that_is_not_what_it_was_goes_and_may_come_again_meanwhile() {
+        let digest = payload(1).digest;
+        let mut shelf = Shelf::new([(digest, Bytes(10))]);
+        shelf.refer(&digest);
+        shelf.discard(&digest);
+        assert_eq!((shelf.is_stored(&digest), shelf.kept()), (false, Bytes(0)));
+        shelf.discard(&digest);
+        assert_eq!(drained(&mut shelf), [BodyEffect::Drop(digest)], "once");
+        shelf.keep(payload(1));
+        assert_eq!(drained(&mut shelf), [], "what is there has to go first");
+        shelf.handle_dropped(&digest);
+        assert_eq!(drained(&mut shelf), [BodyEffect::Store(payload(1))]);
+        shelf.handle_stored(&digest, Ok(()));
+        assert!(shelf.is_stored(&digest));
+        assert_eq!((shelf.bytes(), shelf.kept()), (Bytes(10), Bytes(10)));
     }
 }

@@ -575,7 +575,7 @@ impl<P: Clone> Replica<P> {
             return;
         }
         self.counters.missing += 1;
-        self.shelf.lose(digest);
+        self.shelf.discard(digest);
         if let Some(writing) = &mut self.writing {
             writing.lost.insert(*digest);
         }
