@@ -34,6 +34,8 @@ pub mod daemon;
 #[cfg(feature = "evaluate")]
 pub mod evaluate;
 mod faults;
+#[cfg(any(feature = "identity", feature = "store"))]
+mod folder;
 #[cfg(feature = "fuse")]
 pub mod fuse;
 #[cfg(feature = "http")]

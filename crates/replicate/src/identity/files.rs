@@ -34,7 +34,7 @@ pub(super) fn create<T: Serialize>(folder: &Path, value: &T) -> Result<(), Ident
     if path.exists() {
         return Err(IdentityError::Exists(folder.to_owned()));
     }
-    fs::create_dir_all(folder).map_err(|source| IdentityError::File { path, source })?;
+    crate::folder::create(folder).map_err(|source| IdentityError::File { path, source })?;
     write(folder, value)
 }
 

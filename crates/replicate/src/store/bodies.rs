@@ -114,7 +114,7 @@ impl Bodies {
     /// The bodies in `folder`, which is made if it is not there.
     pub(super) fn open(folder: &FilePath, inline: Bytes) -> Result<Self, StoreError> {
         let failed = |source| StoreError::Folder { path: folder.to_owned(), source };
-        std::fs::create_dir_all(folder).map_err(failed)?;
+        crate::folder::create(folder).map_err(failed)?;
         remove_unfinished(folder).map_err(failed)?;
         // Without fsync, which is the default, a body that was confirmed may be lost in a crash.
         let objects = LocalFileSystem::new_with_prefix(folder)?.with_fsync(true);

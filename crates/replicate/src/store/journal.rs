@@ -123,7 +123,7 @@ impl<S: State> Store<S> {
         state: S,
     ) -> Result<(), StoreError> {
         let failed = |source| StoreError::Folder { path: folder.to_owned(), source };
-        std::fs::create_dir_all(folder).map_err(failed)?;
+        crate::folder::create(folder).map_err(failed)?;
         if folder.join(DATABASE).exists() {
             return Err(StoreError::Exists(folder.to_owned()));
         }

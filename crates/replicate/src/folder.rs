@@ -1,0 +1,36 @@
+//! Folders that survive a crash.
+
+use std::fs::{File, create_dir_all};
+use std::io;
+use std::path::Path;
+
+/// Makes a folder, and those above it that are missing. Their names are on the disk when this returns: what is
+/// synced within a folder of which the disk knows nothing may be lost with it.
+pub(crate) fn create(folder: &Path) -> io::Result<()> {
+    let new: Vec<_> = folder.ancestors().take_while(|folder| !folder.exists()).collect();
+    create_dir_all(folder)?;
+    // From above, so that no name is there without that of the folder it is in.
+    for above in new.into_iter().rev().filter_map(Path::parent) {
+        // The one above a name alone is where this process is.
+        let above = if above.as_os_str().is_empty() { Path::new(".") } else { above };
+        File::open(above)?.sync_all()?;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn all_that_is_missing_is_made_and_what_is_there_stays() {
+        let root = tempfile::tempdir().expect("a folder");
+        let folder = root.path().join("a/b/c");
+        for _ in 0..2 {
+            create(&folder).expect("made");
+            assert!(folder.is_dir());
+        }
+        std::fs::write(root.path().join("file"), "").expect("written");
+        create(&root.path().join("file/below")).expect_err("a file is no folder");
+    }
+}
