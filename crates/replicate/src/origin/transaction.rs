@@ -337,7 +337,8 @@ impl<P: Clone> Origin<P> {
             held.extend(queued.held);
             for payload in queued.inline {
                 // Within the batch a body may come twice; it is referred to each time.
-                self.shelf.expect(payload.digest, payload.size);
+                let expected = self.shelf.expect(payload.digest, payload.size);
+                assert!(expected, "it is being deleted, so the transaction was not ready");
                 inline.push(payload);
             }
         }

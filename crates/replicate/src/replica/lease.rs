@@ -310,10 +310,45 @@ mod tests {
         }
     }
 
-    #[test]
-    fn a_certificate_wears_off_with_drift() {
+    /// Clocks that may be off by one in a thousand, each.
+    fn drifting() -> Lease {
         let mut lease = lease();
         lease.staleness.drift = Drift(1_000);
+        lease
+    }
+
+    #[test]
+    fn what_is_relied_upon_is_shorter_by_drift() {
+        let mut lease = drifting();
+        beat(&mut lease, 100, 50, Some(20));
+        assert_eq!(lease.covered(), Some(LocalTime::from_nanos(20 * MS)));
+        // 10 s by a clock that runs slow may be 10 ms more.
+        let end = (20 + 9_990) * MS;
+        assert!(lease.holds(LocalTime::from_nanos(end - 1), true));
+        assert!(!lease.holds(LocalTime::from_nanos(end), true));
+    }
+
+    #[test]
+    fn a_round_trip_is_as_long_as_two_clocks_may_make_it() {
+        let mut lease = drifting();
+        beat(&mut lease, 1_100, 1_050, Some(100));
+        let skew = lease.skew(LocalTime::from_nanos(1_100 * MS)).expect("measured");
+        assert_eq!((skew.least, skew.most), ((50 - 1_002) * MS, 50 * MS));
+    }
+
+    #[test]
+    fn what_was_said_long_ago_was_so_by_as_much_longer_as_two_clocks_may_make_it() {
+        let mut lease = drifting();
+        beat(&mut lease, 100, 50, Some(20));
+        beat(&mut lease, 2_100, 1_050, Some(20));
+        // T − maxSkew was 1,550 ms ago by the wall clock.
+        let ago = 1_550 * MS + 1_550 * MS / 500;
+        assert_eq!(lease.covered(), Some(LocalTime::from_nanos(2_100 * MS - ago)));
+    }
+
+    #[test]
+    fn a_certificate_wears_off_with_drift() {
+        let mut lease = drifting();
         beat(&mut lease, 100, 60, Some(20));
         assert!(lease.certified(LocalTime::from_nanos(1_000 * MS)));
         // 460 ms are left, and two clocks drift apart by 2 ms a second.

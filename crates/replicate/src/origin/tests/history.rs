@@ -42,6 +42,33 @@ fn bodies_that_the_log_does_not_tell_of_any_more_are_deleted() {
 }
 
 #[test]
+fn a_small_body_that_is_just_being_deleted_goes_with_the_log_when_that_is_done() {
+    let mut bench =
+        Bench::new(Config { inline: Bytes(10), log_bytes: Bytes(5), ..Config::default() });
+    bench.committed("a1");
+    bench.committed("a2");
+    // What the log does not tell of any more goes with the next step.
+    bench.write("b3");
+    let mut dropped = Vec::new();
+    while let Some(effect) = bench.origin.poll_effect() {
+        match effect {
+            Effect::Body(BodyEffect::Drop(digest)) => dropped.push(digest),
+            Effect::Append(_) => bench.origin.handle_appended(reading(0), Ok(())),
+            other => panic!("{other:?}"),
+        }
+    }
+    assert_eq!(dropped, [Digest([1; 32])]);
+    bench.events();
+    bench.write("c1");
+    assert_eq!(bench.origin.poll_effect(), None, "the store would do both at once");
+    bench.origin.handle_dropped(reading(0), &Digest([1; 32]));
+    let Some(Effect::Append(append)) = bench.origin.poll_effect() else { panic!("one step") };
+    assert_eq!(append.inline, [payload(1, 10)]);
+    bench.origin.handle_appended(reading(0), Ok(()));
+    assert!(bench.origin.has_body(&Digest([1; 32])));
+}
+
+#[test]
 fn other_names_and_other_times_of_a_body_overwrite_nothing() {
     let mut bench = bounded(Config::default());
     bench.committed("a1 b2");
