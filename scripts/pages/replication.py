@@ -38,12 +38,12 @@ def rates(cells, what, names):
 
 
 def processor(cells):
-    """What an invalidation takes of the processor, by replicas."""
+    """What an invalidation takes of the processor, and how long it is under way, by replicas."""
     rows = []
     for replicas in sorted({cell.values["replicas"] for cell in select(cells, what="processor")}):
         some = [select(cells, what="processor", replicas=replicas)]
-        rows.append([f"{replicas:,}", *(averages(some, metric(name), "{:.0f}") for name in ("cpu", "all_cpu"))])
-    return table(["replicas", "of the origin, µs", "with the writes and the replica, µs"], rows)
+        rows.append([f"{replicas:,}", *(averages(some, metric(name), "{:.0f}") for name in ("cpu", "all_cpu", "told_p99"))])
+    return table(["replicas", "of the origin, µs", "with the writes and the replica, µs", "at the last replica, p99, ms"], rows)
 
 
 def limits(cells):

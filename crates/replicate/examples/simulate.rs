@@ -1,28 +1,42 @@
 //! How fast the simulation runs: `cargo run --release -p lull-replicate --features simulate
-//! --example simulate -- [database] SEEDS STEPS`, over the model of a store or over the real one.
+//! --example simulate -- [database] [least=RATE] SEEDS STEPS`, over the model of a store or over the real
+//! one. With `least` it fails where there are fewer steps a second.
 
 use std::process::ExitCode;
 
 use lull_replicate::simulate::{Options, Storage, run};
 use nix::time::{ClockId, clock_gettime};
 
-/// Over what, seeds and steps; none if the arguments are something else.
-fn asked() -> Option<(Storage, u64, u64)> {
-    let words: Option<Vec<String>> =
-        std::env::args_os().skip(1).map(|word| word.into_string().ok()).collect();
-    let words = words?;
-    let (storage, numbers) = match words.split_first() {
-        Some((first, numbers)) if first == "database" => (Storage::Database, numbers),
-        _ => (Storage::Model, &words[..]),
-    };
-    let numbers = numbers.iter().map(|word| word.parse().ok());
-    let (seeds, steps) = match numbers.collect::<Option<Vec<u64>>>()?[..] {
-        [] => (100, 2_000),
-        [seeds] => (seeds, 2_000),
-        [seeds, steps] => (seeds, steps),
+/// What is asked for.
+struct Asked {
+    storage: Storage,
+    /// Steps a second that are too few below this.
+    least: f64,
+    seeds: u64,
+    steps: u64,
+}
+
+/// None if the arguments are something else.
+fn asked() -> Option<Asked> {
+    let mut asked = Asked { storage: Storage::Model, least: 0.0, seeds: 100, steps: 2_000 };
+    let mut numbers = Vec::new();
+    for word in std::env::args_os().skip(1) {
+        let word = word.into_string().ok()?;
+        if word == "database" {
+            asked.storage = Storage::Database;
+        } else if let Some(least) = word.strip_prefix("least=") {
+            asked.least = least.parse().ok()?;
+        } else {
+            numbers.push(word.parse().ok()?);
+        }
+    }
+    match numbers[..] {
+        [] => {}
+        [seeds] => asked.seeds = seeds,
+        [seeds, steps] => (asked.seeds, asked.steps) = (seeds, steps),
         _ => return None,
-    };
-    (seeds > 0 && steps > 0).then_some((storage, seeds, steps))
+    }
+    (asked.seeds > 0 && asked.steps > 0).then_some(asked)
 }
 
 /// Seconds that this process has had a processor: other load on the machine makes none of it, which
@@ -33,8 +47,8 @@ fn busy() -> f64 {
 }
 
 fn main() -> ExitCode {
-    let Some((storage, seeds, steps)) = asked() else {
-        eprintln!("usage: simulate [database] [SEEDS [STEPS]], at least one of each");
+    let Some(Asked { storage, least, seeds, steps }) = asked() else {
+        eprintln!("usage: simulate [database] [least=RATE] [SEEDS [STEPS]], at least one of each");
         return ExitCode::from(2);
     };
     let begun = busy();
@@ -48,10 +62,12 @@ fn main() -> ExitCode {
             println!("seed {seed}: {:?} {:?}", outcome.violations, outcome.stuck);
         }
     }
-    let seconds = busy() - begun;
+    let rate = done as f64 / (busy() - begun);
     println!(
-        "{seeds} seeds, {done} steps, {reads} reads, {broken} broken; {:.0} steps a second of a processor",
-        done as f64 / seconds
+        "{seeds} seeds, {done} steps, {reads} reads, {broken} broken; {rate:.0} steps a second of a processor"
     );
-    ExitCode::from(u8::from(broken > 0))
+    if rate < least {
+        println!("these are less than {least:.0}");
+    }
+    ExitCode::from(u8::from(broken > 0 || rate < least))
 }
