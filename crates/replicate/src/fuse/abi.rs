@@ -7,7 +7,7 @@ const MINOR: u32 = 31;
 /// Linux 4.20 (2018): `max_pages`.
 const LEAST_MINOR: u32 = 28;
 
-/// Reads of a file may be under way at the same time.
+/// Pages are asked for in the background, several requests at a time, of which the kernel interrupts none.
 const ASYNC_READ: u32 = 1 << 0;
 /// So may lookups and listings in a folder: else one that waits holds up the others.
 const PARALLEL_DIROPS: u32 = 1 << 18;

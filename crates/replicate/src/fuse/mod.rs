@@ -8,6 +8,7 @@
 //! | a listing is one read | of all its names, when the folder is opened |
 //! | a state that was is a folder below `.lull` | what it says never changes, so it needs neither lease nor order |
 //! | who waits may be interrupted | what waits is a task; the kernel's interrupt ends it, and its read |
+//! | more of what is open holds up nobody | it is no read of the state: for pages the kernel sends no interrupt, whoever is killed |
 //! | nothing is to be told to the kernel | it remembers nothing that changes, so there are no notifications |
 //!
 //! All processes that read through one mount are one session: one replica answers them, from a state

@@ -22,6 +22,10 @@ pub enum What {
     /// opens once it has found it. Overwritten meanwhile, it is still that version for as long as its
     /// body is here.
     Version(Path, Version),
+    /// The body of a version that a read was answered with before: more of what is open. It says nothing of
+    /// the state, so it needs no lease and has no place in the order. It is held up by no other read, and
+    /// holds up none: whoever waits for it may be a process that cannot even be told to give up.
+    Opened(Path, Version),
     /// What is under a name. Needs no body.
     Entry(Path),
     /// That there is the root, which has no name: a folder, and of which state it is.
@@ -56,9 +60,15 @@ impl Request {
     /// The object whose body it may have to wait for.
     fn object(&self) -> Option<&Path> {
         match &self.what {
-            What::Object(path) | What::Version(path, _) => Some(path),
+            What::Object(path) | What::Version(path, _) | What::Opened(path, _) => Some(path),
             What::Entry(_) | What::Root | What::Names(_) | What::Folder(_) => None,
         }
+    }
+
+    /// Whether it is a read of the state, which has a place in the order. More of what is open had its own when
+    /// that was opened.
+    fn is_ordered(&self) -> bool {
+        !matches!(self.what, What::Opened(..))
     }
 }
 
@@ -146,19 +156,21 @@ impl<P: Clone> Replica<P> {
     /// Whether a read that waits for this keeps later ones waiting. One that waits for what is not even
     /// known here does not: its session has a token, which keeps its reads in order, and the token may
     /// speak of what never comes.
-    fn holds_up(&self, why: Why) -> bool {
-        self.config.order == Order::Conservative && why != Why::Behind
+    fn holds_up(&self, request: &Request, why: Why) -> bool {
+        self.config.order == Order::Conservative && request.is_ordered() && why != Why::Behind
     }
 
     /// Somebody reads. The answer comes by [`poll_answer`](Replica::poll_answer); until then this
     /// tells why it waits.
     pub fn handle_read(&mut self, now: Reading, id: ReadId, request: Request) -> Option<Why> {
-        let passes = !self.waiting.is_empty();
-        let outcome = if self.waiting.iter().any(|one| self.holds_up(one.why)) {
-            Err(Why::Order)
-        } else {
-            self.attempt(now.local, &request)
-        };
+        let ordered = request.is_ordered();
+        let passes = ordered && self.waiting.iter().any(|one| one.request.is_ordered());
+        let outcome =
+            if ordered && self.waiting.iter().any(|one| self.holds_up(&one.request, one.why)) {
+                Err(Why::Order)
+            } else {
+                self.attempt(now.local, &request)
+            };
         match outcome {
             Ok(outcome) => {
                 self.counters.passed += u64::from(passes);
@@ -221,10 +233,15 @@ impl<P: Clone> Replica<P> {
 
     /// Answers the reads that can be answered now.
     pub(super) fn wake(&mut self, now: LocalTime) {
-        let mut at = 0;
+        let (mut at, mut held_up) = (0, false);
         self.held_back = Default::default();
         self.awaited.clear();
         while let Some(waiting) = self.waiting.get(at) {
+            // Only what has no place in the order is looked at behind one that holds up others.
+            if held_up && waiting.request.is_ordered() {
+                at += 1;
+                continue;
+            }
             let request = waiting.request.clone();
             match self.attempt(now, &request) {
                 Ok(outcome) => {
@@ -237,9 +254,7 @@ impl<P: Clone> Replica<P> {
                         waiting.why = why;
                     }
                     self.cannot_mask(now, why);
-                    if self.holds_up(why) {
-                        return;
-                    }
+                    held_up |= self.holds_up(&request, why);
                     at += 1;
                 }
             }
@@ -247,11 +262,13 @@ impl<P: Clone> Replica<P> {
     }
 
     fn answer(&mut self, now: LocalTime, id: ReadId, request: Request, outcome: Outcome) {
-        self.counters.masked += u64::from(!self.lease.holds(now, true));
-        if let (What::Object(path) | What::Version(path, _), Outcome::Object(_)) =
-            (&request.what, &outcome)
-        {
-            *self.reads.entry(path.clone()).or_default() += 1;
+        let ordered = request.is_ordered();
+        self.counters.masked += u64::from(ordered && !self.lease.holds(now, true));
+        if let (Some(path), Outcome::Object(_)) = (request.object(), &outcome) {
+            // Whoever goes on with what is open was counted when it was read.
+            if ordered {
+                *self.reads.entry(path.clone()).or_default() += 1;
+            }
             self.touch(path);
         }
         let (at, reflects) = (self.position(), self.reflects());
@@ -269,21 +286,8 @@ impl<P: Clone> Replica<P> {
 
     /// Answers a read, or does what will make it possible.
     fn attempt(&mut self, now: LocalTime, request: &Request) -> Result<Outcome, Why> {
-        if !self.lease.holds(now, self.is_connected()) {
-            return Err(Why::Stale);
-        }
-        let overdue = self.buffer.front().is_some_and(|front| self.is_due(front, now));
-        if overdue || self.resync.is_some() {
-            self.advance(now);
-            return Err(Why::Applying);
-        }
-        if request.after > self.position() {
-            self.awaited.insert(request.after);
-            if request.after > self.received() {
-                return Err(Why::Behind);
-            }
-            self.advance(now);
-            return Err(Why::Applying);
+        if request.is_ordered() {
+            self.expect_present(now, request.after)?;
         }
         match &request.what {
             What::Folder(folder) => {
@@ -312,6 +316,7 @@ impl<P: Clone> Replica<P> {
                     _ => Ok(Outcome::Absent),
                 }
             }
+            What::Opened(path, version) => self.go_on(now, path, version),
             What::Object(path) => match self.image.objects.get(path).copied() {
                 None => Ok(Outcome::Absent),
                 Some(object) if object.valid || self.find(now, path) => {
@@ -319,6 +324,48 @@ impl<P: Clone> Replica<P> {
                 }
                 Some(object) => self.fetch(now, path, object),
             },
+        }
+    }
+
+    /// What a read of the state needs before anything is looked at: a state that may be shown, and that is not
+    /// before what its session has seen.
+    fn expect_present(&mut self, now: LocalTime, after: Sequence) -> Result<(), Why> {
+        if !self.lease.holds(now, self.is_connected()) {
+            return Err(Why::Stale);
+        }
+        let overdue = self.buffer.front().is_some_and(|front| self.is_due(front, now));
+        if overdue || self.resync.is_some() {
+            self.advance(now);
+            return Err(Why::Applying);
+        }
+        if after > self.position() {
+            self.awaited.insert(after);
+            if after > self.received() {
+                return Err(Why::Behind);
+            }
+            self.advance(now);
+            return Err(Why::Applying);
+        }
+        Ok(())
+    }
+
+    /// Finds the body of what is open: the lease and what is overdue are of the state, and it is not asked for.
+    fn go_on(&mut self, now: LocalTime, path: &Path, version: &Version) -> Result<Outcome, Why> {
+        let content = version.content;
+        if self.shelf.is_stored(&content.digest) {
+            self.find(now, path);
+            return Ok(Outcome::Object(*version));
+        }
+        match self.image.objects.get(path).copied() {
+            // The origin sends what is current, and nothing is asked of it until it is known what that is.
+            Some(object) if object.version.content.digest == content.digest => {
+                if self.resync.is_some() {
+                    self.advance(now);
+                    return Err(Why::Applying);
+                }
+                self.fetch(now, path, object)
+            }
+            _ => Ok(Outcome::Absent),
         }
     }
 

@@ -1,5 +1,6 @@
 mod buffer;
 mod lacking;
+mod opened;
 mod outage;
 mod reads;
 mod room;

@@ -2,6 +2,7 @@
 
 mod arrivals;
 mod holds;
+mod opened;
 mod snapshots;
 
 use core::time::Duration;
@@ -17,12 +18,13 @@ use super::world::{Event, MS, World};
 use crate::checker::{self, Acknowledged, Changes, Log, Name, Read, Seen, Violation};
 use crate::origin::{self, HoldId, Put, Transaction, TransactionId};
 use crate::path::Path;
-use crate::replica::{Answer, Entry, Holding, Outcome, ReadId, Request, What};
+use crate::replica::{Answer, Entry, Outcome, ReadId, Request, What};
 use crate::types::{Commit, Content, Digest, Metadata, Payload, Sequence, Version};
 
 pub(super) use arrivals::News;
 use arrivals::Waits;
 use holds::Held;
+use opened::{Open, ReadingOn};
 use snapshots::Snapshots;
 
 /// Objects of a run, in two folders; two of them differ only in case.
@@ -51,6 +53,11 @@ struct Reading {
     bound: Option<Duration>,
 }
 
+/// What a session's read is called.
+fn id_of(session: usize, number: u32) -> ReadId {
+    ReadId((session as u64) << 32 | u64::from(number))
+}
+
 /// The larger Δ; none is no bound.
 fn looser(one: Option<Duration>, other: Option<Duration>) -> Option<Duration> {
     Some(one?.max(other?))
@@ -64,8 +71,8 @@ struct Session {
     seen: Sequence,
     reading: Option<Reading>,
     count: u32,
-    /// What it has open: at which replica, which object, which version.
-    open: Option<(usize, usize, Version)>,
+    open: Option<Open>,
+    reading_on: Option<ReadingOn>,
 }
 
 /// What somebody has asked the origin for.
@@ -116,6 +123,7 @@ impl Clients {
             reading: None,
             count: 0,
             open: None,
+            reading_on: None,
         };
         let sessions = (0..4 + random.below(4) as usize).map(session).collect();
         Clients {
@@ -161,6 +169,7 @@ impl Clients {
     pub(super) fn replica_crashed(&mut self, replica: usize) -> Vec<usize> {
         let mut left = Vec::new();
         for (at, session) in self.sessions.iter_mut().enumerate() {
+            session.reading_on.take_if(|on| on.open.0 == replica);
             if session.reading.as_ref().is_some_and(|reading| reading.replica == replica) {
                 session.reading = None;
                 left.push(at);
@@ -419,19 +428,6 @@ impl World {
         self.ask(session);
     }
 
-    /// Reads more of what it has open, which may have been overwritten by now.
-    fn read_on(&mut self, session: usize) {
-        let Some((replica, at, version)) = self.clients.sessions[session].open else { return };
-        let host = &self.replicas[replica];
-        let Some(machine) = &host.machine else { return };
-        let digest = version.content.digest;
-        if machine.holding(&self.clients.paths[at], &version) == Holding::Here
-            && !host.disk.holds(&digest)
-        {
-            self.stuck.push(format!("replica {replica} says it has {digest:?}, and has not"));
-        }
-    }
-
     fn ask(&mut self, session: usize) {
         let one = &self.clients.sessions[session];
         let Some(Reading { number, replica, asked, .. }) = one.reading.clone() else { return };
@@ -444,26 +440,31 @@ impl World {
             Asked::Names(folder) => What::Names(folder.to_owned()),
         };
         let request = Request { what, after: one.seen };
-        let id = ReadId((session as u64) << 32 | u64::from(number));
-        self.with_replica(replica, |machine, now| {
-            machine.handle_read(now, id, request);
-        });
+        let (id, mut why) = (id_of(session, number), None);
+        self.with_replica(replica, |machine, now| why = machine.handle_read(now, id, request));
+        self.expect_others(session, replica, why);
     }
 
     pub(super) fn cancel(&mut self, session: usize, number: u32) {
         let one = &mut self.clients.sessions[session];
         if let Some(reading) = one.reading.take_if(|reading| reading.number == number) {
             self.situations.add(Situation::Cancelled);
-            let id = ReadId((session as u64) << 32 | u64::from(number));
+            let id = id_of(session, number);
             self.with_replica(reading.replica, |machine, now| machine.cancel_read(now, id));
             let delay = self.some(25 * MS);
             self.after(delay, Event::Read { session });
+        } else if let Some(on) = one.reading_on.take_if(|on| on.number == number) {
+            let id = id_of(session, number);
+            self.with_replica(on.open.0, |machine, now| machine.cancel_read(now, id));
         }
     }
 
     pub(super) fn answered(&mut self, replica: usize, answer: Answer) {
         let session = (answer.id.0 >> 32) as usize;
         let number = answer.id.0 as u32;
+        if self.answered_on(replica, session, &answer) {
+            return;
+        }
         let Some(reading) = self.clients.sessions[session].reading.clone() else { return };
         if reading.number != number {
             return;
@@ -507,7 +508,7 @@ impl World {
                     one.reading = Some(Reading { number, asked, bound, ..reading });
                     one.seen = one.seen.max(answer.at);
                     let delay = self.some(3 * MS);
-                    self.after(delay, Event::Again { session });
+                    self.after(delay, Event::Again { session, number });
                     return;
                 }
                 vec![(Name(*at as u32), self.clients.told(version))]
@@ -567,22 +568,21 @@ impl World {
             machine.handle_missing(now, digest);
         }
         let one = &mut self.clients.sessions[session];
+        one.count += 1;
+        let number = one.count;
         if let Some(reading) = &mut one.reading {
-            one.count += 1;
-            reading.number = one.count;
+            reading.number = number;
         }
         // Through the queue of events: this is called while the replica is being asked.
-        self.after(MS, Event::Again { session });
+        self.after(MS, Event::Again { session, number });
     }
 
-    pub(super) fn again(&mut self, session: usize) {
-        self.ask(session);
-    }
-
-    /// Reads that wait since before `began`.
-    pub(super) fn waiting_since(&self, began: True) -> usize {
-        let reading = self.clients.sessions.iter().filter_map(|session| session.reading.as_ref());
-        reading.filter(|reading| reading.began < began).count()
+    /// Asks again, unless the session reads something else by now.
+    pub(super) fn again(&mut self, session: usize, number: u32) {
+        let reading = self.clients.sessions[session].reading.as_ref();
+        if reading.is_some_and(|reading| reading.number == number) {
+            self.ask(session);
+        }
     }
 
     /// Whether all that was submitted was answered.

@@ -161,6 +161,8 @@ situations! {
     Graced,
     /// Its body was gone by then.
     GoneVersion,
+    /// A body that was open and was given up came again.
+    FetchedAgain,
     /// Somebody looked at a state that was.
     SnapshotRead,
     /// He read a body there that was overwritten by then.

@@ -54,7 +54,9 @@ pub(super) enum Event {
     /// A session reads.
     Read { session: usize },
     /// A session reads again what it could not be given.
-    Again { session: usize },
+    Again { session: usize, number: u32 },
+    /// A session goes on with what it has open, which it could not be given.
+    GoOn { session: usize, number: u32 },
     /// A session loses patience with a read.
     Cancel { session: usize, number: u32 },
     /// A replica crashes, or the origin.
@@ -394,7 +396,8 @@ impl World {
             Event::StartReplica { replica } => self.start_replica(replica),
             Event::Write => self.write(),
             Event::Read { session } => self.read(session),
-            Event::Again { session } => self.again(session),
+            Event::Again { session, number } => self.again(session, number),
+            Event::GoOn { session, number } => self.go_on(session, number),
             Event::Cancel { session, number } => self.cancel(session, number),
             Event::Crash { replica } => self.crash(replica),
             Event::Trouble => self.trouble(),

@@ -7,6 +7,7 @@ mod crashes;
 mod demands;
 mod faces;
 mod mounts;
+mod opened;
 mod publish;
 mod sessions;
 mod site;

@@ -68,13 +68,13 @@ impl Reader {
         assert_eq!(self.ask(what), "True", "{what}");
     }
 
-    fn kill(&self, signal: &str) {
+    pub(crate) fn kill(&self, signal: &str) {
         let pid = self.process.id().to_string();
         assert!(Command::new("kill").args([signal, &pid]).status().expect("kill").success());
     }
 
     /// Whether it ends soon.
-    fn ends(&mut self) -> bool {
+    pub(crate) fn ends(&mut self) -> bool {
         let started = Instant::now();
         while started.elapsed() < Duration::from_secs(10) {
             if self.process.try_wait().expect("a child").is_some() {
@@ -508,25 +508,6 @@ fn an_overwritten_body_is_there_for_the_time_of_grace_and_stale_after_it() {
         // What the kernel has not read yet.
         assert_eq!(seen.reader.ask("os.pread(a, 5, 2900000)"), "ESTALE");
         assert_eq!(seen.reader.ask("read('a')"), "b'new'");
-        seen.close().await;
-    });
-}
-
-#[test]
-fn what_is_open_and_was_given_up_for_want_of_room_is_fetched_again() {
-    needs!(fuse(), command("python3"));
-    runtime().block_on(async {
-        let mut seen = Seen::new(None, |config| {
-            bare(config);
-            // Of one body, not of two.
-            config.quota = Some(Bytes(4_000_000));
-        })
-        .await;
-        seen.write(&[("a", Some(&body(1, 3_000_000))), ("b", Some(&body(2, 3_000_000)))]).await;
-        seen.reader.ask("(a := open_('a'))");
-        seen.reader.is_so("os.pread(a, 5, 0) == body(1, 5)");
-        seen.reader.is_so("read('b') == body(2, 3000000)");
-        seen.reader.is_so("os.pread(a, 5, 2900000) == body(1, 3000000)[2900000:2900005]");
         seen.close().await;
     });
 }

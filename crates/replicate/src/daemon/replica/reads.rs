@@ -291,7 +291,8 @@ impl ReplicaHandle {
     }
 
     /// The body of a version that a read has answered with, for whoever reads it later; none if it was
-    /// overwritten and is gone. Waits only if it has to be fetched again.
+    /// overwritten and is gone. Waits only if it has to be fetched again: behind no other read, and keeps none
+    /// waiting.
     ///
     /// # Errors
     /// As for [`object`](ReplicaHandle::object).
@@ -304,7 +305,7 @@ impl ReplicaHandle {
         if let Some(found) = self.open(version.sequence, version, patience).await? {
             return Ok(Some(found));
         }
-        let what = What::Version(path.clone(), version);
+        let what = What::Opened(path.clone(), version);
         let (_, found) = self.fetch(Request { what, after: Sequence::ZERO }, patience).await?;
         Ok(found)
     }

@@ -1,0 +1,120 @@
+//! More of what is open: no read of the state, so it keeps none waiting and is kept by none.
+
+use super::*;
+
+/// A replica that has `a1` and `b2` and a read of both, with their versions; then the body of `a` is gone.
+fn without_a(config: Config) -> (Bench, What, What) {
+    let mut bench = Bench::new(config);
+    bench.commit(1, "a1 b2");
+    bench.body(1, "a1", false);
+    bench.body(1, "b2", false);
+    bench.disk();
+    assert_eq!((bench.read("a"), bench.read("b")), ("1".to_owned(), "2".to_owned()));
+    let opened = |bench: &Bench, name: &str| {
+        let path = path(name);
+        let version = bench.replica.image().objects[&path].version;
+        What::Opened(path, version)
+    };
+    let (a, b) = (opened(&bench, "a"), opened(&bench, "b"));
+    bench.replica.handle_missing(reading(bench.ms), &Digest([1; 32]));
+    bench.sent();
+    (bench, a, b)
+}
+
+#[test]
+fn more_of_what_is_open_keeps_no_read_waiting() {
+    let (mut bench, a, _) = without_a(config());
+    bench.replica.handle_disconnected(reading(bench.ms));
+    assert_eq!(bench.ask(a, 0), "Invalid", "read 3");
+    assert_eq!(bench.read("b"), "2");
+    assert_eq!(bench.ask(What::Names(String::new()), 0), "a:1 b:1");
+    // The next one is a read of the state.
+    assert_eq!(bench.read("a"), "Invalid", "read 6");
+    assert_eq!(bench.read("b"), "Order", "read 7");
+    bench.replica.cancel_read(reading(bench.ms), ReadId(6));
+    assert_eq!(bench.answers(), [(7, "2".to_owned())]);
+    assert_eq!(bench.replica.why(ReadId(3)), Some(Why::Invalid), "it still waits");
+    assert_eq!(bench.replica.take_counters().passed, 0, "there was no order to be passed by");
+}
+
+#[test]
+fn more_of_what_is_open_waits_for_no_read_and_no_lease() {
+    let (mut bench, a, b) = without_a(config());
+    bench.wait(10_000);
+    assert_eq!(bench.read("b"), "Stale", "read 3");
+    assert_eq!(bench.ask(b.clone(), 0), "2");
+    assert_eq!(bench.ask(a, 0), "Invalid", "read 5");
+    assert_eq!(bench.demanded(), ["a"]);
+    bench.body(1, "a1", true);
+    bench.disk();
+    assert_eq!(bench.answers(), [(5, "1".to_owned())], "behind one that waits, and before it");
+    bench.replica.handle_disconnected(reading(bench.ms));
+    assert_eq!(bench.answers(), [(3, "2".to_owned())]);
+    let counters = bench.replica.take_counters();
+    assert_eq!((counters.masked, counters.blocked_order), (1, 0), "only a read can be masked");
+    bench.wait(60_000);
+    assert_eq!((bench.read("b"), bench.ask(b, 0)), ("Stale".to_owned(), "2".to_owned()));
+}
+
+#[test]
+fn more_of_what_is_open_is_gone_when_it_was_overwritten_though_the_newer_body_is_to_come() {
+    let (mut bench, a, _) = without_a(config());
+    bench.commit(2, "a3");
+    bench.wait(10_000);
+    bench.heartbeat(2);
+    bench.disk();
+    assert_eq!(bench.state("a"), Some((2, false)));
+    bench.sent();
+    assert_eq!(bench.ask(a, 0), "-");
+    assert_eq!(bench.demanded(), [""; 0], "the origin has no other one to send");
+}
+
+#[test]
+fn more_of_what_is_open_comes_when_another_version_has_the_same_body() {
+    let (mut bench, a, _) = without_a(config());
+    bench.commit(2, "a1");
+    bench.wait(10_000);
+    bench.heartbeat(2);
+    bench.disk();
+    assert_eq!(bench.state("a"), Some((2, false)));
+    assert_eq!(bench.ask(a, 0), "Invalid", "read 3");
+    bench.body(2, "a1", true);
+    bench.disk();
+    assert_eq!(bench.answers(), [(3, "1".to_owned())]);
+}
+
+#[test]
+fn who_goes_on_with_what_is_open_is_told_that_the_origin_has_lost_it() {
+    let (mut bench, a, _) = without_a(config());
+    assert_eq!(bench.ask(a.clone(), 0), "Invalid", "read 3");
+    let sequence = Sequence(1);
+    let version = Some(Version { sequence, content: content(1) });
+    let message = BodyHeader { path: path("a"), version, at: sequence, demand: true, lost: true };
+    let frame = Frame { session: bench.session(), message };
+    bench.replica.handle_body(reading(bench.ms), frame, None);
+    assert_eq!(bench.answers(), [(3, "lost 1".to_owned())]);
+}
+
+#[test]
+fn more_of_what_is_open_is_no_further_read_of_the_object() {
+    let (mut bench, _, b) = without_a(config());
+    bench.ask(b, 0);
+    bench.sent();
+    bench.wait(1_000);
+    let reads = bench.sent().into_iter().find_map(|message| match message {
+        ToOrigin::Reads(reads) => Some(reads),
+        _ => None,
+    });
+    assert_eq!(reads, Some(vec![(path("a"), 1), (path("b"), 1)]));
+}
+
+#[test]
+fn more_of_what_is_open_is_not_asked_for_while_states_are_compared() {
+    let (mut bench, a, _) = without_a(config());
+    bench.replica.handle_disconnected(reading(bench.ms));
+    let root = MerkleTree::new([]).root();
+    let position = Position { sequence: Sequence(5), ..Position::beginning([7; 32]) };
+    bench.connect(Start::Resync { position, stamp: reading(bench.ms).wall, root });
+    assert_eq!(bench.ask(a, 0), "Applying");
+    assert_eq!(bench.demanded(), [""; 0]);
+}

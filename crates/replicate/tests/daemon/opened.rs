@@ -1,0 +1,80 @@
+//! Files of a mount that are open, and whose bodies have gone since.
+
+use std::time::Duration;
+
+use lull_cc::Bytes;
+use lull_replicate::types::Sequence;
+use lull_testing::{command, fuse, needs};
+
+use super::mounts::{LIMIT, Reader, Seen, bare};
+use super::site::{body, path, patient, runtime};
+
+/// Of two large files.
+const SIZE: usize = 3_000_000;
+/// More of a file that is open than the kernel has read ahead.
+const MORE: &str = "os.pread(a, 5, 2900000)";
+/// Whether all of `b` can be read, of which the kernel keeps nothing.
+const OTHER: &str = "(os.posix_fadvise(b := open_('b'), 0, 0, os.POSIX_FADV_DONTNEED), os.close(b)) \
+    and read('b') == body(2, 3000000)";
+const SOON: Duration = Duration::from_millis(300);
+
+/// The reader has `a` open and has read of it; then `b` took its room.
+async fn given_up() -> Seen {
+    let mut seen = Seen::new(None, |config| {
+        bare(config);
+        // Of one body, not of two.
+        config.quota = Some(Bytes(4_000_000));
+    })
+    .await;
+    seen.write(&[("a", Some(&body(1, SIZE))), ("b", Some(&body(2, SIZE)))]).await;
+    seen.reader.ask("(a := open_('a'))");
+    seen.reader.is_so("os.pread(a, 5, 0) == body(1, 5)");
+    seen.reader.is_so("read('b') == body(2, 3000000)");
+    let replica = seen.site.replica(0).clone();
+    patient("one is given up", || replica.status().valid_objects == 1).await;
+    seen
+}
+
+#[test]
+fn what_is_open_and_was_given_up_for_want_of_room_is_fetched_again() {
+    needs!(fuse(), command("python3"));
+    runtime().block_on(async {
+        let mut seen = given_up().await;
+        seen.reader.is_so(&format!("{MORE} == body(1, {SIZE})[2900000:2900005]"));
+        seen.close().await;
+    });
+}
+
+#[test]
+fn who_waits_for_pages_of_what_is_open_keeps_nobody_waiting_and_is_ended_by_a_signal() {
+    needs!(fuse(), command("python3"));
+    // One that is handled ends nothing: it waits for the pages as well.
+    let handled = format!("signal.setitimer(signal.ITIMER_REAL, 0.1) and {MORE}");
+    for (asked, signal) in [(MORE, "-TERM"), (&handled, "-KILL")] {
+        runtime().block_on(async {
+            let mut seen = given_up().await;
+            let mut other = Reader::new(&seen.folder);
+            seen.site.crash_origin();
+            seen.reader.begin(asked);
+            assert_eq!(seen.reader.said(SOON), None, "it waits");
+            let replica = seen.site.replica(0).clone();
+            assert_ne!(replica.status().waiting, 0);
+            for is_there in [true, false] {
+                other.is_so(OTHER);
+                other.is_so("os.stat(m + 'a').st_size == 3000000 and len(os.listdir(m)) == 2");
+                let found = replica.object(&path("b"), Sequence::ZERO, Some(LIMIT)).await;
+                assert!(found.expect("nobody is waited for").1.is_some());
+                // Then there is nobody left who could take what is waited for.
+                if is_there {
+                    seen.reader.kill(signal);
+                    assert!(seen.reader.ends(), "{signal} ends it");
+                }
+            }
+            seen.site.start_origin().await;
+            patient("the pages have come", || replica.status().waiting == 0).await;
+            seen.reader = other;
+            seen.reader.is_so(&format!("read('a') == body(1, {SIZE})"));
+            seen.close().await;
+        });
+    }
+}
