@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::fs::File as Device;
 use std::io::{self, IoSlice, Write};
-use std::sync::{Arc, Mutex, Weak};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
 
 use nix::errno::Errno;
@@ -34,8 +34,8 @@ pub(super) struct Files {
     owner: (u32, u32),
     nodes: Mutex<Nodes<Body>>,
     handles: Mutex<Handles>,
-    /// Requests that wait, by their numbers, and what interrupts them.
-    waiting: Mutex<BTreeMap<u64, oneshot::Sender<()>>>,
+    /// Requests that wait, by their numbers, and what interrupts them; none when nobody is left to be answered.
+    waiting: Mutex<Option<BTreeMap<u64, oneshot::Sender<()>>>>,
     /// A state, and when it was first seen here.
     changed: Mutex<(Sequence, i64)>,
 }
@@ -109,7 +109,7 @@ impl Files {
             owner: (geteuid().as_raw(), getegid().as_raw()),
             nodes: Mutex::new(Nodes::new()),
             handles: Mutex::default(),
-            waiting: Mutex::default(),
+            waiting: Mutex::new(Some(BTreeMap::new())),
             changed: Mutex::default(),
         }
     }
@@ -145,7 +145,7 @@ impl Files {
                 let status = self.replica.status();
                 self.say(unique, &Answer::size(status.bytes, status.objects));
             }
-            Operation::Interrupt(of) => match lock(&self.waiting).remove(&of) {
+            Operation::Interrupt(of) => match self.waited(of) {
                 // The request is answered; this is none that waits for an answer.
                 Some(waiting) => drop(waiting.send(())),
                 // It is just being answered, or has just been taken by another thread: if there is
@@ -156,6 +156,19 @@ impl Files {
             Operation::Write => self.refuse(unique, Errno::EROFS),
             Operation::Begin { .. } | Operation::Other => self.refuse(unique, Errno::ENOSYS),
         }
+    }
+
+    /// Nobody is answered any more, since nothing is mounted: what waits is given up, or reads of others would
+    /// wait behind it.
+    pub(super) fn end(&self) {
+        // Also where a thread of the mount has panicked with it.
+        let mut waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
+        drop(waiting.take());
+    }
+
+    /// What interrupts a request, unless it waits no more.
+    fn waited(&self, unique: u64) -> Option<oneshot::Sender<()>> {
+        lock(&self.waiting).as_mut().and_then(|waiting| waiting.remove(&unique))
     }
 
     /// Who has gone meanwhile is told nothing.
@@ -175,7 +188,11 @@ impl Files {
         then: impl FnOnce(&Self, T) + Send + 'static,
     ) {
         let (interrupt, interrupted) = oneshot::channel();
-        lock(&self.waiting).insert(unique, interrupt);
+        let begun = lock(&self.waiting).as_mut().map(|waiting| waiting.insert(unique, interrupt));
+        if begun.is_none() {
+            // It was taken just before the end.
+            return self.refuse(unique, Errno::ENOTCONN);
+        }
         let this = Arc::clone(self);
         self.runtime.spawn(async move {
             let done = select! {
@@ -183,7 +200,7 @@ impl Files {
                 done = work => done,
                 _ = interrupted => Err(Errno::EINTR),
             };
-            lock(&this.waiting).remove(&unique);
+            this.waited(unique);
             match done {
                 Ok(value) => then(&this, value),
                 Err(error) => this.refuse(unique, error),

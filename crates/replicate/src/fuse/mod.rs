@@ -165,7 +165,7 @@ impl Shared {
     /// No more requests are taken, because of this error.
     fn end(&self, why: io::Error) -> Ended {
         let mut point = self.point();
-        match why.raw_os_error().map(Errno::from_raw) {
+        let ended = match why.raw_os_error().map(Errno::from_raw) {
             Some(Errno::ENODEV) => {
                 point.forget();
                 Ended::Unmounted
@@ -180,12 +180,16 @@ impl Shared {
                     Ended::Failed(why)
                 }
             }
-        }
+        };
+        self.files.end();
+        ended
     }
 
     fn unmount(&self) -> io::Result<()> {
         self.ending.store(true, Ordering::SeqCst);
-        self.point().unmount()
+        let unmounted = self.point().unmount();
+        self.files.end();
+        unmounted
     }
 }
 

@@ -31,8 +31,41 @@ fn a_mount_in_use_is_unmounted_and_what_waits_there_gets_an_error() {
         seen.mounted.close().await.expect("it is unmounted");
         let said = seen.reader.said(LIMIT).expect("it goes on");
         assert!(said.starts_with('E'), "{said}");
+        nothing_waits(&seen.site).await;
         assert_eq!(other.ask("os.stat('empty')"), "ENOTCONN");
         assert_eq!(std::fs::read_dir(&seen.folder).expect("the folder").count(), 0);
+        seen.site.stop().await;
+    });
+}
+
+/// What was read in a mount that has ended holds up nobody.
+async fn nothing_waits(site: &Site) {
+    let replica = site.replica(0);
+    patient("nothing waits", || replica.status().waiting == 0).await;
+    assert_eq!(site.read(0, "filler").await, Some(body(9, 150_000)));
+}
+
+#[test]
+fn a_mount_that_somebody_else_ends_by_force_leaves_no_read_that_waits() {
+    needs!(fuse(), command("python3"));
+    runtime().block_on(async {
+        let mut seen = Seen::new(None, bare).await;
+        seen.fill().await;
+        seen.write(&[("a", Some(&body(1, LARGE)))]).await;
+        seen.site.crash_origin();
+        seen.reader.begin("read('a')");
+        let replica = seen.site.replica(0).clone();
+        patient("it waits", || replica.status().waiting == 1).await;
+        // Lazily as well: it is in use.
+        let mut umount = Command::new("umount");
+        let ended = umount.args(["--force", "--lazy"]).arg(&seen.folder).status();
+        assert!(ended.expect("umount").success());
+        let said = seen.reader.said(LIMIT).expect("it goes on");
+        assert!(said.starts_with('E'), "{said}");
+        let gone = Arc::clone(&seen.gone);
+        patient("told", || gone.load(Ordering::SeqCst) == 1).await;
+        nothing_waits(&seen.site).await;
+        seen.mounted.close().await.expect("there is nothing to be done");
         seen.site.stop().await;
     });
 }
