@@ -14,6 +14,7 @@ use http::{HeaderValue, Method, Request, Response, StatusCode, Uri};
 use httpdate::HttpDate;
 use hyper::body::Incoming;
 use tokio::net::TcpListener;
+use tokio::select;
 use tokio::sync::mpsc::channel;
 use tokio::time::timeout;
 
@@ -319,7 +320,11 @@ impl Reading {
                 };
                 // Nobody takes it any more.
                 let Ok(room) = room else { return };
-                let read = self.piece(u32::try_from(number).unwrap_or(u32::MAX)).await;
+                let read = select! {
+                    read = self.piece(u32::try_from(number).unwrap_or(u32::MAX)) => read,
+                    // It may have to come from the origin again, which may be away.
+                    () = sender.closed() => return,
+                };
                 let read = read.map(|bytes| {
                     let first = number * piece;
                     let from = begin.saturating_sub(first).min(bytes.len() as u64) as usize;

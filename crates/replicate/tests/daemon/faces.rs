@@ -9,6 +9,7 @@ use lull_replicate::daemon::ReplicaEvent;
 use lull_replicate::http::{Blocked, OriginFace, ReplicaFace};
 use lull_replicate::origin::{Put, Transaction};
 use lull_replicate::types::{Digest, Metadata, Sequence};
+use lull_replicate::wire::PIECE;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 
@@ -434,6 +435,41 @@ fn a_write_with_a_condition_is_done_only_if_that_holds() {
         assert_eq!(write("DELETE", current.trim_end(), b"").await.0, 200);
         face.close().await;
         door.close().await;
+        site.stop().await;
+    });
+}
+
+#[test]
+fn who_goes_away_while_his_body_is_fetched_again_leaves_nothing_that_waits() {
+    runtime().block_on(async {
+        let mut site = Site::new(1).await;
+        let size = 20 * PIECE;
+        let sequence = site.write(&[("a", Some(&body(1, size))), ("b", Some(b"small"))]).await;
+        site.reach(sequence).await;
+        let (listener, address) = listen().await;
+        let face = ReplicaFace::open(listener, site.replica(0).clone(), Blocked::Wait);
+        let whole = ask(address, "GET", "/a", "", b"").await;
+        assert_eq!(whole.2.len(), size);
+        // Its second half goes bad, and nobody is there who has another one.
+        let digest = Digest::of(&body(1, size)).to_string();
+        let file = site.folder().join("0/bodies").join(&digest[..2]).join(&digest);
+        let mut bytes = std::fs::read(&file).expect("a body");
+        bytes[10 * PIECE..].fill(0);
+        std::fs::write(&file, &bytes).expect("a body");
+        site.crash_origin();
+        site.told(0, |event| matches!(event, ReplicaEvent::Disconnected { .. })).await;
+
+        let mut client = TcpStream::connect(address).await.expect("a face");
+        client.write_all(b"GET /a HTTP/1.1\r\nHost: a\r\n\r\n").await.expect("sent");
+        let mut first = vec![0; 10 * PIECE];
+        client.read_exact(&mut first).await.expect("what is intact");
+        let replica = site.replica(0).clone();
+        patient("it is fetched again", || replica.status().waiting == 1).await;
+        let other = tokio::time::timeout(LIMIT, ask(address, "GET", "/b", "", b"")).await;
+        assert_eq!(other.expect("others go on").2, b"small");
+        drop(client);
+        patient("nothing waits", || replica.status().waiting == 0).await;
+        face.close().await;
         site.stop().await;
     });
 }
