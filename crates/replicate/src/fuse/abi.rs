@@ -17,8 +17,11 @@ const MAX_PAGES: u32 = 1 << 22;
 const PAGES: u16 = 256;
 /// Nothing is written, and no kernel takes less.
 const MAX_WRITE: u32 = 4_096;
-/// Readahead under way at a time.
-const BACKGROUND: u16 = 64;
+/// Requests in the background at a time: as many as there can be. One that waits for its body may do so until the
+/// origin is back, and with as many of these the kernel would ask for no page more of any file.
+const BACKGROUND: u16 = u16::MAX;
+/// With so many nothing is read ahead.
+const CONGESTED: u16 = 48;
 
 /// The longest request: no write comes, so lookups and forgets are the longest. Less than 8 kB is
 /// refused by the kernel.
@@ -256,7 +259,7 @@ impl Answer {
         }
         let flags = ASYNC_READ | PARALLEL_DIROPS | MAX_PAGES;
         let mut this = Answer::default().u32(MAJOR).u32(MINOR).u32(readahead).u32(flags);
-        for value in [BACKGROUND, BACKGROUND / 4 * 3] {
+        for value in [BACKGROUND, CONGESTED] {
             this.0.extend_from_slice(&value.to_ne_bytes());
         }
         // Times are exact to the nanosecond.

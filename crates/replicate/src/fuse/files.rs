@@ -10,7 +10,7 @@ use nix::errno::Errno;
 use nix::unistd::{getegid, geteuid};
 use tokio::runtime::Handle as Runtime;
 use tokio::select;
-use tokio::sync::{Mutex as AsyncMutex, oneshot};
+use tokio::sync::{Mutex as AsyncMutex, Semaphore, oneshot};
 
 use super::abi::{self, Answer, Attributes, Kind, Operation, Range};
 use super::lock;
@@ -20,6 +20,10 @@ use crate::path::{Path, PathError};
 use crate::replica::{Entry, Holding, Outcome, Request, What};
 use crate::types::Sequence;
 use crate::wire::PIECE;
+
+/// Requests for pages that are answered at a time, of which each takes as much memory as it asks for, 1 MiB at most.
+/// Those whose body is not here take nothing yet.
+const AT_A_TIME: usize = 64;
 
 /// The body of a version, for all who have it open and have read of it.
 type Body = AsyncMutex<Weak<Found>>;
@@ -36,6 +40,8 @@ pub(super) struct Files {
     handles: Mutex<Handles>,
     /// Requests that wait, by their numbers, and what interrupts them; none when nobody is left to be answered.
     waiting: Mutex<Option<BTreeMap<u64, oneshot::Sender<()>>>>,
+    /// Places of requests for pages that are answered.
+    pages: Semaphore,
     /// A state, and when it was first seen here.
     changed: Mutex<(Sequence, i64)>,
 }
@@ -110,6 +116,7 @@ impl Files {
             nodes: Mutex::new(Nodes::new()),
             handles: Mutex::default(),
             waiting: Mutex::new(Some(BTreeMap::new())),
+            pages: Semaphore::new(AT_A_TIME),
             changed: Mutex::default(),
         }
     }
@@ -515,7 +522,12 @@ impl Files {
         let mut tries = Tries::new(self.patience);
         while tries.next().await {
             let found = self.body(open, tries.left()).await?;
-            if let Some(bytes) = part(&found, begin, end).await? {
+            let read = {
+                // Never closed.
+                let _one = self.pages.acquire().await;
+                part(&found, begin, end).await?
+            };
+            if let Some(bytes) = read {
                 return Ok(bytes);
             }
             // Overwritten long ago, or given up for want of room: if it is still current, it is

@@ -6,7 +6,7 @@ use lull_cc::Bytes;
 use lull_replicate::types::Sequence;
 use lull_testing::{command, fuse, needs};
 
-use super::mounts::{LIMIT, Reader, Seen, bare};
+use super::mounts::{LARGE, LIMIT, Reader, Seen, bare};
 use super::site::{body, path, patient, runtime};
 
 /// Of two large files.
@@ -77,4 +77,32 @@ fn who_waits_for_pages_of_what_is_open_keeps_nobody_waiting_and_is_ended_by_a_si
             seen.close().await;
         });
     }
+}
+
+#[test]
+fn many_who_wait_for_pages_of_what_is_open_leave_room_for_others() {
+    const FILES: u8 = 100;
+    needs!(fuse(), command("python3"));
+    runtime().block_on(async {
+        let mut seen = Seen::new(None, |config| {
+            bare(config);
+            config.quota = Some(Bytes(400_000));
+        })
+        .await;
+        let bodies: Vec<_> = (0..FILES).map(|at| (at.to_string(), body(at, LARGE))).collect();
+        let files: Vec<_> = bodies.iter().map(|(name, all)| (&**name, Some(&**all))).collect();
+        seen.write(&files).await;
+        // The last ones are here then, and the kernel has nothing of any.
+        seen.reader.ask(&format!("(all := [open_(str(at)) for at in range({FILES})]) and None"));
+        seen.site.crash_origin();
+        let forked = "[fork(lambda one=one: os.pread(one, 5, 0)) for one in all[:90]]";
+        seen.reader.ask(&format!("(children := {forked}) and None"));
+        tokio::time::sleep(SOON).await;
+        let mut other = Reader::new(&seen.folder);
+        other.is_so(&format!("read('99') == body(99, {LARGE})"));
+        seen.reader.ask("[os.kill(child, signal.SIGKILL) for child in children]");
+        seen.reader.ask("[os.waitpid(child, 0)[1] for child in children] and None");
+        drop(other);
+        seen.close().await;
+    });
 }
