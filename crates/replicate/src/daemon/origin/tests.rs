@@ -1,5 +1,6 @@
 //! Who is let in, for how long, and what that costs.
 
+mod channels;
 mod demands;
 
 use tempfile::TempDir;
