@@ -564,7 +564,7 @@ impl<P: Clone> Origin<P> {
             for peer in self.peers.values_mut() {
                 peer.waiting.moved(old.place, place);
             }
-            self.order.remove(old.place);
+            self.give_up(old.place);
         }
         self.objects.insert(path.clone(), Ranked { place, reads, writes });
         place

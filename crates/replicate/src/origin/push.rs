@@ -189,7 +189,20 @@ impl<P: Clone> Origin<P> {
             for peer in self.peers.values_mut() {
                 peer.waiting.remove(ranked.place);
             }
-            self.order.remove(ranked.place);
+            self.give_up(ranked.place);
+        }
+    }
+
+    /// An object has no place in the order any more, or has another one, and its body waits nowhere at this one.
+    pub(super) fn give_up(&mut self, place: Place) {
+        let Some(gap) = self.order.remove(place) else { return };
+        if let Some(path) = self.order.path(place)
+            && let Some(moved) = self.objects.get_mut(path)
+        {
+            moved.place = place;
+        }
+        for peer in self.peers.values_mut() {
+            peer.waiting.close(gap);
         }
     }
 }

@@ -18,44 +18,57 @@ pub(crate) struct Place {
     slot: u32,
 }
 
-#[derive(Debug, Default)]
-struct Slots {
-    paths: Vec<Option<Path>>,
-    free: Vec<u32>,
-}
-
 /// The order of all objects.
+///
+/// The places of a priority have no gaps: where one is given up the last object of its priority takes it. So
+/// there are as many places as objects, wherever these have been before. What they are read is for replicas to
+/// say, and each may lead them through all priorities.
 #[derive(Debug, Default)]
 pub(crate) struct Order {
-    slots: BTreeMap<Priority, Slots>,
+    slots: BTreeMap<Priority, Vec<Path>>,
+}
+
+/// A place that an object has given up.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Gap {
+    place: Place,
+    /// The slot of the object that has come there. The same one if that was the last itself.
+    last: u32,
 }
 
 impl Order {
     pub(crate) fn insert(&mut self, path: Path, priority: Priority) -> Place {
         let slots = self.slots.entry(priority).or_default();
-        let slot = match slots.free.pop() {
-            Some(slot) => {
-                slots.paths[slot as usize] = Some(path);
-                slot
-            }
-            None => {
-                slots.paths.push(Some(path));
-                u32::try_from(slots.paths.len() - 1).expect("fewer objects than 2³²")
-            }
-        };
+        let slot = u32::try_from(slots.len()).expect("fewer objects than 2³²");
+        slots.push(path);
         Place { priority, slot }
     }
 
-    pub(crate) fn remove(&mut self, place: Place) {
-        if let Some(slots) = self.slots.get_mut(&place.priority)
-            && slots.paths[place.slot as usize].take().is_some()
-        {
-            slots.free.push(place.slot);
+    /// An object gives up its place. Who stands there afterwards has moved, which each queue is to be told:
+    /// see [`Waiting::close`].
+    pub(crate) fn remove(&mut self, place: Place) -> Option<Gap> {
+        let slots = self.slots.get_mut(&place.priority)?;
+        let last =
+            u32::try_from(slots.len()).ok()?.checked_sub(1).filter(|&last| place.slot <= last)?;
+        slots.swap_remove(place.slot as usize);
+        if slots.is_empty() {
+            self.slots.remove(&place.priority);
+        } else {
+            give_back(slots);
         }
+        Some(Gap { place, last })
     }
 
     pub(crate) fn path(&self, place: Place) -> Option<&Path> {
-        self.slots.get(&place.priority)?.paths.get(place.slot as usize)?.as_ref()
+        self.slots.get(&place.priority)?.get(place.slot as usize)
+    }
+}
+
+/// A vector keeps no more than four times the room of what is in it. It is copied when three quarters of it
+/// have gone since it was last, so that each item that goes pays for a third of one that is copied.
+fn give_back<T>(items: &mut Vec<T>) {
+    if 4 * items.len() < items.capacity() {
+        items.shrink_to(2 * items.len());
     }
 }
 
@@ -110,6 +123,15 @@ impl Bits {
         true
     }
 
+    /// There are only so many slots any more, and behind them no bit is set.
+    fn shorten(&mut self, slots: u32) {
+        let words = slots.div_ceil(WORD) as usize;
+        self.words.truncate(words);
+        self.summary.truncate(words.div_ceil(WORD as usize));
+        give_back(&mut self.words);
+        give_back(&mut self.summary);
+    }
+
     fn first(&self) -> Option<u32> {
         let group = self.summary.iter().position(|&bits| bits != 0)?;
         let word = group as u32 * WORD + self.summary[group].trailing_zeros();
@@ -150,6 +172,21 @@ impl Waiting {
         }
     }
 
+    /// An object has given up a place at which it did not wait, and the last one of its priority has come there.
+    pub(crate) fn close(&mut self, gap: Gap) {
+        let Gap { place, last } = gap;
+        let Some(bits) = self.bits.get_mut(&place.priority) else { return };
+        debug_assert!(!bits.has(place.slot), "{place:?} waits, and was given up");
+        if bits.clear(last) {
+            bits.set(place.slot);
+        }
+        if last == 0 {
+            self.bits.remove(&place.priority);
+        } else {
+            bits.shorten(last);
+        }
+    }
+
     /// What is worth most.
     pub(crate) fn first(&self) -> Option<Place> {
         let mut filled = self.bits.iter().rev().filter(|(_, bits)| bits.count > 0);
@@ -170,18 +207,78 @@ mod tests {
 
     use super::*;
 
+    /// An order, and two replicas for which bodies wait.
+    #[derive(Default)]
+    struct Bench {
+        order: Order,
+        places: BTreeMap<usize, Place>,
+        waiting: [Waiting; 2],
+    }
+
+    impl Bench {
+        fn of(objects: usize) -> Self {
+            let mut bench = Bench::default();
+            (0..objects).for_each(|object| bench.rank(object, Priority(0)));
+            bench
+        }
+
+        fn object(&self, place: Place) -> usize {
+            let name = self.order.path(place).expect("it is there").to_string();
+            name.parse().expect("a number")
+        }
+
+        /// An object is new, or moves.
+        fn rank(&mut self, object: usize, priority: Priority) {
+            let path = Path::new(&format!("{object}")).expect("a path");
+            let place = self.order.insert(path, priority);
+            if let Some(old) = self.places.insert(object, place) {
+                self.waiting.iter_mut().for_each(|waiting| waiting.moved(old, place));
+                self.give_up(old);
+            }
+        }
+
+        fn delete(&mut self, object: usize) {
+            if let Some(old) = self.places.remove(&object) {
+                for waiting in &mut self.waiting {
+                    waiting.remove(old);
+                }
+                self.give_up(old);
+            }
+        }
+
+        fn give_up(&mut self, place: Place) {
+            let gap = self.order.remove(place).expect("it had that place");
+            if self.order.path(place).is_some() {
+                self.places.insert(self.object(place), place);
+            }
+            self.waiting.iter_mut().for_each(|waiting| waiting.close(gap));
+        }
+
+        /// Places and bits that there is room for, the latter at the replica for which there is most.
+        fn room(&self) -> (usize, usize) {
+            let bits = |waiting: &Waiting| {
+                let words = waiting.bits.values().map(|bits| bits.words.capacity());
+                words.sum::<usize>() * WORD as usize
+            };
+            let places = self.order.slots.values().map(Vec::capacity).sum();
+            (places, self.waiting.iter().map(bits).max().unwrap_or(0))
+        }
+    }
+
     #[derive(Clone, Copy, Debug)]
     enum Step {
-        Wait(usize),
-        Serve,
-        Move(usize, u8),
+        Wait(usize, usize),
+        Serve(usize),
+        Rank(usize, u8),
+        Delete(usize),
     }
 
     fn step() -> impl Strategy<Value = Step> {
         prop_oneof![
-            (0..300_usize).prop_map(Step::Wait),
-            Just(Step::Serve),
-            (0..300_usize, 0..5_u8).prop_map(|(object, priority)| Step::Move(object, priority)),
+            (0..2_usize, 0..300_usize).prop_map(|(replica, object)| Step::Wait(replica, object)),
+            (0..2_usize).prop_map(Step::Serve),
+            (0..300_usize, 0..5_u8).prop_map(|(object, priority)| Step::Rank(object, priority)),
+            (0..300_usize).prop_map(Step::Delete),
         ]
     }
 
@@ -190,39 +287,85 @@ mod tests {
         fn the_highest_priority_that_waits_is_served(
             steps in proptest::collection::vec(step(), 0..400),
         ) {
-            let mut order = Order::default();
-            let mut waiting = Waiting::default();
-            let mut model = BTreeSet::new();
-            let path = |object: usize| Path::new(&format!("{object}")).expect("a path");
-            let mut places: Vec<_> =
-                (0..300).map(|object| order.insert(path(object), Priority(0))).collect();
+            let mut bench = Bench::of(300);
+            let mut model = [BTreeSet::new(), BTreeSet::new()];
             for step in steps {
                 match step {
-                    Step::Wait(object) => {
-                        prop_assert_eq!(waiting.has(places[object]), model.contains(&object));
-                        let new = model.insert(object);
-                        prop_assert_eq!(waiting.insert(places[object]), new);
-                    }
-                    Step::Serve => {
-                        let best = model.iter().map(|object| places[*object].priority()).max();
-                        let first = waiting.first();
-                        prop_assert_eq!(first.map(Place::priority), best);
-                        if let Some(place) = first {
-                            let name = order.path(place).expect("it is there").to_string();
-                            let object: usize = name.parse().expect("a number");
-                            prop_assert!(model.remove(&object));
-                            prop_assert!(waiting.remove(place));
+                    Step::Wait(replica, object) => {
+                        if let Some(place) = bench.places.get(&object) {
+                            let new = model[replica].insert(object);
+                            prop_assert_eq!(bench.waiting[replica].insert(*place), new);
                         }
                     }
-                    Step::Move(object, priority) => {
-                        order.remove(places[object]);
-                        let to = order.insert(path(object), Priority(priority));
-                        waiting.moved(places[object], to);
-                        places[object] = to;
+                    Step::Serve(replica) => {
+                        let priorities = model[replica].iter().map(|object| bench.places[object].priority());
+                        let best = priorities.max();
+                        let first = bench.waiting[replica].first();
+                        prop_assert_eq!(first.map(Place::priority), best);
+                        if let Some(place) = first {
+                            prop_assert!(model[replica].remove(&bench.object(place)));
+                            prop_assert!(bench.waiting[replica].remove(place));
+                        }
+                    }
+                    Step::Rank(object, priority) => {
+                        bench.rank(object, Priority(priority));
+                        prop_assert_eq!(bench.places[&object].priority(), Priority(priority));
+                    }
+                    Step::Delete(object) => {
+                        bench.delete(object);
+                        model.iter_mut().for_each(|model| { model.remove(&object); });
                     }
                 }
-                prop_assert_eq!(waiting.len(), model.len() as u64);
+                for (waiting, model) in bench.waiting.iter().zip(&model) {
+                    prop_assert_eq!(waiting.len(), model.len() as u64);
+                }
             }
+            for (object, place) in &bench.places {
+                prop_assert_eq!(bench.object(*place), *object);
+                for (waiting, model) in bench.waiting.iter().zip(&model) {
+                    prop_assert_eq!(waiting.has(*place), model.contains(object));
+                }
+            }
+        }
+    }
+
+    /// Objects that are led through many priorities.
+    const MANY: usize = 5_000;
+
+    #[test]
+    fn objects_that_go_through_all_priorities_leave_no_room_behind_them() {
+        let mut bench = Bench::of(MANY);
+        for priority in 1..=u8::MAX {
+            for object in 0..MANY {
+                bench.waiting[0].insert(bench.places[&object]);
+                bench.rank(object, Priority(priority));
+            }
+            let (places, bits) = bench.room();
+            assert!(places <= 4 * MANY, "{places} places at {priority}");
+            assert!(bits <= 4 * (MANY + WORD as usize), "{bits} bits at {priority}");
+        }
+        (0..MANY).for_each(|object| bench.delete(object));
+        assert_eq!((bench.room(), bench.waiting[0].len()), ((0, 0), 0));
+    }
+
+    #[test]
+    fn objects_that_stay_behind_in_each_priority_keep_no_more_room_than_they_take() {
+        for first_stays in [true, false] {
+            let mut bench = Bench::of(MANY);
+            let mut objects: Vec<usize> = (0..MANY).collect();
+            for priority in 1..=u8::MAX {
+                let stays = if first_stays { 0 } else { objects.len() - 1 };
+                objects.remove(stays);
+                for &object in &objects {
+                    bench.waiting[0].insert(bench.places[&object]);
+                    bench.rank(object, Priority(priority));
+                }
+            }
+            let (places, bits) = bench.room();
+            assert!(places <= 4 * MANY, "{places} places");
+            // One object takes a word of them.
+            assert!(bits <= 4 * (MANY + 256 * WORD as usize), "{bits} bits");
+            assert_eq!(bench.waiting[0].len(), MANY as u64 - 1);
         }
     }
 }

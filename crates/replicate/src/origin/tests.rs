@@ -11,6 +11,7 @@ mod demands;
 mod history;
 mod holds;
 mod lost;
+mod moves;
 mod parts;
 mod reports;
 mod resync;

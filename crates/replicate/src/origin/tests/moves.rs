@@ -1,0 +1,29 @@
+//! Objects that move in the order, and what waits meanwhile.
+
+use super::*;
+
+#[test]
+fn what_waits_is_pushed_once_wherever_others_have_made_it_move() {
+    let mut bench = Bench::new(Config::default());
+    bench.hello(Some(bench.origin.last()));
+    bench.told();
+    bench.committed("a1 b2 c3 d4 e5 f6");
+    let read =
+        |bench: &mut Bench, name, count| bench.say(ToOrigin::Reads(vec![(path(name), count)]));
+    // Each gives up a place, to which the last one of those that are worth as much comes.
+    read(&mut bench, "b", 9);
+    bench.committed("c-");
+    read(&mut bench, "a", 30);
+    read(&mut bench, "f", 9);
+    read(&mut bench, "b", 90);
+    for (path, ranked) in &bench.origin.objects {
+        assert_eq!(bench.origin.order.path(ranked.place), Some(path));
+    }
+    assert_eq!(bench.origin.waiting(REPLICA), 5);
+    let mut pushed = bench.pushed();
+    pushed[3..].sort_unstable();
+    assert_eq!((pushed, bench.origin.waiting(REPLICA)), (vec![2, 1, 6, 4, 5], 0));
+    bench.say(ToOrigin::Taken(5));
+    bench.committed("d7");
+    assert_eq!(bench.pushed(), [7]);
+}
