@@ -137,7 +137,8 @@ pub fn streams() -> Vec<Vec<u8>> {
         ToReplica::Heartbeat { stamp, committed: sequence, echo: Some(LocalTime::from_nanos(8)) },
         tree(Tree::Branches(vec![(1, Digest([5; 32]))])),
         tree(Tree::Leaves(1, vec![(257, Digest([6; 32]))])),
-        tree(Tree::Entries(257, vec![(path(), version(&small))])),
+        tree(Tree::Entries { leaf: 257, entries: vec![(path(), version(&small))], more: true }),
+        tree(Tree::Entries { leaf: 257, entries: Vec::new(), more: false }),
         ToReplica::Renew,
         ToReplica::Withdrawn(path()),
     ];

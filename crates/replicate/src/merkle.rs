@@ -3,7 +3,8 @@
 //!
 //! A path's leaf is given by the first two bytes of its hash, its branch by the first of them: 256
 //! branches of 256 leaves. With a million objects a leaf has 15, so that three round trips bring
-//! the differences of any two states, and little else.
+//! the differences of any two states, and little else. Names may be chosen so that many stand in one leaf,
+//! which then takes longer, and nothing else.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -136,6 +137,26 @@ fn differing<K: Copy + Ord>(ours: &[(K, Digest)], theirs: &[(K, Digest)]) -> Vec
     let theirs: BTreeSet<_> = theirs.iter().collect();
     let keys: BTreeSet<K> = ours.symmetric_difference(&theirs).map(|(key, _)| *key).collect();
     keys.into_iter().collect()
+}
+
+/// So many paths of this length, which all stand in one leaf, by their order.
+#[cfg(test)]
+pub(crate) fn paths_of_one_leaf(count: usize, length: usize) -> Vec<Path> {
+    const DIGITS: usize = 8;
+    let name = |at: usize| if at % 200 == 199 { '/' } else { 'x' };
+    let same: String = (0..length - DIGITS).map(name).collect();
+    // What is the same in all is hashed once.
+    let mut hasher = Hasher::new();
+    hasher.update(same.as_bytes());
+    let leaf = |number: &String| {
+        let hash = hasher.clone().update(number.as_bytes()).finalize();
+        [hash.as_bytes()[0], hash.as_bytes()[1]]
+    };
+    let numbers = (0_u32..).map(|number| format!("{number:08}"));
+    let mut numbers = numbers.map(|number| (leaf(&number), number)).peekable();
+    let wanted = numbers.peek().map(|(leaf, _)| *leaf);
+    let found = numbers.filter(|(leaf, _)| Some(*leaf) == wanted).take(count);
+    found.map(|(_, number)| Path::new(&(same.clone() + &number)).expect("a path")).collect()
 }
 
 #[cfg(test)]

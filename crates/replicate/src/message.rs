@@ -32,7 +32,7 @@
 //!    │◀───────────────────────────────┤
 //!    │ Ask (branches, leaves, entries)│   each says of which tree
 //!    ├───────────────────────────────▶│
-//!    │ Tree (what was asked)          │
+//!    │ Tree (what was asked) …        │   a leaf with much in it in parts
 //!    │◀───────────────────────────────┤
 //!    │ Resynced                       │
 //!    ├───────────────────────────────▶│   invalidations go on behind the root
@@ -48,11 +48,14 @@ use crate::time::{LocalTime, WallTime};
 use crate::types::{Change, Digest, Incarnation, Position, ReplicaId, Sequence, Version};
 
 /// The version of the protocol that this code speaks.
-pub const PROTOCOL: u16 = 6;
+pub const PROTOCOL: u16 = 7;
 /// Paths in one message, at most.
 pub const MOST_PATHS: usize = 1_000;
 /// Changes in one message, at most: larger commits go in parts.
 pub const MOST_CHANGES: usize = 1_000;
+/// Entries of a leaf in one message, at most: what more stands in it goes in further parts. Whoever names files
+/// may choose names that all stand in one.
+pub const MOST_ENTRIES: usize = 1_000;
 
 /// Which way a message goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -175,15 +178,23 @@ pub enum Ask {
     Entries(Vec<u16>),
 }
 
-/// The answer to an [`Ask`]; those of leaves and entries come one for each.
+/// The answer to an [`Ask`]; those of leaves and entries come one for each, but that a leaf may come in parts,
+/// one behind the other.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Tree {
     /// The branches that are not empty.
     Branches(Vec<(u8, Digest)>),
     /// The leaves of a branch that are not empty.
     Leaves(u8, Vec<(u16, Digest)>),
-    /// What stands in a leaf.
-    Entries(u16, Vec<(Path, Version)>),
+    /// What stands in a leaf, or a part of that.
+    Entries {
+        /// Which leaf.
+        leaf: u16,
+        /// By the order of the paths.
+        entries: Vec<(Path, Version)>,
+        /// Whether further parts of the same leaf follow.
+        more: bool,
+    },
 }
 
 /// What the origin says.

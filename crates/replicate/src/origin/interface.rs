@@ -9,12 +9,12 @@ use super::image::Append;
 use super::strategy::Strategy;
 use super::transaction::{CaseClashes, Refused, TransactionId};
 use crate::lane::Lanes;
-use crate::message::{MOST_CHANGES, Refusal};
+use crate::message::{MOST_CHANGES, MOST_ENTRIES, Refusal};
 use crate::path::Path;
 use crate::shelf::BodyEffect;
 use crate::time::Drift;
-use crate::types::{Change, Digest, DiskFull, ReplicaId, Sequence};
-use crate::wire::length_of;
+use crate::types::{Change, Digest, DiskFull, ReplicaId, Sequence, Version};
+use crate::wire::{length_of, length_of_entry};
 
 /// What an origin is told once.
 #[derive(Clone, Copy, Debug)]
@@ -35,8 +35,9 @@ pub struct Config {
     pub batch: usize,
     /// Transactions that wait for the disk, at most: further ones are refused.
     pub queue: usize,
-    /// Changes in one message, at most: larger commits go in parts. Never above
-    /// [`MOST_CHANGES`](crate::message::MOST_CHANGES).
+    /// Changes in one message, or entries of a leaf, at most: larger commits and leaves go in parts. Never
+    /// above [`MOST_CHANGES`](crate::message::MOST_CHANGES) and
+    /// [`MOST_ENTRIES`](crate::message::MOST_ENTRIES).
     pub part: usize,
     /// Bytes of them on the wire, at most, unless one takes more: what a slow line is to carry before
     /// anything else is said.
@@ -94,13 +95,22 @@ impl Default for Config {
 impl Config {
     /// How many of these changes go in one message.
     pub(super) fn first_part(&self, changes: &[Change]) -> usize {
+        self.fitting(changes.len().min(MOST_CHANGES), changes.iter().map(length_of))
+    }
+
+    /// How many of these entries of a leaf do.
+    pub(super) fn first_entries(&self, entries: &[(Path, Version)]) -> usize {
+        self.fitting(entries.len().min(MOST_ENTRIES), entries.iter().map(length_of_entry))
+    }
+
+    fn fitting(&self, most: usize, lengths: impl Iterator<Item = usize>) -> usize {
         let mut bytes = 0;
-        let fits = changes.iter().take(self.part.clamp(1, MOST_CHANGES)).take_while(|change| {
-            bytes += length_of(change) as u64;
+        let fits = lengths.take(self.part.clamp(1, most.max(1))).take_while(|length| {
+            bytes += *length as u64;
             bytes <= self.part_bytes.0
         });
         // Whatever it takes, one is.
-        fits.count().max(1).min(changes.len())
+        fits.count().max(1).min(most)
     }
 }
 

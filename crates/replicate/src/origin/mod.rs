@@ -457,7 +457,7 @@ impl<P: Clone> Origin<P> {
                 let start = link.greeting.take()?;
                 return Some(link.frame(ToReplica::Welcome { start, eager }));
             }
-            let message = link.answer()?;
+            let message = link.answer(&self.config)?;
             return Some(link.frame(message));
         }
         if link.cursor < self.image.last().sequence {

@@ -3,10 +3,10 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
-use super::Ranked;
 use super::arrivals::UnderWay;
 use super::demands::Demands;
 use super::queue::Waiting;
+use super::{Config, Ranked};
 use crate::merkle::MerkleTree;
 use crate::message::{Ask, Frame, Refusal, Report, Session, Start, ToReplica, Tree};
 use crate::path::Path;
@@ -53,7 +53,8 @@ pub(crate) enum Phase {
 pub(crate) enum Answer {
     Branches,
     Leaves(u8),
-    Entries(u16),
+    /// What stands in the leaf, without so many that were told already.
+    Entries(u16, usize),
 }
 
 /// A connection to a replica.
@@ -128,19 +129,30 @@ impl Link {
         match part {
             Ask::Branches => answers.push_back(Answer::Branches),
             Ask::Leaves(branches) => answers.extend(branches.into_iter().map(Answer::Leaves)),
-            Ask::Entries(leaves) => answers.extend(leaves.into_iter().map(Answer::Entries)),
+            Ask::Entries(leaves) => {
+                answers.extend(leaves.into_iter().map(|leaf| Answer::Entries(leaf, 0)));
+            }
         }
         answers.len() <= PARTS
     }
 
-    /// The next part of the tree that was asked for.
-    pub(crate) fn answer(&mut self) -> Option<ToReplica> {
+    /// The next part of the tree that was asked for. A leaf goes in parts as a commit does: by names that were
+    /// chosen for it, it may have more in it than any message.
+    pub(crate) fn answer(&mut self, config: &Config) -> Option<ToReplica> {
         let Phase::Resyncing { snapshot, answers } = &mut self.phase else { return None };
         let tree = &snapshot.tree;
         let part = match answers.pop_front()? {
             Answer::Branches => Tree::Branches(tree.branches()),
             Answer::Leaves(branch) => Tree::Leaves(branch, tree.leaves(branch)),
-            Answer::Entries(leaf) => Tree::Entries(leaf, tree.entries(leaf).to_vec()),
+            Answer::Entries(leaf, told) => {
+                let left = &tree.entries(leaf)[told..];
+                let (part, rest) = left.split_at(config.first_entries(left));
+                let more = !rest.is_empty();
+                if more {
+                    answers.push_front(Answer::Entries(leaf, told + part.len()));
+                }
+                Tree::Entries { leaf, entries: part.to_vec(), more }
+            }
         };
         Some(ToReplica::Tree { of: snapshot.position.sequence, part })
     }

@@ -22,8 +22,8 @@ enum State {
     Branches,
     /// Compares the leaves of these branches, and has found these to differ.
     Leaves(BTreeSet<u8>, BTreeMap<u16, Told>),
-    /// Waits for these leaves.
-    Entries(BTreeMap<u16, Told>),
+    /// Waits for these leaves. Of one a part may have come, whose rest comes next.
+    Entries(BTreeMap<u16, Told>, Option<(u16, Entries)>),
     /// Knows all differences.
     Complete,
 }
@@ -31,12 +31,15 @@ enum State {
 /// The hash of a leaf at the origin; none if nothing stands in it.
 type Told = Option<Digest>;
 
-/// Whether a leaf with that hash may have these entries.
-fn is_leaf(leaf: u16, entries: &[(Path, Version)], told: Told) -> bool {
-    let expected = told.unwrap_or_else(|| digest_of(&[]));
-    digest_of(entries) == expected
+/// Whether the entries of a leaf can go on so behind `before`.
+fn goes_on(leaf: u16, before: &[(Path, Version)], entries: &[(Path, Version)]) -> bool {
+    before.last().into_iter().chain(entries).is_sorted_by(|(before, _), (path, _)| before < path)
         && entries.iter().all(|(path, _)| leaf_of(path) == leaf)
-        && entries.is_sorted_by(|(before, _), (path, _)| before < path)
+}
+
+/// Whether a leaf with that hash has these entries.
+fn is_told(entries: &[(Path, Version)], told: Told) -> bool {
+    digest_of(entries) == told.unwrap_or_else(|| digest_of(&[]))
 }
 
 /// A comparison that is under way.
@@ -52,8 +55,11 @@ pub(super) struct Resync {
     known: Leaves,
 }
 
+/// What stands in a leaf, by the order of the paths.
+type Entries = Vec<(Path, Version)>;
+
 /// What stands in leaves.
-pub(super) type Leaves = BTreeMap<u16, Vec<(Path, Version)>>;
+pub(super) type Leaves = BTreeMap<u16, Entries>;
 
 impl Resync {
     pub(super) fn new(position: Position, root: Digest, known: Leaves) -> Self {
@@ -108,7 +114,8 @@ impl Resync {
                 for leaf in others {
                     let told = theirs.get(&leaf).copied();
                     match self.known.remove(&leaf) {
-                        Some(entries) if is_leaf(leaf, &entries, told) => {
+                        // That they are of this leaf, and in order, was seen when they came.
+                        Some(entries) if is_told(&entries, told) => {
                             self.fetched.insert(leaf, entries);
                         }
                         _ => {
@@ -125,15 +132,30 @@ impl Resync {
                     return self.complete();
                 }
                 let ask = differ.keys().copied().collect();
-                self.state = State::Entries(differ);
+                self.state = State::Entries(differ, None);
                 Ok(Some(Ask::Entries(ask)))
             }
-            (State::Entries(missing), Tree::Entries(leaf, entries)) => {
-                let told = missing.remove(&leaf).ok_or(())?;
-                if !is_leaf(leaf, &entries, told) {
+            (State::Entries(missing, begun), Tree::Entries { leaf, entries, more }) => {
+                let told = *missing.get(&leaf).ok_or(())?;
+                let mut all = match begun.take() {
+                    Some((of, _)) if of != leaf => return Err(()),
+                    begun => begun.map_or_else(Vec::new, |(_, before)| before),
+                };
+                // Each part brings objects of that leaf that none before has brought: what is kept until the
+                // leaf's hash can be compared is what the state would take, and not more of it.
+                if !goes_on(leaf, &all, &entries) || (more && entries.is_empty()) {
                     return Err(());
                 }
-                self.fetched.insert(leaf, entries);
+                all.extend(entries);
+                if more {
+                    *begun = Some((leaf, all));
+                    return Ok(None);
+                }
+                if !is_told(&all, told) {
+                    return Err(());
+                }
+                missing.remove(&leaf);
+                self.fetched.insert(leaf, all);
                 if missing.is_empty() { self.complete() } else { Ok(None) }
             }
             _ => Err(()),
@@ -158,11 +180,14 @@ impl Resync {
         let mut changes = BTreeMap::new();
         let Some(own) = &self.own else { return changes };
         for (leaf, entries) in &self.fetched {
-            for (path, _) in own.entries(*leaf) {
+            let before = own.entries(*leaf);
+            for (path, _) in before {
                 changes.insert(path.clone(), None);
             }
             for (path, version) in entries {
-                if own.entries(*leaf).contains(&(path.clone(), *version)) {
+                // By their order: of a leaf with very many a look at each for each would take minutes.
+                let at = before.binary_search_by(|(other, _)| other.cmp(path));
+                if at.is_ok_and(|at| before[at].1 == *version) {
                     changes.remove(path);
                 } else {
                     let valid = stored(&version.content.digest);

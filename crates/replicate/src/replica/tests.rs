@@ -1,5 +1,6 @@
 mod buffer;
 mod lacking;
+mod leaves;
 mod opened;
 mod outage;
 mod reads;

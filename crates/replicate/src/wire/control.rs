@@ -8,34 +8,41 @@ use super::WireError;
 use super::cursor::{Reader, Writer};
 use super::sealed::Coded;
 use crate::message::{
-    Ask, MOST_CHANGES, MOST_PATHS, Refusal, Report, Start, Stock, ToOrigin, ToReplica, Tree,
+    Ask, MOST_CHANGES, MOST_ENTRIES, MOST_PATHS, Refusal, Report, Start, Stock, ToOrigin,
+    ToReplica, Tree,
 };
-use crate::types::Change;
+use crate::path::Path;
+use crate::types::{Change, Version};
 
 /// What replicas may send in one frame: [`MOST_PATHS`] of the longest paths, with counts, are 4.1 MB.
 const LONGEST_TO_ORIGIN: usize = 5 << 20;
-/// What the origin may send in one frame: [`MOST_CHANGES`] changes of the longest paths are 4.3 MB;
-/// a leaf of the tree has all objects whose names hash there, 15 of a million.
-const LONGEST_TO_REPLICA: usize = 16 << 20;
+/// What the origin may send in one frame: [`MOST_CHANGES`] changes of the longest paths are 4.1 MB, and so are
+/// [`MOST_ENTRIES`] entries of a leaf.
+const LONGEST_TO_REPLICA: usize = 5 << 20;
 
 const PATHS: (&str, usize) = ("paths", MOST_PATHS);
 const CHANGES: (&str, usize) = ("changes", MOST_CHANGES);
 const BRANCHES: (&str, usize) = ("branches", 1 << 8);
 const LEAVES: (&str, usize) = ("leaves", 1 << 16);
 const LEAVES_OF_A_BRANCH: (&str, usize) = ("leaves", 1 << 8);
-/// The length of the frame is what limits these.
-const ENTRIES: (&str, usize) = ("entries", LONGEST_TO_REPLICA);
+const ENTRIES: (&str, usize) = ("entries", MOST_ENTRIES);
 
 /// The fewest bytes of a path, a change, an entry of a leaf.
 const PATH: usize = 2 + 1;
 const CHANGE: usize = PATH + 1;
-const ENTRY: usize = PATH + 57;
-/// Those of a content.
+const ENTRY: usize = PATH + VERSION;
+/// Those of a content, and of a version.
 const CONTENT: usize = 49;
+const VERSION: usize = 8 + CONTENT;
 
 /// The bytes of a change in an invalidation.
 pub(crate) fn length_of(change: &Change) -> usize {
     2 + change.path.as_str().len() + 1 + change.content.map_or(0, |_| CONTENT)
+}
+
+/// The bytes of an entry of a leaf.
+pub(crate) fn length_of_entry((path, _): &(Path, Version)) -> usize {
+    2 + path.as_str().len() + VERSION
 }
 
 mod kind {
@@ -225,7 +232,7 @@ impl Coded for ToReplica {
             ToReplica::Heartbeat { .. } => kind::HEARTBEAT,
             ToReplica::Tree { part: Tree::Branches(_), .. } => kind::BRANCHES,
             ToReplica::Tree { part: Tree::Leaves(..), .. } => kind::LEAVES,
-            ToReplica::Tree { part: Tree::Entries(..), .. } => kind::ENTRIES,
+            ToReplica::Tree { part: Tree::Entries { .. }, .. } => kind::ENTRIES,
             ToReplica::Renew => kind::RENEW,
             ToReplica::Withdrawn(_) => kind::WITHDRAWN,
         }
@@ -323,8 +330,9 @@ fn write_tree(to: &mut Writer<'_>, part: &Tree) -> Result<(), WireError> {
                 Ok(())
             })
         }
-        Tree::Entries(leaf, entries) => {
+        Tree::Entries { leaf, entries, more } => {
             to.u16(*leaf);
+            to.flag(*more);
             to.list(ENTRIES, entries, |to, (path, version)| {
                 to.path(path);
                 to.version(version)
@@ -347,7 +355,8 @@ fn read_tree(kind: u8, from: &mut Reader<'_>) -> Result<Tree, WireError> {
         _ => {
             let leaf = from.u16("leaf")?;
             let entry = |from: &mut Reader<'_>| Ok((from.path()?, from.version()?));
-            Tree::Entries(leaf, from.list(ENTRIES, ENTRY, entry)?)
+            let more = from.flag("more")?;
+            Tree::Entries { leaf, entries: from.list(ENTRIES, ENTRY, entry)?, more }
         }
     })
 }

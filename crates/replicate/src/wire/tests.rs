@@ -126,8 +126,8 @@ fn tree() -> impl Strategy<Value = Tree> {
         vec((any::<u8>(), digest()), 0..=256).prop_map(Tree::Branches),
         (any::<u8>(), vec((any::<u16>(), digest()), 0..=256))
             .prop_map(|(branch, leaves)| Tree::Leaves(branch, leaves)),
-        (any::<u16>(), vec((path(), version()), 0..20))
-            .prop_map(|(leaf, entries)| Tree::Entries(leaf, entries)),
+        (any::<u16>(), vec((path(), version()), 0..20), any::<bool>())
+            .prop_map(|(leaf, entries, more)| Tree::Entries { leaf, entries, more }),
     ]
 }
 
@@ -329,6 +329,12 @@ fn a_message_full_of_the_longest_paths_fits_its_frame() {
     assert_eq!(encode(&of(reads), &mut Vec::new()), Ok(()));
     let content =
         Content { digest: Digest::default(), size: LARGEST_BODY, metadata: Metadata::default() };
+    let version = Version { sequence: Sequence(1), content };
+    let entries = vec![(longest.clone(), version); crate::message::MOST_ENTRIES];
+    let part = Tree::Entries { leaf: 1, entries, more: true };
+    let message = ToReplica::Tree { of: Sequence(1), part };
+    let frame = Frame { session: Session::default(), message };
+    assert_eq!(encode(&frame, &mut Vec::new()), Ok(()));
     let change = Change { path: longest, content: Some(content) };
     let message = ToReplica::Invalidation {
         sequence: Sequence(1),
@@ -341,7 +347,7 @@ fn a_message_full_of_the_longest_paths_fits_its_frame() {
 }
 
 #[test]
-fn a_change_is_as_long_as_it_is_said_to_be() {
+fn a_change_and_an_entry_are_as_long_as_they_are_said_to_be() {
     let path = |length: usize| Path::new(&"n".repeat(length)).expect("a path");
     let content =
         Content { digest: Digest::default(), size: LARGEST_BODY, metadata: Metadata::default() };
@@ -358,6 +364,15 @@ fn a_change_is_as_long_as_it_is_said_to_be() {
     ] {
         assert_eq!(frame(&[]) + length_of(&change), frame(core::slice::from_ref(&change)));
     }
+    let entry = (path(200), Version { sequence: Sequence(1), content });
+    let leaf = |entries: &[(Path, Version)]| {
+        let part = Tree::Entries { leaf: 1, entries: entries.to_vec(), more: false };
+        let message = ToReplica::Tree { of: Sequence(1), part };
+        let mut bytes = Vec::new();
+        encode(&Frame { session: Session::default(), message }, &mut bytes).expect("it is short");
+        bytes.len()
+    };
+    assert_eq!(leaf(&[]) + length_of_entry(&entry), leaf(core::slice::from_ref(&entry)));
 }
 
 /// Where the first path of a frame with one begins, behind the number of paths.
@@ -415,7 +430,7 @@ fn the_newest_version_that_both_know_is_spoken() {
 
 #[test]
 fn who_speaks_only_earlier_versions_is_told_so_at_once() {
-    for newest in [1, 2, 3, 4, 5] {
+    for newest in 1..PROTOCOL {
         let theirs = Preface { oldest: 1, newest, channel: Channel::Control };
         let refused = Preface::ours(Channel::Control).agree(theirs);
         assert_eq!(refused, Err(WireError::Version { oldest: 1, newest }));

@@ -6,13 +6,15 @@ use std::net::SocketAddr;
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt, copy};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::time::sleep;
+use tokio::time::{sleep, timeout};
 
 use super::*;
 use crate::daemon::link::soon;
 use crate::daemon::testing::origin_and_replica;
 use crate::daemon::{MachineClock, OriginDaemon, OriginOptions, create_origin, join};
+use crate::merkle::paths_of_one_leaf;
 use crate::origin::{Put, Strategy, Transaction};
+use crate::path::LONGEST_PATH;
 use crate::replica::{Request, What};
 use crate::types::Metadata;
 
@@ -120,6 +122,37 @@ async fn a_line_on_which_a_message_takes_longer_than_anybody_is_silent_is_kept()
     handle.write(Transaction { changes }).await.unwrap();
     until(|status| status.sequence == 1).await;
     assert_eq!(lost.load(Ordering::Relaxed), 0, "it has given the connection up");
+    daemon.stop().await.unwrap();
+    origin.stop().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_new_replica_gets_files_of_one_leaf_that_is_longer_than_a_message() {
+    let folder = tempfile::tempdir().unwrap();
+    let clock: Arc<dyn Clock> = Arc::new(MachineClock);
+    let (own, theirs) = (folder.path().join("replica"), folder.path().join("origin"));
+    create_origin(&theirs, clock.read().wall).unwrap();
+    let options = OriginOptions::new(theirs, "127.0.0.1:0");
+    let origin = OriginDaemon::start(options, Arc::clone(&clock), |_| {}).await.unwrap();
+    let handle = origin.handle();
+    let paths = paths_of_one_leaf(10, LONGEST_PATH);
+    let change = |path: &Path| {
+        let mut stager = handle.bodies().stage();
+        stager.write(path.as_str().as_bytes()).unwrap().unwrap();
+        (path.clone(), Put::Body(stager.finish().unwrap().unwrap(), Metadata::default()))
+    };
+    let changes = paths.iter().map(change).collect();
+    let at = handle.write(Transaction { changes }).await.unwrap();
+    let address = origin.address().to_string();
+    let ticket = handle.ticket("replica", &address, Duration::from_secs(60)).unwrap();
+    join(&own, ticket, &clock).await.unwrap();
+    let options = ReplicaOptions::new(own);
+    let daemon = ReplicaDaemon::start(options, Arc::clone(&clock), |_| {}).unwrap();
+    let names = ["replica".to_owned()];
+    let has_it = timeout(Duration::from_secs(30), handle.wait_for(&names, at)).await;
+    has_it.expect("it has them").unwrap();
+    let status = daemon.handle().status();
+    assert_eq!((status.sequence, status.objects, status.valid_objects), (at.0, 10, 10));
     daemon.stop().await.unwrap();
     origin.stop().await.unwrap();
 }

@@ -1,6 +1,8 @@
-//! Commits that are told in parts.
+//! Commits and leaves that are told in parts.
 
 use super::*;
+use crate::merkle::{leaf_of, paths_of_one_leaf};
+use crate::path::LONGEST_PATH;
 
 impl Bench {
     /// How many changes the parts of commits have that are told, and whether more follow.
@@ -48,4 +50,63 @@ fn no_part_of_a_commit_takes_a_slow_line_for_long() {
     bench.told();
     bench.committed(&format!("a1 {}1 b2", "long".repeat(30)));
     assert_eq!(bench.parts(), [(1, true), (1, true), (1, false)]);
+}
+
+/// An origin with these objects, whose replica has asked what stands in these leaves of their tree.
+fn asked_of(config: Config, paths: &[Path], leaves: Vec<u16>) -> Bench {
+    let mut bench = Bench::new(config);
+    let put = || Put::Body(payload(1, 10), Metadata::default());
+    bench.submit(Transaction { changes: paths.iter().map(|path| (path.clone(), put())).collect() });
+    bench.disk();
+    bench.events();
+    bench.hello(None);
+    assert!(is_resync(&bench.told()));
+    bench.say(ToOrigin::Ask { of: Sequence(1), part: Ask::Entries(leaves) });
+    bench
+}
+
+/// The leaf of a part, what it has, and whether more follows.
+fn part_of(message: ToReplica) -> (u16, Vec<Path>, bool) {
+    let ToReplica::Tree { part: Tree::Entries { leaf, entries, more }, .. } = message else {
+        panic!("{message:?}");
+    };
+    (leaf, entries.into_iter().map(|(path, _)| path).collect(), more)
+}
+
+#[test]
+fn full_leaves_go_in_parts_one_behind_the_other() {
+    let mut paths = paths_of_one_leaf(7, 20);
+    let full = leaf_of(&paths[0]);
+    let single = ["y", "z"].map(path).into_iter().find(|path| leaf_of(path) != full);
+    paths.extend(single);
+    let other = leaf_of(&paths[7]);
+    let config = Config { part: 3, ..Config::default() };
+    let empty = (0..).find(|leaf| ![full, other].contains(leaf)).expect("it is empty");
+    let mut bench = asked_of(config, &paths, vec![full, empty, other]);
+    let parts: Vec<_> = bench.told().into_iter().map(part_of).collect();
+    let part = |at: core::ops::Range<usize>| paths[at].to_vec();
+    let expected = [
+        (full, part(0..3), true),
+        (full, part(3..6), true),
+        (full, part(6..7), false),
+        (empty, Vec::new(), false),
+        (other, part(7..8), false),
+    ];
+    assert_eq!(parts, expected);
+}
+
+#[test]
+fn no_part_of_a_leaf_takes_a_slow_line_for_long_whatever_names_are_chosen_for_it() {
+    let paths = paths_of_one_leaf(8, LONGEST_PATH);
+    let leaf = leaf_of(&paths[0]);
+    let mut bench = asked_of(Config::default(), &paths, vec![leaf]);
+    let told = bench.told();
+    for message in &told {
+        let mut frame = Vec::new();
+        let message = Frame { session: bench.session(), message: message.clone() };
+        crate::wire::encode(&message, &mut frame).expect("within the limits");
+        assert!(frame.len() < 17 * 1024, "{} bytes", frame.len());
+    }
+    let all: Vec<Path> = told.into_iter().flat_map(|message| part_of(message).1).collect();
+    assert_eq!(all, paths);
 }

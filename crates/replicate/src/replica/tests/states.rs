@@ -33,7 +33,7 @@ impl Bench {
     }
 
     /// What was asked about a tree since the last call, and about which.
-    fn asked(&mut self) -> Option<(Sequence, Ask)> {
+    pub(super) fn asked(&mut self) -> Option<(Sequence, Ask)> {
         self.sent().into_iter().find_map(|one| match one {
             ToOrigin::Ask { of, part } => Some((of, part)),
             _ => None,
@@ -222,7 +222,7 @@ fn a_resync_that_begins_anew_takes_over_what_was_told_before() {
         for part in answer(&old, ask) {
             match part {
                 // Of the two leaves only one comes in time.
-                Tree::Entries(leaf, _) if leaf != leaf_of(&a) => late.push(part),
+                Tree::Entries { leaf, .. } if leaf != leaf_of(&a) => late.push(part),
                 part => bench.say(ToReplica::Tree { of, part }),
             }
         }
@@ -370,7 +370,7 @@ fn a_resync_that_contradicts_itself_is_never_shown_and_begins_anew() {
 }
 
 /// What an origin with that tree says.
-fn answer(tree: &MerkleTree, ask: Ask) -> Vec<Tree> {
+pub(super) fn answer(tree: &MerkleTree, ask: Ask) -> Vec<Tree> {
     match ask {
         Ask::Branches => vec![Tree::Branches(tree.branches())],
         Ask::Leaves(branches) => {
@@ -378,7 +378,7 @@ fn answer(tree: &MerkleTree, ask: Ask) -> Vec<Tree> {
         }
         Ask::Entries(leaves) => leaves
             .into_iter()
-            .map(|leaf| Tree::Entries(leaf, tree.entries(leaf).to_vec()))
+            .map(|leaf| Tree::Entries { leaf, entries: tree.entries(leaf).to_vec(), more: false })
             .collect(),
     }
 }
