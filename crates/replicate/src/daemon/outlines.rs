@@ -81,7 +81,7 @@ impl Outlines {
     }
 
     /// The outline of a body. If it is not known all of the body is read: once, however many ask for it,
-    /// and to the end, whether they wait or not.
+    /// and once it has begun to the end, whether they wait or not.
     ///
     /// # Errors
     /// If the disk fails, or the machine is out of something for longer than `patience`.
@@ -110,6 +110,9 @@ impl Outlines {
                         // Never closed.
                         let place =
                             shared.places[Lanes::default().of(size).index()].acquire().await;
+                        if shared.is_given_up(&digest, &sender) {
+                            return;
+                        }
                         let found = look(&library, patience, ask).await;
                         drop(place);
                         let mut kept = shared.kept();
@@ -149,9 +152,28 @@ impl Outlines {
         places.expect("it is never closed").forget();
         Busy(self.clone(), lane)
     }
+
+    /// How many are kept, and how many are coming.
+    pub(super) fn count(&self) -> (usize, usize) {
+        let kept = self.0.kept();
+        (kept.outlines.len(), kept.coming.len())
+    }
 }
 
 impl Shared {
+    /// Whether nobody waits for what is about to be read; then it is not coming any more. A replica that asks for
+    /// large bodies and withdraws them, one after the other, would else have all of them read, and all others
+    /// wait for that.
+    fn is_given_up(&self, digest: &Digest, sender: &watch::Sender<Option<Found>>) -> bool {
+        // Who asks takes a receiver of this one's behind the same lock.
+        let mut kept = self.kept();
+        let is_given_up = sender.receiver_count() <= 1;
+        if is_given_up {
+            kept.coming.remove(digest);
+        }
+        is_given_up
+    }
+
     fn kept(&self) -> MutexGuard<'_, Kept> {
         // What is kept is never half of anything when something can panic.
         self.kept.lock().unwrap_or_else(PoisonError::into_inner)

@@ -207,3 +207,49 @@ async fn bodies_that_are_asked_for_and_withdrawn_again_and_again_leave_no_tasks_
     assert_eq!(demanded.end().await, ("large".to_owned(), true));
     site.daemon.stop().await.unwrap();
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn of_bodies_that_are_asked_for_and_withdrawn_none_is_read_for_nobody() {
+    const MANY: usize = 30;
+    let names: Vec<String> = (0..=MANY).map(|number| format!("large-{number}")).collect();
+    let name = |number: usize| &*names[number];
+    // Of one lane, and each is another body.
+    let files: Vec<_> = (0..=MANY).map(|number| (name(number), (1 << 20) + number)).collect();
+    let (site, session, [mut control, demand, _speculative]) = demanding(&files).await;
+    let origin = site.daemon.handle();
+    let outlines = &origin.0.outlines;
+    let busy = outlines.keep_busy(Bytes(1 << 20)).await;
+    let mut demanded = Demanded::new(demand);
+    for number in 0..MANY {
+        say(&mut control, session, ask(name(number))).await.unwrap();
+        // Handed out, and waiting for its turn to be read.
+        soon(async {
+            while outlines.count().1 <= number {
+                sleep(Duration::from_millis(1)).await;
+            }
+            Ok(())
+        })
+        .await
+        .unwrap();
+        say(&mut control, session, withdraw(name(number))).await.unwrap();
+        assert_eq!(demanded.end().await, (name(number).to_owned(), false));
+        say(&mut control, session, ToOrigin::Fetched(number as u64 + 1)).await.unwrap();
+    }
+    say(&mut control, session, ask(name(MANY))).await.unwrap();
+    drop(busy);
+    assert_eq!(demanded.end().await, (name(MANY).to_owned(), true));
+    say(&mut control, session, ToOrigin::Fetched(MANY as u64 + 1)).await.unwrap();
+    soon(async {
+        while outlines.count().1 > 0 {
+            sleep(Duration::from_millis(1)).await;
+        }
+        Ok(())
+    })
+    .await
+    .unwrap();
+    assert_eq!(outlines.count().0, 1, "others were read, too");
+    // One that was given up is read when somebody waits for it again.
+    say(&mut control, session, ask(name(0))).await.unwrap();
+    assert_eq!(demanded.end().await, (name(0).to_owned(), true));
+    site.daemon.stop().await.unwrap();
+}
