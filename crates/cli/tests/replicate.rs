@@ -275,7 +275,10 @@ fn a_replica_finds_its_origin_where_it_has_moved_to() {
 fn a_ticket_need_not_be_on_the_command_line() {
     let site = Site::new(&[], &[]);
     let (origin, file) = (site.path("origin"), site.path("ticket"));
-    let ticket = finish(&mut lull(&["origin", "ticket", &origin, "oslo"])).ok();
+    let ticket = ["origin", "ticket", &origin, "oslo"];
+    let nowhere = ["--address", "origin.example"];
+    finish(lull(&ticket).args(nowhere)).fails(1, "write HOST:PORT");
+    let ticket = finish(&mut lull(&ticket)).ok();
     fs::write(&file, ticket).unwrap();
     let join = |input: &str| {
         let input = fs::File::open(input).unwrap();

@@ -26,6 +26,7 @@ use super::content::Content;
 use super::transaction::{File, Intake, Malformed, Parser};
 use super::{Face, Listener, SESSION, Serving, document, figures, line, name_of, socket};
 use crate::daemon::{DaemonError, OriginHandle, WriteError, blocking};
+use crate::identity::IdentityError;
 use crate::origin::{Condition, Put, Refused, Transaction};
 use crate::path::{Path, RESERVED};
 use crate::store::Body;
@@ -458,6 +459,9 @@ impl Failed {
             }
             Failed::Write(_) => StatusCode::CONFLICT,
             Failed::Daemon(DaemonError::NoReplica(_)) => StatusCode::NOT_FOUND,
+            Failed::Daemon(DaemonError::Identity(IdentityError::Address(_))) => {
+                StatusCode::BAD_REQUEST
+            }
             Failed::Daemon(DaemonError::Rotation(_) | DaemonError::NotJoined(_)) => {
                 StatusCode::CONFLICT
             }

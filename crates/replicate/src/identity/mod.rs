@@ -50,7 +50,7 @@ use crate::ways;
 pub use origin::{OriginIdentity, RotationError};
 pub use pinned::OtherOrigin;
 pub use replica::{Joining, Renewal, ReplicaIdentity};
-pub use ticket::{Ticket, TicketError};
+pub use ticket::{AddressError, Ticket, TicketError};
 
 /// The name in the origin's certificate: the authority vouches for one origin only, wherever it is.
 const ORIGIN_NAME: &str = "origin.lull.internal";
@@ -106,6 +106,9 @@ pub enum IdentityError {
     /// The machine gives no random bytes.
     #[error("the machine gives no random bytes")]
     Random,
+    /// What is to be the address of the origin can be none.
+    #[error(transparent)]
+    Address(#[from] AddressError),
 }
 
 /// Why the origin enrols nobody, or renews nothing.

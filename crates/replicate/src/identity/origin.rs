@@ -20,7 +20,7 @@ use thiserror::Error;
 
 use super::{
     EnrolError, IdentityError, NotAdmitted, ORIGIN_NAME, Peer, Ticket, authority_parameters,
-    certificate, files, fingerprint, hex, is_old, key, leaf_parameters, provider, random,
+    certificate, files, fingerprint, hex, is_old, key, leaf_parameters, provider, random, ticket,
 };
 use crate::message::{Enrol, Enrolled, NotEnrolled};
 use crate::time::WallTime;
@@ -271,7 +271,7 @@ impl OriginIdentity {
     /// when it does.
     ///
     /// # Errors
-    /// If the file cannot be written.
+    /// If nobody can find the origin at that address, or the file cannot be written.
     pub fn ticket(
         &mut self,
         name: &str,
@@ -279,6 +279,7 @@ impl OriginIdentity {
         now: WallTime,
         valid: Duration,
     ) -> Result<Ticket, IdentityError> {
+        ticket::check(address)?;
         let secret = random()?;
         self.change(|kept| {
             // The oldest authority: the origin shows a certificate of it.

@@ -14,6 +14,7 @@ use serde::{Deserialize, Serialize};
 use super::pinned::Pinned;
 use super::{
     IdentityError, ORIGIN_NAME, Ticket, certificate, files, fingerprint, is_old, key, provider,
+    ticket,
 };
 use crate::message::{Enrol, Enrolled};
 use crate::time::WallTime;
@@ -201,11 +202,12 @@ impl ReplicaIdentity {
     /// The origin listens there from now on: whoever does is known by its certificate.
     ///
     /// # Errors
-    /// If the file cannot be written.
+    /// If nobody can find it there, or the file cannot be written.
     pub fn set_address(&mut self, address: &str) -> Result<(), IdentityError> {
         if self.kept.address == address {
             return Ok(());
         }
+        ticket::check(address)?;
         let kept = Kept { address: address.to_owned(), ..self.kept.clone() };
         files::write(&self.folder, &kept)?;
         self.kept = kept;

@@ -131,6 +131,38 @@ fn a_ticket_lets_one_replica_join_once() {
 }
 
 #[test]
+fn a_ticket_and_a_replica_take_only_addresses_to_which_one_can_connect() {
+    let mut world = World::new();
+    let longest = format!("{}:7070", "x".repeat(295));
+    let longer = format!("x{longest}");
+    let valid = Duration::from_secs(60);
+    for wrong in [
+        "",
+        "origin.example",
+        ":7070",
+        "origin.example:",
+        "a:0",
+        "a:65536",
+        "a b:7",
+        "::1",
+        &longer,
+    ] {
+        let refused = world.origin.ticket("berlin", wrong, at(0), valid);
+        assert!(matches!(refused, Err(IdentityError::Address(_))), "{wrong}: {refused:?}");
+        let said = refused.map_err(|error| error.to_string()).unwrap_err();
+        assert!(!said.contains('\n') && said.contains(": "), "{said}");
+    }
+    assert_eq!(world.origin.replicas().count(), 0, "and nobody is let in");
+    for right in ["origin.example:7070", "192.0.2.1:7", "[::1]:7070", &longest] {
+        let ticket = world.origin.ticket("berlin", right, at(0), valid).expect("an address");
+        assert_eq!(ticket.to_string().parse(), Ok(ticket), "{right}");
+    }
+    let mut replica = world.join("berlin");
+    let refused = replica.set_address("origin.example");
+    assert!(matches!(refused, Err(IdentityError::Address(_))), "{refused:?}");
+}
+
+#[test]
 fn a_ticket_that_is_not_good_lets_nobody_join() {
     let (mut world, mut other) = (World::new(), World::new());
     let good = world.ticket("berlin");

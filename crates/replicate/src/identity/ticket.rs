@@ -1,6 +1,7 @@
 //! Tickets: what a person carries from the origin to a new replica.
 
 use core::fmt;
+use core::net::IpAddr;
 use core::str::FromStr;
 
 use thiserror::Error;
@@ -34,6 +35,38 @@ impl fmt::Debug for Ticket {
             .field("address", &self.address)
             .field("replica", &self.replica)
             .finish_non_exhaustive()
+    }
+}
+
+/// Why nobody will find the origin at an address.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+pub enum AddressError {
+    /// It does not name a host and a port.
+    #[error("{0:?} does not say where the origin listens: write HOST:PORT")]
+    NoPort(String),
+    /// A ticket has no room for it.
+    #[error(
+        "the address has {0} bytes, and a ticket has room for {LONGEST_ADDRESS}: name the host more shortly"
+    )]
+    Long(usize),
+}
+
+/// Looks at an address before somebody carries it to where nothing can be done about it. Whether there is such a
+/// host is not for this machine to say: it may have another name there.
+pub(super) fn check(address: &str) -> Result<(), AddressError> {
+    if address.len() > LONGEST_ADDRESS {
+        return Err(AddressError::Long(address.len()));
+    }
+    let can_be = |(host, port): (&str, &str)| {
+        let is_port = port.parse::<u16>().is_ok_and(|port| port != 0);
+        is_port && !host.is_empty() && !host.contains(char::is_whitespace)
+    };
+    // The end of an IPv6 address that stands alone looks like a port.
+    let is_alone = address.parse::<IpAddr>().is_ok();
+    if !is_alone && address.rsplit_once(':').is_some_and(can_be) {
+        Ok(())
+    } else {
+        Err(AddressError::NoPort(address.to_owned()))
     }
 }
 

@@ -286,7 +286,7 @@ impl OriginHandle {
     /// A ticket for a replica of this name, which is to find the origin at `address`.
     ///
     /// # Errors
-    /// If the identity cannot be written.
+    /// If nobody can find it there, or the identity cannot be written.
     pub fn ticket(
         &self,
         name: &str,
