@@ -199,9 +199,13 @@ fn of_origin(status: &Value, replicas: &[Value]) {
             (true, true) => "catching up",
         };
         let least = if one["unheard"] == true { " at least" } else { "" };
-        let behind = one["lag"].as_u64();
-        let behind = behind.map_or_else(String::new, |lag| format!("{lag} behind{least}, "));
         let mut more = String::new();
+        if let Some(lag) = one["lag"].as_u64() {
+            more += &format!(", {lag} behind{least}");
+        }
+        if let Some(queue) = one["queue"].as_u64() {
+            more += &format!(", {queue} bodies queued");
+        }
         if let Some(seconds) = one["staleness_seconds"].as_f64() {
             let bound = if one["stale_at_least"] == true { "least" } else { "most" };
             more += &format!(", stale by {seconds:.1} s at {bound}");
@@ -233,7 +237,7 @@ fn of_origin(status: &Value, replicas: &[Value]) {
         if let Some(at) = one["to_reach"].as_u64() {
             more += &format!(", old session tokens wait for it to reach state {at}");
         }
-        println!("  {name}: {state}; {behind}{} bodies queued{more}", one["queue"]);
+        println!("  {name}: {state}{}", more.replacen(',', ";", 1));
         println!(
             "    sent: {} bytes of control, {} on demand, {} in the background",
             one["control_bytes"], one["demand_bytes"], one["speculative_bytes"]

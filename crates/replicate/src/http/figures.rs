@@ -85,13 +85,9 @@ pub(super) fn of_origin(status: &OriginStatus) -> String {
     let skew = of_each(|one| one.skew_seconds.map(|(least, most)| least.abs().max(most.abs())));
     let help = "How far its clock is off at most: the more, the longer ago it has said so.";
     figure(to, "replica_skew_seconds", "gauge", help, skew);
-    figure(
-        to,
-        "replica_queue",
-        "gauge",
-        "Bodies that wait.",
-        of_each(|one| Some(one.queue as f64)),
-    );
+    let queue = of_each(|one| one.queue.map(|queue| queue as f64));
+    let help = "Bodies that wait, where that is known: not if it is unheard.";
+    figure(to, "replica_queue", "gauge", help, queue);
     let sent = status.replicas.iter().flat_map(|one| {
         let name = escaped(&one.name);
         [
@@ -242,7 +238,7 @@ pub(super) fn page(status: &OriginStatus) -> String {
             percent(share(one.valid_objects, one.objects)),
             percent(share(one.valid_bytes, one.bytes)),
             or_dash(one.skew_seconds.map(skew_of)),
-            one.queue,
+            or_dash(one.queue.map(|queue| queue.to_string())),
             amount(one.control_bytes),
             amount(one.demand_bytes),
             amount(one.speculative_bytes),
@@ -335,7 +331,7 @@ mod tests {
             valid_objects: Some(6),
             bytes: Some(1_000),
             valid_bytes: Some(900),
-            queue: 77,
+            queue: Some(77),
             control_bytes: 1_100,
             demand_bytes: 2_200,
             speculative_bytes: 3_300,
@@ -348,6 +344,7 @@ mod tests {
             away_seconds: Some(40.0),
             masked_seconds: Some(30.0),
             to_reach: Some(7),
+            queue: Some(0),
             ..PeerStatus::default()
         };
         let unheard = PeerStatus {
@@ -384,7 +381,7 @@ mod tests {
              <td>1.1 kB<td>2.2 kB<td>3.3 kB",
             "away for 40 s, masked for 30 s at most, to get a certificate, old session tokens wait for it to reach \
              state 7<td>–<td>–<td>–<td>–<td>–<td>0",
-            "away for 50 s at least, masked for all of that at most<td>≥ 2<td>≥ 50.0 s<td>–<td>–<td>–<td>0",
+            "away for 50 s at least, masked for all of that at most<td>≥ 2<td>≥ 50.0 s<td>–<td>–<td>–<td>–<td>",
             "4.4 kB more for rollbacks",
             "2 bodies are lost",
             "The disk had no room",
@@ -401,12 +398,14 @@ mod tests {
             "lull_replica_away_seconds{replica=\"oslo\"} 50\n",
             "lull_replica_staleness_seconds{replica=\"oslo\"} 50\n",
             "lull_replica_lag{replica=\"oslo\"} 2\n",
+            "lull_replica_queue{replica=\"london\"} 0\n",
             "lull_origin_overwritten_bytes 4400\n",
             "lull_origin_lost_bodies 2\n",
             "lull_origin_disk_full 1\n",
         ] {
             assert!(metrics.contains(line), "no {line} in {metrics}");
         }
+        assert!(!metrics.contains("lull_replica_queue{replica=\"oslo\"}"), "nobody knows that");
     }
 
     #[test]

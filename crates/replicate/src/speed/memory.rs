@@ -105,7 +105,7 @@ pub fn run(settings: &Settings) -> Result<Report, SpeedError> {
     let seconds = rounded(begun.elapsed().as_secs_f64());
     let (sequence, pushed, waiting) = {
         let status = handle.status();
-        let waiting: u64 = status.replicas.iter().map(|replica| replica.queue).sum();
+        let waiting: u64 = status.replicas.iter().filter_map(|replica| replica.queue).sum();
         (status.sequence, status.pushed, waiting)
     };
     // Here, so that nothing is in it that comes after the measurement.

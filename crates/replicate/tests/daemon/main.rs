@@ -338,6 +338,7 @@ fn an_origin_that_starts_again_tells_of_who_is_away() {
         let status = one(&site);
         assert!(status.admitted && status.unheard && !status.connected, "{status:?}");
         assert_eq!((status.sequence, status.lag), (None, Some(1)), "nobody knows of more");
+        assert_eq!(status.queue, None, "nor what waits for it");
         assert!(status.away_seconds.is_some() && status.stale_at_least, "{status:?}");
         assert_eq!(status.away_seconds, status.staleness_seconds);
         assert_eq!(status.away_seconds, status.masked_seconds);
@@ -348,6 +349,7 @@ fn an_origin_that_starts_again_tells_of_who_is_away() {
         patient("it has said how it is", || !one(&site).stale_at_least).await;
         let status = one(&site);
         assert_eq!((status.unheard, status.lag, status.away_seconds), (false, Some(0), None));
+        assert!(status.queue.is_some(), "{status:?}");
         // Who has a ticket only is not expected.
         let _ = site.ticket("somebody");
         let status = site.origin().status().replicas[1].clone();

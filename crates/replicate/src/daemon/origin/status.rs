@@ -86,8 +86,8 @@ pub struct PeerStatus {
     pub bytes: Option<u64>,
     /// Those that it has.
     pub valid_bytes: Option<u64>,
-    /// Bodies that wait for it.
-    pub queue: u64,
+    /// Bodies that wait for it; none if it was not here since the start, as nobody knows then what it has.
+    pub queue: Option<u64>,
     /// Bytes sent since the start: invalidations and heartbeats.
     pub control_bytes: u64,
     /// Bodies that a read waited for.
@@ -153,7 +153,7 @@ impl OriginHandle {
                     valid_bytes: report.map(|report| report.stock.valid_bytes.0),
                     sequence: progress.map(|(to, _)| to.0),
                     lag: is_known.then(|| machine.lag(id)),
-                    queue: machine.waiting(id),
+                    queue: progress.map(|_| machine.waiting(id)),
                     control_bytes: sent(0),
                     demand_bytes: sent(1),
                     speculative_bytes: sent(2),
