@@ -21,6 +21,18 @@ fn without_a(config: Config) -> (Bench, What, What) {
     (bench, a, b)
 }
 
+/// The same, and `a` was written once more; that body is to come.
+fn rewritten(text: &str) -> (Bench, What) {
+    let (mut bench, a, _) = without_a(config());
+    bench.commit(2, text);
+    bench.wait(10_000);
+    bench.heartbeat(2);
+    bench.disk();
+    assert_eq!(bench.state("a"), Some((2, false)));
+    bench.sent();
+    (bench, a)
+}
+
 #[test]
 fn more_of_what_is_open_keeps_no_read_waiting() {
     let (mut bench, a, _) = without_a(config());
@@ -58,25 +70,14 @@ fn more_of_what_is_open_waits_for_no_read_and_no_lease() {
 
 #[test]
 fn more_of_what_is_open_is_gone_when_it_was_overwritten_though_the_newer_body_is_to_come() {
-    let (mut bench, a, _) = without_a(config());
-    bench.commit(2, "a3");
-    bench.wait(10_000);
-    bench.heartbeat(2);
-    bench.disk();
-    assert_eq!(bench.state("a"), Some((2, false)));
-    bench.sent();
+    let (mut bench, a) = rewritten("a3");
     assert_eq!(bench.ask(a, 0), "-");
     assert_eq!(bench.demanded(), [""; 0], "the origin has no other one to send");
 }
 
 #[test]
 fn more_of_what_is_open_comes_when_another_version_has_the_same_body() {
-    let (mut bench, a, _) = without_a(config());
-    bench.commit(2, "a1");
-    bench.wait(10_000);
-    bench.heartbeat(2);
-    bench.disk();
-    assert_eq!(bench.state("a"), Some((2, false)));
+    let (mut bench, a) = rewritten("a1");
     assert_eq!(bench.ask(a, 0), "Invalid", "read 3");
     bench.body(2, "a1", true);
     bench.disk();
