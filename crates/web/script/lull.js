@@ -87,8 +87,9 @@ const tell = () => told ||= say({nav: {type: nav.type, cached, lcp, ttfb: since(
 const begin = () => {
 new PerformanceObserver(list => lcp = since(list.getEntries().pop().startTime))
 .observe({type: 'largest-contentful-paint', buffered: true});
-const idle = () => requestIdleCallback(ask, {timeout: 5e3});
-doc.readyState === 'complete' ? idle() : addEventListener('load', () => setTimeout(idle));
+// Where the site's server had nothing to spare when the page was sent, the tag says how long to wait.
+const idle = () => setTimeout(requestIdleCallback, tag.dataset.wait * 1e3, ask, {timeout: 5e3});
+doc.readyState === 'complete' ? idle() : addEventListener('load', idle);
 doc.addEventListener('visibilitychange', () => doc.hidden ? (tell(), drop()) : later(1));
 addEventListener('pagehide', () => (tell(), leave()));
 addEventListener('pageshow', event => event.persisted && stay());

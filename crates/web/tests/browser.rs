@@ -14,7 +14,7 @@ use lull_testing::needs;
 use lull_web::policy::{BARRED_FOR, Visitor};
 use lull_web::protocol::HintsRequest;
 use serde_json::{Value, json};
-use site::{Asked, SHORT_LIVED, Site};
+use site::{Asked, LOADED, SHORT_LIVED, Site, WAIT};
 
 /// How the page at hand came.
 const DELIVERY: &str = "performance.getEntriesByType('navigation')[0].deliveryType";
@@ -285,6 +285,20 @@ fn a_link_that_the_site_has_not_hinted_is_not_fetched_where_the_pointer_rests() 
     point(&mut chromium, "#c");
     site.wait_for(prefetch("/c"));
     assert_eq!(site.count(prefetch("/b")), 0);
+}
+
+#[test]
+fn a_page_of_a_loaded_server_asks_as_late_as_it_says() {
+    needs!(chromium::installed());
+    let site = Site::start(&[(LOADED, &["/b"]), ("/b", &["/c"])]);
+    let mut chromium = Chromium::start();
+    let begun = Instant::now();
+    chromium.goto(&site.url(LOADED));
+    site.wait_for(prefetch("/b"));
+    assert!(begun.elapsed() >= WAIT, "{:?}", begun.elapsed());
+    // It is nothing that stays.
+    chromium.goto(&site.url("/b"));
+    site.wait_for(prefetch("/c"));
 }
 
 #[test]

@@ -177,6 +177,8 @@ struct Page {
     is_cached: bool,
     /// Parts of it that did.
     used: Vec<DocumentId>,
+    /// The script waits so long before it asks first.
+    wait: Option<Duration>,
     looked: Looked,
 }
 
@@ -354,6 +356,14 @@ impl Client {
             }
         }
         left
+    }
+
+    /// The page that is being answered says that its script is to wait so long, once all is there, before it
+    /// asks for hints.
+    pub fn is_to_wait(&mut self, document: DocumentId, wait: Duration) {
+        if self.pages.back() == Some(&document) {
+            self.page.wait = Some(wait);
+        }
     }
 
     /// The server has answered demand, well or not.
@@ -536,6 +546,11 @@ impl Client {
         };
         let asks = matches!(self.habit, Habit::OncePerPage | Habit::AgainAndAgain { .. });
         if asks && may_ask && self.asking == Asking::No {
+            if let Some(wait) = self.page.wait.take() {
+                self.asking = Asking::Until(now + wait);
+                effects.push(Effect::Wake(now + wait));
+                return;
+            }
             if self.habit == Habit::OncePerPage {
                 self.owed = self.owed.saturating_sub(1);
             }

@@ -57,6 +57,8 @@ pub(super) struct Grant {
     /// Whether the tag says of a page that lets them pass that the script may put speculation
     /// rules into it.
     pub(super) offers_rules: bool,
+    /// So many seconds the tag says that the script is to wait before it asks for hints.
+    pub(super) wait: Option<u32>,
 }
 
 impl Grant {
@@ -68,6 +70,7 @@ impl Grant {
             origin: origin.clone(),
             policies: Vec::new(),
             offers_rules: false,
+            wait: None,
         };
         // What is only reported would be reported for every visitor.
         for name in [CONTENT_SECURITY_POLICY, CONTENT_SECURITY_POLICY_REPORT_ONLY] {
@@ -120,9 +123,10 @@ impl Grant {
             None => (grant.nonce, ""),
         };
         let nonce = nonce.map(|nonce| format!(" nonce=\"{nonce}\"")).unwrap_or_default();
+        let wait = self.wait.map(|wait| format!(" data-wait=\"{wait}\"")).unwrap_or_default();
         let Script { path, integrity, .. } = script;
         Ok(format!(
-            "<script async src=\"{path}\" integrity=\"{integrity}\"{nonce}{rules}></script>"
+            "<script async src=\"{path}\" integrity=\"{integrity}\"{nonce}{rules}{wait}></script>"
         ))
     }
 
@@ -462,6 +466,15 @@ mod tests {
                 );
             }
         }
+    }
+
+    #[test]
+    fn the_tag_says_how_long_to_wait_if_that_is_so() {
+        let origin = Url::parse("https://example.org").unwrap();
+        let mut grant = Grant::of(&HeaderMap::new(), &origin, &script()).unwrap();
+        assert!(!grant.tag(&[], &script()).unwrap().contains("data-wait"));
+        grant.wait = Some(17);
+        assert!(grant.tag(&[], &script()).unwrap().ends_with(" data-wait=\"17\"></script>"));
     }
 
     #[test]

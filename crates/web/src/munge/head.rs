@@ -1,5 +1,7 @@
 //! Which replies are rewritten, and what becomes of their headers.
 
+use core::time::Duration;
+
 use content_security_policy::Url;
 use encoding_rs::Encoding;
 use http::header::{
@@ -163,6 +165,13 @@ impl Munging {
     #[must_use]
     pub fn offering_rules(mut self, offers: bool) -> Self {
         self.grant.offers_rules = offers;
+        self
+    }
+
+    /// The same, and the tag says that the script is to wait so long, in whole seconds, before it asks for hints.
+    #[must_use]
+    pub fn waiting(mut self, wait: Option<Duration>) -> Self {
+        self.grant.wait = wait.map(|wait| u32::try_from(wait.as_secs()).unwrap_or(u32::MAX));
         self
     }
 

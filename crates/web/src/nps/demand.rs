@@ -107,7 +107,8 @@ impl Exchange for Demand {
         match munging {
             Some(munging) => {
                 let rules = shared.settings.speculation_rules && *way == Way::Cache;
-                let munging = munging.offering_rules(rules);
+                let wait = shared.monitor.wait(shared.now());
+                let munging = munging.offering_rules(rules).waiting(wait);
                 munging.rewrite_head(&mut head.headers);
                 shared.counts.pages.one();
                 if request.method == Method::HEAD {

@@ -31,6 +31,8 @@ const WANTED_FOR: Duration = Duration::from_secs(60);
 const LOOK: Duration = Duration::from_secs(1);
 /// An answer to a visitor says how the server is for so long.
 const FRESH: Duration = Duration::from_secs(1);
+/// A server whose answers were late within so long, and for which there is no budget, is loaded.
+const LOADED_FOR: Duration = Duration::from_secs(5);
 /// An object whose answer is none so often in a row is no longer asked for.
 const MOST_FAILURES: u32 = 5;
 /// Objects that were given up are passed over, so many of them.
@@ -67,6 +69,10 @@ struct State {
     budget: Option<Budget>,
     /// What visitors' requests for each object took last, until it is used.
     seen: Vec<Option<(Timestamp, Duration)>>,
+    /// When one of them said anything last.
+    heard: Option<Timestamp>,
+    /// When an answer was late last, so that the budget was halved.
+    late: Option<Timestamp>,
     /// The object that the budget asks for next: they take turns.
     turn: usize,
     asked: Option<Timestamp>,
@@ -131,6 +137,19 @@ impl State {
         let objects = self.seen.len();
         let place = (self.turn..objects).chain(0..self.turn.min(objects)).find(is_fresh)?;
         Some(ObjectId(place as u32))
+    }
+
+    /// Whether the server is known to be loaded, so that nothing of it is spare.
+    fn is_loaded(&self, now: Timestamp) -> bool {
+        let budget = self.budget.as_ref();
+        let is_spent = budget.is_some_and(|budget| budget.budget() == 0 && !budget.is_paused());
+        is_spent && self.late.is_some_and(|late| now.saturating_since(late) < LOADED_FOR)
+    }
+
+    /// Whether visitors say how a loaded server is, so that it need not be asked on top.
+    fn is_told_by_visitors(&self, now: Timestamp) -> bool {
+        let is_heard = self.heard.is_some_and(|heard| now.saturating_since(heard) < FRESH);
+        is_heard && self.is_loaded(now)
     }
 
     /// Why there is no budget, if the owner is to hear of that now.
@@ -241,10 +260,11 @@ impl Monitor {
     pub(super) fn answered(&self, path: &str, now: Timestamp, time: Duration) {
         // Kept until it is noted: the objects may just be others.
         let watched = self.watched.read().unwrap_or_else(PoisonError::into_inner);
-        if let Some(place) = watched.iter().position(|object| object == path)
-            && let Some(seen) = self.state().seen.get_mut(place)
-        {
+        let Some(place) = watched.iter().position(|object| object == path) else { return };
+        let mut state = self.state();
+        if let Some(seen) = state.seen.get_mut(place) {
             *seen = Some((now, time));
+            state.heard = Some(now);
         }
     }
 
@@ -300,6 +320,19 @@ impl Monitor {
     pub(super) fn is_spent(&self) -> bool {
         let state = self.state();
         state.is_late && state.budget.as_ref().is_some_and(|budget| budget.budget() == 0)
+    }
+
+    /// How long a page that leaves now is to wait before it asks for a list, as it would get an empty one: else
+    /// a machine with nothing to spare would have to answer a question for each page.
+    pub(super) fn wait(&self, now: Timestamp) -> Option<Duration> {
+        let waits = !self.is_as_in_the_paper() && self.state().is_loaded(now);
+        waits.then(|| Rationing::shipped().again(LOOK, self.draws.next() as u32))
+    }
+
+    /// Whether it keeps the paper's budget, where each epoch has a probe and each page asks (SSR §5.2.2).
+    fn is_as_in_the_paper(&self) -> bool {
+        let given = self.settings.parameters.as_ref();
+        given.is_some_and(|given| given.rationing == Rationing::Paper)
     }
 
     /// Whether anything may be fetched ahead now.
@@ -364,6 +397,21 @@ impl Monitor {
             state.begin(objects.len());
             *watched = objects;
         }
+    }
+
+    /// Takes what a probe took, and what that says of the server; gives the second look, if it is due.
+    fn take_sample(&self, now: Timestamp, probe: Probe, time: Option<Duration>) -> Option<Probe> {
+        let outcome = self.handle_sample(now, probe, time)?;
+        let mut state = self.state();
+        state.is_blind = false;
+        if let Outcome::Again(probe) = outcome {
+            return Some(probe);
+        }
+        state.is_late = outcome == Outcome::Halved;
+        if state.is_late {
+            state.late = Some(now);
+        }
+        None
     }
 
     /// Tells the budget how long a probe took; what came of it, if there is a budget. What it has learned is

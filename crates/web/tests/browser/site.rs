@@ -20,6 +20,9 @@ pub(crate) const STALL: Duration = Duration::from_secs(60);
 pub(crate) const POINTED: char = '>';
 /// A page of which a copy is good for a second.
 pub(crate) const SHORT_LIVED: &str = "/brief";
+/// A page that was sent while the server had nothing to spare, and what it says of that.
+pub(crate) const LOADED: &str = "/loaded";
+pub(crate) const WAIT: Duration = Duration::from_secs(8);
 /// How long a test waits for what must come.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(120);
 
@@ -209,7 +212,8 @@ fn serve(shared: &Shared, stream: TcpStream, connection: usize) -> std::io::Resu
         match kept {
             Ok(may_have_script) => {
                 if let (true, Ok(munging)) = (may_have_script, munging) {
-                    let munging = munging.offering_rules(shared.rules);
+                    let wait = (path == LOADED).then_some(WAIT);
+                    let munging = munging.offering_rules(shared.rules).waiting(wait);
                     munging.rewrite_head(&mut head.headers);
                     let mut munger = munging.munger();
                     let (mut page, mut rest) = (Vec::new(), body.as_slice());

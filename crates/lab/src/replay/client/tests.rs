@@ -157,6 +157,22 @@ fn a_client_that_comes_again_says_what_it_had_and_waits_as_long_as_it_is_told() 
 }
 
 #[test]
+fn a_page_that_says_so_waits_once_it_is_there_before_it_asks_first() {
+    let mut bench = Bench::new(Habit::AgainAndAgain { scripted: true });
+    bench.demand(0, PAGE, true);
+    bench.client.is_to_wait(OTHER, ms(9_000));
+    bench.client.is_to_wait(PAGE, ms(3_000));
+    assert_eq!(bench.answered(10, PAGE).last(), Some(&Effect::Wake(ms(3_010))));
+    assert_eq!(bench.wake(3_009), []);
+    assert_eq!(bench.wake(3_010), [question(1, &[PAGE], true, &[])]);
+    assert_eq!(bench.advise(3_011, 1, &[], Some(4_000)), [Effect::Wake(ms(4_000))]);
+    assert_eq!(bench.wake(4_000), [question(1, &[PAGE], false, &[])], "as the answer says");
+    // The next page says nothing of that.
+    bench.demand(4_100, OTHER, true);
+    assert_eq!(bench.answered(4_110, OTHER).last(), Some(&question(2, &[PAGE, OTHER], true, &[])));
+}
+
+#[test]
 fn a_page_stops_the_fetch_under_way_where_the_script_does() {
     let mut bench = Bench::new(Habit::AgainAndAgain { scripted: false });
     bench.demand(0, PAGE, true);

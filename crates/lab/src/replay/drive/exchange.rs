@@ -8,13 +8,16 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use http::header::{
-    ACCEPT, ACCEPT_ENCODING, CACHE_CONTROL, CONTENT_TYPE, HOST, HeaderName, PRAGMA, USER_AGENT,
+    ACCEPT, ACCEPT_ENCODING, CACHE_CONTROL, CONTENT_ENCODING, CONTENT_TYPE, HOST, HeaderName,
+    PRAGMA, USER_AGENT,
 };
 use http::{HeaderValue, Request};
 use http_body_util::{BodyExt as _, Full};
 use hyper::client::conn::http1::{self, SendRequest};
 use hyper_util::rt::TokioIo;
 use tokio::net::TcpStream;
+
+use super::tag::Tag;
 
 /// What clients call themselves: a browser that gains by hints.
 const AGENT: &str = "Mozilla/5.0 (X11; Linux x86_64) AppleWebKit/537.36 (KHTML, like Gecko) \
@@ -49,11 +52,20 @@ pub(super) struct Asked {
     pub(super) message: Option<Bytes>,
     /// Whether nothing is wanted but to know who answers.
     pub(super) is_look: bool,
+    /// Whether it is read what the tag of `lull web` says.
+    pub(super) reads_tag: bool,
 }
 
 impl Asked {
     pub(super) fn get(target: &str, is_page: bool) -> Self {
-        Asked { target: target.to_owned(), is_page, mark: None, message: None, is_look: false }
+        Asked {
+            target: target.to_owned(),
+            is_page,
+            mark: None,
+            message: None,
+            is_look: false,
+            reads_tag: false,
+        }
     }
 
     pub(super) fn post(target: &str, message: Bytes) -> Self {
@@ -99,6 +111,8 @@ pub(super) struct Answer {
     pub(super) bytes: u64,
     /// What was posted for, which is short.
     pub(super) body: Vec<u8>,
+    /// How long the script in it is to wait before it asks for hints.
+    pub(super) wait: Option<Duration>,
     /// When its last byte had come.
     pub(super) at: Instant,
 }
@@ -160,16 +174,22 @@ async fn over(
     let is_marked = response.headers().contains_key(MARK);
     let mut bytes = 0;
     let mut kept = Vec::new();
+    let is_packed = response.headers().get(CONTENT_ENCODING).is_some_and(|coding| coding == "gzip");
+    let mut tag = asked.reads_tag.then(|| Tag::new(is_packed));
     let mut body = response.into_body();
     while let Some(frame) = body.frame().await {
         let Ok(data) = frame.map_err(drop)?.into_data() else { continue };
         bytes += data.len() as u64;
         count.set(count.get() + data.len() as u64);
+        if let Some(tag) = &mut tag {
+            tag.push(&data);
+        }
         if asked.message.is_some() && kept.len() + data.len() <= LONGEST_BODY {
             kept.extend_from_slice(&data);
         }
     }
-    Ok(Answer { status, is_marked, bytes, body: kept, at: Instant::now() })
+    let wait = tag.and_then(|tag| tag.wait());
+    Ok(Answer { status, is_marked, bytes, body: kept, wait, at: Instant::now() })
 }
 
 /// The connections that a client has for one purpose, and what waits for one.

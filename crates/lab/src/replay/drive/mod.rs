@@ -8,6 +8,7 @@ mod find;
 mod hints;
 mod monitor;
 mod sys;
+mod tag;
 mod timers;
 
 use std::cell::Cell;
@@ -357,7 +358,10 @@ impl<'a> Replay<'a> {
             let (asked, ended) = match work {
                 Work::Demand(id) => {
                     let document = self.trace.documents.get(id);
-                    (Asked::get(&document.target, document.kind == Kind::Page), Ended::Demand(id))
+                    let is_page = document.kind == Kind::Page;
+                    let reads_tag = is_page && matches!(self.settings.mode, Mode::Hinted);
+                    let asked = Asked { reads_tag, ..Asked::get(&document.target, is_page) };
+                    (asked, Ended::Demand(id))
                 }
                 Work::Hints(question) => {
                     let message = hints::message(&question, &self.trace.documents);
@@ -475,6 +479,9 @@ impl<'a> Replay<'a> {
                 if let (Some(answer), false) = (&answer, self.is_over) {
                     self.tally.report.demand.bytes += answer.bytes;
                     self.tally.report.demand.per_second += 1.0;
+                }
+                if let Some(wait) = good.and_then(|answer| answer.wait) {
+                    seat.client.is_to_wait(document, wait);
                 }
                 seat.client.answered(now, document, good.is_some(), &mut effects);
             }

@@ -4,7 +4,7 @@ use std::sync::PoisonError;
 use std::time::{Duration, Instant};
 
 use lull_cc::Timestamp;
-use lull_speculate::budget::{Budget, Outcome, Probe};
+use lull_speculate::budget::{Budget, Probe};
 use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 
@@ -80,13 +80,15 @@ impl Asking<'_> {
         let now = self.shared.now();
         self.take_back();
         let may_ask = self.may_owe(SAVED, now);
+        let may_leave_it = !self.shared.monitor.is_as_in_the_paper();
         let due = {
             let mut state = self.shared.monitor.state();
             if !may_ask && state.next_seen(now).is_none() {
                 // Nothing is handed out on the word of a server that was last seen loaded.
                 state.is_blind = state.is_late;
             }
-            state.poll(now, may_ask)
+            let is_told = may_leave_it && state.is_told_by_visitors(now);
+            state.poll(now, may_ask && !is_told)
         };
         let Some(mut probe) = due else { return sleep(Duration::from_millis(20)).await };
         for owed in [SAVED, 2 * SAVED] {
@@ -242,14 +244,6 @@ impl Asking<'_> {
     /// to [`Budget::poll`] to find: that would go on with the next epoch, whether or not it may be
     /// asked for.
     fn take(&self, probe: Probe, time: Option<Duration>) -> Option<Probe> {
-        let monitor = &self.shared.monitor;
-        let outcome = monitor.handle_sample(self.shared.now(), probe, time)?;
-        let mut state = monitor.state();
-        state.is_blind = false;
-        match outcome {
-            Outcome::Again(probe) => return Some(probe),
-            outcome => state.is_late = outcome == Outcome::Halved,
-        }
-        None
+        self.shared.monitor.take_sample(self.shared.now(), probe, time)
     }
 }

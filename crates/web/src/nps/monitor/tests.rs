@@ -302,3 +302,66 @@ fn why_there_is_no_budget_is_told_after_an_hour() {
     let look = |now| learning.state().look(now, true);
     assert_eq!((look(now), look(now + hour)), (None, Some(UNKNOWN)));
 }
+
+/// Lets the server be late until there is no budget, as the monitor sees it.
+fn overload(monitor: &Monitor, mut now: Timestamp) -> Timestamp {
+    for _ in 0..20 {
+        now += 100 * MS;
+        let probe = monitor.state().poll(now, true);
+        let mut next = probe;
+        while let Some(probe) = next {
+            next = monitor.take_sample(now, probe, Some(300 * MS));
+        }
+    }
+    assert_eq!(monitor.figures().budget, 0);
+    now
+}
+
+#[test]
+fn a_loaded_server_is_not_asked_while_visitors_say_how_it_is() {
+    let (monitor, now) = known(&["/a"], 10 * MS);
+    monitor.answered("/a", now, 10 * MS);
+    assert!(!monitor.state().is_told_by_visitors(now), "it is not loaded, as far as is known");
+    let now = overload(&monitor, now);
+    assert!(!monitor.state().is_told_by_visitors(now), "nobody has said anything lately");
+    monitor.answered("/other", now, 10 * MS);
+    assert!(!monitor.state().is_told_by_visitors(now), "nor does another object");
+    monitor.answered("/a", now, 300 * MS);
+    assert!(monitor.state().is_told_by_visitors(now + 999 * MS));
+    assert!(!monitor.state().is_told_by_visitors(now + 1_000 * MS), "they are gone");
+    // What was late some seconds ago says nothing of now.
+    let later = now + 5_000 * MS;
+    monitor.answered("/a", later, 10 * MS);
+    assert!(!monitor.state().is_told_by_visitors(later));
+}
+
+#[test]
+fn pages_of_a_loaded_server_wait_before_they_ask() {
+    let (monitor, now) = known(&["/a"], 10 * MS);
+    assert_eq!(monitor.wait(now), None, "there is no budget yet, and nothing was late");
+    let now = overload(&monitor, now);
+    let waits: Vec<Duration> = (0..100).filter_map(|_| monitor.wait(now)).collect();
+    assert_eq!(waits.len(), 100);
+    assert!(waits.iter().all(|wait| (1..30).contains(&wait.as_secs())), "{waits:?}");
+    let early = waits.iter().filter(|wait| wait.as_secs() < 15).count();
+    assert!((20..80).contains(&early), "they come in step: {waits:?}");
+    assert_eq!(monitor.wait(now + 5_000 * MS), None);
+    // As soon as there is a budget none waits.
+    let mut later = now;
+    while monitor.figures().budget == 0 {
+        assert!(later < now + 4_000 * MS, "{:?}", monitor.figures());
+        later += 100 * MS;
+        let probe = monitor.state().poll(later, true).unwrap();
+        monitor.take_sample(later, probe, Some(10 * MS));
+    }
+    assert_eq!(monitor.wait(later), None);
+}
+
+#[test]
+fn by_the_paper_s_budget_each_page_asks() {
+    let parameters = Some(Parameters::paper([20 * MS]));
+    let monitor = Monitor::new(MonitorSettings { objects: names(&["/a"]), parameters });
+    monitor.begin(names(&["/a"]), Timestamp::ZERO);
+    let now = overload(&monitor, Timestamp::ZERO);
+    assert_eq!(monitor.wait(now), None);
+}
