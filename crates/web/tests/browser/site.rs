@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Read, Write};
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::thread;
 use std::time::{Duration, Instant, SystemTime};
@@ -50,6 +50,8 @@ pub(crate) struct Seen {
 struct Shared {
     seen: Mutex<Seen>,
     policy: Mutex<Policy>,
+    /// Prefetches that stop in their middle.
+    under_way: Mutex<Vec<(Admitted, TcpStream)>>,
     hints: BTreeMap<String, Vec<String>>,
     csp: Option<String>,
     rules: bool,
@@ -83,6 +85,7 @@ impl Site {
         let shared = Arc::new(Shared {
             seen: Mutex::default(),
             policy: Mutex::new(policy),
+            under_way: Mutex::default(),
             hints: hints.iter().map(|(page, urls)| ((*page).to_owned(), owned(urls))).collect(),
             csp,
             rules,
@@ -209,6 +212,8 @@ fn serve(shared: &Shared, stream: TcpStream, connection: usize) -> std::io::Resu
                 }
             }
         };
+        // Before the reply that signs in, as the proxy does it.
+        shared.end_what_may_not_go_on();
         match kept {
             Ok(may_have_script) => {
                 if let (true, Ok(munging)) = (may_have_script, munging) {
@@ -243,6 +248,7 @@ fn stall(
     if kept.is_err() {
         return write_response(stream, policy::refused(), b"");
     }
+    shared.under_way.lock().unwrap().push((admitted.clone(), stream.try_clone()?));
     let (first, rest) = page.split_at(20);
     stream.write_all(&[&head_of(&head, page.len()), first].concat())?;
     stream.set_read_timeout(Some(Duration::from_millis(20)))?;
@@ -255,8 +261,7 @@ fn stall(
         }
         let is_awaited = |beacon: &Beacon| beacon.awaits.as_deref() == Some(path);
         if shared.seen().beacons.iter().any(is_awaited) {
-            let may_go_on = shared.policy.lock().unwrap().still(admitted, shared.now()).is_ok();
-            return if may_go_on { stream.write_all(rest) } else { Ok(()) };
+            return stream.write_all(rest);
         }
     }
     Ok(())
@@ -282,6 +287,18 @@ impl Shared {
             by_rules: by == Some(By::Rules),
             cookie: request.headers.get("cookie").map(text),
             fields,
+        });
+    }
+
+    /// Ends the prefetches whose visitor has signed in meanwhile.
+    fn end_what_may_not_go_on(&self) {
+        let policy = self.policy.lock().unwrap();
+        self.under_way.lock().unwrap().retain(|(admitted, stream)| {
+            let may_go_on = policy.still(admitted, self.now()).is_ok();
+            if !may_go_on {
+                let _ = stream.shutdown(Shutdown::Both);
+            }
+            may_go_on
         });
     }
 
