@@ -1,6 +1,6 @@
 //! Clients without their addresses.
 
-use core::net::IpAddr;
+use core::net::{IpAddr, SocketAddr};
 
 use siphasher::sip::SipHasher24;
 
@@ -39,7 +39,10 @@ impl ClientHasher {
 
     /// The origin of an address. Those of one IPv6 network of 48 bits are one origin: that is what a
     /// line is given at most (RFC 6177), and whoever has one address there has them all.
+    ///
+    /// A port behind the address, which some servers log, is of the connection: it counts for nothing.
     pub fn origin(&self, address: &str) -> Origin {
+        let address = without_port(address);
         match address.parse() {
             Ok(IpAddr::V6(address)) if address.to_ipv4_mapped().is_none() => {
                 Origin(self.hash(b'6', &[&address.octets()[..6]]))
@@ -48,8 +51,9 @@ impl ClientHasher {
         }
     }
 
-    /// The client of an address and a user agent.
+    /// The client of an address, with or without a port, and a user agent.
     pub fn client(&self, address: &str, agent: &str) -> ClientId {
+        let address = without_port(address);
         ClientId(
             self.hash(b'c', &[&address.len().to_le_bytes(), address.as_bytes(), agent.as_bytes()]),
         )
@@ -76,6 +80,15 @@ impl ClientHasher {
     }
 }
 
+/// `192.0.2.7` of `192.0.2.7:41342`, and `2001:db8::1` of `[2001:db8::1]:443`.
+fn without_port(address: &str) -> &str {
+    // Most addresses have none, and need no second look.
+    match address.rsplit_once(':') {
+        Some((host, _)) if address.parse::<SocketAddr>().is_ok() => host.trim_matches(['[', ']']),
+        _ => address,
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -97,6 +110,20 @@ mod tests {
         assert_eq!(hasher.origin("2001:db8::1"), hasher.origin("2001:db8::ffff:2"));
         assert_eq!(hasher.origin("2001:db8::1"), hasher.origin("2001:db8:0:ff01::1"));
         assert_ne!(hasher.origin("2001:db8::1"), hasher.origin("2001:db8:1::1"));
+    }
+
+    #[test]
+    fn a_port_makes_no_other_client() {
+        let hasher = ClientHasher::new([1; 16]);
+        for (bare, with_port) in
+            [("192.0.2.7", "192.0.2.7:41342"), ("2001:db8::1", "[2001:db8::1]:443")]
+        {
+            assert_eq!(hasher.origin(bare), hasher.origin(with_port));
+            assert_eq!(hasher.client(bare, "x"), hasher.client(with_port, "x"));
+        }
+        assert_eq!(hasher.origin("[2001:db8::1]:443"), hasher.origin("[2001:db8::2]:80"));
+        // Its last group is no port.
+        assert_ne!(hasher.client("2001:db8::1:80", "x"), hasher.client("2001:db8::1", "x"));
     }
 
     #[test]
