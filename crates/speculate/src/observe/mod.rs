@@ -272,16 +272,18 @@ impl Observer {
     }
 
     /// What was fetched ahead and is not there says so: of a page that was taken away nobody else does,
-    /// because nobody goes there any more. So does what leads elsewhere.
+    /// because nobody goes there any more. So does what leads elsewhere. That it was fetched ahead is
+    /// what its client says, who may be banned: as of visitors, one refusal is not enough.
     fn look_for_end(&mut self, entry: &Entry<'_>) {
-        let is_over = is_gone(entry.status)
-            || is_refusal(entry.status)
-            || matches!(entry.status, 301..=303 | 307 | 308);
-        if entry.method == "GET"
-            && is_over
-            && let Some((path, None)) = name_and_query(entry)
-        {
-            self.urls.bar(path, self.hasher.text(path));
+        if entry.method != "GET" {
+            return;
+        }
+        let Some((path, None)) = name_and_query(entry) else { return };
+        let hash = self.hasher.text(path);
+        if is_gone(entry.status) {
+            self.urls.bar(path, hash);
+        } else if is_refusal(entry.status) || matches!(entry.status, 301..=303 | 307 | 308) {
+            self.urls.refuse(path, hash, self.hasher.origin(&entry.client), |_| false);
         }
     }
 
