@@ -18,6 +18,7 @@ use lull_web::proxy::Event;
 
 use crate::durable::Replacement;
 
+pub(crate) mod contents;
 mod eval;
 mod explain;
 pub(crate) mod input;
@@ -59,7 +60,7 @@ pub(crate) fn run(command: Command) -> anyhow::Result<ExitCode> {
 }
 
 /// The model that a running site goes on learning with: that of a file, if it is there, and what
-/// logs say since then; `is_named_by_query` says of which targets the query is part of the name. They are read when what is returned is called, as that may take long and the
+/// logs say since then of these sites, or of all if there are none; `is_named_by_query` says of which targets the query is part of the name. They are read when what is returned is called, as that may take long and the
 /// site is served meanwhile. What is wrong with them then is told, and they are done without.
 ///
 /// # Errors
@@ -68,6 +69,7 @@ pub(crate) fn of_a_site(
     file: Option<&Path>,
     key: Option<&Path>,
     logs: &[PathBuf],
+    sites: &[String],
     is_named_by_query: impl Fn(&str) -> bool + Send + 'static,
 ) -> anyhow::Result<Learn> {
     let hasher = ClientHasher::new(key.map_or_else(random_key, key_of)?);
@@ -85,7 +87,7 @@ pub(crate) fn of_a_site(
         }
     }
     let has_logs = !logs.is_empty();
-    let logs = input::Logs::named(logs)?;
+    let logs = input::Logs::named(logs)?.of_sites(sites);
     logs.check()?;
     let file = file.map(Path::to_owned);
     let learn: Learn = Box::new(move |tell: &dyn Fn(&Event), is_ending: &AtomicBool| {
@@ -93,14 +95,12 @@ pub(crate) fn of_a_site(
         let mut model = before
             .unwrap_or_else(|| Model::new(hasher, Limits::default(), PpmParameters::shipped()));
         if has_logs {
-            // The model knows its latest second and no more of it; a log may have milliseconds.
-            let second = |at: Timestamp| at.as_nanos() / 1_000_000_000;
-            let known = second(model.latest());
+            let known = Known::of(model.latest());
             let mut learned = 0;
             let goes_on = || !is_ending.load(Ordering::Relaxed);
             let read = logs.in_order().and_then(|logs| {
                 logs.read_while(&goes_on, |entry| {
-                    if second(entry.at) <= known {
+                    if known.has(entry.at) {
                         return;
                     }
                     let named_by_query = is_named_by_query(&entry.target);
@@ -114,7 +114,15 @@ pub(crate) fn of_a_site(
             }
             tell(&match read {
                 Ok(contents) => {
-                    let unread = contents.iter().filter_map(input::Contents::unread).collect();
+                    let several = |log: &contents::Contents| {
+                        let sites = log.several_sites()?;
+                        Some(format!(
+                            "{} is {sites}; --site NAME leaves the others out",
+                            log.name()
+                        ))
+                    };
+                    let unread = contents.iter().filter_map(contents::Contents::unread);
+                    let unread = unread.chain(contents.iter().filter_map(several)).collect();
                     Event::Learned { requests: learned, unread }
                 }
                 Err(error) => Event::NotLearned { why: in_one_line(&error) },
@@ -123,6 +131,22 @@ pub(crate) fn of_a_site(
         Some(model)
     });
     Ok(learn)
+}
+
+/// Which lines of a log a model has learned from.
+struct Known {
+    second: u64,
+}
+
+impl Known {
+    /// Those until `latest`. The model knows its latest second and no more of it; a log may have milliseconds.
+    fn of(latest: Timestamp) -> Self {
+        Known { second: latest.as_nanos() / 1_000_000_000 }
+    }
+
+    fn has(&self, at: Timestamp) -> bool {
+        at.as_nanos() / 1_000_000_000 <= self.second
+    }
 }
 
 /// The model in a file; none if there is none, or it cannot be read. Such a one is put aside: no site is
@@ -299,7 +323,7 @@ mod tests {
         let learn = || {
             let told = std::cell::RefCell::new(Vec::new());
             let logs = std::slice::from_ref(&log);
-            let learn = of_a_site(Some(&file), Some(&key), logs, |_| false).unwrap();
+            let learn = of_a_site(Some(&file), Some(&key), logs, &[], |_| false).unwrap();
             let tell = |event: &Event| match event {
                 Event::Learned { requests, unread } => {
                     told.borrow_mut().push((*requests, unread.clone()));

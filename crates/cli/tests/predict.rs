@@ -132,6 +132,63 @@ fn a_model_is_trained_goes_on_and_explains_itself() {
 }
 
 #[test]
+fn what_a_model_has_learned_from_it_does_not_learn_again() {
+    let bench = Bench::new();
+    let train = ["train", "--json", "--model", "m", "access.log"];
+    let learned = |arguments: &[&str]| {
+        let said = bench.json(arguments);
+        (said["visits"].as_u64().unwrap(), said["known_already"].as_u64().unwrap())
+    };
+    let (yesterday, today) = (walks(0, 30, &PATH), walks(60, 30, &PATH));
+    bench.write("access.log", yesterday.as_bytes());
+    assert_eq!(learned(&train), (120, 0));
+    // The log has grown.
+    bench.write("access.log", (yesterday + &today).as_bytes());
+    assert_eq!(learned(&train), (120, 120));
+    assert_eq!(learned(&train), (0, 240));
+    let shown = bench.predict(&["train", "--model", "m", "access.log"]).ok();
+    assert!(shown.contains("240 requests are not later than what the model has"), "{shown}");
+    let again = [&train[..], &["--again"]].concat();
+    assert_eq!(learned(&again), (240, 0));
+}
+
+#[test]
+fn of_a_log_of_several_sites_one_may_be_learned_from() {
+    let bench = Bench::new();
+    let of = |site: &str, path: &[&str]| -> String {
+        walks(0, 30, path).lines().map(|line| format!("{site}:443 {line}\n")).collect()
+    };
+    let log = of("intranet.example", &["/", "/payroll"]) + &of("www.example", &["/", "/docs/"]);
+    bench.write("log", log.as_bytes());
+    let shown = bench.predict(&["train", "--model", "all", "log"]).ok();
+    let words = "of several sites: intranet.example (60), www.example (60); --site NAME leaves";
+    assert!(shown.contains(words), "{shown}");
+    let said = bench.json(&["train", "--json", "--model", "m", "--site", "www.example", "log"]);
+    assert_eq!((&said["visits"], &said["logs"][0]["of_other_sites"]), (&60.into(), &60.into()));
+    let said = bench.json(&["explain", "--json", "--model", "m", "/"]);
+    assert_eq!(said["suggested"][0]["url"], "/docs/", "{said}");
+    assert!(!said.to_string().contains("payroll"), "{said}");
+}
+
+#[test]
+fn a_wrong_date_does_not_move_what_is_measured() {
+    let bench = Bench::new();
+    let log = walks(0, 240, &PATH);
+    bench.write("right", log.as_bytes());
+    let right = bench.json(&["eval", "--json", "right"]);
+    let wrong = |year: &str| line(0, "192.0.2.250", "/").replace("2015", year);
+    for year in ["1970", "2099"] {
+        bench.write("wrong", format!("{log}{}", wrong(year)).as_bytes());
+        let said = bench.json(&["eval", "--json", "wrong"]);
+        let pages = |said: &Value| said["predictors"]["markov"]["pages"].as_u64().unwrap();
+        // It may be of the last part itself.
+        assert!((pages(&right)..=pages(&right) + 1).contains(&pages(&said)), "{year}: {said}");
+        let rate = said["predictors"]["markov"]["page_hit_rate"].as_f64().unwrap();
+        assert!((rate - 2.0 / 3.0).abs() < 0.01, "{year}: {rate}");
+    }
+}
+
+#[test]
 fn what_is_held_back_is_told_with_its_reason() {
     let bench = Bench::new();
     let log = walks(0, 30, &["/", "/docs/"])
@@ -203,7 +260,8 @@ fn a_training_that_is_killed_leaves_the_model_as_it_was() {
     training.0.wait().unwrap();
     assert!(draft.exists(), "it had no time to tidy up");
     assert_eq!(fs::read(bench.path("m")).unwrap(), before);
-    bench.predict(&["train", "--model", "m", "good"]).ok();
+    bench.write("next", walks(90, 30, &PATH).as_bytes());
+    bench.predict(&["train", "--model", "m", "next"]).ok();
     assert!(!draft.exists() && fs::read(bench.path("m")).unwrap() != before);
 }
 

@@ -9,7 +9,8 @@ use lull_lab::replay::files;
 use lull_lab::replay::trace::{Reading, Section};
 use serde_json::json;
 
-use crate::predict::input::{Contents, Logs};
+use crate::predict::contents::Contents;
+use crate::predict::input::Logs;
 
 const EXAMPLES: &str = "\
 Examples:

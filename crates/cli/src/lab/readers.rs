@@ -19,7 +19,7 @@ use serde_json::{Value, json};
 
 use super::replay::bar;
 use super::workload::{Drawn, WorkloadArgs};
-use crate::predict::input::Contents;
+use crate::predict::contents::Contents;
 
 const EXAMPLES: &str = "\
 Examples:

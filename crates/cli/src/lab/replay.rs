@@ -18,7 +18,8 @@ use serde_json::{Value, json};
 use super::is_watched;
 use super::section::SectionArgs;
 use crate::Misuse;
-use crate::predict::input::{Contents, Logs};
+use crate::predict::contents::Contents;
+use crate::predict::input::Logs;
 
 const EXAMPLES: &str = "\
 Examples:

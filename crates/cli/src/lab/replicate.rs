@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 
 use super::replay::positive;
 use super::workload::{Drawn, WorkloadArgs};
-use crate::predict::input::Contents;
+use crate::predict::contents::Contents;
 
 const EXAMPLES: &str = "\
 Examples:

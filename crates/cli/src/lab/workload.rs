@@ -9,7 +9,8 @@ use lull_replicate::evaluate::{Read, Updates, Workload};
 
 use super::replay::positive;
 use super::section::SectionArgs;
-use crate::predict::input::{Contents, Logs};
+use crate::predict::contents::Contents;
+use crate::predict::input::Logs;
 
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct WorkloadArgs {

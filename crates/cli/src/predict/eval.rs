@@ -4,14 +4,15 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail};
-use lull_cc::Timestamp;
 use lull_lab::plot::{Curve, curves};
 use lull_speculate::evaluate::{Contestant, Evaluation, Evaluator, Measured, Plan, Point};
+use lull_speculate::log::Span;
 use lull_speculate::observe::{ClientHasher, Limits, Observer};
 use lull_speculate::predict::{Ppm, PpmParameters, Predictor, TopN};
 use serde_json::{Map, Value, json};
 
-use super::input::{Contents, Logs};
+use super::contents::Contents;
+use super::input::Logs;
 use super::{say, table};
 
 const EXAMPLES: &str = "\
@@ -47,6 +48,10 @@ pub(crate) struct Args {
     /// Access logs; - is the standard input
     #[arg(required = true, value_name = "LOG")]
     logs: Vec<PathBuf>,
+    /// Only what was asked of this site, where a log names several, as Caddy's and Apache's of all their
+    /// sites do; may be repeated
+    #[arg(long, value_name = "HOST")]
+    site: Vec<String>,
     /// The part of the time that only trains
     #[arg(long, value_name = "PART", default_value = "0.5", value_parser = super::share,
           allow_negative_numbers = true)]
@@ -60,14 +65,11 @@ pub(crate) struct Args {
 }
 
 pub(super) fn run(args: &Args) -> anyhow::Result<()> {
-    let mut logs = Logs::find(&args.logs)?;
+    let mut logs = Logs::find(&args.logs)?.of_sites(&args.site);
     logs.hold()?;
-    let mut span: Option<(Timestamp, Timestamp)> = None;
-    let contents = logs.read_shown("looking", |entry| {
-        let (first, last) = span.unwrap_or((entry.at, entry.at));
-        span = Some((first.min(entry.at), last.max(entry.at)));
-    })?;
-    let Some((first, last)) = span else {
+    let mut span = Span::default();
+    let contents = logs.read_shown("looking", |entry| span.note(entry.at))?;
+    let Some((first, last)) = span.ends() else {
         bail!("there is no request to measure by: all logs are empty");
     };
     if first == last {

@@ -10,8 +10,9 @@ use anyhow::{Context, bail};
 use flate2::bufread::MultiGzDecoder;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use lull_cc::Timestamp;
-use lull_speculate::log::{BadLines, Clock, Entry, LONGEST_LINE, LineError, Reader};
-use serde_json::{Value, json};
+use lull_speculate::log::{Clock, Entry, LONGEST_LINE, Reader};
+
+use super::contents::{Contents, FOREIGN, What};
 
 /// Lines that are looked at to find the format: as many as [`Reader::detect`] looks at, and some
 /// that are empty or directives.
@@ -21,8 +22,6 @@ const HEAD_MOST: usize = 10_000;
 const HEAD_BYTES: usize = 16 << 20;
 /// Dates of two lines within this time are of one time: as long as a session lasts without a request.
 const NEAR: Duration = Duration::from_secs(30 * 60);
-/// What is said of what is no log.
-const FOREIGN: &str = "no line of an access log that is known";
 /// How gzip begins, whatever the file is called.
 const GZIP: [u8; 2] = [0x1f, 0x8b];
 
@@ -51,6 +50,8 @@ pub(crate) struct Logs {
     sources: Vec<Source>,
     /// When each begins, where that was looked for.
     begins: Vec<Option<Timestamp>>,
+    /// Lines of other sites are left out, if there are any here.
+    sites: Vec<String>,
     bar: ProgressBar,
 }
 
@@ -82,7 +83,14 @@ impl Logs {
             sources.push(if is_stream { Source::Stream } else { Source::File(path.clone()) });
         }
         let begins = vec![None; sources.len()];
-        Ok(Logs { sources, begins, bar: ProgressBar::hidden() })
+        Ok(Logs { sources, begins, sites: Vec::new(), bar: ProgressBar::hidden() })
+    }
+
+    /// The same without lines of which the log says that they are of another site than these; if these are
+    /// none, all lines.
+    pub(crate) fn of_sites(mut self, sites: &[String]) -> Self {
+        self.sites = sites.to_vec();
+        self
     }
 
     /// Looks whether they can be opened, where that takes no time: a pipe waits for who writes.
@@ -213,7 +221,12 @@ impl Logs {
                     Opened::Foreign { lines } => what = What::Foreign { lines },
                     Opened::Log(log) => turns.push(Turn::new(which, log)),
                 }
-                all.push(Contents { name: source.name(), what });
+                all.push(Contents {
+                    name: source.name(),
+                    what,
+                    others: 0,
+                    is_of_some: !self.sites.is_empty(),
+                });
                 continue;
             }
             let Some(first) = first else { break };
@@ -221,11 +234,12 @@ impl Logs {
             let until = others.map(|(_, other)| other.time).chain(begins.flatten()).min();
             let turn = &mut turns[first];
             let goes_on = turn
-                .go_on(until, goes_on, &mut take)
+                .go_on(until, goes_on, &self.sites, &mut take)
                 .with_context(|| broken(&all[turn.which].name, turn.log.reader.lines()))?;
             if !goes_on {
                 let turn = turns.swap_remove(first);
-                all[turn.which].what = What::Log(turn.log.reader);
+                let contents = &mut all[turn.which];
+                (contents.what, contents.others) = (What::Log(turn.log.reader), turn.others);
             }
         }
         let is_foreign = |one: &&Contents| matches!(one.what, What::Foreign { .. });
@@ -246,11 +260,20 @@ fn broken(name: &str, lines: u64) -> String {
     format!("{name} is broken behind line {lines}: copy it again, or leave it out")
 }
 
-/// The time of a log's first request; none if it is empty.
+/// When a log begins; none if it is empty.
 fn first_time(source: &Source, bar: &ProgressBar) -> anyhow::Result<Option<Timestamp>> {
     let Opened::Log(log) = Opened::of(source, bar)? else { return Ok(None) };
     let mut reader = log.reader.clone();
-    Ok(log.head.iter().find_map(|line| reader.read(line)).map(|entry| entry.at))
+    let entries = log.head.iter().filter_map(|line| reader.read(line).map(|entry| entry.at));
+    Ok(begin_of(&entries.collect::<Vec<_>>()))
+}
+
+/// When a log begins whose first requests have these dates. The first one that the next one is near to: a
+/// wrong date stands alone.
+fn begin_of(dates: &[Timestamp]) -> Option<Timestamp> {
+    let clock = Clock::new(NEAR);
+    let believed = dates.windows(2).find(|two| clock.are_near(two[0], two[1]));
+    believed.map(|two| two[0]).or_else(|| dates.first().copied())
 }
 
 /// A log that is read by turns with others.
@@ -263,12 +286,14 @@ struct Turn<'a> {
     time: Timestamp,
     next: Option<Entry<'static>>,
     line: Vec<u8>,
+    /// Lines of other sites.
+    others: u64,
 }
 
 impl<'a> Turn<'a> {
     fn new(which: usize, log: Open<'a>) -> Self {
         let (clock, time) = (Clock::new(NEAR), Timestamp::ZERO);
-        Turn { which, log, clock, time, next: None, line: Vec::new() }
+        Turn { which, log, clock, time, next: None, line: Vec::new(), others: 0 }
     }
 
     /// Takes entries as long as their time has come; false at the end.
@@ -276,6 +301,7 @@ impl<'a> Turn<'a> {
         &mut self,
         until: Option<Timestamp>,
         goes_on: &dyn Fn() -> bool,
+        sites: &[String],
         take: &mut impl FnMut(&Entry<'_>),
     ) -> io::Result<bool> {
         if let Some(next) = self.next.take() {
@@ -283,6 +309,10 @@ impl<'a> Turn<'a> {
         }
         while goes_on() && self.log.next(&mut self.line)? {
             let Some(entry) = self.log.reader.read(&self.line) else { continue };
+            if !entry.is_of(sites) {
+                self.others += 1;
+                continue;
+            }
             // A line with a wrong date must not keep all behind it waiting.
             self.time = self.clock.tell(entry.at);
             if until.is_some_and(|until| until < self.time) {
@@ -292,110 +322,6 @@ impl<'a> Turn<'a> {
             take(&entry);
         }
         Ok(false)
-    }
-}
-
-/// What was in a log.
-#[derive(Debug)]
-pub(crate) struct Contents {
-    name: String,
-    what: What,
-}
-
-#[derive(Debug)]
-enum What {
-    Nothing,
-    /// Of so many lines at its beginning none is a log's.
-    Foreign {
-        lines: usize,
-    },
-    Log(Reader),
-}
-
-impl Contents {
-    /// The requests that were read.
-    pub(crate) fn entries(&self) -> u64 {
-        self.reader().map_or(0, Reader::entries)
-    }
-
-    fn reader(&self) -> Option<&Reader> {
-        match &self.what {
-            What::Log(reader) => Some(reader),
-            What::Nothing | What::Foreign { .. } => None,
-        }
-    }
-
-    /// What could not be read of it, with the reason of most of that and a line for an example.
-    pub(crate) fn unread(&self) -> Option<String> {
-        if let What::Foreign { .. } = self.what {
-            return Some(format!("{} has {FOREIGN}", self.name));
-        }
-        let bad = self.reader()?.bad();
-        let count = bad.values().map(|bad| bad.count).sum();
-        // The first of those with equally many.
-        let (why, most) = bad.iter().rev().max_by_key(|(_, bad)| bad.count)?;
-        Some(format!(
-            "{} has {}, most of them as line {}: {why}: {}",
-            self.name,
-            super::count(count, "line that cannot be read", "lines that cannot be read"),
-            most.first,
-            super::plain(&most.sample)
-        ))
-    }
-
-    pub(crate) fn json(&self) -> Value {
-        let Some(reader) = self.reader() else {
-            let bad = match self.what {
-                What::Foreign { lines } => json!([{ "reason": FOREIGN, "lines": lines }]),
-                _ => json!([]),
-            };
-            return json!({
-                "log": self.name,
-                "format": null,
-                "lines": 0,
-                "requests": 0,
-                "bad": bad,
-            });
-        };
-        let bad = |(why, bad): (&LineError, &BadLines)| {
-            json!({
-                "reason": why.to_string(),
-                "lines": bad.count,
-                "first": bad.first,
-                "sample": bad.sample,
-            })
-        };
-        json!({
-            "log": self.name,
-            "format": reader.format().to_string(),
-            "lines": reader.lines(),
-            "requests": reader.entries(),
-            "bad": reader.bad().iter().map(bad).collect::<Vec<Value>>(),
-        })
-    }
-
-    pub(crate) fn text(&self) -> String {
-        let reader = match &self.what {
-            What::Log(reader) => reader,
-            What::Nothing => return format!("{}: empty\n", self.name),
-            What::Foreign { .. } => return format!("{}: {FOREIGN}\n", self.name),
-        };
-        let mut text = format!(
-            "{}: {}, {}, {}\n",
-            self.name,
-            reader.format(),
-            super::count(reader.lines(), "line", "lines"),
-            super::count(reader.entries(), "request", "requests"),
-        );
-        for (why, bad) in reader.bad() {
-            text += &format!(
-                "  {}: {why}; line {}: {}\n",
-                super::count(bad.count, "bad line", "bad lines"),
-                bad.first,
-                super::plain(&bad.sample)
-            );
-        }
-        text
     }
 }
 
@@ -525,6 +451,23 @@ mod tests {
             let text = [vec![b'x'; length], b"\nb\n".to_vec()].concat();
             let all = lines(&text);
             assert_eq!(all.iter().map(Vec::len).collect::<Vec<_>>(), [kept, 1], "{length}");
+        }
+    }
+
+    #[test]
+    fn a_wrong_date_in_front_is_not_when_a_log_begins() {
+        let at = |minute: u64| Timestamp::from_nanos(minute * 60_000_000_000);
+        for (minutes, begin) in [
+            (&[][..], None),
+            (&[7], Some(7)),
+            (&[7, 8, 9], Some(7)),
+            (&[90_000, 7, 8], Some(7)),
+            (&[0, 90_000, 90_001], Some(90_000)),
+            // Of a site that nobody visits.
+            (&[0, 100, 200], Some(0)),
+        ] {
+            let dates: Vec<Timestamp> = minutes.iter().copied().map(at).collect();
+            assert_eq!(begin_of(&dates), begin.map(at), "{minutes:?}");
         }
     }
 

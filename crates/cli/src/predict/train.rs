@@ -11,8 +11,9 @@ use lull_speculate::observe::{ClientHasher, Ignored, Limits};
 use lull_speculate::predict::PpmParameters;
 use serde_json::json;
 
-use super::input::{Contents, Logs};
-use super::{count, say};
+use super::contents::Contents;
+use super::input::Logs;
+use super::{Known, count, say};
 use crate::durable::Replacement;
 
 const EXAMPLES: &str = "\
@@ -21,7 +22,7 @@ Examples:
       learn from what there is; rotated logs are put into the order of their times, and the
       lines of several servers' logs as well
   lull predict train --model site.model access.log
-      the next day: the model goes on from where it was
+      the next day: the model goes on from where it was, and what it knows of the log is left out
   zstdcat access.log.zst | lull predict train --model site.model -
       a log from another program
   lull predict train --model site.model --key site.key access.log
@@ -42,12 +43,19 @@ pub(crate) struct Args {
     /// Access logs; - is the standard input
     #[arg(required = true, value_name = "LOG")]
     logs: Vec<PathBuf>,
+    /// Only what was asked of this site, where a log names several, as Caddy's and Apache's of all their
+    /// sites do; may be repeated
+    #[arg(long, value_name = "HOST")]
+    site: Vec<String>,
     /// The model, which goes on learning if it is there
     #[arg(long, value_name = "FILE")]
     model: PathBuf,
     /// Begin with an empty model, whatever is there
     #[arg(long)]
     fresh: bool,
+    /// Learn also from what is not later than what the model has learned from: the log of another server
+    #[arg(long)]
+    again: bool,
     /// A secret that clients are counted by, made if it is not there. Whoever has it and the model
     /// can try out which addresses may have been where: keep it as you keep the logs
     #[arg(long, value_name = "FILE")]
@@ -78,17 +86,24 @@ pub(super) fn run(args: &Args) -> anyhow::Result<()> {
     let continued = before.is_some();
     let mut model =
         before.unwrap_or_else(|| Model::new(hasher, Limits::default(), PpmParameters::shipped()));
-    let mut logs = Logs::find(&args.logs)?;
-    let (mut visits, mut ignored) = (0, BTreeMap::new());
-    let contents = logs.read_shown("training", |entry| match model.learn(entry) {
-        Ok(_) => visits += 1,
-        Err(why) => *ignored.entry(why).or_insert(0u64) += 1,
+    let mut logs = Logs::find(&args.logs)?.of_sites(&args.site);
+    let known = Known::of(model.latest());
+    let (mut visits, mut ignored, mut left_out) = (0, BTreeMap::new(), 0);
+    let contents = logs.read_shown("training", |entry| {
+        if continued && !args.again && known.has(entry.at) {
+            left_out += 1;
+            return;
+        }
+        match model.learn(entry) {
+            Ok(_) => visits += 1,
+            Err(why) => *ignored.entry(why).or_insert(0u64) += 1,
+        }
     })?;
     if contents.iter().all(|log| log.entries() == 0) {
         bail!("there is no request to learn from: all logs are empty");
     }
     replacement.finish(|to| model.write(to)).with_context(unwritten)?;
-    let learned = Learned { model: &model, contents, visits, ignored, continued, args };
+    let learned = Learned { model: &model, contents, visits, ignored, left_out, continued, args };
     if args.json { learned.json() } else { learned.text() }
 }
 
@@ -97,6 +112,8 @@ struct Learned<'a> {
     contents: Vec<Contents>,
     visits: u64,
     ignored: BTreeMap<Ignored, u64>,
+    /// Requests that are not later than what the model had learned from.
+    left_out: u64,
     continued: bool,
     args: &'a Args,
 }
@@ -112,6 +129,7 @@ impl Learned<'_> {
             "logs": self.contents.iter().map(Contents::json).collect::<Vec<_>>(),
             "visits": self.visits,
             "ignored": self.ignored,
+            "known_already": self.left_out,
             "model": {
                 "file": self.args.model,
                 "continued": self.continued,
@@ -133,6 +151,12 @@ impl Learned<'_> {
         for (why, number) in &self.ignored {
             text += &format!("{separator} {number} {why}");
             separator = ",";
+        }
+        if self.left_out > 0 {
+            let requests = count(self.left_out, "request", "requests");
+            text += &format!(
+                "\n{requests} are not later than what the model has learned from, and left out (--again learns them)"
+            );
         }
         let urls = self.model.observer().urls();
         text += &format!(

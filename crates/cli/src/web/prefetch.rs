@@ -181,10 +181,13 @@ impl PrefetchArgs {
             allow_query: self.allow_query.clone(),
         };
         let names = urls.clone();
+        let sites: Vec<String> =
+            self.site.iter().filter_map(|name| name.to_str().ok()).map(str::to_owned).collect();
         let learn = predict::of_a_site(
             self.model.as_deref(),
             self.model_key.as_deref(),
             &self.log,
+            &sites,
             move |target| names.is_named_by_query(target),
         )?;
         let harmless = if self.harmless_cookie.is_empty() {

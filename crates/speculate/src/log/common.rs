@@ -21,7 +21,10 @@ pub(super) fn parse(line: &str) -> Result<Entry<'_>, LineError> {
     let invalid = |part| move || LineError::Invalid(part);
     let (client, rest) = line.split_once(' ').ok_or_else(missing(Part::Client))?;
     let (users, rest) = rest.split_once('[').ok_or_else(missing(Part::Date))?;
-    let (client, users) = behind_site(client, users).unwrap_or((client, users));
+    let (site, client, users) = match behind_site(client, users) {
+        Some((behind, users)) => (Some(client), behind, users),
+        None => (None, client, users),
+    };
     let (date, rest) = rest.split_once(']').ok_or_else(missing(Part::Date))?;
     let at = date::common(date).ok_or_else(invalid(Part::Date))?;
     let (_, rest) = rest.split_once('"').ok_or_else(missing(Part::Request))?;
@@ -42,6 +45,7 @@ pub(super) fn parse(line: &str) -> Result<Entry<'_>, LineError> {
         method: Cow::Borrowed(method),
         target: Cow::Borrowed(target),
         status,
+        site: site.map(Cow::Borrowed),
         bytes: Bytes(bytes),
         referer: referer.filter(|text| *text != "-").map(Cow::Borrowed),
         agent: agent.map(|text| Cow::Borrowed(if text == "-" { "" } else { text })),

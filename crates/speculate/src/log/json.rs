@@ -48,6 +48,9 @@ struct Found<'a> {
     line: Option<Cow<'a, str>>,
     method: Option<Cow<'a, str>>,
     target: Option<Cow<'a, str>>,
+    /// What the server made of the target: only where nothing says what was asked for.
+    rewritten: Option<Cow<'a, str>>,
+    site: Option<Cow<'a, str>>,
     status: Option<f64>,
     bytes: Option<f64>,
     referer: Option<Cow<'a, str>>,
@@ -86,6 +89,7 @@ impl<'a> Found<'a> {
                 "client_ip" => self.client = value.text(),
                 "remote_ip" | "remote_addr" => self.client = self.client.take().or(value.text()),
                 "method" => self.method = value.text(),
+                "host" => self.site = value.text(),
                 "uri" => self.target = value.text(),
                 _ => {}
             },
@@ -111,8 +115,11 @@ impl<'a> Found<'a> {
             "request" => self.line = value.text(),
             "request_method" | "method" | "verb" => self.method = value.text(),
             "request_uri" => self.target = value.text(),
-            // nginx's `uri` and `path` have been rewritten, so `request_uri` comes first.
-            "uri" | "url" | "path" => self.target = self.target.take().or(value.text()),
+            // nginx has rewritten its `uri`, which may be the same for all pages, and has no query.
+            "uri" | "url" | "path" => self.rewritten = self.rewritten.take().or(value.text()),
+            "host" | "http_host" | "server_name" | "vhost" => {
+                self.site = self.site.take().or(value.text());
+            }
             "status" | "status_code" => self.status = value.number(),
             // Body and head: only where the length of the body is not there.
             "bytes_sent" => self.bytes = self.bytes.or(value.number()),
@@ -168,17 +175,21 @@ pub(super) fn parse(line: &str) -> Result<(Entry<'_>, Format), LineError> {
             .or_else(|| date::common(text))
             .or_else(|| at.number().and_then(date::epoch)),
     };
-    let (method, target) = match (found.method, found.target, found.line) {
-        (Some(method), Some(target), _) => (method, target),
-        (_, _, Some(Cow::Borrowed(line))) => {
+    let line = found.line.map(|line| match line {
+        Cow::Borrowed(line) => {
             let (method, target) = request_line(line);
             (Cow::Borrowed(method), Cow::Borrowed(target))
         }
-        (_, _, Some(Cow::Owned(line))) => {
+        Cow::Owned(line) => {
             let (method, target) = request_line(&line);
             (Cow::Owned(method.to_owned()), Cow::Owned(target.to_owned()))
         }
-        _ => return Err(LineError::Missing(Part::Request)),
+    });
+    let (method, target) = match (found.method, found.target, found.rewritten, line) {
+        (Some(method), Some(target), _, _) => (method, target),
+        (_, _, _, Some(line)) if !line.0.is_empty() => line,
+        (Some(method), _, Some(target), _) => (method, target),
+        (_, _, _, line) => line.ok_or_else(missing(Part::Request))?,
     };
     let status = found.status.ok_or_else(missing(Part::Status))?;
     let bytes = found.bytes.unwrap_or(0.0);
@@ -189,6 +200,8 @@ pub(super) fn parse(line: &str) -> Result<(Entry<'_>, Format), LineError> {
         method,
         target,
         status: if status_fits { status as u16 } else { return invalid(Part::Status) },
+        // nginx's name for whoever is asked by no name.
+        site: found.site.filter(|text| !matches!(&**text, "" | "-" | "_")),
         bytes: if bytes >= 0.0 { Bytes(bytes as u64) } else { return invalid(Part::Length) },
         referer: found.referer.filter(|text| !matches!(&**text, "" | "-")),
         agent: found.agent.map(|text| if text == "-" { Cow::Borrowed("") } else { text }),
@@ -305,12 +318,19 @@ impl<'a> Visitor<'a> for Member<'_, 'a, '_> {
         Ok(None)
     }
 
-    /// Caddy's headers are lists; the first of each is what matters.
+    /// Caddy's headers are lists: what any of its values says holds.
     fn visit_seq<S: SeqAccess<'a>>(self, mut list: S) -> Result<Self::Value, S::Error> {
-        let member = Member { found: self.found, place: self.place, name: "" };
-        let first = list.next_element_seed(member)?.flatten();
-        while list.next_element::<IgnoredAny>()?.is_some() {}
-        Ok(first)
+        let Member { found, place, name } = self;
+        loop {
+            // An object in a list is none of the places that matter.
+            let member = Member { found: &mut *found, place, name: "" };
+            match list.next_element_seed(member)? {
+                Some(Some(scalar)) => found.take(place, name, scalar),
+                Some(None) => {}
+                None => break,
+            }
+        }
+        Ok(None)
     }
 
     fn visit_map<M: MapAccess<'a>>(self, mut map: M) -> Result<Self::Value, M::Error> {

@@ -14,6 +14,7 @@ mod date;
 mod extended;
 mod json;
 mod reader;
+mod span;
 
 use std::borrow::Cow;
 
@@ -23,6 +24,7 @@ use lull_cc::{Bytes, Timestamp};
 
 pub use clock::Clock;
 pub use reader::{BadLines, Reader};
+pub use span::Span;
 
 /// Longer lines are not read: no server writes them, and what they would cost has no bound.
 pub const LONGEST_LINE: usize = 64 * 1024;
@@ -67,6 +69,8 @@ pub struct Entry<'a> {
     pub target: Cow<'a, str>,
     /// The status of the answer.
     pub status: u16,
+    /// The site that was asked, where the log names it: as the server calls it, or as the client did.
+    pub site: Option<Cow<'a, str>>,
     /// Bytes that were sent; none where the log has a dash.
     pub bytes: Bytes,
     /// The page that led here, if the log says.
@@ -99,6 +103,7 @@ impl<'a> Entry<'a> {
             method: Cow::Borrowed("GET"),
             target: target.into(),
             status: 200,
+            site: None,
             bytes: Bytes(1_000),
             referer: None,
             agent: None,
@@ -111,6 +116,12 @@ impl<'a> Entry<'a> {
 }
 
 impl Entry<'_> {
+    /// Whether it is of one of these sites, whatever the port; also if the log names none, or there are none.
+    pub fn is_of(&self, sites: &[String]) -> bool {
+        let Some(site) = self.site.as_deref().filter(|_| !sites.is_empty()) else { return true };
+        sites.iter().any(|one| name_of_site(one).eq_ignore_ascii_case(name_of_site(site)))
+    }
+
     /// The same without the line.
     pub fn into_owned(self) -> Entry<'static> {
         fn owned(text: Cow<'_, str>) -> Cow<'static, str> {
@@ -122,6 +133,7 @@ impl Entry<'_> {
             method: owned(self.method),
             target: owned(self.target),
             status: self.status,
+            site: self.site.map(owned),
             bytes: self.bytes,
             referer: self.referer.map(owned),
             agent: self.agent.map(owned),
@@ -131,6 +143,15 @@ impl Entry<'_> {
             named_by_query: self.named_by_query,
         }
     }
+}
+
+/// The name of a site without its port.
+fn name_of_site(site: &str) -> &str {
+    let name = match site.rsplit_once(':') {
+        Some((name, port)) if !port.is_empty() && port.bytes().all(|b| b.is_ascii_digit()) => name,
+        _ => site,
+    };
+    name.strip_suffix('.').unwrap_or(name)
 }
 
 /// A part of a line.

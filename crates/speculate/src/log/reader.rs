@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use core::net::IpAddr;
 
-use super::{Entry, Format, LONGEST_LINE, LineError, common, extended, json};
+use super::{Entry, Format, LONGEST_LINE, LineError, common, extended, json, name_of_site};
 
 /// Lines of one log that could not be read for one reason.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -36,9 +36,12 @@ pub struct Reader {
     fields: extended::Fields,
     lines: u64,
     entries: u64,
+    sites: BTreeMap<Box<str>, u64>,
     bad: BTreeMap<LineError, BadLines>,
 }
 
+/// Sites that are counted: clients may make up names.
+const MOST_SITES: usize = 64;
 /// Lines that are looked at to find out the format: so many that a head of damaged ones, or of
 /// directives, does not decide.
 const LOOKED_AT: usize = 64;
@@ -57,6 +60,7 @@ impl Reader {
             fields: extended::Fields::default(),
             lines: 0,
             entries: 0,
+            sites: BTreeMap::new(),
             bad: BTreeMap::new(),
         }
     }
@@ -107,6 +111,11 @@ impl Reader {
         self.entries
     }
 
+    /// How many requests so far were of each site, where the log names them. Of the first 64.
+    pub fn sites(&self) -> impl Iterator<Item = (&str, u64)> {
+        self.sites.iter().map(|(site, count)| (&**site, *count))
+    }
+
     /// The lines that could not be read so far, by reason.
     pub fn bad(&self) -> &BTreeMap<LineError, BadLines> {
         &self.bad
@@ -127,6 +136,9 @@ impl Reader {
         match self.parse(line) {
             Ok(entry) => {
                 self.entries += u64::from(entry.is_some());
+                if let Some(site) = entry.as_ref().and_then(|entry| entry.site.as_deref()) {
+                    self.note_site(site);
+                }
                 Ok(entry)
             }
             Err(error) => {
@@ -139,6 +151,15 @@ impl Reader {
                 bad.count += 1;
                 Err(error)
             }
+        }
+    }
+
+    fn note_site(&mut self, site: &str) {
+        let name = name_of_site(site);
+        if let Some(count) = self.sites.get_mut(name) {
+            *count += 1;
+        } else if self.sites.len() < MOST_SITES {
+            self.sites.insert(name.into(), 1);
         }
     }
 

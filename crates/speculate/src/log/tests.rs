@@ -26,6 +26,7 @@ fn entry() -> Entry<'static> {
         method: Cow::Borrowed("GET"),
         target: Cow::Borrowed("/a?b=c"),
         status: 200,
+        site: None,
         bytes: Bytes(1713),
         referer: None,
         agent: Some(Cow::Borrowed("Mozilla/5.0")),
@@ -73,6 +74,7 @@ fn a_line_may_begin_with_the_name_of_a_site() {
     let expected = read(Format::Combined, COMBINED).unwrap();
     for site in ["example.com:80", "example.com:443", "[2001:db8::1]:80", "example.com"] {
         let line = format!("{site} {COMBINED}");
+        let expected = Entry { site: Some(site.into()), ..expected.clone() };
         assert_eq!(read(Format::Combined, &line).unwrap(), expected, "{site}");
         let signed_in = line.replace("- - [", "- bob [");
         assert!(read(Format::Combined, &signed_in).unwrap().private, "{site}");
@@ -111,9 +113,45 @@ fn a_flat_json_line_is_read() {
 }
 
 #[test]
+fn what_was_asked_for_goes_before_what_the_server_made_of_it() {
+    let line =
+        FLAT.replace(r#""request":"#, r#""request_method":"GET","uri":"/index.php","request":"#);
+    assert_ne!(line, FLAT);
+    assert_eq!(read(Format::JsonLines, &line).unwrap(), entry());
+    // A name that others use for something else.
+    let line = r#"{"timestamp":1431857100000,"client_ip":"192.0.2.7","method":"GET","url":"/a?b=c","request":"4f1c","status":200,"bytes":1713,"user_agent":"Mozilla/5.0","duration":0.031}"#;
+    assert_eq!(read(Format::JsonLines, line).unwrap(), entry());
+}
+
+#[test]
 fn a_line_of_caddy_is_read() {
     let at = Timestamp::from_nanos(1_431_857_100 * SECOND + SECOND / 4);
-    assert_eq!(read(Format::Caddy, CADDY).unwrap(), Entry { at, ..entry() });
+    let site = Some(Cow::Borrowed("localhost"));
+    assert_eq!(read(Format::Caddy, CADDY).unwrap(), Entry { at, site, ..entry() });
+}
+
+#[test]
+fn a_line_is_of_the_site_that_its_log_names() {
+    let of_nginx = |name: &str, value: &str| {
+        FLAT.replace("{\"time", &format!("{{\"{name}\":\"{value}\",\"time"))
+    };
+    let (named, nameless) = (of_nginx("host", "www.example"), of_nginx("server_name", "_"));
+    let vhost = COMBINED.replace("192.0.2.7 -", "www.example:443 192.0.2.7 -");
+    let fields = FIELDS.replace("s-ip", "cs-host");
+    let of_iis = EXTENDED.replace("10.0.0.1", "WWW.example");
+    let entries = [
+        (read(Format::JsonLines, &named).unwrap(), true),
+        (read(Format::Combined, &vhost).unwrap(), true),
+        (extended(&fields, &of_iis).unwrap().unwrap(), true),
+        (read(Format::JsonLines, &nameless).unwrap(), false),
+        (read(Format::Combined, COMBINED).unwrap(), false),
+    ];
+    let sites = |all: &[&str]| all.iter().map(|&one| one.to_owned()).collect::<Vec<_>>();
+    for (entry, is_named) in entries {
+        assert!(entry.is_of(&sites(&["other.example", "www.example"])), "{entry:?}");
+        assert!(entry.is_of(&sites(&["www.example.:8443"])) && entry.is_of(&[]), "{entry:?}");
+        assert_eq!(entry.is_of(&sites(&["example", "intranet"])), !is_named, "{entry:?}");
+    }
 }
 
 #[test]
@@ -182,6 +220,7 @@ fn answers_to_one_person_are_private() {
         ("\"user_id\":\"\"", "\"user_id\":\"bob\""),
         ("max-age=60", "max-age=60, Private"),
         ("max-age=60", "no-store"),
+        ("[\"max-age=60\"]", "[\"max-age=60\",\"private\"]"),
         ("\"Server\":[\"Caddy\"]", "\"Set-Cookie\":[\"REDACTED\"]"),
         ("\"Accept\":[\"*/*\"]", "\"Authorization\":[\"REDACTED\"]"),
     ] {

@@ -64,7 +64,7 @@ pub enum Event {
     Learned {
         /// The requests in them that something was learned from: none that the model knows already.
         requests: u64,
-        /// What could not be read, of each log of which that is so.
+        /// What could not be read, of each log of which that is so; and of which several sites one is.
         unread: Vec<String>,
     },
     /// A log is not learned from, or not to its end.
