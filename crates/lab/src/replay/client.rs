@@ -493,9 +493,9 @@ impl Client {
         self.go_on(now, effects);
     }
 
-    /// Requests that have no answer yet: when each was due.
-    pub fn waiting(&self) -> impl Iterator<Item = Duration> {
-        self.open.values().flatten().copied()
+    /// Requests that have no answer yet: for what, and when each was due.
+    pub fn waiting(&self) -> impl Iterator<Item = (DocumentId, Duration)> {
+        self.open.iter().flat_map(|(document, dues)| dues.iter().map(|due| (*document, *due)))
     }
 
     /// Begins what may begin now.

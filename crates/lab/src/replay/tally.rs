@@ -172,10 +172,13 @@ impl Tally {
 
     /// A request has no answer, so long after it was due, and nobody waits for it any more. As
     /// leaving it out would make a server look better that answers less, it counts by that time.
-    pub(super) fn unanswered(&mut self, time: Duration) {
+    pub(super) fn unanswered(&mut self, kind: Kind, time: Duration) {
         self.report.demand.unanswered += 1;
         self.all.note(time);
         self.network.note(time);
+        if kind == Kind::Page {
+            self.pages.note(time);
+        }
     }
 
     /// All of it, for a section of this length.
@@ -246,21 +249,22 @@ mod tests {
     #[test]
     fn hits_take_no_time_and_what_has_no_answer_counts_by_how_long_it_waited() {
         let mut tally = Tally::new(ms(400));
-        for _ in 0..3 {
+        for _ in 0..4 {
             tally.due(ms(1));
         }
         tally.answered(Origin::Network, Kind::Page, ms(100));
         tally.answered(Origin::Ahead(700), Kind::Page, ms(1));
-        tally.unanswered(ms(500));
+        tally.unanswered(Kind::Page, ms(500));
+        tally.unanswered(Kind::Embedded, ms(200));
         tally.report.ahead.bytes = 1000;
         let report = tally.finish(Duration::from_secs(2), 3);
         let demand = &report.demand;
-        assert_eq!((demand.due, demand.answered, demand.failed), (3, 2, 0));
-        assert_eq!((demand.hits, demand.unanswered), (1, 1));
+        assert_eq!((demand.due, demand.answered, demand.failed), (4, 2, 0));
+        assert_eq!((demand.hits, demand.unanswered), (1, 2));
         assert_eq!((report.ahead.used_bytes, report.ahead.wasted_bytes), (700, 300));
         assert!((demand.all.mean_ms - 200.0).abs() < 0.01, "{demand:?}");
-        assert!((demand.network.mean_ms - 300.0).abs() < 0.01, "{demand:?}");
-        assert!((demand.pages.mean_ms - 50.0).abs() < 0.01, "{demand:?}");
+        assert!((demand.network.mean_ms - 800.0 / 3.0).abs() < 0.01, "{demand:?}");
+        assert!((demand.pages.mean_ms - 200.0).abs() < 0.01, "{demand:?}");
         assert!((demand.all.max_ms / 500.0 - 1.0).abs() < 0.002, "{demand:?}");
     }
 

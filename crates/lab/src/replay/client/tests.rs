@@ -95,7 +95,7 @@ fn what_was_asked_for_before_comes_from_the_cache_and_what_is_open_is_waited_for
     let mut bench = Bench::new(Habit::Never);
     assert_eq!(bench.demand(0, PAGE, true), [Effect::Demand(PAGE)]);
     assert_eq!(bench.demand(5, PAGE, true), []);
-    assert_eq!(bench.client.waiting().collect::<Vec<_>>(), [ms(0), ms(5)]);
+    assert_eq!(bench.client.waiting().collect::<Vec<_>>(), [(PAGE, ms(0)), (PAGE, ms(5))]);
     let network = Origin::Network;
     assert_eq!(bench.answered(9, PAGE), [answer(PAGE, 0, network), answer(PAGE, 5, network)]);
     assert_eq!(bench.demand(20, PAGE, true), [answer(PAGE, 20, Origin::Cache)]);

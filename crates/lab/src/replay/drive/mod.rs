@@ -546,8 +546,9 @@ impl<'a> Replay<'a> {
     fn finish(mut self) -> Report {
         let now = self.now();
         for seat in &self.seats {
-            for due in seat.client.waiting() {
-                self.tally.unanswered(now.saturating_sub(due));
+            for (document, due) in seat.client.waiting() {
+                let kind = self.trace.documents.get(document).kind;
+                self.tally.unanswered(kind, now.saturating_sub(due));
             }
         }
         let clients = self.trace.clients;
