@@ -15,7 +15,9 @@ const nav = performance.getEntriesByType('navigation')[0] || {};
 const isHit = one => one.deliveryType === 'cache';
 // Asked no more often than this on one page.
 let rounds = 64;
-let first = true, told, off, leaving, asking, timer, lcp;
+// The timer is none if nothing is to be done later: until the page has loaded, and while a list is dealt with,
+// who comes back to the tab begins nothing.
+let first = true, told, off, leaving, lcp, timer = doc;
 // What was fetched ahead of what was hinted, and the list that named something last.
 let had = new Set, known = {};
 // Whether nothing is fetched now. More than a question can name are for no page: what it cannot name would
@@ -31,19 +33,20 @@ const say = what => navigator.sendBeacon(lull + 'beacon', post(what));
 
 const fresh = (list, time) => Date.now() < list.at + time;
 
-const later = seconds => {
+const later = (seconds, what = ask) => {
 clearTimeout(timer);
-timer = setTimeout(ask, seconds * 1e3);
+timer = setTimeout(what, seconds * 1e3);
 };
 
 const ask = async () => {
-if (over() || asking || rounds-- < 1) return;
-asking = true;
+timer = 0;
+if (over() || rounds-- < 1) return;
+timer = doc;
 drop();
 try {
 // Whether user, network and battery have something to spare.
 const net = navigator.connection || {}, power = await navigator.getBattery?.().catch(() => 0);
-if (sessionStorage.lull || net.saveData || /2g/.test(net.effectiveType) || matchMedia('(prefers-reduced-data)').matches || power?.level <= .2 && !power.charging) return;
+if (sessionStorage.lull || net.saveData || /2g/.test(net.effectiveType) || matchMedia('(prefers-reduced-data)').matches || power?.level <= .2 && !power.charging) return timer = 0;
 // Parts of the page that the browser had: of what was fetched ahead nobody else tells the site that it was wanted.
 const used = first ? performance.getEntriesByType('resource').filter(isHit).slice(0, 64).map(one => one.name.replace(page.origin, '')) : [];
 const list = await (await fetch(lull + 'hints', {
@@ -61,8 +64,6 @@ for (const hint of list.hints) if (!hint.pointed && fresh(list, 3e4)) await take
 later(rules.length ? 30 : Math.max(!list.hints.length, list.wait));
 } catch {
 off = true;
-} finally {
-asking = false;
 }
 };
 
@@ -88,16 +89,19 @@ const begin = () => {
 new PerformanceObserver(list => lcp = since(list.getEntries().pop().startTime))
 .observe({type: 'largest-contentful-paint', buffered: true});
 // Where the site's server had nothing to spare when the page was sent, the tag says how long to wait.
-const idle = () => setTimeout(requestIdleCallback, tag.dataset.wait * 1e3, ask, {timeout: 5e3});
+const idle = () => later(tag.dataset.wait, () => requestIdleCallback(ask, {timeout: 5e3}));
 doc.readyState === 'complete' ? idle() : addEventListener('load', idle);
-doc.addEventListener('visibilitychange', () => doc.hidden ? (tell(), drop()) : later(1));
+doc.addEventListener('visibilitychange', () => doc.hidden ? (tell(), drop()) : timer || later(1));
 addEventListener('pagehide', () => (tell(), leave()));
 addEventListener('pageshow', event => event.persisted && stay());
 self.navigation?.addEventListener('navigate', event => {
 const to = event.destination;
-to.sameDocument || event.downloadRequest != null || leave(bare(to.url));
+// Where it was a download, or nothing came of it, the page stays, and nobody says so.
+if (!to.sameDocument && event.downloadRequest == null) {
+leave(bare(to.url));
+later(30, stay);
+}
 });
-self.navigation?.addEventListener('navigateerror', stay);
 };
 
 doc.prerendering ? doc.addEventListener('prerenderingchange', begin) : begin();

@@ -14,7 +14,7 @@ use lull_testing::needs;
 use lull_web::policy::{BARRED_FOR, Visitor};
 use lull_web::protocol::HintsRequest;
 use serde_json::{Value, json};
-use site::{Asked, LOADED, SHORT_LIVED, Site, WAIT};
+use site::{Asked, DOWNLOAD, HEAVY, LOADED, SHORT_LIVED, Site, WAIT};
 
 /// How the page at hand came.
 const DELIVERY: &str = "performance.getEntriesByType('navigation')[0].deliveryType";
@@ -294,11 +294,52 @@ fn a_page_of_a_loaded_server_asks_as_late_as_it_says() {
     let mut chromium = Chromium::start();
     let begun = Instant::now();
     chromium.goto(&site.url(LOADED));
+    // Nor earlier because somebody comes back to the tab.
+    chromium.run("document.dispatchEvent(new Event('visibilitychange'))");
     site.wait_for(prefetch("/b"));
     assert!(begun.elapsed() >= WAIT, "{:?}", begun.elapsed());
     // It is nothing that stays.
     chromium.goto(&site.url("/b"));
     site.wait_for(prefetch("/c"));
+}
+
+#[test]
+fn nothing_is_asked_before_the_page_has_loaded_whatever_tab_is_in_front() {
+    needs!(chromium::installed());
+    let site = Site::start(&[(HEAVY, &["/b"])]);
+    let mut chromium = Chromium::start();
+    // Somebody comes to the tab while a picture is on its way.
+    chromium.before(
+        "for (const at of [500, 1000])
+             setTimeout(() => document.dispatchEvent(new Event('visibilitychange')), at);",
+    );
+    chromium.goto(&site.url(HEAVY));
+    site.wait_for(prefetch("/b"));
+    let early = chromium.run(
+        "performance.getEntriesByType('resource').find(({name}) => name.endsWith('/.lull/hints')).startTime
+         < performance.getEntriesByType('navigation')[0].loadEventStart",
+    );
+    assert_eq!(early, false);
+}
+
+#[test]
+fn where_a_click_led_to_a_download_it_goes_on() {
+    needs!(chromium::installed());
+    let site = Site::start(&[("/a", &[">/b"])]);
+    let mut chromium = Chromium::start();
+    // The half minute after which it is sure that nothing comes of a click is three seconds here.
+    chromium.before(
+        "window.unhurried = setTimeout;
+         window.setTimeout = (what, time, ...more) => unhurried(what, time / 10, ...more);",
+    );
+    chromium.goto(&site.url("/a"));
+    site.wait_until("a list", |seen| !seen.hints.is_empty());
+    chromium.run("document.querySelector('#file').click()");
+    site.wait_for(|asked| asked.path == DOWNLOAD);
+    chromium.run("new Promise(done => unhurried(done, 4000))");
+    assert_eq!(chromium.run("location.pathname"), "/a");
+    point(&mut chromium, "#b");
+    site.wait_for(prefetch("/b"));
 }
 
 #[test]

@@ -324,6 +324,25 @@ fn the_dashboard_says_nothing_where_chance_may_have_said_it() {
 }
 
 #[test]
+fn a_token_of_the_dashboard_may_hold_what_base64_does() {
+    needs!(chromium::installed(), lull_testing::command("nginx"));
+    let nginx = Pages::start();
+    let proxy = front_for(&nginx, 0, Access::Token("se+c/ret=".into()));
+    let mut looker = Chromium::start();
+    looker.goto(&format!("http://{}/.lull/?token=se+c/ret=", proxy.address()));
+    let begun = Instant::now();
+    let said = loop {
+        let said = looker.run("document.getElementById('state').textContent");
+        if said != "…" {
+            break said;
+        }
+        assert!(begun.elapsed() < PATIENCE);
+        thread::sleep(Duration::from_millis(200));
+    };
+    assert!(said.as_str().unwrap().starts_with("prefetching"), "{said}");
+}
+
+#[test]
 fn the_dashboard_shows_what_happens() {
     needs!(chromium::installed(), lull_testing::command("nginx"));
     let nginx = Pages::start();

@@ -23,6 +23,10 @@ pub(crate) const SHORT_LIVED: &str = "/brief";
 /// A page that was sent while the server had nothing to spare, and what it says of that.
 pub(crate) const LOADED: &str = "/loaded";
 pub(crate) const WAIT: Duration = Duration::from_secs(8);
+/// A page with a picture that takes three seconds to come.
+pub(crate) const HEAVY: &str = "/heavy";
+/// What is no page, and is saved.
+pub(crate) const DOWNLOAD: &str = "/file";
 /// How long a test waits for what must come.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(120);
 
@@ -375,16 +379,24 @@ impl Shared {
             "/moved" => (head(302, &[("location", "/sign-in")]), Vec::new()),
             "/favicon.ico" => (head(404, &[]), Vec::new()),
             "/dot.svg" => {
+                if request.uri.query() == Some("late") {
+                    thread::sleep(Duration::from_secs(3));
+                }
                 let dot = "<svg xmlns='http://www.w3.org/2000/svg' width='1' height='1'/>";
                 (head(200, &[("content-type", "image/svg+xml")]), dot.into())
             }
+            DOWNLOAD => (head(200, &[("content-disposition", "attachment")]), b"saved".to_vec()),
             _ => {
-                let dot = if path == "/c" { "<img src=/dot.svg>" } else { "" };
+                let dot = match path {
+                    "/c" => "<img src=/dot.svg>",
+                    HEAVY => "<img src=/dot.svg?late>",
+                    _ => "",
+                };
                 let page = format!(
                     "<!doctype html><html><head><title>{path}</title></head><body>\
                      <p>page {path} for {who}</p><a id=b href=/b></a><a id=c href=/c></a>\
                      <a id=brief href={SHORT_LIVED}></a>{dot}\
-                     <a id=slow href=/slow></a><a id=tab href=/slow target=_blank></a><a rel=nofollow href=/nofollow></a>\
+                     <a id=file href={DOWNLOAD}></a><a id=slow href=/slow></a><a id=tab href=/slow target=_blank></a><a rel=nofollow href=/nofollow></a>\
                      <map><area data-lull=off href=/area></map>\
                      <svg width=1 height=1><a rel=nofollow href=/svg></a></svg>\
                      <style>a {{ display: block; height: 20px }}</style></body></html>"
