@@ -437,6 +437,9 @@ fn other_sites_pages_get_no_hints() {
         (format!("{json}Sec-Fetch-Site: same-origin\r\n"), 200),
         (format!("{json}Origin: http://other.example\r\n"), 403),
         (format!("{json}Origin: null\r\n"), 403),
+        // By a page that tells no referrer.
+        (format!("{json}Sec-Fetch-Site: same-origin\r\nOrigin: null\r\n"), 200),
+        (format!("{json}Sec-Fetch-Site: cross-site\r\nOrigin: null\r\n"), 403),
         (format!("{json}Sec-Fetch-Site: cross-site\r\n"), 403),
         ("Content-Type: text/plain\r\n".to_owned(), 403),
         (String::new(), 403),

@@ -212,7 +212,7 @@ fn packed() -> Vec<u8> {
 
 /// The beginning of a page without the script's tag, and how long that was.
 fn without_script(begun: &str) -> (String, u64) {
-    let Some((before, rest)) = begun.split_once("<script async src=\"/.lull/") else {
+    let Some((before, rest)) = begun.split_once("<script async crossorigin src=\"/.lull/") else {
         return (begun.to_owned(), 0);
     };
     let without = before.to_owned() + rest.split_once("</script>").unwrap().1;

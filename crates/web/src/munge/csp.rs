@@ -125,8 +125,9 @@ impl Grant {
         let nonce = nonce.map(|nonce| format!(" nonce=\"{nonce}\"")).unwrap_or_default();
         let wait = self.wait.map(|wait| format!(" data-wait=\"{wait}\"")).unwrap_or_default();
         let Script { path, integrity, .. } = script;
+        // With `crossorigin`, also where it is none: a page's `Integrity-Policy` blocks all else.
         Ok(format!(
-            "<script async src=\"{path}\" integrity=\"{integrity}\"{nonce}{rules}{wait}></script>"
+            "<script async crossorigin src=\"{path}\" integrity=\"{integrity}\"{nonce}{rules}{wait}></script>"
         ))
     }
 

@@ -247,7 +247,7 @@ pub fn is_document(headers: &HeaderMap) -> bool {
         return fields::single(headers, "sec-fetch-dest") == Some("document");
     }
     // Browsers send no Sec-Fetch fields to origins without TLS.
-    asks_for_a_page(headers) && !headers.contains_key("x-requested-with")
+    asks_for_a_page(headers) && !fields::asks_for_a_part(headers)
 }
 
 /// The encoding of an HTML page, and whether the header states it.

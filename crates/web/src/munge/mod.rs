@@ -28,7 +28,7 @@
 //! let mut piece = &b"<html><head><title>a</title></head>"[..];
 //! while munger.push(&mut piece, &mut page)? { /* send what `page` has, and go on */ }
 //! munger.finish(&mut page)?;
-//! assert!(page.starts_with(b"<html><head><title>a</title><script async src=\"/.lull/lull-"));
+//! assert!(page.starts_with(b"<html><head><title>a</title><script async crossorigin src=\"/.lull/lull-"));
 //! assert!(page.ends_with(b"></script></head>"));
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```

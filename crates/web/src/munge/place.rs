@@ -431,7 +431,7 @@ fn says(
             return Err(NoPlace::Policy(Forbids::Meta));
         }
         policies.push(html_unescape(&content));
-    } else if is("http-equiv", "refresh") && content.to_ascii_lowercase().contains("url") {
+    } else if is("http-equiv", "refresh") && leads_elsewhere(&content) {
         return Err(NoPlace::Refresh);
     } else if is("http-equiv", "content-type")
         && let Some((_, charset)) = content.to_ascii_lowercase().split_once("charset=")
@@ -439,6 +439,14 @@ fn says(
         contains_ascii(charset.split(';').next().unwrap_or(""))?;
     }
     Ok(())
+}
+
+/// Whether a refresh is of another page: behind the seconds there is a URL, which `url=` may stand before.
+/// By the seconds alone a page is loaded anew.
+fn leads_elsewhere(content: &str) -> bool {
+    let url =
+        content.trim_start().trim_start_matches(|one: char| one.is_ascii_digit() || one == '.');
+    url.contains(|one: char| !one.is_ascii_whitespace() && !matches!(one, ';' | ','))
 }
 
 fn contains_ascii(label: &str) -> Result<(), NoPlace> {

@@ -129,6 +129,10 @@ pub(super) fn is_from_the_site(head: &request::Parts) -> bool {
         Some(authority) => Some(authority.as_str()),
         None => fields::single(headers, HOST),
     };
+    // By Fetch a page that tells no referrer tells no origin with its beacons either.
+    if site.is_some() && fields::single(headers, ORIGIN) == Some("null") {
+        return true;
+    }
     let origin = fields::single(headers, ORIGIN).and_then(|origin| origin.split_once("://"));
     matches!((origin, host), (Some((_, origin)), Some(host)) if origin.eq_ignore_ascii_case(host))
 }

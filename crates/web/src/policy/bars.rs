@@ -38,16 +38,21 @@ pub enum Offence {
     /// Its page said so.
     #[error("its page opts out")]
     OptOut,
+    /// Scripts ask it for a part of its page, and it does not say that the page is another reply: they would
+    /// be given the page that was fetched ahead.
+    #[error("scripts ask it for a part of its page")]
+    Part,
 }
 
 /// All of them: a kept one is its place in here.
-const OFFENCES: [Offence; 6] = [
+const OFFENCES: [Offence; 7] = [
     Offence::Redirect,
     Offence::SetCookie,
     Offence::NotPublic,
     Offence::Gone,
     Offence::VariesOnCookies,
     Offence::OptOut,
+    Offence::Part,
 ];
 
 /// The URLs that are barred. They are kept by a hash with a key of its own, so that nobody makes
@@ -326,7 +331,7 @@ mod tests {
         let more = [&kept[..], b"x"].concat();
         let unknown = {
             let mut kept = kept.clone();
-            kept[Policy::KEPT_BARS.len() + KEY + 8 + ENTRY - 1] = 6;
+            kept[Policy::KEPT_BARS.len() + KEY + 8 + ENTRY - 1] = 7;
             kept
         };
         for none in [&b""[..], b"lullbar\x02", &flood, &more, &unknown] {

@@ -1,7 +1,7 @@
 //! Header fields that are lists.
 
 use http::HeaderMap;
-use http::header::{AsHeaderName, CACHE_CONTROL, HeaderName, HeaderValue};
+use http::header::{AsHeaderName, CACHE_CONTROL, HeaderName, HeaderValue, VARY};
 
 /// The members of a comma-separated field, over all its lines, without the white space around them.
 /// A comma within a quoted string parts nothing.
@@ -47,6 +47,23 @@ pub(crate) fn may_direct(headers: &HeaderMap, directives: &[&str]) -> bool {
         words.any(|(name, _)| directives.iter().any(|one| name.eq_ignore_ascii_case(one)))
     };
     list(headers, CACHE_CONTROL).is_none_or(|members| members.iter().any(says))
+}
+
+/// What scripts say that put a part of a page into the one at hand: htmx, jQuery and its like, pjax, Turbo
+/// and Unpoly. Many sites answer such a request by that part alone.
+const OF_A_PART: [&str; 5] =
+    ["hx-request", "x-requested-with", "x-pjax", "turbo-frame", "x-up-target"];
+
+/// Whether a script asks for a part of a page, or may do so.
+pub(crate) fn asks_for_a_part(headers: &HeaderMap) -> bool {
+    OF_A_PART.iter().any(|name| headers.contains_key(*name))
+}
+
+/// Whether a reply says that it is another one to who does not ask for a part as this request does.
+pub(crate) fn varies_by_part(request: &HeaderMap, reply: &HeaderMap) -> bool {
+    let Some(varies) = list(reply, VARY) else { return false };
+    let names = |name: &str| varies.iter().any(|one| *one == "*" || one.eq_ignore_ascii_case(name));
+    OF_A_PART.iter().filter(|name| request.contains_key(**name)).all(|name| names(name))
 }
 
 /// The value of a field that stands once, as text.

@@ -421,11 +421,11 @@ impl Policy {
     ) -> bool {
         // What other methods do, such as a form that leads back to its page, is nothing to who gets it.
         let is_got = request.method == Method::GET || request.method == Method::HEAD;
-        if is_got
-            && let Ok(target) = prefetch::target_of(request)
-            && let Some(offence) = prefetch::offence(&target, head)
-        {
-            self.bars.bar(&target, offence, now);
+        if is_got && let Ok(target) = prefetch::target_of(request) {
+            let part = || prefetch::gives_a_part(request, head).then_some(Offence::Part);
+            if let Some(offence) = prefetch::offence(&target, head).or_else(part) {
+                self.bars.bar(&target, offence, now);
+            }
         }
         let harmless = &self.settings.harmless;
         let mut clears = false;
@@ -477,7 +477,7 @@ impl Policy {
 
 /// Whether [`Policy::observe`] has anything to see in a request and its reply. In most there is nothing.
 pub fn is_to_be_observed(request: &request::Parts, head: &response::Parts) -> bool {
-    prefetch::may_offend(head)
+    prefetch::may_offend(request, head)
         || authentication::has_credentials(&request.headers)
         || authentication::asks_for_credentials(&head.headers)
 }

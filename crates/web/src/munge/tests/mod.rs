@@ -36,7 +36,8 @@ fn munging(fields: &[(&str, &str)]) -> Munging {
 
 fn tag() -> String {
     let script = script();
-    format!("<script async src=\"{}\" integrity=\"{}\"></script>", script.path, script.integrity)
+    let (path, integrity) = (&script.path, &script.integrity);
+    format!("<script async crossorigin src=\"{path}\" integrity=\"{integrity}\"></script>")
 }
 
 /// The page as it comes out when it goes in in these pieces.
@@ -145,6 +146,8 @@ fn where_it_could_do_harm_the_page_stays_as_it_is() {
         ("<head><meta name=robots content=none></head>", NoPlace::NoFollow),
         ("<head><meta name=lull content=nofollow></head>", NoPlace::NoFollow),
         ("<head><meta http-equiv=refresh content='0; URL=/b'></head>", NoPlace::Refresh),
+        ("<head><meta http-equiv=refresh content='0;/b'></head>", NoPlace::Refresh),
+        ("<head><meta http-equiv=Refresh content=' 1.5 /b'></head>", NoPlace::Refresh),
         ("<head><base href=https://cdn.example/></head>", NoPlace::Base),
         ("<head><base href=//cdn.example/></head>", NoPlace::Base),
         ("<head><meta charset=iso-2022-jp></head>", NoPlace::Encoding),

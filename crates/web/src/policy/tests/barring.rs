@@ -1,0 +1,92 @@
+//! What bars a URL, by the replies that visitors get.
+
+use super::*;
+
+#[test]
+fn a_redirect_or_a_cookie_bars_the_url_whoever_saw_it() {
+    for (method, status, fields, barred) in [
+        ("GET", 302, &[("location", "/b")][..], true),
+        ("HEAD", 302, &[("location", "/b")], true),
+        ("GET", 301, &[], true),
+        ("GET", 200, &[("set-cookie", "a=1")], true),
+        ("GET", 200, &[("refresh", "5")], true),
+        // A form that leads back to its page says nothing of that.
+        ("POST", 303, &[("location", "/a")], false),
+        ("POST", 303, &[("location", "/a"), ("set-cookie", "a=1")], false),
+        // How the site is called.
+        ("GET", 301, &[("location", "https://site.example/a")], false),
+        ("GET", 308, &[("location", "HTTP://www.site.example:8080/%61#b")], false),
+        ("GET", 302, &[("location", "//www.site.example/a")], false),
+        ("GET", 302, &[("location", "https://site.example/a"), ("set-cookie", "a=1")], true),
+        ("GET", 302, &[("location", "https://site.example/a"), ("refresh", "1")], true),
+        ("GET", 302, &[("location", "https://site.example/a?in")], true),
+        ("GET", 302, &[("location", "https://site.example")], true),
+        ("GET", 302, &[("location", "https://site.example/a/")], true),
+        ("GET", 302, &[("location", "other:x//site.example/a")], true),
+        ("GET", 302, &[("location", "/a")], true),
+        ("GET", 404, &[], false),
+        ("GET", 304, &[], false),
+        ("GET", 200, &[], false),
+    ] {
+        let mut policy = policy();
+        let request = asked(method, "/a", &[("cookie", "session=1")]);
+        policy.observe(&request, true, CLIENT, &mut answered(status, fields), at(0));
+        let found = policy.may_hint("/a", at(86_399)).is_err();
+        assert_eq!(found, barred, "{method} {status} {fields:?}");
+        assert!(policy.may_hint("/a", at(86_400)).is_ok());
+        assert!(policy.may_hint("/b", at(1)).is_ok());
+    }
+}
+
+#[test]
+fn what_scripts_ask_for_a_part_of_a_page_is_not_fetched_ahead() {
+    const HTML: (&str, &str) = ("content-type", "text/html; charset=utf-8");
+    for (asks, status, fields, barred) in [
+        (&[("hx-request", "true")][..], 200, &[HTML][..], true),
+        (&[("x-requested-with", "XMLHttpRequest")], 200, &[HTML], true),
+        (&[("turbo-frame", "list")], 200, &[HTML, ("vary", "Accept")], true),
+        (
+            &[("hx-request", "true"), ("x-requested-with", "x")],
+            200,
+            &[HTML, ("vary", "HX-Request")],
+            true,
+        ),
+        // The browser's cache knows one from the other.
+        (&[("hx-request", "true")], 200, &[HTML, ("vary", "Accept, HX-Request")], false),
+        (&[("x-pjax", "true")], 200, &[HTML, ("vary", "*")], false),
+        (
+            &[("x-requested-with", "XMLHttpRequest")],
+            200,
+            &[("content-type", "application/json")],
+            false,
+        ),
+        (&[("hx-request", "true")], 404, &[HTML], false),
+        (&[], 200, &[HTML], false),
+    ] {
+        let mut policy = policy();
+        let (request, mut head) = (asked("GET", "/a", asks), answered(status, fields));
+        assert_eq!(is_to_be_observed(&request, &head), !asks.is_empty());
+        policy.observe(&request, true, CLIENT, &mut head, at(0));
+        assert_eq!(
+            policy.may_hint("/a", at(86_399)).is_err(),
+            barred,
+            "{asks:?} {status} {fields:?}"
+        );
+        assert!(policy.may_hint("/a", at(86_400)).is_ok());
+    }
+}
+
+#[test]
+fn a_redirect_of_the_root_to_its_other_name_bars_nothing() {
+    for (url, location, barred) in [
+        ("/", "https://www.site.example", false),
+        ("/", "https://www.site.example/", false),
+        ("/list?page=2", "https://www.site.example/list?page=2", false),
+        ("/list?page=2", "https://www.site.example/list", true),
+    ] {
+        let mut policy = policy();
+        let mut head = answered(301, &[("location", location)]);
+        policy.observe(&asked("GET", url, &[]), false, CLIENT, &mut head, at(0));
+        assert_eq!(policy.may_hint(url, at(1)).is_err(), barred, "{url} {location}");
+    }
+}
