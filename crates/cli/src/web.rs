@@ -42,8 +42,8 @@ Examples:
 /// cache when the page has loaded, from spare capacity of server and network only. Who is signed in
 /// gets pages as they are.
 ///
-/// SIGTERM and SIGINT end it after what is under way, a second one at once. SIGHUP loads the
-/// certificate and opens the access log anew. SIGUSR2 says that the site's server is another one, such
+/// SIGTERM and SIGINT end it after what is under way, a second one at once. SIGHUP and SIGUSR1 load
+/// the certificate and open the access log anew. SIGUSR2 says that the site's server is another one, such
 /// as a release that takes longer: what is usual of it is learned anew. What happens is told on standard
 /// error, one line each.
 #[derive(Debug, clap::Args)]

@@ -206,20 +206,25 @@ fn a_websocket_lasts_as_long_as_the_end_is_waited_for() {
 }
 
 #[test]
-fn a_hang_up_opens_the_log_anew() {
-    let folder = tempfile::tempdir().unwrap();
-    let path = folder.path().join("access.log");
-    let mut web = Web::start(&upstream(Duration::ZERO), &["--access-log", path.to_str().unwrap()]);
-    web.get("/one");
-    let rotated = folder.path().join("access.log.1");
-    fs::rename(&path, &rotated).unwrap();
-    web.signal("-HUP");
-    support::eventually("the new file", || path.exists());
-    web.get("/two");
-    web.signal("-TERM");
-    web.wait_for("stopped");
-    assert!(fs::read_to_string(&rotated).unwrap().contains("\"GET /one HTTP/1.1\" 200 2 "));
-    assert!(fs::read_to_string(&path).unwrap().contains("\"GET /two HTTP/1.1\" 200 2 "));
+fn a_rotated_log_is_opened_anew_at_either_signal() {
+    // The second is what nginx is told by.
+    for signal in ["-HUP", "-USR1"] {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("access.log");
+        let log = ["--access-log", path.to_str().unwrap()];
+        let mut web = Web::start(&upstream(Duration::ZERO), &log);
+        web.get("/one");
+        let rotated = folder.path().join("access.log.1");
+        fs::rename(&path, &rotated).unwrap();
+        web.signal(signal);
+        support::eventually("the new file", || path.exists());
+        web.get("/two");
+        web.signal("-TERM");
+        web.wait_for("stopped");
+        let has = |path, line| fs::read_to_string(path).unwrap().contains(line);
+        assert!(has(&rotated, "\"GET /one HTTP/1.1\" 200 2 "), "{signal}");
+        assert!(has(&path, "\"GET /two HTTP/1.1\" 200 2 "), "{signal}");
+    }
 }
 
 /// Clients that all went from one page to another, as a Common log.

@@ -443,10 +443,41 @@ fn where_the_disk_is_full_visitors_are_served_and_the_log_is_missed_once() {
 
 #[test]
 fn a_proxy_does_not_ask_itself() {
-    let free = nobody();
-    let mut config = lull_web::proxy::Config::new(format!("http://{free}").parse().unwrap());
-    config.listen.push(free.to_string().parse().unwrap());
-    let listener = lull_web::proxy::Listener::new(|_| {});
-    let error = lull_web::proxy::Server::start(config, None, listener).unwrap_err();
-    assert!(error.to_string().contains("this proxy itself"), "{error}");
+    use lull_web::proxy::{Config, Listener, Server};
+    let start = |upstream: &str, listen: &str, port: u16| {
+        let mut config = Config::new(format!("http://{upstream}:{port}").parse().unwrap());
+        config.listen.push(format!("{listen}:{port}").parse().unwrap());
+        Server::start(config, None, Listener::new(|_| {})).map(drop)
+    };
+    for (upstream, listen) in [
+        ("127.0.0.1", "127.0.0.1"),
+        ("localhost", "127.0.0.1"),
+        ("127.0.0.1", "0.0.0.0"),
+        ("127.0.0.1", "[::]"),
+        ("[::1]", "[::]"),
+        ("0.0.0.0", "0.0.0.0"),
+    ] {
+        let error = start(upstream, listen, nobody().port()).unwrap_err();
+        assert!(error.to_string().contains("this proxy itself"), "{upstream} {listen}: {error}");
+    }
+    // These are others: by another port, another address, another machine.
+    for (upstream, listen) in [("127.0.0.2", "127.0.0.1"), ("192.0.2.1", "0.0.0.0")] {
+        start(upstream, listen, nobody().port()).unwrap();
+    }
+}
+
+#[test]
+fn all_addresses_of_both_kinds_may_be_named() {
+    use lull_web::proxy::{Config, Listener, Server};
+    let port = nobody().port();
+    for order in [["[::]", "0.0.0.0"], ["0.0.0.0", "[::]"]] {
+        let mut config = Config::new("http://192.0.2.1".parse().unwrap());
+        config.listen = order.map(|all| format!("{all}:{port}").parse().unwrap()).to_vec();
+        drop(Server::start(config, None, Listener::new(|_| {})).unwrap());
+    }
+    // By itself the one of IPv6 has both.
+    let mut config = Config::new("http://192.0.2.1".parse().unwrap());
+    config.listen.push(format!("[::]:{port}").parse().unwrap());
+    let server = Server::start(config, None, Listener::new(|_| {})).unwrap();
+    std::net::TcpStream::connect(("127.0.0.1", server.addresses()[0].address.port())).unwrap();
 }

@@ -8,6 +8,7 @@ use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll};
 
 use bytes::Bytes;
+use common::far::{WAY, way_to};
 use common::{header, mirror, nobody, proxy_with, upstream};
 use http::{HeaderValue, Request, Response, header as names, request, response};
 use http_body::{Body as _, Frame};
@@ -142,6 +143,27 @@ fn a_site_transforms_what_it_watches_and_nothing_else() {
     assert!(outcome.time_to_first_byte.unwrap() <= outcome.duration);
     let metrics = site.metrics.lock().unwrap().clone().unwrap();
     assert_eq!(metrics.totals(), proxy.totals());
+}
+
+#[test]
+fn how_long_the_upstream_took_is_without_the_way_to_it() {
+    let folder = tempfile::tempdir().unwrap();
+    let files = common::certificate(folder.path());
+    let roots = files.certificates.clone();
+    let behind = proxy_with(mirror(), |config| config.certificate = Some(files), None);
+    let url = format!("https://localhost:{}", way_to(behind.address()).port());
+    let site = Arc::new(Shouting::default());
+    let change = |config: &mut lull_web::proxy::Config| {
+        (config.upstream, config.upstream_roots) = (url.parse().unwrap(), Some(roots));
+        config.background = Options::new().carrier(Carrier::UserSpace);
+    };
+    let proxy = proxy_with(nobody(), change, Some(Arc::clone(&site) as _));
+    proxy.get("/loud");
+    proxy.wait("an end", |totals| totals.responses[2] == 1);
+    let outcomes = site.outcomes.lock().unwrap();
+    let [outcome] = outcomes[..] else { panic!("{outcomes:?}") };
+    let (whole, upstream) = (outcome.time_to_first_byte.unwrap(), outcome.upstream_time.unwrap());
+    assert!(whole >= WAY && upstream + WAY <= whole, "{upstream:?} of {whole:?}");
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! What a proxy is told: whom it asks, where it listens, and what it bears.
 
 use std::fmt;
-use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
+use std::net::{SocketAddr, ToSocketAddrs};
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
 use std::str::FromStr;
@@ -29,13 +29,14 @@ pub(crate) enum Target {
 }
 
 impl Upstream {
-    /// The address, if it is given as one and not as a name.
-    pub(crate) fn address(&self) -> Option<SocketAddr> {
+    /// Its addresses, if its port is this one: its name is looked up then.
+    pub(crate) fn addresses_of(&self, of: u16) -> Vec<SocketAddr> {
         match &self.target {
-            Target::Tcp { host, port } => {
-                Some(SocketAddr::new(host.parse::<IpAddr>().ok()?, *port))
+            Target::Tcp { host, port } if *port == of => {
+                let found = (host.as_str(), of).to_socket_addrs();
+                found.map(Iterator::collect).unwrap_or_default()
             }
-            Target::Unix(_) => None,
+            Target::Tcp { .. } | Target::Unix(_) => Vec::new(),
         }
     }
 }

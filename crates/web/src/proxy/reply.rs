@@ -29,8 +29,6 @@ pub(crate) struct Account {
     version: Version,
     is_head: bool,
     started: Instant,
-    /// When it might go upstream, if it has no body.
-    sent: Option<Instant>,
     time_to_first_byte: Option<Duration>,
     upstream_time: Option<Duration>,
     /// What the client was answered; [`GONE`] until then.
@@ -61,7 +59,6 @@ impl Account {
             version: head.version,
             is_head: head.method == Method::HEAD,
             started: Instant::now(),
-            sent: None,
             time_to_first_byte: None,
             upstream_time: None,
             status: GONE,
@@ -88,15 +85,10 @@ impl Account {
         }
     }
 
-    /// The request goes upstream now, and nothing of it comes later.
-    pub(crate) fn note_sent(&mut self) {
-        self.sent = Some(Instant::now());
-    }
-
-    /// The upstream has begun to answer.
-    pub(crate) fn note_first_byte(&mut self) {
+    /// The upstream has begun to answer what was `sent` to it, if nothing of that came later.
+    pub(crate) fn note_first_byte(&mut self, sent: Option<Instant>) {
         self.time_to_first_byte = Some(self.started.elapsed());
-        self.upstream_time = self.sent.map(|sent| sent.elapsed());
+        self.upstream_time = sent.map(|sent| sent.elapsed());
     }
 
     /// Sends this.

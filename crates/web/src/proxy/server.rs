@@ -1,6 +1,6 @@
 //! The proxy as a whole: its listeners, its threads, and its end.
 
-use std::net::{SocketAddr, TcpListener as StdTcpListener};
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener as StdTcpListener, UdpSocket};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{self, JoinHandle};
@@ -14,7 +14,7 @@ use tokio::time::sleep;
 use tokio_rustls::TlsAcceptor;
 
 use super::access_log::Log;
-use super::config::Config;
+use super::config::{Config, Listen};
 use super::error::{Error, Result};
 use super::event::{Event, Listener};
 use super::fetch::Fetcher;
@@ -90,9 +90,15 @@ impl Server {
             if secure && acceptor.is_none() {
                 return Err(Error::NoCertificate { address: listen.address });
             }
-            let socket = bind(listen.address)?;
+            let socket =
+                bind(listen.address, config.listen.iter().any(|other| is_v4_of(listen, other)))?;
             let address = socket.local_addr().map_err(Error::system("ask for an address"))?;
-            if !config.upstream.secure && config.upstream.address() == Some(address) {
+            let upstream = if config.upstream.secure == secure {
+                config.upstream.addresses_of(address.port())
+            } else {
+                Vec::new()
+            };
+            if upstream.iter().any(|upstream| leads_to(*upstream, address)) {
                 return Err(Error::Loop { address });
             }
             let tls = if secure { acceptor.clone() } else { None };
@@ -306,11 +312,31 @@ fn run_in_thread(
         .map_err(Error::system("start a thread"))
 }
 
-fn bind(address: SocketAddr) -> Result<StdTcpListener> {
+/// Whether `other` is all addresses of IPv4 where `listen` is all of IPv6.
+fn is_v4_of(listen: &Listen, other: &Listen) -> bool {
+    let (v6, v4) = (listen.address, other.address);
+    v6 == SocketAddr::new(Ipv6Addr::UNSPECIFIED.into(), v4.port())
+        && v4.ip() == Ipv4Addr::UNSPECIFIED
+        && v4.port() != 0
+}
+
+/// Whether who connects to `to` comes to who listens at `door`.
+fn leads_to(to: SocketAddr, door: SocketAddr) -> bool {
+    let is_of_this_machine = || UdpSocket::bind((to.ip(), 0)).is_ok();
+    let holds = door.ip() == to.ip()
+        || door.ip().is_unspecified() && (door.is_ipv6() || to.is_ipv4()) && is_of_this_machine();
+    holds && door.port() == to.port()
+}
+
+/// `[::]` holds IPv4 as well, whatever is usual on this machine, unless `is_v6_only`.
+fn bind(address: SocketAddr, is_v6_only: bool) -> Result<StdTcpListener> {
     let error = |source| Error::Bind { address, source };
     let open = || {
         let domain = Domain::for_address(address);
         let socket = Socket::new(domain, Type::STREAM, Some(Protocol::TCP))?;
+        if address.is_ipv6() {
+            socket.set_only_v6(is_v6_only)?;
+        }
         // So that a restart need not wait for the last connections' ends.
         socket.set_reuse_address(true)?;
         socket.set_nonblocking(true)?;

@@ -141,13 +141,11 @@ async fn forward(
             }
         });
     }
-    if upload.is_none() {
-        account.note_sent();
-    }
     let answer = upstream::send(worker, request, upload.as_ref(), config.timeouts.head).await?;
     drop(waiting);
-    account.note_first_byte();
-    let Answer { response, link } = answer;
+    let Answer { response, link, sent } = answer;
+    // Of an upload more may have come later.
+    account.note_first_byte(upload.is_none().then_some(sent));
     let is_upgrade = upstream::is_upgrade(&response);
     let (mut head, incoming) = response.into_parts();
     headers::to_client(&mut head, upgrade.is_some()).map_err(|_| Failure::Garbage)?;

@@ -20,11 +20,12 @@ pub struct Signals {
     terminate: Signal,
     interrupt: Signal,
     hang_up: Signal,
+    reopen: Signal,
     change: Signal,
 }
 
 impl Signals {
-    /// Takes SIGTERM, SIGINT, SIGHUP and SIGUSR2 over.
+    /// Takes SIGTERM, SIGINT, SIGHUP, SIGUSR1 and SIGUSR2 over.
     ///
     /// # Errors
     /// [`Error::System`] if they cannot be.
@@ -38,22 +39,25 @@ impl Signals {
         let terminate = take(SignalKind::terminate())?;
         let interrupt = take(SignalKind::interrupt())?;
         let hang_up = take(SignalKind::hangup())?;
-        // SIGUSR1 is what rotated logs are told to nginx by, which must not mean that.
+        // By this nginx is told to open its logs anew, so that is what is meant.
+        let reopen = take(SignalKind::user_defined1())?;
         let change = take(SignalKind::user_defined2())?;
         drop(entered);
-        Ok(Signals { runtime, terminate, interrupt, hang_up, change })
+        Ok(Signals { runtime, terminate, interrupt, hang_up, reopen, change })
     }
 
-    /// Runs a proxy: SIGHUP reloads; SIGUSR2 says that the upstream changed; SIGTERM and SIGINT end it after
+    /// Runs a proxy: SIGHUP and SIGUSR1 reload; SIGUSR2 says that the upstream changed; SIGTERM and SIGINT end it after
     /// what is under way, a second one at once.
     pub fn run(self, server: Server) {
-        let Signals { runtime, mut terminate, mut interrupt, mut hang_up, mut change } = self;
+        let Signals { runtime, mut terminate, mut interrupt, mut hang_up, mut reopen, mut change } =
+            self;
         runtime.block_on(async {
             loop {
                 tokio::select! {
                     _ = terminate.recv() => break,
                     _ = interrupt.recv() => break,
                     _ = hang_up.recv() => server.reload(),
+                    _ = reopen.recv() => server.reload(),
                     _ = change.recv() => server.upstream_changed(),
                 }
             }

@@ -131,8 +131,9 @@ pub struct Outcome {
     /// From the request's head to that of the upstream's answer, if there was one. For requests
     /// without a body this is the upstream's time and that of the way to it.
     pub time_to_first_byte: Option<Duration>,
-    /// From when the request might go upstream to the head of the answer, of requests without a
-    /// body: no client can make it longer, and nobody has waited in it for others.
+    /// From when the request went over a connection to the upstream to the head of the answer, of requests
+    /// without a body: no client can make it longer, nobody has waited in it for others, and no connection
+    /// was made.
     pub upstream_time: Option<Duration>,
     /// From the request's head to the end.
     pub duration: Duration,

@@ -200,6 +200,8 @@ pub(super) fn failure_of(error: &hyper::Error) -> Failure {
 pub(crate) struct Answer {
     pub(crate) response: Response<Incoming>,
     pub(crate) link: Box<Link>,
+    /// When its request went over that connection.
+    pub(crate) sent: Instant,
 }
 
 /// Sends a request over a connection that is kept, or a new one. A request that an idle connection
@@ -220,10 +222,11 @@ pub(crate) async fn send(
         };
         let spare = if was_kept { copy(&request) } else { None };
         link.is_somebodys |= authentication::is_of_the_connection(request.headers());
+        let sent = Instant::now();
         let broken = match link.exchange(request, upload, patience).await {
             Ok(response) => {
                 link.is_somebodys |= authentication::is_of_the_connection(response.headers());
-                return Ok(Answer { response, link });
+                return Ok(Answer { response, link, sent });
             }
             Err(broken) => broken,
         };

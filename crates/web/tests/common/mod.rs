@@ -2,6 +2,7 @@
 //! that write what they like. All over real sockets.
 #![allow(dead_code)]
 
+pub(crate) mod far;
 pub(crate) mod nginx;
 pub(crate) mod pages;
 

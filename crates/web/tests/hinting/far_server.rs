@@ -1,43 +1,8 @@
 //! A server to which a connection takes longer to make than an answer over one.
 
-use std::io::{ErrorKind, copy};
-use std::net::{Shutdown, TcpListener, TcpStream};
+use common::far::{LIFE, way_to};
 
 use super::*;
-
-/// What making one takes, and how long it lives.
-const WAY: Duration = Duration::from_millis(80);
-const LIFE: Duration = Duration::from_millis(1_500);
-
-/// Leads to `to`, as a long way with many hands to shake.
-fn way_to(to: SocketAddr) -> SocketAddr {
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let address = listener.local_addr().unwrap();
-    thread::spawn(move || {
-        while let Ok((here, _)) = listener.accept() {
-            thread::spawn(move || {
-                thread::sleep(WAY);
-                // The test may have ended.
-                let Ok(there) = TcpStream::connect(to) else { return };
-                let pipe = |from: &TcpStream, to: &TcpStream| {
-                    let (mut from, mut to) = (from.try_clone().unwrap(), to.try_clone().unwrap());
-                    thread::spawn(move || {
-                        // It ends when its life does.
-                        let ended = copy(&mut from, &mut to);
-                        assert!(!matches!(ended, Err(error) if error.kind() == ErrorKind::Other));
-                    });
-                };
-                pipe(&here, &there);
-                pipe(&there, &here);
-                thread::sleep(LIFE);
-                for stream in [here, there] {
-                    let _ = stream.shutdown(Shutdown::Both);
-                }
-            });
-        }
-    });
-    address
-}
 
 #[test]
 fn the_way_to_a_server_is_not_taken_for_its_load() {
