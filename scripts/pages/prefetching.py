@@ -4,7 +4,7 @@ import statistics
 
 from pages.cells import averages, metric, select, table
 
-PLANS = ["nice-fig10", "predict-speed", "ssr-fig1", "ssr-fig2", "ssr-fig11", "ssr-fig12", "ssr-fig13", "web-proxy"]
+PLANS = ["nice-fig10", "predict-speed", "ssr-fig1", "ssr-fig2", "ssr-fig11", "ssr-fig12", "ssr-fig13", "web-knee", "web-proxy"]
 
 LOADS = (0.05, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9)
 POLICIES = {
@@ -107,6 +107,18 @@ def proxies(cells):
     return table(head, rows)
 
 
+def knee(cells):
+    """Demand beside `lull web`'s prefetching, by how near the server is to its knee."""
+    rows = []
+    for load in (0.2, 0.5, 0.9):
+        some = [select(cells, load=load)]
+        row = [str(load), *(averages(some, metric(name), "{:.1f}") for name in ("none_p99", "nps_p99"))]
+        row += [averages(some, metric(name)) for name in ("p99", "mean")]
+        rows.append(row + [averages(some, metric(name), "{:.4f}") for name in ("hits", "ahead")])
+    head = ["demand, of the knee", "p99 without, ms", "with, ms", "× without", "mean of all, × without", "hits, of requests"]
+    return table([*head, "fetched ahead, of the knee"], rows)
+
+
 def speed(cells):
     """What predictors cost a processor."""
     rows = []
@@ -127,6 +139,7 @@ def tables(_plans, cells):
         "lists": lists(cells["nice-fig10"]),
         "end-to-end": end_to_end([cell for cell in cells["ssr-fig12"] if cell.values["from"] != LONG]),
         "most-of-an-hour": end_to_end(select(cells["ssr-fig12"], **{"from": LONG}), ("unloaded", "loaded network"), ("64kB",)),
+        "knee": knee(cells["web-knee"]),
         "proxies": proxies(cells["web-proxy"]),
         "predict-speed": speed(cells["predict-speed"]),
     }
