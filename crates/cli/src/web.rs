@@ -10,8 +10,8 @@ use anyhow::Context;
 use http::HeaderValue;
 use lull_transport::{Dscp, Options};
 use lull_web::proxy::{
-    AccessLog, CertificateFiles, Config, Event, Limits, Listen, Listener, Server, Signals, Site,
-    Timeouts, Upstream,
+    AccessLog, CertificateFiles, Config, Event, Inherited, Limits, Listen, Listener, Server,
+    Signals, Site, Timeouts, Upstream,
 };
 use serde_json::json;
 use telling::Teller;
@@ -245,6 +245,7 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
 
 fn serve(args: Args, listener: Listener) -> anyhow::Result<ExitCode> {
     let signals = Signals::take().context("cannot run as a daemon")?;
+    let inherited = Inherited::take()?;
     let nps = match args.prefetching.nps(args.trust_forwarded) {
         Ok(nps) => nps.map(Arc::new),
         Err(error) if error.is::<crate::Misuse>() => {
@@ -254,7 +255,7 @@ fn serve(args: Args, listener: Listener) -> anyhow::Result<ExitCode> {
         Err(error) => return Err(error),
     };
     let site = nps.map(|nps| nps as Arc<dyn Site>);
-    let server = Server::start(args.config(), site, listener)?;
+    let server = Server::start_on(inherited, args.config(), site, listener)?;
     signals.run(server);
     Ok(ExitCode::SUCCESS)
 }

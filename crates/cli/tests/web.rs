@@ -18,7 +18,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
-use support::{Kept, finish, lull};
+use support::{Kept, LULL, finish, lull};
 
 const LIMIT: Duration = Duration::from_secs(20);
 
@@ -38,7 +38,12 @@ impl Web {
 
     /// By a command that is `lull`, or runs it somewhere else.
     fn by(command: &mut Command, upstream: &str, arguments: &[&str]) -> Self {
-        command.args(["web", "--json", "--listen", "127.0.0.1:0", "--upstream", upstream]);
+        Web::on(command, upstream, &[&["--listen", "127.0.0.1:0"], arguments].concat())
+    }
+
+    /// The same where the arguments say where it listens.
+    fn on(command: &mut Command, upstream: &str, arguments: &[&str]) -> Self {
+        command.args(["web", "--json", "--upstream", upstream]);
         let mut process = Kept::spawn(command.args(arguments).stderr(Stdio::piped()));
         let told = BufReader::new(process.0.stderr.take().unwrap()).lines();
         let mut web = Web { process, told, earlier: Vec::new(), port: 0 };
@@ -203,6 +208,45 @@ fn a_websocket_lasts_as_long_as_the_end_is_waited_for() {
     assert!(begun.elapsed() >= DRAIN, "it was cut after {:?}", begun.elapsed());
     assert_eq!(web.wait_for("stopped")["cut"], 1);
     assert!(web.process.0.wait().unwrap().success());
+}
+
+/// `lull`, started with a socket as systemd starts it.
+fn with_socket(socket: &TcpListener) -> Command {
+    let mut command = Command::new("sh");
+    let script = "LISTEN_FDS=1 LISTEN_PID=$$ exec \"$@\" 3<&0 0</dev/null";
+    command.args(["-c", script, "sh", LULL]);
+    command.stdin(Stdio::from(std::os::fd::OwnedFd::from(socket.try_clone().unwrap())));
+    command
+}
+
+#[test]
+fn with_a_socket_that_stays_nobody_is_refused_between_one_process_and_the_next() {
+    let socket = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = socket.local_addr().unwrap().to_string();
+    let upstream = upstream(Duration::ZERO);
+    // It asks the kernel for no other one, which would be refused.
+    let listen = ["--listen", &address];
+    let start = || Web::on(&mut with_socket(&socket), &upstream, &listen);
+    let mut first = start();
+    assert!(first.get("/one").contains("200 OK"));
+    first.signal("-TERM");
+    first.wait_for("stopped");
+    // Nobody is there now.
+    let mut waiting = first.connect();
+    write!(waiting, "GET /two HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n").unwrap();
+    let _second = start();
+    let mut answer = String::new();
+    waiting.read_to_string(&mut answer).unwrap();
+    assert!(answer.starts_with("HTTP/1.1 200 "), "{answer}");
+}
+
+#[test]
+fn a_socket_that_no_listener_is_for_is_told() {
+    let socket = TcpListener::bind("127.0.0.1:0").unwrap();
+    let mut command = with_socket(&socket);
+    command.args(["web", "--upstream", "http://127.0.0.1:9", "--listen", "127.0.0.1:0"]);
+    let address = socket.local_addr().unwrap().to_string();
+    finish(&mut command).fails(1, &format!("name it by --listen {address}"));
 }
 
 #[test]

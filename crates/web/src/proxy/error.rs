@@ -37,6 +37,12 @@ pub enum Error {
     /// No address to listen on.
     #[error("nothing to listen on: give --listen ADDR")]
     NoListener,
+    /// A socket that the process was started with, for no listener.
+    #[error("the process was started with a socket at {address}: name it by --listen {address}")]
+    Unnamed {
+        /// Where it listens.
+        address: SocketAddr,
+    },
     /// The proxy would ask itself.
     #[error("the upstream {address} is this proxy itself: give the address of the site's server")]
     Loop {

@@ -1,12 +1,11 @@
 //! The proxy as a whole: its listeners, its threads, and its end.
 
-use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener as StdTcpListener, UdpSocket};
+use std::net::{SocketAddr, TcpListener as StdTcpListener};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-use socket2::{Domain, Protocol, Socket, Type};
 use tokio::net::TcpListener;
 use tokio::runtime::Builder;
 use tokio::sync::{mpsc, watch};
@@ -14,7 +13,7 @@ use tokio::time::sleep;
 use tokio_rustls::TlsAcceptor;
 
 use super::access_log::Log;
-use super::config::{Config, Listen};
+use super::config::Config;
 use super::error::{Error, Result};
 use super::event::{Event, Listener};
 use super::fetch::Fetcher;
@@ -23,11 +22,10 @@ use super::limits::{Bounds, Gate, raise_descriptors};
 use super::metrics::{Counter, Counters, Metrics, Opened};
 use super::pool::Connector;
 use super::site::Site;
+use super::sockets::{self, Inherited};
 use super::worker::{Arrival, Common, Phase, Worker};
 use crate::tls::Certificates;
 
-/// Connections that wait to be accepted.
-const BACKLOG: i32 = 4096;
 /// How long nothing is accepted after the kernel could not, such as for want of descriptors.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 /// How long the end of a thread waits for what it cannot end.
@@ -70,6 +68,19 @@ impl Server {
         site: Option<Arc<dyn Site>>,
         listener: Listener,
     ) -> Result<Server> {
+        Server::start_on(Inherited::default(), config, site, listener)
+    }
+
+    /// The same with sockets that the process was started with, each in the place of one that it would bind.
+    ///
+    /// # Errors
+    /// As for [`start`](Server::start); also if one is for no address that it is to listen on.
+    pub fn start_on(
+        mut inherited: Inherited,
+        config: Config,
+        site: Option<Arc<dyn Site>>,
+        listener: Listener,
+    ) -> Result<Server> {
         let certificates = match &config.certificate {
             Some(files) => Some(Arc::new(Certificates::load(files.clone())?)),
             None => None,
@@ -90,20 +101,23 @@ impl Server {
             if secure && acceptor.is_none() {
                 return Err(Error::NoCertificate { address: listen.address });
             }
-            let socket =
-                bind(listen.address, config.listen.iter().any(|other| is_v4_of(listen, other)))?;
+            let socket = match inherited.at(listen.address) {
+                Some(socket) => socket,
+                None => sockets::bind(listen, &config.listen)?,
+            };
             let address = socket.local_addr().map_err(Error::system("ask for an address"))?;
             let upstream = if config.upstream.secure == secure {
                 config.upstream.addresses_of(address.port())
             } else {
                 Vec::new()
             };
-            if upstream.iter().any(|upstream| leads_to(*upstream, address)) {
+            if upstream.iter().any(|upstream| sockets::leads_to(*upstream, address)) {
                 return Err(Error::Loop { address });
             }
             let tls = if secure { acceptor.clone() } else { None };
             doors.push((socket, Address { address, secure, background }, tls));
         }
+        inherited.are_all_taken()?;
         let threads = config.threads.map_or_else(
             || thread::available_parallelism().map_or(1, |count| count.get()),
             |given| given.get(),
@@ -310,41 +324,6 @@ fn run_in_thread(
             runtime.shutdown_timeout(LAST_WAIT);
         })
         .map_err(Error::system("start a thread"))
-}
-
-/// Whether `other` is all addresses of IPv4 where `listen` is all of IPv6.
-fn is_v4_of(listen: &Listen, other: &Listen) -> bool {
-    let (v6, v4) = (listen.address, other.address);
-    v6 == SocketAddr::new(Ipv6Addr::UNSPECIFIED.into(), v4.port())
-        && v4.ip() == Ipv4Addr::UNSPECIFIED
-        && v4.port() != 0
-}
-
-/// Whether who connects to `to` comes to who listens at `door`.
-fn leads_to(to: SocketAddr, door: SocketAddr) -> bool {
-    let is_of_this_machine = || UdpSocket::bind((to.ip(), 0)).is_ok();
-    let holds = door.ip() == to.ip()
-        || door.ip().is_unspecified() && (door.is_ipv6() || to.is_ipv4()) && is_of_this_machine();
-    holds && door.port() == to.port()
-}
-
-/// `[::]` holds IPv4 as well, whatever is usual on this machine, unless `is_v6_only`.
-fn bind(address: SocketAddr, is_v6_only: bool) -> Result<StdTcpListener> {
-    let error = |source| Error::Bind { address, source };
-    let open = || {
-        let domain = Domain::for_address(address);
-        let socket = Socket::new(domain, Type::STREAM, Some(Protocol::TCP))?;
-        if address.is_ipv6() {
-            socket.set_only_v6(is_v6_only)?;
-        }
-        // So that a restart need not wait for the last connections' ends.
-        socket.set_reuse_address(true)?;
-        socket.set_nonblocking(true)?;
-        socket.bind(&address.into())?;
-        socket.listen(BACKLOG)?;
-        Ok(StdTcpListener::from(socket))
-    };
-    open().map_err(error)
 }
 
 type Door = (StdTcpListener, Address, Option<TlsAcceptor>);
