@@ -116,10 +116,7 @@ pub(crate) fn of_a_site(
                 Ok(contents) => {
                     let several = |log: &contents::Contents| {
                         let sites = log.several_sites()?;
-                        Some(format!(
-                            "{} is {sites}; --site NAME leaves the others out",
-                            log.name()
-                        ))
+                        Some(format!("{} is {sites}; --site NAME leaves the others out", log.name))
                     };
                     let unread = contents.iter().filter_map(contents::Contents::unread);
                     let unread = unread.chain(contents.iter().filter_map(several)).collect();

@@ -161,8 +161,8 @@ fn of_a_log_of_several_sites_one_may_be_learned_from() {
     let log = of("intranet.example", &["/", "/payroll"]) + &of("www.example", &["/", "/docs/"]);
     bench.write("log", log.as_bytes());
     let shown = bench.predict(&["train", "--model", "all", "log"]).ok();
-    let words = "of several sites: intranet.example (60), www.example (60); --site NAME leaves";
-    assert!(shown.contains(words), "{shown}");
+    let sites = "  of several sites: intranet.example (60), www.example (60)\n";
+    assert!(shown.contains(sites) && shown.contains("--site NAME leaves the other"), "{shown}");
     let said = bench.json(&["train", "--json", "--model", "m", "--site", "www.example", "log"]);
     assert_eq!((&said["visits"], &said["logs"][0]["of_other_sites"]), (&60.into(), &60.into()));
     let said = bench.json(&["explain", "--json", "--model", "m", "/"]);

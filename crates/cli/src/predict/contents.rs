@@ -28,12 +28,16 @@ pub(super) enum What {
     Log(Reader),
 }
 
-impl Contents {
-    /// What it is called.
-    pub(crate) fn name(&self) -> &str {
-        &self.name
+/// What was in logs, for programs that can leave sites out.
+pub(super) fn text(all: &[Contents]) -> String {
+    let mut text: String = all.iter().map(Contents::text).collect();
+    if all.iter().any(|one| one.several_sites().is_some()) {
+        text += "--site NAME leaves the other sites out\n";
     }
+    text
+}
 
+impl Contents {
     /// The requests that were read.
     pub(crate) fn entries(&self) -> u64 {
         self.reader().map_or(0, Reader::entries)
@@ -86,6 +90,7 @@ impl Contents {
                 "format": null,
                 "lines": 0,
                 "requests": 0,
+                "of_other_sites": 0,
                 "bad": bad,
             });
         };
@@ -121,7 +126,7 @@ impl Contents {
             super::count(reader.entries(), "request", "requests"),
         );
         if let Some(sites) = self.several_sites() {
-            text += &format!("  {sites}; --site NAME leaves the others out\n");
+            text += &format!("  {sites}\n");
         }
         if self.others > 0 {
             let requests = super::count(self.others, "request", "requests");

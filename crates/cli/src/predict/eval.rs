@@ -11,7 +11,7 @@ use lull_speculate::observe::{ClientHasher, Limits, Observer};
 use lull_speculate::predict::{Ppm, PpmParameters, Predictor, TopN};
 use serde_json::{Map, Value, json};
 
-use super::contents::Contents;
+use super::contents::{self, Contents};
 use super::input::Logs;
 use super::{say, table};
 
@@ -184,7 +184,7 @@ impl Results {
     }
 
     fn text(&self, plot: Option<&Path>) -> String {
-        let mut text: String = self.contents.iter().map(Contents::text).collect();
+        let mut text = contents::text(&self.contents);
         let test = self.test();
         if let Some(first) = test.first() {
             let from = self.split + (1.0 - self.split) * VALIDATION;

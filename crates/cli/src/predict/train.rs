@@ -11,7 +11,7 @@ use lull_speculate::observe::{ClientHasher, Ignored, Limits};
 use lull_speculate::predict::PpmParameters;
 use serde_json::json;
 
-use super::contents::Contents;
+use super::contents::{self, Contents};
 use super::input::Logs;
 use super::{Known, count, say};
 use crate::durable::Replacement;
@@ -145,7 +145,7 @@ impl Learned<'_> {
     }
 
     fn text(&self) -> anyhow::Result<()> {
-        let mut text: String = self.contents.iter().map(Contents::text).collect();
+        let mut text = contents::text(&self.contents);
         text += &format!("learned from {}", count(self.visits, "visit", "visits"));
         let mut separator = "; not from";
         for (why, number) in &self.ignored {
