@@ -60,8 +60,9 @@ pub(crate) fn run(command: Command) -> anyhow::Result<ExitCode> {
 }
 
 /// The model that a running site goes on learning with: that of a file, if it is there, and what
-/// logs say since then of these sites, or of all if there are none; `is_named_by_query` says of which targets the query is part of the name. They are read when what is returned is called, as that may take long and the
-/// site is served meanwhile. What is wrong with them then is told, and they are done without.
+/// logs say since then of these sites, or of all if there are none; `is_named_by_query` says of which
+/// targets the query is part of the name. They are read when what is returned is called, as that may take
+/// long and the site is served meanwhile. What is wrong with them then is told, and they are done without.
 ///
 /// # Errors
 /// If the file, the key or a log cannot be opened, or the file cannot be written.

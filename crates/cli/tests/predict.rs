@@ -168,6 +168,10 @@ fn of_a_log_of_several_sites_one_may_be_learned_from() {
     let said = bench.json(&["explain", "--json", "--model", "m", "/"]);
     assert_eq!(said["suggested"][0]["url"], "/docs/", "{said}");
     assert!(!said.to_string().contains("payroll"), "{said}");
+    // One that nobody asked for leaves nothing, and no model.
+    let misspelt = ["train", "--model", "none", "--site", "ww.example", "log"];
+    bench.predict(&misspelt).fails(1, "no request is of ww.example: the logs are of other sites");
+    assert!(!bench.path("none").exists());
 }
 
 #[test]

@@ -252,6 +252,10 @@ impl Logs {
                 foreign.name
             );
         }
+        let requests: u64 = all.iter().map(Contents::entries).sum();
+        if requests > 0 && all.iter().map(|one| one.others).sum::<u64>() == requests {
+            bail!("no request is of {}: the logs are of other sites", self.sites.join(" or "));
+        }
         Ok(all)
     }
 }

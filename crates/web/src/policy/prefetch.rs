@@ -358,12 +358,10 @@ pub(super) fn may_offend(request: &request::Parts, head: &response::Parts) -> bo
 /// Whether a script was given a part of a page, or may have been, by a URL that leads to the whole page, too. Where
 /// the reply says that it varies by that, the browser's cache keeps the two apart.
 pub(super) fn gives_a_part(request: &request::Parts, head: &response::Parts) -> bool {
-    let kind = fields::single(&head.headers, CONTENT_TYPE).unwrap_or_default();
-    let kind = kind.split(';').next().unwrap_or_default().trim();
     fields::asks_for_a_part(&request.headers)
         && head.status == StatusCode::OK
         // What else scripts ask for is not fetched ahead.
-        && kind.eq_ignore_ascii_case("text/html")
+        && is_page(&head.headers)
         && !fields::varies_by_part(&request.headers, &head.headers)
 }
 
