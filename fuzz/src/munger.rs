@@ -123,7 +123,10 @@ fn without_tag(page: &[u8]) -> Vec<u8> {
         from + at.expect("the tag is in the page")
     };
     let script = script::script();
-    let start = format!("<script async crossorigin src=\"{}\" integrity=\"{}\"", script.path, script.integrity);
+    let start = format!(
+        "<script async crossorigin src=\"{}\" integrity=\"{}\"",
+        script.path, script.integrity
+    );
     let end: &[u8] = b"></script>";
     let at = find(start.as_bytes(), 0);
     let nonce_at = at + start.len();
