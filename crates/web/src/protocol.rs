@@ -326,7 +326,7 @@ mod tests {
     }
 
     #[test]
-    fn a_list_is_one_documents_worth() {
+    fn a_list_is_bounded_and_written_in_a_few_words() {
         let hint = Hint { url: "/b".into(), kind: Kind::Document, bytes: Some(9), pointed: false };
         let list = HintsReply::new("1".into(), vec![hint; 100], Some(Duration::from_millis(1500)));
         assert_eq!(list.hints.len(), 32);

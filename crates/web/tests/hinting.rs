@@ -6,6 +6,8 @@ mod busy_disk;
 #[path = "hinting/busy_processor.rs"]
 mod busy_processor;
 mod common;
+#[path = "hinting/documents.rs"]
+mod documents;
 #[path = "hinting/far_server.rs"]
 mod far_server;
 #[path = "hinting/flood.rs"]

@@ -10,7 +10,7 @@ const SECOND: u64 = 1_000_000_000;
 ///
 /// In both ways lists are paid from what the budget has earned, so that no run of luck hands out
 /// more than it: in any time t at budget B at most B·t requests, and two documents and B·τ that may
-/// have been saved up.
+/// have been saved up. A document and one that is pointed at have room in that.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Rationing {
     /// By chance: with N clients in the last epoch each one of this epoch gets a document with
@@ -66,6 +66,9 @@ impl Rationing {
 pub struct Wanted {
     /// So many files may be hinted to it. A list never has more than a document's.
     pub files: u32,
+    /// Whether there is more, to be fetched where the visitor points at it: one, at most, before the visitor
+    /// goes. It is paid with the list, and no part of it.
+    pub pointed: bool,
     /// Whether it had no list on its page yet.
     pub first: bool,
 }
@@ -161,7 +164,7 @@ impl Share {
         // One draw for two decisions, each by half of its bits.
         let (chance, place) = (draw >> 32, draw & u64::from(u32::MAX));
         let length = wanted.files.min(self.document);
-        let price = u64::from(length) * SECOND;
+        let price = u64::from(length + u32::from(wanted.pointed)) * SECOND;
         let left = Duration::from_nanos(self.epoch_nanos() - into_epoch);
         let to_be_left = match self.rationing {
             Rationing::Paper => {

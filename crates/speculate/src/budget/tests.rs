@@ -9,7 +9,7 @@ use super::*;
 const MS: Duration = Duration::from_millis(1);
 const EPOCH: Duration = Duration::from_millis(100);
 /// A client's first list on its page, with much that it may want.
-const FIRST: Wanted = Wanted { files: 100, first: true };
+const FIRST: Wanted = Wanted { files: 100, pointed: false, first: true };
 
 /// A budget with a server that answers each probe after the time that a function says.
 struct Server<F> {

@@ -158,8 +158,10 @@ async fn reply(
     if is_none && (pointed.is_empty() || !first) {
         return never(why_none);
     }
-    // Of what may be pointed at one is, at most, before the visitor goes.
-    let wanted = Wanted { files: hints.len() as u32 + u32::from(!pointed.is_empty()), first };
+    // What finds no room on the list is hinted, too, for who points at it.
+    let files = hints.len() as u32;
+    let is_pointed = !pointed.is_empty() || files > shared.monitor.document();
+    let wanted = Wanted { files, pointed: is_pointed, first };
     match shared.monitor.ask(shared.now(), wanted) {
         Grant::Empty { again } => {
             shared.counts.empty.one("no_budget");

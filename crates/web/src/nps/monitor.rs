@@ -235,6 +235,12 @@ impl Monitor {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// As many files as a list has at most.
+    pub(super) fn document(&self) -> u32 {
+        let given = self.settings.parameters.as_ref().map(|given| given.document);
+        given.unwrap_or_else(|| Parameters::shipped(1).document)
+    }
+
     /// A client asks for a list.
     pub(super) fn ask(&self, now: Timestamp, wanted: Wanted) -> Grant {
         let mut state = self.state();

@@ -436,7 +436,8 @@ impl<'a> Replay<'a> {
         let (mut after, mut again) = (Duration::ZERO, is_rationed.then_some(now));
         if is_rationed && !list.is_empty() {
             let Some(monitor) = &mut self.monitor else { return };
-            let wanted = Wanted { files: list.len() as u32, first: question.had.is_empty() };
+            let (files, first) = (list.len() as u32, question.had.is_empty());
+            let wanted = Wanted { files, pointed: false, first };
             match monitor.budget.ask(timestamp(now), wanted, self.random.next()) {
                 Grant::List { length, after: wait } => {
                     list.truncate(length as usize);

@@ -139,13 +139,23 @@ fn spent(
 #[test]
 fn a_list_costs_what_it_names() {
     // Two documents are saved up, and what one epoch earns.
-    for (files, lists) in [(1, 21), (4, 5), (10, 2), (32, 2)] {
+    for (files, pointed, lists) in [
+        (1, false, 21),
+        (4, false, 5),
+        (10, false, 2),
+        (32, false, 2),
+        // What may be pointed at costs one, however long the list is.
+        (0, true, 21),
+        (4, true, 4),
+        (10, true, 1),
+        (32, true, 1),
+    ] {
         let mut server = spent(Rationing::shipped(), 10);
         server.run(20);
-        let wanted = Wanted { files, ..FIRST };
+        let wanted = Wanted { files, pointed, ..FIRST };
         let granted = (0..100)
             .filter(|_| matches!(server.budget.ask(server.now, wanted, 0), Grant::List { .. }));
-        assert_eq!(granted.count(), lists, "of {files} files");
+        assert_eq!(granted.count(), lists, "of {files} files, pointed: {pointed}");
     }
 }
 

@@ -118,6 +118,92 @@ fn without_a_budget_a_late_sample_is_not_looked_at_again() {
     assert_eq!(budget.budget(), 2);
 }
 
+/// A budget by the paper's rule that stays at so many requests a second, at the beginning of an epoch.
+fn steady(budget: u32) -> Server<impl FnMut(&Budget, Timestamp) -> Option<Duration>> {
+    let parameters = Parameters { most: budget, ..paper() };
+    let mut server = Server::new(parameters, |_, _| Some(MS));
+    server.run(5 * budget + 10);
+    assert_eq!(server.budget.budget(), budget);
+    server
+}
+
+/// Whether a client that comes now gets a list, if chance says so much of 1.
+fn is_served<F: FnMut(&Budget, Timestamp) -> Option<Duration>>(
+    server: &mut Server<F>,
+    chance: f64,
+) -> bool {
+    let draw = ((chance * f64::from(u32::MAX)) as u64) << 32;
+    matches!(server.budget.ask(server.now, FIRST, draw), Grant::List { .. })
+}
+
+/// p = min(1, B·τ / (N·D)), N being the clients of the epoch before.
+#[test]
+fn a_client_gets_a_document_with_the_probability_of_the_paper() {
+    for (budget, before, p) in [
+        // Ten requests an epoch are one document.
+        (100, 2, 0.5),
+        (100, 5, 0.2),
+        (50, 2, 0.25),
+        (200, 8, 0.25),
+        // Where there is enough, everybody does.
+        (400, 2, 1.0),
+        // Nobody came: one is expected.
+        (50, 0, 0.5),
+    ] {
+        for (chance, expected) in [(p - 0.01, true), (p + 0.01, false)] {
+            if chance > 1.0 {
+                continue;
+            }
+            let mut server = steady(budget);
+            for _ in 0..before {
+                is_served(&mut server, 1.0);
+            }
+            server.run(1);
+            let case = format!("B {budget}, N {before}, chance {chance}");
+            assert_eq!(is_served(&mut server, chance), expected, "{case}");
+            // N is of the epoch before this one, and of none before that.
+            server.run(2);
+            let alone = f64::from(budget) / 100.0;
+            assert!(is_served(&mut server, alone.min(1.0) - 0.01), "{case}");
+        }
+    }
+}
+
+#[test]
+fn clients_beyond_those_of_the_epoch_before_get_empty_lists() {
+    for before in 1..6 {
+        let mut server = steady(10_000);
+        for _ in 0..before {
+            is_served(&mut server, 0.0);
+        }
+        server.run(1);
+        // There is budget for a hundred.
+        let served = [(); 20].map(|()| is_served(&mut server, 0.0));
+        let expected: Vec<bool> = (0..20).map(|client| client < before).collect();
+        assert_eq!(served.to_vec(), expected, "{before} clients in the epoch before");
+    }
+}
+
+#[test]
+fn the_load_of_an_epoch_is_spread_over_what_is_left_of_it() {
+    for into in [0, 30, 90] {
+        let mut server = steady(100);
+        server.now += into * MS;
+        let left = EPOCH - into * MS;
+        let begins = [0.0, 0.25, 0.5, 0.999].map(|place| {
+            let mut budget = server.budget.clone();
+            let draw = (place * f64::from(u32::MAX)) as u64;
+            match budget.ask(server.now, FIRST, draw) {
+                Grant::List { after, .. } => after.as_secs_f64() / left.as_secs_f64(),
+                grant @ Grant::Empty { .. } => panic!("{grant:?}"),
+            }
+        });
+        for (begin, expected) in begins.into_iter().zip([0.0, 0.25, 0.5, 0.999]) {
+            assert!((begin - expected).abs() < 1e-3, "{begin} of {left:?}, not {expected}");
+        }
+    }
+}
+
 #[test]
 fn objects_are_probed_in_turn() {
     let mut budget = Budget::new(Parameters::paper([10 * MS, 20 * MS]), Timestamp::ZERO);

@@ -13,8 +13,9 @@ enum Event {
 fn events() -> impl Strategy<Value = Vec<Event>> {
     let event = prop_oneof![
         4 => prop_oneof![3 => 0u64..10, 1 => 10u64..200].prop_map(Event::Sample),
-        3 => (0u32..40, any::<bool>(), any::<u64>())
-            .prop_map(|(files, first, draw)| Event::Ask(Wanted { files, first }, draw)),
+        3 => (0u32..40, any::<bool>(), any::<bool>(), any::<u64>()).prop_map(
+            |(files, pointed, first, draw)| Event::Ask(Wanted { files, pointed, first }, draw),
+        ),
         2 => (0u64..400).prop_map(Event::Later),
     ];
     prop::collection::vec(event, 0..400)
@@ -36,7 +37,7 @@ fn parameters() -> impl Strategy<Value = Parameters> {
 fn play(
     parameters: Parameters,
     events: &[Event],
-    mut see: impl FnMut(&Budget, Timestamp, Option<Grant>),
+    mut see: impl FnMut(&Budget, Timestamp, Option<(Wanted, Grant)>),
 ) {
     let mut budget = Budget::new(parameters, Timestamp::ZERO);
     let mut now = Timestamp::ZERO;
@@ -50,7 +51,7 @@ fn play(
                 if let Grant::List { length, .. } = got {
                     assert!(length <= wanted.files, "{length} of {wanted:?}");
                 }
-                grant = Some(got);
+                grant = Some((wanted, got));
             }
             Event::Sample(time) => {
                 let one = probe.take().or_else(|| {
@@ -106,9 +107,9 @@ proptest! {
         play(parameters, &events, |budget, now, grant| {
             earned += f64::from(rate) * now.saturating_since(before).as_secs_f64();
             (before, rate) = (now, budget.budget());
-            if let Some(Grant::List { length, after }) = grant {
+            if let Some((wanted, Grant::List { length, after })) = grant {
                 assert!(f64::from(length) <= document && after <= EPOCH);
-                handed += f64::from(length);
+                handed += f64::from(length + u32::from(wanted.pointed));
             }
             // The largest of handed − earned over all times that end now.
             let over = handed - earned;
@@ -126,7 +127,7 @@ proptest! {
             assert!(budget.budget() <= most);
             assert!(!budget.is_paused() || budget.budget() == 0);
             if budget.budget() == 0 {
-                assert!(!matches!(grant, Some(Grant::List { .. })), "{grant:?}");
+                assert!(!matches!(grant, Some((_, Grant::List { .. }))), "{grant:?}");
             }
         });
     }
