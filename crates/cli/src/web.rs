@@ -43,9 +43,11 @@ Examples:
 /// gets pages as they are.
 ///
 /// SIGTERM and SIGINT end it after what is under way, a second one at once. SIGHUP and SIGUSR1 load
-/// the certificate and open the access log anew. SIGUSR2 says that the site's server is another one, such
+/// the certificate, open the access log and ask for robots.txt anew. SIGUSR2 says that the site's server is another one, such
 /// as a release that takes longer: what is usual of it is learned anew. What happens is told on standard
 /// error, one line each.
+///
+/// The exit code is 0 after a signal, 1 if it cannot start, and 2 for arguments that make no sense.
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Args {
@@ -320,9 +322,12 @@ mod tests {
     }
 
     fn parse(arguments: &[&str]) -> Result<Config, clap::Error> {
+        Ok(parsed(arguments)?.config())
+    }
+
+    pub(super) fn parsed(arguments: &[&str]) -> Result<Args, clap::Error> {
         let always = ["web", "--upstream", "http://127.0.0.1:8080", "--listen", "127.0.0.1:0"];
-        let command = Command::try_parse_from(always.iter().chain(arguments))?;
-        Ok(command.args.config())
+        Ok(Command::try_parse_from(always.iter().chain(arguments))?.args)
     }
 
     #[test]

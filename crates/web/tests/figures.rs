@@ -358,6 +358,10 @@ fn the_figures_are_for_who_knows_the_token_wherever_that_is() {
     assert!(page.text().contains("/.lull/status"));
     assert!(page.header("content-security-policy").unwrap().contains("default-src 'none'"));
     assert_eq!(page.header("referrer-policy"), Some("no-referrer"));
+    // As somebody types it.
+    let typed = get("/.lull?token=secret", "");
+    assert_eq!((typed.status(), typed.header("location")), (307, Some("/.lull/?token=secret")));
+    assert_eq!(site.asked("/.lull"), 0);
     assert_eq!(site.asked("/.lull/"), 0);
 
     let without = self::site(settings());

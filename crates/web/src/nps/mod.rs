@@ -53,7 +53,7 @@ use http::uri::PathAndQuery;
 use http::{HeaderValue, StatusCode, Uri, header, request};
 use lull_cc::Timestamp;
 use lull_speculate::model::Model;
-use tokio::sync::watch;
+use tokio::sync::{Notify, watch};
 
 use crate::policy::{self, Harmless, Policy};
 use crate::proxy::{
@@ -184,6 +184,8 @@ struct Shared {
     is_told_of_forwarded: AtomicBool,
     /// Whether the fetcher says that it came by HTTPS.
     is_secure: OnceLock<Arc<AtomicBool>>,
+    /// Has robots.txt asked for at once.
+    robots_again: Notify,
     /// Why robots.txt is not known, if it is not.
     robots_trouble: Mutex<Option<String>>,
     /// Why a prefetch was refused last.
@@ -238,6 +240,7 @@ impl Nps {
             is_told_of_cdn: AtomicBool::new(false),
             is_told_of_forwarded: AtomicBool::new(false),
             is_secure: OnceLock::new(),
+            robots_again: Notify::new(),
             robots_trouble: Mutex::new(Some("it was not asked for yet".to_owned())),
             refusal: Mutex::default(),
             left_out: Mutex::default(),
@@ -327,6 +330,7 @@ impl Site for Nps {
 
     fn reloaded(&self) {
         self.shared.monitor.choose();
+        self.shared.robots_again.notify_one();
     }
 
     fn upstream_changed(&self) {

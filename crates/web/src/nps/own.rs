@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use http::header::{
     ACCEPT_ENCODING, ALLOW, CACHE_CONTROL, CONTENT_ENCODING, CONTENT_SECURITY_POLICY, CONTENT_TYPE,
-    HOST, HeaderName, HeaderValue, ORIGIN, REFERRER_POLICY, VARY, WWW_AUTHENTICATE,
+    HOST, HeaderName, HeaderValue, LOCATION, ORIGIN, REFERRER_POLICY, VARY, WWW_AUTHENTICATE,
     X_CONTENT_TYPE_OPTIONS, X_FRAME_OPTIONS,
 };
 use http::uri::PathAndQuery;
@@ -52,6 +52,15 @@ pub(super) fn answer(shared: &Arc<Shared>, head: &request::Parts, who: Who) -> D
     }
     if FIGURES.contains(&path) {
         return Decision::Answer(figures(shared, head));
+    }
+    // As somebody types it who looks for the figures.
+    if path == "/.lull" {
+        let mut response = empty(StatusCode::TEMPORARY_REDIRECT);
+        let query = head.uri.query().map_or_else(String::new, |query| format!("?{query}"));
+        if let Ok(to) = HeaderValue::try_from(format!("/.lull/{query}")) {
+            response.headers_mut().insert(LOCATION, to);
+        }
+        return Decision::Answer(response);
     }
     let shared = Arc::clone(shared);
     if ![HINTS_PATH, BEACON_PATH].contains(&path) {

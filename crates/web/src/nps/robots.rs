@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use http::header::{HeaderValue, LOCATION};
 use http::{StatusCode, Uri};
-use tokio::time::sleep;
+use tokio::time::timeout;
 
 use super::{Shared, lock};
 use crate::policy::Robots;
@@ -14,7 +14,7 @@ use crate::proxy::{Codings, Event, Failure, Fetcher};
 /// Who asks.
 pub(super) const AGENT: &str = "lull/0.1 (reverse proxy of this site)";
 
-/// RFC 9309 §2.4: not used for longer than a day. A site that changes its mind waits this long.
+/// RFC 9309 §2.4: not used for longer than a day. A site that changes its mind waits this long, or says so.
 const EVERY: Duration = Duration::from_secs(3600);
 /// After a failure it is asked again: soon at first, as a server that is being started, then less
 /// and less often.
@@ -51,7 +51,7 @@ pub(super) async fn keep(shared: &Shared, mut fetcher: Fetcher) {
             Ok(robots) => {
                 shared.policy().set_robots(robots);
                 (again, failures, is_told) = (AGAIN, 0, false);
-                sleep(EVERY).await;
+                wait(shared, EVERY).await;
             }
             Err(why) => {
                 shared.policy().set_robots(Robots::default());
@@ -60,11 +60,16 @@ pub(super) async fn keep(shared: &Shared, mut fetcher: Fetcher) {
                     is_told = true;
                     shared.tell(&Event::RobotsUnknown { why: why.to_string() });
                 }
-                sleep(again).await;
+                wait(shared, again).await;
                 again = (again * 2).min(AGAIN_AT_MOST);
             }
         }
     }
+}
+
+/// Waits so long, or until the owner has something new to be read.
+async fn wait(shared: &Shared, time: Duration) {
+    let _ = timeout(time, shared.robots_again.notified()).await;
 }
 
 /// Whether the owner hears of it by another event.

@@ -1,5 +1,7 @@
 //! What the site's robots.txt says, and what becomes of everything where it cannot be read.
 
+use std::sync::atomic::{AtomicBool, Ordering};
+
 use super::*;
 
 #[test]
@@ -121,6 +123,33 @@ fn what_robots_txt_forbids_is_not_fetched_ahead() {
     assert_eq!(site.prefetch("/public").status(), 200);
     let agent = header(&site.asked("/robots.txt")[0], "user-agent").map(str::to_owned);
     assert!(agent.is_some_and(|agent| agent.contains("lull")));
+}
+
+#[test]
+fn what_robots_txt_forbids_since_is_known_when_the_owner_says_so() {
+    let forbids = Arc::new(AtomicBool::new(false));
+    let says = Arc::clone(&forbids);
+    let address = upstream(move |mut peer| {
+        while let Some(head) = peer.head() {
+            let rules = "User-agent: *\nDisallow: /b\n";
+            let is_forbidden = says.load(Ordering::Relaxed);
+            peer.send(match head.starts_with("GET /robots.txt ") {
+                true if is_forbidden => {
+                    format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n{rules}", rules.len())
+                }
+                true => NO_ROBOTS.to_owned(),
+                false => page("", PAGE),
+            });
+        }
+    });
+    let proxy = proxy_with(address, |_| {}, Some(Arc::new(nps(Settings::default()))));
+    let status = || proxy.exchange(prefetch("/b", "1", "")).status();
+    until(|| status() == 200);
+    forbids.store(true, Ordering::Relaxed);
+    thread::sleep(Duration::from_millis(200));
+    assert_eq!(status(), 200, "it is asked for once an hour");
+    proxy.server.reload();
+    until(|| status() == 204);
 }
 
 #[test]
