@@ -59,6 +59,33 @@ fn a_prefetch_has_a_connection_of_its_own_and_the_navigation_takes_it_from_the_c
     });
 }
 
+#[test]
+fn a_page_reports_how_long_it_took_as_the_browser_measured_it() {
+    needs!(chromium::installed());
+    let site = Site::start(&[]);
+    let mut chromium = Chromium::start();
+    // Chromium paints what is largest when there is time for it, and a load event may come before that.
+    chromium.goto(&site.url(HEAVY));
+    chromium.run("new Promise(done => setTimeout(done, 1000))");
+    let measured = |of: &str| {
+        let of = format!("performance.getEntriesByType('navigation')[0].{of}");
+        chromium.run(&of).as_f64().unwrap()
+    };
+    let [ttfb, load] = ["responseStart", "loadEventEnd"].map(measured);
+    chromium.goto(&site.url("/c"));
+    site.wait_until("a report", |seen| seen.beacons.iter().any(|beacon| beacon.nav.is_some()));
+    let seen = site.seen();
+    let beacon = seen.beacons.iter().find(|beacon| beacon.nav.is_some()).unwrap();
+    let nav = beacon.nav.as_ref().unwrap();
+    assert_eq!(beacon.page, HEAVY);
+    // Its picture takes three seconds.
+    assert!(load >= 3000.0 && ttfb < 3000.0, "{ttfb} {load}");
+    assert!((nav.ttfb - ttfb).abs() <= 1.0, "{nav:?}, measured {ttfb}");
+    assert!((nav.load - load).abs() <= 1.0, "{nav:?}, measured {load}");
+    let lcp = nav.lcp.expect("something was painted");
+    assert!(ttfb <= lcp && lcp <= load + 1000.0, "{nav:?}");
+}
+
 /// A visitor with these cookies on a page, from which `path` is being fetched ahead.
 fn fetching(path: &'static str, cookies: &str) -> (Site, Chromium) {
     let site = Site::start(&[("/a", &[path])]);
@@ -356,6 +383,34 @@ fn a_hidden_tab_asks_for_nothing() {
     assert_eq!(site.seen().hints.len(), 0);
     chromium.run("hiddenNow = false; document.dispatchEvent(new Event('visibilitychange'))");
     site.wait_for(prefetch("/b"));
+}
+
+#[test]
+fn a_tab_that_is_hidden_meanwhile_asks_no_more_and_one_that_is_shown_does() {
+    needs!(chromium::installed());
+    // Half a minute of a list's is three seconds here.
+    let site = Site::start(&[("/a", &["/b"])]);
+    let mut chromium = Chromium::start();
+    chromium.before(
+        "window.hiddenNow = false;
+         Object.defineProperty(Document.prototype, 'hidden', {get: () => window.hiddenNow});
+         window.unhurried = setTimeout;
+         window.setTimeout = (what, time, ...more) => unhurried(what, time / 10, ...more);",
+    );
+    let turn = |chromium: &mut Chromium, hidden: bool| {
+        chromium.run(&format!(
+            "hiddenNow = {hidden}; document.dispatchEvent(new Event('visibilitychange'))"
+        ));
+    };
+    chromium.goto(&site.url("/a"));
+    site.wait_until("a second list", |seen| seen.hints.len() >= 2);
+    turn(&mut chromium, true);
+    std::thread::sleep(Duration::from_secs(1));
+    let before = site.seen().hints.len();
+    std::thread::sleep(Duration::from_secs(8));
+    assert_eq!(site.seen().hints.len(), before);
+    turn(&mut chromium, false);
+    site.wait_until("another list", |seen| seen.hints.len() > before);
 }
 
 /// Whether the script has looked, and whether it has asked then. Batteries are as the query of the page

@@ -6,6 +6,8 @@ mod chromium;
 mod common;
 #[path = "browsing/in_front.rs"]
 mod in_front;
+#[path = "browsing/own_connection.rs"]
+mod own_connection;
 #[path = "browsing/signing_in.rs"]
 mod signing_in;
 
@@ -379,4 +381,13 @@ fn the_dashboard_shows_what_happens() {
     // It was fetched ahead only once robots.txt was known, and /c never.
     assert!(text(&mut looker, "hints-left-out").starts_with("robots "));
     assert!(text(&mut looker, "left-out").starts_with("/c: "));
+    assert!(text(&mut looker, "probe").ends_with(" ms"), "{}", text(&mut looker, "probe"));
+    // Nobody touches it, and it goes on to show what happens.
+    visitor.goto(&url("/a"));
+    let begun = Instant::now();
+    while text(&mut looker, "hits-of") != "1 of 3" {
+        assert!(begun.elapsed() < PATIENCE, "{}", text(&mut looker, "tiles"));
+        thread::sleep(Duration::from_millis(200));
+    }
+    assert_eq!(text(&mut looker, "hits"), "33 %");
 }

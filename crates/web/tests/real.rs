@@ -6,9 +6,11 @@ use std::fs;
 use std::net::SocketAddr;
 use std::path::Path;
 use std::process::Command;
+use std::thread;
+use std::time::{Duration, Instant};
 
 use common::nginx::Nginx;
-use common::{Proxy, certificate, mirror, proxy_with, upstream};
+use common::{LIMIT, Proxy, certificate, mirror, proxy_with, upstream};
 use lull_web::proxy::Event;
 
 fn nginx() -> Nginx {
@@ -154,6 +156,20 @@ fn a_new_certificate_is_used_without_a_restart() {
     proxy.server.reload();
     assert_eq!(proxy.told(|event| matches!(event, Event::CertificateKept { .. })), 1);
     fs::write(folder.path().join("cert.pem"), good).unwrap();
+    ask(&proxy, folder.path(), "/", &[]);
+}
+
+#[test]
+fn a_new_certificate_is_seen_within_seconds() {
+    lull_testing::needs!(lull_testing::command("curl"));
+    let folder = tempfile::tempdir().unwrap();
+    let proxy = secure(mirror(), folder.path());
+    certificate(folder.path());
+    let begun = Instant::now();
+    while proxy.told(|event| matches!(event, Event::CertificateLoaded)) == 0 {
+        assert!(begun.elapsed() < LIMIT, "nobody looks");
+        thread::sleep(Duration::from_millis(100));
+    }
     ask(&proxy, folder.path(), "/", &[]);
 }
 
