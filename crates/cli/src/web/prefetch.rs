@@ -52,12 +52,12 @@ pub(super) struct PrefetchArgs {
     /// Fetch ahead what matches although it looks like an action
     #[arg(long, value_name = "PATTERN", conflicts_with = "plain")]
     allow: Vec<Pattern>,
-    /// Fetch ahead what matches although it has a query, which is part of its name then: /list?page=*. A
-    /// model of before knows such pages from new visits on
+    /// Fetch ahead what matches although it has a query, which is part of its name then: /list?page=*.
+    /// An older model learns such pages only from visits made from now on
     #[arg(long, value_name = "PATTERN", conflicts_with = "plain")]
     allow_query: Vec<Pattern>,
-    /// A cookie that says nothing of who somebody is, instead of the usual ones of analytics; *
-    /// stands at the end. May be repeated; an empty one leaves none
+    /// A cookie that says nothing of who somebody is, instead of the usual ones of analytics; a name
+    /// that ends in * stands for all that begin so. May be repeated; an empty one leaves none
     #[arg(long, value_name = "NAME", conflicts_with = "plain")]
     harmless_cookie: Vec<String>,
     /// The path of a public object that the monitor asks for. May be repeated [default: the page
@@ -175,12 +175,8 @@ impl PrefetchArgs {
             let text = format!("'{path}' is no path to probe: it begins with /");
             return Err(crate::Misuse(text).into());
         }
-        let urls = OwnersRules {
-            deny: self.deny.clone(),
-            allow: self.allow.clone(),
-            allow_query: self.allow_query.clone(),
-        };
-        let names = urls.clone();
+        let settings = self.settings(trust_forwarded)?;
+        let names = settings.rules.urls.clone();
         let sites: Vec<String> =
             self.site.iter().filter_map(|name| name.to_str().ok()).map(str::to_owned).collect();
         let learn = predict::of_a_site(
@@ -190,12 +186,32 @@ impl PrefetchArgs {
             &sites,
             move |target| names.is_named_by_query(target),
         )?;
+        let nps = Nps::learning(settings, learn, self.model.clone().map(save));
+        let Some(model) = &self.model else { return Ok(Some(nps)) };
+        let (bars, times) = (beside(model, ".bars"), beside(model, ".times"));
+        // As they begin in any version.
+        let bars_before = kept_in(&bars, &Policy::KEPT_BARS[..7])?;
+        let times_before = kept_in(&times, &KEPT_TIMES[..11])?;
+        let nps = nps.keeping_bars(&bars_before, save_beside(bars, "the bars"));
+        Ok(Some(nps.keeping_times(&times_before, save_beside(times, "the times"))))
+    }
+
+    /// What the site's owner has set.
+    ///
+    /// # Errors
+    /// If the token cannot be used, or there are not as many times as objects.
+    fn settings(&self, trust_forwarded: Option<NonZeroUsize>) -> anyhow::Result<Settings> {
+        let urls = OwnersRules {
+            deny: self.deny.clone(),
+            allow: self.allow.clone(),
+            allow_query: self.allow_query.clone(),
+        };
         let harmless = if self.harmless_cookie.is_empty() {
             Harmless::default()
         } else {
             Harmless::new(self.harmless_cookie.iter().map(String::as_str))
         };
-        let settings = Settings {
+        Ok(Settings {
             rules: policy::Settings { harmless, urls },
             hosts: self.site.clone(),
             trust_forwarded: trust_forwarded.is_some(),
@@ -215,15 +231,7 @@ impl PrefetchArgs {
             shadow: self.shadow,
             off_file: self.off_file.clone(),
             access: access(self.token_file.as_deref())?,
-        };
-        let nps = Nps::learning(settings, learn, self.model.clone().map(save));
-        let Some(model) = &self.model else { return Ok(Some(nps)) };
-        let (bars, times) = (beside(model, ".bars"), beside(model, ".times"));
-        // As they begin in any version.
-        let bars_before = kept_in(&bars, &Policy::KEPT_BARS[..7])?;
-        let times_before = kept_in(&times, &KEPT_TIMES[..11])?;
-        let nps = nps.keeping_bars(&bars_before, save_beside(bars, "the bars"));
-        Ok(Some(nps.keeping_times(&times_before, save_beside(times, "the times"))))
+        })
     }
 }
 
@@ -277,6 +285,49 @@ fn save(path: PathBuf) -> Save {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn settings(arguments: &[&str]) -> Settings {
+        let args = crate::web::tests::parsed(arguments).unwrap();
+        args.prefetching.settings(None).unwrap()
+    }
+
+    #[test]
+    fn without_options_the_settings_are_the_librarys() {
+        let (found, shipped) = (settings(&[]), Settings { held_back: 500, ..Settings::default() });
+        assert!(matches!(found.access, Access::Told(_)));
+        assert_eq!(
+            format!("{found:?}"),
+            format!("{:?}", Settings { access: found.access.clone(), ..shipped })
+        );
+    }
+
+    #[test]
+    fn each_option_is_the_setting_that_it_names() {
+        let of = |option, value| settings(&[option, value]);
+        let pattern = || vec![Pattern::new("/a*")];
+        assert_eq!(of("--deny", "/a*").rules.urls.deny, pattern());
+        assert_eq!(of("--allow", "/a*").rules.urls.allow, pattern());
+        assert_eq!(of("--allow-query", "/a*").rules.urls.allow_query, pattern());
+        assert_eq!(of("--harmless-cookie", "mine").rules.harmless, Harmless::new(["mine"]));
+        assert_eq!(of("--harmless-cookie", "").rules.harmless, Harmless::none());
+        assert_eq!(of("--site", "www.example.org").hosts, ["www.example.org"]);
+        assert_eq!(of("--probe", "/p").monitor.objects, ["/p"]);
+        assert_eq!(of("--visitor-bytes", "7").caps.visitor, Bytes(7));
+        assert_eq!(of("--daily-bytes", "8").caps.daily, Some(Bytes(8)));
+        assert_eq!(of("--least-worth", "0.5").least_worth, LeastWorth(0.5));
+        assert_eq!(of("--hold-back", "0.1").held_back, 1000);
+        assert_eq!(of("--off-file", "off").off_file, Some("off".into()));
+        assert!(of("--service-worker", "127.0.0.1:0").service_worker.is_some());
+        assert!(settings(&["--speculation-rules"]).speculation_rules);
+        assert!(settings(&["--shadow"]).shadow);
+        let paper = settings(&["--probe", "/p", "--paper-budget", "0.01"]).monitor.parameters;
+        assert_eq!(paper, Some(Parameters::paper([Duration::from_millis(10)])));
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("token");
+        fs::write(&path, "0123456789abcdef").unwrap();
+        let token = of("--token-file", path.to_str().unwrap()).access;
+        assert!(matches!(token, Access::Token(token) if token == "0123456789abcdef"));
+    }
 
     #[test]
     fn a_share_is_from_none_to_all() {
