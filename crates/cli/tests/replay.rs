@@ -68,7 +68,7 @@ impl Bench {
             "daemon off; master_process off; pid {folder}/pid; error_log {folder}/error.log;
             events {{ }}
             http {{
-                access_log off; keepalive_requests 1000000;
+                access_log {folder}/seen.log; keepalive_requests 1000000;
                 types {{ text/html html; image/gif bin; }}
                 client_body_temp_path {folder}/1; proxy_temp_path {folder}/2;
                 fastcgi_temp_path {folder}/3; uwsgi_temp_path {folder}/4; scgi_temp_path {folder}/5;
@@ -178,6 +178,32 @@ fn a_monitor_lets_dummies_be_fetched_as_long_as_the_server_is_in_time() {
     let report = bench.replay(&to, &[&of("3s")[..], &["--prefetch", "no-avoidance=5"]].concat());
     let fetched = count(&report["ahead"]["fetched"]);
     assert!((580..=600).contains(&fetched), "{report}");
+}
+
+/// The papers' scheduler: the same files from a server that runs at a lower priority.
+#[test]
+fn fetches_ahead_go_to_the_server_that_is_for_them() {
+    needs!(command("nginx"));
+    let [demand, ahead] = [Bench::new(1, 1), Bench::new(1, 1)];
+    let (_nginx, to) = demand.nginx();
+    let (_other, ahead_to) = ahead.nginx();
+    let report = demand.replay(
+        &to,
+        &[
+            &["--rate", "40", "--length", "3s", "--get", "/c", "--clients", "20"][..],
+            &["--prefetch", "no-avoidance=2", "--ahead-to", &ahead_to],
+        ]
+        .concat(),
+    );
+    let fetched = count(&report["ahead"]["fetched"]);
+    assert!(fetched >= 200, "{report}");
+    let seen = |bench: &Bench| {
+        let log = fs::read_to_string(bench.path("seen.log")).unwrap();
+        log.lines().filter(|line| line.contains("GET /c ")).count() as u64
+    };
+    assert_eq!(seen(&demand), 120, "{report}");
+    // The last ones may have been on their way at the end.
+    assert!((fetched..=240).contains(&seen(&ahead)), "{} of {report}", seen(&ahead));
 }
 
 #[test]
@@ -355,6 +381,10 @@ fn what_cannot_be_replayed_is_told_on_one_line() {
     replay(&["--to", &nowhere, "--rate", "9"]).fails(2, "--length");
     let constant = ["--to", &nowhere, "--rate", "9", "--length", "1s"];
     replay(&[&constant[..], &["--prefetch", "nps"]].concat()).fails(2, "nothing to predict");
+    for prefetch in ["nps", "ppm=1/1"] {
+        let dummy = ["--to", &nowhere, "--prefetch", prefetch, "--dummy", "/c", "access.log"];
+        replay(&dummy).fails(2, "no-avoidance and monitor");
+    }
     replay(&["--to", &nowhere, "--prefetch", "all", "access.log"]).fails(2, "ppm=N/W");
     bench.lab(&["documents", "--into", "access.log", "access.log"]).fails(1, "cannot be written");
 }

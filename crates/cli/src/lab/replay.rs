@@ -43,8 +43,9 @@ counts from then. Clients keep all that they got. --prefetch says what is fetche
   no-avoidance=N   N files for each page; to a server that runs at a lower priority (nice), by
                    --ahead-to, that is the papers' scheduler
   ppm=N/W          the lists of a PPM-N/W, which come with pages
-  monitor          ten at a time while probes say that the server has room, late from a threshold on
-  monitor=TIME     that it finds by itself, or TIME
+  monitor          ten at a time while probes of the server are in time; from when on they are late
+                   it finds out by itself
+  monitor=TIME     the same, where they are late from TIME on
   nps              what 'lull web' hints, as the script in its pages does; it needs --trust-forwarded,
                    to tell clients apart
 
@@ -65,7 +66,7 @@ pub(crate) struct ReplayArgs {
     /// The access logs, plain or by gzip; - is the standard input
     #[arg(required_unless_present = "rate", conflicts_with = "rate", value_name = "LOG")]
     logs: Vec<PathBuf>,
-    /// No log, but so many requests a second
+    /// No log, but so many requests a second, for as long as --length says
     #[arg(long, value_name = "NUMBER", value_parser = positive, requires = "length")]
     rate: Option<f64>,
     /// What they ask for
@@ -94,8 +95,8 @@ pub(crate) struct ReplayArgs {
     /// What lists are predicted from: what is before the section, or the whole log
     #[arg(long, value_name = "WHAT", default_value = "before")]
     learn: Learn,
-    /// Fetch this ahead, again and again, in place of what is predicted; with --rate, it is what is
-    /// asked for
+    /// Fetch this ahead, again and again, in place of what is predicted, with no-avoidance and monitor;
+    /// with --rate, it is what is asked for
     #[arg(long, value_name = "PATH", value_parser = path)]
     dummy: Option<String>,
     /// What the monitor asks for [default: the dummy, or /]
@@ -198,6 +199,10 @@ pub(crate) fn replay(args: &ReplayArgs) -> anyhow::Result<ExitCode> {
 
 /// What is asked for, and who makes lists.
 fn input(args: &ReplayArgs) -> anyhow::Result<(Trace, Option<Advisor>, Vec<Contents>)> {
+    if args.dummy.is_some() && matches!(args.prefetch, Prefetch::Ppm(..) | Prefetch::Nps) {
+        let text = "--dummy takes the place of lists that no-avoidance and monitor make: ppm and nps have others";
+        return Err(Misuse(text.to_owned()).into());
+    }
     let dummies = args.dummy.is_some() || args.rate.is_some();
     if let (Some(rate), Some(length)) = (args.rate, args.section.length) {
         if matches!(args.prefetch, Prefetch::Ppm(..) | Prefetch::Nps) {
@@ -259,8 +264,8 @@ fn settings(args: &ReplayArgs) -> Settings {
             Prefetch::Nps => Mode::Hinted,
         },
         listed: match &dummy {
-            Some(_) if !matches!(args.prefetch, Prefetch::Ppm(..)) => Listed::Dummies,
-            _ => Listed::Predicted { threshold: args.threshold },
+            Some(_) => Listed::Dummies,
+            None => Listed::Predicted { threshold: args.threshold },
         },
         dummy: dummy.unwrap_or_else(|| "/".to_owned()),
         connections: args.connections.max(1),
