@@ -217,7 +217,7 @@ fn the_access_log_has_what_somebody_went_to_and_who_that_was() {
     let script = lull_web::script::script().path.as_str();
     assert_eq!(site.visit(script, "").status(), 200);
     site.figures("status");
-    for (path, status) in [("/a", 200), ("/.lull", 404)] {
+    for (path, status) in [("/a", 200), ("/.lull/none", 404)] {
         assert_eq!(site.visit(path, HTTPS).status(), status);
     }
     // A request that nobody can read is told of the connection that it came over.
@@ -315,7 +315,7 @@ fn the_metrics_tell_what_the_proxy_does() {
         },
     );
     assert_eq!(site.visit("/broken", "").status(), 502);
-    assert_eq!(site.visit("/.lull", "").status(), 404);
+    assert_eq!(site.visit("/.lull/none", "").status(), 404);
     site.proxy.wait("ends", |totals| totals.open_connections == 0);
     let text = site.figures("metrics");
     for line in [
