@@ -50,43 +50,6 @@ def bursty(cells):
     return table(["fetched ahead", "response time, ms", "p99, ms", "× none", "ahead, Mbit/s"], rows)
 
 
-def managed(cells, name, form):
-    """By how much demand there is, for each way to manage what is fetched ahead: figures 9 and 10."""
-    loads = (0.1, 0.3, 0.5, 0.7, 0.9)
-    rows = []
-    for policy, title in POLICIES.items():
-        some = select(cells, policy=policy)
-        rows.append([title] + [averages([select(some, load=load)], metric(name), form) for load in loads])
-    return table(["fetched ahead", *map(str, loads)], rows)
-
-
-BROWSERS = {
-    "none": "none",
-    "lull": "`lull web`",
-    "lull-0.6": "`--least-worth 0.6`",
-    "lull-1": "`--least-worth 1`",
-    "lull-1.5": "`--least-worth 1.5`",
-    "quicklink": "quicklink",
-    "quicklink-6": "quicklink, six links a page",
-    "instant.page": "instant.page",
-    "immediate": "rules, immediate",
-    "eager": "rules, eager",
-    "moderate": "rules, moderate",
-}
-
-
-def browsers(cells):
-    """What visitors wait for, and what it costs, by what prefetches."""
-    rows = []
-    for policy, title in BROWSERS.items():
-        some = [select(cells, policy=policy)]
-        row = [title, *(averages(some, metric(name)) for name in ("hits", "ready"))]
-        row += [averages(some, metric(name), "{:.0f}") for name in ("load", "load_p50", "saved", "hit_load", "hit_without")]
-        rows.append(row + [averages(some, metric(name), "{:.0f}") for name in ("more", "wasted", "lull_wasted")])
-    head = ["prefetching", "hits", "ready", "until loaded, ms", "median", "saved", "a hit, median", "the same without"]
-    return table([*head, "kB more a navigation", "kB a hit", "`lull web`'s at as many hits"], rows)
-
-
 def by_hand(cells):
     """`lull web` beside thresholds that were set by hand: figure 13."""
     rows = []
