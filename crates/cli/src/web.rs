@@ -43,9 +43,9 @@ Examples:
 /// gets pages as they are.
 ///
 /// SIGTERM and SIGINT end it after what is under way, a second one at once. SIGHUP and SIGUSR1 load
-/// the certificate, open the access log and ask for robots.txt anew. SIGUSR2 says that the site's server is another one, such
-/// as a release that takes longer: what is usual of it is learned anew. What happens is told on standard
-/// error, one line each.
+/// the certificate, open the access log and ask for robots.txt anew. SIGUSR2 says that the site's server is
+/// another one, such as a release that takes longer: what is usual of it is learned anew. What happens is
+/// told on standard error, one line each.
 ///
 /// The exit code is 0 after a signal, 1 if it cannot start, and 2 for arguments that make no sense.
 #[derive(Debug, clap::Args)]

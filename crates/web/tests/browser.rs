@@ -19,6 +19,12 @@ use site::{Asked, DOWNLOAD, HEAVY, LOADED, SHORT_LIVED, Site, WAIT};
 /// How the page at hand came.
 const DELIVERY: &str = "performance.getEntriesByType('navigation')[0].deliveryType";
 const TEXT: &str = "document.body.innerText";
+/// Timers of the page are due after a tenth of their time.
+const HURRY: &str = "window.unhurried = setTimeout;
+    window.setTimeout = (what, time, ...more) => unhurried(what, time / 10, ...more);";
+/// The tab is hidden as long as `hiddenNow` says so.
+const HIDE: &str =
+    "Object.defineProperty(Document.prototype, 'hidden', {get: () => window.hiddenNow});";
 
 fn prefetch(path: &'static str) -> impl Fn(&Asked) -> bool {
     move |asked| asked.path == path && asked.ahead
@@ -355,10 +361,7 @@ fn where_a_click_led_to_a_download_it_goes_on() {
     let site = Site::start(&[("/a", &[">/b"])]);
     let mut chromium = Chromium::start();
     // The half minute after which it is sure that nothing comes of a click is three seconds here.
-    chromium.before(
-        "window.unhurried = setTimeout;
-         window.setTimeout = (what, time, ...more) => unhurried(what, time / 10, ...more);",
-    );
+    chromium.before(HURRY);
     chromium.goto(&site.url("/a"));
     site.wait_until("a list", |seen| !seen.hints.is_empty());
     chromium.run("document.querySelector('#file').click()");
@@ -374,10 +377,7 @@ fn a_hidden_tab_asks_for_nothing() {
     needs!(chromium::installed());
     let site = Site::start(&[("/a", &["/b"])]);
     let mut chromium = Chromium::start();
-    chromium.before(
-        "window.hiddenNow = true;
-         Object.defineProperty(Document.prototype, 'hidden', {get: () => window.hiddenNow});",
-    );
+    chromium.before(&format!("window.hiddenNow = true; {HIDE}"));
     chromium.goto(&site.url("/a"));
     std::thread::sleep(Duration::from_secs(5));
     assert_eq!(site.seen().hints.len(), 0);
@@ -391,12 +391,8 @@ fn a_tab_that_is_hidden_meanwhile_asks_no_more_and_one_that_is_shown_does() {
     // Half a minute of a list's is three seconds here.
     let site = Site::start(&[("/a", &["/b"])]);
     let mut chromium = Chromium::start();
-    chromium.before(
-        "window.hiddenNow = false;
-         Object.defineProperty(Document.prototype, 'hidden', {get: () => window.hiddenNow});
-         window.unhurried = setTimeout;
-         window.setTimeout = (what, time, ...more) => unhurried(what, time / 10, ...more);",
-    );
+    chromium.before(HURRY);
+    chromium.before(&format!("window.hiddenNow = false; {HIDE}"));
     let turn = |chromium: &mut Chromium, hidden: bool| {
         chromium.run(&format!(
             "hiddenNow = {hidden}; document.dispatchEvent(new Event('visibilitychange'))"

@@ -200,7 +200,8 @@ pub(crate) fn replay(args: &ReplayArgs) -> anyhow::Result<ExitCode> {
 /// What is asked for, and who makes lists.
 fn input(args: &ReplayArgs) -> anyhow::Result<(Trace, Option<Advisor>, Vec<Contents>)> {
     if args.dummy.is_some() && matches!(args.prefetch, Prefetch::Ppm(..) | Prefetch::Nps) {
-        let text = "--dummy takes the place of lists that no-avoidance and monitor make: ppm and nps have others";
+        let text = "--dummy takes the place of lists that no-avoidance and monitor make: ppm and \
+                    nps have others";
         return Err(Misuse(text.to_owned()).into());
     }
     let dummies = args.dummy.is_some() || args.rate.is_some();
