@@ -143,7 +143,7 @@ impl<'a, 'c> Evaluator<'a, 'c> {
         self.visits += 1;
         let history = self.observer.history(&visit);
         let urls = self.observer.urls();
-        let slice = self.plan.slice(visit.at);
+        let slice = self.plan.slice(entry.at);
         let lasts = |client| !self.observer.history_of(client).is_empty();
         self.clients.leave(self.observer.now(), urls, lasts);
         // A session that begins has this visit alone.

@@ -21,7 +21,7 @@ pub(crate) use sessions::OFTEN;
 pub use sessions::Step;
 pub use urls::{DISTINCT_CLIENTS, Kind, UrlId, Urls};
 
-use crate::log::Entry;
+use crate::log::{Clock, Entry};
 use crate::model::{ReadError, Sink, Source};
 use sessions::{SessionId, Sessions};
 use urls::Answer;
@@ -108,7 +108,7 @@ impl Limits {
 /// A request that predictors may learn from. It is the last step of [`Observer::history`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Visit {
-    /// When.
+    /// When, as far as the dates of lines are believed ([`Clock`]).
     pub at: Timestamp,
     /// What was asked for, without a query that is no part of its name.
     pub url: UrlId,
@@ -171,6 +171,9 @@ pub struct Observer {
     limits: Limits,
     urls: Urls,
     sessions: Sessions,
+    /// By which counts are decayed. A site may be quiet for longer than a session lasts, so this is another one
+    /// than that of the sessions.
+    clock: Clock,
 }
 
 impl Observer {
@@ -185,6 +188,7 @@ impl Observer {
             limits,
             urls: Urls::new(&limits),
             sessions: Sessions::new(limits.sessions, limits.session_window),
+            clock: Clock::new(limits.half_life),
         }
     }
 
@@ -195,7 +199,12 @@ impl Observer {
         from: &mut Source<R>,
     ) -> Result<Self, ReadError> {
         let urls = Urls::read(&limits, |path| hasher.text(path), from)?;
-        Ok(Observer { urls, ..Observer::new(hasher, limits) })
+        let mut observer = Observer { urls, ..Observer::new(hasher, limits) };
+        // Of a model that has learned nothing it is the beginning of time, and the next date far from it.
+        if observer.urls.latest() > Timestamp::ZERO {
+            observer.clock.set(observer.urls.latest());
+        }
+        Ok(observer)
     }
 
     /// Its limits.
@@ -207,6 +216,7 @@ impl Observer {
     pub(crate) fn resume(&mut self, now: Timestamp) {
         self.urls.resume(now);
         self.sessions.resume(now);
+        self.clock.set(now);
     }
 
     /// Begins the counts of clients anew that have not come to [`DISTINCT_CLIENTS`].
@@ -255,8 +265,9 @@ impl Observer {
             return Err(Ignored::Status);
         }
         let whole = entry.status == 200 && query.is_none();
+        let at = self.clock.tell(entry.at);
         let answer = Answer {
-            at: entry.at,
+            at,
             bytes: whole.then_some(entry.bytes.0),
             took: entry.took.filter(|_| whole),
             public: (whole && !entry.private).then_some(origin),
@@ -266,9 +277,9 @@ impl Observer {
         let cacheable = query.is_none() && !entry.private;
         // What is wanted most is what may be suggested most, so nothing counts that could not have been.
         if cacheable && !is_often {
-            self.urls.visit(url, entry.at);
+            self.urls.visit(url, at);
         }
-        Ok(Visit { at: entry.at, url, kind, cacheable, client, origin, is_often, session })
+        Ok(Visit { at, url, kind, cacheable, client, origin, is_often, session })
     }
 
     /// What was fetched ahead and is not there says so: of a page that was taken away nobody else does,

@@ -468,7 +468,9 @@ impl Contexts {
         let mut all = Contexts::new(room, half_life);
         all.decay = Decay::read(half_life, from)?;
         let hand = from.count()?;
+        let mut urls = Vec::new();
         for _ in 0..from.count()? {
+            urls.clear();
             let mut context =
                 Context { key: from.u64()?, weight: from.large_weight()?, first: NONE, blocks: 0 };
             for follower in 0..usize::from(from.u16()?) {
@@ -479,6 +481,12 @@ impl Contexts {
                 }
                 let last = all.blocks.last_mut().ok_or_else(invalid)?;
                 last.set(follower % PER_BLOCK, place);
+                urls.push(url.raw());
+            }
+            // Each stands in it once, or its share would be counted twice.
+            urls.sort_unstable();
+            if urls.windows(2).any(|two| two[0] == two[1]) {
+                return Err(invalid());
             }
             all.table.restore(context, |one, other| one.key == other.key).ok_or_else(invalid)?;
         }
