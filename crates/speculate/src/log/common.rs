@@ -57,16 +57,24 @@ pub(super) fn parse(line: &str) -> Result<Entry<'_>, LineError> {
 }
 
 /// Requests may hold quotation marks, and a combined log has more of them behind. What ends a
-/// request is one in front of the three digits of a status.
+/// request is one in front of the three digits of a status. Apache marks those of the request itself, which
+/// may have such digits behind it as well; a server that marks none may have logged a backslash.
 fn end_of_request(rest: &str) -> Option<usize> {
-    rest.match_indices('"').map(|(at, _)| at).find(|&at| match &rest.as_bytes()[at + 1..] {
+    let ends = |at: &usize| match &rest.as_bytes()[at + 1..] {
         [b' ', status @ ..] => {
             status.len() >= 3
                 && status[..3].iter().all(u8::is_ascii_digit)
                 && matches!(status.get(3), None | Some(b' '))
         }
         _ => false,
-    })
+    };
+    let marks = || rest.match_indices('"').map(|(at, _)| at).filter(ends);
+    marks().find(|at| !is_escaped(&rest[..*at])).or_else(|| marks().next())
+}
+
+/// Whether what stands behind this text is to be taken for itself.
+fn is_escaped(before: &str) -> bool {
+    before.bytes().rev().take_while(|byte| *byte == b'\\').count() % 2 == 1
 }
 
 /// The client and the words behind it where the first word is the name of a site: then there is one word
@@ -101,8 +109,7 @@ fn behind(rest: &str) -> (Option<&str>, Option<&str>) {
         return (None, None);
     };
     let end = rest.match_indices('"').map(|(at, _)| at).find(|&at| {
-        matches!(rest.as_bytes().get(at + 1), None | Some(b' ' | b'\r'))
-            && !rest[..at].ends_with('\\')
+        matches!(rest.as_bytes().get(at + 1), None | Some(b' ' | b'\r')) && !is_escaped(&rest[..at])
     });
     (Some(referer), end.map(|end| &rest[..end]))
 }

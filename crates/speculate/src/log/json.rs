@@ -39,7 +39,25 @@ impl<'a> Scalar<'a> {
             Scalar::Number(_) => None,
         }
     }
+
+    /// Whether it is somebody, and not what stands there for nobody.
+    fn is_somebody(&self) -> bool {
+        match self {
+            Scalar::Text(user) => !matches!(&**user, "" | "-"),
+            Scalar::Number(user) => *user != 0.0,
+        }
+    }
 }
+
+/// Names of a user, or of headers that say that one is known. What they say is nobody's business.
+const USERS: [&str; 6] = [
+    "remote_user",
+    "user_id",
+    "user",
+    "http_authorization",
+    "sent_http_set_cookie",
+    "upstream_http_set_cookie",
+];
 
 #[derive(Debug, Default)]
 struct Found<'a> {
@@ -127,15 +145,7 @@ impl<'a> Found<'a> {
             "http_user_agent" | "user_agent" | "agent" => self.agent = value.text(),
             "http_referer" | "referer" | "referrer" => self.referer = value.text(),
             "request_time" | "duration" => self.took = value.number(),
-            // A user, or headers that say that one is known: what they say is nobody's business.
-            "remote_user"
-            | "user_id"
-            | "user"
-            | "http_authorization"
-            | "sent_http_set_cookie"
-            | "upstream_http_set_cookie" => {
-                self.private |= value.text().is_some_and(|user| !matches!(&*user, "" | "-"));
-            }
+            name if USERS.contains(&name) => self.private |= value.is_somebody(),
             "sent_http_cache_control" | "upstream_http_cache_control" => {
                 self.private |= value.text().is_some_and(|text| is_private(&text));
             }
@@ -339,7 +349,12 @@ impl<'a> Visitor<'a> for Member<'_, 'a, '_> {
                 self.found.nested |= place == Place::Request;
                 Object { found: self.found, place }.visit_map(map)?;
             }
-            None => while map.next_entry::<IgnoredAny, IgnoredAny>()?.is_some() {},
+            None => {
+                let is_user = self.place == Place::Top && USERS.contains(&self.name);
+                while map.next_entry::<IgnoredAny, IgnoredAny>()?.is_some() {
+                    self.found.private |= is_user;
+                }
+            }
         }
         Ok(None)
     }

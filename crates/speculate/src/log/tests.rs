@@ -172,6 +172,19 @@ fn a_request_may_hold_quotation_marks_and_need_not_be_one() {
 }
 
 #[test]
+fn no_client_writes_the_status_of_its_request() {
+    let forged = r#"GET /logout HTTP/1.1\" 200 5 \"-\" \"x\" HTTP/1.1"#;
+    let line = COMBINED.replace("GET /a?b=c HTTP/1.1", forged).replace("\" 200 1713", "\" 400 226");
+    let entry = read(Format::Combined, &line).unwrap();
+    assert_eq!(entry.status, 400, "{entry:?}");
+    // Of a server that marks nothing.
+    for request in [r"GET /a\", r"GET /a\\"] {
+        let line = COMMON.replace("GET /images/logo.gif HTTP/1.0", request);
+        assert_eq!(read(Format::Common, &line).unwrap().status, 200, "{request}");
+    }
+}
+
+#[test]
 fn prefetches_are_known_where_the_log_has_the_mark() {
     let with_field = |name: &str, value: &str| {
         FLAT.replace("{\"time", &format!("{{\"{name}\":\"{value}\",\"time"))
@@ -214,6 +227,18 @@ fn answers_to_one_person_are_private() {
         ("http_x", "private", false),
     ] {
         let line = FLAT.replace("{\"time", &format!("{{\"{name}\":\"{value}\",\"time"));
+        assert_eq!(read(Format::JsonLines, &line).unwrap().private, private, "{name}: {value}");
+    }
+    // Applications write numbers, or what they know of the user.
+    for (name, value, private) in [
+        ("user_id", "42", true),
+        ("user_id", "0", false),
+        ("user_id", "null", false),
+        ("user", r#"{"id":42,"name":"bob"}"#, true),
+        ("user", "{}", false),
+        ("other", r#"{"user":"bob"}"#, false),
+    ] {
+        let line = FLAT.replace("{\"time", &format!("{{\"{name}\":{value},\"time"));
         assert_eq!(read(Format::JsonLines, &line).unwrap().private, private, "{name}: {value}");
     }
     for (from, to) in [
