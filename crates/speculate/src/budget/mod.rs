@@ -277,7 +277,7 @@ impl Budget {
     /// The server has refused what was fetched ahead, because it is too much: B is halved, and the
     /// samples below begin anew. How often that is believed is for who calls.
     pub fn back_off(&mut self, now: Timestamp) {
-        if let State::Counting(below) = &mut self.state {
+        if let State::Counting(below) | State::Checking(below) = &mut self.state {
             *below = 0;
         }
         self.doubling = false;

@@ -180,7 +180,9 @@ impl Share {
             Rationing::FirstCome { .. } if wanted.first => 0,
             Rationing::FirstCome { .. } => self.price(),
         };
-        let missing = (price + to_be_left).saturating_sub(self.earned);
+        // What is pointed at comes out of what is left: more than two documents is never saved up for sure.
+        let needed = (price + to_be_left).min(2 * self.price());
+        let missing = needed.saturating_sub(self.earned);
         if missing > 0 || budget == 0 {
             let soon = self.all_served_in(missing, budget);
             self.put_off = self.put_off.saturating_add(1);

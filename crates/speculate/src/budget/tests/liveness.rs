@@ -179,6 +179,18 @@ fn who_had_a_list_leaves_a_document_for_who_had_none() {
 }
 
 #[test]
+fn a_small_budget_gets_round_to_who_had_a_list() {
+    let again = Wanted { files: 32, pointed: true, first: false };
+    for budget in 1..=9 {
+        let mut server = spent(Rationing::shipped(), budget);
+        // What two documents take, at so many requests a second.
+        server.run(200 / budget + 10);
+        let grant = server.budget.ask(server.now, again, 0);
+        assert!(matches!(grant, Grant::List { length: 10, .. }), "{budget}: {grant:?}");
+    }
+}
+
+#[test]
 fn who_is_put_off_comes_again_when_there_will_be_budget_for_all() {
     let longest = |server: &mut Server<_>| {
         let waits = (0..50u64).filter_map(|draw| match ask(server, draw) {

@@ -341,3 +341,17 @@ fn a_refusal_halves_the_budget_and_the_five_begin_anew() {
     budget.back_off(now);
     assert_eq!(budget.budget(), 0);
 }
+
+#[test]
+fn a_refusal_between_two_looks_begins_the_five_anew() {
+    let mut budget = Budget::new(paper(), Timestamp::ZERO);
+    let mut now = Timestamp::ZERO;
+    feed(&mut budget, &mut now, &[false; 49]);
+    now += EPOCH;
+    let probe = budget.poll(now).unwrap();
+    let outcome = budget.handle_sample(now, probe, Some(20 * MS));
+    let Outcome::Again(again) = outcome else { panic!("one look was enough: {outcome:?}") };
+    budget.back_off(now);
+    assert!(matches!(budget.handle_sample(now, again, Some(MS)), Outcome::Below));
+    assert_eq!(budget.budget(), 4);
+}
