@@ -132,6 +132,26 @@ fn a_model_is_trained_goes_on_and_explains_itself() {
 }
 
 #[test]
+fn what_a_shell_puts_in_the_place_of_a_log_is_read_whole() {
+    let bench = Bench::new();
+    // Longer than what is looked at to put logs into order.
+    let day = walks(0, 250, &PATH).repeat(4);
+    bench.write("a.log", day.as_bytes());
+    bench.write("b.log", day.replace("17/May", "18/May").as_bytes());
+    let by_shell = |script: &str| {
+        let script = format!("exec {LULL} predict {script}");
+        let mut command = Command::new("bash");
+        command.args(["-c", &script]).current_dir(bench.folder.path());
+        let said = finish(&mut command).ok();
+        serde_json::from_str::<Value>(&said).unwrap()
+    };
+    let said = by_shell("train --json --model m <(cat b.log) <(gzip -c a.log)");
+    assert_eq!(said["visits"], 8_000, "{said}");
+    let said = by_shell("eval --json <(cat a.log)");
+    assert_eq!(said["predictors"], bench.json(&["eval", "--json", "a.log"])["predictors"]);
+}
+
+#[test]
 fn what_a_model_has_learned_from_it_does_not_learn_again() {
     let bench = Bench::new();
     let train = ["train", "--json", "--model", "m", "access.log"];

@@ -225,7 +225,7 @@ fn input(args: &ReplayArgs) -> anyhow::Result<(Trace, Option<Advisor>, Vec<Conte
         Learn::Whole => Learned::Whole,
     };
     let mut advisor = parameters.map(|parameters| Advisor::new(parameters, learned));
-    let mut reading = Reading::new(Section {
+    let reading = Reading::new(Section {
         begin: args.section.begin,
         length: args.section.length,
         speed: args.section.speed,
@@ -234,15 +234,17 @@ fn input(args: &ReplayArgs) -> anyhow::Result<(Trace, Option<Advisor>, Vec<Conte
         seed: args.seed,
     });
     let mut logs = Logs::find(&args.logs)?;
+    let (_, ends) = logs.span()?;
+    let Some((first, last)) = ends else {
+        bail!("there is no request to replay: all logs are empty");
+    };
+    let mut reading = reading.between(first, last);
     let contents = logs.read_shown("reading", |entry| {
         let is_past = reading.take(entry);
         if let Some(advisor) = &mut advisor {
             advisor.learn(entry, is_past);
         }
     })?;
-    if contents.iter().all(|log| log.entries() == 0) {
-        bail!("there is no request to replay: all logs are empty");
-    }
     if let Some(advisor) = &mut advisor {
         advisor.look_up(reading.documents());
     }

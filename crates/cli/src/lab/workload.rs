@@ -46,6 +46,9 @@ pub(super) struct Drawn {
 impl WorkloadArgs {
     /// Reads the logs, divides their clients among so many replicas, and draws the writes.
     pub(super) fn draw(&self, replicas: u32) -> anyhow::Result<Drawn> {
+        let mut logs = Logs::find(&self.logs)?;
+        let (_, ends) = logs.span()?;
+        let (first, last) = ends.unwrap_or_default();
         let mut reading = Reading::new(Section {
             begin: self.section.begin,
             length: self.section.length,
@@ -53,8 +56,8 @@ impl WorkloadArgs {
             busiest: None,
             among: Some(replicas),
             seed: self.seed,
-        });
-        let mut logs = Logs::find(&self.logs)?;
+        })
+        .between(first, last);
         let contents = logs.read_shown("reading", |entry| {
             reading.take(entry);
         })?;

@@ -6,7 +6,6 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, bail};
 use lull_lab::plot::{Curve, curves};
 use lull_speculate::evaluate::{Contestant, Evaluation, Evaluator, Measured, Plan, Point};
-use lull_speculate::log::Span;
 use lull_speculate::observe::{ClientHasher, Limits, Observer};
 use lull_speculate::predict::{Ppm, PpmParameters, Predictor, TopN};
 use serde_json::{Map, Value, json};
@@ -66,10 +65,8 @@ pub(crate) struct Args {
 
 pub(super) fn run(args: &Args) -> anyhow::Result<()> {
     let mut logs = Logs::find(&args.logs)?.of_sites(&args.site);
-    logs.hold()?;
-    let mut span = Span::default();
-    let contents = logs.read_shown("looking", |entry| span.note(entry.at))?;
-    let Some((first, last)) = span.ends() else {
+    let (contents, ends) = logs.span()?;
+    let Some((first, last)) = ends else {
         bail!("there is no request to measure by: all logs are empty");
     };
     if first == last {

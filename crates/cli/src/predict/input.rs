@@ -10,7 +10,7 @@ use anyhow::{Context, bail};
 use flate2::bufread::MultiGzDecoder;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use lull_cc::Timestamp;
-use lull_speculate::log::{Clock, Entry, LONGEST_LINE, Reader};
+use lull_speculate::log::{Clock, Entry, LONGEST_LINE, Reader, Span};
 
 use super::contents::{Contents, FOREIGN, What};
 
@@ -31,18 +31,38 @@ enum Source {
     File(PathBuf),
     /// The standard input, which can be read once.
     Stream,
-    /// What the standard input held.
-    Held(Vec<u8>),
+    /// A named pipe, or what a shell puts in the place of a command's output: the same.
+    Pipe(PathBuf),
+    /// What one of these held, of that name.
+    Held(String, Vec<u8>),
 }
 
 impl Source {
     fn name(&self) -> String {
         match self {
-            Source::File(path) => path.display().to_string(),
-            Source::Stream | Source::Held(_) => "the standard input".to_owned(),
+            Source::File(path) | Source::Pipe(path) => path.display().to_string(),
+            Source::Stream => "the standard input".to_owned(),
+            Source::Held(name, _) => name.clone(),
         }
     }
+
+    fn is_read_once(&self) -> bool {
+        matches!(self, Source::Stream | Source::Pipe(_))
+    }
+
+    fn open(&self) -> anyhow::Result<Box<dyn Read + '_>> {
+        Ok(match self {
+            Source::File(path) | Source::Pipe(path) => Box::new(
+                File::open(path).with_context(|| format!("{} cannot be read", self.name()))?,
+            ),
+            Source::Stream => Box::new(io::stdin().lock()),
+            Source::Held(_, bytes) => Box::new(&bytes[..]),
+        })
+    }
 }
+
+/// When logs begin, and when they end.
+pub(crate) type Ends = (Timestamp, Timestamp);
 
 /// The logs of a command line, in the order of their times.
 #[derive(Debug)]
@@ -80,7 +100,13 @@ impl Logs {
             if !is_stream && path.is_dir() {
                 bail!("{} is a folder: name the logs in it", path.display());
             }
-            sources.push(if is_stream { Source::Stream } else { Source::File(path.clone()) });
+            sources.push(if is_stream {
+                Source::Stream
+            } else if fs::metadata(path).is_ok_and(|there| !there.is_file()) {
+                Source::Pipe(path.clone())
+            } else {
+                Source::File(path.clone())
+            });
         }
         let begins = vec![None; sources.len()];
         Ok(Logs { sources, begins, sites: Vec::new(), bar: ProgressBar::hidden() })
@@ -99,11 +125,9 @@ impl Logs {
     /// If one cannot be.
     pub(crate) fn check(&self) -> anyhow::Result<()> {
         for source in &self.sources {
-            let Source::File(path) = source else { continue };
-            let opened = fs::metadata(path).and_then(|there| {
-                if there.is_file() { File::open(path).map(drop) } else { Ok(()) }
-            });
-            opened.with_context(|| format!("{} cannot be read", source.name()))?;
+            if matches!(source, Source::File(_)) {
+                source.open()?;
+            }
         }
         Ok(())
     }
@@ -115,9 +139,7 @@ impl Logs {
     /// If one cannot be read.
     pub(crate) fn in_order(mut self) -> anyhow::Result<Self> {
         if self.sources.len() > 1 {
-            if self.sources.iter().any(|source| matches!(source, Source::Stream)) {
-                self.hold()?;
-            }
+            self.hold()?;
             let mut timed = Vec::new();
             for source in core::mem::take(&mut self.sources) {
                 timed.push((first_time(&source, &self.bar)?, source));
@@ -132,11 +154,12 @@ impl Logs {
     /// Makes sure that all can be read more than once.
     pub(crate) fn hold(&mut self) -> anyhow::Result<()> {
         for source in &mut self.sources {
-            if matches!(source, Source::Stream) {
-                let mut bytes = Vec::new();
-                let mut from = unpacked(io::stdin().lock()).context("no standard input")?;
-                from.read_to_end(&mut bytes).with_context(|| broken(&source.name(), 0))?;
-                *source = Source::Held(bytes);
+            if source.is_read_once() {
+                let (name, mut bytes) = (source.name(), Vec::new());
+                unpacked(source.open()?)
+                    .and_then(|mut from| from.read_to_end(&mut bytes))
+                    .with_context(|| broken(&name, 0))?;
+                *source = Source::Held(name, bytes);
             }
         }
         Ok(())
@@ -149,8 +172,8 @@ impl Logs {
         }
         let length = |source: &Source| match source {
             Source::File(path) => fs::metadata(path).ok().map(|metadata| metadata.len()),
-            Source::Stream => None,
-            Source::Held(bytes) => Some(bytes.len() as u64),
+            Source::Stream | Source::Pipe(_) => None,
+            Source::Held(_, bytes) => Some(bytes.len() as u64),
         };
         let total: Option<u64> = self.sources.iter().map(length).sum();
         let (bar, template) = match total {
@@ -184,6 +207,18 @@ impl Logs {
         let contents = self.read(take);
         self.hide();
         contents
+    }
+
+    /// Looks through all logs for when they begin and end, whatever single lines say: none if there is no
+    /// request. They can be read again then.
+    ///
+    /// # Errors
+    /// As for [`read`](Logs::read).
+    pub(crate) fn span(&mut self) -> anyhow::Result<(Vec<Contents>, Option<Ends>)> {
+        self.hold()?;
+        let mut span = Span::default();
+        let contents = self.read_shown("looking", |entry| span.note(entry.at))?;
+        Ok((contents, span.ends()))
     }
 
     /// Reads all logs in the order of their times, and says what was in each. Where several are of one
@@ -347,14 +382,8 @@ impl<'a> Opened<'a> {
     /// Opens a log and finds its format out.
     fn of(source: &'a Source, bar: &ProgressBar) -> anyhow::Result<Self> {
         let name = source.name();
-        let from: Box<dyn Read + 'a> = match source {
-            Source::File(path) => {
-                Box::new(File::open(path).with_context(|| format!("{name} cannot be read"))?)
-            }
-            Source::Stream => Box::new(io::stdin().lock()),
-            Source::Held(bytes) => Box::new(&bytes[..]),
-        };
-        let from = unpacked(bar.wrap_read(from)).with_context(|| broken(&name, 0))?;
+        let from = bar.wrap_read(source.open()?);
+        let from = unpacked(from).with_context(|| broken(&name, 0))?;
         let mut lines = Lines { from };
         let mut head = VecDeque::new();
         let mut line = Vec::new();

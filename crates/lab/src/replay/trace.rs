@@ -134,6 +134,8 @@ struct Logged {
 #[derive(Clone, Debug)]
 pub struct Reading {
     section: Section,
+    /// What is earlier or later has a wrong date.
+    ends: Option<(Timestamp, Timestamp)>,
     first: Option<Timestamp>,
     last: Timestamp,
     documents: Documents,
@@ -147,6 +149,7 @@ impl Reading {
     pub fn new(section: Section) -> Self {
         Reading {
             section,
+            ends: None,
             first: None,
             last: Timestamp::ZERO,
             documents: Documents::default(),
@@ -156,9 +159,23 @@ impl Reading {
         }
     }
 
+    /// The same of a log of which it is known when it begins and ends: a single line with a wrong date would
+    /// move the section else, or make it end in years.
+    #[must_use]
+    pub fn between(mut self, first: Timestamp, last: Timestamp) -> Self {
+        (self.ends, self.first) = (Some((first, last)), Some(first));
+        self
+    }
+
     /// Takes the next entry. Says whether it came before the section, so that whoever learns from a
     /// log that is split by time knows what is past.
     pub fn take(&mut self, entry: &Entry<'_>) -> bool {
+        if let Some((first, last)) = self.ends
+            && !(first..=last).contains(&entry.at)
+        {
+            self.left_out += 1;
+            return false;
+        }
         let first = *self.first.get_or_insert(entry.at);
         self.last = self.last.max(entry.at);
         let since = entry.at.saturating_since(first);
@@ -183,7 +200,7 @@ impl Reading {
     }
 
     /// Entries that are not replayed: no `GET`, no answer with the object, prefetches, targets that
-    /// are no paths.
+    /// are no paths, wrong dates.
     pub fn left_out(&self) -> u64 {
         self.left_out
     }
@@ -348,6 +365,23 @@ mod tests {
             reading.take(&Entry::page(at(*second), *client, *target));
         }
         reading.finish()
+    }
+
+    #[test]
+    fn a_wrong_date_moves_no_section() {
+        let section = Section { begin: Duration::from_secs(10), ..Section::default() };
+        let mut reading = Reading::new(section).between(at(0), at(30));
+        let mut is_past = Vec::new();
+        for (second, client) in [(0, "a"), (900_000_000, "b"), (20, "c"), (30, "d")] {
+            is_past.push(reading.take(&Entry::page(at(second), client, "/")));
+        }
+        let before = Entry::page(Timestamp::ZERO, "e", "/");
+        is_past.push(reading.take(&before));
+        assert_eq!(is_past, [true, false, false, false, false]);
+        assert_eq!(reading.left_out(), 2);
+        let trace = reading.finish();
+        assert_eq!(shown(&trace), [(10_000, 0, "/", true), (20_000, 1, "/", true)]);
+        assert_eq!(trace.length, Duration::from_secs(21));
     }
 
     fn shown(trace: &Trace) -> Vec<(u64, u32, &str, bool)> {
