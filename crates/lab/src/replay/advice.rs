@@ -89,14 +89,14 @@ impl Advisor {
         length: usize,
         threshold: f32,
     ) -> Vec<Ahead> {
-        let known = |list: &[DocumentId]| -> Vec<UrlId> {
-            list.iter().filter_map(|one| self.urls.get(one).copied().flatten()).collect()
-        };
-        let pages = known(pages);
+        let url = |one: &DocumentId| self.urls.get(one).copied().flatten();
+        // No context reaches back beyond a page that is not known, least of all that at hand.
+        let begin = pages.iter().rposition(|page| url(page).is_none()).map_or(0, |at| at + 1);
+        let pages: Vec<UrlId> = pages[begin..].iter().filter_map(url).collect();
         if pages.is_empty() {
             return Vec::new();
         }
-        let mut held = known(had);
+        let mut held: Vec<UrlId> = had.iter().filter_map(url).collect();
         held.extend(pages.last());
         held.sort_unstable();
         let at: Timestamp = self.model.latest();
@@ -160,6 +160,10 @@ mod tests {
         assert_eq!(advisor.list(&[a], &[], 1, 0.1).len(), 1);
         assert_eq!(advisor.list(&[a], &[], 10, 0.9), [], "half of them went there");
         assert_eq!(advisor.list(&[], &[], 10, 0.1), []);
+        // Nobody was there before, so nobody knows what comes next.
+        let new = documents.number("/new");
+        assert_eq!(advisor.list(&[a, new], &[], 10, 0.1), []);
+        assert_eq!(advisor.list(&[new, a], &[], 1, 0.1).len(), 1);
     }
 
     #[test]

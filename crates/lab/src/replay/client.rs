@@ -59,8 +59,8 @@ pub enum Ahead {
 /// What is to be done.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Effect {
-    /// Ask the server for this.
-    Demand(DocumentId),
+    /// Ask the server for this, which was due then, and answer by [`Client::answered`] with both.
+    Demand(DocumentId, Duration),
     /// A request that was due then has its answer.
     Answered {
         /// What for.
@@ -296,7 +296,7 @@ impl Client {
             }
             None => {
                 self.open.entry(document).or_default().push(arrival.due);
-                effects.push(Effect::Demand(document));
+                effects.push(Effect::Demand(document, arrival.due));
             }
         }
         // Behind the request, as a browser does it.
@@ -366,11 +366,12 @@ impl Client {
         }
     }
 
-    /// The server has answered demand, well or not.
+    /// The server has answered demand that was due then, well or not.
     pub fn answered(
         &mut self,
         now: Duration,
         document: DocumentId,
+        due: Duration,
         is_good: bool,
         effects: &mut Vec<Effect>,
     ) {
@@ -384,8 +385,9 @@ impl Client {
                 self.cache.insert(document, Held::Demanded);
             }
         } else {
-            // Each request has an answer of its own.
-            let due = waiting.remove(0);
+            // Each request has an answer of its own, which may overtake others.
+            let Some(place) = waiting.iter().position(|one| *one == due) else { return };
+            waiting.remove(place);
             if waiting.is_empty() {
                 self.open.remove(&document);
             }
@@ -465,7 +467,8 @@ impl Client {
             }
             // Nothing came of it, so the server is asked as ever.
             (Some(Ahead::Document(document)), None) if is_awaited => {
-                effects.push(Effect::Demand(document));
+                let waiting = self.open.get(&document).into_iter().flatten();
+                effects.extend(waiting.take(1).map(|due| Effect::Demand(document, *due)));
             }
             (Some(Ahead::Document(document)), Some(bytes)) => {
                 self.cache.entry(document).or_insert(Held::Ahead(bytes));

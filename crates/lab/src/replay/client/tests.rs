@@ -11,6 +11,10 @@ fn ms(millis: u64) -> Duration {
     Duration::from_millis(millis)
 }
 
+fn asked(document: DocumentId, due: u64) -> Effect {
+    Effect::Demand(document, ms(due))
+}
+
 fn kind(document: DocumentId) -> Kind {
     if document == PART { Kind::Embedded } else { Kind::Page }
 }
@@ -32,8 +36,13 @@ impl Bench {
         core::mem::take(&mut self.effects)
     }
 
+    /// To a client that caches, which has one request at most for a document.
     fn answered(&mut self, at: u64, document: DocumentId) -> Vec<Effect> {
-        self.client.answered(ms(at), document, true, &mut self.effects);
+        self.answered_of(at, document, 0)
+    }
+
+    fn answered_of(&mut self, at: u64, document: DocumentId, due: u64) -> Vec<Effect> {
+        self.client.answered(ms(at), document, ms(due), true, &mut self.effects);
         core::mem::take(&mut self.effects)
     }
 
@@ -93,7 +102,7 @@ fn left(page: DocumentId, cached: bool, answered: u64, loaded: Option<u64>) -> E
 #[test]
 fn what_was_asked_for_before_comes_from_the_cache_and_what_is_open_is_waited_for() {
     let mut bench = Bench::new(Habit::Never);
-    assert_eq!(bench.demand(0, PAGE, true), [Effect::Demand(PAGE)]);
+    assert_eq!(bench.demand(0, PAGE, true), [asked(PAGE, 0)]);
     assert_eq!(bench.demand(5, PAGE, true), []);
     assert_eq!(bench.client.waiting().collect::<Vec<_>>(), [(PAGE, ms(0)), (PAGE, ms(5))]);
     let network = Origin::Network;
@@ -105,9 +114,9 @@ fn what_was_asked_for_before_comes_from_the_cache_and_what_is_open_is_waited_for
 fn what_failed_is_asked_for_again() {
     let mut bench = Bench::new(Habit::Never);
     bench.demand(0, PAGE, true);
-    bench.client.answered(ms(3), PAGE, false, &mut bench.effects);
+    bench.client.answered(ms(3), PAGE, ms(0), false, &mut bench.effects);
     assert_eq!(core::mem::take(&mut bench.effects), [answer(PAGE, 0, Origin::Failed)]);
-    assert_eq!(bench.demand(5, PAGE, true), [Effect::Demand(PAGE)]);
+    assert_eq!(bench.demand(5, PAGE, true), [asked(PAGE, 5)]);
 }
 
 #[test]
@@ -125,7 +134,7 @@ fn hints_are_asked_for_when_the_page_has_loaded_and_fetched_one_after_the_other(
     assert_eq!(bench.fetched(30, Some(700)), [fetch(OTHER)]);
     assert_eq!(bench.fetched(40, None), [], "one list a page, whatever became of it");
     assert_eq!(bench.demand(50, NEXT, true)[0], answer(NEXT, 50, Origin::Ahead(700)));
-    assert_eq!(bench.demand(60, OTHER, true), [Effect::Demand(OTHER)]);
+    assert_eq!(bench.demand(60, OTHER, true), [asked(OTHER, 60)]);
     // Used once; the second time it is a hit as any other.
     assert_eq!(bench.demand(70, NEXT, true), [answer(NEXT, 70, Origin::Cache)]);
 }
@@ -136,7 +145,7 @@ fn no_fetch_begins_while_a_page_loads_and_the_list_of_the_page_before_is_dropped
     bench.demand(0, PAGE, true);
     bench.answered(10, PAGE);
     bench.advise(10, 1, &[document(NEXT), document(PART)], None);
-    assert_eq!(bench.demand(20, OTHER, true), [Effect::Demand(OTHER)]);
+    assert_eq!(bench.demand(20, OTHER, true), [asked(OTHER, 20)]);
     assert_eq!(bench.fetched(30, Some(1)), [], "the rest of the list is out of date");
     assert_eq!(bench.advise(31, 1, &[document(PART)], None), [], "and so is what comes late");
     assert_eq!(bench.answered(40, OTHER)[1], question(2, &[PAGE, OTHER], true, &[]));
@@ -178,13 +187,13 @@ fn a_page_stops_the_fetch_under_way_where_the_script_does() {
     bench.demand(0, PAGE, true);
     bench.answered(10, PAGE);
     bench.advise(10, 1, &[document(NEXT)], Some(10));
-    assert_eq!(bench.demand(20, OTHER, true), [Effect::Demand(OTHER)]);
+    assert_eq!(bench.demand(20, OTHER, true), [asked(OTHER, 20)]);
 
     let told = left(PAGE, false, 10, Some(10));
     let mut bench = scripted();
     assert_eq!(bench.advise(10, 1, &[document(NEXT)], Some(10)), [Effect::Look(PAGE)]);
     assert_eq!(bench.looked(15, true), [fetch(NEXT)]);
-    let expected = [Effect::Stop, Effect::Demand(OTHER), told.clone()];
+    let expected = [Effect::Stop, asked(OTHER, 20), told.clone()];
     assert_eq!(bench.demand(20, OTHER, true), expected);
     // And the look before it.
     let mut bench = scripted();
@@ -278,11 +287,11 @@ fn who_goes_to_a_page_that_is_being_fetched_waits_for_it() {
     assert_eq!(bench.demand(60, OTHER, true).last(), Some(&left(NEXT, true, 30, Some(30))));
     // If nothing comes of it the server is asked as ever.
     let mut bench = coming();
-    assert_eq!(bench.fetched(50, None), [Effect::Demand(NEXT)]);
+    assert_eq!(bench.fetched(50, None), [asked(NEXT, 20)]);
     assert_eq!(bench.answered(80, NEXT)[0], answer(NEXT, 20, Origin::Network));
     // It is demand now, which no other page ends.
     let mut bench = coming();
-    assert_eq!(bench.demand(30, OTHER, true), [Effect::Demand(OTHER)]);
+    assert_eq!(bench.demand(30, OTHER, true), [asked(OTHER, 30)]);
     assert_eq!(bench.fetched(50, Some(700)), [answer(NEXT, 20, Origin::Awaited(700))]);
 }
 
@@ -290,7 +299,7 @@ fn who_goes_to_a_page_that_is_being_fetched_waits_for_it() {
 fn a_page_that_is_left_before_it_was_there_says_nothing_and_before_it_has_loaded_says_so() {
     let mut bench = scripted();
     bench.demand(20, NEXT, false);
-    assert_eq!(bench.demand(30, OTHER, false), [Effect::Demand(OTHER)]);
+    assert_eq!(bench.demand(30, OTHER, false), [asked(OTHER, 30)]);
     bench.answered(40, NEXT);
     bench.answered(50, OTHER);
     let effects = bench.demand(60, PAGE, true);
@@ -320,12 +329,14 @@ fn at_a_constant_rate_each_answer_has_its_list_however_many_are_open() {
     let mut bench = Bench::new(Habit::OncePerPage);
     bench.client = Client::new(Habit::OncePerPage, false);
     for at in 0..3 {
-        assert_eq!(bench.demand(at, PAGE, true), [Effect::Demand(PAGE)]);
+        assert_eq!(bench.demand(at, PAGE, true), [asked(PAGE, at)]);
     }
     let mut fetched = 0;
-    for round in 0..3 {
-        let effects = bench.answered(10 + round, PAGE);
-        assert_eq!(effects[0], answer(PAGE, round, Origin::Network));
+    // Whichever comes first: it is that of its own request.
+    for (round, due) in [2, 0, 1].into_iter().enumerate() {
+        let round = round as u64;
+        let effects = bench.answered_of(10 + round, PAGE, due);
+        assert_eq!(effects[0], answer(PAGE, due, Origin::Network));
         let mut effects = match &effects[..] {
             [_, Effect::Ask(question)] => {
                 bench.advise(10 + round, question.number, &[Ahead::Dummy; 2], None)
@@ -409,7 +420,7 @@ proptest! {
     ) {
         let mut client = Client::new(habit, caching);
         let (mut now, mut asked, mut answers) = (Duration::ZERO, 0u64, 0u64);
-        let mut open: VecDeque<DocumentId> = VecDeque::new();
+        let mut open: VecDeque<(DocumentId, Duration)> = VecDeque::new();
         let mut there: Vec<DocumentId> = Vec::new();
         let (mut under_way, mut question, mut looks) = (None, None, false);
         for step in steps {
@@ -422,11 +433,11 @@ proptest! {
                     let arrival = Arrival { due: now, client: 0, document, completes: number % 2 == 0 };
                     client.demand(now, &arrival, kind(document), &mut effects);
                 }
-                Step::Answer(is_good) => if let Some(document) = open.pop_front() {
+                Step::Answer(is_good) => if let Some((document, due)) = open.pop_front() {
                     if is_good && caching {
                         there.push(document);
                     }
-                    client.answered(now, document, is_good, &mut effects);
+                    client.answered(now, document, due, is_good, &mut effects);
                 },
                 Step::Fetched(is_good) => if let Some(ahead) = under_way.take() {
                     if let (true, Ahead::Document(document)) = (is_good, ahead) {
@@ -446,7 +457,7 @@ proptest! {
             }
             for effect in effects {
                 match effect {
-                    Effect::Demand(document) => open.push_back(document),
+                    Effect::Demand(document, due) => open.push_back((document, due)),
                     Effect::Answered { .. } => answers += 1,
                     Effect::Look(_) => {
                         prop_assert!(under_way.is_none() && !looks);

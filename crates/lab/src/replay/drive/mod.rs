@@ -111,7 +111,7 @@ impl Seat {
 
 /// What a connection is wanted for.
 enum Work {
-    Demand(DocumentId),
+    Demand(DocumentId, Duration),
     Hints(Question),
     Tell(Told),
     Fetch(u64, Ahead),
@@ -128,7 +128,7 @@ struct Event {
 }
 
 enum Ended {
-    Demand(DocumentId),
+    Demand(DocumentId, Duration),
     Hints(u64),
     Told,
     Fetch(u64),
@@ -319,7 +319,7 @@ impl<'a> Replay<'a> {
         for effect in effects.drain(..) {
             let seat = &mut self.seats[client as usize];
             match effect {
-                Effect::Demand(document) => seat.demand.push(Work::Demand(document)),
+                Effect::Demand(document, due) => seat.demand.push(Work::Demand(document, due)),
                 Effect::Answered { document, due, from } => {
                     let kind = self.trace.documents.get(document).kind;
                     self.tally.answered(from, kind, self.began.elapsed().saturating_sub(due));
@@ -356,12 +356,12 @@ impl<'a> Replay<'a> {
         let seat = &mut self.seats[client as usize];
         while let Some((work, kept)) = seat.demand.next() {
             let (asked, ended) = match work {
-                Work::Demand(id) => {
+                Work::Demand(id, due) => {
                     let document = self.trace.documents.get(id);
                     let is_page = document.kind == Kind::Page;
                     let reads_tag = is_page && matches!(self.settings.mode, Mode::Hinted);
                     let asked = Asked { reads_tag, ..Asked::get(&document.target, is_page) };
-                    (asked, Ended::Demand(id))
+                    (asked, Ended::Demand(id, due))
                 }
                 Work::Hints(question) => {
                     let message = hints::message(&question, &self.trace.documents);
@@ -399,7 +399,7 @@ impl<'a> Replay<'a> {
                 Work::Look(serial, page) => {
                     (serial, Asked::look(&documents.get(page).target), Ended::Look(serial))
                 }
-                Work::Demand(_) | Work::Hints(_) | Work::Tell(_) => continue,
+                Work::Demand(..) | Work::Hints(_) | Work::Tell(_) => continue,
             };
             let is_look = asked.is_look;
             let (place, patience) = (Rc::clone(&self.ahead_to), self.settings.patience);
@@ -468,14 +468,14 @@ impl<'a> Replay<'a> {
             return Ok(());
         };
         let status = answer.as_ref().map(|answer| answer.status);
-        if let (Some(status), Ended::Demand(_) | Ended::Fetch(_)) = (status, &ended) {
+        if let (Some(status), Ended::Demand(..) | Ended::Fetch(_)) = (status, &ended) {
             *self.tally.report.statuses.entry(status).or_default() += 1;
         }
         let good = answer.as_ref().filter(|answer| answer.status < FAILED);
         let mut effects = std::mem::take(&mut self.effects);
         let seat = &mut self.seats[client as usize];
         match ended {
-            Ended::Demand(document) => {
+            Ended::Demand(document, due) => {
                 seat.demand.end(connection);
                 if let (Some(answer), false) = (&answer, self.is_over) {
                     self.tally.report.demand.bytes += answer.bytes;
@@ -484,7 +484,7 @@ impl<'a> Replay<'a> {
                 if let Some(wait) = good.and_then(|answer| answer.wait) {
                     seat.client.is_to_wait(document, wait);
                 }
-                seat.client.answered(now, document, good.is_some(), &mut effects);
+                seat.client.answered(now, document, due, good.is_some(), &mut effects);
             }
             Ended::Fetch(serial) => {
                 // What was stopped may have come all the same.
