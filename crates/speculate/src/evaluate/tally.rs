@@ -37,7 +37,7 @@ pub struct Point {
     /// Hits among the requests behind the first page of each session, which is the part that can be
     /// foreseen.
     pub recall: f64,
-    /// Bytes that were fetched ahead for each page that a client asked for.
+    /// Bytes that were fetched ahead for each page that a client asked for and did not have.
     pub bytes_per_page: f64,
     /// Bytes that were fetched ahead and never asked for.
     pub wasted_bytes: u64,
