@@ -8,13 +8,13 @@ use std::hash::{BuildHasher, RandomState};
 use std::time::Duration;
 
 use http::HeaderMap;
-use http::header::AUTHORIZATION;
 use lull_cc::Timestamp;
 
 use super::cookies;
 use super::fields;
 use super::freshness::LONGEST_TTL;
 use super::sign_ins::{Client, REMEMBERED_FOR, SignIns};
+use crate::authentication;
 
 /// From the head of a copy's reply to the end of the copy: it has a minute to arrive.
 const LONGEST_LIFE: Duration = LONGEST_TTL.saturating_add(Duration::from_secs(60));
@@ -106,8 +106,10 @@ impl Holders {
     }
 
     /// Whether the copies of a client that sends these credentials (`Authorization`) are to be cleared
-    /// now: there may be some that came after the last time. Of several people behind one address each
-    /// counts, as far as they are not called the same.
+    /// now: there may be some that came after the last time. Each page clears them, as people behind one
+    /// address may share a password, and then nothing tells whose browser was cleared. While credentials
+    /// come from there it gets no new copies, so that this ends some minutes later. What is in a page clears them
+    /// once for each name.
     pub(super) fn are_to_be_cleared(
         &mut self,
         client: Client,
@@ -115,11 +117,10 @@ impl Holders {
         now: Timestamp,
     ) -> bool {
         let Some(since) = self.any.last(client, now) else { return false };
-        // Up to the first comma: Basic has none, and what Digest has behind it changes each time.
-        let said = headers.get(AUTHORIZATION).map_or(&b""[..], |said| said.as_bytes());
-        let who = said.split(|byte| *byte == b',').next();
-        let who = Client(self.key.hash_one((client, who)));
-        if self.cleared.noted(who).is_some_and(|at| at > since) {
+        let name = authentication::name_of_credentials(headers);
+        let who = Client(self.key.hash_one((client, name)));
+        let was_cleared = self.cleared.noted(who).is_some_and(|at| at > since);
+        if was_cleared && !clears_for_pages(headers) {
             return false;
         }
         self.cleared.note(who, now);

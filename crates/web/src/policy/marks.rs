@@ -29,7 +29,7 @@ pub(super) const LOOK: &str = "2-0-0";
 pub(super) const REFUSED: &str = "0";
 
 /// How long a mark for a visitor with cookies is good.
-const GOOD_FOR: Duration = Duration::from_secs(60);
+pub(super) const GOOD_FOR: Duration = Duration::from_secs(60);
 /// The clock may be set back in between by so much.
 const CLOCK_SLACK: Duration = Duration::from_secs(5);
 

@@ -87,6 +87,9 @@ pub enum Refusal {
     /// A copy could outlive a sign-in.
     #[error("the client was given a cookie, or sent credentials, a moment ago")]
     SignedIn,
+    /// The same: a sign-in since it was let through may be forgotten by now.
+    #[error("the server took so long that its visitor may have signed in since")]
+    Late,
     /// By its reply.
     #[error(transparent)]
     Unkept(#[from] Unkept),
@@ -100,6 +103,8 @@ pub struct Admitted {
     /// What keeps the copy from who signs in later.
     pub safeguard: Safeguard,
     client: Client,
+    /// When.
+    at: Timestamp,
     /// Fields that it carries and not every visitor does.
     unusual: Vec<HeaderName>,
 }
@@ -253,7 +258,7 @@ impl Policy {
             return Err(Refusal::Barred(offence));
         }
         let unusual = prefetch::unusual(&head.headers);
-        let admitted = Admitted { target, safeguard, client, unusual };
+        let admitted = Admitted { target, safeguard, client, at: now, unusual };
         self.still(&admitted, now)?;
         Ok(admitted)
     }
@@ -274,7 +279,7 @@ impl Policy {
         let target = prefetch::target_of(head)?;
         self.may_fetch(&target, secure, now)?;
         let unusual = prefetch::unusual(&head.headers);
-        let admitted = Admitted { target, safeguard: Safeguard::Vary, client, unusual };
+        let admitted = Admitted { target, safeguard: Safeguard::Vary, client, at: now, unusual };
         self.still(&admitted, now)?;
         Ok(admitted)
     }
@@ -311,7 +316,7 @@ impl Policy {
         // Whether there are credentials is seen when it is shown.
         self.may_fetch(&target, true, now)?;
         let unusual = prefetch::unusual(&head.headers);
-        Ok(Admitted { target, safeguard: Safeguard::Word, client, unusual })
+        Ok(Admitted { target, safeguard: Safeguard::Word, client, at: now, unusual })
     }
 
     /// The name of a copy of `url`, made now, for the service worker that has asked for it.
@@ -377,6 +382,16 @@ impl Policy {
         wall: SystemTime,
     ) -> Result<Duration, Refusal> {
         self.still(admitted, now)?;
+        // Sign-ins are remembered for so long. Where a mark was given, up to a minute before, that it makes its client a
+        // holder of copies is as well.
+        let longest = match admitted.safeguard {
+            Safeguard::Clear => sign_ins::REMEMBERED_FOR - marks::GOOD_FOR,
+            Safeguard::Vary => sign_ins::REMEMBERED_FOR,
+            Safeguard::Word => Duration::MAX,
+        };
+        if now.saturating_since(admitted.at) >= longest {
+            return Err(Refusal::Late);
+        }
         match admitted.safeguard {
             Safeguard::Clear => {
                 self.holders.unvaried(admitted.client, now);

@@ -252,6 +252,30 @@ fn credentials_clear_the_copies_that_there_are_once() {
 }
 
 #[test]
+fn each_page_clears_the_copies_of_who_shares_a_password() {
+    let page = ("sec-fetch-dest", "document");
+    let mut policy = policy();
+    let copy = &admitted(Visitor::Cookieless);
+    policy.keep(copy, &mut answered(200, &[]), at(LATER), wall()).unwrap();
+    // Of several browsers that say the same each has to be cleared.
+    for (fields, second, expected) in [
+        (&[BASIC, page][..], 10, true),
+        (&[BASIC], 11, false),
+        (&[BASIC, page], 12, true),
+        // A prefetch is no page that somebody goes to.
+        (&[BASIC, page, ("sec-purpose", "prefetch")], 13, false),
+        // Each ticket is another one.
+        (&[("authorization", "Negotiate YII1")], 20, true),
+        (&[("authorization", "Negotiate YII2")], 21, false),
+        (&[("authorization", "Negotiate YII3"), page], 22, true),
+        (&[BASIC, page], 359, true),
+        (&[BASIC, page], 360, false),
+    ] {
+        assert_eq!(clears(&mut policy, fields, true, LATER + second), expected, "{fields:?}");
+    }
+}
+
+#[test]
 fn no_prefetch_of_before_credentials_comes_after_them() {
     let mut policy = policy();
     let request = asked("GET", "/a", &[("x-lull", "1")]);
@@ -262,6 +286,18 @@ fn no_prefetch_of_before_credentials_comes_after_them() {
     let found = policy.admit(&request, true, CLIENT, at(LATER + 2), wall());
     assert_eq!(found, Err(Refusal::SignedIn));
     assert!(policy.admit(&request, true, Client(8), at(LATER + 2), wall()).is_ok());
+}
+
+#[test]
+fn an_answer_that_takes_longer_than_sign_ins_are_remembered_gives_no_copy() {
+    for (visitor, longest) in [(Visitor::Cookieless, 120), (Visitor::Measured, 60)] {
+        for (seconds, is_kept) in [(longest - 1, true), (longest, false), (3_600, false)] {
+            let mut policy = policy();
+            let admitted = Admitted { at: at(LATER), ..admitted(visitor) };
+            let kept = policy.keep(&admitted, &mut answered(200, &[]), at(LATER + seconds), wall());
+            assert_eq!(kept.is_ok(), is_kept, "{visitor:?} {seconds}: {kept:?}");
+        }
+    }
 }
 
 #[test]
