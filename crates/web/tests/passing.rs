@@ -3,13 +3,15 @@
 mod common;
 
 use std::io::Read;
+use std::net::Shutdown;
+use std::num::NonZeroUsize;
 use std::sync::mpsc::channel;
 use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use common::{Answer, answering, get, header, mirror, proxy, proxy_with, upstream};
+use common::{Answer, answering, get, header, mirror, nobody, proxy, proxy_with, upstream};
 use http::{HeaderValue, Request, header::COOKIE, request};
 use http_body_util::{BodyExt as _, Empty};
 use hyper::client::conn::http2::{SendRequest, handshake};
@@ -328,6 +330,88 @@ fn an_answer_may_come_before_the_body_has_gone() {
     client.send("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 200000\r\n\r\n");
     assert_eq!(client.answer().text(), "early");
     client.send(vec![b'x'; 200_000]);
+}
+
+#[test]
+fn an_answer_before_the_end_of_an_upload_reaches_who_still_sends() {
+    // As nginx does it for a body that is too large.
+    let refusing = upstream(|mut peer| {
+        peer.head().unwrap();
+        peer.send("HTTP/1.1 413 Much\r\nConnection: close\r\nContent-Length: 4\r\n\r\nmuch");
+        peer.stream.get_ref().shutdown(Shutdown::Write).unwrap();
+        let _ = std::io::copy(&mut peer.stream, &mut std::io::sink());
+    });
+    for (upstream, status) in [(refusing, 413), (nobody(), 502)] {
+        let proxy = proxy(upstream);
+        let mut client = proxy.connect();
+        // More than all kernels on the way have room for.
+        client.send("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 20000000\r\n\r\n");
+        client.send(vec![b'x'; 20_000_000]);
+        let answer = client.rest();
+        assert_eq!((answer.status(), answer.is_reset), (status, false), "{answer:?}");
+    }
+}
+
+#[test]
+fn an_upload_that_goes_on_behind_its_answer_has_a_place_upstream() {
+    let proxy = proxy_with(
+        upstream(|mut peer| {
+            while let Some(head) = peer.head() {
+                peer.ok("early");
+                if head.starts_with("POST ") {
+                    peer.body(200_000);
+                }
+            }
+        }),
+        |config| {
+            config.limits.upstream_requests = NonZeroUsize::new(1);
+            config.timeouts.connect = Duration::from_millis(200);
+        },
+        None,
+    );
+    let mut client = proxy.connect();
+    client.send("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 200000\r\n\r\n");
+    assert_eq!(client.answer().text(), "early");
+    assert_eq!(proxy.get("/").status(), 503);
+    client.send(vec![b'x'; 200_000]);
+    let begun = Instant::now();
+    while proxy.get("/").status() != 200 {
+        assert!(begun.elapsed() < common::LIMIT, "the place is not given back");
+    }
+}
+
+#[test]
+fn an_old_upstream_gets_each_request_over_a_connection_of_its_own() {
+    let proxy = proxy(upstream(|mut peer| {
+        while let Some(head) = peer.head() {
+            let said = format!("{} {head}", peer.number);
+            let length = said.len();
+            peer.send(format!(
+                "HTTP/1.0 200 OK\r\nConnection: keep-alive\r\nContent-Length: {length}\r\n\r\n{said}"
+            ));
+        }
+    }));
+    assert!(proxy.get("/").text().starts_with("0 GET / HTTP/1.1\r\n"));
+    // Of a length that nobody knows, which that version cannot say.
+    let answer = proxy.exchange(
+        "POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\nConnection: close\r\n\r\n\
+         3\r\nabc\r\n0\r\n\r\n",
+    );
+    let said = answer.text();
+    assert!(said.starts_with("1 POST / HTTP/1.1\r\n"), "{said}");
+    assert_eq!(header(&said, "transfer-encoding"), Some("chunked"), "{said}");
+}
+
+#[test]
+fn a_length_that_is_said_twice_is_said_once() {
+    for lengths in ["5, 5", "5,5 , 5", "5\r\nContent-Length: 5"] {
+        let proxy = proxy(answering(move |_| {
+            format!("HTTP/1.1 200 OK\r\nContent-Length: {lengths}\r\n\r\nhello")
+        }));
+        let answer = proxy.get("/");
+        assert_eq!(answer.header("content-length"), Some("5"), "{lengths}");
+        assert_eq!((answer.text().as_str(), answer.is_whole), ("hello", true));
+    }
 }
 
 #[test]

@@ -299,6 +299,9 @@ impl HttpBody for RequestBody {
 
 impl Drop for Coming {
     fn drop(&mut self) {
+        if self.stream.is_none() && !self.incoming.is_end_stream() {
+            self.connection.left_unread.store(true, Ordering::Relaxed);
+        }
         self.upload.is_waiting.store(false, Ordering::Relaxed);
         self.upload.is_done.store(true, Ordering::Relaxed);
     }

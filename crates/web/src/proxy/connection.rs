@@ -39,11 +39,15 @@ pub struct Connection {
     /// What the watch needs to know, see [`Snapshot`].
     pub(crate) read: AtomicU64,
     pub(crate) written: AtomicU64,
+    pub(crate) acked: AtomicU64,
+    looks_at_acked: AtomicBool,
     pub(crate) began: AtomicU32,
     pub(crate) under_way: AtomicU32,
     pub(crate) waiting_for_upstream: AtomicU32,
     pub(crate) waiting_for_body: AtomicU32,
     pub(crate) write_blocked: AtomicBool,
+    /// Whether the client may still be sending a body that nobody reads.
+    pub(crate) left_unread: AtomicBool,
     /// Close it by a reset, because its end would look like the end of a body.
     pub(crate) reset: AtomicBool,
     /// In HTTP/2.
@@ -90,6 +94,10 @@ pub(crate) struct Snapshot {
     /// Bytes from and to the client, within TLS.
     pub(crate) read: u64,
     pub(crate) written: u64,
+    /// Bytes that the client's kernel has acknowledged, as far as that was [looked at](Connection::look_at_acked).
+    pub(crate) acked: u64,
+    /// Bytes of answers in HTTP/2 that have left.
+    pub(crate) left: u64,
     /// Requests so far, and those that have not ended.
     pub(crate) began: u32,
     pub(crate) under_way: u32,
@@ -122,11 +130,14 @@ impl Connection {
             owner: Mutex::default(),
             read: AtomicU64::new(0),
             written: AtomicU64::new(0),
+            acked: AtomicU64::new(0),
+            looks_at_acked: AtomicBool::new(false),
             began: AtomicU32::new(0),
             under_way: AtomicU32::new(0),
             waiting_for_upstream: AtomicU32::new(0),
             waiting_for_body: AtomicU32::new(0),
             write_blocked: AtomicBool::new(false),
+            left_unread: AtomicBool::new(false),
             reset: AtomicBool::new(false),
             streams: Streams::default(),
             _opened: opened,
@@ -243,10 +254,25 @@ impl Connection {
         self.actual.store(STUCK, Ordering::Relaxed);
     }
 
+    /// Has the owner of the socket look how much was acknowledged, with its next poll: a writer that waits hears
+    /// nothing before a third of the kernel's buffer has left, which takes minutes where that yields.
+    pub(crate) fn look_at_acked(&self) {
+        self.looks_at_acked.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether it is to do so now.
+    pub(crate) fn is_to_look_at_acked(&self) -> bool {
+        // Nearly always it is not, and a load is cheaper than a store.
+        self.looks_at_acked.load(Ordering::Relaxed)
+            && self.looks_at_acked.swap(false, Ordering::Relaxed)
+    }
+
     pub(crate) fn snapshot(&self) -> Snapshot {
         Snapshot {
             read: self.read.load(Ordering::Relaxed),
             written: self.written.load(Ordering::Relaxed),
+            acked: self.acked.load(Ordering::Relaxed),
+            left: self.streams.left(),
             began: self.began.load(Ordering::Relaxed),
             under_way: self.under_way.load(Ordering::Relaxed),
             waiting_for_upstream: self.waiting_for_upstream.load(Ordering::Relaxed),

@@ -374,6 +374,15 @@ fn single(headers: &mut HeaderMap, name: HeaderName) {
     }
 }
 
+/// Makes one length of a list of equal ones (RFC 9110 §8.6). That they are equal was looked at when it was read.
+fn one_length(headers: &mut HeaderMap) {
+    let length = headers.get(header::CONTENT_LENGTH).filter(|all| all.as_bytes().contains(&b','));
+    let first = length.and_then(|all| all.as_bytes().split(|byte| *byte == b',').next());
+    if let Some(Ok(first)) = first.map(|first| HeaderValue::from_bytes(first.trim_ascii())) {
+        headers.insert(header::CONTENT_LENGTH, first);
+    }
+}
+
 /// Why a response is not passed on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Unusable;
@@ -397,6 +406,7 @@ pub(crate) fn to_client(head: &mut response::Parts, is_upgrade: bool) -> Result<
         headers.remove(header::CONTENT_LENGTH);
     } else {
         single(headers, header::CONTENT_LENGTH);
+        one_length(headers);
     }
     let protocol = if switches { headers.get(header::UPGRADE).cloned() } else { None };
     remove_hop_by_hop(headers);

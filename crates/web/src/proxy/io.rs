@@ -4,13 +4,14 @@ use std::io::{self, IoSlice};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::task::{Context, Poll};
-use std::time::Duration;
+use std::task::{Context, Poll, ready};
+use std::time::{Duration, Instant};
 
-use lull_transport::{Guard, Options};
+use lull_transport::{Guard, Options, TcpInfo};
 use socket2::SockRef;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpStream, UnixStream};
+use tokio::time::{Sleep, sleep};
 use tokio_rustls::{client, server};
 
 use super::connection::{Connection, Place};
@@ -49,7 +50,23 @@ pub(crate) struct ClientIo {
     switch: Arc<Switch>,
     place: Place,
     guard: Option<Guard>,
+    /// Whether the client was told that nothing more comes.
+    is_shut: bool,
+    linger: Option<Linger>,
 }
+
+/// What a client sends that was answered before its end is thrown away for a while. Closed at once, the kernel answers
+/// what still comes by a reset, and with that the client may lose the answer (RFC 9112 §9.6).
+struct Linger {
+    /// The end, for lack of more.
+    pause: Pin<Box<Sleep>>,
+    /// The end in any case.
+    until: Instant,
+}
+
+/// As long as that lasts without a byte, and in all.
+const LINGER_PAUSE: Duration = Duration::from_secs(2);
+const LINGER: Duration = Duration::from_secs(10);
 
 impl ClientIo {
     pub(crate) fn new(
@@ -57,7 +74,15 @@ impl ClientIo {
         connection: Arc<Connection>,
         switch: Arc<Switch>,
     ) -> Self {
-        ClientIo { stream, connection, switch, place: Place::Demand, guard: None }
+        ClientIo {
+            stream,
+            connection,
+            switch,
+            place: Place::Demand,
+            guard: None,
+            is_shut: false,
+            linger: None,
+        }
     }
 
     fn tcp(&self) -> &TcpStream {
@@ -67,12 +92,17 @@ impl ClientIo {
         }
     }
 
-    /// Moves to the place that was asked for. Called by each poll, because only the owner of the
-    /// socket may touch it.
+    /// Moves to the place that was asked for, and looks at what was asked for. Called by each poll, because only
+    /// the owner of the socket may touch it.
     fn follow(&mut self, cx: &Context<'_>) {
         if [self.place, self.connection.wanted()].contains(&Place::Background) {
             // Before the look that counts: who asks for another place after it finds whom to wake.
             self.connection.set_owner(cx.waker());
+        }
+        if self.connection.is_to_look_at_acked()
+            && let Ok(info) = TcpInfo::of(self.tcp())
+        {
+            self.connection.acked.store(info.acked_bytes, Ordering::Relaxed);
         }
         let wanted = self.connection.wanted();
         if wanted == self.place {
@@ -101,6 +131,36 @@ impl ClientIo {
                 }
             }
         }
+    }
+
+    /// Reads on and keeps nothing, until the client ends too.
+    fn poll_linger(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        let now = Instant::now();
+        let linger = self.linger.get_or_insert_with(|| Linger {
+            pause: Box::pin(sleep(LINGER_PAUSE)),
+            until: now + LINGER,
+        });
+        let tcp = match &self.stream {
+            ClientStream::Plain(tcp) => tcp,
+            ClientStream::Tls(tls) => tls.get_ref().0,
+        };
+        let mut dropped = [0; 16 * 1024];
+        while tcp.poll_read_ready(cx).is_ready() {
+            match tcp.try_read(&mut dropped) {
+                Ok(count) if count > 0 => {
+                    self.connection.read.fetch_add(count as u64, Ordering::Relaxed);
+                    let next = (Instant::now() + LINGER_PAUSE).min(linger.until);
+                    linger.pause.as_mut().reset(next.into());
+                }
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                // It has ended, or gone.
+                _ => return Poll::Ready(()),
+            }
+            if Instant::now() >= linger.until {
+                return Poll::Ready(());
+            }
+        }
+        linger.pause.as_mut().poll(cx)
     }
 
     fn wrote(&self, result: &Poll<io::Result<usize>>) {
@@ -186,7 +246,16 @@ impl AsyncWrite for ClientIo {
         if self.connection.reset.load(Ordering::Relaxed) {
             return Poll::Ready(Ok(()));
         }
-        each!(&mut self.stream, ClientStream, inner => Pin::new(inner).poll_shutdown(cx))
+        if !self.is_shut {
+            ready!(
+                each!(&mut self.stream, ClientStream, inner => Pin::new(inner).poll_shutdown(cx))
+            )?;
+            self.is_shut = true;
+        }
+        if self.connection.left_unread.load(Ordering::Relaxed) {
+            ready!(self.poll_linger(cx));
+        }
+        Poll::Ready(Ok(()))
     }
 }
 

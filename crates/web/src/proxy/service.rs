@@ -2,6 +2,7 @@
 
 use std::convert::Infallible;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use http::header::{HOST, UPGRADE};
 use http::{Request, Response, StatusCode, Version, request};
@@ -34,8 +35,13 @@ pub(crate) async fn handle(
     let has_body = !incoming.is_end_stream();
     let mut checked = match headers::check(&head, has_body, worker.config.limits.uri_bytes) {
         Ok(checked) => checked,
-        Err(refusal) => return Ok(account.fail(Failure::Refused, refusal.status, refusal.why)),
+        Err(refusal) => {
+            let is_left = has_body && head.version != Version::HTTP_2;
+            connection.left_unread.store(is_left, Ordering::Relaxed);
+            return Ok(account.fail(Failure::Refused, refusal.status, refusal.why));
+        }
     };
+    connection.left_unread.store(false, Ordering::Relaxed);
     let is_among_others = head.version == Version::HTTP_2;
     account.turn = Some(Turn::new(&connection, checked.is_marked, is_among_others));
     if checked.is_marked {

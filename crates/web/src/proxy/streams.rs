@@ -228,6 +228,11 @@ impl Streams {
         self.taken_back.load(Ordering::Relaxed) > at_a_time.saturating_add(TAKEN_BACK)
     }
 
+    /// Bytes of all answers that have left.
+    pub(crate) fn left(&self) -> u64 {
+        self.left.load(Ordering::Relaxed)
+    }
+
     /// Judges what has happened since the last look, and ends each stream that its client holds up.
     /// `is_blocked`: whether the connection takes no more at the moment.
     pub(crate) fn look(&self, now: Instant, is_blocked: bool, patience: &Patience) {

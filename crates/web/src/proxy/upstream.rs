@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use http::header::UPGRADE;
-use http::{Method, Request, Response, StatusCode};
+use http::{Method, Request, Response, StatusCode, Version};
 use http_body::{Body as HttpBody, Frame, SizeHint};
 use hyper::body::Incoming;
 use hyper::client::conn::TrySendError;
@@ -48,6 +48,9 @@ pub(crate) struct Link {
     /// Whether the upstream may take all that comes over it for one client's: it goes with that
     /// client's exchange, and nobody else's request ever goes over it.
     is_somebodys: bool,
+    /// Whether the upstream answers by HTTP/1.0. hyper goes on in that version then, in which a body without a length
+    /// cannot be said: it would leave it out.
+    is_old: bool,
     pub(crate) idle_since: Instant,
 }
 
@@ -75,6 +78,7 @@ impl Link {
             read,
             upload: None,
             is_somebodys: false,
+            is_old: false,
             idle_since: Instant::now(),
         })
     }
@@ -102,7 +106,7 @@ impl Link {
 
     /// Whether the next request may go over it.
     fn is_reusable(&mut self) -> bool {
-        if self.is_somebodys {
+        if self.is_somebodys || self.is_old {
             return false;
         }
         // Without a waker: from now on nobody waits for it, and what it finds out meanwhile is
@@ -226,6 +230,7 @@ pub(crate) async fn send(
         let broken = match link.exchange(request, upload, patience).await {
             Ok(response) => {
                 link.is_somebodys |= authentication::is_of_the_connection(response.headers());
+                link.is_old = response.version() == Version::HTTP_10;
                 return Ok(Answer { response, link, sent });
             }
             Err(broken) => broken,
@@ -264,7 +269,7 @@ pub(crate) struct UpstreamBody {
     connection: Arc<Connection>,
     /// While the upstream is waited for.
     waiting: Option<Counted>,
-    /// Until the answer is here, whenever its client takes the last of it.
+    /// Until the answer is here, whenever its client takes the last of it, and the request has gone.
     permit: Option<OwnedSemaphorePermit>,
 }
 
@@ -298,7 +303,8 @@ impl UpstreamBody {
         } else if link.is_uploading()
             && let Some(upload) = link.upload.clone()
         {
-            let task = tokio::spawn(upload_the_rest(link, Arc::clone(&self.worker)));
+            let (worker, permit) = (Arc::clone(&self.worker), self.permit.take());
+            let task = tokio::spawn(upload_the_rest(link, worker, permit));
             upload.goes_on_in(task.abort_handle());
         }
         self.permit = None;
@@ -314,8 +320,13 @@ impl UpstreamBody {
     }
 }
 
-/// Goes on sending a request that was answered before its end, for as long as that goes on.
-async fn upload_the_rest(mut link: Box<Link>, worker: Arc<Worker>) {
+/// Goes on sending a request that was answered before its end, for as long as that goes on. It has the upstream's
+/// connection meanwhile, and so the place of one.
+async fn upload_the_rest(
+    mut link: Box<Link>,
+    worker: Arc<Worker>,
+    _permit: Option<OwnedSemaphorePermit>,
+) {
     let Some(upload) = link.upload.clone() else { return };
     let mut sent = upload.bytes();
     let mut step = std::future::poll_fn(|cx| {

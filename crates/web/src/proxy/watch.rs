@@ -61,7 +61,7 @@ impl Watch {
     /// Judges what has happened since the last look.
     pub(crate) fn look(&mut self, now: Instant, seen: Snapshot) -> Verdict {
         let last = std::mem::replace(&mut self.last, seen);
-        if (seen.read, seen.written) != (last.read, last.written) {
+        if (seen.read, seen.written, seen.acked) != (last.read, last.written, last.acked) {
             self.progress_since = now;
         }
         if seen.under_way == 0 {
@@ -73,7 +73,11 @@ impl Watch {
 
     fn look_idle(&mut self, now: Instant, seen: Snapshot, last: Snapshot) -> Verdict {
         self.body_since = None;
-        if seen.began != last.began || last.under_way > 0 {
+        // What is left of answers may still leave, as fast as the client takes it. That pings are answered is no
+        // sign of it.
+        let is_taken = (seen.written, seen.acked) != (last.written, last.acked);
+        let is_leaving = seen.left != last.left || (seen.write_blocked && is_taken);
+        if seen.began != last.began || last.under_way > 0 || is_leaving {
             self.idle_since = now;
             self.idle_read = seen.read;
             self.head_since = None;
@@ -146,6 +150,31 @@ mod tests {
     }
 
     #[test]
+    fn a_connection_whose_last_answers_still_leave_is_not_idle() {
+        for (left, acked, write_blocked, expected) in [
+            // What waits here leaves, in HTTP/2.
+            (1, 0, false, 175),
+            // The kernel has it, and the client takes it.
+            (0, 1, true, 175),
+            // Nobody takes it.
+            (0, 0, true, 75),
+            // The answers to pings.
+            (0, 1, false, 75),
+        ] {
+            let tail = |second: u64| Snapshot {
+                left: left * second.min(100),
+                acked: acked * second.min(100),
+                written: acked * second.min(100),
+                write_blocked,
+                ..Snapshot::default()
+            };
+            for is_h2 in [false, true] {
+                assert_eq!(run(is_h2, tail), Some((expected, Verdict::Close)), "{left} {acked}");
+            }
+        }
+    }
+
+    #[test]
     fn a_head_that_comes_byte_by_byte_is_cut() {
         let dribble = |second| Snapshot { read: second, ..Snapshot::default() };
         assert_eq!(run(false, dribble), Some((11, Verdict::Cut)));
@@ -170,6 +199,9 @@ mod tests {
             ..Snapshot::default()
         };
         assert_eq!(run(false, blocked), Some((130, Verdict::Cut)));
+        // One whose socket takes no more for minutes, because it yields to others, takes it all the same.
+        let yielding = |second| Snapshot { acked: second, written: 0, ..blocked(second) };
+        assert_eq!(run(false, yielding), None);
     }
 
     #[test]

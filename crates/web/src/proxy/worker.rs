@@ -16,7 +16,7 @@ use http::{Request, Response};
 use hyper::body::Incoming;
 use hyper::server::conn::{http1, http2};
 use hyper::service::service_fn;
-use hyper_util::rt::{TokioIo, TokioTimer};
+use hyper_util::rt::TokioIo;
 use socket2::{SockRef, TcpKeepalive};
 use tokio::net::TcpStream;
 use tokio::sync::{Notify, Semaphore, mpsc, watch};
@@ -82,9 +82,6 @@ const TCP_KEEPALIVE_IDLE: Duration = Duration::from_secs(60);
 const TCP_KEEPALIVE_INTERVAL: Duration = Duration::from_secs(15);
 const TCP_KEEPALIVE_PROBES: u32 = 4;
 
-/// HTTP/2 asks for a sign of life this often, and waits so long for it.
-const H2_PING_INTERVAL: Duration = Duration::from_secs(30);
-const H2_PING_TIMEOUT: Duration = Duration::from_secs(15);
 /// What an HTTP/2 client may send ahead of the upstream's taking it: for one request, and for all
 /// of a connection.
 const H2_STREAM_WINDOW: u32 = 256 << 10;
@@ -121,16 +118,15 @@ impl Worker {
             .max_buf_size(header_bytes.max(BUFFER_BYTES));
         let mut http2 = http2::Builder::new(Tasks);
         http2
-            .timer(TokioTimer::new())
             .max_concurrent_streams(limits.h2_streams)
             .max_pending_accept_reset_streams(limits.h2_resets)
             .max_local_error_reset_streams(H2_LOCAL_ERROR_RESETS)
             .max_header_list_size(u32::try_from(header_bytes).unwrap_or(u32::MAX))
             .initial_stream_window_size(H2_STREAM_WINDOW)
             .initial_connection_window_size(H2_CONNECTION_WINDOW)
-            .max_send_buf_size(BUFFER_BYTES)
-            .keep_alive_interval(H2_PING_INTERVAL)
-            .keep_alive_timeout(H2_PING_TIMEOUT);
+            // No pings: behind what waits in the kernel of a connection that yields, or of a slow one, their answer
+            // takes longer than anybody would wait for a sign of life. Dead peers are TCP's and the watch's to find.
+            .max_send_buf_size(BUFFER_BYTES);
         Arc::new(Worker {
             config: Arc::clone(&common.config),
             connector: Arc::clone(&common.connector),
@@ -308,6 +304,9 @@ impl Worker {
             }
             while look.is_elapsed() {
                 let (now, seen) = (Instant::now(), connection.snapshot());
+                if seen.write_blocked {
+                    connection.look_at_acked();
+                }
                 if is_h2 {
                     connection.streams.look(now, seen.write_blocked, &patience);
                     connection.streams.passed(every);
