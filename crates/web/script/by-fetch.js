@@ -33,12 +33,12 @@ const take = async (hint, list, again) => {
 let {mark} = list;
 const url = page.origin + hint.url;
 // Of all pages such a cache has the one at hand most likely: it was asked for that just now.
-await (looked ||= look(here()));
-if (over() || running.has(url) || !again && had.has(hint.url)) return;
+await (looked ||= look(bare()));
+if (over() || running.has(url) || rules.some(one => one.to === url) || !again && had.has(hint.url)) return;
 had.add(hint.url);
-if (url === here() || denied(url)) return;
+if (url === bare() || denied(url)) return;
 // Where the site wants it, which knows what the browser can, and the page's policies let it pass.
-if (list.rules && hint.as === 'document' && 'rules' in tag.dataset) {
+if (list.rules && hint.as === 'document' && tag.dataset.rules != null) {
 const one = doc.createElement('script');
 one.type = 'speculationrules';
 one.nonce = tag.nonce;
@@ -57,7 +57,7 @@ try {
 // that a navigation there would carry, which this one has not.
 if (mark > 1) mark = await (await fetch(url.split('?')[0] + '/.lull/mark', {signal: stop.signal})).text();
 if (!mark) throw 0;
-const reply = await fetch(url, {...how, signal: stop.signal, headers: {'X-Lull': mark, Accept: hint.as === 'document' ? 'text/html' : '*/*'}});
+const reply = await fetch(url, {...how, signal: stop.signal, headers: {'X-Lull': mark, ...hint.as === 'document' && {Accept: 'text/html'}}});
 // The site says for whom a copy is. One that does not may be here since a visit; or somebody has it in front.
 if (reply.status !== 204 && reply.headers.get('X-Lull') !== mark[0]) await look(url);
 // To its end: what is left unread is not kept.
@@ -70,7 +70,7 @@ running.delete(url);
 };
 
 const leave = url => {
-leaving = true;
+leaving = 1;
 drop(url);
 running.forEach(end => end(url));
 };
@@ -84,7 +84,7 @@ clearTimeout(resting);
 // under way by then, and when that ends, for what it began.
 event.button < 0 || running.get(url)?.(url);
 resting = setTimeout(() => {
-if (fresh(known, 3e5)) for (const hint of known.hints) if (page.origin + hint.url === url) take(hint, known, 1).catch(() => off = true);
+if (fresh(known, 3e5)) for (const hint of known.hints) if (page.origin + hint.url === url) take(hint, known, 1).catch(() => off = 1);
 }, event.button < 0 && 65);
 };
 addEventListener('pointerover', point);

@@ -13,7 +13,7 @@ const ours = one => [one.installing, one.waiting, one.active].every(each => !eac
 const alone = async () => {
 const all = await workers?.getRegistrations() || [];
 if (workers && all.every(ours)) return true;
-off = true;
+off = 1;
 if (!workers) return;
 await caches.delete('lull');
 for (const one of all) {
@@ -25,7 +25,7 @@ await one.navigationPreload.setHeaderValue('true');
 }
 }
 };
-alone().catch(() => off = true);
+alone().catch(() => off = 1);
 
 const drop = () => {};
 
@@ -33,7 +33,7 @@ const take = async hint => {
 const url = page.origin + hint.url;
 if (over()) return;
 had.add(hint.url);
-if (hint.as !== 'document' || url === here() || denied(url)) return;
+if (hint.as !== 'document' || url === bare() || denied(url)) return;
 if (!await alone()) return;
 try {
 hired ||= await workers.register(path, {scope: '/'}).then(() => workers.ready);
@@ -54,6 +54,6 @@ now = 0;
 
 // What is under way stands in the way of where the visitor goes, be it the same page.
 const leave = () => {
-leaving = true;
+leaving = 1;
 if (now) now.postMessage({});
 };

@@ -4,10 +4,12 @@
 // It is served without its comments, and with shorter names. It keeps nothing beyond the page, no cookies
 // and no storage, but one word once something answers in the site's place: sessionStorage.lull.
 (() => {
-// In a frame there is no next page to go to.
-if (top !== self) return;
-
 const doc = document, page = location, tag = doc.currentScript;
+// In a frame there is no next page to go to. A script of the site's may run this one again, for what it has put in the
+// page's place.
+if (top !== self || doc.lull) return;
+doc.lull = 1;
+
 // Whole URLs: a page's <base> may lead elsewhere.
 const lull = page.origin + '/.lull/';
 const nav = performance.getEntriesByType('navigation')[0] || {};
@@ -27,9 +29,9 @@ const over = () => off || leaving || doc.hidden || had.size > 63;
 const rules = [];
 
 // Longer ones nobody knows.
-const post = what => JSON.stringify({v: 1, page: (page.pathname + page.search).slice(0, 1024), ...what});
+const post = (what, whose) => JSON.stringify({v: 1, page: bare(whose).replace(page.origin, '').slice(0, 1024), ...what});
 
-const say = what => navigator.sendBeacon(lull + 'beacon', post(what));
+const say = (what, whose) => navigator.sendBeacon(lull + 'beacon', post(what, whose));
 
 const fresh = (list, time) => Date.now() < list.at + time;
 
@@ -55,15 +57,15 @@ body: post({first, cached, had: [...had], used})
 })).json();
 first = false;
 // A visitor of the hold-back share, or a page with nothing more to say.
-if (list.wait == null) rounds = 0;
+list.wait ?? (rounds = 0);
 // A list is of its moment: a minute later somebody may have signed in.
 list.at = Date.now();
 if (list.hints[0]) known = list;
 for (const hint of list.hints) if (!hint.pointed && fresh(list, 3e4)) await take(hint, list);
-// Nobody says when the browser is through with its rules.
-later(rules.length ? 30 : Math.max(!list.hints.length, list.wait));
+// Nobody says when the browser is through with its rules. Where the visitor has gone, it is looked whether the page stays.
+leaving || later(rules.length ? 30 : Math.max(!list.hints.length, list.wait));
 } catch {
-off = true;
+off = 1;
 }
 };
 
@@ -71,23 +73,25 @@ off = true;
 // gives its URL as it was written, or of <area>. What says so and is no link leads nowhere.
 const denied = url => [...doc.querySelectorAll('[rel~=nofollow],[data-lull=off]')]
 .some(({href}) => bare(Object.assign(doc.createElement('a'), {href: href?.baseVal ?? href}).href) === url);
-const bare = url => url.split('#')[0], here = () => bare(page.href);
+// That of the page at hand, if of none.
+const bare = (url = page.href) => url.split('#')[0];
 
 // Here by-fetch.js or by-worker.js comes in: how a page is fetched ahead.
 
 const stay = () => {
-leaving = false;
+leaving = 0;
 later(1);
 };
 
 // From when the page was asked for, or was shown if it had been rendered ahead.
 const since = time => Math.max(0, time - (nav.activationStart || 0));
 
-const tell = () => told ||= say({nav: {type: nav.type, cached, lcp, ttfb: since(nav.responseStart), load: since(nav.loadEventEnd)}});
+// Of the page that came, whatever its scripts call it since.
+const tell = () => told ||= say({nav: {type: nav.type, cached, lcp, ttfb: since(nav.responseStart), load: since(nav.loadEventEnd)}}, nav.name);
 
 const begin = () => {
 new PerformanceObserver(list => lcp = since(list.getEntries().pop().startTime))
-.observe({type: 'largest-contentful-paint', buffered: true});
+.observe({type: 'largest-contentful-paint', buffered: 1});
 // Where the site's server had nothing to spare when the page was sent, the tag says how long to wait.
 const idle = () => later(tag.dataset.wait, () => requestIdleCallback(ask, {timeout: 5e3}));
 doc.readyState === 'complete' ? idle() : addEventListener('load', idle);

@@ -358,18 +358,71 @@ fn nothing_is_asked_before_the_page_has_loaded_whatever_tab_is_in_front() {
 #[test]
 fn where_a_click_led_to_a_download_it_goes_on() {
     needs!(chromium::installed());
-    let site = Site::start(&[("/a", &[">/b"])]);
+    // While nothing is fetched, and in the midst of a list.
+    for hints in [&[">/b"][..], &["/slow", ">/b"]] {
+        let site = Site::start(&[("/a", hints)]);
+        let mut chromium = Chromium::start();
+        // The half minute after which it is sure that nothing comes of a click is three seconds here.
+        chromium.before(HURRY);
+        chromium.goto(&site.url("/a"));
+        site.wait_until("a list", |seen| !seen.hints.is_empty());
+        if hints.len() > 1 {
+            site.wait_for(prefetch("/slow"));
+        }
+        chromium.run("document.querySelector('#file').click()");
+        site.wait_for(|asked| asked.path == DOWNLOAD);
+        chromium.run("new Promise(done => unhurried(done, 4000))");
+        assert_eq!(chromium.run("location.pathname"), "/a");
+        point(&mut chromium, "#b");
+        site.wait_for(prefetch("/b"));
+    }
+}
+
+#[test]
+fn a_page_is_told_by_the_name_that_it_came_by() {
+    needs!(chromium::installed());
+    let site = Site::start(&[("/a", &["/b"])]);
     let mut chromium = Chromium::start();
-    // The half minute after which it is sure that nothing comes of a click is three seconds here.
-    chromium.before(HURRY);
     chromium.goto(&site.url("/a"));
-    site.wait_until("a list", |seen| !seen.hints.is_empty());
-    chromium.run("document.querySelector('#file').click()");
-    site.wait_for(|asked| asked.path == DOWNLOAD);
-    chromium.run("new Promise(done => unhurried(done, 4000))");
-    assert_eq!(chromium.run("location.pathname"), "/a");
-    point(&mut chromium, "#b");
     site.wait_for(prefetch("/b"));
+    chromium.click("#b", &site.url("/b"));
+    // As scripts do that draw the next page themselves.
+    chromium.run("history.pushState(0, '', '/b/details')");
+    chromium.goto(&site.url("/c"));
+    let told = |seen: &site::Seen, page: &str| {
+        let mut reports = seen.beacons.iter().filter(|beacon| beacon.page == page);
+        reports.find_map(|beacon| Some(beacon.nav.as_ref()?.cached))
+    };
+    site.wait_until("the report", |seen| told(seen, "/b").is_some());
+    assert_eq!(told(&site.seen(), "/b"), Some(true));
+    assert_eq!(told(&site.seen(), "/b/details"), None);
+}
+
+#[test]
+fn a_script_that_is_put_into_the_page_once_more_does_nothing() {
+    needs!(chromium::installed());
+    let site = Site::start(&[("/a", &["/b"])]);
+    let mut chromium = Chromium::start();
+    chromium.goto(&site.url("/a"));
+    site.wait_for(prefetch("/b"));
+    // As scripts do that take over the head of the next page.
+    chromium.run(
+        "new Promise(done => {
+            const tag = document.querySelector('script[src*=\"/.lull/\"]');
+            const again = document.createElement('script');
+            for (const {name, value} of tag.attributes) again.setAttribute(name, value);
+            again.onload = () => done(1);
+            document.head.append(again);
+        })",
+    );
+    chromium.goto(&site.url("/c"));
+    chromium.goto(&site.url("/a"));
+    let told = |seen: &site::Seen, page: &str| {
+        let of = |beacon: &&lull_web::protocol::Beacon| beacon.page == page && beacon.nav.is_some();
+        seen.beacons.iter().filter(of).count()
+    };
+    site.wait_until("the report of the next page", |seen| told(seen, "/c") > 0);
+    assert_eq!(told(&site.seen(), "/a"), 1);
 }
 
 #[test]

@@ -390,4 +390,17 @@ fn the_dashboard_shows_what_happens() {
         thread::sleep(Duration::from_millis(200));
     }
     assert_eq!(text(&mut looker, "hits"), "33 %");
+    // A minute later, as in a tab that nobody looked at, and behind a restart.
+    let later = |looker: &mut Chromium, change: &str| {
+        looker.run(&format!(
+            "(() => {{ const next = structuredClone(last), before = lines['rate-line'].length; {change}; \
+             show(next); return at('rate').textContent + ', ' + \
+             (lines['rate-line'].length - before) + ' more'; }})()"
+        ))
+    };
+    let minute = "next.seconds += 60; next.prefetches += 600";
+    assert_eq!(later(&mut looker, minute), "10 a second, 60 more");
+    let restart = "next.seconds = 1; next.prefetches = 0; lines['rate-line'].length = 1";
+    assert_eq!(later(&mut looker, restart).as_str().unwrap().split(',').next(), Some("0 a second"));
+    assert_eq!(looker.run("lines['rate-line'].length < 5"), true);
 }

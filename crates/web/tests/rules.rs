@@ -318,6 +318,22 @@ fn where_a_policy_forbids_rules_the_script_fetches_and_violates_nothing() {
 }
 
 #[test]
+fn a_page_that_is_pointed_at_again_and_again_has_one_rule() {
+    needs!(chromium::installed());
+    let site = Site::by_rules(&[("/a", &["/b"])], None);
+    let mut chromium = visitor(&site, "");
+    site.wait_for(by_rules("/b"));
+    let press = "document.querySelector('#b').dispatchEvent(
+        new PointerEvent('pointerdown', {bubbles: true, button: 0}))";
+    for _ in 0..5 {
+        chromium.run(press);
+        chromium.run("new Promise(done => setTimeout(done, 100))");
+    }
+    let rules = "document.querySelectorAll('script[type=speculationrules]').length";
+    assert!(chromium.run(rules).as_u64().unwrap() <= 1);
+}
+
+#[test]
 fn a_click_elsewhere_ends_what_rules_fetch() {
     needs!(chromium::installed());
     let site = Site::by_rules(&[("/a", &["/slow"])], None);

@@ -20,6 +20,7 @@ pub(super) fn json(shared: &Shared) -> Value {
     let (monitor, now) = (shared.monitor.figures(), shared.now());
     let millis = |time: &Option<std::time::Duration>| time.map(|time| time.as_secs_f64() * 1e3);
     json!({
+        "seconds": now.as_nanos() as f64 / 1e9,
         "off": shared.is_off(),
         "shadow": shared.settings.shadow,
         "reading": shared.desk.is_reading(),
