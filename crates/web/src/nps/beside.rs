@@ -2,8 +2,9 @@
 //! day, and from when on the server's answers are late.
 
 use std::io;
+use std::sync::Arc;
 
-use super::{Shared, lock, wall};
+use super::{Shared, desk, lock, wall};
 use crate::proxy::Event;
 
 /// Keeps what is barred, as [`Policy::keep_bars`](crate::policy::Policy::keep_bars) says it, or the server's
@@ -45,6 +46,17 @@ impl Beside {
     }
 }
 
+/// Keeps what was found out every minute, from the start on: the model may take longer than that to read. A disk
+/// may take its time, for which nobody here waits.
+pub(super) async fn keep(shared: &Arc<Shared>) {
+    loop {
+        tokio::time::sleep(desk::EVERY).await;
+        let shared = Arc::clone(shared);
+        // One that panicked has said so.
+        let _ = tokio::task::spawn_blocking(move || shared.keep_beside()).await;
+    }
+}
+
 impl Shared {
     /// Keeps what was found out since the last time.
     pub(super) fn keep_beside(&self) {
@@ -62,7 +74,7 @@ impl Shared {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::{Arc, Mutex};
+    use std::sync::Mutex;
 
     use super::*;
 

@@ -11,9 +11,9 @@ use crate::policy::Client;
 
 /// After so long everybody begins anew.
 const DAY: Duration = Duration::from_secs(24 * 3600);
-/// Copies in visitors' caches that are remembered. Of two that share a place the later one counts, so
-/// memory is bounded.
-const PLACES: usize = 1 << 14;
+/// Copies in visitors' caches that are remembered: so many sets of [`WAYS`], of which the oldest makes room. That one was
+/// used is heard of when its page is left, a minute or two later.
+const COPIES: usize = 1 << 15;
 /// Visitors whose bytes are counted: so many sets of so many places.
 const SETS: usize = 1 << 14;
 const WAYS: usize = 8;
@@ -50,11 +50,8 @@ impl Spent {
     }
 }
 
-#[derive(Clone, Copy, Debug)]
-struct Copy {
-    key: u64,
-    bytes: u64,
-}
+/// A copy's key, and its bytes.
+type Copy = (u64, u64);
 
 /// What visitors have fetched ahead. Memory is bounded, and so is what each of them has: who finds all
 /// places of the own set taken gets that of the least, and goes on from there. So a count may be too
@@ -93,7 +90,8 @@ impl Visitors {
 struct State {
     all: Spent,
     visitors: Visitors,
-    copies: Box<[Copy]>,
+    /// The latest of each set first.
+    copies: Box<[[Copy; WAYS]]>,
 }
 
 /// What was fetched ahead, by whom.
@@ -110,7 +108,8 @@ impl Caps {
         let state = State {
             all: none,
             visitors: Visitors::new(),
-            copies: vec![Copy { key: 0, bytes: 0 }; PLACES].into(),
+            // Of zeros, which take no memory before they are used.
+            copies: vec![[(0, 0); WAYS]; COPIES].into(),
         };
         Caps { caps, key: RandomState::new(), state: Mutex::new(state) }
     }
@@ -127,15 +126,19 @@ impl Caps {
     /// A copy of a page, or of a part of one, as it was sent, lies in the client's cache.
     pub(super) fn copied(&self, client: Client, path: &str, bytes: u64) {
         let key = self.key.hash_one((client, path));
-        lock(&self.state).copies[key as usize % PLACES] = Copy { key, bytes };
+        let set = &mut lock(&self.state).copies[key as usize % COPIES];
+        let place = set.iter().position(|(one, _)| *one == key).unwrap_or(WAYS - 1);
+        set[..=place].rotate_right(1);
+        set[0] = (key, bytes);
     }
 
     /// A navigation, or the page that it led to, took a copy: how many bytes that were fetched ahead it has used.
     pub(super) fn used(&self, client: Client, path: &str) -> u64 {
         let key = self.key.hash_one((client, path));
-        let copy = &mut lock(&self.state).copies[key as usize % PLACES];
+        let set = &mut lock(&self.state).copies[key as usize % COPIES];
+        let copy = set.iter_mut().find(|(one, _)| *one == key);
         // The second time it comes out of the cache because it was visited before.
-        if copy.key == key { std::mem::take(&mut copy.bytes) } else { 0 }
+        copy.map_or(0, |(_, bytes)| std::mem::take(bytes))
     }
 }
 
@@ -190,5 +193,18 @@ mod tests {
         assert_eq!(caps.used(Client(1), "/b"), 0);
         assert_eq!(caps.used(Client(1), "/a"), 700);
         assert_eq!(caps.used(Client(1), "/a"), 0);
+        caps.copied(Client(1), "/a", 300);
+        caps.copied(Client(1), "/a", 400);
+        assert_eq!(caps.used(Client(1), "/a"), 400);
+    }
+
+    #[test]
+    fn the_copies_of_two_minutes_are_remembered() {
+        let caps = Caps::new(ByteCaps::default());
+        let all = 50_000;
+        let (before, since) = (0..all, all..2 * all);
+        before.clone().chain(since).for_each(|client| caps.copied(Client(client), "/a", 1));
+        let used: u64 = before.map(|client| caps.used(Client(client), "/a")).sum();
+        assert!(used > all * 99 / 100, "{used}");
     }
 }

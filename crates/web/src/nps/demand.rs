@@ -110,7 +110,6 @@ impl Exchange for Demand {
                 let wait = shared.monitor.wait(shared.now());
                 let munging = munging.offering_rules(rules).waiting(wait);
                 munging.rewrite_head(&mut head.headers);
-                shared.counts.pages.one();
                 if request.method == Method::HEAD {
                     return body;
                 }

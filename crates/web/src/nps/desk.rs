@@ -38,7 +38,7 @@ const MESSAGE_BYTES: usize = 256;
 const LONGEST_AGENT: usize = 512;
 /// How often clients whose sessions have ended are forgotten, and the model is saved: what a power
 /// cut may cost.
-const EVERY: Duration = Duration::from_secs(60);
+pub(super) const EVERY: Duration = Duration::from_secs(60);
 /// Representative objects are no longer, so that asking for them costs next to nothing.
 const LONGEST_OBJECT: Bytes = Bytes(64 << 10);
 
@@ -358,7 +358,6 @@ impl Worker {
 
     fn keep(&mut self, shared: &Shared) {
         self.keeping.keep(&self.model, |event| shared.tell(event));
-        shared.keep_beside();
     }
 
     fn learn(&mut self, shared: &Shared, visited: &Visited) -> Option<Visit> {

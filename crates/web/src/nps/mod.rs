@@ -305,6 +305,7 @@ impl Nps {
     }
 
     /// Runs something beside the traffic. What cannot run is missed: without the desk there are no
+        self.shared.keep_beside();
     /// hints, without robots.txt there are no prefetches.
     fn run(&self, name: &str, work: impl FnOnce() + Send + 'static) {
         if let Ok(thread) = thread::Builder::new().name(name.to_owned()).spawn(work) {
@@ -373,6 +374,7 @@ impl Site for Nps {
         self.run("lull-web-site", move || {
             if let Ok(runtime) = tokio::runtime::Builder::new_current_thread().enable_all().build()
             {
+                () = beside::keep(&shared) => {}
                 runtime.block_on(beside);
             }
         });

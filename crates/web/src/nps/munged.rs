@@ -93,14 +93,20 @@ impl Munged {
         (!out.is_empty()).then(|| out.into())
     }
 
-    /// Takes note of what the page says of itself, once.
+    /// Takes note of what became of the page, or of what it says of itself, once.
     fn look(&mut self) {
-        let Outcome::Left(why) = self.munger.outcome() else { return };
-        if std::mem::replace(&mut self.is_told, true) {
+        let outcome = self.munger.outcome();
+        if outcome == Outcome::Looking || std::mem::replace(&mut self.is_told, true) {
             return;
         }
-        self.shared.counts.pages_left.one(reasons::of_page(&why));
-        note(&self.shared, &self.url, why);
+        let counts = &self.shared.counts;
+        match outcome {
+            Outcome::Left(why) => {
+                counts.pages_left.one(reasons::of_page(&why));
+                note(&self.shared, &self.url, why);
+            }
+            _ => counts.pages.one(),
+        }
     }
 
     /// Takes the end of the page, whatever comes behind it.

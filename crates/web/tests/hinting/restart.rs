@@ -4,11 +4,10 @@ use std::sync::atomic::AtomicBool;
 
 use super::*;
 
-#[test]
-fn what_is_barred_for_a_day_is_so_after_a_restart() {
-    let moved: Arc<AtomicBool> = Arc::default();
-    let is_moved = Arc::clone(&moved);
-    let address = upstream(move |mut peer| {
+/// A server whose `/b` leads elsewhere once that is so.
+fn moving(moved: &Arc<AtomicBool>) -> SocketAddr {
+    let is_moved = Arc::clone(moved);
+    upstream(move |mut peer| {
         while let Some(head) = peer.head() {
             let is_moved = is_moved.load(Ordering::Relaxed);
             match head.split(' ').nth(1).unwrap() {
@@ -21,7 +20,15 @@ fn what_is_barred_for_a_day_is_so_after_a_restart() {
                 )),
             }
         }
-    });
+    })
+}
+
+const GET: &str = "GET /b HTTP/1.1\r\nHost: site.example\r\nConnection: close\r\n\r\n";
+
+#[test]
+fn what_is_barred_for_a_day_is_so_after_a_restart() {
+    let moved: Arc<AtomicBool> = Arc::default();
+    let address = moving(&moved);
     let kept: Arc<Mutex<Vec<u8>>> = Arc::default();
     let start = |model: Model| {
         let settings = Settings { monitor: quick(), ..Settings::default() };
@@ -40,12 +47,37 @@ fn what_is_barred_for_a_day_is_so_after_a_restart() {
     site.go(1..25, &["/a", "/b", "/a", "/c"]);
     assert!(site.list(99, "/a", &[]).contains(&"/b".into()));
     moved.store(true, Ordering::Relaxed);
-    let get = "GET /b HTTP/1.1\r\nHost: site.example\r\nConnection: close\r\n\r\n";
-    assert_eq!(site.proxy.exchange(get).status(), 302);
+    assert_eq!(site.proxy.exchange(GET).status(), 302);
     let model = site.learned();
 
     // Nobody has seen there that it leads elsewhere.
     let site = start(model);
     assert_eq!(site.list(99, "/a", &[]), ["/c"]);
     assert_eq!(site.list(98, "/a", &[]), ["/c"]);
+}
+
+#[test]
+fn what_is_barred_while_logs_are_still_read_is_kept_as_well() {
+    let kept: Arc<Mutex<Vec<u8>>> = Arc::default();
+    let keep = Arc::clone(&kept);
+    let learn: Learn = Box::new(|_, is_ending| {
+        while !is_ending.load(Ordering::Relaxed) {
+            thread::sleep(Duration::from_millis(10));
+        }
+        None
+    });
+    let address = moving(&Arc::new(true.into()));
+    let site = site_before(address, Settings::default(), |settings, save| {
+        Nps::learning(settings, learn, Some(save)).keeping_bars(
+            &[],
+            Box::new(move |bars| {
+                *keep.lock().unwrap() = bars.to_vec();
+                Ok(())
+            }),
+        )
+    });
+    assert_eq!(site.proxy.exchange(GET).status(), 302);
+    drop(site.proxy);
+    site.nps.stop();
+    assert!(!kept.lock().unwrap().is_empty());
 }
