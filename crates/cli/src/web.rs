@@ -281,6 +281,7 @@ fn as_json(event: &Event) -> String {
         Event::Draining { connections } => object["connections"] = json!(connections),
         Event::Stopped { cut } => object["cut"] = json!(cut),
         Event::AddressRefused { address } => object["address"] = json!(address.to_string()),
+        Event::FiguresOff { address } => object["address"] = json!(address.to_string()),
         Event::BehindCdn { name } => object["name"] = json!(name),
         Event::Figures { url } => object["url"] = json!(url),
         Event::Learned { requests, unread } => {

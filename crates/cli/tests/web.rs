@@ -393,6 +393,28 @@ fn where_the_figures_are_is_told_with_a_token_that_was_made() {
 }
 
 #[test]
+fn on_a_public_address_the_figures_are_off_until_the_owner_names_a_token() {
+    let public = ["--listen", "127.0.0.1:0", "--listen", "0.0.0.0:0"];
+    let mut web = Web::on(&mut lull(&[]), &upstream(Duration::ZERO), &public);
+    let told = web.wait_for("figures-off");
+    assert!(told["address"].as_str().unwrap().starts_with("0.0.0.0:"), "{told}");
+    assert!(told["text"].as_str().unwrap().contains("--token-file"), "{told}");
+    for path in ["/.lull/", "/.lull/status", "/.lull/metrics", "/.lull/?token="] {
+        assert!(web.get(path).starts_with("HTTP/1.1 404 "), "{path}");
+    }
+    web.signal("-TERM");
+    assert!(web.rest().iter().all(|event| event["event"] != "figures"));
+
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("token");
+    fs::write(&file, "0123456789abcdef").unwrap();
+    let arguments = [&public[..], &["--token-file", file.to_str().unwrap()]].concat();
+    let web = Web::on(&mut lull(&[]), &upstream(Duration::ZERO), &arguments);
+    assert!(web.get("/.lull/").starts_with("HTTP/1.1 401 "));
+    assert!(web.get("/.lull/?token=0123456789abcdef").starts_with("HTTP/1.1 200 "));
+}
+
+#[test]
 fn a_plain_proxy_answers_nothing_itself() {
     let web = Web::start(&upstream(Duration::ZERO), &["--plain"]);
     assert!(web.get("/.lull/hints").ends_with("ok"));

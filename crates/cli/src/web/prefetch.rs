@@ -105,7 +105,8 @@ pub(super) struct PrefetchArgs {
     #[arg(long, value_name = "FILE", conflicts_with = "plain")]
     off_file: Option<PathBuf>,
     /// Show the figures below /.lull/ to who knows the first line of this file, as a password or a
-    /// bearer token [default: a token is made at each start, and told as a URL]
+    /// bearer token [default: a token is made at each start, and told as a URL; nobody, if an ADDR of --listen
+    /// may be public]
     #[arg(long, value_name = "FILE", conflicts_with = "plain")]
     token_file: Option<PathBuf>,
 }

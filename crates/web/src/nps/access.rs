@@ -1,9 +1,11 @@
 //! Who may look at the figures: `/.lull/`, `/.lull/status` and `/.lull/metrics`.
 //!
 //! Always who knows a token. Where a request comes from says nothing: behind another proxy on the same
-//! machine, which need not say what it forwards, everybody comes from there.
+//! machine, which need not say what it forwards, everybody comes from there. On a public address it is a token
+//! of the owner's, or nobody.
 
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::net::IpAddr;
+use std::sync::atomic::Ordering;
 
 use http::header::{AUTHORIZATION, HOST};
 use http::request;
@@ -11,7 +13,7 @@ use percent_encoding::percent_decode_str;
 
 use super::Shared;
 use crate::policy::fields;
-use crate::proxy::Address;
+use crate::proxy::{Address, Event};
 
 /// Who may look.
 #[derive(Clone, Default)]
@@ -22,17 +24,9 @@ pub enum Access {
     /// Who says this token: as the password of any user, as a bearer token, or as `token` in the query.
     Token(String),
     /// The same for a token that nobody knows yet: where to look with it is told at the start, by
-    /// [`Event::Figures`](crate::proxy::Event::Figures).
+    /// [`Event::Figures`]. Nobody where the proxy listens on a public address, which
+    /// [`Event::FiguresOff`] says.
     Told(String),
-}
-
-impl Access {
-    fn token(&self) -> Option<&str> {
-        match self {
-            Access::Nobody => None,
-            Access::Token(token) | Access::Told(token) => Some(token),
-        }
-    }
 }
 
 impl std::fmt::Debug for Access {
@@ -58,7 +52,11 @@ pub(super) enum Verdict {
 
 /// Whether the sender of a request may look.
 pub(super) fn verdict(shared: &Shared, head: &request::Parts) -> Verdict {
-    let Some(token) = shared.settings.access.token() else { return Verdict::Nothing };
+    let token = match &shared.settings.access {
+        Access::Nobody => return Verdict::Nothing,
+        Access::Told(_) if shared.is_public.load(Ordering::Relaxed) => return Verdict::Nothing,
+        Access::Token(token) | Access::Told(token) => token,
+    };
     let said = fields::single(&head.headers, AUTHORIZATION);
     let asked = head.uri.query().unwrap_or_default();
     if said.is_some_and(|said| says(said, token)) || is_asked_with(asked, token) {
@@ -68,24 +66,34 @@ pub(super) fn verdict(shared: &Shared, head: &request::Parts) -> Verdict {
     }
 }
 
-/// Where to look, with the token, if it was made for this run: by the site's name, if that is known and
-/// nobody reads the token on the way, else on this machine.
-pub(super) fn url(access: &Access, name: Option<&str>, doors: &[Address]) -> Option<String> {
+/// Whether others than this machine and those in its network may come in at an address. At all addresses of the
+/// machine anybody may, as nothing says that none of them is public.
+pub(super) fn is_public(ip: IpAddr) -> bool {
+    match ip.to_canonical() {
+        IpAddr::V4(ip) => !(ip.is_loopback() || ip.is_private() || ip.is_link_local()),
+        IpAddr::V6(ip) => !(ip.is_loopback() || ip.is_unique_local() || ip.is_unicast_link_local()),
+    }
+}
+
+/// What is told of a token that was made for this run: where to look with it, or that nobody may.
+pub(super) fn told(access: &Access, name: Option<&str>, doors: &[Address]) -> Option<Event> {
     let Access::Told(token) = access else { return None };
+    match doors.iter().find(|door| is_public(door.address.ip())) {
+        Some(door) => Some(Event::FiguresOff { address: door.address }),
+        None => url(token, name, doors).map(|url| Event::Figures { url }),
+    }
+}
+
+/// Where to look: by the site's name, if that is known and nobody reads the token on the way, else by an address.
+fn url(token: &str, name: Option<&str>, doors: &[Address]) -> Option<String> {
     let door = |secure| doors.iter().find(|door| door.secure == secure);
     if let Some(name) = name.filter(|_| door(true).is_some()) {
         return Some(format!("https://{name}/.lull/?token={token}"));
     }
     // A certificate is rarely for an address.
     let door = door(false).or_else(|| door(true))?;
-    let mut address = door.address;
-    match address.ip() {
-        IpAddr::V4(ip) if ip.is_unspecified() => address.set_ip(Ipv4Addr::LOCALHOST.into()),
-        IpAddr::V6(ip) if ip.is_unspecified() => address.set_ip(Ipv6Addr::LOCALHOST.into()),
-        _ => {}
-    }
     let scheme = if door.secure { "https" } else { "http" };
-    Some(format!("{scheme}://{address}/.lull/?token={token}"))
+    Some(format!("{scheme}://{}/.lull/?token={token}", door.address))
 }
 
 /// Whether a query says this token.
@@ -206,30 +214,61 @@ mod tests {
         }
     }
 
+    fn door(text: &str, secure: bool) -> Address {
+        Address { address: text.parse().unwrap(), secure, background: false }
+    }
+
     #[test]
     fn where_to_look_is_told_with_a_token_that_was_made() {
-        let door = |text: &str, secure| Address {
-            address: text.parse().unwrap(),
-            secure,
-            background: false,
-        };
-        let told = Access::Told("t0".into());
+        let made = Access::Told("t0".into());
         let site = Some("www.site.example");
         for (name, doors, expected) in [
             (None, &[("127.0.0.1:8080", false)][..], "http://127.0.0.1:8080/.lull/?token=t0"),
-            (None, &[("0.0.0.0:80", false)], "http://127.0.0.1:80/.lull/?token=t0"),
-            (None, &[("[::]:443", true), ("[::]:80", false)], "http://[::1]:80/.lull/?token=t0"),
-            (None, &[("192.0.2.7:443", true)], "https://192.0.2.7:443/.lull/?token=t0"),
-            (site, &[("[::]:443", true)], "https://www.site.example/.lull/?token=t0"),
+            (None, &[("[::1]:443", true), ("[::1]:80", false)], "http://[::1]:80/.lull/?token=t0"),
+            (None, &[("192.168.1.7:443", true)], "https://192.168.1.7:443/.lull/?token=t0"),
+            (site, &[("10.1.0.2:443", true)], "https://www.site.example/.lull/?token=t0"),
             (site, &[("127.0.0.1:81", false)], "http://127.0.0.1:81/.lull/?token=t0"),
         ] {
             let doors: Vec<_> = doors.iter().map(|(at, secure)| door(at, *secure)).collect();
-            assert_eq!(url(&told, name, &doors).as_deref(), Some(expected));
+            let url = expected.to_owned();
+            assert_eq!(told(&made, name, &doors), Some(Event::Figures { url }));
         }
         let doors = [door("127.0.0.1:8080", false)];
-        assert_eq!(url(&Access::Token("t0".into()), None, &doors), None);
-        assert_eq!(url(&Access::Nobody, None, &doors), None);
-        assert_eq!(url(&told, None, &[]), None);
+        assert_eq!(told(&Access::Token("t0".into()), None, &doors), None);
+        assert_eq!(told(&Access::Nobody, None, &doors), None);
+        assert_eq!(told(&made, None, &[]), None);
+    }
+
+    #[test]
+    fn on_a_public_address_only_a_token_of_the_owners_shows_anything() {
+        let made = Access::Told("t0".into());
+        for public in [
+            "0.0.0.0:80",
+            "[::]:443",
+            "192.0.2.7:80",
+            "[2001:db8::7]:80",
+            "100.64.0.1:80",
+            "172.32.0.1:80",
+            "[::ffff:192.0.2.7]:80",
+        ] {
+            let doors = [door("127.0.0.1:8080", false), door(public, true)];
+            let address = public.parse().unwrap();
+            let site = Some("www.site.example");
+            assert_eq!(told(&made, site, &doors), Some(Event::FiguresOff { address }));
+            assert_eq!(told(&Access::Token("t0".into()), site, &doors), None);
+        }
+        for own in [
+            "127.8.0.1:80",
+            "10.0.0.1:80",
+            "172.16.0.1:80",
+            "192.168.1.1:80",
+            "169.254.0.1:80",
+            "[fd00::1]:80",
+            "[fe80::1]:80",
+            "[::ffff:127.0.0.1]:80",
+        ] {
+            assert!(matches!(told(&made, None, &[door(own, false)]), Some(Event::Figures { .. })));
+        }
     }
 
     #[test]

@@ -180,6 +180,8 @@ struct Shared {
     counts: Counts,
     metrics: OnceLock<Metrics>,
     listener: OnceLock<Listener>,
+    /// Whether the proxy listens on a public address.
+    is_public: AtomicBool,
     is_told_of_cdn: AtomicBool,
     is_told_of_forwarded: AtomicBool,
     /// Whether the fetcher says that it came by HTTPS.
@@ -237,6 +239,7 @@ impl Nps {
             counts: Counts::default(),
             metrics: OnceLock::new(),
             listener: OnceLock::new(),
+            is_public: AtomicBool::new(false),
             is_told_of_cdn: AtomicBool::new(false),
             is_told_of_forwarded: AtomicBool::new(false),
             is_secure: OnceLock::new(),
@@ -288,7 +291,7 @@ impl Nps {
         self
     }
 
-    /// Ends what runs beside the traffic, and saves the model, if there is one by then.
+    /// Ends what runs beside the traffic, and saves the model, if there is one by then, and what is kept beside it.
     pub fn stop(&self) {
         let threads = std::mem::take(&mut *lock(&self.threads));
         if threads.is_empty() {
@@ -302,10 +305,10 @@ impl Nps {
                 let _ = thread.join();
             }
         }
+        self.shared.keep_beside();
     }
 
     /// Runs something beside the traffic. What cannot run is missed: without the desk there are no
-        self.shared.keep_beside();
     /// hints, without robots.txt there are no prefetches.
     fn run(&self, name: &str, work: impl FnOnce() + Send + 'static) {
         if let Ok(thread) = thread::Builder::new().name(name.to_owned()).spawn(work) {
@@ -323,6 +326,9 @@ impl Drop for Nps {
 impl Site for Nps {
     fn listens(&self, at: Address) {
         if !at.background {
+            if access::is_public(at.address.ip()) {
+                self.shared.is_public.store(true, Ordering::Relaxed);
+            }
             lock(&self.doors).push(at);
         } else if let Some(of) = self.shared.settings.service_worker {
             self.shared.workers.listens_at(at, of);
@@ -350,8 +356,8 @@ impl Site for Nps {
             listener.tell(&Event::NotInBackground);
         }
         let name = self.shared.settings.hosts.first().and_then(|name| name.to_str().ok());
-        if let Some(url) = access::url(&self.shared.settings.access, name, &lock(&self.doors)) {
-            listener.tell(&Event::Figures { url });
+        if let Some(event) = access::told(&self.shared.settings.access, name, &lock(&self.doors)) {
+            listener.tell(&event);
         }
         let _ = self.shared.is_secure.set(fetcher.secure());
         let (shared, mut end) = (Arc::clone(&self.shared), self.end.subscribe());
@@ -368,13 +374,13 @@ impl Site for Nps {
                 () = robots::keep(&shared, fetcher.clone()) => {}
                 () = monitor::run(&shared, fetcher.clone()) => {}
                 () = look_for_the_switch(&shared) => {}
+                () = beside::keep(&shared) => {}
                 _ = end.wait_for(|end| *end) => {}
             }
         };
         self.run("lull-web-site", move || {
             if let Ok(runtime) = tokio::runtime::Builder::new_current_thread().enable_all().build()
             {
-                () = beside::keep(&shared) => {}
                 runtime.block_on(beside);
             }
         });

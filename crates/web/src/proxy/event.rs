@@ -60,6 +60,12 @@ pub enum Event {
         /// Where, with the token.
         url: String,
     },
+    /// Nobody can look at the figures, because clients come in at a public address and the owner has set no
+    /// token. Told at the start.
+    FiguresOff {
+        /// The address.
+        address: SocketAddr,
+    },
     /// The logs were learned from, while the site was served.
     Learned {
         /// The requests in them that something was learned from: none that the model knows already.
@@ -149,6 +155,7 @@ impl Event {
             Event::AddressRefused { .. } => "address-refused",
             Event::BehindCdn { .. } => "behind-cdn",
             Event::Figures { .. } => "figures",
+            Event::FiguresOff { .. } => "figures-off",
             Event::Learned { .. } => "learned",
             Event::NotLearned { .. } => "not-learned",
             Event::ModelAside { .. } => "model-aside",
@@ -227,6 +234,11 @@ impl fmt::Display for Event {
                  without"
             ),
             Event::Figures { url } => write!(f, "what is done is shown at {url}"),
+            Event::FiguresOff { address } => write!(
+                f,
+                "what is done is shown to nobody, because {address} may be public: show it below /.lull/ to who knows \
+                 a token, by --token-file"
+            ),
             Event::Learned { requests, unread } => {
                 write!(f, "the logs are learned from: {requests} requests")?;
                 unread.iter().try_for_each(|what| write!(f, "; {what}"))
