@@ -304,10 +304,9 @@ impl Client {
         self.go_on(now, effects);
     }
 
-    /// Whether a scripted client fetches this ahead now.
+    /// Whether this is being fetched ahead. A browser's cache asks for nothing twice: whoever wants it waits for it.
     fn fetches(&self, document: DocumentId) -> bool {
-        let is_scripted = self.caching && self.habit.is_scripted();
-        is_scripted && self.fetching == Some(Ahead::Document(document))
+        self.caching && self.fetching == Some(Ahead::Document(document))
     }
 
     /// Whether demand waits for what is being fetched ahead.
@@ -419,7 +418,9 @@ impl Client {
         effects: &mut Vec<Effect>,
     ) {
         let is_dummy = advice.list.first() == Some(&Ahead::Dummy);
-        if self.asking == Asking::Open && number == self.number {
+        // One that keeps nothing has gone on to the page of another client.
+        let is_for_now = number == self.number || !self.caching;
+        if self.asking == Asking::Open && is_for_now {
             self.asking = match (self.habit, advice.again) {
                 (Habit::AgainAndAgain { .. }, Some(again)) if again > now => {
                     effects.push(Effect::Wake(again));
@@ -433,10 +434,9 @@ impl Client {
             return;
         }
         self.list_until = if self.habit.is_scripted() { now + FRESH } else { Duration::MAX };
-        let is_script = matches!(self.habit, Habit::AgainAndAgain { .. });
         for one in advice.list {
             if let Ahead::Document(document) = one {
-                if is_script && self.had.len() >= FILES {
+                if self.habit.is_scripted() && self.had.len() >= FILES {
                     break;
                 }
                 self.had.push(document);
@@ -542,8 +542,10 @@ impl Client {
             }
         }
         let may_ask = if self.caching {
-            let is_full = self.had.len() >= FILES;
-            self.is_complete && !self.pages.is_empty() && self.rounds < ROUNDS && !is_full
+            // The papers' clients ask in each epoch, as long as it takes.
+            let may_script = self.rounds < ROUNDS && self.had.len() < FILES;
+            let is_left = may_script || !self.habit.is_scripted();
+            self.is_complete && !self.pages.is_empty() && is_left
         } else {
             self.owed > 0
         };

@@ -247,7 +247,8 @@ impl Reading {
         arrivals.sort_by_key(|arrival| arrival.due);
         complete(&mut arrivals, &self.documents, PAGE.div_f64(section.speed));
         let rest = (self.last + SECOND).saturating_since(begin);
-        let length = section.length.unwrap_or(rest).div_f64(section.speed);
+        // Behind the log's end there is nothing to replay.
+        let length = section.length.map_or(rest, |length| length.min(rest)).div_f64(section.speed);
         Trace {
             documents: self.documents,
             clients: section.among.unwrap_or(requests.len() as u32),
@@ -365,6 +366,20 @@ mod tests {
             reading.take(&Entry::page(at(*second), *client, *target));
         }
         reading.finish()
+    }
+
+    #[test]
+    fn no_section_is_longer_than_the_rest_of_the_log() {
+        for (length, expected) in [(None, 11), (Some(5), 5), (Some(11), 11), (Some(1_000), 11)] {
+            let section = Section {
+                begin: Duration::from_secs(20),
+                length: length.map(Duration::from_secs),
+                speed: 2.0,
+                ..Section::default()
+            };
+            let trace = read(section, &[(0, "a", "/"), (22, "a", "/b"), (30, "a", "/c")]);
+            assert_eq!(trace.length, Duration::from_secs(expected) / 2);
+        }
     }
 
     #[test]

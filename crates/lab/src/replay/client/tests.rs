@@ -353,6 +353,39 @@ fn at_a_constant_rate_each_answer_has_its_list_however_many_are_open() {
 }
 
 #[test]
+fn the_papers_clients_wait_for_what_is_under_way_as_well() {
+    let mut bench = Bench::new(Habit::OncePerPage);
+    bench.demand(0, PAGE, true);
+    bench.answered(10, PAGE);
+    assert_eq!(bench.advise(10, 1, &[document(NEXT)], None), [fetch(NEXT)]);
+    assert_eq!(bench.demand(20, NEXT, true), [], "it is asked for already");
+    assert_eq!(bench.fetched(50, Some(700))[0], answer(NEXT, 20, Origin::Awaited(700)));
+}
+
+#[test]
+fn the_papers_clients_ask_in_each_epoch_as_long_as_they_get_nothing() {
+    let mut bench = Bench::new(Habit::AgainAndAgain { scripted: false });
+    bench.demand(0, PAGE, true);
+    bench.answered(10, PAGE);
+    for round in 0..200 {
+        let now = 100 * round + 20;
+        assert_eq!(bench.advise(now, 1, &[], Some(now + 80)), [Effect::Wake(ms(now + 80))]);
+        assert!(matches!(bench.wake(now + 80)[..], [Effect::Ask(_)]), "{round}");
+    }
+}
+
+#[test]
+fn a_page_that_comes_before_the_list_of_the_one_before_ends_no_asking() {
+    let mut bench = Bench::new(Habit::Never);
+    bench.client = Client::new(Habit::AgainAndAgain { scripted: false }, false);
+    bench.demand(0, PAGE, true);
+    assert!(matches!(bench.answered_of(10, PAGE, 0)[..], [_, Effect::Ask(_)]));
+    bench.demand(20, PAGE, true);
+    assert_eq!(bench.advise(30, 1, &[], Some(40)), [Effect::Wake(ms(40))]);
+    assert!(matches!(bench.wake(40)[..], [Effect::Ask(_)]));
+}
+
+#[test]
 fn on_one_page_64_files_are_taken_and_no_more_are_asked_for() {
     let mut bench = Bench::new(Habit::AgainAndAgain { scripted: true });
     bench.demand(0, PAGE, true);
