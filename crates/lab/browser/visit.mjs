@@ -72,16 +72,19 @@ async function read({ seed, visitor, pages }, navigations) {
     page.setDefaultTimeout(PATIENCE_MS);
     const at = { x: 640, y: 400 }, seen = new Set();
     let before = null;
+    const begun = size(file('access.log'));
     for (const { page: to, dwell } of pages) {
       if (before === null) {
         await page.goto(origin + to, { waitUntil: 'load' });
       } else {
         const how = await follow(page, visitor, at, to);
         const again = seen.has(to);
+        const until = size(file('access.log'));
         // A page that was read before is in the cache whoever prefetches.
         const hit = !again && (how.delivery !== '' || how.transferred === 0);
         navigations.push({
           number: navigations.length, seed, from: before, to, again, hit, ready: hit && how.end < READY_MS, ...how,
+          log: [begun, until],
         });
       }
       seen.add(to);
@@ -91,9 +94,9 @@ async function read({ seed, visitor, pages }, navigations) {
   });
 }
 
-/** The lines that a log has after its first `from` bytes, as far as it is there. */
-const lines = (log, from) => !existsSync(log) ? [] :
-  readFileSync(log).subarray(from).toString('latin1').split('\n').filter(line => line);
+/** The lines that a log has after its first `from` bytes, and before `until`, as far as it is there. */
+const lines = (log, from, until) => !existsSync(log) ? [] :
+  readFileSync(log).subarray(from, until).toString('latin1').split('\n').filter(line => line);
 const size = log => existsSync(log) ? statSync(log).size : 0;
 const total = values => values.reduce((sum, value) => sum + value, 0);
 const quantile = (values, part) => {
@@ -132,6 +135,11 @@ const ahead = asked.filter(one => one.ahead.startsWith('prefetch') && one.method
 // Of `lull web`: the bytes of bodies, `-` for none. What was fetched ahead is not in it.
 const through = lines(file('lull.log'), before.lull).map(line => Number(line.match(/" \d{3} (\d+|-) "/)?.[1]) || 0);
 const hits = navigations.filter(one => one.hit);
+// Those that the server's log names as fetched ahead, since their visitor came.
+const isNamed = ({ to, log: [from, until] }) => lines(file('access.log'), from, until).map(line => JSON.parse(line))
+  .some(one => one.ahead.startsWith('prefetch') && one.method === 'GET' && one.status === 200 && one.path === to);
+const named = hits.filter(isNamed).length;
+for (const one of navigations) delete one.log;
 const COUNTED = ['hints', 'prefetches', 'refused', 'unkept', 'prefetched_bytes', 'used_bytes'];
 const counted = now => Object.fromEntries(COUNTED.map(name => [name, now[name] - before.status[name]]));
 process.stdout.write(JSON.stringify({
@@ -141,6 +149,7 @@ process.stdout.write(JSON.stringify({
   all: times(navigations), hit: times(hits), miss: times(navigations.filter(one => !one.hit)),
   first: navigations.filter(one => !one.again).length,
   ready: navigations.filter(one => one.ready).length,
+  named,
   hit_numbers: hits.map(one => one.number),
   nginx: {
     requests: asked.length, bytes: total(asked.map(one => one.bytes)),
