@@ -173,8 +173,10 @@ fn too_much_of_a_head_is_told_by_its_status() {
     for (raw, status) in [
         (get(&format!("/{}", "x".repeat(20_000))), 414),
         (
-            get("/")
-                .replace("Connection", &format!("Cookie: a={}\r\nConnection", "x".repeat(70_000))),
+            get("/").replace(
+                "Connection",
+                &format!("Cookie: a={}\r\nConnection", "x".repeat(2_000_000)),
+            ),
             431,
         ),
         (get("/").replace("Connection", &format!("{}Connection", "A: b\r\n".repeat(101))), 431),
@@ -182,7 +184,20 @@ fn too_much_of_a_head_is_told_by_its_status() {
     ] {
         let answer = proxy.exchange(&raw);
         assert_eq!(answer.status(), status, "{}", &raw[..60]);
+        // With a reset some clients would lose it.
+        assert!(!answer.is_reset, "{}", &raw[..60]);
     }
+    // As the second request of a connection, most of which comes a while later.
+    let mut client = proxy.connect();
+    client.send(get("/").replace("Connection: close\r\n", ""));
+    assert_eq!(client.answer().status(), 200);
+    client.send(format!("GET / HTTP/1.1\r\nHost: a\r\nCookie: a={}", "x".repeat(66_000)));
+    thread::sleep(Duration::from_millis(100));
+    client.send("x".repeat(100_000));
+    thread::sleep(Duration::from_millis(100));
+    client.send("x".repeat(100_000));
+    let answer = client.rest();
+    assert_eq!((answer.status(), answer.is_reset), (431, false));
     let cookie = format!("Cookie: a={}\r\nConnection", "x".repeat(30_000));
     assert_eq!(proxy.exchange(get("/").replace("Connection", &cookie)).status(), 200);
 }

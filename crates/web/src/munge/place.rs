@@ -469,9 +469,11 @@ fn contains_ascii(label: &str) -> Result<(), NoPlace> {
 /// matches nothing that we would be let through by.
 fn html_unescape(text: &str) -> String {
     text.replace("&#39;", "'")
+        .replace("&#039;", "'")
         .replace("&#x27;", "'")
         .replace("&apos;", "'")
         .replace("&quot;", "\"")
+        .replace("&#34;", "\"")
         .replace("&amp;", "&")
 }
 

@@ -207,6 +207,8 @@ struct Coming {
     stream: Option<Arc<Stream>>,
     /// While the client is waited for.
     waiting: Option<Counted>,
+    /// Whether its end has come.
+    has_ended: bool,
     /// A request has not ended before its body has, even if it is answered already.
     _ongoing: Counted,
 }
@@ -234,6 +236,7 @@ impl RequestBody {
             counters: Arc::clone(counters),
             stream,
             waiting: None,
+            has_ended: false,
             _ongoing: Counted::ongoing(connection),
         }))
     }
@@ -267,9 +270,10 @@ impl HttpBody for RequestBody {
                 if coming.waiting.take().is_some() {
                     upload.is_waiting.store(false, Ordering::Relaxed);
                 }
-                if let Some(Ok(frame)) = frame
-                    && let Some(data) = frame.data_ref()
-                {
+                let frame = frame.as_ref().map(|frame| frame.as_ref().map(Frame::data_ref));
+                // Trailers are the last as well.
+                coming.has_ended = matches!(frame, None | Some(Ok(None)));
+                if let Some(Ok(Some(data))) = frame {
                     upload.bytes.fetch_add(data.len() as u64, Ordering::Relaxed);
                     coming.counters.bytes_received.add(data.len() as u64);
                     if let Some(stream) = &coming.stream {
@@ -299,7 +303,7 @@ impl HttpBody for RequestBody {
 
 impl Drop for Coming {
     fn drop(&mut self) {
-        if self.stream.is_none() && !self.incoming.is_end_stream() {
+        if self.stream.is_none() && !self.has_ended && !self.incoming.is_end_stream() {
             self.connection.left_unread.store(true, Ordering::Relaxed);
         }
         self.upload.is_waiting.store(false, Ordering::Relaxed);

@@ -48,6 +48,10 @@ pub struct Connection {
     pub(crate) write_blocked: AtomicBool,
     /// Whether the client may still be sending a body that nobody reads.
     pub(crate) left_unread: AtomicBool,
+    /// How much had been read when the last request was answered.
+    pub(crate) read_by_then: AtomicU64,
+    /// Whether it speaks something else than HTTP by now, in which one end may close before the other.
+    pub(crate) is_tunnel: AtomicBool,
     /// Close it by a reset, because its end would look like the end of a body.
     pub(crate) reset: AtomicBool,
     /// In HTTP/2.
@@ -87,6 +91,14 @@ impl Turns {
 
 /// What is left of an answer in HTTP/2's buffers when its body has ended has so long to leave.
 const TAIL: Duration = Duration::from_secs(1);
+
+impl Snapshot {
+    /// Whether the client's kernel may not have all that was sent. TLS adds some bytes, so of the last ones it does not
+    /// know.
+    pub(crate) fn has_unacked(&self) -> bool {
+        self.acked < self.written
+    }
+}
 
 /// The numbers of a connection at one time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -138,6 +150,8 @@ impl Connection {
             waiting_for_body: AtomicU32::new(0),
             write_blocked: AtomicBool::new(false),
             left_unread: AtomicBool::new(false),
+            read_by_then: AtomicU64::new(0),
+            is_tunnel: AtomicBool::new(false),
             reset: AtomicBool::new(false),
             streams: Streams::default(),
             _opened: opened,

@@ -28,6 +28,12 @@ static FORWARDED: [HeaderName; 7] = [
     HeaderName::from_static("x-real-ip"),
 ];
 
+/// Whether a header of this name says who the client is, or how it came.
+fn is_of_the_client(name: &str) -> bool {
+    let said = [X_FORWARDED_FOR, X_FORWARDED_PROTO, X_FORWARDED_HOST];
+    said.iter().chain(&FORWARDED).any(|one| one.as_str() == name)
+}
+
 /// Why a request is not passed on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Refusal {
@@ -207,7 +213,7 @@ pub(crate) fn to_upstream(
     head.version = Version::HTTP_11;
     let headers = &mut head.headers;
     let is_marked = headers.remove(X_LULL).is_some() && checked.is_marked;
-    remove_hop_by_hop(headers);
+    remove_hop_by_hop(headers, forwarding.trusts);
     headers.remove(header::TE);
     if !checked.expects_continue {
         headers.remove(header::EXPECT);
@@ -264,6 +270,14 @@ fn forward(headers: &mut HeaderMap, checked: &Checked, forwarding: &Forwarding<'
         headers.insert(X_FORWARDED_FOR, peer.clone());
         // Applications believe it as they believe the others.
         for name in &FORWARDED {
+            headers.remove(name);
+        }
+        // In CGI and what came after it both are called `HTTP_X_FORWARDED_FOR`.
+        let is_twin = |name: &&HeaderName| {
+            name.as_str().contains('_') && is_of_the_client(&name.as_str().replace('_', "-"))
+        };
+        let twins: Vec<HeaderName> = headers.keys().filter(is_twin).cloned().collect();
+        for name in twins {
             headers.remove(name);
         }
     }
@@ -339,13 +353,16 @@ fn tokens(headers: &HeaderMap, name: HeaderName) -> impl Iterator<Item = &[u8]> 
 }
 
 /// RFC 9110 §7.6.1: what concerns one connection only, and what `Connection` names. What `Connection`
-/// may not name are the headers that say how the message is read.
-fn remove_hop_by_hop(headers: &mut HeaderMap) {
+/// may not name are the headers that say how the message is read; and where a proxy in front is believed, what that has
+/// said of the client, who may have written `Connection`.
+fn remove_hop_by_hop(headers: &mut HeaderMap, keeps_forwarded: bool) {
     if headers.contains_key(header::CONNECTION) {
         let named: Vec<HeaderName> = tokens(headers, header::CONNECTION)
             .filter_map(|token| HeaderName::from_bytes(token).ok())
             .filter(|name| {
                 ![header::HOST, header::CONTENT_LENGTH, header::CONTENT_TYPE].contains(name)
+                    && !(keeps_forwarded
+                        && (is_of_the_client(name.as_str()) || name == header::VIA))
             })
             .collect();
         for name in named {
@@ -409,7 +426,7 @@ pub(crate) fn to_client(head: &mut response::Parts, is_upgrade: bool) -> Result<
         one_length(headers);
     }
     let protocol = if switches { headers.get(header::UPGRADE).cloned() } else { None };
-    remove_hop_by_hop(headers);
+    remove_hop_by_hop(headers, false);
     // The upstream speaks of another port of its own, past this proxy.
     headers.remove(header::ALT_SVC);
     if switches {

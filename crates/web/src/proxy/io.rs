@@ -52,6 +52,7 @@ pub(crate) struct ClientIo {
     guard: Option<Guard>,
     /// Whether the client was told that nothing more comes.
     is_shut: bool,
+    is_h2: bool,
     linger: Option<Linger>,
 }
 
@@ -73,6 +74,7 @@ impl ClientIo {
         stream: ClientStream,
         connection: Arc<Connection>,
         switch: Arc<Switch>,
+        is_h2: bool,
     ) -> Self {
         ClientIo {
             stream,
@@ -81,6 +83,7 @@ impl ClientIo {
             place: Place::Demand,
             guard: None,
             is_shut: false,
+            is_h2,
             linger: None,
         }
     }
@@ -133,6 +136,17 @@ impl ClientIo {
         }
     }
 
+    /// Whether the client may be sending what nobody reads: a body that was answered before its end, or a head that
+    /// hyper has refused by itself, of which it has read more than belongs to the requests that were answered. Streams of
+    /// HTTP/2 are reset each by itself.
+    fn may_still_send(&self) -> bool {
+        let connection = &*self.connection;
+        let of = |count: &AtomicU64| count.load(Ordering::Relaxed);
+        let is_http1 = !self.is_h2 && !connection.is_tunnel.load(Ordering::Relaxed);
+        let is_refused = of(&connection.read) > of(&connection.read_by_then);
+        is_http1 && (is_refused || connection.left_unread.load(Ordering::Relaxed))
+    }
+
     /// Reads on and keeps nothing, until the client ends too.
     fn poll_linger(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         let now = Instant::now();
@@ -147,8 +161,8 @@ impl ClientIo {
         let mut dropped = [0; 16 * 1024];
         while tcp.poll_read_ready(cx).is_ready() {
             match tcp.try_read(&mut dropped) {
+                // Not counted as read: for the watch it would be a head that comes byte by byte.
                 Ok(count) if count > 0 => {
-                    self.connection.read.fetch_add(count as u64, Ordering::Relaxed);
                     let next = (Instant::now() + LINGER_PAUSE).min(linger.until);
                     linger.pause.as_mut().reset(next.into());
                 }
@@ -252,7 +266,7 @@ impl AsyncWrite for ClientIo {
             )?;
             self.is_shut = true;
         }
-        if self.connection.left_unread.load(Ordering::Relaxed) {
+        if self.linger.is_some() || self.may_still_send() {
             ready!(self.poll_linger(cx));
         }
         Poll::Ready(Ok(()))

@@ -138,6 +138,8 @@ impl Account {
     }
 
     fn tell(&mut self) {
+        let read = self.connection.read.load(Ordering::Relaxed);
+        self.connection.read_by_then.store(read, Ordering::Relaxed);
         if self.version == Version::HTTP_2 {
             self.connection.streams.ended(self.failure == Some(Failure::Client));
         }

@@ -161,6 +161,7 @@ async fn forward(
             exchange.response(&mut head, Body::empty());
         }
         if head.status == StatusCode::SWITCHING_PROTOCOLS {
+            connection.is_tunnel.store(true, Ordering::Relaxed);
             tokio::spawn(tunnel::run(on_upgrade, link, permit));
         }
         return Ok(Response::from_parts(head, Body::empty()));

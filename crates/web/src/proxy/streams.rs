@@ -228,14 +228,22 @@ impl Streams {
         self.taken_back.load(Ordering::Relaxed) > at_a_time.saturating_add(TAKEN_BACK)
     }
 
+    /// Whether some of an answer still waits here for its client.
+    pub(crate) fn are_waiting(&self) -> bool {
+        let waits =
+            |entry: &Entry| entry.stream.upgrade().is_some_and(|one| one.untaken().is_some());
+        self.entries().iter().any(waits)
+    }
+
     /// Bytes of all answers that have left.
     pub(crate) fn left(&self) -> u64 {
         self.left.load(Ordering::Relaxed)
     }
 
     /// Judges what has happened since the last look, and ends each stream that its client holds up.
-    /// `is_blocked`: whether the connection takes no more at the moment.
-    pub(crate) fn look(&self, now: Instant, is_blocked: bool, patience: &Patience) {
+    /// Where the connection takes no more at the moment, the client takes as much of answers as its kernel
+    /// acknowledges: `taken`. As long as that is not known, it is 0, and nobody is to blame.
+    pub(crate) fn look(&self, now: Instant, is_blocked: bool, taken: u64, patience: &Patience) {
         let mut entries = self.entries();
         entries.retain(|entry| entry.stream.strong_count() > 0);
         let streams: Vec<_> = entries
@@ -252,9 +260,11 @@ impl Streams {
         let answers = Rule { patience, needs_rate: false, sharing: is_blocked.then_some(untaken) };
         // And in which order bodies come is for the client to say.
         let bodies = Rule { patience, needs_rate: true, sharing: Some(unsent) };
-        let (left, came) = (self.left.load(Ordering::Relaxed), self.came.load(Ordering::Relaxed));
+        let is_known = taken > 0 || !is_blocked;
+        let came = self.came.load(Ordering::Relaxed);
         for (entry, stream) in streams {
-            let answer = stream.untaken().map(|own| Sight { at: now, own, all: left });
+            let answer =
+                stream.untaken().filter(|_| is_known).map(|own| Sight { at: now, own, all: taken });
             let body = stream.unsent().filter(|_| !is_held_back);
             let body = body.map(|own| Sight { at: now, own, all: came });
             let takes_none = entry.answer.is_over(answer, &answers);
@@ -289,7 +299,7 @@ impl Rule<'_> {
         let waited = now.at.duration_since(then.at);
         let is_full = self.sharing.is_some_and(|streams| {
             let least = self.patience.least(waited).saturating_mul(streams);
-            now.all - then.all >= least.max(1)
+            now.all.saturating_sub(then.all) >= least.max(1)
         });
         waited >= self.patience.stalled && !is_full
     }

@@ -30,6 +30,8 @@ pub(crate) struct Watch {
     idle_read: u64,
     head_since: Option<Instant>,
     progress_since: Instant,
+    /// How much will have been acknowledged when all answers are there.
+    answers_end: u64,
     /// Since when a body has been waited for at every look, and how much had been read then.
     body_since: Option<(Instant, u64)>,
 }
@@ -47,6 +49,7 @@ impl Watch {
             idle_read: 0,
             head_since: None,
             progress_since: now,
+            answers_end: 0,
             body_since: None,
         }
     }
@@ -64,6 +67,10 @@ impl Watch {
         if (seen.read, seen.written, seen.acked) != (last.read, last.written, last.acked) {
             self.progress_since = now;
         }
+        // What HTTP/2 says besides, such as answers to pings, is none of an answer.
+        if seen.left != last.left || !self.is_h2 {
+            self.answers_end = seen.written;
+        }
         if seen.under_way == 0 {
             self.look_idle(now, seen, last)
         } else {
@@ -71,12 +78,16 @@ impl Watch {
         }
     }
 
+    /// Bytes that the client's kernel has acknowledged of answers, as far as that was looked at.
+    pub(crate) fn taken(&self) -> u64 {
+        self.last.acked.min(self.answers_end)
+    }
+
     fn look_idle(&mut self, now: Instant, seen: Snapshot, last: Snapshot) -> Verdict {
         self.body_since = None;
-        // What is left of answers may still leave, as fast as the client takes it. That pings are answered is no
-        // sign of it.
-        let is_taken = (seen.written, seen.acked) != (last.written, last.acked);
-        let is_leaving = seen.left != last.left || (seen.write_blocked && is_taken);
+        // What is left of answers may still leave, from here or from the kernel, as fast as the client takes it.
+        let is_taken = seen.acked != last.acked && last.acked < self.answers_end;
+        let is_leaving = seen.left != last.left || is_taken;
         if seen.began != last.began || last.under_way > 0 || is_leaving {
             self.idle_since = now;
             self.idle_read = seen.read;
@@ -151,24 +162,28 @@ mod tests {
 
     #[test]
     fn a_connection_whose_last_answers_still_leave_is_not_idle() {
-        for (left, acked, write_blocked, expected) in [
+        for (left, acked, written, expected) in [
             // What waits here leaves, in HTTP/2.
-            (1, 0, false, 175),
+            (1, 0, 0, [175, 175]),
             // The kernel has it, and the client takes it.
-            (0, 1, true, 175),
+            (0, 1, 0, [175, 175]),
             // Nobody takes it.
-            (0, 0, true, 75),
-            // The answers to pings.
-            (0, 1, false, 75),
+            (0, 0, 0, [77, 77]),
+            // The answers to pings, in HTTP/2. Who writes in HTTP/1.1 writes an answer.
+            (0, 1, 1, [175, 77]),
         ] {
-            let tail = |second: u64| Snapshot {
-                left: left * second.min(100),
-                acked: acked * second.min(100),
-                written: acked * second.min(100),
-                write_blocked,
-                ..Snapshot::default()
-            };
-            for is_h2 in [false, true] {
+            for (is_h2, expected) in [false, true].into_iter().zip(expected) {
+                let tail = |second: u64| Snapshot {
+                    began: 1,
+                    under_way: u32::from(second == 1),
+                    // In HTTP/2 all of it has left at once, but for the first row.
+                    left: 1 + left * second.min(100),
+                    acked: acked * second.min(100),
+                    // Of the answer 200 bytes are in the kernel, but where it is pings that are written.
+                    written: written * second + (1 - written) * acked * 200,
+                    waiting_for_upstream: u32::from(second == 1),
+                    ..Snapshot::default()
+                };
                 assert_eq!(run(is_h2, tail), Some((expected, Verdict::Close)), "{left} {acked}");
             }
         }

@@ -20,7 +20,7 @@ use hyper_util::rt::TokioIo;
 use socket2::{SockRef, TcpKeepalive};
 use tokio::net::TcpStream;
 use tokio::sync::{Notify, Semaphore, mpsc, watch};
-use tokio::time::{interval, sleep, timeout};
+use tokio::time::{interval, sleep, timeout, timeout_at};
 use tokio_rustls::TlsAcceptor;
 
 use super::access_log::LogSender;
@@ -92,6 +92,9 @@ const H2_LOCAL_ERROR_RESETS: usize = 128;
 /// How long a connection over which nothing is under way is kept when the end begins: a request may be on
 /// its way, above all where somebody has just connected.
 const LAST_WORDS: Duration = Duration::from_millis(100);
+/// HTTP/2 says that the end comes and asks whether that was heard (RFC 9113 §6.8). From a client that sleeps nobody
+/// hears, nor soon from behind what a connection in the background has queued.
+const GOODBYE: Duration = Duration::from_secs(1);
 /// How often what is left is counted while draining.
 const DRAIN_LOOK: Duration = Duration::from_millis(20);
 
@@ -201,7 +204,11 @@ impl Worker {
         let patience = self.config.timeouts.client_head;
         let (stream, is_h2) = match tls {
             Some(acceptor) => {
-                let Ok(Ok(stream)) = timeout(patience, acceptor.accept(tcp)).await else { return };
+                let deadline = tokio::time::Instant::now() + patience;
+                let begins = timeout_at(deadline, tcp.readable());
+                let Some(Ok(Ok(()))) = self.unless_it_ends(begins).await else { return };
+                let accepted = timeout_at(deadline, acceptor.accept(tcp)).await;
+                let Ok(Ok(stream)) = accepted else { return };
                 let is_h2 = stream.get_ref().1.alpn_protocol() == Some(b"h2");
                 (ClientStream::Tls(Box::new(stream)), is_h2)
             }
@@ -210,7 +217,8 @@ impl Worker {
                 (ClientStream::Plain(tcp), is_h2)
             }
         };
-        let io = ClientIo::new(stream, Arc::clone(&connection), Arc::clone(&self.switch));
+        let switch = Arc::clone(&self.switch);
+        let io = ClientIo::new(stream, Arc::clone(&connection), switch, is_h2);
         let io = TokioIo::new(io);
         let (worker, of) = (Arc::clone(&self), Arc::clone(&connection));
         let service = service_fn(move |request: Request<Incoming>| {
@@ -248,17 +256,22 @@ impl Worker {
                 sleep(DRAIN_LOOK).await;
             }
         };
-        let mut begin = pin!(timeout(self.config.timeouts.client_idle, begin));
+        self.unless_it_ends(timeout(self.config.timeouts.client_idle, begin)).await?.ok()?
+    }
+
+    /// Waits for a client to begin; [`LAST_WORDS`] when the proxy is to end.
+    async fn unless_it_ends<T>(&self, begin: impl Future<Output = T>) -> Option<T> {
+        let mut begin = pin!(begin);
         let mut drain = pin!(self.drain.notified());
         drain.as_mut().enable();
         if !self.is_draining.load(Ordering::Relaxed) {
             tokio::select! {
                 biased;
-                begun = &mut begin => return begun.ok().flatten(),
+                begun = &mut begin => return Some(begun),
                 () = drain => {}
             }
         }
-        timeout(LAST_WORDS, begin).await.ok()?.ok()?
+        timeout(LAST_WORDS, begin).await.ok()
     }
 
     /// Drives a connection to its end, which comes early when its client holds it up or the proxy
@@ -274,6 +287,7 @@ impl Worker {
         let mut is_closing = false;
         let mut is_armed = false;
         let mut draining_since = None;
+        let mut last_said = None;
         // The timer and the notice of the end are polled only when they have something new to
         // say: most polls are about a request.
         poll_fn(|cx| {
@@ -297,6 +311,11 @@ impl Worker {
                 if is_busy || since.elapsed() >= LAST_WORDS {
                     is_closing = true;
                     served.as_mut().close();
+                    if is_h2 {
+                        connection.look_at_acked();
+                        look.as_mut().reset((since + GOODBYE).into());
+                        let _ = look.as_mut().poll(cx);
+                    }
                 } else {
                     look.as_mut().reset((since + LAST_WORDS).into());
                     let _ = look.as_mut().poll(cx);
@@ -304,14 +323,26 @@ impl Worker {
             }
             while look.is_elapsed() {
                 let (now, seen) = (Instant::now(), connection.snapshot());
-                if seen.write_blocked {
+                if seen.write_blocked || seen.has_unacked() {
                     connection.look_at_acked();
                 }
+                let verdict = watch.look(now, seen);
                 if is_h2 {
-                    connection.streams.look(now, seen.write_blocked, &patience);
-                    connection.streams.passed(every);
+                    let streams = &connection.streams;
+                    streams.look(now, seen.write_blocked, watch.taken(), &patience);
+                    streams.passed(every);
                 }
-                match watch.look(now, seen) {
+                // One that was told of the end would have to say that it has heard of it. If nothing is under way, and its
+                // kernel has acknowledged nothing for a while, it has all there is, or sleeps.
+                if is_h2 && is_closing && draining_since.is_some() {
+                    let is_left = seen.under_way > 0 || connection.streams.are_waiting();
+                    if !is_left && last_said == Some((seen.left, seen.acked)) {
+                        return Poll::Ready(());
+                    }
+                    last_said = Some((seen.left, seen.acked));
+                    connection.look_at_acked();
+                }
+                match verdict {
                     Verdict::Keep => {}
                     Verdict::Close if is_closing => return Poll::Ready(()),
                     Verdict::Close => {
@@ -320,7 +351,8 @@ impl Worker {
                     }
                     Verdict::Cut => return Poll::Ready(()),
                 }
-                look.as_mut().reset(tokio::time::Instant::now() + every);
+                let next = if draining_since.is_some() { every.min(GOODBYE) } else { every };
+                look.as_mut().reset(tokio::time::Instant::now() + next);
                 let _ = look.as_mut().poll(cx);
             }
             served.as_mut().poll_end(cx)

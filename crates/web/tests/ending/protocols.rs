@@ -120,6 +120,58 @@ fn over_http2_streams_that_are_under_way_end_and_none_begins() {
 }
 
 #[test]
+fn a_client_that_sleeps_does_not_hold_the_end_up() {
+    // It has begun with HTTP/2, and hears nothing any more; or has not even begun with TLS.
+    let http2 = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0";
+    for (secure, said) in [(false, &http2[..]), (true, b"")] {
+        let halves = Halves::start(secure);
+        let mut silent = halves.proxy.connect();
+        silent.send(said);
+        halves.proxy.wait("the connection", |totals| totals.open_connections == 1);
+        // Until it is read.
+        thread::sleep(Duration::from_millis(200));
+        let begun = Instant::now();
+        halves.proxy.server.drain();
+        wait_until("it does not end", || halves.proxy.server.is_drained());
+        // Of the ten seconds of a handshake, and of the half minute that there would be in all.
+        assert!(begun.elapsed() < Duration::from_secs(6), "{secure}: {:?}", begun.elapsed());
+    }
+}
+
+#[test]
+fn over_http2_who_takes_an_answer_slowly_has_all_of_it_before_the_end() {
+    const LENGTH: usize = 1 << 20;
+    let address = upstream(|mut peer| {
+        peer.head().unwrap();
+        peer.ok(&"x".repeat(LENGTH));
+    });
+    let proxy = proxy_with(address, |_| {}, None);
+    let mut client = proxy.connect();
+    socket2::SockRef::from(client.0.get_ref()).set_recv_buffer_size(8 << 10).unwrap();
+    // Windows for all of it, and the request: `:method: GET`, `:scheme: http`, `:path: /`, `:authority: a`.
+    client.send(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\x06\x04\0\0\0\0\0\0\x04\x7f\xff\xff\xff");
+    client.send(b"\0\0\x04\x08\0\0\0\0\0\x7f\xff\0\0");
+    client.send(b"\0\0\x06\x01\x05\0\0\0\x01\x82\x86\x84\x41\x01a");
+    proxy.wait("the answer", |totals| totals.responses[2] == 1);
+    proxy.server.drain();
+    let mut taken = 0;
+    let begun = Instant::now();
+    while taken < LENGTH {
+        assert!(begun.elapsed() < common::LIMIT, "{taken}");
+        let head = client.exactly(9);
+        let length = usize::from(head[0]) << 16 | usize::from(head[1]) << 8 | usize::from(head[2]);
+        client.exactly(length);
+        if head[3] == 0 {
+            taken += length;
+            // Three seconds in all, in which it says something now and then.
+            thread::sleep(Duration::from_millis(45));
+            client.send(b"\0\0\x04\x08\0\0\0\0\0\0\0\0\x01");
+        }
+    }
+    wait_until("it does not end", || proxy.server.is_drained());
+}
+
+#[test]
 fn over_tls_what_is_under_way_ends_and_what_is_on_its_way_is_answered() {
     let site = Halves::start(true);
     block_on(async {

@@ -176,6 +176,12 @@ fn where_it_could_do_harm_the_page_stays_as_it_is() {
             assert_eq!(outcome, Outcome::Left(why), "{}", &page[..page.len().min(80)]);
         }
     }
+    for mark in ["'", "&#39;", "&#039;", "&#x27;", "&apos;"] {
+        let source = format!("script-src {mark}self{mark}");
+        let meta = format!("<meta http-equiv=Content-Security-Policy content=\"{source}\">");
+        let page = format!("<!doctype html><html><head>{meta}</head><body></body></html>");
+        assert_eq!(munge(page.as_bytes()).1, Outcome::Placed, "{mark}");
+    }
     for page in [&b"\xff\xfe<\0h\0e\0a\0d\0>\0"[..], b"\xfe\xff\0<\0h"] {
         let (out, outcome) = munge(page);
         assert_eq!((out.as_slice(), outcome), (page, Outcome::Left(NoPlace::Encoding)));

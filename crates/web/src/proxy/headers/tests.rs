@@ -164,6 +164,30 @@ fn forwarded_headers_are_believed_only_where_it_is_said() {
         assert_eq!(all(&trusted, name), [*said]);
         assert!(!doubted.contains_key(*name), "{name}");
     }
+    // Who writes `Connection` behind a proxy that hands it on takes none of that away.
+    let named = "close, X-Forwarded-For, x-forwarded-proto, X-Forwarded-Host, X-Real-IP, Forwarded, X-Other";
+    let all_of_it = [&claims[..], &[("connection", named), ("x-other", "1")]].concat();
+    let trusted = sent(&all_of_it, &forwarding(true));
+    assert_eq!(
+        all(&trusted, "x-forwarded-for"),
+        ["203.0.113.1, 203.0.113.2, 203.0.113.3, 192.0.2.7"]
+    );
+    for (name, said) in &claims[3..] {
+        assert_eq!(all(&trusted, name), [*said], "{name}");
+    }
+    assert!(!trusted.contains_key("x-other"));
+}
+
+#[test]
+fn what_servers_cannot_tell_from_it_is_believed_no_more() {
+    let twins = ["x_forwarded_for", "X_Forwarded-Proto", "x-forwarded_host", "X_REAL_IP"];
+    let mut claims = vec![("host", "site.example"), ("x_own", "1")];
+    claims.extend(twins.map(|name| (name, "203.0.113.1")));
+    let doubted = sent(&claims, &forwarding(false));
+    for name in twins {
+        assert!(!doubted.contains_key(name), "{name}");
+    }
+    assert_eq!(all(&doubted, "x_own"), ["1"]);
 }
 
 #[test]
