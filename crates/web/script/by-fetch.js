@@ -46,7 +46,8 @@ one.nonce = tag.nonce;
 one.text = JSON.stringify({prefetch: [{tag: 'lull', urls: [lull + 'to' + hint.url]}]});
 one.to = url;
 doc.head.append(one);
-return rules.push(one);
+rules.push(one);
+return;
 }
 const stop = new AbortController;
 // A navigation to the same page takes what has come of it, and waits for the rest, which is less than all

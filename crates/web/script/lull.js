@@ -29,9 +29,9 @@ const over = () => off || leaving || doc.hidden || had.size > 63;
 const rules = [];
 
 // Longer ones nobody knows.
-const post = (what, whose) => JSON.stringify({v: 1, page: bare(whose).replace(page.origin, '').slice(0, 1024), ...what});
+const post = what => JSON.stringify({v: 1, page: bare().replace(page.origin, '').slice(0, 1024), ...what});
 
-const say = (what, whose) => navigator.sendBeacon(lull + 'beacon', post(what, whose));
+const say = what => navigator.sendBeacon(lull + 'beacon', post(what));
 
 const fresh = (list, time) => Date.now() < list.at + time;
 
@@ -46,9 +46,9 @@ if (over() || rounds-- < 1) return;
 timer = doc;
 drop();
 try {
-// Whether user, network and battery have something to spare.
+// Whether user, network (not of 2g or slow-2g) and battery have something to spare.
 const net = navigator.connection || {}, power = await navigator.getBattery?.().catch(() => 0);
-if (sessionStorage.lull || net.saveData || /2g/.test(net.effectiveType) || matchMedia('(prefers-reduced-data)').matches || power?.level <= .2 && !power.charging) return timer = 0;
+if (sessionStorage.lull || net.saveData || /2/.test(net.effectiveType) || matchMedia('(prefers-reduced-data)').matches || power?.level < .2 && !power.charging) return timer = 0;
 // Parts of the page that the browser had: of what was fetched ahead nobody else tells the site that it was wanted.
 const used = first ? performance.getEntriesByType('resource').filter(isHit).slice(0, 64).map(one => one.name.replace(page.origin, '')) : [];
 const list = await (await fetch(lull + 'hints', {
@@ -79,21 +79,22 @@ const bare = (url = page.href) => url.split('#')[0];
 // Here by-fetch.js or by-worker.js comes in: how a page is fetched ahead.
 
 const stay = () => {
-leaving = 0;
 later(1);
+leaving = 0;
 };
 
 // From when the page was asked for, or was shown if it had been rendered ahead.
 const since = time => Math.max(0, time - (nav.activationStart || 0));
 
-// Of the page that came, whatever its scripts call it since.
-const tell = () => told ||= say({nav: {type: nav.type, cached, lcp, ttfb: since(nav.responseStart), load: since(nav.loadEventEnd)}}, nav.name);
+// Its scripts may call the page something else than what it came by.
+const tell = () => told ||= say({nav: {type: nav.type, name: bare(nav.name), cached, lcp, ttfb: since(nav.responseStart), load: since(nav.loadEventEnd)}});
 
 const begin = () => {
-new PerformanceObserver(list => lcp = since(list.getEntries().pop().startTime))
+// Who comes to a tab later waits for it since then, and not since it was opened.
+doc.hidden || new PerformanceObserver(list => lcp = since(list.getEntries().pop().startTime))
 .observe({type: 'largest-contentful-paint', buffered: 1});
 // Where the site's server had nothing to spare when the page was sent, the tag says how long to wait.
-const idle = () => later(tag.dataset.wait, () => requestIdleCallback(ask, {timeout: 5e3}));
+const idle = () => leaving || later(tag.dataset.wait, () => requestIdleCallback(ask, {timeout: 5e3}));
 doc.readyState === 'complete' ? idle() : addEventListener('load', idle);
 doc.addEventListener('visibilitychange', () => doc.hidden ? (tell(), drop()) : timer || later(1));
 addEventListener('pagehide', () => (tell(), leave()));

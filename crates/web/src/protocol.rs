@@ -135,11 +135,14 @@ pub struct Navigation {
     /// What led to it.
     #[serde(rename = "type")]
     pub kind: NavigationKind,
+    /// The URL that it came by, which is not the page's own any more where a script has called it something else.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub name: Option<String>,
     /// Whether it came out of the cache.
     pub cached: bool,
     /// Until the first byte.
     pub ttfb: f64,
-    /// Until the largest thing in it was painted; `None` if it never was, or in the background.
+    /// Until the largest thing in it was painted; `None` if it never was, in the background, or beyond all limits.
     #[serde(default)]
     pub lcp: Option<f64>,
     /// Until it had loaded; 0 if it never had.
@@ -180,6 +183,12 @@ fn is_path(path: &str) -> bool {
     path.starts_with('/')
         && path.len() <= LONGEST_PATH
         && path.bytes().all(|byte| byte.is_ascii_graphic())
+}
+
+/// Path and query of a whole URL.
+fn path_of(url: &str) -> Option<&str> {
+    let (_, rest) = url.split_once("://")?;
+    Some(&rest[rest.find('/')?..])
 }
 
 fn is_time(millis: f64) -> bool {
@@ -236,16 +245,24 @@ impl Beacon {
     /// # Errors
     /// If it is none, or beyond a limit.
     pub fn decode(message: &[u8]) -> Result<Self, Rejected> {
-        let beacon: Self = read(message)?;
+        let mut beacon: Self = read(message)?;
         check_version(beacon.v)?;
         check(is_path(&beacon.page), "page")?;
-        if let Some(nav) = &beacon.nav {
+        if let Some(nav) = &mut beacon.nav {
             check(is_time(nav.ttfb), "ttfb")?;
             check(is_time(nav.load), "load")?;
-            check(nav.lcp.is_none_or(is_time), "lcp")?;
+            // Of a tab that nobody came to for long it is nobody's wait.
+            nav.lcp = nav.lcp.filter(|lcp| is_time(*lcp));
+            nav.name.take_if(|name| !path_of(name).is_some_and(is_path));
         }
         check(beacon.awaits.as_deref().is_none_or(is_path), "awaits")?;
         Ok(beacon)
+    }
+
+    /// Path and query that the page came by.
+    pub fn came_as(&self) -> &str {
+        let name = self.nav.as_ref().and_then(|nav| nav.name.as_deref());
+        name.and_then(path_of).unwrap_or(&self.page)
     }
 }
 
@@ -326,6 +343,28 @@ mod tests {
     }
 
     #[test]
+    fn what_a_report_says_of_name_and_paint_is_left_out_beyond_limits() {
+        let long = format!("https://a.example/{}", "b".repeat(LONGEST_PATH));
+        for (name, lcp, came_as, has_lcp) in [
+            ("https://a.example/b?c", "5", "/b?c", true),
+            ("https://a.example/b", "1e9", "/b", false),
+            ("https://a.example/b", "-1", "/b", false),
+            ("https://a.example", "5", "/a", true),
+            ("/b", "5", "/a", true),
+            ("https://a.example/b\u{e4}", "5", "/a", true),
+            (&long, "5", "/a", true),
+        ] {
+            let nav = format!(
+                r#"{{"type":"navigate","name":"{name}","cached":true,"ttfb":1,"lcp":{lcp},"load":0}}"#
+            );
+            let message = format!(r#"{{"v":1,"page":"/a","nav":{nav}}}"#);
+            let beacon = Beacon::decode(message.as_bytes()).unwrap();
+            assert_eq!(beacon.came_as(), came_as, "{name}");
+            assert_eq!(beacon.nav.unwrap().lcp.is_some(), has_lcp, "{lcp}");
+        }
+    }
+
+    #[test]
     fn a_list_is_bounded_and_written_in_a_few_words() {
         let hint = Hint { url: "/b".into(), kind: Kind::Document, bytes: Some(9), pointed: false };
         let list = HintsReply::new("1".into(), vec![hint; 100], Some(Duration::from_millis(1500)));
@@ -359,6 +398,7 @@ mod tests {
 
             let nav = Navigation {
                 kind: NavigationKind::Navigate,
+                name: cached.then(|| format!("https://a.example{page}")),
                 cached,
                 ttfb: times[0].round(),
                 lcp: Some(times[1].round()),

@@ -371,6 +371,20 @@ fn the_figures_are_for_who_knows_the_token_wherever_that_is() {
 }
 
 #[test]
+fn who_looks_at_the_figures_by_a_password_is_nobody_who_signs_in() {
+    let site = site(Settings { access: token(), ..settings() });
+    site.go(1..25, &["/a", "/b"]);
+    // prometheus:secret
+    let basic = "Authorization: Basic cHJvbWV0aGV1czpzZWNyZXQ=\r\n";
+    assert_eq!(site.get(30, "/.lull/status", basic).status(), 200);
+    let begun = Instant::now();
+    while site.get(30, "/b", "X-Lull: 1\r\n").status() != 200 {
+        assert!(begun.elapsed() < LIMIT, "nothing is let through");
+        thread::sleep(Duration::from_millis(50));
+    }
+}
+
+#[test]
 fn where_to_look_is_told_at_the_start_if_the_token_was_made_for_it() {
     let told = |access| {
         let site = site(Settings { access, ..settings() });

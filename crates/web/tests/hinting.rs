@@ -250,6 +250,19 @@ impl Site {
 }
 
 #[test]
+fn whose_prefetches_would_be_refused_is_named_none() {
+    let site = site();
+    site.go(1..25, &["/a", "/b"]);
+    assert_eq!(site.list(30, "/a", &[]), ["/b"]);
+    // Somebody at that address signs in by HTTP. The others there have no credentials.
+    site.visit_with(30, "/c", "Authorization: Basic eA==\r\n");
+    let reply = site.ask(30, "/a", &[], false);
+    assert_eq!(reply["hints"], json!([]));
+    assert!(reply["wait"].as_f64().unwrap() >= 1.0, "{reply}");
+    assert_eq!(site.list(31, "/a", &[]), ["/b"]);
+}
+
+#[test]
 fn what_five_clients_went_to_is_hinted_to_the_sixth() {
     let site = site();
     site.go(1..5, &["/a", "/b"]);

@@ -217,7 +217,7 @@ impl Exchange for Ahead {
             return Body::empty();
         };
         if let Some(origin) = worker {
-            let name = shared.policy().name(url, ttl, shared.now());
+            let name = shared.policy().name(url, ttl, admitted);
             service_worker::let_read(&mut head.headers, origin);
             fields::set(&mut head.headers, policy::COPY, &name);
         }
@@ -226,7 +226,7 @@ impl Exchange for Ahead {
                 let rules = shared.settings.speculation_rules && way == Way::Cache;
                 let munging = munging.offering_rules(rules);
                 munging.rewrite_head(&mut head.headers);
-                Munged::body(shared, &request.uri, munging.munger(), body, true)
+                Munged::body(shared, &request.uri, munging.munger(), body, true, false)
             }
             (Err(_), Some(inspector)) => Inspected::body(shared, &request.uri, inspector, body),
             (Err(_), None) => body,

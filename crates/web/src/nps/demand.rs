@@ -97,7 +97,11 @@ impl Exchange for Demand {
             }
         }
         shared.look_for_own_worker(request, head);
-        if shared.settings.service_worker.is_some() && head.headers.contains_key("clear-site-data")
+        // Who has written something would be shown what was there before.
+        let is_done = head.status.is_success() || head.status.is_redirection();
+        let writes = !request.method.is_safe() && is_done;
+        if shared.settings.service_worker.is_some()
+            && (writes || head.headers.contains_key("clear-site-data"))
         {
             shared.policy().cleared(who.client, shared.now());
         }
@@ -113,7 +117,7 @@ impl Exchange for Demand {
                 if request.method == Method::HEAD {
                     return body;
                 }
-                Munged::body(shared, &request.uri, munging.munger(), body, !self.is_private)
+                Munged::body(shared, &request.uri, munging.munger(), body, !self.is_private, true)
             }
             None => {
                 if may_have_script {

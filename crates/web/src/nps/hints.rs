@@ -85,6 +85,11 @@ impl Asking {
         if !who.secure && shared.policy().is_protected_without_https(shared.now()) {
             return never("password");
         }
+        // Prefetches would be refused one by one. The service worker's are not: it asks before it shows one.
+        if way == Way::Cache && shared.policy().has_sent_credentials(who.client, shared.now()) {
+            shared.counts.empty.one("credentials");
+            return Err(later(visitor, TOO_OFTEN));
+        }
         if let Some(left) = shared.rests.left(who.client, shared.now()) {
             shared.counts.empty.one("server_refuses");
             return Err(later(visitor, left));
@@ -237,18 +242,20 @@ pub(super) async fn beacon(
         shared.counts.rejected.one();
         return own::empty(StatusCode::BAD_REQUEST);
     };
+    let came_as = shared.settings.rules.urls.name_of(beacon.came_as()).to_owned();
     beacon.page.truncate(shared.settings.rules.urls.name_of(&beacon.page).len());
     if let Some(target) = &beacon.awaits {
         shared.awaited.is_wanted(who.client, target);
     }
-    count(&shared, &head, &beacon, who);
-    learn(&shared, &head, beacon, who);
+    count(&shared, &head, &beacon, &came_as, who);
+    learn(&shared, &head, beacon, &came_as, who);
     own::empty(StatusCode::NO_CONTENT)
 }
 
 /// Learns that a page was shown, of whom hints would be given to. One that the script has asked about is
-/// known by that.
-fn learn(shared: &Shared, head: &request::Parts, beacon: Beacon, who: Who) {
+/// known by that; and so is the order in which its visitor goes on, which is told by the name that the page has by then:
+/// of one that has another name than the one it came by nothing is learned here.
+fn learn(shared: &Shared, head: &request::Parts, beacon: Beacon, came_as: &str, who: Who) {
     let Some(nav) = &beacon.nav else { return };
     let way = shared.way(head, who);
     let is_unknown =
@@ -258,13 +265,19 @@ fn learn(shared: &Shared, head: &request::Parts, beacon: Beacon, who: Who) {
         && way == Way::Cache
         && shared.is_active()
         && !who.is_held_back(&head.headers, shared);
+    if came_as != beacon.page {
+        if nav.cached {
+            shared.shown.renamed(who.client, &head.headers, [came_as, &beacon.page]);
+        }
+        return;
+    }
     if may && shared.shown.reported(who.client, &head.headers, &beacon.page, nav, shared.now()) {
         shared.desk.shown(Visited::of_copy(head, beacon.page, who));
     }
 }
 
 /// Counts how a page came.
-fn count(shared: &Shared, head: &request::Parts, beacon: &Beacon, who: Who) {
+fn count(shared: &Shared, head: &request::Parts, beacon: &Beacon, came_as: &str, who: Who) {
     shared.counts.beacons.one();
     // Reloads and the history come out of the cache, or don't, whatever was fetched ahead.
     let Some(nav) = beacon.nav.as_ref().filter(|nav| nav.kind == NavigationKind::Navigate) else {
@@ -273,7 +286,7 @@ fn count(shared: &Shared, head: &request::Parts, beacon: &Beacon, who: Who) {
     let is_held_back = who.is_held_back(&head.headers, shared);
     let group = if is_held_back { &shared.counts.without } else { &shared.counts.with };
     // What comes out of the cache may be there since a visit.
-    let used = if nav.cached { shared.caps.used(who.client, &beacon.page) } else { 0 };
+    let used = if nav.cached { shared.caps.used(who.client, came_as) } else { 0 };
     shared.counts.used_bytes.add(used);
     let millis = |time: f64| Duration::from_secs_f64(time / 1e3);
     let navigation = Navigation {

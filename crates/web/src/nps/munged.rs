@@ -32,6 +32,8 @@ pub(super) struct Munged {
     body: Body,
     /// Whether the page is the same for everybody, so that its length may be told.
     is_everybodys: bool,
+    /// Whether somebody waits for it, and it is not fetched ahead.
+    is_demand: bool,
     munger: Munger,
     /// What came and was not taken by the munger.
     rest: Bytes,
@@ -58,12 +60,14 @@ impl Munged {
         munger: Munger,
         body: Body,
         is_public: bool,
+        is_demand: bool,
     ) -> Body {
         Body::wrap(Munged {
             shared: Arc::clone(shared),
             url: whole(url).to_owned(),
             body,
             is_everybodys: is_public && url.query().is_none(),
+            is_demand,
             munger,
             rest: Bytes::new(),
             more: false,
@@ -102,10 +106,13 @@ impl Munged {
         let counts = &self.shared.counts;
         match outcome {
             Outcome::Left(why) => {
-                counts.pages_left.one(reasons::of_page(&why));
+                if self.is_demand {
+                    counts.pages_left.one(reasons::of_page(&why));
+                }
                 note(&self.shared, &self.url, why);
             }
-            _ => counts.pages.one(),
+            _ if self.is_demand => counts.pages.one(),
+            _ => {}
         }
     }
 

@@ -18,6 +18,7 @@ use super::access::{self, Verdict};
 use super::service_worker::{self, worker_script};
 use super::who::Who;
 use super::{Shared, ahead, hints, status};
+use crate::authentication;
 use crate::policy::fields;
 use crate::protocol::{BEACON_PATH, HINTS_PATH, HintsReply, LEAD_PATH, MARK_PATH, WORKER_PATH};
 use crate::proxy::{Body, Decision, RequestBody};
@@ -70,6 +71,12 @@ pub(super) fn answer(shared: &Arc<Shared>, head: &request::Parts, who: Who) -> D
         let mut response = empty(StatusCode::METHOD_NOT_ALLOWED);
         response.headers_mut().insert(ALLOW, HeaderValue::from_static("POST"));
         return Decision::Answer(response);
+    }
+    // Who reads on for long is heard of by these alone. Who looks at the figures says a password of ours.
+    if authentication::has_credentials(&head.headers)
+        && access::verdict(&shared, head) != Verdict::Look
+    {
+        shared.policy().sent_credentials(who.client, shared.now());
     }
     Decision::AnswerLater(if path == HINTS_PATH {
         Box::new(move |request| Box::pin(hints::hints(shared, request, who)))

@@ -111,6 +111,18 @@ impl Shown {
         })
     }
 
+    /// It reports how the page came that had these names, the first one when it came: its script may have asked by
+    /// either.
+    pub(super) fn renamed(&self, client: Client, headers: &HeaderMap, names: [&str; 2]) {
+        let has_asked = |said: &mut Said| {
+            let asked = said.asked;
+            said.asked = asked.saturating_sub(1);
+            asked > 0
+        };
+        let sender = sender(client, headers);
+        let _ = names.iter().any(|name| self.with(sender, name, has_asked));
+    }
+
     /// A visitor goes to a page that the proxy sees. Takes note of where from.
     pub(super) fn goes_on(&self, client: Client, head: &request::Parts, rules: &OwnersRules) {
         if !munge::is_document(&head.headers) {
@@ -168,7 +180,7 @@ mod tests {
         }
 
         fn reports_as(&self, cached: bool, kind: NavigationKind) -> bool {
-            let nav = Navigation { kind, cached, ttfb: 1.0, lcp: None, load: 2.0 };
+            let nav = Navigation { kind, name: None, cached, ttfb: 1.0, lcp: None, load: 2.0 };
             self.shown.reported(Client(1), &HeaderMap::new(), "/a", &nav, self.now)
         }
 
@@ -188,6 +200,20 @@ mod tests {
 
     const PAGE: (&str, &str) = ("accept", "text/html");
     const LINK: (&str, &str) = ("referer", "http://a.example/a?x");
+
+    #[test]
+    fn a_page_that_was_renamed_leaves_no_question_behind() {
+        for asked_as in ["/a", "/b"] {
+            let (shown, headers) = (Shown::default(), HeaderMap::new());
+            let now = Timestamp::ZERO;
+            assert!(shown.asked(Client(1), &headers, asked_as, now));
+            shown.renamed(Client(1), &headers, ["/a", "/b"]);
+            let (kind, cached) = (NavigationKind::Navigate, true);
+            let nav = Navigation { kind, name: None, cached, ttfb: 1.0, lcp: None, load: 2.0 };
+            // The next visit is one of its own.
+            assert!(shown.reported(Client(1), &headers, asked_as, &nav, now));
+        }
+    }
 
     #[test]
     fn one_navigation_counts_once_whichever_message_comes_first() {
@@ -257,7 +283,7 @@ mod tests {
         other.insert(USER_AGENT, HeaderValue::from_static("b"));
         assert!(shown.asked(Client(1), &some, "/a", now));
         let (kind, cached) = (NavigationKind::Navigate, true);
-        let nav = Navigation { kind, cached, ttfb: 1.0, lcp: None, load: 2.0 };
+        let nav = Navigation { kind, name: None, cached, ttfb: 1.0, lcp: None, load: 2.0 };
         assert!(shown.reported(Client(2), &some, "/a", &nav, now));
         assert!(shown.reported(Client(1), &other, "/a", &nav, now));
         assert!(shown.reported(Client(1), &some, "/b", &nav, now));

@@ -42,8 +42,7 @@ impl Who {
         let trusts = shared.settings.trust_forwarded;
         let forwarded = if trusts { shared.forwarded(&head.headers) } else { None };
         let address = forwarded.unwrap_or(connection.peer().ip()).to_canonical();
-        let secure = connection.is_secure()
-            || (trusts && fields::single(&head.headers, "x-forwarded-proto") == Some("https"));
+        let secure = is_secure(&head.headers, trusts, connection.is_secure());
         let client = shared.clients.client(address);
         Who { address, client, secure, by_cache: in_front::is_cache(head) }
     }
@@ -58,6 +57,17 @@ impl Who {
 
     pub(super) fn scheme(&self) -> &'static str {
         if self.secure { "https" } else { "http" }
+    }
+}
+
+/// Whether somebody came by HTTPS: as the proxy in front says it, which may speak TLS to this one whatever the
+/// visitor speaks to it.
+fn is_secure(headers: &HeaderMap, trusts: bool, by_tls: bool) -> bool {
+    const PROTO: &str = "x-forwarded-proto";
+    if trusts && headers.contains_key(PROTO) {
+        fields::single(headers, PROTO) == Some("https")
+    } else {
+        by_tls
     }
 }
 
@@ -91,6 +101,28 @@ fn address(text: &str) -> Option<IpAddr> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_proxy_in_front_says_by_what_a_visitor_came() {
+        for (said, trusts, by_tls, expected) in [
+            (&["https"][..], true, false, true),
+            (&["https"], true, true, true),
+            (&["http"], true, true, false),
+            (&["http"], true, false, false),
+            (&["https", "http"], true, true, false),
+            (&[], true, true, true),
+            (&[], true, false, false),
+            // Anybody says it.
+            (&["https"], false, false, false),
+            (&["http"], false, true, true),
+        ] {
+            let mut headers = HeaderMap::new();
+            for one in said {
+                headers.append("x-forwarded-proto", HeaderValue::from_static(one));
+            }
+            assert_eq!(is_secure(&headers, trusts, by_tls), expected, "{said:?} {trusts} {by_tls}");
+        }
+    }
 
     #[test]
     fn clients_are_addresses_and_networks_of_64_bits() {

@@ -70,9 +70,9 @@ impl Default for Copies {
 }
 
 impl Copies {
-    /// The name of a copy of `url`, as the request has it, that is made now and lives for `ttl`.
+    /// The name of a copy of `url`, as the request has it, that was asked for then and lives for `ttl` since.
     pub(super) fn name(&self, url: &str, ttl: Duration, now: Timestamp) -> String {
-        let (born, ttl) = (millis(now), u64::try_from(ttl.as_millis()).unwrap_or(u64::MAX));
+        let (born, ttl) = (micros(now), u64::try_from(ttl.as_micros()).unwrap_or(u64::MAX));
         format!("{born:x}-{ttl:x}-{:016x}", self.check(url, born, ttl))
     }
 
@@ -90,21 +90,21 @@ impl Copies {
         client: Client,
         now: Timestamp,
     ) -> Option<&'a str> {
-        if self.cleared.lately(client, now) {
-            return None;
-        }
-        names
-            .split(' ')
-            .take(MOST_NAMES)
-            .find(|name| self.ttl_left(name, url, visitor, now).is_some_and(|left| !left.is_zero()))
+        let cleared = self.cleared.last(client, now).map(micros);
+        let may_show = |name: &&str| {
+            let left = self.ttl_left(name, url, visitor, cleared, now);
+            left.is_some_and(|left| !left.is_zero())
+        };
+        names.split(' ').take(MOST_NAMES).find(may_show)
     }
 
-    /// `None` if it is no name of a copy of `url`.
+    /// `None` if it is no name of a copy of `url`, or that of one from before what there was had been cleared.
     fn ttl_left(
         &self,
         name: &str,
         url: &str,
         visitor: Visitor,
+        cleared: Option<u64>,
         now: Timestamp,
     ) -> Option<Duration> {
         let mut parts = name.split('-').map(|part| u64::from_str_radix(part, 16).ok());
@@ -112,11 +112,14 @@ impl Copies {
         if parts.next().is_some() || check != self.check(url, born, ttl) {
             return None;
         }
-        let ttl = Duration::from_millis(ttl).min(match visitor {
+        if cleared.is_some_and(|cleared| born <= cleared) {
+            return None;
+        }
+        let ttl = Duration::from_micros(ttl).min(match visitor {
             Visitor::Cookieless => LONGEST_TTL,
             Visitor::Measured => MEASURED_TTL,
         });
-        Some(ttl.saturating_sub(Duration::from_millis(millis(now).checked_sub(born)?)))
+        Some(ttl.saturating_sub(Duration::from_micros(micros(now).checked_sub(born)?)))
     }
 
     fn check(&self, url: &str, born: u64, ttl: u64) -> u64 {
@@ -124,8 +127,8 @@ impl Copies {
     }
 }
 
-fn millis(now: Timestamp) -> u64 {
-    now.saturating_since(Timestamp::ZERO).as_millis().try_into().unwrap_or(u64::MAX)
+fn micros(now: Timestamp) -> u64 {
+    now.saturating_since(Timestamp::ZERO).as_micros().try_into().unwrap_or(u64::MAX)
 }
 
 #[cfg(test)]
@@ -170,7 +173,7 @@ mod tests {
     fn a_name_that_somebody_made_up_is_none() {
         let copies = Copies::default();
         let name = copies.name("/b", Duration::from_secs(60), at(10));
-        let longer = name.replacen("-ea60-", "-ea61-", 1);
+        let longer = name.replacen("-3938700-", "-3938701-", 1);
         assert_ne!(name, longer);
         let of_another = Copies::default().name("/b", Duration::from_secs(60), at(10));
         for name in [longer.as_str(), &of_another, "", "-", "--", "1-2-3", "x-y-z", &name[1..]] {

@@ -91,6 +91,8 @@ pub fn ttl(headers: &HeaderMap, now: SystemTime) -> Result<Duration, Stale> {
     // A cache that says no age says when the reply was made (RFC 9111 §4.2.3). Whose clock is slow gives what
     // is old to all browsers.
     let apparent = date(DATE).and_then(|made| now.duration_since(made).ok()).unwrap_or_default();
+    // In whole seconds, as all of these are.
+    let apparent = Duration::from_secs(apparent.as_secs());
     match stated.saturating_sub(age.max(apparent)) {
         Duration::ZERO if stated.is_zero() => Err(Stale::Expired),
         Duration::ZERO => Err(Stale::Aged),

@@ -17,7 +17,7 @@ use super::sign_ins::{Client, REMEMBERED_FOR, SignIns};
 use crate::authentication;
 
 /// From the head of a copy's reply to the end of the copy: it has a minute to arrive.
-const LONGEST_LIFE: Duration = LONGEST_TTL.saturating_add(Duration::from_secs(60));
+pub(super) const LONGEST_LIFE: Duration = LONGEST_TTL.saturating_add(Duration::from_secs(60));
 
 /// Whether what a reply clears is where this site's pages lie when somebody goes to them. Browsers keep
 /// a cache apart for its frames within other sites, and fetch ahead with cookies that are not taken over

@@ -119,7 +119,7 @@ pub struct Settings {
 }
 
 /// The rules, and what they remember.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Policy {
     settings: Settings,
     robots: Robots,
@@ -135,11 +135,29 @@ pub struct Policy {
     copies: Copies,
 }
 
+impl Default for Policy {
+    fn default() -> Self {
+        Policy::new(Settings::default())
+    }
+}
+
 impl Policy {
     /// Rules with these settings. Until robots.txt is known nothing is fetched ahead:
     /// [`Policy::set_robots`].
     pub fn new(settings: Settings) -> Self {
-        Policy { settings, ..Policy::default() }
+        Policy {
+            settings,
+            robots: Robots::default(),
+            bars: Bars::default(),
+            varying: Bars::default(),
+            marks: Marks::default(),
+            holders: Holders::default(),
+            sign_ins: SignIns::default(),
+            // What a list from before has named may be pointed at for as long as a copy may live.
+            credentials: SignIns::kept_for(holders::LONGEST_LIFE),
+            protected: Protected::default(),
+            copies: Copies::default(),
+        }
     }
 
     /// Takes what the site's robots.txt says.
@@ -319,9 +337,10 @@ impl Policy {
         Ok(Admitted { target, safeguard: Safeguard::Word, client, at: now, unusual })
     }
 
-    /// The name of a copy of `url`, made now, for the service worker that has asked for it.
-    pub fn name(&self, url: &str, ttl: Duration, now: Timestamp) -> String {
-        self.copies.name(url, ttl, now)
+    /// The name of a copy of `url` for the service worker that has asked for it, as old as its question: what has happened
+    /// since may not be in it.
+    pub fn name(&self, url: &str, ttl: Duration, admitted: &Admitted) -> String {
+        self.copies.name(url, ttl, admitted.at)
     }
 
     /// Which of the copies that the service worker has, by their `names`, a navigation is shown; if
@@ -414,6 +433,16 @@ impl Policy {
         })
     }
 
+    /// Whether a client has sent credentials lately, so that nothing is let through for it.
+    pub fn has_sent_credentials(&self, client: Client, now: Timestamp) -> bool {
+        self.credentials.lately(client, now)
+    }
+
+    /// Takes note of a client's credentials (`Authorization`) that came with a request which goes to no server.
+    pub fn sent_credentials(&mut self, client: Client, now: Timestamp) {
+        self.credentials.note(client, now);
+    }
+
     /// Takes note of the reply to a demand request, as the upstream server gave it. Where somebody is
     /// given a cookie that is not harmless, as by signing in, and may have copies that lack
     /// `Vary: Cookie`, it adds what clears these: to who has harmless cookies only, and to every client
@@ -469,7 +498,7 @@ impl Policy {
             self.protected.note(&folder, now);
         }
         if authentication::has_credentials(&request.headers) {
-            self.credentials.note(client, now);
+            self.sent_credentials(client, now);
             signs_in = true;
             // By the reply to a WebSocket's handshake browsers clear nothing.
             let may_clear = secure && head.status != StatusCode::SWITCHING_PROTOCOLS;

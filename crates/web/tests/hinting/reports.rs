@@ -61,6 +61,23 @@ fn a_report_that_comes_after_the_next_page_is_none_of_a_visit() {
 }
 
 #[test]
+fn a_page_that_its_scripts_call_something_else_teaches_no_order() {
+    // Known as it is, and public.
+    for (page, learns) in [("/c", false), ("/b", true)] {
+        let site = site();
+        site.go(1..25, &["/a", "/b", "/c"]);
+        site.visit(20, "/a");
+        let name = "http://site.example/b";
+        let nav = json!({"type": "navigate", "name": name, "cached": true, "ttfb": 1, "load": 3});
+        let message = json!({"v": 1, "page": page, "nav": nav}).to_string();
+        assert_eq!(site.post(20, "/.lull/beacon", "", &message).status(), 204);
+        let model = site.learned();
+        let more = popularity(&model, "/a") - popularity(&model, page);
+        assert!((more - f32::from(!learns)).abs() < 0.1, "{page}: {more}");
+    }
+}
+
+#[test]
 fn reports_that_are_made_up_grow_no_model() {
     let site = site();
     site.go(1..25, &["/a", "/b"]);

@@ -220,20 +220,20 @@ fn credentials_clear_the_copies_that_there_are_once() {
         let mut policy = policy();
         // Nothing was fetched ahead.
         assert!(!clears(&mut policy, &[BASIC], true, LATER));
-        policy.keep(&admitted(visitor), &mut answered(200, &[]), at(LATER + 200), wall()).unwrap();
-        assert!(!clears(&mut policy, &[], true, LATER + 210));
+        policy.keep(&admitted(visitor), &mut answered(200, &[]), at(LATER + 400), wall()).unwrap();
+        assert!(!clears(&mut policy, &[], true, LATER + 410));
         // What scripts send with requests of their own comes with no navigation.
-        assert!(!clears(&mut policy, &[("authorization", "Bearer x")], true, LATER + 210));
-        assert!(!clears(&mut policy, &[BASIC], false, LATER + 210));
-        assert!(clears(&mut policy, &[BASIC], true, LATER + 220));
-        assert!(!clears(&mut policy, &[BASIC], true, LATER + 221));
+        assert!(!clears(&mut policy, &[("authorization", "Bearer x")], true, LATER + 410));
+        assert!(!clears(&mut policy, &[BASIC], false, LATER + 410));
+        assert!(clears(&mut policy, &[BASIC], true, LATER + 420));
+        assert!(!clears(&mut policy, &[BASIC], true, LATER + 421));
         // Somebody else behind the address, and by Digest, which says something new each time.
         for (said, expected) in [
             ("Basic eQ==", true),
             ("Digest username=\"bob\", nc=1", true),
             ("Digest username=\"bob\", nc=2", false),
         ] {
-            let found = clears(&mut policy, &[("authorization", said)], true, LATER + 222);
+            let found = clears(&mut policy, &[("authorization", said)], true, LATER + 422);
             assert_eq!(found, expected, "{said}");
         }
     }
@@ -286,6 +286,21 @@ fn no_prefetch_of_before_credentials_comes_after_them() {
     let found = policy.admit(&request, true, CLIENT, at(LATER + 2), wall());
     assert_eq!(found, Err(Refusal::SignedIn));
     assert!(policy.admit(&request, true, Client(8), at(LATER + 2), wall()).is_ok());
+}
+
+#[test]
+fn a_list_of_before_credentials_is_good_for_nothing_as_long_as_it_may_be_pointed_at() {
+    let mut policy = policy();
+    let request = asked("GET", "/a", &[("x-lull", "1")]);
+    let admits = |policy: &Policy, second: u64| {
+        policy.admit(&request, true, CLIENT, at(LATER + second), wall()).is_ok()
+    };
+    assert!(admits(&policy, 0));
+    clears(&mut policy, &[BASIC], true, LATER);
+    assert!(!admits(&policy, 150) && !admits(&policy, 300) && admits(&policy, 360));
+    // Who reads on is heard of by questions for hints.
+    policy.sent_credentials(CLIENT, at(LATER + 300));
+    assert!(!admits(&policy, 400));
 }
 
 #[test]
