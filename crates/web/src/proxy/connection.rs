@@ -92,14 +92,6 @@ impl Turns {
 /// What is left of an answer in HTTP/2's buffers when its body has ended has so long to leave.
 const TAIL: Duration = Duration::from_secs(1);
 
-impl Snapshot {
-    /// Whether the client's kernel may not have all that was sent. TLS adds some bytes, so of the last ones it does not
-    /// know.
-    pub(crate) fn has_unacked(&self) -> bool {
-        self.acked < self.written
-    }
-}
-
 /// The numbers of a connection at one time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Snapshot {
@@ -118,6 +110,14 @@ pub(crate) struct Snapshot {
     pub(crate) waiting_for_body: u32,
     /// Whether the client does not take what is sent.
     pub(crate) write_blocked: bool,
+}
+
+impl Snapshot {
+    /// Whether the client's kernel may not have all that was sent. TLS adds some bytes, so of the last ones it does not
+    /// know.
+    pub(crate) fn has_unacked(&self) -> bool {
+        self.acked < self.written
+    }
 }
 
 impl Connection {
