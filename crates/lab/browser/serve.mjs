@@ -49,23 +49,25 @@ if (added === undefined) throw new Error(`no policy ${policy}`);
 const site = join(scratch, 'site'), base = join(scratch, 'nginx');
 mkdirSync(site);
 execFileSync('tar', ['--zstd', '-xf', archive, '-C', site]);
+// Bytes are compared, so it packs as `lull web` does.
 writeFileSync(base + '.conf', `
   daemon off; master_process off; pid ${base}.pid; error_log ${base}.log;
   events { worker_connections 1024; }
   http {
-    include /etc/nginx/mime.types; gzip on; gzip_types *; access_log off;
+    include /etc/nginx/mime.types; gzip on; gzip_comp_level 4; gzip_types *; access_log off;
     log_format told escape=json '{"path":"$uri","status":$status,"bytes":$bytes_sent,"ahead":"$http_sec_purpose",'
       '"method":"$request_method","agent":"$http_user_agent"}';
     client_body_temp_path ${base}-1; proxy_temp_path ${base}-2; fastcgi_temp_path ${base}-3;
     uwsgi_temp_path ${base}-4; scgi_temp_path ${base}-5;
     server {
-      listen 8080; root ${site}; expires 5m; access_log ${scratch}/access.log told;
+      listen 8080; root ${site}; expires 10m; access_log ${scratch}/access.log told;
       sub_filter '</body>' '${added}</body>'; sub_filter_once on;
+      sub_filter_last_modified on;
       ${fonts}
-      location /prefetching/ { alias ${here}/node_modules/; expires 5m; }
+      location /prefetching/ { alias ${here}/node_modules/; expires 10m; }
     }
     # For the survey: the pages as they are, and no line in the log.
-    server { listen 127.0.0.1:8081; root ${site}; expires 5m; ${fonts} }
+    server { listen 127.0.0.1:8081; root ${site}; expires 10m; ${fonts} }
   }`);
 
 const children = [];

@@ -139,6 +139,7 @@ const hits = navigations.filter(one => one.hit);
 const isNamed = ({ to, log: [from, until] }) => lines(file('access.log'), from, until).map(line => JSON.parse(line))
   .some(one => one.ahead.startsWith('prefetch') && one.method === 'GET' && one.status === 200 && one.path === to);
 const named = hits.filter(isNamed).length;
+const unused = navigations.filter(one => !one.again && !one.hit).filter(isNamed).length;
 for (const one of navigations) delete one.log;
 const COUNTED = ['hints', 'prefetches', 'refused', 'unkept', 'prefetched_bytes', 'used_bytes'];
 const counted = now => Object.fromEntries(COUNTED.map(name => [name, now[name] - before.status[name]]));
@@ -150,6 +151,7 @@ process.stdout.write(JSON.stringify({
   first: navigations.filter(one => !one.again).length,
   ready: navigations.filter(one => one.ready).length,
   named,
+  unused,
   hit_numbers: hits.map(one => one.number),
   nginx: {
     requests: asked.length, bytes: total(asked.map(one => one.bytes)),
