@@ -54,16 +54,28 @@ pub(crate) fn may_direct(headers: &HeaderMap, directives: &[&str]) -> bool {
 const OF_A_PART: [&str; 5] =
     ["hx-request", "x-requested-with", "x-pjax", "turbo-frame", "x-up-target"];
 
-/// Whether a script asks for a part of a page, or may do so.
-pub(crate) fn asks_for_a_part(headers: &HeaderMap) -> bool {
-    OF_A_PART.iter().any(|name| headers.contains_key(*name))
+/// Those of [`OF_A_PART`] that a request has. Apps for Android have their name, which has a point, in whatever their
+/// window on the Web asks for.
+fn of_a_part(request: &HeaderMap) -> impl Iterator<Item = &'static str> {
+    let is_an_apps = |name: &str| {
+        let values = request.get_all(name).iter();
+        name == "x-requested-with"
+            && values.into_iter().all(|value| value.as_bytes().contains(&b'.'))
+    };
+    OF_A_PART.into_iter().filter(move |name| request.contains_key(*name) && !is_an_apps(name))
+}
+
+/// Whether a script asks for a part of a page, or may do so. What a browser is to show by itself is none: no script
+/// can say so.
+pub(crate) fn asks_for_a_part(request: &HeaderMap) -> bool {
+    single(request, "sec-fetch-dest") != Some("document") && of_a_part(request).next().is_some()
 }
 
 /// Whether a reply says that it is another one to who does not ask for a part as this request does.
 pub(crate) fn varies_by_part(request: &HeaderMap, reply: &HeaderMap) -> bool {
     let Some(varies) = list(reply, VARY) else { return false };
     let names = |name: &str| varies.iter().any(|one| *one == "*" || one.eq_ignore_ascii_case(name));
-    OF_A_PART.iter().filter(|name| request.contains_key(**name)).all(|name| names(name))
+    of_a_part(request).all(names)
 }
 
 /// The value of a field that stands once, as text.

@@ -39,7 +39,8 @@ pub struct Connection {
     /// What the watch needs to know, see [`Snapshot`].
     pub(crate) read: AtomicU64,
     pub(crate) written: AtomicU64,
-    pub(crate) acked: AtomicU64,
+    /// [`NOT_LOOKED_AT`] at first.
+    acked: AtomicU64,
     looks_at_acked: AtomicBool,
     pub(crate) began: AtomicU32,
     pub(crate) under_way: AtomicU32,
@@ -89,6 +90,9 @@ impl Turns {
     }
 }
 
+/// No connection has acknowledged so many bytes.
+const NOT_LOOKED_AT: u64 = u64::MAX;
+
 /// What is left of an answer in HTTP/2's buffers when its body has ended has so long to leave.
 const TAIL: Duration = Duration::from_secs(1);
 
@@ -99,7 +103,7 @@ pub(crate) struct Snapshot {
     pub(crate) read: u64,
     pub(crate) written: u64,
     /// Bytes that the client's kernel has acknowledged, as far as that was [looked at](Connection::look_at_acked).
-    pub(crate) acked: u64,
+    pub(crate) acked: Option<u64>,
     /// Bytes of answers in HTTP/2 that have left.
     pub(crate) left: u64,
     /// Requests so far, and those that have not ended.
@@ -116,7 +120,7 @@ impl Snapshot {
     /// Whether the client's kernel may not have all that was sent. TLS adds some bytes, so of the last ones it does not
     /// know.
     pub(crate) fn has_unacked(&self) -> bool {
-        self.acked < self.written
+        self.acked.unwrap_or(0) < self.written
     }
 }
 
@@ -142,7 +146,7 @@ impl Connection {
             owner: Mutex::default(),
             read: AtomicU64::new(0),
             written: AtomicU64::new(0),
-            acked: AtomicU64::new(0),
+            acked: AtomicU64::new(NOT_LOOKED_AT),
             looks_at_acked: AtomicBool::new(false),
             began: AtomicU32::new(0),
             under_way: AtomicU32::new(0),
@@ -281,11 +285,16 @@ impl Connection {
             && self.looks_at_acked.swap(false, Ordering::Relaxed)
     }
 
+    /// The owner has looked: so many bytes.
+    pub(crate) fn set_acked(&self, bytes: u64) {
+        self.acked.store(bytes, Ordering::Relaxed);
+    }
+
     pub(crate) fn snapshot(&self) -> Snapshot {
         Snapshot {
             read: self.read.load(Ordering::Relaxed),
             written: self.written.load(Ordering::Relaxed),
-            acked: self.acked.load(Ordering::Relaxed),
+            acked: Some(self.acked.load(Ordering::Relaxed)).filter(|bytes| *bytes != NOT_LOOKED_AT),
             left: self.streams.left(),
             began: self.began.load(Ordering::Relaxed),
             under_way: self.under_way.load(Ordering::Relaxed),

@@ -105,7 +105,7 @@ impl ClientIo {
         if self.connection.is_to_look_at_acked()
             && let Ok(info) = TcpInfo::of(self.tcp())
         {
-            self.connection.acked.store(info.acked_bytes, Ordering::Relaxed);
+            self.connection.set_acked(info.acked_bytes);
         }
         let wanted = self.connection.wanted();
         if wanted == self.place {

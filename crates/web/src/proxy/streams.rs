@@ -92,8 +92,8 @@ impl Stream {
         Some(upload.bytes())
     }
 
-    /// Whether it is the upstream that does not take the body: what lies here for it takes of the room
-    /// that all bodies of the connection have.
+    /// Whether it is the upstream that does not take the body: what lies here for it takes of the
+    /// [room](FILLING) that all bodies of the connection have.
     fn is_held_back(&self) -> bool {
         self.upload.get().is_some_and(|upload| !upload.is_waiting() && !upload.is_done())
     }
@@ -141,6 +141,12 @@ impl Buf for Piece {
         }
     }
 }
+
+/// What a client may send ahead of the upstream's taking it: for one request, and for all of a connection.
+pub(crate) const H2_STREAM_WINDOW: u32 = 256 << 10;
+pub(crate) const H2_CONNECTION_WINDOW: u32 = 1 << 20;
+/// Bodies that the upstream does not take, of which so many may leave the others no room.
+const FILLING: u64 = (H2_CONNECTION_WINDOW / H2_STREAM_WINDOW) as u64;
 
 /// How long a client may hold a stream up.
 #[derive(Clone, Copy, Debug)]
@@ -242,8 +248,14 @@ impl Streams {
 
     /// Judges what has happened since the last look, and ends each stream that its client holds up.
     /// Where the connection takes no more at the moment, the client takes as much of answers as its kernel
-    /// acknowledges: `taken`. As long as that is not known, it is 0, and nobody is to blame.
-    pub(crate) fn look(&self, now: Instant, is_blocked: bool, taken: u64, patience: &Patience) {
+    /// acknowledges: `taken`. As long as that was not looked at, nobody is to blame.
+    pub(crate) fn look(
+        &self,
+        now: Instant,
+        is_blocked: bool,
+        taken: Option<u64>,
+        patience: &Patience,
+    ) {
         let mut entries = self.entries();
         entries.retain(|entry| entry.stream.strong_count() > 0);
         let streams: Vec<_> = entries
@@ -255,17 +267,15 @@ impl Streams {
         };
         let untaken = count(|stream| stream.untaken().is_some());
         let unsent = count(|stream| stream.unsent().is_some());
-        let is_held_back = count(Stream::is_held_back) > 0;
+        let is_filled = count(Stream::is_held_back) >= FILLING;
         // While the way itself is full, a stream may have to wait for its turn.
         let answers = Rule { patience, needs_rate: false, sharing: is_blocked.then_some(untaken) };
         // And in which order bodies come is for the client to say.
         let bodies = Rule { patience, needs_rate: true, sharing: Some(unsent) };
-        let is_known = taken > 0 || !is_blocked;
         let came = self.came.load(Ordering::Relaxed);
         for (entry, stream) in streams {
-            let answer =
-                stream.untaken().filter(|_| is_known).map(|own| Sight { at: now, own, all: taken });
-            let body = stream.unsent().filter(|_| !is_held_back);
+            let answer = taken.zip(stream.untaken()).map(|(all, own)| Sight { at: now, own, all });
+            let body = stream.unsent().filter(|_| !is_filled);
             let body = body.map(|own| Sight { at: now, own, all: came });
             let takes_none = entry.answer.is_over(answer, &answers);
             if entry.body.is_over(body, &bodies) || takes_none {

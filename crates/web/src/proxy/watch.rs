@@ -79,14 +79,19 @@ impl Watch {
     }
 
     /// Bytes that the client's kernel has acknowledged of answers, as far as that was looked at.
-    pub(crate) fn taken(&self) -> u64 {
-        self.last.acked.min(self.answers_end)
+    pub(crate) fn taken(&self) -> Option<u64> {
+        self.last.acked.map(|acked| acked.min(self.answers_end))
+    }
+
+    /// Whether by what is seen now the client's kernel has all answers that had left by the last look.
+    pub(crate) fn is_all_taken(&self, seen: Snapshot) -> bool {
+        seen.acked.unwrap_or(0) >= self.answers_end
     }
 
     fn look_idle(&mut self, now: Instant, seen: Snapshot, last: Snapshot) -> Verdict {
         self.body_since = None;
         // What is left of answers may still leave, from here or from the kernel, as fast as the client takes it.
-        let is_taken = seen.acked != last.acked && last.acked < self.answers_end;
+        let is_taken = seen.acked != last.acked && last.acked.unwrap_or(0) < self.answers_end;
         let is_leaving = seen.left != last.left || is_taken;
         if seen.began != last.began || last.under_way > 0 || is_leaving {
             self.idle_since = now;
@@ -178,7 +183,7 @@ mod tests {
                     under_way: u32::from(second == 1),
                     // In HTTP/2 all of it has left at once, but for the first row.
                     left: 1 + left * second.min(100),
-                    acked: acked * second.min(100),
+                    acked: Some(acked * second.min(100)),
                     // Of the answer 200 bytes are in the kernel, but where it is pings that are written.
                     written: written * second + (1 - written) * acked * 200,
                     waiting_for_upstream: u32::from(second == 1),
@@ -215,7 +220,7 @@ mod tests {
         };
         assert_eq!(run(false, blocked), Some((130, Verdict::Cut)));
         // One whose socket takes no more for minutes, because it yields to others, takes it all the same.
-        let yielding = |second| Snapshot { acked: second, written: 0, ..blocked(second) };
+        let yielding = |second| Snapshot { acked: Some(second), written: 0, ..blocked(second) };
         assert_eq!(run(false, yielding), None);
     }
 

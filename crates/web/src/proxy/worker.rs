@@ -34,7 +34,7 @@ use super::reply::Reply;
 use super::service;
 use super::site::Site;
 use super::spool;
-use super::streams::{Patience, Tasks};
+use super::streams::{H2_CONNECTION_WINDOW, H2_STREAM_WINDOW, Patience, Tasks};
 use super::watch::{Verdict, Watch};
 
 /// What the threads are doing.
@@ -82,10 +82,6 @@ const TCP_KEEPALIVE_IDLE: Duration = Duration::from_secs(60);
 const TCP_KEEPALIVE_INTERVAL: Duration = Duration::from_secs(15);
 const TCP_KEEPALIVE_PROBES: u32 = 4;
 
-/// What an HTTP/2 client may send ahead of the upstream's taking it: for one request, and for all
-/// of a connection.
-const H2_STREAM_WINDOW: u32 = 256 << 10;
-const H2_CONNECTION_WINDOW: u32 = 1 << 20;
 /// Streams that were reset because of the client's own errors before the connection ends.
 const H2_LOCAL_ERROR_RESETS: usize = 128;
 
@@ -287,7 +283,8 @@ impl Worker {
         let mut is_closing = false;
         let mut is_armed = false;
         let mut draining_since = None;
-        let mut last_said = None;
+        // Since when nothing has left, nor was acknowledged, and what had by then.
+        let mut silent = None;
         // The timer and the notice of the end are polled only when they have something new to
         // say: most polls are about a request.
         poll_fn(|cx| {
@@ -333,14 +330,29 @@ impl Worker {
                     streams.passed(every);
                 }
                 // One that was told of the end would have to say that it has heard of it. If nothing is under way, and its
-                // kernel has acknowledged nothing for a while, it has all there is, or sleeps.
+                // kernel has all there is, it sleeps. A kernel that has not may be out of reach for a while.
                 if is_h2 && is_closing && draining_since.is_some() {
-                    let is_left = seen.under_way > 0 || connection.streams.are_waiting();
-                    if !is_left && last_said == Some((seen.left, seen.acked)) {
+                    connection.look_at_acked();
+                    // Which looks.
+                    if served.as_mut().poll_end(cx).is_ready() {
                         return Poll::Ready(());
                     }
-                    last_said = Some((seen.left, seen.acked));
-                    connection.look_at_acked();
+                    let seen = connection.snapshot();
+                    let had = (seen.left, seen.acked);
+                    let (since, before) = *silent.get_or_insert((now, had));
+                    let is_left = seen.under_way > 0 || connection.streams.are_waiting();
+                    if is_left || before != had {
+                        silent = Some((now, had));
+                    } else {
+                        let patience = if watch.is_all_taken(seen) {
+                            GOODBYE
+                        } else {
+                            timeouts.client_stalled.max(GOODBYE)
+                        };
+                        if now.duration_since(since) >= patience {
+                            return Poll::Ready(());
+                        }
+                    }
                 }
                 match verdict {
                     Verdict::Keep => {}

@@ -250,6 +250,42 @@ fn an_answer_that_is_not_taken_is_reset_in_http2_whatever_else_is_said() {
 }
 
 #[test]
+fn an_answer_that_is_not_taken_ends_in_http2_while_heads_alone_fill_the_way() {
+    let proxy = proxy_with(
+        upstream(|mut peer| {
+            while let Some(head) = peer.head() {
+                let fields = format!("A: {}\r\n", "x".repeat(4_000)).repeat(4);
+                peer.send(format!(
+                    "HTTP/1.1 200 OK\r\n{fields}Content-Length: {}\r\n\r\n",
+                    16 << 20
+                ));
+                if head.starts_with("GET") {
+                    peer.send(vec![b'x'; 16 << 20]);
+                }
+            }
+        }),
+        |config| config.timeouts.client_stalled = Duration::from_millis(200),
+        None,
+    );
+    let mut client = proxy.connect();
+    socket2::SockRef::from(client.0.get_ref()).set_recv_buffer_size(4 << 10).unwrap();
+    client.send(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n");
+    // No room for bodies, and heads are not compressed.
+    let settings = [&[0, 1, 0, 0, 0, 0][..], &[0, 4, 0, 0, 0, 0]].concat();
+    client.send(h2::frame(4, 0, 0, &settings));
+    let flags = h2::END_STREAM | h2::END_HEADERS;
+    client.send(h2::frame(h2::HEADERS, flags, 1, &h2::get("/big")));
+    // `:method: HEAD`, which no table has.
+    let method = [&[2, 4][..], b"HEAD", &h2::GET[1..]].concat();
+    for number in 1..100 {
+        client.send(h2::frame(h2::HEADERS, flags, 2 * number + 1, &method));
+    }
+    dribble(&client, h2::frame(h2::WINDOW_UPDATE, 0, 0, &1_u32.to_be_bytes()));
+    proxy.wait("ends", |totals| totals.failures_of(Failure::Client) >= 1);
+    assert_eq!(proxy.totals().open_connections, 1, "it is the stream that ends");
+}
+
+#[test]
 fn an_answer_that_is_taken_slowly_is_waited_for_in_http2() {
     let proxy = impatient();
     let mut client = asking_for_much(&proxy);
@@ -282,6 +318,63 @@ fn a_body_that_does_not_come_is_reset_in_http2_whatever_else_is_said() {
         assert!(goes_on(&mut client));
         let totals = proxy.wait("ends", |totals| totals.responses[2] == 1);
         assert_eq!(totals.failures_of(Failure::Client), 1, "{kind}");
+    }
+}
+
+/// Sends of a body as long as there is room for it.
+fn fill(client: &mut Client, stream: u32) {
+    const PIECE: usize = 16_384;
+    let number = |bytes: &[u8]| u32::from_be_bytes(bytes.try_into().unwrap()) as usize;
+    let (mut room, mut in_all) = (FIRST_WINDOW, FIRST_WINDOW);
+    client.0.get_ref().set_read_timeout(Some(Duration::from_millis(300))).unwrap();
+    while let Some((kind, of, payload)) = h2::read(client) {
+        match (kind, of) {
+            // SETTINGS: INITIAL_WINDOW_SIZE.
+            (4, _) => {
+                let window = payload.chunks(6).find(|setting| setting[..2] == [0, 4]);
+                if let Some(setting) = window {
+                    room += number(&setting[2..]) - FIRST_WINDOW;
+                    // It holds from when that was heard of.
+                    client.send(h2::frame(4, 1, 0, &[]));
+                }
+            }
+            (h2::WINDOW_UPDATE, 0) => in_all += number(&payload),
+            (h2::WINDOW_UPDATE, _) => room += number(&payload),
+            (kind, _) => assert!(![h2::RST_STREAM, h2::GOAWAY].contains(&kind), "{kind}"),
+        }
+        while room.min(in_all) >= PIECE {
+            client.send(h2::frame(h2::DATA, 0, stream, &[b'x'; PIECE]));
+            room -= PIECE;
+            in_all -= PIECE;
+        }
+    }
+    client.0.get_ref().set_read_timeout(Some(common::LIMIT)).unwrap();
+}
+
+#[test]
+fn a_body_that_does_not_come_is_reset_in_http2_whatever_the_upstream_does_not_take() {
+    let proxy = proxy_with(
+        upstream(|mut peer| {
+            peer.head().unwrap();
+            // It reads no body.
+            thread::sleep(Duration::from_secs(20));
+        }),
+        |config| config.timeouts.client_stalled = Duration::from_millis(200),
+        None,
+    );
+    let mut client = h2::connect(&proxy);
+    client.send(h2::frame(h2::HEADERS, h2::END_HEADERS, 3, h2::POST));
+    fill(&mut client, 3);
+    client.send(h2::frame(h2::HEADERS, h2::END_HEADERS, 5, h2::POST));
+    dribble(&client, h2::frame(h2::PING, 0, 0, &[0; 8]));
+    loop {
+        match h2::read(&mut client).expect("the connection ends") {
+            (h2::RST_STREAM, stream, _) => {
+                assert_eq!(stream, 5);
+                break;
+            }
+            _ => {}
+        }
     }
 }
 

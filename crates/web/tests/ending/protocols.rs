@@ -140,10 +140,21 @@ fn a_client_that_sleeps_does_not_hold_the_end_up() {
 
 #[test]
 fn over_http2_who_takes_an_answer_slowly_has_all_of_it_before_the_end() {
-    const LENGTH: usize = 1 << 20;
-    let address = upstream(|mut peer| {
+    takes_all_before_the_end(1 << 20, Duration::ZERO);
+}
+
+#[test]
+fn over_http2_who_pauses_while_the_kernel_has_the_answer_has_all_of_it_before_the_end() {
+    // Longer than one that has all there is would be waited for.
+    takes_all_before_the_end(200 << 10, Duration::from_millis(3_500));
+}
+
+/// Takes an answer of so many bytes slowly, after a pause, while the proxy ends.
+#[track_caller]
+fn takes_all_before_the_end(length: usize, pause: Duration) {
+    let address = upstream(move |mut peer| {
         peer.head().unwrap();
-        peer.ok(&"x".repeat(LENGTH));
+        peer.ok(&"x".repeat(length));
     });
     let proxy = proxy_with(address, |_| {}, None);
     let mut client = proxy.connect();
@@ -154,15 +165,16 @@ fn over_http2_who_takes_an_answer_slowly_has_all_of_it_before_the_end() {
     client.send(b"\0\0\x06\x01\x05\0\0\0\x01\x82\x86\x84\x41\x01a");
     proxy.wait("the answer", |totals| totals.responses[2] == 1);
     proxy.server.drain();
+    thread::sleep(pause);
     let mut taken = 0;
     let begun = Instant::now();
-    while taken < LENGTH {
+    while taken < length {
         assert!(begun.elapsed() < common::LIMIT, "{taken}");
         let head = client.exactly(9);
-        let length = usize::from(head[0]) << 16 | usize::from(head[1]) << 8 | usize::from(head[2]);
-        client.exactly(length);
+        let payload = usize::from(head[0]) << 16 | usize::from(head[1]) << 8 | usize::from(head[2]);
+        client.exactly(payload);
         if head[3] == 0 {
-            taken += length;
+            taken += payload;
             // Three seconds in all, in which it says something now and then.
             thread::sleep(Duration::from_millis(45));
             client.send(b"\0\0\x04\x08\0\0\0\0\0\0\0\0\x01");

@@ -41,6 +41,7 @@ fn a_redirect_or_a_cookie_bars_the_url_whoever_saw_it() {
 #[test]
 fn what_scripts_ask_for_a_part_of_a_page_is_not_fetched_ahead() {
     const HTML: (&str, &str) = ("content-type", "text/html; charset=utf-8");
+    const WHOLE: (&str, &str) = ("sec-fetch-dest", "document");
     for (asks, status, fields, barred) in [
         (&[("hx-request", "true")][..], 200, &[HTML][..], true),
         (&[("x-requested-with", "XMLHttpRequest")], 200, &[HTML], true),
@@ -61,11 +62,17 @@ fn what_scripts_ask_for_a_part_of_a_page_is_not_fetched_ahead() {
             false,
         ),
         (&[("hx-request", "true")], 404, &[HTML], false),
+        (&[("x-requested-with", "fetch"), ("sec-fetch-dest", "empty")], 200, &[HTML], true),
+        // Nor is what a browser shows, or an app, whoever may have sent it.
+        (&[("x-requested-with", "com.example.app"), WHOLE], 200, &[HTML], false),
+        (&[("x-requested-with", "com.example.app")], 200, &[HTML], false),
+        (&[("hx-request", "true"), WHOLE], 200, &[HTML], false),
         (&[], 200, &[HTML], false),
     ] {
         let mut policy = policy();
         let (request, mut head) = (asked("GET", "/a", asks), answered(status, fields));
-        assert_eq!(is_to_be_observed(&request, &head), !asks.is_empty());
+        let is_whole = asks.is_empty() || asks.contains(&WHOLE) || asks[0].1.contains('.');
+        assert_eq!(is_to_be_observed(&request, &head), !is_whole);
         policy.observe(&request, true, CLIENT, &mut head, at(0));
         assert_eq!(
             policy.may_hint("/a", at(86_399)).is_err(),
