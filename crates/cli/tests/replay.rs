@@ -180,6 +180,48 @@ fn a_monitor_lets_dummies_be_fetched_as_long_as_the_server_is_in_time() {
     assert!((580..=600).contains(&fetched), "{report}");
 }
 
+#[test]
+fn what_comes_before_a_replay_has_settled_counts_for_nothing() {
+    needs!(command("nginx"));
+    let bench = Bench::new(1, 1);
+    let (_nginx, to) = bench.nginx();
+    let of = ["--rate", "40", "--length", "5s", "--settle", "3s", "--get", "/c", "--clients", "20"];
+    let report = bench.replay(&to, &[&of[..], &["--prefetch", "no-avoidance=5"]].concat());
+    assert_eq!(report["seconds"], 2.0, "{report}");
+    let demand = &report["demand"];
+    assert_eq!((count(&demand["due"]), count(&demand["answered"])), (80, 80), "{report}");
+    let per_second = demand["per_second"].as_f64().unwrap();
+    assert!((36.0..=41.0).contains(&per_second), "{report}");
+    // Not the thousand of all five seconds.
+    let fetched = count(&report["ahead"]["fetched"]);
+    assert!((300..=420).contains(&fetched), "{report}");
+    assert!(count(&report["ahead"]["bytes"]) < 3003 * 450, "{report}");
+    assert!(count(&report["statuses"]["200"]) <= fetched + 82, "{report}");
+    // A budget that grows: by then it is there.
+    let report = bench.replay(&to, &[&of[..], &["--prefetch", "monitor=1s"]].concat());
+    assert!(report["monitor"]["budget_mean"].as_f64().unwrap() >= 5.0, "{report}");
+}
+
+#[test]
+fn a_list_of_the_paper_names_what_one_client_did_if_it_may() {
+    needs!(command("nginx"));
+    let bench = Bench::new(16, 3);
+    let (_nginx, to) = bench.nginx();
+    let mut text = fs::read_to_string(bench.path("access.log")).unwrap();
+    // The last visitor goes where others are found, too, but nobody else from there.
+    for (second, page) in [(100, "/"), (101, "/c"), (102, "/a/")] {
+        text += &line(second, "192.0.2.99", page, 3000);
+    }
+    fs::write(bench.path("access.log"), text).unwrap();
+    let replay = |more: &[&str]| {
+        let of = ["--begin", "100s", "--speed", "0.5", "--learn", "whole", "--prefetch", "ppm=2/1"];
+        bench.replay(&to, &[&of[..], more, &["access.log"]].concat())
+    };
+    let [many, one] = [replay(&[]), replay(&["--least-clients", "1"])];
+    let hits = |report: &Value| count(&report["demand"]["hits"]);
+    assert!(hits(&one) > hits(&many), "{one} {many}");
+}
+
 /// The papers' scheduler: the same files from a server that runs at a lower priority.
 #[test]
 fn fetches_ahead_go_to_the_server_that_is_for_them() {
@@ -381,6 +423,7 @@ fn what_cannot_be_replayed_is_told_on_one_line() {
     replay(&["--to", &nowhere, "--rate", "9"]).fails(2, "--length");
     let constant = ["--to", &nowhere, "--rate", "9", "--length", "1s"];
     replay(&[&constant[..], &["--prefetch", "nps"]].concat()).fails(2, "nothing to predict");
+    replay(&[&constant[..], &["--settle", "1s"]].concat()).fails(2, "shorter than --length");
     for prefetch in ["nps", "ppm=1/1"] {
         let dummy = ["--to", &nowhere, "--prefetch", prefetch, "--dummy", "/c", "access.log"];
         replay(&dummy).fails(2, "no-avoidance and monitor");

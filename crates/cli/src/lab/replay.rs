@@ -89,6 +89,10 @@ pub(crate) struct ReplayArgs {
     /// The least probability of what is on a list
     #[arg(long, value_name = "P", default_value_t = 0.0)]
     threshold: f32,
+    /// So many clients, or classes of them, of 16, have gone from a page to what ppm lists behind it; the papers tell
+    /// what one did: 1
+    #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=16))]
+    least_clients: u32,
     /// How long ppm waits after an answer
     #[arg(long, value_name = "TIME", value_parser = parse_duration, default_value = "0s")]
     pause: Duration,
@@ -108,6 +112,9 @@ pub(crate) struct ReplayArgs {
     /// After this time a request has failed; what fails sooner counts by that time as well
     #[arg(long, value_name = "TIME", value_parser = parse_duration, default_value = "30s")]
     patience: Duration,
+    /// Count nothing of the time before, in which a budget grows
+    #[arg(long, value_name = "TIME", value_parser = parse_duration, default_value = "0s", requires = "rate")]
+    settle: Duration,
     /// What chance is drawn by
     #[arg(long, value_name = "N", default_value_t = 1)]
     seed: u64,
@@ -211,12 +218,23 @@ fn input(args: &ReplayArgs) -> anyhow::Result<(Trace, Option<Advisor>, Vec<Conte
                         or monitor";
             return Err(Misuse(text.to_owned()).into());
         }
+        if args.settle >= length {
+            return Err(Misuse(
+                "nothing is left to count: make --settle shorter than --length".to_owned(),
+            )
+            .into());
+        }
         let clients = args.clients.unwrap_or(1000);
         return Ok((Trace::constant(rate, length, clients, &args.get), None, Vec::new()));
     }
     let parameters = match args.prefetch {
         Prefetch::None | Prefetch::Nps => None,
-        Prefetch::Ppm(order, window) => Some(PpmParameters::paper(order, window)),
+        Prefetch::Ppm(order, window) => {
+            let paper = PpmParameters::paper(order, window);
+            // Else it is no list of so many files.
+            let followers_per_context = args.files.clamp(paper.followers_per_context, 1530);
+            Some(PpmParameters { clients: args.least_clients, followers_per_context, ..paper })
+        }
         _ if dummies => None,
         Prefetch::NoAvoidance(_) | Prefetch::Monitor(_) => Some(PpmParameters::shipped()),
     };
@@ -273,6 +291,7 @@ fn settings(args: &ReplayArgs) -> Settings {
         dummy: dummy.unwrap_or_else(|| "/".to_owned()),
         connections: args.connections.max(1),
         patience: args.patience,
+        settle: args.settle,
         seed: args.seed,
     }
 }

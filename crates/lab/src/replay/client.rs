@@ -22,8 +22,8 @@ use super::trace::{Arrival, DocumentId};
 pub enum Habit {
     /// Nothing is fetched ahead.
     Never,
-    /// The list comes with the answer to a page, and replaces the one before; each fetch begins so
-    /// long after the last answer to demand at the earliest (Nice §6.1). Without a pause they begin
+    /// The list comes with the answer to a page, also to one that was left meanwhile, and replaces the one
+    /// before; each fetch begins so long after the last answer to demand at the earliest (Nice §6.1). Without a pause they begin
     /// at once, with one only while no demand is open.
     WithPage {
         /// The pause.
@@ -209,6 +209,8 @@ enum Asking {
 pub struct Client {
     habit: Habit,
     caching: bool,
+    /// Fetches go elsewhere: see [`Client::fetching_elsewhere`].
+    is_elsewhere: bool,
     cache: BTreeMap<DocumentId, Held>,
     /// Demand that is open: when each request for it was due.
     open: BTreeMap<DocumentId, Vec<Duration>>,
@@ -237,6 +239,7 @@ impl Client {
         Client {
             habit,
             caching,
+            is_elsewhere: false,
             cache: BTreeMap::new(),
             open: BTreeMap::new(),
             pages: VecDeque::new(),
@@ -253,6 +256,12 @@ impl Client {
             not_before: Duration::ZERO,
             owed: 0,
         }
+    }
+
+    /// What it fetches has another address than what is asked for (SSR §5.1: another port): who wants what is being
+    /// fetched asks for it at once, and ends the fetch. The script in pages has means of its own.
+    pub fn fetching_elsewhere(self) -> Self {
+        Client { is_elsewhere: !self.habit.is_scripted(), ..self }
     }
 
     /// A request of the log is due.
@@ -272,7 +281,12 @@ impl Client {
             effects.extend(left.map(Effect::Tell));
             return;
         }
-        let is_coming = self.fetches(document);
+        let mut is_coming = self.fetches(document);
+        if is_coming && self.is_elsewhere {
+            self.fetching = None;
+            is_coming = false;
+            effects.push(Effect::Stop);
+        }
         let held = if self.caching { self.cache.get_mut(&document) } else { None };
         match held {
             Some(held) => {
@@ -396,15 +410,16 @@ impl Client {
         if let Habit::WithPage { pause } = self.habit {
             self.not_before = now + pause;
         }
-        // A page from the server brings its list along; one from the cache has none.
-        let is_page = is_good && self.pages.back() == Some(&document);
-        if is_page {
+        // A page from the server brings its list along, also one that was left before, if none has come since; one
+        // from the cache has none.
+        let pages = self.pages.iter().rposition(|one| *one == document).map_or(0, |at| at + 1);
+        let brings = is_good && pages > 0 && self.page.answered.is_none();
+        if is_good && pages == self.pages.len() {
             self.page.answered = Some(now.saturating_sub(self.page.due));
         }
-        let brings = is_page && matches!(self.habit, Habit::WithPage { .. });
-        if brings && self.asking == Asking::No {
+        if brings && matches!(self.habit, Habit::WithPage { .. }) {
             self.list.clear();
-            self.ask(effects);
+            self.ask(pages, effects);
         }
         self.go_on(now, effects);
     }
@@ -559,17 +574,18 @@ impl Client {
             if self.habit == Habit::OncePerPage {
                 self.owed = self.owed.saturating_sub(1);
             }
-            self.ask(effects);
+            self.ask(self.pages.len(), effects);
         }
     }
 
-    fn ask(&mut self, effects: &mut Vec<Effect>) {
+    /// Asks for the list of the last of so many pages.
+    fn ask(&mut self, pages: usize, effects: &mut Vec<Effect>) {
         self.asking = Asking::Open;
         self.rounds += 1;
         let used = if self.rounds == 1 { std::mem::take(&mut self.page.used) } else { Vec::new() };
         effects.push(Effect::Ask(Question {
             number: self.number,
-            pages: self.pages.iter().copied().collect(),
+            pages: self.pages.iter().take(pages).copied().collect(),
             first: self.rounds == 1,
             cached: self.page.is_cached,
             had: self.had.clone(),

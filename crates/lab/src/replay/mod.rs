@@ -129,6 +129,8 @@ pub struct Settings {
     pub connections: usize,
     /// After this time a request has failed; one that fails sooner counts as if it had taken that long.
     pub patience: Duration,
+    /// What came due earlier, and came or was fetched, counts for nothing. Less than the section's length.
+    pub settle: Duration,
     /// What chance is drawn by.
     pub seed: u64,
 }

@@ -363,6 +363,51 @@ fn the_papers_clients_wait_for_what_is_under_way_as_well() {
 }
 
 #[test]
+fn what_is_fetched_from_elsewhere_is_asked_for_at_once_when_it_is_wanted() {
+    for (habit, stops) in [
+        (Habit::OncePerPage, true),
+        (Habit::WithPage { pause: Duration::ZERO }, true),
+        (Habit::AgainAndAgain { scripted: false }, true),
+        // `lull web` knows both for one.
+        (Habit::AgainAndAgain { scripted: true }, false),
+    ] {
+        let mut bench = Bench::new(habit);
+        bench.client = Client::new(habit, true).fetching_elsewhere();
+        bench.demand(0, PAGE, true);
+        bench.answered(10, PAGE);
+        let mut effects = bench.advise(10, 1, &[document(NEXT)], None);
+        if effects == [Effect::Look(PAGE)] {
+            effects = bench.looked(11, true);
+        }
+        assert_eq!(effects, [fetch(NEXT)]);
+        let effects = bench.demand(20, NEXT, true);
+        let asks = [Effect::Stop, asked(NEXT, 20)];
+        assert_eq!(effects.windows(2).any(|two| two == asks), stops, "{habit:?}: {effects:?}");
+        assert_eq!(effects.contains(&asked(NEXT, 20)), stops, "{habit:?}: {effects:?}");
+        if stops {
+            assert_eq!(bench.answered_of(40, NEXT, 20)[0], answer(NEXT, 20, Origin::Network));
+        }
+    }
+}
+
+#[test]
+fn a_page_that_was_left_before_it_came_has_its_list_if_none_has_come_since() {
+    let with_page = || Bench::new(Habit::WithPage { pause: Duration::ZERO });
+    let mut bench = with_page();
+    bench.demand(0, PAGE, true);
+    bench.demand(10, NEXT, true);
+    assert_eq!(bench.answered(20, PAGE)[1], question(2, &[PAGE], true, &[]));
+    assert_eq!(bench.advise(20, 2, &[document(OTHER)], None), [fetch(OTHER)]);
+    assert_eq!(bench.answered_of(30, NEXT, 10)[1], question(2, &[PAGE, NEXT], false, &[OTHER]));
+
+    let mut bench = with_page();
+    bench.demand(0, PAGE, true);
+    bench.demand(10, NEXT, true);
+    assert!(matches!(bench.answered_of(20, NEXT, 10)[..], [_, Effect::Ask(_)]));
+    assert_eq!(bench.answered(30, PAGE), [answer(PAGE, 0, Origin::Network)]);
+}
+
+#[test]
 fn the_papers_clients_ask_in_each_epoch_as_long_as_they_get_nothing() {
     let mut bench = Bench::new(Habit::AgainAndAgain { scripted: false });
     bench.demand(0, PAGE, true);

@@ -7,6 +7,7 @@ mod exchange;
 mod find;
 mod hints;
 mod monitor;
+mod settled;
 mod sys;
 mod tag;
 mod timers;
@@ -151,8 +152,9 @@ struct Replay<'a> {
     random: Random,
     began: Instant,
     events: mpsc::UnboundedSender<Event>,
-    /// Payload of fetches, as it comes.
+    /// Payload of fetches, as it comes, and what of it counts for nothing.
     fetched: Rc<Cell<u64>>,
+    fetched_before: u64,
     effects: Vec<Effect>,
     /// The section has ended: nothing is fetched ahead any more.
     is_over: bool,
@@ -179,13 +181,16 @@ impl<'a> Replay<'a> {
                     probes: 0,
                     poll_at: None,
                     sum: 0.0,
+                    from: Duration::ZERO,
                     looked: Duration::ZERO,
                 })
             }
             _ => None,
         };
+        let client = || Client::new(settings.mode.habit(), trace.caching);
+        let is_one = Rc::ptr_eq(&to, &ahead_to);
         let seat = || Seat {
-            client: Client::new(settings.mode.habit(), trace.caching),
+            client: if is_one { client() } else { client().fetching_elsewhere() },
             demand: Lane::new(settings.connections),
             ahead: Lane::new(1),
             mark: None,
@@ -208,6 +213,7 @@ impl<'a> Replay<'a> {
             began: Instant::now(),
             events,
             fetched: Rc::default(),
+            fetched_before: 0,
             effects: Vec::new(),
             is_over: false,
         }
@@ -232,6 +238,9 @@ impl<'a> Replay<'a> {
         let system = |source| ReplayError::System { what: "setting the timer", source };
         self.began = Instant::now();
         self.timers.at(Duration::ZERO, Due::Watch);
+        if !self.settings.settle.is_zero() {
+            self.timers.at(self.settings.settle, Due::Settled);
+        }
         if self.monitor.is_some() {
             self.timers.at(Duration::ZERO, Due::Poll);
         }
@@ -278,7 +287,9 @@ impl<'a> Replay<'a> {
                 && arrival.due <= now
             {
                 self.next += 1;
-                self.tally.due(now - arrival.due);
+                if self.counts(arrival.due) {
+                    self.tally.due(now - arrival.due);
+                }
                 let kind = self.trace.documents.get(arrival.document).kind;
                 let mut effects = std::mem::take(&mut self.effects);
                 let seat = &mut self.seats[arrival.client as usize];
@@ -295,6 +306,7 @@ impl<'a> Replay<'a> {
                 }
                 Due::Advice(client, number, advice) => self.advise(client, number, advice),
                 Due::Poll => self.poll(),
+                Due::Settled => self.settled(),
                 Due::Watch => {
                     let demand = &self.tally.report.demand;
                     watch(Progress { now, due: demand.due, answered: demand.answered });
@@ -322,7 +334,10 @@ impl<'a> Replay<'a> {
                 Effect::Demand(document, due) => seat.demand.push(Work::Demand(document, due)),
                 Effect::Answered { document, due, from } => {
                     let kind = self.trace.documents.get(document).kind;
-                    self.tally.answered(from, kind, self.began.elapsed().saturating_sub(due));
+                    if due >= self.settings.settle {
+                        let time = self.began.elapsed().saturating_sub(due);
+                        self.tally.answered(from, kind, time);
+                    }
                 }
                 Effect::Wake(time) => self.timers.at(time, Due::Wake(client)),
                 Effect::Stop => {
@@ -531,7 +546,7 @@ impl<'a> Replay<'a> {
     /// The section has ended.
     fn close(&mut self) {
         self.is_over = true;
-        self.tally.report.ahead.bytes = self.fetched.get();
+        self.tally.report.ahead.bytes = self.fetched.get() - self.fetched_before;
         for seat in &mut self.seats {
             // What somebody waits for is demand.
             if let Some(running) = seat.running.take_if(|_| !seat.client.awaits()) {
@@ -547,17 +562,19 @@ impl<'a> Replay<'a> {
     fn finish(mut self) -> Report {
         let now = self.now();
         for seat in &self.seats {
-            for (document, due) in seat.client.waiting() {
+            let settle = self.settings.settle;
+            for (document, due) in seat.client.waiting().filter(|(_, due)| *due >= settle) {
                 let kind = self.trace.documents.get(document).kind;
                 self.tally.unanswered(kind, now.saturating_sub(due));
             }
         }
         let clients = self.trace.clients;
-        let mut report = self.tally.finish(self.trace.length, clients);
+        let length = self.trace.length.saturating_sub(self.settings.settle);
+        let mut report = self.tally.finish(length, clients);
         report.demand.reachable = self.trace.reachable();
         report.monitor = self.monitor.map(|monitor| Monitored {
             probes: monitor.probes,
-            budget_mean: rounded(monitor.sum / monitor.looked.as_secs_f64().max(1e-9)),
+            budget_mean: rounded(monitor.mean()),
             threshold_ms: monitor
                 .budget
                 .threshold(lull_speculate::budget::ObjectId(0))

@@ -17,12 +17,23 @@ pub(super) struct Monitor {
     pub(super) probes: u64,
     /// When the budget is looked after next, as far as that is seen to.
     pub(super) poll_at: Option<Duration>,
-    /// Budget times seconds, up to the time of the last look.
+    /// Budget times seconds, from a time up to that of the last look.
     pub(super) sum: f64,
+    pub(super) from: Duration,
     pub(super) looked: Duration,
 }
 
 impl Monitor {
+    /// Forgets what was before.
+    pub(super) fn begin(&mut self, now: Duration) {
+        (self.sum, self.from, self.looked, self.probes) = (0.0, now, now, 0);
+    }
+
+    /// The budget's mean over time.
+    pub(super) fn mean(&self) -> f64 {
+        self.sum / self.looked.saturating_sub(self.from).as_secs_f64().max(1e-9)
+    }
+
     /// Adds up the budget since the last look.
     pub(super) fn look(&mut self, now: Duration) {
         let since = now.saturating_sub(self.looked);

@@ -17,6 +17,8 @@ pub(super) enum Due {
     Poll,
     /// Whoever watches is told.
     Watch,
+    /// From now on it counts.
+    Settled,
 }
 
 /// A time, and the count of timers before: those of one time come in their order.
