@@ -185,8 +185,10 @@ fn group_record(
                     .iter()
                     .filter(|path| path.len() > 2 && path[0] == group.name && path[1] == phase);
                 for path in own {
-                    // What has the same number, or seed, is the same thing.
-                    let is_same = |last: &String| last.contains("number") || last.contains("seed");
+                    // What has the same number, or seed, is the same thing, and curves over counts go everywhere.
+                    let is_same = |last: &String| {
+                        ["number", "seed", "count"].iter().any(|one| last.contains(one))
+                    };
                     let number =
                         if path.last().is_some_and(is_same) { 1.0 } else { numbers.next() };
                     put(&mut value, &path[2..], number);
