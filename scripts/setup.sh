@@ -147,7 +147,7 @@ if [ "${1:-}" = test ]; then
     wish nodejs node
     # Debian's nodejs has no npm, others bring theirs.
     wish npm npm
-    wish python3 python3
+    need python3 python3
     wish zstd zstd
 fi
 

@@ -14,11 +14,45 @@ trap 'rm -f "$LULL_SKIPPED_FILE"' EXIT
 # Most tests wait for networks, disks and browsers more than they compute.
 export RUST_TEST_THREADS=${RUST_TEST_THREADS:-$(($(nproc) + 1))}
 
+# Background jobs of a shell ignore these, and nohup ignores HUP; every test would inherit it.
+tests() {
+    env --default-signal=HUP,INT,QUIT \
+        cargo test "${cargo_flags[@]}" --no-fail-fast "$@" </dev/null
+}
+# The names of all integration tests that cargo knows, a line each: first `-` or `+`, if their crate is one of the
+# arguments.
+integration() {
+    cargo metadata --no-deps --format-version 1 | python3 -c '
+import json, sys
+for package in json.load(sys.stdin)["packages"]:
+    for target in package["targets"]:
+        if "test" in target["kind"]:
+            print("+" if package["name"] in sys.argv else "-", target["name"])' "$@"
+}
+
 say "tests"
 status=0
-# Background jobs of a shell ignore these, and nohup ignores HUP; every test would inherit it.
-env --default-signal=HUP,INT,QUIT \
-    cargo test "${cargo_flags[@]}" --no-fail-fast "$@" </dev/null || status=$?
+if [ $# -gt 0 ]; then
+    tests "$@" || status=$?
+else
+    # Those of real links and of what a whole kernel shares run by themselves, and wait most of the time. All others
+    # have what they leave of the machine, and are shown after them.
+    named=$(integration lull lull-kernel lull-lab lull-transport)
+    mapfile -t alone < <(sed -n 's/^+ //p' <<<"$named" | sort -u)
+    mapfile -t others < <(sed -n 's/^- //p' <<<"$named" | sort -u | comm -13 <(printf '%s\n' "${alone[@]}") -)
+    tests --no-run
+    said=$(mktemp "${TMPDIR:-/tmp}/lull-tests.XXXXXX")
+    trap 'rm -f "$LULL_SKIPPED_FILE" "$said"' EXIT
+    (
+        renice -n 19 -p "$BASHPID" >/dev/null
+        tests --lib --bins "${others[@]/#/--test=}" || status=$?
+        tests --doc || status=$?
+        exit "$status"
+    ) >"$said" 2>&1 &
+    tests "${alone[@]/#/--test=}" || status=$?
+    wait $! || status=$?
+    cat "$said"
+fi
 
 if [ -s "$LULL_SKIPPED_FILE" ]; then
     say "SKIPPED on this machine, and why"

@@ -1,8 +1,8 @@
 //! Trials in real time, on a machine that may share its processors with others.
 
-use std::fs;
+use std::env;
+use std::fs::{self, File};
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
-use std::sync::{Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -16,14 +16,12 @@ const PATIENCE: Duration = Duration::from_secs(30);
 
 /// Makes a trial in real time. If it fails, and a hypervisor took the processors away meanwhile, that
 /// says nothing of the program: it is made again when they are back, five times at most. The trials of
-/// a test program take turns, so that none disturbs another one; a trial makes none itself.
+/// all test programs take turns, so that none disturbs another one; a trial makes none itself.
 ///
 /// # Panics
 /// As the trial did, if it had the processors, or was the last one.
 pub fn undisturbed<T>(mut trial: impl FnMut() -> T) -> T {
-    static TURN: Mutex<()> = Mutex::new(());
-    // A trial that failed leaves nothing that the next one would see.
-    let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
+    let _turn = turn();
     for _ in 1..TRIALS {
         let before = Taken::now();
         let failure = match catch_unwind(AssertUnwindSafe(&mut trial)) {
@@ -38,6 +36,16 @@ pub fn undisturbed<T>(mut trial: impl FnMut() -> T) -> T {
         wait_for_quiet();
     }
     trial()
+}
+
+/// One trial at a time among all test programs that were built into the same folder, until it is dropped, or
+/// its process ends.
+fn turn() -> File {
+    let program = env::current_exe().expect("a test has a program");
+    let folder = File::open(program.parent().expect("a program is in a folder"))
+        .expect("a folder that can be read");
+    folder.lock().expect("a lock on a folder");
+    folder
 }
 
 fn wait_for_quiet() {
@@ -81,12 +89,33 @@ impl Taken {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::sync::atomic::{AtomicU32, Ordering};
 
     #[test]
     #[should_panic(expected = "the program's own")]
     fn what_fails_with_all_processors_fails() {
         // Where they are taken at that very moment it fails as well, later.
         undisturbed(|| panic!("the program's own"));
+    }
+
+    #[test]
+    fn trials_take_turns() {
+        let inside = AtomicU32::new(0);
+        thread::scope(|scope| {
+            for _ in 0..3 {
+                scope.spawn(|| {
+                    undisturbed(|| {
+                        assert_eq!(
+                            inside.fetch_add(1, Ordering::SeqCst),
+                            0,
+                            "another trial goes on"
+                        );
+                        thread::sleep(Duration::from_millis(20));
+                        inside.fetch_sub(1, Ordering::SeqCst);
+                    });
+                });
+            }
+        });
     }
 
     #[test]
