@@ -367,15 +367,13 @@ fn a_body_that_does_not_come_is_reset_in_http2_whatever_the_upstream_does_not_ta
     fill(&mut client, 3);
     client.send(h2::frame(h2::HEADERS, h2::END_HEADERS, 5, h2::POST));
     dribble(&client, h2::frame(h2::PING, 0, 0, &[0; 8]));
-    loop {
-        match h2::read(&mut client).expect("the connection ends") {
-            (h2::RST_STREAM, stream, _) => {
-                assert_eq!(stream, 5);
-                break;
-            }
-            _ => {}
+    let ended = loop {
+        let (kind, stream, _) = h2::read(&mut client).expect("the connection ends");
+        if kind == h2::RST_STREAM {
+            break stream;
         }
-    }
+    };
+    assert_eq!(ended, 5);
 }
 
 #[test]
