@@ -232,7 +232,8 @@ fn input(args: &ReplayArgs) -> anyhow::Result<(Trace, Option<Advisor>, Vec<Conte
         Prefetch::Ppm(order, window) => {
             let paper = PpmParameters::paper(order, window);
             // Else it is no list of so many files.
-            let followers_per_context = args.files.clamp(paper.followers_per_context, 1530);
+            let most = PpmParameters::MOST_FOLLOWERS_PER_CONTEXT;
+            let followers_per_context = args.files.clamp(paper.followers_per_context, most);
             Some(PpmParameters { clients: args.least_clients, followers_per_context, ..paper })
         }
         _ if dummies => None,

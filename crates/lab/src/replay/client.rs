@@ -22,9 +22,9 @@ use super::trace::{Arrival, DocumentId};
 pub enum Habit {
     /// Nothing is fetched ahead.
     Never,
-    /// The list comes with the answer to a page, also to one that was left meanwhile, and replaces the one
-    /// before; each fetch begins so long after the last answer to demand at the earliest (Nice §6.1). Without a pause they begin
-    /// at once, with one only while no demand is open.
+    /// The list comes with the answer to a page, also to one that was left meanwhile, and replaces the
+    /// one before; each fetch begins so long after the last answer to demand at the earliest (Nice
+    /// §6.1). Without a pause they begin at once, with one only while no demand is open.
     WithPage {
         /// The pause.
         pause: Duration,

@@ -135,6 +135,13 @@ pub struct Settings {
     pub seed: u64,
 }
 
+impl Settings {
+    /// Whether a request counts that was due then.
+    fn counts(&self, due: Duration) -> bool {
+        due >= self.settle
+    }
+}
+
 /// Why a replay came to nothing.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]

@@ -341,17 +341,13 @@ impl Worker {
                     let had = (seen.left, seen.acked);
                     let (since, before) = *silent.get_or_insert((now, had));
                     let is_left = seen.under_way > 0 || connection.streams.are_waiting();
+                    let is_all_taken = watch.is_all_taken(seen);
+                    let stalled = timeouts.client_stalled.max(GOODBYE);
+                    let patience = if is_all_taken { GOODBYE } else { stalled };
                     if is_left || before != had {
                         silent = Some((now, had));
-                    } else {
-                        let patience = if watch.is_all_taken(seen) {
-                            GOODBYE
-                        } else {
-                            timeouts.client_stalled.max(GOODBYE)
-                        };
-                        if now.duration_since(since) >= patience {
-                            return Poll::Ready(());
-                        }
+                    } else if now.duration_since(since) >= patience {
+                        return Poll::Ready(());
                     }
                 }
                 match verdict {

@@ -287,7 +287,7 @@ impl<'a> Replay<'a> {
                 && arrival.due <= now
             {
                 self.next += 1;
-                if self.counts(arrival.due) {
+                if self.settings.counts(arrival.due) {
                     self.tally.due(now - arrival.due);
                 }
                 let kind = self.trace.documents.get(arrival.document).kind;
@@ -334,7 +334,7 @@ impl<'a> Replay<'a> {
                 Effect::Demand(document, due) => seat.demand.push(Work::Demand(document, due)),
                 Effect::Answered { document, due, from } => {
                     let kind = self.trace.documents.get(document).kind;
-                    if due >= self.settings.settle {
+                    if self.settings.counts(due) {
                         let time = self.began.elapsed().saturating_sub(due);
                         self.tally.answered(from, kind, time);
                     }
@@ -562,8 +562,8 @@ impl<'a> Replay<'a> {
     fn finish(mut self) -> Report {
         let now = self.now();
         for seat in &self.seats {
-            let settle = self.settings.settle;
-            for (document, due) in seat.client.waiting().filter(|(_, due)| *due >= settle) {
+            let settings = self.settings;
+            for (document, due) in seat.client.waiting().filter(|(_, due)| settings.counts(*due)) {
                 let kind = self.trace.documents.get(document).kind;
                 self.tally.unanswered(kind, now.saturating_sub(due));
             }

@@ -1,15 +1,8 @@
 //! What counts from a time on, where what is before it is only to get there.
 
-use std::time::Duration;
-
 use super::Replay;
 
 impl Replay<'_> {
-    /// Whether a request counts that was due then.
-    pub(super) fn counts(&self, due: Duration) -> bool {
-        due >= self.settings.settle
-    }
-
     /// What has come by now counts for nothing. Requests do by when they were due, so they are left as they are.
     pub(super) fn settled(&mut self) {
         let now = self.now();

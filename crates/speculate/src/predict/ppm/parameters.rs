@@ -66,7 +66,7 @@ pub struct PpmParameters {
     pub contexts: usize,
     /// Followers of contexts that are remembered in all, 12 bytes each; up to 2^30.
     pub followers: usize,
-    /// Followers that one context remembers; up to 1530.
+    /// Followers that one context remembers; up to [`PpmParameters::MOST_FOLLOWERS_PER_CONTEXT`].
     pub followers_per_context: usize,
 }
 
@@ -79,6 +79,9 @@ const MOST_FOLLOWERS: usize = 1 << 30;
 const MOST_BLOCKS: usize = 255;
 
 impl PpmParameters {
+    /// The most of [`PpmParameters::followers_per_context`].
+    pub const MOST_FOLLOWERS_PER_CONTEXT: usize = PER_BLOCK * MOST_BLOCKS;
+
     /// PPM-n/w of Nice §6.1: n = 2 there; w = 5 conservative, 10 aggressive. What a context that is
     /// not known leaves to shorter ones is open there.
     pub fn paper(order: usize, window: u32) -> Self {
@@ -137,7 +140,7 @@ impl PpmParameters {
             Some("limit of contexts")
         } else if !(1..=MOST_FOLLOWERS).contains(&self.followers) {
             Some("limit of followers")
-        } else if !(1..=PER_BLOCK * MOST_BLOCKS).contains(&self.followers_per_context) {
+        } else if !(1..=Self::MOST_FOLLOWERS_PER_CONTEXT).contains(&self.followers_per_context) {
             Some("limit of the followers of a context")
         } else {
             None
