@@ -32,9 +32,10 @@ const drop = url => rules.splice(0).forEach(one => one.to === url || one.remove(
 const take = async (hint, list, again) => {
 let {mark} = list;
 const url = page.origin + hint.url;
-// Of all pages such a cache has the one at hand most likely: it was asked for that just now.
+// Of all pages such a cache has the one at hand most likely: it was asked for that just now. Once that is known the
+// connection stands, so that who points at something later does not wait for either.
 await (looked ||= look(bare()));
-if (over() || running.has(url) || rules.some(one => one.to === url) || !again && had.has(hint.url)) return;
+if (over() || running.has(url) || rules.some(one => one.to === url) || !again && (hint.pointed || had.has(hint.url))) return;
 had.add(hint.url);
 if (url === bare() || denied(url)) return;
 // Where the site wants it, which knows what the browser can, and the page's policies let it pass.

@@ -53,7 +53,7 @@ if (sessionStorage.lull || net.saveData || /2/.test(net.effectiveType) || matchM
 const used = first ? performance.getEntriesByType('resource').filter(isHit).slice(0, 64).map(one => one.name.replace(page.origin, '')) : [];
 const list = await (await fetch(lull + 'hints', {
 method: 'POST', priority: 'low', headers: {'Content-Type': 'application/json'},
-body: post({first, cached, had: [...had], used})
+body: post({first, cached, hover: matchMedia('(hover)').matches, had: [...had], used})
 })).json();
 first = false;
 // A visitor of the hold-back share, or a page with nothing more to say.
@@ -61,7 +61,7 @@ list.wait ?? (rounds = 0);
 // A list is of its moment: a minute later somebody may have signed in.
 list.at = Date.now();
 if (list.hints[0]) known = list;
-for (const hint of list.hints) if (!hint.pointed && fresh(list, 3e4)) await take(hint, list);
+for (const hint of list.hints) if (fresh(list, 3e4)) await take(hint, list);
 // Nobody says when the browser is through with its rules. Where the visitor has gone, it is looked whether the page stays.
 leaving || later(rules.length ? 30 : Math.max(!list.hints.length, list.wait));
 } catch {
@@ -95,7 +95,7 @@ doc.hidden || new PerformanceObserver(list => lcp = since(list.getEntries().pop(
 .observe({type: 'largest-contentful-paint', buffered: 1});
 // Where the site's server had nothing to spare when the page was sent, the tag says how long to wait.
 const idle = () => leaving || later(tag.dataset.wait, () => requestIdleCallback(ask, {timeout: 5e3}));
-doc.readyState === 'complete' ? idle() : addEventListener('load', idle);
+nav.loadEventEnd ? idle() : addEventListener('load', idle);
 doc.addEventListener('visibilitychange', () => doc.hidden ? (tell(), drop()) : timer || later(1));
 addEventListener('pagehide', () => (tell(), leave()));
 addEventListener('pageshow', event => event.persisted && stay());

@@ -61,6 +61,9 @@ pub struct HintsRequest {
     pub first: bool,
     /// Whether the page came out of the cache, so that the proxy has not seen that it was visited.
     pub cached: bool,
+    /// Whether the visitor has something to point with, which rests on a link before it is pressed.
+    #[serde(default)]
+    pub hover: bool,
     /// What was fetched ahead from this page before.
     #[serde(default)]
     pub had: Vec<String>,
@@ -275,7 +278,7 @@ mod tests {
     #[test]
     fn what_the_script_asks_is_read() {
         let found = HintsRequest::decode(
-            br#"{"v":1,"page":"/a","first":true,"cached":false,"had":["/b?c"],"later":1,
+            br#"{"v":1,"page":"/a","first":true,"cached":false,"hover":true,"had":["/b?c"],"later":1,
                  "used":["/a.png","https://other.example/b.png",""]}"#,
         )
         .unwrap();
@@ -284,6 +287,7 @@ mod tests {
             page: "/a".into(),
             first: true,
             cached: false,
+            hover: true,
             had: vec!["/b?c".into()],
             used: vec!["/a.png".into()],
         };
@@ -392,7 +396,8 @@ mod tests {
             used in prop::collection::vec("/[!-~]{0,30}", 0..5),
             times in prop::array::uniform3(0.0..1e6_f64), cached: bool,
         ) {
-            let request = HintsRequest { v: 1, page: page.clone(), first: true, cached, had, used };
+            let page_of = page.clone();
+            let request = HintsRequest { v: 1, page: page_of, first: true, cached, hover: !cached, had, used };
             let text = serde_json::to_vec(&request).unwrap();
             prop_assert_eq!(HintsRequest::decode(&text).unwrap(), request);
 

@@ -98,17 +98,21 @@ impl Script {
         let body = served(source);
         let digest: [u8; 32] = Sha256::digest(body.as_bytes()).into();
         let name: String = digest.iter().take(8).map(|byte| format!("{byte:02x}")).collect();
-        let mut packed = GzEncoder::new(Vec::new(), Compression::best());
-        packed.write_all(body.as_bytes()).expect("a vector takes everything");
-        let packed = packed.finish().expect("a vector takes everything").into();
         Script {
+            packed: packed(body.as_bytes(), Compression::best()),
             body,
-            packed,
             path: format!("/.lull/lull-{name}.js"),
             integrity: format!("sha256-{}", base64(&digest)),
             by_worker: false,
         }
     }
+}
+
+/// The same in gzip.
+pub(crate) fn packed(body: &[u8], level: Compression) -> Bytes {
+    let mut packed = GzEncoder::new(Vec::new(), level);
+    packed.write_all(body).expect("a vector takes everything");
+    packed.finish().expect("a vector takes everything").into()
 }
 
 /// The script of this version.

@@ -10,6 +10,7 @@ mod site;
 use std::time::{Duration, Instant};
 
 use chromium::Chromium;
+use http::Method;
 use lull_testing::needs;
 use lull_web::policy::{BARRED_FOR, Visitor};
 use lull_web::protocol::HintsRequest;
@@ -266,6 +267,26 @@ fn where_the_pointer_rests_is_fetched_ahead_beside_what_is_under_way() {
     assert_eq!(chromium.run(DELIVERY), "cache");
     assert_eq!(site.count(demand("/b")), 0);
     assert_eq!(site.count(prefetch("/b")), 1, "it is fetched once, however often it is pointed at");
+}
+
+#[test]
+fn what_is_left_to_the_pointer_comes_over_a_connection_that_is_there_before() {
+    needs!(chromium::installed());
+    let site = Site::start(&[("/a", &[">/b", ">/c"])]);
+    let mut chromium = Chromium::start();
+    chromium.goto(&site.url("/a"));
+    site.wait_until("the question who answers", |seen| !seen.refused.is_empty());
+    chromium.run("new Promise(done => setTimeout(done, 500))");
+    assert!(site.seen().hints[0].hover, "there is a mouse");
+    assert!(!site.seen().asked.iter().any(|asked| asked.ahead), "nobody has pointed at anything");
+    point(&mut chromium, "#b");
+    site.wait_for(prefetch("/b"));
+    let seen = site.seen().clone();
+    let (method, page, connection) = &seen.refused[0];
+    assert_eq!((method, page.as_str(), seen.refused.len()), (&Method::HEAD, "/a", 1));
+    let fetched = seen.asked.iter().find(|asked| prefetch("/b")(asked)).unwrap();
+    assert_eq!(fetched.connection, *connection);
+    assert_eq!(site.count(prefetch("/c")), 0);
 }
 
 #[test]

@@ -108,7 +108,8 @@ fn settings(access: Access) -> Settings {
         ..Parameters::paper([Duration::from_secs(2)])
     };
     let monitor = MonitorSettings { objects: vec!["/a".into()], parameters: Some(parameters) };
-    Settings { monitor, access, ..Settings::default() }
+    // Also what could wait until somebody points at it.
+    Settings { monitor, access, least_worth: LeastWorth(0.0), ..Settings::default() }
 }
 
 fn front_with(nginx: &Pages, settings: Settings) -> Proxy {
@@ -201,8 +202,6 @@ fn on_one_page_64_files_are_fetched_ahead_and_none_is_hinted_twice() {
         }
     }
     let mut settings = settings(Access::Token("secret".into()));
-    // However unlikely.
-    settings.least_worth = LeastWorth(0.0);
     if let Some(parameters) = &mut settings.monitor.parameters {
         (parameters.document, parameters.growth) = (10, Growth::DoublingFirst);
     }

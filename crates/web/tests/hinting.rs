@@ -14,6 +14,8 @@ mod far_server;
 mod flood;
 #[path = "hinting/paused.rs"]
 mod paused;
+#[path = "hinting/pointing.rs"]
+mod pointing;
 #[path = "hinting/queries.rs"]
 mod queries;
 #[path = "hinting/reports.rs"]
@@ -24,6 +26,8 @@ mod restart;
 mod slow_page;
 #[path = "hinting/slower.rs"]
 mod slower;
+#[path = "hinting/spread.rs"]
+mod spread;
 
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -388,16 +392,6 @@ fn when_the_budget_is_spent_the_list_is_empty_and_the_wait_from_1_to_30_seconds(
     waits.sort_by(f64::total_cmp);
     waits.dedup();
     assert!(waits.len() > 20, "each at a time of its own: {waits:?}");
-}
-
-#[test]
-fn who_asks_too_often_is_put_off_and_never_gets_a_503() {
-    let site = site();
-    site.go(1..25, &["/a", "/b"]);
-    let replies: Vec<Value> = (0..120).map(|_| site.ask(9, "/a", &[], false)).collect();
-    let put_off = replies.iter().filter(|reply| reply["wait"] == 30.0).count();
-    assert!(put_off > 20, "{put_off}");
-    assert_ne!(site.ask(10, "/a", &[], false)["wait"], 30.0);
 }
 
 #[test]

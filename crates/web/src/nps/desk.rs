@@ -120,6 +120,8 @@ pub(super) fn agent(headers: &HeaderMap) -> String {
 #[derive(Debug)]
 pub(super) struct Ask {
     pub(super) page: String,
+    /// Whether the visitor points at links before following them, and is looked after then.
+    pub(super) points: bool,
     pub(super) had: Vec<String>,
 }
 

@@ -41,7 +41,7 @@ pub(super) async fn hints(
     // Before anything of it is read: else who asks too often has the proxy work for nothing.
     let asking = match Asking::admit(&shared, &head, who) {
         Ok(asking) => asking,
-        Err(reply) => return own::json(&reply),
+        Err(reply) => return own::json(&head, &reply),
     };
     let Some(message) = own::read(body, LONGEST_MESSAGE).await else {
         return own::empty(StatusCode::PAYLOAD_TOO_LARGE);
@@ -51,7 +51,7 @@ pub(super) async fn hints(
         return own::empty(StatusCode::BAD_REQUEST);
     };
     asked.page.truncate(shared.settings.rules.urls.name_of(&asked.page).len());
-    own::json(&reply(&shared, &head, asked, asking).await)
+    own::json(&head, &reply(&shared, &head, asked, asking).await)
 }
 
 /// Who may have a list, as far as the head of the question says it.
@@ -133,7 +133,9 @@ async fn reply(
         used(shared, head, part, who);
     }
     let (first, left) = (asked.had.is_empty(), MOST_ENTRIES.saturating_sub(asked.had.len()));
-    let ask = Ask { page: asked.page, had: asked.had };
+    // The worker's script does not look where visitors point.
+    let points = asked.hover && way == Way::Cache;
+    let ask = Ask { page: asked.page, points, had: asked.had };
     let Some(ranked) = shared.desk.ask(ask).await else {
         shared.counts.empty.one(if shared.desk.is_reading() { "learning" } else { "busy" });
         return later(visitor, TOO_OFTEN);
@@ -142,7 +144,6 @@ async fn reply(
     if way == Way::Worker {
         // It shows nothing else: of parts no navigation says whether it may.
         hints.retain(|hint| hint.kind == Kind::Document);
-        // Its script does not look where visitors point.
         pointed.clear();
     }
     let rules = shared.settings.speculation_rules && policy::tags_rules(&head.headers);

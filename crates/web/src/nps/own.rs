@@ -5,6 +5,7 @@ use std::future::poll_fn;
 use std::pin::Pin;
 use std::sync::Arc;
 
+use flate2::Compression;
 use http::header::{
     ACCEPT_ENCODING, ALLOW, CACHE_CONTROL, CONTENT_ENCODING, CONTENT_SECURITY_POLICY, CONTENT_TYPE,
     HOST, HeaderName, HeaderValue, LOCATION, ORIGIN, REFERRER_POLICY, VARY, WWW_AUTHENTICATE,
@@ -23,6 +24,9 @@ use crate::policy::fields;
 use crate::protocol::{BEACON_PATH, HINTS_PATH, HintsReply, LEAD_PATH, MARK_PATH, WORKER_PATH};
 use crate::proxy::{Body, Decision, RequestBody};
 use crate::script::{self, Script, script, script_by_worker};
+
+/// From so many bytes on packing an answer is worth it: with its head it has room in one packet before.
+const WORTH_PACKING: usize = 500;
 
 /// Whether a path is one of ours.
 pub(super) fn is_own(path: &str) -> bool {
@@ -203,9 +207,17 @@ pub(super) fn text(text: String) -> Response<Body> {
 }
 
 /// A list.
-pub(super) fn json(reply: &HintsReply) -> Response<Body> {
-    let mut response = with(StatusCode::OK, reply.encode().into(), "no-store");
-    response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+pub(super) fn json(head: &request::Parts, reply: &HintsReply) -> Response<Body> {
+    let text = reply.encode();
+    let is_packed = text.len() >= WORTH_PACKING && takes_gzip(&head.headers);
+    let body =
+        if is_packed { script::packed(text.as_ref(), Compression::fast()) } else { text.into() };
+    let mut response = with(StatusCode::OK, body, "no-store");
+    let headers = response.headers_mut();
+    headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    if is_packed {
+        headers.insert(CONTENT_ENCODING, HeaderValue::from_static("gzip"));
+    }
     response
 }
 

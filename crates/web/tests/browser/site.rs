@@ -45,6 +45,8 @@ pub(crate) struct Asked {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Seen {
     pub(crate) asked: Vec<Asked>,
+    /// Prefetches that only the rules answered, by their method and path, and their connection.
+    pub(crate) refused: Vec<(Method, String, usize)>,
     pub(crate) hints: Vec<HintsRequest>,
     pub(crate) visitors: Vec<Visitor>,
     pub(crate) beacons: Vec<Beacon>,
@@ -188,6 +190,7 @@ fn serve(shared: &Shared, stream: TcpStream, connection: usize) -> std::io::Resu
         });
         let admitted = match admitted {
             Some(Err(_)) => {
+                shared.seen().refused.push((request.method.clone(), path, connection));
                 write_response(&mut stream, policy::refused(), b"")?;
                 continue;
             }

@@ -3,7 +3,7 @@
 
 use std::sync::Mutex;
 
-use http::{Version, request};
+use http::{HeaderMap, Version, request};
 use lull_web::proxy::{Address, Connection, Decision, Fetcher, Listener, Metrics, Site};
 
 use super::*;
@@ -18,6 +18,8 @@ struct Watching {
 struct Seen {
     path: String,
     is_ahead: bool,
+    /// As the browser says, from 0 for what comes first to 7.
+    urgency: u8,
     version: Version,
     connection: Arc<Connection>,
 }
@@ -35,11 +37,19 @@ impl Site for Watching {
         self.seen.lock().unwrap().push(Seen {
             path: head.uri.path().to_owned(),
             is_ahead: head.headers.contains_key("x-lull"),
+            urgency: urgency(&head.headers),
             version: head.version,
             connection: Arc::clone(connection),
         });
         self.nps.request(head, connection)
     }
+}
+
+/// RFC 9218 §4.1: 3, where nothing is said.
+fn urgency(headers: &HeaderMap) -> u8 {
+    let priority = headers.get("priority").map_or("", |value| value.to_str().unwrap());
+    let said = priority.split(',').find_map(|one| one.trim().strip_prefix("u="));
+    said.map_or(3, |urgency| urgency.parse().unwrap())
 }
 
 impl Watching {
@@ -73,6 +83,11 @@ fn in_http2_a_prefetch_has_a_connection_of_its_own_too_and_only_that_yields() {
     assert!(!Arc::ptr_eq(&page.connection, &ahead.connection), "it is coalesced");
     assert_eq!(page.connection.carrier(), None);
     assert_eq!(ahead.connection.carrier(), Some(Carrier::UserSpace));
+
+    // What the page's own scripts ask for comes before it.
+    chromium.run("fetch('/robots.txt').then(answer => answer.status)");
+    let own = site.find("/robots.txt", false);
+    assert!(own.urgency < ahead.urgency, "{} and {}", own.urgency, ahead.urgency);
 
     chromium.run("new Promise(done => setTimeout(done, 1000))");
     chromium.click("#b", &url("/b"));

@@ -7,6 +7,16 @@ use super::*;
 const JSON: &str = "Content-Type: application/json\r\n";
 
 #[test]
+fn who_asks_too_often_is_put_off_and_never_gets_a_503() {
+    let site = site();
+    site.go(1..25, &["/a", "/b"]);
+    let replies: Vec<Value> = (0..120).map(|_| site.ask(9, "/a", &[], false)).collect();
+    let put_off = replies.iter().filter(|reply| reply["wait"] == 30.0).count();
+    assert!(put_off > 20, "{put_off}");
+    assert_ne!(site.ask(10, "/a", &[], false)["wait"], 30.0);
+}
+
+#[test]
 fn what_is_asked_too_often_is_not_read() {
     let site = site();
     for (path, refusal, put_off) in [("/.lull/hints", 200, true), ("/.lull/beacon", 204, false)] {
