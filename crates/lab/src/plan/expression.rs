@@ -3,7 +3,7 @@
 //! The language is that of Jinja's expressions: numbers, strings, `+ - * / ** %`, comparisons,
 //! `and`, `or`, `not`, `in`, attributes, `a if condition else b`, tables such as
 //! `{ 'reno': 820, 'sack': 1007 }[protocol]`, and the functions `min`, `max`,
-//! `abs`, the `median` of a list, `interpolated` between points, `sharing_of` lists of goodputs,
+//! `abs`, the `median` of a list, `sharing_of` lists of goodputs,
 //! `differences` of two lists, and `theorem1`. A division never truncates, and a quantity that is not there is an error instead of a zero.
 
 use std::collections::BTreeMap;
@@ -41,7 +41,6 @@ fn environment() -> &'static Environment<'static> {
         environment.add_function("median", |values: Vec<f64>| {
             crate::judge::median(&values).map_or(Value::UNDEFINED, Value::from)
         });
-        environment.add_function("interpolated", interpolated);
         environment.add_function("sharing_of", |lists: Rest<Vec<f64>>| {
             crate::record::sharing(&lists.concat()).map_or(Value::UNDEFINED, Value::from)
         });
@@ -76,33 +75,6 @@ fn theorem1(named: Kwargs) -> Result<Value, minijinja::Error> {
         "per_second": of_the_model.per_second,
         "second_bound": fluid::throughput_bound(&parameters),
     }))))
-}
-
-/// What a curve has at `x`: between the two of its points `[x, y]` beside it as if it were straight there; and
-/// no further from its ends than `reach` what it has there.
-fn interpolated(x: f64, points: Vec<Vec<f64>>, reach: f64) -> Result<Value, minijinja::Error> {
-    let wrong = |why| minijinja::Error::new(minijinja::ErrorKind::InvalidOperation, why);
-    let point = |point: &Vec<f64>| match point[..] {
-        [x, y] => Ok((x, y)),
-        _ => Err(wrong("a point of a curve is a list of two numbers".to_owned())),
-    };
-    let mut points = points.iter().map(point).collect::<Result<Vec<_>, _>>()?;
-    points.sort_by(|a, b| a.0.total_cmp(&b.0));
-    let (Some(first), Some(last)) = (points.first(), points.last()) else {
-        return Err(wrong("a curve without points".to_owned()));
-    };
-    if x < first.0 - reach || x > last.0 + reach {
-        let [x, from, to] = [x, first.0, last.0].map(|number| crate::judge::number(number, 3));
-        return Err(wrong(format!("the curve has nothing at {x}: it goes from {from} to {to}")));
-    }
-    let between = points.windows(2).find_map(|two| match *two {
-        [(left, low), (right, high)] if left <= x && x <= right && left < right => {
-            Some(low + (high - low) * (x - left) / (right - left))
-        }
-        _ => None,
-    });
-    let end = if x < last.0 { first.1 } else { last.1 };
-    Ok(Value::from(between.unwrap_or(end)))
 }
 
 /// By how much one list has more than another, pair by pair: of the elements that have the same in their
@@ -277,11 +249,6 @@ mod tests {
             ("sharing_of(goodputs.near.p, goodputs.far.p)", 0.5),
             ("median([3, 1, 2.5])", 2.5),
             ("median(navigations | selectattr('number', 'in', hits) | map(attribute='load'))", 4.0),
-            ("interpolated(0.3, [[0.5, 8], [0.1, 0], [0.2, 2]], 0)", 4.0),
-            // Beyond the ends no further than asked for.
-            ("interpolated(0.51, [[0.5, 8], [0.1, 3]], 0.02)", 8.0),
-            ("interpolated(0.09, [[0.5, 8], [0.1, 3]], 0.02)", 3.0),
-            ("interpolated(0.1, [[0.1, 3]], 0)", 3.0),
         ] {
             assert!((number(text).unwrap() - value).abs() < 1e-12, "{text}");
         }
@@ -333,13 +300,6 @@ mod tests {
     }
 
     #[test]
-    fn a_curve_that_does_not_go_so_far_says_so() {
-        let error =
-            number("interpolated(0.7, [[0.5, 8], [0.1, 3]], 0.02)").unwrap_err().to_string();
-        assert!(error.contains("nothing at 0.700: it goes from 0.100 to 0.500"), "{error}");
-    }
-
-    #[test]
     fn what_is_not_there_has_no_value() {
         for text in [
             "goodput.foreground.left",
@@ -353,10 +313,6 @@ mod tests {
             "{ '4bdp': 3 }[buffer]",
             "median([])",
             "median(navigations | map(attribute='missing'))",
-            "interpolated(0.53, [[0.5, 8], [0.1, 3]], 0.02)",
-            "interpolated(0.07, [[0.5, 8], [0.1, 3]], 0.02)",
-            "interpolated(0.5, [], 1)",
-            "interpolated(0.5, [[0.5]], 1)",
             "buffer",
             "1 +",
             "(",

@@ -8,8 +8,8 @@ use super::{Plan, RESERVED};
 use crate::record::QUANTITIES_BY_GROUP;
 
 /// What expressions can call besides quantities.
-const FUNCTIONS: [&str; 8] =
-    ["min", "max", "abs", "median", "interpolated", "sharing_of", "differences", "theorem1"];
+const FUNCTIONS: [&str; 7] =
+    ["min", "max", "abs", "median", "sharing_of", "differences", "theorem1"];
 /// Quantities of the link or of time: `NAME.PHASE`.
 const BY_PHASE: [&str; 6] =
     ["utilisation", "queueing", "overflows", "seconds", "timing_error", "arrival_error"];
