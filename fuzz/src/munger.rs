@@ -1,5 +1,7 @@
 //! Pages on their way to a browser.
 
+use std::time::Duration;
+
 use compression_codecs::brotli::params::EncoderParams;
 use compression_codecs::flate::params::FlateEncoderParams;
 use compression_codecs::{
@@ -32,8 +34,9 @@ const POLICIES: [&str; 8] = [
 
 /// Any page, in any pieces and any coding, under any policy: without the tag it is the same page. The
 /// two lowest bits of the first byte choose the coding. By the third one the page is packed by it,
-/// else it is called so as it is. The next three choose the policy, and the second byte the length of
-/// the pieces.
+/// else it is called so as it is. The next three choose the policy, and the last two what else the tag
+/// says: that it may have speculation rules, and for how long the script waits. The second byte is the
+/// length of the pieces.
 pub fn munger(bytes: &[u8]) {
     let [choices, length, page @ ..] = bytes else { return };
     let coding = CODINGS[usize::from(choices & 3)];
@@ -49,22 +52,36 @@ pub fn munger(bytes: &[u8]) {
         policy => (HeaderValue::from_static(policy), page),
     };
     let body = if is_packed { pack(coding, page) } else { page.to_vec() };
-    let Some((out, is_placed)) = munged(coding, &policy, &body, usize::from(*length) + 1) else {
+    let says = Says { rules: choices & 64 != 0, wait: choices & 128 != 0 };
+    let length = usize::from(*length) + 1;
+    let Some((out, is_placed)) = munged(coding, &policy, says, &body, length) else {
         return;
     };
     if !is_packed {
         return;
     }
     let out = unpack(coding, &out);
-    let without = if is_placed { without_tag(&out) } else { out };
+    let without = if is_placed { without_tag(&out, says) } else { out };
     assert!(without == page, "{coding} {policy:?} {}", String::from_utf8_lossy(&without));
 }
+
+/// What the tag says, beside whose it is.
+#[derive(Clone, Copy)]
+struct Says {
+    /// Where the policies let them pass.
+    rules: bool,
+    wait: bool,
+}
+
+/// Seconds for which the script waits, if it does.
+const WAIT: u64 = 17;
 
 /// The body as it comes out, and whether the script is in it; `None` if it is no page of ours to touch,
 /// or broken.
 fn munged(
     coding: &str,
     policy: &HeaderValue,
+    says: Says,
     body: &[u8],
     length: usize,
 ) -> Option<(Vec<u8>, bool)> {
@@ -88,6 +105,8 @@ fn munged(
         Err(munge::LeftAlone::Policy(_)) => return None,
         Err(why) => panic!("it is a page: {why}"),
     };
+    let munging =
+        munging.offering_rules(says.rules).waiting(says.wait.then(|| Duration::from_secs(WAIT)));
     munging.rewrite_head(&mut response.headers);
     keeps_its_policy(&response.headers, policy);
     let mut munger = munging.munger();
@@ -116,8 +135,8 @@ fn keeps_its_policy(headers: &HeaderMap, policy: &HeaderValue) {
     assert_eq!(found, (!policy.is_empty()).then(|| bare(policy)));
 }
 
-/// The page without the script's tag, which has a nonce at most.
-fn without_tag(page: &[u8]) -> Vec<u8> {
+/// The page without the script's tag, which has a nonce and what it is to say at most.
+fn without_tag(page: &[u8], says: Says) -> Vec<u8> {
     let find = |text: &[u8], from: usize| {
         let at = page[from..].windows(text.len()).position(|window| window == text);
         from + at.expect("the tag is in the page")
@@ -131,10 +150,17 @@ fn without_tag(page: &[u8]) -> Vec<u8> {
     let at = find(start.as_bytes(), 0);
     let nonce_at = at + start.len();
     let end_at = find(end, nonce_at);
-    let nonce = String::from_utf8_lossy(&page[nonce_at..end_at]);
+    let attributes = String::from_utf8_lossy(&page[nonce_at..end_at]);
+    let mut nonce = &*attributes;
+    if says.wait {
+        let wait = format!(" data-wait=\"{WAIT}\"");
+        nonce = nonce.strip_suffix(&wait).expect("the tag says how long the script waits");
+    }
+    if says.rules {
+        nonce = nonce.strip_suffix(" data-rules").unwrap_or(nonce);
+    }
     let is_plain = |nonce: &str| nonce.bytes().all(|byte| byte.is_ascii_graphic() && byte != b'"');
-    let nonce =
-        nonce.strip_prefix(" nonce=\"").map_or(Some(&*nonce), |rest| rest.strip_suffix('"'));
+    let nonce = nonce.strip_prefix(" nonce=\"").map_or(Some(nonce), |rest| rest.strip_suffix('"'));
     assert!(nonce.is_some_and(is_plain), "{}", String::from_utf8_lossy(&page[at..end_at]));
     [&page[..at], &page[end_at + end.len()..]].concat()
 }

@@ -38,7 +38,7 @@ pub const LOGS: [&str; 5] = [
 ];
 
 /// Pages as they come: what says in which coding, under what policy and in what pieces, then the page.
-pub const PAGES: [&[u8]; 6] = [
+pub const PAGES: [&[u8]; 7] = [
     b"\0\xff<!DOCTYPE html><html lang=en><head><meta charset=utf-8><title>A</title></head>\
       <body><p>B</p></body></html>\n",
     b"\0\x03<html><head><!-- <head> --><script>'<body>'</script></head><body></body></html>",
@@ -46,6 +46,7 @@ pub const PAGES: [&[u8]; 6] = [
     b"\x15\x07<html><head><meta http-equiv=content-security-policy content=\"script-src *\"></head>",
     b"\x1e\x40<html><head><meta name=robots content=nofollow><base href=/a></head><body></body>",
     b"\x3f\x0bscript-src 'nonce-YWJj'; connect-src *\n<html><head></head><body></body></html>",
+    b"\xd0\x05<html><head><meta http-equiv=content-security-policy content=\"script-src *\"></head>",
 ];
 
 /// The plans that Lull comes with, in the order of their names.
