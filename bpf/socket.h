@@ -80,10 +80,20 @@ struct {
 	__type(value, SOCKET_STATE);
 } sockets SEC(".maps");
 
+enum { INITIAL_WINDOW = 10 };
+
 /* Leaves a socket as another congestion control expects it: without a state, and with the pace of a
  * new one, which an fq qdisc obeys until the next acknowledgement. */
 static SOCKET_INLINE void forget(struct sock *sk)
 {
+	struct tcp_sock *tp = tcp_of(sk);
+
+	/* Somebody waits by now, and would be sent ten packets over a new connection (RFC 6928). What the
+	 * window was in the background says of the path only that the background had to yield; the
+	 * threshold stays, so that slow start leads no further than before. Where packets are missing
+	 * it is the path's word. */
+	if (!tp->lost_out && !tp->sacked_out && tp->snd_cwnd < INITIAL_WINDOW)
+		tp->snd_cwnd = INITIAL_WINDOW;
 	sk->sk_pacing_rate = sk->sk_max_pacing_rate;
 	bpf_sk_storage_delete(&sockets, sk);
 }

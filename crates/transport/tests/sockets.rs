@@ -20,7 +20,8 @@ use lull_transport::{
     Background, Carrier, Dscp, Error, Options, Phase, TcpInfo, background, controlled_sockets,
 };
 use nix::sys::socket::{
-    AddressFamily, SockFlag, SockType, SockaddrStorage, connect, getsockopt, socket, sockopt,
+    AddressFamily, SockFlag, SockType, SockaddrStorage, connect, getsockopt, setsockopt, socket,
+    sockopt,
 };
 use socket2::{Domain, Protocol, Socket, Type};
 
@@ -133,6 +134,17 @@ fn the_kernel_carries_where_nice_is_registered() {
     stream.write_all(&[0; 100_000]).unwrap();
     drop(stream);
     assert_eq!(received.join().unwrap(), 100_000);
+}
+
+#[test]
+fn who_waits_for_a_connection_that_was_in_the_background_gets_ten_packets_at_once() {
+    needs!(bpf());
+    let (name, _held) = registered("t");
+    let (stream, _peer) = pair();
+    let stream = Options::new().congestion_control(&name).stream(stream).unwrap();
+    assert_eq!(TcpInfo::of(&stream).unwrap().cwnd, 2);
+    setsockopt(&stream.as_fd(), sockopt::TcpCongestion, &OsString::from("reno")).unwrap();
+    assert_eq!(TcpInfo::of(&stream).unwrap().cwnd, 10);
 }
 
 #[test]
