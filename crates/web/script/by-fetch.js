@@ -19,9 +19,8 @@ off = reply.status !== 204 || !reply.headers.has('X-Lull');
 // A server in trouble may be back on the next page.
 if (off) throw reply.ok && (sessionStorage.lull = 1);
 };
-let looked, resting;
 // What is under way, and how to end it.
-const running = new Map;
+let looked, resting, running = new Map;
 
 // Takes rules back, but for those that lead to one page. The browser ends what it fetches by them; what
 // it has fetched is in its cache.
@@ -54,6 +53,8 @@ const stop = new AbortController;
 // A navigation to the same page takes what has come of it, and waits for the rest, which is less than all
 // of it anew: so the site is told that somebody waits. All others only stand in its way.
 running.set(url, to => to === url ? say({awaits: hint.url}) : stop.abort());
+// Who points goes there, mostly, and before what is in the background would have come.
+again && say({awaits: hint.url});
 try {
 // With cookies each page has a mark of its own. It is asked for below the page: by a request with all
 // that a navigation there would carry, which this one has not.

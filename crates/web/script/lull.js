@@ -11,8 +11,7 @@ if (top !== self || doc.lull) return;
 doc.lull = 1;
 
 // Whole URLs: a page's <base> may lead elsewhere.
-const lull = page.origin + '/.lull/';
-const nav = performance.getEntriesByType('navigation')[0] || {};
+const lull = page.origin + '/.lull/', nav = performance.getEntriesByType('navigation')[0] || {};
 // Whether it came out of the browser's cache.
 const isHit = one => one.deliveryType === 'cache';
 // Asked no more often than this on one page.

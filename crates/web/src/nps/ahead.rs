@@ -69,7 +69,7 @@ pub(super) fn admit(
     let admitted = shared.policy().admit(head, who.secure, who.client, shared.now(), wall());
     let Some(admitted) = let_through(shared, who, admitted) else { return refused() };
     let target = whole(&head.uri);
-    shared.awaited.began(who.client, target, connection);
+    shared.awaited.began(who.client, target, connection, shared.now());
     watch(shared, head, who, admitted, None)
 }
 

@@ -2,10 +2,15 @@
 //!
 //! Who clicks on a page that is still being fetched ahead may be given the rest of that prefetch by
 //! the browser, whether or not the script could still end it. So the proxy is told, and the
-//! connection competes like any other from then on.
+//! connection competes like any other from then on. Who points at a link mostly presses it within
+//! a few round trips, so what is fetched for that is told of at once, over another connection: it
+//! may come before the prefetch does.
 
 use std::hash::{BuildHasher, RandomState};
 use std::sync::{Arc, Mutex, Weak};
+use std::time::Duration;
+
+use lull_cc::Timestamp;
 
 use super::lock;
 use crate::policy::Client;
@@ -15,35 +20,60 @@ use crate::proxy::Connection;
 /// bounded; the other one stays in the background.
 const PLACES: usize = 1 << 12;
 
-/// The key of a prefetch, and its connection.
-type Prefetch = (u64, Weak<Connection>);
+/// Who waits for a prefetch that is still to come does so for no longer.
+const SOON: Duration = Duration::from_secs(2);
 
-/// On which connection the last prefetches came.
+/// What is known of a prefetch.
+#[derive(Clone, Debug)]
+enum Prefetch {
+    /// It came over this connection.
+    Began(Weak<Connection>),
+    /// Somebody waits for it since then, and it has not come.
+    Wanted(Timestamp),
+}
+
+/// The last prefetches, by their keys.
 #[derive(Debug)]
 pub(super) struct Awaited {
     key: RandomState,
-    places: Mutex<Box<[Prefetch]>>,
+    places: Mutex<Box<[Option<(u64, Prefetch)>]>>,
 }
 
 impl Default for Awaited {
     fn default() -> Self {
-        let places = vec![(0, Weak::new()); PLACES].into();
-        Awaited { key: RandomState::new(), places: Mutex::new(places) }
+        Awaited { key: RandomState::new(), places: Mutex::new(vec![None; PLACES].into()) }
     }
 }
 
 impl Awaited {
-    /// Remembers a prefetch of `target`.
-    pub(super) fn began(&self, client: Client, target: &str, connection: &Arc<Connection>) {
+    /// Remembers a prefetch of `target`, whose request is under way on its connection.
+    pub(super) fn began(
+        &self,
+        client: Client,
+        target: &str,
+        connection: &Arc<Connection>,
+        now: Timestamp,
+    ) {
         let (key, place) = self.place(client, target);
-        lock(&self.places)[place] = (key, Arc::downgrade(connection));
+        let began = Prefetch::Began(Arc::downgrade(connection));
+        if let Some((before, Prefetch::Wanted(since))) =
+            lock(&self.places)[place].replace((key, began))
+            && before == key
+            && now.saturating_since(since) < SOON
+        {
+            connection.hurry();
+        }
     }
 
-    /// Takes the connection of that prefetch out of the background, if it is still there.
-    pub(super) fn is_wanted(&self, client: Client, target: &str) {
+    /// Takes the connection of that prefetch out of the background, if it is still there; or as soon as
+    /// the prefetch comes.
+    pub(super) fn is_wanted(&self, client: Client, target: &str, now: Timestamp) {
         let (key, place) = self.place(client, target);
-        let (found, connection) = std::mem::take(&mut lock(&self.places)[place]);
-        if let Some(connection) = connection.upgrade().filter(|_| found == key) {
+        let known = lock(&self.places)[place].replace((key, Prefetch::Wanted(now)));
+        if let Some((before, Prefetch::Began(connection))) = known
+            && before == key
+            && let Some(connection) = connection.upgrade()
+        {
             connection.hurry();
         }
     }
@@ -51,5 +81,53 @@ impl Awaited {
     fn place(&self, client: Client, target: &str) -> (u64, usize) {
         let key = self.key.hash_one((client, target));
         (key, key as usize % PLACES)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const WHO: Client = Client(7);
+
+    fn at(millis: u64) -> Timestamp {
+        Timestamp::ZERO + Duration::from_millis(millis)
+    }
+
+    /// Whether a prefetch that came then, and is wanted then, waits for nobody.
+    fn hurries(began: u64, wanted: u64) -> bool {
+        let awaited = Awaited::default();
+        let connection = Connection::of_tests();
+        let _turn = connection.fetches_ahead();
+        let mut steps = [(began, true), (wanted, false)];
+        steps.sort_unstable_by_key(|(millis, _)| *millis);
+        for (millis, begins) in steps {
+            if begins {
+                awaited.began(WHO, "/a", &connection, at(millis));
+            } else {
+                awaited.is_wanted(WHO, "/a", at(millis));
+            }
+        }
+        !connection.yields()
+    }
+
+    #[test]
+    fn what_is_wanted_is_in_the_background_no_more_whichever_is_told_first() {
+        assert!(hurries(0, 10));
+        assert!(hurries(0, 60_000));
+        assert!(hurries(10, 0));
+        // That was for another one.
+        assert!(!hurries(2_000, 0));
+    }
+
+    #[test]
+    fn what_somebody_else_wants_stays_there() {
+        let awaited = Awaited::default();
+        let connection = Connection::of_tests();
+        let _turn = connection.fetches_ahead();
+        awaited.is_wanted(Client(8), "/a", at(0));
+        awaited.is_wanted(WHO, "/b", at(0));
+        awaited.began(WHO, "/a", &connection, at(1));
+        assert!(connection.yields());
     }
 }

@@ -246,7 +246,7 @@ pub(super) async fn beacon(
     let came_as = shared.settings.rules.urls.name_of(beacon.came_as()).to_owned();
     beacon.page.truncate(shared.settings.rules.urls.name_of(&beacon.page).len());
     if let Some(target) = &beacon.awaits {
-        shared.awaited.is_wanted(who.client, target);
+        shared.awaited.is_wanted(who.client, target, shared.now());
     }
     count(&shared, &head, &beacon, &came_as, who);
     learn(&shared, &head, beacon, &came_as, who);

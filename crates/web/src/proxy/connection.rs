@@ -402,15 +402,33 @@ impl Drop for Turn {
 }
 
 #[cfg(test)]
+impl Connection {
+    /// One over which nothing comes.
+    pub(crate) fn of_tests() -> Arc<Self> {
+        let peer = "[::ffff:192.0.2.7]:5000".parse().unwrap();
+        let local = "[::1]:80".parse().unwrap();
+        Arc::new(Connection::new(peer, local, false, Opened::new(&Arc::default()), Permit::none()))
+    }
+
+    /// A request that fetches ahead, for as long as it lives.
+    pub(crate) fn fetches_ahead(self: &Arc<Self>) -> Turn {
+        Turn::new(self, true, false)
+    }
+
+    /// Whether it is to yield to others.
+    pub(crate) fn yields(&self) -> bool {
+        self.wanted() == Place::Background
+    }
+}
+
+#[cfg(test)]
 mod tests {
     use std::task::Wake;
 
     use super::*;
 
     fn connection() -> Arc<Connection> {
-        let peer = "[::ffff:192.0.2.7]:5000".parse().unwrap();
-        let local = "[::1]:80".parse().unwrap();
-        Arc::new(Connection::new(peer, local, false, Opened::new(&Arc::default()), Permit::none()))
+        Connection::of_tests()
     }
 
     #[test]
