@@ -32,11 +32,14 @@ enum Prefetch {
     Wanted(Timestamp),
 }
 
-/// The last prefetches, by their keys.
+/// A prefetch, and its key.
+type Place = Option<(u64, Prefetch)>;
+
+/// The last prefetches.
 #[derive(Debug)]
 pub(super) struct Awaited {
     key: RandomState,
-    places: Mutex<Box<[Option<(u64, Prefetch)>]>>,
+    places: Mutex<Box<[Place]>>,
 }
 
 impl Default for Awaited {
