@@ -12,8 +12,8 @@ use super::{Shared, lock, reasons, wall};
 use crate::protocol::{Hint, Kind, MOST_HINTS};
 
 /// Where the pointer rests on a link it takes visitors so long at least, mostly, until they press it: what is pointed
-/// at is fetched meanwhile, by who goes there alone. Of the made-up visitors of `plans/web-browsers.toml` two of three
-/// have what is pointed at within a quarter of a second before that.
+/// at is fetched meanwhile, by who goes there alone. Of what the made-up visitors of `plans/web-browsers.toml` point
+/// at, four of five pages are there at the click, over 150 ms.
 const POINTED_BEFORE: Duration = Duration::from_millis(200);
 
 /// The part of what it saves to fetch a page ahead that fetching it when it is pointed at does not save.
