@@ -2,9 +2,8 @@
 //
 //   node serve.mjs POLICY ARCHIVE
 //
-// POLICY is none, quicklink, quicklink-N (N links of a page at the most), instant.page, immediate, eager,
-// moderate (speculation rules), lull, lull-W (`lull web --least-worth W`), or lull-rules (`lull web
-// --speculation-rules`). The site is at port 8080, with `lull web` before it at port 8090. Files go into
+// POLICY is none, quicklink, instant.page, immediate, eager, moderate (speculation rules), lull, lull-W (`lull web
+// --least-worth W`), or lull-rules (`lull web --speculation-rules`). The site is at port 8080, with `lull web` before it at port 8090. Files go into
 // LULL_SCRATCH: `survey.json` is there before the ports are open to visitors, `access.log` has a line of JSON
 // for each request that nginx has answered, and `lull.log` those that `lull web` has.
 import { execFileSync, spawn } from 'node:child_process';
@@ -23,22 +22,21 @@ const LEARNED = { visitors: 2000, seed: 1_000_000_000 };
 const rules = eagerness => '<script type="speculationrules">' + JSON.stringify({
   prefetch: [{ source: 'document', where: { href_matches: '/*' }, eagerness }],
 }) + '</script>';
-// Of itself quicklink takes a link to a place within the page for one to a page: of a limit that is a part. Its
-// documentation has this to leave such links out.
+// Of itself quicklink takes a link to a place within the page for one to a page. Its documentation has this to leave
+// such links out.
 const within = '(uri,a)=>!!a.hash&&a.pathname===location.pathname';
-const quicklink = limit => '<script src="/prefetching/quicklink/dist/quicklink.umd.js"></script>' +
-  `<script>addEventListener("load",()=>quicklink.listen({ignores:[${within}]${limit}}))</script>`;
+const quicklink = '<script src="/prefetching/quicklink/dist/quicklink.umd.js"></script>' +
+  `<script>addEventListener("load",()=>quicklink.listen({ignores:[${within}]}))</script>`;
 // The site as it is published has each font in many formats, the archive in one. A style names another, and a font that
 // is not there is asked for by every page anew, which then has not loaded for a round trip more.
 const fonts = 'location ~ ^(.+)[.]woff$ { try_files $1.woff $1.woff2 =404; }';
 // So that nginx does the same for all.
 const NOTHING = '<!-- -->';
-const [, limit] = policy.match(/^quicklink-([0-9]+)$/) ?? [];
 const [, worth] = policy.match(/^lull-([0-9.]+)$/) ?? [];
 const isLull = worth !== undefined || ['lull', 'lull-rules'].includes(policy);
-const added = limit ? quicklink(`,limit:${limit}`) : isLull ? NOTHING : {
+const added = isLull ? NOTHING : {
   none: NOTHING,
-  quicklink: quicklink(''),
+  quicklink,
   'instant.page': '<script src="/prefetching/instant.page/instantpage.js" type="module"></script>',
   immediate: rules('immediate'),
   eager: rules('eager'),
