@@ -3,9 +3,9 @@
 //   node serve.mjs POLICY ARCHIVE
 //
 // POLICY is none, quicklink, instant.page, immediate, eager, moderate (speculation rules), lull, lull-W (`lull web
-// --least-worth W`), or lull-rules (`lull web --speculation-rules`). The site is at port 8080, with `lull web` before it at port 8090. Files go into
-// LULL_SCRATCH: `survey.json` is there before the ports are open to visitors, `access.log` has a line of JSON
-// for each request that nginx has answered, and `lull.log` those that `lull web` has.
+// --least-worth W`), or lull-rules (`lull web --speculation-rules`). The site is at port 8080, with `lull web` before it at
+// port 8090. Files go into LULL_SCRATCH: `survey.json` is there before the ports are open to visitors, `access.log` has a
+// line of JSON for each request that nginx has answered, and `lull.log` those that `lull web` has.
 import { execFileSync, spawn } from 'node:child_process';
 import { mkdirSync, openSync, renameSync, writeFileSync } from 'node:fs';
 import { randomBytes } from 'node:crypto';
