@@ -4,7 +4,10 @@ import statistics
 
 from pages.cells import averages, metric, select, table
 
-PLANS = ["nice-fig10", "predict-speed", "ssr-fig1", "ssr-fig2", "ssr-fig11", "ssr-fig12", "ssr-fig13", "web-knee", "web-proxy"]
+PLANS = [
+    "nice-fig10", "predict-speed", "ssr-fig1", "ssr-fig2", "ssr-fig11", "ssr-fig12", "ssr-fig13", "web-browsers", "web-knee",
+    "web-proxy",
+]
 
 LOADS = (0.05, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9)
 POLICIES = {
@@ -48,6 +51,31 @@ def bursty(cells):
         row = [title, *(averages(some, metric(name), "{:.1f}") for name in ("response", "p99"))]
         rows.append(row + [averages(some, metric("of_none")), averages(some, metric("ahead"), "{:.1f}")])
     return table(["fetched ahead", "response time, ms", "p99, ms", "× none", "ahead, Mbit/s"], rows)
+
+
+BROWSERS = {
+    "none": "none",
+    "lull": "`lull web`",
+    "lull-100": "what is pointed at (`--least-worth 100`)",
+    "eager": "rules, eager",
+    "moderate": "rules, moderate",
+    "instant.page": "instant.page",
+    "quicklink": "quicklink",
+    "immediate": "rules, immediate",
+}
+
+
+def browsers(cells):
+    """What visitors wait for, and what it costs, by what prefetches."""
+    rows = []
+    for policy, title in BROWSERS.items():
+        some = [select(cells, policy=policy)]
+        row = [title, *(averages(some, metric(name)) for name in ("hits", "ready"))]
+        names = ("load", "saved", "hit_load", "hit_without")
+        row += [averages(some, metric(name), "{:.0f}") if policy != "none" or name == "load" else "" for name in names]
+        rows.append(row + [averages(some, metric(name), "{:.1f}") if policy != "none" else "" for name in ("more", "wasted")])
+    head = ["prefetching", "hits", "ready", "until loaded, ms", "saved, ms", "a hit, ms", "the same without", "kB more a navigation"]
+    return table([*head, "kB more a hit"], rows)
 
 
 def by_hand(cells):
@@ -100,11 +128,11 @@ def proxies(cells):
         for proxy, title in (("nginx", "nginx"), ("plain", "`lull web --plain`"), ("lull", "`lull web`")):
             some = [select(cells, object=thing)]
             row = [thing, title]
-            for name, form in (("rate", "{:,.0f}"), ("cpu", "{:.1f}"), ("p99", "{:.1f}"), ("idle", "{:.1f}")):
+            for name, form in (("rate", "{:,.0f}"), ("cpu", "{:.1f}"), ("p99", "{:.1f}"), ("carried", "{:.1f}"), ("idle", "{:.1f}")):
                 row.append(averages(some, metric(f"{proxy}_{name}"), form, statistics.median))
             rows.append(row)
-    head = ["object", "proxy", "requests a second", "processor, µs a request", "p99 at 70 %, ms", "an idle connection, kB"]
-    return table(head, rows)
+    head = ["object", "proxy", "requests a second", "processor, µs a request", "p99 at 70 % of wrk's, ms", "of the open loop's"]
+    return table([*head, "an idle connection, kB"], rows)
 
 
 def knee(cells):
@@ -139,6 +167,7 @@ def tables(_plans, cells):
         "lists": lists(cells["nice-fig10"]),
         "end-to-end": end_to_end([cell for cell in cells["ssr-fig12"] if cell.values["from"] != LONG]),
         "most-of-an-hour": end_to_end(select(cells["ssr-fig12"], **{"from": LONG}), ("unloaded", "loaded network"), ("64kB",)),
+        "browsers": browsers(cells["web-browsers"]),
         "knee": knee(cells["web-knee"]),
         "proxies": proxies(cells["web-proxy"]),
         "predict-speed": speed(cells["predict-speed"]),
