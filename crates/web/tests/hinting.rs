@@ -18,6 +18,8 @@ mod paused;
 mod pointing;
 #[path = "hinting/queries.rs"]
 mod queries;
+#[path = "hinting/quiet.rs"]
+mod quiet;
 #[path = "hinting/reports.rs"]
 mod reports;
 #[path = "hinting/restart.rs"]

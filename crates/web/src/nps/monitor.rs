@@ -27,6 +27,9 @@ pub use usual::KEPT_TIMES;
 
 /// Hints are wanted for so long after somebody asked for some.
 const WANTED_FOR: Duration = Duration::from_secs(60);
+/// Whoever gets a list fetches it within so long, mostly, and who gets none asks again. Until somebody asks
+/// once more, nobody needs to know each epoch how the server is.
+const ASKED_LATELY: Duration = Duration::from_secs(2);
 /// Without a sign that hints are wanted, and without an object to ask for, it is looked again.
 const LOOK: Duration = Duration::from_secs(1);
 /// An answer to a visitor says how the server is for so long.
@@ -150,6 +153,13 @@ impl State {
     fn is_told_by_visitors(&self, now: Timestamp) -> bool {
         let is_heard = self.heard.is_some_and(|heard| now.saturating_since(heard) < FRESH);
         is_heard && self.is_loaded(now)
+    }
+
+    /// Whether a sample is needed in each epoch: somebody has asked for a list lately, or it learns.
+    fn is_busy(&self, now: Timestamp) -> bool {
+        let asked = self.asked.map(|asked| now.saturating_since(asked));
+        let learns = self.budget.as_ref().is_some_and(Budget::is_paused);
+        learns || asked.is_some_and(|since| since < ASKED_LATELY)
     }
 
     /// Why there is no budget, if the owner is to hear of that now.

@@ -29,15 +29,22 @@ const LONGEST: usize = 64 << 10;
 /// Keeps the budget, until it is dropped.
 pub(in crate::nps) async fn run(shared: &Shared, fetcher: Fetcher) {
     let monitor = &shared.monitor;
-    let mut asking = Asking { shared, fetcher, paid_at: Timestamp::ZERO, late: JoinSet::new() };
+    let mut asking = Asking {
+        shared,
+        fetcher,
+        paid_at: Timestamp::ZERO,
+        late: JoinSet::new(),
+        sampled: Timestamp::ZERO,
+    };
     loop {
         let now = shared.now();
-        let (is_wanted, next, chooses, dry) = {
+        let (is_wanted, is_busy, next, chooses, dry) = {
             let mut state = monitor.state();
             let asked = state.asked.map(|asked| now.saturating_since(asked));
             let is_wanted = shared.is_active() && asked.is_some_and(|since| since < WANTED_FOR);
             let dry = state.look(now, is_wanted);
-            (is_wanted, state.budget.as_ref().map(Budget::next_poll), state.chooses, dry)
+            let is_busy = monitor.is_as_in_the_paper() || state.is_busy(now);
+            (is_wanted, is_busy, state.budget.as_ref().map(Budget::next_poll), state.chooses, dry)
         };
         if let Some(why) = dry {
             shared.tell(&Event::NoBudget { why: why.to_owned() });
@@ -59,6 +66,10 @@ pub(in crate::nps) async fn run(shared: &Shared, fetcher: Fetcher) {
                 monitor.go_on_with(objects, shared.now());
             }
             Some(next) if next > now => sleep(next.saturating_since(now)).await,
+            Some(_) if !is_busy && now.saturating_since(asking.sampled) < LOOK => {
+                let rest = LOOK.saturating_sub(now.saturating_since(asking.sampled));
+                let _ = timeout(rest, monitor.wanted.notified()).await;
+            }
             Some(_) => asking.sample().await,
         }
     }
@@ -72,12 +83,15 @@ struct Asking<'a> {
     paid_at: Timestamp,
     /// What was late, and is not there yet: its connection, and what it took beyond what is paid for.
     late: JoinSet<(Fetcher, Duration)>,
+    /// When a sample was taken last.
+    sampled: Timestamp,
 }
 
 impl Asking<'_> {
     /// Takes the sample of one epoch, and the one that looks at a late one again.
     async fn sample(&mut self) {
         let now = self.shared.now();
+        self.sampled = now;
         self.take_back();
         let may_ask = self.may_owe(SAVED, now);
         let may_leave_it = !self.shared.monitor.is_as_in_the_paper();
