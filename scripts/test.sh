@@ -35,11 +35,14 @@ for package in json.load(sys.stdin)["packages"]:
 # themselves only. Of the first argument's name, and for root; a plain user's has the least priority.
 behind_others() {
     renice -n 19 -p "$BASHPID" >/dev/null
-    local hierarchy
-    for hierarchy in /sys/fs/cgroup/cpu /sys/fs/cgroup; do
-        mkdir "$hierarchy/$1" 2>/dev/null || continue
-        echo 1 2>/dev/null >"$hierarchy/$1/cpu.idle" && echo "$BASHPID" 2>/dev/null >"$hierarchy/$1/cgroup.procs" && return
-        rmdir "$hierarchy/$1"
+    local group
+    for group in /sys/fs/cgroup/{cpu/,}"$1"; do
+        mkdir "$group" 2>/dev/null || continue
+        # Without the controller it has no such file, and where no cgroups are mounted it is any folder.
+        if [ -w "$group/cpu.idle" ] && echo 1 >"$group/cpu.idle" && echo "$BASHPID" >"$group/cgroup.procs"; then
+            return
+        fi
+        rmdir "$group"
     done
 }
 

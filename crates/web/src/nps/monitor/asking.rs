@@ -34,7 +34,7 @@ pub(in crate::nps) async fn run(shared: &Shared, fetcher: Fetcher) {
         fetcher,
         paid_at: Timestamp::ZERO,
         late: JoinSet::new(),
-        sampled: Timestamp::ZERO,
+        looked: Timestamp::ZERO,
     };
     loop {
         let now = shared.now();
@@ -65,12 +65,14 @@ pub(in crate::nps) async fn run(shared: &Shared, fetcher: Fetcher) {
                 let objects = monitor.objects(shared).await;
                 monitor.go_on_with(objects, shared.now());
             }
-            Some(next) if next > now => sleep(next.saturating_since(now)).await,
-            Some(_) if !is_busy && now.saturating_since(asking.sampled) < LOOK => {
-                let rest = LOOK.saturating_sub(now.saturating_since(asking.sampled));
-                let _ = timeout(rest, monitor.wanted.notified()).await;
+            Some(next) => {
+                let due = if is_busy { next } else { next.max(asking.looked + LOOK) };
+                if due > now {
+                    let _ = timeout(due.saturating_since(now), monitor.wanted.notified()).await;
+                } else {
+                    asking.sample().await;
+                }
             }
-            Some(_) => asking.sample().await,
         }
     }
 }
@@ -83,15 +85,15 @@ struct Asking<'a> {
     paid_at: Timestamp,
     /// What was late, and is not there yet: its connection, and what it took beyond what is paid for.
     late: JoinSet<(Fetcher, Duration)>,
-    /// When a sample was taken last.
-    sampled: Timestamp,
+    /// When a sample was looked for last, of a visitor's request or its own.
+    looked: Timestamp,
 }
 
 impl Asking<'_> {
     /// Takes the sample of one epoch, and the one that looks at a late one again.
     async fn sample(&mut self) {
         let now = self.shared.now();
-        self.sampled = now;
+        self.looked = now;
         self.take_back();
         let may_ask = self.may_owe(SAVED, now);
         let may_leave_it = !self.shared.monitor.is_as_in_the_paper();
