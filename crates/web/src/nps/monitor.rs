@@ -157,9 +157,13 @@ impl State {
 
     /// Whether a sample is needed in each epoch: somebody has asked for a list lately, or it learns.
     fn is_busy(&self, now: Timestamp) -> bool {
-        let asked = self.asked.map(|asked| now.saturating_since(asked));
         let learns = self.budget.as_ref().is_some_and(Budget::is_paused);
-        learns || asked.is_some_and(|since| since < ASKED_LATELY)
+        learns || self.was_asked_within(ASKED_LATELY, now)
+    }
+
+    /// Whether somebody has asked for a list so long ago at most.
+    fn was_asked_within(&self, time: Duration, now: Timestamp) -> bool {
+        self.asked.is_some_and(|asked| now.saturating_since(asked) < time)
     }
 
     /// Why there is no budget, if the owner is to hear of that now.

@@ -40,8 +40,7 @@ pub(in crate::nps) async fn run(shared: &Shared, fetcher: Fetcher) {
         let now = shared.now();
         let (is_wanted, is_busy, next, chooses, dry) = {
             let mut state = monitor.state();
-            let asked = state.asked.map(|asked| now.saturating_since(asked));
-            let is_wanted = shared.is_active() && asked.is_some_and(|since| since < WANTED_FOR);
+            let is_wanted = shared.is_active() && state.was_asked_within(WANTED_FOR, now);
             let dry = state.look(now, is_wanted);
             let is_busy = monitor.is_as_in_the_paper() || state.is_busy(now);
             (is_wanted, is_busy, state.budget.as_ref().map(Budget::next_poll), state.chooses, dry)
