@@ -79,6 +79,18 @@ fn shown(monitor: &Monitor) -> Vec<(String, Option<u128>)> {
 }
 
 #[test]
+fn each_epoch_needs_a_sample_while_it_learns_and_just_after_a_question() {
+    let learning = Monitor::new(MonitorSettings::default());
+    learning.begin(names(&["/a"]), Timestamp::ZERO);
+    assert!(learning.state().is_busy(Timestamp::ZERO));
+    let (monitor, now) = known(&["/a"], 10 * MS);
+    assert!(!monitor.state().is_busy(now));
+    monitor.ask(now, Wanted { files: 1, pointed: false, first: true });
+    assert!(monitor.state().is_busy(now + (ASKED_LATELY - MS)));
+    assert!(!monitor.state().is_busy(now + ASKED_LATELY));
+}
+
+#[test]
 fn a_pause_is_the_time_for_other_objects_and_those_that_stay_get_no_slower() {
     let (monitor, mut now) = known(&["/a", "/b"], 10 * MS);
     assert_eq!(shown(&monitor), [one("/a", Some(21)), one("/b", Some(21))]);
