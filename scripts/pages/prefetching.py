@@ -5,8 +5,8 @@ import statistics
 from pages.cells import averages, metric, select, table
 
 PLANS = [
-    "nice-fig10", "predict-speed", "ssr-fig1", "ssr-fig2", "ssr-fig11", "ssr-fig12", "ssr-fig13", "web-browsers", "web-knee",
-    "web-proxy",
+    "nice-fig10", "predict-speed", "ssr-fig1", "ssr-fig2", "ssr-fig9", "ssr-fig11", "ssr-fig12", "ssr-fig13", "web-browsers",
+    "web-knee", "web-proxy",
 ]
 
 LOADS = (0.05, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9)
@@ -41,6 +41,16 @@ def files(cells):
         some = select(cells, files=count)
         rows.append([str(count)] + [averages([select(some, load=load)], metric("response"), "{:.1f}") for load in LOADS])
     return table(["files", *map(str, LOADS)], rows)
+
+
+def managed(cells, name, form):
+    """A metric by how much demand there is, for each way to manage what is fetched ahead: figures 9 and 10."""
+    loads = (0.1, 0.3, 0.5, 0.7, 0.9)
+    rows = []
+    for policy, title in POLICIES.items():
+        some = select(cells, policy=policy)
+        rows.append([title] + [averages([select(some, load=load)], metric(name), form) for load in loads])
+    return table(["fetched ahead", *map(str, loads)], rows)
 
 
 def bursty(cells):
@@ -162,6 +172,8 @@ def tables(_plans, cells):
     return {
         "thresholds": thresholds(cells["ssr-fig1"]),
         "files": files(cells["ssr-fig2"]),
+        "managed-response": managed(cells["ssr-fig9"], "response", "{:.1f}"),
+        "managed-ahead": managed(cells["ssr-fig9"], "ahead", "{:.3f}"),
         "bursty": bursty(cells["ssr-fig11"]),
         "by-hand": by_hand(cells["ssr-fig13"]),
         "lists": lists(cells["nice-fig10"]),
