@@ -34,23 +34,23 @@ def thresholds(cells):
     return table(["threshold", "bandwidth, of none", "miss rate", "miss time, ms", "response time, ms"], rows)
 
 
+def by_load(cells, head, axis, titles, loads, name, form="{:.1f}"):
+    """A metric by how much demand there is, with a row for each of an axis' values, which have titles."""
+    rows = []
+    for value, title in titles.items():
+        some = select(cells, **{axis: value})
+        rows.append([title] + [averages([select(some, load=load)], metric(name), form) for load in loads])
+    return table([head, *map(str, loads)], rows)
+
+
 def files(cells):
     """Response time by demand, with so many files for each request: figure 2."""
-    rows = []
-    for count in (0, 1, 5):
-        some = select(cells, files=count)
-        rows.append([str(count)] + [averages([select(some, load=load)], metric("response"), "{:.1f}") for load in LOADS])
-    return table(["files", *map(str, LOADS)], rows)
+    return by_load(cells, "files", "files", {count: str(count) for count in (0, 1, 5)}, LOADS, "response")
 
 
-def managed(cells, name, form):
-    """A metric by how much demand there is, for each way to manage what is fetched ahead: figures 9 and 10."""
-    loads = (0.1, 0.3, 0.5, 0.7, 0.9)
-    rows = []
-    for policy, title in POLICIES.items():
-        some = select(cells, policy=policy)
-        rows.append([title] + [averages([select(some, load=load)], metric(name), form) for load in loads])
-    return table(["fetched ahead", *map(str, loads)], rows)
+def managed(cells, *shown):
+    """For each way to manage what is fetched ahead: figures 9 and 10."""
+    return by_load(cells, "fetched ahead", "policy", POLICIES, (0.1, 0.3, 0.5, 0.7, 0.9), *shown)
 
 
 def bursty(cells):
@@ -172,7 +172,7 @@ def tables(_plans, cells):
     return {
         "thresholds": thresholds(cells["ssr-fig1"]),
         "files": files(cells["ssr-fig2"]),
-        "managed-response": managed(cells["ssr-fig9"], "response", "{:.1f}"),
+        "managed-response": managed(cells["ssr-fig9"], "response"),
         "managed-ahead": managed(cells["ssr-fig9"], "ahead", "{:.3f}"),
         "bursty": bursty(cells["ssr-fig11"]),
         "by-hand": by_hand(cells["ssr-fig13"]),
