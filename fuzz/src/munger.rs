@@ -10,7 +10,7 @@ use compression_codecs::{
 };
 use compression_core::Level;
 use compression_core::util::{PartialBuffer, WriteBuffer};
-use http::header::{CONTENT_SECURITY_POLICY, HeaderMap, HeaderValue};
+use http::header::{CONTENT_ENCODING, CONTENT_SECURITY_POLICY, HeaderMap, HeaderValue};
 use lull_web::{munge, script};
 
 /// As much of a page as is looked at: a few bytes may be the compressed form of gigabytes.
@@ -36,7 +36,7 @@ const POLICIES: [&str; 8] = [
 /// two lowest bits of the first byte choose the coding. By the third one the page is packed by it,
 /// else it is called so as it is. The next three choose the policy, and the last two what else the tag
 /// says: that it may have speculation rules, and for how long the script waits. The second byte is the
-/// length of the pieces.
+/// length of the pieces, and its highest bit says that the browser takes zstd.
 pub fn munger(bytes: &[u8]) {
     let [choices, length, page @ ..] = bytes else { return };
     let coding = CODINGS[usize::from(choices & 3)];
@@ -53,14 +53,16 @@ pub fn munger(bytes: &[u8]) {
     };
     let body = if is_packed { pack(coding, page) } else { page.to_vec() };
     let says = Says { rules: choices & 64 != 0, wait: choices & 128 != 0 };
-    let length = usize::from(*length) + 1;
-    let Some((out, is_placed)) = munged(coding, &policy, says, &body, length) else {
+    let (length, takes_zstd) = (usize::from(length & 127) + 1, length & 128 != 0);
+    let Some((out, rewritten, is_placed)) =
+        munged(coding, takes_zstd, &policy, says, &body, length)
+    else {
         return;
     };
     if !is_packed {
         return;
     }
-    let out = unpack(coding, &out);
+    let out = unpack(&rewritten, &out);
     let without = if is_placed { without_tag(&out, says) } else { out };
     assert!(without == page, "{coding} {policy:?} {}", String::from_utf8_lossy(&without));
 }
@@ -76,18 +78,20 @@ struct Says {
 /// Seconds for which the script waits, if it does.
 const WAIT: u64 = 17;
 
-/// The body as it comes out, and whether the script is in it; `None` if it is no page of ours to touch,
-/// or broken.
+/// The body as it comes out, in which coding, and whether the script is in it; `None` if it is no page of ours
+/// to touch, or broken.
 fn munged(
     coding: &str,
+    takes_zstd: bool,
     policy: &HeaderValue,
     says: Says,
     body: &[u8],
     length: usize,
-) -> Option<(Vec<u8>, bool)> {
+) -> Option<(Vec<u8>, String, bool)> {
     let (request, ()) = http::Request::get("/")
         .header("host", "example.org")
         .header("sec-fetch-dest", "document")
+        .header("accept-encoding", if takes_zstd { "gzip, br, zstd" } else { "gzip, br" })
         .body(())
         .expect("a request")
         .into_parts();
@@ -109,6 +113,7 @@ fn munged(
         munging.offering_rules(says.rules).waiting(says.wait.then(|| Duration::from_secs(WAIT)));
     munging.rewrite_head(&mut response.headers);
     keeps_its_policy(&response.headers, policy);
+    let rewritten = response.headers[CONTENT_ENCODING].to_str().expect("a coding").to_owned();
     let mut munger = munging.munger();
     let mut out = Vec::new();
     for mut piece in body.chunks(length) {
@@ -121,7 +126,7 @@ fn munged(
         }
     }
     munger.finish(&mut out).ok()?;
-    Some((out, munger.outcome() == munge::Outcome::Placed))
+    Some((out, rewritten, munger.outcome() == munge::Outcome::Placed))
 }
 
 /// A policy is as it was, but for the script's hash, and perhaps white space before that.

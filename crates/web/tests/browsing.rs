@@ -8,6 +8,8 @@ mod common;
 mod in_front;
 #[path = "browsing/own_connection.rs"]
 mod own_connection;
+#[path = "browsing/packed.rs"]
+mod packed;
 #[path = "browsing/signing_in.rs"]
 mod signing_in;
 

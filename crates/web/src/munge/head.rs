@@ -5,8 +5,8 @@ use core::time::Duration;
 use content_security_policy::Url;
 use encoding_rs::Encoding;
 use http::header::{
-    ACCEPT_RANGES, CONTENT_DISPOSITION, CONTENT_LENGTH, CONTENT_RANGE, CONTENT_TYPE, ETAG,
-    HeaderName, HeaderValue, IF_NONE_MATCH,
+    ACCEPT_RANGES, CONTENT_DISPOSITION, CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_RANGE,
+    CONTENT_TYPE, ETAG, HeaderName, HeaderValue, IF_NONE_MATCH, VARY,
 };
 use http::{HeaderMap, Method, StatusCode, request, response};
 
@@ -64,6 +64,8 @@ pub enum LeftAlone {
 #[derive(Clone, Debug)]
 pub struct Munging {
     pub(super) coding: Coding,
+    /// That of the page with the script.
+    pub(super) rewritten: Coding,
     grant: Grant,
     origin: Url,
     encoding: &'static Encoding,
@@ -124,7 +126,8 @@ pub fn decide_for(
     let coding = Coding::of(headers).ok_or(LeftAlone::Coding)?;
     let origin = origin(request, scheme).ok_or(LeftAlone::Host)?;
     let grant = Grant::of(headers, &origin, script)?;
-    Ok(Munging { coding, grant, origin, encoding, encoding_is_stated, script })
+    let rewritten = coding.rewritten(&request.headers);
+    Ok(Munging { coding, rewritten, grant, origin, encoding, encoding_is_stated, script })
 }
 
 /// What reads a page that is left as it is, by the headers of its reply; `None` for what is no page
@@ -158,6 +161,10 @@ impl Munging {
             headers.remove(name);
         }
         weaken_etag(headers);
+        if self.rewritten != self.coding {
+            headers.insert(CONTENT_ENCODING, HeaderValue::from_static(self.rewritten.name()));
+            vary_on_accept_encoding(headers);
+        }
     }
 
     /// The same, and if `offers` the tag has `data-rules` where the page's policies let speculation
@@ -177,11 +184,21 @@ impl Munging {
 
     /// What rewrites the body.
     pub fn munger(self) -> Munger {
-        let Munging { coding, grant, origin, encoding, encoding_is_stated, script } = self;
+        let Munging { coding, rewritten, grant, origin, encoding, encoding_is_stated, script } =
+            self;
         Munger::new(
             coding,
+            rewritten,
             place::Injector::new(grant, script, origin, encoding, encoding_is_stated),
         )
+    }
+}
+
+/// What the coding was chosen by: a cache is not to show it to who does not take it.
+fn vary_on_accept_encoding(headers: &mut HeaderMap) {
+    let is_said = |name: &&str| *name == "*" || name.eq_ignore_ascii_case("accept-encoding");
+    if !fields::list(headers, VARY).is_some_and(|names| names.iter().any(is_said)) {
+        headers.append(VARY, HeaderValue::from_static("Accept-Encoding"));
     }
 }
 

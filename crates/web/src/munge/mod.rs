@@ -75,8 +75,11 @@ pub struct Munger {
 }
 
 struct Codecs {
-    decoder: Decoder,
+    /// `None` if it turned out not to be compressed as its header says.
+    decoder: Option<Decoder>,
     encoder: Encoder,
+    /// In which coding it goes out, if that is another one than it came in.
+    other: Option<Coding>,
     /// What came, for as long as nothing has gone out: if it turns out not to be compressed as its
     /// header says, it passes as it is.
     unsure: Option<Vec<u8>>,
@@ -92,11 +95,12 @@ impl core::fmt::Debug for Munger {
 }
 
 impl Munger {
-    fn new(coding: Coding, injector: Injector) -> Self {
+    fn new(coding: Coding, rewritten: Coding, injector: Injector) -> Self {
         let codecs =
-            Decoder::new(coding).zip(Encoder::new(coding)).map(|(decoder, encoder)| Codecs {
-                decoder,
+            Decoder::new(coding).zip(Encoder::new(rewritten)).map(|(decoder, encoder)| Codecs {
+                decoder: Some(decoder),
                 encoder,
+                other: (coding != rewritten).then_some(rewritten),
                 unsure: Some(Vec::new()),
                 anything: false,
                 munged: Vec::new(),
@@ -146,11 +150,18 @@ impl Munger {
                     return Err(Broken(error));
                 };
                 out.truncate(before);
-                out.extend_from_slice(&raw);
-                out.extend_from_slice(whole);
                 *input = &[];
                 self.injector = Injector::none();
-                self.codecs = None;
+                let Some(encoder) = codecs.other.and_then(Encoder::new) else {
+                    out.extend_from_slice(&raw);
+                    out.extend_from_slice(whole);
+                    self.codecs = None;
+                    return Ok(false);
+                };
+                // Its header says the other coding by now.
+                codecs.decoder = None;
+                codecs.encoder = encoder;
+                codecs.pass(&raw, out).and_then(|()| codecs.pass(whole, out)).map_err(Broken)?;
                 Ok(false)
             }
         }
@@ -179,8 +190,14 @@ impl Codecs {
         out: &mut Vec<u8>,
         taken: &mut u64,
     ) -> io::Result<bool> {
+        let Some(decoder) = &mut self.decoder else {
+            self.pass(input, out)?;
+            *taken += input.len() as u64;
+            *input = &[];
+            return Ok(false);
+        };
         let mut decoded = 0;
-        while let Some(plain) = self.decoder.step(input)? {
+        while let Some(plain) = decoder.step(input)? {
             decoded += plain.len();
             *taken += plain.len() as u64;
             self.munged.clear();
@@ -194,6 +211,12 @@ impl Codecs {
         Ok(false)
     }
 
+    /// What is not compressed as its header says goes out as it came, but for the coding.
+    fn pass(&mut self, bytes: &[u8], out: &mut Vec<u8>) -> io::Result<()> {
+        self.encoder.write(bytes, out)?;
+        self.encoder.flush(out)
+    }
+
     fn finish(&mut self, injector: &mut Injector, out: &mut Vec<u8>) -> io::Result<()> {
         if !self.anything {
             return Ok(());
@@ -201,7 +224,8 @@ impl Codecs {
         self.munged.clear();
         injector.finish(&mut self.munged);
         self.encoder.write(&self.munged, out)?;
-        if self.decoder.is_complete() { self.encoder.finish(out) } else { self.encoder.flush(out) }
+        let is_whole = self.decoder.as_ref().is_none_or(Decoder::is_complete);
+        if is_whole { self.encoder.finish(out) } else { self.encoder.flush(out) }
     }
 }
 

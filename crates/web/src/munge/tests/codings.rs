@@ -96,6 +96,83 @@ fn what_is_not_compressed_as_it_says_passes_as_it_is() {
     }
 }
 
+/// What browsers say over TLS.
+const TAKES_ZSTD: (&str, &str) = ("accept-encoding", "gzip, deflate, br, zstd");
+
+#[test]
+fn what_is_packed_goes_out_as_zstd_to_who_takes_that() {
+    for (takes, came, expected) in [
+        ("gzip, deflate, br, zstd", "br", "zstd"),
+        ("gzip, deflate, br, zstd", "gzip", "zstd"),
+        ("gzip, deflate, br, zstd", "zstd", "zstd"),
+        ("br;q=1.0, ZSTD ; q=0.5", "br", "zstd"),
+        ("gzip, deflate, br", "br", "br"),
+        ("gzip, deflate", "gzip", "gzip"),
+        ("br, zstd;q=0", "br", "br"),
+        ("br, zstd; Q=0.000", "br", "br"),
+        ("br, xzstd, *", "br", "br"),
+    ] {
+        let mut head = answered(&[HTML, ("content-encoding", came), ("vary", "Origin")]);
+        let request = asked(&[GOES, &[("accept-encoding", takes)]].concat());
+        let munging = decide(&request, "https", &head).unwrap();
+        munging.rewrite_head(&mut head.headers);
+        assert_eq!(head.headers["content-encoding"], expected, "{came} to {takes}");
+        let varies: Vec<_> = head.headers.get_all("vary").iter().collect();
+        let by_coding = ["Origin", "Accept-Encoding"];
+        let is_other = came != expected;
+        assert_eq!(varies, by_coding[..1 + usize::from(is_other)], "{came} to {takes}");
+    }
+    // Nobody has said that what is not packed may be: what an attacker puts into a page beside a secret would tell
+    // its length.
+    let mut head = answered(&[HTML, ("vary", "Origin")]);
+    let request = asked(&[GOES, &[TAKES_ZSTD]].concat());
+    decide(&request, "https", &head).unwrap().rewrite_head(&mut head.headers);
+    assert!(!head.headers.contains_key("content-encoding"));
+    // Once said is enough.
+    for varies in ["*", "accept-encoding, Cookie"] {
+        let mut head = answered(&[HTML, ("content-encoding", "br"), ("vary", varies)]);
+        decide(&request, "https", &head).unwrap().rewrite_head(&mut head.headers);
+        let found: Vec<_> = head.headers.get_all("vary").iter().collect();
+        assert_eq!(found, [varies]);
+    }
+}
+
+fn munger_into_zstd(coding: Coding) -> Munger {
+    let head = answered(&[HTML, ("content-encoding", coding.name())]);
+    decide(&asked(&[GOES, &[TAKES_ZSTD]].concat()), "https", &head).unwrap().munger()
+}
+
+#[test]
+fn a_page_that_goes_out_in_another_coding_is_the_same_and_as_whole() {
+    let page = format!("<head></head>{}", "<p>text</p>".repeat(5000));
+    for coding in [Coding::Gzip, Coding::Brotli] {
+        let packed = pack(coding, page.as_bytes());
+        for pieces in [cut(&packed, &[]), packed.chunks(7).collect()] {
+            let (out, outcome) = munge_pieces(munger_into_zstd(coding), &pieces).unwrap();
+            assert_eq!(outcome, Outcome::Placed);
+            assert_eq!(without_tag(&unpack(Coding::Zstd, &out)), page.as_bytes());
+        }
+        let cut_off = &packed[..packed.len() - 12];
+        let (out, _) = munge_pieces(munger_into_zstd(coding), &[cut_off]).unwrap();
+        let mut decoder = Decoder::new(Coding::Zstd).unwrap();
+        let mut rest = out.as_slice();
+        while decoder.step(&mut rest).unwrap().is_some() {}
+        assert!(!decoder.is_complete(), "{coding:?}");
+    }
+}
+
+#[test]
+fn what_is_not_compressed_as_it_says_passes_in_the_other_coding_as_well() {
+    let page = b"<html><head></head><body>not compressed</body></html>";
+    for coding in [Coding::Gzip, Coding::Brotli] {
+        for pieces in [cut(page, &[]), page.chunks(3).collect()] {
+            let (out, outcome) = munge_pieces(munger_into_zstd(coding), &pieces).unwrap();
+            assert_eq!(unpack(Coding::Zstd, &out), page, "{coding:?}");
+            assert_eq!(outcome, Outcome::Left(NoPlace::Coding));
+        }
+    }
+}
+
 #[test]
 fn a_body_that_is_cut_off_stays_cut_off() {
     let page = "<head></head>".to_owned() + &"text ".repeat(1000);

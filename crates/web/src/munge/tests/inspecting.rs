@@ -2,7 +2,7 @@ use super::*;
 
 /// What is read of a page that comes in pieces of so many bytes.
 fn read(coding: Coding, body: &[u8], length: usize) -> Option<Result<(), NoPlace>> {
-    let response = answered(&[HTML, ("content-encoding", name_of(coding))]);
+    let response = answered(&[HTML, ("content-encoding", coding.name())]);
     let mut inspector = inspect(&response.headers).unwrap().expect("a page");
     body.chunks(length).find_map(|piece| inspector.push(piece))
 }

@@ -250,17 +250,8 @@ fn unpack(coding: Coding, mut packed: &[u8]) -> Vec<u8> {
     page
 }
 
-fn name_of(coding: Coding) -> &'static str {
-    match coding {
-        Coding::Identity => "identity",
-        Coding::Gzip => "gzip",
-        Coding::Brotli => "br",
-        Coding::Zstd => "zstd",
-    }
-}
-
 fn munger_of(coding: Coding) -> Munger {
-    munging(&[HTML, ("content-encoding", name_of(coding))]).munger()
+    munging(&[HTML, ("content-encoding", coding.name())]).munger()
 }
 
 const CODINGS: [Coding; 4] = [Coding::Identity, Coding::Gzip, Coding::Brotli, Coding::Zstd];
