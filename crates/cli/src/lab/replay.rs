@@ -7,6 +7,7 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use anyhow::{Context, bail};
+use http::HeaderValue;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use lull_lab::emulate::parse_duration;
 use lull_lab::replay::advice::{Advisor, Learned, Listed};
@@ -72,6 +73,9 @@ pub(crate) struct ReplayArgs {
     /// What they ask for
     #[arg(long, value_name = "PATH", default_value = "/", value_parser = path, requires = "rate")]
     get: String,
+    /// The content codings that clients take
+    #[arg(long, value_name = "LIST", default_value = "gzip", value_parser = codings, requires = "rate")]
+    accept_encoding: HeaderValue,
     #[command(flatten)]
     section: SectionArgs,
     /// Only the clients with the most requests, so many; with --rate, so many take turns
@@ -187,6 +191,10 @@ fn path(text: &str) -> Result<String, &'static str> {
     if is_path { Ok(text.to_owned()) } else { Err("write a path, such as /page.html") }
 }
 
+fn codings(text: &str) -> Result<HeaderValue, &'static str> {
+    HeaderValue::from_str(text).map_err(|_| "write a list, such as 'gzip, br, zstd'")
+}
+
 /// Replays a log.
 pub(crate) fn replay(args: &ReplayArgs) -> anyhow::Result<ExitCode> {
     super::misuse(|| {
@@ -291,6 +299,7 @@ fn settings(args: &ReplayArgs) -> Settings {
         },
         dummy: dummy.unwrap_or_else(|| "/".to_owned()),
         connections: args.connections.max(1),
+        codings: args.accept_encoding.clone(),
         patience: args.patience,
         settle: args.settle,
         seed: args.seed,

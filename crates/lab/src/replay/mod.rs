@@ -24,6 +24,8 @@ pub mod trace;
 use std::io;
 use std::time::Duration;
 
+use http::HeaderValue;
+
 pub use drive::{Progress, run};
 pub(crate) use tally::Times;
 pub use tally::{Demand, Fetched, Monitored, Report};
@@ -127,6 +129,9 @@ pub struct Settings {
     pub dummy: String,
     /// Connections that a client has for demand; browsers have six.
     pub connections: usize,
+    /// The content codings that clients take, as `Accept-Encoding` lists them. What the tag of `lull web` says is
+    /// read in gzip and in none.
+    pub codings: HeaderValue,
     /// After this time a request has failed; one that fails sooner counts as if it had taken that long.
     pub patience: Duration,
     /// What came due earlier, and came or was fetched, counts for nothing. Less than the section's length.

@@ -38,6 +38,8 @@ pub(super) type Connection = SendRequest<Full<Bytes>>;
 pub(super) struct Place {
     pub(super) address: SocketAddr,
     pub(super) authority: HeaderValue,
+    /// What it is told that is taken.
+    pub(super) codings: HeaderValue,
 }
 
 /// A request, to be written more than once if need be.
@@ -84,7 +86,7 @@ impl Asked {
             .header(HOST, &place.authority)
             .header(USER_AGENT, AGENT)
             .header(ACCEPT, accept)
-            .header(ACCEPT_ENCODING, "gzip")
+            .header(ACCEPT_ENCODING, &place.codings)
             .header(FORWARDED_FOR, format!("10.{a}.{b}.{c}"));
         if let Some(mark) = &self.mark {
             request = request.header(MARK, mark);

@@ -22,7 +22,7 @@ pub(super) fn raise_limit() {
 }
 
 /// Finds a server, and waits until it listens.
-pub(super) fn find(server: &Server) -> Result<Rc<Place>, ReplayError> {
+pub(super) fn find(server: &Server, codings: &HeaderValue) -> Result<Rc<Place>, ReplayError> {
     let host = server.host.trim_start_matches('[').trim_end_matches(']');
     let unknown = |source| ReplayError::Unknown { server: server.to_string(), source };
     let addresses: Vec<_> = (host, server.port).to_socket_addrs().map_err(unknown)?.collect();
@@ -34,7 +34,8 @@ pub(super) fn find(server: &Server) -> Result<Rc<Place>, ReplayError> {
                 Ok(_) => {
                     let authority = HeaderValue::from_str(&server.authority())
                         .unwrap_or_else(|_| HeaderValue::from_static("localhost"));
-                    return Ok(Rc::new(Place { address: *address, authority }));
+                    let codings = codings.clone();
+                    return Ok(Rc::new(Place { address: *address, authority, codings }));
                 }
                 Err(error) => why = error,
             }

@@ -70,9 +70,10 @@ pub fn run(
     }
     let system = |what| move |source| ReplayError::System { what, source };
     raise_limit();
-    let to = find(&settings.to)?;
+    let to = find(&settings.to, &settings.codings)?;
     let is_one = settings.to == settings.ahead_to;
-    let ahead_to = if is_one { Rc::clone(&to) } else { find(&settings.ahead_to)? };
+    let ahead_to =
+        if is_one { Rc::clone(&to) } else { find(&settings.ahead_to, &settings.codings)? };
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
