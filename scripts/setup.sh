@@ -43,14 +43,17 @@ need util-linux unshare setsid
 need ethtool ethtool
 need rsync rsync
 
-# No test needs wrk: it finds out what a proxy does at most, for the plan web-proxy. Nor lsyncd and syncthing:
-# the plan replicate-peers compares Lull with them, and its test those that are here.
+# No test needs wrk: it finds out what a proxy does at most, for the plan web-proxy. Nor brotli, which packs pages
+# for that plan. Nor lsyncd and syncthing: the plan replicate-peers compares Lull with them, and its test those that
+# are here.
 if [ "${1:-}" = plans ]; then
+    need brotli brotli
     need lsyncd lsyncd
     need nginx-light nginx
     need python3 python3
     need syncthing syncthing
     need wrk wrk
+    need zstd zstd
 fi
 
 if [ "${1:-}" = lint ]; then

@@ -145,6 +145,17 @@ def proxies(cells):
     return table([*head, "an idle connection, kB"], rows)
 
 
+def munging(cells):
+    """What it adds to a page to put the script into it, by how the page comes. Medians as well."""
+    rows = []
+    for kind in ("page", "page in gzip", "page in gzip as zstd", "page in br", "page in br as zstd", "page in zstd"):
+        some = [select(cells, object=kind)]
+        title = "plain" if kind == "page" else kind.removeprefix("page in ").replace(" as zstd", ", for who takes zstd")
+        added = [averages(some, metric(name), "{:.2f}", statistics.median) for name in ("munging", "munging_cpu")]
+        rows.append([title, averages(some, metric("page"), "{:.2f}", statistics.median), *added])
+    return table(["the page comes", "by `--plain`, ms", "munging adds, ms", "of the processor, ms"], rows)
+
+
 def knee(cells):
     """Demand beside `lull web`'s prefetching, by how near the server is to its knee."""
     rows = []
@@ -182,5 +193,6 @@ def tables(_plans, cells):
         "browsers": browsers(cells["web-browsers"]),
         "knee": knee(cells["web-knee"]),
         "proxies": proxies(cells["web-proxy"]),
+        "munging": munging(cells["web-proxy"]),
         "predict-speed": speed(cells["predict-speed"]),
     }
