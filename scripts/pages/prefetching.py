@@ -153,7 +153,7 @@ def munging(cells):
         title = "plain" if kind == "page" else kind.removeprefix("page in ").replace(" as zstd", ", for who takes zstd")
         added = [averages(some, metric(name), "{:.2f}", statistics.median) for name in ("munging", "munging_cpu")]
         rows.append([title, averages(some, metric("page"), "{:.2f}", statistics.median), *added])
-    return table(["the page comes", "by `--plain`, ms", "munging adds, ms", "of the processor, ms"], rows)
+    return table(["the page comes", "by `--plain`, ms", "munging adds for each 100 kB, ms", "of the processor, ms"], rows)
 
 
 def knee(cells):
