@@ -336,17 +336,8 @@ fn a_click_on_a_page_that_is_being_fetched_waits_for_it_and_says_so() {
 
 /// Reads a request: method, path, what it says in `X-Lull`, body. None at the end.
 fn request(stream: &mut TcpStream) -> Option<String> {
-    let mut text = Vec::new();
-    while !text.ends_with(b"\r\n\r\n") {
-        let mut byte = [0];
-        stream.read_exact(&mut byte).ok()?;
-        text.extend(byte);
-    }
-    let text = String::from_utf8(text).unwrap().to_lowercase();
-    let header = |name: &str| {
-        let found = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(": "));
-        found.map(str::to_owned)
-    };
+    let text = head(stream)?;
+    let header = |name: &str| header(&text, name);
     let mut body = vec![0; header("content-length").map_or(0, |length| length.parse().unwrap())];
     stream.read_exact(&mut body).ok()?;
     let mut words = text.split(' ');
@@ -377,7 +368,7 @@ fn requests_that_wait_behind_a_stall_count_from_when_they_were_due() {
         drop(listener.accept().unwrap());
         let (mut stream, _) = listener.accept().unwrap();
         let mut stalled = false;
-        while let Some(()) = head(&mut stream) {
+        while head(&mut stream).is_some() {
             if !std::mem::replace(&mut stalled, true) {
                 thread::sleep(stall);
             }
@@ -398,16 +389,46 @@ fn requests_that_wait_behind_a_stall_count_from_when_they_were_due() {
     assert!(times["max_ms"].as_f64().unwrap() >= 1000.0, "{report}");
 }
 
-/// Reads the head of a request; none at the end.
-fn head(stream: &mut TcpStream) -> Option<()> {
-    let mut last = [0; 4];
-    while last != *b"\r\n\r\n" {
+/// Reads the head of a request, in lower case; none at the end.
+fn head(stream: &mut TcpStream) -> Option<String> {
+    let mut text = Vec::new();
+    while !text.ends_with(b"\r\n\r\n") {
         let mut byte = [0];
         stream.read_exact(&mut byte).ok()?;
-        last.rotate_left(1);
-        last[3] = byte[0];
+        text.extend(byte);
     }
-    Some(())
+    Some(String::from_utf8(text).unwrap().to_lowercase())
+}
+
+/// What such a head says in a field.
+fn header(head: &str, name: &str) -> Option<String> {
+    let found = head.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(": "));
+    found.map(str::to_owned)
+}
+
+#[test]
+fn a_server_is_told_what_clients_take_of_codings() {
+    let bench = Bench::new(1, 1);
+    let few = ["--rate", "20", "--length", "200ms", "--clients", "1", "--connections", "1"];
+    let other = ["--accept-encoding", "gzip, br, zstd"];
+    for (arguments, expected) in
+        [(few.to_vec(), "gzip"), ([&few[..], &other].concat(), "gzip, br, zstd")]
+    {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let to = format!("http://{}", listener.local_addr().unwrap());
+        let server = thread::spawn(move || {
+            drop(listener.accept().unwrap());
+            let (mut stream, _) = listener.accept().unwrap();
+            let mut told = Vec::new();
+            while let Some(head) = head(&mut stream) {
+                told.push(header(&head, "accept-encoding").unwrap());
+                stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok").unwrap();
+            }
+            told
+        });
+        bench.replay(&to, &arguments);
+        assert_eq!(server.join().unwrap(), [expected; 4]);
+    }
 }
 
 #[test]
