@@ -12,12 +12,12 @@ use compression_codecs::{
 use compression_core::Level;
 use compression_core::util::{PartialBuffer, WriteBuffer};
 use http::HeaderMap;
-use http::header::{ACCEPT_ENCODING, CONTENT_ENCODING};
+use http::header::CONTENT_ENCODING;
 
 use crate::policy::fields;
 
 /// A proxy compresses while somebody waits. These are the levels from which on more time buys
-/// little on a page of HTML, and at which one of 100 kB is read and packed anew in about a millisecond.
+/// little on a page of HTML. One of 100 kB is read and packed anew in about a millisecond, and in 1.7 in Brotli.
 const GZIP_LEVEL: i32 = 3;
 const BROTLI_LEVEL: i32 = 3;
 const ZSTD_LEVEL: i32 = 3;
@@ -73,10 +73,10 @@ impl Coding {
         }
     }
 
-    /// In which coding a page goes out that came in this one: what is packed, as zstd for who takes that. On pages
-    /// of HTML gzip and Brotli take three times as long, at levels that give as few bytes.
+    /// In which coding a page goes out that came in this one: what is packed, as zstd for who takes that. At levels
+    /// that give as few bytes of HTML, gzip takes a sixth longer, and Brotli three fifths.
     pub(super) fn rewritten(self, request: &HeaderMap) -> Self {
-        if self != Coding::Identity && takes_zstd(request) { Coding::Zstd } else { self }
+        if self != Coding::Identity && fields::takes(request, "zstd") { Coding::Zstd } else { self }
     }
 
     /// Whether `byte` may begin a further member (RFC 1952 §2.2) or frame (RFC 8878 §3.1).
@@ -87,20 +87,6 @@ impl Coding {
             Coding::Identity | Coding::Brotli => false,
         }
     }
-}
-
-/// By `Accept-Encoding`, in which a weight of nothing is a no (RFC 9110 §12.5.3).
-fn takes_zstd(request: &HeaderMap) -> bool {
-    let takes = |member: &&str| {
-        let mut parts = member.split(';').map(str::trim);
-        let is_zstd = parts.next().is_some_and(|name| name.eq_ignore_ascii_case("zstd"));
-        let is_none = |weight: &str| {
-            let weight = weight.strip_prefix("q=").or(weight.strip_prefix("Q="));
-            weight.is_some_and(|weight| weight.parse() == Ok(0.0))
-        };
-        is_zstd && !parts.any(is_none)
-    };
-    fields::list(request, ACCEPT_ENCODING).is_some_and(|members| members.iter().any(takes))
 }
 
 /// What decodes a page in steps of bounded size.

@@ -7,12 +7,12 @@ use std::sync::Arc;
 
 use flate2::Compression;
 use http::header::{
-    ACCEPT_ENCODING, ALLOW, CACHE_CONTROL, CONTENT_ENCODING, CONTENT_SECURITY_POLICY, CONTENT_TYPE,
-    HOST, HeaderName, HeaderValue, LOCATION, ORIGIN, REFERRER_POLICY, VARY, WWW_AUTHENTICATE,
+    ALLOW, CACHE_CONTROL, CONTENT_ENCODING, CONTENT_SECURITY_POLICY, CONTENT_TYPE, HOST,
+    HeaderName, HeaderValue, LOCATION, ORIGIN, REFERRER_POLICY, VARY, WWW_AUTHENTICATE,
     X_CONTENT_TYPE_OPTIONS, X_FRAME_OPTIONS,
 };
 use http::uri::PathAndQuery;
-use http::{HeaderMap, Method, Response, StatusCode, request};
+use http::{Method, Response, StatusCode, request};
 use http_body::Body as _;
 
 use super::access::{self, Verdict};
@@ -181,7 +181,7 @@ fn of_script(
         response.headers_mut().insert(ALLOW, HeaderValue::from_static("GET, HEAD"));
         return response;
     }
-    let is_packed = takes_gzip(&head.headers);
+    let is_packed = fields::takes(&head.headers, "gzip");
     let body = if is_packed { script.packed.clone() } else { script.body.clone().into() };
     let mut response = with(StatusCode::OK, body, cache_control);
     let headers = response.headers_mut();
@@ -191,12 +191,6 @@ fn of_script(
         headers.insert(CONTENT_ENCODING, HeaderValue::from_static("gzip"));
     }
     response
-}
-
-/// Whether a request says that it takes gzip. Whoever does in an unusual way gets it plain.
-fn takes_gzip(headers: &HeaderMap) -> bool {
-    let codings = fields::list(headers, ACCEPT_ENCODING).unwrap_or_default();
-    codings.iter().any(|coding| coding.eq_ignore_ascii_case("gzip"))
 }
 
 /// A mark.
@@ -209,7 +203,7 @@ pub(super) fn text(text: String) -> Response<Body> {
 /// A list.
 pub(super) fn json(head: &request::Parts, reply: &HintsReply) -> Response<Body> {
     let text = reply.encode();
-    let is_packed = text.len() >= WORTH_PACKING && takes_gzip(&head.headers);
+    let is_packed = text.len() >= WORTH_PACKING && fields::takes(&head.headers, "gzip");
     let body =
         if is_packed { script::packed(text.as_ref(), Compression::fast()) } else { text.into() };
     let mut response = with(StatusCode::OK, body, "no-store");

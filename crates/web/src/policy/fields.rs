@@ -1,7 +1,7 @@
 //! Header fields that are lists.
 
 use http::HeaderMap;
-use http::header::{AsHeaderName, CACHE_CONTROL, HeaderName, HeaderValue, VARY};
+use http::header::{ACCEPT_ENCODING, AsHeaderName, CACHE_CONTROL, HeaderName, HeaderValue, VARY};
 
 /// The members of a comma-separated field, over all its lines, without the white space around them.
 /// A comma within a quoted string parts nothing.
@@ -76,6 +76,21 @@ pub(crate) fn varies_by_part(request: &HeaderMap, reply: &HeaderMap) -> bool {
     let Some(varies) = list(reply, VARY) else { return false };
     let names = |name: &str| varies.iter().any(|one| *one == "*" || one.eq_ignore_ascii_case(name));
     of_a_part(request).all(names)
+}
+
+/// Whether a request says that it takes a content coding; with a weight of nothing it says that it does not (RFC 9110
+/// §12.5.3).
+pub(crate) fn takes(request: &HeaderMap, coding: &str) -> bool {
+    let says = |member: &&str| {
+        let mut words = words(member);
+        let is_it = words.next().is_some_and(|(name, _)| name.eq_ignore_ascii_case(coding));
+        let is_none = |(name, value): (&str, Option<&str>)| {
+            let weight = value.filter(|_| name.eq_ignore_ascii_case("q"));
+            weight.is_some_and(|weight| weight.parse() == Ok(0.0))
+        };
+        is_it && !words.any(is_none)
+    };
+    list(request, ACCEPT_ENCODING).is_some_and(|members| members.iter().any(says))
 }
 
 /// The value of a field that stands once, as text.
