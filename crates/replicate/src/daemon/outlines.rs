@@ -2,7 +2,7 @@
 //! pieces that somebody wants.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
 #[cfg(test)]
@@ -44,7 +44,7 @@ struct Kept {
     uses: u64,
     bytes: usize,
     /// Those that are worked out just now. What has failed ends without a word.
-    coming: BTreeMap<Digest, watch::Receiver<Option<Found>>>,
+    coming: BTreeMap<Digest, Weak<watch::Sender<Option<Found>>>>,
 }
 
 impl Kept {
@@ -98,11 +98,12 @@ impl Outlines {
             if let Some(outline) = kept.get(&digest) {
                 return Ok(Some(outline));
             }
-            match kept.coming.get(&digest) {
-                Some(coming) => coming.clone(),
+            match kept.coming.get(&digest).and_then(Weak::upgrade) {
+                Some(sender) => sender.subscribe(),
                 None => {
                     let (sender, coming) = watch::channel(None);
-                    kept.coming.insert(digest, coming.clone());
+                    let sender = Arc::new(sender);
+                    kept.coming.insert(digest, Arc::downgrade(&sender));
                     let (shared, library) = (Arc::clone(&self.0), library.clone());
                     let pieces = size.0.div_ceil(PIECE as u64);
                     let bytes = usize::try_from(32 * pieces).unwrap_or(MOST) + EACH;
@@ -158,6 +159,12 @@ impl Outlines {
         let kept = self.0.kept();
         (kept.outlines.len(), kept.coming.len())
     }
+
+    /// How many wait for one that is coming.
+    pub(super) fn waiting(&self) -> usize {
+        let kept = self.0.kept();
+        kept.coming.values().filter_map(Weak::upgrade).map(|sender| sender.receiver_count()).sum()
+    }
 }
 
 impl Shared {
@@ -165,9 +172,9 @@ impl Shared {
     /// large bodies and withdraws them, one after the other, would else have all of them read, and all others
     /// wait for that.
     fn is_given_up(&self, digest: &Digest, sender: &watch::Sender<Option<Found>>) -> bool {
-        // Who asks takes a receiver of this one's behind the same lock.
+        // Who asks takes a receiver behind the same lock.
         let mut kept = self.kept();
-        let is_given_up = sender.receiver_count() <= 1;
+        let is_given_up = sender.receiver_count() == 0;
         if is_given_up {
             kept.coming.remove(digest);
         }

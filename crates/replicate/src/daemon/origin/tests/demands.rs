@@ -49,6 +49,17 @@ impl<S: AsyncRead + Unpin> Demanded<S> {
     }
 }
 
+/// Waits for this to hold, as long as for anything else here.
+async fn until(holds: impl Fn() -> bool) -> Result<(), LinkError> {
+    soon(async {
+        while !holds() {
+            sleep(Duration::from_millis(1)).await;
+        }
+        Ok(())
+    })
+    .await
+}
+
 /// A replica of an origin that has these files, and pushes none.
 async fn demanding(
     files: &[(&str, usize)],
@@ -179,28 +190,16 @@ async fn bodies_that_are_asked_for_and_withdrawn_again_and_again_leave_no_tasks_
     for count in 1..=TIMES {
         say(&mut control, session, ask("large")).await.unwrap();
         // It is handed out by then: else it would be told of as withdrawn, and have no end here.
-        soon(async {
-            while origin.status().demands < count as u64 {
-                sleep(Duration::from_millis(1)).await;
-            }
-            Ok(())
-        })
-        .await
-        .unwrap();
+        until(|| origin.status().demands >= count as u64).await.unwrap();
         say(&mut control, session, withdraw("large")).await.unwrap();
         assert_eq!(demanded.end().await, ("large".to_owned(), false));
         say(&mut control, session, ToOrigin::Fetched(count as u64)).await.unwrap();
         before = before.or(Some(tasks()));
     }
     let before = before.unwrap();
-    soon(async {
-        while tasks() > before + 2 {
-            sleep(Duration::from_millis(1)).await;
-        }
-        Ok(())
-    })
-    .await
-    .unwrap_or_else(|_| panic!("{} tasks after {TIMES} times, {before} after one", tasks()));
+    until(|| tasks() <= before + 2)
+        .await
+        .unwrap_or_else(|_| panic!("{} tasks after {TIMES} times, {before} after one", tasks()));
     // Whoever comes then gets it.
     say(&mut control, session, ask("large")).await.unwrap();
     drop(busy);
@@ -223,30 +222,18 @@ async fn of_bodies_that_are_asked_for_and_withdrawn_none_is_read_for_nobody() {
     for number in 0..MANY {
         say(&mut control, session, ask(name(number))).await.unwrap();
         // Handed out, and waiting for its turn to be read.
-        soon(async {
-            while outlines.count().1 <= number {
-                sleep(Duration::from_millis(1)).await;
-            }
-            Ok(())
-        })
-        .await
-        .unwrap();
+        until(|| outlines.count().1 > number).await.unwrap();
         say(&mut control, session, withdraw(name(number))).await.unwrap();
         assert_eq!(demanded.end().await, (name(number).to_owned(), false));
         say(&mut control, session, ToOrigin::Fetched(number as u64 + 1)).await.unwrap();
     }
+    // The end of a body may be here before the origin has let go of what it waited for.
+    until(|| outlines.waiting() == 0).await.unwrap();
     say(&mut control, session, ask(name(MANY))).await.unwrap();
     drop(busy);
     assert_eq!(demanded.end().await, (name(MANY).to_owned(), true));
     say(&mut control, session, ToOrigin::Fetched(MANY as u64 + 1)).await.unwrap();
-    soon(async {
-        while outlines.count().1 > 0 {
-            sleep(Duration::from_millis(1)).await;
-        }
-        Ok(())
-    })
-    .await
-    .unwrap();
+    until(|| outlines.count().1 == 0).await.unwrap();
     assert_eq!(outlines.count().0, 1, "others were read, too");
     // One that was given up is read when somebody waits for it again.
     say(&mut control, session, ask(name(0))).await.unwrap();
