@@ -26,9 +26,14 @@ impl Bench {
     /// Visitors who come one after the other, a second apart, and all go the same way: a page with a
     /// picture each, so many seconds from one to the next.
     fn new(visitors: u64, pause: u64) -> Self {
+        Bench::of(visitors, pause, ["/", "/a/", "/a/b.html", "/c"])
+    }
+
+    /// The same, by these pages.
+    fn of(visitors: u64, pause: u64, pages: [&str; 4]) -> Self {
         let mut lines: Vec<(u64, String)> = Vec::new();
         for visitor in 0..visitors {
-            for (step, page) in (0..).zip(["/", "/a/", "/a/b.html", "/c"]) {
+            for (step, page) in (0..).zip(pages) {
                 let at = visitor + step * pause;
                 for (target, bytes) in [(page, 3000 + step), ("/logo.gif", 700)] {
                     lines.push((at, line(at, &format!("192.0.2.{visitor}"), target, bytes)));
@@ -248,11 +253,9 @@ fn fetches_ahead_go_to_the_server_that_is_for_them() {
     assert!((fetched..=240).contains(&seen(&ahead)), "{} of {report}", seen(&ahead));
 }
 
-#[test]
-fn the_hints_of_lull_web_are_carried_out_and_the_click_finds_the_page() {
-    needs!(command("nginx"));
-    let bench = Bench::new(20, 9);
-    let (_nginx, upstream) = bench.nginx();
+/// What becomes of twenty visitors of `lull web`, which has learned from them, and the port of its figures.
+fn hinted(bench: &Bench) -> (Value, u16, [Kept; 2]) {
+    let (nginx, upstream) = bench.nginx();
     let port = free_port();
     let listen = format!("127.0.0.1:{port}");
     let log = bench.path("access.log").display().to_string();
@@ -260,9 +263,31 @@ fn the_hints_of_lull_web_are_carried_out_and_the_click_finds_the_page() {
     web.args(["--trust-forwarded", "--hold-back", "0", "--token-file"]);
     fs::write(bench.path("token"), TOKEN).unwrap();
     web.arg(bench.path("token"));
-    let _web = Kept::spawn(web.stdout(Stdio::null()).stderr(Stdio::null()));
+    let web = Kept::spawn(web.stdout(Stdio::null()).stderr(Stdio::null()));
     let report = bench
         .replay(&format!("http://{listen}"), &["--speed", "2", "--prefetch", "nps", "access.log"]);
+    (report, port, [nginx, web])
+}
+
+#[test]
+fn lists_that_are_long_come_packed_and_are_carried_out() {
+    needs!(command("nginx"));
+    let long = |name: &str| format!("/{}/{name}", ["long"; 100].join("/"));
+    let pages = ["a", "b", "c", "d"].map(long);
+    // By docs/web-protocol.md a list is packed from 500 bytes on: one of these is more.
+    assert!(pages[0].len() > 500);
+    let bench = Bench::of(20, 9, pages.each_ref().map(String::as_str));
+    let (report, _, _kept) = hinted(&bench);
+    assert_eq!(count(&report["demand"]["failed"]), 0, "{report}");
+    assert!(count(&report["ahead"]["lists"]) > 0, "{report}");
+    assert!(count(&report["demand"]["hits"]) > 0, "{report}");
+}
+
+#[test]
+fn the_hints_of_lull_web_are_carried_out_and_the_click_finds_the_page() {
+    needs!(command("nginx"));
+    let bench = Bench::new(20, 9);
+    let (report, port, _kept) = hinted(&bench);
     assert_eq!(count(&report["demand"]["answered"]), 20 * 8, "{report}");
     assert_eq!(count(&report["demand"]["failed"]), 0, "{report}");
     assert!(count(&report["ahead"]["lists"]) > 0, "{report}");

@@ -129,8 +129,8 @@ pub struct Settings {
     pub dummy: String,
     /// Connections that a client has for demand; browsers have six.
     pub connections: usize,
-    /// The content codings that clients take, as `Accept-Encoding` lists them. What the tag of `lull web` says is
-    /// read in gzip and in none.
+    /// The content codings that clients take, as `Accept-Encoding` lists them. What `lull web` says, in the tag and in
+    /// lists, is read in gzip and in none.
     pub codings: HeaderValue,
     /// After this time a request has failed; one that fails sooner counts as if it had taken that long.
     pub patience: Duration,

@@ -2,11 +2,13 @@
 
 use std::cell::Cell;
 use std::collections::VecDeque;
+use std::io::Read as _;
 use std::net::SocketAddr;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
+use flate2::read::GzDecoder;
 use http::header::{
     ACCEPT, ACCEPT_ENCODING, CACHE_CONTROL, CONTENT_ENCODING, CONTENT_TYPE, HOST, HeaderName,
     PRAGMA, USER_AGENT,
@@ -111,7 +113,7 @@ pub(super) struct Answer {
     /// Whether it says `X-Lull`.
     pub(super) is_marked: bool,
     pub(super) bytes: u64,
-    /// What was posted for, which is short.
+    /// What was posted for, which is short, without its content coding.
     pub(super) body: Vec<u8>,
     /// How long the script in it is to wait before it asks for hints.
     pub(super) wait: Option<Duration>,
@@ -191,7 +193,17 @@ async fn over(
         }
     }
     let wait = tag.and_then(|tag| tag.wait());
+    if is_packed && asked.message.is_some() {
+        kept = unpacked(&kept).ok_or(())?;
+    }
     Ok(Answer { status, is_marked, bytes, body: kept, wait, at: Instant::now() })
+}
+
+/// What is packed by gzip; none if it is not, or is longer than what is read of an answer.
+fn unpacked(packed: &[u8]) -> Option<Vec<u8>> {
+    let mut plain = Vec::new();
+    GzDecoder::new(packed).take(LONGEST_BODY as u64 + 1).read_to_end(&mut plain).ok()?;
+    (plain.len() <= LONGEST_BODY).then_some(plain)
 }
 
 /// The connections that a client has for one purpose, and what waits for one.
