@@ -8,10 +8,14 @@ use lull_cc::Timestamp;
 use sha2::{Digest, Sha256};
 
 use super::Policy;
+use super::sign_ins::Client;
 use super::target::Target;
 
 /// How long a URL is barred after its last offence.
 pub const BARRED_FOR: Duration = Duration::from_secs(24 * 3600);
+/// How long if one client alone has met it, and it may be of the client: one that is banned is refused whatever it
+/// asks for, and would have all there is barred for everybody else.
+const SUSPECTED_FOR: Duration = Duration::from_secs(600);
 /// URLs that are kept, at some 80 bytes each. Who comes after them takes the place of who has been
 /// barred longest: only URLs that five clients got in public are ever suggested, and each reply is
 /// looked at again, so what slips past costs one request that is thrown away.
@@ -29,8 +33,8 @@ pub enum Offence {
     /// Its reply was not for everybody, or not to be kept.
     #[error("its reply was not to be kept")]
     NotPublic,
-    /// It was not there, or not for everybody: 401, 403, 404 or 410.
-    #[error("it was gone, or forbidden")]
+    /// It was not there: 404 or 410.
+    #[error("it was gone")]
     Gone,
     /// Its reply varied on cookies, which bars it for those who have some.
     #[error("its reply varied on cookies")]
@@ -42,10 +46,20 @@ pub enum Offence {
     /// be given the page that was fetched ahead.
     #[error("scripts ask it for a part of its page")]
     Part,
+    /// It was not for this client: 401 or 403.
+    #[error("it was refused")]
+    Refused,
+}
+
+impl Offence {
+    /// Whether it may be of the client, and not of the URL.
+    fn may_be_of_the_client(self) -> bool {
+        matches!(self, Offence::Part | Offence::Refused)
+    }
 }
 
 /// All of them: a kept one is its place in here.
-const OFFENCES: [Offence; 7] = [
+const OFFENCES: [Offence; 8] = [
     Offence::Redirect,
     Offence::SetCookie,
     Offence::NotPublic,
@@ -53,6 +67,7 @@ const OFFENCES: [Offence; 7] = [
     Offence::VariesOnCookies,
     Offence::OptOut,
     Offence::Part,
+    Offence::Refused,
 ];
 
 /// The URLs that are barred. They are kept by a hash with a key of its own, so that nobody makes
@@ -60,12 +75,31 @@ const OFFENCES: [Offence; 7] = [
 #[derive(Debug)]
 pub struct Bars {
     key: [u8; 16],
-    until: HashMap<u64, (Timestamp, Offence)>,
-    /// All of `until` by the time of the offence, and what has been renewed since.
+    barred: HashMap<u64, Barred>,
+    /// Each of them once, with when its day ended when it was last looked at.
     order: VecDeque<(Timestamp, u64)>,
+    /// How many of them one client alone has met.
+    suspected: usize,
     most: usize,
     /// How often one was barred, or barred for longer.
     changes: u64,
+}
+
+/// What a URL did last.
+#[derive(Clone, Copy, Debug)]
+struct Barred {
+    offence: Offence,
+    /// When a day has passed since.
+    until: Timestamp,
+    /// The only client that has met it.
+    only: Option<Client>,
+}
+
+impl Barred {
+    fn is_at(&self, now: Timestamp) -> bool {
+        let over = if self.only.is_some() { BARRED_FOR - SUSPECTED_FOR } else { Duration::ZERO };
+        self.until.saturating_since(now) > over
+    }
 }
 
 impl Default for Bars {
@@ -81,8 +115,9 @@ impl Bars {
         Bars {
             // Twice eight bytes.
             key: key.try_into().unwrap_or_default(),
-            until: HashMap::new(),
+            barred: HashMap::new(),
             order: VecDeque::new(),
+            suspected: 0,
             most,
             changes: 0,
         }
@@ -100,63 +135,80 @@ impl Bars {
         hash.finalize().first_chunk().copied().map_or(0, u64::from_le_bytes)
     }
 
-    /// Bars `target` for a day.
+    /// Bars `target` for a day, for what it did whoever asked for it.
     pub fn bar(&mut self, target: &Target, offence: Offence, now: Timestamp) {
+        self.note(target, offence, None, now);
+    }
+
+    /// Bars `target` for what `client` has met: for a day, if that cannot be the client's own, or two clients have
+    /// met it within a day.
+    pub fn met(&mut self, target: &Target, offence: Offence, client: Client, now: Timestamp) {
+        let only = Some(client).filter(|_| offence.may_be_of_the_client());
+        self.note(target, offence, only, now);
+    }
+
+    fn note(&mut self, target: &Target, offence: Offence, only: Option<Client>, now: Timestamp) {
         self.forget(now);
         let key = self.hash(target);
         let until = now + BARRED_FOR;
-        if let Some(barred) = self.until.get_mut(&key) {
-            // Once an hour is often enough to renew one: `order` then stays in proportion.
-            if until.saturating_since(barred.0) >= Duration::from_secs(3600) {
-                *barred = (until, offence);
-                self.order.push_back((until, key));
+        if let Some(barred) = self.barred.get_mut(&key) {
+            if barred.only.is_none() && only.is_some() {
+                // One client does not have it barred for longer.
+                return;
+            }
+            let stays = barred.only.is_some() && barred.only == only;
+            if !stays {
+                self.suspected -= usize::from(barred.only.is_some());
                 self.changes += 1;
             }
+            *barred = Barred { offence, until, only: only.filter(|_| stays) };
             return;
         }
-        while self.until.len() >= self.most {
-            let Some((until, oldest)) = self.order.pop_front() else {
-                break;
-            };
-            // One that was renewed stands further behind once more.
-            if self.until.get(&oldest).is_some_and(|barred| barred.0 == until) {
-                self.until.remove(&oldest);
-            }
-        }
-        self.until.insert(key, (until, offence));
+        while self.barred.len() >= self.most && self.takes_out_the_oldest() {}
+        self.barred.insert(key, Barred { offence, until, only });
         self.order.push_back((until, key));
-        self.changes += 1;
+        self.suspected += usize::from(only.is_some());
+        self.changes += u64::from(only.is_none());
     }
 
     /// Why `target` is barred, if it is.
     pub fn check(&self, target: &Target, now: Timestamp) -> Option<Offence> {
-        if self.until.is_empty() {
+        if self.barred.is_empty() {
             return None;
         }
-        let (until, offence) = self.until.get(&self.hash(target))?;
-        (now < *until).then_some(*offence)
+        let barred = self.barred.get(&self.hash(target))?;
+        barred.is_at(now).then_some(barred.offence)
     }
 
-    /// How many are barred.
+    /// How many are barred for a day.
     pub fn len(&self) -> usize {
-        self.until.len()
+        self.barred.len() - self.suspected
     }
 
     /// Whether none is.
     pub fn is_empty(&self) -> bool {
-        self.until.is_empty()
+        self.len() == 0
     }
 
     fn forget(&mut self, now: Timestamp) {
-        while let Some(&(until, key)) = self.order.front() {
-            if until > now {
-                break;
-            }
-            self.order.pop_front();
-            if self.until.get(&key).is_some_and(|barred| barred.0 <= now) {
-                self.until.remove(&key);
-            }
+        while self.order.front().is_some_and(|(until, _)| *until <= now) {
+            self.takes_out_the_oldest();
         }
+    }
+
+    /// Takes out the one that was barred longest ago, or puts it back to where it belongs if it did something
+    /// since; false if there is none.
+    fn takes_out_the_oldest(&mut self) -> bool {
+        let Some((until, key)) = self.order.pop_front() else { return false };
+        match self.barred.get(&key) {
+            Some(barred) if barred.until > until => self.order.push_back((barred.until, key)),
+            Some(barred) => {
+                self.suspected -= usize::from(barred.only.is_some());
+                self.barred.remove(&key);
+            }
+            None => {}
+        }
+        true
     }
 }
 
@@ -168,9 +220,10 @@ const ENTRY: usize = 8 + 8 + 1;
 impl Bars {
     fn keep(&self, now: Timestamp, wall: SystemTime, kept: &mut Vec<u8>) {
         kept.extend(self.key);
-        let barred: Vec<_> = self.until.iter().filter(|(_, (until, _))| now < *until).collect();
+        let is_kept = |barred: &Barred| barred.only.is_none() && barred.is_at(now);
+        let barred: Vec<_> = self.barred.iter().filter(|(_, barred)| is_kept(barred)).collect();
         kept.extend((barred.len() as u64).to_le_bytes());
-        for (key, (until, offence)) in barred {
+        for (key, Barred { offence, until, .. }) in barred {
             let until = wall + until.saturating_since(now);
             let until = until.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
             let place = OFFENCES.iter().position(|one| one == offence).unwrap_or_default();
@@ -202,7 +255,7 @@ impl Bars {
         let mut bars = Bars { key: *key, ..Bars::default() };
         let surplus = barred.len().saturating_sub(bars.most);
         for (until, hash, offence) in barred.into_iter().skip(surplus) {
-            bars.until.insert(hash, (until, offence));
+            bars.barred.insert(hash, Barred { offence, until, only: None });
             bars.order.push_back((until, hash));
         }
         Some(bars)
@@ -279,13 +332,58 @@ mod tests {
     }
 
     #[test]
+    fn what_one_client_alone_has_met_bars_the_url_for_ten_minutes() {
+        const MINUTE: Duration = Duration::from_secs(60);
+        for offence in [Offence::Refused, Offence::Part] {
+            let mut bars = Bars::default();
+            let start = Timestamp::ZERO + HOUR;
+            let is_barred =
+                |bars: &Bars, after: Duration| bars.check(&target("/a"), start + after).is_some();
+            let meets = |bars: &mut Bars, client, after: Duration| {
+                bars.met(&target("/a"), offence, Client(client), start + after);
+            };
+            for after in [Duration::ZERO, 5 * MINUTE, HOUR, 5 * HOUR] {
+                meets(&mut bars, 1, after);
+                assert!(is_barred(&bars, after + 9 * MINUTE), "{offence} {after:?}");
+                assert!(!is_barred(&bars, after + 10 * MINUTE), "{offence} {after:?}");
+            }
+            assert_eq!((bars.len(), bars.barred.len(), bars.changes), (0, 1, 0));
+            // Of two it is the URL.
+            meets(&mut bars, 2, 28 * HOUR);
+            assert_eq!((bars.len(), bars.changes), (1, 1));
+            assert!(is_barred(&bars, 51 * HOUR) && !is_barred(&bars, 52 * HOUR));
+            // After that one of them makes it no longer.
+            meets(&mut bars, 1, 40 * HOUR);
+            assert!(!is_barred(&bars, 52 * HOUR));
+            // A day later nobody remembers the first.
+            meets(&mut bars, 1, 60 * HOUR);
+            meets(&mut bars, 2, 84 * HOUR);
+            assert!(!is_barred(&bars, 84 * HOUR + 10 * MINUTE));
+            // And what cannot be of the client needs no second one.
+            bars.met(&target("/a"), Offence::Redirect, Client(2), start + 85 * HOUR);
+            assert!(is_barred(&bars, 108 * HOUR));
+        }
+    }
+
+    #[test]
+    fn what_one_client_has_met_is_not_for_the_next_process() {
+        let wall = SystemTime::UNIX_EPOCH + 500_000 * HOUR;
+        let (mut policy, mut after) = (Policy::default(), Policy::default());
+        policy.bars.met(&target("/a"), Offence::Refused, Client(1), Timestamp::ZERO);
+        policy.bars.met(&target("/b"), Offence::Gone, Client(1), Timestamp::ZERO);
+        assert!(after.take_bars(&policy.keep_bars(Timestamp::ZERO, wall), Timestamp::ZERO, wall));
+        let found = |path| after.bars.check(&target(path), Timestamp::ZERO);
+        assert_eq!((found("/a"), found("/b")), (None, Some(Offence::Gone)));
+    }
+
+    #[test]
     fn memory_is_bounded_whatever_clients_ask_for() {
         let mut bars = Bars::with_limit(100);
         for n in 0..10_000 {
             let now = Timestamp::ZERO + Duration::from_secs(n);
             bars.bar(&target(&format!("/{n}")), Offence::Redirect, now);
             bars.bar(&target("/always"), Offence::SetCookie, now);
-            assert!(bars.len() <= 100 && bars.order.len() <= 200);
+            assert!(bars.len() <= 100 && bars.order.len() == bars.barred.len());
         }
         // The latest are the ones that are kept.
         let now = Timestamp::ZERO + Duration::from_secs(10_000);
@@ -331,7 +429,7 @@ mod tests {
         let more = [&kept[..], b"x"].concat();
         let unknown = {
             let mut kept = kept.clone();
-            kept[Policy::KEPT_BARS.len() + KEY + 8 + ENTRY - 1] = 7;
+            kept[Policy::KEPT_BARS.len() + KEY + 8 + ENTRY - 1] = 8;
             kept
         };
         for none in [&b""[..], b"lullbar\x02", &flood, &more, &unknown] {

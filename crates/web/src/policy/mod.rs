@@ -427,7 +427,7 @@ impl Policy {
         }
         prefetch::reply(head, admitted, wall).map_err(|unkept| {
             if let Some(offence) = unkept.offence() {
-                self.bars.bar(&admitted.target, offence, now);
+                self.bars.met(&admitted.target, offence, admitted.client, now);
             }
             unkept.into()
         })
@@ -468,7 +468,7 @@ impl Policy {
         if is_got && let Ok(target) = prefetch::target_of(request) {
             let part = || prefetch::gives_a_part(request, head).then_some(Offence::Part);
             if let Some(offence) = prefetch::offence(&target, head).or_else(part) {
-                self.bars.bar(&target, offence, now);
+                self.bars.met(&target, offence, client, now);
             }
         }
         let harmless = &self.settings.harmless;

@@ -328,8 +328,15 @@ impl Unkept {
     /// another visitor may have otherwise.
     pub fn offence(&self) -> Option<Offence> {
         match self {
-            Unkept::Status(status) => is_gone(*status).then_some(Offence::Gone),
-            Unkept::Elsewhere | Unkept::VariesHere(_) | Unkept::Stale(Stale::Aged) => None,
+            // Of a page that was taken away no visitor says so: nobody goes there any more.
+            Unkept::Status(StatusCode::NOT_FOUND | StatusCode::GONE) => Some(Offence::Gone),
+            Unkept::Status(StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN) => {
+                Some(Offence::Refused)
+            }
+            Unkept::Status(_)
+            | Unkept::Elsewhere
+            | Unkept::VariesHere(_)
+            | Unkept::Stale(Stale::Aged) => None,
             Unkept::Redirect => Some(Offence::Redirect),
             Unkept::SetCookie => Some(Offence::SetCookie),
             Unkept::Stale(_) | Unkept::Varies(_) | Unkept::Carries(_) | Unkept::Download => {
@@ -337,15 +344,6 @@ impl Unkept {
             }
         }
     }
-}
-
-/// Whether a status says that there is nothing here for everybody. Of a page that was taken away no visitor
-/// says so: nobody goes there any more.
-fn is_gone(status: StatusCode) -> bool {
-    matches!(
-        status,
-        StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN | StatusCode::NOT_FOUND | StatusCode::GONE
-    )
 }
 
 /// Whether [`offence`] or [`gives_a_part`] is to be asked.
