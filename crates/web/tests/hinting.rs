@@ -6,6 +6,8 @@ mod busy_disk;
 #[path = "hinting/busy_processor.rs"]
 mod busy_processor;
 mod common;
+#[path = "hinting/disk.rs"]
+mod disk;
 #[path = "hinting/documents.rs"]
 mod documents;
 #[path = "hinting/far_server.rs"]
@@ -57,7 +59,7 @@ struct Site {
     asked: Arc<Mutex<Vec<String>>>,
     /// How long the server takes for the object that stands for it, in milliseconds.
     delay: Arc<AtomicU64>,
-    saved: Arc<Mutex<Option<Model>>>,
+    saved: Arc<Mutex<Option<Vec<u8>>>>,
 }
 
 /// A budget that grows as long as the object comes within 200 ms, and pays lists of three.
@@ -139,10 +141,10 @@ fn site_before(
     nps: impl FnOnce(Settings, Save) -> Nps,
 ) -> Site {
     let settings = Settings { trust_forwarded: true, ..settings };
-    let saved: Arc<Mutex<Option<Model>>> = Arc::default();
+    let saved: Arc<Mutex<Option<Vec<u8>>>> = Arc::default();
     let keep = Arc::clone(&saved);
-    let save: Save = Box::new(move |model: &Model| {
-        *keep.lock().unwrap() = Some(model.clone());
+    let save: Save = Box::new(move |model: &[u8]| {
+        *keep.lock().unwrap() = Some(model.to_vec());
         Ok(())
     });
     let nps = Arc::new(nps(settings, save));
@@ -251,7 +253,7 @@ impl Site {
         drop(self.proxy);
         self.nps.stop();
         let model = self.saved.lock().unwrap().take();
-        model.expect("it is saved at the end")
+        common::kept_model(&model.expect("it is saved at the end"))
     }
 }
 

@@ -10,10 +10,9 @@ use anyhow::{Context, bail};
 use http::HeaderValue;
 use lull_cc::Bytes;
 use lull_speculate::budget::Parameters;
-use lull_speculate::model::Model;
 use lull_web::nps::{
-    Access, ByteCaps, KEPT_TIMES, LeastWorth, MonitorSettings, Nps, Save, SaveBeside,
-    ServiceWorker, Settings, site_name,
+    Access, ByteCaps, KEPT_TIMES, LeastWorth, MonitorSettings, Nps, Save, ServiceWorker, Settings,
+    site_name,
 };
 use lull_web::policy::{self, Harmless, OwnersRules, Pattern, Policy};
 use lull_web::proxy::Listen;
@@ -187,14 +186,15 @@ impl PrefetchArgs {
             &sites,
             move |target| names.is_named_by_query(target),
         )?;
-        let nps = Nps::learning(settings, learn, self.model.clone().map(save));
+        let save_model = self.model.clone().map(|path| save(path, "the model"));
+        let nps = Nps::learning(settings, learn, save_model);
         let Some(model) = &self.model else { return Ok(Some(nps)) };
         let (bars, times) = (beside(model, ".bars"), beside(model, ".times"));
         // As they begin in any version.
         let bars_before = kept_in(&bars, &Policy::KEPT_BARS[..7])?;
         let times_before = kept_in(&times, &KEPT_TIMES[..11])?;
-        let nps = nps.keeping_bars(&bars_before, save_beside(bars, "the bars"));
-        Ok(Some(nps.keeping_times(&times_before, save_beside(times, "the times"))))
+        let nps = nps.keeping_bars(&bars_before, save(bars, "the bars"));
+        Ok(Some(nps.keeping_times(&times_before, save(times, "the times"))))
     }
 
     /// What the site's owner has set.
@@ -261,24 +261,13 @@ fn kept_in(path: &Path, begins: &[u8]) -> anyhow::Result<Vec<u8>> {
 /// More is not read. As many as can be barred take a half of that.
 const MOST_KEPT: u64 = 10_000_000;
 
-/// Saves `what` into such a file.
-fn save_beside(path: PathBuf, what: &'static str) -> SaveBeside {
+/// Saves `what` into a file that is there whole or not at all.
+fn save(path: PathBuf, what: &'static str) -> Save {
     Box::new(move |kept: &[u8]| {
         let saved = Replacement::begin(&path).and_then(|file| file.finish(|to| to.write_all(kept)));
         saved.map_err(|error| {
             let path = path.display();
             io::Error::new(error.kind(), format!("{what} {path} cannot be written ({error})"))
-        })
-    })
-}
-
-/// Saves into a file that is there whole or not at all.
-fn save(path: PathBuf) -> Save {
-    Box::new(move |model: &Model| {
-        let saved = Replacement::begin(&path).and_then(|file| file.finish(|to| model.write(to)));
-        saved.map_err(|error| {
-            let path = path.display();
-            io::Error::new(error.kind(), format!("the model {path} cannot be written ({error})"))
         })
     })
 }
@@ -352,7 +341,7 @@ mod tests {
         let path = beside(&folder.path().join("site.model"), ".bars");
         assert_eq!(path, folder.path().join("site.model.bars"));
         assert_eq!(kept_in(&path, b"lullbar").unwrap(), b"");
-        let mut save = save_beside(path.clone(), "the bars");
+        let mut save = save(path.clone(), "the bars");
         save(Policy::KEPT_BARS).unwrap();
         assert_eq!(kept_in(&path, b"lullbar").unwrap(), Policy::KEPT_BARS);
         assert!(kept_in(&path, b"lull times").is_err());

@@ -199,6 +199,8 @@ struct Worker {
     waiting: Arc<AtomicUsize>,
     model: Model,
     keeping: Keeping,
+    /// How often it has learned something; what it begins with is the first time.
+    changes: u64,
     ranking: Ranking,
     /// Of the shadow mode.
     shadow: Box<[Option<Foreseen>]>,
@@ -231,6 +233,7 @@ impl Beginning {
             waiting,
             model,
             keeping: Keeping::new(save),
+            changes: 1,
             ranking: Ranking::default(),
             shadow: Box::default(),
             places: RandomState::new(),
@@ -317,7 +320,7 @@ impl Worker {
     /// Answers until the end. Saves at the beginning, as the model may have learned from logs, every
     /// minute, and at the end.
     fn run(mut self, shared: &Arc<Shared>) {
-        self.keep(shared);
+        self.keep(shared, false);
         let mut next = Instant::now() + EVERY;
         loop {
             let message =
@@ -352,14 +355,20 @@ impl Worker {
             if Instant::now() >= next {
                 next = Instant::now() + EVERY;
                 self.model.forget(timestamp(wall()));
-                self.keep(shared);
+                self.keep(shared, false);
             }
         }
-        self.keep(shared);
+        self.keep(shared, true);
     }
 
-    fn keep(&mut self, shared: &Shared) {
-        self.keeping.keep(&self.model, |event| shared.tell(event));
+    fn keep(&mut self, shared: &Arc<Shared>, is_end: bool) {
+        let written = || {
+            let mut bytes = Vec::new();
+            // Memory takes everything.
+            let _ = self.model.write(&mut bytes);
+            bytes
+        };
+        self.keeping.keep_or_end(is_end, self.changes, written, shared.teller());
     }
 
     fn learn(&mut self, shared: &Shared, visited: &Visited) -> Option<Visit> {
@@ -381,7 +390,7 @@ impl Worker {
         self.model.resume(timestamp(visited.at));
         // Why nothing is learned from some requests is for `lull predict` to say.
         let visit = self.model.learn(&entry).ok()?;
-        self.keeping.learned();
+        self.changes += 1;
         Some(visit)
     }
 

@@ -1,91 +1,281 @@
-//! What was learned is kept beyond the end of the program, on a disk that may be full.
+//! What was found out is kept beyond the end of the program: what was learned, what is barred for a day, and from
+//! when on the server's answers are late. The disk may be full, or slow, or not answer at all, which holds up
+//! neither hints nor the end.
 
 use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::thread;
+use std::time::{Duration, Instant};
 
-use lull_speculate::model::Model;
-
+use super::{Shared, desk, lock, wall};
 use crate::proxy::Event;
 
-/// Keeps a model beyond the end of the program. Where it cannot, what was kept before has to be there
-/// still, and the error says in one line what is wrong, and with what.
-pub type Save = Box<dyn FnMut(&Model) -> io::Result<()> + Send>;
+/// Keeps something beyond the end of the program: a model, as [`Model::write`](lull_speculate::model::Model::write)
+/// writes it, what is barred, as [`Policy::keep_bars`](crate::policy::Policy::keep_bars) says it, or the server's
+/// times, as they begin with [`KEPT_TIMES`](super::KEPT_TIMES). Where it cannot, what was kept before has to be there
+/// still, and the error says in one line what is wrong, and with what. It is called on a thread of its own.
+pub type Save = Box<dyn FnMut(&[u8]) -> io::Result<()> + Send>;
 
-/// Whether what was learned is kept, and who knows if not.
+/// So long the end waits for a disk, and looks again so often.
+const LAST_WAIT: Duration = Duration::from_secs(10);
+const LAST_LOOK: Duration = Duration::from_millis(10);
+
+/// How one thing is kept, and how far.
+#[derive(Default)]
 pub(super) struct Keeping {
+    /// Until there is something to be kept.
     save: Option<Save>,
-    is_kept: bool,
-    is_told: bool,
+    disk: Option<Disk>,
+    /// The number of the last change that was handed over.
+    handed: u64,
+}
+
+/// A thread that waits for the disk, so that nobody else does.
+struct Disk {
+    to: SyncSender<Vec<u8>>,
+    state: Arc<State>,
+}
+
+#[derive(Default)]
+struct State {
+    /// Whether something is being written.
+    is_busy: AtomicBool,
+    has_failed: AtomicBool,
+}
+
+impl std::fmt::Debug for Keeping {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Keeping").field("handed", &self.handed).finish_non_exhaustive()
+    }
 }
 
 impl Keeping {
     /// By `save`; without it nothing is kept.
     pub(super) fn new(save: Option<Save>) -> Self {
-        Keeping { save, is_kept: false, is_told: false }
+        Keeping { save, ..Keeping::default() }
     }
 
-    /// Something was learned since.
-    pub(super) fn learned(&mut self) {
-        self.is_kept = false;
+    /// Keeps what has changed since the last time, unless the disk is still at that: then it is the next time's.
+    /// What fails is tried again the next time, whether or not there is more by then, and `tell` hears of it once
+    /// until it works.
+    fn keep(
+        &mut self,
+        changes: u64,
+        what: impl FnOnce() -> Vec<u8>,
+        tell: impl Fn(&Event) + Send + 'static,
+    ) {
+        if let Some(save) = self.save.take() {
+            self.disk = Disk::start(save, tell);
+        }
+        let Some(disk) = &self.disk else { return };
+        let is_kept = changes == self.handed && !disk.state.has_failed.load(Ordering::Acquire);
+        if is_kept || disk.is_busy() {
+            return;
+        }
+        disk.state.is_busy.store(true, Ordering::Relaxed);
+        if disk.to.try_send(what()).is_ok() {
+            self.handed = changes;
+        }
     }
 
-    /// Keeps what is not kept yet. What fails is tried again the next time, whether or not there is
-    /// more by then, and told once until it works.
-    pub(super) fn keep(&mut self, model: &Model, tell: impl FnOnce(&Event)) {
-        let Some(save) = self.save.as_mut().filter(|_| !self.is_kept) else { return };
-        let saved = save(model);
-        self.is_kept = saved.is_ok();
-        let was_told = std::mem::replace(&mut self.is_told, saved.is_err());
+    /// Keeps what has changed since, waits for that, and ends. `tell` hears of it if that takes too long.
+    fn end(
+        &mut self,
+        changes: u64,
+        what: impl FnOnce() -> Vec<u8>,
+        tell: impl Fn(&Event) + Clone + Send + 'static,
+    ) {
+        let begun = Instant::now();
+        let is_through = |keeping: &Keeping| {
+            while keeping.disk.as_ref().is_some_and(Disk::is_busy) {
+                if begun.elapsed() > LAST_WAIT {
+                    return false;
+                }
+                thread::sleep(LAST_LOOK);
+            }
+            true
+        };
+        let is_kept = is_through(self) && {
+            self.keep(changes, what, tell.clone());
+            is_through(self)
+        };
+        if !is_kept {
+            let why =
+                format!("what it is written to has not taken it for {LAST_WAIT:?} at the end");
+            tell(&Event::ModelUnsaved { why });
+        }
+        self.disk = None;
+    }
+
+    /// Keeps what has changed; at the end it waits for that.
+    pub(super) fn keep_or_end(
+        &mut self,
+        is_end: bool,
+        changes: u64,
+        what: impl FnOnce() -> Vec<u8>,
+        tell: impl Fn(&Event) + Clone + Send + 'static,
+    ) {
+        if is_end {
+            self.end(changes, what, tell);
+        } else {
+            self.keep(changes, what, tell);
+        }
+    }
+}
+
+impl Disk {
+    /// None where there can be no thread.
+    fn start(save: Save, tell: impl Fn(&Event) + Send + 'static) -> Option<Self> {
+        // Nothing is handed over while something is written.
+        let (to, what) = sync_channel(1);
+        let state = Arc::new(State::default());
+        let of_thread = Arc::clone(&state);
+        let writes = move || write(save, &what, &of_thread, tell);
+        thread::Builder::new().name("lull-web-disk".to_owned()).spawn(writes).ok()?;
+        Some(Disk { to, state })
+    }
+
+    fn is_busy(&self) -> bool {
+        self.state.is_busy.load(Ordering::Acquire)
+    }
+}
+
+/// Writes what is handed over until nobody hands over any more.
+fn write(mut save: Save, what: &Receiver<Vec<u8>>, state: &State, tell: impl Fn(&Event)) {
+    let mut is_told = false;
+    for what in what {
+        let saved = save(&what);
+        state.has_failed.store(saved.is_err(), Ordering::Release);
+        let was_told = std::mem::replace(&mut is_told, saved.is_err());
         if let Err(error) = saved
             && !was_told
         {
             tell(&Event::ModelUnsaved { why: error.to_string() });
         }
+        drop(what);
+        state.is_busy.store(false, Ordering::Release);
+    }
+}
+
+/// Keeps what was found out beside the model every minute, from the start on: the model may take longer than that
+/// to read.
+pub(super) async fn beside(shared: &Arc<Shared>) {
+    loop {
+        tokio::time::sleep(desk::EVERY).await;
+        shared.keep_beside(false);
+    }
+}
+
+impl Shared {
+    /// Keeps what was found out beside the model since the last time, and at the end waits for that.
+    pub(super) fn keep_beside(self: &Arc<Self>, is_end: bool) {
+        // What changes in between is kept, and once more the next time.
+        let changes = self.policy().bar_changes();
+        let bars = || self.policy().keep_bars(self.now(), wall());
+        lock(&self.barred).keep_or_end(is_end, changes, bars, self.teller());
+        let changes = self.monitor.time_changes();
+        let times = || self.monitor.keep_times();
+        lock(&self.times).keep_or_end(is_end, changes, times, self.teller());
+    }
+
+    /// What tells of what happens, on any thread.
+    pub(super) fn teller(self: &Arc<Self>) -> impl Fn(&Event) + Clone + Send + use<> {
+        let shared = Arc::clone(self);
+        move |event: &Event| shared.tell(event)
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
-    use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-
-    use lull_speculate::observe::{ClientHasher, Limits};
-    use lull_speculate::predict::PpmParameters;
+    use std::sync::Mutex;
+    use std::sync::mpsc::channel;
 
     use super::*;
 
+    /// Until the disk is through with it.
+    fn through(keeping: &Keeping) {
+        let begun = Instant::now();
+        while keeping.disk.as_ref().is_some_and(Disk::is_busy) {
+            assert!(begun.elapsed() < Duration::from_secs(10));
+            thread::sleep(Duration::from_millis(1));
+        }
+    }
+
     #[test]
     fn what_cannot_be_kept_is_told_once_and_tried_until_it_is() {
-        let model =
-            Model::new(ClientHasher::new([7; 16]), Limits::default(), PpmParameters::shipped());
-        let (is_full, tried) = (Arc::new(AtomicBool::new(true)), Arc::new(AtomicUsize::new(0)));
-        let (full, count) = (Arc::clone(&is_full), Arc::clone(&tried));
-        let mut keeping = Keeping::new(Some(Box::new(move |_| {
-            count.fetch_add(1, Ordering::Relaxed);
-            if full.load(Ordering::Relaxed) {
+        // What is kept, how often it was tried, and whether there is no room.
+        let disk: Arc<Mutex<(Vec<u8>, u32, bool)>> = Arc::default();
+        let there = Arc::clone(&disk);
+        let mut keeping = Keeping::new(Some(Box::new(move |what| {
+            let (kept, tried, is_full) = &mut *there.lock().unwrap();
+            *tried += 1;
+            if *is_full {
                 return Err(io::Error::other("no room"));
             }
+            *kept = what.to_vec();
             Ok(())
         })));
-        let mut told = Vec::new();
-        // Whether there is room, whether something was learned; how often it was tried and told.
-        for (room, learns, tries, tells) in [
-            (false, false, 1, 1),
-            (false, false, 2, 1),
-            (false, true, 3, 1),
-            (true, false, 4, 1),
-            (true, false, 4, 1),
-            (false, false, 4, 1),
-            (false, true, 5, 2),
-            (true, false, 6, 2),
-            (true, true, 7, 2),
+        let (tells, told) = channel();
+        for (change, fills, tried, tells_now, kept) in [
+            (0u8, false, 0, 0, 0),
+            (1, true, 1, 1, 0),
+            (1, true, 2, 0, 0),
+            (2, true, 3, 0, 0),
+            (2, false, 4, 0, 2),
+            (2, false, 4, 0, 2),
+            (2, true, 4, 0, 2),
+            (3, true, 5, 1, 2),
+            (3, false, 6, 0, 3),
+            (4, false, 7, 0, 4),
         ] {
-            is_full.store(!room, Ordering::Relaxed);
-            if learns {
-                keeping.learned();
-            }
-            keeping.keep(&model, |event| told.push(event.clone()));
-            assert_eq!((tried.load(Ordering::Relaxed), told.len()), (tries, tells));
+            disk.lock().unwrap().2 = fills;
+            let tells = tells.clone();
+            let tell = move |event: &Event| tells.send(event.clone()).unwrap();
+            keeping.keep(change.into(), || vec![change], tell);
+            through(&keeping);
+            let of_disk = disk.lock().unwrap();
+            let last = of_disk.0.last().copied().unwrap_or(0);
+            let events: Vec<Event> = told.try_iter().collect();
+            assert_eq!(
+                (of_disk.1, events.len(), last),
+                (tried, tells_now, kept),
+                "{change} {fills}"
+            );
+            let expected = Event::ModelUnsaved { why: "no room".to_owned() };
+            assert!(events.iter().all(|event| *event == expected));
         }
-        assert_eq!(told[0], Event::ModelUnsaved { why: "no room".to_owned() });
+    }
+
+    #[test]
+    fn nobody_waits_for_a_disk_and_the_end_has_the_latest() {
+        let kept: Arc<Mutex<Vec<u8>>> = Arc::default();
+        let (goes_on, waits) = channel::<()>();
+        let there = Arc::clone(&kept);
+        let mut keeping = Keeping::new(Some(Box::new(move |what| {
+            waits.recv().unwrap();
+            there.lock().unwrap().extend(what);
+            Ok(())
+        })));
+        let none = |_: &Event| panic!("nothing is to be told");
+        keeping.keep(1, || vec![1], none);
+        for change in 2..5 {
+            keeping.keep(change, || unreachable!("the disk is busy"), none);
+        }
+        assert!(kept.lock().unwrap().is_empty());
+        for _ in 0..2 {
+            goes_on.send(()).unwrap();
+        }
+        keeping.end(5, || vec![5], none);
+        assert_eq!(*kept.lock().unwrap(), [1, 5]);
+        // It was the end.
+        keeping.keep(6, || unreachable!(), none);
+    }
+
+    #[test]
+    fn what_changes_nothing_is_not_written_at_the_end_either() {
+        let mut keeping = Keeping::new(Some(Box::new(|_| panic!("nothing has changed"))));
+        keeping.end(0, || unreachable!(), |_: &Event| panic!("nothing is to be told"));
     }
 }

@@ -15,7 +15,6 @@
 mod access;
 mod ahead;
 mod awaited;
-mod beside;
 mod caps;
 mod counts;
 mod demand;
@@ -60,10 +59,10 @@ use crate::proxy::{
     Address, Connection, Decision, Event, Fetcher, Listener, Metrics, Site, Totals,
 };
 use awaited::Awaited;
-use beside::Beside;
 use caps::Caps;
 use counts::Counts;
 use desk::Desk;
+use keeping::Keeping;
 use lengths::Lengths;
 use monitor::Monitor;
 use names::Names;
@@ -74,7 +73,6 @@ use shown::Shown;
 use who::{Clients, Who};
 
 pub use access::Access;
-pub use beside::SaveBeside;
 pub use caps::ByteCaps;
 pub use desk::Learn;
 pub use keeping::Save;
@@ -162,8 +160,8 @@ struct Shared {
     /// Says that somebody has signed in: prefetches that are under way look whether they may go on.
     sign_ins: watch::Sender<()>,
     /// Where what is barred is kept, and the server's times.
-    barred: Mutex<Beside>,
-    times: Mutex<Beside>,
+    barred: Mutex<Keeping>,
+    times: Mutex<Keeping>,
     clients: Clients,
     rates: Rates,
     /// Of marks, of which there is one for each page of a list.
@@ -263,18 +261,18 @@ impl Nps {
     /// The same, with what was barred within the last day by a process before, as `save` had it last; it is
     /// given more together with the model. What is none is passed over.
     #[must_use]
-    pub fn keeping_bars(self, before: &[u8], save: SaveBeside) -> Self {
+    pub fn keeping_bars(self, before: &[u8], save: Save) -> Self {
         self.shared.policy().take_bars(before, self.shared.now(), wall());
-        *lock(&self.shared.barred) = Beside::by(save);
+        *lock(&self.shared.barred) = Keeping::new(Some(save));
         self
     }
 
     /// The same, with what a process before has learned of the times of the site's server, as `save` had it last;
     /// it is given more together with the model. What is none is passed over.
     #[must_use]
-    pub fn keeping_times(self, before: &[u8], save: SaveBeside) -> Self {
+    pub fn keeping_times(self, before: &[u8], save: Save) -> Self {
         self.shared.monitor.take_times(before);
-        *lock(&self.shared.times) = Beside::by(save);
+        *lock(&self.shared.times) = Keeping::new(Some(save));
         self
     }
 
@@ -305,7 +303,7 @@ impl Nps {
                 let _ = thread.join();
             }
         }
-        self.shared.keep_beside();
+        self.shared.keep_beside(true);
     }
 
     /// Runs something beside the traffic. What cannot run is missed: without the desk there are no
@@ -374,7 +372,7 @@ impl Site for Nps {
                 () = robots::keep(&shared, fetcher.clone()) => {}
                 () = monitor::run(&shared, fetcher.clone()) => {}
                 () = look_for_the_switch(&shared) => {}
-                () = beside::keep(&shared) => {}
+                () = keeping::beside(&shared) => {}
                 _ = end.wait_for(|end| *end) => {}
             }
         };

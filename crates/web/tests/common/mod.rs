@@ -16,6 +16,9 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use lull_cc::Bytes;
+use lull_speculate::model::Model;
+use lull_speculate::observe::ClientHasher;
 use lull_web::proxy::{CertificateFiles, Config, Event, Listener, Server, Site, Totals};
 
 /// No single step of a test takes longer.
@@ -98,6 +101,11 @@ pub(crate) fn proxy_with(
     let listener = Listener::new(move |event| kept.lock().unwrap().push(event.clone()));
     let server = Server::start(config, site, listener).unwrap();
     Proxy { server, events }
+}
+
+/// The model that was kept so.
+pub(crate) fn kept_model(kept: &[u8]) -> Model {
+    Model::read(kept, ClientHasher::new([7; 16]), Bytes(1 << 30)).unwrap()
 }
 
 /// A certificate for `localhost` in a folder.

@@ -121,10 +121,10 @@ fn what_is_gone_is_asked_for_once_and_forgotten() {
             peer.send(if is_there && !is_robots { page("", PAGE) } else { NO_ROBOTS.to_owned() });
         }
     });
-    let saved: Arc<Mutex<Option<Model>>> = Arc::default();
+    let saved: Arc<Mutex<Option<Vec<u8>>>> = Arc::default();
     let keep = Arc::clone(&saved);
-    let save = Box::new(move |model: &Model| {
-        *keep.lock().unwrap() = Some(model.clone());
+    let save = Box::new(move |model: &[u8]| {
+        *keep.lock().unwrap() = Some(model.to_vec());
         Ok(())
     });
     let hasher = ClientHasher::new([7; 16]);
@@ -146,7 +146,7 @@ fn what_is_gone_is_asked_for_once_and_forgotten() {
     assert_eq!(*asked.lock().unwrap(), 13);
     drop(proxy);
     nps.stop();
-    let model = saved.lock().unwrap().take().unwrap();
+    let model = common::kept_model(&saved.lock().unwrap().take().unwrap());
     let observer = model.observer();
     let is_public = |path| observer.urls().is_public(observer.url(path).unwrap());
     assert_eq!((is_public("/a"), is_public("/b")), (true, false));
