@@ -41,6 +41,11 @@ impl Visitor {
                 add_header Set-Cookie 'session=1; Path=/app; HttpOnly; Secure';
                 return 200 in;
             }
+            location = /app/form {
+                absolute_redirect off;
+                add_header Set-Cookie 'session=1; Path=/app; HttpOnly; Secure';
+                return 303 /app/home;
+            }
             location = /app/password {
                 auth_basic x;
                 auth_basic_user_file passwords;
@@ -56,7 +61,8 @@ impl Visitor {
         for name in ["a", "b", "c"] {
             let page = format!(
                 "<!doctype html><html><head><title>{name}</title></head><body><p>{name}</p>\
-                 <a id=home href=/app/home>home</a></body></html>"
+                 <a id=home href=/app/home>home</a>\
+                 <form method=post action=/app/form><button id=in>in</button></form></body></html>"
             );
             nginx.put(name, page);
         }
@@ -138,6 +144,20 @@ fn who_signs_in_there_afterwards_is_shown_a_page_of_ones_own() {
         visitor.chromium.run(&format!("{before};0"));
         visitor.chromium.run("fetch('/app/in', {method: 'POST'}).then(reply => reply.text())");
         assert_eq!(visitor.go_home(), ("home of ann".into(), "".into()), "{before}");
+        assert_eq!(visitor.nginx.asked("/app/home").len(), 2);
+    }
+}
+
+#[test]
+fn who_signs_in_by_a_form_that_leads_there_is_shown_a_page_of_ones_own() {
+    needs!(chromium::installed(), lull_testing::command("nginx"));
+    for cookie in ["", HARMLESS] {
+        let mut visitor = Visitor::with(cookie);
+        visitor.get_a_copy();
+        // Its answer sets the cookie and leads on to the page, as most sites have it.
+        visitor.chromium.click("#in", &url(&visitor.proxy, "/app/home"));
+        let shown = (visitor.chromium.run(TEXT), visitor.chromium.run(DELIVERY));
+        assert_eq!(shown, ("home of ann".into(), "".into()), "{cookie}");
         assert_eq!(visitor.nginx.asked("/app/home").len(), 2);
     }
 }
