@@ -81,9 +81,10 @@ fn reported(plan: &Plan) -> Vec<Vec<String>> {
 
 /// Where `path` leads to a list in this expression, what is looked at in an element: attributes, by Jinja's
 /// filters or as the `differences` of two lists, or the element itself, as a number that others may be `in` the
-/// list by. Else the path.
+/// list by, or of which there is a `median`. Else the path.
 fn of_elements(text: &str, path: &str) -> Vec<String> {
-    if text.contains(&format!("'in', report.{path}")) {
+    let of_numbers = [format!("'in', report.{path}"), format!("median(report.{path})")];
+    if of_numbers.iter().any(|use_of| text.contains(use_of)) {
         return vec![format!("{path}[0]")];
     }
     if text.contains(&format!("differences(report.{path},")) {
