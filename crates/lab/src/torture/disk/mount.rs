@@ -339,8 +339,10 @@ impl Filesystem for Face {
     }
 
     fn flush(&self, _: &Request, _: INodeNo, _: FileHandle, _: LockOwner, reply: ReplyEmpty) {
-        // A close keeps nothing.
-        reply.ok();
+        // A close keeps nothing, and after this answer the kernel asks no more. A daemon that is killed closes
+        // its files, and it would wait here for ever if this process was killed as well, and waits itself
+        // for a file in the daemon's mount.
+        reply.error(fuser::Errno::ENOSYS);
     }
 
     fn fsync(&self, _: &Request, ino: INodeNo, _: FileHandle, _: bool, reply: ReplyEmpty) {
