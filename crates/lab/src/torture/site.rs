@@ -329,46 +329,57 @@ impl Site {
             let mut client = Client::new(&machine.daemon.host, READS);
             let name = machine.daemon.name;
             let shows = loop {
+                // Before what it shows: by a state of that number it may mean one that the origin has lost.
+                if machine.daemon.is_refused() {
+                    break false;
+                }
                 let status = clients::status(&mut client).await;
                 let at = status.as_ref().and_then(|status| status["sequence"].as_u64());
                 if at.is_some_and(|at| at >= position) {
                     break true;
                 }
-                if machine.daemon.is_refused() || begun.elapsed() > REST {
+                if begun.elapsed() > REST {
                     break false;
                 }
                 tokio::time::sleep(STEP).await;
             };
+            let refused = || if machine.daemon.is_refused() { ", and is refused" } else { "" };
             if !shows {
-                let why = if machine.daemon.is_refused() { ", and is refused" } else { "" };
+                let why = refused();
                 history.failures.push(format!("{name} does not come to state {position}{why}"));
                 continue;
             }
-            for object in 0..SINGLES + TOGETHER {
-                for by_mount in [false, true] {
-                    match self.read_last(&mut client, replica, object, by_mount).await {
-                        Some(read) => history.reads.push(read),
-                        None => history.failures.push(format!(
-                            "{name} does not answer for object {object} when nothing is broken"
-                        )),
+            let asked = (0..SINGLES + TOGETHER).flat_map(|object| [(object, false), (object, true)]);
+            let reading = Instant::now();
+            for (object, by_mount) in asked {
+                let give_up = || machine.daemon.is_refused() || reading.elapsed() > REST;
+                match self.read_last(&mut client, replica, object, by_mount, give_up).await {
+                    Some(read) => history.reads.push(read),
+                    None => {
+                        let why = refused();
+                        history.failures.push(format!(
+                            "{name} does not answer for object {object} when nothing is broken{why}"
+                        ));
+                        // Nor would it for the others, and each would be waited for.
+                        break;
                     }
                 }
             }
         }
     }
 
-    /// Reads an object, within a time.
+    /// Reads an object, again and again until there is an answer, or somebody gives up.
     async fn read_last(
         &self,
         client: &mut Client,
         replica: usize,
         object: u8,
         by_mount: bool,
+        give_up: impl Fn() -> bool,
     ) -> Option<Read> {
         let (shared, number) = (&self.shared, replica as u8);
         let session = MOUNTS + 50 + replica as u32;
-        let begun = Instant::now();
-        while begun.elapsed() < REST {
+        loop {
             let read = if by_mount {
                 clients::look_at(shared, &self.mounts[replica], session, number, object).ok()
             } else {
@@ -377,9 +388,11 @@ impl Site {
             if read.is_some() {
                 return read;
             }
+            if give_up() {
+                return None;
+            }
             tokio::time::sleep(STEP).await;
         }
-        None
     }
 
     /// Ends all daemons and cuts the origin's power once more; gives its store.
