@@ -349,7 +349,8 @@ impl Site {
                 history.failures.push(format!("{name} does not come to state {position}{why}"));
                 continue;
             }
-            let asked = (0..SINGLES + TOGETHER).flat_map(|object| [(object, false), (object, true)]);
+            let asked =
+                (0..SINGLES + TOGETHER).flat_map(|object| [(object, false), (object, true)]);
             let reading = Instant::now();
             for (object, by_mount) in asked {
                 let give_up = || machine.daemon.is_refused() || reading.elapsed() > REST;
