@@ -91,9 +91,10 @@ def browsers(cells):
 def by_hand(cells):
     """`lull web` beside thresholds that were set by hand: figure 13."""
     rows = []
-    for policy in ("none", "0.5", "0.3", "0.1", "0.03", "0.01", "nps", "proxy"):
+    for policy in ("none", "0.5", "0.3", "0.1", "0.03", "0.01", "nps", "shipped", "proxy"):
         some = [select(cells, policy=policy)]
-        row = [{"nps": "`lull web`", "proxy": "`lull web`, nothing is fetched"}.get(policy, policy), averages(some, metric("response"), "{:.0f}")]
+        titles = {"nps": "`lull web`, paper's budget", "shipped": "`lull web`, as shipped", "proxy": "`lull web`, nothing is fetched"}
+        row = [titles.get(policy, policy), averages(some, metric("response"), "{:.0f}")]
         rows.append(row + [averages(some, metric(name), "{:.3f}") for name in ("hits", "demand", "ahead")])
     return table(["threshold", "response time, ms", "hits, of requests", "demand, Mbit/s", "ahead, Mbit/s"], rows)
 
@@ -125,7 +126,12 @@ def end_to_end(cells, loads=("unloaded", "loaded server", "loaded network"), buf
     rows = []
     for load in loads:
         for buffer in buffers:
-            for policy, title in (("none", "none"), ("no-avoidance", "without avoidance"), ("nps", "`lull web`")):
+            for policy, title in (
+                ("none", "none"),
+                ("no-avoidance", "without avoidance"),
+                ("no-avoidance 70", "70 files a page"),
+                ("nps", "`lull web`"),
+            ):
                 whole, before = (
                     [select(cells, load=load, buffer=buffer, policy=policy, trained=trained)] for trained in ("whole", "before")
                 )
