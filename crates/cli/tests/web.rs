@@ -14,6 +14,7 @@ use std::fs;
 use std::io::{BufRead, BufReader, Lines, Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::process::{ChildStderr, Command, Stdio};
+use std::sync::mpsc::{Receiver, channel};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -101,15 +102,24 @@ fn ask(stream: &mut TcpStream, path: &str) {
 
 /// An upstream that answers `ok` after `pause`.
 fn upstream(pause: Duration) -> String {
+    upstream_that_tells(pause).0
+}
+
+/// The same, and it tells when it has been asked.
+fn upstream_that_tells(pause: Duration) -> (String, Receiver<()>) {
+    let (asked, tells) = channel();
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
     thread::spawn(move || {
         for stream in listener.incoming() {
             let mut stream = BufReader::new(stream.unwrap());
+            let asked = asked.clone();
             thread::spawn(move || {
                 let mut line = String::new();
                 while stream.read_line(&mut line).is_ok_and(|count| count > 0) {
                     if line == "\r\n" {
+                        // Not everybody wants to know.
+                        let _ = asked.send(());
                         thread::sleep(pause);
                         let ok = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok";
                         let _ = stream.get_mut().write_all(ok);
@@ -119,7 +129,7 @@ fn upstream(pause: Duration) -> String {
             });
         }
     });
-    format!("http://{address}")
+    (format!("http://{address}"), tells)
 }
 
 #[test]
@@ -134,10 +144,11 @@ fn it_serves_from_when_it_says_so_until_it_is_told_to_end() {
 
 #[test]
 fn what_is_under_way_ends_first_and_a_second_signal_does_not_wait() {
-    let mut web = Web::start(&upstream(Duration::from_millis(500)), &[]);
+    let (to, asked) = upstream_that_tells(Duration::from_millis(500));
+    let mut web = Web::start(&to, &[]);
     let mut stream = web.connect();
     ask(&mut stream, "/");
-    thread::sleep(Duration::from_millis(100));
+    asked.recv_timeout(LIMIT).unwrap();
     web.signal("-INT");
     let mut answer = String::new();
     stream.read_to_string(&mut answer).unwrap();
@@ -145,10 +156,11 @@ fn what_is_under_way_ends_first_and_a_second_signal_does_not_wait() {
     assert_eq!(web.wait_for("stopped")["cut"], 0);
     assert!(web.process.0.wait().unwrap().success());
 
-    let mut web = Web::start(&upstream(LIMIT), &[]);
+    let (to, asked) = upstream_that_tells(LIMIT);
+    let mut web = Web::start(&to, &[]);
     let mut stream = web.connect();
     ask(&mut stream, "/");
-    thread::sleep(Duration::from_millis(100));
+    asked.recv_timeout(LIMIT).unwrap();
     web.signal("-TERM");
     web.wait_for("draining");
     web.signal("-TERM");
@@ -158,10 +170,11 @@ fn what_is_under_way_ends_first_and_a_second_signal_does_not_wait() {
 
 #[test]
 fn the_end_is_not_waited_for_forever() {
-    let mut web = Web::start(&upstream(LIMIT), &["--drain-timeout", "0.2"]);
+    let (to, asked) = upstream_that_tells(LIMIT);
+    let mut web = Web::start(&to, &["--drain-timeout", "0.2"]);
     let mut stream = web.connect();
     ask(&mut stream, "/");
-    thread::sleep(Duration::from_millis(100));
+    asked.recv_timeout(LIMIT).unwrap();
     web.signal("-TERM");
     assert_eq!(web.wait_for("stopped")["cut"], 1);
     assert!(web.process.0.wait().unwrap().success());

@@ -109,28 +109,28 @@ fn a_phase_ends_with_the_last_of_its_programs_whose_time_is_told() {
          kind = 'command'
          count = 2
          phases = ['p', 'q']
-         program = ['sleep', '1.5']
+         program = ['sleep', '5']
          [[phases]]
          name = 'p'
          settle = '0s'
-         measure = '1s'
+         measure = '60s'
          until = ['short']
          [[phases]]
          name = 'q'
          settle = '0s'
-         measure = '20s'
+         measure = '60s'
          until = ['short', 'long']",
     ));
     let all = cell.quantities();
     let short = number(&all, "/completion/short/p");
-    assert!((0.5..0.8).contains(&short), "{short}");
+    assert!(short >= 0.5, "{short}");
     let long = number(&all, "/completion/long/q");
-    assert!((1.5..1.9).contains(&long), "{long}");
+    assert!(long >= 5.0, "{long}");
     // It is told where it happened, and nowhere else.
     assert!(all.pointer("/completion/long/p").is_none(), "{all}");
     assert!(all.pointer("/completion/short/q").is_none(), "{all}");
     let (p, q) = (number(&all, "/seconds/p"), number(&all, "/seconds/q"));
-    assert!(p < 0.95 && q < 2.0, "{p} {q}");
+    assert!(p < 30.0 && q < 30.0, "{p} {q}");
 }
 
 #[test]

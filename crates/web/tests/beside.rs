@@ -7,6 +7,7 @@ mod common;
 use std::fs;
 use std::num::NonZeroUsize;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::channel;
 use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -178,9 +179,11 @@ fn what_is_fetched_ahead_does_not_stay_at_the_upstream_for_as_long_as_its_client
 
 #[test]
 fn what_is_fetched_ahead_and_breaks_off_does_not_look_whole() {
+    let (heard, has_heard) = channel();
+    let has_heard = Mutex::new(has_heard);
     let site = site(
         |_| {},
-        |peer, head| {
+        move |peer, head| {
             if head.starts_with("GET /known ") {
                 peer.send(
                     "HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\nContent-Length: 9\r\n\r\n",
@@ -192,13 +195,13 @@ fn what_is_fetched_ahead_and_breaks_off_does_not_look_whole() {
             } else {
                 return page(peer, 10);
             }
-            // So that it is on its way before the end is.
-            thread::sleep(Duration::from_millis(50));
+            has_heard.lock().unwrap().recv_timeout(LIMIT).unwrap();
             let _ = peer.stream.get_ref().shutdown(std::net::Shutdown::Both);
         },
     );
     for path in ["/known", "/unknown"] {
-        let answer = site.prefetch(path, "1");
+        let request = visit(path, &format!("{HTTPS}X-Lull: 1\r\n"));
+        let answer = site.proxy.until_it_breaks(request, "hello", &heard);
         assert_eq!((answer.status(), answer.text().as_str()), (200, "hello"), "{path}");
         assert!(!answer.is_whole, "{path}");
     }

@@ -211,6 +211,7 @@ fn on_one_page_64_files_are_fetched_ahead_and_none_is_hinted_twice() {
     let mut chromium = Chromium::start();
     chromium.goto(&format!("http://{}/a", proxy.address()));
     wait_for(&proxy, "all of a page", |status| status["hints"].as_u64() >= Some(64));
+    wait_for(&proxy, "all of them", |status| status["prefetches"].as_u64() >= Some(64));
     // Longer than it takes to ask again.
     thread::sleep(Duration::from_secs(4));
     let status = status(&proxy);

@@ -5,11 +5,12 @@ mod common;
 
 use std::io::{BufRead, Read};
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::mpsc::{Sender, channel};
 use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use common::{Peer, get, header, mirror, nobody, proxy, proxy_with, upstream};
+use common::{Away, Peer, get, header, mirror, proxy, proxy_with, upstream};
 use http::{Response, StatusCode, request};
 use lull_web::proxy::{AccessLog, Body, Connection, Decision, Event, Exchange, Failure, Site};
 
@@ -17,8 +18,8 @@ const SHORT: Duration = Duration::from_millis(200);
 
 #[test]
 fn an_upstream_that_is_down_is_a_502_and_told_once() {
-    let address = nobody();
-    let proxy = proxy(address);
+    let away = Away::new();
+    let proxy = proxy(away.address);
     for _ in 0..3 {
         let answer = proxy.get("/");
         assert_eq!(answer.status(), 502);
@@ -29,7 +30,7 @@ fn an_upstream_that_is_down_is_a_502_and_told_once() {
     assert_eq!(totals.failures_of(Failure::Unreachable), 3);
     assert_eq!(proxy.told(|event| matches!(event, Event::UpstreamDown { .. })), 1);
 
-    let listener = std::net::TcpListener::bind(address).unwrap();
+    let listener = away.come();
     thread::spawn(move || {
         let mut peer =
             Peer { stream: std::io::BufReader::new(listener.accept().unwrap().0), number: 0 };
@@ -123,25 +124,35 @@ enum Break {
     Stall,
 }
 
-fn breaking(head: &'static str, how: Break) -> common::Proxy {
-    proxy_with(
+/// A proxy before an upstream that breaks an answer off, when it is told that "hello" has come through.
+fn breaking(head: &'static str, how: Break) -> (common::Proxy, Sender<()>) {
+    let (heard, has_heard) = channel();
+    let has_heard = Mutex::new(has_heard);
+    let proxy = proxy_with(
         upstream(move |mut peer| {
             peer.head().unwrap();
             peer.send(format!("HTTP/1.1 200 OK\r\n{head}\r\n"));
             peer.send(if head.contains("chunked") { "5\r\nhello\r\n" } else { "hello" });
-            // So that it is on its way before the end is.
-            thread::sleep(Duration::from_millis(50));
             match how {
-                Break::Close => {}
-                Break::Reset => peer.reset(),
+                Break::Close | Break::Reset => {
+                    has_heard.lock().unwrap().recv_timeout(common::LIMIT).unwrap();
+                    if matches!(how, Break::Reset) {
+                        peer.reset();
+                    }
+                }
                 Break::Stall => {
                     let _ = peer.head();
                 }
             }
         }),
-        |config| config.timeouts.body = SHORT,
+        |config| {
+            if matches!(how, Break::Stall) {
+                config.timeouts.body = SHORT;
+            }
+        },
         None,
-    )
+    );
+    (proxy, heard)
 }
 
 #[test]
@@ -152,8 +163,8 @@ fn an_answer_that_breaks_off_never_looks_whole() {
             (Break::Reset, Failure::Reset),
             (Break::Stall, Failure::BodyTimeout),
         ] {
-            let proxy = breaking(head, how);
-            let answer = proxy.get("/");
+            let (proxy, heard) = breaking(head, how);
+            let answer = proxy.until_it_breaks(get("/"), "hello", &heard);
             assert_eq!((answer.status(), answer.text().as_str()), (200, "hello"), "{how:?}");
             assert!(!answer.is_whole, "{head:?} {how:?} {answer:?}");
             let totals = proxy.wait("failure", |totals| totals.responses[2] == 1);
@@ -164,8 +175,8 @@ fn an_answer_that_breaks_off_never_looks_whole() {
 
 #[test]
 fn where_the_end_of_the_connection_is_that_of_the_body_it_is_reset() {
-    let proxy = breaking("Transfer-Encoding: chunked\r\n", Break::Close);
-    let answer = proxy.exchange("GET / HTTP/1.0\r\nHost: a\r\n\r\n");
+    let (proxy, heard) = breaking("Transfer-Encoding: chunked\r\n", Break::Close);
+    let answer = proxy.until_it_breaks("GET / HTTP/1.0\r\nHost: a\r\n\r\n", "hello", &heard);
     assert_eq!(answer.header("content-length"), None);
     assert!(answer.is_reset, "{answer:?}");
 }
@@ -232,16 +243,22 @@ fn a_request_is_sent_again_once_and_not_after_a_byte_of_an_answer() {
 
 #[test]
 fn a_post_does_not_meet_a_connection_that_was_closed_before() {
-    let proxy = proxy(upstream(|mut peer| {
+    let (gone, told) = channel();
+    let gone = Mutex::new(gone);
+    let proxy = proxy(upstream(move |mut peer| {
         peer.head();
         peer.ok("ok");
         // Closes, and has not said that it would.
+        drop(peer);
+        gone.lock().unwrap().send(()).unwrap();
     }));
     let post = "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 1\r\n\r\nx";
     let mut client = proxy.connect();
     for _ in 0..3 {
         client.send(post);
         assert_eq!(client.answer().status(), 200);
+        told.recv_timeout(common::LIMIT).unwrap();
+        // Until it is heard of.
         thread::sleep(Duration::from_millis(50));
     }
 }
@@ -344,19 +361,20 @@ fn what_nobody_waits_for_yet_waits_for_no_place_at_the_upstream() {
 
 #[test]
 fn a_client_that_goes_away_takes_its_request_with_it() {
-    let (gone, told) = std::sync::mpsc::channel();
-    let gone = Mutex::new(gone);
+    let (came, told) = channel();
+    let came = Mutex::new(came);
     let proxy = proxy(upstream(move |mut peer| {
         peer.head().unwrap();
+        came.lock().unwrap().send(true).unwrap();
         // Nothing more comes but the end.
         let rest = peer.stream.read_to_end(&mut Vec::new());
-        gone.lock().unwrap().send(rest.is_ok()).unwrap();
+        came.lock().unwrap().send(rest.is_ok()).unwrap();
     }));
     let mut client = proxy.connect();
     client.send("GET / HTTP/1.1\r\nHost: a\r\n\r\n");
-    proxy.wait("request", |totals| totals.upstream_connections == 1);
+    told.recv_timeout(common::LIMIT).unwrap();
     drop(client);
-    assert!(told.recv_timeout(common::LIMIT).is_ok());
+    told.recv_timeout(common::LIMIT).unwrap();
     let totals = proxy.wait("end", |totals| totals.open_connections == 0);
     assert_eq!(totals.failures_of(Failure::Client), 1);
     assert_eq!(totals.responses[4], 1, "as 499");
@@ -424,11 +442,19 @@ fn where_the_disk_is_full_visitors_are_served_and_the_log_is_missed_once() {
     let log = AccessLog::File("/dev/full".into());
     let proxy = proxy_with(mirror(), |config| config.access_log = Some(log), None);
     let lost = || proxy.told(|event| matches!(event, Event::LogLost { .. }));
-    let begun = Instant::now();
-    // Lines go to the disk a fifth of a second after they were written, and then the next ones.
-    while begun.elapsed() < Duration::from_millis(1_500) {
+    let visit = || {
         assert_eq!(proxy.get("/").status(), 200);
         thread::sleep(Duration::from_millis(20));
+    };
+    let begun = Instant::now();
+    while lost() == 0 {
+        assert!(begun.elapsed() < common::LIMIT, "nothing is told");
+        visit();
+    }
+    // Lines go to the disk a fifth of a second after they were written, and then the next ones.
+    let begun = Instant::now();
+    while begun.elapsed() < Duration::from_millis(1_300) {
+        visit();
     }
     assert_eq!(lost(), 1);
     proxy.server.stop();
@@ -439,6 +465,11 @@ fn where_the_disk_is_full_visitors_are_served_and_the_log_is_missed_once() {
     });
     assert!(why.is_some_and(|why| why.contains("No space left")), "{why:?}");
     assert_eq!(events.iter().filter(|event| matches!(event, Event::LogLost { .. })).count(), 1);
+}
+
+/// A port that nobody has at the moment.
+fn free_port() -> u16 {
+    std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
 }
 
 #[test]
@@ -457,19 +488,19 @@ fn a_proxy_does_not_ask_itself() {
         ("[::1]", "[::]"),
         ("0.0.0.0", "0.0.0.0"),
     ] {
-        let error = start(upstream, listen, nobody().port()).unwrap_err();
+        let error = start(upstream, listen, free_port()).unwrap_err();
         assert!(error.to_string().contains("this proxy itself"), "{upstream} {listen}: {error}");
     }
     // These are others: by another port, another address, another machine.
     for (upstream, listen) in [("127.0.0.2", "127.0.0.1"), ("192.0.2.1", "0.0.0.0")] {
-        start(upstream, listen, nobody().port()).unwrap();
+        start(upstream, listen, free_port()).unwrap();
     }
 }
 
 #[test]
 fn all_addresses_of_both_kinds_may_be_named() {
     use lull_web::proxy::{Config, Listener, Server};
-    let port = nobody().port();
+    let port = free_port();
     for order in [["[::]", "0.0.0.0"], ["0.0.0.0", "[::]"]] {
         let mut config = Config::new("http://192.0.2.1".parse().unwrap());
         config.listen = order.map(|all| format!("{all}:{port}").parse().unwrap()).to_vec();

@@ -10,6 +10,7 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use common::pages::switch_off;
 use common::{Answer, LIMIT, Proxy, header, proxy_with, upstream};
 use lull_cc::Bytes;
 use lull_speculate::budget::{Parameters, Rationing};
@@ -124,12 +125,13 @@ impl Site {
         serde_json::from_slice(&answer.body).unwrap()
     }
 
-    /// The first list that names something, within the time that it takes budgets to grow.
+    /// The first list that names something, within the time that it takes budgets to grow. A probe that a
+    /// busy machine holds up for half a second is paid for by not asking for a minute.
     fn list(&self, page: &str) -> Option<Value> {
         let begun = Instant::now();
         (100..).find_map(|visitor| {
             thread::sleep(Duration::from_millis(150));
-            if begun.elapsed() > Duration::from_secs(8) {
+            if begun.elapsed() > 6 * LIMIT {
                 return Some(None);
             }
             let list = self.ask(visitor % 200, page);
@@ -205,9 +207,7 @@ fn the_kill_switch_ends_prefetching_and_nothing_else() {
     assert!(site.get(30, "/a", "").text().contains("<script"));
     assert!(site.hints("/a"));
 
-    fs::write(&file, "").unwrap();
-    thread::sleep(Duration::from_millis(1_500));
-    assert_eq!(site.status()["off"], true);
+    switch_off(&file, || site.status()["off"] != true);
     let answer = site.get(30, "/a", "");
     assert!(answer.status() == 200 && !answer.text().contains("<script"));
     assert_eq!(site.prefetch(30, "/b").status(), 204);
@@ -217,7 +217,6 @@ fn the_kill_switch_ends_prefetching_and_nothing_else() {
     assert_eq!(site.asked("/probe"), probes);
 
     fs::remove_file(&file).unwrap();
-    thread::sleep(Duration::from_millis(1_500));
     assert!(site.hints("/a"));
 }
 
@@ -480,13 +479,13 @@ fn late_answers_are_no_way_around_the_hundredth_nor_the_kill_switch() {
     let probes = *asked.lock().unwrap();
     assert!(probes >= 2 && f64::from(probes) <= most, "{probes} of {most}");
 
-    fs::write(&file, "").unwrap();
-    thread::sleep(Duration::from_millis(1_500));
+    switch_off(&file, || site.ask(101, "/a")["wait"] != Value::Null);
+    // One may be on its way.
+    thread::sleep(Duration::from_millis(500));
     let probes = *asked.lock().unwrap();
     thread::sleep(Duration::from_millis(1_500));
     assert_eq!(*asked.lock().unwrap(), probes);
     fs::remove_file(&file).unwrap();
-    thread::sleep(Duration::from_millis(1_500));
 
     // It is no end: what visitors' own requests say counts at once.
     let begun = Instant::now();
@@ -562,7 +561,7 @@ fn one_of_several_objects_that_never_answers_is_told_and_given_up() {
                 && paths.map(|one| &one["path"]).eq(left)
         };
         while !is_so(&site.status()) {
-            assert!(begun.elapsed() < LIMIT, "{}", site.status());
+            assert!(begun.elapsed() < 6 * LIMIT, "{}", site.status());
             // Hints are wanted.
             site.ask(7, "/a");
             thread::sleep(Duration::from_millis(200));
@@ -586,7 +585,7 @@ fn the_monitor_takes_a_hundredth_of_the_time_at_most() {
     // before that is used up.
     let most = (0.5 + begun.elapsed().as_secs_f64() / 100.0) / slow.as_secs_f64() + 1.0;
     let probes = *asked.lock().unwrap();
-    assert!(probes >= 4 && f64::from(probes) <= most, "{probes} of {most}");
+    assert!(probes >= 2 && f64::from(probes) <= most, "{probes} of {most}");
 
     // What visitors ask for costs nothing, and says as much.
     let before = *asked.lock().unwrap();

@@ -286,16 +286,23 @@ fn expecting(says: &'static str) -> common::Proxy {
 const EXPECT: &str = "PUT / HTTP/1.1\r\nHost: a\r\nContent-Length: 5\r\nExpect: 100-continue\r\n\
                       Connection: close\r\n\r\n";
 
-#[test]
-fn a_client_that_asks_first_is_answered_by_the_upstream() {
-    let proxy = expecting("HTTP/1.1 100 Continue\r\n\r\n");
+/// How long a client that asks first waits until it is let go on, by an upstream that says so at first.
+fn goes_on_after(says: &'static str) -> Duration {
+    let proxy = expecting(says);
     let mut client = proxy.connect();
     let started = Instant::now();
     client.send(EXPECT);
     assert!(client.head().starts_with("HTTP/1.1 100 "));
-    assert!(started.elapsed() < Duration::from_millis(900), "it was the upstream's word");
+    let waited = started.elapsed();
     client.send("hello");
     assert_eq!(client.rest().text(), "thanks");
+    waited
+}
+
+#[test]
+fn a_client_that_asks_first_is_answered_by_the_upstream() {
+    // After a second it would be the proxy's word, and a busy machine may take as long.
+    assert!((0..5).any(|_| goes_on_after("HTTP/1.1 100 Continue\r\n\r\n").as_millis() < 900));
 
     let proxy = expecting("HTTP/1.1 413 Too Large\r\nContent-Length: 0\r\n\r\n");
     let mut client = proxy.connect();
@@ -306,12 +313,7 @@ fn a_client_that_asks_first_is_answered_by_the_upstream() {
 
 #[test]
 fn a_client_that_asks_first_is_let_go_on_if_the_upstream_is_silent() {
-    let proxy = expecting("");
-    let mut client = proxy.connect();
-    client.send(EXPECT);
-    assert!(client.head().starts_with("HTTP/1.1 100 "));
-    client.send("hello");
-    assert_eq!(client.rest().text(), "thanks");
+    goes_on_after("");
 }
 
 #[test]

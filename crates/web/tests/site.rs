@@ -179,7 +179,8 @@ fn a_site_hears_how_long_the_upstream_took_where_no_client_can_make_that_longer(
     proxy.get("/without");
     let mut client = proxy.connect();
     client.send("POST /with HTTP/1.1\r\nHost: a\r\nConnection: close\r\nContent-Length: 5\r\n\r\n");
-    // A busy machine begins to count when it comes to the head.
+    // It counts from when it comes to the head.
+    proxy.wait("the head", |totals| totals.requests == 2);
     std::thread::sleep(std::time::Duration::from_millis(400));
     client.send("hello");
     client.rest();
@@ -227,6 +228,8 @@ fn a_site_hears_how_it_went_wrong() {
     proxy.wait("request", |totals| totals.upstream_connections == 2);
     drop(client);
     proxy.wait("second end", |totals| totals.responses[4] == 1);
+    // It is told a moment later.
+    proxy.wait("what is told", |_| site.outcomes.lock().unwrap().len() == 2);
     let outcomes = site.outcomes.lock().unwrap();
     let ends: Vec<_> = outcomes.iter().map(|outcome| (outcome.status, outcome.failure)).collect();
     assert_eq!(ends, [(200, Some(Failure::Reset)), (499, Some(Failure::Client))]);

@@ -260,7 +260,7 @@ mod tests {
 
     #[tokio::test(flavor = "multi_thread")]
     async fn who_takes_nothing_of_an_answer_keeps_no_place_for_ever() {
-        let untaken = Duration::from_secs(2);
+        let untaken = Duration::from_secs(4);
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let (ended, mut ends) = mpsc::channel(2);

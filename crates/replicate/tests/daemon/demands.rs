@@ -154,6 +154,7 @@ fn a_file_that_is_read_while_it_is_pushed_goes_to_its_reader_alone() {
         let reading = replica.clone();
         let reading = tokio::spawn(async move { read(&reading, "large").await });
         patient("the read is sent it", || sent().1 > 0).await;
+        let pushed = sent().0;
         pair.line.allow(u64::MAX);
         assert_eq!(reading.await.expect("no panic"), LARGE);
         // Nor is it pushed when it has come.

@@ -1,6 +1,6 @@
 //! The same over HTTP/2: what only it has, and what is slow on one of many streams.
 
-use std::sync::mpsc::channel;
+use std::sync::mpsc::{Receiver, channel};
 
 use super::common::Client;
 use super::*;
@@ -91,6 +91,17 @@ fn requests_that_are_reset_as_fast_as_they_come_end_the_connection() {
     assert!(totals.requests < 2500, "{totals:?}");
 }
 
+/// Whether a request comes to the upstream before its client's connection ends.
+fn arrives(arrivals: &Receiver<()>, proxy: &common::Proxy) -> bool {
+    let begun = Instant::now();
+    while begun.elapsed() < common::LIMIT && proxy.totals().open_connections > 0 {
+        if arrivals.recv_timeout(Duration::from_millis(50)).is_ok() {
+            return true;
+        }
+    }
+    false
+}
+
 #[test]
 fn requests_that_are_reset_once_they_are_upstream_end_the_connection() {
     let (arrived, arrivals) = channel();
@@ -103,14 +114,13 @@ fn requests_that_are_reset_once_they_are_upstream_end_the_connection() {
         }
     }));
     let mut client = h2::connect(&proxy);
+    proxy.wait("the connection", |totals| totals.open_connections == 1);
     let mut sent = 0;
     for number in 0..1000 {
         let stream = 2 * number + 1;
         let flags = h2::END_STREAM | h2::END_HEADERS;
         let head = h2::frame(h2::HEADERS, flags, stream, h2::GET);
-        if client.0.get_mut().write_all(&head).is_err()
-            || arrivals.recv_timeout(Duration::from_secs(2)).is_err()
-        {
+        if client.0.get_mut().write_all(&head).is_err() || !arrives(&arrivals, &proxy) {
             break;
         }
         sent += 1;
@@ -181,17 +191,11 @@ fn a_head_without_end_is_not_collected_in_http2() {
     assert_eq!(proxy.totals().requests, 0);
 }
 
-/// Sends a frame now and then, for as long as anybody takes it.
-fn dribble(client: &Client, frame: Vec<u8>) {
-    let mut writer = client.0.get_ref().try_clone().unwrap();
-    thread::spawn(move || {
-        for _ in 0..400 {
-            if writer.write_all(&frame).is_err() {
-                return;
-            }
-            thread::sleep(Duration::from_millis(20));
-        }
-    });
+/// For how long clients may say nothing that leads on: longer than a busy machine keeps anybody from running.
+const STALLED: Duration = Duration::from_secs(2);
+
+fn impatient_of_stalls(config: &mut lull_web::proxy::Config) {
+    config.timeouts.client_stalled = STALLED;
 }
 
 fn pings(client: &Client) {
@@ -201,8 +205,9 @@ fn pings(client: &Client) {
 /// Reads until the first stream is reset, and returns how much of its answer came before.
 #[track_caller]
 fn until_reset(client: &mut Client) -> usize {
-    let mut taken = 0;
+    let (begun, mut taken) = (Instant::now(), 0);
     loop {
+        assert!(begun.elapsed() < common::LIMIT, "it goes on for as long as something is said");
         match h2::read(client).expect("the connection ends") {
             (h2::DATA, 1, payload) => taken += payload.len(),
             (h2::RST_STREAM, 1, reason) => {
@@ -240,7 +245,7 @@ const FIRST_WINDOW: usize = 65_535;
 
 #[test]
 fn an_answer_that_is_not_taken_is_reset_in_http2_whatever_else_is_said() {
-    let proxy = impatient();
+    let proxy = slow_or_big(impatient_of_stalls);
     let mut client = asking_for_much(&proxy);
     pings(&client);
     assert_eq!(until_reset(&mut client), FIRST_WINDOW);
@@ -264,7 +269,7 @@ fn an_answer_that_is_not_taken_ends_in_http2_while_heads_alone_fill_the_way() {
                 }
             }
         }),
-        |config| config.timeouts.client_stalled = Duration::from_millis(200),
+        impatient_of_stalls,
         None,
     );
     let mut client = proxy.connect();
@@ -287,10 +292,10 @@ fn an_answer_that_is_not_taken_ends_in_http2_while_heads_alone_fill_the_way() {
 
 #[test]
 fn an_answer_that_is_taken_slowly_is_waited_for_in_http2() {
-    let proxy = impatient();
+    let proxy = slow_or_big(impatient_of_stalls);
     let mut client = asking_for_much(&proxy);
     let mut room = FIRST_WINDOW;
-    // Five times as long as it may be that nothing is taken.
+    // Twice as long as it may be that nothing is taken.
     for _ in 0..20 {
         let mut taken = 0;
         while taken < room {
@@ -299,7 +304,7 @@ fn an_answer_that_is_taken_slowly_is_waited_for_in_http2() {
                 (kind, ..) => assert!(![h2::RST_STREAM, h2::GOAWAY].contains(&kind)),
             }
         }
-        thread::sleep(Duration::from_millis(50));
+        thread::sleep(STALLED / 10);
         room = 1_000;
         client.send(h2::frame(h2::WINDOW_UPDATE, 0, 1, &1_000_u32.to_be_bytes()));
     }
@@ -309,7 +314,7 @@ fn an_answer_that_is_taken_slowly_is_waited_for_in_http2() {
 #[test]
 fn a_body_that_does_not_come_is_reset_in_http2_whatever_else_is_said() {
     for (kind, stream, payload) in [(h2::PING, 0, &[0; 8][..]), (h2::DATA, 1, &b"x"[..])] {
-        let proxy = impatient();
+        let proxy = slow_or_big(impatient_of_stalls);
         let mut client = h2::connect(&proxy);
         client.send(h2::frame(h2::HEADERS, h2::END_HEADERS, 1, h2::POST));
         client.send(h2::frame(h2::DATA, 0, 1, b"abc"));
@@ -326,7 +331,7 @@ fn fill(client: &mut Client, stream: u32) {
     const PIECE: usize = 16_384;
     let number = |bytes: &[u8]| u32::from_be_bytes(bytes.try_into().unwrap()) as usize;
     let (mut room, mut in_all) = (FIRST_WINDOW, FIRST_WINDOW);
-    client.0.get_ref().set_read_timeout(Some(Duration::from_millis(300))).unwrap();
+    client.0.get_ref().set_read_timeout(Some(STALLED)).unwrap();
     while let Some((kind, of, payload)) = h2::read(client) {
         match (kind, of) {
             // SETTINGS: INITIAL_WINDOW_SIZE.
@@ -357,9 +362,9 @@ fn a_body_that_does_not_come_is_reset_in_http2_whatever_the_upstream_does_not_ta
         upstream(|mut peer| {
             peer.head().unwrap();
             // It reads no body.
-            thread::sleep(Duration::from_secs(20));
+            thread::sleep(2 * common::LIMIT);
         }),
-        |config| config.timeouts.client_stalled = Duration::from_millis(200),
+        impatient_of_stalls,
         None,
     );
     let mut client = h2::connect(&proxy);
@@ -367,7 +372,9 @@ fn a_body_that_does_not_come_is_reset_in_http2_whatever_the_upstream_does_not_ta
     fill(&mut client, 3);
     client.send(h2::frame(h2::HEADERS, h2::END_HEADERS, 5, h2::POST));
     dribble(&client, h2::frame(h2::PING, 0, 0, &[0; 8]));
+    let begun = Instant::now();
     let ended = loop {
+        assert!(begun.elapsed() < common::LIMIT, "it goes on for as long as something is said");
         let (kind, stream, _) = h2::read(&mut client).expect("the connection ends");
         if kind == h2::RST_STREAM {
             break stream;
@@ -387,13 +394,13 @@ fn a_body_that_is_answered_and_does_not_come_keeps_no_connection_upstream() {
             let _ = peer.stream.read_to_end(&mut Vec::new());
             let _ = gone.lock().unwrap().send(());
         }),
-        |config| config.timeouts.client_stalled = Duration::from_millis(200),
+        impatient_of_stalls,
         None,
     );
     let mut client = h2::connect(&proxy);
     client.send(h2::frame(h2::HEADERS, h2::END_HEADERS, 1, h2::POST));
     pings(&client);
     while !matches!(h2::read(&mut client).expect("an answer"), (h2::DATA, 1, _)) {}
-    told.recv_timeout(Duration::from_secs(5)).unwrap();
+    told.recv_timeout(common::LIMIT).unwrap();
     assert_eq!(proxy.totals().open_connections, 1);
 }

@@ -8,10 +8,12 @@ pub(crate) mod pages;
 
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::num::NonZeroUsize;
+use std::os::fd::IntoRawFd;
 use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::mpsc::Sender;
 use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -20,6 +22,7 @@ use lull_cc::Bytes;
 use lull_speculate::model::Model;
 use lull_speculate::observe::ClientHasher;
 use lull_web::proxy::{CertificateFiles, Config, Event, Listener, Server, Site, Totals};
+use socket2::{Domain, Socket, Type};
 
 /// No single step of a test takes longer.
 pub(crate) const LIMIT: Duration = Duration::from_secs(20);
@@ -56,6 +59,25 @@ impl Proxy {
 
     pub(crate) fn get(&self, path: &str) -> Answer {
         self.exchange(get(path))
+    }
+
+    /// The same, and says when so much of the body has come through.
+    pub(crate) fn until_it_breaks(
+        &self,
+        request: impl AsRef<[u8]>,
+        until: &str,
+        heard: &Sender<()>,
+    ) -> Answer {
+        let mut client = self.connect();
+        client.send(request);
+        let mut read = client.head().into_bytes();
+        while !read.ends_with(until.as_bytes()) {
+            read.extend(client.exactly(1));
+        }
+        // Who stalls does not listen.
+        let _ = heard.send(());
+        let is_reset = client.0.read_to_end(&mut read).is_err();
+        Answer::parse(&read, is_reset)
     }
 
     /// Waits until `holds` of the counters.
@@ -208,9 +230,33 @@ pub(crate) fn mirror() -> SocketAddr {
     answering(|head| format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n{head}", head.len()))
 }
 
-/// An address where nobody listens.
+/// An address where nobody listens, nor will.
 pub(crate) fn nobody() -> SocketAddr {
-    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap()
+    let Away { address, socket } = Away::new();
+    // For as long as the process runs, so that nobody else comes there.
+    let _ = socket.into_raw_fd();
+    address
+}
+
+/// A server that does not listen yet. Its port is nobody else's.
+pub(crate) struct Away {
+    pub(crate) address: SocketAddr,
+    socket: Socket,
+}
+
+impl Away {
+    pub(crate) fn new() -> Self {
+        let socket = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
+        socket.bind(&SocketAddr::from((Ipv4Addr::LOCALHOST, 0)).into()).unwrap();
+        let address = socket.local_addr().unwrap().as_socket().unwrap();
+        Away { address, socket }
+    }
+
+    /// From now on it does.
+    pub(crate) fn come(self) -> TcpListener {
+        self.socket.listen(128).unwrap();
+        self.socket.into()
+    }
 }
 
 /// A client's connection.

@@ -134,7 +134,7 @@ fn a_client_that_sleeps_does_not_hold_the_end_up() {
         halves.proxy.server.drain();
         wait_until("it does not end", || halves.proxy.server.is_drained());
         // Of the ten seconds of a handshake, and of the half minute that there would be in all.
-        assert!(begun.elapsed() < Duration::from_secs(6), "{secure}: {:?}", begun.elapsed());
+        assert!(begun.elapsed() < Duration::from_secs(9), "{secure}: {:?}", begun.elapsed());
     }
 }
 

@@ -59,5 +59,5 @@ fn a_server_whose_processor_is_busy_gets_no_more_prefetches_until_it_is_not() {
         }
         site.until_there_is_none();
     });
-    site.hints_within(RARELY + LIMIT, 98, "/a", &[]);
+    site.hints(98, "/a", &[]);
 }

@@ -70,11 +70,14 @@ fn demand_beside_a_prefetch_is_not_put_into_the_background() {
         until_in_a_task(|| connection.carrier().is_none()).await;
         whole(ask(&sender, "/d", true).await).await;
         assert_eq!(connection.carrier(), None);
+        let ended = std::time::Instant::now();
         go_on.send(()).unwrap();
         whole(ahead).await;
-        // What is left of it in the buffers leaves first.
+        // What is left of it in the buffers leaves first, for a second.
         whole(ask(&sender, "/e", true).await).await;
-        assert_eq!(connection.carrier(), None);
+        if ended.elapsed() < Duration::from_millis(700) {
+            assert_eq!(connection.carrier(), None);
+        }
         tokio::time::sleep(Duration::from_millis(1_500)).await;
         whole(ask(&sender, "/f", true).await).await;
         assert_eq!(connection.carrier(), background);

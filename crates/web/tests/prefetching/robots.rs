@@ -91,13 +91,13 @@ fn the_owner_is_told_why_nothing_is_fetched_ahead() {
 
 #[test]
 fn the_owner_is_told_of_a_server_that_came_late_and_has_no_robots_txt() {
-    let address = common::nobody();
-    let proxy = proxy_with(address, |_| {}, Some(Arc::new(nps(Settings::default()))));
+    let away = common::Away::new();
+    let proxy = proxy_with(away.address, |_| {}, Some(Arc::new(nps(Settings::default()))));
     let is_it = |event: &Event| matches!(event, Event::RobotsUnknown { .. });
     // Three times there is nobody, of which another event tells: the last of them after 1.5 s.
     thread::sleep(Duration::from_millis(2_500));
     assert_eq!(proxy.told(is_it), 0);
-    let server = std::net::TcpListener::bind(address).unwrap();
+    let server = away.come();
     thread::spawn(move || {
         for stream in server.incoming() {
             let mut stream = stream.unwrap();
@@ -155,10 +155,10 @@ fn what_robots_txt_forbids_since_is_known_when_the_owner_says_so() {
 #[test]
 fn the_upstream_may_be_away_when_it_starts() {
     let site = Arc::new(nps(Settings::default()));
-    let address: SocketAddr = common::nobody();
-    let proxy = proxy_with(address, |_| {}, Some(site));
+    let away = common::Away::new();
+    let proxy = proxy_with(away.address, |_| {}, Some(site));
     assert_eq!(proxy.exchange(prefetch("/b", "1", "")).status(), 204);
-    let server = std::net::TcpListener::bind(address).unwrap();
+    let server = away.come();
     let (mut stream, _) = server.accept().unwrap();
     let mut peer = std::io::BufReader::new(stream.try_clone().unwrap());
     let mut line = String::new();

@@ -87,11 +87,11 @@ async fn a_line_on_which_a_message_takes_longer_than_anybody_is_silent_is_kept()
     let (handle, address) = (origin.handle(), origin.address());
     let ticket = handle.ticket("replica", &address.to_string(), Duration::from_secs(60)).unwrap();
     join(&own, ticket, &clock).await.unwrap();
-    // Some 4 kB a second: the commit takes 7 s, and a record of TLS, which has 16 kB, 4.
-    let line = slow_line(address, 400, Duration::from_millis(100)).await;
+    // Some 3 kB a second: the commit takes 9 s, and a record of TLS, which has 16 kB, 5.
+    let line = slow_line(address, 300, Duration::from_millis(100)).await;
     let mut options = ReplicaOptions::new(own);
     options.origin = Some(line.to_string());
-    options.config.silence = Duration::from_secs(2);
+    options.config.silence = Duration::from_secs(3);
     let lost = Arc::new(AtomicU64::new(0));
     let counted = Arc::clone(&lost);
     let tell = move |event| {

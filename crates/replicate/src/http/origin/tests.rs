@@ -27,7 +27,7 @@ fn staged(folder: &TempDir) -> usize {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_body_of_which_nothing_more_comes_is_given_up_and_nothing_of_it_is_left() {
-    const STALLED: Duration = Duration::from_secs(1);
+    const STALLED: Duration = Duration::from_secs(4);
     let (folder, daemon) = origin().await;
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let at = listener.local_addr().unwrap();
@@ -57,8 +57,8 @@ async fn a_body_of_which_nothing_more_comes_is_given_up_and_nothing_of_it_is_lef
     .expect("both come to the disk");
     // This one goes on, a little at a time, for longer than it may pause.
     let slowly = tokio::spawn(async move {
-        for _ in 0..20 {
-            slow.write_all(&[7; 200_000]).await.unwrap();
+        for _ in 0..8 {
+            slow.write_all(&[7; 500_000]).await.unwrap();
             sleep(STALLED / 5).await;
         }
         let mut answer = vec![0; 1_000];
