@@ -90,10 +90,10 @@ def browsers(cells):
 
 def by_hand(cells):
     """`lull web` beside thresholds that were set by hand: figure 13."""
+    titles = {"nps": "`lull web`, paper's budget", "shipped": "`lull web`, as shipped", "proxy": "`lull web`, nothing is fetched"}
     rows = []
     for policy in ("none", "0.5", "0.3", "0.1", "0.03", "0.01", "nps", "shipped", "proxy"):
         some = [select(cells, policy=policy)]
-        titles = {"nps": "`lull web`, paper's budget", "shipped": "`lull web`, as shipped", "proxy": "`lull web`, nothing is fetched"}
         row = [titles.get(policy, policy), averages(some, metric("response"), "{:.0f}")]
         rows.append(row + [averages(some, metric(name), "{:.3f}") for name in ("hits", "demand", "ahead")])
     return table(["threshold", "response time, ms", "hits, of requests", "demand, Mbit/s", "ahead, Mbit/s"], rows)

@@ -185,7 +185,13 @@ fn takes_all_before_the_end(length: usize, pause: Duration) {
 
 #[test]
 fn over_tls_what_is_under_way_ends_and_what_is_on_its_way_is_answered() {
+    assert!((0..20).any(|_| ends_over_tls()), "this machine is too busy to tell");
+}
+
+/// Whether what is on its way was there within the time in which the proxy still listens.
+fn ends_over_tls() -> bool {
     let site = Halves::start(true);
+    let mut was_there = true;
     block_on(async {
         let (mut busy, driver) = http1::handshake(site.connect("http/1.1").await).await.unwrap();
         let (mut fresh, other) = http1::handshake(site.connect("http/1.1").await).await.unwrap();
@@ -193,9 +199,15 @@ fn over_tls_what_is_under_way_ends_and_what_is_on_its_way_is_answered() {
         let mut slow = busy.send_request(get("/slow")).await.unwrap();
         let first = slow.body_mut().frame().await.unwrap().unwrap();
         assert_eq!(first.into_data().unwrap(), "first");
+        let begun = Instant::now();
         site.proxy.server.drain();
-        let answer = fresh.send_request(get("/other")).await.unwrap();
-        assert_eq!(answer.into_body().collect().await.unwrap().to_bytes(), "other");
+        let answer = fresh.send_request(get("/other")).await;
+        // Of 100 ms.
+        if answer.is_err() && begun.elapsed() > Duration::from_millis(50) {
+            was_there = false;
+            return;
+        }
+        assert_eq!(answer.unwrap().into_body().collect().await.unwrap().to_bytes(), "other");
         assert!(!site.proxy.server.is_drained());
         site.go_on.send(()).unwrap();
         assert_eq!(slow.into_body().collect().await.unwrap().to_bytes(), "later");
@@ -203,7 +215,10 @@ fn over_tls_what_is_under_way_ends_and_what_is_on_its_way_is_answered() {
             driver.await.unwrap().unwrap();
         }
     });
-    site.assert_ends();
+    if was_there {
+        site.assert_ends();
+    }
+    was_there
 }
 
 #[test]

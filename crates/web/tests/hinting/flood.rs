@@ -37,7 +37,9 @@ fn what_is_asked_too_often_is_not_read() {
         // Nor waited for, where there is no place for one more since a moment ago.
         let begun = Instant::now();
         let is_answered = || {
-            while site.post(9, path, JSON, "what is none").status() == 400 {}
+            while site.post(9, path, JSON, "what is none").status() == 400 {
+                assert!(begun.elapsed() < LIMIT, "{path} is never refused");
+            }
             let mut client = site.proxy.connect();
             client.send(format!(
                 "POST {path} HTTP/1.1\r\nHost: site.example\r\nUser-Agent: {CHROME}\r\n\
