@@ -9,7 +9,7 @@ use std::sync::mpsc;
 use std::thread;
 use std::time::Duration;
 
-use lull_testing::{command, needs};
+use lull_testing::{command, free_port, needs};
 use serde_json::Value;
 use support::{Kept, LULL, Said, eventually, finish, lull};
 
@@ -92,10 +92,6 @@ impl Bench {
         eventually("nginx listens", || TcpStream::connect(("127.0.0.1", port)).is_ok());
         (nginx, format!("http://127.0.0.1:{port}"))
     }
-}
-
-fn free_port() -> u16 {
-    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
 }
 
 fn line(second: u64, client: &str, target: &str, bytes: u64) -> String {

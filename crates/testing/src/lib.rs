@@ -24,6 +24,7 @@ pub mod trace;
 
 use std::fs::OpenOptions;
 use std::io::{self, Write};
+use std::net::{Ipv4Addr, TcpListener};
 use std::path::Path;
 
 pub use copy::PublicCopy;
@@ -49,6 +50,15 @@ pub fn skip(test: &str, why: &str) {
 fn record(list: &Path, test: &str, why: &str) -> io::Result<()> {
     let line = format!("{test}: {}\n", why.replace('\n', " "));
     OpenOptions::new().create(true).append(true).open(list)?.write_all(line.as_bytes())
+}
+
+/// A port of this machine that was free a moment ago, for programs that have to be told one.
+///
+/// # Panics
+/// If there is none.
+pub fn free_port() -> u16 {
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("there are free ports");
+    listener.local_addr().expect("it has an address").port()
 }
 
 /// The name of the function that holds a local item of the type name `local`, without its crate.

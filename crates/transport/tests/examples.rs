@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 use lull_cc::NiceParameters;
 use lull_kernel::{Held, hold};
-use lull_testing::{bpf, command, needs};
+use lull_testing::{bpf, command, free_port, needs};
 
 /// Block number `index` of the section `heading` of docs/sockets.md.
 fn block(heading: &str, index: usize) -> String {
@@ -134,12 +134,6 @@ impl Example {
         let mark = if address.is_ipv4() { IPV4_MARK } else { IPV6_MARK };
         self.assert_background(&format!("sport = :{}", address.port()), mark);
     }
-}
-
-/// A port that was free a moment ago.
-fn free_port() -> u16 {
-    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
-    listener.local_addr().unwrap().port()
 }
 
 fn listener() -> (TcpListener, u16) {

@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 
 use common::{Away, Peer, get, header, mirror, proxy, proxy_with, upstream};
 use http::{Response, StatusCode, request};
+use lull_testing::free_port;
 use lull_web::proxy::{AccessLog, Body, Connection, Decision, Event, Exchange, Failure, Site};
 
 const SHORT: Duration = Duration::from_millis(200);
@@ -465,11 +466,6 @@ fn where_the_disk_is_full_visitors_are_served_and_the_log_is_missed_once() {
     });
     assert!(why.is_some_and(|why| why.contains("No space left")), "{why:?}");
     assert_eq!(events.iter().filter(|event| matches!(event, Event::LogLost { .. })).count(), 1);
-}
-
-/// A port that nobody has at the moment.
-fn free_port() -> u16 {
-    std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
 }
 
 #[test]
