@@ -244,7 +244,7 @@ fn a_file_that_is_written_again_and_again_is_committed_in_the_end() {
         let watching = Watching::new(&[("a", b"0")]).await;
         watching.told(|event| matches!(event, WatchEvent::Watching(_))).await;
         let end = AtomicBool::new(false);
-        let mut writes = 0;
+        let (mut writes, mut pauses) = (0, 0);
         let in_place = watching.path("in-place");
         thread::scope(|scope| {
             // One in its place, large enough to be written while it is read.
@@ -256,18 +256,22 @@ fn a_file_that_is_written_again_and_again_is_committed_in_the_end() {
                     file = File::options().write(true).open(&in_place).expect("it");
                 }
             });
-            let begun = std::time::Instant::now();
+            let begun = Instant::now();
             while writes < 500 || begun.elapsed() < Duration::from_secs(3) {
+                let before = Instant::now();
                 watching.write("a", &body(1, writes));
                 writes += 1;
                 thread::sleep(Duration::from_millis(1));
+                // On a busy disk: it may be committed meanwhile.
+                pauses += usize::from(before.elapsed() > Duration::from_millis(50));
             }
             end.store(true, Ordering::Relaxed);
             other.join().expect("no panic");
         });
         watching.settle().await;
         let commits = watching.last().0 as usize;
-        assert!(commits <= writes / 5, "{commits} commits of {writes} writes");
+        let most = writes / 5 + pauses;
+        assert!(commits <= most, "{commits} commits of {writes} writes, {pauses} of them late");
         watching.close().await;
     });
 }
@@ -438,33 +442,51 @@ fn a_file_that_is_written_while_its_folder_is_renamed_is_never_missing() {
 #[test]
 fn what_is_written_anew_and_renamed_is_never_missing_however_large_it_is() {
     runtime().block_on(async {
-        let files = [("d/a", "1"), ("d/b", "2"), ("old", "3")];
-        let files = files.map(|(name, text)| (name, text.as_bytes()));
-        let watching = Watching::new(&files).await;
-        watching.told(|event| matches!(event, WatchEvent::Watching(_))).await;
-        let path = |name: &str| watching.path(name);
-        // More than one transaction brings of bodies otherwise: one file, and two of a folder.
-        let large = [("old", 1, 70_000_000), ("d/a", 2, 40_000_000), ("d/b", 3, 40_000_000)];
-        let open = large.map(|(name, seed, size)| {
-            let mut file = File::create(path(name)).expect("a file");
-            file.write_all(&body(seed, size)).expect("written");
-            file
-        });
-        let before = watching.last();
-        drop(open);
-        fs::rename(path("old"), path("new")).expect("renamed");
-        fs::rename(path("d"), path("e")).expect("renamed");
-        let both = [["d/a", "d/b", "old"], ["e/a", "e/b", "new"]];
-        patient("the new names", || {
-            let names: Vec<_> = watching.committed().into_keys().collect();
-            assert!(both.iter().any(|both| names == both), "{names:?}");
-            names == both[1]
-        })
-        .await;
-        watching.settle().await;
-        assert_eq!(watching.last(), before.next(), "at once");
-        watching.close().await;
+        // Only what follows within a moment is one transaction, and a busy disk can keep a close waiting for
+        // longer than that.
+        let mut runs = 0;
+        while !renamed_when_written_anew().await {
+            runs += 1;
+            assert!(runs < 20, "all runs were held up");
+        }
     });
+}
+
+/// Writes large files anew and renames them, of which both must become one transaction; or says that this took
+/// so long that they need not.
+async fn renamed_when_written_anew() -> bool {
+    let files = [("d/a", "1"), ("d/b", "2"), ("old", "3")];
+    let files = files.map(|(name, text)| (name, text.as_bytes()));
+    let watching = Watching::new(&files).await;
+    watching.told(|event| matches!(event, WatchEvent::Watching(_))).await;
+    let path = |name: &str| watching.path(name);
+    // More than one transaction brings of bodies otherwise: one file, and two of a folder.
+    let large = [("old", 1, 70_000_000), ("d/a", 2, 40_000_000), ("d/b", 3, 40_000_000)];
+    let open = large.map(|(name, seed, size)| {
+        // Not cut to nothing first: a file system may write such a file to the disk before it is closed.
+        let mut file = File::options().write(true).open(path(name)).expect("a file");
+        file.write_all(&body(seed, size)).expect("written");
+        file
+    });
+    let before = watching.last();
+    let begun = Instant::now();
+    drop(open);
+    fs::rename(path("old"), path("new")).expect("renamed");
+    fs::rename(path("d"), path("e")).expect("renamed");
+    let at_once = begun.elapsed() < Duration::from_millis(50);
+    let both = [["d/a", "d/b", "old"], ["e/a", "e/b", "new"]];
+    patient("the new names", || {
+        let names: Vec<_> = watching.committed().into_keys().collect();
+        assert!(both.iter().any(|both| names == both), "{names:?}");
+        names == both[1]
+    })
+    .await;
+    watching.settle().await;
+    if at_once {
+        assert_eq!(watching.last(), before.next(), "at once");
+    }
+    watching.close().await;
+    at_once
 }
 
 #[test]
