@@ -16,9 +16,10 @@ use http::header::CONTENT_ENCODING;
 
 use crate::policy::fields;
 
-/// A proxy compresses while somebody waits. These are the levels from which on more time buys
-/// little on a page of HTML. One of 100 kB is read and packed anew in about a millisecond, and in 1.7 in Brotli.
-const GZIP_LEVEL: i32 = 3;
+/// A proxy compresses while somebody waits: 100 kB of a page are to be read and packed anew in a millisecond. These are
+/// the levels from which on more time buys little on a page of HTML; but for gzip's third one, which makes it 7 %
+/// smaller in twice the time. At this one it is smaller than by the first one of zlib, which servers ship.
+const GZIP_LEVEL: i32 = 2;
 const BROTLI_LEVEL: i32 = 3;
 const ZSTD_LEVEL: i32 = 3;
 /// 256 KiB: a page is seldom longer, and each one under way keeps its window.
