@@ -32,6 +32,13 @@ use lull_web::nps::{Access, LeastWorth, MonitorSettings, Nps, Settings};
 use serde_json::Value;
 
 const DELIVERY: &str = "performance.getEntriesByType('navigation')[0].deliveryType";
+/// What a page and its script have asked for and come to know.
+const DONE: &str = "({
+    page: location.href, hidden: document.hidden, cache: sessionStorage.lull,
+    network: navigator.connection.effectiveType, tag: document.querySelector('script')?.outerHTML,
+    asked: performance.getEntriesByType('resource').map(one =>
+        [one.name, one.initiatorType, one.responseStatus, one.startTime, one.duration].join(' ')),
+})";
 /// How long a test waits for what must come.
 const PATIENCE: Duration = Duration::from_secs(120);
 
@@ -66,10 +73,13 @@ impl Pages {
         log.lines().filter(is_browsers).map(str::to_owned).collect()
     }
 
-    fn wait_for(&self, path: &str, word: &str) {
+    /// Waits until the page at hand has fetched this one ahead; else tells what it has done.
+    fn wait_for_prefetch(&self, path: &str, chromium: &mut Chromium) {
         let begun = Instant::now();
-        while !self.asked(path).iter().any(|line| line.contains(word)) {
-            assert!(begun.elapsed() < PATIENCE, "{path} is never asked for with {word}");
+        while !self.asked(path).iter().any(|line| line.contains("prefetch")) {
+            if begun.elapsed() > PATIENCE {
+                panic!("{path} is never fetched ahead by {:#}", chromium.run(DONE));
+            }
             thread::sleep(Duration::from_millis(50));
         }
     }
@@ -153,7 +163,7 @@ fn visitor_with_a_copy(nginx: &Pages, proxy: &Proxy) -> Chromium {
     let mut chromium = Chromium::start();
     chromium.goto(&format!("http://{}/a", proxy.address()));
     // Once there is budget.
-    nginx.wait_for("/b", "prefetch");
+    nginx.wait_for_prefetch("/b", &mut chromium);
     wait_for(proxy, "the copy", |status| status["prefetched_bytes"].as_u64() > Some(0));
     chromium.run("new Promise(done => setTimeout(done, 1000))");
     chromium

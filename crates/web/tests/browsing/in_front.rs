@@ -101,7 +101,7 @@ fn who_only_hands_on_is_no_cache() {
     let front = Front::of(&proxy, "", "");
     let mut chromium = Chromium::start();
     chromium.goto(&front.url("/a"));
-    pages.wait_for("/b", "prefetch");
+    pages.wait_for_prefetch("/b", &mut chromium);
     chromium.run("new Promise(done => setTimeout(done, 1000))");
     chromium.click("#b", &front.url("/b"));
     assert_eq!(chromium.run(DELIVERY), "cache");

@@ -96,8 +96,8 @@ impl Visitor {
     /// Goes to where home is fetched ahead from, and waits until that has come.
     fn get_a_copy(&mut self) {
         self.chromium.goto(&url(&self.proxy, "/a"));
-        self.nginx.wait_for("/app/home", "prefetch");
-        self.nginx.wait_for("/b", "prefetch");
+        self.nginx.wait_for_prefetch("/app/home", &mut self.chromium);
+        self.nginx.wait_for_prefetch("/b", &mut self.chromium);
         self.chromium.run("new Promise(done => setTimeout(done, 1000))");
     }
 
@@ -129,7 +129,7 @@ fn who_was_signed_in_there_before_is_shown_a_page_of_ones_own() {
     // Nobody has seen that, and no page but those of /app does.
     visitor.chromium.run("document.cookie = 'session=1; path=/app; secure'");
     visitor.chromium.goto(&url(&visitor.proxy, "/a"));
-    visitor.nginx.wait_for("/b", "prefetch");
+    visitor.nginx.wait_for_prefetch("/b", &mut visitor.chromium);
     visitor.chromium.run("new Promise(done => setTimeout(done, 3000))");
     assert_eq!(visitor.nginx.asked("/app/home"), Vec::<String>::new());
     assert_eq!(visitor.go_home(), ("home of ann".into(), "".into()));
