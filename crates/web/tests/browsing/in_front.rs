@@ -45,12 +45,20 @@ fn site() -> (Pages, Proxy) {
     (pages, proxy)
 }
 
+/// A page of the proxy's, past who is in front.
+fn behind(proxy: &Proxy) -> String {
+    format!("http://{}/a", proxy.address())
+}
+
 /// Waits until the script has noticed that somebody else answers.
-fn wait_for_the_word(chromium: &mut Chromium) {
+fn wait_for_the_word(chromium: &mut Chromium, proxy: &Proxy) {
     let begun = Instant::now();
     while chromium.run("sessionStorage.lull") != "1" {
-        assert!(begun.elapsed() < PATIENCE, "it does not notice");
+        if begun.elapsed() > PATIENCE {
+            panic!("it is not noticed by {:#}", chromium.run(DONE));
+        }
         thread::sleep(Duration::from_millis(100));
+        go_on(begun, chromium, &behind(proxy));
     }
 }
 
@@ -72,7 +80,7 @@ fn a_cache_that_has_the_page_at_hand_is_noticed_before_anything_is_fetched() {
     let front = Front::of(&proxy, CACHED, CACHED);
     let mut chromium = Chromium::start();
     chromium.goto(&front.url("/a"));
-    wait_for_the_word(&mut chromium);
+    wait_for_the_word(&mut chromium, &proxy);
     goes_on_without(&mut chromium, &front, &proxy);
     assert_eq!(status(&proxy)["prefetches"], 0);
     assert_eq!(pages.asked("/b"), Vec::<String>::new());
@@ -86,10 +94,11 @@ fn a_cache_that_has_another_page_is_noticed_at_the_first_that_it_gives() {
     needs!(chromium::installed(), lull_testing::command("nginx"));
     let (_pages, proxy) = site();
     let front = Front::of(&proxy, "", CACHED);
-    assert!(front.visit("/b").starts_with("HTTP/1.1 200 "));
+    let head = front.visit("/b");
+    assert!(head.starts_with("HTTP/1.1 200 "), "{head}");
     let mut chromium = Chromium::start();
     chromium.goto(&front.url("/a"));
-    wait_for_the_word(&mut chromium);
+    wait_for_the_word(&mut chromium, &proxy);
     goes_on_without(&mut chromium, &front, &proxy);
     assert_eq!(status(&proxy)["prefetches"], 0);
 }
@@ -101,7 +110,7 @@ fn who_only_hands_on_is_no_cache() {
     let front = Front::of(&proxy, "", "");
     let mut chromium = Chromium::start();
     chromium.goto(&front.url("/a"));
-    pages.wait_for_prefetch("/b", &mut chromium);
+    pages.wait_for_prefetch("/b", &mut chromium, &behind(&proxy));
     chromium.run("new Promise(done => setTimeout(done, 1000))");
     chromium.click("#b", &front.url("/b"));
     assert_eq!(chromium.run(DELIVERY), "cache");
@@ -121,7 +130,8 @@ fn what_the_browser_has_from_a_visit_is_no_cache_in_front() {
     );
     chromium.goto(&url("/b"));
     chromium.goto(&url("/a"));
-    wait_for(&proxy, "a list", |status| status["lists"].as_u64() > Some(0));
+    let is_listed = |status: &Value| status["lists"].as_u64() > Some(0);
+    wait_for_budget(&proxy, "a list", is_listed, &mut chromium);
     // What it has is taken for the prefetch, so the site is asked once more: of this page.
     proxy.wait("questions", |totals| totals.marked == 2);
     thread::sleep(Duration::from_secs(1));

@@ -77,7 +77,7 @@ fn in_http2_a_prefetch_has_a_connection_of_its_own_too_and_only_that_yields() {
     let url = |path: &str| format!("https://{}{path}", proxy.address());
 
     chromium.goto(&url("/a"));
-    nginx.wait_for_prefetch("/b", &mut chromium);
+    nginx.wait_for_prefetch("/b", &mut chromium, &url("/a"));
     let (page, ahead) = (site.find("/a", false), site.find("/b", true));
     assert_eq!((page.version, ahead.version), (Version::HTTP_2, Version::HTTP_2));
     assert!(!Arc::ptr_eq(&page.connection, &ahead.connection), "it is coalesced");

@@ -95,9 +95,10 @@ impl Visitor {
 
     /// Goes to where home is fetched ahead from, and waits until that has come.
     fn get_a_copy(&mut self) {
-        self.chromium.goto(&url(&self.proxy, "/a"));
-        self.nginx.wait_for_prefetch("/app/home", &mut self.chromium);
-        self.nginx.wait_for_prefetch("/b", &mut self.chromium);
+        let page = url(&self.proxy, "/a");
+        self.chromium.goto(&page);
+        self.nginx.wait_for_prefetch("/app/home", &mut self.chromium, &page);
+        self.nginx.wait_for_prefetch("/b", &mut self.chromium, &page);
         self.chromium.run("new Promise(done => setTimeout(done, 1000))");
     }
 
@@ -128,8 +129,9 @@ fn who_was_signed_in_there_before_is_shown_a_page_of_ones_own() {
     let mut visitor = Visitor::with(HARMLESS);
     // Nobody has seen that, and no page but those of /app does.
     visitor.chromium.run("document.cookie = 'session=1; path=/app; secure'");
-    visitor.chromium.goto(&url(&visitor.proxy, "/a"));
-    visitor.nginx.wait_for_prefetch("/b", &mut visitor.chromium);
+    let page = url(&visitor.proxy, "/a");
+    visitor.chromium.goto(&page);
+    visitor.nginx.wait_for_prefetch("/b", &mut visitor.chromium, &page);
     visitor.chromium.run("new Promise(done => setTimeout(done, 3000))");
     assert_eq!(visitor.nginx.asked("/app/home"), Vec::<String>::new());
     assert_eq!(visitor.go_home(), ("home of ann".into(), "".into()));
