@@ -28,6 +28,19 @@ impl Drop for Nginx {
 impl Nginx {
     /// Starts it, with `http` and `server` among the directives of these blocks.
     pub(crate) fn start(http: &str, server: &str) -> Self {
+        let mut log = String::new();
+        for _ in 0..5 {
+            match Self::at_a_free_port(http, server) {
+                Ok(nginx) => return nginx,
+                // The port may have been another's by then.
+                Err(errors) => log = errors,
+            }
+        }
+        panic!("nginx does not start: {log}");
+    }
+
+    /// What it says, if it ends.
+    fn at_a_free_port(http: &str, server: &str) -> Result<Self, String> {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().display();
         let address = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
@@ -52,13 +65,17 @@ impl Nginx {
             .stderr(Stdio::null())
             .spawn()
             .unwrap();
-        let nginx = Nginx { child, address, folder };
-        let started = Instant::now();
-        while TcpStream::connect(address).is_err() {
+        let mut nginx = Nginx { child, address, folder };
+        let (started, log) = (Instant::now(), nginx.folder().join("error.log"));
+        // It writes this when it has the port: before, somebody else may answer there.
+        while !nginx.folder().join("pid").exists() || TcpStream::connect(address).is_err() {
+            if nginx.child.try_wait().unwrap().is_some() {
+                return Err(fs::read_to_string(log).unwrap_or_default());
+            }
             assert!(started.elapsed() < LIMIT, "nginx does not start");
             thread::sleep(Duration::from_millis(20));
         }
-        nginx
+        Ok(nginx)
     }
 
     /// Puts a file into its folder.
