@@ -82,20 +82,8 @@ impl Pages {
                 panic!("{path} is never fetched ahead by {:#}", chromium.run(DONE));
             }
             thread::sleep(Duration::from_millis(50));
-            go_on(begun, chromium, page);
+            chromium.go_on(begun, page);
         }
-    }
-}
-
-/// Has a visitor ask for the page that the monitor asks for, if nothing has come of its own questions for a while.
-///
-/// They may take a hundredth of the time, and what a visitor's take costs nothing. On a busy machine the first ones
-/// can take half a second each: then there is no budget for longer than a page goes on asking.
-fn go_on(begun: Instant, chromium: &mut Chromium, page: &str) {
-    if begun.elapsed() > Duration::from_secs(5) {
-        let ask = format!("fetch('{page}', {{mode: 'no-cors', cache: 'no-store'}})");
-        chromium.run(&format!("{ask}.then(() => 0, () => 0)"));
-        thread::sleep(Duration::from_millis(250));
     }
 }
 
@@ -172,7 +160,7 @@ fn wait_for_budget(
     chromium: &mut Chromium,
 ) {
     let page = format!("http://{}/a", proxy.address());
-    wait_beside(proxy, what, is, |begun| go_on(begun, chromium, &page));
+    wait_beside(proxy, what, is, |begun| chromium.go_on(begun, &page));
 }
 
 fn wait_beside(

@@ -58,7 +58,7 @@ fn wait_for_the_word(chromium: &mut Chromium, proxy: &Proxy) {
             panic!("it is not noticed by {:#}", chromium.run(DONE));
         }
         thread::sleep(Duration::from_millis(100));
-        go_on(begun, chromium, &behind(proxy));
+        chromium.go_on(begun, &behind(proxy));
     }
 }
 
