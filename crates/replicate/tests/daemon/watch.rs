@@ -96,6 +96,21 @@ impl Watching {
         patient("the origin has what is in the folder", is_so).await;
     }
 
+    /// Waits until the origin has what is in the folder, with the second of these names, and until then with the
+    /// first: never others.
+    async fn changes<const N: usize, S>(&self, both: [[S; N]; 2])
+    where
+        String: PartialEq<S>,
+    {
+        patient("the new names", || {
+            let names: Vec<_> = self.committed().into_keys().collect();
+            assert!(both.iter().any(|both| names == both), "{names:?}");
+            names == both[1]
+        })
+        .await;
+        self.settle().await;
+    }
+
     /// Waits until something was told.
     async fn told(&self, is_it: impl Fn(&WatchEvent) -> bool) {
         patient("told", || self.told.lock().expect("no panic").iter().any(&is_it)).await;
@@ -474,14 +489,7 @@ async fn renamed_when_written_anew() -> bool {
     fs::rename(path("old"), path("new")).expect("renamed");
     fs::rename(path("d"), path("e")).expect("renamed");
     let at_once = begun.elapsed() < Duration::from_millis(50);
-    let both = [["d/a", "d/b", "old"], ["e/a", "e/b", "new"]];
-    patient("the new names", || {
-        let names: Vec<_> = watching.committed().into_keys().collect();
-        assert!(both.iter().any(|both| names == both), "{names:?}");
-        names == both[1]
-    })
-    .await;
-    watching.settle().await;
+    watching.changes([["d/a", "d/b", "old"], ["e/a", "e/b", "new"]]).await;
     if at_once {
         assert_eq!(watching.last(), before.next(), "at once");
     }
@@ -506,13 +514,7 @@ fn a_folder_that_is_renamed_while_a_large_file_is_read_is_one_transaction() {
             thread::sleep(Duration::from_millis(40 * u64::from(number)));
             fs::rename(path(from), path(to)).expect("renamed");
             let both = [from, to].map(|folder| ["big".to_owned(), format!("{folder}/x")]);
-            patient("the new name", || {
-                let names: Vec<_> = watching.committed().into_keys().collect();
-                assert!(both.iter().any(|both| names == both), "{names:?}");
-                names == both[1]
-            })
-            .await;
-            watching.settle().await;
+            watching.changes(both).await;
             assert!(watching.last().0 <= before.0 + 2);
         }
         watching.close().await;
