@@ -4,7 +4,7 @@
 //! The proxy runs in this process, as it is shipped, and its clients in another one. Each connection has
 //! had a request before. What the kernel keeps for a connection is not in it.
 
-#[path = "../tests/common/mod.rs"]
+#[path = "../tests/it/common/mod.rs"]
 mod common;
 
 use std::any::Any;

@@ -1,0 +1,12 @@
+//! The integration tests of this crate, in one program so that it is linked once.
+
+mod bbr;
+mod filler;
+mod foreground;
+mod ledbat;
+mod nice;
+mod path;
+mod properties;
+mod refinements;
+mod round_trip_times;
+mod tcp_lp;

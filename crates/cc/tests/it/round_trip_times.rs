@@ -1,0 +1,134 @@
+//! What Nice takes for the empty and for the full queue, `min_rtt` and `max_rtt` (Nice §2.3, SSR
+//! §4.1.2). A test is named after the section that its rule comes from; where the papers are silent,
+//! the rule is in the table of that name in `docs/algorithm.md`.
+
+use lull_cc::{NiceParameters, Refinements};
+
+use crate::path::Path;
+
+fn prototype() -> NiceParameters {
+    NiceParameters::prototype()
+}
+
+#[test]
+fn nice_2_3_max_rtt_starts_at_twice_min_rtt() {
+    let mut path = Path::new(prototype(), 10.0);
+    path.round(&[100_000; 10]);
+    assert_eq!(path.nice.min_rtt_micros(), 100_000);
+    assert_eq!(path.nice.max_rtt_micros(), 200_000);
+}
+
+/// With the refinement that believes losses.
+fn believing() -> NiceParameters {
+    NiceParameters { refinements: Refinements { full: true, ..Refinements::NONE }, ..prototype() }
+}
+
+/// SSR §4.1.2's maxRTT is that of the full queue, which in a short buffer no percentile shows.
+#[test]
+fn ssr_4_1_2_a_loss_tells_the_rtt_of_the_full_queue() {
+    // A buffer of a quarter of the BDP: 2 · min_rtt is never seen.
+    for (parameters, max_rtt, trigger) in
+        [(prototype(), 200_000, 120_000), (believing(), 125_000, 105_000)]
+    {
+        let mut path = Path::new(parameters, 16.0);
+        path.round(&[100_000; 16]);
+        assert_eq!(path.nice.max_rtt_micros(), 200_000);
+        path.round(&[118_000; 8]);
+        path.lossy_round(8, 1, 125_000);
+        assert_eq!(path.nice.max_rtt_micros(), max_rtt);
+        assert!(path.nice.trigger_rtt_micros().abs_diff(trigger) <= 2);
+    }
+}
+
+/// SSR §4.1.2 asks that outliers pass. (means of rounds, and how many seconds pass before each; max_rtt)
+#[test]
+fn ssr_4_1_2_two_rounds_have_to_reach_max_rtt() {
+    for (rounds, max_rtt) in [
+        // One late packet, at first and later.
+        (&[(900, 0), (100, 0), (100, 0)][..], 200),
+        (&[(100, 0), (100, 0), (900, 0), (100, 0)], 200),
+        (&[(100, 0), (900, 10), (100, 10), (100, 10)], 200),
+        // A queue that is there for two rounds, one after the other or not, of one slot or of two.
+        (&[(100, 0), (900, 0), (700, 0)], 700),
+        (&[(100, 0), (700, 1), (100, 1), (900, 1)], 700),
+        (&[(100, 0), (700, 9), (900, 9)], 700),
+        // Two late packets with more than a slot between them.
+        (&[(100, 0), (900, 10), (100, 10), (900, 10)], 200),
+        // Nothing is forgotten by what comes later.
+        (&[(100, 0), (900, 0), (900, 0), (100, 10), (100, 10), (100, 10)], 900),
+    ] {
+        // No cut, so that each is a round of its own.
+        let mut path = Path::new(NiceParameters { detector: false, ..prototype() }, 4.0);
+        // The first packet of all finds the path empty.
+        path.round(&[100_000; 4]);
+        for &(milliseconds, seconds) in rounds {
+            path.now += seconds * 1_000_000;
+            path.round(&[milliseconds * 1_000; 4]);
+        }
+        assert_eq!(path.nice.max_rtt_micros(), max_rtt * 1_000, "{rounds:?}");
+    }
+}
+
+/// RFC 1122 §4.2.3.2 again: the first sample of all may have waited at the receiver.
+#[test]
+fn ssr_4_1_2_the_first_sample_is_no_max_rtt() {
+    let mut path = Path::new(prototype(), 2.0);
+    path.round(&[140_000]);
+    path.round(&[100_000; 2]);
+    path.round(&[100_000; 2]);
+    assert_eq!((path.nice.min_rtt_micros(), path.nice.max_rtt_micros()), (100_000, 200_000));
+}
+
+/// SSR §4.1.2 is silent about a buffer that is next to none.
+#[test]
+fn ssr_4_1_2_max_rtt_is_no_less_than_nine_eighths_of_min_rtt() {
+    for (full, max_rtt) in [(102_000, 112_500), (112_000, 112_500), (115_000, 115_000)] {
+        let mut path = Path::new(believing(), 16.0);
+        path.round(&[100_000; 16]);
+        path.lossy_round(8, 1, full);
+        assert_eq!(path.nice.max_rtt_micros(), max_rtt, "a loss at {full} µs");
+    }
+}
+
+#[test]
+fn ssr_4_1_2_one_outlier_in_twenty_slots_is_dropped() {
+    let mut path = Path::new(prototype(), 2.0);
+    // Twenty slots of ten seconds; one holds a low outlier, one a high one of two rounds.
+    for slot in 0..20u32 {
+        path.now += 10_000_000;
+        let rtt = match slot {
+            7 => 60_000,
+            13 => 900_000,
+            _ => 100_000,
+        };
+        path.round(&[rtt; 2]);
+        path.round(&[rtt; 2]);
+    }
+    assert_eq!(path.nice.min_rtt_micros(), 100_000);
+    assert_eq!(path.nice.max_rtt_micros(), 200_000);
+}
+
+#[test]
+fn ssr_4_1_2_a_longer_route_is_believed_after_the_window() {
+    let mut path = Path::new(prototype(), 2.0);
+    path.round(&[50_000; 2]);
+    path.round(&[50_000; 2]);
+    for _ in 0..22 {
+        path.now += 10_000_000;
+        path.round(&[180_000; 2]);
+    }
+    assert_eq!(path.nice.min_rtt_micros(), 180_000);
+    let before = path.window();
+    path.round(&[180_000; 2]);
+    assert!(path.window() > before, "the window grows again on the new route");
+}
+
+#[test]
+fn nice_2_2_a_much_shorter_route_is_believed_at_once() {
+    let mut path = Path::new(prototype(), 8.0);
+    path.round(&[200_000; 8]);
+    path.round(&[50_000; 8]);
+    path.round(&[50_000; 8]);
+    assert_eq!(path.nice.min_rtt_micros(), 50_000);
+    assert_eq!(path.nice.max_rtt_micros(), 100_000);
+}

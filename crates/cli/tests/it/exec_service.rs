@@ -1,0 +1,75 @@
+//! `lull exec` beside a service manager: what that one hands to a process by its number, and
+//! programs that it moves to other cgroups.
+
+use std::process::{Command, Stdio};
+
+use crate::support::{LULL, Service, finish, lull, shell};
+use lull_testing::needs;
+use serde_json::{Value, json};
+
+/// The program does what sd_listen_fds(3) does.
+#[test]
+fn sockets_that_systemd_hands_over_are_the_programs() {
+    needs!(lull_testing::bpf(), lull_testing::command("python3"));
+    let activated = "import os, socket
+for name in 'LISTEN_PID', 'WATCHDOG_PID', 'SYSTEMD_EXEC_PID':
+    assert os.environ[name] == str(os.getpid()), name
+assert 'LISTEN_PIDFDID' not in os.environ
+listener = socket.socket(fileno=3)
+client = socket.create_connection(listener.getsockname())
+server, _ = listener.accept()
+print(os.environ['LISTEN_FDS'], os.environ['LISTEN_FDNAMES'], os.environ['EMPTY'] == '',
+    server.getsockopt(6, 13, 16).rstrip(bytes(1)).decode(), server.getsockopt(0, 1))";
+    let systemd = "import os, socket, sys
+listener = socket.create_server(('127.0.0.1', 0))
+os.dup2(listener.fileno(), 3)
+os.set_inheritable(3, True)
+own = str(os.getpid())
+os.environ.update(LISTEN_FDS='1', LISTEN_FDNAMES='a=b', LISTEN_PID=own, LISTEN_PIDFDID='1')
+os.environ.update(EMPTY='', WATCHDOG_PID=own, SYSTEMD_EXEC_PID=own)
+os.execv(sys.argv[1], ['lull', 'exec', '--quiet', '--cc', 'reno', '--', *sys.argv[2:]])";
+    let mut command = Command::new("python3");
+    command.args(["-c", systemd, LULL, "python3", "-c", activated]).stdin(Stdio::null());
+    assert_eq!(finish(&mut command).ok(), "1 a=b True reno 4\n");
+}
+
+#[test]
+fn what_is_meant_for_another_process_by_its_number_stays_so() {
+    needs!(lull_testing::bpf());
+    let script = "export WATCHDOG_PID=$$ LISTEN_PID=1 LISTEN_PIDFDID=2 LISTEN_FDS=3
+        exec \"$LULL\" exec --quiet --cc reno -- \
+            sh -c '[ $WATCHDOG_PID = $$ ]; echo $? $LISTEN_PID $LISTEN_PIDFDID $LISTEN_FDS'";
+    assert_eq!(finish(&mut shell(script, &[])).ok(), "0 1 2 3\n");
+}
+
+/// As by su, whose session gets a cgroup of its own from systemd.
+#[test]
+fn a_program_that_is_moved_out_of_the_background_is_told_of() {
+    needs!(lull_testing::bpf());
+    let service = Service::make();
+    let folder = service.0.to_str().unwrap();
+    let run = |how: &[&str]| {
+        let mut command = lull(&["exec", "--cc", "reno"]);
+        command.args(how).args(["--", "sh", "-c", "echo $$ | tee $1/cgroup.procs", "sh", folder]);
+        finish(&mut command)
+    };
+    let told =
+        |out: &str| format!("process {}, which was moved to cgroup {}", out.trim(), service.name());
+    let said = run(&[]);
+    let lines: Vec<_> = said.err.lines().skip(1).collect();
+    assert_eq!(lines, [format!("lull: in the foreground stays: {}", told(&said.out))], "{said:?}");
+    let said = run(&["--json"]);
+    let summary: Value = serde_json::from_str(&said.err).unwrap();
+    assert_eq!(summary["foreground"], json!([told(&said.out)]), "{said:?}");
+}
+
+/// Another `lull` puts it into a cgroup of its own, where it is in the background as before.
+#[test]
+fn a_program_that_is_moved_to_another_background_is_in_the_background() {
+    needs!(lull_testing::bpf());
+    let script = "\"$LULL\" exec --cc reno -- \
+        sh -c '\"$LULL\" exec --quiet --cc cubic --pid $$ && grep -c /lull.cubic. /proc/$$/cgroup'";
+    let said = finish(&mut shell(script, &[]));
+    assert_eq!((said.code(), said.out.as_str()), (Some(0), "1\n"), "{said:?}");
+    assert_eq!(said.err.lines().count(), 1, "{said:?}");
+}

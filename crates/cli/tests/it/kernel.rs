@@ -1,0 +1,353 @@
+//! `lull kernel load|unload|status` on the real kernel, each test under a name of its own.
+
+use crate::support;
+use std::fs;
+use std::io::{BufRead, BufReader, Write};
+use std::process::{Command, Stdio};
+use std::thread;
+use std::time::Duration;
+
+use crate::support::{Kept, Variant, eventually, finish, lull, private_shell, program, shell};
+use lull_testing::needs;
+use serde_json::{Value, json};
+
+fn load(name: &str, arguments: &[&str]) -> support::Said {
+    finish(lull(&["kernel", "load", "--name", name]).args(arguments))
+}
+
+fn unload(name: &str, arguments: &[&str]) -> support::Said {
+    finish(lull(&["kernel", "unload", "--name", name]).args(arguments))
+}
+
+#[test]
+fn what_is_loaded_outlives_the_command_and_is_shown_with_its_parameters() {
+    needs!(lull_testing::bpf());
+    let nice = Variant::unloaded();
+    let arguments = ["--threshold", "0.1", "--fraction", "0.25", "--min-window", "1/10"];
+    let said = load(&nice.0, &arguments).ok();
+    let parameters = "threshold 0.1, fraction 0.25, minimum window 1/10";
+    assert_eq!(said, format!("loaded '{}' ({parameters})\n", nice.0));
+    assert!(nice.is_loaded());
+    let status = nice.status().unwrap();
+    assert_eq!(status["parameters"]["threshold"], 0.1);
+    assert_eq!(status["parameters"]["fraction"], 0.25);
+    assert_eq!(status["parameters"]["algorithm"], "nice");
+    assert_eq!(status["parameters"]["restricted"], false);
+    assert_eq!(status["loaded_by"], "load");
+    assert_eq!(status["sockets"], json!([]));
+    let table = finish(&mut lull(&["kernel", "status"])).ok();
+    assert!(table.contains(&format!("{}: {parameters}; loaded at 2", nice.0)), "{table}");
+    assert_eq!(unload(&nice.0, &[]).ok(), format!("unloaded '{}'\n", nice.0));
+    assert!(!nice.is_loaded());
+    assert_eq!(nice.status(), None);
+}
+
+#[test]
+fn a_name_is_loaded_once_and_unloaded_once() {
+    needs!(lull_testing::bpf());
+    let nice = Variant::load(&[]);
+    load(&nice.0, &[]).fails(1, "is loaded already (threshold 0.2, fraction 0.5");
+    load("reno", &[]).fails(1, "has a congestion control 'reno' that is not Lull's");
+    unload(&nice.0, &[]).ok();
+    unload(&nice.0, &[]).fails(1, &format!("'{}' is not loaded: ", nice.0));
+    unload("reno", &[]).fails(1, "'reno' is not loaded");
+}
+
+#[test]
+fn no_name_leads_out_of_the_folder_of_what_is_loaded() {
+    needs!(lull_testing::bpf());
+    let nice = Variant::load(&[]);
+    let around = format!("../lull/{}", nice.0);
+    for name in [&*around, "..", ".", "", "sixteen_chars_ab"] {
+        unload(name, &["--force"]).fails(2, &format!("'{name}' is not a name"));
+    }
+    let exec = ["exec", "--automatic", "--cc", "..", "--", "true"];
+    finish(&mut lull(&exec)).fails(125, "'..' is not a name");
+    assert!(nice.is_loaded());
+    unload(&nice.0, &[]).ok();
+}
+
+#[test]
+fn json_tells_what_was_done() {
+    needs!(lull_testing::bpf());
+    let nice = Variant::unloaded();
+    let said = load(&nice.0, &["--json", "--algorithm", "vegas"]).ok();
+    let value: Value = serde_json::from_str(&said).unwrap();
+    assert_eq!((&value["name"], &value["algorithm"]), (&json!(nice.0), &json!("vegas")));
+    assert_eq!(value["threshold"], Value::Null);
+    let value: Value = serde_json::from_str(&unload(&nice.0, &["--json"]).ok()).unwrap();
+    assert_eq!(value, json!({ "name": nice.0, "sockets_that_keep_it": 0 }));
+}
+
+#[test]
+fn parameters_outside_their_range_are_refused() {
+    for (name, arguments, words) in [
+        ("t", ["--threshold", "0"], "--threshold 0 is out of range: above 0 and below 1"),
+        ("t", ["--threshold", "1"], "--threshold 1 is out of range"),
+        ("t", ["--threshold", "nan"], "--threshold NaN is out of range"),
+        (
+            "t",
+            ["--threshold", "x"],
+            "'x' for '--threshold <THRESHOLD>': write a number such as 0.2",
+        ),
+        ("t", ["--fraction", "-0.5"], "--fraction -0.5 is out of range: above 0, 1 at most"),
+        ("t", ["--fraction", "1.5"], "--fraction 1.5 is out of range"),
+        ("t", ["--min-window", "1/49"], "--min-window '1/49' is out of range"),
+        ("t", ["--min-window", "2"], "from 1/48 to 1"),
+        ("t", ["--algorithm", "bbr"], "invalid value 'bbr'"),
+        ("a-b", ["--fraction", "0.5"], "'a-b' is not a name"),
+        ("../../etc", ["--fraction", "0.5"], "'../../etc' is not a name"),
+        ("sixteen_chars_ab", ["--fraction", "0.5"], "use 1 to 15 of a-z, 0-9 and '_'"),
+        ("", ["--fraction", "0.5"], "'' is not a name"),
+    ] {
+        load(name, &arguments).fails(2, words);
+    }
+}
+
+#[test]
+fn what_others_do_not_have_of_nice_is_not_ignored() {
+    for algorithm in ["vegas", "background"] {
+        for option in ["--threshold", "--fraction", "--min-window"] {
+            // Also the default, since it would have no effect.
+            let words = format!("{option} is of nice, and {algorithm} has nothing like it: leave");
+            load("t", &["--algorithm", algorithm, option, "0.5"]).fails(2, &words);
+        }
+    }
+}
+
+/// Two ends of a connection, one of which sends.
+#[test]
+fn the_status_of_background_tells_its_windows_and_nothing_of_yielding() {
+    needs!(lull_testing::bpf(), lull_testing::command("python3"));
+    let background = Variant::unloaded();
+    let said = load(&background.0, &["--algorithm", "background"]).ok();
+    let what = "background, which needs a network's lower class";
+    assert_eq!(said, format!("loaded '{}' ({what})\n", background.0));
+    let exec = ["exec", "--quiet", "--network-honours-le", "--cc", &background.0, "--", "python3"];
+    let mut command = lull(&exec);
+    command.arg(program("peer.py")).stdin(Stdio::piped()).stdout(Stdio::piped());
+    let mut kept = Kept::spawn(&mut command);
+    let mut lines = BufReader::new(kept.0.stdout.take().unwrap()).lines();
+    assert_eq!(lines.next().unwrap().unwrap(), "ready");
+    let status = background.status().unwrap();
+    assert_eq!(status["parameters"]["algorithm"], "background");
+    assert_eq!(status["parameters"]["threshold"], Value::Null);
+    let sockets = status["sockets"].as_array().unwrap();
+    assert_eq!(sockets.len(), 2, "{status}");
+    for socket in sockets {
+        assert!(socket["window_packets"].as_f64().unwrap() >= 1.0, "{socket}");
+        assert!(socket["srtt_us"].as_u64().unwrap() > 0, "{socket}");
+        assert_eq!(socket["rounds"], Value::Null, "{socket}");
+        assert_eq!(socket["yielding_seconds"], Value::Null, "{socket}");
+    }
+    let table = finish(&mut lull(&["kernel", "status"])).ok();
+    assert!(table.contains(&format!("{}: {what}; loaded at 2", background.0)), "{table}");
+    drop(kept.0.stdin.take());
+    assert!(kept.0.wait().unwrap().success());
+}
+
+#[test]
+fn anybody_may_choose_it_unless_it_is_restricted() {
+    needs!(lull_testing::bpf(), lull_testing::command("python3"), lull_testing::command("setpriv"));
+    let choose = "import socket, sys; socket.socket().setsockopt(6, 13, sys.argv[1].encode())";
+    let user = "cd /; exec setpriv --reuid=65534 --regid=65534 --clear-groups --inh-caps=-all \
+        /usr/bin/env PATH=/usr/bin:/bin python3 -c \"$1\" $2";
+    let open = Variant::load(&[]);
+    finish(&mut shell(user, &[choose, &open.0])).ok();
+    let restricted = Variant::load(&["--restrict"]);
+    let said = finish(&mut shell(user, &[choose, &restricted.0]));
+    assert!(said.err.contains("PermissionError"), "{said:?}");
+    assert_eq!(restricted.status().unwrap()["parameters"]["restricted"], true);
+}
+
+#[test]
+fn it_is_not_unloaded_while_in_use_unless_forced() {
+    needs!(lull_testing::bpf(), lull_testing::command("python3"));
+    let nice = Variant::load(&[]);
+    let mut command = lull(&["exec", "--quiet", "--cc", &nice.0, "--", "python3"]);
+    command.arg(program("peer.py")).stdin(Stdio::piped()).stdout(Stdio::piped());
+    let mut kept = Kept::spawn(&mut command);
+    let mut input = kept.0.stdin.take().unwrap();
+    let mut lines = BufReader::new(kept.0.stdout.take().unwrap()).lines();
+    assert_eq!(lines.next().unwrap().unwrap(), "ready");
+
+    unload(&nice.0, &[]).fails(1, "is in use by 2 sockets, 1 program: wait for them, or unload");
+    assert!(nice.is_loaded());
+    let said = unload(&nice.0, &["--force"]).ok();
+    assert_eq!(said, format!("unloaded '{}'; 2 open connections keep it\n", nice.0));
+    assert!(!nice.is_loaded());
+    // The open ones still work, and still are what they were.
+    writeln!(input, "state").unwrap();
+    assert_eq!(lines.next().unwrap().unwrap(), format!("{0}/4 {0}/4", nice.0));
+    drop(input);
+    assert!(kept.0.wait().unwrap().success());
+}
+
+/// In a cgroup namespace the programs of the machine are out of sight.
+#[test]
+fn it_is_not_unloaded_from_where_its_programs_may_be_out_of_sight_unless_forced() {
+    needs!(lull_testing::bpf());
+    let nice = Variant::load(&[]);
+    let script = "unshare --cgroup \"$LULL\" kernel unload --name $1 $2";
+    let said = finish(&mut shell(script, &[&nice.0, ""]));
+    said.fails(1, &format!("whether programs use '{}' is not to be seen from here", nice.0));
+    assert!(nice.is_loaded());
+    finish(&mut shell(script, &[&nice.0, "--force"])).ok();
+    assert!(!nice.is_loaded());
+}
+
+/// Two ends of a connection in another network namespace, which carry data for a moment.
+#[test]
+fn the_status_sees_sockets_in_every_network_namespace() {
+    needs!(lull_testing::bpf(), lull_testing::command("python3"), lull_testing::command("ip"));
+    let nice = Variant::load(&[]);
+    let script = "import os, socket, sys
+for family, address in (socket.AF_INET, '127.0.0.1'), (socket.AF_INET6, '::1'):
+    listener = socket.socket(family)
+    listener.setsockopt(6, 13, sys.argv[1].encode())
+    listener.bind((address, 0))
+    listener.listen()
+    client = socket.socket(family)
+    client.connect(listener.getsockname()[:2])
+    server, _ = listener.accept()
+    server.sendall(b'x' * 5000)
+    got = 0
+    while got < 5000:
+        got += len(client.recv(1 << 16))
+    server.sendall(b'x'); client.recv(1); client.sendall(b'x'); server.recv(1)
+    globals()[address] = (listener, client, server)
+    print(server.getsockname()[1], client.getsockname()[1])
+print(os.stat('/proc/self/ns/net').st_ino, os.getpid(), flush=True)
+sys.stdin.read()";
+    let mut command = Command::new("unshare");
+    command.args(["--net", "sh", "-c", "ip link set lo up; exec \"$@\"", "sh", "python3", "-c"]);
+    command.args([script, &nice.0]).stdin(Stdio::piped()).stdout(Stdio::piped());
+    let mut kept = Kept::spawn(&mut command);
+    let mut lines = BufReader::new(kept.0.stdout.take().unwrap()).lines();
+    let mut numbers = || -> Vec<u64> {
+        let line = lines.next().unwrap().unwrap();
+        line.split(' ').map(|number| number.parse().unwrap()).collect()
+    };
+    let (v4, v6, who) = (numbers(), numbers(), numbers());
+
+    let status = nice.status().unwrap();
+    let sockets = status["sockets"].as_array().unwrap();
+    // The clients never chose it.
+    assert_eq!(sockets.len(), 2, "{status}");
+    for (ports, local) in [(v4, "127.0.0.1"), (v6, "[::1]")] {
+        let name = format!("{local}:{}", ports[0]);
+        let socket = sockets.iter().find(|socket| socket["local"] == name.as_str()).unwrap();
+        assert_eq!(socket["remote"], format!("{local}:{}", ports[1]));
+        assert_eq!(socket["state"], "ESTAB");
+        assert_eq!(socket["network_namespace"], who[0]);
+        assert_eq!(socket["pid"], who[1]);
+        assert_eq!(socket["command"], "python3");
+        assert_eq!(socket["bytes_acked"], 5001);
+        assert!(socket["window_packets"].as_f64().unwrap() >= 1.0 / 48.1, "{socket}");
+        let micros = |name: &str| socket[name].as_u64().unwrap();
+        assert!(micros("srtt_us") > 0, "{socket}");
+        assert!(micros("min_rtt_us") <= micros("max_rtt_us"), "{socket}");
+        assert!(micros("rounds_congested") <= micros("rounds"), "{socket}");
+    }
+    let table = finish(&mut lull(&["kernel", "status"])).ok();
+    assert!(table.contains(&format!("python3 ({})", who[1])), "{table}");
+}
+
+#[test]
+fn an_old_kernel_is_told() {
+    needs!(lull_testing::bpf(), lull_testing::command("setarch"));
+    let nice = Variant::unloaded();
+    // A kernel that gives an old version number to whoever asks for one.
+    let script = "setarch --uname-2.6 \"$LULL\" kernel load --name $1";
+    finish(&mut shell(script, &[&nice.0])).fails(1, "too old: loading a congestion control needs");
+    assert!(!nice.is_loaded());
+}
+
+#[test]
+fn a_kernel_without_type_information_is_told() {
+    needs!(lull_testing::bpf());
+    let nice = Variant::unloaded();
+    let script = "mount -t tmpfs none /sys/kernel/btf; \"$LULL\" kernel load --name $1";
+    finish(&mut private_shell(script, &[&nice.0])).fails(1, "/sys/kernel/btf/vmlinux is missing");
+    let script = "mount -t tmpfs none /sys/kernel/btf; \"$LULL\" exec --cc reno true";
+    finish(&mut private_shell(script, &[])).fails(125, "/sys/kernel/btf/vmlinux is missing");
+    assert!(!nice.is_loaded());
+}
+
+#[test]
+fn a_missing_capability_is_told() {
+    needs!(lull_testing::bpf(), lull_testing::command("setpriv"));
+    let nice = Variant::unloaded();
+    for (dropped, named) in [
+        ("-net_admin", "needs CAP_NET_ADMIN: root lacks that here, as in a container"),
+        ("-sys_admin,-cap_39", "needs CAP_BPF: root lacks that here"),
+        ("-sys_admin,-cap_38,-cap_39", "needs CAP_BPF, CAP_PERFMON: root lacks that here"),
+    ] {
+        let script = "setpriv --bounding-set=$2 \"$LULL\" kernel load --name $1";
+        finish(&mut shell(script, &[&nice.0, dropped])).fails(1, named);
+        let script = "setpriv --bounding-set=$2 \"$LULL\" kernel status";
+        finish(&mut shell(script, &[&nice.0, dropped])).fails(1, named);
+    }
+    assert!(!nice.is_loaded());
+}
+
+/// A variant that is not loaded, and where its pins will be.
+fn unloaded_with_pins() -> (Variant, String) {
+    // With it, the BPF file system is mounted if nobody had.
+    let nice = Variant::load(&[]);
+    unload(&nice.0, &[]).ok();
+    let folder = finish(&mut shell("grep -m1 ' bpf ' /proc/self/mounts | cut -d' ' -f2", &[])).ok();
+    assert_ne!(folder.trim(), "");
+    let pins = format!("{}/lull/{}", folder.trim(), nice.0);
+    (nice, pins)
+}
+
+/// Interrupts a load as soon as it makes pins.
+#[test]
+fn a_load_that_is_interrupted_is_brought_to_its_end() {
+    needs!(lull_testing::bpf());
+    let (nice, pins) = unloaded_with_pins();
+    let script = "\"$LULL\" kernel load --name $1 >/dev/null & lull=$!
+        looks=0
+        while [ ! -d \"$2\" ] && [ $looks -lt 3000000 ]; do looks=$((looks + 1)); done
+        kill -TERM $lull
+        wait $lull
+        [ -e \"$2/link\" ] && echo whole";
+    for _ in 0..20 {
+        let said = finish(&mut shell(script, &[&nice.0, &pins]));
+        assert_eq!(said.out, "whole\n", "{said:?}");
+        assert!(nice.is_loaded());
+        unload(&nice.0, &[]).ok();
+    }
+}
+
+/// Kills a load at a different moment each time, half of them while its pins are made; whatever it
+/// left, the next command clears.
+#[test]
+fn a_load_that_is_killed_leaves_no_half() {
+    needs!(lull_testing::bpf());
+    let (nice, pins) = unloaded_with_pins();
+    let mut halves = 0;
+    for round in 0..60u64 {
+        let mut command = lull(&["kernel", "load", "--name", &nice.0]);
+        let mut kept = Kept::spawn(command.stdout(Stdio::null()).stderr(Stdio::null()));
+        if round % 2 == 0 {
+            thread::sleep(Duration::from_millis(round));
+        } else {
+            while !fs::exists(&pins).unwrap() && kept.0.try_wait().unwrap().is_none() {}
+            thread::sleep(Duration::from_micros(10 * round));
+        }
+        kept.0.kill().unwrap();
+        kept.0.wait().unwrap();
+        halves +=
+            u32::from(fs::exists(&pins).unwrap() && !fs::exists(format!("{pins}/link")).unwrap());
+        let loaded = nice.status().is_some();
+        if loaded {
+            assert!(nice.is_loaded());
+            unload(&nice.0, &[]).ok();
+        }
+        eventually("it is gone", || !nice.is_loaded());
+        assert!(!fs::exists(&pins).unwrap());
+    }
+    assert!(halves > 0, "no kill came while its pins were made");
+}

@@ -1,0 +1,32 @@
+//! The integration tests of this crate, in one program so that it is linked once.
+
+mod controls;
+mod edits;
+mod emulate;
+mod exec_places;
+mod exec_process;
+mod exec_routes;
+mod exec_running;
+mod exec_service;
+mod exec_signals;
+mod exec_sockets;
+mod exec_together;
+mod kernel;
+mod lab;
+mod mount;
+mod predict;
+mod readers;
+mod replay;
+mod replicate;
+mod replicate_blocked;
+mod replicate_disk;
+mod replicate_link;
+mod replicate_trees;
+mod report;
+mod several;
+mod site;
+mod speed;
+mod support;
+mod torture;
+mod watch;
+mod web;

@@ -1,0 +1,210 @@
+//! `lull origin` and `lull replica` on disks that fill up: it is told, nothing is seen by half, nothing that
+//! was acknowledged is lost, and all goes on when there is room.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::time::Duration;
+
+use crate::site::{Site, SmallDisk};
+use crate::support::{eventually, eventually_within, finish, lull};
+use lull_testing::{command, needs, root};
+
+/// Small bodies lie in the database, larger ones in files, and the largest go there as they come.
+const SIZES: [usize; 3] = [2_000, 300_000, 1_500_000];
+
+fn body(number: usize) -> Vec<u8> {
+    (number as u64).to_le_bytes().repeat(SIZES[number % 3] / 8)
+}
+
+/// What was acknowledged, by name, with the token of a session that has seen it.
+type Written = BTreeMap<String, (Vec<u8>, String)>;
+
+/// Writes an object; gives whether there was room for it.
+fn write(site: &Site, written: &mut Written, name: &str, number: usize) -> bool {
+    let answer = site.put(name, &body(number));
+    match answer.status {
+        200 => {
+            let token = answer.header("lull-session").unwrap().to_owned();
+            written.insert(name.to_owned(), (body(number), token));
+            true
+        }
+        507 => {
+            let said = String::from_utf8_lossy(&answer.body).into_owned();
+            assert_eq!(said, "the disk is full: make room, and it goes on by itself\n");
+            false
+        }
+        _ => panic!("{name}: {answer:?}"),
+    }
+}
+
+/// Whether a replica shows all of it to who has seen it; what it shows is whole.
+fn shows(site: &Site, name: &str, written: &Written) -> bool {
+    written.iter().all(|(path, (body, token))| {
+        let answer = site.ask(name, "GET", path, &format!("Lull-Session: {token}\r\n"), b"");
+        assert!([200, 503].contains(&answer.status), "{path}: {}", answer.head);
+        assert!(answer.status != 200 || answer.body == *body, "all of {path}");
+        answer.status == 200
+    })
+}
+
+fn sequence(site: &Site, name: &str) -> usize {
+    site.status(name)["sequence"].as_u64().unwrap() as usize
+}
+
+#[test]
+fn an_origin_without_room_refuses_writes_whole_and_goes_on_when_there_is_some() {
+    needs!(root(), command("mount"), command("cp"));
+    let mut site = Site::new(&["paris"], &[]);
+    site.origin = None;
+    let disk = SmallDisk::under(&site, "origin", 8);
+    site.start_origin();
+    let mut written = Written::new();
+    let put = |site: &Site, written: &mut Written, numbers: std::ops::Range<usize>| {
+        let names = numbers.map(|number| (format!("/{number}"), number));
+        names.filter(|(name, number)| !write(site, written, name, *number)).collect::<Vec<_>>()
+    };
+    let mut refused = put(&site, &mut written, 0..30);
+    disk.fill();
+    refused.extend(put(&site, &mut written, 30..60));
+    assert!(written.len() > 3 && refused.len() > 15, "{refused:?}");
+    // Nobody has to be told by each write.
+    let words = "the disk is full: make room, until then writes are refused";
+    eventually("it is told", || site.told("origin", "full") == [words]);
+    assert_eq!(site.status("origin")["disk_full"], true);
+    let status = finish(&mut lull(&["status", &site.path("origin")])).ok();
+    assert!(status.contains("\n  the disk had no room within the last minute"), "{status}");
+    let folder = site.path("public");
+    fs::create_dir(&folder).unwrap();
+    fs::write(format!("{folder}/page"), "1").unwrap();
+    fs::write(format!("{folder}/image"), body(62)).unwrap();
+    let (own, into) = (site.path("origin"), ["--into", "public"]);
+    let publish = || finish(lull(&["publish", &folder, "--origin", &own]).args(into));
+    publish().fails(1, "the disk is full: make room");
+    // Of what was refused nothing has happened.
+    assert_eq!(sequence(&site, "origin"), written.len());
+    eventually("all of it", || sequence(&site, "paris") == written.len());
+    assert!(shows(&site, "paris", &written));
+    for (name, _) in refused.iter().chain(&[("/public/page".to_owned(), 0)]) {
+        assert_eq!(site.get("paris", name).status, 404, "{name}");
+    }
+    // It starts again from a full disk, and says so once more.
+    site.origin = None;
+    site.start_origin();
+    assert_eq!(sequence(&site, "origin"), written.len());
+    assert!(!write(&site, &mut written, "/large", 65));
+    eventually("it is told", || site.told("origin", "full") == [words]);
+    disk.grow(96);
+    for (name, number) in &refused {
+        assert!(write(&site, &mut written, name, *number), "there is room for {name}");
+    }
+    assert!(publish().ok().contains("2 files put"));
+    // What is on the disk is what was acknowledged: somebody who has seen nothing yet gets all of it.
+    site.origin = None;
+    site.start_origin();
+    assert_eq!(sequence(&site, "origin"), written.len() + 1);
+    site.add_replica("london", &[]);
+    for name in ["paris", "london"] {
+        assert!(shows(&site, name, &written), "{name}");
+        eventually("what was published", || site.get(name, "/public/page").body == b"1");
+    }
+    assert_eq!(site.status("origin")["lost"], 0);
+}
+
+#[test]
+fn a_new_origin_without_room_is_none() {
+    needs!(root(), command("mount"), command("cp"));
+    let site = Site::new(&[], &[]);
+    fs::create_dir(site.path("new")).unwrap();
+    let disk = SmallDisk::under(&site, "new", 1);
+    disk.fill();
+    let new = site.path("new");
+    let init = || finish(&mut lull(&["origin", "init", &new]));
+    let said = init();
+    said.fails(1, "");
+    assert!(said.err.contains("disk is full") || said.err.contains("No space left"), "{said:?}");
+    disk.grow(16);
+    init().ok();
+}
+
+#[test]
+fn a_replica_without_room_goes_on_with_what_it_has_and_catches_up_when_there_is_some() {
+    needs!(root(), command("mount"), command("cp"));
+    let arguments = ["--blocked", "error", "--patience", "0.3"];
+    let mut site = Site::new(&["paris"], &arguments);
+    drop(site.replicas.remove("paris"));
+    let disk = SmallDisk::under(&site, "paris", 8);
+    site.start_replica("paris", &arguments);
+    let (mut before, mut after) = (Written::new(), Written::new());
+    for number in 0..3 {
+        assert!(write(&site, &mut before, &format!("/{number}"), number));
+    }
+    assert!(write(&site, &mut after, "/overwritten", 3));
+    eventually("what there is room for", || {
+        shows(&site, "paris", &before) && shows(&site, "paris", &after)
+    });
+    for number in 4..30 {
+        assert!(write(&site, &mut after, &format!("/{number}"), number));
+    }
+    // Its body was small, and is large now.
+    assert!(write(&site, &mut after, "/overwritten", 32));
+    let told = || site.told("paris", "full");
+    eventually_within(Duration::from_secs(30), "a full disk", || !told().is_empty());
+    // What it has, it shows; newer state waits. Neither is seen in part.
+    let goes_on = |site: &Site| {
+        for (path, (body, _)) in &before {
+            let answer = site.get("paris", path);
+            assert!(answer.status == 200 && answer.body == *body, "{path}: {}", answer.head);
+        }
+        let answer = site.get("paris", "/overwritten");
+        let whole = [body(3), body(32)].contains(&answer.body);
+        assert!(whole || answer.status == 503, "{}", answer.head);
+        shows(site, "paris", &after)
+    };
+    assert!(!goes_on(&site), "there is no room for all");
+    // Bodies leave room for what it is told of, which waits for them or for who has to see it.
+    let last = format!("Lull-Session: {}\r\n", after["/overwritten"].1);
+    let sees_all = || site.ask("paris", "GET", "/0", &last, b"").status == 200;
+    eventually("all that it is told of", sees_all);
+    assert_eq!(sequence(&site, "paris"), before.len() + after.len() + 1);
+    disk.fill();
+    assert!(!goes_on(&site));
+    assert_eq!(
+        told(),
+        ["the disk is full: make room, until then reads of newer state wait"],
+        "once"
+    );
+    assert_eq!(site.status("paris")["disk_full"], true);
+    // Killed, it goes on with the same.
+    drop(site.replicas.remove("paris"));
+    site.start_replica("paris", &arguments);
+    eventually("a heartbeat", || site.get("paris", "/1").status == 200);
+    assert!(!goes_on(&site));
+    disk.grow(96);
+    eventually_within(Duration::from_secs(30), "all of it", || goes_on(&site));
+    let all = (before.len() + after.len()) as u64;
+    let status = site.status("paris");
+    assert_eq!((&status["valid_objects"], &status["objects"]), (&all.into(), &all.into()));
+}
+
+#[test]
+fn what_is_written_in_a_watched_folder_waits_for_room_at_the_origin() {
+    needs!(root(), command("mount"), command("cp"));
+    let mut site = Site::new(&["paris"], &[]);
+    site.origin = None;
+    let disk = SmallDisk::under(&site, "origin", 8);
+    let folder = site.path("watched");
+    fs::create_dir(&folder).unwrap();
+    site.start_origin_with(&["--watch", &folder]);
+    // As many megabytes as there are, and ten more.
+    let numbers = || (0..12).map(|number| 3 * number + 2);
+    for number in numbers() {
+        fs::write(format!("{folder}/{number}"), body(number)).unwrap();
+    }
+    for event in ["full", "waits"] {
+        eventually(event, || !site.told("origin", event).is_empty());
+    }
+    disk.grow(96);
+    let is_there = |number: usize| site.get("paris", &format!("/{number}")).body == body(number);
+    eventually_within(Duration::from_secs(30), "all of it", || numbers().all(is_there));
+    assert_eq!(site.told("origin", "full").len(), 1);
+}

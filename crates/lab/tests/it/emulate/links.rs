@@ -1,0 +1,497 @@
+//! Rate, delay, buffer, class and trace of real flows.
+
+use std::ffi::CStr;
+use std::fs;
+use std::io::{Read, Seek, SeekFrom, Write};
+use std::net::{TcpListener, TcpStream, UdpSocket};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use lull_cc::{Bytes, Timestamp};
+use lull_lab::emulate::{
+    Backend, Buffer, Counts, Discipline, Emulator, Host, Link, LinkRate, Signals, Spread, Topology,
+    Trace, contain, set_dscp,
+};
+use lull_testing::{Missing, needs, root, undisturbed};
+use lull_transport::TcpInfo;
+
+use super::bulk::Bulk;
+
+/// 10 Mbit/s, of each 1500 bytes 1448 are payload of TCP with timestamps.
+const PAYLOAD_RATE: f64 = 10e6 / 8.0 * 1448.0 / 1500.0;
+
+/// The codepoint of the lower-effort class.
+const LOWER_EFFORT: u8 = 1;
+
+/// How soon processors are to be back from sleep.
+const LATENCY: &str = "/dev/cpu_dma_latency";
+
+fn file(path: &str) -> Result<(), Missing> {
+    let opened = fs::File::open(path).map(drop);
+    opened.map_err(|error| Missing::new(format!("{path}: {error}")))
+}
+
+fn tun() -> Result<(), Missing> {
+    root().and_then(|()| file("/dev/net/tun"))
+}
+
+/// Where the machine has been away for so long, at p99, the flow has seen another path.
+const DISTURBED_MS: f64 = 1.0;
+
+/// Judges the first of three runs that was not disturbed, or the last.
+fn fills_the_link(backend: Backend, congestion_control: &'static CStr, ipv6: bool) {
+    for is_last in [false, false, true] {
+        let topology = Topology { backend, ..Topology::default() };
+        let emulator = Emulator::start(&topology).unwrap();
+        let bulk = Bulk { ipv6, ..Bulk::new(congestion_control) };
+        let received = bulk.run(emulator.left(0), emulator.right(0));
+        let record = emulator.finish().unwrap();
+        let payload_rate = if ipv6 { PAYLOAD_RATE * 1428.0 / 1448.0 } else { PAYLOAD_RATE };
+        let share = received / payload_rate;
+        let arrivals = record.total.arrival_error.unwrap();
+        let deliveries = record.total.timing_error.unwrap();
+        eprintln!(
+            "{backend:?} {congestion_control:?}: {:.3} Mbit/s, {share:.4} of the payload rate, \
+             arrivals {arrivals:?}, deliveries {deliveries:?}, processor {:.3} s",
+            received * 8.0 / 1e6,
+            record.cpu_s,
+        );
+        assert_eq!(record.overruns, 0);
+        assert_eq!(record.unroutable, 0);
+        if backend == Backend::Packet {
+            // However busy the machine is: what came while the thread was away is stamped.
+            assert!(arrivals.p99_ms < 0.5, "{arrivals:?}");
+        }
+        assert!(share < 1.005, "{share}");
+        if is_last || deliveries.p99_ms < DISTURBED_MS {
+            assert!(share >= 0.97, "{share}");
+            return;
+        }
+    }
+}
+
+#[test]
+fn a_flow_fills_10_mbit_at_50_ms_over_tun() {
+    needs!(tun());
+    undisturbed(|| {
+        fills_the_link(Backend::Tun, c"reno", false);
+        fills_the_link(Backend::Tun, c"cubic", true);
+        fills_the_link(Backend::Tun, c"bbr", false);
+    });
+}
+
+#[test]
+fn a_flow_fills_10_mbit_at_50_ms_over_packet_sockets() {
+    needs!(root());
+    undisturbed(|| {
+        fills_the_link(Backend::Packet, c"reno", true);
+        fills_the_link(Backend::Packet, c"cubic", false);
+    });
+}
+
+#[test]
+fn the_round_trip_takes_both_delays_and_half_a_millisecond_at_most() {
+    needs!(tun());
+    undisturbed(|| {
+        for backend in [Backend::Tun, Backend::Packet] {
+            let mut topology = Topology { backend, ..Topology::default() };
+            topology.forward.delay = Duration::from_millis(10);
+            topology.reverse.delay = Duration::from_millis(40);
+            let emulator = Emulator::start(&topology).unwrap();
+            let (left, right) = (emulator.left(0), emulator.right(0));
+            let listener = right.enter(|| TcpListener::bind((right.v4(), 0))).unwrap().unwrap();
+            let address = listener.local_addr().unwrap();
+            let echo = thread::spawn(move || {
+                let (mut stream, _) = listener.accept().unwrap();
+                let mut byte = [0];
+                while stream.read(&mut byte).unwrap() == 1 {
+                    stream.write_all(&byte).unwrap();
+                }
+            });
+            let mut stream = left
+                .enter(|| TcpStream::connect_timeout(&address, Duration::from_secs(5)))
+                .unwrap()
+                .unwrap();
+            stream.set_nodelay(true).unwrap();
+            for _ in 0..30 {
+                stream.write_all(&[1]).unwrap();
+                stream.read_exact(&mut [0]).unwrap();
+            }
+            let micros = TcpInfo::of(&stream).unwrap().min_rtt_micros;
+            let min_rtt = Duration::from_micros(micros.into());
+            drop(stream);
+            echo.join().unwrap();
+            eprintln!("{backend:?}: min RTT {min_rtt:?}");
+            assert!(min_rtt >= Duration::from_millis(50), "{min_rtt:?}");
+            assert!(min_rtt <= Duration::from_micros(50_500), "{min_rtt:?}");
+        }
+    });
+}
+
+/// Sends `packets` datagrams of 1500 bytes with their headers at once, and counts those that
+/// arrive. Says how long it took to send them, which is long where others have the processor meanwhile.
+fn burst(emulator: &Emulator, packets: u32) -> (u32, Duration) {
+    let (left, right) = (emulator.left(0), emulator.right(0));
+    let receiver = right.enter(|| UdpSocket::bind((right.v4(), 0))).unwrap().unwrap();
+    let sender = left.enter(|| UdpSocket::bind((left.v4(), 0))).unwrap().unwrap();
+    let address = receiver.local_addr().unwrap();
+    let counter = thread::spawn(move || {
+        receiver.set_read_timeout(Some(Duration::from_millis(400))).unwrap();
+        let mut buffer = [0; 2000];
+        (0..packets).take_while(|_| receiver.recv(&mut buffer).is_ok()).count() as u32
+    });
+    let begun = Instant::now();
+    for _ in 0..packets {
+        sender.send_to(&[0; 1472], address).unwrap();
+    }
+    let took = begun.elapsed();
+    (counter.join().unwrap(), took)
+}
+
+/// Gives the first result of a test in which nobody kept a burst from being one.
+fn first_undisturbed<T>(mut test: impl FnMut() -> Option<T>) -> T {
+    (0..20).find_map(|_| test()).expect("this machine is too busy to tell")
+}
+
+#[test]
+fn a_burst_loses_exactly_what_does_not_fit_into_the_buffer() {
+    needs!(tun());
+    // So slow that nothing is sent while the burst lasts: one packet takes 12 ms.
+    let link = Link {
+        rate: LinkRate::Fixed("1mbit".parse().unwrap()),
+        delay: Duration::from_millis(5),
+        ..Link::default()
+    };
+    for (buffer, fits) in [
+        (Buffer::Packets(10), 10),
+        (Buffer::Bytes(Bytes(15_000)), 10),
+        (Buffer::Bytes(Bytes(14_999)), 9),
+        // 1 Mbit/s × 10 ms are 1250 bytes; twelve of these hold ten packets.
+        (Buffer::Bdp(12.0), 10),
+    ] {
+        for backend in [Backend::Tun, Backend::Packet] {
+            let link = Link { buffer, ..link.clone() };
+            let topology = Topology { backend, ..Topology::symmetric(link) };
+            let (received, record) = first_undisturbed(|| {
+                let emulator = Emulator::start(&topology).unwrap();
+                let (received, took) = burst(&emulator, 30);
+                (took < Duration::from_millis(10)).then(|| (received, emulator.finish().unwrap()))
+            });
+            // One more than fits: the one being sent does not count.
+            assert_eq!(received, fits + 1, "{buffer:?} {backend:?}");
+            let counts = record.total.forward.all;
+            let received = u64::from(received);
+            assert_eq!((counts.packets, counts.dropped), (received, 30 - received));
+            assert_eq!(record.overruns, 0);
+        }
+    }
+}
+
+#[test]
+fn goodput_counts_each_byte_of_a_connection_once() {
+    needs!(root());
+    // Room for so little that the first windows overflow it.
+    let link = Link { buffer: Buffer::Packets(8), ..Link::default() };
+    let emulator = Emulator::start(&Topology::symmetric(link)).unwrap();
+    let (left, right) = (emulator.left(0), emulator.right(0));
+    let listener = right.enter(|| TcpListener::bind((right.v4(), 0))).unwrap().unwrap();
+    let address = listener.local_addr().unwrap();
+    let receiver = thread::spawn(move || {
+        let (mut stream, _) = listener.accept().unwrap();
+        stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+        std::io::copy(&mut stream, &mut std::io::sink()).unwrap()
+    });
+    let mut stream = left.enter(|| TcpStream::connect(address)).unwrap().unwrap();
+    let bytes = 1_000_000;
+    stream.write_all(&vec![0; bytes as usize]).unwrap();
+    drop(stream);
+    assert_eq!(receiver.join().unwrap(), bytes);
+    let forward = emulator.finish().unwrap().total.forward;
+    let [flow] = &forward.flows[..] else { panic!("{:?}", forward.flows) };
+    assert!(flow.counts.dropped > 0, "{flow:?}");
+    assert_eq!(flow.counts.goodput_bytes, bytes, "{flow:?}");
+    assert!(flow.counts.payload_bytes >= bytes, "{flow:?}");
+}
+
+#[test]
+fn under_priority_the_lower_class_gets_what_the_higher_leaves() {
+    needs!(tun());
+    undisturbed(|| {
+        let mut topology = Topology { left: 2, right: 2, ..Topology::default() };
+        topology.forward.discipline = "priority".parse::<Discipline>().unwrap();
+        let emulator = Emulator::start(&topology).unwrap();
+        let (high, low) = thread::scope(|scope| {
+            let low = scope.spawn(|| {
+                let bulk = Bulk { dscp: LOWER_EFFORT, ..Bulk::new(c"cubic") };
+                bulk.run(emulator.left(1), emulator.right(1))
+            });
+            let high = Bulk::new(c"cubic").run(emulator.left(0), emulator.right(0));
+            (high, low.join().unwrap())
+        });
+        let record = emulator.finish().unwrap();
+        eprintln!(
+            "high {:.4}, low {:.4} of the payload rate",
+            high / PAYLOAD_RATE,
+            low / PAYLOAD_RATE
+        );
+        assert!(high / PAYLOAD_RATE >= 0.97, "{high}");
+        assert!(low / PAYLOAD_RATE < 0.02, "{low}");
+        let classes: Vec<_> = record.total.forward.classes.iter().map(|class| class.dscp).collect();
+        assert_eq!(classes, [0, LOWER_EFFORT]);
+    });
+}
+
+/// A trace as of a telephone in a train: 6 Mbit/s, 24, and a tunnel, again and again.
+fn train() -> String {
+    let slow = (1..=500).step_by(2).map(|millis| (millis, 1));
+    let fast = (501..=1100).map(|millis| (millis, 2));
+    let times = slow.chain(fast).flat_map(|(millis, packets)| vec![millis; packets]);
+    // The last time ends the tunnel, and is the length of the cycle.
+    times.chain([1400]).map(|millis| format!("{millis}\n")).collect()
+}
+
+#[test]
+fn a_trace_gives_a_flow_what_it_has() {
+    needs!(tun());
+    undisturbed(|| {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("train.down");
+        fs::write(&file, train()).unwrap();
+        let trace = Trace::read(&file).unwrap();
+        assert_eq!((trace.name(), trace.cycle()), ("train.down", Duration::from_millis(1400)));
+        let mut topology = Topology::default();
+        topology.forward.rate = LinkRate::Trace(trace.clone());
+        topology.forward.buffer = Buffer::Packets(2000);
+        topology.series = Some(Duration::from_millis(100));
+        let emulator = Emulator::start(&topology).unwrap();
+        // Datagrams at 36 Mbit/s, more than the link ever has.
+        let (left, right) = (emulator.left(0), emulator.right(0));
+        let receiver = right.enter(|| UdpSocket::bind((right.v4(), 0))).unwrap().unwrap();
+        let sender = left.enter(|| UdpSocket::bind((left.v4(), 0))).unwrap().unwrap();
+        sender.connect(receiver.local_addr().unwrap()).unwrap();
+        let start = Instant::now();
+        let mut sent = 0;
+        while start.elapsed() < Duration::from_secs(4) {
+            // However late this thread is, it catches up.
+            while sent < 3 * start.elapsed().as_millis() + 20 {
+                sender.send(&[0; 1472]).unwrap();
+                sent += 1;
+            }
+            thread::sleep(Duration::from_millis(5));
+        }
+        let record = emulator.finish().unwrap();
+        let forward = &record.total.forward;
+        let seconds = record.total.seconds();
+        let end = Timestamp::from_nanos((seconds * 1e9) as u64);
+        // What the trace has at 0 passed before anything was there.
+        let expected = trace.opportunities_until(end) - trace.opportunities_until(Timestamp::ZERO);
+        assert_eq!(forward.capacity_bytes, expected * Trace::OPPORTUNITY_BYTES);
+        eprintln!("{:.4} of the trace's {:.0} kB", forward.utilisation(), expected as f64 * 1.5);
+        assert!(forward.utilisation() > 0.99, "{}", forward.utilisation());
+        // The series adds up to the whole.
+        let series = record.series.unwrap();
+        let sampled: u64 =
+            series.forward.iter().flat_map(|sample| &sample.bytes).map(|b| b.1).sum();
+        let last = series.forward.last().unwrap();
+        assert!((seconds - last.time_s) < 0.1);
+        assert!(sampled <= forward.all.bytes && sampled as f64 > forward.all.bytes as f64 * 0.95);
+    });
+}
+
+#[test]
+fn windows_add_up_to_the_whole() {
+    needs!(tun());
+    let emulator = first_undisturbed(|| {
+        let emulator = Emulator::start(&Topology::default()).unwrap();
+        assert_eq!(burst(&emulator, 10).0, 10);
+        emulator.mark("second").unwrap();
+        let (received, took) = burst(&emulator, 20);
+        assert_eq!(received, 20);
+        (took < Duration::from_millis(1)).then_some(emulator)
+    });
+    let snapshot = emulator.statistics().unwrap();
+    assert_eq!((snapshot.name.as_str(), snapshot.forward.all.packets), ("second", 20));
+    let record = emulator.finish().unwrap();
+    let names: Vec<_> = record.windows.iter().map(|window| window.name.as_str()).collect();
+    assert_eq!(names, ["start", "second"]);
+    let packets = record.windows.iter().map(|window| window.forward.all.packets);
+    assert_eq!(packets.collect::<Vec<_>>(), [10, 20]);
+    assert_eq!(record.total.forward.all.packets, 30);
+    assert_eq!(record.total.forward.flows.len(), 2);
+    assert_eq!(record.total.forward.all.payload_bytes, 30 * 1472);
+    // 20 packets of 1.2 ms each at once: the last one waits for 19.
+    let longest = record.total.forward.all.queueing_delay.unwrap().max_ms;
+    assert!((20.0..23.5).contains(&longest), "{longest}");
+}
+
+#[test]
+fn neighbours_of_one_side_do_not_meet_the_bottleneck() {
+    needs!(tun());
+    let mut link = Link { delay: Duration::from_secs(1), ..Link::default() };
+    link.discipline = Discipline::DropTail;
+    let emulator = Emulator::start(&Topology { left: 2, ..Topology::symmetric(link) }).unwrap();
+    let (one, two) = (emulator.left(0), emulator.left(1));
+    let listener = two.enter(|| TcpListener::bind((two.v6(), 0))).unwrap().unwrap();
+    let address = listener.local_addr().unwrap();
+    let start = Instant::now();
+    let stream = one.enter(|| TcpStream::connect(address)).unwrap().unwrap();
+    assert!(start.elapsed() < Duration::from_millis(500));
+    drop(stream);
+    assert_eq!(emulator.finish().unwrap().total.forward.all.packets, 0);
+}
+
+#[test]
+fn a_host_whose_link_is_cut_hears_nothing_and_is_not_heard() {
+    needs!(tun());
+    let link = Link { delay: Duration::from_millis(1), ..Link::default() };
+    let topology = Topology { right: 2, urgent: false, ..Topology::symmetric(link) };
+    let emulator = Emulator::start(&topology).unwrap();
+    let socket = |host: &Host| {
+        let socket = host.enter(|| UdpSocket::bind((host.v4(), 9))).unwrap().unwrap();
+        socket.set_read_timeout(Some(Duration::from_secs(1))).unwrap();
+        socket
+    };
+    let (left, right) = (emulator.left(0), [emulator.right(0), emulator.right(1)]);
+    let (sender, receivers) = (socket(left), right.map(socket));
+    let heard = |to: usize| {
+        let mut bytes = [0; 8];
+        sender.send_to(b"there", (right[to].v4(), 9)).unwrap();
+        let there = receivers[to].recv(&mut bytes).is_ok();
+        receivers[to].send_to(b"back", (left.v4(), 9)).unwrap();
+        [there, sender.recv(&mut bytes).is_ok()]
+    };
+    assert_eq!([heard(0), heard(1)], [[true; 2]; 2]);
+    emulator.set_cut(right[0], true).unwrap();
+    assert_eq!([heard(0), heard(1)], [[false; 2], [true; 2]]);
+    emulator.set_cut(right[0], false).unwrap();
+    emulator.set_cut(left, true).unwrap();
+    assert_eq!([heard(0), heard(1)], [[false; 2]; 2]);
+    emulator.set_cut(left, false).unwrap();
+    assert_eq!([heard(0), heard(1)], [[true; 2]; 2]);
+}
+
+#[test]
+fn an_algorithm_that_the_kernel_does_not_have_is_told() {
+    needs!(root());
+    let congestion_control = Some("no_such_algorithm".to_owned());
+    let error = Emulator::start(&Topology { congestion_control, ..Topology::default() })
+        .map(drop)
+        .unwrap_err()
+        .to_string();
+    assert!(error.starts_with("'no_such_algorithm' cannot be"), "{error}");
+}
+
+/// What is done once in minutes must not wait for the disk.
+#[test]
+fn the_program_stays_in_memory_while_it_emulates() {
+    needs!(tun());
+    let emulator = Emulator::start(&Topology::default()).unwrap();
+    let locked = || -> u64 {
+        let status = fs::read_to_string("/proc/self/status").unwrap();
+        let locked = status.lines().find_map(|line| line.strip_prefix("VmLck:")).unwrap();
+        locked.trim().trim_end_matches(" kB").parse().unwrap()
+    };
+    // Its thread sees to that when it begins.
+    let begun = Instant::now();
+    while locked() <= 1000 {
+        assert!(begun.elapsed() < Duration::from_secs(20), "{} kB", locked());
+        thread::sleep(Duration::from_millis(5));
+    }
+    emulator.finish().unwrap();
+}
+
+#[test]
+fn a_socket_made_on_a_host_is_the_hosts_and_its_marks_are_seen() {
+    needs!(tun());
+    let emulator = Emulator::start(&Topology::default()).unwrap();
+    let (left, right) = (emulator.left(0), emulator.right(0));
+    let output = left.command("cat").arg("/proc/self/net/dev").output().unwrap();
+    assert!(String::from_utf8(output.stdout).unwrap().contains("lull0"));
+    let sender = left.enter(|| UdpSocket::bind((left.v4(), 0))).unwrap().unwrap();
+    set_dscp(&sender, LOWER_EFFORT).unwrap();
+    sender.send_to(&[0; 10], (right.v4(), 9)).unwrap();
+    thread::sleep(Duration::from_millis(100));
+    let record = emulator.finish().unwrap();
+    assert_eq!(record.total.forward.classes[0].dscp, LOWER_EFFORT);
+}
+
+/// What one flow has of a link with a queue that looks after itself, as a part of the payload rate; what
+/// became of its packets, and how long they waited.
+fn under(link: Link, ecn: &str) -> (f64, Counts, Spread) {
+    let emulator = Emulator::start(&Topology::symmetric(link)).unwrap();
+    let (left, right) = (emulator.left(0), emulator.right(0));
+    for host in [left, right] {
+        host.set_sysctl("net.ipv4.tcp_ecn", ecn).unwrap();
+    }
+    let share = Bulk::new(c"cubic").run(left, right) / PAYLOAD_RATE;
+    let counts = emulator.finish().unwrap().total.forward.all;
+    let delay = counts.queueing_delay.unwrap();
+    let (marked, dropped) = (counts.marked, counts.dropped);
+    eprintln!("{share:.3} of the payload rate, {marked} marked, {dropped} dropped, {delay:?}");
+    (share, counts, delay)
+}
+
+#[test]
+fn a_controlled_queue_marks_what_can_be_marked_and_keeps_the_delay_low() {
+    needs!(tun());
+    undisturbed(|| {
+        let link = Link {
+            buffer: Buffer::Packets(1000),
+            discipline: "fq-codel".parse().unwrap(),
+            ..Link::default()
+        };
+        let (share, counts, delay) = under(link, "1");
+        assert!(counts.marked > 0 && counts.dropped == 0, "{counts:?}");
+        assert!(share > 0.85, "{share}");
+        assert!(delay.p50_ms < 25.0, "{delay:?}");
+    });
+}
+
+/// The buffer is 120 ms long, and under drop-tail one flow keeps more than half of it full. RED's
+/// lower threshold is a third of it (Nice §4.2, experiment 4), CoDel's target 5 ms (RFC 8289 §3.2).
+/// RED's average looks back 500 packets, 0.6 s here: it goes on cutting when the first burst is long
+/// over, so within seconds the link is not full.
+#[test]
+fn red_and_codel_tell_a_real_flow_before_the_buffer_is_full() {
+    needs!(tun());
+    undisturbed(|| {
+        for (queue, ecn, least, longest_ms) in
+            [("red", "0", 0.5, 60.0), ("red-ecn", "1", 0.5, 60.0), ("codel", "0", 0.85, 25.0)]
+        {
+            let link = Link {
+                buffer: Buffer::Packets(100),
+                discipline: queue.parse().unwrap(),
+                ..Link::default()
+            };
+            let (share, counts, delay) = under(link, ecn);
+            assert!(share > least, "{queue}: {share}");
+            assert!(delay.p50_ms < longest_ms, "{queue}: {delay:?}");
+            assert_eq!(counts.marked > 0, ecn == "1", "{queue}: {counts:?}");
+            assert!(counts.marked + counts.dropped > 0, "{queue}: {counts:?}");
+        }
+    });
+}
+
+#[test]
+fn a_process_with_threads_cannot_be_contained() {
+    let error = contain(Signals::Pass, |_| 0).unwrap_err();
+    assert!(error.to_string().contains("first thing in main"), "{error}");
+}
+
+/// What the kernel has been asked for at most, in microseconds: by us, or by somebody who asks for less.
+#[test]
+fn no_processor_sleeps_while_an_emulator_measures() {
+    needs!(tun(), file(LATENCY));
+    let mut quality = fs::File::open(LATENCY).unwrap();
+    let emulator = Emulator::start(&Topology::default()).unwrap();
+    // The thread begins a moment later.
+    let asked_for_none = (0..100).any(|_| {
+        thread::sleep(Duration::from_millis(10));
+        let mut microseconds = [0; 4];
+        quality.seek(SeekFrom::Start(0)).unwrap();
+        quality.read_exact(&mut microseconds).unwrap();
+        i32::from_ne_bytes(microseconds) == 0
+    });
+    assert!(asked_for_none);
+    emulator.finish().unwrap();
+}

@@ -1,0 +1,113 @@
+//! Windows below two packets, as they look on the wire.
+
+use std::ffi::CString;
+use std::time::Duration;
+
+use lull_cc::{NiceParameters, Window};
+use lull_lab::emulate::{Emulator, Topology};
+use lull_testing::{bpf, needs, undisturbed};
+
+use super::bulk::Bulk;
+
+/// The middle of some times in seconds.
+fn median(times: impl Iterator<Item = f64>) -> f64 {
+    let mut times: Vec<f64> = times.collect();
+    times.sort_by(f64::total_cmp);
+    *times.get(times.len() / 2).expect("there are none")
+}
+
+/// When a flow of Nice sent its packets of data, in seconds; over the idle link of 10 Mbit/s and
+/// 50 ms, after the warm-up.
+///
+/// A threshold of nearly nothing makes every packet a delayed one, so that the window stays at its
+/// floor of 1/4 without anybody else on the link: the round trip is always 50 ms. Then a pair
+/// leaves every 2/W = 8 round trips, and its second packet a quarter of one after the first.
+fn departures(name: &str, duration: Duration, warm_up: Duration) -> Vec<f64> {
+    let parameters = NiceParameters {
+        min_window: Window::from_ratio(1, 4),
+        threshold: 1,
+        fraction: 1,
+        delay_floor_micros: 0,
+        ..NiceParameters::default()
+    };
+    let name = format!("{name}{}", std::process::id());
+    let held = lull_kernel::hold(&name, &parameters).unwrap();
+    let topology = Topology { series: Some(Duration::from_millis(1)), ..Topology::default() };
+    let emulator = Emulator::start(&topology).unwrap();
+    let bulk = Bulk {
+        duration,
+        warm_up,
+        ..Bulk::new(Box::leak(CString::new(held.name()).unwrap().into_boxed_c_str()))
+    };
+    bulk.run(emulator.left(0), emulator.right(0));
+    let record = emulator.finish().unwrap();
+    drop(held);
+
+    // The link is idle but for this flow, so a sample of a millisecond holds one packet at most,
+    // and a packet leaves 1.2 ms after it was sent.
+    let samples = record.series.unwrap().forward;
+    let start = samples.first().unwrap().time_s + warm_up.as_secs_f64();
+    let sent = samples.iter().filter(|sample| {
+        sample.time_s >= start && sample.bytes.iter().any(|(_, bytes)| *bytes > 1000)
+    });
+    sent.map(|sample| sample.time_s).collect()
+}
+
+/// From each packet to the next.
+fn gaps(sent: &[f64]) -> Vec<f64> {
+    sent.windows(2).map(|pair| pair[1] - pair[0]).collect()
+}
+
+#[test]
+fn below_two_packets_a_pair_leaves_every_2_over_w_round_trips() {
+    needs!(bpf());
+    undisturbed(|| {
+        // Two packets, one, a half, a quarter: 15 round trips; and room for a late start.
+        let sent = departures("pairs", Duration::from_secs(14), Duration::from_secs(4));
+        let gaps = gaps(&sent);
+        let is_within = |gap: &f64| *gap < 0.1;
+        let within = median(gaps.iter().copied().filter(is_within));
+        let apart = median(gaps.iter().copied().filter(|gap| !is_within(gap))) + within;
+        // After a gap within a pair follows one between pairs, and the other way round.
+        let alternating =
+            gaps.windows(2).filter(|two| is_within(&two[0]) != is_within(&two[1])).count();
+        eprintln!(
+            "{} packets, {:.1} ms within a pair, {:.0} ms from pair to pair, {alternating} of {} gaps \
+         of the other kind",
+            sent.len(),
+            within * 1e3,
+            apart * 1e3,
+            gaps.len().saturating_sub(1),
+        );
+        // 10 s are 25 pairs.
+        assert!((40..=60).contains(&sent.len()), "{sent:?}");
+        assert!((0.010..0.016).contains(&within), "{within}: {gaps:?}");
+        assert!((0.36..0.48).contains(&apart), "{apart}: {gaps:?}");
+        assert!(alternating * 10 >= 9 * (gaps.len() - 1), "{gaps:?}");
+    });
+}
+
+/// The kernel paces none of the first ten (docs/algorithm.md), however small the window: they leave
+/// in pairs, a round trip apart. How soon the window is down after that depends on the samples; then
+/// there are pauses.
+#[test]
+fn the_first_ten_packets_of_a_connection_wait_for_round_trips_and_for_no_pause() {
+    needs!(bpf());
+    undisturbed(|| {
+        let sent = departures("first", Duration::from_secs(4), Duration::ZERO);
+        let gaps = gaps(&sent);
+        eprintln!("{gaps:.3?}");
+        assert!(sent.len() >= 20, "{gaps:?}");
+        // A round trip, and 40 ms of a receiver that waits for a second packet.
+        assert!(gaps[..9].iter().all(|gap| *gap < 0.1), "{gaps:?}");
+        let first_ten = sent[9] - sent[0];
+        assert!((0.14..0.4).contains(&first_ten), "{first_ten}: {gaps:?}");
+        // Pauses of eight round trips, less what is within the pair. Now and then a round trip is the shortest so
+        // far, so it is no delayed one: then the window is larger for three or four pairs.
+        let is_pause = |gap: &&f64| (0.3..0.5).contains(*gap);
+        let pauses = gaps[9..].iter().filter(is_pause).count();
+        assert!(pauses >= 4, "{gaps:?}");
+        let pauses = median(gaps[9..].iter().copied().filter(|gap| *gap > 0.1));
+        assert!((0.3..0.5).contains(&pauses), "{gaps:?}");
+    });
+}

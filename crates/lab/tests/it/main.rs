@@ -1,0 +1,15 @@
+//! The integration tests of this crate, in one program so that it is linked once.
+
+mod cells;
+mod common;
+mod disk;
+mod emulate;
+mod networks;
+mod probes;
+mod programs;
+mod recorded;
+mod shipped;
+mod simulated;
+mod simulated_memory;
+mod user_space;
+mod visitors;

@@ -1,0 +1,6 @@
+//! The integration tests of this crate, in one program so that it is linked once.
+
+mod checker_against_search;
+mod daemon;
+mod scheduler_model;
+mod simulation;

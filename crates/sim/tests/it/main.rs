@@ -1,0 +1,6 @@
+//! The integration tests of this crate, in one program so that it is linked once.
+
+mod believable;
+mod common;
+mod nice;
+mod simulation;

@@ -1,0 +1,5 @@
+//! The integration tests of this crate, in one program so that it is linked once.
+
+mod examples;
+mod sockets;
+mod tokio;

@@ -1,0 +1,591 @@
+//! The script, the munger and the rules together in a real Chromium, against a small site on
+//! loopback that has them in front.
+pub(crate) mod chromium;
+pub(crate) mod site;
+
+use std::time::{Duration, Instant};
+
+use chromium::Chromium;
+use http::Method;
+use lull_testing::needs;
+use lull_web::policy::{BARRED_FOR, Visitor};
+use lull_web::protocol::HintsRequest;
+use serde_json::{Value, json};
+use site::{Asked, DOWNLOAD, HEAVY, LOADED, SHORT_LIVED, Site, WAIT};
+
+/// How the page at hand came.
+const DELIVERY: &str = "performance.getEntriesByType('navigation')[0].deliveryType";
+const TEXT: &str = "document.body.innerText";
+/// Timers of the page are due after a tenth of their time.
+const HURRY: &str = "window.unhurried = setTimeout;
+    window.setTimeout = (what, time, ...more) => unhurried(what, time / 10, ...more);";
+/// The tab is hidden as long as `hiddenNow` says so.
+const HIDE: &str =
+    "Object.defineProperty(Document.prototype, 'hidden', {get: () => window.hiddenNow});";
+
+fn prefetch(path: &'static str) -> impl Fn(&Asked) -> bool {
+    move |asked| asked.path == path && asked.ahead
+}
+
+fn demand(path: &'static str) -> impl Fn(&Asked) -> bool {
+    move |asked| asked.path == path && !asked.ahead
+}
+
+#[test]
+fn a_prefetch_has_a_connection_of_its_own_and_the_navigation_takes_it_from_the_cache() {
+    needs!(chromium::installed());
+    let site = Site::start(&[("/a", &["/b"])]);
+    let mut chromium = Chromium::start();
+    chromium.goto(&site.url("/a"));
+    let ahead = site.wait_for(prefetch("/b"));
+    let page = site.wait_for(demand("/a"));
+    assert_ne!(ahead.connection, page.connection);
+    assert_eq!(ahead.fields.get("sec-purpose").map(String::as_str), Some("prefetch"));
+    assert_eq!(ahead.cookie, None);
+
+    chromium.click("#b", &site.url("/b"));
+    assert_eq!(chromium.run(DELIVERY), "cache");
+    assert_eq!(chromium.run(TEXT), "page /b for nobody");
+    assert_eq!(site.count(demand("/b")), 0);
+    // The next page's script says that it came out of the cache.
+    site.wait_until("a hints request of /b", |seen| {
+        seen.hints.iter().any(|hints| hints.page == "/b" && hints.cached && hints.first)
+    });
+    chromium.goto(&site.url("/c"));
+    site.wait_until("reports of both pages", |seen| {
+        let report = |page: &str, cached: bool| {
+            seen.beacons.iter().any(|beacon| {
+                beacon.page == page && beacon.nav.as_ref().is_some_and(|nav| nav.cached == cached)
+            })
+        };
+        report("/a", false) && report("/b", true)
+    });
+}
+
+#[test]
+fn a_page_reports_how_long_it_took_as_the_browser_measured_it() {
+    needs!(chromium::installed());
+    let site = Site::start(&[]);
+    let mut chromium = Chromium::start();
+    // Chromium paints what is largest when there is time for it, and a load event may come before that.
+    chromium.goto(&site.url(HEAVY));
+    chromium.run("new Promise(done => setTimeout(done, 1000))");
+    let measured = |of: &str| {
+        let of = format!("performance.getEntriesByType('navigation')[0].{of}");
+        chromium.run(&of).as_f64().unwrap()
+    };
+    let [ttfb, load] = ["responseStart", "loadEventEnd"].map(measured);
+    chromium.goto(&site.url("/c"));
+    site.wait_until("a report", |seen| seen.beacons.iter().any(|beacon| beacon.nav.is_some()));
+    let seen = site.seen();
+    let beacon = seen.beacons.iter().find(|beacon| beacon.nav.is_some()).unwrap();
+    let nav = beacon.nav.as_ref().unwrap();
+    assert_eq!(beacon.page, HEAVY);
+    // Its picture takes three seconds.
+    assert!(load >= 3000.0 && ttfb < 3000.0, "{ttfb} {load}");
+    assert!((nav.ttfb - ttfb).abs() <= 1.0, "{nav:?}, measured {ttfb}");
+    assert!((nav.load - load).abs() <= 1.0, "{nav:?}, measured {load}");
+    let lcp = nav.lcp.expect("something was painted");
+    assert!(ttfb <= lcp && lcp <= load + 1000.0, "{nav:?}");
+}
+
+/// A visitor with these cookies on a page, from which `path` is being fetched ahead.
+fn fetching(path: &'static str, cookies: &str) -> (Site, Chromium) {
+    let site = Site::start(&[("/a", &[path])]);
+    let mut chromium = Chromium::start();
+    chromium.goto(&site.url("/c"));
+    if !cookies.is_empty() {
+        chromium.run(&format!("document.cookie = '{cookies}'"));
+    }
+    chromium.goto(&site.url("/a"));
+    site.wait_for(prefetch(path));
+    (site, chromium)
+}
+
+#[test]
+fn who_signs_in_after_a_prefetch_gets_a_page_of_ones_own() {
+    needs!(chromium::installed());
+    for cookies in ["", "_ga=GA1.1.1"] {
+        let (site, mut chromium) = fetching("/b", cookies);
+        let visitor = if cookies.is_empty() { Visitor::Cookieless } else { Visitor::Measured };
+        assert_eq!(site.seen().visitors.last(), Some(&visitor));
+        // The whole of it has arrived.
+        chromium.run("new Promise(done => setTimeout(done, 1000))");
+        chromium.run("fetch('/sign-in', {method: 'POST'}).then(reply => reply.text())");
+        chromium.click("#b", &site.url("/b"));
+        assert_eq!(chromium.run(TEXT), "page /b for ann", "{cookies}");
+        assert_eq!(site.count(demand("/b")), 1);
+    }
+}
+
+#[test]
+fn who_has_harmless_cookies_takes_it_from_the_cache_too() {
+    needs!(chromium::installed());
+    let site = Site::start(&[("/a", &["/b"])]);
+    let mut chromium = Chromium::start();
+    chromium.goto(&site.url("/c"));
+    chromium.run("document.cookie = '_ga=GA1.1.1'");
+    chromium.goto(&site.url("/a"));
+    let ahead = site.wait_for(prefetch("/b"));
+    assert_eq!(ahead.cookie, None);
+    chromium.run("new Promise(done => setTimeout(done, 1000))");
+    chromium.click("#b", &site.url("/b"));
+    assert_eq!(chromium.run(DELIVERY), "cache");
+}
+
+#[test]
+fn who_is_signed_in_gets_no_script_and_prefetches_nothing() {
+    needs!(chromium::installed());
+    let site = Site::start(&[("/a", &["/b"])]);
+    let mut chromium = Chromium::start();
+    chromium.goto(&site.url("/c"));
+    chromium.run("fetch('/sign-in', {method: 'POST'}).then(reply => reply.text())");
+    chromium.goto(&site.url("/a"));
+    assert_eq!(chromium.run("document.querySelectorAll('script').length"), 0);
+    std::thread::sleep(Duration::from_secs(3));
+    assert_eq!(site.count(prefetch("/b")), 0);
+    chromium.click("#b", &site.url("/b"));
+    assert_eq!(chromium.run(TEXT), "page /b for ann");
+}
+
+#[test]
+fn a_click_elsewhere_ends_a_prefetch() {
+    needs!(chromium::installed());
+    let site = Site::start(&[("/a", &["/slow"])]);
+    let mut chromium = Chromium::start();
+    chromium.goto(&site.url("/a"));
+    site.wait_for(prefetch("/slow"));
+    chromium.click("#c", &site.url("/c"));
+    site.wait_until("the end of the slow prefetch", |seen| seen.cut_off.contains(&"/slow".into()));
+}
+
+#[test]
+fn a_click_on_a_slow_prefetch_gets_it_out_of_the_background() {
+    needs!(chromium::installed());
+    let site = Site::start(&[("/a", &["/slow"])]);
+    let mut chromium = Chromium::start();
+    chromium.goto(&site.url("/a"));
+    site.wait_for(prefetch("/slow"));
+    let begun = Instant::now();
+    chromium.click("#slow", &site.url("/slow"));
+    assert!(begun.elapsed() < site::STALL, "it took {:?}", begun.elapsed());
+    assert_eq!(chromium.run(TEXT), "page /slow for nobody");
+    site.wait_until("the word", |seen| {
+        seen.beacons.iter().any(|beacon| beacon.awaits.as_deref() == Some("/slow"))
+    });
+    assert_eq!(site.count(demand("/slow")), 0, "it was given the rest");
+}
+
+#[test]
+fn who_signs_in_while_a_page_is_fetched_and_goes_there_gets_one_of_ones_own() {
+    needs!(chromium::installed());
+    for cookies in ["", "_ga=GA1.1.1"] {
+        let (site, mut chromium) = fetching("/slow", cookies);
+        chromium.run("fetch('/sign-in', {method: 'POST'}).then(reply => reply.text())");
+        chromium.click("#slow", &site.url("/slow"));
+        assert_eq!(chromium.run(TEXT), "page /slow for ann", "{cookies}");
+    }
+}
+
+/// The middle of what `selector` finds.
+fn middle(chromium: &mut Chromium, selector: &str) -> Value {
+    chromium.run(&format!(
+        "(({{x, y, width, height}}) => [x + width / 2, y + height / 2])
+         (document.querySelector('{selector}').getBoundingClientRect())"
+    ))
+}
+
+/// Moves the mouse onto what `selector` finds.
+fn point(chromium: &mut Chromium, selector: &str) {
+    let place = middle(chromium, selector);
+    let moved = json!({"type": "mouseMoved", "x": place[0], "y": place[1]});
+    chromium.devtools("Input.dispatchMouseEvent", moved);
+}
+
+/// Presses a button of the mouse on what `selector` finds, and lets go.
+fn press(chromium: &mut Chromium, selector: &str, button: &str, modifiers: u32) {
+    point(chromium, selector);
+    let place = middle(chromium, selector);
+    for kind in ["mousePressed", "mouseReleased"] {
+        let event = json!({
+            "type": kind, "x": place[0], "y": place[1], "button": button, "clickCount": 1,
+            "modifiers": modifiers,
+        });
+        chromium.devtools("Input.dispatchMouseEvent", event);
+    }
+}
+
+#[test]
+fn a_click_that_opens_a_tab_gets_a_slow_prefetch_out_of_the_background() {
+    const CONTROL: u32 = 2;
+    needs!(chromium::installed());
+    for (selector, button, modifiers) in
+        [("#tab", "left", 0), ("#slow", "left", CONTROL), ("#slow", "middle", 0)]
+    {
+        let site = Site::start(&[("/a", &["/slow"])]);
+        let mut chromium = Chromium::start();
+        chromium.goto(&site.url("/a"));
+        site.wait_for(prefetch("/slow"));
+        let begun = Instant::now();
+        press(&mut chromium, selector, button, modifiers);
+        let case = format!("the word: {selector} {button} {modifiers}");
+        site.wait_until(&case, |seen| {
+            seen.beacons.iter().any(|beacon| beacon.awaits.as_deref() == Some("/slow"))
+        });
+        assert!(begun.elapsed() < site::STALL, "{case}");
+        // The page stays, and so does what it fetches.
+        assert_eq!(chromium.run("location.pathname"), "/a");
+        assert!(site.seen().cut_off.is_empty(), "{case}");
+    }
+}
+
+#[test]
+fn where_the_pointer_rests_is_fetched_ahead_beside_what_is_under_way() {
+    needs!(chromium::installed());
+    let site = Site::start(&[("/a", &["/slow", ">/b"])]);
+    let mut chromium = Chromium::start();
+    chromium.goto(&site.url("/a"));
+    site.wait_for(prefetch("/slow"));
+    // One that only passes rests nowhere.
+    let pass = |id: &str| {
+        format!(
+            "document.querySelector('{id}')
+             .dispatchEvent(new PointerEvent('pointerover', {{bubbles: true}}))"
+        )
+    };
+    chromium.run(&format!("{}; {}", pass("#b"), pass("body")));
+    chromium.run("new Promise(done => setTimeout(done, 500))");
+    assert_eq!(site.count(prefetch("/b")), 0);
+    point(&mut chromium, "#b");
+    site.wait_for(prefetch("/b"));
+    chromium.run("new Promise(done => setTimeout(done, 500))");
+    chromium.click("#b", &site.url("/b"));
+    assert_eq!(chromium.run(DELIVERY), "cache");
+    assert_eq!(site.count(demand("/b")), 0);
+    assert_eq!(site.count(prefetch("/b")), 1, "it is fetched once, however often it is pointed at");
+}
+
+#[test]
+fn what_is_left_to_the_pointer_comes_over_a_connection_that_is_there_before() {
+    needs!(chromium::installed());
+    let site = Site::start(&[("/a", &[">/b", ">/c"])]);
+    let mut chromium = Chromium::start();
+    chromium.goto(&site.url("/a"));
+    site.wait_until("the question who answers", |seen| !seen.refused.is_empty());
+    chromium.run("new Promise(done => setTimeout(done, 500))");
+    assert!(site.seen().hints[0].hover, "there is a mouse");
+    assert!(!site.seen().asked.iter().any(|asked| asked.ahead), "nobody has pointed at anything");
+    point(&mut chromium, "#b");
+    site.wait_for(prefetch("/b"));
+    let seen = site.seen().clone();
+    let (method, page, connection) = &seen.refused[0];
+    assert_eq!((method, page.as_str(), seen.refused.len()), (&Method::HEAD, "/a", 1));
+    let fetched = seen.asked.iter().find(|asked| prefetch("/b")(asked)).unwrap();
+    assert_eq!(fetched.connection, *connection);
+    assert_eq!(site.count(prefetch("/c")), 0);
+}
+
+#[test]
+fn what_has_gone_stale_is_fetched_anew_where_the_pointer_rests() {
+    needs!(chromium::installed());
+    let site = Site::start(&[("/a", &[SHORT_LIVED])]);
+    let mut chromium = Chromium::start();
+    chromium.goto(&site.url("/a"));
+    site.wait_for(prefetch(SHORT_LIVED));
+    chromium.run("new Promise(done => setTimeout(done, 2500))");
+    assert_eq!(site.count(prefetch(SHORT_LIVED)), 1);
+    point(&mut chromium, "#brief");
+    site.wait_until("another prefetch", |seen| {
+        seen.asked.iter().filter(|asked| prefetch(SHORT_LIVED)(asked)).count() == 2
+    });
+}
+
+#[test]
+fn the_site_is_told_which_parts_of_a_page_were_there() {
+    needs!(chromium::installed());
+    let site = Site::start(&[("/a", &["/dot.svg"])]);
+    let mut chromium = Chromium::start();
+    chromium.goto(&site.url("/a"));
+    site.wait_for(prefetch("/dot.svg"));
+    chromium.run("new Promise(done => setTimeout(done, 500))");
+    chromium.click("#c", &site.url("/c"));
+    site.wait_until("what the page had", |seen| {
+        seen.hints.iter().any(|asked| asked.page == "/c" && asked.first)
+    });
+    let had = |page: &str| {
+        let of = |asked: &&HintsRequest| asked.page == page && asked.first;
+        site.seen().hints.iter().find(of).unwrap().used.clone()
+    };
+    let dot = "/dot.svg".to_owned();
+    let (before, at_it) = (had("/a"), had("/c"));
+    assert!(!before.contains(&dot) && at_it.contains(&dot), "{before:?} {at_it:?}");
+    assert_eq!(site.count(demand("/dot.svg")), 0);
+}
+
+#[test]
+fn a_link_that_the_site_has_not_hinted_is_not_fetched_where_the_pointer_rests() {
+    needs!(chromium::installed());
+    let site = Site::start(&[("/a", &[">/c"])]);
+    let mut chromium = Chromium::start();
+    chromium.goto(&site.url("/a"));
+    site.wait_until("a list", |seen| !seen.hints.is_empty());
+    chromium.run("new Promise(done => setTimeout(done, 1000))");
+    point(&mut chromium, "#b");
+    chromium.run("new Promise(done => setTimeout(done, 500))");
+    point(&mut chromium, "#c");
+    site.wait_for(prefetch("/c"));
+    assert_eq!(site.count(prefetch("/b")), 0);
+}
+
+#[test]
+fn a_page_of_a_loaded_server_asks_as_late_as_it_says() {
+    needs!(chromium::installed());
+    let site = Site::start(&[(LOADED, &["/b"]), ("/b", &["/c"])]);
+    let mut chromium = Chromium::start();
+    let begun = Instant::now();
+    chromium.goto(&site.url(LOADED));
+    // Nor earlier because somebody comes back to the tab.
+    chromium.run("document.dispatchEvent(new Event('visibilitychange'))");
+    site.wait_for(prefetch("/b"));
+    assert!(begun.elapsed() >= WAIT, "{:?}", begun.elapsed());
+    // It is nothing that stays.
+    chromium.goto(&site.url("/b"));
+    site.wait_for(prefetch("/c"));
+}
+
+#[test]
+fn nothing_is_asked_before_the_page_has_loaded_whatever_tab_is_in_front() {
+    needs!(chromium::installed());
+    let site = Site::start(&[(HEAVY, &["/b"])]);
+    let mut chromium = Chromium::start();
+    // Somebody comes to the tab while a picture is on its way.
+    chromium.before(
+        "for (const at of [500, 1000])
+             setTimeout(() => document.dispatchEvent(new Event('visibilitychange')), at);",
+    );
+    chromium.goto(&site.url(HEAVY));
+    site.wait_for(prefetch("/b"));
+    let early = chromium.run(
+        "performance.getEntriesByType('resource').find(({name}) => name.endsWith('/.lull/hints')).startTime
+         < performance.getEntriesByType('navigation')[0].loadEventStart",
+    );
+    assert_eq!(early, false);
+}
+
+#[test]
+fn where_a_click_led_to_a_download_it_goes_on() {
+    needs!(chromium::installed());
+    // While nothing is fetched, and in the midst of a list.
+    for hints in [&[">/b"][..], &["/slow", ">/b"]] {
+        let site = Site::start(&[("/a", hints)]);
+        let mut chromium = Chromium::start();
+        // The half minute after which it is sure that nothing comes of a click is three seconds here.
+        chromium.before(HURRY);
+        chromium.goto(&site.url("/a"));
+        site.wait_until("a list", |seen| !seen.hints.is_empty());
+        if hints.len() > 1 {
+            site.wait_for(prefetch("/slow"));
+        }
+        chromium.run("document.querySelector('#file').click()");
+        site.wait_for(|asked| asked.path == DOWNLOAD);
+        chromium.run("new Promise(done => unhurried(done, 4000))");
+        assert_eq!(chromium.run("location.pathname"), "/a");
+        point(&mut chromium, "#b");
+        site.wait_for(prefetch("/b"));
+    }
+}
+
+#[test]
+fn a_page_is_told_by_the_name_that_it_came_by() {
+    needs!(chromium::installed());
+    let site = Site::start(&[("/a", &["/b"])]);
+    let mut chromium = Chromium::start();
+    chromium.goto(&site.url("/a"));
+    site.wait_for(prefetch("/b"));
+    chromium.click("#b", &site.url("/b"));
+    // As scripts do that draw the next page themselves.
+    chromium.run("history.pushState(0, '', '/b/details')");
+    chromium.goto(&site.url("/c"));
+    let told = |seen: &site::Seen| {
+        let mut reports = seen.beacons.iter().filter(|beacon| beacon.came_as() == "/b");
+        reports.find_map(|beacon| Some((beacon.page.clone(), beacon.nav.as_ref()?.cached)))
+    };
+    site.wait_until("the report", |seen| told(seen).is_some());
+    assert_eq!(told(&site.seen()), Some(("/b/details".to_owned(), true)));
+}
+
+#[test]
+fn a_script_that_is_put_into_the_page_once_more_does_nothing() {
+    needs!(chromium::installed());
+    let site = Site::start(&[("/a", &["/b"])]);
+    let mut chromium = Chromium::start();
+    chromium.goto(&site.url("/a"));
+    site.wait_for(prefetch("/b"));
+    // As scripts do that take over the head of the next page.
+    chromium.run(
+        "new Promise(done => {
+            const tag = document.querySelector('script[src*=\"/.lull/\"]');
+            const again = document.createElement('script');
+            for (const {name, value} of tag.attributes) again.setAttribute(name, value);
+            again.onload = () => done(1);
+            document.head.append(again);
+        })",
+    );
+    chromium.goto(&site.url("/c"));
+    chromium.goto(&site.url("/a"));
+    let told = |seen: &site::Seen, page: &str| {
+        let of = |beacon: &&lull_web::protocol::Beacon| beacon.page == page && beacon.nav.is_some();
+        seen.beacons.iter().filter(of).count()
+    };
+    site.wait_until("the report of the next page", |seen| told(seen, "/c") > 0);
+    assert_eq!(told(&site.seen(), "/a"), 1);
+}
+
+#[test]
+fn a_hidden_tab_asks_for_nothing() {
+    needs!(chromium::installed());
+    let site = Site::start(&[("/a", &["/b"])]);
+    let mut chromium = Chromium::start();
+    chromium.before(&format!("window.hiddenNow = true; {HIDE}"));
+    chromium.goto(&site.url("/a"));
+    std::thread::sleep(Duration::from_secs(5));
+    assert_eq!(site.seen().hints.len(), 0);
+    chromium.run("hiddenNow = false; document.dispatchEvent(new Event('visibilitychange'))");
+    site.wait_for(prefetch("/b"));
+}
+
+#[test]
+fn a_tab_that_is_hidden_meanwhile_asks_no_more_and_one_that_is_shown_does() {
+    needs!(chromium::installed());
+    // Half a minute of a list's is three seconds here.
+    let site = Site::start(&[("/a", &["/b"])]);
+    let mut chromium = Chromium::start();
+    chromium.before(HURRY);
+    chromium.before(&format!("window.hiddenNow = false; {HIDE}"));
+    let turn = |chromium: &mut Chromium, hidden: bool| {
+        chromium.run(&format!(
+            "hiddenNow = {hidden}; document.dispatchEvent(new Event('visibilitychange'))"
+        ));
+    };
+    chromium.goto(&site.url("/a"));
+    site.wait_until("a second list", |seen| seen.hints.len() >= 2);
+    turn(&mut chromium, true);
+    std::thread::sleep(Duration::from_secs(1));
+    let before = site.seen().hints.len();
+    std::thread::sleep(Duration::from_secs(8));
+    assert_eq!(site.seen().hints.len(), before);
+    turn(&mut chromium, false);
+    site.wait_until("another list", |seen| seen.hints.len() > before);
+}
+
+/// Whether the script has looked, and whether it has asked then. Batteries are as the query of the page
+/// says.
+const WATCH: &str = "
+    const says = new URLSearchParams(location.search), level = +says.get('level');
+    const of = NetworkInformation.prototype, saves = Object.getOwnPropertyDescriptor(of, 'saveData');
+    Object.defineProperty(of, 'saveData', {get() {
+        window.hasLooked = true;
+        return saves.get.call(this);
+    }});
+    const asks = fetch;
+    window.fetch = (...all) => {
+        window.hasAsked = true;
+        return asks(...all);
+    };
+    if (level) Navigator.prototype.getBattery = async () => ({level, charging: says.has('charging')});
+    if (says.has('secret')) Navigator.prototype.getBattery = () => Promise.reject(new Error);";
+
+/// Has the browser save data, or its user want to, or its network answer as late as that.
+fn become_poor(chromium: &mut Chromium, saves: bool, reduces: bool, latency: u32) {
+    let features = [json!({"name": "prefers-reduced-data", "value": "reduce"})];
+    let features = if reduces { &features[..] } else { &[] };
+    chromium.devtools("Emulation.setDataSaverOverride", json!({ "dataSaverEnabled": saves }));
+    chromium.devtools("Emulation.setEmulatedMedia", json!({ "features": features }));
+    chromium.devtools(
+        "Network.emulateNetworkConditions",
+        json!({
+            "offline": false, "latency": latency, "downloadThroughput": -1, "uploadThroughput": -1,
+        }),
+    );
+}
+
+#[test]
+fn who_saves_data_or_has_a_slow_network_or_little_battery_asks_for_nothing() {
+    needs!(chromium::installed());
+    let site = Site::start(&[]);
+    let mut chromium = Chromium::with_feature("PrefersReducedData");
+    chromium.devtools("Network.enable", json!({}));
+    chromium.before(WATCH);
+    for (query, saves, reduces, latency, asks) in [
+        ("", false, false, 0, true),
+        ("", true, false, 0, false),
+        ("", false, true, 0, false),
+        // Chromium takes these for slow-2g, 2g and 3g.
+        ("", false, false, 2_100, false),
+        ("", false, false, 1_500, false),
+        ("", false, false, 300, true),
+        ("level=0.05", false, false, 0, false),
+        ("level=0.19", false, false, 0, false),
+        ("level=0.21", false, false, 0, true),
+        ("level=0.05&charging", false, false, 0, true),
+        // The browser does not tell.
+        ("secret", false, false, 0, true),
+    ] {
+        let case = format!("{query} {saves} {reduces} {latency}");
+        become_poor(&mut chromium, saves, reduces, latency);
+        let before = site.seen().hints.len();
+        chromium.goto(&site.url(&format!("/a?{query}")));
+        let begun = Instant::now();
+        while chromium.run("window.hasLooked") != true {
+            assert!(begun.elapsed() < site::PATIENCE, "nobody looks: {case}");
+            std::thread::sleep(Duration::from_millis(50));
+        }
+        if asks {
+            site.wait_until(&case, |seen| seen.hints.len() > before);
+        }
+        // It asks at once, if at all.
+        std::thread::sleep(Duration::from_millis(300));
+        assert_eq!(chromium.run("window.hasAsked === true"), asks, "{case}");
+        assert_eq!(site.seen().hints.len() > before, asks, "{case}");
+    }
+}
+
+#[test]
+fn it_runs_under_strict_policies() {
+    needs!(chromium::installed());
+    for policy in [
+        "default-src 'none'; script-src 'nonce-abc' 'strict-dynamic'; connect-src 'self'",
+        "script-src https://cdn.example; connect-src 'self'; base-uri 'none'",
+        "script-src 'self'; require-trusted-types-for 'script'; trusted-types 'none'",
+    ] {
+        let site = Site::with_policy(&[("/a", &["/b"])], policy);
+        let mut chromium = Chromium::start();
+        chromium.goto(&site.url("/a"));
+        site.wait_for(prefetch("/b"));
+    }
+}
+
+#[test]
+fn links_that_are_not_to_be_followed_are_not_fetched() {
+    needs!(chromium::installed());
+    let denied = ["/nofollow", "/area", "/svg"];
+    let site = Site::start(&[("/a", &["/nofollow", "/area", "/svg", "/b"])]);
+    let mut chromium = Chromium::start();
+    chromium.goto(&site.url("/a"));
+    site.wait_for(prefetch("/b"));
+    for path in denied {
+        assert_eq!(site.count(prefetch(path)), 0, "{path}");
+    }
+}
+
+#[test]
+fn a_prefetch_that_redirects_bars_its_url() {
+    needs!(chromium::installed());
+    let site = Site::start(&[("/a", &["/moved", "/b"])]);
+    let mut chromium = Chromium::start();
+    chromium.goto(&site.url("/a"));
+    site.wait_for(prefetch("/b"));
+    assert_eq!(site.count(prefetch("/moved")), 1);
+    assert!(site.is_barred("/moved"), "for {BARRED_FOR:?}");
+    assert_eq!(site.count(|asked| asked.path == "/sign-in"), 0);
+}

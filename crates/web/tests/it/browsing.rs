@@ -1,0 +1,434 @@
+//! The whole of it: a real Chromium, the proxy with prefetching, and nginx with a site behind.
+use crate::browser::chromium;
+mod in_front;
+mod own_connection;
+mod packed;
+mod signing_in;
+
+use std::sync::Arc;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use crate::browser::chromium::Chromium;
+use crate::common::nginx::Nginx;
+use crate::common::{LATER, Proxy, proxy_with};
+use lull_cc::Timestamp;
+use lull_speculate::budget::{Growth, Parameters, Rationing};
+use lull_speculate::log::Entry;
+use lull_speculate::model::Model;
+use lull_speculate::observe::{ClientHasher, Limits};
+use lull_speculate::predict::PpmParameters;
+use lull_testing::needs;
+use lull_transport::{Carrier, Options};
+use lull_web::nps::{Access, LeastWorth, MonitorSettings, Nps, Settings};
+use serde_json::Value;
+
+const DELIVERY: &str = "performance.getEntriesByType('navigation')[0].deliveryType";
+/// What a page and its script have asked for and come to know.
+const DONE: &str = "({
+    page: location.href, hidden: document.hidden, cache: sessionStorage.lull,
+    network: navigator.connection.effectiveType, tag: document.querySelector('script')?.outerHTML,
+    asked: performance.getEntriesByType('resource').map(one =>
+        [one.name, one.initiatorType, one.responseStatus, one.startTime, one.duration].join(' ')),
+})";
+/// How long a test waits for what must come.
+const PATIENCE: Duration = Duration::from_secs(120);
+
+/// nginx with pages that lead to each other.
+struct Pages(Nginx);
+
+impl Pages {
+    fn start() -> Self {
+        Pages::with("")
+    }
+
+    /// With this among the directives of the server.
+    fn with(directives: &str) -> Self {
+        let nginx = Nginx::start("default_type text/html;", directives);
+        for (name, text) in [("a", "one"), ("b", "two"), ("c", "three")] {
+            let page = format!(
+                "<!doctype html><html><head><title>{name}</title></head><body><p>{text}</p>\
+                 <a id=a href=/a>a</a> <a id=b href=/b>b</a> <a id=c href=/c>c</a>{}</body></html>",
+                "<!-- and so on -->".repeat(100)
+            );
+            nginx.put(name, page);
+        }
+        nginx.put("robots.txt", "User-agent: *\nDisallow: /c\n");
+        Pages(nginx)
+    }
+
+    /// The requests for a path, of browsers.
+    fn asked(&self, path: &str) -> Vec<String> {
+        let log = self.0.log();
+        let start = format!("GET {path} ");
+        let is_browsers = |line: &&str| line.starts_with(&start) && line.contains("Mozilla");
+        log.lines().filter(is_browsers).map(str::to_owned).collect()
+    }
+
+    /// Waits until the page at hand has fetched this one ahead; else tells what it has done. `page` is a whole URL of
+    /// the proxy's.
+    fn wait_for_prefetch(&self, path: &str, chromium: &mut Chromium, page: &str) {
+        let begun = Instant::now();
+        while !self.asked(path).iter().any(|line| line.contains("prefetch")) {
+            if begun.elapsed() > PATIENCE {
+                panic!("{path} is never fetched ahead by {:#}", chromium.run(DONE));
+            }
+            thread::sleep(Duration::from_millis(50));
+            chromium.go_on(begun, page);
+        }
+    }
+}
+
+/// A model of visitors who all went from a to one or the other.
+fn model_of(next: [&str; 2]) -> Model {
+    let mut model =
+        Model::new(ClientHasher::new([7; 16]), Limits::default(), PpmParameters::shipped());
+    for client in 0..60u64 {
+        for (step, page) in (0..).zip(["/a", next[client as usize % 2]]) {
+            let at = Timestamp::from_nanos((1_000_000 + 100 * client + step) * 1_000_000_000);
+            let visit = Entry::page(at, format!("192.0.2.{client}"), page);
+            model.learn(&visit).unwrap();
+        }
+    }
+    model
+}
+
+fn front(nginx: &Pages, held_back: u16) -> Proxy {
+    front_for(nginx, held_back, Access::Token("secret".into()))
+}
+
+fn front_for(nginx: &Pages, held_back: u16, access: Access) -> Proxy {
+    front_with(nginx, Settings { held_back, ..settings(access) })
+}
+
+/// Who finds no budget asks again at once: nearly each test begins with that, and the waits of a site's
+/// visitors are longer.
+const PROMPT: Rationing =
+    Rationing::FirstCome { from: Duration::from_millis(500), to: Duration::from_secs(1) };
+
+/// Settings whose budget grows from the first moment on.
+fn settings(access: Access) -> Settings {
+    let parameters = Parameters {
+        document: 3,
+        rationing: PROMPT,
+        ..Parameters::paper([Duration::from_secs(2)])
+    };
+    let monitor = MonitorSettings { objects: vec!["/a".into()], parameters: Some(parameters) };
+    // Also what could wait until somebody points at it.
+    Settings { monitor, access, least_worth: LeastWorth(0.0), ..Settings::default() }
+}
+
+fn front_with(nginx: &Pages, settings: Settings) -> Proxy {
+    front_of(nginx, settings, model_of(["/b", "/c"]))
+}
+
+fn front_of(nginx: &Pages, settings: Settings, model: Model) -> Proxy {
+    let nps = Arc::new(Nps::new(settings, model, None));
+    let change = |config: &mut lull_web::proxy::Config| {
+        config.background = Options::new().carrier(Carrier::UserSpace);
+    };
+    proxy_with(nginx.0.address, change, Some(nps))
+}
+
+fn status(proxy: &Proxy) -> Value {
+    let answer = proxy.exchange(format!(
+        "GET /.lull/status HTTP/1.1\r\nHost: {}\r\nAuthorization: Bearer secret\r\n\
+         Connection: close\r\n\r\n",
+        proxy.address()
+    ));
+    serde_json::from_slice(&answer.body).unwrap()
+}
+
+/// Waits until the figures are as they should be.
+fn wait_for(proxy: &Proxy, what: &str, is: impl Fn(&Value) -> bool) {
+    wait_beside(proxy, what, is, |_| {});
+}
+
+/// The same for what takes a budget.
+fn wait_for_budget(
+    proxy: &Proxy,
+    what: &str,
+    is: impl Fn(&Value) -> bool,
+    chromium: &mut Chromium,
+) {
+    let page = format!("http://{}/a", proxy.address());
+    wait_beside(proxy, what, is, |begun| chromium.go_on(begun, &page));
+}
+
+fn wait_beside(
+    proxy: &Proxy,
+    what: &str,
+    is: impl Fn(&Value) -> bool,
+    mut act: impl FnMut(Instant),
+) {
+    let begun = Instant::now();
+    loop {
+        let status = status(proxy);
+        if is(&status) {
+            return;
+        }
+        assert!(begun.elapsed() < PATIENCE, "{what}: {status:#}");
+        thread::sleep(Duration::from_millis(100));
+        act(begun);
+    }
+}
+
+/// A browser that shows a and has a copy of b.
+fn visitor_with_a_copy(nginx: &Pages, proxy: &Proxy) -> Chromium {
+    let mut chromium = Chromium::start();
+    let page = format!("http://{}/a", proxy.address());
+    chromium.goto(&page);
+    // Once there is budget.
+    nginx.wait_for_prefetch("/b", &mut chromium, &page);
+    wait_for(proxy, "the copy", |status| status["prefetched_bytes"].as_u64() > Some(0));
+    chromium.run("new Promise(done => setTimeout(done, 1000))");
+    chromium
+}
+
+#[test]
+fn the_page_behind_the_click_comes_out_of_the_cache() {
+    needs!(chromium::installed(), lull_testing::command("nginx"));
+    let nginx = Pages::start();
+    let proxy = front(&nginx, 0);
+    let url = |path: &str| format!("http://{}{path}", proxy.address());
+    let mut chromium = visitor_with_a_copy(&nginx, &proxy);
+    chromium.click("#b", &url("/b"));
+    assert_eq!(chromium.run(DELIVERY), "cache");
+    assert_eq!(chromium.run("document.querySelector('p').innerText"), "two");
+    assert_eq!(nginx.asked("/b").len(), 1);
+    // What robots.txt forbids is never fetched ahead, however many went there.
+    assert_eq!(nginx.asked("/c").len(), 0);
+
+    // Reports come when pages are left.
+    chromium.goto(&url("/c"));
+    assert_eq!(chromium.run(DELIVERY), "");
+    wait_for(&proxy, "reports", |status| {
+        status["with"]["count"] == 2 && status["with"]["cached"] == 1
+    });
+    let status = status(&proxy);
+    // From b, too, something may have been fetched ahead.
+    let bytes = |name: &str| status[name].as_u64().unwrap();
+    assert!((1..=bytes("prefetched_bytes")).contains(&bytes("used_bytes")), "{status:#}");
+    assert_eq!(status["without"]["count"], 0);
+}
+
+#[test]
+fn on_one_page_64_files_are_fetched_ahead_and_none_is_hinted_twice() {
+    const PAGES: usize = 80;
+    needs!(chromium::installed(), lull_testing::command("nginx"));
+    let nginx = Pages::start();
+    let mut model = model_of(["/b", "/b"]);
+    let mut second = 2_000_000;
+    for page in 0..PAGES {
+        nginx.0.put(&format!("n{page}"), "<!doctype html><p>next</p>");
+        for client in 0..6 {
+            for path in ["/a".to_owned(), format!("/n{page}")] {
+                second += 1;
+                let at = Timestamp::from_nanos(second * 1_000_000_000);
+                model.learn(&Entry::page(at, format!("198.51.{page}.{client}"), path)).unwrap();
+            }
+        }
+    }
+    let mut settings = settings(Access::Token("secret".into()));
+    if let Some(parameters) = &mut settings.monitor.parameters {
+        (parameters.document, parameters.growth) = (10, Growth::DoublingFirst);
+    }
+    let proxy = front_of(&nginx, settings, model);
+    let mut chromium = Chromium::start();
+    chromium.goto(&format!("http://{}/a", proxy.address()));
+    let all = |status: &Value| status["prefetches"].as_u64() >= Some(64);
+    wait_for_budget(&proxy, "all of a page", all, &mut chromium);
+    // Longer than it takes to ask again.
+    thread::sleep(Duration::from_secs(4));
+    let status = status(&proxy);
+    assert_eq!([&status["hints"], &status["prefetches"]], [64, 64], "{status:#}");
+    let next = (0..PAGES).map(|page| nginx.asked(&format!("/n{page}")).len());
+    assert!(next.max() == Some(1), "one was fetched twice");
+}
+
+#[test]
+fn who_signs_in_is_shown_nothing_that_was_fetched_ahead() {
+    needs!(chromium::installed(), lull_testing::command("nginx"));
+    let nginx = Pages::start();
+    let proxy = front(&nginx, 0);
+    let url = |path: &str| format!("http://{}{path}", proxy.address());
+    let mut chromium = visitor_with_a_copy(&nginx, &proxy);
+    // As a sign-in by a script does.
+    chromium.run("document.cookie = 'session=1'");
+    chromium.click("#b", &url("/b"));
+    assert_eq!(chromium.run(DELIVERY), "");
+    assert_eq!(nginx.asked("/b").len(), 2);
+    assert_eq!(chromium.run("document.querySelectorAll('script').length"), 0);
+    // Nor is anything fetched ahead from then on.
+    let before = status(&proxy)["prefetches"].clone();
+    chromium.click("#a", &url("/a"));
+    thread::sleep(Duration::from_secs(4));
+    assert_eq!(status(&proxy)["prefetches"], before);
+}
+
+fn front_by_rules(nginx: &Pages) -> Proxy {
+    let access = Access::Token("secret".into());
+    front_with(nginx, Settings { speculation_rules: true, ..settings(access) })
+}
+
+#[test]
+fn what_speculation_rules_fetch_is_counted() {
+    needs!(chromium::installed(), lull_testing::command("nginx"));
+    let nginx = Pages::start();
+    let proxy = front_by_rules(&nginx);
+    let url = |path: &str| format!("http://{}{path}", proxy.address());
+    let mut chromium = visitor_with_a_copy(&nginx, &proxy);
+    // Chromium's own word, which the script cannot say. It has asked who answers, once.
+    assert_eq!(proxy.totals().marked, 1);
+    chromium.click("#b", &url("/b"));
+    assert_eq!(chromium.run(DELIVERY), "cache");
+    assert_eq!(nginx.asked("/b").len(), 1);
+    chromium.goto(&url("/c"));
+    wait_for(&proxy, "reports", |status| status["with"]["cached"] == 1);
+    let counted = status(&proxy);
+    let bytes = |name: &str| counted[name].as_u64().unwrap();
+    assert!((1..=bytes("prefetched_bytes")).contains(&bytes("used_bytes")), "{counted:#}");
+    assert_eq!(counted["refused"], 0, "{counted:#}");
+}
+
+#[test]
+fn what_speculation_rules_fetch_is_shown_to_nobody_who_signs_in() {
+    needs!(chromium::installed(), lull_testing::command("nginx"));
+    let nginx = Pages::start();
+    let proxy = front_by_rules(&nginx);
+    let mut chromium = visitor_with_a_copy(&nginx, &proxy);
+    chromium.run("document.cookie = 'session=1'");
+    chromium.click("#b", &format!("http://{}/b", proxy.address()));
+    assert_eq!(chromium.run(DELIVERY), "");
+    assert_eq!(nginx.asked("/b").len(), 2);
+    assert_eq!(chromium.run("document.querySelectorAll('script').length"), 0);
+}
+
+#[test]
+fn who_is_held_back_reports_and_fetches_nothing_ahead() {
+    needs!(chromium::installed(), lull_testing::command("nginx"));
+    let nginx = Pages::start();
+    let proxy = front(&nginx, 10_000);
+    let url = |path: &str| format!("http://{}{path}", proxy.address());
+    let mut chromium = Chromium::start();
+    chromium.goto(&url("/a"));
+    wait_for(&proxy, "a question", |status| status["asked"] == 1);
+    thread::sleep(Duration::from_secs(4));
+    chromium.click("#b", &url("/b"));
+    chromium.goto(&url("/c"));
+    wait_for(&proxy, "reports", |status| status["without"]["count"].as_u64() >= Some(2));
+    let status = status(&proxy);
+    assert_eq!(status["with"]["count"], 0);
+    assert_eq!(status["prefetches"], 0);
+    assert!(nginx.asked("/b").iter().all(|line| !line.contains("prefetch")));
+}
+
+/// Has the dashboard compare two medians, of so many milliseconds, that lie so far to either side.
+fn verdict(looker: &mut Chromium, with: f64, without: f64, aside: f64) -> String {
+    let of = |median: f64| {
+        let (from, to) = (median * (1.0 - aside), median * (1.0 + aside));
+        format!("{{median: {median}, median_from: {from}, median_to: {to}}}")
+    };
+    let said = looker.run(&format!("verdict({}, {})[0]", of(with), of(without)));
+    said.as_str().unwrap().to_owned()
+}
+
+#[test]
+fn the_dashboard_says_nothing_where_chance_may_have_said_it() {
+    needs!(chromium::installed(), lull_testing::command("nginx"));
+    let nginx = Pages::start();
+    let proxy = front_for(&nginx, 0, Access::Told("secret".into()));
+    let mut looker = Chromium::start();
+    looker.goto(&format!("http://{}/.lull/?token=secret", proxy.address()));
+    for (with, without, aside, expected) in [
+        (50.0, 125.0, 0.1, "2.5 × sooner"),
+        (100.0, 110.0, 0.01, "10 % sooner"),
+        (110.0, 100.0, 0.01, "10 % later"),
+        (99.0, 101.0, 0.05, "no difference to be seen"),
+        (50.0, 125.0, 0.8, "too few to say"),
+    ] {
+        assert_eq!(verdict(&mut looker, with, without, aside), expected);
+    }
+    let few = "verdict({median: 50, median_to: null}, {median: 500, median_to: 600})[0]";
+    assert_eq!(looker.run(few), "too few to say");
+}
+
+#[test]
+fn a_token_of_the_dashboard_may_hold_what_base64_does() {
+    needs!(chromium::installed(), lull_testing::command("nginx"));
+    let nginx = Pages::start();
+    let proxy = front_for(&nginx, 0, Access::Token("se+c/ret=".into()));
+    let mut looker = Chromium::start();
+    looker.goto(&format!("http://{}/.lull/?token=se+c/ret=", proxy.address()));
+    let begun = Instant::now();
+    let said = loop {
+        let said = looker.run("document.getElementById('state').textContent");
+        if said != "…" {
+            break said;
+        }
+        assert!(begun.elapsed() < PATIENCE);
+        thread::sleep(Duration::from_millis(200));
+    };
+    assert!(said.as_str().unwrap().starts_with("prefetching"), "{said}");
+}
+
+#[test]
+fn the_dashboard_shows_what_happens() {
+    needs!(chromium::installed(), lull_testing::command("nginx"));
+    let nginx = Pages::start();
+    let proxy = front_for(&nginx, 0, Access::Told("secret".into()));
+    let url = |path: &str| format!("http://{}{path}", proxy.address());
+    let mut visitor = visitor_with_a_copy(&nginx, &proxy);
+    visitor.click("#b", &url("/b"));
+    visitor.goto(&url("/c"));
+
+    let mut looker = Chromium::start();
+    looker.goto(&url("/.lull/?token=secret"));
+    let begun = Instant::now();
+    let text = |looker: &mut Chromium, id: &str| {
+        let text = looker.run(&format!("document.getElementById('{id}').textContent"));
+        text.as_str().unwrap().to_owned()
+    };
+    while text(&mut looker, "hits-of") != "1 of 2" {
+        assert!(begun.elapsed() < PATIENCE, "{}", text(&mut looker, "tiles"));
+        thread::sleep(Duration::from_millis(200));
+    }
+    assert!(text(&mut looker, "state").starts_with("prefetching; asking for /a"));
+    assert_eq!(text(&mut looker, "hits"), "50 %");
+    // Of two pages there is nothing to be said, of the start or of the last hour.
+    for period in ["hour", "start"] {
+        looker.run(&format!("document.getElementById('{period}').click()"));
+        assert_eq!(text(&mut looker, "hits-of"), "1 of 2", "{period}");
+        assert_eq!(text(&mut looker, "bars").matches("too few to say").count(), 3, "{period}");
+        let pressed = "document.querySelector('button[aria-pressed=true]').id";
+        assert_eq!(looker.run(pressed), period);
+    }
+    assert!(text(&mut looker, "wasted").ends_with(" B"));
+    assert!(text(&mut looker, "budget").ends_with(" a second"));
+    assert_eq!(looker.run("document.querySelectorAll('svg polyline').length"), 4);
+    // It was fetched ahead only once robots.txt was known, and /c never.
+    assert!(text(&mut looker, "hints-left-out").starts_with("robots "));
+    assert!(text(&mut looker, "left-out").starts_with("/c: "));
+    assert!(text(&mut looker, "probe").ends_with(" ms"), "{}", text(&mut looker, "probe"));
+    // Nobody touches it, and it goes on to show what happens.
+    visitor.goto(&url("/a"));
+    let begun = Instant::now();
+    while text(&mut looker, "hits-of") != "1 of 3" {
+        assert!(begun.elapsed() < PATIENCE, "{}", text(&mut looker, "tiles"));
+        thread::sleep(Duration::from_millis(200));
+    }
+    assert_eq!(text(&mut looker, "hits"), "33 %");
+    // A minute later, as in a tab that nobody looked at, and behind a restart.
+    let later = |looker: &mut Chromium, change: &str| {
+        looker.run(&format!(
+            "(() => {{ const next = structuredClone(last), before = lines['rate-line'].length; {change}; \
+             show(next); return at('rate').textContent + ', ' + \
+             (lines['rate-line'].length - before) + ' more'; }})()"
+        ))
+    };
+    let minute = "next.seconds += 60; next.prefetches += 600";
+    assert_eq!(later(&mut looker, minute), "10 a second, 60 more");
+    let restart = "next.seconds = 1; next.prefetches = 0; lines['rate-line'].length = 1";
+    assert_eq!(later(&mut looker, restart).as_str().unwrap().split(',').next(), Some("0 a second"));
+    assert_eq!(looker.run("lines['rate-line'].length < 5"), true);
+}

@@ -1,0 +1,140 @@
+//! Another nginx in front of the proxy, which may keep what passes.
+
+use tempfile::TempDir;
+
+use super::*;
+
+/// It says nothing of itself in what it hands on.
+struct Front {
+    nginx: Nginx,
+    _cache: TempDir,
+}
+
+impl Front {
+    /// Has what `all` and `b` say of it among the directives of its pages, and of /b.
+    fn of(proxy: &Proxy, all: &str, b: &str) -> Self {
+        let cache = tempfile::tempdir().unwrap();
+        let path = cache.path().display();
+        let http = format!(
+            "proxy_cache_path {path} keys_zone=front:1m use_temp_path=off; proxy_http_version 1.1;
+             proxy_set_header Host $http_host; proxy_set_header Connection '';"
+        );
+        let pass = format!("proxy_pass http://{};", proxy.address());
+        let server = format!("location / {{ {pass} {all} }} location = /b {{ {pass} {b} }}");
+        Front { nginx: Nginx::start(&http, &server), _cache: cache }
+    }
+
+    fn url(&self, path: &str) -> String {
+        format!("http://{}{path}", self.nginx.address)
+    }
+
+    /// Somebody who is no browser goes there.
+    fn visit(&self, path: &str) -> String {
+        let mut client = crate::common::Client::connect(self.nginx.address);
+        client.send(crate::common::get(path));
+        client.rest().head
+    }
+}
+
+const CACHED: &str = "proxy_cache front;";
+
+/// A site whose pages may be kept, and prefetching for it.
+fn site() -> (Pages, Proxy) {
+    let pages = Pages::with("add_header Cache-Control 'public, max-age=200';");
+    let proxy = front(&pages, 0);
+    (pages, proxy)
+}
+
+/// A page of the proxy's, past who is in front.
+fn behind(proxy: &Proxy) -> String {
+    format!("http://{}/a", proxy.address())
+}
+
+/// Waits until the script has noticed that somebody else answers.
+fn wait_for_the_word(chromium: &mut Chromium, proxy: &Proxy) {
+    let begun = Instant::now();
+    while chromium.run("sessionStorage.lull") != "1" {
+        if begun.elapsed() > PATIENCE {
+            panic!("it is not noticed by {:#}", chromium.run(DONE));
+        }
+        thread::sleep(Duration::from_millis(100));
+        chromium.go_on(begun, &behind(proxy));
+    }
+}
+
+/// Goes to another page, from which nothing is fetched ahead, either.
+fn goes_on_without(chromium: &mut Chromium, front: &Front, proxy: &Proxy) {
+    let before = status(proxy);
+    chromium.goto(&front.url("/a?again"));
+    thread::sleep(Duration::from_secs(4));
+    let after = status(proxy);
+    for counted in ["asked", "prefetches"] {
+        assert_eq!(after[counted], before[counted], "{counted}");
+    }
+}
+
+#[test]
+fn a_cache_that_has_the_page_at_hand_is_noticed_before_anything_is_fetched() {
+    needs!(chromium::installed(), lull_testing::command("nginx"));
+    let (pages, proxy) = site();
+    let front = Front::of(&proxy, CACHED, CACHED);
+    let mut chromium = Chromium::start();
+    chromium.goto(&front.url("/a"));
+    wait_for_the_word(&mut chromium, &proxy);
+    goes_on_without(&mut chromium, &front, &proxy);
+    assert_eq!(status(&proxy)["prefetches"], 0);
+    assert_eq!(pages.asked("/b"), Vec::<String>::new());
+    // A click is answered as ever.
+    chromium.goto(&front.url("/b"));
+    assert_eq!(chromium.run(DELIVERY), "");
+}
+
+#[test]
+fn a_cache_that_has_another_page_is_noticed_at_the_first_that_it_gives() {
+    needs!(chromium::installed(), lull_testing::command("nginx"));
+    let (_pages, proxy) = site();
+    let front = Front::of(&proxy, "", CACHED);
+    let head = front.visit("/b");
+    assert!(head.starts_with("HTTP/1.1 200 "), "{head}");
+    let mut chromium = Chromium::start();
+    chromium.goto(&front.url("/a"));
+    wait_for_the_word(&mut chromium, &proxy);
+    goes_on_without(&mut chromium, &front, &proxy);
+    assert_eq!(status(&proxy)["prefetches"], 0);
+}
+
+#[test]
+fn who_only_hands_on_is_no_cache() {
+    needs!(chromium::installed(), lull_testing::command("nginx"));
+    let (pages, proxy) = site();
+    let front = Front::of(&proxy, "", "");
+    let mut chromium = Chromium::start();
+    chromium.goto(&front.url("/a"));
+    pages.wait_for_prefetch("/b", &mut chromium, &behind(&proxy));
+    chromium.run("new Promise(done => setTimeout(done, 1000))");
+    chromium.click("#b", &front.url("/b"));
+    assert_eq!(chromium.run(DELIVERY), "cache");
+    assert_eq!(chromium.run("sessionStorage.lull"), Value::Null);
+}
+
+#[test]
+fn what_the_browser_has_from_a_visit_is_no_cache_in_front() {
+    needs!(chromium::installed(), lull_testing::command("nginx"));
+    let (pages, proxy) = site();
+    let url = |path: &str| format!("http://{}{path}", proxy.address());
+    let mut chromium = Chromium::start();
+    // On a page that nobody sees nothing is asked for.
+    chromium.before(
+        "if (location.pathname === '/b')
+             Object.defineProperty(Document.prototype, 'hidden', {get: () => true});",
+    );
+    chromium.goto(&url("/b"));
+    chromium.goto(&url("/a"));
+    let is_listed = |status: &Value| status["lists"].as_u64() > Some(0);
+    wait_for_budget(&proxy, "a list", is_listed, &mut chromium);
+    // What it has is taken for the prefetch, so the site is asked once more: of this page.
+    proxy.wait("questions", |totals| totals.marked == 2);
+    thread::sleep(Duration::from_secs(1));
+    assert_eq!(chromium.run("sessionStorage.lull"), Value::Null);
+    assert_eq!((pages.asked("/b").len(), proxy.totals().marked), (1, 2));
+}

@@ -1,0 +1,51 @@
+//! Pages whose server packs them.
+
+use compression_codecs::brotli::params::EncoderParams;
+use compression_codecs::{BrotliEncoder, EncodeV2};
+use compression_core::util::{PartialBuffer, WriteBuffer};
+
+use super::*;
+
+fn brotli(page: &[u8]) -> Vec<u8> {
+    let mut encoder = BrotliEncoder::new(EncoderParams::default());
+    let (mut input, mut buffer) = (PartialBuffer::new(page), vec![0; 2 * page.len()]);
+    let mut output = WriteBuffer::new_initialized(&mut buffer);
+    encoder.encode(&mut input, &mut output).unwrap();
+    assert!(encoder.finish(&mut output).unwrap(), "it has no room");
+    output.written().to_vec()
+}
+
+#[test]
+fn a_page_in_brotli_is_shown_and_fetched_ahead_in_zstd() {
+    needs!(chromium::installed(), lull_testing::command("nginx"));
+    let nginx = Pages::with("location ~ ^/[ab]$ { add_header Content-Encoding br; }");
+    for name in ["a", "b"] {
+        let page = std::fs::read(nginx.0.folder().join(name)).unwrap();
+        nginx.0.put(name, brotli(&page));
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let certificate = crate::common::certificate(folder.path());
+    let mut chromium = Chromium::trusting(&certificate.certificates);
+    let nps = Nps::new(settings(Access::Nobody), model_of(["/b", "/b"]), None).running_for(LATER);
+    let change = |config: &mut lull_web::proxy::Config| {
+        config.background = Options::new().carrier(Carrier::UserSpace);
+        config.certificate = Some(certificate);
+        config.listen = vec!["https://127.0.0.1:0".parse().unwrap()];
+    };
+    let proxy = proxy_with(nginx.0.address, change, Some(Arc::new(nps)));
+    let url = |path: &str| format!("https://{}{path}", proxy.address());
+    // What the page came in, as the browser read it.
+    let coding = "performance.getEntriesByType('navigation')[0].contentEncoding";
+
+    chromium.goto(&url("/a"));
+    assert_eq!(chromium.run(coding), "zstd");
+    assert_eq!(chromium.run("document.querySelector('p').innerText"), "one");
+    // By its script, which runs.
+    nginx.wait_for_prefetch("/b", &mut chromium, &url("/a"));
+    chromium.run("new Promise(done => setTimeout(done, 1000))");
+    chromium.click("#b", &url("/b"));
+    assert_eq!(chromium.run(DELIVERY), "cache");
+    assert_eq!(chromium.run(coding), "zstd");
+    assert_eq!(chromium.run("document.querySelector('p').innerText"), "two");
+    assert_eq!(nginx.asked("/b").len(), 1);
+}

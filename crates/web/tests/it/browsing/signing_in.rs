@@ -1,0 +1,202 @@
+//! Visitors over TLS, with a harmless cookie or none, at a site part of which knows who they are: by a
+//! cookie of its own path, or by a password.
+
+use tempfile::TempDir;
+
+use super::*;
+
+const TEXT: &str = "document.querySelector('p').innerText";
+
+/// Cookies of a visitor of whom nobody knows who it is.
+const HARMLESS: &str = "_ga=GA1.1.1; path=/";
+
+/// The site, the proxy, and a browser.
+struct Visitor {
+    nginx: Pages,
+    proxy: Proxy,
+    chromium: Chromium,
+    _folder: TempDir,
+}
+
+impl Visitor {
+    fn with(cookie: &str) -> Self {
+        Visitor::of(cookie, 0, ["/b", "/app/home"])
+    }
+
+    /// At a site that takes its time where home is fetched ahead.
+    fn waiting(cookie: &str) -> Self {
+        Visitor::of(cookie, 100, ["/app/home"; 2])
+    }
+
+    /// `rate` is how many bytes a second prefetches get of the site, 0 as fast as they go. Visitors before went
+    /// from a to one of `next`.
+    fn of(cookie: &str, rate: u32, next: [&str; 2]) -> Self {
+        let site = "limit_rate $rate;
+            location = /app/home {
+                gzip off;
+                add_header Cache-Control max-age=200;
+                return 200 '<!doctype html><html><head><title>h</title></head><body><p>home of $who</p>$rest</body></html>';
+            }
+            location = /app/in {
+                add_header Set-Cookie 'session=1; Path=/app; HttpOnly; Secure';
+                return 200 in;
+            }
+            location = /app/form {
+                absolute_redirect off;
+                add_header Set-Cookie 'session=1; Path=/app; HttpOnly; Secure';
+                return 303 /app/home;
+            }
+            location = /app/password {
+                auth_basic x;
+                auth_basic_user_file passwords;
+                try_files /b =404;
+            }";
+        let rest = "<!-- and so on -->".repeat(60);
+        let maps = format!(
+            "default_type text/html; map $cookie_session$remote_user $who {{ default ann; '' nobody; }}
+             map $host $rest {{ default '{rest}'; }}
+             map $http_sec_purpose $rate {{ default 0; prefetch {rate}; }}"
+        );
+        let nginx = Nginx::start(&maps, site);
+        for name in ["a", "b", "c"] {
+            let page = format!(
+                "<!doctype html><html><head><title>{name}</title></head><body><p>{name}</p>\
+                 <a id=home href=/app/home>home</a>\
+                 <form method=post action=/app/form><button id=in>in</button></form></body></html>"
+            );
+            nginx.put(name, page);
+        }
+        nginx.put("robots.txt", "");
+        nginx.put("passwords", "ann:{PLAIN}secret\n");
+        let nginx = Pages(nginx);
+
+        let folder = tempfile::tempdir().unwrap();
+        let certificate = crate::common::certificate(folder.path());
+        let mut chromium = Chromium::trusting(&certificate.certificates);
+
+        let access = Access::Token("secret".into());
+        let nps = Nps::new(settings(access), model_of(next), None);
+        let nps = nps.running_for(LATER);
+        let change = |config: &mut lull_web::proxy::Config| {
+            config.background = Options::new().carrier(Carrier::UserSpace);
+            config.certificate = Some(certificate);
+            // The first one is for the figures.
+            config.listen = ["http://127.0.0.1:0", "https://127.0.0.1:0"]
+                .into_iter()
+                .map(|listen| listen.parse().unwrap())
+                .collect();
+        };
+        let proxy = proxy_with(nginx.0.address, change, Some(Arc::new(nps)));
+        // From where nothing is fetched ahead.
+        chromium.goto(&url(&proxy, "/c"));
+        chromium.run(&format!("document.cookie = '{cookie}'"));
+        Visitor { nginx, proxy, chromium, _folder: folder }
+    }
+
+    /// Goes to where home is fetched ahead from, and waits until that has come.
+    fn get_a_copy(&mut self) {
+        let page = url(&self.proxy, "/a");
+        self.chromium.goto(&page);
+        self.nginx.wait_for_prefetch("/app/home", &mut self.chromium, &page);
+        self.nginx.wait_for_prefetch("/b", &mut self.chromium, &page);
+        self.chromium.run("new Promise(done => setTimeout(done, 1000))");
+    }
+
+    /// What home says after a click, and how it came.
+    fn go_home(&mut self) -> (Value, Value) {
+        self.chromium.click("#home", &url(&self.proxy, "/app/home"));
+        (self.chromium.run(TEXT), self.chromium.run(DELIVERY))
+    }
+}
+
+fn url(proxy: &Proxy, path: &str) -> String {
+    format!("https://{}{path}", proxy.server.addresses()[1].address)
+}
+
+#[test]
+fn who_has_harmless_cookies_takes_a_copy_from_the_cache() {
+    needs!(chromium::installed(), lull_testing::command("nginx"));
+    let mut visitor = Visitor::with(HARMLESS);
+    visitor.get_a_copy();
+    assert_eq!(visitor.go_home(), ("home of nobody".into(), "cache".into()));
+    assert_eq!(visitor.nginx.asked("/app/home").len(), 1);
+    assert_eq!(status(&visitor.proxy)["refused"], 0);
+}
+
+#[test]
+fn who_was_signed_in_there_before_is_shown_a_page_of_ones_own() {
+    needs!(chromium::installed(), lull_testing::command("nginx"));
+    let mut visitor = Visitor::with(HARMLESS);
+    // Nobody has seen that, and no page but those of /app does.
+    visitor.chromium.run("document.cookie = 'session=1; path=/app; secure'");
+    let page = url(&visitor.proxy, "/a");
+    visitor.chromium.goto(&page);
+    visitor.nginx.wait_for_prefetch("/b", &mut visitor.chromium, &page);
+    visitor.chromium.run("new Promise(done => setTimeout(done, 3000))");
+    assert_eq!(visitor.nginx.asked("/app/home"), Vec::<String>::new());
+    assert_eq!(visitor.go_home(), ("home of ann".into(), "".into()));
+}
+
+#[test]
+fn who_signs_in_there_afterwards_is_shown_a_page_of_ones_own() {
+    needs!(chromium::installed(), lull_testing::command("nginx"));
+    for before in ["", "document.cookie = 'consent=1; path=/'"] {
+        let mut visitor = Visitor::with(HARMLESS);
+        visitor.get_a_copy();
+        visitor.chromium.run(&format!("{before};0"));
+        visitor.chromium.run("fetch('/app/in', {method: 'POST'}).then(reply => reply.text())");
+        assert_eq!(visitor.go_home(), ("home of ann".into(), "".into()), "{before}");
+        assert_eq!(visitor.nginx.asked("/app/home").len(), 2);
+    }
+}
+
+#[test]
+fn who_signs_in_by_a_form_that_leads_there_is_shown_a_page_of_ones_own() {
+    needs!(chromium::installed(), lull_testing::command("nginx"));
+    for cookie in ["", HARMLESS] {
+        let mut visitor = Visitor::with(cookie);
+        visitor.get_a_copy();
+        // Its answer sets the cookie and leads on to the page, as most sites have it.
+        visitor.chromium.click("#in", &url(&visitor.proxy, "/app/home"));
+        let shown = (visitor.chromium.run(TEXT), visitor.chromium.run(DELIVERY));
+        assert_eq!(shown, ("home of ann".into(), "".into()), "{cookie}");
+        assert_eq!(visitor.nginx.asked("/app/home").len(), 2);
+    }
+}
+
+#[test]
+fn who_signs_in_while_that_is_fetched_and_goes_there_is_shown_a_page_of_ones_own() {
+    needs!(chromium::installed(), lull_testing::command("nginx"));
+    for cookie in ["", HARMLESS] {
+        let mut visitor = Visitor::waiting(cookie);
+        visitor.chromium.goto(&url(&visitor.proxy, "/a"));
+        wait_for(&visitor.proxy, "the first bytes", |status| {
+            status["prefetched_bytes"].as_u64() > Some(0)
+        });
+        visitor.chromium.run("fetch('/app/in', {method: 'POST'}).then(reply => reply.text())");
+        assert_eq!(visitor.go_home(), ("home of ann".into(), "".into()), "{cookie}");
+        let asked = visitor.nginx.asked("/app/home");
+        let demand = asked.iter().filter(|line| !line.contains("prefetch")).count();
+        assert_eq!(demand, 1, "{cookie}: {asked:?}");
+    }
+}
+
+#[test]
+fn who_gives_a_password_there_afterwards_is_shown_a_page_of_ones_own() {
+    needs!(chromium::installed(), lull_testing::command("nginx"));
+    for cookie in ["", HARMLESS] {
+        let mut visitor = Visitor::with(cookie);
+        visitor.get_a_copy();
+        let status = visitor.chromium.run(
+            "new Promise(done => {
+                const request = new XMLHttpRequest();
+                request.open('GET', '/app/password', true, 'ann', 'secret');
+                request.onload = () => done(request.status);
+                request.send();
+            })",
+        );
+        assert_eq!(status, 200);
+        assert_eq!(visitor.go_home(), ("home of ann".into(), "".into()), "{cookie}");
+        assert_eq!(visitor.nginx.asked("/app/home").len(), 2);
+    }
+}

@@ -1,0 +1,19 @@
+//! The integration tests of this crate, in one program so that it is linked once.
+#![forbid(unsafe_code)]
+
+mod attacks;
+mod beside;
+mod browser;
+mod browsing;
+mod common;
+mod ending;
+mod faults;
+mod figures;
+mod hinting;
+mod passing;
+mod prefetching;
+mod real;
+mod rules;
+mod site;
+mod worker;
+mod working;

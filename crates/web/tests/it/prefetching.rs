@@ -1,0 +1,555 @@
+//! The rules, the munger and the proxy as one, over real sockets.
+use crate::common;
+mod http2;
+mod in_halves;
+mod opting_out;
+mod replies;
+mod robots;
+mod signing_in;
+
+use std::io::Write as _;
+use std::net::SocketAddr;
+use std::sync::mpsc::{Receiver, channel};
+use std::sync::{Arc, Mutex};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use crate::common::{Answer, LATER, LIMIT, Peer, Proxy, header, proxy_with, upstream};
+use in_halves::{in_halves, slow_upstream};
+use lull_speculate::model::Model;
+use lull_speculate::observe::{ClientHasher, Limits};
+use lull_speculate::predict::PpmParameters;
+use lull_transport::{Carrier, Options};
+use lull_web::nps::{Access, Nps, Settings};
+use lull_web::proxy::{Connection, Decision, Event, Fetcher, Listener, Metrics, Site};
+use lull_web::script::script;
+
+const CHROME: &str = "Mozilla/5.0 (X11; Linux x86_64) Chrome/156.0.0.0 Safari/537.36";
+const PAGE: &str = "<!doctype html><html><head><title>a</title></head><body>b</body></html>";
+
+/// What a visitor's browser sends for a page.
+fn visit(path: &str, more: &str) -> String {
+    format!(
+        "GET {path} HTTP/1.1\r\nHost: site.example\r\nUser-Agent: {CHROME}\r\n\
+         Accept: text/html\r\nConnection: close\r\n{more}\r\n"
+    )
+}
+
+/// What the script sends.
+fn prefetch(path: &str, mark: &str, more: &str) -> String {
+    visit(path, &format!("X-Lull: {mark}\r\n{more}"))
+}
+
+fn page(fields: &str, body: &str) -> String {
+    format!(
+        "HTTP/1.1 200 OK\r\nContent-Type: text/html; charset=utf-8\r\nContent-Length: {}\r\n\
+         {fields}\r\n{body}",
+        body.len()
+    )
+}
+
+fn without_the_tag(page: &str) -> String {
+    let Some(at) = page.find("<script async") else { return page.to_owned() };
+    let end = page[at..].find("</script>").unwrap() + "</script>".len();
+    format!("{}{}", &page[..at], &page[at + end..])
+}
+
+/// A site in front of which prefetching stands.
+struct Fronted {
+    proxy: Proxy,
+    asked: Arc<Mutex<Vec<String>>>,
+}
+
+/// Answers each request, except for robots.txt, by `serve`.
+fn fronted_with(
+    settings: Settings,
+    robots: &'static str,
+    serve: impl Fn(&mut Peer, &str) + Send + Sync + 'static,
+) -> Fronted {
+    let asked: Arc<Mutex<Vec<String>>> = Arc::default();
+    let heard = Arc::clone(&asked);
+    let address = upstream(move |mut peer| {
+        while let Some(head) = peer.head() {
+            heard.lock().unwrap().push(head.clone());
+            if head.starts_with("GET /robots.txt ") {
+                peer.send(robots);
+            } else {
+                serve(&mut peer, &head);
+            }
+        }
+    });
+    let site = Arc::new(nps(settings.clone()));
+    let proxy = proxy_with(
+        address,
+        |config| {
+            config.trust_forwarded = settings.trust_forwarded;
+            config.background = Options::new().carrier(Carrier::UserSpace);
+        },
+        Some(site),
+    );
+    Fronted { proxy, asked }
+}
+
+/// Prefetching by who has learned nothing.
+fn nps(settings: Settings) -> Nps {
+    let hasher = ClientHasher::new([7; 16]);
+    let model = Model::new(hasher, Limits::default(), PpmParameters::shipped());
+    Nps::new(settings, model, None).running_for(LATER)
+}
+
+const NO_ROBOTS: &str = "HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n";
+
+fn fronted(serve: impl Fn(&str) -> String + Send + Sync + 'static) -> Fronted {
+    let fronted = fronted_with(Settings::default(), NO_ROBOTS, move |peer, head| {
+        let answer = serve(head);
+        peer.send(answer);
+    });
+    fronted.until_robots_are_known();
+    fronted
+}
+
+impl Fronted {
+    /// The heads that the upstream has seen for a path.
+    fn asked(&self, path: &str) -> Vec<String> {
+        let start = format!("GET {path} ");
+        let asked = self.asked.lock().unwrap();
+        asked.iter().filter(|head| head.starts_with(&start)).cloned().collect()
+    }
+
+    fn until_robots_are_known(&self) {
+        let begun = Instant::now();
+        while self.proxy.exchange(prefetch("/.-known", "1", "")).status() != 200 {
+            assert!(begun.elapsed() < LIMIT, "nothing is ever let through");
+            thread::sleep(Duration::from_millis(10));
+        }
+    }
+
+    fn visit(&self, path: &str, more: &str) -> Answer {
+        self.proxy.exchange(visit(path, more))
+    }
+
+    /// What a visitor with a harmless cookie is to say with a prefetch of `path`.
+    fn mark(&self, path: &str, more: &str) -> String {
+        self.visit(&format!("{path}/.lull/mark"), &format!("{more}Cookie: _ga=1\r\n")).text()
+    }
+
+    fn prefetch(&self, path: &str) -> Answer {
+        self.proxy.exchange(prefetch(path, "1", ""))
+    }
+}
+
+#[test]
+fn a_page_gets_the_script_and_the_length_that_it_has_then() {
+    let site = fronted(|_| page("ETag: \"a\"\r\nAlt-Svc: h3=\":443\"\r\n", PAGE));
+    let answer = site.visit("/", "");
+    assert!(answer.is_whole, "{answer:?}");
+    assert!(answer.text().contains(&format!("src=\"{}\"", script().path)), "{answer:?}");
+    assert_eq!(without_the_tag(&answer.text()), PAGE);
+    for (name, expected) in
+        [("content-length", None), ("etag", Some("W/\"a\"")), ("alt-svc", None), ("vary", None)]
+    {
+        assert_eq!(answer.header(name), expected, "{name}");
+    }
+    let head = site.proxy.exchange(visit("/", "").replacen("GET", "HEAD", 1));
+    assert_eq!((head.header("content-length"), head.header("etag")), (None, Some("W/\"a\"")));
+    assert_eq!(head.text(), "");
+}
+
+#[test]
+fn each_piece_of_a_page_goes_out_as_it_comes() {
+    let (go, gone) = channel::<()>();
+    let gone: Mutex<Receiver<()>> = Mutex::new(gone);
+    let site = fronted_with(Settings::default(), NO_ROBOTS, move |peer, _| {
+        let (first, second) = PAGE.split_at(PAGE.find("b</body>").unwrap());
+        peer.send(format!(
+            "HTTP/1.1 200 OK\r\nContent-Type: text/html\r\nTransfer-Encoding: chunked\r\n\r\n\
+             {:x}\r\n{first}\r\n",
+            first.len()
+        ));
+        // Only once the client has the first piece.
+        gone.lock().unwrap().recv_timeout(LIMIT).unwrap();
+        peer.send(format!("{:x}\r\n{second}\r\n0\r\n\r\n", second.len()));
+    });
+    let mut client = site.proxy.connect();
+    client.send(visit("/", ""));
+    let mut seen = client.head();
+    while !seen.ends_with("<body>") {
+        seen += &String::from_utf8(client.exactly(1)).unwrap();
+    }
+    go.send(()).unwrap();
+    seen += &client.rest().text();
+    assert!(seen.contains("<script async"), "{seen}");
+}
+
+#[test]
+fn a_small_piece_that_holds_a_long_page_passes_whole() {
+    let body = format!("{PAGE}<!-- {} -->", " ".repeat(20 << 20));
+    let mut packed = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::best());
+    packed.write_all(body.as_bytes()).unwrap();
+    let packed = packed.finish().unwrap();
+    let site = fronted_with(Settings::default(), NO_ROBOTS, move |peer, _| {
+        let fields = "Content-Type: text/html\r\nContent-Encoding: gzip\r\n";
+        peer.send(format!("HTTP/1.1 200 OK\r\n{fields}Content-Length: {}\r\n\r\n", packed.len()));
+        peer.send(&packed);
+    });
+    let answer = site.visit("/", "");
+    assert!(answer.is_whole);
+    let mut plain = String::new();
+    std::io::Read::read_to_string(
+        &mut flate2::read::MultiGzDecoder::new(&answer.body[..]),
+        &mut plain,
+    )
+    .unwrap();
+    assert!(without_the_tag(&plain) == body, "{} bytes", plain.len());
+}
+
+#[test]
+fn a_page_that_breaks_off_stays_broken_off() {
+    let site = fronted_with(Settings::default(), NO_ROBOTS, |peer, _| {
+        peer.send("HTTP/1.1 200 OK\r\nContent-Type: text/html\r\nContent-Length: 1000\r\n\r\n");
+        peer.send("<html><head><title>a");
+        let socket = peer.stream.get_ref().try_clone().unwrap();
+        socket.shutdown(std::net::Shutdown::Both).unwrap();
+    });
+    let answer = site.visit("/", "");
+    assert!(!answer.is_whole, "{answer:?}");
+}
+
+#[test]
+fn who_may_have_cookies_of_ones_own_gets_the_page_as_it_is() {
+    let site = fronted(|_| page("ETag: \"a\"\r\n", PAGE));
+    for more in ["Cookie: session=1\r\n", "Authorization: Basic eA==\r\n", "Save-Data: on\r\n"] {
+        let answer = site.visit("/", more);
+        assert_eq!(
+            (answer.text().as_str(), answer.header("etag")),
+            (PAGE, Some("\"a\"")),
+            "{more}"
+        );
+    }
+}
+
+#[test]
+fn the_script_is_kept_for_ever_and_packed_for_who_takes_that() {
+    let site = fronted(|_| page("", PAGE));
+    let plain = site.visit(&script().path, "");
+    assert_eq!(plain.text(), script().body);
+    for (name, expected) in [
+        ("content-type", "text/javascript; charset=utf-8"),
+        ("cache-control", "public, max-age=31536000, immutable"),
+        ("vary", "Accept-Encoding"),
+        ("x-content-type-options", "nosniff"),
+    ] {
+        assert_eq!(plain.header(name), Some(expected));
+    }
+    let packed = site.visit(&script().path, "Accept-Encoding: br, gzip\r\n");
+    assert_eq!(packed.header("content-encoding"), Some("gzip"));
+    let mut text = String::new();
+    std::io::Read::read_to_string(&mut flate2::read::GzDecoder::new(&packed.body[..]), &mut text)
+        .unwrap();
+    assert_eq!(text, script().body);
+    assert_eq!(site.visit("/.lull/lull-0000000000000000.js", "").status(), 404);
+    assert_eq!(site.asked("/.lull/lull-0000000000000000.js").len(), 0);
+}
+
+#[test]
+fn a_prefetch_goes_upstream_as_one_and_comes_back_for_one_browser() {
+    let site = fronted(|_| {
+        page("Cache-Control: public, max-age=9999\r\nETag: \"a\"\r\nAlt-Svc: clear\r\n", PAGE)
+    });
+    let answer = site.proxy.exchange(prefetch("/b", "1", "If-None-Match: \"a\"\r\n"));
+    assert_eq!(answer.status(), 200);
+    for (name, expected) in [
+        ("cache-control", Some("private, max-age=300")),
+        ("vary", Some("Cookie")),
+        ("etag", None),
+        ("alt-svc", None),
+        ("content-length", None),
+    ] {
+        assert_eq!(answer.header(name), expected, "{name}");
+    }
+    // The page that the navigation finds has the script.
+    assert!(answer.text().contains("<script async"), "{answer:?}");
+    let asked = &site.asked("/b")[0];
+    for (name, expected) in
+        [("x-lull", None), ("if-none-match", None), ("sec-purpose", Some("prefetch"))]
+    {
+        assert_eq!(header(asked, name), expected, "{name} in {asked}");
+    }
+}
+
+#[test]
+fn a_prefetch_that_came_whole_is_no_failure() {
+    let site = fronted(|head| match head.split(' ').nth(1).unwrap() {
+        "/page" => page("", PAGE),
+        _ => "HTTP/1.1 200 OK\r\nContent-Type: text/css\r\nContent-Length: 4\r\n\r\na {}".into(),
+    });
+    let before = site.proxy.wait("ends", |totals| totals.open_connections == 0);
+    for path in ["/page", "/style.css"] {
+        let answer = site.prefetch(path);
+        assert!(answer.status() == 200 && answer.is_whole, "{answer:?}");
+    }
+    let totals = site.proxy.wait("ends", |totals| totals.open_connections == 0);
+    assert_eq!(totals.requests, before.requests + 2);
+    assert_eq!(totals.failures, before.failures);
+}
+
+#[test]
+fn what_a_visitor_saw_it_do_bars_a_url() {
+    let site = fronted(|head| match head.split(' ').nth(1).unwrap() {
+        "/moved" => "HTTP/1.1 302 Found\r\nLocation: /a\r\nContent-Length: 0\r\n\r\n".into(),
+        "/cookie" => page("Set-Cookie: a=b\r\n", PAGE),
+        "/off" => page("", &PAGE.replace("<title>", "<meta name=lull content=off><title>")),
+        "/leads" => {
+            let meta = "<meta http-equiv=refresh content='0; url=/a'><title>";
+            page("", &PAGE.replace("<title>", meta))
+        }
+        _ => page("", PAGE),
+    });
+    for path in ["/moved", "/cookie", "/off", "/leads"] {
+        assert_eq!(site.asked(path).len(), 0);
+        site.visit(path, "");
+        let answer = site.prefetch(path);
+        assert_eq!((answer.status(), answer.text().as_str()), (204, ""), "{path}");
+        assert_eq!(site.asked(path).len(), 1, "{path}");
+    }
+    assert_eq!(site.prefetch("/a").status(), 200);
+}
+
+#[test]
+fn a_reply_that_may_not_be_kept_is_not_given_to_a_prefetch() {
+    let site = fronted(|head| match head.split(' ').nth(1).unwrap() {
+        "/private" => page("Cache-Control: private\r\n", "somebody's own"),
+        _ => page("", PAGE),
+    });
+    let answer = site.prefetch("/private");
+    assert_eq!((answer.status(), answer.text().as_str()), (204, ""));
+    // And not asked for again.
+    assert_eq!(site.prefetch("/private").status(), 204);
+    assert_eq!(site.asked("/private").len(), 1);
+}
+
+#[test]
+fn a_page_that_has_not_changed_is_answered_by_304() {
+    let site = fronted(|head| match header(head, "if-none-match") {
+        Some(tags) if tags.contains(", \"a\"") => "HTTP/1.1 304 Same\r\nETag: \"a\"\r\n\r\n".into(),
+        _ => page("ETag: \"a\"\r\n", PAGE),
+    });
+    let answer = site.visit("/", "If-None-Match: W/\"a\"\r\n");
+    assert_eq!((answer.status(), answer.header("etag")), (304, Some("W/\"a\"")));
+    assert_eq!(header(&site.asked("/")[0], "if-none-match"), Some("W/\"a\", \"a\""));
+}
+
+#[test]
+fn only_requests_for_its_name_are_the_site() {
+    let settings =
+        Settings { hosts: vec!["www.site.example".parse().unwrap()], ..Settings::default() };
+    let site = fronted_with(settings, NO_ROBOTS, |peer, _| peer.send(page("", PAGE)));
+    let named = |request: String| request.replace("site.example", "www.Site.example");
+    let begun = Instant::now();
+    while site.proxy.exchange(named(prefetch("/b", "1", ""))).status() != 200 {
+        assert!(begun.elapsed() < LIMIT);
+        thread::sleep(Duration::from_millis(10));
+    }
+    assert_eq!(header(&site.asked("/robots.txt")[0], "host"), Some("www.site.example"));
+    assert!(site.proxy.exchange(named(visit("/", ""))).text().contains("<script async"));
+    assert_eq!(site.visit("/", "").text(), PAGE);
+    assert_eq!(site.prefetch("/b").status(), 204);
+}
+
+#[test]
+fn what_the_proxy_asks_for_itself_is_named_as_what_visitors_ask_for() {
+    let asked: Arc<Mutex<Vec<String>>> = Arc::default();
+    let heard = Arc::clone(&asked);
+    // It knows itself by one name, and leads to the other one.
+    let address = upstream(move |mut peer| {
+        while let Some(head) = peer.head() {
+            heard.lock().unwrap().push(head.clone());
+            peer.send(match head.split(' ').nth(1).unwrap() {
+                _ if header(&head, "host") != Some("inner.example") => {
+                    "HTTP/1.1 421 Whom\r\nContent-Length: 0\r\n\r\n".to_owned()
+                }
+                "/robots.txt" => format!(
+                    "HTTP/1.1 301 Go\r\nLocation: http://{}/robots\r\nContent-Length: 0\r\n\r\n",
+                    header(&head, "x-forwarded-host").unwrap()
+                ),
+                "/robots" => NO_ROBOTS.to_owned(),
+                _ => page("", PAGE),
+            });
+        }
+    });
+    let settings = Settings { hosts: vec!["site.example".parse().unwrap()], ..Settings::default() };
+    let proxy = proxy_with(
+        address,
+        |config| config.upstream_host = Some("inner.example".parse().unwrap()),
+        Some(Arc::new(nps(settings))),
+    );
+    until(|| !asked.lock().unwrap().is_empty());
+    assert_eq!(proxy.exchange(visit("/", "")).status(), 200);
+    for head in asked.lock().unwrap().iter() {
+        for (name, expected) in [("host", "inner.example"), ("x-forwarded-host", "site.example")] {
+            assert_eq!(header(head, name), Some(expected), "{head}");
+        }
+    }
+    until(|| proxy.exchange(prefetch("/b", "1", "")).status() == 200);
+}
+
+#[test]
+fn a_cdn_in_front_is_told_once() {
+    let site = fronted(|_| page("", PAGE));
+    let told = || {
+        site.proxy.told(|event| matches!(event, Event::BehindCdn { name } if name == "cdn-loop: a"))
+    };
+    assert_eq!(told(), 0);
+    for _ in 0..2 {
+        site.visit("/", "CDN-Loop: a\r\n");
+        assert_eq!(told(), 1);
+    }
+}
+
+/// Prefetching, and the connection of each request with where it was sent from when it came.
+struct Watching(Nps, Mutex<Vec<(Arc<Connection>, Option<Carrier>)>>);
+
+impl Watching {
+    fn new() -> Arc<Self> {
+        let settings = Settings { trust_forwarded: true, ..Settings::default() };
+        Arc::new(Watching(nps(settings), Mutex::default()))
+    }
+
+    /// A proxy that has it for a site, with the carrier that each machine has.
+    fn in_front_of(self: &Arc<Self>, upstream: SocketAddr) -> Proxy {
+        proxy_with(
+            upstream,
+            |config| config.background = Options::new().carrier(Carrier::UserSpace),
+            Some(Arc::clone(self) as _),
+        )
+    }
+}
+
+impl Site for Watching {
+    fn started(&self, metrics: &Metrics, fetcher: Fetcher, listener: &Listener) {
+        self.0.started(metrics, fetcher, listener);
+    }
+
+    fn request(&self, head: &mut http::request::Parts, connection: &Arc<Connection>) -> Decision {
+        let seen = (Arc::clone(connection), connection.carrier());
+        self.1.lock().unwrap().push(seen);
+        self.0.request(head, connection)
+    }
+}
+
+#[test]
+fn a_prefetch_puts_its_connection_into_the_background_and_demand_takes_it_back() {
+    let address = upstream(|mut peer| {
+        while let Some(head) = peer.head() {
+            let is_robots = head.starts_with("GET /robots.txt ");
+            peer.send(if is_robots { NO_ROBOTS.to_owned() } else { page("", PAGE) });
+        }
+    });
+    let site = Watching::new();
+    let proxy = site.in_front_of(address);
+    let https = "X-Forwarded-Proto: https\r\n";
+    let kept = |request: String| request.replace("Connection: close\r\n", "");
+    for mark in ["1", "2-1-1"] {
+        site.1.lock().unwrap().clear();
+        let mut client = proxy.connect();
+        // Of whether it is let through this does not depend.
+        for request in [
+            visit("/plain", &format!("{https}Accept-Encoding: x\r\nSave-Data: on\r\n")),
+            prefetch("/.lull", mark, https),
+            prefetch("/.lull", mark, https),
+            visit("/plain", &format!("{https}Save-Data: on\r\n")),
+            visit("/plain", &format!("{https}Save-Data: on\r\n")),
+        ] {
+            client.send(kept(request));
+            client.answer();
+        }
+        let background = Some(Carrier::UserSpace);
+        let expected = [None, None, background, background, None];
+        let found: Vec<_> = site.1.lock().unwrap().iter().map(|seen| seen.1).collect();
+        assert_eq!(found, expected, "{mark}");
+    }
+}
+
+fn until(is: impl Fn() -> bool) {
+    let begun = Instant::now();
+    while !is() {
+        assert!(begun.elapsed() < LIMIT);
+        thread::sleep(Duration::from_millis(10));
+    }
+}
+
+/// A visitor of `/a` has clicked on the way to `page`.
+fn awaits(proxy: &Proxy, page: &str) {
+    let report = format!(r#"{{"v":1,"page":"/a","awaits":"{page}"}}"#);
+    let post = format!(
+        "POST /.lull/beacon HTTP/1.1\r\nHost: site.example\r\nConnection: close\r\n\
+         Content-Length: {}\r\n\r\n{report}",
+        report.len()
+    );
+    assert_eq!(proxy.exchange(post).status(), 204);
+}
+
+/// The browser may give a click the rest of a prefetch that is still under way.
+#[test]
+fn a_prefetch_that_somebody_waits_for_leaves_the_background_at_once() {
+    let (address, go_on) = slow_upstream("/b");
+    let site = Watching::new();
+    let proxy = site.in_front_of(address);
+    until(|| proxy.exchange(prefetch("/.-known", "1", "")).status() == 200);
+    site.1.lock().unwrap().clear();
+    let mut client = proxy.connect();
+    client.send(prefetch("/b", "1", ""));
+    until(|| !site.1.lock().unwrap().is_empty());
+    let connection = Arc::clone(&site.1.lock().unwrap()[0].0);
+    until(|| connection.carrier() == Some(Carrier::UserSpace));
+
+    // Somebody who waits for another page changes nothing.
+    for (page, expected) in [("/c", Some(Carrier::UserSpace)), ("/b", None)] {
+        awaits(&proxy, page);
+        until(|| connection.carrier() == expected);
+    }
+    go_on.send(()).unwrap();
+    assert_eq!(client.answer().status(), 200);
+}
+
+/// What the proxy has of it fits into the buffers, and leaves them at the pace of the background.
+#[test]
+fn a_prefetch_that_only_waits_in_the_buffers_leaves_the_background_at_once() {
+    let body = "b".repeat(20_000);
+    let address = upstream(move |mut peer| {
+        while let Some(head) = peer.head() {
+            let is_robots = head.starts_with("GET /robots.txt ");
+            peer.send(if is_robots { NO_ROBOTS.to_owned() } else { page("", &body) });
+        }
+    });
+    let site = Watching::new();
+    let proxy = site.in_front_of(address);
+    until(|| proxy.exchange(prefetch("/.-known", "1", "")).status() == 200);
+    let before = proxy.totals().bytes_sent;
+    site.1.lock().unwrap().clear();
+    let background = Some(Carrier::UserSpace);
+    let kept = |path| prefetch(path, "1", "").replace("Connection: close\r\n", "");
+    let mut client = proxy.connect();
+    client.send(kept("/b"));
+    // To the proxy it has ended, while the client has not read a byte.
+    proxy.wait("end", |totals| totals.bytes_sent >= before + 20_000);
+    let connection = Arc::clone(&site.1.lock().unwrap()[0].0);
+    until(|| connection.carrier() == background);
+    awaits(&proxy, "/b");
+    until(|| connection.carrier().is_none());
+
+    // The next one is waited for by nobody.
+    let answer = Answer::parse(&read_chunked(&mut client), false);
+    assert!(answer.is_whole && answer.body.len() == 20_000, "{answer:?}");
+    client.send(kept("/c"));
+    until(|| connection.carrier() == background);
+}
+
+/// The next answer, whose length nobody knows before its end.
+fn read_chunked(client: &mut common::Client) -> Vec<u8> {
+    let mut bytes = client.head().into_bytes();
+    while !bytes.ends_with(b"\r\n0\r\n\r\n") {
+        bytes.extend(client.exactly(1));
+    }
+    bytes
+}

@@ -1,0 +1,229 @@
+//! The service worker in a real Chromium that calls itself Firefox, with the proxy in front of a site.
+
+use crate::browser::chromium;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use crate::browser::chromium::Chromium;
+use crate::common::pages::{FIREFOX, Pages, front, front_with, settings, switch_off};
+use crate::common::{Proxy, header, proxy_with};
+use lull_testing::needs;
+use lull_web::nps::{ServiceWorker, Settings};
+use lull_web::proxy::{Config, Event};
+use serde_json::Value;
+
+/// How long a test waits for what must come.
+const PATIENCE: Duration = Duration::from_secs(120);
+
+const TEXT: &str = "document.querySelector('p').innerText";
+const IS_COPY: &str = "performance.getEntriesByType('navigation')[0].serverTiming\
+    .some(one => one.name === 'lull')";
+/// What there is of workers: their scripts' paths.
+const WORKERS: &str = "navigator.serviceWorker.getRegistrations().then(all => all.flatMap(one => \
+    [one.installing, one.waiting, one.active].filter(Boolean))\
+    .map(one => new URL(one.scriptURL).pathname).sort().join())";
+/// How many things our cache holds: copies, and until when the worker stays.
+const KEPT: &str = "caches.has('lull').then(has => has ? caches.open('lull')\
+    .then(cache => cache.keys()).then(keys => keys.length) : 0)";
+
+/// Waits until an expression has a value.
+fn wait_for(chromium: &mut Chromium, expression: &str, expected: impl Into<Value>) {
+    let (begun, expected) = (Instant::now(), expected.into());
+    loop {
+        let found = chromium.run(expression);
+        if found == expected {
+            return;
+        }
+        assert!(begun.elapsed() < PATIENCE, "{expression} is {found}, not {expected}");
+        thread::sleep(Duration::from_millis(100));
+    }
+}
+
+fn url(proxy: &Proxy, path: &str) -> String {
+    format!("http://{}{path}", proxy.address())
+}
+
+/// A browser that shows a, and whose service worker has a copy of b.
+fn visitor_with_a_copy(pages: &Pages, proxy: &Proxy, cookies: &str) -> Chromium {
+    let mut chromium = Chromium::called(FIREFOX);
+    if !cookies.is_empty() {
+        chromium.goto(&url(proxy, "/c"));
+        chromium.run(&format!("document.cookie = '{cookies}'"));
+    }
+    let page = url(proxy, "/a");
+    chromium.goto(&page);
+    let begun = Instant::now();
+    while chromium.run(KEPT) != 2 {
+        assert!(begun.elapsed() < PATIENCE, "no copy is made");
+        thread::sleep(Duration::from_millis(100));
+        chromium.go_on(begun, &page);
+    }
+    assert_eq!(chromium.run(WORKERS), "/.lull/worker.js");
+    let asked = pages.asked("/b");
+    assert_eq!(asked.len(), 1, "{asked:?}");
+    assert_eq!(header(&asked[0], "sec-purpose"), Some("prefetch"));
+    chromium
+}
+
+#[test]
+fn a_click_is_shown_the_copy_and_a_reload_the_page() {
+    needs!(chromium::installed());
+    let pages = Pages::start();
+    let proxy = front(&pages, settings());
+    let mut chromium = visitor_with_a_copy(&pages, &proxy, "");
+    // No program of the site's finds it by the page's URL, which is how most look.
+    assert_eq!(chromium.run("caches.match('/b').then(Boolean)"), false);
+    chromium.click("#b", &url(&proxy, "/b"));
+    assert_eq!(chromium.run(IS_COPY), true);
+    assert_eq!(chromium.run(TEXT), "page /b for nobody");
+    assert_eq!(chromium.run("location.href"), url(&proxy, "/b"));
+    assert_eq!(pages.asked("/b").len(), 1);
+
+    chromium.reload();
+    assert_eq!(chromium.run(IS_COPY), false);
+    assert_eq!(chromium.run(TEXT), "page /b for nobody");
+    assert_eq!(pages.asked("/b").len(), 2);
+    // Neither has made it leave.
+    assert_eq!(chromium.run(WORKERS), "/.lull/worker.js");
+}
+
+/// The page itself was shown, and nothing is left.
+fn assert_gone(chromium: &mut Chromium, pages: &Pages, text: &str) {
+    assert_eq!(chromium.run(TEXT), text);
+    assert_eq!(chromium.run(IS_COPY), false);
+    assert_eq!(pages.asked("/b").len(), 2);
+    wait_for(chromium, WORKERS, "");
+    wait_for(chromium, KEPT, 0);
+}
+
+#[test]
+fn who_signs_in_after_a_copy_was_made_gets_a_page_of_ones_own() {
+    needs!(chromium::installed());
+    // A cookie that no script sees, and one that no reply has set.
+    let by_reply = "fetch('/sign-in', {method: 'POST'}).then(reply => reply.text())";
+    let by_script = "document.cookie = 'session=1'";
+    for sign_in in [by_reply, by_script] {
+        let pages = Pages::start();
+        let proxy = front(&pages, settings());
+        let mut chromium = visitor_with_a_copy(&pages, &proxy, "");
+        chromium.run(sign_in);
+        chromium.click("#b", &url(&proxy, "/b"));
+        assert_gone(&mut chromium, &pages, "page /b for ann");
+    }
+}
+
+#[test]
+fn who_is_signed_in_already_gets_no_worker() {
+    needs!(chromium::installed());
+    let pages = Pages::start();
+    let proxy = front(&pages, settings());
+    let mut chromium = Chromium::called(FIREFOX);
+    chromium.goto(&url(&proxy, "/c"));
+    chromium.run("fetch('/sign-in', {method: 'POST'}).then(reply => reply.text())");
+    chromium.goto(&url(&proxy, "/a"));
+    thread::sleep(Duration::from_secs(4));
+    assert_eq!(chromium.run("document.querySelectorAll('script').length"), 0);
+    assert_eq!(chromium.run(WORKERS), "");
+    assert_eq!(pages.asked("/b").len(), 0);
+}
+
+#[test]
+fn a_worker_leaves_by_its_own_clock() {
+    needs!(chromium::installed());
+    let pages = Pages::start();
+    let life = Duration::from_secs(5);
+    let worker = Some(ServiceWorker { life });
+    let proxy = front(&pages, Settings { service_worker: worker, ..settings() });
+    let mut chromium = visitor_with_a_copy(&pages, &proxy, "");
+    thread::sleep(life);
+    chromium.click("#b", &url(&proxy, "/b"));
+    // The proxy would have let it show the copy.
+    assert_gone(&mut chromium, &pages, "page /b for nobody");
+}
+
+#[test]
+fn a_worker_leaves_with_the_first_page_of_a_site_without_us() {
+    needs!(chromium::installed());
+    let pages = Pages::start();
+    let proxy = front(&pages, settings());
+    let mut chromium = visitor_with_a_copy(&pages, &proxy, "");
+    let address = proxy.address();
+    proxy.server.stop();
+    let same = |config: &mut Config| config.listen = vec![address.to_string().parse().unwrap()];
+    let plain = proxy_with(pages.address, same, None);
+    chromium.click("#b", &url(&plain, "/b"));
+    assert_gone(&mut chromium, &pages, "page /b for nobody");
+}
+
+#[test]
+fn a_worker_leaves_when_the_kill_switch_is_thrown() {
+    needs!(chromium::installed());
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("off");
+    let pages = Pages::start();
+    let proxy = front(&pages, Settings { off_file: Some(file.clone()), ..settings() });
+    let mut chromium = visitor_with_a_copy(&pages, &proxy, "");
+    let get = format!(
+        "GET /a HTTP/1.1\r\nHost: {}\r\nUser-Agent: {FIREFOX}\r\nAccept: text/html\r\n\
+         Connection: close\r\n\r\n",
+        proxy.address()
+    );
+    switch_off(&file, || proxy.exchange(&get).text().contains("<script"));
+    chromium.click("#b", &url(&proxy, "/b"));
+    assert_gone(&mut chromium, &pages, "page /b for nobody");
+}
+
+#[test]
+fn what_the_site_clears_is_not_shown() {
+    needs!(chromium::installed());
+    let pages = Pages::start();
+    let proxy = front(&pages, settings());
+    let mut chromium = visitor_with_a_copy(&pages, &proxy, "");
+    chromium.run("fetch('/clear').then(reply => reply.text())");
+    chromium.click("#b", &url(&proxy, "/b"));
+    assert_eq!(chromium.run(IS_COPY), false);
+    assert_eq!(pages.asked("/b").len(), 2);
+}
+
+#[test]
+fn beside_a_worker_of_the_sites_own_there_is_none_of_ours() {
+    needs!(chromium::installed());
+    let pages = Pages::start();
+    let plain = proxy_with(pages.address, |_| {}, None);
+    let mut chromium = Chromium::called(FIREFOX);
+    chromium.goto(&url(&plain, "/c"));
+    // For a folder, which the proxy will hear nothing of.
+    chromium.run("navigator.serviceWorker.register('/sw.js', {scope: '/app/'}).then(() => 1)");
+    let address = plain.address();
+    plain.server.stop();
+    let proxy = front_with(&pages, settings(), |config| {
+        config.listen = vec![address.to_string().parse().unwrap()];
+    });
+    chromium.goto(&url(&proxy, "/a"));
+    assert!(chromium.run("document.scripts[0].src").as_str().unwrap().contains("/.lull/"));
+    thread::sleep(Duration::from_secs(6));
+    assert_eq!(chromium.run(WORKERS), "/sw.js");
+    assert_eq!(chromium.run(KEPT), 0);
+    assert_eq!(pages.asked("/b").len(), 0);
+    assert_eq!(proxy.told(|event| matches!(event, Event::SiteHasWorker { .. })), 0);
+}
+
+#[test]
+fn a_worker_of_the_sites_own_that_comes_later_takes_the_place() {
+    needs!(chromium::installed());
+    let pages = Pages::start();
+    let proxy = front(&pages, settings());
+    let mut chromium = visitor_with_a_copy(&pages, &proxy, "");
+    chromium.run("navigator.serviceWorker.register('/sw.js').then(() => 1)");
+    wait_for(&mut chromium, KEPT, 0);
+    assert_eq!(proxy.told(|event| matches!(event, Event::SiteHasWorker { .. })), 1);
+    for _ in 0..2 {
+        chromium.click("#b", &url(&proxy, "/b"));
+        assert_eq!(chromium.run(TEXT), "page /b for nobody");
+        assert_eq!(chromium.run(IS_COPY), false);
+        // The site's is never thrown out with ours.
+        assert!(chromium.run(WORKERS).as_str().unwrap().contains("/sw.js"));
+        chromium.click("#c", &url(&proxy, "/c"));
+    }
+    assert_eq!(chromium.run(KEPT), 0);
+}
