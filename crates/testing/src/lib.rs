@@ -16,10 +16,11 @@
 //! a list that is not empty fails the run.
 #![forbid(unsafe_code)]
 
+mod bound;
 mod copy;
+mod namespace;
 pub mod pipe;
 mod probe;
-mod quiet;
 pub mod trace;
 
 use std::fs::OpenOptions;
@@ -27,9 +28,10 @@ use std::io::{self, Write};
 use std::net::{Ipv4Addr, TcpListener};
 use std::path::Path;
 
+pub use bound::bound;
 pub use copy::PublicCopy;
+pub use namespace::enter_own_namespaces;
 pub use probe::{Missing, bpf, command, fuse, root, user_namespaces};
-pub use quiet::undisturbed;
 
 /// Says that `test` was skipped, and why: on stderr, and in the file that `LULL_SKIPPED_FILE`
 /// names.

@@ -11,7 +11,7 @@ use std::{fs, thread};
 use crate::support::{
     Kept, LULL, Variant, cgroups, eventually, finish, lull, program, runs, shell,
 };
-use lull_testing::{needs, undisturbed};
+use lull_testing::needs;
 use serde_json::Value;
 
 /// The cgroups that a `lull` with this number made.
@@ -118,32 +118,30 @@ fn signals_to_the_whole_process_group_arrive_once() {
     let script = "for s in TERM USR1; do trap \"echo $s\" $s; done; trap 'exit 9' ALRM
         turns=$(seq 1000); echo ready; for i in $turns; do sleep 0.02; done";
     // To tell one from two takes a processor in time.
-    undisturbed(|| {
-        let mut command = lull(&["exec", "--cc", "reno", "--", "sh", "-c", script]);
-        command.process_group(0).stdout(Stdio::piped()).stderr(Stdio::null());
-        let mut kept = Kept::spawn(&mut command);
-        let mut lines = BufReader::new(kept.0.stdout.take().unwrap()).lines();
-        let mut next = || lines.next().unwrap().unwrap();
-        assert_eq!(next(), "ready");
-        let pid = kept.pid();
-        let send = |signal, to: &str| finish(&mut shell("kill -s $1 -- $2", &[signal, to])).ok();
-        // The same signal again and again: none is taken for an earlier one.
-        for _ in 0..3 {
-            send("TERM", &format!("-{pid}"));
-            assert_eq!(next(), "TERM");
-            // A second one would come first.
-            thread::sleep(Duration::from_millis(200));
-            send("USR1", &pid);
-            assert_eq!(next(), "USR1");
-            send("TERM", &pid);
-            assert_eq!(next(), "TERM");
-        }
-        send("ALRM", &pid);
-        assert_eq!(kept.0.wait().unwrap().code(), Some(9));
-        // Nobody of the group is left.
-        let said = finish(&mut shell("kill -s 0 -- -$1", &[&pid]));
-        assert!(said.err.contains("No such process"), "{said:?}");
-    });
+    let mut command = lull(&["exec", "--cc", "reno", "--", "sh", "-c", script]);
+    command.process_group(0).stdout(Stdio::piped()).stderr(Stdio::null());
+    let mut kept = Kept::spawn(&mut command);
+    let mut lines = BufReader::new(kept.0.stdout.take().unwrap()).lines();
+    let mut next = || lines.next().unwrap().unwrap();
+    assert_eq!(next(), "ready");
+    let pid = kept.pid();
+    let send = |signal, to: &str| finish(&mut shell("kill -s $1 -- $2", &[signal, to])).ok();
+    // The same signal again and again: none is taken for an earlier one.
+    for _ in 0..3 {
+        send("TERM", &format!("-{pid}"));
+        assert_eq!(next(), "TERM");
+        // A second one would come first.
+        thread::sleep(Duration::from_millis(200));
+        send("USR1", &pid);
+        assert_eq!(next(), "USR1");
+        send("TERM", &pid);
+        assert_eq!(next(), "TERM");
+    }
+    send("ALRM", &pid);
+    assert_eq!(kept.0.wait().unwrap().code(), Some(9));
+    // Nobody of the group is left.
+    let said = finish(&mut shell("kill -s 0 -- -$1", &[&pid]));
+    assert!(said.err.contains("No such process"), "{said:?}");
 }
 
 #[test]

@@ -536,7 +536,7 @@ mod tests {
 
     #[test]
     fn with_the_seed_of_its_test_a_slow_clock_has_a_long_cut_to_show_itself() {
-        // `crates/cli/tests/torture.rs` makes a run of 20 s with it.
+        // `crates/cli/tests/it/torture.rs` makes a run of 20 s with it.
         let first = Schedule::new(4_576, SABOTAGED as u8 + 1).next();
         assert_eq!(first.fault, Fault::LinkCut, "{first:?}");
         let lease = REPLICAS[SABOTAGED].bounds.connected;

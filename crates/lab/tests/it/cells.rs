@@ -10,7 +10,7 @@ use lull_lab::plan::{Plan, Selection};
 use lull_lab::plot;
 use lull_lab::record::CellRecord;
 use lull_lab::run::{Event, MOST_AGAIN, Runner};
-use lull_testing::{bpf, needs, root, undisturbed};
+use lull_testing::{bound, bpf, needs, root};
 
 /// 10 Mbit/s and 20 ms.
 const LINK: &str = "[topology]\nrate = '10mbit'\nrtt = '20ms'\n";
@@ -18,9 +18,8 @@ const LINK: &str = "[topology]\nrate = '10mbit'\nrtt = '20ms'\n";
 #[test]
 fn bulk_flows_share_a_link_and_leave_it() {
     needs!(root());
-    undisturbed(|| {
-        let cell = run_one(&plan(&format!(
-            "{LINK}
+    let cell = run_one(&plan(&format!(
+        "{LINK}
          [[groups]]
          name = 'first'
          kind = 'bulk'
@@ -45,41 +44,39 @@ fn bulk_flows_share_a_link_and_leave_it() {
          name = 'left'
          settle = '1s'
          measure = '1s'"
-        )));
-        let backend = cell.link.as_ref().and_then(|link| link.backend);
-        assert!(matches!(backend, Some(Backend::Tun | Backend::Packet)), "{backend:?}");
-        let [alone, both, left] = &cell.phases[..] else { panic!("{cell:?}") };
-        let first = group(alone, "first");
-        assert!((9.0..10.0).contains(&first.goodput_mbit), "{first:?}");
-        assert_eq!((first.flows_mbit.len(), first.fairness), (1, Some(1.0)));
-        let rtt = first.rtt_ms.unwrap();
-        assert!((20.0..42.0).contains(&rtt), "{rtt}");
-        // TCP's own idea of it, which has a packet's time on the link in it.
-        assert!((first.srtt_ms.unwrap() - rtt).abs() < 5.0, "{first:?}");
-        // It had 80 % for two seconds by then.
-        assert!(first.time_to_80_s.is_some_and(|time| time <= 2.5), "{first:?}");
-        assert!(alone.utilisation.unwrap() > 0.95 && !alone.groups.contains_key("second"));
+    )));
+    let backend = cell.link.as_ref().and_then(|link| link.backend);
+    assert!(matches!(backend, Some(Backend::Tun | Backend::Packet)), "{backend:?}");
+    let [alone, both, left] = &cell.phases[..] else { panic!("{cell:?}") };
+    let first = group(alone, "first");
+    assert!((bound(3.0, 9.0)..10.0).contains(&first.goodput_mbit), "{first:?}");
+    assert_eq!((first.flows_mbit.len(), first.fairness), (1, Some(1.0)));
+    let rtt = first.rtt_ms.unwrap();
+    assert!((20.0..bound(100.0, 42.0)).contains(&rtt), "{rtt}");
+    // TCP's own idea of it, which has a packet's time on the link in it.
+    assert!((first.srtt_ms.unwrap() - rtt).abs() < bound(50.0, 5.0), "{first:?}");
+    // It had 80 % for two seconds by then.
+    assert!(first.time_to_80_s.is_some_and(|time| time <= bound(10.0, 2.5)), "{first:?}");
+    assert!(alone.utilisation.unwrap() > bound(0.3, 0.95) && !alone.groups.contains_key("second"));
 
-        let (first, second) = (group(both, "first"), group(both, "second"));
-        let sum = first.goodput_mbit + second.goodput_mbit;
-        // 9.65 is the link's; what waited before the window began is counted in it.
-        assert!((9.0..10.0).contains(&sum), "{first:?} {second:?}");
-        assert_eq!(second.flows_mbit.len(), 4);
-        assert!(second.fairness.unwrap() > 0.3 && second.goodput_mbit > 3.0, "{second:?}");
+    let (first, second) = (group(both, "first"), group(both, "second"));
+    let sum = first.goodput_mbit + second.goodput_mbit;
+    // 9.65 is the link's; what waited before the window began is counted in it.
+    assert!((bound(3.0, 9.0)..bound(11.0, 10.0)).contains(&sum), "{first:?} {second:?}");
+    assert_eq!(second.flows_mbit.len(), 4);
+    assert!(second.fairness.unwrap() > 0.25 && second.goodput_mbit > bound(0.5, 3.0), "{second:?}");
 
-        assert!(!left.groups.contains_key("first"));
-        assert!(group(left, "second").goodput_mbit > 9.0, "{left:?}");
-        assert!(cell.cpu_s > 0.0 && cell.emulator_cpu_s > 0.0);
-    });
+    assert!(!left.groups.contains_key("first"));
+    assert!(group(left, "second").goodput_mbit > bound(2.0, 9.0), "{left:?}");
+    assert!(cell.cpu_s > 0.0 && cell.emulator_cpu_s > 0.0);
 }
 
 #[test]
 fn requests_take_the_time_that_the_path_takes() {
     needs!(root());
-    undisturbed(|| {
-        let requests = |name: &str, connections: &str| {
-            format!(
-                "[[groups]]
+    let requests = |name: &str, connections: &str| {
+        format!(
+            "[[groups]]
              name = '{name}'
              kind = 'requests'
              control = 'cubic'
@@ -87,33 +84,34 @@ fn requests_take_the_time_that_the_path_takes() {
              think = '50ms'
              connections = '{connections}'
              phases = ['p']\n"
-            )
-        };
-        let cell = run_one(&plan(&format!(
-            "{LINK}{}{}[[phases]]\nname = 'p'\nsettle = '1s'\nmeasure = '5s'",
-            requests("fresh", "fresh"),
-            requests("standing", "persistent"),
-        )));
-        let phase = &cell.phases[0];
-        // A handshake and a request take a round trip each; 10 kB leave in one window, in 8 ms.
-        for (name, least) in [("fresh", 48.0), ("standing", 28.0)] {
-            let latency = group(phase, name).latency.unwrap();
-            assert!(latency.count >= 20 && latency.failed == 0, "{name}: {latency:?}");
-            assert!((least..least + 15.0).contains(&latency.p50_ms), "{name}: {latency:?}");
-            assert!(latency.mean_ms >= least && latency.p99_ms >= latency.p95_ms, "{latency:?}");
-            let expected = latency.count as f64 * 10e3 * 8.0 / 1e6 / 5.0;
-            let goodput = group(phase, name).goodput_mbit;
-            assert!((goodput / expected - 1.0).abs() < 0.1, "{name}: {goodput} {expected}");
-        }
-    });
+        )
+    };
+    let cell = run_one(&plan(&format!(
+        "{LINK}{}{}[[phases]]\nname = 'p'\nsettle = '1s'\nmeasure = '5s'",
+        requests("fresh", "fresh"),
+        requests("standing", "persistent"),
+    )));
+    let phase = &cell.phases[0];
+    // A handshake and a request take a round trip each; 10 kB leave in one window, in 8 ms.
+    for (name, least) in [("fresh", 48.0), ("standing", 28.0)] {
+        let latency = group(phase, name).latency.unwrap();
+        assert!(latency.count >= bound(5, 20) && latency.failed == 0, "{name}: {latency:?}");
+        assert!(
+            (least..least + bound(200.0, 15.0)).contains(&latency.p50_ms),
+            "{name}: {latency:?}"
+        );
+        assert!(latency.mean_ms >= least && latency.p99_ms >= latency.p95_ms, "{latency:?}");
+        let expected = latency.count as f64 * 10e3 * 8.0 / 1e6 / 5.0;
+        let goodput = group(phase, name).goodput_mbit;
+        assert!((goodput / expected - 1.0).abs() < bound(0.5, 0.1), "{name}: {goodput} {expected}");
+    }
 }
 
 #[test]
 fn segments_sent_again_are_counted_in_the_phase_that_they_are_sent_in() {
     needs!(root());
-    undisturbed(|| {
-        let cell = run_one(&plan(
-            "[topology]
+    let cell = run_one(&plan(
+        "[topology]
              rate = '10mbit'
              rtt = '20ms'
              buffer = '4p'
@@ -129,20 +127,18 @@ fn segments_sent_again_are_counted_in_the_phase_that_they_are_sent_in() {
              name = 'p'
              settle = '1s'
              measure = '3s'",
-        ));
-        let standing = group(&cell.phases[0], "standing");
-        assert!(standing.dropped > 0 && standing.retransmitted > 0, "{standing:?}");
-    });
+    ));
+    let standing = group(&cell.phases[0], "standing");
+    assert!(standing.dropped > 0 && standing.retransmitted > 0, "{standing:?}");
 }
 
 #[test]
 fn nice_of_both_carriers_is_a_background() {
     needs!(bpf());
     let _alone = registering();
-    undisturbed(|| {
-        let cell = |carrier: &str| {
-            run_one(&plan(&format!(
-                "{LINK}
+    let cell = |carrier: &str| {
+        run_one(&plan(&format!(
+            "{LINK}
              [controls.background]
              algorithm = 'nice'
              carrier = '{carrier}'
@@ -161,19 +157,21 @@ fn nice_of_both_carriers_is_a_background() {
              name = 'p'
              settle = '3s'
              measure = '4s'"
-            )))
-        };
-        for carrier in ["kernel", "user-space"] {
-            let cell = cell(carrier);
-            let phase = &cell.phases[0];
-            let (foreground, background) = (group(phase, "foreground"), group(phase, "background"));
-            assert!(foreground.goodput_mbit > 7.0, "{carrier}: {foreground:?} {background:?}");
-            assert!(background.packets > 0, "{carrier}: {background:?}");
-        }
-        let left = std::fs::read_to_string("/proc/sys/net/ipv4/tcp_available_congestion_control");
-        let own = format!("lab{}_", std::process::id());
-        assert!(!left.unwrap().contains(&own), "the variant is still registered");
-    });
+        )))
+    };
+    for carrier in ["kernel", "user-space"] {
+        let cell = cell(carrier);
+        let phase = &cell.phases[0];
+        let (foreground, background) = (group(phase, "foreground"), group(phase, "background"));
+        assert!(
+            foreground.goodput_mbit > bound(3.0, 7.0),
+            "{carrier}: {foreground:?} {background:?}"
+        );
+        assert!(background.packets > 0, "{carrier}: {background:?}");
+    }
+    let left = std::fs::read_to_string("/proc/sys/net/ipv4/tcp_available_congestion_control");
+    let own = format!("lab{}_", std::process::id());
+    assert!(!left.unwrap().contains(&own), "the variant is still registered");
 }
 
 /// Variants that a run registers have the number of the process in their names, and nothing of the test.
@@ -247,9 +245,8 @@ fn run_on_time(plan: &Plan) -> CellRecord {
 fn eight_nice_flows_keep_their_distance_from_a_foreground_and_fill_the_link_without_it() {
     needs!(bpf());
     let _alone = registering();
-    undisturbed(|| {
-        let cell = run_on_time(&plan(
-            "[topology]
+    let cell = run_on_time(&plan(
+        "[topology]
              rate = '10mbit'
              rtt = '50ms'
              buffer = '1bdp'
@@ -279,26 +276,28 @@ fn eight_nice_flows_keep_their_distance_from_a_foreground_and_fill_the_link_with
              name = 'beside'
              settle = '4s'
              measure = '5s'",
-        ));
-        // Beside a late emulator a Nice flow sees queues that are none, and a foreground has less alone.
-        let (least_kept, least_used) = if cell.is_disturbed() { (0.9, 0.5) } else { (0.95, 0.8) };
-        let [spare, alone, beside] = &cell.phases[..] else { panic!("{cell:?}") };
-        let background = group(beside, "background");
-        assert!(background.packets > 0, "{background:?}");
-        let goodput = |phase| group(phase, "foreground").goodput_mbit;
-        let kept = goodput(beside) / goodput(alone);
-        assert!(kept >= least_kept, "{kept}: {alone:?} {beside:?}");
-        let used = group(spare, "background").sent_mbit / 10.0;
-        assert!(used >= least_used, "{used}: {spare:?}");
-    });
+    ));
+    // Beside a late emulator a Nice flow sees queues that are none, and a foreground has less alone.
+    let (least_kept, least_used) = if cell.is_disturbed() {
+        bound((0.5, 0.1), (0.9, 0.5))
+    } else {
+        bound((0.6, 0.3), (0.95, 0.8))
+    };
+    let [spare, alone, beside] = &cell.phases[..] else { panic!("{cell:?}") };
+    let background = group(beside, "background");
+    assert!(background.packets > 0, "{background:?}");
+    let goodput = |phase| group(phase, "foreground").goodput_mbit;
+    let kept = goodput(beside) / goodput(alone);
+    assert!(kept >= least_kept, "{kept}: {alone:?} {beside:?}");
+    let used = group(spare, "background").sent_mbit / 10.0;
+    assert!(used >= least_used, "{used}: {spare:?}");
 }
 
 #[test]
 fn a_wire_has_no_bottleneck_and_its_pace_is_what_was_asked_for() {
     needs!(root());
-    undisturbed(|| {
-        let cell = run_one(&plan(
-            "[topology]
+    let cell = run_one(&plan(
+        "[topology]
          kind = 'wire'
          [[groups]]
          name = 'paced'
@@ -314,13 +313,12 @@ fn a_wire_has_no_bottleneck_and_its_pace_is_what_was_asked_for() {
          name = 'p'
          settle = '500ms'
          measure = '2s'",
-        ));
-        assert!(cell.link.is_none());
-        let phase = cell.phase("p").unwrap();
-        let goodput = group(phase, "paced").goodput_mbit;
-        assert!((180.0..205.0).contains(&goodput), "{goodput}");
-        assert!(phase.cpu.process_s > 0.0 && phase.cpu.interrupts_s.is_some(), "{:?}", phase.cpu);
-    });
+    ));
+    assert!(cell.link.is_none());
+    let phase = cell.phase("p").unwrap();
+    let goodput = group(phase, "paced").goodput_mbit;
+    assert!((bound(20.0, 180.0)..bound(300.0, 205.0)).contains(&goodput), "{goodput}");
+    assert!(phase.cpu.process_s > 0.0 && phase.cpu.interrupts_s.is_some(), "{:?}", phase.cpu);
 }
 
 /// Two controls, one of which does not exist: four cells, two of which fail.

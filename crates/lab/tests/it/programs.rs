@@ -2,7 +2,7 @@
 
 use crate::common;
 use crate::common::{group, plan, run_one, runner};
-use lull_testing::{bpf, command, needs, root, undisturbed};
+use lull_testing::{bound, bpf, command, needs, root};
 
 /// 10 Mbit/s and 20 ms.
 const LINK: &str = "[topology]\nrate = '10mbit'\nrtt = '20ms'\n";
@@ -20,9 +20,8 @@ server = ["python3", "-c", "import socket\ns = socket.create_server((\"\", 9000)
 #[test]
 fn programs_are_traffic_too() {
     needs!(root(), command("python3"));
-    undisturbed(|| {
-        let cell = run_one(&plan(&format!(
-            "{LINK}{PROGRAMS}
+    let cell = run_one(&plan(&format!(
+        "{LINK}{PROGRAMS}
          [[phases]]
          name = 'before'
          settle = '1s'
@@ -31,11 +30,10 @@ fn programs_are_traffic_too() {
          name = 'p'
          settle = '2s'
          measure = '3s'"
-        )));
-        let program = group(cell.phase("p").unwrap(), "program");
-        assert!(program.goodput_mbit > 9.0, "{program:?}");
-        assert!(cell.phase("before").unwrap().utilisation.unwrap() < 0.01);
-    });
+    )));
+    let program = group(cell.phase("p").unwrap(), "program");
+    assert!(program.goodput_mbit > bound(2.0, 9.0), "{program:?}");
+    assert!(cell.phase("before").unwrap().utilisation.unwrap() < 0.01);
 }
 
 #[test]
@@ -65,9 +63,8 @@ fn a_program_that_fails_fails_its_cell_with_what_it_said() {
 #[test]
 fn nice_that_began_with_small_messages_fills_a_slow_link() {
     needs!(bpf(), command("python3"));
-    undisturbed(|| {
-        let cell = run_one(&plan(
-            r#"[topology]
+    let cell = run_one(&plan(
+        r#"[topology]
          rate = '1500kbit'
          rtt = '25ms'
          buffer = '20p'
@@ -102,10 +99,9 @@ while c.recv(65536): pass
          name = 'p'
          settle = '6s'
          measure = '8s'"#,
-        ));
-        let talk = group(&cell.phases[0], "talk");
-        assert!(talk.goodput_mbit > 0.75, "{talk:?}");
-    });
+    ));
+    let talk = group(&cell.phases[0], "talk");
+    assert!(talk.goodput_mbit > bound(0.2, 0.75), "{talk:?}");
 }
 
 /// A program that prints this, and a phase that ends with it.

@@ -205,7 +205,8 @@ fn a_congestion_control_that_is_overruled_carries_nothing() {
     let (name, _held) = registered("o");
     let program = env::current_exe().unwrap();
     let asked_for = format!("{ASKED_FOR}={name}");
-    let words = ["env", &asked_for, program.to_str().unwrap(), "--exact", TEST, "--nocapture"];
+    let test = format!("sockets::{TEST}");
+    let words = ["env", &asked_for, program.to_str().unwrap(), "--exact", &test, "--nocapture"];
     let choice = Choice {
         congestion: "reno".to_owned(),
         dscp: lull_kernel::Dscp::None,
@@ -520,7 +521,10 @@ fn in_process_of_its_own(test: &str, uid: Option<u32>) -> bool {
     // A copy, where every user may read it.
     let copy = PublicCopy::of(&env::current_exe().unwrap());
     let mut command = Command::new(copy.program());
-    command.args(["--exact", test, "--nocapture"]).env(MARK, "1").current_dir("/");
+    command
+        .args(["--exact", &format!("sockets::{test}"), "--nocapture"])
+        .env(MARK, "1")
+        .current_dir("/");
     if let (Some(uid), Ok(())) = (uid, root()) {
         command.uid(uid).gid(uid);
     }

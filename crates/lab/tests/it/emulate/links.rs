@@ -12,7 +12,7 @@ use lull_lab::emulate::{
     Backend, Buffer, Counts, Discipline, Emulator, Host, Link, LinkRate, Signals, Spread, Topology,
     Trace, contain, set_dscp,
 };
-use lull_testing::{Missing, needs, root, undisturbed};
+use lull_testing::{Missing, bound, needs, root};
 use lull_transport::TcpInfo;
 
 use super::bulk::Bulk;
@@ -35,7 +35,7 @@ fn tun() -> Result<(), Missing> {
     root().and_then(|()| file("/dev/net/tun"))
 }
 
-/// Where the machine has been away for so long, at p99, the flow has seen another path.
+/// With deliveries later than this (p99) the flow has seen another path.
 const DISTURBED_MS: f64 = 1.0;
 
 /// Judges the first of three runs that was not disturbed, or the last.
@@ -59,12 +59,12 @@ fn fills_the_link(backend: Backend, congestion_control: &'static CStr, ipv6: boo
         assert_eq!(record.overruns, 0);
         assert_eq!(record.unroutable, 0);
         if backend == Backend::Packet {
-            // However busy the machine is: what came while the thread was away is stamped.
-            assert!(arrivals.p99_ms < 0.5, "{arrivals:?}");
+            // The kernel stamps what arrives while the thread does not run.
+            assert!(arrivals.p99_ms < bound(5.0, 0.5), "{arrivals:?}");
         }
-        assert!(share < 1.005, "{share}");
-        if is_last || deliveries.p99_ms < DISTURBED_MS {
-            assert!(share >= 0.97, "{share}");
+        assert!(share < bound(1.2, 1.005), "{share}");
+        if is_last || deliveries.p99_ms < bound(f64::MAX, DISTURBED_MS) {
+            assert!(share >= bound(0.3, 0.97), "{share}");
             return;
         }
     }
@@ -73,83 +73,88 @@ fn fills_the_link(backend: Backend, congestion_control: &'static CStr, ipv6: boo
 #[test]
 fn a_flow_fills_10_mbit_at_50_ms_over_tun() {
     needs!(tun());
-    undisturbed(|| {
-        fills_the_link(Backend::Tun, c"reno", false);
-        fills_the_link(Backend::Tun, c"cubic", true);
-        fills_the_link(Backend::Tun, c"bbr", false);
-    });
+    fills_the_link(Backend::Tun, c"reno", false);
+    fills_the_link(Backend::Tun, c"cubic", true);
+    fills_the_link(Backend::Tun, c"bbr", false);
 }
 
 #[test]
 fn a_flow_fills_10_mbit_at_50_ms_over_packet_sockets() {
     needs!(root());
-    undisturbed(|| {
-        fills_the_link(Backend::Packet, c"reno", true);
-        fills_the_link(Backend::Packet, c"cubic", false);
-    });
+    fills_the_link(Backend::Packet, c"reno", true);
+    fills_the_link(Backend::Packet, c"cubic", false);
 }
 
 #[test]
 fn the_round_trip_takes_both_delays_and_half_a_millisecond_at_most() {
     needs!(tun());
-    undisturbed(|| {
-        for backend in [Backend::Tun, Backend::Packet] {
-            let mut topology = Topology { backend, ..Topology::default() };
-            topology.forward.delay = Duration::from_millis(10);
-            topology.reverse.delay = Duration::from_millis(40);
-            let emulator = Emulator::start(&topology).unwrap();
-            let (left, right) = (emulator.left(0), emulator.right(0));
-            let listener = right.enter(|| TcpListener::bind((right.v4(), 0))).unwrap().unwrap();
-            let address = listener.local_addr().unwrap();
-            let echo = thread::spawn(move || {
-                let (mut stream, _) = listener.accept().unwrap();
-                let mut byte = [0];
-                while stream.read(&mut byte).unwrap() == 1 {
-                    stream.write_all(&byte).unwrap();
-                }
-            });
-            let mut stream = left
-                .enter(|| TcpStream::connect_timeout(&address, Duration::from_secs(5)))
-                .unwrap()
-                .unwrap();
-            stream.set_nodelay(true).unwrap();
-            for _ in 0..30 {
-                stream.write_all(&[1]).unwrap();
-                stream.read_exact(&mut [0]).unwrap();
+    for backend in [Backend::Tun, Backend::Packet] {
+        let mut topology = Topology { backend, ..Topology::default() };
+        topology.forward.delay = Duration::from_millis(10);
+        topology.reverse.delay = Duration::from_millis(40);
+        let emulator = Emulator::start(&topology).unwrap();
+        let (left, right) = (emulator.left(0), emulator.right(0));
+        let listener = right.enter(|| TcpListener::bind((right.v4(), 0))).unwrap().unwrap();
+        let address = listener.local_addr().unwrap();
+        let echo = thread::spawn(move || {
+            let (mut stream, _) = listener.accept().unwrap();
+            let mut byte = [0];
+            while stream.read(&mut byte).unwrap() == 1 {
+                stream.write_all(&byte).unwrap();
             }
-            let micros = TcpInfo::of(&stream).unwrap().min_rtt_micros;
-            let min_rtt = Duration::from_micros(micros.into());
-            drop(stream);
-            echo.join().unwrap();
-            eprintln!("{backend:?}: min RTT {min_rtt:?}");
-            assert!(min_rtt >= Duration::from_millis(50), "{min_rtt:?}");
-            assert!(min_rtt <= Duration::from_micros(50_500), "{min_rtt:?}");
+        });
+        let mut stream = left
+            .enter(|| TcpStream::connect_timeout(&address, Duration::from_secs(5)))
+            .unwrap()
+            .unwrap();
+        stream.set_nodelay(true).unwrap();
+        for _ in 0..30 {
+            stream.write_all(&[1]).unwrap();
+            stream.read_exact(&mut [0]).unwrap();
         }
-    });
+        let micros = TcpInfo::of(&stream).unwrap().min_rtt_micros;
+        let min_rtt = Duration::from_micros(micros.into());
+        drop(stream);
+        echo.join().unwrap();
+        eprintln!("{backend:?}: min RTT {min_rtt:?}");
+        assert!(min_rtt >= Duration::from_millis(50), "{min_rtt:?}");
+        assert!(
+            min_rtt <= bound(Duration::from_millis(90), Duration::from_micros(50_500)),
+            "{min_rtt:?}"
+        );
+    }
 }
 
-/// Sends `packets` datagrams of 1500 bytes with their headers at once, and counts those that
-/// arrive. Says how long it took to send them, which is long where others have the processor meanwhile.
+/// Sends `packets` datagrams of 1500 bytes with their headers at once. Returns how many arrive, and how long it took
+/// to send them, which is long where other processes have the processor meanwhile.
 fn burst(emulator: &Emulator, packets: u32) -> (u32, Duration) {
     let (left, right) = (emulator.left(0), emulator.right(0));
     let receiver = right.enter(|| UdpSocket::bind((right.v4(), 0))).unwrap().unwrap();
     let sender = left.enter(|| UdpSocket::bind((left.v4(), 0))).unwrap().unwrap();
     let address = receiver.local_addr().unwrap();
-    let counter = thread::spawn(move || {
-        receiver.set_read_timeout(Some(Duration::from_millis(400))).unwrap();
-        let mut buffer = [0; 2000];
-        (0..packets).take_while(|_| receiver.recv(&mut buffer).is_ok()).count() as u32
-    });
+    receiver.set_nonblocking(true).unwrap();
     let begun = Instant::now();
     for _ in 0..packets {
         sender.send_to(&[0; 1472], address).unwrap();
     }
     let took = begun.elapsed();
-    (counter.join().unwrap(), took)
+    // The receiver's buffer holds all of them.
+    let (mut received, mut buffer) = (0, [0; 2000]);
+    while begun.elapsed() < Duration::from_secs(30) {
+        while receiver.recv(&mut buffer).is_ok() {
+            received += 1;
+        }
+        let sent = emulator.statistics().unwrap().forward.all;
+        if sent.packets + sent.dropped >= packets.into() && u64::from(received) >= sent.packets {
+            break;
+        }
+        thread::sleep(Duration::from_millis(5));
+    }
+    (received, took)
 }
 
-/// Gives the first result of a test in which nobody kept a burst from being one.
-fn first_undisturbed<T>(mut test: impl FnMut() -> Option<T>) -> T {
+/// The first result of a test whose packets left as one burst.
+fn first_with_burst<T>(mut test: impl FnMut() -> Option<T>) -> T {
     (0..20).find_map(|_| test()).expect("this machine is too busy to tell")
 }
 
@@ -172,7 +177,7 @@ fn a_burst_loses_exactly_what_does_not_fit_into_the_buffer() {
         for backend in [Backend::Tun, Backend::Packet] {
             let link = Link { buffer, ..link.clone() };
             let topology = Topology { backend, ..Topology::symmetric(link) };
-            let (received, record) = first_undisturbed(|| {
+            let (received, record) = first_with_burst(|| {
                 let emulator = Emulator::start(&topology).unwrap();
                 let (received, took) = burst(&emulator, 30);
                 (took < Duration::from_millis(10)).then(|| (received, emulator.finish().unwrap()))
@@ -216,29 +221,23 @@ fn goodput_counts_each_byte_of_a_connection_once() {
 #[test]
 fn under_priority_the_lower_class_gets_what_the_higher_leaves() {
     needs!(tun());
-    undisturbed(|| {
-        let mut topology = Topology { left: 2, right: 2, ..Topology::default() };
-        topology.forward.discipline = "priority".parse::<Discipline>().unwrap();
-        let emulator = Emulator::start(&topology).unwrap();
-        let (high, low) = thread::scope(|scope| {
-            let low = scope.spawn(|| {
-                let bulk = Bulk { dscp: LOWER_EFFORT, ..Bulk::new(c"cubic") };
-                bulk.run(emulator.left(1), emulator.right(1))
-            });
-            let high = Bulk::new(c"cubic").run(emulator.left(0), emulator.right(0));
-            (high, low.join().unwrap())
+    let mut topology = Topology { left: 2, right: 2, ..Topology::default() };
+    topology.forward.discipline = "priority".parse::<Discipline>().unwrap();
+    let emulator = Emulator::start(&topology).unwrap();
+    let (high, low) = thread::scope(|scope| {
+        let low = scope.spawn(|| {
+            let bulk = Bulk { dscp: LOWER_EFFORT, ..Bulk::new(c"cubic") };
+            bulk.run(emulator.left(1), emulator.right(1))
         });
-        let record = emulator.finish().unwrap();
-        eprintln!(
-            "high {:.4}, low {:.4} of the payload rate",
-            high / PAYLOAD_RATE,
-            low / PAYLOAD_RATE
-        );
-        assert!(high / PAYLOAD_RATE >= 0.97, "{high}");
-        assert!(low / PAYLOAD_RATE < 0.02, "{low}");
-        let classes: Vec<_> = record.total.forward.classes.iter().map(|class| class.dscp).collect();
-        assert_eq!(classes, [0, LOWER_EFFORT]);
+        let high = Bulk::new(c"cubic").run(emulator.left(0), emulator.right(0));
+        (high, low.join().unwrap())
     });
+    let record = emulator.finish().unwrap();
+    eprintln!("high {:.4}, low {:.4} of the payload rate", high / PAYLOAD_RATE, low / PAYLOAD_RATE);
+    assert!(high / PAYLOAD_RATE >= bound(0.5, 0.97), "{high}");
+    assert!(low / PAYLOAD_RATE < bound(0.4, 0.02), "{low}");
+    let classes: Vec<_> = record.total.forward.classes.iter().map(|class| class.dscp).collect();
+    assert_eq!(classes, [0, LOWER_EFFORT]);
 }
 
 /// A trace as of a telephone in a train: 6 Mbit/s, 24, and a tunnel, again and again.
@@ -253,55 +252,55 @@ fn train() -> String {
 #[test]
 fn a_trace_gives_a_flow_what_it_has() {
     needs!(tun());
-    undisturbed(|| {
-        let folder = tempfile::tempdir().unwrap();
-        let file = folder.path().join("train.down");
-        fs::write(&file, train()).unwrap();
-        let trace = Trace::read(&file).unwrap();
-        assert_eq!((trace.name(), trace.cycle()), ("train.down", Duration::from_millis(1400)));
-        let mut topology = Topology::default();
-        topology.forward.rate = LinkRate::Trace(trace.clone());
-        topology.forward.buffer = Buffer::Packets(2000);
-        topology.series = Some(Duration::from_millis(100));
-        let emulator = Emulator::start(&topology).unwrap();
-        // Datagrams at 36 Mbit/s, more than the link ever has.
-        let (left, right) = (emulator.left(0), emulator.right(0));
-        let receiver = right.enter(|| UdpSocket::bind((right.v4(), 0))).unwrap().unwrap();
-        let sender = left.enter(|| UdpSocket::bind((left.v4(), 0))).unwrap().unwrap();
-        sender.connect(receiver.local_addr().unwrap()).unwrap();
-        let start = Instant::now();
-        let mut sent = 0;
-        while start.elapsed() < Duration::from_secs(4) {
-            // However late this thread is, it catches up.
-            while sent < 3 * start.elapsed().as_millis() + 20 {
-                sender.send(&[0; 1472]).unwrap();
-                sent += 1;
-            }
-            thread::sleep(Duration::from_millis(5));
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("train.down");
+    fs::write(&file, train()).unwrap();
+    let trace = Trace::read(&file).unwrap();
+    assert_eq!((trace.name(), trace.cycle()), ("train.down", Duration::from_millis(1400)));
+    let mut topology = Topology::default();
+    topology.forward.rate = LinkRate::Trace(trace.clone());
+    topology.forward.buffer = Buffer::Packets(2000);
+    topology.series = Some(Duration::from_millis(100));
+    let emulator = Emulator::start(&topology).unwrap();
+    // Datagrams at 36 Mbit/s, more than the link ever has.
+    let (left, right) = (emulator.left(0), emulator.right(0));
+    let receiver = right.enter(|| UdpSocket::bind((right.v4(), 0))).unwrap().unwrap();
+    let sender = left.enter(|| UdpSocket::bind((left.v4(), 0))).unwrap().unwrap();
+    sender.connect(receiver.local_addr().unwrap()).unwrap();
+    let start = Instant::now();
+    let mut sent = 0;
+    while start.elapsed() < Duration::from_secs(4) {
+        // However late this thread is, it catches up.
+        while sent < 3 * start.elapsed().as_millis() + 20 {
+            sender.send(&[0; 1472]).unwrap();
+            sent += 1;
         }
-        let record = emulator.finish().unwrap();
-        let forward = &record.total.forward;
-        let seconds = record.total.seconds();
-        let end = Timestamp::from_nanos((seconds * 1e9) as u64);
-        // What the trace has at 0 passed before anything was there.
-        let expected = trace.opportunities_until(end) - trace.opportunities_until(Timestamp::ZERO);
-        assert_eq!(forward.capacity_bytes, expected * Trace::OPPORTUNITY_BYTES);
-        eprintln!("{:.4} of the trace's {:.0} kB", forward.utilisation(), expected as f64 * 1.5);
-        assert!(forward.utilisation() > 0.99, "{}", forward.utilisation());
-        // The series adds up to the whole.
-        let series = record.series.unwrap();
-        let sampled: u64 =
-            series.forward.iter().flat_map(|sample| &sample.bytes).map(|b| b.1).sum();
-        let last = series.forward.last().unwrap();
-        assert!((seconds - last.time_s) < 0.1);
-        assert!(sampled <= forward.all.bytes && sampled as f64 > forward.all.bytes as f64 * 0.95);
-    });
+        thread::sleep(Duration::from_millis(5));
+    }
+    let record = emulator.finish().unwrap();
+    let forward = &record.total.forward;
+    let seconds = record.total.seconds();
+    let end = Timestamp::from_nanos((seconds * 1e9) as u64);
+    // What the trace has at 0 passed before anything was there.
+    let expected = trace.opportunities_until(end) - trace.opportunities_until(Timestamp::ZERO);
+    assert_eq!(forward.capacity_bytes, expected * Trace::OPPORTUNITY_BYTES);
+    eprintln!("{:.4} of the trace's {:.0} kB", forward.utilisation(), expected as f64 * 1.5);
+    assert!(forward.utilisation() > bound(0.8, 0.99), "{}", forward.utilisation());
+    // The series adds up to the whole.
+    let series = record.series.unwrap();
+    let sampled: u64 = series.forward.iter().flat_map(|sample| &sample.bytes).map(|b| b.1).sum();
+    let last = series.forward.last().unwrap();
+    assert!((seconds - last.time_s) < bound(2.0, 0.1));
+    assert!(
+        sampled <= forward.all.bytes
+            && sampled as f64 > forward.all.bytes as f64 * bound(0.5, 0.95)
+    );
 }
 
 #[test]
 fn windows_add_up_to_the_whole() {
     needs!(tun());
-    let emulator = first_undisturbed(|| {
+    let emulator = first_with_burst(|| {
         let emulator = Emulator::start(&Topology::default()).unwrap();
         assert_eq!(burst(&emulator, 10).0, 10);
         emulator.mark("second").unwrap();
@@ -335,7 +334,7 @@ fn neighbours_of_one_side_do_not_meet_the_bottleneck() {
     let address = listener.local_addr().unwrap();
     let start = Instant::now();
     let stream = one.enter(|| TcpStream::connect(address)).unwrap().unwrap();
-    assert!(start.elapsed() < Duration::from_millis(500));
+    assert!(start.elapsed() < Duration::from_millis(1900));
     drop(stream);
     assert_eq!(emulator.finish().unwrap().total.forward.all.packets, 0);
 }
@@ -434,17 +433,15 @@ fn under(link: Link, ecn: &str) -> (f64, Counts, Spread) {
 #[test]
 fn a_controlled_queue_marks_what_can_be_marked_and_keeps_the_delay_low() {
     needs!(tun());
-    undisturbed(|| {
-        let link = Link {
-            buffer: Buffer::Packets(1000),
-            discipline: "fq-codel".parse().unwrap(),
-            ..Link::default()
-        };
-        let (share, counts, delay) = under(link, "1");
-        assert!(counts.marked > 0 && counts.dropped == 0, "{counts:?}");
-        assert!(share > 0.85, "{share}");
-        assert!(delay.p50_ms < 25.0, "{delay:?}");
-    });
+    let link = Link {
+        buffer: Buffer::Packets(1000),
+        discipline: "fq-codel".parse().unwrap(),
+        ..Link::default()
+    };
+    let (share, counts, delay) = under(link, "1");
+    assert!(counts.marked > 0 && counts.dropped == 0, "{counts:?}");
+    assert!(share > bound(0.3, 0.85), "{share}");
+    assert!(delay.p50_ms < bound(60.0, 25.0), "{delay:?}");
 }
 
 /// The buffer is 120 ms long, and under drop-tail one flow keeps more than half of it full. RED's
@@ -454,22 +451,20 @@ fn a_controlled_queue_marks_what_can_be_marked_and_keeps_the_delay_low() {
 #[test]
 fn red_and_codel_tell_a_real_flow_before_the_buffer_is_full() {
     needs!(tun());
-    undisturbed(|| {
-        for (queue, ecn, least, longest_ms) in
-            [("red", "0", 0.5, 60.0), ("red-ecn", "1", 0.5, 60.0), ("codel", "0", 0.85, 25.0)]
-        {
-            let link = Link {
-                buffer: Buffer::Packets(100),
-                discipline: queue.parse().unwrap(),
-                ..Link::default()
-            };
-            let (share, counts, delay) = under(link, ecn);
-            assert!(share > least, "{queue}: {share}");
-            assert!(delay.p50_ms < longest_ms, "{queue}: {delay:?}");
-            assert_eq!(counts.marked > 0, ecn == "1", "{queue}: {counts:?}");
-            assert!(counts.marked + counts.dropped > 0, "{queue}: {counts:?}");
-        }
-    });
+    for (queue, ecn, least, longest_ms) in
+        [("red", "0", 0.5, 60.0), ("red-ecn", "1", 0.5, 60.0), ("codel", "0", 0.85, 25.0)]
+    {
+        let link = Link {
+            buffer: Buffer::Packets(100),
+            discipline: queue.parse().unwrap(),
+            ..Link::default()
+        };
+        let (share, counts, delay) = under(link, ecn);
+        assert!(share > bound(0.3, least), "{queue}: {share}");
+        assert!(delay.p50_ms < bound(90.0, longest_ms), "{queue}: {delay:?}");
+        assert_eq!(counts.marked > 0, ecn == "1", "{queue}: {counts:?}");
+        assert!(counts.marked + counts.dropped > 0, "{queue}: {counts:?}");
+    }
 }
 
 #[test]
