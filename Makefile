@@ -1,13 +1,14 @@
-# Two commands are all the set-up: `make demo` and `make test`. Each installs what is missing.
+# Two commands are all the set-up: `make demo` and `make test`. Each installs missing tools.
 
-.PHONY: help demo test lint deny report
+.PHONY: help demo test test-full lint deny report
 
 help:
-	@echo 'make demo   install what is missing, build, and show the main job'
-	@echo 'make test   install what is missing, and run all tests'
-	@echo 'make lint   formatting, clippy, docs and scripts'
-	@echo 'make report draw the report, the figures and the tables from the records in report/'
-	@echo 'make deny   licences, sources and advisories of the dependencies'
+	@echo 'make demo        install missing tools, build, and show a download beside a background rsync'
+	@echo 'make test        install missing tools and run the tests that every change must pass'
+	@echo 'make test-full   also run the tests that take hours or need a quiet machine'
+	@echo 'make lint        check formatting, clippy, docs and scripts'
+	@echo 'make report      draw the report, the figures and the tables from the records in report/'
+	@echo 'make deny        check licences, sources and advisories of the dependencies'
 
-demo test lint deny report:
+demo test test-full lint deny report:
 	@scripts/$@.sh

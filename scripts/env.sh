@@ -3,13 +3,20 @@
 # find the programs that a plain user's PATH leaves out.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
-export PATH="$PATH:$HOME/.cargo/bin:/usr/local/sbin:/usr/sbin:/sbin"
+# Tools that scripts/setup.sh installs into the tree.
+tools=$PWD/target/tools
+[ -z "${CARGO_TARGET_DIR:-}" ] || tools=$CARGO_TARGET_DIR/tools
+export PATH="$PATH:$tools/bin:$HOME/.cargo/bin:/usr/local/sbin:/usr/sbin:/sbin"
 
 # One profile for the demo, the tests and the lints, so that everything is compiled once.
 # shellcheck disable=SC2034 # read by the scripts that source this one
 cargo_flags=(--profile checked --workspace)
+# In `cargo nextest` a profile is one of .config/nextest.toml.
+# shellcheck disable=SC2034
+nextest_flags=(--cargo-profile checked --workspace)
 if [ "${CI:-}" = true ]; then
     cargo_flags+=(--locked)
+    nextest_flags+=(--locked)
 fi
 
 say() {

@@ -1,11 +1,27 @@
 #!/usr/bin/env bash
-# Draws from the records in report/ what the repository shows of them: the page, the figures of
-# README.md, and the tables in docs/. With --check nothing is written, and what is not as the records
-# have it is told.
+# Draws from the records in report/ the page, the figures of README.md, and the tables in docs/.
+#
+#   scripts/report.sh                      draws them
+#   scripts/report.sh --check              writes nothing, and fails where one of them differs from the records
+#   scripts/report.sh --check-if-changed   the same, if report/, plans/, docs/ or README.md changed since they were drawn
 # shellcheck source=scripts/env.sh
 . "$(dirname "$0")/env.sh"
 check=${1:-}
-[ -z "$check" ] || [ "$check" = --check ] || die "usage: scripts/report.sh [--check]"
+# What the check compares, as one digest. Drawing writes it to the file of that name.
+digest() {
+    git ls-files -z -- report plans docs README.md ':!report/drawn.sha256' | sort -z |
+        xargs -0 sha256sum | sha256sum | cut -d ' ' -f 1
+}
+case $check in
+    '' | --check) ;;
+    --check-if-changed)
+        if [ "$(digest)" = "$(cat report/drawn.sha256 2>/dev/null)" ]; then
+            say "the report: nothing changed since it was drawn"
+            exit 0
+        fi
+        ;;
+    *) die "usage: scripts/report.sh [--check | --check-if-changed]" ;;
+esac
 
 if [ -z "${LULL:-}" ]; then
     scripts/setup.sh report
@@ -51,4 +67,5 @@ else
         echo "$figure"
     done
     scripts/tables.py
+    digest >report/drawn.sha256
 fi

