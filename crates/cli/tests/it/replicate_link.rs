@@ -108,7 +108,7 @@ fn a_demand_read_overtakes_a_large_body_that_is_being_pushed() {
     let large: Vec<u8> = (0..LARGE / 8).flat_map(|at| (at as u64).to_le_bytes()).collect();
     assert_eq!(site.put("/large", &large).status, 200);
     let under_way = || paris("speculative_bytes") > 500_000;
-    eventually_within(Duration::from_secs(30), "it is under way", under_way);
+    eventually_within(Duration::from_secs(120), "it is under way", under_way);
     let small = vec![b'.'; 60_000];
     let put = site.put("/small", &small);
     let seen = format!("Lull-Session: {}\r\n", put.header("lull-session").unwrap());

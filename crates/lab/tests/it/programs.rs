@@ -101,7 +101,7 @@ while c.recv(65536): pass
          measure = '8s'"#,
     ));
     let talk = group(&cell.phases[0], "talk");
-    assert!(talk.goodput_mbit > bound(0.2, 0.75), "{talk:?}");
+    assert!(talk.goodput_mbit > bound(0.01, 0.75), "{talk:?}");
 }
 
 /// A program that prints this, and a phase that ends with it.
