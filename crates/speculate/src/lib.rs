@@ -18,6 +18,7 @@
 
 #![forbid(unsafe_code)]
 
+mod address;
 pub mod budget;
 pub mod evaluate;
 pub mod log;

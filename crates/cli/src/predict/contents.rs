@@ -104,7 +104,7 @@ impl Contents {
         };
         json!({
             "log": self.name,
-            "format": reader.format().to_string(),
+            "format": reader.shape().to_string(),
             "lines": reader.lines(),
             "requests": reader.entries(),
             "of_other_sites": self.others,
@@ -121,7 +121,7 @@ impl Contents {
         let mut text = format!(
             "{}: {}, {}, {}\n",
             self.name,
-            reader.format(),
+            reader.shape(),
             super::count(reader.lines(), "line", "lines"),
             super::count(reader.entries(), "request", "requests"),
         );

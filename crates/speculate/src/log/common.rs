@@ -6,7 +6,9 @@
 //! example.com:80 c00001 - - [01/Aug/1995:06:00:00 +0000] "GET / HTTP/1.1" 200 1713 "-" "-"
 //! ```
 //!
-//! The last is Apache's `vhost_combined`, of several sites.
+//! The last is Apache's `vhost_combined`, of several sites. What other servers add is read as well: a list of
+//! proxies in the client's place, `X-Forwarded-For` in parentheses or at the end, the state of a cache, the
+//! upstream in front of the status.
 
 use std::borrow::Cow;
 
@@ -14,76 +16,135 @@ use core::net::IpAddr;
 
 use lull_cc::Bytes;
 
-use super::{Entry, LineError, Part, date, request_line};
+use super::client::{Stated, is_address_list, is_cache_status};
+use super::{Entry, Line, LineError, Part, date, request_line};
+use crate::address;
 
-pub(super) fn parse(line: &str) -> Result<Entry<'_>, LineError> {
+pub(super) fn parse(line: &str) -> Result<Line<'_>, LineError> {
     let missing = |part| move || LineError::Missing(part);
-    let invalid = |part| move || LineError::Invalid(part);
-    let (client, rest) = line.split_once(' ').ok_or_else(missing(Part::Client))?;
-    let (users, rest) = rest.split_once('[').ok_or_else(missing(Part::Date))?;
-    let (site, client, users) = match behind_site(client, users) {
-        Some((behind, users)) => (Some(client), behind, users),
-        None => (None, client, users),
-    };
-    let (date, rest) = rest.split_once(']').ok_or_else(missing(Part::Date))?;
-    let at = date::common(date).ok_or_else(invalid(Part::Date))?;
-    let (_, rest) = rest.split_once('"').ok_or_else(missing(Part::Request))?;
-    let end = end_of_request(rest).ok_or_else(missing(Part::Status))?;
-    let (method, target) = request_line(&rest[..end]);
-    let rest = &rest[end + 2..];
-    let (status, rest) = rest.split_once(' ').ok_or_else(missing(Part::Length))?;
-    let status = status.parse().map_err(|_| LineError::Invalid(Part::Status))?;
+    let (head, at, rest) = around_date(line)?;
+    let Head { site, client, proxied, user } = head;
+    let (between, rest) = rest.split_once('"').ok_or_else(missing(Part::Request))?;
+    let (request, rest) = request(rest).ok_or_else(missing(Part::Status))?;
+    let (method, target) = request_line(request);
+    let (status, rest) = rest.split_once(' ').unwrap_or((rest, ""));
+    let status = status.trim_end().parse().map_err(|_| LineError::Invalid(Part::Status))?;
     let (bytes, rest) = rest.split_once(' ').unwrap_or((rest, ""));
     let bytes = match bytes.trim_end() {
-        "-" => 0,
+        // Some formats end with the status.
+        "" | "-" => 0,
         bytes => bytes.parse().map_err(|_| LineError::Invalid(Part::Length))?,
     };
-    let (referer, agent) = behind(rest);
-    Ok(Entry {
+    let Tail { referer, agent, forwarded } = tail(rest);
+    let entry = Entry {
         at,
-        client: Cow::Borrowed(client),
+        client: Cow::Borrowed(""),
         method: Cow::Borrowed(method),
         target: Cow::Borrowed(target),
         status,
-        site: site.map(Cow::Borrowed),
+        site: site.or_else(|| site_between(between)).map(Cow::Borrowed),
         bytes: Bytes(bytes),
         referer: referer.filter(|text| *text != "-").map(Cow::Borrowed),
         agent: agent.map(|text| Cow::Borrowed(if text == "-" { "" } else { text })),
         took: None,
         prefetch: false,
-        private: is_user(users),
+        private: is_user(user),
         named_by_query: false,
-    })
-}
-
-/// Requests may hold quotation marks, and a combined log has more of them behind. What ends a
-/// request is one in front of the three digits of a status. Apache marks those of the request itself, which
-/// may have such digits behind it as well; a server that marks none may have logged a backslash.
-fn end_of_request(rest: &str) -> Option<usize> {
-    let ends = |at: &usize| match &rest.as_bytes()[at + 1..] {
-        [b' ', status @ ..] => {
-            status.len() >= 3
-                && status[..3].iter().all(u8::is_ascii_digit)
-                && matches!(status.get(3), None | Some(b' '))
-        }
-        _ => false,
     };
-    let marks = || rest.match_indices('"').map(|(at, _)| at).filter(ends);
-    marks().find(|at| !is_escaped(&rest[..*at])).or_else(|| marks().next())
+    let forwarded = proxied.or(forwarded).map(Cow::Borrowed);
+    let stated = Stated { column: Cow::Borrowed(client), forwarded, named: None };
+    Ok(Line { entry, stated })
 }
 
-/// Whether what stands behind this text is to be taken for itself.
-fn is_escaped(before: &str) -> bool {
-    before.bytes().rev().take_while(|byte| *byte == b'\\').count() % 2 == 1
+/// What stands in front of the date.
+#[derive(Debug)]
+struct Head<'a> {
+    site: Option<&'a str>,
+    /// An address, a name or a list of addresses.
+    client: &'a str,
+    /// `X-Forwarded-For` behind the client.
+    proxied: Option<&'a str>,
+    /// The user who signed in.
+    user: &'a str,
 }
 
-/// The client and the words behind it where the first word is the name of a site: then there is one word
-/// more, and that name has a port or the second word is an address. A user's name may have blanks as well.
-fn behind_site<'a>(site: &str, words: &'a str) -> Option<(&'a str, &'a str)> {
-    let (client, users) = words.split_once(' ')?;
-    let has_more = users.split_ascii_whitespace().count() > 1;
-    let is_behind = client.parse::<IpAddr>().is_ok() || client != "-" && is_site(site);
-    (has_more && is_behind).then_some((client, users))
+/// Brackets that may stand in front of the date: those of IPv6 addresses.
+const MOST_BRACKETS: usize = 4;
+
+/// The words in front of the date, the date, and what stands behind it.
+fn around_date(line: &str) -> Result<(Head<'_>, lull_cc::Timestamp, &str), LineError> {
+    let mut error = LineError::Missing(Part::Date);
+    for (at, _) in line.match_indices('[').take(MOST_BRACKETS) {
+        let Some((date, rest)) = line[at + 1..].split_once(']') else { break };
+        let Some(at_time) = date::of_server(date) else {
+            error = LineError::Invalid(Part::Date);
+            continue;
+        };
+        return Ok((head(&line[..at])?, at_time, rest));
+    }
+    // A line of another kind, which may have a prefix.
+    Err(if line.contains(' ') { error } else { LineError::Missing(Part::Client) })
+}
+
+/// Takes the words in front of the date apart: `[site] client [(forwarded)] ident user`.
+fn head(text: &str) -> Result<Head<'_>, LineError> {
+    let no_client = LineError::Invalid(Part::Client);
+    let (first, rest) = word(text);
+    let (second, behind) = word(rest);
+    let (site, client, rest) = if is_behind_site(first, second, behind) {
+        (Some(first), second, behind)
+    } else {
+        (None, first, rest)
+    };
+    let (client, rest) = list(client, rest, text);
+    let (proxied, rest) = match rest.strip_prefix('(').and_then(|rest| rest.split_once(')')) {
+        Some((list, rest)) if is_address_list(list) => (Some(list), rest.trim_start()),
+        _ => (None, rest),
+    };
+    let users = rest.split_ascii_whitespace().count();
+    // A user's name may have blanks. Behind a name that may be something else than a client's it may not; nor
+    // may it have another address, which may be the client's.
+    let is_address = |word: &str| address::parse(word).is_some();
+    let is_certain = is_address(client) || client.contains(',');
+    if users == 2 || is_certain && !rest.split_ascii_whitespace().any(is_address) {
+        let user = rest.trim_end().rsplit(' ').next().unwrap_or("-");
+        return Ok(Head { site, client, proxied, user });
+    }
+    Err(if client.is_empty() { LineError::Missing(Part::Client) } else { no_client })
+}
+
+/// The first word of a text, and what stands behind it.
+fn word(text: &str) -> (&str, &str) {
+    let text = text.trim_start();
+    let (word, rest) = text.split_once(' ').unwrap_or((text, ""));
+    (word, rest.trim_start())
+}
+
+/// A list of addresses from the client on, if its first word ends with a comma; otherwise the client alone.
+fn list<'a>(client: &'a str, rest: &'a str, text: &'a str) -> (&'a str, &'a str) {
+    if !client.ends_with(',') {
+        return (client, rest);
+    }
+    let begin = text.len() - rest.len();
+    let mut end = begin;
+    for piece in rest.split_inclusive(' ') {
+        end += piece.len();
+        if !piece.trim_end().ends_with(',') {
+            break;
+        }
+    }
+    let from = text[..begin].rfind(client).unwrap_or(0);
+    (text[from..end].trim_end(), text[end..].trim_start())
+}
+
+/// Whether the first word is the name of a site, with the client behind it: then there is one word more, and
+/// that name has a port or the second word is an address. A user's name may have blanks as well.
+fn is_behind_site(site: &str, client: &str, rest: &str) -> bool {
+    let has_more = rest.split_ascii_whitespace().count() > 1;
+    let bare = client.trim_end_matches(',');
+    has_more
+        && !site.ends_with(',')
+        && (bare.parse::<IpAddr>().is_ok() || client != "-" && is_site(site))
 }
 
 /// Whether a word is the name of a site with its port, and not an address with many colons.
@@ -92,24 +153,77 @@ pub(super) fn is_site(word: &str) -> bool {
     matches!(port, Some(Ok(_))) && word.parse::<IpAddr>().is_err()
 }
 
-/// The last of the two words in front of the date is the user who signed in.
-fn is_user(users: &str) -> bool {
-    let user = users.trim_end().rsplit(' ').next().unwrap_or("-");
-    !matches!(user, "" | "-" | "\"\"")
+/// The site that some formats have between date and request.
+fn site_between(text: &str) -> Option<&str> {
+    let word = text.trim();
+    let is_host = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'.' | b':');
+    (word.contains('.') && word.bytes().all(is_host)).then_some(word)
 }
 
-/// ` "referer" "agent"`.
-fn behind(rest: &str) -> (Option<&str>, Option<&str>) {
+/// Whether the last word in front of the date is a user who signed in, and not the state of a cache.
+fn is_user(user: &str) -> bool {
+    !matches!(user, "" | "-" | "\"\"") && !is_cache_status(user)
+}
+
+/// The request line, and what stands behind it from the status on.
+///
+/// Requests may hold quotation marks, and a combined log has more of them behind. What ends a
+/// request is one in front of the three digits of a status. Apache marks those of the request itself, which
+/// may have such digits behind it as well; a server that marks none may have logged a backslash.
+fn request(rest: &str) -> Option<(&str, &str)> {
+    let behind = |at: usize| status_in(&rest[at + 1..]).map(|status| (&rest[..at], status));
+    let marks = || rest.match_indices('"').map(|(at, _)| at);
+    let unescaped = marks().filter(|at| !is_escaped(&rest[..*at])).find_map(behind);
+    unescaped.or_else(|| marks().find_map(behind))
+}
+
+/// From the status on, behind the quotation mark of a request. Some formats of nginx have the upstream there.
+fn status_in(text: &str) -> Option<&str> {
+    let text = text.strip_prefix(' ')?;
+    let text = match text.strip_prefix("to: ") {
+        Some(rest) => rest.split_once(' ')?.1,
+        None => text,
+    };
+    let bytes = text.as_bytes();
+    let is_status = bytes.len() >= 3
+        && bytes[..3].iter().all(u8::is_ascii_digit)
+        && matches!(bytes.get(3), None | Some(b' '));
+    is_status.then_some(text)
+}
+
+/// Whether what stands behind this text is to be taken for itself.
+fn is_escaped(before: &str) -> bool {
+    before.bytes().rev().take_while(|byte| *byte == b'\\').count() % 2 == 1
+}
+
+/// What stands behind the length.
+#[derive(Debug, Default)]
+struct Tail<'a> {
+    referer: Option<&'a str>,
+    agent: Option<&'a str>,
+    forwarded: Option<&'a str>,
+}
+
+/// ` "referer" "agent"`, and `X-Forwarded-For` in quotation marks behind them, as nginx' example has it.
+fn tail(rest: &str) -> Tail<'_> {
     let Some((referer, rest)) = rest.trim_start().strip_prefix('"').and_then(|rest| {
         // Neither may hold a bare `" "`: servers escape quotation marks.
         let mut marks = rest.match_indices('"').map(|(at, _)| at);
         let end = marks.find(|&at| rest.as_bytes()[at + 1..].starts_with(b" \""))?;
         Some((&rest[..end], &rest[end + 3..]))
     }) else {
-        return (None, None);
+        return Tail::default();
     };
     let end = rest.match_indices('"').map(|(at, _)| at).find(|&at| {
         matches!(rest.as_bytes().get(at + 1), None | Some(b' ' | b'\r')) && !is_escaped(&rest[..at])
     });
-    (Some(referer), end.map(|end| &rest[..end]))
+    let agent = end.map(|end| &rest[..end]);
+    let behind = end.map_or("", |end| &rest[end + 1..]);
+    // HAProxy logs headers there that it was told to capture: two empty texts say that there are none.
+    let is_nothing = referer.is_empty() && agent == Some("") && !behind.trim().is_empty();
+    Tail {
+        referer: Some(referer).filter(|_| !is_nothing),
+        agent: agent.filter(|_| !is_nothing),
+        forwarded: behind.split('"').skip(1).step_by(2).filter(|text| is_address_list(text)).last(),
+    }
 }

@@ -6,18 +6,33 @@ use lull_cc::Timestamp;
 
 const SECOND: u64 = 1_000_000_000;
 
-/// `01/Aug/1995:06:00:00 +0000`, the date of the Common Log Format.
+/// A date in brackets, as servers write it: that of the Common Log Format, or RFC 3339.
+pub(super) fn of_server(date: &str) -> Option<Timestamp> {
+    common(date).or_else(|| rfc3339(date))
+}
+
+/// `01/Aug/1995:06:00:00 +0000`, the date of the Common Log Format. The zone may be missing, and is UTC then; it
+/// may be the name of UTC; and seconds may have a fraction.
 pub(super) fn common(date: &str) -> Option<Timestamp> {
-    const MONTHS: [&str; 12] =
-        ["Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"];
-    let (date, zone) = date.split_once(' ')?;
+    let (date, zone) = date.split_once(' ').unwrap_or((date, "UTC"));
     let mut parts = date.splitn(4, ['/', ':']);
     let day = number(parts.next()?, 1..=31)?;
-    let name = parts.next()?;
-    let month = MONTHS.iter().position(|month| *month == name)? as i64;
+    let month = month(parts.next()?)?;
     let year = number(parts.next()?, 1970..=2500)?;
     let clock = clock(parts.next()?)?;
-    since_1970(year, month, day, clock, offset(zone)?)
+    let zone = match zone {
+        "UTC" | "GMT" | "Z" => 0,
+        zone => offset(zone)?,
+    };
+    since_1970(year, month, day, clock, zone)
+}
+
+/// The number of a month from its English name of three letters, from 0.
+pub(super) fn month(name: &str) -> Option<i64> {
+    const MONTHS: [&str; 12] =
+        ["Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"];
+    let found = MONTHS.iter().position(|month| month.eq_ignore_ascii_case(name));
+    found.map(|month| month as i64)
 }
 
 /// The columns `date` and `time` of the extended format, `1995-08-01` and `06:00:00`, in UTC.
@@ -39,10 +54,12 @@ pub(super) fn rfc3339(text: &str) -> Option<Timestamp> {
     since_1970(year, month, day, clock(&rest[..end])?, zone)
 }
 
-/// Seconds since 1970, or milliseconds if they would otherwise be beyond the year 5000.
+/// Seconds since 1970; or milliseconds, microseconds or nanoseconds, if they would otherwise be beyond the year
+/// 5000.
 pub(super) fn epoch(number: f64) -> Option<Timestamp> {
-    const MILLISECONDS_FROM: f64 = 1e11;
-    let seconds = if number >= MILLISECONDS_FROM { number / 1e3 } else { number };
+    const LATEST_SECOND: f64 = 1e11;
+    let scale = [1.0, 1e3, 1e6, 1e9].into_iter().find(|scale| number / scale < LATEST_SECOND)?;
+    let seconds = number / scale;
     (0.0..1.7e10).contains(&seconds).then(|| {
         // In two parts, because a double holds no nanoseconds of today.
         let whole = seconds as u64;
@@ -64,7 +81,7 @@ fn calendar(date: &str) -> Option<(i64, i64, i64)> {
 }
 
 /// Nanoseconds of the day of `06:00:00` or `06:00:00.25`.
-fn clock(time: &str) -> Option<u64> {
+pub(super) fn clock(time: &str) -> Option<u64> {
     let (time, fraction) = time.split_once('.').unwrap_or((time, ""));
     let mut parts = time.splitn(3, ':');
     let hour = number(parts.next()?, 0..=23)?;
@@ -140,11 +157,15 @@ mod tests {
         assert_eq!(common("01/Aug/1995:06:00:00 +0000"), Some(at));
         assert_eq!(extended("1995-08-01", "06:00:00"), Some(at));
         assert_eq!(extended("1995-08-01", "06:00:00.25"), Some(quarter));
+        for text in ["01/AUG/1995:06:00:00 UTC", "01/aug/1995:06:00:00", "01/Aug/1995:06:00:00 GMT"]
+        {
+            assert_eq!(common(text), Some(at), "{text}");
+        }
         for text in ["1995-08-01T06:00:00Z", "1995-08-01 08:00:00+02:00"] {
             assert_eq!(rfc3339(text), Some(at), "{text}");
         }
         assert_eq!(rfc3339("1995-08-01T04:00:00.250-0200"), Some(quarter));
-        for number in [807_256_800.25, 807_256_800_250.0] {
+        for number in [807_256_800.25, 807_256_800_250.0, 807_256_800_250_000.0, 807_256_800.25e9] {
             assert_eq!(epoch(number), Some(quarter), "{number}");
         }
     }
@@ -156,6 +177,7 @@ mod tests {
             "01/Foo/1999:00:00:00 +0000",
             "01/Jan/1999:24:00:00 +0000",
             "01/Jan/1999:00:00:00 0000",
+            "01/Jan/1999:00:00:00 CET",
             "01/Jan/1999:00:00:00 +é00",
             "+1/Jan/1999:00:00:00 +0000",
             "01/Jan/1970:00:00:00 +0100",

@@ -11,7 +11,8 @@ use core::time::Duration;
 
 use lull_cc::Bytes;
 
-use super::{Entry, LineError, Part, date, is_prefetch, is_private, request_line};
+use super::client::Stated;
+use super::{Entry, Line, LineError, Part, date, is_prefetch, is_private, request_line};
 
 /// A column that says something.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -34,6 +35,9 @@ enum Column {
     Purpose,
     CacheControl,
     SetCookie,
+    Forwarded,
+    /// The one that the user says the client is in.
+    Named,
     Other,
 }
 
@@ -53,8 +57,8 @@ pub(super) fn directive(line: &str, fields: &mut Fields) {
         return;
     }
     let column = |name: &str| match name.to_ascii_lowercase().as_str() {
-        "date" => Column::Date,
-        "time" => Column::Time,
+        "date" | "date-local" => Column::Date,
+        "time" | "time-local" => Column::Time,
         "c-ip" | "c-dns" => Column::Client,
         "cs-method" => Column::Method,
         "cs-uri-stem" => Column::Stem,
@@ -65,10 +69,11 @@ pub(super) fn directive(line: &str, fields: &mut Fields) {
         "cs(user-agent)" => Column::Agent,
         "cs-host" | "cs(host)" => Column::Site,
         "cs(referer)" => Column::Referer,
-        "time-taken" => Column::Took,
+        "time-taken" | "timetakenms" => Column::Took,
         "cs-username" => Column::User,
         "cs(sec-purpose)" | "cs(purpose)" | "cs(x-moz)" => Column::Purpose,
         "sc(cache-control)" => Column::CacheControl,
+        "cs(x-forwarded-for)" | "x-forwarded-for" => Column::Forwarded,
         "sc(set-cookie)" => Column::SetCookie,
         "cs-request" | "x-request" => Column::Request,
         _ => Column::Other,
@@ -76,7 +81,7 @@ pub(super) fn directive(line: &str, fields: &mut Fields) {
     fields.columns = rest.split_whitespace().take(MOST_COLUMNS).map(column).collect();
 }
 
-pub(super) fn parse<'a>(line: &'a str, fields: &Fields) -> Result<Entry<'a>, LineError> {
+pub(super) fn parse<'a>(line: &'a str, fields: &Fields) -> Result<Line<'a>, LineError> {
     if fields.columns.is_empty() {
         return Err(LineError::NoFields);
     }
@@ -116,9 +121,10 @@ pub(super) fn parse<'a>(line: &'a str, fields: &Fields) -> Result<Entry<'a>, Lin
         }
     });
     let has = |column| fields.columns.contains(&column);
-    Ok(Entry {
+    let column = Cow::Borrowed(need(Column::Client, Part::Client)?);
+    let entry = Entry {
         at,
-        client: Cow::Borrowed(need(Column::Client, Part::Client)?),
+        client: Cow::Borrowed(""),
         method: Cow::Borrowed(method),
         target,
         status: status.parse().map_err(|_| LineError::Invalid(Part::Status))?,
@@ -132,6 +138,11 @@ pub(super) fn parse<'a>(line: &'a str, fields: &Fields) -> Result<Entry<'a>, Lin
             || value(Column::SetCookie).is_some()
             || value(Column::CacheControl).is_some_and(is_private),
         named_by_query: false,
+    };
+    let forwarded = value(Column::Forwarded).map(Cow::Borrowed);
+    Ok(Line {
+        entry,
+        stated: Stated { column, forwarded, named: value(Column::Named).map(Cow::Borrowed) },
     })
 }
 

@@ -8,12 +8,15 @@
 //! | [`JsonLines`](Format::JsonLines) | nginx and others with a JSON format of their own | an object a line |
 //! | [`Caddy`](Format::Caddy) | Caddy's default | an object a line that holds an object `request` |
 
+mod client;
 mod clock;
 mod common;
 mod date;
 mod extended;
 mod json;
+mod prefix;
 mod reader;
+mod sample;
 mod span;
 
 use std::borrow::Cow;
@@ -22,7 +25,9 @@ use core::time::Duration;
 
 use lull_cc::{Bytes, Timestamp};
 
+pub use client::{ClientField, Network, Trust};
 pub use clock::Clock;
+pub use prefix::Prefix;
 pub use reader::{BadLines, Reader};
 pub use span::Span;
 
@@ -56,12 +61,21 @@ impl core::fmt::Display for Format {
     }
 }
 
+/// A request, and what its line says about the client.
+#[derive(Debug)]
+struct Line<'a> {
+    /// The client is still empty.
+    entry: Entry<'a>,
+    stated: client::Stated<'a>,
+}
+
 /// A request as the log has it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Entry<'a> {
     /// When, since 1970 in UTC; most formats count in whole seconds.
     pub at: Timestamp,
-    /// Who asked, an address as a rule. Whoever keeps it hashes it first: [`crate::observe::ClientHasher`].
+    /// The client: an address without a port, or a host name. Hash it before you keep it:
+    /// [`crate::observe::ClientHasher`].
     pub client: Cow<'a, str>,
     /// The method; empty if what the client sent was no request, such as a port scan.
     pub method: Cow<'a, str>,
@@ -205,6 +219,14 @@ pub enum LineError {
     /// Not one JSON object.
     #[error("the line is no JSON object")]
     NotJson,
+    /// The request came through a proxy, and nothing says which of the addresses in the line is true.
+    #[error("the request came through a proxy, so its client is not known")]
+    Proxied,
+    /// What stands in the client's place is a word that never comes back, such as the ID of a request.
+    #[error(
+        "the client's name does not come back in other lines, so it may be the ID of a request"
+    )]
+    OneOff,
 }
 
 /// A request line, `GET /a HTTP/1.1`, as method and target; no method if it is none.

@@ -1,10 +1,13 @@
 //! Finds out how a log is written, reads its lines, and counts those that it cannot read.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 
-use core::net::IpAddr;
-
-use super::{Entry, Format, LONGEST_LINE, LineError, common, extended, json, name_of_site};
+use super::client::{Client, Pseudonyms};
+use super::{
+    ClientField, Entry, Format, LONGEST_LINE, Line, LineError, Part, Prefix, Trust, common,
+    extended, json, name_of_site, prefix, sample,
+};
 
 /// Lines of one log that could not be read for one reason.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -15,6 +18,36 @@ pub struct BadLines {
     pub first: u64,
     /// The beginning of the first, with addresses blotted out.
     pub sample: String,
+}
+
+/// How lines of a log are written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Shape {
+    /// The format of the server.
+    pub format: Format,
+    /// What a log shipper put in front of it.
+    pub prefix: Option<Prefix>,
+}
+
+impl core::fmt::Display for Shape {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        match self.prefix {
+            Some(Prefix::Wrapped) => write!(f, "{} within JSON", self.format),
+            Some(prefix) => write!(f, "{} behind a {prefix} prefix", self.format),
+            None => self.format.fmt(f),
+        }
+    }
+}
+
+/// Which formats a line is tried by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Search {
+    /// One that the caller knows.
+    Known,
+    /// The latest one, then all.
+    LatestFirst,
+    /// All.
+    All,
 }
 
 /// Reads the lines of one log, in order.
@@ -32,7 +65,11 @@ pub struct BadLines {
 /// ```
 #[derive(Clone, Debug)]
 pub struct Reader {
-    format: Format,
+    shape: Shape,
+    search: Search,
+    trust: Trust,
+    /// Names of clients by format; none where all are believed.
+    names: Option<BTreeMap<Shape, Pseudonyms>>,
     fields: extended::Fields,
     lines: u64,
     entries: u64,
@@ -47,16 +84,17 @@ const MOST_SITES: usize = 64;
 const LOOKED_AT: usize = 64;
 /// And where none of these can be read, so many: a log may begin with what a program said at its start.
 const LOOKED_AT_MOST: usize = 10_000;
-/// Characters of a bad line that are kept.
-const SAMPLE: usize = 160;
-/// Stands for an address.
-const BLOT: &str = "(address)";
+/// Prefixes that may stand in front of each other.
+const MOST_PREFIXES: usize = 3;
 
 impl Reader {
-    /// A reader for a log whose format is known.
+    /// A reader for a log whose format is known, with its clients in the format's own field.
     pub fn new(format: Format) -> Self {
         Reader {
-            format,
+            shape: Shape { format, prefix: None },
+            search: Search::Known,
+            trust: Trust::default(),
+            names: None,
             fields: extended::Fields::default(),
             lines: 0,
             entries: 0,
@@ -65,40 +103,69 @@ impl Reader {
         }
     }
 
-    /// A reader for a log that begins with `lines`, of which it looks at the first 64 that are not
-    /// empty: the format that reads most of them. If no format reads any of these, that of the first of
-    /// 10,000 lines that can be read; else none.
+    /// A reader that finds the format of each line out.
+    fn unknown(trust: &Trust) -> Self {
+        // The user knows what is in a field that the user names.
+        let are_believed = matches!(trust.field, ClientField::Named(_));
+        let names = (!are_believed).then(BTreeMap::new);
+        let trust = trust.clone();
+        Reader { search: Search::All, trust, names, ..Reader::new(Format::Common) }
+    }
+
+    /// A reader for a log that begins with `lines`.
+    ///
+    /// # Errors
+    /// As for [`detect_with`](Reader::detect_with), without the reason.
     pub fn detect<'a>(lines: impl IntoIterator<Item = &'a [u8]>) -> Option<Self> {
-        let mut fields = extended::Fields::default();
-        let mut votes: BTreeMap<Format, usize> = BTreeMap::new();
+        Reader::detect_with(lines, &Trust::default()).ok()
+    }
+
+    /// The same, with what the user says about clients and proxies.
+    ///
+    /// It looks at the first 64 lines that are not empty, and begins with the format that reads most of them. If
+    /// no format reads any of these, it takes that of the first of 10,000 lines that can be read. A log may
+    /// change its format: each line that cannot be read by the latest one is tried by the others.
+    ///
+    /// # Errors
+    /// If no line can be read: a reader that has counted why.
+    pub fn detect_with<'a>(
+        lines: impl IntoIterator<Item = &'a [u8]>,
+        trust: &Trust,
+    ) -> Result<Self, Box<Self>> {
+        let mut probe = Reader::unknown(trust);
+        let mut votes: BTreeMap<Shape, usize> = BTreeMap::new();
         let lines = lines.into_iter().filter(|line| !line.trim_ascii().is_empty());
         for (at, line) in lines.take(LOOKED_AT_MOST).enumerate() {
             if at >= LOOKED_AT && !votes.is_empty() {
                 break;
             }
-            let Ok(text) = text(line) else { continue };
-            let format = if text.starts_with('#') {
-                extended::directive(text, &mut fields);
-                continue;
-            } else if text.starts_with('{') {
-                json::parse(text).ok().map(|(_, format)| format)
-            } else if let Ok(entry) = common::parse(text) {
-                Some(if entry.agent.is_some() { Format::Combined } else { Format::Common })
-            } else {
-                extended::parse(text, &fields).ok().map(|_| Format::Extended)
-            };
-            if let Some(format) = format {
-                *votes.entry(format).or_default() += 1;
+            // Pseudonyms are believed only once some have come back, so the first ones count as well.
+            if let Ok(Some(_)) | Err(LineError::OneOff) = probe.try_read(line) {
+                *votes.entry(probe.shape).or_default() += 1;
             }
         }
+        if votes.is_empty() {
+            return Err(Box::new(probe));
+        }
         // Of equally many the first in the order of `Format`, so that the answer is always the same.
-        let most = votes.values().copied().max()?;
-        votes.into_iter().find(|(_, count)| *count == most).map(|(format, _)| Reader::new(format))
+        let most = votes.values().copied().max().unwrap_or(0);
+        let shape = votes.into_iter().find(|(_, count)| *count == most);
+        let shape = shape.map_or(probe.shape, |(shape, _)| shape);
+        let names = probe.names.map(|names| {
+            let again = |(shape, names): (Shape, Pseudonyms)| (shape, names.for_the_same_lines());
+            names.into_iter().map(again).collect()
+        });
+        Ok(Reader { shape, search: Search::LatestFirst, names, ..Reader::unknown(trust) })
     }
 
-    /// How the log is written.
+    /// The format of the latest line.
     pub fn format(&self) -> Format {
-        self.format
+        self.shape.format
+    }
+
+    /// How the latest line is written.
+    pub fn shape(&self) -> Shape {
+        self.shape
     }
 
     /// Lines so far, with empty ones and directives.
@@ -127,7 +194,7 @@ impl Reader {
         self.try_read(line).ok().flatten()
     }
 
-    /// The same, for whoever wants to stop at a bad line.
+    /// The same, for a caller that wants to stop at a bad line.
     ///
     /// # Errors
     /// Why it is none of the log. It is counted all the same.
@@ -143,10 +210,12 @@ impl Reader {
             }
             Err(error) => {
                 let first = self.lines;
+                let is_known = self.search != Search::All || self.entries > 0;
+                let format = is_known.then_some(self.shape.format);
                 let bad = self.bad.entry(error).or_insert_with(|| BadLines {
                     count: 0,
                     first,
-                    sample: sample(line, self.format),
+                    sample: sample::of(line, format),
                 });
                 bad.count += 1;
                 Err(error)
@@ -168,15 +237,154 @@ impl Reader {
         if text.is_empty() {
             return Ok(None);
         }
-        match self.format {
-            Format::Common | Format::Combined => common::parse(text).map(Some),
-            Format::Extended if text.starts_with('#') => {
-                extended::directive(text, &mut self.fields);
-                Ok(None)
-            }
-            Format::Extended => extended::parse(text, &self.fields).map(Some),
-            Format::JsonLines | Format::Caddy => json::parse(text).map(|(entry, _)| Some(entry)),
+        let is_known = self.search == Search::Known;
+        if text.starts_with('#') && (!is_known || self.shape.format == Format::Extended) {
+            extended::directive(text, &mut self.fields);
+            return Ok(None);
         }
+        let latest = match self.search {
+            Search::All => None,
+            Search::Known | Search::LatestFirst => Some(self.parse_as(text, self.shape)),
+        };
+        let error = match latest {
+            Some(Ok(found)) => return self.accept(found).map(Some),
+            Some(Err(error)) if is_known => return Err(error),
+            // A line whose client is not known is one of this format, so no other is looked for.
+            Some(Err(LineError::Proxied)) => return Err(LineError::Proxied),
+            Some(Err(error)) => Some(error),
+            None => None,
+        };
+        match self.find(text, 0) {
+            Ok((found, shape)) => {
+                self.shape = shape;
+                self.accept(found).map(Some)
+            }
+            Err(other) => {
+                Err(error.filter(|_| self.shape.format == Format::Extended).unwrap_or(other))
+            }
+        }
+    }
+
+    /// Reads a line of this shape.
+    fn parse_as<'a>(&self, text: &'a str, shape: Shape) -> Result<Found<'a>, LineError> {
+        match shape.prefix {
+            None => self.parse_bare(text, shape.format),
+            Some(Prefix::Wrapped) => match json::parse(text)? {
+                json::Object::Wrapped(Cow::Borrowed(inner)) => {
+                    self.parse_bare(inner.trim(), shape.format)
+                }
+                json::Object::Wrapped(Cow::Owned(inner)) => {
+                    self.parse_bare(inner.trim(), shape.format).map(Found::into_owned)
+                }
+                json::Object::Request(..) => Err(LineError::Missing(Part::Request)),
+            },
+            Some(expected) => match prefix::strip(text) {
+                Some((prefix, rest)) if prefix == expected => self.parse_bare(rest, shape.format),
+                _ => Err(LineError::Missing(Part::Client)),
+            },
+        }
+    }
+
+    /// Reads a line of this format without a prefix.
+    fn parse_bare<'a>(&self, text: &'a str, format: Format) -> Result<Found<'a>, LineError> {
+        let line = match format {
+            Format::Common | Format::Combined => common::parse(text)?,
+            Format::Extended => extended::parse(text, &self.fields)?,
+            Format::JsonLines | Format::Caddy => match json::parse(text)? {
+                json::Object::Request(line, _) => line,
+                json::Object::Wrapped(_) => return Err(LineError::Missing(Part::Request)),
+            },
+        };
+        Found::of(line, &self.trust)
+    }
+
+    /// Finds the format of a line out, and what stands in front of it.
+    fn find<'a>(&self, text: &'a str, depth: usize) -> Result<(Found<'a>, Shape), LineError> {
+        let bare = |format| Shape { format, prefix: None };
+        if text.starts_with('{') {
+            return match json::parse(text)? {
+                json::Object::Request(line, format) => {
+                    Ok((Found::of(line, &self.trust)?, bare(format)))
+                }
+                json::Object::Wrapped(_) if depth >= MOST_PREFIXES => Err(LineError::NotJson),
+                json::Object::Wrapped(Cow::Borrowed(inner)) => self
+                    .find(inner.trim(), depth + 1)
+                    .map(|(found, shape)| (found, shape.behind(Prefix::Wrapped))),
+                json::Object::Wrapped(Cow::Owned(inner)) => self
+                    .find(inner.trim(), depth + 1)
+                    .map(|(found, shape)| (found.into_owned(), shape.behind(Prefix::Wrapped))),
+            };
+        }
+        let error = match common::parse(text).and_then(|line| Found::of(line, &self.trust)) {
+            Ok(found) => {
+                let has_agent = found.entry.agent.is_some();
+                let format = if has_agent { Format::Combined } else { Format::Common };
+                return Ok((found, bare(format)));
+            }
+            Err(LineError::Proxied) => return Err(LineError::Proxied),
+            Err(error) => error,
+        };
+        if let Ok(found) = self.parse_bare(text, Format::Extended) {
+            return Ok((found, bare(Format::Extended)));
+        }
+        match prefix::strip(text) {
+            Some((prefix, rest)) if depth < MOST_PREFIXES => {
+                self.find(rest, depth + 1).map(|(found, shape)| (found, shape.behind(prefix)))
+            }
+            _ => Err(error),
+        }
+    }
+
+    /// The entry of a line, if its client is believed.
+    fn accept<'a>(&mut self, found: Found<'a>) -> Result<Entry<'a>, LineError> {
+        let client = match found.client {
+            Client::Address(address) => address,
+            Client::Name(name) => {
+                let key = self.shape.as_common();
+                let names = self.names.as_mut().map(|names| names.entry(key).or_default());
+                if names.is_some_and(|names| !names.note(&name)) {
+                    return Err(LineError::OneOff);
+                }
+                name
+            }
+        };
+        Ok(Entry { client, ..found.entry })
+    }
+}
+
+impl Shape {
+    /// The same behind a prefix. Of several the outermost is remembered.
+    fn behind(self, prefix: Prefix) -> Self {
+        Shape { prefix: Some(prefix), ..self }
+    }
+
+    /// The same for all formats that have their clients in the same place.
+    fn as_common(self) -> Self {
+        match self.format {
+            Format::Combined => Shape { format: Format::Common, ..self },
+            _ => self,
+        }
+    }
+}
+
+/// A line with its client.
+#[derive(Debug)]
+struct Found<'a> {
+    entry: Entry<'a>,
+    client: Client<'a>,
+}
+
+impl<'a> Found<'a> {
+    fn of(line: Line<'a>, trust: &Trust) -> Result<Self, LineError> {
+        Ok(Found { entry: line.entry, client: trust.client(line.stated)? })
+    }
+
+    fn into_owned(self) -> Found<'static> {
+        let client = match self.client {
+            Client::Address(address) => Client::Address(Cow::Owned(address.into_owned())),
+            Client::Name(name) => Client::Name(Cow::Owned(name.into_owned())),
+        };
+        Found { entry: self.entry.into_owned(), client }
     }
 }
 
@@ -185,38 +393,4 @@ fn text(line: &[u8]) -> Result<&str, LineError> {
         return Err(LineError::TooLong);
     }
     core::str::from_utf8(line).map(str::trim).map_err(|_| LineError::NotUtf8)
-}
-
-/// The beginning of a bad line for whoever looks for what is wrong with it, without the addresses:
-/// words that are one, and the first word where the format has the client there, who may have a
-/// name; the second too, where the first is a site.
-fn sample(line: &[u8], format: Format) -> String {
-    let text = String::from_utf8_lossy(&line[..line.len().min(4 * SAMPLE)]);
-    let text = text.trim();
-    let client_first = matches!(format, Format::Common | Format::Combined);
-    let is_border = |c: char| c.is_whitespace() || "\"'[](){},;=".contains(c);
-    let mut sample = String::new();
-    let mut is_behind_site = false;
-    for (at, piece) in text.split_inclusive(is_border).enumerate() {
-        let word = piece.trim_end_matches(is_border);
-        let is_client = client_first && (at == 0 || at == 1 && is_behind_site);
-        let is_client = is_client && word.len() < text.len();
-        is_behind_site = at == 0 && common::is_site(word);
-        if is_client || is_address(word) {
-            sample.push_str(BLOT);
-            sample.push_str(&piece[word.len()..]);
-        } else {
-            sample.push_str(piece);
-        }
-        if sample.len() > SAMPLE {
-            break;
-        }
-    }
-    sample.chars().take(SAMPLE).collect()
-}
-
-/// An address, with or without a port.
-fn is_address(word: &str) -> bool {
-    let host = word.rsplit_once(':').map_or(word, |(host, _)| host);
-    word.parse::<IpAddr>().is_ok() || host.parse::<IpAddr>().is_ok()
 }

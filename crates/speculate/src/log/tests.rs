@@ -7,6 +7,8 @@ use proptest::prelude::*;
 
 use super::*;
 
+mod clients;
+
 const SECOND: u64 = 1_000_000_000;
 
 const COMMON: &str =
@@ -300,7 +302,7 @@ fn each_bad_line_has_its_reason() {
         (COMMON.replace("Aug", "Foo"), LineError::Invalid(Part::Date)),
         (COMMON[..45].to_owned(), LineError::Missing(Part::Status)),
         (COMMON.replace(" 200 1713", ""), LineError::Missing(Part::Status)),
-        (COMMON.replace(" 1713", ""), LineError::Missing(Part::Length)),
+        (COMMON.replace("c1", "-"), LineError::Invalid(Part::Client)),
         (COMMON.replace("200 1713", "200 many"), LineError::Invalid(Part::Length)),
     ] {
         bad(Format::Common, &line, error);

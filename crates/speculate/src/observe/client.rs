@@ -1,8 +1,12 @@
 //! Clients without their addresses.
 
-use core::net::{IpAddr, SocketAddr};
+use std::borrow::Cow;
+
+use core::net::IpAddr;
 
 use siphasher::sip::SipHasher24;
+
+use crate::address;
 
 /// Turns what a log or a connection says of a client into numbers that lead nowhere without the
 /// key: SipHash-2-4, a pseudo-random function (Aumasson and Bernstein, 2012).
@@ -42,18 +46,16 @@ impl ClientHasher {
     ///
     /// A port behind the address, which some servers log, is of the connection: it counts for nothing.
     pub fn origin(&self, address: &str) -> Origin {
-        let address = without_port(address);
+        let address = alone(address);
         match address.parse() {
-            Ok(IpAddr::V6(address)) if address.to_ipv4_mapped().is_none() => {
-                Origin(self.hash(b'6', &[&address.octets()[..6]]))
-            }
+            Ok(IpAddr::V6(address)) => Origin(self.hash(b'6', &[&address.octets()[..6]])),
             _ => Origin(self.hash(b'a', &[address.as_bytes()])),
         }
     }
 
     /// The client of an address, with or without a port, and a user agent.
     pub fn client(&self, address: &str, agent: &str) -> ClientId {
-        let address = without_port(address);
+        let address = alone(address);
         ClientId(
             self.hash(b'c', &[&address.len().to_le_bytes(), address.as_bytes(), agent.as_bytes()]),
         )
@@ -80,12 +82,13 @@ impl ClientHasher {
     }
 }
 
-/// `192.0.2.7` of `192.0.2.7:41342`, and `2001:db8::1` of `[2001:db8::1]:443`.
-fn without_port(address: &str) -> &str {
-    // Most addresses have none, and need no second look.
-    match address.rsplit_once(':') {
-        Some((host, _)) if address.parse::<SocketAddr>().is_ok() => host.trim_matches(['[', ']']),
-        _ => address,
+/// An address without its port and its zone, in one form: `192.0.2.7` of `192.0.2.7:41342` and of
+/// `::ffff:192.0.2.7`, and `2001:db8::1` of `[2001:DB8::1]:443`. What is no address stays as it is.
+fn alone(address: &str) -> Cow<'_, str> {
+    // Most addresses are IPv4 ones without a port, and need no second look.
+    match address.contains(':').then(|| address::parse(address)).flatten() {
+        Some(address) => Cow::Owned(address.to_string()),
+        None => Cow::Borrowed(address),
     }
 }
 
@@ -115,9 +118,13 @@ mod tests {
     #[test]
     fn a_port_makes_no_other_client() {
         let hasher = ClientHasher::new([1; 16]);
-        for (bare, with_port) in
-            [("192.0.2.7", "192.0.2.7:41342"), ("2001:db8::1", "[2001:db8::1]:443")]
-        {
+        for (bare, with_port) in [
+            ("192.0.2.7", "192.0.2.7:41342"),
+            ("192.0.2.7", "::ffff:192.0.2.7"),
+            ("2001:db8::1", "[2001:db8::1]:443"),
+            ("fe80::1", "fe80::1%eth0"),
+            ("2001:db8::1", "2001:DB8:0::1"),
+        ] {
             assert_eq!(hasher.origin(bare), hasher.origin(with_port));
             assert_eq!(hasher.client(bare, "x"), hasher.client(with_port, "x"));
         }

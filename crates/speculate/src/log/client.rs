@@ -1,0 +1,354 @@
+//! Decides which client sent a request, or that the line does not say so.
+//!
+//! A URL becomes public when several distinct clients got it. If something else than the client is counted, such
+//! as a time stamp, one visitor counts as many and a private link becomes public. So this is the only way by
+//! which the client of an [`Entry`](super::Entry) comes out of a log, whatever its format: a word is an address
+//! or a host name, or the line is not learned from.
+
+use std::borrow::Cow;
+use std::collections::BTreeSet;
+
+use core::net::{IpAddr, Ipv4Addr};
+
+use super::{LineError, Part};
+use crate::address;
+
+/// What a line says about its client.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Stated<'a> {
+    /// What stands in the client's place. It may be a list of addresses, the nearest one last.
+    pub(super) column: Cow<'a, str>,
+    /// `X-Forwarded-For` or another header that only proxies add. Clients can forge it.
+    pub(super) forwarded: Option<Cow<'a, str>>,
+    /// What the field has that the user named.
+    pub(super) named: Option<Cow<'a, str>>,
+}
+
+/// A network of proxies that append the address of their peer to `X-Forwarded-For`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Network {
+    address: IpAddr,
+    bits: u32,
+}
+
+impl core::str::FromStr for Network {
+    type Err = &'static str;
+
+    /// `10.0.0.5`, `10.0.0.0/8` or `2001:db8::/32`.
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        const EXPECTED: &str = "expected an address or a network, such as 10.0.0.5 or 10.0.0.0/8";
+        let (address, bits) = match text.split_once('/') {
+            Some((address, bits)) => (address, Some(bits)),
+            None => (text, None),
+        };
+        let address: IpAddr = address.parse().map_err(|_| EXPECTED)?;
+        let most = if address.is_ipv4() { 32 } else { 128 };
+        let bits = bits.map_or(Ok(most), |bits| bits.parse().map_err(|_| EXPECTED))?;
+        if bits > most { Err(EXPECTED) } else { Ok(Network { address, bits }) }
+    }
+}
+
+impl Network {
+    fn has(&self, address: IpAddr) -> bool {
+        fn number(address: IpAddr) -> (u128, u32) {
+            match address {
+                IpAddr::V4(v4) => (u128::from(v4.to_bits()), 32),
+                IpAddr::V6(v6) => (v6.to_bits(), 128),
+            }
+        }
+        let ((own, length), (other, other_length)) = (number(self.address), number(address));
+        let shift = length.saturating_sub(self.bits);
+        length == other_length && own.checked_shr(shift) == other.checked_shr(shift)
+    }
+}
+
+/// Which field of a line names the client.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum ClientField {
+    /// That of the format, unless the line shows that the request came through a proxy.
+    #[default]
+    Automatic,
+    /// That of the format, whatever a header says.
+    Column,
+    /// `X-Forwarded-For`.
+    Forwarded,
+    /// The field of this name.
+    Named(Box<str>),
+}
+
+impl core::str::FromStr for ClientField {
+    type Err = core::convert::Infallible;
+
+    /// `auto`, `client` for the format's own field, `x-forwarded-for`, or the name of another field.
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let name = text.to_ascii_lowercase().replace('-', "_");
+        Ok(match name.strip_prefix("http_").unwrap_or(&name) {
+            "auto" => ClientField::Automatic,
+            "client" | "remote_addr" => ClientField::Column,
+            "x_forwarded_for" => ClientField::Forwarded,
+            _ => ClientField::Named(text.into()),
+        })
+    }
+}
+
+/// What the user says about clients and proxies.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Trust {
+    /// The field that names the client.
+    pub field: ClientField,
+    /// Proxies of the site. The client is the last address in front of them.
+    pub proxies: Vec<Network>,
+}
+
+impl Trust {
+    fn is_proxy(&self, address: IpAddr) -> bool {
+        self.proxies.iter().any(|network| network.has(address))
+    }
+
+    /// The client of a line.
+    ///
+    /// A proxy appends the address of its peer to `X-Forwarded-For`, so only what a known proxy appended is true.
+    /// All in front of that may be forged. Where no proxy is known, a line that came through one is not used:
+    /// the proxy's address may be one of many, and the header may be forged.
+    pub(super) fn client<'a>(&self, stated: Stated<'a>) -> Result<Client<'a>, LineError> {
+        let Stated { column, forwarded, named } = stated;
+        let missing = LineError::Missing(Part::Client);
+        let list = match self.field {
+            ClientField::Named(_) => return self.column(named.ok_or(missing)?),
+            ClientField::Column => return self.column(column),
+            ClientField::Forwarded => {
+                let list = forwarded.filter(|list| has_address(list)).ok_or(missing)?;
+                return self.last(&list);
+            }
+            ClientField::Automatic => match forwarded.filter(|list| has_address(list)) {
+                Some(list) => list,
+                None => return self.column(column),
+            },
+        };
+        let nearest = last_of(&column);
+        if nearest.is_some_and(|nearest| self.is_proxy(nearest)) {
+            return self.last(&list);
+        }
+        // The server has put what the proxy appended into the place of the proxy's address.
+        let is_replaced = nearest.is_some() && nearest == last_of(&list);
+        if !self.proxies.is_empty() || is_replaced {
+            return self.column(column);
+        }
+        Err(LineError::Proxied)
+    }
+
+    /// The last address of a list that is no proxy's. Of several addresses the first may be forged, and where
+    /// no proxy is known the last may be one of many proxies.
+    fn last<'a>(&self, list: &str) -> Result<Client<'a>, LineError> {
+        if self.proxies.is_empty() && list.contains(',') {
+            return Err(LineError::Proxied);
+        }
+        for word in list.rsplit(',') {
+            let address = address::parse(word.trim()).filter(|address| !address.is_unspecified());
+            let address = address.ok_or(LineError::Invalid(Part::Client))?;
+            if !self.is_proxy(address) {
+                return Ok(Client::Address(Cow::Owned(address.to_string())));
+            }
+        }
+        Err(LineError::Proxied)
+    }
+
+    /// The client by a field of its own.
+    fn column<'a>(&self, column: Cow<'a, str>) -> Result<Client<'a>, LineError> {
+        if column.contains(',') {
+            return self.last(&column);
+        }
+        let Some(address) = address::parse(&column) else {
+            return match is_host_name(&column) {
+                true => Ok(Client::Name(in_lower_case(column))),
+                false => Err(LineError::Invalid(Part::Client)),
+            };
+        };
+        if address.is_unspecified() {
+            Err(LineError::Invalid(Part::Client))
+        } else if self.is_proxy(address) {
+            // Without the address of the proxy's peer it is nobody's.
+            Err(LineError::Proxied)
+        } else if column.parse::<Ipv4Addr>().is_ok() {
+            Ok(Client::Address(column))
+        } else {
+            Ok(Client::Address(Cow::Owned(address.to_string())))
+        }
+    }
+}
+
+/// Who sent a request.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Client<'a> {
+    /// An address in its usual form, without a port.
+    Address(Cow<'a, str>),
+    /// A host's name, or a pseudonym that stands for an address.
+    Name(Cow<'a, str>),
+}
+
+/// Names differ by more than case.
+fn in_lower_case(name: Cow<'_, str>) -> Cow<'_, str> {
+    if name.bytes().any(|b| b.is_ascii_uppercase()) {
+        Cow::Owned(name.to_ascii_lowercase())
+    } else {
+        name
+    }
+}
+
+fn last_of(list: &str) -> Option<IpAddr> {
+    list.rsplit(',').next().and_then(|word| address::parse(word.trim()))
+}
+
+/// Whether a header has an address at all: servers log a dash for a header that is not there.
+fn has_address(list: &str) -> bool {
+    list.split(',').any(|word| address::parse(word.trim()).is_some())
+}
+
+/// Whether a text is a list of addresses, as in `X-Forwarded-For`.
+pub(super) fn is_address_list(text: &str) -> bool {
+    let is_one = |word: &str| word == "unknown" || address::parse(word).is_some();
+    !text.is_empty() && text.split(',').all(|word| is_one(word.trim()))
+}
+
+/// Words in front of or within log lines that host names could be, and that no client is.
+const NO_CLIENTS: &[&str] = &[
+    "unknown",
+    "null",
+    "none",
+    "nil",
+    "undefined",
+    "localdomain",
+    "unix",
+    "stdout",
+    "stderr", //
+    "jan",
+    "feb",
+    "mar",
+    "apr",
+    "may",
+    "jun",
+    "jul",
+    "aug",
+    "sep",
+    "oct",
+    "nov",
+    "dec", //
+    "mon",
+    "tue",
+    "wed",
+    "thu",
+    "fri",
+    "sat",
+    "sun", //
+    "emerg",
+    "alert",
+    "crit",
+    "critical",
+    "error",
+    "err",
+    "warn",
+    "warning",
+    "notice",
+    "info",
+    "debug",
+    "trace",
+    "fatal", //
+    "http",
+    "https",
+    "h2",
+    "h3",
+    "ws",
+    "wss",
+    "grpcs",
+    "tcp",
+    "udp", //
+    "get",
+    "head",
+    "post",
+    "put",
+    "delete",
+    "options",
+    "patch",
+    "connect",
+    "started",
+    "completed",
+];
+
+/// States of a cache, as nginx and others log them.
+pub(super) fn is_cache_status(word: &str) -> bool {
+    const STATES: [&str; 9] =
+        ["HIT", "MISS", "BYPASS", "EXPIRED", "STALE", "UPDATING", "REVALIDATED", "DYNAMIC", "PASS"];
+    STATES.contains(&word)
+}
+
+/// Whether a word is a host's name, or a pseudonym of the same form (RFC 1123, section 2.1). A time stamp, a
+/// number, a tag or a word that logs are full of is none.
+pub(super) fn is_host_name(word: &str) -> bool {
+    let name = word.strip_suffix('.').unwrap_or(word);
+    let is_label = |label: &str| {
+        (1..=63).contains(&label.len())
+            && label.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'_'))
+    };
+    let last = name.rsplit('.').next().unwrap_or(name);
+    name.len() <= 253
+        && name.split('.').all(is_label)
+        && last.bytes().any(|b| b.is_ascii_alphabetic())
+        && !is_compact_time(name)
+        && !is_cache_status(name)
+        && !NO_CLIENTS.iter().any(|other| name.eq_ignore_ascii_case(other))
+}
+
+/// `20240703T094640Z`, and what begins with a date: `2024-07-03_…`.
+fn is_compact_time(word: &str) -> bool {
+    let bytes = word.as_bytes();
+    let digits = |range: core::ops::Range<usize>| {
+        bytes.get(range).is_some_and(|part| part.iter().all(u8::is_ascii_digit))
+    };
+    digits(0..8) && matches!(bytes.get(8), Some(b'T' | b't' | b'-' | b'_')) && digits(9..13)
+        || digits(0..4) && digits(5..7) && bytes[4] == b'-' && bytes.get(7) == Some(&b'-')
+}
+
+/// Whether pseudonyms are clients: clients come back, IDs of requests do not.
+///
+/// A word without a dot may be a pseudonym of a client or the ID of a request, which looks the same. It is
+/// believed where words of its kind come back often enough.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Pseudonyms {
+    seen: BTreeSet<Box<str>>,
+    lines: u64,
+    repeats: u64,
+    are_believed: bool,
+}
+
+/// Pseudonyms that are remembered until they are believed.
+const MOST_SEEN: usize = 4_096;
+/// One of so many lines has to be of a client that was there before.
+const COME_BACK: u64 = 32;
+/// So many repeats prove it once and for all.
+const PROOF: u64 = 256;
+
+impl Pseudonyms {
+    /// The same evidence for lines that will be read again from the first one.
+    pub(super) fn for_the_same_lines(self) -> Self {
+        Pseudonyms { seen: BTreeSet::new(), ..self }
+    }
+
+    /// Takes the next client's name, and says whether it is believed.
+    pub(super) fn note(&mut self, name: &str) -> bool {
+        if self.are_believed || name.contains('.') {
+            return true;
+        }
+        self.lines += 1;
+        if self.seen.contains(name) {
+            self.repeats += 1;
+        } else {
+            if self.seen.len() >= MOST_SEEN {
+                self.seen.clear();
+            }
+            self.seen.insert(name.into());
+        }
+        let come_back = self.repeats > 0 && self.repeats * COME_BACK >= self.lines;
+        self.are_believed = come_back && self.repeats >= PROOF;
+        come_back
+    }
+}

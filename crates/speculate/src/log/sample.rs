@@ -1,0 +1,43 @@
+//! Lines that are shown as examples, without the addresses in them.
+
+use super::{Format, client, common};
+use crate::address;
+
+/// Characters of a line that are shown.
+const LENGTH: usize = 160;
+/// Stands for an address.
+const BLOT: &str = "(address)";
+
+/// The beginning of a line without addresses: words that are one, and the first word where the format has the
+/// client there, which may be a name; the second too, where the first is a site.
+pub(super) fn of(line: &[u8], format: Option<Format>) -> String {
+    let text = String::from_utf8_lossy(&line[..line.len().min(4 * LENGTH)]);
+    let text = text.trim();
+    let client_first = matches!(format, None | Some(Format::Common | Format::Combined));
+    let is_border = |c: char| c.is_whitespace() || "\"'[](){}<>|,;=/@".contains(c);
+    let mut sample = String::new();
+    let mut is_behind_site = false;
+    for (at, piece) in text.split_inclusive(is_border).enumerate() {
+        let word = piece.trim_end_matches(is_border);
+        let is_client = client_first && (at == 0 || at == 1 && is_behind_site);
+        let is_client = is_client && word.len() < text.len() && client::is_host_name(word);
+        is_behind_site = at == 0 && common::is_site(word);
+        if is_client || is_behind_site || is_address(word) {
+            sample.push_str(BLOT);
+            sample.push_str(&piece[word.len()..]);
+        } else {
+            sample.push_str(piece);
+        }
+        if sample.len() > LENGTH {
+            break;
+        }
+    }
+    sample.chars().take(LENGTH).collect()
+}
+
+/// An address, with or without a port or a zone, also at the end of a word.
+fn is_address(word: &str) -> bool {
+    let word = word.trim_end_matches(['.', ':']);
+    address::parse(word).is_some()
+        || word.rsplit_once(':').is_some_and(|(host, _)| address::parse(host).is_some())
+}

@@ -1,0 +1,266 @@
+//! One visitor never counts as many, whatever a log has in the client's place.
+
+use proptest::prelude::*;
+
+use super::*;
+use crate::model::Model;
+use crate::observe::{ClientHasher, Limits};
+use crate::predict::PpmParameters;
+
+/// The second of a request, as each format writes it.
+const BEGIN: u64 = 1_720_000_000;
+const AGENT: &str = "Mozilla/5.0 (X11; Linux x86_64; rv:128.0)";
+
+/// `HH:MM:SS` of a second of 3 July 2024, which [`BEGIN`] is of.
+fn clock(second: u64) -> String {
+    let of_day = (BEGIN + second) % 86_400;
+    format!("{:02}:{:02}:{:02}", of_day / 3600, of_day / 60 % 60, of_day % 60)
+}
+
+fn combined(client: &str, second: u64, target: &str) -> String {
+    let time = clock(second);
+    format!(
+        "{client} - - [03/Jul/2024:{time} +0000] \"GET {target} HTTP/1.1\" 200 1000 \"-\" \"{AGENT}\""
+    )
+}
+
+/// What shippers put in front of a line, with a part that is another one for each line.
+fn prefixes(second: u64) -> Vec<String> {
+    let time = clock(second);
+    vec![
+        String::new(),
+        format!("2024-07-03T{time}.123456789Z stdout F "),
+        format!("<133>Jul  3 {time} web01 nginx: "),
+        format!("Jul  3 {time} web01 nginx[{second}]: "),
+        format!("<133>1 2024-07-03T{time}Z web01 nginx {second} - - "),
+        format!("2024-07-03T{time}+0000 web01 nginx: "),
+        format!("2024-07-03T{time}.457957+00:00 app[web.{second}]: "),
+        format!("{}.123 ", BEGIN + second),
+        format!("2024-07-03T{time}Z "),
+        format!("nginx-{second}  | "),
+        format!("2024-07-03T{time}Z <133>Jul  3 {time} web01 nginx: "),
+        // No prefix that is known: the line must not be read.
+        format!("{second} "),
+        format!("{time} "),
+        format!("[{second}] "),
+        format!("2024/07/03 {time} "),
+        format!("req-{second} "),
+        format!("www{second}.example.org stdout {second} "),
+        format!("Jul  3 {time} "),
+        format!("20240703T{}Z ", time.replace(':', "")),
+    ]
+}
+
+/// What may stand in the client's place for one visitor, with a part that is another one for each line.
+fn clients(second: u64) -> Vec<String> {
+    vec![
+        "192.0.2.7".to_owned(),
+        format!("192.0.2.7:{}", 20_000 + second),
+        format!("[2001:db8::7]:{}", 20_000 + second),
+        format!("2001:db8::{second:x}"),
+        format!("fe80::7%eth{second}"),
+        format!("::ffff:192.0.2.7%{second}"),
+        format!("198.51.100.{}, 192.0.2.7", second % 250),
+        format!("198.51.100.{}, 192.0.2.{}", second % 250, second % 7),
+        format!("203.0.113.9 (198.51.100.{})", second % 250),
+        format!("203.0.113.{} (198.51.100.4)", second % 250),
+        format!("{:032x}", u128::from(second) * 0x9e37_79b9_7f4a_7c15_f39c_c060),
+        format!("req{second}"),
+        format!("{second}"),
+        format!("{}.123", BEGIN + second),
+        clock(second),
+        format!("2024-07-03T{}Z", clock(second)),
+        format!("0.{second:03}"),
+        "-".to_owned(),
+        String::new(),
+        "HIT".to_owned(),
+        format!("192.0.2.{second}."),
+    ]
+}
+
+/// Whether a URL is public after a log.
+fn is_public(lines: &[String], url: &str, reader: Result<Reader, Box<Reader>>) -> bool {
+    let Ok(mut reader) = reader else { return false };
+    let hasher = ClientHasher::new([7; 16]);
+    let mut model = Model::new(hasher, Limits::default(), PpmParameters::shipped());
+    for line in lines {
+        if let Some(entry) = reader.read(line.as_bytes()) {
+            let _ = model.learn(&entry);
+        }
+    }
+    let urls = model.observer().urls();
+    model.observer().url(url).is_some_and(|id| urls.is_public(id))
+}
+
+fn is_public_in(lines: &[String], url: &str) -> bool {
+    let reader = Reader::detect_with(lines.iter().map(|line| line.as_bytes()), &Trust::default());
+    is_public(lines, url, reader)
+}
+
+const PRIVATE: &str = "/reset-password/9f3ab77c21d0";
+
+#[test]
+fn one_client_makes_nothing_public_behind_any_prefix() {
+    for which in 0..prefixes(0).len() {
+        for client in 0..clients(0).len() {
+            let line = |second: u64, target| {
+                prefixes(second)[which].clone()
+                    + &combined(&clients(second)[client], second, target)
+            };
+            let lines: Vec<String> =
+                (0..80).flat_map(|at| [line(40 * at, "/"), line(40 * at + 20, PRIVATE)]).collect();
+            assert!(!is_public_in(&lines, PRIVATE), "{}", lines[1]);
+        }
+    }
+}
+
+#[test]
+fn one_client_makes_nothing_public_in_json() {
+    for client in 0..clients(0).len() {
+        let forwarded = |second: u64| {
+            vec![
+                String::new(),
+                "-".to_owned(),
+                "198.51.100.7".to_owned(),
+                format!("198.51.100.{}", second % 250),
+                format!("198.51.100.{}, 192.0.2.7", second % 250),
+            ]
+        };
+        for which in 0..forwarded(0).len() {
+            for (name, message) in
+                [("remote_addr", None), ("client", None), ("ip", None), ("clientip", Some("x"))]
+            {
+                let line = |second: u64| {
+                    let client = &clients(second)[client];
+                    let forwarded = &forwarded(second)[which];
+                    let message = message.unwrap_or_default();
+                    format!(
+                        "{{\"message\":\"{message}\",\"time\":{},\"{name}\":\"{client}\",\
+                         \"http_x_forwarded_for\":\"{forwarded}\",\
+                         \"request\":\"GET {PRIVATE} HTTP/1.1\",\"status\":200}}",
+                        BEGIN + second,
+                    )
+                };
+                let other = |second: u64| line(second).replace(PRIVATE, "/");
+                let lines: Vec<String> =
+                    (0..60).flat_map(|at| [line(40 * at), other(40 * at + 20)]).collect();
+                assert!(!is_public_in(&lines, PRIVATE), "{}", lines[0]);
+            }
+        }
+    }
+}
+
+#[test]
+fn many_clients_make_a_url_public_behind_every_known_prefix() {
+    for which in 0..11 {
+        for wrap in [false, true] {
+            let lines: Vec<String> = (0..40)
+                .map(|second| {
+                    let client = format!("198.51.100.{second}");
+                    let line =
+                        prefixes(second)[which].clone() + &combined(&client, second, "/docs/");
+                    if !wrap {
+                        return line;
+                    }
+                    let log = serde_json::to_string(&(line + "\n")).unwrap();
+                    format!(
+                        "{{\"log\":{log},\"stream\":\"stdout\",\"time\":\"2024-07-03T09:46:40Z\"}}"
+                    )
+                })
+                .collect();
+            assert!(is_public_in(&lines, "/docs/"), "{}", lines[1]);
+        }
+    }
+}
+
+#[test]
+fn pseudonyms_are_clients_where_they_come_back() {
+    let lines = |client: &dyn Fn(u64) -> String| -> Vec<String> {
+        (0..200).map(|second| combined(&client(second), second, "/docs/")).collect()
+    };
+    assert!(is_public_in(&lines(&|second| format!("c{:05}", second / 4)), "/docs/"));
+    assert!(is_public_in(&lines(&|second| format!("pc{second}.isp.example")), "/docs/"));
+    assert!(!is_public_in(&lines(&|second| format!("c{second:05}")), "/docs/"));
+    let log = lines(&|second| format!("c{second:05}"));
+    let mut reader = Reader::detect(log.iter().map(|line| line.as_bytes())).unwrap();
+    log.iter().for_each(|line| drop(reader.read(line.as_bytes())));
+    assert_eq!(reader.entries(), 0);
+    assert_eq!(reader.bad()[&LineError::OneOff].count, 200);
+}
+
+/// The client of a line, with what the user says of proxies.
+fn client_of(line: &str, field: &str, proxies: &[&str]) -> Result<String, LineError> {
+    let proxies = proxies.iter().map(|one| one.parse().unwrap()).collect();
+    let trust = Trust { field: field.parse().unwrap(), proxies };
+    let reader = Reader::detect_with([line.as_bytes()], &trust);
+    let mut reader = reader.map_err(|reader| *reader.bad().keys().next().unwrap())?;
+    let entry = reader.try_read(line.as_bytes())?.unwrap();
+    Ok(entry.client.into_owned())
+}
+
+#[test]
+fn client_is_the_last_address_that_no_known_proxy_has() {
+    let peer = "10.0.0.5";
+    let with = |list: &str| combined(peer, 0, "/") + &format!(" \"{list}\"");
+    let client = |list: &str, proxies: &[&str]| client_of(&with(list), "auto", proxies);
+    assert_eq!(client("-", &[]).unwrap(), peer);
+    assert_eq!(client("198.51.100.1", &[]), Err(LineError::Proxied));
+    assert_eq!(client("198.51.100.1", &[peer]).unwrap(), "198.51.100.1");
+    // What stands in front of it may be forged.
+    assert_eq!(client("192.0.2.1, 198.51.100.1", &["10.0.0.0/8"]).unwrap(), "198.51.100.1");
+    let two = ["10.0.0.0/8", "203.0.113.0/24"];
+    assert_eq!(client("198.51.100.1, 203.0.113.9", &two).unwrap(), "198.51.100.1");
+    assert_eq!(client("203.0.113.1, 10.0.0.7", &two), Err(LineError::Proxied));
+    assert_eq!(client("-", &two), Err(LineError::Proxied));
+    // The peer is no proxy, so what it says is not used.
+    assert_eq!(client("198.51.100.1", &["10.0.0.9"]).unwrap(), peer);
+    // The server has done it already.
+    let done = combined("198.51.100.1", 0, "/") + " \"192.0.2.1, 198.51.100.1\"";
+    assert_eq!(client_of(&done, "auto", &[]).unwrap(), "198.51.100.1");
+    for name in ["x-forwarded-for", "X-Forwarded-For", "http_x_forwarded_for"] {
+        assert_eq!(client_of(&with("198.51.100.1"), name, &[]).unwrap(), "198.51.100.1");
+        assert_eq!(client_of(&with("-"), name, &[]), Err(LineError::Missing(Part::Client)));
+        let forged = with("192.0.2.1, 198.51.100.1");
+        assert_eq!(client_of(&forged, name, &[]), Err(LineError::Proxied));
+        assert_eq!(client_of(&forged, name, &[peer]).unwrap(), "198.51.100.1");
+    }
+    assert_eq!(client_of(&with("198.51.100.1"), "remote_addr", &[]).unwrap(), peer);
+    let list = combined("198.51.100.1, 203.0.113.7", 0, "/");
+    assert_eq!(client_of(&list, "auto", &[]), Err(LineError::Proxied));
+    assert_eq!(client_of(&list, "auto", &["203.0.113.7"]).unwrap(), "198.51.100.1");
+    let list = format!("www.example.org:443 {list}");
+    assert_eq!(client_of(&list, "auto", &["203.0.113.7"]).unwrap(), "198.51.100.1");
+}
+
+#[test]
+fn networks_of_proxies_are_parsed() {
+    for text in ["10.0.0.5", "10.0.0.0/8", "0.0.0.0/0", "2001:db8::/32", "::/0"] {
+        assert!(text.parse::<Network>().is_ok(), "{text}");
+    }
+    for text in ["", "10.0.0", "10.0.0.0/33", "10.0.0.0/", "::/129", "proxy", "10.0.0.0/-1"] {
+        assert!(text.parse::<Network>().is_err(), "{text}");
+    }
+    let anywhere =
+        client_of(&(combined("192.0.2.1", 0, "/") + " \"2001:db8::1\""), "auto", &["0.0.0.0/0"]);
+    assert_eq!(anywhere.unwrap(), "2001:db8::1");
+}
+
+proptest! {
+    /// Whatever stands in front of it, one visitor with one address makes nothing public.
+    #[test]
+    fn one_visitor_makes_nothing_public(
+        before in prop::collection::vec("[ -~]{0,12}", 1..3),
+        numbered in any::<bool>(),
+        port in any::<bool>(),
+    ) {
+        let line = |second: u64| {
+            let number = if numbered { second.to_string() } else { String::new() };
+            let port = if port { format!(":{}", 2_000 + second) } else { String::new() };
+            let before = before.join(&number);
+            format!("{before}{number} {}", combined(&format!("192.0.2.7{port}"), second, PRIVATE))
+        };
+        let other = |second: u64| line(second).replace(PRIVATE, "/");
+        let lines: Vec<String> = (0..40).flat_map(|at| [line(40 * at), other(40 * at + 20)]).collect();
+        prop_assert!(!is_public_in(&lines, PRIVATE), "{}", lines[1]);
+    }
+}
