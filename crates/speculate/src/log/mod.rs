@@ -13,6 +13,7 @@ mod clock;
 mod common;
 mod date;
 mod extended;
+mod fields;
 mod json;
 mod prefix;
 mod reader;
