@@ -14,7 +14,7 @@ use std::borrow::Cow;
 
 use core::net::IpAddr;
 
-use lull_cc::Bytes;
+use lull_cc::{Bytes, Timestamp};
 
 use super::client::{Stated, is_address_list, is_cache_status};
 use super::{Entry, Line, LineError, Part, date, request_line};
@@ -23,8 +23,11 @@ use crate::address;
 pub(super) fn parse(line: &str) -> Result<Line<'_>, LineError> {
     let missing = |part| move || LineError::Missing(part);
     let (head, at, rest) = around_date(line)?;
-    let Head { site, client, proxied, user } = head;
     let (between, rest) = rest.split_once('"').ok_or_else(missing(Part::Request))?;
+    let Head { site, client, proxied, user } = head.unwrap_or_else(|| in_brackets(between));
+    if client.is_empty() {
+        return Err(LineError::Missing(Part::Client));
+    }
     let (request, rest) = request(rest).ok_or_else(missing(Part::Status))?;
     let (method, target) = request_line(request);
     let (status, rest) = rest.split_once(' ').unwrap_or((rest, ""));
@@ -72,7 +75,9 @@ struct Head<'a> {
 const MOST_BRACKETS: usize = 4;
 
 /// The words in front of the date, the date, and what stands behind it.
-fn around_date(line: &str) -> Result<(Head<'_>, lull_cc::Timestamp, &str), LineError> {
+///
+/// There are none in front of it in formats that begin with the date.
+fn around_date(line: &str) -> Result<(Option<Head<'_>>, Timestamp, &str), LineError> {
     let mut error = LineError::Missing(Part::Date);
     for (at, _) in line.match_indices('[').take(MOST_BRACKETS) {
         let Some((date, rest)) = line[at + 1..].split_once(']') else { break };
@@ -80,7 +85,8 @@ fn around_date(line: &str) -> Result<(Head<'_>, lull_cc::Timestamp, &str), LineE
             error = LineError::Invalid(Part::Date);
             continue;
         };
-        return Ok((head(&line[..at])?, at_time, rest));
+        let head = if at == 0 { None } else { Some(head(&line[..at])?) };
+        return Ok((head, at_time, rest));
     }
     // A line of another kind, which may have a prefix.
     Err(if line.contains(' ') { error } else { LineError::Missing(Part::Client) })
@@ -111,6 +117,20 @@ fn head(text: &str) -> Result<Head<'_>, LineError> {
         return Ok(Head { site, client, proxied, user });
     }
     Err(if client.is_empty() { LineError::Missing(Part::Client) } else { no_client })
+}
+
+/// The same of a format with the date in front, that has site and client between date and request:
+/// `[www.example.org:443] [client 192.0.2.7]`.
+fn in_brackets(text: &str) -> Head<'_> {
+    let mut head = Head { site: None, client: "", proxied: None, user: "-" };
+    for group in text.split('[').skip(1) {
+        let group = group.split(']').next().unwrap_or_default();
+        match group.strip_prefix("client ") {
+            Some(client) => head.client = client.trim(),
+            None => head.site = Some(group).filter(|group| group.contains('.')),
+        }
+    }
+    head
 }
 
 /// The first word of a text, and what stands behind it.
@@ -204,6 +224,12 @@ struct Tail<'a> {
     forwarded: Option<&'a str>,
 }
 
+/// ` "agent"`, alone and at the end.
+fn alone(rest: &str) -> Option<&str> {
+    let text = rest.trim().strip_prefix('"')?.strip_suffix('"')?;
+    ["Mozilla/", "Opera/"].iter().any(|name| text.starts_with(name)).then_some(text)
+}
+
 /// ` "referer" "agent"`, and `X-Forwarded-For` in quotation marks behind them, as nginx' example has it.
 fn tail(rest: &str) -> Tail<'_> {
     let Some((referer, rest)) = rest.trim_start().strip_prefix('"').and_then(|rest| {
@@ -212,7 +238,7 @@ fn tail(rest: &str) -> Tail<'_> {
         let end = marks.find(|&at| rest.as_bytes()[at + 1..].starts_with(b" \""))?;
         Some((&rest[..end], &rest[end + 3..]))
     }) else {
-        return Tail::default();
+        return Tail { agent: alone(rest), ..Tail::default() };
     };
     let end = rest.match_indices('"').map(|(at, _)| at).find(|&at| {
         matches!(rest.as_bytes().get(at + 1), None | Some(b' ' | b'\r')) && !is_escaped(&rest[..at])

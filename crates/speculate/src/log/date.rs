@@ -41,6 +41,19 @@ pub(super) fn extended(date: &str, time: &str) -> Option<Timestamp> {
     since_1970(year, month, day, clock(time)?, 0)
 }
 
+/// `1995/08/01 06:00:00.5`, as Go's programs write it, in UTC.
+pub(super) fn with_slashes(text: &str) -> Option<Timestamp> {
+    let (date, time) = text.split_once(' ')?;
+    extended(&date.replace('/', "-"), time)
+}
+
+/// A day by its numbers, the month from 1, and the time on it as `6:00:00`, in UTC.
+pub(super) fn of_parts(year: i64, month: i64, day: i64, time: &str) -> Option<Timestamp> {
+    let is_day =
+        (1970..=2500).contains(&year) && (1..=12).contains(&month) && (1..=31).contains(&day);
+    is_day.then(|| since_1970(year, month - 1, day, clock(time)?, 0)).flatten()
+}
+
 /// `1995-08-01T06:00:00.5+02:00` or `…Z` (RFC 3339); a space may stand for the `T`.
 pub(super) fn rfc3339(text: &str) -> Option<Timestamp> {
     let (date, rest) = (text.get(..10)?, text.get(10..)?);

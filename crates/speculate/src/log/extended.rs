@@ -45,6 +45,15 @@ enum Column {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Fields {
     columns: Vec<Column>,
+    /// The column that the user says the client is in, in lower case.
+    named: Option<Box<str>>,
+}
+
+impl Fields {
+    /// Takes the client from the column of this name.
+    pub(super) fn name_client(&mut self, name: &str) {
+        self.named = Some(name.to_ascii_lowercase().into());
+    }
 }
 
 /// More columns than this no server writes.
@@ -56,7 +65,9 @@ pub(super) fn directive(line: &str, fields: &mut Fields) {
     if !name.trim().eq_ignore_ascii_case("fields") {
         return;
     }
+    let named = fields.named.as_deref();
     let column = |name: &str| match name.to_ascii_lowercase().as_str() {
+        name if named == Some(name) => Column::Named,
         "date" | "date-local" => Column::Date,
         "time" | "time-local" => Column::Time,
         "c-ip" | "c-dns" => Column::Client,
@@ -158,7 +169,7 @@ fn target<'a>(value: &impl Fn(Column) -> Option<&'a str>) -> Result<Cow<'a, str>
 }
 
 /// Words between spaces or tabs; one in quotation marks may hold spaces.
-fn words(line: &str) -> impl Iterator<Item = &str> {
+pub(super) fn words(line: &str) -> impl Iterator<Item = &str> {
     let mut rest = line.trim_matches([' ', '\t', '\r']);
     core::iter::from_fn(move || {
         if rest.is_empty() {

@@ -25,7 +25,7 @@ impl<'a> Scalar<'a> {
         }
     }
 
-    fn text(self) -> Option<Cow<'a, str>> {
+    pub(super) fn text(self) -> Option<Cow<'a, str>> {
         match self {
             Scalar::Text(text) => Some(text),
             Scalar::Number(_) => None,
@@ -56,7 +56,7 @@ pub(super) const USERS: [&str; 7] = [
 pub(super) struct Found<'a> {
     pub(super) at: Option<Scalar<'a>>,
     pub(super) client: Option<Cow<'a, str>>,
-    forwarded: Option<Cow<'a, str>>,
+    pub(super) forwarded: Option<Cow<'a, str>>,
     /// A line of another log.
     pub(super) wrapped: Option<Cow<'a, str>>,
     pub(super) line: Option<Cow<'a, str>>,
@@ -68,7 +68,7 @@ pub(super) struct Found<'a> {
     status: Option<f64>,
     bytes: Option<f64>,
     referer: Option<Cow<'a, str>>,
-    agent: Option<Cow<'a, str>>,
+    pub(super) agent: Option<Cow<'a, str>>,
     pub(super) took: Option<f64>,
     prefetch: bool,
     pub(super) private: bool,
@@ -170,6 +170,17 @@ impl<'a> Found<'a> {
             (FieldSet::Url, "path") => self.rewritten = self.rewritten.take().or(value.text()),
             (FieldSet::Url, "domain") => self.site = self.site.take().or(value.text()),
             (FieldSet::UserAgent, "original") => self.agent = value.text(),
+            _ => {}
+        }
+    }
+
+    /// Makes room for another value of a field, under nginx' name.
+    pub(super) fn forget(&mut self, field: &str) {
+        match field {
+            "remote_addr" => self.client = None,
+            "host" => self.site = None,
+            "request" => (self.method, self.target, self.rewritten) = (None, None, None),
+            "request_uri" => self.line = None,
             _ => {}
         }
     }
@@ -287,6 +298,7 @@ impl<'a> Found<'a> {
             Scalar::Number(number) => date::epoch(*number),
             Scalar::Text(text) => date::rfc3339(text)
                 .or_else(|| date::common(text))
+                .or_else(|| date::with_slashes(text))
                 .or_else(|| at.number().and_then(date::epoch)),
         };
         let line = self.line.map(in_two);

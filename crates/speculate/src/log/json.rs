@@ -12,6 +12,7 @@ use std::borrow::Cow;
 use core::fmt;
 
 use serde::de::{DeserializeSeed, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
+use serde_json::Value;
 
 use super::fields::{Found, Place, Scalar, USERS};
 use super::{Format, Line, LineError};
@@ -37,6 +38,65 @@ pub(super) fn parse(line: &str) -> Result<Object<'_>, LineError> {
             let format = if found.nested { Format::Caddy } else { Format::JsonLines };
             found.line().map(|line| Object::Request(line, format))
         }
+    }
+}
+
+/// A request in a JSON object behind columns between tabs, of which the first is the time.
+pub(super) fn behind_columns(text: &str) -> Result<(Line<'_>, Format), LineError> {
+    let at = text.find("\t{").ok_or(LineError::NotJson)?;
+    let mut found = find(&text[at + 1..])?;
+    if found.at.is_none() {
+        let time = text.split('\t').next().unwrap_or_default();
+        found.at = Some(Scalar::Text(Cow::Borrowed(time)));
+    }
+    let format = if found.nested { Format::Caddy } else { Format::JsonLines };
+    found.line().map(|line| (line, format))
+}
+
+/// A request in an object with names of its own: ours, and the names that lead there.
+pub(super) fn mapped<'a>(
+    text: &'a str,
+    map: &[(&'static str, String)],
+    named: Option<&str>,
+) -> Result<Line<'a>, LineError> {
+    let mut found = find(text)?;
+    let object: Value = serde_json::from_str(text).map_err(|_| LineError::NotJson)?;
+    for (field, path) in map {
+        let Some(value) = lookup(&object, path) else { continue };
+        found.forget(field);
+        found.take_top(field, value);
+    }
+    let mut line = found.line()?;
+    line.stated.named = named.and_then(|name| text_at(&object, name)).map(Cow::Owned);
+    Ok(line)
+}
+
+/// The text that a name leads to.
+pub(super) fn value_of(text: &str, name: &str) -> Option<String> {
+    text_at(&serde_json::from_str(text).ok()?, name)
+}
+
+fn text_at(object: &Value, name: &str) -> Option<String> {
+    lookup(object, name).and_then(Scalar::text).map(Cow::into_owned)
+}
+
+/// What a name leads to, which may have dots itself, or dots between the names of objects in each other.
+fn lookup(object: &Value, path: &str) -> Option<Scalar<'static>> {
+    let found = object
+        .get(path)
+        .or_else(|| path.split('.').try_fold(object, |object, name| object.get(name)))?;
+    match found {
+        // Headers may be lists of values.
+        Value::Array(values) => values.last().and_then(scalar),
+        other => scalar(other),
+    }
+}
+
+fn scalar(value: &Value) -> Option<Scalar<'static>> {
+    match value {
+        Value::String(text) => Some(Scalar::Text(Cow::Owned(text.clone()))),
+        Value::Number(number) => number.as_f64().map(Scalar::Number),
+        _ => None,
     }
 }
 

@@ -5,20 +5,30 @@
 //! | [`Common`](Format::Common) | NCSA's, Apache's `common` | the date in brackets, then the request in quotation marks |
 //! | [`Combined`](Format::Combined) | Apache's `combined` and `vhost_combined`, nginx's default | the same, with referer and agent behind |
 //! | [`Extended`](Format::Extended) | W3C's draft, IIS, CloudFront | lines that begin with `#`, of which `#Fields:` names the columns |
-//! | [`JsonLines`](Format::JsonLines) | nginx and others with a JSON format of their own | an object a line |
+//! | [`JsonLines`](Format::JsonLines) | nginx and others with a JSON format of their own, log shippers, CDNs | an object a line |
 //! | [`Caddy`](Format::Caddy) | Caddy's default | an object a line that holds an object `request` |
+//! | [`Aws`](Format::Aws) | AWS's load balancers | columns |
+//! | [`Haproxy`](Format::Haproxy) | HAProxy's `httplog` | timers behind the date |
+//! | [`Squid`](Format::Squid) | Squid's native format | `TCP_MISS/200` |
+//! | [`Iis`](Format::Iis) | IIS' own format | commas |
+//! | [`Custom`](Format::Custom) | any | [`Template`] |
+//!
+//! What log shippers put in front of a line is stripped ([`Prefix`]).
 
 mod client;
 mod clock;
+mod columns;
 mod common;
 mod date;
 mod extended;
 mod fields;
 mod json;
+mod line_text;
 mod prefix;
 mod reader;
 mod sample;
 mod span;
+mod template;
 
 use std::borrow::Cow;
 
@@ -29,8 +39,9 @@ use lull_cc::{Bytes, Timestamp};
 pub use client::{ClientField, Network, Trust};
 pub use clock::Clock;
 pub use prefix::Prefix;
-pub use reader::{BadLines, Reader};
+pub use reader::{BadLines, Options, Reader, Shape};
 pub use span::Span;
+pub use template::Template;
 
 /// Longer lines are not read: no server writes them, and what they would cost has no bound.
 pub const LONGEST_LINE: usize = 64 * 1024;
@@ -48,6 +59,16 @@ pub enum Format {
     JsonLines,
     /// Caddy's JSON.
     Caddy,
+    /// That of AWS's Application and Classic Load Balancers.
+    Aws,
+    /// HAProxy's `httplog`.
+    Haproxy,
+    /// Squid's native format.
+    Squid,
+    /// IIS' own format.
+    Iis,
+    /// One that the user describes.
+    Custom,
 }
 
 impl core::fmt::Display for Format {
@@ -58,6 +79,11 @@ impl core::fmt::Display for Format {
             Format::Extended => "W3C extended",
             Format::JsonLines => "JSON lines",
             Format::Caddy => "Caddy",
+            Format::Aws => "AWS load balancer",
+            Format::Haproxy => "HAProxy",
+            Format::Squid => "Squid",
+            Format::Iis => "IIS",
+            Format::Custom => "--format",
         })
     }
 }
@@ -137,6 +163,28 @@ impl Entry<'_> {
         sites.iter().any(|one| name_of_site(one).eq_ignore_ascii_case(name_of_site(site)))
     }
 
+    /// Takes the site out of the target, where that is a whole URL, or a host and a path.
+    fn take_site(&mut self) {
+        if self.target.starts_with('/') {
+            return;
+        }
+        let rest = self.target.split_once("://").map_or(&*self.target, |(_, rest)| rest);
+        let is_whole = rest.len() < self.target.len();
+        let end = rest.find('/').unwrap_or(rest.len());
+        let (site, path) = rest.split_at(end);
+        let is_host = name_of_site(site).contains('.') && client::is_host_name(name_of_site(site));
+        if !is_host && !is_whole || site.is_empty() {
+            return;
+        }
+        let site = site.to_owned();
+        if !is_whole && !path.is_empty() {
+            self.target = Cow::Owned(path.to_owned());
+        }
+        if is_host && self.site.is_none() {
+            self.site = Some(Cow::Owned(site));
+        }
+    }
+
     /// The same without the line.
     pub fn into_owned(self) -> Entry<'static> {
         fn owned(text: Cow<'_, str>) -> Cow<'static, str> {
@@ -202,9 +250,9 @@ pub enum LineError {
     /// It is longer than [`LONGEST_LINE`].
     #[error("the line is longer than 64 KiB")]
     TooLong,
-    /// Servers escape what is no UTF-8; a line that has it was damaged.
-    #[error("the line is not UTF-8")]
-    NotUtf8,
+    /// The line has a byte that no text has.
+    #[error("the line is not text")]
+    NotText,
     /// The line ends too early, or its format has no such column.
     #[error("no {0}")]
     Missing(Part),
@@ -220,6 +268,9 @@ pub enum LineError {
     /// Not one JSON object.
     #[error("the line is no JSON object")]
     NotJson,
+    /// Not as the user says that lines are written.
+    #[error("the line is not written as --format says")]
+    Shape,
     /// The request came through a proxy, and nothing says which of the addresses in the line is true.
     #[error("the request came through a proxy, so its client is not known")]
     Proxied,

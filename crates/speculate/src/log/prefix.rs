@@ -9,6 +9,7 @@
 //! | Heroku | `2024-07-03T09:46:40.457957+00:00 app[web.1]: ` |
 //! | time stamp | `1720000000.123 ` (nginx's `$msec`), `2024-07-03T09:46:40Z ` (`kubectl logs --timestamps`) |
 //! | Compose | `nginx-1  | ` |
+//! | console | `2024/07/03 09:46:40.541<tab>info<tab>http.log.access<tab>handled request<tab>` and JSON |
 
 use super::date;
 
@@ -27,6 +28,8 @@ pub enum Prefix {
     Time,
     /// Of Docker Compose.
     Compose,
+    /// Columns between tabs in front of a JSON object, as of Caddy's console and Fluentd.
+    Console,
 }
 
 impl core::fmt::Display for Prefix {
@@ -38,6 +41,7 @@ impl core::fmt::Display for Prefix {
             Prefix::Heroku => "Heroku",
             Prefix::Time => "time stamp",
             Prefix::Compose => "Compose",
+            Prefix::Console => "console",
         })
     }
 }

@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 
 use super::client::{Client, Pseudonyms};
 use super::{
-    ClientField, Entry, Format, LONGEST_LINE, Line, LineError, Part, Prefix, Trust, common,
-    extended, json, name_of_site, prefix, sample,
+    ClientField, Entry, Format, Line, LineError, Part, Prefix, Template, Trust, columns, common,
+    extended, json, line_text, name_of_site, prefix, sample,
 };
 
 /// Lines of one log that could not be read for one reason.
@@ -39,6 +39,15 @@ impl core::fmt::Display for Shape {
     }
 }
 
+/// What the user says about a log.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Options {
+    /// How its lines are written; otherwise that is found out.
+    pub template: Option<Template>,
+    /// Clients and proxies.
+    pub trust: Trust,
+}
+
 /// Which formats a line is tried by.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Search {
@@ -67,7 +76,7 @@ enum Search {
 pub struct Reader {
     shape: Shape,
     search: Search,
-    trust: Trust,
+    options: Options,
     /// Names of clients by format; none where all are believed.
     names: Option<BTreeMap<Shape, Pseudonyms>>,
     fields: extended::Fields,
@@ -93,7 +102,7 @@ impl Reader {
         Reader {
             shape: Shape { format, prefix: None },
             search: Search::Known,
-            trust: Trust::default(),
+            options: Options::default(),
             names: None,
             fields: extended::Fields::default(),
             lines: 0,
@@ -104,12 +113,16 @@ impl Reader {
     }
 
     /// A reader that finds the format of each line out.
-    fn unknown(trust: &Trust) -> Self {
+    fn unknown(options: &Options) -> Self {
         // The user knows what is in a field that the user names.
-        let are_believed = matches!(trust.field, ClientField::Named(_));
+        let are_believed = options.trust.field != ClientField::Automatic;
         let names = (!are_believed).then(BTreeMap::new);
-        let trust = trust.clone();
-        Reader { search: Search::All, trust, names, ..Reader::new(Format::Common) }
+        let mut fields = extended::Fields::default();
+        if let ClientField::Named(name) = &options.trust.field {
+            fields.name_client(name);
+        }
+        let options = options.clone();
+        Reader { search: Search::All, options, names, fields, ..Reader::new(Format::Common) }
     }
 
     /// A reader for a log that begins with `lines`.
@@ -117,10 +130,10 @@ impl Reader {
     /// # Errors
     /// As for [`detect_with`](Reader::detect_with), without the reason.
     pub fn detect<'a>(lines: impl IntoIterator<Item = &'a [u8]>) -> Option<Self> {
-        Reader::detect_with(lines, &Trust::default()).ok()
+        Reader::detect_with(lines, &Options::default()).ok()
     }
 
-    /// The same, with what the user says about clients and proxies.
+    /// The same, with what the user says about the log.
     ///
     /// It looks at the first 64 lines that are not empty, and begins with the format that reads most of them. If
     /// no format reads any of these, it takes that of the first of 10,000 lines that can be read. A log may
@@ -130,9 +143,9 @@ impl Reader {
     /// If no line can be read: a reader that has counted why.
     pub fn detect_with<'a>(
         lines: impl IntoIterator<Item = &'a [u8]>,
-        trust: &Trust,
+        options: &Options,
     ) -> Result<Self, Box<Self>> {
-        let mut probe = Reader::unknown(trust);
+        let mut probe = Reader::unknown(options);
         let mut votes: BTreeMap<Shape, usize> = BTreeMap::new();
         let lines = lines.into_iter().filter(|line| !line.trim_ascii().is_empty());
         for (at, line) in lines.take(LOOKED_AT_MOST).enumerate() {
@@ -155,7 +168,7 @@ impl Reader {
             let again = |(shape, names): (Shape, Pseudonyms)| (shape, names.for_the_same_lines());
             names.into_iter().map(again).collect()
         });
-        Ok(Reader { shape, search: Search::LatestFirst, names, ..Reader::unknown(trust) })
+        Ok(Reader { shape, search: Search::LatestFirst, names, ..Reader::unknown(options) })
     }
 
     /// The format of the latest line.
@@ -233,7 +246,13 @@ impl Reader {
     }
 
     fn parse<'a>(&mut self, line: &'a [u8]) -> Result<Option<Entry<'a>>, LineError> {
-        let text = text(line)?;
+        match line_text::of(line)? {
+            Cow::Borrowed(text) => self.parse_text(text),
+            Cow::Owned(text) => Ok(self.parse_text(&text)?.map(Entry::into_owned)),
+        }
+    }
+
+    fn parse_text<'a>(&mut self, text: &'a str) -> Result<Option<Entry<'a>>, LineError> {
         if text.is_empty() {
             return Ok(None);
         }
@@ -242,25 +261,24 @@ impl Reader {
             extended::directive(text, &mut self.fields);
             return Ok(None);
         }
-        let latest = match self.search {
+        let error = match self.search {
             Search::All => None,
-            Search::Known | Search::LatestFirst => Some(self.parse_as(text, self.shape)),
-        };
-        let error = match latest {
-            Some(Ok(found)) => return self.accept(found).map(Some),
-            Some(Err(error)) if is_known => return Err(error),
-            // A line whose client is not known is one of this format, so no other is looked for.
-            Some(Err(LineError::Proxied)) => return Err(LineError::Proxied),
-            Some(Err(error)) => Some(error),
-            None => None,
+            Search::Known | Search::LatestFirst => match self.parse_as(text, self.shape) {
+                Ok(found) => return self.accept(found).map(Some),
+                // A line whose client is not known is one of this format, so no other is looked for.
+                Err(error) if is_known || error == LineError::Proxied => return Err(error),
+                Err(error) => Some(error),
+            },
         };
         match self.find(text, 0) {
             Ok((found, shape)) => {
                 self.shape = shape;
                 self.accept(found).map(Some)
             }
+            // What is wrong with a line of columns only its own format knows.
             Err(other) => {
-                Err(error.filter(|_| self.shape.format == Format::Extended).unwrap_or(other))
+                let is_of_columns = self.shape.format == Format::Extended;
+                Err(error.filter(|_| is_of_columns).unwrap_or(other))
             }
         }
     }
@@ -269,6 +287,10 @@ impl Reader {
     fn parse_as<'a>(&self, text: &'a str, shape: Shape) -> Result<Found<'a>, LineError> {
         match shape.prefix {
             None => self.parse_bare(text, shape.format),
+            Some(Prefix::Console) => {
+                let (line, _) = json::behind_columns(text)?;
+                Found::of(line, &self.options.trust)
+            }
             Some(Prefix::Wrapped) => match json::parse(text)? {
                 json::Object::Wrapped(Cow::Borrowed(inner)) => {
                     self.parse_bare(inner.trim(), shape.format)
@@ -291,48 +313,111 @@ impl Reader {
             Format::Common | Format::Combined => common::parse(text)?,
             Format::Extended => extended::parse(text, &self.fields)?,
             Format::JsonLines | Format::Caddy => match json::parse(text)? {
-                json::Object::Request(line, _) => line,
+                json::Object::Request(line, _) => self.with_named(line, text),
                 json::Object::Wrapped(_) => return Err(LineError::Missing(Part::Request)),
             },
+            Format::Aws => columns::aws(text)?,
+            Format::Haproxy => columns::haproxy(text)?,
+            Format::Squid => columns::squid(text)?,
+            Format::Iis => columns::iis(text)?,
+            Format::Custom => match &self.options.template {
+                Some(template) => template.line(text, self.named())?,
+                None => return Err(LineError::Shape),
+            },
         };
-        Found::of(line, &self.trust)
+        Found::of(line, &self.options.trust)
+    }
+
+    /// The field that the user says the client is in.
+    fn named(&self) -> Option<&str> {
+        match &self.options.trust.field {
+            ClientField::Named(name) => Some(name),
+            _ => None,
+        }
+    }
+
+    /// A line of JSON with what is in the field that the user names.
+    fn with_named<'a>(&self, mut line: Line<'a>, text: &str) -> Line<'a> {
+        if let Some(name) = self.named() {
+            line.stated.named = json::value_of(text, name).map(Cow::Owned);
+        }
+        line
     }
 
     /// Finds the format of a line out, and what stands in front of it.
     fn find<'a>(&self, text: &'a str, depth: usize) -> Result<(Found<'a>, Shape), LineError> {
         let bare = |format| Shape { format, prefix: None };
-        if text.starts_with('{') {
-            return match json::parse(text)? {
-                json::Object::Request(line, format) => {
-                    Ok((Found::of(line, &self.trust)?, bare(format)))
-                }
-                json::Object::Wrapped(_) if depth >= MOST_PREFIXES => Err(LineError::NotJson),
-                json::Object::Wrapped(Cow::Borrowed(inner)) => self
-                    .find(inner.trim(), depth + 1)
-                    .map(|(found, shape)| (found, shape.behind(Prefix::Wrapped))),
-                json::Object::Wrapped(Cow::Owned(inner)) => self
-                    .find(inner.trim(), depth + 1)
-                    .map(|(found, shape)| (found.into_owned(), shape.behind(Prefix::Wrapped))),
-            };
+        let error = if self.options.template.is_some() {
+            match self.parse_bare(text, Format::Custom) {
+                Ok(found) => return Ok((found, bare(Format::Custom))),
+                Err(error) => error,
+            }
+        } else if text.starts_with('{') {
+            return self.find_json(text, depth);
+        } else {
+            match self.find_text(text) {
+                Ok(found) => return Ok(found),
+                Err(error) => error,
+            }
+        };
+        if error == LineError::Proxied || depth >= MOST_PREFIXES {
+            return Err(error);
         }
-        let error = match common::parse(text).and_then(|line| Found::of(line, &self.trust)) {
+        match prefix::strip(text) {
+            Some((prefix, rest)) => {
+                self.find(rest, depth + 1).map(|(found, shape)| (found, shape.behind(prefix)))
+            }
+            None => Err(error),
+        }
+    }
+
+    /// The same of a line that begins as JSON does.
+    fn find_json<'a>(&self, text: &'a str, depth: usize) -> Result<(Found<'a>, Shape), LineError> {
+        let inner = match json::parse(text)? {
+            json::Object::Request(line, format) => {
+                let line = self.with_named(line, text);
+                let shape = Shape { format, prefix: None };
+                return Ok((Found::of(line, &self.options.trust)?, shape));
+            }
+            json::Object::Wrapped(_) if depth >= MOST_PREFIXES => return Err(LineError::NotJson),
+            json::Object::Wrapped(inner) => inner,
+        };
+        let (found, shape) = match inner {
+            Cow::Borrowed(inner) => self.find(inner.trim(), depth + 1)?,
+            Cow::Owned(inner) => {
+                let (found, shape) = self.find(inner.trim(), depth + 1)?;
+                (found.into_owned(), shape)
+            }
+        };
+        Ok((found, shape.behind(Prefix::Wrapped)))
+    }
+
+    /// The same of a line that is no JSON and has no prefix.
+    fn find_text<'a>(&self, text: &'a str) -> Result<(Found<'a>, Shape), LineError> {
+        let bare = |format| Shape { format, prefix: None };
+        if let Ok((line, format)) = json::behind_columns(text) {
+            let found = Found::of(line, &self.options.trust)?;
+            return Ok((found, bare(format).behind(Prefix::Console)));
+        }
+        let error = match common::parse(text).and_then(|line| Found::of(line, &self.options.trust))
+        {
             Ok(found) => {
                 let has_agent = found.entry.agent.is_some();
                 let format = if has_agent { Format::Combined } else { Format::Common };
                 return Ok((found, bare(format)));
             }
-            Err(LineError::Proxied) => return Err(LineError::Proxied),
             Err(error) => error,
         };
-        if let Ok(found) = self.parse_bare(text, Format::Extended) {
-            return Ok((found, bare(Format::Extended)));
-        }
-        match prefix::strip(text) {
-            Some((prefix, rest)) if depth < MOST_PREFIXES => {
-                self.find(rest, depth + 1).map(|(found, shape)| (found, shape.behind(prefix)))
+        let others = [Format::Extended, Format::Aws, Format::Haproxy, Format::Squid, Format::Iis];
+        for format in others {
+            match self.parse_bare(text, format) {
+                Ok(found) => return Ok((found, bare(format))),
+                Err(LineError::Proxied) => return Err(LineError::Proxied),
+                Err(_) => {}
             }
-            _ => Err(error),
         }
+        // Of Rails, whose lines begin with the request and have no status.
+        Err(if text.starts_with("Started ") { LineError::Missing(Part::Status) } else { error })
     }
 
     /// The entry of a line, if its client is believed.
@@ -376,7 +461,9 @@ struct Found<'a> {
 
 impl<'a> Found<'a> {
     fn of(line: Line<'a>, trust: &Trust) -> Result<Self, LineError> {
-        Ok(Found { entry: line.entry, client: trust.client(line.stated)? })
+        let mut entry = line.entry;
+        entry.take_site();
+        Ok(Found { entry, client: trust.client(line.stated)? })
     }
 
     fn into_owned(self) -> Found<'static> {
@@ -386,11 +473,4 @@ impl<'a> Found<'a> {
         };
         Found { entry: self.entry.into_owned(), client }
     }
-}
-
-fn text(line: &[u8]) -> Result<&str, LineError> {
-    if line.len() > LONGEST_LINE {
-        return Err(LineError::TooLong);
-    }
-    core::str::from_utf8(line).map(str::trim).map_err(|_| LineError::NotUtf8)
 }

@@ -8,11 +8,11 @@ use crate::observe::{ClientHasher, Limits};
 use crate::predict::PpmParameters;
 
 /// The second of a request, as each format writes it.
-const BEGIN: u64 = 1_720_000_000;
-const AGENT: &str = "Mozilla/5.0 (X11; Linux x86_64; rv:128.0)";
+pub(super) const BEGIN: u64 = 1_720_000_000;
+pub(super) const AGENT: &str = "Mozilla/5.0 (X11; Linux x86_64; rv:128.0)";
 
 /// `HH:MM:SS` of a second of 3 July 2024, which [`BEGIN`] is of.
-fn clock(second: u64) -> String {
+pub(super) fn clock(second: u64) -> String {
     let of_day = (BEGIN + second) % 86_400;
     format!("{:02}:{:02}:{:02}", of_day / 3600, of_day / 60 % 60, of_day % 60)
 }
@@ -92,8 +92,8 @@ fn is_public(lines: &[String], url: &str, reader: Result<Reader, Box<Reader>>) -
     model.observer().url(url).is_some_and(|id| urls.is_public(id))
 }
 
-fn is_public_in(lines: &[String], url: &str) -> bool {
-    let reader = Reader::detect_with(lines.iter().map(|line| line.as_bytes()), &Trust::default());
+pub(super) fn is_public_in(lines: &[String], url: &str) -> bool {
+    let reader = Reader::detect_with(lines.iter().map(|line| line.as_bytes()), &Options::default());
     is_public(lines, url, reader)
 }
 
@@ -192,7 +192,8 @@ fn pseudonyms_are_clients_where_they_come_back() {
 fn client_of(line: &str, field: &str, proxies: &[&str]) -> Result<String, LineError> {
     let proxies = proxies.iter().map(|one| one.parse().unwrap()).collect();
     let trust = Trust { field: field.parse().unwrap(), proxies };
-    let reader = Reader::detect_with([line.as_bytes()], &trust);
+    let options = Options { trust, ..Options::default() };
+    let reader = Reader::detect_with([line.as_bytes()], &options);
     let mut reader = reader.map_err(|reader| *reader.bad().keys().next().unwrap())?;
     let entry = reader.try_read(line.as_bytes())?.unwrap();
     Ok(entry.client.into_owned())

@@ -1,0 +1,98 @@
+//! The text of a line, whatever bytes the server has let through.
+
+use std::borrow::Cow;
+
+use core::fmt::Write as _;
+
+use super::{LONGEST_LINE, LineError};
+
+/// The text of a line without blanks around it.
+///
+/// Bytes that are no UTF-8 come out as browsers send them in a URL, `%E9`: old servers log the path as the file
+/// system has it. A byte order mark in front goes.
+///
+/// # Errors
+/// If the line is too long, or has bytes that no text has.
+pub(super) fn of(line: &[u8]) -> Result<Cow<'_, str>, LineError> {
+    if line.len() > LONGEST_LINE {
+        return Err(LineError::TooLong);
+    }
+    if line.contains(&0) {
+        return Err(LineError::NotText);
+    }
+    Ok(match core::str::from_utf8(line) {
+        Ok(text) => {
+            let text = text.trim().trim_start_matches('\u{feff}');
+            if text.starts_with('{') && text.contains("\\x") {
+                Cow::Owned(with_json_escapes(text))
+            } else {
+                Cow::Borrowed(text)
+            }
+        }
+        Err(_) => Cow::Owned(percent_encoded(line).trim().to_owned()),
+    })
+}
+
+fn percent_encoded(line: &[u8]) -> String {
+    let mut text = String::with_capacity(line.len());
+    for chunk in line.utf8_chunks() {
+        text.push_str(chunk.valid());
+        for byte in chunk.invalid() {
+            // Writing into a text cannot fail.
+            let _ = write!(text, "%{byte:02X}");
+        }
+    }
+    text
+}
+
+/// nginx without `escape=json` writes `\x22`, which is no escape of JSON.
+fn with_json_escapes(text: &str) -> String {
+    let mut whole = String::with_capacity(text.len());
+    let mut rest = text;
+    while let Some(at) = rest.find('\\') {
+        whole.push_str(&rest[..at]);
+        let escape = &rest[at..];
+        let hex = escape.strip_prefix("\\x").and_then(|digits| digits.get(..2));
+        let byte = hex.and_then(|digits| u8::from_str_radix(digits, 16).ok());
+        let length = match byte {
+            Some(byte) => {
+                let _ = if byte.is_ascii() {
+                    write!(whole, "\\u{byte:04x}")
+                } else {
+                    write!(whole, "%{byte:02X}")
+                };
+                4
+            }
+            // Any other escape is two characters, of which the second is not the begin of another one.
+            None => {
+                let length = 1 + escape[1..].chars().next().map_or(0, char::len_utf8);
+                whole.push_str(&escape[..length]);
+                length
+            }
+        };
+        rest = &escape[length..];
+    }
+    whole.push_str(rest);
+    whole
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bytes_that_are_no_utf8_are_percent_encoded() {
+        for (line, text) in [
+            (&b" a\r"[..], "a"),
+            (b"\xef\xbb\xbf{}", "{}"),
+            (b"GET /caf\xe9 x", "GET /caf%E9 x"),
+            ("GET /caf\u{e9} x".as_bytes(), "GET /caf\u{e9} x"),
+            (br#"{"a":"\x22K\xe9\\x41\"\x4"}"#, r#"{"a":"\u0022K%E9\\x41\"\x4"}"#),
+            (br#"{"a":"\n"}"#, r#"{"a":"\n"}"#),
+        ] {
+            assert_eq!(of(line).unwrap(), text);
+        }
+        assert_eq!(of(b"a\0b"), Err(LineError::NotText));
+        assert_eq!(of(&vec![b'a'; LONGEST_LINE + 1]), Err(LineError::TooLong));
+    }
+}
