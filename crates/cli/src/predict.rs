@@ -23,6 +23,7 @@ mod eval;
 mod explain;
 pub(crate) mod input;
 mod train;
+mod unpack;
 
 /// Memory that a model may take.
 const MOST: Bytes = Bytes(1 << 30);

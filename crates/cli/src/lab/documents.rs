@@ -10,7 +10,7 @@ use lull_lab::replay::trace::{Reading, Section};
 use serde_json::json;
 
 use crate::predict::contents::Contents;
-use crate::predict::input::Logs;
+use crate::predict::input::{LogArgs, Logs};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -34,6 +34,8 @@ pub(crate) struct DocumentsArgs {
     /// The access logs, plain or by gzip; - is the standard input
     #[arg(required = true, value_name = "LOG")]
     logs: Vec<PathBuf>,
+    #[command(flatten)]
+    how: LogArgs,
     /// Show the counts as JSON
     #[arg(long)]
     json: bool,
@@ -43,7 +45,7 @@ pub(crate) struct DocumentsArgs {
 pub(crate) fn documents(args: &DocumentsArgs) -> anyhow::Result<ExitCode> {
     super::misuse(|| {
         let mut reading = Reading::new(Section::default());
-        let mut logs = Logs::find(&args.logs)?;
+        let mut logs = Logs::find(&args.logs, &args.how)?;
         let contents = logs.read_shown("reading", |entry| {
             reading.take(entry);
         })?;

@@ -20,7 +20,7 @@ use super::is_watched;
 use super::section::SectionArgs;
 use crate::Misuse;
 use crate::predict::contents::Contents;
-use crate::predict::input::Logs;
+use crate::predict::input::{LogArgs, Logs};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -67,6 +67,8 @@ pub(crate) struct ReplayArgs {
     /// The access logs, plain or by gzip; - is the standard input
     #[arg(required_unless_present = "rate", conflicts_with = "rate", value_name = "LOG")]
     logs: Vec<PathBuf>,
+    #[command(flatten)]
+    how: LogArgs,
     /// No log, but so many requests a second, for as long as --length says
     #[arg(long, value_name = "NUMBER", value_parser = positive, requires = "length")]
     rate: Option<f64>,
@@ -260,7 +262,7 @@ fn input(args: &ReplayArgs) -> anyhow::Result<(Trace, Option<Advisor>, Vec<Conte
         among: args.among,
         seed: args.seed,
     });
-    let mut logs = Logs::find(&args.logs)?;
+    let mut logs = Logs::find(&args.logs, &args.how)?;
     let (_, ends) = logs.span()?;
     let Some((first, last)) = ends else {
         bail!("there is no request to replay: all logs are empty");

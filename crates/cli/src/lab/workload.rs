@@ -10,13 +10,15 @@ use lull_replicate::evaluate::{Read, Updates, Workload};
 use super::replay::positive;
 use super::section::SectionArgs;
 use crate::predict::contents::Contents;
-use crate::predict::input::Logs;
+use crate::predict::input::{LogArgs, Logs};
 
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct WorkloadArgs {
     /// The access logs, plain or by gzip; - is the standard input
     #[arg(required = true, value_name = "LOG")]
     logs: Vec<PathBuf>,
+    #[command(flatten)]
+    how: LogArgs,
     #[command(flatten)]
     section: SectionArgs,
     /// Writes for each read
@@ -46,7 +48,7 @@ pub(super) struct Drawn {
 impl WorkloadArgs {
     /// Reads the logs, divides their clients among so many replicas, and draws the writes.
     pub(super) fn draw(&self, replicas: u32) -> anyhow::Result<Drawn> {
-        let mut logs = Logs::find(&self.logs)?;
+        let mut logs = Logs::find(&self.logs, &self.how)?;
         let (_, ends) = logs.span()?;
         let (first, last) = ends.unwrap_or_default();
         let mut reading = Reading::new(Section {

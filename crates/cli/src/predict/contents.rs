@@ -1,16 +1,21 @@
-//! What was in an access log, for who wants to know why so little is learned from it.
+//! What was in an access log, and why so little of it, where that is so.
 
-use lull_speculate::log::{BadLines, LineError, Reader};
+use lull_speculate::log::{BadLines, LineError, Part, Reader};
 use serde_json::{Value, json};
 
 /// What is said of what is no log.
 pub(super) const FOREIGN: &str = "no line of an access log that is known";
+
+/// From so many requests on, it is strange that all come from one address.
+const MANY: u64 = 20;
 
 /// What was in a log.
 #[derive(Debug)]
 pub(crate) struct Contents {
     pub(super) name: String,
     pub(super) what: What,
+    /// Why what follows could not be unpacked.
+    pub(super) damage: Option<String>,
     /// Requests of other sites, which were left out.
     pub(super) others: u64,
     /// Whether only those of some sites were wanted.
@@ -21,11 +26,14 @@ pub(crate) struct Contents {
 #[derive(Debug)]
 pub(super) enum What {
     Nothing,
-    /// Of so many lines at its beginning none is a log's.
-    Foreign {
-        lines: usize,
+    /// No line at its beginning is a log's. The reader has counted why.
+    Foreign(Box<Reader>),
+    /// An archive, or packed in a way that is not read.
+    Other {
+        is: &'static str,
+        command: &'static str,
     },
-    Log(Reader),
+    Log(Box<Reader>),
 }
 
 /// What was in logs, for programs that can leave sites out.
@@ -57,19 +65,46 @@ impl Contents {
     fn reader(&self) -> Option<&Reader> {
         match &self.what {
             What::Log(reader) => Some(reader),
-            What::Nothing | What::Foreign { .. } => None,
+            What::Nothing | What::Foreign(_) | What::Other { .. } => None,
         }
+    }
+
+    /// Why nothing could be read of it, on one line: the reason of most lines, one of them, and the way out. None
+    /// if it is empty, or something was read.
+    pub(crate) fn refusal(&self) -> Option<String> {
+        let name = &self.name;
+        let reader = match &self.what {
+            What::Log(reader) if reader.entries() == 0 => reader,
+            What::Foreign(reader) => reader,
+            What::Other { is, command } => {
+                return Some(format!(
+                    "{name} is {is}: run '{command} {name} | lull predict ... -'"
+                ));
+            }
+            What::Nothing => {
+                let damage = self.damage.as_ref()?;
+                return Some(format!("{name} cannot be unpacked ({damage}): copy it again"));
+            }
+            What::Log(_) => return None,
+        };
+        let Some((why, bad)) = most_of(reader) else {
+            return Some(format!("{name} has {FOREIGN}: {}", way_out(LineError::NoFields)));
+        };
+        let (first, sample) = (bad.first, super::plain(&bad.sample));
+        Some(format!("{name} has {FOREIGN}: {why}, line {first}: {sample}: {}", way_out(*why)))
     }
 
     /// What could not be read of it, with the reason of most of that and a line for an example.
     pub(crate) fn unread(&self) -> Option<String> {
-        if let What::Foreign { .. } = self.what {
-            return Some(format!("{} has {FOREIGN}", self.name));
+        if let Some(refusal) = self.refusal() {
+            return Some(refusal);
         }
-        let bad = self.reader()?.bad();
-        let count = bad.values().map(|bad| bad.count).sum();
-        // The first of those with equally many.
-        let (why, most) = bad.iter().rev().max_by_key(|(_, bad)| bad.count)?;
+        let reader = self.reader()?;
+        if let Some(note) = self.notes().into_iter().next() {
+            return Some(format!("{}: {note}", self.name));
+        }
+        let count = reader.bad().values().map(|bad| bad.count).sum();
+        let (why, most) = most_of(reader)?;
         Some(format!(
             "{} has {}, most of them as line {}: {why}: {}",
             self.name,
@@ -79,10 +114,34 @@ impl Contents {
         ))
     }
 
+    /// What else there is to say of a log that was read.
+    fn notes(&self) -> Vec<String> {
+        let mut notes = Vec::new();
+        let Some(reader) = self.reader() else { return notes };
+        if let Some(damage) = &self.damage {
+            notes.push(format!(
+                "broken behind line {} ({damage}): the lines in front of it were read; copy it again for the rest",
+                reader.lines()
+            ));
+        }
+        if reader.entries() >= MANY && reader.has_one_client() {
+            notes.push(format!(
+                "all {} requests come from one address, so nothing becomes public: is it a proxy? Log \
+                 X-Forwarded-For, and use --trusted-proxy or --client-field",
+                reader.entries()
+            ));
+        }
+        notes
+    }
+
     pub(crate) fn json(&self) -> Value {
         let Some(reader) = self.reader() else {
-            let bad = match self.what {
-                What::Foreign { lines } => json!([{ "reason": FOREIGN, "lines": lines }]),
+            let bad = match &self.what {
+                What::Foreign(reader) => json!([{
+                    "reason": most_of(reader).map_or(FOREIGN.to_owned(), |(why, _)| why.to_string()),
+                    "lines": reader.lines(),
+                }]),
+                What::Other { is, .. } => json!([{ "reason": is }]),
                 _ => json!([]),
             };
             return json!({
@@ -92,6 +151,7 @@ impl Contents {
                 "requests": 0,
                 "of_other_sites": 0,
                 "bad": bad,
+                "damage": self.damage,
             });
         };
         let bad = |(why, bad): (&LineError, &BadLines)| {
@@ -107,16 +167,18 @@ impl Contents {
             "format": reader.shape().to_string(),
             "lines": reader.lines(),
             "requests": reader.entries(),
+            "one_client": reader.has_one_client(),
             "of_other_sites": self.others,
             "bad": reader.bad().iter().map(bad).collect::<Vec<Value>>(),
+            "damage": self.damage,
         })
     }
 
     pub(crate) fn text(&self) -> String {
         let reader = match &self.what {
             What::Log(reader) => reader,
-            What::Nothing => return format!("{}: empty\n", self.name),
-            What::Foreign { .. } => return format!("{}: {FOREIGN}\n", self.name),
+            What::Nothing if self.damage.is_none() => return format!("{}: empty\n", self.name),
+            _ => return format!("{}\n", self.refusal().unwrap_or_default()),
         };
         let mut text = format!(
             "{}: {}, {}, {}\n",
@@ -132,6 +194,9 @@ impl Contents {
             let requests = super::count(self.others, "request", "requests");
             text += &format!("  {requests} of other sites: left out\n");
         }
+        for note in self.notes() {
+            text += &format!("  {note}\n");
+        }
         for (why, bad) in reader.bad() {
             text += &format!(
                 "  {}: {why}; line {}: {}\n",
@@ -141,5 +206,31 @@ impl Contents {
             );
         }
         text
+    }
+}
+
+/// The reason of most lines that could not be read, and those lines. Of equally many the first.
+fn most_of(reader: &Reader) -> Option<(&LineError, &BadLines)> {
+    reader.bad().iter().rev().max_by_key(|(_, bad)| bad.count)
+}
+
+/// What to do about lines that cannot be read.
+fn way_out(why: LineError) -> &'static str {
+    match why {
+        LineError::Proxied => {
+            "name your proxies with --trusted-proxy ADDRESS; if X-Forwarded-For has one address that your proxy \
+             wrote, --client-field x-forwarded-for takes it"
+        }
+        LineError::OneOff => "name the field of the client's address with --client-field FIELD",
+        LineError::Missing(Part::Date | Part::Status) => {
+            "log date, client, request and status of each request in one line, and describe how with --format if \
+             Lull does not know the format (lull predict train --help)"
+        }
+        LineError::Shape => "change --format to what the line has",
+        LineError::NotText => "unpack or convert it first",
+        LineError::NoFields | LineError::Columns => {
+            "the #Fields line above the requests must name their columns"
+        }
+        _ => "describe its format with --format (lull predict train --help has examples)",
     }
 }

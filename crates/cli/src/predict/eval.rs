@@ -11,7 +11,7 @@ use lull_speculate::predict::{Ppm, PpmParameters, Predictor, TopN};
 use serde_json::{Map, Value, json};
 
 use super::contents::{self, Contents};
-use super::input::Logs;
+use super::input::{LogArgs, Logs};
 use super::{say, table};
 
 const EXAMPLES: &str = "\
@@ -47,6 +47,8 @@ pub(crate) struct Args {
     /// Access logs; - is the standard input
     #[arg(required = true, value_name = "LOG")]
     logs: Vec<PathBuf>,
+    #[command(flatten)]
+    how: LogArgs,
     /// Only what was asked of this site, where a log names several, as Caddy's and Apache's of all their
     /// sites do; may be repeated
     #[arg(long, value_name = "HOST")]
@@ -64,7 +66,7 @@ pub(crate) struct Args {
 }
 
 pub(super) fn run(args: &Args) -> anyhow::Result<()> {
-    let mut logs = Logs::find(&args.logs)?.of_sites(&args.site);
+    let mut logs = Logs::find(&args.logs, &args.how)?.of_sites(&args.site);
     let (contents, ends) = logs.span()?;
     let Some((first, last)) = ends else {
         bail!("there is no request to measure by: all logs are empty");
@@ -79,8 +81,14 @@ pub(super) fn run(args: &Args) -> anyhow::Result<()> {
     let result = Results { contents, evaluation: evaluation?, split: args.split };
     if result.test().first().is_none_or(|one| one.pages == 0) {
         bail!(
-            "nobody asked for a page in the last part of the log's time: name more logs, or train \
-             on less (--split)"
+            "no client asked for a page that it did not have in the last part of the log's time: name more \
+             logs, or train on less (--split){}",
+            result
+                .contents
+                .iter()
+                .filter_map(Contents::unread)
+                .map(|why| format!("; {why}"))
+                .collect::<String>()
         );
     }
     if let Some(path) = &args.plot {

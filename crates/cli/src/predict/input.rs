@@ -1,18 +1,20 @@
-//! Access logs as they lie on disks: several of them, rotated, compressed, damaged.
+//! Access logs as they are on disks: several of them, rotated, compressed, damaged.
 
 use std::collections::VecDeque;
 use std::fs::{self, File};
-use std::io::{self, BufRead, BufReader, Cursor, Read};
+use std::io::{self, BufRead, Read};
 use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::{Context, bail};
-use flate2::bufread::MultiGzDecoder;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use lull_cc::Timestamp;
-use lull_speculate::log::{Clock, Entry, LONGEST_LINE, Reader, Span};
+use lull_speculate::log::{
+    ClientField, Clock, Entry, LONGEST_LINE, Network, Options, Reader, Span, Template, Trust,
+};
 
-use super::contents::{Contents, FOREIGN, What};
+use super::contents::{Contents, What};
+use super::unpack::{self, Damage, Unpacked};
 
 /// Lines that are looked at to find the format: as many as [`Reader::detect`] looks at, and some
 /// that are empty or directives.
@@ -22,8 +24,31 @@ const HEAD_MOST: usize = 10_000;
 const HEAD_BYTES: usize = 16 << 20;
 /// Dates of two lines within this time are of one time: as long as a session lasts without a request.
 const NEAR: Duration = Duration::from_secs(30 * 60);
-/// How gzip begins, whatever the file is called.
-const GZIP: [u8; 2] = [0x1f, 0x8b];
+
+/// How to read logs, and which of their addresses are the clients'.
+#[derive(Clone, Debug, Default, clap::Args)]
+pub(crate) struct LogArgs {
+    /// How the lines are written, if Lull does not find it out: an nginx log_format, an Apache LogFormat, or
+    /// json:client=FIELD,time=FIELD,url=FIELD,method=FIELD,status=FIELD,... for JSON with other names
+    #[arg(long, value_name = "FORMAT")]
+    format: Option<Template>,
+    /// The field that has the client's address: x-forwarded-for, client for the format's own field whatever a
+    /// header says, or the name of a JSON field, a column or a variable
+    #[arg(long, value_name = "FIELD")]
+    client_field: Option<ClientField>,
+    /// A proxy in front of the server, such as 10.0.0.5 or 10.0.0.0/8. The client is the last address in
+    /// X-Forwarded-For that is no proxy's; may be repeated
+    #[arg(long, value_name = "ADDRESS")]
+    trusted_proxy: Vec<Network>,
+}
+
+impl LogArgs {
+    fn options(&self) -> Options {
+        let field = self.client_field.clone().unwrap_or_default();
+        let trust = Trust { field, proxies: self.trusted_proxy.clone() };
+        Options { template: self.format.clone(), trust }
+    }
+}
 
 /// A log that is named on the command line.
 #[derive(Debug)]
@@ -72,6 +97,7 @@ pub(crate) struct Logs {
     begins: Vec<Option<Timestamp>>,
     /// Lines of other sites are left out, if there are any here.
     sites: Vec<String>,
+    options: Options,
     bar: ProgressBar,
 }
 
@@ -80,8 +106,9 @@ impl Logs {
     ///
     /// # Errors
     /// As for [`named`](Logs::named) and [`in_order`](Logs::in_order).
-    pub(crate) fn find(paths: &[PathBuf]) -> anyhow::Result<Self> {
-        Logs::named(paths)?.in_order()
+    pub(crate) fn find(paths: &[PathBuf], how: &LogArgs) -> anyhow::Result<Self> {
+        let logs = Logs { options: how.options(), ..Logs::named(paths)? };
+        logs.in_order()
     }
 
     /// The logs of these names, of which nothing is read yet.
@@ -109,7 +136,8 @@ impl Logs {
             });
         }
         let begins = vec![None; sources.len()];
-        Ok(Logs { sources, begins, sites: Vec::new(), bar: ProgressBar::hidden() })
+        let (sites, bar) = (Vec::new(), ProgressBar::hidden());
+        Ok(Logs { sources, begins, sites, options: Options::default(), bar })
     }
 
     /// The same without lines of which the log says that they are of another site than these; if these are
@@ -142,7 +170,7 @@ impl Logs {
             self.hold()?;
             let mut timed = Vec::new();
             for source in core::mem::take(&mut self.sources) {
-                timed.push((first_time(&source, &self.bar)?, source));
+                timed.push((first_time(&source, &self.options, &self.bar)?, source));
             }
             // A stable sort: those without a time come first, and equal ones as they were named.
             timed.sort_by_key(|(time, _)| *time);
@@ -155,10 +183,9 @@ impl Logs {
     pub(crate) fn hold(&mut self) -> anyhow::Result<()> {
         for source in &mut self.sources {
             if source.is_read_once() {
+                // As it is packed, which takes less memory.
                 let (name, mut bytes) = (source.name(), Vec::new());
-                unpacked(source.open()?)
-                    .and_then(|mut from| from.read_to_end(&mut bytes))
-                    .with_context(|| broken(&name, 0))?;
+                source.open()?.read_to_end(&mut bytes).with_context(|| unreadable(&name))?;
                 *source = Source::Held(name, bytes);
             }
         }
@@ -251,14 +278,17 @@ impl Logs {
             {
                 let source = &self.sources[all.len()];
                 let (mut what, which) = (What::Nothing, all.len());
-                match Opened::of(source, &self.bar)? {
-                    Opened::Empty => {}
-                    Opened::Foreign { lines } => what = What::Foreign { lines },
+                let mut damage = None;
+                match Opened::of(source, &self.options, &self.bar)? {
+                    Opened::Empty(why) => damage = why,
+                    Opened::Other(is, command) => what = What::Other { is, command },
+                    Opened::Foreign(reader) => what = What::Foreign(reader),
                     Opened::Log(log) => turns.push(Turn::new(which, log)),
                 }
                 all.push(Contents {
                     name: source.name(),
                     what,
+                    damage,
                     others: 0,
                     is_of_some: !self.sites.is_empty(),
                 });
@@ -270,22 +300,19 @@ impl Logs {
             let turn = &mut turns[first];
             let goes_on = turn
                 .go_on(until, goes_on, &self.sites, &mut take)
-                .with_context(|| broken(&all[turn.which].name, turn.log.reader.lines()))?;
+                .with_context(|| unreadable(&all[turn.which].name))?;
             if !goes_on {
                 let turn = turns.swap_remove(first);
                 let contents = &mut all[turn.which];
-                (contents.what, contents.others) = (What::Log(turn.log.reader), turn.others);
+                contents.damage = turn.log.lines.damage.reason();
+                (contents.what, contents.others) =
+                    (What::Log(Box::new(turn.log.reader)), turn.others);
             }
         }
-        let is_foreign = |one: &&Contents| matches!(one.what, What::Foreign { .. });
         if all.iter().all(|one| one.entries() == 0)
-            && let Some(foreign) = all.iter().find(is_foreign)
+            && let Some(refusal) = all.iter().find_map(Contents::refusal)
         {
-            bail!(
-                "{} has {FOREIGN}: those are Common, Combined, W3C extended, JSON lines and Caddy's, \
-                 plain or by gzip",
-                foreign.name
-            );
+            bail!("{refusal}");
         }
         let requests: u64 = all.iter().map(Contents::entries).sum();
         if requests > 0 && all.iter().map(|one| one.others).sum::<u64>() == requests {
@@ -295,13 +322,17 @@ impl Logs {
     }
 }
 
-fn broken(name: &str, lines: u64) -> String {
-    format!("{name} is broken behind line {lines}: copy it again, or leave it out")
+fn unreadable(name: &str) -> String {
+    format!("{name} cannot be read")
 }
 
 /// When a log begins; none if it is empty.
-fn first_time(source: &Source, bar: &ProgressBar) -> anyhow::Result<Option<Timestamp>> {
-    let Opened::Log(log) = Opened::of(source, bar)? else { return Ok(None) };
+fn first_time(
+    source: &Source,
+    options: &Options,
+    bar: &ProgressBar,
+) -> anyhow::Result<Option<Timestamp>> {
+    let Opened::Log(log) = Opened::of(source, options, bar)? else { return Ok(None) };
     let mut reader = log.reader.clone();
     let entries = log.head.iter().filter_map(|line| reader.read(line).map(|entry| entry.at));
     Ok(begin_of(&entries.collect::<Vec<_>>()))
@@ -319,7 +350,7 @@ fn begin_of(dates: &[Timestamp]) -> Option<Timestamp> {
 struct Turn<'a> {
     /// Its place among all.
     which: usize,
-    log: Open<'a>,
+    log: Box<Open<'a>>,
     clock: Clock,
     /// The time of the next entry, and that entry, once there is one.
     time: Timestamp,
@@ -330,7 +361,7 @@ struct Turn<'a> {
 }
 
 impl<'a> Turn<'a> {
-    fn new(which: usize, log: Open<'a>) -> Self {
+    fn new(which: usize, log: Box<Open<'a>>) -> Self {
         let (clock, time) = (Clock::new(NEAR), Timestamp::ZERO);
         Turn { which, log, clock, time, next: None, line: Vec::new(), others: 0 }
     }
@@ -373,38 +404,45 @@ struct Open<'a> {
 
 /// What came of opening a file.
 enum Opened<'a> {
-    Empty,
-    Foreign { lines: usize },
-    Log(Open<'a>),
+    /// Nothing, or nothing that can be unpacked, with the reason.
+    Empty(Option<String>),
+    /// Something else than a log: what, and the command that unpacks it.
+    Other(&'static str, &'static str),
+    /// No line of it can be read; the reader has counted why.
+    Foreign(Box<Reader>),
+    Log(Box<Open<'a>>),
 }
 
 impl<'a> Opened<'a> {
     /// Opens a log and finds its format out.
-    fn of(source: &'a Source, bar: &ProgressBar) -> anyhow::Result<Self> {
-        let name = source.name();
-        let from = bar.wrap_read(source.open()?);
-        let from = unpacked(from).with_context(|| broken(&name, 0))?;
-        let mut lines = Lines { from };
+    fn of(source: &'a Source, options: &Options, bar: &ProgressBar) -> anyhow::Result<Self> {
+        let unread = || unreadable(&source.name());
+        let text = match unpack::open(bar.wrap_read(source.open()?)).with_context(unread)? {
+            Unpacked::Text(text) => text,
+            Unpacked::Other(what, command) => return Ok(Opened::Other(what, command)),
+        };
+        let mut lines = Lines { from: text.from, damage: text.damage };
         let mut head = VecDeque::new();
         let mut line = Vec::new();
+        let mut unknown = None;
         for (count, most) in [(HEAD, usize::MAX), (HEAD_MOST, HEAD_BYTES)] {
             let mut bytes = 0;
             while head.len() < count
                 && bytes < most
-                && lines.next(&mut line).with_context(|| broken(&name, 0))?
+                && lines.next(&mut line).with_context(unread)?
             {
                 bytes += line.len();
                 head.push_back(core::mem::take(&mut line));
             }
-            if let Some(reader) = Reader::detect(head.iter().map(Vec::as_slice)) {
-                return Ok(Opened::Log(Open { head, lines, reader }));
+            match Reader::detect_with(head.iter().map(Vec::as_slice), options) {
+                Ok(reader) => return Ok(Opened::Log(Box::new(Open { head, lines, reader }))),
+                Err(reader) => unknown = Some(reader),
             }
         }
         let is_empty = head.iter().all(|line| line.trim_ascii().is_empty());
-        Ok(if is_empty && head.len() < HEAD_MOST {
-            Opened::Empty
-        } else {
-            Opened::Foreign { lines: head.len() }
+        Ok(match unknown {
+            Some(reader) if !is_empty || head.len() >= HEAD_MOST => Opened::Foreign(reader),
+            _ => Opened::Empty(lines.damage.reason()),
         })
     }
 }
@@ -422,23 +460,10 @@ impl Open<'_> {
     }
 }
 
-/// What a log holds, whether it is packed or not.
-fn unpacked<'a>(from: impl Read + 'a) -> io::Result<Box<dyn BufRead + 'a>> {
-    let mut from = BufReader::with_capacity(1 << 16, from);
-    let mut first = Vec::new();
-    (&mut from).take(2).read_to_end(&mut first)?;
-    let is_packed = first == GZIP;
-    let whole = Cursor::new(first).chain(from);
-    Ok(if is_packed {
-        Box::new(BufReader::with_capacity(1 << 16, MultiGzDecoder::new(whole)))
-    } else {
-        Box::new(whole)
-    })
-}
-
 /// Lines of a bounded length.
 struct Lines<R> {
     from: R,
+    damage: Damage,
 }
 
 impl<R: BufRead> Lines<R> {
@@ -452,6 +477,9 @@ impl<R: BufRead> Lines<R> {
             line.pop();
         } else if count as u64 == most {
             self.from.skip_until(b'\n')?;
+        } else if self.damage.is_there() {
+            // A part of a line says something else than the line.
+            return Ok(false);
         }
         Ok(count > 0)
     }
@@ -462,7 +490,7 @@ mod tests {
     use super::*;
 
     fn lines(bytes: &[u8]) -> Vec<Vec<u8>> {
-        let mut lines = Lines { from: bytes };
+        let mut lines = Lines { from: bytes, damage: Damage::default() };
         let mut all = Vec::new();
         let mut line = Vec::new();
         while lines.next(&mut line).unwrap() {
@@ -502,24 +530,5 @@ mod tests {
             let dates: Vec<Timestamp> = minutes.iter().copied().map(at).collect();
             assert_eq!(begin_of(&dates), begin.map(at), "{minutes:?}");
         }
-    }
-
-    #[test]
-    fn what_is_packed_is_told_by_its_bytes() {
-        use std::io::Write as _;
-        let mut packer = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
-        packer.write_all(b"one\n").unwrap();
-        let member = packer.finish().unwrap();
-        // Rotation may put one behind the other.
-        let two = [&member[..], &member[..]].concat();
-        for (bytes, expected) in
-            [(&two[..], "one\none\n"), (b"one\n", "one\n"), (b"1", "1"), (b"", "")]
-        {
-            let mut text = String::new();
-            unpacked(bytes).unwrap().read_to_string(&mut text).unwrap();
-            assert_eq!(text, expected);
-        }
-        let mut text = String::new();
-        assert!(unpacked(&member[..member.len() - 5]).unwrap().read_to_string(&mut text).is_err());
     }
 }

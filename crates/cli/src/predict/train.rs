@@ -12,29 +12,43 @@ use lull_speculate::predict::PpmParameters;
 use serde_json::json;
 
 use super::contents::{self, Contents};
-use super::input::Logs;
+use super::input::{LogArgs, Logs};
 use super::{Known, count, say};
 use crate::durable::Replacement;
 
 const EXAMPLES: &str = "\
 Examples:
   lull predict train --model site.model access.log.2.gz access.log.1 access.log
-      learn from what there is; rotated logs are put into the order of their times, and the
-      lines of several servers' logs as well
+      learn from all logs; Lull sorts rotated logs, and the lines of several servers, by time
   lull predict train --model site.model access.log
-      the next day: the model goes on from where it was, and what it knows of the log is left out
-  zstdcat access.log.zst | lull predict train --model site.model -
+      the next day: the model keeps what it knows, and requests that it has learned are left out
+  kubectl logs deploy/web | lull predict train --model site.model -
       a log from another program
+  lull predict train --model site.model --trusted-proxy 10.0.0.0/8 access.log
+      the server is behind a proxy that appends the client to X-Forwarded-For
+  lull predict train --model site.model --client-field http_cf_connecting_ip access.json
+      the client is in another field
+  lull predict train --model site.model access.log --format \\
+      '$remote_addr [$time_iso8601] \"$request\" $status $body_bytes_sent'
+      a format of your own, as in nginx.conf; or as in httpd.conf: '%h %t \"%r\" %>s %b'
+  lull predict train --model site.model access.json --format \\
+      json:client=net.peer,time=when,method=verb,url=path,status=code
+      JSON with names of your own; a dot leads into an object
   lull predict train --model site.model --key site.key access.log
-      count distinct clients over all days; otherwise each run counts them from the beginning
+      count distinct clients over all days; otherwise each run counts from zero
 
-Logs are Common, Combined, W3C extended, JSON lines or Caddy's, plain or packed by gzip. Lines that
-cannot be read are counted and shown. The model holds no address and nothing that leads to one. It
-is replaced as a whole once all is read, so that no failure and no kill damages the one that is
-there.
+Formats: Common and Combined (Apache, nginx), W3C extended (IIS, CloudFront), IIS, JSON lines (nginx,
+Elastic, Logstash, Envoy, Traefik, Google, Cloudflare), Caddy, AWS load balancers, HAProxy and Squid.
+Prefixes of CRI, Docker, Compose, syslog, journald and Heroku are stripped. Files may be packed by
+gzip, zstd, xz or bzip2, and be UTF-16. Of a damaged file Lull reads the readable part, and reports it.
 
-The exit code is 1 if a log, the model or the key cannot be read or written, or if no log holds a
-request; 2 if the arguments make no sense.";
+A line is learned from only if its client is known: one visitor that counts as many would make a
+private link public. Lines that cannot be read are counted, and one is shown with its addresses
+blotted out. The model holds no address and nothing that leads to one. It is replaced as a whole at
+the end, so that a failure does not damage the model that is there.
+
+Exit codes: 1 if a log, the model or the key cannot be read or written, or no log holds a request;
+2 if the arguments are wrong. The exit code is 0 otherwise.";
 
 /// Learn what visitors of a site may want next, from its access logs
 #[derive(Debug, clap::Args)]
@@ -43,6 +57,8 @@ pub(crate) struct Args {
     /// Access logs; - is the standard input
     #[arg(required = true, value_name = "LOG")]
     logs: Vec<PathBuf>,
+    #[command(flatten)]
+    how: LogArgs,
     /// Only what was asked of this site, where a log names several, as Caddy's and Apache's of all their
     /// sites do; may be repeated
     #[arg(long, value_name = "HOST")]
@@ -86,7 +102,7 @@ pub(super) fn run(args: &Args) -> anyhow::Result<()> {
     let continued = before.is_some();
     let mut model =
         before.unwrap_or_else(|| Model::new(hasher, Limits::default(), PpmParameters::shipped()));
-    let mut logs = Logs::find(&args.logs)?.of_sites(&args.site);
+    let mut logs = Logs::find(&args.logs, &args.how)?.of_sites(&args.site);
     let known = Known::of(model.latest());
     let (mut visits, mut ignored, mut left_out) = (0, BTreeMap::new(), 0);
     let contents = logs.read_shown("training", |entry| {

@@ -11,6 +11,8 @@ use flate2::Compression;
 use flate2::write::GzEncoder;
 use serde_json::Value;
 
+mod samples;
+
 /// A folder with logs.
 struct Bench {
     folder: tempfile::TempDir,
@@ -349,7 +351,18 @@ fn what_cannot_be_read_keeps_nobody_from_the_rest() {
     let bad: Vec<&Value> = (0..3).map(|log| &said["logs"][log]["bad"][0]["lines"]).collect();
     assert_eq!(bad, [&Value::from(2), &500.into(), &Value::Null], "{said}");
     let shown = bench.predict(&["train", "--model", "m", "nonsense", "good"]).ok();
-    assert!(shown.contains("nonsense: no line of an access log"), "{shown}");
+    assert!(shown.contains("nonsense has no line of an access log"), "{shown}");
+    // What can be unpacked of a damaged file is read, and whole lines alone.
+    let log: String =
+        (0..3_000).map(|at| line(at, &format!("10.{}.2.{}", at % 7, at % 251), "/")).collect();
+    let packed = gzip(log.as_bytes());
+    bench.write("cut.gz", &packed[..packed.len() / 2]);
+    let said = bench.json(&["train", "--fresh", "--model", "m", "--json", "cut.gz", "good"]);
+    let cut = said["logs"].as_array().unwrap().iter().find(|log| log["log"] == "cut.gz").unwrap();
+    assert!(cut["damage"].is_string() && cut["bad"] == Value::Array(Vec::new()), "{cut}");
+    assert!((100..3_000).contains(&cut["requests"].as_u64().unwrap()), "{cut}");
+    let shown = bench.predict(&["train", "--fresh", "--model", "m", "cut.gz"]).ok();
+    assert!(shown.contains("broken behind line") && shown.contains("copy it again"), "{shown}");
 }
 
 #[test]
@@ -403,8 +416,10 @@ fn bad_input_is_told_on_one_line_with_the_way_out() {
     bench.write("good", log.as_bytes());
     bench.write("nonsense", "no log\nat all\n".as_bytes());
     bench.write("empty", b"\n\n");
-    let packed = gzip(log.repeat(50).as_bytes());
-    bench.write("cut.gz", &packed[..packed.len() / 2]);
+    bench.write("cut.gz", &gzip(log.as_bytes())[..12]);
+    let mut archive = vec![b'a'; 1_024];
+    archive[257..262].copy_from_slice(b"ustar");
+    bench.write("a.tar", &archive);
     bench.write("one", line(1, "192.0.2.1", "/").as_bytes());
     let late = line(1, "192.0.2.1", "/") + &line(9, "192.0.2.1", "/a.png");
     bench.write("late", late.as_bytes());
@@ -420,10 +435,17 @@ fn bad_input_is_told_on_one_line_with_the_way_out() {
     for (arguments, code, words) in [
         (&["train", "--model", "m", "missing"][..], 1, &["missing", "No such file"][..]),
         (&["train", "--model", "m", "."], 1, &["folder", "name the logs"]),
-        (&["train", "--model", "m", "nonsense"], 1, &["nonsense", "Common"]),
-        (&["train", "--model", "m", "empty", "nonsense"], 1, &["nonsense", "Common"]),
+        (
+            &["train", "--model", "m", "nonsense"],
+            1,
+            &["nonsense has no line", "no date", "--format"],
+        ),
+        (&["train", "--model", "m", "empty", "nonsense"], 1, &["nonsense", "line 1: no log"]),
         (&["train", "--model", "m", "empty"], 1, &["no request"]),
-        (&["train", "--model", "m", "cut.gz"], 1, &["cut.gz", "broken behind line", "copy it"]),
+        (&["train", "--model", "m", "cut.gz"], 1, &["cut.gz cannot be unpacked", "copy it"]),
+        (&["train", "--model", "m", "a.tar"], 1, &["a.tar is a tar archive", "tar -xOf a.tar"]),
+        (&["train", "--model", "m", "--format", "$status", "good"], 2, &["no client", "%h"]),
+        (&["train", "--model", "m", "--trusted-proxy", "x", "good"], 2, &["10.0.0.0/8"]),
         (&["train", "--model", "good", "good"], 1, &["good", "no model", "another file"]),
         (&["train", "--fresh", "--model", "good", "good"], 1, &["good", "no model"]),
         (&["train", "--model", "short", "good"], 1, &["short", "cut off", "--fresh"]),
@@ -435,7 +457,7 @@ fn bad_input_is_told_on_one_line_with_the_way_out() {
         (&["train", "good"], 2, &["--model"]),
         (&["train", "--model", "m"], 2, &["LOG"]),
         (&["eval", "missing"], 1, &["missing", "No such file"]),
-        (&["eval", "nonsense"], 1, &["nonsense", "Common"]),
+        (&["eval", "nonsense"], 1, &["nonsense", "no date", "--format"]),
         (&["eval", "empty"], 1, &["no request"]),
         (&["eval", "one"], 1, &["one second", "more logs"]),
         (&["eval", "late"], 1, &["last part", "--split"]),
@@ -485,11 +507,15 @@ fn the_help_has_examples() {
     }
 }
 
-/// The folder of real logs, beside this checkout or one around it.
-fn data(name: &str) -> Option<PathBuf> {
+/// A file of the folders beside this checkout or one around it.
+fn shared(folder: &str, name: &str) -> Option<PathBuf> {
     let here = Path::new(env!("CARGO_MANIFEST_DIR"));
-    let mut folders = here.ancestors().map(|folder| folder.join("shared/data").join(name));
+    let mut folders = here.ancestors().map(|above| above.join("shared").join(folder).join(name));
     folders.find(|path| path.is_file())
+}
+
+fn data(name: &str) -> Option<PathBuf> {
+    shared("data", name)
 }
 
 #[test]

@@ -83,6 +83,8 @@ pub struct Reader {
     lines: u64,
     entries: u64,
     sites: BTreeMap<Box<str>, u64>,
+    /// The first client, for as long as there is no other.
+    only_client: Option<Box<str>>,
     bad: BTreeMap<LineError, BadLines>,
 }
 
@@ -108,6 +110,7 @@ impl Reader {
             lines: 0,
             entries: 0,
             sites: BTreeMap::new(),
+            only_client: None,
             bad: BTreeMap::new(),
         }
     }
@@ -191,6 +194,11 @@ impl Reader {
         self.entries
     }
 
+    /// Whether all requests so far were of one client, as behind a proxy that is taken for it.
+    pub fn has_one_client(&self) -> bool {
+        self.only_client.is_some()
+    }
+
     /// How many requests so far were of each site, where the log names them. Of the first 64.
     pub fn sites(&self) -> impl Iterator<Item = (&str, u64)> {
         self.sites.iter().map(|(site, count)| (&**site, *count))
@@ -215,7 +223,10 @@ impl Reader {
         self.lines += 1;
         match self.parse(line) {
             Ok(entry) => {
-                self.entries += u64::from(entry.is_some());
+                if let Some(entry) = &entry {
+                    self.note_client(&entry.client);
+                    self.entries += 1;
+                }
                 if let Some(site) = entry.as_ref().and_then(|entry| entry.site.as_deref()) {
                     self.note_site(site);
                 }
@@ -233,6 +244,14 @@ impl Reader {
                 bad.count += 1;
                 Err(error)
             }
+        }
+    }
+
+    fn note_client(&mut self, client: &str) {
+        if self.entries == 0 {
+            self.only_client = Some(client.into());
+        } else if self.only_client.as_deref().is_some_and(|only| only != client) {
+            self.only_client = None;
         }
     }
 
@@ -275,10 +294,11 @@ impl Reader {
                 self.shape = shape;
                 self.accept(found).map(Some)
             }
-            // What is wrong with a line of columns only its own format knows.
             Err(other) => {
-                let is_of_columns = self.shape.format == Format::Extended;
-                Err(error.filter(|_| is_of_columns).unwrap_or(other))
+                let is_common = self.shape.as_common().format == Format::Common;
+                // What is wrong with a line only its own format knows.
+                let is_certain = !is_common && self.shape.prefix.is_none();
+                Err(error.filter(|_| is_certain).unwrap_or(other))
             }
         }
     }

@@ -14,13 +14,17 @@ pub(super) fn of(line: &[u8], format: Option<Format>) -> String {
     let text = String::from_utf8_lossy(&line[..line.len().min(4 * LENGTH)]);
     let text = text.trim();
     let client_first = matches!(format, None | Some(Format::Common | Format::Combined));
+    // In a log of another kind the first word may be any, and few that are names have no digit and no dot.
+    let may_be_name =
+        |word: &str| format.is_some() || word.contains(|c: char| c == '.' || c.is_ascii_digit());
     let is_border = |c: char| c.is_whitespace() || "\"'[](){}<>|,;=/@".contains(c);
     let mut sample = String::new();
     let mut is_behind_site = false;
     for (at, piece) in text.split_inclusive(is_border).enumerate() {
         let word = piece.trim_end_matches(is_border);
         let is_client = client_first && (at == 0 || at == 1 && is_behind_site);
-        let is_client = is_client && word.len() < text.len() && client::is_host_name(word);
+        let is_client =
+            is_client && word.len() < text.len() && client::is_host_name(word) && may_be_name(word);
         is_behind_site = at == 0 && common::is_site(word);
         if is_client || is_behind_site || is_address(word) {
             sample.push_str(BLOT);

@@ -86,8 +86,8 @@ fn of_directive(text: &str) -> Cow<'_, str> {
     if let Some(rest) = text.strip_prefix("LogFormat") {
         let inner = rest.trim().strip_prefix('"');
         let end = inner.and_then(|inner| {
-            let marks = inner.match_indices('"').map(|(at, _)| at);
-            marks.filter(|at| !inner[..*at].ends_with('\\')).last()
+            let mut marks = inner.match_indices('"').map(|(at, _)| at);
+            marks.rfind(|at| !inner[..*at].ends_with('\\'))
         });
         if let (Some(inner), Some(end)) = (inner, end) {
             return Cow::Owned(inner[..end].replace("\\\"", "\""));
