@@ -1,10 +1,17 @@
 //! Addresses as logs and headers write them.
 
-use core::net::{IpAddr, Ipv6Addr, SocketAddr};
+use core::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 /// The address in a word: without its port, its brackets and its zone. An IPv4 address that is written as an
 /// IPv6 one is the IPv4 address, so that one client has one address. None if the word is no address.
 pub(crate) fn parse(word: &str) -> Option<IpAddr> {
+    // Most words of a log are none, and have another first character.
+    if !matches!(word.as_bytes().first()?, b'0'..=b'9' | b'a'..=b'f' | b'A'..=b'F' | b':' | b'[') {
+        return None;
+    }
+    if !word.contains(':') {
+        return word.parse::<Ipv4Addr>().ok().map(IpAddr::V4);
+    }
     let address = match word.parse::<IpAddr>() {
         Ok(address) => address,
         Err(_) => with_port(word)?,

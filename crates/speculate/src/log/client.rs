@@ -158,6 +158,12 @@ impl Trust {
         if column.contains(',') {
             return self.last(&column);
         }
+        // Most are, and without proxies that is all.
+        if self.proxies.is_empty()
+            && column.parse::<Ipv4Addr>().is_ok_and(|address| !address.is_unspecified())
+        {
+            return Ok(Client::Address(column));
+        }
         let Some(address) = address::parse(&column) else {
             return match is_host_name(&column) {
                 true => Ok(Client::Name(in_lower_case(column))),
@@ -278,7 +284,7 @@ const NO_CLIENTS: &[&str] = &[
 pub(super) fn is_cache_status(word: &str) -> bool {
     const STATES: [&str; 9] =
         ["HIT", "MISS", "BYPASS", "EXPIRED", "STALE", "UPDATING", "REVALIDATED", "DYNAMIC", "PASS"];
-    STATES.contains(&word)
+    word.bytes().all(|b| b.is_ascii_uppercase()) && STATES.contains(&word)
 }
 
 /// Whether a word is a host's name, or a pseudonym of the same form (RFC 1123, section 2.1). A time stamp, a
@@ -295,7 +301,17 @@ pub(super) fn is_host_name(word: &str) -> bool {
         && last.bytes().any(|b| b.is_ascii_alphabetic())
         && !is_compact_time(name)
         && !is_cache_status(name)
-        && !NO_CLIENTS.iter().any(|other| name.eq_ignore_ascii_case(other))
+        && !is_common_word(name)
+}
+
+/// Whether a word is one of [`NO_CLIENTS`].
+fn is_common_word(word: &str) -> bool {
+    const LONGEST: usize = 11;
+    // All that are longer than `h2` are letters alone.
+    let may_be = |word: &str| {
+        word.len() == 2 || word.len() <= LONGEST && word.bytes().all(|b| b.is_ascii_alphabetic())
+    };
+    may_be(word) && NO_CLIENTS.iter().any(|other| word.eq_ignore_ascii_case(other))
 }
 
 /// `20240703T094640Z`, and what begins with a date: `2024-07-03_…`.

@@ -111,8 +111,8 @@ fn head(text: &str) -> Result<Head<'_>, LineError> {
     // A user's name may have blanks. Behind a name that may be something else than a client's it may not; nor
     // may it have another address, which may be the client's.
     let is_address = |word: &str| address::parse(word).is_some();
-    let is_certain = is_address(client) || client.contains(',');
-    if users == 2 || is_certain && !rest.split_ascii_whitespace().any(is_address) {
+    let is_certain = || is_address(client) || client.contains(',');
+    if users == 2 || is_certain() && !rest.split_ascii_whitespace().any(is_address) {
         let user = rest.trim_end().rsplit(' ').next().unwrap_or("-");
         return Ok(Head { site, client, proxied, user });
     }
@@ -164,7 +164,7 @@ fn is_behind_site(site: &str, client: &str, rest: &str) -> bool {
     let bare = client.trim_end_matches(',');
     has_more
         && !site.ends_with(',')
-        && (bare.parse::<IpAddr>().is_ok() || client != "-" && is_site(site))
+        && (address::parse(bare).is_some() || client != "-" && is_site(site))
 }
 
 /// Whether a word is the name of a site with its port, and not an address with many colons.

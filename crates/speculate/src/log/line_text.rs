@@ -17,7 +17,8 @@ pub(super) fn of(line: &[u8]) -> Result<Cow<'_, str>, LineError> {
     if line.len() > LONGEST_LINE {
         return Err(LineError::TooLong);
     }
-    if line.contains(&0) {
+    // Without a branch, which is several times as fast.
+    if line.iter().fold(false, |found, byte| found | (*byte == 0)) {
         return Err(LineError::NotText);
     }
     Ok(match core::str::from_utf8(line) {
