@@ -79,6 +79,8 @@ pub(crate) struct Shelf<P> {
     /// Of these, on their way out.
     leaving: u64,
     waited: u64,
+    /// Bodies that have become stored, or are not any more, in that order. None if nobody follows that.
+    turned: Option<VecDeque<(Digest, bool)>>,
 }
 
 impl<P> Shelf<P> {
@@ -90,7 +92,23 @@ impl<P> Shelf<P> {
             found.into_iter().map(|(digest, size)| (digest, entry(size))).collect();
         let bytes = entries.values().map(|entry| entry.size.0).sum();
         let (pins, effects) = Default::default();
-        Shelf { entries, pins, last_pin: 0, effects, bytes, leaving: 0, waited: 0 }
+        Shelf { entries, pins, last_pin: 0, effects, bytes, leaving: 0, waited: 0, turned: None }
+    }
+
+    /// From now on [`poll_turned`](Shelf::poll_turned) reports each change of [`is_stored`](Shelf::is_stored).
+    pub(crate) fn follow(&mut self) {
+        self.turned = Some(VecDeque::new());
+    }
+
+    /// The next body that has become stored, or is not any more, and which of both.
+    pub(crate) fn poll_turned(&mut self) -> Option<(Digest, bool)> {
+        self.turned.as_mut()?.pop_front()
+    }
+
+    fn turn(turned: &mut Option<VecDeque<(Digest, bool)>>, digest: &Digest, is_stored: bool) {
+        if let Some(turned) = turned {
+            turned.push_back((*digest, is_stored));
+        }
     }
 
     /// Whether the body would survive a crash, and will not be deleted.
@@ -265,6 +283,7 @@ impl<P> Shelf<P> {
                     entry.state = State::Dropping { then: None };
                     self.leaving += entry.size.0;
                     self.effects.push_back(BodyEffect::Drop(*digest));
+                    Self::turn(&mut self.turned, digest, false);
                 }
             }
         }
@@ -291,6 +310,7 @@ impl<P> Shelf<P> {
             self.effects.push_back(BodyEffect::Drop(*digest));
         } else {
             entry.state = State::Stored;
+            Self::turn(&mut self.turned, digest, true);
         }
         back
     }
@@ -315,6 +335,7 @@ impl<P> Shelf<P> {
         {
             (entry.state, entry.missed) = (State::Lost, true);
             self.bytes -= entry.size.0;
+            Self::turn(&mut self.turned, digest, false);
         }
     }
 
@@ -337,6 +358,9 @@ impl<P> Shelf<P> {
             if matches!(entry.state, State::Dropping { then: None }) {
                 self.leaving -= entry.size.0;
             }
+            if entry.is_stored() {
+                Self::turn(&mut self.turned, digest, false);
+            }
         }
     }
 
@@ -347,6 +371,7 @@ impl<P> Shelf<P> {
             (entry.state, entry.references) = (State::Dropping { then: None }, 0);
             self.leaving += entry.size.0;
             self.effects.push_back(BodyEffect::Drop(*digest));
+            Self::turn(&mut self.turned, digest, false);
         }
     }
 
@@ -357,6 +382,7 @@ impl<P> Shelf<P> {
                 entry.state = State::Dropping { then: None };
                 self.leaving += entry.size.0;
                 self.effects.push_back(BodyEffect::Drop(*digest));
+                Self::turn(&mut self.turned, digest, false);
             }
         }
     }

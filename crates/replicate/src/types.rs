@@ -1,5 +1,6 @@
 //! What origin and replicas speak about: positions in the log, versions, commits.
 
+use core::hash::Hash;
 use std::fmt;
 use std::sync::Arc;
 
@@ -136,14 +137,50 @@ impl Position {
     /// The position after `commit`.
     #[must_use]
     pub fn after(self, commit: &Commit) -> Position {
+        let mut next = NextPosition::new(self, commit.sequence, commit.stamp);
+        next.extend(&commit.changes);
+        next.finish()
+    }
+}
+
+/// The position after a commit whose changes come in parts.
+#[derive(Clone, Debug)]
+pub(crate) struct NextPosition {
+    sequence: Sequence,
+    hasher: Hasher,
+}
+
+impl NextPosition {
+    pub(crate) fn new(before: Position, sequence: Sequence, stamp: WallTime) -> Self {
         let mut hasher = Hasher::new();
-        hasher.update(&self.chain.0);
-        hasher.update(&commit.sequence.0.to_le_bytes());
-        hasher.update(&commit.stamp.as_nanos().to_le_bytes());
-        for change in &*commit.changes {
-            hash_entry(&mut hasher, &change.path, change.content.as_ref());
+        hasher.update(&before.chain.0);
+        hasher.update(&sequence.0.to_le_bytes());
+        hasher.update(&stamp.as_nanos().to_le_bytes());
+        NextPosition { sequence, hasher }
+    }
+
+    pub(crate) fn extend(&mut self, changes: &[Change]) {
+        for change in changes {
+            hash_entry(&mut self.hasher, &change.path, change.content.as_ref());
         }
-        Position { sequence: commit.sequence, chain: Digest(*hasher.finalize().as_bytes()) }
+    }
+
+    pub(crate) fn finish(&self) -> Position {
+        Position { sequence: self.sequence, chain: Digest(*self.hasher.finalize().as_bytes()) }
+    }
+}
+
+impl PartialEq for NextPosition {
+    fn eq(&self, other: &Self) -> bool {
+        self.finish() == other.finish()
+    }
+}
+
+impl Eq for NextPosition {}
+
+impl Hash for NextPosition {
+    fn hash<H: core::hash::Hasher>(&self, state: &mut H) {
+        self.finish().hash(state);
     }
 }
 

@@ -1,14 +1,19 @@
-//! Commits that were received and are not in the state yet, and how much memory they take.
+//! Commits that were received and are not in the state yet: how much memory they take, and which of their
+//! bodies are not in the store.
+//!
+//! What a commit lacks is counted as bodies come and go, so that no event looks at all changes of a commit
+//! that waits: a publication is one commit, and has as many events as changes.
 
 use core::mem::size_of;
 use core::ops::Deref;
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
 use lull_cc::Bytes;
 
+use crate::path::Path;
 use crate::time::{LocalTime, WallTime};
-use crate::types::{Change, Position, Sequence};
+use crate::types::{Change, Digest, Position, Sequence};
 
 /// A commit that was received, and not applied yet.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -23,13 +28,72 @@ pub(super) struct Buffered {
     pub(super) said: Option<LocalTime>,
     /// Whether it waited while there was no connection.
     pub(super) waited: bool,
+    /// Memory that it takes, about.
+    bytes: u64,
+    lacks: Lacks,
+}
+
+/// Which changes of a commit have bodies that are not in the store.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+struct Lacks {
+    all: usize,
+    /// Of these, changes for whose bodies the quota has no room.
+    roomless: usize,
+    /// Changes that no later commit of the buffer overwrites.
+    newest: usize,
+    /// The others, by the commit that overwrites them first.
+    overwritten: BTreeMap<u64, usize>,
+}
+
+impl Lacks {
+    /// A change has no body in the store, or has one again. `next` is the commit that overwrites it.
+    fn count(&mut self, lacks: bool, next: Option<u64>) {
+        let step = |count: &mut usize| if lacks { *count += 1 } else { *count -= 1 };
+        step(&mut self.all);
+        let Some(next) = next else { return step(&mut self.newest) };
+        let count = self.overwritten.entry(next).or_default();
+        step(count);
+        if *count == 0 {
+            self.overwritten.remove(&next);
+        }
+    }
+
+    fn count_roomless(&mut self, is_roomless: bool) {
+        if is_roomless {
+            self.roomless += 1;
+        } else {
+            self.roomless -= 1;
+        }
+    }
 }
 
 impl Buffered {
+    /// Whether all of its bodies are in the store.
+    pub(super) fn has_bodies(&self) -> bool {
+        self.lacks.all == 0
+    }
+
+    /// Whether it lacks bodies, and only those that the quota has no room for.
+    pub(super) fn lacks_room_only(&self) -> bool {
+        self.lacks.all > 0 && self.lacks.all == self.lacks.roomless
+    }
+
     /// Memory that it takes, about.
     pub(super) fn bytes(&self) -> u64 {
-        let change = |change: &Change| size_of::<Change>() + change.path.as_str().len();
-        (size_of::<Buffered>() + self.changes.iter().map(change).sum::<usize>()) as u64
+        self.bytes
+    }
+}
+
+/// A change of the buffer: the number of its commit, counted from the first one that waits, and its own in that.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+struct Place(u64, usize);
+
+impl Place {
+    const FIRST: Place = Place(0, 0);
+
+    /// The next one in the same commit.
+    const fn next(self) -> Place {
+        Place(self.0, self.1 + 1)
     }
 }
 
@@ -38,6 +102,25 @@ impl Buffered {
 pub(super) struct Buffer {
     commits: VecDeque<Buffered>,
     bytes: u64,
+    /// The number of the first commit.
+    first: u64,
+    /// Changes of the commit behind them of which the last part is still to come, and what it lacks.
+    open: Vec<Change>,
+    lacks: Lacks,
+    /// Changes that have a body, by that; and all changes by their objects.
+    by_body: BTreeSet<(Digest, Place)>,
+    by_path: BTreeSet<(Path, Place)>,
+    /// Changes for whose bodies the quota has no room.
+    roomless: BTreeSet<(Sequence, Path)>,
+}
+
+/// What a commit is beside its changes.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct About {
+    pub(super) position: Position,
+    pub(super) sequence: Sequence,
+    pub(super) stamp: WallTime,
+    pub(super) said: Option<LocalTime>,
 }
 
 impl Buffer {
@@ -46,18 +129,199 @@ impl Buffer {
         Bytes(self.bytes)
     }
 
-    pub(super) fn push(&mut self, buffered: Buffered) {
-        self.bytes += buffered.bytes();
-        self.commits.push_back(buffered);
+    fn last(&self) -> u64 {
+        self.first + self.commits.len() as u64
+    }
+
+    /// A part of the commit behind the last one is told of.
+    pub(super) fn extend(
+        &mut self,
+        sequence: Sequence,
+        changes: Vec<Change>,
+        is_stored: impl Fn(&Digest) -> bool,
+    ) {
+        let number = self.last();
+        for change in changes {
+            let place = Place(number, self.open.len());
+            let lacks = change.content.is_some_and(|content| !is_stored(&content.digest));
+            if lacks {
+                self.lacks.count(true, None);
+                if self.roomless.contains(&(sequence, change.path.clone())) {
+                    self.lacks.count_roomless(true);
+                }
+            }
+            let before = (change.path.clone(), Place::FIRST)..(change.path.clone(), place);
+            let before = self.by_path.range(before).next_back().map(|(_, place)| *place);
+            if let Some(before) = before {
+                self.overwrite(before, None, Some(number), &is_stored);
+            }
+            self.by_path.insert((change.path.clone(), place));
+            if let Some(content) = &change.content {
+                self.by_body.insert((content.digest, place));
+            }
+            self.open.push(change);
+        }
+    }
+
+    fn change(&self, Place(commit, change): Place) -> &Change {
+        match self.commits.get((commit - self.first) as usize) {
+            Some(buffered) => &buffered.changes[change],
+            None => &self.open[change],
+        }
+    }
+
+    fn lacks(&mut self, Place(commit, _): Place) -> &mut Lacks {
+        let commit = self.commits.get_mut((commit - self.first) as usize);
+        commit.map_or(&mut self.lacks, |buffered| &mut buffered.lacks)
+    }
+
+    /// Another commit overwrites a change first.
+    fn overwrite(
+        &mut self,
+        place: Place,
+        was: Option<u64>,
+        is: Option<u64>,
+        is_stored: impl Fn(&Digest) -> bool,
+    ) {
+        let content = self.change(place).content;
+        if content.is_some_and(|content| !is_stored(&content.digest)) {
+            let lacks = self.lacks(place);
+            lacks.count(false, was);
+            lacks.count(true, is);
+        }
+    }
+
+    /// The commit of which parts were told is complete.
+    pub(super) fn push(&mut self, about: About) {
+        let About { position, sequence, stamp, said } = about;
+        let changes: Arc<[Change]> = core::mem::take(&mut self.open).into();
+        let lacks = core::mem::take(&mut self.lacks);
+        let bytes = changes.iter().map(bytes_of).sum::<u64>() + size_of::<Buffered>() as u64;
+        self.bytes += bytes;
+        let waited = false;
+        let one = Buffered { position, sequence, stamp, changes, said, waited, bytes, lacks };
+        self.commits.push_back(one);
+    }
+
+    /// The rest of the commit of which parts were told does not come.
+    pub(super) fn forget_parts(&mut self, is_stored: impl Fn(&Digest) -> bool) {
+        let number = self.last();
+        while let Some(change) = self.open.pop() {
+            let place = Place(number, self.open.len());
+            if let Some(content) = change.content {
+                self.by_body.remove(&(content.digest, place));
+            }
+            let all = (change.path.clone(), Place::FIRST)..(change.path.clone(), place);
+            let before = self.by_path.range(all).next_back().map(|(_, place)| *place);
+            self.by_path.remove(&(change.path, place));
+            if let Some(before) = before.filter(|before| before.0 < number) {
+                self.overwrite(before, Some(number), None, &is_stored);
+            }
+        }
+        self.lacks = Lacks::default();
+        self.settle();
+    }
+
+    /// A body is in the store from now on, or is not any more.
+    pub(super) fn turn(&mut self, digest: &Digest, is_stored: bool) {
+        let all = self.by_body.range((*digest, Place::FIRST)..);
+        let places: Vec<Place> =
+            all.take_while(|(one, _)| one == digest).map(|(_, place)| *place).collect();
+        for place in places {
+            let path = self.change(place).path.clone();
+            let mut later = self.by_path.range((path.clone(), place.next())..);
+            let next = later.next().filter(|(other, _)| *other == path).map(|(_, next)| next.0);
+            let sequence = self.commits.get((place.0 - self.first) as usize);
+            let sequence = sequence.map(|buffered| buffered.sequence);
+            let is_roomless =
+                sequence.is_some_and(|sequence| self.roomless.contains(&(sequence, path)));
+            let lacks = self.lacks(place);
+            lacks.count(!is_stored, next);
+            if is_roomless {
+                lacks.count_roomless(!is_stored);
+            }
+        }
+    }
+
+    /// The quota has no room for the body of a change of a commit that is not in the state.
+    pub(super) fn refuse(
+        &mut self,
+        sequence: Sequence,
+        path: &Path,
+        is_stored: impl Fn(&Digest) -> bool,
+    ) {
+        if !self.roomless.insert((sequence, path.clone())) {
+            return;
+        }
+        let places = self.by_path.range((path.clone(), Place::FIRST)..);
+        let places = places.take_while(|(other, _)| other == path).map(|(_, place)| *place);
+        let of_it = |place: &Place| {
+            let commit = self.commits.get((place.0 - self.first) as usize);
+            commit.is_some_and(|buffered| buffered.sequence == sequence)
+        };
+        let places: Vec<Place> = places.filter(of_it).collect();
+        for place in places {
+            let content = self.change(place).content;
+            if content.is_some_and(|content| !is_stored(&content.digest)) {
+                self.lacks(place).count_roomless(true);
+            }
+        }
+    }
+
+    /// What there is no room for in states up to this one does not matter any more.
+    pub(super) fn forget_roomless(&mut self, present: Sequence) {
+        while self.roomless.first().is_some_and(|(sequence, _)| *sequence <= present) {
+            self.roomless.pop_first();
+        }
+    }
+
+    /// The fewest commits behind the first `applied` of which all objects have their newest bodies in the store:
+    /// as one step they make none invalid. An overwritten body may never come, for the origin's queue absorbs it.
+    pub(super) fn overtaken(&self, applied: usize) -> Option<usize> {
+        let mut until = 0;
+        for (number, buffered) in self.commits.iter().enumerate().skip(applied) {
+            if buffered.lacks.newest > 0 {
+                return None;
+            }
+            let last = buffered.lacks.overwritten.last_key_value();
+            until = last.map_or(until, |(last, _)| until.max(*last));
+            if until <= self.first + number as u64 {
+                return Some(number + 1 - applied);
+            }
+        }
+        None
     }
 
     /// The first so many are in the state.
     pub(super) fn take_first(&mut self, commits: usize) {
-        self.bytes -= self.commits.drain(..commits).map(|buffered| buffered.bytes()).sum::<u64>();
+        for number in self.first.. {
+            if number == self.first + commits as u64 {
+                break;
+            }
+            let Some(buffered) = self.commits.pop_front() else { break };
+            self.bytes -= buffered.bytes;
+            for (at, change) in buffered.changes.iter().enumerate() {
+                let place = Place(number, at);
+                self.by_path.remove(&(change.path.clone(), place));
+                if let Some(content) = &change.content {
+                    self.by_body.remove(&(content.digest, place));
+                }
+            }
+        }
+        self.first += commits as u64;
+        self.settle();
     }
 
+    /// Numbers begin anew when nothing has one.
+    fn settle(&mut self) {
+        if self.commits.is_empty() && self.open.is_empty() {
+            self.first = 0;
+        }
+    }
+
+    /// None of them is to be applied.
     pub(super) fn clear(&mut self) {
-        *self = Buffer::default();
+        *self = Buffer { roomless: core::mem::take(&mut self.roomless), ..Buffer::default() };
     }
 
     /// There is no connection any more.
@@ -66,6 +330,12 @@ impl Buffer {
             buffered.waited = true;
         }
     }
+}
+
+/// Memory that a change takes, about, with its places in the two orders.
+fn bytes_of(change: &Change) -> u64 {
+    let places = size_of::<(Digest, Place)>() + size_of::<(Path, Place)>();
+    (size_of::<Change>() + change.path.as_str().len() + places) as u64
 }
 
 impl Deref for Buffer {

@@ -1,12 +1,10 @@
 //! What a replica says to its origin and hears from it on the control channel.
 
-use std::sync::Arc;
-
-use super::{Buffered, Event, Link, Partial, Replica};
+use super::{About, Event, Link, Partial, Replica};
 use crate::faults::Fault;
 use crate::message::{Frame, MOST_PATHS, PROTOCOL, Session, Start, ToOrigin, ToReplica, Tree};
 use crate::time::{LocalTime, Reading, WallTime};
-use crate::types::{Change, Commit, Position, Sequence};
+use crate::types::{Change, Digest, NextPosition, Position, Sequence};
 
 use super::resync::Resync;
 
@@ -23,14 +21,19 @@ impl<P: Clone> Replica<P> {
         self.greet();
     }
 
+    /// The store has answered for a body.
+    pub(super) fn leave(&mut self, digest: &Digest) {
+        if !self.shelf.is_coming(digest) {
+            self.left.remove(digest);
+        }
+    }
+
     /// Says hello, as soon as no body of earlier connections is in memory, and there is room for commits: else
     /// this connection would soon be given up for want of that, as the one before.
     pub(super) fn greet(&mut self) {
         if !self.silent {
             return;
         }
-        let shelf = &self.shelf;
-        self.left.retain(|digest| shelf.is_coming(digest));
         if self.left.is_empty() && self.buffer.bytes().0 <= self.half_of_room() {
             self.silent = false;
             self.outbox.push_back(ToOrigin::Hello {
@@ -60,7 +63,7 @@ impl<P: Clone> Replica<P> {
         self.link = Link::Away;
         self.silent = false;
         self.outbox.clear();
-        self.partial = None;
+        self.forget_parts();
         self.demands.clear();
         self.unanswered.clear();
         self.buffer.wait_alone();
@@ -242,17 +245,20 @@ impl<P: Clone> Replica<P> {
         self.wake(now.local);
     }
 
-    fn begin_resync(
-        &mut self,
-        now: Reading,
-        position: Position,
-        stamp: WallTime,
-        root: crate::types::Digest,
-    ) {
+    /// The rest of a commit of which parts have come does not come by this connection.
+    fn forget_parts(&mut self) {
+        if self.partial.take().is_some() {
+            self.follow_shelf();
+            let shelf = &self.shelf;
+            self.buffer.forget_parts(|digest| shelf.is_stored(digest));
+        }
+    }
+
+    fn begin_resync(&mut self, now: Reading, position: Position, stamp: WallTime, root: Digest) {
         // What is dropped here might have had to be applied before the comparison is done.
         self.lease.revoke();
         let _ = self.lease.said(now, stamp, self.faults);
-        self.partial = None;
+        self.forget_parts();
         self.leave_resync();
         let told = core::mem::take(&mut self.told);
         let known = self.resync.take().map_or(told, Resync::into_known);
@@ -298,30 +304,27 @@ impl<P: Clone> Replica<P> {
             self.counters.overfull += 1;
             return false;
         }
-        let partial = match self.partial.take() {
-            None => Partial { sequence, changes, leaked: 0 },
-            Some(mut partial) if partial.sequence == sequence => {
-                partial.changes.extend(changes);
-                partial
+        let mut partial = match self.partial.take() {
+            None => {
+                let next = NextPosition::new(received, sequence, stamp);
+                Partial { sequence, stamp, next }
             }
+            Some(partial) if (partial.sequence, partial.stamp) == (sequence, stamp) => partial,
             Some(_) => return false,
         };
+        partial.next.extend(&changes);
+        self.follow_shelf();
+        let shelf = &self.shelf;
+        self.buffer.extend(sequence, changes, |digest| shelf.is_stored(digest));
         let said = self.lease.said(now, stamp, self.faults);
-        let leak = self.faults.has(Fault::HalfATransaction);
-        if more && !leak {
+        if more && !self.faults.has(Fault::HalfATransaction) {
             self.partial = Some(partial);
             return true;
         }
-        let position = if more {
-            received
-        } else {
-            received.after(&Commit { sequence, stamp, changes: partial.changes.as_slice().into() })
-        };
-        let changes: Arc<[Change]> = partial.changes[partial.leaked..].into();
-        let waited = false;
-        self.buffer.push(Buffered { position, sequence, stamp, changes, said, waited });
+        let position = if more { received } else { partial.next.finish() };
+        self.buffer.push(About { position, sequence, stamp, said });
         if more {
-            self.partial = Some(Partial { leaked: partial.changes.len(), ..partial });
+            self.partial = Some(partial);
         } else {
             // All that was acknowledged before this commit was made is here by now.
             let held = self.lease.holds(now.local, true);

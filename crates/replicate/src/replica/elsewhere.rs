@@ -6,7 +6,7 @@
 
 use std::collections::BTreeSet;
 
-use super::{Early, Object, Replica};
+use super::{Object, Replica};
 use crate::path::Path;
 use crate::types::Digest;
 
@@ -58,10 +58,11 @@ impl<P: Clone> Replica<P> {
         self.take_back(path, version.sequence);
         let key = (version.sequence, path.clone());
         // What has come for it refers to it already.
-        if !self.early.contains_key(&key) {
+        if !self.early.contains(&key) {
             self.shelf.refer(&version.content.digest);
-            self.early.insert(key, Early { version });
+            self.early.insert(path.clone(), version);
         }
+        self.early.is_late(key);
         true
     }
 }

@@ -8,6 +8,7 @@ mod arrivals;
 mod buffer;
 mod connection;
 mod demands;
+mod early;
 mod elsewhere;
 mod history;
 mod image;
@@ -34,12 +35,13 @@ use crate::lane::Lane;
 use crate::message::{Frame, Refusal, Report, Session, Stock, ToOrigin};
 use crate::path::Path;
 use crate::shelf::Shelf;
-use crate::time::{LocalTime, Reading};
-use crate::types::{Change, Digest, DiskFull, Incarnation, Position, Sequence, Version};
+use crate::time::{LocalTime, Reading, WallTime};
+use crate::types::{Digest, DiskFull, Incarnation, NextPosition, Position, Sequence};
 
 use arrivals::Arrivals;
-use buffer::{Buffer, Buffered};
+use buffer::{About, Buffer, Buffered};
 use demands::Demands;
+use early::Early;
 use elsewhere::Bodiless;
 use history::History;
 pub use history::Holding;
@@ -52,19 +54,13 @@ use reads::Waiting;
 pub use reads::{Answer, Entry, Order, Outcome, ReadId, Request, What, Why};
 use resync::{Leaves, Resync};
 
-/// A commit of which the last part is still to come.
+/// A commit of which the last part is still to come. Its changes are in the buffer.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct Partial {
     sequence: Sequence,
-    changes: Vec<Change>,
-    /// Changes that the bug of half transactions has let through.
-    leaked: usize,
-}
-
-/// A body that is kept although no object of the state has it, or not yet.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-struct Early {
-    version: Version,
+    stamp: WallTime,
+    /// Where it leads with the parts that have come.
+    next: NextPosition,
 }
 
 /// A step that is being written.
@@ -134,7 +130,7 @@ pub struct Replica<P> {
     /// And so are those up to what reads that wait have seen elsewhere, if all of it is here: a token may
     /// speak of what never comes.
     awaited: BTreeSet<Sequence>,
-    early: BTreeMap<(Sequence, Path), Early>,
+    early: Early,
     shelf: Shelf<P>,
     writing: Option<Writing>,
     resync: Option<Resync>,
@@ -185,8 +181,6 @@ pub struct Replica<P> {
     turned_away: BTreeMap<Path, Sequence>,
     /// Versions whose bodies came on this connection with other bytes.
     spoiled: BTreeMap<Path, Sequence>,
-    /// Those that the quota has no room for, and that are not in the state yet.
-    roomless: BTreeSet<(Sequence, Path)>,
     reads: BTreeMap<Path, u32>,
     /// Bodies that were overwritten, by when they are given up.
     grace: VecDeque<(LocalTime, Digest)>,
@@ -213,14 +207,22 @@ impl<P: Clone> Replica<P> {
         bodies: impl IntoIterator<Item = (Digest, Bytes)>,
     ) -> Self {
         let mut shelf = Shelf::new(bodies);
-        for object in image.objects.values_mut().filter(|object| object.valid) {
-            let digest = object.version.content.digest;
-            object.valid = shelf.is_stored(&digest);
-            if object.valid {
-                shelf.refer(&digest);
+        let mut early = Early::default();
+        for (path, object) in &mut image.objects {
+            let version = object.version;
+            let is_stored = shelf.is_stored(&version.content.digest);
+            if is_stored {
+                shelf.refer(&version.content.digest);
             }
+            if is_stored && !object.valid {
+                // It came before the last life ended, and may have been said to be here.
+                early.insert(path.clone(), version);
+                early.is_late((version.sequence, path.clone()));
+            }
+            object.valid &= is_stored;
         }
         shelf.collect();
+        shelf.follow();
         let mut replica = Replica {
             config,
             incarnation: image.incarnation,
@@ -230,7 +232,7 @@ impl<P: Clone> Replica<P> {
             partial: None,
             force: Sequence::ZERO,
             awaited: BTreeSet::new(),
-            early: BTreeMap::new(),
+            early,
             shelf,
             writing: None,
             resync: None,
@@ -262,7 +264,6 @@ impl<P: Clone> Replica<P> {
             lost: BTreeMap::new(),
             turned_away: BTreeMap::new(),
             spoiled: BTreeMap::new(),
-            roomless: BTreeSet::new(),
             reads: BTreeMap::new(),
             grace: VecDeque::new(),
             recent: BTreeMap::new(),
@@ -473,6 +474,7 @@ impl<P: Clone> Replica<P> {
                 self.force_for_stored();
                 self.expose_early(digest);
                 if self.shelf.is_stored(digest) {
+                    self.late_with(digest);
                     self.take_over_all(digest);
                 }
                 self.ask_again(now.local);
@@ -483,6 +485,7 @@ impl<P: Clone> Replica<P> {
             }
         }
         self.tell_taken();
+        self.leave(digest);
         self.greet();
         self.advance(now.local);
     }
@@ -491,6 +494,7 @@ impl<P: Clone> Replica<P> {
     pub fn handle_dropped(&mut self, digest: &Digest) {
         self.shelf.handle_dropped(digest);
         self.tell_taken();
+        self.leave(digest);
         self.greet();
     }
 }

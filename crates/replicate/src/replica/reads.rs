@@ -402,8 +402,7 @@ impl<P: Clone> Replica<P> {
         }
         let refused = self.unanswered.get(path).is_some_and(|until| now < *until);
         let version = self.image.objects.get(path).map(|object| object.version);
-        let here =
-            version.is_some_and(|one| self.early.contains_key(&(one.sequence, path.clone())));
+        let here = version.is_some_and(|one| self.early.contains(&(one.sequence, path.clone())));
         if here || refused {
             return;
         }

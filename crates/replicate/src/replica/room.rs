@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::{Buffered, Object, Replica, Step};
+use super::{Object, Replica, Step};
 use crate::path::Path;
 #[cfg(feature = "daemon")]
 use crate::shelf::Pin;
@@ -34,29 +34,10 @@ impl<P: Clone> Replica<P> {
 
     /// Bytes of bodies that go when those are in the state that have come early, and one more of an object.
     fn replaced(&self, also: Option<&Path>) -> u64 {
-        let early = self.early.keys().map(|(_, path)| path);
-        let paths: BTreeSet<&Path> = early.chain(also).collect();
+        let paths: BTreeSet<&Path> = self.early.paths().chain(also).collect();
         let present = paths.into_iter().filter_map(|path| self.image.objects.get(path));
         let valid = present.filter(|object| object.valid);
         valid.map(|object| self.shelf.held_by(&object.version.content.digest, 1).0).sum()
-    }
-
-    /// Whether a commit lacks nothing but bodies that there is no room for: to wait for them is of no use.
-    pub(super) fn has_no_room_for(&self, buffered: &Buffered) -> bool {
-        let is_here = |digest: &Digest| self.shelf.is_stored(digest);
-        !self.roomless.is_empty()
-            && buffered.changes.iter().all(|change| {
-                change.content.is_none_or(|content| is_here(&content.digest))
-                    || self.roomless.contains(&(buffered.sequence, change.path.clone()))
-            })
-    }
-
-    /// What there is no room for in states before the present one does not matter any more.
-    pub(super) fn forget_roomless(&mut self) {
-        let present = self.position();
-        while self.roomless.first().is_some_and(|(sequence, _)| *sequence <= present) {
-            self.roomless.pop_first();
-        }
     }
 
     /// Gives up what was overwritten first, and then what was not read for longest, as far as the quota asks

@@ -21,12 +21,13 @@ use std::sync::Arc;
 
 use lull_cc::Bytes;
 
-use super::{Buffered, Early, Link, Object, Replica, Step, Writing};
+use super::early::Key;
+use super::{Buffered, Link, Object, Replica, Step, Writing};
 use crate::faults::Fault;
 use crate::message::{BodyHeader, Frame, ToOrigin};
 use crate::path::Path;
 use crate::time::{LocalTime, Reading};
-use crate::types::{Change, Digest, DiskFull, Payload, Sequence};
+use crate::types::{Digest, DiskFull, Payload, Sequence};
 
 /// Why a commit is applied.
 enum Because {
@@ -111,16 +112,18 @@ impl<P: Clone> Replica<P> {
                 } else if !demand && self.is_full_for(&path, &content) {
                     self.counters.refused += 1;
                     if version.sequence > committed {
-                        self.roomless.insert((version.sequence, path));
+                        self.follow_shelf();
+                        let shelf = &self.shelf;
+                        let is_stored = |digest: &Digest| shelf.is_stored(digest);
+                        self.buffer.refuse(version.sequence, &path, is_stored);
                     }
                 } else {
                     self.counters.early += u64::from(version.sequence > self.received());
                     self.take_back(&path, version.sequence);
-                    let before =
-                        self.early.insert((version.sequence, path.clone()), Early { version });
-                    let before = before.map(|before| before.version.content.digest);
+                    let before = self.early.insert(path.clone(), version);
                     if before != Some(content.digest) {
                         self.shelf.keep(payload);
+                        self.late_with(&content.digest);
                         // An origin that was restored from a backup has made another commit of this number.
                         if let Some(before) = before {
                             self.shelf.release(&before);
@@ -173,7 +176,7 @@ impl<P: Clone> Replica<P> {
     pub(super) fn force_for_stored(&mut self) {
         for (path, at) in self.demands.answered() {
             let early = self.early.get(&(at, path.clone()));
-            if early.is_some_and(|early| self.shelf.is_stored(&early.version.content.digest)) {
+            if early.is_some_and(|version| self.shelf.is_stored(&version.content.digest)) {
                 self.force = self.force.max(at);
             }
         }
@@ -187,10 +190,7 @@ impl<P: Clone> Replica<P> {
 
     /// A body that has come early is not there after all.
     pub(super) fn forget_early(&mut self, digest: &Digest) {
-        let is_it = |early: &Early| early.version.content.digest == *digest;
-        let gone = self.early.iter().filter(|(_, early)| is_it(early));
-        let gone: Vec<_> = gone.map(|(key, _)| key.clone()).collect();
-        for key in gone {
+        for key in self.early.of_body(digest) {
             self.early.remove(&key);
             let (sequence, path) = key;
             self.demands.remove(&path);
@@ -203,10 +203,10 @@ impl<P: Clone> Replica<P> {
         if !self.faults.has(Fault::BodyBeforeInvalidations) || !self.shelf.is_stored(digest) {
             return;
         }
-        for ((_, path), early) in &self.early {
-            if early.version.content.digest == *digest {
+        for (path, version) in self.early.iter() {
+            if version.content.digest == *digest {
                 self.shelf.refer(digest);
-                let object = Object { version: early.version, valid: true };
+                let object = Object { version: *version, valid: true };
                 self.image.objects.insert(path.clone(), object);
             }
         }
@@ -239,10 +239,22 @@ impl<P: Clone> Replica<P> {
         here.copied().unwrap_or(Sequence::ZERO)
     }
 
-    /// Whether all bodies of a commit are in the store.
-    fn has_bodies(&self, buffered: &Buffered) -> bool {
-        let mut bodies = buffered.changes.iter().filter_map(|change| change.content.as_ref());
-        bodies.all(|content| self.shelf.is_stored(&content.digest))
+    /// Counts in the buffer which bodies are in the store by now.
+    pub(super) fn follow_shelf(&mut self) {
+        while let Some((digest, is_stored)) = self.shelf.poll_turned() {
+            self.buffer.turn(&digest, is_stored);
+        }
+    }
+
+    /// A body is in the store, if it is: objects of the state that lack it become valid by the next step.
+    pub(super) fn late_with(&mut self, digest: &Digest) {
+        if !self.shelf.is_stored(digest) {
+            return;
+        }
+        let present = self.position();
+        for key in self.early.of_body(digest).into_iter().filter(|(at, _)| *at <= present) {
+            self.early.is_late(key);
+        }
     }
 
     /// From here on commits do not wait for their bodies.
@@ -262,9 +274,9 @@ impl<P: Clone> Replica<P> {
     }
 
     fn because(&self, buffered: &Buffered, now: LocalTime) -> Option<Because> {
-        if self.has_bodies(buffered) {
+        if buffered.has_bodies() {
             Some(Because::Bodies)
-        } else if self.comes_at_once(buffered) || self.has_no_room_for(buffered) {
+        } else if self.comes_at_once(buffered) || buffered.lacks_room_only() {
             Some(Because::AtOnce)
         } else if self.is_due(buffered, now) {
             Some(Because::Deadline)
@@ -273,27 +285,6 @@ impl<P: Clone> Replica<P> {
         } else {
             None
         }
-    }
-
-    /// The fewest commits behind the first `applied` of which all objects have their newest bodies here:
-    /// as one step they make none invalid. An overwritten body may never come, for the origin's queue
-    /// absorbs it.
-    fn overtaken(&self, applied: usize) -> Option<usize> {
-        let mut without = BTreeSet::new();
-        let waiting = self.buffer.iter().skip(applied).enumerate();
-        for (number, buffered) in waiting {
-            for Change { path, content } in &*buffered.changes {
-                if content.is_none_or(|content| self.shelf.is_stored(&content.digest)) {
-                    without.remove(path);
-                } else {
-                    without.insert(path);
-                }
-            }
-            if without.is_empty() {
-                return Some(number + 1);
-            }
-        }
-        None
     }
 
     /// What waits is looked through at the next chance.
@@ -313,6 +304,7 @@ impl<P: Clone> Replica<P> {
 
     /// Begins the next step, if there is anything to do and none is being written.
     pub(super) fn advance(&mut self, now: LocalTime) {
+        self.follow_shelf();
         if self.writing.is_some() || self.retry_at.is_some_and(|at| now < at) {
             return;
         }
@@ -344,9 +336,9 @@ impl<P: Clone> Replica<P> {
             if !*look.get_or_insert_with(|| self.is_to_look()) {
                 break;
             }
-            let Some(more) = self.overtaken(reasons.len()) else { break };
-            for buffered in self.buffer.iter().skip(reasons.len()).take(more) {
-                let has_bodies = self.has_bodies(buffered);
+            let Some(more) = self.buffer.overtaken(reasons.len()) else { break };
+            for buffered in self.buffer.range(reasons.len()..reasons.len() + more) {
+                let has_bodies = buffered.has_bodies();
                 reasons.push(if has_bodies { Because::Bodies } else { Because::Overtaken });
             }
         }
@@ -357,7 +349,7 @@ impl<P: Clone> Replica<P> {
             for change in &*buffered.changes {
                 let object = change.content.map(|content| {
                     let version = crate::types::Version { sequence: buffered.sequence, content };
-                    named &= self.early.contains_key(&(buffered.sequence, change.path.clone()));
+                    named &= self.early.contains(&(buffered.sequence, change.path.clone()));
                     Object { version, valid: self.shelf.is_stored(&content.digest) }
                 });
                 step.changes.insert(change.path.clone(), object);
@@ -393,29 +385,29 @@ impl<P: Clone> Replica<P> {
     /// Bodies whose invalidation was applied without them; gives those that are of no use, and those that are
     /// of none to the state but to those that the step passes through.
     fn use_late_bodies(&mut self, step: &mut Step) -> (Vec<Digest>, Vec<Digest>) {
-        let upto = step.position.map_or(Sequence::ZERO, |position| position.sequence);
-        let present = self.image.position.map_or(upto, |position| position.sequence);
+        let present = self.position();
+        let upto = step.position.map_or(present, |position| position.sequence);
         let (mut done, mut passed) = (Vec::new(), Vec::new());
-        for (key @ (sequence, path), early) in &self.early {
-            if *sequence > upto {
-                break;
-            }
+        let mut keys: Vec<_> = core::iter::from_fn(|| self.early.pop_late()).collect();
+        keys.extend(self.early.between(present, upto));
+        for (key, version) in keys {
+            let (sequence, path) = &key;
             let object = match step.changes.get(path) {
                 Some(object) => *object,
                 None => self.image.objects.get(path).copied(),
             };
+            let digest = version.content.digest;
             match object {
                 Some(object) if object.version.sequence == *sequence => {
-                    let digest = early.version.content.digest;
                     if object.valid {
                         // What this step makes use of is kept until the step is on the disk.
                         if !step.changes.contains_key(path) {
-                            done.push(key.clone());
+                            done.extend(self.early.remove(&key));
                         }
                     } else if object.version.content.digest != digest {
                         // The invalidation, which comes by a channel of its own, is believed.
                         self.counters.corrupt += 1;
-                        done.push(key.clone());
+                        done.extend(self.early.remove(&key));
                     } else if self.shelf.is_stored(&digest) {
                         self.counters.late += 1;
                         let object = Object { valid: true, ..object };
@@ -424,14 +416,12 @@ impl<P: Clone> Replica<P> {
                 }
                 _ => {
                     self.counters.stale += 1;
-                    if *sequence > present { &mut passed } else { &mut done }.push(key.clone());
+                    let is_passed = *sequence > present;
+                    let gone = self.early.remove(&key);
+                    if is_passed { &mut passed } else { &mut done }.extend(gone);
                 }
             }
         }
-        let [done, passed] = [done, passed].map(|keys| {
-            let removed = keys.iter().filter_map(|key| self.early.remove(key));
-            removed.map(|early| early.version.content.digest).collect()
-        });
         (done, passed)
     }
 
@@ -463,12 +453,28 @@ impl<P: Clone> Replica<P> {
             for digest in digests.filter(|digest| !lost.contains(*digest)) {
                 self.shelf.release(digest);
             }
+            for (path, object) in &step.changes {
+                let key = object.map(|object| (object.version.sequence, path.clone()));
+                let present = self.position();
+                if let Some(key) = key.filter(|key| key.0 <= present && self.early.contains(key)) {
+                    self.early.is_late(key);
+                }
+            }
             self.disk_full(now.local);
             return;
         }
-        let first = self.image.position.is_none();
+        let (first, before) = (self.image.position.is_none(), self.position());
         let mut without = BTreeSet::new();
         for (path, object) in &step.changes {
+            let old = self.image.objects.get(path).map(|old| old.version.sequence);
+            if let Some(old) =
+                old.filter(|old| object.is_none_or(|new| new.version.sequence != *old))
+            {
+                // What was still to come for the version that this overwrites.
+                let key = (old, path.clone());
+                self.counters.stale += u64::from(self.early.contains(&key));
+                self.give_back(&key);
+            }
             if !exposed {
                 let old = self.image.objects.get(path).filter(|old| old.valid).copied();
                 if let Some(old) = old {
@@ -516,10 +522,10 @@ impl<P: Clone> Replica<P> {
         for path in step.changes.keys() {
             self.forget_lost(path);
         }
-        self.forget_roomless();
+        self.buffer.forget_roomless(self.position());
         self.buffer.take_first(commits);
         self.greet();
-        self.release_used();
+        self.settle_early(before, &step);
         if self.is_connected() {
             self.outbox.push_back(ToOrigin::Ack(self.position()));
         }
@@ -550,21 +556,37 @@ impl<P: Clone> Replica<P> {
         }
     }
 
-    /// Early bodies that the state has taken over.
-    fn release_used(&mut self) {
+    /// Bodies that came for what a step has brought into the state, which was at `before`: they are of it now, or
+    /// come late, or are of no use any more.
+    fn settle_early(&mut self, before: Sequence, step: &Step) {
         let upto = self.position();
-        while let Some(entry) = self.early.first_entry() {
-            let (sequence, path) = entry.key();
-            let waits = self
-                .image
-                .objects
-                .get(path)
-                .is_some_and(|object| object.version.sequence == *sequence && !object.valid);
-            if *sequence > upto || waits {
-                break;
+        let new: Vec<_> = self.early.between(before, upto).collect();
+        let changed = step.changes.iter().filter_map(|(path, object)| {
+            let key = (object.as_ref()?.version.sequence, path.clone());
+            let version = *self.early.get(&key).filter(|_| key.0 <= before)?;
+            Some((key, version))
+        });
+        let old: Vec<_> = changed.collect();
+        for (key, version) in old.into_iter().chain(new) {
+            let object = self.image.objects.get(&key.1);
+            match object.filter(|object| object.version.sequence == key.0) {
+                Some(Object { valid: false, .. }) => {
+                    if self.shelf.is_stored(&version.content.digest) {
+                        self.early.is_late(key);
+                    }
+                }
+                found => {
+                    self.counters.stale += u64::from(found.is_none());
+                    self.give_back(&key);
+                }
             }
-            let early = entry.remove();
-            self.shelf.release(&early.version.content.digest);
+        }
+    }
+
+    /// A body is not kept for this version any more.
+    fn give_back(&mut self, key: &Key) {
+        if let Some(digest) = self.early.remove(key) {
+            self.shelf.release(&digest);
         }
     }
 

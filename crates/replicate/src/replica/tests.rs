@@ -13,7 +13,7 @@ use crate::BodyEffect;
 use crate::merkle::MerkleTree;
 use crate::message::{BodyHeader, Start, ToReplica};
 use crate::time::{Drift, WallTime};
-use crate::types::{Content, Metadata, Payload};
+use crate::types::{Change, Content, Metadata, Payload, Version};
 
 const MS: i64 = 1_000_000;
 
