@@ -129,7 +129,11 @@ impl<'a> World<'a> {
             .values()
             .map(|version| (version.content.digest, version.content.size))
             .collect();
-        let config = origin::Config { strategy: options.strategy, ..origin::Config::default() };
+        let config = origin::Config {
+            strategy: options.strategy,
+            under_way_bytes: Bytes(0),
+            ..origin::Config::default()
+        };
         let tally = Tally::new(workload, image.last().sequence);
         let policy = Box::new(ReadsPerWriteAndByte);
         let origin = Origin::recover(reading(0), config, policy, image, bodies.iter().copied());

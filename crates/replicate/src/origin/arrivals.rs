@@ -1,6 +1,9 @@
 //! Which bodies are at a replica, as far as the origin knows.
 
-use std::collections::VecDeque;
+use std::collections::btree_map::Entry;
+use std::collections::{BTreeMap, VecDeque};
+
+use lull_cc::Bytes;
 
 use super::Origin;
 use super::push::demand;
@@ -11,9 +14,26 @@ use crate::types::{ReplicaId, Sequence};
 /// that they are in its store, or were discarded.
 #[derive(Debug, Default)]
 pub(crate) struct UnderWay {
-    bodies: VecDeque<(Path, Sequence)>,
+    bodies: VecDeque<Body>,
+    /// How often each is among them, by commit and object. None stands before all objects.
+    by_commit: BTreeMap<(Sequence, Option<Path>), u32>,
+    bytes: u64,
     /// How many it has said that of.
     confirmed: u64,
+}
+
+#[derive(Debug)]
+struct Body {
+    path: Path,
+    sequence: Sequence,
+    size: Bytes,
+}
+
+/// What a body takes in a replica's memory, about.
+fn taken_by(path: &Path, size: Bytes) -> u64 {
+    /// Beside its bytes and its name.
+    const EACH: u64 = 256;
+    size.0 + path.as_str().len() as u64 + EACH
 }
 
 impl UnderWay {
@@ -21,29 +41,44 @@ impl UnderWay {
         self.bodies.len()
     }
 
-    pub(crate) fn add(&mut self, path: Path, sequence: Sequence) {
-        self.bodies.push_back((path, sequence));
+    /// What all of them take in the replica's memory, about.
+    pub(crate) fn bytes(&self) -> Bytes {
+        Bytes(self.bytes)
+    }
+
+    pub(crate) fn add(&mut self, path: Path, sequence: Sequence, size: Bytes) {
+        self.bytes += taken_by(&path, size);
+        *self.by_commit.entry((sequence, Some(path.clone()))).or_default() += 1;
+        self.bodies.push_back(Body { path, sequence, size });
     }
 
     pub(crate) fn paths(&self) -> impl Iterator<Item = &Path> {
-        self.bodies.iter().map(|(path, _)| path)
+        self.bodies.iter().map(|body| &body.path)
     }
 
     /// Whether one of the commit at `at` is among them.
     pub(crate) fn has_of(&self, at: Sequence) -> bool {
-        self.bodies.iter().any(|(_, sequence)| *sequence == at)
+        let mut from_there = self.by_commit.range((at, None)..);
+        from_there.next().is_some_and(|((sequence, _), _)| *sequence == at)
     }
 
     fn has(&self, path: &Path, at: Sequence) -> bool {
-        self.bodies.iter().any(|(known, sequence)| (known, *sequence) == (path, at))
+        self.by_commit.contains_key(&(at, Some(path.clone())))
     }
 
     /// So many are done since the connection began; whether so many were handed out.
     pub(crate) fn confirm(&mut self, count: u64) -> bool {
         let new = count.saturating_sub(self.confirmed);
         let known = new <= self.bodies.len() as u64;
-        for _ in 0..new.min(self.bodies.len() as u64) {
-            self.bodies.pop_front();
+        for _ in 0..new {
+            let Some(Body { path, sequence, size }) = self.bodies.pop_front() else { break };
+            self.bytes -= taken_by(&path, size);
+            if let Entry::Occupied(mut times) = self.by_commit.entry((sequence, Some(path))) {
+                *times.get_mut() -= 1;
+                if *times.get() == 0 {
+                    times.remove();
+                }
+            }
         }
         self.confirmed = count;
         known

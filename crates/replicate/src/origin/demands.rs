@@ -24,6 +24,7 @@ struct Asked {
 struct Sending {
     path: Path,
     sequence: Sequence,
+    size: Bytes,
     /// It waited in the background, too, or was broken off there.
     queued: bool,
     withdrawn: bool,
@@ -150,7 +151,7 @@ impl<P: Clone> Origin<P> {
         let message = self.present(replica, asked.path)?;
         let (frame, sending) = self.hand_out(replica, message)?;
         let link = self.peers.get_mut(&replica)?.link.as_mut()?;
-        link.fetched.add(sending.path, sending.sequence);
+        link.fetched.add(sending.path, sending.sequence, sending.size);
         Some(frame)
     }
 
@@ -201,7 +202,9 @@ impl<P: Clone> Origin<P> {
         self.counters.demands += 1;
         // It is confirmed as well if there is no such object.
         let sequence = message.version.map_or(message.at, |version| version.sequence);
-        let sending = Sending { path: message.path.clone(), sequence, queued, withdrawn: false };
+        let (path, withdrawn) = (message.path.clone(), false);
+        let size = message.version.map_or(Bytes(0), |version| version.content.size);
+        let sending = Sending { path, sequence, size, queued, withdrawn };
         Some((Frame { session, message }, sending))
     }
 
@@ -227,7 +230,7 @@ impl<P: Clone> Origin<P> {
                 peer.waiting.insert(ranked.place);
             }
         }
-        link.fetched.add(sending.path, sending.sequence);
+        link.fetched.add(sending.path, sending.sequence, sending.size);
     }
 
     /// Whether a read of the replica waits for a body of which a part was sent.

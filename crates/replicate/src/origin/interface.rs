@@ -4,6 +4,7 @@ use core::time::Duration;
 
 use lull_cc::Bytes;
 
+use super::arrivals::UnderWay;
 use super::bodies::HoldId;
 use super::image::Append;
 use super::strategy::Strategy;
@@ -49,6 +50,9 @@ pub struct Config {
     /// Speculative bodies under way to one replica, at most, until they are in its store: what is handed
     /// out can't be overtaken or absorbed any more, and is in the replica's memory if its disk is slow.
     pub under_way: usize,
+    /// Small ones are more than that, as long as all of them come to less than so many bytes, with their names and
+    /// what each takes beside.
+    pub under_way_bytes: Bytes,
     /// Demand reads of one replica that wait, at most; one that asks for more is disconnected.
     pub demands: usize,
     /// By which lane a body goes to those. Only a simulation has others than the protocol.
@@ -80,6 +84,7 @@ impl Default for Config {
             heartbeat: Duration::from_secs(1),
             strategy: Strategy::default(),
             under_way: 16,
+            under_way_bytes: Bytes(1 << 20),
             demands: 4_096,
             lanes: Lanes::default(),
             half_life: Duration::from_secs(3_600),
@@ -93,6 +98,17 @@ impl Default for Config {
 }
 
 impl Config {
+    /// Speculative bodies under way to one replica, at most, however small they are: each is a message, and a row
+    /// in the replica's database.
+    const MOST_UNDER_WAY: usize = 1_024;
+
+    /// Whether one more body may be handed out.
+    pub(super) fn has_room_under_way(&self, pushed: &UnderWay) -> bool {
+        let are_small =
+            pushed.len() < Self::MOST_UNDER_WAY && pushed.bytes() < self.under_way_bytes;
+        pushed.len() < self.under_way || are_small
+    }
+
     /// How many of these changes go in one message.
     pub(super) fn first_part(&self, changes: &[Change]) -> usize {
         self.fitting(changes.len().min(MOST_CHANGES), changes.iter().map(length_of))

@@ -29,7 +29,7 @@ impl<P: Clone> Origin<P> {
     pub fn poll_speculative(&mut self, replica: ReplicaId) -> Option<Frame<BodyHeader>> {
         let link = self.peers.get(&replica)?.link.as_ref()?;
         let compares = matches!(link.phase, Phase::Resyncing { .. });
-        if link.greeting.is_some() || compares || link.pushed.len() >= self.config.under_way {
+        if link.greeting.is_some() || compares || !self.config.has_room_under_way(&link.pushed) {
             return None;
         }
         let (path, version) = match self.next_in_order(replica) {
@@ -41,7 +41,7 @@ impl<P: Clone> Origin<P> {
         };
         let at = self.last().sequence;
         let link = self.peers.get_mut(&replica)?.link.as_mut()?;
-        link.pushed.add(path.clone(), version.sequence);
+        link.pushed.add(path.clone(), version.sequence, version.content.size);
         self.counters.pushed += 1;
         let message = BodyHeader { path, version: Some(version), at, demand: false, lost: false };
         Some(Frame { session: link.session, message })

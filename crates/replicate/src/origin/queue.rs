@@ -80,12 +80,22 @@ impl Place {
 
 const WORD: u32 = u64::BITS;
 
-/// Bits, and bits that say which words of them are not zero.
+/// Bits, and above them levels of bits that say which words of the level below are not zero: so the first bit is
+/// found by one word of each.
 #[derive(Debug, Default)]
 struct Bits {
     words: Vec<u64>,
-    summary: Vec<u64>,
+    /// From the lowest one to one of a single word.
+    levels: Vec<Vec<u64>>,
     count: u32,
+}
+
+/// A level has this bit set from now on, or clear; whether its word was zero before, or is now.
+fn write(words: &mut [u64], at: usize, bit: bool) -> bool {
+    let (word, mask) = (&mut words[at / WORD as usize], 1 << (at % WORD as usize));
+    let before = *word;
+    *word = if bit { before | mask } else { before & !mask };
+    (before == 0) != (*word == 0)
 }
 
 impl Bits {
@@ -95,47 +105,84 @@ impl Bits {
 
     /// Whether the bit was clear.
     fn set(&mut self, at: u32) -> bool {
+        if self.has(at) {
+            return false;
+        }
         let word = (at / WORD) as usize;
         if self.words.len() <= word {
             self.words.resize(word + 1, 0);
-            self.summary.resize(word / WORD as usize + 1, 0);
+            self.fit_levels();
         }
-        let mask = 1 << (at % WORD);
-        let clear = self.words[word] & mask == 0;
-        self.words[word] |= mask;
-        self.summary[word / WORD as usize] |= 1 << (word % WORD as usize);
-        self.count += u32::from(clear);
-        clear
+        self.put(at, true);
+        self.count += 1;
+        true
     }
 
     /// Whether the bit was set.
     fn clear(&mut self, at: u32) -> bool {
-        let word = (at / WORD) as usize;
-        let mask = 1 << (at % WORD);
-        if self.words.get(word).is_none_or(|bits| bits & mask == 0) {
+        if !self.has(at) {
             return false;
         }
-        self.words[word] &= !mask;
-        if self.words[word] == 0 {
-            self.summary[word / WORD as usize] &= !(1 << (word % WORD as usize));
-        }
+        self.put(at, false);
         self.count -= 1;
         true
+    }
+
+    fn put(&mut self, at: u32, bit: bool) {
+        let mut at = at as usize;
+        let mut changes = write(&mut self.words, at, bit);
+        for level in &mut self.levels {
+            at /= WORD as usize;
+            if !changes {
+                return;
+            }
+            changes = write(level, at, bit);
+        }
+    }
+
+    /// As many levels as the words take, each as long as it has to be.
+    fn fit_levels(&mut self) {
+        let mut below = self.words.len();
+        let mut depth = 0;
+        while below > 1 {
+            let length = below.div_ceil(WORD as usize);
+            if depth == self.levels.len() {
+                // Above what there is already.
+                let under = if depth == 0 { &self.words } else { &self.levels[depth - 1] };
+                let mut level = vec![0; length];
+                for (at, _) in under.iter().enumerate().filter(|(_, bits)| **bits != 0) {
+                    write(&mut level, at, true);
+                }
+                self.levels.push(level);
+            }
+            self.levels[depth].resize(length, 0);
+            give_back(&mut self.levels[depth]);
+            (below, depth) = (length, depth + 1);
+        }
+        self.levels.truncate(depth);
     }
 
     /// There are only so many slots any more, and behind them no bit is set.
     fn shorten(&mut self, slots: u32) {
         let words = slots.div_ceil(WORD) as usize;
-        self.words.truncate(words);
-        self.summary.truncate(words.div_ceil(WORD as usize));
-        give_back(&mut self.words);
-        give_back(&mut self.summary);
+        if words < self.words.len() {
+            self.words.truncate(words);
+            self.fit_levels();
+            give_back(&mut self.words);
+        }
     }
 
     fn first(&self) -> Option<u32> {
-        let group = self.summary.iter().position(|&bits| bits != 0)?;
-        let word = group as u32 * WORD + self.summary[group].trailing_zeros();
-        Some(word * WORD + self.words[word as usize].trailing_zeros())
+        let mut at = 0;
+        for level in self.levels.iter().rev() {
+            let bits = level[at];
+            if bits == 0 {
+                return None;
+            }
+            at = at * WORD as usize + bits.trailing_zeros() as usize;
+        }
+        let bits = *self.words.get(at).filter(|bits| **bits != 0)?;
+        Some(at as u32 * WORD + bits.trailing_zeros())
     }
 }
 

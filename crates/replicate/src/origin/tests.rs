@@ -371,7 +371,8 @@ fn a_replica_that_was_away_for_longer_than_the_log_compares_trees() {
 
 #[test]
 fn rewrites_are_absorbed_and_the_newest_version_is_pushed() {
-    let mut bench = Bench::new(Config { under_way: 1, ..Config::default() });
+    let mut bench =
+        Bench::new(Config { under_way: 1, under_way_bytes: Bytes(0), ..Config::default() });
     bench.hello(Some(bench.origin.last()));
     bench.told();
     for text in ["a1", "b2", "a3", "a4"] {
@@ -516,7 +517,8 @@ fn a_body_is_named_with_the_size_that_it_has_or_not_at_all() {
 
 #[test]
 fn reads_raise_what_is_pushed_first() {
-    let mut bench = Bench::new(Config { under_way: 1, ..Config::default() });
+    let mut bench =
+        Bench::new(Config { under_way: 1, under_way_bytes: Bytes(0), ..Config::default() });
     bench.hello(Some(bench.origin.last()));
     bench.told();
     bench.committed("a1");

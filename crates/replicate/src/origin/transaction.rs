@@ -116,13 +116,18 @@ pub(super) struct Queued<P> {
     inline: Vec<Payload<P>>,
     /// Bodies that this transaction refers to, so that they are kept.
     held: Vec<Digest>,
+    /// So many of them were found in the store. There they stay, or the transaction is refused.
+    found: usize,
+    /// None of so many bodies in `inline` was being deleted when that was looked at last.
+    looked: usize,
 }
 
 impl<P> Queued<P> {
     /// One that changes nothing yet.
     fn new(id: TransactionId) -> Self {
         let (conditions, changes, inline, held) = Default::default();
-        Queued { id, conditions, back: None, changes, inline, held }
+        let (found, looked) = (0, 0);
+        Queued { id, conditions, back: None, changes, inline, held, found, looked }
     }
 }
 
@@ -277,9 +282,27 @@ impl<P: Clone> Origin<P> {
         self.events.push_back(Event::Refused { transaction: queued.id, why });
     }
 
-    fn is_ready(&self, queued: &Queued<P>) -> bool {
-        queued.held.iter().all(|digest| self.shelf.is_stored(digest))
-            && !queued.inline.iter().any(|payload| self.shelf.is_dropping(&payload.digest))
+    /// Whether the first transaction that waits has all of its bodies. The store is asked for one body after the
+    /// other, so that a transaction of many bodies is not looked through whenever one of them is there.
+    fn is_first_ready(&mut self) -> bool {
+        let (shelf, Some(queued)) = (&self.shelf, self.queue.front_mut()) else { return false };
+        let Queued { held, inline, found, looked, .. } = queued;
+        while let Some(digest) = held.get(*found) {
+            if !shelf.is_stored(digest) {
+                return false;
+            }
+            *found += 1;
+        }
+        // Nothing refers to these yet, so what was looked at may be being deleted by now.
+        let is_dropping = |payload: &Payload<P>| shelf.is_dropping(&payload.digest);
+        let behind = inline[*looked..].iter().position(is_dropping);
+        if let Some(at) = behind {
+            *looked += at;
+            return false;
+        }
+        let before = inline[..*looked].iter().position(is_dropping);
+        *looked = before.unwrap_or(0);
+        before.is_none()
     }
 
     /// Hands what is ready to the log, as one durable step. In order: a transaction whose bodies
@@ -295,9 +318,7 @@ impl<P: Clone> Origin<P> {
         let mut held = Vec::new();
         let mut weights = Vec::new();
         let mut sequence = self.last().sequence;
-        while commits.len() < self.config.batch.max(1)
-            && self.queue.front().is_some_and(|queued| self.is_ready(queued))
-        {
+        while commits.len() < self.config.batch.max(1) && self.is_first_ready() {
             let goes_back = self.queue.front().is_some_and(|queued| queued.back.is_some());
             if goes_back && !commits.is_empty() {
                 // What it changes is known when those before it are in the state.

@@ -294,6 +294,10 @@ impl Buffer {
 
     /// The first so many are in the state.
     pub(super) fn take_first(&mut self, commits: usize) {
+        if commits >= self.commits.len() && self.open.is_empty() {
+            // Nothing is left, so nothing has to be looked for.
+            return self.clear();
+        }
         for number in self.first.. {
             if number == self.first + commits as u64 {
                 break;

@@ -50,6 +50,8 @@ pub(super) struct Demands {
     used: [Used; Lane::COUNT],
     /// How many reads wait for an object, asked for or not.
     readers: BTreeMap<Path, usize>,
+    /// Answers that are here, by the commits that these count from.
+    answered: BTreeSet<(Sequence, Path)>,
     /// What was asked for and no read waits for, by since when.
     left: BTreeSet<(LocalTime, Path)>,
 }
@@ -134,6 +136,9 @@ impl Demands {
         let used = &mut self.used[self.lanes.of(demand.size).index()];
         used.bodies += 1;
         used.bytes += demand.size.0;
+        if let Phase::Answered(at) = demand.phase {
+            self.answered.insert((at, path.clone()));
+        }
         self.all.insert(path, demand);
     }
 
@@ -141,6 +146,9 @@ impl Demands {
     pub(super) fn remove(&mut self, path: &Path) -> bool {
         self.set_left(path, None);
         let Some(before) = self.all.remove(path) else { return false };
+        if let Phase::Answered(at) = before.phase {
+            self.answered.remove(&(at, path.clone()));
+        }
         let used = &mut self.used[self.lanes.of(before.size).index()];
         used.bodies -= 1;
         used.bytes -= before.size.0;
@@ -166,19 +174,16 @@ impl Demands {
 
     /// The state is the one at `position` now.
     pub(super) fn close(&mut self, position: Sequence) {
-        let closed = self.all.iter().filter(|(_, one)| !one.is_open(position));
-        let closed: Vec<Path> = closed.map(|(path, _)| path.clone()).collect();
-        for path in closed {
-            self.remove(&path);
+        while self.answered.first().is_some_and(|(at, _)| *at <= position) {
+            if let Some((_, path)) = self.answered.pop_first() {
+                self.remove(&path);
+            }
         }
     }
 
-    /// The objects whose answers are here, with the commits that these count from.
-    pub(super) fn answered(&self) -> impl Iterator<Item = (&Path, Sequence)> {
-        self.all.iter().filter_map(|(path, one)| match one.phase {
-            Phase::Answered(at) => Some((path, at)),
-            Phase::Asked(_) | Phase::Withdrawn => None,
-        })
+    /// Whether the answer for an object is here, and counts from the commit `at`.
+    pub(super) fn is_answered(&self, (at, path): &(Sequence, Path)) -> bool {
+        self.all.get(path).is_some_and(|one| one.phase == Phase::Answered(*at))
     }
 
     /// The objects whose answers are to come.
@@ -285,6 +290,11 @@ mod tests {
                     }
                 }
                 prop_assert_eq!((used, &left), (demands.used, &demands.left));
+                let answered = demands.all.iter().filter_map(|(path, one)| match one.phase {
+                    Phase::Answered(at) => Some((at, path.clone())),
+                    Phase::Asked(_) | Phase::Withdrawn => None,
+                });
+                prop_assert_eq!(answered.collect::<BTreeSet<_>>(), demands.answered.clone());
                 for (name, readers) in NAMES.iter().zip(readers) {
                     let path = Path::new(name).expect("a path");
                     prop_assert_eq!(demands.is_awaited(&path), readers > 0);

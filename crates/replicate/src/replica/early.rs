@@ -62,8 +62,16 @@ impl Early {
         after: Sequence,
         upto: Sequence,
     ) -> impl Iterator<Item = (Key, Version)> {
-        let from = Bound::Included((after.next(), None));
-        let all = self.all.range((from, Bound::Unbounded));
+        self.from((after.next(), None), upto)
+    }
+
+    /// The same behind a place in their order.
+    pub(super) fn from(
+        &self,
+        from: (Sequence, Option<Path>),
+        upto: Sequence,
+    ) -> impl Iterator<Item = (Key, Version)> {
+        let all = self.all.range((Bound::Excluded(from), Bound::Unbounded));
         let all = all.take_while(move |((sequence, _), _)| *sequence <= upto);
         all.filter_map(|((sequence, path), version)| Some(((*sequence, path.clone()?), *version)))
     }

@@ -176,6 +176,21 @@ impl<P: Clone> Replica<P> {
         }
     }
 
+    /// A step of one commit is shown: the state before it becomes one that was, in which the objects were these.
+    pub(super) fn remember_one(
+        &mut self,
+        now: Reading,
+        before: Sequence,
+        stamp: WallTime,
+        replaced: Vec<(Path, Option<Version>)>,
+    ) {
+        if !self.config.grace.is_zero() {
+            self.history.record(before, now.local.plus(self.config.grace), replaced);
+        }
+        self.history.made = stamp;
+        self.history.shrink(self.image.objects.len());
+    }
+
     /// A step is on the disk and about to be shown: the states up to there become ones that were.
     pub(super) fn remember(&mut self, now: Reading, step: &Step, commits: usize) {
         let until = now.local.plus(self.config.grace);

@@ -55,6 +55,8 @@ pub struct Config {
     /// For so long a body that was asked for is still wanted when nobody waits for it any more: who has given
     /// up may ask again.
     pub linger: Duration,
+    /// Bodies that are settled in one call, at most, after a step that has many: others have their turn between.
+    pub slice: usize,
     /// Time between reports to the origin of how this replica is; none: no reports.
     pub report: Option<Duration>,
 }
@@ -84,6 +86,7 @@ impl Default for Config {
             buffer: Bytes(128 << 20),
             lanes: Lanes::default(),
             linger: Duration::from_secs(10),
+            slice: 512,
             report: Some(Duration::from_secs(2)),
         }
     }

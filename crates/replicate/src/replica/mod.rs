@@ -63,6 +63,14 @@ struct Partial {
     next: NextPosition,
 }
 
+/// Early bodies of commits of the state that are still to be looked at.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct Unsettled {
+    /// Those behind this one in their order.
+    from: (Sequence, Option<Path>),
+    since: LocalTime,
+}
+
 /// A step that is being written.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct Writing {
@@ -131,6 +139,8 @@ pub struct Replica<P> {
     /// speak of what never comes.
     awaited: BTreeSet<Sequence>,
     early: Early,
+    /// The last step has brought more into the state than was looked at for early bodies.
+    unsettled: Option<Unsettled>,
     shelf: Shelf<P>,
     writing: Option<Writing>,
     resync: Option<Resync>,
@@ -233,6 +243,7 @@ impl<P: Clone> Replica<P> {
             force: Sequence::ZERO,
             awaited: BTreeSet::new(),
             early,
+            unsettled: None,
             shelf,
             writing: None,
             resync: None,
@@ -425,7 +436,9 @@ impl<P: Clone> Replica<P> {
         let left = self.demands.first_left().map(|since| since.plus(self.config.linger));
         let history = self.history.until();
         let link = self.link_timeout();
-        let all = [link, deadline, grace, history, self.retry_at, self.full_until, again, left];
+        let rest = self.unsettled.as_ref().map(|rest| rest.since);
+        let all =
+            [rest, link, deadline, grace, history, self.retry_at, self.full_until, again, left];
         all.into_iter().flatten().min()
     }
 
@@ -471,7 +484,7 @@ impl<P: Clone> Replica<P> {
         self.shelf.handle_stored(digest, outcome);
         match outcome {
             Ok(()) => {
-                self.force_for_stored();
+                self.force_for_stored(digest);
                 self.expose_early(digest);
                 if self.shelf.is_stored(digest) {
                     self.late_with(digest);

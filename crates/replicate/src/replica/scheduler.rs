@@ -21,13 +21,13 @@ use std::sync::Arc;
 
 use lull_cc::Bytes;
 
-use super::early::Key;
-use super::{Buffered, Link, Object, Replica, Step, Writing};
+use super::early::{Early, Key};
+use super::{Buffered, Link, Object, Replica, Step, Unsettled, Writing};
 use crate::faults::Fault;
 use crate::message::{BodyHeader, Frame, ToOrigin};
 use crate::path::Path;
 use crate::time::{LocalTime, Reading};
-use crate::types::{Digest, DiskFull, Payload, Sequence};
+use crate::types::{Change, Digest, DiskFull, Payload, Sequence, Version};
 
 /// Why a commit is applied.
 enum Because {
@@ -37,6 +37,25 @@ enum Because {
     AtOnce,
     Demand,
     Overtaken,
+}
+
+/// A step that is on the disk.
+#[derive(Clone, Copy)]
+struct Made<'a> {
+    step: &'a Step,
+    /// Commits of the buffer that it contains.
+    commits: usize,
+    /// It was visible before, which it should not have been.
+    exposed: bool,
+    /// Bodies that were lost meanwhile.
+    lost: &'a BTreeSet<Digest>,
+}
+
+/// Whether the bodies of a commit have all come for that, and not for other names.
+fn is_named(early: &Early, buffered: &Buffered) -> bool {
+    let bodies = buffered.changes.iter().filter(|change| change.content.is_some());
+    let before = Sequence(buffered.sequence.0.saturating_sub(1));
+    early.between(before, buffered.sequence).count() >= bodies.count()
 }
 
 /// Commits that wait are looked through for one to apply them up to each time that one event has come for
@@ -86,6 +105,7 @@ impl<P: Clone> Replica<P> {
             self.counters.awaited_again += u64::from(self.demands.is_awaited(&path));
             self.counters.withdrawn_late += u64::from(matches!(payload, Ok(Some(_))));
         }
+        let is_of_read = demand || lost;
         let channel = if demand { &mut self.fetched } else { &mut self.pushed };
         channel.add(digest);
         let committed = self.position();
@@ -132,7 +152,7 @@ impl<P: Clone> Replica<P> {
                     }
                     if demand {
                         self.demands.answer(path, version.sequence, content.size);
-                        self.force_for_stored();
+                        self.force_for_stored(&content.digest);
                     }
                 }
             }
@@ -159,7 +179,10 @@ impl<P: Clone> Replica<P> {
         }
         self.tell_taken();
         self.advance(now.local);
-        self.wake(now.local);
+        // What was pushed is of no use to a read before the store has it.
+        if is_of_read {
+            self.wake(now.local);
+        }
     }
 
     /// Counts the bodies that are in the store, or were discarded. The origin pushes no more than a few
@@ -167,19 +190,23 @@ impl<P: Clone> Replica<P> {
     pub(super) fn tell_taken(&mut self) {
         let (pushed, fetched) = (self.pushed.look(&self.shelf), self.fetched.look(&self.shelf));
         if self.is_connected() {
-            self.outbox.extend(pushed.map(ToOrigin::Taken));
+            if let Some(pushed) = pushed {
+                // One that was not sent yet says nothing beside this one.
+                self.outbox.pop_back_if(|last| matches!(last, ToOrigin::Taken(_)));
+                self.outbox.push_back(ToOrigin::Taken(pushed));
+            }
             self.outbox.extend(fetched.map(ToOrigin::Fetched));
         }
     }
 
     /// A demand body that is in the store has everything before it applied (rule 2.3).
-    pub(super) fn force_for_stored(&mut self) {
-        for (path, at) in self.demands.answered() {
-            let early = self.early.get(&(at, path.clone()));
-            if early.is_some_and(|version| self.shelf.is_stored(&version.content.digest)) {
-                self.force = self.force.max(at);
-            }
+    pub(super) fn force_for_stored(&mut self, digest: &Digest) {
+        if !self.shelf.is_stored(digest) {
+            return;
         }
+        let keys = self.early.of_body(digest).into_iter();
+        let answered = keys.filter(|key| self.demands.is_answered(key)).map(|(at, _)| at);
+        self.force = answered.fold(self.force, Sequence::max);
     }
 
     /// Whether the state has the object in this version, and without its body.
@@ -304,6 +331,7 @@ impl<P: Clone> Replica<P> {
 
     /// Begins the next step, if there is anything to do and none is being written.
     pub(super) fn advance(&mut self, now: LocalTime) {
+        self.settle_early(self.config.slice);
         self.follow_shelf();
         if self.writing.is_some() || self.retry_at.is_some_and(|at| now < at) {
             return;
@@ -345,21 +373,13 @@ impl<P: Clone> Replica<P> {
         let mut step = Step { position: self.image.position, changes: BTreeMap::new() };
         for (buffered, because) in self.buffer.iter().zip(&reasons) {
             step.position = Some(buffered.position);
-            let mut named = true;
-            for change in &*buffered.changes {
-                let object = change.content.map(|content| {
-                    let version = crate::types::Version { sequence: buffered.sequence, content };
-                    named &= self.early.contains(&(buffered.sequence, change.path.clone()));
-                    Object { version, valid: self.shelf.is_stored(&content.digest) }
-                });
-                step.changes.insert(change.path.clone(), object);
-            }
+            self.add_to(&mut step, buffered);
             let counters = &mut self.counters;
             counters.transactions += u64::from(buffered.changes.len() > 1);
             match because {
                 Because::Bodies => {
                     counters.with_bodies += 1;
-                    counters.deduplicated += u64::from(!named);
+                    counters.deduplicated += u64::from(!is_named(&self.early, buffered));
                 }
                 Because::Deadline => counters.at_deadline += 1,
                 Because::AtOnce => counters.at_once += 1,
@@ -368,7 +388,7 @@ impl<P: Clone> Replica<P> {
             }
         }
         let commits = reasons.len();
-        let (mut unused, mut between) = self.use_late_bodies(&mut step);
+        let (mut unused, mut between) = self.use_late_bodies(&mut step, commits);
         if self.config.grace.is_zero() || self.is_beyond_quota() {
             unused.append(&mut between);
         }
@@ -382,14 +402,36 @@ impl<P: Clone> Replica<P> {
         }
     }
 
+    /// A step contains a commit.
+    fn add_to(&self, step: &mut Step, buffered: &Buffered) {
+        let (sequence, all_here) = (buffered.sequence, buffered.has_bodies());
+        let changed = |change: &Change| {
+            let object = change.content.map(|content| {
+                let valid = all_here || self.shelf.is_stored(&content.digest);
+                Object { version: Version { sequence, content }, valid }
+            });
+            (change.path.clone(), object)
+        };
+        let changes = buffered.changes.iter().map(changed);
+        if step.changes.is_empty() {
+            // In the order of their paths, mostly, so that it takes much less.
+            step.changes = changes.collect();
+        } else {
+            step.changes.extend(changes);
+        }
+    }
+
     /// Bodies whose invalidation was applied without them; gives those that are of no use, and those that are
     /// of none to the state but to those that the step passes through.
-    fn use_late_bodies(&mut self, step: &mut Step) -> (Vec<Digest>, Vec<Digest>) {
+    fn use_late_bodies(&mut self, step: &mut Step, commits: usize) -> (Vec<Digest>, Vec<Digest>) {
         let present = self.position();
         let upto = step.position.map_or(present, |position| position.sequence);
         let (mut done, mut passed) = (Vec::new(), Vec::new());
         let mut keys: Vec<_> = core::iter::from_fn(|| self.early.pop_late()).collect();
-        keys.extend(self.early.between(present, upto));
+        // Of one commit none is passed; what it makes use of is settled when the step is on the disk.
+        if commits > 1 {
+            keys.extend(self.early.between(present, upto));
+        }
         for (key, version) in keys {
             let (sequence, path) = &key;
             let object = match step.changes.get(path) {
@@ -464,68 +506,28 @@ impl<P: Clone> Replica<P> {
             return;
         }
         let (first, before) = (self.image.position.is_none(), self.position());
-        let mut without = BTreeSet::new();
-        for (path, object) in &step.changes {
-            let old = self.image.objects.get(path).map(|old| old.version.sequence);
-            if let Some(old) =
-                old.filter(|old| object.is_none_or(|new| new.version.sequence != *old))
-            {
-                // What was still to come for the version that this overwrites.
-                let key = (old, path.clone());
-                self.counters.stale += u64::from(self.early.contains(&key));
-                self.give_back(&key);
-            }
-            if !exposed {
-                let old = self.image.objects.get(path).filter(|old| old.valid).copied();
-                if let Some(old) = old {
-                    let evicted = object.is_some_and(|object| object.version == old.version);
-                    if evicted {
-                        without.insert(path);
-                    }
-                    let grace = if evicted { Duration::ZERO } else { self.config.grace };
-                    self.give_up(now.local, old.version.content.digest, grace);
-                }
-            }
-            match object {
-                Some(object) if object.valid => self.touch(path),
-                _ => self.forget_use(path),
-            }
+        // That of a step before this one.
+        self.settle_early(usize::MAX);
+        let made = Made { step: &step, commits, exposed, lost: &lost };
+        let lacking = self.show(now, made);
+        // A body may have come while the step without it was written. What was given up for want of room stays
+        // without, or it would be given up again.
+        for path in &lacking {
+            self.take_over(path);
         }
         for digest in between.into_iter().filter(|digest| !lost.contains(digest)) {
             self.give_up(now.local, digest, self.config.grace);
         }
-        for path in step.changes.keys() {
-            if let Some(object) = self.image.objects.get(path) {
-                self.stock.remove(object);
-                self.bodiless.remove(path, object);
+        if !self.lost.is_empty() {
+            for path in step.changes.keys() {
+                self.forget_lost(path);
             }
-        }
-        if !exposed {
-            self.remember(now, &step, commits);
-            self.image.apply(&step);
-        }
-        for path in step.changes.keys() {
-            if let Some(object) = self.image.objects.get_mut(path) {
-                // It may have been lost while the step was being written, and be here again: then
-                // others refer to it.
-                let digest = &object.version.content.digest;
-                object.valid &= !lost.contains(digest) && self.shelf.is_stored(digest);
-                self.stock.add(object);
-                self.bodiless.add(path, object);
-            }
-        }
-        // A body may have come while the step without it was written. What was given up for want of room stays
-        // without, or it would be given up again.
-        for path in step.changes.keys().filter(|path| !without.contains(path)) {
-            self.take_over(path);
-        }
-        for path in step.changes.keys() {
-            self.forget_lost(path);
         }
         self.buffer.forget_roomless(self.position());
         self.buffer.take_first(commits);
         self.greet();
-        self.settle_early(before, &step);
+        self.unsettled = Some(Unsettled { from: (before.next(), None), since: now.local });
+        self.settle_early(self.config.slice);
         if self.is_connected() {
             self.outbox.push_back(ToOrigin::Ack(self.position()));
         }
@@ -556,18 +558,95 @@ impl<P: Clone> Replica<P> {
         }
     }
 
-    /// Bodies that came for what a step has brought into the state, which was at `before`: they are of it now, or
-    /// come late, or are of no use any more.
-    fn settle_early(&mut self, before: Sequence, step: &Step) {
+    /// Makes a step visible; gives the objects that lack their bodies by it, without those that were given up for
+    /// want of room.
+    fn show(&mut self, now: Reading, made: Made<'_>) -> Vec<Path> {
+        let Made { step, commits, exposed, lost } = made;
+        // What one commit has replaced is known as soon as it is done.
+        let only = self.buffer.front().filter(|_| commits == 1 && self.image.position.is_some());
+        let only = only.map(|buffered| (buffered.sequence, buffered.stamp));
+        if only.is_none() && !exposed {
+            self.remember(now, step, commits);
+        }
+        let (before, mut replaced, mut lacking) = (self.position(), Vec::new(), Vec::new());
+        for (path, object) in &step.changes {
+            // It may have been lost while the step was being written, and be here again: then others refer to it.
+            let is_here = |digest: &Digest| {
+                lost.is_empty() || !lost.contains(digest) && self.shelf.is_stored(digest)
+            };
+            let new = object.map(|object| {
+                let valid = object.valid && is_here(&object.version.content.digest);
+                Object { valid, ..object }
+            });
+            let old = match new {
+                Some(new) => self.image.objects.insert(path.clone(), new),
+                None => self.image.objects.remove(path),
+            };
+            if let Some(old) = &old {
+                self.stock.remove(old);
+                self.bodiless.remove(path, old);
+            }
+            let is_same = |old: &Object| new.is_some_and(|new| new.version == old.version);
+            let is_given_up = old.is_some_and(|old| old.valid && is_same(&old) && !exposed);
+            if let Some(new) = &new {
+                self.stock.add(new);
+                self.bodiless.add(path, new);
+                if !new.valid && !is_given_up {
+                    lacking.push(path.clone());
+                }
+                if new.valid && new.version.sequence <= before {
+                    // It came late, and what was kept for it is the object's now.
+                    self.give_back(&(new.version.sequence, path.clone()));
+                }
+            }
+            match new {
+                Some(Object { valid: true, .. }) => self.touch(path),
+                _ => self.forget_use(path),
+            }
+            if exposed {
+                continue;
+            }
+            if let Some((sequence, _)) = only
+                && new.is_none_or(|new| new.version.sequence == sequence)
+            {
+                replaced.push((path.clone(), old.map(|old| old.version)));
+            }
+            if let Some(old) = old {
+                self.replace(now.local, path, &old, is_same(&old));
+            }
+        }
+        self.image.position = step.position;
+        if let Some((_, stamp)) = only.filter(|_| !exposed) {
+            self.remember_one(now, before, stamp, replaced);
+        }
+        lacking
+    }
+
+    /// An object of the state was another one until now, or had its body.
+    fn replace(&mut self, now: LocalTime, path: &Path, old: &Object, is_same: bool) {
+        if old.valid {
+            let grace = if is_same { Duration::ZERO } else { self.config.grace };
+            self.give_up(now, old.version.content.digest, grace);
+        }
+        if !is_same {
+            // What was still to come for the version that this overwrites.
+            let key = (old.version.sequence, path.clone());
+            self.counters.stale += u64::from(self.early.contains(&key));
+            self.give_back(&key);
+        }
+    }
+
+    /// Bodies that came for what the last step has brought into the state: they are of it now, or come late, or are
+    /// of no use any more. So many at a time.
+    pub(super) fn settle_early(&mut self, most: usize) {
+        let Some(Unsettled { from, since }) = self.unsettled.take() else { return };
         let upto = self.position();
-        let new: Vec<_> = self.early.between(before, upto).collect();
-        let changed = step.changes.iter().filter_map(|(path, object)| {
-            let key = (object.as_ref()?.version.sequence, path.clone());
-            let version = *self.early.get(&key).filter(|_| key.0 <= before)?;
-            Some((key, version))
-        });
-        let old: Vec<_> = changed.collect();
-        for (key, version) in old.into_iter().chain(new) {
+        let some: Vec<_> = self.early.from(from, upto).take(most).collect();
+        if let Some((last, _)) = some.last().filter(|_| some.len() == most) {
+            let from = (last.0, Some(last.1.clone()));
+            self.unsettled = Some(Unsettled { from, since });
+        }
+        for (key, version) in some {
             let object = self.image.objects.get(&key.1);
             match object.filter(|object| object.version.sequence == key.0) {
                 Some(Object { valid: false, .. }) => {

@@ -166,6 +166,11 @@ impl World {
             0 => 0,
             _ => 1_000_000,
         };
+        // At some origins many small bodies are under way at a time.
+        let under_way_bytes = match Random::new(options.seed ^ 0x7761_7900).below(4) {
+            0 => lull_cc::Bytes(100_000),
+            _ => lull_cc::Bytes(0),
+        };
         // Most bodies go in pieces.
         let lanes = Lanes::of_pieces(lull_cc::Bytes(8_000));
         let identity = random.bits().to_le_bytes();
@@ -187,6 +192,7 @@ impl World {
                 heartbeat: Duration::from_millis(60),
                 strategy,
                 under_way: 1 + random.below(3) as usize,
+                under_way_bytes,
                 half_life: Duration::from_secs(2),
                 case_clashes,
                 lanes,
@@ -249,6 +255,7 @@ impl World {
                     lanes,
                     linger: Duration::from_millis(20 * bounds.below(2)),
                     report: Some(Duration::from_secs(1)),
+                    slice: 1 + (options.seed % 4) as usize,
                 },
                 link: Link::new(&mut random),
                 before: None,

@@ -26,7 +26,8 @@ impl Bench {
 
 #[test]
 fn a_pushed_body_is_there_when_the_replica_has_said_so() {
-    let mut bench = Bench::with_all(Config { under_way: 1, ..Config::default() });
+    let mut bench =
+        Bench::with_all(Config { under_way: 1, under_way_bytes: Bytes(0), ..Config::default() });
     let at = bench.committed("a1 b2 c-");
     bench.say(ToOrigin::Ack(at));
     assert_eq!(bench.arrived(at), 0, "it shows the state, and has no body");
@@ -81,7 +82,8 @@ fn a_body_on_its_way_when_the_connection_breaks_is_still_to_come() {
 
 #[test]
 fn what_was_overwritten_or_deleted_or_is_lost_is_not_to_come() {
-    let mut bench = Bench::with_all(Config { under_way: 0, ..Config::default() });
+    let mut bench =
+        Bench::with_all(Config { under_way: 0, under_way_bytes: Bytes(0), ..Config::default() });
     let at = bench.committed("a1 b2 c3");
     for (text, arrived) in [("a4", 1), ("b-", 2)] {
         bench.committed(text);

@@ -3,7 +3,12 @@
 use super::*;
 
 fn bench(strategy: Strategy) -> Bench {
-    let mut bench = Bench::new(Config { strategy, under_way: 3, ..Config::default() });
+    let mut bench = Bench::new(Config {
+        strategy,
+        under_way: 3,
+        under_way_bytes: Bytes(0),
+        ..Config::default()
+    });
     bench.committed("old0");
     bench.hello(Some(bench.origin.last()));
     bench.told();
@@ -173,7 +178,13 @@ fn bodies_of_what_a_replica_has_buffered_are_pushed_again() {
 #[test]
 fn a_log_that_is_too_short_for_a_slow_replica_ends_in_a_resync() {
     let strategy = Strategy::PushAll;
-    let mut bench = Bench::new(Config { strategy, under_way: 1, log: 3, ..Config::default() });
+    let mut bench = Bench::new(Config {
+        strategy,
+        under_way: 1,
+        under_way_bytes: Bytes(0),
+        log: 3,
+        ..Config::default()
+    });
     bench.committed("old0");
     bench.hello(Some(bench.origin.last()));
     bench.told();

@@ -1,0 +1,215 @@
+//! What a publication costs origin and replica by its number of files: their state machines alone, without
+//! disks and networks.
+//!
+//! Processor time of this thread is compared between two sizes, so how fast the machine is does not matter.
+//! `LULL_REPLICATE_FILES` is the larger size (32,000); the smaller one is a sixteenth of it.
+
+use lull_cc::Bytes;
+use lull_replicate::message::{Frame, ToReplica};
+use lull_replicate::origin::{self, Origin, Put, ReadsPerWriteAndByte, Transaction, TransactionId};
+use lull_replicate::replica::{self, Replica};
+use lull_replicate::time::{LocalTime, Reading, WallTime};
+use lull_replicate::types::{Digest, Metadata, Payload, ReplicaId};
+use lull_replicate::{BodyEffect, Path};
+use nix::sys::resource::{UsageWho, getrusage};
+use nix::sys::time::TimeValLike;
+
+const REPLICA: ReplicaId = ReplicaId(1);
+const SIZE: Bytes = Bytes(4_096);
+/// A cost that grows like n has 1, one like n² has 2. Trees of a million entries do not fit in a cache, which
+/// is a part of the rest.
+const STEEPEST: f64 = 1.5;
+
+/// An origin and a replica whose disks and network do at once what they are asked for.
+struct Bench {
+    origin: Origin<()>,
+    replica: Replica<()>,
+    micros: i64,
+    /// The replica's disk does nothing for now.
+    stands: bool,
+    effects: Vec<replica::Effect<()>>,
+}
+
+impl Bench {
+    fn new() -> Self {
+        let now = reading(0);
+        let (config, policy) = (origin::Config::default(), Box::new(ReadsPerWriteAndByte));
+        let image = origin::Image::empty([7; 32]);
+        let origin = Origin::recover(now, config, policy, image, []);
+        let replica = Self::replica(now);
+        let mut bench = Bench { origin, replica, micros: 0, stands: false, effects: Vec::new() };
+        bench.replica.handle_connected(now);
+        bench.run();
+        bench
+    }
+
+    fn replica(now: Reading) -> Replica<()> {
+        let config = replica::Config { replica: REPLICA, ..replica::Config::default() };
+        Replica::recover(now, config, replica::Image::default(), [])
+    }
+
+    /// A microsecond later.
+    fn now(&mut self) -> Reading {
+        self.micros += 1;
+        reading(self.micros)
+    }
+
+    /// Commits so many new files, as so many transactions.
+    fn publish(&mut self, files: u64, transactions: u64) {
+        let each = files / transactions;
+        for number in 0..transactions {
+            let changes = (number * each..(number + 1) * each).map(|file| {
+                let text = format!("folder-{}/file-{file}", file / 1_000);
+                let path = Path::new(&text).expect("a path");
+                let digest = Digest::of(text.as_bytes());
+                let body = Payload { digest, size: SIZE, bytes: () };
+                (path, Put::Body(body, Metadata::default()))
+            });
+            let changes = Transaction { changes: changes.collect() };
+            let now = self.now();
+            self.origin.handle_transaction(now, TransactionId(number), changes);
+            self.store();
+        }
+    }
+
+    /// The origin's disk does what it is asked for.
+    fn store(&mut self) {
+        while let Some(effect) = self.origin.poll_effect() {
+            let now = self.now();
+            match effect {
+                origin::Effect::Body(BodyEffect::Store(body)) => {
+                    self.origin.handle_stored(now, &body.digest, Ok(()));
+                }
+                origin::Effect::Body(BodyEffect::Drop(digest)) => {
+                    self.origin.handle_dropped(now, &digest);
+                }
+                origin::Effect::Append(_) => self.origin.handle_appended(now, Ok(())),
+            }
+        }
+        while self.origin.poll_event().is_some() {}
+    }
+
+    /// Until there is nothing more to do.
+    fn run(&mut self) {
+        loop {
+            let before = self.micros;
+            self.store();
+            let now = reading(self.micros);
+            while let Some(frame) = self.origin.poll_control(now, REPLICA) {
+                let is_heartbeat = matches!(frame.message, ToReplica::Heartbeat { .. });
+                self.replica.handle_control(now, frame);
+                self.micros += i64::from(!is_heartbeat);
+            }
+            while let Some(frame) = self.origin.poll_speculative(REPLICA) {
+                let content = frame.message.version.expect("a version is pushed").content;
+                let body = Payload { digest: content.digest, size: content.size, bytes: () };
+                let now = self.now();
+                self.replica.handle_body(now, frame, Some(body));
+            }
+            self.effects.extend(core::iter::from_fn(|| self.replica.poll_effect()));
+            let effects = if self.stands { Vec::new() } else { core::mem::take(&mut self.effects) };
+            for effect in effects {
+                let now = self.now();
+                match effect {
+                    replica::Effect::Body(BodyEffect::Store(body)) => {
+                        self.replica.handle_stored(now, &body.digest, Ok(()));
+                    }
+                    replica::Effect::Body(BodyEffect::Drop(digest)) => {
+                        self.replica.handle_dropped(&digest);
+                    }
+                    replica::Effect::Commit(_) => self.replica.handle_committed(now, Ok(())),
+                }
+            }
+            while self.replica.poll_answer().is_some() || self.replica.poll_event().is_some() {}
+            while let Some(Frame { session, message }) = self.replica.poll_send() {
+                let now = self.now();
+                self.origin.handle_frame(now, REPLICA, Frame { session, message });
+            }
+            if self.replica.poll_timeout().is_some_and(|at| at <= reading(self.micros).local) {
+                let now = self.now();
+                self.replica.handle_timeout(now);
+            }
+            if self.micros == before {
+                return;
+            }
+        }
+    }
+
+    /// All is where it is to be.
+    fn expect(&self, files: u64) {
+        let stock = self.replica.stock();
+        assert_eq!((stock.objects, stock.valid_objects), (files, files));
+        assert_eq!(self.replica.position(), self.origin.last().sequence);
+    }
+}
+
+fn reading(micros: i64) -> Reading {
+    let nanos = micros * 1_000;
+    Reading { local: LocalTime::from_nanos(nanos), wall: WallTime::from_nanos(nanos) }
+}
+
+/// Seconds of the processor that `work` takes of this thread.
+fn seconds(work: impl FnOnce()) -> f64 {
+    let spent = || {
+        let usage = getrusage(UsageWho::RUSAGE_THREAD).expect("the system tells");
+        (usage.user_time() + usage.system_time()).num_microseconds() as f64 / 1e6
+    };
+    let before = spent();
+    work();
+    spent() - before
+}
+
+/// The exponent of what `cost` gives for a number of files, the least of some runs.
+fn expect_linear(what: &str, cost: impl Fn(u64) -> f64) {
+    const RUNS: usize = 3;
+    const TIMES: u64 = 16;
+    let most = std::env::var("LULL_REPLICATE_FILES").ok().and_then(|text| text.parse().ok());
+    let most = most.unwrap_or(32_000);
+    let least = |files| (0..RUNS).map(|_| cost(files)).fold(f64::INFINITY, f64::min);
+    let (few, many) = (least(most / TIMES), least(most));
+    let exponent = (many / few).ln() / (TIMES as f64).ln();
+    let micros = many * 1e6 / most as f64;
+    println!("{what}: {exponent:.2}, {micros:.1} µs a file of {most}");
+    assert!(exponent < STEEPEST, "{what}: {few:.4} s and {many:.4} s, exponent {exponent:.2}");
+}
+
+#[test]
+fn publication_of_many_files_costs_the_same_for_each() {
+    expect_linear("one commit", |files| {
+        let mut bench = Bench::new();
+        bench.publish(files, 1);
+        let spent = seconds(|| bench.run());
+        bench.expect(files);
+        spent
+    });
+}
+
+#[test]
+fn many_commits_that_wait_cost_the_same_for_each() {
+    expect_linear("many commits", |files| {
+        let mut bench = Bench::new();
+        bench.publish(files, files);
+        bench.stands = true;
+        let waiting = seconds(|| bench.run());
+        bench.stands = false;
+        let spent = seconds(|| bench.run());
+        bench.expect(files);
+        waiting + spent
+    });
+}
+
+#[test]
+fn new_replica_of_many_files_costs_the_same_for_each() {
+    expect_linear("new replica", |files| {
+        let mut bench = Bench::new();
+        bench.publish(files, 1);
+        bench.run();
+        let now = bench.now();
+        bench.origin.handle_joined(now, REPLICA);
+        bench.replica = Bench::replica(now);
+        bench.replica.handle_connected(now);
+        let spent = seconds(|| bench.run());
+        bench.expect(files);
+        spent
+    });
+}
