@@ -3,8 +3,10 @@
 mod folder;
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::io;
+use std::io::{self, Read};
 use std::path::{Path as FilePath, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes as Buffer;
@@ -15,7 +17,6 @@ use hyper::client::conn::http1::handshake;
 use hyper_util::rt::TokioIo;
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use thiserror::Error;
-use tokio::io::AsyncReadExt;
 use tokio::net::UnixStream;
 use tokio::sync::mpsc::{Sender, channel};
 
@@ -118,6 +119,19 @@ pub struct Published {
     pub unchanged: u64,
     /// Bytes that had to be sent to the origin.
     pub bytes: u64,
+}
+
+/// How far a publication is. All of it may be read at any time.
+#[derive(Debug, Default)]
+pub struct Publishing {
+    /// Files that were read and hashed.
+    pub files: AtomicU64,
+    /// Their bytes.
+    pub read: AtomicU64,
+    /// Bytes of files that the origin does not have; zero until that is known.
+    pub to_send: AtomicU64,
+    /// Bytes that were sent, with names and numbers.
+    pub sent: AtomicU64,
 }
 
 /// What has become of a transaction.
@@ -322,10 +336,25 @@ impl Client {
         into: Option<&Path>,
         delete_all: bool,
     ) -> Result<Published, ClientError> {
+        self.publish_showing(source, into, delete_all, &Arc::default()).await
+    }
+
+    /// The same for a caller that shows how far it is: `publishing` is counted up meanwhile.
+    ///
+    /// # Errors
+    /// As for [`publish`](Client::publish).
+    pub async fn publish_showing(
+        &self,
+        source: &FilePath,
+        into: Option<&Path>,
+        delete_all: bool,
+        publishing: &Arc<Publishing>,
+    ) -> Result<Published, ClientError> {
         /// A writer in between makes it look again; that takes no time, for all bodies are there by then.
         const TRIES: usize = 20;
         let (from, below) = (source.to_owned(), into.cloned());
-        let scan = move || scan(&from, below.as_ref());
+        let counting = Arc::clone(publishing);
+        let scan = move || scan(&from, below.as_ref(), &counting);
         let scanned = tokio::task::spawn_blocking(scan).await;
         let (root, files) =
             scanned.map_err(|error| ClientError::Connection(io::Error::other(error)))??;
@@ -341,12 +370,14 @@ impl Client {
                 return Err(ClientError::Empty { path, deleted });
             }
             bytes += published.bytes;
+            publishing.sent.store(0, Ordering::Relaxed);
+            publishing.to_send.store(published.bytes, Ordering::Relaxed);
             let bodies = heads.iter().filter_map(|(head, _)| match &head.put {
                 What::Body(file) => Some(file.digest.clone()),
                 What::Stored(_) | What::Delete => None,
             });
             let bodies: Vec<String> = bodies.collect();
-            match self.write((sequence, into), &root, heads).await? {
+            match self.write((sequence, into), &root, heads, publishing).await? {
                 Written::At(sequence) => return Ok(Published { sequence, bytes, ..published }),
                 Written::Moved => sent.extend(bodies),
                 Written::Gone => sent.clear(),
@@ -373,6 +404,7 @@ impl Client {
         (after, within): (Sequence, Option<&Path>),
         root: &FilePath,
         heads: Vec<(Head, Option<PathBuf>)>,
+        publishing: &Arc<Publishing>,
     ) -> Result<Written, ClientError> {
         let (sender, pieces) = channel(4);
         let body = Content::Pieces { pieces, left: None };
@@ -383,8 +415,14 @@ impl Client {
             let within = HeaderValue::try_from(within).map_err(|_| ClientError::Unexpected)?;
             request.headers_mut().insert(WITHIN, within);
         }
-        let (sent, answered) =
-            tokio::join!(send_changes(sender, root, heads), self.exchange(request));
+        let (root, publishing) = (root.to_owned(), Arc::clone(publishing));
+        // Each look at a file blocks, and there may be a million.
+        let send = move || send_changes(&sender, &root, heads, &publishing);
+        let send = async {
+            let sent = tokio::task::spawn_blocking(send).await;
+            sent.unwrap_or_else(|error| Err(ClientError::Connection(io::Error::other(error))))
+        };
+        let (sent, answered) = tokio::join!(send, self.exchange(request));
         let (status, answer) = match (sent, answered) {
             // The daemon's word says more than that it stopped to listen.
             (_, Ok(answered)) => answered,
@@ -407,22 +445,25 @@ impl Client {
     }
 }
 
-/// Sends heads and files. What cannot be read cuts the stream off, so nothing of it happens.
-async fn send_changes(
-    to: Sender<io::Result<Buffer>>,
+/// Sends heads and files; blocks. What cannot be read cuts the stream off, so nothing of it happens.
+fn send_changes(
+    to: &Sender<io::Result<Buffer>>,
     root: &FilePath,
     heads: Vec<(Head, Option<PathBuf>)>,
+    publishing: &Publishing,
 ) -> Result<(), ClientError> {
     const CHUNK: usize = 256 * 1024;
     let mut waiting = Vec::new();
+    // Whether somebody takes them.
+    let send = |waiting: &mut Vec<u8>| {
+        publishing.sent.fetch_add(waiting.len() as u64, Ordering::Relaxed);
+        to.blocking_send(Ok(core::mem::take(waiting).into())).is_ok()
+    };
     for (head, file) in heads {
         put_head(&mut waiting, &head).map_err(ClientError::Connection)?;
         if let Some(path) = file {
             let failed = |source| ClientError::File { path: path.clone(), source };
-            let (root, name) = (root.to_owned(), path.clone());
-            let open = tokio::task::spawn_blocking(move || source::open(&root, &name)).await;
-            let file = open.unwrap_or_else(|error| Err(io::Error::other(error))).map_err(failed)?;
-            let mut file = tokio::fs::File::from_std(file);
+            let mut file = source::open(root, &path).map_err(failed)?;
             let mut left = match &head.put {
                 What::Body(content) => content.size,
                 What::Stored(_) | What::Delete => 0,
@@ -431,24 +472,19 @@ async fn send_changes(
                 let begin = waiting.len();
                 let count = left.min(CHUNK as u64) as usize;
                 waiting.resize(begin + count, 0);
-                file.read_exact(&mut waiting[begin..]).await.map_err(failed)?;
+                file.read_exact(&mut waiting[begin..]).map_err(failed)?;
                 left -= count as u64;
-                if waiting.len() >= CHUNK {
-                    let bytes = core::mem::take(&mut waiting).into();
-                    if to.send(Ok(bytes)).await.is_err() {
-                        return Ok(());
-                    }
+                if waiting.len() >= CHUNK && !send(&mut waiting) {
+                    return Ok(());
                 }
             }
         }
-        if waiting.len() >= CHUNK
-            && to.send(Ok(core::mem::take(&mut waiting).into())).await.is_err()
-        {
+        if waiting.len() >= CHUNK && !send(&mut waiting) {
             return Ok(());
         }
     }
     waiting.extend(END);
-    let _ = to.send(Ok(waiting.into())).await;
+    send(&mut waiting);
     Ok(())
 }
 
@@ -477,14 +513,15 @@ mod tests {
         let source = folder.path().join("source");
         fs::create_dir_all(source.join("d")).unwrap();
         fs::write(source.join("d/a"), "1").unwrap();
-        let (root, files) = scan(&source, None).unwrap();
+        let (root, files) = scan(&source, None, &Publishing::default()).unwrap();
         let (heads, _) = difference(&files, &BTreeMap::new(), None, &BTreeSet::new());
         // Somebody puts a link in the place of the folder that the file was in.
         fs::rename(source.join("d"), folder.path().join("out")).unwrap();
         std::os::unix::fs::symlink(folder.path().join("out"), source.join("d")).unwrap();
         assert!(matches!(folder::hash(&root, &root.join("d/a")), Err(ClientError::File { .. })));
         let (sender, mut pieces) = channel(4);
-        let sent = send_changes(sender, &root, heads).await;
+        let sending = move || send_changes(&sender, &root, heads, &Publishing::default());
+        let sent = tokio::task::spawn_blocking(sending).await.unwrap();
         assert!(matches!(sent, Err(ClientError::File { .. })), "{sent:?}");
         assert!(pieces.recv().await.is_none());
     }

@@ -15,6 +15,7 @@ use crate::path::{Path, PathError};
 use crate::store::{Bodies, Body, Stager, StoreError};
 use crate::time::WallTime;
 use crate::types::{Content, Digest, DiskFull, LARGEST_BODY, Metadata, Payload};
+use crate::wire::PIECE;
 
 /// Bytes of new bodies that a transaction keeps in memory, at most; of the rest as many on their way to
 /// the disk. Large ones go to it as they come.
@@ -125,6 +126,12 @@ impl Intake {
         Ok(Intake(written??))
     }
 
+    /// All of a body of one piece: it mostly stays in memory, so no other thread is needed.
+    fn all_at_once(mut self, bytes: &[u8]) -> Result<Payload<Body>, Malformed> {
+        self.0.write(bytes)??;
+        Ok(self.0.finish()??)
+    }
+
     pub(super) async fn finish(self) -> Result<Payload<Body>, Malformed> {
         let finished = blocking(move || self.0.finish()).await.unwrap_or(Err(StoreError::Stopped));
         Ok(finished??)
@@ -171,8 +178,13 @@ impl Parser {
             if let Some((path, file, intake, left)) = self.body.take() {
                 let count = bytes.len().min(usize::try_from(left).unwrap_or(usize::MAX));
                 let (now, rest) = bytes.split_at(count);
-                let intake = intake.write(now.to_vec()).await?;
                 bytes = rest;
+                if now.len() as u64 == file.size && now.len() <= PIECE {
+                    let payload = intake.all_at_once(now)?;
+                    self.complete(path, file, payload).await?;
+                    continue;
+                }
+                let intake = intake.write(now.to_vec()).await?;
                 self.body(path, file, intake, left - count as u64).await?;
                 continue;
             }
@@ -236,6 +248,16 @@ impl Parser {
             return Ok(());
         }
         let payload = intake.finish().await?;
+        self.complete(path, file, payload).await
+    }
+
+    /// All of a body is here.
+    async fn complete(
+        &mut self,
+        path: Path,
+        file: File,
+        payload: Payload<Body>,
+    ) -> Result<(), Malformed> {
         if payload.digest.to_string() != file.digest {
             return Err(Malformed::Changed(path));
         }

@@ -10,7 +10,7 @@ use super::{Done, Job, State, Store, StoreError};
 
 /// Jobs in one transaction, at most, so that those behind it do not wait for long. An origin's append
 /// is one job, of up to [`Config::batch`](crate::origin::Config::batch) commits.
-const TOGETHER: usize = 256;
+const TOGETHER: usize = 1_024;
 /// Large bodies that are written at a time: each waits for the disk.
 const WRITERS: usize = 4;
 /// Before a large body is tried again for which the machine had no descriptor or no memory.

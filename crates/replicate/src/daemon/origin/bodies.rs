@@ -8,7 +8,7 @@ use tokio::sync::oneshot::{self, error::TryRecvError};
 use tokio::task::AbortHandle;
 
 use super::Shared;
-use super::core::Link;
+use super::core::{Core, Link};
 use crate::daemon::link::Outgoing;
 use crate::daemon::{LinkError, look};
 use crate::lane::{Lane, Lanes};
@@ -35,24 +35,24 @@ pub(super) async fn send(
     }
 }
 
-/// Those that are pushed: one after the other, in the order of their worth.
+/// Those that are pushed: one after the other, in the order of their worth. Small ones are read and sent together,
+/// as many as come to a piece of a large one.
 async fn pushed(
     shared: &Arc<Shared>,
     link: &Arc<Link>,
     mut to: Outgoing<impl AsyncWrite + Unpin>,
 ) -> Result<(), LinkError> {
     loop {
-        let next = shared.with(|core, _| {
-            if core.is_current(link) {
-                Ok(core.machine.poll_speculative(link.replica))
-            } else {
-                Err(LinkError::GivenUp)
-            }
-        })?;
-        let Some(frame) = next else {
+        let (small, large) = shared.with(|core, _| next_pushed(core, link))?;
+        if small.is_empty() && large.is_none() {
             link.speculative.notified().await;
             continue;
-        };
+        }
+        if !small.is_empty() {
+            put_small(shared, small, &mut to).await?;
+            flush(link, 2, &mut to).await?;
+        }
+        let Some(frame) = large else { continue };
         let mut body = Sending::new(shared, link, frame);
         loop {
             match body.part(&mut to).await? {
@@ -62,6 +62,61 @@ async fn pushed(
             }
         }
     }
+}
+
+/// The next bodies to be pushed: small ones that come to about a piece, and one behind them that is larger than
+/// one.
+#[expect(clippy::type_complexity, reason = "both are frames of the same kind")]
+fn next_pushed(
+    core: &mut Core,
+    link: &Arc<Link>,
+) -> Result<(Vec<Frame<BodyHeader>>, Option<Frame<BodyHeader>>), LinkError> {
+    /// What one costs beside its bytes, about.
+    const EACH: u64 = 256;
+    if !core.is_current(link) {
+        return Err(LinkError::GivenUp);
+    }
+    let (mut small, mut bytes) = (Vec::new(), 0);
+    while bytes < PIECE as u64
+        && let Some(frame) = core.machine.poll_speculative(link.replica)
+    {
+        let size = content(&frame.message).map_or(0, |content| content.size.0);
+        if size > PIECE as u64 {
+            return Ok((small, Some(frame)));
+        }
+        bytes += EACH + size;
+        small.push(frame);
+    }
+    Ok((small, None))
+}
+
+/// Takes in bodies of one piece each.
+async fn put_small(
+    shared: &Shared,
+    frames: Vec<Frame<BodyHeader>>,
+    to: &mut Outgoing<impl AsyncWrite + Unpin>,
+) -> Result<(), LinkError> {
+    let contents: Vec<_> = frames.iter().map(|frame| content(&frame.message)).collect();
+    let wanted = contents.clone();
+    let read = move |library: &Library| {
+        let read = |content: Content| library.read(&content.digest);
+        wanted.iter().map(|content| content.map_or(Ok(None), read)).collect()
+    };
+    let found: Vec<_> = look(&shared.library, None, read).await?;
+    for ((frame, content), bytes) in frames.into_iter().zip(contents).zip(found) {
+        let (session, lane) = (frame.session, Lanes::default().of_body(&frame.message));
+        let mut put = |message| to.put(&Frame { session, message });
+        put(BodyPart::Header(frame.message))?;
+        let Some(content) = content else { continue };
+        match bytes {
+            Some(bytes) => put(BodyPart::Piece { lane, number: 0, bytes: bytes.to_vec() })?,
+            None => {
+                put(BodyPart::Broken { lane })?;
+                look_again(shared, &content).await?;
+            }
+        }
+    }
+    Ok(())
 }
 
 /// Those that reads wait for: one of each lane at a time, which take turns. So whatever is under way, a short

@@ -3,8 +3,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::path::{Path as FilePath, PathBuf};
+use std::sync::atomic::Ordering;
 
-use super::{ClientError, Published};
+use super::{ClientError, Published, Publishing};
 use crate::http::origin::Entry;
 use crate::http::transaction::{File, Head, What};
 use crate::path::Path;
@@ -66,6 +67,7 @@ pub(super) type Files = BTreeMap<Path, Local>;
 pub(super) fn scan(
     source: &FilePath,
     into: Option<&Path>,
+    publishing: &Publishing,
 ) -> Result<(PathBuf, Files), ClientError> {
     let unreadable = |path: &FilePath, source| ClientError::File { path: path.to_owned(), source };
     let root = source.canonicalize().map_err(|error| unreadable(source, error))?;
@@ -105,6 +107,8 @@ pub(super) fn scan(
         let named = |why| ClientError::Name { path: shown.to_owned(), why };
         let path = Path::from_bytes(&name).map_err(named)?;
         let content = hash(&root, &file)?;
+        publishing.files.fetch_add(1, Ordering::Relaxed);
+        publishing.read.fetch_add(content.size, Ordering::Relaxed);
         files.insert(path, Local { file, content });
     }
     Ok((root, files))
