@@ -3,8 +3,9 @@
 // part of lull.js.
 //
 // How the page at hand came: the worker says so of a copy.
-const cached = nav.serverTiming?.some(one => one.name === 'lull') || false;
+const cached = entry.serverTiming?.some(one => one.name === 'lull') || false;
 
+const isBarred = () => false;
 const workers = navigator.serviceWorker, path = lull + 'worker.js';
 let hired, now;
 const ours = one => [one.installing, one.waiting, one.active].every(each => !each || each.scriptURL === path);
@@ -29,11 +30,11 @@ alone().catch(() => off = 1);
 
 const drop = () => {};
 
-const take = async hint => {
-const url = page.origin + hint.url;
+const pull = async hint => {
+const whole = here.origin + hint.url;
 if (over()) return;
-had.add(hint.url);
-if (hint.as !== 'document' || url === bare() || denied(url)) return;
+tried.add(hint.url);
+if (hint.as !== 'document' || whole === bare() || denied(whole)) return;
 if (!await alone()) return;
 try {
 hired ||= await workers.register(path, {scope: '/'}).then(() => workers.ready);

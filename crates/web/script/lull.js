@@ -4,14 +4,14 @@
 // It is served without its comments, and with shorter names. It keeps nothing beyond the page, no cookies
 // and no storage, but one word once something answers in the site's place: sessionStorage.lull.
 (() => {
-const doc = document, page = location, tag = doc.currentScript;
+const doc = document, here = location, tag = doc.currentScript;
 // In a frame there is no next page to go to. A script of the site's may run this one again, for what it has put in the
 // page's place.
 if (top !== self || doc.lull) return;
 doc.lull = 1;
 
 // Whole URLs: a page's <base> may lead elsewhere.
-const lull = page.origin + '/.lull/', nav = performance.getEntriesByType('navigation')[0] || {};
+const lull = here.origin + '/.lull/', entry = performance.getEntriesByType('navigation')[0] || {};
 // Whether it came out of the browser's cache.
 const isHit = one => one.deliveryType === 'cache';
 // Asked no more often than this on one page.
@@ -20,15 +20,15 @@ let rounds = 64;
 // who comes back to the tab begins nothing.
 let first = true, told, off, leaving, lcp, timer = doc;
 // What was fetched ahead of what was hinted, and the list that named something last.
-let had = new Set, known = {};
+let tried = new Set, known = {};
 // Whether nothing is fetched now. More than a question can name are for no page: what it cannot name would
 // be hinted again.
-const over = () => off || leaving || doc.hidden || had.size > 63;
+const over = () => off || leaving || doc.hidden || tried.size > 63;
 // Speculation rules that are in the page now.
 const rules = [];
 
 // Longer ones nobody knows.
-const post = what => JSON.stringify({v: 1, page: bare().replace(page.origin, '').slice(0, 1024), ...what});
+const post = what => JSON.stringify({v: 1, page: bare().replace(here.origin, '').slice(0, 1024), ...what});
 
 const say = what => navigator.sendBeacon(lull + 'beacon', post(what));
 
@@ -46,13 +46,13 @@ timer = doc;
 drop();
 try {
 // Whether user, network (not of 2g or slow-2g) and battery have something to spare.
-const net = navigator.connection || {}, power = await navigator.getBattery?.().catch(() => 0);
-if (sessionStorage.lull || net.saveData || /2/.test(net.effectiveType) || matchMedia('(prefers-reduced-data)').matches || power?.level < .2 && !power.charging) return timer = 0;
+const net = navigator.connection, power = await navigator.getBattery?.().catch(() => 0);
+if (sessionStorage.lull || net?.saveData || /2/.test(net?.effectiveType) || matchMedia('(prefers-reduced-data)').matches || power?.level < .2 && !power.charging) return timer = 0;
 // Parts of the page that the browser had: of what was fetched ahead nobody else tells the site that it was wanted.
-const used = first ? performance.getEntriesByType('resource').filter(isHit).slice(0, 64).map(one => one.name.replace(page.origin, '')) : [];
+const used = first ? performance.getEntriesByType('resource').filter(isHit).slice(0, 64).map(one => one.name.replace(here.origin, '')) : [];
 const list = await (await fetch(lull + 'hints', {
 method: 'POST', priority: 'low', headers: {'Content-Type': 'application/json'},
-body: post({first, cached, hover: matchMedia('(hover)').matches, had: [...had], used})
+body: post({first, cached, barred: isBarred(), hover: matchMedia('(hover)').matches, had: [...tried], used})
 })).json();
 first = false;
 // A visitor of the hold-back share, or a page with nothing more to say.
@@ -60,7 +60,7 @@ list.wait ?? (rounds = 0);
 // A list is of its moment: a minute later somebody may have signed in.
 list.at = Date.now();
 if (list.hints[0]) known = list;
-for (const hint of list.hints) if (fresh(list, 3e4)) await take(hint, list);
+for (const hint of list.hints) if (fresh(list, 3e4)) await pull(hint, list);
 // Nobody says when the browser is through with its rules. Where the visitor has gone, it is looked whether the page stays.
 leaving || later(rules.length ? 30 : Math.max(!list.hints.length, list.wait));
 } catch {
@@ -68,12 +68,12 @@ off = 1;
 }
 };
 
-// The page's author may say of a link that it is not to be followed: of <a>, also in a drawing (SVG), which
+// The page's author may say of a link that it is not to be followed, or is a download: of <a>, also in a drawing (SVG), which
 // gives its URL as it was written, or of <area>. What says so and is no link leads nowhere.
-const denied = url => [...doc.querySelectorAll('[rel~=nofollow],[data-lull=off]')]
-.some(({href}) => bare(Object.assign(doc.createElement('a'), {href: href?.baseVal ?? href}).href) === url);
+const denied = whole => [...doc.querySelectorAll('[rel~=nofollow],[data-lull=off],[download]')]
+.some(({href}) => bare(Object.assign(doc.createElement('a'), {href: href?.baseVal ?? href}).href) === whole);
 // That of the page at hand, if of none.
-const bare = (url = page.href) => url.split('#')[0];
+const bare = (whole = here.href) => whole.split('#')[0];
 
 // Here by-fetch.js or by-worker.js comes in: how a page is fetched ahead.
 
@@ -83,10 +83,10 @@ leaving = 0;
 };
 
 // From when the page was asked for, or was shown if it had been rendered ahead.
-const since = time => Math.max(0, time - (nav.activationStart || 0));
+const since = time => Math.max(0, time - (entry.activationStart || 0));
 
 // Its scripts may call the page something else than what it came by.
-const tell = () => told ||= say({nav: {type: nav.type, name: bare(nav.name), cached, lcp, ttfb: since(nav.responseStart), load: since(nav.loadEventEnd)}});
+const tell = () => told ||= say({nav: {type: entry.type, name: bare(entry.name), cached, lcp, ttfb: since(entry.responseStart), load: since(entry.loadEventEnd)}});
 
 const begin = () => {
 // Who comes to a tab later waits for it since then, and not since it was opened.
@@ -94,7 +94,7 @@ doc.hidden || new PerformanceObserver(list => lcp = since(list.getEntries().pop(
 .observe({type: 'largest-contentful-paint', buffered: 1});
 // Where the site's server had nothing to spare when the page was sent, the tag says how long to wait.
 const idle = () => leaving || later(tag.dataset.wait, () => requestIdleCallback(ask, {timeout: 5e3}));
-nav.loadEventEnd ? idle() : addEventListener('load', idle);
+entry.loadEventEnd ? idle() : addEventListener('load', idle);
 doc.addEventListener('visibilitychange', () => doc.hidden ? (tell(), drop()) : timer || later(1));
 addEventListener('pagehide', () => (tell(), leave()));
 addEventListener('pageshow', event => event.persisted && stay());

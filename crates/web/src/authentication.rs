@@ -25,14 +25,6 @@ pub(crate) fn is_of_the_connection(headers: &HeaderMap) -> bool {
     [AUTHORIZATION, WWW_AUTHENTICATE].iter().any(|name| names_one(headers, name, OF_CONNECTIONS))
 }
 
-/// What of a request's credentials stays the same while one user sends them. Basic has no comma, and what
-/// Digest has behind its first one changes each time; a ticket or an answer of NTLM or Negotiate does all of it.
-pub(crate) fn name_of_credentials(headers: &HeaderMap) -> &[u8] {
-    let said = headers.get(AUTHORIZATION).map_or(&b""[..], |said| said.as_bytes());
-    let until = if names_one(headers, &AUTHORIZATION, OF_CONNECTIONS) { b' ' } else { b',' };
-    said.split(|byte| *byte == until).next().unwrap_or_default()
-}
-
 fn names_one(headers: &HeaderMap, name: &HeaderName, schemes: &[&str]) -> bool {
     // Commas stand between challenges and within them. What stands behind one within is a parameter,
     // and taken for a scheme only if somebody tries hard, which does no harm.

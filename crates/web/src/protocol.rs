@@ -17,8 +17,6 @@ pub const HINTS_PATH: &str = "/.lull/hints";
 pub const BEACON_PATH: &str = "/.lull/beacon";
 /// Before the URL of a hint, this leads there whom speculation rules send.
 pub const LEAD_PATH: &str = "/.lull/to";
-/// Below the path of a hint, this is where its mark is asked for.
-pub const MARK_PATH: &str = "/.lull/mark";
 /// Where the service worker's script is.
 pub const WORKER_PATH: &str = "/.lull/worker.js";
 /// Longer messages are not read.
@@ -64,6 +62,10 @@ pub struct HintsRequest {
     /// Whether the visitor has something to point with, which rests on a link before it is pressed.
     #[serde(default)]
     pub hover: bool,
+    /// Whether this browser may not keep copies: the site's own service worker controls the page, or cookies are
+    /// blocked.
+    #[serde(default)]
+    pub barred: bool,
     /// What was fetched ahead from this page before.
     #[serde(default)]
     pub had: Vec<String>,
@@ -77,8 +79,7 @@ pub struct HintsRequest {
 pub struct HintsReply {
     /// [`VERSION`].
     pub v: u8,
-    /// What the requests shall say in `X-Lull`, or that it is to be asked for:
-    /// [`crate::policy::of_a_list`].
+    /// Whether copies are to be confirmed: [`crate::policy::of_a_list`].
     pub mark: String,
     /// In the order in which they are worth it.
     pub hints: Vec<Hint>,
@@ -288,6 +289,7 @@ mod tests {
             first: true,
             cached: false,
             hover: true,
+            barred: false,
             had: vec!["/b?c".into()],
             used: vec!["/a.png".into()],
         };
@@ -397,7 +399,7 @@ mod tests {
             times in prop::array::uniform3(0.0..1e6_f64), cached: bool,
         ) {
             let page_of = page.clone();
-            let request = HintsRequest { v: 1, page: page_of, first: true, cached, hover: !cached, had, used };
+            let request = HintsRequest { v: 1, page: page_of, first: true, cached, hover: !cached, barred: cached, had, used };
             let text = serde_json::to_vec(&request).unwrap();
             prop_assert_eq!(HintsRequest::decode(&text).unwrap(), request);
 

@@ -12,7 +12,7 @@ use super::service_worker::{self, page_script};
 use super::who::Who;
 use super::{Shared, lock, own, wall, whole};
 use crate::munge;
-use crate::policy::{self, Admitted, NotAhead, Offence, Refusal, Way, fields};
+use crate::policy::{self, Admitted, CopyTag, NotAhead, Offence, Refusal, Way, fields};
 use crate::proxy::{Body, Connection, Decision, Exchange, Failure};
 
 struct Ahead {
@@ -61,16 +61,48 @@ pub(super) fn admit(
     head: &mut request::Parts,
     who: Who,
     connection: &Arc<Connection>,
+    tags: &[CopyTag],
 ) -> Decision {
     if policy::is_look(&head.headers) {
         // The script sees by this that no cache in front answers in our place.
         return refused();
     }
-    let admitted = shared.policy().admit(head, who.secure, who.client, shared.now(), wall());
+    let admitted = shared.policy().admit(head, who.client, shared.now());
     let Some(admitted) = let_through(shared, who, admitted) else { return refused() };
+    // The browser has a copy that was stored for other cookies, and asks nothing of the origin.
+    if let Some(renewed) = renew(shared, head, who, tags) {
+        return renewed;
+    }
     let target = whole(&head.uri);
     shared.awaited.began(who.client, target, connection, shared.now());
     watch(shared, head, who, admitted, None)
+}
+
+/// Tells a browser that it may use the copy that it has, if it may.
+pub(super) fn renew(
+    shared: &Shared,
+    head: &request::Parts,
+    who: Who,
+    tags: &[CopyTag],
+) -> Option<Decision> {
+    if tags.is_empty() || !shared.is_active() || who.by_cache {
+        return None;
+    }
+    let renewed = shared.policy().renew(head, tags, shared.now())?;
+    shared.counts.renewed.one();
+    Some(Decision::Answer(Response::from_parts(renewed, Body::empty())))
+}
+
+/// Has a browser store the copy that it has for the cookies of this request, if its user is anonymous. What
+/// is refused drops the copy. The origin hears of neither.
+pub(super) fn confirm(
+    shared: &Shared,
+    head: &request::Parts,
+    who: Who,
+    tags: &[CopyTag],
+) -> Decision {
+    let may = own::is_from_the_site(head);
+    renew(shared, head, who, tags).filter(|_| may).unwrap_or_else(refused)
 }
 
 /// Lets a prefetch by the script's speculation rules pass, if the rules do. It comes over a
@@ -80,7 +112,7 @@ pub(super) fn admit_by_rules(
     head: &mut request::Parts,
     who: Who,
 ) -> Decision {
-    let admitted = shared.policy().admit_by_rules(head, who.secure, who.client, shared.now());
+    let admitted = shared.policy().admit_by_rules(head, who.client, shared.now());
     match let_through(shared, who, admitted) {
         Some(admitted) => watch(shared, head, who, admitted, None),
         None => refused(),
@@ -96,7 +128,7 @@ pub(super) fn admit_by_rules(
 pub(super) fn lead(shared: &Shared, head: &request::Parts, who: Who, url: &str) -> Decision {
     let location = HeaderValue::from_str(url).ok();
     let led = if shared.settings.speculation_rules {
-        shared.policy().lead(head, url, who.secure, shared.now())
+        shared.policy().lead(head, url, shared.now())
     } else {
         Err(NotAhead::Mark.into())
     };
@@ -217,7 +249,7 @@ impl Exchange for Ahead {
             return Body::empty();
         };
         if let Some(origin) = worker {
-            let name = shared.policy().name(url, ttl, admitted);
+            let name = shared.policy().name(ttl, admitted);
             service_worker::let_read(&mut head.headers, origin);
             fields::set(&mut head.headers, policy::COPY, &name);
         }

@@ -44,6 +44,8 @@ pub(super) struct Counts {
     /// the cache.
     pub(super) prefetched_bytes: Count,
     pub(super) used_bytes: Count,
+    /// Requests that were answered by 304: the browser may use the copy that it has.
+    pub(super) renewed: Count,
     /// Navigations that were told to show a copy of the service worker's.
     pub(super) shown: Count,
     /// Visits that were not learned from because the desk was behind.

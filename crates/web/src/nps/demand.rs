@@ -27,6 +27,8 @@ struct Demand {
     wakes_worker: bool,
     /// Whether something is learned from it: nobody knows who the visitor is.
     teaches: bool,
+    /// Whether its browser is marked as one whose user has given a password.
+    has_auth_cookie: bool,
     /// Whether its reply was for this visitor alone.
     is_private: bool,
     /// Whether its reply came without content coding, and passes as it is.
@@ -42,7 +44,7 @@ pub(super) fn watch(shared: &Arc<Shared>, head: &mut request::Parts, who: Who) -
     {
         return shown;
     }
-    let visitor = page_visitor(&head.method, &head.headers, who.secure, &shared.harmless, way);
+    let visitor = page_visitor(&head.method, &head.headers, &shared.harmless, way);
     let no_script = match &visitor {
         Err(why) => Some(reasons::of_visitor(why)),
         Ok(_) if !shared.is_active() => Some(reasons::OFF),
@@ -56,6 +58,7 @@ pub(super) fn watch(shared: &Arc<Shared>, head: &mut request::Parts, who: Who) -
         visitor,
         Err(Excluded::Cookie | Excluded::Authorization | Excluded::Identified(_))
     );
+    let has_auth_cookie = policy::take_auth_cookie(&mut head.headers);
     Decision::Watch(Box::new(Demand {
         shared: Arc::clone(shared),
         request: head.clone(),
@@ -64,6 +67,7 @@ pub(super) fn watch(shared: &Arc<Shared>, head: &mut request::Parts, who: Who) -
         way,
         wakes_worker: names.is_some(),
         teaches: !is_known && head.method == Method::GET,
+        has_auth_cookie,
         is_private: false,
         is_plain: false,
     }))
@@ -71,7 +75,8 @@ pub(super) fn watch(shared: &Arc<Shared>, head: &mut request::Parts, who: Who) -
 
 impl Exchange for Demand {
     fn response(&mut self, head: &mut response::Parts, body: Body) -> Body {
-        let Demand { shared, request, who, no_script, way, wakes_worker, .. } = self;
+        let Demand { shared, request, who, no_script, way, wakes_worker, has_auth_cookie, .. } =
+            self;
         let may_have_script = no_script.is_none();
         let munging = match no_script {
             None => munge::decide_for(page_script(*way), request, who.scheme(), head)
@@ -87,14 +92,9 @@ impl Exchange for Demand {
         // Most replies need no lock then.
         if policy::is_to_be_observed(request, head) {
             let now = shared.now();
-            if shared.settings.shadow {
-                // Nothing was fetched ahead, so nothing is to be cleared, and all stays as it is.
-                let mut as_it_was = head.clone();
-                shared.policy().observe(request, who.secure, who.client, &mut as_it_was, now);
-            } else if shared.policy().observe(request, who.secure, who.client, head, now) {
-                // Before the reply leaves: what its visitor goes to next may be under way.
-                shared.sign_ins.send_replace(());
-            }
+            // In shadow mode nothing is fetched ahead, so no reply needs a cookie.
+            let has_cookie = *has_auth_cookie || shared.settings.shadow;
+            shared.policy().observe(request, who.secure, has_cookie, who.client, head, now);
         }
         shared.look_for_own_worker(request, head);
         // Who has written something would be shown what was there before.

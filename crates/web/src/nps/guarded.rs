@@ -7,16 +7,15 @@ use std::task::{Context, Poll, ready};
 use bytes::Bytes;
 use http::Uri;
 use http_body::{Body as HttpBody, Frame, SizeHint};
-use tokio::sync::watch;
 
 use super::who::Who;
 use super::{Shared, whole};
 use crate::policy::Admitted;
 use crate::proxy::{Body, BoxError};
 
-/// A body that ends in an error once its visitor has signed in, or has had enough, its URL is barred, be
-/// it by what the body itself says, or the kill switch is thrown: a copy that is not whole is not kept. A
-/// sign-in ends it at once, all else with its next piece.
+/// A body that ends in an error once its visitor has had enough, its URL is barred, be
+/// it by what the body itself says, or the kill switch is thrown: a copy that is not whole is not kept. It ends
+/// with its next piece.
 pub(super) struct Guarded {
     shared: Arc<Shared>,
     admitted: Admitted,
@@ -24,18 +23,6 @@ pub(super) struct Guarded {
     path: String,
     body: Body,
     sent: u64,
-    sign_in: SignIn,
-}
-
-/// Comes with the next sign-in of anybody.
-type SignIn = Pin<Box<dyn Future<Output = watch::Receiver<()>> + Send>>;
-
-fn next_sign_in(mut sign_ins: watch::Receiver<()>) -> SignIn {
-    Box::pin(async move {
-        // Who could end it is there as long as the body.
-        let _ = sign_ins.changed().await;
-        sign_ins
-    })
 }
 
 /// The owner wants no more of it.
@@ -63,7 +50,6 @@ impl Guarded {
             path: shared.settings.rules.urls.name_of(whole(url)).to_owned(),
             body,
             sent: 0,
-            sign_in: next_sign_in(shared.sign_ins.subscribe()),
         })
     }
 
@@ -95,12 +81,6 @@ impl HttpBody for Guarded {
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
-        while let Poll::Ready(sign_ins) = self.sign_in.as_mut().poll(cx) {
-            if let Err(why) = self.check() {
-                return Poll::Ready(Some(Err(why)));
-            }
-            self.sign_in = next_sign_in(sign_ins);
-        }
         let polled = ready!(Pin::new(&mut self.body).poll_frame(cx));
         if let Err(why) = self.check() {
             return Poll::Ready(Some(Err(why)));

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use http::header::CONTENT_TYPE;
-use http::{Method, Request, Response, StatusCode, request};
+use http::{Request, Response, StatusCode, request};
 use lull_speculate::budget::{Grant, Wanted};
 use lull_speculate::observe::Kind as UrlKind;
 
@@ -13,7 +13,7 @@ use super::navigations::Navigation;
 use super::own;
 use super::ranking::Ranked;
 use super::who::Who;
-use super::{Shared, reasons, wall};
+use super::{Shared, reasons};
 use crate::policy::{self, Visitor, Way, fields};
 use crate::protocol::{
     Beacon, Hint, HintsReply, HintsRequest, Kind, LONGEST_MESSAGE, MOST_ENTRIES, NavigationKind,
@@ -69,7 +69,7 @@ impl Asking {
             shared.counts.empty.one(why);
             Err(HintsReply::never())
         };
-        let visitor = match policy::visitor(&head.headers, who.secure, &shared.harmless, way) {
+        let visitor = match policy::visitor(&head.headers, &shared.harmless, way) {
             Ok(visitor) => visitor,
             Err(why) => return never(reasons::of_visitor(&why)),
         };
@@ -81,14 +81,6 @@ impl Asking {
         }
         if who.is_held_back(&head.headers, shared) {
             return never("held_back");
-        }
-        if !who.secure && shared.policy().is_protected_without_https(shared.now()) {
-            return never("password");
-        }
-        // Prefetches would be refused one by one. The service worker's are not: it asks before it shows one.
-        if way == Way::Cache && shared.policy().has_sent_credentials(who.client, shared.now()) {
-            shared.counts.empty.one("credentials");
-            return Err(later(visitor, TOO_OFTEN));
         }
         if let Some(left) = shared.rests.left(who.client, shared.now()) {
             shared.counts.empty.one("server_refuses");
@@ -132,6 +124,9 @@ async fn reply(
     for part in asked.used {
         used(shared, head, part, who);
     }
+    if asked.barred {
+        return never("service_worker");
+    }
     let (first, left) = (asked.had.is_empty(), MOST_ENTRIES.saturating_sub(asked.had.len()));
     // The worker's script does not look where visitors point.
     let points = asked.hover && way == Way::Cache;
@@ -147,16 +142,6 @@ async fn reply(
         pointed.clear();
     }
     let rules = shared.settings.speculation_rules && policy::tags_rules(&head.headers);
-    if visitor == Visitor::Measured && way == Way::Cache && !rules {
-        // Only the script needs copies that lack `Vary: Cookie`.
-        let (policy, now) = (shared.policy(), shared.now());
-        let had_some = !hints.is_empty() || !pointed.is_empty();
-        hints.retain(|hint| !policy.varies_on_cookies(&hint.url, now));
-        pointed.retain(|hint| !policy.varies_on_cookies(&hint.url, now));
-        if had_some && hints.is_empty() && pointed.is_empty() {
-            return never("varies_on_cookies");
-        }
-    }
     hints.truncate(left);
     let is_none = hints.is_empty();
     // Nothing more will come to mind as long as the page is the same; and what may be pointed at the page has
@@ -205,23 +190,6 @@ fn used(shared: &Shared, head: &request::Parts, part: String, who: Who) {
     }
 }
 
-/// The mark for a prefetch of something at `path`. It is asked for below that path: so the request
-/// carries what a navigation there would, be it cookies of a path or credentials.
-pub(super) fn mark(shared: &Shared, head: &request::Parts, who: Who, path: &str) -> Response<Body> {
-    let may = shared.is_active()
-        && !who.by_cache
-        && head.method == Method::GET
-        && own::is_from_the_site(head)
-        && !who.is_held_back(&head.headers, shared)
-        && shared.mark_rates.admit(who.client, shared.now());
-    let visitor = policy::visitor(&head.headers, who.secure, &shared.harmless, Way::Cache);
-    let mark = visitor
-        .ok()
-        .filter(|_| may)
-        .and_then(|visitor| shared.policy().mark(visitor, path, who.client, shared.now(), wall()));
-    mark.map_or_else(|| own::empty(StatusCode::NO_CONTENT), own::text)
-}
-
 /// Takes a report.
 pub(super) async fn beacon(
     shared: Arc<Shared>,
@@ -259,8 +227,7 @@ pub(super) async fn beacon(
 fn learn(shared: &Shared, head: &request::Parts, beacon: Beacon, came_as: &str, who: Who) {
     let Some(nav) = &beacon.nav else { return };
     let way = shared.way(head, who);
-    let is_unknown =
-        policy::visitor(&head.headers, who.secure, &shared.harmless, way).is_ok() && !who.by_cache;
+    let is_unknown = policy::visitor(&head.headers, &shared.harmless, way).is_ok() && !who.by_cache;
     // A copy of the service worker's is a navigation that the proxy has seen.
     let may = is_unknown
         && way == Way::Cache

@@ -5,7 +5,8 @@
 //! | for a page | its reply gets the script, if the visitor may have it; its offences bar its URL |
 //! | to the port of the service worker | the same; it is for nothing else |
 //! | with `X-Lull`, or by the script's speculation rules | goes upstream as a prefetch, if the rules let it; the reply is kept by the browser, if they let that |
-//! | below `/.lull/`, or for a mark | is answered here: the script, hints, reports |
+//! | with the ETag of a copy | is answered by 304, if its sender is anonymous; otherwise as if it had no such ETag |
+//! | below `/.lull/` | is answered here: the script, hints, reports |
 //!
 //! [`Nps`] is a [`Site`] of the proxy. The rules are [`crate::policy`]'s, the rewriter is
 //! [`crate::munge`]; this module asks them, reads the clock, and keeps what they need. What visitors do is
@@ -157,15 +158,11 @@ struct Shared {
     settings: Settings,
     harmless: Harmless,
     policy: Mutex<Policy>,
-    /// Says that somebody has signed in: prefetches that are under way look whether they may go on.
-    sign_ins: watch::Sender<()>,
     /// Where what is barred is kept, and the server's times.
     barred: Mutex<Keeping>,
     times: Mutex<Keeping>,
     clients: Clients,
     rates: Rates,
-    /// Of marks, of which there is one for each page of a list.
-    mark_rates: Rates,
     rests: Rests,
     shown: Shown,
     names: Names,
@@ -219,12 +216,10 @@ impl Nps {
         let shared = Shared {
             harmless: settings.rules.harmless.clone(),
             policy: Mutex::new(Policy::new(settings.rules.clone())),
-            sign_ins: watch::channel(()).0,
             barred: Mutex::default(),
             times: Mutex::default(),
             clients: Clients::default(),
             rates: Rates::default(),
-            mark_rates: Rates::default(),
             rests: Rests::default(),
             shown: Shown::default(),
             names: Names::default(),
@@ -273,19 +268,6 @@ impl Nps {
     pub fn keeping_times(self, before: &[u8], save: Save) -> Self {
         self.shared.monitor.take_times(before);
         *lock(&self.shared.times) = Keeping::new(Some(save));
-        self
-    }
-
-    /// The same as if it had begun so long before: for tests, as for some minutes after its start it takes
-    /// everybody for who may have copies of a process before. Not for one that has started.
-    #[doc(hidden)]
-    #[must_use]
-    pub fn running_for(mut self, time: Duration) -> Self {
-        if let Some(shared) = Arc::get_mut(&mut self.shared)
-            && let Some(begun) = shared.begun.checked_sub(time)
-        {
-            shared.begun = begun;
-        }
         self
     }
 
@@ -416,12 +398,18 @@ impl Site for Nps {
         if who.by_cache {
             shared.tell_of_cache(head);
         }
+        let tags = policy::take_tags(&mut head.headers);
         if own::is_own(head.uri.path()) {
             own::answer(shared, head, who)
+        } else if policy::is_confirmation(&head.headers) {
+            ahead::confirm(shared, head, who, &tags)
         } else if is_marked {
-            ahead::admit(shared, head, who, connection)
+            ahead::admit(shared, head, who, connection, &tags)
         } else if shared.settings.speculation_rules && policy::is_by_rules(&head.headers) {
             ahead::admit_by_rules(shared, head, who)
+        } else if let Some(renewed) = ahead::renew(shared, head, who, &tags) {
+            // Its script says that the page was shown, as with a copy for which nobody asked.
+            renewed
         } else {
             shared.shown.goes_on(who.client, head, &shared.settings.rules.urls);
             demand::watch(shared, head, who)

@@ -1,5 +1,4 @@
-//! What is answered here: everything below `/.lull/`, and marks, which are asked for below the paths
-//! that they are for.
+//! What is answered here: everything below `/.lull/`.
 
 use std::future::poll_fn;
 use std::pin::Pin;
@@ -19,9 +18,8 @@ use super::access::{self, Verdict};
 use super::service_worker::{self, worker_script};
 use super::who::Who;
 use super::{Shared, ahead, hints, status};
-use crate::authentication;
 use crate::policy::fields;
-use crate::protocol::{BEACON_PATH, HINTS_PATH, HintsReply, LEAD_PATH, MARK_PATH, WORKER_PATH};
+use crate::protocol::{BEACON_PATH, HINTS_PATH, HintsReply, LEAD_PATH, WORKER_PATH};
 use crate::proxy::{Body, Decision, RequestBody};
 use crate::script::{self, Script, script, script_by_worker};
 
@@ -31,15 +29,11 @@ const WORTH_PACKING: usize = 500;
 /// Whether a path is one of ours.
 pub(super) fn is_own(path: &str) -> bool {
     path.strip_prefix("/.lull").is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
-        || path.ends_with(MARK_PATH)
 }
 
 /// Answers.
 pub(super) fn answer(shared: &Arc<Shared>, head: &request::Parts, who: Who) -> Decision {
     let path = head.uri.path();
-    if let Some(above) = path.strip_suffix(MARK_PATH) {
-        return Decision::Answer(hints::mark(shared, head, who, above));
-    }
     for script in [script(), script_by_worker()] {
         if path == script.path {
             return Decision::Answer(of_script(head, script, script::CACHE_CONTROL));
@@ -75,12 +69,6 @@ pub(super) fn answer(shared: &Arc<Shared>, head: &request::Parts, who: Who) -> D
         let mut response = empty(StatusCode::METHOD_NOT_ALLOWED);
         response.headers_mut().insert(ALLOW, HeaderValue::from_static("POST"));
         return Decision::Answer(response);
-    }
-    // Who reads on for long is heard of by these alone. Who looks at the figures says a password of ours.
-    if authentication::has_credentials(&head.headers)
-        && access::verdict(&shared, head) != Verdict::Look
-    {
-        shared.policy().sent_credentials(who.client, shared.now());
     }
     Decision::AnswerLater(if path == HINTS_PATH {
         Box::new(move |request| Box::pin(hints::hints(shared, request, who)))
@@ -193,13 +181,6 @@ fn of_script(
     response
 }
 
-/// A mark.
-pub(super) fn text(text: String) -> Response<Body> {
-    let mut response = with(StatusCode::OK, text.into(), "no-store");
-    response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("text/plain"));
-    response
-}
-
 /// A list.
 pub(super) fn json(head: &request::Parts, reply: &HintsReply) -> Response<Body> {
     let text = reply.encode();
@@ -246,11 +227,7 @@ mod tests {
             ("/.lullaby", false),
             ("/", false),
             ("/a/.lull/hints", false),
-            ("/.lull/mark", true),
-            ("/a/.lull/mark", true),
-            ("//.lull/mark", true),
-            ("/a/.lull/mark/", false),
-            ("/a.lull/mark", false),
+            ("/a/.lull/mark", false),
         ] {
             assert_eq!(is_own(path), expected, "{path}");
         }

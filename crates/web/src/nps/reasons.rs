@@ -41,7 +41,6 @@ pub(super) fn of_visitor(why: &Excluded) -> &'static str {
         Excluded::Authorization => "credentials",
         Excluded::Identified(_) => "identified",
         Excluded::Cookie => "cookie",
-        Excluded::CookieWithoutHttps => "cookie_without_https",
         Excluded::SaveData => "save_data",
         Excluded::SlowNetwork => "slow_network",
         Excluded::SmallDevice => "small_device",

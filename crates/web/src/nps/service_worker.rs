@@ -135,8 +135,7 @@ pub(super) fn page_script(way: Way) -> &'static Script {
 /// The service worker's script: for whom there are hints the one that stays, for all others the one
 /// that goes. Browsers ask for it after each navigation, so that is how they hear of an end.
 pub(super) fn worker_script<'a>(shared: &'a Shared, head: &request::Parts, who: Who) -> &'a Script {
-    let (headers, secure) = (&head.headers, who.secure);
-    let is_unknown = policy::visitor(headers, secure, &shared.harmless, Way::Worker).is_ok();
+    let is_unknown = policy::visitor(&head.headers, &shared.harmless, Way::Worker).is_ok();
     let may = is_unknown && !who.by_cache && shared.is_active() && shared.offers_worker();
     shared.workers.here.get().filter(|_| may).unwrap_or(&shared.workers.gone)
 }
@@ -201,7 +200,7 @@ pub(super) fn show(
     }
     let copy = {
         let policy = shared.policy();
-        let copy = policy.show(head, names, who.secure, who.client, shared.now())?;
+        let copy = policy.show(head, names, who.client, shared.now())?;
         HeaderValue::from_str(copy).ok()?
     };
     shared.counts.shown.one();

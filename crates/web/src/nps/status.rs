@@ -39,6 +39,7 @@ pub(super) fn json(shared: &Shared) -> Value {
         "unkept": counts.unkept.get(),
         "prefetched_bytes": counts.prefetched_bytes.get(),
         "used_bytes": counts.used_bytes.get(),
+        "renewed": counts.renewed.get(),
         "shown": counts.shown.get(),
         "budget": monitor.budget,
         "paused": monitor.paused,
@@ -142,6 +143,11 @@ pub(super) fn prometheus(shared: &Shared) -> String {
         "used_bytes_total",
         "Bytes of these that a navigation, or a part of its page, took from the cache.",
         &[("", counts.used_bytes.get())],
+    );
+    counter(
+        "copies_renewed_total",
+        "Requests answered by 304: the browser may use the copy that it has.",
+        &[("", counts.renewed.get())],
     );
     counter(
         "copies_shown_total",

@@ -8,7 +8,7 @@ use lull_cc::Timestamp;
 use sha2::{Digest, Sha256};
 
 use super::Policy;
-use super::sign_ins::Client;
+use super::recent::Client;
 use super::target::Target;
 
 /// How long a URL is barred after its last offence.
@@ -36,9 +36,6 @@ pub enum Offence {
     /// It was not there: 404 or 410.
     #[error("it was gone")]
     Gone,
-    /// Its reply varied on cookies, which bars it for those who have some.
-    #[error("its reply varied on cookies")]
-    VariesOnCookies,
     /// Its page said so.
     #[error("its page opts out")]
     OptOut,
@@ -64,7 +61,8 @@ const OFFENCES: [Offence; 8] = [
     Offence::SetCookie,
     Offence::NotPublic,
     Offence::Gone,
-    Offence::VariesOnCookies,
+    // What it was here for, a reply that varies on cookies, bars nothing any more.
+    Offence::NotPublic,
     Offence::OptOut,
     Offence::Part,
     Offence::Refused,
@@ -272,7 +270,8 @@ impl Policy {
     pub fn keep_bars(&self, now: Timestamp, wall: SystemTime) -> Vec<u8> {
         let mut kept = Self::KEPT_BARS.to_vec();
         self.bars.keep(now, wall, &mut kept);
-        self.varying.keep(now, wall, &mut kept);
+        // Older versions read a second list.
+        Bars::default().keep(now, wall, &mut kept);
         kept
     }
 
@@ -280,14 +279,14 @@ impl Policy {
     pub fn take_bars(&mut self, kept: &[u8], now: Timestamp, wall: SystemTime) -> bool {
         let Some(mut kept) = kept.strip_prefix(Self::KEPT_BARS) else { return false };
         let taken = Bars::taken(&mut kept, now, wall).zip(Bars::taken(&mut kept, now, wall));
-        let Some((bars, varying)) = taken.filter(|_| kept.is_empty()) else { return false };
-        (self.bars, self.varying) = (bars, varying);
+        let Some((bars, _)) = taken.filter(|_| kept.is_empty()) else { return false };
+        self.bars = bars;
         true
     }
 
     /// A number that another one follows when something is barred.
     pub fn bar_changes(&self) -> u64 {
-        self.bars.changes + self.varying.changes
+        self.bars.changes
     }
 }
 
@@ -398,8 +397,7 @@ mod tests {
         assert_eq!(before.bar_changes(), 0);
         before.bars.bar(&target("/over"), Offence::Gone, start);
         before.bars.bar(&target("/a?b"), Offence::Redirect, start + 20 * HOUR);
-        before.varying.bar(&target("/c"), Offence::VariesOnCookies, start + 20 * HOUR);
-        assert_eq!(before.bar_changes(), 3);
+        assert_eq!(before.bar_changes(), 2);
         let kept = before.keep_bars(start + 21 * HOUR, wall + 21 * HOUR);
 
         // Another clock, four hours later.
@@ -413,7 +411,6 @@ mod tests {
         assert_eq!(found(&after.bars, "/a?b", 18), Some(Offence::Redirect));
         assert_eq!(found(&after.bars, "/a?b", 19), None);
         assert_eq!(found(&after.bars, "/a", 0), None);
-        assert_eq!(found(&after.varying, "/c", 18), Some(Offence::VariesOnCookies));
         // A clock that was set back bars nothing for longer than a day.
         assert!(after.take_bars(&kept, Timestamp::ZERO, wall - 100 * HOUR));
         assert_eq!(found(&after.bars, "/a?b", 24), None);

@@ -1,11 +1,9 @@
 //! Which cookies say nothing about who somebody is.
 
 use http::HeaderMap;
-use http::header::{COOKIE, HeaderValue, SET_COOKIE};
+use http::header::COOKIE;
 
-/// What several browsers may have alike, such as `consent=all`, is shorter. Identifiers of sessions have
-/// 64 bits at least, so as many hexadecimal digits (OWASP, Session Management).
-const TELLING: usize = 16;
+use super::auth_cookie;
 
 /// What stands behind the beginning of a measuring script's cookie. No more than that script puts there:
 /// an application has names of its own, and `_gateway_session` begins as Google's do.
@@ -117,6 +115,10 @@ impl Harmless {
 
     /// Whether the cookie `name` is on the list.
     pub fn has(&self, name: &str) -> bool {
+        // It says that its user has given a password.
+        if name == auth_cookie::NAME {
+            return false;
+        }
         let Some(own) = &self.own else { return is_measuring(name) };
         own.iter().any(|listed| match listed.strip_suffix('*') {
             Some(beginning) => name.starts_with(beginning),
@@ -152,38 +154,6 @@ pub(super) fn sent(headers: &HeaderMap, harmless: &Harmless) -> Sent {
         }
     }
     sent
-}
-
-/// Whether a reply sets a cookie that is not on the list.
-pub(super) fn sets_others(headers: &HeaderMap, harmless: &Harmless) -> bool {
-    let mut lines = headers.get_all(SET_COOKIE).iter();
-    lines.any(|line| !set(line).is_some_and(|(name, _)| harmless.has(name)))
-}
-
-/// The cookie that a line sets, if it has a name.
-fn set(line: &HeaderValue) -> Option<(&str, &str)> {
-    let (name, value) = line.to_str().ok()?.split(';').next()?.split_once('=')?;
-    Some((name.trim(), value.trim()))
-}
-
-/// The cookies of a request that tell its browser from others.
-pub(super) fn telling(headers: &HeaderMap) -> impl Iterator<Item = (&str, &str)> {
-    let lines = headers.get_all(COOKIE).iter().filter_map(|line| line.to_str().ok());
-    let pairs = lines.flat_map(|line| line.split(';')).filter_map(|one| one.split_once('='));
-    pairs.map(|(name, value)| (name.trim(), value.trim())).filter(|(_, value)| tells(value))
-}
-
-/// Those that a reply sets, but for what is on the list.
-pub(super) fn telling_set<'a>(
-    headers: &'a HeaderMap,
-    harmless: &Harmless,
-) -> impl Iterator<Item = (&'a str, &'a str)> {
-    let cookies = headers.get_all(SET_COOKIE).iter().filter_map(set);
-    cookies.filter(|(name, value)| tells(value) && !harmless.has(name))
-}
-
-fn tells(value: &str) -> bool {
-    value.len() >= TELLING
 }
 
 #[cfg(test)]
@@ -289,6 +259,7 @@ mod tests {
         ] {
             assert!(!usual.has(name), "{name}");
         }
+        assert!(!Harmless::new(["lull*", "lull_auth"]).has("lull_auth"));
         // An owner may know better.
         assert!(Harmless::new(["_gat*"]).has("_gateway_session"));
     }
@@ -302,23 +273,5 @@ mod tests {
             assert_eq!(own.has(name), expected, "{name}");
         }
         assert!(!Harmless::none().has("_ga"));
-    }
-
-    #[test]
-    fn cookies_that_are_set_are_told_apart() {
-        for (line, expected) in [
-            (&b"_ga=1; Path=/"[..], false),
-            (b"session=1; HttpOnly", true),
-            (b"session; _ga=1", true),
-            (b"_gateway_session=1; HttpOnly", true),
-            (b"_hjelp_session=1; HttpOnly", true),
-            (b"_ga_app_session=1; HttpOnly", true),
-            (b"\xff=1", true),
-        ] {
-            let mut headers = HeaderMap::new();
-            headers.append(SET_COOKIE, HeaderValue::from_bytes(line).unwrap());
-            assert_eq!(sets_others(&headers, &Harmless::default()), expected, "{line:?}");
-        }
-        assert!(!sets_others(&HeaderMap::new(), &Harmless::default()));
     }
 }

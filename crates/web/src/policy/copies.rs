@@ -1,4 +1,4 @@
-//! Copies that a service worker has, and which navigation is shown one.
+//! Names of copies, and which navigation is shown one that a service worker has.
 //!
 //! A service worker sees no cookies, so it never decides by itself. The browser sends the navigation
 //! to the proxy while it wakes the worker (navigation preload), as it would without one: with the
@@ -14,9 +14,8 @@ use http::{HeaderMap, request};
 use lull_cc::Timestamp;
 
 use super::fields;
-use super::freshness::{LONGEST_TTL, MEASURED_TTL};
-use super::sign_ins::{Client, SignIns};
-use super::visitor::Visitor;
+use super::freshness::LONGEST_TTL;
+use super::recent::{Client, RecentClients};
 
 /// The name of a copy: in the reply to a prefetch, that of what it brings; in the reply to a
 /// navigation, that of the copy to show.
@@ -60,12 +59,12 @@ pub(super) fn takes_copies(head: &request::Parts) -> bool {
 pub(super) struct Copies {
     key: RandomState,
     /// Whose copies the site had cleared (`Clear-Site-Data`), for as long as one of them may live.
-    cleared: SignIns,
+    cleared: RecentClients,
 }
 
 impl Default for Copies {
     fn default() -> Self {
-        Copies { key: RandomState::new(), cleared: SignIns::kept_for(LONGEST_TTL) }
+        Copies { key: RandomState::new(), cleared: RecentClients::kept_for(LONGEST_TTL) }
     }
 }
 
@@ -81,18 +80,23 @@ impl Copies {
         self.cleared.note(client, now);
     }
 
-    /// The first of `names` that is of `url` and may be shown to this visitor.
+    /// How long the copy of `url` with that name still lives; `None` if it does not, in whole seconds as
+    /// browsers count them, or if it is no name of such a copy.
+    pub(super) fn left(&self, name: &str, url: &str, now: Timestamp) -> Option<Duration> {
+        self.ttl_left(name, url, None, now).filter(|left| left.as_secs() > 0)
+    }
+
+    /// The first of `names` that is of `url` and may be shown to an anonymous user of this client.
     pub(super) fn find<'a>(
         &self,
         names: &'a str,
         url: &str,
-        visitor: Visitor,
         client: Client,
         now: Timestamp,
     ) -> Option<&'a str> {
         let cleared = self.cleared.last(client, now).map(micros);
         let may_show = |name: &&str| {
-            let left = self.ttl_left(name, url, visitor, cleared, now);
+            let left = self.ttl_left(name, url, cleared, now);
             left.is_some_and(|left| !left.is_zero())
         };
         names.split(' ').take(MOST_NAMES).find(may_show)
@@ -103,7 +107,6 @@ impl Copies {
         &self,
         name: &str,
         url: &str,
-        visitor: Visitor,
         cleared: Option<u64>,
         now: Timestamp,
     ) -> Option<Duration> {
@@ -115,10 +118,7 @@ impl Copies {
         if cleared.is_some_and(|cleared| born <= cleared) {
             return None;
         }
-        let ttl = Duration::from_micros(ttl).min(match visitor {
-            Visitor::Cookieless => LONGEST_TTL,
-            Visitor::Measured => MEASURED_TTL,
-        });
+        let ttl = Duration::from_micros(ttl).min(LONGEST_TTL);
         Some(ttl.saturating_sub(Duration::from_micros(micros(now).checked_sub(born)?)))
     }
 
@@ -143,30 +143,25 @@ mod tests {
 
     #[test]
     fn a_copy_is_known_by_its_name_for_its_url_as_long_as_it_lives() {
-        use Visitor::{Cookieless, Measured};
         let copies = Copies::default();
         let name = copies.name("/b?x=1", Duration::from_secs(200), at(10));
         let other = copies.name("/c", Duration::from_secs(200), at(10));
         let names = format!("{other} {name}");
-        let find = |url: &str, visitor, now| {
-            copies.find(&names, url, visitor, Client(1), at(now)).map(str::to_owned)
-        };
-        for (url, visitor, now, expected) in [
-            ("/b?x=1", Cookieless, 10, true),
-            ("/b?x=1", Cookieless, 209, true),
-            ("/b?x=1", Cookieless, 210, false),
-            // The rules of who has harmless cookies: a minute.
-            ("/b?x=1", Measured, 69, true),
-            ("/b?x=1", Measured, 70, false),
-            ("/b", Cookieless, 11, false),
-            ("/b?x=2", Cookieless, 11, false),
+        let find = |url: &str, now| copies.find(&names, url, Client(1), at(now)).map(str::to_owned);
+        for (url, now, expected) in [
+            ("/b?x=1", 10, true),
+            ("/b?x=1", 209, true),
+            ("/b?x=1", 210, false),
+            ("/b", 11, false),
+            ("/b?x=2", 11, false),
             // From before the proxy was there.
-            ("/b?x=1", Cookieless, 9, false),
+            ("/b?x=1", 9, false),
         ] {
-            let found = find(url, visitor, now);
-            assert_eq!(found, expected.then(|| name.clone()), "{url} {visitor:?} {now}");
+            assert_eq!(find(url, now), expected.then(|| name.clone()), "{url} {now}");
+            let left = copies.left(&name, url, at(now));
+            assert_eq!(left, expected.then(|| Duration::from_secs(210 - now)), "{url} {now}");
         }
-        assert_eq!(find("/c", Cookieless, 11), Some(other.clone()));
+        assert_eq!(find("/c", 11), Some(other.clone()));
     }
 
     #[test]
@@ -177,7 +172,7 @@ mod tests {
         assert_ne!(name, longer);
         let of_another = Copies::default().name("/b", Duration::from_secs(60), at(10));
         for name in [longer.as_str(), &of_another, "", "-", "--", "1-2-3", "x-y-z", &name[1..]] {
-            let found = copies.find(name, "/b", Visitor::Cookieless, Client(1), at(11));
+            let found = copies.find(name, "/b", Client(1), at(11));
             assert_eq!(found, None, "{name}");
         }
     }
@@ -188,9 +183,7 @@ mod tests {
         let hour = Duration::from_secs(3600);
         let name = copies.name("/b", hour, at(10));
         copies.clear(Client(1), at(11));
-        let find = |client, now| {
-            copies.find(&name, "/b", Visitor::Cookieless, Client(client), at(now)).is_some()
-        };
+        let find = |client, now| copies.find(&name, "/b", Client(client), at(now)).is_some();
         assert!(!find(1, 12) && find(2, 12));
         // However long a copy says that it lives, it is over before the note is.
         assert!(!find(1, 310) && !find(2, 310) && !find(1, 320));

@@ -11,8 +11,6 @@ use super::fields;
 pub const LONGEST_TTL: Duration = Duration::from_secs(300);
 /// So long where the site says nothing.
 pub const UNSTATED_TTL: Duration = Duration::from_secs(60);
-/// No copy for a visitor with cookies lives longer.
-pub const MEASURED_TTL: Duration = Duration::from_secs(60);
 
 /// Why a reply may not be kept.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]

@@ -8,8 +8,8 @@
 //! |---|---|
 //! | [`Policy::page_visitor`] | a page is asked for: may its reply get the script? |
 //! | [`Policy::visitor`], [`of_a_list`] | somebody asks for hints |
-//! | [`Policy::visitor`], [`Policy::mark`] | somebody asks, below a URL's path, for its mark |
-//! | [`Policy::may_hint`], [`Policy::varies_on_cookies`] | before a URL is put into a list |
+//! | [`Policy::may_hint`] | before a URL is put into a list |
+//! | [`take_tags`], [`Policy::renew`] | a browser asks whether it may use a copy: by a navigation, or where a request [`is_confirmation`] |
 //! | [`is_look`] | a request carries [`MARK`], and asks only who answers: [`refused`] |
 //! | [`Policy::admit`], [`upstream_request`] | a request carries [`MARK`] |
 //! | [`Policy::lead`], [`Policy::admit_by_rules`], [`upstream_request`] | a request [`is_by_rules`] |
@@ -20,50 +20,52 @@
 //! | [`Policy::opted_out`] | the rewriter found an opt-out in a page |
 
 mod actions;
+mod auth_cookie;
 mod bars;
 mod browsers;
 mod cookies;
 mod copies;
 pub(crate) mod fields;
 mod freshness;
-mod holders;
 mod marks;
 mod patterns;
 mod prefetch;
 mod protected;
+mod recent;
 mod robots;
-mod sign_ins;
+mod tags;
 mod target;
 mod visitor;
 
 use std::time::{Duration, SystemTime};
 
-use http::header::{CACHE_CONTROL, HeaderName, HeaderValue};
+use http::header::{CACHE_CONTROL, ETAG, HeaderName, HeaderValue};
 use http::uri::PathAndQuery;
 use http::{HeaderMap, Method, StatusCode, request, response};
 use lull_cc::Timestamp;
 
+pub use auth_cookie::take_auth_cookie;
 pub use bars::{BARRED_FOR, Bars, Offence};
 pub(crate) use browsers::tags_rules;
 pub use browsers::{Way, needs_a_worker};
 pub use cookies::Harmless;
 pub use copies::{COPY, STAYS, has_names, take_names};
-pub use freshness::{LONGEST_TTL, MEASURED_TTL, Stale, UNSTATED_TTL, ttl};
+pub use freshness::{LONGEST_TTL, Stale, UNSTATED_TTL, ttl};
 pub use marks::of_a_list;
 pub use patterns::{NoPattern, Pattern};
 pub(crate) use prefetch::asks_for_a_page;
 pub use prefetch::{
-    MARK, NotAhead, Safeguard, Unkept, is_by_rules, is_look, site_of_a_worker, upstream_request,
+    MARK, NotAhead, Safeguard, Unkept, is_by_rules, is_confirmation, is_look, site_of_a_worker,
+    upstream_request,
 };
+pub use recent::Client;
 pub use robots::{Forbidden, Robots};
-pub use sign_ins::{Client, SignIns};
+pub use tags::{CopyTag, take_tags};
 pub use target::{Ambiguous, OwnersRules, Target, Unfit};
 pub use visitor::{Excluded, Visitor, page_visitor, visitor};
 
 use crate::authentication;
 use copies::Copies;
-use holders::Holders;
-use marks::Marks;
 use protected::Protected;
 
 /// Why a URL is not fetched ahead.
@@ -84,12 +86,6 @@ pub enum Refusal {
     /// By what it did within a day.
     #[error("{0} within the last 24 hours")]
     Barred(Offence),
-    /// A copy could outlive a sign-in.
-    #[error("the client was given a cookie, or sent credentials, a moment ago")]
-    SignedIn,
-    /// The same: a sign-in since it was let through may be forgotten by now.
-    #[error("the server took so long that its visitor may have signed in since")]
-    Late,
     /// By its reply.
     #[error(transparent)]
     Unkept(#[from] Unkept),
@@ -100,6 +96,8 @@ pub enum Refusal {
 pub struct Admitted {
     /// What it fetches.
     pub target: Target,
+    /// The same as the request has it: path and query.
+    url: String,
     /// What keeps the copy from who signs in later.
     pub safeguard: Safeguard,
     client: Client,
@@ -124,13 +122,6 @@ pub struct Policy {
     settings: Settings,
     robots: Robots,
     bars: Bars,
-    /// What is of no use to visitors with cookies, and bars it for these.
-    varying: Bars,
-    marks: Marks,
-    holders: Holders,
-    sign_ins: SignIns,
-    /// The same by HTTP authentication, which no cookie tells of.
-    credentials: SignIns,
     protected: Protected,
     copies: Copies,
 }
@@ -149,12 +140,6 @@ impl Policy {
             settings,
             robots: Robots::default(),
             bars: Bars::default(),
-            varying: Bars::default(),
-            marks: Marks::default(),
-            holders: Holders::default(),
-            sign_ins: SignIns::default(),
-            // What a list from before has named may be pointed at for as long as a copy may live.
-            credentials: SignIns::kept_for(holders::LONGEST_LIFE),
             protected: Protected::default(),
             copies: Copies::default(),
         }
@@ -169,53 +154,16 @@ impl Policy {
     ///
     /// # Errors
     /// If it may not.
-    pub fn page_visitor(
-        &self,
-        method: &Method,
-        headers: &HeaderMap,
-        secure: bool,
-    ) -> Result<Visitor, Excluded> {
-        page_visitor(method, headers, secure, &self.settings.harmless, Way::Cache)
+    pub fn page_visitor(&self, method: &Method, headers: &HeaderMap) -> Result<Visitor, Excluded> {
+        page_visitor(method, headers, &self.settings.harmless, Way::Cache)
     }
 
     /// Who asks for hints, if there may be some.
     ///
     /// # Errors
     /// If not.
-    pub fn visitor(&self, headers: &HeaderMap, secure: bool) -> Result<Visitor, Excluded> {
-        visitor(headers, secure, &self.settings.harmless, Way::Cache)
-    }
-
-    /// What a prefetch of something at `path` is to say in [`MARK`]. `visitor` is who sends this very
-    /// request, which is for something below `path`, so that it carries what a navigation there would.
-    /// `None` where it would be refused with that: there was a sign-in, or the page varies on cookies; and
-    /// where so many have been given one lately that this client could not be remembered.
-    pub fn mark(
-        &mut self,
-        visitor: Visitor,
-        path: &str,
-        client: Client,
-        now: Timestamp,
-        wall: SystemTime,
-    ) -> Option<String> {
-        if visitor == Visitor::Measured {
-            // A mark may lead to a copy, so whoever signs in there next is cleared because of it.
-            let url = if path.is_empty() { "/" } else { path };
-            if self.has_signed_in(client, now) || self.varies_on_cookies(url, now) {
-                return None;
-            }
-            // Else everybody would have to be taken for one who has copies, and be cleared.
-            if !self.holders.has_room_for(client, now) {
-                return None;
-            }
-            self.holders.unvaried(client, now);
-        }
-        Some(self.marks.give(visitor, path, client, wall))
-    }
-
-    /// Whether no copy may be given to this client that lacks `Vary: Cookie`.
-    fn has_signed_in(&self, client: Client, now: Timestamp) -> bool {
-        self.sign_ins.lately(client, now) || self.credentials.lately(client, now)
+    pub fn visitor(&self, headers: &HeaderMap) -> Result<Visitor, Excluded> {
+        visitor(headers, &self.settings.harmless, Way::Cache)
     }
 
     /// Whether a URL, as a path with its query, may be suggested.
@@ -224,26 +172,14 @@ impl Policy {
     /// If not.
     pub fn may_hint(&self, url: &str, now: Timestamp) -> Result<Target, Refusal> {
         let target = Target::parse(url)?;
-        self.may_fetch(&target, true, now)?;
+        self.may_fetch(&target, now)?;
         Ok(target)
     }
 
-    /// Whether a URL, as a path with its query, was seen to vary on cookies within a day. Its copy is none
-    /// for visitors with harmless ones, but by speculation rules: their navigation would not find it.
-    pub fn varies_on_cookies(&self, url: &str, now: Timestamp) -> bool {
-        Target::parse(url).is_ok_and(|target| self.varying.check(&target, now).is_some())
-    }
-
-    /// Whether nobody without HTTPS is to be given anything ahead: the site asks for a password in its
-    /// root, and browsers send it everywhere from then on.
-    pub fn is_protected_without_https(&self, now: Timestamp) -> bool {
-        self.protected.has("/", false, now)
-    }
-
-    fn may_fetch(&self, target: &Target, secure: bool, now: Timestamp) -> Result<(), Refusal> {
+    fn may_fetch(&self, target: &Target, now: Timestamp) -> Result<(), Refusal> {
         self.settings.urls.check(target)?;
         self.robots.check(&target.whole())?;
-        if self.protected.has(target.path(), secure, now) {
+        if self.protected.has(target.path(), now) {
             return Err(Refusal::Protected);
         }
         match self.bars.check(target, now) {
@@ -255,65 +191,52 @@ impl Policy {
     /// Whether a request that carries [`MARK`] is let through as a prefetch. If so, its headers go
     /// upstream by [`upstream_request`]; if not, it gets [`refused`] and never goes upstream.
     ///
-    /// `now` and `wall` are the same time, on the monotonic clock and on the wall's.
-    ///
     /// # Errors
     /// If not.
     pub fn admit(
         &self,
         head: &request::Parts,
-        secure: bool,
         client: Client,
         now: Timestamp,
-        wall: SystemTime,
     ) -> Result<Admitted, Refusal> {
-        let safeguard = prefetch::ahead(head, secure, &self.marks, client, wall)?;
-        let target = prefetch::target_of(head)?;
-        self.may_fetch(&target, secure, now)?;
-        if safeguard == Safeguard::Clear
-            && let Some(offence) = self.varying.check(&target, now)
-        {
-            return Err(Refusal::Barred(offence));
-        }
-        let unusual = prefetch::unusual(&head.headers);
-        let admitted = Admitted { target, safeguard, client, at: now, unusual };
-        self.still(&admitted, now)?;
-        Ok(admitted)
+        prefetch::ahead(head)?;
+        self.admitted(head, Safeguard::Vary, client, now)
     }
 
-    /// The same for a request that [`is_by_rules`]. Its copy always varies on cookies: it carries
-    /// those that the navigation will carry.
+    /// The same for a request that [`is_by_rules`]. It carries the cookies that the navigation will carry.
     ///
     /// # Errors
     /// If it is not let through.
     pub fn admit_by_rules(
         &self,
         head: &request::Parts,
-        secure: bool,
         client: Client,
         now: Timestamp,
     ) -> Result<Admitted, Refusal> {
-        prefetch::by_rules(head, secure, &self.settings.harmless)?;
+        prefetch::by_rules(head, &self.settings.harmless)?;
+        self.admitted(head, Safeguard::Vary, client, now)
+    }
+
+    fn admitted(
+        &self,
+        head: &request::Parts,
+        safeguard: Safeguard,
+        client: Client,
+        now: Timestamp,
+    ) -> Result<Admitted, Refusal> {
         let target = prefetch::target_of(head)?;
-        self.may_fetch(&target, secure, now)?;
+        self.may_fetch(&target, now)?;
         let unusual = prefetch::unusual(&head.headers);
-        let admitted = Admitted { target, safeguard: Safeguard::Vary, client, at: now, unusual };
-        self.still(&admitted, now)?;
-        Ok(admitted)
+        let url = head.uri.path_and_query().map_or("/", PathAndQuery::as_str).to_owned();
+        Ok(Admitted { target, url, safeguard, client, at: now, unusual })
     }
 
     /// Whether a request that [`is_by_rules`] is led on to `url`, which will be asked for then.
     ///
     /// # Errors
     /// If not.
-    pub fn lead(
-        &self,
-        head: &request::Parts,
-        url: &str,
-        secure: bool,
-        now: Timestamp,
-    ) -> Result<(), Refusal> {
-        prefetch::by_rules(head, secure, &self.settings.harmless)?;
+    pub fn lead(&self, head: &request::Parts, url: &str, now: Timestamp) -> Result<(), Refusal> {
+        prefetch::by_rules(head, &self.settings.harmless)?;
         self.may_hint(url, now)?;
         Ok(())
     }
@@ -330,17 +253,13 @@ impl Policy {
         now: Timestamp,
     ) -> Result<Admitted, Refusal> {
         prefetch::for_worker(head)?;
-        let target = prefetch::target_of(head)?;
         // Whether there are credentials is seen when it is shown.
-        self.may_fetch(&target, true, now)?;
-        let unusual = prefetch::unusual(&head.headers);
-        Ok(Admitted { target, safeguard: Safeguard::Word, client, at: now, unusual })
+        self.admitted(head, Safeguard::Word, client, now)
     }
 
-    /// The name of a copy of `url` for the service worker that has asked for it, as old as its question: what has happened
-    /// since may not be in it.
-    pub fn name(&self, url: &str, ttl: Duration, admitted: &Admitted) -> String {
-        self.copies.name(url, ttl, admitted.at)
+    /// The name of a copy, which is as old as the request for it: what has happened since may not be in it.
+    pub fn name(&self, ttl: Duration, admitted: &Admitted) -> String {
+        self.copies.name(&admitted.url, ttl, admitted.at)
     }
 
     /// Which of the copies that the service worker has, by their `names`, a navigation is shown; if
@@ -350,18 +269,41 @@ impl Policy {
         &self,
         head: &request::Parts,
         names: &'a str,
-        secure: bool,
         client: Client,
         now: Timestamp,
     ) -> Option<&'a str> {
-        let harmless = &self.settings.harmless;
-        let visitor = visitor(&head.headers, secure, harmless, Way::Worker).ok()?;
+        visitor(&head.headers, &self.settings.harmless, Way::Worker).ok()?;
         let url = head.uri.path_and_query().map(PathAndQuery::as_str)?;
         if head.method != Method::GET || !copies::takes_copies(head) {
             return None;
         }
         self.may_hint(url, now).ok()?;
-        self.copies.find(names, url, visitor, client, now)
+        self.copies.find(names, url, client, now)
+    }
+
+    /// The reply to a browser that asks whether it may use a copy of ours, by the `tags` that it has of it
+    /// ([`take_tags`]): 304, if its user is anonymous by the cookies of this very request, and the copy still lives.
+    /// Otherwise `None`, and the browser is to be given the page.
+    pub fn renew(
+        &self,
+        head: &request::Parts,
+        tags: &[CopyTag],
+        now: Timestamp,
+    ) -> Option<response::Parts> {
+        let is_reader = head.method == Method::GET
+            && copies::takes_copies(head)
+            && !fields::asks_for_a_part(&head.headers)
+            && visitor::anonymous(&head.headers, &self.settings.harmless).is_ok();
+        if tags.is_empty() || !is_reader {
+            return None;
+        }
+        let url = head.uri.path_and_query().map(PathAndQuery::as_str)?;
+        self.may_hint(url, now).ok()?;
+        let (tag, left) = tags.iter().find_map(|tag| {
+            let left = self.copies.left(&tag.name, url, now)?;
+            Some((tag, left))
+        })?;
+        not_modified(tag, left)
     }
 
     /// Takes note of a reply with `Clear-Site-Data`: what this client's service worker has is shown
@@ -371,21 +313,15 @@ impl Policy {
     }
 
     /// Whether the reply to a prefetch may still be given. To be asked again while it is under
-    /// way: a sign-in in between ends it, and so does what bars its URL.
+    /// way: what bars its URL ends it.
     ///
     /// # Errors
     /// If not.
     pub fn still(&self, admitted: &Admitted, now: Timestamp) -> Result<(), Refusal> {
-        if let Some(offence) = self.bars.check(&admitted.target, now) {
-            return Err(Refusal::Barred(offence));
+        match self.bars.check(&admitted.target, now) {
+            Some(offence) => Err(Refusal::Barred(offence)),
+            None => Ok(()),
         }
-        let client = admitted.client;
-        let has_signed_in = match admitted.safeguard {
-            Safeguard::Clear => self.has_signed_in(client, now),
-            Safeguard::Vary => self.credentials.lately(client, now),
-            Safeguard::Word => false,
-        };
-        if has_signed_in { Err(Refusal::SignedIn) } else { Ok(()) }
     }
 
     /// Takes the reply to a prefetch: gives it the headers with which the browser keeps it for the
@@ -401,68 +337,33 @@ impl Policy {
         wall: SystemTime,
     ) -> Result<Duration, Refusal> {
         self.still(admitted, now)?;
-        // Sign-ins are remembered for so long. Where a mark was given, up to a minute before, that it makes its client a
-        // holder of copies is as well.
-        let longest = match admitted.safeguard {
-            Safeguard::Clear => sign_ins::REMEMBERED_FOR - marks::GOOD_FOR,
-            Safeguard::Vary => sign_ins::REMEMBERED_FOR,
-            Safeguard::Word => Duration::MAX,
-        };
-        if now.saturating_since(admitted.at) >= longest {
-            return Err(Refusal::Late);
-        }
-        match admitted.safeguard {
-            Safeguard::Clear => {
-                self.holders.unvaried(admitted.client, now);
-                self.holders.sent_a_copy(admitted.client, now);
-            }
-            Safeguard::Vary => self.holders.sent_a_copy(admitted.client, now),
-            Safeguard::Word => {}
-        }
         if authentication::asks_for_credentials(&head.headers) {
             self.protected.note(&admitted.target, now);
         }
-        if prefetch::varies_on_cookies(head) {
-            self.varying.bar(&admitted.target, Offence::VariesOnCookies, now);
-        }
-        prefetch::reply(head, admitted, wall).map_err(|unkept| {
+        let ttl = prefetch::reply(head, admitted, wall).inspect_err(|unkept| {
             if let Some(offence) = unkept.offence() {
                 self.bars.met(&admitted.target, offence, admitted.client, now);
             }
-            unkept.into()
-        })
+        })?;
+        if admitted.safeguard == Safeguard::Vary {
+            let tag = tags::of_copy(&self.name(ttl, admitted), fields::single(&head.headers, ETAG));
+            fields::set(&mut head.headers, ETAG, &tag);
+        }
+        Ok(ttl)
     }
 
-    /// Whether a client has sent credentials lately, so that nothing is let through for it.
-    pub fn has_sent_credentials(&self, client: Client, now: Timestamp) -> bool {
-        self.credentials.lately(client, now)
-    }
-
-    /// Takes note of a client's credentials (`Authorization`) that came with a request which goes to no server.
-    pub fn sent_credentials(&mut self, client: Client, now: Timestamp) {
-        self.credentials.note(client, now);
-    }
-
-    /// Takes note of the reply to a demand request, as the upstream server gave it. Where somebody is
-    /// given a cookie that is not harmless, as by signing in, and may have copies that lack
-    /// `Vary: Cookie`, it adds what clears these: to who has harmless cookies only, and to every client
-    /// that may have got some lately, whatever cookies this very request has. A script may have set one
-    /// in between, and browsers leave some out of what comes from another site. Who was cleared, and has
-    /// been given a cookie with that which nobody else has, is not cleared again before the client is
-    /// given something new. Credentials that come along (`Authorization`) are another way to sign in, and
-    /// clear what there is.
-    ///
-    /// Says whether [`Policy::still`] is to be asked of the client's prefetches that are under way. That
-    /// cannot wait for their next piece: a browser that goes there shares what has come of one already,
-    /// although it has just cleared its cache, and then waits in vain for the rest (seen in Chromium 156).
+    /// Takes note of the reply to a demand request, as the upstream server gave it: what bars its URL, and
+    /// where a password is asked for. The first reply to a browser's credentials (`Authorization`) sets the cookie
+    /// that keeps copies from the user who sent them; `has_auth_cookie` says that the browser has it already.
     pub fn observe(
         &mut self,
         request: &request::Parts,
         secure: bool,
+        has_auth_cookie: bool,
         client: Client,
         head: &mut response::Parts,
         now: Timestamp,
-    ) -> bool {
+    ) {
         // What other methods do, such as a form that leads back to its page, is nothing to who gets it.
         let is_got = request.method == Method::GET || request.method == Method::HEAD;
         if is_got && let Ok(target) = prefetch::target_of(request) {
@@ -471,43 +372,16 @@ impl Policy {
                 self.bars.met(&target, offence, client, now);
             }
         }
-        let harmless = &self.settings.harmless;
-        let mut clears = false;
-        let mut signs_in = false;
-        if cookies::sets_others(&head.headers, harmless) {
-            let may_have = self.holders.may_have_unvaried(client, &request.headers, now);
-            let sent = cookies::sent(&request.headers, harmless);
-            let is_concerned = sent == cookies::Sent::Harmless || may_have == Some(true);
-            signs_in = is_concerned;
-            if is_concerned {
-                // Whatever it came by: where HTTP and HTTPS are one site, the copies are of HTTPS.
-                self.sign_ins.note(client, now);
-            }
-            // Over plain HTTP browsers clear nothing.
-            clears = secure && is_concerned;
-            let was_cleared = secure && may_have == Some(false);
-            if was_cleared || (clears && holders::clears_for_pages(&request.headers)) {
-                let set = cookies::telling_set(&head.headers, harmless);
-                self.holders.is_empty(client, set, now);
-            }
-        }
         if authentication::asks_for_credentials(&head.headers)
             // What is no target may lie beside some. Below a folder that is none there are none.
             && let Ok(folder) = Target::parse(protected::folder(request.uri.path()))
         {
             self.protected.note(&folder, now);
         }
-        if authentication::has_credentials(&request.headers) {
-            self.sent_credentials(client, now);
-            signs_in = true;
-            // By the reply to a WebSocket's handshake browsers clear nothing.
-            let may_clear = secure && head.status != StatusCode::SWITCHING_PROTOCOLS;
-            clears |= may_clear && self.holders.are_to_be_cleared(client, &request.headers, now);
+        let keeps_copies = browsers::gains(&request.headers, Way::Cache).is_ok();
+        if authentication::has_credentials(&request.headers) && keeps_copies && !has_auth_cookie {
+            auth_cookie::set(&mut head.headers, secure);
         }
-        if clears {
-            head.headers.append(prefetch::CLEAR_SITE_DATA, HeaderValue::from_static("\"cache\""));
-        }
-        signs_in
     }
 
     /// Takes note of a page that opts out, or leads elsewhere by a `<meta>`; or may do so where nobody
@@ -534,6 +408,16 @@ pub fn refused() -> response::Parts {
     head.headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
     head.headers.insert(MARK, HeaderValue::from_static(marks::REFUSED));
     head
+}
+
+/// What a browser gets whose copy is good for so long. `Vary` and the rest stay as they are stored with
+/// the copy: nothing is kept here that would say them.
+fn not_modified(tag: &CopyTag, left: Duration) -> Option<response::Parts> {
+    let (mut head, ()) = http::Response::new(()).into_parts();
+    head.status = StatusCode::NOT_MODIFIED;
+    head.headers.insert(ETAG, HeaderValue::try_from(tag.whole.as_str()).ok()?);
+    fields::set(&mut head.headers, CACHE_CONTROL, &prefetch::kept_for(left));
+    Some(head)
 }
 
 #[cfg(test)]

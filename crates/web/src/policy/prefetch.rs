@@ -15,15 +15,14 @@ use super::bars::Offence;
 use super::browsers::{self, Way};
 use super::cookies::Harmless;
 use super::freshness::{self, Stale};
-use super::marks::{self, Marks};
-use super::sign_ins::Client;
+use super::marks;
 use super::visitor::{self, Excluded};
 use super::{Admitted, fields, target};
 
 /// The field by which the script marks a request that fetches ahead. Only the site's own pages can
 /// send it: from elsewhere a browser asks first (CORS), and nobody answers.
 ///
-/// In the reply it says for whom the copy is. Replies to visitors never have it, so a copy that a cache
+/// In the reply it says that the copy is the proxy's. Replies to visitors never have it, so a copy that a cache
 /// in front of the proxy made of one of these is told from ours.
 pub const MARK: HeaderName = HeaderName::from_static("x-lull");
 
@@ -35,14 +34,12 @@ const OUR_TAG: &str = "\"lull\"";
 /// The field in which a browser says that nobody has asked for this yet.
 const SEC_PURPOSE: HeaderName = HeaderName::from_static("sec-purpose");
 
-/// What keeps a copy from somebody who signs in after it was made.
+/// What keeps a copy from a user who signs in after it was made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Safeguard {
-    /// `Vary: Cookie`: the request had the cookies that the navigation will have, be it none.
+    /// `Vary: Cookie`. A navigation with other cookies than those for which the browser stored the copy asks
+    /// the proxy: [`super::Policy::renew`].
     Vary,
-    /// The request had no cookies and the navigation will have some, of which it is known that they
-    /// are harmless. So the copy lives for a minute at most, and what signs its visitor in clears it.
-    Clear,
     /// It lies with a service worker, which shows it only if the proxy says so in its answer to the
     /// very navigation: [`super::Policy::show`].
     Word,
@@ -54,12 +51,6 @@ pub enum NotAhead {
     /// `X-Lull` says nothing that we say, nor does what speculation rules have in its place.
     #[error("its mark is none of ours")]
     Mark,
-    /// A hint that was good once.
-    #[error("its hint is too old")]
-    OldMark,
-    /// Somebody with cookies, without HTTPS.
-    #[error("it is for a visitor with cookies, and comes without HTTPS")]
-    WithoutHttps,
     /// Not `GET`.
     #[error("it is no GET")]
     Method,
@@ -80,20 +71,18 @@ pub fn is_look(headers: &HeaderMap) -> bool {
     fields::single(headers, MARK) == Some(marks::LOOK)
 }
 
+/// Whether the script has a copy stored for the cookies that this request carries. It never goes upstream: the proxy
+/// answers 304 ([`super::Policy::renew`]) or [`super::refused`].
+pub fn is_confirmation(headers: &HeaderMap) -> bool {
+    fields::single(headers, MARK) == Some(marks::CONFIRM)
+}
+
 /// Looks at the head of a request that carries `X-Lull`; whether its URL may be fetched ahead is for
 /// [`super::Policy::admit`] to look at.
-pub(super) fn ahead(
-    head: &request::Parts,
-    secure: bool,
-    marks: &Marks,
-    client: Client,
-    now: SystemTime,
-) -> Result<Safeguard, NotAhead> {
+pub(super) fn ahead(head: &request::Parts) -> Result<(), NotAhead> {
     let headers = &head.headers;
-    let mark = fields::single(headers, MARK).ok_or(NotAhead::Mark)?;
-    let safeguard = marks.read(mark, head.uri.path(), client, now)?;
-    if safeguard == Safeguard::Clear && !secure {
-        return Err(NotAhead::WithoutHttps);
+    if fields::single(headers, MARK) != Some(marks::AHEAD) {
+        return Err(NotAhead::Mark);
     }
     gets(head)?;
     if headers.contains_key(COOKIE) {
@@ -101,7 +90,7 @@ pub(super) fn ahead(
     }
     says(headers, &[("sec-fetch-site", &["same-origin"]), ("sec-fetch-dest", &["empty"])])?;
     visitor::spares(headers)?;
-    Ok(safeguard)
+    Ok(())
 }
 
 /// Whether a browser sends a request by the speculation rules that the script has put into a page.
@@ -113,11 +102,7 @@ pub fn is_by_rules(headers: &HeaderMap) -> bool {
 
 /// Looks at the head of a request that [`is_by_rules`]. It carries the cookies of its visitor, so
 /// it says itself who that is.
-pub(super) fn by_rules(
-    head: &request::Parts,
-    secure: bool,
-    harmless: &Harmless,
-) -> Result<(), NotAhead> {
+pub(super) fn by_rules(head: &request::Parts, harmless: &Harmless) -> Result<(), NotAhead> {
     if !is_by_rules(&head.headers) {
         return Err(NotAhead::Mark);
     }
@@ -125,7 +110,7 @@ pub(super) fn by_rules(
     // Nobody's page asks for it, says Chromium, also where the rules are a page's.
     let site = &["none", "same-origin"];
     says(&head.headers, &[("sec-fetch-site", site), ("sec-fetch-dest", &["document"])])?;
-    visitor::visitor(&head.headers, secure, harmless, Way::Cache)?;
+    visitor::visitor(&head.headers, harmless, Way::Cache)?;
     Ok(())
 }
 
@@ -396,13 +381,6 @@ fn leads_elsewhere(target: &target::Target, head: &response::Parts) -> bool {
     target::Target::parse(&format!("{root}{url}")).is_ok_and(|there| there == *target)
 }
 
-/// Whether a page is made by the cookies that it is asked for with.
-pub(super) fn varies_on_cookies(head: &response::Parts) -> bool {
-    head.status == StatusCode::OK
-        && fields::list(&head.headers, VARY)
-            .is_some_and(|names| names.iter().any(|name| name.eq_ignore_ascii_case("cookie")))
-}
-
 /// Whether the reply to a prefetch may be kept; if so, how long, with the headers that make the
 /// browser do that.
 pub(super) fn reply(
@@ -428,19 +406,16 @@ pub(super) fn reply(
     if is_download(headers) {
         return Err(Unkept::Download);
     }
-    let mut ttl = freshness::ttl(headers, now)?;
-    if admitted.safeguard == Safeguard::Clear {
-        ttl = ttl.min(freshness::MEASURED_TTL);
-    }
+    let ttl = freshness::ttl(headers, now)?;
     vary(headers, admitted)?;
-    if let Some(mark) = marks::of_a_copy(admitted.safeguard) {
-        headers.insert(MARK, HeaderValue::from_static(mark));
+    if admitted.safeguard == Safeguard::Vary {
+        headers.insert(MARK, HeaderValue::from_static(marks::AHEAD));
     }
 
     // The copy is for this browser, for so long, and not to be renewed: a 304 to somebody who has
     // signed in meanwhile would renew the anonymous page, on servers whose ETags don't tell them
     // apart. Things in a page may be renewed, that is cheaper.
-    fields::set(headers, CACHE_CONTROL, &format!("private, max-age={}", ttl.as_secs()));
+    fields::set(headers, CACHE_CONTROL, &kept_for(ttl));
     for name in [EXPIRES, AGE, PRAGMA] {
         headers.remove(name);
     }
@@ -454,7 +429,12 @@ pub(super) fn reply(
     Ok(ttl)
 }
 
-/// Makes the reply one that a visitor with other cookies does not get, where that is possible.
+/// What has this browser keep a copy for so long, and nobody else.
+pub(super) fn kept_for(ttl: Duration) -> String {
+    format!("private, max-age={}", ttl.as_secs())
+}
+
+/// Makes the reply one that a visitor with other cookies does not get without asking.
 fn vary(headers: &mut HeaderMap, admitted: &Admitted) -> Result<(), Unkept> {
     let names = fields::list(headers, VARY).ok_or_else(|| Unkept::Varies("?".into()))?;
     // What is no name might hide the one that is put behind it.
@@ -470,8 +450,6 @@ fn vary(headers: &mut HeaderMap, admitted: &Admitted) -> Result<(), Unkept> {
     }
     let by_cookie = names.iter().any(|name| name.eq_ignore_ascii_case("cookie"));
     match admitted.safeguard {
-        // It would never be used: whoever has a cookie never hits.
-        Safeguard::Clear if by_cookie => Err(Unkept::VariesHere("cookie".into())),
         Safeguard::Vary if !by_cookie => {
             let mut names = names;
             names.push("Cookie");

@@ -1,7 +1,7 @@
 //! Folders where the site asks for a password (RFC 9110 §11).
 //!
-//! Who has given it sends it with every navigation to that folder and below (RFC 7617 §2.2), without
-//! being asked again, and no `Vary` tells a browser's cache of that. So nothing there is fetched ahead
+//! A user who has given it sends it with every navigation to that folder and below (RFC 7617 §2.2), without
+//! being asked again, so the anonymous copy would be fetched in vain. So nothing there is fetched ahead
 //! for a day after the last 401, whoever got it.
 
 use std::collections::HashMap;
@@ -45,16 +45,14 @@ impl Protected {
         self.until.len() < MOST || self.until.contains_key(folder)
     }
 
-    /// Whether `path`, decoded, lies in such a folder. Of the root only those hear who cannot be told
-    /// to clear their caches: `secure` says that they can. All others that have given the password
-    /// there send it with their questions for hints as well, and get none.
-    pub(super) fn has(&self, path: &str, secure: bool, now: Timestamp) -> bool {
+    /// Whether `path`, decoded, lies in such a folder. The root is none: users who have given a password
+    /// there send it with their requests for hints as well, and get none; all others may have some.
+    pub(super) fn has(&self, path: &str, now: Timestamp) -> bool {
         if now < self.full_until || self.until.is_empty() {
             return now < self.full_until;
         }
         let ends = path.bytes().enumerate().filter(|(_, byte)| *byte == b'/').map(|(end, _)| end);
-        ends.skip(usize::from(secure))
-            .any(|end| self.until.get(&path[..=end]).is_some_and(|until| now < *until))
+        ends.skip(1).any(|end| self.until.get(&path[..=end]).is_some_and(|until| now < *until))
     }
 }
 
@@ -96,20 +94,18 @@ mod tests {
             ("/", 10, false),
             ("/b/app/", 10, false),
         ] {
-            for secure in [false, true] {
-                assert_eq!(protected.has(path, secure, at(now)), expected, "{path} {now}");
-            }
+            assert_eq!(protected.has(path, at(now)), expected, "{path} {now}");
         }
         protected.note(&target("/%61pp/login"), at(1000));
-        assert!(protected.has("/app/home", true, at(86_500)));
+        assert!(protected.has("/app/home", at(86_500)));
     }
 
     #[test]
-    fn of_the_root_only_those_hear_whose_caches_cannot_be_cleared() {
+    fn root_is_no_protected_folder() {
         let mut protected = Protected::default();
         protected.note(&target("/login"), at(10));
         for path in ["/", "/a", "/a/b"] {
-            assert!(protected.has(path, false, at(11)) && !protected.has(path, true, at(11)));
+            assert!(!protected.has(path, at(11)));
         }
     }
 
@@ -120,16 +116,14 @@ mod tests {
             protected.note(&target(&format!("/a/{number}/x")), at(1));
             assert!(protected.until.len() <= MOST);
         }
-        assert!((0..5 * MOST).all(|number| protected.has(&format!("/a/{number}/y"), true, at(2))));
+        assert!((0..5 * MOST).all(|number| protected.has(&format!("/a/{number}/y"), at(2))));
         for number in 0..5 * MOST {
             protected.note(&target(&format!("/{number}/x")), at(1));
             assert!(protected.until.len() <= MOST);
         }
-        assert!(protected.has("/b", true, at(2)));
+        assert!(protected.has("/b", at(2)));
         // When the day is over there is room again.
         protected.note(&target("/c/d/x"), at(90_000));
-        assert!(
-            protected.has("/c/d/y", true, at(90_000)) && !protected.has("/c/y", true, at(90_000))
-        );
+        assert!(protected.has("/c/d/y", at(90_000)) && !protected.has("/c/y", at(90_000)));
     }
 }

@@ -10,12 +10,9 @@ use super::fields;
 /// Somebody who may get hints, because nobody knows who it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Visitor {
-    /// Sends no cookies. What is fetched ahead carries `Vary: Cookie`, so that it is not used any
-    /// more as soon as there is one.
+    /// Sends no cookies, as prefetches do: its navigations find the copy, which varies on cookies.
     Cookieless,
-    /// Sends cookies of the list, and no others. With `Vary: Cookie` nothing would ever be used,
-    /// so what is fetched ahead lives for a minute at most, and is cleared when the site sets
-    /// another cookie.
+    /// Sends cookies of the list, and no others. The script has each copy confirmed for them.
     Measured,
 }
 
@@ -34,9 +31,6 @@ pub enum Excluded {
     /// Perhaps signed in.
     #[error("the request carries a cookie that is not on the list of harmless ones")]
     Cookie,
-    /// `Clear-Site-Data` works over HTTPS only.
-    #[error("the request carries cookies, and comes without HTTPS, where none can be cleared")]
-    CookieWithoutHttps,
     /// The user wants fewer bytes.
     #[error("the browser asks to save data (Save-Data)")]
     SaveData,
@@ -108,31 +102,30 @@ pub(super) fn identified_by(headers: &HeaderMap) -> Option<&'static str> {
 /// Devices with so many GiB, or fewer, have better uses for it.
 const SMALL_DEVICE: f32 = 0.5;
 
-/// Who sends a request with these headers, over HTTPS if `secure`, from a browser for that way.
+/// Which visitor sends a request with these headers, from a browser for that way.
 ///
 /// # Errors
-/// If whoever it is may not get hints.
-pub fn visitor(
-    headers: &HeaderMap,
-    secure: bool,
-    harmless: &Harmless,
-    way: Way,
-) -> Result<Visitor, Excluded> {
+/// If it is none that may get hints.
+pub fn visitor(headers: &HeaderMap, harmless: &Harmless, way: Way) -> Result<Visitor, Excluded> {
+    let visitor = anonymous(headers, harmless)?;
+    browsers::gains(headers, way)?;
+    spares(headers)?;
+    Ok(visitor)
+}
+
+/// The same of any browser: whether nothing in a request says who its user is.
+pub(super) fn anonymous(headers: &HeaderMap, harmless: &Harmless) -> Result<Visitor, Excluded> {
     if headers.contains_key(AUTHORIZATION) {
         return Err(Excluded::Authorization);
     }
     if let Some(name) = identified_by(headers) {
         return Err(Excluded::Identified(name));
     }
-    let visitor = match cookies::sent(headers, harmless) {
-        Sent::None => Visitor::Cookieless,
-        Sent::Harmless if secure => Visitor::Measured,
-        Sent::Harmless => return Err(Excluded::CookieWithoutHttps),
-        Sent::Others => return Err(Excluded::Cookie),
-    };
-    browsers::gains(headers, way)?;
-    spares(headers)?;
-    Ok(visitor)
+    match cookies::sent(headers, harmless) {
+        Sent::None => Ok(Visitor::Cookieless),
+        Sent::Harmless => Ok(Visitor::Measured),
+        Sent::Others => Err(Excluded::Cookie),
+    }
 }
 
 /// The same for the request of a page: `GET`, or `HEAD`, whose reply has the headers of `GET`'s.
@@ -142,14 +135,13 @@ pub fn visitor(
 pub fn page_visitor(
     method: &Method,
     headers: &HeaderMap,
-    secure: bool,
     harmless: &Harmless,
     way: Way,
 ) -> Result<Visitor, Excluded> {
     if method != Method::GET && method != Method::HEAD {
         return Err(Excluded::Method(method.clone()));
     }
-    visitor(headers, secure, harmless, way)
+    visitor(headers, harmless, way)
 }
 
 /// Whether user, network and device have something to spare, as far as the headers say.
@@ -197,29 +189,25 @@ mod tests {
 
     #[test]
     fn only_who_is_unknown_and_has_to_spare_gets_hints() {
-        use Excluded::{
-            Authorization, Browser, Cookie, CookieWithoutHttps, SaveData, SlowNetwork, SmallDevice,
-        };
-        for (more, secure, expected) in [
-            (&[][..], true, Ok(Visitor::Cookieless)),
-            (&[], false, Ok(Visitor::Cookieless)),
-            (&[("cookie", "_ga=1")], true, Ok(Visitor::Measured)),
-            (&[("cookie", "_ga=1")], false, Err(CookieWithoutHttps)),
-            (&[("cookie", "session=1")], true, Err(Cookie)),
-            (&[("cookie", "_ga=1; session=1")], true, Err(Cookie)),
-            (&[("authorization", "Basic eA==")], true, Err(Authorization)),
-            (&[("user-agent", "Mozilla/5.0 Gecko/20100101 Firefox/140.0")], true, Err(Browser)),
-            (&[("save-data", "on")], true, Err(SaveData)),
-            (&[("save-data", "On;v=1")], true, Err(SaveData)),
-            (&[("save-data", "off")], true, Ok(Visitor::Cookieless)),
-            (&[("ect", "slow-2g")], true, Err(SlowNetwork)),
-            (&[("ect", "\"2g\"")], true, Err(SlowNetwork)),
-            (&[("ect", "3g")], true, Ok(Visitor::Cookieless)),
-            (&[("device-memory", "0.5")], true, Err(SmallDevice)),
-            (&[("sec-ch-device-memory", "0.25")], true, Err(SmallDevice)),
-            (&[("device-memory", "8")], true, Ok(Visitor::Cookieless)),
+        use Excluded::{Authorization, Browser, Cookie, SaveData, SlowNetwork, SmallDevice};
+        for (more, expected) in [
+            (&[][..], Ok(Visitor::Cookieless)),
+            (&[("cookie", "_ga=1")], Ok(Visitor::Measured)),
+            (&[("cookie", "session=1")], Err(Cookie)),
+            (&[("cookie", "_ga=1; session=1")], Err(Cookie)),
+            (&[("authorization", "Basic eA==")], Err(Authorization)),
+            (&[("user-agent", "Mozilla/5.0 Gecko/20100101 Firefox/140.0")], Err(Browser)),
+            (&[("save-data", "on")], Err(SaveData)),
+            (&[("save-data", "On;v=1")], Err(SaveData)),
+            (&[("save-data", "off")], Ok(Visitor::Cookieless)),
+            (&[("ect", "slow-2g")], Err(SlowNetwork)),
+            (&[("ect", "\"2g\"")], Err(SlowNetwork)),
+            (&[("ect", "3g")], Ok(Visitor::Cookieless)),
+            (&[("device-memory", "0.5")], Err(SmallDevice)),
+            (&[("sec-ch-device-memory", "0.25")], Err(SmallDevice)),
+            (&[("device-memory", "8")], Ok(Visitor::Cookieless)),
         ] {
-            let found = visitor(&with(more), secure, &Harmless::default(), Way::Cache);
+            let found = visitor(&with(more), &Harmless::default(), Way::Cache);
             assert_eq!(found, expected, "{more:?}");
         }
     }
@@ -227,8 +215,7 @@ mod tests {
     #[test]
     fn who_is_known_to_a_proxy_in_front_gets_nothing_ahead() {
         for name in IDENTITIES {
-            let found =
-                |value| visitor(&with(&[(name, value)]), true, &Harmless::default(), Way::Cache);
+            let found = |value| visitor(&with(&[(name, value)]), &Harmless::default(), Way::Cache);
             assert_eq!(found("ann"), Err(Excluded::Identified(name)));
             for nobody in ["", " ", "-", "(null)"] {
                 assert_eq!(found(nobody), Ok(Visitor::Cookieless), "{name}: {nobody:?}");
@@ -246,7 +233,7 @@ mod tests {
             (Method::OPTIONS, false),
         ] {
             let harmless = Harmless::default();
-            let found = page_visitor(&method, &with(&[]), true, &harmless, Way::Cache);
+            let found = page_visitor(&method, &with(&[]), &harmless, Way::Cache);
             assert_eq!(found.is_ok(), expected, "{method}");
         }
     }

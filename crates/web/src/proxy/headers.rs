@@ -83,17 +83,10 @@ pub(crate) fn check(
     })
 }
 
-/// Whether this looks like what the script says in `X-Lull`: `1`, or `2-`, a time, `-` and a check
-/// (`docs/web-protocol.md`). Whether it is good is for the site to say.
+/// Whether the script says in `X-Lull` that nobody waits for this (`docs/web-protocol.md`): a prefetch, or the question
+/// before it. Whether it is good is for the site to say.
 fn is_mark(value: &HeaderValue) -> bool {
-    let is_rest = |rest: &[u8]| {
-        let mut parts = rest.split(|byte| *byte == b'-');
-        let (time, check) = (parts.next().unwrap_or_default(), parts.next().unwrap_or_default());
-        let is_time = !time.is_empty() && time.iter().all(u8::is_ascii_digit);
-        let is_check = !check.is_empty() && check.iter().all(u8::is_ascii_hexdigit);
-        is_time && is_check && parts.next().is_none()
-    };
-    value == "1" || value.as_bytes().strip_prefix(b"2-").is_some_and(is_rest)
+    value == "1" || value == "0"
 }
 
 fn check_target(head: &request::Parts, most_bytes: usize) -> Result<(), Refusal> {

@@ -7,6 +7,7 @@
 //
 // {"goto": URL}              goes to a page, until it has loaded
 // {"click": SELECTOR, "to": URL}  clicks, until that page has loaded
+// {"back": true}             goes back in the history
 // {"reload": true}           loads the page at hand anew
 // {"run": EXPRESSION}        answers with its value
 // {"before": SCRIPT}         runs it before the scripts of every page to come
@@ -45,7 +46,7 @@ const answer = value => process.stdout.write(JSON.stringify(value) + '\n');
 answer({ value: 'ready' });
 
 for await (const line of createInterface({ input: process.stdin })) {
-  const { goto, click, to, reload, run, before, devtools, with: parameters } = JSON.parse(line);
+  const { goto, click, to, back, reload, run, before, devtools, with: parameters } = JSON.parse(line);
   try {
     let value = null;
     if (goto) await page.goto(goto);
@@ -53,6 +54,7 @@ for await (const line of createInterface({ input: process.stdin })) {
       await page.click(click, { noWaitAfter: true });
       await page.waitForURL(to);
     }
+    if (back) await page.goBack();
     if (reload) await page.reload();
     if (before) await page.addInitScript(before);
     if (devtools) {

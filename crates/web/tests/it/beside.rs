@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use crate::common::{Answer, LATER, LIMIT, Peer, Proxy, mirror, proxy_with, upstream};
+use crate::common::{Answer, LIMIT, Peer, Proxy, mirror, proxy_with, upstream};
 use bytes::Bytes;
 use http::Request;
 use http_body_util::{BodyExt as _, Empty};
@@ -50,7 +50,7 @@ fn site(
     let access = Access::Token("secret".into());
     let settings = Settings { trust_forwarded: true, access, ..Settings::default() };
     let model = Model::new(ClientHasher::new([7; 16]), Limits::default(), PpmParameters::shipped());
-    let nps = Nps::new(settings, model, None).running_for(LATER);
+    let nps = Nps::new(settings, model, None);
     let change = |config: &mut Config| {
         config.trust_forwarded = true;
         change(config);
@@ -91,11 +91,6 @@ impl Site {
 
     fn prefetch(&self, path: &str, mark: &str) -> Answer {
         self.visit(path, &format!("{HTTPS}X-Lull: {mark}\r\n"))
-    }
-
-    /// What is to be said with a prefetch of `path`, by who has a harmless cookie.
-    fn mark(&self, path: &str) -> Answer {
-        self.visit(&format!("{path}/.lull/mark"), &format!("{HTTPS}Cookie: _ga=1\r\n"))
     }
 
     fn figures(&self, of: &str) -> String {
@@ -213,7 +208,7 @@ fn the_access_log_has_what_somebody_went_to_and_who_that_was() {
     let site = site(|config| config.access_log = Some(log), |peer, _| page(peer, 10));
     assert_eq!(site.prefetch("/b", "1").status(), 200);
     assert_eq!(site.prefetch("/b?c", "1").status(), 204);
-    assert_eq!(site.mark("/b").status(), 200);
+    assert_eq!(site.prefetch("/b", "2").status(), 204);
     let script = lull_web::script::script().path.as_str();
     assert_eq!(site.visit(script, "").status(), 200);
     site.figures("status");
@@ -263,7 +258,7 @@ fn chatting() -> Site {
 }
 
 /// A handshake with these fields.
-fn chat(site: &Site, more: &str) {
+fn chat(site: &Site, more: &str) -> String {
     let mut client = site.proxy.connect();
     client.send(
         visit("/chat", &format!("{HTTPS}Upgrade: websocket\r\n{more}"))
@@ -271,27 +266,15 @@ fn chat(site: &Site, more: &str) {
     );
     let head = client.head();
     assert!(head.starts_with("HTTP/1.1 101 ") && head.contains("set-cookie: session=1"), "{head}");
+    head
 }
 
 #[test]
-fn who_is_signed_in_by_a_websocket_is_given_nothing_ahead() {
+fn password_of_a_websocket_marks_its_browser() {
     let site = chatting();
-    let mark = site.mark("/b");
-    assert_eq!(mark.status(), 200);
-    assert_eq!(site.prefetch("/b", &mark.text()).status(), 200);
-    chat(&site, "Sec-Fetch-Dest: websocket\r\nCookie: _ga=1\r\n");
-    assert_eq!(site.prefetch("/b", &mark.text()).status(), 204);
-    assert_eq!(site.mark("/b").status(), 204);
-}
-
-#[test]
-fn what_a_websocket_does_not_clear_the_next_reply_does() {
-    let site = chatting();
-    assert_eq!(site.prefetch("/b", "1").status(), 200);
-    let credentials = "Authorization: Basic eA==\r\n";
-    chat(&site, credentials);
-    let answer = site.visit("/a", &format!("{HTTPS}{credentials}"));
-    assert_eq!(answer.header("clear-site-data"), Some("\"cache\""));
+    let head = chat(&site, "Authorization: Basic eA==\r\n");
+    assert!(head.contains("set-cookie: lull_auth=1; "), "{head}");
+    assert!(!chat(&site, "").contains("lull_auth"));
 }
 
 #[test]

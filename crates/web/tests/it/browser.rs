@@ -1,6 +1,7 @@
 //! The script, the munger and the rules together in a real Chromium, against a small site on
 //! loopback that has them in front.
 pub(crate) mod chromium;
+mod own_worker;
 pub(crate) mod site;
 
 use std::time::{Duration, Instant};
@@ -568,11 +569,13 @@ fn it_runs_under_strict_policies() {
 #[test]
 fn links_that_are_not_to_be_followed_are_not_fetched() {
     needs!(chromium::installed());
-    let denied = ["/nofollow", "/area", "/svg"];
-    let site = Site::start(&[("/a", &["/nofollow", "/area", "/svg", "/b"])]);
+    let denied = ["/nofollow", "/area", "/svg", "/saved"];
+    let site = Site::start(&[("/a", &["/nofollow", "/area", "/svg", ">/saved", "/b"])]);
     let mut chromium = Chromium::start();
     chromium.goto(&site.url("/a"));
     site.wait_for(prefetch("/b"));
+    point(&mut chromium, "#saved");
+    chromium.run("new Promise(done => setTimeout(done, 500))");
     for path in denied {
         assert_eq!(site.count(prefetch(path)), 0, "{path}");
     }

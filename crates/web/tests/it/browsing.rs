@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use crate::browser::chromium::Chromium;
 use crate::common::nginx::Nginx;
-use crate::common::{LATER, Proxy, proxy_with};
+use crate::common::{Proxy, proxy_with};
 use lull_cc::Timestamp;
 use lull_speculate::budget::{Growth, Parameters, Rationing};
 use lull_speculate::log::Entry;

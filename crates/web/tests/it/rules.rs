@@ -121,7 +121,6 @@ fn rules_lead_nobody_astray() {
     let site = fronted(true);
     for (method, path, more) in [
         ("GET", "/.lull/to/b", "Cookie: session=1\r\n"),
-        ("GET", "/.lull/to/b", "Cookie: _ga=1\r\n"),
         ("GET", "/.lull/to/b", "Authorization: Basic eA==\r\n"),
         ("GET", "/.lull/to/b", "Save-Data: on\r\n"),
         ("HEAD", "/.lull/to/b", ""),

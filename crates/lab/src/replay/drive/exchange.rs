@@ -29,7 +29,7 @@ const FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 /// What makes a request one that yields: `docs/web-protocol.md`.
 const MARK: HeaderName = HeaderName::from_static("x-lull");
 /// What the mark says where it is asked who answers.
-const LOOK: HeaderValue = HeaderValue::from_static("2-0-0");
+const LOOK: HeaderValue = HeaderValue::from_static("0");
 /// What caches in front do not know, in place of what would make them step aside.
 const NOTHING: HeaderValue = HeaderValue::from_static("0");
 

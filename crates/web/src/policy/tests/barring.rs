@@ -30,7 +30,7 @@ fn a_redirect_or_a_cookie_bars_the_url_whoever_saw_it() {
     ] {
         let mut policy = policy();
         let request = asked(method, "/a", &[("cookie", "session=1")]);
-        policy.observe(&request, true, CLIENT, &mut answered(status, fields), at(0));
+        policy.observe(&request, true, false, CLIENT, &mut answered(status, fields), at(0));
         let found = policy.may_hint("/a", at(86_399)).is_err();
         assert_eq!(found, barred, "{method} {status} {fields:?}");
         assert!(policy.may_hint("/a", at(86_400)).is_ok());
@@ -75,7 +75,7 @@ fn what_scripts_ask_for_a_part_of_a_page_is_not_fetched_ahead() {
         assert_eq!(is_to_be_observed(&request, &head), !is_whole);
         // One client may have made that up.
         for (client, seconds) in [(CLIENT, 600), (Client(CLIENT.0 + 1), 86_400)] {
-            policy.observe(&request, true, client, &mut head, at(0));
+            policy.observe(&request, true, false, client, &mut head, at(0));
             assert_eq!(
                 policy.may_hint("/a", at(seconds - 1)).is_err(),
                 barred,
@@ -96,7 +96,7 @@ fn a_redirect_of_the_root_to_its_other_name_bars_nothing() {
     ] {
         let mut policy = policy();
         let mut head = answered(301, &[("location", location)]);
-        policy.observe(&asked("GET", url, &[]), false, CLIENT, &mut head, at(0));
+        policy.observe(&asked("GET", url, &[]), false, false, CLIENT, &mut head, at(0));
         assert_eq!(policy.may_hint(url, at(1)).is_err(), barred, "{url} {location}");
     }
 }

@@ -197,7 +197,10 @@ fn the_mark_becomes_a_purpose() {
     for (headers, expected) in [
         (&[host][..], &[][..]),
         (&[host, ("x-lull", "1")], &["prefetch"]),
-        (&[host, ("x-lull", "0")], &[]),
+        (&[host, ("x-lull", "0")], &["prefetch"]),
+        // Somebody waits, or nobody of ours has said it.
+        (&[host, ("x-lull", "2")], &[]),
+        (&[host, ("x-lull", "1, 1")], &[]),
         (&[host, purpose], &["prefetch;prerender"]),
         (&[host, purpose, ("x-lull", "1")], &["prefetch;prerender"]),
         // A mark that Connection takes away never was one for the upstream, nor a secret.

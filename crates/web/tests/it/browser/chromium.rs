@@ -93,6 +93,11 @@ impl Chromium {
         }
     }
 
+    /// Goes back in the history of the tab.
+    pub(crate) fn back(&mut self) {
+        self.say(&json!({ "back": true }));
+    }
+
     /// Loads the page at hand anew.
     pub(crate) fn reload(&mut self) {
         self.say(&json!({ "reload": true }));

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Read, Write};
-use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::thread;
 use std::time::{Duration, Instant, SystemTime};
@@ -25,6 +25,20 @@ pub(crate) const LOADED: &str = "/loaded";
 pub(crate) const WAIT: Duration = Duration::from_secs(8);
 /// A page with a picture that takes three seconds to come.
 pub(crate) const HEAVY: &str = "/heavy";
+/// A service worker of the site's own, which keeps whatever it sees, and takes over at once. With navigation preload the
+/// pages that it has not kept come as to a browser without one.
+pub(crate) const WORKER: &str = "/own-worker.js";
+const CACHE_FIRST: &str = "addEventListener('install', () => skipWaiting());
+addEventListener('activate', event => event.waitUntil(
+    registration.navigationPreload.enable().then(() => clients.claim())));
+const answer = async ({request, preloadResponse}) => {
+    const cache = await caches.open('own'), kept = await cache.match(request);
+    if (kept) return kept;
+    const reply = await preloadResponse || await fetch(request);
+    if (request.method === 'GET' && reply.ok) await cache.put(request, reply.clone());
+    return reply;
+};
+addEventListener('fetch', event => event.respondWith(answer(event)));";
 /// What is no page, and is saved.
 pub(crate) const DOWNLOAD: &str = "/file";
 /// How long a test waits for what must come.
@@ -47,6 +61,8 @@ pub(crate) struct Seen {
     pub(crate) asked: Vec<Asked>,
     /// Prefetches that only the rules answered, by their method and path, and their connection.
     pub(crate) refused: Vec<(Method, String, usize)>,
+    /// Copies that a browser asked about, and whether it may use them.
+    pub(crate) renewed: Vec<(String, bool)>,
     pub(crate) hints: Vec<HintsRequest>,
     pub(crate) visitors: Vec<Visitor>,
     pub(crate) beacons: Vec<Beacon>,
@@ -56,8 +72,6 @@ pub(crate) struct Seen {
 struct Shared {
     seen: Mutex<Seen>,
     policy: Mutex<Policy>,
-    /// Prefetches that stop in their middle.
-    under_way: Mutex<Vec<(Admitted, TcpStream)>>,
     hints: BTreeMap<String, Vec<String>>,
     csp: Option<String>,
     rules: bool,
@@ -91,7 +105,6 @@ impl Site {
         let shared = Arc::new(Shared {
             seen: Mutex::default(),
             policy: Mutex::new(policy),
-            under_way: Mutex::default(),
             hints: hints.iter().map(|(page, urls)| ((*page).to_owned(), owned(urls))).collect(),
             csp,
             rules,
@@ -146,9 +159,8 @@ impl Shared {
         self.seen.lock().unwrap()
     }
 
-    /// Long after the start: a process that has just begun takes everybody for who may have copies.
     fn now(&self) -> Timestamp {
-        Timestamp::ZERO + Duration::from_secs(1_000) + self.begun.elapsed()
+        Timestamp::ZERO + self.begun.elapsed()
     }
 }
 
@@ -164,8 +176,6 @@ enum By {
     Rules,
 }
 
-/// Chromium holds loopback secure, so this counts as HTTPS.
-const SECURE: bool = true;
 const CLIENT: Client = Client(1);
 
 fn serve(shared: &Shared, stream: TcpStream, connection: usize) -> std::io::Result<()> {
@@ -173,19 +183,26 @@ fn serve(shared: &Shared, stream: TcpStream, connection: usize) -> std::io::Resu
     let mut stream = stream;
     while let Some((mut request, body)) = read_request(&mut reader)? {
         let path = request.uri.path().to_owned();
-        if path.starts_with("/.lull/") || path.ends_with(protocol::MARK_PATH) {
+        if path.starts_with("/.lull/") {
             shared.note(&request, connection, None);
             let (head, body) = shared.own(&request, &body);
             write_response(&mut stream, head, &body)?;
             continue;
         }
-        let visitor = shared.policy.lock().unwrap().visitor(&request.headers, SECURE);
+        let tags = policy::take_tags(&mut request.headers);
+        let renewed = shared.policy.lock().unwrap().renew(&request, &tags, shared.now());
+        if renewed.is_some() || policy::is_confirmation(&request.headers) {
+            shared.seen().renewed.push((path, renewed.is_some()));
+            write_response(&mut stream, renewed.unwrap_or_else(policy::refused), b"")?;
+            continue;
+        }
+        let visitor = shared.policy.lock().unwrap().visitor(&request.headers);
         let by = shared.ahead(&request);
         let admitted = by.map(|by| {
             let policy = shared.policy.lock().unwrap();
             match by {
-                By::Script => policy.admit(&request, SECURE, CLIENT, shared.now(), wall()),
-                By::Rules => policy.admit_by_rules(&request, SECURE, CLIENT, shared.now()),
+                By::Script => policy.admit(&request, CLIENT, shared.now()),
+                By::Rules => policy.admit_by_rules(&request, CLIENT, shared.now()),
             }
         });
         let admitted = match admitted {
@@ -214,13 +231,11 @@ fn serve(shared: &Shared, stream: TcpStream, connection: usize) -> std::io::Resu
                     policy.keep(admitted, &mut head, shared.now(), wall()).map(|_| true)
                 }
                 None => {
-                    policy.observe(&request, SECURE, CLIENT, &mut head, shared.now());
+                    policy.observe(&request, false, false, CLIENT, &mut head, shared.now());
                     Ok(visitor.is_ok())
                 }
             }
         };
-        // Before the reply that signs in, as the proxy does it.
-        shared.end_what_may_not_go_on();
         match kept {
             Ok(may_have_script) => {
                 if let (true, Ok(munging)) = (may_have_script, munging) {
@@ -255,7 +270,6 @@ fn stall(
     if kept.is_err() {
         return write_response(stream, policy::refused(), b"");
     }
-    shared.under_way.lock().unwrap().push((admitted.clone(), stream.try_clone()?));
     let (first, rest) = page.split_at(20);
     stream.write_all(&[&head_of(&head, page.len()), first].concat())?;
     stream.set_read_timeout(Some(Duration::from_millis(20)))?;
@@ -297,18 +311,6 @@ impl Shared {
         });
     }
 
-    /// Ends the prefetches whose visitor has signed in meanwhile.
-    fn end_what_may_not_go_on(&self) {
-        let policy = self.policy.lock().unwrap();
-        self.under_way.lock().unwrap().retain(|(admitted, stream)| {
-            let may_go_on = policy.still(admitted, self.now()).is_ok();
-            if !may_go_on {
-                let _ = stream.shutdown(Shutdown::Both);
-            }
-            may_go_on
-        });
-    }
-
     /// What the proxy answers itself.
     fn own(&self, request: &request::Parts, body: &[u8]) -> (response::Parts, Vec<u8>) {
         match request.uri.path() {
@@ -321,9 +323,9 @@ impl Shared {
             }
             protocol::HINTS_PATH => {
                 let asked = HintsRequest::decode(body).unwrap();
-                let visitor = self.policy.lock().unwrap().visitor(&request.headers, SECURE);
+                let visitor = self.policy.lock().unwrap().visitor(&request.headers);
                 let reply = match visitor {
-                    Ok(visitor) => {
+                    Ok(visitor) if !asked.barred => {
                         self.seen().visitors.push(visitor);
                         let urls = self.hints.get(&asked.page).filter(|_| asked.first);
                         let hints = urls.into_iter().flatten().map(|url| Hint {
@@ -336,7 +338,7 @@ impl Shared {
                         HintsReply::new(mark, hints.collect(), Some(Duration::from_secs(30)))
                             .by_rules(self.rules)
                     }
-                    Err(_) => HintsReply::never(),
+                    _ => HintsReply::never(),
                 };
                 self.seen().hints.push(asked);
                 let fields = [("content-type", "application/json"), ("cache-control", "no-store")];
@@ -346,21 +348,9 @@ impl Shared {
                 self.seen().beacons.push(Beacon::decode(body).unwrap());
                 (head(204, &[]), Vec::new())
             }
-            path if path.ends_with(protocol::MARK_PATH) => {
-                let above = path.strip_suffix(protocol::MARK_PATH).unwrap();
-                let mut policy = self.policy.lock().unwrap();
-                let visitor = policy.visitor(&request.headers, SECURE).ok();
-                let mark = visitor
-                    .and_then(|visitor| policy.mark(visitor, above, CLIENT, self.now(), wall()));
-                match mark {
-                    Some(mark) => (head(200, &[]), mark.into_bytes()),
-                    None => (head(204, &[]), Vec::new()),
-                }
-            }
             path if path.starts_with("/.lull/to/") => {
                 let url = path.trim_start_matches(protocol::LEAD_PATH);
-                let led =
-                    self.policy.lock().unwrap().lead(request, url, SECURE, self.now()).is_ok();
+                let led = self.policy.lock().unwrap().lead(request, url, self.now()).is_ok();
                 if led {
                     (head(307, &[("location", url), ("cache-control", "no-store")]), Vec::new())
                 } else {
@@ -381,6 +371,7 @@ impl Shared {
             "/sign-in" => (head(200, &[("set-cookie", "session=1; HttpOnly")]), b"in".to_vec()),
             "/moved" => (head(302, &[("location", "/sign-in")]), Vec::new()),
             "/favicon.ico" => (head(404, &[]), Vec::new()),
+            WORKER => (head(200, &[("content-type", "text/javascript")]), CACHE_FIRST.into()),
             "/dot.svg" => {
                 if request.uri.query() == Some("late") {
                     thread::sleep(Duration::from_secs(3));
@@ -399,7 +390,7 @@ impl Shared {
                     "<!doctype html><html><head><title>{path}</title></head><body>\
                      <p>page {path} for {who}</p><a id=b href=/b></a><a id=c href=/c></a>\
                      <a id=brief href={SHORT_LIVED}></a>{dot}\
-                     <a id=file href={DOWNLOAD}></a><a id=slow href=/slow></a><a id=tab href=/slow target=_blank></a><a rel=nofollow href=/nofollow></a>\
+                     <a id=file href={DOWNLOAD}></a><a id=slow href=/slow></a><a id=tab href=/slow target=_blank></a><a rel=nofollow href=/nofollow></a><a id=saved download href=/saved></a>\
                      <map><area data-lull=off href=/area></map>\
                      <svg width=1 height=1><a rel=nofollow href=/svg></a></svg>\
                      <style>a {{ display: block; height: 20px }}</style></body></html>"
@@ -466,7 +457,7 @@ fn head_of(head: &response::Parts, length: usize) -> Vec<u8> {
     for (name, value) in &head.headers {
         text.extend([name.as_str().as_bytes(), b": ", value.as_bytes(), b"\r\n"].concat());
     }
-    if head.status != StatusCode::NO_CONTENT {
+    if ![StatusCode::NO_CONTENT, StatusCode::NOT_MODIFIED].contains(&head.status) {
         text.extend(format!("content-length: {length}\r\n").into_bytes());
     }
     text.extend(b"\r\n");

@@ -66,7 +66,7 @@ fn in_http2_a_prefetch_has_a_connection_of_its_own_too_and_only_that_yields() {
     let folder = tempfile::tempdir().unwrap();
     let certificate = crate::common::certificate(folder.path());
     let mut chromium = Chromium::trusting(&certificate.certificates);
-    let nps = Nps::new(settings(Access::Nobody), model_of(["/b", "/b"]), None).running_for(LATER);
+    let nps = Nps::new(settings(Access::Nobody), model_of(["/b", "/b"]), None);
     let site = Arc::new(Watching { nps, seen: Mutex::default() });
     let change = |config: &mut lull_web::proxy::Config| {
         config.background = Options::new().carrier(Carrier::UserSpace);

@@ -26,7 +26,7 @@ fn a_page_in_brotli_is_shown_and_fetched_ahead_in_zstd() {
     let folder = tempfile::tempdir().unwrap();
     let certificate = crate::common::certificate(folder.path());
     let mut chromium = Chromium::trusting(&certificate.certificates);
-    let nps = Nps::new(settings(Access::Nobody), model_of(["/b", "/b"]), None).running_for(LATER);
+    let nps = Nps::new(settings(Access::Nobody), model_of(["/b", "/b"]), None);
     let change = |config: &mut lull_web::proxy::Config| {
         config.background = Options::new().carrier(Carrier::UserSpace);
         config.certificate = Some(certificate);

@@ -37,6 +37,9 @@ impl Visitor {
                 add_header Cache-Control max-age=200;
                 return 200 '<!doctype html><html><head><title>h</title></head><body><p>home of $who</p>$rest</body></html>';
             }
+            location = /dot {
+                add_header Cache-Control max-age=3600;
+            }
             location = /app/in {
                 add_header Set-Cookie 'session=1; Path=/app; HttpOnly; Secure';
                 return 200 in;
@@ -76,7 +79,6 @@ impl Visitor {
 
         let access = Access::Token("secret".into());
         let nps = Nps::new(settings(access), model_of(next), None);
-        let nps = nps.running_for(LATER);
         let change = |config: &mut lull_web::proxy::Config| {
             config.background = Options::new().carrier(Carrier::UserSpace);
             config.certificate = Some(certificate);
@@ -124,17 +126,78 @@ fn who_has_harmless_cookies_takes_a_copy_from_the_cache() {
 }
 
 #[test]
-fn who_was_signed_in_there_before_is_shown_a_page_of_ones_own() {
+fn user_with_a_session_of_the_path_is_shown_the_own_page() {
     needs!(chromium::installed(), lull_testing::command("nginx"));
     let mut visitor = Visitor::with(HARMLESS);
-    // Nobody has seen that, and no page but those of /app does.
+    // Neither the page at hand nor its requests below `/.lull/` carry it.
     visitor.chromium.run("document.cookie = 'session=1; path=/app; secure'");
-    let page = url(&visitor.proxy, "/a");
-    visitor.chromium.goto(&page);
-    visitor.nginx.wait_for_prefetch("/b", &mut visitor.chromium, &page);
-    visitor.chromium.run("new Promise(done => setTimeout(done, 3000))");
-    assert_eq!(visitor.nginx.asked("/app/home"), Vec::<String>::new());
+    visitor.get_a_copy();
+    // The copy was not confirmed, because that request carried it.
     assert_eq!(visitor.go_home(), ("home of ann".into(), "".into()));
+}
+
+#[test]
+fn cookie_that_a_script_sets_leads_to_the_own_page() {
+    needs!(chromium::installed(), lull_testing::command("nginx"));
+    for cookie in ["", HARMLESS] {
+        let mut visitor = Visitor::with(cookie);
+        visitor.get_a_copy();
+        visitor.chromium.run("document.cookie = 'session=1; path=/; secure'");
+        assert_eq!(visitor.go_home(), ("home of ann".into(), "".into()), "{cookie}");
+    }
+}
+
+#[test]
+fn going_back_after_a_sign_in_leads_to_the_own_page() {
+    needs!(chromium::installed(), lull_testing::command("nginx"));
+    for cookie in ["", HARMLESS] {
+        let mut visitor = Visitor::with(cookie);
+        // Without this the browser shows the page as it was left, and asks nobody.
+        visitor.chromium.before("addEventListener('unload', () => {})");
+        visitor.get_a_copy();
+        assert_eq!(visitor.go_home(), ("home of nobody".into(), "cache".into()), "{cookie}");
+        visitor.chromium.goto(&url(&visitor.proxy, "/c"));
+        visitor.chromium.run("fetch('/app/in', {method: 'POST'}).then(reply => reply.text())");
+        visitor.chromium.back();
+        assert_eq!(visitor.chromium.run(TEXT), "home of ann", "{cookie}");
+    }
+}
+
+#[test]
+fn sign_in_leaves_the_rest_of_the_cache() {
+    const ENTRIES: usize = 300;
+    needs!(chromium::installed(), lull_testing::command("nginx"));
+    let mut visitor = Visitor::with(HARMLESS);
+    let fetch_all = format!(
+        "Promise.all(Array.from({{length: {ENTRIES}}}, (_, number) =>
+            fetch('/dot?' + number).then(reply => reply.text()))).then(all => all.length)"
+    );
+    visitor.nginx.0.put("dot", "dot");
+    visitor.get_a_copy();
+    assert_eq!(visitor.chromium.run(&fetch_all), ENTRIES);
+    let sign_in = "fetch('/app/in', {method: 'POST'})
+        .then(reply => reply.headers.get('Clear-Site-Data'))";
+    assert_eq!(visitor.chromium.run(sign_in), Value::Null);
+    // The log may lag behind.
+    let begun = Instant::now();
+    while visitor.nginx.asked("/dot").len() < ENTRIES {
+        assert!(begun.elapsed() < PATIENCE);
+        thread::sleep(Duration::from_millis(50));
+    }
+    assert_eq!(visitor.chromium.run(&fetch_all), ENTRIES);
+    assert_eq!(visitor.go_home(), ("home of ann".into(), "".into()));
+    assert_eq!(visitor.nginx.asked("/dot").len(), ENTRIES, "they are still there");
+}
+
+#[test]
+fn another_harmless_cookie_costs_no_page() {
+    needs!(chromium::installed(), lull_testing::command("nginx"));
+    let mut visitor = Visitor::with(HARMLESS);
+    visitor.get_a_copy();
+    visitor.chromium.run("document.cookie = '_gid=GA1.1.2; path=/'");
+    assert_eq!(visitor.go_home(), ("home of nobody".into(), "cache".into()));
+    assert_eq!(visitor.nginx.asked("/app/home").len(), 1);
+    assert_eq!(status(&visitor.proxy)["renewed"], 3, "two confirmations and the navigation");
 }
 
 #[test]

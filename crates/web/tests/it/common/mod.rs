@@ -27,9 +27,6 @@ use socket2::{Domain, Socket, Type};
 /// No single step of a test takes longer.
 pub(crate) const LIMIT: Duration = Duration::from_secs(20);
 
-/// So long after its start no process takes anybody for who may have copies of the one before.
-pub(crate) const LATER: Duration = Duration::from_secs(1_000);
-
 /// A running proxy, and what it has told.
 pub(crate) struct Proxy {
     pub(crate) server: Server,

@@ -47,7 +47,6 @@ fn why_lists_are_empty_and_pages_left_alone_is_counted_and_shown() {
     for (more, list) in [
         ("Origin: http://other.example\r\n", "foreign"),
         ("Cookie: session=1\r\n", "cookie"),
-        ("Cookie: _ga=1\r\n", "cookie_without_https"),
         ("Authorization: Basic eA==\r\n", "credentials"),
         ("Save-Data: on\r\n", "save_data"),
         ("CDN-Loop: a\r\n", "cache_in_front"),
@@ -60,6 +59,10 @@ fn why_lists_are_empty_and_pages_left_alone_is_counted_and_shown() {
         ));
         assert_eq!(site.metric(&format!("hint_lists_total{{list=\"{list}\"}}")), 1, "{more}");
     }
+    let barred = json!({"v": 1, "page": "/a", "first": true, "cached": false, "barred": true});
+    let reply = site.post(30, "/.lull/hints", &barred);
+    assert!(reply.text().contains("\"wait\":null"), "{reply:?}");
+    assert_eq!(site.metric("hint_lists_total{list=\"service_worker\"}"), 1);
     for (more, why) in [("Cookie: session=1\r\n", "cookie"), ("Via: 1.1 a\r\n", "cache_in_front")] {
         assert!(!site.get(31, "/a", more).text().contains("<script"));
         assert_eq!(site.metric(&format!("pages_left_total{{why=\"{why}\"}}")), 1, "{more}");

@@ -1,145 +1,129 @@
-//! Who signs in, before and after something was fetched ahead.
+//! Users who sign in, before and after something was fetched ahead.
 
-use super::in_halves::UnderWay;
 use super::*;
 
-#[test]
-fn a_sign_in_ends_a_prefetch_that_is_under_way() {
-    let settings = Settings { trust_forwarded: true, ..Settings::default() };
-    let (in_halves, go) = in_halves("text/plain");
-    let site = fronted_with(settings, NO_ROBOTS, move |peer, head| {
-        if head.starts_with("GET /slow ") {
-            in_halves(peer);
-        } else if head.starts_with("GET /sign-in ") {
-            peer.send(page("Set-Cookie: session=1\r\n", PAGE));
-        } else {
-            peer.send(page("", PAGE));
-        }
-    });
-    site.until_robots_are_known();
-    let https = "X-Forwarded-Proto: https\r\nX-Forwarded-For: 192.0.2.7\r\n";
-    let (mark, other_mark) = (site.mark("/b", https), site.mark("/slow", https));
-    let slow = UnderWay::begin(&site, "/slow", &other_mark, https);
-
-    let signed_in = site.visit("/sign-in", &format!("{https}Cookie: _ga=1\r\n"));
-    assert_eq!(signed_in.header("clear-site-data"), Some("\"cache\""));
-    // At once: who goes there now is given what has come by the browser, whatever it has cleared.
-    slow.assert_cut_off();
-    let _ = go.send(());
-    // Nor does the client get another one.
-    let again = site.proxy.exchange(prefetch("/b", &mark, https));
-    assert_eq!(again.status(), 204);
-    // Somebody else is not concerned, but for the mark, which is this one's.
-    let other = https.replace("192.0.2.7", "192.0.2.8");
-    assert_eq!(site.proxy.exchange(prefetch("/b", &mark, &other)).status(), 204);
-    let mark = site.mark("/b", &other);
-    assert_eq!(site.proxy.exchange(prefetch("/b", &mark, &other)).status(), 200);
+/// What a reply says of the copy: its status, how long it is good, and the rest of its headers.
+fn said(answer: &Answer) -> (u16, Option<&str>) {
+    (answer.status(), answer.header("cache-control"))
 }
 
 #[test]
-fn who_stays_signed_in_keeps_the_cache_whoever_else_is_behind_the_address() {
-    let settings = Settings { trust_forwarded: true, ..Settings::default() };
-    // Each reply to somebody who signs in, or is signed in, has the next session.
-    let site = fronted_with(settings, NO_ROBOTS, |peer, head| {
-        let session =
-            header(head, "cookie").and_then(|all| all.split_once("session=")?.1.parse().ok());
-        let is_asked = head.starts_with("GET /in ");
-        match session.or(is_asked.then_some(1_000_000_000_000_000_u64)) {
-            Some(number) => {
-                peer.send(page(&format!("Set-Cookie: session={}\r\n", number + 1), PAGE));
-            }
-            None => peer.send(page("", PAGE)),
-        }
-    });
-    site.until_robots_are_known();
-    let https = "X-Forwarded-Proto: https\r\nX-Forwarded-For: 192.0.2.7\r\n";
-    // Elsewhere nobody was given anything.
-    let elsewhere = https.replace("192.0.2.7", "192.0.2.8");
-    assert_eq!(site.visit("/in", &elsewhere).header("clear-site-data"), None);
-    let bobs_mark = || site.visit("/b/.lull/mark", &format!("{https}Cookie: _ga=1\r\n"));
-    assert_eq!(bobs_mark().status(), 200);
-    let ann = |path: &str, more: &str| {
-        let answer = site.visit(path, &format!("{https}Sec-Fetch-Dest: document\r\n{more}"));
-        let session = answer.header("set-cookie").unwrap().to_owned();
-        (answer.header("clear-site-data").is_some(), session)
-    };
-    let (clears, mut session) = ann("/in", "");
-    assert!(clears);
-    for _ in 0..3 {
-        // Bob gets no mark that would be refused anyway, so there is nothing new to clear.
-        assert_eq!(bobs_mark().status(), 204);
-        let (clears, next) = ann("/a", &format!("Cookie: {session}\r\n"));
-        assert!(!clears && next != session);
-        session = next;
-    }
-}
-
-#[test]
-fn who_signs_in_by_http_has_the_copies_cleared() {
-    let settings = Settings { trust_forwarded: true, ..Settings::default() };
-    let site = fronted_with(settings, NO_ROBOTS, |peer, head| {
-        if head.starts_with("GET /app/in ") && header(head, "authorization").is_none() {
-            peer.send(
-                "HTTP/1.1 401 Who\r\nWWW-Authenticate: Basic realm=\"x\"\r\nContent-Length: 0\r\n\r\n",
-            );
-        } else {
-            peer.send(page("", PAGE));
-        }
-    });
-    site.until_robots_are_known();
-    let https = "X-Forwarded-Proto: https\r\nX-Forwarded-For: 192.0.2.7\r\n";
-    let copy = || site.proxy.exchange(prefetch("/app/home", "1", https));
-    assert_eq!((copy().status(), copy().header("vary")), (200, Some("Cookie")));
-    assert_eq!(site.visit("/app/in", https).status(), 401);
-    // From now on browsers may send a password there unasked.
-    assert_eq!(copy().status(), 204);
-    // Who was given nothing has nothing to clear.
-    let other = https.replace("192.0.2.7", "192.0.2.8");
-    let another = site.visit("/app/in", &format!("{other}Authorization: Basic eA==\r\n"));
-    assert_eq!((another.status(), another.header("clear-site-data")), (200, None));
-    let signed_in = site.visit("/app/in", &format!("{https}Authorization: Basic eA==\r\n"));
-    assert_eq!(signed_in.header("clear-site-data"), Some("\"cache\""));
-    let elsewhere = || site.proxy.exchange(prefetch("/elsewhere", "1", https));
-    // One that was under way would bring a copy back.
-    assert_eq!(elsewhere().status(), 204);
-    let again = site.visit("/app/in", &format!("{https}Authorization: Basic eA==\r\n"));
-    assert_eq!(again.header("clear-site-data"), None);
-}
-
-#[test]
-fn a_mark_goes_by_what_a_navigation_there_would_carry() {
-    let settings = Settings { trust_forwarded: true, ..Settings::default() };
-    let site = fronted_with(settings, NO_ROBOTS, |peer, _| peer.send(page("", PAGE)));
-    site.until_robots_are_known();
-    let https = "X-Forwarded-Proto: https\r\n";
-    for (more, status, begin) in [
-        ("", 200, "1"),
-        ("Cookie: _ga=1\r\n", 200, "2-"),
-        // Of the path, so that neither the page at hand nor its question for hints had it.
-        ("Cookie: _ga=1; session=1\r\n", 204, ""),
-        ("Authorization: Basic eA==\r\n", 204, ""),
-        ("Sec-Fetch-Site: cross-site\r\n", 204, ""),
+fn copy_is_confirmed_for_the_cookies_of_anonymous_users() {
+    let site = fronted(|_| page("Cache-Control: max-age=200\r\n", PAGE));
+    let copy = site.prefetch("/app/home");
+    assert_eq!((copy.status(), copy.header("vary")), (200, Some("Cookie")));
+    let tag = copy.header("etag").unwrap();
+    let asked = site.asked("/app/home").len();
+    for (more, expected) in [
+        ("Cookie: _ga=1\r\n", 304),
+        ("", 304),
+        // Of the path, so that neither the page at hand nor its request for hints had it.
+        ("Cookie: _ga=1; session=1\r\n", 204),
+        ("Cookie: lull_auth=1\r\n", 204),
+        ("Authorization: Basic eA==\r\n", 204),
+        ("Sec-Fetch-Site: cross-site\r\n", 204),
     ] {
-        let answer = site.visit("/app/home/.lull/mark", &format!("{https}{more}"));
-        assert_eq!(answer.status(), status, "{more}");
-        assert!(answer.text().starts_with(begin), "{more} {answer:?}");
-        assert_eq!(answer.header("cache-control"), Some("no-store"), "{more}");
+        let answer = site.asks_again("/app/home", "2", tag, more);
+        assert_eq!(answer.status(), expected, "{more}");
+        if expected == 204 {
+            assert_eq!(said(&answer), (204, Some("no-store")), "the browser drops the copy");
+        } else {
+            let control = answer.header("cache-control").unwrap();
+            assert!(control.starts_with("private, max-age="), "{control}");
+            assert_eq!(answer.header("etag"), Some(tag));
+        }
     }
-    let without_https = site.visit("/app/home/.lull/mark", "Cookie: _ga=1\r\n");
-    assert_eq!(without_https.status(), 204);
+    // What the browser has no copy of, and copies that were made up.
+    assert_eq!(said(&site.proxy.exchange(prefetch("/b", "2", ""))), (204, Some("no-store")));
+    assert_eq!(site.asks_again("/b", "2", tag, "").status(), 204);
+    assert_eq!(site.asked("/app/home").len(), asked, "the origin hears of none of these");
+    assert_eq!(site.asked("/b").len(), 0);
+}
 
-    let mark = site.mark("/app/home", https);
-    let copy = site.proxy.exchange(prefetch("/app/home", &mark, https));
-    assert_eq!((copy.status(), copy.header("vary")), (200, None));
-    assert_eq!(copy.header("cache-control"), Some("private, max-age=60"));
-    // What is asked for below the root, and below a path that ends in a slash, has two.
-    for path in ["/", "/app/"] {
-        let mark = site.mark(path, https);
-        assert_eq!(site.proxy.exchange(prefetch(path, &mark, https)).status(), 200, "{path}");
+#[test]
+fn navigation_uses_the_copy_while_its_user_is_anonymous() {
+    let site = fronted(|head| {
+        let who = if head.contains("session=") { "ann" } else { "nobody" };
+        page("", &PAGE.replace("b</body>", &format!("{who}</body>")))
+    });
+    let copy = site.prefetch("/b");
+    let tag = format!("If-None-Match: {}, \"of-the-site\"\r\n", copy.header("etag").unwrap());
+    assert_eq!(site.visit("/b", &format!("{tag}Cookie: _ga=1\r\n")).status(), 304);
+    assert_eq!(site.visit("/b", &tag).status(), 304);
+    assert_eq!(site.asked("/b").len(), 1);
+    let signed_in = site.visit("/b", &format!("{tag}Cookie: _ga=1; session=1\r\n"));
+    assert_eq!(signed_in.status(), 200);
+    assert!(signed_in.text().contains("ann</body>"), "{signed_in:?}");
+    let reload = site.visit("/b", &format!("{tag}Cache-Control: max-age=0\r\n"));
+    assert_eq!(reload.status(), 200);
+    for asked in &site.asked("/b")[1..] {
+        // The origin's own tags go on.
+        assert!(header(asked, "if-none-match").unwrap().contains("of-the-site"), "{asked}");
+        assert!(!asked.contains("lull-"), "{asked}");
     }
-    for path in ["/app", "/app/other", "/"] {
-        let refused = site.proxy.exchange(prefetch(path, &mark, https));
-        assert_eq!(refused.status(), 204, "{path}");
+}
+
+#[test]
+fn copy_of_another_process_leads_to_the_page() {
+    let site = fronted(|_| page("", PAGE));
+    let tag = fronted(|_| page("", PAGE)).prefetch("/b").header("etag").unwrap().to_owned();
+    assert_eq!(site.visit("/b", &format!("If-None-Match: {tag}\r\n")).status(), 200);
+    assert_eq!(header(&site.asked("/b")[0], "if-none-match"), None);
+    assert_eq!(site.asks_again("/b", "2", &tag, "").status(), 204);
+}
+
+#[test]
+fn part_of_a_page_is_still_revalidated_by_the_origin() {
+    let site = fronted(|head| {
+        if header(head, "if-none-match") == Some("\"of-the-site\"") {
+            return "HTTP/1.1 304 Same\r\nETag: \"of-the-site\"\r\n\r\n".to_owned();
+        }
+        "HTTP/1.1 200 OK\r\nContent-Type: text/css\r\nETag: \"of-the-site\"\r\nContent-Length: 1\r\n\r\nx"
+            .to_owned()
+    });
+    let copy = site.prefetch("/a.css");
+    let tag = format!("If-None-Match: {}\r\n", copy.header("etag").unwrap());
+    let signed_in = site.visit("/a.css", &format!("{tag}Cookie: session=1\r\n"));
+    assert_eq!((signed_in.status(), signed_in.header("etag")), (304, Some("\"of-the-site\"")));
+    assert_eq!(site.asked("/a.css").len(), 2);
+}
+
+#[test]
+fn reply_that_signs_in_passes_unchanged() {
+    let settings = Settings { trust_forwarded: true, ..Settings::default() };
+    let site = fronted_with(settings, NO_ROBOTS, |peer, _| {
+        peer.send(page("Set-Cookie: session=0123456789abcdef; HttpOnly\r\n", PAGE));
+    });
+    for cookies in ["", "Cookie: _ga=1\r\n"] {
+        let answer = site.visit("/in", &format!("X-Forwarded-Proto: https\r\n{cookies}"));
+        assert_eq!(answer.header("set-cookie"), Some("session=0123456789abcdef; HttpOnly"));
+        assert_eq!(answer.header("clear-site-data"), None, "{cookies}");
     }
-    assert_eq!(site.asked("/app/home/.lull/mark").len(), 0);
+}
+
+#[test]
+fn browser_is_marked_when_its_user_gives_a_password() {
+    let site = fronted(|head| {
+        if head.starts_with("GET /app/in ") && header(head, "authorization").is_none() {
+            return "HTTP/1.1 401 Who\r\nWWW-Authenticate: Basic realm=\"x\"\r\nContent-Length: 0\r\n\r\n"
+                .to_owned();
+        }
+        page("", PAGE)
+    });
+    let copy = site.prefetch("/b");
+    assert_eq!(site.visit("/app/in", "").status(), 401);
+    let signed_in = site.visit("/app/in", "Authorization: Basic eA==\r\n");
+    let cookie = signed_in.header("set-cookie").unwrap();
+    assert!(cookie.starts_with("lull_auth=1; Path=/; HttpOnly"), "{cookie}");
+    assert_eq!(signed_in.header("clear-site-data"), None);
+    let more = "Cookie: a=1; lull_auth=1\r\n";
+    let again = site.visit("/app/in", &format!("Authorization: Basic eA==\r\n{more}"));
+    assert_eq!((again.status(), again.header("set-cookie")), (200, None));
+    assert_eq!(header(site.asked("/app/in").last().unwrap(), "cookie"), Some("a=1"));
+    // It has no script, and no copy is shown with it.
+    let tag = format!("If-None-Match: {}\r\n", copy.header("etag").unwrap());
+    let page = site.visit("/b", &format!("{tag}Cookie: lull_auth=1\r\n"));
+    assert_eq!(page.status(), 200);
+    assert!(!page.text().contains("<script"), "{page:?}");
+    assert_eq!(header(site.asked("/b").last().unwrap(), "cookie"), None);
 }
