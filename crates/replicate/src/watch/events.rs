@@ -16,7 +16,8 @@ use nix::sys::inotify::{
     AddWatchFlags as Flags, InitFlags, Inotify, InotifyEvent, WatchDescriptor,
 };
 
-use super::plan::{Happened, Name};
+use super::plan::Happened;
+use super::seen::Name;
 
 /// What is read at once; then something else may have its turn.
 const BATCHES: usize = 256;

@@ -12,7 +12,7 @@ use lull_cc::Bytes;
 use nix::errno::Errno;
 
 use super::events::Events;
-use super::plan::{Name, Names, Odd, Seen};
+use super::seen::{Name, Names, Odd, Seen};
 use crate::path::Path;
 use crate::source;
 use crate::types::{Content, Digest, LARGEST_BODY};
@@ -198,7 +198,8 @@ fn within(folder: &FilePath, step: &FilePath) -> Option<Name> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::watch::plan::{Depth, Happened};
+    use crate::watch::plan::Happened;
+    use crate::watch::seen::Depth;
 
     /// The files that a look at everything finds, and those that events tell of.
     fn all(root: &FilePath, events: &mut Events) -> BTreeSet<String> {

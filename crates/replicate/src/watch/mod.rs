@@ -14,13 +14,15 @@
 //! `plan` says what is to be looked at and what becomes of it, without effects; `events` is the kernel's
 //! side, `look` that of the file system. One thread does all of it.
 
+mod commit;
 mod events;
 mod look;
 mod plan;
+mod seen;
 #[cfg(test)]
 mod tests;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::io::{self, Write};
 use std::os::fd::AsFd;
 use std::os::unix::fs::MetadataExt;
@@ -38,19 +40,13 @@ use tokio::runtime::Handle as Runtime;
 use tokio::task::spawn_blocking;
 
 use crate::daemon::{Clock, HeldBodies, MachineClock, OriginHandle, WriteError};
-use crate::origin::{Put, Refused, Transaction};
+use crate::origin::Refused;
 use crate::path::Path;
-use crate::source;
-use crate::store::{Body, StoreError};
-use crate::types::{Content, DiskFull, Payload};
+use crate::store::StoreError;
 use events::{Events, Gone};
 use look::{Look, Stopped};
-use plan::{Changes, Depth, Happened, MORE_LOOKS, Name, Names, Plan, Seen};
-
-/// Bytes of new bodies in one transaction, at most: some of them are in memory until it is written.
-/// What is here already, as of files that were renamed, counts nothing; and what belongs to a rename is not
-/// cut: more than this of it is in the store beforehand.
-const MOST_BYTES: u64 = 64 << 20;
+use plan::{Happened, MORE_LOOKS, Plan};
+use seen::{Changes, Depth, Name, Names, Seen};
 
 /// Why nothing is watched.
 #[derive(Debug, Error)]
@@ -422,103 +418,6 @@ impl Watcher {
             |path: &&Path| self.plan.is_moved(path, gone && !committed.contains_key(*path));
         let moved = changes.keys().filter(is_moved).cloned().collect();
         Some((changes, moved))
-    }
-
-    fn commit(
-        &mut self,
-        batch: &mut Batch,
-        changes: Changes,
-        moved: &BTreeSet<Path>,
-    ) -> Result<(), Failed> {
-        let mut bytes = 0;
-        let mut writes = BTreeMap::new();
-        let mut new = Vec::new();
-        // First what needs no bodies, so that it is not cut: sides of renames are among it.
-        for (path, content) in changes {
-            match content {
-                None => drop(writes.insert(path, Put::Delete)),
-                Some(content) if self.origin.has_body(&content.digest) => {
-                    writes.insert(path, Put::Stored(content));
-                }
-                Some(content) => new.push((path, content)),
-            }
-        }
-        // Then the other sides, if they have new bodies: with more of them than one transaction brings,
-        // they are in the store before it is written.
-        new.sort_by_key(|(path, _)| !moved.contains(path));
-        let of_moved = new.iter().filter(|(path, _)| moved.contains(path));
-        let holds = of_moved.map(|(_, content)| content.size.0).sum::<u64>() > MOST_BYTES;
-        for (path, content) in new {
-            let is_moved = moved.contains(&path);
-            if !is_moved && bytes + content.size.0 > MOST_BYTES && !writes.is_empty() {
-                bytes = 0;
-                self.write(batch, core::mem::take(&mut writes))?;
-            }
-            match self.stage(&path, &content)? {
-                Some(payload) if is_moved && holds => {
-                    self.runtime.block_on(batch.held.take(payload))?;
-                    writes.insert(path, Put::Stored(content));
-                }
-                Some(payload) => {
-                    bytes += content.size.0;
-                    writes.insert(path, Put::Body(payload, content.metadata));
-                }
-                // It is another one by now, or elsewhere.
-                None => {
-                    let endless = batch.endless;
-                    if self.grows(batch)? || batch.endless != endless {
-                        return Err(Failed::Grown);
-                    }
-                    let (now, name) = (MachineClock.read().local, Name::from(path.as_str()));
-                    if is_moved && self.plan.put_off(now, &batch.names, &[name.clone()].into()) {
-                        return Err(Failed::PutOff);
-                    }
-                    self.plan.failed(now, [(name, Depth::Whole)].into());
-                }
-            }
-        }
-        self.write(batch, writes)
-    }
-
-    fn write(&self, batch: &mut Batch, changes: BTreeMap<Path, Put<Body>>) -> Result<(), Failed> {
-        if !changes.is_empty() {
-            self.runtime.block_on(batch.held.stored())?;
-            self.runtime.block_on(self.origin.write(Transaction { changes }))?;
-        }
-        Ok(())
-    }
-
-    /// There was no room for a body, of which the origin does not know yet.
-    fn full(&self, full: DiskFull) -> Failed {
-        self.origin.disk_full();
-        Failed::Again(Some(full.to_string()))
-    }
-
-    /// Reads a file once more, for the origin; none if it is not what it was.
-    fn stage(&self, path: &Path, content: &Content) -> Result<Option<Payload<Body>>, Failed> {
-        #[cfg(test)]
-        if let Some(act) = self.events.between {
-            act(&self.root.join(path.as_str()));
-        }
-        let mut stager = self.origin.bodies().stage();
-        let mut failed = None;
-        let take = |bytes: &[u8]| {
-            failed = Some(match stager.write(bytes) {
-                _ if self.stop.load(Ordering::Relaxed) => Ended::Stopped.into(),
-                Ok(Ok(())) => return Ok(()),
-                Ok(Err(full)) => self.full(full),
-                Err(error) => error.into(),
-            });
-            Err(io::ErrorKind::Other.into())
-        };
-        let file = source::open(&self.root, &self.root.join(path.as_str()));
-        let read = file.and_then(|file| source::read(file, take));
-        if let Some(failed) = failed {
-            return Err(failed);
-        }
-        let Ok(Some(_)) = read else { return Ok(None) };
-        let payload: Payload<Body> = stager.finish()?.map_err(|full| self.full(full))?;
-        Ok((payload.digest == content.digest).then_some(payload))
     }
 }
 

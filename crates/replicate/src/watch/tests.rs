@@ -5,7 +5,8 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use lull_cc::Bytes;
 use proptest::prelude::*;
 
-use super::plan::{Depth, Happened, MORE_LOOKS, Name, Names, Odd, PUT_OFF, Plan, Seen};
+use super::plan::{Happened, MORE_LOOKS, PUT_OFF, Plan};
+use super::seen::{Depth, Name, Names, Odd, Seen};
 use crate::origin::CaseClash;
 use crate::path::Path;
 use crate::time::{LocalTime, WallTime};

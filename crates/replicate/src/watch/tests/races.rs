@@ -12,9 +12,11 @@ use tokio::task::block_in_place;
 
 use crate::daemon::{Clock, MachineClock, OriginDaemon, OriginOptions, create_origin};
 use crate::types::Digest;
+use crate::watch::commit::MOST_BYTES;
 use crate::watch::events::Events;
-use crate::watch::plan::{Depth, Names, Plan};
-use crate::watch::{Ended, MOST_BYTES, Watcher};
+use crate::watch::plan::Plan;
+use crate::watch::seen::{Depth, Names};
+use crate::watch::{Ended, Watcher};
 
 /// An origin, and what watches a folder for it: step by step.
 struct Bench {

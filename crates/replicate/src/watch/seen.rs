@@ -1,0 +1,206 @@
+//! What a look has found, and what that makes of the tree.
+
+use core::fmt;
+use core::ops::Bound;
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::PathBuf;
+
+use crate::origin::CaseClash;
+use crate::path::{Path, PathError};
+use crate::types::{Content, Digest, LARGEST_BODY, Version};
+
+/// A name below the watched folder, as its file system has it; the folder itself is the empty one.
+/// Ordered by its parts, so that what is in a folder follows it.
+pub(super) type Name = PathBuf;
+
+/// What is taken over of a name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Depth {
+    /// What its file has beside its bytes. Somebody may be writing them: that they are complete is told
+    /// by another event.
+    Mode,
+    /// All that is there, and below.
+    Whole,
+}
+
+/// Names to be looked at. None lies below one of which all is looked at.
+pub(super) type Names = BTreeMap<Name, Depth>;
+
+/// What objects are to become; none if they are deleted.
+pub(super) type Changes = BTreeMap<Path, Option<Content>>;
+
+/// Why something is not published.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Odd {
+    Kind,
+    Link,
+    Name(PathError),
+    Large,
+    Unreadable(String),
+    /// Something else is called so but for case, and that is refused.
+    Case(Path),
+    /// It is, but late.
+    Unwatched,
+}
+
+impl fmt::Display for Odd {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Odd::Kind => f.write_str("it is no file: move it out of the folder"),
+            Odd::Link => f.write_str(
+                "it leads out of the folder, or to no file: replace it by what it stands for",
+            ),
+            Odd::Name(why) => why.fmt(f),
+            Odd::Large => write!(f, "it has over {LARGEST_BODY}: cut it into several files"),
+            Odd::Unreadable(why) => write!(f, "it cannot be read, and stays as it was: {why}"),
+            Odd::Case(other) => {
+                write!(f, "it differs from `{other}` only in case, and is left out: rename one")
+            }
+            Odd::Unwatched => f.write_str(
+                "it and perhaps others are looked at once a minute only: raise \
+                 fs.inotify.max_user_watches, and start again",
+            ),
+        }
+    }
+}
+
+/// What a look has found, at and below the names that it was for.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Seen {
+    /// What can be published.
+    pub(super) files: BTreeMap<Path, Content>,
+    /// Links among these, with the names that they go by; and what was left out, with what it clashes with.
+    pub(super) links: BTreeMap<Name, BTreeSet<Name>>,
+    /// What cannot be published: nothing is there.
+    pub(super) odd: BTreeMap<Name, Odd>,
+    /// Files that were written meanwhile: they stay what they are for now.
+    pub(super) restless: BTreeSet<Name>,
+    /// What could not be looked into stays what it is, with all below.
+    pub(super) hidden: BTreeSet<Name>,
+    /// Folders that tell of no events.
+    pub(super) blind: BTreeSet<Name>,
+}
+
+/// The text of a path as a name.
+pub(super) fn name_of(path: &Path) -> Name {
+    Name::from(path.as_str())
+}
+
+/// Whether what is looked at is at this name, above it, or below.
+pub(super) fn meets(names: &Names, name: &Name) -> bool {
+    let below = names.range::<Name, _>(name..).next();
+    is_in(names, name) || below.is_some_and(|(below, _)| below.starts_with(name))
+}
+
+/// Whether a name is looked at by itself, or with one above it.
+pub(super) fn is_in(names: &Names, name: &Name) -> bool {
+    name.ancestors().any(|above| names.contains_key(above))
+}
+
+/// Adds names to others.
+pub(super) fn add(names: &mut Names, more: &Names) {
+    for (name, depth) in more {
+        let known = names.entry(name.clone()).or_insert(*depth);
+        *known = (*known).max(*depth);
+    }
+}
+
+/// Leaves out those that are looked at with one above them.
+pub(super) fn simplify(names: &mut Names) {
+    let mut within: Option<Name> = None;
+    names.retain(|name, depth| {
+        if within.as_ref().is_some_and(|above| name.starts_with(above)) {
+            return false;
+        }
+        if *depth == Depth::Whole {
+            within = Some(name.clone());
+        }
+        true
+    });
+}
+
+/// Whether a name or one above it is among these.
+pub(super) fn covers(names: &BTreeSet<Name>, name: &Name) -> bool {
+    name.ancestors().any(|above| names.contains(above))
+}
+
+impl Seen {
+    /// Whether there is no file, and nothing that may be one.
+    pub(super) fn is_empty(&self) -> bool {
+        self.files.is_empty() && self.restless.is_empty() && self.hidden.is_empty()
+    }
+
+    /// Whether something is to be deleted at this name or below it, of what is committed there and was looked
+    /// at.
+    pub(super) fn lacks(
+        &self,
+        name: &str,
+        names: &Names,
+        committed: &BTreeMap<Path, Version>,
+    ) -> bool {
+        let below = format!("{name}/");
+        let all = committed.range::<str, _>((Bound::Included(below.as_str()), Bound::Unbounded));
+        let all = all.take_while(|(path, _)| path.as_str().starts_with(&below));
+        committed.get_key_value(name).into_iter().chain(all).any(|(path, _)| {
+            let name = name_of(path);
+            is_in(names, &name) && !self.files.contains_key(path) && !self.restless.contains(&name)
+        })
+    }
+
+    /// A later look at these names has found something else there.
+    pub(super) fn replace(&mut self, names: &Names, later: Seen) {
+        let stays = |name: &Name| !is_in(names, name);
+        self.files.retain(|path, _| stays(&name_of(path)));
+        self.links.retain(|name, _| stays(name));
+        self.odd.retain(|name, _| stays(name));
+        for set in [&mut self.restless, &mut self.hidden, &mut self.blind] {
+            set.retain(stays);
+        }
+        self.files.extend(later.files);
+        self.links.extend(later.links);
+        self.odd.extend(later.odd);
+        self.restless.extend(later.restless);
+        self.hidden.extend(later.hidden);
+        self.blind.extend(later.blind);
+    }
+
+    /// What makes of the objects that are committed, at and below these names, what was seen there. A
+    /// file of which only the time is another stays as it is, unless its body is lost.
+    pub(super) fn changes(
+        &self,
+        names: &Names,
+        committed: &BTreeMap<Path, Version>,
+        lost: &BTreeSet<Digest>,
+    ) -> Changes {
+        let mut changes = BTreeMap::new();
+        for (path, content) in &self.files {
+            let old = committed.get(path).map(|version| version.content);
+            let here = !lost.contains(&content.digest);
+            let bytes = here && old.is_some_and(|old| old.digest == content.digest);
+            let mode =
+                old.is_some_and(|old| old.metadata.executable == content.metadata.executable);
+            let partial = names.get(&name_of(path)) == Some(&Depth::Mode);
+            if !(bytes && mode) && (bytes || !partial) {
+                changes.insert(path.clone(), Some(*content));
+            }
+        }
+        for path in committed.keys().filter(|path| !self.files.contains_key(*path)) {
+            let name = name_of(path);
+            if !self.restless.contains(&name) && !covers(&self.hidden, &name) {
+                changes.insert(path.clone(), None);
+            }
+        }
+        changes
+    }
+
+    /// Leaves out what differs from something else only in case: it stays what it is, and is looked at again
+    /// when the other one is.
+    pub(super) fn leave_out(&mut self, changes: &mut Changes, clashes: Vec<CaseClash>) {
+        for clash in clashes {
+            let (own, other) = clash.names();
+            changes.remove(&clash.path);
+            self.odd.insert(name_of(&own), Odd::Case(other));
+            self.links.entry(name_of(&clash.path)).or_default().insert(name_of(&clash.other));
+        }
+    }
+}
