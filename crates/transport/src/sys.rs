@@ -30,6 +30,24 @@ pub(crate) fn tcp_info(socket: BorrowedFd<'_>) -> io::Result<(libc::tcp_info, us
     Ok((unsafe { info.assume_init() }, length as usize))
 }
 
+/// `IOPRIO_WHO_PROCESS` of `linux/ioprio.h`: one thread.
+const THREAD: libc::c_int = 1;
+
+/// Sets the priority of the calling thread at the disk: class and level, as `linux/ioprio.h` packs them.
+pub(crate) fn set_io_priority(priority: u32) -> io::Result<()> {
+    // SAFETY: the call takes three integers. Zero is the calling thread.
+    let result = unsafe { libc::syscall(libc::SYS_ioprio_set, THREAD, 0, priority) };
+    if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+}
+
+/// The priority that was set.
+#[cfg(test)]
+pub(crate) fn io_priority() -> io::Result<u32> {
+    // SAFETY: the call takes two integers. Zero is the calling thread.
+    let result = unsafe { libc::syscall(libc::SYS_ioprio_get, THREAD, 0) };
+    u32::try_from(result).map_err(|_| io::Error::last_os_error())
+}
+
 /// Whether so many bytes of `TCP_INFO` reach as far as the count of delivered packets (Linux
 /// 4.18), the youngest field that the controller cannot do without.
 pub(crate) fn tells_delivered(length: usize) -> bool {
