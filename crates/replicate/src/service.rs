@@ -23,7 +23,7 @@ use crate::daemon::{
 use crate::fuse::{Ended, MountError, Mounted};
 use crate::http::{Blocked, OriginFace, ReplicaFace, Serving};
 #[cfg(feature = "watch")]
-use crate::watch::{WatchError, WatchEvent, Watched};
+use crate::watch::{WatchError, WatchEvent, WatchOptions, Watched};
 use crate::ways;
 
 /// What is told of a daemon that runs.
@@ -66,6 +66,7 @@ impl Told {
                 WatchEvent::Watching(_) => "watching",
                 WatchEvent::Skipped { .. } => "skipped",
                 WatchEvent::Lost => "overflow",
+                WatchEvent::Repaired(_) => "repaired",
                 WatchEvent::Empty(_) => "empty",
                 WatchEvent::Waits(_) => "waits",
                 WatchEvent::Gone(_) | WatchEvent::Failed(_) => "unwatched",
@@ -178,6 +179,9 @@ pub struct OriginService {
     /// The folder whose files it publishes as they are written.
     #[cfg(feature = "watch")]
     pub watch: Option<PathBuf>,
+    /// How that is watched.
+    #[cfg(feature = "watch")]
+    pub watch_options: WatchOptions,
 }
 
 /// A replica, and where it speaks HTTP.
@@ -356,7 +360,9 @@ pub fn run_origin(
         if let Some(watched) = &service.watch {
             let telling = Arc::clone(&tell);
             let telling = move |event| telling(Told::Watch(event));
-            faces.push(Face::Watch(Watched::open(watched, &folder, daemon.handle(), telling)?));
+            let options = service.watch_options;
+            let watched = Watched::open(watched, &folder, daemon.handle(), options, telling)?;
+            faces.push(Face::Watch(watched));
         }
         attend(signals, daemon, faces, pending(), &*tell).await
     })

@@ -3,17 +3,18 @@
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read};
 use std::os::fd::AsRawFd;
-use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::Path as FilePath;
-use std::time::UNIX_EPOCH;
 
 use nix::fcntl::OFlag;
 
 use crate::time::WallTime;
-use crate::types::Metadata;
+use crate::types::{Metadata, Mode};
 
 /// What is read at a time.
 const CHUNK: usize = 64 * 1024;
+/// After so many bytes a file is looked at again.
+const CHECK: u64 = 16 << 20;
 
 /// Opens a file that has to be in a folder, whatever has been made of the names that lead to it since
 /// they were looked at. `root` is the folder's path without links.
@@ -31,21 +32,70 @@ pub(crate) fn open(root: &FilePath, path: &FilePath) -> io::Result<File> {
     }
 }
 
-/// Reads a file, and looks at it before and after: its length and what it has beside its bytes, or none
-/// if the two looks do not agree.
+/// What tells one content of a file from the next without its bytes. The kernel sets `changed` (`st_ctime`) at
+/// each write, and no program can set it back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Fingerprint {
+    pub(crate) inode: u64,
+    size: u64,
+    modified: WallTime,
+    pub(crate) changed: WallTime,
+}
+
+impl Fingerprint {
+    pub(crate) fn of(metadata: &fs::Metadata) -> Self {
+        Fingerprint {
+            inode: metadata.ino(),
+            size: metadata.len(),
+            modified: wall(metadata.mtime(), metadata.mtime_nsec()),
+            changed: wall(metadata.ctime(), metadata.ctime_nsec()),
+        }
+    }
+}
+
+/// The times of a file system reach further than ours, which end in the years 1677 and 2262.
+fn wall(seconds: i64, nanos: i64) -> WallTime {
+    WallTime::from_nanos(seconds.saturating_mul(1_000_000_000).saturating_add(nanos))
+}
+
+/// What was read of a file.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Snapshot {
+    pub(crate) size: u64,
+    pub(crate) metadata: Metadata,
+    #[cfg_attr(
+        not(feature = "watch"),
+        expect(dead_code, reason = "only a watched folder compares")
+    )]
+    pub(crate) fingerprint: Fingerprint,
+    /// How many names it has.
+    #[cfg_attr(
+        not(feature = "watch"),
+        expect(dead_code, reason = "only a watched folder compares")
+    )]
+    pub(crate) names: u64,
+}
+
+/// Reads a file; none if it was changed meanwhile. That is looked for every [`CHECK`] bytes, so that a file
+/// that is being written costs no more.
 ///
 /// # Errors
 /// If it can't be read, is no file, or `take` has failed.
 pub(crate) fn read(
     mut file: File,
     mut take: impl FnMut(&[u8]) -> io::Result<()>,
-) -> io::Result<Option<(u64, Metadata)>> {
+) -> io::Result<Option<Snapshot>> {
     let before = file.metadata()?;
     if !before.is_file() {
         return Err(io::Error::new(io::ErrorKind::InvalidInput, "it is no file"));
     }
+    let fingerprint = Fingerprint::of(&before);
+    let is_same = |metadata: &fs::Metadata| {
+        // The mode and the number of links change `changed`, too.
+        Fingerprint::of(metadata) == fingerprint
+    };
     let mut chunk = vec![0; CHUNK];
-    let mut size = 0;
+    let (mut size, mut check) = (0, CHECK);
     loop {
         let count = match file.read(&mut chunk) {
             Ok(0) => break,
@@ -55,23 +105,37 @@ pub(crate) fn read(
         };
         take(&chunk[..count])?;
         size += count as u64;
+        if size >= check {
+            check += CHECK;
+            if !is_same(&file.metadata()?) {
+                return Ok(None);
+            }
+        }
     }
     let after = file.metadata()?;
-    let modified = after.modified()?;
-    if before.modified()? != modified || after.len() != size {
+    if !is_same(&after) || after.len() != size {
         return Ok(None);
     }
-    let since = modified.duration_since(UNIX_EPOCH).unwrap_or_default();
-    let modified = WallTime::from_nanos(i64::try_from(since.as_nanos()).unwrap_or(i64::MAX));
-    let executable = after.permissions().mode() & 0o111 != 0;
-    Ok(Some((size, Metadata { modified, executable })))
+    let metadata = Metadata { modified: fingerprint.modified, mode: Mode::new(after.mode()) };
+    Ok(Some(Snapshot { size, metadata, fingerprint, names: after.nlink() }))
 }
 
 #[cfg(test)]
 mod tests {
     use std::io::Write;
+    use std::time::{Duration, UNIX_EPOCH};
 
     use super::*;
+
+    #[test]
+    fn time_before_1970_is_kept() {
+        let folder = tempfile::tempdir().unwrap();
+        let root = folder.path().canonicalize().unwrap();
+        let file = File::create(root.join("a")).unwrap();
+        file.set_modified(UNIX_EPOCH - Duration::from_millis(1_500)).unwrap();
+        let read = read(open(&root, &root.join("a")).unwrap(), |_| Ok(())).unwrap().unwrap();
+        assert_eq!(read.metadata.modified.as_nanos(), -1_500_000_000);
+    }
 
     #[test]
     fn a_file_that_is_written_while_it_is_read_is_not_taken() {
@@ -79,13 +143,15 @@ mod tests {
         let root = folder.path().canonicalize().unwrap();
         let path = root.join("a");
         fs::write(&path, vec![1; 3 * CHUNK]).unwrap();
+        let modified = path.metadata().unwrap().modified().unwrap();
         let mut bytes = Vec::new();
         let whole = read(open(&root, &path).unwrap(), |chunk| {
             bytes.extend_from_slice(chunk);
             Ok(())
         });
-        let (size, metadata) = whole.unwrap().expect("nobody writes");
-        assert_eq!((size, bytes.len(), metadata.executable), (196_608, 196_608, false));
+        let whole = whole.unwrap().expect("nobody writes");
+        assert_eq!((whole.size, bytes.len()), (196_608, 196_608));
+        assert_eq!((whole.names, whole.metadata.mode.is_executable()), (1, false));
         let mut chunks = 0;
         let during = read(open(&root, &path).unwrap(), |_| {
             chunks += 1;
@@ -93,11 +159,26 @@ mod tests {
                 // Behind what was read, and long after it was made.
                 let file = File::options().append(true).open(&path)?;
                 (&file).write_all(b"more")?;
-                file.set_modified(UNIX_EPOCH)?;
+                file.set_modified(modified)?;
             }
             Ok(())
         });
-        assert_eq!(during.unwrap(), None);
+        assert!(during.unwrap().is_none());
+        // A change that leaves length and time as they were.
+        let (mut size, mut is_written) = (0, false);
+        File::options().write(true).open(&path).unwrap().set_len(10 * CHECK).unwrap();
+        let during = read(open(&root, &path).unwrap(), |chunk| {
+            size += chunk.len() as u64;
+            if !core::mem::replace(&mut is_written, true) {
+                let file = File::options().write(true).open(&path)?;
+                let modified = file.metadata()?.modified()?;
+                (&file).write_all(b"other")?;
+                file.set_modified(modified)?;
+            }
+            Ok(())
+        });
+        assert!(during.unwrap().is_none());
+        assert_eq!(size, CHECK, "the rest is not read");
         let pipe = root.join("pipe");
         nix::unistd::mkfifo(&pipe, nix::sys::stat::Mode::S_IRWXU).unwrap();
         let pipe = open(&root, &pipe).unwrap();

@@ -66,13 +66,78 @@ impl fmt::Debug for Digest {
 /// bounded by that.
 pub const LARGEST_BODY: Bytes = Bytes(16 << 30);
 
+/// The permission bits of a file, `rwxrwxrwx`. The set-user-ID, set-group-ID and sticky bits are not part
+/// of it: the owner is not replicated, so these bits would name another user at a replica.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Mode(u16);
+
+impl Mode {
+    /// `rw-r--r--`: a file that no file system has told the mode of.
+    pub const PLAIN: Mode = Mode(0o644);
+    /// `rwxr-xr-x`: the same of a program.
+    pub const EXECUTABLE: Mode = Mode(0o755);
+
+    /// The permission bits of `mode`, as in `st_mode`.
+    pub const fn new(mode: u32) -> Self {
+        Mode((mode & 0o777) as u16)
+    }
+
+    /// The bits.
+    pub const fn bits(self) -> u16 {
+        self.0
+    }
+
+    /// Whether any user may execute the file.
+    pub const fn is_executable(self) -> bool {
+        self.0 & 0o111 != 0
+    }
+}
+
+impl Default for Mode {
+    fn default() -> Self {
+        Mode::PLAIN
+    }
+}
+
+impl fmt::Debug for Mode {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:04o}", self.0)
+    }
+}
+
 /// What a file system tells of a file beside its bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Metadata {
     /// When its content was modified.
     pub modified: WallTime,
-    /// Whether it may be run.
-    pub executable: bool,
+    /// Who may do what with it.
+    pub mode: Mode,
+}
+
+impl Metadata {
+    /// How hashes and the wire write the mode: one byte for the two modes that version 7 of the protocol
+    /// had, otherwise 2 and the bits. Each mode has one way to be written.
+    pub(crate) fn mode_code(&self) -> (u8, Option<u16>) {
+        match self.mode {
+            Mode::PLAIN => (0, None),
+            Mode::EXECUTABLE => (1, None),
+            Mode(bits) => (2, Some(bits)),
+        }
+    }
+
+    /// What [`mode_code`](Metadata::mode_code) has written; none if it writes no such thing. `bits` is asked
+    /// only for code 2.
+    pub(crate) fn mode_of_code(code: u8, bits: Option<u16>) -> Option<Mode> {
+        match (code, bits) {
+            (0, _) => Some(Mode::PLAIN),
+            (1, _) => Some(Mode::EXECUTABLE),
+            (2, Some(bits)) => {
+                let mode = Some(Mode(bits)).filter(|_| bits <= 0o777);
+                mode.filter(|mode| ![Mode::PLAIN, Mode::EXECUTABLE].contains(mode))
+            }
+            _ => None,
+        }
+    }
 }
 
 /// What is told of a body before it is there (invalidations carry hash, size and metadata).
@@ -199,8 +264,12 @@ pub(crate) fn hash_entry(hasher: &mut Hasher, path: &Path, content: Option<&Cont
             fixed[1..33].copy_from_slice(&content.digest.0);
             fixed[33..41].copy_from_slice(&content.size.0.to_le_bytes());
             fixed[41..49].copy_from_slice(&content.metadata.modified.as_nanos().to_le_bytes());
-            fixed[49] = u8::from(content.metadata.executable);
+            let (code, bits) = content.metadata.mode_code();
+            fixed[49] = code;
             hasher.update(&fixed);
+            if let Some(bits) = bits {
+                hasher.update(&bits.to_le_bytes());
+            }
         }
     }
 }
@@ -257,5 +326,26 @@ mod tests {
             );
         }
         assert_eq!(first, begin.after(&commit(1, "a", Some(1))));
+    }
+
+    /// A log of version 7, in which a file was executable or not, keeps its position: the values are from
+    /// that release.
+    #[test]
+    fn position_of_a_version_7_log_is_unchanged() {
+        let at = |mode| {
+            let metadata = Metadata { modified: WallTime::from_nanos(5), mode };
+            let digest = Digest([7; 32]);
+            let content = Content { digest, size: Bytes(3), metadata };
+            let path = Path::new("a").expect("a path");
+            let changes = [Change { path, content: Some(content) }].into();
+            let stamp = WallTime::from_nanos(9);
+            let commit = Commit { sequence: Sequence(1), stamp, changes };
+            Position::beginning([1; 32]).after(&commit).chain.to_string()
+        };
+        let plain = "3a8d54f65b1df7aca1eadf5ec575fbc3c151cb44c96c91d1665000cdc4d1fdeb";
+        let executable = "bca9dabc1fa5859d554a2b000df550cecd3972ccd35b8134426c040552403a84";
+        assert_eq!(at(Mode::PLAIN), plain);
+        assert_eq!(at(Mode::EXECUTABLE), executable);
+        assert!(![plain, executable].contains(&&*at(Mode::new(0o600))));
     }
 }

@@ -1,6 +1,8 @@
 //! What the kernel says and hears: the messages of `linux/fuse.h`, version 7.31, as far as a file
 //! system needs them that nobody writes to. Pure: bytes in, bytes out.
 
+use crate::types::Mode;
+
 /// Version of the protocol: what an older kernel speaks it says itself.
 const MAJOR: u32 = 7;
 const MINOR: u32 = 31;
@@ -42,6 +44,8 @@ pub(super) struct Request<'a> {
     pub(super) unique: u64,
     /// The inode in question.
     pub(super) node: u64,
+    /// The user and the group that the calling process has on this file system.
+    pub(super) caller: (u32, u32),
     pub(super) operation: Operation<'a>,
 }
 
@@ -61,7 +65,8 @@ pub(super) enum Operation<'a> {
     Attributes,
     /// Whether the inode may be used in these ways, by the bits of access(2).
     Access(u32),
-    Open,
+    /// With the flags of open(2).
+    Open(u32),
     OpenFolder,
     Read(Range),
     ReadFolder(Range),
@@ -119,8 +124,9 @@ pub(super) fn parse(bytes: &[u8]) -> Option<Request<'_>> {
     let mut from = Fields(bytes);
     let (length, opcode) = (from.u32()?, from.u32()?);
     let (unique, node) = (from.u64()?, from.u64()?);
-    // Who asks is not looked at: what is here is for everybody.
-    from.take::<16>()?;
+    let caller = (from.u32()?, from.u32()?);
+    // The process, and padding.
+    from.u64()?;
     if length as usize != bytes.len() {
         return None;
     }
@@ -132,7 +138,7 @@ pub(super) fn parse(bytes: &[u8]) -> Option<Request<'_>> {
         // CREATE, FALLOCATE, RENAME2, COPY_FILE_RANGE, TMPFILE. The mount is read-only, so that the
         // kernel refuses them by itself.
         4 | 6 | 8..=13 | 16 | 21 | 24 | 35 | 43 | 45 | 47 | 51 => Operation::Write,
-        14 => Operation::Open,
+        14 => Operation::Open(from.u32()?),
         15 => Operation::Read(from.range()?),
         17 => Operation::Size,
         18 => Operation::Close(from.u64()?),
@@ -151,7 +157,7 @@ pub(super) fn parse(bytes: &[u8]) -> Option<Request<'_>> {
         }
         _ => Operation::Other,
     };
-    Some(Request { unique, node, operation })
+    Some(Request { unique, node, caller, operation })
 }
 
 /// The number of what is no request that is understood, if it has one.
@@ -175,21 +181,41 @@ pub(super) struct Attributes {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
     Folder,
-    File { executable: bool },
+    File(Mode),
 }
 
+/// The bits of access(2).
+const READ: u32 = 4;
+const EXECUTE: u32 = 1;
+/// The kernel opens the file to execute it (`__FMODE_EXEC` of `linux/fs.h`).
+const OPEN_TO_EXECUTE: u32 = 0x20;
+
 impl Kind {
-    /// Whether everybody may use it in these ways, by the bits of access(2).
-    pub(super) fn allows(self, ways: u32) -> bool {
-        let everybody = self.mode() & 0o7;
-        ways & !everybody == 0
+    /// Whether `caller` may use it in these ways, the bits of access(2), if it is of `owner`. Supplementary
+    /// groups of the caller are not known here, so they give no right.
+    pub(super) fn allows(self, ways: u32, caller: (u32, u32), owner: (u32, u32)) -> bool {
+        let mode = self.mode();
+        let allowed = match caller {
+            // Root reads all, and executes what anybody may execute (path_resolution(7)).
+            (0, _) if mode & 0o111 == 0 => !EXECUTE,
+            (0, _) => u32::MAX,
+            (user, _) if user == owner.0 => mode >> 6,
+            (_, group) if group == owner.1 => mode >> 3,
+            _ => mode,
+        };
+        ways & 0o7 & !allowed == 0
+    }
+
+    /// Whether `caller` may open it with these flags of open(2).
+    pub(super) fn opens(self, flags: u32, caller: (u32, u32), owner: (u32, u32)) -> bool {
+        let way = if flags & OPEN_TO_EXECUTE == 0 { READ } else { EXECUTE };
+        self.allows(way, caller, owner)
     }
 
     fn mode(self) -> u32 {
         match self {
             Kind::Folder => FOLDER | 0o555,
-            Kind::File { executable: true } => FILE | 0o555,
-            Kind::File { executable: false } => FILE | 0o444,
+            Kind::File(mode) => FILE | u32::from(mode.bits()),
         }
     }
 }
@@ -314,8 +340,8 @@ mod tests {
 
     fn request(opcode: u32, body: &[u8]) -> Vec<u8> {
         let length = u32::try_from(40 + body.len()).unwrap();
-        let mut bytes = Answer::default().u32(length).u32(opcode).u64(7).u64(9).0;
-        bytes.extend_from_slice(&[0; 16]);
+        let mut bytes =
+            Answer::default().u32(length).u32(opcode).u64(7).u64(9).u32(3).u32(4).u64(0).0;
         bytes.extend_from_slice(body);
         bytes
     }
@@ -329,6 +355,7 @@ mod tests {
         for (opcode, body, expected) in [
             (1, b"name\0".to_vec(), Operation::Lookup(b"name")),
             (2, numbers(&[5]), Operation::Forget(5)),
+            (14, vec![32, 0, 0, 0, 0, 0, 0, 0], Operation::Open(u32::from_ne_bytes([32, 0, 0, 0]))),
             (15, numbers(&[1, 2, 3, 4, 5]), Operation::Read(range)),
             (28, numbers(&[1, 2, 3, 4, 5]), Operation::ReadFolder(range)),
             (34, vec![1, 0, 0, 0, 0, 0, 0, 0], Operation::Access(u32::from_ne_bytes([1, 0, 0, 0]))),
@@ -338,9 +365,32 @@ mod tests {
             (52, Vec::new(), Operation::Other),
         ] {
             let bytes = request(opcode, &body);
-            let expected = Request { unique: 7, node: 9, operation: expected };
+            let expected = Request { unique: 7, node: 9, caller: (3, 4), operation: expected };
             assert_eq!(parse(&bytes), Some(expected), "{opcode}");
         }
+    }
+
+    #[test]
+    fn mode_decides_who_reads_and_executes() {
+        let (root, owner, member, other) = ((0, 0), (7, 8), (9, 8), (9, 9));
+        for (mode, reads, executes) in [
+            (0o644, vec![root, owner, member, other], vec![]),
+            (0o600, vec![root, owner], vec![]),
+            (0o640, vec![root, owner, member], vec![]),
+            (0o604, vec![root, owner, other], vec![]),
+            (0o711, vec![root, owner], vec![root, owner, member, other]),
+            (0o110, vec![root], vec![root, owner, member]),
+        ] {
+            let kind = Kind::File(Mode::new(mode));
+            for caller in [root, owner, member, other] {
+                let read = kind.opens(0, caller, owner);
+                assert_eq!(read, reads.contains(&caller), "{mode:o} read by {caller:?}");
+                let executed = kind.opens(OPEN_TO_EXECUTE, caller, owner);
+                assert_eq!(executed, executes.contains(&caller), "{mode:o} run by {caller:?}");
+                assert_eq!(kind.allows(READ, caller, owner), read);
+            }
+        }
+        assert!(Kind::Folder.allows(READ | EXECUTE, other, owner));
     }
 
     #[test]
@@ -358,7 +408,7 @@ mod tests {
     fn answers_have_the_lengths_of_the_header_file() {
         let attributes = Attributes {
             number: 2,
-            kind: Kind::File { executable: true },
+            kind: Kind::File(Mode::EXECUTABLE),
             size: 513,
             modified: -1,
             owner: (0, 0),

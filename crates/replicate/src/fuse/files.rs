@@ -127,7 +127,7 @@ impl Files {
 
     /// Answers a request, or sees to it that it is answered.
     pub(super) fn serve(self: &Arc<Self>, bytes: &[u8]) {
-        let Some(abi::Request { unique, node, operation }) = abi::parse(bytes) else {
+        let Some(abi::Request { unique, node, caller, operation }) = abi::parse(bytes) else {
             // The kernel says no such thing; if it ever does, nobody is left waiting.
             return abi::unique_of(bytes).map_or((), |unique| self.refuse(unique, Errno::EIO));
         };
@@ -139,8 +139,8 @@ impl Files {
                 all.into_iter().for_each(|(node, lookups)| nodes.forget(node, lookups));
             }
             Operation::Attributes => self.stat(unique, node),
-            Operation::Access(ways) => self.access(unique, node, ways),
-            Operation::Open => self.open(unique, node),
+            Operation::Access(ways) => self.access(unique, node, ways, caller),
+            Operation::Open(flags) => self.open(unique, node, flags, caller),
             Operation::OpenFolder => self.open_folder(unique, node),
             Operation::Read(range) => self.read(unique, range),
             Operation::ReadFolder(range) => self.read_folder(unique, range),
@@ -327,16 +327,14 @@ impl Files {
         }
     }
 
-    /// Whoever asks may do what everybody may. It says nothing of a state, so it waits for nothing.
-    fn access(&self, unique: u64, node: u64, ways: u32) {
+    /// It says nothing of a state, so it waits for nothing.
+    fn access(&self, unique: u64, node: u64, ways: u32, caller: (u32, u32)) {
         let kind = match lock(&self.nodes).get(node) {
             Some(Node::Folder(_)) => Kind::Folder,
-            Some(Node::File(file)) => {
-                Kind::File { executable: file.version.content.metadata.executable }
-            }
+            Some(Node::File(file)) => Kind::File(file.version.content.metadata.mode),
             None => return self.refuse(unique, Errno::ESTALE),
         };
-        if kind.allows(ways) {
+        if kind.allows(ways, caller, self.owner) {
             self.say(unique, &Answer::default());
         } else {
             self.refuse(unique, Errno::EACCES);
@@ -352,7 +350,7 @@ impl Files {
                 Attributes {
                     // Of a version it is the same in all states.
                     number: number_of(file.path.as_str(), Some(file.version.sequence)),
-                    kind: Kind::File { executable: content.metadata.executable },
+                    kind: Kind::File(content.metadata.mode),
                     size: content.size.0,
                     modified: content.metadata.modified.as_nanos(),
                     owner,
@@ -382,12 +380,15 @@ impl Files {
     }
 
     /// The read (SSR §6.2.2): what is opened has its body here, and keeps it.
-    fn open(self: &Arc<Self>, unique: u64, node: u64) {
+    fn open(self: &Arc<Self>, unique: u64, node: u64, flags: u32, caller: (u32, u32)) {
         let file = match lock(&self.nodes).get(node) {
             Some(Node::File(file)) => file,
             Some(Node::Folder(_)) => return self.refuse(unique, Errno::EISDIR),
             None => return self.refuse(unique, Errno::ESTALE),
         };
+        if !Kind::File(file.version.content.metadata.mode).opens(flags, caller, self.owner) {
+            return self.refuse(unique, Errno::EACCES);
+        }
         if file.then.is_some() {
             // What a state was nothing can change: no lease is needed to say so, and no order.
             match self.replica.holding(&file.path, &file.version) {

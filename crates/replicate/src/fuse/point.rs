@@ -80,9 +80,9 @@ impl Point {
     /// Mounts what speaks through the file that comes with it.
     pub(super) fn mount(path: &Path) -> Result<(Self, File), MountError> {
         let (path, device) = Self::check(path)?;
-        // All users are let in: what is here anybody may read who may read the folder that it is mounted
-        // in. The kernel is not to compare permissions: it would ask for the attributes of each folder on
-        // the way, which is a read, and an earlier state is read without one.
+        // All users are let in. The kernel does not check permissions, `open` and `access` do: the kernel
+        // would ask for the attributes of each folder on the way, which is a read, and an earlier state is
+        // read without one.
         let options = format!(
             "fd={},rootmode=40000,user_id={},group_id={},allow_other",
             device.as_raw_fd(),

@@ -193,10 +193,10 @@ impl OriginFace {
         }
         let payload = intake.finish().await?;
         let body = payload.digest;
-        // No header says whether it may be run: it stays what it was.
+        // No header has the mode: it stays what it was.
         let before = self.origin.metadata(&path);
-        let executable = before.is_some_and(|metadata| metadata.executable);
-        let metadata = Metadata { modified: self.origin.now(), executable };
+        let mode = before.map(|metadata| metadata.mode).unwrap_or_default();
+        let metadata = Metadata { modified: self.origin.now(), mode };
         Ok((self.write(path, conditions, Put::Body(payload, metadata)).await?, body))
     }
 

@@ -14,7 +14,7 @@ use crate::origin::{Put, Transaction};
 use crate::path::{Path, PathError};
 use crate::store::{Bodies, Body, Stager, StoreError};
 use crate::time::WallTime;
-use crate::types::{Content, Digest, DiskFull, LARGEST_BODY, Metadata, Payload};
+use crate::types::{Content, Digest, DiskFull, LARGEST_BODY, Metadata, Mode, Payload};
 use crate::wire::PIECE;
 
 /// Bytes of new bodies that a transaction keeps in memory, at most; of the rest as many on their way to
@@ -49,6 +49,9 @@ pub(super) struct File {
     /// Nanoseconds since the beginning of 1970.
     pub(super) modified: i64,
     pub(super) executable: bool,
+    /// The permission bits; without them, as an earlier release has it, 0755 or 0644.
+    #[serde(default)]
+    pub(super) mode: Option<u16>,
 }
 
 impl File {
@@ -57,7 +60,8 @@ impl File {
             digest: content.digest.to_string(),
             size: content.size.0,
             modified: content.metadata.modified.as_nanos(),
-            executable: content.metadata.executable,
+            executable: content.metadata.mode.is_executable(),
+            mode: Some(content.metadata.mode.bits()),
         }
     }
 
@@ -67,7 +71,9 @@ impl File {
     }
 
     fn metadata(&self) -> Metadata {
-        Metadata { modified: WallTime::from_nanos(self.modified), executable: self.executable }
+        let plain = if self.executable { Mode::EXECUTABLE } else { Mode::PLAIN };
+        let mode = self.mode.map_or(plain, |bits| Mode::new(bits.into()));
+        Metadata { modified: WallTime::from_nanos(self.modified), mode }
     }
 }
 
@@ -335,6 +341,7 @@ mod tests {
             size: bytes.len() as u64,
             modified: 0,
             executable: false,
+            mode: None,
         };
         let mut stream = Vec::new();
         let head = Head { path: format!("file-{number}"), put: What::Body(file) };

@@ -18,8 +18,11 @@ use crate::types::{Digest, DiskFull, Incarnation, Payload};
 use crate::wire::WireError;
 use crate::wire::cursor::{Reader, Writer};
 
-/// The version of what is written here.
-const FORMAT: u16 = 1;
+/// The version of what is written here. In version 1 a file was executable or not; the two modes that it had
+/// are written in the same bytes still.
+const FORMAT: u16 = 2;
+/// The oldest version that is read.
+const OLDEST_FORMAT: u16 = 1;
 /// One row: format, role, number of the transaction, and the head of the state.
 const HEAD: TableDefinition<'static, (), &[u8]> = TableDefinition::new("head");
 
@@ -487,7 +490,7 @@ fn head<S: State>(database: &Database) -> Result<(S, u64), StoreError> {
     let mut from = Reader::new(row.value());
     let damaged = |error: WireError| StoreError::Damaged(format!("the head ({error})"));
     let (format, role) = (from.u16("format").map_err(damaged)?, from.u8("role").map_err(damaged)?);
-    if (format, role) != (FORMAT, S::ROLE) {
+    if !(OLDEST_FORMAT..=FORMAT).contains(&format) || role != S::ROLE {
         return Err(other(format!("of role {role} and format {format}")));
     }
     let transactions = from.u64("transactions").map_err(damaged)?;

@@ -5,6 +5,7 @@
 
 use core::ops::Bound;
 use std::collections::{BTreeMap, BTreeSet};
+use std::ffi::OsString;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 #[cfg(test)]
@@ -21,6 +22,8 @@ use super::seen::Name;
 
 /// What is read at once; then something else may have its turn.
 const BATCHES: usize = 256;
+/// So many events are kept here until they are handled; then all is compared instead.
+const MOST_PENDING: usize = 1_000_000;
 
 /// The folder itself is gone, or what was mounted there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -32,6 +35,10 @@ pub(super) struct Events {
     root: PathBuf,
     names: BTreeMap<WatchDescriptor, Name>,
     numbers: BTreeMap<Name, WatchDescriptor>,
+    /// What was taken from the kernel's queue and was not handled.
+    pending: Vec<InotifyEvent>,
+    /// Files that are written according to the last pending event of each: more of these say nothing new.
+    written: BTreeSet<(WatchDescriptor, Option<OsString>)>,
     /// What a test does in each folder between the two steps of taking it in.
     #[cfg(test)]
     pub(super) between: Option<fn(&FilePath)>,
@@ -45,6 +52,8 @@ impl Events {
             root,
             names: BTreeMap::new(),
             numbers: BTreeMap::new(),
+            pending: Vec::new(),
+            written: BTreeSet::new(),
             #[cfg(test)]
             between: None,
         })
@@ -54,9 +63,10 @@ impl Events {
         self.inotify.as_fd()
     }
 
-    /// From now on the kernel tells what happens in the folder of this name.
-    pub(super) fn watch(&mut self, name: &Name) -> Result<(), Errno> {
+    /// From now on the kernel tells what happens in the folder of this name. Whether it did so before.
+    pub(super) fn watch(&mut self, name: &Name) -> Result<bool, Errno> {
         let mut flags = Flags::IN_CLOSE_WRITE
+            | Flags::IN_MODIFY
             | Flags::IN_MOVED_FROM
             | Flags::IN_MOVED_TO
             | Flags::IN_CREATE
@@ -74,12 +84,13 @@ impl Events {
         {
             self.numbers.remove(&before);
         }
+        let before = self.numbers.get(name).copied();
         if let Some(before) = self.numbers.insert(name.clone(), number)
             && before != number
         {
             self.end(before);
         }
-        Ok(())
+        Ok(before == Some(number))
     }
 
     /// Nothing of this name, or below it, is watched any more: it is not there, or no folder.
@@ -116,7 +127,22 @@ impl Events {
 
     /// What has happened since the last call.
     pub(super) fn read(&mut self) -> io::Result<Result<Vec<Happened>, Gone>> {
+        self.take()?;
+        self.written.clear();
         let mut all = Vec::new();
+        for event in core::mem::take(&mut self.pending) {
+            match self.happened(event) {
+                // Each write sends one.
+                Ok(Some(happened)) if all.last() == Some(&happened) => {}
+                Ok(happened) => all.extend(happened),
+                Err(Gone) => return Ok(Err(Gone)),
+            }
+        }
+        Ok(Ok(all))
+    }
+
+    /// Makes room in the kernel's queue, as while a large file is read.
+    pub(super) fn take(&mut self) -> io::Result<()> {
         for _ in 0..BATCHES {
             let events = match self.inotify.read_events() {
                 Ok(events) => events,
@@ -125,13 +151,29 @@ impl Events {
                 Err(error) => return Err(error.into()),
             };
             for event in events {
-                match self.happened(event) {
-                    Ok(happened) => all.extend(happened),
-                    Err(Gone) => return Ok(Err(Gone)),
-                }
+                self.pend(event);
             }
         }
-        Ok(Ok(all))
+        Ok(())
+    }
+
+    fn pend(&mut self, event: InotifyEvent) {
+        let file = (event.wd, event.name.clone());
+        if event.mask == Flags::IN_MODIFY {
+            if !self.written.insert(file) {
+                return;
+            }
+        } else {
+            self.written.remove(&file);
+        }
+        if self.pending.len() >= MOST_PENDING {
+            self.pending.clear();
+            self.written.clear();
+            let mask = Flags::IN_Q_OVERFLOW;
+            self.pending.push(InotifyEvent { mask, cookie: 0, name: None, ..event });
+            return;
+        }
+        self.pending.push(event);
     }
 
     fn happened(&self, event: InotifyEvent) -> Result<Option<Happened>, Gone> {
@@ -149,7 +191,8 @@ impl Events {
         let Some(name) = name else { return Ok(None) };
         let name = folder.join(name);
         let whole = Flags::IN_CLOSE_WRITE | Flags::IN_DELETE | Flags::IN_ISDIR;
-        let is_whole = || mask.contains(Flags::IN_CREATE) && self.is_complete(&name);
+        let is_created = mask.contains(Flags::IN_CREATE);
+        let is_whole = || is_created && self.is_complete(&name);
         Ok(if mask.contains(Flags::IN_MOVED_FROM) {
             Some(Happened::Left(name, cookie))
         } else if mask.contains(Flags::IN_MOVED_TO) {
@@ -158,6 +201,10 @@ impl Events {
             Some(Happened::Changed(name))
         } else if mask.contains(Flags::IN_ATTRIB) {
             Some(Happened::Touched(name))
+        } else if is_created || mask.contains(Flags::IN_MODIFY) {
+            // By `truncate(2)`, or by a program that has it open. A file without a name gets one
+            // (`O_TMPFILE`) with the event of a new file, too.
+            Some(Happened::Written(name))
         } else {
             None
         })
@@ -190,13 +237,17 @@ mod tests {
         Happened::Changed(name.into())
     }
 
+    fn written(name: &str) -> Happened {
+        Happened::Written(name.into())
+    }
+
     #[test]
     fn the_kernel_tells_what_is_complete() {
         let (folder, mut events) = watched();
         let path = |name: &str| folder.path().join(name);
         let mut told = || events.read().unwrap().unwrap();
         fs::write(path("a"), "1").unwrap();
-        assert_eq!(told(), [changed("a")]);
+        assert_eq!(told(), [written("a"), changed("a")]);
         fs::hard_link(path("a"), path("b")).unwrap();
         assert_eq!(told(), [changed("b")]);
         std::os::unix::fs::symlink("a", path("c")).unwrap();
@@ -204,11 +255,29 @@ mod tests {
         fs::create_dir(path("d")).unwrap();
         assert_eq!(told(), [changed("d")]);
         let open = fs::File::create(path("e")).unwrap();
-        assert_eq!(told(), [], "it is being written");
+        assert_eq!(told(), [written("e")], "it is not closed");
+        for byte in *b"many" {
+            std::io::Write::write_all(&mut &open, &[byte]).unwrap();
+        }
+        assert_eq!(told(), [written("e")], "as often as it is written");
+        let truncated = nix::unistd::truncate(&path("a"), 0);
+        assert_eq!((truncated, told()), (Ok(()), vec![written("a")]), "nothing is closed");
         fs::set_permissions(path("a"), fs::Permissions::from_mode(0o755)).unwrap();
         assert_eq!(told(), [Happened::Touched("a".into())]);
         fs::remove_file(path("c")).unwrap();
         assert_eq!(told(), [changed("c")]);
+        // Two files in turn: what is said once is not said again, unless something else was said.
+        fs::write(path("a"), "1").unwrap();
+        told();
+        let both =
+            ["a", "e"].map(|name| fs::File::options().append(true).open(path(name)).unwrap());
+        for byte in *b"many" {
+            for mut file in &both {
+                std::io::Write::write_all(&mut file, &[byte]).unwrap();
+            }
+        }
+        drop(both);
+        assert_eq!(told(), [written("a"), written("e"), changed("a"), changed("e")]);
         drop(open);
         assert_eq!(told(), [changed("e")]);
     }
@@ -232,7 +301,8 @@ mod tests {
         events.watch(&"new/within".into()).unwrap();
         events.forget(&"old".into());
         fs::write(path("new/within/a"), "1").unwrap();
-        assert_eq!(events.read().unwrap(), Ok(vec![changed("new/within/a")]));
+        let both = |name| Ok(vec![written(name), changed(name)]);
+        assert_eq!(events.read().unwrap(), both("new/within/a"));
         // In the other order they are watched anew.
         fs::rename(path("new"), path("third")).unwrap();
         events.forget(&"new".into());
@@ -240,7 +310,7 @@ mod tests {
         events.watch(&"third/within".into()).unwrap();
         events.read().unwrap().unwrap();
         fs::write(path("third/within/b"), "1").unwrap();
-        assert_eq!(events.read().unwrap(), Ok(vec![changed("third/within/b")]));
+        assert_eq!(events.read().unwrap(), both("third/within/b"));
         // Moved away, and another one made in its place.
         fs::rename(path("third/within"), folder.path().with_extension("away")).unwrap();
         events.keep(&"third".into(), &["third/b".into()]);

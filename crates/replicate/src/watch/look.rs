@@ -12,10 +12,15 @@ use lull_cc::Bytes;
 use nix::errno::Errno;
 
 use super::events::Events;
+use super::index::Index;
 use super::seen::{Name, Names, Odd, Seen};
+use crate::daemon::{Clock, MachineClock};
 use crate::path::Path;
-use crate::source;
+use crate::source::{self, Fingerprint, Snapshot};
 use crate::types::{Content, Digest, LARGEST_BODY};
+
+/// After so many bytes of a file the kernel's queue is emptied.
+const EVENTS: u64 = 1 << 20;
 
 /// It was to end while it looked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -24,11 +29,12 @@ pub(super) struct Stopped;
 pub(super) struct Look<'a> {
     pub(super) root: &'a FilePath,
     pub(super) events: &'a mut Events,
+    pub(super) index: &'a mut Index,
     pub(super) stop: &'a AtomicBool,
 }
 
 impl Look<'_> {
-    /// What is at these names, and below.
+    /// What is at these names, and below. Files that are known by their fingerprint are not read.
     pub(super) fn at(mut self, names: &Names) -> Result<Seen, Stopped> {
         let mut seen = Seen::default();
         for name in names.keys() {
@@ -40,6 +46,7 @@ impl Look<'_> {
                 self.one(name, &mut rest, &mut seen)?;
             }
         }
+        self.index.keep(names, &seen.files);
         Ok(seen)
     }
 
@@ -123,7 +130,8 @@ impl Look<'_> {
         let whole = self.root.join(name);
         let mut by = BTreeSet::new();
         let step = fs::read_link(&whole).ok();
-        let step = step.and_then(|step| within(name.parent().unwrap_or(FilePath::new("")), &step));
+        let folder = name.parent().unwrap_or(FilePath::new(""));
+        let step = step.and_then(|step| within(self.root, folder, &step));
         by.extend(step);
         let end = whole.canonicalize().ok().filter(|end| end.is_file());
         match end.as_ref().and_then(|end| Some((end, end.strip_prefix(self.root).ok()?))) {
@@ -136,28 +144,46 @@ impl Look<'_> {
     }
 
     fn file(
-        &self,
+        &mut self,
         name: Name,
         path: Path,
         file: &FilePath,
         seen: &mut Seen,
     ) -> Result<(), Stopped> {
+        let opened = source::open(self.root, file);
+        let metadata = opened.as_ref().ok().and_then(|file| file.metadata().ok());
+        let fingerprint = metadata.map(|metadata| Fingerprint::of(&metadata));
+        if let Some(content) = fingerprint.and_then(|one| self.index.content(&path, &one)) {
+            seen.files.insert(path, content);
+            return Ok(());
+        }
+        let begun = MachineClock.read().wall;
         let mut hasher = Hasher::new();
+        let mut unheard = 0;
         let take = |bytes: &[u8]| {
             hasher.update(bytes);
+            unheard += bytes.len() as u64;
+            if unheard >= EVENTS {
+                unheard = 0;
+                self.events.take()?;
+            }
             if self.stop.load(Ordering::Relaxed) {
                 return Err(io::ErrorKind::Interrupted.into());
             }
             Ok(())
         };
-        let read = source::open(self.root, file).and_then(|file| source::read(file, take));
-        match read {
-            Ok(Some((size, _))) if size > LARGEST_BODY.0 => {
+        match opened.and_then(|file| source::read(file, take)) {
+            Ok(Some(Snapshot { size, .. })) if size > LARGEST_BODY.0 => {
                 seen.odd.insert(name, Odd::Large);
             }
-            Ok(Some((size, metadata))) => {
+            Ok(Some(Snapshot { size, metadata, fingerprint, names })) => {
                 let digest = Digest(*hasher.finalize().as_bytes());
-                seen.files.insert(path, Content { digest, size: Bytes(size), metadata });
+                let content = Content { digest, size: Bytes(size), metadata };
+                self.index.read((&name, &path), fingerprint, content, names, begun);
+                if names > 1 {
+                    seen.linked.insert(name, fingerprint.inode);
+                }
+                seen.files.insert(path, content);
             }
             Ok(None) => {
                 seen.restless.insert(name);
@@ -182,8 +208,11 @@ fn unreadable(name: Name, error: &io::Error, seen: &mut Seen) {
 }
 
 /// Where a link in a folder leads by its first step, if that is below the root.
-fn within(folder: &FilePath, step: &FilePath) -> Option<Name> {
-    let mut at = folder.to_owned();
+fn within(root: &FilePath, folder: &FilePath, step: &FilePath) -> Option<Name> {
+    let (mut at, step) = match step.strip_prefix(root) {
+        Ok(step) => (Name::new(), step),
+        Err(_) => (folder.to_owned(), step),
+    };
     for part in step.components() {
         match part {
             Component::Normal(name) => at.push(name),
@@ -205,7 +234,8 @@ mod tests {
     fn all(root: &FilePath, events: &mut Events) -> BTreeSet<String> {
         let stop = AtomicBool::new(false);
         let names = [(Name::new(), Depth::Whole)].into();
-        let seen = Look { root, events, stop: &stop }.at(&names).unwrap();
+        let index = &mut Index::default();
+        let seen = Look { root, events, index, stop: &stop }.at(&names).unwrap();
         let mut found: BTreeSet<_> = seen.files.keys().map(Path::to_string).collect();
         for happened in events.read().unwrap().unwrap() {
             if let Happened::Changed(name) = happened {
@@ -244,8 +274,10 @@ mod tests {
             ("d", "./b/c", Some("d/b/c")),
             ("d", "../../a", None),
             ("d", "/a", None),
+            ("d", "/srv/public/a/b", Some("a/b")),
         ] {
-            let found = within(FilePath::new(folder), FilePath::new(step));
+            let root = FilePath::new("/srv/public");
+            let found = within(root, FilePath::new(folder), FilePath::new(step));
             assert_eq!(found.as_deref(), expected.map(FilePath::new), "{step} in {folder}");
         }
     }

@@ -3,21 +3,27 @@
 //!
 //! | rule | how |
 //! |---|---|
-//! | a file is taken when it is complete | when who has written it closes it, or it is moved here; read between two looks at it that agree |
+//! | a file is taken when it is complete | when it is closed after a write, or moved here; read between two looks at it that agree |
+//! | a file that stays open is taken as a snapshot | when nothing was written to it for a while |
+//! | all names of a file are taken | those with the same inode are looked at together |
 //! | what happens together is committed together | what follows within a moment is one transaction, and both sides of a rename are; it waits, though not without end, for what is being written there, and grows by what is renamed while it is looked at |
-//! | nothing is missed | a folder is watched before it is looked into; if the kernel drops events, all of it is compared |
+//! | nothing is missed | a folder is watched before it is looked into; if the kernel drops events, all of it is compared, and so it is now and then |
 //! | what can't be published stops nothing | it is told once |
 //!
 //! Contents are read after events, so the order of commits is the only one that is promised: of two files
 //! that are written one after the other, the second one may be seen first, or both at once.
 //!
 //! `plan` says what is to be looked at and what becomes of it, without effects; `events` is the kernel's
-//! side, `look` that of the file system. One thread does all of it.
+//! side, `look` that of the file system, `index` what was read, `compare` the comparison. One thread does all of
+//! it.
 
 mod commit;
+mod compare;
 mod events;
+mod index;
 mod look;
 mod plan;
+mod repair;
 mod seen;
 #[cfg(test)]
 mod tests;
@@ -31,7 +37,7 @@ use std::path::{Path as FilePath, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{Builder, JoinHandle};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
@@ -43,10 +49,13 @@ use crate::daemon::{Clock, HeldBodies, MachineClock, OriginHandle, WriteError};
 use crate::origin::Refused;
 use crate::path::Path;
 use crate::store::StoreError;
+use crate::time::LocalTime;
+use compare::Comparison;
 use events::{Events, Gone};
+use index::Index;
 use look::{Look, Stopped};
-use plan::{Happened, MORE_LOOKS, Plan};
-use seen::{Changes, Depth, Name, Names, Seen};
+use plan::{Happened, MORE_LOOKS, Plan, Quiet};
+use seen::{Changes, Depth, Name, Names, Seen, add, simplify};
 
 /// Why nothing is watched.
 #[derive(Debug, Error)]
@@ -67,6 +76,21 @@ pub enum WatchError {
     System(#[source] io::Error),
 }
 
+/// How a folder is watched.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct WatchOptions {
+    /// A file that stays open is published when nothing was written to it for so long.
+    pub quiet: Duration,
+    /// So long after a comparison of the whole folder the next one begins.
+    pub compare: Duration,
+}
+
+impl Default for WatchOptions {
+    fn default() -> Self {
+        WatchOptions { quiet: Quiet::default().0, compare: Duration::from_secs(300) }
+    }
+}
+
 /// What is told of a folder that is watched.
 #[derive(Debug, Error)]
 pub enum WatchEvent {
@@ -84,6 +108,11 @@ pub enum WatchEvent {
     /// Events were lost.
     #[error("more was written than the kernel tells of at once: the whole folder is compared")]
     Lost,
+    /// A comparison has found what no event told of.
+    #[error(
+        "{0} files differed from what is published, and no event told of them: they are published now"
+    )]
+    Repaired(usize),
     /// There is nothing in it.
     #[error(
         "`{}` has no files, so nothing is deleted for that: is its disk mounted? If it is meant, say \
@@ -136,6 +165,7 @@ impl Watched {
         folder: &FilePath,
         own: &FilePath,
         origin: OriginHandle,
+        options: WatchOptions,
         tell: impl Fn(WatchEvent) + Send + 'static,
     ) -> Result<Self, WatchError> {
         let root = Self::check(folder, own)?;
@@ -148,7 +178,11 @@ impl Watched {
             runtime: Runtime::current(),
             events,
             heard: Vec::new(),
-            plan: Plan::default(),
+            plan: Plan::new(Quiet(options.quiet)),
+            index: Index::default(),
+            comparison: None,
+            compare: options.compare,
+            next_slice: LocalTime::default(),
             woken,
             stop: Arc::clone(&stop),
             full: None,
@@ -190,6 +224,12 @@ struct Watcher {
     /// What the kernel has told, and the plan does not know yet.
     heard: Vec<Happened>,
     plan: Plan,
+    index: Index,
+    /// The one that is under way, and when it goes on, or the next one begins.
+    comparison: Option<Comparison>,
+    next_slice: LocalTime,
+    /// The pause between two comparisons.
+    compare: Duration,
     woken: UnixStream,
     stop: Arc<AtomicBool>,
     /// The folder in which files were found, or had not to be: device and inode. If there are none in
@@ -278,21 +318,33 @@ impl Watcher {
         self.plan.handle(MachineClock.read().local, Happened::Lost);
         let mut begun = false;
         while !self.stop.load(Ordering::Relaxed) {
-            self.hear()?;
-            let now = MachineClock.read().local;
-            for happened in self.heard.drain(..) {
-                self.plan.handle(now, happened);
-            }
-            let Some(names) = self.plan.take(now) else {
+            let now = self.plan_heard()?;
+            if let Some(names) = self.plan.take(now) {
+                let before = Instant::now();
+                self.work(names)?;
+                let now = MachineClock.read().local;
+                self.plan.took(now, before.elapsed());
+                if !core::mem::replace(&mut begun, true) {
+                    (self.tell)(WatchEvent::Watching(self.root.clone()));
+                    self.next_slice = now.plus(self.compare);
+                }
+            } else if begun && self.next_slice <= now {
+                self.compare()?;
+            } else {
                 self.wait().map_err(Ended::Failed)?;
-                continue;
-            };
-            self.work(names)?;
-            if !core::mem::replace(&mut begun, true) {
-                (self.tell)(WatchEvent::Watching(self.root.clone()));
             }
         }
         Ok(())
+    }
+
+    /// Takes in what the kernel has told by now, for the plan.
+    fn plan_heard(&mut self) -> Result<LocalTime, Ended> {
+        self.hear()?;
+        let now = MachineClock.read().local;
+        for happened in self.heard.drain(..) {
+            self.plan.handle(now, happened);
+        }
+        Ok(now)
     }
 
     /// Takes in what the kernel has told by now.
@@ -302,6 +354,14 @@ impl Watcher {
         for _ in all.iter().filter(|happened| **happened == Happened::Lost) {
             (self.tell)(WatchEvent::Lost);
         }
+        for happened in &all {
+            match happened {
+                Happened::Written(name) => self.index.written(name),
+                Happened::Changed(name) | Happened::Came(name, _) => self.index.closed(name),
+                // These change the fingerprint.
+                Happened::Touched(_) | Happened::Left(..) | Happened::Lost => {}
+            }
+        }
         self.heard.extend(all);
         Ok(())
     }
@@ -309,11 +369,10 @@ impl Watcher {
     /// Waits until something happens, or is to be looked at.
     fn wait(&mut self) -> io::Result<()> {
         let now = MachineClock.read().local;
-        let timeout = self.plan.poll_timeout().map_or(PollTimeout::NONE, |at| {
-            // Rounded up, or it would ask again and again within the last millisecond.
-            let wait = at.since(now) + Duration::from_micros(999);
-            PollTimeout::try_from(wait).unwrap_or(PollTimeout::MAX)
-        });
+        let at = self.plan.poll_timeout().unwrap_or(self.next_slice).min(self.next_slice);
+        // Rounded up, or it would ask again and again within the last millisecond.
+        let wait = at.since(now) + Duration::from_micros(999);
+        let timeout = PollTimeout::try_from(wait).unwrap_or(PollTimeout::MAX);
         let mut both = [
             PollFd::new(self.events.fd(), PollFlags::POLLIN),
             PollFd::new(self.woken.as_fd(), PollFlags::POLLIN),
@@ -324,20 +383,22 @@ impl Watcher {
         }
     }
 
-    /// Looks at these names, and commits what is there.
-    fn work(&mut self, names: Names) -> Result<(), Ended> {
-        let seen = self.look(&names)?;
+    /// Looks at these names, and commits what is there. Gives the number of changes.
+    fn work(&mut self, mut names: Names) -> Result<usize, Ended> {
+        let seen = self.look(&mut names)?;
         let held = HeldBodies::new(self.origin.clone());
         let mut batch = Batch { names, seen, looks: MORE_LOOKS, endless: false, held };
         loop {
             while self.grows(&mut batch)? {}
-            let Some((changes, moved)) = self.decide(&mut batch) else { return Ok(()) };
+            let Some((changes, moved)) = self.decide(&mut batch) else { return Ok(0) };
+            let count = changes.len();
             let written = self.commit(&mut batch, changes, &moved);
             let now = MachineClock.read().local;
             match written {
                 Ok(()) => {
                     self.plan.committed();
                     self.waits = None;
+                    return Ok(count);
                 }
                 Err(Failed::Grown) => continue,
                 Err(Failed::PutOff) => {}
@@ -353,13 +414,22 @@ impl Watcher {
                     }
                 }
             }
-            return Ok(());
+            return Ok(0);
         }
     }
 
-    fn look(&mut self, names: &Names) -> Result<Seen, Stopped> {
-        let Watcher { root, events, stop, .. } = self;
-        Look { root, events, stop }.at(names)
+    /// Looks at these names, and at the other names of files with more than one, which it adds.
+    fn look(&mut self, names: &mut Names) -> Result<Seen, Stopped> {
+        let Watcher { root, events, index, stop, .. } = self;
+        let mut seen = Look { root, events, index, stop }.at(names)?;
+        let others = index.others(&seen.linked, names);
+        if !others.is_empty() {
+            let more = Look { root, events, index, stop }.at(&others)?;
+            seen.replace(&others, more);
+            add(names, &others);
+            simplify(names);
+        }
+        Ok(seen)
     }
 
     /// Whether what happened meanwhile was to be looked at, too. Else it is left for the next time.
@@ -376,9 +446,11 @@ impl Watcher {
         batch.looks -= 1;
         let heard = core::mem::take(&mut self.heard);
         let now = MachineClock.read().local;
-        let more = self.plan.grow(now, heard, &mut batch.names, &batch.seen);
-        let later = self.look(&more)?;
+        let mut more = self.plan.grow(now, heard, &mut batch.names, &batch.seen);
+        let later = self.look(&mut more)?;
         batch.seen.replace(&more, later);
+        add(&mut batch.names, &more);
+        simplify(&mut batch.names);
         Ok(true)
     }
 
@@ -396,17 +468,25 @@ impl Watcher {
             let (path, why) = (self.root.join(name), odd.to_string());
             (self.tell)(WatchEvent::Skipped { path, why });
         }
+        for name in seen.behind(names, &committed) {
+            self.plan.handle(now, Happened::Written(name));
+        }
         if self.plan.put_off(now, names, &seen.restless) {
             return None;
         }
+        let gone = changes.values().any(Option::is_none);
+        let folder = self.root.metadata().ok().map(|folder| (folder.dev(), folder.ino()));
         if names.contains_key(FilePath::new("")) {
-            let folder = self.root.metadata().ok().map(|folder| (folder.dev(), folder.ino()));
             let known = folder.is_some() && folder == self.full;
             if seen.is_empty() && !committed.is_empty() && !known {
                 (self.tell)(WatchEvent::Empty(self.root.clone()));
                 return None;
             }
             self.full = folder;
+        } else if gone && self.full.is_some() && folder != self.full {
+            // Another folder has its name, perhaps because the disk is not mounted any more.
+            self.plan.handle(now, Happened::Lost);
+            return None;
         }
         if batch.endless {
             self.plan.keep_gone(now, &mut changes);

@@ -9,6 +9,9 @@
 //!                         └◀────────────────────────────────────────────────────────────┘
 //! ```
 //!
+//! A file that is written is looked at when it is closed. One that stays open is looked at when nothing was
+//! written for [`Quiet`], or every [`LONGEST_OPEN`].
+//!
 //! An event says no more than that something happened to a name. What the tree becomes is what a look
 //! finds there, at and below that name: so nothing depends on how many events came, or in which order,
 //! and lost ones are made up for by a look at everything. All that is looked at together becomes one
@@ -30,8 +33,14 @@ use crate::types::Version;
 const SETTLE: Duration = Duration::from_millis(50);
 /// Or so long after the first event, if there is no end of them.
 const LONGEST: Duration = Duration::from_secs(1);
-/// What was not at rest is looked at again after this time.
+/// What was not at rest is looked at again after this time, and after twice as long each time until
+/// [`LATEST_AGAIN`].
 const AGAIN: Duration = Duration::from_secs(1);
+const LATEST_AGAIN: Duration = Duration::from_secs(8);
+/// A file that is open and never quiet is looked at so long after the first write.
+const LONGEST_OPEN: Duration = Duration::from_secs(60);
+/// Looks at files that stay open take one part in so many of the time.
+const SHARE: u32 = 10;
 /// For what was moved and is not at rest all is put off so often.
 pub(super) const PUT_OFF: u32 = 5;
 /// What is looked at grows so often by what happens meanwhile.
@@ -39,9 +48,21 @@ pub(super) const MORE_LOOKS: u32 = 10;
 /// And what sends no events, because the kernel gives no more of them, after this time.
 const BLIND: Duration = Duration::from_secs(60);
 
+/// How long nothing is written to a file that stays open before it is looked at.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Quiet(pub(super) Duration);
+
+impl Default for Quiet {
+    fn default() -> Self {
+        Quiet(Duration::from_secs(10))
+    }
+}
+
 /// What the kernel tells.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Happened {
+    /// Something was written to a file; a program may have it open. Or its length was changed.
+    Written(Name),
     /// A file was closed that was open for writing; or something has come, or gone.
     Changed(Name),
     /// Something of a file has changed that are not its bytes, as far as is known.
@@ -58,17 +79,34 @@ impl Happened {
     /// What it happened to, as a name of objects, if it can be one.
     pub(super) fn name(&self) -> Option<&str> {
         match self {
-            Happened::Changed(name) | Happened::Touched(name) => name.to_str(),
+            Happened::Written(name) | Happened::Changed(name) | Happened::Touched(name) => {
+                name.to_str()
+            }
             Happened::Left(name, _) | Happened::Came(name, _) => name.to_str(),
             Happened::Lost => None,
         }
     }
 }
 
+/// A file that may be open: when it was written first since the last look, and last.
+#[derive(Clone, Copy, Debug)]
+struct Open {
+    first: LocalTime,
+    last: LocalTime,
+}
+
 /// What has happened and was not looked at.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Plan {
+    quiet: Quiet,
     names: Names,
+    /// Files that were written, and not closed since.
+    open: BTreeMap<Name, Open>,
+    /// Such files that were looked at just now, and when others may be again.
+    looked: BTreeSet<Name>,
+    rests: BTreeMap<Name, LocalTime>,
+    /// How often these were not at rest, one time after the other.
+    tries: BTreeMap<Name, u32>,
     first: Option<LocalTime>,
     last: LocalTime,
     /// Sides of renames of which the other one may be on its way.
@@ -91,12 +129,23 @@ pub(super) struct Plan {
 }
 
 impl Plan {
+    pub(super) fn new(quiet: Quiet) -> Self {
+        Plan { quiet, ..Plan::default() }
+    }
+
     /// The kernel has told of something.
     pub(super) fn handle(&mut self, now: LocalTime, happened: Happened) {
+        if let Happened::Written(name) = happened {
+            self.open.entry(name).or_insert(Open { first: now, last: now }).last = now;
+            return;
+        }
         self.first.get_or_insert(now);
         self.last = now;
         let (name, depth) = match happened {
-            Happened::Changed(name) => (name, Depth::Whole),
+            Happened::Changed(name) | Happened::Written(name) => {
+                self.open.remove(&name);
+                (name, Depth::Whole)
+            }
             Happened::Touched(name) => (name, Depth::Mode),
             Happened::Left(name, number) => {
                 self.left.insert(number, now);
@@ -122,10 +171,24 @@ impl Plan {
         Some(other.max(self.until).map_or(due, |at| at.max(due)))
     }
 
+    /// When a file that may be open is to be looked at.
+    fn open_due(&self, name: &Name, open: &Open) -> LocalTime {
+        let due = open.last.plus(self.quiet.0).min(open.first.plus(LONGEST_OPEN));
+        self.rests.get(name).map_or(due, |rests| due.max(*rests))
+    }
+
+    /// Whether this name is to be looked at in any case.
+    pub(super) fn awaits(&self, name: &Name) -> bool {
+        self.open.contains_key(name) || self.again.contains_key(name) || is_in(&self.names, name)
+    }
+
     /// When to ask for what is to be looked at.
     pub(super) fn poll_timeout(&self) -> Option<LocalTime> {
         // What gathers comes first: it may tell where something has gone that is to be looked at again.
-        self.due().or_else(|| self.again.values().map(|(at, _)| *at).min())
+        self.due().or_else(|| {
+            let open = self.open.iter().map(|(name, open)| self.open_due(name, open));
+            self.again.values().map(|(at, _)| *at).chain(open).min()
+        })
     }
 
     /// What is to be looked at now, if anything is.
@@ -147,6 +210,13 @@ impl Plan {
             }
             later
         });
+        self.rests.retain(|_, rests| *rests > now);
+        let due = self.open.iter().filter(|(name, open)| self.open_due(name, open) <= now);
+        self.looked = due.map(|(name, _)| name.clone()).collect();
+        for name in &self.looked {
+            self.open.remove(name);
+            names.insert(name.clone(), Depth::Whole);
+        }
         self.add_links(&mut names);
         simplify(&mut names);
         (!names.is_empty()).then_some(names)
@@ -173,7 +243,7 @@ impl Plan {
             Happened::Changed(name) => {
                 name.to_str().is_some_and(|name| seen.lacks(name, names, committed))
             }
-            Happened::Touched(_) => false,
+            Happened::Written(_) | Happened::Touched(_) => false,
         })
     }
 
@@ -256,9 +326,13 @@ impl Plan {
     pub(super) fn seen(&mut self, now: LocalTime, names: &Names, seen: &Seen) -> Vec<(Name, Odd)> {
         self.found_links(names, seen);
         self.told.retain(|name| !is_in(names, name) || seen.odd.contains_key(name));
+        self.tries.retain(|name, _| !is_in(names, name) || seen.restless.contains(name));
         for name in &seen.restless {
             let depth = names.get(name).copied().unwrap_or(Depth::Whole);
-            self.again.insert(name.clone(), (now.plus(AGAIN), depth));
+            let tries = self.tries.entry(name.clone()).or_default();
+            let wait = AGAIN.saturating_mul(1 << (*tries).min(8)).min(LATEST_AGAIN);
+            *tries += 1;
+            self.again.insert(name.clone(), (now.plus(wait), depth));
         }
         for name in &seen.blind {
             self.again.insert(name.clone(), (now.plus(BLIND), Depth::Whole));
@@ -290,6 +364,15 @@ impl Plan {
         (self.first, self.last) = (Some(now), now);
         self.until = Some(now.plus(AGAIN));
         true
+    }
+
+    /// The last look took so long. Of the files that stay open, which were looked at, none is again before that is
+    /// a small share of the time.
+    pub(super) fn took(&mut self, now: LocalTime, took: Duration) {
+        let rests = now.plus(took.saturating_mul(SHARE));
+        for name in core::mem::take(&mut self.looked) {
+            self.rests.insert(name, rests);
+        }
     }
 
     /// What was seen last is committed.

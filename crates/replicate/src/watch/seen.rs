@@ -73,6 +73,8 @@ pub(super) struct Seen {
     pub(super) links: BTreeMap<Name, BTreeSet<Name>>,
     /// What cannot be published: nothing is there.
     pub(super) odd: BTreeMap<Name, Odd>,
+    /// Files with more than one name that were read, with their inodes.
+    pub(super) linked: BTreeMap<Name, u64>,
     /// Files that were written meanwhile: they stay what they are for now.
     pub(super) restless: BTreeSet<Name>,
     /// What could not be looked into stays what it is, with all below.
@@ -153,19 +155,36 @@ impl Seen {
         self.files.retain(|path, _| stays(&name_of(path)));
         self.links.retain(|name, _| stays(name));
         self.odd.retain(|name, _| stays(name));
+        self.linked.retain(|name, _| stays(name));
         for set in [&mut self.restless, &mut self.hidden, &mut self.blind] {
             set.retain(stays);
         }
         self.files.extend(later.files);
         self.links.extend(later.links);
         self.odd.extend(later.odd);
+        self.linked.extend(later.linked);
         self.restless.extend(later.restless);
         self.hidden.extend(later.hidden);
         self.blind.extend(later.blind);
     }
 
-    /// What makes of the objects that are committed, at and below these names, what was seen there. A
-    /// file of which only the time is another stays as it is, unless its body is lost.
+    /// Files of which only the mode and the times were to be taken, and the bytes are others than those that are
+    /// committed.
+    pub(super) fn behind<'a>(
+        &'a self,
+        names: &'a Names,
+        committed: &'a BTreeMap<Path, Version>,
+    ) -> impl Iterator<Item = Name> + 'a {
+        let partial = names.iter().filter(|(_, depth)| **depth == Depth::Mode);
+        partial.map(|(name, _)| name).filter_map(|name| {
+            let (path, content) = self.files.get_key_value(name.to_str()?)?;
+            let old = committed.get(path).map(|version| version.content.digest);
+            (old != Some(content.digest)).then(|| name.clone())
+        })
+    }
+
+    /// What makes of the objects that are committed, at and below these names, what was seen there. A file that
+    /// is the same stays as it is, unless its body is lost.
     pub(super) fn changes(
         &self,
         names: &Names,
@@ -177,10 +196,9 @@ impl Seen {
             let old = committed.get(path).map(|version| version.content);
             let here = !lost.contains(&content.digest);
             let bytes = here && old.is_some_and(|old| old.digest == content.digest);
-            let mode =
-                old.is_some_and(|old| old.metadata.executable == content.metadata.executable);
+            let same = bytes && old == Some(*content);
             let partial = names.get(&name_of(path)) == Some(&Depth::Mode);
-            if !(bytes && mode) && (bytes || !partial) {
+            if !same && (bytes || !partial) {
                 changes.insert(path.clone(), Some(*content));
             }
         }

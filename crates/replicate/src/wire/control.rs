@@ -12,7 +12,7 @@ use crate::message::{
     ToReplica, Tree,
 };
 use crate::path::Path;
-use crate::types::{Change, Version};
+use crate::types::{Change, Content, Version};
 
 /// What replicas may send in one frame: [`MOST_PATHS`] of the longest paths, with counts, are 4.1 MB.
 const LONGEST_TO_ORIGIN: usize = 5 << 20;
@@ -31,18 +31,23 @@ const ENTRIES: (&str, usize) = ("entries", MOST_ENTRIES);
 const PATH: usize = 2 + 1;
 const CHANGE: usize = PATH + 1;
 const ENTRY: usize = PATH + VERSION;
-/// Those of a content, and of a version.
+/// Those of a content, and of a version: two more if the mode is neither 0644 nor 0755.
 const CONTENT: usize = 49;
 const VERSION: usize = 8 + CONTENT;
+const MODE: usize = 2;
+
+fn length_of_content(content: &Content) -> usize {
+    CONTENT + content.metadata.mode_code().1.map_or(0, |_| MODE)
+}
 
 /// The bytes of a change in an invalidation.
 pub(crate) fn length_of(change: &Change) -> usize {
-    2 + change.path.as_str().len() + 1 + change.content.map_or(0, |_| CONTENT)
+    2 + change.path.as_str().len() + 1 + change.content.as_ref().map_or(0, length_of_content)
 }
 
 /// The bytes of an entry of a leaf.
-pub(crate) fn length_of_entry((path, _): &(Path, Version)) -> usize {
-    2 + path.as_str().len() + VERSION
+pub(crate) fn length_of_entry((path, version): &(Path, Version)) -> usize {
+    2 + path.as_str().len() + 8 + length_of_content(&version.content)
 }
 
 mod kind {

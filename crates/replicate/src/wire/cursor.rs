@@ -97,7 +97,11 @@ impl<'a> Writer<'a> {
         self.digest(&value.digest);
         self.u64(value.size.0);
         self.wall(value.metadata.modified);
-        self.flag(value.metadata.executable);
+        let (code, bits) = value.metadata.mode_code();
+        self.u8(code);
+        if let Some(bits) = bits {
+            self.u16(bits);
+        }
         Ok(())
     }
 
@@ -234,8 +238,10 @@ impl<'a> Reader<'a> {
             return Err(WireError::Value("size"));
         }
         let modified = self.wall("modified")?;
-        let executable = self.flag("executable")?;
-        Ok(Content { digest, size, metadata: Metadata { modified, executable } })
+        let code = self.u8("mode")?;
+        let bits = if code == 2 { Some(self.u16("mode")?) } else { None };
+        let mode = Metadata::mode_of_code(code, bits).ok_or(WireError::Value("mode"))?;
+        Ok(Content { digest, size, metadata: Metadata { modified, mode } })
     }
 
     pub(crate) fn version(&mut self) -> Result<Version, WireError> {

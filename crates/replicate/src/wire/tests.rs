@@ -17,7 +17,7 @@ use crate::message::{
 use crate::path::{LONGEST_PATH, Path};
 use crate::time::{LocalTime, WallTime};
 use crate::types::{
-    Change, Content, Digest, LARGEST_BODY, Metadata, Position, ReplicaId, Sequence, Version,
+    Change, Content, Digest, LARGEST_BODY, Metadata, Mode, Position, ReplicaId, Sequence, Version,
 };
 
 fn path() -> impl Strategy<Value = Path> {
@@ -52,9 +52,15 @@ fn position() -> impl Strategy<Value = Position> {
 
 fn content() -> impl Strategy<Value = Content> {
     let size = 0..=LARGEST_BODY.0;
-    (digest(), size, wall(), any::<bool>()).prop_map(|(digest, size, modified, executable)| {
-        Content { digest, size: Bytes(size), metadata: Metadata { modified, executable } }
+    (digest(), size, wall(), mode()).prop_map(|(digest, size, modified, mode)| Content {
+        digest,
+        size: Bytes(size),
+        metadata: Metadata { modified, mode },
     })
+}
+
+fn mode() -> impl Strategy<Value = Mode> {
+    prop_oneof![Just(Mode::PLAIN), Just(Mode::EXECUTABLE), any::<u32>().prop_map(Mode::new)]
 }
 
 fn version() -> impl Strategy<Value = Version> {
@@ -450,4 +456,33 @@ fn a_preface_comes_as_it_was_sent_and_nothing_else_is_one() {
     bytes[4..8].copy_from_slice(&[2, 0, 1, 0]);
     bytes[8] = 0;
     assert_eq!(Preface::decode(bytes), Err(WireError::Version { oldest: 2, newest: 1 }));
+}
+
+/// Version 7 had a flag where the mode is now. Stores have these bytes, too.
+#[test]
+fn contents_of_version_7_are_read() {
+    let bytes = |code: &[u8]| {
+        let mut bytes = vec![7; 32];
+        bytes.extend(3_u64.to_le_bytes());
+        bytes.extend(5_i64.to_le_bytes());
+        bytes.extend(code);
+        bytes
+    };
+    let read = |code: &[u8]| {
+        let bytes = bytes(code);
+        let mut reader = Reader::new(&bytes);
+        let content = reader.content()?;
+        reader.end()?;
+        let mut written = Vec::new();
+        Writer::new(&mut written).content(&content)?;
+        assert_eq!(written, bytes, "each value is written in one way");
+        Ok((content.size, content.metadata.modified.as_nanos(), content.metadata.mode))
+    };
+    assert_eq!(read(&[0]), Ok((Bytes(3), 5, Mode::PLAIN)));
+    assert_eq!(read(&[1]), Ok((Bytes(3), 5, Mode::EXECUTABLE)));
+    assert_eq!(read(&[2, 0o50, 1]), Ok((Bytes(3), 5, Mode::new(0o450))));
+    for other in [&[3][..], &[2, 0xa4, 1], &[2, 0xed, 1], &[2, 0, 2]] {
+        assert_eq!(read(other), Err(WireError::Value("mode")), "{other:?}");
+    }
+    assert_eq!(read(&[2, 0]), Err(WireError::Short("mode")));
 }

@@ -153,6 +153,20 @@ impl OriginHandle {
         })
     }
 
+    /// The objects after this one, and no more than so many.
+    #[cfg(feature = "watch")]
+    pub(crate) fn objects_after(
+        &self,
+        after: Option<&Path>,
+        most: usize,
+    ) -> BTreeMap<Path, Version> {
+        self.0.with(|core, _| {
+            let from = after.map_or(Bound::Unbounded, Bound::Excluded);
+            let objects = core.machine.image().objects.range::<Path, _>((from, Bound::Unbounded));
+            objects.take(most).map(|(path, version)| (path.clone(), *version)).collect()
+        })
+    }
+
     /// What of these changes would be refused because of paths that differ only in case, if nothing else
     /// were written before them.
     #[cfg(feature = "watch")]

@@ -9,7 +9,7 @@ use super::{ClientError, Published, Publishing};
 use crate::http::origin::Entry;
 use crate::http::transaction::{File, Head, What};
 use crate::path::Path;
-use crate::source;
+use crate::source::{self, Snapshot};
 
 /// A file that is to be published.
 #[derive(Clone, Debug)]
@@ -33,10 +33,7 @@ pub(super) fn difference(
     let (mut heads, mut published) = (Vec::new(), Published::default());
     for (path, local) in files {
         let old = tree.get(path.as_str());
-        let same = |old: &Entry| {
-            let of = |file: &File| (file.digest.clone(), file.executable);
-            !old.lost && of(&old.file) == of(&local.content)
-        };
+        let same = |old: &Entry| !old.lost && old.file.content() == local.content.content();
         if old.is_some_and(same) {
             published.unchanged += 1;
             continue;
@@ -125,12 +122,13 @@ pub(super) fn hash(root: &FilePath, path: &FilePath) -> Result<File, ClientError
         };
         let read = source::open(root, path).and_then(|file| source::read(file, take));
         let failed = |source| ClientError::File { path: path.to_owned(), source };
-        if let Some((size, metadata)) = read.map_err(failed)? {
+        if let Some(Snapshot { size, metadata, .. }) = read.map_err(failed)? {
             return Ok(File {
                 digest: hasher.finalize().to_hex().to_string(),
                 size,
                 modified: metadata.modified.as_nanos(),
-                executable: metadata.executable,
+                executable: metadata.mode.is_executable(),
+                mode: Some(metadata.mode.bits()),
             });
         }
     }

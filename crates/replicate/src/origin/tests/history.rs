@@ -75,7 +75,7 @@ fn other_names_and_other_times_of_a_body_overwrite_nothing() {
     bench.committed("a- c1");
     let content =
         Content { digest: Digest([2; 32]), size: Bytes(10), metadata: Metadata::default() };
-    let metadata = Metadata { executable: true, ..Metadata::default() };
+    let metadata = Metadata { mode: crate::types::Mode::EXECUTABLE, ..Metadata::default() };
     let changes = [(path("b"), Put::Stored(Content { metadata, ..content }))].into();
     bench.submit(Transaction { changes });
     bench.disk();

@@ -1,6 +1,7 @@
 //! What a store promises, on disks that keep what they are told and on those that do not.
 
 mod crash;
+mod formats;
 mod full;
 
 use std::fs;
@@ -22,7 +23,7 @@ use crate::origin::{
 use crate::path::Path;
 use crate::replica::{self, Object, Replica, Step};
 use crate::time::{LocalTime, Reading, WallTime};
-use crate::types::{Content, Incarnation, Metadata, Position, ReplicaId, Sequence, Version};
+use crate::types::{Content, Incarnation, Metadata, Mode, Position, ReplicaId, Sequence, Version};
 use faulty::FaultyDisk;
 use shortage::{Reserve, Room, Shortage};
 

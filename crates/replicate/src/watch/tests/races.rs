@@ -11,9 +11,11 @@ use tokio::runtime::Handle as Runtime;
 use tokio::task::block_in_place;
 
 use crate::daemon::{Clock, MachineClock, OriginDaemon, OriginOptions, create_origin};
+use crate::time::LocalTime;
 use crate::types::Digest;
 use crate::watch::commit::MOST_BYTES;
 use crate::watch::events::Events;
+use crate::watch::index::Index;
 use crate::watch::plan::Plan;
 use crate::watch::seen::{Depth, Names};
 use crate::watch::{Ended, Watcher};
@@ -43,6 +45,10 @@ impl Bench {
             runtime: Runtime::current(),
             heard: Vec::new(),
             plan: Plan::default(),
+            index: Index::default(),
+            comparison: None,
+            compare: std::time::Duration::MAX,
+            next_slice: LocalTime::default(),
             woken,
             stop: Arc::default(),
             full: None,
@@ -76,7 +82,7 @@ impl Bench {
     fn look(&mut self, names: &[&str]) {
         let names: Names = names.iter().map(|name| (name.into(), Depth::Whole)).collect();
         let worked = block_in_place(|| self.watcher.work(names));
-        assert!(matches!(worked, Ok(()) | Err(Ended::Stopped)));
+        assert!(matches!(worked, Ok(_) | Err(Ended::Stopped)));
     }
 
     /// Takes in what has happened, as one batch.
@@ -217,5 +223,46 @@ async fn what_belongs_to_no_rename_is_cut_and_what_does_is_not() {
     bench.batch();
     assert_eq!(bench.names(), ["d/a", "d/b", "x", "y", "z"]);
     assert_eq!(bench.commits(), 8, "one for each");
+    bench.close().await;
+}
+
+/// Bytes that this thread has read.
+fn bytes_read() -> u64 {
+    let counts = fs::read_to_string("/proc/thread-self/io").unwrap();
+    let read = counts.lines().find_map(|line| line.strip_prefix("rchar: ")).unwrap();
+    read.parse().unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn comparison_reads_only_files_that_differ() {
+    const SIZE: usize = 50_000;
+    let mut bench = Bench::new(&[("d/first", b"1")]).await;
+    let outside = bench.folder.path().join("outside");
+    for number in 0..40 {
+        bench.write(&format!("d/{number}"), &[number; SIZE]);
+    }
+    fs::hard_link(bench.root().join("d/7"), &outside).unwrap();
+    // Later than the tick of the clock that the files have their times from.
+    std::thread::sleep(std::time::Duration::from_millis(50));
+    bench.batch();
+    assert_eq!(bench.names().len(), 41);
+    let before = bytes_read();
+    bench.look(&[""]);
+    let all = bytes_read() - before;
+    assert!(all < SIZE as u64, "a look at everything has read {all} bytes");
+    // No event tells of this.
+    fs::write(&outside, [99; SIZE]).unwrap();
+    let before = bytes_read();
+    for _ in 0..1_000 {
+        let compared = block_in_place(|| bench.watcher.compare());
+        assert!(compared.is_ok());
+        if bench.watcher.comparison.is_none() {
+            break;
+        }
+    }
+    // Once for the hash, and once for the store.
+    let one = bytes_read() - before;
+    assert!((2 * SIZE as u64..3 * SIZE as u64).contains(&one), "it has read {one} bytes");
+    assert_eq!(bench.committed()["d/7"], Digest::of(&[99; SIZE]));
     bench.close().await;
 }

@@ -8,7 +8,7 @@ use base64::engine::general_purpose::STANDARD;
 use lull_replicate::daemon::ReplicaEvent;
 use lull_replicate::http::{Blocked, OriginFace, ReplicaFace};
 use lull_replicate::origin::{Put, Transaction};
-use lull_replicate::types::{Digest, Metadata, Sequence};
+use lull_replicate::types::{Digest, Metadata, Mode, Sequence};
 use lull_replicate::wire::PIECE;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
@@ -325,7 +325,7 @@ fn who_puts_an_object_keeps_its_mode_and_can_ask_a_replica_for_it() {
         let mut stager = site.origin().bodies().stage();
         stager.write(b"#!/bin/sh\n").expect("a disk").expect("room");
         let script = stager.finish().expect("a disk").expect("room");
-        let put = Put::Body(script, Metadata { executable: true, ..Metadata::default() });
+        let put = Put::Body(script, Metadata { mode: Mode::EXECUTABLE, ..Metadata::default() });
         let changes = [(path("run"), put)].into();
         let sequence = site.origin().write(Transaction { changes }).await.expect("written");
         site.reach(sequence).await;
@@ -343,7 +343,7 @@ fn who_puts_an_object_keeps_its_mode_and_can_ask_a_replica_for_it() {
             assert_eq!(put.0, 200, "{}", put.1);
             last = put.header("lull-session").expect("a token").to_owned();
             let metadata = site.origin().metadata(&path(&place[1..])).expect("an object");
-            assert_eq!(metadata.executable, executable, "{place}");
+            assert_eq!(metadata.mode.is_executable(), executable, "{place}");
         }
         let seen = site.replica(0).tokens().verify(&last);
         assert_eq!(seen, Ok(Sequence(3)));

@@ -12,6 +12,7 @@ mod publish;
 mod sessions;
 mod site;
 mod snapshots;
+mod sys;
 mod unmounting;
 mod watch;
 

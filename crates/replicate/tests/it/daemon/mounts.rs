@@ -16,7 +16,7 @@ use lull_replicate::fuse::{Ended, Mounted};
 use lull_replicate::origin::{Put, Transaction};
 use lull_replicate::replica::{Config, Order, Staleness};
 use lull_replicate::time::WallTime;
-use lull_replicate::types::Metadata;
+use lull_replicate::types::{Metadata, Mode};
 use lull_testing::{command, fuse, needs};
 
 use super::site::{Site, body, path, patient, runtime};
@@ -181,7 +181,7 @@ fn files_and_folders_are_what_was_written() {
         stager.write(b"#!/bin/sh\n").expect("a disk").expect("room");
         let payload = stager.finish().expect("a disk").expect("room");
         let modified = WallTime::from_nanos(1_234_567_890_123_456_789);
-        let put = Put::Body(payload, Metadata { modified, executable: true });
+        let put = Put::Body(payload, Metadata { modified, mode: Mode::EXECUTABLE });
         let changes = [(path("bin/run"), put)].into_iter().collect();
         seen.site.origin().write(Transaction { changes }).await.expect("written");
         let sizes = [0, 1_000, 65_536, 65_537, 300_000, 3_000_000];
@@ -200,9 +200,9 @@ fn files_and_folders_are_what_was_written() {
         assert_eq!(reader.ask("sorted(os.listdir(m))"), "['a', 'bin']");
         assert_eq!(reader.ask("sorted(os.listdir(m + 'a'))"), "['b']");
         assert_eq!(reader.ask("len(os.listdir(m + 'a/b'))"), "6");
-        assert_eq!(reader.ask("oct(os.stat(m + 'bin/run').st_mode)"), "'0o100555'");
+        assert_eq!(reader.ask("oct(os.stat(m + 'bin/run').st_mode)"), "'0o100755'");
         assert_eq!(reader.ask("os.stat(m + 'bin/run').st_mtime_ns"), "1234567890123456789");
-        assert_eq!(reader.ask("oct(os.stat(m + 'a/b/0').st_mode)"), "'0o100444'");
+        assert_eq!(reader.ask("oct(os.stat(m + 'a/b/0').st_mode)"), "'0o100644'");
         assert_eq!(reader.ask("oct(os.stat(m + 'a').st_mode)"), "'0o40555'");
         reader.is_so("all(one.inode() == one.stat().st_ino for one in os.scandir(m + 'a/b'))");
         reader.is_so("os.statvfs(m).f_files == 7");
@@ -390,15 +390,20 @@ fn what_is_no_read_waits_for_no_lease() {
 }
 
 #[test]
-fn everybody_may_read_and_run_what_may_be_run() {
+fn mode_decides_who_reads_and_runs_a_file() {
     needs!(fuse(), command("python3"));
     runtime().block_on(async {
         let mut seen = Seen::new(None, |_| {}).await;
         let mut stager = seen.site.origin().bodies().stage();
         stager.write(b"#!/bin/sh\nexit 7\n").expect("a disk").expect("room");
         let payload = stager.finish().expect("a disk").expect("room");
-        let put = Put::Body(payload, Metadata { executable: true, ..Metadata::default() });
-        let changes = [(path("run"), put)].into_iter().collect();
+        let put = Put::Body(payload, Metadata { mode: Mode::EXECUTABLE, ..Metadata::default() });
+        let mut stager = seen.site.origin().bodies().stage();
+        stager.write(b"private").expect("a disk").expect("room");
+        let payload = stager.finish().expect("a disk").expect("room");
+        let mode = Mode::new(0o600);
+        let private = Put::Body(payload, Metadata { mode, ..Metadata::default() });
+        let changes = [(path("run"), put), (path("private"), private)].into_iter().collect();
         seen.site.origin().write(Transaction { changes }).await.expect("written");
         seen.write(&[("a", Some(b"#!/bin/sh\n"))]).await;
         let reader = &mut seen.reader;
@@ -408,6 +413,8 @@ fn everybody_may_read_and_run_what_may_be_run() {
             ("os.access(m + 'a', os.W_OK)", "False"),
             ("os.access(m + 'run', os.R_OK | os.X_OK)", "True"),
             ("os.access(m + 'none', os.F_OK)", "False"),
+            ("oct(os.stat(m + 'private').st_mode)", "'0o100600'"),
+            ("open(m + 'private').read()", "'private'"),
             ("os.spawnv(os.P_WAIT, m + 'run', ['run'])", "7"),
             // What os.spawnv gives when nothing could be run.
             ("os.spawnv(os.P_WAIT, m + 'a', ['a'])", "127"),
@@ -418,6 +425,9 @@ fn everybody_may_read_and_run_what_may_be_run() {
         assert_eq!(reader.ask("os.chdir(m)"), "None");
         let asked = "os.waitpid(os.fork() or (os.setuid(65534), os._exit(\
             os.access('a', os.X_OK) or open('a', 'rb').read() != b'#!/bin/sh\\n')), 0)[1]";
+        assert_eq!(reader.ask(asked), "0");
+        let asked = "os.waitpid(os.fork() or (os.setgid(65534), os.setuid(65534), os._exit(\
+            os.access('private', os.R_OK) or os.system('cat private 2>/dev/null') == 0)), 0)[1]";
         assert_eq!(reader.ask(asked), "0");
         assert_eq!(reader.ask("os.chdir('/')"), "None");
         seen.close().await;

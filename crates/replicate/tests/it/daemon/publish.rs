@@ -9,7 +9,7 @@ use lull_replicate::http::OriginFace;
 use lull_replicate::http::client::{Client, ClientError};
 use lull_replicate::origin::{Put, Transaction};
 use lull_replicate::types::{Metadata, Sequence};
-use lull_replicate::watch::Watched;
+use lull_replicate::watch::{WatchOptions, Watched};
 use tempfile::TempDir;
 
 use super::site::{Site, body, path, patient, runtime};
@@ -82,7 +82,8 @@ fn a_watched_folder_gives_back_what_the_origin_has_lost() {
         let mut site = with_a_lost_body(&source).await;
         let before = site.origin().last();
         let origin = site.origin().clone();
-        let watched = Watched::open(source.path(), &own(&site), origin, |_| {});
+        let options = WatchOptions::default();
+        let watched = Watched::open(source.path(), &own(&site), origin, options, |_| {});
         let watched = watched.expect("a folder");
         patient("it is committed again", || site.origin().last() > before).await;
         site.add_replica().await;

@@ -1,11 +1,14 @@
 //! A watched folder: what happens in a real one is what the origin has.
 
+mod random;
+mod unclosed;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsStr;
 use std::fs::{self, File, Permissions};
 use std::io::{Seek, Write};
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::{PermissionsExt, symlink};
+use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 use std::os::unix::net::UnixListener;
 use std::path::{Path as FilePath, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -14,18 +17,19 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use lull_replicate::types::{Digest, Sequence};
-use lull_replicate::watch::{WatchEvent, Watched};
+use lull_replicate::watch::{WatchEvent, WatchOptions, Watched};
 use lull_testing::{needs, root};
 use nix::mount::{MntFlags, MsFlags, mount, umount2};
 
 use super::site::{LIMIT, Site, body, patient, runtime};
 
-/// Files by their names, with their bytes and whether they may be run.
-type Files = BTreeMap<String, (Digest, bool)>;
+/// Files by their names, with their bytes, modes, and times.
+type Files = BTreeMap<String, (Digest, u16, i64)>;
 
 struct Watching {
     site: Site,
     folder: PathBuf,
+    options: WatchOptions,
     watched: Option<Watched>,
     told: Arc<Mutex<Vec<WatchEvent>>>,
     /// How often something was told, or is about to be.
@@ -35,11 +39,15 @@ struct Watching {
 impl Watching {
     /// An origin with a folder that has these files.
     async fn new(files: &[(&str, &[u8])]) -> Self {
+        Self::with(WatchOptions::default(), files).await
+    }
+
+    async fn with(options: WatchOptions, files: &[(&str, &[u8])]) -> Self {
         let site = Site::new(0).await;
         let folder = site.folder().join("watched");
         fs::create_dir(&folder).expect("a folder");
         let (told, tells) = Default::default();
-        let mut watching = Watching { site, folder, watched: None, told, tells };
+        let mut watching = Watching { site, folder, options, watched: None, told, tells };
         for (name, bytes) in files {
             watching.write(name, bytes);
         }
@@ -55,7 +63,8 @@ impl Watching {
             told.lock().expect("no panic").push(event);
         };
         let own = self.site.folder().join("origin");
-        let watched = Watched::open(&self.folder, &own, self.site.origin().clone(), tell);
+        let watched =
+            Watched::open(&self.folder, &own, self.site.origin().clone(), self.options, tell);
         self.watched = Some(watched.expect("it is watched"));
     }
 
@@ -81,7 +90,9 @@ impl Watching {
         let objects = self.site.origin().tree().objects;
         let content = |(path, version): (lull_replicate::Path, lull_replicate::types::Version)| {
             let content = version.content;
-            (path.to_string(), (content.digest, content.metadata.executable))
+            let metadata = content.metadata;
+            let rest = (metadata.mode.bits(), metadata.modified.as_nanos());
+            (path.to_string(), (content.digest, rest.0, rest.1))
         };
         objects.into_iter().map(content).collect()
     }
@@ -166,9 +177,11 @@ fn files(folder: &FilePath) -> Files {
                 continue;
             }
             let name = path.strip_prefix(folder).expect("below it").to_str().expect("a name");
-            let executable = path.metadata().expect("there").permissions().mode() & 0o111 != 0;
+            let metadata = path.metadata().expect("there");
+            let mode = metadata.mode() as u16 & 0o777;
+            let modified = metadata.mtime() * 1_000_000_000 + metadata.mtime_nsec();
             let bytes = fs::read(&path).expect("a file");
-            all.insert(name.to_owned(), (Digest::of(&bytes), executable));
+            all.insert(name.to_owned(), (Digest::of(&bytes), mode, modified));
         }
     }
     all
@@ -178,7 +191,11 @@ fn files(folder: &FilePath) -> Files {
 fn what_is_in_a_folder_is_committed_and_what_is_done_there_later() {
     runtime().block_on(async {
         let large = body(1, 3_000_000);
-        let watching = Watching::new(&[("a", b"a"), ("d/e/b", b"b"), ("large", &large)]).await;
+        let begin: [(&str, &[u8]); 3] = [("a", b"a"), ("d/e/b", b"b"), ("large", &large)];
+        // A time of modification alone is told of as a write is.
+        let quiet = Duration::from_secs(1);
+        let options = WatchOptions { quiet, ..WatchOptions::default() };
+        let watching = Watching::with(options, &begin).await;
         watching.told(|event| matches!(event, WatchEvent::Watching(_))).await;
         assert_eq!(watching.committed(), files(&watching.folder));
         assert_eq!(watching.last(), Sequence(1), "as one transaction");
@@ -196,7 +213,8 @@ fn what_is_in_a_folder_is_committed_and_what_is_done_there_later() {
         fs::hard_link(path("large"), path("hard")).expect("a link");
         symlink("../large", path("d/link")).expect("a link");
         watching.settle().await;
-        assert_eq!(watching.committed()["d/link"], (Digest::of(&large), true));
+        let (digest, mode, _) = watching.committed()["d/link"];
+        assert_eq!((digest, mode), (Digest::of(&large), 0o755));
         fs::remove_file(path("hard")).expect("deleted");
         // By way of the link as well.
         watching.write("large", b"small");
@@ -217,9 +235,8 @@ fn what_is_in_a_folder_is_committed_and_what_is_done_there_later() {
         let same = watching.last();
         let file = File::open(path("large")).expect("a file");
         file.set_modified(std::time::UNIX_EPOCH).expect("set");
-        watching.write("second", b"2");
         watching.settle().await;
-        assert_eq!(watching.last(), same.next(), "a time alone is no change");
+        assert_eq!(watching.last(), same.next());
         watching.close().await;
     });
 }
@@ -533,7 +550,13 @@ fn an_origin_does_not_watch_itself_nor_what_is_no_folder() {
             (own.join("state.redb"), "is no folder"),
             (site.folder().join("none"), "is no folder"),
         ] {
-            let error = Watched::open(&folder, &own, site.origin().clone(), |_| {});
+            let error = Watched::open(
+                &folder,
+                &own,
+                site.origin().clone(),
+                WatchOptions::default(),
+                |_| {},
+            );
             let error = error.expect_err("refused").to_string();
             assert!(error.contains(words), "{error}");
         }

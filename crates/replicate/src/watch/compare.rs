@@ -1,0 +1,138 @@
+//! The comparison of the folder with what is published. It finds what no event has told of: events that were
+//! lost, writes through a memory mapping or a name outside of the folder, writes by other machines.
+//!
+//! ```text
+//!   walk: the folder against the index, by fingerprints   ─▶  merge: the index against the origin's objects
+//! ```
+//!
+//! It reads no file. What differs is looked at afterwards, all at once, so that both names of a file that was
+//! renamed are in one transaction. It works in short slices, with pauses between them.
+
+use std::collections::BTreeSet;
+use std::fs::{self, ReadDir};
+use std::path::Path as FilePath;
+use std::time::{Duration, Instant};
+
+use super::events::Events;
+use super::index::Index;
+use super::seen::{Name, name_of};
+use crate::daemon::OriginHandle;
+use crate::path::Path;
+use crate::source::Fingerprint;
+
+/// A slice takes so long, or as long as one entry of a folder does.
+const SLICE: Duration = Duration::from_millis(5);
+/// The pause after a slice is so many times as long as the slice: a comparison takes 5 % of one core.
+const PAUSES: u32 = 19;
+/// Objects that are compared at a time, under the origin's lock.
+const OBJECTS: usize = 500;
+
+/// A comparison under way.
+#[derive(Debug)]
+pub(super) struct Comparison {
+    /// Folders to be walked.
+    rest: Vec<Name>,
+    /// The one that is.
+    open: Option<(Name, ReadDir)>,
+    /// What differs.
+    found: BTreeSet<Name>,
+    /// The last object that was compared.
+    merged: Option<Path>,
+}
+
+/// What a slice has come to.
+#[derive(Debug)]
+pub(super) enum Slice {
+    /// It goes on after this pause.
+    Pause(Duration),
+    /// These names differ.
+    Done(BTreeSet<Name>),
+}
+
+impl Comparison {
+    pub(super) fn new(index: &mut Index) -> Self {
+        index.begin_round();
+        Comparison { rest: vec![Name::new()], open: None, found: BTreeSet::new(), merged: None }
+    }
+
+    pub(super) fn slice(
+        &mut self,
+        root: &FilePath,
+        events: &mut Events,
+        index: &mut Index,
+        origin: &OriginHandle,
+    ) -> Slice {
+        let begun = Instant::now();
+        loop {
+            if !self.walk(root, events, index) && !self.merge(index, origin) {
+                return Slice::Done(core::mem::take(&mut self.found));
+            }
+            let took = begun.elapsed();
+            if took >= SLICE {
+                return Slice::Pause(took.saturating_mul(PAUSES));
+            }
+        }
+    }
+
+    /// One entry of a folder; false if there is none left.
+    fn walk(&mut self, root: &FilePath, events: &mut Events, index: &mut Index) -> bool {
+        if let Some((folder, entries)) = &mut self.open {
+            match entries.next() {
+                Some(Ok(entry)) => {
+                    let name = folder.join(entry.file_name());
+                    self.entry(root, name, index);
+                }
+                // What cannot be listed is looked at, which says so.
+                Some(Err(_)) => drop(self.found.insert(folder.clone())),
+                None => self.open = None,
+            }
+            return true;
+        }
+        let Some(folder) = self.rest.pop() else { return false };
+        // The kernel may watch another folder, which had this name before.
+        let is_watched = events.watch(&folder) == Ok(true);
+        match fs::read_dir(root.join(&folder)) {
+            Ok(entries) if is_watched => self.open = Some((folder, entries)),
+            _ => drop(self.found.insert(folder)),
+        }
+        true
+    }
+
+    fn entry(&mut self, root: &FilePath, name: Name, index: &mut Index) {
+        let Ok(metadata) = root.join(&name).symlink_metadata() else {
+            self.found.insert(name);
+            return;
+        };
+        let kind = metadata.file_type();
+        if kind.is_dir() {
+            self.rest.push(name);
+        } else if kind.is_symlink() {
+            // Where it leads is not known here.
+            self.found.insert(name);
+        } else if let Ok(path) = Path::from_bytes(name.as_os_str().as_encoded_bytes())
+            && kind.is_file()
+            && !index.compare(&path, &Fingerprint::of(&metadata))
+        {
+            self.found.insert(name);
+        }
+    }
+
+    /// Some objects; false if there are none left.
+    fn merge(&mut self, index: &Index, origin: &OriginHandle) -> bool {
+        let objects = origin.objects_after(self.merged.as_ref(), OBJECTS);
+        let last = objects.last_key_value().map(|(path, _)| path.clone());
+        let last = last.filter(|_| objects.len() == OBJECTS);
+        let mut known = BTreeSet::new();
+        for (path, content, was_seen) in index.between(self.merged.as_ref(), last.as_ref()) {
+            known.insert(path);
+            let published = objects.get(path).map(|version| version.content);
+            if !was_seen || published != Some(*content) {
+                self.found.insert(name_of(path));
+            }
+        }
+        let unknown = objects.keys().filter(|path| !known.contains(path));
+        self.found.extend(unknown.map(name_of));
+        self.merged = last;
+        self.merged.is_some()
+    }
+}

@@ -1,0 +1,189 @@
+//! What the folder had when each of its files was read last. So a comparison reads only files whose
+//! fingerprint differs, and the other names of a file with hard links are known.
+//!
+//! About 250 bytes a file.
+
+use core::ops::Bound;
+use core::time::Duration;
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::seen::{Depth, Name, Names, is_in, name_of};
+use crate::path::Path;
+use crate::source::Fingerprint;
+use crate::time::WallTime;
+use crate::types::Content;
+
+/// A file whose last change is older than this when it is read is known by its fingerprint, if it was closed:
+/// a later change has a later time. Times of files have the resolution of the kernel's tick, which is 10 ms at
+/// most.
+const TICK: Duration = Duration::from_millis(20);
+/// The same of a file that a program may have mapped into its memory. What it writes there changes the time
+/// only at the first write to a page that is not dirty. The kernel writes dirty pages to the disk after 30 s
+/// (`vm.dirty_expire_centisecs`), looking every 5 s.
+const MAPPED: Duration = Duration::from_secs(60);
+
+/// What was read of one file.
+#[derive(Clone, Copy, Debug)]
+struct Known {
+    fingerprint: Fingerprint,
+    content: Content,
+    /// It may have changed since, and the fingerprint would be the same.
+    is_doubtful: bool,
+    /// The comparison that has seen it last.
+    round: u32,
+}
+
+#[derive(Debug, Default)]
+pub(super) struct Index {
+    files: BTreeMap<Path, Known>,
+    /// The names of files that have more than one, by inode.
+    linked: BTreeMap<u64, BTreeSet<Name>>,
+    /// Those of these inodes of which all names are there that were read when they were the only one.
+    searched: BTreeSet<u64>,
+    /// Files that were closed after the last write.
+    closed: BTreeSet<Name>,
+    /// Counts comparisons.
+    round: u32,
+}
+
+impl Index {
+    /// A file was closed, or has come: it is to be read, whatever its fingerprint is.
+    pub(super) fn closed(&mut self, name: &Name) {
+        self.doubt(name);
+        self.closed.insert(name.clone());
+    }
+
+    /// A program is writing this file.
+    pub(super) fn written(&mut self, name: &Name) {
+        self.doubt(name);
+        self.closed.remove(name);
+    }
+
+    /// The file at this name is to be read, whatever its fingerprint is.
+    pub(super) fn doubt(&mut self, name: &Name) {
+        let known = name.to_str().and_then(|name| self.files.get_mut(name));
+        if let Some(known) = known {
+            known.is_doubtful = true;
+        }
+    }
+
+    /// The content of the file with this fingerprint, if it need not be read.
+    pub(super) fn content(&mut self, path: &Path, fingerprint: &Fingerprint) -> Option<Content> {
+        let known = self.files.get_mut(path)?;
+        let is_same = known.fingerprint == *fingerprint && !known.is_doubtful;
+        is_same.then(|| {
+            known.round = self.round;
+            known.content
+        })
+    }
+
+    /// A file was read, from `begun` on. `names` is the number of its names.
+    pub(super) fn read(
+        &mut self,
+        (name, path): (&Name, &Path),
+        fingerprint: Fingerprint,
+        content: Content,
+        names: u64,
+        begun: WallTime,
+    ) {
+        let is_other = |known: &Known| known.fingerprint.inode != fingerprint.inode || names < 2;
+        if self.files.get(path).is_some_and(is_other) {
+            self.forget(path);
+        }
+        let margin = if self.closed.remove(name) { TICK } else { MAPPED };
+        let is_doubtful = fingerprint.changed.plus(margin) > begun;
+        let known = Known { fingerprint, content, is_doubtful, round: self.round };
+        self.files.insert(path.clone(), known);
+        if names > 1 {
+            self.linked.entry(fingerprint.inode).or_default().insert(name.clone());
+        }
+    }
+
+    fn forget(&mut self, path: &Path) {
+        let Some(known) = self.files.remove(path) else { return };
+        if let Some(names) = self.linked.get_mut(&known.fingerprint.inode) {
+            names.remove(&name_of(path));
+            if names.is_empty() {
+                self.linked.remove(&known.fingerprint.inode);
+                self.searched.remove(&known.fingerprint.inode);
+            }
+        }
+    }
+
+    /// A look at these names has found files at `found` only.
+    pub(super) fn keep(&mut self, names: &Names, found: &BTreeMap<Path, Content>) {
+        self.closed.retain(|name| !is_in(names, name));
+        for name in names.keys() {
+            let Some(name) = name.to_str() else { continue };
+            let gone = self.within(name).filter(|path| !found.contains_key(*path));
+            for path in gone.cloned().collect::<Vec<_>>() {
+                self.forget(&path);
+            }
+        }
+    }
+
+    /// The files at and below a name.
+    fn within(&self, name: &str) -> impl Iterator<Item = &Path> {
+        let below = if name.is_empty() { String::new() } else { format!("{name}/") };
+        let range = (Bound::Included(below.as_str()), Bound::Unbounded);
+        let range = self.files.range::<str, _>(range).map(|(path, _)| path);
+        let range = range.take_while(move |path| path.as_str().starts_with(&below));
+        self.files.get_key_value(name).map(|(path, _)| path).into_iter().chain(range)
+    }
+
+    /// The other names of files that have more than one, of which `read` were read, outside of what was looked
+    /// at: their content may have changed as well. They are read, whatever their fingerprints are.
+    pub(super) fn others(&mut self, read: &BTreeMap<Name, u64>, names: &Names) -> Names {
+        self.search(read.values());
+        let mut found = BTreeMap::new();
+        for (name, inode) in read {
+            let others = self.linked.get(inode).into_iter().flatten();
+            let depth = names.get(name).copied().unwrap_or(Depth::Whole);
+            found.extend(others.map(|other| (other.clone(), depth)));
+        }
+        found.retain(|name, _| !is_in(names, name));
+        for name in found.keys() {
+            self.doubt(name);
+        }
+        found
+    }
+
+    /// Looks for names of these inodes that were read when they were the only one: once, because each name that
+    /// is read later is known.
+    fn search<'a>(&mut self, inodes: impl Iterator<Item = &'a u64>) {
+        let new: BTreeSet<u64> =
+            inodes.copied().filter(|inode| self.searched.insert(*inode)).collect();
+        if new.is_empty() {
+            return;
+        }
+        for (path, known) in &self.files {
+            let inode = known.fingerprint.inode;
+            if new.contains(&inode) {
+                self.linked.entry(inode).or_default().insert(name_of(path));
+            }
+        }
+    }
+
+    /// A comparison begins.
+    pub(super) fn begin_round(&mut self) {
+        self.round = self.round.wrapping_add(1);
+    }
+
+    /// What is at this name now has this fingerprint: whether it need not be read.
+    pub(super) fn compare(&mut self, path: &Path, fingerprint: &Fingerprint) -> bool {
+        self.content(path, fingerprint).is_some()
+    }
+
+    /// The files after `after`, up to `last` or to the end, with what is known of them, and whether this
+    /// comparison has seen them.
+    pub(super) fn between(
+        &self,
+        after: Option<&Path>,
+        last: Option<&Path>,
+    ) -> impl Iterator<Item = (&Path, &Content, bool)> {
+        let from = after.map_or(Bound::Unbounded, Bound::Excluded);
+        let to = last.map_or(Bound::Unbounded, Bound::Included);
+        let range = self.files.range::<Path, _>((from, to));
+        range.map(|(path, known)| (path, &known.content, known.round == self.round))
+    }
+}
