@@ -13,7 +13,7 @@ export PATH="$PATH:$tools/bin:$HOME/.cargo/bin:/usr/local/sbin:/usr/sbin:/sbin"
 cargo_flags=(--profile checked --workspace)
 # In `cargo nextest` a profile is one of .config/nextest.toml.
 # shellcheck disable=SC2034
-nextest_flags=(--cargo-profile checked --workspace)
+nextest_flags=(--cargo-profile checked)
 if [ "${CI:-}" = true ]; then
     cargo_flags+=(--locked)
     nextest_flags+=(--locked)
