@@ -21,8 +21,17 @@ use siphasher::sip::SipHasher24;
 
 pub use wire::wire;
 
-const FORMATS: [Format; 5] =
-    [Format::Common, Format::Combined, Format::Extended, Format::JsonLines, Format::Caddy];
+const FORMATS: [Format; 9] = [
+    Format::Common,
+    Format::Combined,
+    Format::Extended,
+    Format::JsonLines,
+    Format::Caddy,
+    Format::Aws,
+    Format::Haproxy,
+    Format::Squid,
+    Format::Iis,
+];
 
 /// So little room that a few lines fill it.
 fn tight() -> (Limits, PpmParameters) {

@@ -20,7 +20,7 @@ use lull_speculate::observe::Limits;
 use lull_speculate::predict::PpmParameters;
 
 /// A short log in each format.
-pub const LOGS: [&str; 5] = [
+pub const LOGS: [&str; 10] = [
     "192.0.2.7 - - [01/Aug/1995:06:00:00 +0000] \"GET / HTTP/1.0\" 200 1713\n\
      192.0.2.7 - - [01/Aug/1995:06:00:01 +0000] \"GET /a.gif HTTP/1.0\" 304 -\n\
      host.example - bob [01/Aug/1995:06:00:02 -0400] \"GET /b?c=d\" 404 0\n",
@@ -35,6 +35,14 @@ pub const LOGS: [&str; 5] = [
     "{\"ts\":1431857100.25,\"request\":{\"client_ip\":\"192.0.2.7\",\"method\":\"GET\",\
      \"uri\":\"/a\",\"headers\":{\"User-Agent\":[\"Mozilla/5.0\"]}},\"duration\":0.031,\
      \"size\":1713,\"status\":200,\"resp_headers\":{\"Cache-Control\":[\"max-age=60\"]}}\n",
+    "2024-07-03T09:46:40.123456789Z stdout F 192.0.2.7:4000 - - [03/Jul/2024:09:46:40] \"GET /a HTTP/1.1\" 200\n\
+     <133>Jul  3 09:46:40 web01 nginx: www.a.example:80 192.0.2.8 - - [2024-07-03T09:46:40Z] \"GET b.example/c HTTP/1.1\" 200 9 \"-\" \"Mozilla/5.0 (X)\" \"192.0.2.8\"\n",
+    "{\"log\":\"192.0.2.7 - - [03/Jul/2024:09:46:40 UTC] \\\"GET /a HTTP/1.1\\\" 200 9\\n\",\"stream\":\"stdout\"}\n\
+     2024/07/03 09:46:40.5\tinfo\t{\"remote_addr\":\"[2001:db8::7]:80\",\"request\":\"GET /\\x22 HTTP/1.1\",\"status\":200}\n",
+    "h2 2024-07-03T09:46:40.3Z app/web/cb 192.0.2.7:62611 10.0.0.1:443 0.006 0.008 0.000 200 200 498 1000 \"GET https://a.example:443/ HTTP/2.0\" \"Mozilla/5.0 (X)\" x\n",
+    "192.0.2.7:54241 [03/Jul/2024:09:46:40.698] https~ web/s1 0/0/1/7/227 200 1000 - - ---- 3/1/1/0/0 0/0 {a|b} \"GET / HTTP/1.1\"\n",
+    "1720000000.965    187 192.0.2.7 TCP_MISS/200 1000 GET http://a.example/ - HIER_DIRECT/192.0.2.4 text/html\n\
+     192.0.2.7, -, 7/3/2024, 9:46:40, W3SVC1, WEB1, 10.0.0.3, 12, 300, 1000, 200, 0, GET, /, -,\n",
 ];
 
 /// Pages as they come: what says in which coding, under what policy and in what pieces, then the page.

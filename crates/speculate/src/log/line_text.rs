@@ -24,14 +24,24 @@ pub(super) fn of(line: &[u8]) -> Result<Cow<'_, str>, LineError> {
     Ok(match core::str::from_utf8(line) {
         Ok(text) => {
             let text = text.trim().trim_start_matches('\u{feff}');
-            if text.starts_with('{') && text.contains("\\x") {
-                Cow::Owned(with_json_escapes(text))
-            } else {
-                Cow::Borrowed(text)
-            }
+            repaired(text)
         }
         Err(_) => Cow::Owned(percent_encoded(line).trim().to_owned()),
     })
+}
+
+/// A line whose JSON has escapes that JSON does not have, with those of JSON; other lines as they are. A prefix
+/// may stand in front of the object.
+pub(super) fn repaired(text: &str) -> Cow<'_, str> {
+    if !text.contains("\\x") {
+        return Cow::Borrowed(text);
+    }
+    match text.split_once('"') {
+        Some((before, _)) if before.trim_end().ends_with('{') => {
+            Cow::Owned(with_json_escapes(text))
+        }
+        _ => Cow::Borrowed(text),
+    }
 }
 
 fn percent_encoded(line: &[u8]) -> String {
@@ -89,6 +99,11 @@ mod tests {
             (b"GET /caf\xe9 x", "GET /caf%E9 x"),
             ("GET /caf\u{e9} x".as_bytes(), "GET /caf\u{e9} x"),
             (br#"{"a":"\x22K\xe9\\x41\"\x4"}"#, r#"{"a":"\u0022K%E9\\x41\"\x4"}"#),
+            (
+                br#"2024-07-03T09:46:40Z stdout F {"a":"\x22"}"#,
+                r#"2024-07-03T09:46:40Z stdout F {"a":"\u0022"}"#,
+            ),
+            (br#"192.0.2.7 "GET /\x22" 200"#, r#"192.0.2.7 "GET /\x22" 200"#),
             (br#"{"a":"\n"}"#, r#"{"a":"\n"}"#),
         ] {
             assert_eq!(of(line).unwrap(), text);

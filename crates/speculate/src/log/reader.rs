@@ -405,6 +405,7 @@ impl Reader {
         let (found, shape) = match inner {
             Cow::Borrowed(inner) => self.find(inner.trim(), depth + 1)?,
             Cow::Owned(inner) => {
+                let inner = line_text::repaired(&inner);
                 let (found, shape) = self.find(inner.trim(), depth + 1)?;
                 (found.into_owned(), shape)
             }
