@@ -44,12 +44,16 @@ impl ClientHasher {
     /// The origin of an address. Those of one IPv6 network of 48 bits are one origin: that is what a
     /// line is given at most (RFC 6177), and whoever has one address there has them all.
     ///
+    /// Names of one domain are one origin as well: its owner says what the names of all addresses there are, and
+    /// may say something else each time.
+    ///
     /// A port behind the address, which some servers log, is of the connection: it counts for nothing.
     pub fn origin(&self, address: &str) -> Origin {
         let address = alone(address);
         match address.parse() {
             Ok(IpAddr::V6(address)) => Origin(self.hash(b'6', &[&address.octets()[..6]])),
-            _ => Origin(self.hash(b'a', &[address.as_bytes()])),
+            Ok(IpAddr::V4(_)) => Origin(self.hash(b'a', &[address.as_bytes()])),
+            Err(_) => Origin(self.hash(b'a', &[domain(&address).as_bytes()])),
         }
     }
 
@@ -80,6 +84,18 @@ impl ClientHasher {
         }
         hasher.finish()
     }
+}
+
+/// The domain of a host's name: its last two labels, or three below a registry such as `co.uk`.
+fn domain(name: &str) -> &str {
+    const REGISTRIES: [&str; 12] =
+        ["ac", "co", "com", "edu", "go", "gob", "gov", "mil", "ne", "net", "or", "org"];
+    let mut dots = name.rmatch_indices('.').map(|(at, _)| at);
+    let (Some(last), Some(second)) = (dots.next(), dots.next()) else { return name };
+    let is_country = name.len() - last == ".uk".len();
+    let is_registry = is_country && REGISTRIES.contains(&&name[second + 1..last]);
+    let begin = if is_registry { dots.next() } else { Some(second) };
+    begin.map_or(name, |dot| &name[dot + 1..])
 }
 
 /// An address without its port and its zone, in one form: `192.0.2.7` of `192.0.2.7:41342` and of
@@ -131,6 +147,19 @@ mod tests {
         assert_eq!(hasher.origin("[2001:db8::1]:443"), hasher.origin("[2001:db8::2]:80"));
         // Its last group is no port.
         assert_ne!(hasher.client("2001:db8::1:80", "x"), hasher.client("2001:db8::1", "x"));
+    }
+
+    #[test]
+    fn names_of_one_domain_are_one_origin() {
+        let hasher = ClientHasher::new([1; 16]);
+        let is_one = |one, other| hasher.origin(one) == hasher.origin(other);
+        assert!(is_one("pc1.isp.example", "pc2.isp.example"));
+        assert!(is_one("a.pc1.isp.co.uk", "pc2.isp.co.uk"));
+        assert!(!is_one("pc1.isp.example", "pc1.other.example"));
+        assert!(!is_one("isp.co.uk", "other.co.uk"));
+        assert!(!is_one("one.example", "other.example"));
+        assert!(!is_one("c1", "c2"));
+        assert_ne!(hasher.client("pc1.isp.example", "x"), hasher.client("pc2.isp.example", "x"));
     }
 
     #[test]

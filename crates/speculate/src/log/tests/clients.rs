@@ -75,6 +75,7 @@ fn clients(second: u64) -> Vec<String> {
         String::new(),
         "HIT".to_owned(),
         format!("192.0.2.{second}."),
+        format!("pc{second}.rogue.example"),
     ]
 }
 
@@ -179,7 +180,7 @@ fn pseudonyms_are_clients_where_they_come_back() {
         (0..200).map(|second| combined(&client(second), second, "/docs/")).collect()
     };
     assert!(is_public_in(&lines(&|second| format!("c{:05}", second / 4)), "/docs/"));
-    assert!(is_public_in(&lines(&|second| format!("pc{second}.isp.example")), "/docs/"));
+    assert!(is_public_in(&lines(&|second| format!("pc.isp{second}.example")), "/docs/"));
     assert!(!is_public_in(&lines(&|second| format!("c{second:05}")), "/docs/"));
     let log = lines(&|second| format!("c{second:05}"));
     let mut reader = Reader::detect(log.iter().map(|line| line.as_bytes())).unwrap();
