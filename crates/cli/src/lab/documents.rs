@@ -31,7 +31,7 @@ pub(crate) struct DocumentsArgs {
     /// The folder to write into; it is made if it is not there
     #[arg(long, value_name = "DIR")]
     into: PathBuf,
-    /// The access logs, plain or by gzip; - is the standard input
+    /// Access logs, plain or packed; - is the standard input
     #[arg(required = true, value_name = "LOG")]
     logs: Vec<PathBuf>,
     #[command(flatten)]

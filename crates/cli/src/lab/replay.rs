@@ -64,7 +64,7 @@ pub(crate) struct ReplayArgs {
     /// Where fetches ahead go, if not there
     #[arg(long, value_name = "URL")]
     ahead_to: Option<Server>,
-    /// The access logs, plain or by gzip; - is the standard input
+    /// Access logs, plain or packed; - is the standard input
     #[arg(required_unless_present = "rate", conflicts_with = "rate", value_name = "LOG")]
     logs: Vec<PathBuf>,
     #[command(flatten)]

@@ -14,7 +14,7 @@ use crate::predict::input::{LogArgs, Logs};
 
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct WorkloadArgs {
-    /// The access logs, plain or by gzip; - is the standard input
+    /// Access logs, plain or packed; - is the standard input
     #[arg(required = true, value_name = "LOG")]
     logs: Vec<PathBuf>,
     #[command(flatten)]
