@@ -4,7 +4,7 @@ use lull_speculate::log::{BadLines, LineError, Part, Reader};
 use serde_json::{Value, json};
 
 /// What is said of what is no log.
-pub(super) const FOREIGN: &str = "no line of an access log that is known";
+const FOREIGN: &str = "no usable line";
 
 /// From so many requests on, it is strange that all come from one address.
 const MANY: u64 = 20;
@@ -91,7 +91,10 @@ impl Contents {
             return Some(format!("{name} has {FOREIGN}: {}", way_out(LineError::NoFields)));
         };
         let (first, sample) = (bad.first, super::plain(&bad.sample));
-        Some(format!("{name} has {FOREIGN}: {why}, line {first}: {sample}: {}", way_out(*why)))
+        Some(format!(
+            "{name} has {FOREIGN}: {why}, as in line {first}: {sample}: {}",
+            way_out(*why)
+        ))
     }
 
     /// What could not be read of it, with the reason of most of that and a line for an example.

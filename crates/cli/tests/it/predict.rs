@@ -351,7 +351,7 @@ fn what_cannot_be_read_keeps_nobody_from_the_rest() {
     let bad: Vec<&Value> = (0..3).map(|log| &said["logs"][log]["bad"][0]["lines"]).collect();
     assert_eq!(bad, [&Value::from(2), &500.into(), &Value::Null], "{said}");
     let shown = bench.predict(&["train", "--model", "m", "nonsense", "good"]).ok();
-    assert!(shown.contains("nonsense has no line of an access log"), "{shown}");
+    assert!(shown.contains("nonsense has no usable line"), "{shown}");
     // What can be unpacked of a damaged file is read, and whole lines alone.
     let log: String =
         (0..3_000).map(|at| line(at, &format!("10.{}.2.{}", at % 7, at % 251), "/")).collect();
@@ -438,7 +438,7 @@ fn bad_input_is_told_on_one_line_with_the_way_out() {
         (
             &["train", "--model", "m", "nonsense"],
             1,
-            &["nonsense has no line", "no date", "--format"],
+            &["nonsense has no usable line", "no date", "--format"],
         ),
         (&["train", "--model", "m", "empty", "nonsense"], 1, &["nonsense", "line 1: no log"]),
         (&["train", "--model", "m", "empty"], 1, &["no request"]),
