@@ -44,7 +44,8 @@ await new Promise((done, failed) => {
 const way = new MessageChannel();
 way.port1.onmessage = done;
 setTimeout(failed, 6e4);
-now.postMessage({take: hint.url}, [way.port2]);
+// Lists name the best first.
+now.postMessage({take: hint.url, rank: tried.size}, [way.port2]);
 });
 } catch {
 now?.postMessage({});

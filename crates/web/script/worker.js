@@ -9,11 +9,12 @@
 // never found under the page's own URL, whoever asks all caches of the site.
 const own = location.origin + '/.lull/copy/';
 const HEADER = 'lull';
-// As many as there may be.
+// As many as there may be; the proxy hints no more on one page.
 const MOST = 16;
 
-// The key of the copy of each path, and until when we stay.
-const copies = new Map();
+// The key of the copy of each path, the oldest first; the page that asked for it, and its place on that page's lists,
+// the best first; and until when we stay.
+const copies = new Map(), asked = new Map();
 let until = 0, over = !PORT, running;
 
 const opened = (async () => {
@@ -56,7 +57,19 @@ await registration.navigationPreload.disable();
 await registration.navigationPreload.setHeaderValue('true');
 };
 
-const take = async path => {
+// What makes room: of the page that asked longest ago, the copy that its lists named last. The visitor is no longer
+// there, and the page at hand keeps its best.
+const worst = () => {
+let found, first;
+for (const path of copies.keys()) {
+const {page, rank} = asked.get(path) || {page: 0, rank: 0};
+if (!found) first = page;
+if (page === first && !(rank < asked.get(found)?.rank)) found = path;
+}
+return found;
+};
+
+const take = async (path, page, rank) => {
 const mine = running = new AbortController();
 const reply = await fetch(location.protocol + '//' + location.hostname + ':' + PORT + path, {
 credentials: 'omit', cache: 'no-store', redirect: 'error', referrerPolicy: 'no-referrer',
@@ -76,10 +89,12 @@ const cache = await caches.open('lull');
 const before = copies.get(path);
 await cache.put(own + called + path, new Response(body, {headers}));
 note(own + called + path);
+asked.set(path, {page, rank});
 if (before && before !== copies.get(path)) await cache.delete(before);
-for (const [oldest, url] of copies) {
-if (copies.size <= MOST) break;
-copies.delete(oldest);
+while (copies.size > MOST) {
+const gone = worst(), url = copies.get(gone);
+copies.delete(gone);
+asked.delete(gone);
 await cache.delete(url);
 }
 // The end may have come in between.
@@ -120,11 +135,11 @@ over ? end() : registration.navigationPreload.enable().then(announce)));
 registration.addEventListener('updatefound', () => alone() || end());
 addEventListener('message', event => event.waitUntil((async () => {
 await opened;
-const path = event.data?.take, way = event.ports[0];
+const {take: path, rank} = event.data || {}, way = event.ports[0];
 if (!path) return running?.abort();
 if (over) return way.postMessage({stopped: true});
 await stay();
-way.postMessage(await take(path).catch(() => ({stopped: true})));
+way.postMessage(await take(path, event.source?.id, rank).catch(() => ({stopped: true})));
 })()));
 addEventListener('fetch', event => {
 const {method, mode} = event.request;

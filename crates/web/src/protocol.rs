@@ -31,6 +31,9 @@ const LONGEST_TIME_MILLIS: f64 = 3_600_000.0;
 /// SSR §5.2.2: a list is one document's worth. A browser asks for six things at a time.
 pub const MOST_HINTS: usize = 32;
 
+/// Copies that the service worker keeps (`MOST` in `script/worker.js`), so that no more are hinted on one page.
+pub const MOST_COPIES: usize = 16;
+
 /// Why a message is not taken.
 #[derive(Debug, thiserror::Error)]
 pub enum Rejected {

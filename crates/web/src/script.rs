@@ -231,6 +231,12 @@ mod tests {
     }
 
     #[test]
+    fn worker_keeps_as_many_copies_as_are_hinted() {
+        let kept = format!("const MOST = {};", crate::protocol::MOST_COPIES);
+        assert!(WORKER.contains(&kept), "{kept}");
+    }
+
+    #[test]
     fn each_way_has_a_script_of_its_own() {
         let of = |script: &Script, word: &str| script.body.contains(word);
         assert!(of(script(), "X-Lull") && !of(script(), "worker.js"));

@@ -16,7 +16,8 @@ use super::who::Who;
 use super::{Shared, reasons};
 use crate::policy::{self, Visitor, Way, fields};
 use crate::protocol::{
-    Beacon, Hint, HintsReply, HintsRequest, Kind, LONGEST_MESSAGE, MOST_ENTRIES, NavigationKind,
+    Beacon, Hint, HintsReply, HintsRequest, Kind, LONGEST_MESSAGE, MOST_COPIES, MOST_ENTRIES,
+    NavigationKind,
 };
 use crate::proxy::{Body, RequestBody};
 
@@ -127,7 +128,8 @@ async fn reply(
     if asked.barred {
         return never("service_worker");
     }
-    let (first, left) = (asked.had.is_empty(), MOST_ENTRIES.saturating_sub(asked.had.len()));
+    let most = if way == Way::Worker { MOST_COPIES } else { MOST_ENTRIES };
+    let (first, left) = (asked.had.is_empty(), most.saturating_sub(asked.had.len()));
     // The worker's script does not look where visitors point.
     let points = asked.hover && way == Way::Cache;
     let ask = Ask { page: asked.page, points, had: asked.had };

@@ -227,3 +227,42 @@ fn a_worker_of_the_sites_own_that_comes_later_takes_the_place() {
     }
     assert_eq!(chromium.run(KEPT), 0);
 }
+
+/// Has the worker fetch a page, as the script of the page at hand does with what stands at that place of its lists, and
+/// says which pages it has copies of then.
+fn take(chromium: &mut Chromium, path: &str, rank: u32) -> String {
+    let kept = chromium.run(&format!(
+        "new Promise(done => {{
+            const way = new MessageChannel();
+            way.port1.onmessage = done;
+            navigator.serviceWorker.controller.postMessage({{take: '{path}', rank: {rank}}}, [way.port2]);
+        }}).then(() => caches.open('lull')).then(cache => cache.keys())
+            .then(keys => keys.map(key => key.url.split('/').slice(6).join('/')).filter(Boolean).sort().join(' '))"
+    ));
+    kept.as_str().unwrap().to_owned()
+}
+
+#[test]
+fn full_worker_drops_the_worst_copy_of_the_oldest_page() {
+    needs!(chromium::installed());
+    let pages = Pages::start();
+    let proxy = front(&pages, settings());
+    let mut chromium = visitor_with_a_copy(&pages, &proxy, "");
+    // The worker takes over with the next page.
+    chromium.goto(&url(&proxy, "/c"));
+    let mut kept = String::new();
+    for rank in 1..=15 {
+        kept = take(&mut chromium, &format!("/n{rank}"), rank);
+    }
+    assert_eq!(kept.split(' ').count(), 16, "{kept}");
+    // One more than there is room for: the page of before has /b.
+    kept = take(&mut chromium, "/n16", 16);
+    assert!(!kept.contains("b ") && kept.contains("n1 ") && kept.contains("n16"), "{kept}");
+    // The page at hand keeps its best.
+    kept = take(&mut chromium, "/n17", 17);
+    assert!(!kept.contains("n17") && kept.contains("n1 ") && kept.contains("n16"), "{kept}");
+    // The next page makes room by the worst of the one before.
+    chromium.goto(&url(&proxy, "/a"));
+    kept = take(&mut chromium, "/m", 1);
+    assert!(kept.contains("m ") && kept.contains("n1 ") && !kept.contains("n16"), "{kept}");
+}
