@@ -57,6 +57,9 @@ pub enum NoPlace {
     /// `<meta http-equiv="refresh">` with a URL.
     #[error("the page leads elsewhere (<meta http-equiv=\"refresh\">)")]
     Refresh,
+    /// `<html amp>` or `<html ⚡>`.
+    #[error("the page is an AMP page, which is valid without other scripts only")]
+    Amp,
     /// `<base>` of another origin.
     #[error("the page's <base> is of another origin")]
     Base,
@@ -385,7 +388,10 @@ fn visit(
     }))
 }
 
-/// What `<meta>` and `<base>` say that concerns us.
+/// How the `<html>` of an AMP page is marked (AMP HTML specification, "Required markup"), and of its kinds.
+const OF_AMP: [&str; 6] = ["amp", "⚡", "amp4ads", "⚡4ads", "amp4email", "⚡4email"];
+
+/// What `<html>`, `<meta>` and `<base>` say that concerns us.
 fn says(
     name: &str,
     element: &Element<'_, '_>,
@@ -401,6 +407,10 @@ fn says(
             Ok(url) if url.origin() == origin.origin() => Ok(()),
             _ => Err(NoPlace::Base),
         };
+    }
+    if name == "html" {
+        let is_marked = OF_AMP.iter().any(|mark| element.has_attribute(mark));
+        return if is_marked { Err(NoPlace::Amp) } else { Ok(()) };
     }
     if name != "meta" {
         return Ok(());

@@ -82,6 +82,7 @@ pub(super) fn of_page(why: &NoPlace) -> &'static str {
     match why {
         NoPlace::OptOut => "opt_out",
         NoPlace::NoFollow => "nofollow",
+        NoPlace::Amp => "amp",
         NoPlace::Refresh => "refresh",
         NoPlace::Policy(_) => "content_security_policy",
         NoPlace::Encoding => "encoding",
